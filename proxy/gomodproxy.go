@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"demesne/proxy/policy"
-	"demesne/proxy/preset"
 )
 
 // ServeGo serves a Go module proxy, as in GOPROXY, until Close. It forwards to the public module proxy and, below
@@ -20,9 +19,9 @@ func (p *Proxy) ServeGo(l net.Listener) error {
 }
 
 func (p *Proxy) serveGo(w http.ResponseWriter, r *http.Request) {
-	host, below := preset.GoModules, ""
+	host, below := policy.GoModules, ""
 	if _, ok := strings.CutPrefix(r.URL.EscapedPath(), sumDB+"/"); ok {
-		host, below = preset.GoChecksums, sumDB
+		host, below = policy.GoChecksums, sumDB
 	}
 	name, _ := policy.ParseName(host) // a constant
 	q := policy.Query{Name: name, Port: 443}
@@ -40,4 +39,4 @@ func (p *Proxy) serveGo(w http.ResponseWriter, r *http.Request) {
 }
 
 // sumDB is the path of the checksum database on a module proxy.
-const sumDB = "/sumdb/" + preset.GoChecksums
+const sumDB = "/sumdb/" + policy.GoChecksums

@@ -67,7 +67,7 @@ func TestLearn(t *testing.T) {
 
 func TestReadLogRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"{}\n{":                          "read log: line 2: unexpected end of JSON input",
+		"{}\n{":                            "read log: line 2: unexpected end of JSON input",
 		strings.Repeat("x", maxReadLine+1): "read log: bufio.Scanner: token too long",
 	} {
 		if _, err := ReadLog(strings.NewReader(text)); err == nil || err.Error() != want {

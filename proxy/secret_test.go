@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"demesne/proxy/policy"
-	"demesne/proxy/preset"
 )
 
 const value = "real-value-123"
@@ -328,18 +327,18 @@ func TestSecretSurvives(t *testing.T) {
 // TestServeGo checks that the Go proxy reads from its two servers and allows nothing else.
 func TestServeGo(t *testing.T) {
 	ca := newAuthority(t)
-	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.Host, r.RequestURI) }, preset.GoModules, preset.GoChecksums)
-	rules := preset.GoProxy()
-	r := newRig(t, Config{Policy: policy.Policy{}.Allow(rules...), Roots: ca.pool}, preset.GoModules)
-	r.world.at[preset.GoChecksums+"."] = r.world.at[preset.GoModules+"."]
+	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.Host, r.RequestURI) }, policy.GoModules, policy.GoChecksums)
+	rules := policy.GoProxy()
+	r := newRig(t, Config{Policy: policy.Policy{}.Allow(rules...), Roots: ca.pool}, policy.GoModules)
+	r.world.at[policy.GoChecksums+"."] = r.world.at[policy.GoModules+"."]
 	at := r.serve("127.0.0.1:0", r.proxy.ServeGo)
 	for text, want := range map[string]string{
-		"GET /a%21b/@v/list HTTP/1.1\r\nHost: x\r\n\r\n":                              "200 GET " + preset.GoModules + "/a%21b/@v/list",
-		"GET http://evil.test/a HTTP/1.1\r\nHost: evil.test\r\n\r\n":                  "200 GET " + preset.GoModules + "/a",
-		"GET /sumdb/" + preset.GoChecksums + "/supported HTTP/1.1\r\nHost: x\r\n\r\n": "200 ",
-		"GET /sumdb/" + preset.GoChecksums + "/tile/8/0 HTTP/1.1\r\nHost: x\r\n\r\n":  "200 GET " + preset.GoChecksums + "/tile/8/0",
-		"GET /sumdb/sum.other.org/latest HTTP/1.1\r\nHost: x\r\n\r\n":                 "200 GET " + preset.GoModules + "/sumdb/sum.other.org/latest",
-		"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx":                    "405 blocked by demesne: \"" + preset.GoModules + "\": the Go proxy accepts GET and HEAD, not \"PUT\"",
+		"GET /a%21b/@v/list HTTP/1.1\r\nHost: x\r\n\r\n":                              "200 GET " + policy.GoModules + "/a%21b/@v/list",
+		"GET http://evil.test/a HTTP/1.1\r\nHost: evil.test\r\n\r\n":                  "200 GET " + policy.GoModules + "/a",
+		"GET /sumdb/" + policy.GoChecksums + "/supported HTTP/1.1\r\nHost: x\r\n\r\n": "200 ",
+		"GET /sumdb/" + policy.GoChecksums + "/tile/8/0 HTTP/1.1\r\nHost: x\r\n\r\n":  "200 GET " + policy.GoChecksums + "/tile/8/0",
+		"GET /sumdb/sum.other.org/latest HTTP/1.1\r\nHost: x\r\n\r\n":                 "200 GET " + policy.GoModules + "/sumdb/sum.other.org/latest",
+		"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx":                    "405 blocked by demesne: \"" + policy.GoModules + "\": the Go proxy accepts GET and HEAD, not \"PUT\"",
 		"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n":               "405 blocked",
 	} {
 		code, body := request(t, r.dial(at), text)
@@ -347,7 +346,7 @@ func TestServeGo(t *testing.T) {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
-	if _, resp, _ := r.connect(preset.GoModules + ":443"); resp.StatusCode != 403 {
+	if _, resp, _ := r.connect(policy.GoModules + ":443"); resp.StatusCode != 403 {
 		t.Errorf("a tunnel to it: %s", resp.Status)
 	}
 }

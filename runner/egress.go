@@ -8,7 +8,7 @@ import (
 // loopback interface: it gets no gateway, and none can be added later.
 //
 // Rules are strings, so that a caller need not parse them. The runner rejects a malformed rule and quotes it.
-// Package policy defines the rules, package preset the modes.
+// Package policy defines the rules and the modes.
 type Egress struct {
 	Mode  string   `json:"mode,omitempty"`  // empty: no mode. The runner adds the rules of the mode; the caller adds mirrors
 	Allow []string `json:"allow,omitempty"` // rules, as policy.ParseRule reads them
@@ -21,7 +21,7 @@ type Egress struct {
 	GoProxy        bool     `json:"go_proxy,omitempty"` // serve Go's public modules and checksums on the sandbox's 127.0.0.1:8087, as GOPROXY
 	Ask            Duration `json:"ask,omitempty"`      // how long a name without a matching rule waits for [client.Options.Ask]; 0: deny it
 
-	// Log is a host file for the decisions, one JSON object per line (audit.Record). Create makes the file with the
+	// Log is a host file for the decisions, one JSON object per line (proxy.Record). Create makes the file with the
 	// caller's rights. A shared flock(2) is held on it for the life of the sandbox. It must not be in a place that
 	// the sandbox can write to.
 	Log string `json:"log,omitempty"`

@@ -11,7 +11,7 @@ import (
 	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
 	"demesne/mcp"
-	"demesne/proxy/preset"
+	"demesne/proxy/policy"
 )
 
 // Environment variables.
@@ -81,8 +81,8 @@ func toolSets(said, fallback string) ([]string, error) {
 
 // network returns the modes that a model may ask for. It excludes modes that allow every destination.
 func network() []string {
-	return slices.DeleteFunc(preset.Names(), func(name string) bool {
-		m, err := preset.Parse(name)
+	return slices.DeleteFunc(policy.ModeNames(), func(name string) bool {
+		m, err := policy.ParseMode(name)
 		return err != nil || m.Everything()
 	})
 }

@@ -7,7 +7,6 @@ import (
 
 	"demesne/mcp"
 	"demesne/proxy/policy"
-	"demesne/proxy/preset"
 )
 
 // varDomains names the variable with the rules that a model may use without a user's consent.
@@ -65,7 +64,7 @@ func (d domains) decide(mode, words string) (use string, v mcp.Verdict, err erro
 	if why := r.NotForModels(); why != "" {
 		return "", mcp.Refused, fmt.Errorf("%q: %s: only the operator can allow it, in %s", words, why, varDomains)
 	}
-	m, err := preset.Parse(mode)
+	m, err := policy.ParseMode(mode)
 	if err != nil {
 		return "", mcp.Refused, err
 	}

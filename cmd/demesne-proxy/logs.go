@@ -12,7 +12,6 @@ import (
 	"demesne/internal/text"
 	"demesne/proxy"
 	"demesne/proxy/policy"
-	"demesne/proxy/preset"
 )
 
 func readLog(path string) ([]proxy.Record, error) {
@@ -86,10 +85,10 @@ func suggest(c *call) (int, error) {
 		return c.encode(struct {
 			Mode  string   `json:"mode"`
 			Allow []string `json:"allow"`
-		}{preset.Mode{}.String(), append([]string{}, rules...)})
+		}{policy.Mode{}.String(), append([]string{}, rules...)})
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# made of a log with %d decisions\nmode = %q\nallow = [\n", proxy.CountDecisions(log), preset.Mode{}.String())
+	fmt.Fprintf(&b, "# made of a log with %d decisions\nmode = %q\nallow = [\n", proxy.CountDecisions(log), policy.Mode{}.String())
 	for _, r := range rules {
 		fmt.Fprintf(&b, "\t%s,\n", quoted(r))
 	}
@@ -133,7 +132,7 @@ func replay(c *call) (int, error) {
 }
 
 // whole returns the policy with the rules that its mode adds on this host.
-func (c *call) whole(m preset.Mode, p policy.Policy) policy.Policy {
+func (c *call) whole(m policy.Mode, p policy.Policy) policy.Policy {
 	p = p.Allow(m.Rules()...)
 	if !m.Mirrored() {
 		return p

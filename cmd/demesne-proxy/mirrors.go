@@ -12,7 +12,6 @@ import (
 
 	"demesne/internal/text"
 	"demesne/proxy/policy"
-	"demesne/proxy/policyfile"
 )
 
 // host locates the configuration of the caller's tools.
@@ -39,7 +38,7 @@ const most = 1 << 20
 // mirrors reads the configuration of the host's tools. notes lists the files that could not be read or parsed;
 // found has the mirrors of all others.
 func (h host) mirrors() (found []mirror, notes []string) {
-	take := func(t policyfile.Tool, from string, rules []policy.Rule, err error) {
+	take := func(t hostTool, from string, rules []policy.Rule, err error) {
 		for _, r := range rules {
 			found = append(found, mirror{t.Name, from, r})
 		}
@@ -47,7 +46,7 @@ func (h host) mirrors() (found []mirror, notes []string) {
 			notes = append(notes, text.SafeLine(fmt.Sprintf("%s: %v", from, err)))
 		}
 	}
-	for _, t := range policyfile.Tools() {
+	for _, t := range hostTools() {
 		for _, path := range h.files(t) {
 			text, err := readSome(path)
 			if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +67,7 @@ func (h host) mirrors() (found []mirror, notes []string) {
 }
 
 // files returns the paths of t's configuration, with "~" and "*" expanded.
-func (h host) files(t policyfile.Tool) (paths []string) {
+func (h host) files(t hostTool) (paths []string) {
 	for _, f := range t.Files {
 		if rest, ok := strings.CutPrefix(f, "~/"); ok {
 			if h.home == "" {

@@ -11,8 +11,6 @@ import (
 
 	"demesne/internal/text"
 	"demesne/proxy/policy"
-	"demesne/proxy/policyfile"
-	"demesne/proxy/preset"
 	"demesne/runner"
 )
 
@@ -27,7 +25,7 @@ func giveRules(c *call) (int, error) {
 
 func (c *call) rules() (runner.EgressRules, error) {
 	var r runner.EgressRules
-	var mode preset.Mode
+	var mode policy.Mode
 	if c.file != "" {
 		f, err := readPolicy(c.file)
 		if err != nil {
@@ -37,7 +35,7 @@ func (c *call) rules() (runner.EgressRules, error) {
 	}
 	if c.mode != "" {
 		var err error
-		if mode, err = preset.Parse(c.mode); err != nil {
+		if mode, err = policy.ParseMode(c.mode); err != nil {
 			return r, err
 		}
 	}
@@ -59,16 +57,16 @@ func words(rules []policy.Rule) (all []string) {
 	return all
 }
 
-func readPolicy(path string) (policyfile.File, error) {
+func readPolicy(path string) (policyFile, error) {
 	text, err := readSome(path)
 	var named *fs.PathError
 	switch {
 	case errors.As(err, &named):
-		return policyfile.File{}, &policyfile.Error{File: path, Err: named.Err}
+		return policyFile{}, &policyError{File: path, Err: named.Err}
 	case err != nil:
-		return policyfile.File{}, &policyfile.Error{File: path, Err: err}
+		return policyFile{}, &policyError{File: path, Err: err}
 	}
-	return policyfile.Parse(path, text)
+	return parsePolicy(path, text)
 }
 
 // lines calls say for each part of a possibly joined error, and returns one line for each.
@@ -100,7 +98,7 @@ func lint(c *call) (int, error) {
 
 // withFix adds an example of a valid rule to an error.
 func withFix(err error) string {
-	var e *policyfile.Error
+	var e *policyError
 	if errors.As(err, &e) && e.Rule != "" {
 		return e.Error() + "; a rule is such as " + policy.Instead(e.Rule)
 	}
@@ -123,7 +121,7 @@ func list(c *call) (int, error) {
 	if len(c.args) == 0 {
 		return c.listModes()
 	}
-	m, err := preset.Parse(c.args[0])
+	m, err := policy.ParseMode(c.args[0])
 	if err != nil {
 		return 0, err
 	}
@@ -147,8 +145,8 @@ func list(c *call) (int, error) {
 
 func (c *call) listModes() (int, error) {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	for _, name := range preset.Names() {
-		m, err := preset.Parse(name)
+	for _, name := range policy.ModeNames() {
+		m, err := policy.ParseMode(name)
 		if err != nil {
 			return 0, err
 		}
@@ -157,14 +155,14 @@ func (c *call) listModes() (int, error) {
 	return 0, w.Flush()
 }
 
-func (c *call) listMode(m preset.Mode) (rows []listed, notes []string) {
+func (c *call) listMode(m policy.Mode) (rows []listed, notes []string) {
 	if !m.Mirrored() {
 		for _, r := range m.Rules() {
 			rows = append(rows, listed{For: m.About(), Rule: r.String()})
 		}
 		return rows, nil
 	}
-	for _, e := range preset.Ecosystems() {
+	for _, e := range policy.Ecosystems() {
 		rules, _ := e.Rules() // cannot fail: the table is constant
 		for _, r := range rules {
 			rows = append(rows, listed{For: e.Name, Rule: r.String()})

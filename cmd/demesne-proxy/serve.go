@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"demesne/proxy"
-
 	"demesne/proxy/policy"
 	"demesne/runner"
 	"demesne/runner/ipc"

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"demesne/proxy/policy"
-	"demesne/proxy/preset"
 )
 
 // TestRulesTravel checks that every rule of a mode, a mirror or a file parses back to itself, because rules are
@@ -41,7 +40,7 @@ deny = "tcp://x.test:1-5,9"
 	for _, m := range mirrors {
 		rules = append(rules, m.rule)
 	}
-	managers, err := preset.Parse("package-managers")
+	managers, err := policy.ParseMode("package-managers")
 	if err != nil {
 		t.Fatal(err)
 	}

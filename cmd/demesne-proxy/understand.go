@@ -8,7 +8,6 @@ import (
 
 	"demesne/proxy"
 	"demesne/proxy/policy"
-	"demesne/proxy/preset"
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/runner/network/proxyclient"
@@ -44,9 +43,9 @@ func understand(asked runner.Egress) (*egress, error) {
 // policyOf parses the rules of an Egress. open reports whether they reach everything: by the mode, by Learn, or by
 // rules for all addresses.
 func policyOf(asked runner.Egress) (p policy.Policy, open bool, err error) {
-	mode := preset.Mode{}
+	mode := policy.Mode{}
 	if asked.Mode != "" {
-		if mode, err = preset.Parse(asked.Mode); err != nil {
+		if mode, err = policy.ParseMode(asked.Mode); err != nil {
 			return p, false, err
 		}
 	}
@@ -60,7 +59,7 @@ func policyOf(asked runner.Egress) (p policy.Policy, open bool, err error) {
 	}
 	p = p.Allow(mode.Rules()...).Allow(allow...).Deny(deny...)
 	if asked.GoProxy {
-		p = p.Allow(preset.GoProxy()...)
+		p = p.Allow(policy.GoProxy()...)
 	}
 	if asked.Learn {
 		p = p.Allow(policy.Everything())

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"demesne/proxy/preset"
+	"demesne/proxy/policy"
 	"demesne/runner"
 	"demesne/runner/ipc"
 )
@@ -54,7 +54,7 @@ func TestPlanOf(t *testing.T) {
 
 // TestModeNone: the runner knows only the mode "none" by name, because it makes no network for it.
 func TestModeNone(t *testing.T) {
-	m, err := preset.Parse("none")
+	m, err := policy.ParseMode("none")
 	if err != nil || len(m.Rules()) != 0 || m.Everything() {
 		t.Errorf("%v allows %v, %v", m, m.Rules(), err)
 	}

@@ -37,9 +37,9 @@ func found(h host) (lines []string, notes []string) {
 	return lines, notes
 }
 
-// TestMirrors checks that mirrors are read from each tool's own files, and that errors in some files do not
+// TestMirrorFiles checks that mirrors are read from each tool's own files, and that errors in some files do not
 // affect the others.
-func TestMirrors(t *testing.T) {
+func TestMirrorFiles(t *testing.T) {
 	h := machine(t, map[string]string{
 		"/home/me/.npmrc":                           "registry=https://user:secret@npm.corp.test:8443/\n",
 		"/home/me/.cargo/config.toml":               "[source.corp]\nregistry = \"sparse+https://crates.corp.test/index/\"\n",

@@ -16,7 +16,7 @@ import (
 	"demesne/runner"
 )
 
-// egressModes repeats the names in package preset, which this program does not link: see package
+// egressModes repeats the names in package policy, which this program does not link: see package
 // session. A test compares them.
 var egressModes = []string{session.NoEgress, "package-managers", "open"}
 

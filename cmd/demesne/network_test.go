@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/proxy/preset"
+	"demesne/proxy/policy"
 	"demesne/runner"
 )
 
-// TestEgressModes checks that --egress accepts exactly the modes of package preset.
+// TestEgressModes checks that --egress accepts exactly the modes of package policy.
 func TestEgressModes(t *testing.T) {
-	if !slices.Equal(egressModes, preset.Names()) {
-		t.Errorf("--egress takes %q, package modes has %q", egressModes, preset.Names())
+	if !slices.Equal(egressModes, policy.ModeNames()) {
+		t.Errorf("--egress takes %q, package policy has %q", egressModes, policy.ModeNames())
 	}
 }
 

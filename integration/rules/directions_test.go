@@ -42,7 +42,7 @@ var homes = map[string][]string{
 	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack", "cmd/demesne-proxy"},
 	"github.com/vishvananda/":                {"netns"},
 	"github.com/google/nftables":             {"netns"},
-	"github.com/google/jsonschema-go":        {"cmd/demesne", "proxy/policyfile", "integration"}, // tests
+	"github.com/google/jsonschema-go":        {"cmd/demesne", "cmd/demesne-proxy", "integration"}, // tests
 	"github.com/elazarl/goproxy":             {"proxy"},
 	"github.com/miekg/dns":                   {"proxy"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},

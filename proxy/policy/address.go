@@ -6,7 +6,7 @@ import "net/netip"
 // IPv4 address. Any other address that carries one is Translated.
 func Classify(a netip.Addr) Class {
 	a = a.Unmap().WithZone("")
-	best, class := -1, Reserved
+	best, class := -1, classReserved
 	for _, b := range registry {
 		if b.prefix.Bits() >= best && b.prefix.Contains(a) {
 			best, class = b.prefix.Bits(), b.class

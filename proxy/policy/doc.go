@@ -41,5 +41,15 @@
 // Teredo) needs an address rule, and the carried address is checked too. A cloud's metadata service needs a rule
 // for exactly its address.
 //
+// # Modes
+//
+// A [Mode] names the rules that a sandbox starts with, such as those for the servers of package managers
+// ([Ecosystems]):
+//
+//	m, err := policy.ParseMode("package-managers")
+//	p := policy.Policy{}.Allow(m.Rules()...)
+//
+// Modes and ecosystems are tables: the package reads no files.
+//
 // The package does not know which addresses belong to the host; package proxy does.
 package policy

@@ -142,9 +142,9 @@ func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 		a, class = inner, Classify(inner) // the outer address is allowed; check the inner one
 	}
 	switch {
-	case class == Public || p.named(q, a, class):
+	case class == classPublic || p.named(q, a, class):
 		return d
-	case d.private && (class == Private || class == Shared):
+	case d.private && (class == classPrivate || class == classShared):
 		return d
 	}
 	return Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s resolves to %v (%s), which no rule lists", q.Host(), a, class)}
@@ -155,7 +155,7 @@ func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 func (p Policy) named(q Query, a netip.Addr, class Class) bool {
 	return slices.ContainsFunc(p.allow, func(r Rule) bool {
 		return r.prefix.IsValid() && r.prefix.Contains(a) && r.allowsPort(q.Port) &&
-			(class != Metadata || r.prefix.IsSingleIP())
+			(class != classMetadata || r.prefix.IsSingleIP())
 	})
 }
 

@@ -25,7 +25,7 @@ const NoEgress = "none"
 
 // Egress says what a sandbox may reach, in the caller's words. The zero value: nothing, and no gateway.
 type Egress struct {
-	Mode           string   // a mode of package preset; empty: the file's, or none
+	Mode           string   // a mode of package policy; empty: the file's, or none
 	File           string   // path of a policy file; empty: no file
 	Allow, Deny    []string // additional rules
 	GoProxy        bool     // provide a Go module proxy inside, whatever the mode

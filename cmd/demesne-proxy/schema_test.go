@@ -1,4 +1,4 @@
-package policyfile
+package main
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"github.com/BurntSushi/toml"
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"demesne/proxy/preset"
+	"demesne/proxy/policy"
 )
 
 func policySchema(t *testing.T) *jsonschema.Schema {
@@ -27,18 +27,18 @@ func policySchema(t *testing.T) *jsonschema.Schema {
 	return &s
 }
 
-// TestSchemaKeys checks that the published schema has the keys that Parse knows, at each level. The error about
+// TestSchemaKeys checks that the published schema has the keys that parsePolicy knows, at each level. The error about
 // an unknown key lists them.
 func TestSchemaKeys(t *testing.T) {
 	s := policySchema(t)
 	for text, of := range map[string]*jsonschema.Schema{"nosuch = 1": s, "[[rule]]\nnosuch = 1\nallow = 'a.test'": s.Defs["rule"]} {
-		_, err := Parse("p.toml", text)
+		_, err := parsePolicy("p.toml", text)
 		if err == nil {
 			t.Fatalf("%q: no error", text)
 		}
 		_, list, _ := strings.Cut(err.Error(), "not one of ")
 		if got := strings.Join(slices.Sorted(maps.Keys(of.Properties)), ", "); got != list {
-			t.Errorf("the schema has the keys %s, and Parse %s", got, list)
+			t.Errorf("the schema has the keys %s, and parsePolicy %s", got, list)
 		}
 		for name, p := range of.Properties {
 			if p.Description == "" {
@@ -50,12 +50,12 @@ func TestSchemaKeys(t *testing.T) {
 	for _, m := range s.Properties["mode"].Enum {
 		modes = append(modes, m.(string))
 	}
-	if names := preset.Names(); strings.Join(modes, " ") != strings.Join(names, " ") {
-		t.Errorf("the schema has the modes %q, and Parse %q", modes, names)
+	if names := policy.ModeNames(); strings.Join(modes, " ") != strings.Join(names, " ") {
+		t.Errorf("the schema has the modes %q, and parsePolicy %q", modes, names)
 	}
 }
 
-// TestSchemaAgrees checks that the schema accepts what Parse accepts, and rejects files of a wrong form. The
+// TestSchemaAgrees checks that the schema accepts what parsePolicy accepts, and rejects files of a wrong form. The
 // schema does not know which names and modes exist, so it may accept more.
 func TestSchemaAgrees(t *testing.T) {
 	schema, err := policySchema(t).Resolve(nil)
@@ -100,7 +100,7 @@ func TestSchemaAgrees(t *testing.T) {
 		if err := json.Unmarshal(raw, &decoded); err != nil {
 			t.Fatal(err)
 		}
-		_, perr := Parse("p.toml", c.text)
+		_, perr := parsePolicy("p.toml", c.text)
 		serr := schema.Validate(decoded)
 		if (perr == nil) != c.ok || (serr == nil) != c.ok {
 			t.Errorf("%q:\nParse says %v,\nthe schema %v, want ok %v", c.text, perr, serr, c.ok)

@@ -1,55 +1,53 @@
-package preset
+package policy
 
 import (
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-
-	"demesne/proxy/policy"
 )
 
 // errMode is the error that an unknown mode wraps.
 var errMode = errors.New("unknown egress mode")
 
 // Mode names what a sandbox may reach before any rule is added. The zero Mode is "none".
-type Mode struct{ row *row }
+type Mode struct{ row *modeRow }
 
-// row defines one mode. To add a mode, add a row to table.
-type row struct {
+// modeRow defines one mode. To add a mode, add a row to modeTable.
+type modeRow struct {
 	name, about string
-	rules       func() []policy.Rule
+	rules       func() []Rule
 	everything  bool
 }
 
-var table = []row{
+var modeTable = []modeRow{
 	{name: "none", about: "only what rules allow"},
 	{name: "package-managers", about: "the servers of package managers, and the mirrors this host uses", rules: managers},
-	{name: "open", about: "every public address", rules: func() []policy.Rule { return []policy.Rule{policy.Everything()} }, everything: true},
+	{name: "open", about: "every public address", rules: func() []Rule { return []Rule{Everything()} }, everything: true},
 }
 
-// Parse returns the mode with that name.
-func Parse(name string) (Mode, error) {
-	for i := range table {
-		if table[i].name == name {
-			return Mode{&table[i]}, nil
+// ParseMode returns the mode with that name.
+func ParseMode(name string) (Mode, error) {
+	for i := range modeTable {
+		if modeTable[i].name == name {
+			return Mode{&modeTable[i]}, nil
 		}
 	}
-	return Mode{}, fmt.Errorf("parse egress mode %.100q: %w, not one of %s", name, errMode, strings.Join(Names(), ", "))
+	return Mode{}, fmt.Errorf("parse egress mode %.100q: %w, not one of %s", name, errMode, strings.Join(ModeNames(), ", "))
 }
 
-// Names returns the names of the modes.
-func Names() []string {
+// ModeNames returns the names of the modes.
+func ModeNames() []string {
 	var names []string
-	for _, r := range table {
+	for _, r := range modeTable {
 		names = append(names, r.name)
 	}
 	return names
 }
 
-func (m Mode) get() row {
+func (m Mode) get() modeRow {
 	if m.row == nil {
-		return table[0]
+		return modeTable[0]
 	}
 	return *m.row
 }
@@ -64,13 +62,13 @@ func (m Mode) About() string { return m.get().about }
 func (m Mode) Everything() bool { return m.get().everything }
 
 // Mirrored reports whether the mode also allows the mirrors of the host's tools.
-func (m Mode) Mirrored() bool { return m.String() == table[1].name }
+func (m Mode) Mirrored() bool { return m.String() == modeTable[1].name }
 
 // GoProxy reports whether sandboxes get their own Go module proxy in this mode.
 func (m Mode) GoProxy() bool { return m.Mirrored() }
 
 // Rules returns the rules of the mode.
-func (m Mode) Rules() []policy.Rule {
+func (m Mode) Rules() []Rule {
 	if r := m.get().rules; r != nil {
 		return slices.Clip(r())
 	}

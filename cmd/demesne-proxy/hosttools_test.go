@@ -1,4 +1,4 @@
-package policyfile
+package main
 
 import (
 	"slices"
@@ -42,13 +42,13 @@ func TestMirrorVariables(t *testing.T) {
 	}
 }
 
-func tool(t *testing.T, name string) Tool {
+func tool(t *testing.T, name string) hostTool {
 	t.Helper()
-	i := slices.IndexFunc(Tools(), func(x Tool) bool { return x.Name == name })
+	i := slices.IndexFunc(hostTools(), func(x hostTool) bool { return x.Name == name })
 	if i < 0 {
 		t.Fatal(name)
 	}
-	return Tools()[i]
+	return hostTools()[i]
 }
 
 func check(t *testing.T, tool string, rules []policy.Rule, err error, want, wantErr string) {
@@ -87,7 +87,7 @@ func TestMirrorsPrivate(t *testing.T) {
 func FuzzMirrors(f *testing.F) {
 	f.Add("registry=https://npm.corp.test/\nURIs: http://x\ndeb [a] http://b c\n[source.x]\nregistry='y'")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, tool := range Tools() {
+		for _, tool := range hostTools() {
 			for _, read := range []func(string) ([]policy.Rule, error){tool.Mirrors, tool.Value} {
 				rules, _ := read(text)
 				for _, r := range rules {

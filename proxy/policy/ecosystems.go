@@ -1,10 +1,8 @@
-package preset
+package policy
 
 import (
 	"fmt"
 	"strings"
-
-	"demesne/proxy/policy"
 )
 
 // Ecosystem is the set of servers of one package manager.
@@ -26,10 +24,10 @@ const (
 
 // GoProxy returns the rules for the sandbox's Go module proxy. They allow what the module proxy reads, and no
 // request by which the sandbox could send data.
-func GoProxy() []policy.Rule {
-	var rules []policy.Rule
+func GoProxy() []Rule {
+	var rules []Rule
 	for _, host := range []string{GoModules, GoChecksums} {
-		r, err := policy.ParseRule(host + ":443 methods=GET,HEAD")
+		r, err := ParseRule(host + ":443 methods=GET,HEAD")
 		if err != nil {
 			panic(err) // a constant of this file
 		}
@@ -68,10 +66,10 @@ func (e Ecosystem) Hosts() []string {
 }
 
 // Rules returns one rule for each of the ecosystem's servers.
-func (e Ecosystem) Rules() ([]policy.Rule, error) {
-	var rules []policy.Rule
+func (e Ecosystem) Rules() ([]Rule, error) {
+	var rules []Rule
 	for _, host := range e.Hosts() {
-		r, err := policy.ParseRule(host + ":" + e.Ports)
+		r, err := ParseRule(host + ":" + e.Ports)
 		if err != nil {
 			return nil, fmt.Errorf("ecosystem %q: %w", e.Name, err)
 		}
@@ -80,8 +78,8 @@ func (e Ecosystem) Rules() ([]policy.Rule, error) {
 	return rules, nil
 }
 
-func managers() []policy.Rule {
-	var all []policy.Rule
+func managers() []Rule {
+	var all []Rule
 	for _, e := range Ecosystems() {
 		rules, err := e.Rules()
 		if err != nil {

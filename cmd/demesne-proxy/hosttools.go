@@ -1,4 +1,4 @@
-package policyfile
+package main
 
 import (
 	"errors"
@@ -11,11 +11,21 @@ import (
 	"demesne/proxy/policy"
 )
 
+// This file turns the mirrors that the host's tools are configured to use into rules:
+//
+//	for _, t := range hostTools() {    // the caller reads the contents of t.Files and t.Env
+//		rules, err := t.Mirrors(text)
+//		p = p.Allow(rules...)
+//	}
+//
+// A rule allows the exact name and port that the tool would connect to, even on a private network. Credentials in a
+// mirror's URL are dropped. Every function depends only on its text: it reads no files and resolves no names.
+
 // errMirror is the error for a URL that does not name a server.
 var errMirror = errors.New("not the URL of a server")
 
-// Tool is a program whose configuration names servers.
-type Tool struct {
+// hostTool is a program whose configuration names servers.
+type hostTool struct {
 	Name  string
 	Files []string // "~/" is the home of the calling user; "*" matches as in path.Match
 	Env   []string // variables that also name servers
@@ -23,29 +33,29 @@ type Tool struct {
 	value func(text string) ([]string, error) // parses a variable
 }
 
-// Tools returns the supported tools.
-func Tools() []Tool {
-	return []Tool{
-		{"npm", []string{"~/.npmrc", "/etc/npmrc", "/usr/local/etc/npmrc"}, []string{"NPM_CONFIG_REGISTRY", "npm_config_registry"}, npmrc, words},
-		{"pip", []string{"~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"}, []string{"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"}, pipConf, words},
+// hostTools returns the supported tools.
+func hostTools() []hostTool {
+	return []hostTool{
+		{"npm", []string{"~/.npmrc", "/etc/npmrc", "/usr/local/etc/npmrc"}, []string{"NPM_CONFIG_REGISTRY", "npm_config_registry"}, npmrc, wordsOf},
+		{"pip", []string{"~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"}, []string{"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"}, pipConf, wordsOf},
 		{"go", []string{"~/.config/go/env"}, []string{"GOPROXY", "GOSUMDB"}, goEnv, goValue},
-		{"apt", []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources"}, nil, aptSources, words},
-		{"cargo", []string{"~/.cargo/config.toml", "~/.cargo/config"}, nil, cargoConfig, words},
+		{"apt", []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources"}, nil, aptSources, wordsOf},
+		{"cargo", []string{"~/.cargo/config.toml", "~/.cargo/config"}, nil, cargoConfig, wordsOf},
 	}
 }
 
 // Mirrors parses the text of one of the tool's files. The rules are valid even if it returns an error, which is
 // then about the other lines.
-func (t Tool) Mirrors(text string) ([]policy.Rule, error) { return t.rules(t.urls(text)) }
+func (t hostTool) Mirrors(text string) ([]policy.Rule, error) { return t.rules(t.urls(text)) }
 
 // Value parses one of the tool's variables in the same way.
-func (t Tool) Value(text string) ([]policy.Rule, error) { return t.rules(t.value(text)) }
+func (t hostTool) Value(text string) ([]policy.Rule, error) { return t.rules(t.value(text)) }
 
-func (t Tool) rules(urls []string, err error) ([]policy.Rule, error) {
+func (t hostTool) rules(urls []string, err error) ([]policy.Rule, error) {
 	var rules []policy.Rule
 	seen := map[string]bool{}
 	for _, u := range urls {
-		r, ok, bad := mirror(u)
+		r, ok, bad := mirrorRule(u)
 		err = errors.Join(err, bad)
 		if ok && !seen[r.String()] {
 			seen[r.String()] = true
@@ -60,7 +70,7 @@ func (t Tool) rules(urls []string, err error) ([]policy.Rule, error) {
 
 // mirror returns the rule for the server that a URL names. ok is false if it names no server (file:/…). It is
 // also false for a server on loopback, which is on the host and cannot be reached by that name from a sandbox.
-func mirror(s string) (r policy.Rule, ok bool, err error) {
+func mirrorRule(s string) (r policy.Rule, ok bool, err error) {
 	u, err := url.Parse(strings.TrimPrefix(s, "sparse+"))
 	if err != nil {
 		return r, false, errMirror // err would quote credentials
@@ -91,7 +101,7 @@ func mirror(s string) (r policy.Rule, ok bool, err error) {
 	return r, err == nil, err
 }
 
-func words(text string) ([]string, error) { return strings.Fields(text), nil }
+func wordsOf(text string) ([]string, error) { return strings.Fields(text), nil }
 
 // settings calls each for the key = value lines of ini-like text. A line that begins with white space continues
 // the value before, as in pip.conf.

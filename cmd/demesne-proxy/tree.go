@@ -1,4 +1,4 @@
-package policyfile
+package main
 
 // node is a value and its line.
 type node struct {

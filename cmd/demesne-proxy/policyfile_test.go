@@ -1,4 +1,4 @@
-package policyfile
+package main
 
 import (
 	"strings"
@@ -35,7 +35,7 @@ deny = "corp.test:25"
 // TestParse checks every key of the schema.
 func TestParse(t *testing.T) {
 	for _, name := range []string{"p.toml", "dir/p.toml"} {
-		f, err := Parse(name, asTOML)
+		f, err := parsePolicy(name, asTOML)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestRefused(t *testing.T) {
 		{"policy", asTOML, "policy: not TOML: write `allow = [\"example.com\"]`, for instance, in \"policy.toml\""},
 		{"p.toml", strings.Repeat("#", maxFile+1), "p.toml: more than 65536 bytes"},
 	} {
-		f, err := Parse(c.name, c.text)
+		f, err := parsePolicy(c.name, c.text)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%q:\n%v, want\n%s", c.text, err, c.want)
 		}
@@ -106,7 +106,7 @@ func TestRefused(t *testing.T) {
 // TestEmpty checks that an empty file denies everything.
 func TestEmpty(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n"} {
-		if f, err := Parse("p.toml", text); err != nil || len(f.Policy.Allowed()) != 0 || f.Mode.String() != "none" {
+		if f, err := parsePolicy("p.toml", text); err != nil || len(f.Policy.Allowed()) != 0 || f.Mode.String() != "none" {
 			t.Errorf("%q: %+v %v", text, f, err)
 		}
 	}
@@ -116,7 +116,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("p.toml", asTOML)
 	f.Add("p.yaml", asTOML)
 	f.Fuzz(func(t *testing.T, name, text string) {
-		file, err := Parse(name, text)
+		file, err := parsePolicy(name, text)
 		if err != nil && len(file.Policy.Allowed()) > 0 {
 			t.Fatal("rules in spite of an error")
 		}

@@ -1,17 +1,15 @@
-package preset
+package policy
 
 import (
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
-
-	"demesne/proxy/policy"
 )
 
-func decide(t *testing.T, p policy.Policy, host string, port uint16) policy.Decision {
+func decide(t *testing.T, p Policy, host string, port uint16) Decision {
 	t.Helper()
-	q, err := policy.Ask(host, port)
+	q, err := Ask(host, port)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,11 +48,11 @@ func TestModes(t *testing.T) {
 		{"open", "1.1.1.1", 53, `allowed by rule "*"`},
 		{"open", "127.0.0.1", 53, "127.0.0.1 resolves to 127.0.0.1 (loopback), which no rule lists"},
 	} {
-		m, err := Parse(c.mode)
+		m, err := ParseMode(c.mode)
 		if err != nil || m.String() != c.mode || m.About() == "" {
 			t.Fatal(m, err)
 		}
-		if d := decide(t, policy.Policy{}.Allow(m.Rules()...), c.host, c.port); d.Reason != c.want {
+		if d := decide(t, Policy{}.Allow(m.Rules()...), c.host, c.port); d.Reason != c.want {
 			t.Errorf("%s %s:%d: %q, want %q", c.mode, c.host, c.port, d.Reason, c.want)
 		}
 		if m.Everything() != (c.mode == "open") || m.Mirrored() != (c.mode == "package-managers") {
@@ -64,7 +62,7 @@ func TestModes(t *testing.T) {
 	if m := (Mode{}); m.String() != "none" || len(m.Rules()) != 0 || m.Everything() {
 		t.Error("the zero mode is not none")
 	}
-	_, err := Parse("opne")
+	_, err := ParseMode("opne")
 	if want := `parse egress mode "opne": unknown egress mode, not one of none, package-managers, open`; !errors.Is(err, errMode) || err.Error() != want {
 		t.Error(err)
 	}
