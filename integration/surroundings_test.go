@@ -48,7 +48,7 @@ var surroundings = []struct {
 	{"an XDG_RUNTIME_DIR that cannot be", `XDG_RUNTIME_DIR=/proc/nosuch; exec "$0" run -- echo ok`, 0, "ok\n"},
 	{"a newline in XDG_RUNTIME_DIR", `export XDG_RUNTIME_DIR=$PWD/$(printf 'a\nb'); "$0" run -- echo ok; ls -A`, 0, "ok\n"},
 	{"a colon in XDG_RUNTIME_DIR", `touch a; mkdir a:b; export XDG_RUNTIME_DIR=$PWD/a:b; "$0" run -- echo ok
-for i in $(seq 600); do ls a:b/demesne/*.* >/dev/null 2>&1 || break; sleep 0.1; done; ls a:b/demesne a`, 0, "ok\na\n\na:b/demesne:\ngiven\nmnt\nscratch\nstate\n"},
+for i in $(seq 600); do ls a:b/demesne/*.* >/dev/null 2>&1 || break; sleep 0.1; done; ls a:b/demesne a`, 0, "ok\na\n\na:b/demesne:\ngrants\nmnt\nscratch\nstate\n"},
 	{"names with blanks", `mkdir 'a b' "t	ab"; echo x > 'a b/c d'; exec "$0" run --in 'a b/c d' --out "t	ab" --workspace 'a b' -c 'cat "/in/c d" "c d"; echo > /out/x'`, 0, "x\nx\n"},
 	{"a name with a newline", `touch "$(printf 'a\nb')"; exec "$0" run --in "$(printf 'a\nb')" -- true`, 125, "hint: use --in PATH:NAME"},
 	{"a name that is no text", `touch "$(printf 'a\377')"; exec "$0" run --in "$(printf 'a\377')" -- true`, 125, "is not UTF-8"},
