@@ -111,10 +111,24 @@ func TestHalfwaySnapshot(t *testing.T) {
 	b.must("exec", "box", "-c", thirtyFiles+"; (while :; do date > /tmp/beat; sleep 0.02; done) >/dev/null 2>&1 &")
 	b.halfway(10, theCLI, []string{"snapshot", "box"}, func(bool) {
 		for _, id := range strings.Fields(b.must("ls", "-q")) {
-			if !strings.Contains(b.must("inspect", id), "snapshot") {
+			info := b.demesne("inspect", id)
+			if strings.Contains(info.stderr, "no such sandbox") {
+				continue // its caller was killed before it had the id, so it is removed
+			}
+			if info.code != 0 {
+				t.Fatalf("inspect: %+v", info)
+			}
+			if !strings.Contains(info.stdout, "snapshot") {
 				continue
 			}
-			fork := strings.TrimSpace(b.must("fork", id))
+			made := b.demesne("fork", id)
+			if strings.Contains(made.stderr, "no such sandbox") {
+				continue
+			}
+			if made.code != 0 {
+				t.Fatalf("fork: %+v", made)
+			}
+			fork := strings.TrimSpace(made.stdout)
 			b.must("exec", fork, "-c", "cd d/sub; md5sum --quiet -c /root/sums")
 			b.must("rm", id, fork)
 		}
