@@ -85,14 +85,13 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if root {
 		mode = userns.ModeRoot
 	}
-	out := &outMap{program: progs.runner}
 	for {
-		l := &launcher{outMap: out, dir: dir, progs: progs, root: root, poolSize: spares, mode: mode, network: o.Network}
+		l := &launcher{dir: dir, progs: progs, root: root, poolSize: spares, mode: mode, network: o.Network}
 		sock, err := l.connect(ctx)
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart, linger: linger, totals: totals, outMap: out}
+		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart, linger: linger, totals: totals, outMap: &outMap{program: progs.runner}}
 		conn := ipc.NewConn(sock)
 		err = c.introduce(ctx, conn, sock, l)
 		if errors.Is(err, io.EOF) { // the runner was already ending

@@ -23,7 +23,6 @@ import (
 
 // launcher connects to the live runner, or starts one.
 type launcher struct {
-	outMap   *outMap
 	dir      *runDir
 	progs    programs
 	root     bool
@@ -153,9 +152,6 @@ func (l *launcher) tryLock() (*os.File, error) {
 
 // start starts a runner with namespaces, or without them where the machine forbids them.
 func (l *launcher) start(lock *os.File) (*os.File, error) {
-	if l.root {
-		go l.outMap.prepare() // the first run would wait for it
-	}
 	conn, err := l.spawn(lock)
 	var refused *userns.Refused
 	switch {

@@ -50,8 +50,11 @@ func (o *outMap) accept(ns, self *os.File) {
 func (o *outMap) get() (ns, hand *os.File, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.make(); err != nil {
-		return nil, nil, err
+	if o.ns == nil {
+		if o.ns, err = holdUserns(o.program, outMaps(), userns.EnvOwner+"="+strconv.Itoa(outMapOwner)); err != nil {
+			return nil, nil, err
+		}
+		o.made = true
 	}
 	if o.made {
 		// On an error the runner does not get it, and the next client makes its own.
@@ -60,23 +63,6 @@ func (o *outMap) get() (ns, hand *os.File, err error) {
 		}
 	}
 	return o.ns, hand, nil
-}
-
-// prepare makes the namespace while a runner starts. After an error [outMap.get] tries again.
-func (o *outMap) prepare() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.make()
-}
-
-// make makes the namespace unless it exists. o.mu is held.
-func (o *outMap) make() (err error) {
-	if o.ns != nil {
-		return nil
-	}
-	o.ns, err = holdUserns(o.program, outMaps(), userns.EnvOwner+"="+strconv.Itoa(outMapOwner))
-	o.made = err == nil
-	return err
 }
 
 // checkOutMap reports why ns is not a namespace that a client of real root made, see ioctl_ns(2).
