@@ -25,10 +25,6 @@ func (s *stages) add(st ...runner.Stage) {
 	s.list = append(s.list, st...)
 }
 
-func (s *stages) since(name string, began time.Time) {
-	s.add(runner.Stage{Name: name, MS: milliseconds(time.Since(began))})
-}
-
 func (s *stages) executed() { s.mark(&s.exec) }
 
 func (s *stages) firstByte() { s.mark(&s.first) }
