@@ -32,6 +32,9 @@ type Egress struct {
 
 	// Secrets, too, are kept in memory only. A command finds a placeholder in its environment.
 	Secrets []Secret `json:"secrets,omitempty"`
+
+	Routes []Route  `json:"routes,omitempty"` // HTTP services that the proxy provides on the sandbox's loopback
+	Listen []uint16 `json:"listen,omitempty"` // ports of the sandbox's loopback that the caller serves: see [client.Sandbox.Listener]
 }
 
 // EgressRules is the answer of the program that reads policy files and modes, demesne-proxy.
@@ -75,11 +78,14 @@ func (b Blocked) String() string {
 	return fmt.Sprintf("%s:%d (%s)", b.Host, b.Port, b.Reason)
 }
 
-// EgressChange is the body of an egress call. It adds rules for a live sandbox.
+// EgressChange is the body of an egress call. It adds rules for a live sandbox, or replaces the Header of its Routes.
 type EgressChange struct {
 	Sandbox string   `json:"sandbox"`
 	Allow   []string `json:"allow,omitempty"`
 	Deny    []string `json:"deny,omitempty"`
+
+	// Headers replaces the Header of routes, by port: a credential was renewed.
+	Headers map[uint16]map[string]string `json:"headers,omitempty"`
 }
 
 // Question asks the creator of a sandbox with Egress.Ask to decide about a name.

@@ -22,6 +22,7 @@ type Spec struct {
 	Inputs    []Input  `json:"inputs,omitempty"`
 	Out       string   `json:"out"`                 // host directory bound at /out; absolute path
 	Workspace string   `json:"workspace,omitempty"` // host directory bound read-write at /workspace; empty: scratch
+	Mounts    []Mount  `json:"mounts,omitempty"`    // further files and directories of the host, in order; later ones hide earlier ones
 	User      *User    `json:"user,omitempty"`      // nil: the image's user, else 0:0
 	Limits    Limits   `json:"limits"`
 	Nesting   bool     `json:"nesting,omitempty"`
@@ -67,6 +68,14 @@ type Rootfs struct {
 	// Env and WorkingDir are the image's settings for every command. The settings of a command override them.
 	Env        []string `json:"env,omitempty"`         // NAME=VALUE
 	WorkingDir string   `json:"working_dir,omitempty"` // directory of a command that names none; empty: /workspace
+}
+
+// Mount is a file or directory of the host at a path of its own. A writable one is treated as Workspace is: at the
+// end the runner settles its files, and mode "open" and Learn are refused beside it.
+type Mount struct {
+	Source   string `json:"source"` // absolute
+	Target   string `json:"target"` // absolute and clean; not /, /proc, /sys or /dev, nor below one of the last three
+	ReadOnly bool   `json:"readonly,omitempty"`
 }
 
 // Input is a read-only file or directory of the host at /in/Name, or a socket there that commands may connect to.

@@ -1,0 +1,48 @@
+package runner
+
+import "time"
+
+// Route is an HTTP service at 127.0.0.1:Port of the sandbox. The proxy checks each request, inserts the credential,
+// and forwards the request to one server outside. The sandbox never sees the credential, and needs no rule for that
+// server. Header, like the values of Secrets, is kept in memory only.
+type Route struct {
+	Port  uint16   `json:"port"`
+	To    string   `json:"to"`    // base URL, http or https; its path precedes that of the request. It may be a loopback address
+	Allow []string `json:"allow"` // "METHOD /path": the only requests that are forwarded; queries are kept. Others get 403
+
+	// Token authenticates the sandbox, as Bearer token, or as value of X-Api-Key or X-Goog-Api-Key. A request without
+	// it gets 401. It is worth nothing elsewhere.
+	Token string `json:"token"`
+
+	// Header replaces the request's headers of these names. A request's own credentials are always removed:
+	// Authorization, X-Api-Key, X-Goog-Api-Key, Proxy-Authorization and Cookie.
+	Header map[string]string `json:"header,omitempty"`
+
+	// Usage names the wire format of the responses whose token counts the proxy reports: see [Usages]. Empty: none.
+	Usage string `json:"usage,omitempty"`
+	// Record is a host file that receives one [UsageRecord] as JSON a line, as soon as a response is complete. Create
+	// makes it with the caller's rights, as it does Log.
+	Record string `json:"record,omitempty"`
+}
+
+// Usages are the wire formats of language models' HTTP interfaces that the proxy can read token counts from: the
+// Messages, Responses, Chat Completions and GenerateContent interfaces, each as JSON and as an SSE stream.
+var Usages = []string{"messages", "responses", "chat", "generate"}
+
+// UsageRecord holds the token counts of one request to a language model.
+type UsageRecord struct {
+	RequestID     string    `json:"requestId"` // the server's, from a response header or the body
+	Time          time.Time `json:"ts"`
+	Status        int       `json:"status"` // of the HTTP response
+	Model         string    `json:"model,omitempty"`
+	Input         int64     `json:"input"`  // tokens, without those of the cache
+	Output        int64     `json:"output"` // tokens
+	CacheCreation int64     `json:"cache_creation"`
+	CacheRead     int64     `json:"cache_read"`
+	Reasoning     int64     `json:"reasoning,omitempty"` // part of Output
+	Cut           bool      `json:"cut,omitempty"`       // the response ended early: the counts are a lower bound
+	Missing       bool      `json:"missing,omitempty"`   // a successful response without token counts
+	Malformed     bool      `json:"malformed,omitempty"` // a response whose token counts could not be parsed
+
+	RetryAfter Duration `json:"retry_after,omitempty"` // of a 429, 503 or 529 response: until the limit is reset, if the server names it
+}
