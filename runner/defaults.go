@@ -14,6 +14,7 @@ const (
 
 	OutputKept = 1 << 20  // bytes of a command's stream that a result repeats
 	StderrKept = 16 << 10 // the same of stderr, where a model reads the result
+	AnswerKept = 32 << 10 // bytes of an agent's final answer, where a model reads the result
 	JobKept    = 64 << 20 // bytes that a background job keeps of each stream
 
 	DefaultPIDs = 512     // processes and threads of a sandbox whose Limits name none

@@ -44,6 +44,11 @@ type Backend interface {
 	Status(ctx context.Context, id string) (*Job, error)
 	Wait(ctx context.Context, id string, most time.Duration) (*Job, error)
 	Cancel(ctx context.Context, id string) (*Job, error)
+	// Agent runs a coding agent in a sandbox of its own until it ends. StartAgent does so as a job.
+	Agent(ctx context.Context, r AgentRequest, w Callbacks) (*AgentResult, error)
+	StartAgent(ctx context.Context, r AgentRequest) (*Job, error)
+	// Usage reports what an agent run and its children used. Either argument may be empty; outputDir takes precedence.
+	Usage(ctx context.Context, jobID, outputDir string) (*UsageReport, error)
 }
 
 // Request is a checked request to run a command. It is also the form in which a job is stored on disk.
@@ -132,4 +137,5 @@ type Job struct {
 	Ended   time.Time  // zero while it runs
 	Message string     // the reason if it failed, was cancelled or ended abnormally
 	Outcome *RunResult // Stdout is set while it runs, Result once it has ended
+	Cost    *Cost      // of an agent, so far; nil: the job is no agent
 }

@@ -1,0 +1,89 @@
+package backend
+
+import (
+	"time"
+
+	"demesne/runner"
+)
+
+// AgentRequest is a checked request to run a coding agent. It is also the form in which such a job is stored on disk.
+type AgentRequest struct {
+	Name  string `json:",omitempty"` // of a child, unique among the children of one agent; empty for the first agent
+	Model string // empty: the default of this machine
+
+	Prompt, Preamble         string
+	OutputPath, OutputFormat string   `json:",omitempty"`
+	SuccessCriteria          []string `json:",omitempty"`
+
+	Research bool           `json:",omitempty"` // the whole network, and no inputs
+	Egress   string         `json:",omitempty"` // name of an egress mode; the model's interface is always there
+	Domains  []string       `json:",omitempty"` // egress rules in addition to the mode
+	Inputs   []runner.Input `json:",omitempty"` // of the first agent; children inherit them
+	Limits   runner.Limits
+
+	// Bounds of the run with all its children. A child's can only be narrower than what its parent has left. 0: none.
+	MaxCost  float64       `json:",omitempty"` // US dollars
+	MaxTurns int           `json:",omitempty"` // requests to the model
+	Timeout  time.Duration `json:",omitempty"`
+}
+
+// AgentResult is the result of an agent. Stdout is its final answer, at most [runner.AnswerKept] bytes.
+type AgentResult struct {
+	RunResult
+	Cost
+}
+
+// Cost is what an agent used, in US dollars by the table of prices, and in tokens.
+type Cost struct {
+	Own, Total float64           // Total includes the children
+	PerModel   map[string]Tokens // with the children
+	Summary    string            // one line for a person; may be empty
+}
+
+// Tokens counts tokens. Input has none of those that were read from or written to a cache.
+type Tokens struct {
+	Input         int64 `json:"input"`
+	Output        int64 `json:"output"`
+	CacheCreation int64 `json:"cache_creation"`
+	CacheRead     int64 `json:"cache_read"`
+}
+
+// UsageReport is what an agent run and its children used.
+type UsageReport struct {
+	TotalCost  float64         `json:"total_cost_usd"`
+	Totals     Tokens          `json:"token_type_totals"`
+	CacheRead  float64         `json:"cache_read_pct"` // of all input tokens, in percent
+	ByModel    []ModelUsage    `json:"by_model"`
+	ByChild    []ChildUsage    `json:"by_child"`
+	BySubagent []SubagentUsage `json:"by_subagent"`
+	Dropped    DroppedUsage    `json:"dropped"`
+}
+
+// ModelUsage is the part of one model.
+type ModelUsage struct {
+	Model string `json:"model"`
+	Tokens
+	Cost float64 `json:"cost_usd"`
+}
+
+// ChildUsage is the part of one child, without its own children.
+type ChildUsage struct {
+	Name  string  `json:"name"`
+	Depth int     `json:"depth"` // 1: a child of the first agent
+	Cost  float64 `json:"cost_usd"`
+	Tokens
+}
+
+// SubagentUsage is the part of one kind of subagent that the agent's program started within its own sandbox.
+type SubagentUsage struct {
+	Name string `json:"name"`
+	Tokens
+	Cost     float64 `json:"cost_usd"`
+	Requests int     `json:"requests"`
+}
+
+// DroppedUsage counts responses whose tokens could not be counted.
+type DroppedUsage struct {
+	ParseErrors  int `json:"parse_errors"`
+	NoUsageBlock int `json:"no_usage_block"`
+}
