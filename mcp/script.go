@@ -63,9 +63,5 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 
 func (c *call) startJob(r backend.Request) (*sdk.CallToolResult, error) {
 	j, err := c.engine.Start(c.ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	c.announce(j.ID)
-	return answer(fmt.Sprintf("job_id: %s\nstatus: %s", j.ID, j.Status), ran{JobID: j.ID, Status: j.Status}), nil
+	return c.began(j, err)
 }
