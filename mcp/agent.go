@@ -46,18 +46,18 @@ func agentResults() map[string]any {
 }
 
 // modelField lists the models that this machine has credentials for. Without any it says so, and has no enum.
-func (s *Server) modelField() property {
-	if len(s.opts.Models) == 0 {
+func (o *Options) modelField() property {
+	if len(o.Models) == 0 {
 		return field("model", "string", "No agent has credentials on this machine; docs/guide/agents.md says how to give them.")
 	}
-	return field("model", "string", "Default: "+s.opts.Models[0]+".").with("enum", s.opts.Models)
+	return field("model", "string", "Default: "+o.Models[0]+".").with("enum", o.Models)
 }
 
 // taskFields are the arguments that sandbox_agent and sandbox_research share.
-func (s *Server) taskFields() []property {
+func (o *Options) taskFields() []property {
 	return []property{
 		field("prompt", "string", "The task. The agent knows nothing but this text and its inputs.").must(),
-		s.modelField(),
+		o.modelField(),
 		field("preamble", "string", "Text before the task in the agent's context file, such as its role."),
 		field("output_path", "string", "File below /out that the agent must write."),
 		field("output_format", "string", "What that file must look like."),
@@ -70,7 +70,7 @@ func (s *Server) taskFields() []property {
 }
 
 func (s *Server) agent() tool {
-	in := append(s.taskFields(), s.egressField("none"), s.filesField(), s.dirsField(), domainsField, limitsField)
+	in := append(s.opts.taskFields(), s.opts.egressField("none"), s.opts.filesField(), s.opts.dirsField(), domainsField, limitsField)
 	return tool{
 		name: "sandbox_agent",
 		description: "Run a coding agent on a task in a sandbox of its own, without this machine's files, and get its final answer. " +
@@ -86,7 +86,7 @@ func (s *Server) research() tool {
 		name: "sandbox_research",
 		description: "Run a coding agent that may reach the whole network, and therefore gets no files of this machine. " +
 			"Use it to find something out on the internet.",
-		in: arguments(s.taskFields()...), out: agentResults(),
+		in: arguments(s.opts.taskFields()...), out: agentResults(),
 		hints:  hints{openWorld: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent("sandbox_research", c.researchRequest) },
 	}

@@ -85,7 +85,7 @@ func TestAgentRefused(t *testing.T) {
 // TestAgentSchema: without credentials there is no enum, and a note.
 func TestAgentSchema(t *testing.T) {
 	s, _ := serverFor(t, &desk{})
-	p := s.modelField()
+	p := s.opts.modelField()
 	if p.schema["enum"] != nil || !strings.Contains(p.schema["description"].(string), "credentials") {
 		t.Errorf("%v", p.schema)
 	}

@@ -82,7 +82,7 @@ var seed = []string{
 
 const seedHelp = "Tools of this machine's MCP servers that agents in sandboxes may use. \"default\": tools that change nothing; \"*\": all; a list: these; []: none. Servers that are not named are not offered."
 
-// ReadAllowlist reads the file at path, and writes the first one if there is none. Names that begin with "_" are
+// ReadAllowlist reads the file at path, and writes the first one if it does not exist. Names that begin with "_" are
 // comments.
 func ReadAllowlist(path string) (Allowlist, error) {
 	text, err := os.ReadFile(path)

@@ -139,7 +139,7 @@ func argvOf(entry map[string]any) (argv []string) {
 	return argv
 }
 
-// setMembers replaces the values of members in a text, and inserts those that are not there.
+// setMembers replaces the values of members in a text, and inserts the others.
 func setMembers(text string, in members, values map[string]any) string {
 	names := keys(values)
 	slices.SortFunc(names, func(a, b string) int { return in.values[b].from - in.values[a].from }) // the last one first
