@@ -45,7 +45,7 @@ func (n *network) waits() time.Duration { return cmp.Or(n.askTime, runner.AskTim
 // it by sending. A nil floor never blocks.
 type floor chan struct{}
 
-// take waits for the floor, or until over is closed: after that there is no other writer.
+// take acquires the floor. It stops waiting when over is closed: after that there is no other writer.
 func (f floor) take(over <-chan struct{}) (leave func()) {
 	if f == nil {
 		return func() {}
