@@ -1,7 +1,7 @@
-// Package backend defines the requests and results of operations that run commands in sandboxes and take several
-// calls of the runner's client. Its callers are the MCP tools and the commands of the command line that start jobs.
+// Package backend defines the interface between the MCP tools (package mcp) and the program that runs their commands in
+// sandboxes (cmd/demesne-mcp).
 //
-// It contains types only. [Backend] is implemented elsewhere. A request does not identify its caller: the caller must
+// It contains types only. A request does not identify its caller: the caller must
 // already have checked what it may ask for. The package does not link the MCP SDK.
 package backend
 

@@ -107,7 +107,7 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	return len(doctor.Left(m.Boot.RunDir, m.Boot.Key)) == 0 && !grants.Left(m.Boot.RunDir, m.Boot.Key), nil
 }
 
-// setUp sets up the machine. Beside that it sweeps, so that no caller waits for it.
+// setUp sets up the machine. It sweeps in the background, so that no caller waits for the sweep.
 func (e *Engine) setUp() {
 	defer close(e.ready)
 	e.broken = e.machine.SetUp(func() {
