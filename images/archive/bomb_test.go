@@ -64,8 +64,8 @@ func TestBomb(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)
 			path, temp := write(t, b), t.TempDir()
-			if _, err := Recognise(path); name != "a root file system" && !errors.Is(err, ErrDense) {
-				t.Errorf("recognised: %v", err)
+			if _, err := Recognize(path); name != "a root file system" && !errors.Is(err, ErrDense) {
+				t.Errorf("recognized: %v", err)
 			}
 			if _, err := Import(context.Background(), s, path, ref(t, "mine"), nil); !errors.Is(err, ErrDense) {
 				t.Errorf("imported: %v", err)

@@ -66,7 +66,7 @@ type Request struct {
 	Env     []string      `json:",omitempty"`
 	Dir     string        `json:",omitempty"` // empty: /out
 	Stdin   string        `json:",omitempty"`
-	Timeout time.Duration `json:",omitempty"` // 0: only the engine's own limit
+	Timeout time.Duration `json:",omitempty"` // 0: only the backend's own limit
 	Ask     bool          `json:",omitempty"` // let Callbacks.Ask decide about names that no rule covers
 	Queue   bool          `json:",omitempty"` // wait for earlier requests with Queue for the same sandbox
 }

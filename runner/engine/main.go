@@ -11,7 +11,7 @@
 //	           package sandbox makes it:
 //	               rootfs (its tree) ∥ network, netns (its namespace, egress, ports) ∥ limits (its control group)
 //	               → container (PID 1, by libcontainer) → pid1 (restricts itself) → receipt (what holds)
-//	           and executes the command; pty  has its terminal
+//	           and executes the command
 //	engine.go  ends the sandbox with its owner, or at a call, or with its time; then prepares the next one
 //
 // Beside a run are restart.go (a sandbox that has only files), fork.go, changes.go (its difference to the image) and
