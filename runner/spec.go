@@ -95,8 +95,11 @@ type User struct {
 type Lifetime string
 
 const (
-	// OneShot sandboxes end with the connection that created them.
+	// OneShot sandboxes end with their first command, or with the connection that created them.
 	OneShot Lifetime = ""
+	// Attached sandboxes end with the connection that created them, or when they are removed. Any number of commands
+	// can run in one.
+	Attached Lifetime = "attached"
 	// Persistent sandboxes live until their TTL or a stop, independent of any caller. Their files are on a disk
 	// where possible (the receipt reports it) and outlive their processes: see [client.SandboxRoot].
 	Persistent Lifetime = "persistent"
