@@ -51,7 +51,8 @@ type Backend interface {
 	Usage(ctx context.Context, jobID, outputDir string) (*UsageReport, error)
 }
 
-// Request is a checked request to run a command. It is also the form in which a job is stored on disk.
+// Request is a checked request to run a command. It is also the form in which a job is stored on disk. On the nested
+// server, Spec.Name is the name of a child: see [AgentRequest].
 type Request struct {
 	// Spec describes the sandbox. The engine sets the image, /out, the network and the lifetime itself.
 	Spec    runner.Spec
@@ -132,6 +133,7 @@ type Created struct {
 // Job is a background job, as stored on disk.
 type Job struct {
 	ID      string
+	Name    string // of a child; see [AgentRequest]
 	Status  jobs.Status
 	Started time.Time
 	Ended   time.Time  // zero while it runs
