@@ -53,6 +53,7 @@ func Arguments(spec Spec) []Argument {
 		add("learn", flagWord(e.Learn))
 		add("go proxy", flagWord(e.GoProxy))
 		add("ask", timeWord(e.Ask))
+		add("routes", RouteWords(e.Routes))
 	}
 	return all
 }
@@ -73,6 +74,15 @@ func portWords(ports []Port) string {
 	var words []string
 	for _, p := range ports {
 		words = append(words, fmt.Sprintf("%s:%d", p.Listen, p.To))
+	}
+	return SetWord(words)
+}
+
+// RouteWords formats the routes of a sandbox, without their credentials.
+func RouteWords(routes []Route) string {
+	var words []string
+	for _, r := range routes {
+		words = append(words, r.String())
 	}
 	return SetWord(words)
 }

@@ -62,7 +62,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 			return nil, fmt.Errorf("open image: %w", err)
 		}
 	}
-	if err := s.openLog(spec); err != nil {
+	if err := s.openLogs(spec); err != nil {
 		return nil, fmt.Errorf("make egress log: %w", err)
 	}
 	if spec.Egress != nil {
