@@ -35,10 +35,7 @@ func (s *sourceFiles) openLog(spec *runner.Spec) error {
 		return err
 	}
 	own.Log = abs
-	for _, dir := range []string{spec.Out, spec.Workspace} {
-		if dir == "" {
-			continue
-		}
+	for _, dir := range append(writable(spec), spec.Out) {
 		real, err1 := filepath.EvalSymlinks(filepath.Dir(abs))
 		dir, err2 := filepath.EvalSymlinks(dir)
 		if err := errors.Join(err1, err2); err != nil {
