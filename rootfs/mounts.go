@@ -135,18 +135,29 @@ func (m mounter) step(at int, name string, kind uint32) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && (st.Mode&unix.S_IFMT == unix.S_IFDIR) != (kind == unix.S_IFDIR) {
-		err = unix.ENOTDIR
-		if kind != unix.S_IFDIR {
-			err = unix.EISDIR
-		}
-	}
-	if err != nil {
+	if err := checkPlace(fd, kind); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
+}
+
+// checkPlace refuses a file that a source of the kind cannot cover. A link can be opened and covered like a file: it
+// is refused, too.
+func checkPlace(fd int, kind uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	switch is := st.Mode & unix.S_IFMT; {
+	case is == unix.S_IFLNK:
+		return unix.ELOOP
+	case kind == unix.S_IFDIR && is != unix.S_IFDIR:
+		return unix.ENOTDIR
+	case kind != unix.S_IFDIR && is == unix.S_IFDIR:
+		return unix.EISDIR
+	}
+	return nil
 }
 
 func openPlace(at int, name string) (int, error) {
