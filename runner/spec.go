@@ -70,12 +70,25 @@ type Rootfs struct {
 	WorkingDir string   `json:"working_dir,omitempty"` // directory of a command that names none; empty: /workspace
 }
 
-// Mount is a file or directory of the host at a path of its own. A writable one is treated as Workspace is: at the
-// end the runner settles its files, and mode "open" and Learn are refused beside it.
+// Mount is a file or directory of the host at a path of its own. A writable one must be a directory, and is treated as
+// Workspace is: at the end the runner settles its files. Mode "open" and Learn are refused beside any Mount, as beside
+// an Input; see [Egress.OpenWithInputs].
+//
+// Missing parents of Target are made in the sandbox's own tree. Inside another mount of the host the mount point must
+// exist, and nothing is made there. Symbolic links in Target are refused. A read-only Mount inside a writable one stays
+// where it is: no process of the sandbox can rename or remove it, nor a directory between the two.
 type Mount struct {
 	Source   string `json:"source"` // absolute
-	Target   string `json:"target"` // absolute and clean; not /, /proc, /sys or /dev, nor below one of the last three
+	Target   string `json:"target"` // absolute and clean; not /, /in, /out, /proc, /sys or /dev, nor below one of the last three
 	ReadOnly bool   `json:"readonly,omitempty"`
+}
+
+// String returns "SOURCE:TARGET", with ":ro" if m is read-only.
+func (m Mount) String() string {
+	if m.ReadOnly {
+		return m.Source + ":" + m.Target + ":ro"
+	}
+	return m.Source + ":" + m.Target
 }
 
 // Input is a read-only file or directory of the host at /in/Name, or a socket there that commands may connect to.

@@ -36,6 +36,9 @@ func Admit(spec *runner.Spec) error {
 	if !filepath.IsAbs(spec.Out) {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)
 	}
+	if err := admitMounts(spec); err != nil {
+		return err
+	}
 	switch spec.Require {
 	case "", runner.LevelFull, runner.LevelDegraded, runner.LevelMinimal:
 	default:
