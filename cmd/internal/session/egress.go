@@ -34,17 +34,23 @@ type Egress struct {
 
 	// Ask is how long a connection waits for Callbacks.Ask; 0: no questions.
 	Ask time.Duration
+
+	Routes []runner.Route // HTTP services on the sandbox's loopback; any mode may have them
 }
 
 // gateway makes the runner's settings of what sandboxes may reach.
 type gateway struct {
 	getenv func(string) string
 	source func() ([]runner.Secret, error) // see Options.Secrets
+	routes func(runner.Spec) []runner.Route
 	modes  modes
 }
 
 // likely reports whether the sandbox may get a gateway, before any rules are read.
 func (g *gateway) likely(e Egress) bool {
+	if len(e.Routes) > 0 {
+		return true
+	}
 	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Ask > 0 || e.GoProxy || g.source != nil
 	return some && e.Mode != NoEgress
 }
@@ -98,12 +104,12 @@ func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, []str
 	to := r.Egress
 	to.Allow, to.Deny = append(slices.Clip(to.Allow), e.Allow...), append(slices.Clip(to.Deny), e.Deny...)
 	to.GoProxy = to.GoProxy || e.GoProxy
-	wanted := e.Learn || e.Ask > 0 || len(secrets) > 0
+	wanted := e.Learn || e.Ask > 0 || len(secrets) > 0 || len(e.Routes) > 0
 	if (to.Mode == "" || to.Mode == NoEgress) && len(to.Allow) == 0 && !to.GoProxy && !wanted {
 		return nil, r.Notes, nil
 	}
 	to.Upstream, to.Secrets = upstream(g.getenv), secrets
-	to.Learn, to.OpenWithInputs, to.Ask = e.Learn, e.OpenWithInputs, runner.Duration(e.Ask)
+	to.Learn, to.OpenWithInputs, to.Ask, to.Routes = e.Learn, e.OpenWithInputs, runner.Duration(e.Ask), e.Routes
 	return &to, r.Notes, nil
 }
 
@@ -111,6 +117,9 @@ func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, []str
 func (g *gateway) restart(spec *runner.Spec) {
 	spec.Egress.Upstream = upstream(g.getenv)
 	spec.Egress.Secrets, _ = g.secrets() // read before: it did not fail
+	if g.routes != nil {
+		spec.Egress.Routes = g.routes(*spec)
+	}
 }
 
 func (g *gateway) secrets() ([]runner.Secret, error) {
