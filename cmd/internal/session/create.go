@@ -271,6 +271,7 @@ func given(c CreateOptions, st *site) ([]runner.Argument, error) {
 			add(flag.name, "yes")
 		}
 	}
+	add("routes", runner.RouteWords(e.Routes))
 	if e.File != "" {
 		word, err := fileWord(e.File)
 		if err != nil {

@@ -35,8 +35,8 @@ type Egress struct {
 	// Ask is how long a connection waits for Callbacks.Ask; 0: no questions.
 	Ask time.Duration
 
-	Routes []runner.Route // see runner.Egress
-	Listen []uint16       // likewise
+	Routes []runner.Route // HTTP services on the sandbox's loopback; any mode may have them
+	Listen []uint16       // see runner.Egress; any mode may have them
 }
 
 // services reports whether e provides services on the sandbox's loopback, whatever the mode.
@@ -46,6 +46,7 @@ func (e *Egress) services() bool { return len(e.Routes) > 0 || len(e.Listen) > 0
 type gateway struct {
 	getenv func(string) string
 	source func() ([]runner.Secret, error) // see Options.Secrets
+	routes func(runner.Spec) []runner.Route
 	modes  modes
 }
 
@@ -118,6 +119,9 @@ func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, []str
 func (g *gateway) restart(spec *runner.Spec) {
 	spec.Egress.Upstream = upstream(g.getenv)
 	spec.Egress.Secrets, _ = g.secrets() // read before: it did not fail
+	if g.routes != nil {
+		spec.Egress.Routes = g.routes(*spec)
+	}
 }
 
 func (g *gateway) secrets() ([]runner.Secret, error) {
