@@ -19,6 +19,7 @@ type egress struct {
 	policy   policy.Policy
 	upstream *proxy.Upstream
 	secrets  []proxy.Secret
+	routes   []proxy.Route
 }
 
 func understand(asked runner.Egress) (*egress, error) {
@@ -36,6 +37,13 @@ func understand(asked runner.Egress) (*egress, error) {
 			return nil, err
 		}
 		e.secrets = append(e.secrets, secret)
+	}
+	for _, r := range asked.Routes {
+		route := proxy.Route{Port: r.Port, To: r.To, Allow: r.Allow, Token: r.Token, Header: r.Header, Usage: r.Usage}
+		if err := route.Validate(); err != nil {
+			return nil, err
+		}
+		e.routes = append(e.routes, route)
 	}
 	return e, nil
 }

@@ -190,8 +190,8 @@ func Pending(run, name string) bool {
 
 func plain(name string) bool { return name != "" && !strings.ContainsAny(name, "/.\x00") }
 
-// recordMax bounds the size of a record: two directories and the sockets of one message.
-const recordMax = 1 << 20
+// recordMax bounds the size of a record: the directories and sockets of one message, with access lists.
+const recordMax = 16 << 20
 
 // Left reports whether records of a runner exist.
 func Left(run, key string) bool {

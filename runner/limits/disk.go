@@ -15,8 +15,9 @@ import (
 // Written is a host directory that a sandbox may write.
 type Written struct {
 	Dir   *os.File
-	Whole bool // count what Dir contains when the watch begins, too
-	Upper bool // Dir holds the upper of an image or of the sandbox's tree
+	Name  string // for reasons: its path as the sandbox sees it; empty: the last element of Dir's name
+	Whole bool   // count what Dir contains when the watch begins, too
+	Upper bool   // Dir holds the upper of an image or of the sandbox's tree
 }
 
 // disk is one watched directory.
@@ -105,7 +106,7 @@ func (w *watch) disks(dirs []Written) []*disk {
 		}
 		l := &w.g.host.ledger
 		out = append(out, &disk{
-			dir: f, name: filepath.Join("/", filepath.Base(f.Name())), dev: st.Dev, whole: d.Whole, upper: d.Upper,
+			dir: f, name: cmp.Or(d.Name, filepath.Join("/", filepath.Base(f.Name()))), dev: st.Dev, whole: d.Whole, upper: d.Upper,
 			start: s, seen: s, last: s, ledger: l, since: l.add(st.Dev, tally{}),
 		})
 	}

@@ -60,7 +60,7 @@ func (m *Machine) compare(dir *store.Dir, spec runner.Spec, base []string) (*run
 	if err != nil {
 		return nil, err
 	}
-	return diffOf(changes, all, spec.Rootfs != nil), nil
+	return diffOf(changes, all, spec), nil
 }
 
 // WriteLayer writes layer n of those that a stopped sandbox has above its image.
@@ -86,9 +86,8 @@ func (m *Machine) WriteLayer(id string, n int, to *os.File) (did runner.Layered,
 	if len(uppers) == 0 { // a fork that never ran, of a sandbox that never wrote
 		return did, nil
 	}
-	image := rec.Info.Spec.Rootfs != nil
 	w := bufio.NewWriterSize(to, 256<<10)
-	did.Entries, err = upper.WriteLayer(uppers[n], w, func(path string) bool { return notItsOwn(path, image) })
+	did.Entries, err = upper.WriteLayer(uppers[n], w, func(path string) bool { return notItsOwn(path, &rec.Info.Spec) })
 	if err == nil {
 		err = w.Flush()
 	}
@@ -154,16 +153,23 @@ var (
 )
 
 // notItsOwn reports whether path was made for a sandbox and not by it.
-func notItsOwn(path string, image bool) bool {
-	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") || image && slices.Contains(ownEtc, path)
+func notItsOwn(path string, spec *runner.Spec) bool {
+	mounted := func(m runner.Mount) bool { return m.Target == "/"+path }
+	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") ||
+		spec.Rootfs != nil && slices.Contains(ownEtc, path) || slices.ContainsFunc(spec.Mounts, mounted)
+}
+
+// aboveMount reports whether the runner made a directory as parent of a mount point.
+func aboveMount(path string, mounts []runner.Mount) bool {
+	return slices.ContainsFunc(mounts, func(m runner.Mount) bool { return strings.HasPrefix(m.Target, "/"+path+"/") })
 }
 
 // diffOf converts changes to a Diff. It omits entries that the sandbox did not make and marks those that a host
 // program might execute.
-func diffOf(changes []upper.Change, all, image bool) *runner.Diff {
+func diffOf(changes []upper.Change, all bool, spec runner.Spec) *runner.Diff {
 	d := &runner.Diff{Truncated: !all}
 	for _, c := range changes {
-		if c.Path == "workspace" || notItsOwn(c.Path, image) {
+		if c.Path == "workspace" || notItsOwn(c.Path, &spec) || c.Kind == 'A' && aboveMount(c.Path, spec.Mounts) {
 			continue
 		}
 		change := runner.Change{Path: ipc.Bytes("/" + c.Path), Kind: string(c.Kind)}

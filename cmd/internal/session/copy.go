@@ -60,7 +60,7 @@ func (s *Service) Copy(ctx context.Context, from, to Place, cb Callbacks) (did t
 
 // copyIn follows no symbolic link in src: a sandbox may have put one there since the caller resolved the path.
 func copyIn(ctx context.Context, src string, b *Sandbox, dst string, l tarball.Limits) (did tarball.Report, err error) {
-	dir, err := openResolved(filepath.Dir(src))
+	dir, err := openResolved(filepath.Dir(src), unix.O_PATH)
 	if err != nil {
 		return did, fmt.Errorf("source %q: %w", src, err)
 	}
@@ -69,9 +69,9 @@ func copyIn(ctx context.Context, src string, b *Sandbox, dst string, l tarball.L
 }
 
 // openResolved opens a directory, and fails if its path has a symbolic link (openat2(2)).
-func openResolved(path string) (*os.File, error) {
+func openResolved(path string, flags uint64) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+		Flags: flags | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
 		return nil, err

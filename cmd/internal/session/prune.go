@@ -172,6 +172,9 @@ func removeUnused(root *os.File, list []candidate, inUse func() ([]runner.Info, 
 	used := map[string]bool{}
 	for _, i := range infos {
 		used[i.ID], used[filepath.Base(i.Out)] = true, true
+		if name, ours := directoryOf(i.Out); ours {
+			used[name] = true
+		}
 	}
 	for _, c := range list {
 		if used[c.name] {
@@ -188,6 +191,17 @@ func removeUnused(root *os.File, list []candidate, inUse func() ([]runner.Info, 
 		err = errors.Join(err, one)
 	}
 	return done, err
+}
+
+// directoryOf returns the last element of path with the form of an output directory's name: a sandbox of an agent has a
+// directory inside one as its /out.
+func directoryOf(path string) (name string, ours bool) {
+	for ; path != "/" && path != "."; path = filepath.Dir(path) {
+		if name = filepath.Base(path); isOurs(name) {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // removeOne removes a directory, unless another process holds its lock.
