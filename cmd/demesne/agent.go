@@ -108,7 +108,7 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (*agentTe
 	if n := &o.network; n.mode == "" && n.file == "" && !n.learn {
 		n.mode = "package-managers"
 	}
-	task := agents.Task{Dir: t.project.dir, Image: o.image.Stored()}
+	task := agents.Task{Dir: t.project.dir, Image: o.image.Kind != "" && o.image.Stored()}
 	if t.launch, err = t.agent.Interactive(task, args[1:], agentHome); err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (t *agentTerminal) run() (int, error) {
 	if t.branch != nil {
 		argv = t.branch.wrap(argv)
 	}
-	t.o.env = append(t.launch.Env, t.o.env...)
+	t.o.env = slices.Concat(t.project.identity(t.agent.Provider.Name), t.launch.Env, t.o.env)
 	t.o.workdir = t.project.dir
 	if t.branch != nil {
 		t.o.workdir = "/workspace"

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,11 +105,22 @@ func (b *branch) fetch(a *app, r *runner.Result) error {
 	return nil
 }
 
-// git runs git in the user's repository, with no hook, and with strict checks of what it receives.
-func (b *branch) git(args ...string) (string, error) {
-	cmd := exec.Command("git", append([]string{"-C", b.project.root, "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false",
+// identity returns the variables that name the user as author of commits, as the user's git does: the home of the
+// sandbox has no configuration of git.
+func (p *project) identity(agent string) []string {
+	name, _ := p.gitOutput("config", "user.name")
+	mail, _ := p.gitOutput("config", "user.email")
+	name, mail = cmp.Or(name, agent), cmp.Or(mail, agent+"@localhost")
+	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + mail, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + mail}
+}
+
+func (b *branch) git(args ...string) (string, error) { return b.project.gitOutput(args...) }
+
+// gitOutput runs git in the user's repository, with no hook, and with strict checks of what it receives.
+func (p *project) gitOutput(args ...string) (string, error) {
+	cmd := exec.Command("git", append([]string{"-C", p.root, "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false",
 		"-c", "fetch.fsckObjects=true", "-c", "transfer.fsckObjects=true"}, args...)...)
-	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0")
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "GIT_") }), "GIT_TERMINAL_PROMPT=0")
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
