@@ -36,8 +36,8 @@ type Spec struct {
 	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"
 	Egress    *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
 	Publish   []Port   `json:"publish,omitempty"`  // nothing listens by default
-	Door      Door     `json:"door,omitempty"`     // the creator's door; the runner sets it and ignores the caller's value
-	Share     Door     `json:"share,omitempty"`    // another door that may use a Persistent sandbox of the command line
+	Frontend  Frontend `json:"frontend,omitempty"` // the creator's frontend; the runner sets it and ignores the caller's value
+	Share     Frontend `json:"share,omitempty"`    // another frontend that may use a Persistent sandbox of the command line
 
 	// Given is the request for a sandbox with a Key. The next call with the same key is compared with it, argument
 	// by argument. nil means [Arguments]. Replace removes an existing sandbox of the key, with its files, whatever

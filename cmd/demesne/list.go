@@ -52,7 +52,7 @@ func cmdLs(a *app, o *options, args []string) (int, error) {
 }
 
 func listing(infos []runner.Info, now time.Time) string {
-	rows := [][]string{{"ID", "NAME", "DOOR", "STATE", "AGE", "LEFT", "COMMANDS", "OUTPUT"}}
+	rows := [][]string{{"ID", "NAME", "FRONTEND", "STATE", "AGE", "LEFT", "COMMANDS", "OUTPUT"}}
 	for _, i := range infos {
 		left := "-"
 		if !i.Expires.IsZero() {
@@ -62,7 +62,7 @@ func listing(infos []runner.Info, now time.Time) string {
 		if name == "" {
 			name = "-"
 		}
-		rows = append(rows, []string{i.ID, name, i.Spec.Doors(), string(i.State), span(now.Sub(i.Created)), left, fmt.Sprint(i.Execs), i.Out})
+		rows = append(rows, []string{i.ID, name, i.Spec.Frontends(), string(i.State), span(now.Sub(i.Created)), left, fmt.Sprint(i.Execs), i.Out})
 	}
 	return columns(rows)
 }

@@ -68,10 +68,10 @@ func (t *table) ifFree(s *sandbox.Sandbox, without string, most *runner.Limits, 
 	return nil
 }
 
-// nameInUse returns the error for a name that another sandbox has. It gives its id only to doors that see that
+// nameInUse returns the error for a name that another sandbox has. It gives its id only to frontends that see that
 // sandbox.
 func nameInUse(s *sandbox.Sandbox, other *runner.Spec, id string) error {
-	if !s.Spec().Door.Sees(other) {
+	if !s.Spec().Frontend.Sees(other) {
 		return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use", s.Spec().Name)
 	}
 	return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use by %s", s.Spec().Name, id)

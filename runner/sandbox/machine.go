@@ -44,9 +44,9 @@ type Machine struct {
 	starter container.Starter
 	turns   chan struct{} // one token for each sandbox that is being built for a caller
 
-	mu   sync.Mutex   // guards the fields below
-	init string       // see initProgram
-	kept *store.Store // see Store
+	mu    sync.Mutex   // guards the fields below
+	init  string       // see initProgram
+	store *store.Store // see Store
 }
 
 // SetUp does the one-time work. It finds cgroups, mounts the private tmpfs and, for libcontainer, a cgroup2 of the
@@ -179,14 +179,14 @@ func kernelRelease() (string, error) {
 func (m *Machine) Store() (*store.Store, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.Boot.Kept == "" {
+	if m.Boot.SandboxRoot == "" {
 		return nil, errors.New("the user has no home directory")
 	}
 	var err error
-	if m.kept == nil {
-		m.kept, err = store.Open(m.Boot.Kept)
+	if m.store == nil {
+		m.store, err = store.Open(m.Boot.SandboxRoot)
 	}
-	return m.kept, err
+	return m.store, err
 }
 
 // idMap names the id mapping of the files of a persistent sandbox. It can restart only under the same mapping.

@@ -180,7 +180,7 @@ func (s *Service) OfKey(ctx context.Context, key string) (id string, err error) 
 	err = s.With(ctx, func(e Engine) error {
 		infos, err := e.List(ctx)
 		for _, i := range infos {
-			if i.Spec.Key == key && i.Spec.Door == s.opts.Runner.Door && i.State != runner.Snapshot {
+			if i.Spec.Key == key && i.Spec.Frontend == s.opts.Runner.Frontend && i.State != runner.Snapshot {
 				id = i.ID
 			}
 		}

@@ -17,7 +17,7 @@ const markDir = ".mcp"
 
 // mark records that an output directory belongs to the MCP server, if u is one's.
 func (u outputs) mark(root, name string) error {
-	if u.door != runner.DoorMCP {
+	if u.frontend != runner.FrontendMCP {
 		return nil
 	}
 	dir := filepath.Join(root, markDir)

@@ -17,8 +17,8 @@ import (
 // outputs is the output root with the directories in it: those of sandboxes, and those of their logs, marks and
 // manifests.
 type outputs struct {
-	dir  string      // see Options.OutputRoot
-	door runner.Door // whose directories are made
+	dir      string          // see Options.OutputRoot
+	frontend runner.Frontend // whose directories are made
 }
 
 // root returns the directory of the output directories, which may not exist.

@@ -38,7 +38,7 @@ type Removed struct {
 // or a sandbox has it. It lists the directories first and the sandboxes afterwards, so a directory created in between
 // is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.
 //
-// All doors share the output root, so it asks the runner as the command line, which sees every sandbox.
+// All frontends share the output root, so it asks the runner as the command line, which sees every sandbox.
 func (s *Service) PruneOutputs(ctx context.Context, before time.Time) (Removed, error) {
 	return s.pruneOutputs(ctx, pruneOptions{before: before})
 }
@@ -58,7 +58,7 @@ func (s *Service) pruneOutputs(ctx context.Context, o pruneOptions) (Removed, er
 		return Removed{}, err
 	}
 	all := s.opts
-	all.Runner.Door = runner.DoorCLI
+	all.Runner.Frontend = runner.FrontendCLI
 	cli := New(all)
 	defer cli.Close()
 	return pruneOutputs(root, o, func() (list []runner.Info, err error) {

@@ -57,7 +57,7 @@ func (s *Service) Jobs() (*jobs.Store, error) {
 	}
 	store, err := jobs.Open(dir)
 	if err == nil {
-		store.Door = s.opts.Runner.Door
+		store.Frontend = s.opts.Runner.Frontend
 		store.Slots, err = s.quota.jobs(store.Slots)
 	}
 	return store, err

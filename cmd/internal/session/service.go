@@ -107,7 +107,7 @@ func New(o Options) *Service {
 	if o.Images == nil {
 		o.Images = OpenImages
 	}
-	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Door}, quota: quota{o.Getenv}}
+	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Frontend}, quota: quota{o.Getenv}}
 	s.gateway.getenv, s.gateway.source = o.Getenv, o.Secrets
 	o.Runner.Ask, o.Runner.Restart = s.question, s.gateway.restart
 	s.conn.opts, s.conn.connect = o.Runner, o.Connect
