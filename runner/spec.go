@@ -223,4 +223,6 @@ const (
 	Stopped State = "stopped" // no processes, only files: the next command restarts the sandbox
 
 	Snapshot State = "snapshot" // files from which sandboxes are made: see [client.Client.Fork]
+	// Unreadable is a sandbox without processes whose record cannot be read. Only its ID is known.
+	Unreadable State = "unreadable"
 )

@@ -62,7 +62,11 @@ func listing(infos []runner.Info, now time.Time) string {
 		if name == "" {
 			name = "-"
 		}
-		rows = append(rows, []string{i.ID, name, i.Spec.Frontends(), string(i.State), span(now.Sub(i.Created)), left, fmt.Sprint(i.Execs), i.Out})
+		age := "-"
+		if !i.Created.IsZero() {
+			age = span(now.Sub(i.Created))
+		}
+		rows = append(rows, []string{i.ID, name, i.Spec.Frontends(), string(i.State), age, left, fmt.Sprint(i.Execs), i.Out})
 	}
 	return columns(rows)
 }

@@ -92,6 +92,7 @@ func rename(m *ipc.Message, id string) error {
 }
 
 // list returns the sandboxes that c's frontend sees.
-func (c *caller) list() []runner.Info {
-	return slices.DeleteFunc(c.e.table.list(), func(i runner.Info) bool { return !c.frontend.Sees(&i.Spec) })
+func (c *caller) list() ([]runner.Info, error) {
+	all, err := c.e.table.list()
+	return slices.DeleteFunc(all, func(i runner.Info) bool { return !c.frontend.Sees(&i.Spec) }), err
 }

@@ -21,8 +21,7 @@ type holder struct {
 }
 
 // ofKey finds the frontend's sandbox with that key. The same key of another frontend names another sandbox, shared or
-// not.
-// A sandbox of another runner is an error.
+// not. A sandbox of another runner is an error.
 func (e *Engine) ofKey(frontend runner.Frontend, key string) (holder, error) {
 	if s := e.liveOf(frontend, key); s != nil {
 		return holder{id: s.ID(), live: s}, nil
@@ -31,7 +30,11 @@ func (e *Engine) ofKey(frontend runner.Frontend, key string) (holder, error) {
 	if err != nil {
 		return holder{}, nil // without a directory there are no persistent sandboxes
 	}
-	for _, rec := range d.All() {
+	all, err := d.All()
+	if err != nil {
+		return holder{}, fmt.Errorf("find sandbox of key %q: %w", key, err)
+	}
+	for _, rec := range all {
 		if rec.Info.Spec.Key != key || rec.Info.Spec.Frontend != frontend || rec.Snapshot || e.table.lives(rec.Info.ID) {
 			continue
 		}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -116,5 +117,23 @@ func TestRemoveEmpty(t *testing.T) {
 	}
 	if got := left(dir); got != used+" mine" {
 		t.Errorf("left: %s", got)
+	}
+}
+
+// lister is an engine that only lists.
+type lister struct {
+	Engine
+	infos []runner.Info
+}
+
+func (l lister) List(context.Context) ([]runner.Info, error) { return l.infos, nil }
+
+// TestPruneUnreadable checks that no output directory is removed while the record of a sandbox cannot be read.
+func TestPruneUnreadable(t *testing.T) {
+	dir := root(t, cli, other)
+	e := lister{infos: []runner.Info{{ID: "a", Out: "/x/" + used}, {ID: "b", State: runner.Unreadable}}}
+	done, err := pruneOutputs(dir, pruneOptions{before: time.Now().Add(time.Hour)}, func() ([]runner.Info, error) { return ListAll(t.Context(), e) })
+	if err == nil || !strings.Contains(err.Error(), `nothing removed: the record of sandbox "b"`) || done != (Removed{}) || left(dir) != other+" "+cli {
+		t.Errorf("%+v, %v; left %s", done, err, left(dir))
 	}
 }
