@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 func (s *Server) exec() tool {
@@ -32,7 +30,7 @@ func (c *call) execute() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	var r backend.Request
+	var r Request
 	if err := c.commandRequest(&r); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
@@ -133,7 +132,7 @@ func FuzzOutputRead(f *testing.F) {
 // results.
 func TestResources(t *testing.T) {
 	o := written(t)
-	d := &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.RunResult{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
+	d := &desk{jobs: map[string]*Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &RunResult{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
 	s, _ := serverFor(t, d, func(opts *Options) { opts.Outputs = o.root })
 	cs := client(t, s, nil)
 	list, err := cs.ListResources(t.Context(), nil)
@@ -160,9 +159,9 @@ func TestResources(t *testing.T) {
 }
 
 func TestPrompts(t *testing.T) {
-	d := &desk{jobs: map[string]*backend.Job{"j": {
+	d := &desk{jobs: map[string]*Job{"j": {
 		ID: "j", Status: jobs.Failed, Message: "the runner was killed",
-		Outcome: &backend.RunResult{Stderr: backend.Tail{Text: "last words"}, Result: &runner.Result{ExitCode: 125, Reason: runner.Lost}},
+		Outcome: &RunResult{Stderr: Tail{Text: "last words"}, Result: &runner.Result{ExitCode: 125, Reason: runner.Lost}},
 	}}}
 	s, _ := serverFor(t, d)
 	cs := client(t, s, nil)

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 // A prompt is a template for a message of the user, with arguments.
@@ -77,7 +75,7 @@ func (s *Server) explainPrompt(ctx context.Context, args map[string]string) (str
 	fmt.Fprintf(&b, "The background job %s is %s. %s\n", j.ID, j.Status, j.Message)
 	o := j.Outcome
 	if o == nil {
-		o = &backend.RunResult{}
+		o = &RunResult{}
 	}
 	if o.Result != nil {
 		fmt.Fprintf(&b, "Exit code %d (%s), output in %s.\n", o.Result.ExitCode, o.Result.Reason, o.OutputDir)

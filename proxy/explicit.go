@@ -145,7 +145,7 @@ func (p *Proxy) askCONNECT(target string) *flow {
 
 // serveCONNECT opens a tunnel. Bytes that follow the request directly belong to the tunnel.
 func (p *Proxy) serveCONNECT(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := p.awaitAnswer(r.Context())
+	ctx, cancel := awaitAnswer(r.Context(), p.ctx)
 	defer cancel()
 	f := p.askCONNECT(r.RequestURI)
 	up, ok := f.ready(ctx, func(code int) { http.Error(w, f.message(), code) })

@@ -152,7 +152,7 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 		r.Header.Set("Accept-Encoding", "identity") // hide could not read a compressed body
 	}
 	fl.over, _ = r.Context().Value(flowKey{}).(*flow)
-	ctx, cancel := f.p.awaitAnswer(r.Context())
+	ctx, cancel := awaitAnswer(r.Context(), f.p.ctx)
 	defer cancel()
 	ctx = context.WithValue(ctx, flowKey{}, fl)
 	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -186,13 +186,13 @@ const halfClosed = time.Minute
 
 // awaitAnswer returns a context for a request. net/http cancels the request's own context when the client ends its
 // sending direction. Such a client may still read the answer (nc -N), and only a write can tell whether it does. So the
-// returned context ends halfClosed later, or with the proxy.
-func (p *Proxy) awaitAnswer(ctx context.Context) (context.Context, context.CancelFunc) {
+// returned context ends halfClosed later, or with that of the proxy.
+func awaitAnswer(ctx, proxy context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		select {
 		case <-time.After(halfClosed):
-		case <-p.ctx.Done():
+		case <-proxy.Done():
 		case <-longer.Done():
 		}
 		cancel()

@@ -30,7 +30,7 @@ type Spec struct {
 	Key       string   `json:"key,omitempty"`     // for a Persistent sandbox: see [client.Client.Create]
 	TTL       Duration `json:"ttl,omitempty"`     // for a Persistent sandbox, counted from the start of its last command; 0: 48 h
 	MaxAge    Duration `json:"max_age,omitempty"` // for a Persistent sandbox, used or not; 0: no limit
-	// PauseIdle pauses the processes of a Persistent sandbox (see package pause) after no command has run in it
+	// PauseIdle pauses the processes of a Persistent sandbox (SIGSTOP) after no command has run in it
 	// for this long. The next command resumes them. 0: never.
 	PauseIdle Duration `json:"pause_idle,omitempty"`
 	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"

@@ -21,7 +21,7 @@ import (
 	"demesne/runner/network"
 	"demesne/runner/network/proxyclient"
 	"demesne/runner/pid1/pid1api"
-	"demesne/runner/pool"
+
 	"demesne/runner/store"
 	"demesne/runner/userns"
 )
@@ -37,7 +37,7 @@ type Machine struct {
 	Life    *os.File // the reaper waits until this pipe end is closed
 	Clock   *grants.Clock
 	Proxy   proxyclient.Proxy // shared by all sandboxes
-	Load    pool.Load
+	Load    Load
 
 	kernel  string
 	reserve network.Reserve

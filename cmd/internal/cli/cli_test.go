@@ -16,7 +16,7 @@ type given struct {
 	json    string
 }
 
-func sample(g *given, operand Kind) *Command {
+func sample(g *given, operand kind) *Command {
 	return &Command{Program: "prog", Name: "verb", Usage: []string{"[flags] ID"}, Summary: "do a thing", About: "Does it.\n\n'Quoted', \\back and ~/.x-y: …",
 		Operand: operand, Examples: []Example{{Says: "do it", Line: "prog verb --text 'a b' | wc -l"}},
 		Flags: Flags{
@@ -36,7 +36,7 @@ func sample(g *given, operand Kind) *Command {
 
 func TestParse(t *testing.T) {
 	for _, c := range []struct {
-		operand Kind
+		operand kind
 		line    string
 		rest    string
 		want    given

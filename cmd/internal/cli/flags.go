@@ -17,7 +17,7 @@ type Flag struct {
 	Repeat   bool   // may be given more than once
 	Hide     bool   // errors omit what follows '=' in the value
 	Help     string
-	Complete Kind
+	Complete kind
 	Words    []string // the known values; nil: see Complete
 	Set      func(string) error
 }

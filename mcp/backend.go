@@ -1,9 +1,9 @@
-// Package backend defines the requests and results of operations that run commands in sandboxes and take several
-// calls of the runner's client. Its callers are the MCP tools and the commands of the command line that start jobs.
-//
-// It contains types only. [Backend] is implemented elsewhere. A request does not identify its caller: the caller must
-// already have checked what it may ask for. The package does not link the MCP SDK.
-package backend
+package mcp
+
+// This file defines the requests and results of the operations that run commands in sandboxes and take several calls of
+// the runner's client. Their callers are the tools and the commands of the command line that start jobs. [Backend] is
+// implemented elsewhere. A request does not identify its caller: the caller must already have checked what it may ask
+// for.
 
 import (
 	"context"
