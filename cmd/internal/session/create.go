@@ -12,6 +12,7 @@ import (
 
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/ipc"
 )
@@ -262,7 +263,7 @@ func given(c CreateOptions, st *site) ([]runner.Argument, error) {
 	if e.File != "" {
 		word, err := fileWord(e.File)
 		if err != nil {
-			return nil, fmt.Errorf("egress-file %q: %w", e.File, reason(err))
+			return nil, fmt.Errorf("egress-file %q: %w", e.File, fsutil.Reason(err))
 		}
 		add("egress file", word)
 	}

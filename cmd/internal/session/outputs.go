@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/client"
 )
@@ -91,7 +92,7 @@ func (u outputs) fresh(o *outDir) error {
 			o.made, o.fresh = append(o.made, o.path), true
 			break
 		}
-		if err = reason(err); errors.Is(err, fs.ErrExist) {
+		if err = fsutil.Reason(err); errors.Is(err, fs.ErrExist) {
 			err = nil
 		}
 	}

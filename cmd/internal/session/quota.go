@@ -71,7 +71,7 @@ func (q quota) admit(ctx context.Context, c *connection, id string) error {
 		err = c.with(ctx, func(e Engine) (err error) { n, err = e.Count(ctx); return err })
 	}
 	if err == nil && n > most {
-		err = WithHint(fmt.Errorf("create sandbox: %w (%d)", ErrFull, most),
+		err = cli.Hinted(fmt.Errorf("create sandbox: %w (%d)", ErrFull, most), "%s",
 			"demesne ls lists sandboxes, and demesne rm ID removes one; $"+varSandboxes+" sets the maximum")
 	}
 	if err != nil {
@@ -109,9 +109,9 @@ func withCopyHint(err error) error {
 	switch {
 	case !errors.As(err, &e):
 	case e.Of == tarball.OfBytes:
-		return WithHint(err, "$"+varCopyBytes+" sets the maximum of bytes in one copy")
+		return cli.Hinted(err, "%s", "$"+varCopyBytes+" sets the maximum of bytes in one copy")
 	case e.Of == tarball.OfEntries:
-		return WithHint(err, "$"+varCopyFiles+" sets the maximum of files and directories in one copy")
+		return cli.Hinted(err, "%s", "$"+varCopyFiles+" sets the maximum of files and directories in one copy")
 	}
 	return err
 }

@@ -31,6 +31,7 @@ import (
 	"sync"
 	"time"
 
+	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
@@ -139,7 +140,7 @@ func (s *Service) DefaultImage() (imageref.Ref, error) {
 	name := imageref.Default(s.opts.Getenv)
 	ref, err := ParseImage(name)
 	if err != nil {
-		err = WithHint(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
+		err = cli.Hinted(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
 	}
 	return ref, err
 }
