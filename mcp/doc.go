@@ -1,6 +1,6 @@
 // Package mcp implements demesne's MCP server. It offers tools to agents over stdio or HTTP.
 //
-//	s := mcp.New(engine, mcp.Options{Version: v})
+//	s := mcp.New(b, mcp.Options{Version: v})
 //	err := s.ServeStdio(ctx, os.Stdin, os.Stdout)
 //
 // Each tool has one file with its arguments, result and handler. A [Backend] performs the operation. This

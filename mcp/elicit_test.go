@@ -9,7 +9,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// asking is an engine whose scripts ask to reach a name.
+// asking is a Backend whose scripts ask to reach a name.
 type asking struct {
 	desk
 	allowed []bool

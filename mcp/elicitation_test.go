@@ -12,7 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// curious is an engine whose scripts ask to reach several names, in sequence or concurrently.
+// curious is a Backend whose scripts ask to reach several names, in sequence or concurrently.
 type curious struct {
 	desk
 	names   int

@@ -29,7 +29,7 @@ type PoolCallbacks[S any] struct {
 // Pool keeps prepared sandboxes for a runner that lingers after a sandbox has ended.
 //
 //	p := sandbox.Pool[S]{Max: n, Load: load, PoolCallbacks: …}
-//	p.Refill()              // a sandbox ended: prepare what lacks, soon
+//	p.Refill()              // a sandbox ended: prepare missing ones, soon
 //	shape, rest, ok := sandbox.ShapeOf(spec, egress)
 //	s, ok := p.Take(shape, rest)
 //	defer p.Close()         // discards the rest
@@ -58,7 +58,7 @@ type Pool[S any] struct {
 	closed  bool
 }
 
-// shape is the common properties of prepared sandboxes of one kind.
+// shape holds the prepared sandboxes that have the same properties.
 type shape[S any] struct {
 	key  string
 	spec runner.Spec

@@ -34,9 +34,9 @@ type Removed struct {
 }
 
 // PruneOutputs removes output directories that are not in use, and are empty or last changed before the given time. It
-// recognises them by the form of their names, and touches no others. A directory is in use while a process holds its
-// lock (flock(2)) or a sandbox has it. It lists the directories first and the sandboxes afterwards, so a directory created in between
-// is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.
+// recognizes them by the form of their names, and touches no others. A directory is in use while a process holds its
+// lock (flock(2)) or a sandbox has it. It lists the directories first and the sandboxes afterwards, so one created in
+// between is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.
 //
 // All frontends share the output root, so it asks the runner as the command line, which sees every sandbox.
 func (s *Service) PruneOutputs(ctx context.Context, before time.Time) (Removed, error) {
