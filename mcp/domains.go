@@ -3,6 +3,8 @@ package mcp
 import (
 	"fmt"
 	"strings"
+
+	"demesne/mcp/backend"
 )
 
 // Verdict is the decision about a rule that a model requested.
@@ -20,7 +22,7 @@ const domainsMost = 64
 
 // domains reads allowed_domains. It asks the person at the client about rules that no operator listed, and shows the
 // files that the sandbox could send there. The call fails if the client cannot ask or the person does not accept.
-func (c *call) domains(r *Request) error {
+func (c *call) domains(r *backend.Request) error {
 	words, err := c.args.texts("allowed_domains")
 	if err != nil {
 		return err

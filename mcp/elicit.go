@@ -9,6 +9,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
@@ -25,11 +26,11 @@ const (
 )
 
 // asker returns a function that asks the person at the client about a name, or nil if the client cannot ask.
-func (c *call) asker() func(Question) bool {
+func (c *call) asker() func(backend.Question) bool {
 	if !c.canAsk() {
 		return nil
 	}
-	return func(q Question) bool {
+	return func(q backend.Question) bool {
 		text, ok := wording(q)
 		return ok && c.put(text)
 	}
@@ -68,7 +69,7 @@ func inputPaths(spec runner.Spec) (paths []string) {
 }
 
 // wording returns the question about a name that a command wants to reach.
-func wording(q Question) (text string, ok bool) {
+func wording(q backend.Question) (text string, ok bool) {
 	what := q.Name
 	if q.Port != 0 {
 		what = fmt.Sprintf("%s:%d", q.Name, q.Port)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/backend"
 )
 
 // curious is a Backend whose scripts ask to reach several names, in sequence or concurrently.
@@ -21,12 +23,12 @@ type curious struct {
 	ended   chan struct{}
 }
 
-func (e *curious) Script(ctx context.Context, r Request, w Callbacks) (*RunResult, error) {
+func (e *curious) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	defer close(e.ended)
 	e.allowed = make([]bool, e.names)
 	var wg sync.WaitGroup
 	for i := range e.names {
-		ask := func() { e.allowed[i] = w.Ask(Question{Name: fmt.Sprintf("n%d.test", i), Port: 443}) }
+		ask := func() { e.allowed[i] = w.Ask(backend.Question{Name: fmt.Sprintf("n%d.test", i), Port: 443}) }
 		if e.atOnce {
 			wg.Go(ask)
 		} else {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/backend"
 )
 
 func (s *Server) exec() tool {
@@ -30,7 +32,7 @@ func (c *call) execute() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	var r Request
+	var r backend.Request
 	if err := c.commandRequest(&r); err != nil {
 		return nil, err
 	}

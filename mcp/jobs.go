@@ -8,6 +8,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
@@ -37,7 +38,7 @@ var (
 )
 
 // tell returns the fields that status and wait share.
-func tell(j *Job) told {
+func tell(j *backend.Job) told {
 	t := told{JobID: j.ID, Status: j.Status, Message: j.Message}
 	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
 		code := j.Outcome.Result.ExitCode
@@ -49,7 +50,7 @@ func tell(j *Job) told {
 }
 
 // elapsed returns the run time of a job in seconds, until now or its end.
-func elapsed(j *Job, now time.Time) float64 {
+func elapsed(j *backend.Job, now time.Time) float64 {
 	if !j.Ended.IsZero() {
 		now = j.Ended
 	}
@@ -57,14 +58,14 @@ func elapsed(j *Job, now time.Time) float64 {
 }
 
 // job reads job_id and calls f with it.
-func (c *call) job(f func(context.Context, string) (*Job, error)) (*Job, error) {
+func (c *call) job(f func(context.Context, string) (*backend.Job, error)) (*backend.Job, error) {
 	id, err := c.args.required("job_id")
 	if err != nil {
 		return nil, err
 	}
 	j, err := f(c.ctx, id)
-	if errors.Is(err, ErrNoJob) {
-		return nil, fmt.Errorf("%w: %s", ErrNoJob, id)
+	if errors.Is(err, backend.ErrNoJob) {
+		return nil, fmt.Errorf("%w: %s", backend.ErrNoJob, id)
 	}
 	return j, err
 }

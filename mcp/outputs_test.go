@@ -12,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
 
+	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
@@ -132,7 +133,7 @@ func FuzzOutputRead(f *testing.F) {
 // results.
 func TestResources(t *testing.T) {
 	o := written(t)
-	d := &desk{jobs: map[string]*Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &RunResult{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
+	d := &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.RunResult{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
 	s, _ := serverFor(t, d, func(opts *Options) { opts.Outputs = o.root })
 	cs := client(t, s, nil)
 	list, err := cs.ListResources(t.Context(), nil)
@@ -159,9 +160,9 @@ func TestResources(t *testing.T) {
 }
 
 func TestPrompts(t *testing.T) {
-	d := &desk{jobs: map[string]*Job{"j": {
+	d := &desk{jobs: map[string]*backend.Job{"j": {
 		ID: "j", Status: jobs.Failed, Message: "the runner was killed",
-		Outcome: &RunResult{Stderr: Tail{Text: "last words"}, Result: &runner.Result{ExitCode: 125, Reason: runner.Lost}},
+		Outcome: &backend.RunResult{Stderr: backend.Tail{Text: "last words"}, Result: &runner.Result{ExitCode: 125, Reason: runner.Lost}},
 	}}}
 	s, _ := serverFor(t, d)
 	cs := client(t, s, nil)

@@ -10,6 +10,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
@@ -39,7 +40,7 @@ type beat struct {
 
 // watch starts the heartbeats of a call and returns the callbacks that feed them. stop ends them and waits until no
 // heartbeat is being sent.
-func (c *call) watch() (w Callbacks, stop func()) {
+func (c *call) watch() (w backend.Callbacks, stop func()) {
 	b := &beat{server: c.Server, req: c.req, began: time.Now()}
 	if c.talk != nil {
 		c.talk.has(b)

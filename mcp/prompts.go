@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/backend"
 )
 
 // A prompt is a template for a message of the user, with arguments.
@@ -75,7 +77,7 @@ func (s *Server) explainPrompt(ctx context.Context, args map[string]string) (str
 	fmt.Fprintf(&b, "The background job %s is %s. %s\n", j.ID, j.Status, j.Message)
 	o := j.Outcome
 	if o == nil {
-		o = &RunResult{}
+		o = &backend.RunResult{}
 	}
 	if o.Result != nil {
 		fmt.Fprintf(&b, "Exit code %d (%s), output in %s.\n", o.Result.ExitCode, o.Result.Reason, o.OutputDir)

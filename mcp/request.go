@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
@@ -53,8 +54,8 @@ func cwdField(fallback string) property {
 
 // sandboxRequest reads the arguments that script and create share. If the egress argument is absent or
 // not a string, it uses fallback.
-func (c *call) sandboxRequest(fallback string) (Request, error) {
-	r := Request{Image: c.args.text("image"), Egress: c.args.text("egress")}
+func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
+	r := backend.Request{Image: c.args.text("image"), Egress: c.args.text("egress")}
 	r.Spec.Name, r.Spec.Key, r.Spec.Replace = c.args.text("name"), c.args.text("key"), c.args.flag("replace")
 	r.OwnImage, r.OwnEgress = r.Image != "", r.Egress != ""
 	if r.Spec.Replace && r.Spec.Key == "" {
@@ -92,7 +93,7 @@ func (c *call) sandboxRequest(fallback string) (Request, error) {
 	return r, c.domains(&r) // last, so that a person is asked only about an otherwise valid call
 }
 
-func (c *call) checkWords(r Request) error {
+func (c *call) checkWords(r backend.Request) error {
 	if r.Egress == "open" {
 		return fmt.Errorf("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
 	}
@@ -126,7 +127,7 @@ func (c *call) limits() (l runner.Limits, err error) {
 }
 
 // commandRequest reads the arguments of a command into r.
-func (c *call) commandRequest(r *Request) (err error) {
+func (c *call) commandRequest(r *backend.Request) (err error) {
 	if r.Command, err = c.args.required("command"); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package mcp
 import (
 	"fmt"
 
+	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
@@ -92,7 +93,7 @@ var ranFields = []property{
 }
 
 // outcome converts an Outcome. where is the directory with the complete logs, or empty.
-func outcome(o *RunResult, where string) ran {
+func outcome(o *backend.RunResult, where string) ran {
 	code := o.Result.ExitCode
 	stdout, stderr := marked(o.Stdout, "stdout", runner.OutputKept, where), marked(o.Stderr, "stderr", runner.StderrKept, where)
 	r := ran{
@@ -124,7 +125,7 @@ func denied(r *runner.Result) (lines []string) {
 }
 
 // marked returns the text of t. If t is cut, a line in front says so.
-func marked(t Tail, stream string, limit int, where string) string {
+func marked(t backend.Tail, stream string, limit int, where string) string {
 	if !t.Cut {
 		return t.Text
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/backend"
 )
 
 func (s *Server) script() tool {
@@ -59,7 +61,7 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 	return c.link(c.withReceipt(answer(text, out), o.Result.Receipt), out.Outputs), nil
 }
 
-func (c *call) startJob(r Request) (*sdk.CallToolResult, error) {
+func (c *call) startJob(r backend.Request) (*sdk.CallToolResult, error) {
 	j, err := c.engine.Start(c.ctx, r)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/backend"
 )
 
 // Options configures a server. New does not validate it.
@@ -38,7 +40,7 @@ type Options struct {
 
 // Server answers MCP clients. It serves any number of connections concurrently.
 type Server struct {
-	engine  Backend
+	engine  backend.Backend
 	opts    Options
 	sdk     *sdk.Server
 	outputs outputs
@@ -76,7 +78,7 @@ type call struct {
 }
 
 // New returns a server that uses e.
-func New(e Backend, o Options) *Server {
+func New(e backend.Backend, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}

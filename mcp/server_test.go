@@ -15,6 +15,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/jobs"
@@ -27,15 +28,15 @@ var update = flag.Bool("update", false, "write the golden files")
 // protocol, and those of package integration the sandboxes.
 type desk struct {
 	mu    sync.Mutex
-	asked []Request
+	asked []backend.Request
 	hold  chan struct{} // if not nil, Script returns after it is closed
 	fail  error
-	jobs  map[string]*Job
+	jobs  map[string]*backend.Job
 	files *files.Answer
 	told  func()
 }
 
-func (d *desk) Script(ctx context.Context, r Request, w Callbacks) (*RunResult, error) {
+func (d *desk) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	d.mu.Lock()
 	d.asked = append(d.asked, r)
 	d.mu.Unlock()
@@ -51,50 +52,50 @@ func (d *desk) Script(ctx context.Context, r Request, w Callbacks) (*RunResult, 
 	if d.fail != nil {
 		return nil, d.fail
 	}
-	return &RunResult{
-		Job: "u-1", OutputDir: "/o/u-1", Stdout: Tail{Text: "hi\n", Bytes: 3}, Stderr: Tail{Text: "oops", Bytes: 4},
+	return &backend.RunResult{
+		Job: "u-1", OutputDir: "/o/u-1", Stdout: backend.Tail{Text: "hi\n", Bytes: 3}, Stderr: backend.Tail{Text: "oops", Bytes: 4},
 		Result: &runner.Result{ExitCode: 3, Reason: runner.Exited, Receipt: &runner.Receipt{Level: runner.LevelFull, Image: "host", Network: "none"}},
 	}, nil
 }
 
 // seen returns the requests so far.
-func (d *desk) seen() []Request {
+func (d *desk) seen() []backend.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.asked
 }
 
-func (d *desk) Exec(ctx context.Context, id string, r Request, w Callbacks) (*RunResult, error) {
+func (d *desk) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	return d.Script(ctx, r, w)
 }
 
-func (d *desk) Start(context.Context, Request) (*Job, error) {
-	return &Job{ID: "job-1", Status: jobs.Running}, nil
+func (d *desk) Start(context.Context, backend.Request) (*backend.Job, error) {
+	return &backend.Job{ID: "job-1", Status: jobs.Running}, nil
 }
 
-func (d *desk) Create(_ context.Context, r Request, _ Callbacks) (*Created, error) {
+func (d *desk) Create(_ context.Context, r backend.Request, _ backend.Callbacks) (*backend.Created, error) {
 	d.asked = append(d.asked, r)
-	return &Created{ID: "s1", OutputDir: "/o/s1", Told: d.told}, d.fail
+	return &backend.Created{ID: "s1", OutputDir: "/o/s1", Told: d.told}, d.fail
 }
-func (d *desk) Upload(_ context.Context, _, _, dst string) (Copied, error) {
-	return Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
+func (d *desk) Upload(_ context.Context, _, _, dst string) (backend.Copied, error) {
+	return backend.Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
 }
-func (d *desk) Download(context.Context, string, string) (Copied, error) {
+func (d *desk) Download(context.Context, string, string) (backend.Copied, error) {
 	did := tarball.Report{Files: 2, Bytes: 7, LeftAll: 3, Left: []tarball.LeftOut{{Path: "x/l", Kind: "a link"}, {Path: "x/p", Kind: "a named pipe"}}}
-	return Copied{Path: "/o/downloads/x", Report: did}, d.fail
+	return backend.Copied{Path: "/o/downloads/x", Report: did}, d.fail
 }
 func (d *desk) Destroy(context.Context, string) error { return d.fail }
 func (d *desk) Files(_ context.Context, _ string, r files.Request) (*files.Answer, error) {
 	return d.files, d.fail
 }
 
-func (d *desk) Status(_ context.Context, id string) (*Job, error) {
+func (d *desk) Status(_ context.Context, id string) (*backend.Job, error) {
 	if j := d.jobs[id]; j != nil {
 		return j, nil
 	}
-	return nil, ErrNoJob
+	return nil, backend.ErrNoJob
 }
-func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*Job, error) {
+func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*backend.Job, error) {
 	if d.hold != nil {
 		select {
 		case <-d.hold:
@@ -104,7 +105,7 @@ func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*Job, erro
 	}
 	return d.Status(ctx, id)
 }
-func (d *desk) Cancel(ctx context.Context, id string) (*Job, error) { return d.Status(ctx, id) }
+func (d *desk) Cancel(ctx context.Context, id string) (*backend.Job, error) { return d.Status(ctx, id) }
 
 func serverFor(t *testing.T, d *desk, change ...func(*Options)) (*Server, string) {
 	t.Helper()
@@ -181,7 +182,7 @@ func TestToolList(t *testing.T) {
 
 // TestErrorTexts checks the text of results. Clients of the original demesne search for the text in each row.
 func TestErrorTexts(t *testing.T) {
-	s, root := serverFor(t, &desk{jobs: map[string]*Job{}})
+	s, root := serverFor(t, &desk{jobs: map[string]*backend.Job{}})
 	cs := client(t, s, nil)
 	file := filepath.Join(root, "a.txt")
 	if err := errors.Join(os.WriteFile(file, nil, 0o644), os.Mkdir(filepath.Join(root, "d"), 0o755), os.WriteFile(filepath.Join(root, "d", "a.txt"), nil, 0o644), os.Symlink("/etc", filepath.Join(root, "etc"))); err != nil {
@@ -230,9 +231,9 @@ func TestErrorTexts(t *testing.T) {
 
 func TestTextForms(t *testing.T) {
 	ended := time.Now().Add(-time.Hour)
-	d := &desk{jobs: map[string]*Job{"job-1": {
+	d := &desk{jobs: map[string]*backend.Job{"job-1": {
 		ID: "job-1", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
-		Outcome: &RunResult{OutputDir: "/o", Result: &runner.Result{}, Stdout: Tail{Text: "out\n"}},
+		Outcome: &backend.RunResult{OutputDir: "/o", Result: &runner.Result{}, Stdout: backend.Tail{Text: "out\n"}},
 	}}}
 	s, root := serverFor(t, d)
 	cs := client(t, s, nil)
@@ -260,7 +261,7 @@ func TestTextForms(t *testing.T) {
 // TestStructured checks that exit code 0 is present in a result. An absent field would mean that the exit code
 // is unknown.
 func TestStructured(t *testing.T) {
-	s, _ := serverFor(t, &desk{jobs: map[string]*Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &RunResult{Result: &runner.Result{}}}}})
+	s, _ := serverFor(t, &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.RunResult{Result: &runner.Result{}}}}})
 	cs := client(t, s, nil)
 	_, got, _ := callTool(t, cs, "sandbox_status", `{"job_id":"j"}`)
 	if got["exit_code"] != 0.0 {
@@ -289,13 +290,13 @@ func TestLenience(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	half := &RunResult{Stdout: Tail{Text: "half\n", Bytes: 5}}
+	half := &backend.RunResult{Stdout: backend.Tail{Text: "half\n", Bytes: 5}}
 	for tool, c := range map[string]struct{ args, want string }{
 		"sandbox_script": {`{"command":"x"}`, " elapsed: running (5 bytes of output)\nhalf\n"},
 		"sandbox_exec":   {`{"command":"x","sandbox_id":"s"}`, " elapsed: running (5 bytes of output)\nhalf\n"},
 		"sandbox_wait":   {`{"job_id":"j"}`, " elapsed (5 bytes of output)\nhalf\n"},
 	} {
-		d := &desk{hold: make(chan struct{}), jobs: map[string]*Job{"j": {ID: "j", Status: jobs.Running, Outcome: half}}}
+		d := &desk{hold: make(chan struct{}), jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Running, Outcome: half}}}
 		s, _ := serverFor(t, d)
 		var once sync.Once
 		cs := client(t, s, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {

@@ -8,6 +8,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
@@ -51,7 +52,7 @@ func (c *call) awaitJob() (*sdk.CallToolResult, error) {
 	watch, stop := c.watch()
 	defer stop()
 	watch.Output(c.jobsOutput)
-	j, err := c.job(func(ctx context.Context, id string) (*Job, error) { return c.engine.Wait(ctx, id, most) })
+	j, err := c.job(func(ctx context.Context, id string) (*backend.Job, error) { return c.engine.Wait(ctx, id, most) })
 	if err != nil {
 		return nil, err
 	}

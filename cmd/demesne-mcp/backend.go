@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 
 	"demesne/cmd/internal/session"
-	"demesne/mcp"
+	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/jobs"
 )
 
-// face is an [mcp.Backend] over a session: it turns requests of models into sessions' options.
+// face is a [backend.Backend] over a session: it turns requests of models into sessions' options.
 type face struct {
 	*session.Service
 	jobs   *jobs.Store
@@ -25,7 +25,7 @@ type face struct {
 const outside = "/out"
 
 // createOptions returns the sandbox that r asks for.
-func createOptions(r mcp.Request) (c session.CreateOptions, err error) {
+func createOptions(r backend.Request) (c session.CreateOptions, err error) {
 	c = session.CreateOptions{
 		Spec: r.Spec, User: r.User, Unasked: r.UnaskedLimits,
 		Egress: session.Egress{Mode: r.Egress, Allow: r.Domains},
@@ -46,7 +46,7 @@ func createOptions(r mcp.Request) (c session.CreateOptions, err error) {
 }
 
 // runOptions returns the command that r asks for.
-func runOptions(r mcp.Request) session.RunOptions {
+func runOptions(r backend.Request) session.RunOptions {
 	cmd := runner.Command{
 		Argv: []string{"/bin/sh", "-c", r.Command}, Env: r.Env, Dir: cmp.Or(r.Dir, outside), User: r.Spec.User,
 		Timeout: r.Timeout, Account: true,
@@ -58,11 +58,11 @@ func runOptions(r mcp.Request) session.RunOptions {
 }
 
 // callbacks returns the session's callbacks that call w.
-func callbacks(r mcp.Request, w mcp.Callbacks) session.Callbacks {
+func callbacks(r backend.Request, w backend.Callbacks) session.Callbacks {
 	cb := session.Callbacks{Image: fetching(r.Image, w.Progress)}
 	if w.Ask != nil {
 		cb.Ask = func(q runner.Question, readable []string) (allow, answered bool) {
-			return w.Ask(mcp.Question{Name: q.Name, Port: q.Port, Inputs: readable}), true
+			return w.Ask(backend.Question{Name: q.Name, Port: q.Port, Inputs: readable}), true
 		}
 	}
 	if w.Output != nil {
@@ -74,14 +74,14 @@ func callbacks(r mcp.Request, w mcp.Callbacks) session.Callbacks {
 }
 
 // runResult converts a session's result.
-func runResult(d *session.RunResult) *mcp.RunResult {
-	return &mcp.RunResult{
+func runResult(d *session.RunResult) *backend.RunResult {
+	return &backend.RunResult{
 		Job: filepath.Base(d.Out), OutputDir: d.Out, Manifest: d.Manifest, Result: d.Result,
-		Stdout: mcp.Tail(d.Stdout), Stderr: mcp.Tail(d.Stderr),
+		Stdout: backend.Tail(d.Stdout), Stderr: backend.Tail(d.Stderr),
 	}
 }
 
-func (f *face) Script(ctx context.Context, r mcp.Request, w mcp.Callbacks) (*mcp.RunResult, error) {
+func (f *face) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	c, err := createOptions(r)
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (f *face) Script(ctx context.Context, r mcp.Request, w mcp.Callbacks) (*mcp
 	return runResult(d), nil
 }
 
-func (f *face) Exec(ctx context.Context, id string, r mcp.Request, w mcp.Callbacks) (*mcp.RunResult, error) {
+func (f *face) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
 	d, err := f.Service.Exec(ctx, id, runOptions(r), callbacks(r, w))
 	if err != nil {
 		return nil, attached(id, err)
@@ -101,7 +101,7 @@ func (f *face) Exec(ctx context.Context, id string, r mcp.Request, w mcp.Callbac
 	return runResult(d), nil
 }
 
-func (f *face) Create(ctx context.Context, r mcp.Request, w mcp.Callbacks) (*mcp.Created, error) {
+func (f *face) Create(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.Created, error) {
 	c, err := createOptions(r)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (f *face) Create(ctx context.Context, r mcp.Request, w mcp.Callbacks) (*mcp
 		}
 		return nil, explained(err)
 	}
-	return &mcp.Created{
+	return &backend.Created{
 		ID: box.ID, OutputDir: box.Out, Replaced: box.Replaced, Receipt: info.Receipt, Expires: info.Expires,
 		Told: func() { f.known(box.ID) },
 	}, nil
@@ -140,14 +140,14 @@ func (f *face) Files(ctx context.Context, id string, r files.Request) (*files.An
 }
 
 // Upload copies a file or directory of the host into a sandbox. src must be free of symbolic links.
-func (f *face) Upload(ctx context.Context, id, src, dst string) (mcp.Copied, error) {
+func (f *face) Upload(ctx context.Context, id, src, dst string) (backend.Copied, error) {
 	did, err := f.Copy(ctx, session.Place{Path: src}, session.Place{Sandbox: id, Path: dst}, session.Callbacks{})
-	return mcp.Copied{Report: did, Path: dst}, attached(id, err)
+	return backend.Copied{Report: did, Path: dst}, attached(id, err)
 }
 
-func (f *face) Download(ctx context.Context, id, src string) (mcp.Copied, error) {
+func (f *face) Download(ctx context.Context, id, src string) (backend.Copied, error) {
 	did, path, err := f.Service.Download(ctx, id, src)
-	return mcp.Copied{Report: did, Path: path}, attached(id, err)
+	return backend.Copied{Report: did, Path: path}, attached(id, err)
 }
 
 // Destroy removes a sandbox, and its output directory if that is empty. It fails if the sandbox does not exist.
@@ -172,4 +172,4 @@ func openFace() (*face, error) {
 	return &face{s, store, []string{self, "job"}}, nil
 }
 
-var _ mcp.Backend = (*face)(nil)
+var _ backend.Backend = (*face)(nil)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"demesne/cmd/internal/session"
-	"demesne/mcp"
+	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
@@ -21,12 +21,12 @@ const startTime, slowTime = 500 * time.Millisecond, 20 * time.Second
 
 // Start stores a script as a job, and starts the process that runs it. The returned status is Running, even if
 // the job has ended since, or Queued.
-func (f *face) Start(ctx context.Context, r mcp.Request) (*mcp.Job, error) {
+func (f *face) Start(ctx context.Context, r backend.Request) (*backend.Job, error) {
 	j, err := f.jobs.Start(f.attend, r)
 	if err != nil {
 		return nil, explained(err)
 	}
-	t := &mcp.Job{ID: j.ID, Status: jobs.Queued, Started: j.Created}
+	t := &backend.Job{ID: j.ID, Status: jobs.Queued, Started: j.Created}
 	began := time.Now()
 	for pause := time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 100*time.Millisecond) {
 		if took := time.Since(began); took > slowTime || took > startTime && !f.jobs.Free() {
@@ -44,7 +44,7 @@ func (f *face) Start(ctx context.Context, r mcp.Request) (*mcp.Job, error) {
 // doJob runs the job with that id. The process that Start started does nothing else.
 func (f *face) doJob(ctx context.Context, id string) error {
 	return f.jobs.Attend(ctx, id, runner.JobKept, func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
-		var r mcp.Request
+		var r backend.Request
 		if err := json.Unmarshal(what, &r); err != nil {
 			return nil, fmt.Errorf("read job: %w", err)
 		}
@@ -63,33 +63,33 @@ func (f *face) doJob(ctx context.Context, id string) error {
 }
 
 // Status returns the state of a job.
-func (f *face) Status(_ context.Context, id string) (*mcp.Job, error) {
+func (f *face) Status(_ context.Context, id string) (*backend.Job, error) {
 	return f.told(f.jobs.Get(id))
 }
 
 // Wait waits up to most for a job's end, and returns its state.
-func (f *face) Wait(ctx context.Context, id string, most time.Duration) (*mcp.Job, error) {
+func (f *face) Wait(ctx context.Context, id string, most time.Duration) (*backend.Job, error) {
 	return f.told(f.jobs.Wait(ctx, id, most))
 }
 
 // Cancel cancels a job and returns its state.
-func (f *face) Cancel(ctx context.Context, id string) (*mcp.Job, error) {
+func (f *face) Cancel(ctx context.Context, id string) (*backend.Job, error) {
 	return f.told(f.jobs.Cancel(ctx, id))
 }
 
-// told converts a job of the store to an [mcp.Job].
-func (f *face) told(j *jobs.Job, err error) (*mcp.Job, error) {
+// told converts a job of the store to a [backend.Job].
+func (f *face) told(j *jobs.Job, err error) (*backend.Job, error) {
 	switch {
 	case errors.Is(err, jobs.ErrUnknown):
-		return nil, mcp.ErrNoJob
+		return nil, backend.ErrNoJob
 	case err != nil:
 		return nil, explained(err)
 	}
-	t := &mcp.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}
+	t := &backend.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}
 	if t.Started.IsZero() {
 		t.Started = j.Created
 	}
-	o := &mcp.RunResult{Result: j.Result}
+	o := &backend.RunResult{Result: j.Result}
 	if j.Result != nil {
 		o.OutputDir, o.Job = j.Result.Out, filepath.Base(j.Result.Out)
 		o.Manifest = session.ManifestOf(o.OutputDir)
@@ -101,10 +101,10 @@ func (f *face) told(j *jobs.Job, err error) (*mcp.Job, error) {
 	return t, err
 }
 
-func (f *face) tail(id, stream string, most int, all int64) (mcp.Tail, error) {
+func (f *face) tail(id, stream string, most int, all int64) (backend.Tail, error) {
 	text, err := f.jobs.Tail(id, stream, int64(most))
 	last := session.Last{Most: most}
 	last.Write([]byte(text))
 	last.Bytes = max(last.Bytes, all)
-	return mcp.Tail(last.Tail(most)), err
+	return backend.Tail(last.Tail(most)), err
 }

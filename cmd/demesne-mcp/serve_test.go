@@ -12,20 +12,20 @@ import (
 	"time"
 
 	"demesne/mcp"
-
+	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
 // slow is a backend whose scripts take a given time.
 type slow struct {
-	mcp.Backend
+	backend.Backend
 	takes time.Duration
 }
 
-func (s slow) Script(ctx context.Context, _ mcp.Request, _ mcp.Callbacks) (*mcp.RunResult, error) {
+func (s slow) Script(ctx context.Context, _ backend.Request, _ backend.Callbacks) (*backend.RunResult, error) {
 	select {
 	case <-time.After(s.takes):
-		return &mcp.RunResult{Stdout: mcp.Tail{Text: "late", Bytes: 4}, Result: &runner.Result{Reason: runner.Exited}}, nil
+		return &backend.RunResult{Stdout: backend.Tail{Text: "late", Bytes: 4}, Result: &runner.Result{Reason: runner.Exited}}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
