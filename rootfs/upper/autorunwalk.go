@@ -247,7 +247,7 @@ func (w *autorunWalk) open(p string, flags uint64) (int, error) {
 	})
 }
 
-// list reads a directory. It returns nil if that is none, or the bounds are reached.
+// list reads a directory. It returns nil for other files, and when the bounds are reached.
 func (w *autorunWalk) list(dir string) []fsutil.Dirent {
 	if w.dirs++; w.dirs > autorunDirs || w.names > autorunNames {
 		w.Truncated = true
