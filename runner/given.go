@@ -12,8 +12,8 @@ import (
 type Argument struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Default marks an argument that the caller omitted. Value is then the default, and differs from no other
-	// value.
+	// Default marks an argument that the caller omitted. Value is then the default, and counts as equal
+	// to every value.
 	Default bool `json:"default,omitempty"`
 }
 
@@ -54,6 +54,7 @@ func Arguments(spec Spec) []Argument {
 		add("learn", flagWord(e.Learn))
 		add("go proxy", flagWord(e.GoProxy))
 		add("ask", timeWord(e.Ask))
+		add("routes", RouteWords(e.Routes))
 		add("listeners", listenWords(e.Listen))
 	}
 	return all
@@ -84,6 +85,15 @@ func portWords(ports []Port) string {
 	var words []string
 	for _, p := range ports {
 		words = append(words, fmt.Sprintf("%s:%d", p.Listen, p.To))
+	}
+	return SetWord(words)
+}
+
+// RouteWords formats the routes of a sandbox, without their credentials.
+func RouteWords(routes []Route) string {
+	var words []string
+	for _, r := range routes {
+		words = append(words, r.String())
 	}
 	return SetWord(words)
 }

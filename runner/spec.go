@@ -108,8 +108,11 @@ type User struct {
 type Lifetime string
 
 const (
-	// OneShot sandboxes end with the connection that created them.
+	// OneShot sandboxes end with their first command, or with the connection that created them.
 	OneShot Lifetime = ""
+	// Attached sandboxes end with the connection that created them, or when they are removed. Any number of commands
+	// can run in one.
+	Attached Lifetime = "attached"
 	// Persistent sandboxes live until their TTL or a stop, independent of any caller. Their files are on a disk
 	// where possible (the receipt reports it) and outlive their processes: see [client.SandboxRoot].
 	Persistent Lifetime = "persistent"
@@ -177,13 +180,14 @@ type Reason string
 
 // The possible reasons.
 const (
-	Exited   Reason = "exited"    // by itself: ExitCode is the command's own
-	Signaled Reason = "signaled"  // by a signal: ExitCode is 128+n
-	TimedOut Reason = "timed-out" // ExitCode is 124
-	OOM      Reason = "oom"       // the memory limit; ExitCode is 137
-	DiskFull Reason = "disk"      // the disk limit; ExitCode is 137
-	PIDLimit Reason = "pids"      // the limit on processes, where they can be counted; ExitCode is 137
-	Lost     Reason = "lost"      // the runner or PID 1 died; ExitCode is 125
+	Exited     Reason = "exited"    // by itself: ExitCode is the command's own
+	Signaled   Reason = "signaled"  // by a signal: ExitCode is 128+n
+	TimedOut   Reason = "timed-out" // ExitCode is 124
+	OOM        Reason = "oom"       // the memory limit; ExitCode is 137
+	DiskFull   Reason = "disk"      // the disk limit; ExitCode is 137
+	PIDLimit   Reason = "pids"      // the limit on processes, where they can be counted; ExitCode is 137
+	OverBudget Reason = "budget"    // an agent's bound on cost, requests or time; ExitCode is 137
+	Lost       Reason = "lost"      // the runner or PID 1 died; ExitCode is 125
 )
 
 // Result describes how a command ended.

@@ -30,7 +30,8 @@ type Options struct {
 	Ask func(runner.Question) (allow, answered bool)
 
 	// Restart adds the values that no file keeps to the Spec of a sandbox that is about to be restarted:
-	// Egress.Upstream and Egress.Secrets. Other changes are ignored. nil: nothing is added.
+	// Egress.Upstream, Egress.Secrets, and the Token and Header of each of Egress.Routes. Other changes are ignored. nil:
+	// nothing is added. A route without its Token then answers every request with 401.
 	Restart func(*runner.Spec)
 }
 
@@ -199,7 +200,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		if spec.Given == nil {
 			spec.Given = runner.Arguments(spec)
 		}
-		// This precedes opening any source: an existing sandbox with the key already listens on the ports.
+		// Look for the key before opening the sources: an existing sandbox already listens on its published ports.
 		var found api.Created
 		err := c.peer.Call(ctx, api.OpKey, spec, nil, &found)
 		if err != nil || found.Existing {

@@ -57,7 +57,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	if err := s.mounts(spec); err != nil {
 		return nil, err
 	}
-	spec.Exposed = slices.ContainsFunc(append(writable(spec), spec.Out), exposed)
+	spec.Exposed = slices.ContainsFunc(writable(spec), exposed)
 	if spec.Rootfs != nil {
 		own := *spec.Rootfs // does not modify the caller's Rootfs
 		spec.Rootfs = &own
@@ -65,7 +65,7 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 			return nil, fmt.Errorf("open image: %w", err)
 		}
 	}
-	if err := s.openLog(spec); err != nil {
+	if err := s.openLogs(spec); err != nil {
 		return nil, fmt.Errorf("make egress log: %w", err)
 	}
 	if spec.Egress != nil {
@@ -116,19 +116,6 @@ func (s *sourceFiles) mounts(spec *runner.Spec) error {
 		}
 	}
 	return nil
-}
-
-// writable returns the directories of the host, besides Out, that the sandbox may write to.
-func writable(spec *runner.Spec) (dirs []string) {
-	if spec.Workspace != "" {
-		dirs = append(dirs, spec.Workspace)
-	}
-	for _, m := range spec.Mounts {
-		if !m.ReadOnly {
-			dirs = append(dirs, m.Source)
-		}
-	}
-	return dirs
 }
 
 // granted returns the names of the sources that the end of the sandbox settles. Without an image or nesting, the

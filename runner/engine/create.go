@@ -83,10 +83,10 @@ func (c *caller) handOver(s *sandbox.Sandbox) error {
 	return nil
 }
 
-// launch makes a sandbox for one command and starts the command. If the command does not start, the sandbox ends.
+// launch makes a sandbox that is not persistent and starts a command in it. If the command does not start, the sandbox ends.
 func (c *caller) launch(req api.RunRequest, m *ipc.Message) (*api.RunReply, ipc.Files, error) {
-	if req.Spec.Lifetime != runner.OneShot {
-		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "run command: lifetime %q: a sandbox of one command must be one-shot", req.Spec.Lifetime)
+	if req.Spec.Lifetime == runner.Persistent {
+		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "run command: lifetime %q: such a sandbox must be created first", req.Spec.Lifetime)
 	}
 	made, err := c.create(req.Spec, m)
 	if err != nil {

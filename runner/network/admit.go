@@ -16,6 +16,9 @@ func Admit(spec *runner.Spec, check func(runner.Egress) error) (*runner.Egress, 
 	if asked == nil {
 		return nil, nil
 	}
+	if err := admitRoutes(asked); err != nil {
+		return nil, err
+	}
 	if err := admitListen(spec); err != nil {
 		return nil, err
 	}
@@ -44,13 +47,13 @@ func Admit(spec *runner.Spec, check func(runner.Egress) error) (*runner.Egress, 
 const modeNone = "none"
 
 func allows(e *runner.Egress) bool {
-	return e.Mode != "" && e.Mode != modeNone || len(e.Allow) > 0 || e.Learn || e.GoProxy || e.Ask > 0 || len(e.Listen) > 0
+	return e.Mode != "" && e.Mode != modeNone || len(e.Allow) > 0 || e.Learn || e.GoProxy || e.Ask > 0 || len(e.Routes) > 0 || len(e.Listen) > 0
 }
 
 // Public returns the part of an Egress that other callers may see.
 func Public(e *runner.Egress) *runner.Egress {
 	p := *e
-	p.Upstream, p.Secrets = nil, nil
+	p.Upstream, p.Secrets, p.Routes = nil, nil, publicRoutes(e.Routes)
 	return &p
 }
 

@@ -16,8 +16,8 @@ const listenMost = 64
 // does not serve them. It is pure.
 func admitListen(spec *runner.Spec) error {
 	e := spec.Egress
-	if len(e.Listen) > 0 && spec.Lifetime != runner.OneShot {
-		return ipc.Errorf(ipc.CodeInvalid, "listen in sandbox: only a one-shot sandbox has listeners of its caller")
+	if len(e.Listen) > 0 && spec.Lifetime == runner.Persistent {
+		return ipc.Errorf(ipc.CodeInvalid, "listen in sandbox: a persistent sandbox has no listeners of its caller")
 	}
 	if len(e.Listen) > listenMost {
 		return ipc.Errorf(ipc.CodeInvalid, "listen in sandbox: %d ports; at most %d are possible", len(e.Listen), listenMost)

@@ -25,6 +25,9 @@ func ShapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner
 			return "", spec, false
 		}
 		rest.Egress = &runner.Egress{GoProxy: egress.GoProxy}
+		for _, r := range egress.Routes { // their sockets are open before PID 1 starts
+			rest.Egress.Routes = append(rest.Egress.Routes, runner.Route{Port: r.Port})
+		}
 	}
 	rest.Name, rest.Out, rest.Workspace, rest.Require, rest.Granted, rest.Door = "", "", "", "", "", ""
 	text, err := json.Marshal(rest)
