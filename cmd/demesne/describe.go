@@ -39,6 +39,9 @@ func describe(i *runner.Info, on cli.Terminal) string {
 	for _, in := range i.Spec.Inputs {
 		add("input", "/in/"+in.Name+" is "+in.Path)
 	}
+	for _, m := range i.Spec.Mounts {
+		add("mount", m.Target+" is "+m.Source+map[bool]string{true: ", read-only"}[m.ReadOnly])
+	}
 	if e := i.Spec.Egress; e != nil {
 		add("egress log", e.Log)
 		for _, r := range e.Routes {

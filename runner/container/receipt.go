@@ -76,6 +76,9 @@ func NewReceipt(f ReceiptFacts) *runner.Receipt {
 	if image != nil {
 		r.Layers = append(r.Layers, imageLayer(image, f.Tree), userLayer(b, f.Tree))
 	}
+	if len(f.Spec.Mounts) > 0 {
+		r.Layers = append(r.Layers, mountsLayer(f))
+	}
 	if f.Spec.Lifetime == runner.Persistent {
 		r.Layers = append(r.Layers, filesLayer(f.OnDisk, f.KeptWhy))
 	}

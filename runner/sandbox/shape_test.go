@@ -29,6 +29,8 @@ func TestShapeOf(t *testing.T) {
 		{"user", func(s *runner.Spec) { s.User = &runner.User{UID: 1} }, true, false},
 		{"hostname", func(s *runner.Spec) { s.Hostname = "i" }, true, false},
 		{"inputs", func(s *runner.Spec) { s.Inputs = []runner.Input{{Path: "/i", Name: "i"}} }, false, false},
+		{"mounts", func(s *runner.Spec) { s.Mounts = []runner.Mount{{Source: "/m", Target: "/m"}} }, false, false},
+		{"listener", func(s *runner.Spec) { s.Egress = &runner.Egress{Listen: []uint16{8089}} }, false, false},
 		{"nesting", func(s *runner.Spec) { s.Nesting = true }, false, false},
 		{"network", func(s *runner.Spec) { s.Egress = &runner.Egress{Allow: []string{"a.test"}} }, true, false},
 		{"secrets", func(s *runner.Spec) { s.Egress = &runner.Egress{Secrets: []runner.Secret{{}}} }, false, false},

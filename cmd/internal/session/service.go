@@ -58,7 +58,8 @@ type Options struct {
 }
 
 // Callbacks are the functions by which a face takes part in a call. Each may be nil. Image, Note, Stage and Ask may be
-// called on any goroutine, and concurrently.
+// called on any goroutine, and concurrently. Made may take a [client.Sandbox.Listener]: connections of a command that runs
+// already wait there.
 type Callbacks struct {
 	Image func(events.Event)     // progress of fetching or unpacking the image
 	Note  func(string)           // one line for a person, about configuration that is not understood
