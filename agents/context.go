@@ -39,7 +39,7 @@ func (t Task) environment() string {
 	lines = append(lines,
 		"- `/workspace` is for your work. All sandboxes of this task share it.",
 		"- `/out` is the only place whose files remain when you end. Write every result there.",
-		"- You are root in the sandbox only. Changes to other files are thrown away at the end.")
+		"- Changes to any other file are thrown away at the end.")
 	return strings.Join(append(lines, t.network()), "\n")
 }
 

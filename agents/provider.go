@@ -35,6 +35,7 @@ type Provider struct {
 	Guidance string            `json:"guidance,omitempty"` // further sections of the context file
 	Config   map[string]string `json:"config,omitempty"`   // files of /in/.agent
 	Home     map[string]string `json:"home,omitempty"`     // files below $HOME
+	Keep     []string          `json:"keep,omitempty"`     // files of Home that stay as they are where they exist
 	Servers  Servers           `json:"servers,omitzero"`   // how files name MCP servers
 
 	API         API          `json:"api"`

@@ -8,6 +8,7 @@ const (
 	messagesPort  = 8088
 	chatPort      = 8085
 	generatePort  = 8084
+	goProxyPort   = 8087 // taken
 
 	// ConfigDir is where the sandbox has the files of [Launch.Config], read-only.
 	ConfigDir = "/in/.agent"
@@ -46,6 +47,7 @@ task. Run the tests that cover the change, and say in your answer which ones you
 `,
 		Config: map[string]string{"config.toml": codexConfig},
 		Home:   map[string]string{".codex/config.toml": codexConfig, ".codex/demesne.config.toml": codexConfig},
+		Keep:   []string{".codex/config.toml"},
 		Servers: Servers{Join: "\n", Entry: `[mcp_servers.{name}]
 url = "{url}"
 startup_timeout_sec = 60
@@ -128,7 +130,7 @@ func claudeCode() Provider {
 		Models:      []string{"sonnet", "opus", "fable", "haiku"},
 		Headless:    append([]string{"-p", "{prompt}"}, flags...),
 		Resume:      append([]string{"-p", "{prompt}", "--resume", "{session}"}, flags...),
-		Interactive: []string{"--dangerously-skip-permissions", "{args}"},
+		Interactive: []string{"--mcp-config", ConfigDir + "/.demesne-mcp.json", "--dangerously-skip-permissions", "{args}"},
 		Env: map[string]string{
 			"ANTHROPIC_BASE_URL":                       "{url}",
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
