@@ -202,6 +202,8 @@ func openCode() Provider {
 //   - It is a script for node 20 or later, in one bundle. What it depends on is optional.
 //   - settings.json must select the key as its way to authenticate, or it exits with 41. It retries a 429 on its own,
 //     up to general.maxAttempts times. `--resume SESSION` takes the id of the init event and keeps it.
+//   - Its tools refuse paths outside its directory and context.includeDirectories, and shell commands with $(…) or
+//     backquotes. The second cannot be changed.
 //   - It asks other models of the row for small tasks, so the allowlist has them all.
 func geminiCLI() Provider {
 	flags := []string{"-m", "{model}", "--approval-mode", "yolo", "--output-format", "stream-json"}
@@ -216,7 +218,8 @@ func geminiCLI() Provider {
 		Context:     "GEMINI.md",
 		Home: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
 			`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"ide":{"enabled":false,"hasSeenNudge":true},` +
-			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},"mcpServers":{{servers}}}` + "\n"},
+			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},` +
+			`"context":{"includeDirectories":["/in","/out","/workspace"]},"mcpServers":{{servers}}}` + "\n"},
 		Servers: Servers{Entry: `"{name}":{"httpUrl":"{url}","timeout":172800000,"trust":true}`, Join: ","},
 		API: API{Port: generatePort, Usage: "generate", Allow: []string{"POST /v1beta/models/{model}:streamGenerateContent",
 			"POST /v1beta/models/{model}:generateContent", "POST /v1beta/models/{model}:countTokens"}},

@@ -67,7 +67,7 @@ func TestAgentPrograms(t *testing.T) {
 
 func testAgentProgram(t *testing.T, model string) {
 	b, a := newBox(t), agentOf(t, model)
-	task := agents.Task{Prompt: "-make the file", Dir: `/workspace/.demesne/a "job"`, Egress: "none"}
+	task := agents.Task{Prompt: "-make the file", Dir: `/workspace/.demesne/a job`, Egress: "none"}
 	l, err := a.Headless(task)
 	if err != nil {
 		need(t, false, "integration/agents.sh: "+err.Error())
