@@ -52,11 +52,11 @@ func (f *face) doJob(ctx context.Context, id string) error {
 		if err := json.Unmarshal(what, &r); err != nil {
 			return nil, fmt.Errorf("read job: %w", err)
 		}
-		c, err := createOptions(r)
+		c, err := session.CreateOptionsOf(r)
 		if err != nil {
 			return nil, err
 		}
-		o := runOptions(r)
+		o := session.RunOptionsOf(r)
 		o.Stdout, o.Stderr = out, errs
 		d, err := f.Run(ctx, c, o, session.Callbacks{})
 		if err != nil {
