@@ -91,7 +91,10 @@ func authFile(access, refresh string) string {
 // bearer calls Renew and returns the Authorization header.
 func bearer(t *testing.T, a *Agent, rejected bool) string {
 	t.Helper()
-	h, _, err := a.Renew(context.Background(), rejected)
+	if rejected {
+		a.Rejected()
+	}
+	h, _, err := a.Renew(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +115,7 @@ func TestRenewFresh(t *testing.T) {
 	if after, _ := os.ReadFile(file); !bytes.Equal(before, after) {
 		t.Error("the file changed")
 	}
-	if _, next, _ := a.Renew(context.Background(), false); time.Until(next) < 54*time.Minute || time.Until(next) > 55*time.Minute {
+	if _, next, _ := a.Renew(context.Background()); time.Until(next) < 54*time.Minute || time.Until(next) > 55*time.Minute {
 		t.Errorf("next in %v", time.Until(next))
 	}
 }
@@ -206,7 +209,7 @@ func TestRenewSecond(t *testing.T) {
 func TestRenewRefused(t *testing.T) {
 	i, _, agent := renewal(t, token("old", time.Now()))
 	i.valid = "revoked"
-	_, _, err := agent().Renew(context.Background(), false)
+	_, _, err := agent().Renew(context.Background())
 	want := "renew credential of codex: ask for a new token: status 401: refresh_token_reused (run `codex login`)"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
@@ -224,13 +227,13 @@ func TestRenewClaudeLogin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, next, err := a.Renew(context.Background(), false)
+	h, next, err := a.Renew(context.Background())
 	if err != nil || h[messagesPort]["Authorization"] != "Bearer live" || next.IsZero() {
 		t.Errorf("%v, next %v, %v", h, next, err)
 	}
 	write(t, file, login(time.Now().Add(-time.Hour)))
 	want := "renew credential of claude-code: the login in " + file + " has expired: start claude once, which renews it"
-	if _, _, err := a.Renew(context.Background(), false); err == nil || err.Error() != want {
+	if _, _, err := a.Renew(context.Background()); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
@@ -256,7 +259,7 @@ func TestCredentialHeaders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, next, err := a.Renew(context.Background(), false)
+		h, next, err := a.Renew(context.Background())
 		l.Authorize(h)
 		r := l.Routes[0]
 		if err != nil || !next.IsZero() || r.To != c.to || len(r.Header) != 1 || r.Header[c.header] != c.value {
@@ -275,7 +278,7 @@ func TestKeyInCodexFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, next, err := a.Renew(context.Background(), false)
+	h, next, err := a.Renew(context.Background())
 	if err != nil || !next.IsZero() || h[responsesPort]["Authorization"] != "Bearer k" || a.cred.Base != openAIBase {
 		t.Errorf("%v, next %v, %s, %v", h, next, a.cred.Base, err)
 	}

@@ -28,7 +28,8 @@ func table() []Provider { return []Provider{codex(), claudeCode(), openCode(), g
 //     wait for: request_max_retries is small. After a 429 it prints turn.failed and exits with 1, and
 //     `exec resume THREAD` continues under the same thread id.
 //   - tool_timeout_sec = 0 is a timeout at once. An MCP server that does not answer is reported on stderr only.
-//   - Interactive: `-p demesne` lays demesne.config.toml over the user's own config.toml in a kept home.
+//   - Interactive: with `-p demesne` it reads demesne.config.toml after config.toml, and writes there what the user
+//     chooses. So a kept home keeps that file, and config.toml is replaced.
 //   - It follows a link from AGENTS.md to another directory.
 func codex() Provider {
 	exec := []string{"exec", "--json", "-s", "danger-full-access", "--skip-git-repo-check", "-m", "{model}"}
@@ -46,8 +47,8 @@ Before you change code, read what surrounds it and follow its conventions. Make 
 task. Run the tests that cover the change, and say in your answer which ones you ran and how they ended.
 `,
 		Config: map[string]string{"config.toml": codexConfig},
-		Home:   map[string]string{".codex/config.toml": codexConfig, ".codex/demesne.config.toml": codexConfig},
-		Keep:   []string{".codex/config.toml"},
+		Home:   map[string]string{".codex/config.toml": codexConfig, ".codex/demesne.config.toml": ""},
+		Keep:   []string{".codex/demesne.config.toml"},
 		Servers: Servers{Join: "\n", Entry: `[mcp_servers.{name}]
 url = "{url}"
 startup_timeout_sec = 60
@@ -89,6 +90,9 @@ unbounded_connection_retries = false
 [notice]
 hide_full_access_warning = true
 hide_rate_limit_model_nudge = true
+
+[tui]
+screen_reader_detection_done = true
 
 [model_providers.demesne]
 name = "demesne"
