@@ -12,11 +12,11 @@ import (
 // Price is what the tokens of a model cost, in US dollars a million. The figures are indicative: a subscription or a
 // contract has others.
 type Price struct {
-	Model      string // an id without its date, or the family that is a word of the id: "gpt-5.5", "sonnet"
-	Input      float64
-	Output     float64
-	CacheWrite float64
-	CacheRead  float64
+	Model      string  `json:"model"` // an id without its date, or the family that is a word of the id: "gpt-5.5", "sonnet"
+	Input      float64 `json:"input"`
+	Output     float64 `json:"output"`
+	CacheWrite float64 `json:"cache_write"`
+	CacheRead  float64 `json:"cache_read"`
 }
 
 // prices is the table of the known models. Where a maker charges nothing extra to write its cache, CacheWrite is
