@@ -13,7 +13,7 @@ type Record struct {
 	Version int       `json:"version"` // version of this format, see [LogVersion]
 	Time    time.Time `json:"time"`
 	Sandbox string    `json:"sandbox,omitempty"`
-	Via     string    `json:"via"` // connect, socks, http, name, dns, accept, policy
+	Via     string    `json:"via"` // connect, socks, http, name, dns, accept, policy, route
 	Host    string    `json:"host"`
 	Port    uint16    `json:"port,omitempty"`
 	Request string    `json:"request,omitempty"` // method and path, if they can be read; the type of a DNS query
@@ -52,7 +52,7 @@ const LogVersion = 1
 const (
 	Allowed = "allowed"
 	Denied  = "denied"
-	Changed = "changed" // the policy changed, from outside; Via is policy
+	Changed = "changed" // the policy or a route changed, from outside; Via is policy or route
 )
 
 // Decided returns r with the decision filled in.

@@ -40,7 +40,7 @@ func Suggest(log []Record) []string {
 	ports := map[string]map[uint16]bool{}
 	for _, r := range log {
 		q, err := policy.Ask(r.Host, r.Port)
-		if err != nil || r.Port == 0 || r.Verdict != Allowed {
+		if err != nil || r.Port == 0 || r.Verdict != Allowed || r.Via == viaRoute { // a route needs no rule
 			continue
 		}
 		host := q.Host()
@@ -77,7 +77,7 @@ func Replay(log []Record, pol policy.Policy) []Blocked {
 
 func replay(r Record, pol policy.Policy) (d policy.Decision, about bool) {
 	q, err := policy.Ask(r.Host, r.Port)
-	if err != nil {
+	if err != nil || r.Via == viaRoute {
 		return d, false
 	}
 	if r.Via == "dns" {

@@ -39,7 +39,8 @@ type Config struct {
 	Own      func(netip.AddrPort) (bool, error) // reports whether a connection to that address ends on this machine; nil: OwnAddress
 	Secrets  []Secret                           // credentials that the proxy inserts into requests
 	CA       []byte                             // Proxy.Authority of the proxy that this one replaces; nil: make a new CA
-	Roots    *x509.CertPool                     // roots that verify the hosts of secrets; nil: the host's roots
+	Roots    *x509.CertPool                     // roots that verify the hosts of secrets and routes; nil: the host's roots
+	Routes   []Route                            // HTTP services on the sandbox's loopback; see Proxy.ServeRoute
 	Approve  Approver                           // nil: names that no rule covers are denied
 	Log      io.Writer                          // receives one Record as JSON a line; nil: no log
 	Limits   Limits
@@ -55,7 +56,7 @@ type Config struct {
 type Limits struct {
 	Connections int           // at once, of all kinds: 512. A tunnel takes two descriptors, and four more while it splices
 	Names       int           // names that DNS gives addresses for: 16384
-	Log         int64         // bytes: 64 MiB, a quarter of it for denials. Without space for another line nothing is allowed
+	Log         int64         // bytes: 64 MiB, a quarter of it for denials. When it is full, nothing is allowed
 	Head        time.Duration // to receive a request's head or a ClientHello: 10 s
 	Dial        time.Duration // to connect, for all addresses of a name together: 30 s
 }
@@ -87,6 +88,7 @@ type Proxy struct {
 	secrets secrets
 	hidden  *redact.Values // values of the secrets
 	issuer  *issuer        // nil without secrets
+	routes  routes
 
 	web     func() *web         // starts the HTTP servers once
 	started atomic.Pointer[web] // set by web once it has started
@@ -125,6 +127,9 @@ func New(c Config) (*Proxy, error) {
 		if p.issuer, err = newIssuer(c.Sandbox, c.CA); err != nil {
 			return nil, fmt.Errorf("make proxy: %w", err)
 		}
+	}
+	if err := p.startRoutes(); err != nil {
+		return nil, fmt.Errorf("make proxy: %w", err)
 	}
 	p.SetPolicy(c.Policy)
 	p.web = sync.OnceValue(p.startWeb)
@@ -169,6 +174,7 @@ func (p *Proxy) Close() error {
 	p.cancel()
 	p.closeAll()
 	err := p.started.Load().close()
+	p.routes.close()
 	p.settle()
 	p.log.finish()
 	return err

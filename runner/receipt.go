@@ -21,7 +21,7 @@ type Receipt struct {
 	Landlock    int            `json:"landlock_abi"`             // 0: no Landlock
 	Seccomp     string         `json:"seccomp_sha256,omitempty"` // of the loaded filter
 	Limits      []LimitReceipt `json:"limits"`
-	Network     string         `json:"network"` // "none": only its own loopback; "filtered: 3 rules"; "open"
+	Network     string         `json:"network"` // "none": only its own loopback; "filtered: 3 rules, 1 route"; "open"
 }
 
 // MarshalJSON encodes r exactly as encoding/json would without this method. The method exists for speed:

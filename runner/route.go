@@ -1,6 +1,10 @@
 package runner
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // Route is an HTTP service at 127.0.0.1:Port of the sandbox. The proxy checks each request, inserts the credential,
 // and forwards the request to one server outside. The sandbox never sees the credential, and needs no rule for that
@@ -11,11 +15,12 @@ type Route struct {
 	Allow []string `json:"allow"` // "METHOD /path": the only requests that are forwarded; queries are kept. Others get 403
 
 	// Token authenticates the sandbox, as Bearer token, or as value of X-Api-Key or X-Goog-Api-Key. A request without
-	// it gets 401. It is worth nothing elsewhere.
-	Token string `json:"token"`
+	// it gets 401. It is worth nothing elsewhere. Like Header it is kept in memory only.
+	Token string `json:"token,omitempty"`
 
 	// Header replaces the request's headers of these names. A request's own credentials are always removed:
-	// Authorization, X-Api-Key, X-Goog-Api-Key, Proxy-Authorization and Cookie.
+	// Authorization, X-Api-Key, X-Goog-Api-Key, Api-Key, Proxy-Authorization and Cookie, and the parameters key, api_key
+	// and access_token of a query.
 	Header map[string]string `json:"header,omitempty"`
 
 	// Usage names the wire format of the responses whose token counts the proxy reports: see [Usages]. Empty: none.
@@ -23,6 +28,23 @@ type Route struct {
 	// Record is a host file that receives one [UsageRecord] as JSON a line, as soon as a response is complete. Create
 	// makes it with the caller's rights, as it does Log.
 	Record string `json:"record,omitempty"`
+}
+
+// MinRouteToken is the least length of a Route's Token, in bytes.
+const MinRouteToken = 16
+
+// String describes the route without its credentials.
+func (r Route) String() string {
+	return fmt.Sprintf("127.0.0.1:%d to %s (%s)", r.Port, r.To, strings.Join(r.Allow, ", "))
+}
+
+// GoString omits the credentials from %#v as well.
+func (r Route) GoString() string { return "runner.Route(" + r.String() + ")" }
+
+// Public returns the route without its credentials.
+func (r Route) Public() Route {
+	r.Token, r.Header = "", nil
+	return r
 }
 
 // Usages are the wire formats of language models' HTTP interfaces that the proxy can read token counts from: the

@@ -29,7 +29,7 @@ type server struct {
 // box is the egress of one sandbox.
 type box struct {
 	proxy *proxy.Proxy
-	log   *os.File
+	files []*os.File // the log, and the files of usage records
 
 	mu     sync.Mutex
 	serves bool
@@ -71,7 +71,7 @@ func (s *server) answer(m *ipc.Message) {
 func (s *server) dispatch(m *ipc.Message) (any, error) {
 	switch m.Op {
 	case proxyclient.OpServe:
-		return with(m, func(b proxyclient.Serve) (any, error) { return s.open(b, m.File(proxyclient.FileLog)) })
+		return with(m, func(b proxyclient.Serve) (any, error) { return s.open(b, m) })
 	case proxyclient.OpListen:
 		return with(m, func(b proxyclient.Listen) (any, error) { return nil, s.listen(b, m) })
 	case proxyclient.OpPlan:
@@ -94,13 +94,12 @@ func with[T any](m *ipc.Message, do func(T) (any, error)) (any, error) {
 	return do(body)
 }
 
-// open makes the proxy of a sandbox. log may be nil.
-func (s *server) open(b proxyclient.Serve, log *os.File) (*proxyclient.Plan, error) {
-	box, plan, err := s.newBox(b, log)
+// open makes the proxy of a sandbox, with the files of m.
+func (s *server) open(b proxyclient.Serve, m *ipc.Message) (*proxyclient.Plan, error) {
+	box := &box{}
+	plan, err := s.fill(box, b, m)
 	if err != nil {
-		if log != nil {
-			log.Close()
-		}
+		box.closeFiles()
 		return nil, err
 	}
 	s.mu.Lock()
@@ -109,35 +108,41 @@ func (s *server) open(b proxyclient.Serve, log *os.File) (*proxyclient.Plan, err
 	return plan, nil
 }
 
-func (s *server) newBox(b proxyclient.Serve, log *os.File) (*box, *proxyclient.Plan, error) {
+func (s *server) fill(box *box, b proxyclient.Serve, m *ipc.Message) (*proxyclient.Plan, error) {
 	past, err := recall(b.Memory)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	e, err := understand(b.Egress)
 	if err != nil {
-		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "%w", err)
+		return nil, ipc.Errorf(ipc.CodeInvalid, "%w", err)
 	}
 	e.hold(past)
 	c := proxy.Config{
-		Sandbox: b.Sandbox, Policy: e.policy, V4: b.V4, V6: b.V6, Upstream: e.upstream, Secrets: e.secrets,
+		Sandbox: b.Sandbox, Policy: e.policy, V4: b.V4, V6: b.V6, Upstream: e.upstream, Secrets: e.secrets, Routes: e.routes,
 		CA: past.CA, Generation: past.Generation, Limits: proxy.Limits{Connections: connections(descriptors())},
 	}
 	s.note(&c, b)
-	if log != nil {
-		c.Log = log
+	if log := m.File(proxyclient.FileLog); log != nil {
+		c.Log, box.files = log, append(box.files, log)
 	}
+	box.files = append(box.files, recordTo(e.routes, b.Egress.Routes, m)...)
 	if b.Egress.Ask > 0 {
 		c.Approve = s.asker(b.Sandbox)
 	}
-	p, err := proxy.New(c)
-	if err != nil {
-		return nil, nil, err
+	if box.proxy, err = proxy.New(c); err != nil {
+		return nil, err
 	}
 	plan := e.plan()
-	plan.CA = p.CA()
-	plan.Memory = e.remember(p.Authority(), past.Generation+1)
-	return &box{proxy: p, log: log}, plan, nil
+	plan.CA = box.proxy.CA()
+	plan.Memory = e.remember(box.proxy.Authority(), past.Generation+1)
+	return plan, nil
+}
+
+func (b *box) closeFiles() {
+	for _, f := range b.files {
+		f.Close()
+	}
 }
 
 // note makes the proxy send the runner the state that must survive this process.
@@ -155,7 +160,8 @@ func (s *server) note(c *proxy.Config, b proxyclient.Serve) {
 	}
 }
 
-// asker returns an Approver that makes the runner ask about a name. It returns when the policy is up to date.
+// asker returns an Approver that makes the runner ask about a name. The Approver returns when
+// the policy has the answer.
 func (s *server) asker(sandbox string) proxy.Approver {
 	return func(ctx context.Context, name policy.Name, port uint16) {
 		q := proxyclient.Question{Sandbox: sandbox, Name: name.String(), Port: port}
@@ -210,6 +216,9 @@ func (s *server) listenOnce(b *box, l proxyclient.Listen, m *ipc.Message) error 
 	if golang := m.File(proxyclient.FileGo); golang != nil {
 		err = errors.Join(err, s.wait(b, golang, b.tcp(b.proxy.ServeGo)))
 	}
+	for _, r := range b.proxy.Routes {
+		err = errors.Join(err, s.wait(b, m.File(proxyclient.FileRoute(r.Port)), b.tcp(func(l net.Listener) error { return b.proxy.ServeRoute(l, r.Port) })))
+	}
 	return err
 }
 
@@ -258,12 +267,15 @@ func (s *server) change(c proxyclient.Change) error {
 	if err != nil {
 		return err
 	}
-	p, _, err := policyOf(c.Egress)
+	e, err := understand(c.Egress)
 	if err != nil {
 		return ipc.Errorf(ipc.CodeInvalid, "%w", err)
 	}
-	b.proxy.SetPolicy(p)
-	return nil
+	b.proxy.SetPolicy(e.policy)
+	for _, r := range e.routes {
+		err = errors.Join(err, b.proxy.SetRouteHeader(r.Port, r.Header))
+	}
+	return err
 }
 
 func (s *server) blocked(sandbox string) ([]runner.Blocked, error) {
@@ -299,8 +311,6 @@ func (s *server) close(sandbox string) []runner.Blocked {
 		s.doorman.leave(number)
 	}
 	b.proxy.Close()
-	if b.log != nil {
-		b.log.Close()
-	}
+	b.closeFiles()
 	return b.blocked()
 }

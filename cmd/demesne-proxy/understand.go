@@ -19,6 +19,7 @@ type egress struct {
 	policy   policy.Policy
 	upstream *proxy.Upstream
 	secrets  []proxy.Secret
+	routes   []proxy.Route
 }
 
 func understand(asked runner.Egress) (*egress, error) {
@@ -36,6 +37,13 @@ func understand(asked runner.Egress) (*egress, error) {
 			return nil, err
 		}
 		e.secrets = append(e.secrets, secret)
+	}
+	for _, r := range asked.Routes {
+		route := proxy.Route{Port: r.Port, To: r.To, Allow: r.Allow, Token: r.Token, Header: r.Header, Usage: r.Usage}
+		if err := route.Validate(); err != nil {
+			return nil, err
+		}
+		e.routes = append(e.routes, route)
 	}
 	return e, nil
 }
@@ -72,7 +80,7 @@ func parseRules(words []string) ([]policy.Rule, error) {
 	for _, w := range words {
 		r, err := policy.ParseRule(w)
 		if err != nil {
-			return nil, &ipc.Error{Code: ipc.CodeInvalid, Text: err.Error(), Hint: "a rule is such as " + policy.Instead(w)}
+			return nil, &ipc.Error{Code: ipc.CodeInvalid, Text: err.Error(), Hint: "write a rule such as " + policy.Instead(w)}
 		}
 		rules = append(rules, r)
 	}

@@ -41,6 +41,9 @@ func describe(i *runner.Info, on cli.Terminal) string {
 	}
 	if e := i.Spec.Egress; e != nil {
 		add("egress log", e.Log)
+		for _, r := range e.Routes {
+			add("route", r.String())
+		}
 	}
 	for _, p := range i.Spec.Publish {
 		add("published", fmt.Sprintf("%s is port %d inside", p.Listen, p.To))

@@ -76,6 +76,7 @@ type Restart struct {
 	// As in Egress. These values are never written to a file.
 	Upstream map[string]string `json:"upstream,omitempty"`
 	Secrets  []runner.Secret   `json:"secrets,omitempty"`
+	Routes   []runner.Route    `json:"routes,omitempty"` // Token and Header, by Port; the rest is that of the record
 }
 
 // ForkRequest is the body of a fork call.

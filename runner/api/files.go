@@ -24,5 +24,15 @@ const (
 // SourceInput returns the name of the i-th input.
 func SourceInput(i int) string { return "in." + strconv.Itoa(i) }
 
+// FileRecord returns the name of the file that receives the usage records of the i-th route, open for writing. Routes
+// with the same file share the descriptor of the first of them.
+func FileRecord(i int) string { return "record." + strconv.Itoa(i) }
+
+// SourceMount returns the name of the i-th of Spec.Mounts.
+func SourceMount(i int) string { return "mount." + strconv.Itoa(i) }
+
+// FileListen returns the name of the listener of a port of Egress.Listen, in the reply to a create or run call.
+func FileListen(port uint16) string { return "listen." + strconv.Itoa(int(port)) }
+
 // FilePort returns the name of the listener of the i-th published port.
 func FilePort(i int) string { return "port." + strconv.Itoa(i) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,44 +17,85 @@ import (
 	"demesne/runner/ipc"
 )
 
-// ChangeEgress adds rules to those of a live sandbox. Open tunnels are not affected. It fails for a sandbox without a
-// gateway.
+// ChangeEgress adds rules to those of a live sandbox, and replaces the headers of its routes. Open tunnels and running
+// requests are not affected. It fails for a sandbox without a gateway.
 func (c *Client) ChangeEgress(ctx context.Context, change runner.EgressChange) error {
 	c = c.of(ctx, change.Sandbox)
 	return c.lost(c.peer.Call(ctx, api.OpEgress, change, nil, nil))
 }
 
-// openLog opens the log of a sandbox that has one. It appends to an existing file.
-func (s *sourceFiles) openLog(spec *runner.Spec) error {
-	if spec.Egress == nil || spec.Egress.Log == "" {
+// openLogs opens the files that the proxy of a sandbox writes: its log, and the usage records of its routes. It appends
+// to existing files.
+func (s *sourceFiles) openLogs(spec *runner.Spec) (err error) {
+	if spec.Egress == nil {
 		return nil
 	}
 	own := *spec.Egress // does not modify the caller's Egress
 	spec.Egress = &own
-	abs, err := absPath(own.Log)
-	if err != nil {
-		return err
+	if own.Log != "" {
+		if own.Log, err = s.openLog(spec, api.FileLog, own.Log); err != nil {
+			return err
+		}
 	}
-	own.Log = abs
-	for _, dir := range []string{spec.Out, spec.Workspace} {
-		if dir == "" {
+	own.Routes = slices.Clone(own.Routes)
+	opened := map[string]bool{}
+	for i := range own.Routes {
+		r := &own.Routes[i]
+		if r.Record == "" {
 			continue
 		}
+		if r.Record, err = absPath(r.Record); err != nil {
+			return err
+		}
+		if opened[r.Record] { // the proxy uses the same descriptor
+			continue
+		}
+		opened[r.Record] = true
+		if _, err := s.openLog(spec, api.FileRecord(i), r.Record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openLog opens a file as name and returns its absolute path. The file must be in no directory that the sandbox can
+// write to.
+func (s *sourceFiles) openLog(spec *runner.Spec, name, path string) (string, error) {
+	abs, err := absPath(path)
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range writable(spec) {
 		real, err1 := filepath.EvalSymlinks(filepath.Dir(abs))
 		dir, err2 := filepath.EvalSymlinks(dir)
 		if err := errors.Join(err1, err2); err != nil {
-			return err
+			return "", err
 		}
-		if within(real, dir) {
-			return fmt.Errorf("%q is in %q, which the sandbox can write to", abs, dir)
+		if within(real, dir) || within(filepath.Join(real, filepath.Base(abs)), dir) {
+			return "", fmt.Errorf("%q is in %q, which the sandbox can write to", abs, dir)
 		}
 	}
 	f, err := openLocked(abs)
 	if err != nil {
-		return err
+		return "", err
 	}
-	s.byName[api.FileLog] = f
-	return nil
+	s.byName[name] = f
+	return abs, nil
+}
+
+// writable returns the host's directories and files that the sandbox can write to.
+func writable(spec *runner.Spec) (all []string) {
+	for _, dir := range []string{spec.Out, spec.Workspace} {
+		if dir != "" {
+			all = append(all, dir)
+		}
+	}
+	for _, m := range spec.Mounts {
+		if !m.ReadOnly {
+			all = append(all, m.Source)
+		}
+	}
+	return all
 }
 
 // openLocked opens a log for appending, with a shared lock that lasts until all its descriptors are closed. A process

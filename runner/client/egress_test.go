@@ -31,7 +31,7 @@ func TestOpenLog(t *testing.T) {
 	} {
 		s := &sourceFiles{byName: ipc.Files{}}
 		egress := &runner.Egress{Log: filepath.Join(dir, path)}
-		err := s.openLog(&runner.Spec{Out: out, Egress: egress})
+		err := s.openLogs(&runner.Spec{Out: out, Egress: egress})
 		if (err == nil) != (want == "") || !strings.Contains(fmt.Sprint(err), want) && want != "" {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}

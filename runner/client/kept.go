@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"demesne/runner"
 	"demesne/runner/api"
@@ -25,9 +26,10 @@ func (c *Client) restart(ctx context.Context, idOrName string) (api.Opened, erro
 	body := api.Restart{Sandbox: info.ID, Exposed: spec.Exposed, Granted: spec.Granted}
 	if spec.Egress != nil && c.again != nil {
 		own := *spec.Egress
+		own.Routes = slices.Clone(own.Routes)
 		spec.Egress = &own
 		c.again(&spec)
-		body.Upstream, body.Secrets = spec.Egress.Upstream, spec.Egress.Secrets
+		body.Upstream, body.Secrets, body.Routes = spec.Egress.Upstream, spec.Egress.Secrets, spec.Egress.Routes
 	}
 	err = c.peer.Call(ctx, api.OpRestart, body, files.byName, &reply)
 	files.refused(spec, err)

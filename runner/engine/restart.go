@@ -4,6 +4,7 @@ import (
 	"demesne/runner/api"
 	"demesne/runner/grants"
 	"demesne/runner/ipc"
+	"demesne/runner/network"
 	"demesne/runner/sandbox"
 	"demesne/runner/store"
 )
@@ -26,6 +27,7 @@ func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 	spec.Exposed, spec.Granted = t.Exposed, t.Granted
 	if spec.Egress != nil {
 		spec.Egress.Upstream, spec.Egress.Secrets = t.Upstream, t.Secrets
+		spec.Egress.Routes = network.WithCredentials(spec.Egress.Routes, t.Routes)
 	}
 	egress, err := c.e.admitEgress(&spec, m)
 	if err != nil {

@@ -42,14 +42,14 @@ func (e *Engine) ofKey(door runner.Door, key string) (holder, error) {
 	return holder{}, nil
 }
 
-// fits returns an error that names each argument by which h differs from the request. Secrets are compared only if
-// h has processes: a stopped sandbox gets its secrets when it starts.
-func (h holder) fits(asked runner.Spec, secrets []runner.Secret) error {
+// fits returns an error that names each argument by which h differs from the request. Credentials are compared only if
+// h has processes: a stopped sandbox gets its credentials when it starts.
+func (h holder) fits(asked runner.Spec, egress *runner.Egress) error {
 	made := h.rec.Info.Spec.Given
 	var diffs []string
 	if h.live != nil {
 		made = h.live.Spec().Given
-		diffs = h.live.SecretsUnlike(secrets)
+		diffs = h.live.CredentialsUnlike(egress)
 	}
 	if diffs = append(differences(made, asked.Given), diffs...); len(diffs) == 0 {
 		return nil
@@ -57,8 +57,8 @@ func (h holder) fits(asked runner.Spec, secrets []runner.Secret) error {
 	return ipc.Errorf(ipc.CodeDiffers, "find sandbox of key %q: %s has other settings: %s", asked.Key, h.id, strings.Join(diffs, "; "))
 }
 
-// differences describes the arguments in asked that have another value in made. Defaults differ from no value. It
-// is pure.
+// differences describes the arguments in asked that have another value in made. A default in asked equals
+// every value. It is pure.
 func differences(made, asked []runner.Argument) (diffs []string) {
 	for _, a := range asked {
 		if a.Default {
@@ -108,7 +108,7 @@ func (c *caller) findKey(spec runner.Spec, _ *ipc.Message) (*api.Created, error)
 	case h.id == "":
 		return &api.Created{}, nil
 	case !spec.Replace:
-		return &api.Created{ID: h.id, Existing: true}, h.fits(spec, sandbox.SecretsOf(spec.Egress))
+		return &api.Created{ID: h.id, Existing: true}, h.fits(spec, spec.Egress)
 	case h.live != nil && len(h.live.Spec().Publish) > 0:
 		return &api.Created{}, h.live.Stop()
 	}
@@ -123,7 +123,7 @@ func (e *Engine) takeKey(s *sandbox.Sandbox, egress *runner.Egress, replace bool
 	case err != nil || h.id == "":
 		return "", false, err
 	case !replace:
-		return h.id, false, h.fits(*s.Spec(), sandbox.SecretsOf(egress))
+		return h.id, false, h.fits(*s.Spec(), egress)
 	}
 	if err := s.Unpacked(); err != nil {
 		return "", false, err

@@ -13,12 +13,14 @@ func (w *Egress) Changing() (done func()) {
 	return w.changing.Unlock
 }
 
-// With returns the current rules with those of c added, as an argument for [Egress.Change].
-func (w *Egress) With(c runner.EgressChange) runner.Egress {
-	e := w.session.Egress()
+// With returns the current rules with those of c added, and the current routes with the headers of c, as an argument
+// for [Egress.Change].
+func (w *Egress) With(c runner.EgressChange) (e runner.Egress, err error) {
+	e = w.session.Egress()
 	e.Allow = append(e.Allow[:len(e.Allow):len(e.Allow)], c.Allow...)
 	e.Deny = append(e.Deny[:len(e.Deny):len(e.Deny)], c.Deny...)
-	return e
+	e.Routes, err = withHeaders(e.Routes, c.Headers)
+	return e, err
 }
 
 // Change applies e to new connections. plan is the proxy's plan for e.

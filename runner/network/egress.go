@@ -5,7 +5,7 @@
 //
 //	w := network.NewEgress(asked)
 //	w.Begin(proxy, …)       // the proxy parses the policy
-//	w.Open(network.Gateway) // takes the gateway, in whose namespace the sandbox is made; before Begin or beside it
+//	w.Open(network.Gateway) // takes the gateway, in whose namespace the sandbox is made; before or during Begin
 //	w.Serve()               // the proxy receives the sockets
 //	defer w.Close()
 //
@@ -20,6 +20,7 @@ package network
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 
@@ -33,14 +34,16 @@ import (
 // Egress is the network access of one sandbox. Its methods are safe for concurrent use, except that Serve must follow
 // Begin and Open.
 type Egress struct {
-	asked   runner.Egress // includes the values that the Spec no longer holds
-	gateway *netns.Gateway
-	golang  *os.File      // listener of the sandbox's Go module proxy; may be nil
-	ports   []uint16      // served by name, on a kernel without tproxy
-	ported  []*os.File    // the sockets of ports
-	done    chan struct{} // closed when the proxy has answered; nil before Begin
-	session *proxyclient.ProxySession
-	err     error
+	asked     runner.Egress // includes the values that the Spec no longer holds
+	gateway   *netns.Gateway
+	golang    *os.File      // listener of the sandbox's Go module proxy; may be nil
+	routes    ipc.Files     // listeners of the routes, by the proxy's names for them
+	listeners ipc.Files     // for the caller, until it has them
+	ports     []uint16      // served by name, on a kernel without tproxy
+	ported    []*os.File    // the sockets of ports
+	done      chan struct{} // closed when the proxy has answered; nil before Begin
+	session   *proxyclient.ProxySession
+	err       error
 
 	changing sync.Mutex // serializes changes
 
@@ -50,18 +53,19 @@ type Egress struct {
 	number  uint64
 }
 
-// NewEgress returns an Egress for asked. Of asked, only GoProxy must be final before [Egress.Begin].
+// NewEgress returns an Egress for the rules in asked. Begin replaces asked; until then only its GoProxy and the ports of
+// its Routes are used.
 func NewEgress(asked runner.Egress) *Egress {
 	return &Egress{asked: asked, waiting: map[uint64]chan<- api.Answer{}}
 }
 
-// Begin asks p for the plan of asked. Close closes log, which may be nil. ask may be nil.
-func (w *Egress) Begin(p *proxyclient.Proxy, id string, asked runner.Egress, log *os.File, ask func(name string, port uint16)) {
-	w.asked, w.done = asked, make(chan struct{})
-	v4, v6 := netns.Pools()
+// Begin asks p for the plan of c.Egress. It sets the pools of c. Close closes the files of c.
+func (w *Egress) Begin(p *proxyclient.Proxy, c proxyclient.Config) {
+	w.asked, w.done = c.Egress, make(chan struct{})
+	c.V4, c.V6 = netns.Pools()
 	go func() {
 		defer close(w.done)
-		w.session, w.err = p.Open(proxyclient.Config{Sandbox: id, Egress: asked, V4: v4, V6: v6, Log: log, Ask: ask})
+		w.session, w.err = p.Open(c)
 	}()
 }
 
@@ -100,6 +104,12 @@ func (w *Egress) Open(gateway func() (*netns.Gateway, error)) (ns *netns.NS, err
 	if w.asked.GoProxy {
 		w.golang, err = w.gateway.Sandbox.Listen(goProxy)
 	}
+	if err == nil {
+		err = w.listenRoutes()
+	}
+	if err == nil {
+		err = w.listen()
+	}
 	return w.gateway.Sandbox, err
 }
 
@@ -119,6 +129,7 @@ func (w *Egress) Serve() error {
 	if w.golang != nil {
 		sockets[proxyclient.FileGo] = w.golang
 	}
+	maps.Copy(sockets, w.routes)
 	return w.session.Listen(proxyclient.Listen{NoIPv6: w.gateway.IPv6Err != nil}, sockets, named)
 }
 
@@ -132,9 +143,15 @@ func (w *Egress) Close() {
 	if w.gateway != nil {
 		w.gateway.Close()
 	}
+	w.mu.Lock()
+	for _, f := range w.listeners {
+		f.Close()
+	}
+	w.mu.Unlock()
 	for _, f := range append(w.ported, w.golang) {
 		f.Close() // Close of a nil *os.File does nothing
 	}
+	closeAll(w.routes)
 }
 
 // Blocked returns the connections and lookups that were denied to the sandbox so far. The first call returns nil.
@@ -168,18 +185,26 @@ func Since(before, now []runner.Blocked) []runner.Blocked {
 	return all
 }
 
-// Word returns the receipt's word for the plan, such as "open".
+// Word returns the receipt's words for the plan, such as "open" or "filtered: 2 rules, 1 route".
 func (w *Egress) Word() string {
-	return word(w.session.Plan())
+	return word(w.session.Plan(), len(w.asked.Routes))
 }
 
-func word(p proxyclient.Plan) string {
-	switch {
-	case p.Open:
-		return "open"
-	case p.Rules == 1:
-		return "filtered: 1 rule"
-	default:
-		return fmt.Sprintf("filtered: %d rules", p.Rules)
+func word(p proxyclient.Plan, routes int) string {
+	text := "open"
+	if !p.Open {
+		text = "filtered: " + count(p.Rules, "rule")
 	}
+	if routes > 0 {
+		text += ", " + count(routes, "route")
+	}
+	return text
+}
+
+// count returns the number of things in words.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }

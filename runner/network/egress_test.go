@@ -14,7 +14,7 @@ func TestNetworkWord(t *testing.T) {
 	for want, p := range map[string]proxyclient.Plan{
 		"open": {Open: true, Rules: 3}, "filtered: 0 rules": {}, "filtered: 1 rule": {Rules: 1}, "filtered: 2 rules": {Rules: 2},
 	} {
-		if got := word(p); got != want {
+		if got := word(p, 0); got != want {
 			t.Errorf("%+v: %q, want %q", p, got, want)
 		}
 	}

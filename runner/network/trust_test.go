@@ -41,7 +41,7 @@ func TestTrust(t *testing.T) {
 	}
 	asked := runner.Egress{Secrets: []runner.Secret{{}}}
 	w := NewEgress(asked)
-	w.Begin(&proxyclient.Proxy{}, "id", asked, nil, nil)
+	w.Begin(&proxyclient.Proxy{}, proxyclient.Config{Sandbox: "id", Egress: asked})
 	if _, err := w.Trust(false); err == nil {
 		t.Error("a sandbox with secrets was made without a proxy")
 	}

@@ -10,6 +10,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/runner/limits"
+	"demesne/runner/network"
 )
 
 // Admit rejects an invalid Spec and fills in defaults.
@@ -35,13 +36,16 @@ func Admit(spec *runner.Spec) error {
 	if !filepath.IsAbs(spec.Out) {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: output directory %q: not absolute", spec.Out)
 	}
+	if err := admitMounts(spec); err != nil {
+		return err
+	}
 	switch spec.Require {
 	case "", runner.LevelFull, runner.LevelDegraded, runner.LevelMinimal:
 	default:
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: require %q: not a level (full, degraded, minimal)", spec.Require)
 	}
 	spec.Limits = limits.Resolve(spec.Limits)
-	return nil
+	return network.AdmitTokens(spec.Egress)
 }
 
 const keyMax = 256
@@ -72,7 +76,7 @@ func admitRootfs(spec *runner.Spec) error {
 	case r == nil:
 		return invalid("not known")
 	case r.Dir != "" && len(r.Layers) > 0:
-		return invalid("layers and a directory")
+		return invalid("both layers and a directory")
 	case r.Dir != "" && !filepath.IsAbs(r.Dir), r.Dir == "" && !filepath.IsAbs(r.Store), r.Store != "" && !filepath.IsAbs(r.Store):
 		return invalid("a path is not absolute")
 	case len(r.Layers) > layersMax:
@@ -140,6 +144,21 @@ func (i *identity) SecretsUnlike(asked []runner.Secret) (diffs []string) {
 			diffs = append(diffs, "secret "+k.Name+": the sandbox was started without it")
 		case has[at] != k:
 			diffs = append(diffs, "secret "+k.Name+": the sandbox was started with another value, host or header")
+		}
+	}
+	return diffs
+}
+
+// CredentialsUnlike describes each secret of asked that the sandbox lacks, or has with another value, host or header,
+// and each route whose token it has not. The texts contain no values. asked may be nil.
+func (i *identity) CredentialsUnlike(asked *runner.Egress) []string {
+	diffs := i.SecretsUnlike(SecretsOf(asked))
+	if asked == nil || i.egress == nil {
+		return diffs // another set of routes is another argument: see runner.Arguments
+	}
+	for _, r := range asked.Routes {
+		if slices.ContainsFunc(i.egress.Routes, func(h runner.Route) bool { return h.Port == r.Port && h.Token != r.Token }) {
+			diffs = append(diffs, fmt.Sprintf("route on port %d: the sandbox was started with another token", r.Port))
 		}
 	}
 	return diffs

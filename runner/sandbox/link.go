@@ -10,6 +10,7 @@ import (
 	"demesne/runner/api"
 	"demesne/runner/ipc"
 	"demesne/runner/network"
+	"demesne/runner/network/proxyclient"
 )
 
 // link is the part of a sandbox that connects it to the network. It does not change after the sandbox is made, except
@@ -41,7 +42,9 @@ func (l *link) askProxy(w *network.Egress, m *ipc.Message) {
 	if l.egress.Ask > 0 {
 		ask = l.ask
 	}
-	w.Begin(&l.machine.Proxy, l.id, *l.egress, m.File(api.FileLog), ask)
+	w.Begin(&l.machine.Proxy, proxyclient.Config{
+		Sandbox: l.id, Egress: *l.egress, Log: m.File(api.FileLog), Records: network.Records(l.egress, m), Ask: ask,
+	})
 }
 
 // open starts serving the sandbox's network in both directions. admitted waits for the proxy and then
@@ -123,7 +126,10 @@ func (l *link) change(c runner.EgressChange) error {
 		}
 	}
 	defer w.Changing()()
-	e := w.With(c)
+	e, err := w.With(c)
+	if err != nil {
+		return refuse(err)
+	}
 	plan, err := l.machine.Proxy.Plan(e)
 	if err != nil {
 		return refuse(err)

@@ -36,11 +36,14 @@
 package sandbox
 
 import (
+	"slices"
 	"time"
 
 	"demesne/runner"
 	"demesne/runner/api"
+	"demesne/runner/ipc"
 	"demesne/runner/limits"
+	"demesne/runner/network"
 	"demesne/runner/store"
 )
 
@@ -105,7 +108,8 @@ func NewRestarted(env Env, rec store.Record, spec runner.Spec, egress *runner.Eg
 	s.commands.last = rec.Info.Result
 	s.commands.next = uint64(s.began.UnixMilli()) << 12 // command numbers are never reused
 	lacking := missing(rec.Secrets, secrets)
-	s.files.persistent.restarted, s.files.persistent.notice = true, notice{!rec.Quiet, lacking}
+	without := slices.Concat(lacking, network.Tokenless(egress))
+	s.files.persistent.restarted, s.files.persistent.notice = true, notice{!rec.Quiet, without}
 	s.files.persistent.secrets = append(lacking[:len(lacking):len(lacking)], namesOf(secrets)...)
 	return s
 }
@@ -189,6 +193,9 @@ func (s *Sandbox) Answer(a api.Answer) {
 		w.Answer(a)
 	}
 }
+
+// Listeners returns the listeners of Egress.Listen, once. The receiver closes them.
+func (s *Sandbox) Listeners() ipc.Files { return s.link.net.Listeners() }
 
 // ChangeEgress changes the egress rules of s.
 func (s *Sandbox) ChangeEgress(change runner.EgressChange) error {

@@ -50,6 +50,10 @@ type Options struct {
 	// Secrets returns the caller's credentials, for sandboxes that are made or restarted, and for commands in
 	// existing ones. It is called when they are needed, perhaps more than once. nil: none.
 	Secrets func() ([]runner.Secret, error)
+
+	// Routes returns the routes of a sandbox that is about to be restarted. Their Token and Header are used, by Port. nil,
+	// or a missing route: that route answers every request with 401.
+	Routes func(runner.Spec) []runner.Route
 }
 
 // Callbacks are the functions by which a face takes part in a call. Each may be nil. Image, Note, Stage and Ask may be
@@ -108,7 +112,7 @@ func New(o Options) *Service {
 		o.Images = OpenImages
 	}
 	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Door}, quota: quota{o.Getenv}}
-	s.gateway.getenv, s.gateway.source = o.Getenv, o.Secrets
+	s.gateway.getenv, s.gateway.source, s.gateway.routes = o.Getenv, o.Secrets, o.Routes
 	o.Runner.Ask, o.Runner.Restart = s.question, s.gateway.restart
 	s.conn.opts, s.conn.connect = o.Runner, o.Connect
 	return s

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"sync"
@@ -32,7 +33,7 @@ type Proxy struct {
 type ProxySession struct {
 	p      *Proxy
 	id     string
-	log    *os.File
+	files  ipc.Files // the log, and the files of usage records
 	v4, v6 netip.Prefix
 	ask    func(name string, port uint16)
 
@@ -50,9 +51,10 @@ type ProxySession struct {
 // Config configures a ProxySession.
 type Config struct {
 	Sandbox string
-	Egress  runner.Egress // with Upstream and Secrets, which stay in memory
+	Egress  runner.Egress // with Upstream, Secrets and the credentials of Routes, which stay in memory
 	V4, V6  netip.Prefix
 	Log     *os.File                       // may be nil; the ProxySession owns it
+	Records ipc.Files                      // for usage records, by FileRecord; the ProxySession owns them
 	Ask     func(name string, port uint16) // called if Egress.Ask is set; returns when the policy is up to date
 }
 
@@ -69,7 +71,8 @@ func (p *Proxy) Program(f *os.File) {
 
 // Open makes a session that serves no sockets yet. An error caused by the Egress has [ipc.CodeInvalid].
 func (p *Proxy) Open(c Config) (*ProxySession, error) {
-	o := &ProxySession{p: p, id: c.Sandbox, log: c.Log, v4: c.V4, v6: c.V6, ask: c.Ask, egress: c.Egress}
+	o := &ProxySession{p: p, id: c.Sandbox, files: ipc.Files{FileLog: c.Log}, v4: c.V4, v6: c.V6, ask: c.Ask, egress: c.Egress}
+	maps.Copy(o.files, c.Records)
 	for tries := 1; ; tries++ {
 		now, err := p.live()
 		if err == nil {

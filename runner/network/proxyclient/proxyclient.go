@@ -6,7 +6,7 @@
 // net/http nor the public suffix list. The runner decides whether a sandbox may have the resulting plan.
 //
 //	demesne-runner                       demesne-proxy
-//	  │ serve {sandbox, egress} + log ─────▶│ parses it, makes a proxy
+//	  │ serve {sandbox, egress} + logs ────▶│ parses it, makes a proxy
 //	  │◀───────────────────────── plan ─────│ open?, rules, certificate, memory
 //	  │ listen {sandbox} + sockets ────────▶│ starts serving
 //	  │ plan {egress} ─────────────────────▶│ returns the plan, changes nothing
@@ -27,6 +27,7 @@ package proxyclient
 
 import (
 	"net/netip"
+	"strconv"
 
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -54,10 +55,17 @@ const (
 	FileNamed  = "named."  // prefix of a number: sockets whose local address stands for a name
 )
 
+// FileRoute returns the name of the socket of the route on a port, in a listen call.
+func FileRoute(port uint16) string { return "route." + strconv.Itoa(int(port)) }
+
+// FileRecord returns the name of the file for the usage records of the i-th route, in a serve call. Routes with the
+// same Record share the file of the first of them.
+func FileRecord(i int) string { return "record." + strconv.Itoa(i) }
+
 // Serve is the body of [OpServe]. The reply is a [Plan].
 type Serve struct {
 	Sandbox string        `json:"sandbox"`
-	Egress  runner.Egress `json:"egress"` // with Upstream and Secrets
+	Egress  runner.Egress `json:"egress"` // with Upstream, Secrets and the credentials of Routes
 	V4      netip.Prefix  `json:"v4"`     // V4 and V6 are the pools of addresses that stand for names
 	V6      netip.Prefix  `json:"v6"`
 	Memory  []byte        `json:"memory,omitempty"` // from the Plan of an earlier process
@@ -96,7 +104,8 @@ type Var struct {
 	Value string `json:"value"`
 }
 
-// Change is the body of [OpChange]: the complete new rules. Upstream and Secrets do not change.
+// Change is the body of [OpChange]: the complete new rules, and the routes with their new headers. Upstream, Secrets
+// and the rest of the routes do not change.
 type Change struct {
 	Sandbox string        `json:"sandbox"`
 	Egress  runner.Egress `json:"egress"`

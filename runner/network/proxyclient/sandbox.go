@@ -14,7 +14,7 @@ func (o *ProxySession) serve(now *process) (plan Plan, err error) {
 	o.mu.Lock()
 	body := Serve{Sandbox: o.id, Egress: o.egress, V4: o.v4, V6: o.v6, Memory: o.plan.Memory, Spent: o.spent}
 	o.mu.Unlock()
-	err = now.call(OpServe, body, ipc.Files{FileLog: o.log}, &plan)
+	err = now.call(OpServe, body, o.files, &plan)
 	return plan, err
 }
 
@@ -136,7 +136,7 @@ func (o *ProxySession) Close() {
 }
 
 func (o *ProxySession) closeFiles() {
-	if o.log != nil {
-		o.log.Close()
+	for _, f := range o.files {
+		f.Close() // Close of a nil *os.File does nothing
 	}
 }

@@ -1,0 +1,350 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/proxy/policy"
+	"demesne/proxy/redact"
+)
+
+// routes are the routes of a proxy, by port.
+type routes struct {
+	byPort    map[uint16]*route
+	transport *http.Transport // nil without routes
+}
+
+// startRoutes parses the routes of the Config. It opens no connection.
+func (p *Proxy) startRoutes() error {
+	p.routes.byPort = map[uint16]*route{}
+	for _, r := range p.Routes {
+		rt, err := r.parse()
+		if err != nil {
+			return err
+		}
+		if p.routes.byPort[r.Port] != nil {
+			return fmt.Errorf("route on port %d: another route has this port", r.Port)
+		}
+		p.routes.byPort[r.Port] = rt
+	}
+	if len(p.Routes) == 0 {
+		return nil
+	}
+	p.routes.transport = &http.Transport{
+		DialContext:         p.dialServer,
+		TLSClientConfig:     &tls.Config{RootCAs: p.Roots},
+		TLSHandshakeTimeout: p.Limits.Dial,
+		Proxy:               func(r *http.Request) (*url.URL, error) { return p.Upstream.forRequest(r.URL) },
+		ForceAttemptHTTP2:   true,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: time.Minute, PingTimeout: 30 * time.Second}, // finds a server that is gone
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 32,
+		IdleConnTimeout:     time.Minute,
+		ReadBufferSize:      routeBuffer,
+
+		MaxResponseHeaderBytes: 256 << 10,
+	}
+	return nil
+}
+
+func (rs *routes) close() {
+	if rs.transport != nil {
+		rs.transport.CloseIdleConnections()
+	}
+}
+
+// dialServer connects to the server of a route, or to the host's own proxy. The operator named both, so no policy
+// decides about their addresses.
+func (p *Proxy) dialServer(ctx context.Context, _, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.Limits.Dial)
+	defer cancel()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	addrs := []netip.Addr{}
+	if a, err := netip.ParseAddr(host); err == nil {
+		addrs = append(addrs, a)
+	} else {
+		if strings.Contains(host, ".") {
+			host = strings.TrimSuffix(host, ".") + "." // absolute: the host's search list is not tried
+		}
+		if addrs, err = p.Resolver.LookupNetIP(ctx, "ip", host); err != nil {
+			return nil, err
+		}
+	}
+	var to []netip.AddrPort
+	for _, a := range addrs[:min(len(addrs), mostTried)] {
+		to = append(to, netip.AddrPortFrom(a.Unmap(), uint16(number)))
+	}
+	if len(to) == 0 {
+		return nil, errors.New("no address")
+	}
+	c, err := p.dialAny(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	return &ending{Conn: c}, nil
+}
+
+// ServeRoute serves the route on that port until Close, when it returns nil.
+func (p *Proxy) ServeRoute(l net.Listener, port uint16) error {
+	rt := p.routes.byPort[port]
+	if rt == nil {
+		l.Close()
+		return fmt.Errorf("serve port %d: it has no route", port)
+	}
+	serve := func(w http.ResponseWriter, r *http.Request) { p.serveRoute(rt, w, r) }
+	return p.accept(l, func(c *net.TCPConn) {
+		p.web().toNamed.give(&held{Conn: c, flow: &flow{p: p, route: serve}})
+	})
+}
+
+// SetRouteHeader replaces the header of the route on that port, for later requests.
+func (p *Proxy) SetRouteHeader(port uint16, header map[string]string) error {
+	rt := p.routes.byPort[port]
+	if rt == nil {
+		return fmt.Errorf("change route on port %d: no such route", port)
+	}
+	in, err := parseInsertion(header)
+	if err != nil {
+		return fmt.Errorf("change route on port %d: %w", port, err)
+	}
+	if before := rt.insert.Swap(in); !sameHeader(before.header, in.header) {
+		p.log.write(Record{Via: viaRoute, Host: "127.0.0.1", Port: port, Verdict: Changed, Reason: "the inserted headers of the route were replaced"})
+	}
+	return nil
+}
+
+func sameHeader(a, b http.Header) bool {
+	for name := range a {
+		if a.Get(name) != b.Get(name) {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+// viaRoute is the Via of the requests to routes.
+const viaRoute = "route"
+
+// The bounds of a request to a route, in bytes: of its body, and of a body that is read before it is forwarded. The
+// transport can send such a body again, if a connection turns out closed.
+const (
+	mostBody    = 64 << 20
+	rewindable  = 1 << 20
+	routeBuffer = 32 << 10
+)
+
+// serveRoute decides about a request to a route, and forwards it.
+func (p *Proxy) serveRoute(rt *route, w http.ResponseWriter, r *http.Request) {
+	path, query, refused := rt.decide(r)
+	fl := p.askRoute(rt, r, refused)
+	defer fl.end()
+	code := http.StatusForbidden
+	switch {
+	case fl.d.Allowed && r.ContentLength > mostBody:
+		fl.deny("the body of the request is larger than %d bytes", mostBody)
+		code = http.StatusRequestEntityTooLarge
+	case fl.d.Allowed:
+		p.forwardRoute(rt, fl, w, r, path, query)
+		return
+	case errors.Is(refused, errNoToken):
+		code = http.StatusUnauthorized
+	}
+	refuse(w, code, fl.message())
+}
+
+// askRoute begins the flow of a request to a route. refused is why it is denied, or nil.
+func (p *Proxy) askRoute(rt *route, r *http.Request, refused error) *flow {
+	p.flows.Add(1)
+	d := policy.Decision{Allowed: true, Reason: "route to " + rt.to.Host}
+	if refused != nil {
+		d = policy.Decision{Reason: refused.Error()}
+	}
+	q := policy.Query{Addr: netip.AddrFrom4([4]byte{127, 0, 0, 1}), Port: rt.port, Method: r.Method, Path: r.URL.EscapedPath()}
+	fl := &flow{p: p, q: q, d: d, encrypted: rt.to.Scheme == "https"}
+	fl.rec = Record{Time: time.Now(), Via: viaRoute, Host: q.Host(), Port: q.Port, Request: fmt.Sprintf("%s %.500s", q.Method, q.Path)}
+	fl.admit()
+	fl.rec = fl.rec.Decided(fl.d)
+	return fl
+}
+
+// refuse answers in the form that clients of the services' own libraries show to their users.
+func refuse(w http.ResponseWriter, code int, message string) {
+	kind := map[int]string{http.StatusUnauthorized: "authentication_error", http.StatusForbidden: "permission_error"}[code]
+	if kind == "" {
+		kind = "api_error"
+	}
+	type detail struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+		Code    int    `json:"code"`
+	}
+	text, _ := json.Marshal(struct { // cannot fail
+		Type  string `json:"type"`
+		Error detail `json:"error"`
+	}{"error", detail{kind, message, code}})
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	w.Write(append(text, '\n'))
+}
+
+// forwardRoute forwards an allowed request and its response.
+func (p *Proxy) forwardRoute(rt *route, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) {
+	in := rt.insert.Load()
+	out, err := rt.outgoing(in, fl, w, r, path, query)
+	var resp *http.Response
+	if err == nil {
+		resp, err = p.routes.transport.RoundTrip(out)
+	}
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body.Close()
+		err = errors.New("it switched to another protocol")
+	}
+	if err != nil {
+		rt.unreachable(fl, w, err)
+		return
+	}
+	defer resp.Body.Close()
+	fl.q.Path = path
+	body := p.web().forward.bodyOf(resp, fl)
+	m := rt.meter(r.Method, path, resp)
+	copyHeader(w.Header(), resp.Header, in.hidden)
+	w.WriteHeader(resp.StatusCode)
+	err = forwardBody(w, body, in.hidden, m)
+	if lost := m.end(err != nil); lost != nil {
+		fl.rec.Error = fmt.Sprintf("record the usage: %v", lost)
+	}
+	if err != nil {
+		fl.rec.Error = fmt.Sprintf("the response was cut short: %v", err)
+		abort(r)
+	}
+}
+
+// unreachable answers a request that got no response.
+func (rt *route) unreachable(fl *flow, w http.ResponseWriter, err error) {
+	var long *http.MaxBytesError
+	if errors.As(err, &long) {
+		fl.deny("the body of the request is larger than %d bytes", mostBody)
+		refuse(w, http.StatusRequestEntityTooLarge, fl.message())
+		return
+	}
+	fl.rec.Error = err.Error()
+	refuse(w, http.StatusBadGateway, fmt.Sprintf("demesne could not reach %s: %v", rt.to.Host, err))
+}
+
+// outgoing returns the request to the server.
+func (rt *route) outgoing(in *insertion, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) (*http.Request, error) {
+	to := *rt.to
+	to.Path, to.RawPath, to.RawQuery = rt.to.Path+path, "", query
+	out := &http.Request{Method: r.Method, URL: &to, Host: to.Host, Header: forwarded(r.Header, in), ContentLength: r.ContentLength}
+	if r.ContentLength != 0 {
+		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+		out.Body = &counter{ReadCloser: r.Body, n: &fl.out, b: unbounded}
+	}
+	if r.ContentLength > 0 && r.ContentLength <= rewindable {
+		b := make([]byte, r.ContentLength)
+		if _, err := io.ReadFull(out.Body, b); err != nil {
+			return nil, fmt.Errorf("read the request: %w", err)
+		}
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
+		out.Body, _ = out.GetBody()
+	}
+	return out.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) {
+			fl.rec.Address, fl.below = i.Conn.RemoteAddr().String(), endingOf(i.Conn)
+		},
+	})), nil
+}
+
+// forwarded returns the headers to send for those of a request.
+func forwarded(h http.Header, in *insertion) http.Header {
+	h = h.Clone()
+	dropHops(h)
+	for _, name := range credentials {
+		h.Del(name)
+	}
+	h.Del("Expect")
+	if h["User-Agent"] == nil {
+		h["User-Agent"] = nil // net/http would add its own
+	}
+	h.Set("Accept-Encoding", "identity") // neither forwardBody nor a meter reads compressed text
+	for name, values := range in.header {
+		h[name] = values
+	}
+	return h
+}
+
+// dropHops removes the headers of one connection, and those that a Connection header names.
+func dropHops(h http.Header) {
+	for _, v := range h.Values("Connection") {
+		for name := range strings.SplitSeq(v, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range hopByHop {
+		h.Del(name)
+	}
+}
+
+// copyHeader copies the headers of a response, with the credential blanked. A cookie belongs to the account.
+func copyHeader(to, from http.Header, hidden *redact.Values) {
+	dropHops(from)
+	from.Del("Set-Cookie")
+	from.Del("Alt-Svc")
+	blankHeader(hidden, from)
+	for name, values := range from {
+		to[name] = values
+	}
+}
+
+// routeBuffers are those of forwardBody.
+var routeBuffers = sync.Pool{New: func() any { return new([routeBuffer]byte) }}
+
+// forwardBody copies a response's body to w, each piece as soon as it arrives. m reads along, after each piece was sent.
+func forwardBody(w http.ResponseWriter, body io.Reader, hidden *redact.Values, m *meter) error {
+	buf := routeBuffers.Get().(*[routeBuffer]byte)
+	defer routeBuffers.Put(buf)
+	blanked, flush := hidden.Writer(w), http.NewResponseController(w).Flush
+	flush() // the head
+	for {
+		n, err := body.Read(buf[:])
+		if n > 0 {
+			if _, werr := blanked.Write(buf[:n]); werr != nil {
+				return werr
+			}
+			if err == nil {
+				flush()
+			}
+			m.write(buf[:n])
+		}
+		switch {
+		case err == io.EOF:
+			return blanked.Close() // the server flushes when the handler returns
+		case err != nil:
+			blanked.Close()
+			flush()
+			return err
+		}
+	}
+}

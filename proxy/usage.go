@@ -1,0 +1,180 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Usage holds the token counts of one response of a language model's HTTP interface.
+type Usage struct {
+	RequestID     string // the server's, from a header of the response or from its body
+	Time          time.Time
+	Status        int
+	Model         string
+	Input         int64 // tokens, without those of the cache
+	Output        int64
+	CacheCreation int64
+	CacheRead     int64
+	Reasoning     int64 // part of Output
+
+	Cut       bool // the response ended early: the counts are a lower bound
+	Missing   bool // a successful response without counts
+	Malformed bool // a part that should hold counts could not be parsed
+
+	RetryAfter time.Duration // of an error: until the limit is reset, if the server names it
+}
+
+// mostUsage bounds a JSON response or an event that a meter reads, in bytes. mostName bounds a text in a Usage.
+const (
+	mostUsage = 8 << 20
+	mostName  = 200
+)
+
+// meter reads the token counts of one response, from a copy of its bytes. Its memory is bounded. A nil meter reads
+// nothing.
+type meter struct {
+	format *format
+	use    Usage
+	record func(Usage) error
+	header http.Header // of the response
+
+	events   *events // nil: the response is JSON
+	text     []byte  // of a JSON response so far
+	over     bool    // text would be too long
+	found    bool    // there were counts
+	included bool    // Input includes CacheRead until the Usage is recorded
+	done     bool    // the last event of the format was read
+	told     bool    // the Usage was recorded
+	lost     error   // from record
+}
+
+// meter returns the meter of a response, or nil if the response has no counts.
+func (rt *route) meter(method, path string, resp *http.Response) *meter {
+	if rt.format == nil || rt.record == nil || method != http.MethodPost || countsOnly(path) {
+		return nil
+	}
+	m := &meter{format: rt.format, record: rt.record, header: resp.Header.Clone(), use: Usage{Status: resp.StatusCode}}
+	for _, name := range []string{"Request-Id", "X-Request-Id"} {
+		m.name(&m.use.RequestID, resp.Header.Get(name))
+	}
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "text/event-stream" {
+		m.events = &events{}
+	}
+	return m
+}
+
+// countsOnly reports whether a path is that of an operation that counts tokens and generates none.
+func countsOnly(path string) bool {
+	path = strings.ToLower(path)
+	return slices.ContainsFunc([]string{"/count_tokens", "/input_tokens", ":counttokens"}, func(end string) bool { return strings.HasSuffix(path, end) })
+}
+
+// ok reports whether the server generated something.
+func (m *meter) ok() bool { return m.use.Status/100 == 2 }
+
+// write reads the next bytes of the body. It records the Usage once the last event has been read, because a client
+// may then close the connection.
+func (m *meter) write(b []byte) {
+	switch {
+	case m == nil || m.told:
+	case m.events != nil:
+		m.events.write(b, m.event)
+		if m.done {
+			m.tell(false)
+		}
+	case len(m.text)+len(b) > mostUsage:
+		m.over, m.text = true, nil
+	case !m.over:
+		m.text = append(m.text, b...)
+	}
+}
+
+// end records the Usage, unless write did. cut reports that the body ended early. The error is that of record.
+func (m *meter) end(cut bool) error {
+	switch {
+	case m == nil:
+		return nil
+	case m.told:
+		return m.lost
+	case m.events != nil:
+		m.events.end(m.event)
+		cut = cut || m.ok() && !m.done && m.format.ends
+	case m.over:
+		m.use.Malformed = m.ok()
+	case m.ok() && !cut:
+		m.read(m.text)
+	}
+	m.tell(cut)
+	return m.lost
+}
+
+func (m *meter) tell(cut bool) {
+	m.told = true
+	u := &m.use
+	u.Time, u.Cut = time.Now(), cut
+	if m.included {
+		u.Input = max(0, u.Input-u.CacheRead)
+	}
+	u.Malformed = u.Malformed || m.events != nil && m.events.lost && !m.found
+	u.Missing = m.ok() && !m.found && !u.Malformed && !cut
+	if u.Status >= http.StatusBadRequest {
+		u.RetryAfter = resetIn(m.header, m.text, u.Time)
+	}
+	m.lost = m.record(*u)
+	m.text, m.events = nil, nil
+}
+
+// event reads the data of one event.
+func (m *meter) event(data []byte) {
+	if m.format.last != "" && string(data) == m.format.last {
+		m.done = true
+		return
+	}
+	if slices.ContainsFunc(m.format.marks, func(mark string) bool { return bytes.Contains(data, []byte(mark)) }) {
+		m.read(data)
+	}
+}
+
+// read reads a JSON text: a whole response, or the data of an event.
+func (m *meter) read(text []byte) {
+	if m.format.read(m, text) != nil {
+		m.use.Malformed = true
+	}
+}
+
+// name sets an empty text of the Usage.
+func (m *meter) name(to *string, s string) {
+	if *to == "" {
+		*to = strings.ToValidUTF8(s[:min(len(s), mostName)], "")
+	}
+}
+
+// tokens are counts as a format gives them. Later ones of the same response are at least as large.
+type tokens struct{ input, output, creation, cached, reasoning int64 }
+
+var errNegative = errors.New("a count is negative")
+
+// count takes over counts. cached tokens are part of input if included is set.
+func (m *meter) count(t tokens, included bool) error {
+	if min(t.input, t.output, t.creation, t.cached, t.reasoning) < 0 {
+		return errNegative
+	}
+	m.included = included
+	u := &m.use
+	u.Input, u.Output, u.Reasoning = max(u.Input, t.input), max(u.Output, t.output), max(u.Reasoning, t.reasoning)
+	u.CacheCreation, u.CacheRead = max(u.CacheCreation, t.creation), max(u.CacheRead, t.cached)
+	m.found = true
+	return nil
+}
+
+// parse decodes JSON and ignores fields of T that are missing.
+func parse[T any](text []byte) (v T, err error) {
+	err = json.Unmarshal(text, &v)
+	return v, err
+}
