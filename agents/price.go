@@ -81,7 +81,7 @@ func (p Price) cost(t backend.Tokens) float64 {
 // dollars rounds away what the sums of binary fractions add.
 func dollars(x float64) float64 { return math.Round(x*1e8) / 1e8 }
 
-// mostSum bounds a sum, so that no sum of invented counts overflows, or is none that JSON can carry.
+// mostSum bounds a sum: invented counts cannot make it overflow, and JSON carries it exactly.
 const mostSum = 1 << 53
 
 // plus returns the sum of t and b.
