@@ -1,12 +1,14 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,8 +20,8 @@ import (
 type agentProgram struct {
 	format string
 	argv   []string
-	env    []string          // URL is the model's
-	home   map[string]string // files; URL is the model's
+	env    []string          // @MODEL is the URL of the model
+	home   map[string]string // files, likewise
 	waits  bool              // for the end of a rate limit, without a word
 }
 
@@ -27,7 +29,7 @@ var agentProgramsOnHost = []agentProgram{
 	{
 		format: "claude",
 		argv:   []string{"claude", "-p", "make the file", "--model", "sonnet", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"},
-		env: []string{"ANTHROPIC_BASE_URL=URL", "ANTHROPIC_API_KEY=key-of-a-test-0000000000", "IS_SANDBOX=1",
+		env: []string{"ANTHROPIC_BASE_URL=@MODEL", "ANTHROPIC_API_KEY=key-of-a-test-0000000000", "IS_SANDBOX=1",
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_MAX_RETRIES=1"},
 	},
 	{
@@ -38,7 +40,7 @@ var agentProgramsOnHost = []agentProgram{
 		home: map[string]string{".codex/config.toml": `model_provider = "test"
 [model_providers.test]
 name = "test"
-base_url = "URL/v1"
+base_url = "@MODEL/v1"
 wire_api = "responses"
 env_key = "KEY"
 request_max_retries = 1
@@ -51,14 +53,15 @@ supports_websockets = false
 		argv:   []string{"opencode", "run", "--format", "json", "-m", "test/scripted", "make the file"},
 		env:    []string{"OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_AUTOUPDATE=1"},
 		home: map[string]string{".config/opencode/opencode.json": `{"autoupdate":false,"share":"disabled","provider":{"test":{
-"npm":"@ai-sdk/openai-compatible","name":"test","options":{"baseURL":"URL/v1","apiKey":"key"},"models":{"scripted":{"name":"scripted"}}}}}`},
+"npm":"@ai-sdk/openai-compatible","name":"test","options":{"baseURL":"@MODEL/v1","apiKey":"key"},"models":{"scripted":{"name":"scripted"}}}}}`},
 		waits: true,
 	},
 	{
 		format: "gemini",
 		argv:   []string{"gemini", "-p", "make the file", "-m", "gemini-2.5-pro", "--output-format", "stream-json", "--yolo", "--skip-trust"},
-		env:    []string{"GEMINI_API_KEY=key", "GOOGLE_GEMINI_BASE_URL=URL", "GEMINI_TELEMETRY_ENABLED=false"},
+		env:    []string{"GEMINI_API_KEY=key", "GOOGLE_GEMINI_BASE_URL=@MODEL", "GEMINI_TELEMETRY_ENABLED=false"},
 		home:   map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"}},"privacy":{"usageStatisticsEnabled":false}}`},
+		waits:  true,
 	},
 }
 
@@ -123,22 +126,25 @@ func (p agentProgram) run(t *testing.T, tr *agents.Transcript, script func(fixtu
 		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(at, []byte(strings.ReplaceAll(text, "URL", url)), 0o600); err != nil {
+		if err := os.WriteFile(at, []byte(strings.ReplaceAll(text, "@MODEL", url)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)
-	c.Dir, c.Stdout, c.Stderr, c.WaitDelay = dir, tr, os.Stderr, time.Second
+	var said bytes.Buffer
+	c.Dir, c.Stdout, c.Stderr, c.WaitDelay = dir, tr, &said, time.Second
 	c.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC", "NO_PROXY=127.0.0.1", "HTTPS_PROXY=http://127.0.0.1:9", "HTTP_PROXY=http://127.0.0.1:9"}
 	for _, v := range p.env {
-		c.Env = append(c.Env, strings.ReplaceAll(v, "URL", url))
+		c.Env = append(c.Env, strings.ReplaceAll(v, "@MODEL", url))
 	}
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a program may start itself again
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	err := c.Run()
 	tr.Close()
 	if (err == nil) != (tr.Fault() == "" && tr.Ended()) {
-		t.Errorf("exit: %v; fault %q, ended %v", err, tr.Fault(), tr.Ended())
+		t.Errorf("exit: %v; fault %q, ended %v; stderr:\n%s", err, tr.Fault(), tr.Ended(), said.String())
 	}
 	return dir
 }
