@@ -83,5 +83,5 @@ help:
 	@sed -n -e 's/^# make/make/p' -e 's/^#  /  /p' Makefile
 	@echo 'make bench   the figures, against bwrap and runc in the same run; PART=peers prints the table of README.md'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
-	@echo 'make clients demesne-mcp against the MCP conformance suite, Claude Code and Codex, from npm'
+	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'

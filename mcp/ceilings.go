@@ -12,6 +12,7 @@ import (
 type Ceilings struct {
 	Limits  runner.Limits
 	Timeout time.Duration
+	Cost    float64 // US dollars that one agent may cost, with its children
 	// Unasked are the limits for a call that requests none, if the runner's defaults exceed the ceilings.
 	Unasked runner.Limits
 }
@@ -45,7 +46,7 @@ var variable = map[string]string{
 	"memory": "DEMESNE_MAX_MEMORY", "cpus": "DEMESNE_MAX_CPUS", "pids": "DEMESNE_MAX_PIDS", "disk": "DEMESNE_MAX_DISK",
 }
 
-// timeout returns the time limit for a request of n seconds. 0 means the engine's own limit.
+// timeout returns the time limit for a request of n seconds. 0 means the backend's own limit.
 func (c Ceilings) timeout(n float64) (time.Duration, error) {
 	switch {
 	case c.Timeout > 0 && n > c.Timeout.Seconds():
@@ -54,6 +55,20 @@ func (c Ceilings) timeout(n float64) (time.Duration, error) {
 		return c.Timeout, nil
 	}
 	return seconds(n), nil
+}
+
+// cost reads max_cost_usd. Without it the ceiling applies.
+func (c Ceilings) cost(a args) (float64, error) {
+	n, ok := a.numeric("max_cost_usd")
+	switch {
+	case !ok || !(n >= 0):
+		return 0, fmt.Errorf("max_cost_usd must be a positive number")
+	case c.Cost > 0 && n > c.Cost:
+		return 0, fmt.Errorf("max_cost_usd: %s is more than %s, the ceiling (DEMESNE_MAX_COST_USD)", plainNumber(n), plainNumber(c.Cost))
+	case n == 0:
+		return c.Cost, nil
+	}
+	return n, nil
 }
 
 func plainNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }

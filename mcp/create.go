@@ -20,7 +20,7 @@ func (s *Server) create() tool {
 		name: "sandbox_create",
 		description: "Create a persistent sandbox for sandbox_exec, sandbox_upload and sandbox_download. It keeps its files and background processes between calls. " +
 			"It outlives this server, and is removed after 48 h without use. Remove it with sandbox_destroy.",
-		in: arguments(s.imageField(), s.egressField("none"), s.filesField(), s.dirsField(),
+		in: arguments(s.opts.imageField(), s.opts.egressField("none"), s.opts.filesField(), s.opts.dirsField(),
 			limitsField, domainsField, askField, nameField, keyField, replaceField),
 		out: results(field("sandbox_id", "string", "").must(), field("output_dir", "string", "/out, on the host").must(),
 			field("expires", "string", "RFC 3339; each sandbox_exec extends it"), replacedField, property{name: "receipt", schema: receiptSchema}),

@@ -23,6 +23,8 @@ type told struct {
 	OutputPath string      `json:"output_path,omitempty"`
 	ExitCode   *int        `json:"exit_code,omitempty"`
 	Message    string      `json:"message,omitempty"`
+	Cost       *float64    `json:"cost_usd,omitempty"`
+	Total      *float64    `json:"total_usage_usd,omitempty"`
 	news
 	Manifest string   `json:"manifest,omitempty"`
 	Outputs  []output `json:"outputs,omitempty"`
@@ -31,7 +33,7 @@ type told struct {
 }
 
 var (
-	jobField     = field("job_id", "string", "job_id from sandbox_script with background=true").must()
+	jobField     = field("job_id", "string", "job_id from a call with background=true").must()
 	statusField  = field("status", "string", "").with("enum", []jobs.Status{jobs.Queued, jobs.Running, jobs.Succeeded, jobs.Failed, jobs.Cancelled}).must()
 	messageField = field("message", "string", "why it failed, or what ended it")
 	exitField    = field("exit_code", "integer", "after its end")
@@ -40,6 +42,9 @@ var (
 // tell returns the fields that status and wait share.
 func tell(j *backend.Job) told {
 	t := told{JobID: j.ID, Status: j.Status, Message: j.Message}
+	if j.Cost != nil {
+		t.Cost, t.Total = &j.Cost.Own, &j.Cost.Total
+	}
 	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
 		code := j.Outcome.Result.ExitCode
 		t.ExitCode, t.OutputPath, t.Manifest = &code, j.Outcome.OutputDir, j.Outcome.Manifest

@@ -24,6 +24,10 @@ func (c *call) withReceipt(r *sdk.CallToolResult, full *runner.Receipt) *sdk.Cal
 	return r
 }
 
+// keepaliveToken is the token of the nested server's heartbeats to clients that sent none. Those clients drop a silent
+// call, and with it the child.
+const keepaliveToken = "demesne-keepalive"
+
 // beat sends the heartbeats of one call. Clients abort a silent call, some after 60 s. Some abort a call after 300 s
 // in spite of progress.
 type beat struct {
@@ -107,6 +111,10 @@ func (b *beat) send(ctx context.Context) {
 	case token != nil:
 		p := b.progress()
 		p.ProgressToken = token
+		req.Session.NotifyProgress(ctx, p)
+	case b.server.opts.Nested:
+		p := b.progress()
+		p.ProgressToken = keepaliveToken
 		req.Session.NotifyProgress(ctx, p)
 	case req.ProtocolVersion() < severalRounds:
 		b.ping(ctx, req)

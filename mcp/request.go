@@ -13,23 +13,23 @@ import (
 // The arguments that script, create and exec share. The first four are part of the original tool
 // interface; demesne added the others.
 
-func (s *Server) imageField() property {
-	return field("image", "string", "Root filesystem: one of "+strings.Join(s.opts.Images, ", ")+". "+
-		"host is this machine's own /usr, read-only, and needs no download.").with("default", s.opts.Image)
+func (o *Options) imageField() property {
+	return field("image", "string", "Root filesystem: one of "+strings.Join(o.Images, ", ")+". "+
+		"host is this machine's own /usr, read-only, and needs no download.").with("default", o.Image)
 }
 
-func (s *Server) egressField(fallback string) property {
+func (o *Options) egressField(fallback string) property {
 	return field("egress", "string", "Network: none (nothing but loopback), or package-managers "+
 		"(npm, PyPI, conda, Go, Debian, Ubuntu, Alpine, crates.io, RubyGems and nothing else).").
-		with("enum", s.opts.Egress).with("default", fallback)
+		with("enum", o.Egress).with("default", fallback)
 }
 
-func (s *Server) filesField() property {
-	return listOf("files", "Files of the host to show read-only at /in/<basename>. Must be absolute and inside one of the configured mount roots: "+s.opts.Mounts.String()+".")
+func (o *Options) filesField() property {
+	return listOf("files", "Files of the host to show read-only at /in/<basename>. Must be absolute and inside one of the configured mount roots: "+o.Mounts.String()+".")
 }
 
-func (s *Server) dirsField() property {
-	return listOf("directories", "Directories of the host to show read-only at /in/<basename>. Must be absolute and inside one of the configured mount roots: "+s.opts.Mounts.String()+".")
+func (o *Options) dirsField() property {
+	return listOf("directories", "Directories of the host to show read-only at /in/<basename>. Must be absolute and inside one of the configured mount roots: "+o.Mounts.String()+".")
 }
 
 var (

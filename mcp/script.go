@@ -16,7 +16,7 @@ func (s *Server) script() tool {
 			"With background=true it returns at once with a job_id for sandbox_status, sandbox_wait and sandbox_cancel.",
 		in: arguments(
 			field("command", "string", "Shell text for /bin/sh -c. It runs in /out as root of the sandbox.").must(),
-			s.imageField(), s.egressField("package-managers"), s.filesField(), s.dirsField(),
+			s.opts.imageField(), s.opts.egressField("package-managers"), s.opts.filesField(), s.opts.dirsField(),
 			field("background", "boolean", "Return at once; the command runs on as a job.").with("default", false),
 			timeoutField, envField, cwdField("/out"), stdinField, limitsField, domainsField, askField, nameField,
 			keyField.with("description", "Run in the persistent sandbox with this key, and create it if necessary: see sandbox_create."), replaceField, queueField,
@@ -63,9 +63,5 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 
 func (c *call) startJob(r backend.Request) (*sdk.CallToolResult, error) {
 	j, err := c.engine.Start(c.ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	c.announce(j.ID)
-	return answer(fmt.Sprintf("job_id: %s\nstatus: %s", j.ID, j.Status), ran{JobID: j.ID, Status: j.Status}), nil
+	return c.began(j, err)
 }

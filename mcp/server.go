@@ -34,6 +34,13 @@ type Options struct {
 	Allowed func(image string) bool
 	// Sets are the tool sets offered in addition to the standard tools; see [ToolSets].
 	Sets []string
+	// Models are the names that sandbox_agent accepts here, the default first. Model checks a name, or "" for the
+	// default, and explains a refusal.
+	Models []string
+	Model  func(name, tool string) error
+	// Nested makes the server that an agent's own sandbox reaches: nine tools with results in text, whose callers name
+	// what they start. Each agent has a Server of its own, whose Backend knows the agent.
+	Nested bool
 	// Heartbeat is the interval between two progress messages of a call; 0 means 10 s.
 	Heartbeat time.Duration
 }
@@ -86,7 +93,7 @@ func New(e backend.Backend, o Options) *Server {
 	s.idle.L = &s.mu
 	s.resting = time.AfterFunc(restAfter, rest)
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
-		Instructions: instructions,
+		Instructions: o.instructions(),
 		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}},
 		// Results contain one user's data: paths, outputs and the operator's configuration.
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
@@ -97,9 +104,18 @@ func New(e backend.Backend, o Options) *Server {
 		known[t.name] = true
 	}
 	s.sdk.AddReceivingMiddleware(refuseUnknown(known), refuseLevel)
-	s.addResources()
-	s.addPrompts()
+	if !o.Nested {
+		s.addResources()
+		s.addPrompts()
+	}
 	return s
+}
+
+func (o Options) instructions() string {
+	if o.Nested {
+		return nestedInstructions
+	}
+	return instructions
 }
 
 const instructions = "Runs shell commands and scripts in sandboxes on this machine. " +
@@ -108,8 +124,12 @@ const instructions = "Runs shell commands and scripts in sandboxes on this machi
 
 // tools returns the tools that the server offers.
 func (s *Server) tools() []tool {
+	if s.opts.Nested {
+		return s.nestedTools()
+	}
 	list := []tool{
 		s.script(), s.create(), s.exec(), s.upload(), s.download(), s.destroy(),
+		s.agent(), s.research(), s.usageReport(),
 		s.status(), s.wait(), s.cancel(),
 	}
 	for _, set := range toolSets {

@@ -24,16 +24,17 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// desk is an Engine that records requests and returns fixed answers. The tests of this package cover the
+// desk is a Backend that records requests and returns fixed answers. The tests of this package cover the
 // protocol, and those of package integration the sandboxes.
 type desk struct {
-	mu    sync.Mutex
-	asked []backend.Request
-	hold  chan struct{} // if not nil, Script returns after it is closed
-	fail  error
-	jobs  map[string]*backend.Job
-	files *files.Answer
-	told  func()
+	mu     sync.Mutex
+	asked  []backend.Request
+	agents []backend.AgentRequest
+	hold   chan struct{} // if not nil, Script returns after it is closed
+	fail   error
+	jobs   map[string]*backend.Job
+	files  *files.Answer
+	told   func()
 }
 
 func (d *desk) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
@@ -105,6 +106,24 @@ func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*backend.J
 	}
 	return d.Status(ctx, id)
 }
+func (d *desk) Agent(ctx context.Context, r backend.AgentRequest, w backend.Callbacks) (*backend.AgentResult, error) {
+	d.agents = append(d.agents, r)
+	o, err := d.Script(ctx, backend.Request{}, w)
+	if err != nil {
+		return nil, err
+	}
+	return &backend.AgentResult{RunResult: *o, Cost: backend.Cost{
+		Own: 0.5, Total: 0.75, Summary: "1 model", PerModel: map[string]backend.Tokens{"sonnet": {Input: 1, Output: 2, CacheCreation: 3, CacheRead: 4}},
+	}}, nil
+}
+func (d *desk) StartAgent(_ context.Context, r backend.AgentRequest) (*backend.Job, error) {
+	d.agents = append(d.agents, r)
+	return &backend.Job{ID: "job-2", Status: jobs.Running}, d.fail
+}
+func (d *desk) Usage(_ context.Context, job, dir string) (*backend.UsageReport, error) {
+	return &backend.UsageReport{TotalCost: 0.75, Text: "total_cost_usd: 0.7500\n", ByModel: []backend.ModelUsage{{Model: "sonnet", Cost: 0.75}}}, d.fail
+}
+
 func (d *desk) Cancel(ctx context.Context, id string) (*backend.Job, error) { return d.Status(ctx, id) }
 
 func serverFor(t *testing.T, d *desk, change ...func(*Options)) (*Server, string) {

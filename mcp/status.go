@@ -23,7 +23,7 @@ func (s *Server) status() tool {
 			field("output_path", "string", "/out, on the host, after its end"), manifestField,
 			restartField, missingField, replacedField,
 			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
-			field("cost_usd", "number", "of agents"), field("total_usage_usd", "number", "of agents")),
+			costField, totalField),
 		hints:  hints{readOnly: true, idempotent: true},
 		handle: (*call).tellStatus,
 	}

@@ -14,7 +14,7 @@ func withFiles(o *Options) { o.Sets = []string{"files"} }
 
 // TestToolSets checks that the tools of an optional set are offered only if the set is selected.
 func TestToolSets(t *testing.T) {
-	for want, change := range map[int]func(*Options){9: func(*Options) {}, 15: withFiles} {
+	for want, change := range map[int]func(*Options){12: func(*Options) {}, 18: withFiles} {
 		s, _ := serverFor(t, &desk{}, change)
 		list, err := client(t, s, nil).ListTools(t.Context(), nil)
 		if err != nil || len(list.Tools) != want {

@@ -25,7 +25,7 @@ func (s *Server) wait() tool {
 			field("result_text", "string", "stdout, after its end"), field("output_path", "string", "/out, on the host"), exitField, outputsField, manifestField,
 			restartField, missingField, replacedField,
 			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
-			field("cost_usd", "number", "of agents"), field("total_usage_usd", "number", "of agents")),
+			costField, totalField),
 		hints:  hints{readOnly: true, idempotent: true},
 		handle: (*call).awaitJob,
 	}

@@ -89,7 +89,7 @@ func (t *Tree) mountHost(l Layout) (*plan, error) {
 		over, err := t.keptHost(l, p)
 		if err == nil {
 			p.close()
-			return over, over.finish(t.Root, l)
+			return over, t.finish(over, l)
 		}
 		over.close()
 		if t.Upper == UpperKept {
@@ -97,18 +97,26 @@ func (t *Tree) mountHost(l Layout) (*plan, error) {
 		}
 		t.KeptWhy = err
 	}
-	return p, p.finish(t.Root, l)
+	return p, t.finish(p, l)
 }
 
-// finish adds the parts that every tree has, attaches the plan, and mounts the inputs.
-func (p *plan) finish(at string, l Layout) error {
+// finish adds the parts that every tree has, attaches the plan, and mounts the inputs and l.Mounts.
+func (t *Tree) finish(p *plan, l Layout) error {
 	if err := p.sources(l); err != nil {
 		return err
 	}
-	if err := p.attach(unix.AT_FDCWD, at); err != nil {
+	if err := p.attach(unix.AT_FDCWD, t.Root); err != nil {
 		return err
 	}
-	return p.mountInputs(l.Inputs)
+	in, err := p.mountInputs(l.Inputs)
+	defer in.close()
+	if err != nil {
+		return err
+	}
+	if err := t.mountAll(l, p.umask, p.fd, in.fd); err != nil {
+		return err
+	}
+	return in.seal()
 }
 
 // sizes returns the options of a tmpfs that the sandbox may fill.
@@ -187,33 +195,29 @@ func (p *plan) writable(name string, s Source, u User) error {
 	return p.source(s, name, unix.S_IFDIR, attrBind)
 }
 
-// mountInputs mounts the attached tree's /in directory over itself, binds the inputs below it, and makes it
-// read-only. This needs no second tmpfs.
-func (p *plan) mountInputs(inputs []Bind) error {
+// mountInputs mounts the attached tree's /in directory over itself and binds the inputs below it. This needs no second
+// tmpfs. The caller makes the result read-only.
+func (p *plan) mountInputs(inputs []Bind) (*plan, error) {
 	fd, err := clone(p.fd, "in", attrBind)
 	if err != nil {
-		return fmt.Errorf("mount /in: %w", err)
+		return nil, fmt.Errorf("mount /in: %w", err)
 	}
 	in := &plan{dir: dir{fd: fd, at: "/in/", umask: p.umask}}
-	defer in.close()
 	taken := map[string]bool{}
 	for _, b := range inputs {
 		if !plainName(b.Name) {
-			return fmt.Errorf("bind /in: %q is not a plain file name", b.Name)
+			return in, fmt.Errorf("bind /in: %q is not a plain file name", b.Name)
 		}
 		if taken[b.Name] { // two inputs of one name; an image's own file of that name is replaced instead
-			return fmt.Errorf("make /in/%s: %w", b.Name, unix.EEXIST)
+			return in, fmt.Errorf("make /in/%s: %w", b.Name, unix.EEXIST)
 		}
 		taken[b.Name] = true
 		if err := in.source(b.Source, b.Name, 0, attrBindRO); err != nil {
-			return err
+			return in, err
 		}
 	}
 	if err := in.attach(p.fd, "in"); err != nil {
-		return err
+		return in, err
 	}
-	if err := in.coverSpecial(); err != nil {
-		return err
-	}
-	return in.seal()
+	return in, in.coverSpecial()
 }

@@ -75,7 +75,7 @@ func (t *Tree) mountImage(l Layout, i Image) (*plan, error) {
 		return p, err
 	}
 	l.User = t.Account.User
-	return p, p.finish(t.Root, l)
+	return p, t.finish(p, l)
 }
 
 // account looks up the image's user. If its id is not mapped, uid 0 stands in for it.

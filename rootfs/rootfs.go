@@ -67,15 +67,16 @@ type User struct{ UID, GID uint32 }
 
 // Layout describes the parts of a tree.
 type Layout struct {
-	Dir       string // an empty directory, in which Dir/root and Dir/dev are made
-	Size      int64  // limit in bytes of the tmpfs at / (with /tmp, /dev/shm, …); ≤ 0: no limit
-	Inodes    int64  // limit of files on it; ≤ 0: no limit
-	Hostname  string // "" means "sandbox"
-	User      User   // gets a line in passwd and owns its home and scratch
-	Init      Source // program, read-only at /dev/.demesne-init
-	Inputs    []Bind // read-only at /in/NAME
-	Out       Source // read-write at /out; zero: a directory on /
-	Workspace Source // read-write at /workspace; zero: a directory on /
+	Dir       string  // an empty directory, in which Dir/root and Dir/dev are made
+	Size      int64   // limit in bytes of the tmpfs at / (with /tmp, /dev/shm, …); ≤ 0: no limit
+	Inodes    int64   // limit of files on it; ≤ 0: no limit
+	Hostname  string  // "" means "sandbox"
+	User      User    // gets a line in passwd and owns its home and scratch
+	Init      Source  // program, read-only at /dev/.demesne-init
+	Inputs    []Bind  // read-only at /in/NAME
+	Out       Source  // read-write at /out; zero: a directory on /
+	Workspace Source  // read-write at /workspace; zero: a directory on /
+	Mounts    []Mount // in order; later ones hide earlier ones
 
 	NameServer netip.Addr // for resolv.conf; zero: no name server
 	Trust      *Trust     // nil: only the authorities that the tree trusts anyway
@@ -104,9 +105,10 @@ type Tree struct {
 	Account  Account
 	Unmapped *User // the image's user, for whom Account stands in; nil if that one is mapped
 
-	aside []string // other directories with mounts that the tree needs until Detach
-	shown bool     // see Show
-	pts   *os.File // O_PATH, the devpts in Dev; OpenPTY must work after Detach
+	aside []string            // other directories with mounts that the tree needs until Detach
+	shown bool                // see Show
+	views map[string]*os.File // see OpenDir
+	pts   *os.File            // O_PATH, the devpts in Dev; OpenPTY must work after Detach
 }
 
 // MountHost makes the tree of the image "host" in l.Dir. On an error it leaves nothing behind, except that it may
@@ -184,6 +186,9 @@ func (t *Tree) MountSys(sysfs *os.File) error {
 func (t *Tree) Unmount() error {
 	if t.pts != nil {
 		t.pts.Close() // closing an O_PATH descriptor loses no data
+	}
+	for _, f := range t.views {
+		f.Close()
 	}
 	return t.Detach()
 }

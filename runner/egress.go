@@ -34,7 +34,7 @@ type Egress struct {
 	Secrets []Secret `json:"secrets,omitempty"`
 
 	Routes []Route  `json:"routes,omitempty"` // HTTP services that the proxy provides on the sandbox's loopback
-	Listen []uint16 `json:"listen,omitempty"` // ports of the sandbox's loopback that the caller serves: see [client.Sandbox.Listener]
+	Listen []uint16 `json:"listen,omitempty"` // ports of a OneShot sandbox's loopback that the caller serves: see [client.Sandbox.Listener]
 }
 
 // EgressRules is the answer of the program that reads policy files and modes, demesne-proxy.

@@ -12,8 +12,8 @@ import (
 type Argument struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Default marks an argument that the caller omitted. Value is then the default, and differs from no other
-	// value.
+	// Default marks an argument that the caller omitted. Value is then the default, and counts as equal
+	// to every value.
 	Default bool `json:"default,omitempty"`
 }
 
@@ -30,6 +30,7 @@ func Arguments(spec Spec) []Argument {
 	add("image", spec.Image)
 	add("inputs", inputWords(spec.Inputs))
 	add("workspace", spec.Workspace)
+	add("mounts", mountWords(spec.Mounts))
 	if u := spec.User; u != nil {
 		add("user", fmt.Sprintf("%d:%d", u.UID, u.GID))
 	}
@@ -54,6 +55,7 @@ func Arguments(spec Spec) []Argument {
 		add("go proxy", flagWord(e.GoProxy))
 		add("ask", timeWord(e.Ask))
 		add("routes", RouteWords(e.Routes))
+		add("listeners", listenWords(e.Listen))
 	}
 	return all
 }
@@ -70,6 +72,15 @@ func inputWords(inputs []Input) string {
 	return SetWord(words)
 }
 
+// mountWords keeps the order, which decides what is visible.
+func mountWords(mounts []Mount) string {
+	var words []string
+	for _, m := range mounts {
+		words = append(words, m.String())
+	}
+	return strings.Join(words, " ")
+}
+
 func portWords(ports []Port) string {
 	var words []string
 	for _, p := range ports {
@@ -83,6 +94,14 @@ func RouteWords(routes []Route) string {
 	var words []string
 	for _, r := range routes {
 		words = append(words, r.String())
+	}
+	return SetWord(words)
+}
+
+func listenWords(ports []uint16) string {
+	var words []string
+	for _, p := range ports {
+		words = append(words, strconv.Itoa(int(p)))
 	}
 	return SetWord(words)
 }

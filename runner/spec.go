@@ -70,12 +70,25 @@ type Rootfs struct {
 	WorkingDir string   `json:"working_dir,omitempty"` // directory of a command that names none; empty: /workspace
 }
 
-// Mount is a file or directory of the host at a path of its own. A writable one is treated as Workspace is: at the
-// end the runner settles its files, and mode "open" and Learn are refused beside it.
+// Mount is a file or directory of the host at a path of its own. A writable one must be a directory, and is treated as
+// Workspace is: at the end the runner settles its files. Mode "open" and Learn are refused beside any Mount, as beside
+// an Input; see [Egress.OpenWithInputs].
+//
+// Missing parents of Target are made in the sandbox's own tree. Inside another mount of the host the mount point must
+// exist, and nothing is made there. Symbolic links in Target are refused. A read-only Mount inside a writable one stays
+// where it is: no process of the sandbox can rename or remove it, nor a directory between the two.
 type Mount struct {
 	Source   string `json:"source"` // absolute
-	Target   string `json:"target"` // absolute and clean; not /, /proc, /sys or /dev, nor below one of the last three
+	Target   string `json:"target"` // absolute and clean; not /, /in, /out, /proc, /sys or /dev, nor below one of the last three
 	ReadOnly bool   `json:"readonly,omitempty"`
+}
+
+// String returns "SOURCE:TARGET", with ":ro" if m is read-only.
+func (m Mount) String() string {
+	if m.ReadOnly {
+		return m.Source + ":" + m.Target + ":ro"
+	}
+	return m.Source + ":" + m.Target
 }
 
 // Input is a read-only file or directory of the host at /in/Name, or a socket there that commands may connect to.
@@ -95,8 +108,11 @@ type User struct {
 type Lifetime string
 
 const (
-	// OneShot sandboxes end with the connection that created them.
+	// OneShot sandboxes end with their first command, or with the connection that created them.
 	OneShot Lifetime = ""
+	// Attached sandboxes end with the connection that created them, or when they are removed. Any number of commands
+	// can run in one.
+	Attached Lifetime = "attached"
 	// Persistent sandboxes live until their TTL or a stop, independent of any caller. Their files are on a disk
 	// where possible (the receipt reports it) and outlive their processes: see [client.SandboxRoot].
 	Persistent Lifetime = "persistent"
@@ -164,13 +180,14 @@ type Reason string
 
 // The possible reasons.
 const (
-	Exited   Reason = "exited"    // by itself: ExitCode is the command's own
-	Signaled Reason = "signaled"  // by a signal: ExitCode is 128+n
-	TimedOut Reason = "timed-out" // ExitCode is 124
-	OOM      Reason = "oom"       // the memory limit; ExitCode is 137
-	DiskFull Reason = "disk"      // the disk limit; ExitCode is 137
-	PIDLimit Reason = "pids"      // the limit on processes, where they can be counted; ExitCode is 137
-	Lost     Reason = "lost"      // the runner or PID 1 died; ExitCode is 125
+	Exited     Reason = "exited"    // by itself: ExitCode is the command's own
+	Signaled   Reason = "signaled"  // by a signal: ExitCode is 128+n
+	TimedOut   Reason = "timed-out" // ExitCode is 124
+	OOM        Reason = "oom"       // the memory limit; ExitCode is 137
+	DiskFull   Reason = "disk"      // the disk limit; ExitCode is 137
+	PIDLimit   Reason = "pids"      // the limit on processes, where they can be counted; ExitCode is 137
+	OverBudget Reason = "budget"    // an agent's bound on cost, requests or time; ExitCode is 137
+	Lost       Reason = "lost"      // the runner or PID 1 died; ExitCode is 125
 )
 
 // Result describes how a command ended.

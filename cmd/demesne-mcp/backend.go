@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"demesne/cmd/internal/session"
 	"demesne/mcp/backend"
@@ -21,92 +19,32 @@ type face struct {
 	attend []string // the command that calls attend; the job's id is appended
 }
 
-// outside is the default working directory.
-const outside = "/out"
-
-// createOptions returns the sandbox that r asks for.
-func createOptions(r backend.Request) (c session.CreateOptions, err error) {
-	c = session.CreateOptions{
-		Spec: r.Spec, User: r.User, Unasked: r.UnaskedLimits,
-		Egress: session.Egress{Mode: r.Egress, Allow: r.Domains},
-	}
-	if r.Ask {
-		c.Egress.Ask = runner.AskTime
-	}
-	if !r.OwnImage {
-		c.Unasked = append(c.Unasked, "image")
-	}
-	if !r.OwnEgress {
-		c.Unasked = append(c.Unasked, "egress")
-	}
-	if c.Image, err = session.ParseImage(r.Image); err != nil {
-		err = fmt.Errorf("image %q: %w", r.Image, err)
-	}
-	return c, err
-}
-
-// runOptions returns the command that r asks for.
-func runOptions(r backend.Request) session.RunOptions {
-	cmd := runner.Command{
-		Argv: []string{"/bin/sh", "-c", r.Command}, Env: r.Env, Dir: cmp.Or(r.Dir, outside), User: r.Spec.User,
-		Timeout: r.Timeout, Account: true,
-	}
-	if cmd.Timeout <= 0 {
-		cmd.Timeout = runner.Longest
-	}
-	return session.RunOptions{Command: cmd, Stdin: r.Stdin, Logs: true, Manifest: true, Queue: r.Queue}
-}
-
-// callbacks returns the session's callbacks that call w.
-func callbacks(r backend.Request, w backend.Callbacks) session.Callbacks {
-	cb := session.Callbacks{Image: fetching(r.Image, w.Progress)}
-	if w.Ask != nil {
-		cb.Ask = func(q runner.Question, readable []string) (allow, answered bool) {
-			return w.Ask(backend.Question{Name: q.Name, Port: q.Port, Inputs: readable}), true
-		}
-	}
-	if w.Output != nil {
-		cb.Began = func(last func() session.Tail) {
-			w.Output(func() (string, int64) { t := last(); return t.Text, t.Bytes })
-		}
-	}
-	return cb
-}
-
-// runResult converts a session's result.
-func runResult(d *session.RunResult) *backend.RunResult {
-	return &backend.RunResult{
-		Job: filepath.Base(d.Out), OutputDir: d.Out, Manifest: d.Manifest, Result: d.Result,
-		Stdout: backend.Tail(d.Stdout), Stderr: backend.Tail(d.Stderr),
-	}
-}
-
 func (f *face) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
-	c, err := createOptions(r)
+	c, err := session.CreateOptionsOf(r)
 	if err != nil {
 		return nil, err
 	}
-	d, err := f.Service.Run(ctx, c, runOptions(r), callbacks(r, w))
+	d, err := f.Service.Run(ctx, c, session.RunOptionsOf(r), session.CallbacksOf(r, w))
 	if err != nil {
 		return nil, explained(err)
 	}
-	return runResult(d), nil
+	return d.Backend(), nil
 }
 
 func (f *face) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
-	d, err := f.Service.Exec(ctx, id, runOptions(r), callbacks(r, w))
+	d, err := f.Service.Exec(ctx, id, session.RunOptionsOf(r), session.CallbacksOf(r, w))
 	if err != nil {
 		return nil, attached(id, err)
 	}
-	return runResult(d), nil
+	return d.Backend(), nil
 }
 
 func (f *face) Create(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.Created, error) {
-	c, err := createOptions(r)
+	c, err := session.CreateOptionsOf(r)
 	if err != nil {
 		return nil, err
 	}
-	box, err := f.Service.Create(ctx, c, callbacks(r, w))
+	box, err := f.Service.Create(ctx, c, session.CallbacksOf(r, w))
 	if err != nil {
 		return nil, explained(err)
 	}

@@ -22,7 +22,11 @@ const startTime, slowTime = 500 * time.Millisecond, 20 * time.Second
 // Start stores a script as a job, and starts the process that runs it. The returned status is Running, even if
 // the job has ended since, or Queued.
 func (f *face) Start(ctx context.Context, r backend.Request) (*backend.Job, error) {
-	j, err := f.jobs.Start(f.attend, r)
+	return f.startJob(ctx, f.attend, r)
+}
+
+func (f *face) startJob(ctx context.Context, argv []string, r any) (*backend.Job, error) {
+	j, err := f.jobs.Start(argv, r)
 	if err != nil {
 		return nil, explained(err)
 	}
@@ -48,11 +52,11 @@ func (f *face) doJob(ctx context.Context, id string) error {
 		if err := json.Unmarshal(what, &r); err != nil {
 			return nil, fmt.Errorf("read job: %w", err)
 		}
-		c, err := createOptions(r)
+		c, err := session.CreateOptionsOf(r)
 		if err != nil {
 			return nil, err
 		}
-		o := runOptions(r)
+		o := session.RunOptionsOf(r)
 		o.Stdout, o.Stderr = out, errs
 		d, err := f.Run(ctx, c, o, session.Callbacks{})
 		if err != nil {

@@ -3,11 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"demesne/cmd/internal/session"
 	"demesne/images/events"
-	"demesne/images/oci"
 	"demesne/runner/ipc"
 )
 
@@ -37,42 +35,4 @@ func attached(id string, err error) error {
 		err = fmt.Errorf("attach to sandbox %s: %w", id, err)
 	}
 	return explained(err)
-}
-
-// fetching converts image events to progress lines for tell.
-func fetching(image string, tell func(string)) func(events.Event) {
-	if tell == nil {
-		return nil
-	}
-	var mu sync.Mutex
-	got, total := map[oci.Digest]int64{}, map[oci.Digest]int64{}
-	return func(e events.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case e.Event == events.Retry:
-			tell(fmt.Sprintf("image %s: trying again in %s: %s", image, e.In, e.Why))
-			return
-		case e.Event != events.Layer:
-			return
-		case e.State == events.Unpacking || e.State == events.Done:
-			tell(fmt.Sprintf("image %s: unpacking", image))
-			return
-		}
-		got[e.Digest] = e.Bytes
-		if e.Total > 0 {
-			total[e.Digest] = e.Total
-		}
-		if e.State == events.Pulled || e.State == events.Present {
-			got[e.Digest] = total[e.Digest]
-		}
-		tell(fmt.Sprintf("image %s: %d of %d MiB fetched", image, sum(got)>>20, sum(total)>>20))
-	}
-}
-
-func sum(of map[oci.Digest]int64) (n int64) {
-	for _, v := range of {
-		n += v
-	}
-	return n
 }

@@ -9,6 +9,7 @@ import (
 // AgentRequest is a checked request to run a coding agent. It is also the form in which such a job is stored on disk.
 type AgentRequest struct {
 	Name  string `json:",omitempty"` // of a child, unique among the children of one agent; empty for the first agent
+	Dir   string `json:",omitempty"` // of the run, below the output root; empty: a new one
 	Model string // empty: the default of this machine
 
 	Prompt, Preamble         string
@@ -57,6 +58,7 @@ type UsageReport struct {
 	ByChild    []ChildUsage    `json:"by_child"`
 	BySubagent []SubagentUsage `json:"by_subagent"`
 	Dropped    DroppedUsage    `json:"dropped"`
+	Text       string          `json:"-"` // the same as tables, for a person
 }
 
 // ModelUsage is the part of one model.
@@ -86,4 +88,13 @@ type SubagentUsage struct {
 type DroppedUsage struct {
 	ParseErrors  int `json:"parse_errors"`
 	NoUsageBlock int `json:"no_usage_block"`
+}
+
+// AgentEvent is one line, as JSON, from the program that runs agents to the face that started it. The first line on its
+// input is an [AgentRequest]; the end of its input cancels the run. The last event has a Result or an Error.
+type AgentEvent struct {
+	Progress string       `json:",omitempty"` // what the agent does, one line
+	Result   *AgentResult `json:",omitempty"`
+	Error    string       `json:",omitempty"`
+	Hint     string       `json:",omitempty"`
 }

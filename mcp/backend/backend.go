@@ -1,7 +1,7 @@
-// Package backend defines the requests and results of operations that run commands in sandboxes and take several
-// calls of the runner's client. Its callers are the MCP tools and the commands of the command line that start jobs.
+// Package backend defines the interface between the MCP tools (package mcp) and the program that runs their commands in
+// sandboxes (cmd/demesne-mcp).
 //
-// It contains types only. [Backend] is implemented elsewhere. A request does not identify its caller: the caller must
+// It contains types only. A request does not identify its caller: the caller must
 // already have checked what it may ask for. The package does not link the MCP SDK.
 package backend
 
@@ -51,7 +51,8 @@ type Backend interface {
 	Usage(ctx context.Context, jobID, outputDir string) (*UsageReport, error)
 }
 
-// Request is a checked request to run a command. It is also the form in which a job is stored on disk.
+// Request is a checked request to run a command. It is also the form in which a job is stored on disk. On the nested
+// server, Spec.Name is the name of a child: see [AgentRequest].
 type Request struct {
 	// Spec describes the sandbox. The engine sets the image, /out, the network and the lifetime itself.
 	Spec    runner.Spec
@@ -71,7 +72,7 @@ type Request struct {
 	Env     []string      `json:",omitempty"`
 	Dir     string        `json:",omitempty"` // empty: /out
 	Stdin   string        `json:",omitempty"`
-	Timeout time.Duration `json:",omitempty"` // 0: only the engine's own limit
+	Timeout time.Duration `json:",omitempty"` // 0: only the backend's own limit
 	Ask     bool          `json:",omitempty"` // let Callbacks.Ask decide about names that no rule covers
 	Queue   bool          `json:",omitempty"` // wait for earlier requests with Queue for the same sandbox
 }
@@ -132,6 +133,7 @@ type Created struct {
 // Job is a background job, as stored on disk.
 type Job struct {
 	ID      string
+	Name    string // of a child; see [AgentRequest]
 	Status  jobs.Status
 	Started time.Time
 	Ended   time.Time  // zero while it runs

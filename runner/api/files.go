@@ -28,5 +28,11 @@ func SourceInput(i int) string { return "in." + strconv.Itoa(i) }
 // with the same file share the descriptor of the first of them.
 func FileRecord(i int) string { return "record." + strconv.Itoa(i) }
 
+// SourceMount returns the name of the i-th of Spec.Mounts.
+func SourceMount(i int) string { return "mount." + strconv.Itoa(i) }
+
+// FileListen returns the name of the listener of a port of Egress.Listen, in the reply to a create or run call.
+func FileListen(port uint16) string { return "listen." + strconv.Itoa(int(port)) }
+
 // FilePort returns the name of the listener of the i-th published port.
 func FilePort(i int) string { return "port." + strconv.Itoa(i) }

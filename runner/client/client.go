@@ -200,7 +200,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		if spec.Given == nil {
 			spec.Given = runner.Arguments(spec)
 		}
-		// This precedes opening any source: an existing sandbox with the key already listens on the ports.
+		// Look for the key before opening the sources: an existing sandbox already listens on its published ports.
 		var found api.Created
 		err := c.peer.Call(ctx, api.OpKey, spec, nil, &found)
 		if err != nil || found.Existing {
@@ -218,7 +218,11 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	}
 	var reply api.Created
 	go c.types.Do(learnTypes)
-	err = c.peer.Call(ctx, api.OpCreate, spec, files.byName, &reply)
+	m, err := c.peer.CallMessage(ctx, api.OpCreate, spec, files.byName)
+	if err == nil {
+		defer m.Close()
+		err = m.Decode(&reply)
+	}
 	if err != nil {
 		files.refused(spec, err)
 		return nil, c.lost(err)
@@ -229,7 +233,9 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		return c.existing(ctx, reply.ID, nil)
 	}
 	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)
-	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, Replaced: reply.Replaced, client: c}, nil
+	s := &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, Replaced: reply.Replaced, client: c}
+	s.listeners.take(m, listens(spec.Egress))
+	return s, nil
 }
 
 // existing opens the sandbox that has the key.
@@ -337,8 +343,9 @@ type Sandbox struct {
 	Existing       bool     // a sandbox with this key already existed
 	Replaced       bool     // another sandbox with this key was removed for it
 
-	client  *Client
-	account account
+	client    *Client
+	account   account
+	listeners listeners
 }
 
 // Account fetches the receipt. It is a separate call because encoding and decoding a receipt takes as long as all

@@ -54,7 +54,10 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	if err := s.source(api.SourceWorkspace, &spec.Workspace, 0); err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
-	spec.Exposed = exposed(spec.Out) || spec.Workspace != "" && exposed(spec.Workspace)
+	if err := s.mounts(spec); err != nil {
+		return nil, err
+	}
+	spec.Exposed = slices.ContainsFunc(writable(spec), exposed)
 	if spec.Rootfs != nil {
 		own := *spec.Rootfs // does not modify the caller's Rootfs
 		spec.Rootfs = &own
@@ -81,11 +84,54 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	}
 	if len(s.byName) > ipc.MaxFiles {
 		return nil, &ipc.Error{
-			Code: ipc.CodeInvalid, Text: fmt.Sprintf("open inputs: %d are more than a sandbox can have", len(spec.Inputs)),
+			Code: ipc.CodeInvalid, Text: fmt.Sprintf("open inputs: %d inputs and mounts are more than a sandbox can have", len(spec.Inputs)+len(spec.Mounts)),
 			Hint: "put the files into a directory, and pass that directory",
 		}
 	}
 	return s, s.record(spec)
+}
+
+// mounts opens the sources of spec.Mounts. A source that is not a directory can only be mounted read-only: programs
+// replace files by renaming others over them, which a mount point refuses.
+func (s *sourceFiles) mounts(spec *runner.Spec) error {
+	spec.Mounts = slices.Clone(spec.Mounts) // does not modify the caller's slice
+	for i := range spec.Mounts {
+		m := &spec.Mounts[i]
+		var attr uint64
+		if m.ReadOnly {
+			attr = unix.MOUNT_ATTR_RDONLY
+		}
+		if m.Source == "" {
+			return ipc.Errorf(ipc.CodeInvalid, "open mount %q: no source", m.Target)
+		}
+		if err := s.source(api.SourceMount(i), &m.Source, attr); err != nil {
+			return fmt.Errorf("open mount: %w", err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(s.byName[api.FileSame+api.SourceMount(i)].Fd()), &st); err != nil {
+			return os.NewSyscallError("fstat", err)
+		}
+		if !m.ReadOnly && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return ipc.Errorf(ipc.CodeInvalid, "open mount %q: only a directory can be mounted for writing", m.Source)
+		}
+	}
+	return nil
+}
+
+// granted returns the names of the sources that the end of the sandbox settles. Without an image or nesting, the
+// sandbox can write nothing outside of /out that must be settled.
+func granted(spec *runner.Spec) []string {
+	names := []string{api.SourceOut}
+	if spec.Rootfs == nil && !spec.Nesting {
+		return names
+	}
+	names = append(names, api.SourceWorkspace)
+	for i, m := range spec.Mounts {
+		if !m.ReadOnly {
+			names = append(names, api.SourceMount(i))
+		}
+	}
+	return names
 }
 
 // record writes down which of the caller's files the sandbox may change, see package grants. A runner with the
@@ -94,9 +140,9 @@ func (s *sourceFiles) record(spec *runner.Spec) error {
 	if api.RecordsGrants(s.c.hello.Mode) && len(s.granted.Sockets) == 0 {
 		return nil
 	}
-	for _, name := range []string{api.SourceOut, api.SourceWorkspace} {
+	for _, name := range granted(spec) {
 		f := s.byName[api.FileSame+name]
-		if f == nil || name == api.SourceWorkspace && spec.Rootfs == nil && !spec.Nesting { // such a workspace is not settled
+		if f == nil {
 			continue
 		}
 		d, err := grants.Look(f)

@@ -87,7 +87,7 @@ var hostReadable = []string{
 var hostWritable = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
 // MinimalSetup returns the restrictions of a sandbox without namespaces. It is pure.
-func MinimalSetup(inputs []runner.Input, d Dirs) pid1api.Setup {
+func MinimalSetup(spec runner.Spec, d Dirs) pid1api.Setup {
 	g := pid1api.Setup{
 		Scoped: true, NoTCP: true, Subreaper: true,
 		Seccomp: pid1api.SeccompOptions{NoSUID: true, NoSocket: true},
@@ -98,8 +98,15 @@ func MinimalSetup(inputs []runner.Input, d Dirs) pid1api.Setup {
 		}
 	}
 	grant(pid1api.AccessReadExec, hostReadable...)
-	for _, in := range inputs {
+	for _, in := range spec.Inputs {
 		grant(pid1api.AccessReadExec, in.Path)
+	}
+	for _, m := range spec.Mounts {
+		if m.ReadOnly {
+			grant(pid1api.AccessReadExec, m.Source)
+		} else {
+			grant(pid1api.AccessReadWrite, m.Source)
+		}
 	}
 	grant(pid1api.AccessReadWrite, hostWritable...)
 	grant(pid1api.AccessReadExec, d.In)

@@ -48,7 +48,7 @@ type handler func(*caller, *ipc.Message) (reply any, files ipc.Files, err error)
 
 // handlers maps each operation to its handler.
 var handlers = map[ipc.Op]handler{
-	api.OpCreate: of((*caller).create),
+	api.OpCreate: withFiles((*caller).createFor),
 	api.OpKey:    of((*caller).findKey),
 	api.OpRun:    withFiles((*caller).launch),
 	api.OpExec:   withFiles((*caller).exec),

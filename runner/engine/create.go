@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"maps"
+
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
@@ -44,6 +46,24 @@ func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) 
 	return made, nil
 }
 
+// createFor is create, and hands the listeners of the sandbox to c.
+func (c *caller) createFor(spec runner.Spec, m *ipc.Message) (*api.Created, ipc.Files, error) {
+	made, err := c.create(spec, m)
+	if err != nil || made.Existing {
+		return made, nil, err
+	}
+	return made, c.listeners(made.ID), nil
+}
+
+// listeners returns the listeners of a new sandbox. Its creator alone has them then: they close when the creator ends.
+func (c *caller) listeners(id string) ipc.Files {
+	s, err := c.e.table.find(id)
+	if err != nil { // it has ended already
+		return nil
+	}
+	return s.Listeners()
+}
+
 // handOver gives a new sandbox to c. It ends the sandbox if c has disconnected and no other caller knows it.
 func (c *caller) handOver(s *sandbox.Sandbox) error {
 	if s.Spec().Lifetime == runner.Persistent {
@@ -63,10 +83,10 @@ func (c *caller) handOver(s *sandbox.Sandbox) error {
 	return nil
 }
 
-// launch makes a sandbox for one command and starts the command. If the command does not start, the sandbox ends.
+// launch makes a sandbox that is not persistent and starts a command in it. If the command does not start, the sandbox ends.
 func (c *caller) launch(req api.RunRequest, m *ipc.Message) (*api.RunReply, ipc.Files, error) {
-	if req.Spec.Lifetime != runner.OneShot {
-		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "run command: lifetime %q: a sandbox of one command must be one-shot", req.Spec.Lifetime)
+	if req.Spec.Lifetime == runner.Persistent {
+		return nil, nil, ipc.Errorf(ipc.CodeInvalid, "run command: lifetime %q: such a sandbox must be created first", req.Spec.Lifetime)
 	}
 	made, err := c.create(req.Spec, m)
 	if err != nil {
@@ -81,5 +101,10 @@ func (c *caller) launch(req api.RunRequest, m *ipc.Message) (*api.RunReply, ipc.
 		s.End("its command was not started")
 		return nil, nil, err
 	}
-	return &api.RunReply{Created: *made, Exec: *started}, files, nil
+	all := s.Listeners()
+	if all == nil {
+		return &api.RunReply{Created: *made, Exec: *started}, files, nil
+	}
+	maps.Copy(all, files)
+	return &api.RunReply{Created: *made, Exec: *started}, all, nil
 }

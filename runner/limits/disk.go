@@ -15,8 +15,9 @@ import (
 // Written is a host directory that a sandbox may write.
 type Written struct {
 	Dir   *os.File
-	Whole bool // count what Dir contains when the watch begins, too
-	Upper bool // Dir holds the upper of an image or of the sandbox's tree
+	Name  string // for reasons: its path as the sandbox sees it; empty: the last element of Dir's name
+	Whole bool   // count what Dir contains when the watch begins, too
+	Upper bool   // Dir holds the upper of an image or of the sandbox's tree
 }
 
 // disk is one watched directory.
@@ -105,7 +106,7 @@ func (w *watch) disks(dirs []Written) []*disk {
 		}
 		l := &w.g.host.ledger
 		out = append(out, &disk{
-			dir: f, name: filepath.Join("/", filepath.Base(f.Name())), dev: st.Dev, whole: d.Whole, upper: d.Upper,
+			dir: f, name: cmp.Or(d.Name, filepath.Join("/", filepath.Base(f.Name()))), dev: st.Dev, whole: d.Whole, upper: d.Upper,
 			start: s, seen: s, last: s, ledger: l, since: l.add(st.Dev, tally{}),
 		})
 	}
@@ -175,9 +176,8 @@ func (w *watch) inexact(d *disk) {
 	w.g.diskWhy = fmt.Sprintf("the files in %s cannot be counted one by one (more than %d, or not all readable): demesne counts the growth of the whole file system", d.name, maxEntries)
 }
 
-// due reports whether to measure now. It does after the file system lost or regained 1/32 of the limit and
-// while the count is in doubt. It also does when the file system is nearly full and changed, and after diskAnew
-// without a measurement.
+// due reports whether to measure now: when the file system has lost or regained 1/32 of the limit, while the count is
+// in doubt, when the file system is nearly full and has changed, or after diskAnew without a measurement.
 func (d *disk) due(now space, limit tally, t time.Time) bool {
 	if t.Before(d.next) {
 		return false

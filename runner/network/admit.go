@@ -19,6 +19,9 @@ func Admit(spec *runner.Spec, check func(runner.Egress) error) (*runner.Egress, 
 	if err := admitRoutes(asked); err != nil {
 		return nil, err
 	}
+	if err := admitListen(spec); err != nil {
+		return nil, err
+	}
 	spec.Egress = Public(asked)
 	if allows(asked) {
 		return asked, nil
@@ -44,7 +47,7 @@ func Admit(spec *runner.Spec, check func(runner.Egress) error) (*runner.Egress, 
 const modeNone = "none"
 
 func allows(e *runner.Egress) bool {
-	return e.Mode != "" && e.Mode != modeNone || len(e.Allow) > 0 || e.Learn || e.GoProxy || e.Ask > 0 || len(e.Routes) > 0
+	return e.Mode != "" && e.Mode != modeNone || len(e.Allow) > 0 || e.Learn || e.GoProxy || e.Ask > 0 || len(e.Routes) > 0 || len(e.Listen) > 0
 }
 
 // Public returns the part of an Egress that other callers may see.
@@ -80,6 +83,8 @@ func Leaks(spec *runner.Spec, asked *runner.Egress, open bool) string {
 		return fmt.Sprintf("%s and input %q: the command could send your files to any server", what, spec.Inputs[0].Path)
 	case spec.Workspace != "":
 		return fmt.Sprintf("%s and workspace %q: the command could send your files to any server", what, spec.Workspace)
+	case len(spec.Mounts) > 0:
+		return fmt.Sprintf("%s and mount %q: the command could send your files to any server", what, spec.Mounts[0].Source)
 	case spec.Rootfs != nil && spec.Rootfs.Dir != "":
 		return fmt.Sprintf("%s and directory %q: the command could send your files to any server", what, spec.Rootfs.Dir)
 	}

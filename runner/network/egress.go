@@ -5,7 +5,7 @@
 //
 //	w := network.NewEgress(asked)
 //	w.Begin(proxy, …)       // the proxy parses the policy
-//	w.Open(network.Gateway) // takes the gateway, in whose namespace the sandbox is made; before Begin or beside it
+//	w.Open(network.Gateway) // takes the gateway, in whose namespace the sandbox is made; before or during Begin
 //	w.Serve()               // the proxy receives the sockets
 //	defer w.Close()
 //
@@ -34,15 +34,16 @@ import (
 // Egress is the network access of one sandbox. Its methods are safe for concurrent use, except that Serve must follow
 // Begin and Open.
 type Egress struct {
-	asked   runner.Egress // includes the values that the Spec no longer holds
-	gateway *netns.Gateway
-	golang  *os.File      // listener of the sandbox's Go module proxy; may be nil
-	routes  ipc.Files     // listeners of the routes, by the proxy's names for them
-	ports   []uint16      // served by name, on a kernel without tproxy
-	ported  []*os.File    // the sockets of ports
-	done    chan struct{} // closed when the proxy has answered; nil before Begin
-	session *proxyclient.ProxySession
-	err     error
+	asked     runner.Egress // includes the values that the Spec no longer holds
+	gateway   *netns.Gateway
+	golang    *os.File      // listener of the sandbox's Go module proxy; may be nil
+	routes    ipc.Files     // listeners of the routes, by the proxy's names for them
+	listeners ipc.Files     // for the caller, until it has them
+	ports     []uint16      // served by name, on a kernel without tproxy
+	ported    []*os.File    // the sockets of ports
+	done      chan struct{} // closed when the proxy has answered; nil before Begin
+	session   *proxyclient.ProxySession
+	err       error
 
 	changing sync.Mutex // serializes changes
 
@@ -52,8 +53,8 @@ type Egress struct {
 	number  uint64
 }
 
-// NewEgress returns an Egress for asked. Of asked, only GoProxy and the ports of Routes must be final before
-// [Egress.Begin].
+// NewEgress returns an Egress for the rules in asked. Begin replaces asked; until then only its GoProxy and the ports of
+// its Routes are used.
 func NewEgress(asked runner.Egress) *Egress {
 	return &Egress{asked: asked, waiting: map[uint64]chan<- api.Answer{}}
 }
@@ -106,6 +107,9 @@ func (w *Egress) Open(gateway func() (*netns.Gateway, error)) (ns *netns.NS, err
 	if err == nil {
 		err = w.listenRoutes()
 	}
+	if err == nil {
+		err = w.listen()
+	}
 	return w.gateway.Sandbox, err
 }
 
@@ -139,6 +143,11 @@ func (w *Egress) Close() {
 	if w.gateway != nil {
 		w.gateway.Close()
 	}
+	w.mu.Lock()
+	for _, f := range w.listeners {
+		f.Close()
+	}
+	w.mu.Unlock()
 	for _, f := range append(w.ported, w.golang) {
 		f.Close() // Close of a nil *os.File does nothing
 	}

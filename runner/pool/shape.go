@@ -10,7 +10,7 @@ import (
 // make a sandbox from. ok is false if no sandbox can be prepared for the Spec. egress is the whole Egress; nil: none.
 // ShapeOf is pure.
 func ShapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner.Spec, ok bool) {
-	if spec.Lifetime != runner.OneShot || spec.Nesting || len(spec.Publish) > 0 || len(spec.Inputs) > 0 {
+	if spec.Lifetime != runner.OneShot || spec.Nesting || len(spec.Publish) > 0 || len(spec.Inputs) > 0 || len(spec.Mounts) > 0 {
 		return "", spec, false
 	}
 	rest = spec
@@ -20,7 +20,8 @@ func ShapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner
 		return "", spec, false
 	}
 	if egress != nil {
-		if len(egress.Secrets) > 0 { // their certificate authority is among the tree's files
+		// The authority of secrets is among the tree's files; listeners are made before PID 1.
+		if len(egress.Secrets) > 0 || len(egress.Listen) > 0 {
 			return "", spec, false
 		}
 		rest.Egress = &runner.Egress{GoProxy: egress.GoProxy}

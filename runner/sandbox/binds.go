@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"os"
-	"path/filepath"
 
 	"demesne/rootfs"
 	"demesne/rootfs/upper"
@@ -19,24 +18,45 @@ import (
 // end.
 type binds struct {
 	*identity
-	out        *os.File     // /out
-	work       *os.File     // /workspace, if it is a directory of the caller
-	outBefore  grants.Dir   // state of out before the first command
-	workBefore grants.Dir   // state of work before the first command
-	granted    string       // name of the record of the grants, if the runner wrote it
-	clockSets  int          // number of clock changes at that time
-	takeBack   func() error // revokes the sandbox user's access to /out; nil: none was granted
-	unsettled  error        // why files in out may still grant rights; out is then closed to others
+	out       bind
+	work      []bind       // /workspace and the mounts, where they are directories of the caller and writable
+	granted   string       // name of the record of the grants, if the runner wrote it
+	clockSets int          // number of clock changes before the first command
+	takeBack  func() error // revokes the sandbox user's access to /out; nil: none was granted
+	unsettled error        // why files in out may still grant rights; out is then closed to others
 }
 
-// open opens the directories below root, the tree of the sandbox, for the watchdog and for teardown. user is the
-// account of its commands.
-func (b *binds) open(root string, own *persistent, user func() (rootfs.Account, error)) (err error) {
-	if b.out, err = os.Open(filepath.Join(root, "out")); err != nil {
+// bind is one of these directories.
+type bind struct {
+	*os.File        // nil: not open
+	inside   string // path in the sandbox
+	host     string
+	before   grants.Dir // state before the first command
+}
+
+// list names the directories that the Spec shares, and opens none.
+func (b *binds) list() {
+	b.out = bind{inside: inside.Out, host: b.spec.Out}
+	if b.spec.Workspace != "" {
+		b.work = append(b.work, bind{inside: inside.Workspace, host: b.spec.Workspace})
+	}
+	for _, m := range b.spec.Mounts {
+		if !m.ReadOnly {
+			b.work = append(b.work, bind{inside: m.Target, host: m.Source})
+		}
+	}
+}
+
+// open opens the directories in the sandbox's tree, for the watchdog and for teardown. user is the account of its
+// commands.
+func (b *binds) open(tree *rootfs.Tree, own *persistent, user func() (rootfs.Account, error)) (err error) {
+	b.list()
+	if b.out.File, err = tree.OpenDir(b.out.inside); err != nil {
 		return err
 	}
-	if b.spec.Workspace != "" {
-		if b.work, err = os.Open(filepath.Join(root, "workspace")); err != nil {
+	for i := range b.work {
+		w := &b.work[i]
+		if w.File, err = tree.OpenDir(w.inside); err != nil {
 			return err
 		}
 	}
@@ -52,28 +72,30 @@ func (b *binds) open(root string, own *persistent, user func() (rootfs.Account, 
 	return nil
 }
 
-// look records the state of the directories before anything runs. closed says that the workload could create
+// look records the state of the directories before anything runs. closed means that the workload could create
 // set-user-ID files in /out. It closes /out to other users then, so that such a file is never reachable.
 func (b *binds) look(own *persistent, closed bool) (err error) {
 	b.clockSets = b.machine.Clock.Set()
-	if b.outBefore, err = grants.Look(b.out); err != nil {
+	if b.out.before, err = grants.Look(b.out.File); err != nil {
 		return err
 	}
-	if b.work != nil {
-		if b.workBefore, err = grants.Look(b.work); err != nil {
+	shown := b.machine.Boot.Mode == userns.ModeRoot
+	for i := range b.work {
+		w := &b.work[i]
+		if w.before, err = grants.Look(w.File); err != nil {
 			return err
 		}
+		w.before.Shown = shown
 	}
-	b.workBefore.Shown = b.machine.Boot.Mode == userns.ModeRoot
-	b.outBefore.Shown = b.workBefore.Shown && b.outBefore.Owner != 0
-	own.resume(&b.outBefore)
+	b.out.before.Shown = shown && b.out.before.Owner != 0
+	own.resume(&b.out.before)
 	if own.rebooted {
 		b.clockSets--
 	}
-	if b.outBefore.Restore = closed; !closed {
+	if b.out.before.Restore = closed; !closed {
 		return nil
 	}
-	if err := grants.Close(b.out); err != nil {
+	if err := grants.Close(b.out.File); err != nil {
 		return &ipc.Error{
 			Code: ipc.CodeRequirement, Text: "nest sandboxes: " + err.Error(),
 			Hint: "use a private output directory: with nesting, other users must not reach the files in it",
@@ -87,17 +109,20 @@ func (b *binds) record() (err error) {
 	if !api.RecordsGrants(b.machine.Boot.Mode) || b.spec.Granted != "" || b.spec.Out == "" {
 		return nil
 	}
-	dirs := []grants.Dir{b.outBefore}
-	dirs[0].Path = b.spec.Out
-	if b.work != nil && b.settlesWork() {
-		dirs = append(dirs, b.workBefore)
-		dirs[1].Path = b.spec.Workspace
+	shared := []bind{b.out}
+	if b.settlesWork() {
+		shared = append(shared, b.work...)
+	}
+	var dirs []grants.Dir
+	for _, d := range shared {
+		d.before.Path = d.host
+		dirs = append(dirs, d.before)
 	}
 	b.granted, err = grants.Record{Dirs: dirs}.Write(b.machine.Boot.RunDir, b.machine.Boot.Key)
 	return err
 }
 
-// settlesWork reports whether /workspace is settled at the end. An image's uid 0 can give files there to another
+// settlesWork reports whether the directories in work are settled at the end. An image's uid 0 can give files there to another
 // user, and a nested sandbox can give them more rights.
 func (b *binds) settlesWork() bool { return b.spec.Rootfs != nil || b.spec.Nesting }
 
@@ -105,11 +130,11 @@ func (b *binds) settlesWork() bool { return b.spec.Rootfs != nil || b.spec.Nesti
 // another owner, ids inside equal ids on the host. A directory that others can reach is then not opened to one of
 // those ids.
 func (b *binds) grantOut(who rootfs.Account) {
-	if who.UID == 0 || b.spec.Exposed && b.outBefore.Shown {
+	if who.UID == 0 || b.spec.Exposed && b.out.before.Shown {
 		return
 	}
 	// On an error the command's own writes fail.
-	b.takeBack, _ = rootfs.GrantWrite(b.out, who.User)
+	b.takeBack, _ = rootfs.GrantWrite(b.out.File, who.User)
 }
 
 // terms returns the terms on which a directory with the earlier state d is settled.
@@ -121,28 +146,31 @@ func (b *binds) terms(d grants.Dir) upper.Terms {
 	return t
 }
 
-// giveBack returns /out and /workspace to the caller: it settles and closes them. A directory that could not be
-// settled is closed to other users. All processes of the sandbox have ended.
+// giveBack returns /out and the directories in work to the caller: it settles and closes them. An /out that could not
+// be settled is closed to other users. All processes of the sandbox have ended.
 func (b *binds) giveBack() error {
 	var errs []error
-	if b.work != nil {
-		if b.settlesWork() {
-			errs = append(errs, upper.Settle(b.work, b.terms(b.workBefore)))
+	for _, w := range b.work {
+		if w.File == nil {
+			continue
 		}
-		b.work.Close()
+		if b.settlesWork() {
+			errs = append(errs, upper.Settle(w.File, b.terms(w.before)))
+		}
+		w.Close()
 	}
-	if b.out == nil {
+	if b.out.File == nil {
 		return errors.Join(errs...)
 	}
 	if b.takeBack != nil {
 		errs = append(errs, b.takeBack())
 	}
-	err := upper.Settle(b.out, b.terms(b.outBefore))
+	err := upper.Settle(b.out.File, b.terms(b.out.before))
 	if errors.Is(err, upper.ErrRights) {
 		b.unsettled = err
-		errs = append(errs, err, grants.Close(b.out))
+		errs = append(errs, err, grants.Close(b.out.File))
 	} else {
-		errs = append(errs, err, b.outBefore.Reopen(b.out))
+		errs = append(errs, err, b.out.before.Reopen(b.out.File))
 	}
 	b.out.Close()
 	return errors.Join(errs...)

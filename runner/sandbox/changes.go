@@ -60,7 +60,7 @@ func (m *Machine) compare(dir *store.Dir, spec runner.Spec, base []string) (*run
 	if err != nil {
 		return nil, err
 	}
-	return diffOf(changes, all, spec.Rootfs != nil), nil
+	return diffOf(changes, all, spec), nil
 }
 
 // WriteLayer writes layer n of those that a stopped sandbox has above its image.
@@ -86,16 +86,15 @@ func (m *Machine) WriteLayer(id string, n int, to *os.File) (did runner.Layered,
 	if len(uppers) == 0 { // a fork that never ran, of a sandbox that never wrote
 		return did, nil
 	}
-	image := rec.Info.Spec.Rootfs != nil
 	w := bufio.NewWriterSize(to, 256<<10)
-	did.Entries, err = upper.WriteLayer(uppers[n], w, func(path string) bool { return notItsOwn(path, image) })
+	did.Entries, err = upper.WriteLayer(uppers[n], w, func(path string) bool { return notItsOwn(path, &rec.Info.Spec) })
 	if err == nil {
 		err = w.Flush()
 	}
 	return did, err
 }
 
-// uppersOf opens the layers that a sanddir wrote, the earliest first, and locks them until release is called.
+// uppersOf opens the layers that a sandbox wrote, the earliest first, and locks them until release is called.
 func uppersOf(dir *store.Dir, base []string) (uppers []*os.File, release func(), err error) {
 	held, err := dir.Hold(base)
 	if err != nil {
@@ -120,7 +119,7 @@ func uppersOf(dir *store.Dir, base []string) (uppers []*os.File, release func(),
 	}, nil
 }
 
-// imageFiles opens the files that a sanddir was made from.
+// imageFiles opens the files that a sandbox was made from.
 func (m *Machine) imageFiles(spec runner.Spec) (files []*os.File, release func(), err error) {
 	r := spec.Rootfs
 	if r != nil && r.Dir == "" {
@@ -147,23 +146,30 @@ func (m *Machine) imageFiles(spec runner.Spec) (files []*os.File, release func()
 }
 
 // placesOfMounts exist in every tree, and ownEtc in every tree of an image. /workspace is missing here because it
-// is also a working directory: a layer contains what the sanddir left there.
+// is also a working directory: a layer contains what the sandbox left there.
 var (
 	placesOfMounts = []string{"dev", "in", "out", "proc", "sys"}
 	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:]}
 )
 
-// notItsOwn reports whether path was made for a sanddir and not by it.
-func notItsOwn(path string, image bool) bool {
-	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") || image && slices.Contains(ownEtc, path)
+// notItsOwn reports whether path was made for a sandbox and not by it.
+func notItsOwn(path string, spec *runner.Spec) bool {
+	mounted := func(m runner.Mount) bool { return m.Target == "/"+path }
+	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") ||
+		spec.Rootfs != nil && slices.Contains(ownEtc, path) || slices.ContainsFunc(spec.Mounts, mounted)
 }
 
-// diffOf converts changes to a Diff. It omits entries that the sanddir did not make and marks those that a host
+// aboveMount reports whether the runner made a directory as parent of a mount point.
+func aboveMount(path string, mounts []runner.Mount) bool {
+	return slices.ContainsFunc(mounts, func(m runner.Mount) bool { return strings.HasPrefix(m.Target, "/"+path+"/") })
+}
+
+// diffOf converts changes to a Diff. It omits entries that the sandbox did not make and marks those that a host
 // program might execute.
-func diffOf(changes []upper.Change, all, image bool) *runner.Diff {
+func diffOf(changes []upper.Change, all bool, spec runner.Spec) *runner.Diff {
 	d := &runner.Diff{Truncated: !all}
 	for _, c := range changes {
-		if c.Path == "workspace" || notItsOwn(c.Path, image) {
+		if c.Path == "workspace" || notItsOwn(c.Path, &spec) || c.Kind == 'A' && aboveMount(c.Path, spec.Mounts) {
 			continue
 		}
 		change := runner.Change{Path: ipc.Bytes("/" + c.Path), Kind: string(c.Kind)}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"demesne/rootfs/upper"
+	"demesne/runner"
 )
 
 func TestDiffOf(t *testing.T) {
@@ -12,14 +13,15 @@ func TestDiffOf(t *testing.T) {
 		{Path: "workspace", Kind: 'A'}, {Path: "workspace/.envrc", Kind: 'A'}, {Path: "x/.envrc", Kind: 'D'}, {Path: "etc/demesne-ca.pem", Kind: 'A'},
 	}
 	for _, row := range []struct {
-		image bool
-		want  string
+		spec runner.Spec
+		want string
 	}{
-		{false, "M/etc/hosts A/workspace/.envrc!direnv D/x/.envrc A/etc/demesne-ca.pem "},
-		{true, "A/workspace/.envrc!direnv D/x/.envrc "},
+		{runner.Spec{}, "M/etc/hosts A/workspace/.envrc!direnv D/x/.envrc A/etc/demesne-ca.pem "},
+		{runner.Spec{Rootfs: &runner.Rootfs{}}, "A/workspace/.envrc!direnv D/x/.envrc "},
+		{runner.Spec{Mounts: []runner.Mount{{Source: "/w", Target: "/workspace/.envrc"}}}, "M/etc/hosts D/x/.envrc A/etc/demesne-ca.pem "},
 	} {
 		got := ""
-		for _, c := range diffOf(changes, true, row.image).Changes {
+		for _, c := range diffOf(changes, true, row.spec).Changes {
 			got += c.Kind + string(c.Path)
 			if c.Executes != "" {
 				got += "!" + c.Executes
@@ -27,10 +29,10 @@ func TestDiffOf(t *testing.T) {
 			got += " "
 		}
 		if got != row.want {
-			t.Errorf("image %t: %q, want %q", row.image, got, row.want)
+			t.Errorf("%+v: %q, want %q", row.spec, got, row.want)
 		}
 	}
-	if !diffOf(nil, false, false).Truncated {
+	if !diffOf(nil, false, runner.Spec{}).Truncated {
 		t.Error("a truncated Diff does not say so")
 	}
 }

@@ -93,6 +93,10 @@ func (f *files) layout(dir string, m *ipc.Message, trust *rootfs.Trust) (rootfs.
 	if f.spec.Workspace != "" {
 		l.Workspace = source(m, api.SourceWorkspace, f.spec.Workspace)
 	}
+	for i, b := range f.spec.Mounts {
+		from := source(m, api.SourceMount(i), b.Source)
+		l.Mounts = append(l.Mounts, rootfs.Mount{Source: from, Target: b.Target, ReadOnly: b.ReadOnly})
+	}
 	for i, in := range f.spec.Inputs {
 		from := source(m, api.SourceInput(i), in.Path)
 		from.Socket = in.Socket
@@ -119,7 +123,7 @@ func (f *files) complete(m *ipc.Message) error {
 }
 
 func (f *files) openBinds() error {
-	return f.binds.open(f.tree.Root, &f.persistent, func() (rootfs.Account, error) { return f.runsAs(nil) })
+	return f.binds.open(f.tree, &f.persistent, func() (rootfs.Account, error) { return f.runsAs(nil) })
 }
 
 // giveBack returns the caller's directories. All processes of the sandbox have ended.
@@ -143,9 +147,12 @@ func (f *files) detach() {
 // watched returns what the watchdog must measure, because no kernel mechanism may enforce it.
 func (f *files) watched() limits.Watched {
 	w := limits.Watched{PIDs: f.tree == nil || f.spec.Rootfs != nil && !f.machine.Boot.OneID()}
-	for _, d := range []limits.Written{
-		{Dir: f.binds.out}, {Dir: f.binds.work}, {Dir: f.image.upper, Upper: true}, {Dir: f.persistent.upper, Upper: true, Whole: true},
-	} {
+	for _, d := range append([]bind{f.binds.out}, f.binds.work...) {
+		if d.File != nil {
+			w.Dirs = append(w.Dirs, limits.Written{Dir: d.File, Name: d.inside})
+		}
+	}
+	for _, d := range []limits.Written{{Dir: f.image.upper, Upper: true}, {Dir: f.persistent.upper, Upper: true, Whole: true}} {
 		if d.Dir != nil {
 			w.Dirs = append(w.Dirs, d)
 		}

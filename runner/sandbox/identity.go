@@ -39,7 +39,7 @@ func (i *identity) Prepared() bool { return i.prepared }
 // undoLate adds steps that no result waits for: the slow unmounts of the runner's own view, and files that only the
 // runner sees. With an image or a persistent sandbox they are not late, because others may wait for the disk.
 func (i *identity) undoLate(f func()) {
-	if i.spec.Rootfs == nil && i.spec.Lifetime == runner.OneShot {
+	if i.spec.Rootfs == nil && i.spec.Lifetime != runner.Persistent {
 		i.late.add(f)
 		return
 	}

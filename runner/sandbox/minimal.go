@@ -28,6 +28,9 @@ func (b *building) raiseMinimal() (err error) {
 			Hint: b.machine.Boot.ModeFix,
 		}
 	}
+	if err := admitMinimalMounts(&b.spec); err != nil {
+		return err
+	}
 	if err := b.files.persistent.open(b.leave); err != nil {
 		return err
 	}
@@ -46,7 +49,7 @@ func (b *building) raiseMinimal() (err error) {
 	if err := b.group.Add(b.init.pid); err != nil {
 		return err
 	}
-	if err := b.init.restrict(container.MinimalSetup(b.spec.Inputs, b.files.dirs)); err != nil {
+	if err := b.init.restrict(container.MinimalSetup(b.spec, b.files.dirs)); err != nil {
 		return err
 	}
 	b.mark("guest")
@@ -100,7 +103,7 @@ func (f *files) layOut() (err error) {
 			return err
 		}
 	}
-	if f.binds.out, err = os.Open(f.spec.Out); err != nil {
+	if f.binds.out.File, err = os.Open(f.spec.Out); err != nil {
 		return err
 	}
 	if err := f.binds.look(&f.persistent, false); err != nil {

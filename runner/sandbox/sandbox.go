@@ -41,6 +41,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/api"
+	"demesne/runner/ipc"
 	"demesne/runner/limits"
 	"demesne/runner/network"
 	"demesne/runner/store"
@@ -192,6 +193,9 @@ func (s *Sandbox) Answer(a api.Answer) {
 		w.Answer(a)
 	}
 }
+
+// Listeners returns the listeners of Egress.Listen, once. The receiver closes them.
+func (s *Sandbox) Listeners() ipc.Files { return s.link.net.Listeners() }
 
 // ChangeEgress changes the egress rules of s.
 func (s *Sandbox) ChangeEgress(change runner.EgressChange) error {

@@ -37,8 +37,9 @@ type Client struct {
 	Name  string
 	path  func(Place) string
 	entry func(program string) string
-	add   func(text, entry string) (string, error)
-	toml  bool // the file is TOML; add does not check the syntax
+	key   string // of the servers
+	toml  bool   // the file is TOML, and not JSON
+	list  bool   // an entry's command is a list with its arguments
 }
 
 // Place locates a user's files.
@@ -75,12 +76,12 @@ func under(variable, otherwise, path string) func(Place) string {
 // table has a row for each client. Rows differ in the file's location, the key that holds the servers, and the
 // form of an entry.
 var table = []Client{
-	{"claude-code", under("CLAUDE_CONFIG_DIR", "", ".claude.json"), stdioJSON, inJSON("mcpServers"), false},
-	{"codex", under("CODEX_HOME", ".codex", "config.toml"), codexTOML, inTOML, true},
-	{"cursor", under("", ".cursor", "mcp.json"), plainJSON, inJSON("mcpServers"), false},
-	{"vscode", under("XDG_CONFIG_HOME", ".config", "Code/User/mcp.json"), stdioJSON, inJSON("servers"), false},
-	{"opencode", under("XDG_CONFIG_HOME", ".config", "opencode/opencode.json"), opencodeJSON, inJSON("mcp"), false},
-	{"claude-desktop", under("XDG_CONFIG_HOME", ".config", "Claude/claude_desktop_config.json"), plainJSON, inJSON("mcpServers"), false},
+	{"claude-code", under("CLAUDE_CONFIG_DIR", "", ".claude.json"), stdioJSON, "mcpServers", false, false},
+	{"codex", under("CODEX_HOME", ".codex", "config.toml"), codexTOML, "mcp_servers", true, false},
+	{"cursor", under("", ".cursor", "mcp.json"), plainJSON, "mcpServers", false, false},
+	{"vscode", under("XDG_CONFIG_HOME", ".config", "Code/User/mcp.json"), stdioJSON, "servers", false, false},
+	{"opencode", under("XDG_CONFIG_HOME", ".config", "opencode/opencode.json"), opencodeJSON, "mcp", false, true},
+	{"claude-desktop", under("XDG_CONFIG_HOME", ".config", "Claude/claude_desktop_config.json"), plainJSON, "mcpServers", false, false},
 }
 
 // Names returns the names of the known clients.
@@ -111,8 +112,21 @@ type Did struct {
 	Same   bool   // the file had the entry already
 }
 
+// add adds demesne's entry to a file's text.
+func (c Client) add(text, entry string) (string, error) {
+	if c.toml {
+		return inTOML(text, entry)
+	}
+	return inJSON(c.key)(text, entry)
+}
+
 // Install adds an entry that starts program to the client's file.
 func (c Client) Install(p Place, program string) (did Did, err error) {
+	return c.change(p, func(old string) (string, error) { return c.add(old, c.entry(program)) })
+}
+
+// change replaces the text of the client's file by what edit makes of it.
+func (c Client) change(p Place, edit func(old string) (string, error)) (did Did, err error) {
 	var old string
 	var there bool
 	path := c.path(p)
@@ -123,7 +137,7 @@ func (c Client) Install(p Place, program string) (did Did, err error) {
 	if err != nil {
 		return did, fmt.Errorf("read configuration: %w", err)
 	}
-	text, err := c.changed(p, old, program)
+	text, err := c.edited(p, old, edit)
 	if err != nil {
 		at := did.Path
 		var l *lineError
@@ -169,14 +183,14 @@ func read(path string) (real, text string, there bool, err error) {
 	return real, string(b), err == nil, err
 }
 
-// changed returns the file's text with the entry added.
-func (c Client) changed(p Place, old, program string) (string, error) {
+// edited returns the edited text, if both are valid.
+func (c Client) edited(p Place, old string, edit func(string) (string, error)) (string, error) {
 	if c.toml {
 		if err := p.TOML(old); err != nil {
 			return "", err
 		}
 	}
-	text, err := c.add(old, c.entry(program))
+	text, err := edit(old)
 	if err == nil && c.toml && p.TOML(text) != nil {
 		err = errTable
 	}

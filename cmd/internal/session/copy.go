@@ -22,10 +22,10 @@ type Place struct {
 	Dir     *os.Root // directory of the host that receives a copy under its own name, in place of Path
 }
 
-// Copy copies a file, or a directory with all that is in it, into a sandbox, out of one, or between two. Links are
-// copied in as links, and not copied out; the report lists what was left out. A source on the host must be a path
-// without symbolic links. If to.Path ends in a slash, the copy goes into it under its own name. On the host it also goes into a
-// directory that exists. $DEMESNE_MAX_COPY_BYTES and _FILES bound a copy; one that exceeds them leaves nothing.
+// Copy copies a file or a whole directory into a sandbox, out of one, or between two. Links are copied in as links,
+// and not copied out; the report lists the entries that were skipped. A source on the host must be a path without
+// symbolic links. If to.Path ends in a slash, or is a directory of the host, the copy goes into it under the source's
+// name. $DEMESNE_MAX_COPY_BYTES and _FILES bound a copy; one that exceeds them leaves nothing.
 func (s *Service) Copy(ctx context.Context, from, to Place, cb Callbacks) (did tarball.Report, err error) {
 	limits, err := s.quota.copies()
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *Service) Copy(ctx context.Context, from, to Place, cb Callbacks) (did t
 
 // copyIn follows no symbolic link in src: a sandbox may have put one there since the caller resolved the path.
 func copyIn(ctx context.Context, src string, b *Sandbox, dst string, l tarball.Limits) (did tarball.Report, err error) {
-	dir, err := openResolved(filepath.Dir(src))
+	dir, err := openResolved(filepath.Dir(src), unix.O_PATH)
 	if err != nil {
 		return did, fmt.Errorf("source %q: %w", src, err)
 	}
@@ -69,9 +69,9 @@ func copyIn(ctx context.Context, src string, b *Sandbox, dst string, l tarball.L
 }
 
 // openResolved opens a directory, and fails if its path has a symbolic link (openat2(2)).
-func openResolved(path string) (*os.File, error) {
+func openResolved(path string, flags uint64) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+		Flags: flags | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
 		return nil, err

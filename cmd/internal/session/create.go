@@ -19,8 +19,8 @@ import (
 // CreateOptions describes a sandbox. The zero value has the host's files, a directory of its own at /out, and no
 // network.
 type CreateOptions struct {
-	// Spec holds the rest of the description. The Service sets Image, Rootfs, Out, Egress, Given and Lifetime. A
-	// Workspace may be any path of the host.
+	// Spec holds the rest of the description. The Service sets Image, Rootfs, Out, Egress and Given. It sets Lifetime
+	// too, unless that is Attached. A Workspace may be any path of the host.
 	Spec runner.Spec
 
 	Image  imageref.Ref // zero: the host's files
@@ -29,16 +29,23 @@ type CreateOptions struct {
 	Out    string // directory of the host, made if it is missing; empty: a new one below the output root
 	Egress Egress
 
+	// OutInside means that a sandbox can write to a directory above Out, which exists. Symbolic links in its path are
+	// refused, because the sandbox may have made them.
+	OutInside bool
+
 	// Unasked names the arguments that the caller left out: "image", "egress", or a limit. With Spec.Key they may
 	// differ from those of the sandbox that has the key.
 	Unasked []string
 }
 
-// Create makes a persistent sandbox, or finds the one that has Spec.Key. A sandbox without name and key is removed 30 s
+// Create makes a persistent sandbox, or finds the one that has Spec.Key. If Spec.Lifetime is Attached, the sandbox ends
+// with the Service at the latest. A persistent sandbox without name and key is removed 30 s
 // after the Service is closed, unless Open or Exec was called with its id: its creator may have died before it could
 // report the id.
 func (s *Service) Create(ctx context.Context, c CreateOptions, cb Callbacks) (*Sandbox, error) {
-	c.Spec.Lifetime = runner.Persistent
+	if c.Spec.Lifetime != runner.Attached {
+		c.Spec.Lifetime = runner.Persistent
+	}
 	st, err := s.prepare(ctx, c, cb)
 	if err != nil {
 		return nil, err
@@ -46,11 +53,11 @@ func (s *Service) Create(ctx context.Context, c CreateOptions, cb Callbacks) (*S
 	return s.settle(ctx, st, cb)
 }
 
-// settle makes the persistent sandbox of st, or finds the one of its key.
+// settle makes the sandbox of st, which outlives its commands, or finds the one of its key.
 func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox, error) {
 	defer st.close()
 	box, err := st.create(ctx, &s.conn)
-	if err == nil && !box.Existing {
+	if err == nil && !box.Existing && st.spec.Lifetime == runner.Persistent {
 		err = s.quota.admit(ctx, &s.conn, box.ID)
 	}
 	if err != nil || box.Existing {
@@ -63,7 +70,7 @@ func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox,
 	return box, nil
 }
 
-// site holds what a new sandbox is made of.
+// site holds the parts of a new sandbox: Spec, image and output directory.
 type site struct {
 	base *base
 	spec runner.Spec
@@ -145,7 +152,12 @@ func (st *site) makeDirs(u outputs, c CreateOptions) (err error) {
 	if st.spec.Workspace, err = workspaceDir(c.Spec.Workspace); err != nil {
 		return err
 	}
-	if st.out, err = u.open(c.Out); err == nil {
+	if c.OutInside {
+		st.out, err = openInside(c.Out)
+	} else {
+		st.out, err = u.open(c.Out)
+	}
+	if err == nil {
 		st.spec.Out = st.out.path
 	}
 	return err

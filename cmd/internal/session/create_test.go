@@ -20,7 +20,7 @@ func TestOpenResolved(t *testing.T) {
 	for name, want := range map[string]error{
 		"a/b": nil, "link/b": unix.ELOOP, "a/last": unix.ELOOP, "link": unix.ELOOP, "none": unix.ENOENT,
 	} {
-		f, err := openResolved(filepath.Join(root, name))
+		f, err := openResolved(filepath.Join(root, name), unix.O_PATH)
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}

@@ -36,7 +36,11 @@ type Egress struct {
 	Ask time.Duration
 
 	Routes []runner.Route // HTTP services on the sandbox's loopback; any mode may have them
+	Listen []uint16       // see runner.Egress; any mode may have them
 }
+
+// services reports whether e provides services on the sandbox's loopback, whatever the mode.
+func (e *Egress) services() bool { return len(e.Routes) > 0 || len(e.Listen) > 0 }
 
 // gateway makes the runner's settings of what sandboxes may reach.
 type gateway struct {
@@ -48,11 +52,8 @@ type gateway struct {
 
 // likely reports whether the sandbox may get a gateway, before any rules are read.
 func (g *gateway) likely(e Egress) bool {
-	if len(e.Routes) > 0 {
-		return true
-	}
 	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Ask > 0 || e.GoProxy || g.source != nil
-	return some && e.Mode != NoEgress
+	return some && e.Mode != NoEgress || e.services()
 }
 
 // policyError lists what is wrong with a policy file. Lines is never empty.
@@ -104,12 +105,13 @@ func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, []str
 	to := r.Egress
 	to.Allow, to.Deny = append(slices.Clip(to.Allow), e.Allow...), append(slices.Clip(to.Deny), e.Deny...)
 	to.GoProxy = to.GoProxy || e.GoProxy
-	wanted := e.Learn || e.Ask > 0 || len(secrets) > 0 || len(e.Routes) > 0
+	wanted := e.Learn || e.Ask > 0 || len(secrets) > 0 || e.services()
 	if (to.Mode == "" || to.Mode == NoEgress) && len(to.Allow) == 0 && !to.GoProxy && !wanted {
 		return nil, r.Notes, nil
 	}
 	to.Upstream, to.Secrets = upstream(g.getenv), secrets
-	to.Learn, to.OpenWithInputs, to.Ask, to.Routes = e.Learn, e.OpenWithInputs, runner.Duration(e.Ask), e.Routes
+	to.Learn, to.OpenWithInputs, to.Ask = e.Learn, e.OpenWithInputs, runner.Duration(e.Ask)
+	to.Routes, to.Listen = e.Routes, e.Listen
 	return &to, r.Notes, nil
 }
 

@@ -39,7 +39,7 @@ func elsewhere(err error) error {
 
 // outName returns a name for an output directory. It is unique, and sorts by time.
 func outName() string {
-	return fmt.Sprintf("%s-%08x", time.Now().UTC().Format("20060102-150405"), rand.Uint32())
+	return stamped(time.Now(), fmt.Sprintf("%0*x", randomDigits, rand.Uint32()))
 }
 
 // isOurs reports whether name is that of an output directory, or of the directory of a sandbox's downloads: its id.
@@ -51,7 +51,7 @@ func isOurs(name string) bool {
 		if _, err := time.Parse("20060102150405", stamp+clock); err != nil || len(stamp) != 8 {
 			return false
 		}
-		digits = 8
+		digits = randomDigits
 	}
 	return len(random) == digits && strings.Trim(random, "0123456789abcdef") == ""
 }

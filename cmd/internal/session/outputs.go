@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -57,7 +58,7 @@ func (u outputs) open(arg string) (o *outDir, err error) {
 		}
 	}()
 	if arg == "" {
-		return o, u.fresh(o)
+		return o, u.fresh(o, "")
 	}
 	abs, err := filepath.Abs(arg)
 	if err == nil {
@@ -75,8 +76,18 @@ func (u outputs) open(arg string) (o *outDir, err error) {
 	return o, nil
 }
 
-// fresh creates a new directory for o, below the output root.
-func (u outputs) fresh(o *outDir) error {
+// openInside opens an existing directory that a sandbox can reach. It follows no symbolic link.
+func openInside(path string) (*outDir, error) {
+	o := &outDir{path: filepath.Clean(path), unmark: func() {}}
+	var err error
+	if o.dir, err = openResolved(o.path, unix.O_RDONLY); err != nil {
+		return o, fmt.Errorf("output %q: %w", path, err)
+	}
+	return o, nil
+}
+
+// fresh creates a new directory for o, below the output root. If name is empty, it chooses one.
+func (u outputs) fresh(o *outDir, name string) error {
 	root, err := u.root()
 	if err != nil {
 		return elsewhere(fmt.Errorf("output: %w", err))
@@ -86,12 +97,12 @@ func (u outputs) fresh(o *outDir) error {
 		real, err = writableDir(root)
 	}
 	for err == nil {
-		o.path = filepath.Join(real, outName())
+		o.path = filepath.Join(real, cmp.Or(name, outName()))
 		if err = os.Mkdir(o.path, ownerOnly); err == nil {
 			o.made, o.fresh = append(o.made, o.path), true
 			break
 		}
-		if err = reason(err); errors.Is(err, fs.ErrExist) {
+		if err = reason(err); name == "" && errors.Is(err, fs.ErrExist) {
 			err = nil
 		}
 	}

@@ -33,7 +33,7 @@ type Removed struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// PruneOutputs removes output directories that are not in use, and are empty or last changed before the given time. It recognises them
+// PruneOutputs removes output directories that are not in use, and are empty or last changed before the given time. It recognizes them
 // by the form of their names, and touches no others. A directory is in use while a process holds its lock (flock(2))
 // or a sandbox has it. It lists the directories first and the sandboxes afterwards, so a directory created in between
 // is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.
@@ -172,6 +172,9 @@ func removeUnused(root *os.File, list []candidate, inUse func() ([]runner.Info, 
 	used := map[string]bool{}
 	for _, i := range infos {
 		used[i.ID], used[filepath.Base(i.Out)] = true, true
+		if name, ours := directoryOf(i.Out); ours {
+			used[name] = true
+		}
 	}
 	for _, c := range list {
 		if used[c.name] {
@@ -188,6 +191,17 @@ func removeUnused(root *os.File, list []candidate, inUse func() ([]runner.Info, 
 		err = errors.Join(err, one)
 	}
 	return done, err
+}
+
+// directoryOf returns the last element of path with the form of an output directory's name: a sandbox of an agent has a
+// directory inside one as its /out.
+func directoryOf(path string) (name string, ours bool) {
+	for ; path != "/" && path != "."; path = filepath.Dir(path) {
+		if name = filepath.Base(path); isOurs(name) {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // removeOne removes a directory, unless another process holds its lock.

@@ -31,6 +31,11 @@ type RunOptions struct {
 	Stdout, Stderr io.Writer
 	Logs           bool
 
+	// Next returns a further command for the same sandbox, which ends with the last one. It is called with the result of
+	// each command that was not killed, and may wait. nil, or no command: done is the last one. Only Run calls it, for
+	// a sandbox without a key and with collected output, which goes on. Its error is that of the run.
+	Next func(ctx context.Context, done *RunResult) (*runner.Command, error)
+
 	Queue     bool // wait for the earlier calls with Queue for the same sandbox, and take turns with them
 	Manifest  bool // write the manifest of a one-shot sandbox's output directory
 	KeepEmpty bool // keep a new output directory that nothing was written to
@@ -65,6 +70,9 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 		return s.runKeyed(ctx, c, r, cb)
 	}
 	c.Spec.Lifetime = runner.OneShot
+	if r.Next != nil {
+		c.Spec.Lifetime = runner.Attached
+	}
 	st, err := s.prepare(ctx, c, cb)
 	if err != nil {
 		return nil, err
@@ -74,7 +82,7 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 		st.undo()
 		return nil, err
 	}
-	if err := r.collect(s.outputs, true); err != nil {
+	if err := r.collect(s.outputs, r.Next == nil); err != nil {
 		st.undo()
 		return nil, err
 	}
@@ -132,7 +140,7 @@ func (st *site) finish(r RunOptions, res *runner.Result, err error) (*RunResult,
 	return done, err
 }
 
-// result returns what is known of a command that ended with res; nil: it did not end.
+// result returns the result of a command. res is nil if the command did not end.
 func (r *RunOptions) result(res *runner.Result) *RunResult {
 	if res == nil {
 		return nil
@@ -297,12 +305,39 @@ func (s *Service) execute(ctx context.Context, begin begin, r RunOptions, cb Cal
 	if c, ok := r.Streams.(*collector); ok && cb.Began != nil {
 		cb.Began(c.out.glimpse)
 	}
-	res, err = r.Streams.Carry(ctx, p, func() {
+	kill := func() {
 		if alone {
 			s.Discard(box.ID)
 		} else {
 			p.Signal(syscall.SIGKILL)
 		}
-	})
+	}
+	res, err = r.Streams.Carry(ctx, p, kill)
+	if alone && r.Next != nil {
+		res, err = s.further(ctx, box, r, kill, res, err)
+	}
 	return res, true, err
+}
+
+// further runs the commands of r.Next in box, after one that ended with res and err. Then it removes the sandbox.
+func (s *Service) further(ctx context.Context, box *Sandbox, r RunOptions, kill func(), res *runner.Result, err error) (*runner.Result, error) {
+	defer s.Discard(box.ID)
+	for res != nil && err == nil {
+		cmd, stop := r.Next(ctx, r.result(res))
+		if cmd == nil || stop != nil {
+			return res, stop
+		}
+		if err := r.Streams.Open(cmd); err != nil {
+			return res, fmt.Errorf("make pipes: %w", err)
+		}
+		p, err := box.Exec(ctx, *cmd)
+		if err != nil {
+			r.Streams.Abandon()
+			return res, err
+		}
+		if res, err = r.Streams.Carry(ctx, p, kill); err != nil {
+			return res, err
+		}
+	}
+	return res, err
 }

@@ -67,6 +67,7 @@ func (c *collector) release() {
 	for _, f := range c.theirs {
 		f.Close()
 	}
+	c.theirs = nil
 }
 
 func (c *collector) Abandon() {
@@ -136,7 +137,7 @@ const keptMax = 8 << 30
 // begin creates the file. The reading goroutine calls it, because a file system may be slow and the command is
 // being started meanwhile.
 func (s *stream) begin() {
-	if s.dir == "" {
+	if s.dir == "" || s.file != nil {
 		return
 	}
 	if s.file, s.lost = nameless(s.dir); s.lost == nil {
@@ -227,12 +228,13 @@ func (s *stream) finish(alone bool) {
 		s.pipe.Close()
 		return
 	}
-	s.pipe.SetReadDeadline(time.Now())
+	pipe := s.pipe // open may replace it, for a further command
+	pipe.SetReadDeadline(time.Now())
 	<-s.done
-	s.pipe.SetReadDeadline(time.Time{})
+	pipe.SetReadDeadline(time.Time{})
 	go func() {
-		io.Copy(io.Discard, s.pipe)
-		s.pipe.Close()
+		io.Copy(io.Discard, pipe)
+		pipe.Close()
 	}()
 }
 

@@ -1,0 +1,216 @@
+package agents
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"demesne/runner"
+)
+
+// Options are the surroundings of a Catalog. The zero Options are this process's.
+type Options struct {
+	Env  func(string) string // nil: os.Getenv
+	Home string              // empty: os.UserHomeDir
+	File string              // the user's rows; empty: $DEMESNE_AGENTS_FILE or ~/.config/demesne/agents.json
+	Now  func() time.Time    // nil: time.Now
+
+	// Post sends a JSON body to renew an OAuth token, and returns the response. nil: no token can be renewed.
+	Post func(ctx context.Context, url string, body []byte) (status int, response []byte, err error)
+}
+
+// Catalog has the providers that this host can run.
+type Catalog struct {
+	o    Options
+	rows []Provider
+	off  map[string]bool // names of disabled providers
+}
+
+// Agent is a provider with a model and the credential that this host has for it.
+type Agent struct {
+	Provider Provider
+	Model    string // as users name it
+
+	inner string // as the program names it
+	cred  Credential
+	o     Options
+	given string // the last token that Renew returned
+}
+
+// Open reads the table and the user's file. It fails if the file has errors or an enable switch is not a boolean.
+func Open(o Options) (*Catalog, error) {
+	if o.Env == nil {
+		o.Env = os.Getenv
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Home == "" {
+		o.Home, _ = os.UserHomeDir()
+	}
+	c := &Catalog{o: o, rows: table(), off: map[string]bool{}}
+	own, err := c.userRows()
+	if err != nil {
+		return nil, err
+	}
+	c.rows = append(c.rows, own...)
+	for _, p := range c.rows {
+		word := o.Env(p.Enable)
+		if p.Enable == "" || word == "" {
+			continue
+		}
+		on, err := strconv.ParseBool(word)
+		if err != nil {
+			return nil, fmt.Errorf("%s must be a valid boolean: %w", p.Enable, err)
+		}
+		c.off[p.Name] = !on
+	}
+	return c, nil
+}
+
+// userRows reads the user's file, an object with the list "agents". A row with the name of a built-in one is refused.
+func (c *Catalog) userRows() ([]Provider, error) {
+	path := cmp.Or(c.o.File, c.o.Env("DEMESNE_AGENTS_FILE"))
+	named := path != ""
+	if !named {
+		if c.o.Home == "" {
+			return nil, nil
+		}
+		path = filepath.Join(c.o.Home, ".config/demesne/agents.json")
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) && !named {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read agents: %w", err)
+	}
+	var file struct{ Agents []Provider }
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&file); err != nil {
+		return nil, fmt.Errorf("read agents: %s: %w", path, err)
+	}
+	for i, p := range file.Agents {
+		if err := p.check(append(table(), file.Agents[:i]...)); err != nil {
+			return nil, fmt.Errorf("read agents: %s: agent %q: %w", path, cmp.Or(p.Name, strconv.Itoa(i)), err)
+		}
+	}
+	return file.Agents, nil
+}
+
+// enabled returns the rows that are not switched off.
+func (c *Catalog) enabled() (on []Provider) {
+	for _, p := range c.rows {
+		if !c.off[p.Name] {
+			on = append(on, p)
+		}
+	}
+	return on
+}
+
+// Models returns the models that can run now: those of enabled providers whose credential this host has, in the
+// table's order. The first is the default.
+func (c *Catalog) Models() (all []string) {
+	for _, p := range c.enabled() {
+		if _, err := c.o.credential(p, ""); err == nil {
+			all = append(all, p.Models...)
+		}
+	}
+	return all
+}
+
+// Choose returns the agent for a model, or for the default one if model is empty. Errors name tool, the name of the
+// caller's tool or command.
+func (c *Catalog) Choose(tool, model string) (*Agent, error) {
+	if model == "" {
+		return c.standard(tool)
+	}
+	for _, p := range c.rows {
+		inner, ok := p.owns(model)
+		if !ok {
+			continue
+		}
+		if c.off[p.Name] {
+			return nil, fmt.Errorf("model %q is unavailable because agent provider %q is disabled", model, p.Name)
+		}
+		return c.agent(p, tool, model, inner)
+	}
+	var known []string
+	for _, p := range c.rows {
+		known = append(known, p.Models...)
+	}
+	slices.Sort(known)
+	return nil, fmt.Errorf("model %q unknown model (known: %s)", model, strings.Join(known, ", "))
+}
+
+// standard chooses the first provider that has a credential. If none has, the error is that of the preferred one.
+func (c *Catalog) standard(tool string) (*Agent, error) {
+	var first *Provider
+	for _, p := range c.enabled() {
+		if _, err := c.o.credential(p, tool); err == nil {
+			return c.agent(p, tool, p.Models[0], "")
+		}
+		// claude-code is the one without a default place for its credential, so its error helps most.
+		if first == nil || p.Name == "claude-code" {
+			first = &p
+		}
+	}
+	if first == nil || (c.off["codex"] && c.off["claude-code"]) {
+		return nil, errors.New("no agent providers are enabled; enable DEMESNE_CODEX_ENABLED or DEMESNE_CLAUDE_CODE_ENABLED")
+	}
+	return c.agent(*first, tool, first.Models[0], "")
+}
+
+// Find returns the agent of a command, such as "claude", with its default model.
+func (c *Catalog) Find(command string) (*Agent, error) {
+	var known []string
+	for _, p := range c.rows {
+		if p.Command != command && p.Name != command {
+			known = append(known, p.Command)
+			continue
+		}
+		if c.off[p.Name] {
+			return nil, fmt.Errorf("agent %q is disabled: agent provider %q", command, p.Name)
+		}
+		return c.agent(p, "demesne agent "+command, p.Models[0], "")
+	}
+	return nil, fmt.Errorf("unknown agent %q (known: %s)", command, strings.Join(known, ", "))
+}
+
+func (c *Catalog) agent(p Provider, tool, model, inner string) (*Agent, error) {
+	cred, err := c.o.credential(p, tool)
+	if err != nil {
+		return nil, err
+	}
+	if inner == "" {
+		inner, _ = p.owns(model)
+	}
+	p.Retry = c.o.bounds(p.Retry)
+	return &Agent{Provider: p, Model: model, inner: inner, cred: cred, o: c.o}, nil
+}
+
+// bounds applies the variables that tune retries. Values that are not positive numbers count as unset.
+func (o Options) bounds(r Retry) Retry {
+	number := func(name string, set func(int)) {
+		if n, err := strconv.Atoi(o.Env(name)); err == nil && n > 0 {
+			set(n)
+		}
+	}
+	seconds := func(d *runner.Duration) func(int) {
+		return func(n int) { *d = runner.Duration(time.Duration(n) * time.Second) }
+	}
+	number("RETRY_MAX_ATTEMPTS", func(n int) { r.Attempts = n })
+	number("RETRY_MAX_TOTAL_WAIT_SECS", seconds(&r.Total))
+	number("RETRY_RESET_BUFFER_SECS", seconds(&r.Buffer))
+	number("RETRY_BACKOFF_BASE_SECS", seconds(&r.Base))
+	return r
+}

@@ -1,0 +1,251 @@
+package agents
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"demesne/runner"
+)
+
+// Task is what an agent is to do, and what its sandbox offers.
+type Task struct {
+	Prompt, Preamble         string
+	OutputPath, OutputFormat string
+	SuccessCriteria          []string
+
+	Servers   []Server // MCP servers on the sandbox's loopback
+	Inputs    []string // names in /in
+	Egress    string   // name of the egress mode, for the context file; empty: none
+	Children  bool     // the server "demesne" makes child sandboxes
+	Previous  bool     // /in/previous-jobs has the output of finished siblings
+	Generated bool     // host tools deliver files to /workspace/generated
+	Research  bool     // the whole network, and no inputs
+
+	Dir   string // the program's directory; empty: /workspace
+	Image bool   // the sandbox's image has the program: mount nothing of the host
+	Token string // see NewToken; empty: a new one
+}
+
+// Server is an MCP server at http://127.0.0.1:Port/Path.
+type Server struct {
+	Name string
+	Port uint16
+	Path string
+	Note string // one line for the context file
+}
+
+// Launch is how to run an agent's program. The caller makes the sandbox with Mounts and Routes, provides Config at
+// [ConfigDir] and the files of Home below $HOME, and links Context in Dir to the file of that name in Config.
+type Launch struct {
+	Argv, Env []string
+	Dir       string
+	HomeDir   string // $HOME
+	Context   string
+	Config    map[string][]byte
+	Home      map[string][]byte // see Seed
+	Mounts    []runner.Mount
+	Routes    []runner.Route // their Header comes from Renew: see Authorize
+	User      *runner.User
+	Token     string
+}
+
+// longestPrompt is below the kernel's limit for one argument, 128 KiB. A longer prompt is in the context file only.
+const longestPrompt = 100 << 10
+
+// The prompts of a program that continues its session, and of one whose prompt is too long for an argument.
+const (
+	continuePrompt = "Continue the task where it was interrupted."
+	elsewhere      = "Do the task in the section \"Task\" of the file %s/%s."
+)
+
+// NewToken returns the sandbox's token of a new run. It is worth nothing outside the routes of that run.
+func NewToken() string {
+	var b [32]byte
+	rand.Read(b[:])
+	return "demesne-agent-" + hex.EncodeToString(b[:])
+}
+
+// Headless plans a run without a terminal.
+func (a *Agent) Headless(t Task) (*Launch, error) {
+	l, values, err := a.launch(t, HomeDir)
+	if err != nil {
+		return nil, err
+	}
+	values["prompt"] = a.prompt(t.Prompt)
+	l.Argv = append(l.Argv, expand(a.Provider.Headless, values)...)
+	l.Context = a.Provider.Context
+	l.Config[l.Context] = a.Provider.context(t)
+	return l, nil
+}
+
+// Resume returns the argv that continues a session of a run that Headless planned for the same task. Everything else
+// of that Launch stays as it is.
+func (a *Agent) Resume(t Task, session string) ([]string, error) {
+	if len(a.Provider.Resume) == 0 {
+		return nil, fmt.Errorf("resume session: agent %q cannot resume", a.Provider.Name)
+	}
+	if session == "" || strings.HasPrefix(session, "-") {
+		return nil, fmt.Errorf("resume session: bad session %q", session) // the program's own words, so they may be anything
+	}
+	argv, _, err := a.argv(t)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{"prompt": continuePrompt, "session": session, "model": a.inner, "dir": t.Dir, "home": HomeDir}
+	return append(argv, expand(a.Provider.Resume, values)...), nil
+}
+
+// Interactive plans the program at a terminal, with the user's arguments. home is $HOME in the sandbox. It is kept for
+// later sessions, so the files of the Launch must be added by Seed.
+func (a *Agent) Interactive(t Task, args []string, home string) (*Launch, error) {
+	l, values, err := a.launch(t, home)
+	if err != nil {
+		return nil, err
+	}
+	for _, word := range a.Provider.Interactive {
+		if word == "{args}" {
+			l.Argv = append(l.Argv, args...)
+		} else {
+			l.Argv = append(l.Argv, expand([]string{word}, values)...)
+		}
+	}
+	return l, nil
+}
+
+// launch plans what both kinds of run share.
+func (a *Agent) launch(t Task, home string) (*Launch, map[string]string, error) {
+	if t.Token == "" {
+		t.Token = NewToken()
+	}
+	if t.Dir == "" {
+		t.Dir = "/workspace"
+	}
+	argv, mounts, err := a.argv(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := a.Provider
+	values := map[string]string{"model": a.inner, "dir": t.Dir, "home": home, "token": t.Token, "token20": t.Token[max(0, len(t.Token)-20):],
+		"url": "http://127.0.0.1:" + strconv.Itoa(int(p.API.Port))}
+	servers := p.Servers.list(t.Servers)
+	l := &Launch{Argv: argv, Mounts: mounts, Dir: t.Dir, HomeDir: home, Token: t.Token, Env: a.environ(values),
+		Config: fill(p.Config, values, servers), Home: fill(p.Home, values, servers)}
+	l.Routes = []runner.Route{{Port: p.API.Port, To: a.cred.Base, Allow: p.allow(a.inner), Token: t.Token, Usage: p.API.Usage}}
+	if p.RefusesRoot {
+		l.User = &runner.User{UID: 1000, GID: 1000}
+	}
+	return l, values, nil
+}
+
+// argv returns the program, and the mounts that it needs.
+func (a *Agent) argv(t Task) ([]string, []runner.Mount, error) {
+	if t.Image {
+		return []string{a.Provider.Command}, nil, nil
+	}
+	return a.o.installed(a.Provider)
+}
+
+// Authorize puts the headers that Renew returned into the routes.
+func (l *Launch) Authorize(headers map[uint16]map[string]string) {
+	for i, r := range l.Routes {
+		if h := headers[r.Port]; h != nil {
+			l.Routes[i].Header = h
+		}
+	}
+}
+
+// environ returns the program's variables in addition to the sandbox's own, which has the opt-outs of telemetry.
+func (a *Agent) environ(values map[string]string) []string {
+	env := map[string]string{"HOME": "{home}", "IS_SANDBOX": "1",
+		"XDG_CONFIG_HOME": "{home}/.config", "XDG_CACHE_HOME": "{home}/.cache",
+		"XDG_DATA_HOME": "{home}/.local/share", "XDG_STATE_HOME": "{home}/.local/state"}
+	maps.Copy(env, a.Provider.Env)
+	maps.Copy(env, a.cred.Inside)
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, name+"="+expand([]string{env[name]}, values)[0])
+	}
+	return list
+}
+
+// allow returns the requests that the route forwards: with {model}, those for each model that the program may ask.
+func (p *Provider) allow(inner string) (all []string) {
+	models := []string{inner}
+	for _, m := range append(slices.Clone(p.Models), p.Side...) {
+		models = append(models, strings.TrimPrefix(m, p.Prefix))
+	}
+	for _, request := range p.API.Allow {
+		if !strings.Contains(request, "{model}") {
+			all = append(all, request)
+			continue
+		}
+		for i, m := range models {
+			if !slices.Contains(models[:i], m) {
+				all = append(all, strings.ReplaceAll(request, "{model}", m))
+			}
+		}
+	}
+	return all
+}
+
+// prompt makes a prompt that every program reads as such: not as an option, and never too long.
+func (a *Agent) prompt(text string) string {
+	switch {
+	case len(text) > longestPrompt:
+		return fmt.Sprintf(elsewhere, ConfigDir, a.Provider.Context)
+	case strings.HasPrefix(text, "-"):
+		return " " + text
+	}
+	return text
+}
+
+// expand replaces the placeholders in arguments. A value that looks like a placeholder stays as it is.
+func expand(args []string, values map[string]string) []string {
+	r := replacer(values, func(s string) string { return s }, "")
+	out := make([]string, len(args))
+	for i, arg := range args {
+		out[i] = r.Replace(arg)
+	}
+	return out
+}
+
+// fill replaces the placeholders in files.
+func fill(files map[string]string, values map[string]string, servers string) map[string][]byte {
+	r := replacer(values, escape, servers)
+	out := map[string][]byte{}
+	for name, text := range files {
+		out[name] = []byte(r.Replace(text))
+	}
+	return out
+}
+
+func replacer(values map[string]string, encode func(string) string, servers string) *strings.Replacer {
+	pairs := []string{"{servers}", servers}
+	for name, value := range values {
+		pairs = append(pairs, "{"+name+"}", encode(value))
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// escape writes s as the inside of a string in double quotes. JSON's escapes are TOML's as well.
+func escape(s string) string {
+	quoted, _ := json.Marshal(s)
+	return string(quoted[1 : len(quoted)-1])
+}
+
+// list writes MCP servers in the provider's format.
+func (s Servers) list(servers []Server) string {
+	entries := make([]string, len(servers))
+	for i, v := range servers {
+		url := "http://127.0.0.1:" + strconv.Itoa(int(v.Port)) + path.Join("/", v.Path)
+		entries[i] = replacer(map[string]string{"name": v.Name, "url": url}, escape, "").Replace(s.Entry)
+	}
+	return strings.Join(entries, s.Join)
+}

@@ -1,0 +1,206 @@
+package agents
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"demesne/mcp/backend"
+	"demesne/runner"
+)
+
+// mostModels is how many models a Meter tells apart. A server that invents names gets the rest under one.
+const (
+	mostModels  = 64
+	otherModels = "other"
+	mostTokens  = 1 << 40 // of one request; more is a defect
+)
+
+// A Meter sums what an agent's requests to its model used. Several goroutines may use it.
+type Meter struct {
+	extra     []Price
+	reasoning bool // the wire format reports reasoning tokens, and a cache that costs nothing to write
+
+	mu       sync.Mutex
+	per      map[string]*modelSum
+	dropped  backend.DroppedUsage
+	requests int
+	reset    time.Time
+	limited  bool
+	lines    []byte // of usage.jsonl, not yet written
+}
+
+type modelSum struct {
+	tokens    backend.Tokens
+	reasoning int64
+}
+
+// NewMeter returns a Meter for the requests to a route whose wire format is usage, one of [runner.Usages]. The rows
+// of extra precede the table of prices.
+func NewMeter(usage string, extra ...Price) *Meter {
+	return &Meter{extra: extra, reasoning: usage != "messages", per: map[string]*modelSum{}}
+}
+
+// usageLine is a line of usage.jsonl.
+type usageLine struct {
+	RequestID string    `json:"requestId"`
+	Time      time.Time `json:"ts"`
+	Model     string    `json:"model"`
+	backend.Tokens
+}
+
+// Add adds the record of one request.
+func (m *Meter) Add(r runner.UsageRecord) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case r.Malformed:
+		m.dropped.ParseErrors++
+		return
+	case r.Missing:
+		m.requests++
+		m.dropped.NoUsageBlock++
+		return
+	case isLimit(max(r.Status, 1), ""):
+		m.limited, m.reset = true, plausible(r.Time.Add(time.Duration(r.RetryAfter)), r.Time)
+		if r.RetryAfter <= 0 {
+			m.reset = time.Time{}
+		}
+		return
+	case r.Status >= http.StatusBadRequest:
+		return
+	}
+	m.requests, m.limited = m.requests+1, false
+	m.count(r)
+}
+
+func (m *Meter) count(r runner.UsageRecord) {
+	l := usageLine{RequestID: brief(r.RequestID), Time: r.Time.UTC().Truncate(time.Second), Model: m.model(r.Model), Tokens: backend.Tokens{
+		Input: sane(r.Input), Output: sane(r.Output), CacheCreation: sane(r.CacheCreation), CacheRead: sane(r.CacheRead),
+	}}
+	sum := m.per[l.Model]
+	if sum == nil {
+		sum = &modelSum{}
+		m.per[l.Model] = sum
+	}
+	sum.tokens = plus(sum.tokens, l.Tokens)
+	sum.reasoning += sane(r.Reasoning)
+	if line, err := json.Marshal(l); err == nil {
+		m.lines = append(append(m.lines, line...), '\n')
+	}
+}
+
+// model returns the name under which a model is counted.
+func (m *Meter) model(name string) string {
+	if name = brief(name); name == "" {
+		name = "unknown"
+	}
+	if m.per[name] == nil && len(m.per) >= mostModels {
+		return otherModels
+	}
+	return name
+}
+
+// sane returns a count that a server may state.
+func sane(n int64) int64 { return min(max(n, 0), mostTokens) }
+
+// Cost returns the cost so far, in US dollars.
+func (m *Meter) Cost() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cost()
+}
+
+func (m *Meter) cost() (total float64) {
+	for name, sum := range m.per {
+		total += priceOf(name, m.extra).cost(sum.tokens)
+	}
+	return dollars(total)
+}
+
+// PerModel returns the tokens so far of each model.
+func (m *Meter) PerModel() map[string]backend.Tokens {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string]backend.Tokens{}
+	for name, sum := range m.per {
+		all[name] = sum.tokens
+	}
+	return all
+}
+
+// Requests returns the number of successful requests.
+func (m *Meter) Requests() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.requests
+}
+
+// Limited reports whether the last request was refused for a rate limit or an overload. reset is the time that the
+// server named, or zero.
+func (m *Meter) Limited() (reset time.Time, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reset, m.limited
+}
+
+// usageFile is usage.json.
+type usageFile struct {
+	Cost     float64               `json:"cost_usd"`
+	PerModel map[string]usageModel `json:"per_model"`
+	Dropped  *backend.DroppedUsage `json:"dropped,omitempty"`
+}
+
+// usageModel has the fields of either kind of wire format. Input has no cached tokens in either.
+type usageModel struct {
+	Input         int64   `json:"input_tokens"`
+	Output        int64   `json:"output_tokens"`
+	CacheCreation *int64  `json:"cache_creation_input_tokens,omitempty"`
+	CacheRead     *int64  `json:"cache_read_input_tokens,omitempty"`
+	Cached        *int64  `json:"cached_tokens,omitempty"`
+	Reasoning     *int64  `json:"reasoning_tokens,omitempty"`
+	Cost          float64 `json:"cost_usd"`
+}
+
+// WriteFiles replaces usage.json in dir, and appends the requests since the last call to usage.jsonl. A reader sees
+// whole files and whole lines. No sandbox can write in dir. Call it after each Add.
+func (m *Meter) WriteFiles(dir *os.Root) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f, err := dir.OpenFile("usage.jsonl", os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := f.Write(m.lines)
+	m.lines = slices.Clone(m.lines[n:])
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	return replaceFile(dir, "usage.json", func(w io.Writer) error { return json.NewEncoder(w).Encode(m.file()) })
+}
+
+func (m *Meter) file() usageFile {
+	f := usageFile{Cost: m.cost(), PerModel: map[string]usageModel{}}
+	if m.dropped != (backend.DroppedUsage{}) {
+		f.Dropped = &m.dropped
+	}
+	for name, sum := range maps.All(m.per) {
+		t := sum.tokens
+		u := usageModel{Input: t.Input, Output: t.Output, Cost: priceOf(name, m.extra).cost(t)}
+		if m.reasoning {
+			u.Cached, u.Reasoning = &t.CacheRead, &sum.reasoning
+		} else {
+			u.CacheCreation, u.CacheRead = &t.CacheCreation, &t.CacheRead
+		}
+		f.PerModel[name] = u
+	}
+	return f
+}

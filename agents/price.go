@@ -1,0 +1,90 @@
+package agents
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"demesne/mcp/backend"
+)
+
+// Price is what the tokens of a model cost, in US dollars a million. The figures are indicative: a subscription or a
+// contract has others.
+type Price struct {
+	Model      string // an id without its date, or the family that is a word of the id: "gpt-5.5", "sonnet"
+	Input      float64
+	Output     float64
+	CacheWrite float64
+	CacheRead  float64
+}
+
+// prices is the table of the known models. Where a maker charges nothing extra to write its cache, CacheWrite is
+// Input.
+var prices = []Price{
+	{"sonnet", 3, 15, 3.75, 0.30},
+	{"opus", 5, 25, 6.25, 0.50},
+	{"fable", 10, 50, 12.50, 1},
+	{"haiku", 1, 5, 1.25, 0.10},
+	{"gpt-5.6-sol", 5, 30, 5, 0.50},
+	{"gpt-5.6-terra", 2.5, 15, 2.5, 0.25},
+	{"gpt-5.6-luna", 1, 6, 1, 0.10},
+	{"gpt-5.5", 5, 30, 5, 0.50},
+	{"gpt-5.4-mini", 0.75, 4.5, 0.75, 0.075},
+}
+
+// modelSuffix is what ids of one model differ in: a date, "latest", a version of a cloud's catalog, a context size.
+var modelSuffix = regexp.MustCompile(`(?:[-@]20\d{2}-?\d{2}-?\d{2}|-latest|[-@]default|-v\d+(?::\d+)?|\[\w+\])$`)
+
+// baseModel returns a model's id without its catalog and suffixes: "claude-sonnet-4-5" of
+// "vertex/claude-sonnet-4-5@20250929".
+func baseModel(id string) string {
+	id = strings.ToLower(strings.TrimSpace(id))
+	id = id[strings.LastIndexByte(id, '/')+1:]
+	for {
+		short := modelSuffix.ReplaceAllString(id, "")
+		if short == id {
+			return id
+		}
+		id = short
+	}
+}
+
+// priceOf returns the price of a model, zero if it is unknown. A row of extra precedes the table. The whole id
+// precedes a word of it.
+func priceOf(model string, extra []Price) Price {
+	if len(model) > nameKept {
+		return Price{}
+	}
+	base := baseModel(model)
+	words := strings.FieldsFunc(base, func(r rune) bool { return r == '-' || r == '.' || r == ':' || r == '_' })
+	for _, rows := range [][]Price{extra, prices} {
+		for _, p := range rows {
+			if name := strings.ToLower(p.Model); name == base || name == strings.ToLower(model) {
+				return p
+			}
+		}
+		for _, p := range rows {
+			if slices.Contains(words, strings.ToLower(p.Model)) {
+				return p
+			}
+		}
+	}
+	return Price{}
+}
+
+// cost returns what t costs, in US dollars.
+func (p Price) cost(t backend.Tokens) float64 {
+	return dollars((float64(t.Input)*p.Input + float64(t.Output)*p.Output + float64(t.CacheCreation)*p.CacheWrite + float64(t.CacheRead)*p.CacheRead) / 1e6)
+}
+
+// dollars rounds away what the sums of binary fractions add.
+func dollars(x float64) float64 { return math.Round(x*1e8) / 1e8 }
+
+// plus adds b to t.
+func plus(t, b backend.Tokens) backend.Tokens {
+	return backend.Tokens{
+		Input: t.Input + b.Input, Output: t.Output + b.Output,
+		CacheCreation: t.CacheCreation + b.CacheCreation, CacheRead: t.CacheRead + b.CacheRead,
+	}
+}

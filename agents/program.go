@@ -1,0 +1,225 @@
+package agents
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"demesne/runner"
+)
+
+// installed finds the host's own installation of p through PATH. It returns the first elements of argv, and read-only
+// mounts of what the program needs, each at its own path. Files below /usr need no mount: the sandbox has the host's.
+//
+// It mounts packages (directories in a node_modules) and single files, never a directory that could hold more.
+func (o Options) installed(p Provider) (argv []string, mounts []runner.Mount, err error) {
+	path, err := o.look(p.Command)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := finder{home: o.Home}
+	native, err := native(path, p.Program.Native)
+	if err != nil {
+		return nil, nil, err
+	}
+	if interpreter := shebang(native); interpreter != "" {
+		node, err := o.interpreter(interpreter)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s is a script: %w", native, err)
+		}
+		argv = append(argv, node)
+		f.add(node)
+	}
+	argv = append(argv, native)
+	root := packageRoot(native)
+	if root == "" {
+		f.add(native)
+		for _, name := range p.Program.Beside {
+			if file := filepath.Join(filepath.Dir(native), name); isFile(file) {
+				f.add(file)
+			}
+		}
+	} else if shebang(native) == "" {
+		f.add(root) // an executable needs no other package
+	} else {
+		f.addPackage(root)
+	}
+	return argv, f.mounts, f.err
+}
+
+// look finds a program in PATH and resolves links. Relative directories of PATH do not count.
+func (o Options) look(name string) (string, error) {
+	for _, dir := range filepath.SplitList(o.Env("PATH")) {
+		path := filepath.Join(dir, name)
+		if st, err := os.Stat(path); !filepath.IsAbs(dir) || err != nil || !st.Mode().IsRegular() || st.Mode()&0o111 == 0 {
+			continue
+		}
+		return filepath.EvalSymlinks(path)
+	}
+	return "", fmt.Errorf("find program %q in PATH: %w", name, fs.ErrNotExist)
+}
+
+// interpreter resolves the program of a first line "#!…".
+func (o Options) interpreter(line string) (string, error) {
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return "", errors.New("it names no interpreter")
+	}
+	if filepath.Base(words[0]) == "env" {
+		words = slices.DeleteFunc(words[1:], func(w string) bool { return strings.HasPrefix(w, "-") || strings.Contains(w, "=") })
+	}
+	if len(words) == 0 {
+		return "", errors.New("it names no interpreter")
+	}
+	if filepath.IsAbs(words[0]) {
+		return filepath.EvalSymlinks(words[0])
+	}
+	return o.look(words[0])
+}
+
+// shebang returns the text after "#!" in the first line of a file, or "".
+func shebang(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	line, _ := bufio.NewReaderSize(f, 256).ReadSlice('\n')
+	text, _ := strings.CutPrefix(string(line), "#!")
+	if text == string(line) {
+		return ""
+	}
+	return strings.TrimSpace(text)
+}
+
+// native replaces a script of npm that starts the platform's executable by that executable, where it exists.
+func native(path, pattern string) (string, error) {
+	root := packageRoot(path)
+	if pattern == "" || root == "" || isELF(path) {
+		return path, nil
+	}
+	pattern = strings.ReplaceAll(pattern, "{arch}", arch())
+	for _, modules := range modulesOf(root) {
+		found, err := filepath.Glob(filepath.Join(modules, pattern))
+		if err != nil {
+			return "", fmt.Errorf("find program: pattern %q: %w", pattern, err)
+		}
+		if len(found) > 0 {
+			return filepath.EvalSymlinks(found[0])
+		}
+	}
+	return path, nil
+}
+
+// packageRoot returns the directory of the npm package that has path, or "".
+func packageRoot(path string) string {
+	i := strings.LastIndex(path, "/node_modules/")
+	if i < 0 {
+		return ""
+	}
+	i += len("/node_modules/")
+	parts := strings.SplitN(path[i:], "/", 3)
+	n := 1
+	if strings.HasPrefix(parts[0], "@") {
+		n = 2
+	}
+	if len(parts) <= n {
+		return ""
+	}
+	return path[:i] + strings.Join(parts[:n], "/")
+}
+
+// modulesOf lists the node_modules directories that resolve the dependencies of a package, the nearest first.
+func modulesOf(root string) (all []string) {
+	for dir := root; dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+		if filepath.Base(dir) == "node_modules" {
+			all = append(all, dir)
+		} else {
+			all = append(all, filepath.Join(dir, "node_modules"))
+		}
+	}
+	return slices.Compact(all)
+}
+
+func isFile(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
+}
+
+func isELF(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var magic [4]byte
+	_, err = f.Read(magic[:])
+	return err == nil && string(magic[:]) == "\x7fELF"
+}
+
+// finder collects mounts.
+type finder struct {
+	home   string
+	mounts []runner.Mount
+	err    error
+}
+
+// add mounts path at itself, unless the sandbox has it already.
+func (f *finder) add(path string) {
+	if strings.HasPrefix(path, "/usr/") {
+		return
+	}
+	for _, m := range f.mounts {
+		if path == m.Target || strings.HasPrefix(path, m.Target+"/") {
+			return
+		}
+	}
+	// The rules above never choose such a directory. This is the last line of defence.
+	if f.home != "" && (f.home == path || strings.HasPrefix(f.home, path+"/")) {
+		f.err = fmt.Errorf("refuse to mount %s: it contains the home directory", path)
+		return
+	}
+	f.mounts = append(f.mounts, runner.Mount{Source: path, Target: path, ReadOnly: true})
+}
+
+// addPackage mounts a package and, recursively, the packages that it depends on.
+func (f *finder) addPackage(root string) {
+	before := len(f.mounts)
+	if f.add(root); f.err != nil || len(f.mounts) == before {
+		return
+	}
+	data, err := os.ReadFile(filepath.Join(root, "package.json"))
+	if err != nil {
+		return
+	}
+	var p struct{ Dependencies, OptionalDependencies map[string]string }
+	if json.Unmarshal(data, &p) != nil {
+		return
+	}
+	for _, deps := range []map[string]string{p.Dependencies, p.OptionalDependencies} {
+		for name := range deps {
+			f.addDependency(root, name)
+		}
+	}
+	slices.SortFunc(f.mounts, func(a, b runner.Mount) int { return strings.Compare(a.Target, b.Target) })
+}
+
+func (f *finder) addDependency(root, name string) {
+	if !filepath.IsLocal(name) {
+		return
+	}
+	for _, modules := range modulesOf(root) {
+		if isFile(filepath.Join(modules, name, "package.json")) {
+			if dir, err := filepath.EvalSymlinks(filepath.Join(modules, name)); err == nil && packageRoot(dir+"/x") == dir {
+				f.addPackage(dir)
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package agents
+
+import (
+	"runtime"
+	"strings"
+	"time"
+
+	"demesne/runner"
+)
+
+// Provider describes one coding agent. It is a row of the table, and has the same fields in a user's file.
+//
+// Strings with placeholders may contain {prompt}, {model}, {session}, {dir}, {home}, {token}, {token20} (its last 20
+// characters), {url} (the base URL of API inside the sandbox) and {servers}. In [Provider.Config] and [Provider.Home]
+// values are escaped for strings in double quotes, as JSON and TOML have them. The element {args} of Interactive stands
+// for all arguments of the user.
+type Provider struct {
+	Name    string `json:"name"`             // unique, such as claude-code
+	Command string `json:"command"`          // the program, as found through PATH, and the verb of demesne agent
+	Enable  string `json:"enable,omitempty"` // environment variable that disables the row with a false value
+
+	// Models are unique over all rows, as they select the row. The first is the default. With Prefix, every model
+	// PREFIX+NAME belongs to the row, and the program gets NAME. Side are models that the program asks on its own.
+	Models []string `json:"models"`
+	Prefix string   `json:"prefix,omitempty"`
+	Side   []string `json:"side,omitempty"`
+
+	Headless    []string          `json:"headless"`              // arguments of a run without a terminal
+	Resume      []string          `json:"resume"`                // of a run that continues {session}
+	Interactive []string          `json:"interactive,omitempty"` // of the program at a terminal
+	Env         map[string]string `json:"env,omitempty"`
+	Format      string            `json:"format"` // of the program's stdout: see [NewTranscript]
+
+	Context  string            `json:"context"`            // name of the context file that the program reads in its directory
+	Guidance string            `json:"guidance,omitempty"` // further sections of the context file
+	Config   map[string]string `json:"config,omitempty"`   // files of /in/.agent
+	Home     map[string]string `json:"home,omitempty"`     // files below $HOME
+	Servers  Servers           `json:"servers,omitzero"`   // how files name MCP servers
+
+	API         API          `json:"api"`
+	Credentials []Credential `json:"credentials"`       // the first that this host has counts
+	Missing     string       `json:"missing,omitempty"` // error if it has none; {tool} is the caller's name
+	Program     Program      `json:"program,omitzero"`
+	Retry       Retry        `json:"retry,omitzero"`
+	RefusesRoot bool         `json:"refuses_root,omitempty"` // run as uid 1000
+}
+
+// Servers describes how a file of the provider lists MCP servers. Each is Entry, with {name} and {url}; Join is between
+// them. The list replaces {servers}.
+type Servers struct {
+	Entry string `json:"entry"`
+	Join  string `json:"join,omitempty"`
+}
+
+// API is the HTTP interface of the provider's models, on the sandbox's loopback.
+type API struct {
+	Port  uint16   `json:"port"`
+	Usage string   `json:"usage"` // see [runner.Usages]
+	Allow []string `json:"allow"` // "METHOD /path"; one with {model} is repeated for each of the row's models
+}
+
+// Credential is a place where a host may have the provider's credential, and how requests carry it.
+type Credential struct {
+	// Env is the variable with the value. File is a file with it, or FileEnv the variable with that file's path. Kind
+	// names the format of the file: "codex", "claude-login", or "text" for the value alone.
+	Env     string `json:"env,omitempty"`
+	File    string `json:"file,omitempty"` // ~/ is the user's home
+	FileEnv string `json:"file_env,omitempty"`
+	Kind    string `json:"kind,omitempty"`
+
+	Base    string `json:"base"`               // base URL of the interface
+	BaseEnv string `json:"base_env,omitempty"` // variable that replaces it
+	Header  string `json:"header"`             // header of the credential
+	Scheme  string `json:"scheme,omitempty"`   // word before the value, such as Bearer
+
+	// Inside has the variables that make the program use {token}.
+	Inside map[string]string `json:"inside"`
+}
+
+// Program says where npm puts the program. The host's own installation is used where it lies: see [Agent.Headless].
+type Program struct {
+	// Native is the platform's executable, as a pattern below node_modules: {arch} is x64 or arm64. It is used where
+	// the command in PATH is a script that starts it. Beside are files that the executable needs, relative to it.
+	Native string   `json:"native,omitempty"`
+	Beside []string `json:"beside,omitempty"`
+	// Image is the image that has the program as Command in PATH, for hosts that have no installation. A recipe may
+	// make it.
+	Image string `json:"image,omitempty"`
+}
+
+// Retry bounds how often and how long a run waits for a rate limit's reset before it resumes its session.
+type Retry struct {
+	Attempts int             `json:"attempts,omitempty"`
+	Total    runner.Duration `json:"total,omitempty"`  // of all waits
+	Base     runner.Duration `json:"base,omitempty"`   // first wait without a known reset; it doubles
+	Most     runner.Duration `json:"most,omitempty"`   // longest such wait
+	Buffer   runner.Duration `json:"buffer,omitempty"` // added to a known reset
+}
+
+// retry makes the bounds that all providers share.
+func retry(attempts int, total time.Duration) Retry {
+	return Retry{Attempts: attempts, Total: runner.Duration(total), Base: runner.Duration(300 * time.Second),
+		Most: runner.Duration(3600 * time.Second), Buffer: runner.Duration(30 * time.Second)}
+}
+
+// arch is npm's name of this machine's architecture.
+func arch() string {
+	if runtime.GOARCH == "amd64" {
+		return "x64"
+	}
+	return runtime.GOARCH
+}
+
+// owns reports whether model belongs to the row, and returns the name that the program gets.
+func (p *Provider) owns(model string) (inner string, ok bool) {
+	for _, m := range p.Models {
+		if m == model {
+			return strings.TrimPrefix(model, p.Prefix), true
+		}
+	}
+	inner, ok = strings.CutPrefix(model, p.Prefix)
+	return inner, ok && p.Prefix != "" && inner != ""
+}

@@ -1,0 +1,312 @@
+package agents
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"demesne/mcp/backend"
+)
+
+// Bounds of what ReadReport reads.
+const (
+	mostReportNodes = 4096
+	mostReportDepth = 64
+	mostReportFile  = 64 << 20
+	mostSubagents   = 256
+	childrenDir     = "child"
+)
+
+// ReadReport reports what an agent and its children used. dir is the directory of the agent's job, or its /out. The
+// host's own files in sidecar-results precede those in out, where a sandbox may have written. Each of these has the
+// files of the agent and, in child/NAME, those of each child. A child without a directory is known from results.json.
+// A job that runs has a report as well. extra are rows for the table of prices.
+//
+// What is read is untrusted: no link is followed, sizes and depth are bounded, and what is no usage is ignored.
+func ReadReport(dir *os.Root, extra ...Price) (*backend.UsageReport, error) {
+	node, err := reportRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	if node != dir {
+		defer node.Close()
+	}
+	r := &reader{extra: extra, models: map[string]backend.Tokens{}, subagents: map[string]*backend.SubagentUsage{}}
+	r.node(node, "", 0)
+	return r.report(), nil
+}
+
+// reportRoot returns the first directory that has files of usage.
+func reportRoot(dir *os.Root) (*os.Root, error) {
+	for _, name := range []string{"sidecar-results", "out"} {
+		sub, err := openDir(dir, name)
+		if err != nil {
+			continue
+		}
+		if hasUsage(sub) {
+			return sub, nil
+		}
+		sub.Close()
+	}
+	if hasUsage(dir) {
+		return dir, nil
+	}
+	return nil, errors.New("no usage is recorded there")
+}
+
+func hasUsage(dir *os.Root) bool {
+	return slices.ContainsFunc([]string{"usage.jsonl", "usage.json", resultsName}, func(name string) bool {
+		_, err := dir.Lstat(name)
+		return err == nil
+	})
+}
+
+// A reader sums a tree of agents.
+type reader struct {
+	extra     []Price
+	models    map[string]backend.Tokens
+	children  []backend.ChildUsage
+	subagents map[string]*backend.SubagentUsage
+	dropped   backend.DroppedUsage
+	nodes     int
+}
+
+// node adds an agent and its children.
+func (r *reader) node(dir *os.Root, name string, depth int) {
+	if r.nodes++; r.nodes > mostReportNodes || depth > mostReportDepth {
+		return
+	}
+	r.add(name, depth, r.own(dir))
+	seen := map[string]bool{}
+	if list, err := openDir(dir, childrenDir); err == nil {
+		for _, name := range names(list) {
+			if child, err := openDir(list, name); err == nil {
+				seen[name] = true
+				r.node(child, name, depth+1)
+				child.Close()
+			}
+		}
+		list.Close()
+	}
+	var results Results
+	if readJSON(dir, resultsName, &results) {
+		for _, c := range results.Children {
+			if !seen[c.Name] {
+				r.stated(c, depth+1)
+			}
+		}
+	}
+}
+
+// stated adds a child that only results.json describes.
+func (r *reader) stated(c Results, depth int) {
+	if r.nodes++; r.nodes > mostReportNodes || depth > mostReportDepth {
+		return
+	}
+	own := map[string]backend.Tokens{}
+	for model, t := range c.PerModel {
+		for _, below := range c.Children {
+			b := below.PerModel[model]
+			t = plus(t, backend.Tokens{Input: -b.Input, Output: -b.Output, CacheCreation: -b.CacheCreation, CacheRead: -b.CacheRead})
+		}
+		own[model] = sanitized(t)
+	}
+	r.add(c.Name, depth, own)
+	for _, below := range c.Children {
+		r.stated(below, depth+1)
+	}
+}
+
+// add adds what one agent itself used.
+func (r *reader) add(name string, depth int, own map[string]backend.Tokens) {
+	child := backend.ChildUsage{Name: brief(name), Depth: depth}
+	for model, t := range own {
+		if _, known := r.models[model]; !known && len(r.models) >= mostModels {
+			model = otherModels
+		}
+		r.models[model] = plus(r.models[model], t)
+		child.Tokens = plus(child.Tokens, t)
+		child.Cost = dollars(child.Cost + priceOf(model, r.extra).cost(t))
+	}
+	if depth > 0 {
+		r.children = append(r.children, child)
+	}
+}
+
+// own reads what the agent of one directory used, by model.
+func (r *reader) own(dir *os.Root) map[string]backend.Tokens {
+	var who attributions
+	readLines(dir, "attribution.jsonl", func(line []byte) {
+		var a attribution
+		if decode(line, &a) {
+			who.add(a)
+		}
+	})
+	own := map[string]backend.Tokens{}
+	readLines(dir, "usage.jsonl", func(line []byte) {
+		var l usageLine
+		if !decode(line, &l) || l.Model == "" {
+			return
+		}
+		l.Model, l.Tokens = brief(l.Model), sanitized(l.Tokens)
+		if _, known := own[l.Model]; !known && len(own) >= mostModels {
+			l.Model = otherModels
+		}
+		own[l.Model] = plus(own[l.Model], l.Tokens)
+		r.subagent(who.by[brief(l.RequestID)].name(), l)
+	})
+	r.summary(dir, own)
+	return own
+}
+
+// summary reads usage.json: what was dropped and, for a job without usage.jsonl, the sums.
+func (r *reader) summary(dir *os.Root, own map[string]backend.Tokens) {
+	var f usageFile
+	if !readJSON(dir, "usage.json", &f) {
+		return
+	}
+	if f.Dropped != nil {
+		r.dropped.ParseErrors += f.Dropped.ParseErrors
+		r.dropped.NoUsageBlock += f.Dropped.NoUsageBlock
+	}
+	if len(own) > 0 {
+		return
+	}
+	for model, u := range f.PerModel {
+		if len(own) < mostModels {
+			own[brief(model)] = u.tokens()
+		}
+	}
+}
+
+func (u *usageModel) tokens() backend.Tokens {
+	count := func(n *int64) int64 {
+		if n == nil {
+			return 0
+		}
+		return *n
+	}
+	return sanitized(backend.Tokens{
+		Input: u.Input, Output: u.Output, CacheCreation: count(u.CacheCreation), CacheRead: count(u.CacheRead) + count(u.Cached),
+	})
+}
+
+func (r *reader) subagent(name string, l usageLine) {
+	if name == "" {
+		return
+	}
+	s := r.subagents[name]
+	if s == nil && len(r.subagents) >= mostSubagents {
+		return
+	} else if s == nil {
+		s = &backend.SubagentUsage{Name: name}
+		r.subagents[name] = s
+	}
+	s.Tokens = plus(s.Tokens, l.Tokens)
+	s.Cost = dollars(s.Cost + priceOf(l.Model, r.extra).cost(l.Tokens))
+	s.Requests++
+}
+
+// report returns the sums. The largest costs are first; children are in the order of the tree.
+func (r *reader) report() *backend.UsageReport {
+	out := &backend.UsageReport{ByChild: r.children, Dropped: r.dropped}
+	for model, t := range r.models {
+		cost := priceOf(model, r.extra).cost(t)
+		out.ByModel = append(out.ByModel, backend.ModelUsage{Model: model, Tokens: t, Cost: cost})
+		out.Totals, out.TotalCost = plus(out.Totals, t), dollars(out.TotalCost+cost)
+	}
+	slices.SortFunc(out.ByModel, func(a, b backend.ModelUsage) int {
+		return cmp.Or(cmp.Compare(b.Cost, a.Cost), strings.Compare(a.Model, b.Model))
+	})
+	for _, s := range r.subagents {
+		out.BySubagent = append(out.BySubagent, *s)
+	}
+	slices.SortFunc(out.BySubagent, func(a, b backend.SubagentUsage) int {
+		return cmp.Or(cmp.Compare(b.Cost, a.Cost), strings.Compare(a.Name, b.Name))
+	})
+	if all := out.Totals.Input + out.Totals.CacheCreation + out.Totals.CacheRead; all > 0 {
+		out.CacheRead = math.Round(1e4*float64(out.Totals.CacheRead)/float64(all)) / 100
+	}
+	return out
+}
+
+func sanitized(t backend.Tokens) backend.Tokens {
+	return backend.Tokens{Input: sane(t.Input), Output: sane(t.Output), CacheCreation: sane(t.CacheCreation), CacheRead: sane(t.CacheRead)}
+}
+
+// openDir opens a directory of dir, but no link.
+func openDir(dir *os.Root, name string) (*os.Root, error) {
+	has, err := dir.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !has.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
+	}
+	sub, err := dir.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	if is, err := sub.Stat("."); err != nil || !os.SameFile(is, has) {
+		sub.Close()
+		return nil, &fs.PathError{Op: "open", Path: name, Err: cmp.Or(err, error(syscall.ELOOP))}
+	}
+	return sub, nil
+}
+
+// openFile opens a regular file of dir for reading, but no link. It never blocks.
+func openFile(dir *os.Root, name string) (*os.File, error) {
+	has, err := dir.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !has.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EINVAL}
+	}
+	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if is, err := f.Stat(); err != nil || !os.SameFile(is, has) {
+		f.Close()
+		return nil, &fs.PathError{Op: "open", Path: name, Err: cmp.Or(err, error(syscall.ELOOP))}
+	}
+	return f, nil
+}
+
+// names returns the names in a directory, sorted, and not more than a report has agents.
+func names(dir *os.Root) []string {
+	f, err := dir.Open(".")
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	all, _ := f.Readdirnames(mostReportNodes)
+	slices.Sort(all)
+	return all
+}
+
+// readLines calls f with the lines of a file. A file that cannot be read has none.
+func readLines(dir *os.Root, name string, f func(line []byte)) {
+	if src, err := openFile(dir, name); err == nil {
+		defer src.Close()
+		eachLine(io.LimitReader(src, mostReportFile), longestRecord, f)
+	}
+}
+
+// readJSON reads a small file into v. A file that cannot be read is none.
+func readJSON(dir *os.Root, name string, v any) bool {
+	src, err := openFile(dir, name)
+	if err != nil {
+		return false
+	}
+	defer src.Close()
+	return json.NewDecoder(io.LimitReader(src, mostReportFile/16)).Decode(v) == nil
+}

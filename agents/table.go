@@ -1,0 +1,230 @@
+package agents
+
+import "time"
+
+// The ports of the sandbox's loopback, and the directory of the configuration there.
+const (
+	responsesPort = 8086
+	messagesPort  = 8088
+	chatPort      = 8085
+	generatePort  = 8084
+
+	// ConfigDir is where the sandbox has the files of [Launch.Config], read-only.
+	ConfigDir = "/in/.agent"
+	// HomeDir is $HOME of a run without a terminal. It is writable and has the files of [Launch.Home].
+	HomeDir = "/home/agent"
+)
+
+// table returns the built-in rows. Their order is that of preference for the default model.
+func table() []Provider { return []Provider{codex(), claudeCode(), openCode(), geminiCLI()} }
+
+// codex is tried with 0.169. Facts:
+//   - CODEX_HOME must be writable. Below /tmp it warns that it makes no aliases, and works.
+//   - stdin must be /dev/null. Otherwise it waits for the rest of the prompt.
+//   - gpt-5.6-* call tools from a script, in codex-code-mode-host beside the executable. Without that file the program
+//     exits with 0 and did nothing.
+//   - A refused base URL is tried for ever unless unbounded_connection_retries is disabled. Limits are the caller's to
+//     wait for: request_max_retries is small. After a 429 it prints turn.failed and exits with 1, and
+//     `exec resume THREAD` continues under the same thread id.
+//   - tool_timeout_sec = 0 is a timeout at once. An MCP server that does not answer is reported on stderr only.
+//   - Interactive: `-p demesne` lays demesne.config.toml over the user's own config.toml in a kept home.
+//   - It follows a link from AGENTS.md to another directory.
+func codex() Provider {
+	exec := []string{"exec", "--json", "-s", "danger-full-access", "--skip-git-repo-check", "-m", "{model}"}
+	return Provider{
+		Name: "codex", Command: "codex", Enable: "DEMESNE_CODEX_ENABLED", Format: "codex",
+		Models:      []string{"gpt-5.6-sol", "gpt-5.6-terra", "gpt-5.6-luna", "gpt-5.5", "gpt-5.4-mini"},
+		Headless:    append(exec, "{prompt}"),
+		Resume:      append(exec[:len(exec):len(exec)], "resume", "{session}", "{prompt}"),
+		Interactive: []string{"-p", "demesne", "--dangerously-bypass-approvals-and-sandbox", "{args}"},
+		Env:         map[string]string{"CODEX_HOME": "{home}/.codex"},
+		Context:     "AGENTS.md",
+		Guidance: `## Engineering changes
+
+Before you change code, read what surrounds it and follow its conventions. Make the smallest change that solves the
+task. Run the tests that cover the change, and say in your answer which ones you ran and how they ended.
+`,
+		Config: map[string]string{"config.toml": codexConfig},
+		Home:   map[string]string{".codex/config.toml": codexConfig, ".codex/demesne.config.toml": codexConfig},
+		Servers: Servers{Join: "\n", Entry: `[mcp_servers.{name}]
+url = "{url}"
+startup_timeout_sec = 60
+tool_timeout_sec = 172800
+default_tools_approval_mode = "approve"
+`},
+		API: API{Port: responsesPort, Usage: "responses", Allow: []string{"POST /responses", "GET /models"}},
+		Credentials: []Credential{
+			{File: "~/.codex/auth.json", FileEnv: "DEMESNE_CODEX_AUTH_FILE", Kind: "codex", Base: "https://chatgpt.com/backend-api/codex",
+				Header: "Authorization", Scheme: "Bearer", Inside: map[string]string{"OPENAI_API_KEY": "{token}"}},
+			openAIKey(),
+		},
+		Missing: "DEMESNE_CODEX_AUTH_FILE (default ~/.codex/auth.json) is required for {tool} when using a codex model",
+		Program: Program{Native: "@openai/codex-linux-{arch}/vendor/*/bin/codex", Beside: []string{"codex-code-mode-host", "../codex-path/rg"}},
+		Retry:   retry(12, 21600*time.Second),
+	}
+}
+
+const openAIBase = "https://api.openai.com/v1"
+
+func openAIKey() Credential {
+	return Credential{Env: "OPENAI_API_KEY", Base: openAIBase, BaseEnv: "OPENAI_BASE_URL", Header: "Authorization", Scheme: "Bearer",
+		Inside: map[string]string{"OPENAI_API_KEY": "{token}"}}
+}
+
+// codexConfig has no secret: env_key names the variable with the token.
+const codexConfig = `model_provider = "demesne"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+
+[features]
+plugins = false
+unbounded_connection_retries = false
+
+[notice]
+hide_full_access_warning = true
+hide_rate_limit_model_nudge = true
+
+[model_providers.demesne]
+name = "demesne"
+base_url = "{url}"
+wire_api = "responses"
+env_key = "OPENAI_API_KEY"
+request_max_retries = 1
+stream_max_retries = 2
+supports_websockets = false
+
+[projects."{dir}"]
+trust_level = "trusted"
+
+{servers}`
+
+// claudeCode is tried with 2.1.197 and 2.1.330. Facts:
+//   - At uid 0 it refuses --dangerously-skip-permissions unless IS_SANDBOX=1. Its shell tool needs bash, a writable
+//     HOME and a private, writable /tmp.
+//   - Without .claude.json (onboarding, theme, trust, and the key's last 20 characters as approved) the interactive
+//     program shows its own questions first, or asks hosts that it cannot reach and exits with 1.
+//   - CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 stops every request but those to the base URL: HEAD /, which may fail,
+//     and POST /v1/messages.
+//   - With CLAUDE_CODE_OAUTH_TOKEN it sends Authorization: Bearer, and oauth-2025-04-20 among the values of
+//     Anthropic-Beta. So the route replaces one header only, whichever kind the credential has.
+//   - CLAUDE_CODE_MAX_RETRIES: a refused base URL otherwise costs three minutes. After a 429 it prints a result with
+//     is_error and exits with 1, and --resume SESSION continues under the same session id.
+//   - A result "success" with exit code 0 does not prove that a tool ran.
+//   - It follows a link from CLAUDE.md to another directory.
+func claudeCode() Provider {
+	flags := []string{"--model", "{model}", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions",
+		"--mcp-config", ConfigDir + "/.demesne-mcp.json", "--strict-mcp-config"}
+	const base, baseEnv = "https://api.anthropic.com", "ANTHROPIC_BASE_URL"
+	oauth := Credential{Base: base, Header: "Authorization", Scheme: "Bearer",
+		Inside: map[string]string{"CLAUDE_CODE_OAUTH_TOKEN": "{token}"}}
+	setup, own, login := oauth, oauth, oauth
+	setup.Env, own.Env, login.File, login.Kind = "DEMESNE_CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "~/.claude/.credentials.json", "claude-login"
+	return Provider{
+		Name: "claude-code", Command: "claude", Enable: "DEMESNE_CLAUDE_CODE_ENABLED", Format: "claude",
+		Models:      []string{"sonnet", "opus", "fable", "haiku"},
+		Headless:    append([]string{"-p", "{prompt}"}, flags...),
+		Resume:      append([]string{"-p", "{prompt}", "--resume", "{session}"}, flags...),
+		Interactive: []string{"--dangerously-skip-permissions", "{args}"},
+		Env: map[string]string{
+			"ANTHROPIC_BASE_URL":                       "{url}",
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+			"DISABLE_AUTOUPDATER":                      "1",
+			"CLAUDE_CODE_MAX_RETRIES":                  "2",
+			"MCP_TIMEOUT":                              "60000",
+			"MCP_TOOL_TIMEOUT":                         "172800000",
+		},
+		Context: "CLAUDE.md",
+		Config:  map[string]string{".demesne-mcp.json": `{"mcpServers":{{servers}}}` + "\n"},
+		Home: map[string]string{
+			".claude.json": `{"hasCompletedOnboarding":true,"theme":"dark","bypassPermissionsModeAccepted":true,"autoUpdates":false,` +
+				`"customApiKeyResponses":{"approved":["{token20}"],"rejected":[]},` +
+				`"projects":{"{dir}":{"hasTrustDialogAccepted":true,"hasCompletedProjectOnboarding":true}}}` + "\n",
+			".claude/settings.json": `{"skipDangerousModePermissionPrompt":true}` + "\n",
+		},
+		Servers: Servers{Entry: `"{name}":{"type":"http","url":"{url}"}`, Join: ","},
+		API: API{Port: messagesPort, Usage: "messages",
+			Allow: []string{"POST /v1/messages", "POST /v1/messages/count_tokens"}},
+		Credentials: []Credential{
+			setup,
+			{Env: "ANTHROPIC_API_KEY", Base: base, BaseEnv: baseEnv, Header: "X-Api-Key", Inside: map[string]string{"ANTHROPIC_API_KEY": "{token}"}},
+			{Env: "ANTHROPIC_AUTH_TOKEN", Base: base, BaseEnv: baseEnv, Header: "Authorization", Scheme: "Bearer",
+				Inside: map[string]string{"ANTHROPIC_AUTH_TOKEN": "{token}"}},
+			own, login,
+		},
+		Missing: "DEMESNE_CLAUDE_CODE_OAUTH_TOKEN is required for {tool} (run `claude setup-token` to obtain one)",
+		Program: Program{Native: "@anthropic-ai/claude-code-linux-{arch}/claude"},
+		Retry:   retry(6, 39600*time.Second),
+	}
+}
+
+// openCode is tried with 1.18.33, against any server of the Chat Completions interface. Facts:
+//   - It takes the provider from the file of OPENCODE_CONFIG; {env:NAME} there is a variable. Its own state is below
+//     the XDG directories, which must be writable.
+//   - It asks npm for plug-ins on its first start, in the background: npm_config_offline ends that at once.
+//   - It waits itself for Retry-After of a 429. `run --session ID` continues under the same id.
+func openCode() Provider {
+	run := []string{"run", "--format", "json", "-m", "demesne/{model}"}
+	return Provider{
+		Name: "opencode", Command: "opencode", Enable: "DEMESNE_OPENCODE_ENABLED", Format: "opencode",
+		Models: []string{"opencode/gpt-5.5", "opencode/gpt-5.4-mini"}, Prefix: "opencode/",
+		Headless:    append(run, "{prompt}"),
+		Resume:      append(run[:len(run):len(run)], "--session", "{session}", "{prompt}"),
+		Interactive: []string{"{args}"},
+		Env: map[string]string{
+			"OPENCODE_CONFIG":                  "{home}/.config/opencode/demesne.json",
+			"OPENCODE_DISABLE_AUTOUPDATE":      "1",
+			"OPENCODE_DISABLE_MODELS_FETCH":    "1",
+			"OPENCODE_DISABLE_LSP_DOWNLOAD":    "1",
+			"OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+			"npm_config_offline":               "true",
+		},
+		Context: "AGENTS.md",
+		Home: map[string]string{".config/opencode/demesne.json": `{"autoupdate":false,"share":"disabled","permission":{"*":"allow"},` +
+			`"enabled_providers":["demesne"],"model":"demesne/{model}","small_model":"demesne/{model}","mcp":{{servers}},` +
+			`"provider":{"demesne":{"npm":"@ai-sdk/openai-compatible","name":"demesne","options":{"baseURL":"{url}",` +
+			`"apiKey":"{env:OPENAI_API_KEY}"},"models":{"{model}":{"name":"{model}"}}}}}` + "\n"},
+		Servers:     Servers{Entry: `"{name}":{"type":"remote","url":"{url}","enabled":true,"timeout":172800000}`, Join: ","},
+		API:         API{Port: chatPort, Usage: "chat", Allow: []string{"POST /chat/completions"}},
+		Credentials: []Credential{openAIKey()},
+		Missing:     "OPENAI_API_KEY is required for {tool} when using an opencode model",
+		Program:     Program{Native: "opencode-linux-{arch}/bin/opencode"},
+		Retry:       retry(6, 21600*time.Second),
+	}
+}
+
+// geminiCLI is tried with 0.61. Facts:
+//   - It is a script for node 20 or later, in one bundle. What it depends on is optional.
+//   - settings.json must select the key as its way to authenticate, or it exits with 41. It retries a 429 on its own,
+//     up to general.maxAttempts times. `--resume SESSION` takes the id of the init event and keeps it.
+//   - It asks other models of the row for small tasks, so the allowlist has them all.
+func geminiCLI() Provider {
+	flags := []string{"-m", "{model}", "--approval-mode", "yolo", "--output-format", "stream-json"}
+	return Provider{
+		Name: "gemini-cli", Command: "gemini", Enable: "DEMESNE_GEMINI_CLI_ENABLED", Format: "gemini",
+		Models:      []string{"gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"},
+		Side:        []string{"gemini-3-flash-preview", "gemini-3.1-flash-lite"},
+		Headless:    append(flags, "-p", "{prompt}"),
+		Resume:      append(flags[:len(flags):len(flags)], "--resume", "{session}", "-p", "{prompt}"),
+		Interactive: []string{"--approval-mode", "yolo", "{args}"},
+		Env:         map[string]string{"GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_TELEMETRY_ENABLED": "false"},
+		Context:     "GEMINI.md",
+		Home: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
+			`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"ide":{"enabled":false,"hasSeenNudge":true},` +
+			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},"mcpServers":{{servers}}}` + "\n"},
+		Servers: Servers{Entry: `"{name}":{"httpUrl":"{url}","timeout":172800000,"trust":true}`, Join: ","},
+		API: API{Port: generatePort, Usage: "generate", Allow: []string{"POST /v1beta/models/{model}:streamGenerateContent",
+			"POST /v1beta/models/{model}:generateContent", "POST /v1beta/models/{model}:countTokens"}},
+		Credentials: []Credential{geminiKey("GEMINI_API_KEY"), geminiKey("GOOGLE_API_KEY")},
+		Missing:     "GEMINI_API_KEY is required for {tool} when using a gemini model",
+		Retry:       retry(6, 21600*time.Second),
+	}
+}
+
+func geminiKey(env string) Credential {
+	return Credential{Env: env, Base: "https://generativelanguage.googleapis.com", BaseEnv: "GOOGLE_GEMINI_BASE_URL", Header: "X-Goog-Api-Key",
+		Inside: map[string]string{"GEMINI_API_KEY": "{token}"}}
+}

@@ -1,0 +1,329 @@
+package agents
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"demesne/runner"
+)
+
+// The kinds of an [Event].
+const (
+	eventSession = "session"     // the program began; Session and Model
+	eventText    = "text"        // Text for the user
+	eventCall    = "tool_call"   // Tool, ID, and in Text a summary of its arguments
+	eventReturn  = "tool_result" // ID, Failed, and in Text its first lines
+	eventStep    = "step"        // one turn ended: Cost
+	eventLimit   = "rate_limit"  // Reset if it is known
+	eventError   = "error"       // Text; the program may go on
+	eventResult  = "result"      // the run ended: Text is the final answer or, if Failed, the reason
+)
+
+// Event is one step of an agent, read from the output of its program.
+type Event struct {
+	Kind    string    `json:"event"` // session, text, tool_call, tool_result, step, rate_limit, error or result
+	Session string    `json:"session,omitempty"`
+	Model   string    `json:"model,omitempty"`
+	Agent   string    `json:"agent,omitempty"` // the kind of subagent that did it; empty for the agent itself
+	Tool    string    `json:"tool,omitempty"`
+	ID      string    `json:"id,omitempty"` // of a tool call and its result
+	Text    string    `json:"text,omitempty"`
+	Failed  bool      `json:"failed,omitempty"`
+	Reset   time.Time `json:"reset,omitzero"`     // when the rate limit ends
+	Cost    float64   `json:"cost_usd,omitempty"` // so far, as the program itself counts it
+}
+
+// Bounds of what a Transcript keeps of the output of a program that it does not trust.
+const (
+	longestLine = 1 << 20 // longer ones are skipped
+	mostAnswers = 64      // message ids, to count turns
+	nameKept    = 256     // bytes of an id or a name
+	summaryKept = 200     // bytes of the summary of a tool call
+	faultKept   = 4096    // bytes of an error
+)
+
+// A Transcript reads the output of an agent's program as it is written. It never fails: it ignores what is not in
+// the program's format. Its memory is bounded, whatever is written. Another goroutine may call its methods.
+type Transcript struct {
+	Zone *time.Location // of times without a zone in the program's messages; nil: UTC. Set it before the first Write
+
+	on    func(Event)
+	parse func(*outcome, []byte)
+	now   func() time.Time
+
+	mu      sync.Mutex
+	line    []byte // an unfinished one
+	skip    bool   // the rest of the line: it is too long
+	session string
+	all     attributions
+	turns   turns
+	outcome
+}
+
+// outcome is what one execution of the program has shown so far.
+type outcome struct {
+	t      *Transcript
+	events []Event // not yet given to on
+
+	text   tail // of the assistant
+	result tail // the final answer, if the program states it
+	ended  bool // a result event was read
+	stated bool // result holds the final answer
+	fault  string
+	cost   float64
+
+	limited bool
+	reset   time.Time
+}
+
+// formats has the parser of a line for each format of output.
+var formats = map[string]func(*outcome, []byte){
+	"claude": (*outcome).claude, "codex": (*outcome).codex, "opencode": (*outcome).opencode, "gemini": (*outcome).gemini,
+}
+
+// NewTranscript returns a Transcript of one of the formats "claude", "codex", "opencode" and "gemini". It shows no
+// event of another format. on may be nil; Write calls it with each event.
+func NewTranscript(format string, on func(Event)) *Transcript {
+	t := &Transcript{on: on, parse: formats[format], now: time.Now}
+	t.outcome.t = t
+	return t
+}
+
+// Write reads a part of the output. It returns no error.
+func (t *Transcript) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	n := len(p)
+	for len(p) > 0 {
+		part, rest, whole := bytes.Cut(p, []byte("\n"))
+		t.add(part, whole)
+		p = rest
+	}
+	events := t.events
+	t.events = nil
+	t.mu.Unlock()
+	for _, e := range events {
+		if t.on != nil {
+			t.on(e)
+		}
+	}
+	return n, nil
+}
+
+// add adds a part of a line, and parses the line if the part is its end.
+func (t *Transcript) add(part []byte, whole bool) {
+	if len(t.line)+len(part) > longestLine {
+		t.skip = true
+	}
+	if t.skip {
+		t.line = nil
+	} else if !whole || len(t.line) > 0 {
+		part = append(t.line, part...)
+		t.line = part
+	}
+	if !whole {
+		return
+	}
+	if !t.skip && t.parse != nil {
+		t.parse(&t.outcome, part)
+	}
+	t.line, t.skip = nil, false
+}
+
+// Close parses a last line that has no line feed. The program has ended.
+func (t *Transcript) Close() error {
+	_, err := t.Write([]byte("\n"))
+	return err
+}
+
+// Resume begins the output of another execution of the program, which resumes the session. What the last one said
+// of its end counts no longer.
+func (t *Transcript) Resume() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.line, t.skip = nil, false
+	t.outcome = outcome{t: t}
+}
+
+// Session returns the id with which the program resumes the session, or "".
+func (t *Transcript) Session() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.session
+}
+
+// Final returns the final answer. A long one is cut at its beginning to [runner.AnswerKept] bytes, and says so.
+func (t *Transcript) Final() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.final()
+}
+
+// Ended reports whether the program stated the result of its work. If it did not, the run failed, even if the
+// program exited with 0.
+func (t *Transcript) Ended() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended
+}
+
+// Fault returns the error with which the program ended, or the last one that it reported before it was cut short.
+// It is empty after a success.
+func (t *Transcript) Fault() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.fault
+}
+
+// Limited reports whether the program gave up because of a rate limit or an overloaded server, so that the session
+// can be resumed later. reset is the time that the server or the program named, or zero.
+func (t *Transcript) Limited() (reset time.Time, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.reset, t.limited
+}
+
+// Turns returns how many responses of the model the output has shown. It is a lower bound: the format "codex" shows
+// only prompts. [Meter.Requests] has the count.
+func (t *Transcript) Turns() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.turns.count
+}
+
+// turns counts message ids. Those of parallel subagents alternate, so it knows the last few.
+type turns struct {
+	count int
+	last  [mostAnswers]string
+}
+
+func (n *turns) add(id string) {
+	if id = brief(id); id != "" && !slices.Contains(n.last[:], id) {
+		n.last[n.count%len(n.last)] = id
+		n.count++
+	}
+}
+
+// begin records a session id.
+func (o *outcome) begin(session, model string) {
+	o.t.session = sessionID(session)
+	o.emit(Event{Kind: eventSession, Session: o.t.session, Model: model})
+}
+
+func (o *outcome) emit(e Event) {
+	e.ID, e.Tool, e.Model, e.Agent = brief(e.ID), brief(e.Tool), brief(e.Model), brief(e.Agent)
+	o.events = append(o.events, e)
+}
+
+// say adds a text of the assistant.
+func (o *outcome) say(agent, text string) {
+	if text == "" {
+		return
+	}
+	if agent == "" {
+		o.text.paragraph(text)
+	}
+	o.emit(Event{Kind: eventText, Agent: agent, Text: text})
+}
+
+// call adds a tool call.
+func (o *outcome) call(agent, id, tool string, args json.RawMessage) {
+	o.emit(Event{Kind: eventCall, Agent: agent, ID: id, Tool: tool, Text: summary(args)})
+}
+
+// done adds the result of a tool call.
+func (o *outcome) done(agent, id string, failed bool, text string) {
+	o.emit(Event{Kind: eventReturn, Agent: agent, ID: id, Failed: failed, Text: cut(text, summaryKept)})
+}
+
+// fail records the error with which the program gives up. status is of the HTTP response, or 0.
+func (o *outcome) fail(status int, fault string) {
+	o.fault = cut(fault, faultKept)
+	if isLimit(status, fault) {
+		o.limit(resetIn(fault, o.t.now(), o.t.Zone))
+	} else {
+		o.limited, o.reset = false, time.Time{}
+	}
+}
+
+// limit records a rate limit. The first time that is known counts: claude states it exactly before it states it in
+// words.
+func (o *outcome) limit(reset time.Time) {
+	if o.limited && (reset.IsZero() || !o.reset.IsZero()) {
+		return
+	}
+	o.limited, o.reset = true, reset
+	o.emit(Event{Kind: eventLimit, Reset: reset})
+}
+
+// answer replaces the final answer.
+func (o *outcome) answer(text string) {
+	o.result, o.stated = tail{}, true
+	o.result.WriteString(text)
+}
+
+// end records that the program stated its result. An empty fault is a success.
+func (o *outcome) end(fault string) {
+	o.ended = true
+	if fault == "" {
+		o.fault, o.limited, o.reset = "", false, time.Time{}
+	}
+	text := cut(fault, faultKept)
+	if fault == "" {
+		text = o.final()
+	}
+	o.emit(Event{Kind: eventResult, Failed: fault != "", Text: text, Cost: o.cost})
+}
+
+func (o *outcome) final() string {
+	if o.stated {
+		return o.result.String()
+	}
+	return o.text.String()
+}
+
+// decode reads a line into v. A field of another type than v's stays empty, and the others are read.
+func decode(line []byte, v any) bool {
+	err := json.Unmarshal(line, v)
+	_, mismatch := err.(*json.UnmarshalTypeError)
+	return err == nil || mismatch
+}
+
+// tail keeps the end of a text: the last runner.AnswerKept bytes, and at times more.
+type tail struct {
+	kept []byte
+	cut  bool
+}
+
+// answerMarker precedes an answer whose beginning was cut off.
+const answerMarker = "[stdout truncated to last 32768 bytes; full transcript in output_dir/transcript.jsonl]\n"
+
+func (b *tail) WriteString(s string) {
+	b.kept = append(b.kept, s...)
+	if len(b.kept) > 2*runner.AnswerKept {
+		b.kept, b.cut = bytes.Clone(b.kept[len(b.kept)-runner.AnswerKept:]), true
+	}
+}
+
+// paragraph adds a text and separates it from the last one.
+func (b *tail) paragraph(s string) {
+	if len(b.kept) > 0 {
+		b.WriteString("\n")
+	}
+	b.WriteString(s)
+}
+
+func (b *tail) String() string {
+	kept := b.kept[max(0, len(b.kept)-runner.AnswerKept):]
+	if !b.cut && len(kept) == len(b.kept) {
+		return strings.ToValidUTF8(string(kept), "\uFFFD")
+	}
+	for n := 0; n < utf8.UTFMax && len(kept) > 0 && !utf8.RuneStart(kept[0]); n++ { // the rest of a character
+		kept = kept[1:]
+	}
+	return answerMarker + strings.ToValidUTF8(string(kept), "\uFFFD")
+}

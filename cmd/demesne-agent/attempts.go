@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"demesne/agents"
+	"demesne/cmd/internal/session"
+	"demesne/mcp/backend"
+	"demesne/runner"
+)
+
+// attempts are the executions of an agent's program in its sandbox: one, and one more after each rate limit. Their
+// output is one transcript.
+type attempts struct {
+	node    *node
+	task    agents.Task
+	launch  *agents.Launch
+	renewal time.Time // when the credential is to be renewed; zero: never
+
+	transcript, stderr *os.File
+	events             *agents.Transcript
+	out                io.Writer
+
+	count  int
+	waited time.Duration
+	gaveUp string // why a rate limit was the end
+}
+
+// Files of an agent run.
+const (
+	fileTranscript  = "transcript.jsonl"
+	fileStderr      = "stderr.log"
+	fileUsage       = "usage.json"
+	fileRequests    = "usage.jsonl"
+	fileResults     = "results.json"
+	fileAttribution = "attribution.jsonl"
+	fileAnswer      = "answer.txt" // in the sidecar directory only: the final answer, where no sandbox can change it
+)
+
+func (a *attempts) close() {
+	a.transcript.Close()
+	a.stderr.Close()
+}
+
+func (a *attempts) command(argv []string) runner.Command {
+	return runner.Command{Argv: argv, Env: a.launch.Env, Dir: a.launch.Dir, User: a.launch.User, Account: true}
+}
+
+func (a *attempts) options() session.RunOptions {
+	return session.RunOptions{Command: a.command(a.launch.Argv), Stdout: a.out, Stderr: a.stderr, Next: a.next, KeepEmpty: true}
+}
+
+// callbacks begins, when the sandbox has been made, what works beside the program.
+func (a *attempts) callbacks(w backend.Callbacks) session.Callbacks {
+	cb := session.Callbacks{Note: func(line string) { a.node.note("%s", line) }}
+	cb.Made = func(box *session.Sandbox) {
+		if !a.renewal.IsZero() {
+			go a.renew(box.ID)
+		}
+		a.node.appear(box)
+	}
+	if w.Output != nil {
+		cb.Began = func(last func() session.Tail) {
+			w.Output(func() (string, int64) { t := last(); return t.Text, t.Bytes })
+		}
+	}
+	return cb
+}
+
+// next returns the command that resumes the session after a rate limit, once that is over.
+func (a *attempts) next(ctx context.Context, done *session.RunResult) (*runner.Command, error) {
+	a.events.Close()
+	reset, limited := a.limit(done)
+	if !limited {
+		return nil, nil
+	}
+	now := time.Now()
+	d, why, ok := a.node.retry.wait(a.count, a.waited, now, reset)
+	if !ok {
+		a.gaveUp = why
+		return nil, nil
+	}
+	a.node.show(notice{Event: agents.Event{Kind: noticeWaiting, Text: "a rate limit"}, Until: now.Add(d)})
+	sleep(d, ctx.Done())
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	a.waited, a.count = a.waited+d, a.count+1
+	argv := a.launch.Argv
+	if id := a.events.Session(); id != "" {
+		var err error
+		if argv, err = a.node.agent.Resume(a.task, id); err != nil {
+			return nil, err
+		}
+	}
+	a.events.Resume()
+	c := a.command(argv)
+	return &c, nil
+}
+
+// limits are the HTTP statuses of rate limits and overloaded servers.
+var limits = []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, 529}
+
+// limit reports whether the program ended because of a rate limit: by its own words or, if it said nothing, because its
+// last request met one. reset is zero if neither named a time.
+func (a *attempts) limit(done *session.RunResult) (reset time.Time, limited bool) {
+	if done.Reason != runner.Exited {
+		return reset, false
+	}
+	n := a.node
+	n.readUsage()
+	n.mu.Lock()
+	last := n.last
+	n.mu.Unlock()
+	if slices.Contains(limits, last.Status) && last.RetryAfter > 0 {
+		reset = last.Time.Add(time.Duration(last.RetryAfter))
+	}
+	if said, ok := a.events.Limited(); ok {
+		if !said.IsZero() {
+			reset = said
+		}
+		return reset, true
+	}
+	return reset, slices.Contains(limits, last.Status) && (!a.events.Ended() || a.events.Fault() != "")
+}
+
+// again is how soon a renewal that failed is tried once more.
+const again = time.Minute
+
+// renew renews the credential of the routes whenever it is due, until the run ends.
+func (a *attempts) renew(sandbox string) {
+	n := a.node
+	for next := a.renewal; !next.IsZero(); {
+		sleep(time.Until(next), n.ctx.Done())
+		if n.ctx.Err() != nil {
+			return
+		}
+		headers, later, err := n.agent.Renew(n.ctx)
+		if err == nil && len(headers) > 0 {
+			err = n.tree.sessions.With(n.ctx, func(e session.Engine) error {
+				return e.ChangeEgress(n.ctx, runner.EgressChange{Sandbox: sandbox, Headers: headers})
+			})
+		}
+		if next = later; err != nil && n.ctx.Err() == nil {
+			n.note("renew credential: %v", err)
+			next = time.Now().Add(again)
+		}
+	}
+}
+
+// failure returns why an agent that ended by itself did not do its work, or nil.
+func (a *attempts) failure(res *runner.Result) error {
+	fault := a.events.Fault()
+	switch {
+	case a.gaveUp != "":
+		return fmt.Errorf("rate limit: gave up %s: %s", a.gaveUp, fault)
+	case res.Reason != runner.Exited: // its Detail says why
+		return nil
+	case !a.events.Ended() && fault != "":
+		return fmt.Errorf("the program ended without a result: %s (exit code %d)", fault, res.ExitCode)
+	case !a.events.Ended():
+		return fmt.Errorf("the program ended without a result (exit code %d); stderr.log may say why", res.ExitCode)
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"sync"
+
+	"demesne/cmd/internal/session"
+)
+
+// boxes are the sandboxes that an agent created and has not destroyed. The zero value is ready.
+type boxes struct {
+	mu  sync.Mutex
+	all map[string]func() // by id; called when the sandbox is gone
+}
+
+func (b *boxes) add(id string, gone func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all == nil {
+		b.all = map[string]func(){}
+	}
+	b.all[id] = gone
+}
+
+func (b *boxes) has(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all[id] != nil
+}
+
+// remove forgets a sandbox that is gone.
+func (b *boxes) remove(id string) {
+	b.mu.Lock()
+	gone := b.all[id]
+	delete(b.all, id)
+	b.mu.Unlock()
+	if gone != nil {
+		gone()
+	}
+}
+
+// removeAll removes every sandbox.
+func (b *boxes) removeAll(s *session.Service) {
+	b.mu.Lock()
+	var ids []string
+	for id := range b.all {
+		ids = append(ids, id)
+	}
+	b.mu.Unlock()
+	for _, id := range ids {
+		s.Discard(id)
+		b.remove(id)
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"demesne/internal/fsutil"
+)
+
+// dirs are the directories of one agent. Its sandbox can write to out, workspace and home. It can read config. It never
+// sees sidecar, which holds the files that this program writes while the agent runs.
+//
+//	BASE/config BASE/sidecar-results BASE/home
+//	BASE/out BASE/workspace       of the first agent
+//	BASE/children/NAME            the base of a child, whose out is child/NAME in its parent's
+type dirs struct {
+	base, config, sidecar, home string
+	out, workspace              string
+	outDir                      *os.File // out, opened before a sandbox could replace it
+}
+
+// makeDirs makes the directories below base that d lacks. out and workspace may be given.
+func (d *dirs) make() (err error) {
+	d.config, d.sidecar, d.home = filepath.Join(d.base, "config"), filepath.Join(d.base, "sidecar-results"), filepath.Join(d.base, "home")
+	all := []string{d.config, d.sidecar, d.home}
+	if d.workspace == "" {
+		d.workspace = filepath.Join(d.base, "workspace")
+		all = append(all, d.workspace)
+	}
+	if d.out == "" {
+		d.out = filepath.Join(d.base, "out")
+		all = append(all, d.out)
+	}
+	for _, dir := range all {
+		if err := os.MkdirAll(dir, ownerOnly); err != nil {
+			return fmt.Errorf("make directory of agent: %w", err)
+		}
+	}
+	if d.outDir == nil {
+		if d.outDir, err = os.Open(d.out); err != nil {
+			return fmt.Errorf("open output directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// close closes what make opened. It removes the home, which holds nothing that anyone reads later.
+func (d *dirs) close() {
+	if base, err := os.Open(d.base); err == nil {
+		fsutil.RemoveAll(int(base.Fd()), filepath.Base(d.home))
+		base.Close()
+	}
+	d.outDir.Close()
+}
+
+// fill writes files into a directory that no sandbox can write to yet. Names may have slashes.
+func fill(dir string, files map[string][]byte) error {
+	for name, content := range files {
+		if !filepath.IsLocal(name) {
+			return fmt.Errorf("write %q: not below its directory", name)
+		}
+		at := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(at), ownerOnly)
+		if err == nil {
+			err = os.WriteFile(at, content, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("write file of agent: %w", err)
+		}
+	}
+	return nil
+}
+
+// inside is the directory in /workspace where agents start, each in one of its own.
+const inside = ".demesne"
+
+// makeStart makes the directory in the workspace where agent id starts, with links to the context files in /in/.agent.
+// Other sandboxes may be writing to the workspace. os.Root keeps every step inside it.
+func (d *dirs) makeStart(id string, config map[string][]byte) error {
+	root, err := os.OpenRoot(d.workspace)
+	if err != nil {
+		return fmt.Errorf("open workspace: %w", err)
+	}
+	defer root.Close()
+	start := path.Join(inside, id)
+	if err := root.MkdirAll(start, ownerOnly); err != nil {
+		return fmt.Errorf("make %q in the workspace: %w", start, err)
+	}
+	for name := range config {
+		if strings.Contains(name, "/") || !strings.HasSuffix(name, ".md") {
+			continue
+		}
+		if err := root.Symlink(path.Join(configInside, name), path.Join(start, name)); err != nil {
+			return fmt.Errorf("link %q in the workspace: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// deliver copies files from sidecar into out, in place of whatever sandboxes put there. It follows no link. A file that
+// does not exist is left out.
+func (d *dirs) deliver(names ...string) error {
+	from, err := os.OpenRoot(d.sidecar)
+	if err != nil {
+		return fmt.Errorf("deliver results: %w", err)
+	}
+	defer from.Close()
+	to, err := openRoot(d.outDir)
+	if err != nil {
+		return fmt.Errorf("deliver results: %w", err)
+	}
+	defer to.Close()
+	var all error
+	for _, name := range names {
+		if err := copyFile(from, to, name); err != nil {
+			all = errors.Join(all, fmt.Errorf("deliver %q: %w", name, err))
+		}
+	}
+	return all
+}
+
+func copyFile(from, to *os.Root, name string) error {
+	in, err := from.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := to.RemoveAll(name); err != nil {
+		return err
+	}
+	out, err := to.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

@@ -1,0 +1,4 @@
+// Command demesne-agent is a stand-in.
+package main
+
+func main() {}

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/agents"
+	"demesne/cmd/internal/session"
+	"demesne/internal/text"
+	"demesne/mcp/backend"
+	"demesne/runner"
+)
+
+// node is one run of an agent.
+type node struct {
+	tree   *tree
+	parent *node // nil: the first agent
+	name   string
+	tool   string
+	depth  int
+	id     string
+	req    backend.AgentRequest
+	agent  agent
+	retry  retry
+	dirs   *dirs
+	budget *budget
+	meter  *agents.Meter
+	began  time.Time
+
+	made func() // called when the sandbox exists; may be nil
+
+	ctx    context.Context // ends with the run's reason
+	cancel context.CancelCauseFunc
+
+	names names
+	jobs  registry
+	boxes boxes
+
+	mu       sync.Mutex
+	children []*child // in order of their creation
+	records  []*records
+	last     runner.UsageRecord // of the latest request
+	exist    bool
+	closed   bool           // no further child may start
+	calls    sync.WaitGroup // of children
+	ended    results        // once it has ended
+}
+
+// child is what a parent remembers of a child.
+type child struct {
+	name, tool, id, out string
+	dir                 *os.File // out
+	node                *node    // nil: a command or a sandbox
+	ended               bool
+	exitCode            int
+}
+
+// end ends the run, and so all its descendants, with a reason. The first reason counts.
+func (n *node) end(why error) { n.cancel(why) }
+
+// path returns the names that lead to n.
+func (n *node) path() string {
+	if n.parent == nil {
+		return ""
+	}
+	return strings.TrimPrefix(n.parent.path()+"/"+n.name, "/")
+}
+
+func (n *node) show(what notice) {
+	if n.tree.show == nil {
+		return
+	}
+	what.Child, what.Time = n.path(), time.Now()
+	n.tree.show(what)
+}
+
+func (n *node) note(format string, a ...any) {
+	n.show(notice{Event: agents.Event{Kind: noticeNote, Text: text.SafeLine(fmt.Sprintf(format, a...))}})
+}
+
+// run runs the agent to its end, and ends its children before it returns. An error may come with a result.
+func (n *node) run(w backend.Callbacks) (*backend.AgentResult, error) {
+	defer n.dirs.close()
+	defer n.cancel(nil)
+	if n.req.Timeout > 0 {
+		late := time.AfterFunc(n.req.Timeout, func() { n.end(errTime(n.req.Timeout)) })
+		defer late.Stop()
+	}
+	a, err := n.prepare()
+	if err != nil {
+		return nil, err
+	}
+	n.show(notice{Event: agents.Event{Kind: noticeStarted, Model: n.req.Model}, Output: n.dirs.out})
+	stopped := n.watchUsage()
+	done, err := n.tree.sessions.Run(n.ctx, n.createOptions(a.launch), a.options(), a.callbacks(w))
+	why := context.Cause(n.ctx) // nil: the program ended by itself
+	n.endChildren()
+	stopped()
+	return n.settle(a, done, err, why)
+}
+
+// errParent is the cause with which the children end when their parent has.
+var errParent = errors.New("the agent that started it has ended")
+
+// createOptions describes the sandbox of an agent.
+func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
+	spec := runner.Spec{Workspace: n.dirs.workspace, Limits: n.req.Limits, User: l.User, Mounts: l.Mounts}
+	if !n.req.Research {
+		spec.Inputs = append(spec.Inputs, n.req.Inputs...)
+		if n.parent != nil {
+			spec.Mounts = append(spec.Mounts, n.parent.previous()...)
+		}
+	}
+	spec.Inputs = append(spec.Inputs, runner.Input{Path: n.dirs.config, Name: path.Base(configInside)})
+	if home := homeOf(l.Env); home != "" {
+		spec.Mounts = append(spec.Mounts, runner.Mount{Source: n.dirs.home, Target: home})
+	}
+	c := session.CreateOptions{Spec: spec, Out: n.dirs.out, OutInside: n.parent != nil}
+	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, Routes: n.routes(l)}
+	if n.tree.serve != nil {
+		c.Egress.Listen = []uint16{nestedPort}
+	}
+	if n.req.Research {
+		// The only inputs are the agent's own task and program.
+		c.Egress.Mode, c.Egress.OpenWithInputs = openMode, true
+	}
+	return c
+}
+
+// homeOf returns the home directory in an environment.
+func homeOf(env []string) (home string) {
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "HOME="); ok {
+			home = v
+		}
+	}
+	return home
+}
+
+// routes returns the routes of a launch, with a record of the requests of each.
+func (n *node) routes(l *agents.Launch) []runner.Route {
+	all := append([]runner.Route(nil), l.Routes...)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.records = nil
+	for i := range all {
+		r := &all[i]
+		r.Record = filepath.Join(n.dirs.sidecar, fmt.Sprintf("requests-%d.jsonl", r.Port))
+		n.records = append(n.records, &records{path: r.Record})
+	}
+	return all
+}
+
+// openMode is the egress mode of research.
+const openMode = "open"
+
+// Ports on a sandbox's loopback: see also the routes of package agents.
+const nestedPort = 8089
+
+// task is what the agent is to do, as package agents explains it to the program.
+func (n *node) task() agents.Task {
+	r := n.req
+	t := agents.Task{
+		Prompt: r.Prompt, Preamble: r.Preamble, OutputPath: r.OutputPath, OutputFormat: r.OutputFormat,
+		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Dir: path.Join("/workspace", inside, n.id),
+	}
+	if !r.Research {
+		for _, in := range r.Inputs {
+			t.Inputs = append(t.Inputs, in.Name)
+		}
+	}
+	if n.tree.serve != nil {
+		t.Children = true
+		t.Servers = append(t.Servers, agents.Server{Name: "demesne", Port: nestedPort, Path: "/mcp"})
+	}
+	return t
+}
+
+// prepare plans the execution of the program, and writes the files that it reads.
+func (n *node) prepare() (*attempts, error) {
+	a := &attempts{node: n, task: n.task(), count: 1}
+	var err error
+	if _, a.renewal, err = n.agent.Renew(n.ctx); err != nil {
+		return nil, err
+	}
+	if a.launch, err = n.agent.Headless(a.task); err != nil {
+		return nil, err
+	}
+	if err = errors.Join(fill(n.dirs.config, a.launch.Config), fill(n.dirs.home, a.launch.Home), n.dirs.makeStart(n.id, a.launch.Config)); err != nil {
+		return nil, err
+	}
+	if a.transcript, err = logged(n.dirs.sidecar, fileTranscript); err == nil {
+		a.stderr, err = logged(n.dirs.sidecar, fileStderr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keep output: %w", err)
+	}
+	a.events = agents.NewTranscript(n.agent.Format(), func(e agents.Event) { n.show(notice{Event: e}) })
+	a.out = io.MultiWriter(a.transcript, a.events)
+	return a, nil
+}
+
+// watchUsage reads the records of requests until the returned function is called, which reads the rest.
+func (n *node) watchUsage() (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			n.readUsage()
+			select {
+			case <-end:
+				n.readUsage()
+				return
+			case <-time.After(usageEvery):
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+// readUsage counts new requests, in the files, the budgets and the view.
+func (n *node) readUsage() {
+	n.mu.Lock()
+	files := n.records
+	n.mu.Unlock()
+	fresh, before := 0, n.meter.Cost()
+	for _, r := range files {
+		r.read(func(rec runner.UsageRecord) {
+			n.meter.Add(rec)
+			fresh++
+			n.mu.Lock()
+			n.last = rec
+			n.mu.Unlock()
+		})
+	}
+	if fresh == 0 {
+		return
+	}
+	n.budget.charge(n.meter.Cost()-before, fresh)
+	if err := n.writeUsage(); err != nil {
+		n.note("%v", err)
+	}
+	cost, turns := n.budget.used()
+	n.show(notice{Event: agents.Event{Kind: noticeUsage}, Total: cost, Turns: turns})
+}
+
+// endChildren ends all children, and returns when their sandboxes are gone. No further one can start.
+func (n *node) endChildren() {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	n.end(errParent)
+	n.jobs.stopAll(errParent)
+	n.calls.Wait()
+	n.boxes.removeAll(n.tree.sessions)
+}
+
+// appear records that the sandbox exists, and serves its MCP clients.
+func (n *node) appear(box *session.Sandbox) {
+	n.mu.Lock()
+	n.exist = true
+	n.mu.Unlock()
+	if n.made != nil {
+		n.made()
+	}
+	if n.tree.serve == nil {
+		return
+	}
+	l, err := box.Listener(nestedPort)
+	if err != nil {
+		n.note("serve children: %v", err)
+		return
+	}
+	stop := context.AfterFunc(n.ctx, func() { l.Close() })
+	go func() {
+		defer stop()
+		if err := n.tree.serve(n.ctx, l, family{n}); err != nil && n.ctx.Err() == nil {
+			n.note("serve children: %v", err)
+		}
+	}()
+}
+
+// exists reports whether the sandbox was made.
+func (n *node) exists() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.exist
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"time"
+
+	"demesne/agents"
+	"demesne/cmd/internal/session"
+	"demesne/mcp/backend"
+	"demesne/runner"
+)
+
+// tree is the first agent with all its descendants. They live in this one process: so the end of a parent ends its
+// children, a bound holds for a whole subtree, and nothing that a sandbox sends can name another caller.
+type tree struct {
+	sessions *session.Service
+	choose   func(model string) (agent, error)
+	getenv   func(string) string
+	research bool // agents may start research children
+
+	// serve answers MCP requests from inside the sandbox of the agent whose children b manages, until ctx ends. nil:
+	// agents cannot have children.
+	serve func(ctx context.Context, l net.Listener, b backend.Backend) error
+	// show receives what happens, for a person or a log. It is called concurrently.
+	show func(notice)
+}
+
+// agent is a program that can run here. Package agents has them.
+type agent interface {
+	Headless(agents.Task) (*agents.Launch, error)
+	Resume(t agents.Task, session string) ([]string, error)
+	// Renew refreshes the credential if it must be, and returns the headers that carry it, by the port of the route. It
+	// is to be called again at the time next, unless that is zero.
+	Renew(context.Context) (headers map[uint16]map[string]string, next time.Time, err error)
+	Format() string                              // of the program's output
+	Bounds() (attempts int, total time.Duration) // of waits for rate limits
+}
+
+// notice is one thing that happened to one agent of a tree.
+type notice struct {
+	Child string    `json:"child,omitempty"` // the names that lead to the agent, separated by slashes; empty: the first one
+	Time  time.Time `json:"ts"`
+	agents.Event
+
+	Output   string    `json:"output_dir,omitempty"`
+	Until    time.Time `json:"until,omitzero"`
+	Total    float64   `json:"total_usage_usd,omitempty"` // so far, with all descendants
+	Turns    int       `json:"turns,omitempty"`
+	ExitCode *int      `json:"exit_code,omitempty"`
+}
+
+// The kinds of notices besides those of package agents.
+const (
+	noticeStarted = "started" // Output, Model
+	noticeUsage   = "usage"   // Total and Turns
+	noticeWaiting = "waiting" // Until, and in Text for what
+	noticeNote    = "note"    // Text
+	noticeEnded   = "ended"   // ExitCode and Total, and in Text the reason
+)
+
+// run runs the first agent. dir is its directory, which it closes. out is its output directory; empty: one in dir.
+func (t *tree) run(ctx context.Context, r backend.AgentRequest, dir *session.Directory, out string) (*backend.AgentResult, error) {
+	defer dir.Close()
+	n, err := t.newNode(ctx, nil, r, &dirs{base: dir.Path, out: out}, dir.Name())
+	if err != nil {
+		dir.Undo()
+		return nil, err
+	}
+	return n.run(backend.Callbacks{})
+}
+
+// newNode prepares an agent. Its context ends with ctx.
+func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest, d *dirs, id string) (*node, error) {
+	n := &node{tree: t, parent: parent, name: r.Name, id: id, req: r, dirs: d, meter: agents.NewMeter(), began: time.Now()}
+	n.tool, n.budget = "sandbox_agent", &budget{maxCost: r.MaxCost, maxTurn: r.MaxTurns, end: n.end}
+	if r.Research {
+		n.tool = "sandbox_research"
+	}
+	if parent != nil {
+		n.depth, n.budget.above = parent.depth+1, parent.budget
+	}
+	var err error
+	if n.agent, err = t.choose(r.Model); err != nil {
+		return nil, err
+	}
+	attempts, total := n.agent.Bounds()
+	if n.retry, err = newRetry(attempts, total, t.getenv); err != nil {
+		return nil, err
+	}
+	if err := d.make(); err != nil {
+		return nil, err
+	}
+	n.ctx, n.cancel = context.WithCancelCause(ctx)
+	return n, nil
+}
+
+// previous returns the outputs of children of n that have ended, for a new one.
+func (n *node) previous() (all []runner.Mount) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.children {
+		if c.ended {
+			all = append(all, runner.Mount{Source: c.out, Target: previousInside + "/" + c.name, ReadOnly: true})
+		}
+	}
+	return all
+}
+
+// Paths in a sandbox.
+const (
+	configInside   = "/in/.agent"
+	previousInside = "/in/previous-jobs"
+)
+
+// logged writes to a file of the sidecar directory, for a stream that is too long for memory.
+func logged(dir, name string) (*os.File, error) {
+	return os.OpenFile(dir+"/"+name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+}

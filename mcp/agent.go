@@ -1,0 +1,198 @@
+package mcp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/backend"
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// ranAgent is the result of an agent, and the reply to a background one.
+type ranAgent struct {
+	ran
+	Cost      *float64                  `json:"cost_usd,omitempty"`
+	Total     *float64                  `json:"total_usage_usd,omitempty"`
+	PerModel  map[string]backend.Tokens `json:"per_model_tokens,omitempty"`
+	UsageLine string                    `json:"usage_summary,omitempty"`
+}
+
+var tokenFields = []property{
+	field("input", "integer", "without cached tokens").must(), field("output", "integer", "").must(),
+	field("cache_creation", "integer", "").must(), field("cache_read", "integer", "").must(),
+}
+
+var (
+	costField  = field("cost_usd", "number", "of this agent, by list prices")
+	totalField = field("total_usage_usd", "number", "with its children")
+)
+
+// agentResults is the schema of [ranAgent]. A background reply has only job_id and status.
+func agentResults() map[string]any {
+	return results(append([]property{
+		field("exit_code", "integer", "of the agent's program"),
+		field("output_dir", "string", "/out, on the host; transcript.jsonl, usage.json and results.json are in it"),
+		field("job_id", "string", "").must(), field("status", "string", "running or queued, when background"),
+		costField, totalField,
+		field("per_model_tokens", "object", "").with("additionalProperties", results(tokenFields...)),
+		field("usage_summary", "string", ""),
+		field("stdout", "string", "the final answer, its last 32 KiB"), field("stderr", "string", "the last 16 KiB"),
+		outputsField, manifestField,
+	}, ranFields...)...)
+}
+
+// modelField lists the models that this machine has credentials for. Without any it says so, and has no enum.
+func (o *Options) modelField() property {
+	if len(o.Models) == 0 {
+		return field("model", "string", "No agent has credentials on this machine; docs/guide/agents.md says how to give them.")
+	}
+	return field("model", "string", "Default: "+o.Models[0]+".").with("enum", o.Models)
+}
+
+// taskFields are the arguments that sandbox_agent and sandbox_research share.
+func (o *Options) taskFields() []property {
+	return []property{
+		field("prompt", "string", "The task. The agent knows nothing but this text and its inputs.").must(),
+		o.modelField(),
+		field("preamble", "string", "Text before the task in the agent's context file, such as its role."),
+		field("output_path", "string", "File below /out that the agent must write."),
+		field("output_format", "string", "What that file must look like."),
+		listOf("success_criteria", "Conditions that the agent must check before it ends."),
+		field("background", "boolean", "Return at once; the agent runs on as a job.").with("default", false),
+		field("max_cost_usd", "number", "End the agent and its children when they have cost this much."),
+		field("max_turns", "integer", "End them after this many requests to the model."),
+		timeoutField,
+	}
+}
+
+func (s *Server) agent() tool {
+	in := append(s.opts.taskFields(), s.opts.egressField("none"), s.opts.filesField(), s.opts.dirsField(), domainsField, limitsField)
+	return tool{
+		name: "sandbox_agent",
+		description: "Run a coding agent on a task in a sandbox of its own, without this machine's files, and get its final answer. " +
+			"Use it for work that needs judgement and can be described in one text. It writes files to /out, which remains on the host as output_dir.",
+		in: arguments(in...), out: agentResults(),
+		hints:  hints{openWorld: true},
+		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent("sandbox_agent", c.agentRequest) },
+	}
+}
+
+func (s *Server) research() tool {
+	return tool{
+		name: "sandbox_research",
+		description: "Run a coding agent that may reach the whole network, and therefore gets no files of this machine. " +
+			"Use it to find something out on the internet.",
+		in: arguments(s.opts.taskFields()...), out: agentResults(),
+		hints:  hints{openWorld: true},
+		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent("sandbox_research", c.researchRequest) },
+	}
+}
+
+// taskRequest reads the arguments that both tools have.
+func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
+	if r.Prompt, err = c.args.required("prompt"); err != nil {
+		return r, err
+	}
+	if strings.TrimSpace(r.Prompt) == "" {
+		return r, errors.New("prompt is required")
+	}
+	r.Name, r.Model, r.Preamble = c.args.text("name"), c.args.text("model"), c.args.text("preamble")
+	r.OutputPath, r.OutputFormat = c.args.text("output_path"), c.args.text("output_format")
+	if r.SuccessCriteria, err = c.args.texts("success_criteria"); err != nil {
+		return r, err
+	}
+	if c.opts.Model != nil {
+		if err := c.opts.Model(r.Model, tool); err != nil {
+			return r, err
+		}
+	}
+	if r.MaxCost, err = c.opts.Ceilings.cost(c.args); err != nil {
+		return r, err
+	}
+	turns, ok := c.args.numeric("max_turns")
+	if !ok || !(turns >= 0 && turns <= 1<<31) {
+		return r, errors.New("max_turns must be a positive number")
+	}
+	r.MaxTurns = int(turns)
+	r.Timeout, err = c.opts.Ceilings.timeout(c.args.number("timeout_seconds"))
+	return r, err
+}
+
+func (c *call) agentRequest() (backend.AgentRequest, error) {
+	r, err := c.taskRequest("sandbox_agent")
+	if err != nil {
+		return r, err
+	}
+	box, err := c.sandboxRequest("none")
+	if err != nil {
+		return r, err
+	}
+	r.Egress, r.Domains, r.Inputs, r.Limits = box.Egress, box.Domains, box.Spec.Inputs, box.Spec.Limits
+	return r, nil
+}
+
+func (c *call) researchRequest() (backend.AgentRequest, error) {
+	r, err := c.taskRequest("sandbox_research")
+	if err != nil {
+		return r, err
+	}
+	r.Research = true
+	_, err = c.opts.Ceilings.bound(&r.Limits)
+	return r, err
+}
+
+func (c *call) runAgent(tool string, request func() (backend.AgentRequest, error)) (*sdk.CallToolResult, error) {
+	r, err := request()
+	if err != nil {
+		return nil, err
+	}
+	if c.args.flag("background") {
+		j, err := c.engine.StartAgent(c.ctx, r)
+		return c.began(j, err)
+	}
+	watch, stop := c.watch()
+	defer stop()
+	o, err := c.engine.Agent(c.ctx, r, watch)
+	if err != nil {
+		return nil, err
+	}
+	return c.answerAgent(o), nil
+}
+
+func (c *call) answerAgent(o *backend.AgentResult) *sdk.CallToolResult {
+	out := ranAgent{ran: outcome(&o.RunResult, ""), Cost: &o.Own, Total: &o.Total, PerModel: o.PerModel, UsageLine: o.Summary}
+	answer32 := answerText(o.Stdout)
+	out.Stdout = &answer32
+	out.OutputDir, out.JobID, out.Manifest, out.Outputs = o.OutputDir, o.Job, o.Manifest, c.written(o.OutputDir)
+	summary := ""
+	if o.Summary != "" {
+		summary = "\nusage_summary: " + o.Summary
+	}
+	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\ncost_usd: %.4f\ntotal_usage_usd: %.4f%s\n---\n%s\n---stderr---\n%s",
+		*out.ExitCode, out.OutputDir, out.JobID, o.Own, o.Total, summary, *out.Stdout, *out.Stderr)
+	return c.link(c.withReceipt(answer(text, out), o.Result.Receipt), out.Outputs)
+}
+
+// answerText returns an agent's final answer. If it is cut, a line in front says where the whole is.
+func answerText(t backend.Tail) string {
+	if !t.Cut {
+		return t.Text
+	}
+	return fmt.Sprintf("[stdout truncated to last %d bytes; full transcript in output_dir/transcript.jsonl]\n%s", runner.AnswerKept, t.Text)
+}
+
+// began answers a background call.
+func (c *call) began(j *backend.Job, err error) (*sdk.CallToolResult, error) {
+	if err != nil {
+		return nil, err
+	}
+	c.announce(j.ID)
+	return answer(fmt.Sprintf("job_id: %s\nstatus: %s", j.ID, j.Status), struct {
+		JobID  string      `json:"job_id"`
+		Status jobs.Status `json:"status"`
+	}{j.ID, j.Status}), nil
+}

@@ -1,0 +1,160 @@
+package mcp
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"demesne/mcp/backend"
+	"demesne/runner/jobs"
+)
+
+func withModels(o *Options) {
+	o.Models = []string{"sol", "sonnet"}
+	o.Model = func(name, tool string) error {
+		if name != "" && !slices.Contains(o.Models, name) {
+			return errors.New(`model "` + name + `" unknown model (known: sol, sonnet)`)
+		}
+		return nil
+	}
+	o.Ceilings.Cost = 5
+}
+
+// TestAgentTool: the text and the structured result of an agent, and what its request becomes.
+func TestAgentTool(t *testing.T) {
+	d := &desk{}
+	s, root := serverFor(t, d, withModels)
+	input := filepath.Join(root, "a.txt")
+	if err := os.WriteFile(input, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cs := client(t, s, nil)
+	text, structured, isError := callTool(t, cs, "sandbox_agent", `{"prompt":"do it","model":"sonnet","files":["`+input+`"],"success_criteria":["a","b"],"max_cost_usd":"2","max_turns":7,"output_path":"/out/x"}`)
+	want := "exit_code: 3\noutput_dir: /o/u-1\njob_id: u-1\ncost_usd: 0.5000\ntotal_usage_usd: 0.7500\nusage_summary: 1 model\n---\nhi\n\n---stderr---\noops"
+	if isError || text != want {
+		t.Errorf("text %q, want %q", text, want)
+	}
+	tokens := structured["per_model_tokens"].(map[string]any)["sonnet"].(map[string]any)
+	if structured["cost_usd"] != 0.5 || structured["total_usage_usd"] != 0.75 || tokens["cache_read"] != 4.0 || structured["exit_code"] != 3.0 {
+		t.Errorf("structured: %v", structured)
+	}
+	r := d.agents[0]
+	if r.Prompt != "do it" || r.Model != "sonnet" || len(r.Inputs) != 1 || len(r.SuccessCriteria) != 2 || r.MaxCost != 2 || r.MaxTurns != 7 || r.OutputPath != "/out/x" || r.Egress != "none" || r.Research {
+		t.Errorf("request: %+v", r)
+	}
+}
+
+// TestResearchTool: open network, and never an input, whatever a model passes.
+func TestResearchTool(t *testing.T) {
+	d := &desk{}
+	s, root := serverFor(t, d, withModels)
+	_, _, isError := callTool(t, client(t, s, nil), "sandbox_research", `{"prompt":"find it","files":["`+root+`/none"],"directories":["/"],"egress":"none"}`)
+	if r := d.agents[0]; isError || !r.Research || r.Inputs != nil || r.Egress != "" || r.Domains != nil || r.MaxCost != 5 {
+		t.Errorf("request: %+v", r)
+	}
+}
+
+func TestAgentRefused(t *testing.T) {
+	d := &desk{}
+	s, _ := serverFor(t, d, withModels)
+	cs := client(t, s, nil)
+	for _, c := range []struct{ tool, args, want string }{
+		{"sandbox_agent", `{}`, `required argument "prompt" not found`},
+		{"sandbox_agent", `{"prompt":" "}`, "prompt is required"},
+		{"sandbox_research", `{"prompt":7}`, `argument "prompt" is not a string`},
+		{"sandbox_agent", `{"prompt":"x","model":"zzz"}`, `model "zzz" unknown model (known: sol, sonnet)`},
+		{"sandbox_agent", `{"prompt":"x","egress":"open"}`, "egress 'open' is not permitted; use sandbox_research for unrestricted egress"},
+		{"sandbox_agent", `{"prompt":"x","max_cost_usd":6}`, "max_cost_usd: 6 is more than 5, the ceiling (DEMESNE_MAX_COST_USD)"},
+		{"sandbox_agent", `{"prompt":"x","max_cost_usd":-1}`, "max_cost_usd must be a positive number"},
+		{"sandbox_agent", `{"prompt":"x","max_turns":"many"}`, "max_turns must be a positive number"},
+		{"sandbox_agent", `{"prompt":"x","files":["a"]}`, "mount path must be absolute: a"},
+		{"sandbox_usage_report", `{}`, "job_id or output_dir is required"},
+	} {
+		if text, _, isError := callTool(t, cs, c.tool, c.args); !isError || text != c.want {
+			t.Errorf("%s %s: %q, want %q", c.tool, c.args, text, c.want)
+		}
+	}
+	if len(d.agents) != 0 {
+		t.Errorf("an agent was started: %+v", d.agents)
+	}
+}
+
+// TestAgentSchema: without credentials there is no enum, and a note.
+func TestAgentSchema(t *testing.T) {
+	s, _ := serverFor(t, &desk{})
+	p := s.opts.modelField()
+	if p.schema["enum"] != nil || !strings.Contains(p.schema["description"].(string), "credentials") {
+		t.Errorf("%v", p.schema)
+	}
+}
+
+func TestUsageTool(t *testing.T) {
+	s, _ := serverFor(t, &desk{})
+	text, structured, isError := callTool(t, client(t, s, nil), "sandbox_usage_report", `{"output_dir":"/o/u-1/out"}`)
+	if isError || text != "total_cost_usd: 0.7500\n" || structured["by_child"] != nil || structured["total_cost_usd"] != 0.75 {
+		t.Errorf("%q %v", text, structured)
+	}
+}
+
+// TestBackgroundAgent: the job's costs are in status and wait.
+func TestBackgroundAgent(t *testing.T) {
+	d := &desk{jobs: map[string]*backend.Job{"job-2": {ID: "job-2", Status: jobs.Running, Cost: &backend.Cost{Own: 0.1, Total: 0.2}}}}
+	s, _ := serverFor(t, d, withModels)
+	cs := client(t, s, nil)
+	if text, structured, _ := callTool(t, cs, "sandbox_agent", `{"prompt":"x","background":true}`); text != "job_id: job-2\nstatus: running" || structured["status"] != "running" {
+		t.Errorf("%q %v", text, structured)
+	}
+	for _, tool := range []string{"sandbox_status", "sandbox_wait"} {
+		if _, structured, isError := callTool(t, cs, tool, `{"job_id":"job-2"}`); isError || structured["total_usage_usd"] != 0.2 {
+			t.Errorf("%s: %v", tool, structured)
+		}
+	}
+}
+
+// TestNested: nine tools with results in text, whose callers name what they start and cannot name files of the host.
+func TestNested(t *testing.T) {
+	d := &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded}}}
+	s, _ := serverFor(t, d, withModels, func(o *Options) { o.Nested = true })
+	cs := client(t, s, nil)
+	list, err := cs.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, tool := range list.Tools {
+		names = append(names, tool.Name)
+		if tool.OutputSchema != nil {
+			t.Errorf("%s has an output schema", tool.Name)
+		}
+		in := tool.InputSchema.(map[string]any)
+		for _, host := range hostArguments {
+			if in["properties"].(map[string]any)[host] != nil {
+				t.Errorf("%s has the argument %s", tool.Name, host)
+			}
+		}
+	}
+	want := []string{"sandbox_agent", "sandbox_cancel", "sandbox_create", "sandbox_destroy", "sandbox_exec", "sandbox_research", "sandbox_script", "sandbox_status", "sandbox_wait"}
+	if slices.Sort(names); !slices.Equal(names, want) {
+		t.Errorf("tools: %v", names)
+	}
+	for _, c := range []struct {
+		tool, args, want string
+		fails            bool
+	}{
+		{"sandbox_script", `{"command":"true"}`, "name is required", true},
+		{"sandbox_script", `{"command":"true","name":"a"}`, "name: a\nexit_code: 3\noutput_dir: /o/u-1\njob_id: u-1\n---\nhi\n---stderr---\noops", false},
+		{"sandbox_agent", `{"prompt":"x","name":"b","files":["/etc/passwd"],"background":true}`, "name: b\njob_id: job-2\nstatus: running", false},
+		{"sandbox_wait", `{"job_id":"j"}`, "job_id: j\nstatus: succeeded", false},
+	} {
+		text, structured, isError := callTool(t, cs, c.tool, c.args)
+		if text != c.want || isError != c.fails || structured != nil {
+			t.Errorf("%s %s: %q %v %v", c.tool, c.args, text, structured, isError)
+		}
+	}
+	if d.asked[0].Spec.Name != "a" || d.agents[0].Inputs != nil {
+		t.Errorf("%+v %+v", d.asked[0], d.agents[0])
+	}
+}

@@ -1,0 +1,78 @@
+package mcp
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const nestedInstructions = "Starts helpers of this agent, each in a sandbox of its own. " +
+	"A helper sees this agent's /in and shares its /workspace. What it writes to its /out appears at /out/child/NAME here, " +
+	"and for later helpers at /in/previous-jobs/NAME. Give each helper another name. Copy what is to remain into your own /out."
+
+// hostArguments name files or sandboxes of the host, or ask a person there. The nested server has none of them.
+var hostArguments = []string{"files", "directories", "key", "replace", "ask", "allowed_domains"}
+
+var childField = field("name", "string", "Name of the helper: lower-case letters, digits and interior hyphens, at most 40, not used before.").must()
+
+// nestedTools returns the tools of the nested server. They are the host's, with fewer arguments and without structured
+// results.
+func (s *Server) nestedTools() (list []tool) {
+	for _, t := range []tool{s.script(), s.agent(), s.research(), s.create()} {
+		list = append(list, nested(spawner(t)))
+	}
+	for _, t := range []tool{s.exec(), s.destroy(), s.status(), s.wait(), s.cancel()} {
+		list = append(list, nested(t))
+	}
+	return list
+}
+
+// spawner returns t, whose callers must name what they start.
+func spawner(t tool) tool {
+	fields := maps.Clone(t.in["properties"].(map[string]any))
+	for _, name := range hostArguments {
+		delete(fields, name)
+	}
+	fields["name"] = childField.schema
+	in := maps.Clone(t.in)
+	in["properties"], in["required"] = fields, append(slices.Clone(t.in["required"].([]string)), "name")
+	t.in = in
+	handle := t.handle
+	t.handle = func(c *call) (*sdk.CallToolResult, error) {
+		name := c.args.text("name")
+		if name == "" {
+			return nil, fmt.Errorf("name is required")
+		}
+		for _, host := range hostArguments {
+			delete(c.args, host)
+		}
+		r, err := handle(c)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return withName(r, name), nil
+	}
+	return t
+}
+
+// nested returns t with results in text alone: the clients inside show only that to a model.
+func nested(t tool) tool {
+	handle := t.handle
+	t.out, t.handle = nil, func(c *call) (*sdk.CallToolResult, error) {
+		r, err := handle(c)
+		if err != nil {
+			return nil, err
+		}
+		return &sdk.CallToolResult{Content: r.Content[:1]}, nil
+	}
+	return t
+}
+
+// withName puts the child's name before the text of a result.
+func withName(r *sdk.CallToolResult, name string) *sdk.CallToolResult {
+	text := r.Content[0].(*sdk.TextContent)
+	r.Content[0] = &sdk.TextContent{Text: "name: " + name + "\n" + text.Text}
+	return r
+}

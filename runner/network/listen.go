@@ -1,0 +1,62 @@
+package network
+
+import (
+	"net/netip"
+	"slices"
+
+	"demesne/runner"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+)
+
+// listenMost bounds the listeners of one sandbox, each of which takes a descriptor of the reply.
+const listenMost = 64
+
+// admitListen rejects listeners that a sandbox cannot have. A persistent one may be started again by a caller that
+// does not serve them. It is pure.
+func admitListen(spec *runner.Spec) error {
+	e := spec.Egress
+	if len(e.Listen) > 0 && spec.Lifetime == runner.Persistent {
+		return ipc.Errorf(ipc.CodeInvalid, "listen in sandbox: a persistent sandbox has no listeners of its caller")
+	}
+	if len(e.Listen) > listenMost {
+		return ipc.Errorf(ipc.CodeInvalid, "listen in sandbox: %d ports; at most %d are possible", len(e.Listen), listenMost)
+	}
+	for i, port := range e.Listen {
+		taken := port == 0 || e.GoProxy && port == goProxy.Port() || slices.Contains(e.Listen[:i], port) ||
+			slices.ContainsFunc(e.Routes, func(r runner.Route) bool { return r.Port == port })
+		if taken {
+			return ipc.Errorf(ipc.CodeInvalid, "listen on port %d of sandbox: not a port, or in use there", port)
+		}
+	}
+	return nil
+}
+
+// listen makes the caller's listeners, before any process of the sandbox exists. Only the loopback interface of the
+// sandbox's own network namespace leads to them.
+func (w *Egress) listen() error {
+	for _, port := range w.asked.Listen {
+		l, err := w.gateway.Sandbox.Listen(netip.AddrPortFrom(goProxy.Addr(), port))
+		if err != nil {
+			return err
+		}
+		if w.listeners == nil {
+			w.listeners = ipc.Files{}
+		}
+		w.listeners[api.FileListen(port)] = l
+	}
+	return nil
+}
+
+// Listeners returns the caller's listeners, once. The receiver closes them.
+func (n *Network) Listeners() ipc.Files {
+	w := n.Egress()
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.listeners
+	w.listeners = nil
+	return all
+}
