@@ -399,6 +399,33 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
+// TestRouteUpstream checks that a route uses the host's own proxy, in clear and by a tunnel, and that the proxy does not
+// get the credential of an encrypted request.
+func TestRouteUpstream(t *testing.T) {
+	ca := newAuthority(t)
+	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s got %d bytes", r.Host, len(r.Header.Get("Authorization")))
+	}, "api.test")
+	asked := corporate(t)
+	u, err := UpstreamFrom(environment("https_proxy", "http://me:secret@8.0.0.9:3128", "HTTP_PROXY", "me:secret@8.0.0.9:3128"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := map[string]string{"Authorization": "Bearer " + realToken}
+	var all []Route
+	for i, to := range []string{"https://api.test", "http://api.test"} {
+		all = append(all, Route{Port: uint16(i + 1), To: to, Allow: []string{"POST /v1/messages"}, Token: routeToken, Header: header})
+	}
+	r := newRig(t, Config{Routes: all, Roots: ca.pool, Upstream: u})
+	for i, want := range []string{fmt.Sprintf("api.test got %d bytes", len("Bearer "+realToken)), "corporate http://api.test/v1/messages"} {
+		s := &service{rig: r}
+		s.at = r.serve("127.0.0.1:0", func(l net.Listener) error { return r.proxy.ServeRoute(l, uint16(i+1)) })
+		if resp, body := s.call("POST", "/v1/messages", "{}"); resp.StatusCode != 200 || body != want || asked.Load() != int32(i+1) {
+			t.Errorf("%d %q, want %q; the proxy was asked %d times", resp.StatusCode, body, want, asked.Load())
+		}
+	}
+}
+
 // TestRouteMany checks 20 streams at once.
 func TestRouteMany(t *testing.T) {
 	var together sync.WaitGroup
