@@ -62,8 +62,8 @@
 //   - The response is forwarded piece by piece, with the inserted credentials blanked as for secrets. It has no time
 //     limit. The body of a request has at most 64 MiB, and its head must arrive within Limits.Head.
 //   - With Route.Usage a meter reads the token counts of a language model's responses, as JSON or as server-sent
-//     events. It reads a copy after each piece was sent. It keeps at most 8 MiB of a response: a longer event or JSON
-//     text counts as malformed. [Proxy.SetRouteHeader] replaces the inserted headers for later requests.
+//     events. It reads a copy after each piece was sent. It keeps at most 8 MiB of a response, and all meters together 64 MiB: a
+//     longer event or JSON text counts as malformed. [Proxy.SetRouteHeader] replaces the inserted headers for later requests.
 //
 // # The log
 //

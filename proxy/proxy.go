@@ -128,8 +128,7 @@ func New(c Config) (*Proxy, error) {
 			return nil, fmt.Errorf("make proxy: %w", err)
 		}
 	}
-	var err error
-	if p.routes, err = newRoutes(p); err != nil {
+	if err := p.routes.parse(p); err != nil {
 		cancel()
 		return nil, fmt.Errorf("make proxy: %w", err)
 	}

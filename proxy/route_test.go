@@ -399,6 +399,36 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
+// TestRouteMemory checks that without memory a request is still forwarded, and its response only not counted. It also
+// checks that all memory is returned.
+func TestRouteMemory(t *testing.T) {
+	s := newService(t, false, Route{Usage: "messages"}, func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		if w.Header().Set("X-Bytes", fmt.Sprint(n)); r.URL.RawQuery == "sse" {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, sse(`{"type":"message_start","message":{"usage":{"input_tokens":5}}}`, `{"type":"message_stop"}`))
+			return
+		}
+		io.WriteString(w, `{"type":"message","usage":{"input_tokens":5}}`)
+	})
+	m := &s.proxy.memory
+	for i, full := range []bool{false, true} {
+		if full {
+			m.take(mostMemory - 10)
+		}
+		for j, kind := range []string{"sse", "json"} {
+			resp, _ := s.call("POST", "/v1/messages?"+kind, strings.Repeat("x", 1000))
+			if u := s.recorded(2*i + j + 1)[2*i+j]; resp.Header.Get("X-Bytes") != "1000" || u.Malformed != full || (u.Input == 5) == full {
+				t.Errorf("%s, full %t: %v, %+v", kind, full, resp.Header, u)
+			}
+		}
+	}
+	s.proxy.Close()
+	if n := m.used.Load(); n != mostMemory-10 {
+		t.Errorf("%d bytes are in use", n)
+	}
+}
+
 // TestRouteUpstream checks that a route uses the host's own proxy, in clear and by a tunnel, and that the proxy does not
 // get the credential of an encrypted request.
 func TestRouteUpstream(t *testing.T) {

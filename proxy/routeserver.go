@@ -27,23 +27,24 @@ type routes struct {
 	proxy  *Proxy
 	byPort map[uint16]*route
 	upward *http.Transport // to the servers; nil without routes
+	memory memory
 }
 
-// newRoutes parses the routes of p's Config. It opens no connection.
-func newRoutes(p *Proxy) (routes, error) {
-	rs := routes{proxy: p, byPort: map[uint16]*route{}}
+// parse parses the routes of p's Config. It opens no connection.
+func (rs *routes) parse(p *Proxy) error {
+	rs.proxy, rs.byPort = p, map[uint16]*route{}
 	for _, r := range p.Routes {
 		rt, err := r.parse()
 		if err != nil {
-			return rs, err
+			return err
 		}
 		if rs.byPort[r.Port] != nil {
-			return rs, fmt.Errorf("route on port %d: another route has this port", r.Port)
+			return fmt.Errorf("route on port %d: another route has this port", r.Port)
 		}
 		rs.byPort[r.Port] = rt
 	}
 	if len(p.Routes) == 0 {
-		return rs, nil
+		return nil
 	}
 	rs.upward = &http.Transport{
 		DialContext:         rs.dialServer,
@@ -51,7 +52,7 @@ func newRoutes(p *Proxy) (routes, error) {
 		TLSHandshakeTimeout: p.Limits.Dial,
 		Proxy:               func(r *http.Request) (*url.URL, error) { return p.Upstream.forRequest(r.URL) },
 		ForceAttemptHTTP2:   true,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: time.Minute, PingTimeout: 30 * time.Second}, // finds a server that is gone
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: time.Minute, PingTimeout: 30 * time.Second, MaxReceiveBufferPerStream: mostAhead},
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 32,
 		IdleConnTimeout:     time.Minute,
@@ -59,7 +60,7 @@ func newRoutes(p *Proxy) (routes, error) {
 
 		MaxResponseHeaderBytes: 256 << 10,
 	}
-	return rs, nil
+	return nil
 }
 
 // closeIdle closes the unused connections to the servers.
@@ -154,6 +155,7 @@ const (
 	mostBody    = 64 << 20
 	rewindable  = 1 << 20
 	routeBuffer = 32 << 10
+	mostAhead   = 256 << 10 // of a response over HTTP/2 that the client has not read yet
 )
 
 // serve decides about a request to a route, and forwards it.
@@ -214,7 +216,8 @@ func refuse(w http.ResponseWriter, code int, message string) {
 // forward forwards an allowed request and its response.
 func (rs *routes) forward(rt *route, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) {
 	in := rt.insert.Load()
-	out, err := rt.outgoing(in, fl, w, r, path, query)
+	out, done, err := rs.outgoing(rt, in, fl, w, r, path, query)
+	defer done()
 	var resp *http.Response
 	if err == nil {
 		resp, err = rs.upward.RoundTrip(out)
@@ -230,7 +233,7 @@ func (rs *routes) forward(rt *route, fl *flow, w http.ResponseWriter, r *http.Re
 	defer resp.Body.Close()
 	fl.q.Path = path
 	body := rs.proxy.web().forward.bodyOf(resp, fl)
-	m := rt.meter(r.Method, path, resp)
+	m := rt.meter(&rs.memory, r.Method, path, resp)
 	copyHeader(w.Header(), resp.Header, in.hidden)
 	w.WriteHeader(resp.StatusCode)
 	err = forwardBody(w, body, in.hidden, m)
@@ -255,8 +258,9 @@ func (rt *route) unreachable(fl *flow, w http.ResponseWriter, err error) {
 	refuse(w, http.StatusBadGateway, fmt.Sprintf("demesne could not reach %s: %v", rt.to.Host, err))
 }
 
-// outgoing returns the request to the server.
-func (rt *route) outgoing(in *insertion, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) (*http.Request, error) {
+// outgoing returns the request to the server. done releases its body.
+func (rs *routes) outgoing(rt *route, in *insertion, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) (_ *http.Request, done func(), err error) {
+	done = func() {}
 	to := *rt.to
 	to.Path, to.RawPath, to.RawQuery = rt.to.Path+path, "", query
 	out := &http.Request{Method: r.Method, URL: &to, Host: to.Host, Header: forwarded(r.Header, in), ContentLength: r.ContentLength}
@@ -264,10 +268,11 @@ func (rt *route) outgoing(in *insertion, fl *flow, w http.ResponseWriter, r *htt
 		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 		out.Body = &counter{ReadCloser: r.Body, n: &fl.out, b: unbounded}
 	}
-	if r.ContentLength > 0 && r.ContentLength <= rewindable {
+	if r.ContentLength > 0 && r.ContentLength <= rewindable && rs.memory.take(r.ContentLength) {
+		done = func() { rs.memory.put(r.ContentLength) }
 		b := make([]byte, r.ContentLength)
 		if _, err := io.ReadFull(out.Body, b); err != nil {
-			return nil, fmt.Errorf("read the request: %w", err)
+			return nil, done, fmt.Errorf("read the request: %w", err)
 		}
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
 		out.Body, _ = out.GetBody()
@@ -276,7 +281,7 @@ func (rt *route) outgoing(in *insertion, fl *flow, w http.ResponseWriter, r *htt
 		GotConn: func(i httptrace.GotConnInfo) {
 			fl.rec.Address, fl.below = i.Conn.RemoteAddr().String(), endingOf(i.Conn)
 		},
-	})), nil
+	})), done, nil
 }
 
 // forwarded returns the headers to send for those of a request.
