@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"demesne/runner"
@@ -59,6 +60,16 @@ func TestShapeOfNetwork(t *testing.T) {
 	}
 	if other, _, _ := ShapeOf(runner.Spec{}, &runner.Egress{GoProxy: true}); other == one {
 		t.Error("a server inside is no shape of its own")
+	}
+	routes := func(port uint16) *runner.Egress {
+		return &runner.Egress{Routes: []runner.Route{{Port: port, To: "https://a.test", Token: "hidden", Header: map[string]string{"A": "hidden"}, Record: "/r"}}}
+	}
+	route, rest, ok := ShapeOf(runner.Spec{}, routes(8088))
+	if route == one || !ok || strings.Contains(route, "hidden") || !reflect.DeepEqual(rest.Egress, &runner.Egress{Routes: []runner.Route{{Port: 8088}}}) {
+		t.Errorf("%q, %+v", route, rest.Egress)
+	}
+	if other, _, _ := ShapeOf(runner.Spec{}, routes(8086)); other == route {
+		t.Error("a route on another port is of the same shape")
 	}
 }
 
