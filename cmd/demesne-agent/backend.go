@@ -299,11 +299,7 @@ func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
 		}
 	}
 	r.Limits = narrowLimits(r.Limits, n.req.Limits)
-	tool := "sandbox_agent"
-	if r.Research {
-		tool = "sandbox_research"
-	}
-	c, drop, err := f.begin(r.Name, tool)
+	c, drop, err := f.begin(r.Name, toolOf(r))
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +309,7 @@ func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
 // run runs the child to its end.
 func (k *kid) run(ctx context.Context, w backend.Callbacks) (*backend.AgentResult, error) {
 	n := k.f.n
-	d := &dirs{base: filepath.Join(n.dirs.base, "children", k.c.name), out: k.c.out, outDir: k.c.dir}
+	d := &dirs{base: filepath.Join(n.dirs.base, "children", k.c.name), sidecar: filepath.Join(n.dirs.sidecar, childDir, k.c.name), out: k.c.out, outDir: k.c.dir}
 	if !k.r.Research {
 		d.workspace = n.dirs.workspace
 	}

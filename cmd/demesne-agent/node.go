@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -28,8 +29,7 @@ type node struct {
 	depth  int
 	id     string
 	req    backend.AgentRequest
-	agent  agent
-	retry  retry
+	agent  *agents.Agent
 	dirs   *dirs
 	budget *budget
 	meter  *agents.Meter
@@ -47,11 +47,11 @@ type node struct {
 	mu       sync.Mutex
 	children []*child // in order of their creation
 	records  []*records
-	last     runner.UsageRecord // of the latest request
+	status   int // of the response to the latest request
 	exist    bool
 	closed   bool           // no further child may start
 	calls    sync.WaitGroup // of children
-	ended    results        // once it has ended
+	ended    agents.Results // once it has ended
 }
 
 // child is what a parent remembers of a child.
@@ -115,16 +115,12 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 	spec := runner.Spec{Workspace: n.dirs.workspace, Limits: n.req.Limits, User: l.User, Mounts: l.Mounts}
 	if !n.req.Research {
 		spec.Inputs = append(spec.Inputs, n.req.Inputs...)
-		if n.parent != nil {
-			spec.Mounts = append(spec.Mounts, n.parent.previous()...)
-		}
+		spec.Mounts = append(spec.Mounts, n.siblings()...)
 	}
-	spec.Inputs = append(spec.Inputs, runner.Input{Path: n.dirs.config, Name: path.Base(configInside)})
-	if home := homeOf(l.Env); home != "" {
-		spec.Mounts = append(spec.Mounts, runner.Mount{Source: n.dirs.home, Target: home})
-	}
+	spec.Inputs = append(spec.Inputs, runner.Input{Path: n.dirs.config, Name: path.Base(agents.ConfigDir)})
+	spec.Mounts = append(spec.Mounts, runner.Mount{Source: n.dirs.home, Target: l.HomeDir})
 	c := session.CreateOptions{Spec: spec, Out: n.dirs.out, OutInside: n.parent != nil}
-	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, Routes: n.routes(l)}
+	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, GoProxy: true, Routes: n.routes(l)}
 	if n.tree.serve != nil {
 		c.Egress.Listen = []uint16{nestedPort}
 	}
@@ -135,14 +131,12 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 	return c
 }
 
-// homeOf returns the home directory in an environment.
-func homeOf(env []string) (home string) {
-	for _, e := range env {
-		if v, ok := strings.CutPrefix(e, "HOME="); ok {
-			home = v
-		}
+// siblings mounts the outputs of the parent's other children that have ended. Research has no inputs, and so not these.
+func (n *node) siblings() []runner.Mount {
+	if n.parent == nil || n.req.Research {
+		return nil
 	}
-	return home
+	return n.parent.previous()
 }
 
 // routes returns the routes of a launch, with a record of the requests of each.
@@ -170,7 +164,8 @@ func (n *node) task() agents.Task {
 	r := n.req
 	t := agents.Task{
 		Prompt: r.Prompt, Preamble: r.Preamble, OutputPath: r.OutputPath, OutputFormat: r.OutputFormat,
-		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Dir: path.Join("/workspace", inside, n.id),
+		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Egress: r.Egress, Dir: path.Join("/workspace", inside, n.id),
+		Previous: len(n.siblings()) > 0, Token: agents.NewToken(),
 	}
 	if !r.Research {
 		for _, in := range r.Inputs {
@@ -187,14 +182,16 @@ func (n *node) task() agents.Task {
 // prepare plans the execution of the program, and writes the files that it reads.
 func (n *node) prepare() (*attempts, error) {
 	a := &attempts{node: n, task: n.task(), count: 1}
-	var err error
-	if _, a.renewal, err = n.agent.Renew(n.ctx); err != nil {
+	headers, renewal, err := n.agent.Renew(n.ctx, false)
+	if err != nil {
 		return nil, err
 	}
 	if a.launch, err = n.agent.Headless(a.task); err != nil {
 		return nil, err
 	}
-	if err = errors.Join(fill(n.dirs.config, a.launch.Config), fill(n.dirs.home, a.launch.Home), n.dirs.makeStart(n.id, a.launch.Config)); err != nil {
+	a.renewal = renewal
+	a.launch.Authorize(headers)
+	if err := n.furnish(a.launch); err != nil {
 		return nil, err
 	}
 	if a.transcript, err = logged(n.dirs.sidecar, fileTranscript); err == nil {
@@ -203,9 +200,25 @@ func (n *node) prepare() (*attempts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keep output: %w", err)
 	}
-	a.events = agents.NewTranscript(n.agent.Format(), func(e agents.Event) { n.show(notice{Event: e}) })
+	a.events = agents.NewTranscript(n.agent.Provider.Format, func(e agents.Event) { n.show(notice{Event: e}) })
 	a.out = io.MultiWriter(a.transcript, a.events)
 	return a, nil
+}
+
+// furnish writes the files that the program finds in its sandbox.
+func (n *node) furnish(l *agents.Launch) error {
+	if err := fill(n.dirs.config, l.Config); err != nil {
+		return err
+	}
+	home, err := os.OpenRoot(n.dirs.home)
+	if err != nil {
+		return fmt.Errorf("make home: %w", err)
+	}
+	defer home.Close()
+	if err := l.Seed(home); err != nil {
+		return err
+	}
+	return n.dirs.makeStart(n.id, l.Context)
 }
 
 // watchUsage reads the records of requests until the returned function is called, which reads the rest.
@@ -237,7 +250,7 @@ func (n *node) readUsage() {
 			n.meter.Add(rec)
 			fresh++
 			n.mu.Lock()
-			n.last = rec
+			n.status = rec.Status
 			n.mu.Unlock()
 		})
 	}
@@ -293,4 +306,11 @@ func (n *node) exists() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.exist
+}
+
+// refused reports whether the server refused the credential of the latest request.
+func (n *node) refused() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.status == http.StatusUnauthorized
 }
