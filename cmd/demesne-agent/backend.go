@@ -281,7 +281,7 @@ type kid struct {
 func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
 	n := f.n
 	if r.Research && !n.tree.research {
-		return nil, errors.New("research agents are disabled on this machine")
+		return nil, errResearch
 	}
 	if len(r.Inputs) > 0 {
 		return nil, errors.New("a child inherits its inputs")
@@ -399,3 +399,5 @@ func (family) Files(context.Context, string, files.Request) (*files.Answer, erro
 func (family) Usage(context.Context, string, string) (*backend.UsageReport, error) {
 	return nil, errNotInside
 }
+
+var errResearch = errors.New("research agents are disabled on this machine (" + varResearch + ")")

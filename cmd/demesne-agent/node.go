@@ -44,6 +44,7 @@ type node struct {
 	jobs  registry
 	boxes boxes
 
+	reading  sync.Mutex // of records
 	mu       sync.Mutex
 	children []*child // in order of their creation
 	records  []*records
@@ -241,6 +242,8 @@ func (n *node) watchUsage() (stop func()) {
 
 // readUsage counts new requests, in the files, the budgets and the view.
 func (n *node) readUsage() {
+	n.reading.Lock()
+	defer n.reading.Unlock()
 	n.mu.Lock()
 	files := n.records
 	n.mu.Unlock()

@@ -1,4 +1,4 @@
-package main
+package session
 
 import (
 	"errors"
@@ -8,15 +8,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
-// inputs resolves the values of --in and --socket.
-func inputs(files, sockets []string) ([]runner.Input, error) {
+// ParseInputs resolves the values of --in and --socket.
+func ParseInputs(files, sockets []string) ([]runner.Input, error) {
 	var all []runner.Input
 	taken := map[string]string{}
 	for i, arg := range slices.Concat(files, sockets) {
@@ -29,8 +27,8 @@ func inputs(files, sockets []string) ([]runner.Input, error) {
 			return nil, fmt.Errorf("%s %q: %w", what, arg, err)
 		}
 		if other, ok := taken[in.Name]; ok {
-			return nil, hinted(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
-				"use %s PATH:NAME to rename one of them", flag)
+			return nil, WithHint(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
+				"use "+flag+" PATH:NAME to rename one of them")
 		}
 		taken[in.Name] = in.Path
 		all = append(all, in)
@@ -51,7 +49,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 	}
 	if name == "" {
 		if name = filepath.Base(abs); checkInputName(name) != nil {
-			return runner.Input{}, hinted(errors.New("its name is not possible in /in"), "use --in PATH:NAME to rename it")
+			return runner.Input{}, WithHint(errors.New("its name is not possible in /in"), "use --in PATH:NAME to rename it")
 		}
 	}
 	real, err := filepath.EvalSymlinks(abs)
@@ -61,7 +59,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 		}
 		return runner.Input{}, reason(err)
 	}
-	if err := session.Printable(real, name); err != nil {
+	if err := Printable(real, name); err != nil {
 		return runner.Input{}, err
 	}
 	info, err := os.Stat(real)
@@ -80,7 +78,7 @@ func checkKind(m fs.FileMode, socket bool) error {
 	case socket && !isSocket:
 		return errors.New("is not a socket")
 	case !socket && isSocket:
-		return hinted(errors.New("is not a regular file or directory"), "use --socket for a socket")
+		return WithHint(errors.New("is not a regular file or directory"), "use --socket for a socket")
 	case !socket && !m.IsRegular() && !m.IsDir():
 		return errors.New("is not a regular file or directory")
 	}
@@ -118,29 +116,4 @@ func checkInputName(name string) error {
 		return fmt.Errorf("name %q: has a slash, a newline or a NUL byte", name)
 	}
 	return nil
-}
-
-// checkInput is the part of the check that needs no file system.
-func checkInput(arg string) error {
-	switch {
-	case arg == "":
-		return errors.New("empty")
-	case strings.ContainsRune(arg, 0):
-		return errors.New("has a NUL byte")
-	}
-	return nil
-}
-
-// reason strips the operation and the path off a file system error: the caller prints the path as the user
-// typed it.
-func reason(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	var at *fs.PathError
-	if errors.As(err, &at) {
-		return at.Err
-	}
-	return err
 }
