@@ -207,7 +207,11 @@ func (f family) Create(ctx context.Context, r backend.Request, w backend.Callbac
 		return nil, err
 	}
 	f.created(c)
-	f.n.boxes.add(box.ID, func() { f.done(c, 0) })
+	if !f.n.boxes.add(box.ID, func() { f.done(c, 0) }) {
+		f.n.tree.sessions.Discard(box.ID)
+		f.done(c, exitFailed)
+		return nil, errParent
+	}
 	return &backend.Created{ID: box.ID, OutputDir: c.out, Receipt: box.Receipt, Told: func() {}}, nil
 }
 

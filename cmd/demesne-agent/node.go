@@ -247,11 +247,14 @@ func (n *node) readUsage() {
 	n.mu.Lock()
 	files := n.records
 	n.mu.Unlock()
-	fresh, before := 0, n.meter.Cost()
+	fresh, turns, before := 0, 0, n.meter.Cost()
 	for _, r := range files {
 		r.read(func(rec runner.UsageRecord) {
 			n.meter.Add(rec)
 			fresh++
+			if rec.Status < http.StatusBadRequest {
+				turns++
+			}
 			n.mu.Lock()
 			n.status = rec.Status
 			n.mu.Unlock()
@@ -260,12 +263,12 @@ func (n *node) readUsage() {
 	if fresh == 0 {
 		return
 	}
-	n.budget.charge(n.meter.Cost()-before, fresh)
+	n.budget.charge(n.meter.Cost()-before, turns)
 	if err := n.writeUsage(); err != nil {
 		n.note("%v", err)
 	}
-	cost, turns := n.budget.used()
-	n.show(notice{Event: agents.Event{Kind: noticeUsage}, Total: cost, Turns: turns})
+	cost, all := n.budget.used()
+	n.show(notice{Event: agents.Event{Kind: noticeUsage}, Total: cost, Turns: all})
 }
 
 // endChildren ends all children, and returns when their sandboxes are gone. No further one can start.
@@ -275,8 +278,8 @@ func (n *node) endChildren() {
 	n.mu.Unlock()
 	n.end(errParent)
 	n.jobs.stopAll(errParent)
-	n.calls.Wait()
 	n.boxes.removeAll(n.tree.sessions)
+	n.calls.Wait()
 }
 
 // appear records that the sandbox exists, and serves its MCP clients.
