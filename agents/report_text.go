@@ -15,15 +15,15 @@ func ReportText(r *backend.UsageReport) string {
 	fmt.Fprintf(&b, "total_cost_usd: %.4f\n", r.TotalCost)
 	fmt.Fprintf(&b, "input: %d\noutput: %d\ncache_creation: %d\ncache_read: %d\n", r.Totals.Input, r.Totals.Output, r.Totals.CacheCreation, r.Totals.CacheRead)
 	fmt.Fprintf(&b, "cache_read_pct: %.2f\n", r.CacheRead)
-	textTable(&b, "by_model", "model", len(r.ByModel), func(i int) []any {
+	writeTable(&b, "by_model", "model", len(r.ByModel), func(i int) []any {
 		m := r.ByModel[i]
 		return row(text.SafeLine(m.Model), m.Cost, m.Tokens)
 	})
-	textTable(&b, "by_child", "name\tdepth", len(r.ByChild), func(i int) []any {
+	writeTable(&b, "by_child", "name\tdepth", len(r.ByChild), func(i int) []any {
 		c := r.ByChild[i]
 		return row(fmt.Sprintf("%s%s\t%d", strings.Repeat("  ", max(min(c.Depth, mostReportDepth)-1, 0)), text.SafeLine(c.Name), c.Depth), c.Cost, c.Tokens)
 	})
-	textTable(&b, "by_subagent", "name\trequests", len(r.BySubagent), func(i int) []any {
+	writeTable(&b, "by_subagent", "name\trequests", len(r.BySubagent), func(i int) []any {
 		s := r.BySubagent[i]
 		return row(fmt.Sprintf("%s\t%d", text.SafeLine(s.Name), s.Requests), s.Cost, s.Tokens)
 	})
@@ -37,8 +37,8 @@ func row(first string, cost float64, t backend.Tokens) []any {
 	return []any{first, cost, t.Input, t.Output, t.CacheCreation, t.CacheRead}
 }
 
-// textTable writes the rows of one list, if it has any.
-func textTable(b *strings.Builder, title, first string, n int, at func(int) []any) {
+// writeTable writes the rows of one list, if it has any.
+func writeTable(b *strings.Builder, title, first string, n int, at func(int) []any) {
 	if n == 0 {
 		return
 	}

@@ -19,7 +19,7 @@ const (
 	eventCall    = "tool_call"   // Tool, ID, and in Text a summary of its arguments
 	eventReturn  = "tool_result" // ID, Failed, and in Text its first lines
 	eventStep    = "step"        // one turn ended: Cost
-	eventLimit   = "rate_limit"  // Text, and Reset if it is known
+	eventLimit   = "rate_limit"  // Reset if it is known
 	eventError   = "error"       // Text; the program may go on
 	eventResult  = "result"      // the run ended: Text is the final answer or, if Failed, the reason
 )
@@ -240,24 +240,24 @@ func (o *outcome) done(agent, id string, failed bool, text string) {
 	o.emit(Event{Kind: eventReturn, Agent: agent, ID: id, Failed: failed, Text: cut(text, summaryKept)})
 }
 
-// fail records an error. status is of the HTTP response, or 0.
-func (o *outcome) fail(status int, message string) {
-	o.fault = cut(message, faultKept)
-	if !isLimit(status, message) {
-		o.limited = false
-		o.emit(Event{Kind: eventError, Text: o.fault})
-		return
+// fail records the error with which the program gives up. status is of the HTTP response, or 0.
+func (o *outcome) fail(status int, fault string) {
+	o.fault = cut(fault, faultKept)
+	if isLimit(status, fault) {
+		o.limit(resetIn(fault, o.t.now(), o.t.Zone))
+	} else {
+		o.limited, o.reset = false, time.Time{}
 	}
-	o.limit(resetIn(message, o.t.now(), o.t.Zone), o.fault)
 }
 
-// limit records a rate limit. A time that is known already is better than none.
-func (o *outcome) limit(reset time.Time, text string) {
-	if o.limited && reset.IsZero() {
-		reset = o.reset
+// limit records a rate limit. The first time that is known counts: claude states it exactly before it states it in
+// words.
+func (o *outcome) limit(reset time.Time) {
+	if o.limited && (reset.IsZero() || !o.reset.IsZero()) {
+		return
 	}
 	o.limited, o.reset = true, reset
-	o.emit(Event{Kind: eventLimit, Text: text, Reset: reset})
+	o.emit(Event{Kind: eventLimit, Reset: reset})
 }
 
 // answer replaces the final answer.

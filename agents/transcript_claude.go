@@ -28,7 +28,6 @@ type claudeLine struct {
 	Limit struct {
 		Status string `json:"status"`
 		Resets int64  `json:"resetsAt"`
-		Type   string `json:"rateLimitType"`
 	} `json:"rate_limit_info"`
 }
 
@@ -93,7 +92,7 @@ func (o *outcome) claude(line []byte) {
 		}
 	case "rate_limit_event":
 		if l.Limit.Status == "rejected" {
-			o.limit(plausible(time.Unix(l.Limit.Resets, 0), o.t.now()), "rate limit: "+cmp.Or(l.Limit.Type, "rejected"))
+			o.limit(plausible(time.Unix(l.Limit.Resets, 0), o.t.now()))
 		}
 	case "result":
 		o.claudeResult(l)

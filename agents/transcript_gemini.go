@@ -46,7 +46,7 @@ func (o *outcome) gemini(line []byte) {
 	case "tool_result":
 		o.done("", l.ID, l.Status == "error", cmp.Or(l.Error.Message, l.Output))
 	case "error":
-		o.fail(0, cmp.Or(l.Error.Message, l.Message, "error"))
+		o.emit(Event{Kind: eventError, Text: cut(cmp.Or(l.Error.Message, l.Message), faultKept)})
 	case "result":
 		o.geminiResult(l)
 	}

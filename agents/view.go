@@ -26,9 +26,9 @@ func (e Event) Line() string {
 	case eventReturn:
 		line = e.returned()
 	case eventLimit:
-		line = "rate limit: " + text.SafeLine(e.Text)
+		line = "rate limit"
 		if !e.Reset.IsZero() {
-			line += " (until " + e.Reset.UTC().Format(time.RFC3339) + ")"
+			line += " until " + e.Reset.UTC().Format(time.RFC3339)
 		}
 	case eventError:
 		line = "error: " + text.SafeLine(e.Text)

@@ -70,7 +70,7 @@ func (r Route) parse() (*route, error) {
 		return fail("its server is not a URL, or a URL with a user name")
 	case to.Scheme != "http" && to.Scheme != "https" || to.Hostname() == "" || to.Opaque != "":
 		return fail("server %q: not an http or https URL", r.To)
-	case to.RawQuery != "" || to.ForceQuery || to.Fragment != "" || !plain(strings.TrimSuffix(to.Path, "/")):
+	case to.RawQuery != "" || to.ForceQuery || to.Fragment != "" || to.RawPath != "" || !plain(strings.TrimSuffix(to.Path, "/")):
 		return fail("server %q: has a query, a fragment, or a path that is not clean", r.To)
 	}
 	to.Path = strings.TrimSuffix(to.Path, "/")
