@@ -83,7 +83,7 @@ func (a *attempts) next(ctx context.Context, done *session.RunResult) (*runner.C
 		}
 		return a.resume()
 	}
-	if a.node.refused() && a.unfinished() && !a.renewed {
+	if a.node.asked.refused() && a.unfinished() && !a.renewed {
 		a.renewed = true
 		if _, err := a.push(done.Sandbox, true); err != nil {
 			return nil, err
@@ -128,7 +128,7 @@ func (a *attempts) limit(done *session.RunResult) (reset time.Time, limited bool
 		return reset, false
 	}
 	a.node.readUsage()
-	reset, limited = a.node.meter.Limited()
+	reset, limited = a.node.asked.meter.Limited()
 	if said, ok := a.events.Limited(); ok {
 		if !said.IsZero() {
 			reset = said

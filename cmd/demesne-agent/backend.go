@@ -94,7 +94,7 @@ func (f family) inherit(r *backend.Request, c *child) (session.CreateOptions, er
 		return session.CreateOptions{}, err
 	}
 	r.Egress, r.Spec.Name, r.Ask = mode, "", false
-	o, err := session.CreateOptionsOf(*r)
+	o, err := session.Request(*r).Create()
 	if err != nil {
 		return o, err
 	}
@@ -159,9 +159,9 @@ func (f family) script(ctx context.Context, r backend.Request, c *child, drop fu
 	}
 	o.Spec.Lifetime = runner.OneShot
 	made := false
-	cb := session.CallbacksOf(r, w)
+	cb := session.Request(r).Callbacks(w)
 	cb.Made = func(*session.Sandbox) { made = true; f.created(c) }
-	run := session.RunOptionsOf(r)
+	run := session.Request(r).Run()
 	run.Manifest, run.KeepEmpty = false, true
 	d, err := f.n.tree.sessions.Run(ctx, o, run, cb)
 	switch {
@@ -200,7 +200,7 @@ func (f family) Create(ctx context.Context, r backend.Request, w backend.Callbac
 	var box *session.Sandbox
 	o, err := f.inherit(&r, c)
 	if err == nil {
-		box, err = f.n.tree.sessions.Create(ctx, o, session.CallbacksOf(r, w))
+		box, err = f.n.tree.sessions.Create(ctx, o, session.Request(r).Callbacks(w))
 	}
 	if err != nil {
 		drop()
@@ -222,7 +222,7 @@ func (f family) Exec(ctx context.Context, id string, r backend.Request, w backen
 	}
 	ctx, cancel := f.under(ctx)
 	defer cancel(nil)
-	d, err := f.n.tree.sessions.Exec(ctx, id, session.RunOptionsOf(r), session.CallbacksOf(r, w))
+	d, err := f.n.tree.sessions.Exec(ctx, id, session.Request(r).Run(), session.Request(r).Callbacks(w))
 	if err != nil {
 		return nil, err
 	}
@@ -357,7 +357,7 @@ func narrowLimits(asked, most runner.Limits) runner.Limits {
 	}
 }
 
-// least returns the narrower of two limits. Zero is the default of the machine, and a negative limit is none.
+// least returns the narrower of two limits. Zero means the default of the machine, and a negative limit no limit.
 func least[T int64 | float64](asked, most T) T {
 	if most > 0 && (asked <= 0 || asked > most) || asked < 0 && most == 0 {
 		return most

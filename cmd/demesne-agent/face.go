@@ -175,7 +175,7 @@ func (f *face) attend(args []string) (int, error) {
 		}
 		v := newView(out, errs, false, cli.Terminal{})
 		defer v.close()
-		res, err := f.do(ctx, j.Door, job, session.JobDirectory(j), v.show)
+		res, err := f.do(ctx, j.Door, job, s.DirectoryOf(j), v.show)
 		if res == nil {
 			return nil, err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -32,7 +31,7 @@ type node struct {
 	agent  *agents.Agent
 	dirs   *dirs
 	budget *budget
-	meter  *agents.Meter
+	asked  requests
 	began  time.Time
 
 	made func() // called when the sandbox exists; may be nil
@@ -44,11 +43,8 @@ type node struct {
 	jobs  registry
 	boxes boxes
 
-	reading  sync.Mutex // of records
 	mu       sync.Mutex
 	children []*child // in order of their creation
-	records  []*records
-	status   int // of the response to the latest request
 	exist    bool
 	closed   bool           // no further child may start
 	calls    sync.WaitGroup // of children
@@ -143,13 +139,9 @@ func (n *node) siblings() []runner.Mount {
 // routes returns the routes of a launch, with a record of the requests of each.
 func (n *node) routes(l *agents.Launch) []runner.Route {
 	all := append([]runner.Route(nil), l.Routes...)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.records = nil
 	for i := range all {
-		r := &all[i]
-		r.Record = filepath.Join(n.dirs.sidecar, fmt.Sprintf("requests-%d.jsonl", r.Port))
-		n.records = append(n.records, &records{path: r.Record})
+		all[i].Record = filepath.Join(n.dirs.sidecar, fmt.Sprintf("requests-%d.jsonl", all[i].Port))
+		n.asked.watch(all[i].Record)
 	}
 	return all
 }
@@ -242,33 +234,16 @@ func (n *node) watchUsage() (stop func()) {
 
 // readUsage counts new requests, in the files, the budgets and the view.
 func (n *node) readUsage() {
-	n.reading.Lock()
-	defer n.reading.Unlock()
-	n.mu.Lock()
-	files := n.records
-	n.mu.Unlock()
-	fresh, turns, before := 0, 0, n.meter.Cost()
-	for _, r := range files {
-		r.read(func(rec runner.UsageRecord) {
-			n.meter.Add(rec)
-			fresh++
-			if rec.Status < http.StatusBadRequest {
-				turns++
-			}
-			n.mu.Lock()
-			n.status = rec.Status
-			n.mu.Unlock()
-		})
-	}
-	if fresh == 0 {
+	cost, turns, some := n.asked.read()
+	if !some {
 		return
 	}
-	n.budget.charge(n.meter.Cost()-before, turns)
+	n.budget.charge(cost, turns)
 	if err := n.writeUsage(); err != nil {
 		n.note("%v", err)
 	}
-	cost, all := n.budget.used()
-	n.show(notice{Event: agents.Event{Kind: noticeUsage}, Total: cost, Turns: all})
+	total, all := n.budget.used()
+	n.show(notice{Event: agents.Event{Kind: noticeUsage}, Total: total, Turns: all})
 }
 
 // endChildren ends all children, and returns when their sandboxes are gone. No further one can start.
@@ -312,11 +287,4 @@ func (n *node) exists() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.exist
-}
-
-// refused reports whether the server refused the credential of the latest request.
-func (n *node) refused() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.status == http.StatusUnauthorized
 }

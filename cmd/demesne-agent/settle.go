@@ -68,7 +68,7 @@ func reasonOf(r *runner.Result, err error) string {
 
 // cost returns the usage so far: that of n itself, and with all descendants.
 func (n *node) cost() *backend.Cost {
-	c := &backend.Cost{Own: n.meter.Cost(), PerModel: map[string]backend.Tokens{}}
+	c := &backend.Cost{Own: n.asked.meter.Cost(), PerModel: map[string]backend.Tokens{}}
 	c.Total, _ = n.budget.used()
 	n.addModels(c.PerModel)
 	return c
@@ -76,7 +76,7 @@ func (n *node) cost() *backend.Cost {
 
 // addModels adds the tokens of n and its descendants.
 func (n *node) addModels(all map[string]backend.Tokens) {
-	for model, t := range n.meter.PerModel() {
+	for model, t := range n.asked.meter.PerModel() {
 		sum := all[model]
 		sum.Input, sum.Output = sum.Input+t.Input, sum.Output+t.Output
 		sum.CacheCreation, sum.CacheRead = sum.CacheCreation+t.CacheCreation, sum.CacheRead+t.CacheRead
@@ -105,7 +105,7 @@ func (n *node) writeUsage() error {
 		return fmt.Errorf("write usage: %w", err)
 	}
 	defer root.Close()
-	if err := n.meter.WriteFiles(root); err != nil {
+	if err := n.asked.meter.WriteFiles(root); err != nil {
 		return fmt.Errorf("write usage: %w", err)
 	}
 	return nil
@@ -118,7 +118,7 @@ func (n *node) writeResults(a *attempts, res *backend.AgentResult, r *agents.Res
 		return fmt.Errorf("write results: %w", err)
 	}
 	defer root.Close()
-	err = errors.Join(n.meter.WriteFiles(root), r.Write(root), root.WriteFile(fileAnswer, []byte(res.Stdout.Text), 0o600))
+	err = errors.Join(n.asked.meter.WriteFiles(root), r.Write(root), root.WriteFile(fileAnswer, []byte(res.Stdout.Text), 0o600))
 	if home, herr := os.OpenRoot(n.dirs.home); herr == nil {
 		err = errors.Join(err, a.events.WriteAttribution(root, home))
 		home.Close()
@@ -137,7 +137,7 @@ func (n *node) results(res *runner.Result, reason string) *agents.Results {
 	for _, c := range n.children {
 		r.Children = append(r.Children, c.results(n.depth+1))
 	}
-	r.Sum(n.meter)
+	r.Sum(n.asked.meter)
 	n.ended = r
 	return &r
 }

@@ -72,7 +72,7 @@ func (v *view) line(n notice) string {
 	case "error", "rate_limit":
 		return v.term.Yellow(text.SafeLine(n.Text))
 	case noticeUsage:
-		return v.term.Green(fmt.Sprintf("$%.4f, %s", n.Total, requests(n.Turns)))
+		return v.term.Green(fmt.Sprintf("$%.4f, %s", n.Total, countOf(n.Turns)))
 	case noticeWaiting:
 		return v.term.Yellow(fmt.Sprintf("waiting until %s for the end of %s", n.Until.Local().Format(time.TimeOnly), n.Event.Text))
 	case noticeNote:
@@ -90,7 +90,7 @@ func (v *view) ended(n notice) string {
 	return v.term.Red(fmt.Sprintf("ended: %s ($%.4f)", text.SafeLine(n.Event.Text), n.Total))
 }
 
-func requests(n int) string {
+func countOf(n int) string {
 	if n == 1 {
 		return "1 request"
 	}

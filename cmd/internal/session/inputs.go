@@ -59,7 +59,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 		}
 		return runner.Input{}, reason(err)
 	}
-	if err := Printable(real, name); err != nil {
+	if err := printable(real, name); err != nil {
 		return runner.Input{}, err
 	}
 	info, err := os.Stat(real)
