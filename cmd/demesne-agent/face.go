@@ -175,7 +175,7 @@ func (f *face) attend(args []string) (int, error) {
 		}
 		v := newView(out, errs, false, cli.Terminal{})
 		defer v.close()
-		res, err := f.do(ctx, j.Door, job, s.DirectoryOf(j), v.show)
+		res, err := f.do(ctx, j.Frontend, job, s.DirectoryOf(j), v.show)
 		if res == nil {
 			return nil, err
 		}
@@ -246,7 +246,7 @@ func (f *face) do(ctx context.Context, door runner.Frontend, job stored, dir str
 		return nil, errResearch
 	}
 	o := session.Options{}
-	o.Runner.Door = door
+	o.Runner.Frontend = door
 	s := session.New(o)
 	defer s.Close()
 	if job.Dir != "" {
