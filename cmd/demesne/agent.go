@@ -10,14 +10,15 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
 func agentCommand() command {
 	return command{
 		Command: cli.Command{
-			Name: "agent", Usage: []string{"[flags] NAME [ARG…]"},
-			Summary: "work with a coding agent in a sandbox, on this directory",
+			Name: "agent", Usage: []string{"[flags] NAME [ARG…]", "run [flags] PROMPT"},
+			Summary: "work with a coding agent in a sandbox",
 			About: `Starts the coding agent NAME of this machine (claude, codex, opencode, gemini, or one of your own) in a sandbox. The
 working directory, with the git repository around it, is there at its own path. The agent needs no permission for
 anything inside. It reaches its model and package registries, and other names that flags allow.
@@ -30,13 +31,15 @@ Files that programs of this machine would execute later, such as git hooks, .env
 At the end stderr names new ones, and other changed files of that kind.
 
 With --branch the agent works on a clone of the repository's last commit. At the end its commits become a new branch of
-your repository, which you can review. Nothing else of the clone comes back.`,
+your repository, which you can review. Nothing else of the clone comes back.
+
+demesne agent run gives an agent one task, without a terminal and without this directory: see demesne agent run --help.`,
 			Examples: []cli.Example{
 				{Says: "work with Claude Code on this project", Line: "demesne agent claude"},
 				{Says: "continue Codex's last session, and let it reach one more name", Line: "demesne agent --allow-domain api.example.com codex resume --last"},
 				{Says: "get the work as a branch", Line: "demesne agent --branch claude"},
 			},
-			Operand: cli.Argv,
+			Operand: cli.Argv, Words: []string{"run", "claude", "codex", "opencode", "gemini"}, Topics: []cli.Topic{agentRunTopic()},
 		},
 		flags: agentFlags, run: cmdAgent,
 	}
@@ -59,6 +62,9 @@ func agentFlags(o *options) cli.Flags {
 func cmdAgent(a *app, o *options, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, hinted(errors.New("no agent given"), "demesne agent claude, or demesne agent codex")
+	}
+	if args[0] == "run" {
+		return executeAgent(args)
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -125,7 +131,7 @@ func (t *agentTerminal) openHome(home string) (string, error) {
 	}
 	dir, err := os.MkdirTemp("", "demesne-agent-")
 	if err != nil {
-		return "", fmt.Errorf("make the agent's home: %w", reason(err))
+		return "", fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
 	}
 	t.remove = append(t.remove, dir)
 	return dir, nil
@@ -138,7 +144,7 @@ func (t *agentTerminal) seed() error {
 	}
 	root, err := os.OpenRoot(t.home)
 	if err != nil {
-		return fmt.Errorf("make the agent's home: %w", reason(err))
+		return fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
 	}
 	defer root.Close()
 	return t.launch.Seed(root)
@@ -205,7 +211,7 @@ func (t *agentTerminal) run() (int, error) {
 
 // start authorizes the routes, and runs the command.
 func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
-	headers, next, err := t.agent.Renew(j.sig.ctx, false)
+	headers, next, err := t.agent.Renew(j.sig.ctx)
 	if err != nil {
 		return err
 	}

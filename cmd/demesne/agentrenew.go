@@ -44,7 +44,7 @@ func (t *agentTerminal) renew(j *execution, s *session.Service, sandbox string, 
 			return
 		case <-time.After(time.Until(next)):
 		}
-		headers, at, err := t.agent.Renew(context.Background(), false)
+		headers, at, err := t.agent.Renew(context.Background())
 		if err == nil {
 			err = s.With(context.Background(), func(e session.Engine) error {
 				return e.ChangeEgress(context.Background(), runner.EgressChange{Sandbox: sandbox, Headers: headers})

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -94,7 +95,7 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 		return nil, fmt.Errorf("read job: %w", err)
 	}
 	if err := os.Chdir(line.Dir); err != nil {
-		return nil, fmt.Errorf("go to %q: %w", line.Dir, reason(err))
+		return nil, fmt.Errorf("go to %q: %w", line.Dir, fsutil.Reason(err))
 	}
 	in, err := os.Open(os.DevNull)
 	if err != nil {
@@ -177,12 +178,16 @@ func commandOf(j *jobs.Job) string {
 	var what struct {
 		jobLine
 		Command string `json:"Command"`
+		Prompt  string `json:"Prompt"` // of an agent
 	}
 	if json.Unmarshal(j.Request, &what) != nil {
 		return ""
 	}
 	if what.Command != "" {
 		return what.Command
+	}
+	if what.Prompt != "" {
+		return "agent: " + what.Prompt
 	}
 	_, args := what.command()
 	rest := slices.DeleteFunc(slices.Clone(args), func(s string) bool { return s == "--background" || s == "--" })

@@ -58,7 +58,7 @@ type lifeOptions struct {
 	replace     bool
 	ttl, maxAge time.Duration
 	pauseIdle   time.Duration
-	share       runner.Door
+	share       runner.Frontend
 }
 
 // isolationOptions bound what a sandbox can use and do.
@@ -93,7 +93,7 @@ var pullPolicies = []string{string(images.PullMissing), string(images.PullAlways
 
 var formats = []string{"oci", "docker"}
 
-var shares = []string{string(runner.DoorMCP)}
+var shares = []string{string(runner.FrontendMCP)}
 
 var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), string(runner.LevelMinimal)}
 
@@ -110,7 +110,7 @@ func (o *options) spec() (runner.Spec, error) {
 	if err = o.network.checkSecrets(); err != nil {
 		return s, err
 	}
-	s.Inputs, err = inputs(o.inputs, o.sockets)
+	s.Inputs, err = session.ParseInputs(o.inputs, o.sockets)
 	return s, err
 }
 
@@ -182,7 +182,7 @@ func (o *isolationOptions) setRequire(s string) error {
 }
 
 func (o *lifeOptions) setShare(s string) error {
-	o.share = runner.Door(s)
+	o.share = runner.Frontend(s)
 	return cli.OneOf(s, shares)
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
@@ -109,11 +110,11 @@ func (p *project) keptHome(home, agent string) (string, error) {
 	sum := sha256.Sum256([]byte(p.root))
 	path := filepath.Join(home, ".demesne/agents", agent, filepath.Base(p.root)+"-"+hex.EncodeToString(sum[:6]))
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return "", fmt.Errorf("make the agent's home: %w", reason(err))
+		return "", fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", fmt.Errorf("make the agent's home: %w", reason(err))
+		return "", fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
 	}
 	if info, err := os.Lstat(real); err != nil || !info.IsDir() {
 		return "", fmt.Errorf("make the agent's home: %w", errors.Join(err, fs.ErrInvalid))
