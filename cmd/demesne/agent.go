@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"demesne/agents"
@@ -89,6 +90,7 @@ type agentTerminal struct {
 	project *project
 	launch  *agents.Launch
 	home    string // of the host
+	config  string // directory of the host for the files of the launch
 	branch  *branch
 	watched []watched
 	remove  []string // at the end
@@ -121,7 +123,10 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (*agentTe
 	if o.branch {
 		t.branch, err = newBranch(t.project, t.agent.Provider.Name)
 	}
-	return t, errors.Join(err, t.seed())
+	if err = errors.Join(err, t.seed(), t.writeConfig()); err != nil {
+		t.close()
+	}
+	return t, err
 }
 
 // openHome makes the agent's home: the one of this project, or a temporary one.
@@ -139,15 +144,26 @@ func (t *agentTerminal) openHome(home string) (string, error) {
 
 // seed writes the files that the program expects in its home.
 func (t *agentTerminal) seed() error {
-	if t.launch == nil {
-		return nil
-	}
 	root, err := os.OpenRoot(t.home)
 	if err != nil {
 		return fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
 	}
 	defer root.Close()
 	return t.launch.Seed(root)
+}
+
+// writeConfig writes the files that the program reads at [agents.ConfigDir].
+func (t *agentTerminal) writeConfig() (err error) {
+	if t.config, err = os.MkdirTemp("", "demesne-agent-"); err != nil {
+		return fmt.Errorf("write the agent's configuration: %w", fsutil.Reason(err))
+	}
+	t.remove = append(t.remove, t.config)
+	for name, text := range t.launch.Config {
+		if err := os.WriteFile(filepath.Join(t.config, name), text, 0o600); err != nil {
+			return fmt.Errorf("write the agent's configuration: %w", err)
+		}
+	}
+	return nil
 }
 
 func (t *agentTerminal) close() {
@@ -173,7 +189,8 @@ func (t *agentTerminal) spec() (runner.Spec, error) {
 		}
 		spec.Mounts = append(spec.Mounts, protected...)
 	}
-	spec.Mounts = append(spec.Mounts, runner.Mount{Source: t.home, Target: agentHome})
+	spec.Mounts = append(spec.Mounts, runner.Mount{Source: t.home, Target: agentHome},
+		runner.Mount{Source: t.config, Target: agents.ConfigDir, ReadOnly: true})
 	spec.Mounts = append(spec.Mounts, t.launch.Mounts...)
 	return spec, nil
 }
