@@ -15,7 +15,7 @@ import (
 )
 
 // keptRules is the last answer of the helper, which takes longer to start than a sandbox from the pool. The file is
-// the caller's own, like the configuration that the rules come from. Whoever can write it could write that too.
+// the caller's own, like the configuration that the rules come from: a program that can write one can write the other.
 type keptRules struct {
 	path    string             // of the file; empty: nothing is kept
 	Program fsutil.Stamp       `json:"program"`
