@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,11 +21,10 @@ type wiring struct {
 	ipv6Err          error
 }
 
-// side is a namespace, the rtnetlink socket that configures it, and its end of the pair.
+// side is a namespace and the index of its end of the pair.
 type side struct {
 	ns   *NS
-	nl   *netlink.Handle
-	link netlink.Link
+	link int
 }
 
 func (w *wiring) close() {
@@ -36,9 +33,6 @@ func (w *wiring) close() {
 }
 
 func (s side) close() {
-	if s.nl != nil {
-		s.nl.Close()
-	}
 	if s.ns != nil {
 		s.ns.Close()
 	}
@@ -92,13 +86,8 @@ func (w *wiring) enterGateway() error {
 }
 
 func (s *side) enter() (err error) {
-	if s.ns, err = enter(); err != nil {
-		return err
-	}
-	if s.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
-		return fmt.Errorf("open rtnetlink: %w", err)
-	}
-	return s.nl.SetSocketTimeout(wiringTime)
+	s.ns, err = enter()
+	return err
 }
 
 // pairIndex is the index of the gateway's end, which must differ from the other end's: in two new namespaces both
@@ -114,37 +103,22 @@ var pairHardware = net.HardwareAddr{0x02, 'd', 'e', 'm', 'e', 's'}
 
 // addPair makes the veth pair, one end in each namespace, and brings both up.
 func (w *wiring) addPair() error {
-	err := w.gateway.nl.LinkAdd(&netlink.Veth{
-		LinkAttrs:        netlink.LinkAttrs{Name: pairName, Index: pairIndex, HardwareAddr: pairHardware},
-		PeerName:         pairName,
-		PeerHardwareAddr: pairHardware,
-		PeerNamespace:    netlink.NsFd(w.sandbox.ns.File.Fd()),
-	})
+	err := control(w.sandbox.ns.File, func(fd int) error { return w.gateway.ns.addVeth(pairIndex, uint32(fd)) })
 	if err != nil {
 		return err
 	}
 	for _, s := range []*side{&w.sandbox, &w.gateway} {
-		if err := s.findPair(); err != nil {
-			return err
+		if s.link, err = s.index(pairName); err != nil {
+			return fmt.Errorf("find interface: %w", err)
 		}
 		// The pair needs no link-local address. Without IPv6 in the kernel this call fails, and there is no such
 		// address anyway.
-		s.nl.LinkSetIP6AddrGenMode(s.link, nl.IN6_ADDR_GEN_MODE_NONE)
+		s.ns.noLinkLocal(s.link)
 		err := control(s.ns.routes, func(fd int) error { return setUp(fd, pairName, unix.IFF_NOARP|unix.IFF_MULTICAST) })
 		if err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// findPair asks for the index only: package netlink would decode the whole link.
-func (s *side) findPair() error {
-	index, err := s.index(pairName)
-	if err != nil {
-		return fmt.Errorf("find interface: %w", err)
-	}
-	s.link = &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: pairName, Index: index}}
 	return nil
 }
 
@@ -169,18 +143,11 @@ func (w *wiring) addAddresses() error {
 
 func (w *wiring) addFamily(gateway, sandbox, to netip.Prefix) error {
 	for s, a := range map[*side]netip.Prefix{&w.gateway: gateway, &w.sandbox: sandbox} {
-		// Without IFA_F_NODAD an IPv6 address is unusable for over a second.
-		addr := &netlink.Addr{IPNet: ipNet(a)}
-		if a.Addr().Is6() {
-			addr.Flags = unix.IFA_F_NODAD
-		}
-		if err := s.nl.AddrAdd(s.link, addr); err != nil {
-			return fmt.Errorf("add %v: %w", a, err)
+		if err := s.ns.addAddress(s.link, a); err != nil {
+			return err
 		}
 	}
-	return w.sandbox.nl.RouteAdd(&netlink.Route{
-		LinkIndex: w.sandbox.link.Attrs().Index, Dst: ipNet(to), Gw: gateway.Addr().AsSlice(),
-	})
+	return w.sandbox.ns.addRoute(w.sandbox.link, to, gateway.Addr())
 }
 
 // routeAnyIP makes every address of the pools local to the gateway. The kernel itself then refuses traffic that has
@@ -195,12 +162,8 @@ func (w *wiring) routeAnyIP() error {
 		pools = append(pools, pool6)
 	}
 	for _, r := range pools {
-		err := w.gateway.nl.RouteAdd(&netlink.Route{
-			LinkIndex: lo, Dst: ipNet(r), Table: unix.RT_TABLE_LOCAL,
-			Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
-		})
-		if err != nil {
-			return fmt.Errorf("route %v: %w", r, err)
+		if err := w.gateway.ns.addLocal(lo, r); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -213,11 +176,11 @@ func (w *wiring) waitUp() error {
 	deadline := time.Now().Add(wiringTime)
 	for _, s := range []*side{&w.sandbox, &w.gateway} {
 		for {
-			link, err := s.nl.LinkByIndex(s.link.Attrs().Index)
+			up, err := s.ns.isUp(s.link)
 			if err != nil {
 				return err
 			}
-			if link.Attrs().OperState == netlink.OperUp {
+			if up {
 				break
 			}
 			if time.Now().After(deadline) {
@@ -240,8 +203,8 @@ func (w *wiring) waitOwn() error {
 	deadline := time.Now().Add(wiringTime)
 	for s, own := range map[*side]netip.Prefix{&w.gateway: gateway6, &w.sandbox: sandbox6} {
 		for {
-			routes, err := s.nl.RouteGet(own.Addr().AsSlice())
-			if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			local, err := s.ns.isLocal(own.Addr())
+			if local {
 				break
 			}
 			if time.Now().After(deadline) {
