@@ -71,7 +71,7 @@ func (s *server) answer(m *ipc.Message) {
 func (s *server) dispatch(m *ipc.Message) (any, error) {
 	switch m.Op {
 	case proxyclient.OpServe:
-		return with(m, func(b proxyclient.Serve) (any, error) { return s.open(b, m.File(proxyclient.FileLog)) })
+		return with(m, func(b proxyclient.Serve) (any, error) { return s.open(b, m) })
 	case proxyclient.OpListen:
 		return with(m, func(b proxyclient.Listen) (any, error) { return nil, s.listen(b, m) })
 	case proxyclient.OpPlan:
@@ -94,8 +94,9 @@ func with[T any](m *ipc.Message, do func(T) (any, error)) (any, error) {
 	return do(body)
 }
 
-// open makes the proxy of a sandbox. log may be nil.
-func (s *server) open(b proxyclient.Serve, log *os.File) (*proxyclient.Plan, error) {
+// open makes the proxy of a sandbox, and starts serving its sockets if m brings them. The log may be missing.
+func (s *server) open(b proxyclient.Serve, m *ipc.Message) (*proxyclient.Plan, error) {
+	log := m.File(proxyclient.FileLog)
 	box, plan, err := s.newBox(b, log)
 	if err != nil {
 		if log != nil {
@@ -104,8 +105,14 @@ func (s *server) open(b proxyclient.Serve, log *os.File) (*proxyclient.Plan, err
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.boxes[b.Sandbox] = box
+	s.mu.Unlock()
+	if b.Listen != nil {
+		if err := s.listen(*b.Listen, m); err != nil {
+			s.close(b.Sandbox)
+			return nil, err
+		}
+	}
 	return plan, nil
 }
 

@@ -39,6 +39,7 @@ type Egress struct {
 	ports   []uint16      // served by name, on a kernel without tproxy
 	ported  []*os.File    // the sockets of ports
 	done    chan struct{} // closed when the proxy has answered; nil before Begin
+	serves  bool          // Begin passed the sockets
 	session *proxyclient.ProxySession
 	err     error
 
@@ -59,9 +60,15 @@ func NewEgress(asked runner.Egress) *Egress {
 func (w *Egress) Begin(p *proxyclient.Proxy, id string, asked runner.Egress, log *os.File, ask func(name string, port uint16)) {
 	w.asked, w.done = asked, make(chan struct{})
 	v4, v6 := netns.Pools()
+	c := proxyclient.Config{Sandbox: id, Egress: asked, V4: v4, V6: v6, Log: log, Ask: ask}
+	if w.gateway != nil && w.gateway.NamedErr == nil { // a prepared sandbox's; no socket depends on the plan
+		s := w.sockets(w.gateway.Named)
+		c.Sockets = &s
+	}
+	w.serves = c.Sockets != nil
 	go func() {
 		defer close(w.done)
-		w.session, w.err = p.Open(proxyclient.Config{Sandbox: id, Egress: asked, V4: v4, V6: v6, Log: log, Ask: ask})
+		w.session, w.err = p.Open(c)
 	}()
 }
 
@@ -103,10 +110,10 @@ func (w *Egress) Open(gateway func() (*netns.Gateway, error)) (ns *netns.NS, err
 	return w.gateway.Sandbox, err
 }
 
-// Serve passes the gateway's sockets to the proxy, once the proxy has answered.
+// Serve passes the gateway's sockets to the proxy, once the proxy has answered. Begin did so if it knew them.
 func (w *Egress) Serve() error {
 	plan, err := w.Settled()
-	if err != nil {
+	if err != nil || w.serves {
 		return err
 	}
 	named := w.gateway.Named
@@ -115,11 +122,16 @@ func (w *Egress) Serve() error {
 			return err
 		}
 	}
-	sockets := ipc.Files{proxyclient.FileProxy: w.gateway.Proxy, proxyclient.FileDNS: w.gateway.DNS, proxyclient.FileDNSTCP: w.gateway.DNSTCP}
+	return w.session.Listen(w.sockets(named))
+}
+
+// sockets returns the sockets to serve.
+func (w *Egress) sockets(named []*os.File) proxyclient.Sockets {
+	files := ipc.Files{proxyclient.FileProxy: w.gateway.Proxy, proxyclient.FileDNS: w.gateway.DNS, proxyclient.FileDNSTCP: w.gateway.DNSTCP}
 	if w.golang != nil {
-		sockets[proxyclient.FileGo] = w.golang
+		files[proxyclient.FileGo] = w.golang
 	}
-	return w.session.Listen(proxyclient.Listen{NoIPv6: w.gateway.IPv6Err != nil}, sockets, named)
+	return proxyclient.Sockets{Listen: proxyclient.Listen{NoIPv6: w.gateway.IPv6Err != nil}, Files: files, Named: named}
 }
 
 // Close closes the sandbox's connections and its gateway.
