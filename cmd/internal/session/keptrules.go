@@ -2,7 +2,6 @@ package session
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -81,7 +80,8 @@ func (k *keptRules) holds() bool {
 		!slices.ContainsFunc(s.Files, func(f fsutil.Stamp) bool { return !f.Holds() })
 }
 
-// keep writes the file. A failure costs only time. The file need not survive a power failure, so nothing is synced.
+// keep replaces the file. A failure costs only time, and a process that is killed leaves nothing behind: the new file
+// has no name until it is complete.
 func (k *keptRules) keep() {
 	if k.path == "" || k.Rules.Sources == nil {
 		return
@@ -90,15 +90,13 @@ func (k *keptRules) keep() {
 	if err != nil || os.MkdirAll(filepath.Dir(k.path), 0o700) != nil {
 		return
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(k.path), "."+keptName+"-*")
+	f, err := os.OpenFile(filepath.Dir(k.path), os.O_WRONLY|unix.O_TMPFILE, 0o600)
 	if err != nil {
 		return
 	}
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), k.path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
+	defer f.Close()
+	if _, err := f.Write(text); err == nil {
+		os.Remove(k.path)
+		unix.Linkat(unix.AT_FDCWD, fsutil.FDPath(int(f.Fd())), unix.AT_FDCWD, k.path, unix.AT_SYMLINK_FOLLOW)
 	}
 }
