@@ -337,7 +337,7 @@ func fillIndex(ctx context.Context, s *Store, m oci.Descriptor) error {
 	return nil
 }
 
-// Two concurrent writers of one blob share a file. The blob that one of them pinned is kept when
+// TestPublishTwice: two concurrent writers of one blob share a file. The blob that one of them pinned is kept when
 // the other releases its pin.
 func TestPublishTwice(t *testing.T) {
 	a := newStore(t)

@@ -119,7 +119,7 @@ func (c *Client) pullArgs(name string) []string {
 func (c *Client) remote(ref imageref.Ref) (string, error) {
 	switch {
 	case !ref.Stored():
-		return "", fmt.Errorf("image %q: there is nothing to pull", ref)
+		return "", fmt.Errorf("image %q: nothing to pull", ref)
 	case ref.Kind == imageref.Pinned:
 		return "", fmt.Errorf("image %q: a digest alone names no registry", ref)
 	}

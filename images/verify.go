@@ -153,7 +153,7 @@ func compare(ctx context.Context, f *os.File, d oci.Digest, size int64) error {
 	return nil
 }
 
-// Repair removes what Verify found, if it is still damaged, so that a pull fetches it again. It
+// Repair removes the content that Verify found, if it is still damaged, so that a pull fetches it again. It
 // removes damaged blobs, and renames an unreadable index to index.json.damaged. With the index
 // intact the images keep their names, and [Client.Ensure] pulls their missing blobs.
 func (s *Store) Repair(ctx context.Context, damage []Damage) error {

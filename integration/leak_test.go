@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// around records the state of the machine that a sandbox could change outside its box.
+// around records the state of the machine that a sandbox could change outside the test's box.
 type around struct{ mounts, nets, groups []string }
 
 func lookAround() around {

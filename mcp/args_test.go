@@ -8,7 +8,7 @@ import (
 	"demesne/runner"
 )
 
-// FuzzArgs checks that no arguments of a client yield a request that the engine must not receive.
+// FuzzArgs checks that no arguments of a client yield a request that the Backend must not receive.
 func FuzzArgs(f *testing.F) {
 	for _, s := range []string{
 		"", "null", "[]", `"{}"`, `{"command":"x"}`, `{"command":"x","env":{"A":1,"B":true,"C":[]},"limits":{"memory":"1e3","pids":-1}}`,

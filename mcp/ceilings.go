@@ -45,7 +45,7 @@ var variable = map[string]string{
 	"memory": "DEMESNE_MAX_MEMORY", "cpus": "DEMESNE_MAX_CPUS", "pids": "DEMESNE_MAX_PIDS", "disk": "DEMESNE_MAX_DISK",
 }
 
-// timeout returns the time limit for a request of n seconds. 0 means the engine's own limit.
+// timeout returns the time limit for a request of n seconds. 0 means the backend's own limit.
 func (c Ceilings) timeout(n float64) (time.Duration, error) {
 	switch {
 	case c.Timeout > 0 && n > c.Timeout.Seconds():

@@ -11,7 +11,7 @@ import (
 	"demesne/mcp/backend"
 )
 
-// asking is an engine whose scripts ask to reach a name.
+// asking is a Backend whose scripts ask to reach a name.
 type asking struct {
 	desk
 	allowed []bool

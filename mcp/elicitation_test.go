@@ -14,7 +14,7 @@ import (
 	"demesne/mcp/backend"
 )
 
-// curious is an engine whose scripts ask to reach several names, in sequence or concurrently.
+// curious is a Backend whose scripts ask to reach several names, in sequence or concurrently.
 type curious struct {
 	desk
 	names   int

@@ -18,7 +18,7 @@ func (s *Server) upload() tool {
 		in: arguments(
 			field("sandbox_id", "string", "").must(),
 			field("src", "string", "Path on the host. Must be absolute and inside one of the configured mount roots: "+s.opts.Mounts.String()+".").must(),
-			field("dst", "string", "Absolute path in the sandbox of the copy itself (not of its directory).").must(),
+			field("dst", "string", "Absolute path of the copy in the sandbox (not of its directory).").must(),
 		),
 		out:    copiedFields,
 		hints:  hints{destructive: true, idempotent: true},

@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// desk is an Engine that records requests and returns fixed answers. The tests of this package cover the
+// desk is a Backend that records requests and returns fixed answers. The tests of this package cover the
 // protocol, and those of package integration the sandboxes.
 type desk struct {
 	mu    sync.Mutex

@@ -53,7 +53,7 @@
 // [Proxy.Blocked] returns the denials for the result. Repeated decisions are counted: one line states how many it
 // stands for. Denials have their own share of the log's bytes and cannot use up the space for allowed decisions.
 // The proxy reserves space for a line before it allows something. Without space, or if the log cannot be written,
-// it denies. A log can be analysed later:
+// it denies. A log can be analyzed later:
 //
 //	log, err := proxy.ReadLog(file)         // one Record as JSON a line
 //	words := proxy.Suggest(log)             // rules that would have allowed the same

@@ -298,8 +298,8 @@ func (x *first) tls() {
 	x.f.tunnelTLS(x.c, head, x.sent, x.up)
 }
 
-// http hands c to the HTTP server. It keeps up for the first request, unless bytes were sent on it already or an
-// upstream proxy is in use.
+// http hands c to the HTTP server. The connection up serves the first request, unless bytes were sent on it already or
+// an upstream proxy is in use.
 func (x *first) http() {
 	x.f.p.unhold(closer{x.up})
 	if x.blank || x.sent > 0 || x.f.p.Upstream != nil {

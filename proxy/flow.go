@@ -130,7 +130,7 @@ type shape int
 
 const (
 	anything  shape = iota
-	tlsFor          // TLS, for the name
+	tlsFor          // TLS, with the name as server name
 	httpFor         // HTTP, with the name as Host
 	httpsFor        // both: the proxy ends the TLS
 	firstSays       // the client's first bytes decide: TLS or HTTP as above, or any other protocol

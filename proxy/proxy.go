@@ -55,7 +55,7 @@ type Config struct {
 type Limits struct {
 	Connections int           // at once, of all kinds: 512. A tunnel takes two descriptors, and four more while it splices
 	Names       int           // names that DNS gives addresses for: 16384
-	Log         int64         // bytes: 64 MiB, a quarter of it for denials. Without space for another line nothing is allowed
+	Log         int64         // bytes: 64 MiB, a quarter of it for denials. When it is full, nothing is allowed
 	Head        time.Duration // to receive a request's head or a ClientHello: 10 s
 	Dial        time.Duration // to connect, for all addresses of a name together: 30 s
 }

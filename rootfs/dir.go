@@ -63,7 +63,7 @@ func (d dir) write(name string, content []byte) error {
 }
 
 // touch makes an empty file without opening it. A writable descriptor would keep [plan.seal] from making the mount
-// read-only (EBUSY). Even a copy of it would, which a fork in another goroutine holds until its execve.
+// read-only (EBUSY). So would its copy in a process that another goroutine has forked, until that process's execve.
 func (d dir) touch(name string, mode uint32) error {
 	err := unix.Mknodat(d.fd, name, unix.S_IFREG|mode, 0)
 	if err == unix.EEXIST {

@@ -18,7 +18,7 @@ type how int
 const (
 	bindDir  how = iota // a directory, bound read-only
 	copyFile            // a file, copied if it is small: as fast as a bind, and the sandbox may change it
-	keepLink            // as copyFile, but a link into the system directories stays a link
+	keepLink            // like copyFile, but a link into the system directories stays a link
 )
 
 // etcRows lists everything of the host's /etc that a sandbox sees. No entry may hold a secret. That excludes

@@ -12,8 +12,8 @@ import (
 type Argument struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Default marks an argument that the caller omitted. Value is then the default, and differs from no other
-	// value.
+	// Default marks an argument that the caller omitted. Value is then the default, and counts as equal
+	// to every value.
 	Default bool `json:"default,omitempty"`
 }
 

@@ -31,7 +31,7 @@ func importImage(c *call) error {
 	if err != nil {
 		return usage("%v", err)
 	}
-	kind, err := archive.Recognise(path)
+	kind, err := archive.Recognize(path)
 	if err != nil {
 		return err
 	}

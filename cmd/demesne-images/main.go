@@ -53,7 +53,7 @@ func commands(c *call) []command {
 		Help: "directory of the image store (default $DEMESNE_IMAGE_STORE or ~/.demesne/images)"}
 	with := func(name, usage, summary string, flags ...cli.Flag) cli.Command {
 		return cli.Command{Program: programName, Name: name, Usage: []string{"[flags] " + usage}, Summary: summary,
-			About: "Called by demesne. Prints events as JSON, one a line, on stdout.", Flags: append(cli.Flags{store}, flags...)}
+			About: "demesne runs this command. It prints events as JSON on stdout, one per line.", Flags: append(cli.Flags{store}, flags...)}
 	}
 	flag := func(name, value, help string) cli.Flag {
 		return cli.Flag{Group: cli.GroupGeneral, Long: name, Arg: value, Set: c.option(name), Help: help}

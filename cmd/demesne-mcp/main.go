@@ -102,7 +102,7 @@ func report(errs io.Writer, err error) int {
 	return 1
 }
 
-// signals returns a context that is canceled by the first INT, TERM or HUP. A second INT or TERM exits the
+// signals returns a context that is cancelled by the first INT, TERM or HUP. A second INT or TERM exits the
 // program at once; the sandboxes of its calls end with it.
 func signals() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -149,7 +149,7 @@ func serveHTTP(ctx context.Context, s *mcp.Server, l net.Listener, o mcp.HTTPOpt
 	handler := s.Handler(o)
 	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ctx.Err() != nil { // an open connection may still send requests
-			http.Error(w, "this server is ending", http.StatusServiceUnavailable)
+			http.Error(w, "the server is shutting down", http.StatusServiceUnavailable)
 			return
 		}
 		handler.ServeHTTP(w, r)

@@ -16,7 +16,7 @@ import (
 	"demesne/runner"
 )
 
-// slow is an engine whose scripts take a given time.
+// slow is a backend whose scripts take a given time.
 type slow struct {
 	backend.Backend
 	takes time.Duration

@@ -68,7 +68,7 @@ func (t hostTool) rules(urls []string, err error) ([]policy.Rule, error) {
 	return rules, err
 }
 
-// mirror returns the rule for the server that a URL names. ok is false if it names no server (file:/…). It is
+// mirrorRule returns the rule for the server that a URL names. ok is false if it names no server (file:/…). It is
 // also false for a server on loopback, which is on the host and cannot be reached by that name from a sandbox.
 func mirrorRule(s string) (r policy.Rule, ok bool, err error) {
 	u, err := url.Parse(strings.TrimPrefix(s, "sparse+"))

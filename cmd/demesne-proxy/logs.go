@@ -88,7 +88,7 @@ func suggest(c *call) (int, error) {
 		}{policy.Mode{}.String(), append([]string{}, rules...)})
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# made of a log with %d decisions\nmode = %q\nallow = [\n", proxy.CountDecisions(log), policy.Mode{}.String())
+	fmt.Fprintf(&b, "# decisions in the log: %d\nmode = %q\nallow = [\n", proxy.CountDecisions(log), policy.Mode{}.String())
 	for _, r := range rules {
 		fmt.Fprintf(&b, "\t%s,\n", quoted(r))
 	}

@@ -11,16 +11,16 @@
 // With a verb it works on policies and decision logs. demesne starts it, or executes it in its own place, because the
 // parsers would slow down every run without a network:
 //
-//	demesne-proxy rules [--mode MODE] [--file FILE]   the rules of a run; see package session/egress
+//	demesne-proxy rules [--mode MODE] [--file FILE]   the rules of a run; see cmd/internal/session
 //	demesne-proxy list [--json] [MODE]                the modes, or what one allows here
 //	demesne-proxy lint FILE…                          the errors in policy files
-//	demesne-proxy log [--json] LOG                    a run's decisions, for reading
+//	demesne-proxy log [--json] LOG                    a run's decisions, as text
 //	demesne-proxy suggest [--json] LOG                the policy file that a run would have needed
 //	demesne-proxy replay [--json] POLICY LOG          what a policy would have blocked
 //	demesne-proxy toml                                whether stdin is TOML; if not, the first invalid line
 //
 // The verbs read files and the environment, and use no network. Like demesne they print the answer on stdout, and an
-// error as one line on stderr. They exit 1 if the answer is that something is wrong, and 125 if there is no answer.
+// error as one line on stderr. They exit 1 if they found a problem, and 125 if they failed.
 package main
 
 import (

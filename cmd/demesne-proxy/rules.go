@@ -118,7 +118,7 @@ func lint(c *call) (int, error) {
 func withFix(err error) string {
 	var e *policyError
 	if errors.As(err, &e) && e.Rule != "" {
-		return e.Error() + "; a rule is such as " + policy.Instead(e.Rule)
+		return e.Error() + "; write a rule such as " + policy.Instead(e.Rule)
 	}
 	return err.Error()
 }

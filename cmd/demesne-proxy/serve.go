@@ -162,7 +162,8 @@ func (s *server) note(c *proxy.Config, b proxyclient.Serve) {
 	}
 }
 
-// asker returns an Approver that makes the runner ask about a name. It returns when the policy is up to date.
+// asker returns an Approver that makes the runner ask about a name. The Approver returns when
+// the policy has the answer.
 func (s *server) asker(sandbox string) proxy.Approver {
 	return func(ctx context.Context, name policy.Name, port uint16) {
 		q := proxyclient.Question{Sandbox: sandbox, Name: name.String(), Port: port}

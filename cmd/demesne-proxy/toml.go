@@ -20,7 +20,7 @@ func checkTOML(c *call) (int, error) {
 		return 0, fmt.Errorf("read stdin: %w", err)
 	}
 	if len(raw) > maxTOML {
-		return 0, fmt.Errorf("read stdin: it has more than %d bytes", maxTOML)
+		return 0, fmt.Errorf("read stdin: more than %d bytes", maxTOML)
 	}
 	var all map[string]any
 	_, err = toml.Decode(string(raw), &all)

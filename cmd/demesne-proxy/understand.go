@@ -72,7 +72,7 @@ func parseRules(words []string) ([]policy.Rule, error) {
 	for _, w := range words {
 		r, err := policy.ParseRule(w)
 		if err != nil {
-			return nil, &ipc.Error{Code: ipc.CodeInvalid, Text: err.Error(), Hint: "a rule is such as " + policy.Instead(w)}
+			return nil, &ipc.Error{Code: ipc.CodeInvalid, Text: err.Error(), Hint: "write a rule such as " + policy.Instead(w)}
 		}
 		rules = append(rules, r)
 	}

@@ -39,7 +39,7 @@ type call struct {
 func commands(c *call) []command {
 	with := func(name, usage, summary string, flags ...cli.Flag) cli.Command {
 		return cli.Command{Program: programName, Name: name, Usage: []string{usage}, Summary: summary,
-			About: "Called by demesne. demesne help egress explains the verbs that users call.", Flags: flags}
+			About: "demesne runs this command. demesne help egress explains the commands for users.", Flags: flags}
 	}
 	text := func(to *string) func(string) error { return func(s string) error { *to = s; return nil } }
 	asJSON := cli.Flag{Group: cli.GroupGeneral, Long: "json", Set: cli.On(&c.json), Help: "print JSON"}

@@ -40,12 +40,12 @@ func (c *console) canAsk(n *network, p *processOptions) error {
 // waits returns how long a connection waits for an answer.
 func (n *network) waits() time.Duration { return cmp.Or(n.askTime, runner.AskTime) }
 
-// floor serialises writes to the user's terminal. The command takes it for each write, and --ask until the
+// floor serializes writes to the user's terminal. The command takes it for each write, and --ask until the
 // question is answered, so that the command's output cannot follow or overwrite the question. The writer holds
 // it by sending. A nil floor never blocks.
 type floor chan struct{}
 
-// take waits for the floor, or until over is closed: after that there is no other writer.
+// take acquires the floor. It stops waiting when over is closed: after that there is no other writer.
 func (f floor) take(over <-chan struct{}) (leave func()) {
 	if f == nil {
 		return func() {}

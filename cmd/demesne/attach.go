@@ -90,7 +90,7 @@ func (j *execution) attach(id string) error {
 // errDetached ends the input pump when the caller detaches from the command.
 var errDetached = errors.New("detached")
 
-// detachKeys recognises Ctrl-P followed by Ctrl-Q, as in docker.
+// detachKeys recognizes Ctrl-P followed by Ctrl-Q, as in docker.
 type detachKeys struct {
 	half bool // Ctrl-P was typed, and not yet passed on
 	left chan struct{}

@@ -57,7 +57,7 @@ func runCommand() command {
 			Name: "run", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]"},
 			Summary: "run a command in a one-shot sandbox",
 			About: `Makes a sandbox, runs CMD in it, and removes the sandbox. Inside, /in has the inputs, /out is an output directory
-that remains, and CMD starts in /workspace. Everything else is read-only or is thrown away.
+that remains, and CMD starts in /workspace. Everything else is read-only, or discarded at the end.
 
 There is no network except a loopback interface, unless flags allow destinations. At the end stderr lists the
 connections that were denied.
@@ -91,9 +91,9 @@ func createCommand() command {
 is up.
 
 With --key it prints the id of the sandbox that has the key, and makes one only if it does not exist. A flag that is left
-out takes that sandbox's value. A flag that differs is an error that names the difference, unless --replace is given.`,
+out takes that sandbox's value. A flag with another value is an error that names the flag, unless --replace is given.`,
 			Examples: []cli.Example{
-				{Says: "make one with a name, on a directory of sources", Line: "demesne create --name build --image go --workspace ~/src/app"},
+				{Says: "make a sandbox with a name, for a directory of sources", Line: "demesne create --name build --image go --workspace ~/src/app"},
 				{Says: "run a command in it", Line: "demesne exec build -- make"},
 				{Says: "get the same sandbox each time", Line: "demesne create --key $PWD --workspace ."},
 				{Says: "replace it by one with other limits and no files", Line: "demesne create --key $PWD --workspace . --memory 2g --replace"},

@@ -27,8 +27,8 @@ type pump struct {
 	dst   *os.File // nil: collect in keep
 	keep  *tail
 	edit  func([]byte) ([]byte, error) // nil: copy unchanged
-	floor floor                        // acquired for each write,
-	over  <-chan struct{}              // but only until this is closed
+	floor floor                        // acquired for each write
+	over  <-chan struct{}              // when it is closed, writes no longer wait for floor
 	first func()                       // called once, after the first bytes were copied
 	end   func()                       // called when the source has ended or the destination is closed
 

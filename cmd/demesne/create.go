@@ -75,5 +75,5 @@ func (c *console) warnMinimal(verb string, level runner.Level) {
 		return
 	}
 	c.say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
-	fmt.Fprintln(c.stderr, "hint: demesne check shows what is missing; --require degraded refuses such a run")
+	fmt.Fprintln(c.stderr, "hint: demesne check shows what is missing; with --require degraded such a run fails")
 }

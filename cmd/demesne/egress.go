@@ -24,14 +24,14 @@ func egressCommand() command {
 				"list [--json] [MODE]", "lint FILE…", "allow ID NAME…", "deny ID NAME…",
 				"log [--json] ID|LOG", "suggest [--json] ID|LOG", "replay [--json] POLICY ID|LOG",
 			},
-			Summary: "show and change what sandboxes may connect to",
+			Summary: "show and change the network rules of sandboxes",
 			About: `list prints the modes of --egress, or the rules of one mode on this machine. These include the mirrors that its tools
 are configured to use. lint reports the errors in policy files.
 
-allow and deny change the rules of a sandbox that has a network, from now on.
+allow and deny change the rules of a sandbox that has a network, for new connections.
 
-log prints the decisions about a run or a sandbox. suggest prints the policy file that allows everything that was allowed
-there. replay reports what a policy denies of it, and exits 1 if it denies anything.`,
+log prints the logged decisions of a run or a sandbox. suggest prints a policy file that allows everything that the log
+shows as allowed. replay reports the connections in the log that a policy would deny, and exits 1 if there are any.`,
 			Examples: []cli.Example{
 				{Says: "list what package-managers allows here", Line: "demesne egress list package-managers"},
 				{Says: "allow one more name in a sandbox", Line: "demesne egress allow build api.example.com:443"},

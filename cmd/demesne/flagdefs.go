@@ -44,7 +44,7 @@ func limitFlags(o *isolationOptions) cli.Flags {
 		{Group: groupLimits, Long: "pids", Arg: "N", Set: pidsFlag(&o.limits.PIDs),
 			Help: "limit of processes and threads, or none (default 512)"},
 		{Group: groupLimits, Long: "disk", Arg: "SIZE", Set: cli.Size(&o.limits.Disk, leastDisk),
-			Help: "limit for what is written to each of /, /out and /workspace, or none (default 2g)"},
+			Help: "limit for data written to each of /, /out and /workspace, or none (default 2g)"},
 	}
 }
 

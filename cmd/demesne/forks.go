@@ -23,9 +23,9 @@ func forkCommands() []command {
 				About: `Makes a sandbox that starts with the files of another sandbox or of a snapshot, and prints its id. The two share these
 files until one of them writes. Processes are not forked.
 
-If the other sandbox has processes or a network, demesne copies what it wrote since it was last forked without any. On
-btrfs and xfs the copies share contents. The sandbox continues during the copy, and then pauses while the latest changes
-are copied; stderr reports for how long. demesne stop before the fork avoids the copy.
+demesne copies nothing if the other sandbox is stopped, or has neither processes nor a network. Otherwise it copies the
+files that the sandbox wrote since its last fork without a copy. On btrfs and xfs the copies share contents. The sandbox
+continues during the copy, and then pauses while the latest changes are copied; stderr reports for how long.
 
 A fork publishes only the ports that --publish gives. stderr names the ports of the other sandbox.`,
 				Examples: []cli.Example{{Says: "try something in a copy", Line: "demesne fork --name try build; demesne exec try -- make"}},

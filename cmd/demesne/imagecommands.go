@@ -35,8 +35,8 @@ func imagesCommand() command {
 			About: `Lists the local images: the size of the download, how much of it other images share, the unpacked size, and the last
 use by a sandbox.
 
-demesne images check reads all contents instead, and compares them with their digests. It removes what does not match,
-and exits 1 if there was any. The next pull or run of such an image downloads it again.`,
+demesne images check reads all contents instead, and compares them with their digests. It removes content that does not
+match, and exits 1 if it found any. The next pull or run of such an image downloads that content again.`,
 			Examples: []cli.Example{
 				{Says: "list local images", Line: "demesne images"},
 				{Says: "list the catalogue too", Line: "demesne images --all"},

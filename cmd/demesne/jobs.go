@@ -32,8 +32,8 @@ week after their end; their output directories remain.`,
 		{
 			Command: cli.Command{
 				Name: "wait", Usage: []string{"[--timeout DURATION] [--json] JOB…"}, Summary: "wait for background jobs",
-				About: `Waits until each job has ended. The exit code is that of the last command that was not successful: its own code, 125 for a
-job that failed or was cancelled. It is 124 if --timeout passed first.`,
+				About: `Waits until each job has ended. Exits 0 if every command exited 0, and otherwise with the code of the last one that did
+not. The code is 125 for a job that failed or was cancelled, and 124 if --timeout passed first.`,
 				Examples: []cli.Example{{Says: "start a job and wait for it", Line: "demesne wait $(demesne run --background -- make test)"}},
 			},
 			flags: waitFlags, run: cmdWait,
@@ -41,8 +41,8 @@ job that failed or was cancelled. It is 124 if --timeout passed first.`,
 		{
 			Command: cli.Command{
 				Name: "logs", Usage: []string{"[--follow] JOB"}, Summary: "print the output of a background job",
-				About: `Prints the stdout and stderr of a job, each on the same stream here, as far as they exist. The last 64 MiB of each are
-kept. With --follow it continues until the job ends. The job continues if logs is interrupted.`,
+				About: `Prints the output of a job so far: its stdout on stdout, and its stderr on stderr. The last 64 MiB of each are kept.
+With --follow it continues until the job ends. The job continues if logs is interrupted.`,
 				Examples: []cli.Example{
 					{Says: "print the last lines", Line: "demesne logs JOB | tail"},
 					{Says: "follow the output", Line: "demesne logs -f JOB"},
@@ -175,7 +175,7 @@ func cmdWait(a *app, o *options, args []string) (int, error) {
 func (t jobTool) outcome(j *jobs.Job) int {
 	switch {
 	case !j.Status.Over():
-		t.say(fmt.Sprintf("wait: job %q: is still %s", j.ID, j.Status))
+		t.say(fmt.Sprintf("wait: job %q is still %s", j.ID, j.Status))
 		return exitTimedOut
 	case j.Status != jobs.Succeeded:
 		t.say(fmt.Sprintf("wait: job %q: %s: %s", j.ID, j.Status, j.Message))

@@ -142,7 +142,7 @@ func parsePort(s string) (uint16, bool) {
 	return uint16(n), err == nil && n != 0 && s[0] != '+'
 }
 
-// egress returns what the sandbox may reach, for package session.
+// egress returns the egress options for package session.
 func (n *network) egress() session.Egress {
 	e := session.Egress{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, GoProxy: n.goProxy, Learn: n.learn, OpenWithInputs: n.openWithInputs}
 	if n.ask {

@@ -26,7 +26,7 @@ var forwarded = []os.Signal{
 //	                          the second INT or TERM kills it, the third exits without waiting
 //	once it has ended         INT, TERM, HUP, QUIT exit without waiting for output to be read
 type signals struct {
-	ctx    context.Context // canceled when the caller gives up before the command runs
+	ctx    context.Context // cancelled when the caller gives up before the command runs
 	cancel context.CancelFunc
 	ch     chan os.Signal
 	term   *terminal
@@ -35,7 +35,7 @@ type signals struct {
 	watched chan struct{} // closed once handlers are installed: until then signals have their default actions
 
 	mu    sync.Mutex
-	early unix.Signal // the signal that canceled ctx
+	early unix.Signal // the signal that cancelled ctx
 	proc  session.Process
 	kill  func() // gives SIGKILL time to act, then stops the whole sandbox
 	asked int    // INTs and TERMs received so far

@@ -125,7 +125,7 @@ func endInput(master *os.File, last byte, ended <-chan struct{}) {
 	}
 }
 
-// endOfFile returns the keys that end a file on a terminal: Ctrl-D. In the middle of a line Ctrl-D only submits
+// endOfFile returns the keys that signal end of file on a terminal: Ctrl-D. In the middle of a line Ctrl-D only submits
 // that line, so two are needed. If the program edits the line itself, only Enter submits it.
 func endOfFile(edited, midLine bool) []byte {
 	const eof, enter = 4, '\r'

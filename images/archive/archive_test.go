@@ -215,7 +215,7 @@ func TestImportBad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)
 			path := write(t, b)
-			_, err := Recognise(path)
+			_, err := Recognize(path)
 			if err == nil {
 				_, err = Import(context.Background(), s, path, ref(t, "mine"), nil)
 			}

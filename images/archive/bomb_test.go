@@ -52,7 +52,7 @@ func bomb(t *testing.T, name string, others ...file) []byte {
 	return b
 }
 
-// F26: every reader refuses an archive that decompresses to far more than its size, and leaves nothing behind.
+// TestBomb (F26) checks that every reader refuses an archive that decompresses to far more than its size, and leaves nothing behind.
 func TestBomb(t *testing.T) {
 	layer := aTar(t, file{name: "hello", text: "hi"})
 	long := strings.Repeat("ab", 32)
@@ -64,8 +64,8 @@ func TestBomb(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)
 			path, temp := write(t, b), t.TempDir()
-			if _, err := Recognise(path); name != "a root file system" && !errors.Is(err, ErrDense) {
-				t.Errorf("recognised: %v", err)
+			if _, err := Recognize(path); name != "a root file system" && !errors.Is(err, ErrDense) {
+				t.Errorf("recognized: %v", err)
 			}
 			if _, err := Import(context.Background(), s, path, ref(t, "mine"), nil); !errors.Is(err, ErrDense) {
 				t.Errorf("imported: %v", err)
@@ -82,7 +82,7 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// An archive that is only large, or only a little denser than usual, is accepted.
+// TestDenseButLegal checks that an archive that is only large, or a little denser than usual, is accepted.
 func TestDenseButLegal(t *testing.T) {
 	for name, c := range map[string]struct {
 		in, out int64

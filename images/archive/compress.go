@@ -20,7 +20,7 @@ const (
 	gzipped
 	zstandard
 	bzipped
-	unknownFormat // recognised but not supported: xz
+	unknownFormat // recognized but not supported: xz
 )
 
 // mediaTypes maps each compression that a layer may have to its media type.

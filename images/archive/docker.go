@@ -97,7 +97,7 @@ func (s *Source) describe(ctx context.Context, name string, diffID oci.Digest) (
 	case f == plain:
 		return l, nil
 	case l.MediaType == "":
-		return l, invalid(s.path, "layer %.100q has a compression that layers may not have", name)
+		return l, invalid(s.path, "layer %.100q: unsupported compression", name)
 	}
 	h := sha256.New()
 	if _, err := io.Copy(h, contextReader{ctx, r}); err != nil {

@@ -27,10 +27,10 @@ import (
 // maxLayer is the maximum size of an imported layer in bytes.
 const maxLayer = 1 << 40
 
-// Recognise returns the kind of the file or directory at a path: imageref.OCILayout, imageref.OCIArchive
+// Recognize returns the kind of the file or directory at a path: imageref.OCILayout, imageref.OCIArchive
 // or imageref.DockerArchive. It returns imageref.Directory for a root file system, whether a directory
 // or a tar archive.
-func Recognise(file string) (imageref.Kind, error) {
+func Recognize(file string) (imageref.Kind, error) {
 	st, err := os.Stat(file)
 	if err != nil {
 		return "", err

@@ -144,7 +144,7 @@ func (s *saver) manifest() ([]byte, *oci.Manifest, error) {
 	return raw, m, err
 }
 
-// The owner is the caller: other tools apply the archive's owners when they extract it, also to
+// header writes the header of a file. The owner is the caller: other tools apply the archive's owners when they extract it, also to
 // directories.
 func (s *saver) header(name string, size int64) error {
 	return s.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size, Uid: os.Geteuid(), Gid: os.Getegid()})

@@ -70,7 +70,7 @@ func open(t *testing.T, kind imageref.Kind, path, tag string) *Source {
 	return src
 }
 
-// TestSave checks that a saved archive is recognised and read back, also when compressed as a whole. An OCI
+// TestSave checks that a saved archive is recognized and read back, also when compressed as a whole. An OCI
 // archive has the same image, and a Docker archive has the same layers.
 func TestSave(t *testing.T) {
 	s := openStore(t)
@@ -86,7 +86,7 @@ func TestSave(t *testing.T) {
 				t.Fatal(err)
 			}
 			path = write(t, compressed(t, b, whole))
-			if kind, err := Recognise(path); err != nil || kind != c.kind {
+			if kind, err := Recognize(path); err != nil || kind != c.kind {
 				t.Errorf("%s, %s: it is %q, %v", c.format, whole, kind, err)
 			}
 			d, m := contents(t, open(t, c.kind, path, ""))
@@ -137,7 +137,7 @@ func TestOpenLayout(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(s.Dir())); err != nil { // a store is an OCI layout
 		t.Fatal(err)
 	}
-	if kind, err := Recognise(dir); err != nil || kind != imageref.OCILayout {
+	if kind, err := Recognize(dir); err != nil || kind != imageref.OCILayout {
 		t.Errorf("it is %q, %v", kind, err)
 	}
 	src := open(t, imageref.OCILayout, dir, "")
@@ -239,7 +239,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(aTar(&t, file{name: "oci-layout", text: layoutText}, file{name: "index.json", text: `{"manifests":[{"digest":"x"}]}`}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		path := write(t, b)
-		kind, err := Recognise(path)
+		kind, err := Recognize(path)
 		if err != nil || kind == imageref.Directory {
 			return
 		}

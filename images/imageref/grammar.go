@@ -42,7 +42,7 @@ func (n named) String() string {
 	return n.domain + "/" + n.path + ":" + n.tag
 }
 
-// parseNamed parses and normalises a registry reference.
+// parseNamed parses and normalizes a registry reference.
 func parseNamed(s string) (named, error) {
 	var n named
 	if len(s) > maxReference {

@@ -199,7 +199,7 @@ func TestCatalogue(t *testing.T) {
 	for _, c := range catalogue {
 		r := parsed(t, c.name)
 		if c.full != "" && r.Full != parsed(t, c.full).Full {
-			t.Errorf("%s stands for %q, which is not normalised", c.name, c.full)
+			t.Errorf("%s stands for %q, which is not normalized", c.name, c.full)
 		}
 	}
 	if Catalogue()[0] != "host" {

@@ -12,7 +12,7 @@ import (
 
 const digits = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// The rows match `docker run`.
+// TestCommand checks the argv of an image. The rows match `docker run`.
 func TestCommand(t *testing.T) {
 	list := func(s ...string) []string { return s }
 	over := func(s ...string) *[]string { return &s }

@@ -17,7 +17,7 @@ import (
 	"demesne/images/oci"
 )
 
-// copy copies the image of a source into the store and names it.
+// copy copies the image of src into the store, under the name ref.
 func (p *puller) copy(ctx context.Context, src Source, ref imageref.Ref) (oci.Digest, error) {
 	p.src = src
 	r := images.Record{Ref: ref, Pulled: time.Now()}
@@ -86,18 +86,18 @@ func (p *puller) manifest(ctx context.Context, img types.UnparsedImage) (raw []b
 // parse parses an image's manifest and checks its media types.
 func parse(raw []byte, mediaType string) (*oci.Manifest, error) {
 	if mediaType != oci.TypeOCIManifest && mediaType != oci.TypeDockerManifest {
-		return nil, errorf(events.CodeUnsupported, "unsupported media type %q of a manifest", clean(mediaType))
+		return nil, errorf(events.CodeUnsupported, "manifest: unsupported media type %q", clean(mediaType))
 	}
 	m, err := oci.ParseManifest(raw)
 	if err != nil {
 		return nil, errorf(events.CodeUnsupported, "%w", err)
 	}
 	if !configTypes[m.Config.MediaType] {
-		return nil, errorf(events.CodeUnsupported, "unsupported media type %q: not the configuration of an image", clean(m.Config.MediaType))
+		return nil, errorf(events.CodeUnsupported, "image configuration: unsupported media type %q", clean(m.Config.MediaType))
 	}
 	for _, l := range m.Layers {
 		if !layerTypes[l.MediaType] {
-			return nil, errorf(events.CodeUnsupported, "unsupported media type %q of layer %s", clean(l.MediaType), l.Digest)
+			return nil, errorf(events.CodeUnsupported, "layer %s: unsupported media type %q", l.Digest, clean(l.MediaType))
 		}
 	}
 	return m, nil

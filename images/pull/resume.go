@@ -47,7 +47,7 @@ func getBlobAt(ctx context.Context, src types.ImageSource, info types.BlobInfo, 
 
 var errNoResume = errors.New("the library cannot resume downloads")
 
-// first waits for the only body. The library closes both channels when it is done.
+// first returns the body of the one chunk that was requested. The library closes both channels at its end.
 func first(ctx context.Context, bodies chan io.ReadCloser, failures chan error) (io.ReadCloser, error) {
 	for bodies != nil || failures != nil {
 		select {

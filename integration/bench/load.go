@@ -54,7 +54,7 @@ func load(args []string) error {
 		return err
 	}
 	runtime.GOMAXPROCS(c.workers + 2) // a worker that blocks in the kernel keeps its P
-	time.AfterFunc(loadTime, func() { fail(fmt.Errorf("load %s %s: it takes more than %v", args[0], c.via, loadTime)) })
+	time.AfterFunc(loadTime, func() { fail(fmt.Errorf("load %s %s: not done after %v", args[0], c.via, loadTime)) })
 	kind := map[string]func() (measured, error){"stream": c.stream, "request": c.request, "tunnel": c.tunnel, "dns": c.dns}[args[0]]
 	if kind == nil {
 		return fmt.Errorf("no such load: %q", args[0])

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// inits reports the time that each program spends in package initialisers before main.
+// inits reports the time that each program spends in package initializers before main.
 func inits(m *machine) error {
 	line := regexp.MustCompile(`(?m)^init (\S+) @\S+ ms, (\S+) ms clock`)
 	for _, p := range []string{"demesne", "demesne-runner", "demesne-init", "demesne-images", "demesne-proxy"} {

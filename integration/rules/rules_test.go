@@ -12,7 +12,7 @@ import (
 )
 
 // TestRuleShape checks that packages and exported names are documented, that files and functions are short, and
-// that package initialisation runs only what it must.
+// that package initialization runs only what it must.
 func TestRuleShape(t *testing.T) {
 	for dir, p := range sources(t) {
 		if p.name != "" && p.doc == "" {

@@ -17,7 +17,7 @@ func Instead(refused string) string {
 	return "example.com, *.example.com:443 or 10.1.0.0/16:5432"
 }
 
-// services maps the names that people write for a port.
+// services maps common names of services to their ports.
 var services = map[string]string{"http": "80", "https": "443", "ssh": "22", "git": "9418", "postgres": "5432", "postgresql": "5432", "redis": "6379"}
 
 // guess turns s, which is no rule, into text that may be one.

@@ -99,7 +99,7 @@ func decompress(b *blob) (io.ReadCloser, error) {
 	return io.NopCloser(r), nil
 }
 
-// skippable reports whether zstd would skip a frame that begins so: some tools put an index there.
+// skippable reports whether magic begins a frame that zstd skips: some tools put an index there.
 func skippable(magic []byte) bool {
 	return len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18})
 }

@@ -50,7 +50,7 @@ import (
 // A Layer is one blob of an image.
 type Layer struct {
 	Digest    digest.Digest // of the blob
-	DiffID    digest.Digest // of the archive in it
+	DiffID    digest.Digest // of the uncompressed archive
 	Size      int64         // of the blob
 	MediaType string
 }

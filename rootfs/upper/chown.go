@@ -28,7 +28,7 @@ type Terms struct {
 	// Since is when the directory was given to the sandbox, by the clock of its file system; see [Now]. Files with
 	// an earlier ctime, which no system call can set back, are left unchanged. Zero: every file counts as changed.
 	Since time.Time
-	// Stepped says that the clock may have been set meanwhile, so that a ctime proves nothing. Then Settle clears
+	// Stepped means that the clock may have been set meanwhile, so that a ctime proves nothing. Then Settle clears
 	// set-user-ID bits, set-group-ID bits and capabilities on every regular file that the process may change.
 	Stepped bool
 	// Sandbox reports whether a user or group id belongs to the sandbox. It is nil in the user namespace of the
@@ -36,7 +36,7 @@ type Terms struct {
 	Sandbox func(id uint32) bool
 	// Keep is a user whose files keep their owner, as they may be the sandbox's or not. 0: no such user.
 	Keep uint32
-	// Access and Default are the access lists that the directory had when it was given to the sandbox.
+	// Access and Default are the access lists that the directory had before the sandbox got access.
 	Access, Default []byte
 	// Most is the maximum number of changed files; 0: settleMost.
 	Most int

@@ -110,7 +110,7 @@ func (t *LiveCopy) Ahead(since time.Time, open []string) {
 		ino, err := t.inode(name)
 		if err != nil {
 			w.made = nil
-			return // unknown which file that is
+			return // the file is unknown: copy everything while the sandbox is paused
 		}
 		w.mapped[ino] = true
 	}

@@ -47,8 +47,8 @@ func size(m []runner.IDRange) (n uint32) {
 	return n
 }
 
-// RecordsGrants reports whether a runner in this mode may write the record of a sandbox's grants (package grants): its
-// user id is the caller's, and it sees all ids of the files as the reaper does, which joins its user namespace.
+// RecordsGrants reports whether a runner in this mode may write the record of a sandbox's grants (package grants). The
+// runner then has the caller's user id, and sees the same file owners as the reaper, which joins its user namespace.
 func RecordsGrants(mode string) bool { return mode == userns.ModeUser }
 
 // NSID identifies a namespace; see namespaces(7).
@@ -73,7 +73,7 @@ func Identify(f *os.File) (NSID, error) {
 		return NSID{}, fmt.Errorf("identify namespace: %w", err)
 	}
 	if fs.Type != unix.NSFS_MAGIC {
-		return NSID{}, errors.New("identify namespace: not one")
+		return NSID{}, errors.New("identify namespace: not a namespace")
 	}
 	return NSID{uint64(st.Dev), st.Ino}, nil
 }

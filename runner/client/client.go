@@ -199,7 +199,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		if spec.Given == nil {
 			spec.Given = runner.Arguments(spec)
 		}
-		// This precedes opening any source: an existing sandbox with the key already listens on the ports.
+		// Look for the key before opening the sources: an existing sandbox already listens on its published ports.
 		var found api.Created
 		err := c.peer.Call(ctx, api.OpKey, spec, nil, &found)
 		if err != nil || found.Existing {

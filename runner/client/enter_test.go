@@ -134,7 +134,7 @@ func TestEnterErrors(t *testing.T) {
 	cancel()
 	c := exec.Command("sleep", "60")
 	if err := Enter(ctx, c); err == nil {
-		c.Wait() // it was killed right at its start
+		c.Wait() // it was killed right after its start
 	}
 }
 

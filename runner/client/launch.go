@@ -27,9 +27,9 @@ type launcher struct {
 	progs    programs
 	root     bool
 	poolSize int
-	// network says that the first sandbox will have a network.
+	// network means that the first sandbox will have a network.
 	network bool
-	// started says that this launcher started the runner.
+	// started means that this launcher started the runner.
 	started bool
 	pid     int // of a runner that this launcher started
 	trace   []runner.Stage
@@ -199,7 +199,7 @@ func (l *launcher) unlisten(e ends) {
 	os.Remove(l.dir.file(".sock"))
 }
 
-// spawn executes demesne-runner and performs the handshake that package userns shows.
+// spawn executes demesne-runner and performs the handshake that package userns describes.
 func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	e, err := l.open()
 	if err != nil {

@@ -24,7 +24,7 @@ func TestExposed(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	link := filepath.Join(t.TempDir(), "link") // the link is in a closed directory, which must not count
+	link := filepath.Join(t.TempDir(), "link") // the mode of the link's own directory must not matter
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}

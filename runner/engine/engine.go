@@ -154,7 +154,7 @@ func (e *Engine) watchProgram() {
 	}
 }
 
-// env returns what a sandbox needs of e.
+// env returns the parts of e that sandboxes use.
 func (e *Engine) env() sandbox.Env {
 	return sandbox.Env{Machine: e.machine, Results: &e.results, Forgotten: e.forget}
 }

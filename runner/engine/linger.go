@@ -19,7 +19,7 @@ type linger struct {
 }
 
 // begin starts lingering, after which stop is called with the timer that ran out. It returns false if the runner is
-// to end now. served says that the runner made a sandbox.
+// to end now. served means that the runner made a sandbox.
 func (l *linger) begin(served bool, stop func(*time.Timer)) bool {
 	if l.length <= 0 || !served || l.retired || replaced() {
 		return false

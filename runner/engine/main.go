@@ -11,7 +11,7 @@
 //	           package sandbox makes it:
 //	               rootfs (its tree) ∥ network, netns (its namespace, egress, ports) ∥ limits (its control group)
 //	               → container (PID 1, by libcontainer) → pid1 (restricts itself) → receipt (what holds)
-//	           and executes the command; pty  has its terminal
+//	           and executes the command
 //	engine.go  ends the sandbox with its owner, or at a call, or with its time; then prepares the next one
 //
 // Beside a run are restart.go (a sandbox that has only files), fork.go, changes.go (its difference to the image) and
@@ -107,7 +107,7 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	return len(doctor.Left(m.Boot.RunDir, m.Boot.Key)) == 0 && !grants.Left(m.Boot.RunDir, m.Boot.Key), nil
 }
 
-// setUp sets up the machine. Beside that it sweeps, so that no caller waits for it.
+// setUp sets up the machine. It sweeps in the background, so that no caller waits for the sweep.
 func (e *Engine) setUp() {
 	defer close(e.ready)
 	e.broken = e.machine.SetUp(func() {

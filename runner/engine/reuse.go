@@ -57,8 +57,8 @@ func (h holder) fits(asked runner.Spec, secrets []runner.Secret) error {
 	return ipc.Errorf(ipc.CodeDiffers, "find sandbox of key %q: %s has other settings: %s", asked.Key, h.id, strings.Join(diffs, "; "))
 }
 
-// differences describes the arguments in asked that have another value in made. Defaults differ from no value. It
-// is pure.
+// differences describes the arguments in asked that have another value in made. A default in asked equals
+// every value. It is pure.
 func differences(made, asked []runner.Argument) (diffs []string) {
 	for _, a := range asked {
 		if a.Default {

@@ -81,7 +81,7 @@ func TestDifferences(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, row.want)
 		}
 	}
-	// A default differs from no value; a value differs from a default.
+	// A requested default equals every value; a requested value can differ from a default.
 	none, open := []runner.Argument{{Name: "egress", Value: "none", Default: true}}, []runner.Argument{{Name: "egress", Value: "open"}}
 	if got := differences(open, none); got != nil {
 		t.Errorf("a default: %q", got)

@@ -25,7 +25,7 @@ var (
 	full   = errors.New("full")
 )
 
-// apart are trees that a walk from above skips: kernel file systems and devices.
+// apart lists the trees that a walk skips unless it starts in one: kernel file systems and devices.
 var apart = []string{"/proc", "/sys", "/dev"}
 
 // walk calls f for everything below root, with the whole path and the path relative to root. It resolves links

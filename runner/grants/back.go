@@ -14,7 +14,7 @@ import (
 
 // TakeBack takes back all grants of a killed runner's sandboxes. It settles the directories, restores their modes
 // and access lists, and removes the sockets. No process of a sandbox may be alive. It runs in the runner's user
-// namespace, or on the host if the records have the ids. stepped says that the clock may have been set. TakeBack
+// namespace, or on the host if the records have the ids. stepped means that the clock may have been set. TakeBack
 // goes on after a failure.
 func TakeBack(run, key string, stepped bool) error {
 	return each(run, key, "", func(r Record) error {

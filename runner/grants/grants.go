@@ -58,7 +58,8 @@ type Dir struct {
 	Default []byte    `json:"default,omitempty"`
 	// Restore means that the mode changes for the sandbox's lifetime and must be restored.
 	Restore bool `json:"restore,omitempty"`
-	// Shown says that ids inside equal ids on the host. Files of Owner may then be the sandbox's or not.
+	// Shown means that ids in the sandbox equal ids on the host. A file of Owner may then be the sandbox's or the
+	// caller's.
 	Shown bool `json:"shown,omitempty"`
 }
 
@@ -96,7 +97,7 @@ func LookSocket(path string) (Socket, error) {
 	return s, nil
 }
 
-// Terms returns the terms for settling d. stepped says that the clock may have been set.
+// Terms returns the terms for settling d. stepped means that the clock may have been set.
 func (d Dir) Terms(stepped bool) upper.Terms {
 	t := upper.Terms{Since: d.Since, Stepped: stepped || d.Since.IsZero(), Access: d.Access, Default: d.Default}
 	if d.Shown {

@@ -189,7 +189,7 @@ func (s *Store) bury(j *Job, dir string) (*Job, error) {
 		Stdout: sizeOf(filepath.Join(dir, "stdout.log")), Stderr: sizeOf(filepath.Join(dir, "stderr.log")),
 	}
 	if j.Status == Queued {
-		e.Message = "the process that was to run the job was killed before it began"
+		e.Message = "the process for the job was killed before the command started"
 	}
 	if words := firstWords(filepath.Join(dir, "log")); words != "" {
 		e.Message = "the process that ran the job ended: " + words

@@ -175,9 +175,8 @@ func (w *watch) inexact(d *disk) {
 	w.g.diskWhy = fmt.Sprintf("the files in %s cannot be counted one by one (more than %d, or not all readable): demesne counts the growth of the whole file system", d.name, maxEntries)
 }
 
-// due reports whether to measure now. It does after the file system lost or regained 1/32 of the limit and
-// while the count is in doubt. It also does when the file system is nearly full and changed, and after diskAnew
-// without a measurement.
+// due reports whether to measure now: when the file system has lost or regained 1/32 of the limit, while the count is
+// in doubt, when the file system is nearly full and has changed, or after diskAnew without a measurement.
 func (d *disk) due(now space, limit tally, t time.Time) bool {
 	if t.Before(d.next) {
 		return false

@@ -52,7 +52,7 @@ func TestCgroup2Prepared(t *testing.T) {
 	}
 }
 
-// Run this test in `systemd-run --user --scope -p Delegate=yes`.
+// TestCgroup2Own tests the runner's own delegated group. Run it in `systemd-run --user --scope -p Delegate=yes`.
 func TestCgroup2Own(t *testing.T) {
 	requireUnified(t)
 	if os.Getenv(keyVar) == "" && !delegated(t) {

@@ -133,7 +133,7 @@ func hold(pid1 int, pids []int, limit int64) (used int64, alive bool) {
 const growth = 4 << 30
 
 // pause returns the time it takes to grow from used to the limit, between 50 ms and 1 s. It is at least twenty
-// times the cost of a look, but at most 1 s.
+// times the cost of a measurement, but at most 1 s.
 func pause(used, limit int64, cost time.Duration) time.Duration {
 	return max(min(max(claimed(limit-used), 50*time.Millisecond), time.Second), min(20*cost, time.Second))
 }

@@ -39,7 +39,7 @@ func TestWatchdogMemory(t *testing.T) {
 	}
 }
 
-// Shared pages count once: eight forks of one large process remain below the limit.
+// TestWatchdogShared checks that shared pages count once: eight forks of one large process remain below the limit.
 func TestWatchdogShared(t *testing.T) {
 	if !ordinary(t) {
 		return

@@ -5,7 +5,7 @@
 //
 //	w := network.NewEgress(asked)
 //	w.Begin(proxy, …)       // the proxy parses the policy
-//	w.Open(network.Gateway) // takes the gateway, in whose namespace the sandbox is made; before Begin or beside it
+//	w.Open(network.Gateway) // takes the gateway, in whose namespace the sandbox is made; before or during Begin
 //	w.Serve()               // the proxy receives the sockets
 //	defer w.Close()
 //
@@ -51,7 +51,7 @@ type Egress struct {
 	number  uint64
 }
 
-// NewEgress returns an Egress for asked. Of asked, only GoProxy must be final before [Egress.Begin].
+// NewEgress returns an Egress for the rules in asked. Begin replaces asked; until then only its GoProxy is used.
 func NewEgress(asked runner.Egress) *Egress {
 	return &Egress{asked: asked, waiting: map[uint64]chan<- api.Answer{}}
 }

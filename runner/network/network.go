@@ -108,7 +108,7 @@ func (n *Network) Publish(ports []runner.Port, m *ipc.Message) error {
 	return nil
 }
 
-// Started closes what only PID 1 needed. Published ports need the namespace.
+// Started closes the namespace after PID 1 has joined it, unless published ports need it.
 func (n *Network) Started() {
 	if len(n.forwards) == 0 {
 		n.NS.Close()

@@ -113,7 +113,7 @@ func (p *prober) landlocked(g *guest) {
 	f.LandlockScope = p.name != nil && is(p.reach(), unix.EPERM)
 	g.signalScope = f.LandlockScope && p.signal && is(signalParent(), unix.EPERM)
 	if len(g.setup.Landlock) > 0 && !f.LandlockFS {
-		g.problem("landlock", p.whyNot(1, "it does not refuse to create a device node"))
+		g.problem("landlock", p.whyNot(1, "a device node can be created"))
 	}
 	if g.setup.Scoped && !f.LandlockScope {
 		g.problem("landlock scopes", p.whyNot(6, "a socket outside the sandbox can be reached"))

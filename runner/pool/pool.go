@@ -1,7 +1,7 @@
 // Package pool keeps prepared sandboxes for a runner that lingers after a sandbox has ended.
 //
 //	p := pool.Pool[S]{Max: n, Load: load, Callbacks: …}
-//	p.Refill()              // a sandbox ended: prepare what lacks, soon
+//	p.Refill()              // a sandbox ended: prepare missing ones, soon
 //	shape, rest, ok := pool.ShapeOf(spec, egress)
 //	s, ok := p.Take(shape, rest)
 //	defer p.Close()         // discards the rest
@@ -60,7 +60,7 @@ type Pool[S any] struct {
 	closed  bool
 }
 
-// shape is the common properties of prepared sandboxes of one kind.
+// shape holds the prepared sandboxes that have the same properties.
 type shape[S any] struct {
 	key  string
 	spec runner.Spec

@@ -51,7 +51,7 @@ func minimalLayers(b api.Boot) []runner.Layer {
 	return layers
 }
 
-// minimalLimits corrects the process limit of a sandbox without namespaces, see minimal.go of package engine.
+// minimalLimits corrects the process limit of a sandbox without namespaces (see minimal.go in runner/sandbox).
 func minimalLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 	for i := range l {
 		if strings.HasPrefix(l[i].Mechanism, "RLIMIT_NPROC") {

@@ -54,7 +54,7 @@ func TestMeets(t *testing.T) {
 	}
 }
 
-// TestCoresLayer (P23): a limit stops core files and core programs, but no limit stops a socket.
+// TestCoresLayer (P23): RLIMIT_CORE stops core files and the program of a "|" pattern, but not a socket.
 func TestCoresLayer(t *testing.T) {
 	for _, c := range []struct {
 		pattern string

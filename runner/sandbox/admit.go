@@ -72,7 +72,7 @@ func admitRootfs(spec *runner.Spec) error {
 	case r == nil:
 		return invalid("not known")
 	case r.Dir != "" && len(r.Layers) > 0:
-		return invalid("layers and a directory")
+		return invalid("both layers and a directory")
 	case r.Dir != "" && !filepath.IsAbs(r.Dir), r.Dir == "" && !filepath.IsAbs(r.Store), r.Store != "" && !filepath.IsAbs(r.Store):
 		return invalid("a path is not absolute")
 	case len(r.Layers) > layersMax:

@@ -52,7 +52,7 @@ func (b *binds) open(root string, own *persistent, user func() (rootfs.Account, 
 	return nil
 }
 
-// look records the state of the directories before anything runs. closed says that the workload could create
+// look records the state of the directories before anything runs. closed means that the workload could create
 // set-user-ID files in /out. It closes /out to other users then, so that such a file is never reachable.
 func (b *binds) look(own *persistent, closed bool) (err error) {
 	b.clockSets = b.machine.Clock.Set()

@@ -95,7 +95,7 @@ func (m *Machine) WriteLayer(id string, n int, to *os.File) (did runner.Layered,
 	return did, err
 }
 
-// uppersOf opens the layers that a sanddir wrote, the earliest first, and locks them until release is called.
+// uppersOf opens the layers that a sandbox wrote, the earliest first, and locks them until release is called.
 func uppersOf(dir *store.Dir, base []string) (uppers []*os.File, release func(), err error) {
 	held, err := dir.Hold(base)
 	if err != nil {
@@ -120,7 +120,7 @@ func uppersOf(dir *store.Dir, base []string) (uppers []*os.File, release func(),
 	}, nil
 }
 
-// imageFiles opens the files that a sanddir was made from.
+// imageFiles opens the files that a sandbox was made from.
 func (m *Machine) imageFiles(spec runner.Spec) (files []*os.File, release func(), err error) {
 	r := spec.Rootfs
 	if r != nil && r.Dir == "" {
@@ -147,18 +147,18 @@ func (m *Machine) imageFiles(spec runner.Spec) (files []*os.File, release func()
 }
 
 // placesOfMounts exist in every tree, and ownEtc in every tree of an image. /workspace is missing here because it
-// is also a working directory: a layer contains what the sanddir left there.
+// is also a working directory: a layer contains what the sandbox left there.
 var (
 	placesOfMounts = []string{"dev", "in", "out", "proc", "sys"}
 	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:]}
 )
 
-// notItsOwn reports whether path was made for a sanddir and not by it.
+// notItsOwn reports whether path was made for a sandbox and not by it.
 func notItsOwn(path string, image bool) bool {
 	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") || image && slices.Contains(ownEtc, path)
 }
 
-// diffOf converts changes to a Diff. It omits entries that the sanddir did not make and marks those that a host
+// diffOf converts changes to a Diff. It omits entries that the sandbox did not make and marks those that a host
 // program might execute.
 func diffOf(changes []upper.Change, all, image bool) *runner.Diff {
 	d := &runner.Diff{Truncated: !all}

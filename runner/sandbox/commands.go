@@ -25,8 +25,8 @@ type Execution struct {
 	tty     *terminal[Caller] // nil: it has none
 	blocked []runner.Blocked  // denied before it started
 	primary bool              // a one-shot sandbox ends with this command
-	asker   Caller            // gets the end of the command,
-	tag     uint64            // under this tag; 0: no notice
+	asker   Caller            // receives the notice of the command's end
+	tag     uint64            // tag of that notice; 0: no notice
 	begun   bool              // PID 1 has started it; guarded by the sandbox's mu
 
 	once   sync.Once

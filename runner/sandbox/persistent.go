@@ -38,8 +38,8 @@ type notice struct {
 	secrets   []string // names of secrets that the restarted sandbox does not have
 }
 
-// open gives a persistent sandbox a directory on a disk: a new one where possible, or the one it had. leave runs
-// after its last process has ended.
+// open opens the directory of a persistent sandbox. A restarted sandbox gets the directory that it had; another gets
+// a new one, or none for the reason in p.why. leave runs after the last process has ended.
 func (p *persistent) open(leave func()) error {
 	if p.spec.Lifetime != runner.Persistent {
 		return nil
@@ -77,8 +77,8 @@ func (p *persistent) takeUp(leave func()) error {
 	return waitEnd(rec.Init)
 }
 
-// resume extends the settling of /out back to the last time it was not settled, and marks /out as unsettled from
-// now on.
+// resume marks /out as unsettled. If an earlier run left /out unsettled, the next settling covers the changes since
+// then too.
 func (p *persistent) resume(out *grants.Dir) {
 	if u := p.unsettled; u != nil && u.Before(out.Since) {
 		out.Since = *u

@@ -20,7 +20,8 @@ func TestErrStopped(t *testing.T) {
 	}
 }
 
-// TestKeeps checks the code of the error: a sandbox that ended without its files is gone, and never lacked a directory.
+// TestKeeps checks the error codes: CodeGone for a removed sandbox, CodeInvalid for a live one whose files are not on
+// disk.
 func TestKeeps(t *testing.T) {
 	for _, row := range []struct {
 		name         string

@@ -156,7 +156,7 @@ func (d *History) read(name string) (HistoryRecord, error) {
 }
 
 // Find returns the record with that id or name; of several it returns the newest. The error is an [ipc.Error] with
-// [ipc.NoSuchSandbox].
+// [ipc.CodeNoSuchSandbox].
 func (d *History) Find(idOrName string) (*runner.Info, error) {
 	var found *runner.Info
 	for _, r := range d.all() {

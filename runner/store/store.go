@@ -58,7 +58,7 @@ type Record struct {
 
 	// Freezing names the base that its tree is becoming. If the base exists, the rename has happened.
 	Freezing string `json:"freezing,omitempty"`
-	// Quiet says that the next start loses no process. The sandbox ran none when it was stopped, or it is a fork that
+	// Quiet means that the next start loses no process. The sandbox ran none when it was stopped, or it is a fork that
 	// never ran.
 	Quiet bool `json:"quiet,omitempty"`
 	// Unsettled is the time since when its /out may contain files that the caller does not own yet; nil: none.

@@ -52,7 +52,7 @@ const (
 	EnvKey     = "_DEMESNE_KEY"     // the runner's key, for the reaper in Go
 	EnvRun     = "_DEMESNE_RUN"     // the run directory, for the reaper in Go
 	EnvUserns  = "_DEMESNE_USERNS"  // descriptor: the namespace that C joins, or B's former namespace for the reaper
-	EnvClock   = "_DEMESNE_CLOCK"   // descriptor: the reaper's clock, a timerfd that is canceled when the clock is set
+	EnvClock   = "_DEMESNE_CLOCK"   // descriptor: the reaper's clock, a timerfd that is cancelled when the clock is set
 	EnvProgram = "_DEMESNE_PROGRAM" // descriptor: the program that C executes
 	EnvOwner   = "_DEMESNE_OWNER"   // user id: the owner of the namespace that H makes; only real root may choose one
 )

@@ -20,7 +20,7 @@
 //   - A wrong word gets a hint with the nearest known one.
 //
 // The package prints nothing and does not exit. It reads no configuration file. It imports no heavy package, and
-// initialises no table before main, because every run pays for both.
+// initializes no table before main, because every run pays for both.
 package cli
 
 import (

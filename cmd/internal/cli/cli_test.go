@@ -117,6 +117,10 @@ func TestHelp(t *testing.T) {
 	codes, _ := p.Explain("codes")
 	version, _ := p.Answer([]string{"--version"})
 	listing, _ := p.Answer([]string{"--help"})
+	bare := (&Program{Name: "bare", About: "Serves others."}).Listing()
+	if bare != "Usage: bare\n\nServes others.\n" {
+		t.Errorf("a program without commands: %q", bare)
+	}
 	for text, wants := range map[string][]string{
 		help:         {"Usage: prog verb [flags] ID\n", "\nA:\n  -o, --on  ", "      --list NAME[=VALUE]   add to the list; repeatable\n", "\nGeneral:\n  -h, --help  ", "\nExamples:\n  # do it\n"},
 		codes:        {"All:\n\n  0 ", "good\n"},

@@ -131,7 +131,7 @@ func (fs Flags) unknown(name string) error {
 	return Hinted(err, "--help lists the known flags; a command's own flags go after --")
 }
 
-// apply sets the flag. An error that a switch returns is returned as it is: ErrHelp is one.
+// apply sets the flag. It returns the error of a switch, such as ErrHelp, without a prefix.
 func (f *Flag) apply(value string) error {
 	err := f.Set(value)
 	if err == nil || f.Arg == "" {

@@ -24,9 +24,13 @@ func starts(all []Example) (rows []Entry) {
 	return rows
 }
 
-// Listing returns the help of the program itself: all its commands, by group.
+// Listing returns the help of the program itself: all its commands, by group. A program without commands has only
+// its description.
 func (p *Program) Listing() string {
 	var b strings.Builder
+	if len(p.Commands) == 0 {
+		return fmt.Sprintf("Usage: %s\n\n%s", p.Name, paragraphs(p.About, helpWidth))
+	}
 	fmt.Fprintf(&b, "Usage: %s COMMAND [flags] [ARG…]\n\n%s", p.Name, paragraphs(p.About, helpWidth))
 	group := "-"
 	var rows []Entry

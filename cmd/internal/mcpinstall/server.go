@@ -58,7 +58,7 @@ demesne(1).`,
 		Entries: []cli.Entry{
 			{Name: "DEMESNE_ALLOWED_PATHS", Text: "directories that tools can mount, separated by colons (default the working directory, unless it is a home directory or contains one)"},
 			{Name: "DEMESNE_ALLOWED_DOMAINS", Text: "network rules that models can use without a question (default none)"},
-			{Name: "DEMESNE_ALLOWED_IMAGES", Text: "images that models can name besides the catalogue's; registry.example/org/* allows all of one organisation"},
+			{Name: "DEMESNE_ALLOWED_IMAGES", Text: "images that models can name besides the catalogue's; registry.example/org/* allows all of one organization"},
 			{Name: "DEMESNE_MAX_MEMORY, _DISK, _PIDS, _CPUS", Text: "ceilings for the limits that a model requests (default from the machine's capacity)"},
 			{Name: "DEMESNE_MAX_TIMEOUT", Text: "ceiling for the time of one command, from 1s to 48h (default 48h)"},
 			{Name: "DEMESNE_MAX_OUTPUTS", Text: "how many of the newest output directories are kept (default 1000)"},

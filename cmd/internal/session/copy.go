@@ -22,10 +22,10 @@ type Place struct {
 	Dir     *os.Root // directory of the host that receives a copy under its own name, in place of Path
 }
 
-// Copy copies a file, or a directory with all that is in it, into a sandbox, out of one, or between two. Links are
-// copied in as links, and not copied out; the report lists what was left out. A source on the host must be a path
-// without symbolic links. If to.Path ends in a slash, the copy goes into it under its own name. On the host it also goes into a
-// directory that exists. $DEMESNE_MAX_COPY_BYTES and _FILES bound a copy; one that exceeds them leaves nothing.
+// Copy copies a file or a whole directory into a sandbox, out of one, or between two. Links are copied in as links,
+// and not copied out; the report lists the entries that were skipped. A source on the host must be a path without
+// symbolic links. If to.Path ends in a slash, or is a directory of the host, the copy goes into it under the source's
+// name. $DEMESNE_MAX_COPY_BYTES and _FILES bound a copy; one that exceeds them leaves nothing.
 func (s *Service) Copy(ctx context.Context, from, to Place, cb Callbacks) (did tarball.Report, err error) {
 	limits, err := s.quota.copies()
 	if err != nil {

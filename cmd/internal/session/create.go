@@ -63,7 +63,7 @@ func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox,
 	return box, nil
 }
 
-// site holds what a new sandbox is made of.
+// site holds the parts of a new sandbox: Spec, image and output directory.
 type site struct {
 	base *base
 	spec runner.Spec

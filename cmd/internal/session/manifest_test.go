@@ -41,7 +41,7 @@ func made(t *testing.T, root *os.Root) *Manifest {
 	return m
 }
 
-// TestMake checks that hashes agree with sha256sum, and that links are not followed and FIFOs do not block.
+// TestMakeManifest checks that hashes agree with sha256sum, and that links are not followed and FIFOs do not block.
 func TestMakeManifest(t *testing.T) {
 	dir, root := directory(t)
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -120,7 +120,7 @@ func TestReadManifest(t *testing.T) {
 	}
 }
 
-// TestPrune checks that Prune removes manifests of removed directories and old unfinished files, and keeps a
+// TestPruneManifests checks that pruneManifests removes manifests of removed directories and old unfinished files, and keeps a
 // manifest that is being written.
 func TestPruneManifests(t *testing.T) {
 	root := t.TempDir()

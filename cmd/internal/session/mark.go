@@ -15,7 +15,7 @@ import (
 // its outputs in the same root, and a model must not read those. No sandbox can write to markDir.
 const markDir = ".mcp"
 
-// mark records that an output directory belongs to the MCP server, if u is one's.
+// mark records that an output directory belongs to an MCP server. It does nothing for other faces.
 func (u outputs) mark(root, name string) error {
 	if u.door != runner.DoorMCP {
 		return nil

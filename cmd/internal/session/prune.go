@@ -33,7 +33,7 @@ type Removed struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// PruneOutputs removes output directories that are not in use, and are empty or last changed before the given time. It recognises them
+// PruneOutputs removes output directories that are not in use, and are empty or last changed before the given time. It recognizes them
 // by the form of their names, and touches no others. A directory is in use while a process holds its lock (flock(2))
 // or a sandbox has it. It lists the directories first and the sandboxes afterwards, so a directory created in between
 // is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.

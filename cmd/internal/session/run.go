@@ -134,7 +134,7 @@ func (st *site) finish(r RunOptions, res *runner.Result, err error) (*RunResult,
 	return done, err
 }
 
-// result returns what is known of a command that ended with res; nil: it did not end.
+// result returns the result of a command. res is nil if the command did not end.
 func (r *RunOptions) result(res *runner.Result) *RunResult {
 	if res == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 // Last is a writer that keeps the last Most bytes.
 type Last struct {
 	Most  int
-	Bytes int64 // written in all
+	Bytes int64 // written in total
 
 	b []byte // at most 2*Most bytes
 }

@@ -2,7 +2,7 @@
 // sandbox. The runner sends requests; init answers them and reports exits.
 //
 //	runner                              init
-//	  │ setup {landlock, seccomp} ───────▶│  restricts itself, once, for all that follow
+//	  │ guest.setup {landlock, seccomp} ─▶│  restricts itself, once, and so all commands
 //	  │◀─────────────── {what now holds} ─│
 //	  │ guest.exec {argv, …} + stdio ────▶│  fork, execve
 //	  │◀──────────────────────── {pid} ───│
@@ -11,7 +11,7 @@
 //	  ╳ EOF                               │  PID 1 exits, the kernel kills the rest
 //
 // It contains only types and constants. Package ipc carries the messages, package pid1 implements PID 1, and
-// package engine decides the requests for each sandbox.
+// packages sandbox and container make the requests for each sandbox.
 //
 // It is apart from package pid1 because the runner speaks this protocol too, and must not link PID 1.
 package pid1api
