@@ -33,7 +33,7 @@ func describe(i *runner.Info, on cli.Terminal) string {
 	if !i.Expires.IsZero() {
 		add("expires", i.Expires.Local().Format(time.DateTime))
 	}
-	add("door", i.Spec.Doors())
+	add("frontend", i.Spec.Frontends())
 	add("output", i.Out)
 	add("workspace", orElse(i.Spec.Workspace, "scratch"))
 	for _, in := range i.Spec.Inputs {

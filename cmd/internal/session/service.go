@@ -31,6 +31,7 @@ import (
 	"sync"
 	"time"
 
+	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
@@ -107,7 +108,7 @@ func New(o Options) *Service {
 	if o.Images == nil {
 		o.Images = OpenImages
 	}
-	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Door}, quota: quota{o.Getenv}}
+	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Frontend}, quota: quota{o.Getenv}}
 	s.gateway.getenv, s.gateway.source = o.Getenv, o.Secrets
 	o.Runner.Ask, o.Runner.Restart = s.question, s.gateway.restart
 	s.conn.opts, s.conn.connect = o.Runner, o.Connect
@@ -139,7 +140,7 @@ func (s *Service) DefaultImage() (imageref.Ref, error) {
 	name := imageref.Default(s.opts.Getenv)
 	ref, err := ParseImage(name)
 	if err != nil {
-		err = WithHint(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
+		err = cli.Hinted(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
 	}
 	return ref, err
 }

@@ -1,23 +1,4 @@
-// Package pool keeps prepared sandboxes for a runner that lingers after a sandbox has ended.
-//
-//	p := pool.Pool[S]{Max: n, Load: load, Callbacks: …}
-//	p.Refill()              // a sandbox ended: prepare missing ones, soon
-//	shape, rest, ok := pool.ShapeOf(spec, egress)
-//	s, ok := p.Take(shape, rest)
-//	defer p.Close()         // discards the rest
-//
-// The runner creates prepared sandboxes in advance, like any other sandbox, restricted and verified, in the shapes
-// that were requested last. Only the owner is left open. When a prepared sandbox is taken, /out and /workspace are
-// mounted in it. Its gateway, if any, goes to the proxy with the caller's rules. Only then does it get a name, an
-// owner and a receipt. A prepared sandbox never had another owner and is used once. No list shows it, and it does not
-// keep the runner alive.
-//
-// A pool has a few sandboxes of each recently requested shape, at most Max in all. A shape starts with one. It grows
-// by one each time a request finds none that is ready, while the pool has room. A new shape takes its room from the least recently
-// requested one. A pool makes two sandboxes at a time, and none while that would delay a caller, see [Load].
-//
-// The pool knows nothing of sandboxes: callbacks make, check and discard them. They run without the pool's lock.
-package pool
+package sandbox
 
 import (
 	"fmt"
@@ -39,8 +20,8 @@ const (
 	makers = 2
 )
 
-// Callbacks are the functions of a pool's owner.
-type Callbacks[S any] struct {
+// PoolCallbacks are the functions of a pool's owner.
+type PoolCallbacks[S any] struct {
 	Make    func(runner.Spec) (S, error) // prepares a sandbox; on an error nothing is left of it
 	Discard func(S)                      // ends a sandbox that no caller has taken
 	Valid   func(S) bool                 // holds what a sandbox needs for its owner; false: it may not be given to one
@@ -48,11 +29,31 @@ type Callbacks[S any] struct {
 	Scarce  func() bool                  // reports whether the machine is short of memory
 }
 
-// Pool is the pool of a runner. mu guards the fields after it and the shapes. Set the others before the first call.
+// Pool keeps prepared sandboxes for a runner that lingers after a sandbox has ended.
+//
+//	p := sandbox.Pool[S]{Max: n, Load: load, PoolCallbacks: …}
+//	p.Refill()              // a sandbox ended: prepare missing ones, soon
+//	shape, rest, ok := sandbox.ShapeOf(spec, egress)
+//	s, ok := p.Take(shape, rest)
+//	defer p.Close()         // discards the rest
+//
+// The runner creates prepared sandboxes in advance, like any other sandbox, restricted and verified, in the shapes
+// that were requested last. Only the owner is left open. When a prepared sandbox is taken, /out and /workspace are
+// mounted in it. Its gateway, if any, goes to the proxy with the caller's rules. Only then does it get a name, an
+// owner and a receipt. A prepared sandbox never had another owner and is used once. No list shows it, and it does not
+// keep the runner alive.
+//
+// A pool has a few sandboxes of each recently requested shape, at most Max in all. A shape starts with one. It grows
+// by one each time a request finds none that is ready, while the pool has room. A new shape takes its room from the
+// least recently requested one. A pool makes two sandboxes at a time, and none while that would delay a caller, see [Load].
+//
+// The pool knows nothing of sandboxes: callbacks make, check and discard them. They run without the pool's lock.
+//
+// mu guards the fields after it and the shapes. Set the others before the first call.
 type Pool[S any] struct {
 	Max  int
 	Load *Load
-	Callbacks[S]
+	PoolCallbacks[S]
 
 	mu      sync.Mutex
 	shapes  []*shape[S] // each wants at least one; the last requested is the last

@@ -23,10 +23,10 @@ func listening(t *testing.T) (f *os.File, at string) {
 	return f, l.Addr().String()
 }
 
-// TestDoorman: a socket is served once, at its first connection, even one that came before wait. Unused sockets have
+// TestWaiter: a socket is served once, at its first connection, even one that came before wait. Unused sockets have
 // no goroutine.
-func TestDoorman(t *testing.T) {
-	d, err := newDoorman()
+func TestWaiter(t *testing.T) {
+	d, err := newWaiter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +58,10 @@ func TestDoorman(t *testing.T) {
 	}
 }
 
-// TestDoormanLeave: leave closes a waiting socket, which is then not served although the runner still has it open. It
+// TestWaiterLeave: leave closes a waiting socket, which is then not served although the runner still has it open. It
 // does not close a socket that is being served.
-func TestDoormanLeave(t *testing.T) {
-	d, err := newDoorman()
+func TestWaiterLeave(t *testing.T) {
+	d, err := newWaiter()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package receipt
+package container
 
 import (
 	"errors"
@@ -61,7 +61,7 @@ func TestFilesLayer(t *testing.T) {
 	if limits[0].Mechanism != "m" || limits[1].Mechanism == "tmpfs" {
 		t.Errorf("%+v", limits)
 	}
-	of := Of(Facts{Spec: runner.Spec{Lifetime: runner.Persistent, PauseIdle: runner.Duration(time.Minute)}, Limits: limits, Tree: &rootfs.Tree{}})
+	of := NewReceipt(ReceiptFacts{Spec: runner.Spec{Lifetime: runner.Persistent, PauseIdle: runner.Duration(time.Minute)}, Limits: limits, Tree: &rootfs.Tree{}})
 	if l := of.Limits[len(of.Limits)-1]; l.Name != "pause-idle" || l.Value != "1m0s" || l.Status != runner.Held || !strings.HasPrefix(l.Mechanism, "SIGSTOP") || len(limits) != 2 {
 		t.Errorf("%+v", l)
 	}

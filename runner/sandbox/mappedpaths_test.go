@@ -1,4 +1,4 @@
-package pause
+package sandbox
 
 import (
 	"errors"
@@ -71,7 +71,7 @@ func TestMapped(t *testing.T) {
 		c := shell(t, os.Args[0]+" -test.run '^TestMapped$'; true")
 		os.Unsetenv("NAME")
 		eventually(t, "the mappings", func() bool { return size(filepath.Join(c.Dir, "ready")) > 0 })
-		paths, err := Mapped(c.Process.Pid)
+		paths, err := mappedPaths(c.Process.Pid)
 		if !errors.Is(err, want) {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -80,7 +80,7 @@ func TestMapped(t *testing.T) {
 			t.Errorf("%q, want %q", paths, all)
 		}
 	}
-	if paths, err := Mapped(shell(t, "exec sleep 1000").Process.Pid); len(paths) > 0 || err != nil {
+	if paths, err := mappedPaths(shell(t, "exec sleep 1000").Process.Pid); len(paths) > 0 || err != nil {
 		t.Errorf("%q, %v", paths, err)
 	}
 }

@@ -1,11 +1,12 @@
-// Package receipt reports which restrictions were really enforced. From the request and the verified results of
-// a sandbox's creation it writes the [runner.Receipt]. It also compares the receipt with the required level.
+package container
+
+// Receipts report which restrictions were really enforced. From the request and the verified results of a sandbox's
+// creation, NewReceipt writes the [runner.Receipt]. MeetsLevel compares it with the required level.
 //
-// The package is pure except for [Namespaces], which reads /proc. It claims a layer only if PID 1 or the runner
-// verified it, never because it was requested (TestLayersFollowFacts). A layer or limit that is weaker than
-// possible names the reason and a fix. The verifiers are package pid1 (Landlock, seccomp, capabilities, /proc
-// and /sys as seen inside), package limits (the mechanism of each limit) and netns.Gateway.Verify (egress).
-package receipt
+// These files are pure except for [Namespaces], which reads /proc. A receipt claims a layer only if PID 1 or the runner
+// verified it, never because it was requested (TestLayersFollowFacts). A layer or limit that is weaker than possible
+// names the reason and a fix. The verifiers are package pid1 (Landlock, seccomp, capabilities, /proc and /sys as seen
+// inside), package limits (the mechanism of each limit) and netns.Gateway.Verify (egress).
 
 import (
 	"fmt"
@@ -20,8 +21,8 @@ import (
 	"demesne/runner/userns"
 )
 
-// Facts are the inputs of a receipt.
-type Facts struct {
+// ReceiptFacts are the inputs of a receipt.
+type ReceiptFacts struct {
 	Sandbox string // the sandbox's id
 	Kernel  string // kernel release
 	Boot    api.Boot
@@ -54,8 +55,8 @@ type Privileges struct {
 	Words []string // for human readers
 }
 
-// Of returns the receipt of a sandbox.
-func Of(f Facts) *runner.Receipt {
+// NewReceipt returns the receipt of a sandbox.
+func NewReceipt(f ReceiptFacts) *runner.Receipt {
 	b, image := f.Boot, f.Spec.Rootfs
 	r := &runner.Receipt{
 		Version: 1, Sandbox: f.Sandbox, Kernel: f.Kernel, Image: f.Spec.Image,
@@ -115,9 +116,9 @@ func level(r *runner.Receipt, mode string) runner.Level {
 	return runner.LevelFull
 }
 
-// Meets checks that the receipt reaches the required level. Its error is an [ipc.Error] with CodeRequirement.
+// MeetsLevel checks that the receipt reaches the required level. Its error is an [ipc.Error] with CodeRequirement.
 // The error lists every layer and limit that falls short, and hints at every fix: one alone may not be enough.
-func Meets(r *runner.Receipt, want runner.Level) error {
+func MeetsLevel(r *runner.Receipt, want runner.Level) error {
 	rank := map[runner.Level]int{"": 0, runner.LevelMinimal: 0, runner.LevelDegraded: 1, runner.LevelFull: 2}
 	if rank[r.Level] >= rank[want] {
 		return nil

@@ -1,4 +1,4 @@
-package receipt
+package container
 
 import (
 	"errors"
@@ -43,13 +43,13 @@ func TestMeets(t *testing.T) {
 		Limits: []runner.LimitReceipt{{Name: "memory", Status: runner.Degraded, Fix: "type this"}, {Name: "disk", Status: runner.Degraded, Fix: "and that"}},
 	}
 	for want, ok := range map[runner.Level]bool{"": true, runner.LevelMinimal: true, runner.LevelDegraded: true, runner.LevelFull: false} {
-		err := Meets(r, want)
+		err := MeetsLevel(r, want)
 		if (err == nil) != ok {
 			t.Errorf("require %q: %v", want, err)
 		}
 	}
 	var e *ipc.Error
-	if !errors.As(Meets(r, runner.LevelFull), &e) || e.Hint != "type this; and: and that" || e.Code != ipc.CodeRequirement {
+	if !errors.As(MeetsLevel(r, runner.LevelFull), &e) || e.Hint != "type this; and: and that" || e.Code != ipc.CodeRequirement {
 		t.Errorf("got %+v", e)
 	}
 }

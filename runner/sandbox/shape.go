@@ -1,4 +1,4 @@
-package pool
+package sandbox
 
 import (
 	"encoding/json"
@@ -25,7 +25,7 @@ func ShapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner
 		}
 		rest.Egress = &runner.Egress{GoProxy: egress.GoProxy}
 	}
-	rest.Name, rest.Out, rest.Workspace, rest.Require, rest.Granted, rest.Door = "", "", "", "", "", ""
+	rest.Name, rest.Out, rest.Workspace, rest.Require, rest.Granted, rest.Frontend = "", "", "", "", "", ""
 	text, err := json.Marshal(rest)
 	return string(text), rest, err == nil
 }

@@ -1,4 +1,4 @@
-package pause
+package sandbox
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 // Held reports whether the stopped processes have not run since. A process can arrange to be continued by a
 // timer set earlier (timer_create(2) with SIGCONT). Held compares how often each thread ran (schedstat, on
 // kernels with CONFIG_SCHED_INFO). Without schedstat, it only checks that no thread runs now.
-func (f *Paused) Held() bool {
+func (f *stoppedProcesses) Held() bool {
 	for _, pid := range below(f.pid1) {
 		for _, task := range tasks(pid) {
 			runs, known := f.runs[task]
@@ -21,7 +21,7 @@ func (f *Paused) Held() bool {
 }
 
 // remember records how often each thread below pid1 has run.
-func (f *Paused) remember(pid1 int) {
+func (f *stoppedProcesses) remember(pid1 int) {
 	f.pid1, f.runs = pid1, map[string]string{}
 	for _, pid := range below(pid1) {
 		for _, task := range tasks(pid) {

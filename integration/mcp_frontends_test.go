@@ -35,10 +35,10 @@ func (c *mcpClient) notThere(sandbox, file string) {
 	}
 }
 
-// TestEscapeM3Doors checks that a model sees the sandboxes made by MCP and those shared with it (M3). It does not
+// TestEscapeM3Frontends checks that a model sees the sandboxes made by MCP and those shared with it (M3). It does not
 // see those of the command line, by id or name, running or stopped. Nor does it after a restart of the runner, or
 // as a fork.
-func TestEscapeM3Doors(t *testing.T) {
+func TestEscapeM3Frontends(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_TOOLS=files")
 	file := b.file("file", "text", 0o644)
@@ -77,16 +77,16 @@ func TestEscapeM3Doors(t *testing.T) {
 		t.Errorf("the name is in use: %+v", r)
 	}
 	for _, want := range []string{"mine cli", "models mcp", "lent cli,mcp"} {
-		name, door, _ := strings.Cut(want, " ")
-		if fields := strings.Fields(lineOf(b.cli("ls"), name)); len(fields) < 3 || fields[2] != door {
-			t.Errorf("ls says of %s: %q, want the door %s", name, fields, door)
+		name, frontend, _ := strings.Cut(want, " ")
+		if fields := strings.Fields(lineOf(b.cli("ls"), name)); len(fields) < 3 || fields[2] != frontend {
+			t.Errorf("ls says of %s: %q, want the frontend %s", name, fields, frontend)
 		}
-		if got := lineOf(b.cli("inspect", name), "door"); strings.Join(strings.Fields(got)[1:], " ") != door {
-			t.Errorf("inspect says of %s: %q, want the door %s", name, got, door)
+		if got := lineOf(b.cli("inspect", name), "frontend"); strings.Join(strings.Fields(got)[1:], " ") != frontend {
+			t.Errorf("inspect says of %s: %q, want the frontend %s", name, got, frontend)
 		}
 	}
-	var info struct{ Spec struct{ Door string } }
-	if err := json.Unmarshal([]byte(b.cli("inspect", "--json", "models")), &info); err != nil || info.Spec.Door != "mcp" {
+	var info struct{ Spec struct{ Frontend string } }
+	if err := json.Unmarshal([]byte(b.cli("inspect", "--json", "models")), &info); err != nil || info.Spec.Frontend != "mcp" {
 		t.Errorf("inspect --json: %+v %v", info, err)
 	}
 

@@ -1,4 +1,4 @@
-package pause
+package sandbox
 
 import (
 	"os"
@@ -37,7 +37,7 @@ func TestContinued(t *testing.T) {
 func TestHeld(t *testing.T) {
 	calm := shell(t, "sleep 1000 & sleep 1000 & wait")
 	eventually(t, "two children", func() bool { return len(below(calm.Process.Pid)) == 3 })
-	f, err := Pause(calm.Process.Pid)
+	f, err := stopProcesses(calm.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestHeld(t *testing.T) {
 	beat := filepath.Join(c.Dir, "beat")
 	eventually(t, "a beat", func() bool { return size(beat) > 0 })
 	for range 5 { // each Pause may find it running
-		f, err := Pause(c.Process.Pid)
+		f, err := stopProcesses(c.Process.Pid)
 		if err != nil {
 			continue
 		}

@@ -1,4 +1,4 @@
-package pause
+package sandbox
 
 import (
 	"errors"
@@ -57,7 +57,7 @@ func TestStop(t *testing.T) {
 	beat := filepath.Join(c.Dir, "beat")
 	eventually(t, "a beat", func() bool { return size(beat) > 0 })
 	for round := range 20 {
-		f, err := Pause(c.Process.Pid)
+		f, err := stopProcesses(c.Process.Pid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestStoppedStays(t *testing.T) {
 	both := below(c.Process.Pid)[1:]
 	syscall.Kill(both[0], syscall.SIGSTOP)
 	eventually(t, "a stop", func() bool { return all(both[0], stopped) })
-	f, err := Pause(c.Process.Pid)
+	f, err := stopProcesses(c.Process.Pid)
 	if err != nil || !all(both[1], stopped) {
 		t.Fatalf("stopped %t, %v", all(both[1], stopped), err)
 	}
@@ -97,7 +97,7 @@ func TestStoppedStays(t *testing.T) {
 // TestStranger: a process outside the sandbox is never stopped, whatever its pid.
 func TestStranger(t *testing.T) {
 	c, other := shell(t, "sleep 1000; true"), shell(t, "sleep 1000; true")
-	f := &Paused{fds: map[int]int{}}
+	f := &stoppedProcesses{fds: map[int]int{}}
 	f.stop(c.Process.Pid, other.Process.Pid)
 	f.stop(c.Process.Pid, 1)
 	f.stop(c.Process.Pid, 1<<22)
@@ -108,9 +108,9 @@ func TestStranger(t *testing.T) {
 
 func TestAlone(t *testing.T) {
 	c := shell(t, "exec sleep 1000")
-	eventually(t, "a child", func() bool { return !Alone(c.Process.Pid) })
+	eventually(t, "a child", func() bool { return !alone(c.Process.Pid) })
 	sleep := below(c.Process.Pid)[0]
-	if !Alone(sleep) {
+	if !alone(sleep) {
 		t.Error("what sleeps has descendants")
 	}
 }
@@ -144,7 +144,7 @@ func TestVfork(t *testing.T) {
 	c := shell(t, "exec dash -c 'while :; do /bin/true; done'")
 	eventually(t, "children", func() bool { return len(below(c.Process.Pid)) > 1 })
 	for range 300 {
-		f, err := Pause(c.Process.Pid)
+		f, err := stopProcesses(c.Process.Pid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,11 +156,11 @@ func TestVfork(t *testing.T) {
 func TestRestless(t *testing.T) {
 	c := shell(t, `f() { (f) & }; for i in 1 2 3; do while :; do /bin/true; done & done; wait`)
 	eventually(t, "children", func() bool { return len(below(c.Process.Pid)) > 2 })
-	f, err := Pause(c.Process.Pid)
+	f, err := stopProcesses(c.Process.Pid)
 	switch {
 	case err == nil:
 		f.Resume()
-	case !errors.Is(err, ErrRestless):
+	case !errors.Is(err, errRestless):
 		t.Error(err)
 	}
 	eventually(t, "them to go on", func() bool {

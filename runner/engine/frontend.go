@@ -12,10 +12,10 @@ import (
 	"demesne/runner/ipc"
 )
 
-// atDoor lists the operations for callers of any door but the command line. Others are refused.
-var atDoor = map[ipc.Op]struct {
-	named  bool // the body names a sandbox, which the door must see
-	shared bool // the door may see it by sharing; otherwise the door must own it
+// frontendCalls lists the operations for callers of any frontend but the command line. Others are refused.
+var frontendCalls = map[ipc.Op]struct {
+	named  bool // the body names a sandbox, which the frontend must see
+	shared bool // the frontend may see it by sharing; otherwise the frontend must own it
 }{
 	api.OpCreate: {}, api.OpKey: {}, api.OpRun: {}, api.OpList: {}, api.OpCount: {}, api.OpCheck: {}, api.OpSweep: {},
 	api.OpOpen: {true, true}, api.OpRestart: {true, true}, api.OpInspect: {true, true}, api.OpAnswer: {true, true},
@@ -24,13 +24,13 @@ var atDoor = map[ipc.Op]struct {
 	api.OpStop: {true, false}, api.OpEgress: {true, false}, api.OpFork: {true, false}, api.OpLayer: {true, false},
 }
 
-// hold restricts a call to the sandboxes of its caller's door. It is the only such check, and every call passes it.
+// hold restricts a call to the sandboxes of its caller's frontend. It is the only such check, and every call passes it.
 // It replaces the name in the call by an id, so that later look-ups find the sandbox that was checked here.
 func (c *caller) hold(m *ipc.Message) error {
-	if c.door == runner.DoorCLI {
+	if c.frontend == runner.FrontendCLI {
 		return nil
 	}
-	may, ok := atDoor[m.Op]
+	may, ok := frontendCalls[m.Op]
 	if !ok {
 		return ipc.Errorf(ipc.CodeInvalid, "serve call: operation %q: only the command line may call it", m.Op)
 	}
@@ -46,9 +46,9 @@ func (c *caller) hold(m *ipc.Message) error {
 	}
 	id, spec := c.e.specOf(t)
 	switch {
-	case spec == nil || !c.door.Sees(spec):
+	case spec == nil || !c.frontend.Sees(spec):
 		return ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", t.Sandbox)
-	case !may.shared && !c.door.Owns(spec):
+	case !may.shared && !c.frontend.Owns(spec):
 		return ipc.Errorf(ipc.CodeInvalid, "%s sandbox %q: only the command line may do this to a shared sandbox", m.Op, t.Sandbox)
 	}
 	return rename(m, id)
@@ -91,7 +91,8 @@ func rename(m *ipc.Message, id string) error {
 	return nil
 }
 
-// list returns the sandboxes that c's door sees.
-func (c *caller) list() []runner.Info {
-	return slices.DeleteFunc(c.e.table.list(), func(i runner.Info) bool { return !c.door.Sees(&i.Spec) })
+// list returns the sandboxes that c's frontend sees.
+func (c *caller) list() ([]runner.Info, error) {
+	all, err := c.e.table.list()
+	return slices.DeleteFunc(all, func(i runner.Info) bool { return !c.frontend.Sees(&i.Spec) }), err
 }

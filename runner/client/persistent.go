@@ -56,7 +56,7 @@ func (c *Client) Stop(ctx context.Context, idOrName string) error {
 //
 // If the source runs no process and has no network, Fork halts it and the two share the files, so their size does not
 // matter. The next command starts the source again without reporting a restart, but the content of /dev/shm is lost.
-// Otherwise the source is paused (SIGSTOP, see package pause) while its files are copied. A file system with shared
+// Otherwise the source is paused (SIGSTOP) while its files are copied. A file system with shared
 // extents (btrfs, xfs) shares the contents instead.
 func (c *Client) Fork(ctx context.Context, idOrName, name, out string, publish ...runner.Port) (runner.Forked, error) {
 	out, err := absPath(out)

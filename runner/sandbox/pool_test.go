@@ -1,4 +1,4 @@
-package pool
+package sandbox
 
 import (
 	"fmt"
@@ -130,7 +130,7 @@ func TestPoolEnd(t *testing.T) {
 func TestPoolMakers(t *testing.T) {
 	started, finish := make(chan struct{}), make(chan struct{})
 	var made atomic.Int32
-	p := &Pool[int]{Max: 3, Load: &Load{}, Callbacks: Callbacks[int]{
+	p := &Pool[int]{Max: 3, Load: &Load{}, PoolCallbacks: PoolCallbacks[int]{
 		Make: func(runner.Spec) (int, error) {
 			started <- struct{}{}
 			<-finish

@@ -1,4 +1,4 @@
-package pause
+package sandbox
 
 import (
 	"bufio"
@@ -16,10 +16,10 @@ import (
 // errUnclear means that the mapped files cannot be determined.
 var errUnclear = errors.New("mapped files cannot be determined")
 
-// Mapped lists the files that descendants of pid1 have mapped shared and writable. The paths are those of
+// mappedPaths lists the files that descendants of pid1 have mapped shared and writable. The paths are those of
 // proc_pid_maps(5), inside the sandbox. Mapped omits memfds, anonymous memory and /dev, which are not on a
 // disk. The processes must be paused.
-func Mapped(pid1 int) (paths []string, err error) {
+func mappedPaths(pid1 int) (paths []string, err error) {
 	memory, err := memoryDevice()
 	if err != nil {
 		return nil, err

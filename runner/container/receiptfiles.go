@@ -1,4 +1,4 @@
-package receipt
+package container
 
 import (
 	"fmt"
@@ -78,7 +78,7 @@ func keptLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 	return l
 }
 
-// idleLimit describes the mechanism that pauses an unused sandbox; package pause explains the choice.
+// idleLimit describes the mechanism that pauses an unused sandbox; package sandbox explains the choice.
 func idleLimit(after runner.Duration, mode string) runner.LimitReceipt {
 	l := runner.LimitReceipt{
 		Name: "pause-idle", Value: time.Duration(after).String(), Status: runner.Held,

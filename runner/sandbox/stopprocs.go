@@ -1,25 +1,19 @@
-// Package pause stops the processes of a sandbox and continues them.
+package sandbox
+
+// A paused sandbox has its processes stopped. stopProcesses sends SIGSTOP by pidfd to each descendant of PID 1. PID 1
+// itself continues, because it acts only on the runner's requests. This works without a control group, but processes
+// can notice it. A process that handles SIGCONT runs its handler, and a system call listed in signal(7) may return
+// EINTR. Children are stopped after their parents and continued before them, so a shell never sees its own job stopped.
+// Processes stopped earlier remain stopped.
 //
-//	f, err := pause.Pause(pid1)      // every process below PID 1 is stopped
-//	… look at what they write …
-//	f.Thaw()
+// The freezer of a control group is not used, for three reasons. A freezer stops a whole group, so PID 1 would stop too,
+// and could neither answer the runner nor notice its death. In a frozen group of version 1, SIGKILL takes effect only
+// after a thaw. After a kill -9 of the runner the sandbox would remain frozen forever. Version 2 has no such problem
+// (cgroup.freeze, Documentation/admin-guide/cgroup-v2.rst), but most users have no delegated group. With one mechanism a
+// sandbox behaves alike on every machine, and the kernel ends it as usual when the runner or PID 1 dies.
 //
-// It sends SIGSTOP by pidfd to each descendant of PID 1. PID 1 itself continues, because it acts only on the
-// runner's requests. This works without a control group, but processes can notice it. A process that handles
-// SIGCONT runs its handler, and a system call listed in signal(7) may return EINTR. Children are stopped after
-// their parents and continued before them, so a shell never sees its own job stopped. Processes stopped earlier
-// remain stopped.
-//
-// The package does not use the freezer of a control group, for three reasons. A freezer stops a whole group, so
-// PID 1 would stop too, and could neither answer the runner nor notice its death. In a frozen group of version
-// 1, SIGKILL takes effect only after a thaw. After a kill -9 of the runner the sandbox would remain frozen
-// forever. Version 2 has no such problem (cgroup.freeze, Documentation/admin-guide/cgroup-v2.rst), but most
-// users have no delegated group. With one mechanism a sandbox behaves alike on every machine, and the kernel
-// ends it as usual when the runner or PID 1 dies.
-//
-// A stopped process writes no more, in any of its threads. It can still be killed. It can also arrange to be
-// continued, which [Paused.Held] detects.
-package pause
+// A stopped process writes no more, in any of its threads. It can still be killed. It can also arrange to be continued,
+// which [stoppedProcesses.Held] detects.
 
 import (
 	"bytes"
@@ -34,27 +28,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrRestless means that at no moment all processes were stopped. They fork faster than Pause finds them, or
+// errRestless means that at no moment all processes were stopped. They fork faster than stopProcesses finds them, or
 // one is blocked in the kernel.
-var ErrRestless = errors.New("its processes could not all be stopped")
+var errRestless = errors.New("its processes could not all be stopped")
 
-// patience bounds a Pause. A process that still runs by then, such as a fork bomb, is unlikely to stop soon.
+// patience bounds stopProcesses. A process that still runs by then, such as a fork bomb, is unlikely to stop soon.
 const patience = 5 * time.Second
 
-// Paused holds the stopped processes. The zero value holds none.
-type Paused struct {
+// stoppedProcesses holds the stopped processes. The zero value holds none.
+type stoppedProcesses struct {
 	order []int       // pids, parents first
 	fds   map[int]int // pid → pidfd
 	pid1  int
 	runs  map[string]string // of each thread, see Held
 }
 
-// Alone reports whether pid1 has no descendant.
-func Alone(pid1 int) bool { return len(below(pid1)) == 0 }
+// alone reports whether pid1 has no descendant.
+func alone(pid1 int) bool { return len(below(pid1)) == 0 }
 
-// Pause stops every descendant of pid1, a process of this pid namespace. On an error it continues them.
-func Pause(pid1 int) (*Paused, error) {
-	f := &Paused{fds: map[int]int{}}
+// stopProcesses stops every descendant of pid1, a process of this pid namespace. On an error it continues them.
+func stopProcesses(pid1 int) (*stoppedProcesses, error) {
+	f := &stoppedProcesses{fds: map[int]int{}}
 	seen := map[int]bool{}
 	for deadline, pause := time.Now().Add(patience), 50*time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		still := true
@@ -74,7 +68,7 @@ func Pause(pid1 int) (*Paused, error) {
 		}
 		if time.Now().After(deadline) {
 			f.Resume()
-			return nil, fmt.Errorf("stop processes: %w", ErrRestless)
+			return nil, fmt.Errorf("stop processes: %w", errRestless)
 		}
 		time.Sleep(pause)
 	}
@@ -82,7 +76,7 @@ func Pause(pid1 int) (*Paused, error) {
 
 // stop stops one process, unless another process has stopped it already. It checks the process's ancestry after
 // it opened the pidfd, when pid can no longer be reused.
-func (f *Paused) stop(pid1, pid int) {
+func (f *stoppedProcesses) stop(pid1, pid int) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return // it has exited
@@ -95,7 +89,7 @@ func (f *Paused) stop(pid1, pid int) {
 }
 
 // Resume continues the stopped processes. It may be called again.
-func (f *Paused) Resume() {
+func (f *stoppedProcesses) Resume() {
 	for _, pid := range slices.Backward(f.order) {
 		unix.PidfdSendSignal(f.fds[pid], unix.SIGCONT, nil, 0)
 		unix.Close(f.fds[pid])

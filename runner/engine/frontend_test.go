@@ -11,14 +11,14 @@ import (
 	"demesne/runner/sandbox"
 )
 
-// TestDoorOperations checks that atDoor has a row for every operation.
-func TestDoorOperations(t *testing.T) {
+// TestFrontendOperations checks that frontendCalls has a row for every operation.
+func TestFrontendOperations(t *testing.T) {
 	for op := range handlers {
-		if _, ok := atDoor[op]; !ok {
-			t.Errorf("%s: atDoor has no row", op)
+		if _, ok := frontendCalls[op]; !ok {
+			t.Errorf("%s: frontendCalls has no row", op)
 		}
 	}
-	c := &caller{door: runner.DoorMCP, e: newEngine(&sandbox.Machine{})}
+	c := &caller{frontend: runner.FrontendMCP, e: newEngine(&sandbox.Machine{})}
 	var e *ipc.Error
 	if err := c.hold(&ipc.Message{Op: "new"}); !errors.As(err, &e) || e.Code != ipc.CodeInvalid {
 		t.Errorf("an operation without a row: %v", err)
