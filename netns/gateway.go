@@ -72,7 +72,7 @@ func (w *wiring) open(g *Gateway) (err error) {
 		return fmt.Errorf("listen for DNS: %w", err)
 	}
 	g.openNamed(w.ipv6Err == nil)
-	return g.Sandbox.verify(uint32(w.sandbox.link))
+	return g.Sandbox.verify(uint32(w.sandbox.link.Attrs().Index))
 }
 
 // openNamed opens all sockets of Named or, on an error, sets NamedErr and leaves Named empty.

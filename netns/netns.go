@@ -21,7 +21,6 @@ type NS struct {
 	SysfsErr error    // why Sysfs is nil
 
 	routes *os.File // an rtnetlink(7) socket made inside
-	sent   uint32   // number of the last request over it
 }
 
 // New makes a namespace owned by the caller's user namespace, over which it needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
@@ -137,11 +136,6 @@ func enter() (*NS, error) {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
 	n := &NS{routes: os.NewFile(uintptr(sock), "rtnetlink")}
-	limit := unix.NsecToTimeval(wiringTime.Nanoseconds())
-	if err := unix.SetsockoptTimeval(sock, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
-		n.Close()
-		return nil, fmt.Errorf("open rtnetlink: %w", err)
-	}
 	if err := setUp(sock, "lo", 0); err != nil {
 		n.Close()
 		return nil, err

@@ -120,15 +120,7 @@ func TestVerifySeesMore(t *testing.T) {
 		err := procself.OnDisposableThread(func() error {
 			w := &wiring{}
 			defer w.close()
-			if err := w.enterSandbox(); err != nil {
-				return err
-			}
-			inside, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-			if err != nil {
-				return err
-			}
-			defer inside.Close()
-			if err := w.enterGateway(); err != nil {
+			if err := errors.Join(w.enterSandbox(), w.enterGateway()); err != nil {
 				return err
 			}
 			n := w.sandbox.ns
@@ -141,7 +133,7 @@ func TestVerifySeesMore(t *testing.T) {
 			if err := n.Verify(); !errors.Is(err, ErrNotAlone) {
 				return fmt.Errorf("an interface that is up: %v", err)
 			}
-			return verifyRoutes(w, inside)
+			return verifyRoutes(w)
 		})
 		if err != nil {
 			t.Error(err)
@@ -149,10 +141,9 @@ func TestVerifySeesMore(t *testing.T) {
 	})
 }
 
-// verifyRoutes adds routes that the sandbox of a gateway may not have, and checks that verify rejects each. inside
-// configures the sandbox's namespace.
-func verifyRoutes(w *wiring, inside *netlink.Handle) error {
-	pair := uint32(w.sandbox.link)
+// verifyRoutes adds routes that the sandbox of a gateway may not have, and checks that verify rejects each.
+func verifyRoutes(w *wiring) error {
+	pair := uint32(w.sandbox.link.Attrs().Index)
 	if err := errors.Join(w.addAddresses(), w.ipv6Err, w.sandbox.ns.verify(pair)); err != nil {
 		return fmt.Errorf("a gateway: %w", err)
 	}
@@ -164,13 +155,13 @@ func verifyRoutes(w *wiring, inside *netlink.Handle) error {
 		{Dst: ipNet(netip.MustParsePrefix("::/0")), Gw: gateway6.Addr().AsSlice()},
 	} {
 		r.LinkIndex = int(pair)
-		if err := inside.RouteAdd(&r); err != nil {
+		if err := w.sandbox.nl.RouteAdd(&r); err != nil {
 			continue // the kernel rejects it too
 		}
 		if err := w.sandbox.ns.verify(pair); !errors.Is(err, ErrNotAlone) {
 			return fmt.Errorf("%v: %v", r, err)
 		}
-		if err := inside.RouteDel(&r); err != nil {
+		if err := w.sandbox.nl.RouteDel(&r); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,10 +23,11 @@ type wiring struct {
 	ipv6Err          error
 }
 
-// side is a namespace and the index of its end of the pair.
+// side is a namespace, the rtnetlink socket that configures it, and its end of the pair.
 type side struct {
 	ns   *NS
-	link int
+	nl   *netlink.Handle
+	link netlink.Link
 }
 
 func (w *wiring) close() {
@@ -33,6 +36,9 @@ func (w *wiring) close() {
 }
 
 func (s side) close() {
+	if s.nl != nil {
+		s.nl.Close()
+	}
 	if s.ns != nil {
 		s.ns.Close()
 	}
@@ -86,8 +92,13 @@ func (w *wiring) enterGateway() error {
 }
 
 func (s *side) enter() (err error) {
-	s.ns, err = enter()
-	return err
+	if s.ns, err = enter(); err != nil {
+		return err
+	}
+	if s.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return fmt.Errorf("open rtnetlink: %w", err)
+	}
+	return s.nl.SetSocketTimeout(wiringTime)
 }
 
 // pairIndex is the index of the gateway's end, which must differ from the other end's: in two new namespaces both
@@ -103,22 +114,37 @@ var pairHardware = net.HardwareAddr{0x02, 'd', 'e', 'm', 'e', 's'}
 
 // addPair makes the veth pair, one end in each namespace, and brings both up.
 func (w *wiring) addPair() error {
-	err := control(w.sandbox.ns.File, func(fd int) error { return w.gateway.ns.addVeth(pairIndex, uint32(fd)) })
+	err := w.gateway.nl.LinkAdd(&netlink.Veth{
+		LinkAttrs:        netlink.LinkAttrs{Name: pairName, Index: pairIndex, HardwareAddr: pairHardware},
+		PeerName:         pairName,
+		PeerHardwareAddr: pairHardware,
+		PeerNamespace:    netlink.NsFd(w.sandbox.ns.File.Fd()),
+	})
 	if err != nil {
 		return err
 	}
 	for _, s := range []*side{&w.sandbox, &w.gateway} {
-		if s.link, err = s.index(pairName); err != nil {
-			return fmt.Errorf("find interface: %w", err)
+		if err := s.findPair(); err != nil {
+			return err
 		}
 		// The pair needs no link-local address. Without IPv6 in the kernel this call fails, and there is no such
 		// address anyway.
-		s.ns.noLinkLocal(s.link)
+		s.nl.LinkSetIP6AddrGenMode(s.link, nl.IN6_ADDR_GEN_MODE_NONE)
 		err := control(s.ns.routes, func(fd int) error { return setUp(fd, pairName, unix.IFF_NOARP|unix.IFF_MULTICAST) })
 		if err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// findPair asks for the index only: package netlink would decode the whole link.
+func (s *side) findPair() error {
+	index, err := s.index(pairName)
+	if err != nil {
+		return fmt.Errorf("find interface: %w", err)
+	}
+	s.link = &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: pairName, Index: index}}
 	return nil
 }
 
@@ -143,11 +169,18 @@ func (w *wiring) addAddresses() error {
 
 func (w *wiring) addFamily(gateway, sandbox, to netip.Prefix) error {
 	for s, a := range map[*side]netip.Prefix{&w.gateway: gateway, &w.sandbox: sandbox} {
-		if err := s.ns.addAddress(s.link, a); err != nil {
-			return err
+		// Without IFA_F_NODAD an IPv6 address is unusable for over a second.
+		addr := &netlink.Addr{IPNet: ipNet(a)}
+		if a.Addr().Is6() {
+			addr.Flags = unix.IFA_F_NODAD
+		}
+		if err := s.nl.AddrAdd(s.link, addr); err != nil {
+			return fmt.Errorf("add %v: %w", a, err)
 		}
 	}
-	return w.sandbox.ns.addRoute(w.sandbox.link, to, gateway.Addr())
+	return w.sandbox.nl.RouteAdd(&netlink.Route{
+		LinkIndex: w.sandbox.link.Attrs().Index, Dst: ipNet(to), Gw: gateway.Addr().AsSlice(),
+	})
 }
 
 // routeAnyIP makes every address of the pools local to the gateway. The kernel itself then refuses traffic that has
@@ -162,8 +195,12 @@ func (w *wiring) routeAnyIP() error {
 		pools = append(pools, pool6)
 	}
 	for _, r := range pools {
-		if err := w.gateway.ns.addLocal(lo, r); err != nil {
-			return err
+		err := w.gateway.nl.RouteAdd(&netlink.Route{
+			LinkIndex: lo, Dst: ipNet(r), Table: unix.RT_TABLE_LOCAL,
+			Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
+		})
+		if err != nil {
+			return fmt.Errorf("route %v: %w", r, err)
 		}
 	}
 	return nil
@@ -176,11 +213,11 @@ func (w *wiring) waitUp() error {
 	deadline := time.Now().Add(wiringTime)
 	for _, s := range []*side{&w.sandbox, &w.gateway} {
 		for {
-			up, err := s.ns.isUp(s.link)
+			link, err := s.nl.LinkByIndex(s.link.Attrs().Index)
 			if err != nil {
 				return err
 			}
-			if up {
+			if link.Attrs().OperState == netlink.OperUp {
 				break
 			}
 			if time.Now().After(deadline) {
@@ -203,8 +240,8 @@ func (w *wiring) waitOwn() error {
 	deadline := time.Now().Add(wiringTime)
 	for s, own := range map[*side]netip.Prefix{&w.gateway: gateway6, &w.sandbox: sandbox6} {
 		for {
-			local, err := s.ns.isLocal(own.Addr())
-			if local {
+			routes, err := s.nl.RouteGet(own.Addr().AsSlice())
+			if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
 				break
 			}
 			if time.Now().After(deadline) {
