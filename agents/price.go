@@ -81,10 +81,13 @@ func (p Price) cost(t backend.Tokens) float64 {
 // dollars rounds away what the sums of binary fractions add.
 func dollars(x float64) float64 { return math.Round(x*1e8) / 1e8 }
 
-// plus adds b to t.
+// mostSum bounds a sum: invented counts cannot make it overflow, and JSON carries it exactly.
+const mostSum = 1 << 53
+
+// plus returns the sum of t and b.
 func plus(t, b backend.Tokens) backend.Tokens {
 	return backend.Tokens{
-		Input: t.Input + b.Input, Output: t.Output + b.Output,
-		CacheCreation: t.CacheCreation + b.CacheCreation, CacheRead: t.CacheRead + b.CacheRead,
+		Input: min(t.Input+b.Input, mostSum), Output: min(t.Output+b.Output, mostSum),
+		CacheCreation: min(t.CacheCreation+b.CacheCreation, mostSum), CacheRead: min(t.CacheRead+b.CacheRead, mostSum),
 	}
 }

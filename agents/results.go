@@ -17,6 +17,7 @@ type Results struct {
 	Name     string                    `json:"name,omitempty"` // of a child
 	Depth    int                       `json:"depth"`          // 0: the first agent
 	ExitCode int                       `json:"exit_code"`
+	Reason   string                    `json:"reason,omitempty"` // of an end other than the program's own
 	Own      float64                   `json:"own_usage_usd"`
 	Total    float64                   `json:"total_usage_usd"` // with the children
 	Children []Results                 `json:"children,omitempty"`

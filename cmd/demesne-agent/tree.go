@@ -73,7 +73,7 @@ func (t *tree) run(ctx context.Context, r backend.AgentRequest, dir *session.Dir
 
 // newNode prepares an agent. Its context ends with ctx.
 func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest, d *dirs, id string) (*node, error) {
-	n := &node{tree: t, parent: parent, name: r.Name, id: id, req: r, dirs: d, meter: agents.NewMeter(), began: time.Now()}
+	n := &node{tree: t, parent: parent, name: r.Name, id: id, req: r, dirs: d, meter: agents.NewMeter(""), began: time.Now()}
 	n.tool, n.budget = "sandbox_agent", &budget{maxCost: r.MaxCost, maxTurn: r.MaxTurns, end: n.end}
 	if r.Research {
 		n.tool = "sandbox_research"

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"demesne/cmd/internal/session"
 	"demesne/internal/fsutil"
@@ -59,14 +58,14 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 		if errors.Is(err, fs.ErrNotExist) && fsutil.Exists(abs) {
 			return runner.Input{}, errors.New("is a dangling symbolic link")
 		}
-		return runner.Input{}, reason(err)
+		return runner.Input{}, fsutil.Reason(err)
 	}
 	if err := session.Printable(real, name); err != nil {
 		return runner.Input{}, err
 	}
 	info, err := os.Stat(real)
 	if err != nil {
-		return runner.Input{}, reason(err)
+		return runner.Input{}, fsutil.Reason(err)
 	}
 	if err := checkKind(info.Mode(), socket); err != nil {
 		return runner.Input{}, err
@@ -129,18 +128,4 @@ func checkInput(arg string) error {
 		return errors.New("has a NUL byte")
 	}
 	return nil
-}
-
-// reason strips the operation and the path off a file system error: the caller prints the path as the user
-// typed it.
-func reason(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	var at *fs.PathError
-	if errors.As(err, &at) {
-		return at.Err
-	}
-	return err
 }
