@@ -4,9 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
-	"slices"
+	"sync"
 	"time"
 
 	"demesne/agents"
@@ -22,6 +21,9 @@ type attempts struct {
 	task    agents.Task
 	launch  *agents.Launch
 	renewal time.Time // when the credential is to be renewed; zero: never
+	renewed bool      // because the server refused it
+
+	renewing sync.Mutex // an agent's Renew is not for concurrent use
 
 	transcript, stderr *os.File
 	events             *agents.Transcript
@@ -60,9 +62,7 @@ func (a *attempts) options() session.RunOptions {
 func (a *attempts) callbacks(w backend.Callbacks) session.Callbacks {
 	cb := session.Callbacks{Note: func(line string) { a.node.note("%s", line) }}
 	cb.Made = func(box *session.Sandbox) {
-		if !a.renewal.IsZero() {
-			go a.renew(box.ID)
-		}
+		go a.renew(box.ID)
 		a.node.appear(box)
 	}
 	if w.Output != nil {
@@ -73,25 +73,42 @@ func (a *attempts) callbacks(w backend.Callbacks) session.Callbacks {
 	return cb
 }
 
-// next returns the command that resumes the session after a rate limit, once that is over.
+// next returns the command that resumes the session: after a rate limit, once that is over, and once after the server
+// refused the credential, which may have expired.
 func (a *attempts) next(ctx context.Context, done *session.RunResult) (*runner.Command, error) {
 	a.events.Close()
-	reset, limited := a.limit(done)
-	if !limited {
-		return nil, nil
+	if reset, limited := a.limit(done); limited {
+		if more, err := a.pause(ctx, reset); !more || err != nil {
+			return nil, err
+		}
+		return a.resume()
 	}
+	if a.node.asked.refused() && a.unfinished() && !a.renewed {
+		a.renewed = true
+		if _, err := a.push(done.Sandbox, true); err != nil {
+			return nil, err
+		}
+		return a.resume()
+	}
+	return nil, nil
+}
+
+// pause waits for the end of a rate limit. more is false if a bound forbids to.
+func (a *attempts) pause(ctx context.Context, reset time.Time) (more bool, err error) {
 	now := time.Now()
-	d, why, ok := a.node.retry.wait(a.count, a.waited, now, reset)
+	d, why, ok := backoff(a.node.agent.Provider.Retry, a.count, a.waited, now, reset)
 	if !ok {
 		a.gaveUp = why
-		return nil, nil
+		return false, nil
 	}
 	a.node.show(notice{Event: agents.Event{Kind: noticeWaiting, Text: "a rate limit"}, Until: now.Add(d)})
 	sleep(d, ctx.Done())
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
 	a.waited, a.count = a.waited+d, a.count+1
+	return true, context.Cause(ctx)
+}
+
+// resume returns the command that continues the session in the same sandbox, or begins anew if there is no session yet.
+func (a *attempts) resume() (*runner.Command, error) {
 	argv := a.launch.Argv
 	if id := a.events.Session(); id != "" {
 		var err error
@@ -104,31 +121,25 @@ func (a *attempts) next(ctx context.Context, done *session.RunResult) (*runner.C
 	return &c, nil
 }
 
-// limits are the HTTP statuses of rate limits and overloaded servers.
-var limits = []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, 529}
-
-// limit reports whether the program ended because of a rate limit: by its own words or, if it said nothing, because its
-// last request met one. reset is zero if neither named a time.
+// limit reports whether the program ended because of a rate limit: by its own words or, if it did not complete its work,
+// because its last request met one. reset is zero if neither named a time.
 func (a *attempts) limit(done *session.RunResult) (reset time.Time, limited bool) {
 	if done.Reason != runner.Exited {
 		return reset, false
 	}
-	n := a.node
-	n.readUsage()
-	n.mu.Lock()
-	last := n.last
-	n.mu.Unlock()
-	if slices.Contains(limits, last.Status) && last.RetryAfter > 0 {
-		reset = last.Time.Add(time.Duration(last.RetryAfter))
-	}
+	a.node.readUsage()
+	reset, limited = a.node.asked.meter.Limited()
 	if said, ok := a.events.Limited(); ok {
 		if !said.IsZero() {
 			reset = said
 		}
 		return reset, true
 	}
-	return reset, slices.Contains(limits, last.Status) && (!a.events.Ended() || a.events.Fault() != "")
+	return reset, limited && a.unfinished()
 }
+
+// unfinished reports whether the program ended without having done its work.
+func (a *attempts) unfinished() bool { return !a.events.Ended() || a.events.Fault() != "" }
 
 // again is how soon a renewal that failed is tried once more.
 const again = time.Minute
@@ -141,17 +152,29 @@ func (a *attempts) renew(sandbox string) {
 		if n.ctx.Err() != nil {
 			return
 		}
-		headers, later, err := n.agent.Renew(n.ctx)
-		if err == nil && len(headers) > 0 {
-			err = n.tree.sessions.With(n.ctx, func(e session.Engine) error {
-				return e.ChangeEgress(n.ctx, runner.EgressChange{Sandbox: sandbox, Headers: headers})
-			})
-		}
-		if next = later; err != nil && n.ctx.Err() == nil {
-			n.note("renew credential: %v", err)
+		var err error
+		if next, err = a.push(sandbox, false); err != nil && n.ctx.Err() == nil {
+			n.note("%v", err)
 			next = time.Now().Add(again)
 		}
 	}
+}
+
+// push gives the routes the credential as it is now. rejected means that the server refused the last one.
+func (a *attempts) push(sandbox string, rejected bool) (next time.Time, err error) {
+	n := a.node
+	a.renewing.Lock()
+	defer a.renewing.Unlock()
+	if rejected {
+		n.agent.Rejected()
+	}
+	headers, next, err := n.agent.Renew(n.ctx)
+	if err != nil {
+		return next, err
+	}
+	return next, n.tree.sessions.With(n.ctx, func(e session.Engine) error {
+		return e.ChangeEgress(n.ctx, runner.EgressChange{Sandbox: sandbox, Headers: headers})
+	})
 }
 
 // failure returns why an agent that ended by itself did not do its work, or nil.

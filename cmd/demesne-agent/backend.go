@@ -94,7 +94,7 @@ func (f family) inherit(r *backend.Request, c *child) (session.CreateOptions, er
 		return session.CreateOptions{}, err
 	}
 	r.Egress, r.Spec.Name, r.Ask = mode, "", false
-	o, err := session.CreateOptionsOf(*r)
+	o, err := session.Request(*r).Create()
 	if err != nil {
 		return o, err
 	}
@@ -159,9 +159,9 @@ func (f family) script(ctx context.Context, r backend.Request, c *child, drop fu
 	}
 	o.Spec.Lifetime = runner.OneShot
 	made := false
-	cb := session.CallbacksOf(r, w)
+	cb := session.Request(r).Callbacks(w)
 	cb.Made = func(*session.Sandbox) { made = true; f.created(c) }
-	run := session.RunOptionsOf(r)
+	run := session.Request(r).Run()
 	run.Manifest, run.KeepEmpty = false, true
 	d, err := f.n.tree.sessions.Run(ctx, o, run, cb)
 	switch {
@@ -200,14 +200,18 @@ func (f family) Create(ctx context.Context, r backend.Request, w backend.Callbac
 	var box *session.Sandbox
 	o, err := f.inherit(&r, c)
 	if err == nil {
-		box, err = f.n.tree.sessions.Create(ctx, o, session.CallbacksOf(r, w))
+		box, err = f.n.tree.sessions.Create(ctx, o, session.Request(r).Callbacks(w))
 	}
 	if err != nil {
 		drop()
 		return nil, err
 	}
 	f.created(c)
-	f.n.boxes.add(box.ID, func() { f.done(c, 0) })
+	if !f.n.boxes.add(box.ID, func() { f.done(c, 0) }) {
+		f.n.tree.sessions.Discard(box.ID)
+		f.done(c, exitFailed)
+		return nil, errParent
+	}
 	return &backend.Created{ID: box.ID, OutputDir: c.out, Receipt: box.Receipt, Told: func() {}}, nil
 }
 
@@ -218,7 +222,7 @@ func (f family) Exec(ctx context.Context, id string, r backend.Request, w backen
 	}
 	ctx, cancel := f.under(ctx)
 	defer cancel(nil)
-	d, err := f.n.tree.sessions.Exec(ctx, id, session.RunOptionsOf(r), session.CallbacksOf(r, w))
+	d, err := f.n.tree.sessions.Exec(ctx, id, session.Request(r).Run(), session.Request(r).Callbacks(w))
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +285,7 @@ type kid struct {
 func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
 	n := f.n
 	if r.Research && !n.tree.research {
-		return nil, errors.New("research agents are disabled on this machine")
+		return nil, errResearch
 	}
 	if len(r.Inputs) > 0 {
 		return nil, errors.New("a child inherits its inputs")
@@ -299,11 +303,7 @@ func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
 		}
 	}
 	r.Limits = narrowLimits(r.Limits, n.req.Limits)
-	tool := "sandbox_agent"
-	if r.Research {
-		tool = "sandbox_research"
-	}
-	c, drop, err := f.begin(r.Name, tool)
+	c, drop, err := f.begin(r.Name, toolOf(r))
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +313,7 @@ func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
 // run runs the child to its end.
 func (k *kid) run(ctx context.Context, w backend.Callbacks) (*backend.AgentResult, error) {
 	n := k.f.n
-	d := &dirs{base: filepath.Join(n.dirs.base, "children", k.c.name), out: k.c.out, outDir: k.c.dir}
+	d := &dirs{base: filepath.Join(n.dirs.base, "children", k.c.name), sidecar: filepath.Join(n.dirs.sidecar, childDir, k.c.name), out: k.c.out, outDir: k.c.dir}
 	if !k.r.Research {
 		d.workspace = n.dirs.workspace
 	}
@@ -357,7 +357,7 @@ func narrowLimits(asked, most runner.Limits) runner.Limits {
 	}
 }
 
-// least returns the narrower of two limits. Zero is the default of the machine, and a negative limit is none.
+// least returns the narrower of two limits. Zero means the default of the machine, and a negative limit no limit.
 func least[T int64 | float64](asked, most T) T {
 	if most > 0 && (asked <= 0 || asked > most) || asked < 0 && most == 0 {
 		return most
@@ -403,3 +403,5 @@ func (family) Files(context.Context, string, files.Request) (*files.Answer, erro
 func (family) Usage(context.Context, string, string) (*backend.UsageReport, error) {
 	return nil, errNotInside
 }
+
+var errResearch = errors.New("research agents are disabled on this machine (" + varResearch + ")")

@@ -8,17 +8,22 @@ import (
 
 // boxes are the sandboxes that an agent created and has not destroyed. The zero value is ready.
 type boxes struct {
-	mu  sync.Mutex
-	all map[string]func() // by id; called when the sandbox is gone
+	mu     sync.Mutex
+	all    map[string]func() // by id; called when the sandbox is gone
+	closed bool              // see removeAll
 }
 
-func (b *boxes) add(id string, gone func()) {
+// add returns false after removeAll. The caller then removes the sandbox.
+func (b *boxes) add(id string, gone func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.all == nil {
 		b.all = map[string]func(){}
 	}
-	b.all[id] = gone
+	if !b.closed {
+		b.all[id] = gone
+	}
+	return !b.closed
 }
 
 func (b *boxes) has(id string) bool {
@@ -38,9 +43,10 @@ func (b *boxes) remove(id string) {
 	}
 }
 
-// removeAll removes every sandbox.
+// removeAll removes every sandbox. None can be added afterwards.
 func (b *boxes) removeAll(s *session.Service) {
 	b.mu.Lock()
+	b.closed = true
 	var ids []string
 	for id := range b.all {
 		ids = append(ids, id)

@@ -7,17 +7,17 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 
+	"demesne/agents"
 	"demesne/internal/fsutil"
 )
 
 // dirs are the directories of one agent. Its sandbox can write to out, workspace and home. It can read config. It never
 // sees sidecar, which holds the files that this program writes while the agent runs.
 //
-//	BASE/config BASE/sidecar-results BASE/home
-//	BASE/out BASE/workspace       of the first agent
-//	BASE/children/NAME            the base of a child, whose out is child/NAME in its parent's
+//	BASE/config BASE/home
+//	BASE/out BASE/workspace BASE/sidecar-results  of the first agent
+//	BASE/children/NAME  the base of a child; its out and its sidecar are child/NAME in its parent's
 type dirs struct {
 	base, config, sidecar, home string
 	out, workspace              string
@@ -26,7 +26,10 @@ type dirs struct {
 
 // makeDirs makes the directories below base that d lacks. out and workspace may be given.
 func (d *dirs) make() (err error) {
-	d.config, d.sidecar, d.home = filepath.Join(d.base, "config"), filepath.Join(d.base, "sidecar-results"), filepath.Join(d.base, "home")
+	d.config, d.home = filepath.Join(d.base, "config"), filepath.Join(d.base, "home")
+	if d.sidecar == "" {
+		d.sidecar = filepath.Join(d.base, "sidecar-results")
+	}
 	all := []string{d.config, d.sidecar, d.home}
 	if d.workspace == "" {
 		d.workspace = filepath.Join(d.base, "workspace")
@@ -79,9 +82,9 @@ func fill(dir string, files map[string][]byte) error {
 // inside is the directory in /workspace where agents start, each in one of its own.
 const inside = ".demesne"
 
-// makeStart makes the directory in the workspace where agent id starts, with links to the context files in /in/.agent.
+// makeStart makes the directory in the workspace where agent id starts, with a link to the context file in /in/.agent.
 // Other sandboxes may be writing to the workspace. os.Root keeps every step inside it.
-func (d *dirs) makeStart(id string, config map[string][]byte) error {
+func (d *dirs) makeStart(id, context string) error {
 	root, err := os.OpenRoot(d.workspace)
 	if err != nil {
 		return fmt.Errorf("open workspace: %w", err)
@@ -91,13 +94,8 @@ func (d *dirs) makeStart(id string, config map[string][]byte) error {
 	if err := root.MkdirAll(start, ownerOnly); err != nil {
 		return fmt.Errorf("make %q in the workspace: %w", start, err)
 	}
-	for name := range config {
-		if strings.Contains(name, "/") || !strings.HasSuffix(name, ".md") {
-			continue
-		}
-		if err := root.Symlink(path.Join(configInside, name), path.Join(start, name)); err != nil {
-			return fmt.Errorf("link %q in the workspace: %w", name, err)
-		}
+	if err := root.Symlink(path.Join(agents.ConfigDir, context), path.Join(start, context)); err != nil {
+		return fmt.Errorf("link %q in the workspace: %w", context, err)
 	}
 	return nil
 }

@@ -46,20 +46,16 @@ func TestDeliver(t *testing.T) {
 // TestMakeStart checks that planted links in the workspace lead nowhere outside it.
 func TestMakeStart(t *testing.T) {
 	d, victim := newDirs(t), t.TempDir()
-	config := map[string][]byte{"NOTES.md": nil, "tools.json": nil}
-	if err := d.makeStart("a", config); err != nil {
+	if err := d.makeStart("a", "context.txt"); err != nil {
 		t.Fatal(err)
 	}
-	to, err := os.Readlink(d.workspace + "/.demesne/a/NOTES.md")
-	if err != nil || to != "/in/.agent/NOTES.md" {
+	to, err := os.Readlink(d.workspace + "/.demesne/a/context.txt")
+	if err != nil || to != "/in/.agent/context.txt" {
 		t.Errorf("%q, %v", to, err)
-	}
-	if _, err := os.Lstat(d.workspace + "/.demesne/a/tools.json"); err == nil {
-		t.Error("a link to a file that is no context")
 	}
 	os.RemoveAll(d.workspace + "/.demesne")
 	os.Symlink(victim, d.workspace+"/.demesne")
-	if err := d.makeStart("b", config); err == nil || !strings.Contains(err.Error(), `make ".demesne/b" in the workspace`) {
+	if err := d.makeStart("b", "context.txt"); err == nil || !strings.Contains(err.Error(), `make ".demesne/b" in the workspace`) {
 		t.Errorf("planted: %v", err)
 	}
 	if left, _ := filepath.Glob(victim + "/*"); len(left) > 0 {

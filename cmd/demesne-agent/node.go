@@ -28,11 +28,10 @@ type node struct {
 	depth  int
 	id     string
 	req    backend.AgentRequest
-	agent  agent
-	retry  retry
+	agent  *agents.Agent
 	dirs   *dirs
 	budget *budget
-	meter  *agents.Meter
+	asked  requests
 	began  time.Time
 
 	made func() // called when the sandbox exists; may be nil
@@ -46,12 +45,10 @@ type node struct {
 
 	mu       sync.Mutex
 	children []*child // in order of their creation
-	records  []*records
-	last     runner.UsageRecord // of the latest request
 	exist    bool
 	closed   bool           // no further child may start
 	calls    sync.WaitGroup // of children
-	ended    results        // once it has ended
+	ended    agents.Results // once it has ended
 }
 
 // child is what a parent remembers of a child.
@@ -115,16 +112,12 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 	spec := runner.Spec{Workspace: n.dirs.workspace, Limits: n.req.Limits, User: l.User, Mounts: l.Mounts}
 	if !n.req.Research {
 		spec.Inputs = append(spec.Inputs, n.req.Inputs...)
-		if n.parent != nil {
-			spec.Mounts = append(spec.Mounts, n.parent.previous()...)
-		}
+		spec.Mounts = append(spec.Mounts, n.siblings()...)
 	}
-	spec.Inputs = append(spec.Inputs, runner.Input{Path: n.dirs.config, Name: path.Base(configInside)})
-	if home := homeOf(l.Env); home != "" {
-		spec.Mounts = append(spec.Mounts, runner.Mount{Source: n.dirs.home, Target: home})
-	}
+	spec.Inputs = append(spec.Inputs, runner.Input{Path: n.dirs.config, Name: path.Base(agents.ConfigDir)})
+	spec.Mounts = append(spec.Mounts, runner.Mount{Source: n.dirs.home, Target: l.HomeDir})
 	c := session.CreateOptions{Spec: spec, Out: n.dirs.out, OutInside: n.parent != nil}
-	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, Routes: n.routes(l)}
+	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, GoProxy: true, Routes: n.routes(l)}
 	if n.tree.serve != nil {
 		c.Egress.Listen = []uint16{nestedPort}
 	}
@@ -135,26 +128,20 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 	return c
 }
 
-// homeOf returns the home directory in an environment.
-func homeOf(env []string) (home string) {
-	for _, e := range env {
-		if v, ok := strings.CutPrefix(e, "HOME="); ok {
-			home = v
-		}
+// siblings mounts the outputs of the parent's other children that have ended. Research has no inputs, and so not these.
+func (n *node) siblings() []runner.Mount {
+	if n.parent == nil || n.req.Research {
+		return nil
 	}
-	return home
+	return n.parent.previous()
 }
 
 // routes returns the routes of a launch, with a record of the requests of each.
 func (n *node) routes(l *agents.Launch) []runner.Route {
 	all := append([]runner.Route(nil), l.Routes...)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.records = nil
 	for i := range all {
-		r := &all[i]
-		r.Record = filepath.Join(n.dirs.sidecar, fmt.Sprintf("requests-%d.jsonl", r.Port))
-		n.records = append(n.records, &records{path: r.Record})
+		all[i].Record = filepath.Join(n.dirs.sidecar, fmt.Sprintf("requests-%d.jsonl", all[i].Port))
+		n.asked.watch(all[i].Record)
 	}
 	return all
 }
@@ -170,7 +157,8 @@ func (n *node) task() agents.Task {
 	r := n.req
 	t := agents.Task{
 		Prompt: r.Prompt, Preamble: r.Preamble, OutputPath: r.OutputPath, OutputFormat: r.OutputFormat,
-		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Dir: path.Join("/workspace", inside, n.id),
+		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Egress: r.Egress, Dir: path.Join("/workspace", inside, n.id),
+		Previous: len(n.siblings()) > 0, Token: agents.NewToken(),
 	}
 	if !r.Research {
 		for _, in := range r.Inputs {
@@ -187,14 +175,16 @@ func (n *node) task() agents.Task {
 // prepare plans the execution of the program, and writes the files that it reads.
 func (n *node) prepare() (*attempts, error) {
 	a := &attempts{node: n, task: n.task(), count: 1}
-	var err error
-	if _, a.renewal, err = n.agent.Renew(n.ctx); err != nil {
+	headers, renewal, err := n.agent.Renew(n.ctx)
+	if err != nil {
 		return nil, err
 	}
 	if a.launch, err = n.agent.Headless(a.task); err != nil {
 		return nil, err
 	}
-	if err = errors.Join(fill(n.dirs.config, a.launch.Config), fill(n.dirs.home, a.launch.Home), n.dirs.makeStart(n.id, a.launch.Config)); err != nil {
+	a.renewal = renewal
+	a.launch.Authorize(headers)
+	if err := n.furnish(a.launch); err != nil {
 		return nil, err
 	}
 	if a.transcript, err = logged(n.dirs.sidecar, fileTranscript); err == nil {
@@ -203,9 +193,25 @@ func (n *node) prepare() (*attempts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keep output: %w", err)
 	}
-	a.events = agents.NewTranscript(n.agent.Format(), func(e agents.Event) { n.show(notice{Event: e}) })
+	a.events = agents.NewTranscript(n.agent.Provider.Format, func(e agents.Event) { n.show(notice{Event: e}) })
 	a.out = io.MultiWriter(a.transcript, a.events)
 	return a, nil
+}
+
+// furnish writes the files that the program finds in its sandbox.
+func (n *node) furnish(l *agents.Launch) error {
+	if err := fill(n.dirs.config, l.Config); err != nil {
+		return err
+	}
+	home, err := os.OpenRoot(n.dirs.home)
+	if err != nil {
+		return fmt.Errorf("make home: %w", err)
+	}
+	defer home.Close()
+	if err := l.Seed(home); err != nil {
+		return err
+	}
+	return n.dirs.makeStart(n.id, l.Context)
 }
 
 // watchUsage reads the records of requests until the returned function is called, which reads the rest.
@@ -228,28 +234,16 @@ func (n *node) watchUsage() (stop func()) {
 
 // readUsage counts new requests, in the files, the budgets and the view.
 func (n *node) readUsage() {
-	n.mu.Lock()
-	files := n.records
-	n.mu.Unlock()
-	fresh, before := 0, n.meter.Cost()
-	for _, r := range files {
-		r.read(func(rec runner.UsageRecord) {
-			n.meter.Add(rec)
-			fresh++
-			n.mu.Lock()
-			n.last = rec
-			n.mu.Unlock()
-		})
-	}
-	if fresh == 0 {
+	cost, turns, some := n.asked.read()
+	if !some {
 		return
 	}
-	n.budget.charge(n.meter.Cost()-before, fresh)
+	n.budget.charge(cost, turns)
 	if err := n.writeUsage(); err != nil {
 		n.note("%v", err)
 	}
-	cost, turns := n.budget.used()
-	n.show(notice{Event: agents.Event{Kind: noticeUsage}, Total: cost, Turns: turns})
+	total, all := n.budget.used()
+	n.show(notice{Event: agents.Event{Kind: noticeUsage}, Total: total, Turns: all})
 }
 
 // endChildren ends all children, and returns when their sandboxes are gone. No further one can start.
@@ -259,8 +253,8 @@ func (n *node) endChildren() {
 	n.mu.Unlock()
 	n.end(errParent)
 	n.jobs.stopAll(errParent)
-	n.calls.Wait()
 	n.boxes.removeAll(n.tree.sessions)
+	n.calls.Wait()
 }
 
 // appear records that the sandbox exists, and serves its MCP clients.

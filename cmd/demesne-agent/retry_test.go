@@ -3,15 +3,16 @@ package main
 import (
 	"testing"
 	"time"
+
+	"demesne/agents"
+	"demesne/runner"
 )
 
 // TestRetryWait checks each bound of the waits for rate limits.
 func TestRetryWait(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	r, err := newRetry(6, 11*time.Hour, func(string) string { return "" })
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := agents.Retry{Attempts: 6, Total: runner.Duration(11 * time.Hour), Base: runner.Duration(5 * time.Minute),
+		Most: runner.Duration(time.Hour), Buffer: runner.Duration(30 * time.Second)}
 	for name, c := range map[string]struct {
 		n      int
 		waited time.Duration
@@ -28,22 +29,9 @@ func TestRetryWait(t *testing.T) {
 		"too long":        {1, 0, now.Add(12 * time.Hour), 0, "the limit ends in 12h0m30s, and waits may take 11h0m0s in all"},
 		"too long in all": {2, 10 * time.Hour, now.Add(2 * time.Hour), 0, "the limit ends in 2h0m30s, and waits may take 11h0m0s in all"},
 	} {
-		d, why, ok := r.wait(c.n, c.waited, now, c.reset)
+		d, why, ok := backoff(r, c.n, c.waited, now, c.reset)
 		if d != c.want || why != c.why || ok != (c.why == "") {
 			t.Errorf("%s: %v, %q, %v", name, d, why, ok)
 		}
-	}
-}
-
-// TestRetryVariables checks that the environment changes the bounds, and that a wrong value is an error.
-func TestRetryVariables(t *testing.T) {
-	set := map[string]string{"RETRY_MAX_ATTEMPTS": "2", "RETRY_MAX_TOTAL_WAIT_SECS": "9", "RETRY_RESET_BUFFER_SECS": "0", "RETRY_BACKOFF_BASE_SECS": "1"}
-	r, err := newRetry(6, time.Hour, func(name string) string { return set[name] })
-	if want := (retry{2, 9 * time.Second, 0, time.Second}); err != nil || r != want {
-		t.Errorf("%+v, %v", r, err)
-	}
-	set["RETRY_MAX_ATTEMPTS"] = "many"
-	if _, err := newRetry(6, time.Hour, func(name string) string { return set[name] }); err == nil {
-		t.Error("no error")
 	}
 }

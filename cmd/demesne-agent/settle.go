@@ -2,31 +2,15 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"demesne/agents"
 	"demesne/cmd/internal/session"
-	"demesne/internal/fsutil"
 	"demesne/mcp/backend"
 	"demesne/runner"
 )
-
-// results is the content of results.json.
-type results struct {
-	JobID    string                    `json:"job_id"`
-	Tool     string                    `json:"tool"`
-	Name     string                    `json:"name,omitempty"`
-	Depth    int                       `json:"depth"`
-	ExitCode int                       `json:"exit_code"`
-	Reason   string                    `json:"reason,omitempty"` // of an end that was not the program's own
-	Own      float64                   `json:"own_usage_usd"`
-	Total    float64                   `json:"total_usage_usd"`
-	Children []results                 `json:"children,omitempty"`
-	PerModel map[string]backend.Tokens `json:"per_model_tokens,omitempty"`
-}
 
 // settle writes the results of a run whose sandbox is gone, and puts all files into the output directory. why is the
 // cause with which the run was ended, or nil.
@@ -52,12 +36,14 @@ func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*ba
 	res.Result.Out, res.Result.Started, res.Result.Seconds = n.dirs.out, n.began.UTC(), sinceSeconds(n.began)
 	answer := a.events.Final()
 	res.Stdout = backend.Tail{Text: answer, Bytes: int64(len(answer))}
-	res.Cost = *n.cost()
-	if werr := n.writeResults(res, err); werr != nil {
+	reason := reasonOf(res.Result, err)
+	r := n.results(res.Result, reason)
+	res.Cost = r.Cost()
+	if werr := n.writeResults(a, res, r); werr != nil {
 		n.note("%v", werr)
 	}
 	code := res.Result.ExitCode
-	n.show(notice{Event: agents.Event{Kind: noticeEnded, Text: reasonOf(res.Result, err)}, ExitCode: &code, Total: res.Total, Output: n.dirs.out})
+	n.show(notice{Event: agents.Event{Kind: noticeEnded, Text: reason}, ExitCode: &code, Total: res.Total, Output: n.dirs.out})
 	if err != nil {
 		return res, fmt.Errorf("run agent: %w", err)
 	}
@@ -82,7 +68,7 @@ func reasonOf(r *runner.Result, err error) string {
 
 // cost returns the usage so far: that of n itself, and with all descendants.
 func (n *node) cost() *backend.Cost {
-	c := &backend.Cost{Own: n.meter.Cost(), PerModel: map[string]backend.Tokens{}}
+	c := &backend.Cost{Own: n.asked.meter.Cost(), PerModel: map[string]backend.Tokens{}}
 	c.Total, _ = n.budget.used()
 	n.addModels(c.PerModel)
 	return c
@@ -90,7 +76,7 @@ func (n *node) cost() *backend.Cost {
 
 // addModels adds the tokens of n and its descendants.
 func (n *node) addModels(all map[string]backend.Tokens) {
-	for model, t := range n.meter.PerModel() {
+	for model, t := range n.asked.meter.PerModel() {
 		sum := all[model]
 		sum.Input, sum.Output = sum.Input+t.Input, sum.Output+t.Output
 		sum.CacheCreation, sum.CacheRead = sum.CacheCreation+t.CacheCreation, sum.CacheRead+t.CacheRead
@@ -119,25 +105,23 @@ func (n *node) writeUsage() error {
 		return fmt.Errorf("write usage: %w", err)
 	}
 	defer root.Close()
-	if err := n.meter.WriteFiles(root); err != nil {
+	if err := n.asked.meter.WriteFiles(root); err != nil {
 		return fmt.Errorf("write usage: %w", err)
 	}
 	return nil
 }
 
 // writeResults writes the files that describe the run, first where no sandbox can reach them.
-func (n *node) writeResults(res *backend.AgentResult, failed error) error {
-	r := n.results(res)
-	r.Reason = reasonOf(res.Result, failed)
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err == nil {
-		err = fsutil.WriteFile(filepath.Join(n.dirs.sidecar, fileResults), append(text, '\n'), 0o600)
+func (n *node) writeResults(a *attempts, res *backend.AgentResult, r *agents.Results) error {
+	root, err := os.OpenRoot(n.dirs.sidecar)
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
 	}
-	if err == nil {
-		err = fsutil.WriteFile(filepath.Join(n.dirs.sidecar, fileAnswer), []byte(res.Stdout.Text), 0o600)
-	}
-	if err == nil {
-		err = n.writeUsage()
+	defer root.Close()
+	err = errors.Join(n.asked.meter.WriteFiles(root), r.Write(root), root.WriteFile(fileAnswer, []byte(res.Stdout.Text), 0o600))
+	if home, herr := os.OpenRoot(n.dirs.home); herr == nil {
+		err = errors.Join(err, a.events.WriteAttribution(root, home))
+		home.Close()
 	}
 	if err != nil {
 		return fmt.Errorf("write results: %w", err)
@@ -146,25 +130,23 @@ func (n *node) writeResults(res *backend.AgentResult, failed error) error {
 }
 
 // results describes a run that has ended, with its children.
-func (n *node) results(res *backend.AgentResult) results {
-	r := results{
-		JobID: n.id, Tool: n.tool, Name: n.name, Depth: n.depth, ExitCode: res.Result.ExitCode,
-		Own: res.Own, Total: res.Total, PerModel: res.PerModel,
-	}
+func (n *node) results(res *runner.Result, reason string) *agents.Results {
+	r := agents.Results{JobID: n.id, Tool: n.tool, Name: n.name, Depth: n.depth, ExitCode: res.ExitCode, Reason: reason}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range n.children {
 		r.Children = append(r.Children, c.results(n.depth+1))
 	}
+	r.Sum(n.asked.meter)
 	n.ended = r
-	return r
+	return &r
 }
 
-func (c *child) results(depth int) results {
+func (c *child) results(depth int) agents.Results {
 	if c.node != nil {
 		c.node.mu.Lock()
 		defer c.node.mu.Unlock()
 		return c.node.ended
 	}
-	return results{JobID: c.id, Tool: c.tool, Name: c.name, Depth: depth, ExitCode: c.exitCode}
+	return agents.Results{JobID: c.id, Tool: c.tool, Name: c.name, Depth: depth, ExitCode: c.exitCode}
 }

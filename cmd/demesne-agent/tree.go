@@ -16,8 +16,7 @@ import (
 // children, a bound holds for a whole subtree, and nothing that a sandbox sends can name another caller.
 type tree struct {
 	sessions *session.Service
-	choose   func(model string) (agent, error)
-	getenv   func(string) string
+	choose   func(tool, model string) (*agents.Agent, error)
 	research bool // agents may start research children
 
 	// serve answers MCP requests from inside the sandbox of the agent whose children b manages, until ctx ends. nil:
@@ -25,17 +24,6 @@ type tree struct {
 	serve func(ctx context.Context, l net.Listener, b backend.Backend) error
 	// show receives what happens, for a person or a log. It is called concurrently.
 	show func(notice)
-}
-
-// agent is a program that can run here. Package agents has them.
-type agent interface {
-	Headless(agents.Task) (*agents.Launch, error)
-	Resume(t agents.Task, session string) ([]string, error)
-	// Renew refreshes the credential if it must be, and returns the headers that carry it, by the port of the route. It
-	// is to be called again at the time next, unless that is zero.
-	Renew(context.Context) (headers map[uint16]map[string]string, next time.Time, err error)
-	Format() string                              // of the program's output
-	Bounds() (attempts int, total time.Duration) // of waits for rate limits
 }
 
 // notice is one thing that happened to one agent of a tree.
@@ -73,27 +61,29 @@ func (t *tree) run(ctx context.Context, r backend.AgentRequest, dir *session.Dir
 
 // newNode prepares an agent. Its context ends with ctx.
 func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest, d *dirs, id string) (*node, error) {
-	n := &node{tree: t, parent: parent, name: r.Name, id: id, req: r, dirs: d, meter: agents.NewMeter(""), began: time.Now()}
-	n.tool, n.budget = "sandbox_agent", &budget{maxCost: r.MaxCost, maxTurn: r.MaxTurns, end: n.end}
-	if r.Research {
-		n.tool = "sandbox_research"
-	}
+	n := &node{tree: t, parent: parent, name: r.Name, tool: toolOf(r), id: id, req: r, dirs: d, began: time.Now()}
+	n.budget = &budget{maxCost: r.MaxCost, maxTurn: r.MaxTurns, end: n.end}
 	if parent != nil {
 		n.depth, n.budget.above = parent.depth+1, parent.budget
 	}
 	var err error
-	if n.agent, err = t.choose(r.Model); err != nil {
+	if n.agent, err = t.choose(n.tool, r.Model); err != nil {
 		return nil, err
 	}
-	attempts, total := n.agent.Bounds()
-	if n.retry, err = newRetry(attempts, total, t.getenv); err != nil {
-		return nil, err
-	}
+	n.asked.meter = agents.NewMeter(n.agent.Provider.API.Usage)
 	if err := d.make(); err != nil {
 		return nil, err
 	}
 	n.ctx, n.cancel = context.WithCancelCause(ctx)
 	return n, nil
+}
+
+// toolOf returns the name of the tool that starts such an agent.
+func toolOf(r backend.AgentRequest) string {
+	if r.Research {
+		return "sandbox_research"
+	}
+	return "sandbox_agent"
 }
 
 // previous returns the outputs of children of n that have ended, for a new one.
@@ -110,7 +100,6 @@ func (n *node) previous() (all []runner.Mount) {
 
 // Paths in a sandbox.
 const (
-	configInside   = "/in/.agent"
 	previousInside = "/in/previous-jobs"
 )
 

@@ -20,11 +20,11 @@ type face struct {
 }
 
 func (f *face) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
-	c, err := session.CreateOptionsOf(r)
+	c, err := session.Request(r).Create()
 	if err != nil {
 		return nil, err
 	}
-	d, err := f.Service.Run(ctx, c, session.RunOptionsOf(r), session.CallbacksOf(r, w))
+	d, err := f.Service.Run(ctx, c, session.Request(r).Run(), session.Request(r).Callbacks(w))
 	if err != nil {
 		return nil, explained(err)
 	}
@@ -32,7 +32,7 @@ func (f *face) Script(ctx context.Context, r backend.Request, w backend.Callback
 }
 
 func (f *face) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
-	d, err := f.Service.Exec(ctx, id, session.RunOptionsOf(r), session.CallbacksOf(r, w))
+	d, err := f.Service.Exec(ctx, id, session.Request(r).Run(), session.Request(r).Callbacks(w))
 	if err != nil {
 		return nil, attached(id, err)
 	}
@@ -40,11 +40,11 @@ func (f *face) Exec(ctx context.Context, id string, r backend.Request, w backend
 }
 
 func (f *face) Create(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.Created, error) {
-	c, err := session.CreateOptionsOf(r)
+	c, err := session.Request(r).Create()
 	if err != nil {
 		return nil, err
 	}
-	box, err := f.Service.Create(ctx, c, session.CallbacksOf(r, w))
+	box, err := f.Service.Create(ctx, c, session.Request(r).Callbacks(w))
 	if err != nil {
 		return nil, explained(err)
 	}

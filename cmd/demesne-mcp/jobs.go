@@ -52,11 +52,11 @@ func (f *face) doJob(ctx context.Context, id string) error {
 		if err := json.Unmarshal(what, &r); err != nil {
 			return nil, fmt.Errorf("read job: %w", err)
 		}
-		c, err := session.CreateOptionsOf(r)
+		c, err := session.Request(r).Create()
 		if err != nil {
 			return nil, err
 		}
-		o := session.RunOptionsOf(r)
+		o := session.Request(r).Run()
 		o.Stdout, o.Stderr = out, errs
 		d, err := f.Run(ctx, c, o, session.Callbacks{})
 		if err != nil {
@@ -96,7 +96,7 @@ func (f *face) told(j *jobs.Job, err error) (*backend.Job, error) {
 	o := &backend.RunResult{Result: j.Result}
 	if j.Result != nil {
 		o.OutputDir, o.Job = j.Result.Out, filepath.Base(j.Result.Out)
-		o.Manifest = session.ManifestOf(o.OutputDir)
+		o.Manifest = f.ManifestOf(o.OutputDir)
 	}
 	if o.Stdout, err = f.tail(j.ID, "stdout", runner.OutputKept, j.Stdout); err == nil {
 		o.Stderr, err = f.tail(j.ID, "stderr", runner.StderrKept, j.Stderr)

@@ -178,12 +178,16 @@ func commandOf(j *jobs.Job) string {
 	var what struct {
 		jobLine
 		Command string `json:"Command"`
+		Prompt  string `json:"Prompt"` // of an agent
 	}
 	if json.Unmarshal(j.Request, &what) != nil {
 		return ""
 	}
 	if what.Command != "" {
 		return what.Command
+	}
+	if what.Prompt != "" {
+		return "agent: " + what.Prompt
 	}
 	_, args := what.command()
 	rest := slices.DeleteFunc(slices.Clone(args), func(s string) bool { return s == "--background" || s == "--" })

@@ -28,7 +28,7 @@ func commands() []command {
 		group("Files of a sandbox", forkCommands()...),
 		group("Background jobs", jobCommands()...),
 		group("Images", imageCommands()...),
-		group("Network and agents", egressCommand(), mcpCommand()),
+		group("Network and agents", egressCommand(), mcpCommand(), agentCommand(), researchCommand()),
 		group("This machine", checkCommand(), completionCommand(), versionCommand(), helpCommand()),
 	)
 }
@@ -253,6 +253,6 @@ demesne run.`,
 // helpWords repeats the names of commands and topics, because the table of commands contains it.
 var helpWords = []string{
 	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "manifest", "fork", "snapshot", "diff", "commit",
-	"jobs", "wait", "logs", "cancel", "pull", "images", "rmi", "import", "export", "save", "gc", "egress", "mcp",
+	"jobs", "wait", "logs", "cancel", "pull", "images", "rmi", "import", "export", "save", "gc", "egress", "mcp", "agent", "research",
 	"check", "completion", "version", "help", "exit-codes", "environment",
 }

@@ -108,7 +108,7 @@ func (o *options) spec() (runner.Spec, error) {
 	if err = o.network.checkSecrets(); err != nil {
 		return s, err
 	}
-	s.Inputs, err = inputs(o.inputs, o.sockets)
+	s.Inputs, err = session.ParseInputs(o.inputs, o.sockets)
 	return s, err
 }
 

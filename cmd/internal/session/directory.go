@@ -34,9 +34,9 @@ func (d *Directory) Close() { d.out.close() }
 // Undo removes the directory if it is empty, and closes it.
 func (d *Directory) Undo() { d.out.undo() }
 
-// JobDirectory returns the name of the Directory of a job. It follows from the job, so that every process that knows the
+// DirectoryOf returns the name of the Directory of a job. It follows from the job, so that every process that knows the
 // job finds its files, even while it runs.
-func JobDirectory(j *jobs.Job) string {
+func (*Service) DirectoryOf(j *jobs.Job) string {
 	_, id, _ := strings.Cut(j.ID, "-")
 	return stamped(j.Created, id[:min(len(id), randomDigits)])
 }

@@ -23,7 +23,7 @@ func TestDirectory(t *testing.T) {
 	s := New(Options{OutputRoot: root})
 	defer s.Close()
 	job := &jobs.Job{ID: "job-0123abcd-0000-0000-0000-000000000000", Created: time.Date(2026, 11, 22, 19, 0, 0, 0, time.UTC)}
-	d, err := s.NewDirectory(JobDirectory(job))
+	d, err := s.NewDirectory(s.DirectoryOf(job))
 	if err != nil || d.Name() != "20261122-190000-0123abcd" || !isOurs(d.Name()) {
 		t.Fatalf("%+v, %v", d, err)
 	}

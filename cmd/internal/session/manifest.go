@@ -77,7 +77,7 @@ func WriteManifest(dir string) (m *Manifest, path string, err error) {
 }
 
 // ManifestOf returns the path of an output directory's manifest, or "" if it has none.
-func ManifestOf(dir string) string {
+func (*Service) ManifestOf(dir string) string {
 	path := manifestPath(dir)
 	if _, err := os.Lstat(path); err != nil {
 		return ""

@@ -132,7 +132,7 @@ func writableDir(path string) (string, error) {
 	if err != nil {
 		return "", fsutil.Reason(err)
 	}
-	if err := Printable(real); err != nil {
+	if err := printable(real); err != nil {
 		return "", err
 	}
 	switch {
@@ -147,9 +147,9 @@ func writableDir(path string) (string, error) {
 	return real, nil
 }
 
-// Printable rejects names that are not UTF-8: JSON, which carries them to the runner and in receipts, would alter
+// printable rejects names that are not UTF-8: JSON, which carries them to the runner and in receipts, would alter
 // them. Names below a directory may have any bytes.
-func Printable(names ...string) error {
+func printable(names ...string) error {
 	for _, n := range names {
 		if !utf8.ValidString(n) {
 			return cli.Hinted(fmt.Errorf("%q is not UTF-8", n), "pass a directory above it; files inside it may have such names")

@@ -27,8 +27,8 @@ type pruneOptions struct {
 	most   int       // how many of the newest to keep; 0: any number
 }
 
-// Removed is the result of PruneOutputs.
-type Removed struct {
+// pruned is the result of PruneOutputs.
+type pruned struct {
 	Dirs  int   `json:"outputs"`
 	Bytes int64 `json:"bytes"`
 }
@@ -39,7 +39,7 @@ type Removed struct {
 // between is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.
 //
 // All frontends share the output root, so it asks the runner as the command line, which sees every sandbox.
-func (s *Service) PruneOutputs(ctx context.Context, before time.Time) (Removed, error) {
+func (s *Service) PruneOutputs(ctx context.Context, before time.Time) (pruned, error) {
 	return s.pruneOutputs(ctx, pruneOptions{before: before})
 }
 
@@ -52,10 +52,10 @@ func (s *Service) PruneMost(ctx context.Context) error {
 	return err
 }
 
-func (s *Service) pruneOutputs(ctx context.Context, o pruneOptions) (Removed, error) {
+func (s *Service) pruneOutputs(ctx context.Context, o pruneOptions) (pruned, error) {
 	root, err := s.outputs.root()
 	if err != nil {
-		return Removed{}, err
+		return pruned{}, err
 	}
 	all := s.opts
 	all.Runner.Frontend = runner.FrontendCLI
@@ -102,7 +102,7 @@ func ListAll(ctx context.Context, e Engine) ([]runner.Info, error) {
 	return infos, err
 }
 
-func pruneOutputs(path string, o pruneOptions, inUse func() ([]runner.Info, error)) (done Removed, err error) {
+func pruneOutputs(path string, o pruneOptions, inUse func() ([]runner.Info, error)) (done pruned, err error) {
 	root, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return done, nil
@@ -176,7 +176,7 @@ func openDir(root *os.File, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-func removeUnused(root *os.File, list []candidate, inUse func() ([]runner.Info, error)) (done Removed, err error) {
+func removeUnused(root *os.File, list []candidate, inUse func() ([]runner.Info, error)) (done pruned, err error) {
 	infos, err := inUse()
 	if err != nil {
 		return done, err

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	ofCLI   = "20261122-123456-0123abcd"
+	ofCLI = "20261122-123456-0123abcd"
 	used  = "20261121-123456-0123abcd"
 	other = "20261121-123457-0123abcd"
 	box   = "0123456789ab"
@@ -133,7 +133,7 @@ func TestPruneUnreadable(t *testing.T) {
 	dir := root(t, ofCLI, other)
 	e := lister{infos: []runner.Info{{ID: "a", Out: "/x/" + used}, {ID: "b", State: runner.Unreadable}}}
 	done, err := pruneOutputs(dir, pruneOptions{before: time.Now().Add(time.Hour)}, func() ([]runner.Info, error) { return ListAll(t.Context(), e) })
-	if err == nil || !strings.Contains(err.Error(), `nothing removed: the record of sandbox "b"`) || done != (Removed{}) || left(dir) != other+" "+ofCLI {
+	if err == nil || !strings.Contains(err.Error(), `nothing removed: the record of sandbox "b"`) || done != (pruned{}) || left(dir) != other+" "+ofCLI {
 		t.Errorf("%+v, %v; left %s", done, err, left(dir))
 	}
 }

@@ -12,11 +12,14 @@ import (
 	"demesne/runner"
 )
 
+// Request is a request of an MCP tool as a session's options.
+type Request backend.Request
+
 // outside is the default working directory.
 const outside = "/out"
 
-// CreateOptionsOf returns the sandbox that r asks for.
-func CreateOptionsOf(r backend.Request) (c CreateOptions, err error) {
+// Create returns the sandbox that r asks for.
+func (r Request) Create() (c CreateOptions, err error) {
 	c = CreateOptions{
 		Spec: r.Spec, User: r.User, Unasked: r.UnaskedLimits,
 		Egress: Egress{Mode: r.Egress, Allow: r.Domains},
@@ -36,8 +39,8 @@ func CreateOptionsOf(r backend.Request) (c CreateOptions, err error) {
 	return c, err
 }
 
-// RunOptionsOf returns the command that r asks for. Its output is kept, with a manifest.
-func RunOptionsOf(r backend.Request) RunOptions {
+// Run returns the command that r asks for. Its output is kept, with a manifest.
+func (r Request) Run() RunOptions {
 	cmd := runner.Command{
 		Argv: []string{"/bin/sh", "-c", r.Command}, Env: r.Env, Dir: cmp.Or(r.Dir, outside), User: r.Spec.User,
 		Timeout: r.Timeout, Account: true,
@@ -48,8 +51,8 @@ func RunOptionsOf(r backend.Request) RunOptions {
 	return RunOptions{Command: cmd, Stdin: r.Stdin, Logs: true, Manifest: true, Queue: r.Queue}
 }
 
-// CallbacksOf returns callbacks that call w.
-func CallbacksOf(r backend.Request, w backend.Callbacks) Callbacks {
+// Callbacks returns callbacks that call w.
+func (r Request) Callbacks(w backend.Callbacks) Callbacks {
 	cb := Callbacks{Image: fetching(r.Image, w.Progress)}
 	if w.Ask != nil {
 		cb.Ask = func(q runner.Question, readable []string) (allow, answered bool) {

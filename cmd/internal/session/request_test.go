@@ -15,7 +15,7 @@ import (
 // TestTimeout checks that a command without a timeout gets 48 hours, and any other its own timeout.
 func TestTimeout(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{0: 48 * time.Hour, time.Second: time.Second, 72 * time.Hour: 72 * time.Hour} {
-		if got := RunOptionsOf(backend.Request{Command: "x", Timeout: asked}).Command.Timeout; got != want {
+		if got := Request(backend.Request{Command: "x", Timeout: asked}).Run().Command.Timeout; got != want {
 			t.Errorf("%v: %v, want %v", asked, got, want)
 		}
 	}
@@ -24,7 +24,7 @@ func TestTimeout(t *testing.T) {
 // TestUnasked checks that arguments that a model left out are defaults of a keyed sandbox.
 func TestUnasked(t *testing.T) {
 	r := backend.Request{Image: "host", OwnEgress: true, UnaskedLimits: []string{"cpus"}, Spec: runner.Spec{Key: "k"}}
-	c, err := CreateOptionsOf(r)
+	c, err := Request(r).Create()
 	if err != nil || !slices.Equal(c.Unasked, []string{"cpus", "image"}) {
 		t.Errorf("%q, %v", c.Unasked, err)
 	}

@@ -1,4 +1,4 @@
-package main
+package session
 
 import (
 	"os"
@@ -90,7 +90,7 @@ func TestInputs(t *testing.T) {
 		{nil, "", `socket "file": is not a socket`, []string{"file"}},
 		{[]string{"file"}, "", "would collide", []string{"socket:file"}},
 	} {
-		ins, err := inputs(c.args, c.sockets)
+		ins, err := ParseInputs(c.args, c.sockets)
 		var got []string
 		for _, in := range ins {
 			got = append(got, in.Path, in.Name)
@@ -100,10 +100,10 @@ func TestInputs(t *testing.T) {
 		}
 		if err != nil {
 			if c.why == "" || !strings.Contains(err.Error(), c.why) {
-				t.Errorf("inputs(%q, %q): %v; want %q", c.args, c.sockets, err, c.why)
+				t.Errorf("ParseInputs(%q, %q): %v; want %q", c.args, c.sockets, err, c.why)
 			}
 		} else if s := strings.Join(got, " "); s != c.want {
-			t.Errorf("inputs(%q, %q) = %s; want %s%s", c.args, c.sockets, s, c.want, c.why)
+			t.Errorf("ParseInputs(%q, %q) = %s; want %s%s", c.args, c.sockets, s, c.want, c.why)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package session
 
 import (
 	"errors"
@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/session"
+	"demesne/cmd/internal/cli"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
-// inputs resolves the values of --in and --socket.
-func inputs(files, sockets []string) ([]runner.Input, error) {
+// ParseInputs resolves the values of --in and --socket.
+func ParseInputs(files, sockets []string) ([]runner.Input, error) {
 	var all []runner.Input
 	taken := map[string]string{}
 	for i, arg := range slices.Concat(files, sockets) {
@@ -28,7 +28,7 @@ func inputs(files, sockets []string) ([]runner.Input, error) {
 			return nil, fmt.Errorf("%s %q: %w", what, arg, err)
 		}
 		if other, ok := taken[in.Name]; ok {
-			return nil, hinted(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
+			return nil, cli.Hinted(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
 				"use %s PATH:NAME to rename one of them", flag)
 		}
 		taken[in.Name] = in.Path
@@ -50,7 +50,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 	}
 	if name == "" {
 		if name = filepath.Base(abs); checkInputName(name) != nil {
-			return runner.Input{}, hinted(errors.New("its name is not possible in /in"), "use --in PATH:NAME to rename it")
+			return runner.Input{}, cli.Hinted(errors.New("its name is not possible in /in"), "use --in PATH:NAME to rename it")
 		}
 	}
 	real, err := filepath.EvalSymlinks(abs)
@@ -60,7 +60,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 		}
 		return runner.Input{}, fsutil.Reason(err)
 	}
-	if err := session.Printable(real, name); err != nil {
+	if err := printable(real, name); err != nil {
 		return runner.Input{}, err
 	}
 	info, err := os.Stat(real)
@@ -79,7 +79,7 @@ func checkKind(m fs.FileMode, socket bool) error {
 	case socket && !isSocket:
 		return errors.New("is not a socket")
 	case !socket && isSocket:
-		return hinted(errors.New("is not a regular file or directory"), "use --socket for a socket")
+		return cli.Hinted(errors.New("is not a regular file or directory"), "use --socket for a socket")
 	case !socket && !m.IsRegular() && !m.IsDir():
 		return errors.New("is not a regular file or directory")
 	}
@@ -115,17 +115,6 @@ func checkInputName(name string) error {
 		return errors.New("name longer than 255 bytes")
 	case strings.ContainsAny(name, "/\x00\n"):
 		return fmt.Errorf("name %q: has a slash, a newline or a NUL byte", name)
-	}
-	return nil
-}
-
-// checkInput is the part of the check that needs no file system.
-func checkInput(arg string) error {
-	switch {
-	case arg == "":
-		return errors.New("empty")
-	case strings.ContainsRune(arg, 0):
-		return errors.New("has a NUL byte")
 	}
 	return nil
 }

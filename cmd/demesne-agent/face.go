@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"demesne/agents"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/mcpinstall"
+	"demesne/cmd/internal/session"
+	"demesne/internal/text"
+	"demesne/mcp/backend"
+	"demesne/runner"
+)
+
+// face is the program's environment.
+type face struct {
+	stdin          io.Reader
+	stdout, stderr *os.File
+	env            func(string) (string, bool)
+}
+
+func (f *face) getenv(name string) string {
+	v, _ := f.env(name)
+	return v
+}
+
+// main runs one command line and returns the exit code.
+func (f *face) main(args []string) int {
+	verbs := map[string]func([]string) (int, error){
+		"run":        func(args []string) (int, error) { return f.run(args, false) },
+		"research":   func(args []string) (int, error) { return f.run(args, true) },
+		"attend-job": f.attend,
+		"request":    f.request,
+		"post":       f.post,
+	}
+	p := program()
+	if text, ok := p.Answer(args); ok {
+		io.WriteString(f.stdout, text)
+		return 0
+	}
+	if len(args) == 0 || verbs[args[0]] == nil {
+		io.WriteString(f.stderr, p.Listing())
+		return 2
+	}
+	code, err := verbs[args[0]](args[1:])
+	if err != nil {
+		f.report(args[0], err)
+		return max(code, exitFailed)
+	}
+	return code
+}
+
+// program describes the command line of a program that users do not start themselves.
+func program() *cli.Program {
+	return &cli.Program{Name: "demesne-agent", Summary: "run coding agents in sandboxes",
+		About: "Runs coding agents in sandboxes. demesne agent, demesne research and demesne-mcp start this program."}
+}
+
+func (f *face) report(verb string, err error) {
+	name := map[string]string{"run": "agent run: "}[verb]
+	if verb == "research" {
+		name = "research: "
+	}
+	fmt.Fprintf(f.stderr, "demesne: %s%s\n", name, text.SafeLine(err.Error()))
+	if hint := cli.HintOf(err); hint != "" {
+		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
+	}
+}
+
+// stored is a job of this program on disk. Jobs of the MCP server have the request alone.
+type stored struct {
+	backend.AgentRequest
+	Out string `json:",omitempty"` // see mcpinstall.AgentOptions
+}
+
+// run runs an agent for a person.
+func (f *face) run(args []string, research bool) (int, error) {
+	o := &mcpinstall.AgentOptions{}
+	line := mcpinstall.AgentCommand(o, research)
+	rest, err := line.Parse(args)
+	switch {
+	case errors.Is(err, cli.ErrHelp):
+		_, err := io.WriteString(f.stdout, line.Help())
+		return 0, err
+	case err != nil:
+		return 0, err
+	case len(rest) > 1:
+		return 0, cli.Hinted(fmt.Errorf("unexpected argument %q", rest[1]), "put the prompt into quotes")
+	case len(rest) == 0 || strings.TrimSpace(rest[0]) == "":
+		return 0, cli.Hinted(errors.New("prompt is required"), "demesne %s --help shows examples", line.Name)
+	}
+	job := stored{o.Request, o.Out}
+	job.Prompt, job.Research = rest[0], research
+	if job.Inputs, err = session.ParseInputs(o.Inputs, nil); err != nil {
+		return 0, err
+	}
+	if o.Out != "" {
+		if job.Out, err = absolute(o.Out); err != nil {
+			return 0, err
+		}
+	}
+	if o.Background {
+		return f.start(job)
+	}
+	ctx := f.signals()
+	v := newView(f.stdout, f.stderr, o.JSON, cli.TerminalOf(f.stderr, f.env))
+	res, err := f.do(ctx, runner.FrontendCLI, job, "", v.show)
+	v.close()
+	var s stopped
+	if errors.As(context.Cause(ctx), &s) {
+		return 128 + int(s), nil
+	}
+	if res == nil {
+		return 0, err
+	}
+	if err == nil && !o.JSON {
+		v.answer(res)
+	}
+	return res.Result.ExitCode, err
+}
+
+// start starts a background job and prints its id.
+func (f *face) start(job stored) (int, error) {
+	if _, err := f.catalog(); err != nil {
+		return 0, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return 0, fmt.Errorf("find own program: %w", err)
+	}
+	s := session.New(session.Options{})
+	defer s.Close()
+	store, err := s.Jobs()
+	if err != nil {
+		return 0, err
+	}
+	j, err := store.Start([]string{self, "attend-job"}, job)
+	if err != nil {
+		return 0, err
+	}
+	_, err = fmt.Fprintln(f.stdout, j.ID)
+	return 0, err
+}
+
+// attend is the main function of a job's process.
+func (f *face) attend(args []string) (int, error) {
+	if len(args) != 1 {
+		return 0, errors.New("needs the id of a job")
+	}
+	s := session.New(session.Options{})
+	store, err := s.Jobs()
+	s.Close()
+	if err != nil {
+		return 0, err
+	}
+	j, err := store.Get(args[0])
+	if err != nil {
+		return 0, err
+	}
+	return 0, store.Attend(context.Background(), args[0], runner.JobKept, func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+		var job stored
+		if err := json.Unmarshal(what, &job); err != nil {
+			return nil, fmt.Errorf("read job: %w", err)
+		}
+		v := newView(out, errs, false, cli.Terminal{})
+		defer v.close()
+		res, err := f.do(ctx, j.Frontend, job, s.DirectoryOf(j), v.show)
+		if res == nil {
+			return nil, err
+		}
+		if err == nil {
+			v.answer(res)
+		}
+		return res.Result, err
+	})
+}
+
+// request runs the agent of one line on stdin, and prints events until its result.
+func (f *face) request([]string) (int, error) {
+	in := bufio.NewReader(f.stdin)
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return 0, fmt.Errorf("read request: %w", err)
+	}
+	var job stored
+	if err := json.Unmarshal(line, &job); err != nil {
+		return 0, fmt.Errorf("read request: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(f.signals())
+	go func() {
+		io.Copy(io.Discard, in)
+		cancel(errors.New("the caller has closed its end"))
+	}()
+	var mu sync.Mutex
+	out := json.NewEncoder(f.stdout)
+	say := func(e backend.AgentEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		out.Encode(e)
+	}
+	res, err := f.do(ctx, runner.FrontendMCP, job, "", func(n notice) {
+		if s := n.progress(); s != "" {
+			say(backend.AgentEvent{Progress: s})
+		}
+	})
+	if err != nil {
+		say(backend.AgentEvent{Error: err.Error(), Hint: cli.HintOf(err)})
+		return exitFailed, nil
+	}
+	say(backend.AgentEvent{Result: res})
+	return 0, nil
+}
+
+// catalog opens the table of agents.
+func (f *face) catalog() (*agents.Catalog, error) {
+	return agents.Open(agents.Options{Env: f.getenv, Post: post})
+}
+
+// varResearch disables agents with the whole network.
+const varResearch = "DEMESNE_RESEARCH"
+
+// do runs an agent to its end. dir is the name of its directory; empty: a new one.
+func (f *face) do(ctx context.Context, door runner.Frontend, job stored, dir string, show func(notice)) (*backend.AgentResult, error) {
+	catalog, err := f.catalog()
+	if err != nil {
+		return nil, err
+	}
+	research := true
+	if v := f.getenv(varResearch); v != "" {
+		if research, err = strconv.ParseBool(v); err != nil {
+			return nil, fmt.Errorf("%s must be a valid boolean: %w", varResearch, err)
+		}
+	}
+	if job.Research && !research {
+		return nil, errResearch
+	}
+	o := session.Options{}
+	o.Runner.Frontend = door
+	s := session.New(o)
+	defer s.Close()
+	if job.Dir != "" {
+		dir = job.Dir
+	}
+	d, err := s.NewDirectory(dir)
+	if err != nil {
+		return nil, err
+	}
+	t := &tree{sessions: s, choose: catalog.Choose, research: research, show: show}
+	t.serve = f.nested(catalog)
+	return t.run(ctx, job.AgentRequest, d, job.Out)
+}
+
+// stopped is the signal that ended this program.
+type stopped syscall.Signal
+
+func (s stopped) Error() string { return syscall.Signal(s).String() }
+
+// signals returns a context that ends with the first INT, TERM or HUP. The run then ends, the children first, and their
+// sandboxes are removed. A second INT or TERM exits at once; the runner removes the sandboxes.
+func (f *face) signals() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ch := make(chan os.Signal, 4)
+	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	go func() {
+		asked := 0
+		for sig := range ch {
+			if sig == syscall.SIGPIPE {
+				continue
+			}
+			if asked++; asked > 1 && sig != syscall.SIGHUP {
+				os.Exit(128 + int(sig.(syscall.Signal)))
+			}
+			cancel(stopped(sig.(syscall.Signal)))
+		}
+	}()
+	return ctx
+}

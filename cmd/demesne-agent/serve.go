@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"demesne/agents"
+	"demesne/cmd/internal/cli"
+	"demesne/images/imageref"
+	"demesne/mcp"
+	"demesne/mcp/backend"
+	"demesne/proxy/policy"
+)
+
+// nested returns the function that serves the MCP server of an agent on a listener in its sandbox. What connects is a
+// process of that sandbox: so the server needs no name or token from its caller.
+func (f *face) nested(catalog *agents.Catalog) func(context.Context, net.Listener, backend.Backend) error {
+	return func(ctx context.Context, l net.Listener, b backend.Backend) error {
+		s := mcp.New(b, f.nestedOptions(catalog))
+		server := &http.Server{Handler: s.Handler(mcp.HTTPOptions{}), ReadHeaderTimeout: 10 * time.Second}
+		defer context.AfterFunc(ctx, func() { server.Close() })()
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}
+}
+
+func (f *face) nestedOptions(catalog *agents.Catalog) mcp.Options {
+	list := strings.FieldsFunc(f.getenv("DEMESNE_ALLOWED_IMAGES"), func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
+	return mcp.Options{
+		Version: cli.Version, Nested: true,
+		Images: imageref.Catalogue(), Image: imageref.Default(f.getenv),
+		Egress: slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == openMode }),
+		Models: catalog.Models(),
+		Model: func(name, tool string) error {
+			_, err := catalog.Choose(tool, name)
+			return err
+		},
+		Allowed: func(name string) bool {
+			ref, err := imageref.Parse(name)
+			if err != nil {
+				return false
+			}
+			ok, _ := imageref.Allowed(ref, list)
+			return ok
+		},
+	}
+}

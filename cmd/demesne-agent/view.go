@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/cmd/internal/cli"
+	"demesne/internal/text"
+	"demesne/mcp/backend"
+)
+
+// view shows a run to a person, or as JSON lines to a program. Text of an agent is untrusted: control characters are
+// made visible.
+type view struct {
+	out, errs io.Writer
+	json      bool
+	term      cli.Terminal
+
+	mu sync.Mutex
+}
+
+func newView(out, errs io.Writer, asJSON bool, term cli.Terminal) *view {
+	return &view{out: out, errs: errs, json: asJSON, term: term}
+}
+
+func (v *view) show(n notice) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.json {
+		if b, err := json.Marshal(n); err == nil {
+			v.out.Write(append(b, '\n'))
+		}
+		return
+	}
+	if line := v.line(n); line != "" {
+		if n.Child != "" {
+			line = prefixed(n.Child+": ", line)
+		}
+		io.WriteString(v.errs, line+"\n")
+	}
+}
+
+func (v *view) close() {}
+
+// answer prints the final answer, and one line with the cost.
+func (v *view) answer(r *backend.AgentResult) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if answer := strings.TrimRight(r.Stdout.Text, "\n"); answer != "" {
+		io.WriteString(v.out, lines(answer)+"\n")
+	}
+}
+
+// line returns the text of a notice, or "" for one that is not shown.
+func (v *view) line(n notice) string {
+	switch n.Kind {
+	case noticeStarted:
+		return "output: " + text.SafeLine(n.Output)
+	case "text":
+		return lines(strings.TrimRight(n.Text, "\n"))
+	case "tool_call":
+		return "→ " + text.SafeLine(strings.TrimSpace(n.Tool+" "+n.Text))
+	case "tool_result":
+		if n.Failed {
+			return v.term.Red("  failed: ") + text.SafeLine(n.Text)
+		}
+		return ""
+	case "error", "rate_limit":
+		return v.term.Yellow(text.SafeLine(n.Text))
+	case noticeUsage:
+		return v.term.Green(fmt.Sprintf("$%.4f, %s", n.Total, countOf(n.Turns)))
+	case noticeWaiting:
+		return v.term.Yellow(fmt.Sprintf("waiting until %s for the end of %s", n.Until.Local().Format(time.TimeOnly), n.Event.Text))
+	case noticeNote:
+		return "note: " + n.Event.Text
+	case noticeEnded:
+		return v.ended(n)
+	}
+	return ""
+}
+
+func (v *view) ended(n notice) string {
+	if n.Event.Text == "" {
+		return fmt.Sprintf("ended: $%.4f", n.Total)
+	}
+	return v.term.Red(fmt.Sprintf("ended: %s ($%.4f)", text.SafeLine(n.Event.Text), n.Total))
+}
+
+func countOf(n int) string {
+	if n == 1 {
+		return "1 request"
+	}
+	return fmt.Sprintf("%d requests", n)
+}
+
+// lines makes the control characters of several lines visible.
+func lines(s string) string {
+	all := strings.Split(s, "\n")
+	for i := range all {
+		all[i] = text.SafeLine(all[i])
+	}
+	return strings.Join(all, "\n")
+}
+
+func prefixed(prefix, s string) string { return prefix + strings.ReplaceAll(s, "\n", "\n"+prefix) }
+
+// progress returns one line for a caller that shows what the agent does, or "".
+func (n notice) progress() string {
+	v := view{}
+	line, _, _ := strings.Cut(v.line(n), "\n")
+	if line != "" && n.Child != "" {
+		line = n.Child + ": " + line
+	}
+	return line
+}

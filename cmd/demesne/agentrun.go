@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/mcpinstall"
+	"demesne/runner/client"
+)
+
+// headlessProgram runs agents without a terminal. It is a separate program because it serves HTTP and links the MCP
+// library, which would cost every run milliseconds.
+const headlessProgram = "demesne-agent"
+
+// executeAgent executes that program: run or research, with their flags.
+func executeAgent(args []string) (int, error) {
+	path, err := client.FindProgram(headlessProgram)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Exec(path, append([]string{headlessProgram}, args...), os.Environ()); err != nil {
+		return 0, fmt.Errorf("start %q: %w", path, err)
+	}
+	return 0, nil
+}
+
+func researchCommand() command {
+	line := *mcpinstall.AgentCommand(&mcpinstall.AgentOptions{}, true)
+	line.Raw, line.Flags = true, nil
+	return command{
+		Command: line,
+		flags:   func(*options) cli.Flags { return mcpinstall.AgentFlags(&mcpinstall.AgentOptions{}, true) },
+		run: func(_ *app, _ *options, args []string) (int, error) {
+			return executeAgent(append([]string{"research"}, args...))
+		},
+	}
+}
+
+// agentRunTopic describes demesne agent run on the page of demesne agent.
+func agentRunTopic() cli.Topic {
+	c := mcpinstall.AgentCommand(&mcpinstall.AgentOptions{}, false)
+	t := cli.Topic{Section: "AGENT RUN", Summary: c.Summary, Text: "demesne agent run " + strings.Join(c.Usage, "") + "\n\n" + c.About}
+	for _, f := range c.Flags {
+		t.Entries = append(t.Entries, cli.Entry{Name: strings.TrimSpace("--" + f.Long + " " + f.Arg), Text: f.Help})
+	}
+	return t
+}

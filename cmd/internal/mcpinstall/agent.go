@@ -1,0 +1,148 @@
+package mcpinstall
+
+import (
+	"errors"
+	"strconv"
+
+	"demesne/cmd/internal/cli"
+	"demesne/mcp/backend"
+)
+
+// AgentOptions holds a command line of demesne-agent.
+type AgentOptions struct {
+	Request    backend.AgentRequest // without Prompt and Inputs
+	Inputs     []string             // PATH[:NAME]
+	Out        string
+	Background bool
+	JSON       bool
+}
+
+const (
+	groupTask   = "Task"
+	groupBounds = "Bounds"
+)
+
+// leastMemory and leastDisk are what a sandbox needs, in bytes.
+const leastMemory, leastDisk = 8 << 20, 1 << 20
+
+// agentModes are the egress modes of agents with inputs. Research is the verb for mode open.
+var agentModes = []string{"none", "package-managers"}
+
+// AgentFlags returns the flags of demesne agent run, or of demesne research, bound to o.
+func AgentFlags(o *AgentOptions, research bool) cli.Flags {
+	r := &o.Request
+	task := cli.Flags{
+		{Group: groupTask, Long: "model", Arg: "NAME", Set: cli.Text(&r.Model),
+			Help: "the model, which also selects the agent's program (default the first that this machine has a credential for)"},
+		{Group: groupTask, Long: "preamble", Arg: "TEXT", Set: cli.Text(&r.Preamble),
+			Help: "put this text before all instructions"},
+		{Group: groupTask, Long: "output-path", Arg: "PATH", Set: cli.Text(&r.OutputPath),
+			Help: "file in /out that the agent must write"},
+		{Group: groupTask, Long: "output-format", Arg: "TEXT", Set: cli.Text(&r.OutputFormat),
+			Help: "what that file must look like"},
+		{Group: groupTask, Long: "criterion", Arg: "TEXT", Repeat: true, Set: cli.List(&r.SuccessCriteria, notEmpty),
+			Help: "condition that the agent must check before it ends"},
+		{Group: groupTask, Long: "out", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&o.Out),
+			Help: "directory for /out (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
+	}
+	if !research {
+		task = append(task, cli.Flag{Group: groupTask, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cli.File, Set: cli.List(&o.Inputs, notEmpty),
+			Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
+			cli.Flag{Group: groupTask, Long: "egress", Arg: "MODE", Words: agentModes, Set: func(s string) error { r.Egress = s; return checkMode(s) },
+				Help: "destinations besides the model: none or package-managers (default none)"},
+			cli.Flag{Group: groupTask, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&r.Domains, notEmpty),
+				Help: "also allow this destination, as in demesne run"})
+	}
+	return append(task,
+		cli.Flag{Group: groupBounds, Long: "max-cost", Arg: "DOLLARS", Set: cost(&r.MaxCost),
+			Help: "end the agent, with its children, when they cost more"},
+		cli.Flag{Group: groupBounds, Long: "max-turns", Arg: "N", Set: turns(&r.MaxTurns),
+			Help: "end them when they make more requests to the model"},
+		cli.Flag{Group: groupBounds, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&r.Timeout),
+			Help: "end them after this time: 30s, 5m, 1h30m, or seconds (default never)"},
+		cli.Flag{Group: groupBounds, Long: "memory", Arg: "SIZE", Set: cli.Size(&r.Limits.Memory, leastMemory),
+			Help: "memory limit of each sandbox, or none (default half of the machine's)"},
+		cli.Flag{Group: groupBounds, Long: "disk", Arg: "SIZE", Set: cli.Size(&r.Limits.Disk, leastDisk),
+			Help: "limit for what is written to each of /, /out and /workspace, or none (default 2g)"},
+		cli.Flag{Group: groupOutcome, Long: "background", Set: cli.On(&o.Background),
+			Help: "start a background job, and print its id; see logs, wait, jobs and cancel"},
+		cli.Flag{Group: groupOutcome, Long: "json", Set: cli.On(&o.JSON),
+			Help: "print events as JSON, one object a line, in place of text"})
+}
+
+const groupOutcome = "Result"
+
+func notEmpty(s string) error {
+	if s == "" {
+		return errors.New("empty")
+	}
+	return nil
+}
+
+func checkMode(s string) error {
+	if s == "open" {
+		return cli.Hinted(errors.New("an agent with inputs cannot have the whole network"), "demesne research PROMPT starts one without inputs")
+	}
+	return cli.OneOf(s, agentModes)
+}
+
+func cost(to *float64) func(string) error {
+	return func(s string) error {
+		n, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(n > 0) || n > 1e9 {
+			return errors.New("not an amount in dollars (such as 2.50)")
+		}
+		*to = n
+		return nil
+	}
+}
+
+func turns(to *int) func(string) error {
+	return func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return errors.New("not a number of at least 1")
+		}
+		*to = n
+		return nil
+	}
+}
+
+// AgentCommand returns the command line of demesne agent run, or of demesne research, whose flags set o. Program and
+// Name are those of the program that executes demesne-agent.
+func AgentCommand(o *AgentOptions, research bool) *cli.Command {
+	if research {
+		return researchCommand(o)
+	}
+	return &cli.Command{
+		Program: "demesne", Name: "agent run", Usage: []string{"[flags] PROMPT"},
+		Summary: "run a coding agent on a task, without a terminal",
+		About: `Runs the coding agent that MODEL selects in a sandbox, until its task is done. The final answer goes to stdout, and what
+the agent does to stderr. With --json, all of it goes to stdout.
+
+The agent sees its inputs in /in, works in /workspace, and writes results to /out, which remains. The transcript, the
+usage and the results are there too. It can start further agents and commands in sandboxes of their own, which can do no
+more than it can. Its credential stays outside of the sandbox.
+
+The exit code is that of the agent's program, 137 if a bound ended it, and 125 if it ended without doing its work.`,
+		Examples: []cli.Example{
+			{Says: "get an answer", Line: `demesne agent run "What does this repository do?" --in ~/src/app`},
+			{Says: "get a file, for at most one dollar", Line: `demesne agent run "Translate /in/letter.txt into French." --in letter.txt --output-path letter.fr.txt --max-cost 1`},
+			{Says: "run in the background, and watch", Line: `demesne logs -f $(demesne agent run --background "Find the bug in /in/app." --in app)`},
+		},
+		Flags: AgentFlags(o, false),
+	}
+}
+
+func researchCommand(o *AgentOptions) *cli.Command {
+	return &cli.Command{
+		Program: "demesne", Name: "research", Usage: []string{"[flags] PROMPT"},
+		Summary: "run a coding agent with the whole network and no inputs",
+		About: `Runs a coding agent as demesne agent run does, with access to the whole network. It therefore gets no files of this
+machine.`,
+		Examples: []cli.Example{
+			{Says: "find something out", Line: `demesne research "Which Linux releases have Landlock ABI 6?" --output-path answer.md`},
+		},
+		Flags: AgentFlags(o, true),
+	}
+}
