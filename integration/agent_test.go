@@ -324,6 +324,7 @@ func TestAgentJob(t *testing.T) {
 		}
 		return fixture.Steps(shell("echo x"), fixture.Answer{Text: "Answer."})(r)
 	})
+	b.Cleanup(func() { os.RemoveAll(b.home + "/.demesne/jobs") })
 	id := strings.TrimSpace(b.demesne("agent", "run", "--background", "Work.").stdout)
 	if r := b.demesne("logs", "-f", id); r.code != 0 || r.stdout != "Answer.\n" || !strings.Contains(r.stderr, "→ Bash echo x") {
 		t.Errorf("logs: %+v", r)
