@@ -43,7 +43,20 @@ type Agent struct {
 	inner string // as the program names it
 	cred  Credential
 	o     Options
-	given string // the last token that Renew returned
+
+	given    string // the last token that Renew returned
+	rejected bool   // the server refused it
+}
+
+// Format is the format of the program's output: see [NewTranscript].
+func (a *Agent) Format() string { return a.Provider.Format }
+
+// Usage is the wire format of the model's interface: see [NewMeter].
+func (a *Agent) Usage() string { return a.Provider.API.Usage }
+
+// Bounds are how often, and for how long in all, a run waits for the reset of a rate limit.
+func (a *Agent) Bounds() (attempts int, total time.Duration) {
+	return a.Provider.Retry.Attempts, time.Duration(a.Provider.Retry.Total)
 }
 
 // Open reads the table and the user's file. It fails if the file has errors or an enable switch is not a boolean.

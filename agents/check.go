@@ -50,8 +50,8 @@ func (p *Provider) check(others []Provider) error {
 }
 
 func (a API) check() error {
-	if a.Port < 8000 || a.Port >= 8087 {
-		return errors.New("api.port must be from 8000 to 8086")
+	if a.Port < 8000 || a.Port > messagesPort || a.Port == goProxyPort {
+		return errors.New("api.port must be from 8000 to 8088, without 8087")
 	}
 	if a.Usage != "" && !slices.Contains(runner.Usages, a.Usage) {
 		return fmt.Errorf("api.usage %q: not one of %s", a.Usage, strings.Join(runner.Usages, ", "))

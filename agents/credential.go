@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// loginUnreadable is the text that users of earlier systems know, with its hint.
+const loginUnreadable = "cannot read %s (run `codex login`): %w"
+
 // login is the content of a credential: a key that never expires, or an OAuth token.
 type login struct {
 	token   string
@@ -44,9 +47,9 @@ func (o Options) credential(p Provider, tool string) (Credential, error) {
 		case err == nil:
 			return c, nil
 		case c.Kind == "codex":
-			unreadable = fmt.Errorf("cannot read %s (run `codex login`): %w", c.File, err)
+			unreadable = fmt.Errorf(loginUnreadable, c.File, err)
 		case !errors.Is(err, fs.ErrNotExist) && c.Kind == "text":
-			unreadable = fmt.Errorf("cannot read %s: %w", c.File, err)
+			unreadable = fmt.Errorf("read credential: %w", err)
 		}
 	}
 	if unreadable != nil {
@@ -68,7 +71,7 @@ func keyInFile(c Credential, o Options) Credential {
 	return c
 }
 
-// file returns the path of a credential's file, or "" if there is none.
+// file returns the path of a credential's file, or "" if its home is unknown.
 func (o Options) file(c Credential) string {
 	path := c.File
 	if v := o.Env(c.FileEnv); c.FileEnv != "" && v != "" {

@@ -7,18 +7,22 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // Seed writes the files of l.Home into a home directory, as its programs expect them. A JSON file that exists keeps
-// its other keys, so a kept home keeps history and settings. Any other file is replaced.
+// its other keys, so a kept home keeps history and settings. Any other file is replaced, except those of l.Keep.
 //
 // A sandbox wrote the existing files, so they may be anything: Seed follows no link out of root, opens no FIFO, and
 // gives up on the content of a file that is not JSON.
 func (l *Launch) Seed(root *os.Root) error {
 	for name, data := range l.Home {
+		if _, err := root.Lstat(name); err == nil && slices.Contains(l.Keep, name) {
+			continue
+		}
 		if err := seed(root, name, data); err != nil {
 			return fmt.Errorf("seed home: %w", err)
 		}

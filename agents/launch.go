@@ -50,6 +50,7 @@ type Launch struct {
 	Context   string
 	Config    map[string][]byte
 	Home      map[string][]byte // see Seed
+	Keep      []string          // files of Home that Seed does not replace
 	Mounts    []runner.Mount
 	Routes    []runner.Route // their Header comes from Renew: see Authorize
 	User      *runner.User
@@ -136,7 +137,7 @@ func (a *Agent) launch(t Task, home string) (*Launch, map[string]string, error) 
 		"url": "http://127.0.0.1:" + strconv.Itoa(int(p.API.Port))}
 	servers := p.Servers.list(t.Servers)
 	l := &Launch{Argv: argv, Mounts: mounts, Dir: t.Dir, HomeDir: home, Token: t.Token, Env: a.environ(values),
-		Config: fill(p.Config, values, servers), Home: fill(p.Home, values, servers)}
+		Config: fill(p.Config, values, servers), Home: fill(p.Home, values, servers), Keep: p.Keep}
 	l.Routes = []runner.Route{{Port: p.API.Port, To: a.cred.Base, Allow: p.allow(a.inner), Token: t.Token, Usage: p.API.Usage}}
 	if p.RefusesRoot {
 		l.User = &runner.User{UID: 1000, GID: 1000}

@@ -12,11 +12,11 @@ import (
 // Price is what the tokens of a model cost, in US dollars a million. The figures are indicative: a subscription or a
 // contract has others.
 type Price struct {
-	Model      string // an id without its date, or the family that is a word of the id: "gpt-5.5", "sonnet"
-	Input      float64
-	Output     float64
-	CacheWrite float64
-	CacheRead  float64
+	Model      string  `json:"model"` // an id without its date, or the family that is a word of the id: "gpt-5.5", "sonnet"
+	Input      float64 `json:"input"`
+	Output     float64 `json:"output"`
+	CacheWrite float64 `json:"cache_write"`
+	CacheRead  float64 `json:"cache_read"`
 }
 
 // prices is the table of the known models. Where a maker charges nothing extra to write its cache, CacheWrite is
@@ -81,10 +81,13 @@ func (p Price) cost(t backend.Tokens) float64 {
 // dollars rounds away what the sums of binary fractions add.
 func dollars(x float64) float64 { return math.Round(x*1e8) / 1e8 }
 
-// plus adds b to t.
+// mostSum bounds a sum: invented counts cannot make it overflow, and JSON carries it exactly.
+const mostSum = 1 << 53
+
+// plus returns the sum of t and b.
 func plus(t, b backend.Tokens) backend.Tokens {
 	return backend.Tokens{
-		Input: t.Input + b.Input, Output: t.Output + b.Output,
-		CacheCreation: t.CacheCreation + b.CacheCreation, CacheRead: t.CacheRead + b.CacheRead,
+		Input: min(t.Input+b.Input, mostSum), Output: min(t.Output+b.Output, mostSum),
+		CacheCreation: min(t.CacheCreation+b.CacheCreation, mostSum), CacheRead: min(t.CacheRead+b.CacheRead, mostSum),
 	}
 }

@@ -28,7 +28,9 @@ func (o Options) installed(p Provider) (argv []string, mounts []runner.Mount, er
 	if err != nil {
 		return nil, nil, err
 	}
-	if interpreter := shebang(native); interpreter != "" {
+	if interpreter := shebang(native); interpreter == "" && !isELF(native) {
+		return nil, nil, fmt.Errorf("find program %q: %s is neither an executable nor a script: its package for this platform is missing", p.Command, native)
+	} else if interpreter != "" {
 		node, err := o.interpreter(interpreter)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s is a script: %w", native, err)

@@ -35,12 +35,14 @@ type Provider struct {
 	Guidance string            `json:"guidance,omitempty"` // further sections of the context file
 	Config   map[string]string `json:"config,omitempty"`   // files of /in/.agent
 	Home     map[string]string `json:"home,omitempty"`     // files below $HOME
+	Keep     []string          `json:"keep,omitempty"`     // files of Home that are not replaced where they exist
 	Servers  Servers           `json:"servers,omitzero"`   // how files name MCP servers
 
 	API         API          `json:"api"`
 	Credentials []Credential `json:"credentials"`       // the first that this host has counts
 	Missing     string       `json:"missing,omitempty"` // error if it has none; {tool} is the caller's name
 	Program     Program      `json:"program,omitzero"`
+	Prices      []Price      `json:"prices,omitempty"` // of models that are not in the table of prices
 	Retry       Retry        `json:"retry,omitzero"`
 	RefusesRoot bool         `json:"refuses_root,omitempty"` // run as uid 1000
 }

@@ -28,18 +28,22 @@ const (
 	checkUnknown = time.Hour       // where the expiry is unknown
 )
 
+// Rejected reports that the server refused the token that Renew returned last. The next Renew returns another one, or
+// an error.
+func (a *Agent) Rejected() { a.rejected = true }
+
 // Renew returns the headers of each route with the credential as it is now. next is when to call it again; zero means
-// never. With rejected the server refused the token that Renew returned last, so it must not return that one again.
+// never. Calls of one Agent must not overlap.
 //
 // It renews a token of codex that is about to expire, and writes it back to codex's file. If codex, or another demesne,
 // renews it at the same time, the first one wins and the others use its token. Other logins are only read again: the
 // program that owns them renews them.
-func (a *Agent) Renew(ctx context.Context, rejected bool) (headers map[uint16]map[string]string, next time.Time, err error) {
-	l, err := a.login(ctx, rejected)
+func (a *Agent) Renew(ctx context.Context) (headers map[uint16]map[string]string, next time.Time, err error) {
+	l, err := a.login(ctx)
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("renew credential of %s: %w", a.Provider.Name, err)
 	}
-	a.given = l.token
+	a.given, a.rejected = l.token, false
 	return map[uint16]map[string]string{a.Provider.API.Port: a.cred.headers(l)}, a.next(l), nil
 }
 
@@ -58,10 +62,10 @@ func (a *Agent) next(l login) time.Time {
 }
 
 // login returns a login that the server has not rejected.
-func (a *Agent) login(ctx context.Context, rejected bool) (login, error) {
+func (a *Agent) login(ctx context.Context) (login, error) {
 	if a.cred.Env != "" {
 		l := login{token: a.o.Env(a.cred.Env)}
-		if rejected {
+		if a.rejected {
 			return l, fmt.Errorf("the server rejected the value of %s", a.cred.Env)
 		}
 		return l, nil
@@ -70,13 +74,13 @@ func (a *Agent) login(ctx context.Context, rejected bool) (login, error) {
 	if err != nil {
 		return l, err
 	}
-	if !a.stale(l, rejected) {
+	if !a.stale(l) {
 		return l, nil
 	}
 	switch {
 	case l.refresh != "":
-		return a.refresh(ctx, rejected)
-	case rejected && l.token == a.given:
+		return a.refresh(ctx)
+	case a.rejected && l.token == a.given:
 		return l, fmt.Errorf("the server rejected the token in %s", a.cred.File)
 	case !l.expires.After(a.o.Now()):
 		return l, fmt.Errorf("the login in %s has expired: start %s once, which renews it", a.cred.File, a.Provider.Command)
@@ -85,14 +89,14 @@ func (a *Agent) login(ctx context.Context, rejected bool) (login, error) {
 }
 
 // stale reports whether another token than l's must be found.
-func (a *Agent) stale(l login, rejected bool) bool {
+func (a *Agent) stale(l login) bool {
 	soon := !l.expires.IsZero() && l.expires.Before(a.o.Now().Add(renewBefore))
-	return soon || (rejected && l.token == a.given)
+	return soon || (a.rejected && l.token == a.given)
 }
 
 // refresh exchanges the refresh token, under a lock on the directory of the file. codex takes no lock. So the file is
 // read again after the exchange: if codex has written another refresh token, that login stays.
-func (a *Agent) refresh(ctx context.Context, rejected bool) (login, error) {
+func (a *Agent) refresh(ctx context.Context) (login, error) {
 	path, err := filepath.EvalSymlinks(a.cred.File)
 	if err != nil {
 		return login{}, err
@@ -107,7 +111,7 @@ func (a *Agent) refresh(ctx context.Context, rejected bool) (login, error) {
 		return login{}, err
 	}
 	l := f.login()
-	if !a.stale(l, rejected) {
+	if !a.stale(l) {
 		return l, nil // another process was first
 	}
 	fresh, failed := a.exchange(ctx, l.refresh)
@@ -115,7 +119,7 @@ func (a *Agent) refresh(ctx context.Context, rejected bool) (login, error) {
 	if err != nil {
 		return login{}, err
 	}
-	if other := now.login(); other.refresh != l.refresh && !a.stale(other, rejected) {
+	if other := now.login(); other.refresh != l.refresh && !a.stale(other) {
 		return other, nil
 	}
 	if failed != nil {
@@ -234,7 +238,7 @@ func (f codexFile) write(path string, t tokens, now time.Time) error {
 	return fsutil.WriteFile(path, append(data, '\n'), 0o600)
 }
 
-// expiry reads the time of expiry from a JWT, without verifying it. It is zero if there is none.
+// expiry reads the time of expiry from a JWT, without verifying it. It is zero if the token has no expiry.
 func expiry(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -29,7 +29,7 @@ const (
 // files of the agent and, in child/NAME, those of each child. A child without a directory is known from results.json.
 // A job that runs has a report as well. extra are rows for the table of prices.
 //
-// What is read is untrusted: no link is followed, sizes and depth are bounded, and what is no usage is ignored.
+// A sandbox may have written all of it. ReadReport follows no link, bounds sizes and depth, and ignores other content.
 func ReadReport(dir *os.Root, extra ...Price) (*backend.UsageReport, error) {
 	node, err := reportRoot(dir)
 	if err != nil {
@@ -88,8 +88,10 @@ func (r *reader) node(dir *os.Root, name string, depth int) {
 	if list, err := openDir(dir, childrenDir); err == nil {
 		for _, name := range names(list) {
 			if child, err := openDir(list, name); err == nil {
-				seen[name] = true
-				r.node(child, name, depth+1)
+				if hasUsage(child) {
+					seen[name] = true
+					r.node(child, name, depth+1)
+				}
 				child.Close()
 			}
 		}
@@ -98,7 +100,7 @@ func (r *reader) node(dir *os.Root, name string, depth int) {
 	var results Results
 	if readJSON(dir, resultsName, &results) {
 		for _, c := range results.Children {
-			if !seen[c.Name] {
+			if !seen[c.Name] && len(c.PerModel) > 0 { // a child that runs a script uses no model
 				r.stated(c, depth+1)
 			}
 		}
@@ -120,7 +122,9 @@ func (r *reader) stated(c Results, depth int) {
 	}
 	r.add(c.Name, depth, own)
 	for _, below := range c.Children {
-		r.stated(below, depth+1)
+		if len(below.PerModel) > 0 {
+			r.stated(below, depth+1)
+		}
 	}
 }
 
@@ -301,7 +305,7 @@ func readLines(dir *os.Root, name string, f func(line []byte)) {
 	}
 }
 
-// readJSON reads a small file into v. A file that cannot be read is none.
+// readJSON reads a small file into v, and reports whether it could.
 func readJSON(dir *os.Root, name string, v any) bool {
 	src, err := openFile(dir, name)
 	if err != nil {

@@ -8,6 +8,7 @@ const (
 	messagesPort  = 8088
 	chatPort      = 8085
 	generatePort  = 8084
+	goProxyPort   = 8087 // taken
 
 	// ConfigDir is where the sandbox has the files of [Launch.Config], read-only.
 	ConfigDir = "/in/.agent"
@@ -27,7 +28,8 @@ func table() []Provider { return []Provider{codex(), claudeCode(), openCode(), g
 //     wait for: request_max_retries is small. After a 429 it prints turn.failed and exits with 1, and
 //     `exec resume THREAD` continues under the same thread id.
 //   - tool_timeout_sec = 0 is a timeout at once. An MCP server that does not answer is reported on stderr only.
-//   - Interactive: `-p demesne` lays demesne.config.toml over the user's own config.toml in a kept home.
+//   - Interactive: with `-p demesne` it reads demesne.config.toml after config.toml, and writes there what the user
+//     chooses. So a kept home keeps that file, and config.toml is replaced.
 //   - It follows a link from AGENTS.md to another directory.
 func codex() Provider {
 	exec := []string{"exec", "--json", "-s", "danger-full-access", "--skip-git-repo-check", "-m", "{model}"}
@@ -45,7 +47,8 @@ Before you change code, read what surrounds it and follow its conventions. Make 
 task. Run the tests that cover the change, and say in your answer which ones you ran and how they ended.
 `,
 		Config: map[string]string{"config.toml": codexConfig},
-		Home:   map[string]string{".codex/config.toml": codexConfig, ".codex/demesne.config.toml": codexConfig},
+		Home:   map[string]string{".codex/config.toml": codexConfig, ".codex/demesne.config.toml": ""},
+		Keep:   []string{".codex/demesne.config.toml"},
 		Servers: Servers{Join: "\n", Entry: `[mcp_servers.{name}]
 url = "{url}"
 startup_timeout_sec = 60
@@ -88,6 +91,9 @@ unbounded_connection_retries = false
 hide_full_access_warning = true
 hide_rate_limit_model_nudge = true
 
+[tui]
+screen_reader_detection_done = true
+
 [model_providers.demesne]
 name = "demesne"
 base_url = "{url}"
@@ -128,7 +134,7 @@ func claudeCode() Provider {
 		Models:      []string{"sonnet", "opus", "fable", "haiku"},
 		Headless:    append([]string{"-p", "{prompt}"}, flags...),
 		Resume:      append([]string{"-p", "{prompt}", "--resume", "{session}"}, flags...),
-		Interactive: []string{"--dangerously-skip-permissions", "{args}"},
+		Interactive: []string{"--mcp-config", ConfigDir + "/.demesne-mcp.json", "--dangerously-skip-permissions", "{args}"},
 		Env: map[string]string{
 			"ANTHROPIC_BASE_URL":                       "{url}",
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -200,6 +206,8 @@ func openCode() Provider {
 //   - It is a script for node 20 or later, in one bundle. What it depends on is optional.
 //   - settings.json must select the key as its way to authenticate, or it exits with 41. It retries a 429 on its own,
 //     up to general.maxAttempts times. `--resume SESSION` takes the id of the init event and keeps it.
+//   - Its tools refuse paths outside its directory and context.includeDirectories, and shell commands with $(…) or
+//     backquotes. The second cannot be changed.
 //   - It asks other models of the row for small tasks, so the allowlist has them all.
 func geminiCLI() Provider {
 	flags := []string{"-m", "{model}", "--approval-mode", "yolo", "--output-format", "stream-json"}
@@ -214,7 +222,8 @@ func geminiCLI() Provider {
 		Context:     "GEMINI.md",
 		Home: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
 			`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"ide":{"enabled":false,"hasSeenNudge":true},` +
-			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},"mcpServers":{{servers}}}` + "\n"},
+			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},` +
+			`"context":{"includeDirectories":["/in","/out","/workspace"]},"mcpServers":{{servers}}}` + "\n"},
 		Servers: Servers{Entry: `"{name}":{"httpUrl":"{url}","timeout":172800000,"trust":true}`, Join: ","},
 		API: API{Port: generatePort, Usage: "generate", Allow: []string{"POST /v1beta/models/{model}:streamGenerateContent",
 			"POST /v1beta/models/{model}:generateContent", "POST /v1beta/models/{model}:countTokens"}},

@@ -178,7 +178,7 @@ func (s *Store) publish(ctx context.Context, f *os.File, d oci.Digest) error {
 		return err
 	}
 	defer lock.Close()
-	if s.twin(f, d) {
+	if s.usePublished(f, d) {
 		return nil
 	}
 	if err := os.Rename(f.Name(), s.blobPath(d)); err != nil {
@@ -194,10 +194,10 @@ func (s *Store) publish(ctx context.Context, f *os.File, d oci.Digest) error {
 	return nil
 }
 
-// twin pins the blob that another process published meanwhile, and removes f. That blob must not be
+// usePublished pins the blob that another process published meanwhile, and removes f. That blob must not be
 // replaced: another process may have pinned it, and a pin is on a file, not on a name. The caller
 // has the store's lock.
-func (s *Store) twin(f *os.File, d oci.Digest) bool {
+func (s *Store) usePublished(f *os.File, d oci.Digest) bool {
 	there, err := flock.TryOpen(s.blobPath(d), os.O_RDONLY, flock.Shared)
 	if err != nil {
 		return false

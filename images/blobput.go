@@ -11,6 +11,7 @@ import (
 
 	"demesne/images/oci"
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 )
 
 // Put stores the content of r, up to limit bytes, and returns its digest and size. The blob is
@@ -35,7 +36,7 @@ func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (
 	}
 	h := sha256.New()
 	space := &Space{Dir: s.dir}
-	size, err := io.Copy(io.MultiWriter(space.Writer(f), h), &io.LimitedReader{R: contextReader{ctx, r}, N: limit + 1})
+	size, err := io.Copy(io.MultiWriter(space.Writer(f), h), &io.LimitedReader{R: fsutil.ContextReader(ctx, r), N: limit + 1})
 	if err != nil {
 		return "", 0, err
 	}
@@ -54,16 +55,3 @@ func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (
 
 // tempPrefix starts the names in partial that are not digests.
 const tempPrefix = "put-"
-
-// contextReader returns the context's error once the context has ended.
-type contextReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r contextReader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p)
-}

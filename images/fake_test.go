@@ -17,6 +17,7 @@ import (
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 )
 
 // fakeImages imitates demesne-images. Its registry is the store in $DEMESNE_FAKE_SOURCE.
@@ -123,7 +124,7 @@ func fakeBlob(ctx context.Context, from, to *Store, b oci.Descriptor) error {
 	}
 	piece := 1 + rand.Int64N(b.Size)
 	for {
-		n, err := io.CopyN(w, contextReader{ctx, f}, piece)
+		n, err := io.CopyN(w, fsutil.ContextReader(ctx, f), piece)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}

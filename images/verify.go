@@ -12,6 +12,7 @@ import (
 
 	"demesne/images/oci"
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 )
 
 // Damage is one defect of a store.
@@ -141,7 +142,7 @@ func (s *Store) checkBlob(ctx context.Context, d oci.Digest, size int64) error {
 
 func compare(ctx context.Context, f *os.File, d oci.Digest, size int64) error {
 	h := sha256.New()
-	n, err := io.CopyBuffer(h, contextReader{ctx, f}, make([]byte, 256<<10))
+	n, err := io.CopyBuffer(h, fsutil.ContextReader(ctx, f), make([]byte, 256<<10))
 	switch {
 	case err != nil:
 		return err

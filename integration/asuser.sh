@@ -10,5 +10,5 @@ install -m 755 "$test" "$dir/"
 cd "$DEMESNE_STAGE/src${PWD#"$DEMESNE_TREE"}"
 home=$(getent passwd "$DEMESNE_USER" | cut -d: -f6)
 exec env -i HOME="$home" USER="$DEMESNE_USER" LOGNAME="$DEMESNE_USER" PATH="$PATH" CI="${CI:-}" \
-  DEMESNE_BIN="$DEMESNE_BIN" DEMESNE_ROUNDS="${DEMESNE_ROUNDS:-}" DEMESNE_FIXTURES="$DEMESNE_FIXTURES" \
+  DEMESNE_BIN="$DEMESNE_BIN" DEMESNE_ROUNDS="${DEMESNE_ROUNDS:-}" DEMESNE_FIXTURES="$DEMESNE_FIXTURES" DEMESNE_AGENTS="${DEMESNE_AGENTS:-}" \
   setpriv --reuid "$DEMESNE_USER" --regid "$DEMESNE_USER" --init-groups "$dir/$(basename "$test")" "$@"

@@ -2,6 +2,7 @@
 # Installs the programs that the tests and the bench use and the machine lacks. Without root or
 # apt it lists what is missing; tests that need those skip, or fail under CI.
 set -eu
+"$(dirname "$0")/agents.sh"
 want=()
 need() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || want+=("$2"); }
 need newuidmap uidmap

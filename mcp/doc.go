@@ -3,7 +3,7 @@
 //	s := mcp.New(b, mcp.Options{Version: v})
 //	err := s.ServeStdio(ctx, os.Stdin, os.Stdout)
 //
-// Each tool has one file with its arguments, result and handler. A [backend.Backend] performs the operation. This
+// Each tool has one file with its arguments, result and handler. A [backend.Engine] performs the operation. This
 // package parses and checks arguments, reports progress and formats the answer. Names, parameters, leniency, texts
 // and result fields match jbeshir/demesne, so its clients need not change:
 //

@@ -7,6 +7,7 @@
 //	go p.ServeNamed(l)       // connections to an address that DNS gave for a name
 //	go p.ServeDNS(packets)   // and ServeDNSTCP
 //	go p.ServeGo(l)          // a Go module proxy
+//	go p.ServeRoute(l, port) // one of Config.Routes
 //	p.SetPolicy(other)       // applies to later decisions
 //	defer p.Close()
 //
@@ -46,6 +47,23 @@
 //     about a connection, and nothing inside the sandbox can answer it.
 //   - Heads must arrive within Limits.Head, connections are limited in number, and a rule can have a budget.
 //     Only tunnels have no time limit.
+//
+// # Routes
+//
+// A [Route] is an HTTP service on the sandbox's loopback, for one server that the operator chose. No rule and no check
+// of addresses applies to that server; it may be on this machine.
+//
+//   - A request needs the route's token, which is compared in constant time. Otherwise the answer is 401.
+//   - Only listed methods and paths pass. A path is decoded once; one that servers read differently (an escaped slash, a
+//     dot segment, a backslash) does not pass, nor do CONNECT and upgrades. The answer is 403. The path that is
+//     forwarded is the listed text.
+//   - The request's own credentials are removed, in headers and in the query, and the route's headers inserted. TLS is
+//     verified by the host's roots. Redirects are returned to the client.
+//   - The response is forwarded piece by piece, with the inserted credentials blanked as for secrets. It has no time
+//     limit. The body of a request has at most 64 MiB, and its head must arrive within Limits.Head.
+//   - With Route.Usage a meter reads the token counts of a language model's responses, as JSON or as server-sent
+//     events. It reads a copy after each piece was sent. It keeps at most 8 MiB of a response, and all meters together 64 MiB: a
+//     longer event or JSON text counts as malformed. [Proxy.SetRouteHeader] replaces the inserted headers for later requests.
 //
 // # The log
 //

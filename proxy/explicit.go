@@ -145,8 +145,10 @@ func (p *Proxy) askCONNECT(target string) *flow {
 
 // serveCONNECT opens a tunnel. Bytes that follow the request directly belong to the tunnel.
 func (p *Proxy) serveCONNECT(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := awaitAnswer(r.Context(), p.ctx)
+	defer cancel()
 	f := p.askCONNECT(r.RequestURI)
-	up, ok := f.ready(r.Context(), func(code int) { http.Error(w, f.message(), code) })
+	up, ok := f.ready(ctx, func(code int) { http.Error(w, f.message(), code) })
 	if !ok {
 		f.end()
 		return

@@ -152,7 +152,9 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 		r.Header.Set("Accept-Encoding", "identity") // hide could not read a compressed body
 	}
 	fl.over, _ = r.Context().Value(flowKey{}).(*flow)
-	ctx := context.WithValue(r.Context(), flowKey{}, fl)
+	ctx, cancel := awaitAnswer(r.Context(), f.p.ctx)
+	defer cancel()
+	ctx = context.WithValue(ctx, flowKey{}, fl)
 	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) {
 			fl.rec.Address, fl.below = i.Conn.RemoteAddr().String(), endingOf(i.Conn)
@@ -177,6 +179,25 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 		fl.rec.Error = fmt.Sprintf("the response was cut short: %v", fl.body.cut)
 		abort(r)
 	}
+}
+
+// halfClosed is how long a request may continue after its client has ended its sending direction.
+const halfClosed = time.Minute
+
+// awaitAnswer returns a context for a request. net/http cancels the request's own context when the client ends its
+// sending direction. Such a client may still read the answer (nc -N), and only a write can tell whether it does. So the
+// returned context ends halfClosed later, or with that of the proxy.
+func awaitAnswer(ctx, proxy context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(halfClosed):
+		case <-proxy.Done():
+		case <-longer.Done():
+		}
+		cancel()
+	})
+	return longer, func() { stop(); cancel() }
 }
 
 // taken records that a handler hijacked the connection.

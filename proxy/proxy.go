@@ -88,12 +88,12 @@ type Proxy struct {
 	secrets secrets
 	hidden  *redact.Values // values of the secrets
 	issuer  *issuer        // nil without secrets
-	routes  routes
 
 	web     func() *web         // starts the HTTP servers once
 	started atomic.Pointer[web] // set by web once it has started
 
 	connections
+	routes // with the methods about routes
 	cancel context.CancelFunc
 }
 
@@ -128,7 +128,8 @@ func New(c Config) (*Proxy, error) {
 			return nil, fmt.Errorf("make proxy: %w", err)
 		}
 	}
-	if err := p.startRoutes(); err != nil {
+	if err := p.routes.parse(p); err != nil {
+		cancel()
 		return nil, fmt.Errorf("make proxy: %w", err)
 	}
 	p.SetPolicy(c.Policy)
@@ -174,7 +175,7 @@ func (p *Proxy) Close() error {
 	p.cancel()
 	p.closeAll()
 	err := p.started.Load().close()
-	p.routes.close()
+	p.closeIdle()
 	p.settle()
 	p.log.finish()
 	return err

@@ -40,15 +40,14 @@ func (r Route) Validate() error {
 
 // route is a parsed Route.
 type route struct {
-	port    uint16
-	to      *url.URL
-	allow   map[operation]bool
-	token   [sha256.Size]byte // of a token that exists
-	closed  bool              // there is no token
-	insert  atomic.Pointer[insertion]
-	format  *format // nil: no usage is read
-	record  func(Usage) error
-	address string // of the route on the sandbox's loopback
+	port   uint16
+	to     *url.URL
+	allow  map[operation]bool
+	token  [sha256.Size]byte // of a token that exists
+	closed bool              // there is no token
+	insert atomic.Pointer[insertion]
+	format *format // nil: no usage is read
+	record func(Usage) error
 }
 
 // operation is an allowed request.
@@ -76,7 +75,7 @@ func (r Route) parse() (*route, error) {
 	to.Path = strings.TrimSuffix(to.Path, "/")
 	rt := &route{
 		port: r.Port, to: to, allow: map[operation]bool{}, token: sha256.Sum256([]byte(r.Token)), closed: r.Token == "",
-		record: r.Record, address: fmt.Sprintf("127.0.0.1:%d", r.Port),
+		record: r.Record,
 	}
 	for _, words := range r.Allow {
 		op, err := parseOperation(words)

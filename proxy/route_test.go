@@ -399,6 +399,63 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
+// TestRouteMemory checks that without memory a request is still forwarded, and its response only not counted. It also
+// checks that all memory is returned.
+func TestRouteMemory(t *testing.T) {
+	s := newService(t, false, Route{Usage: "messages"}, func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		if w.Header().Set("X-Bytes", fmt.Sprint(n)); r.URL.RawQuery == "sse" {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, sse(`{"type":"message_start","message":{"usage":{"input_tokens":5}}}`, `{"type":"message_stop"}`))
+			return
+		}
+		io.WriteString(w, `{"type":"message","usage":{"input_tokens":5}}`)
+	})
+	m := &s.proxy.memory
+	for i, full := range []bool{false, true} {
+		if full {
+			m.take(mostMemory - 10)
+		}
+		for j, kind := range []string{"sse", "json"} {
+			resp, _ := s.call("POST", "/v1/messages?"+kind, strings.Repeat("x", 1000))
+			if u := s.recorded(2*i + j + 1)[2*i+j]; resp.Header.Get("X-Bytes") != "1000" || u.Malformed != full || (u.Input == 5) == full {
+				t.Errorf("%s, full %t: %v, %+v", kind, full, resp.Header, u)
+			}
+		}
+	}
+	s.proxy.Close()
+	if n := m.used.Load(); n != mostMemory-10 {
+		t.Errorf("%d bytes are in use", n)
+	}
+}
+
+// TestRouteUpstream checks that a route uses the host's own proxy, in clear and by a tunnel, and that the proxy does not
+// get the credential of an encrypted request.
+func TestRouteUpstream(t *testing.T) {
+	ca := newAuthority(t)
+	ca.serveHTTPS(t, "8.0.0.2:443", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s got %d bytes", r.Host, len(r.Header.Get("Authorization")))
+	}, "api.test")
+	asked := corporate(t)
+	u, err := UpstreamFrom(environment("https_proxy", "http://me:secret@8.0.0.9:3128", "HTTP_PROXY", "me:secret@8.0.0.9:3128"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := map[string]string{"Authorization": "Bearer " + realToken}
+	var all []Route
+	for i, to := range []string{"https://api.test", "http://api.test"} {
+		all = append(all, Route{Port: uint16(i + 1), To: to, Allow: []string{"POST /v1/messages"}, Token: routeToken, Header: header})
+	}
+	r := newRig(t, Config{Routes: all, Roots: ca.pool, Upstream: u})
+	for i, want := range []string{fmt.Sprintf("api.test got %d bytes", len("Bearer "+realToken)), "corporate http://api.test/v1/messages"} {
+		s := &service{rig: r}
+		s.at = r.serve("127.0.0.1:0", func(l net.Listener) error { return r.proxy.ServeRoute(l, uint16(i+1)) })
+		if resp, body := s.call("POST", "/v1/messages", "{}"); resp.StatusCode != 200 || body != want || asked.Load() != int32(i+1) {
+			t.Errorf("%d %q, want %q; the proxy was asked %d times", resp.StatusCode, body, want, asked.Load())
+		}
+	}
+}
+
 // TestRouteMany checks 20 streams at once.
 func TestRouteMany(t *testing.T) {
 	var together sync.WaitGroup

@@ -22,35 +22,37 @@ import (
 	"demesne/proxy/redact"
 )
 
-// routes are the routes of a proxy, by port.
+// routes are the routes of a proxy.
 type routes struct {
-	byPort    map[uint16]*route
-	transport *http.Transport // nil without routes
+	proxy  *Proxy
+	byPort map[uint16]*route
+	upward *http.Transport // to the servers; nil without routes
+	memory memory
 }
 
-// startRoutes parses the routes of the Config. It opens no connection.
-func (p *Proxy) startRoutes() error {
-	p.routes.byPort = map[uint16]*route{}
+// parse parses the routes of p's Config. It opens no connection.
+func (rs *routes) parse(p *Proxy) error {
+	rs.proxy, rs.byPort = p, map[uint16]*route{}
 	for _, r := range p.Routes {
 		rt, err := r.parse()
 		if err != nil {
 			return err
 		}
-		if p.routes.byPort[r.Port] != nil {
+		if rs.byPort[r.Port] != nil {
 			return fmt.Errorf("route on port %d: another route has this port", r.Port)
 		}
-		p.routes.byPort[r.Port] = rt
+		rs.byPort[r.Port] = rt
 	}
 	if len(p.Routes) == 0 {
 		return nil
 	}
-	p.routes.transport = &http.Transport{
-		DialContext:         p.dialServer,
+	rs.upward = &http.Transport{
+		DialContext:         rs.dialServer,
 		TLSClientConfig:     &tls.Config{RootCAs: p.Roots},
 		TLSHandshakeTimeout: p.Limits.Dial,
 		Proxy:               func(r *http.Request) (*url.URL, error) { return p.Upstream.forRequest(r.URL) },
 		ForceAttemptHTTP2:   true,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: time.Minute, PingTimeout: 30 * time.Second}, // finds a server that is gone
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: time.Minute, PingTimeout: 30 * time.Second, MaxReceiveBufferPerStream: mostAhead},
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 32,
 		IdleConnTimeout:     time.Minute,
@@ -61,16 +63,17 @@ func (p *Proxy) startRoutes() error {
 	return nil
 }
 
-func (rs *routes) close() {
-	if rs.transport != nil {
-		rs.transport.CloseIdleConnections()
+// closeIdle closes the unused connections to the servers.
+func (rs *routes) closeIdle() {
+	if rs.upward != nil {
+		rs.upward.CloseIdleConnections()
 	}
 }
 
 // dialServer connects to the server of a route, or to the host's own proxy. The operator named both, so no policy
 // decides about their addresses.
-func (p *Proxy) dialServer(ctx context.Context, _, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.Limits.Dial)
+func (rs *routes) dialServer(ctx context.Context, _, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, rs.proxy.Limits.Dial)
 	defer cancel()
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -87,7 +90,7 @@ func (p *Proxy) dialServer(ctx context.Context, _, address string) (net.Conn, er
 		if strings.Contains(host, ".") {
 			host = strings.TrimSuffix(host, ".") + "." // absolute: the host's search list is not tried
 		}
-		if addrs, err = p.Resolver.LookupNetIP(ctx, "ip", host); err != nil {
+		if addrs, err = rs.proxy.Resolver.LookupNetIP(ctx, "ip", host); err != nil {
 			return nil, err
 		}
 	}
@@ -98,7 +101,7 @@ func (p *Proxy) dialServer(ctx context.Context, _, address string) (net.Conn, er
 	if len(to) == 0 {
 		return nil, errors.New("no address")
 	}
-	c, err := p.dialAny(ctx, to)
+	c, err := rs.proxy.dialAny(ctx, to)
 	if err != nil {
 		return nil, err
 	}
@@ -106,21 +109,21 @@ func (p *Proxy) dialServer(ctx context.Context, _, address string) (net.Conn, er
 }
 
 // ServeRoute serves the route on that port until Close, when it returns nil.
-func (p *Proxy) ServeRoute(l net.Listener, port uint16) error {
-	rt := p.routes.byPort[port]
+func (rs *routes) ServeRoute(l net.Listener, port uint16) error {
+	p, rt := rs.proxy, rs.byPort[port]
 	if rt == nil {
 		l.Close()
 		return fmt.Errorf("serve port %d: it has no route", port)
 	}
-	serve := func(w http.ResponseWriter, r *http.Request) { p.serveRoute(rt, w, r) }
+	serve := func(w http.ResponseWriter, r *http.Request) { rs.serve(rt, w, r) }
 	return p.accept(l, func(c *net.TCPConn) {
 		p.web().toNamed.give(&held{Conn: c, flow: &flow{p: p, route: serve}})
 	})
 }
 
 // SetRouteHeader replaces the header of the route on that port, for later requests.
-func (p *Proxy) SetRouteHeader(port uint16, header map[string]string) error {
-	rt := p.routes.byPort[port]
+func (rs *routes) SetRouteHeader(port uint16, header map[string]string) error {
+	rt := rs.byPort[port]
 	if rt == nil {
 		return fmt.Errorf("change route on port %d: no such route", port)
 	}
@@ -129,7 +132,7 @@ func (p *Proxy) SetRouteHeader(port uint16, header map[string]string) error {
 		return fmt.Errorf("change route on port %d: %w", port, err)
 	}
 	if before := rt.insert.Swap(in); !sameHeader(before.header, in.header) {
-		p.log.write(Record{Via: viaRoute, Host: "127.0.0.1", Port: port, Verdict: Changed, Reason: "the inserted headers of the route were replaced"})
+		rs.proxy.log.write(Record{Via: viaRoute, Host: "127.0.0.1", Port: port, Verdict: Changed, Reason: "the inserted headers of the route were replaced"})
 	}
 	return nil
 }
@@ -152,12 +155,13 @@ const (
 	mostBody    = 64 << 20
 	rewindable  = 1 << 20
 	routeBuffer = 32 << 10
+	mostAhead   = 256 << 10 // of a response over HTTP/2 that the client has not read yet
 )
 
-// serveRoute decides about a request to a route, and forwards it.
-func (p *Proxy) serveRoute(rt *route, w http.ResponseWriter, r *http.Request) {
+// serve decides about a request to a route, and forwards it.
+func (rs *routes) serve(rt *route, w http.ResponseWriter, r *http.Request) {
 	path, query, refused := rt.decide(r)
-	fl := p.askRoute(rt, r, refused)
+	fl := rt.ask(rs.proxy, r, refused)
 	defer fl.end()
 	code := http.StatusForbidden
 	switch {
@@ -165,7 +169,7 @@ func (p *Proxy) serveRoute(rt *route, w http.ResponseWriter, r *http.Request) {
 		fl.deny("the body of the request is larger than %d bytes", mostBody)
 		code = http.StatusRequestEntityTooLarge
 	case fl.d.Allowed:
-		p.forwardRoute(rt, fl, w, r, path, query)
+		rs.forward(rt, fl, w, r, path, query)
 		return
 	case errors.Is(refused, errNoToken):
 		code = http.StatusUnauthorized
@@ -173,8 +177,8 @@ func (p *Proxy) serveRoute(rt *route, w http.ResponseWriter, r *http.Request) {
 	refuse(w, code, fl.message())
 }
 
-// askRoute begins the flow of a request to a route. refused is why it is denied, or nil.
-func (p *Proxy) askRoute(rt *route, r *http.Request, refused error) *flow {
+// ask begins the flow of a request to a route. refused is why it is denied, or nil.
+func (rt *route) ask(p *Proxy, r *http.Request, refused error) *flow {
 	p.flows.Add(1)
 	d := policy.Decision{Allowed: true, Reason: "route to " + rt.to.Host}
 	if refused != nil {
@@ -209,13 +213,14 @@ func refuse(w http.ResponseWriter, code int, message string) {
 	w.Write(append(text, '\n'))
 }
 
-// forwardRoute forwards an allowed request and its response.
-func (p *Proxy) forwardRoute(rt *route, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) {
+// forward forwards an allowed request and its response.
+func (rs *routes) forward(rt *route, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) {
 	in := rt.insert.Load()
-	out, err := rt.outgoing(in, fl, w, r, path, query)
+	out, done, err := rs.outgoing(rt, in, fl, w, r, path, query)
+	defer done()
 	var resp *http.Response
 	if err == nil {
-		resp, err = p.routes.transport.RoundTrip(out)
+		resp, err = rs.upward.RoundTrip(out)
 	}
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body.Close()
@@ -227,8 +232,8 @@ func (p *Proxy) forwardRoute(rt *route, fl *flow, w http.ResponseWriter, r *http
 	}
 	defer resp.Body.Close()
 	fl.q.Path = path
-	body := p.web().forward.bodyOf(resp, fl)
-	m := rt.meter(r.Method, path, resp)
+	body := rs.proxy.web().forward.bodyOf(resp, fl)
+	m := rt.meter(&rs.memory, r.Method, path, resp)
 	copyHeader(w.Header(), resp.Header, in.hidden)
 	w.WriteHeader(resp.StatusCode)
 	err = forwardBody(w, body, in.hidden, m)
@@ -253,8 +258,9 @@ func (rt *route) unreachable(fl *flow, w http.ResponseWriter, err error) {
 	refuse(w, http.StatusBadGateway, fmt.Sprintf("demesne could not reach %s: %v", rt.to.Host, err))
 }
 
-// outgoing returns the request to the server.
-func (rt *route) outgoing(in *insertion, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) (*http.Request, error) {
+// outgoing returns the request to the server. done releases its body.
+func (rs *routes) outgoing(rt *route, in *insertion, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) (_ *http.Request, done func(), err error) {
+	done = func() {}
 	to := *rt.to
 	to.Path, to.RawPath, to.RawQuery = rt.to.Path+path, "", query
 	out := &http.Request{Method: r.Method, URL: &to, Host: to.Host, Header: forwarded(r.Header, in), ContentLength: r.ContentLength}
@@ -262,10 +268,11 @@ func (rt *route) outgoing(in *insertion, fl *flow, w http.ResponseWriter, r *htt
 		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 		out.Body = &counter{ReadCloser: r.Body, n: &fl.out, b: unbounded}
 	}
-	if r.ContentLength > 0 && r.ContentLength <= rewindable {
+	if r.ContentLength > 0 && r.ContentLength <= rewindable && rs.memory.take(r.ContentLength) {
+		done = func() { rs.memory.put(r.ContentLength) }
 		b := make([]byte, r.ContentLength)
 		if _, err := io.ReadFull(out.Body, b); err != nil {
-			return nil, fmt.Errorf("read the request: %w", err)
+			return nil, done, fmt.Errorf("read the request: %w", err)
 		}
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
 		out.Body, _ = out.GetBody()
@@ -274,7 +281,7 @@ func (rt *route) outgoing(in *insertion, fl *flow, w http.ResponseWriter, r *htt
 		GotConn: func(i httptrace.GotConnInfo) {
 			fl.rec.Address, fl.below = i.Conn.RemoteAddr().String(), endingOf(i.Conn)
 		},
-	})), nil
+	})), done, nil
 }
 
 // forwarded returns the headers to send for those of a request.

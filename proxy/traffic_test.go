@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -296,6 +297,44 @@ func TestCloseSettles(t *testing.T) {
 		if n := len(r.proxy.Blocked()); n != 5 || r.proxy.flows.Load() != 0 {
 			t.Fatalf("%d of 5 denials, %d flows are open", n, r.proxy.flows.Load())
 		}
+	}
+}
+
+// TestHalfClosedRequest checks that a client that ends its direction after a request (nc -N) gets the answer, and that
+// Close ends the request of such a client.
+func TestHalfClosedRequest(t *testing.T) {
+	l, err := net.Listen("tcp", "8.0.0.2:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	l.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second))
+	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
+	ask := func() (c, up net.Conn) {
+		c = r.dial(r.addr)
+		fmt.Fprint(c, "GET http://good.test/ HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\n\r\n")
+		c.(*net.TCPConn).CloseWrite()
+		if up, err = l.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := http.ReadRequest(bufio.NewReader(up)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond) // for the end to be noticed
+		return c, up
+	}
+	c, up := ask()
+	fmt.Fprint(up, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nanswer")
+	if b, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 200 ") || !strings.HasSuffix(string(b), "answer") {
+		t.Errorf("%q %v", b, err)
+	}
+	up.Close()
+	_, up = ask()
+	defer up.Close()
+	r.proxy.Close()
+	up.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if n, err := up.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the request has not ended: %d, %v", n, err)
 	}
 }
 

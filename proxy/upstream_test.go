@@ -25,7 +25,7 @@ func corporate(t *testing.T) *atomic.Int32 {
 			fmt.Fprintf(w, "corporate %s", r.RequestURI)
 			return
 		}
-		up, err := net.Dial("tcp", map[string]string{"far.test:7": "8.0.0.2:7"}[r.RequestURI])
+		up, err := net.Dial("tcp", map[string]string{"far.test:7": "8.0.0.2:7", "api.test:443": "8.0.0.2:443"}[r.RequestURI])
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,12 +37,35 @@ const (
 	mostName  = 200
 )
 
+// memory is what the routes of a proxy may hold of requests and responses, all together. A nil memory has no bound.
+type memory struct{ used atomic.Int64 }
+
+// mostMemory bounds a memory, in bytes.
+const mostMemory = 64 << 20
+
+// take reserves n bytes, or reports that there is no room for them.
+func (m *memory) take(n int64) bool {
+	if m == nil || m.used.Add(n) <= mostMemory {
+		return true
+	}
+	m.used.Add(-n)
+	return false
+}
+
+// put returns n bytes.
+func (m *memory) put(n int64) {
+	if m != nil {
+		m.used.Add(-n)
+	}
+}
+
 // meter reads the token counts of one response, from a copy of its bytes. Its memory is bounded. A nil meter reads
 // nothing.
 type meter struct {
 	format *format
 	use    Usage
 	record func(Usage) error
+	memory *memory
 	header http.Header // of the response
 
 	events   *events // nil: the response is JSON
@@ -55,16 +79,16 @@ type meter struct {
 }
 
 // meter returns the meter of a response, or nil if the response has no counts.
-func (rt *route) meter(method, path string, resp *http.Response) *meter {
+func (rt *route) meter(memory *memory, method, path string, resp *http.Response) *meter {
 	if rt.format == nil || rt.record == nil || method != http.MethodPost || countsOnly(path) {
 		return nil
 	}
-	m := &meter{format: rt.format, record: rt.record, header: resp.Header.Clone(), use: Usage{Status: resp.StatusCode}}
+	m := &meter{format: rt.format, record: rt.record, memory: memory, header: resp.Header.Clone(), use: Usage{Status: resp.StatusCode}}
 	for _, name := range []string{"Request-Id", "X-Request-Id"} {
 		m.name(&m.use.RequestID, resp.Header.Get(name))
 	}
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "text/event-stream" {
-		m.events = &events{}
+		m.events = &events{memory: memory}
 	}
 	return m
 }
@@ -88,9 +112,11 @@ func (m *meter) write(b []byte) {
 		if m.done {
 			m.tell(false)
 		}
-	case len(m.text)+len(b) > mostUsage:
+	case m.over:
+	case len(m.text)+len(b) > mostUsage || !m.memory.take(int64(len(b))):
+		m.memory.put(int64(len(m.text)))
 		m.over, m.text = true, nil
-	case !m.over:
+	default:
 		m.text = append(m.text, b...)
 	}
 }
@@ -127,6 +153,10 @@ func (m *meter) tell(cut bool) {
 		u.RetryAfter = resetIn(m.header, m.text, u.Time)
 	}
 	m.lost = m.record(*u)
+	m.memory.put(int64(len(m.text)))
+	if m.events != nil {
+		m.events.release()
+	}
 	m.text, m.events = nil, nil
 }
 

@@ -15,7 +15,8 @@ import (
 func meterOf(t testing.TB, format, kind string, status int, body string, piece int, cut bool) (all []Usage) {
 	t.Helper()
 	rt := &route{format: formats[format], record: func(u Usage) error { all = append(all, u); return nil }}
-	m := rt.meter("POST", "/v1/x", &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}})
+	var held memory
+	m := rt.meter(&held, "POST", "/v1/x", &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}})
 	for b := []byte(body); len(b) > 0; {
 		n := min(piece, len(b))
 		m.write(b[:n:n])
@@ -23,6 +24,9 @@ func meterOf(t testing.TB, format, kind string, status int, body string, piece i
 	}
 	if err := m.end(cut); err != nil {
 		t.Fatal(err)
+	}
+	if n := held.used.Load(); n != 0 {
+		t.Errorf("%d bytes of memory are still in use", n)
 	}
 	for i := range all {
 		if all[i].Time.IsZero() {
@@ -132,13 +136,13 @@ func TestUsageNone(t *testing.T) {
 	lost := errors.New("lost")
 	rt := &route{format: formats["messages"], record: func(Usage) error { return lost }}
 	resp := &http.Response{StatusCode: 200, Header: http.Header{}}
-	for _, m := range []*meter{rt.meter("GET", "/v1/models", resp), rt.meter("POST", "/v1/messages/count_tokens", resp), (&route{}).meter("POST", "/", resp)} {
+	for _, m := range []*meter{rt.meter(nil, "GET", "/v1/models", resp), rt.meter(nil, "POST", "/v1/messages/count_tokens", resp), (&route{}).meter(nil, "POST", "/", resp)} {
 		m.write([]byte("x"))
 		if m != nil || m.end(false) != nil {
 			t.Errorf("%+v", m)
 		}
 	}
-	if err := rt.meter("POST", "/v1/messages", resp).end(false); err != lost {
+	if err := rt.meter(nil, "POST", "/v1/messages", resp).end(false); err != lost {
 		t.Error(err)
 	}
 }

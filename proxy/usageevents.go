@@ -2,9 +2,11 @@ package proxy
 
 import "bytes"
 
-// events splits a stream of server-sent events, however its bytes arrive. An event that is longer than mostUsage is
-// dropped.
+// events splits a stream of server-sent events, however its bytes arrive. An event that is longer than mostUsage, or
+// than the memory that is left, is dropped.
 type events struct {
+	memory *memory
+	held   int64  // bytes of memory in use, for the event so far
 	line   []byte // the line that has not ended yet
 	data   []byte // the data lines of the event so far, joined
 	some   bool   // the event has a data line
@@ -38,12 +40,20 @@ func (s *events) write(b []byte, event func([]byte)) {
 
 // append adds to the current line.
 func (s *events) append(b []byte) {
-	if s.drop = s.drop || len(s.line)+len(s.data)+len(b) > mostUsage; s.drop {
+	if s.drop = s.drop || s.held+int64(len(b)) > mostUsage || !s.memory.take(int64(len(b))); s.drop {
+		s.release()
 		s.lost, s.line, s.data = true, nil, nil
 		s.inDrop = s.inDrop || len(b) > 0
 		return
 	}
+	s.held += int64(len(b))
 	s.line = append(s.line, b...)
+}
+
+// release returns the memory of the event.
+func (s *events) release() {
+	s.memory.put(s.held)
+	s.held = 0
 }
 
 // ended handles the end of a line.
@@ -71,8 +81,15 @@ func (s *events) dispatch(event func([]byte)) {
 	if s.some && !s.drop {
 		event(s.data)
 	}
+	s.release()
 	s.data, s.some, s.drop = s.data[:0], false, false
+	if cap(s.data) > keptData {
+		s.data, s.line = nil, nil
+	}
 }
+
+// keptData is the size of a buffer that is used again for the next event, in bytes.
+const keptData = 64 << 10
 
 // end handles the end of the stream. Its last event may lack the empty line.
 func (s *events) end(event func([]byte)) {

@@ -82,6 +82,10 @@ func (t *Tree) mountOne(m mounter, b Mount) error {
 	if err := unix.MoveMount(fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
 		return fmt.Errorf("move_mount: %w", err)
 	}
+	if err := verify(fd, attrs); err != nil {
+		return err
+	}
+	t.Mounted++
 	if !b.ReadOnly {
 		return t.keepView(fd, "", b.Target)
 	}

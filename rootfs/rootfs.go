@@ -104,6 +104,7 @@ type Tree struct {
 	Users    Users         // those of the image before any command ran
 	Account  Account
 	Unmapped *User // the image's user, for whom Account stands in; nil if that one is mapped
+	Mounted  int   // how many of Layout.Mounts are mounted, with attributes that were read back
 
 	aside []string            // other directories with mounts that the tree needs until Detach
 	shown bool                // see Show

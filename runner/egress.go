@@ -14,7 +14,7 @@ type Egress struct {
 	Allow []string `json:"allow,omitempty"` // rules, as policy.ParseRule reads them
 	Deny  []string `json:"deny,omitempty"`  // take precedence over every rule that allows
 
-	// Mode "open" and Learn let data out to any host. The runner refuses them together with Inputs or a Workspace
+	// Mode "open" and Learn let data out to any host. The runner refuses them together with Inputs, Mounts or a Workspace
 	// of the host. OpenWithInputs lifts that for mode "open", never for Learn.
 	OpenWithInputs bool     `json:"open_with_inputs,omitempty"`
 	Learn          bool     `json:"learn,omitempty"`    // allow every public address; the log then serves to write a policy

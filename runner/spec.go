@@ -31,14 +31,14 @@ type Spec struct {
 	Key       string   `json:"key,omitempty"`     // for a Persistent sandbox: see [client.Client.Create]
 	TTL       Duration `json:"ttl,omitempty"`     // for a Persistent sandbox, counted from the start of its last command; 0: 48 h
 	MaxAge    Duration `json:"max_age,omitempty"` // for a Persistent sandbox, used or not; 0: no limit
-	// PauseIdle pauses the processes of a Persistent sandbox (see package pause) after no command has run in it
+	// PauseIdle pauses the processes of a Persistent sandbox (SIGSTOP) after no command has run in it
 	// for this long. The next command resumes them. 0: never.
 	PauseIdle Duration `json:"pause_idle,omitempty"`
 	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"
 	Egress    *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
 	Publish   []Port   `json:"publish,omitempty"`  // nothing listens by default
-	Door      Door     `json:"door,omitempty"`     // the creator's door; the runner sets it and ignores the caller's value
-	Share     Door     `json:"share,omitempty"`    // another door that may use a Persistent sandbox of the command line
+	Frontend  Frontend `json:"frontend,omitempty"` // the creator's frontend; the runner sets it and ignores the caller's value
+	Share     Frontend `json:"share,omitempty"`    // another frontend that may use a Persistent sandbox of the command line
 
 	// Given is the request for a sandbox with a Key. The next call with the same key is compared with it, argument
 	// by argument. nil means [Arguments]. Replace removes an existing sandbox of the key, with its files, whatever
@@ -249,4 +249,6 @@ const (
 	Stopped State = "stopped" // no processes, only files: the next command restarts the sandbox
 
 	Snapshot State = "snapshot" // files from which sandboxes are made: see [client.Client.Fork]
+	// Unreadable is a sandbox without processes whose record cannot be read. Only its ID is known.
+	Unreadable State = "unreadable"
 )

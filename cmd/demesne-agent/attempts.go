@@ -168,7 +168,10 @@ func (a *attempts) push(sandbox string, rejected bool) (next time.Time, err erro
 	n := a.node
 	a.renewing.Lock()
 	defer a.renewing.Unlock()
-	headers, next, err := n.agent.Renew(n.ctx, rejected)
+	if rejected {
+		n.agent.Rejected()
+	}
+	headers, next, err := n.agent.Renew(n.ctx)
 	if err != nil {
 		return next, err
 	}

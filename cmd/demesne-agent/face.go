@@ -115,7 +115,7 @@ func (f *face) run(args []string, research bool) (int, error) {
 	}
 	ctx := f.signals()
 	v := newView(f.stdout, f.stderr, o.JSON, cli.TerminalOf(f.stderr, f.env))
-	res, err := f.do(ctx, runner.DoorCLI, job, "", v.show)
+	res, err := f.do(ctx, runner.FrontendCLI, job, "", v.show)
 	v.close()
 	var s stopped
 	if errors.As(context.Cause(ctx), &s) {
@@ -175,7 +175,7 @@ func (f *face) attend(args []string) (int, error) {
 		}
 		v := newView(out, errs, false, cli.Terminal{})
 		defer v.close()
-		res, err := f.do(ctx, j.Door, job, s.DirectoryOf(j), v.show)
+		res, err := f.do(ctx, j.Frontend, job, s.DirectoryOf(j), v.show)
 		if res == nil {
 			return nil, err
 		}
@@ -209,7 +209,7 @@ func (f *face) request([]string) (int, error) {
 		defer mu.Unlock()
 		out.Encode(e)
 	}
-	res, err := f.do(ctx, runner.DoorMCP, job, "", func(n notice) {
+	res, err := f.do(ctx, runner.FrontendMCP, job, "", func(n notice) {
 		if s := n.progress(); s != "" {
 			say(backend.AgentEvent{Progress: s})
 		}
@@ -231,7 +231,7 @@ func (f *face) catalog() (*agents.Catalog, error) {
 const varResearch = "DEMESNE_RESEARCH"
 
 // do runs an agent to its end. dir is the name of its directory; empty: a new one.
-func (f *face) do(ctx context.Context, door runner.Door, job stored, dir string, show func(notice)) (*backend.AgentResult, error) {
+func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir string, show func(notice)) (*backend.AgentResult, error) {
 	catalog, err := f.catalog()
 	if err != nil {
 		return nil, err
@@ -246,7 +246,7 @@ func (f *face) do(ctx context.Context, door runner.Door, job stored, dir string,
 		return nil, errResearch
 	}
 	o := session.Options{}
-	o.Runner.Door = door
+	o.Runner.Frontend = front
 	s := session.New(o)
 	defer s.Close()
 	if job.Dir != "" {

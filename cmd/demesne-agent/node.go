@@ -175,7 +175,7 @@ func (n *node) task() agents.Task {
 // prepare plans the execution of the program, and writes the files that it reads.
 func (n *node) prepare() (*attempts, error) {
 	a := &attempts{node: n, task: n.task(), count: 1}
-	headers, renewal, err := n.agent.Renew(n.ctx, false)
+	headers, renewal, err := n.agent.Renew(n.ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"os"
 	"os/exec"
 
-	"demesne/cmd/internal/session"
+	"demesne/cmd/internal/cli"
 	"demesne/mcp/backend"
 	"demesne/runner/client"
 )
@@ -65,7 +65,7 @@ func lastEvent(ctx context.Context, out io.Reader, progress func(string)) (*back
 		}
 		switch {
 		case e.Error != "":
-			return nil, session.WithHint(errors.New(e.Error), e.Hint)
+			return nil, cli.Hinted(errors.New(e.Error), "%s", e.Hint)
 		case e.Result != nil:
 			return e.Result, nil
 		case progress != nil:

@@ -94,7 +94,7 @@ func (f *face) Destroy(ctx context.Context, id string) error { return attached(i
 // openFace opens the session and the jobs that the environment configures.
 func openFace() (*face, error) {
 	o := session.Options{}
-	o.Runner.Door = runner.DoorMCP
+	o.Runner.Frontend = runner.FrontendMCP
 	s := session.New(o)
 	if err := s.Check(); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func TestEscapeM2CeilingsOfTheEnvironment(t *testing.T) {
 		t.Errorf("above what the runner gives by itself: %+v %v", c, err)
 	}
 	for variable, values := range map[string][]string{
-		varMemory: {"0", "-1", "m", "1x", "1.5g", "99999999t", "none"}, varDisk: {"x"}, varPIDs: {"0", "-1", "1.5", "x"},
+		varMemory: {"0", "-1", "m", "1x", "0.1", "99999999t", "none"}, varDisk: {"x"}, varPIDs: {"0", "-1", "1.5", "x"},
 		varCPUs: {"0", "-1", "NaN", "Inf", "x"}, varTimeout: {"0", "0s", "-1s", "49h", "60", "x"},
 	} {
 		for _, v := range values {

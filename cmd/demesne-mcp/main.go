@@ -71,11 +71,15 @@ func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) in
 	case errors.Is(err, cli.ErrVersion):
 		io.WriteString(out, line.VersionLine())
 		return 0
-	case err == nil:
-		err = serve(ctx, o, in, out)
+	case err != nil:
+		report(errs, err)
+		return exitUsage
 	}
-	return report(errs, err)
+	return report(errs, serve(ctx, o, in, out))
 }
+
+// exitUsage is the exit code for a wrong command line.
+const exitUsage = 2
 
 func parse(line *cli.Command, o *mcpinstall.ServerOptions, args []string) error {
 	rest, err := line.Parse(args)

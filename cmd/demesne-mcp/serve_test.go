@@ -111,3 +111,13 @@ func TestHTTPPatience(t *testing.T) {
 		}
 	})
 }
+
+// TestUsage checks that a wrong command line is a usage error, also where its letters begin with -h.
+func TestUsage(t *testing.T) {
+	for _, line := range []string{"-http 127.0.0.1:0", "-hx", "--nosuch", "operand", "--host a"} {
+		var errs strings.Builder
+		if code := run(strings.Fields(line), nil, nil, &errs); code != exitUsage || !strings.HasPrefix(errs.String(), "demesne-mcp: ") {
+			t.Errorf("%s: exit %d, %s", line, code, errs.String())
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images/events"
 	"demesne/runner/ipc"
@@ -17,13 +18,13 @@ func explained(err error) error {
 	)
 	switch {
 	case errors.Is(err, session.ErrFull):
-		return session.WithHint(err, "sandbox_destroy removes a sandbox; demesne ls lists them")
+		return cli.Hinted(err, "sandbox_destroy removes a sandbox; demesne ls lists them")
 	case errors.As(err, &e) && e.Code == ipc.CodeDiffers:
-		return session.WithHint(err, "omit the differing arguments to use the sandbox as it is, or set replace: true to remove it with its files and create a new one")
+		return cli.Hinted(err, "omit the differing arguments to use the sandbox as it is, or set replace: true to remove it with its files and create a new one")
 	case errors.As(err, &e) && e.Hint != "":
-		return session.WithHint(err, e.Hint)
+		return cli.Hinted(err, "%s", e.Hint)
 	case errors.As(err, &f) && f.Hint != "":
-		return session.WithHint(err, f.Hint)
+		return cli.Hinted(err, "%s", f.Hint)
 	}
 	return err
 }

@@ -144,13 +144,22 @@ func list(c *call) (int, error) {
 }
 
 func (c *call) listModes() (int, error) {
+	type about struct {
+		Mode  string `json:"mode"`
+		About string `json:"about"`
+	}
+	var modes []about
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, name := range policy.ModeNames() {
 		m, err := policy.ParseMode(name)
 		if err != nil {
 			return 0, err
 		}
+		modes = append(modes, about{name, m.About()})
 		fmt.Fprintf(w, "%s\t%s\n", name, m.About())
+	}
+	if c.json {
+		return c.encode(modes)
 	}
 	return 0, w.Flush()
 }

@@ -19,8 +19,8 @@ import (
 
 // server serves one runner.
 type server struct {
-	peer    *ipc.Peer
-	doorman *doorman
+	peer   *ipc.Peer
+	waiter *waiter
 
 	mu    sync.Mutex
 	boxes map[string]*box
@@ -34,16 +34,16 @@ type box struct {
 	mu     sync.Mutex
 	serves bool
 	closed bool
-	waits  []int32 // numbers of sockets with the doorman
+	waits  []int32 // numbers of sockets with the waiter
 }
 
 // serveRunner serves the runner at the other end of socket, and returns when the runner ends.
 func serveRunner(socket *os.File) error {
-	d, err := newDoorman()
+	d, err := newWaiter()
 	if err != nil {
 		return err
 	}
-	s := &server{doorman: d, boxes: map[string]*box{}}
+	s := &server{waiter: d, boxes: map[string]*box{}}
 	s.peer = ipc.NewPeer(ipc.NewConn(socket), s.handle)
 	return s.peer.Serve()
 }
@@ -227,7 +227,7 @@ func (s *server) wait(b *box, f *os.File, serve func(*os.File)) error {
 	if f == nil {
 		return os.ErrInvalid
 	}
-	number, err := s.doorman.wait(f, serve)
+	number, err := s.waiter.wait(f, serve)
 	if err == nil {
 		b.waits = append(b.waits, number)
 	}
@@ -308,7 +308,7 @@ func (s *server) close(sandbox string) []runner.Blocked {
 	b.closed, b.waits = true, nil
 	b.mu.Unlock()
 	for _, number := range waits {
-		s.doorman.leave(number)
+		s.waiter.leave(number)
 	}
 	b.proxy.Close()
 	b.closeFiles()

@@ -36,6 +36,8 @@ func TestPlanOf(t *testing.T) {
 		{"port", rules("a.test:0"), false, 0, `parse rule "a.test:0"`},
 		{"malformed denial", runner.Egress{Allow: []string{"a.test"}, Deny: []string{"b c"}}, false, 0, `parse rule "b c"`},
 		{"upstream", runner.Egress{Mode: "open", Upstream: map[string]string{"HTTP_PROXY": "socks4://u:hidden@p"}}, false, 0, "read HTTP_PROXY"},
+		{"route", runner.Egress{Routes: []runner.Route{{Port: 1, To: "https://a.test", Allow: []string{"GET /"}}}}, false, 0, ""},
+		{"malformed route", runner.Egress{Routes: []runner.Route{{Port: 1, To: "https://u:hidden@a.test", Token: "hidden"}}}, false, 0, `route on port 1: its server`},
 		{"secret", runner.Egress{Mode: "open", Secrets: []runner.Secret{{Name: "T", Value: "hid\nden", Host: "a.test"}}}, false, 0, `make secret "T"`},
 	} {
 		p, err := planOf(c.egress)

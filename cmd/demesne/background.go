@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -94,7 +95,7 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 		return nil, fmt.Errorf("read job: %w", err)
 	}
 	if err := os.Chdir(line.Dir); err != nil {
-		return nil, fmt.Errorf("go to %q: %w", line.Dir, reason(err))
+		return nil, fmt.Errorf("go to %q: %w", line.Dir, fsutil.Reason(err))
 	}
 	in, err := os.Open(os.DevNull)
 	if err != nil {

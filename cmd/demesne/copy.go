@@ -9,6 +9,7 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/fsutil"
 	"demesne/runner/tarball"
 )
 
@@ -101,7 +102,7 @@ func hostSource(src, dst string) (string, string, error) {
 		real, err = filepath.Abs(real)
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("source %q: %w", src, reason(err))
+		return "", "", fmt.Errorf("source %q: %w", src, fsutil.Reason(err))
 	}
 	if strings.HasSuffix(dst, "/") && filepath.Base(src) != "." && filepath.Base(src) != ".." {
 		dst += filepath.Base(src)

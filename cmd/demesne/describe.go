@@ -33,11 +33,14 @@ func describe(i *runner.Info, on cli.Terminal) string {
 	if !i.Expires.IsZero() {
 		add("expires", i.Expires.Local().Format(time.DateTime))
 	}
-	add("door", i.Spec.Doors())
+	add("frontend", i.Spec.Frontends())
 	add("output", i.Out)
 	add("workspace", orElse(i.Spec.Workspace, "scratch"))
 	for _, in := range i.Spec.Inputs {
 		add("input", "/in/"+in.Name+" is "+in.Path)
+	}
+	for _, m := range i.Spec.Mounts {
+		add("mount", m.Target+" is "+m.Source+map[bool]string{true: ", read-only"}[m.ReadOnly])
 	}
 	if e := i.Spec.Egress; e != nil {
 		add("egress log", e.Log)

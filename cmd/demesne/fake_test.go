@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/session"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/ipc"
@@ -224,7 +225,7 @@ func startBare(b *client.Sandbox, c runner.Command) (*bareProcess, error) {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			code = ipc.CodeCommandNotFound
 		}
-		return nil, ipc.Errorf(code, "exec %q: %w", c.Argv[0], reason(err))
+		return nil, ipc.Errorf(code, "exec %q: %w", c.Argv[0], fsutil.Reason(err))
 	}
 	go p.watch(c.Timeout)
 	return p, nil

@@ -104,7 +104,7 @@ func createFlags(o *options) cli.Flags {
 }
 
 func shareFlag(o *lifeOptions) cli.Flags {
-	return cli.Flags{{Group: groupSandbox, Long: "share", Arg: "DOOR", Words: shares, Set: o.setShare,
+	return cli.Flags{{Group: groupSandbox, Long: "share", Arg: "FRONTEND", Words: shares, Set: o.setShare,
 		Help: "let models use the sandbox by its id or name: mcp means all MCP servers of this user (default the command line alone)"}}
 }
 

@@ -9,6 +9,7 @@ import (
 	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/internal/fsutil"
 )
 
 func cmdImport(a *app, o *options, args []string) (int, error) {
@@ -17,7 +18,7 @@ func cmdImport(a *app, o *options, args []string) (int, error) {
 	}
 	src, err := os.Stat(args[0])
 	if err != nil {
-		return 0, fmt.Errorf("source %q: %w", args[0], reason(err))
+		return 0, fmt.Errorf("source %q: %w", args[0], fsutil.Reason(err))
 	}
 	if !src.IsDir() && !src.Mode().IsRegular() {
 		return 0, fmt.Errorf("source %q: is not a regular file or directory", args[0])
@@ -90,7 +91,7 @@ func intoFile(path string, fill func(*os.File) error) error {
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
-		return fmt.Errorf("write %q: %w", path, reason(err))
+		return fmt.Errorf("write %q: %w", path, fsutil.Reason(err))
 	}
 	return errors.Join(fill(f), f.Close())
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"demesne/cmd/internal/cli"
@@ -79,19 +78,10 @@ func cmdJobs(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	all, err := store.List()
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
-	case o.json:
-		return a.printJSON(append([]*jobs.Job{}, all...))
-	case o.quiet:
-		var b strings.Builder
-		for _, j := range all {
-			b.WriteString(j.ID + "\n")
-		}
-		return a.print(b.String())
 	}
-	return a.print(jobListing(all, time.Now()))
+	return printList(a, o, all, func(j *jobs.Job) string { return j.ID }, jobListing)
 }
 
 func jobListing(all []*jobs.Job, now time.Time) string {

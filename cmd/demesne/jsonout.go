@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/proxy/redact"
 	"demesne/runner"
@@ -75,7 +76,7 @@ func (c *console) openDocument(o *reportOptions) (*document, error) {
 	}
 	f, err := os.OpenFile(o.jsonFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("json %q: %w", o.jsonFile, reason(err))
+		return nil, fmt.Errorf("json %q: %w", o.jsonFile, fsutil.Reason(err))
 	}
 	return &document{f}, nil
 }

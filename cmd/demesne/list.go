@@ -35,24 +35,30 @@ func cmdLs(a *app, o *options, args []string) (int, error) {
 	}
 	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		infos, err := eng.List(ctx)
-		switch {
-		case err != nil:
+		if err != nil {
 			return 0, err
-		case o.json:
-			return a.printJSON(append([]runner.Info{}, infos...))
-		case o.quiet:
-			var b strings.Builder
-			for _, i := range infos {
-				b.WriteString(i.ID + "\n")
-			}
-			return a.print(b.String())
 		}
-		return a.print(listing(infos, time.Now()))
+		return printList(a, o, infos, func(i runner.Info) string { return i.ID }, listing)
 	})
 }
 
+// printList prints all as JSON, as ids or as a table.
+func printList[T any](a *app, o *options, all []T, id func(T) string, table func([]T, time.Time) string) (int, error) {
+	switch {
+	case o.json:
+		return a.printJSON(append([]T{}, all...))
+	case o.quiet:
+		var b strings.Builder
+		for _, one := range all {
+			b.WriteString(id(one) + "\n")
+		}
+		return a.print(b.String())
+	}
+	return a.print(table(all, time.Now()))
+}
+
 func listing(infos []runner.Info, now time.Time) string {
-	rows := [][]string{{"ID", "NAME", "DOOR", "STATE", "AGE", "LEFT", "COMMANDS", "OUTPUT"}}
+	rows := [][]string{{"ID", "NAME", "FRONTEND", "STATE", "AGE", "LEFT", "COMMANDS", "OUTPUT"}}
 	for _, i := range infos {
 		left := "-"
 		if !i.Expires.IsZero() {
@@ -62,7 +68,11 @@ func listing(infos []runner.Info, now time.Time) string {
 		if name == "" {
 			name = "-"
 		}
-		rows = append(rows, []string{i.ID, name, i.Spec.Doors(), string(i.State), span(now.Sub(i.Created)), left, fmt.Sprint(i.Execs), i.Out})
+		age := "-"
+		if !i.Created.IsZero() {
+			age = span(now.Sub(i.Created))
+		}
+		rows = append(rows, []string{i.ID, name, i.Spec.Frontends(), string(i.State), age, left, fmt.Sprint(i.Execs), i.Out})
 	}
 	return columns(rows)
 }

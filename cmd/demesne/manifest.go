@@ -9,6 +9,7 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/fsutil"
 )
 
 func manifestCommand() command {
@@ -46,7 +47,7 @@ func cmdManifest(a *app, o *options, args []string) (int, error) {
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return 0, fmt.Errorf("%q: %w", args[0], reason(err))
+		return 0, fmt.Errorf("%q: %w", args[0], fsutil.Reason(err))
 	}
 	defer root.Close()
 	if o.write {

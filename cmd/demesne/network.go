@@ -12,6 +12,7 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
 )
@@ -80,7 +81,7 @@ func (n *network) setFile(s string) error {
 		_, err = os.Stat(abs)
 	}
 	n.file = s
-	return reason(err)
+	return fsutil.Reason(err)
 }
 
 // checkRule is the part of the check that needs no parser; the runner does the rest.

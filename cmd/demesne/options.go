@@ -56,7 +56,7 @@ type lifeOptions struct {
 	replace     bool
 	ttl, maxAge time.Duration
 	pauseIdle   time.Duration
-	share       runner.Door
+	share       runner.Frontend
 }
 
 // isolationOptions bound what a sandbox can use and do.
@@ -91,7 +91,7 @@ var pullPolicies = []string{string(images.PullMissing), string(images.PullAlways
 
 var formats = []string{"oci", "docker"}
 
-var shares = []string{string(runner.DoorMCP)}
+var shares = []string{string(runner.FrontendMCP)}
 
 var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), string(runner.LevelMinimal)}
 
@@ -180,7 +180,7 @@ func (o *isolationOptions) setRequire(s string) error {
 }
 
 func (o *lifeOptions) setShare(s string) error {
-	o.share = runner.Door(s)
+	o.share = runner.Frontend(s)
 	return cli.OneOf(s, shares)
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/oci"
 	"demesne/internal/fsutil"
@@ -71,7 +72,7 @@ func (t imageTool) holdKept(ctx context.Context, s *images.Store, sweep bool) (r
 			return release, nil, err
 		}
 	}
-	infos, err := eng.List(ctx)
+	infos, err := session.ListAll(ctx, eng)
 	if err != nil {
 		return release, nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"demesne/cmd/internal/cli"
+	"demesne/internal/fsutil"
 	"demesne/proxy/redact"
 	"demesne/runner"
 )
@@ -153,7 +154,7 @@ func (c *console) secretValue(source string) (string, error) {
 	b = bytes.TrimRight(b, "\r\n")
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%s %q: %w", verb, what, reason(err))
+		return "", fmt.Errorf("%s %q: %w", verb, what, fsutil.Reason(err))
 	case len(b) == 0:
 		return "", errors.New("is empty")
 	case len(b) > mostSecret:

@@ -19,9 +19,7 @@
 package archive
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -51,17 +49,4 @@ func temporary(dir string) (*os.File, error) {
 		return nil, err
 	}
 	return f, os.Remove(f.Name())
-}
-
-// contextReader returns the context's error once the context has ended.
-type contextReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r contextReader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p)
 }

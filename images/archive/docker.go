@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 )
 
 const (
@@ -100,7 +101,7 @@ func (s *Source) describe(ctx context.Context, name string, diffID oci.Digest) (
 		return l, invalid(s.path, "layer %.100q: unsupported compression", name)
 	}
 	h := sha256.New()
-	if _, err := io.Copy(h, contextReader{ctx, r}); err != nil {
+	if _, err := io.Copy(h, fsutil.ContextReader(ctx, r)); err != nil {
 		return l, err
 	}
 	l.Digest, err = oci.ParseDigest("sha256:" + hex.EncodeToString(h.Sum(nil)))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/images"
+	"demesne/internal/fsutil"
 )
 
 // maxMembers is the maximum number of files in an image archive. An archive of 500 layers has about 1500.
@@ -83,7 +84,7 @@ func openTarball(ctx context.Context, file, dir string) (*tarball, error) {
 
 // plainFile returns f, or a file with its decompressed content. It closes f unless it returns it.
 func plainFile(ctx context.Context, f *os.File, dir string) (*os.File, error) {
-	r, format, err := decompress(contextReader{ctx, f})
+	r, format, err := decompress(fsutil.ContextReader(ctx, f))
 	if err != nil {
 		f.Close()
 		return nil, err

@@ -16,6 +16,7 @@ import (
 
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 )
 
 // A Source is an image in a layout or archive. It implements the source of images/pull.
@@ -141,7 +142,7 @@ func (s *Source) Blob(ctx context.Context, d oci.Descriptor, offset int64) (io.R
 		m.Close()
 		return nil, err
 	}
-	return &body{contextReader{ctx, m}, m}, nil
+	return &body{fsutil.ContextReader(ctx, m), m}, nil
 }
 
 type body struct {

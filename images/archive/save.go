@@ -18,6 +18,7 @@ import (
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 )
 
 // formats maps the format argument of Save to its writer.
@@ -211,7 +212,7 @@ func openBlob(ctx context.Context, store *images.Store, d oci.Digest) (*blob, er
 		return nil, err
 	}
 	h := sha256.New()
-	return &blob{io.TeeReader(contextReader{ctx, f}, h), f, h, d}, nil
+	return &blob{io.TeeReader(fsutil.ContextReader(ctx, f), h), f, h, d}, nil
 }
 
 // verify reads the rest of the blob and compares the digest.
@@ -236,7 +237,7 @@ func readLayer(ctx context.Context, store *images.Store, l oci.Layer, do func(io
 		return err
 	}
 	defer f.Close()
-	z, _, err := decompress(contextReader{ctx, f})
+	z, _, err := decompress(fsutil.ContextReader(ctx, f))
 	if err != nil {
 		return fmt.Errorf("read layer %s: %w", l.Digest, err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"demesne/images"
 	"demesne/images/oci"
+	"demesne/internal/fsutil"
 )
 
 // importDirectory makes a layer from a directory.
@@ -169,7 +170,7 @@ func (t *tree) file(root *os.Root, base string, h *tar.Header, st fs.FileInfo) e
 	if err := t.write(h, f); err != nil {
 		return err
 	}
-	if _, err := io.CopyN(t.tar, contextReader{t.ctx, f}, h.Size); err != nil {
+	if _, err := io.CopyN(t.tar, fsutil.ContextReader(t.ctx, f), h.Size); err != nil {
 		return fmt.Errorf("read %q: %w", h.Name, err)
 	}
 	return nil

@@ -15,7 +15,7 @@
 // The tests measure no time; only the bench does.
 //
 // The bench drives the programs and imports no package of demesne except fixture. It builds
-// package floor, so it must run in the source tree.
+// package floor, and a benchmark of package session, so it must run in the source tree.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, many, idle, forks, streams, inits, images, egress, mcp or peers")
+	part := flag.String("part", "", "only this: startup, warm, many, idle, forks, streams, inits, images, egress, routes, mcp or peers")
 	at := flag.String("at", "/var/tmp", "directory on the file system for sandboxes")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
@@ -72,7 +72,7 @@ func bench(bin, at string, n int, only string) error {
 		name    string
 		measure func(*machine) error
 	}{{"startup", startup}, {"warm", warm}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images},
-		{"egress", internet}, {"mcp", mcp}, {"peers", peers}} {
+		{"egress", internet}, {"routes", routes}, {"mcp", mcp}, {"peers", peers}} {
 		if only != "" && only != part.name {
 			continue
 		}

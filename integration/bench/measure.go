@@ -61,6 +61,8 @@ func startup(m *machine) error {
 		return err
 	}
 	order = append(order, least)
+	m.env = []string{"DEMESNE_LINGER=0"} // a runner that lingers would not be gone before the next round
+	defer func() { m.env = nil }()
 	times := map[string][]time.Duration{}
 	for i := range m.rounds + 3 {
 		for _, name := range order {

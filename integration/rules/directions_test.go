@@ -18,15 +18,16 @@ import (
 // for a whole room. Packages of an unlisted room may import nothing of demesne. Programs (package main) live in
 // cmd.
 var rooms = map[string][]string{
-	"cmd":         {"runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/...", "internal/..."},
+	"agents":      {"runner", "mcp/backend", "internal/..."}, // data only: the programs of cmd make the sandboxes
+	"cmd":         {"agents", "runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/...", "internal/..."},
 	"mcp":         {"runner/...", "internal/..."},
 	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "netns/...", "internal/..."}, // demesne-images unpacks, demesne-proxy decides
 	"images":      {"internal/..."},
 	"rootfs":      {"internal/..."},
 	"netns":       {"internal/..."},
 	"proxy":       {"internal/..."},
-	"integration": {},
-	"internal":    {}, // leaves: see direction
+	"integration": {"agents"}, // its plans, which tests run through the programs
+	"internal":    {},         // leaves: see direction
 }
 
 // homes maps prefixes of import paths to the directories that may import them. It covers heavy libraries, and

@@ -9,6 +9,9 @@ import (
 	"testing"
 )
 
+// contextFiles are the files that agents read in their directories.
+var contextFiles = map[string]bool{"AGENTS.md": true, "CLAUDE.md": true, "GEMINI.md": true}
+
 // TestRuleLinks checks that every relative link in the documents leads to a file of the tree, and to a heading where
 // it has an anchor. It also checks that documents and sources name no document that is not in the tree.
 func TestRuleLinks(t *testing.T) {
@@ -21,7 +24,7 @@ func TestRuleLinks(t *testing.T) {
 		}
 		body := text(t, path)
 		for _, name := range named.FindAllString(body, -1) {
-			if !inTree(name) && !inTree(filepath.Join(filepath.Dir(path), name)) {
+			if !contextFiles[name] && !inTree(name) && !inTree(filepath.Join(filepath.Dir(path), name)) {
 				t.Errorf("%s names %s, which does not exist", path, name)
 			}
 		}

@@ -1,7 +1,7 @@
-// Package backend defines the interface between the MCP tools (package mcp) and the program that runs their commands in
-// sandboxes (cmd/demesne-mcp).
+// Package backend defines the requests and results of operations that run commands in sandboxes and take several
+// calls of the runner's client. Its callers are the MCP tools and the commands of the command line that start jobs.
 //
-// It contains types only. A request does not identify its caller: the caller must
+// It contains types only. [Backend] is implemented elsewhere. A request does not identify its caller: the caller must
 // already have checked what it may ask for. The package does not link the MCP SDK.
 package backend
 
@@ -72,7 +72,7 @@ type Request struct {
 	Env     []string      `json:",omitempty"`
 	Dir     string        `json:",omitempty"` // empty: /out
 	Stdin   string        `json:",omitempty"`
-	Timeout time.Duration `json:",omitempty"` // 0: only the backend's own limit
+	Timeout time.Duration `json:",omitempty"` // 0: only the engine's own limit
 	Ask     bool          `json:",omitempty"` // let Callbacks.Ask decide about names that no rule covers
 	Queue   bool          `json:",omitempty"` // wait for earlier requests with Queue for the same sandbox
 }

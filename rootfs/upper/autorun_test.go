@@ -7,7 +7,7 @@ func TestHostExecutes(t *testing.T) {
 		"/workspace/.git/hooks/pre-commit": "git", "workspace/x/.envrc": "direnv", "/root/.bashrc": "bash",
 		"/a/.vscode/tasks.json": "VS Code", "/a/package.json": "npm", "/usr/lib/python3/dist-packages/x.pth": "python",
 		"/a/tasks.json": "", "/a/hooks/pre-commit": "", "/a/.git/hooks": "", "/": "", "": "", "/a/package.json/b": "",
-		"/a/../.envrc": "direnv", "/\xff/.envrc": "direnv", "/a/[": "",
+		"/a/../.envrc": "direnv", "/a/.git/hooks/pre-commit.sample": "", "/a/.git/worktrees/w/commondir": "git", "x.mk": "make", "/.mkx": "", "/a.code-workspace": "VS Code", "/\xff/.envrc": "direnv", "/a/[": "",
 	} {
 		if got := ExecutedBy(path); got != want {
 			t.Errorf("%q: %q, want %q", path, got, want)

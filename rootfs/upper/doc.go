@@ -7,6 +7,7 @@
 //	LiveCopy     copies it, mostly while the sandbox runs
 //	CopyLayer    merges it, or a layer, into a directory
 //	ExecutedBy   names the host program that would execute one of its files
+//	FindAutorun  finds such files in a directory of the host, to protect them or to see which are new
 //
 // A sandbox's files are as untrusted as an image. The package follows no link of them and enters no mount; depth,
 // memory and descriptors are bounded. All work is done below descriptors: openat2 with RESOLVE_BENEATH or

@@ -15,10 +15,10 @@ type Attached struct {
 
 // Introduction is the body of a caller's first message. A caller that sends none is the command line.
 type Introduction struct {
-	Door   runner.Door    `json:"door,omitempty"`
-	Totals *runner.Limits `json:"totals,omitempty"` // bound the sum of all sandboxes' limits, for sandboxes of this caller; zero: unbounded
-	Retire bool           `json:"retire,omitempty"` // do not linger after any caller
-	Linger *time.Duration `json:"linger,omitempty"` // how long the runner stays if this was its last caller; nil: [runner.DefaultLinger]
+	Frontend runner.Frontend `json:"frontend,omitempty"`
+	Totals   *runner.Limits  `json:"totals,omitempty"` // bound the sum of all sandboxes' limits, for sandboxes of this caller; zero: unbounded
+	Retire   bool            `json:"retire,omitempty"` // do not linger after any caller
+	Linger   *time.Duration  `json:"linger,omitempty"` // how long the runner stays if this was its last caller; nil: [runner.DefaultLinger]
 }
 
 // Hello is the runner's first message on a new connection. It carries no version: a caller only finds runners that
@@ -87,6 +87,6 @@ type ForkRequest struct {
 	Snapshot  bool   `json:"snapshot,omitempty"`
 	Ephemeral bool   `json:"ephemeral,omitempty"` // for a snapshot: remove it when the connection ends
 
-	Publish []runner.Port `json:"publish,omitempty"` // for a fork, which inherits no ports from the source sandbox
-	Door    runner.Door   `json:"-"`                 // the caller's door, set by the runner: a fork belongs to the door that makes it
+	Publish  []runner.Port   `json:"publish,omitempty"` // for a fork, which inherits no ports from the source sandbox
+	Frontend runner.Frontend `json:"-"`                 // the caller's frontend, set by the runner: a fork belongs to the frontend that makes it
 }

@@ -14,21 +14,21 @@ import (
 // Boot is the configuration that a caller sends to a runner it starts. It is one line of JSON after the 'g' in the
 // diagram of package userns. It holds facts that the runner cannot find out by itself.
 type Boot struct {
-	RunDir   string           `json:"run_dir"`
-	Key      string           `json:"key"`
-	Init     string           `json:"init"` // path of demesne-init
-	Mode     string           `json:"mode"` // one of the userns.Mode constants
-	UIDMap   []runner.IDRange `json:"uid_map"`
-	GIDMap   []runner.IDRange `json:"gid_map"`
-	MapWhy   string           `json:"map_why,omitempty"`  // why only a single id is mapped
-	MapFix   string           `json:"map_fix,omitempty"`  // how to get more
-	ModeWhy  string           `json:"mode_why,omitempty"` // why there are no namespaces
-	ModeFix  string           `json:"mode_fix,omitempty"`
-	CgroupAt []string         `json:"cgroups,omitempty"`   // made for this runner by real root
-	Callers  NSID             `json:"callers"`             // the callers' user namespace
-	Kept     string           `json:"kept,omitempty"`      // the [client.SandboxRoot]; it need not exist
-	PoolSize int              `json:"pool_size,omitempty"` // maximum number of prepared sandboxes
-	Network  bool             `json:"network,omitempty"`   // the first sandbox will probably have a network
+	RunDir      string           `json:"run_dir"`
+	Key         string           `json:"key"`
+	Init        string           `json:"init"` // path of demesne-init
+	Mode        string           `json:"mode"` // one of the userns.Mode constants
+	UIDMap      []runner.IDRange `json:"uid_map"`
+	GIDMap      []runner.IDRange `json:"gid_map"`
+	MapWhy      string           `json:"map_why,omitempty"`  // why only a single id is mapped
+	MapFix      string           `json:"map_fix,omitempty"`  // how to get more
+	ModeWhy     string           `json:"mode_why,omitempty"` // why there are no namespaces
+	ModeFix     string           `json:"mode_fix,omitempty"`
+	CgroupAt    []string         `json:"cgroups,omitempty"`      // made for this runner by real root
+	Callers     NSID             `json:"callers"`                // the callers' user namespace
+	SandboxRoot string           `json:"sandbox_root,omitempty"` // the [client.SandboxRoot]; it need not exist
+	PoolSize    int              `json:"pool_size,omitempty"`    // maximum number of prepared sandboxes
+	Network     bool             `json:"network,omitempty"`      // the first sandbox will probably have a network
 }
 
 // UIDs returns the number of mapped user ids.

@@ -20,9 +20,9 @@ import (
 
 // Options configures [Connect]. The zero value suits a program in the same directory as demesne-runner.
 type Options struct {
-	Libexec string // directory of demesne-runner and demesne-init; empty: see findPrograms
-	Door    runner.Door
-	Network bool // a network is likely to be needed: a runner that must be started prepares it at once
+	Libexec  string // directory of demesne-runner and demesne-init; empty: see findPrograms
+	Frontend runner.Frontend
+	Network  bool // a network is likely to be needed: a runner that must be started prepares it at once
 
 	// Ask decides about a name that no rule covers, for a sandbox with Egress.Ask. It may block, and is called
 	// concurrently. An answer becomes a rule. A name without an answer is denied now and asked about again next time.
@@ -38,19 +38,19 @@ type Options struct {
 // Client is a connection to a runner. Closing it ends the one-shot sandboxes made through it. It is safe for
 // concurrent use.
 type Client struct {
-	peer  *ipc.Peer
-	dir   *runDir
-	root  bool
-	init  string
-	proxy string
-	hello api.Hello
-	young atomic.Bool    // this client started the runner and has not been greeted yet
-	start []runner.Stage // stages of the runner's start, if this client started it
-	door  runner.Door
-	ask   func(runner.Question) (allow, answered bool)
-	again func(*runner.Spec)
-	ends  endings
-	types sync.Once // see learnTypes
+	peer     *ipc.Peer
+	dir      *runDir
+	root     bool
+	init     string
+	proxy    string
+	hello    api.Hello
+	young    atomic.Bool    // this client started the runner and has not been greeted yet
+	start    []runner.Stage // stages of the runner's start, if this client started it
+	frontend runner.Frontend
+	ask      func(runner.Question) (allow, answered bool)
+	again    func(*runner.Spec)
+	ends     endings
+	types    sync.Once // see learnTypes
 
 	outMap   *outMap // real root's
 	siblings siblings
@@ -92,7 +92,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, door: o.Door, ask: o.Ask, again: o.Restart, linger: linger, totals: totals, outMap: &outMap{program: progs.runner}}
+		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, frontend: o.Frontend, ask: o.Ask, again: o.Restart, linger: linger, totals: totals, outMap: &outMap{program: progs.runner}}
 		conn := ipc.NewConn(sock)
 		err = c.introduce(ctx, conn, sock, l)
 		if errors.Is(err, io.EOF) { // the runner was already ending
@@ -123,8 +123,8 @@ func (c *Client) introduce(ctx context.Context, conn *ipc.Conn, sock *os.File, l
 	}
 	defer ns.Close()
 	var intro any // nil for the default options, which saves encoding
-	if c.door != runner.DoorCLI || c.totals != nil || c.linger != nil || c.retire {
-		intro = api.Introduction{Door: c.door, Totals: c.totals, Linger: c.linger, Retire: c.retire}
+	if c.frontend != runner.FrontendCLI || c.totals != nil || c.linger != nil || c.retire {
+		intro = api.Introduction{Frontend: c.frontend, Totals: c.totals, Linger: c.linger, Retire: c.retire}
 	}
 	err = conn.Send(ipc.Message{Op: api.OpHello}, intro, ipc.Files{api.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
@@ -212,9 +212,9 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		return nil, err
 	}
 	defer files.close()
-	if spec.Lifetime == runner.Persistent && c.dir.kept != "" {
+	if spec.Lifetime == runner.Persistent && c.dir.sandboxRoot != "" {
 		// An error is ignored here: the runner fails too and reports it in the receipt.
-		prepareOwned(c.dir.kept, c.hello.Mode == userns.ModeRoot)
+		prepareOwned(c.dir.sandboxRoot, c.hello.Mode == userns.ModeRoot)
 	}
 	var reply api.Created
 	go c.types.Do(learnTypes)

@@ -52,7 +52,7 @@ func (s *sourceFiles) openLogs(spec *runner.Spec) (err error) {
 		}
 		opened[r.Record] = true
 		if _, err := s.openLog(spec, api.FileRecord(i), r.Record); err != nil {
-			return err
+			return fmt.Errorf("usage records of route on port %d: %w", r.Port, err)
 		}
 	}
 	return nil

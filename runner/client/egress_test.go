@@ -45,6 +45,34 @@ func TestOpenLog(t *testing.T) {
 	}
 }
 
+// TestOpenRecords: routes with the same file share a descriptor, and none of the files is in a place that the sandbox
+// can write to. The caller's routes do not change.
+func TestOpenRecords(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out")
+	os.MkdirAll(out, 0o755)
+	t.Chdir(dir)
+	asked := []runner.Route{{Record: "a"}, {}, {Record: dir + "/a"}, {Record: "b"}}
+	spec := runner.Spec{Out: out, Egress: &runner.Egress{Routes: asked}}
+	s := &sourceFiles{byName: ipc.Files{}}
+	if err := s.openLogs(&spec); err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if len(s.byName) != 2 || s.byName[api.FileRecord(0)] == nil || s.byName[api.FileRecord(3)] == nil {
+		t.Errorf("%v", s.byName)
+	}
+	if r := spec.Egress.Routes; r[0].Record != dir+"/a" || r[1].Record != "" || r[3].Record != dir+"/b" || asked[0].Record != "a" {
+		t.Errorf("%+v, asked %+v", r, asked)
+	}
+	for _, spec := range []runner.Spec{{Out: out}, {Mounts: []runner.Mount{{Source: out}}}} {
+		spec.Egress = &runner.Egress{Routes: []runner.Route{{Record: out + "/a"}}}
+		if err := s.openLogs(&spec); err == nil || !strings.Contains(err.Error(), "which the sandbox can write to") {
+			t.Error(err)
+		}
+	}
+}
+
 // TestOpenLocked: a log is locked while it is open, and created anew if it is being removed.
 func TestOpenLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")

@@ -270,7 +270,7 @@ func (l *launcher) boot() (api.Boot, error) {
 	id, err := api.Identify(ns)
 	return api.Boot{
 		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init, Callers: id,
-		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, Kept: l.dir.kept, PoolSize: l.poolSize, Network: l.network,
+		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, SandboxRoot: l.dir.sandboxRoot, PoolSize: l.poolSize, Network: l.network,
 	}, err
 }
 

@@ -254,22 +254,4 @@ func TestMountsRestart(t *testing.T) {
 	}
 }
 
-// TestMountsSettled: at the end, what an image's uid 0 wrote in a mount belongs to the caller and grants no rights, also
-// below a directory that was mounted over itself.
-func TestMountsSettled(t *testing.T) {
-	c := newCorner(t)
-	client := c.connect()
-	defer client.Close()
-	dir, mounts := c.repository()
-	os.Chmod(dir, 0o700) // other users cannot reach it, so set-user-ID files are possible
-	spec := runner.Spec{Image: "dir", Rootfs: &runner.Rootfs{Dir: imageDir(t, c)}, Mounts: mounts}
-	got := c.in(client, spec, "cd "+dir+" && for d in . .git sub/deep; do cp /usr/bin/true $d/suid && chmod 4755 $d/suid && chown 12:12 $d/suid 2>/dev/null; done; true")
-	for _, d := range []string{".", ".git", "sub/deep"} {
-		fi, err := os.Stat(filepath.Join(dir, d, "suid"))
-		if err != nil || fi.Mode()&os.ModeSetuid != 0 || owner(fi) != os.Geteuid() {
-			t.Errorf("%s/suid: %v, %v: %s", d, fi, err, got)
-		}
-	}
-}
-
 func owner(fi os.FileInfo) int { return int(fi.Sys().(*syscall.Stat_t).Uid) }

@@ -31,9 +31,9 @@ import (
 // KEY identifies everything that callers must have in common to share a runner: their ids, namespaces and demesne
 // programs. The part after a dash identifies rights that may differ between callers.
 type runDir struct {
-	path string
-	key  string
-	kept string // the [SandboxRoot]; empty: none
+	path        string
+	key         string
+	sandboxRoot string // the [SandboxRoot]; empty: none
 }
 
 // SandboxRoot returns the directory of persistent sandboxes, which package store manages: $DEMESNE_SANDBOX_ROOT or
@@ -92,15 +92,15 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 			tried = append(tried, err.Error())
 			continue
 		}
-		kept, err := sandboxRoot(root)
+		sandboxes, err := sandboxRoot(root)
 		if err == nil { // on an error, no sandboxes are persistent
-			kept = withoutLinks(kept)
+			sandboxes = withoutLinks(sandboxes)
 		}
-		key, err := runnerKey(p, dir, kept)
+		key, err := runnerKey(p, dir, sandboxes)
 		if err != nil {
 			return nil, err
 		}
-		return &runDir{path: dir, key: key, kept: kept}, nil
+		return &runDir{path: dir, key: key, sandboxRoot: sandboxes}, nil
 	}
 	return nil, fmt.Errorf("make run directory: %s", strings.Join(tried, "; "))
 }
@@ -207,15 +207,15 @@ func (d *runDir) outside(path string) error {
 // apart refuses a writable directory that contains persistent sandboxes or lies inside one. Their records decide
 // which files a restarted sandbox gets.
 func (d *runDir) apart(path string) error {
-	kept, err := filepath.EvalSymlinks(d.kept)
+	sandboxes, err := filepath.EvalSymlinks(d.sandboxRoot)
 	if err != nil {
 		return nil // no sandboxes exist
 	}
-	inside, err := overlap(kept, path)
+	inside, err := overlap(sandboxes, path)
 	if inside {
 		return &ipc.Error{
 			Code: ipc.CodeInvalid,
-			Text: fmt.Sprintf("%q contains the files of other sandboxes in %q", path, d.kept),
+			Text: fmt.Sprintf("%q contains the files of other sandboxes in %q", path, d.sandboxRoot),
 			Hint: "name a directory that does not contain it, or set DEMESNE_SANDBOX_ROOT to a directory elsewhere",
 		}
 	}
@@ -255,9 +255,9 @@ const keySeparator = "-"
 
 // runnerKey hashes the caller's identity and its view of the machine. The hash includes the run directory, because
 // the key also names control groups, which all run directories share.
-func runnerKey(p programs, dir, kept string) (string, error) {
+func runnerKey(p programs, dir, sandboxRoot string) (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q\n", dir, kept)
+	fmt.Fprintf(h, "%q %q\n", dir, sandboxRoot)
 	fmt.Fprintln(h, os.Getuid(), os.Getgid())
 	for _, ns := range []string{"user", "mnt", "net", "pid"} {
 		link, err := os.Readlink("/proc/self/ns/" + ns)

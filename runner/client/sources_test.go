@@ -93,7 +93,7 @@ func TestSourcesOwn(t *testing.T) {
 	if err := errors.Join(os.Mkdir("in", 0o700), os.Mkdir("root", 0o700), os.Mkdir(run+"/grants", 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	c := &Client{dir: &runDir{path: run, kept: t.TempDir()}}
+	c := &Client{dir: &runDir{path: run, sandboxRoot: t.TempDir()}}
 	given := runner.Spec{Inputs: []runner.Input{{Path: "in"}}, Rootfs: &runner.Rootfs{Dir: "root"}, Out: t.TempDir()}
 	spec := given
 	s, err := c.sources(&spec)

@@ -9,7 +9,6 @@ import (
 	"demesne/runner/api"
 	"demesne/runner/ipc"
 	"demesne/runner/pid1/pid1api"
-	"demesne/runner/receipt"
 )
 
 // capSetfcap lets uid 0 of a sandbox map itself into a user namespace of its own (user_namespaces(7), since Linux
@@ -24,8 +23,8 @@ var rootCaps = []uint{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, un
 // rootCapNames are the names of rootCaps, for receipts and for libcontainer.
 var rootCapNames = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"}
 
-// Privileges returns the capabilities of a sandbox's commands, for its receipt. It is pure.
-func Privileges(spec runner.Spec) (p receipt.Privileges) {
+// PrivilegesOf returns the capabilities of a sandbox's commands, for its receipt. It is pure.
+func PrivilegesOf(spec runner.Spec) (p Privileges) {
 	if spec.Nesting {
 		p.Set |= 1 << capSetfcap
 		p.Words = append(p.Words, "CAP_SETFCAP (--nesting)")

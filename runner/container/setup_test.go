@@ -10,11 +10,6 @@ import (
 	"demesne/runner/api"
 )
 
-var (
-	oneMapped  = api.Boot{UIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, GIDMap: []runner.IDRange{{Host: 1000, Size: 1}}, MapWhy: "why", MapFix: "fix"}
-	manyMapped = api.Boot{UIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}, GIDMap: []runner.IDRange{{Host: 100000, Size: 65536}}}
-)
-
 // TestSetupOfImages checks the additional rights of an image's commands.
 func TestSetupOfImages(t *testing.T) {
 	image := &runner.Rootfs{Dir: "/r"}
@@ -50,7 +45,7 @@ var capNumbers = map[string]uint{
 	"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7,
 }
 
-func TestPrivileges(t *testing.T) {
+func TestPrivilegesOf(t *testing.T) {
 	image := runner.Spec{Rootfs: &runner.Rootfs{}}
 	var all uint64
 	for _, c := range rootCaps {
@@ -65,7 +60,7 @@ func TestPrivileges(t *testing.T) {
 		{"image", image, all},
 		{"nesting", runner.Spec{Nesting: true}, 1 << capSetfcap},
 	} {
-		if p := Privileges(row.spec); p.Set != row.want || (len(p.Words) > 0) != (row.want != 0) {
+		if p := PrivilegesOf(row.spec); p.Set != row.want || (len(p.Words) > 0) != (row.want != 0) {
 			t.Errorf("%s: %+v", row.name, p)
 		}
 	}

@@ -8,7 +8,7 @@
 // The process starts as libcontainer's half of demesne-runner ([Inside]), while the runner still mounts the tree, and
 // becomes demesne-init. libcontainer makes the namespaces, maps the ids, changes the root and drops capabilities.
 // Which capabilities remain, and which restrictions demesne-init then applies to itself, are decided here as pure
-// functions of the Spec: config, [Setup], [MinimalSetup], [Privileges].
+// functions of the Spec: config, [Setup], [MinimalSetup], [PrivilegesOf].
 //
 // A machine may refuse a part: a new /proc, or a host name. Start tries the fallback levels in order and remembers
 // the first one that works, see [Starter]. The package makes no control group, tree or network: the caller brings
@@ -30,7 +30,6 @@ import (
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
-	"demesne/runner/receipt"
 )
 
 // Starter starts the PID 1s of one runner. It is safe for concurrent use. Set the exported fields before.
@@ -57,8 +56,8 @@ type Config struct {
 type Init struct {
 	PID     int
 	Socket  *ipc.Conn
-	Mounts  *os.File      // its mount namespace; nil without namespaces
-	Start   receipt.Start // the fallback level
+	Mounts  *os.File // its mount namespace; nil without namespaces
+	Start   Start    // the fallback level
 	process *os.Process
 	state   string
 }
@@ -75,7 +74,7 @@ func (st *Starter) Start(c Config, show func() error) (*Init, error) {
 			st.mu.Lock()
 			st.level, st.why = i, why
 			st.mu.Unlock()
-			init.Start = receipt.Start{ProcBound: fallbacks[i].procBound, NoHostname: fallbacks[i].noHostname, Why: why}
+			init.Start = Start{ProcBound: fallbacks[i].procBound, NoHostname: fallbacks[i].noHostname, Why: why}
 			return init, nil
 		}
 		if err := show(); err != nil {

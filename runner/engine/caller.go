@@ -14,9 +14,9 @@ import (
 
 // caller is one connection. It owns the one-shot sandboxes made through it, and they end with it.
 type caller struct {
-	e    *Engine
-	peer *ipc.Peer
-	door runner.Door
+	e        *Engine
+	peer     *ipc.Peer
+	frontend runner.Frontend
 
 	mu   sync.Mutex
 	gone bool

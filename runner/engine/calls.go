@@ -73,7 +73,7 @@ var handlers = map[ipc.Op]handler{
 	api.OpFork:   of(func(c *caller, t api.ForkRequest, _ *ipc.Message) (runner.Forked, error) { return c.fork(t) }),
 	api.OpEgress: of(func(c *caller, t runner.EgressChange, _ *ipc.Message) (any, error) { return nil, c.e.changeEgress(t) }),
 	api.OpAnswer: of(func(c *caller, a api.Answer, _ *ipc.Message) (any, error) { return nil, c.e.answer(a) }),
-	api.OpList:   of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Info, error) { return c.list(), nil }),
+	api.OpList:   of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Info, error) { return c.list() }),
 	api.OpCount:  of(func(c *caller, _ struct{}, _ *ipc.Message) (int, error) { return c.e.table.count(), nil }),
 	api.OpCheck:  of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Probe, error) { return c.e.check(), nil }),
 	api.OpSweep:  of(func(c *caller, _ struct{}, _ *ipc.Message) ([]string, error) { return c.e.sweep() }),

@@ -11,7 +11,7 @@ import (
 
 // create makes a sandbox for c. On an error nothing is left of it.
 func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) {
-	spec.Door = c.door
+	spec.Frontend = c.frontend
 	if err := sandbox.Admit(&spec); err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ import (
 	"demesne/runner/doctor"
 	"demesne/runner/ipc"
 	"demesne/runner/network"
-	"demesne/runner/pool"
 	"demesne/runner/sandbox"
+
 	"demesne/runner/userns"
 )
 
@@ -28,7 +28,7 @@ type Engine struct {
 	// Each has a lock of its own.
 	results  sandbox.Results
 	keys     keyLocks
-	pool     *pool.Pool[*sandbox.Sandbox]
+	pool     *sandbox.Pool[*sandbox.Sandbox]
 	sweeping sync.Mutex // serializes sweep
 
 	table  table

@@ -12,7 +12,7 @@ import (
 // fork makes a fork for c. It is removed when c ends if it is ephemeral (t.Ephemeral). An unnamed fork is removed,
 // too, unless c has called about it by then, which shows that its id arrived.
 func (c *caller) fork(t api.ForkRequest) (runner.Forked, error) {
-	t.Door = c.door
+	t.Frontend = c.frontend
 	f, err := c.e.fork(t)
 	if err != nil {
 		return f, err

@@ -5,7 +5,7 @@
 //
 //	main.go    starts the process, and ends it when nothing is left to serve
 //	serve.go   accepts a connection; caller.go  is one caller, and what it owns
-//	calls.go   decodes a call, in a goroutine of its own; door.go  checks which sandboxes its caller may see
+//	calls.go   decodes a call, in a goroutine of its own; frontend.go  checks which sandboxes its caller may see
 //	create.go  admits the Spec, and takes a sandbox from pool.go, or a new one
 //	table.go   registers it under its id and name; reuse.go and keylock.go  find it by a key
 //	           package sandbox makes it:

@@ -2,17 +2,17 @@ package engine
 
 import (
 	"demesne/runner"
-	"demesne/runner/pool"
 	"demesne/runner/sandbox"
+
 	"demesne/runner/userns"
 )
 
 // newPool returns the pool of prepared sandboxes. See [sandbox.Sandbox.Prepare] for the steps that it can take without
 // an owner.
-func (e *Engine) newPool() *pool.Pool[*sandbox.Sandbox] {
-	return &pool.Pool[*sandbox.Sandbox]{
+func (e *Engine) newPool() *sandbox.Pool[*sandbox.Sandbox] {
+	return &sandbox.Pool[*sandbox.Sandbox]{
 		Max: e.machine.Boot.PoolSize, Load: &e.machine.Load,
-		Callbacks: pool.Callbacks[*sandbox.Sandbox]{
+		PoolCallbacks: sandbox.PoolCallbacks[*sandbox.Sandbox]{
 			Make:    e.prepare,
 			Discard: (*sandbox.Sandbox).Abandon,
 			Valid:   (*sandbox.Sandbox).Hold,
@@ -41,7 +41,7 @@ func (c *caller) sandboxFor(spec runner.Spec, egress *runner.Egress) *sandbox.Sa
 
 // takePrepared returns a prepared sandbox of the Spec's shape, or nil.
 func (e *Engine) takePrepared(spec runner.Spec, egress *runner.Egress) *sandbox.Sandbox {
-	shape, rest, ok := pool.ShapeOf(spec, egress)
+	shape, rest, ok := sandbox.ShapeOf(spec, egress)
 	if !ok || e.machine.Boot.Mode == userns.ModeMinimal {
 		return nil
 	}

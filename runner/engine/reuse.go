@@ -20,18 +20,22 @@ type holder struct {
 	rec  store.Record
 }
 
-// ofKey finds the door's sandbox with that key. The same key at another door names another sandbox, shared or not.
-// A sandbox of another runner is an error.
-func (e *Engine) ofKey(door runner.Door, key string) (holder, error) {
-	if s := e.liveOf(door, key); s != nil {
+// ofKey finds the frontend's sandbox with that key. The same key of another frontend names another sandbox, shared or
+// not. A sandbox of another runner is an error.
+func (e *Engine) ofKey(frontend runner.Frontend, key string) (holder, error) {
+	if s := e.liveOf(frontend, key); s != nil {
 		return holder{id: s.ID(), live: s}, nil
 	}
 	d, err := e.machine.Store()
 	if err != nil {
 		return holder{}, nil // without a directory there are no persistent sandboxes
 	}
-	for _, rec := range d.All() {
-		if rec.Info.Spec.Key != key || rec.Info.Spec.Door != door || rec.Snapshot || e.table.lives(rec.Info.ID) {
+	all, err := d.All()
+	if err != nil {
+		return holder{}, fmt.Errorf("find sandbox of key %q: %w", key, err)
+	}
+	for _, rec := range all {
+		if rec.Info.Spec.Key != key || rec.Info.Spec.Frontend != frontend || rec.Snapshot || e.table.lives(rec.Info.ID) {
 			continue
 		}
 		if rec.Info.State == runner.Running {
@@ -101,7 +105,7 @@ func (c *caller) findKey(spec runner.Spec, _ *ipc.Message) (*api.Created, error)
 		return nil, err
 	}
 	defer c.e.keys.lock(spec.Key)()
-	h, err := c.e.ofKey(c.door, spec.Key)
+	h, err := c.e.ofKey(c.frontend, spec.Key)
 	switch {
 	case err != nil:
 		return nil, err
@@ -118,7 +122,7 @@ func (c *caller) findKey(spec runner.Spec, _ *ipc.Message) (*api.Created, error)
 // takeKey returns the existing sandbox of the key of s, or prepares for making s: it removes a sandbox that is to
 // be replaced. The caller holds the lock of the key.
 func (e *Engine) takeKey(s *sandbox.Sandbox, egress *runner.Egress, replace bool, most *runner.Limits) (existing string, replaced bool, err error) {
-	h, err := e.ofKey(s.Spec().Door, s.Spec().Key)
+	h, err := e.ofKey(s.Spec().Frontend, s.Spec().Key)
 	switch {
 	case err != nil || h.id == "":
 		return "", false, err
@@ -134,9 +138,9 @@ func (e *Engine) takeKey(s *sandbox.Sandbox, egress *runner.Egress, replace bool
 	return "", true, h.remove(e)
 }
 
-// liveOf finds the door's live sandbox with that key. It waits for the end of one that is ending.
-func (e *Engine) liveOf(door runner.Door, key string) *sandbox.Sandbox {
-	for _, s := range e.table.ofSpec(func(spec *runner.Spec) bool { return spec.Key == key && spec.Door == door }) {
+// liveOf finds the frontend's live sandbox with that key. It waits for the end of one that is ending.
+func (e *Engine) liveOf(frontend runner.Frontend, key string) *sandbox.Sandbox {
+	for _, s := range e.table.ofSpec(func(spec *runner.Spec) bool { return spec.Key == key && spec.Frontend == frontend }) {
 		if _, err := s.Open(); err == nil {
 			return s
 		}

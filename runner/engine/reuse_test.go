@@ -1,16 +1,32 @@
 package engine
 
 import (
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/ipc"
 	"demesne/runner/sandbox"
 	"demesne/runner/store"
 )
+
+// TestListUnreadable checks that a store that cannot be read is an error for list, and that a missing one is empty.
+func TestListUnreadable(t *testing.T) {
+	file := t.TempDir() + "/file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for root, fails := range map[string]bool{"": false, file + "-missing": false, file: true} {
+		e := newEngine(&sandbox.Machine{Boot: api.Boot{SandboxRoot: root}})
+		if list, err := e.table.list(); len(list) > 0 || (err != nil) != fails {
+			t.Errorf("%q: %v, %v", root, list, err)
+		}
+	}
+}
 
 // TestReplaceRefused checks that a sandbox is not removed for one that the bounds or a name then refuse, and that it
 // does not count against the one that replaces it.

@@ -56,7 +56,7 @@ func (e *Engine) introduced(conn *ipc.Conn) (intro api.Introduction, ok bool) {
 		return intro, false
 	}
 	defer ns.Close()
-	if err := m.Decode(&intro); err != nil || !intro.Door.Known() {
+	if err := m.Decode(&intro); err != nil || !intro.Frontend.Known() {
 		return intro, false
 	}
 	id, err := api.Identify(ns)
@@ -77,7 +77,7 @@ func (e *Engine) greet(conn *ipc.Conn) {
 		return
 	}
 	e.setLinger(intro)
-	c := &caller{e: e, door: intro.Door, own: map[string]*sandbox.Sandbox{}, most: intro.Totals}
+	c := &caller{e: e, frontend: intro.Frontend, own: map[string]*sandbox.Sandbox{}, most: intro.Totals}
 	c.peer = ipc.NewPeer(conn, func(m *ipc.Message) { go c.serve(m) })
 	hello := api.Hello{PID: os.Getpid(), Mode: e.machine.Boot.Mode}
 	if err := conn.Send(ipc.Message{Op: api.OpHello}, hello, e.outMap.files()); err != nil {

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"cmp"
+	"errors"
+	"io/fs"
 	"slices"
 	"sync"
 
@@ -68,10 +70,10 @@ func (t *table) ifFree(s *sandbox.Sandbox, without string, most *runner.Limits, 
 	return nil
 }
 
-// nameInUse returns the error for a name that another sandbox has. It gives its id only to doors that see that
+// nameInUse returns the error for a name that another sandbox has. It gives its id only to frontends that see that
 // sandbox.
 func nameInUse(s *sandbox.Sandbox, other *runner.Spec, id string) error {
-	if !s.Spec().Door.Sees(other) {
+	if !s.Spec().Frontend.Sees(other) {
 		return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use", s.Spec().Name)
 	}
 	return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use by %s", s.Spec().Name, id)
@@ -101,7 +103,7 @@ func (t *table) find(idOrName string) (*sandbox.Sandbox, error) {
 }
 
 // list returns the live and the persistent sandboxes, oldest first.
-func (t *table) list() []runner.Info {
+func (t *table) list() ([]runner.Info, error) {
 	t.mu.Lock()
 	var live []*sandbox.Sandbox
 	for _, s := range t.all {
@@ -115,9 +117,13 @@ func (t *table) list() []runner.Info {
 		}
 		infos, ids[s.ID()] = append(infos, s.Info()), true
 	}
-	infos = append(infos, t.listStopped(ids)...)
+	stopped, err := t.listStopped(ids)
+	if err != nil {
+		return nil, err
+	}
+	infos = append(infos, stopped...)
 	slices.SortFunc(infos, olderFirst)
-	return infos
+	return infos, nil
 }
 
 // olderFirst orders by creation time, then by id.
@@ -133,8 +139,9 @@ func (t *table) count() (n int) {
 		live[s.ID()] = true
 	}
 	n = len(live)
-	for _, i := range t.listStopped(live) {
-		if i.State != runner.Snapshot {
+	stopped, _ := t.listStopped(live) // those of an unreadable store cannot run
+	for _, i := range stopped {
+		if i.State != runner.Snapshot && i.State != runner.Unreadable {
 			n++
 		}
 	}
@@ -208,16 +215,24 @@ func (t *table) claimAgain(s *sandbox.Sandbox, most *runner.Limits) (other *sand
 	return nil, nil
 }
 
-// listStopped returns the stopped sandboxes, for list.
-func (t *table) listStopped(live map[string]bool) (infos []runner.Info) {
-	d, err := t.machine.Store()
-	if err != nil {
-		return nil
+// listStopped returns the sandboxes in the store, except those with these ids. If the store cannot be read, it returns
+// an error: callers remove what no listed sandbox uses.
+func (t *table) listStopped(except map[string]bool) (infos []runner.Info, err error) {
+	if t.machine.Boot.SandboxRoot == "" {
+		return nil, nil
 	}
-	for _, rec := range d.Others(live) {
+	d, err := t.machine.Store()
+	if errors.Is(err, fs.ErrNotExist) { // no sandbox was ever stored
+		return nil, nil
+	}
+	var all []store.Record
+	if err == nil {
+		all, err = d.Others(except)
+	}
+	for _, rec := range all {
 		infos = append(infos, rec.Info)
 	}
-	return infos
+	return infos, err
 }
 
 // drop removes s from the table, unless a successor has taken its entry.

@@ -65,25 +65,25 @@ func (s Status) Over() bool { return s == Succeeded || s == Failed || s == Cance
 
 // Job describes a job.
 type Job struct {
-	ID      string          `json:"id"`
-	Status  Status          `json:"status"`
-	Request json.RawMessage `json:"request"`
-	Door    runner.Door     `json:"door,omitempty"` // of the store that started it
-	Created time.Time       `json:"created"`
-	Started time.Time       `json:"started,omitzero"`
-	Ended   time.Time       `json:"ended,omitzero"`
-	Message string          `json:"message,omitempty"` // why it failed, or how many jobs are before it
-	Result  *runner.Result  `json:"result,omitempty"`
-	Stdout  int64           `json:"stdout_bytes"` // bytes written, kept or not
-	Stderr  int64           `json:"stderr_bytes"`
+	ID       string          `json:"id"`
+	Status   Status          `json:"status"`
+	Request  json.RawMessage `json:"request"`
+	Frontend runner.Frontend `json:"frontend,omitempty"` // of the store that started it
+	Created  time.Time       `json:"created"`
+	Started  time.Time       `json:"started,omitzero"`
+	Ended    time.Time       `json:"ended,omitzero"`
+	Message  string          `json:"message,omitempty"` // why it failed, or how many jobs are before it
+	Result   *runner.Result  `json:"result,omitempty"`
+	Stdout   int64           `json:"stdout_bytes"` // bytes written, kept or not
+	Stderr   int64           `json:"stderr_bytes"`
 }
 
 // request is the content of job.json.
 type request struct {
-	Version int             `json:"version"` // 1
-	Door    runner.Door     `json:"door,omitempty"`
-	Created time.Time       `json:"created"`
-	Request json.RawMessage `json:"request"`
+	Version  int             `json:"version"` // 1
+	Frontend runner.Frontend `json:"frontend,omitempty"`
+	Created  time.Time       `json:"created"`
+	Request  json.RawMessage `json:"request"`
 }
 
 // ended is the content of result.json.
@@ -101,9 +101,9 @@ type Store struct {
 	dir string
 	// Slots bounds the running jobs. Other jobs wait in order of arrival; Queue bounds their number.
 	Slots, Queue int
-	// Door owns the jobs that this Store starts. Any door other than the command line sees only its own jobs: for the
-	// others, [Store.Get] and the methods built on it return ErrUnknown.
-	Door runner.Door
+	// Frontend owns the jobs that this Store starts. Any frontend other than the command line sees only its own jobs:
+	// for the others, [Store.Get] and the methods built on it return ErrUnknown.
+	Frontend runner.Frontend
 }
 
 // DefaultDir returns ~/.demesne/jobs.
@@ -155,10 +155,10 @@ func (s *Store) Get(id string) (*Job, error) {
 		}
 		return nil, fmt.Errorf("read job %q: %w", id, err)
 	}
-	if s.Door != runner.DoorCLI && s.Door != r.Door {
+	if s.Frontend != runner.FrontendCLI && s.Frontend != r.Frontend {
 		return nil, ErrUnknown
 	}
-	j := &Job{ID: id, Status: Queued, Request: r.Request, Door: r.Door, Created: r.Created}
+	j := &Job{ID: id, Status: Queued, Request: r.Request, Frontend: r.Frontend, Created: r.Created}
 	if readJSON(filepath.Join(dir, "started"), &j.Started) == nil {
 		j.Status = Running
 	}

@@ -95,7 +95,7 @@ func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 		err = reserve(dir)
 	}
 	if err == nil {
-		err = writeJSON(dir, "job.json", request{Version: 1, Door: s.Door, Created: time.Now(), Request: raw})
+		err = writeJSON(dir, "job.json", request{Version: 1, Frontend: s.Frontend, Created: time.Now(), Request: raw})
 	}
 	if err != nil {
 		lock.Close()

@@ -11,9 +11,9 @@ import (
 	"demesne/runner/limits/cgroup"
 )
 
-// adopt makes the runner's own version 2 group usable. It moves all its processes to a leaf and delegates the
+// delegate makes the runner's own version 2 group usable. It moves all its processes to a leaf and delegates the
 // controllers.
-func adopt() (*hierarchy, error) {
+func delegate() (*hierarchy, error) {
 	t := newThread()
 	p := &hierarchy{version: 2, thread: t}
 	err := t.do(func() (err error) {

@@ -50,7 +50,7 @@ func (h *Host) New(id string, l runner.Limits) (*Group, error) {
 		return nil, ipc.Errorf(ipc.CodeInvalid, "make limits: %q is not a valid group name", id)
 	}
 	g := &Group{host: h, id: id, want: l, why: map[string]string{}}
-	for _, p := range h.places {
+	for _, p := range h.hierarchies {
 		ks := knobsFor(p, l)
 		if len(ks) == 0 && p.version == 1 { // a version 2 group is still useful for cgroup.kill
 			continue

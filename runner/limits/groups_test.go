@@ -144,7 +144,7 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 		s.cmd.Wait()
 	})
 	t.Run("kill", func(t *testing.T) {
-		if h.place("memory").version != 2 {
+		if h.hierarchy("memory").version != 2 {
 			t.Skip("version 1 has no cgroup.kill")
 		}
 		g := groupIn(t, h, "kill", runner.Limits{})
@@ -164,7 +164,7 @@ func memoryBomb(t *testing.T, h *Host) {
 	s := start(t, g, bomb(256)+"; echo $?; sleep 60")
 	defer g.Watch(s.pid(), Watched{}, a.over)()
 	got := s.line()
-	if h.place("memory").version == 1 {
+	if h.hierarchy("memory").version == 1 {
 		if got != "137" {
 			t.Errorf("bomb ended with %q", got)
 		}

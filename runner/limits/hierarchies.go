@@ -29,7 +29,7 @@ func prepared(key string, _ *discovery) ([]*hierarchy, error) {
 	if err != nil {
 		return nil, err
 	}
-	var places []*hierarchy
+	var hierarchies []*hierarchy
 	errs := []error{errNone}
 	for _, m := range self {
 		var on []string
@@ -49,17 +49,17 @@ func prepared(key string, _ *discovery) ([]*hierarchy, error) {
 			errs = append(errs, err)
 			continue
 		}
-		places = append(places, p)
+		hierarchies = append(hierarchies, p)
 	}
 	if p, err := preparedV2(key); err == nil {
-		places = append(places, p)
+		hierarchies = append(hierarchies, p)
 	} else if !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)
 	}
-	if len(places) == 0 {
+	if len(hierarchies) == 0 {
 		return nil, errors.Join(errs[min(1, len(errs)-1):]...)
 	}
-	return places, nil
+	return hierarchies, nil
 }
 
 func preparedV1(m cgroup.Membership, key string, controllers []string) (*hierarchy, error) {
@@ -103,7 +103,7 @@ func preparedV2(key string) (*hierarchy, error) {
 		if !slices.Contains(pids, os.Getpid()) {
 			return nil, errors.New("the runner was not moved into the cgroup prepared for it")
 		}
-		return adopt()
+		return delegate()
 	}
 	return nil, os.ErrNotExist
 }
@@ -118,7 +118,7 @@ func own(controller string, mine *discovery) ([]*hierarchy, error) {
 	if err := usable(dir, controller); err != nil {
 		return nil, err
 	}
-	p, err := adopt()
+	p, err := delegate()
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func scope(key string, _ *discovery) ([]*hierarchy, error) {
 	if err := startScope(ctx, name, os.Getpid()); err != nil {
 		return nil, err
 	}
-	p, err := adopt()
+	p, err := delegate()
 	if err != nil {
 		return nil, err
 	}

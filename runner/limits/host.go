@@ -16,10 +16,10 @@ import (
 
 // Host is the set of limit mechanisms available on this machine, found once by [Open].
 type Host struct {
-	places   []*hierarchy
-	attempts []attempt
-	pressure pressure
-	ledger   ledger
+	hierarchies []*hierarchy
+	attempts    []attempt
+	pressure    pressure
+	ledger      ledger
 }
 
 // hierarchy is a group below which the runner may make a group for each sandbox.
@@ -90,22 +90,22 @@ func open(key string, table []mechanism) *Host {
 	mine := &discovery{}
 	defer mine.close()
 	for _, m := range table {
-		places, err := m.open(key, mine)
-		if err == nil && len(places) == 0 {
+		hierarchies, err := m.open(key, mine)
+		if err == nil && len(hierarchies) == 0 {
 			err = errors.New("it has no memory, pids or cpu controller")
 		}
 		h.attempts = append(h.attempts, attempt{m.name, err})
 		if err == nil {
-			h.places = places
+			h.hierarchies = hierarchies
 			break
 		}
 	}
 	return h
 }
 
-// place returns the hierarchy that has the controller, or nil.
-func (h *Host) place(controller string) *hierarchy {
-	for _, p := range h.places {
+// hierarchy returns the hierarchy that has the controller, or nil.
+func (h *Host) hierarchy(controller string) *hierarchy {
+	for _, p := range h.hierarchies {
 		for _, c := range p.controllers {
 			if c == controller {
 				return p
@@ -132,12 +132,12 @@ func (h *Host) Probe() runner.Probe {
 	p := runner.Probe{Name: "cgroup", Status: runner.Held}
 	var missing []string
 	for _, c := range cgroup.Controllers {
-		if h.place(c) == nil {
+		if h.hierarchy(c) == nil {
 			missing = append(missing, c)
 		}
 	}
 	switch {
-	case len(h.places) == 0:
+	case len(h.hierarchies) == 0:
 		p.Status, p.Detail = runner.Missing, "fallback: rlimits and a watchdog"
 	case len(missing) > 0:
 		p.Status, p.Detail = runner.Degraded, h.attempts[len(h.attempts)-1].name

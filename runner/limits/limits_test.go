@@ -123,7 +123,7 @@ func TestOpenTakesTheFirst(t *testing.T) {
 	}
 	empty := func(string, *discovery) ([]*hierarchy, error) { return nil, nil }
 	h := open("k", []mechanism{{"a", no}, {"b", empty}, {"c", yes}, {"d", no}})
-	if len(h.attempts) != 3 || h.place("pids") == nil || h.place("memory") != nil {
+	if len(h.attempts) != 3 || h.hierarchy("pids") == nil || h.hierarchy("memory") != nil {
 		t.Errorf("%+v", h)
 	}
 	if got := h.why("memory"); got != "no memory controller in c" {

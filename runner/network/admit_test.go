@@ -30,6 +30,7 @@ func TestAdmitEgress(t *testing.T) {
 		{"a mode", &runner.Egress{Mode: "open"}, true, false, false},
 		{"an unknown mode", &runner.Egress{Mode: "some"}, true, false, false},
 		{"learn", &runner.Egress{Learn: true}, true, false, false},
+		{"a listener", &runner.Egress{Listen: []uint16{8089}}, true, false, false},
 	} {
 		for _, answer := range []error{nil, wrong} {
 			spec, asked := runner.Spec{Egress: c.egress}, false

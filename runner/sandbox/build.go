@@ -12,7 +12,6 @@ import (
 	"demesne/runner/container"
 	"demesne/runner/ipc"
 	"demesne/runner/network"
-	"demesne/runner/receipt"
 )
 
 // building is the making of a sandbox, by one goroutine. Each step pushes its own undo.
@@ -176,7 +175,7 @@ func (b *building) bringUp(tree *mounting) error {
 		return err
 	}
 	names := make(chan []runner.Layer, 1)
-	go func() { names <- receipt.Namespaces(b.init.pid) }()
+	go func() { names <- container.Namespaces(b.init.pid) }()
 	if err := b.init.restrict(container.Setup(b.spec, b.machine.Boot)); err != nil {
 		return b.explainInit(err)
 	}
@@ -247,7 +246,7 @@ func (b *building) complete() error {
 		b.mark("prepared")
 	}
 	b.receipts.now = b.writeReceipt()
-	if err := receipt.Meets(b.receipts.now, b.spec.Require); err != nil {
+	if err := container.MeetsLevel(b.receipts.now, b.spec.Require); err != nil {
 		return err
 	}
 	b.undo.add(b.group.Watch(b.init.pid, b.files.watched(), func(r runner.Reason, detail string) { go b.terminate(r, detail) }))
@@ -275,17 +274,17 @@ func (b *building) handOver() error {
 
 // writeReceipt returns the receipt for the facts known so far.
 func (b *building) writeReceipt() *runner.Receipt {
-	f := receipt.Facts{
+	f := container.ReceiptFacts{
 		Sandbox: b.id, Kernel: b.machine.kernel, Boot: b.machine.Boot, Spec: b.spec,
 		Guest: b.init.facts, Namespaces: b.init.namespaces, Start: b.init.start,
-		CoresTo: corePattern(), Privileges: container.Privileges(b.spec),
+		CoresTo: corePattern(), Privileges: container.PrivilegesOf(b.spec),
 		Tree: b.files.tree, OnDisk: b.files.persistent.onDisk, KeptWhy: b.files.persistent.why,
 		Network: b.link.net.Word(), Egress: b.link.net.Layers(), Limits: b.group.Receipt(b.files.watched()),
 	}
 	if b.link.net != nil {
 		f.SysErr = b.link.net.NS.SysfsErr
 	}
-	return receipt.Of(f)
+	return container.NewReceipt(f)
 }
 
 // corePattern returns the kernel's destination of core dumps. It is read for each sandbox, because an administrator

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/pause"
 )
 
 // unopened is how long a sandbox survives whose creator died before another caller learned its id.
@@ -115,8 +114,8 @@ type idle struct {
 	commands *commands
 	init     *pid1
 
-	timer  *time.Timer   // fires when the sandbox is to be paused
-	paused *pause.Paused // nil: not paused
+	timer  *time.Timer       // fires when the sandbox is to be paused
+	paused *stoppedProcesses // nil: not paused
 }
 
 // rest starts the timer that pauses an unused sandbox. mu is held.
@@ -141,7 +140,7 @@ func (i *idle) pause() {
 	if i.ending || len(i.commands.running) > 0 || i.paused != nil {
 		return
 	}
-	p, err := pause.Pause(i.init.pid)
+	p, err := stopProcesses(i.init.pid)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", i.id, err)
 		i.rest()

@@ -54,7 +54,7 @@ func (m *Machine) fork(d *store.Store, from store.Record, t api.ForkRequest) (ru
 	i := from.Info
 	i.ID, i.Name, i.Out, i.Created, i.Result, i.Receipt = dir.ID(), t.Name, t.Out, now, nil, nil
 	i.Spec.Name, i.Spec.Out, i.Spec.Key, i.Spec.Given, i.Spec.Granted = t.Name, t.Out, "", nil, ""
-	i.Spec.Door, i.Spec.Share = t.Door, ""
+	i.Spec.Frontend, i.Spec.Share = t.Frontend, ""
 	i.Expires = expiry(i.Spec, now, now)
 	did := runner.Forked{ID: i.ID}
 	if t.Snapshot {

@@ -10,7 +10,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
-	"demesne/runner/pause"
+
 	"demesne/runner/store"
 )
 
@@ -33,7 +33,7 @@ func (s *Sandbox) Fork(t api.ForkRequest) (f runner.Forked, stopped bool, err er
 // it. A sandbox with egress is never ended here: changed rules and secrets are in no file.
 func (s *Sandbox) stopQuiet() bool {
 	s.mu.Lock()
-	idle := !s.ending && len(s.commands.running) == 0 && s.egress == nil && pause.Alone(s.init.pid)
+	idle := !s.ending && len(s.commands.running) == 0 && s.egress == nil && alone(s.init.pid)
 	if idle {
 		s.ending, s.files.persistent.quiet = true, true
 		s.verdict, s.detail = runner.Lost, "stopped"
@@ -108,7 +108,7 @@ func (s *Sandbox) copyRunning(upperDir, kept *os.File) (did runner.Forked, err e
 	}
 	defer first.over()
 	last := first
-	open, unclear := pause.Mapped(s.init.pid)
+	open, unclear := mappedPaths(s.init.pid)
 	since := time.Now()
 	if unclear == nil && first.still.Held() {
 		first.over()
@@ -120,7 +120,7 @@ func (s *Sandbox) copyRunning(upperDir, kept *os.File) (did runner.Forked, err e
 	}
 	err = live.Settle()
 	if err == nil && !last.still.Held() {
-		err = ipc.Errorf(ipc.CodeBusy, "%w", pause.ErrRestless)
+		err = ipc.Errorf(ipc.CodeBusy, "%w", errRestless)
 	}
 	if lost := s.alive("copy files of sandbox"); lost != nil { // files may be missing: removing s begins with ending
 		err = lost
@@ -136,7 +136,7 @@ func (s *Sandbox) copyRunning(upperDir, kept *os.File) (did runner.Forked, err e
 // livePause is a period in which a sandbox's processes are paused and no command starts.
 type livePause struct {
 	s     *state
-	still *pause.Paused // nil: the pause has ended
+	still *stoppedProcesses // nil: the pause has ended
 	began time.Time
 	took  time.Duration // set when the pause has ended
 }
@@ -146,7 +146,7 @@ func pauseLive(s *state, pid int) (*livePause, error) {
 	s.starting.Lock()
 	p := &livePause{s: s, began: time.Now()}
 	var err error
-	if p.still, err = pause.Pause(pid); err != nil {
+	if p.still, err = stopProcesses(pid); err != nil {
 		s.starting.Unlock()
 		return nil, ipc.Errorf(ipc.CodeBusy, "%w", err)
 	}

@@ -21,7 +21,7 @@ import (
 	"demesne/runner/network"
 	"demesne/runner/network/proxyclient"
 	"demesne/runner/pid1/pid1api"
-	"demesne/runner/pool"
+
 	"demesne/runner/store"
 	"demesne/runner/userns"
 )
@@ -37,16 +37,16 @@ type Machine struct {
 	Life    *os.File // the reaper waits until this pipe end is closed
 	Clock   *grants.Clock
 	Proxy   proxyclient.Proxy // shared by all sandboxes
-	Load    pool.Load
+	Load    Load
 
 	kernel  string
 	reserve network.Reserve
 	starter container.Starter
 	turns   chan struct{} // one token for each sandbox that is being built for a caller
 
-	mu   sync.Mutex   // guards the fields below
-	init string       // see initProgram
-	kept *store.Store // see Store
+	mu    sync.Mutex   // guards the fields below
+	init  string       // see initProgram
+	store *store.Store // see Store
 }
 
 // SetUp does the one-time work. It finds cgroups, mounts the private tmpfs and, for libcontainer, a cgroup2 of the
@@ -179,14 +179,14 @@ func kernelRelease() (string, error) {
 func (m *Machine) Store() (*store.Store, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.Boot.Kept == "" {
+	if m.Boot.SandboxRoot == "" {
 		return nil, errors.New("the user has no home directory")
 	}
 	var err error
-	if m.kept == nil {
-		m.kept, err = store.Open(m.Boot.Kept)
+	if m.store == nil {
+		m.store, err = store.Open(m.Boot.SandboxRoot)
 	}
-	return m.kept, err
+	return m.store, err
 }
 
 // idMap names the id mapping of the files of a persistent sandbox. It can restart only under the same mapping.

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/container"
 	"demesne/runner/ipc"
 	"demesne/runner/pid1/pid1api"
-	"demesne/runner/receipt"
 )
 
 // initTimeout bounds the conversation with PID 1 while a sandbox is made. It catches a stalled machine and is not a
@@ -26,7 +26,7 @@ type pid1 struct {
 	peer   *ipc.Peer
 
 	// Facts that were verified while the sandbox was made, for the receipt.
-	start      receipt.Start
+	start      container.Start
 	facts      pid1api.Facts
 	namespaces []runner.Layer
 }

@@ -27,6 +27,15 @@ func TestSecretsUnlike(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
 		}
 	}
+	route := runner.Route{Port: 1, Token: "hidden"}
+	s.egress.Routes = []runner.Route{route}
+	if diffs := s.CredentialsUnlike(&runner.Egress{Routes: s.egress.Routes}); diffs != nil || s.CredentialsUnlike(nil) != nil {
+		t.Errorf("the same route: %q", diffs)
+	}
+	route.Token = "hidden too"
+	if diffs := s.CredentialsUnlike(&runner.Egress{Routes: []runner.Route{route}}); len(diffs) != 1 || strings.Contains(diffs[0], "hidden") {
+		t.Errorf("a route with another token: %q", diffs)
+	}
 	if err := new(identity).hasSecrets([]runner.Secret{has}); err == nil {
 		t.Error("a sandbox without a network has a secret")
 	}

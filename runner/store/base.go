@@ -154,7 +154,11 @@ func (d *Store) sweepBases() error {
 
 // uses reports whether a sandbox uses the base, or may use it.
 func (d *Store) uses(base string) bool {
-	for _, id := range d.names() {
+	names, err := d.names()
+	if err != nil {
+		return true
+	}
+	for _, id := range names {
 		r, err := d.read(id)
 		if err != nil && d.hasSpec(id) || r.Freezing == base || slices.Contains(r.Base, base) {
 			return true

@@ -25,6 +25,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,7 +34,7 @@ import (
 	"demesne/runner"
 )
 
-// version is the format version of spec.json. A sandbox with another version is neither listed nor removed.
+// version is the format version of spec.json. A sandbox with another version is listed as unreadable, and not removed.
 const version = 1
 
 const (
@@ -194,18 +195,31 @@ func (d *Store) read(id string) (Record, error) {
 	return r, nil
 }
 
-// All returns the sandboxes that have not expired. A sandbox that a runner has is in the state Running.
-func (d *Store) All() []Record { return d.Others(nil) }
+// All returns the sandboxes that have not expired and whose records can be read. A sandbox that a runner has is in the
+// state Running.
+func (d *Store) All() ([]Record, error) {
+	all, err := d.Others(nil)
+	return slices.DeleteFunc(all, func(r Record) bool { return r.Info.State == runner.Unreadable }), err
+}
 
-// Others is like All but skips the sandboxes with these ids, without reading them.
-func (d *Store) Others(ids map[string]bool) []Record {
+// Others is like All but skips the sandboxes with these ids, without reading them. A sandbox whose record cannot be read
+// is in the state Unreadable. An error means that the store cannot be listed.
+func (d *Store) Others(ids map[string]bool) ([]Record, error) {
+	names, err := d.names()
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
 	var all []Record
-	for _, name := range d.names() {
+	for _, name := range names {
 		if ids[name] {
 			continue
 		}
 		r, err := d.read(name)
-		if err != nil || d.expired(name) {
+		if d.expired(name) || err != nil && !d.hasSpec(name) {
+			continue
+		}
+		if err != nil {
+			all = append(all, Record{Info: runner.Info{ID: name, State: runner.Unreadable}})
 			continue
 		}
 		f, err := d.open(name, flock.Shared)
@@ -217,14 +231,18 @@ func (d *Store) Others(ids map[string]bool) []Record {
 		}
 		all = append(all, r)
 	}
-	return all
+	return all, nil
 }
 
 // Find returns the sandbox with that id, or else the newest with that name. The error is fs.ErrNotExist if neither
 // exists.
 func (d *Store) Find(idOrName string) (Record, error) {
 	var found Record
-	for _, r := range d.All() {
+	all, err := d.All()
+	if err != nil {
+		return found, err
+	}
+	for _, r := range all {
 		if r.Info.ID == idOrName {
 			return r, nil
 		}
@@ -238,18 +256,14 @@ func (d *Store) Find(idOrName string) (Record, error) {
 	return found, nil
 }
 
-func (d *Store) names() []string {
+func (d *Store) names() (names []string, err error) {
 	list, err := fs.ReadDir(d.root.FS(), ".")
-	if err != nil {
-		return nil
-	}
-	var names []string
 	for _, e := range list {
 		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !strings.HasPrefix(e.Name(), basePrefix) {
 			names = append(names, e.Name())
 		}
 	}
-	return names
+	return names, err
 }
 
 // Sweep removes expired sandboxes and the remains of killed runners. It continues after an error and returns the ids
@@ -298,9 +312,10 @@ func (b *Dir) sweep() (gone bool, err error) {
 	return true, b.remove()
 }
 
+// hasSpec reports whether the sandbox has, or may have, a record.
 func (d *Store) hasSpec(name string) bool {
 	_, err := d.root.Lstat(filepath.Join(name, specFile))
-	return err == nil
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func (d *Store) expired(name string) bool {

@@ -53,10 +53,10 @@ func list(t *testing.T, d *Store) (names []string) {
 func TestRoundTrip(t *testing.T) {
 	d := open(t)
 	b := add(t, d, "aa", "web", time.Hour)
-	if all := d.All(); len(all) != 1 || all[0].Info.State != runner.Running {
+	if all, err := d.All(); err != nil || len(all) != 1 || all[0].Info.State != runner.Running {
 		t.Errorf("while a runner has it: %+v", all)
 	}
-	if others := d.Others(map[string]bool{"aa": true}); len(others) > 0 {
+	if others, err := d.Others(map[string]bool{"aa": true}); err != nil || len(others) > 0 {
 		t.Errorf("besides it: %+v", others)
 	}
 	if _, _, err := d.Take("aa"); !errors.Is(err, ErrBusy) {
@@ -177,8 +177,17 @@ func TestTorn(t *testing.T) {
 			t.Errorf("took %q", id)
 		}
 	}
-	if all := d.All(); len(all) > 0 {
-		t.Errorf("%+v", all)
+	if all, err := d.All(); err != nil || len(all) > 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	others, err := d.Others(map[string]bool{"empty": true})
+	if err != nil || len(others) != 3 {
+		t.Errorf("%+v, %v", others, err)
+	}
+	for _, r := range others {
+		if r.Info.ID == "" || r.Info.State != runner.Unreadable {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 
@@ -223,8 +232,21 @@ func TestAtOnce(t *testing.T) {
 	makers.Wait()
 	close(stop)
 	all.Wait()
-	if got := len(d.All()); got != 80 {
-		t.Errorf("%d sandboxes, want 80", got)
+	if got, err := d.All(); err != nil || len(got) != 80 {
+		t.Errorf("%d sandboxes, want 80, %v", len(got), err)
+	}
+}
+
+// TestStoreUnreadable checks that a store that cannot be listed is not taken for an empty one: no base counts as unused.
+func TestStoreUnreadable(t *testing.T) {
+	d := open(t)
+	add(t, d, "aa", "", time.Hour).Close()
+	d.root.Close()
+	if all, err := d.All(); err == nil {
+		t.Errorf("listed %+v", all)
+	}
+	if !d.uses("base-0") || !d.hasSpec("aa") {
+		t.Error("an unreadable record counts as absent")
 	}
 }
 

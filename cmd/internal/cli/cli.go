@@ -48,7 +48,7 @@ type Command struct {
 	Examples []Example
 	Flags    Flags // without --help, which every command has
 	Topics   []Topic
-	Operand  Kind     // kind of the operands
+	Operand  kind     // kind of the operands
 	Words    []string // the known operands; nil: see Operand
 	Raw      bool     // another program parses this line
 }
@@ -56,12 +56,12 @@ type Command struct {
 // Example is a line to type, and what it does.
 type Example struct{ Says, Line string }
 
-// Kind classifies an argument. Completion uses it; Command.Parse uses Argv and Sandbox.
-type Kind int
+// kind classifies an argument. Completion uses it; Command.Parse uses Argv and Sandbox.
+type kind int
 
 // The kinds of arguments. The zero value is any text.
 const (
-	anything  Kind = iota
+	anything  kind = iota
 	File           // a file
 	Directory      // a directory
 	Argv           // a command with its arguments

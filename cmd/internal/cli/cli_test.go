@@ -16,7 +16,7 @@ type given struct {
 	json    string
 }
 
-func sample(g *given, operand Kind) *Command {
+func sample(g *given, operand kind) *Command {
 	return &Command{Program: "prog", Name: "verb", Usage: []string{"[flags] ID"}, Summary: "do a thing", About: "Does it.\n\n'Quoted', \\back and ~/.x-y: …",
 		Operand: operand, Examples: []Example{{Says: "do it", Line: "prog verb --text 'a b' | wc -l"}},
 		Flags: Flags{
@@ -36,7 +36,7 @@ func sample(g *given, operand Kind) *Command {
 
 func TestParse(t *testing.T) {
 	for _, c := range []struct {
-		operand Kind
+		operand kind
 		line    string
 		rest    string
 		want    given
@@ -52,6 +52,12 @@ func TestParse(t *testing.T) {
 		{Sandbox, "id -- ls", "id ls", given{}, ""},
 		{anything, "--lits x", "", given{}, "flag --lits: unknown"},
 		{anything, "-x", "", given{}, "flag -x: unknown"},
+		{anything, "-hx", "", given{}, "flag -x: unknown"},
+		{anything, "-help", "", given{}, "flag -help: unknown"},
+		{anything, "-host=x", "", given{}, "flag -s: unknown"},
+		{anything, "-text=x", "", given{}, "flag -e: unknown"},
+		{anything, "-list=x", "", given{}, "flag -list: unknown"},
+		{anything, "-ch", "", given{text: "h"}, ""},
 		{anything, "--on=yes", "", given{on: false}, "flag --on: takes no value"},
 		{anything, "--list", "", given{}, "flag --list: needs a value (NAME[=VALUE])"},
 		{anything, "-c", "", given{}, "flag -c: needs a value (TEXT)"},

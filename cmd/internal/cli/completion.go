@@ -75,7 +75,7 @@ func (c *Command) spellings() []string {
 	return all
 }
 
-func bashWords(w Kind, words []string) string {
+func bashWords(w kind, words []string) string {
 	if words != nil {
 		return "-W '" + strings.Join(words, " ") + "'"
 	}
@@ -142,7 +142,7 @@ func (f *Flag) zsh() string {
 	return spec
 }
 
-func zshAction(w Kind, words []string) string {
+func zshAction(w kind, words []string) string {
 	if words != nil {
 		return "(" + strings.Join(words, " ") + ")"
 	}
@@ -197,7 +197,7 @@ func (f *Flag) fish() string {
 	}
 }
 
-func fishWords(w Kind, words []string) string {
+func fishWords(w kind, words []string) string {
 	if words != nil {
 		return "-a " + quote(strings.Join(words, " "))
 	}

@@ -17,7 +17,7 @@ type Flag struct {
 	Repeat   bool   // may be given more than once
 	Hide     bool   // errors omit what follows '=' in the value
 	Help     string
-	Complete Kind
+	Complete kind
 	Words    []string // the known values; nil: see Complete
 	Set      func(string) error
 }
@@ -73,11 +73,12 @@ func (fs Flags) parseLong(name string, rest []string) ([]string, error) {
 
 // parseShort handles a cluster such as "it" or "cTEXT".
 func (fs Flags) parseShort(cluster string, rest []string) ([]string, error) {
+	if err := fs.known(cluster); err != nil {
+		return nil, err
+	}
 	for i := range len(cluster) {
 		f := fs.find(func(f *Flag) bool { return f.Short == cluster[i] })
 		switch {
-		case f == nil:
-			return nil, fs.unknown("-" + cluster[i:i+1])
 		case f.Arg == "" || f.Optional:
 			if err := f.apply(""); err != nil {
 				return nil, err
@@ -91,6 +92,24 @@ func (fs Flags) parseShort(cluster string, rest []string) ([]string, error) {
 		}
 	}
 	return rest, nil
+}
+
+// known returns an error for a cluster with an unknown flag, before any of its flags is set. The cluster can be a long
+// flag after a single dash: "-http" does not ask for help.
+func (fs Flags) known(cluster string) error {
+	if long, _, _ := strings.Cut(cluster, "="); len(long) > 1 && fs.Long(long) != nil {
+		return fs.unknown("-" + long)
+	}
+	for i := range len(cluster) {
+		f := fs.find(func(f *Flag) bool { return f.Short == cluster[i] })
+		if f == nil {
+			return fs.unknown("-" + cluster[i:i+1])
+		}
+		if f.Arg != "" && !f.Optional {
+			return nil // the rest is its value
+		}
+	}
+	return nil
 }
 
 // UpTo sets the flags in args until it has found most other arguments. It returns the arguments that are not flags.

@@ -71,6 +71,20 @@ func Size(to *int64, least int64) func(string) error {
 	}
 }
 
+// Bytes returns a setter for a size of at least one byte, without "none".
+func Bytes(to *int64) func(string) error {
+	return func(s string) error {
+		n, err := parseSize(s)
+		if err == nil && n < 1 {
+			err = errors.New("not a size of at least 1 byte (such as 512m or 2g)")
+		}
+		if err == nil {
+			*to = n
+		}
+		return err
+	}
+}
+
 // formatSize formats n in the form that parseSize accepts.
 func formatSize(n int64) string {
 	if n < 0 {

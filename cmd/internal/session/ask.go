@@ -88,6 +88,9 @@ func readable(s runner.Spec) (paths []string) {
 	if s.Workspace != "" {
 		paths = append(paths, s.Workspace)
 	}
+	for _, m := range s.Mounts {
+		paths = append(paths, m.Source)
+	}
 	if s.Rootfs != nil && s.Rootfs.Dir != "" {
 		paths = append(paths, s.Rootfs.Dir)
 	}

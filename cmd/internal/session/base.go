@@ -14,6 +14,7 @@ import (
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/ipc"
 )
@@ -74,7 +75,7 @@ func (g *base) take(ctx context.Context, policy images.PullPolicy) (err error) {
 func (g *base) checkDirectory() error {
 	real, err := filepath.EvalSymlinks(g.ref.Path)
 	if err != nil {
-		return fmt.Errorf("image %q: %w", g.ref.Given, reason(err))
+		return fmt.Errorf("image %q: %w", g.ref.Given, fsutil.Reason(err))
 	}
 	if info, err := os.Stat(real); err != nil || !info.IsDir() {
 		return fmt.Errorf("image %q: is not a directory", g.ref.Given)

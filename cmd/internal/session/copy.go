@@ -96,19 +96,19 @@ func copyOut(ctx context.Context, b *Sandbox, src, name string, to Place, l tarb
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return did, fmt.Errorf("destination %q: %w", dst, reason(err))
+		return did, fmt.Errorf("destination %q: %w", dst, fsutil.Reason(err))
 	}
 	defer root.Close()
 	p, err := tarball.NewPart(root)
 	if err != nil {
-		return did, fmt.Errorf("destination %q: %w", dst, reason(err))
+		return did, fmt.Errorf("destination %q: %w", dst, fsutil.Reason(err))
 	}
 	defer p.Remove()
 	if did, err = b.CopyOut(ctx, src, p.Dir, l); err != nil {
 		return did, err
 	}
 	if err := p.Deliver(name, as); err != nil {
-		return did, fmt.Errorf("destination %q: %w", dst, reason(err))
+		return did, fmt.Errorf("destination %q: %w", dst, fsutil.Reason(err))
 	}
 	return did, nil
 }

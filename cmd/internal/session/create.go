@@ -12,6 +12,7 @@ import (
 
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/ipc"
 )
@@ -192,7 +193,7 @@ func (s *Service) OfKey(ctx context.Context, key string) (id string, err error) 
 	err = s.With(ctx, func(e Engine) error {
 		infos, err := e.List(ctx)
 		for _, i := range infos {
-			if i.Spec.Key == key && i.Spec.Door == s.opts.Runner.Door && i.State != runner.Snapshot {
+			if i.Spec.Key == key && i.Spec.Frontend == s.opts.Runner.Frontend && i.State != runner.Snapshot {
 				id = i.ID
 			}
 		}
@@ -275,7 +276,7 @@ func given(c CreateOptions, st *site) ([]runner.Argument, error) {
 	if e.File != "" {
 		word, err := fileWord(e.File)
 		if err != nil {
-			return nil, fmt.Errorf("egress-file %q: %w", e.File, reason(err))
+			return nil, fmt.Errorf("egress-file %q: %w", e.File, fsutil.Reason(err))
 		}
 		add("egress file", word)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"demesne/cmd/internal/cli"
 	"demesne/runner"
 	"demesne/runner/client"
 )
@@ -188,7 +189,7 @@ func askRules(ctx context.Context, mode, file string) (r runner.EgressRules, err
 	case err != nil:
 		return r, fmt.Errorf("run %s: %w", EgressProgram, err)
 	case len(r.Wrong) > 0:
-		return r, WithHint(&policyError{r.Wrong}, "demesne egress lint "+file+" lists all errors in it")
+		return r, cli.Hinted(&policyError{r.Wrong}, "%s", "demesne egress lint "+file+" lists all errors in it")
 	}
 	return r, nil
 }

@@ -136,7 +136,7 @@ func TestFace(t *testing.T) {
 }
 
 // place returns a directory for all that the test makes, and finds or builds demesne's programs.
-func place(t *testing.T) string {
+func place(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "face.")
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/cmd/internal/cli"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 )
@@ -27,8 +28,8 @@ func ParseInputs(files, sockets []string) ([]runner.Input, error) {
 			return nil, fmt.Errorf("%s %q: %w", what, arg, err)
 		}
 		if other, ok := taken[in.Name]; ok {
-			return nil, WithHint(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
-				"use "+flag+" PATH:NAME to rename one of them")
+			return nil, cli.Hinted(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
+				"use %s PATH:NAME to rename one of them", flag)
 		}
 		taken[in.Name] = in.Path
 		all = append(all, in)
@@ -49,7 +50,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 	}
 	if name == "" {
 		if name = filepath.Base(abs); checkInputName(name) != nil {
-			return runner.Input{}, WithHint(errors.New("its name is not possible in /in"), "use --in PATH:NAME to rename it")
+			return runner.Input{}, cli.Hinted(errors.New("its name is not possible in /in"), "use --in PATH:NAME to rename it")
 		}
 	}
 	real, err := filepath.EvalSymlinks(abs)
@@ -57,14 +58,14 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 		if errors.Is(err, fs.ErrNotExist) && fsutil.Exists(abs) {
 			return runner.Input{}, errors.New("is a dangling symbolic link")
 		}
-		return runner.Input{}, reason(err)
+		return runner.Input{}, fsutil.Reason(err)
 	}
 	if err := printable(real, name); err != nil {
 		return runner.Input{}, err
 	}
 	info, err := os.Stat(real)
 	if err != nil {
-		return runner.Input{}, reason(err)
+		return runner.Input{}, fsutil.Reason(err)
 	}
 	if err := checkKind(info.Mode(), socket); err != nil {
 		return runner.Input{}, err
@@ -78,7 +79,7 @@ func checkKind(m fs.FileMode, socket bool) error {
 	case socket && !isSocket:
 		return errors.New("is not a socket")
 	case !socket && isSocket:
-		return WithHint(errors.New("is not a regular file or directory"), "use --socket for a socket")
+		return cli.Hinted(errors.New("is not a regular file or directory"), "use --socket for a socket")
 	case !socket && !m.IsRegular() && !m.IsDir():
 		return errors.New("is not a regular file or directory")
 	}

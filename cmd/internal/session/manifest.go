@@ -63,7 +63,7 @@ func manifestPath(dir string) string {
 func WriteManifest(dir string) (m *Manifest, path string, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, "", fmt.Errorf("make manifest of %q: %w", dir, reason(err))
+		return nil, "", fmt.Errorf("make manifest of %q: %w", dir, fsutil.Reason(err))
 	}
 	defer root.Close()
 	path = manifestPath(dir)

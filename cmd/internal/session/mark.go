@@ -17,7 +17,7 @@ const markDir = ".mcp"
 
 // mark records that an output directory belongs to an MCP server. It does nothing for other faces.
 func (u outputs) mark(root, name string) error {
-	if u.door != runner.DoorMCP {
+	if u.frontend != runner.FrontendMCP {
 		return nil
 	}
 	dir := filepath.Join(root, markDir)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/cli"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 )
@@ -34,7 +35,7 @@ type outDir struct {
 
 // elsewhere adds a hint to an error of the output root: how to choose another directory.
 func elsewhere(err error) error {
-	return WithHint(err, "set --out DIR for this run, or DEMESNE_OUTPUT_ROOT for all runs")
+	return cli.Hinted(err, "set --out DIR for this run, or DEMESNE_OUTPUT_ROOT for all runs")
 }
 
 // outName returns a name for an output directory. It is unique, and sorts by time.
@@ -61,7 +62,7 @@ func (o *outDir) hold() (err error) {
 	if o.dir, err = os.OpenFile(o.path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err == nil {
 		flock.Try(o.dir, flock.Shared)
 	}
-	return reason(err)
+	return fsutil.Reason(err)
 }
 
 // name returns a name that no other run has.
@@ -89,7 +90,7 @@ func (o *outDir) mkdirAll(path string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	return reason(err)
+	return fsutil.Reason(err)
 }
 
 func (o *outDir) close() { o.dir.Close() }
@@ -125,11 +126,11 @@ func (o *outDir) removeEmpty() bool {
 func writableDir(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", reason(err)
+		return "", fsutil.Reason(err)
 	}
 	info, err := os.Stat(real)
 	if err != nil {
-		return "", reason(err)
+		return "", fsutil.Reason(err)
 	}
 	if err := printable(real); err != nil {
 		return "", err
@@ -151,7 +152,7 @@ func writableDir(path string) (string, error) {
 func printable(names ...string) error {
 	for _, n := range names {
 		if !utf8.ValidString(n) {
-			return WithHint(fmt.Errorf("%q is not UTF-8", n), "pass a directory above it; files inside it may have such names")
+			return cli.Hinted(fmt.Errorf("%q is not UTF-8", n), "pass a directory above it; files inside it may have such names")
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/client"
 )
@@ -18,8 +19,8 @@ import (
 // outputs is the output root with the directories in it: those of sandboxes, and those of their logs, marks and
 // manifests.
 type outputs struct {
-	dir  string      // see Options.OutputRoot
-	door runner.Door // whose directories are made
+	dir      string          // see Options.OutputRoot
+	frontend runner.Frontend // whose directories are made
 }
 
 // root returns the directory of the output directories, which may not exist.
@@ -102,7 +103,7 @@ func (u outputs) fresh(o *outDir, name string) error {
 			o.made, o.fresh = append(o.made, o.path), true
 			break
 		}
-		if err = reason(err); name == "" && errors.Is(err, fs.ErrExist) {
+		if err = fsutil.Reason(err); name == "" && errors.Is(err, fs.ErrExist) {
 			err = nil
 		}
 	}

@@ -33,12 +33,12 @@ type pruned struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// PruneOutputs removes output directories that are not in use, and are empty or last changed before the given time. It recognizes them
-// by the form of their names, and touches no others. A directory is in use while a process holds its lock (flock(2))
-// or a sandbox has it. It lists the directories first and the sandboxes afterwards, so a directory created in between
-// is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.
+// PruneOutputs removes output directories that are not in use, and are empty or last changed before the given time. It
+// recognizes them by the form of their names, and touches no others. A directory is in use while a process holds its
+// lock (flock(2)) or a sandbox has it. It lists the directories first and the sandboxes afterwards, so one created in
+// between is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.
 //
-// All doors share the output root, so it asks the runner as the command line, which sees every sandbox.
+// All frontends share the output root, so it asks the runner as the command line, which sees every sandbox.
 func (s *Service) PruneOutputs(ctx context.Context, before time.Time) (pruned, error) {
 	return s.pruneOutputs(ctx, pruneOptions{before: before})
 }
@@ -58,11 +58,11 @@ func (s *Service) pruneOutputs(ctx context.Context, o pruneOptions) (pruned, err
 		return pruned{}, err
 	}
 	all := s.opts
-	all.Runner.Door = runner.DoorCLI
+	all.Runner.Frontend = runner.FrontendCLI
 	cli := New(all)
 	defer cli.Close()
 	return pruneOutputs(root, o, func() (list []runner.Info, err error) {
-		err = cli.With(ctx, func(e Engine) error { list, err = e.List(ctx); return err })
+		err = cli.With(ctx, func(e Engine) error { list, err = ListAll(ctx, e); return err })
 		return list, err
 	})
 }
@@ -88,6 +88,18 @@ func (s *Service) Tidy() error {
 		return err
 	}
 	return s.outputs.tidy(before)
+}
+
+// ListAll lists the sandboxes for a caller that removes what none of them uses. A sandbox whose record cannot be read is
+// an error, because it may use anything.
+func ListAll(ctx context.Context, e Engine) ([]runner.Info, error) {
+	infos, err := e.List(ctx)
+	for _, i := range infos {
+		if i.State == runner.Unreadable {
+			err = errors.Join(err, fmt.Errorf("nothing removed: the record of sandbox %q cannot be read, so what it uses is unknown", i.ID))
+		}
+	}
+	return infos, err
 }
 
 func pruneOutputs(path string, o pruneOptions, inUse func() ([]runner.Info, error)) (done pruned, err error) {

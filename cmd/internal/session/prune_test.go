@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +15,7 @@ import (
 )
 
 const (
-	cli   = "20261122-123456-0123abcd"
+	ofCLI = "20261122-123456-0123abcd"
 	used  = "20261121-123456-0123abcd"
 	other = "20261121-123457-0123abcd"
 	box   = "0123456789ab"
@@ -54,7 +55,7 @@ func using(dirs ...string) func() ([]runner.Info, error) {
 // TestPruneOld checks that an old output directory is removed unless a sandbox or a process uses it. Nothing
 // else is touched.
 func TestPruneOld(t *testing.T) {
-	dir := root(t, cli, used, other, box, "mine", ".egress", cli+"x")
+	dir := root(t, ofCLI, used, other, box, "mine", ".egress", ofCLI+"x")
 	victim := root(t, "keep")
 	if err := os.Symlink(victim, dir+"/20261122-123456-00000000"); err != nil {
 		t.Fatal(err)
@@ -74,7 +75,7 @@ func TestPruneOld(t *testing.T) {
 	if done, err := pruneOutputs(dir, o, using(used)); err != nil || done.Dirs != 2 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if got, want := left(dir), fmt.Sprintf(".egress %s %s %s %s mine", used, other, "20261122-123456-00000000", cli+"x"); got != want {
+	if got, want := left(dir), fmt.Sprintf(".egress %s %s %s %s mine", used, other, "20261122-123456-00000000", ofCLI+"x"); got != want {
 		t.Errorf("left: %s, want %s", got, want)
 	}
 	if left(victim) != "keep" {
@@ -106,15 +107,33 @@ func TestPruneTooMany(t *testing.T) {
 
 func TestRemoveEmpty(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{cli, used + "/f", "mine"} {
+	for _, name := range []string{ofCLI, used + "/f", "mine"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, path := range []string{cli, used, "mine", used + "/f"} {
+	for _, path := range []string{ofCLI, used, "mine", used + "/f"} {
 		outputs{dir: dir}.removeEmpty(filepath.Join(dir, path))
 	}
 	if got := left(dir); got != used+" mine" {
 		t.Errorf("left: %s", got)
+	}
+}
+
+// lister is an engine that only lists.
+type lister struct {
+	Engine
+	infos []runner.Info
+}
+
+func (l lister) List(context.Context) ([]runner.Info, error) { return l.infos, nil }
+
+// TestPruneUnreadable checks that no output directory is removed while the record of a sandbox cannot be read.
+func TestPruneUnreadable(t *testing.T) {
+	dir := root(t, ofCLI, other)
+	e := lister{infos: []runner.Info{{ID: "a", Out: "/x/" + used}, {ID: "b", State: runner.Unreadable}}}
+	done, err := pruneOutputs(dir, pruneOptions{before: time.Now().Add(time.Hour)}, func() ([]runner.Info, error) { return ListAll(t.Context(), e) })
+	if err == nil || !strings.Contains(err.Error(), `nothing removed: the record of sandbox "b"`) || done != (pruned{}) || left(dir) != other+" "+ofCLI {
+		t.Errorf("%+v, %v; left %s", done, err, left(dir))
 	}
 }

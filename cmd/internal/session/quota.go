@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
-	"strings"
 
+	"demesne/cmd/internal/cli"
 	"demesne/runner/jobs"
 	"demesne/runner/tarball"
 )
@@ -57,7 +56,7 @@ func (s *Service) Jobs() (*jobs.Store, error) {
 	}
 	store, err := jobs.Open(dir)
 	if err == nil {
-		store.Door = s.opts.Runner.Door
+		store.Frontend = s.opts.Runner.Frontend
 		store.Slots, err = s.quota.jobs(store.Slots)
 	}
 	return store, err
@@ -72,7 +71,7 @@ func (q quota) admit(ctx context.Context, c *connection, id string) error {
 		err = c.with(ctx, func(e Engine) (err error) { n, err = e.Count(ctx); return err })
 	}
 	if err == nil && n > most {
-		err = WithHint(fmt.Errorf("create sandbox: %w (%d)", ErrFull, most),
+		err = cli.Hinted(fmt.Errorf("create sandbox: %w (%d)", ErrFull, most), "%s",
 			"demesne ls lists sandboxes, and demesne rm ID removes one; $"+varSandboxes+" sets the maximum")
 	}
 	if err != nil {
@@ -96,27 +95,12 @@ func (q quota) number(variable string, fallback int) (int, error) {
 // copies returns the limits of one copy; a zero field means tarball's default.
 func (q quota) copies() (l tarball.Limits, err error) {
 	if v := q.getenv(varCopyBytes); v != "" {
-		if l.Bytes, err = ParseSize(v); err != nil {
+		if err := cli.Bytes(&l.Bytes)(v); err != nil {
 			return l, fmt.Errorf("%s %q: %w", varCopyBytes, v, err)
 		}
 	}
 	l.Entries, err = q.number(varCopyFiles, 0)
 	return l, err
-}
-
-// ParseSize parses a number of bytes from 1 on, with an optional suffix k, m, g or t for powers of 1024.
-func ParseSize(s string) (int64, error) {
-	digits, shift := s, 0
-	if s != "" {
-		if i := strings.IndexByte("kmgt", s[len(s)-1]|0x20); i >= 0 {
-			digits, shift = s[:len(s)-1], 10*(i+1)
-		}
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n < 1 || n > math.MaxInt64>>shift {
-		return 0, errors.New("not a size, such as 512m or 2g")
-	}
-	return n << shift, nil
 }
 
 // withCopyHint names the variable of the limit that a copy exceeded.
@@ -125,9 +109,9 @@ func withCopyHint(err error) error {
 	switch {
 	case !errors.As(err, &e):
 	case e.Of == tarball.OfBytes:
-		return WithHint(err, "$"+varCopyBytes+" sets the maximum of bytes in one copy")
+		return cli.Hinted(err, "%s", "$"+varCopyBytes+" sets the maximum of bytes in one copy")
 	case e.Of == tarball.OfEntries:
-		return WithHint(err, "$"+varCopyFiles+" sets the maximum of files and directories in one copy")
+		return cli.Hinted(err, "%s", "$"+varCopyFiles+" sets the maximum of files and directories in one copy")
 	}
 	return err
 }

@@ -31,6 +31,7 @@ import (
 	"sync"
 	"time"
 
+	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
@@ -57,7 +58,8 @@ type Options struct {
 }
 
 // Callbacks are the functions by which a face takes part in a call. Each may be nil. Image, Note, Stage and Ask may be
-// called on any goroutine, and concurrently.
+// called on any goroutine, and concurrently. Made may take a [client.Sandbox.Listener]: connections of a command that runs
+// already wait there.
 type Callbacks struct {
 	Image func(events.Event)     // progress of fetching or unpacking the image
 	Note  func(string)           // one line for a person, about configuration that is not understood
@@ -111,7 +113,7 @@ func New(o Options) *Service {
 	if o.Images == nil {
 		o.Images = OpenImages
 	}
-	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Door}, quota: quota{o.Getenv}}
+	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Frontend}, quota: quota{o.Getenv}}
 	s.gateway.getenv, s.gateway.source, s.gateway.routes = o.Getenv, o.Secrets, o.Routes
 	o.Runner.Ask, o.Runner.Restart = s.question, s.gateway.restart
 	s.conn.opts, s.conn.connect = o.Runner, o.Connect
@@ -143,7 +145,7 @@ func (s *Service) DefaultImage() (imageref.Ref, error) {
 	name := imageref.Default(s.opts.Getenv)
 	ref, err := ParseImage(name)
 	if err != nil {
-		err = WithHint(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
+		err = cli.Hinted(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
 	}
 	return ref, err
 }

@@ -1,0 +1,60 @@
+package agents
+
+import (
+	"testing"
+
+	"demesne/mcp/backend"
+)
+
+func TestPriceOf(t *testing.T) {
+	extra := []Price{{Model: "my-model", Input: 7}, {Model: "claude-opus-4-1", Input: 15}, {Model: "glm", Input: 2}}
+	for model, input := range map[string]float64{
+		"sonnet": 3, "claude-sonnet-4-5-20250929": 3, "claude-sonnet-5": 3, "claude-3-5-sonnet-latest": 3, "claude-sonnet-4-5[1m]": 3,
+		"anthropic/claude-sonnet-4.5": 3, "claude-sonnet-4-5@20250929": 3, "us.anthropic.claude-sonnet-4-20250514-v1:0": 3, "Claude-Sonnet-5": 3,
+		"opus": 5, "claude-opus-4-5-20251101": 5, "fable": 10, "claude-fable-5": 10, "haiku": 1, "claude-haiku-4-5": 1,
+		"gpt-5.6-sol": 5, "gpt-5.6-terra-2026-08-01": 2.5, "gpt-5.6-luna": 1, "gpt-5.5": 5, "openai/gpt-5.4-mini": 0.75, "gpt-5.5-2026-04-23": 5,
+		"gpt-5.4": 0, "gpt-5.5-pro": 0, "gemini-2.5-pro": 0, "unsonneted": 0, "": 0, "-": 0,
+		"my-model": 7, "claude-opus-4-1-20250805": 15, "glm-5-air": 2,
+	} {
+		if got := priceOf(model, extra).Input; got != input {
+			t.Errorf("priceOf(%q).Input = %v, want %v", model, got, input)
+		}
+	}
+	if got := priceOf("sonnet", []Price{{Model: "sonnet", Input: 4}}).Input; got != 4 {
+		t.Errorf("a row of the user does not precede the table: %v", got)
+	}
+}
+
+// TestCost has the figures of a million tokens of each kind, and the cost that claude itself stated for its run.
+func TestCost(t *testing.T) {
+	const m = 1_000_000
+	for _, c := range []struct {
+		model string
+		t     backend.Tokens
+		want  float64
+	}{
+		{"sonnet", backend.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 22.05},
+		{"opus", backend.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 36.75},
+		{"fable", backend.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 73.5},
+		{"haiku", backend.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 7.35},
+		{"gpt-5.6-sol", backend.Tokens{Input: m, Output: m, CacheRead: m}, 35.5},
+		{"gpt-5.6-terra", backend.Tokens{Input: m, Output: m, CacheRead: m}, 17.75},
+		{"gpt-5.6-luna", backend.Tokens{Input: m, Output: m, CacheRead: m}, 7.1},
+		{"gpt-5.5", backend.Tokens{Input: m, Output: m, CacheRead: m}, 35.5},
+		{"gpt-5.4-mini", backend.Tokens{Input: m, Output: m, CacheRead: m}, 5.325},
+		{"claude-sonnet-5", backend.Tokens{Input: 200, Output: 100, CacheCreation: 40, CacheRead: 60}, 0.002268},
+		{"claude-sonnet-5", backend.Tokens{Input: 500, Output: 250, CacheCreation: 100, CacheRead: 150}, 0.00567},
+		{"unknown", backend.Tokens{Input: m}, 0},
+	} {
+		if got := priceOf(c.model, nil).cost(c.t); got != c.want {
+			t.Errorf("%s, %+v: %v, want %v", c.model, c.t, got, c.want)
+		}
+	}
+}
+
+func TestPlusIsBounded(t *testing.T) {
+	big := backend.Tokens{Input: mostSum, Output: mostSum, CacheCreation: mostSum, CacheRead: mostSum}
+	if got := plus(big, big); got != big {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,279 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"demesne/agents"
+	"demesne/integration/fixture"
+)
+
+func init() { helpers["agent"] = agentHelper }
+
+// agentPlan is what agentHelper runs in a sandbox.
+type agentPlan struct {
+	Launch agents.Launch
+	Resume []string // with "SESSION" for the id of the session
+}
+
+// agentRun is what happened.
+type agentRun struct {
+	Codes    []int // exit codes: of the first run, and of each time that it was resumed
+	Sessions []string
+	Requests []fixture.ModelRequest
+}
+
+// programsPath is a PATH with the agents' programs that agents.sh installed.
+func programsPath() string {
+	dir := os.Getenv("DEMESNE_AGENTS")
+	if dir == "" {
+		dir = "/var/tmp/demesne-agents"
+	}
+	return dir + "/node_modules/.bin:" + os.Getenv("PATH")
+}
+
+// agentOf chooses the agent of a model on a host that has every key.
+func agentOf(t testing.TB, model string) *agents.Agent {
+	t.Helper()
+	env := map[string]string{"PATH": programsPath(), "OPENAI_API_KEY": "real-key", "ANTHROPIC_API_KEY": "real-key", "GEMINI_API_KEY": "real-key"}
+	c, err := agents.Open(agents.Options{Env: func(k string) string { return env[k] }, Home: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.Choose("test", model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestAgentPrograms runs the real programs by their plans, against a scripted model on the loopback of the sandbox:
+// two turns that run a command, then the same session again, which a rate limit interrupts once.
+func TestAgentPrograms(t *testing.T) {
+	for _, model := range []string{"gpt-5.6-sol", "gpt-5.5", "sonnet", "opencode/scripted", "gemini-2.5-flash"} {
+		t.Run(strings.ReplaceAll(model, "/", "-"), func(t *testing.T) { testAgentProgram(t, model) })
+	}
+}
+
+func testAgentProgram(t *testing.T, model string) {
+	b, a := newBox(t), agentOf(t, model)
+	task := agents.Task{Prompt: "-make the file", Dir: `/workspace/.demesne/a job`, Egress: "none"}
+	l, err := a.Headless(task)
+	if err != nil {
+		need(t, false, "integration/agents.sh: "+err.Error())
+	}
+	resume, err := a.Resume(task, "SESSION")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, out := b.agent(agentPlan{*l, resume})
+	if run.Codes[0] != 0 || len(run.Sessions) == 0 || run.Codes[len(run.Codes)-1] != 0 {
+		t.Errorf("exit codes %v, sessions %q", run.Codes, run.Sessions)
+	}
+	for _, s := range run.Sessions {
+		if s != run.Sessions[0] {
+			t.Errorf("sessions %q", run.Sessions)
+		}
+	}
+	if made, _ := os.ReadFile(out + "/made"); string(made) != "made by 0 in "+task.Dir+"\n" {
+		t.Errorf("made %q", made)
+	}
+	checkRequests(t, l, run.Requests)
+}
+
+// checkRequests checks that the program made only requests that its route allows, with the token of the sandbox, and
+// that it read the context file.
+func checkRequests(t *testing.T, l *agents.Launch, requests []fixture.ModelRequest) {
+	t.Helper()
+	read := false
+	for _, r := range requests {
+		if r.Method == http.MethodHead {
+			continue // harmless, and refused by the route
+		}
+		if !slices.Contains(l.Routes[0].Allow, r.Method+" "+r.Path) {
+			t.Errorf("request %s %s is not in %q", r.Method, r.Path, l.Routes[0].Allow)
+		}
+		key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") + r.Header.Get("X-Api-Key") + r.Header.Get("X-Goog-Api-Key")
+		if key != l.Token {
+			t.Errorf("%s %s with the key %q", r.Method, r.Path, key)
+		}
+		read = read || bytes.Contains(r.Body, []byte("the only place whose files remain"))
+	}
+	if !read {
+		t.Errorf("no request has the context file; there were %d", len(requests))
+	}
+}
+
+// agent runs a plan in a sandbox. The program comes from --in, so its path differs from that of the plan.
+func (b *box) agent(plan agentPlan) (run agentRun, out string) {
+	b.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out = b.mkdir("out")
+	config := b.mkdir("config")
+	for name, data := range plan.Launch.Config {
+		b.file("config/"+name, string(data), 0o644)
+	}
+	args := []string{"run", "--memory", "6g", "--pids", "2000", "--out", out, "--in", self + ":self", "--in", config + ":.agent"}
+	for i, m := range plan.Launch.Mounts {
+		name := fmt.Sprintf("mount%d", i)
+		args = append(args, "--in", m.Source+":"+name)
+		for _, argv := range [][]string{plan.Launch.Argv, plan.Resume} {
+			for j, word := range argv {
+				if word == m.Target || strings.HasPrefix(word, m.Target+"/") {
+					argv[j] = "/in/" + name + strings.TrimPrefix(word, m.Target)
+				}
+			}
+		}
+	}
+	text, err := json.Marshal(plan)
+	if err != nil {
+		b.Fatal(err)
+	}
+	args = append(args, "--in", b.file("plan.json", string(text), 0o644), "--", "/in/self", "helper:agent")
+	if r := b.demesne(args...); r.code != 0 {
+		b.Fatalf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	data, err := os.ReadFile(out + "/run.json")
+	if err == nil {
+		err = json.Unmarshal(data, &run)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	if b.Failed() {
+		return run, out
+	}
+	b.Cleanup(func() {
+		if b.Failed() {
+			for _, name := range []string{"stdout", "stderr"} {
+				data, _ := os.ReadFile(out + "/" + name)
+				b.Logf("%s:\n%.8000s", name, data)
+			}
+		}
+	})
+	return run, out
+}
+
+// agentHelper runs in the sandbox: it seeds the home, serves the model, and runs the program until it succeeded twice.
+func agentHelper([]string) int {
+	if err := agentInside(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func agentInside() error {
+	var plan agentPlan
+	data, err := os.ReadFile("/in/plan.json")
+	if err == nil {
+		err = json.Unmarshal(data, &plan)
+	}
+	if err != nil {
+		return err
+	}
+	if err := agentHome(&plan.Launch); err != nil {
+		return err
+	}
+	work := fixture.Steps(
+		fixture.Answer{Calls: []fixture.ToolCall{{Run: "{ echo made by; id -u; echo in $PWD; } | xargs > /out/made"}}},
+		fixture.Answer{Text: "all done"})
+	model := &fixture.Model{Script: work}
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", plan.Launch.Routes[0].Port))
+	if err != nil {
+		return err
+	}
+	go http.Serve(listener, model)
+	var run agentRun
+	execute := func(argv []string) error {
+		code, session, err := agentExecute(&plan.Launch, argv)
+		run.Codes, run.Sessions = append(run.Codes, code), append(run.Sessions, session)
+		return err
+	}
+	if err := execute(plan.Launch.Argv); err != nil {
+		return err
+	}
+	for i, word := range plan.Resume {
+		plan.Resume[i] = strings.ReplaceAll(word, "SESSION", run.Sessions[0])
+	}
+	limited := false
+	model.Script = func(r fixture.ModelRequest) fixture.Answer {
+		if !limited {
+			limited = true
+			return fixture.Answer{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"1"}}}
+		}
+		return work(r)
+	}
+	for range 3 {
+		if err := execute(plan.Resume); err != nil {
+			return err
+		}
+		if run.Codes[len(run.Codes)-1] == 0 {
+			break
+		}
+	}
+	run.Requests = model.Log()
+	data, err = json.Marshal(run)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile("/out/run.json", data, 0o644)
+}
+
+// agentHome makes the home and the directory of a run.
+func agentHome(l *agents.Launch) error {
+	for _, dir := range []string{l.HomeDir, l.Dir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.Symlink(agents.ConfigDir+"/"+l.Context, filepath.Join(l.Dir, l.Context)); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(l.HomeDir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return l.Seed(root)
+}
+
+var sessionID = regexp.MustCompile(`"(?:session_id|thread_id|sessionID)":"([^"]+)"`)
+
+// agentExecute runs the program once, and returns its exit code and the id of its session.
+func agentExecute(l *agents.Launch, argv []string) (code int, session string, err error) {
+	var out bytes.Buffer
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdout = l.Dir, append(os.Environ(), l.Env...), &out
+	errs, err := os.OpenFile("/out/stderr", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return 0, "", err
+	}
+	defer errs.Close()
+	cmd.Stderr = errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		return 0, "", err
+	}
+	stdout, err := os.OpenFile("/out/stdout", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err == nil {
+		_, err = stdout.Write(out.Bytes())
+		stdout.Close()
+	}
+	if found := sessionID.FindSubmatch(out.Bytes()); found != nil {
+		session = string(found[1])
+	}
+	return cmd.ProcessState.ExitCode(), session, err
+}

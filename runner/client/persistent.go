@@ -1,0 +1,97 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"demesne/runner"
+	"demesne/runner/api"
+	"demesne/runner/ipc"
+)
+
+// restart starts a sandbox over its existing files. The caller opens its sources here, as in Create.
+func (c *Client) restart(ctx context.Context, idOrName string) (api.Opened, error) {
+	var reply api.Opened
+	info, err := c.inspect(ctx, idOrName)
+	if err != nil {
+		return reply, err
+	}
+	spec := info.Spec
+	files, err := c.sources(&spec)
+	if err != nil {
+		return reply, ipc.Errorf(ipc.CodeInvalid, "restart sandbox %q: %w", info.ID, err)
+	}
+	defer files.close()
+	body := api.Restart{Sandbox: info.ID, Exposed: spec.Exposed, Granted: spec.Granted}
+	if spec.Egress != nil && c.again != nil {
+		own := *spec.Egress
+		own.Routes = slices.Clone(own.Routes)
+		spec.Egress = &own
+		c.again(&spec)
+		body.Upstream, body.Secrets, body.Routes = spec.Egress.Upstream, spec.Egress.Secrets, spec.Egress.Routes
+	}
+	err = c.peer.Call(ctx, api.OpRestart, body, files.byName, &reply)
+	files.refused(spec, err)
+	return reply, err
+}
+
+func hasCode(err error, code ipc.Code) bool {
+	var e *ipc.Error
+	return errors.As(err, &e) && e.Code == code
+}
+
+// Stop ends the processes of a sandbox and keeps its files for the next [Client.Open]. It fails if the files are not
+// persistent: see "files" in the receipt.
+func (c *Client) Stop(ctx context.Context, idOrName string) error {
+	c = c.of(ctx, idOrName)
+	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName, Keep: true}, nil, nil))
+}
+
+// Fork makes a sandbox that starts with the files of another sandbox or of a snapshot; [Client.Open] starts it. Later
+// writes of either one do not affect the other. The new sandbox has the Spec of its source except for its name (which
+// may be empty), its own /out and publish. It inherits no published port. Fork fails if a port in publish cannot be
+// listened on now.
+//
+// A fork without a name is removed when c is closed, unless c has made a call about it, such as Inspect. So a caller
+// that dies before it reports the fork leaves nothing behind.
+//
+// If the source runs no process and has no network, Fork halts it and the two share the files, so their size does not
+// matter. The next command starts the source again without reporting a restart, but the content of /dev/shm is lost.
+// Otherwise the source is paused (SIGSTOP) while its files are copied. A file system with shared
+// extents (btrfs, xfs) shares the contents instead.
+func (c *Client) Fork(ctx context.Context, idOrName, name, out string, publish ...runner.Port) (runner.Forked, error) {
+	out, err := absPath(out)
+	if err == nil {
+		err = canListen(publish)
+	}
+	if err != nil {
+		return runner.Forked{}, err
+	}
+	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Name: name, Out: out, Publish: publish})
+}
+
+// Snapshot keeps the current files of a sandbox, as a source for Fork. It is made like a fork and does not expire;
+// [Client.Remove] removes it.
+func (c *Client) Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error) {
+	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Name: name, Snapshot: true})
+}
+
+// EphemeralSnapshot makes a Snapshot without a name that is removed when c is closed or its process is killed. If the
+// runner is killed, the next runner removes it.
+func (c *Client) EphemeralSnapshot(ctx context.Context, idOrName string) (runner.Forked, error) {
+	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Snapshot: true, Ephemeral: true})
+}
+
+func (c *Client) fork(ctx context.Context, r api.ForkRequest) (f runner.Forked, err error) {
+	home := c.of(ctx, r.Sandbox)
+	err = home.peer.Call(ctx, api.OpFork, r, nil, &f)
+	c.made(f.ID, home)
+	return f, home.lost(err)
+}
+
+// GC removes expired persistent sandboxes and the remains of killed runners. Every runner also does so at start.
+// removed lists the sandboxes that this call removed.
+func (c *Client) GC(ctx context.Context) (removed []string, err error) {
+	return removed, c.lost(c.peer.Call(ctx, api.OpSweep, nil, nil, &removed))
+}

@@ -1,0 +1,140 @@
+package sandbox
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"demesne/runner"
+)
+
+// begun adds the sandboxes that p lacks, as if they were being made.
+func (p *Pool[S]) begun() {
+	for sh := p.lacking(); sh != nil; sh = p.lacking() {
+		sh.list = append(sh.list, &prepared[S]{shape: sh, made: make(chan struct{})})
+	}
+}
+
+// fill adds the sandboxes that p lacks, as if they had been made.
+func (p *Pool[S]) fill() {
+	had := map[*prepared[S]]bool{}
+	for _, sh := range p.shapes {
+		for _, one := range sh.list {
+			had[one] = true
+		}
+	}
+	p.begun()
+	for _, sh := range p.shapes {
+		for _, one := range sh.list {
+			if !had[one] {
+				close(one.made)
+			}
+		}
+	}
+}
+
+// String lists the shapes, each with its numbers of present and wanted sandboxes.
+func (p *Pool[S]) String() string {
+	var words []string
+	for _, sh := range p.shapes {
+		words = append(words, fmt.Sprintf("%s %d/%d", sh.key, len(sh.list), sh.want))
+	}
+	return strings.Join(words, ", ")
+}
+
+// TestPoolTake checks the size of the pool. Each requested shape has one sandbox, and one more for each miss
+// while there is room. The least recently requested shape makes room for another.
+func TestPoolTake(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		most  int
+		takes string // shapes to take; f and m are no shapes but calls of fill and begun
+		want  string
+		gone  int // number of sandboxes that made room
+	}{
+		{"a miss", 4, "a", "a 0/1", 0},
+		{"a hit", 4, "afa", "a 0/1", 0},
+		{"one in the making", 4, "ama", "a 0/2", 0},
+		{"two misses", 4, "aa", "a 0/2", 0},
+		{"many misses", 2, "aaaaaa", "a 0/2", 0},
+		{"two shapes", 4, "ab", "a 0/1, b 0/1", 0},
+		{"the last is last", 4, "aba", "b 0/1, a 0/2", 0},
+		{"alternating", 2, "afbfafbfaf", "b 1/1, a 1/1", 0},
+		{"often does not drive out rarely", 2, "abaaaa", "b 0/1, a 0/1", 0},
+		{"the oldest gives way", 2, "abfcf", "b 1/1, c 1/1", 1},
+		{"one of many gives way", 3, "aaafbf", "a 2/2, b 1/1", 1},
+		{"what is there not yet gives way too", 2, "aab", "a 0/1, b 0/1", 0},
+		{"none may be", 0, "abab", "", 0},
+	} {
+		p, gone := &Pool[int]{Max: c.most}, 0
+		for _, key := range strings.Split(c.takes, "") {
+			switch key {
+			case "f":
+				p.fill()
+				continue
+			case "m":
+				p.begun()
+				continue
+			}
+			if _, unfit := p.take(key, runner.Spec{}); unfit != nil {
+				gone++
+			}
+		}
+		if got := fmt.Sprint(p); got != c.want || gone != c.gone {
+			t.Errorf("%s: %s, %d gave way; want %s, %d", c.name, got, gone, c.want, c.gone)
+		}
+	}
+}
+
+// TestPoolOldestFirst checks that the oldest sandbox is taken first, even while it is being made.
+func TestPoolOldestFirst(t *testing.T) {
+	p := &Pool[int]{Max: 2}
+	p.take("a", runner.Spec{})
+	p.take("a", runner.Spec{})
+	p.begun()
+	first := p.shapes[0].list[0]
+	if sp, _ := p.take("a", runner.Spec{}); sp != first || fmt.Sprint(p) != "a 1/2" {
+		t.Errorf("%p of %v, not %p", sp, p, first)
+	}
+}
+
+// TestPoolEnd checks that an expired sandbox, or one that cannot be made, lowers the demand until the next miss.
+func TestPoolEnd(t *testing.T) {
+	p := &Pool[int]{Max: 4}
+	p.take("a", runner.Spec{})
+	p.take("a", runner.Spec{})
+	p.take("b", runner.Spec{})
+	p.begun()
+	a, b := p.shapes[0], p.shapes[1]
+	failed := b.list[0]
+	failed.err = fmt.Errorf("no")
+	p.finish(failed)
+	if got := fmt.Sprint(p); got != "a 2/2" {
+		t.Errorf("after one that cannot be made: %s", got)
+	}
+	old := a.list[0]
+	old.err = fmt.Errorf("nothing to undo")
+	close(old.made)
+	p.expire(old)
+	if got := fmt.Sprint(p); got != "a 1/1" || p.remove(old) {
+		t.Errorf("after one that no caller took: %s", got)
+	}
+	p.expire(old)
+	if got := fmt.Sprint(p); got != "a 1/1" {
+		t.Errorf("after it was taken and its time came: %s", got)
+	}
+}
+
+// TestPoolLoad checks that no sandbox is prepared while a caller waits for one.
+func TestPoolLoad(t *testing.T) {
+	var l Load
+	first, second := l.Building(), l.Building()
+	first()
+	if !l.delays() {
+		t.Error("a caller waits, and a sandbox is prepared")
+	}
+	second()
+	if l.delays() {
+		t.Error("no caller waits, and no sandbox is prepared")
+	}
+}
