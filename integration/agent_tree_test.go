@@ -57,13 +57,13 @@ type treeRun struct {
 }
 
 type treeResults struct {
-	Tool     string         `json:"tool"`
-	Name     string         `json:"name"`
-	Depth    int            `json:"depth"`
-	ExitCode int            `json:"exit_code"`
-	Reason   string         `json:"reason"`
-	Own      float64        `json:"own_usage_usd"`
-	Total    float64        `json:"total_usage_usd"`
+	Tool     string        `json:"tool"`
+	Name     string        `json:"name"`
+	Depth    int           `json:"depth"`
+	ExitCode int           `json:"exit_code"`
+	Reason   string        `json:"reason"`
+	Own      float64       `json:"own_usage_usd"`
+	Total    float64       `json:"total_usage_usd"`
 	Children []treeResults `json:"children"`
 }
 
