@@ -70,12 +70,13 @@ type treeResults struct {
 // agentTree runs demesne agent run to its end.
 func (b *box) agentTree(args ...string) treeRun {
 	b.Helper()
+	before := names(b.out)
 	r := treeRun{result: b.demesne(append([]string{"agent", "run"}, args...)...)}
-	dirs, _ := filepath.Glob(b.out + "/2*")
-	if len(dirs) == 0 {
-		b.Fatalf("no directory: %+v", r.result)
+	fresh := slices.DeleteFunc(names(b.out), func(name string) bool { return name[0] == '.' || slices.Contains(before, name) })
+	if len(fresh) != 1 {
+		b.Fatalf("directories %q: %+v", fresh, r.result)
 	}
-	r.dir = slices.Max(dirs)
+	r.dir = filepath.Join(b.out, fresh[0])
 	text, err := os.ReadFile(r.dir + "/out/results.json")
 	if err == nil {
 		err = json.Unmarshal(text, &r.results)
@@ -181,6 +182,9 @@ func TestAgentChildren(t *testing.T) {
 			t.Errorf("the transcript has no %q", want)
 		}
 	}
+	if strings.Contains(transcript, b.dir) {
+		t.Error("the transcript has a path of the host")
+	}
 	if got := r.file(t, "out/child/two/transcript.jsonl"); !strings.Contains(got, `a note\n1`) {
 		t.Errorf("the second child did not find the inputs and its sibling: %s", got)
 	}
@@ -194,6 +198,70 @@ func TestAgentChildren(t *testing.T) {
 	}
 	if diff := total - r.results.Total; diff > 1e-9 || diff < -1e-9 || r.results.Own >= r.results.Total {
 		t.Errorf("own %v, total %v, sum %v", r.results.Own, r.results.Total, total)
+	}
+}
+
+// TestAgentBox checks a child's persistent sandbox: it keeps its files between commands, shares the workspace, ends when
+// it is destroyed, and no agent can use a sandbox of another caller.
+func TestAgentBox(t *testing.T) {
+	id, foreign := "", ""
+	b, _ := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if len(r.Results) > 0 {
+			for _, line := range strings.Split(r.Results[0], "\n") {
+				if v, ok := strings.CutPrefix(line, "sandbox_id: "); ok {
+					id = v
+				}
+			}
+		}
+		exec := func(id, command string) fixture.Answer {
+			return childTool("exec", map[string]any{"sandbox_id": id, "command": command})
+		}
+		return fixture.Steps(
+			childTool("create", map[string]any{"name": "box"}), exec(id, "echo kept > /tmp/f; echo out > /out/o; echo w > /workspace/w"), exec(id, "cat /tmp/f /workspace/w; exit 7"),
+			exec(foreign, "id"), childTool("destroy", map[string]any{"sandbox_id": foreign}),
+			childTool("destroy", map[string]any{"sandbox_id": id}), exec(id, "id"), childTool("destroy", map[string]any{"sandbox_id": id}),
+			fixture.Answer{Text: "Done."})(r)
+	})
+	foreign = strings.TrimSpace(b.demesne("create").stdout)
+	defer b.demesne("rm", foreign)
+	r := b.agentTree("Work.")
+	transcript := r.file(t, "out/transcript.jsonl")
+	if r.code != 0 || !strings.Contains(transcript, `exit_code: 7\n---\nkept\nw`) {
+		t.Errorf("%+v\n%s", r, transcript)
+	}
+	if n := strings.Count(transcript, "attach to sandbox "+id) + strings.Count(transcript, "attach to sandbox "+foreign); n != 4 {
+		t.Errorf("%d refusals: %s", n, transcript)
+	}
+	if got := r.file(t, "out/child/box/o"); got != "out\n" {
+		t.Errorf("output %q", got)
+	}
+}
+
+// TestAgentResearch checks that research has no inputs, no workspace of its parent, and no siblings' output, and that the
+// operator can forbid it.
+func TestAgentResearch(t *testing.T) {
+	script := func(r fixture.ModelRequest) fixture.Answer {
+		if strings.Contains(r.Prompt, "FIND") {
+			return fixture.Steps(shell("ls -A /in /workspace; cat /in/note.txt /workspace/w /in/previous-jobs/*/*; cat CONTEXT.txt"), fixture.Answer{Text: "Found."})(r)
+		}
+		return fixture.Steps(
+			shell("echo private > /workspace/w"),
+			childTool("script", map[string]any{"name": "first", "command": "echo private > /out/p"}),
+			childTool("research", map[string]any{"name": "web", "prompt": "FIND"}), fixture.Answer{Text: "Done."})(r)
+	}
+	b, _ := newAgentBox(t, script)
+	r := b.agentTree("Ask.", "--in", b.file("note.txt", "private\n", 0o644))
+	got := r.file(t, "out/child/web/transcript.jsonl")
+	if r.code != 0 || strings.Contains(got, "private") || !strings.Contains(got, "The network is open") || len(r.results.Children) != 2 {
+		t.Errorf("%+v\n%s", r, got)
+	}
+	b.extra = append(b.extra, "DEMESNE_RESEARCH=false")
+	r = b.agentTree("Ask.")
+	if got := r.file(t, "out/transcript.jsonl"); !strings.Contains(got, "research agents are disabled on this machine") {
+		t.Errorf("%s", got)
+	}
+	if r := b.demesne("research", "FIND"); r.code != 125 || !strings.Contains(r.stderr, "research: research agents are disabled") {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -142,7 +142,13 @@ func (f family) script(ctx context.Context, r backend.Request, c *child, drop fu
 	if err != nil {
 		return nil, err
 	}
-	return d.Backend(), nil
+	return c.inside(d.Backend()), nil
+}
+
+// inside gives the result of a child the path and the name that its parent knows.
+func (c *child) inside(r *backend.RunResult) *backend.RunResult {
+	r.Job, r.OutputDir = c.id, "/out/"+childDir+"/"+c.name
+	return r
 }
 
 // Start runs Script in the background.
@@ -179,7 +185,7 @@ func (f family) Create(ctx context.Context, r backend.Request, w backend.Callbac
 		f.done(c, exitFailed)
 		return nil, errParent
 	}
-	return &backend.Created{ID: box.ID, OutputDir: c.out, Receipt: box.Receipt, Told: func() {}}, nil
+	return &backend.Created{ID: box.ID, OutputDir: c.inside(&backend.RunResult{}).OutputDir, Receipt: box.Receipt, Told: func() {}}, nil
 }
 
 // Exec runs a command in a sandbox that this agent created.
@@ -302,6 +308,7 @@ func (k *kid) run(ctx context.Context, w backend.Callbacks) (*backend.AgentResul
 		return nil, err
 	}
 	k.f.done(k.c, res.Result.ExitCode)
+	k.c.inside(&res.RunResult)
 	return res, err
 }
 
