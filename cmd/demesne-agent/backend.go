@@ -10,7 +10,6 @@ import (
 
 	"demesne/cmd/internal/session"
 	"demesne/mcp/backend"
-	"demesne/proxy/policy"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/ipc"
@@ -98,6 +97,7 @@ func (f family) inherit(r *backend.Request, c *child) (session.CreateOptions, er
 	if err != nil {
 		return o, err
 	}
+	o.Spec.Limits = narrowLimits(o.Spec.Limits, n.req.Limits)
 	o.Spec.Workspace, o.Out, o.OutInside = n.dirs.workspace, c.out, true
 	if !n.req.Research {
 		o.Spec.Inputs = slices.Clone(n.req.Inputs)
@@ -105,39 +105,6 @@ func (f family) inherit(r *backend.Request, c *child) (session.CreateOptions, er
 	o.Spec.Mounts = n.previous()
 	o.Spec.Lifetime = runner.Attached
 	return o, nil
-}
-
-// narrow returns the egress mode of a child that asks for mode and domains: at most what the agent itself has. A mode
-// that the child did not ask for is only a default, and becomes none where it is too much.
-func (n *node) narrow(mode string, domains []string, asked bool) (string, error) {
-	if mode == "" {
-		mode = session.NoEgress
-	}
-	known := slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == openMode })
-	mine, research := n.req.Egress, n.req.Research
-	switch {
-	case mode == openMode:
-		return "", errors.New("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
-	case !slices.Contains(known, mode):
-		return "", fmt.Errorf("egress mode %q is not in the allowlist (%s)", mode, join(append(known, openMode)))
-	case mode != session.NoEgress && mode != mine && !research && !asked:
-		mode = session.NoEgress
-	case mode != session.NoEgress && mode != mine && !research:
-		return "", fmt.Errorf("egress %q is not permitted: the agent that asks has %q", mode, mineOr(mine))
-	}
-	for _, d := range domains {
-		if !research && !slices.Contains(n.req.Domains, d) {
-			return "", fmt.Errorf("domain %q is not permitted: the agent that asks cannot reach it", d)
-		}
-	}
-	return mode, nil
-}
-
-func mineOr(mode string) string {
-	if mode == "" {
-		return session.NoEgress
-	}
-	return mode
 }
 
 // Script runs a command in a sandbox of its own.
@@ -175,7 +142,13 @@ func (f family) script(ctx context.Context, r backend.Request, c *child, drop fu
 	if err != nil {
 		return nil, err
 	}
-	return d.Backend(), nil
+	return c.inside(d.Backend()), nil
+}
+
+// inside gives the result of a child the path and the name that its parent knows.
+func (c *child) inside(r *backend.RunResult) *backend.RunResult {
+	r.Job, r.OutputDir = c.id, "/out/"+childDir+"/"+c.name
+	return r
 }
 
 // Start runs Script in the background.
@@ -212,7 +185,7 @@ func (f family) Create(ctx context.Context, r backend.Request, w backend.Callbac
 		f.done(c, exitFailed)
 		return nil, errParent
 	}
-	return &backend.Created{ID: box.ID, OutputDir: c.out, Receipt: box.Receipt, Told: func() {}}, nil
+	return &backend.Created{ID: box.ID, OutputDir: c.inside(&backend.RunResult{}).OutputDir, Receipt: box.Receipt, Told: func() {}}, nil
 }
 
 // Exec runs a command in a sandbox that this agent created.
@@ -335,6 +308,7 @@ func (k *kid) run(ctx context.Context, w backend.Callbacks) (*backend.AgentResul
 		return nil, err
 	}
 	k.f.done(k.c, res.Result.ExitCode)
+	k.c.inside(&res.RunResult)
 	return res, err
 }
 
@@ -347,22 +321,6 @@ func (k *kid) cost() *backend.Cost {
 		return &backend.Cost{}
 	}
 	return child.cost()
-}
-
-// narrowLimits returns the limits of a child: those that it asks for, and at most its parent's.
-func narrowLimits(asked, most runner.Limits) runner.Limits {
-	return runner.Limits{
-		Memory: least(asked.Memory, most.Memory), CPUs: least(asked.CPUs, most.CPUs),
-		PIDs: least(asked.PIDs, most.PIDs), Disk: least(asked.Disk, most.Disk),
-	}
-}
-
-// least returns the narrower of two limits. Zero means the default of the machine, and a negative limit no limit.
-func least[T int64 | float64](asked, most T) T {
-	if most > 0 && (asked <= 0 || asked > most) || asked < 0 && most == 0 {
-		return most
-	}
-	return asked
 }
 
 // Status returns the state of a background job of this agent.
