@@ -97,12 +97,12 @@ type agentTerminal struct {
 	remove  []string // at the end
 }
 
-func (a *app) newAgentTerminal(o *options, home string, args []string) (t *agentTerminal, err error) {
+func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agentTerminal, err error) {
 	catalog, err := agents.Open(agents.Options{Env: a.getenv, Home: home, Post: post})
 	if err != nil {
 		return nil, err
 	}
-	t = &agentTerminal{app: a, o: o}
+	t := &agentTerminal{app: a, o: o}
 	defer func() {
 		if err != nil {
 			t.close()
