@@ -508,3 +508,68 @@ func TestAgentMany(t *testing.T) {
 		}
 	}
 }
+
+func (a answer) dollars(name string) float64 {
+	n, _ := a.Fields[name].(float64)
+	return n
+}
+
+// TestAgentDepth checks that agents that start agents without end are stopped.
+func TestAgentDepth(t *testing.T) {
+	b, m := newAgentBox(t, fixture.Steps(childTool("agent", map[string]any{"name": "a", "prompt": "Again."}), fixture.Answer{Text: "Done."}))
+	r := b.agentTree("Again.")
+	depth := 0
+	for c := r.results.Children; len(c) > 0; c = c[0].Children {
+		depth = c[0].Depth
+	}
+	if r.code != 0 || depth != 8 || len(m.Log()) != 18 {
+		t.Errorf("depth %d, %d requests: %+v", depth, len(m.Log()), r.result)
+	}
+}
+
+// TestAgentMCP checks sandbox_agent of the host's server, in the foreground and as a job, with its costs while it runs and
+// after its end, and the report of its usage. No client may read a run of the command line.
+func TestAgentMCP(t *testing.T) {
+	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if strings.Contains(r.Prompt, "Wait.") {
+			return fixture.Steps(shell("true"), shell("sleep 1000"))(r)
+		}
+		if strings.Contains(r.Prompt, "CHILD") {
+			return fixture.Answer{Text: "Child."}
+		}
+		return fixture.Steps(childTool("agent", map[string]any{"name": "a", "prompt": "CHILD"}), fixture.Answer{Text: "Answer."})(r)
+	})
+	b.extra = append(b.extra, "DEMESNE_MAX_COST_USD=5")
+	own := b.agentTree("CHILD")
+	c := b.mcp()
+	r := c.must("sandbox_agent", args{"prompt": "Work.", "background": false, "max_turns": 50})
+	if r.field("stdout") != "Answer." || !strings.HasSuffix(r.field("output_dir"), "/out") || r.dollars("total_usage_usd") <= r.dollars("cost_usd") {
+		t.Errorf("%s", r.Result)
+	}
+	usage := c.must("sandbox_usage_report", args{"output_dir": r.field("output_dir")})
+	if usage.field("total_cost_usd") != r.field("total_usage_usd") || !strings.Contains(usage.Text, "by_child") {
+		t.Errorf("%s, want %v", usage.Result, r.field("total_usage_usd"))
+	}
+	if r := c.call("sandbox_usage_report", args{"output_dir": own.dir + "/out"}); !r.IsError {
+		t.Errorf("usage of a run of the command line: %s", r.Result)
+	}
+	if r := c.call("sandbox_agent", args{"prompt": "Work.", "max_cost_usd": 6}); !r.IsError {
+		t.Errorf("over the ceiling: %s", r.Result)
+	}
+	before := len(m.Log())
+	id := c.must("sandbox_agent", args{"prompt": "Wait.", "background": true}).field("job_id")
+	for len(m.Log()) < before+2 {
+		time.Sleep(20 * time.Millisecond)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if r := c.must("sandbox_status", args{"job_id": id}); r.field("status") != "running" || r.dollars("cost_usd") <= 0 {
+		t.Errorf("%s", r.Result)
+	}
+	c.must("sandbox_cancel", args{"job_id": id})
+	if r := c.must("sandbox_wait", args{"job_id": id}); r.field("status") != "cancelled" || r.dollars("cost_usd") <= 0 {
+		t.Errorf("%s", r.Result)
+	}
+	if r := c.must("sandbox_usage_report", args{"job_id": id}); r.dollars("total_cost_usd") <= 0 {
+		t.Errorf("%s", r.Result)
+	}
+}
