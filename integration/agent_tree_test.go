@@ -325,6 +325,37 @@ func TestAgentRateLimit(t *testing.T) {
 	}
 }
 
+// TestAgentRenewed checks that a run goes on when its credential was replaced on the host while it ran: the server refuses
+// the old one, and the routes of the same sandbox get the new one.
+func TestAgentRenewed(t *testing.T) {
+	const fresh = "sk-fresh-19ab-credential"
+	work := fixture.Steps(shell("echo one >> /out/log"), shell("echo two >> /out/log"), fixture.Answer{Text: "Done."})
+	b, m := newAgentBox(t, nil)
+	login := b.file("login", realKey+"\n", 0o600)
+	m.Script = func(r fixture.ModelRequest) fixture.Answer {
+		if r.N == 1 {
+			os.WriteFile(login, []byte(fresh+"\n"), 0o600)
+		}
+		if r.N >= 1 && r.Header.Get("X-Api-Key") != fresh {
+			return fixture.Answer{Status: 401}
+		}
+		return work(r)
+	}
+	rows := strings.Replace(fakeAgent, `{"env":"FAKE_KEY",`, `{"file":"`+login+`","kind":"text",`, 1)
+	b.file("agents.json", rows, 0o644)
+	r := b.agentTree("Work.")
+	if r.code != 0 || r.stdout != "Done.\n" || r.file(t, "out/log") != "one\ntwo\n" {
+		t.Errorf("%+v", r)
+	}
+	b.nowhere(r.dir, fresh)
+	b.nowhere(r.dir, realKey)
+	// Without a new one the run fails, and says why.
+	m.Script = func(r fixture.ModelRequest) fixture.Answer { return fixture.Answer{Status: 401} }
+	if r := b.agentTree("Work."); r.code == 0 || !strings.Contains(r.results.Reason, "the server rejected the token in "+login) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestAgentNoResult checks that a program that ends without a result failed, whatever its exit code.
 func TestAgentNoResult(t *testing.T) {
 	for prompt, want := range map[string]struct {
