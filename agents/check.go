@@ -35,6 +35,8 @@ func (p *Provider) check(others []Provider) error {
 		return errors.New("context must be the name of a file")
 	case len(p.Credentials) == 0:
 		return errors.New("credentials must have at least one entry")
+	case p.Tools.File != "" && p.Tools.Format != "json" && p.Tools.Format != "toml":
+		return errors.New(`tools.format must be "json" or "toml"`)
 	}
 	for _, o := range others {
 		if o.Name == p.Name || o.Command == p.Command {

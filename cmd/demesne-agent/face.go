@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"demesne/agents"
 	"demesne/cmd/internal/cli"
@@ -258,6 +259,11 @@ func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir st
 	}
 	t := &tree{sessions: s, choose: catalog.Choose, research: research, show: show}
 	t.serve = f.nested(catalog)
+	t.tools = f.hostTools(catalog, func(line string) {
+		if show != nil {
+			show(notice{Time: time.Now(), Event: agents.Event{Kind: noticeNote, Text: text.SafeLine(line)}})
+		}
+	})
 	return t.run(ctx, job.AgentRequest, d, job.Out)
 }
 

@@ -24,6 +24,7 @@ type tree struct {
 	// serve answers MCP requests from inside the sandbox of the agent whose children b manages, until ctx ends. nil:
 	// agents cannot have children.
 	serve func(ctx context.Context, l net.Listener, b backend.Backend) error
+	tools *hostTools // nil: none
 	// show receives what happens, for a person or a log. It is called concurrently.
 	show func(notice)
 }
