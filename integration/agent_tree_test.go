@@ -325,6 +325,37 @@ func TestAgentRateLimit(t *testing.T) {
 	}
 }
 
+// TestAgentRenewed checks that a run goes on when its credential was replaced on the host while it ran: the server refuses
+// the old one, and the routes of the same sandbox get the new one.
+func TestAgentRenewed(t *testing.T) {
+	const fresh = "sk-fresh-19ab-credential"
+	work := fixture.Steps(shell("echo one >> /out/log"), shell("echo two >> /out/log"), fixture.Answer{Text: "Done."})
+	b, m := newAgentBox(t, nil)
+	login := b.file("login", realKey+"\n", 0o600)
+	m.Script = func(r fixture.ModelRequest) fixture.Answer {
+		if r.N == 1 {
+			os.WriteFile(login, []byte(fresh+"\n"), 0o600)
+		}
+		if r.N >= 1 && r.Header.Get("X-Api-Key") != fresh {
+			return fixture.Answer{Status: 401}
+		}
+		return work(r)
+	}
+	rows := strings.Replace(fakeAgent, `{"env":"FAKE_KEY",`, `{"file":"`+login+`","kind":"text",`, 1)
+	b.file("agents.json", rows, 0o644)
+	r := b.agentTree("Work.")
+	if r.code != 0 || r.stdout != "Done.\n" || r.file(t, "out/log") != "one\ntwo\n" {
+		t.Errorf("%+v", r)
+	}
+	b.nowhere(r.dir, fresh)
+	b.nowhere(r.dir, realKey)
+	// Without a new one the run fails, and says why.
+	m.Script = func(r fixture.ModelRequest) fixture.Answer { return fixture.Answer{Status: 401} }
+	if r := b.agentTree("Work."); r.code == 0 || !strings.Contains(r.results.Reason, "the server rejected the token in "+login) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestAgentNoResult checks that a program that ends without a result failed, whatever its exit code.
 func TestAgentNoResult(t *testing.T) {
 	for prompt, want := range map[string]struct {
@@ -506,5 +537,70 @@ func TestAgentMany(t *testing.T) {
 		if r := <-failed; r.code != 0 || r.stdout != "Done.\n" {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+func (a answer) dollars(name string) float64 {
+	n, _ := a.Fields[name].(float64)
+	return n
+}
+
+// TestAgentDepth checks that agents that start agents without end are stopped.
+func TestAgentDepth(t *testing.T) {
+	b, m := newAgentBox(t, fixture.Steps(childTool("agent", map[string]any{"name": "a", "prompt": "Again."}), fixture.Answer{Text: "Done."}))
+	r := b.agentTree("Again.")
+	depth := 0
+	for c := r.results.Children; len(c) > 0; c = c[0].Children {
+		depth = c[0].Depth
+	}
+	if r.code != 0 || depth != 8 || len(m.Log()) != 18 {
+		t.Errorf("depth %d, %d requests: %+v", depth, len(m.Log()), r.result)
+	}
+}
+
+// TestAgentMCP checks sandbox_agent of the host's server, in the foreground and as a job, with its costs while it runs and
+// after its end, and the report of its usage. No client may read a run of the command line.
+func TestAgentMCP(t *testing.T) {
+	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if strings.Contains(r.Prompt, "Wait.") {
+			return fixture.Steps(shell("true"), shell("sleep 1000"))(r)
+		}
+		if strings.Contains(r.Prompt, "CHILD") {
+			return fixture.Answer{Text: "Child."}
+		}
+		return fixture.Steps(childTool("agent", map[string]any{"name": "a", "prompt": "CHILD"}), fixture.Answer{Text: "Answer."})(r)
+	})
+	b.extra = append(b.extra, "DEMESNE_MAX_COST_USD=5")
+	own := b.agentTree("CHILD")
+	c := b.mcp()
+	r := c.must("sandbox_agent", args{"prompt": "Work.", "background": false, "max_turns": 50})
+	if r.field("stdout") != "Answer." || !strings.HasSuffix(r.field("output_dir"), "/out") || r.dollars("total_usage_usd") <= r.dollars("cost_usd") {
+		t.Errorf("%s", r.Result)
+	}
+	usage := c.must("sandbox_usage_report", args{"output_dir": r.field("output_dir")})
+	if usage.field("total_cost_usd") != r.field("total_usage_usd") || !strings.Contains(usage.Text, "by_child") {
+		t.Errorf("%s, want %v", usage.Result, r.field("total_usage_usd"))
+	}
+	if r := c.call("sandbox_usage_report", args{"output_dir": own.dir + "/out"}); !r.IsError {
+		t.Errorf("usage of a run of the command line: %s", r.Result)
+	}
+	if r := c.call("sandbox_agent", args{"prompt": "Work.", "max_cost_usd": 6}); !r.IsError {
+		t.Errorf("over the ceiling: %s", r.Result)
+	}
+	before := len(m.Log())
+	id := c.must("sandbox_agent", args{"prompt": "Wait.", "background": true}).field("job_id")
+	for len(m.Log()) < before+2 {
+		time.Sleep(20 * time.Millisecond)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if r := c.must("sandbox_status", args{"job_id": id}); r.field("status") != "running" || r.dollars("cost_usd") <= 0 {
+		t.Errorf("%s", r.Result)
+	}
+	c.must("sandbox_cancel", args{"job_id": id})
+	if r := c.must("sandbox_wait", args{"job_id": id}); r.field("status") != "cancelled" || r.dollars("cost_usd") <= 0 {
+		t.Errorf("%s", r.Result)
+	}
+	if r := c.must("sandbox_usage_report", args{"job_id": id}); r.dollars("total_cost_usd") <= 0 {
+		t.Errorf("%s", r.Result)
 	}
 }

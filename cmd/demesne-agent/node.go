@@ -87,6 +87,8 @@ func (n *node) note(format string, a ...any) {
 
 // run runs the agent to its end, and ends its children before it returns. An error may come with a result.
 func (n *node) run(w backend.Callbacks) (*backend.AgentResult, error) {
+	n.tree.alive.Add(1)
+	defer n.tree.alive.Add(-1)
 	defer n.dirs.close()
 	defer n.cancel(nil)
 	if n.req.Timeout > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"demesne/agents"
@@ -17,7 +18,8 @@ import (
 type tree struct {
 	sessions *session.Service
 	choose   func(tool, model string) (*agents.Agent, error)
-	research bool // agents may start research children
+	alive    atomic.Int32 // agents that run
+	research bool         // agents may start research children
 
 	// serve answers MCP requests from inside the sandbox of the agent whose children b manages, until ctx ends. nil:
 	// agents cannot have children.
