@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"demesne/agents"
 	"demesne/cmd/internal/session"
+	"demesne/internal/text"
 	"demesne/mcp/backend"
 	"demesne/runner"
 )
@@ -178,17 +181,21 @@ func (a *attempts) push(sandbox string, rejected bool) (next time.Time, err erro
 }
 
 // failure returns why an agent that ended by itself did not do its work, or nil.
-func (a *attempts) failure(res *runner.Result) error {
-	fault := a.events.Fault()
+func (a *attempts) failure(res *runner.Result, stderr string) error {
+	why := cmp.Or(a.events.Fault(), lastLine(stderr), "its stderr is empty")
 	switch {
 	case a.gaveUp != "":
-		return fmt.Errorf("rate limit: gave up %s: %s", a.gaveUp, fault)
+		return fmt.Errorf("rate limit: gave up %s: %s", a.gaveUp, why)
 	case res.Reason != runner.Exited: // its Detail says why
 		return nil
-	case !a.events.Ended() && fault != "":
-		return fmt.Errorf("the program ended without a result: %s (exit code %d)", fault, res.ExitCode)
 	case !a.events.Ended():
-		return fmt.Errorf("the program ended without a result (exit code %d); stderr.log may say why", res.ExitCode)
+		return fmt.Errorf("the program ended without a result (exit code %d): %s", res.ExitCode, why)
 	}
 	return nil
+}
+
+// lastLine returns the last line of text that is not empty, made fit for a message.
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return text.SafeLine(s[strings.LastIndexByte(s, '\n')+1:])
 }

@@ -231,7 +231,7 @@ func (f *face) catalog() (*agents.Catalog, error) {
 const varResearch = "DEMESNE_RESEARCH"
 
 // do runs an agent to its end. dir is the name of its directory; empty: a new one.
-func (f *face) do(ctx context.Context, door runner.Frontend, job stored, dir string, show func(notice)) (*backend.AgentResult, error) {
+func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir string, show func(notice)) (*backend.AgentResult, error) {
 	catalog, err := f.catalog()
 	if err != nil {
 		return nil, err
@@ -246,7 +246,7 @@ func (f *face) do(ctx context.Context, door runner.Frontend, job stored, dir str
 		return nil, errResearch
 	}
 	o := session.Options{}
-	o.Runner.Frontend = door
+	o.Runner.Frontend = front
 	s := session.New(o)
 	defer s.Close()
 	if job.Dir != "" {

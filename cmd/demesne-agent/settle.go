@@ -28,7 +28,7 @@ func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*ba
 	case why != nil:
 		err = why
 	case err == nil:
-		err = a.failure(res.Result)
+		err = a.failure(res.Result, res.Stderr.Text)
 	}
 	if err != nil && res.Result.ExitCode == 0 {
 		res.Result.ExitCode = exitFailed

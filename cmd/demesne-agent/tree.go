@@ -70,7 +70,7 @@ func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest
 	if n.agent, err = t.choose(n.tool, r.Model); err != nil {
 		return nil, err
 	}
-	n.asked.meter = agents.NewMeter(n.agent.Provider.API.Usage)
+	n.asked.meter = agents.NewMeter(n.agent.Provider.API.Usage, n.agent.Provider.Prices...)
 	if err := d.make(); err != nil {
 		return nil, err
 	}

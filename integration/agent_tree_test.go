@@ -1,0 +1,442 @@
+package integration
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"demesne/integration/fixture"
+)
+
+// realKey is the credential of the agents in these tests. It must reach the model's server, and no sandbox.
+const realKey = "sk-real-6c1d7f-credential"
+
+// fakeAgent is the row of a user's file for testdata/agent/agent.py. Its model has a price.
+const fakeAgent = `{"agents":[{"name":"fake","command":"fake-agent","models":["fake/claude-sonnet-5"],"prefix":"fake/",
+"headless":["{prompt}"],"resume":["--resume","{session}"],"format":"claude","context":"CONTEXT.txt",
+"env":{"FAKE_URL":"{url}","FAKE_MODEL":"{model}"},"config":{"servers.json":"{{servers}}"},
+"servers":{"entry":"\"{name}\":\"{url}\"","join":","},
+"api":{"port":8083,"usage":"messages","allow":["POST /v1/messages"]},
+"credentials":[{"env":"FAKE_KEY","base":"http://127.0.0.1:1","base_env":"FAKE_BASE","header":"X-Api-Key","inside":{"FAKE_TOKEN":"{token}"}}],
+"retry":{"attempts":3,"total":"1m","base":"1s","most":"2s","buffer":"100ms"}}]}`
+
+// newAgentBox returns a box whose only agent is the fake one, with a model that follows script.
+func newAgentBox(t *testing.T, script func(fixture.ModelRequest) fixture.Answer) (*box, *fixture.Model) {
+	t.Helper()
+	if _, err := os.Stat("/usr/bin/python3"); err != nil {
+		t.Skip("needs python3")
+	}
+	b := newBox(t)
+	program, err := os.ReadFile("testdata/agent/agent.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mkdir("prog")
+	b.file("prog/fake-agent", string(program), 0o755)
+	m := &fixture.Model{Script: script}
+	url, stop := m.Start()
+	t.Cleanup(stop)
+	b.extra = append(b.extra, "PATH="+b.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_AGENTS_FILE="+b.file("agents.json", fakeAgent, 0o644),
+		"FAKE_KEY="+realKey, "FAKE_BASE="+url, "DEMESNE_CODEX_ENABLED=false", "DEMESNE_CLAUDE_CODE_ENABLED=false")
+	return b, m
+}
+
+// treeRun is the result of an agent, with the content of results.json.
+type treeRun struct {
+	result
+	dir     string // of the run
+	results treeResults
+}
+
+type treeResults struct {
+	Tool     string         `json:"tool"`
+	Name     string         `json:"name"`
+	Depth    int            `json:"depth"`
+	ExitCode int            `json:"exit_code"`
+	Reason   string         `json:"reason"`
+	Own      float64        `json:"own_usage_usd"`
+	Total    float64        `json:"total_usage_usd"`
+	Children []treeResults `json:"children"`
+}
+
+// agentTree runs demesne agent run to its end.
+func (b *box) agentTree(args ...string) treeRun {
+	b.Helper()
+	r := treeRun{result: b.demesne(append([]string{"agent", "run"}, args...)...)}
+	dirs, _ := filepath.Glob(b.out + "/2*")
+	if len(dirs) == 0 {
+		b.Fatalf("no directory: %+v", r.result)
+	}
+	r.dir = slices.Max(dirs)
+	text, err := os.ReadFile(r.dir + "/out/results.json")
+	if err == nil {
+		err = json.Unmarshal(text, &r.results)
+	}
+	if err != nil {
+		b.Fatalf("results: %v: %+v", err, r.result)
+	}
+	return r
+}
+
+func (r *treeRun) file(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(r.dir, name))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
+}
+
+func shell(command string) fixture.Answer {
+	return fixture.Answer{Calls: []fixture.ToolCall{{Run: command}}}
+}
+
+func childTool(name string, input map[string]any) fixture.Answer {
+	return fixture.Answer{Calls: []fixture.ToolCall{{Name: "sandbox_" + name, Input: input}}}
+}
+
+// TestAgentRun runs an agent for two turns, in which it writes a file. It checks the conventions of its sandbox, the files
+// of the run, and that the credential is nowhere but in the request to the model's server.
+func TestAgentRun(t *testing.T) {
+	b, m := newAgentBox(t, fixture.Steps(
+		shell("cat /in/note.txt > /out/copy.txt; echo shared > /workspace/w; pwd; env; cat CONTEXT.txt; ls -la /in/.agent; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'"),
+		fixture.Answer{Text: "All is copied."}))
+	r := b.agentTree("Copy the note.", "--in", b.file("note.txt", "a note\n", 0o644), "--criterion", "copy.txt exists")
+	if r.code != 0 || r.stdout != "All is copied.\n" || r.results.ExitCode != 0 || r.results.Tool != "sandbox_agent" {
+		t.Errorf("%+v", r)
+	}
+	if got := r.file(t, "out/copy.txt"); got != "a note\n" {
+		t.Errorf("copied %q", got)
+	}
+	transcript := r.file(t, "out/transcript.jsonl")
+	for _, want := range []string{"/workspace/.demesne/" + filepath.Base(r.dir), "## Task", "Copy the note.", "copy.txt exists", "IS_SANDBOX=1", "demesne-agent-"} {
+		if !strings.Contains(transcript, want) {
+			t.Errorf("the transcript has no %q", want)
+		}
+	}
+	if r.results.Total <= 0 || r.results.Total != r.results.Own {
+		t.Errorf("cost %v, in all %v", r.results.Own, r.results.Total)
+	}
+	for _, name := range []string{"usage.json", "usage.jsonl", "stderr.log", "results.json"} {
+		r.file(t, "out/"+name)
+	}
+	for _, req := range m.Log() {
+		if req.Header.Get("X-Api-Key") != realKey {
+			t.Errorf("request with the key %q", req.Header.Get("X-Api-Key"))
+		}
+	}
+	b.nowhere(r.dir, realKey)
+}
+
+// nowhere checks that no file below dir has the text.
+func (b *box) nowhere(dir, text string) {
+	b.Helper()
+	filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if content, _ := os.ReadFile(path); strings.Contains(string(content), text) {
+				b.Errorf("%s has %q", path, text)
+			}
+		}
+		return nil
+	})
+}
+
+// TestAgentChildren runs a parent with two child agents and a command that verifies their work: they share /in and
+// /workspace, write to /out/child/NAME, find finished siblings, and what they use counts as the parent's.
+func TestAgentChildren(t *testing.T) {
+	child := fixture.Steps(shell("cat /in/note.txt; cat /in/previous-jobs/*/done; echo $(cat /workspace/n) > /out/done; echo 2 > /workspace/n"), fixture.Answer{Text: "Child done."})
+	parent := fixture.Steps(
+		shell("echo 1 > /workspace/n"),
+		childTool("agent", map[string]any{"name": "one", "prompt": "CHILD"}),
+		childTool("agent", map[string]any{"name": "two", "prompt": "CHILD"}),
+		childTool("script", map[string]any{"name": "verify", "command": "grep . /in/previous-jobs/*/done; echo verified > /out/v"}),
+		childTool("script", map[string]any{"name": "one", "command": "true"}),
+		childTool("agent", map[string]any{"name": "online", "prompt": "CHILD", "egress": "package-managers"}),
+		shell("cat /out/child/*/done /out/child/verify/v"),
+		fixture.Answer{Text: "Parent done."})
+	b, _ := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if strings.Contains(r.Prompt, "CHILD") {
+			return child(r)
+		}
+		return parent(r)
+	})
+	r := b.agentTree("Orchestrate.", "--in", b.file("note.txt", "a note\n", 0o644))
+	if r.code != 0 || r.stdout != "Parent done.\n" {
+		t.Fatalf("%+v", r.result)
+	}
+	transcript := r.file(t, "out/transcript.jsonl")
+	for _, want := range []string{
+		`/in/previous-jobs/one/done:1\n/in/previous-jobs/two/done:2`, "name: verify", "name: one", "Child done.",
+		`child name \"one\" is already used in this sandbox`, `egress \"package-managers\" is not permitted`, `1\n2\nverified`,
+	} {
+		if !strings.Contains(transcript, want) {
+			t.Errorf("the transcript has no %q", want)
+		}
+	}
+	if got := r.file(t, "out/child/two/transcript.jsonl"); !strings.Contains(got, `a note\n1`) {
+		t.Errorf("the second child did not find the inputs and its sibling: %s", got)
+	}
+	var names []string
+	total := r.results.Own
+	for _, c := range r.results.Children {
+		names, total = append(names, c.Name), total+c.Total
+	}
+	if got := strings.Join(names, " "); got != "one two verify" {
+		t.Errorf("children: %s", got)
+	}
+	if diff := total - r.results.Total; diff > 1e-9 || diff < -1e-9 || r.results.Own >= r.results.Total {
+		t.Errorf("own %v, total %v, sum %v", r.results.Own, r.results.Total, total)
+	}
+}
+
+// endless is a model that lets its agent call a tool for ever.
+func endless(fixture.ModelRequest) fixture.Answer { return shell("sleep 0.05") }
+
+// TestAgentBudgets checks that each bound ends a run with its reason.
+func TestAgentBudgets(t *testing.T) {
+	for name, c := range map[string]struct{ flag, value, reason string }{
+		"cost":  {"--max-cost", "0.002", "budget: cost: $"},
+		"turns": {"--max-turns", "3", "budget: turns: 4 of 3"},
+		"time":  {"--timeout", "1.5s", "budget: time: 1.5s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, m := newAgentBox(t, endless)
+			r := b.agentTree("Loop.", c.flag, c.value)
+			if r.code != 137 || !strings.HasPrefix(r.results.Reason, c.reason) || !strings.Contains(r.stderr, c.reason) {
+				t.Errorf("%+v", r)
+			}
+			if n := len(m.Log()); name == "turns" && n > 7 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+// TestAgentBudgetOfParent checks that a child cannot have a bigger budget than its parent: the parent's bound ends both.
+func TestAgentBudgetOfParent(t *testing.T) {
+	b, _ := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if strings.Contains(r.Prompt, "CHILD") {
+			return endless(r)
+		}
+		return childTool("agent", map[string]any{"name": "greedy", "prompt": "CHILD", "max_cost_usd": 100, "max_turns": 1000})
+	})
+	r := b.agentTree("Orchestrate.", "--max-turns", "5")
+	if r.code != 137 || r.results.Reason != "budget: turns: 6 of 5" || len(r.results.Children) != 1 || r.results.Children[0].ExitCode != 137 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestAgentRateLimit checks that an agent that met a rate limit resumes its session in the same sandbox, with one
+// transcript, and that it gives up after the bound of attempts.
+func TestAgentRateLimit(t *testing.T) {
+	work := fixture.Steps(shell("echo one >> /out/log; echo kept > /tmp/kept"), shell("cat /tmp/kept >> /out/log"), fixture.Answer{Text: "Done."})
+	b, _ := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if r.N == 1 || r.N == 3 {
+			return fixture.Answer{Status: 429, Header: map[string][]string{"Retry-After": {"1"}}}
+		}
+		return work(r)
+	})
+	r := b.agentTree("Work.")
+	if r.code != 0 || r.stdout != "Done.\n" || r.file(t, "out/log") != "one\nkept\n" || strings.Count(r.stderr, "waiting until") != 2 {
+		t.Errorf("%+v, log %q", r, r.file(t, "out/log"))
+	}
+	if got := strings.Count(r.file(t, "out/transcript.jsonl"), `"subtype": "init"`); got != 3 {
+		t.Errorf("%d executions in the transcript", got)
+	}
+	b, _ = newAgentBox(t, func(fixture.ModelRequest) fixture.Answer { return fixture.Answer{Status: 529} })
+	if r := b.agentTree("Work."); r.code == 0 || !strings.HasPrefix(r.results.Reason, "rate limit: gave up after 3 attempts") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestAgentNoResult checks that a program that ends without a result failed, whatever its exit code.
+func TestAgentNoResult(t *testing.T) {
+	for prompt, want := range map[string]struct {
+		code   int
+		reason string
+	}{
+		"SILENT": {125, "the program ended without a result (exit code 0)"},
+		"CRASH":  {3, "the program ended without a result (exit code 3)"},
+	} {
+		b, _ := newAgentBox(t, nil)
+		r := b.agentTree(prompt)
+		if r.code != max(want.code, 125) && r.code != want.code || !strings.HasPrefix(r.results.Reason, want.reason) || !strings.Contains(r.stderr, want.reason) {
+			t.Errorf("%s: %+v", prompt, r)
+		}
+	}
+}
+
+// waitingTree is a tree in which every sandbox waits: the first agent, two children, and a persistent sandbox.
+func waitingTree(r fixture.ModelRequest) fixture.Answer {
+	if strings.Contains(r.Prompt, "CHILD") {
+		return shell("sleep 1000")
+	}
+	return fixture.Steps(
+		childTool("agent", map[string]any{"name": "one", "prompt": "CHILD", "background": true}),
+		childTool("agent", map[string]any{"name": "two", "prompt": "CHILD", "background": true}),
+		childTool("create", map[string]any{"name": "box"}),
+		shell("sleep 1000"))(r)
+}
+
+// asleep waits until all agents of waitingTree wait.
+func asleep(t *testing.T, m *fixture.Model) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); len(m.Log()) < 6; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("only %d requests", len(m.Log()))
+		}
+	}
+}
+
+// TestAgentInterrupted checks that a signal ends the whole tree, with results, and that a killed demesne-agent leaves no
+// sandbox: newBox looks for them.
+func TestAgentInterrupted(t *testing.T) {
+	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGKILL: 137} {
+		b, m := newAgentBox(t, waitingTree)
+		cmd := b.command("demesne", "agent", "run", "Wait.")
+		go func() {
+			asleep(t, m)
+			cmd.Process.Signal(sig)
+		}()
+		r := b.finish(cmd)
+		if r.code != code {
+			t.Errorf("%v: %+v", sig, r)
+		}
+		if sig != syscall.SIGKILL && strings.Count(r.stderr, "ended: ") != 3 {
+			t.Errorf("%v: %s", sig, r.stderr)
+		}
+	}
+}
+
+// TestAgentJob checks the commands about jobs for an agent in the background.
+func TestAgentJob(t *testing.T) {
+	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if strings.Contains(r.Prompt, "Wait.") {
+			return waitingTree(r)
+		}
+		return fixture.Steps(shell("echo x"), fixture.Answer{Text: "Answer."})(r)
+	})
+	b.Cleanup(func() { os.RemoveAll(b.home + "/.demesne/jobs") })
+	id := strings.TrimSpace(b.demesne("agent", "run", "--background", "Work.").stdout)
+	if r := b.demesne("logs", "-f", id); r.code != 0 || r.stdout != "Answer.\n" || !strings.Contains(r.stderr, "→ Bash echo x") {
+		t.Errorf("logs: %+v", r)
+	}
+	if r := b.demesne("wait", id); r.code != 0 {
+		t.Errorf("wait: %+v", r)
+	}
+	if r := b.demesne("jobs"); !strings.Contains(r.stdout, "succeeded") || !strings.Contains(r.stdout, "agent: Work.") {
+		t.Errorf("jobs: %+v", r)
+	}
+	dir := strings.Split(strings.TrimPrefix(id, "job-"), "-")[0]
+	if found, _ := filepath.Glob(b.out + "/*-" + dir + "/out/results.json"); len(found) != 1 {
+		t.Errorf("the job's directory is not named after it: %s", names(b.out))
+	}
+	n := len(m.Log())
+	id = strings.TrimSpace(b.demesne("agent", "run", "--background", "Wait.").stdout)
+	for len(m.Log()) < n+6 {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if r := b.demesne("cancel", id); r.code != 0 {
+		t.Errorf("cancel: %+v", r)
+	}
+	if r := b.demesne("wait", id); r.code != 125 || !strings.Contains(r.stderr, "cancelled") {
+		t.Errorf("wait for a cancelled job: %+v", r)
+	}
+	if r := b.demesne("ls", "-q"); r.stdout != "" {
+		t.Errorf("left: %s", r.stdout)
+	}
+}
+
+// TestAgentPlanted checks that a malicious agent cannot lead the host's own writes elsewhere: links at the names of
+// results and of a child's directory are replaced or refused.
+func TestAgentPlanted(t *testing.T) {
+	b, _ := newAgentBox(t, nil)
+	victim := b.file("victim", "mine", 0o644)
+	b.mkdir("victims")
+	script := fixture.Steps(
+		shell("cd /out && ln -s "+victim+" results.json && ln -s "+victim+" usage.json && mkdir transcript.jsonl && ln -s "+b.dir+"/victims child; ls -la /out"),
+		childTool("script", map[string]any{"name": "a", "command": "echo x > /out/planted"}),
+		childTool("agent", map[string]any{"name": "b", "prompt": "x"}),
+		shell("rm /out/child && rm -rf /workspace/.demesne && ln -s "+b.dir+"/victims /workspace/.demesne"),
+		childTool("agent", map[string]any{"name": "c", "prompt": "x"}),
+		fixture.Answer{Text: "Done."})
+	m := &fixture.Model{Script: script}
+	url, stop := m.Start()
+	t.Cleanup(stop)
+	b.extra = append(b.extra, "FAKE_BASE="+url)
+	r := b.agentTree("Attack.")
+	if r.code != 0 || strings.Count(r.file(t, "out/transcript.jsonl"), "a sandbox made an entry of this name") != 2 {
+		t.Errorf("%+v\n%s", r, r.file(t, "out/transcript.jsonl"))
+	}
+	if !strings.Contains(r.file(t, "out/transcript.jsonl"), `in the workspace: `) {
+		t.Errorf("the link in the workspace was used: %s", r.file(t, "out/transcript.jsonl"))
+	}
+	if got, _ := os.ReadFile(victim); string(got) != "mine" || len(names(b.dir+"/victims")) != 0 {
+		t.Errorf("victim %q, %s", got, names(b.dir+"/victims"))
+	}
+}
+
+// TestAgentRequest checks the protocol between demesne-mcp and demesne-agent, and that the end of stdin ends the run.
+func TestAgentRequest(t *testing.T) {
+	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if strings.Contains(r.Prompt, "Wait.") {
+			return shell("sleep 1000")
+		}
+		return fixture.Answer{Text: "Answer."}
+	})
+	talk := func(prompt string, hangUp bool) (last map[string]any) {
+		cmd := b.command("demesne-agent", "request")
+		in, _ := cmd.StdinPipe()
+		out, _ := cmd.StdoutPipe()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(in, `{"Prompt":%q}`+"\n", prompt)
+		if hangUp {
+			for len(m.Log()) < 2 {
+				time.Sleep(20 * time.Millisecond)
+			}
+			in.Close()
+		}
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			last = nil
+			json.Unmarshal(lines.Bytes(), &last)
+		}
+		in.Close()
+		io.Copy(io.Discard, out)
+		cmd.Wait()
+		return last
+	}
+	got, _ := json.Marshal(talk("Work.", false))
+	if !strings.Contains(string(got), `"Text":"Answer."`) || !strings.Contains(string(got), `"Total":0.0`) {
+		t.Errorf("%s", got)
+	}
+	got, _ = json.Marshal(talk("Wait.", true))
+	if !strings.Contains(string(got), `run agent: the caller has closed its end`) {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestAgentMany runs 20 agents at once: none fails.
+func TestAgentMany(t *testing.T) {
+	b, _ := newAgentBox(t, fixture.Steps(shell("sleep 1; echo x > /out/x"), fixture.Answer{Text: "Done."}))
+	failed := make(chan result, 20)
+	for range 20 {
+		go func() { failed <- b.demesne("agent", "run", "Work.") }()
+	}
+	for range 20 {
+		if r := <-failed; r.code != 0 || r.stdout != "Done.\n" {
+			t.Errorf("%+v", r)
+		}
+	}
+}
