@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -72,7 +71,7 @@ func (m *Meter) Add(r runner.UsageRecord) {
 			m.reset = time.Time{}
 		}
 		return
-	case r.Status >= http.StatusBadRequest:
+	case r.Status >= 400:
 		return
 	}
 	m.requests, m.limited = m.requests+1, false
