@@ -90,7 +90,7 @@ func (t Task) children() string {
 	}
 	return `## Orchestrating child agents
 
-The MCP server ` + "`demesne`" + ` starts sandboxes that are children of yours.
+The MCP server ` + "`demesne`" + ` starts sandboxes that are children of yours. If its tools are not listed, search for them.
 - A child sees the same ` + "`/in` and `/workspace`" + `. It knows nothing else of your task: its prompt must say everything.
 - Every child needs a name of its own. Its ` + "`/out` is your `/out/child/NAME`" + `: copy what belongs to the result to your own ` + "`/out`" + `.
 - Later children find the output of finished ones in ` + "`/in/previous-jobs/NAME`" + `.

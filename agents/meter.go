@@ -71,7 +71,7 @@ func (m *Meter) Add(r runner.UsageRecord) {
 			m.reset = time.Time{}
 		}
 		return
-	case r.Status >= 400:
+	case r.Status >= 400: // without net/http, which the command line must not link
 		return
 	}
 	m.requests, m.limited = m.requests+1, false

@@ -23,7 +23,7 @@ func (o Options) installed(p Provider) (argv []string, mounts []runner.Mount, er
 	if err != nil {
 		return nil, nil, err
 	}
-	f := finder{home: o.Home}
+	f := finder{guarded: o.guarded()}
 	native, err := native(path, p.Program.Native)
 	if err != nil {
 		return nil, nil, err
@@ -165,11 +165,27 @@ func isELF(path string) bool {
 	return err == nil && string(magic[:]) == "\x7fELF"
 }
 
+// guarded lists the home directory and the files with credentials of all built-in rows.
+func (o Options) guarded() (all []string) {
+	if o.Home == "" {
+		return nil
+	}
+	all = append(all, o.Home)
+	for _, p := range table() {
+		for _, c := range p.Credentials {
+			if file := o.file(c); file != "" {
+				all = append(all, file)
+			}
+		}
+	}
+	return all
+}
+
 // finder collects mounts.
 type finder struct {
-	home   string
-	mounts []runner.Mount
-	err    error
+	guarded []string // paths that no mount may contain
+	mounts  []runner.Mount
+	err     error
 }
 
 // add mounts path at itself, unless the sandbox has it already.
@@ -183,9 +199,11 @@ func (f *finder) add(path string) {
 		}
 	}
 	// The rules above never choose such a directory. This is the last line of defence.
-	if f.home != "" && (f.home == path || strings.HasPrefix(f.home, path+"/")) {
-		f.err = fmt.Errorf("refuse to mount %s: it contains the home directory", path)
-		return
+	for _, g := range f.guarded {
+		if g == path || strings.HasPrefix(g, path+"/") {
+			f.err = fmt.Errorf("refuse to mount %s: it contains %s", path, g)
+			return
+		}
 	}
 	f.mounts = append(f.mounts, runner.Mount{Source: path, Target: path, ReadOnly: true})
 }

@@ -110,8 +110,8 @@ func TestInstalledMissing(t *testing.T) {
 }
 
 func TestMountsNoHome(t *testing.T) {
-	f := finder{home: "/home/u"}
-	for _, path := range []string{"/home/u", "/home"} {
+	f := finder{guarded: Options{Env: func(string) string { return "" }, Home: "/home/u"}.guarded()}
+	for _, path := range []string{"/home/u", "/home", "/home/u/.codex", "/home/u/.claude/.credentials.json"} {
 		if f.err = nil; true {
 			f.add(path)
 		}

@@ -27,7 +27,9 @@ func table() []Provider { return []Provider{codex(), claudeCode(), openCode(), g
 //   - A refused base URL is tried for ever unless unbounded_connection_retries is disabled. Limits are the caller's to
 //     wait for: request_max_retries is small. After a 429 it prints turn.failed and exits with 1, and
 //     `exec resume THREAD` continues under the same thread id.
-//   - tool_timeout_sec = 0 is a timeout at once. An MCP server that does not answer is reported on stderr only.
+//   - It does not list the tools of MCP servers to the model, which must search for them. The context file says so.
+//   - tool_timeout_sec = 0 is a timeout at once. An MCP server that does not answer is reported on stderr
+//     only.
 //   - Interactive: with `-p demesne` it reads demesne.config.toml after config.toml, and writes there what the user
 //     chooses. So a kept home keeps that file, and config.toml is replaced.
 //   - It follows a link from AGENTS.md to another directory.
@@ -208,17 +210,19 @@ func openCode() Provider {
 //     up to general.maxAttempts times. `--resume SESSION` takes the id of the init event and keeps it.
 //   - Its tools refuse paths outside its directory and context.includeDirectories, and shell commands with $(…) or
 //     backquotes. The second cannot be changed.
-//   - It asks other models of the row for small tasks, so the allowlist has them all.
+//   - Without a model it asks another one which model to use, and it asks others for small tasks. So the allowlist has
+//     all that it knows.
 func geminiCLI() Provider {
 	flags := []string{"-m", "{model}", "--approval-mode", "yolo", "--output-format", "stream-json"}
 	return Provider{
 		Name: "gemini-cli", Command: "gemini", Enable: "DEMESNE_GEMINI_CLI_ENABLED", Format: "gemini",
-		Models:      []string{"gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"},
-		Side:        []string{"gemini-3-flash-preview", "gemini-3.1-flash-lite"},
+		Models: []string{"gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"},
+		Side: []string{"gemini-3.1-pro-preview", "gemini-3-pro-preview", "gemini-3-flash-preview", "gemini-3.1-flash-lite",
+			"gemini-3.1-flash-lite-preview", "gemini-3.5-flash", "gemini-3.5-flash-lite"},
 		Headless:    append(flags, "-p", "{prompt}"),
 		Resume:      append(flags[:len(flags):len(flags)], "--resume", "{session}", "-p", "{prompt}"),
 		Interactive: []string{"--approval-mode", "yolo", "{args}"},
-		Env:         map[string]string{"GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_TELEMETRY_ENABLED": "false"},
+		Env:         map[string]string{"GEMINI_MODEL": "{model}", "GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_TELEMETRY_ENABLED": "false"},
 		Context:     "GEMINI.md",
 		Home: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
 			`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"ide":{"enabled":false,"hasSeenNudge":true},` +

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"demesne/agents"
@@ -31,6 +32,7 @@ type agentRun struct {
 	Codes    []int // exit codes: of the first run, and of each time that it was resumed
 	Sessions []string
 	Requests []fixture.ModelRequest
+	Noted    []string // arguments of calls of the MCP server's tool
 }
 
 // programsPath is a PATH with the agents' programs that agents.sh installed.
@@ -58,7 +60,7 @@ func agentOf(t testing.TB, model string) *agents.Agent {
 }
 
 // TestAgentPrograms runs the real programs by their plans, against a scripted model on the loopback of the sandbox:
-// two turns that run a command, then the same session again, which a rate limit interrupts once.
+// turns that run a command and call an MCP server, then the same session again, which a rate limit interrupts once.
 func TestAgentPrograms(t *testing.T) {
 	for _, model := range []string{"gpt-5.6-sol", "gpt-5.5", "sonnet", "opencode/scripted", "gemini-2.5-flash"} {
 		t.Run(strings.ReplaceAll(model, "/", "-"), func(t *testing.T) { testAgentProgram(t, model) })
@@ -67,7 +69,8 @@ func TestAgentPrograms(t *testing.T) {
 
 func testAgentProgram(t *testing.T, model string) {
 	b, a := newBox(t), agentOf(t, model)
-	task := agents.Task{Prompt: "-make the file", Dir: `/workspace/.demesne/a job`, Egress: "none"}
+	task := agents.Task{Prompt: "-make the file", Dir: `/workspace/.demesne/a job`, Egress: "none",
+		Servers: []agents.Server{{Name: "demesne", Port: 8089, Path: "/mcp"}}}
 	l, err := a.Headless(task)
 	if err != nil {
 		need(t, false, "integration/agents.sh: "+err.Error())
@@ -87,6 +90,12 @@ func testAgentProgram(t *testing.T, model string) {
 	}
 	if made, _ := os.ReadFile(out + "/made"); string(made) != "made by 0 in "+task.Dir+"\n" {
 		t.Errorf("made %q", made)
+	}
+	if !slices.Contains(run.Noted, "from the model") {
+		for _, r := range run.Requests {
+			t.Logf("%s %s offers %q, results %.300q", r.Method, r.Path, r.Tools, r.Results)
+		}
+		t.Errorf("the MCP server was called with %q", run.Noted)
 	}
 	checkRequests(t, l, run.Requests)
 }
@@ -190,14 +199,17 @@ func agentInside() error {
 	}
 	work := fixture.Steps(
 		fixture.Answer{Calls: []fixture.ToolCall{{Run: "{ echo made by; id -u; echo in $PWD; } | xargs > /out/made"}}},
+		fixture.Answer{Calls: []fixture.ToolCall{{Name: "sandbox_note", Input: map[string]any{"text": "from the model"}}}},
 		fixture.Answer{Text: "all done"})
-	model := &fixture.Model{Script: work}
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", plan.Launch.Routes[0].Port))
-	if err != nil {
-		return err
-	}
-	go http.Serve(listener, model)
 	var run agentRun
+	model, notes := &fixture.Model{Script: work}, &noteServer{}
+	for port, h := range map[uint16]http.Handler{plan.Launch.Routes[0].Port: model, 8089: notes} {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return err
+		}
+		go http.Serve(listener, h)
+	}
 	execute := func(argv []string) error {
 		code, session, err := agentExecute(&plan.Launch, argv)
 		run.Codes, run.Sessions = append(run.Codes, code), append(run.Sessions, session)
@@ -225,12 +237,62 @@ func agentInside() error {
 			break
 		}
 	}
-	run.Requests = model.Log()
+	run.Requests, run.Noted = model.Log(), notes.texts()
 	data, err = json.Marshal(run)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile("/out/run.json", data, 0o644)
+}
+
+// noteServer is an MCP server with one tool, over streamable HTTP without streams or sessions.
+type noteServer struct {
+	mu    sync.Mutex
+	noted []string
+}
+
+func (n *noteServer) texts() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.noted
+}
+
+func (n *noteServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var call struct {
+		ID     json.RawMessage
+		Method string
+		Params struct {
+			ProtocolVersion string
+			Arguments       struct{ Text string }
+		}
+	}
+	if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&call) != nil {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	type object = map[string]any
+	answer := object{"jsonrpc": "2.0", "id": call.ID}
+	switch call.Method {
+	case "initialize":
+		answer["result"] = object{"protocolVersion": call.Params.ProtocolVersion, "capabilities": object{"tools": object{}},
+			"serverInfo": object{"name": "notes", "version": "1"}}
+	case "tools/list":
+		schema := object{"type": "object", "properties": object{"text": object{"type": "string"}}}
+		answer["result"] = object{"tools": []object{{"name": "sandbox_note", "description": "Takes a note.", "inputSchema": schema}}}
+	case "tools/call":
+		n.mu.Lock()
+		n.noted = append(n.noted, call.Params.Arguments.Text)
+		n.mu.Unlock()
+		answer["result"] = object{"content": []object{{"type": "text", "text": "noted"}}}
+	default:
+		if call.ID == nil {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		answer["error"] = object{"code": -32601, "message": "method not found"}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(answer)
 }
 
 // agentHome makes the home and the directory of a run.

@@ -153,7 +153,7 @@ curl -sS http://good.test/`)
 		if lines := strings.Count(text, "\n"); lines > 20 || !strings.Contains(text, `"host":"good.test","port":80,"request":"GET /"`) {
 			n.Errorf("%d lines: %s", lines, text)
 		}
-		if got := n.demesne("egress", "suggest", p.Log).stdout; !strings.Contains(got, "with 3001 decisions") || strings.Contains(got, "dark") {
+		if got := n.demesne("egress", "suggest", p.Log).stdout; !strings.Contains(got, "decisions in the log: 3001") || strings.Contains(got, "dark") {
 			n.Errorf("suggest: %s", got)
 		}
 		if got := n.demesne("egress", "log", p.Log).stdout; !strings.Contains(got, "1024 times since") {

@@ -74,7 +74,7 @@ func (b *box) mine(s string) bool {
 }
 
 // droppings lists undocumented files in the run and home directories. The run directory keeps records of ended
-// sandboxes (a bounded number), and home keeps outputs.
+// sandboxes (a bounded number), and home keeps outputs and the last rules of --egress.
 func (b *box) droppings() (left []string) {
 	for _, run := range []string{b.run, b.home + "/.demesne/run"} {
 		filepath.WalkDir(run, func(path string, d fs.DirEntry, err error) error {
@@ -91,7 +91,7 @@ func (b *box) droppings() (left []string) {
 	}
 	for _, d := range []string{b.home, b.home + "/.demesne"} {
 		for _, n := range names(d) {
-			if n != ".demesne" && n != "out" && n != "run" {
+			if !slices.Contains([]string{".demesne", "out", "run", "egress-rules.json"}, n) {
 				left = append(left, "file "+d+"/"+n)
 			}
 		}

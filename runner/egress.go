@@ -2,6 +2,8 @@ package runner
 
 import (
 	"fmt"
+
+	"demesne/internal/fsutil"
 )
 
 // Egress describes which names of the network a sandbox may reach. With a nil or zero Egress a sandbox has only a
@@ -42,6 +44,14 @@ type EgressRules struct {
 	Egress          // Mode, Allow, Deny and GoProxy; the runner adds the mode's own rules
 	Wrong  []string `json:"wrong,omitempty"` // one line for each error; the rest is then empty
 	Notes  []string `json:"notes,omitempty"` // about configuration that could not be parsed
+
+	Sources *RuleSources `json:"sources,omitempty"` // nil: the answer holds only once
+}
+
+// RuleSources is what an EgressRules was made from. The answer holds while no file has changed and no variable is set.
+type RuleSources struct {
+	Files []fsutil.Stamp `json:"files,omitempty"`
+	Env   []string       `json:"env,omitempty"`
 }
 
 // Secret is a credential that a sandbox can use without ever seeing its value.

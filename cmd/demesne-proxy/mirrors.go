@@ -9,9 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
+	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/proxy/policy"
+	"demesne/runner"
 )
 
 // host locates the configuration of the caller's tools.
@@ -64,6 +67,41 @@ func (h host) mirrors() (found []mirror, notes []string) {
 		}
 	}
 	return found, notes
+}
+
+// sources returns what mirrors reads. ok is false if a variable is set: its value may hold a credential, so it is not
+// for keeping.
+func (h host) sources() (s runner.RuleSources, ok bool) {
+	var paths []string
+	for _, t := range hostTools() {
+		paths = append(paths, h.files(t)...)
+		for _, f := range t.Files {
+			if strings.Contains(f, "*") {
+				paths = append(paths, h.root+filepath.Dir(f))
+			}
+		}
+		for _, name := range t.Env {
+			if h.env(name) != "" {
+				return s, false
+			}
+		}
+		s.Env = append(s.Env, t.Env...)
+	}
+	s.Files, ok = stamps(paths)
+	return s, ok
+}
+
+// stamps returns the stamps of files. ok is false if a change of one might not show.
+func stamps(paths []string) (all []fsutil.Stamp, ok bool) {
+	now := time.Now()
+	for _, path := range paths {
+		s, err := fsutil.StampOf(path)
+		if err != nil || !s.Settled(now) {
+			return nil, false
+		}
+		all = append(all, s)
+	}
+	return all, true
 }
 
 // files returns the paths of t's configuration, with "~" and "*" expanded.

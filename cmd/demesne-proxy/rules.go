@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
+	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/proxy/policy"
 	"demesne/runner"
@@ -26,6 +28,7 @@ func giveRules(c *call) (int, error) {
 func (c *call) rules() (runner.EgressRules, error) {
 	var r runner.EgressRules
 	var mode policy.Mode
+	r.Sources = c.sources() // first: a file that changes while it is read then differs from its stamp
 	if c.file != "" {
 		f, err := readPolicy(c.file)
 		if err != nil {
@@ -48,6 +51,21 @@ func (c *call) rules() (runner.EgressRules, error) {
 		}
 	}
 	return r, nil
+}
+
+// sources returns what the rules are made from, or nil if that cannot be kept.
+func (c *call) sources() *runner.RuleSources {
+	all, ok := c.host.sources()
+	if c.file != "" && ok {
+		var own []fsutil.Stamp
+		path, err := filepath.Abs(c.file)
+		own, ok = stamps([]string{path})
+		all.Files, ok = append(all.Files, own...), ok && err == nil
+	}
+	if !ok {
+		return nil
+	}
+	return &all
 }
 
 func words(rules []policy.Rule) (all []string) {

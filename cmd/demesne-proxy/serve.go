@@ -94,7 +94,8 @@ func with[T any](m *ipc.Message, do func(T) (any, error)) (any, error) {
 	return do(body)
 }
 
-// open makes the proxy of a sandbox, with the files of m.
+// open makes the proxy of a sandbox, with the files of m, and starts serving its sockets if m brings them. The log may be
+// missing.
 func (s *server) open(b proxyclient.Serve, m *ipc.Message) (*proxyclient.Plan, error) {
 	box := &box{}
 	plan, err := s.fill(box, b, m)
@@ -103,8 +104,14 @@ func (s *server) open(b proxyclient.Serve, m *ipc.Message) (*proxyclient.Plan, e
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.boxes[b.Sandbox] = box
+	s.mu.Unlock()
+	if b.Listen != nil {
+		if err := s.listen(*b.Listen, m); err != nil {
+			s.close(b.Sandbox)
+			return nil, err
+		}
+	}
 	return plan, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"demesne/runner"
 )
@@ -102,7 +103,7 @@ func TestRules(t *testing.T) {
 			k.file = h.root + c.file
 		}
 		got, err := k.rules()
-		got.Allow = firstWords(got.Allow)
+		got.Allow, got.Sources = firstWords(got.Allow), nil
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%q %q: %+v, %v; want %+v", c.mode, c.file, got, err, c.want)
 		}
@@ -112,6 +113,46 @@ func TestRules(t *testing.T) {
 	var r runner.EgressRules
 	if code, err := giveRules(k); code != 0 || err != nil || json.Unmarshal(out.Bytes(), &r) != nil || len(r.Wrong) != 2 || !strings.Contains(r.Wrong[1], "bad.toml:2: ") {
 		t.Errorf("bad.toml: %d, %v, %s", code, err, out.String())
+	}
+}
+
+// TestRulesSources checks that rules name everything they were made from, and nothing if they are not for keeping.
+func TestRulesSources(t *testing.T) {
+	files := map[string]string{"/home/me/.npmrc": "registry=https://npm.corp.test/\n", "/etc/apt/sources.list.d/a.list": "", "/p.toml": "mode = \"open\"\n"}
+	h, fresh := machine(t, files, nil), machine(t, files, nil)
+	withEnv := host{home: h.home, root: h.root, env: func(name string) string { return map[string]string{"GOPROXY": "direct"}[name] }}
+	time.Sleep(2100 * time.Millisecond) // the files are then settled
+	if err := os.WriteFile(fresh.root+"/etc/pip.conf", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		call call
+		want bool
+	}{
+		{"settled", call{host: h, file: h.root + "/p.toml"}, true},
+		{"a fresh file", call{host: fresh}, false},
+		{"a variable", call{host: withEnv}, false},
+	} {
+		r, err := c.call.rules()
+		if err != nil || (r.Sources != nil) != c.want {
+			t.Errorf("%s: %+v, %v", c.name, r.Sources, err)
+		}
+		if r.Sources == nil {
+			continue
+		}
+		var paths []string
+		for _, s := range r.Sources.Files {
+			paths = append(paths, strings.TrimPrefix(s.Path, h.root))
+		}
+		for _, path := range []string{"/home/me/.npmrc", "/etc/pip.conf", "/etc/apt/sources.list.d", "/etc/apt/sources.list.d/a.list", "/home/me/.cargo/config", "/p.toml"} {
+			if !slices.Contains(paths, path) {
+				t.Errorf("%s: %q is not among the sources %q", c.name, path, paths)
+			}
+		}
+		if !slices.Contains(r.Sources.Env, "GOPROXY") || !slices.Contains(r.Sources.Env, "UV_INDEX_URL") {
+			t.Errorf("%s: variables %q", c.name, r.Sources.Env)
+		}
 	}
 }
 

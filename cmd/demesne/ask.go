@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +28,8 @@ func (c *console) canAsk(n *network, p *processOptions) error {
 		}
 		return nil
 	}
-	if p.tty || p.interactive && isTerminal(c.stdin) {
-		return errors.New("--ask: the command uses the terminal (-t, or -i on a terminal)")
+	if !p.tty && p.interactive && isTerminal(c.stdin) {
+		return hinted(errors.New("--ask: the command reads from the terminal"), "with -t, it does so through demesne, which can ask in between")
 	}
 	f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -58,6 +59,10 @@ func (f floor) take(over <-chan struct{}) (leave func()) {
 	}
 }
 
+// Prompts of a question. A command that has the terminal redraws its screen afterwards, so aloudRaw resets only what
+// would hide the question: escape sequence, character set, colours and margins. It goes to the last line.
+const aloudRaw = "\x18\x0f\x1b(B\x1b[0m\x1b[r\x1b[999;1H\r\n"
+
 // aloud ends whatever state the command's output has left on the terminal: an escape sequence, another
 // character set, colours, margins.
 const aloud = "\x18\x0f\x1b[!p\x1b[0m\n"
@@ -68,7 +73,7 @@ func (a *app) asker(verb string, n *network) func(runner.Question, []string) (al
 	if !n.ask {
 		return nil
 	}
-	a.floor = make(floor, 1)
+	a.floor, a.answers = make(floor, 1), &answers{}
 	return func(q runner.Question, _ []string) (allow, answered bool) {
 		late := time.Now().Add(n.waits())
 		defer a.floor.take(nil)()
@@ -77,10 +82,8 @@ func (a *app) asker(verb string, n *network) func(runner.Question, []string) (al
 			return false, false
 		}
 		defer f.Close()
-		f.SetReadDeadline(late)
-		forget(f)
-		fmt.Fprintf(f, aloud+"demesne: %s: allow access to %s? [y/N] ", verb, text.SafeLine(fmt.Sprintf("%s:%d", q.Name, q.Port)))
-		line, err := bufio.NewReader(f).ReadString('\n')
+		question := fmt.Sprintf("demesne: %s: allow access to %s? [y/N] ", verb, text.SafeLine(fmt.Sprintf("%s:%d", q.Name, q.Port)))
+		line, err := a.answers.line(f, question, late)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			fmt.Fprintf(f, "no answer in %v: denied for now\n", n.waits())
 			return false, false
@@ -90,6 +93,93 @@ func (a *app) asker(verb string, n *network) func(runner.Question, []string) (al
 		}
 		return isYes(line), true
 	}
+}
+
+// answers reads the user's answers: from the terminal, or from what the user types to a command that has it.
+type answers struct {
+	mu     sync.Mutex
+	raw    bool   // a command has the terminal
+	redraw func() // makes it redraw its screen
+	asked  time.Time
+	typed  []byte
+	lines  chan string // nil: nothing is asked
+	echo   *os.File
+}
+
+// settles is how long after a question no key counts: it was meant for the command.
+const settles = 300 * time.Millisecond
+
+// line asks on f, and returns the line of the answer.
+func (a *answers) line(f *os.File, question string, late time.Time) (string, error) {
+	a.mu.Lock()
+	if !a.raw {
+		a.mu.Unlock()
+		f.SetReadDeadline(late)
+		forget(f)
+		fmt.Fprint(f, aloud+question)
+		return bufio.NewReader(f).ReadString('\n')
+	}
+	lines := make(chan string, 1)
+	a.lines, a.echo, a.typed, a.asked = lines, f, nil, time.Now()
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		a.lines = nil
+		redraw := a.redraw
+		a.mu.Unlock()
+		redraw()
+	}()
+	fmt.Fprint(f, aloudRaw+question)
+	select {
+	case line := <-lines:
+		return line, nil
+	case <-time.After(time.Until(late)):
+		return "", os.ErrDeadlineExceeded
+	}
+}
+
+// attach tells that a command has the terminal from now on. a may be nil.
+func (a *answers) attach(redraw func()) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.raw, a.redraw = true, redraw
+}
+
+// divert takes what is typed while a question is asked, and returns the rest. a may be nil.
+func (a *answers) divert(typed []byte) []byte {
+	if a == nil {
+		return typed
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lines == nil {
+		return typed
+	}
+	if time.Since(a.asked) < settles {
+		return nil
+	}
+	const ctrlC, backspace, del = 3, 8, 127
+	for i, c := range typed {
+		switch {
+		case c == '\r' || c == '\n' || c == ctrlC:
+			if c == ctrlC {
+				a.typed = nil
+			}
+			a.lines <- string(a.typed)
+			a.lines = nil
+			return typed[i+1:]
+		case c == backspace || c == del:
+			a.typed = a.typed[:max(0, len(a.typed)-1)]
+			fmt.Fprint(a.echo, "\b \b")
+		case c > ' ' && c < del && len(a.typed) < 8:
+			a.typed = append(a.typed, c)
+			fmt.Fprintf(a.echo, "%c", c)
+		}
+	}
+	return nil
 }
 
 // forget discards input typed before the question: it answers an earlier question, too late.

@@ -28,7 +28,7 @@ func commands() []command {
 		group("Files of a sandbox", forkCommands()...),
 		group("Background jobs", jobCommands()...),
 		group("Images", imageCommands()...),
-		group("Network and agents", egressCommand(), mcpCommand(), agentCommand(), researchCommand()),
+		group("Network and agents", agentCommand(), researchCommand(), egressCommand(), mcpCommand()),
 		group("This machine", checkCommand(), completionCommand(), versionCommand(), helpCommand()),
 	)
 }

@@ -127,12 +127,21 @@ func (j *execution) overTerminal(p session.Process, recent []byte) error {
 	if stays := j.o.verb != "run" || j.o.key != ""; stays && j.term.fd >= 0 && j.doc == nil {
 		j.term.keys = newDetachKeys()
 	}
+	j.term.answers, j.term.floor, j.term.over = j.app.answers, j.app.floor, j.over
+	j.app.answers.attach(func() { redraw(p, j.term.size()) })
 	out := j.term.connect(&j.app.console, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
 	if err := j.waitOrLeave(p); err != nil || j.left {
 		return err
 	}
 	settleTerminal(out)
 	return out.copyError()
+}
+
+// redraw makes a program draw its screen again: most do so when the size changes.
+func redraw(p session.Process, size runner.Winsize) {
+	p.Resize(runner.Winsize{Rows: max(1, size.Rows-1), Cols: size.Cols})
+	time.Sleep(50 * time.Millisecond)
+	p.Resize(size)
 }
 
 // waitOrLeave waits until the command ends or the caller types the detach keys.

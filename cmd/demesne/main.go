@@ -68,6 +68,7 @@ type app struct {
 	images  func() (*images.Client, error)
 	quit    *procself.SIGQUITAction // SIGQUIT's disposition at the start
 	floor   floor
+	answers *answers // nil without --ask
 }
 
 // main runs one command line and returns the exit code.

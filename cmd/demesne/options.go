@@ -35,6 +35,8 @@ type options struct {
 	follow bool // of logs
 	write  bool // of manifest
 	print  bool // of mcp install
+	branch bool // of agent
+	fresh  bool // likewise
 }
 
 // rootOptions choose the root filesystem of a sandbox.

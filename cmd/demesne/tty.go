@@ -17,6 +17,19 @@ type terminal struct {
 	saved *unix.Termios
 	raw   *unix.Termios
 	keys  *detachKeys // nil: no keys detach from the command
+
+	answers *answers // may be nil
+	floor   floor    // of output; may be nil
+	over    <-chan struct{}
+}
+
+// edit returns what of the user's input is for the command.
+func (t *terminal) edit(typed []byte) ([]byte, error) {
+	typed = t.answers.divert(typed)
+	if t.keys == nil {
+		return typed, nil
+	}
+	return t.keys.edit(typed)
 }
 
 // openTerminal returns the caller's terminal. Its fd is -1 if stdin is not a terminal.
@@ -84,15 +97,15 @@ func (t *terminal) resume() {
 // no terminal, its stdin is copied only with -i.
 func (t *terminal) connect(on *console, master *os.File, interactive bool, kept *capture, first func()) *pump {
 	// If the caller closes stdout, the pump ends and closes master, which hangs up the terminal inside.
-	out := &pump{src: master, dst: on.stdout, first: first, end: func() { master.Close(); t.restore() }}
+	out := &pump{src: master, dst: on.stdout, floor: t.floor, over: t.over, first: first, end: func() { master.Close(); t.restore() }}
 	if kept != nil {
 		out.dst, out.keep = nil, &kept.out
 	}
 	out.start()
 	if t.fd >= 0 || interactive {
 		in := &pump{src: on.stdin, dst: master}
-		if t.keys != nil {
-			in.edit = t.keys.edit
+		if t.keys != nil || t.answers != nil {
+			in.edit = t.edit
 		}
 		if t.fd < 0 {
 			in.end = func() { endInput(master, in.last, out.done) }

@@ -250,6 +250,9 @@ func (c *Client) existing(ctx context.Context, id string, err error) (*Sandbox, 
 	return s, err
 }
 
+// PrewarmRun makes package json analyze the types of [Client.Run]'s call. Call it beside [Connect].
+func PrewarmRun() { ipc.Prewarm(api.RunRequest{}) }
+
 // learnTypes makes package json analyze the types of later messages while the runner handles the client's first call.
 func learnTypes() {
 	ipc.Prewarm(api.RunReply{}, api.ExecEnded{}, api.ExecRequest{})

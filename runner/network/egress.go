@@ -42,6 +42,7 @@ type Egress struct {
 	ports     []uint16      // served by name, on a kernel without tproxy
 	ported    []*os.File    // the sockets of ports
 	done      chan struct{} // closed when the proxy has answered; nil before Begin
+	serves    bool          // Begin passed the sockets
 	session   *proxyclient.ProxySession
 	err       error
 
@@ -59,10 +60,16 @@ func NewEgress(asked runner.Egress) *Egress {
 	return &Egress{asked: asked, waiting: map[uint64]chan<- api.Answer{}}
 }
 
-// Begin asks p for the plan of c.Egress. It sets the pools of c. Close closes the files of c.
+// Begin asks p for the plan of c.Egress. It sets the pools of c, and its sockets if they exist and do not depend on the
+// plan. Close closes the files of c.
 func (w *Egress) Begin(p *proxyclient.Proxy, c proxyclient.Config) {
 	w.asked, w.done = c.Egress, make(chan struct{})
 	c.V4, c.V6 = netns.Pools()
+	if w.gateway != nil && w.gateway.NamedErr == nil { // a prepared sandbox's
+		s := w.sockets(w.gateway.Named)
+		c.Sockets = &s
+	}
+	w.serves = c.Sockets != nil
 	go func() {
 		defer close(w.done)
 		w.session, w.err = p.Open(c)
@@ -113,10 +120,10 @@ func (w *Egress) Open(gateway func() (*netns.Gateway, error)) (ns *netns.NS, err
 	return w.gateway.Sandbox, err
 }
 
-// Serve passes the gateway's sockets to the proxy, once the proxy has answered.
+// Serve passes the gateway's sockets to the proxy, once the proxy has answered. Begin did so if it knew them.
 func (w *Egress) Serve() error {
 	plan, err := w.Settled()
-	if err != nil {
+	if err != nil || w.serves {
 		return err
 	}
 	named := w.gateway.Named
@@ -125,12 +132,17 @@ func (w *Egress) Serve() error {
 			return err
 		}
 	}
-	sockets := ipc.Files{proxyclient.FileProxy: w.gateway.Proxy, proxyclient.FileDNS: w.gateway.DNS, proxyclient.FileDNSTCP: w.gateway.DNSTCP}
+	return w.session.Listen(w.sockets(named))
+}
+
+// sockets returns the sockets to serve.
+func (w *Egress) sockets(named []*os.File) proxyclient.Sockets {
+	files := ipc.Files{proxyclient.FileProxy: w.gateway.Proxy, proxyclient.FileDNS: w.gateway.DNS, proxyclient.FileDNSTCP: w.gateway.DNSTCP}
 	if w.golang != nil {
-		sockets[proxyclient.FileGo] = w.golang
+		files[proxyclient.FileGo] = w.golang
 	}
-	maps.Copy(sockets, w.routes)
-	return w.session.Listen(proxyclient.Listen{NoIPv6: w.gateway.IPv6Err != nil}, sockets, named)
+	maps.Copy(files, w.routes)
+	return proxyclient.Sockets{Listen: proxyclient.Listen{NoIPv6: w.gateway.IPv6Err != nil}, Files: files, Named: named}
 }
 
 // Close closes the sandbox's connections and its gateway.

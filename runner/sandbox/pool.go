@@ -15,6 +15,9 @@ const (
 	delay = 5 * time.Millisecond
 	// maxAge is how long a prepared sandbox waits to be taken. Its copies from the host's /etc are equally old.
 	maxAge = 5 * time.Minute
+	// makers is how many prepared sandboxes are made at once. Half of the making of one is waiting: for its PID 1, for
+	// the mounts, for the kernel to remove namespaces. A loop of runs would otherwise wait for the only maker.
+	makers = 2
 )
 
 // PoolCallbacks are the functions of a pool's owner.
@@ -42,7 +45,7 @@ type PoolCallbacks[S any] struct {
 //
 // A pool has a few sandboxes of each recently requested shape, at most Max in all. A shape starts with one. It grows
 // by one each time a request finds none that is ready, while the pool has room. A new shape takes its room from the
-// least recently requested one. A pool makes one sandbox at a time, and none while that would delay a caller, see [Load].
+// least recently requested one. A pool makes two sandboxes at a time, and none while that would delay a caller, see [Load].
 //
 // The pool knows nothing of sandboxes: callbacks make, check and discard them. They run without the pool's lock.
 //
@@ -54,7 +57,7 @@ type Pool[S any] struct {
 
 	mu      sync.Mutex
 	shapes  []*shape[S] // each wants at least one; the last requested is the last
-	pending bool        // refill is scheduled
+	pending int         // makers that are scheduled or at work
 	closed  bool
 }
 
@@ -100,13 +103,13 @@ func (p *Pool[S]) Take(shape string, rest runner.Spec) (s S, ok bool) {
 func (p *Pool[S]) Refill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.pending && p.lacking() != nil {
-		p.pending = true
+	if p.pending < makers && p.lacking() != nil {
+		p.pending++
 		time.AfterFunc(delay, p.refill)
 	}
 }
 
-// refill makes the lacking prepared sandboxes, one at a time.
+// refill is a maker: it makes the lacking prepared sandboxes, one after the other.
 func (p *Pool[S]) refill() {
 	for p.Serving() {
 		one := p.begin()
@@ -120,8 +123,10 @@ func (p *Pool[S]) refill() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pending = p.Load.delays() && p.lacking() != nil; p.pending {
+	if p.Load.delays() && p.lacking() != nil {
 		time.AfterFunc(delay, p.refill)
+	} else {
+		p.pending--
 	}
 }
 

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"demesne/runner"
@@ -122,6 +123,42 @@ func TestPoolEnd(t *testing.T) {
 	p.expire(old)
 	if got := fmt.Sprint(p); got != "a 1/1" {
 		t.Errorf("after it was taken and its time came: %s", got)
+	}
+}
+
+// TestPoolMakers checks that two sandboxes are made at once and that a third one waits for a maker.
+func TestPoolMakers(t *testing.T) {
+	started, finish := make(chan struct{}), make(chan struct{})
+	var made atomic.Int32
+	p := &Pool[int]{Max: 3, Load: &Load{}, PoolCallbacks: PoolCallbacks[int]{
+		Make: func(runner.Spec) (int, error) {
+			started <- struct{}{}
+			<-finish
+			return int(made.Add(1)), nil
+		},
+		Discard: func(int) {},
+		Valid:   func(int) bool { return true },
+		Serving: func() bool { return true },
+		Scarce:  func() bool { return false },
+	}}
+	for range 3 {
+		p.take("a", runner.Spec{})
+		p.Refill()
+	}
+	<-started
+	<-started
+	p.Refill()
+	p.mu.Lock()
+	if at := len(p.shapes[0].list); at != makers || p.pending != makers {
+		t.Errorf("%d sandboxes in the making by %d makers, not %d", at, p.pending, makers)
+	}
+	p.mu.Unlock()
+	finish <- struct{}{}
+	<-started
+	close(finish)
+	p.Close()
+	if n := made.Load(); n != 3 {
+		t.Errorf("%d sandboxes were made, not 3", n)
 	}
 }
 

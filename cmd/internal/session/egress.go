@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
-	"sync"
 	"time"
 
 	"demesne/cmd/internal/cli"
@@ -48,7 +47,6 @@ type gateway struct {
 	getenv func(string) string
 	source func() ([]runner.Secret, error) // see Options.Secrets
 	routes func(runner.Spec) []runner.Route
-	modes  modes
 }
 
 // likely reports whether the sandbox may get a gateway, before any rules are read.
@@ -95,7 +93,7 @@ func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, []str
 	var r runner.EgressRules
 	if (e.Mode != "" && e.Mode != NoEgress) || e.File != "" {
 		var err error
-		if r, err = g.modes.rules(ctx, e.Mode, e.File); err != nil {
+		if r, err = rulesOf(ctx, e.Mode, e.File); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -132,46 +130,24 @@ func (g *gateway) secrets() ([]runner.Secret, error) {
 	return g.source()
 }
 
-// modes caches the rules of modes, because the helper that reads them is a program.
-type modes struct {
-	mu    sync.Mutex
-	known map[string]mode
-}
-
-type mode struct {
-	rules runner.EgressRules
-	at    time.Time
-}
-
-// fresh is how long the cached rules of a mode are valid. They change when the configuration of this machine's tools
-// is edited.
-const fresh = time.Minute
-
-func (m *modes) rules(ctx context.Context, name, file string) (runner.EgressRules, error) {
-	if file != "" {
-		return askRules(ctx, name, file)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if k, ok := m.known[name]; ok && time.Since(k.at) < fresh {
-		return k.rules, nil
-	}
-	r, err := askRules(ctx, name, file)
-	if err == nil {
-		if m.known == nil {
-			m.known = map[string]mode{}
-		}
-		m.known[name] = mode{r, time.Now()}
-	}
-	return r, err
-}
-
-// askRules runs the helper. Its stderr becomes the error if it fails.
-func askRules(ctx context.Context, mode, file string) (r runner.EgressRules, err error) {
-	path, err := client.FindProgram(EgressProgram)
+// rulesOf returns the rules of a mode and a policy file, and keeps them for the next run.
+func rulesOf(ctx context.Context, mode, file string) (r runner.EgressRules, err error) {
+	program, err := client.FindProgram(EgressProgram)
 	if err != nil {
 		return r, err
 	}
+	kept := recalled(program, mode, file)
+	if kept.holds() {
+		return kept.Rules, nil
+	}
+	if kept.Rules, err = askRules(ctx, program, mode, file); err == nil {
+		kept.keep()
+	}
+	return kept.Rules, err
+}
+
+// askRules runs the helper. Its stderr becomes the error if it fails.
+func askRules(ctx context.Context, path, mode, file string) (r runner.EgressRules, err error) {
 	cmd := exec.CommandContext(ctx, path, "rules", "--mode="+mode, "--file="+file)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

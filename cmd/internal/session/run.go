@@ -12,6 +12,7 @@ import (
 	"demesne/images/oci"
 	"demesne/internal/flock"
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/runner/ipc"
 )
 
@@ -69,6 +70,7 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 	if c.Spec.Key != "" {
 		return s.runKeyed(ctx, c, r, cb)
 	}
+	go client.PrewarmRun()
 	c.Spec.Lifetime = runner.OneShot
 	if r.Next != nil {
 		c.Spec.Lifetime = runner.Attached

@@ -9,7 +9,7 @@
 // The package owns everything between a face and package client:
 //
 //	service.go  options; engine.go, connection.go: the connection to the runner, renewed when it has ended
-//	create.go   from options to a sandbox: base.go finds the image, outputs.go makes /out, egress.go asks for rules
+//	create.go   from options to a sandbox: base.go finds the image, outputs.go makes /out, egress.go and keptrules.go get rules
 //	run.go      a command from its start to its result; streams.go and tail.go collect what it writes
 //	ask.go      questions about names; copy.go, download.go: files; quota.go: bounds of one user, jobs
 //	prune.go    removes old outputs, logs and manifests; manifest.go: SHA-256 sums of outputs

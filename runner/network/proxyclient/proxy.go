@@ -56,6 +56,14 @@ type Config struct {
 	Log     *os.File                       // may be nil; the ProxySession owns it
 	Records ipc.Files                      // for usage records, by FileRecord; the ProxySession owns them
 	Ask     func(name string, port uint16) // called if Egress.Ask is set; returns when the policy is up to date
+	Sockets *Sockets                       // to serve at once; nil: call Listen
+}
+
+// Sockets is what a sandbox reaches the proxy by. The caller owns the files and keeps them open until Close.
+type Sockets struct {
+	Listen
+	Files ipc.Files
+	Named []*os.File // for names
 }
 
 // Program sets the program to execute. Proxy keeps the first one and closes later ones. f may be nil.
@@ -69,10 +77,13 @@ func (p *Proxy) Program(f *os.File) {
 	}
 }
 
-// Open makes a session that serves no sockets yet. An error caused by the Egress has [ipc.CodeInvalid].
+// Open makes a session. An error caused by the Egress has [ipc.CodeInvalid].
 func (p *Proxy) Open(c Config) (*ProxySession, error) {
 	o := &ProxySession{p: p, id: c.Sandbox, files: ipc.Files{FileLog: c.Log}, v4: c.V4, v6: c.V6, ask: c.Ask, egress: c.Egress}
 	maps.Copy(o.files, c.Records)
+	if c.Sockets != nil {
+		o.take(*c.Sockets)
+	}
 	for tries := 1; ; tries++ {
 		now, err := p.live()
 		if err == nil {

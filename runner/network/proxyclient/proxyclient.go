@@ -8,7 +8,7 @@
 //	demesne-runner                       demesne-proxy
 //	  │ serve {sandbox, egress} + logs ────▶│ parses it, makes a proxy
 //	  │◀───────────────────────── plan ─────│ open?, rules, certificate, memory
-//	  │ listen {sandbox} + sockets ────────▶│ starts serving
+//	  │ listen {sandbox} + sockets ────────▶│ starts serving; can be part of serve
 //	  │ plan {egress} ─────────────────────▶│ returns the plan, changes nothing
 //	  │ change {sandbox, egress} ──────────▶│ applies to new connections
 //	  │ blocked {sandbox} ─────────────────▶│ denials so far
@@ -70,6 +70,7 @@ type Serve struct {
 	V6      netip.Prefix  `json:"v6"`
 	Memory  []byte        `json:"memory,omitempty"` // from the Plan of an earlier process
 	Spent   []Spent       `json:"spent,omitempty"`  // from budgets, by earlier processes
+	Listen  *Listen       `json:"listen,omitempty"` // also do what [OpListen] does, with the sockets of this call
 }
 
 // Spent is the used part of a rule's budget since the sandbox started.

@@ -9,12 +9,15 @@ import (
 	"demesne/runner/ipc"
 )
 
-// serve registers o with the process now and returns its plan.
+// serve registers o with the process now, with the sockets that are known, and returns its plan.
 func (o *ProxySession) serve(now *process) (plan Plan, err error) {
+	files := ipc.Files{}
 	o.mu.Lock()
-	body := Serve{Sandbox: o.id, Egress: o.egress, V4: o.v4, V6: o.v6, Memory: o.plan.Memory, Spent: o.spent}
+	body := Serve{Sandbox: o.id, Egress: o.egress, V4: o.v4, V6: o.v6, Memory: o.plan.Memory, Spent: o.spent, Listen: o.listen}
+	maps.Copy(files, o.sockets)
 	o.mu.Unlock()
-	err = now.call(OpServe, body, o.files, &plan)
+	maps.Copy(files, o.files)
+	err = now.call(OpServe, body, files, &plan)
 	return plan, err
 }
 
@@ -26,12 +29,8 @@ func (o *ProxySession) again(now *process) error {
 	}
 	o.mu.Lock()
 	o.plan.Memory = plan.Memory
-	listen, sockets := o.listen, o.sockets
 	o.mu.Unlock()
-	if listen == nil {
-		return nil
-	}
-	return now.call(OpListen, *listen, sockets, nil)
+	return nil
 }
 
 // Plan returns the current plan.
@@ -48,17 +47,22 @@ func (o *ProxySession) Egress() runner.Egress {
 	return o.egress
 }
 
-// Listen makes the proxy serve sockets, and named for names. The caller owns them and keeps them open until Close.
-func (o *ProxySession) Listen(l Listen, sockets ipc.Files, named []*os.File) error {
-	l.Sandbox = o.id
-	sockets = maps.Clone(sockets)
-	for i, f := range named {
-		sockets[fmt.Sprintf("%s%d", FileNamed, i)] = f
-	}
+// Listen makes the proxy serve sockets.
+func (o *ProxySession) Listen(s Sockets) error {
 	o.mu.Lock()
-	o.listen, o.sockets, o.named = &l, sockets, len(named)
+	o.take(s)
+	l, files := *o.listen, o.sockets
 	o.mu.Unlock()
-	return o.p.call(OpListen, l, sockets, nil)
+	return o.p.call(OpListen, l, files, nil)
+}
+
+// take sets what o listens on. mu is held.
+func (o *ProxySession) take(s Sockets) {
+	s.Listen.Sandbox = o.id
+	o.listen, o.sockets, o.named = &s.Listen, maps.Clone(s.Files), len(s.Named)
+	for i, f := range s.Named {
+		o.sockets[fmt.Sprintf("%s%d", FileNamed, i)] = f
+	}
 }
 
 // Add makes the proxy serve further sockets for names, after Listen and with its settings.

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+func git(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Env = append(os.Environ(), "HOME=/nonexistent", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@a.test", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@a.test")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git %q: %v\n%s", args, err, out)
+	}
+}
+
+func TestFindProject(t *testing.T) {
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, tree, plain := home+"/repo", home+"/tree", home+"/plain/sub"
+	for _, dir := range []string{repo + "/a/b", plain, home + "/secret", home + "/planted"} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git(t, "init", "-q", repo)
+	git(t, "-C", repo, "commit", "-q", "--allow-empty", "-m", "first")
+	git(t, "-C", repo, "worktree", "add", "-q", tree)
+	// What a sandbox may leave: a link to a directory of the user that does not name it in turn.
+	os.WriteFile(home+"/planted/.git", []byte("gitdir: "+home+"/secret\n"), 0o600)
+	for _, c := range []struct{ dir, root, git string }{
+		{repo, repo, ""},
+		{repo + "/a/b", repo, ""},
+		{tree, tree, repo + "/.git"},
+		{plain, plain, ""},
+		{home + "/planted", home + "/planted", ""},
+	} {
+		t.Chdir(c.dir)
+		p, err := findProject(home)
+		if err != nil || p.dir != c.dir || p.root != c.root || p.git != c.git {
+			t.Errorf("%s: %+v %v", c.dir, p, err)
+		}
+	}
+	for _, dir := range []string{home, filepath.Dir(home), "/"} {
+		t.Chdir(dir)
+		if p, err := findProject(home); err == nil {
+			t.Errorf("%s: %+v", dir, p)
+		}
+	}
+	git(t, "init", "-q", home) // files of the home in git: the repository is not the project
+	t.Chdir(plain)
+	if p, err := findProject(home); err != nil || p.root != plain {
+		t.Errorf("a repository at the home: %+v %v", p, err)
+	}
+}
