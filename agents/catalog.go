@@ -160,6 +160,14 @@ func (c *Catalog) Tools() (all []Tools) {
 	return all
 }
 
+// Prices returns the prices that the user's rows add to the table.
+func (c *Catalog) Prices() (all []Price) {
+	for _, p := range c.rows {
+		all = append(all, p.Prices...)
+	}
+	return all
+}
+
 // Choose returns the agent for a model, or for the default one if model is empty. Errors name tool, the name of the
 // caller's tool or command.
 func (c *Catalog) Choose(tool, model string) (*Agent, error) {

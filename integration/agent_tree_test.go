@@ -40,7 +40,7 @@ func newAgentBox(t *testing.T, script func(fixture.ModelRequest) fixture.Answer)
 	url, stop := m.Start()
 	t.Cleanup(stop)
 	b.extra = append(b.extra, "PATH="+b.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_AGENTS_FILE="+b.file("agents.json", fakeAgent, 0o644),
-		"FAKE_KEY="+realKey, "FAKE_BASE="+url, "DEMESNE_MCP_ALLOWLIST="+b.dir+"/allowlist.json", "DEMESNE_CODEX_ENABLED=false", "DEMESNE_CLAUDE_CODE_ENABLED=false")
+		"FAKE_KEY="+realKey, "FAKE_BASE="+url, "DEMESNE_MCP_ALLOWLIST="+b.file("allowlist.json", "{}", 0o644), "DEMESNE_CODEX_ENABLED=false", "DEMESNE_CLAUDE_CODE_ENABLED=false")
 	return b, m
 }
 

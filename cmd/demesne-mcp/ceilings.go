@@ -63,7 +63,7 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 	})
 	take(varCost, func(s string) (err error) {
 		if c.Cost, err = strconv.ParseFloat(s, 64); err != nil || !(c.Cost > 0) || math.IsInf(c.Cost, 0) {
-			return fmt.Errorf("not an amount in US dollars")
+			return fmt.Errorf("not a number of dollars above 0, such as 2.50")
 		}
 		return nil
 	})

@@ -60,9 +60,6 @@ func serverOptions(s *session.Service, root, tools string) (mcp.Options, error) 
 		Images: imageref.Catalogue(), Image: imageref.Default(os.Getenv),
 		Allowed: func(name string) bool { return allowedImage(name, list) },
 	}
-	if err := offerAgents(&o); err != nil {
-		return o, err
-	}
 	if _, err := session.ParseImage(o.Image); err != nil {
 		return o, fmt.Errorf("DEMESNE_DEFAULT_IMAGE %q: %w", o.Image, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"demesne/cmd/internal/session"
@@ -94,13 +95,16 @@ func (f *face) told(j *jobs.Job, err error) (*backend.Job, error) {
 	}
 	o := &backend.RunResult{Result: j.Result}
 	if j.Result != nil {
-		o.OutputDir, o.Job = j.Result.Out, runOf(j.Result.Out)
+		o.OutputDir, o.Job = j.Result.Out, filepath.Base(j.Result.Out)
 		o.Manifest = f.ManifestOf(o.OutputDir)
+	}
+	t.Outcome = o
+	if isAgent(j) {
+		return t, f.toldAgent(t, j)
 	}
 	if o.Stdout, err = f.tail(j.ID, "stdout", runner.OutputKept, j.Stdout); err == nil {
 		o.Stderr, err = f.tail(j.ID, "stderr", runner.StderrKept, j.Stderr)
 	}
-	t.Outcome, t.Cost = o, f.costOf(j)
 	return t, err
 }
 

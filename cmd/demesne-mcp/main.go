@@ -33,6 +33,8 @@
 //	DEMESNE_MCP_TOKEN        the bearer token that HTTP clients must send
 //	DEMESNE_TOOLS            tool sets besides the default tools: files
 //
+// Package agents reads the variables of agents: their credentials, and which of them are enabled.
+//
 // The OPEN_SANDBOX_ variables of jbeshir/demesne are accepted and ignored.
 package main
 

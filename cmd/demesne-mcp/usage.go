@@ -1,108 +1,147 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
 	"demesne/agents"
-	"demesne/mcp"
 	"demesne/mcp/backend"
+	"demesne/runner"
 	"demesne/runner/jobs"
 )
 
-// offerAgents adds the models that this machine has credentials for.
-func offerAgents(o *mcp.Options) error {
-	catalog, err := agents.Open(agents.Options{})
-	if err != nil {
-		return err
-	}
-	o.Models = catalog.Models()
-	o.Model = func(name, tool string) error {
-		_, err := catalog.Choose(tool, name)
-		return err
-	}
-	return nil
-}
+// An agent's directory in the output root has these two: its /out, and the files that only the host writes. A child of
+// the agent has child/NAME in each. demesne-agent makes them.
+const outDir, sidecarDir = "out", "sidecar-results"
 
-// Usage reports what an agent and its children used. dir, or a directory above it, is the agent's in the output root.
-// job is the id of a background job, or the name of that directory.
+// Usage reports what an agent run and its children used. job is the id of a job, or of a run: the name of its directory.
 func (f *face) Usage(_ context.Context, job, dir string) (*backend.UsageReport, error) {
 	root, err := f.OutputRoot()
 	if err != nil {
 		return nil, err
 	}
-	name := job
-	if dir != "" {
-		rel, err := filepath.Rel(root, filepath.Clean(dir))
-		if err != nil || !filepath.IsLocal(rel) || rel == "." {
-			return nil, fmt.Errorf("output_dir %q is outside OutputRoot %q", dir, root)
-		}
-		name = rel
-	} else if j, err := f.jobs.Get(job); err == nil {
-		name = f.DirectoryOf(j)
-	}
-	return f.usage(root, name)
-}
-
-// usage reads the report of a directory in the output root. It follows no link out of it.
-func (f *face) usage(root, name string) (*backend.UsageReport, error) {
-	first, _, _ := strings.Cut(name, "/")
-	if !f.Made(first) {
-		return nil, backend.ErrNoJob
-	}
-	outputs, err := os.OpenRoot(root)
+	name, live, err := f.runOf(root, job, dir)
 	if err != nil {
-		return nil, fmt.Errorf("report usage: %w", err)
+		return nil, err
 	}
-	defer outputs.Close()
-	at, err := outputs.OpenRoot(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, backend.ErrNoJob
-	} else if err != nil {
-		return nil, fmt.Errorf("report usage: %w", err)
+	r, err := f.report(root, name)
+	switch {
+	case err != nil && live: // it made no request yet
+		r = &backend.UsageReport{}
+	case err != nil:
+		return nil, fmt.Errorf("report usage of %q: %w", cmp.Or(dir, job), err)
 	}
-	defer at.Close()
-	r, err := agents.ReadReport(at)
-	if err == nil {
-		r.Text = agents.ReportText(r)
-	}
-	return r, err
+	r.Text = agents.ReportText(r)
+	return r, nil
 }
 
-// costOf returns what the agent of a job has used so far; nil: the job runs no agent, or has used nothing.
-func (f *face) costOf(j *jobs.Job) *backend.Cost {
-	var what struct{ Prompt string }
-	if json.Unmarshal(j.Request, &what) != nil || what.Prompt == "" {
-		return nil
+// runOf returns the path of a run's directory, relative to the root. live means that an agent's job has it. Agents of
+// the command line are none of a model's business.
+func (f *face) runOf(root, job, dir string) (name string, live bool, err error) {
+	if dir != "" {
+		if name, err = outputBelow(root, dir); err != nil {
+			return "", false, err
+		}
+		if top, _, _ := strings.Cut(name, "/"); !f.Made(top) {
+			return "", false, fmt.Errorf("output_dir %q: no call of this server made it", dir)
+		}
+		return name, false, nil
 	}
+	if f.Made(job) {
+		return job, false, nil
+	}
+	j, err := f.jobs.Get(job)
+	if err != nil {
+		return "", false, fmt.Errorf("%w: %s", backend.ErrNoJob, job)
+	}
+	return f.DirectoryOf(j), isAgent(j), nil
+}
+
+// outputBelow returns the path of an output directory relative to the root.
+func outputBelow(root, dir string) (string, error) {
+	for _, at := range []string{filepath.Clean(dir), resolved(dir)} {
+		if rest, below := strings.CutPrefix(at, root+"/"); below {
+			return rest, nil
+		}
+	}
+	return "", fmt.Errorf("output_dir %q is outside OutputRoot %q", dir, root)
+}
+
+// report reads the usage of an agent, or of one of its descendants. It reads the host's own files, since a sandbox could
+// write others to its /out.
+func (f *face) report(root, name string) (*backend.UsageReport, error) {
+	top, rest, _ := strings.Cut(name, "/")
+	kind, child, _ := strings.Cut(rest, "/")
+	if kind != "" && kind != outDir && kind != sidecarDir {
+		return nil, fs.ErrNotExist
+	}
+	job, err := os.OpenRoot(filepath.Join(root, top))
+	if err != nil {
+		return nil, err
+	}
+	defer job.Close()
+	dir, err := job.OpenRoot(path.Join(sidecarDir, child))
+	if err != nil {
+		return nil, errors.New("no agent ran there")
+	}
+	defer dir.Close()
+	return agents.ReadReport(dir, f.agents.Prices()...)
+}
+
+// isAgent reports whether a job runs an agent.
+func isAgent(j *jobs.Job) bool {
+	var r backend.AgentRequest
+	return json.Unmarshal(j.Request, &r) == nil && r.Prompt != ""
+}
+
+// toldAgent adds to t what an agent has answered and used so far. Until its end, Stdout has what it does.
+func (f *face) toldAgent(t *backend.Job, j *jobs.Job) (err error) {
 	root, err := f.OutputRoot()
 	if err != nil {
+		return err
+	}
+	name := f.DirectoryOf(j)
+	t.Cost = &backend.Cost{}
+	if r, err := f.report(root, name); err == nil {
+		t.Cost = costOf(r)
+	}
+	o := t.Outcome
+	if o.Stderr, err = f.tail(j.ID, "stderr", runner.StderrKept, j.Stderr); err != nil {
+		return err
+	}
+	if !j.Status.Over() {
+		o.Stdout = o.Stderr
 		return nil
 	}
-	r, err := f.usage(root, f.DirectoryOf(j))
-	if err != nil {
-		return &backend.Cost{}
+	o.Job = name
+	answer, err := os.ReadFile(filepath.Join(root, name, sidecarDir, answerFile))
+	if errors.Is(err, fs.ErrNotExist) { // it did not start
+		return nil
 	}
+	o.Stdout = backend.Tail{Text: string(answer), Bytes: int64(len(answer))}
+	return err
+}
+
+// answerFile has the final answer of an agent, in sidecarDir.
+const answerFile = "answer.txt"
+
+// costOf returns the part of the first agent in a report, and the whole.
+func costOf(r *backend.UsageReport) *backend.Cost {
 	c := &backend.Cost{Own: r.TotalCost, Total: r.TotalCost, PerModel: map[string]backend.Tokens{}}
 	for _, child := range r.ByChild {
 		c.Own -= child.Cost
 	}
+	c.Own = max(c.Own, 0)
 	for _, m := range r.ByModel {
 		c.PerModel[m.Model] = m.Tokens
 	}
 	return c
-}
-
-// runOf returns the name of a run, given its output directory: that of an agent is the directory "out" in its own.
-func runOf(out string) string {
-	if name := filepath.Base(out); name != "out" {
-		return name
-	}
-	return filepath.Base(filepath.Dir(out))
 }

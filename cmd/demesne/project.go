@@ -40,17 +40,20 @@ func findProject(home string) (*project, error) {
 		return nil, hinted(fmt.Errorf("%q contains your home directory: an agent may change everything in its directory", dir), "go to a project's directory first")
 	}
 	p := &project{dir: dir, root: dir}
+	data := "" // of the repository or submodule around dir, if that is not a directory .git beside its files
 	for at := dir; !contains(at, home); at = filepath.Dir(at) {
 		info, err := os.Lstat(filepath.Join(at, ".git"))
 		if err != nil {
 			continue
 		}
 		switch {
-		case info.IsDir():
+		case info.IsDir() && (data == "" || contains(filepath.Join(at, ".git/modules"), data)):
 			p.root = at
-		case info.Mode().IsRegular():
+		case info.Mode().IsRegular() && data == "":
 			if git := worktreeOf(at); git != "" && !contains(git, home) {
 				p.root, p.git = at, git
+			} else if data = gitDirOf(at); data != "" {
+				continue // a submodule: the repository around it has its data
 			}
 		}
 		return p, nil
@@ -64,22 +67,40 @@ func contains(dir, path string) bool {
 	return err != nil || rel == "." || filepath.IsLocal(rel)
 }
 
-// worktreeOf returns the data of the repository that root is a linked worktree of, or "". An earlier sandbox may have
-// written root/.git, so the repository must name it in turn, as git-worktree(1) does: no sandbox can write there.
-func worktreeOf(root string) string {
-	link := filepath.Join(root, ".git")
-	own, found := strings.CutPrefix(firstLine(link), "gitdir: ")
-	if !found || !filepath.IsAbs(own) || firstLine(filepath.Join(own, "gitdir")) != link {
+// gitDirOf returns the directory that the file root/.git names, without symbolic links, or "".
+func gitDirOf(root string) string {
+	name, found := strings.CutPrefix(firstLine(filepath.Join(root, ".git")), "gitdir: ")
+	if !found {
 		return ""
 	}
-	common := firstLine(filepath.Join(own, "commondir"))
-	if common != "" && !filepath.IsAbs(common) {
-		common = filepath.Join(own, common)
+	return resolved(root, name)
+}
+
+// resolved returns the path of a name in a file of dir, without symbolic links, or "".
+func resolved(dir, name string) string {
+	if name != "" && !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
 	}
-	if real, err := filepath.EvalSymlinks(common); common != "" && err == nil {
+	if real, err := filepath.EvalSymlinks(name); name != "" && err == nil {
 		return real
 	}
 	return ""
+}
+
+// worktreeOf returns the data of the repository that root is a linked worktree of, or "". An earlier sandbox may have
+// written root/.git and anything below root. So the worktree's own data must lie in the repository's directory
+// "worktrees", where git-worktree(1) puts it, and name root in turn. A sandbox that could write there had all of the
+// repository.
+func worktreeOf(root string) string {
+	own := gitDirOf(root)
+	if own == "" || resolved(own, firstLine(filepath.Join(own, "gitdir"))) != filepath.Join(root, ".git") {
+		return ""
+	}
+	above, common := filepath.Dir(own), resolved(own, firstLine(filepath.Join(own, "commondir")))
+	if filepath.Base(above) != "worktrees" || common != filepath.Dir(above) {
+		return ""
+	}
+	return common
 }
 
 // firstLine returns the first line of a small regular file, or "".

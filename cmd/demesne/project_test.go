@@ -32,7 +32,15 @@ func TestFindProject(t *testing.T) {
 	git(t, "-C", repo, "worktree", "add", "-q", tree)
 	// What a sandbox may leave: a link to a directory of the user that does not name it in turn.
 	os.WriteFile(home+"/planted/.git", []byte("gitdir: "+home+"/secret\n"), 0o600)
+	// The same with a link back, in a directory that a sandbox has written: the repository is another directory.
+	for name, text := range map[string]string{".git": "gitdir: " + home + "/forged/data", "data/gitdir": home + "/forged/.git", "data/commondir": home + "/secret"} {
+		os.MkdirAll(home+"/forged/data", 0o700)
+		os.WriteFile(home+"/forged/"+name, []byte(text+"\n"), 0o600)
+	}
+	git(t, "-C", repo, "-c", "protocol.file.allow=always", "submodule", "add", "-q", repo, "a/module")
 	for _, c := range []struct{ dir, root, git string }{
+		{home + "/forged", home + "/forged", ""},
+		{repo + "/a/module", repo, ""},
 		{repo, repo, ""},
 		{repo + "/a/b", repo, ""},
 		{tree, tree, repo + "/.git"},

@@ -217,7 +217,7 @@ func TestRuleDirections(t *testing.T) {
 	}
 }
 
-// TestRuleLightPrograms checks that each program links none of the heavy libraries that it must do without.
+// TestRuleLightPrograms checks that each program, and agents, links none of the heavy libraries that it must do without.
 func TestRuleLightPrograms(t *testing.T) {
 	all := sources(t)
 	for _, c := range []struct {
@@ -230,6 +230,7 @@ func TestRuleLightPrograms(t *testing.T) {
 		{"cmd/demesne-init", []string{"github.com/opencontainers/", "github.com/vishvananda/", "github.com/google/nftables", "github.com/godbus/", "net/http", "C"}},
 		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images", "demesne/runner/client",
 			"demesne/proxy", "net/http", "github.com/elazarl/", "github.com/miekg/", "golang.org/x/net/"}},
+		{"agents", []string{"net/http", "net/url", "crypto/tls", "C"}}, // cmd/demesne links it
 		{"cmd/demesne-proxy", []string{"github.com/opencontainers/", "demesne/rootfs", "demesne/netns", "demesne/runner/client", "go.podman.io/", "C"}},
 	} {
 		if all[c.program] == nil {
