@@ -33,13 +33,14 @@ func story() []notice {
 func TestView(t *testing.T) {
 	var out, errs strings.Builder
 	v := newView(&out, &errs, false, cli.Terminal{})
+	v.raw = false
 	for _, n := range story() {
 		v.show(n)
 	}
-	v.answer(&backend.AgentResult{RunResult: backend.RunResult{Result: &runner.Result{}, Stdout: backend.Tail{Text: "The \x07answer.\n"}}})
-	want := "output: /o/out\nI look.\nThen I write.\n→ Bash ls \\x1b[2J\n  failed: no such file\na/b: one\na/b: two\n" +
+	v.answer(&backend.AgentResult{RunResult: backend.RunResult{Result: &runner.Result{}, Stdout: backend.Tail{Text: "The \x07answer:\n\tindented.\n"}}})
+	want := "output: /o/out\nI look.\nThen I write.\n→ Bash ls ?[2J\n  failed: no such file\na/b: one\na/b: two\n" +
 		"$0.5000, 1 request\nwaiting until 12:30:00 for the end of a rate limit\nended: budget: turns: 4 of 3 ($0.7500)\n"
-	if errs.String() != want || out.String() != "The \\aanswer.\n" {
+	if errs.String() != want || out.String() != "The ?answer:\n\tindented.\n" {
 		t.Errorf("stdout %q, stderr\n%s\nwant\n%s", out.String(), errs.String(), want)
 	}
 }
