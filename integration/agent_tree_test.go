@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -421,5 +422,20 @@ func TestAgentDepth(t *testing.T) {
 	}
 	if r.code != 0 || depth != 8 || len(m.Log()) != 18 {
 		t.Errorf("depth %d, %d requests: %+v", depth, len(m.Log()), r.result)
+	}
+}
+
+// TestAgentManyChildren checks that the number of an agent's children is not bounded by what one sandbox can mount.
+func TestAgentManyChildren(t *testing.T) {
+	const n = 140
+	b, _ := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if done := len(r.Results); done < n {
+			return childTool("script", map[string]any{"name": fmt.Sprintf("c-%d", done), "command": "ls /in/previous-jobs 2>/dev/null | wc -l > /out/n"})
+		}
+		return fixture.Answer{Text: "Done."}
+	})
+	r := b.agentTree("Work.")
+	if r.code != 0 || len(r.results.Children) != n || r.file(t, fmt.Sprintf("out/child/c-%d/n", n-1)) != "64\n" {
+		t.Errorf("%d children: %+v", len(r.results.Children), r.result)
 	}
 }
