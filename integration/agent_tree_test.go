@@ -146,6 +146,25 @@ func (b *box) nowhere(dir, text string) {
 	})
 }
 
+// TestAgentOut checks an output directory that the caller names, and that a run that was not started leaves nothing.
+func TestAgentOut(t *testing.T) {
+	b, _ := newAgentBox(t, fixture.Steps(shell("echo x > /out/x"), fixture.Answer{Text: "Done."}))
+	if r := b.demesne("agent", "run", "--out", b.dir+"/new/out", "Work."); r.code != 0 || r.stdout != "Done.\n" {
+		t.Errorf("%+v", r)
+	}
+	if got := strings.Join(names(b.dir+"/new/out"), " "); got != "results.json stderr.log transcript.jsonl usage.json usage.jsonl x" {
+		t.Errorf("output: %s", got)
+	}
+	before := len(names(b.out))
+	b.file("taken", "", 0o644)
+	if r := b.demesne("agent", "run", "--out", b.dir+"/taken", "Work."); r.code != 125 || len(names(b.out)) != before {
+		t.Errorf("%+v, %s", r, names(b.out))
+	}
+	if r := b.demesne("agent", "run", "--model", "zzz", "Work."); r.code != 125 || !strings.Contains(r.stderr, `model "zzz" unknown model (known: `) || len(names(b.out)) != before {
+		t.Errorf("%+v, %s", r, names(b.out))
+	}
+}
+
 // TestAgentChildren runs a parent with two child agents and a command that verifies their work: they share /in and
 // /workspace, write to /out/child/NAME, find finished siblings, and what they use counts as the parent's.
 func TestAgentChildren(t *testing.T) {

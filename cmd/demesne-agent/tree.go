@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,9 @@ func (t *tree) run(ctx context.Context, r backend.AgentRequest, dir *session.Dir
 	defer dir.Close()
 	n, err := t.newNode(ctx, nil, r, &dirs{base: dir.Path, out: out}, dir.Name())
 	if err != nil {
+		for _, name := range []string{"config", "home", "out", "sidecar-results", "workspace"} { // no sandbox wrote there
+			os.RemoveAll(filepath.Join(dir.Path, name))
+		}
 		dir.Undo()
 		return nil, err
 	}
