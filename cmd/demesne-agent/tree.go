@@ -89,7 +89,10 @@ func toolOf(r backend.AgentRequest) string {
 	return "sandbox_agent"
 }
 
-// previous returns the outputs of children of n that have ended, for a new one.
+// mostPrevious bounds the siblings whose output a sandbox sees: each takes two descriptors of one message to the runner.
+const mostPrevious = 64
+
+// previous returns the outputs of children of n that have ended, for a new one: the latest mostPrevious.
 func (n *node) previous() (all []runner.Mount) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -98,7 +101,7 @@ func (n *node) previous() (all []runner.Mount) {
 			all = append(all, runner.Mount{Source: c.out, Target: previousInside + "/" + c.name, ReadOnly: true})
 		}
 	}
-	return all
+	return all[max(0, len(all)-mostPrevious):]
 }
 
 // Paths in a sandbox.
