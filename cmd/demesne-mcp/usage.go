@@ -44,7 +44,7 @@ func (f *face) Usage(_ context.Context, job, dir string) (*backend.UsageReport, 
 }
 
 // runOf returns the path of a run's directory, relative to the root. live means that an agent's job has it. Agents of
-// the command line are none of a model's business.
+// the command line stay hidden from models.
 func (f *face) runOf(root, job, dir string) (name string, live bool, err error) {
 	if dir != "" {
 		if name, err = outputBelow(root, dir); err != nil {

@@ -95,7 +95,7 @@ func agentRuns(m *machine) error {
 	return manyAgents(m, run)
 }
 
-// manyAgents runs 20 agents at once, each alive for a second.
+// manyAgents runs 20 agents at once, each with a sandbox that lives for a second.
 func manyAgents(m *machine, run []string) error {
 	const n = 20
 	m.env = append(m.env, "BENCH_HOLD=1s")
