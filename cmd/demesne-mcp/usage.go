@@ -67,7 +67,8 @@ func (f *face) runOf(root, job, dir string) (name string, live bool, err error) 
 
 // outputBelow returns the path of an output directory relative to the root.
 func outputBelow(root, dir string) (string, error) {
-	for _, at := range []string{filepath.Clean(dir), resolved(dir)} {
+	clean := filepath.Clean(dir)
+	for _, at := range []string{clean, resolved(clean)} {
 		if rest, below := strings.CutPrefix(at, root+"/"); below {
 			return rest, nil
 		}
