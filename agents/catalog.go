@@ -141,6 +141,33 @@ func (c *Catalog) Models() (all []string) {
 	return all
 }
 
+// Tools returns the files that list the user's own MCP servers, in ascending order of preference. Each File is a path of
+// this host.
+func (c *Catalog) Tools() (all []Tools) {
+	for _, p := range c.rows {
+		t := p.Tools
+		if t.File == "" {
+			continue
+		}
+		if path := c.o.Env(t.Env); t.Env != "" && path != "" {
+			t.File = path
+		}
+		if rest, below := strings.CutPrefix(t.File, "~/"); below {
+			t.File = filepath.Join(c.o.Home, rest)
+		}
+		all = append([]Tools{t}, all...)
+	}
+	return all
+}
+
+// Prices returns the prices that the user's rows add to the table.
+func (c *Catalog) Prices() (all []Price) {
+	for _, p := range c.rows {
+		all = append(all, p.Prices...)
+	}
+	return all
+}
+
 // Choose returns the agent for a model, or for the default one if model is empty. Errors name tool, the name of the
 // caller's tool or command.
 func (c *Catalog) Choose(tool, model string) (*Agent, error) {

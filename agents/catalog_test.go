@@ -140,7 +140,7 @@ func TestRetryVariables(t *testing.T) {
 }
 
 const ownRow = `{"name":"aider","command":"aider","models":["aider/x"],"prefix":"aider/","headless":["--message","{prompt}"],
-"resume":["--continue","{session}"],"format":"text","context":"CONVENTIONS.md","api":{"port":8083,"usage":"chat","allow":["POST /chat/completions"]},
+"resume":["--continue","{session}"],"format":"text","context":"CONVENTIONS.txt","api":{"port":8083,"usage":"chat","allow":["POST /chat/completions"]},
 "credentials":[{"env":"AIDER_KEY","base":"http://127.0.0.1:1/v1","header":"Authorization","scheme":"Bearer","inside":{"OPENAI_API_KEY":"{token}"}}]}`
 
 func TestUserRow(t *testing.T) {

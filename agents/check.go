@@ -3,25 +3,32 @@ package agents
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"demesne/runner"
 )
 
 var (
-	rowName    = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
-	allowed    = regexp.MustCompile(`^(GET|POST) /\S+$`)
-	headerName = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
+	rowName    = lazy(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	allowed    = lazy(`^(GET|POST) /\S+$`)
+	headerName = lazy(`^[A-Za-z0-9-]+$`)
+	baseURL    = lazy(`^https?://[^/?#\s]+(/[^?#\s]*)?$`)
 )
+
+// lazy returns a regular expression that is compiled when it is first used. Small programs link this package, and most
+// of them end before they use it.
+func lazy(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
 
 // check reports what is wrong with a user's row. Others are the rows that it must not collide with.
 func (p *Provider) check(others []Provider) error {
 	switch {
-	case !rowName.MatchString(p.Name):
+	case !rowName().MatchString(p.Name):
 		return errors.New("name must be lowercase letters, digits and interior hyphens")
 	case p.Command == "" || strings.ContainsAny(p.Command, "/ "):
 		return errors.New("command must be the name of a program")
@@ -35,6 +42,8 @@ func (p *Provider) check(others []Provider) error {
 		return errors.New("context must be the name of a file")
 	case len(p.Credentials) == 0:
 		return errors.New("credentials must have at least one entry")
+	case p.Tools.File != "" && p.Tools.Format != "json" && p.Tools.Format != "toml":
+		return errors.New(`tools.format must be "json" or "toml"`)
 	}
 	for _, o := range others {
 		if o.Name == p.Name || o.Command == p.Command {
@@ -60,7 +69,7 @@ func (a API) check() error {
 		return errors.New("api.allow must have at least one request")
 	}
 	for _, r := range a.Allow {
-		if !allowed.MatchString(r) {
+		if !allowed().MatchString(r) {
 			return fmt.Errorf("api.allow %q: not METHOD /path", r)
 		}
 	}
@@ -78,11 +87,10 @@ func checkFiles(field string, files map[string]string) error {
 
 func (p *Provider) checkCredentials() error {
 	for i, c := range p.Credentials {
-		u, err := url.Parse(c.Base)
 		switch {
-		case err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"):
+		case !baseURL().MatchString(c.Base):
 			return fmt.Errorf("credentials[%d].base %q: not an http or https URL", i, c.Base)
-		case !headerName.MatchString(c.Header):
+		case !headerName().MatchString(c.Header):
 			return fmt.Errorf("credentials[%d].header %q: not the name of a header", i, c.Header)
 		case (c.Env == "") == (c.File == "" && c.FileEnv == ""):
 			return fmt.Errorf("credentials[%d] needs either env or file", i)

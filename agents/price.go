@@ -2,7 +2,6 @@ package agents
 
 import (
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -34,7 +33,7 @@ var prices = []Price{
 }
 
 // modelSuffix is what ids of one model differ in: a date, "latest", a version of a cloud's catalog, a context size.
-var modelSuffix = regexp.MustCompile(`(?:[-@]20\d{2}-?\d{2}-?\d{2}|-latest|[-@]default|-v\d+(?::\d+)?|\[\w+\])$`)
+var modelSuffix = lazy(`(?:[-@]20\d{2}-?\d{2}-?\d{2}|-latest|[-@]default|-v\d+(?::\d+)?|\[\w+\])$`)
 
 // baseModel returns a model's id without its catalog and suffixes: "claude-sonnet-4-5" of
 // "vertex/claude-sonnet-4-5@20250929".
@@ -42,7 +41,7 @@ func baseModel(id string) string {
 	id = strings.ToLower(strings.TrimSpace(id))
 	id = id[strings.LastIndexByte(id, '/')+1:]
 	for {
-		short := modelSuffix.ReplaceAllString(id, "")
+		short := modelSuffix().ReplaceAllString(id, "")
 		if short == id {
 			return id
 		}

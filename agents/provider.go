@@ -37,6 +37,7 @@ type Provider struct {
 	Home     map[string]string `json:"home,omitempty"`     // files below $HOME
 	Keep     []string          `json:"keep,omitempty"`     // files of Home that are not replaced where they exist
 	Servers  Servers           `json:"servers,omitzero"`   // how files name MCP servers
+	Tools    Tools             `json:"tools,omitzero"`     // the user's own MCP servers
 
 	API         API          `json:"api"`
 	Credentials []Credential `json:"credentials"`       // the first that this host has counts
@@ -52,6 +53,13 @@ type Provider struct {
 type Servers struct {
 	Entry string `json:"entry"`
 	Join  string `json:"join,omitempty"`
+}
+
+// Tools is the file in which the user's own installation of the program lists MCP servers.
+type Tools struct {
+	File   string `json:"file"`          // ~/ is the user's home
+	Env    string `json:"env,omitempty"` // variable that replaces File
+	Format string `json:"format"`        // "json" or "toml"
 }
 
 // API is the HTTP interface of the provider's models, on the sandbox's loopback.

@@ -57,7 +57,8 @@ startup_timeout_sec = 60
 tool_timeout_sec = 172800
 default_tools_approval_mode = "approve"
 `},
-		API: API{Port: responsesPort, Usage: "responses", Allow: []string{"POST /responses", "GET /models"}},
+		Tools: Tools{File: "~/.codex/config.toml", Env: "DEMESNE_CODEX_MCP_CONFIG", Format: "toml"},
+		API:   API{Port: responsesPort, Usage: "responses", Allow: []string{"POST /responses", "GET /models"}},
 		Credentials: []Credential{
 			{File: "~/.codex/auth.json", FileEnv: "DEMESNE_CODEX_AUTH_FILE", Kind: "codex", Base: "https://chatgpt.com/backend-api/codex",
 				Header: "Authorization", Scheme: "Bearer", Inside: map[string]string{"OPENAI_API_KEY": "{token}"}},
@@ -154,6 +155,7 @@ func claudeCode() Provider {
 			".claude/settings.json": `{"skipDangerousModePermissionPrompt":true}` + "\n",
 		},
 		Servers: Servers{Entry: `"{name}":{"type":"http","url":"{url}"}`, Join: ","},
+		Tools:   Tools{File: "~/.claude.json", Env: "DEMESNE_CLAUDE_CODE_MCP_CONFIG", Format: "json"},
 		API: API{Port: messagesPort, Usage: "messages",
 			Allow: []string{"POST /v1/messages", "POST /v1/messages/count_tokens"}},
 		Credentials: []Credential{

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -121,11 +120,11 @@ func cut(s string, n int) string {
 // brief returns an id or a name as a short line.
 func brief(s string) string { return oneLine(s, nameKept) }
 
-var sessionText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+var sessionText = lazy(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 
 // sessionID returns s if it can be an argument of the program, and is no option.
 func sessionID(s string) string {
-	if !sessionText.MatchString(s) {
+	if !sessionText().MatchString(s) {
 		return ""
 	}
 	return s

@@ -1,17 +1,13 @@
 package integration
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"demesne/integration/fixture"
 )
@@ -45,7 +41,7 @@ func newAgentBox(t *testing.T, script func(fixture.ModelRequest) fixture.Answer)
 	url, stop := m.Start()
 	t.Cleanup(stop)
 	b.extra = append(b.extra, "PATH="+b.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_AGENTS_FILE="+b.file("agents.json", fakeAgent, 0o644),
-		"FAKE_KEY="+realKey, "FAKE_BASE="+url, "DEMESNE_CODEX_ENABLED=false", "DEMESNE_CLAUDE_CODE_ENABLED=false")
+		"FAKE_KEY="+realKey, "FAKE_BASE="+url, "DEMESNE_MCP_ALLOWLIST="+b.file("allowlist.json", "{}", 0o644), "DEMESNE_CODEX_ENABLED=false", "DEMESNE_CLAUDE_CODE_ENABLED=false")
 	return b, m
 }
 
@@ -148,6 +144,25 @@ func (b *box) nowhere(dir, text string) {
 		}
 		return nil
 	})
+}
+
+// TestAgentOut checks an output directory that the caller names, and that a run that was not started leaves nothing.
+func TestAgentOut(t *testing.T) {
+	b, _ := newAgentBox(t, fixture.Steps(shell("echo x > /out/x"), fixture.Answer{Text: "Done."}))
+	if r := b.demesne("agent", "run", "--out", b.dir+"/new/out", "Work."); r.code != 0 || r.stdout != "Done.\n" {
+		t.Errorf("%+v", r)
+	}
+	if got := strings.Join(names(b.dir+"/new/out"), " "); got != "results.json stderr.log transcript.jsonl usage.json usage.jsonl x" {
+		t.Errorf("output: %s", got)
+	}
+	before := len(names(b.out))
+	b.file("taken", "", 0o644)
+	if r := b.demesne("agent", "run", "--out", b.dir+"/taken", "Work."); r.code != 125 || len(names(b.out)) != before {
+		t.Errorf("%+v, %s", r, names(b.out))
+	}
+	if r := b.demesne("agent", "run", "--model", "zzz", "Work."); r.code != 125 || !strings.Contains(r.stderr, `model "zzz" unknown model (known: `) || len(names(b.out)) != before {
+		t.Errorf("%+v, %s", r, names(b.out))
+	}
 }
 
 // TestAgentChildren runs a parent with two child agents and a command that verifies their work: they share /in and
@@ -325,6 +340,37 @@ func TestAgentRateLimit(t *testing.T) {
 	}
 }
 
+// TestAgentRenewed checks that a run goes on when its credential was replaced on the host while it ran: the server refuses
+// the old one, and the routes of the same sandbox get the new one.
+func TestAgentRenewed(t *testing.T) {
+	const fresh = "sk-fresh-19ab-credential"
+	work := fixture.Steps(shell("echo one >> /out/log"), shell("echo two >> /out/log"), fixture.Answer{Text: "Done."})
+	b, m := newAgentBox(t, nil)
+	login := b.file("login", realKey+"\n", 0o600)
+	m.Script = func(r fixture.ModelRequest) fixture.Answer {
+		if r.N == 1 {
+			os.WriteFile(login, []byte(fresh+"\n"), 0o600)
+		}
+		if r.N >= 1 && r.Header.Get("X-Api-Key") != fresh {
+			return fixture.Answer{Status: 401}
+		}
+		return work(r)
+	}
+	rows := strings.Replace(fakeAgent, `{"env":"FAKE_KEY",`, `{"file":"`+login+`","kind":"text",`, 1)
+	b.file("agents.json", rows, 0o644)
+	r := b.agentTree("Work.")
+	if r.code != 0 || r.stdout != "Done.\n" || r.file(t, "out/log") != "one\ntwo\n" {
+		t.Errorf("%+v", r)
+	}
+	b.nowhere(r.dir, fresh)
+	b.nowhere(r.dir, realKey)
+	// Without a new one the run fails, and says why.
+	m.Script = func(r fixture.ModelRequest) fixture.Answer { return fixture.Answer{Status: 401} }
+	if r := b.agentTree("Work."); r.code == 0 || !strings.Contains(r.results.Reason, "the server rejected the token in "+login) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestAgentNoResult checks that a program that ends without a result failed, whatever its exit code.
 func TestAgentNoResult(t *testing.T) {
 	for prompt, want := range map[string]struct {
@@ -339,87 +385,6 @@ func TestAgentNoResult(t *testing.T) {
 		if r.code != max(want.code, 125) && r.code != want.code || !strings.HasPrefix(r.results.Reason, want.reason) || !strings.Contains(r.stderr, want.reason) {
 			t.Errorf("%s: %+v", prompt, r)
 		}
-	}
-}
-
-// waitingTree is a tree in which every sandbox waits: the first agent, two children, and a persistent sandbox.
-func waitingTree(r fixture.ModelRequest) fixture.Answer {
-	if strings.Contains(r.Prompt, "CHILD") {
-		return shell("sleep 1000")
-	}
-	return fixture.Steps(
-		childTool("agent", map[string]any{"name": "one", "prompt": "CHILD", "background": true}),
-		childTool("agent", map[string]any{"name": "two", "prompt": "CHILD", "background": true}),
-		childTool("create", map[string]any{"name": "box"}),
-		shell("sleep 1000"))(r)
-}
-
-// asleep waits until all agents of waitingTree wait.
-func asleep(t *testing.T, m *fixture.Model) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); len(m.Log()) < 6; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("only %d requests", len(m.Log()))
-		}
-	}
-}
-
-// TestAgentInterrupted checks that a signal ends the whole tree, with results, and that a killed demesne-agent leaves no
-// sandbox: newBox looks for them.
-func TestAgentInterrupted(t *testing.T) {
-	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGKILL: 137} {
-		b, m := newAgentBox(t, waitingTree)
-		cmd := b.command("demesne", "agent", "run", "Wait.")
-		go func() {
-			asleep(t, m)
-			cmd.Process.Signal(sig)
-		}()
-		r := b.finish(cmd)
-		if r.code != code {
-			t.Errorf("%v: %+v", sig, r)
-		}
-		if sig != syscall.SIGKILL && strings.Count(r.stderr, "ended: ") != 3 {
-			t.Errorf("%v: %s", sig, r.stderr)
-		}
-	}
-}
-
-// TestAgentJob checks the commands about jobs for an agent in the background.
-func TestAgentJob(t *testing.T) {
-	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
-		if strings.Contains(r.Prompt, "Wait.") {
-			return waitingTree(r)
-		}
-		return fixture.Steps(shell("echo x"), fixture.Answer{Text: "Answer."})(r)
-	})
-	b.Cleanup(func() { os.RemoveAll(b.home + "/.demesne/jobs") })
-	id := strings.TrimSpace(b.demesne("agent", "run", "--background", "Work.").stdout)
-	if r := b.demesne("logs", "-f", id); r.code != 0 || r.stdout != "Answer.\n" || !strings.Contains(r.stderr, "→ Bash echo x") {
-		t.Errorf("logs: %+v", r)
-	}
-	if r := b.demesne("wait", id); r.code != 0 {
-		t.Errorf("wait: %+v", r)
-	}
-	if r := b.demesne("jobs"); !strings.Contains(r.stdout, "succeeded") || !strings.Contains(r.stdout, "agent: Work.") {
-		t.Errorf("jobs: %+v", r)
-	}
-	dir := strings.Split(strings.TrimPrefix(id, "job-"), "-")[0]
-	if found, _ := filepath.Glob(b.out + "/*-" + dir + "/out/results.json"); len(found) != 1 {
-		t.Errorf("the job's directory is not named after it: %s", names(b.out))
-	}
-	n := len(m.Log())
-	id = strings.TrimSpace(b.demesne("agent", "run", "--background", "Wait.").stdout)
-	for len(m.Log()) < n+6 {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if r := b.demesne("cancel", id); r.code != 0 {
-		t.Errorf("cancel: %+v", r)
-	}
-	if r := b.demesne("wait", id); r.code != 125 || !strings.Contains(r.stderr, "cancelled") {
-		t.Errorf("wait for a cancelled job: %+v", r)
-	}
-	if r := b.demesne("ls", "-q"); r.stdout != "" {
-		t.Errorf("left: %s", r.stdout)
 	}
 }
 
@@ -452,49 +417,6 @@ func TestAgentPlanted(t *testing.T) {
 	}
 }
 
-// TestAgentRequest checks the protocol between demesne-mcp and demesne-agent, and that the end of stdin ends the run.
-func TestAgentRequest(t *testing.T) {
-	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
-		if strings.Contains(r.Prompt, "Wait.") {
-			return shell("sleep 1000")
-		}
-		return fixture.Answer{Text: "Answer."}
-	})
-	talk := func(prompt string, hangUp bool) (last map[string]any) {
-		cmd := b.command("demesne-agent", "request")
-		in, _ := cmd.StdinPipe()
-		out, _ := cmd.StdoutPipe()
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(in, `{"Prompt":%q}`+"\n", prompt)
-		if hangUp {
-			for len(m.Log()) < 2 {
-				time.Sleep(20 * time.Millisecond)
-			}
-			in.Close()
-		}
-		lines := bufio.NewScanner(out)
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			last = nil
-			json.Unmarshal(lines.Bytes(), &last)
-		}
-		in.Close()
-		io.Copy(io.Discard, out)
-		cmd.Wait()
-		return last
-	}
-	got, _ := json.Marshal(talk("Work.", false))
-	if !strings.Contains(string(got), `"Text":"Answer."`) || !strings.Contains(string(got), `"Total":0.0`) {
-		t.Errorf("%s", got)
-	}
-	got, _ = json.Marshal(talk("Wait.", true))
-	if !strings.Contains(string(got), `run agent: the caller has closed its end`) {
-		t.Errorf("%s", got)
-	}
-}
-
 // TestAgentMany runs 20 agents at once: none fails.
 func TestAgentMany(t *testing.T) {
 	b, _ := newAgentBox(t, fixture.Steps(shell("sleep 1; echo x > /out/x"), fixture.Answer{Text: "Done."}))
@@ -506,5 +428,33 @@ func TestAgentMany(t *testing.T) {
 		if r := <-failed; r.code != 0 || r.stdout != "Done.\n" {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+// TestAgentDepth checks that agents that start agents without end are stopped.
+func TestAgentDepth(t *testing.T) {
+	b, m := newAgentBox(t, fixture.Steps(childTool("agent", map[string]any{"name": "a", "prompt": "Again."}), fixture.Answer{Text: "Done."}))
+	r := b.agentTree("Again.")
+	depth := 0
+	for c := r.results.Children; len(c) > 0; c = c[0].Children {
+		depth = c[0].Depth
+	}
+	if r.code != 0 || depth != 8 || len(m.Log()) != 18 {
+		t.Errorf("depth %d, %d requests: %+v", depth, len(m.Log()), r.result)
+	}
+}
+
+// TestAgentManyChildren checks that the number of an agent's children is not bounded by what one sandbox can mount.
+func TestAgentManyChildren(t *testing.T) {
+	const n = 140
+	b, _ := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if done := len(r.Results); done < n {
+			return childTool("script", map[string]any{"name": fmt.Sprintf("c-%d", done), "command": "ls /in/previous-jobs 2>/dev/null | wc -l > /out/n"})
+		}
+		return fixture.Answer{Text: "Done."}
+	})
+	r := b.agentTree("Work.")
+	if r.code != 0 || len(r.results.Children) != n || r.file(t, fmt.Sprintf("out/child/c-%d/n", n-1)) != "64\n" {
+		t.Errorf("%d children: %+v", len(r.results.Children), r.result)
 	}
 }

@@ -69,6 +69,17 @@ func (o outputs) files(dir string) (list []output) {
 	return list
 }
 
+// Directories in that of an agent: its /out, and one for files of the host alone.
+const agentOut, agentSidecar = "out", "sidecar-results"
+
+// outOf returns the directory with the files of a run, relative to the root.
+func (o outputs) outOf(name string) string {
+	if info, err := os.Lstat(filepath.Join(o.root, name, agentSidecar)); err == nil && info.IsDir() {
+		return path.Join(name, agentOut)
+	}
+	return name
+}
+
 func uriOf(dir, name string) string {
 	parts := strings.Split(path.Join(dir, name), "/")
 	for i, p := range parts {
@@ -117,9 +128,9 @@ func (o outputs) recent() (list []output) {
 	}
 	slices.SortStableFunc(entries, func(a, b fs.DirEntry) int { return int(min(max(when[b.Name()]-when[a.Name()], -1), 1)) })
 	for _, e := range entries[:min(len(entries), listedRuns)] {
-		files := o.files(e.Name())
-		for _, f := range files {
-			f.Name = path.Join(e.Name(), f.Name)
+		dir := o.outOf(e.Name())
+		for _, f := range o.files(dir) {
+			f.Name = path.Join(dir, f.Name)
 			list = append(list, f)
 		}
 	}

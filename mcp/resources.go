@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"errors"
+	"path"
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
@@ -74,8 +75,9 @@ func (s *Server) link(r *sdk.CallToolResult, files []output) *sdk.CallToolResult
 
 // written lists the files of an output directory.
 func (s *Server) written(dir string) []output {
-	if s.outputs.root == "" || filepath.Dir(dir) != s.outputs.root {
+	name, below := strings.CutPrefix(dir, s.outputs.root+"/")
+	if s.outputs.root == "" || !below || filepath.Dir(dir) != s.outputs.root && name != path.Join(filepath.Dir(name), agentOut) {
 		return nil
 	}
-	return s.outputs.files(filepath.Base(dir))
+	return s.outputs.files(name)
 }

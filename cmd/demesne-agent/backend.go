@@ -263,6 +263,9 @@ func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
 	if len(r.Inputs) > 0 {
 		return nil, errors.New("a child inherits its inputs")
 	}
+	if err := n.mayStart(); err != nil {
+		return nil, err
+	}
 	r.Inputs = nil
 	if r.Research {
 		r.Egress, r.Domains = "", nil

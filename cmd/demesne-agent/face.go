@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"demesne/agents"
 	"demesne/cmd/internal/cli"
@@ -116,7 +117,6 @@ func (f *face) run(args []string, research bool) (int, error) {
 	ctx := f.signals()
 	v := newView(f.stdout, f.stderr, o.JSON, cli.TerminalOf(f.stderr, f.env))
 	res, err := f.do(ctx, runner.FrontendCLI, job, "", v.show)
-	v.close()
 	var s stopped
 	if errors.As(context.Cause(ctx), &s) {
 		return 128 + int(s), nil
@@ -174,7 +174,6 @@ func (f *face) attend(args []string) (int, error) {
 			return nil, fmt.Errorf("read job: %w", err)
 		}
 		v := newView(out, errs, false, cli.Terminal{})
-		defer v.close()
 		res, err := f.do(ctx, j.Frontend, job, s.DirectoryOf(j), v.show)
 		if res == nil {
 			return nil, err
@@ -258,6 +257,11 @@ func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir st
 	}
 	t := &tree{sessions: s, choose: catalog.Choose, research: research, show: show}
 	t.serve = f.nested(catalog)
+	t.tools = f.hostTools(catalog, func(line string) {
+		if show != nil {
+			show(notice{Time: time.Now(), Event: agents.Event{Kind: noticeNote, Text: text.SafeLine(line)}})
+		}
+	})
 	return t.run(ctx, job.AgentRequest, d, job.Out)
 }
 

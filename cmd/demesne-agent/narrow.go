@@ -45,6 +45,23 @@ func mineOr(mode string) string {
 	return mode
 }
 
+// Bounds of one tree, against agents that start agents without end. Budgets are the finer means.
+const (
+	mostDepth = 8  // of a child
+	mostAlive = 64 // agents at once
+)
+
+// mayStart returns why n may not start another agent.
+func (n *node) mayStart() error {
+	switch {
+	case n.depth >= mostDepth:
+		return fmt.Errorf("agents can be nested at most %d deep", mostDepth)
+	case n.tree.alive.Load() >= mostAlive:
+		return fmt.Errorf("%d agents of this task run already: wait for one of them", mostAlive)
+	}
+	return nil
+}
+
 // narrowLimits returns the limits of a child: those that it asks for, and at most its parent's. A limit of 0 is the
 // default, and a negative one no limit.
 func narrowLimits(asked, most runner.Limits) runner.Limits {

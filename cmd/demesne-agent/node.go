@@ -16,6 +16,7 @@ import (
 	"demesne/cmd/internal/session"
 	"demesne/internal/text"
 	"demesne/mcp/backend"
+	"demesne/mcp/hosttools"
 	"demesne/runner"
 )
 
@@ -31,6 +32,7 @@ type node struct {
 	agent  *agents.Agent
 	dirs   *dirs
 	budget *budget
+	tools  *hosttools.Set // nil: none
 	asked  requests
 	began  time.Time
 
@@ -85,11 +87,16 @@ func (n *node) note(format string, a ...any) {
 
 // run runs the agent to its end, and ends its children before it returns. An error may come with a result.
 func (n *node) run(w backend.Callbacks) (*backend.AgentResult, error) {
+	n.tree.alive.Add(1)
+	defer n.tree.alive.Add(-1)
 	defer n.dirs.close()
 	defer n.cancel(nil)
 	if n.req.Timeout > 0 {
 		late := time.AfterFunc(n.req.Timeout, func() { n.end(errTime(n.req.Timeout)) })
 		defer late.Stop()
+	}
+	if n.tools = n.openHostTools(); n.tools != nil {
+		defer n.tools.Close()
 	}
 	a, err := n.prepare()
 	if err != nil {
@@ -117,9 +124,12 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 	spec.Inputs = append(spec.Inputs, runner.Input{Path: n.dirs.config, Name: path.Base(agents.ConfigDir)})
 	spec.Mounts = append(spec.Mounts, runner.Mount{Source: n.dirs.home, Target: l.HomeDir})
 	c := session.CreateOptions{Spec: spec, Out: n.dirs.out, OutInside: n.parent != nil}
-	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, GoProxy: true, Routes: n.routes(l)}
+	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, Routes: n.routes(l)}
 	if n.tree.serve != nil {
-		c.Egress.Listen = []uint16{nestedPort}
+		c.Egress.Listen = append(c.Egress.Listen, nestedPort)
+	}
+	if n.tools != nil {
+		c.Egress.Listen = append(c.Egress.Listen, hostToolsPort)
 	}
 	if n.req.Research {
 		// The only inputs are the agent's own task and program.
@@ -169,6 +179,8 @@ func (n *node) task() agents.Task {
 		t.Children = true
 		t.Servers = append(t.Servers, agents.Server{Name: "demesne", Port: nestedPort, Path: "/mcp"})
 	}
+	servers, generated := n.toolServers()
+	t.Servers, t.Generated = append(t.Servers, servers...), generated
 	return t
 }
 
@@ -265,6 +277,7 @@ func (n *node) appear(box *session.Sandbox) {
 	if n.made != nil {
 		n.made()
 	}
+	n.serveTools(box)
 	if n.tree.serve == nil {
 		return
 	}

@@ -89,8 +89,3 @@ func (f *face) StartAgent(ctx context.Context, r backend.AgentRequest) (*backend
 	}
 	return f.startJob(ctx, argv, r)
 }
-
-// Usage reports what an agent and its children used.
-func (f *face) Usage(_ context.Context, job, dir string) (*backend.UsageReport, error) {
-	return nil, errors.New("report usage: not possible yet")
-}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"demesne/agents"
 	"demesne/cmd/internal/session"
 	"demesne/mcp/backend"
 	"demesne/runner"
@@ -16,7 +17,8 @@ import (
 type face struct {
 	*session.Service
 	jobs   *jobs.Store
-	attend []string // the command that calls attend; the job's id is appended
+	attend []string        // the command that calls attend; the job's id is appended
+	agents *agents.Catalog // nil in the process of a job
 }
 
 func (f *face) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
@@ -107,7 +109,7 @@ func openFace() (*face, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find own program: %w", err)
 	}
-	return &face{s, store, []string{self, "job"}}, nil
+	return &face{Service: s, jobs: store, attend: []string{self, "job"}}, nil
 }
 
 var _ backend.Backend = (*face)(nil)

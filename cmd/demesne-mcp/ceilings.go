@@ -23,6 +23,7 @@ const (
 	varPIDs    = "DEMESNE_MAX_PIDS"
 	varCPUs    = "DEMESNE_MAX_CPUS"
 	varTimeout = "DEMESNE_MAX_TIMEOUT"
+	varCost    = "DEMESNE_MAX_COST_USD"
 )
 
 // ceilings returns the limits from the environment, or else the capacity of the machine.
@@ -57,6 +58,12 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 	take(varTimeout, func(s string) (err error) {
 		if c.Timeout, err = time.ParseDuration(s); err != nil || c.Timeout < time.Second || c.Timeout > runner.Longest {
 			return fmt.Errorf("not a duration from 1s to 48h, such as 30m")
+		}
+		return nil
+	})
+	take(varCost, func(s string) (err error) {
+		if c.Cost, err = strconv.ParseFloat(s, 64); err != nil || !(c.Cost > 0) || math.IsInf(c.Cost, 0) {
+			return fmt.Errorf("not a number of dollars above 0, such as 2.50")
 		}
 		return nil
 	})

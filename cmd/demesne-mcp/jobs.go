@@ -98,10 +98,13 @@ func (f *face) told(j *jobs.Job, err error) (*backend.Job, error) {
 		o.OutputDir, o.Job = j.Result.Out, filepath.Base(j.Result.Out)
 		o.Manifest = f.ManifestOf(o.OutputDir)
 	}
+	t.Outcome = o
+	if isAgent(j) {
+		return t, f.toldAgent(t, j)
+	}
 	if o.Stdout, err = f.tail(j.ID, "stdout", runner.OutputKept, j.Stdout); err == nil {
 		o.Stderr, err = f.tail(j.ID, "stderr", runner.StderrKept, j.Stderr)
 	}
-	t.Outcome = o
 	return t, err
 }
 

@@ -21,6 +21,7 @@
 //	DEMESNE_ALLOWED_DOMAINS  rules that models may use; for other names the client's user is asked
 //	DEMESNE_MAX_MEMORY, _DISK, _PIDS, _CPUS, _TIMEOUT
 //	                         the most that models may ask for; the machine's capacity, 48h
+//	DEMESNE_MAX_COST_USD     the most that one agent may cost, with its children; no bound
 //	DEMESNE_OUTPUT_ROOT      where outputs go; ~/.demesne/out. Outputs of MCP calls may always be mounted
 //	DEMESNE_DEFAULT_IMAGE    the image of a call that names none; host
 //	DEMESNE_ALLOWED_IMAGES   images besides the catalogue's: references, or ghcr.io/org/*
@@ -31,6 +32,8 @@
 //	DEMESNE_MAX_OUTPUTS      how many output directories are kept, the newest; 1000
 //	DEMESNE_MCP_TOKEN        the bearer token that HTTP clients must send
 //	DEMESNE_TOOLS            tool sets besides the default tools: files
+//
+// Package agents reads the variables of agents: their credentials, and which of them are enabled.
 //
 // The OPEN_SANDBOX_ variables of jbeshir/demesne are accepted and ignored.
 package main

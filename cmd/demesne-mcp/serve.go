@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/agents"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/mcp"
 )
@@ -31,6 +32,14 @@ func serve(ctx context.Context, o *mcpinstall.ServerOptions, in io.ReadCloser, o
 	}
 	opts, err := serverOptions(f.Service, root, o.Tools)
 	if err != nil {
+		return err
+	}
+	if f.agents, err = agents.Open(agents.Options{}); err != nil {
+		return err
+	}
+	opts.Models = f.agents.Models()
+	opts.Model = func(name, tool string) error {
+		_, err := f.agents.Choose(tool, name)
 		return err
 	}
 	go f.Tidy() // ignore failures: the next start tries again

@@ -26,7 +26,7 @@ working directory, with the git repository around it, is there at its own path. 
 anything inside. It reaches its model and package registries, and other names that flags allow.
 
 Your credentials stay outside: the agent has a token that is worth nothing elsewhere, and a proxy replaces it. Your home
-directory is not there. The agent has a home of its own for each project, below ~/.demesne/agents, which keeps its
+directory stays outside too. The agent has a home of its own for each project, below ~/.demesne/agents, which keeps its
 sessions and settings.
 
 Files that programs of this machine would execute later, such as git hooks, .envrc and editor tasks, are read-only inside.

@@ -30,7 +30,7 @@ func TestFindProject(t *testing.T) {
 	git(t, "init", "-q", repo)
 	git(t, "-C", repo, "commit", "-q", "--allow-empty", "-m", "first")
 	git(t, "-C", repo, "worktree", "add", "-q", tree)
-	// What a sandbox may leave: a link to a directory of the user that does not name it in turn.
+	// A sandbox may leave a link to a directory of the user, which does not name the sandbox's directory in turn.
 	os.WriteFile(home+"/planted/.git", []byte("gitdir: "+home+"/secret\n"), 0o600)
 	// The same with a link back, in a directory that a sandbox has written: the repository is another directory.
 	for name, text := range map[string]string{".git": "gitdir: " + home + "/forged/data", "data/gitdir": home + "/forged/.git", "data/commondir": home + "/secret"} {

@@ -29,15 +29,15 @@ import (
 )
 
 func main() {
-	// Modes in which the bench starts itself again: see client, onInternet and bareRelay.
-	again := map[string]func([]string) error{"load": load, "internet": onInternet, "relay": bareRelay}
+	// Modes in which the bench starts itself again: see client, onInternet, bareRelay and agent.
+	again := map[string]func([]string) error{"load": load, "internet": onInternet, "relay": bareRelay, "agent": agent}
 	if len(os.Args) > 1 && again[os.Args[1]] != nil {
 		fail(again[os.Args[1]](os.Args[2:]))
 		return
 	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, many, idle, forks, streams, inits, images, egress, routes, mcp or peers")
+	part := flag.String("part", "", "only this: startup, warm, many, idle, forks, streams, inits, images, egress, routes, agents, mcp or peers")
 	at := flag.String("at", "/var/tmp", "directory on the file system for sandboxes")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
@@ -72,7 +72,7 @@ func bench(bin, at string, n int, only string) error {
 		name    string
 		measure func(*machine) error
 	}{{"startup", startup}, {"warm", warm}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images},
-		{"egress", internet}, {"routes", routes}, {"mcp", mcp}, {"peers", peers}} {
+		{"egress", internet}, {"routes", routes}, {"agents", agentRuns}, {"mcp", mcp}, {"peers", peers}} {
 		if only != "" && only != part.name {
 			continue
 		}

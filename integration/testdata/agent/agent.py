@@ -58,7 +58,8 @@ def run(call, server):
     if call["name"] == "Bash":
         p = subprocess.run(["/bin/sh", "-c", call["input"]["command"]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return p.stdout.decode("utf-8", "replace")
-    return server().tool(call["name"].rsplit("__", 1)[1], call["input"])
+    _, name, tool = call["name"].split("__", 2)
+    return server(name).tool(tool, call["input"])
 
 
 def main():
@@ -75,15 +76,19 @@ def main():
         print("out of luck", file=sys.stderr)
         return 3
     servers = json.load(open("/in/.agent/servers.json"))
-    open_server = []
+    open_servers = {}
 
-    def server():
-        if not open_server:
-            open_server.append(Server(servers["demesne"]))
-        return open_server[0]
+    def server(name):
+        if name not in open_servers:
+            open_servers[name] = Server(servers[name])
+        return open_servers[name]
 
     tools = [{"name": "Bash", "input_schema": {"type": "object"}}]
     tools += [{"name": "mcp__demesne__sandbox_" + t, "input_schema": {"type": "object"}} for t in TOOLS]
+    for name in servers:
+        if name != "demesne":
+            listed = server(name).call("tools/list", {}).get("tools", [])
+            tools += [{"name": "mcp__%s__%s" % (name, t["name"]), "input_schema": {"type": "object"}} for t in listed]
     n = 0
     while True:
         json.dump(messages, open(STATE, "w"))
