@@ -30,15 +30,16 @@ func newScriptBox(t *testing.T) (b *box, m *fixture.Model, project string) {
 	url, stop := m.Start()
 	t.Cleanup(stop)
 	b.extra = append(b.extra, "PATH="+b.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_AGENTS_FILE="+b.file("agents.json", scriptAgent, 0o644),
-		"SCRIPT_KEY="+realKey, "SCRIPT_BASE="+url, "DEMESNE_CODEX_ENABLED=false", "DEMESNE_CLAUDE_CODE_ENABLED=false",
-		"GIT_CONFIG_NOSYSTEM=1")
-	b.file("h/.gitconfig", "[user]\n\tname = A User\n\temail = user@example.test\n[safe]\n\tdirectory = *\n", 0o644)
-	b.tidyHome()
+		"SCRIPT_KEY="+realKey, "SCRIPT_BASE="+url, "DEMESNE_CODEX_ENABLED=false", "DEMESNE_CLAUDE_CODE_ENABLED=false")
+	b.prepareHome()
 	return b, m, b.mkdir("h/proj")
 }
 
-// tidyHome removes the test's own files in the home, and the agents' kept homes, before the check for leftovers.
-func (b *box) tidyHome() {
+// prepareHome makes a configuration of git. Before the check for leftovers it removes the test's own files in the home, and
+// the agents' kept homes.
+func (b *box) prepareHome() {
+	b.extra = append(b.extra, "GIT_CONFIG_NOSYSTEM=1")
+	b.file("h/.gitconfig", "[user]\n\tname = A User\n\temail = user@example.test\n[safe]\n\tdirectory = *\n", 0o644)
 	b.Cleanup(func() {
 		os.RemoveAll(b.home + "/.demesne/agents")
 		for _, name := range names(b.home) {

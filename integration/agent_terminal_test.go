@@ -1,0 +1,140 @@
+package integration
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"demesne/integration/fixture"
+)
+
+// newProgramBox returns a box whose agents are the real programs, with a model that follows script, and a project with
+// a git repository.
+func newProgramBox(t *testing.T, script func(fixture.ModelRequest) fixture.Answer) (*box, *fixture.Model, string) {
+	t.Helper()
+	if _, err := os.Stat(strings.SplitN(programsPath(), ":", 2)[0]); err != nil {
+		need(t, false, "integration/agents.sh")
+	}
+	b := newBox(t)
+	m := &fixture.Model{Script: script}
+	url, stop := m.Start()
+	t.Cleanup(stop)
+	b.extra = append(b.extra, "PATH="+programsPath(), "ANTHROPIC_BASE_URL="+url, "ANTHROPIC_API_KEY="+realKey,
+		"OPENAI_BASE_URL="+url, "OPENAI_API_KEY="+realKey, "GOOGLE_GEMINI_BASE_URL="+url, "GEMINI_API_KEY="+realKey, "COLORTERM=truecolor", "TERM=xterm-256color")
+	b.prepareHome()
+	return b, m, b.repository("repo")
+}
+
+// agentTerminal starts an agent's program in a directory on a terminal.
+func (b *box) agentTerminal(dir string, args ...string) *terminal {
+	b.Helper()
+	cmd := b.command("demesne", append([]string{"agent"}, args...)...)
+	cmd.Dir = dir
+	return b.terminalOf(cmd)
+}
+
+// quiet waits until the terminal has shown something, and then nothing for a moment.
+func (t *terminal) quiet() string {
+	t.Helper()
+	last, since := "", time.Now()
+	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if now := t.screen(); now != last {
+			last, since = now, time.Now()
+		} else if last != "" && time.Since(since) > 1500*time.Millisecond {
+			return last
+		}
+	}
+	return last
+}
+
+// TestAgentTerminal runs the real programs on a terminal: the first screen asks nothing, a prompt runs a command in the
+// project, the screen follows a new size, and Ctrl-C ends the program.
+func TestAgentTerminal(t *testing.T) {
+	for _, name := range []string{"claude", "codex", "opencode", "gemini"} {
+		t.Run(name, func(t *testing.T) { testAgentTerminal(t, name) })
+	}
+}
+
+func testAgentTerminal(t *testing.T, name string) {
+	b, m, repo := newProgramBox(t, fixture.Steps(
+		fixture.Answer{Calls: []fixture.ToolCall{{Run: "echo made by $COLORTERM $TERM > made.txt; pwd >> made.txt; git add made.txt && git commit -q -m 'by the agent'"}}},
+		fixture.Answer{Text: "zebra finished"}))
+	term := b.agentTerminal(repo, name)
+	term.resize(40, 110)
+	term.quiet()
+	if n := len(m.Log()); n > 1 {
+		t.Logf("%d requests before the first prompt", n)
+	}
+	term.typ("\x1b[200~please make\rthe file\x1b[201~") // a bracketed paste: its newline sends nothing
+	time.Sleep(500 * time.Millisecond)
+	term.typ("\r")
+	eventually(t, "the file", func() bool { _, err := os.Stat(repo + "/made.txt"); return err == nil })
+	eventually(t, "the answer", func() bool { return strings.Contains(unstyled(term.screen()), "zebra") })
+	if made, _ := os.ReadFile(repo + "/made.txt"); string(made) != "made by truecolor xterm-256color\n"+repo+"\n" {
+		t.Errorf("made %q", made)
+	}
+	pasted := false
+	for _, r := range m.Log() {
+		pasted = pasted || strings.Contains(r.Prompt, "please make") && strings.Contains(r.Prompt, "the file")
+	}
+	if !pasted {
+		t.Error("the paste did not arrive as one prompt")
+	}
+	term.quiet()
+	before := len(term.screen())
+	term.resize(30, 70)
+	eventually(t, "the screen to be drawn again", func() bool { return len(term.screen()) > before })
+	term.quiet()
+	for range 2 {
+		term.typ("\x03")
+		time.Sleep(300 * time.Millisecond)
+	}
+	if code := term.wait(); code != 0 && code != 130 {
+		t.Errorf("exit %d", code)
+	}
+	if got := b.host(repo, "git log -1 --format=%s"); got != "by the agent\n" {
+		t.Errorf("the last commit is %q", got)
+	}
+	b.nowhere(b.home+"/.demesne", realKey)
+	b.nowhere(repo, realKey)
+	if strings.Contains(term.screen(), realKey) {
+		t.Error("the terminal shows the key")
+	}
+}
+
+// unstyled removes escape sequences.
+func unstyled(s string) string {
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != 0x1b {
+			out.WriteByte(s[i])
+			continue
+		}
+		for i++; i < len(s) && !(s[i] >= '@' && s[i] <= '~' && s[i] != '['); i++ {
+		}
+	}
+	return out.String()
+}
+
+// TestAgentPiped runs a program with its prompt as an argument and no terminal, and continues the session.
+func TestAgentPiped(t *testing.T) {
+	b, _, repo := newProgramBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if strings.Contains(string(r.Body), "remember zebra") && strings.Contains(string(r.Body), "what was it") {
+			return fixture.Answer{Text: "it was zebra"}
+		}
+		return fixture.Answer{Text: "remembered"}
+	})
+	for _, args := range [][]string{{"claude", "-p", "remember zebra"}, {"claude", "-p", "--continue", "what was it"}} {
+		cmd := b.command("demesne", append([]string{"agent"}, args...)...)
+		cmd.Dir = repo
+		r := b.finish(cmd)
+		want := "remembered\n"
+		if len(args) > 3 {
+			want = "it was zebra\n"
+		}
+		if r.code != 0 || r.stdout != want {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}
