@@ -16,11 +16,11 @@ LIGHT := -ldflags "-s -w"
 STATIC := -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
 
 # Packages that compile without cgo, and therefore cross-compile from this machine.
-PURE := ./cmd/demesne ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \
+PURE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \
   ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
 # Packages whose tests may run under the race detector. It needs cgo and threads of its own;
 # kernel tests of the other packages restrict themselves, and would fail with it.
-RACE := ./cmd/demesne ./cmd/internal/... ./internal/flock ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
+RACE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/internal/... ./internal/flock ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 
 .PHONY: build demo test test-race check bench fuzz chaos clients docs install deps clean help
 build:

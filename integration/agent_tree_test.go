@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -143,6 +144,25 @@ func (b *box) nowhere(dir, text string) {
 		}
 		return nil
 	})
+}
+
+// TestAgentOut checks an output directory that the caller names, and that a run that was not started leaves nothing.
+func TestAgentOut(t *testing.T) {
+	b, _ := newAgentBox(t, fixture.Steps(shell("echo x > /out/x"), fixture.Answer{Text: "Done."}))
+	if r := b.demesne("agent", "run", "--out", b.dir+"/new/out", "Work."); r.code != 0 || r.stdout != "Done.\n" {
+		t.Errorf("%+v", r)
+	}
+	if got := strings.Join(names(b.dir+"/new/out"), " "); got != "results.json stderr.log transcript.jsonl usage.json usage.jsonl x" {
+		t.Errorf("output: %s", got)
+	}
+	before := len(names(b.out))
+	b.file("taken", "", 0o644)
+	if r := b.demesne("agent", "run", "--out", b.dir+"/taken", "Work."); r.code != 125 || len(names(b.out)) != before {
+		t.Errorf("%+v, %s", r, names(b.out))
+	}
+	if r := b.demesne("agent", "run", "--model", "zzz", "Work."); r.code != 125 || !strings.Contains(r.stderr, `model "zzz" unknown model (known: `) || len(names(b.out)) != before {
+		t.Errorf("%+v, %s", r, names(b.out))
+	}
 }
 
 // TestAgentChildren runs a parent with two child agents and a command that verifies their work: they share /in and
@@ -421,5 +441,20 @@ func TestAgentDepth(t *testing.T) {
 	}
 	if r.code != 0 || depth != 8 || len(m.Log()) != 18 {
 		t.Errorf("depth %d, %d requests: %+v", depth, len(m.Log()), r.result)
+	}
+}
+
+// TestAgentManyChildren checks that the number of an agent's children is not bounded by what one sandbox can mount.
+func TestAgentManyChildren(t *testing.T) {
+	const n = 140
+	b, _ := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if done := len(r.Results); done < n {
+			return childTool("script", map[string]any{"name": fmt.Sprintf("c-%d", done), "command": "ls /in/previous-jobs 2>/dev/null | wc -l > /out/n"})
+		}
+		return fixture.Answer{Text: "Done."}
+	})
+	r := b.agentTree("Work.")
+	if r.code != 0 || len(r.results.Children) != n || r.file(t, fmt.Sprintf("out/child/c-%d/n", n-1)) != "64\n" {
+		t.Errorf("%d children: %+v", len(r.results.Children), r.result)
 	}
 }

@@ -37,6 +37,8 @@ func (d *dirs) make() (err error) {
 	}
 	if d.out == "" {
 		d.out = filepath.Join(d.base, "out")
+	}
+	if d.outDir == nil { // a child's exists
 		all = append(all, d.out)
 	}
 	for _, dir := range all {
@@ -45,6 +47,9 @@ func (d *dirs) make() (err error) {
 		}
 	}
 	if d.outDir == nil {
+		if d.out, err = filepath.EvalSymlinks(d.out); err != nil {
+			return fmt.Errorf("open output directory: %w", err)
+		}
 		if d.outDir, err = os.Open(d.out); err != nil {
 			return fmt.Errorf("open output directory: %w", err)
 		}

@@ -117,7 +117,6 @@ func (f *face) run(args []string, research bool) (int, error) {
 	ctx := f.signals()
 	v := newView(f.stdout, f.stderr, o.JSON, cli.TerminalOf(f.stderr, f.env))
 	res, err := f.do(ctx, runner.FrontendCLI, job, "", v.show)
-	v.close()
 	var s stopped
 	if errors.As(context.Cause(ctx), &s) {
 		return 128 + int(s), nil
@@ -175,7 +174,6 @@ func (f *face) attend(args []string) (int, error) {
 			return nil, fmt.Errorf("read job: %w", err)
 		}
 		v := newView(out, errs, false, cli.Terminal{})
-		defer v.close()
 		res, err := f.do(ctx, j.Frontend, job, s.DirectoryOf(j), v.show)
 		if res == nil {
 			return nil, err

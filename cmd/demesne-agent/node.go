@@ -124,7 +124,7 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 	spec.Inputs = append(spec.Inputs, runner.Input{Path: n.dirs.config, Name: path.Base(agents.ConfigDir)})
 	spec.Mounts = append(spec.Mounts, runner.Mount{Source: n.dirs.home, Target: l.HomeDir})
 	c := session.CreateOptions{Spec: spec, Out: n.dirs.out, OutInside: n.parent != nil}
-	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, GoProxy: true, Routes: n.routes(l)}
+	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, Routes: n.routes(l)}
 	if n.tree.serve != nil {
 		c.Egress.Listen = append(c.Egress.Listen, nestedPort)
 	}

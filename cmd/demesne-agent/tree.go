@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,9 @@ func (t *tree) run(ctx context.Context, r backend.AgentRequest, dir *session.Dir
 	defer dir.Close()
 	n, err := t.newNode(ctx, nil, r, &dirs{base: dir.Path, out: out}, dir.Name())
 	if err != nil {
+		for _, name := range []string{"config", "home", "out", "sidecar-results", "workspace"} { // no sandbox wrote there
+			os.RemoveAll(filepath.Join(dir.Path, name))
+		}
 		dir.Undo()
 		return nil, err
 	}
@@ -89,7 +93,10 @@ func toolOf(r backend.AgentRequest) string {
 	return "sandbox_agent"
 }
 
-// previous returns the outputs of children of n that have ended, for a new one.
+// mostPrevious bounds the siblings whose output a sandbox sees: each takes two descriptors of one message to the runner.
+const mostPrevious = 64
+
+// previous returns the outputs of children of n that have ended, for a new one: the latest mostPrevious.
 func (n *node) previous() (all []runner.Mount) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -98,7 +105,7 @@ func (n *node) previous() (all []runner.Mount) {
 			all = append(all, runner.Mount{Source: c.out, Target: previousInside + "/" + c.name, ReadOnly: true})
 		}
 	}
-	return all
+	return all[max(0, len(all)-mostPrevious):]
 }
 
 // Paths in a sandbox.

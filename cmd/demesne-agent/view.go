@@ -4,27 +4,35 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"demesne/cmd/internal/cli"
 	"demesne/internal/text"
 	"demesne/mcp/backend"
 )
 
-// view shows a run to a person, or as JSON lines to a program. Text of an agent is untrusted: control characters are
-// made visible.
+// view shows a run to a person, or as JSON lines to a program. Text of an agent is untrusted: what a terminal could act on
+// is replaced.
 type view struct {
 	out, errs io.Writer
 	json      bool
+	raw       bool // out is no terminal: the answer is printed as it is
 	term      cli.Terminal
 
 	mu sync.Mutex
 }
 
 func newView(out, errs io.Writer, asJSON bool, term cli.Terminal) *view {
-	return &view{out: out, errs: errs, json: asJSON, term: term}
+	v := &view{out: out, errs: errs, json: asJSON, term: term, raw: true}
+	if f, ok := out.(*os.File); ok {
+		info, err := f.Stat()
+		v.raw = err == nil && info.Mode()&os.ModeCharDevice == 0
+	}
+	return v
 }
 
 func (v *view) show(n notice) {
@@ -44,14 +52,16 @@ func (v *view) show(n notice) {
 	}
 }
 
-func (v *view) close() {}
-
-// answer prints the final answer, and one line with the cost.
+// answer prints the final answer.
 func (v *view) answer(r *backend.AgentResult) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if answer := strings.TrimRight(r.Stdout.Text, "\n"); answer != "" {
-		io.WriteString(v.out, lines(answer)+"\n")
+	answer := strings.TrimRight(r.Stdout.Text, "\n")
+	if !v.raw {
+		answer = lines(answer)
+	}
+	if answer != "" {
+		io.WriteString(v.out, answer+"\n")
 	}
 }
 
@@ -97,13 +107,14 @@ func countOf(n int) string {
 	return fmt.Sprintf("%d requests", n)
 }
 
-// lines makes the control characters of several lines visible.
+// lines replaces the characters of a text that a terminal could act on. It keeps line feeds and tabs.
 func lines(s string) string {
-	all := strings.Split(s, "\n")
-	for i := range all {
-		all[i] = text.SafeLine(all[i])
-	}
-	return strings.Join(all, "\n")
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) && r != unicode.ReplacementChar {
+			return r
+		}
+		return '?'
+	}, s)
 }
 
 func prefixed(prefix, s string) string { return prefix + strings.ReplaceAll(s, "\n", "\n"+prefix) }

@@ -12,6 +12,7 @@ import (
 	"demesne/cmd/internal/session"
 	"demesne/images/oci"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -96,14 +97,19 @@ type agentTerminal struct {
 	remove  []string // at the end
 }
 
-func (a *app) newAgentTerminal(o *options, home string, args []string) (*agentTerminal, error) {
+func (a *app) newAgentTerminal(o *options, home string, args []string) (t *agentTerminal, err error) {
 	catalog, err := agents.Open(agents.Options{Env: a.getenv, Home: home, Post: post})
 	if err != nil {
 		return nil, err
 	}
-	t := &agentTerminal{app: a, o: o}
+	t = &agentTerminal{app: a, o: o}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
 	if t.agent, err = catalog.Find(args[0]); err != nil {
-		return nil, err
+		return nil, hinted(err, "docs/guide/agents.md lists the agents, and the variables and files that hold their credentials")
 	}
 	if t.project, err = findProject(home); err != nil {
 		return nil, err
@@ -118,15 +124,12 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (*agentTe
 	}
 	task := agents.Task{Dir: t.project.dir, Image: o.image.Kind != "" && o.image.Stored()}
 	if t.launch, err = t.agent.Interactive(task, args[1:], agentHome); err != nil {
-		return nil, err
+		return nil, hinted(err, "install %s so that PATH has it, or give an image that has it: --image NAME", t.agent.Provider.Command)
 	}
 	if o.branch {
 		t.branch, err = newBranch(t.project, t.agent.Provider.Name)
 	}
-	if err = errors.Join(err, t.seed(), t.writeConfig()); err != nil {
-		t.close()
-	}
-	return t, err
+	return t, errors.Join(err, t.seed(), t.writeConfig())
 }
 
 // openHome makes the agent's home: the one of this project, or a temporary one.
@@ -149,7 +152,10 @@ func (t *agentTerminal) seed() error {
 		return fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
 	}
 	defer root.Close()
-	return t.launch.Seed(root)
+	if err := t.launch.Seed(root); err != nil {
+		return hinted(err, "an earlier session changed %s; remove it, or use --fresh", text.SafeLine(t.home))
+	}
+	return nil
 }
 
 // writeConfig writes the files that the program reads at [agents.ConfigDir].
@@ -209,9 +215,10 @@ func (t *agentTerminal) run() (int, error) {
 	if t.branch != nil {
 		argv = t.branch.wrap(argv)
 	}
-	t.o.env = slices.Concat(t.project.identity(t.agent.Provider.Name), t.launch.Env, t.o.env)
+	t.o.env = slices.Concat(t.project.identity(t.agent.Provider.Name), t.app.colors(), t.launch.Env, t.o.env)
 	t.o.workdir = t.project.dir
 	if t.branch != nil {
+		t.branch.tell(t.app)
 		t.o.workdir = "/workspace"
 	}
 	j, err := t.app.newExecution(t.o, argv)
@@ -224,6 +231,16 @@ func (t *agentTerminal) run() (int, error) {
 	}
 	t.tellExecutable()
 	return code, err
+}
+
+// colors returns the caller's variables that describe the colours of the terminal, beside TERM.
+func (a *app) colors() (env []string) {
+	for _, name := range []string{"COLORTERM", "COLORFGBG", "NO_COLOR"} {
+		if value := a.getenv(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
 }
 
 // start authorizes the routes, and runs the command.

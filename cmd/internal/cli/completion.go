@@ -108,7 +108,7 @@ func (p *Program) zsh() string {
 		for _, f := range c.Table() {
 			b.WriteString(" \\\n			" + quote(f.zsh()))
 		}
-		if c.Operand == Argv {
+		if c.Operand == Argv && c.Words == nil {
 			b.WriteString(" \\\n			'(-)1:command:_command_names -e' '*::argument:_normal'")
 		} else if action := zshAction(c.Operand, c.Words); action != "" {
 			b.WriteString(" \\\n			'*:argument:" + action + "'")
