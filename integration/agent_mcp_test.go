@@ -10,7 +10,8 @@ import (
 	"demesne/integration/fixture"
 )
 
-// TestAgentMCPVerifier gives the output of one agent to a second one, which checks it, and to a script.
+// TestAgentMCPVerifier gives the output of one agent to a second one, which checks it, and to a script. The first one also
+// runs as a job.
 func TestAgentMCPVerifier(t *testing.T) {
 	b, _ := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
 		if strings.Contains(r.Prompt, "VERIFY") {
@@ -32,6 +33,14 @@ func TestAgentMCPVerifier(t *testing.T) {
 	files, _ := json.Marshal(first.Fields["outputs"])
 	if !strings.Contains(string(files), `"name":"sum"`) {
 		t.Errorf("outputs: %s", files)
+	}
+	id := c.must("sandbox_agent", args{"prompt": "Count.", "files": []string{data}, "background": true}).field("job_id")
+	done := c.must("sandbox_wait", args{"job_id": id})
+	if done.field("status") != "succeeded" || done.field("result_text") != "tab\there" || done.field("exit_code") != "0" || readFile(t, done.field("output_path")+"/sum") != "2\n" {
+		t.Errorf("%s", done.Result)
+	}
+	if r := c.must("sandbox_usage_report", args{"job_id": id}); r.field("total_cost_usd") != done.field("total_usage_usd") || r.dollars("total_cost_usd") <= 0 {
+		t.Errorf("%s, want %v", r.Result, done.field("total_usage_usd"))
 	}
 	second := c.must("sandbox_agent", args{"prompt": "VERIFY", "directories": []string{first.field("output_dir")}, "files": []string{data}})
 	if got := readFile(t, second.field("output_dir")+"/transcript.jsonl"); !strings.Contains(got, `2\n1\n2\n`) || !strings.Contains(got, "Read-only file system") {

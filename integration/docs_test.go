@@ -66,12 +66,23 @@ func TestDocsTranscripts(t *testing.T) {
 	for _, name := range documents(t) {
 		steps := stepsOf(document(t, name))
 		if total += len(steps); len(steps) > 0 && !slices.Contains(online, name) {
-			t.Run(name, func(t *testing.T) { transcript(newBox(t), name, steps) })
+			t.Run(name, func(t *testing.T) {
+				b, _ := newAgentBox(t, documented)
+				transcript(b, name, steps)
+			})
 		}
 	}
 	if total < 100 {
 		t.Errorf("the documents have %d commands in transcripts; are they gone?", total)
 	}
+}
+
+// documented is the model of the agents in the documents.
+func documented(r fixture.ModelRequest) fixture.Answer {
+	if strings.Contains(r.Prompt, "French") {
+		return fixture.Steps(shell("sed 's/dear reader/cher lecteur/' /in/letter.txt > /out/letter.fr.txt"), fixture.Answer{Text: "The translation is in /out/letter.fr.txt."})(r)
+	}
+	return fixture.Steps(shell("wc -l < /in/data.txt > /out/count"), fixture.Answer{Text: "data.txt has two lines."})(r)
 }
 
 // TestDocsOnline runs the console blocks of the documents that reach servers, on the simulated internet.
@@ -83,8 +94,8 @@ func TestDocsOnline(t *testing.T) {
 		g.push("docker/library/alpine:latest", v1.Config{Env: []string{"PATH=/bin"}}, g.busybox(),
 			[]fixture.Entry{fixture.Dir("etc"), fixture.File("etc/os-release", "NAME=\"Alpine Linux\"\n")})
 		for _, name := range online {
-			b := newBox(t)
-			b.extra = g.extra
+			b, _ := newAgentBox(t, documented)
+			b.extra = append(b.extra, g.extra...)
 			transcript(b, name, stepsOf(document(t, name)))
 		}
 	})
@@ -152,7 +163,7 @@ func transcript(b *box, name string, steps []step) {
 	}
 	cmd := b.command("/bin/bash", b.file("transcript", script.String(), 0o644))
 	cmd.Dir = b.mkdir("work")
-	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "DEMESNE_OUTPUT_ROOT="+b.dir+"/outputs")
+	cmd.Env = append(cmd.Env, "PATH="+bin+":"+b.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_OUTPUT_ROOT="+b.dir+"/outputs")
 	b.finish(cmd)
 	for i, s := range steps {
 		got, err := os.ReadFile(fmt.Sprintf("%s/%d", said, i))
@@ -177,7 +188,7 @@ func matches(text, pattern string) bool {
 // shell completions.
 func TestDocsHelp(t *testing.T) {
 	b := newBox(t)
-	for _, verb := range []string{"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "check", "completion", "version", "manifest", "help", "pull", "images", "rmi", "import", "export", "save", "gc", "cp", "fork", "snapshot", "diff", "commit", "jobs", "wait", "logs", "cancel", "egress", "mcp"} {
+	for _, verb := range []string{"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "check", "completion", "version", "manifest", "help", "pull", "images", "rmi", "import", "export", "save", "gc", "cp", "fork", "snapshot", "diff", "commit", "jobs", "wait", "logs", "cancel", "egress", "mcp", "agent", "research"} {
 		r := b.demesne(verb, "--help")
 		if r.code != 0 || !strings.HasPrefix(r.stdout, "Usage: demesne "+verb) || !strings.Contains(r.stdout, "Examples:") || r.stderr != "" {
 			t.Errorf("demesne %s --help: %+v", verb, r)

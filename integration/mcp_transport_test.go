@@ -350,8 +350,8 @@ func TestMCPArguments(t *testing.T) {
 		{[]string{"--version"}, 0, "demesne-mcp 0.1.0 ("},
 		{[]string{"--help"}, 0, "Usage: demesne-mcp"},
 		{[]string{"--http", "0.0.0.0:0"}, 1, "a bearer token is required"},
-		{[]string{"--token-file", "/x"}, 1, "only with --http"},
-		{[]string{"serve"}, 1, `unexpected argument "serve"`},
+		{[]string{"--token-file", "/x"}, 2, "only with --http"},
+		{[]string{"serve"}, 2, `unexpected argument "serve"`},
 		{[]string{"--http", "127.0.0.1:0", "--token-file", "/nonexistent"}, 1, "read token: "},
 		{[]string{"job", "job-x"}, 1, "job not found"},
 	} {

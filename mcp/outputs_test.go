@@ -40,6 +40,29 @@ func written(t *testing.T) outputs {
 	return o
 }
 
+// TestOutputsOfAgent checks that of an agent's directory only its /out is listed.
+func TestOutputsOfAgent(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"run/out/answer.md", "run/sidecar-results/usage.json", "run/config/CONTEXT", "run/workspace/w"} {
+		err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o700)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(root, name), []byte("x"), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &Server{outputs: outputs{root: root}}
+	if list := s.outputs.recent(); len(list) != 1 || list[0].Name != "run/out/answer.md" || list[0].URI != "demesne://outputs/run/out/answer.md" {
+		t.Errorf("recent: %+v", list)
+	}
+	for dir, want := range map[string]int{"/run/out": 1, "/run/workspace": 0, "/run/out/child/a/out": 0, "/other": 0, "/run/out/../..": 0} {
+		if list := s.written(root + dir); len(list) != want {
+			t.Errorf("%s: %+v", dir, list)
+		}
+	}
+}
+
 func TestOutputFiles(t *testing.T) {
 	o := written(t)
 	files := o.files("run")

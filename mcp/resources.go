@@ -3,8 +3,6 @@ package mcp
 import (
 	"context"
 	"errors"
-	"path"
-	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -76,7 +74,8 @@ func (s *Server) link(r *sdk.CallToolResult, files []output) *sdk.CallToolResult
 // written lists the files of an output directory.
 func (s *Server) written(dir string) []output {
 	name, below := strings.CutPrefix(dir, s.outputs.root+"/")
-	if s.outputs.root == "" || !below || filepath.Dir(dir) != s.outputs.root && name != path.Join(filepath.Dir(name), agentOut) {
+	_, inside, deep := strings.Cut(name, "/")
+	if s.outputs.root == "" || !below || deep && inside != agentOut {
 		return nil
 	}
 	return s.outputs.files(name)

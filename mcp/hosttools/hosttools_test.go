@@ -34,6 +34,9 @@ func serve() {
 	sdk.AddTool(s, &sdk.Tool{Name: "look", Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true}},
 		func(_ context.Context, req *sdk.CallToolRequest, _ none) (*sdk.CallToolResult, any, error) {
 			req.Session.NotifyProgress(context.Background(), &sdk.ProgressNotificationParams{ProgressToken: req.Params.GetProgressToken(), Progress: 1, Message: "half"})
+			if req.Params.GetProgressToken() != nil {
+				time.Sleep(time.Second) // progress that arrives with the result may be dropped
+			}
 			return text("pid " + os.Getenv("MARK"))
 		})
 	type to struct {
