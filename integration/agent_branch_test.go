@@ -121,3 +121,29 @@ p=$(printf '%s\n%s\n' $t $c | git pack-objects -q --stdout | base64 -w0); b=$(gi
 		t.Error("the host executed a program of the repository's configuration")
 	}
 }
+
+// TestAgentFork checks that several attempts at one task come back as branches of their own.
+func TestAgentFork(t *testing.T) {
+	b, _, _ := newScriptBox(t)
+	repo := b.repository("repo")
+	r := b.works(repo, "--branch", "--fork", "3", `cat /proc/sys/kernel/random/uuid > mine; test ! -e ~/x; touch ~/x; curl -sd '{"model":"claude-sonnet-5","messages":[]}' -H "X-Api-Key: $SCRIPT_TOKEN" $AGENT_URL/v1/messages >/dev/null; echo said`)
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("%+v", r)
+	}
+	seen := map[string]bool{}
+	for i, line := range lines[1:] {
+		f := strings.Fields(line)
+		if len(f) != 6 || f[0] != string(rune('1'+i)) || f[1] != "0" || f[4] != "1" || !strings.HasSuffix(f[5], "-"+f[0]) {
+			t.Errorf("attempt %q", line)
+			continue
+		}
+		seen[b.host(repo, "git show "+f[5]+":mine")] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("%d different results", len(seen))
+	}
+	if r := b.agentIn(repo, "--fork", "2", "true"); r.code == 0 || !strings.Contains(r.stderr, "needs --branch") {
+		t.Errorf("without --branch: %+v", r)
+	}
+}

@@ -31,7 +31,14 @@ func (b *box) agentTerminal(dir string, args ...string) *terminal {
 	b.Helper()
 	cmd := b.command("demesne", append([]string{"agent"}, args...)...)
 	cmd.Dir = dir
-	return b.terminalOf(cmd)
+	term := b.terminalOf(cmd)
+	b.Cleanup(func() {
+		if b.Failed() {
+			shown := unstyled(term.screen())
+			b.Logf("the terminal showed %q", shown[max(0, len(shown)-3000):])
+		}
+	})
+	return term
 }
 
 // quiet waits until the terminal has shown something, and then nothing for a moment.
@@ -49,9 +56,10 @@ func (t *terminal) quiet() string {
 }
 
 // TestAgentTerminal runs the real programs on a terminal: the first screen asks nothing, a prompt runs a command in the
-// project, the screen follows a new size, and Ctrl-C ends the program.
+// project, the screen follows a new size, and Ctrl-C ends the program. opencode is not among them: it waits for answers of
+// a terminal emulator.
 func TestAgentTerminal(t *testing.T) {
-	for _, name := range []string{"claude", "codex", "opencode", "gemini"} {
+	for _, name := range []string{"claude", "codex", "gemini"} {
 		t.Run(name, func(t *testing.T) { testAgentTerminal(t, name) })
 	}
 }
@@ -136,5 +144,34 @@ func TestAgentPiped(t *testing.T) {
 		if r.code != 0 || r.stdout != want {
 			t.Errorf("%q: %+v", args, r)
 		}
+	}
+}
+
+// TestAgentAsks answers questions about the network on the terminal that the agent's program has.
+func TestAgentAsks(t *testing.T) {
+	program(t, "curl")
+	b, _, dir := newScriptBox(t)
+	const question = "allow access to %s.test:80? [y/N]"
+	term := b.agentTerminal(dir, "--ask", "--ask-timeout", "3s", "script-agent",
+		`for n in one two three; do curl -s -m 20 -o $n.txt http://$n.test/; echo "over $n"; done; read -r x; echo "got <$x>"`)
+	term.expect(strings.Replace(question, "%s", "one", 1))
+	term.typ("y\r") // too early: typed for the program before the question appeared
+	time.Sleep(400 * time.Millisecond)
+	term.typ("n\r")
+	term.expect("over one")
+	term.expect(strings.Replace(question, "%s", "two", 1))
+	time.Sleep(400 * time.Millisecond)
+	term.typ("y\r")
+	term.expect("over two")
+	term.expect("no answer in 3s: denied for now")
+	term.expect("over three")
+	term.typ("free\r")
+	term.expect("got <free>")
+	if code := term.wait(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	one, _ := os.ReadFile(dir + "/one.txt")
+	if two, _ := os.ReadFile(dir + "/two.txt"); strings.Contains(string(two), "not allowed") || string(two) == string(one) {
+		t.Errorf("answers %q and %q", one, two)
 	}
 }

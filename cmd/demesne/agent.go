@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -33,13 +34,16 @@ Files that programs of this machine would execute later, such as git hooks, .env
 At the end stderr names new ones, and other changed files of that kind.
 
 With --branch the agent works on a clone of the repository's last commit. At the end its commits become a new branch of
-your repository, which you can review. Nothing else of the clone comes back.
+your repository, which you can review. Nothing else of the clone comes back, and no commit in a
+submodule does. With --fork N, N attempts at one task start at the same time without a terminal, each on a clone and with
+an empty home. A table on stdout has the outcome of each, with its branch.
 
 demesne agent run gives an agent one task, without a terminal and without this directory: see demesne agent run --help.`,
 			Examples: []cli.Example{
 				{Says: "work with Claude Code on this project", Line: "demesne agent claude"},
 				{Says: "continue Codex's last session, and let it reach one more name", Line: "demesne agent --allow-domain api.example.com codex resume --last"},
 				{Says: "get the work as a branch", Line: "demesne agent --branch claude"},
+				{Says: "compare three attempts", Line: "demesne agent --branch --fork 3 claude -p 'make the tests faster'"},
 			},
 			Operand: cli.Argv, Words: []string{"run", "claude", "codex", "opencode", "gemini"}, Topics: []cli.Topic{agentRunTopic()},
 		},
@@ -54,6 +58,7 @@ func agentFlags(o *options) cli.Flags {
 	return slices.Concat(
 		cli.Flags{
 			{Group: groupSandbox, Long: "branch", Set: cli.On(&o.branch), Help: "work on a clone, and bring the commits back as a branch"},
+			{Group: groupSandbox, Long: "fork", Arg: "N", Set: o.setForks, Help: "with --branch: make N attempts at one task"},
 			{Group: groupSandbox, Long: "fresh", Set: cli.On(&o.fresh), Help: "use an empty home that is removed at the end"},
 			in, require, env,
 		},
@@ -71,6 +76,9 @@ func cmdAgent(a *app, o *options, args []string) (int, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return 0, fmt.Errorf("find home directory: %w", err)
+	}
+	if o.forks != 0 {
+		return a.forkAgent(o, home, args)
 	}
 	t, err := a.newAgentTerminal(o, home, args)
 	if err != nil {
@@ -95,6 +103,7 @@ type agentTerminal struct {
 	branch  *branch
 	watched []watched
 	remove  []string // at the end
+	record  string   // file with a line for each request to the model
 }
 
 func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agentTerminal, err error) {
@@ -118,7 +127,7 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 		return nil, err
 	}
 	o.tty = isTerminal(a.stdin) && isTerminal(a.stdout)
-	o.interactive = true
+	o.interactive = o.stamp == ""
 	if n := &o.network; n.mode == "" && n.file == "" && !n.learn {
 		n.mode = "package-managers"
 	}
@@ -127,7 +136,7 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 		return nil, hinted(err, "install %s so that PATH has it, or give an image that has it: --image NAME", t.agent.Provider.Command)
 	}
 	if o.branch {
-		t.branch, err = newBranch(t.project, t.agent.Provider.Name)
+		t.branch, err = newBranch(t.project, t.agent.Provider.Name+"-"+cmp.Or(o.stamp, branchStamp()))
 	}
 	return t, errors.Join(err, t.seed(), t.writeConfig())
 }
@@ -164,6 +173,14 @@ func (t *agentTerminal) writeConfig() (err error) {
 		return fmt.Errorf("write the agent's configuration: %w", fsutil.Reason(err))
 	}
 	t.remove = append(t.remove, t.config)
+	records, err := os.MkdirTemp("", "demesne-agent-")
+	if err != nil {
+		return fmt.Errorf("record the agent's requests: %w", fsutil.Reason(err))
+	}
+	t.remove, t.record = append(t.remove, records), filepath.Join(records, "requests.jsonl")
+	for i := range t.launch.Routes {
+		t.launch.Routes[i].Record = t.record
+	}
 	for name, text := range t.launch.Config {
 		if err := os.WriteFile(filepath.Join(t.config, name), text, 0o600); err != nil {
 			return fmt.Errorf("write the agent's configuration: %w", err)
@@ -230,6 +247,9 @@ func (t *agentTerminal) run() (int, error) {
 		err = t.branch.fetch(t.app, j.result)
 	}
 	t.tellExecutable()
+	if cost, requests := t.cost(); requests > 0 && isTerminal(t.app.stderr) {
+		t.app.say(fmt.Sprintf("agent: %d requests to the model, about $%.4f", requests, cost))
+	}
 	return code, err
 }
 

@@ -26,6 +26,7 @@ type branch struct {
 	repo    string // its data
 	base    string // the commit that the clone starts from
 	format  string // of object names
+	commits string // how many came back; empty: none
 }
 
 // bundleName is the bundle's name in /out. A larger bundle than mostBundle is left there.
@@ -34,7 +35,7 @@ const (
 	mostBundle = 1 << 30
 )
 
-func newBranch(p *project, agent string) (b *branch, err error) {
+func newBranch(p *project, name string) (b *branch, err error) {
 	b = &branch{project: p, repo: p.git}
 	if b.repo == "" {
 		b.repo = filepath.Join(p.root, ".git")
@@ -48,7 +49,7 @@ func newBranch(p *project, agent string) (b *branch, err error) {
 	if b.base, err = p.git1("rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err != nil {
 		return nil, hinted(errors.New("--branch: the repository has no commit"), "commit first: the agent works on a clone of the last commit")
 	}
-	b.name = b.freeName(agent + "-" + time.Now().UTC().Format("20060102-150405"))
+	b.name = b.freeName(name)
 	return b, nil
 }
 
@@ -103,6 +104,7 @@ if [ -f .gitmodules ] && [ -d "$from/modules" ]; then
 fi
 mkdir -p "$dir" && cd "$dir"
 code=0
+trap : HUP INT TERM # for the program: its work comes back however it ends
 "$@" || code=$?
 cd "$root"
 unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
@@ -139,9 +141,8 @@ func (b *branch) fetch(a *app, r *runner.Result) error {
 	case info.Size() > mostBundle:
 		err = fmt.Errorf("it has %s; the limit is %s", cli.FormatBytes(info.Size()), cli.FormatBytes(mostBundle))
 	}
-	var count string
 	if err == nil {
-		count, err = b.receive(bundle)
+		b.commits, err = b.receive(bundle)
 	}
 	if err != nil {
 		return hinted(fmt.Errorf("fetch branch: %w", err), "what the agent left is %s", bundle)
@@ -149,8 +150,8 @@ func (b *branch) fetch(a *app, r *runner.Result) error {
 	if os.Remove(bundle) == nil {
 		os.Remove(r.Out) // only if it is empty
 	}
-	commits := count + " new commits"
-	if count == "1" {
+	commits := b.commits + " new commits"
+	if b.commits == "1" {
 		commits = "1 new commit"
 	}
 	a.say(fmt.Sprintf("agent: branch %s has %s; review with: git log -p HEAD..%s", b.name, commits, b.name))

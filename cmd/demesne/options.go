@@ -31,12 +31,14 @@ type options struct {
 	archiveOptions
 	gcOptions
 	helpOptions
-	force  bool // of rm and rmi
-	follow bool // of logs
-	write  bool // of manifest
-	print  bool // of mcp install
-	branch bool // of agent
-	fresh  bool // likewise
+	force  bool   // of rm and rmi
+	follow bool   // of logs
+	write  bool   // of manifest
+	print  bool   // of mcp install
+	branch bool   // of agent
+	fresh  bool   // likewise
+	forks  int    // likewise
+	stamp  string // likewise: ends the name of the branch
 }
 
 // rootOptions choose the root filesystem of a sandbox.
