@@ -21,7 +21,11 @@ import (
 // process of that sandbox: so the server needs no name or token from its caller.
 func (f *face) nested(catalog *agents.Catalog) func(context.Context, net.Listener, backend.Backend) error {
 	return func(ctx context.Context, l net.Listener, b backend.Backend) error {
-		s := mcp.New(b, f.nestedOptions(catalog))
+		o := f.nestedOptions(catalog)
+		if parent, ok := b.(family); ok {
+			o.Models = first(o.Models, parent.n.agent.Model)
+		}
+		s := mcp.New(b, o)
 		server := &http.Server{Handler: s.Handler(mcp.HTTPOptions{}), ReadHeaderTimeout: 10 * time.Second}
 		defer context.AfterFunc(ctx, func() { server.Close() })()
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -29,6 +33,11 @@ func (f *face) nested(catalog *agents.Catalog) func(context.Context, net.Listene
 		}
 		return nil
 	}
+}
+
+// first returns list with v at its front: the first model is the default.
+func first(list []string, v string) []string {
+	return append([]string{v}, slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == v })...)
 }
 
 func (f *face) nestedOptions(catalog *agents.Catalog) mcp.Options {

@@ -66,8 +66,11 @@ func (t *tree) run(ctx context.Context, r backend.AgentRequest, dir *session.Dir
 	return n.run(backend.Callbacks{})
 }
 
-// newNode prepares an agent. Its context ends with ctx.
+// newNode prepares an agent. Its context ends with ctx. A child without a model has its parent's.
 func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest, d *dirs, id string) (*node, error) {
+	if r.Model == "" && parent != nil {
+		r.Model = parent.agent.Model
+	}
 	n := &node{tree: t, parent: parent, name: r.Name, tool: toolOf(r), id: id, req: r, dirs: d, began: time.Now()}
 	n.budget = &budget{maxCost: r.MaxCost, maxTurn: r.MaxTurns, end: n.end}
 	if parent != nil {

@@ -34,9 +34,9 @@ Files that programs of this machine would execute later, such as git hooks, .env
 At the end stderr names new ones, and other changed files of that kind.
 
 With --branch the agent works on a clone of the repository's last commit. At the end its commits become a new branch of
-your repository, which you can review. Nothing else of the clone comes back, and no commit in a
-submodule does. With --fork N, N attempts at one task start at the same time without a terminal, each on a clone and with
-an empty home. A table on stdout has the outcome of each, with its branch.
+your repository, which you can review. Nothing else of the clone comes back, not even commits in submodules. With --fork N,
+N attempts at one task start at the same time without a terminal, each on a clone and with an empty home. A table on stdout
+has the outcome of each, with its branch.
 
 demesne agent run gives an agent one task, without a terminal and without this directory: see demesne agent run --help.`,
 			Examples: []cli.Example{
