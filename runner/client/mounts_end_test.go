@@ -73,9 +73,8 @@ func TestMountsDisk(t *testing.T) {
 	defer client.Close()
 	dir, mounts := c.repository()
 	s := c.create(client, runner.Spec{Name: "d", Mounts: mounts[1:], Limits: runner.Limits{Disk: 10 << 20}})
-	// Before the first measurement only the file system's free space shows a write, and other programs change that too. On
-	// a busy machine a measurement takes long, and so does the pause after it.
-	_, r := c.sh(s, "sleep 1; head -c 20000000 /dev/urandom > "+dir+"/sub/deep/big; sync; sleep 120")
+	// No single file can be longer than the limit (RLIMIT_FSIZE), so only several can exceed it.
+	_, r := c.sh(s, "for i in 1 2 3; do head -c 6000000 /dev/urandom > "+dir+"/sub/deep/big$i; done; sync; sleep 120")
 	if r.Reason != runner.DiskFull || !strings.Contains(r.Detail, dir) {
 		t.Errorf("%s: %s", r.Reason, r.Detail)
 	}
