@@ -226,6 +226,15 @@ func (f *face) catalog() (*agents.Catalog, error) {
 	return agents.Open(agents.Options{Env: f.getenv, Post: post})
 }
 
+// chooser returns catalog.Choose, with errors that name the command of a person at the command line.
+func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool, model string) (*agents.Agent, error) {
+	if front != runner.FrontendCLI {
+		return catalog.Choose
+	}
+	command := map[string]string{"sandbox_agent": "demesne agent run", "sandbox_research": "demesne research"}
+	return func(tool, model string) (*agents.Agent, error) { return catalog.Choose(command[tool], model) }
+}
+
 // varResearch disables agents with the whole network.
 const varResearch = "DEMESNE_RESEARCH"
 
@@ -255,7 +264,7 @@ func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir st
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{sessions: s, choose: catalog.Choose, research: research, show: show}
+	t := &tree{sessions: s, choose: chooser(catalog, front), research: research, show: show}
 	t.serve = f.nested(catalog)
 	t.tools = f.hostTools(catalog, func(line string) {
 		if show != nil {
