@@ -20,7 +20,7 @@ func (o *Options) imageField() property {
 
 func (o *Options) egressField(fallback string) property {
 	return field("egress", "string", "Network: none (nothing but loopback), or package-managers "+
-		"(npm, PyPI, conda, Go, Debian, Ubuntu, Alpine, crates.io, RubyGems and nothing else).").
+		"(npm, PyPI, conda, Go, Debian, Ubuntu, Alpine, Cargo, RubyGems and nothing else).").
 		with("enum", o.Egress).with("default", fallback)
 }
 
