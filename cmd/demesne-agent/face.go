@@ -8,17 +8,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"demesne/agents"
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/session"
+	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/mcp/backend"
 	"demesne/runner"
@@ -114,10 +113,10 @@ func (f *face) run(args []string, research bool) (int, error) {
 	if o.Background {
 		return f.start(job)
 	}
-	ctx := f.signals()
+	ctx := procself.Ending()
 	v := newView(f.stdout, f.stderr, o.JSON, cli.TerminalOf(f.stderr, f.env))
 	res, err := f.do(ctx, runner.FrontendCLI, job, "", v.show)
-	var s stopped
+	var s procself.Ended
 	if errors.As(context.Cause(ctx), &s) {
 		return 128 + int(s), nil
 	}
@@ -196,7 +195,7 @@ func (f *face) request([]string) (int, error) {
 	if err := json.Unmarshal(line, &job); err != nil {
 		return 0, fmt.Errorf("read request: %w", err)
 	}
-	ctx, cancel := context.WithCancelCause(f.signals())
+	ctx, cancel := context.WithCancelCause(procself.Ending())
 	go func() {
 		io.Copy(io.Discard, in)
 		cancel(errors.New("the caller has closed its end"))
@@ -272,30 +271,4 @@ func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir st
 		}
 	})
 	return t.run(ctx, job.AgentRequest, d, job.Out)
-}
-
-// stopped is the signal that ended this program.
-type stopped syscall.Signal
-
-func (s stopped) Error() string { return syscall.Signal(s).String() }
-
-// signals returns a context that ends with the first INT, TERM or HUP. The run then ends, the children first, and their
-// sandboxes are removed. A second INT or TERM exits at once; the runner removes the sandboxes.
-func (f *face) signals() context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	ch := make(chan os.Signal, 4)
-	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	go func() {
-		asked := 0
-		for sig := range ch {
-			if sig == syscall.SIGPIPE {
-				continue
-			}
-			if asked++; asked > 1 && sig != syscall.SIGHUP {
-				os.Exit(128 + int(sig.(syscall.Signal)))
-			}
-			cancel(stopped(sig.(syscall.Signal)))
-		}
-	}()
-	return ctx
 }

@@ -39,13 +39,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
@@ -60,7 +57,7 @@ func main() {
 
 // run executes one command line and returns the exit code.
 func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) int {
-	ctx := signals()
+	ctx := procself.Ending()
 	if len(args) == 2 && args[0] == "job" {
 		return report(errs, attend(ctx, args[1]))
 	}
@@ -107,26 +104,4 @@ func report(errs io.Writer, err error) int {
 		fmt.Fprintf(errs, "hint: %s\n", text.SafeLine(hint))
 	}
 	return 1
-}
-
-// signals returns a context that is cancelled by the first INT, TERM or HUP. A second INT or TERM exits the
-// program at once; the sandboxes of its calls end with it.
-func signals() context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	ch := make(chan os.Signal, 4)
-	// SIGPIPE from a disconnected client must not end the program before the teardown of its calls.
-	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	go func() {
-		asked := 0
-		for sig := range ch {
-			if sig == syscall.SIGPIPE {
-				continue
-			}
-			if asked++; asked > 1 && sig != syscall.SIGHUP {
-				os.Exit(128 + int(sig.(syscall.Signal)))
-			}
-			cancel(fmt.Errorf("%v", sig))
-		}
-	}()
-	return ctx
 }

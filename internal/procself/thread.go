@@ -1,5 +1,5 @@
 // Package procself changes properties of the calling process that Go's runtime does not manage: the state of a thread,
-// the disposition of SIGQUIT, and the home directory of a process that sudo started.
+// the signals that end it, and the home directory of a process that sudo started.
 package procself
 
 import (
