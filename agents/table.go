@@ -166,7 +166,7 @@ func claudeCode() Provider {
 			own, login,
 		},
 		Missing: "DEMESNE_CLAUDE_CODE_OAUTH_TOKEN is required for {tool} (run `claude setup-token` to obtain one)",
-		Program: Program{Native: "@anthropic-ai/claude-code-linux-{arch}/claude"},
+		Program: Program{Native: "@anthropic-ai/claude-code-linux-{arch}/claude", Shell: "bash"},
 		Retry:   retry(6, 39600*time.Second),
 	}
 }
