@@ -59,7 +59,7 @@ func (o *Options) taskFields() []property {
 	return []property{
 		field("prompt", "string", "The task. The agent knows nothing but this text and its inputs.").must(),
 		o.modelField(),
-		field("image", "string", "An image that has the agent's program, in place of this machine's installation."),
+		field("image", "string", "Image with the agent's program. Default: this machine's installation."),
 		field("preamble", "string", "Text before the task in the agent's context file, such as its role."),
 		field("output_path", "string", "File below /out that the agent must write."),
 		field("output_format", "string", "What that file must look like."),
