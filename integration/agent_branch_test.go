@@ -134,7 +134,7 @@ func TestAgentFork(t *testing.T) {
 	seen := map[string]bool{}
 	for i, line := range lines[1:] {
 		f := strings.Fields(line)
-		if len(f) != 6 || f[0] != string(rune('1'+i)) || f[1] != "0" || f[4] != "1" || !strings.HasSuffix(f[5], "-"+f[0]) {
+		if len(f) != 6 || f[0] != string(rune('1'+i)) || f[1] != "0" || f[4] != "1" || !strings.HasSuffix(f[5], "/attempt-"+f[0]) {
 			t.Errorf("attempt %q", line)
 			continue
 		}

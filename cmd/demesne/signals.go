@@ -184,3 +184,10 @@ func (s *signals) release() {
 	defer s.mu.Unlock()
 	s.ended = true
 }
+
+// stop ends the handling of signals: another signals of this program has them from now on.
+func (s *signals) stop() {
+	<-s.watched
+	signal.Stop(s.ch)
+	close(s.ch)
+}
