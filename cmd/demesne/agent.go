@@ -162,8 +162,7 @@ func (t *agentTerminal) openHome(home string) (string, error) {
 	return t.project.keptHome(home, t.agent.Provider.Name)
 }
 
-// seed writes the files that the program expects in its home. A kept home may be that of another session, too: one at a
-// time writes there. The lock is on the directory above the home, which no sandbox can open.
+// seed writes the files that the program expects in its home.
 func (t *agentTerminal) seed() error {
 	at := t.home
 	if at == "" {
@@ -172,13 +171,12 @@ func (t *agentTerminal) seed() error {
 			return fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
 		}
 	}
-	above, err := os.Open(filepath.Dir(at))
-	if err == nil {
-		defer above.Close()
-		err = flock.Lock(above, flock.Exclusive)
-	}
-	if err != nil {
-		return fmt.Errorf("lock the agent's home: %w", fsutil.Reason(err))
+	if !t.o.fresh && t.home != "" {
+		lock, err := lockHome(at)
+		if err != nil {
+			return err
+		}
+		defer lock.Close()
 	}
 	root, err := os.OpenRoot(at)
 	if err != nil {
@@ -189,6 +187,20 @@ func (t *agentTerminal) seed() error {
 		return hinted(err, "an earlier session changed %s; remove it, or use --fresh", text.SafeLine(at))
 	}
 	return nil
+}
+
+// lockHome excludes other sessions that seed a kept home, until the file is closed. Several sessions may use one home at
+// once, as without sandboxes: the programs guard their own files. The lock is on the directory above, which no sandbox
+// can open.
+func lockHome(path string) (*os.File, error) {
+	above, err := os.Open(filepath.Dir(path))
+	if err == nil {
+		err = flock.Lock(above, flock.Exclusive)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the agent's home: %w", fsutil.Reason(err))
+	}
+	return above, nil
 }
 
 // writeConfig writes the files that the program reads at [agents.ConfigDir].
