@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"demesne/agents"
@@ -271,10 +272,24 @@ func (t *agentTerminal) run() (int, error) {
 		err = t.branch.fetch(t.app, j.result)
 	}
 	t.tellExecutable()
-	if cost, requests := t.cost(); requests > 0 && isTerminal(t.app.stderr) {
-		t.app.say(fmt.Sprintf("agent: %d requests to the model, about $%.4f", requests, cost))
+	if m := t.meter(); m.Requests() > 0 && isTerminal(t.app.stderr) {
+		t.app.say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
 	}
+	t.tellContinue()
 	return code, err
+}
+
+// tellContinue says how to continue the session. The home keeps it, unless it was a temporary one.
+func (t *agentTerminal) tellContinue() {
+	p := t.agent.Provider
+	if len(p.Continue) == 0 || t.o.fresh || !t.o.tty {
+		return
+	}
+	flags := ""
+	if t.o.branch {
+		flags = "--branch "
+	}
+	fmt.Fprintf(t.app.stderr, "hint: to continue this session: demesne agent %s%s %s\n", flags, p.Command, text.SafeLine(strings.Join(p.Continue, " ")))
 }
 
 // execute runs a command of the session by start, and reports how it ended.

@@ -16,6 +16,7 @@ import (
 	"demesne/agents"
 	"demesne/cmd/internal/session"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -283,21 +284,21 @@ func attemptsText(all []*attempt) string {
 		if commits == "" {
 			commits, branch = "0", "-"
 		}
-		cost, _ := t.t.cost()
-		fmt.Fprintf(w, "%d\t%d\t%v\t$%.4f\t%s\t%s\n", i+1, t.code, t.took.Round(100*time.Millisecond), cost, commits, branch)
+		cost := costText(t.t.meter())
+		fmt.Fprintf(w, "%d\t%d\t%v\t%s\t%s\t%s\n", i+1, t.code, t.took.Round(100*time.Millisecond), cost, commits, branch)
 	}
 	w.Flush()
 	return b.String()
 }
 
-// cost returns what the session's requests to its model cost, and how many they were.
-func (t *agentTerminal) cost() (dollars float64, requests int) {
+// meter counts the session's requests to its model.
+func (t *agentTerminal) meter() *agents.Meter {
+	m := agents.NewMeter(t.agent.Usage(), t.agent.Provider.Prices...)
 	f, err := os.Open(t.record)
 	if err != nil {
-		return 0, 0 // there was no request
+		return m // there was no request
 	}
 	defer f.Close()
-	m := agents.NewMeter(t.agent.Usage(), t.agent.Provider.Prices...)
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		var r runner.UsageRecord
@@ -305,5 +306,17 @@ func (t *agentTerminal) cost() (dollars float64, requests int) {
 			m.Add(r)
 		}
 	}
-	return m.Cost(), m.Requests()
+	return m
+}
+
+// costText says what requests cost, as far as the prices of their models are known.
+func costText(m *agents.Meter) string {
+	cost, unknown := fmt.Sprintf("$%.4f", m.Cost()), strings.Join(m.Unpriced(), ", ")
+	switch {
+	case unknown == "":
+		return cost
+	case m.Cost() == 0:
+		return "unknown for " + text.SafeLine(unknown)
+	}
+	return cost + ", unknown for " + text.SafeLine(unknown)
 }
