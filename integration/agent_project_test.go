@@ -16,7 +16,7 @@ import (
 // scriptAgent is the row of a user's file whose program runs its argument as shell text: the agent of these tests does
 // what a test says, good or bad.
 const scriptAgent = `{"agents":[{"name":"script","command":"script-agent","models":["script/claude-sonnet-5"],"prefix":"script/",
-"interactive":["{args}"],"headless":["{prompt}"],"format":"claude","context":"CONTEXT.txt","env":{"AGENT_URL":"{url}"},
+"interactive":["{args}"],"continue":["--go-on","last"],"headless":["{prompt}"],"format":"claude","context":"CONTEXT.txt","env":{"AGENT_URL":"{url}"},
 "home":{".script.json":"{\"seeded\":true,\"tokens\":[\"{token20}\"]}",".settings/plain":"seeded"},
 "api":{"port":8083,"usage":"messages","allow":["POST /v1/messages"]},
 "credentials":[{"env":"SCRIPT_KEY","base":"http://127.0.0.1:1","base_env":"SCRIPT_BASE","header":"X-Api-Key","inside":{"SCRIPT_TOKEN":"{token}"}}]}]}`
@@ -160,6 +160,28 @@ func TestAgentHome(t *testing.T) {
 	}
 	if len(kept) != 2 {
 		t.Errorf("homes %q", kept)
+	}
+}
+
+// TestAgentContinue checks that a session on a terminal ends with the command that continues it, if its home remains.
+func TestAgentContinue(t *testing.T) {
+	b, _, dir := newScriptBox(t)
+	repo := b.repository("repo")
+	for _, c := range []struct {
+		dir, want string
+		args      []string
+	}{
+		{dir, "hint: to continue this session: demesne agent script-agent --go-on last\r\n", nil},
+		{repo, "hint: to continue this session: demesne agent --branch script-agent --go-on last\r\n", []string{"--branch"}},
+		{dir, "", []string{"--fresh"}},
+	} {
+		term := b.agentTerminal(c.dir, append(c.args, "script-agent", "echo ended")...)
+		if code := term.wait(); code != 0 || !strings.HasSuffix(term.screen(), c.want) || strings.Contains(term.screen(), "hint: ") != (c.want != "") {
+			t.Errorf("%v: exit %d: %q", c.args, code, term.screen())
+		}
+	}
+	if r := b.works(dir, "true"); strings.Contains(r.stderr, "hint: ") {
+		t.Errorf("without a terminal: %+v", r)
 	}
 }
 
