@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"demesne/integration/fixture"
 )
 
 var branchName = regexp.MustCompile(`branch (demesne[/-]script-[0-9-]+) has`)
@@ -130,12 +132,12 @@ func TestAgentFork(t *testing.T) {
 	b, m, _ := newScriptBox(t)
 	repo := b.repository("repo")
 	b.host(repo, "echo ignored > .gitignore && git add . && git commit -q -m second")
-	const setup = `echo once >&2; test "$(cat ~/.script.json | wc -c)" -gt 0 || exit 3; cat /proc/sys/kernel/random/uuid | tee ignored > 'left [x]'; mkdir d; touch d/f ~/y`
+	const setup = `echo once >&2; curl -s -o model -d '{}' -H "X-Api-Key: $SCRIPT_TOKEN" $AGENT_URL/v1/messages; rm -f model; test "$(cat ~/.script.json | wc -c)" -gt 0 || exit 3; cat /proc/sys/kernel/random/uuid | tee ignored > 'left [x]'; mkdir d; touch d/f ~/y`
 	r := b.works(repo, "--branch", "--fork", "3", "--setup", setup, `cat /proc/sys/kernel/random/uuid > mine; cmp ignored 'left [x]' || exit 4; test ! -e ~/x && test -e ~/y -a -e d/f || exit 5; touch ~/x; echo more >> ignored
 grep -q "${SCRIPT_TOKEN#"${SCRIPT_TOKEN%????????????????????}"}" ~/.script.json || exit 6; git branch --show-current
 code=$(curl -so /dev/null -w '%{http_code}' -d '{"model":"claude-sonnet-5","messages":[]}' -H "X-Api-Key: $SCRIPT_TOKEN" $AGENT_URL/v1/messages); test $code = 200 || exit 7; echo said $SCRIPT_TOKEN; cat ignored; test $(wc -l < ignored) = 2`)
 	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
-	if len(lines) != 4 || strings.Count(r.stderr, "once\n") != 1 {
+	if len(lines) != 4 || strings.Count(r.stderr, "once\n") != 1 || strings.Contains(r.stderr, "without its secrets") {
 		t.Fatalf("%+v", r)
 	}
 	seen, tokens := map[string]bool{}, map[string]bool{}
@@ -156,7 +158,7 @@ code=$(curl -so /dev/null -w '%{http_code}' -d '{"model":"claude-sonnet-5","mess
 		_, token, _ := strings.Cut(string(text), "said ")
 		tokens[strings.Split(token, "\n")[0]] = true
 	}
-	if len(seen) != 3 || len(tokens) != 3 || len(m.Log()) != 3 {
+	if len(seen) != 3 || len(tokens) != 3 || len(withCredential(m)) != 3 {
 		t.Errorf("%d different results, %d tokens, %d requests", len(seen), len(tokens), len(m.Log()))
 	}
 	if r := b.agentIn(repo, "--fork", "2", "true"); r.code == 0 || !strings.Contains(r.stderr, "needs --branch") {
@@ -178,6 +180,16 @@ code=$(curl -so /dev/null -w '%{http_code}' -d '{"model":"claude-sonnet-5","mess
 	if r := b.demesne("gc", "--outputs", "--older-than", "1ns"); r.code != 0 || len(directories(b.out)) > 0 {
 		t.Errorf("gc: %+v, left %q", r, directories(b.out))
 	}
+}
+
+// withCredential returns the requests that had the credential.
+func withCredential(m *fixture.Model) (all []fixture.ModelRequest) {
+	for _, q := range m.Log() {
+		if q.Header.Get("X-Api-Key") == realKey {
+			all = append(all, q)
+		}
+	}
+	return all
 }
 
 // directories returns the output directories below a root.

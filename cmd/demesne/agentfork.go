@@ -69,7 +69,9 @@ func (a *app) forkAgent(o *options, home string, args []string) (int, error) {
 	case o.network.ask:
 		return 0, hinted(errors.New("--fork: excludes --ask: attempts have no terminal"), "--allow-domain NAME allows a name without a question")
 	}
-	f := &forking{app: a, o: o, home: home, args: args, sig: signalsWatched(a.quit), s: a.session(&o.network)}
+	f := &forking{app: a, o: o, home: home, args: args, sig: signalsWatched(a.quit)}
+	// No credential for --setup: its requests to the model are forwarded without one.
+	f.s = a.routedSession(&o.network, func(runner.Spec) []runner.Route { return f.base.launch.Routes })
 	defer f.s.Close()
 	o.stamp = branchStamp()
 	all, code, err := f.start()
@@ -165,7 +167,9 @@ func (f *forking) prepare() (code int, err error) {
 	t.branch.tell(f.app)
 	t.app = &own
 	script := t.branch.script(beginScript+homeScript+cloneScript, f.o.setup)
-	_, code, err = t.execute(script, func(j *execution) error { return t.startFork(j, f.s, f.id) })
+	_, code, err = t.execute(script, func(j *execution) error {
+		return j.ended(f.s.Exec(j.sig.ctx, f.id, j.runOptions(), t.app.callbacks(t.o, j.sig, &j.stages, nil)))
+	})
 	if err == nil && code == 0 {
 		err = f.stop(f.id)
 	}
