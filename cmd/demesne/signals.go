@@ -185,7 +185,7 @@ func (s *signals) release() {
 	s.ended = true
 }
 
-// stop ends the handling of signals: another signals of this program has them from now on.
+// stop ends the handling of signals. Without it, the handler of a command that has ended would end this program.
 func (s *signals) stop() {
 	<-s.watched
 	signal.Stop(s.ch)
