@@ -161,6 +161,10 @@ code=$(curl -so /dev/null -w '%{http_code}' -d '{"model":"claude-sonnet-5","mess
 	if len(seen) != 3 || len(tokens) != 3 || len(withCredential(m)) != 3 {
 		t.Errorf("%d different results, %d tokens, %d requests", len(seen), len(tokens), len(m.Log()))
 	}
+	term := b.agentTerminal(repo, "--branch", "--fork", "2", "--setup", "test ! -t 0 -a ! -t 1 && echo prepared", "script-agent", "test ! -t 0")
+	if code, shown := term.wait(), term.screen(); code != 0 || !strings.Contains(shown, "prepared\r\n") || !strings.Contains(shown, "ATTEMPT") {
+		t.Errorf("on a terminal: exit %d: %q", code, shown)
+	}
 	if r := b.agentIn(repo, "--fork", "2", "true"); r.code == 0 || !strings.Contains(r.stderr, "needs --branch") {
 		t.Errorf("without --branch: %+v", r)
 	}

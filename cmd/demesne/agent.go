@@ -137,8 +137,8 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 	if t.home, err = t.openHome(home); err != nil {
 		return nil, err
 	}
-	o.tty = isTerminal(a.stdin) && isTerminal(a.stdout)
 	o.interactive = o.stamp == ""
+	o.tty = o.interactive && isTerminal(a.stdin) && isTerminal(a.stdout)
 	if n := &o.network; n.mode == "" && n.file == "" && !n.learn {
 		n.mode = "package-managers"
 	}
