@@ -56,20 +56,21 @@ func (t *terminal) quiet() string {
 }
 
 // TestAgentTerminal runs the real programs on a terminal: the first screen asks nothing, a prompt runs a command in the
-// project, the screen follows a new size, and Ctrl-C ends the program. opencode is not among them: it waits for answers of
-// a terminal emulator.
+// project, the screen follows a new size, and Ctrl-C ends the program. opencode clears the screen seconds before it reads
+// input, and discards what was typed until then. So the test waits for a text of its prompt.
 func TestAgentTerminal(t *testing.T) {
-	for _, name := range []string{"claude", "codex", "gemini"} {
-		t.Run(name, func(t *testing.T) { testAgentTerminal(t, name) })
+	for name, ready := range map[string]string{"claude": "", "codex": "", "gemini": "", "opencode": "Ask anything"} {
+		t.Run(name, func(t *testing.T) { testAgentTerminal(t, name, ready) })
 	}
 }
 
-func testAgentTerminal(t *testing.T, name string) {
+func testAgentTerminal(t *testing.T, name, ready string) {
 	b, m, repo := newProgramBox(t, fixture.Steps(
 		fixture.Answer{Calls: []fixture.ToolCall{{Run: "echo made by $COLORTERM $TERM > made.txt; pwd >> made.txt; git add made.txt && git commit -q -m 'by the agent'"}}},
 		fixture.Answer{Text: "zebra finished"}))
 	term := b.agentTerminal(repo, name)
 	term.resize(40, 110)
+	term.expect(ready)
 	term.quiet()
 	if n := len(m.Log()); n > 1 {
 		t.Logf("%d requests before the first prompt", n)
