@@ -131,7 +131,7 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 	if n := &o.network; n.mode == "" && n.file == "" && !n.learn {
 		n.mode = "package-managers"
 	}
-	task := agents.Task{Dir: t.project.dir, Image: o.image.Kind != "" && o.image.Stored()}
+	task := agents.Task{Dir: t.project.dir, Egress: o.network.mode, Image: o.image.Kind != "" && o.image.Stored()}
 	if t.launch, err = t.agent.Interactive(task, args[1:], agentHome); err != nil {
 		return nil, hinted(err, "install %s so that PATH has it, or give an image that has it: --image NAME", t.agent.Provider.Command)
 	}
