@@ -16,7 +16,7 @@ func TestAgentHosted(t *testing.T) {
 		hosted []string
 	}{
 		{"sonnet", []string{"claude", "-p", "work"}, []string{"WebSearch"}},
-		{"gpt-5.5", []string{"codex", "exec", "work"}, []string{"web_search"}},
+		{"gpt-5.5", []string{"codex", "exec", "-m", "gpt-5.5", "work"}, []string{"web_search"}},
 		{"gemini-2.5-flash", []string{"gemini", "-p", "work"}, []string{"google_web_search", "web_fetch"}},
 	} {
 		t.Run(c.model, func(t *testing.T) {
