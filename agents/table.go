@@ -32,7 +32,8 @@ func table() []Provider { return []Provider{codex(), claudeCode(), openCode(), g
 //     only.
 //   - Interactive: with `-p demesne` it reads demesne.config.toml after config.toml, and writes there what the user
 //     chooses. So a kept home keeps that file, and config.toml is replaced.
-//   - Without show_tooltips = false the interactive program asks a host for announcements at its start.
+//   - Interactive: it asks a host for announcements at its start, which no setting stops. With --ask that is the first
+//     question; a refusal does no harm.
 //   - It follows a link from AGENTS.md to another directory.
 func codex() Provider {
 	exec := []string{"exec", "--json", "-s", "danger-full-access", "--skip-git-repo-check", "-m", "{model}"}
@@ -99,7 +100,6 @@ hide_rate_limit_model_nudge = true
 
 [tui]
 screen_reader_detection_done = true
-show_tooltips = false
 
 [model_providers.demesne]
 name = "demesne"
