@@ -220,6 +220,7 @@ func openCode() Provider {
 //     up to general.maxAttempts times. `--resume SESSION` takes the id of the init event and keeps it.
 //   - Its tools refuse paths outside its directory and context.includeDirectories, and shell commands with $(…) or
 //     backquotes. The second cannot be changed. web_fetch has the provider fetch a page, before it tries itself.
+//   - The setting tools.exclude would remove its tools that run at the provider, with a warning at each start.
 //   - Without a model it asks another one which model to use, and it asks others for small tasks. So the allowlist has
 //     all that it knows.
 func geminiCLI() Provider {
@@ -236,12 +237,11 @@ func geminiCLI() Provider {
 		Context:     "GEMINI.md",
 		Home: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
 			`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"ide":{"enabled":false,"hasSeenNudge":true},` +
-			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},"tools":{"exclude":[{hosted}]},` +
+			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},` +
 			`"context":{"includeDirectories":["/in","/out","/workspace"]},"mcpServers":{{servers}}}` + "\n"},
 		Servers: Servers{Entry: `"{name}":{"httpUrl":"{url}","timeout":172800000,"trust":true}`, Join: ","},
 		API: API{Port: generatePort, Usage: "generate", Allow: []string{"POST /v1beta/models/{model}:streamGenerateContent",
-			"POST /v1beta/models/{model}:generateContent", "POST /v1beta/models/{model}:countTokens"},
-			Hosted: Hosted{Closed: `"google_web_search","web_fetch"`}},
+			"POST /v1beta/models/{model}:generateContent", "POST /v1beta/models/{model}:countTokens"}},
 		Credentials: []Credential{geminiKey("GEMINI_API_KEY"), geminiKey("GOOGLE_API_KEY")},
 		Missing:     "GEMINI_API_KEY is required for {tool} when using a gemini model",
 		Retry:       retry(6, 21600*time.Second),

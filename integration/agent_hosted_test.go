@@ -17,7 +17,6 @@ func TestAgentHosted(t *testing.T) {
 	}{
 		{"sonnet", []string{"claude", "-p", "work"}, []string{"WebSearch"}},
 		{"gpt-5.5", []string{"codex", "exec", "-m", "gpt-5.5", "work"}, []string{"web_search"}},
-		{"gemini-2.5-flash", []string{"gemini", "-p", "work"}, []string{"google_web_search", "web_fetch"}},
 	} {
 		t.Run(c.model, func(t *testing.T) {
 			b, m, repo := newProgramBox(t, fixture.Steps(fixture.Answer{Text: "zebra"}))

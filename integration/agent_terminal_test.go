@@ -59,7 +59,7 @@ func (t *terminal) quiet() string {
 // project, the screen follows a new size, and Ctrl-C ends the program. opencode clears the screen seconds before it reads
 // input, and discards what was typed until then. So the test waits for a text of its prompt.
 func TestAgentTerminal(t *testing.T) {
-	for name, ready := range map[string]string{"claude": "", "codex": "", "gemini": "", "opencode": "Ask anything"} {
+	for name, ready := range map[string]string{"claude": "", "codex": "", "gemini": "Type your message", "opencode": "Ask anything"} {
 		t.Run(name, func(t *testing.T) { testAgentTerminal(t, name, ready) })
 	}
 }
