@@ -11,18 +11,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/backend"
-	"demesne/runner"
 )
-
-// receiptMeta is the key of the full receipt in a result's _meta.
-const receiptMeta = "demesne/receipt"
-
-func (c *call) withReceipt(r *sdk.CallToolResult, full *runner.Receipt) *sdk.CallToolResult {
-	if full != nil {
-		r.Meta = sdk.Meta{receiptMeta: full}
-	}
-	return r
-}
 
 // keepaliveToken is the token of the nested server's heartbeats to clients that sent none. Those clients drop a silent
 // call, and with it the child.

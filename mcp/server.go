@@ -30,8 +30,9 @@ type Options struct {
 	Domain   func(mode, words string) (use string, v Verdict, err error)
 	Ceilings Ceilings
 	Egress   []string // modes; the first is the default of sandbox_create
-	// Allowed reports whether an image outside Images may be used; nil: no other image.
-	Allowed func(image string) bool
+	// Allowed reports whether an image outside Images may be used, and whether only from the store; nil: no other image.
+	// Models see Images, which may therefore have patterns too.
+	Allowed func(image string) (ok, stored bool)
 	// Sets are the tool sets offered in addition to the standard tools; see [ToolSets].
 	Sets []string
 	// Models are the names that sandbox_agent accepts here, the default first. Model checks a name, or "" for the
@@ -66,7 +67,9 @@ type Server struct {
 type tool struct {
 	name        string
 	description string
+	more        string         // further sentences, for the reference
 	in, out     map[string]any // out is nil for a tool without structured content
+	textual     bool           // clients do not get out: the tool had only a text once, or a model does not need it
 	hints       hints
 	handle      func(*call) (*sdk.CallToolResult, error)
 }
@@ -118,9 +121,10 @@ func (o Options) instructions() string {
 	return instructions
 }
 
-const instructions = "Runs shell commands and scripts in sandboxes on this machine. " +
-	"Use sandbox_script for one command, and sandbox_create, sandbox_exec and sandbox_destroy to keep a sandbox between commands. " +
-	"Inputs are read-only at /in. Write results to /out, which is output_dir on the host."
+const instructions = "Use demesne to run untrusted code, builds, tests or installs in sandboxes that cannot harm this machine. " +
+	"sandbox_script runs one command; sandbox_create, sandbox_exec and sandbox_destroy keep a sandbox between commands. " +
+	"Inputs are read-only at /in. Write results to /out, which is output_dir on the host. " +
+	"sandbox_list finds earlier sandboxes and jobs again."
 
 // tools returns the tools that the server offers.
 func (s *Server) tools() []tool {
@@ -130,7 +134,7 @@ func (s *Server) tools() []tool {
 	list := []tool{
 		s.script(), s.create(), s.exec(), s.upload(), s.download(), s.destroy(),
 		s.agent(), s.research(), s.usageReport(),
-		s.status(), s.wait(), s.cancel(),
+		s.status(), s.wait(), s.cancel(), listingTool(),
 	}
 	for _, set := range toolSets {
 		if slices.Contains(s.opts.Sets, set.name) {
@@ -140,14 +144,18 @@ func (s *Server) tools() []tool {
 	return list
 }
 
+// Names of the tool sets.
+const setFiles, setSandboxes = "files", "sandboxes"
+
 // toolSets are the optional tools. They are off by default, because each tool costs a model attention.
 var toolSets = []struct {
 	name  string
 	tools func(*Server) []tool
 }{
-	{"files", func(s *Server) []tool {
+	{setFiles, func(s *Server) []tool {
 		return []tool{s.read(), s.write(), s.edit(), s.list(), s.glob(), s.grep()}
 	}},
+	{setSandboxes, func(s *Server) []tool { return []tool{forkTool(), copyTool()} }},
 }
 
 // ToolSets returns the names of the tool sets for [Options].
@@ -166,8 +174,8 @@ func (s *Server) add(t tool) {
 			IdempotentHint: t.hints.idempotent, OpenWorldHint: &t.hints.openWorld,
 		},
 	}
-	if t.out != nil {
-		spec.OutputSchema = t.out
+	if t.out != nil && !t.textual {
+		spec.OutputSchema = published(t.out)
 	}
 	s.sdk.AddTool(spec, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		ctx, end := s.begin(ctx, req.Session.ID())
@@ -196,11 +204,12 @@ func (s *Server) serve(ctx context.Context, t tool, req *sdk.CallToolRequest) *s
 
 // run calls the handler of t.
 func (c *call) run(t tool) *sdk.CallToolResult {
+	warning := unread(t.in, c.args, false)
 	r, err := t.handle(c)
-	if err != nil {
-		return failure(err)
+	if err != nil { // it names what could not be read
+		return warned(failure(err), unread(t.in, c.args, true))
 	}
-	return r
+	return warned(r, warning)
 }
 
 // refuseUnknown answers a call of an unknown tool. It is the only error of a tool call that is a JSON-RPC error.

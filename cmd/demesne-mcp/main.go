@@ -24,14 +24,14 @@
 //	DEMESNE_MAX_COST_USD     the most that one agent may cost, with its children; no bound
 //	DEMESNE_OUTPUT_ROOT      where outputs go; ~/.demesne/out. Outputs of MCP calls may always be mounted
 //	DEMESNE_DEFAULT_IMAGE    the image of a call that names none; host
-//	DEMESNE_ALLOWED_IMAGES   images besides the catalogue's: references, or ghcr.io/org/*
+//	DEMESNE_ALLOWED_IMAGES   images besides the catalogue's: references, ghcr.io/org/*, or local/* for the store's
 //	DEMESNE_MAX_JOBS        how many background jobs run at once; 64
 //	DEMESNE_MAX_SANDBOXES    how many persistent sandboxes may exist; 64
 //	DEMESNE_MAX_COPY_BYTES   how many bytes one upload or download may have, such as 512m; 64g
 //	DEMESNE_MAX_COPY_FILES   how many files and directories it may have; 1048576
 //	DEMESNE_MAX_OUTPUTS      how many output directories are kept, the newest; 1000
 //	DEMESNE_MCP_TOKEN        the bearer token that HTTP clients must send
-//	DEMESNE_TOOLS            tool sets besides the default tools: files
+//	DEMESNE_TOOLS            tool sets besides the default tools: files, sandboxes
 //
 // Package agents reads the variables of agents: their credentials, and which of them are enabled.
 //
