@@ -44,10 +44,11 @@ func agentResults() map[string]any {
 	}, ranFields...)...)
 }
 
-// modelField lists the models that this machine has credentials for. Without any it says so, and has no enum.
+// modelField lists the models that this machine has credentials and programs for. Without any it says so, and has no
+// enum.
 func (o *Options) modelField() property {
 	if len(o.Models) == 0 {
-		return field("model", "string", "No agent has credentials on this machine: docs/guide/agents.md.")
+		return field("model", "string", "No agent has credentials and a program on this machine.").also("docs/guide/agents.md says how to give them.")
 	}
 	return field("model", "string", "Default "+o.Models[0]+".").with("enum", o.Models)
 }
@@ -57,6 +58,7 @@ func (o *Options) taskFields() []property {
 	return []property{
 		field("prompt", "string", "The task. The agent knows nothing else but its inputs.").must(),
 		o.modelField(),
+		field("image", "string", "").also("Image with the agent's program. Default: this machine's installation."),
 		field("preamble", "string", "Its role.").also("Text before the task in the agent's context file."),
 		field("output_path", "string", "File below /out that it must write."), field("output_format", "string", "").also("What that file must look like."),
 		listOf("success_criteria", "").also("Conditions that the agent must check before it ends."), field("background", "boolean", "").also("Return at once; the agent runs on as a job."),
@@ -104,8 +106,11 @@ func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
 	if r.SuccessCriteria, err = c.args.texts("success_criteria"); err != nil {
 		return r, err
 	}
+	if r.Image, r.Stored, err = c.programImage(); err != nil {
+		return r, err
+	}
 	if c.opts.Model != nil {
-		if err := c.opts.Model(r.Model, tool); err != nil {
+		if err := c.opts.Model(r.Model, tool, r.Image != ""); err != nil {
 			return r, err
 		}
 	}
@@ -119,6 +124,16 @@ func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
 	r.MaxTurns = int(turns)
 	r.Timeout, err = c.timeLimit()
 	return r, err
+}
+
+// programImage returns the image that has the agent's program; empty, as "host": this machine's installation.
+func (c *call) programImage() (name string, stored bool, err error) {
+	name = c.args.text("image")
+	if name == "" || name == "host" {
+		return "", false, nil
+	}
+	stored, err = c.checkImage(name)
+	return name, stored, err
 }
 
 func (c *call) agentRequest() (backend.AgentRequest, error) {

@@ -110,21 +110,27 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 	return r, c.domains(&r) // last, so that a person is asked only about an otherwise valid call
 }
 
-func (c *call) checkWords(r *backend.Request) error {
+func (c *call) checkWords(r *backend.Request) (err error) {
 	if r.Egress == "open" {
 		return fmt.Errorf("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
 	}
 	if !slices.Contains(c.opts.Egress, r.Egress) {
 		return fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", "))
 	}
-	ok := r.Image == c.opts.Image || slices.Contains(c.opts.Images, r.Image)
+	r.Stored, err = c.checkImage(r.Image)
+	return err
+}
+
+// checkImage returns why a model may not use an image, or whether it may only from the store.
+func (c *call) checkImage(name string) (stored bool, err error) {
+	ok := name == c.opts.Image || slices.Contains(c.opts.Images, name)
 	if c.opts.Allowed != nil && !ok {
-		ok, r.Stored = c.opts.Allowed(r.Image)
+		ok, stored = c.opts.Allowed(name)
 	}
 	if !ok {
-		return fmt.Errorf("image %q is not in the allowlist (%s)", r.Image, c.opts.imageNames())
+		return false, fmt.Errorf("image %q is not in the allowlist (%s)", name, c.opts.imageNames())
 	}
-	return nil
+	return stored, nil
 }
 
 // limits reads the argument "limits". It refuses malformed values, because a missing limit would go
