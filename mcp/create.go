@@ -41,7 +41,7 @@ func (s *Server) create() tool {
 func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
 	r, err := c.sandboxRequest("none")
 	if err == nil {
-		err = c.lifeRequest(&r)
+		err = lifeRequest(c, &r)
 	}
 	if err != nil {
 		return nil, err
@@ -52,10 +52,10 @@ func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.answerMade(box), nil
+	return answerMade(c, box), nil
 }
 
-func (c *call) answerMade(box *backend.Created) *sdk.CallToolResult {
+func answerMade(c *call, box *backend.Created) *sdk.CallToolResult {
 	c.told = box.Told
 	m := made{SandboxID: box.ID, OutputDir: box.OutputDir, Replaced: box.Replaced}
 	if !box.Expires.IsZero() {

@@ -28,7 +28,7 @@ var (
 )
 
 // lifeRequest reads those arguments. They are unknown without the set.
-func (c *call) lifeRequest(r *backend.Request) error {
+func lifeRequest(c *call, r *backend.Request) error {
 	if !c.opts.has(setSandboxes) {
 		return nil
 	}
@@ -65,7 +65,7 @@ func forkSandbox(c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.answerMade(box), nil
+	return answerMade(c, box), nil
 }
 
 func copyTool() tool {
