@@ -150,6 +150,7 @@ func (d *Duration) UnmarshalText(b []byte) error {
 type Command struct {
 	Argv    []string
 	Env     []string      // K=V, appended to the sandbox's environment; later entries win
+	Path    []string      // absolute directories of the caller's PATH; on the host's files, PATH gets those that exist inside
 	Dir     string        // empty: /workspace
 	User    *User         // nil: the sandbox's
 	Timeout time.Duration // 0: no limit
