@@ -23,13 +23,14 @@ func (c *command) bound(o *options) *cli.Command {
 // commands is a function, not a variable, because the run function of help calls it.
 func commands() []command {
 	return slices.Concat(
-		group("Sandboxes", runCommand(), createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(),
-			removeCommand(), attachCommand(), copyCommand(), manifestCommand()),
-		group("Files of a sandbox", forkCommands()...),
-		group("Background jobs", jobCommands()...),
+		group("Run", runCommand()),
+		group("Sandboxes", slices.Concat([]command{createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(),
+			removeCommand(), attachCommand(), copyCommand()}, forkCommands(), []command{manifestCommand()})...),
+		group("Jobs", jobCommands()...),
 		group("Images", imageCommands()...),
-		group("Network and agents", agentCommand(), researchCommand(), egressCommand(), mcpCommand()),
-		group("This machine", checkCommand(), completionCommand(), versionCommand(), helpCommand()),
+		group("Network", egressCommand()),
+		group("Agents", agentCommand(), researchCommand(), mcpCommand()),
+		group("Machine", checkCommand(), gcCommand(), completionCommand(), versionCommand(), helpCommand()),
 	)
 }
 
@@ -197,7 +198,10 @@ func checkCommand() command {
 		Command: cli.Command{
 			Name: "check", Usage: []string{"[--json]"}, Summary: "report which features sandboxes get on this machine",
 			About: `Tests each feature that sandboxes use, and reports it as held, degraded or missing. For a feature that is not held it gives
-the reason, and a command that fixes it. Exits 1 if a feature is missing.`,
+the reason, and a command that fixes it. Exits 1 if a feature is missing.
+
+At the end it makes a sandbox on the host's files, and reports the level that demesne run has. It also says what that
+level is good for, and what it lacks. With --json it reports only the features.`,
 			Examples: []cli.Example{
 				{Says: "report as a table", Line: "demesne check"},
 				{Says: "report as JSON", Line: "demesne check --json"},
@@ -252,7 +256,7 @@ demesne run.`,
 
 // helpWords repeats the names of commands and topics, because the table of commands contains it.
 var helpWords = []string{
-	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "manifest", "fork", "snapshot", "diff", "commit",
-	"jobs", "wait", "logs", "cancel", "pull", "images", "rmi", "import", "export", "save", "gc", "agent", "research", "egress", "mcp",
-	"check", "completion", "version", "help", "exit-codes", "environment",
+	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "fork", "snapshot", "diff", "commit", "manifest",
+	"jobs", "wait", "logs", "cancel", "pull", "images", "rmi", "import", "export", "save", "egress", "agent", "research", "mcp",
+	"check", "gc", "completion", "version", "help", "exit-codes", "environment",
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"demesne/cmd/internal/cli"
 	"demesne/internal/text"
 )
 
@@ -27,6 +28,9 @@ func (c *console) print(s string) (int, error) {
 	}
 	return 0, nil
 }
+
+// width returns the width of help on stdout.
+func (c *console) width() int { return cli.TerminalOf(c.stdout, c.env).Width() }
 
 // printJSON writes an answer to stdout as JSON.
 func (c *console) printJSON(v any) (int, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,13 +85,22 @@ func describeReceipt(rows [][]string, r *runner.Receipt, on cli.Terminal) ([][]s
 		layers = append(layers, finding{l.Name, l.Status, l.Detail, l.Why, l.Fix})
 	}
 	for _, l := range r.Limits {
-		by := l.Value
+		by := limitValue(l)
 		if l.Mechanism != "" {
 			by += ", by " + l.Mechanism
 		}
 		limits = append(limits, finding{l.Name, l.Status, by, l.Why, l.Fix})
 	}
 	return rows, "\nlayers\n" + findings("  ", layers, on) + "\nlimits\n" + findings("  ", limits, on)
+}
+
+// limitValue returns the value of a limit for reading. Memory and disk are in bytes.
+func limitValue(l runner.LimitReceipt) string {
+	n, err := strconv.ParseInt(l.Value, 10, 64)
+	if err != nil || l.Name != "memory" && l.Name != "disk" {
+		return l.Value
+	}
+	return cli.FormatBytes(n)
 }
 
 // ranges formats an id map: "0 is 100000 (65536 of them)".

@@ -92,9 +92,9 @@ func cmdHelp(a *app, o *options, args []string) (int, error) {
 	case o.man != "":
 		return 0, writeManual(o.man)
 	case len(args) == 0:
-		return a.print(program().Listing())
+		return a.print(program().Listing(a.width()))
 	}
-	text, err := program().Explain(args[0])
+	text, err := program().Explain(args[0], a.width())
 	if err != nil {
 		return 0, err
 	}

@@ -168,29 +168,3 @@ func (a *app) eachSandbox(verb string, ids []string, do func(context.Context, *s
 		return code, nil
 	})
 }
-
-func cmdCheck(a *app, o *options, args []string) (int, error) {
-	if len(args) > 0 {
-		return 0, fmt.Errorf("unexpected argument %q", args[0])
-	}
-	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
-		probes, err := eng.Check(ctx)
-		if err != nil {
-			return 0, err
-		}
-		code := 0
-		for _, p := range probes {
-			if p.Status == runner.Missing {
-				code = 1
-			}
-		}
-		show := func() (int, error) { return a.print(probeTable(probes, cli.TerminalOf(a.stdout, a.env))) }
-		if o.json {
-			show = func() (int, error) { return a.printJSON(append([]runner.Probe{}, probes...)) }
-		}
-		if _, err := show(); err != nil {
-			return 0, err
-		}
-		return code, nil
-	})
-}

@@ -74,7 +74,7 @@ type app struct {
 // main runs one command line and returns the exit code.
 func (a *app) main(args []string) int {
 	if len(args) == 0 {
-		if _, err := a.print(program().Overview()); err != nil {
+		if _, err := a.print(program().Overview(a.width())); err != nil {
 			return a.report("", err)
 		}
 		return 0
@@ -109,7 +109,7 @@ func (a *app) command(c *command, args []string) (int, error) {
 		code, err = c.run(a, o, rest)
 	}
 	if errors.Is(err, cli.ErrHelp) {
-		return a.print(line.Help())
+		return a.print(line.Help(a.width()))
 	}
 	return code, err
 }

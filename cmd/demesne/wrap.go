@@ -27,7 +27,7 @@ func cmdWrap(a *app, args []string) (int, error) {
 	switch {
 	case errors.Is(err, cli.ErrHelp):
 		m := mcpCommand()
-		return a.print(m.bound(&options{}).Help())
+		return a.print(m.bound(&options{}).Help(a.width()))
 	case err != nil:
 		return 0, err
 	case o.tty || o.background || o.json:

@@ -7,7 +7,7 @@
 //	c := cli.Command{Program: "demesne", Name: "wait", Flags: cli.Flags{
 //		{Long: "timeout", Arg: "DURATION", Set: cli.Duration(&timeout), Help: "stop waiting after this time"},
 //	}}
-//	rest, err := c.Parse(args)      // ErrHelp: print c.Help()
+//	rest, err := c.Parse(args)      // ErrHelp: print c.Help(80)
 //
 // # How a line is parsed
 //
@@ -77,9 +77,19 @@ func (c *Command) FullName() string {
 	return c.Program + " " + c.Name
 }
 
-// Table returns all flags of the command.
+// Table returns all flags of the command, in one run for each group. The groups keep their order, but general flags
+// come last.
 func (c *Command) Table() Flags {
-	all := append(slices.Clip(c.Flags), Flag{Group: GroupGeneral, Long: "help", Short: 'h', Help: "print this help",
+	var groups []string
+	for _, f := range c.Flags {
+		if f.Group != GroupGeneral && !slices.Contains(groups, f.Group) {
+			groups = append(groups, f.Group)
+		}
+	}
+	groups = append(groups, GroupGeneral)
+	all := slices.Clone(c.Flags)
+	slices.SortStableFunc(all, func(a, b Flag) int { return slices.Index(groups, a.Group) - slices.Index(groups, b.Group) })
+	all = append(all, Flag{Group: GroupGeneral, Long: "help", Short: 'h', Help: "print this help",
 		Set: func(string) error { return ErrHelp }})
 	if c.Name != "" {
 		return all
@@ -175,7 +185,7 @@ func (p *Program) Answer(args []string) (text string, ok bool) {
 	}
 	switch args[0] {
 	case "-h", "--help":
-		return p.Listing(), true
+		return p.Listing(stdWidth), true
 	case "--version":
 		return p.VersionLine(), true
 	}
