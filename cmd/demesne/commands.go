@@ -79,6 +79,7 @@ The exit code is that of CMD. demesne help exit-codes lists the codes of demesne
 				{Says: "get output, exit code and receipt as JSON", Line: "demesne run --json --require full -- make test"},
 			},
 			Operand: cli.Argv,
+			Habits:  runHabits(),
 		},
 		flags: runFlags, run: cmdRun,
 	}
@@ -99,6 +100,7 @@ out takes that sandbox's value. A flag with another value is an error that names
 				{Says: "get the same sandbox each time", Line: "demesne create --key $PWD --workspace ."},
 				{Says: "replace it by one with other limits and no files", Line: "demesne create --key $PWD --workspace . --memory 2g --replace"},
 			},
+			Habits: runHabits(),
 		},
 		flags: createFlags, run: cmdCreate,
 	}
@@ -125,6 +127,7 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 				{Says: "start a server that continues", Line: `demesne exec build -c 'nohup ./server >/tmp/log 2>&1 &'`},
 			},
 			Operand: cli.Sandbox,
+			Habits:  execHabits(),
 		},
 		flags: execFlags, run: cmdExec,
 	}

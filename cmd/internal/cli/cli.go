@@ -51,7 +51,12 @@ type Command struct {
 	Operand  kind     // kind of the operands
 	Words    []string // the known operands; nil: see Operand
 	Raw      bool     // another program parses this line
+	Habits   Habits   // flags of other programs
 }
+
+// Habits are words that other programs know, and this one does not. The value says which word is meant here; it is the
+// hint of the error.
+type Habits map[string]string
 
 // Example is a line to type, and what it does.
 type Example struct{ Says, Line string }
@@ -113,7 +118,12 @@ func (c *Command) Parse(args []string) (rest []string, err error) {
 	case Sandbox:
 		most = 1
 	}
-	return c.Table().UpTo(most, args)
+	rest, err = c.Table().UpTo(most, args)
+	var unknown *unknownFlag
+	if errors.As(err, &unknown) && c.Habits[unknown.name] != "" {
+		err = Hinted(unknown, "%s", c.Habits[unknown.name])
+	}
+	return rest, err
 }
 
 // Program describes a program with verbs.
@@ -124,6 +134,7 @@ type Program struct {
 	Start    []Example // the commands for a first reader, in the short overview
 	Commands []Command
 	Topics   []Topic
+	Habits   Habits // commands of other programs
 }
 
 // Topic is a text that belongs to no verb. "help NAME" prints it, and the program's manual page has it as a section.
@@ -163,6 +174,9 @@ func (p *Program) command(verb string) *Command {
 // unknown returns an error for a word that words does not contain.
 func (p *Program) unknown(name string, words []string) error {
 	err := &UnknownError{name}
+	if h := p.Habits[name]; h != "" {
+		return Hinted(err, "%s", h)
+	}
 	if n := text.Nearest(name, words); n != "" {
 		return Hinted(err, "did you mean %s?", n)
 	}
