@@ -43,6 +43,16 @@ func describe(i *runner.Info, on cli.Terminal) string {
 	for _, m := range i.Spec.Mounts {
 		add("mount", m.Target+" is "+m.Source+map[bool]string{true: ", read-only"}[m.ReadOnly])
 	}
+	for _, t := range i.Spec.Tmpfs {
+		size := t.Size
+		if size == 0 {
+			size = i.Spec.Limits.Disk
+		}
+		add("tmpfs", t.Target+map[bool]string{true: ", " + cli.FormatBytes(size)}[size > 0])
+	}
+	for _, h := range i.Spec.Hosts {
+		add("host", h.Name+" is "+h.Addr.String())
+	}
 	if e := i.Spec.Egress; e != nil {
 		add("egress log", e.Log)
 		for _, r := range e.Routes {

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"demesne/cmd/internal/session"
 	"demesne/internal/text"
 	"demesne/runner"
-	"demesne/runner/ipc"
 )
 
 // killGrace is how long a command may take to end after SIGKILL before the whole sandbox is stopped.
@@ -115,28 +112,7 @@ func (j *execution) ended(done *session.RunResult, err error) error {
 		j.manifest = done.Manifest
 		err = errors.Join(err, done.ManifestErr)
 	}
-	return j.whereProgram(err)
-}
-
-// whereProgram adds a hint to the error of a command that is not in the sandbox, but in a directory of the caller's PATH.
-func (j *execution) whereProgram(err error) error {
-	var e *ipc.Error
-	if !errors.As(err, &e) || e.Code != ipc.CodeCommandNotFound || j.o.image.Kind != "" || len(j.cmd.Argv) == 0 || strings.Contains(j.cmd.Argv[0], "/") {
-		return err
-	}
-	path, _ := j.app.env("PATH")
-	for _, dir := range filepath.SplitList(path) {
-		file := filepath.Join(dir, j.cmd.Argv[0])
-		if info, serr := os.Stat(file); !filepath.IsAbs(dir) || serr != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-			continue
-		}
-		verb := "demesne create"
-		if j.o.verb == "run" {
-			verb = "demesne run"
-		}
-		return hinted(err, "the sandbox does not have %s, which is on this machine: %s --mount %s:ro shows that directory", text.SafeLine(file), verb, text.SafeLine(dir))
-	}
-	return err
+	return j.commandHint(err)
 }
 
 // overTerminal continues a started command that has a terminal; recent is its output so far.

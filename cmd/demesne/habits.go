@@ -1,18 +1,16 @@
 package main
 
-import "demesne/cmd/internal/cli"
-
 // runHabits are flags of docker run and bwrap, and of the tools around them.
-func runHabits() cli.Habits {
+func runHabits() map[string]string {
 	const (
 		files    = "use --mount SRC[:DST][:ro] for a path of this machine, --workspace DIR for /workspace, or --in PATH for a read-only input"
 		publish  = "use --publish [ADDR:]PORT:INSIDE"
-		detach   = "use --background for a job, or demesne create and demesne exec for a sandbox that stays"
+		detach   = "use --background for a job, or demesne create and demesne exec for a persistent sandbox"
 		network  = "a sandbox has no network unless --egress MODE or --allow-domain NAME allows one"
 		rights   = "a sandbox has no privileges and no devices of this machine; --nesting lets the command make sandboxes"
 		needless = "leave it out: every sandbox is like that"
 	)
-	return cli.Habits{
+	return map[string]string{
 		"-v": files, "--volume": files, "--bind": files, "--ro-bind": files, "--bind-try": files, "--ro-bind-try": files,
 		"-p": publish, "-P": publish, "--publish-all": publish, "--expose": publish,
 		"-d": detach, "--detach": detach, "--restart": detach,
@@ -20,7 +18,7 @@ func runHabits() cli.Habits {
 		"-w": "use --workdir PATH", "--chdir": "use --workdir PATH", "-u": "use --user UID[:GID]", "--uid": "use --user UID[:GID]",
 		"-m": "use --memory SIZE", "--pids-limit": "use --pids N", "--storage-opt": "use --disk SIZE",
 		"--network": network, "--net": network, "--share-net": network, "--dns": network,
-		"--rm":         "leave it out: run removes its sandbox; demesne create makes one that stays",
+		"--rm":         "leave it out: run removes its sandbox; demesne create makes a persistent one",
 		"--privileged": rights, "--cap-add": rights, "--device": rights, "--gpus": rights, "--security-opt": rights,
 		"--cap-drop": needless, "--init": needless, "--unshare-all": needless, "--unshare-net": needless,
 		"--die-with-parent": needless, "--new-session": needless,
@@ -28,7 +26,7 @@ func runHabits() cli.Habits {
 }
 
 // programHabits are verbs of docker and podman.
-func programHabits() cli.Habits {
+func programHabits() map[string]string {
 	const (
 		login = "demesne uses the logins of others: podman login REGISTRY, or docker login REGISTRY"
 		list  = "demesne ls lists sandboxes; demesne jobs lists background jobs"
@@ -37,7 +35,7 @@ func programHabits() cli.Habits {
 		clean = "demesne gc removes unused data; demesne rm ID removes a sandbox"
 		allow = "demesne egress allow ID NAME adds a network rule; demesne run --allow-domain NAME allows a name from the start"
 	)
-	return cli.Habits{
+	return map[string]string{
 		"login": login, "logout": "podman logout REGISTRY, or docker logout REGISTRY",
 		"kill": end, "pause": "demesne create --pause-idle DURATION pauses an unused sandbox", "unpause": again,
 		"ps": list, "list": list, "container": list, "sandbox": list, "start": again, "restart": again,
@@ -51,7 +49,7 @@ func programHabits() cli.Habits {
 }
 
 // execHabits are flags of docker exec, and those that only create can have.
-func execHabits() cli.Habits {
+func execHabits() map[string]string {
 	h := runHabits()
 	for _, flag := range []string{"-v", "--volume", "--bind", "--ro-bind", "-p", "-P", "--publish", "--mount", "--workspace", "--in", "--memory", "-m"} {
 		h[flag] = "a sandbox gets this when it is made: see demesne create --help"

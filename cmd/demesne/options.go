@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,6 +53,7 @@ type fileOptions struct {
 	inputs, sockets []string
 	out, workspace  string
 	manifest        bool // of out
+	interior        runner.Interior
 }
 
 // lifeOptions name a sandbox and say how long it exists, and for whom.
@@ -74,7 +76,7 @@ type isolationOptions struct {
 type processOptions struct {
 	entrypoint        *[]string
 	shell             *string // -c
-	env               []string
+	env, fileEnv      []string
 	workdir           string
 	user              *runner.User
 	userName          string // instead of user; resolved in the image
@@ -103,6 +105,7 @@ var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), st
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
+		Interior:  o.interior,
 		Workspace: o.workspace, Publish: o.network.publish, Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), PauseIdle: runner.Duration(o.pauseIdle),
 	}
 	if o.replace && o.key == "" {
@@ -127,10 +130,10 @@ func (o *processOptions) argv(verb string, args []string) ([]string, error) {
 	return args, nil
 }
 
-// environment resolves --env; the value of a bare name is the caller's.
+// environment resolves --env-file and --env; the value of a bare name is the caller's.
 func (o *processOptions) environment(lookup func(string) (string, bool)) ([]string, error) {
 	var env []string
-	for _, e := range o.env {
+	for _, e := range slices.Concat(o.fileEnv, o.env) {
 		name, _, given := strings.Cut(e, "=")
 		if given {
 			env = append(env, e)

@@ -39,6 +39,9 @@ func Admit(spec *runner.Spec) error {
 	if err := admitMounts(spec); err != nil {
 		return err
 	}
+	if err := admitInterior(spec); err != nil {
+		return err
+	}
 	switch spec.Require {
 	case "", runner.LevelFull, runner.LevelDegraded, runner.LevelMinimal:
 	default:

@@ -48,15 +48,11 @@ type Command struct {
 	Examples []Example
 	Flags    Flags // without --help, which every command has
 	Topics   []Topic
-	Operand  kind     // kind of the operands
-	Words    []string // the known operands; nil: see Operand
-	Raw      bool     // another program parses this line
-	Habits   Habits   // flags of other programs
+	Operand  kind              // kind of the operands
+	Words    []string          // the known operands; nil: see Operand
+	Raw      bool              // another program parses this line
+	Habits   map[string]string // flags that other programs have; an error says which is meant here
 }
-
-// Habits are words that other programs know, and this one does not. The value says which word is meant here; it is the
-// hint of the error.
-type Habits map[string]string
 
 // Example is a line to type, and what it does.
 type Example struct{ Says, Line string }
@@ -134,7 +130,7 @@ type Program struct {
 	Start    []Example // the commands for a first reader, in the short overview
 	Commands []Command
 	Topics   []Topic
-	Habits   Habits // commands of other programs
+	Habits   map[string]string // likewise: commands
 }
 
 // Topic is a text that belongs to no verb. "help NAME" prints it, and the program's manual page has it as a section.

@@ -40,7 +40,7 @@ func TestFindWithoutStore(t *testing.T) {
 		{"dir:" + dir + "/none", "", "no such file or directory"},
 		{"dir:" + dir + "/file", "", "is not a directory"},
 	} {
-		g, err := findBase(t.Context(), never, parse(t, c.name), "", nil)
+		g, err := findBase(t.Context(), never, parse(t, c.name), wanted{}, nil)
 		if c.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("%s: %v, want %q", c.name, err, c.wrong)
@@ -70,16 +70,16 @@ func TestFindUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func() (*images.Client, error) { return &images.Client{Store: store, Program: "/nonexistent"}, nil }
-	g, err := findBase(t.Context(), open, parse(t, "pyhton"), "", nil)
+	g, err := findBase(t.Context(), open, parse(t, "pyhton"), wanted{}, nil)
 	g.release()
 	if err == nil || !strings.Contains(err.Error(), `image "pyhton": unknown (did you mean "python"? known: host, `) {
 		t.Errorf("%v", err)
 	}
-	if _, err := findBase(t.Context(), open, parse(t, "debian:12"), images.PullNever, nil); !errors.Is(err, images.ErrNotFound) {
+	if _, err := findBase(t.Context(), open, parse(t, "debian:12"), wanted{pull: images.PullNever}, nil); !errors.Is(err, images.ErrNotFound) {
 		t.Errorf("never pulled: %v", err)
 	}
 	broken := errors.New("no home")
-	if _, err := findBase(t.Context(), func() (*images.Client, error) { return nil, broken }, parse(t, "debian:12"), "", nil); !errors.Is(err, broken) {
+	if _, err := findBase(t.Context(), func() (*images.Client, error) { return nil, broken }, parse(t, "debian:12"), wanted{}, nil); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
 }
