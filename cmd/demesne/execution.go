@@ -202,7 +202,7 @@ func (j *execution) finish(err error) (int, error) {
 	if line := reasonLine(j.o.verb, j.result); line != "" {
 		j.app.say(line)
 	}
-	j.app.tellBlocked(j.result)
+	j.app.tellBlocked(j.result, j.o.verb != "run" || j.o.key != "")
 	j.tellLearned()
 	j.tellOutput()
 	if err != nil {
