@@ -167,16 +167,20 @@ ID can be a name.`,
 func stopCommand() command {
 	return command{
 		Command: cli.Command{
-			Name: "stop", Usage: []string{"ID…"}, Summary: "end the processes of sandboxes, and keep their files",
-			About: `Ends all processes in the sandboxes, and keeps their files. The next demesne exec starts a stopped sandbox again.
-demesne rm removes a sandbox with its files.`,
+			Name: "stop", Usage: []string{"[--grace DURATION] ID…"}, Summary: "end the processes of sandboxes, and keep their files",
+			About: `Ends all processes in the sandboxes, and keeps their files. Each process first gets the image's stop signal (SIGTERM if
+it has none). Those that are left after --grace are killed.
+
+The next demesne exec starts a stopped sandbox again. demesne rm removes a sandbox with its files, and kills at once.`,
 			Examples: []cli.Example{
 				{Says: "stop one sandbox", Line: "demesne stop build"},
+				{Says: "give a database a minute to write its files", Line: "demesne stop --grace 1m db"},
 				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
 			},
 			Operand: cli.Sandbox,
+			Habits:  map[string]string{"-t": "use --grace DURATION", "--time": "use --grace DURATION", "--timeout": "use --grace DURATION"},
 		},
-		flags: noFlags, run: cmdStop,
+		flags: stopFlags, run: cmdStop,
 	}
 }
 

@@ -30,6 +30,7 @@ type options struct {
 
 	// Of single commands:
 	archiveOptions
+	stopOptions
 	gcOptions
 	helpOptions
 	force  bool   // of rm and rmi

@@ -9,7 +9,10 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"demesne/images"
 	"demesne/images/events"
@@ -133,7 +136,7 @@ func (g *base) rootfs(user string) *runner.Rootfs {
 	}
 	r := &runner.Rootfs{
 		Digest: g.image.Digest.String(), Store: g.client.Store.Dir(),
-		User: user, Env: slices.DeleteFunc(slices.Clone(c.Env), isNoVariable),
+		User: user, Env: slices.DeleteFunc(slices.Clone(c.Env), isNoVariable), StopSignal: signalNumber(c.StopSignal),
 	}
 	if c.WorkingDir != "" {
 		r.WorkingDir = path.Join("/", c.WorkingDir)
@@ -143,6 +146,26 @@ func (g *base) rootfs(user string) *runner.Rootfs {
 	}
 	return r
 }
+
+// signalNumber parses the stop signal of an image: SIGTERM, TERM, 15, or SIGRTMIN+3, by which systemd ends. It returns 0
+// for anything else.
+func signalNumber(s string) int {
+	name := strings.TrimPrefix(strings.ToUpper(s), "SIG")
+	if n, err := strconv.Atoi(name); err == nil && n > 0 && n <= lastSignal {
+		return n
+	}
+	if above, ok := strings.CutPrefix(name, "RTMIN"); ok {
+		n, err := strconv.Atoi(strings.TrimPrefix(above, "+"))
+		if above == "" || err == nil && n >= 0 && n <= lastSignal-firstRealTime {
+			return firstRealTime + n
+		}
+		return 0
+	}
+	return int(unix.SignalNum("SIG" + name))
+}
+
+// The signals from SIGRTMIN of the C library to SIGRTMAX.
+const firstRealTime, lastSignal = 34, 64
 
 // isNoVariable reports whether s, from an image's environment, is not a valid environment variable.
 func isNoVariable(s string) bool {

@@ -123,3 +123,14 @@ func TestBaseMake(t *testing.T) {
 		}
 	}
 }
+
+func TestSignalNumber(t *testing.T) {
+	for s, want := range map[string]int{
+		"": 0, "SIGTERM": 15, "TERM": 15, "15": 15, "sigint": 2, "SIGQUIT": 3, "SIGRTMIN+3": 37, "RTMIN": 34, "SIGRTMIN+99": 0, "SIGRTMINx": 0,
+		"SIGNONE": 0, "-1": 0, "65": 0, "9999999999999999999": 0, "SIGTERM\n": 0,
+	} {
+		if got := signalNumber(s); got != want {
+			t.Errorf("%q: %d, want %d", s, got, want)
+		}
+	}
+}
