@@ -77,3 +77,14 @@ func TestStopSignal(t *testing.T) {
 		g.must("rm", id)
 	}
 }
+
+// TestExecTimeout checks that the line about a time limit has the limit, in run and in exec.
+func TestExecTimeout(t *testing.T) {
+	b := newBox(t)
+	id := b.create()
+	for _, args := range [][]string{{"exec", "--timeout", "1s", id, "--", "sleep", "9"}, {"run", "--timeout", "1s", "--", "sleep", "9"}} {
+		if r := b.demesne(args...); r.code != 124 || !strings.Contains(r.stderr, "the time limit of 1s was reached") {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}

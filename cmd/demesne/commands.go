@@ -126,8 +126,8 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 				{Says: "start a job and wait for it", Line: "demesne wait $(demesne exec --background build -- make test)"},
 				{Says: "start a server that continues", Line: `demesne exec build -c 'nohup ./server >/tmp/log 2>&1 &'`},
 			},
-			Operand: cli.Sandbox,
-			Habits:  execHabits(),
+			Operand: cli.Sandbox, Then: cli.Argv,
+			Habits: execHabits(),
 		},
 		flags: execFlags, run: cmdExec,
 	}

@@ -88,6 +88,9 @@ func (a *app) main(args []string) int {
 	if args[0] == attendVerb && len(args) == 2 {
 		return jobTool{a}.attend(args[1])
 	}
+	if args[0] == completionVerb && len(args) == 2 {
+		return a.completionWords(args[1])
+	}
 	c, err := lookup(args[0])
 	if err != nil {
 		return a.report("", err)

@@ -49,6 +49,8 @@ type Command struct {
 	Flags    Flags // without --help, which every command has
 	Topics   []Topic
 	Operand  kind              // kind of the operands
+	Then     kind              // kind of those after the first; zero: Operand
+	Here     bool              // only images that are here
 	Words    []string          // the known operands; nil: see Operand
 	Raw      bool              // another program parses this line
 	Habits   map[string]string // flags that other programs have; an error says which is meant here
