@@ -55,3 +55,18 @@ func TestSessionInterior(t *testing.T) {
 		t.Errorf("inspect: %+v", r)
 	}
 }
+
+// TestRunFiles checks that --files sets the limit of open descriptors, above and below the default.
+func TestRunFiles(t *testing.T) {
+	b := newBox(t)
+	for _, n := range []string{"8192", "100"} {
+		if got := b.sh("ulimit -n; ulimit -Hn", "--files", n); got != n+"\n"+n+"\n" {
+			t.Errorf("--files %s: %q", n, got)
+		}
+	}
+	for _, wrong := range []string{"10", "none", "-1"} {
+		if r := b.demesne("run", "--files", wrong, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, `files "`+wrong+`"`) {
+			t.Errorf("--files %s: %+v", wrong, r)
+		}
+	}
+}

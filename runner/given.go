@@ -38,6 +38,7 @@ func Arguments(spec Spec) []Argument {
 	add("cpus", limitWord(spec.Limits.CPUs))
 	add("pids", limitWord(float64(spec.Limits.PIDs)))
 	add("disk", limitWord(float64(spec.Limits.Disk)))
+	add("files", limitWord(float64(spec.Limits.Files)))
 	add("nesting", flagWord(spec.Nesting))
 	add("share", string(spec.Share))
 	add("require", string(spec.Require))

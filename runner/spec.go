@@ -153,6 +153,7 @@ type Limits struct {
 	CPUs   float64 `json:"cpus,omitempty"`   // processor time in processors; 0: no limit
 	PIDs   int64   `json:"pids,omitempty"`   // processes and threads
 	Disk   int64   `json:"disk,omitempty"`   // bytes, for each of /, /out and /workspace
+	Files  int64   `json:"files,omitempty"`  // open descriptors of each process; at most three quarters of the runner's own
 }
 
 // Duration is a time.Duration that is encoded as "1m30s" in JSON.

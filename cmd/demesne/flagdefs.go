@@ -45,6 +45,8 @@ func limitFlags(o *isolationOptions) cli.Flags {
 			Help: "limit of processes and threads, or none (default 512)"},
 		{Group: groupLimits, Long: "disk", Arg: "SIZE", Set: cli.Size(&o.limits.Disk, leastDisk),
 			Help: "limit for data written to each of /, /out and /workspace, or none (default 2g)"},
+		{Group: groupLimits, Long: "files", Arg: "N", Set: filesFlag(&o.limits.Files),
+			Help: "limit of open descriptors of each process (default 65536, or 4096 where no control group counts their memory)"},
 	}
 }
 
