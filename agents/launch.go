@@ -92,7 +92,8 @@ func (a *Agent) Resume(t Task, session string) ([]string, error) {
 	if session == "" || strings.HasPrefix(session, "-") {
 		return nil, fmt.Errorf("resume session: bad session %q", session) // the program's own words, so they may be anything
 	}
-	values := map[string]string{"prompt": continuePrompt, "session": session, "model": a.inner, "dir": t.Dir, "home": HomeDir}
+	values := map[string]string{"prompt": continuePrompt, "session": session, "model": a.inner, "dir": t.Dir, "home": HomeDir,
+		"hosted": a.Provider.API.Hosted.of(t)}
 	return append(slices.Clone(a.program.argv), expand(a.Provider.Resume, values)...), nil
 }
 
@@ -120,7 +121,7 @@ func (a *Agent) launch(t Task, home string) (*Launch, map[string]string) {
 	}
 	p := a.Provider
 	values := map[string]string{"model": a.inner, "dir": t.Dir, "home": home, "token": t.Token, "token20": t.Token[max(0, len(t.Token)-20):],
-		"url": "http://127.0.0.1:" + strconv.Itoa(int(p.API.Port))}
+		"url": "http://127.0.0.1:" + strconv.Itoa(int(p.API.Port)), "hosted": p.API.Hosted.of(t)}
 	servers := p.Servers.list(t.Servers)
 	l := &Launch{Argv: slices.Clone(a.program.argv), Mounts: a.program.mounts, Dir: t.Dir, HomeDir: home, Token: t.Token, Env: a.environ(values),
 		Config: fill(p.Config, values, servers), Home: fill(p.Home, values, servers), Keep: p.Keep}
@@ -190,7 +191,7 @@ func (a *Agent) prompt(text string) string {
 
 // expand replaces the placeholders in arguments. A value that looks like a placeholder stays as it is.
 func expand(args []string, values map[string]string) []string {
-	r := replacer(values, func(s string) string { return s }, "")
+	r := replacer(values, func(s string) string { return s }, "{servers}", "")
 	out := make([]string, len(args))
 	for i, arg := range args {
 		out[i] = r.Replace(arg)
@@ -200,7 +201,7 @@ func expand(args []string, values map[string]string) []string {
 
 // fill replaces the placeholders in files.
 func fill(files map[string]string, values map[string]string, servers string) map[string][]byte {
-	r := replacer(values, escape, servers)
+	r := replacer(values, escape, "{servers}", servers, "{hosted}", values["hosted"])
 	out := map[string][]byte{}
 	for name, text := range files {
 		out[name] = []byte(r.Replace(text))
@@ -208,8 +209,8 @@ func fill(files map[string]string, values map[string]string, servers string) map
 	return out
 }
 
-func replacer(values map[string]string, encode func(string) string, servers string) *strings.Replacer {
-	pairs := []string{"{servers}", servers}
+// replacer replaces the placeholders of values by encoded text. Pairs are replaced as they are, and come first.
+func replacer(values map[string]string, encode func(string) string, pairs ...string) *strings.Replacer {
 	for name, value := range values {
 		pairs = append(pairs, "{"+name+"}", encode(value))
 	}
@@ -227,7 +228,7 @@ func (s Servers) list(servers []Server) string {
 	entries := make([]string, len(servers))
 	for i, v := range servers {
 		url := "http://127.0.0.1:" + strconv.Itoa(int(v.Port)) + path.Join("/", v.Path)
-		entries[i] = replacer(map[string]string{"name": v.Name, "url": url}, escape, "").Replace(s.Entry)
+		entries[i] = replacer(map[string]string{"name": v.Name, "url": url}, escape).Replace(s.Entry)
 	}
 	return strings.Join(entries, s.Join)
 }

@@ -147,7 +147,7 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 	if n := &o.network; n.mode == "" && n.file == "" && !n.learn {
 		n.mode = "package-managers"
 	}
-	t.launch = t.agent.Interactive(agents.Task{Dir: t.project.dir}, args[1:], agentHome)
+	t.launch = t.agent.Interactive(agents.Task{Dir: t.project.dir, Egress: o.network.mode}, args[1:], agentHome)
 	if o.branch {
 		t.branch, err = newBranch(t.project, t.agent.Provider.Name+"-"+cmp.Or(o.stamp, branchStamp()))
 	}
