@@ -32,7 +32,7 @@ type mounter struct {
 
 // mountAll mounts l.Mounts in order. own are the tree's own mounts; the first is its root.
 func (t *Tree) mountAll(l Layout, umask uint32, own ...int) error {
-	if len(l.Mounts) == 0 {
+	if len(l.Mounts) == 0 && len(l.Tmpfs) == 0 {
 		return nil
 	}
 	m := mounter{root: dir{fd: own[0], at: "/", umask: umask}}
@@ -51,12 +51,15 @@ func (t *Tree) mountAll(l Layout, umask uint32, own ...int) error {
 			return err
 		}
 	}
+	if err := m.mountTmpfs(l, false); err != nil {
+		return err
+	}
 	for _, b := range l.Mounts {
 		if err := t.mountOne(m, b); err != nil {
 			return fmt.Errorf("mount %q: %w", b.Target, err)
 		}
 	}
-	return nil
+	return m.mountTmpfs(l, true)
 }
 
 func (t *Tree) mountOne(m mounter, b Mount) error {

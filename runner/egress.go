@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"strings"
 
 	"demesne/internal/fsutil"
 )
@@ -78,6 +79,7 @@ type Blocked struct {
 	Host   string `json:"host"`           // "*": stands for all entries beyond the listed ones
 	Port   uint16 `json:"port,omitempty"` // 0: a name lookup
 	Reason string `json:"reason"`
+	Allow  string `json:"allow,omitempty"` // the rule that would allow it, if one rule would
 	Times  int    `json:"times"`
 }
 
@@ -85,7 +87,11 @@ func (b Blocked) String() string {
 	if b.Port == 0 {
 		return fmt.Sprintf("%s (%s)", b.Host, b.Reason)
 	}
-	return fmt.Sprintf("%s:%d (%s)", b.Host, b.Port, b.Reason)
+	host := b.Host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	return fmt.Sprintf("%s:%d (%s)", host, b.Port, b.Reason)
 }
 
 // EgressChange is the body of an egress call. It adds rules for a live sandbox, or replaces the Header of its Routes.

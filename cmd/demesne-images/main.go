@@ -127,7 +127,7 @@ func run(argv []string) int {
 	c := &call{ctx: ctx, out: newReporter(os.Stdout)}
 	cmd, err := c.parse(argv)
 	if errors.Is(err, cli.ErrHelp) {
-		fmt.Print(cmd.Help())
+		fmt.Print(cmd.Help(cli.Terminal{}.Width()))
 		return 0
 	}
 	if err == nil {

@@ -66,7 +66,7 @@ func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) in
 	err := parse(line, o, args)
 	switch {
 	case errors.Is(err, cli.ErrHelp):
-		io.WriteString(out, line.Help())
+		io.WriteString(out, line.Help(cli.TerminalOf(os.Stdout, os.LookupEnv).Width()))
 		return 0
 	case errors.Is(err, cli.ErrVersion):
 		io.WriteString(out, line.VersionLine())

@@ -26,7 +26,7 @@ func (a *app) routedSession(n *network, routes func(runner.Spec) []runner.Route)
 // createOptions returns the sandbox that the command line asks for.
 func (r *root) createOptions(spec runner.Spec) session.CreateOptions {
 	o := r.o
-	c := session.CreateOptions{Spec: spec, Image: r.ref, Pull: o.pull, User: o.userName, Out: o.out, Egress: o.network.egress()}
+	c := session.CreateOptions{Spec: spec, Image: r.ref, Pull: o.pull, Platform: o.platform, User: o.userName, Out: o.out, Egress: o.network.egress()}
 	if o.image.Kind == "" {
 		c.Unasked = append(c.Unasked, "image")
 	}

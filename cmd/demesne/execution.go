@@ -112,7 +112,7 @@ func (j *execution) ended(done *session.RunResult, err error) error {
 		j.manifest = done.Manifest
 		err = errors.Join(err, done.ManifestErr)
 	}
-	return err
+	return j.commandHint(err)
 }
 
 // overTerminal continues a started command that has a terminal; recent is its output so far.
@@ -202,7 +202,7 @@ func (j *execution) finish(err error) (int, error) {
 	if line := reasonLine(j.o.verb, j.result); line != "" {
 		j.app.say(line)
 	}
-	j.app.tellBlocked(j.result)
+	j.app.tellBlocked(j.result, j.o.verb != "run" || j.o.key != "")
 	j.tellLearned()
 	j.tellOutput()
 	if err != nil {

@@ -45,6 +45,8 @@ func limitFlags(o *isolationOptions) cli.Flags {
 			Help: "limit of processes and threads, or none (default 512)"},
 		{Group: groupLimits, Long: "disk", Arg: "SIZE", Set: cli.Size(&o.limits.Disk, leastDisk),
 			Help: "limit for data written to each of /, /out and /workspace, or none (default 2g)"},
+		{Group: groupLimits, Long: "files", Arg: "N", Set: filesFlag(&o.limits.Files),
+			Help: "limit of open descriptors of each process (default 65536, or 4096 where no control group counts their memory)"},
 	}
 }
 
@@ -77,8 +79,8 @@ func resultFlags(o *reportOptions) cli.Flags {
 }
 
 func runFlags(o *options) cli.Flags {
-	return slices.Concat(commandFlags(&o.processOptions), entrypointFlag(&o.processOptions), backgroundFlag(&o.processOptions),
-		rootFlags(&o.rootOptions), sandboxFlags(o),
+	return slices.Concat(commandFlags(&o.processOptions), envFileFlag(&o.processOptions), entrypointFlag(&o.processOptions), backgroundFlag(&o.processOptions),
+		rootFlags(&o.rootOptions), sandboxFlags(o), interiorFlags(o),
 		keyFlag(&o.lifeOptions, "run in the persistent sandbox of this key; make it if it does not exist"), replaceFlag(&o.lifeOptions),
 		queueFlag(&o.processOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network),
 		limitFlags(&o.isolationOptions), resultFlags(&o.reportOptions), manifestFlag(&o.fileOptions))
@@ -98,7 +100,7 @@ func createFlags(o *options) cli.Flags {
 	user := *commandFlags(&o.processOptions).Long("user")
 	user.Group = groupSandbox
 	trace := *resultFlags(&o.reportOptions).Long("trace")
-	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(o), cli.Flags{user},
+	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(o), interiorFlags(o), cli.Flags{user},
 		keyFlag(&o.lifeOptions, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
 		replaceFlag(&o.lifeOptions), shareFlag(&o.lifeOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), limitFlags(&o.isolationOptions), jsonFlag(o), cli.Flags{trace})
 }
@@ -109,7 +111,7 @@ func shareFlag(o *lifeOptions) cli.Flags {
 }
 
 func execFlags(o *options) cli.Flags {
-	return slices.Concat(commandFlags(&o.processOptions), backgroundFlag(&o.processOptions), queueFlag(&o.processOptions),
+	return slices.Concat(commandFlags(&o.processOptions), envFileFlag(&o.processOptions), backgroundFlag(&o.processOptions), queueFlag(&o.processOptions),
 		keyFlag(&o.lifeOptions, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(&o.reportOptions))
 }
 

@@ -74,7 +74,7 @@ type app struct {
 // main runs one command line and returns the exit code.
 func (a *app) main(args []string) int {
 	if len(args) == 0 {
-		if _, err := a.print(program().Overview()); err != nil {
+		if _, err := a.print(program().Overview(a.width())); err != nil {
 			return a.report("", err)
 		}
 		return 0
@@ -87,6 +87,9 @@ func (a *app) main(args []string) int {
 	}
 	if args[0] == attendVerb && len(args) == 2 {
 		return jobTool{a}.attend(args[1])
+	}
+	if args[0] == completionVerb && len(args) == 2 {
+		return a.completionWords(args[1])
 	}
 	c, err := lookup(args[0])
 	if err != nil {
@@ -109,7 +112,7 @@ func (a *app) command(c *command, args []string) (int, error) {
 		code, err = c.run(a, o, rest)
 	}
 	if errors.Is(err, cli.ErrHelp) {
-		return a.print(line.Help())
+		return a.print(line.Help(a.width()))
 	}
 	return code, err
 }

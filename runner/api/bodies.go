@@ -42,6 +42,9 @@ type Created struct {
 type Target struct {
 	Sandbox string `json:"sandbox"`
 	Keep    bool   `json:"keep,omitempty"` // for a stop call: keep the files
+
+	// Grace is how long the processes have to end after the stop signal, before they are killed. Only with Keep.
+	Grace runner.Duration `json:"grace,omitempty"`
 }
 
 // Opened is the reply to an open or restart call.

@@ -39,6 +39,9 @@ func Admit(spec *runner.Spec) error {
 	if err := admitMounts(spec); err != nil {
 		return err
 	}
+	if err := admitInterior(spec); err != nil {
+		return err
+	}
 	switch spec.Require {
 	case "", runner.LevelFull, runner.LevelDegraded, runner.LevelMinimal:
 	default:
@@ -81,6 +84,8 @@ func admitRootfs(spec *runner.Spec) error {
 		return invalid("a path is not absolute")
 	case len(r.Layers) > layersMax:
 		return invalid("%d layers; overlayfs takes %d", len(r.Layers), layersMax)
+	case r.StopSignal < 0 || r.StopSignal > 64:
+		return invalid("stop signal %d: there is no such signal", r.StopSignal)
 	case r.WorkingDir != "" && !filepath.IsAbs(r.WorkingDir):
 		return invalid("working directory %q: not absolute", r.WorkingDir)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // defaultEnv is the initial environment of every command. No variable of the caller passes by default: API keys,
-// SSH_AUTH_SOCK, LD_PRELOAD and the like stay outside (P14). --env passes single variables.
+// SSH_AUTH_SOCK, LD_PRELOAD and the like stay outside (P14). --env passes single variables. PATH gets the caller's directories that exist inside, by Command.Path.
 var defaultEnv = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"HOME=/root",
@@ -67,11 +67,19 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 		env = append(env, s.link.net.Env(s.files.tree.CertFile)...)
 	}
 	g.Env = ipc.ByteStrings(lastWins(append(env, ipc.Strings(req.Env)...)))
+	if s.spec.Rootfs == nil && !setsPath(req.Env) {
+		g.Path = req.Path
+	}
 	if len(g.Dir) == 0 {
 		g.Dir = ipc.Bytes(dir)
 	}
 	g.SetIDs = s.machine.Boot.UIDs() > 1
 	return g, nil
+}
+
+// setsPath reports whether env, which the caller named, has a PATH. The caller then gets exactly that one.
+func setsPath(env []ipc.Bytes) bool {
+	return slices.ContainsFunc(env, func(e ipc.Bytes) bool { return strings.HasPrefix(string(e), "PATH=") })
 }
 
 // dirVariables returns the variables that name a sandbox's directories.

@@ -87,6 +87,7 @@ func (f *files) layout(dir string, m *ipc.Message, trust *rootfs.Trust) (rootfs.
 		NameServer: network.NameServer(f.egress), Trust: trust,
 		Init: init, Out: source(m, api.SourceOut, f.spec.Out),
 	}
+	l.Hosts, l.Tmpfs = interior(&f.spec)
 	if u := f.spec.User; u != nil {
 		l.User = rootfs.User{UID: u.UID, GID: u.GID}
 	}

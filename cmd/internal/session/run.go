@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -317,6 +318,7 @@ func orRemove(box *Sandbox, conn *connection) begin {
 // execute runs the command that begin starts. If alone, the sandbox is only for this command.
 func (s *Service) execute(ctx context.Context, begin begin, r RunOptions, cb Callbacks, alone bool) (res *runner.Result, started bool, err error) {
 	cmd := r.Command
+	cmd.Path = s.callerPath()
 	if err := r.Streams.Open(&cmd); err != nil {
 		return nil, false, fmt.Errorf("make pipes: %w", err)
 	}
@@ -343,6 +345,11 @@ func (s *Service) execute(ctx context.Context, begin begin, r RunOptions, cb Cal
 	return res, true, err
 }
 
+// callerPath returns the absolute directories of this process's PATH.
+func (s *Service) callerPath() []string {
+	return slices.DeleteFunc(filepath.SplitList(s.opts.Getenv("PATH")), func(dir string) bool { return !filepath.IsAbs(dir) })
+}
+
 // further runs the commands of r.Next in box, after one that ended with res and err. Then it removes the sandbox.
 func (s *Service) further(ctx context.Context, box *Sandbox, r RunOptions, kill func(), res *runner.Result, err error) (*runner.Result, error) {
 	defer s.Discard(box.ID)
@@ -351,6 +358,7 @@ func (s *Service) further(ctx context.Context, box *Sandbox, r RunOptions, kill 
 		if cmd == nil || stop != nil {
 			return res, stop
 		}
+		cmd.Path = s.callerPath()
 		if err := r.Streams.Open(cmd); err != nil {
 			return res, fmt.Errorf("make pipes: %w", err)
 		}
