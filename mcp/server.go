@@ -94,7 +94,7 @@ func New(e backend.Backend, o Options) *Server {
 	s.resting = time.AfterFunc(restAfter, rest)
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
 		Instructions: o.instructions(),
-		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}},
+		Capabilities: o.capabilities(),
 		// Results contain one user's data: paths, outputs and the operator's configuration.
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 	})
@@ -109,6 +109,19 @@ func New(e backend.Backend, o Options) *Server {
 		s.addPrompts()
 	}
 	return s
+}
+
+// capabilities offers no notifications about changed lists, because the lists of tools and prompts never change. A
+// client then has no reason to keep a subscription open.
+func (o Options) capabilities() *sdk.ServerCapabilities {
+	c := &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{}}
+	if !o.Nested {
+		c.Prompts = &sdk.PromptCapabilities{}
+	}
+	if !o.Nested && o.Outputs != "" {
+		c.Resources = &sdk.ResourceCapabilities{}
+	}
+	return c
 }
 
 func (o Options) instructions() string {
