@@ -54,11 +54,12 @@ type Server struct {
 	parked  parked
 	asking  chan struct{} // semaphore: one element for each question that is being asked
 
-	mu      sync.Mutex
-	calls   int                                     // in flight, including the work after an answer
-	idle    sync.Cond                               // signalled when calls is 0
-	resting *time.Timer                             // runs rest after a while without calls
-	open    map[string]map[*context.CancelFunc]bool // cancel functions of calls in flight, by HTTP session
+	mu       sync.Mutex
+	calls    int                                     // in flight, including the work after an answer
+	idle     sync.Cond                               // signalled when calls is 0
+	resting  *time.Timer                             // runs rest after a while without calls
+	open     map[string]map[*context.CancelFunc]bool // cancel functions of calls in flight, by HTTP session
+	attached map[string]*presence                    // by HTTP session
 }
 
 // A tool is a tool of the server. Its handler reads the parsed arguments and returns a result. An error becomes a
@@ -89,7 +90,7 @@ func New(e backend.Backend, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}
-	s := &Server{engine: e, opts: o, asking: make(chan struct{}, askedMost), open: map[string]map[*context.CancelFunc]bool{}}
+	s := &Server{engine: e, opts: o, asking: make(chan struct{}, askedMost), open: map[string]map[*context.CancelFunc]bool{}, attached: map[string]*presence{}}
 	s.idle.L = &s.mu
 	s.resting = time.AfterFunc(restAfter, rest)
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
