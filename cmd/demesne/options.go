@@ -31,10 +31,10 @@ type options struct {
 	archiveOptions
 	gcOptions
 	helpOptions
-	force  bool   // of rm and rmi
-	follow bool   // of logs
-	write  bool   // of manifest
-	print  bool   // of mcp install
+	force  bool // of rm and rmi
+	follow bool // of logs
+	write  bool // of manifest
+	mcp    mcpOptions
 	branch bool   // of agent
 	fresh  bool   // likewise
 	forks  int    // likewise
