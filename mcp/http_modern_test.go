@@ -146,7 +146,11 @@ func TestHTTPReplay(t *testing.T) {
 		last = lines.Text()
 	}
 	leave()
-	time.Sleep(50 * time.Millisecond) // the server notices, and goes on
+	for gone := false; !gone; time.Sleep(time.Millisecond) { // the server notices, and goes on
+		s.mu.Lock()
+		gone = s.attached[id].requests == 0
+		s.mu.Unlock()
+	}
 	close(d.hold)
 	s.Drain()
 	for range 2 { // a second time, if that connection breaks too
@@ -155,7 +159,7 @@ func TestHTTPReplay(t *testing.T) {
 		r.Header.Set("Last-Event-ID", strings.TrimPrefix(last, "id: "))
 		_, lines = open(t, r)
 		var text string
-		for lines.Scan() && !strings.Contains(text, "output_dir") {
+		for lines.Scan() {
 			text += lines.Text()
 		}
 		if !strings.Contains(text, `"progressToken":"p"`) || !strings.Contains(text, "output_dir: /o/u-1") {

@@ -63,12 +63,11 @@ func (s *Server) ending(session string, cancel *context.CancelFunc) (forget func
 func (s *Server) hangUp(session string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cancelAll(session)
+	cancelAll(s.open[session])
 }
 
-// cancelAll cancels the calls of a session. s.mu is held.
-func (s *Server) cancelAll(session string) {
-	for cancel := range s.open[session] {
+func cancelAll(calls map[*context.CancelFunc]bool) {
+	for cancel := range calls {
 		(*cancel)()
 	}
 }
@@ -116,7 +115,7 @@ func (s *Server) abandon(session string, p *presence) {
 		return
 	}
 	delete(s.attached, session)
-	s.cancelAll(session)
+	cancelAll(s.open[session])
 }
 
 // answering arranges that told is called once the answer is written. The SDK ends ctx, the context

@@ -78,7 +78,7 @@ func addTOML(text, program string, s Settings) (string, error) {
 	}
 }
 
-// tableTOML returns the lines of the table of the entry, or of one below it; from is -1 if there is none.
+// tableTOML returns the lines of the table of the entry, or of one below it; from is -1 without such a table.
 func tableTOML(lines []string, below string) (from, to int) {
 	from = slices.IndexFunc(lines, func(l string) bool { return isTable(l, "mcp_servers."+server+below) })
 	if from < 0 {
@@ -125,7 +125,7 @@ func mergeTOML(lines []string, from, to int, program string, s Settings) (string
 	return withVariables(lines, s.Env), nil
 }
 
-// withVariables sets variables in the table of the entry's variables, which it adds if necessary.
+// withVariables sets variables in the table of the entry's variables, adding that table if necessary.
 func withVariables(lines, env []string) string {
 	from, to := tableTOML(lines, ".env")
 	if len(env) > 0 && from < 0 {
