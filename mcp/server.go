@@ -55,11 +55,12 @@ type Server struct {
 	parked  parked
 	asking  chan struct{} // semaphore: one element for each question that is being asked
 
-	mu      sync.Mutex
-	calls   int                                     // in flight, including the work after an answer
-	idle    sync.Cond                               // signalled when calls is 0
-	resting *time.Timer                             // runs rest after a while without calls
-	open    map[string]map[*context.CancelFunc]bool // cancel functions of calls in flight, by HTTP session
+	mu       sync.Mutex
+	calls    int                                     // in flight, including the work after an answer
+	idle     sync.Cond                               // signalled when calls is 0
+	resting  *time.Timer                             // runs rest after a while without calls
+	open     map[string]map[*context.CancelFunc]bool // cancel functions of calls in flight, by HTTP session
+	attached map[string]*presence                    // by HTTP session
 }
 
 // A tool is a tool of the server. Its handler reads the parsed arguments and returns a result. An error becomes a
@@ -92,12 +93,12 @@ func New(e backend.Backend, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}
-	s := &Server{engine: e, opts: o, asking: make(chan struct{}, askedMost), open: map[string]map[*context.CancelFunc]bool{}}
+	s := &Server{engine: e, opts: o, asking: make(chan struct{}, askedMost), open: map[string]map[*context.CancelFunc]bool{}, attached: map[string]*presence{}}
 	s.idle.L = &s.mu
 	s.resting = time.AfterFunc(restAfter, rest)
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
 		Instructions: o.instructions(),
-		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}},
+		Capabilities: o.capabilities(),
 		// Results contain one user's data: paths, outputs and the operator's configuration.
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 	})
@@ -112,6 +113,19 @@ func New(e backend.Backend, o Options) *Server {
 		s.addPrompts()
 	}
 	return s
+}
+
+// capabilities offers no notifications about changed lists, because the lists of tools and prompts never change. A
+// client then has no reason to keep a subscription open.
+func (o Options) capabilities() *sdk.ServerCapabilities {
+	c := &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{}}
+	if !o.Nested {
+		c.Prompts = &sdk.PromptCapabilities{}
+	}
+	if !o.Nested && o.Outputs != "" {
+		c.Resources = &sdk.ResourceCapabilities{}
+	}
+	return c
 }
 
 func (o Options) instructions() string {

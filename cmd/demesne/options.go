@@ -33,10 +33,10 @@ type options struct {
 	stopOptions
 	gcOptions
 	helpOptions
-	force  bool   // of rm and rmi
-	follow bool   // of logs
-	write  bool   // of manifest
-	print  bool   // of mcp install
+	force  bool // of rm and rmi
+	follow bool // of logs
+	write  bool // of manifest
+	mcp    mcpOptions
 	branch bool   // of agent
 	fresh  bool   // likewise
 	forks  int    // likewise
