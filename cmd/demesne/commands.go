@@ -25,7 +25,7 @@ func commands() []command {
 	return slices.Concat(
 		group("Sandboxes", runCommand(), createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(),
 			removeCommand(), attachCommand(), copyCommand(), manifestCommand()),
-		group("Files of a sandbox", forkCommands()...),
+		group("Files of a sandbox", slices.Concat(forkCommands(), applyCommands())...),
 		group("Background jobs", jobCommands()...),
 		group("Images", imageCommands()...),
 		group("Network and agents", agentCommand(), researchCommand(), egressCommand(), mcpCommand()),
@@ -252,7 +252,7 @@ demesne run.`,
 
 // helpWords repeats the names of commands and topics, because the table of commands contains it.
 var helpWords = []string{
-	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "manifest", "fork", "snapshot", "diff", "commit",
+	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "manifest", "fork", "snapshot", "diff", "commit", "apply", "discard",
 	"jobs", "wait", "logs", "cancel", "pull", "images", "rmi", "import", "export", "save", "gc", "agent", "research", "egress", "mcp",
 	"check", "completion", "version", "help", "exit-codes", "environment",
 }

@@ -21,6 +21,8 @@ type options struct {
 
 	rootOptions
 	fileOptions
+	mountOptions
+	cowOptions
 	lifeOptions
 	isolationOptions
 	network network

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/container"
 	"demesne/runner/ipc"
@@ -58,11 +59,10 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	}
 	env := append(slices.Clone(defaultEnv), dirVariables(s.files.dirs)...)
 	env = append(env, "HOME="+who.Home)
-	dir := s.files.dirs.Workspace
 	if image := s.spec.Rootfs; image != nil {
 		env = append(env, image.Env...)
-		dir = cmp.Or(image.WorkingDir, dir)
 	}
+	env, dir := append(env, s.spec.Defaults.Env...), startDir(s.spec, s.files.dirs)
 	if s.link.net != nil {
 		env = append(env, s.link.net.Env(s.files.tree.CertFile)...)
 	}
@@ -72,6 +72,16 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	}
 	g.SetIDs = s.machine.Boot.UIDs() > 1
 	return g, nil
+}
+
+// startDir returns the directory of a command that names none. A workspace of the caller wins over the image's working
+// directory.
+func startDir(spec runner.Spec, d container.Dirs) string {
+	image := ""
+	if spec.Rootfs != nil && spec.Workspace == "" {
+		image = spec.Rootfs.WorkingDir
+	}
+	return cmp.Or(spec.Defaults.Dir, image, d.Workspace)
 }
 
 // dirVariables returns the variables that name a sandbox's directories.
