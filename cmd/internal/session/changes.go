@@ -470,3 +470,17 @@ func (c *Changes) discard(i int) error {
 	_, err = fsutil.Empty(top)
 	return err
 }
+
+// dropEmpty drops the changes of a removed sandbox if there is none. Others remain for [Changes.Apply].
+func dropEmpty(i *runner.Info) {
+	if !slices.ContainsFunc(i.Spec.Mounts, func(m runner.Mount) bool { return m.Upper != "" }) {
+		return
+	}
+	c, err := OpenChanges(i.ID)
+	if err != nil {
+		return
+	}
+	if edits, all, err := c.Edits(); err == nil && all && len(edits) == 0 {
+		c.Discard() // a failure leaves changes that demesne diff lists
+	}
+}

@@ -207,15 +207,16 @@ func (s *Service) OfKey(ctx context.Context, key string) (id string, err error) 
 
 // Remove ends a sandbox and removes its files, and its output directory if that is empty and was made by a Service.
 func (s *Service) Remove(ctx context.Context, idOrName string) error {
-	out := ""
+	info := &runner.Info{}
 	err := s.With(ctx, func(e Engine) error {
-		if info, err := e.Inspect(ctx, idOrName); err == nil {
-			out = info.Out
+		if i, err := e.Inspect(ctx, idOrName); err == nil {
+			info = i
 		}
 		return e.Remove(ctx, idOrName)
 	})
 	if err == nil {
-		s.outputs.removeEmpty(out)
+		s.outputs.removeEmpty(info.Out)
+		dropEmpty(info)
 	}
 	return err
 }
