@@ -39,6 +39,7 @@ import (
 func main() {
 	unix.Umask(0o077)
 	procself.OwnHome()
+	procself.OwnState() // on an error, what needs a directory reports it
 	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
 	os.Exit(f.main(os.Args[1:]))
 }

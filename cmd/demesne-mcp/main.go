@@ -52,6 +52,7 @@ import (
 
 func main() {
 	procself.OwnHome()
+	procself.OwnState() // on an error, what needs a directory reports it
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -123,7 +123,7 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 	if t.project, err = findProject(home); err != nil {
 		return nil, err
 	}
-	if t.home, err = t.openHome(home); err != nil {
+	if t.home, err = t.openHome(); err != nil {
 		return nil, err
 	}
 	o.tty = isTerminal(a.stdin) && isTerminal(a.stdout)
@@ -142,9 +142,9 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 }
 
 // openHome makes the agent's home: the one of this project, or a temporary one.
-func (t *agentTerminal) openHome(home string) (string, error) {
+func (t *agentTerminal) openHome() (string, error) {
 	if !t.o.fresh {
-		return t.project.keptHome(home, t.agent.Provider.Name)
+		return t.project.keptHome(t.agent.Provider.Name)
 	}
 	dir, err := os.MkdirTemp("", "demesne-agent-")
 	if err != nil {

@@ -52,8 +52,11 @@ func (a *app) forkAgent(o *options, home string, args []string) (int, error) {
 		return 0, hinted(errors.New("--fork: excludes --ask: attempts have no terminal"), "--allow-domain NAME allows a name without a question")
 	}
 	stamp := branchStamp()
-	dir := filepath.Join(home, ".demesne/agents/forks", stamp)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	dir, err := fsutil.StateDir("agents/forks/" + stamp)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("make directory for the attempts' output: %w", fsutil.Reason(err))
 	}
 	a.say(fmt.Sprintf("agent: %d attempts write to %s/N.stdout and N.stderr", o.forks, dir))

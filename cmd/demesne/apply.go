@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session"
 	"demesne/internal/text"
 	"demesne/runner/ipc"
 )
@@ -50,9 +49,9 @@ func applyFlags(o *options) cli.Flags {
 }
 
 // openChanges returns the changes of an operand.
-func openChanges(id string) (*session.Changes, error) {
-	c, err := session.OpenChanges(id)
-	if errors.Is(err, session.ErrNoChanges) {
+func openChanges(id string) (*changeSet, error) {
+	c, err := findChanges(id)
+	if errors.Is(err, errNoChanges) {
 		err = hinted(err, "demesne diff lists all changes that are kept apart")
 	}
 	return c, err
@@ -94,7 +93,7 @@ func realParent(path string) (string, error) {
 }
 
 // applyChanges applies changes and reports what it did. It removes changes of which nothing is left.
-func (a *app) applyChanges(c *session.Changes, paths []string, force bool) (int, error) {
+func (a *app) applyChanges(c *changeSet, paths []string, force bool) (int, error) {
 	did, err := c.Apply(paths, force)
 	if err != nil {
 		return 0, err
@@ -115,7 +114,7 @@ func (a *app) applyChanges(c *session.Changes, paths []string, force bool) (int,
 	}
 	left, all, err := c.Edits()
 	if err == nil && len(left) == 0 && all {
-		err = c.Discard()
+		err = c.discardAll()
 	}
 	if err != nil {
 		return 0, err
@@ -135,7 +134,7 @@ func cmdDiscard(a *app, _ *options, args []string) (int, error) {
 	for _, id := range args {
 		c, err := openChanges(id)
 		if err == nil {
-			err = c.Discard()
+			err = c.discardAll()
 		}
 		if err != nil {
 			code = a.report("discard", err)
@@ -146,12 +145,12 @@ func cmdDiscard(a *app, _ *options, args []string) (int, error) {
 
 // listChanges lists all changes that are kept apart.
 func (a *app) listChanges(o *options) (int, error) {
-	all, err := session.ListChanges()
+	all, err := allChanges()
 	if err != nil {
 		return 0, err
 	}
 	if o.json {
-		return a.printJSON(append([]*session.Changes{}, all...))
+		return a.printJSON(append([]*changeSet{}, all...))
 	}
 	var b strings.Builder
 	for _, c := range all {
@@ -165,7 +164,7 @@ func (a *app) listChanges(o *options) (int, error) {
 }
 
 // diffChanges lists one set of changes.
-func (a *app) diffChanges(o *options, c *session.Changes) (int, error) {
+func (a *app) diffChanges(o *options, c *changeSet) (int, error) {
 	edits, all, err := c.Edits()
 	if err != nil {
 		return 0, err
@@ -198,7 +197,7 @@ type changeDocument struct {
 }
 
 // editsText returns one line for each change. Names come from the sandbox.
-func editsText(edits []session.Edit, all bool) string {
+func editsText(edits []edit, all bool) string {
 	var b strings.Builder
 	for _, e := range edits {
 		fmt.Fprintf(&b, "%c %s", e.Kind, text.SafeLine(e.Path))

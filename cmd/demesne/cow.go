@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session"
 	"demesne/internal/text"
 )
 
@@ -72,7 +71,7 @@ func (p *placed) tellChanges() {
 		return
 	}
 	if len(edits) == 0 && all {
-		if err := c.Discard(); err != nil {
+		if err := c.discardAll(); err != nil {
 			say(err.Error())
 		}
 		return
@@ -88,7 +87,7 @@ func (p *placed) tellChanges() {
 }
 
 // changeSums returns a line for each directory with changes, and one for the files that this machine would execute.
-func changeSums(c *session.Changes, edits []session.Edit) (lines []string) {
+func changeSums(c *changeSet, edits []edit) (lines []string) {
 	for _, d := range c.Dirs {
 		n := map[byte]int{}
 		for _, e := range edits {
@@ -113,7 +112,7 @@ func changeSums(c *session.Changes, edits []session.Edit) (lines []string) {
 }
 
 // askChanges asks on the terminal until the answer is one of those that it offers.
-func (p *placed) askChanges(edits []session.Edit) {
+func (p *placed) askChanges(edits []edit) {
 	f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return
@@ -130,7 +129,7 @@ func (p *placed) askChanges(edits []session.Edit) {
 			}
 			return
 		case "d", "discard":
-			if err := p.changes.Discard(); err != nil {
+			if err := p.changes.discardAll(); err != nil {
 				p.app.report(p.o.verb, err)
 			}
 			return

@@ -148,7 +148,7 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if c, err := session.OpenChanges(id); err == nil && (c.ID == id || !c.Persistent()) {
+	if c, err := findChanges(id); err == nil && (c.ID == id || !c.persistent()) {
 		return a.diffChanges(o, c)
 	}
 	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {

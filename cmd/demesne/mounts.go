@@ -31,7 +31,7 @@ func mountFlags(o *mountOptions) cli.Flags {
 			Help: "show a file or directory at DST (default its own path); MODE is ro (the default), rw, or cow: changes are kept apart, see demesne apply"},
 		{Group: groupSandbox, Long: "here", Arg: "MODE", Optional: true, Words: hereModes, Set: o.setHere,
 			Help: "mount the working directory at its own path, and start in it; MODE is rw (the default), ro or cow"},
-		{Group: groupSandbox, Long: "cache", Arg: "NAME", Repeat: true, Words: session.CacheNames(), Set: o.addCache,
+		{Group: groupSandbox, Long: "cache", Arg: "NAME", Repeat: true, Words: cacheNames(), Set: o.addCache,
 			Help: "share downloads with all sandboxes that name this cache: npm, pip, go or cargo; this machine's own caches stay apart"},
 		{Group: groupSandbox, Long: "git-identity", Arg: "yes|no", Optional: true, Words: yesNo, Set: o.setIdentity,
 			Help: "let git in the sandbox use your name and email (default with --workspace and --here)"},
@@ -48,7 +48,7 @@ func (o *mountOptions) setHere(mode string) error {
 
 func (o *mountOptions) addCache(name string) error {
 	o.caches = append(o.caches, name)
-	return cli.OneOf(name, session.CacheNames())
+	return cli.OneOf(name, cacheNames())
 }
 
 func (o *mountOptions) setIdentity(word string) error {
@@ -61,7 +61,7 @@ func (o *mountOptions) setIdentity(word string) error {
 
 // parsed returns the mounts that the flags ask for, without caches. dir is the working directory, with the caller's
 // spelling, if --here is given.
-func (o *mountOptions) parsed() (all []session.Mount, dir string, err error) {
+func (o *mountOptions) parsed() (all []mountArg, dir string, err error) {
 	args := slices.Clone(o.mounts)
 	if o.here != "" {
 		if dir, err = os.Getwd(); err != nil {
@@ -69,7 +69,7 @@ func (o *mountOptions) parsed() (all []session.Mount, dir string, err error) {
 		}
 		args = append(args, dir+":"+o.here)
 	}
-	all, err = session.ParseMounts(args)
+	all, err = parseMounts(args)
 	return all, dir, err
 }
 
@@ -78,7 +78,7 @@ type placed struct {
 	app     *app
 	o       *options
 	watch   watch
-	changes *session.Changes // nil: no mount has mode cow
+	changes *changeSet // nil: no mount has mode cow
 }
 
 // place adds the mounts to spec, with read-only ones over what programs of this machine would execute. It makes the
@@ -91,7 +91,7 @@ func (a *app) place(spec *runner.Spec, o *options) (*placed, error) {
 	}
 	spec.Defaults.Dir = dir
 	if path, cow := o.cowWorkspace(); cow {
-		m, err := session.CowWorkspace(path)
+		m, err := cowWorkspaceMount(path)
 		if err != nil {
 			return nil, err
 		}
@@ -101,14 +101,14 @@ func (a *app) place(spec *runner.Spec, o *options) (*placed, error) {
 	if spec.Defaults.Env, err = a.gitIdentity(o); err != nil {
 		return nil, err
 	}
-	if p.changes, err = session.NewChanges(mounts); err != nil {
+	if p.changes, err = newChanges(mounts); err != nil {
 		return nil, err
 	}
 	for _, m := range mounts {
 		spec.Mounts = append(spec.Mounts, m.Mount)
 	}
-	if err := errors.Join(p.protect(spec), session.AddCaches(spec, o.caches)); err != nil {
-		p.changes.Undo()
+	if err := errors.Join(p.protect(spec), addCaches(spec, o.caches)); err != nil {
+		p.changes.undo()
 		return nil, err
 	}
 	return p, nil
@@ -116,7 +116,7 @@ func (a *app) place(spec *runner.Spec, o *options) (*placed, error) {
 
 // cowWorkspace returns the directory of --workspace, and whether its mode is cow.
 func (o *options) cowWorkspace() (dir string, cow bool) {
-	dir, mode := session.SplitMode(o.workspace, "cow")
+	dir, mode := splitMode(o.workspace, "cow")
 	return dir, mode != ""
 }
 
@@ -124,7 +124,7 @@ func (o *options) cowWorkspace() (dir string, cow bool) {
 func (o *options) hasCow() bool {
 	mounts, _, _ := o.parsed()
 	_, cow := o.cowWorkspace()
-	return cow || slices.ContainsFunc(mounts, func(m session.Mount) bool { return m.COW })
+	return cow || slices.ContainsFunc(mounts, func(m mountArg) bool { return m.COW })
 }
 
 // protect adds the read-only mounts. With nesting they would not hold, so the files are only named at the end.
@@ -150,7 +150,7 @@ func (p *placed) made(b *session.Sandbox) {
 	if p == nil || b.Existing {
 		return // an existing sandbox of the key has its own
 	}
-	if err := p.changes.Made(b.ID, p.o.name); err != nil {
+	if err := p.changes.made(b.ID, p.o.name); err != nil {
 		p.app.say(fmt.Sprintf("%s: record changes: %v", p.o.verb, err))
 	}
 }
@@ -158,7 +158,7 @@ func (p *placed) made(b *session.Sandbox) {
 // undo removes what no sandbox got.
 func (p *placed) undo() {
 	if p != nil {
-		p.changes.Undo()
+		p.changes.undo()
 	}
 }
 

@@ -264,10 +264,10 @@ func (a *Autorun) obeys(file string) string {
 	return ""
 }
 
-// lower describes a file of Dir; nil: there is none.
+// lower describes a file of Dir. It returns nil for a missing one.
 func (o *Over) lower(file string) (*unix.Statx_t, error) { return statBelow(o.Dir, file) }
 
-// statBelow describes a file without following a link. It returns nil if there is none.
+// statBelow describes a file without following a link. It returns nil for a missing one.
 func statBelow(dir *os.File, file string) (*unix.Statx_t, error) {
 	fd, err := openBelow(int(dir.Fd()), file, unix.O_PATH)
 	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP || err == unix.EXDEV {

@@ -241,7 +241,7 @@ func (d *runDir) apart(path string) error {
 func (d *runDir) apartFromChanges(path string) error {
 	changes, err := filepath.EvalSymlinks(d.changesRoot)
 	if err != nil {
-		return nil // there are none
+		return nil // no changes exist
 	}
 	inside, err := overlap(changes, path)
 	if inside {

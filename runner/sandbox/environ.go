@@ -18,7 +18,7 @@ import (
 // defaultEnv is the initial environment of every command. No variable of the caller passes by default: API keys,
 // SSH_AUTH_SOCK, LD_PRELOAD and the like stay outside (P14). --env passes single variables.
 var defaultEnv = []string{
-	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"PATH=" + systemPath,
 	"HOME=/root",
 	"LANG=C.UTF-8",
 	"IS_SANDBOX=1",
@@ -61,6 +61,8 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	env = append(env, "HOME="+who.Home)
 	if image := s.spec.Rootfs; image != nil {
 		env = append(env, image.Env...)
+	} else {
+		env = append(env, hostEnv(who.Home)...)
 	}
 	env, dir := append(env, s.spec.Defaults.Env...), startDir(s.spec, s.files.dirs)
 	if s.link.net != nil {
@@ -72,6 +74,20 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	}
 	g.SetIDs = s.machine.Boot.UIDs() > 1
 	return g, nil
+}
+
+// systemPath is PATH without the directories of a user.
+const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// hostEnv returns variables for commands on the host's files, whose /usr is read-only: installers write below the home
+// directory, which a persistent sandbox keeps.
+func hostEnv(home string) []string {
+	return []string{
+		"PATH=" + home + "/.local/bin:" + systemPath,
+		"npm_config_prefix=" + home + "/.local", // npm install -g
+		"PIP_BREAK_SYSTEM_PACKAGES=1",           // pip then uses its user site, which is below ~/.local
+		"TAR_OPTIONS=--no-same-owner",           // uid 0 in a sandbox cannot give files to any user
+	}
 }
 
 // startDir returns the directory of a command that names none. A workspace of the caller wins over the image's working

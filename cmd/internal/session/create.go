@@ -207,16 +207,15 @@ func (s *Service) OfKey(ctx context.Context, key string) (id string, err error) 
 
 // Remove ends a sandbox and removes its files, and its output directory if that is empty and was made by a Service.
 func (s *Service) Remove(ctx context.Context, idOrName string) error {
-	info := &runner.Info{}
+	out := ""
 	err := s.With(ctx, func(e Engine) error {
-		if i, err := e.Inspect(ctx, idOrName); err == nil {
-			info = i
+		if info, err := e.Inspect(ctx, idOrName); err == nil {
+			out = info.Out
 		}
 		return e.Remove(ctx, idOrName)
 	})
 	if err == nil {
-		s.outputs.removeEmpty(info.Out)
-		dropEmpty(info)
+		s.outputs.removeEmpty(out)
 	}
 	return err
 }

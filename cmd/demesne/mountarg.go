@@ -1,4 +1,4 @@
-package session
+package main
 
 import (
 	"cmp"
@@ -9,22 +9,23 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
-// Mount is a mount that a caller asked for.
-type Mount struct {
+// mountArg is a mount that a caller asked for.
+type mountArg struct {
 	runner.Mount
-	COW bool // the sandbox changes a copy, see [Service.NewChanges]
+	COW bool // the sandbox changes a copy, see newChanges
 }
 
 // mountModes are the words that may end the value of --mount.
 var mountModes = []string{"ro", "rw", "cow"}
 
-// SplitMode cuts a mode off the end of a value. A value that exists as a path has no mode.
-func SplitMode(arg string, modes ...string) (path, mode string) {
+// splitMode cuts a mode off the end of a value. A value that exists as a path has no mode.
+func splitMode(arg string, modes ...string) (path, mode string) {
 	cut := strings.LastIndexByte(arg, ':')
 	if cut < 0 || !slices.Contains(modes, arg[cut+1:]) || fsutil.Exists(arg) {
 		return arg, ""
@@ -32,9 +33,9 @@ func SplitMode(arg string, modes ...string) (path, mode string) {
 	return arg[:cut], arg[cut+1:]
 }
 
-// ParseMounts resolves the values of --mount: SRC[:DST][:ro|:rw|:cow]. DST is SRC if it is left out, and the mode ro.
+// parseMounts resolves the values of --mount: SRC[:DST][:ro|:rw|:cow]. DST is SRC if it is left out, and the mode ro.
 // A mount below another one comes after it, whatever their order in args.
-func ParseMounts(args []string) (all []Mount, err error) {
+func parseMounts(args []string) (all []mountArg, err error) {
 	for _, arg := range args {
 		m, err := parseMount(arg)
 		if err != nil {
@@ -42,7 +43,7 @@ func ParseMounts(args []string) (all []Mount, err error) {
 		}
 		all = append(all, m)
 	}
-	slices.SortStableFunc(all, func(a, b Mount) int { return cmp.Compare(depth(a.Target), depth(b.Target)) })
+	slices.SortStableFunc(all, func(a, b mountArg) int { return cmp.Compare(depth(a.Target), depth(b.Target)) })
 	return all, nil
 }
 
@@ -51,8 +52,8 @@ func depth(target string) int { return strings.Count(target, "/") }
 
 // parseMount resolves symbolic links in the source once, here, so that the receipt shows the real path. The target
 // keeps the caller's spelling.
-func parseMount(arg string) (m Mount, err error) {
-	rest, mode := SplitMode(arg, mountModes...)
+func parseMount(arg string) (m mountArg, err error) {
+	rest, mode := splitMode(arg, mountModes...)
 	source, target := rest, ""
 	if cut := strings.LastIndex(rest, ":/"); cut >= 0 && !fsutil.Exists(rest) {
 		source, target = rest[:cut], filepath.Clean(rest[cut+1:])
@@ -70,8 +71,8 @@ func parseMount(arg string) (m Mount, err error) {
 	}
 	m.Source, m.Target, m.COW = real, cmp.Or(target, abs), mode == "cow"
 	m.ReadOnly = mode == "" || mode == "ro"
-	if err := printable(m.Source, m.Target); err != nil {
-		return m, err
+	if !utf8.ValidString(m.Source + m.Target) { // JSON, which carries it to the runner, would alter it
+		return m, errors.New("is not UTF-8")
 	}
 	info, err := os.Stat(real)
 	switch {

@@ -1,4 +1,4 @@
-package session
+package main
 
 import (
 	"os"
@@ -39,7 +39,7 @@ func TestParseMounts(t *testing.T) {
 		{":/x", "error: no path before the colon"},
 		{"/dev/null", "error: is not a regular file or directory"},
 	} {
-		all, err := ParseMounts([]string{row.arg})
+		all, err := parseMounts([]string{row.arg})
 		if want, wantErr := strings.CutPrefix(row.want, "error: "); wantErr {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %q", row.arg, err, want)
@@ -58,7 +58,7 @@ func TestParseMounts(t *testing.T) {
 			t.Errorf("%s: %s, want %s", row.arg, got, row.want)
 		}
 	}
-	all, err := ParseMounts([]string{"a/b:rw", "a"})
+	all, err := parseMounts([]string{"a/b:rw", "a"})
 	if err != nil || all[0].Target != dir+"/a" {
 		t.Errorf("order: %v, %v", all, err)
 	}

@@ -1,4 +1,4 @@
-package session
+package main
 
 import (
 	"fmt"
@@ -25,24 +25,24 @@ var caches = []struct {
 // cacheTop is the directory of the caches in a sandbox.
 const cacheTop = "/var/cache/demesne"
 
-// CacheNames lists the shared caches.
-func CacheNames() (names []string) {
+// cacheNames lists the shared caches.
+func cacheNames() (names []string) {
 	for _, c := range caches {
 		names = append(names, c.name)
 	}
 	return names
 }
 
-// AddCaches adds the named caches to spec, and makes their directories: ~/.demesne/cache/NAME. Every sandbox that names a
+// addCaches adds the named caches to spec, and makes their directories: ~/.demesne/cache/NAME. Every sandbox that names a
 // cache can change it, so a cache of the caller's own is never used.
-func AddCaches(spec *runner.Spec, names []string) error {
+func addCaches(spec *runner.Spec, names []string) error {
 	for _, c := range caches {
 		if !slices.Contains(names, c.name) {
 			continue
 		}
 		dir, err := fsutil.StateDir(filepath.Join("cache", c.name))
 		if err == nil {
-			err = os.MkdirAll(dir, ownerOnly)
+			err = os.MkdirAll(dir, 0o700)
 		}
 		if err == nil {
 			dir, err = filepath.EvalSymlinks(dir)

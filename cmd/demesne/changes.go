@@ -1,4 +1,4 @@
-package session
+package main
 
 import (
 	"encoding/hex"
@@ -19,28 +19,27 @@ import (
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/rootfs/upper"
-	"demesne/runner"
 	"demesne/runner/client"
 )
 
-// Changes are what one sandbox changed in directories with mode cow, while the directories stay as they are:
+// changeSet is what one sandbox changed in directories with mode cow, while the directories stay as they are:
 //
 //	ROOT/ID/changes.json    the directories, and the caller's files as the changes were first looked at
 //	ROOT/ID/0/up, 0/work    the upper of the first directory; 0 is locked while a sandbox uses it
 //
 // A sandbox can write below the numbers only. One process at a time uses the record.
-type Changes struct {
+type changeSet struct {
 	ID      string        `json:"id"`
 	Sandbox string        `json:"sandbox,omitempty"` // empty: it was not made
 	Name    string        `json:"name,omitempty"`    // of the sandbox
 	Created time.Time     `json:"created"`
-	Dirs    []*ChangedDir `json:"dirs"`
+	Dirs    []*changedDir `json:"dirs"`
 
 	path string // absolute, without symbolic links
 }
 
-// ChangedDir is one of the directories.
-type ChangedDir struct {
+// changedDir is one of the directories.
+type changedDir struct {
 	Path   string      `json:"path"` // absolute, without symbolic links
 	Dev    uint64      `json:"dev"`
 	Ino    uint64      `json:"ino"`
@@ -54,8 +53,8 @@ type fileState struct {
 	State upper.State `json:"state"`
 }
 
-// Edit is one change. Path is absolute.
-type Edit struct {
+// edit is one change. Path is absolute.
+type edit struct {
 	upper.Edit
 	Path string
 	dir  int
@@ -67,22 +66,24 @@ const (
 	changesMost   = 256 << 20
 )
 
-// CowWorkspace returns the mount of a directory at /workspace with mode cow.
-func CowWorkspace(dir string) (m Mount, err error) {
-	real, err := workspaceDir(dir)
-	return Mount{runner.Mount{Source: real, Target: "/workspace"}, true}, err
+// cowWorkspaceMount returns the mount of a directory at /workspace with mode cow.
+func cowWorkspaceMount(dir string) (m mountArg, err error) {
+	if m, err = parseMount(dir + ":/workspace:cow"); err == nil {
+		return m, nil
+	}
+	return m, fmt.Errorf("workspace %q: %w", dir, err)
 }
 
-// NewChanges makes a directory for the changes of the mounts with mode cow, and sets their Upper. It returns nil if there
+// newChanges makes a directory for the changes of the mounts with mode cow, and sets their Upper. It returns nil if there
 // is no such mount.
-func NewChanges(mounts []Mount) (c *Changes, err error) {
-	if !slices.ContainsFunc(mounts, func(m Mount) bool { return m.COW }) {
+func newChanges(mounts []mountArg) (c *changeSet, err error) {
+	if !slices.ContainsFunc(mounts, func(m mountArg) bool { return m.COW }) {
 		return nil, nil
 	}
-	c = &Changes{ID: fmt.Sprintf("%08x", rand.Uint32()), Created: time.Now().UTC().Truncate(time.Second)}
+	c = &changeSet{ID: fmt.Sprintf("%08x", rand.Uint32()), Created: time.Now().UTC().Truncate(time.Second)}
 	defer func() {
 		if err != nil {
-			c.Undo()
+			c.undo()
 			c, err = nil, fmt.Errorf("keep changes apart: %w", fsutil.Reason(err))
 		}
 	}()
@@ -91,7 +92,7 @@ func NewChanges(mounts []Mount) (c *Changes, err error) {
 		return c, err
 	}
 	c.path = filepath.Join(root, c.ID)
-	if err := errors.Join(os.MkdirAll(root, ownerOnly), os.Mkdir(c.path, ownerOnly)); err != nil {
+	if err := errors.Join(os.MkdirAll(root, 0o700), os.Mkdir(c.path, 0o700)); err != nil {
 		return c, err
 	}
 	for i := range mounts {
@@ -107,8 +108,8 @@ func NewChanges(mounts []Mount) (c *Changes, err error) {
 	return c, c.save()
 }
 
-func newChangedDir(source, up string) (*ChangedDir, error) {
-	if err := os.Mkdir(up, ownerOnly); err != nil {
+func newChangedDir(source, up string) (*changedDir, error) {
+	if err := os.Mkdir(up, 0o700); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(source)
@@ -120,7 +121,7 @@ func newChangedDir(source, up string) (*ChangedDir, error) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil, err
 	}
-	d := &ChangedDir{Path: source, Dev: st.Dev, Ino: st.Ino}
+	d := &changedDir{Path: source, Dev: st.Dev, Ino: st.Ino}
 	if d.Since, err = clockOf(f, up); err != nil {
 		return nil, err
 	}
@@ -143,10 +144,10 @@ func clockOf(dir *os.File, other string) (time.Time, error) {
 	return time.Now().UTC(), nil
 }
 
-func (c *Changes) upper(i int) string { return filepath.Join(c.path, fmt.Sprint(i)) }
+func (c *changeSet) upper(i int) string { return filepath.Join(c.path, fmt.Sprint(i)) }
 
 // save writes the record anew.
-func (c *Changes) save() error {
+func (c *changeSet) save() error {
 	b, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -158,8 +159,8 @@ func (c *Changes) save() error {
 	return os.Rename(temp, filepath.Join(c.path, changesRecord))
 }
 
-// Made records the sandbox that has the changes. c may be nil.
-func (c *Changes) Made(id, name string) error {
+// made records the sandbox that has the changes. c may be nil.
+func (c *changeSet) made(id, name string) error {
 	if c == nil {
 		return nil
 	}
@@ -167,19 +168,19 @@ func (c *Changes) Made(id, name string) error {
 	return c.save()
 }
 
-// Undo removes changes that no sandbox was made for. c may be nil.
-func (c *Changes) Undo() {
+// undo removes changes that no sandbox was made for. c may be nil.
+func (c *changeSet) undo() {
 	if c == nil || c.path == "" || c.Sandbox != "" {
 		return
 	}
-	c.Discard() // a failure leaves changes that demesne diff lists
+	c.discardAll() // a failure leaves changes that demesne diff lists
 }
 
-// ErrNoChanges reports that there are no changes of that id.
-var ErrNoChanges = errors.New("no such changes")
+// errNoChanges reports that no changes have that id.
+var errNoChanges = errors.New("no such changes")
 
-// OpenChanges returns the changes of that id, or of the sandbox with that id or name.
-func OpenChanges(id string) (*Changes, error) {
+// findChanges returns the changes of that id, or of the sandbox with that id or name.
+func findChanges(id string) (*changeSet, error) {
 	if b, err := hex.DecodeString(id); err == nil && len(b) == 4 {
 		root, err := client.ChangesRoot()
 		if err != nil {
@@ -189,17 +190,17 @@ func OpenChanges(id string) (*Changes, error) {
 			return c, err
 		}
 	}
-	all, err := ListChanges()
+	all, err := allChanges()
 	for _, c := range slices.Backward(all) {
 		if id != "" && (c.Sandbox == id || c.Name == id) {
 			return c, nil
 		}
 	}
-	return nil, errors.Join(err, fmt.Errorf("changes %q: %w", id, ErrNoChanges))
+	return nil, errors.Join(err, fmt.Errorf("changes %q: %w", id, errNoChanges))
 }
 
-// ListChanges returns all changes, the earliest first.
-func ListChanges() (all []*Changes, err error) {
+// allChanges returns all changes, the earliest first.
+func allChanges() (all []*changeSet, err error) {
 	root, err := client.ChangesRoot()
 	if err != nil {
 		return nil, err
@@ -219,12 +220,12 @@ func ListChanges() (all []*Changes, err error) {
 		}
 		all = append(all, c)
 	}
-	slices.SortFunc(all, func(a, b *Changes) int { return a.Created.Compare(b.Created) })
+	slices.SortFunc(all, func(a, b *changeSet) int { return a.Created.Compare(b.Created) })
 	return all, err
 }
 
-func readChanges(path string) (*Changes, error) {
-	c := &Changes{}
+func readChanges(path string) (*changeSet, error) {
+	c := &changeSet{}
 	st, err := os.Stat(filepath.Join(path, changesRecord))
 	if err != nil {
 		return nil, fsutil.Reason(err)
@@ -245,7 +246,7 @@ func readChanges(path string) (*Changes, error) {
 
 // overs are the opened directories of changes.
 type overs struct {
-	changes *Changes
+	changes *changeSet
 	all     []*upper.Over // nil: the sandbox wrote nothing there
 	files   []*os.File
 }
@@ -257,7 +258,7 @@ func (o *overs) close() {
 }
 
 // open opens and locks the directories. It refuses changes that a sandbox is using.
-func (c *Changes) open() (o *overs, err error) {
+func (c *changeSet) open() (o *overs, err error) {
 	o = &overs{changes: c}
 	for i, d := range c.Dirs {
 		over, err := o.one(c.upper(i), d)
@@ -270,8 +271,8 @@ func (c *Changes) open() (o *overs, err error) {
 	return o, nil
 }
 
-func (o *overs) one(up string, d *ChangedDir) (*upper.Over, error) {
-	top, err := openResolved(up, unix.O_RDONLY|unix.O_DIRECTORY)
+func (o *overs) one(up string, d *changedDir) (*upper.Over, error) {
+	top, err := openPlain(up)
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +281,7 @@ func (o *overs) one(up string, d *ChangedDir) (*upper.Over, error) {
 		name := o.changes.Sandbox
 		return nil, cli.Hinted(errors.New("a sandbox is using them"), "demesne stop %s ends its processes and keeps its files", name)
 	}
-	dir, err := openResolved(d.Path, unix.O_RDONLY|unix.O_DIRECTORY)
+	dir, err := openPlain(d.Path)
 	if err != nil {
 		return nil, fmt.Errorf("directory %q: %w", d.Path, fsutil.Reason(err))
 	}
@@ -309,7 +310,7 @@ func (o *overs) one(up string, d *ChangedDir) (*upper.Over, error) {
 }
 
 // edits returns the edits of all directories, and records the state of the caller's files.
-func (o *overs) edits() (edits []Edit, all bool, err error) {
+func (o *overs) edits() (edits []edit, all bool, err error) {
 	all = true
 	for i, over := range o.all {
 		if over == nil {
@@ -321,7 +322,7 @@ func (o *overs) edits() (edits []Edit, all bool, err error) {
 		}
 		all = all && complete
 		for _, e := range found {
-			edits = append(edits, Edit{e, filepath.Join(o.changes.Dirs[i].Path, e.Path), i})
+			edits = append(edits, edit{e, filepath.Join(o.changes.Dirs[i].Path, e.Path), i})
 		}
 	}
 	return edits, all, o.save()
@@ -342,7 +343,7 @@ func (o *overs) save() error {
 }
 
 // Edits returns what the sandbox changed. If all is false, there were too many changes to return them all.
-func (c *Changes) Edits() (edits []Edit, all bool, err error) {
+func (c *changeSet) Edits() (edits []edit, all bool, err error) {
 	o, err := c.open()
 	if err != nil {
 		return nil, false, err
@@ -351,23 +352,23 @@ func (c *Changes) Edits() (edits []Edit, all bool, err error) {
 	return o.edits()
 }
 
-// Applied is the outcome of Apply.
-type Applied struct {
-	Done    []Edit
-	Refused []Refusal
-	Left    []Edit // which the host would execute, and which were not named
+// applied is the outcome of Apply.
+type applied struct {
+	Done    []edit
+	Refused []refusal
+	Left    []edit // which the host would execute, and which were not named
 }
 
-// Refusal is an edit that could not be applied.
-type Refusal struct {
-	Edit
+// refusal is an edit that could not be applied.
+type refusal struct {
+	edit
 	Err error
 }
 
 // Apply makes changes in the caller's directories: those at or below paths, which are absolute, or all. Without paths it
 // leaves out the files that programs of the host would execute and that a sandbox has no need to change. With force it
 // replaces files that the caller changed meanwhile.
-func (c *Changes) Apply(paths []string, force bool) (done Applied, err error) {
+func (c *changeSet) Apply(paths []string, force bool) (done applied, err error) {
 	o, err := c.open()
 	if err != nil {
 		return done, err
@@ -390,7 +391,7 @@ func (c *Changes) Apply(paths []string, force bool) (done Applied, err error) {
 			continue
 		}
 		if err := o.all[e.dir].Apply(e.Edit, force); err != nil {
-			done.Refused = append(done.Refused, Refusal{e, err})
+			done.Refused = append(done.Refused, refusal{e, err})
 		} else {
 			done.Done = append(done.Done, e)
 		}
@@ -404,14 +405,14 @@ func (c *Changes) Apply(paths []string, force bool) (done Applied, err error) {
 }
 
 // choose returns the edits at or below paths, in the order in which they are applied: deletions last, the deepest first.
-func choose(edits []Edit, paths []string) (chosen []Edit, err error) {
+func choose(edits []edit, paths []string) (chosen []edit, err error) {
 	for _, p := range paths {
-		below := func(e Edit) bool { return e.Path == p || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/") }
+		below := func(e edit) bool { return e.Path == p || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/") }
 		if !slices.ContainsFunc(edits, below) {
 			return nil, fmt.Errorf("path %q: nothing changed there", p)
 		}
 	}
-	var deleted []Edit
+	var deleted []edit
 	for _, e := range edits {
 		at := func(p string) bool { return e.Path == p || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/") }
 		switch {
@@ -426,21 +427,21 @@ func choose(edits []Edit, paths []string) (chosen []Edit, err error) {
 	return append(chosen, deleted...), nil
 }
 
-// Discard drops the changes. A persistent sandbox keeps their directory, and sees the caller's directories as they are
+// discardAll drops the changes. A persistent sandbox keeps their directory, and sees the caller's directories as they are
 // when it is started again; the record goes when that sandbox is removed.
-func (c *Changes) Discard() error {
+func (c *changeSet) discardAll() error {
 	for i := range c.Dirs {
 		if err := c.discard(i); err != nil {
 			return fmt.Errorf("discard changes %q: %w", c.ID, err)
 		}
 	}
-	if c.Persistent() {
+	if c.persistent() {
 		for _, d := range c.Dirs {
 			d.States = nil
 		}
 		return c.save()
 	}
-	root, err := openResolved(filepath.Dir(c.path), unix.O_RDONLY)
+	root, err := openPlain(filepath.Dir(c.path))
 	if err != nil {
 		return fmt.Errorf("discard changes %q: %w", c.ID, err)
 	}
@@ -449,14 +450,14 @@ func (c *Changes) Discard() error {
 	return err
 }
 
-// Persistent reports whether the sandbox can be started again, and then needs the directory of its changes.
-func (c *Changes) Persistent() bool {
+// persistent reports whether the sandbox can be started again, and then needs the directory of its changes.
+func (c *changeSet) persistent() bool {
 	root, err := client.SandboxRoot()
 	return err == nil && c.Sandbox != "" && fsutil.Exists(filepath.Join(root, c.Sandbox))
 }
 
-func (c *Changes) discard(i int) error {
-	top, err := openResolved(c.upper(i), unix.O_RDONLY|unix.O_DIRECTORY)
+func (c *changeSet) discard(i int) error {
+	top, err := openPlain(c.upper(i))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -471,16 +472,23 @@ func (c *Changes) discard(i int) error {
 	return err
 }
 
-// dropEmpty drops the changes of a removed sandbox if there is none. Others remain for [Changes.Apply].
-func dropEmpty(i *runner.Info) {
-	if !slices.ContainsFunc(i.Spec.Mounts, func(m runner.Mount) bool { return m.Upper != "" }) {
-		return
-	}
-	c, err := OpenChanges(i.ID)
-	if err != nil {
+// dropEmpty drops the changes of a removed sandbox if nothing changed. Others remain for apply. c may be nil.
+func (c *changeSet) dropEmpty() {
+	if c == nil {
 		return
 	}
 	if edits, all, err := c.Edits(); err == nil && all && len(edits) == 0 {
-		c.Discard() // a failure leaves changes that demesne diff lists
+		c.discardAll() // a failure leaves changes that demesne diff lists
 	}
+}
+
+// openPlain opens a directory, and follows no symbolic link: a newer one may come from a sandbox.
+func openPlain(path string) (*os.File, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
