@@ -149,16 +149,20 @@ func (a *app) listChanges(o *options) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if o.json {
-		return a.printJSON(append([]*changeSet{}, all...))
-	}
+	list := []changesDocument{}
 	var b strings.Builder
 	for _, c := range all {
 		var dirs []string
-		for _, d := range c.Dirs {
-			dirs = append(dirs, text.SafeLine(d.Path))
+		d := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created}
+		for _, dir := range c.Dirs {
+			dirs = append(dirs, text.SafeLine(dir.Path))
+			d.Directories = append(d.Directories, dir.Path)
 		}
+		list = append(list, d)
 		fmt.Fprintf(&b, "%s  %s  %s\n", c.ID, c.Created.Local().Format(time.DateTime), strings.Join(dirs, ", "))
+	}
+	if o.json {
+		return a.printJSON(list)
 	}
 	return a.print(b.String())
 }
@@ -172,19 +176,22 @@ func (a *app) diffChanges(o *options, c *changeSet) (int, error) {
 	if !o.json {
 		return a.print(editsText(edits, all))
 	}
-	out := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Truncated: !all, Changes: []changeDocument{}}
+	out := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created, Truncated: !all}
 	for _, e := range edits {
 		out.Changes = append(out.Changes, changeDocument{Path: ipc.Bytes(e.Path), Kind: string(e.Kind), Executes: e.By, Guarded: e.Guarded, Changed: e.Changed, Special: e.Special})
 	}
 	return a.printJSON(out)
 }
 
-// changesDocument is the output of diff --json for changes that are kept apart.
+// changesDocument is the output of diff --json for changes that are kept apart. In the list of all changes it has the
+// directories, and no single change.
 type changesDocument struct {
-	ID        string           `json:"id"`
-	Sandbox   string           `json:"sandbox,omitempty"`
-	Changes   []changeDocument `json:"changes"`
-	Truncated bool             `json:"truncated,omitempty"`
+	ID          string           `json:"id"`
+	Sandbox     string           `json:"sandbox,omitempty"`
+	Created     time.Time        `json:"created"`
+	Directories []string         `json:"directories,omitempty"`
+	Changes     []changeDocument `json:"changes,omitempty"`
+	Truncated   bool             `json:"truncated,omitempty"`
 }
 
 type changeDocument struct {
