@@ -34,3 +34,20 @@ func TestInstallers(t *testing.T) {
 		t.Errorf("after a restart: %+v", r)
 	}
 }
+
+// TestMirrorsHandedIn checks that tools in a sandbox use the mirrors of the caller's tools, without passwords, where the
+// network has package registries.
+func TestMirrorsHandedIn(t *testing.T) {
+	b := newBox(t)
+	b.extra = append(b.extra, "npm_config_registry=https://user:"+canary+"@npm.corp.test/all/", "GOPROXY=https://go.corp.test,direct")
+	const show = `echo "$npm_config_registry $GOPROXY"`
+	if r := b.demesne("run", "--egress", "package-managers", "-c", show); r.stdout != "https://npm.corp.test/all/ https://go.corp.test,direct\n" {
+		t.Errorf("package-managers: %+v", r)
+	}
+	if r := b.demesne("run", "--egress", "package-managers", "--env", "GOPROXY=off", "-c", show); r.stdout != "https://npm.corp.test/all/ off\n" {
+		t.Errorf("--env: %+v", r)
+	}
+	if r := b.demesne("run", "-c", show); r.stdout != " \n" {
+		t.Errorf("without a network: %+v", r)
+	}
+}

@@ -46,6 +46,7 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
+	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/runner/client"
@@ -76,7 +77,7 @@ type app struct {
 
 // ownState chooses a directory for demesne's files, and says so when it makes one.
 func (a *app) ownState() {
-	dir, err := procself.OwnState()
+	dir, err := procself.OwnState(fsutil.StateVariable)
 	if err == nil && dir != "" {
 		a.say(fmt.Sprintf("the home directory %q cannot be used: state and outputs are in %s", os.Getenv("HOME"), text.SafeLine(dir)))
 	} // on an error, the command that needs a directory reports it

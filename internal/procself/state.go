@@ -7,15 +7,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
-
-	"demesne/internal/fsutil"
 )
 
 // OwnState chooses a private directory for demesne's files if the home directory is / or cannot be written, as in a
-// container that was started with a user id, or in some CI jobs. It sets [fsutil.StateVariable] for this process and
-// its children. The directory is below $XDG_RUNTIME_DIR, $TMPDIR or /tmp. made is its path if this call made it.
-func OwnState() (made string, err error) {
-	if os.Getenv(fsutil.StateVariable) != "" || homeWorks(os.Getenv("HOME")) {
+// container that was started with a user id, or in some CI jobs. It sets the variable for this process and its
+// children. The directory is below $XDG_RUNTIME_DIR, $TMPDIR or /tmp. made is its path if this call made it.
+func OwnState(variable string) (made string, err error) {
+	if os.Getenv(variable) != "" || homeWorks(os.Getenv("HOME")) {
 		return "", nil
 	}
 	var errs []error
@@ -28,7 +26,7 @@ func OwnState() (made string, err error) {
 			errs = append(errs, err)
 			continue
 		}
-		os.Setenv(fsutil.StateVariable, dir)
+		os.Setenv(variable, dir)
 		if isNew {
 			made = dir
 		}

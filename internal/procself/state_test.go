@@ -4,16 +4,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"demesne/internal/fsutil"
 )
 
 // TestOwnState checks which home directories demesne uses, and that the directory for the others is private.
 func TestOwnState(t *testing.T) {
+	const variable = "DEMESNE_TEST_STATE"
 	top := t.TempDir()
 	for _, row := range []struct {
 		home, state string
-		want        string // DEMESNE_STATE afterwards
+		want        string // of the variable afterwards
 		made        bool
 	}{
 		{top, "", "", false},
@@ -26,9 +25,9 @@ func TestOwnState(t *testing.T) {
 		t.Setenv("HOME", row.home)
 		t.Setenv("XDG_RUNTIME_DIR", "")
 		t.Setenv("TMPDIR", top)
-		t.Setenv(fsutil.StateVariable, row.state)
-		made, err := OwnState()
-		got := os.Getenv(fsutil.StateVariable)
+		t.Setenv(variable, row.state)
+		made, err := OwnState(variable)
+		got := os.Getenv(variable)
 		if match, _ := filepath.Match(top+"/demesne-state-*", got); match {
 			got = "NAME"
 		}
