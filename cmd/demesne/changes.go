@@ -336,7 +336,9 @@ func (o *overs) save() error {
 		d := o.changes.Dirs[i]
 		d.States = d.States[:0]
 		for p, s := range over.States {
-			d.States = append(d.States, fileState{[]byte(p), s})
+			if s != "" { // a missing file needs no record: a later one has a later ctime
+				d.States = append(d.States, fileState{[]byte(p), s})
+			}
 		}
 	}
 	return o.changes.save()
