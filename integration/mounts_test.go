@@ -325,3 +325,79 @@ func TestWorkspaceOverWorkdir(t *testing.T) {
 		}
 	}
 }
+
+// TestCowAsk checks that --cow ask lists, applies, keeps or discards changes as the user answers, and that it needs a
+// terminal.
+func TestCowAsk(t *testing.T) {
+	b := newBox(t)
+	f := b.file("p/f", "old\n", 0o644)
+	p := b.dir + "/p"
+	ask := func(text string, keys ...string) {
+		t.Helper()
+		cmd := b.command("demesne", "run", "--here=cow", "--cow", "ask", "-c", "echo "+text+" > f")
+		cmd.Dir = p
+		term := b.terminalOf(cmd)
+		for _, key := range keys {
+			term.expect("[l]ist: ")
+			time.Sleep(100 * time.Millisecond)
+			term.typ(key + "\n")
+			if key == "l" {
+				term.expect("M " + f)
+			}
+		}
+		if code := term.wait(); code != 0 {
+			t.Errorf("%q: exit %d: %s", keys, code, term.screen())
+		}
+	}
+	ask("one", "l", "y")
+	if read(f) != "one\n" || b.changes() != "" {
+		t.Errorf("yes: %q, left %q", read(f), b.changes())
+	}
+	ask("two", "what", "d")
+	if read(f) != "one\n" || b.changes() != "" {
+		t.Errorf("discard: %q, left %q", read(f), b.changes())
+	}
+	ask("three", "n")
+	if id := b.changes(); read(f) != "one\n" || id == "" {
+		t.Errorf("no: %q, left %q", read(f), id)
+	} else if r := b.in(p, "apply", id); r.code != 0 || read(f) != "three\n" {
+		t.Errorf("apply: %+v", r)
+	}
+	cmd := b.command("demesne", "run", "--here=cow", "--cow", "ask", "--", "true")
+	cmd.SysProcAttr.Setsid = true
+	if r := b.finish(cmd); r.code != 125 || !strings.Contains(r.stderr, "there is no terminal to ask on") {
+		t.Errorf("without a terminal: %+v", r)
+	}
+	if r := b.in(p, "run", "--cow", "ask", "--here", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "no directory has mode cow") {
+		t.Errorf("without cow: %+v", r)
+	}
+}
+
+// TestCowKilled checks that the changes of a sandbox whose runner was killed are the caller's, and can be applied.
+func TestCowKilled(t *testing.T) {
+	b := newBox(t)
+	b.mkdir("p")
+	cmd := b.command("demesne", "run", "--mount", b.dir+"/p:cow", "-c", "echo x > "+b.dir+"/p/f; echo ready; sleep 60")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out.Read(make([]byte, 6))
+	for _, p := range descendants() {
+		if p.name == "demesne-runner" {
+			syscall.Kill(p.pid, syscall.SIGKILL)
+			break
+		}
+	}
+	cmd.Wait()
+	eventually(t, "the changes to be free", func() bool {
+		r := b.in(b.dir, "apply", b.changes())
+		return r.code == 0 && r.stdout == "1 applied, 0 left\n"
+	})
+	if read(b.dir+"/p/f") != "x\n" {
+		t.Error("not applied")
+	}
+}

@@ -118,6 +118,9 @@ func (p *placed) askChanges(edits []edit) {
 		return
 	}
 	defer f.Close()
+	// What was typed before was for the command, and the command's output may have left the terminal in any state.
+	unix.IoctlSetInt(fdOf(f), unix.TCFLSH, unix.TCIFLUSH)
+	fmt.Fprint(f, aloud)
 	in := bufio.NewReader(f)
 	for {
 		fmt.Fprint(f, "demesne: apply these changes? [y]es, [n]o and keep them, [d]iscard, [l]ist: ")
