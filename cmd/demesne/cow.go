@@ -118,7 +118,7 @@ func (p *placed) askChanges(edits []edit) {
 		return
 	}
 	defer f.Close()
-	// What was typed before was for the command, and the command's output may have left the terminal in any state.
+	// The user typed earlier keys for the command, whose output may have left the terminal in any state.
 	unix.IoctlSetInt(fdOf(f), unix.TCFLSH, unix.TCIFLUSH)
 	fmt.Fprint(f, aloud)
 	in := bufio.NewReader(f)
