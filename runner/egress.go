@@ -45,6 +45,7 @@ type EgressRules struct {
 	Egress          // Mode, Allow, Deny and GoProxy; the runner adds the mode's own rules
 	Wrong  []string `json:"wrong,omitempty"` // one line for each error; the rest is then empty
 	Notes  []string `json:"notes,omitempty"` // about configuration that could not be parsed
+	Env    []string `json:"env,omitempty"`   // mirrors of this machine's tools, for [Defaults], without passwords
 
 	Sources *RuleSources `json:"sources,omitempty"` // nil: the answer holds only once
 }

@@ -47,11 +47,25 @@ type Spec struct {
 	Given   []Argument `json:"given,omitempty"`
 	Replace bool       `json:"replace,omitempty"`
 
-	// Exposed means that other users of this machine can reach Out or Workspace. [client.Client.Create] sets it.
-	// The sandbox must then never, not even for a moment, create a set-user-ID file of the caller there.
+	// Defaults hold for every command.
+	Defaults Defaults `json:"defaults,omitzero"`
+
+	Handover
+}
+
+// Handover holds the fields of a [Spec] that [client.Client.Create] sets.
+type Handover struct {
+	// Exposed means that other users of this machine can reach Out or Workspace. The sandbox must then never, not even
+	// for a moment, create a set-user-ID file of the caller there.
 	Exposed bool `json:"exposed,omitempty"`
 	// Granted names the record of the caller's grants; see package grants. If it is empty, the runner writes the record.
 	Granted string `json:"granted,omitempty"`
+}
+
+// Defaults are settings of every command in a sandbox. They override the image's, and a command's own override them.
+type Defaults struct {
+	Env []string `json:"env,omitempty"` // NAME=VALUE
+	Dir string   `json:"dir,omitempty"` // the directory to start in; absolute; empty: the image's, else /workspace
 }
 
 // Rootfs is the content of /: the unpacked layers of an image, or a directory. A sandbox never changes a layer or
@@ -79,10 +93,15 @@ type Rootfs struct {
 // Missing parents of Target are made in the sandbox's own tree. Inside another mount of the host the mount point must
 // exist, and nothing is made there. Symbolic links in Target are refused. A read-only Mount inside a writable one stays
 // where it is: no process of the sandbox can rename or remove it, nor a directory between the two.
+//
+// With Upper, the sandbox sees Source and changes only what it sees: an overlay keeps the changes in Upper. Then Source
+// must be a directory on one file system, and neither it nor a directory below may have mounts that matter.
 type Mount struct {
 	Source   string `json:"source"` // absolute
 	Target   string `json:"target"` // absolute and clean; not /, /in, /out, /proc, /sys or /dev, nor below one of the last three
 	ReadOnly bool   `json:"readonly,omitempty"`
+	// Upper is a directory of the host, below [client.ChangesRoot], which holds the changes of this mount alone.
+	Upper string `json:"upper,omitempty"`
 }
 
 // Interior describes what a sandbox has inside that comes from no file of the host.
@@ -105,12 +124,26 @@ type Tmpfs struct {
 	Size   int64  `json:"size,omitempty"` // bytes; 0: Limits.Disk
 }
 
-// String returns "SOURCE:TARGET", with ":ro" if m is read-only.
+// String returns "SOURCE:TARGET", with ":ro" if m is read-only, or ":cow" if it has an Upper.
 func (m Mount) String() string {
-	if m.ReadOnly {
+	switch {
+	case m.ReadOnly:
 		return m.Source + ":" + m.Target + ":ro"
+	case m.Upper != "":
+		return m.Source + ":" + m.Target + ":cow"
 	}
 	return m.Source + ":" + m.Target
+}
+
+// Written returns the directory of the host that the sandbox writes to; empty: none.
+func (m Mount) Written() string {
+	switch {
+	case m.ReadOnly:
+		return ""
+	case m.Upper != "":
+		return m.Upper
+	}
+	return m.Source
 }
 
 // Input is a read-only file or directory of the host at /in/Name, or a socket there that commands may connect to.

@@ -46,12 +46,14 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
+	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
 )
 
 func main() {
 	procself.OwnHome()
+	procself.OwnState(fsutil.StateVariable) // on an error, what needs a directory reports it
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

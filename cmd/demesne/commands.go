@@ -25,7 +25,7 @@ func commands() []command {
 	return slices.Concat(
 		group("Run", runCommand()),
 		group("Sandboxes", slices.Concat([]command{createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(),
-			removeCommand(), attachCommand(), copyCommand()}, forkCommands(), []command{manifestCommand()})...),
+			removeCommand(), attachCommand(), copyCommand()}, forkCommands(), applyCommands(), []command{manifestCommand()})...),
 		group("Jobs", jobCommands()...),
 		group("Images", imageCommands()...),
 		group("Network", egressCommand()),
@@ -263,7 +263,7 @@ demesne run.`,
 
 // helpWords repeats the names of commands and topics, because the table of commands contains it.
 var helpWords = []string{
-	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "fork", "snapshot", "diff", "commit", "manifest",
+	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "fork", "snapshot", "diff", "commit", "apply", "discard", "manifest",
 	"jobs", "wait", "logs", "cancel", "pull", "images", "rmi", "import", "export", "save", "egress", "agent", "research", "mcp",
 	"check", "gc", "completion", "version", "help", "exit-codes", "environment",
 }

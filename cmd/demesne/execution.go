@@ -28,6 +28,7 @@ type execution struct {
 	kept    *capture // the output, if --json takes stdout
 	doc     *document
 	stdio   *stdio // nil with a terminal
+	placed  *placed
 	started bool
 	over    chan struct{} // closed when result is set
 	left    bool          // the caller detached and the command runs on: there is no result
@@ -205,6 +206,7 @@ func (j *execution) finish(err error) (int, error) {
 	j.app.tellBlocked(j.result, j.o.verb != "run" || j.o.key != "")
 	j.tellLearned()
 	j.tellOutput()
+	j.placed.tell()
 	if err != nil {
 		j.app.report(j.o.verb, err)
 		if j.result.ExitCode == 0 {

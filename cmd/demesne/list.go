@@ -181,7 +181,11 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 		return 0, nil // of a list that was empty
 	}
 	return a.eachSandbox(o.verb, args, func(ctx context.Context, s *session.Service, id string) error {
+		changes, _ := findChanges(id)
 		err := s.Remove(ctx, id)
+		if err == nil {
+			changes.dropEmpty()
+		}
 		if o.force && lacks(err) {
 			return nil
 		}

@@ -38,6 +38,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -45,7 +46,9 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
+	"demesne/internal/fsutil"
 	"demesne/internal/procself"
+	"demesne/internal/text"
 	"demesne/runner/client"
 )
 
@@ -58,6 +61,7 @@ func main() {
 		images:  session.OpenImages,
 		quit:    procself.DefaultSIGQUIT(),
 	}
+	a.ownState()
 	os.Exit(a.main(os.Args[1:]))
 }
 
@@ -69,6 +73,14 @@ type app struct {
 	quit    *procself.SIGQUITAction // SIGQUIT's disposition at the start
 	floor   floor
 	answers *answers // nil without --ask
+}
+
+// ownState chooses a directory for demesne's files, and says so when it makes one.
+func (a *app) ownState() {
+	dir, err := procself.OwnState(fsutil.StateVariable)
+	if err == nil && dir != "" {
+		a.say(fmt.Sprintf("the home directory %q cannot be used: state and outputs are in %s", os.Getenv("HOME"), text.SafeLine(dir)))
+	} // on an error, the command that needs a directory reports it
 }
 
 // main runs one command line and returns the exit code.

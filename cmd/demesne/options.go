@@ -22,6 +22,8 @@ type options struct {
 
 	rootOptions
 	fileOptions
+	mountOptions
+	cowOptions
 	lifeOptions
 	isolationOptions
 	network network

@@ -42,6 +42,9 @@ func Admit(spec *runner.Spec) error {
 	if err := admitInterior(spec); err != nil {
 		return err
 	}
+	if err := admitDefaults(spec.Defaults); err != nil {
+		return err
+	}
 	switch spec.Require {
 	case "", runner.LevelFull, runner.LevelDegraded, runner.LevelMinimal:
 	default:
@@ -60,6 +63,19 @@ func AdmitKey(spec runner.Spec) error {
 	}
 	if spec.Replace && spec.Key == "" {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: replace needs a key")
+	}
+	return nil
+}
+
+// admitDefaults rejects invalid settings of commands.
+func admitDefaults(d runner.Defaults) error {
+	if d.Dir != "" && !filepath.IsAbs(d.Dir) || strings.ContainsRune(d.Dir, 0) {
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: directory %q: not absolute", d.Dir)
+	}
+	for _, e := range d.Env {
+		if strings.Index(e, "=") <= 0 || strings.ContainsRune(e, 0) {
+			return ipc.Errorf(ipc.CodeInvalid, "create sandbox: environment: not NAME=VALUE")
+		}
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ func ShapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner
 			rest.Egress.Routes = append(rest.Egress.Routes, runner.Route{Port: r.Port})
 		}
 	}
+	rest.Defaults = runner.Defaults{}
 	rest.Name, rest.Out, rest.Workspace, rest.Require, rest.Granted, rest.Frontend = "", "", "", "", "", ""
 	text, err := json.Marshal(rest)
 	return string(text), rest, err == nil

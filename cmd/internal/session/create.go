@@ -140,7 +140,7 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	}
 	r := <-rules
 	if err = r.err; err == nil && r.egress != nil {
-		st.spec.Egress = r.egress
+		st.spec.Egress, st.spec.Defaults.Env = r.egress, slices.Concat(r.env, st.spec.Defaults.Env)
 		r.egress.Log, err = s.outputs.logFile(st.out.name())
 	}
 	if err == nil && c.Spec.Key != "" {
