@@ -105,7 +105,7 @@ func (p *puller) pull(ctx context.Context, ref imageref.Ref) (oci.Digest, error)
 }
 
 // present returns the digest of the image if the store has it complete and the registry has no newer
-// image under that name. It returns "" if the image must be pulled. A damaged image must be pulled,
+// image under that name, and if policy.json allows it. It returns "" if the image must be pulled. A damaged image must be pulled,
 // which repairs it.
 func (p *puller) present(ctx context.Context, ref imageref.Ref, named reference.Named) (oci.Digest, error) {
 	have, err := p.Store.Lookup(ref)
@@ -123,7 +123,7 @@ func (p *puller) present(ctx context.Context, ref imageref.Ref, named reference.
 			return "", err
 		}
 	}
-	return have.Digest, nil
+	return have.Digest, p.stillAllowed(ctx, named, have)
 }
 
 // Copy copies the image of any source into the store under a name, with the same checks as Image.
