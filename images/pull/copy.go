@@ -134,8 +134,11 @@ func (p *puller) blobs(ctx context.Context, m *oci.Manifest) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(p.Jobs)
-	for _, l := range layers(m, config) {
+	all := layers(m, config)
+	for _, l := range all { // first of all layers, so that the total is known from the start
 		p.Report(events.Event{Event: events.Layer, State: events.Waiting, Digest: l.Digest, Total: l.Size})
+	}
+	for _, l := range all {
 		group.Go(func() error { return p.layer(ctx, l) })
 	}
 	return group.Wait()
