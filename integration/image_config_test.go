@@ -109,6 +109,16 @@ func TestImageUserOneID(t *testing.T) {
 	if !said {
 		t.Errorf("no layer says so: %+v", p.Receipt.Layers)
 	}
+	const warning = "the image's user 1000:1000 is not mapped here"
+	for _, verb := range [][]string{{"run"}, {"create", "--name", "box"}} {
+		if r := g.do(append(verb, "--image", g.reg.Ref("user:1"))...); !strings.Contains(r.stderr, warning) {
+			t.Errorf("%q: %+v", verb, r)
+		}
+	}
+	g.ok("rm", "box")
+	if r := g.do("run", "--user", "0", "--image", g.reg.Ref("user:1"), "-c", "true"); strings.Contains(r.stderr, "mapped") {
+		t.Errorf("with --user 0: %+v", r)
+	}
 }
 
 // TestImageBare checks images that lack nearly everything.

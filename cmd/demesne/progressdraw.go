@@ -30,7 +30,7 @@ func (p *progress) draw() {
 	b.WriteString(p.home())
 	for i, text := range lines {
 		if i > 0 {
-			b.WriteString("\r\n")
+			b.WriteString("\n")
 		}
 		line := []rune(text)
 		b.WriteString(string(line[:min(len(line), width-1)]))

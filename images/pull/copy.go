@@ -21,7 +21,10 @@ import (
 // copy copies the image of src into the store, under the name ref.
 func (p *puller) copy(ctx context.Context, src Source, ref imageref.Ref) (oci.Digest, error) {
 	p.src = src
-	r := images.Record{Ref: ref, Pulled: time.Now()}
+	r := images.Record{Ref: ref}
+	if !p.imports {
+		r.Pulled = time.Now()
+	}
 	img, index, err := p.choose(ctx)
 	if err != nil {
 		return "", err
