@@ -58,7 +58,7 @@ func (r *reporter) fail(err error) {
 		e.Hint = "if you trust it, decompress it first: uncompressed archives have no such limit"
 	case e.Hint == "" && errors.As(err, &invalid):
 		e.Hint = notArchive
-	case e.Hint == "" && e.Code == events.CodePlainHTTP && plainHost.MatchString(pull.Host(err)):
+	case e.Hint == "" && pull.PlainHTTP(err) && plainHost.MatchString(pull.Host(err)):
 		e.Hint = fmt.Sprintf(allowHTTP, pull.Host(err))
 	case e.Hint == "":
 		e.Hint = hints[e.Code]
@@ -100,9 +100,7 @@ var hints = map[events.Code]string{
 	events.CodeBusy:        "wait, log in for a higher limit, or set up a mirror in registries.conf",
 	events.CodePlatform:    "name a tag that has an image for this machine",
 	events.CodeUnsupported: "re-tag or re-build it as an OCI image with gzip or zstd layers",
-	events.CodeArtifact:    "it is no container image; helm pull oci://NAME, or oras pull NAME, fetches charts and other artifacts",
-	events.CodeNoRegistry:  "check the name: this address has a web page, or a login page of the network, and no registry",
-	events.CodePlainHTTP:   "registries.conf has insecure = true for registries without TLS",
+	events.CodeNoImage:     "check the name: it leads to a web page (or a login page of the network), or to a chart or another artifact, which helm pull oci://NAME or oras pull NAME fetches",
 	events.CodePolicy:      "the requirement is in policy.json: ~/.config/containers or /etc/containers",
 	events.CodeRefused:     "the image is broken or hostile and cannot be unpacked",
 	events.CodeCorrupt:     "run demesne images check, then pull again",

@@ -76,9 +76,7 @@ const (
 	CodeBusy        Code = "busy"        // the registry limits requests
 	CodePlatform    Code = "platform"    // no image for the platform
 	CodeUnsupported Code = "unsupported" // an unsupported media type or format
-	CodeArtifact    Code = "artifact"    // content of another kind than a container image
-	CodeNoRegistry  Code = "no-registry" // the answer is not from a registry, but for example a web page
-	CodePlainHTTP   Code = "plain-http"  // the registry does not speak TLS
+	CodeNoImage     Code = "no-image"    // content of another kind than a container image, such as a web page or a chart
 	CodePolicy      Code = "policy"      // a required signature is missing or wrong
 	CodeRefused     Code = "refused"     // a layer contains a forbidden entry
 	CodeCorrupt     Code = "corrupt"     // content does not match its digest

@@ -90,7 +90,7 @@ func (p *puller) manifest(ctx context.Context, img types.UnparsedImage) (raw []b
 // parse parses an image's manifest and checks its media types.
 func parse(raw []byte, mediaType string) (*oci.Manifest, error) {
 	if !json.Valid(raw) {
-		return nil, errorf(events.CodeNoRegistry, "manifest: not JSON, but %q", clean(string(raw[:min(len(raw), 40)])))
+		return nil, errorf(events.CodeNoImage, "manifest: not JSON, but %q", clean(string(raw[:min(len(raw), 40)])))
 	}
 	if mediaType != oci.TypeOCIManifest && mediaType != oci.TypeDockerManifest {
 		return nil, errorf(events.CodeUnsupported, "manifest: unsupported media type %q", clean(mediaType))
@@ -100,7 +100,7 @@ func parse(raw []byte, mediaType string) (*oci.Manifest, error) {
 		return nil, errorf(events.CodeUnsupported, "%w", err)
 	}
 	if !configTypes[m.Config.MediaType] {
-		return nil, errorf(events.CodeArtifact, "image configuration: unsupported media type %q", clean(m.Config.MediaType))
+		return nil, errorf(events.CodeNoImage, "image configuration: unsupported media type %q", clean(m.Config.MediaType))
 	}
 	for _, l := range m.Layers {
 		if !layerTypes[l.MediaType] {

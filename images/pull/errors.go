@@ -43,7 +43,6 @@ var spoken = map[events.Code]string{
 	events.CodeNotFound:    "not found",
 	events.CodeBusy:        "too many requests",
 	events.CodeUnreachable: "no answer",
-	events.CodePlainHTTP:   "no TLS",
 }
 
 // speak adds the words of the error's class, unless the error is an [Error].
@@ -81,8 +80,6 @@ func ours(err error) events.Code {
 		return events.CodeCorrupt
 	case errors.Is(err, images.ErrNotFound):
 		return events.CodeNotFound
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return events.CodePlainHTTP
 	}
 	return ""
 }
@@ -178,7 +175,7 @@ func unanswered(err error) events.Code {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &syntax): // of a token
-		return events.CodeNoRegistry
+		return events.CodeNoImage
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
 		errors.As(err, &op), errors.As(err, &dns), untrusted(err), errors.As(err, &request),
 		errors.As(err, &timeout) && timeout.Timeout():
@@ -207,6 +204,9 @@ func badScheme(err error) bool {
 	return err == nil && u.Scheme != "https" && u.Scheme != "http"
 }
 
+// PlainHTTP reports whether the registry does not speak TLS.
+func PlainHTTP(err error) bool { return errors.Is(err, http.ErrSchemeMismatch) }
+
 // Host returns the host of the request that failed, or "".
 func Host(err error) string {
 	var request *url.Error
@@ -226,7 +226,7 @@ func transient(err error) bool {
 	var dns *net.DNSError
 	var op *net.OpError
 	switch {
-	case Classify(err) != events.CodeUnreachable, untrusted(err), errors.Is(err, errRedirects), badScheme(err):
+	case Classify(err) != events.CodeUnreachable, untrusted(err), errors.Is(err, errRedirects), PlainHTTP(err), badScheme(err):
 		return false
 	case errors.As(err, &dns):
 		return dns.IsTemporary || dns.IsTimeout

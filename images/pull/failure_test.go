@@ -83,7 +83,7 @@ func TestPullPlainHTTP(t *testing.T) {
 	o := newRegistry(t).options(t)
 	o.Backoff, o.Report = time.Hour, func(e events.Event) { t.Errorf("%+v", e) }
 	_, err := Image(context.Background(), parseRef(t, r.host+"/o/n:1"), o)
-	if Classify(err) != events.CodePlainHTTP || Host(err) != r.host {
+	if !PlainHTTP(err) || Classify(err) != events.CodeUnreachable || Host(err) != r.host {
 		t.Errorf("%v is %q, host %q", err, Classify(err), Host(err))
 	}
 }
@@ -112,7 +112,7 @@ func TestPullFails(t *testing.T) {
 		{"500", status("/manifests/", 500, "oops"), events.CodeUnreachable, 5, "/manifests/"},
 		{"503 of a blob", status("/blobs/", 503, "later"), events.CodeUnreachable, 5, "/blobs/"},
 		{"503 of the first ping", status("/v2/", 503, "later"), events.CodeUnreachable, 5, "/v2/"},
-		{"a web page", status("/manifests/", 200, "<html>"), events.CodeNoRegistry, 1, "/manifests/"},
+		{"a web page", status("/manifests/", 200, "<html>"), events.CodeNoImage, 1, "/manifests/"},
 		{"a bad scheme", redirect("ftp://registry.test/x"), events.CodeUnreachable, 1, "/manifests/"},
 		{"redirects in a loop", redirect(""), events.CodeUnreachable, 10, "/manifests/"},
 	} {

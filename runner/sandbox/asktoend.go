@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/runner"
 )
 
 const (
@@ -25,7 +27,7 @@ func (s *Sandbox) askToEnd(grace time.Duration) {
 	}
 	s.mu.Unlock()
 	if !ending {
-		signalBelow(s.init.pid, s.stopSignal())
+		signalBelow(s.init.pid, stopSignal(s.spec))
 	}
 	s.starting.Unlock()
 	tick := time.NewTicker(graceStep)
@@ -40,8 +42,8 @@ func (s *Sandbox) askToEnd(grace time.Duration) {
 }
 
 // stopSignal returns the image's signal.
-func (s *Sandbox) stopSignal() unix.Signal {
-	if r := s.spec.Rootfs; r != nil {
+func stopSignal(spec runner.Spec) unix.Signal {
+	if r := spec.Rootfs; r != nil {
 		return unix.Signal(cmp.Or(r.StopSignal, int(unix.SIGTERM)))
 	}
 	return unix.SIGTERM
