@@ -98,7 +98,7 @@ func TestImageUser(t *testing.T) {
 // receipt says so.
 func TestImageUserOneID(t *testing.T) {
 	g := newGallery(t).oneID(t)
-	g.push("user:1", v1.Config{User: "alice", Env: []string{"PATH=/bin"}}, g.busybox())
+	g.push("user:1", v1.Config{User: "alice", Env: []string{"PATH=/bin"}, Cmd: []string{"true"}}, g.busybox())
 	p := g.parse(g.do("run", "--json", "--image", g.reg.Ref("user:1"), "-c", "id -u; touch /tmp/f && chown 1000:50 /tmp/f && echo chowned"))
 	if p.Stdout != "0\nchowned\n" || p.Receipt.Level == "full" {
 		t.Errorf("USER alice with one id: %+v", p)
