@@ -30,19 +30,24 @@ type Options struct {
 
 // Catalog has the providers that this host can run.
 type Catalog struct {
-	o    Options
-	rows []Provider
-	off  map[string]bool // names of disabled providers
+	o     Options
+	rows  []Provider
+	off   map[string]bool // names of disabled providers
+	image bool            // see InImage
 }
+
+// ErrNoProgram is in the error for an agent that has a credential, and whose program this host lacks.
+var ErrNoProgram = errors.New("the program is missing")
 
 // Agent is a provider with a model and the credential that this host has for it.
 type Agent struct {
 	Provider Provider
 	Model    string // as users name it
 
-	inner string // as the program names it
-	cred  Credential
-	o     Options
+	inner   string // as the program names it
+	cred    Credential
+	o       Options
+	program program
 
 	given    string // the last token that Renew returned
 	rejected bool   // the server refused it
@@ -130,11 +135,19 @@ func (c *Catalog) enabled() (on []Provider) {
 	return on
 }
 
-// Models returns the models that can run now: those of enabled providers whose credential this host has, in the
-// table's order. The first is the default.
+// InImage returns the catalog for sandboxes whose image has the programs of the agents. This host needs no installation
+// then, and none is used.
+func (c *Catalog) InImage() *Catalog {
+	in := *c
+	in.image = true
+	return &in
+}
+
+// Models returns the models that can run now: those of enabled providers whose credential and program this host has, in
+// the table's order. The first is the default.
 func (c *Catalog) Models() (all []string) {
 	for _, p := range c.enabled() {
-		if _, err := c.o.credential(p, ""); err == nil {
+		if _, err := c.agent(p, "", p.Models[0], ""); err == nil {
 			all = append(all, p.Models...)
 		}
 	}
@@ -192,17 +205,26 @@ func (c *Catalog) Choose(tool, model string) (*Agent, error) {
 	return nil, fmt.Errorf("model %q unknown model (known: %s)", model, strings.Join(known, ", "))
 }
 
-// standard chooses the first provider that has a credential. If none has, the error is that of the preferred one.
+// standard chooses the first provider that has a credential and a program. If none has both, the error is that of the
+// first one with a credential, or else that of the preferred one.
 func (c *Catalog) standard(tool string) (*Agent, error) {
 	var first *Provider
+	var missing error
 	for _, p := range c.enabled() {
-		if _, err := c.o.credential(p, tool); err == nil {
-			return c.agent(p, tool, p.Models[0], "")
+		a, err := c.agent(p, tool, p.Models[0], "")
+		if err == nil {
+			return a, nil
+		}
+		if missing == nil && errors.Is(err, ErrNoProgram) {
+			missing = err
 		}
 		// claude-code is the one without a default place for its credential, so its error helps most.
 		if first == nil || p.Name == "claude-code" {
 			first = &p
 		}
+	}
+	if missing != nil {
+		return nil, missing
 	}
 	if first == nil || (c.off["codex"] && c.off["claude-code"]) {
 		return nil, errors.New("no agent providers are enabled; enable DEMESNE_CODEX_ENABLED or DEMESNE_CLAUDE_CODE_ENABLED")
@@ -234,8 +256,12 @@ func (c *Catalog) agent(p Provider, tool, model, inner string) (*Agent, error) {
 	if inner == "" {
 		inner, _ = p.owns(model)
 	}
+	prog, err := c.program(p)
+	if err != nil {
+		return nil, fmt.Errorf("agent %q: %w: %w", p.Name, ErrNoProgram, err)
+	}
 	p.Retry = c.o.bounds(p.Retry)
-	return &Agent{Provider: p, Model: model, inner: inner, cred: cred, o: c.o}, nil
+	return &Agent{Provider: p, Model: model, inner: inner, cred: cred, o: c.o, program: prog}, nil
 }
 
 // bounds applies the variables that tune retries. Values that are not positive numbers count as unset.

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,13 +15,14 @@ func host(t *testing.T, env map[string]string) Options {
 	return Options{Env: func(k string) string { return env[k] }, Home: t.TempDir()}
 }
 
+// open returns the catalog for an image, so that the host needs no installation.
 func open(t *testing.T, o Options) *Catalog {
 	t.Helper()
 	c, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return c.InImage()
 }
 
 func write(t *testing.T, path, text string) {
@@ -114,6 +116,50 @@ func TestFind(t *testing.T) {
 		if _, err := c.Find(name); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
+	}
+}
+
+// TestProgramMissing checks models whose credential this host has and whose program it lacks: they are not offered, are not
+// the default, and the error names the program. The image of a row, or the caller's, replaces the installation.
+func TestProgramMissing(t *testing.T) {
+	bin := install(t, map[string]string{"claude": elf})
+	env := map[string]string{"OPENAI_API_KEY": "x", "ANTHROPIC_API_KEY": "x", "PATH": bin}
+	o := host(t, env)
+	c, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Models(); !slices.Equal(got, claudeModels) {
+		t.Errorf("models %q", got)
+	}
+	if a, err := c.Choose("sandbox_agent", ""); err != nil || a.Model != "sonnet" {
+		t.Errorf("the default is %v, %v", a, err)
+	}
+	const want = `agent "codex": the program is missing: find program "codex" in PATH: file does not exist`
+	_, chosen := c.Choose("sandbox_agent", "gpt-5.5")
+	_, found := c.Find("codex")
+	env["PATH"] = "/nonexistent"
+	_, standard := c.Choose("sandbox_agent", "")
+	for _, err := range []error{chosen, found, standard} {
+		if !errors.Is(err, ErrNoProgram) || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if got := c.Models(); got != nil {
+		t.Errorf("models without any program: %q", got)
+	}
+	in := c.InImage()
+	if a, err := in.Choose("sandbox_agent", ""); err != nil || a.Model != codexModels[0] || a.Image() != "" || len(in.Models()) < 9 {
+		t.Errorf("in an image: %v, %v, models %q", a, err, in.Models())
+	}
+	o.File = o.Home + "/rows.json"
+	env["AIDER_KEY"] = "x"
+	write(t, o.File, `{"agents":[`+strings.Replace(ownRow, `"format"`, `"program":{"image":"local/aider"},"format"`, 1)+`]}`)
+	if c, err = Open(o); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := c.Find("aider"); err != nil || a.Image() != "local/aider" || !slices.Equal(a.Headless(Task{}).Argv[:1], []string{"aider"}) {
+		t.Errorf("the image of a row: %v", err)
 	}
 }
 

@@ -36,11 +36,20 @@ func (t Task) environment() string {
 	if t.Previous {
 		lines = append(lines, "- `/in/previous-jobs/NAME` has the output of sandbox NAME, which has finished, read-only.")
 	}
-	lines = append(lines,
-		"- `/workspace` is for your work. All sandboxes of this task share it.",
-		"- `/out` is the only place whose files remain when you end. Write every result there.",
-		"- Changes to any other file are thrown away at the end.")
+	lines = append(lines, t.places()...)
 	return strings.Join(append(lines, t.network()), "\n")
+}
+
+// places says where files remain.
+func (t Task) places() []string {
+	last := "- Changes to any other file are thrown away at the end."
+	if t.Project {
+		return []string{"- `/workspace` is the user's project, which the task is about. Your changes there remain. All sandboxes of this task share it.",
+			"- Files there that the user's machine would execute, such as git hooks, are read-only. Do not try to work around that.",
+			"- `/out` is for other results. They remain too.", last}
+	}
+	return []string{"- `/workspace` is for your work. All sandboxes of this task share it.",
+		"- `/out` is the only place whose files remain when you end. Write every result there.", last}
 }
 
 func (t Task) network() string {

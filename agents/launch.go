@@ -27,9 +27,9 @@ type Task struct {
 	Previous  bool     // /in/previous-jobs has the output of finished siblings
 	Generated bool     // host tools deliver files to /workspace/generated
 	Research  bool     // the whole network, and no inputs
+	Project   bool     // /workspace is a directory of the user
 
 	Dir   string // the program's directory; empty: /workspace
-	Image bool   // the sandbox's image has the program: mount nothing of the host
 	Token string // see NewToken; empty: a new one
 }
 
@@ -74,16 +74,13 @@ func NewToken() string {
 }
 
 // Headless plans a run without a terminal.
-func (a *Agent) Headless(t Task) (*Launch, error) {
-	l, values, err := a.launch(t, HomeDir)
-	if err != nil {
-		return nil, err
-	}
+func (a *Agent) Headless(t Task) *Launch {
+	l, values := a.launch(t, HomeDir)
 	values["prompt"] = a.prompt(t.Prompt)
 	l.Argv = append(l.Argv, expand(a.Provider.Headless, values)...)
 	l.Context = a.Provider.Context
 	l.Config[l.Context] = a.Provider.context(t)
-	return l, nil
+	return l
 }
 
 // Resume returns the argv that continues a session of a run that Headless planned for the same task. Everything else
@@ -95,21 +92,15 @@ func (a *Agent) Resume(t Task, session string) ([]string, error) {
 	if session == "" || strings.HasPrefix(session, "-") {
 		return nil, fmt.Errorf("resume session: bad session %q", session) // the program's own words, so they may be anything
 	}
-	argv, _, err := a.argv(t)
-	if err != nil {
-		return nil, err
-	}
-	values := map[string]string{"prompt": continuePrompt, "session": session, "model": a.inner, "dir": t.Dir, "home": HomeDir}
-	return append(argv, expand(a.Provider.Resume, values)...), nil
+	values := map[string]string{"prompt": continuePrompt, "session": session, "model": a.inner, "dir": t.Dir, "home": HomeDir,
+		"hosted": a.Provider.API.Hosted.of(t)}
+	return append(slices.Clone(a.program.argv), expand(a.Provider.Resume, values)...), nil
 }
 
 // Interactive plans the program at a terminal, with the user's arguments. home is $HOME in the sandbox. It is kept for
 // later sessions, so the files of the Launch must be added by Seed.
-func (a *Agent) Interactive(t Task, args []string, home string) (*Launch, error) {
-	l, values, err := a.launch(t, home)
-	if err != nil {
-		return nil, err
-	}
+func (a *Agent) Interactive(t Task, args []string, home string) *Launch {
+	l, values := a.launch(t, home)
 	for _, word := range a.Provider.Interactive {
 		if word == "{args}" {
 			l.Argv = append(l.Argv, args...)
@@ -117,40 +108,31 @@ func (a *Agent) Interactive(t Task, args []string, home string) (*Launch, error)
 			l.Argv = append(l.Argv, expand([]string{word}, values)...)
 		}
 	}
-	return l, nil
+	return l
 }
 
 // launch plans what both kinds of run share.
-func (a *Agent) launch(t Task, home string) (*Launch, map[string]string, error) {
+func (a *Agent) launch(t Task, home string) (*Launch, map[string]string) {
 	if t.Token == "" {
 		t.Token = NewToken()
 	}
 	if t.Dir == "" {
 		t.Dir = "/workspace"
 	}
-	argv, mounts, err := a.argv(t)
-	if err != nil {
-		return nil, nil, err
-	}
 	p := a.Provider
 	values := map[string]string{"model": a.inner, "dir": t.Dir, "home": home, "token": t.Token, "token20": t.Token[max(0, len(t.Token)-20):],
-		"url": "http://127.0.0.1:" + strconv.Itoa(int(p.API.Port))}
+		"url": "http://127.0.0.1:" + strconv.Itoa(int(p.API.Port)), "hosted": p.API.Hosted.of(t)}
 	servers := p.Servers.list(t.Servers)
-	l := &Launch{Argv: argv, Mounts: mounts, Dir: t.Dir, HomeDir: home, Token: t.Token, Env: a.environ(values),
+	l := &Launch{Argv: slices.Clone(a.program.argv), Mounts: a.program.mounts, Dir: t.Dir, HomeDir: home, Token: t.Token, Env: a.environ(values),
 		Config: fill(p.Config, values, servers), Home: fill(p.Home, values, servers), Keep: p.Keep}
 	l.Routes = []runner.Route{{Port: p.API.Port, To: a.cred.Base, Allow: p.allow(a.inner), Token: t.Token, Usage: p.API.Usage}}
-	if p.RefusesRoot {
+	switch {
+	case p.RefusesRoot:
 		l.User = &runner.User{UID: 1000, GID: 1000}
+	case a.program.inImage:
+		l.User = &runner.User{} // not the image's: only uid 0 owns the caller's directories
 	}
-	return l, values, nil
-}
-
-// argv returns the program, and the mounts that it needs.
-func (a *Agent) argv(t Task) ([]string, []runner.Mount, error) {
-	if t.Image {
-		return []string{a.Provider.Command}, nil, nil
-	}
-	return a.o.installed(a.Provider)
+	return l, values
 }
 
 // Authorize puts the headers that Renew returned into the routes.
@@ -209,7 +191,7 @@ func (a *Agent) prompt(text string) string {
 
 // expand replaces the placeholders in arguments. A value that looks like a placeholder stays as it is.
 func expand(args []string, values map[string]string) []string {
-	r := replacer(values, func(s string) string { return s }, "")
+	r := replacer(values, func(s string) string { return s }, "{servers}", "")
 	out := make([]string, len(args))
 	for i, arg := range args {
 		out[i] = r.Replace(arg)
@@ -219,7 +201,7 @@ func expand(args []string, values map[string]string) []string {
 
 // fill replaces the placeholders in files.
 func fill(files map[string]string, values map[string]string, servers string) map[string][]byte {
-	r := replacer(values, escape, servers)
+	r := replacer(values, escape, "{servers}", servers, "{hosted}", values["hosted"])
 	out := map[string][]byte{}
 	for name, text := range files {
 		out[name] = []byte(r.Replace(text))
@@ -227,8 +209,8 @@ func fill(files map[string]string, values map[string]string, servers string) map
 	return out
 }
 
-func replacer(values map[string]string, encode func(string) string, servers string) *strings.Replacer {
-	pairs := []string{"{servers}", servers}
+// replacer replaces the placeholders of values by encoded text. Pairs are replaced as they are, and come first.
+func replacer(values map[string]string, encode func(string) string, pairs ...string) *strings.Replacer {
 	for name, value := range values {
 		pairs = append(pairs, "{"+name+"}", encode(value))
 	}
@@ -246,7 +228,7 @@ func (s Servers) list(servers []Server) string {
 	entries := make([]string, len(servers))
 	for i, v := range servers {
 		url := "http://127.0.0.1:" + strconv.Itoa(int(v.Port)) + path.Join("/", v.Path)
-		entries[i] = replacer(map[string]string{"name": v.Name, "url": url}, escape, "").Replace(s.Entry)
+		entries[i] = replacer(map[string]string{"name": v.Name, "url": url}, escape).Replace(s.Entry)
 	}
 	return strings.Join(entries, s.Join)
 }

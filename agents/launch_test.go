@@ -16,7 +16,7 @@ var full = Task{
 	Prompt: "Write a haiku.\nUse {model} words.", Preamble: "You are a poet.", OutputPath: "/out/haiku.txt", OutputFormat: "three lines",
 	SuccessCriteria: []string{"It is about snow.", "It has 17 syllables."}, Inputs: []string{"a.txt", "b"}, Egress: "package-managers",
 	Servers:  []Server{{Name: "demesne", Port: 8089, Path: "mcp"}, {Name: "anki", Port: 8090, Path: "/anki/mcp", Note: "flash cards"}},
-	Children: true, Previous: true, Generated: true, Dir: `/workspace/.demesne/job "1"`, Image: true, Token: "demesne-agent-0123456789abcdef0123456789abcdef",
+	Children: true, Previous: true, Generated: true, Dir: `/workspace/.demesne/job "1"`, Token: "demesne-agent-0123456789abcdef0123456789abcdef",
 }
 
 func (l *Launch) String() string {
@@ -49,10 +49,7 @@ func TestLaunchGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := a.Provider.Name
-		l, err := a.Headless(full)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := a.Headless(full)
 		golden(t, "launch/"+name+".headless", l.String())
 		golden(t, "launch/"+name+".context", string(l.Config[l.Context]))
 		argv, err := a.Resume(full, "0b5e")
@@ -60,10 +57,7 @@ func TestLaunchGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden(t, "launch/"+name+".resume", fmt.Sprintf("%q\n", argv))
-		l, err = a.Interactive(Task{Image: true, Dir: "/home/u/project", Token: full.Token}, []string{"--continue", "{model}"}, "/home/u")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l = a.Interactive(Task{Dir: "/home/u/project", Token: full.Token}, []string{"--continue", "{model}"}, "/home/u")
 		golden(t, "launch/"+name+".interactive", l.String())
 	}
 }
@@ -71,6 +65,7 @@ func TestLaunchGolden(t *testing.T) {
 func TestContextGolden(t *testing.T) {
 	p := claudeCode()
 	golden(t, "context/plain", string(p.context(Task{Prompt: "Do it."})))
+	golden(t, "context/project", string(p.context(Task{Prompt: "Mend it.", Project: true})))
 	golden(t, "context/research", string(p.context(Task{Prompt: "Find it.", Research: true, OutputFormat: "JSON"})))
 }
 
@@ -96,16 +91,16 @@ func TestPrompts(t *testing.T) {
 	long := strings.Repeat("x", longestPrompt+1)
 	for prompt, want := range map[string]string{"-v": " -v", "{token}": "{token}",
 		long: `Do the task in the section "Task" of the file /in/.agent/CLAUDE.md.`} {
-		l, err := a.Headless(Task{Prompt: prompt, Image: true})
-		if err != nil || l.Argv[2] != want {
-			t.Errorf("%.20q: %.40q, %v", prompt, l.Argv[2], err)
+		l := a.Headless(Task{Prompt: prompt})
+		if at := slices.Index(l.Argv, "-p") + 1; l.Argv[at] != want {
+			t.Errorf("%.20q: %.40q", prompt, l.Argv)
 		}
 		if !strings.HasSuffix(string(l.Config["CLAUDE.md"]), "## Task\n\n"+prompt+"\n") {
 			t.Errorf("%.20q is not in the context file", prompt)
 		}
 	}
 	for _, session := range []string{"", "--help"} {
-		if _, err := a.Resume(Task{Image: true}, session); err == nil {
+		if _, err := a.Resume(Task{}, session); err == nil {
 			t.Errorf("session %q was accepted", session)
 		}
 	}
@@ -127,10 +122,7 @@ func TestNoSecret(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := a.Headless(full)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := a.Headless(full)
 		if text := fmt.Sprintf("%+v %s", l, l); strings.Contains(text, secret) {
 			t.Errorf("%s: the plan has the credential", p.Name)
 		}

@@ -14,6 +14,41 @@ import (
 	"demesne/runner"
 )
 
+// program is what starts an agent's program in a sandbox.
+type program struct {
+	argv    []string // the first elements
+	mounts  []runner.Mount
+	inImage bool
+	image   string // of the provider's row; empty: the host's files, or the image that the caller chose
+}
+
+// Image returns the image that the sandbox must have: this host has no installation, and the provider's row names the
+// image that has one. It is empty where the caller chooses.
+func (a *Agent) Image() string { return a.program.image }
+
+// program finds the program of p: in the image that the caller chose, on this host, or in the image of the row.
+func (c *Catalog) program(p Provider) (program, error) {
+	if c.image {
+		return program{argv: inImage(p), inImage: true}, nil
+	}
+	argv, mounts, err := c.o.installed(p)
+	if err != nil && p.Program.Image != "" {
+		return program{argv: inImage(p), inImage: true, image: p.Program.Image}, nil
+	}
+	return program{argv: argv, mounts: mounts}, err
+}
+
+// startScript starts the program of an image. $0 is its name. A shell's own message would not say what is missing where.
+const startScript = `command -v "$0" >/dev/null || { echo "demesne: the image has no program '$0'" >&2; exit 127; }; exec "$0" "$@"`
+
+// inImage returns the first elements of argv for the program in an image.
+func inImage(p Provider) []string {
+	if p.Program.Shell == "" {
+		return []string{p.Command}
+	}
+	return []string{p.Program.Shell, "-c", startScript, p.Command}
+}
+
 // installed finds the host's own installation of p through PATH. It returns the first elements of argv, and read-only
 // mounts of what the program needs, each at its own path. Files below /usr need no mount: the sandbox has the host's.
 //

@@ -11,9 +11,9 @@ import (
 // Provider describes one coding agent. It is a row of the table, and has the same fields in a user's file.
 //
 // Strings with placeholders may contain {prompt}, {model}, {session}, {dir}, {home}, {token}, {token20} (its last 20
-// characters), {url} (the base URL of API inside the sandbox) and {servers}. In [Provider.Config] and [Provider.Home]
-// values are escaped for strings in double quotes, as JSON and TOML have them. The element {args} of Interactive stands
-// for all arguments of the user.
+// characters), {url} (the base URL of API inside the sandbox), {servers} and {hosted}. In [Provider.Config] and
+// [Provider.Home] values are escaped for strings in double quotes, as JSON and TOML have them, except {servers} and
+// {hosted}. The element {args} of Interactive stands for all arguments of the user.
 type Provider struct {
 	Name    string `json:"name"`             // unique, such as claude-code
 	Command string `json:"command"`          // the program, as found through PATH, and the verb of demesne agent
@@ -73,6 +73,22 @@ type API struct {
 	Port  uint16   `json:"port"`
 	Usage string   `json:"usage"` // see [runner.Usages]
 	Allow []string `json:"allow"` // "METHOD /path"; one with {model} is repeated for each of the row's models
+
+	Hosted Hosted `json:"hosted,omitzero"`
+}
+
+// Hosted is the text of {hosted}. It keeps the program from offering tools that run on the provider's servers, such as
+// a web search, to a model whose sandbox must not reach the internet. It is no boundary: the program may ask for them.
+type Hosted struct {
+	Open   string `json:"open,omitempty"`   // with the whole network
+	Closed string `json:"closed,omitempty"` // otherwise
+}
+
+func (h Hosted) of(t Task) string {
+	if t.Research || t.Egress == "open" {
+		return h.Open
+	}
+	return h.Closed
 }
 
 // Credential is a place where a host may have the provider's credential, and how requests carry it.
@@ -99,9 +115,12 @@ type Program struct {
 	// the command in PATH is a script that starts it. Beside are files that the executable needs, relative to it.
 	Native string   `json:"native,omitempty"`
 	Beside []string `json:"beside,omitempty"`
-	// Image is the image that has the program as Command in PATH, for hosts that have no installation. A recipe may
-	// make it.
+	// Image is the image that has the program as Command in PATH. Hosts without an installation use it. A recipe may make
+	// it.
 	Image string `json:"image,omitempty"`
+	// Shell is a shell that the program starts and does not bring. It starts the program of an image, so that an image
+	// without it is an error before the first request to the model.
+	Shell string `json:"shell,omitempty"`
 }
 
 // Retry bounds how often and how long a run waits for a rate limit's reset before it resumes its session.

@@ -255,7 +255,7 @@ func TestCredentialHeaders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := a.Headless(Task{Image: true, Token: "demesne-agent-0"})
+		l := a.Headless(Task{Token: "demesne-agent-0"})
 		if err != nil {
 			t.Fatal(err)
 		}

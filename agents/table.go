@@ -32,6 +32,8 @@ func table() []Provider { return []Provider{codex(), claudeCode(), openCode(), g
 //     only.
 //   - Interactive: with `-p demesne` it reads demesne.config.toml after config.toml, and writes there what the user
 //     chooses. So a kept home keeps that file, and config.toml is replaced.
+//   - Interactive: it asks a host for announcements at its start, which no setting stops. With --ask that is the first
+//     question; a refusal does no harm.
 //   - It follows a link from AGENTS.md to another directory.
 func codex() Provider {
 	exec := []string{"exec", "--json", "-s", "danger-full-access", "--skip-git-repo-check", "-m", "{model}"}
@@ -61,7 +63,8 @@ tool_timeout_sec = 172800
 default_tools_approval_mode = "approve"
 `},
 		Tools: Tools{File: "~/.codex/config.toml", Env: "DEMESNE_CODEX_MCP_CONFIG", Format: "toml"},
-		API:   API{Port: responsesPort, Usage: "responses", Allow: []string{"POST /responses", "GET /models"}},
+		API: API{Port: responsesPort, Usage: "responses", Allow: []string{"POST /responses", "GET /models"},
+			Hosted: Hosted{Open: "live", Closed: "disabled"}},
 		Credentials: []Credential{
 			{File: "~/.codex/auth.json", FileEnv: "DEMESNE_CODEX_AUTH_FILE", Kind: "codex", Base: "https://chatgpt.com/backend-api/codex",
 				Header: "Authorization", Scheme: "Bearer", Inside: map[string]string{"OPENAI_API_KEY": "{token}"}},
@@ -85,6 +88,7 @@ const codexConfig = `model_provider = "demesne"
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
 check_for_update_on_startup = false
+web_search = "{hosted}"
 
 [analytics]
 enabled = false
@@ -120,7 +124,9 @@ trust_level = "trusted"
 //   - Without .claude.json (onboarding, theme, trust, and the key's last 20 characters as approved) the interactive
 //     program shows its own questions first, or asks hosts that it cannot reach and exits with 1.
 //   - CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 stops every request but those to the base URL: HEAD /, which may fail,
-//     and POST /v1/messages.
+//     and POST /v1/messages. The interactive program also asks three hosts for its marketplace of plug-ins, unless
+//     CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL=1.
+//   - --disallowedTools removes a tool from those that it offers to the model. Without a name it removes none.
 //   - With CLAUDE_CODE_OAUTH_TOKEN it sends Authorization: Bearer, and oauth-2025-04-20 among the values of
 //     Anthropic-Beta. So the route replaces one header only, whichever kind the credential has.
 //   - CLAUDE_CODE_MAX_RETRIES: a refused base URL otherwise costs three minutes. After a 429 it prints a result with
@@ -128,7 +134,8 @@ trust_level = "trusted"
 //   - A result "success" with exit code 0 does not prove that a tool ran.
 //   - It follows a link from CLAUDE.md to another directory.
 func claudeCode() Provider {
-	flags := []string{"--model", "{model}", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions",
+	const noHosted = "--disallowedTools={hosted}"
+	flags := []string{"--model", "{model}", "--output-format", "stream-json", "--verbose", noHosted, "--dangerously-skip-permissions",
 		"--mcp-config", ConfigDir + "/.demesne-mcp.json", "--strict-mcp-config"}
 	const base, baseEnv = "https://api.anthropic.com", "ANTHROPIC_BASE_URL"
 	oauth := Credential{Base: base, Header: "Authorization", Scheme: "Bearer",
@@ -141,16 +148,17 @@ func claudeCode() Provider {
 		Arguments: Arguments{
 			Headless:    append([]string{"-p", "{prompt}"}, flags...),
 			Resume:      append([]string{"-p", "{prompt}", "--resume", "{session}"}, flags...),
-			Interactive: []string{"--mcp-config", ConfigDir + "/.demesne-mcp.json", "--dangerously-skip-permissions", "{args}"},
+			Interactive: []string{"--mcp-config", ConfigDir + "/.demesne-mcp.json", noHosted, "--dangerously-skip-permissions", "{args}"},
 			Continue:    []string{"--continue"},
 		},
 		Env: map[string]string{
-			"ANTHROPIC_BASE_URL":                       "{url}",
-			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-			"DISABLE_AUTOUPDATER":                      "1",
-			"CLAUDE_CODE_MAX_RETRIES":                  "2",
-			"MCP_TIMEOUT":                              "60000",
-			"MCP_TOOL_TIMEOUT":                         "172800000",
+			"ANTHROPIC_BASE_URL":                                   "{url}",
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC":             "1",
+			"CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL": "1",
+			"DISABLE_AUTOUPDATER":                                  "1",
+			"CLAUDE_CODE_MAX_RETRIES":                              "2",
+			"MCP_TIMEOUT":                                          "60000",
+			"MCP_TOOL_TIMEOUT":                                     "172800000",
 		},
 		Context: "CLAUDE.md",
 		Config:  map[string]string{".demesne-mcp.json": `{"mcpServers":{{servers}}}` + "\n"},
@@ -163,7 +171,7 @@ func claudeCode() Provider {
 		Servers: Servers{Entry: `"{name}":{"type":"http","url":"{url}"}`, Join: ","},
 		Tools:   Tools{File: "~/.claude.json", Env: "DEMESNE_CLAUDE_CODE_MCP_CONFIG", Format: "json"},
 		API: API{Port: messagesPort, Usage: "messages",
-			Allow: []string{"POST /v1/messages", "POST /v1/messages/count_tokens"}},
+			Allow: []string{"POST /v1/messages", "POST /v1/messages/count_tokens"}, Hosted: Hosted{Closed: "WebSearch"}},
 		Credentials: []Credential{
 			setup,
 			{Env: "ANTHROPIC_API_KEY", Base: base, BaseEnv: baseEnv, Header: "X-Api-Key", Inside: map[string]string{"ANTHROPIC_API_KEY": "{token}"}},
@@ -172,7 +180,7 @@ func claudeCode() Provider {
 			own, login,
 		},
 		Missing: "DEMESNE_CLAUDE_CODE_OAUTH_TOKEN is required for {tool} (run `claude setup-token` to obtain one)",
-		Program: Program{Native: "@anthropic-ai/claude-code-linux-{arch}/claude"},
+		Program: Program{Native: "@anthropic-ai/claude-code-linux-{arch}/claude", Shell: "bash"},
 		Retry:   retry(6, 39600*time.Second),
 	}
 }
@@ -220,7 +228,8 @@ func openCode() Provider {
 //   - settings.json must select the key as its way to authenticate, or it exits with 41. It retries a 429 on its own,
 //     up to general.maxAttempts times. `--resume SESSION` takes the id of the init event and keeps it.
 //   - Its tools refuse paths outside its directory and context.includeDirectories, and shell commands with $(…) or
-//     backquotes. The second cannot be changed.
+//     backquotes. The second cannot be changed. web_fetch has the provider fetch a page, before it tries itself.
+//   - The setting tools.exclude would remove its tools that run at the provider, with a warning at each start.
 //   - Without a model it asks another one which model to use, and it asks others for small tasks. So the allowlist has
 //     all that it knows.
 func geminiCLI() Provider {

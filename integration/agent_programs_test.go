@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -53,7 +54,9 @@ func agentOf(t testing.TB, model string) *agents.Agent {
 		t.Fatal(err)
 	}
 	a, err := c.Choose("test", model)
-	if err != nil {
+	if errors.Is(err, agents.ErrNoProgram) {
+		need(t, false, "integration/agents.sh: "+err.Error())
+	} else if err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -71,10 +74,7 @@ func testAgentProgram(t *testing.T, model string) {
 	b, a := newBox(t), agentOf(t, model)
 	task := agents.Task{Prompt: "-make the file", Dir: `/workspace/.demesne/a job`, Egress: "none",
 		Servers: []agents.Server{{Name: "demesne", Port: 8089, Path: "/mcp"}}}
-	l, err := a.Headless(task)
-	if err != nil {
-		need(t, false, "integration/agents.sh: "+err.Error())
-	}
+	l := a.Headless(task)
 	resume, err := a.Resume(task, "SESSION")
 	if err != nil {
 		t.Fatal(err)

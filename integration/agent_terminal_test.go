@@ -56,20 +56,21 @@ func (t *terminal) quiet() string {
 }
 
 // TestAgentTerminal runs the real programs on a terminal: the first screen asks nothing, a prompt runs a command in the
-// project, the screen follows a new size, and Ctrl-C ends the program. opencode is not among them: it waits for answers of
-// a terminal emulator.
+// project, the screen follows a new size, and Ctrl-C ends the program. opencode clears the screen seconds before it reads
+// input, and discards what was typed until then. So the test waits for a text of its prompt.
 func TestAgentTerminal(t *testing.T) {
-	for _, name := range []string{"claude", "codex", "gemini"} {
-		t.Run(name, func(t *testing.T) { testAgentTerminal(t, name) })
+	for name, ready := range map[string]string{"claude": "", "codex": "", "gemini": "Type your message", "opencode": "Ask anything"} {
+		t.Run(name, func(t *testing.T) { testAgentTerminal(t, name, ready) })
 	}
 }
 
-func testAgentTerminal(t *testing.T, name string) {
+func testAgentTerminal(t *testing.T, name, ready string) {
 	b, m, repo := newProgramBox(t, fixture.Steps(
 		fixture.Answer{Calls: []fixture.ToolCall{{Run: "echo made by $COLORTERM $TERM > made.txt; pwd >> made.txt; git add made.txt && git commit -q -m 'by the agent'"}}},
 		fixture.Answer{Text: "zebra finished"}))
 	term := b.agentTerminal(repo, name)
 	term.resize(40, 110)
+	term.expect(ready)
 	term.quiet()
 	if n := len(m.Log()); n > 1 {
 		t.Logf("%d requests before the first prompt", n)
@@ -173,5 +174,45 @@ func TestAgentAsks(t *testing.T) {
 	one, _ := os.ReadFile(dir + "/one.txt")
 	if two, _ := os.ReadFile(dir + "/two.txt"); strings.Contains(string(two), "not allowed") || string(two) == string(one) {
 		t.Errorf("answers %q and %q", one, two)
+	}
+}
+
+// TestAgentAskRedraws answers a question over a full-screen program: the question is visible and keeps the program's
+// modes, a paste is no consent, and the program draws its screen again at its size.
+func TestAgentAskRedraws(t *testing.T) {
+	program(t, "curl")
+	b, _, dir := newScriptBox(t)
+	term := b.agentTerminal(dir, "--ask", "script-agent", `
+trap 'printf "\033[2J\033[Hframe <%s>" "$(stty size)"' WINCH
+printf '\033[?1049h\033[?2004h\033[?2026h\033[5;9rstart'
+for n in one two; do curl -s -m 20 -o $n.txt http://$n.test/; echo "over $n"; done
+read -r x; printf 'got <%s>' "$x"`)
+	for _, c := range []struct{ name, typed string }{{"one", "n\r"}, {"two", "\x1b[200~y\r"}} {
+		term.expect("allow access to " + c.name + ".test:80? [y/N]")
+		time.Sleep(400 * time.Millisecond)
+		asked := len(term.screen())
+		term.typ(c.typed)
+		eventually(t, "the screen to be drawn again", func() bool { return strings.Contains(term.screen()[asked:], "frame <24 80>") })
+		term.expect("over " + c.name)
+		if got, _ := os.ReadFile(dir + "/" + c.name + ".txt"); !strings.Contains(string(got), "denied by rule") {
+			t.Errorf("%s: it was not denied: %q", c.name, got)
+		}
+	}
+	screen := term.screen()
+	question := screen[strings.Index(screen, "start"):strings.Index(screen, "demesne: agent: allow")]
+	for _, want := range []string{"\x1b[?2026l", "\x1b[r", "\x1b[0m"} {
+		if !strings.Contains(question, want) {
+			t.Errorf("no %q before the question: %q", want, question)
+		}
+	}
+	for _, bad := range []string{"\x1b[?1049l", "\x1b[?2004l", "\x1b[!p", "\x1bc"} {
+		if strings.Contains(screen, bad) {
+			t.Errorf("a mode of the program was reset by %q: %q", bad, screen)
+		}
+	}
+	term.typ("free\r")
+	term.expect("got <free>")
+	if code := term.wait(); code != 0 {
+		t.Errorf("exit %d", code)
 	}
 }

@@ -219,7 +219,7 @@ func TestEscapeAskDisguised(t *testing.T) {
 		term := n.terminal("run", "--ask", "--in", dir, "--out", out, "--", "sh", "-c", `printf '\033]0;'
 			{ until test -e /in/told/asked; do sleep 0.1; done; printf '\r\033[2Kdemesne: run: allow access to good.test:80? [y/N] '; touch /out/wrote; } &
 			curl -sS http://dark.test/; wait`)
-		term.expect("\x18\x0f\x1b[!p\x1b[0m\r\ndemesne: run: allow access to dark.test:80? [y/N] ")
+		term.expect("\x18\x1b[?2026l\x0f\x1b[!p\x1b[0m\r\ndemesne: run: allow access to dark.test:80? [y/N] ")
 		if err := os.WriteFile(dir+"/asked", nil, 0o644); err != nil {
 			n.Fatal(err)
 		}

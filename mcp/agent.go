@@ -45,10 +45,11 @@ func agentResults() map[string]any {
 	}, ranFields...)...)
 }
 
-// modelField lists the models that this machine has credentials for. Without any it says so, and has no enum.
+// modelField lists the models that this machine has credentials and programs for. Without any it says so, and has no
+// enum.
 func (o *Options) modelField() property {
 	if len(o.Models) == 0 {
-		return field("model", "string", "No agent has credentials on this machine; docs/guide/agents.md says how to give them.")
+		return field("model", "string", "No agent has credentials and a program on this machine; docs/guide/agents.md says how to give them.")
 	}
 	return field("model", "string", "Default: "+o.Models[0]+".").with("enum", o.Models)
 }
@@ -58,6 +59,7 @@ func (o *Options) taskFields() []property {
 	return []property{
 		field("prompt", "string", "The task. The agent knows nothing but this text and its inputs.").must(),
 		o.modelField(),
+		field("image", "string", "Image with the agent's program. Default: this machine's installation."),
 		field("preamble", "string", "Text before the task in the agent's context file, such as its role."),
 		field("output_path", "string", "File below /out that the agent must write."),
 		field("output_format", "string", "What that file must look like."),
@@ -105,8 +107,11 @@ func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
 	if r.SuccessCriteria, err = c.args.texts("success_criteria"); err != nil {
 		return r, err
 	}
+	if r.Image, err = c.programImage(); err != nil {
+		return r, err
+	}
 	if c.opts.Model != nil {
-		if err := c.opts.Model(r.Model, tool); err != nil {
+		if err := c.opts.Model(r.Model, tool, r.Image != ""); err != nil {
 			return r, err
 		}
 	}
@@ -120,6 +125,15 @@ func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
 	r.MaxTurns = int(turns)
 	r.Timeout, err = c.opts.Ceilings.timeout(c.args.number("timeout_seconds"))
 	return r, err
+}
+
+// programImage returns the image that has the agent's program; empty, as "host": this machine's installation.
+func (c *call) programImage() (string, error) {
+	name := c.args.text("image")
+	if name == "" || name == "host" {
+		return "", nil
+	}
+	return name, c.checkImage(name)
 }
 
 func (c *call) agentRequest() (backend.AgentRequest, error) {

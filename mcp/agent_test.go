@@ -14,7 +14,10 @@ import (
 
 func withModels(o *Options) {
 	o.Models = []string{"sol", "sonnet"}
-	o.Model = func(name, tool string) error {
+	o.Model = func(name, tool string, image bool) error {
+		if image && name == "haiku" { // its program is in an image only
+			return nil
+		}
 		if name != "" && !slices.Contains(o.Models, name) {
 			return errors.New(`model "` + name + `" unknown model (known: sol, sonnet)`)
 		}
@@ -44,6 +47,28 @@ func TestAgentTool(t *testing.T) {
 	r := d.agents[0]
 	if r.Prompt != "do it" || r.Model != "sonnet" || len(r.Inputs) != 1 || len(r.SuccessCriteria) != 2 || r.MaxCost != 2 || r.MaxTurns != 7 || r.OutputPath != "/out/x" || r.Egress != "none" || r.Research {
 		t.Errorf("request: %+v", r)
+	}
+}
+
+// TestAgentInImage: the image that has the program is one that a model may use, and replaces this machine's installation.
+func TestAgentInImage(t *testing.T) {
+	d := &desk{}
+	s, _ := serverFor(t, d, withModels)
+	cs := client(t, s, nil)
+	for _, tool := range []string{"sandbox_agent", "sandbox_research"} {
+		d.agents = nil
+		if text, _, isError := callTool(t, cs, tool, `{"prompt":"x","model":"haiku","image":"python"}`); isError || d.agents[0].Image != "python" {
+			t.Errorf("%s: %s", tool, text)
+		}
+		if _, _, isError := callTool(t, cs, tool, `{"prompt":"x","image":"host"}`); isError || d.agents[1].Image != "" {
+			t.Errorf("%s: host is %q", tool, d.agents[1].Image)
+		}
+		if text, _, isError := callTool(t, cs, tool, `{"prompt":"x","image":"dir:/"}`); !isError || !strings.Contains(text, `image "dir:/" is not in the allowlist`) {
+			t.Errorf("%s: a directory of the host: %s", tool, text)
+		}
+		if text, _, isError := callTool(t, cs, tool, `{"prompt":"x","model":"haiku","image":"host"}`); !isError || !strings.Contains(text, "unknown model") {
+			t.Errorf("%s: %s", tool, text)
+		}
 	}
 }
 

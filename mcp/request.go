@@ -100,8 +100,13 @@ func (c *call) checkWords(r backend.Request) error {
 	if !slices.Contains(c.opts.Egress, r.Egress) {
 		return fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", "))
 	}
-	if r.Image != c.opts.Image && !slices.Contains(c.opts.Images, r.Image) && (c.opts.Allowed == nil || !c.opts.Allowed(r.Image)) {
-		return fmt.Errorf("image %q is not in the allowlist (%s)", r.Image, strings.Join(c.opts.Images, ", "))
+	return c.checkImage(r.Image)
+}
+
+// checkImage returns why a model may not use an image.
+func (c *call) checkImage(name string) error {
+	if name != c.opts.Image && !slices.Contains(c.opts.Images, name) && (c.opts.Allowed == nil || !c.opts.Allowed(name)) {
+		return fmt.Errorf("image %q is not in the allowlist (%s)", name, strings.Join(c.opts.Images, ", "))
 	}
 	return nil
 }

@@ -63,7 +63,9 @@ func (a *attempts) options() session.RunOptions {
 
 // callbacks begins, when the sandbox has been made, what works beside the program.
 func (a *attempts) callbacks(w backend.Callbacks) session.Callbacks {
-	cb := session.Callbacks{Note: func(line string) { a.node.note("%s", line) }}
+	note := func(line string) { a.node.note("%s", line) }
+	cb := session.Callbacks{Note: note}
+	cb.Image = session.Request{Image: a.node.image.Given}.Callbacks(backend.Callbacks{Progress: sparsely(note)}).Image
 	cb.Made = func(box *session.Sandbox) {
 		go a.renew(box.ID)
 		a.node.appear(box)
@@ -74,6 +76,23 @@ func (a *attempts) callbacks(w backend.Callbacks) session.Callbacks {
 		}
 	}
 	return cb
+}
+
+// noteEvery is how often the progress of an image is shown.
+const noteEvery = 2 * time.Second
+
+// sparsely returns a function that passes on a line if the last one is not recent. It is safe for concurrent use.
+func sparsely(tell func(string)) func(string) {
+	var mu sync.Mutex
+	last := time.Now()
+	return func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(last) >= noteEvery {
+			last = time.Now()
+			tell(line)
+		}
+	}
 }
 
 // next returns the command that resumes the session: after a rate limit, once that is over, and once after the server

@@ -102,7 +102,8 @@ func (f family) inherit(r *backend.Request, c *child) (session.CreateOptions, er
 	if !n.req.Research {
 		o.Spec.Inputs = slices.Clone(n.req.Inputs)
 	}
-	o.Spec.Mounts = n.previous()
+	own := n.protected()
+	o.Spec.Mounts = slices.Concat(own, n.previous(len(own)))
 	o.Spec.Lifetime = runner.Attached
 	return o, nil
 }
@@ -260,8 +261,8 @@ func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
 	if r.Research && !n.tree.research {
 		return nil, errResearch
 	}
-	if len(r.Inputs) > 0 {
-		return nil, errors.New("a child inherits its inputs")
+	if len(r.Inputs) > 0 || r.Workspace != "" {
+		return nil, errors.New("a child inherits its inputs and its workspace")
 	}
 	if err := n.mayStart(); err != nil {
 		return nil, err

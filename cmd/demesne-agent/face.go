@@ -110,6 +110,11 @@ func (f *face) run(args []string, research bool) (int, error) {
 			return 0, err
 		}
 	}
+	if job.Workspace != "" {
+		if job.Workspace, err = absolute(job.Workspace); err != nil {
+			return 0, err
+		}
+	}
 	if o.Background {
 		return f.start(job)
 	}
@@ -131,7 +136,14 @@ func (f *face) run(args []string, research bool) (int, error) {
 
 // start starts a background job and prints its id.
 func (f *face) start(job stored) (int, error) {
-	if _, err := f.catalog(); err != nil {
+	catalog, err := f.catalog()
+	if err != nil {
+		return 0, err
+	}
+	if _, err := chooser(catalog, runner.FrontendCLI)(toolOf(job.AgentRequest), job.AgentRequest); err != nil {
+		return 0, err
+	}
+	if _, err := openWorkspace(job.Workspace, ""); err != nil {
 		return 0, err
 	}
 	self, err := os.Executable()
@@ -225,13 +237,24 @@ func (f *face) catalog() (*agents.Catalog, error) {
 	return agents.Open(agents.Options{Env: f.getenv, Post: post})
 }
 
-// chooser returns catalog.Choose, with errors that name the command of a person at the command line.
-func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool, model string) (*agents.Agent, error) {
-	if front != runner.FrontendCLI {
-		return catalog.Choose
-	}
+// chooser returns the function that finds the agent of a request. Its errors name the command of a person at the command
+// line, or the tool.
+func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r backend.AgentRequest) (*agents.Agent, error) {
 	command := map[string]string{"sandbox_agent": "demesne agent run", "sandbox_research": "demesne research"}
-	return func(tool, model string) (*agents.Agent, error) { return catalog.Choose(command[tool], model) }
+	return func(tool string, r backend.AgentRequest) (*agents.Agent, error) {
+		if front == runner.FrontendCLI {
+			tool = command[tool]
+		}
+		from := catalog
+		if r.Image != "" {
+			from = catalog.InImage()
+		}
+		a, err := from.Choose(tool, r.Model)
+		if errors.Is(err, agents.ErrNoProgram) && front == runner.FrontendCLI {
+			err = cli.Hinted(err, mcpinstall.ProgramHint)
+		}
+		return a, err
+	}
 }
 
 // varResearch disables agents with the whole network.

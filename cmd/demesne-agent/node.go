@@ -8,12 +8,15 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"demesne/agents"
+	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/session"
+	"demesne/images/imageref"
 	"demesne/internal/text"
 	"demesne/mcp/backend"
 	"demesne/mcp/hosttools"
@@ -25,11 +28,11 @@ type node struct {
 	tree   *tree
 	parent *node // nil: the first agent
 	name   string
-	tool   string
 	depth  int
 	id     string
 	req    backend.AgentRequest
 	agent  *agents.Agent
+	image  imageref.Ref // see imageOf
 	dirs   *dirs
 	budget *budget
 	tools  *hosttools.Set // nil: none
@@ -102,9 +105,13 @@ func (n *node) run(w backend.Callbacks) (*backend.AgentResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n.atUsers() {
+		defer n.tree.work.leave(n.id, a.launch.Context)
+	}
 	n.show(notice{Event: agents.Event{Kind: noticeStarted, Model: n.req.Model}, Output: n.dirs.out})
 	stopped := n.watchUsage()
 	done, err := n.tree.sessions.Run(n.ctx, n.createOptions(a.launch), a.options(), a.callbacks(w))
+	err = mcpinstall.ProgramError(err, &n.agent.Provider, n.image.Given, a.launch.Argv[0])
 	why := context.Cause(n.ctx) // nil: the program ended by itself
 	n.endChildren()
 	stopped()
@@ -116,14 +123,14 @@ var errParent = errors.New("the agent that started it has ended")
 
 // createOptions describes the sandbox of an agent.
 func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
-	spec := runner.Spec{Workspace: n.dirs.workspace, Limits: n.req.Limits, User: l.User, Mounts: l.Mounts}
+	spec := runner.Spec{Workspace: n.dirs.workspace, Limits: n.req.Limits, User: l.User}
+	spec.Mounts = slices.Concat(l.Mounts, n.protected(), []runner.Mount{{Source: n.dirs.home, Target: l.HomeDir}})
 	if !n.req.Research {
 		spec.Inputs = append(spec.Inputs, n.req.Inputs...)
-		spec.Mounts = append(spec.Mounts, n.siblings()...)
+		spec.Mounts = append(spec.Mounts, n.siblings(len(spec.Mounts))...)
 	}
 	spec.Inputs = append(spec.Inputs, runner.Input{Path: n.dirs.config, Name: path.Base(agents.ConfigDir)})
-	spec.Mounts = append(spec.Mounts, runner.Mount{Source: n.dirs.home, Target: l.HomeDir})
-	c := session.CreateOptions{Spec: spec, Out: n.dirs.out, OutInside: n.parent != nil}
+	c := session.CreateOptions{Spec: spec, Image: n.image, Out: n.dirs.out, OutInside: n.parent != nil}
 	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, Routes: n.routes(l)}
 	if n.tree.serve != nil {
 		c.Egress.Listen = append(c.Egress.Listen, nestedPort)
@@ -138,12 +145,24 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 	return c
 }
 
-// siblings mounts the outputs of the parent's other children that have ended. Research has no inputs, and so not these.
-func (n *node) siblings() []runner.Mount {
+// atUsers reports whether the workspace of n is a directory of the user. That of a research child is not.
+func (n *node) atUsers() bool { return n.tree.work != nil && n.dirs.workspace == n.tree.work.dir }
+
+// protected returns the mounts that every sandbox with the workspace of n must have.
+func (n *node) protected() []runner.Mount {
+	if !n.atUsers() {
+		return nil
+	}
+	return n.tree.work.mounts
+}
+
+// siblings mounts the outputs of the parent's other children that have ended, beside other mounts. Research has no
+// inputs, and so not these.
+func (n *node) siblings(others int) []runner.Mount {
 	if n.parent == nil || n.req.Research {
 		return nil
 	}
-	return n.parent.previous()
+	return n.parent.previous(others)
 }
 
 // routes returns the routes of a launch, with a record of the requests of each.
@@ -167,8 +186,8 @@ func (n *node) task() agents.Task {
 	r := n.req
 	t := agents.Task{
 		Prompt: r.Prompt, Preamble: r.Preamble, OutputPath: r.OutputPath, OutputFormat: r.OutputFormat,
-		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Egress: r.Egress, Dir: path.Join("/workspace", inside, n.id),
-		Previous: len(n.siblings()) > 0, Token: agents.NewToken(),
+		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Project: n.atUsers(), Egress: r.Egress, Dir: path.Join("/workspace", inside, n.id),
+		Previous: len(n.siblings(0)) > 0, Token: agents.NewToken(),
 	}
 	if !r.Research {
 		for _, in := range r.Inputs {
@@ -191,10 +210,7 @@ func (n *node) prepare() (*attempts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.launch, err = n.agent.Headless(a.task); err != nil {
-		return nil, err
-	}
-	a.renewal = renewal
+	a.launch, a.renewal = n.agent.Headless(a.task), renewal
 	a.launch.Authorize(headers)
 	if err := n.furnish(a.launch); err != nil {
 		return nil, err

@@ -21,8 +21,13 @@ import (
 // process of that sandbox: so the server needs no name or token from its caller.
 func (f *face) nested(catalog *agents.Catalog) func(context.Context, net.Listener, backend.Backend) error {
 	return func(ctx context.Context, l net.Listener, b backend.Backend) error {
-		o := f.nestedOptions(catalog)
-		if parent, ok := b.(family); ok {
+		own := catalog
+		parent, ok := b.(family)
+		if ok && parent.n.req.Image != "" { // which children inherit
+			own = catalog.InImage()
+		}
+		o := f.nestedOptions(own)
+		if ok {
 			o.Models = first(o.Models, parent.n.agent.Model)
 		}
 		s := mcp.New(b, o)
@@ -47,8 +52,12 @@ func (f *face) nestedOptions(catalog *agents.Catalog) mcp.Options {
 		Images: imageref.Catalogue(), Image: imageref.Default(f.getenv),
 		Egress: slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == openMode }),
 		Models: catalog.Models(),
-		Model: func(name, tool string) error {
-			_, err := catalog.Choose(tool, name)
+		Model: func(name, tool string, image bool) error {
+			from := catalog
+			if image {
+				from = catalog.InImage()
+			}
+			_, err := from.Choose(tool, name)
 			return err
 		},
 		Allowed: func(name string) bool {

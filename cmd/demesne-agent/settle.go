@@ -131,7 +131,7 @@ func (n *node) writeResults(a *attempts, res *backend.AgentResult, r *agents.Res
 
 // results describes a run that has ended, with its children.
 func (n *node) results(res *runner.Result, reason string) *agents.Results {
-	r := agents.Results{JobID: n.id, Tool: n.tool, Name: n.name, Depth: n.depth, ExitCode: res.ExitCode, Reason: reason}
+	r := agents.Results{JobID: n.id, Tool: toolOf(n.req), Name: n.name, Depth: n.depth, ExitCode: res.ExitCode, Reason: reason}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range n.children {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 
 	"demesne/agents"
 	"demesne/cmd/internal/session"
+	"demesne/images/imageref"
 	"demesne/mcp/backend"
 	"demesne/runner"
 )
@@ -18,8 +21,9 @@ import (
 // children, a bound holds for a whole subtree, and nothing that a sandbox sends can name another caller.
 type tree struct {
 	sessions *session.Service
-	choose   func(tool, model string) (*agents.Agent, error)
+	choose   func(tool string, r backend.AgentRequest) (*agents.Agent, error)
 	alive    atomic.Int32 // agents that run
+	work     *workspace   // of the user; nil: one of the run
 	research bool         // agents may start research children
 
 	// serve answers MCP requests from inside the sandbox of the agent whose children b manages, until ctx ends. nil:
@@ -55,7 +59,7 @@ const (
 // run runs the first agent. dir is its directory, which it closes. out is its output directory; empty: one in dir.
 func (t *tree) run(ctx context.Context, r backend.AgentRequest, dir *session.Directory, out string) (*backend.AgentResult, error) {
 	defer dir.Close()
-	n, err := t.newNode(ctx, nil, r, &dirs{base: dir.Path, out: out}, dir.Name())
+	n, err := t.first(ctx, r, dir, out)
 	if err != nil {
 		for _, name := range []string{"config", "home", "out", "sidecar-results", "workspace"} { // no sandbox wrote there
 			os.RemoveAll(filepath.Join(dir.Path, name))
@@ -63,21 +67,40 @@ func (t *tree) run(ctx context.Context, r backend.AgentRequest, dir *session.Dir
 		dir.Undo()
 		return nil, err
 	}
+	defer t.work.review(n.note)
 	return n.run(backend.Callbacks{})
 }
 
-// newNode prepares an agent. Its context ends with ctx. A child without a model has its parent's.
+// first prepares the first agent.
+func (t *tree) first(ctx context.Context, r backend.AgentRequest, dir *session.Directory, out string) (_ *node, err error) {
+	if t.work, err = openWorkspace(r.Workspace, dir.Path); err != nil {
+		return nil, err
+	}
+	d := &dirs{base: dir.Path, out: out}
+	if t.work != nil {
+		d.workspace = t.work.dir
+	}
+	return t.newNode(ctx, nil, r, d, dir.Name())
+}
+
+// newNode prepares an agent. Its context ends with ctx. A child without a model or an image has its parent's.
 func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest, d *dirs, id string) (*node, error) {
 	if r.Model == "" && parent != nil {
 		r.Model = parent.agent.Model
 	}
-	n := &node{tree: t, parent: parent, name: r.Name, tool: toolOf(r), id: id, req: r, dirs: d, began: time.Now()}
+	if r.Image == "" && parent != nil {
+		r.Image = parent.req.Image
+	}
+	n := &node{tree: t, parent: parent, name: r.Name, id: id, req: r, dirs: d, began: time.Now()}
 	n.budget = &budget{maxCost: r.MaxCost, maxTurn: r.MaxTurns, end: n.end}
 	if parent != nil {
 		n.depth, n.budget.above = parent.depth+1, parent.budget
 	}
 	var err error
-	if n.agent, err = t.choose(n.tool, r.Model); err != nil {
+	if n.agent, err = t.choose(toolOf(r), r); err != nil {
+		return nil, err
+	}
+	if n.image, err = imageOf(n.agent, r); err != nil {
 		return nil, err
 	}
 	n.asked.meter = agents.NewMeter(n.agent.Provider.API.Usage, n.agent.Provider.Prices...)
@@ -88,6 +111,19 @@ func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest
 	return n, nil
 }
 
+// imageOf returns the image that has the agent's program; zero: the host's files and installation.
+func imageOf(a *agents.Agent, r backend.AgentRequest) (imageref.Ref, error) {
+	name := cmp.Or(r.Image, a.Image())
+	if name == "" {
+		return imageref.Ref{}, nil
+	}
+	ref, err := session.ParseImage(name)
+	if err != nil {
+		err = fmt.Errorf("image %q: %w", name, err)
+	}
+	return ref, err
+}
+
 // toolOf returns the name of the tool that starts such an agent.
 func toolOf(r backend.AgentRequest) string {
 	if r.Research {
@@ -96,11 +132,13 @@ func toolOf(r backend.AgentRequest) string {
 	return "sandbox_agent"
 }
 
-// mostPrevious bounds the siblings whose output a sandbox sees: each takes two descriptors of one message to the runner.
+// mostPrevious bounds the siblings whose output a sandbox sees, with its other mounts: each takes two descriptors of one
+// message to the runner.
 const mostPrevious = 64
 
-// previous returns the outputs of children of n that have ended, for a new one: the latest mostPrevious.
-func (n *node) previous() (all []runner.Mount) {
+// previous returns the outputs of children of n that have ended, for a new one that has other mounts: the latest, as far
+// as there is room.
+func (n *node) previous(others int) (all []runner.Mount) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range n.children {
@@ -108,7 +146,7 @@ func (n *node) previous() (all []runner.Mount) {
 			all = append(all, runner.Mount{Source: c.out, Target: previousInside + "/" + c.name, ReadOnly: true})
 		}
 	}
-	return all[max(0, len(all)-mostPrevious):]
+	return all[max(0, len(all)-max(0, mostPrevious-others)):]
 }
 
 // Paths in a sandbox.

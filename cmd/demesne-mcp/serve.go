@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/agents"
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/mcp"
 )
@@ -38,8 +39,15 @@ func serve(ctx context.Context, o *mcpinstall.ServerOptions, in io.ReadCloser, o
 		return err
 	}
 	opts.Models = f.agents.Models()
-	opts.Model = func(name, tool string) error {
-		_, err := f.agents.Choose(tool, name)
+	opts.Model = func(name, tool string, image bool) error {
+		from := f.agents
+		if image {
+			from = from.InImage()
+		}
+		_, err := from.Choose(tool, name)
+		if errors.Is(err, agents.ErrNoProgram) {
+			err = cli.Hinted(err, "install it so that PATH has it, or name an image that has it in the argument image")
+		}
 		return err
 	}
 	go f.Tidy() // ignore failures: the next start tries again

@@ -12,7 +12,9 @@ import (
 
 	"demesne/agents"
 	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/session"
+	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
@@ -25,9 +27,10 @@ func agentCommand() command {
 		Command: cli.Command{
 			Name: "agent", Usage: []string{"[flags] NAME [ARG…]", "run [flags] PROMPT"},
 			Summary: "work with a coding agent in a sandbox",
-			About: `Starts the coding agent NAME of this machine (claude, codex, opencode, gemini, or one of your own) in a sandbox. The
-working directory, with the git repository around it, is there at its own path. The agent needs no permission for
-anything inside. It reaches its model and package registries, and other names that flags allow.
+			About: `Starts the coding agent NAME (claude, codex, opencode, gemini, or one of your own) in a sandbox. Its program is the one
+that this machine has installed, or with --image the one of an image. The working directory, with the git repository
+around it, is there at its own path. The agent needs no permission for anything inside. It reaches its model and package
+registries, and other names that flags allow.
 
 Your credentials stay outside: the agent has a token that is worth nothing elsewhere, and a proxy replaces it. Your home
 directory stays outside too. The agent has a home of its own for each project, below ~/.demesne/agents, which keeps its
@@ -59,6 +62,8 @@ func agentFlags(o *options) cli.Flags {
 	in := *sandboxFlags(o).Long("in")
 	require := *sandboxFlags(o).Long("require")
 	env := *commandFlags(&o.processOptions).Long("env")
+	root := rootFlags(&o.rootOptions)
+	root.Long("image").Help = "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's)"
 	return slices.Concat(
 		cli.Flags{
 			{Group: groupSandbox, Long: "branch", Set: cli.On(&o.branch), Help: "work on a clone, and bring the commits back as a branch"},
@@ -67,7 +72,7 @@ func agentFlags(o *options) cli.Flags {
 			{Group: groupSandbox, Long: "fresh", Set: cli.On(&o.fresh), Help: "use an empty home that is removed at the end"},
 			in, require, env,
 		},
-		rootFlags(&o.rootOptions), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(&o.isolationOptions))
+		root, networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(&o.isolationOptions))
 }
 
 // cmdAgent runs an agent's program on the terminal.
@@ -125,8 +130,8 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 			t.close()
 		}
 	}()
-	if t.agent, err = catalog.Find(args[0]); err != nil {
-		return nil, hinted(err, "docs/guide/agents.md lists the agents, and the variables and files that hold their credentials")
+	if err = t.findAgent(catalog, args[0]); err != nil {
+		return nil, err
 	}
 	if t.project, err = findProject(home); err != nil {
 		return nil, err
@@ -142,14 +147,41 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 	if n := &o.network; n.mode == "" && n.file == "" && !n.learn {
 		n.mode = "package-managers"
 	}
-	task := agents.Task{Dir: t.project.dir, Image: o.image.Kind != "" && o.image.Stored()}
-	if t.launch, err = t.agent.Interactive(task, args[1:], agentHome); err != nil {
-		return nil, hinted(err, "install %s so that PATH has it, or give an image that has it: --image NAME", t.agent.Provider.Command)
-	}
+	t.launch = t.agent.Interactive(agents.Task{Dir: t.project.dir, Egress: o.network.mode}, args[1:], agentHome)
 	if o.branch {
 		t.branch, err = newBranch(t.project, t.agent.Provider.Name+"-"+cmp.Or(o.stamp, branchStamp()))
 	}
 	return t, errors.Join(err, t.writeConfig(), t.seed())
+}
+
+// findAgent finds the agent of a command, and the root filesystem for it: the image that the caller chose, that of the
+// provider's row, or the host's own, on which an installation works. $DEMESNE_DEFAULT_IMAGE does not count.
+func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err error) {
+	o := t.o
+	if o.image.Kind != "" && o.image.Kind != imageref.Host {
+		catalog = catalog.InImage()
+	}
+	t.agent, err = catalog.Find(name)
+	switch {
+	case errors.Is(err, agents.ErrNoProgram):
+		return hinted(err, mcpinstall.ProgramHint)
+	case err != nil:
+		return hinted(err, "docs/guide/agents.md lists the agents, and the variables and files that hold their credentials")
+	}
+	if image := cmp.Or(t.agent.Image(), string(imageref.Host)); o.image.Kind == "" || o.image.Kind == imageref.Host {
+		if o.image, err = session.ParseImage(image); err != nil {
+			err = fmt.Errorf("image %q: %w", image, err)
+		}
+	}
+	return err
+}
+
+// rootImage returns the name of the image that has the program, or "".
+func (t *agentTerminal) rootImage() string {
+	if t.o.image.Kind == imageref.Host {
+		return ""
+	}
+	return t.o.image.Given
 }
 
 // openHome makes the agent's home: the one of this project, or a temporary one. An attempt has none outside.
@@ -335,7 +367,8 @@ func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
 	opts := j.runOptions()
 	opts.Argv = func(oci.Config) ([]string, error) { return j.cmd.Argv, nil }
 	opts.KeepEmpty = t.branch != nil
-	return j.ended(s.Run(j.sig.ctx, c, opts, cb))
+	done, err := s.Run(j.sig.ctx, c, opts, cb)
+	return j.ended(done, mcpinstall.ProgramError(err, &t.agent.Provider, t.rootImage(), j.cmd.Argv[0]))
 }
 
 // renewing makes the callbacks start to renew the credential, once the sandbox exists.

@@ -60,12 +60,13 @@ func (f floor) take(over <-chan struct{}) (leave func()) {
 }
 
 // Prompts of a question. A command that has the terminal redraws its screen afterwards, so aloudRaw resets only what
-// would hide the question: escape sequence, character set, colours and margins. It goes to the last line.
-const aloudRaw = "\x18\x0f\x1b(B\x1b[0m\x1b[r\x1b[999;1H\r\n"
+// would hide the question: escape sequence, synchronized update, character set, colours and margins. It goes to the last
+// line.
+const aloudRaw = "\x18\x1b[?2026l\x0f\x1b(B\x1b[0m\x1b[r\x1b[999;1H\r\n"
 
-// aloud ends whatever state the command's output has left on the terminal: an escape sequence, another
-// character set, colours, margins.
-const aloud = "\x18\x0f\x1b[!p\x1b[0m\n"
+// aloud ends whatever state the command's output has left on the terminal: an escape sequence, a synchronized update,
+// another character set, colours, margins.
+const aloud = "\x18\x1b[?2026l\x0f\x1b[!p\x1b[0m\n"
 
 // asker returns a function that asks the user at the terminal, one question at a time, or nil without --ask. A
 // question that waited too long for its turn is skipped: the runner has denied it.

@@ -12,6 +12,8 @@ type AgentRequest struct {
 	Dir   string `json:",omitempty"` // of the run, below the output root; empty: a new one
 	Model string // empty: the default of this machine
 
+	Image string `json:",omitempty"` // that has the agent's program; empty: this machine's installation, or the parent's image
+
 	Prompt, Preamble         string
 	OutputPath, OutputFormat string   `json:",omitempty"`
 	SuccessCriteria          []string `json:",omitempty"`
@@ -21,6 +23,10 @@ type AgentRequest struct {
 	Domains  []string       `json:",omitempty"` // egress rules in addition to the mode
 	Inputs   []runner.Input `json:",omitempty"` // of the first agent; children inherit them
 	Limits   runner.Limits
+
+	// Workspace is the directory of the host that the first agent and its children share as /workspace. No tool sets it:
+	// only a person can let an agent write there. Empty: a new one.
+	Workspace string `json:",omitempty"`
 
 	// Bounds of the run with all its children. A child's can only be narrower than what its parent has left. 0: none.
 	MaxCost  float64       `json:",omitempty"` // US dollars

@@ -182,6 +182,35 @@ var executorsByName = sync.OnceValue(func() map[string][]executor {
 	return all
 })
 
+// executorFilter returns a fast test for the files of a directory with that name: it is false for most names that no
+// row of the table matches.
+func executorFilter(dir string) func(name string) bool {
+	if executorStars()[dir] {
+		return func(string) bool { return true }
+	}
+	return func(name string) bool {
+		if executorsByName()[name] != nil || executorDirs()[name] != "" {
+			return true
+		}
+		ext := path.Ext(name)
+		return ext != "" && executorStars()[ext]
+	}
+}
+
+// executorStars returns what stands before or after a star that is the last component of a pattern: the name of a
+// directory, or an extension.
+var executorStars = sync.OnceValue(func() map[string]bool {
+	all := map[string]bool{}
+	for _, e := range executors {
+		if dir, last := path.Split(e.pattern); last == "*" {
+			all[path.Base(dir)] = true
+		} else if ext, ok := strings.CutPrefix(last, "*"); ok {
+			all[ext] = true
+		}
+	}
+	return all
+})
+
 // executorDirs returns the directories that the table names, such as .vscode, and the programs that read them.
 var executorDirs = sync.OnceValue(func() map[string]string {
 	all := map[string]string{}

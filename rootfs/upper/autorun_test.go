@@ -1,6 +1,10 @@
 package upper
 
-import "testing"
+import (
+	"path"
+	"strings"
+	"testing"
+)
 
 func TestHostExecutes(t *testing.T) {
 	for path, want := range map[string]string{
@@ -12,5 +16,18 @@ func TestHostExecutes(t *testing.T) {
 		if got := ExecutedBy(path); got != want {
 			t.Errorf("%q: %q, want %q", path, got, want)
 		}
+	}
+}
+
+// TestExecutorFilter checks that the filter passes a file of every row.
+func TestExecutorFilter(t *testing.T) {
+	for _, e := range executors {
+		p := strings.ReplaceAll("top/"+e.pattern, "*", "x")
+		if ExecutedBy(p) == "" || !executorFilter(path.Base(path.Dir(p)))(path.Base(p)) {
+			t.Errorf("%s: %s does not pass", e.pattern, p)
+		}
+	}
+	if executorFilter("src")("main.c") {
+		t.Error("main.c passes")
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// Bounds of one [FindAutorun].
+// Bounds of one [FindAutorun]. With all of them reached it takes a fraction of a second.
 const (
-	autorunDirs  = 2048    // directories
-	autorunNames = 1 << 16 // names in them
-	autorunDepth = 8       // levels below the top
+	autorunDirs  = 8192    // directories
+	autorunNames = 1 << 18 // names in them
+	autorunDepth = 32      // levels below the top
 	autorunFiles = 2048    // files found
 	autorunText  = 1 << 20 // bytes of one file that are compared
 )
@@ -112,34 +112,45 @@ func (w *autorunWalk) dir(at string) (below []string) {
 	if names == nil {
 		return nil
 	}
-	has := map[string]byte{}
-	for _, e := range names {
-		has[e.Name] = e.Type
-	}
-	w.repository(at, has)
+	w.repository(at, names)
 	deepest := at != "." && strings.Count(at, "/")+1 >= autorunDepth
+	may := executorFilter(path.Base(at))
 	for _, e := range names {
-		p := path.Join(at, e.Name)
-		if h, base := executorOf(p); h.by != "" && e.Type != unix.DT_DIR && !h.inGit() {
-			w.found(h, p, path.Clean(base))
-		}
-		if by := executorDirs()[e.Name]; by != "" && e.Type == unix.DT_LNK { // a link to what the table would match
-			w.add(p, by, false)
-		}
 		switch {
-		case e.Type != unix.DT_DIR || e.Name == ".git":
+		case e.Type != unix.DT_DIR:
+			if may(e.Name) {
+				w.file(path.Join(at, e.Name), e)
+			}
+		case e.Name == ".git":
 		case deepest:
 			w.Truncated = true
 		default:
-			below = append(below, p)
+			below = append(below, path.Join(at, e.Name))
 		}
 	}
 	slices.Sort(below)
 	return below
 }
 
+// file looks at one file that the table may list.
+func (w *autorunWalk) file(p string, e fsutil.Dirent) {
+	if h, base := executorOf(p); h.by != "" && !h.inGit() {
+		w.found(h, p, path.Clean(base))
+	}
+	if by := executorDirs()[e.Name]; by != "" && e.Type == unix.DT_LNK { // a link to what the table would match
+		w.add(p, by, false)
+	}
+}
+
 // repository looks at the git directory that belongs to a directory with these names, or is that directory.
-func (w *autorunWalk) repository(at string, has map[string]byte) {
+func (w *autorunWalk) repository(at string, names []fsutil.Dirent) {
+	has := map[string]byte{}
+	for _, e := range names {
+		switch e.Name {
+		case ".git", "HEAD", "config", "objects", "refs":
+			has[e.Name] = e.Type
+		}
+	}
 	bare := has["HEAD"] == unix.DT_REG && has["config"] != 0 && has["objects"] != 0 && has["refs"] != 0
 	git := path.Join(at, ".git")
 	switch kind := has[".git"]; {

@@ -156,6 +156,21 @@ func TestAutorunBounds(t *testing.T) {
 	}
 }
 
+// TestAutorunLarge: the walk sees all of a tree as deep and wide as those of real projects.
+func TestAutorunLarge(t *testing.T) {
+	deep := "a/b/c/d/e/f/g/h/i/j/k/l/.vscode/tasks.json"
+	dir := yard(t, deep)
+	for i := range 2500 {
+		if err := os.Mkdir(fmt.Sprintf("%s/%d", dir, i), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := find(t, dir)
+	if _, found := a.files[deep]; !found || a.Truncated {
+		t.Errorf("found %t, truncated %t", found, a.Truncated)
+	}
+}
+
 // TestAutorunFifo: a fifo in place of a file does not block the walk.
 func TestAutorunFifo(t *testing.T) {
 	dir := yard(t)

@@ -2,10 +2,14 @@ package mcpinstall
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 
+	"demesne/agents"
 	"demesne/cmd/internal/cli"
+	"demesne/images/imageref"
 	"demesne/mcp/backend"
+	"demesne/runner/ipc"
 )
 
 // AgentOptions holds a command line of demesne-agent.
@@ -15,6 +19,23 @@ type AgentOptions struct {
 	Out        string
 	Background bool
 	JSON       bool
+}
+
+// ProgramHint is the hint for an agent whose program this machine lacks.
+const ProgramHint = "install it so that PATH has it, or give an image that has it: --image NAME"
+
+// ProgramError explains the error of an agent that could not be started because its image lacks argv0: the agent's program,
+// or the shell that starts it. It returns other errors as they are.
+func ProgramError(err error, p *agents.Provider, image, argv0 string) error {
+	var e *ipc.Error
+	if image == "" || !errors.As(err, &e) || e.Code != ipc.CodeCommandNotFound {
+		return err
+	}
+	hint := fmt.Sprintf("install %s in the image, in a directory of its PATH", p.Command)
+	if argv0 != p.Command {
+		hint = fmt.Sprintf("%s needs %s: install both in the image", p.Command, argv0)
+	}
+	return cli.Hinted(fmt.Errorf("image %q has no %q: %w", image, argv0, err), "%s", hint)
 }
 
 const (
@@ -42,6 +63,8 @@ func AgentFlags(o *AgentOptions, research bool) cli.Flags {
 			Help: "what that file must look like"},
 		{Group: groupTask, Long: "criterion", Arg: "TEXT", Repeat: true, Set: cli.List(&r.SuccessCriteria, notEmpty),
 			Help: "condition that the agent must check before it ends"},
+		{Group: groupTask, Long: "image", Arg: "NAME", Complete: cli.Image, Set: o.setImage,
+			Help: "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's)"},
 		{Group: groupTask, Long: "out", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&o.Out),
 			Help: "directory for /out (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
 	}
@@ -51,7 +74,9 @@ func AgentFlags(o *AgentOptions, research bool) cli.Flags {
 			cli.Flag{Group: groupTask, Long: "egress", Arg: "MODE", Words: agentModes, Set: func(s string) error { r.Egress = s; return checkMode(s) },
 				Help: "destinations besides the model: none or package-managers (default none)"},
 			cli.Flag{Group: groupTask, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&r.Domains, notEmpty),
-				Help: "also allow this destination, as in demesne run"})
+				Help: "also allow this destination, as in demesne run"},
+			cli.Flag{Group: groupTask, Long: "workspace", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&r.Workspace),
+				Help: "directory for /workspace, writable; files that this machine would execute later are read-only (default a new one)"})
 	}
 	return append(task,
 		cli.Flag{Group: groupBounds, Long: "max-cost", Arg: "DOLLARS", Set: cost(&r.MaxCost),
@@ -77,6 +102,17 @@ func notEmpty(s string) error {
 		return errors.New("empty")
 	}
 	return nil
+}
+
+func (o *AgentOptions) setImage(s string) error {
+	ref, err := imageref.Parse(s)
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // the name is in the message already
+	}
+	if o.Request.Image = s; ref.Kind == imageref.Host {
+		o.Request.Image = ""
+	}
+	return err
 }
 
 func checkMode(s string) error {
@@ -124,10 +160,14 @@ The agent sees its inputs in /in, works in /workspace, and writes results to /ou
 usage and the results are there too. It can start further agents and commands in sandboxes of their own, which can do no
 more than it can. Its credential stays outside of the sandbox.
 
+With --workspace the agent changes a directory of yours. Files there that programs of this machine would execute later,
+such as git hooks, are read-only inside. At the end stderr names new ones, and other changed files of that kind.
+
 The exit code is that of the agent's program, 137 if a bound ended it, and 125 if it ended without doing its work.`,
 		Examples: []cli.Example{
 			{Says: "get an answer", Line: `demesne agent run "What does this repository do?" --in ~/src/app`},
 			{Says: "get a file, for at most one dollar", Line: `demesne agent run "Translate /in/letter.txt into French." --in letter.txt --output-path letter.fr.txt --max-cost 1`},
+			{Says: "change a project, with the program of an image", Line: `demesne agent run --workspace . --image local/agents "Make the tests pass."`},
 			{Says: "run in the background, and watch", Line: `demesne logs -f $(demesne agent run --background "Find the bug in /in/app." --in app)`},
 		},
 		Flags: AgentFlags(o, false),

@@ -1,0 +1,224 @@
+package integration
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"demesne/integration/fixture"
+)
+
+// installAgents copies npm's packages of two programs from /in/agents to where npm install -g puts them.
+const installAgents = `set -e
+from=/in/agents/node_modules to=/usr/local/lib/node_modules
+mkdir -p $to
+cp -r $from/@anthropic-ai $from/@openai $to/
+(cd $to/@anthropic-ai/claude-code && node install.cjs)
+ln -s $to/@anthropic-ai/claude-code/bin/claude.exe /usr/local/bin/claude
+ln -s $to/@openai/codex/bin/codex.js /usr/local/bin/codex
+rm -rf $to/@anthropic-ai/claude-code-linux-*
+`
+
+// agentImage makes the image local/agents from Debian's packages and npm's, for a host that has a model and no program.
+func (g *gallery) agentImage(t *testing.T, script func(fixture.ModelRequest) fixture.Answer) *fixture.Model {
+	t.Helper()
+	programs := filepath.Dir(filepath.Dir(strings.SplitN(programsPath(), ":", 2)[0]))
+	if _, err := os.Stat(programs); err != nil {
+		need(t, false, "integration/agents.sh")
+	}
+	img, err := fixture.Debian()
+	if err != nil {
+		need(t, false, err.Error())
+	}
+	if err := g.reg.Push("docker/library/debian:latest", img); err != nil {
+		t.Fatal(err)
+	}
+	g.ok("create", "--name", "prep", "--image", "debian", "--disk", "none", "--in", programs+":agents")
+	g.ok("exec", "prep", "-c", installAgents)
+	g.ok("commit", "prep", "local/agents")
+	g.ok("rm", "prep")
+	m := &fixture.Model{Script: script}
+	url, stop := m.Start()
+	t.Cleanup(stop)
+	g.hostWithoutAgents(url)
+	return m
+}
+
+// hostWithoutAgents gives the host credentials for the model at url, and no agent's program.
+func (g *gallery) hostWithoutAgents(url string) {
+	g.extra = append(g.extra, "PATH=/usr/bin:/bin", "ANTHROPIC_BASE_URL="+url, "ANTHROPIC_API_KEY="+realKey, "OPENAI_BASE_URL="+url, "OPENAI_API_KEY="+realKey,
+		"DEMESNE_MCP_ALLOWLIST="+g.file("allowlist.json", "{}", 0o644))
+}
+
+// TestAgentImage runs agents whose programs come from an image made of Debian's packages and npm, on a host that has no
+// installation: turns that write files, whatever the USER of the image, and a first screen.
+func TestAgentImage(t *testing.T) {
+	g := newGallery(t)
+	m := g.agentImage(t, fixture.Steps(
+		shell("{ echo made by; id -u; } | xargs > /out/made; echo shared > /workspace/w; command -v claude codex; cat /etc/debian_version"),
+		fixture.Answer{Text: "zebra finished"}))
+	g.ok("create", "--name", "user", "--image", "local/agents")
+	g.ok("exec", "user", "-c", "useradd -m dev")
+	g.ok("commit", "--user", "dev", "user", "local/user")
+	g.ok("rm", "user")
+	for _, c := range []struct{ image, model string }{{"local/agents", "sonnet"}, {"local/agents", "gpt-5.6-sol"}, {"local/user", "opus"}, {"local/user", "gpt-5.5"}} {
+		out := g.mkdir(c.model)
+		r := g.do("agent", "run", "--image", c.image, "--model", c.model, "--out", out, "make it")
+		made, _ := os.ReadFile(out + "/made")
+		transcript, _ := os.ReadFile(out + "/transcript.jsonl")
+		if r.code != 0 || r.stdout != "zebra finished\n" || string(made) != "made by 0\n" || !strings.Contains(string(transcript), "/usr/local/bin/codex") {
+			t.Errorf("%s in %s: made %q, %+v\n%.3000s", c.model, c.image, made, r, transcript)
+		}
+	}
+	for _, r := range m.Log() {
+		if key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") + r.Header.Get("X-Api-Key"); key != realKey && r.Method == http.MethodPost {
+			t.Errorf("%s %s with the key %q", r.Method, r.Path, key)
+		}
+	}
+	g.nowhere(g.home, realKey)
+	g.firstScreen(t)
+}
+
+// firstScreen starts the interactive program of the image in a project, and gives it a task.
+func (g *gallery) firstScreen(t *testing.T) {
+	t.Helper()
+	proj := g.mkdir("h/proj")
+	t.Cleanup(func() { os.RemoveAll(proj); os.RemoveAll(g.home + "/.demesne/agents") })
+	cmd := g.cli("agent", "--image", "local/agents", "claude")
+	cmd.Dir = proj
+	term := g.terminalOf(cmd)
+	term.resize(40, 110)
+	term.quiet()
+	term.typ("make the file")
+	term.quiet()
+	term.typ("\r")
+	eventually(t, "the answer", func() bool { return strings.Contains(unstyled(term.screen()), "zebra") })
+	for range 2 {
+		term.typ("\x03")
+		time.Sleep(300 * time.Millisecond)
+	}
+	if code := term.wait(); code != 0 && code != 130 {
+		t.Errorf("exit %d: %q", code, unstyled(term.screen()))
+	}
+}
+
+// TestAgentImageLacking checks the errors for an image without the shell that the program needs, without the program, and
+// that does not exist, and for a host without an installation.
+func TestAgentImageLacking(t *testing.T) {
+	g := newGallery(t)
+	g.hostWithoutAgents("http://127.0.0.1:1")
+	bare, _ := g.simple("bare:1")
+	g.push("bash:1", v1.Config{Env: []string{"PATH=/bin"}}, g.busybox(), []fixture.Entry{fixture.Mode("bin/bash", "#!/bin/sh\nexec sh \"$@\"\n", 0o755)})
+	withBash, missing := g.reg.Ref("bash:1"), g.reg.Ref("none:1")
+	proj := g.mkdir("h/proj")
+	t.Cleanup(func() { os.RemoveAll(proj); os.RemoveAll(g.home + "/.demesne/agents") })
+	for _, c := range []struct {
+		model, command, image string
+		code                  int
+		want                  []string
+	}{
+		{"sonnet", "claude", bare, 127, []string{`image "` + bare + `" has no "bash"`, "hint: "}},
+		{"sonnet", "claude", withBash, 127, []string{"the image has no program 'claude'"}},
+		{"gpt-5.5", "codex", bare, 127, []string{`image "` + bare + `" has no "codex"`, "hint: "}},
+		{"gpt-5.5", "codex", missing, 125, []string{`image "` + missing + `"`}},
+		{"sonnet", "claude", "", 125, []string{`the program is missing: find program "claude" in PATH`, "--image NAME"}},
+		{"gpt-5.5", "codex", "host", 125, []string{`the program is missing: find program "codex" in PATH`, "--image NAME"}},
+	} {
+		var flags []string
+		if c.image != "" {
+			flags = []string{"--image", c.image}
+		}
+		headless := g.do(append(append([]string{"agent", "run", "--model", c.model}, flags...), "x")...)
+		cmd := g.cli(append(append([]string{"agent"}, flags...), c.command, "-p", "x")...)
+		cmd.Dir = proj
+		for face, r := range map[string]result{"run": headless, "terminal": g.finish(cmd)} {
+			if r.code != c.code && face == "terminal" || r.code == 0 {
+				t.Errorf("%s of %s in %q: exit %d, want %d", face, c.command, c.image, r.code, c.code)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(r.stderr, want) {
+					t.Errorf("%s of %s in %q: no %q in %s", face, c.command, c.image, want, r.stderr)
+				}
+			}
+		}
+	}
+}
+
+// TestAgentImageUser runs an agent in images with different users, with and without subordinate ids: it can write to its
+// home, the workspace, the output and the project, and what it writes belongs to the user.
+func TestAgentImageUser(t *testing.T) {
+	withIDs(t, func(t *testing.T, g *gallery, _ bool) {
+		g.hostWithoutAgents("http://127.0.0.1:1")
+		g.extra = append(g.extra, "DEMESNE_AGENTS_FILE="+g.file("agents.json", scriptAgent, 0o644), "SCRIPT_KEY="+realKey)
+		program := fixture.Mode("bin/script-agent", "#!/bin/sh\nexec sh -c \"$1\"\n", 0o755)
+		passwd := fixture.File("etc/passwd", "root:x:0:0::/root:/bin/sh\ndev:x:1000:1000::/home/dev:/bin/sh\n")
+		const work = `id -u; pwd; echo kept > ~/kept && echo new > made && echo more >> old && ls -d /out /workspace`
+		for i, user := range []string{"", "0", "dev", "1000:1000", "4321"} {
+			g.push("agent:"+strconv.Itoa(i), v1.Config{Env: []string{"PATH=/bin"}, User: user}, g.busybox(), []fixture.Entry{program, passwd})
+			proj := g.home + "/proj" + strconv.Itoa(i)
+			g.host(g.home, "mkdir "+proj+" && echo old > "+proj+"/old && chmod 644 "+proj+"/old")
+			cmd := g.cli("agent", "--image", g.reg.Ref("agent:"+strconv.Itoa(i)), "script-agent", work)
+			cmd.Dir = proj
+			if r := g.finish(cmd); r.code != 0 || !strings.HasPrefix(r.stdout, "0\n"+proj+"\n") {
+				t.Errorf("user %q: %+v", user, r)
+			}
+			for name, want := range map[string]string{"made": "new\n", "old": "old\nmore\n"} {
+				var st syscall.Stat_t
+				got, _ := os.ReadFile(proj + "/" + name)
+				if err := syscall.Stat(proj+"/"+name, &st); err != nil || string(got) != want || int(st.Uid) != max(g.uid, os.Getuid()) {
+					t.Errorf("user %q: %s is %q of user %d: %v", user, name, got, st.Uid, err)
+				}
+			}
+			os.RemoveAll(proj)
+		}
+		os.RemoveAll(g.home + "/.demesne/agents")
+	})
+}
+
+// TestAgentImageTree runs agents of an image that the MCP server was asked for: a child inherits the image, and models
+// without a program on this machine are offered only where there is an image.
+func TestAgentImageTree(t *testing.T) {
+	g := newGallery(t)
+	debian, err := fixture.Debian()
+	if err != nil {
+		need(t, false, err.Error())
+	}
+	program, err := os.ReadFile("testdata/agent/agent.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := fixture.With(debian, fixture.Mode("usr/bin/fake-agent", string(program), 0o755))
+	if err == nil {
+		err = g.reg.Push("agent:1", img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &fixture.Model{Script: func(r fixture.ModelRequest) fixture.Answer {
+		if strings.Contains(r.Prompt, "CHILD") {
+			return fixture.Steps(shell("cat /etc/debian_version > /workspace/child; which fake-agent >> /workspace/child"), fixture.Answer{Text: "Child."})(r)
+		}
+		return fixture.Steps(childTool("agent", map[string]any{"name": "one", "prompt": "CHILD"}), shell("cat /workspace/child > /out/child-said"), fixture.Answer{Text: "Done."})(r)
+	}}
+	url, stop := m.Start()
+	t.Cleanup(stop)
+	g.hostWithoutAgents(url)
+	g.extra = append(g.extra, "DEMESNE_AGENTS_FILE="+g.file("agents.json", fakeAgent, 0o644), "FAKE_KEY="+realKey, "FAKE_BASE="+url, "DEMESNE_ALLOWED_IMAGES="+g.reg.Ref("agent:1"))
+	c := g.mcp()
+	model := args{"prompt": "x", "model": "fake/claude-sonnet-5"}
+	if r := c.call("sandbox_agent", model); !r.IsError || !strings.Contains(r.Text, `agent "fake": the program is missing: find program "fake-agent" in PATH`) || !strings.Contains(r.Text, "hint: ") {
+		t.Errorf("without an image: %+v", r)
+	}
+	model["image"] = g.reg.Ref("agent:1")
+	r := c.must("sandbox_agent", model)
+	if got := readFile(t, r.field("output_dir")+"/child-said"); r.field("stdout") != "Done." || !strings.HasSuffix(got, "/usr/bin/fake-agent\n") {
+		t.Errorf("the child has %q, %s", got, r.Result)
+	}
+}
