@@ -68,7 +68,6 @@ type Rootfs struct {
 	// Env and WorkingDir are the image's settings for every command. The settings of a command override them.
 	Env        []string `json:"env,omitempty"`         // NAME=VALUE
 	WorkingDir string   `json:"working_dir,omitempty"` // directory of a command that names none; empty: /workspace
-	StopSignal int      `json:"stop_signal,omitempty"` // number of the signal that asks processes to end; 0: SIGTERM
 }
 
 // Mount is a file or directory of the host at a path of its own. A writable one must be a directory, and is treated as

@@ -163,18 +163,16 @@ ID can be a name.`,
 func stopCommand() command {
 	return command{
 		Command: cli.Command{
-			Name: "stop", Usage: []string{"[flags] ID…"}, Summary: "end the processes of sandboxes, and keep their files",
-			About: `Ends all processes in the sandboxes, and keeps their files. Each process gets the stop signal of the image, SIGTERM by
-default, and is killed if it still runs after the time of --grace. The next demesne exec starts a stopped sandbox again.
-demesne rm kills at once, and removes a sandbox with its files.`,
+			Name: "stop", Usage: []string{"ID…"}, Summary: "end the processes of sandboxes, and keep their files",
+			About: `Ends all processes in the sandboxes, and keeps their files. The next demesne exec starts a stopped sandbox again.
+demesne rm removes a sandbox with its files.`,
 			Examples: []cli.Example{
 				{Says: "stop one sandbox", Line: "demesne stop build"},
 				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
-				{Says: "kill its processes", Line: "demesne stop --grace 0 build"},
 			},
 			Operand: cli.Sandbox,
 		},
-		flags: stopFlags, run: cmdStop,
+		flags: noFlags, run: cmdStop,
 	}
 }
 

@@ -115,7 +115,7 @@ func (bare) Remove(_ context.Context, id string) error {
 	return nil
 }
 
-func (b bare) Stop(ctx context.Context, id string, _ time.Duration) error { return b.Remove(ctx, id) }
+func (b bare) Stop(ctx context.Context, id string) error { return b.Remove(ctx, id) }
 
 func (b bare) Fork(ctx context.Context, id, _, out string, _ ...runner.Port) (runner.Forked, error) {
 	fmt.Fprintf(os.Stderr, "fork %s out %s\n", id, out)

@@ -136,7 +136,7 @@ func cmdInspect(a *app, o *options, args []string) (int, error) {
 // cmdStop ends the processes of each sandbox and keeps its files.
 func cmdStop(a *app, o *options, args []string) (int, error) {
 	return a.eachSandbox(o.verb, args, func(ctx context.Context, s *session.Service, id string) error {
-		return s.With(ctx, func(eng session.Engine) error { return eng.Stop(ctx, id, o.grace) })
+		return s.With(ctx, func(eng session.Engine) error { return eng.Stop(ctx, id) })
 	})
 }
 

@@ -61,7 +61,6 @@ type lifeOptions struct {
 	replace     bool
 	ttl, maxAge time.Duration
 	pauseIdle   time.Duration
-	grace       time.Duration // of stop
 	share       runner.Frontend
 }
 

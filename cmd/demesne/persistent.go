@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
-	"time"
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
@@ -17,22 +15,6 @@ import (
 
 func removeFlags(o *options) cli.Flags {
 	return cli.Flags{{Group: cli.GroupGeneral, Long: "force", Short: 'f', Set: cli.On(&o.force), Help: "ignore sandboxes that do not exist"}}
-}
-
-// defaultGrace is how long the processes of a stopped sandbox may take to end, as with docker stop.
-const defaultGrace = 10 * time.Second
-
-func stopFlags(o *options) cli.Flags {
-	o.grace = defaultGrace
-	set := func(s string) error {
-		if strings.Trim(s, "0") == "" && s != "" || s == "0s" {
-			o.grace = 0
-			return nil
-		}
-		return cli.Duration(&o.grace)(s)
-	}
-	return cli.Flags{{Group: cli.GroupGeneral, Long: "grace", Arg: "DURATION", Set: set,
-		Help: "time for processes to end before they are killed; 0 kills at once (default 10s)"}}
 }
 
 // keyFlag is a flag of create, run and exec. With it, exec takes no sandbox argument.

@@ -13,7 +13,6 @@ type Config struct {
 	Cmd          []string
 	WorkingDir   string
 	User         string // "", name, uid, name:group, uid:gid; resolved in the image
-	StopSignal   string // "", name or number
 }
 
 // ErrNoCommand reports that neither the caller nor the image specifies a command.

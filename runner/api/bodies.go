@@ -44,8 +44,6 @@ type Created struct {
 type Target struct {
 	Sandbox string `json:"sandbox"`
 	Keep    bool   `json:"keep,omitempty"` // for a stop call: keep the files
-
-	Grace runner.Duration `json:"grace,omitempty"` // for a stop call that keeps files: how long processes may take to end
 }
 
 // Opened is the reply to an open or restart call.

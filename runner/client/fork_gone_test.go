@@ -136,7 +136,7 @@ func TestStopTwice(t *testing.T) {
 	defer client.Close()
 	for range 5 {
 		c.create(client, runner.Spec{Name: "one"})
-		if err := client.Stop(ctx, "one", 0); err != nil {
+		if err := client.Stop(ctx, "one"); err != nil {
 			t.Fatal(err)
 		}
 		ends := make(chan error)

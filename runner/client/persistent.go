@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"demesne/runner"
 	"demesne/runner/api"
@@ -42,12 +41,11 @@ func hasCode(err error, code ipc.Code) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
-// Stop ends the processes of a sandbox and keeps its files for the next [Client.Open]. First it sends them the stop
-// signal of the image, and kills those that remain after grace; without grace it kills at once. It fails if the files are not
+// Stop ends the processes of a sandbox and keeps its files for the next [Client.Open]. It fails if the files are not
 // persistent: see "files" in the receipt.
-func (c *Client) Stop(ctx context.Context, idOrName string, grace time.Duration) error {
+func (c *Client) Stop(ctx context.Context, idOrName string) error {
 	c = c.of(ctx, idOrName)
-	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName, Keep: true, Grace: runner.Duration(grace)}, nil, nil))
+	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName, Keep: true}, nil, nil))
 }
 
 // Fork makes a sandbox that starts with the files of another sandbox or of a snapshot; [Client.Open] starts it. Later

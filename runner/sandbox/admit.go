@@ -64,9 +64,6 @@ func AdmitKey(spec runner.Spec) error {
 // layersMax is overlayfs's limit on lower layers.
 const layersMax = 500
 
-// maxSignal is the highest real-time signal of signal(7).
-const maxSignal = 64
-
 // admitRootfs rejects an invalid image. Only "host" has no Rootfs.
 func admitRootfs(spec *runner.Spec) error {
 	r := spec.Rootfs
@@ -84,8 +81,6 @@ func admitRootfs(spec *runner.Spec) error {
 		return invalid("a path is not absolute")
 	case len(r.Layers) > layersMax:
 		return invalid("%d layers; overlayfs takes %d", len(r.Layers), layersMax)
-	case r.StopSignal < 0 || r.StopSignal > maxSignal:
-		return invalid("stop signal %d: no such signal", r.StopSignal)
 	case r.WorkingDir != "" && !filepath.IsAbs(r.WorkingDir):
 		return invalid("working directory %q: not absolute", r.WorkingDir)
 	}

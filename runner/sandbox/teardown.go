@@ -21,13 +21,10 @@ func (s *Sandbox) Remove(why string) {
 	s.End(why)
 }
 
-// Stop ends s and keeps its files. Its processes may first end by themselves, for as long as grace.
-func (s *Sandbox) Stop(grace time.Duration) error {
+// Stop ends s and keeps its files.
+func (s *Sandbox) Stop() error {
 	if err := s.files.persistent.keeps("stop sandbox"); err != nil {
 		return err
-	}
-	if grace > 0 {
-		s.askToEnd(min(grace, maxGrace))
 	}
 	s.End("stopped")
 	return nil

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"demesne/images"
 	"demesne/images/events"
@@ -108,7 +104,6 @@ func (g *base) rootfs(user string) *runner.Rootfs {
 		Digest: g.image.Digest.String(), Store: g.client.Store.Dir(),
 		User: user, Env: slices.DeleteFunc(slices.Clone(c.Env), isNoVariable),
 	}
-	r.StopSignal = stopSignal(c.StopSignal)
 	if c.WorkingDir != "" {
 		r.WorkingDir = path.Join("/", c.WorkingDir)
 	}
@@ -116,25 +111,6 @@ func (g *base) rootfs(user string) *runner.Rootfs {
 		r.Layers = append(r.Layers, l.DiffID.String())
 	}
 	return r
-}
-
-// stopSignal parses an image's STOPSIGNAL, such as SIGINT, INT, 2 or SIGRTMIN+3. It returns 0, the default, for a word
-// that is not a signal.
-func stopSignal(word string) int {
-	const first, last = 34, 64 // of the real-time signals, as the C libraries number them
-	if n, err := strconv.Atoi(word); err == nil && n > 0 && n <= last {
-		return n
-	}
-	name := "SIG" + strings.TrimPrefix(strings.ToUpper(word), "SIG")
-	if n := int(unix.SignalNum(name)); n > 0 {
-		return n
-	}
-	if more, ok := strings.CutPrefix(name, "SIGRTMIN"); ok {
-		if n, err := strconv.Atoi(cmp.Or(more, "0")); err == nil && n >= 0 && n <= last-first {
-			return first + n
-		}
-	}
-	return 0
 }
 
 // isNoVariable reports whether s, from an image's environment, is not a valid environment variable.
