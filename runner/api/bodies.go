@@ -34,6 +34,8 @@ type Created struct {
 	Level runner.Level   `json:"level"`
 	Trace []runner.Stage `json:"trace"`
 
+	Unmapped *runner.User `json:"unmapped_user,omitempty"` // the image's user, for which 0:0 stands in
+
 	Existing bool `json:"existing,omitempty"` // a sandbox with the key exists; the caller opens it
 	Replaced bool `json:"replaced,omitempty"` // a sandbox with the key existed and was removed
 }

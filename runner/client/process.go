@@ -214,6 +214,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 	}
 	made := reply.Created
 	s.ID, s.Level, s.Trace = made.ID, made.Level, append(c.start[:len(c.start):len(c.start)], made.Trace...)
+	s.Unmapped = made.Unmapped
 	s.listeners.take(m, listens(spec.Egress))
 	p, err := s.process(&reply.Exec, m, end)
 	return s, p, err
