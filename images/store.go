@@ -47,11 +47,11 @@ func DefaultDir() (string, error) {
 			return dir, nil
 		}
 	}
-	home, err := os.UserHomeDir()
+	dir, err := fsutil.StateDir("images")
 	if err != nil {
 		return "", fmt.Errorf("find image store: %w", err)
 	}
-	return filepath.Join(home, ".demesne", "images"), nil
+	return dir, nil
 }
 
 const (

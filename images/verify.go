@@ -19,6 +19,7 @@ import (
 type Damage struct {
 	Digest oci.Digest // digest of the blob; "" for index.json
 	Names  []string   // names of the images that need it
+	Made   []string   // those of Names that were made here, so that no pull fetches them
 	Why    error
 }
 
@@ -32,7 +33,7 @@ func (s *Store) Verify(ctx context.Context) ([]Damage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("verify store: %w", err)
 	}
-	v := verifier{s: s, names: map[oci.Digest][]string{}, sizes: map[oci.Digest]int64{}}
+	v := verifier{s: s, names: map[oci.Digest][]string{}, made: map[string]bool{}, sizes: map[oci.Digest]int64{}}
 	for _, e := range entries {
 		v.image(e)
 	}
@@ -46,6 +47,7 @@ func (s *Store) Verify(ctx context.Context) ([]Damage, error) {
 type verifier struct {
 	s     *Store
 	names map[oci.Digest][]string // names of the images that need a blob
+	made  map[string]bool         // names of images that were made here
 	sizes map[oci.Digest]int64    // size of a blob according to the manifests
 
 	mu     sync.Mutex
@@ -55,12 +57,21 @@ type verifier struct {
 func (v *verifier) report(d oci.Digest, why error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.damage = append(v.damage, Damage{d, v.names[d], why})
+	var made []string
+	for _, name := range v.names[d] {
+		if v.made[name] {
+			made = append(made, name)
+		}
+	}
+	v.damage = append(v.damage, Damage{d, v.names[d], made, why})
 }
 
 // image records the blobs that an image needs. It reports a manifest or configuration that does not
 // parse; blobs checks the content of all blobs later.
 func (v *verifier) image(e entry) {
+	for _, name := range e.names {
+		v.made[name] = e.pulled.IsZero()
+	}
 	v.need(e.Descriptor, e.names)
 	raw, err := v.s.readBlob(e.Descriptor)
 	if err != nil {

@@ -44,6 +44,26 @@ func TestCopySparse(t *testing.T) {
 	b.must("rm", "one", "two")
 }
 
+// TestCopyTimes checks that files and directories keep their times in every direction.
+func TestCopyTimes(t *testing.T) {
+	b := newBox(t)
+	b.create("--name", "one", "--share", "mcp")
+	b.create("--name", "two", "--share", "mcp")
+	b.must("exec", "one", "-c", "mkdir d; echo f > d/f; touch -d @1600000000.5 d/f d")
+	b.must("cp", "one:/workspace/d", b.dir+"/down")
+	b.must("cp", "one:/workspace/d", "two:/workspace/across")
+	b.must("cp", b.dir+"/down", "two:/workspace/in")
+	for _, name := range []string{"/down", "/down/f"} {
+		if st, err := os.Stat(b.dir + name); err != nil || st.ModTime().UnixMilli() != 1_600_000_000_500 {
+			t.Errorf("%s: %v, %v", name, st.ModTime(), err)
+		}
+	}
+	if got := b.must("exec", "two", "-c", "stat -c %.1Y across across/f in in/f | uniq"); got != "1600000000.5\n" {
+		t.Errorf("in the other sandbox: %q", got)
+	}
+	b.must("rm", "one", "two")
+}
+
 // TestCopyCeiling checks that the operator's ceiling holds for every copy, and that a copy that exceeds it leaves
 // no files (F25).
 func TestCopyCeiling(t *testing.T) {

@@ -109,7 +109,7 @@ func TestSecretCaptured(t *testing.T) {
 		run("inspect", "inspect", id)
 		run("ls --json", "ls", "--json")
 		c := n.mcp()
-		for _, r := range []answer{c.must("sandbox_exec", args{"sandbox_id": id, "command": use}), c.call("sandbox_list", args{})} {
+		for _, r := range []answer{c.must("sandbox_exec", args{"sandbox_id": id, "command": use}), c.call("sandbox_ls", args{})} {
 			if strings.Contains(fmt.Sprint(r.Text, r.Fields), canary) {
 				n.Errorf("MCP: %+v", r)
 			}

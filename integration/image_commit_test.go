@@ -1,8 +1,15 @@
 package integration
 
 import (
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
+
+	"demesne/integration/fixture"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // TestImageCommit checks that the changes of a sandbox become an image, with one id and with many. Files are
@@ -57,4 +64,46 @@ func TestImageCommitRefused(t *testing.T) {
 		t.Errorf("there are %q", all)
 	}
 	g.ok("rm", "host", "box")
+}
+
+// TestImageCommitFiles checks that committed files keep their times in whole seconds, their holes, and owners that
+// this user cannot set. Holes take no space on the way, so a sandbox cannot commit more than its disk limit allows.
+func TestImageCommitFiles(t *testing.T) {
+	withIDs(t, func(t *testing.T, g *gallery, one bool) {
+		g.push("owned:1", v1.Config{Env: []string{"PATH=/bin"}}, append(g.busybox(), fixture.Owned(fixture.File("owned", "theirs\n"), 77)))
+		g.ok("create", "--name", "box", "--image", g.reg.Ref("owned:1"))
+		g.ok("exec", "box", "-c", `set -e; busybox truncate -s 900M /holes; printf data | dd of=/holes bs=1 seek=536870912 conv=notrunc status=none
+			echo more >> /owned`)
+		file, at := g.file("f", "x", 0o644), time.Unix(1_700_000_000, 900_000_000)
+		if err := os.Chtimes(file, at, at); err != nil {
+			t.Fatal(err)
+		}
+		g.ok("cp", file, "box:/f")
+		g.ok("commit", "box", "local/files:1")
+		got := g.inside("local/files:1", `stat -c %s /holes; stat -c %Y /f; test $(stat -c %b /holes) -lt 2048 && echo sparse
+			busybox tail -c +536870913 /holes | head -c 4; echo; busybox tail -n 1 /owned`)
+		if got != "943718400\n1700000000\nsparse\ndata\nmore\n" {
+			t.Errorf("in the image: %q", got)
+		}
+		if all := g.listed(); len(all) != 2 || all[0].Size > 64<<20 || all[1].Size > 64<<20 {
+			t.Errorf("the images are %+v", all)
+		}
+		g.ok("rm", "box")
+		c := g.cli("export", "local/files:1")
+		list := exec.Command("tar", "-tv", "--numeric-owner", "-f", "-", "owned")
+		pipe, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		list.Stdin = pipe
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		out, err := list.Output()
+		if err != nil || !strings.Contains(string(out), " 77/77 ") {
+			t.Errorf("exported: %q, %v", out, err)
+		}
+		pipe.Close()
+		_ = c.Wait() // tar need not read to the end
+	})
 }

@@ -98,7 +98,7 @@ func TestImageUser(t *testing.T) {
 // receipt says so.
 func TestImageUserOneID(t *testing.T) {
 	g := newGallery(t).oneID(t)
-	g.push("user:1", v1.Config{User: "alice", Env: []string{"PATH=/bin"}}, g.busybox())
+	g.push("user:1", v1.Config{User: "alice", Env: []string{"PATH=/bin"}, Cmd: []string{"true"}}, g.busybox())
 	p := g.parse(g.do("run", "--json", "--image", g.reg.Ref("user:1"), "-c", "id -u; touch /tmp/f && chown 1000:50 /tmp/f && echo chowned"))
 	if p.Stdout != "0\nchowned\n" || p.Receipt.Level == "full" {
 		t.Errorf("USER alice with one id: %+v", p)
@@ -108,6 +108,16 @@ func TestImageUserOneID(t *testing.T) {
 	})
 	if !said {
 		t.Errorf("no layer says so: %+v", p.Receipt.Layers)
+	}
+	const warning = "the image's user 1000:1000 is not mapped here"
+	for _, verb := range [][]string{{"run"}, {"create", "--name", "box"}} {
+		if r := g.do(append(verb, "--image", g.reg.Ref("user:1"))...); !strings.Contains(r.stderr, warning) {
+			t.Errorf("%q: %+v", verb, r)
+		}
+	}
+	g.ok("rm", "box")
+	if r := g.do("run", "--user", "0", "--image", g.reg.Ref("user:1"), "-c", "true"); strings.Contains(r.stderr, "mapped") {
+		t.Errorf("with --user 0: %+v", r)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"demesne/integration/fixture"
 
@@ -157,4 +158,32 @@ func TestImagePolicy(t *testing.T) {
 	os.WriteFile(policy, []byte(`{`), 0o644)
 	g.ok("rmi", ref)
 	g.told(t, "policy", "pull", ref)
+}
+
+// TestImagePlainHTTP types the hint for a registry without TLS.
+func TestImagePlainHTTP(t *testing.T) {
+	g := newGallery(t)
+	ref, _ := g.simple("demo:1")
+	defer os.RemoveAll(g.home + "/.config")
+	g.extra = nil // no registries.conf
+	g.told(t, "server gave HTTP response", "pull", ref)
+	_, line, _ := strings.Cut(g.do("pull", ref).stderr, "if you trust the network to it: ")
+	if r := g.finish(g.command("/bin/sh", "-c", line)); r.code != 0 {
+		t.Fatalf("%s: %+v", line, r)
+	}
+	g.ok("pull", ref)
+}
+
+// TestImageBusy checks that a registry that limits requests is reported at once, with its time.
+func TestImageBusy(t *testing.T) {
+	g := newGallery(t)
+	ref, _ := g.simple("demo:1")
+	g.reg.Fail(func(r *http.Request) *fixture.Fault {
+		return &fixture.Fault{Status: 429, Header: http.Header{"Retry-After": {"60"}}}
+	})
+	start := time.Now()
+	g.told(t, "the registry asks to wait: again in 60 s", "pull", ref)
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("after %v", took)
+	}
 }

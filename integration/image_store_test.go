@@ -107,6 +107,20 @@ func TestImagesVerifiedAndRepaired(t *testing.T) {
 	}
 	g.ok("pull", ref)
 	g.ok("images", "check")
+	// No pull is proposed for names that were made here, from files, an archive or a sandbox.
+	g.ok("save", "-o", g.dir+"/demo.tar", ref)
+	g.ok("rmi", ref)
+	g.ok("import", g.dir+"/demo.tar", "local/loaded:1")
+	g.ok("create", "--name", "box", "--image", "local/loaded:1")
+	g.ok("exec", "box", "-c", "touch /new")
+	g.ok("commit", "box", "local/committed:1")
+	g.ok("rm", "box")
+	g.damage(1000)
+	if r := g.do("images", "check"); strings.Contains(r.stdout, "demesne pull") || !strings.Contains(r.stdout, "local/loaded:1 was made here") || !strings.Contains(r.stdout, "local/committed:1 was made here") {
+		t.Errorf("check of images that were made here: %+v", r)
+	}
+	g.ok("rmi", "local/loaded:1", "local/committed:1")
+	g.ok("pull", ref)
 	if r := g.do("run", "--image", ref); r.stdout != "default\n" {
 		t.Errorf("after the repair: %+v", r)
 	}

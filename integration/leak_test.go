@@ -74,7 +74,7 @@ func (b *box) mine(s string) bool {
 }
 
 // droppings lists undocumented files in the run and home directories. The run directory keeps records of ended
-// sandboxes (a bounded number), and home keeps outputs and the last rules of --egress.
+// sandboxes (a bounded number), and home keeps outputs, caches and the last rules of --egress.
 func (b *box) droppings() (left []string) {
 	for _, run := range []string{b.run, b.home + "/.demesne/run"} {
 		filepath.WalkDir(run, func(path string, d fs.DirEntry, err error) error {
@@ -89,9 +89,12 @@ func (b *box) droppings() (left []string) {
 	for _, n := range names(b.dir + "/k") {
 		left = append(left, "files of sandbox "+n)
 	}
+	for _, n := range names(b.home + "/.demesne/changes") {
+		left = append(left, "changes "+n)
+	}
 	for _, d := range []string{b.home, b.home + "/.demesne"} {
 		for _, n := range names(d) {
-			if !slices.Contains([]string{".demesne", "out", "run", "egress-rules.json"}, n) {
+			if !slices.Contains([]string{".demesne", "out", "run", "egress-rules.json", "cache", "changes"}, n) {
 				left = append(left, "file "+d+"/"+n)
 			}
 		}

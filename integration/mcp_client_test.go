@@ -242,6 +242,20 @@ func (c *mcpClient) must(tool string, a args) answer {
 
 func (a answer) field(name string) string { return fmt.Sprint(a.Fields[name]) }
 
+// meta returns a member of the result's _meta: "receipt" or "manifest".
+func (a answer) meta(name string) any {
+	var r struct {
+		Meta map[string]any `json:"_meta"`
+	}
+	json.Unmarshal(a.Result, &r)
+	return r.Meta["demesne/"+name]
+}
+
+func (a answer) receipt() map[string]any {
+	r, _ := a.meta("receipt").(map[string]any)
+	return r
+}
+
 // close closes the server's input and waits for the server to exit.
 func (c *mcpClient) close() int {
 	c.Helper()

@@ -26,7 +26,7 @@ func TestMCPDenied(t *testing.T) {
 		}
 	}
 	r := c.must("sandbox_script", args{"command": want["command"], "egress": "none"})
-	if receipt := r.Fields["receipt"].(map[string]any); r.Fields["denied"] != nil || receipt["network"] != "none" {
+	if r.Fields["denied"] != nil || r.receipt()["network"] != "none" {
 		t.Errorf("egress none: %v", r.Fields)
 	}
 	if r := c.call("sandbox_script", args{"command": "true", "allowed_domains": []string{"not a name"}}); !r.IsError || !strings.Contains(r.Text, "not a name") {

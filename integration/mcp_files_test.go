@@ -43,7 +43,7 @@ func TestMCPFileTools(t *testing.T) {
 			t.Errorf("%s %v: %q (isError %v), want %q", step.tool, step.args, r.Text, r.IsError, step.want)
 		}
 	}
-	r := c.must("sandbox_list", args{"sandbox_id": box})
+	r := c.must("sandbox_ls", args{"sandbox_id": box})
 	for _, want := range []string{" /out/bin\n", " /out/fifo\n", " /out/link -> /etc/hostname\n", " /out/sub\n"} {
 		if !strings.Contains(r.Text, want) {
 			t.Errorf("list: no %q in %s", want, r.Text)

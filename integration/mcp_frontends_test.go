@@ -24,11 +24,11 @@ func (c *mcpClient) notThere(sandbox, file string) {
 	for tool, a := range map[string]args{
 		"sandbox_exec": {"command": "cat /tmp/f"}, "sandbox_upload": {"src": file, "dst": "/tmp/g"}, "sandbox_download": {"src": "/tmp/f"},
 		"sandbox_read": {"path": "/tmp/f"}, "sandbox_write": {"path": "/tmp/f", "content": "x"}, "sandbox_edit": {"path": "/tmp/f", "old_string": "a", "new_string": "b"},
-		"sandbox_list": {"path": "/tmp"}, "sandbox_glob": {"path": "/tmp", "pattern": "*"}, "sandbox_grep": {"path": "/tmp", "pattern": "x"},
+		"sandbox_ls": {"path": "/tmp"}, "sandbox_glob": {"path": "/tmp", "pattern": "*"}, "sandbox_grep": {"path": "/tmp", "pattern": "x"},
 		"sandbox_destroy": {},
 	} {
 		a["sandbox_id"] = sandbox
-		want := fmt.Sprintf("attach to sandbox %s: find sandbox %q: no such sandbox", sandbox, sandbox)
+		want := fmt.Sprintf("attach to sandbox %s: find sandbox %q: no such sandbox\nhint: sandbox_list lists the sandboxes that there are", sandbox, sandbox)
 		if r := c.call(tool, a); !r.IsError || r.Text != want {
 			c.Errorf("%s of %s: %q, want %q", tool, sandbox, r.Text, want)
 		}

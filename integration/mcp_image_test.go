@@ -21,8 +21,7 @@ func TestMCPImage(t *testing.T) {
 	for range 5 {
 		wg.Go(func() {
 			r := c.must("sandbox_script", args{"image": ref, "command": "cat /etc/passwd; pwd", "egress": "none"})
-			receipt := r.Fields["receipt"].(map[string]any)
-			if !strings.HasPrefix(r.field("stdout"), "root:x:0:0:root:/root:/bin/sh\n") || !strings.HasSuffix(r.field("stdout"), "/out\n") || receipt["image_digest"] != digestOf(t, img) {
+			if !strings.HasPrefix(r.field("stdout"), "root:x:0:0:root:/root:/bin/sh\n") || !strings.HasSuffix(r.field("stdout"), "/out\n") || r.receipt()["image_digest"] != digestOf(t, img) {
 				t.Errorf("%v", r.Fields)
 			}
 		})

@@ -27,7 +27,7 @@ func TestMCPJob(t *testing.T) {
 		s := c.must("sandbox_status", args{"job_id": id, "include_stdout_tail": true})
 		return s.field("status") == "running" && s.field("stdout_tail") == "begun\n" && s.Fields["exit_code"] == nil
 	})
-	if r := c.must("sandbox_wait", args{"job_id": id, "timeout_seconds": 0.1}); r.field("status") != "running" {
+	if r := c.must("sandbox_wait", args{"job_id": id, "timeout_seconds": 0.1}); r.field("status") != "running" || r.field("message") != "still running; call sandbox_wait again" {
 		t.Errorf("wait, too short: %+v", r)
 	}
 	dirs, _ := filepath.Glob(b.out + "/*-*")
@@ -38,7 +38,7 @@ func TestMCPJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = c.must("sandbox_wait", args{"job_id": id})
-	if r.field("status") != "succeeded" || r.field("exit_code") != "5" || r.field("result_text") != "begun\ndone\n" || r.Fields["receipt"] == nil {
+	if r.field("status") != "succeeded" || r.field("exit_code") != "5" || r.field("result_text") != "begun\ndone\n" || r.receipt() == nil || r.field("stderr") != "e\n" || !strings.Contains(r.Text, "\nexit_code: 5\n") {
 		t.Errorf("wait: %+v", r)
 	}
 	if got := readFile(t, r.field("output_path")+"/stderr.log"); got != "e\n" {

@@ -118,7 +118,7 @@ func TestEscapeM2Ceilings(t *testing.T) {
 	if !strings.Contains(r.field("stdout"), "full") {
 		t.Errorf("without a disk limit: %+v", r)
 	}
-	for _, want := range []string{`{"name":"memory","value":"268435456"`, `{"name":"cpus","value":"1"`, `{"name":"pids","value":"50"`, `{"name":"disk","value":"8388608"`} {
+	for _, want := range []string{`"memory":"268435456"`, `"cpus":"1"`, `"pids":"50"`, `"disk":"8388608"`} {
 		if !strings.Contains(string(r.Result), want) {
 			t.Errorf("the receipt has no %s: %s", want, r.Result)
 		}

@@ -150,7 +150,7 @@ func TestMCPKey(t *testing.T) {
 	b.extra = append(b.extra, "DEMESNE_ALLOWED_DOMAINS=a.test") // or no model gets as far as the comparison
 	want := args{"key": "my project"}
 	first := b.once("sandbox_create", want).field("sandbox_id")
-	if r := b.once("sandbox_create", want); r.field("sandbox_id") != first || r.Fields["receipt"] == nil || r.Fields["expires"] == nil {
+	if r := b.once("sandbox_create", want); r.field("sandbox_id") != first || r.receipt() == nil || r.Fields["expires"] == nil {
 		t.Errorf("again: %+v, first %s", r, first)
 	}
 	c := b.mcp()
@@ -253,7 +253,7 @@ func TestMCPRestartedLater(t *testing.T) {
 	for tool, a := range map[string]args{
 		"sandbox_upload":   {"src": b.dir + "/up.txt", "dst": "/tmp/up.txt"},
 		"sandbox_write":    {"path": "/tmp/w", "content": "w"},
-		"sandbox_list":     {"path": "/tmp"},
+		"sandbox_ls":       {"path": "/tmp"},
 		"sandbox_download": {"src": "/etc/hostname"},
 	} {
 		b.must("stop", box)

@@ -217,10 +217,7 @@ func (c *conversation) readable(line []byte) (id, answer string) {
 	if result, ok := m["result"].(map[string]any); ok {
 		fields, _ := result["structuredContent"].(map[string]any)
 		c.learn(fields)
-		if fields["receipt"] != nil {
-			fields["receipt"] = "$RECEIPT"
-		}
-		if meta, ok := result["_meta"].(map[string]any); ok {
+		if meta, ok := result["_meta"].(map[string]any); ok && meta["demesne/receipt"] != nil {
 			meta["demesne/receipt"] = "$RECEIPT"
 		}
 	}

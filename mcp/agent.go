@@ -34,14 +34,13 @@ var (
 // agentResults is the schema of [ranAgent]. A background reply has only job_id and status.
 func agentResults() map[string]any {
 	return results(append([]property{
-		field("exit_code", "integer", "of the agent's program"),
+		field("exit_code", "integer", "of the agent's program"), reasonField.minor(), ranMessageField.minor(),
+		stderrField, field("stdout", "string", "the final answer, its last 32 KiB"),
 		field("output_dir", "string", "/out, on the host; transcript.jsonl, usage.json and results.json are in it"),
 		field("job_id", "string", "").must(), field("status", "string", "running or queued, when background"),
 		costField, totalField,
-		field("per_model_tokens", "object", "").with("additionalProperties", results(tokenFields...)),
-		field("usage_summary", "string", ""),
-		field("stdout", "string", "the final answer, its last 32 KiB"), field("stderr", "string", "the last 16 KiB"),
-		outputsField, manifestField,
+		field("per_model_tokens", "object", "").with("additionalProperties", results(tokenFields...)).minor(),
+		field("usage_summary", "string", "").minor(), outputsField.minor(),
 	}, ranFields...)...)
 }
 
@@ -49,46 +48,46 @@ func agentResults() map[string]any {
 // enum.
 func (o *Options) modelField() property {
 	if len(o.Models) == 0 {
-		return field("model", "string", "No agent has credentials and a program on this machine; docs/guide/agents.md says how to give them.")
+		return field("model", "string", "No agent has credentials and a program on this machine.").also("docs/guide/agents.md says how to give them.")
 	}
-	return field("model", "string", "Default: "+o.Models[0]+".").with("enum", o.Models)
+	return field("model", "string", "Default "+o.Models[0]+".").with("enum", o.Models)
 }
 
 // taskFields are the arguments that sandbox_agent and sandbox_research share.
 func (o *Options) taskFields() []property {
 	return []property{
-		field("prompt", "string", "The task. The agent knows nothing but this text and its inputs.").must(),
+		field("prompt", "string", "The task. The agent knows nothing else but its inputs.").must(),
 		o.modelField(),
-		field("image", "string", "Image with the agent's program. Default: this machine's installation."),
-		field("preamble", "string", "Text before the task in the agent's context file, such as its role."),
-		field("output_path", "string", "File below /out that the agent must write."),
-		field("output_format", "string", "What that file must look like."),
-		listOf("success_criteria", "Conditions that the agent must check before it ends."),
-		field("background", "boolean", "Return at once; the agent runs on as a job.").with("default", false),
-		field("max_cost_usd", "number", "End the agent and its children when they have cost this much."),
-		field("max_turns", "integer", "End them after this many requests to the model."),
-		timeoutField,
+		field("image", "string", "").also("Image with the agent's program. Default: this machine's installation."),
+		field("preamble", "string", "Its role.").also("Text before the task in the agent's context file."),
+		field("output_path", "string", "File below /out that it must write."), field("output_format", "string", "").also("What that file must look like."),
+		listOf("success_criteria", "").also("Conditions that the agent must check before it ends."), field("background", "boolean", "").also("Return at once; the agent runs on as a job."),
+		field("max_cost_usd", "number", "").also("End the agent and its children when they have cost this much."),
+		field("max_turns", "integer", "").also("End them after this many requests to the model."),
+		field("timeout_seconds", "number", "").also("End them after this many seconds. Default 48 h."),
 	}
 }
 
 func (s *Server) agent() tool {
-	in := append(s.opts.taskFields(), s.opts.egressField("none"), s.opts.filesField(), s.opts.dirsField(), domainsField, limitsField)
+	in := append(s.opts.taskFields(), s.opts.egressField("none"), alsoFilesField(), dirsField(), domainsField.plain(), limitsAlso)
 	return tool{
 		name: "sandbox_agent",
-		description: "Run a coding agent on a task in a sandbox of its own, without this machine's files, and get its final answer. " +
-			"Use it for work that needs judgement and can be described in one text. It writes files to /out, which remains on the host as output_dir.",
-		in: arguments(in...), out: agentResults(),
+		description: "Run a coding agent on a task in a sandbox of its own, and get its final answer. " +
+			"max_cost_usd, max_turns (model requests) and timeout_seconds end it with its children.",
+		more: "Use it for work that needs judgement and can be described in one text. The agent writes files to /out, which remains on the host as output_dir.",
+		in:   arguments(in...), out: agentResults(),
 		hints:  hints{openWorld: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent("sandbox_agent", c.agentRequest) },
 	}
 }
 
 func (s *Server) research() tool {
+	in := s.opts.taskFields()
+	in[1] = field("model", "string", "").also("As in sandbox_agent.")
 	return tool{
-		name: "sandbox_research",
-		description: "Run a coding agent that may reach the whole network, and therefore gets no files of this machine. " +
-			"Use it to find something out on the internet.",
-		in: arguments(s.opts.taskFields()...), out: agentResults(),
+		name:        "sandbox_research",
+		description: "Run a coding agent that may reach the whole network, and therefore gets no files of this machine. Otherwise as sandbox_agent.",
+		in:          arguments(in...), out: agentResults(),
 		hints:  hints{openWorld: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent("sandbox_research", c.researchRequest) },
 	}
@@ -107,7 +106,7 @@ func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
 	if r.SuccessCriteria, err = c.args.texts("success_criteria"); err != nil {
 		return r, err
 	}
-	if r.Image, err = c.programImage(); err != nil {
+	if r.Image, r.Stored, err = c.programImage(); err != nil {
 		return r, err
 	}
 	if c.opts.Model != nil {
@@ -123,17 +122,18 @@ func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
 		return r, errors.New("max_turns must be a positive number")
 	}
 	r.MaxTurns = int(turns)
-	r.Timeout, err = c.opts.Ceilings.timeout(c.args.number("timeout_seconds"))
+	r.Timeout, err = c.timeLimit()
 	return r, err
 }
 
 // programImage returns the image that has the agent's program; empty, as "host": this machine's installation.
-func (c *call) programImage() (string, error) {
-	name := c.args.text("image")
+func (c *call) programImage() (name string, stored bool, err error) {
+	name = c.args.text("image")
 	if name == "" || name == "host" {
-		return "", nil
+		return "", false, nil
 	}
-	return name, c.checkImage(name)
+	stored, err = c.checkImage(name)
+	return name, stored, err
 }
 
 func (c *call) agentRequest() (backend.AgentRequest, error) {
@@ -178,17 +178,17 @@ func (c *call) runAgent(tool string, request func() (backend.AgentRequest, error
 }
 
 func (c *call) answerAgent(o *backend.AgentResult) *sdk.CallToolResult {
-	out := ranAgent{ran: outcome(&o.RunResult, ""), Cost: &o.Own, Total: &o.Total, PerModel: o.PerModel, UsageLine: o.Summary}
+	out := ranAgent{ran: outcome(&o.RunResult, "", runner.OutputKept), Cost: &o.Own, Total: &o.Total, PerModel: o.PerModel, UsageLine: o.Summary}
 	answer32 := answerText(o.Stdout)
 	out.Stdout = &answer32
-	out.OutputDir, out.JobID, out.Manifest, out.Outputs = o.OutputDir, o.Job, o.Manifest, c.written(o.OutputDir)
+	out.OutputDir, out.JobID, out.Outputs = o.OutputDir, o.Job, c.written(o.OutputDir)
 	summary := ""
 	if o.Summary != "" {
 		summary = "\nusage_summary: " + o.Summary
 	}
 	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\ncost_usd: %.4f\ntotal_usage_usd: %.4f%s\n---\n%s\n---stderr---\n%s",
 		*out.ExitCode, out.OutputDir, out.JobID, o.Own, o.Total, summary, *out.Stdout, *out.Stderr)
-	return c.link(c.withReceipt(answer(text, out), o.Result.Receipt), out.Outputs)
+	return c.link(withMeta(answer(text, out), o.Result.Receipt, o.Manifest), out.Outputs)
 }
 
 // answerText returns an agent's final answer. If it is cut, a line in front says where the whole is.

@@ -172,7 +172,7 @@ func TestNested(t *testing.T) {
 		{"sandbox_script", `{"command":"true"}`, "name is required", true},
 		{"sandbox_script", `{"command":"true","name":"a"}`, "name: a\nexit_code: 3\noutput_dir: /o/u-1\njob_id: u-1\n---\nhi\n---stderr---\noops", false},
 		{"sandbox_agent", `{"prompt":"x","name":"b","files":["/etc/passwd"],"background":true}`, "name: b\njob_id: job-2\nstatus: running", false},
-		{"sandbox_wait", `{"job_id":"j"}`, "job_id: j\nstatus: succeeded", false},
+		{"sandbox_wait", `{"job_id":"j"}`, "job_id: j\nstatus: succeeded\n", false},
 	} {
 		text, structured, isError := callTool(t, cs, c.tool, c.args)
 		if text != c.want || isError != c.fails || structured != nil {

@@ -5,25 +5,34 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/mcp/backend"
 )
 
 type made struct {
-	SandboxID string   `json:"sandbox_id"`
-	OutputDir string   `json:"output_dir"`
-	Expires   string   `json:"expires,omitempty"`
-	Replaced  bool     `json:"replaced,omitempty"`
-	Receipt   *receipt `json:"receipt,omitempty"`
+	SandboxID string `json:"sandbox_id"`
+	OutputDir string `json:"output_dir"`
+	Expires   string `json:"expires,omitempty"`
+	Replaced  bool   `json:"replaced,omitempty"`
 }
 
+var madeFields = results(field("sandbox_id", "string", "").must(), field("output_dir", "string", "/out, on the host").must(),
+	field("expires", "string", "RFC 3339; each sandbox_exec extends it").minor(), replacedField.minor(), warningField)
+
 func (s *Server) create() tool {
+	in := []property{
+		s.opts.imageField().described("As in sandbox_script. Default " + s.opts.Image + "."), s.opts.egressField("none"), alsoFilesField(), dirsField(),
+		nameField, keyField, replaceField, limitsAlso, domainsField.plain(), askField.plain(),
+	}
+	if s.opts.has(setSandboxes) {
+		in = append(in, ttlField, userField)
+	}
 	return tool{
 		name: "sandbox_create",
-		description: "Create a persistent sandbox for sandbox_exec, sandbox_upload and sandbox_download. It keeps its files and background processes between calls. " +
-			"It outlives this server, and is removed after 48 h without use. Remove it with sandbox_destroy.",
-		in: arguments(s.opts.imageField(), s.opts.egressField("none"), s.opts.filesField(), s.opts.dirsField(),
-			limitsField, domainsField, askField, nameField, keyField, replaceField),
-		out: results(field("sandbox_id", "string", "").must(), field("output_dir", "string", "/out, on the host").must(),
-			field("expires", "string", "RFC 3339; each sandbox_exec extends it"), replacedField, property{name: "receipt", schema: receiptSchema}),
+		description: "Create a persistent sandbox for sandbox_exec. It keeps files and background processes, " +
+			"and is removed by sandbox_destroy or after 48 h without use.",
+		more: "It outlives this server. sandbox_upload and sandbox_download copy files; sandbox_list finds it again.",
+		in:   arguments(in...), out: madeFields,
 		hints:  hints{openWorld: true},
 		handle: (*call).makeSandbox,
 	}
@@ -31,6 +40,9 @@ func (s *Server) create() tool {
 
 func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
 	r, err := c.sandboxRequest("none")
+	if err == nil {
+		err = lifeRequest(c, &r)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -40,11 +52,15 @@ func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	return answerMade(c, box), nil
+}
+
+func answerMade(c *call, box *backend.Created) *sdk.CallToolResult {
 	c.told = box.Told
-	m := made{SandboxID: box.ID, OutputDir: box.OutputDir, Replaced: box.Replaced, Receipt: receiptOf(box.Receipt)}
+	m := made{SandboxID: box.ID, OutputDir: box.OutputDir, Replaced: box.Replaced}
 	if !box.Expires.IsZero() {
 		m.Expires = box.Expires.UTC().Format(time.RFC3339)
 	}
 	text := fmt.Sprintf("sandbox_id: %s\noutput_dir: %s", m.SandboxID, m.OutputDir)
-	return c.withReceipt(answer(text, m), box.Receipt), nil
+	return withMeta(answer(text, m), box.Receipt, "")
 }

@@ -9,8 +9,8 @@ import (
 func (s *Server) destroy() tool {
 	return tool{
 		name:        "sandbox_destroy",
-		description: "Remove a sandbox: end its processes and delete its files. output_dir remains unless it is empty.",
-		in:          arguments(field("sandbox_id", "string", "").must()),
+		description: "Remove a sandbox: end its processes and delete its files. output_dir stays unless it is empty.",
+		in:          arguments(boxField),
 		hints:       hints{destructive: true, idempotent: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {
 			id, err := c.args.required("sandbox_id")

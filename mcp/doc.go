@@ -13,9 +13,10 @@
 //   - The text form of a result is stable, for scripts that search it. Models see the structured content, which
 //     therefore contains everything.
 //
-// The stdio transport differs from the SDK's in two ways. An invalid message is answered with an error and does not
-// end the connection ([frames]). At the end of the input, calls in flight are answered first ([draining]). Both ways
-// to ask a person are supported: during a call, and for newer clients in its answer ([talk]).
+// The stdio transport differs from the SDK's in three ways. An invalid message is answered with an error and does not
+// end the connection ([frames]). At the end of the input, calls in flight are answered first, unless the client is gone
+// ([draining]). It stops reading from a client that reads no answers. Both ways to ask a person are supported: during a
+// call, and for newer clients in its answer ([talk]). Over HTTP, clients of both eras are served ([Server.Handler]).
 //
 // The package makes no decisions about isolation. It trusts its client, but not the model behind the client. The
 // operator limits the model: [Mounts] and [credentials] limit the mounts, [Ceilings] the resources. Options.Domain

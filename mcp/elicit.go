@@ -13,8 +13,7 @@ import (
 	"demesne/runner"
 )
 
-var askField = field("ask", "boolean", "Ask the person at the client about each host that no rule allows, while the command waits. "+
-	"Without client support (elicitation) such hosts are denied.").with("default", false)
+var askField = field("ask", "boolean", "Ask the user about each other host that is wanted.").also("The command waits meanwhile. Without client support (elicitation) such hosts are denied.")
 
 const (
 	// askedMost is the number of questions that a person is asked at once. Further questions wait, and are answered

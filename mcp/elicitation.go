@@ -36,6 +36,7 @@ type talk struct {
 	open   []*question
 	beat   *beat                // nil: no heartbeats
 	req    *sdk.CallToolRequest // of the current round; nil between rounds
+	stream *eventStream         // its answer, over HTTP
 }
 
 // question is a question without an answer yet.
@@ -60,7 +61,7 @@ var errState = errors.New("requestState: no waiting call has this requestState")
 // begin starts the operation and returns when it is done or has a question.
 func (c *call) begin(t tool) *sdk.CallToolResult {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.ctx))
-	k := &talk{tool: t.name, call: c, cancel: cancel, req: c.req, done: make(chan *sdk.CallToolResult, 1), news: make(chan struct{}, 1)}
+	k := &talk{tool: t.name, call: c, cancel: cancel, req: c.req, stream: streamOf(c.ctx), done: make(chan *sdk.CallToolResult, 1), news: make(chan struct{}, 1)}
 	round := c.ctx
 	c.ctx, c.talk = ctx, k
 	go func() {
@@ -80,7 +81,7 @@ func (s *Server) resume(ctx context.Context, t tool, req *sdk.CallToolRequest) *
 		k.cancel()
 		return failure(errState)
 	}
-	k.take(req)
+	k.take(req, streamOf(ctx))
 	return s.await(ctx, k)
 }
 
@@ -145,14 +146,14 @@ func (k *talk) questions() *sdk.CallToolResult {
 		q.put = true
 		r.InputRequests[q.id] = q.params
 	}
-	k.direct(nil)
+	k.direct(nil, nil)
 	return r
 }
 
 // direct directs the heartbeats to the client of a round. k.mu is held.
-func (k *talk) direct(req *sdk.CallToolRequest) {
-	k.req = req
-	k.beat.to(req)
+func (k *talk) direct(req *sdk.CallToolRequest, stream *eventStream) {
+	k.req, k.stream = req, stream
+	k.beat.to(req, stream)
 }
 
 // has sets the heartbeat of the call. It may begin in a later round.
@@ -160,15 +161,15 @@ func (k *talk) has(b *beat) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.beat = b
-	b.to(k.req)
+	b.to(k.req, k.stream)
 }
 
 // take reads the answers that a client returned with. A missing answer to a question that was sent
 // counts as no. Questions not sent yet are sent in the next round.
-func (k *talk) take(req *sdk.CallToolRequest) {
+func (k *talk) take(req *sdk.CallToolRequest, stream *eventStream) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.direct(req)
+	k.direct(req, stream)
 	k.open = slices.DeleteFunc(k.open, func(q *question) bool {
 		if q.put {
 			r, _ := req.Params.InputResponses[q.id].(*sdk.ElicitResult)

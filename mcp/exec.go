@@ -11,17 +11,12 @@ import (
 func (s *Server) exec() tool {
 	return tool{
 		name: "sandbox_exec",
-		description: "Run a shell command in a sandbox from sandbox_create. Files and background processes remain for the next call. " +
-			"Renews the sandbox's time to live.",
-		in: arguments(
-			field("sandbox_id", "string", "sandbox_id from sandbox_create, or the sandbox's name").must(),
-			field("command", "string", "Shell text for /bin/sh -c.").must(),
-			timeoutField, envField, cwdField("/out"), stdinField, queueField,
-		),
-		out: results(append([]property{
-			field("exit_code", "integer", "of the command; 124: timed out; 128+n: ended by signal n").must(),
-			field("stdout", "string", "").must(), field("stderr", "string", "the last 16 KiB").must(),
-		}, ranFields...)...),
+		description: "Run a shell command in a sandbox of sandbox_create. Files and background processes stay: " +
+			"start a server with `cmd >/tmp/log 2>&1 &`, and reach it at 127.0.0.1 in later calls.",
+		more: "It renews the sandbox's time to live.",
+		in: arguments(boxField, field("command", "string", "").must(),
+			timeoutField, outputField.described(briefOutput), envField, cwdField("/out"), stdinField, s.opts.rarely(queueField)),
+		out:    results(append([]property{exitCodeField.must(), reasonField.minor(), ranMessageField.minor(), stderrField.must(), stdoutField.must()}, ranFields...)...),
 		hints:  hints{destructive: true, openWorld: true},
 		handle: (*call).execute,
 	}
@@ -42,7 +37,7 @@ func (c *call) execute() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := outcome(o, "")
+	out := outcome(o, "", r.MaxOutput)
 	text := fmt.Sprintf("exit_code: %d\n---\n%s\n---stderr---\n%s", *out.ExitCode, *out.Stdout, *out.Stderr)
-	return c.withReceipt(answer(text, out), o.Result.Receipt), nil
+	return withMeta(answer(text, out), o.Result.Receipt, ""), nil
 }

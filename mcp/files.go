@@ -14,13 +14,13 @@ import (
 func (s *Server) upload() tool {
 	return tool{
 		name:        "sandbox_upload",
-		description: "Copy a file or directory of the host into a sandbox. Links inside it are copied as links. Named pipes, sockets and devices are skipped and listed.",
-		in: arguments(
-			field("sandbox_id", "string", "").must(),
-			field("src", "string", "Path on the host. Must be absolute and inside one of the configured mount roots: "+s.opts.Mounts.String()+".").must(),
-			field("dst", "string", "Absolute path of the copy in the sandbox (not of its directory).").must(),
+		description: "Copy a file or directory of the host into a sandbox. Named pipes, sockets and devices are skipped.",
+		more:        "They are listed. Links inside a directory are copied as links.",
+		in: arguments(boxField,
+			field("src", "string", "Host path in a mount root.").also("Must be absolute. sandbox_script's argument files names the roots.").must(),
+			field("dst", "string", "Absolute path of the copy itself.").must(),
 		),
-		out:    copiedFields,
+		out: copiedFields, textual: true,
 		hints:  hints{destructive: true, idempotent: true},
 		handle: (*call).copyIn,
 	}
@@ -44,14 +44,11 @@ func (c *call) copyIn() (*sdk.CallToolResult, error) {
 
 func (s *Server) download() tool {
 	return tool{
-		name: "sandbox_download",
-		description: "Copy a file or directory out of a sandbox, into a new directory beside the sandbox's output_dir. " +
-			"Files in /out need no download: they are in output_dir already. Links, named pipes, sockets and devices are skipped and listed.",
-		in: arguments(
-			field("sandbox_id", "string", "").must(),
-			field("src", "string", "Path in the sandbox, absolute.").must(),
-		),
-		out:    copiedFields,
+		name:        "sandbox_download",
+		description: "Copy a file or directory out of a sandbox to the host. Not needed for /out, which is output_dir. Links and special files are skipped.",
+		more:        "They are listed. The copy is in a new directory beside the sandbox's output_dir.",
+		in:          arguments(boxField, field("src", "string", "Absolute path in it.").must()),
+		out:         copiedFields, textual: true,
 		hints:  hints{readOnly: true, idempotent: true},
 		handle: (*call).copyOut,
 	}
@@ -84,7 +81,7 @@ var copiedFields = results(
 	field("bytes", "integer", "of data, without holes in sparse files").must(),
 	field("left_out", "array", "skipped files, the first 100").with("items", results(
 		field("path", "string", "").must(), field("kind", "string", "such as a named pipe").must())),
-	field("left_out_count", "integer", "number of skipped files"),
+	field("left_out_count", "integer", "number of skipped files"), warningField,
 )
 
 // leftShown is the maximum number of left-out files that a text names.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -56,16 +57,17 @@ func (f *frames) Read(context.Context) (jsonrpc.Message, error) {
 		switch {
 		case err == nil:
 			if f.queue, err = messages(raw); err != nil {
-				f.refuse(jsonrpc.CodeInvalidRequest, err)
+				f.refuse(nil, jsonrpc.CodeInvalidRequest, err)
 			}
 		case errors.As(err, &wrong):
-			f.refuse(jsonrpc.CodeParseError, err)
-			f.skip(wrong.Offset - f.dec.InputOffset())
+			f.refuse(nil, jsonrpc.CodeParseError, err)
+			f.skip(wrong.Offset-f.dec.InputOffset(), nil)
 		case errors.Is(err, errLong):
-			f.refuse(jsonrpc.CodeInvalidRequest, fmt.Errorf("%w: over %d bytes", err, f.most))
-			f.skip(int64(f.most))
+			var id idScanner
+			f.skip(int64(f.most), &id)
+			f.refuse(id.found, jsonrpc.CodeInvalidRequest, fmt.Errorf("%w: over %d bytes", err, f.most))
 		case errors.Is(err, io.ErrUnexpectedEOF):
-			f.refuse(jsonrpc.CodeParseError, err)
+			f.refuse(nil, jsonrpc.CodeParseError, err)
 			return nil, io.EOF
 		default:
 			return nil, err
@@ -77,23 +79,25 @@ func (f *frames) Read(context.Context) (jsonrpc.Message, error) {
 }
 
 // skip skips the rest of the line at byte n of the last frame, and restarts the decoder behind
-// it.
-func (f *frames) skip(n int64) {
+// it. id, if not nil, sees the frame to the end of the line.
+func (f *frames) skip(n int64, id *idScanner) {
 	had, _ := io.ReadAll(f.dec.Buffered()) // from the start of the frame
-	f.from.unread(had[min(max(n-1, 0), int64(len(had))):])
-	f.from.skipLine()
+	at := min(max(n-1, 0), int64(len(had)))
+	id.scan(had[:at])
+	f.from.unread(had[at:])
+	f.from.skipLine(id)
 	f.dec = json.NewDecoder(&f.from)
 }
+
+// mostBatch is the maximum number of messages in a batch.
+const mostBatch = 1000
 
 // messages returns the messages in one JSON value.
 func messages(raw json.RawMessage) (all []jsonrpc.Message, err error) {
 	parts := []json.RawMessage{raw}
 	if raw[0] == '[' {
-		if err := json.Unmarshal(raw, &parts); err != nil {
+		if parts, err = batch(raw); err != nil {
 			return nil, err
-		}
-		if len(parts) == 0 {
-			return nil, errors.New("empty batch")
 		}
 	}
 	for _, part := range parts {
@@ -109,9 +113,30 @@ func messages(raw json.RawMessage) (all []jsonrpc.Message, err error) {
 	return all, nil
 }
 
-// refuse sends an error response without an id, because the invalid message has none.
-func (f *frames) refuse(code int64, err error) {
-	b, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": nil, "error": jsonrpc.Error{Code: code, Message: err.Error()}})
+// batch returns the elements of an array. It reads no more of them than are allowed, because short elements take many
+// times their size.
+func batch(raw json.RawMessage) (parts []json.RawMessage, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.Token() // the bracket
+	for d.More() {
+		if len(parts) == mostBatch {
+			return nil, fmt.Errorf("batch of over %d messages", mostBatch)
+		}
+		var part json.RawMessage
+		if err := d.Decode(&part); err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return nil, errors.New("empty batch")
+	}
+	return parts, nil
+}
+
+// refuse sends an error response. id is nil if the id of the invalid message is unknown.
+func (f *frames) refuse(id json.RawMessage, code int64, err error) {
+	b, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": jsonrpc.Error{Code: code, Message: err.Error()}})
 	f.write(b)
 }
 
@@ -167,18 +192,93 @@ func (s *source) unread(b []byte) {
 	s.back, s.pos = bytes.Clone(b), 0
 }
 
-// skipLine skips to the end of the line; the next read starts at the newline.
-func (s *source) skipLine() {
+// skipLine skips to the end of the line; the next read starts at the newline. id sees what is skipped.
+func (s *source) skipLine(id *idScanner) {
 	var buf [4096]byte
 	for {
 		s.left = len(buf)
 		n, err := s.Read(buf[:])
 		if end := bytes.IndexByte(buf[:n], '\n'); end >= 0 {
+			id.scan(buf[:end])
 			s.unread(buf[end:n])
 			return
 		}
+		id.scan(buf[:n])
 		if err != nil {
 			return // the next read returns it again
 		}
+	}
+}
+
+// idScanner finds the id of a message that is too long to be kept. Many clients write the id behind the parameters.
+// A nil idScanner ignores what it scans.
+type idScanner struct {
+	found json.RawMessage // a string or a number; nil: none
+
+	depth           int    // of objects and arrays
+	quoted, escaped bool   // in a string, and behind a backslash in it
+	text            []byte // start of the current member of the outer object
+	done            bool   // the first member "id" is read
+}
+
+// longestID is the maximum size of a member "id", in bytes.
+const longestID = 256
+
+// scan continues with the next bytes of the message.
+func (s *idScanner) scan(b []byte) {
+	if s == nil {
+		return
+	}
+	for _, c := range b {
+		if s.done {
+			return
+		}
+		s.next(c)
+		if s.depth > 0 && len(s.text) <= longestID {
+			s.text = append(s.text, c)
+		}
+	}
+}
+
+// next tracks where in the message c is. The text of a member starts with the comma or brace before it.
+func (s *idScanner) next(c byte) {
+	switch {
+	case s.escaped:
+		s.escaped = false
+	case s.quoted:
+		s.escaped, s.quoted = c == '\\', c != '"'
+	case c == '"':
+		s.quoted = true
+	case c == '{' || c == '[':
+		if s.depth++; s.depth == 1 {
+			s.text = s.text[:0]
+		}
+	case c == '}' || c == ']':
+		if s.depth == 1 {
+			s.member()
+		}
+		s.depth--
+	case c == ',' && s.depth == 1:
+		s.member()
+	}
+}
+
+// member reads the member that is complete.
+func (s *idScanner) member() {
+	text := s.text
+	s.text = s.text[:0]
+	if len(text) > longestID || len(text) == 0 {
+		return
+	}
+	if text = bytes.TrimSpace(text[1:]); !bytes.HasPrefix(text, []byte(`"id"`)) {
+		return
+	}
+	s.done = true
+	var m map[string]json.RawMessage
+	if json.Unmarshal(slices.Concat([]byte("{"), text, []byte("}")), &m) != nil {
+		return
+	}
+	if id := m["id"]; len(id) > 0 && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9') {
+		s.found = id
 	}
 }

@@ -35,6 +35,7 @@ func readAll(t testing.TB, in io.Reader) (methods, refused []string) {
 	for _, line := range strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") {
 		var m struct {
 			JSONRPC string
+			ID      json.RawMessage
 			Error   struct {
 				Code    int
 				Message string
@@ -43,10 +44,14 @@ func readAll(t testing.TB, in io.Reader) (methods, refused []string) {
 		if line == "" {
 			continue
 		}
-		if err := json.Unmarshal([]byte(line), &m); err != nil || m.JSONRPC != "2.0" || !strings.Contains(line, `"id":null`) {
+		if err := json.Unmarshal([]byte(line), &m); err != nil || m.JSONRPC != "2.0" || !strings.Contains(line, `"id":`) {
 			t.Errorf("answered %q: %v", line, err)
 		}
-		refused = append(refused, fmt.Sprintf("%d %s", m.Error.Code, m.Error.Message))
+		id := ""
+		if string(m.ID) != "null" {
+			id = string(m.ID) + " "
+		}
+		refused = append(refused, fmt.Sprintf("%s%d %s", id, m.Error.Code, m.Error.Message))
 	}
 	return methods, refused
 }
@@ -93,6 +98,42 @@ func TestFramesLong(t *testing.T) {
 	methods, refused := readAll(t, strings.NewReader(fits+`"`+strings.Repeat("x", 3<<20)+"\n"+ping))
 	if len(methods) != 2 || methods[1] != "ping" || strings.Join(refused, "|") != "-32600 the message is too long: over 1048576 bytes" {
 		t.Errorf("%d messages, refused %q", len(methods), refused)
+	}
+}
+
+// TestFramesLongID checks that the refusal of a message that is too long has the id of the message, wherever the id is.
+// Members of inner objects, parts of strings and invalid ids do not count.
+func TestFramesLongID(t *testing.T) {
+	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n"
+	long := strings.Repeat("x", 3<<20)
+	for _, c := range []struct{ in, id string }{
+		{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"a":"` + long + `"}}`, "7 "},
+		{`{"method":"tools/call","params":{"a":"` + long + `"},"jsonrpc":"2.0","id":"a\"b"}`, `"a\"b" `},
+		{`{"params":{"id":3,"a":"\",\"id\":4,` + long + `"}, "id" : -7 }`, "-7 "},
+		{`{"params":[{"id":3},"` + long + `","id",5]}`, ""},
+		{`{"id":true,"a":"` + long + `"}`, ""},
+		{`{"id":{"id":1},"a":"` + long + `"}`, ""},
+		{`["id",5,"` + long + `"]`, ""},
+		{`{"a":"` + long + `","id":"` + long + `"}`, ""},
+		{`{"a":"` + long, ""},
+		{`{` + strings.Repeat(`"id":9,`, 1<<19) + `"a":1}`, "9 "},
+		{`}}}{"id":8,"a":"` + long + `"}`, ""},
+	} {
+		methods, refused := readAll(t, strings.NewReader(c.in+"\n"+ping))
+		if len(methods) != 1 || !strings.HasPrefix(refused[0], c.id+"-32") {
+			t.Errorf("%.40s: %d messages, refused %.200q, want id %s", c.in, len(methods), refused, c.id)
+		}
+	}
+}
+
+// TestFramesBatch checks that a batch has a maximum number of messages.
+func TestFramesBatch(t *testing.T) {
+	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	for n, want := range map[int]string{mostBatch: "", mostBatch + 1: "-32600 batch of over 1000 messages"} {
+		methods, refused := readAll(t, strings.NewReader("["+strings.TrimSuffix(strings.Repeat(ping+",", n), ",")+"]\n"+ping))
+		if strings.Join(refused, "|") != want || (want == "") != (len(methods) == n+1) {
+			t.Errorf("%d: %d messages, refused %q", n, len(methods), refused)
+		}
 	}
 }
 

@@ -1,12 +1,15 @@
 package mcp
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -28,15 +31,30 @@ type HTTPOptions struct {
 	Hosts []string
 }
 
-// Handler serves streamable HTTP at [Path]. A web page in a local browser can send requests to
+// Handler serves streamable HTTP at [Path]. From protocol 2026-07-28 on, a request is the whole of a call, which is
+// cancelled when its connection is gone. Before, a client has a session: it can return within replayTime and gets what
+// it missed.
+//
+// A web page in a local browser can send requests to
 // this server under the page's own name (DNS rebinding). Handler therefore requires that the Host
 // header, and an Origin header if present, name this server.
 func (s *Server) Handler(o HTTPOptions) http.Handler {
-	stream := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
-		MaxRequestBodyBytes: maxMessage, SessionTimeout: sessionIdle,
+	server := func(*http.Request) *sdk.Server { return s.sdk }
+	sessions := sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{
+		MaxRequestBodyBytes: maxMessage, SessionTimeout: sessionIdle, EventStore: newReplay(),
+	})
+	calls := sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{
+		MaxRequestBodyBytes: maxMessage, Stateless: true, PropagateRequestCancellation: true,
 	})
 	mux := http.NewServeMux()
-	mux.Handle(Path, stream)
+	mux.HandleFunc(Path, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Protocol-Version") >= severalRounds {
+			serveCall(calls, w, r)
+			return
+		}
+		defer s.attach(r.Context(), r.Header.Get("Mcp-Session-Id"))()
+		sessions.ServeHTTP(w, r)
+	})
 	want := sha256.Sum256([]byte(o.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -94,4 +112,59 @@ func (o HTTPOptions) fromUs(origins []string) bool {
 		}
 	}
 	return true
+}
+
+// eventStream is the answer to a request of protocol 2026-07-28. Clients abort a call whose answer does not begin, and
+// this protocol has no message for a call that requested none.
+type eventStream struct {
+	http.ResponseWriter
+	mu   sync.Mutex
+	done bool
+}
+
+type eventStreamKey struct{}
+
+// serveCall serves a request whose context has its eventStream.
+func serveCall(h http.Handler, w http.ResponseWriter, r *http.Request) {
+	e := &eventStream{ResponseWriter: w}
+	defer e.end()
+	h.ServeHTTP(e, r.WithContext(context.WithValue(r.Context(), eventStreamKey{}, e)))
+}
+
+// streamOf returns the eventStream of a call; nil: none.
+func streamOf(ctx context.Context) *eventStream {
+	e, _ := ctx.Value(eventStreamKey{}).(*eventStream)
+	return e
+}
+
+func (e *eventStream) Write(p []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ResponseWriter.Write(p)
+}
+
+// FlushError is what [http.ResponseController] calls.
+func (e *eventStream) FlushError() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return http.NewResponseController(e.ResponseWriter).Flush()
+}
+
+func (e *eventStream) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.done = true
+}
+
+// comment sends bytes that are no event. It may only be called while the request is handled.
+func (e *eventStream) comment() {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.done {
+		io.WriteString(e.ResponseWriter, ":\n\n")
+		http.NewResponseController(e.ResponseWriter).Flush()
+	}
 }

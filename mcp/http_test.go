@@ -103,7 +103,8 @@ func TestHTTPSessionEnds(t *testing.T) {
 	var sessions []*sdk.ClientSession
 	answers := make(chan error, 2)
 	for range 2 {
-		cs, err := sdk.NewClient(&sdk.Implementation{Name: "t"}, nil).Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: srv.URL + Path}, nil)
+		cs, err := sdk.NewClient(&sdk.Implementation{Name: "t"}, nil).Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: srv.URL + Path},
+			&sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 		if err != nil {
 			t.Fatal(err)
 		}

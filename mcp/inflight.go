@@ -1,6 +1,9 @@
 package mcp
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Drain returns when no tool call is in flight and all follow-up work is done.
 func (s *Server) Drain() {
@@ -60,9 +63,59 @@ func (s *Server) ending(session string, cancel *context.CancelFunc) (forget func
 func (s *Server) hangUp(session string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for cancel := range s.open[session] {
+	cancelAll(s.open[session])
+}
+
+func cancelAll(calls map[*context.CancelFunc]bool) {
+	for cancel := range calls {
 		(*cancel)()
 	}
+}
+
+// presence counts the HTTP requests of a session.
+type presence struct {
+	requests int
+	left     time.Time // when the last one ended
+}
+
+// attach counts an HTTP request of a session, until detach is called. If its client left before the answer, and does not
+// return within replayTime, the calls of the session are cancelled.
+func (s *Server) attach(ctx context.Context, session string) (detach func()) {
+	if session == "" {
+		return func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.attached[session]
+	if p == nil {
+		p = &presence{}
+		s.attached[session] = p
+	}
+	p.requests++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		p.requests--
+		p.left = time.Now()
+		switch {
+		case p.requests > 0:
+		case ctx.Err() != nil || len(s.open[session]) > 0:
+			time.AfterFunc(replayTime, func() { s.abandon(session, p) })
+		default:
+			delete(s.attached, session)
+		}
+	}
+}
+
+// abandon cancels the calls of a session whose client did not return.
+func (s *Server) abandon(session string, p *presence) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.attached[session] != p || p.requests > 0 || time.Since(p.left) < replayTime {
+		return
+	}
+	delete(s.attached, session)
+	cancelAll(s.open[session])
 }
 
 // answering arranges that told is called once the answer is written. The SDK ends ctx, the context

@@ -1,9 +1,11 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -18,40 +20,84 @@ type told struct {
 	JobID      string      `json:"job_id"`
 	Status     jobs.Status `json:"status"`
 	Elapsed    *float64    `json:"elapsed_seconds,omitempty"`
+	ExitCode   *int        `json:"exit_code,omitempty"`
+	Reason     string      `json:"reason,omitempty"`
+	Message    string      `json:"message,omitempty"`
+	Stderr     *string     `json:"stderr,omitempty"`
 	StdoutTail *string     `json:"stdout_tail,omitempty"`
 	ResultText *string     `json:"result_text,omitempty"`
 	OutputPath string      `json:"output_path,omitempty"`
-	ExitCode   *int        `json:"exit_code,omitempty"`
-	Message    string      `json:"message,omitempty"`
 	Cost       *float64    `json:"cost_usd,omitempty"`
 	Total      *float64    `json:"total_usage_usd,omitempty"`
 	news
-	Manifest string   `json:"manifest,omitempty"`
-	Outputs  []output `json:"outputs,omitempty"`
-	Denied   []string `json:"denied,omitempty"`
-	Receipt  *receipt `json:"receipt,omitempty"`
+	Outputs []output `json:"outputs,omitempty"`
+	Denied  []string `json:"denied,omitempty"`
 }
 
 var (
-	jobField     = field("job_id", "string", "job_id from a call with background=true").must()
+	jobField     = field("job_id", "string", "").must().also("From a call with background=true, or from sandbox_list.")
 	statusField  = field("status", "string", "").with("enum", []jobs.Status{jobs.Queued, jobs.Running, jobs.Succeeded, jobs.Failed, jobs.Cancelled}).must()
 	messageField = field("message", "string", "why it failed, or what ended it")
-	exitField    = field("exit_code", "integer", "after its end")
+	exitField    = field("exit_code", "integer", "after its end; a job whose command failed has succeeded too")
 )
 
-// tell returns the fields that status and wait share.
-func tell(j *backend.Job) told {
+// toldFields are the fields of status and wait that only the reference has.
+var toldFields = minor(reasonField, stderrField, restartField, missingField, replacedField, deniedField, warningField)
+
+// tell returns the fields that status and wait share. most bounds stderr, in bytes.
+func tell(j *backend.Job, most int) told {
 	t := told{JobID: j.ID, Status: j.Status, Message: j.Message}
 	if j.Cost != nil {
 		t.Cost, t.Total = &j.Cost.Own, &j.Cost.Total
 	}
-	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
-		code := j.Outcome.Result.ExitCode
-		t.ExitCode, t.OutputPath, t.Manifest = &code, j.Outcome.OutputDir, j.Outcome.Manifest
-		t.news = newsOf(j.Outcome.Result)
-		t.Denied, t.Receipt = denied(j.Outcome.Result), receiptOf(j.Outcome.Result.Receipt)
+	if !j.Status.Over() || j.Outcome == nil {
+		return t
+	}
+	if stderr, _ := endOf(j.Outcome.Stderr, most, ""); stderr != "" {
+		t.Stderr = &stderr
+	}
+	if r := j.Outcome.Result; r != nil {
+		t.ExitCode, t.OutputPath, t.news, t.Denied = &r.ExitCode, j.Outcome.OutputDir, newsOf(r), denied(r)
+		if r.Reason != runner.Exited {
+			t.Reason = string(r.Reason)
+			t.Message = cmp.Or(t.Message, r.Detail)
+		}
 	}
 	return t
+}
+
+// heading writes the lines of a job's text form before its output. The exit code is there if it is not 0: the status of
+// such a job is "succeeded" too.
+func (t told) heading(b *strings.Builder) {
+	fmt.Fprintf(b, "job_id: %s\nstatus: %s\n", t.JobID, t.Status)
+	if t.Elapsed != nil {
+		fmt.Fprintf(b, "elapsed_seconds: %.1f\n", *t.Elapsed)
+	}
+	if t.Message != "" {
+		fmt.Fprintf(b, "message: %s\n", t.Message)
+	}
+	if t.ExitCode != nil && *t.ExitCode != 0 {
+		fmt.Fprintf(b, "exit_code: %d\n", *t.ExitCode)
+	}
+}
+
+// section writes a titled part of a text form, unless it is empty.
+func section(b *strings.Builder, title string, text *string) {
+	if text == nil || *text == "" {
+		return
+	}
+	if had := b.String(); !strings.HasSuffix(had, "\n") {
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(b, "---%s\n%s", title, *text)
+}
+
+// ofJob adds what _meta has of a job that ended.
+func ofJob(r *sdk.CallToolResult, j *backend.Job) *sdk.CallToolResult {
+	if !j.Status.Over() || j.Outcome == nil || j.Outcome.Result == nil {
+		return r
+	}
+	return withMeta(r, j.Outcome.Result.Receipt, j.Outcome.Manifest)
 }
 
 // elapsed returns the run time of a job in seconds, until now or its end.
@@ -78,10 +124,10 @@ func (c *call) job(f func(context.Context, string) (*backend.Job, error)) (*back
 func (s *Server) cancel() tool {
 	return tool{
 		name:        "sandbox_cancel",
-		description: "End a background job and all its processes. Repeated calls are harmless.",
-		in:          arguments(jobField),
-		out:         results(jobField, statusField),
-		hints:       hints{destructive: true, idempotent: true},
+		description: "End a background job and its processes.", more: "Repeated calls are harmless.",
+		in:    arguments(jobField),
+		out:   results(jobField, statusField, warningField),
+		hints: hints{destructive: true, idempotent: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {
 			j, err := c.job(c.engine.Cancel)
 			if err != nil {

@@ -8,7 +8,7 @@ import (
 
 func (s *Server) list() tool {
 	return tool{
-		name:        "sandbox_list",
+		name:        "sandbox_ls",
 		description: "List a directory of a sandbox.",
 		in: arguments(boxField, pathField.with("default", "/out"),
 			field("depth", "integer", "Number of levels to list.").with("default", 1)),

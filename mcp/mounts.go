@@ -42,16 +42,23 @@ func (m Mounts) Outputs(root string, mine func(name string) bool) Mounts {
 	return m
 }
 
-// String lists the roots for the tool descriptions.
+// rootsShown is how many roots a text names.
+const rootsShown = 6
+
+// String lists the roots, for descriptions and errors.
 func (m Mounts) String() string {
 	var quoted []string
-	for _, r := range m.roots {
+	for _, r := range m.roots[:min(len(m.roots), rootsShown)] {
 		quoted = append(quoted, "`"+r+"`")
 	}
 	if m.outputs != "" {
 		quoted = append(quoted, "`"+m.outputs+"`")
 	}
-	return strings.Join(quoted, ", ")
+	text := strings.Join(quoted, ", ")
+	if more := len(m.roots) - rootsShown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // resolve returns the path with all links resolved, if a root contains it. The caller must not follow links when it
@@ -74,7 +81,7 @@ func (m Mounts) resolve(path string) (string, fs.FileInfo, error) {
 	switch {
 	case m.isOutput(real):
 	case !m.allows(real):
-		return "", nil, fmt.Errorf("mount path %s is not within DEMESNE_ALLOWED_PATHS", path)
+		return "", nil, fmt.Errorf("mount path %s is not within DEMESNE_ALLOWED_PATHS (%s)", path, m)
 	default:
 		if place, found := m.credential(real, info); found {
 			return "", nil, fmt.Errorf("mount path %s: %s holds credentials: the operator must list it in DEMESNE_ALLOWED_PATHS", path, place)

@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -31,14 +30,10 @@ func (s *Server) nestedTools() (list []tool) {
 
 // spawner returns t, whose callers must name what they start.
 func spawner(t tool) tool {
-	fields := maps.Clone(t.in["properties"].(map[string]any))
-	for _, name := range hostArguments {
-		delete(fields, name)
-	}
-	fields["name"] = childField.schema
-	in := maps.Clone(t.in)
-	in["properties"], in["required"] = fields, append(slices.Clone(t.in["required"].([]string)), "name")
-	t.in = in
+	fields := slices.DeleteFunc(slices.Clone(fieldsOf(t.in)), func(p property) bool {
+		return p.name == childField.name || slices.Contains(hostArguments, p.name)
+	})
+	t.in = arguments(append(fields, childField)...)
 	handle := t.handle
 	t.handle = func(c *call) (*sdk.CallToolResult, error) {
 		name := c.args.text("name")

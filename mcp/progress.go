@@ -11,18 +11,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/backend"
-	"demesne/runner"
 )
-
-// receiptMeta is the key of the full receipt in a result's _meta.
-const receiptMeta = "demesne/receipt"
-
-func (c *call) withReceipt(r *sdk.CallToolResult, full *runner.Receipt) *sdk.CallToolResult {
-	if full != nil {
-		r.Meta = sdk.Meta{receiptMeta: full}
-	}
-	return r
-}
 
 // keepaliveToken is the token of the nested server's heartbeats to clients that sent none. Those clients drop a silent
 // call, and with it the child.
@@ -36,6 +25,7 @@ type beat struct {
 
 	mu      sync.Mutex
 	req     *sdk.CallToolRequest // the request to report on; nil: no client is waiting
+	stream  *eventStream         // its answer; nil: not over HTTP, or of an earlier protocol
 	message string
 	output  func() (tail string, n int64)
 	sent    float64
@@ -45,7 +35,7 @@ type beat struct {
 // watch starts the heartbeats of a call and returns the callbacks that feed them. stop ends them and waits until no
 // heartbeat is being sent.
 func (c *call) watch() (w backend.Callbacks, stop func()) {
-	b := &beat{server: c.Server, req: c.req, began: time.Now()}
+	b := &beat{server: c.Server, req: c.req, stream: streamOf(c.ctx), began: time.Now()}
 	if c.talk != nil {
 		c.talk.has(b)
 	}
@@ -86,21 +76,21 @@ func (b *beat) run(ctx context.Context, every time.Duration) {
 }
 
 // to directs the heartbeats to the client of req; with nil it pauses them.
-func (b *beat) to(req *sdk.CallToolRequest) {
+func (b *beat) to(req *sdk.CallToolRequest, stream *eventStream) {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.req = req
+	b.req, b.stream = req, stream
 }
 
 // send reports progress if the client sent a progress token. Otherwise it only shows that the call is alive. From
-// protocol 2026-07-28 on, a client that requested neither progress nor messages (logLevel) receives nothing, because
-// the protocol has no other way.
+// protocol 2026-07-28 on, a client that requested neither progress nor messages (logLevel) receives a comment over HTTP,
+// and nothing over stdio, because the protocol has no other way.
 func (b *beat) send(ctx context.Context) {
 	b.mu.Lock()
-	req := b.req
+	req, stream := b.req, b.stream
 	b.mu.Unlock()
 	if req == nil {
 		return
@@ -119,6 +109,7 @@ func (b *beat) send(ctx context.Context) {
 	case req.ProtocolVersion() < severalRounds:
 		b.ping(ctx, req)
 	default: // this protocol has no pings, only messages for calls that requested them
+		stream.comment()
 		req.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "info", Logger: "demesne.call", Data: b.progress().Message})
 	}
 }

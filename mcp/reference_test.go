@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -14,30 +13,26 @@ import (
 func TestToolReference(t *testing.T) {
 	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"DEMESNE_ALLOWED_PATHS"}}, Image: "host", Sets: ToolSets(), Egress: []string{"none", "package-managers"},
 		Images: []string{"host", "node", "python", "go", "anaconda", "debian", "ubuntu", "alpine"}})
-	list, err := client(t, s, nil).ListTools(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools := s.tools()
+	slices.SortFunc(tools, func(a, b tool) int { return strings.Compare(a.name, b.name) })
 	var b strings.Builder
 	b.WriteString(`# MCP tools
 
 The tools that ` + "`demesne mcp`" + ` offers; the [guide](../guide/mcp.md) says how to add them to a client. The tools for single
-files are there with ` + "`--tools files`" + ` only.
+files are there with ` + "`--tools files`" + `, and those that fork sandboxes and copy between them with ` + "`--tools sandboxes`" + `. The list
+that clients get has a shorter form of the results.
 
 <!-- made by go test ./mcp -run TestToolReference -update -->
 `)
-	for _, tool := range list.Tools {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n", tool.Name, tool.Description)
-		in := tool.InputSchema.(map[string]any)
-		if fields, _ := in["properties"].(map[string]any); len(fields) > 0 {
-			required := append([]any{}, in["required"].([]any)...)
+	for _, tool := range tools {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", tool.name, strings.TrimSpace(tool.description+" "+tool.more))
+		if fields := fieldsOf(tool.in); len(fields) > 0 {
 			b.WriteString("\n| argument | type | |\n|---|---|---|\n")
-			rows(&b, "", fields, required)
+			rows(&b, "", fields, true)
 		}
-		if out, ok := tool.OutputSchema.(map[string]any); ok {
-			fields, _ := out["properties"].(map[string]any)
+		if tool.out != nil {
 			b.WriteString("\n| result | type | |\n|---|---|---|\n")
-			rows(&b, "", fields, nil)
+			rows(&b, "", fieldsOf(tool.out), false)
 		}
 	}
 	const path = "../docs/reference/mcp.md"
@@ -51,39 +46,32 @@ files are there with ` + "`--tools files`" + ` only.
 	}
 }
 
-// rows writes a table row for each field of a schema's object, and for the fields of objects within. required is
-// nil for results.
-func rows(b *strings.Builder, prefix string, fields map[string]any, required []any) {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		field := fields[name].(map[string]any)
-		kind := fmt.Sprint(field["type"])
-		if items, ok := field["items"].(map[string]any); ok {
+// rows writes a table row for each field, and for the fields of objects within.
+func rows(b *strings.Builder, prefix string, fields properties, arguments bool) {
+	for _, p := range fields {
+		kind := fmt.Sprint(p.schema["type"])
+		items, isList := p.schema["items"].(map[string]any)
+		if isList {
 			kind = fmt.Sprintf("array of %v", items["type"])
 		}
-		says, _ := field["description"].(string)
-		switch preset, has := field["default"]; {
-		case slices.Contains(required, any(name)):
+		says, _ := p.schema["description"].(string)
+		switch preset, has := p.schema["default"]; {
+		case arguments && p.required:
 			kind += ", required"
 		case has:
 			kind += fmt.Sprintf(", default `%v`", preset)
 		}
-		if words, ok := field["enum"].([]any); ok {
+		if p.more != "" {
+			says = strings.TrimSpace(says + " " + p.more)
+		}
+		if words, ok := p.schema["enum"]; ok {
 			says = strings.TrimSpace(says + fmt.Sprintf(" One of `%s`.", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(words)), "`, `"), "[]")))
 		}
-		fmt.Fprintf(b, "| `%s%s` | %s | %s |\n", prefix, name, kind, strings.NewReplacer("|", `\|`, "<", "&lt;", "\n", " ").Replace(says))
-		within, nested := field["properties"].(map[string]any)
-		if !nested {
-			if items, ok := field["items"].(map[string]any); ok {
-				within, nested = items["properties"].(map[string]any)
-				name += "[]"
-			}
+		fmt.Fprintf(b, "| `%s%s` | %s | %s |\n", prefix, p.name, kind, strings.NewReplacer("|", `\|`, "<", "&lt;", "\n", " ").Replace(says))
+		if _, brief := p.schema["properties"].(known); brief {
+			continue
 		}
-		if nested {
-			var inner []any
-			if required != nil {
-				inner, _ = field["required"].([]any)
-			}
-			rows(b, prefix+name+".", within, inner)
-		}
+		rows(b, prefix+p.name+".", fieldsOf(p.schema), arguments)
+		rows(b, prefix+p.name+"[].", fieldsOf(items), arguments)
 	}
 }

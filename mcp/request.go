@@ -14,42 +14,59 @@ import (
 // interface; demesne added the others.
 
 func (o *Options) imageField() property {
-	return field("image", "string", "Root filesystem: one of "+strings.Join(o.Images, ", ")+". "+
-		"host is this machine's own /usr, read-only, and needs no download.").with("default", o.Image)
+	return field("image", "string", "Root filesystem: "+o.imageNames()+". host is this machine's /usr and needs no download. Default "+o.Image+".").also("The operator can allow others in DEMESNE_ALLOWED_IMAGES, and they are named here.")
+}
+
+// imagesShown is how many images a text names.
+const imagesShown = 24
+
+func (o *Options) imageNames() string {
+	text := strings.Join(o.Images[:min(len(o.Images), imagesShown)], ", ")
+	if more := len(o.Images) - imagesShown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 func (o *Options) egressField(fallback string) property {
-	return field("egress", "string", "Network: none (nothing but loopback), or package-managers "+
-		"(npm, PyPI, conda, Go, Debian, Ubuntu, Alpine, Cargo, RubyGems and nothing else).").
-		with("enum", o.Egress).with("default", fallback)
+	return field("egress", "string", "Default "+fallback+".").with("enum", o.Egress)
 }
 
 func (o *Options) filesField() property {
-	return listOf("files", "Files of the host to show read-only at /in/<basename>. Must be absolute and inside one of the configured mount roots: "+o.Mounts.String()+".")
+	return listOf("files", "Host files to show read-only at /in/<basename>. Must be absolute and inside one of the configured mount roots: "+o.Mounts.String()+".")
 }
 
-func (o *Options) dirsField() property {
-	return listOf("directories", "Directories of the host to show read-only at /in/<basename>. Must be absolute and inside one of the configured mount roots: "+o.Mounts.String()+".")
+// alsoFilesField is filesField for the other tools: the roots may be many.
+func alsoFilesField() property {
+	return listOf("files", "Host files to show at /in/<basename>, as in sandbox_script.")
 }
+
+func dirsField() property { return listOf("directories", "Likewise.") }
 
 var (
-	timeoutField = field("timeout_seconds", "number", "End the command, and everything it started, after this many seconds (exit code 124). Default: 48 h.")
-	envField     = tableOf("env", "Environment variables for the command. Nothing else of the host's environment is passed.")
-	stdinField   = field("stdin", "string", "What the command reads on standard input.")
-	domainsField = listOf("allowed_domains", "Hosts the sandbox may reach in addition to egress: name (ports 80 and 443), *.name, or name:port. "+
-		"The person at the client must accept hosts that the operator did not list.")
-	nameField    = field("name", "string", "A readable name, usable as sandbox_id in later calls.")
-	keyField     = field("key", "string", "The same key finds the same sandbox again, with its files. Omitted arguments keep its settings; a different setting is an error.")
-	replaceField = field("replace", "boolean", "Remove the sandbox with this key and its files, and create a new one.").with("default", false)
-	queueField   = field("queue", "boolean", "Wait for earlier calls with queue on this sandbox; such calls run one at a time, in order.").with("default", false)
+	timeoutField = field("timeout_seconds", "number", "Default 48 h.").also("Then the command is killed, with everything that it started. A duration such as \"1m\" is understood too.")
+	outputField  = field("max_output_bytes", "integer", fmt.Sprintf("Of stdout, its head and tail; a file has the rest. Default %d.", defaultOutput)).also("At most 1048576. It bounds stderr too, of which the last 16 KiB are there.")
+	briefOutput  = fmt.Sprintf("Default %d.", defaultOutput)
+	envField     = tableOf("env", "").also("Environment variables for the command. Nothing else of the host's environment is passed.")
+	stdinField   = field("stdin", "string", "").also("What the command reads on standard input.")
+	domainsField = listOf("allowed_domains", "Hosts besides egress: name, *.name or name:port. The user must accept unlisted ones.").also("A name without a port means ports 80 and 443. The operator lists hosts in DEMESNE_ALLOWED_DOMAINS.")
+	nameField    = field("name", "string", "Usable as sandbox_id.").also("Letters, digits and _.-, at most 63.")
+	keyField     = field("key", "string", "The same key finds the same sandbox again, with its files and settings.").also("Omitted arguments keep its settings; a different setting is an error.")
+	replaceField = field("replace", "boolean", "First delete the key's sandbox.").also("Its files are lost.")
+	queueField   = field("queue", "boolean", "Wait for earlier calls with queue; they run one at a time.")
 	limitsField  = property{name: "limits", schema: arguments(
-		field("memory", "integer", "bytes"), field("cpus", "number", "processors"),
-		field("pids", "integer", "processes and threads"), field("disk", "integer", "bytes that may be written to each of /, /out and /workspace"),
-	)}
+		field("memory", "integer", ""), field("cpus", "number", ""), field("pids", "integer", ""), field("disk", "integer", ""),
+	)}.described(limitsText)
 )
 
+// limitsAlso is limitsField for the other tools.
+var limitsAlso = limitsField.described("As in sandbox_script.").with("properties", known(fieldsOf(limitsField.schema)))
+
+// limitsText has the defaults of package runner.
+var limitsText = fmt.Sprintf("memory, disk: bytes. Default: half the memory, %d GiB disk, %d pids, all cpus.", runner.DefaultDisk>>30, runner.DefaultPIDs)
+
 func cwdField(fallback string) property {
-	return field("cwd", "string", "Directory to run in, absolute inside the sandbox.").with("default", fallback)
+	return field("cwd", "string", "Default "+fallback+".").also("Directory to run in, absolute inside the sandbox.")
 }
 
 // sandboxRequest reads the arguments that script and create share. If the egress argument is absent or
@@ -67,7 +84,7 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 	if r.Egress == "" {
 		r.Egress = fallback
 	}
-	if err := c.checkWords(r); err != nil {
+	if err := c.checkWords(&r); err != nil {
 		return r, err
 	}
 	files, err := c.args.texts("files")
@@ -93,22 +110,27 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 	return r, c.domains(&r) // last, so that a person is asked only about an otherwise valid call
 }
 
-func (c *call) checkWords(r backend.Request) error {
+func (c *call) checkWords(r *backend.Request) (err error) {
 	if r.Egress == "open" {
 		return fmt.Errorf("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
 	}
 	if !slices.Contains(c.opts.Egress, r.Egress) {
 		return fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", "))
 	}
-	return c.checkImage(r.Image)
+	r.Stored, err = c.checkImage(r.Image)
+	return err
 }
 
-// checkImage returns why a model may not use an image.
-func (c *call) checkImage(name string) error {
-	if name != c.opts.Image && !slices.Contains(c.opts.Images, name) && (c.opts.Allowed == nil || !c.opts.Allowed(name)) {
-		return fmt.Errorf("image %q is not in the allowlist (%s)", name, strings.Join(c.opts.Images, ", "))
+// checkImage returns why a model may not use an image, or whether it may only from the store.
+func (c *call) checkImage(name string) (stored bool, err error) {
+	ok := name == c.opts.Image || slices.Contains(c.opts.Images, name)
+	if c.opts.Allowed != nil && !ok {
+		ok, stored = c.opts.Allowed(name)
 	}
-	return nil
+	if !ok {
+		return false, fmt.Errorf("image %q is not in the allowlist (%s)", name, c.opts.imageNames())
+	}
+	return stored, nil
 }
 
 // limits reads the argument "limits". It refuses malformed values, because a missing limit would go
@@ -163,9 +185,27 @@ func (c *call) commandRequest(r *backend.Request) (err error) {
 	if r.Dir != "" && !strings.HasPrefix(r.Dir, "/") {
 		return fmt.Errorf("cwd %q is not absolute", r.Dir)
 	}
-	r.Queue = c.args.flag("queue")
-	r.Timeout, err = c.opts.Ceilings.timeout(c.args.number("timeout_seconds"))
+	r.Queue, r.MaxOutput = c.args.flag("queue"), c.args.maxOutput()
+	r.Timeout, err = c.timeLimit()
 	return err
+}
+
+// timeLimit reads timeout_seconds. It is strict, as for the other limits.
+func (c *call) timeLimit() (time.Duration, error) {
+	n, ok := c.args.seconds("timeout_seconds")
+	if !ok {
+		return 0, fmt.Errorf("timeout_seconds must be a number of seconds")
+	}
+	return c.opts.Ceilings.timeout(n)
+}
+
+// maxOutput reads max_output_bytes.
+func (a args) maxOutput() int {
+	n := a.number("max_output_bytes")
+	if !(n >= 1) {
+		return defaultOutput
+	}
+	return int(min(n, runner.OutputKept))
 }
 
 // longestArg is the kernel's limit for one argument or variable, in bytes without its NUL:

@@ -60,9 +60,6 @@ var outputsField = property{name: "outputs", schema: map[string]any{
 		field("size", "integer", "bytes").must(), field("mime_type", "string", "").must()),
 }}
 
-// manifestField is the schema of the path of the manifest with the hashes of those files.
-var manifestField = field("manifest", "string", "file on the host with the SHA-256 of each file in output_dir, for demesne manifest verify")
-
 // link adds the files of the output directory to a result, as resource links.
 func (s *Server) link(r *sdk.CallToolResult, files []output) *sdk.CallToolResult {
 	for _, f := range files {

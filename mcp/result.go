@@ -2,31 +2,33 @@ package mcp
 
 import (
 	"fmt"
+	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
 
-// ran is the result of a command, for script and exec, and the reply to a background script.
+// ran is the result of a command, for script and exec, and the reply to a background script. Clients that show a model
+// only the beginning of a result show how the command ended.
 type ran struct {
 	ExitCode        *int        `json:"exit_code,omitempty"`
-	OutputDir       string      `json:"output_dir,omitempty"`
-	JobID           string      `json:"job_id,omitempty"`
 	Status          jobs.Status `json:"status,omitempty"` // only in a background reply
-	Stdout          *string     `json:"stdout,omitempty"`
+	Reason          string      `json:"reason,omitempty"`
+	Message         string      `json:"message,omitempty"`
 	Stderr          *string     `json:"stderr,omitempty"`
+	Stdout          *string     `json:"stdout,omitempty"`
 	StdoutTruncated bool        `json:"stdout_truncated,omitempty"`
 	StderrTruncated bool        `json:"stderr_truncated,omitempty"`
 	StdoutBytes     int64       `json:"stdout_bytes,omitempty"`
 	StderrBytes     int64       `json:"stderr_bytes,omitempty"`
+	OutputDir       string      `json:"output_dir,omitempty"`
+	JobID           string      `json:"job_id,omitempty"`
 	news
-	Reason   string   `json:"reason,omitempty"`
-	Message  string   `json:"message,omitempty"`
-	Manifest string   `json:"manifest,omitempty"`
-	Outputs  []output `json:"outputs,omitempty"`
-	Denied   []string `json:"denied,omitempty"`
-	Receipt  *receipt `json:"receipt,omitempty"`
+	Outputs []output `json:"outputs,omitempty"`
+	Denied  []string `json:"denied,omitempty"`
 }
 
 // news reports what happened to the sandbox before the command started.
@@ -42,16 +44,21 @@ var (
 	replacedField = field("replaced", "boolean", "the old sandbox of the key was removed with its files, and this one created")
 	restartField  = field("restarted", "boolean", "the sandbox was started again with its files, without its earlier processes")
 	missingField  = listOf("missing_secrets", "names of secrets that the sandbox was started without; their placeholders are not set")
+	warningField  = field("warning", "string", "arguments that were ignored, because they are unknown or cannot be read").minor()
+	deniedField   = listOf("denied", "connections that were refused, one line each")
 )
 
-// receipt is the part of a runner.Receipt that a model needs. The full receipt is in the result's
-// _meta.
+// Keys of a result's _meta, for clients and their users: a model does not need them.
+const receiptMeta, manifestMeta = "demesne/receipt", "demesne/manifest"
+
+// receipt is a short runner.Receipt.
 type receipt struct {
-	Level    string   `json:"level"`
-	Image    string   `json:"image"`
-	Digest   string   `json:"image_digest,omitempty"`
-	Network  string   `json:"network"`
-	Degraded []string `json:"degraded,omitempty"` // names of layers and limits that are degraded or missing
+	Level    string            `json:"level"`
+	Image    string            `json:"image"`
+	Digest   string            `json:"image_digest,omitempty"`
+	Network  string            `json:"network"`
+	Limits   map[string]string `json:"limits,omitempty"`
+	Degraded []string          `json:"degraded,omitempty"` // names of layers and limits that are degraded or missing
 }
 
 func receiptOf(r *runner.Receipt) *receipt {
@@ -65,6 +72,10 @@ func receiptOf(r *runner.Receipt) *receipt {
 		}
 	}
 	for _, l := range r.Limits {
+		if out.Limits == nil {
+			out.Limits = map[string]string{}
+		}
+		out.Limits[l.Name] = l.Value
 		if l.Status == runner.Degraded || l.Status == runner.Missing {
 			out.Degraded = append(out.Degraded, l.Name)
 		}
@@ -72,38 +83,54 @@ func receiptOf(r *runner.Receipt) *receipt {
 	return out
 }
 
-var receiptSchema = results(
-	field("level", "string", "full, degraded or minimal").must(),
-	field("image", "string", "").must(), field("image_digest", "string", ""),
-	field("network", "string", "network access of the sandbox").must(),
-	listOf("degraded", "weaker or missing isolation; demesne check explains it"),
+// withMeta adds the receipt, and the path of the manifest of the outputs. Either may be empty.
+func withMeta(r *sdk.CallToolResult, full *runner.Receipt, manifest string) *sdk.CallToolResult {
+	m := sdk.Meta{}
+	if full != nil {
+		m[receiptMeta] = receiptOf(full)
+	}
+	if manifest != "" {
+		m[manifestMeta] = manifest
+	}
+	if len(m) > 0 {
+		r.Meta = m
+	}
+	return r
+}
+
+var (
+	exitCodeField   = field("exit_code", "integer", "of the command; 124: timed out; 128+n: ended by signal n")
+	reasonField     = field("reason", "string", "why it ended early: signaled, timed-out, oom, disk, pids, lost")
+	ranMessageField = field("message", "string", "explanation of reason, one line")
+	stderrField     = field("stderr", "string", "the last 16 KiB")
+	stdoutField     = field("stdout", "string", "the head and the tail if it is longer than max_output_bytes, with the path of the whole between them")
 )
 
-// ranFields are the schema of the fields of ran that describe how a command ended.
-var ranFields = []property{
-	field("stdout_truncated", "boolean", "stdout is only the end of the stream"),
+// ranFields are the further fields of ran, which only the reference has.
+var ranFields = minor(
+	field("stdout_truncated", "boolean", "stdout is not the whole stream"),
 	field("stderr_truncated", "boolean", "stderr is only the end of the stream"),
 	field("stdout_bytes", "integer", "of the whole stream, when truncated"),
 	field("stderr_bytes", "integer", "of the whole stream, when truncated"),
-	restartField, missingField, replacedField,
-	field("reason", "string", "why it ended early: signaled, timed-out, oom, disk, pids, lost"),
-	field("message", "string", "explanation of reason, one line"),
-	listOf("denied", "connections that were refused, one line each"),
-	{name: "receipt", schema: receiptSchema},
-}
+	restartField, missingField, replacedField, deniedField, warningField,
+)
 
-// outcome converts an Outcome. where is the directory with the complete logs, or empty.
-func outcome(o *backend.RunResult, where string) ran {
+// defaultOutput is the default of max_output_bytes: as much as current clients show to a model.
+const defaultOutput = 24000
+
+// outcome converts an Outcome. where is the directory with the complete logs, or empty. most bounds stdout, in bytes.
+func outcome(o *backend.RunResult, where string, most int) ran {
 	code := o.Result.ExitCode
-	stdout, stderr := marked(o.Stdout, "stdout", runner.OutputKept, where), marked(o.Stderr, "stderr", runner.StderrKept, where)
+	stdout, cut := shorten(o.Stdout, most)
+	stderr, less := endOf(o.Stderr, most, where)
 	r := ran{
-		ExitCode: &code, Stdout: &stdout, Stderr: &stderr, Denied: denied(o.Result), Receipt: receiptOf(o.Result.Receipt),
-		news: newsOf(o.Result), StdoutTruncated: o.Stdout.Cut, StderrTruncated: o.Stderr.Cut,
+		ExitCode: &code, Stdout: &stdout, Stderr: &stderr, Denied: denied(o.Result),
+		news: newsOf(o.Result), StdoutTruncated: cut, StderrTruncated: less,
 	}
-	if o.Stdout.Cut {
+	if cut {
 		r.StdoutBytes = o.Stdout.Bytes
 	}
-	if o.Stderr.Cut {
+	if less {
 		r.StderrBytes = o.Stderr.Bytes
 	}
 	if o.Result.Reason != runner.Exited {
@@ -124,13 +151,66 @@ func denied(r *runner.Result) (lines []string) {
 	return lines
 }
 
-// marked returns the text of t. If t is cut, a line in front says so.
-func marked(t backend.Tail, stream string, limit int, where string) string {
+// shorten returns a stream of at most most bytes whole. Of a longer one it returns the head and the tail, and between them
+// a line with the file that has the whole.
+func shorten(t backend.Tail, most int) (text string, cut bool) {
+	if !t.Cut && len(t.Text) <= most {
+		return t.Text, false
+	}
+	head := t.Head
 	if !t.Cut {
-		return t.Text
+		head = t.Text
+	}
+	head = firstLines(head, most/2)
+	tail := endLines(t.Text, most-len(head))
+	where := ""
+	if t.File != "" {
+		where = "; all of it: " + t.File
+	}
+	if head != "" && !strings.HasSuffix(head, "\n") {
+		head += "\n"
+	}
+	return fmt.Sprintf("%s[%d of %d bytes left out%s]\n%s", head, max(t.Bytes-int64(len(head)+len(tail)), 0), t.Bytes, where, tail), true
+}
+
+// longLine is the part of a bound, in percent, that a cut line may have to be dropped: else it is the output.
+const longLine = 25
+
+// firstLines returns at most the first n bytes of s. It drops a last line that was cut, unless that is long.
+func firstLines(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	s = s[:n]
+	if end := strings.LastIndexByte(s, '\n'); end+1 >= n*(100-longLine)/100 {
+		return s[:end+1]
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// endLines likewise returns at most the last n bytes of s.
+func endLines(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	s = s[len(s)-n:]
+	if begin := strings.IndexByte(s, '\n'); begin >= 0 && begin < n*longLine/100 {
+		return s[begin+1:]
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// endOf returns the end of stderr. If it is cut, a line in front says so: it is that of the original demesne.
+func endOf(t backend.Tail, most int, where string) (text string, cut bool) {
+	if !t.Cut && len(t.Text) <= most {
+		return t.Text, false
 	}
 	if where != "" {
-		where = "; full log in " + where + "/" + stream + ".log"
+		where = "; full log in " + where + "/stderr.log"
 	}
-	return fmt.Sprintf("[%s truncated to last %d bytes%s]\n%s", stream, limit, where, t.Text)
+	text = t.Text
+	if len(text) > most {
+		text = endLines(text, most)
+	}
+	return fmt.Sprintf("[stderr truncated to last %d bytes%s]\n%s", min(runner.StderrKept, most), where, text), true
 }

@@ -5,27 +5,23 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// fits fails the test if a result does not match its tool's output schema. Clients that validate
-// would discard such a result.
-func fits(t *testing.T, cs *sdk.ClientSession, tool string, result any) {
+// fits fails the test if a result does not match its tool's output schema: that of the reference, or the published one.
+// Clients that validate would discard such a result.
+func fits(t *testing.T, s *Server, name string, result any) {
 	t.Helper()
-	list, err := cs.ListTools(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range list.Tools {
-		if l.Name != tool {
+	for _, l := range s.tools() {
+		if l.name != name {
 			continue
 		}
 		raw, _ := json.Marshal(result)
 		var v any
 		json.Unmarshal(raw, &v)
-		if why := misfit(l.OutputSchema.(map[string]any), v, "result"); why != "" {
-			t.Errorf("%s: %s", tool, why)
+		for _, schema := range []map[string]any{l.out, published(l.out)} {
+			if why := misfit(decoded(t, schema), v, "result"); why != "" {
+				t.Errorf("%s: %s", name, why)
+			}
 		}
 	}
 }
@@ -42,8 +38,9 @@ func misfit(schema map[string]any, v any, at string) string {
 		return misfitObject(schema, v, at)
 	case "array":
 		list, isList := v.([]any)
+		items, _ := schema["items"].(map[string]any)
 		for i, v := range list {
-			if why := misfit(schema["items"].(map[string]any), v, fmt.Sprintf("%s[%d]", at, i)); why != "" {
+			if why := misfit(items, v, fmt.Sprintf("%s[%d]", at, i)); why != "" {
 				return why
 			}
 		}
@@ -98,7 +95,7 @@ func TestResultsFit(t *testing.T) {
 		{"sandbox_create", `{}`}, {"sandbox_exec", `{"sandbox_id":"s","command":"x"}`},
 	} {
 		_, structured, _ := callTool(t, cs, c.tool, c.args)
-		fits(t, cs, c.tool, structured)
+		fits(t, s, c.tool, structured)
 	}
 	for _, v := range []any{3.0, map[string]any{}, map[string]any{"job_id": 7.0}, map[string]any{"job_id": "j", "more": 1.0}, map[string]any{"job_id": "j", "denied": []any{1.0}}} {
 		if misfit(s.script().schema(t), v, "result") == "" {
@@ -108,8 +105,10 @@ func TestResultsFit(t *testing.T) {
 }
 
 // schema returns a tool's output schema, decoded from JSON.
-func (l tool) schema(t *testing.T) (schema map[string]any) {
-	raw, err := json.Marshal(l.out)
+func (l tool) schema(t *testing.T) map[string]any { return decoded(t, l.out) }
+
+func decoded(t *testing.T, from map[string]any) (schema map[string]any) {
+	raw, err := json.Marshal(from)
 	if err == nil {
 		err = json.Unmarshal(raw, &schema)
 	}

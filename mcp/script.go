@@ -11,22 +11,20 @@ import (
 func (s *Server) script() tool {
 	return tool{
 		name: "sandbox_script",
-		description: "Run one shell command or script in a fresh sandbox and get its output. " +
-			"Use it for work that needs no later state, or with a key to keep state. Write results to /out, which remains on the host as output_dir. " +
-			"With background=true it returns at once with a job_id for sandbox_status, sandbox_wait and sandbox_cancel.",
+		description: "Run one shell command or script in a fresh sandbox and get its output. Write results to /out, which stays on the host as output_dir. " +
+			"background=true returns a job_id at once for sandbox_wait, sandbox_status and sandbox_cancel.",
+		more: "A background job runs on when the server ends.",
 		in: arguments(
-			field("command", "string", "Shell text for /bin/sh -c. It runs in /out as root of the sandbox.").must(),
-			s.opts.imageField(), s.opts.egressField("package-managers"), s.opts.filesField(), s.opts.dirsField(),
-			field("background", "boolean", "Return at once; the command runs on as a job.").with("default", false),
-			timeoutField, envField, cwdField("/out"), stdinField, limitsField, domainsField, askField, nameField,
-			keyField.with("description", "Run in the persistent sandbox with this key, and create it if necessary: see sandbox_create."), replaceField, queueField,
+			field("command", "string", "For /bin/sh -c, as root of the sandbox.").must(), s.opts.imageField(),
+			s.opts.egressField("package-managers").described("Network. none, or only npm, PyPI, conda, Go, Debian, Ubuntu, Alpine, Cargo, RubyGems. Default package-managers."),
+			s.opts.filesField(), dirsField(), field("background", "boolean", "").also("Return at once; the command runs on as a job."),
+			timeoutField.described("Then the command is killed, with exit code 124. Default 48 h."), outputField, envField, cwdField("/out"), stdinField, limitsField, domainsField, askField,
+			keyField.described("Run in the persistent sandbox with this key, made if necessary.").also("See sandbox_create."), replaceField, s.opts.rarely(nameField), s.opts.rarely(queueField),
 		),
 		out: results(append([]property{
-			field("exit_code", "integer", "of the command; 124: timed out; 128+n: ended by signal n"),
+			exitCodeField, reasonField.minor(), ranMessageField.minor(), stderrField, stdoutField,
 			field("output_dir", "string", "/out, on the host; stdout.log and stderr.log are in it"),
-			field("job_id", "string", "").must(),
-			field("status", "string", "running or queued, when background"),
-			field("stdout", "string", ""), field("stderr", "string", "the last 16 KiB"), outputsField, manifestField,
+			field("job_id", "string", "").must(), field("status", "string", "running or queued, when background"), outputsField.minor(),
 		}, ranFields...)...),
 		hints:  hints{openWorld: true},
 		handle: (*call).runScript,
@@ -54,11 +52,11 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 	if r.Spec.Key != "" { // other commands write to that directory too
 		where = ""
 	}
-	out := outcome(o, where)
-	out.OutputDir, out.JobID, out.Manifest, out.Outputs = o.OutputDir, o.Job, o.Manifest, c.written(o.OutputDir)
+	out := outcome(o, where, r.MaxOutput)
+	out.OutputDir, out.JobID, out.Outputs = o.OutputDir, o.Job, c.written(o.OutputDir)
 	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\n---\n%s---stderr---\n%s",
 		*out.ExitCode, out.OutputDir, out.JobID, *out.Stdout, *out.Stderr)
-	return c.link(c.withReceipt(answer(text, out), o.Result.Receipt), out.Outputs), nil
+	return c.link(withMeta(answer(text, out), o.Result.Receipt, o.Manifest), out.Outputs), nil
 }
 
 func (c *call) startJob(r backend.Request) (*sdk.CallToolResult, error) {

@@ -30,8 +30,9 @@ type Options struct {
 	Domain   func(mode, words string) (use string, v Verdict, err error)
 	Ceilings Ceilings
 	Egress   []string // modes; the first is the default of sandbox_create
-	// Allowed reports whether an image outside Images may be used; nil: no other image.
-	Allowed func(image string) bool
+	// Allowed reports whether an image outside Images may be used, and whether only from the store; nil: no other image.
+	// Models see Images, which may therefore have patterns too.
+	Allowed func(image string) (ok, stored bool)
 	// Sets are the tool sets offered in addition to the standard tools; see [ToolSets].
 	Sets []string
 	// Models are the names that sandbox_agent accepts here, the default first. Model checks a name, or "" for the
@@ -54,11 +55,12 @@ type Server struct {
 	parked  parked
 	asking  chan struct{} // semaphore: one element for each question that is being asked
 
-	mu      sync.Mutex
-	calls   int                                     // in flight, including the work after an answer
-	idle    sync.Cond                               // signalled when calls is 0
-	resting *time.Timer                             // runs rest after a while without calls
-	open    map[string]map[*context.CancelFunc]bool // cancel functions of calls in flight, by HTTP session
+	mu       sync.Mutex
+	calls    int                                     // in flight, including the work after an answer
+	idle     sync.Cond                               // signalled when calls is 0
+	resting  *time.Timer                             // runs rest after a while without calls
+	open     map[string]map[*context.CancelFunc]bool // cancel functions of calls in flight, by HTTP session
+	attached map[string]*presence                    // by HTTP session
 }
 
 // A tool is a tool of the server. Its handler reads the parsed arguments and returns a result. An error becomes a
@@ -66,7 +68,9 @@ type Server struct {
 type tool struct {
 	name        string
 	description string
+	more        string         // further sentences, for the reference
 	in, out     map[string]any // out is nil for a tool without structured content
+	textual     bool           // clients do not get out: the tool had only a text once, or a model does not need it
 	hints       hints
 	handle      func(*call) (*sdk.CallToolResult, error)
 }
@@ -89,12 +93,12 @@ func New(e backend.Backend, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}
-	s := &Server{engine: e, opts: o, asking: make(chan struct{}, askedMost), open: map[string]map[*context.CancelFunc]bool{}}
+	s := &Server{engine: e, opts: o, asking: make(chan struct{}, askedMost), open: map[string]map[*context.CancelFunc]bool{}, attached: map[string]*presence{}}
 	s.idle.L = &s.mu
 	s.resting = time.AfterFunc(restAfter, rest)
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
 		Instructions: o.instructions(),
-		Capabilities: &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}},
+		Capabilities: o.capabilities(),
 		// Results contain one user's data: paths, outputs and the operator's configuration.
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 	})
@@ -111,6 +115,19 @@ func New(e backend.Backend, o Options) *Server {
 	return s
 }
 
+// capabilities offers no notifications about changed lists, because the lists of tools and prompts never change. A
+// client then has no reason to keep a subscription open.
+func (o Options) capabilities() *sdk.ServerCapabilities {
+	c := &sdk.ServerCapabilities{Logging: &sdk.LoggingCapabilities{}, Tools: &sdk.ToolCapabilities{}}
+	if !o.Nested {
+		c.Prompts = &sdk.PromptCapabilities{}
+	}
+	if !o.Nested && o.Outputs != "" {
+		c.Resources = &sdk.ResourceCapabilities{}
+	}
+	return c
+}
+
 func (o Options) instructions() string {
 	if o.Nested {
 		return nestedInstructions
@@ -118,9 +135,10 @@ func (o Options) instructions() string {
 	return instructions
 }
 
-const instructions = "Runs shell commands and scripts in sandboxes on this machine. " +
-	"Use sandbox_script for one command, and sandbox_create, sandbox_exec and sandbox_destroy to keep a sandbox between commands. " +
-	"Inputs are read-only at /in. Write results to /out, which is output_dir on the host."
+const instructions = "Use demesne to run untrusted code, builds, tests or installs in sandboxes that cannot harm this machine. " +
+	"sandbox_script runs one command; sandbox_create, sandbox_exec and sandbox_destroy keep a sandbox between commands. " +
+	"Inputs are read-only at /in. Write results to /out, which is output_dir on the host. " +
+	"sandbox_list finds earlier sandboxes and jobs again."
 
 // tools returns the tools that the server offers.
 func (s *Server) tools() []tool {
@@ -130,7 +148,7 @@ func (s *Server) tools() []tool {
 	list := []tool{
 		s.script(), s.create(), s.exec(), s.upload(), s.download(), s.destroy(),
 		s.agent(), s.research(), s.usageReport(),
-		s.status(), s.wait(), s.cancel(),
+		s.status(), s.wait(), s.cancel(), listingTool(),
 	}
 	for _, set := range toolSets {
 		if slices.Contains(s.opts.Sets, set.name) {
@@ -140,14 +158,18 @@ func (s *Server) tools() []tool {
 	return list
 }
 
+// Names of the tool sets.
+const setFiles, setSandboxes = "files", "sandboxes"
+
 // toolSets are the optional tools. They are off by default, because each tool costs a model attention.
 var toolSets = []struct {
 	name  string
 	tools func(*Server) []tool
 }{
-	{"files", func(s *Server) []tool {
+	{setFiles, func(s *Server) []tool {
 		return []tool{s.read(), s.write(), s.edit(), s.list(), s.glob(), s.grep()}
 	}},
+	{setSandboxes, func(s *Server) []tool { return []tool{forkTool(), copyTool()} }},
 }
 
 // ToolSets returns the names of the tool sets for [Options].
@@ -166,8 +188,8 @@ func (s *Server) add(t tool) {
 			IdempotentHint: t.hints.idempotent, OpenWorldHint: &t.hints.openWorld,
 		},
 	}
-	if t.out != nil {
-		spec.OutputSchema = t.out
+	if t.out != nil && !t.textual {
+		spec.OutputSchema = published(t.out)
 	}
 	s.sdk.AddTool(spec, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		ctx, end := s.begin(ctx, req.Session.ID())
@@ -196,11 +218,12 @@ func (s *Server) serve(ctx context.Context, t tool, req *sdk.CallToolRequest) *s
 
 // run calls the handler of t.
 func (c *call) run(t tool) *sdk.CallToolResult {
+	warning := unread(t.in, c.args, false)
 	r, err := t.handle(c)
-	if err != nil {
-		return failure(err)
+	if err != nil { // it names what could not be read
+		return warned(failure(err), unread(t.in, c.args, true))
 	}
-	return r
+	return warned(r, warning)
 }
 
 // refuseUnknown answers a call of an unknown tool. It is the only error of a tool call that is a JSON-RPC error.

@@ -35,6 +35,11 @@ type desk struct {
 	jobs   map[string]*backend.Job
 	files  *files.Answer
 	told   func()
+
+	result  *backend.RunResult // of Script and Exec, if not nil
+	listing *backend.Listing
+	forked  []string
+	copied  []string
 }
 
 func (d *desk) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
@@ -52,6 +57,9 @@ func (d *desk) Script(ctx context.Context, r backend.Request, w backend.Callback
 	}
 	if d.fail != nil {
 		return nil, d.fail
+	}
+	if d.result != nil {
+		return d.result, nil
 	}
 	return &backend.RunResult{
 		Job: "u-1", OutputDir: "/o/u-1", Stdout: backend.Tail{Text: "hi\n", Bytes: 3}, Stderr: backend.Tail{Text: "oops", Bytes: 4},
@@ -84,6 +92,15 @@ func (d *desk) Upload(_ context.Context, _, _, dst string) (backend.Copied, erro
 func (d *desk) Download(context.Context, string, string) (backend.Copied, error) {
 	did := tarball.Report{Files: 2, Bytes: 7, LeftAll: 3, Left: []tarball.LeftOut{{Path: "x/l", Kind: "a link"}, {Path: "x/p", Kind: "a named pipe"}}}
 	return backend.Copied{Path: "/o/downloads/x", Report: did}, d.fail
+}
+func (d *desk) List(context.Context) (*backend.Listing, error) { return d.listing, d.fail }
+func (d *desk) Fork(_ context.Context, id, name string) (*backend.Created, error) {
+	d.forked = append(d.forked, id, name)
+	return &backend.Created{ID: "f1", OutputDir: "/o/f1", Told: d.told}, d.fail
+}
+func (d *desk) CopyBetween(_ context.Context, id, src, to, dst string) (backend.Copied, error) {
+	d.copied = append(d.copied, id, src, to, dst)
+	return backend.Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
 }
 func (d *desk) Destroy(context.Context, string) error { return d.fail }
 func (d *desk) Files(_ context.Context, _ string, r files.Request) (*files.Answer, error) {
@@ -219,8 +236,8 @@ func TestErrorTexts(t *testing.T) {
 		{"sandbox_script", `{"command":"x","files":[1]}`, `files[0] is not a string`},
 		{"sandbox_script", `{"command":"x","files":["a"]}`, `mount path must be absolute: a`},
 		{"sandbox_script", `{"command":"x","files":[""]}`, `mount path is empty`},
-		{"sandbox_script", `{"command":"x","files":["/etc/passwd"]}`, `mount path /etc/passwd is not within DEMESNE_ALLOWED_PATHS`},
-		{"sandbox_script", `{"command":"x","directories":["` + root + `/etc"]}`, `mount path ` + root + `/etc is not within DEMESNE_ALLOWED_PATHS`},
+		{"sandbox_script", `{"command":"x","files":["/etc/passwd"]}`, `mount path /etc/passwd is not within DEMESNE_ALLOWED_PATHS (` + "`" + real + "`)"},
+		{"sandbox_script", `{"command":"x","directories":["` + root + `/etc"]}`, `mount path ` + root + `/etc is not within DEMESNE_ALLOWED_PATHS (` + "`" + real + "`)"},
 		{"sandbox_script", `{"command":"x","files":["` + root + `/none"]}`, `resolve mount path ` + root + `/none: lstat ` + real + `/none: no such file or directory`},
 		{"sandbox_script", `{"command":"x","files":["` + root + `/d"]}`, root + `/d is not a regular file`},
 		{"sandbox_script", `{"command":"x","directories":["` + file + `"]}`, file + ` is not a directory`},
@@ -250,7 +267,7 @@ func TestErrorTexts(t *testing.T) {
 
 func TestTextForms(t *testing.T) {
 	ended := time.Now().Add(-time.Hour)
-	d := &desk{jobs: map[string]*backend.Job{"job-1": {
+	d := &desk{listing: &backend.Listing{}, jobs: map[string]*backend.Job{"job-1": {
 		ID: "job-1", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
 		Outcome: &backend.RunResult{OutputDir: "/o", Result: &runner.Result{}, Stdout: backend.Tail{Text: "out\n"}},
 	}}}
@@ -264,6 +281,7 @@ func TestTextForms(t *testing.T) {
 		{"sandbox_script", `{"command":"x","background":"true"}`, "job_id: job-1\nstatus: running"},
 		{"sandbox_create", `{}`, "sandbox_id: s1\noutput_dir: /o/s1"},
 		{"sandbox_exec", `{"sandbox_id":"s1","command":"x","unknown":1}`, "exit_code: 3\n---\nhi\n\n---stderr---\noops"},
+		{"sandbox_list", `{}`, "no sandboxes\nno jobs\n"},
 		{"sandbox_upload", `{"sandbox_id":"s1","src":"` + root + `/f","dst":"/x"}`, "uploaded: f -> /x"},
 		{"sandbox_download", `{"sandbox_id":"s1","src":"/y"}`, "downloaded: /y -> /o/downloads/x\nskipped: x/l (a link), x/p (a named pipe), and 1 more"},
 		{"sandbox_destroy", `{"sandbox_id":"s1"}`, "destroyed: s1"},
@@ -287,7 +305,7 @@ func TestStructured(t *testing.T) {
 		t.Errorf("exit_code is %v", got["exit_code"])
 	}
 	_, got, _ = callTool(t, cs, "sandbox_script", `{"command":"x"}`)
-	if got["exit_code"] != 3.0 || got["stdout"] != "hi\n" || got["receipt"].(map[string]any)["level"] != "full" {
+	if got["exit_code"] != 3.0 || got["stdout"] != "hi\n" || got["stderr"] != "oops" {
 		t.Errorf("script: %v", got)
 	}
 }

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -14,16 +13,12 @@ const statusTail = 16 << 10
 func (s *Server) status() tool {
 	return tool{
 		name:        "sandbox_status",
-		description: "Get the status of a background job without waiting; with include_stdout_tail also the end of its stdout.",
+		description: "Get a job's status, and after its end its exit code and stderr.",
 		in: arguments(jobField,
-			field("include_stdout_tail", "boolean", "Include the last 16 KiB of stdout.").with("default", false)),
-		out: results(jobField, statusField,
-			field("elapsed_seconds", "number", "from start to end, or to now").must(),
-			field("stdout_tail", "string", ""), exitField, messageField,
-			field("output_path", "string", "/out, on the host, after its end"), manifestField,
-			restartField, missingField, replacedField,
-			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
-			costField, totalField),
+			field("include_stdout_tail", "boolean", "The last 16 KiB of stdout too.")),
+		out: results(append([]property{jobField, statusField,
+			field("elapsed_seconds", "number", "from start to end, or to now").must(), exitField, messageField,
+			field("stdout_tail", "string", ""), field("output_path", "string", "/out, on the host, after its end").minor(), costField, totalField}, toldFields...)...),
 		hints:  hints{readOnly: true, idempotent: true},
 		handle: (*call).tellStatus,
 	}
@@ -34,23 +29,21 @@ func (c *call) tellStatus() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := tell(j)
+	t := tell(j, defaultOutput)
 	seconds := elapsed(j, time.Now())
 	t.Elapsed = &seconds
-	var text strings.Builder
-	fmt.Fprintf(&text, "job_id: %s\nstatus: %s\nelapsed_seconds: %.1f", t.JobID, t.Status, seconds)
-	if t.Message != "" {
-		fmt.Fprintf(&text, "\nmessage: %s", t.Message)
-	}
 	if c.args.flag("include_stdout_tail") {
 		tail := ""
 		if j.Outcome != nil {
 			tail = lastLines(j.Outcome.Stdout.Text, statusTail)
 		}
 		t.StdoutTail = &tail
-		fmt.Fprintf(&text, "\n---stdout_tail---\n%s", tail)
 	}
-	return answer(text.String(), t), nil
+	var text strings.Builder
+	t.heading(&text)
+	section(&text, "stdout_tail---", t.StdoutTail)
+	section(&text, "stderr---", t.Stderr)
+	return ofJob(answer(text.String(), t), j), nil
 }
 
 // lastLines returns at most the last n bytes of s, without a first line that was cut.

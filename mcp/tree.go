@@ -13,7 +13,7 @@ import (
 // run inside the sandbox; see package files.
 
 var (
-	boxField  = field("sandbox_id", "string", "sandbox_id from sandbox_create, or the sandbox's name").must()
+	boxField  = field("sandbox_id", "string", "From sandbox_create, or a name.").must()
 	pathField = field("path", "string", "Path in the sandbox, absolute or below /out.")
 	cutField  = field("truncated", "boolean", "the result is incomplete")
 )

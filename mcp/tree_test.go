@@ -14,7 +14,9 @@ func withFiles(o *Options) { o.Sets = []string{"files"} }
 
 // TestToolSets checks that the tools of an optional set are offered only if the set is selected.
 func TestToolSets(t *testing.T) {
-	for want, change := range map[int]func(*Options){12: func(*Options) {}, 18: withFiles} {
+	for want, change := range map[int]func(*Options){
+		13: func(*Options) {}, 19: withFiles, 15: func(o *Options) { o.Sets = []string{"sandboxes"} }, 21: func(o *Options) { o.Sets = ToolSets() },
+	} {
 		s, _ := serverFor(t, &desk{}, change)
 		list, err := client(t, s, nil).ListTools(t.Context(), nil)
 		if err != nil || len(list.Tools) != want {
@@ -41,7 +43,7 @@ func TestFileTools(t *testing.T) {
 		{"sandbox_read", `{"path":"a","encoding":"base64"}`, files.Answer{Content: &files.Content{Bytes: []byte("x\x00"), Size: 2}}, "eAA=\n"},
 		{"sandbox_write", `{"path":"a","content":"x"}`, files.Answer{Written: &files.Written{Bytes: 1, Created: true}}, "wrote: a (1 bytes)"},
 		{"sandbox_edit", `{"path":"a","old_string":"x","new_string":"y"}`, files.Answer{Edited: &files.Edited{Replaced: 1, Line: 7, Ignored: "indentation"}}, "edited: a (1 replaced, line 7)\nfound by ignoring indentation"},
-		{"sandbox_list", `{}`, files.Answer{Entries: &files.Entries{Entries: []files.Entry{entry}}}, "Lrwxrwxrwx          3 /out/a -> b\n"},
+		{"sandbox_ls", `{}`, files.Answer{Entries: &files.Entries{Entries: []files.Entry{entry}}}, "Lrwxrwxrwx          3 /out/a -> b\n"},
 		{"sandbox_glob", `{"pattern":"*"}`, files.Answer{Entries: &files.Entries{Cut: true}}, "[truncated]\n"},
 		{"sandbox_grep", `{"pattern":"x"}`, files.Answer{Matches: &files.Matches{Total: 1, Lines: []files.Line{{Path: "/a", Line: 1, Text: "w", Context: true}, {Path: "/a", Line: 2, Text: "x"}}}}, "/a-1-w\n/a:2:x\n"},
 		{"sandbox_grep", `{"pattern":"x"}`, files.Answer{Matches: &files.Matches{Total: 2, Files: []files.Count{{Path: "/a", Count: 2}}}}, "/a:2\n"},
@@ -61,7 +63,7 @@ func TestFileTools(t *testing.T) {
 		if got := r.Content[0].(*sdk.TextContent).Text; got != c.want || r.IsError {
 			t.Errorf("%s %s: %q, want %q", c.tool, c.args, got, c.want)
 		}
-		fits(t, cs, c.tool, r.StructuredContent)
+		fits(t, s, c.tool, r.StructuredContent)
 	}
 }
 

@@ -11,9 +11,9 @@ func (s *Server) usageReport() tool {
 	cost := field("cost_usd", "number", "").must()
 	return tool{
 		name:        "sandbox_usage_report",
-		description: "Report what an agent and its children cost: by model, by child and by subagent.",
-		in: arguments(field("job_id", "string", "job_id of an agent"),
-			field("output_dir", "string", "output_dir of an agent, in place of job_id")),
+		description: "Report what an agent and its children cost: give job_id or output_dir.",
+		more:        "It has rows by model, by child and by subagent.",
+		in:          arguments(field("job_id", "string", ""), field("output_dir", "string", "")),
 		out: results(
 			field("total_cost_usd", "number", "").must(),
 			property{name: "token_type_totals", schema: row(), required: true},
@@ -22,10 +22,11 @@ func (s *Server) usageReport() tool {
 			rowsOf("by_child", row(field("name", "string", "").must(), field("depth", "integer", "").must(), cost)),
 			rowsOf("by_subagent", row(field("name", "string", "").must(), cost, field("requests", "integer", "").must())),
 			property{name: "dropped", required: true, schema: results(
-				field("parse_errors", "integer", "").must(), field("no_usage_block", "integer", "").must())},
+				field("parse_errors", "integer", "").must(), field("no_usage_block", "integer", "").must())}, warningField,
 		),
-		hints:  hints{readOnly: true, idempotent: true},
-		handle: (*call).reportUsage,
+		textual: true,
+		hints:   hints{readOnly: true, idempotent: true},
+		handle:  (*call).reportUsage,
 	}
 }
 

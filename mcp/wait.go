@@ -1,15 +1,14 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/backend"
-	"demesne/runner"
 )
 
 // defaultWait is how long sandbox_wait waits by default.
@@ -18,14 +17,13 @@ const defaultWait = 30 * time.Minute
 func (s *Server) wait() tool {
 	return tool{
 		name:        "sandbox_wait",
-		description: "Wait for a background job to end, and get its result. If the timeout comes first, it returns the status; call it again to go on waiting.",
+		description: "Wait for a background job to end, and get its result.",
+		more:        "If the timeout comes first, it returns status running; call it again to go on waiting.",
 		in: arguments(jobField,
-			field("timeout_seconds", "number", "Seconds to wait, at most 172800.").with("default", defaultWait.Seconds())),
-		out: results(jobField, statusField, messageField,
-			field("result_text", "string", "stdout, after its end"), field("output_path", "string", "/out, on the host"), exitField, outputsField, manifestField,
-			restartField, missingField, replacedField,
-			listOf("denied", "connections that were refused"), property{name: "receipt", schema: receiptSchema},
-			costField, totalField),
+			field("timeout_seconds", "number", "Default 1800, at most 172800."), outputField.described(briefOutput)),
+		out: results(append([]property{jobField, statusField, exitField, messageField,
+			field("result_text", "string", "stdout, after its end; the head and the tail if it is long"), field("output_path", "string", "/out, on the host"),
+			outputsField.minor(), costField, totalField}, toldFields...)...),
 		hints:  hints{readOnly: true, idempotent: true},
 		handle: (*call).awaitJob,
 	}
@@ -44,8 +42,12 @@ func (c *call) jobsOutput() (tail string, n int64) {
 	return lastLines(j.Outcome.Stdout.Text, shownWhileWaiting), j.Outcome.Stdout.Bytes
 }
 
+// goOn is the message of a wait that ended before the job did.
+const goOn = "still running; call sandbox_wait again"
+
 func (c *call) awaitJob() (*sdk.CallToolResult, error) {
-	most := seconds(c.args.number("timeout_seconds"))
+	n, _ := c.args.seconds("timeout_seconds")
+	most := seconds(n)
 	if most == 0 {
 		most = defaultWait
 	}
@@ -56,17 +58,18 @@ func (c *call) awaitJob() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := tell(j)
-	var text strings.Builder
-	fmt.Fprintf(&text, "job_id: %s\nstatus: %s", t.JobID, t.Status)
-	if t.Message != "" {
-		fmt.Fprintf(&text, "\nmessage: %s", t.Message)
-	}
-	if j.Status.Over() && j.Outcome != nil {
-		result := marked(j.Outcome.Stdout, "stdout", runner.OutputKept, "output_path")
+	t := tell(j, c.args.maxOutput())
+	switch {
+	case !j.Status.Over():
+		t.Message = cmp.Or(t.Message, goOn)
+	case j.Outcome != nil:
+		result, _ := shorten(j.Outcome.Stdout, c.args.maxOutput())
 		t.ResultText = &result
-		fmt.Fprintf(&text, "\n---\n%s", result)
 		t.Outputs = c.written(t.OutputPath)
 	}
-	return c.link(answer(text.String(), t), t.Outputs), nil
+	var text strings.Builder
+	t.heading(&text)
+	section(&text, "", t.ResultText)
+	section(&text, "stderr---", t.Stderr)
+	return c.link(ofJob(answer(text.String(), t), j), t.Outputs), nil
 }

@@ -32,6 +32,8 @@ type Record struct {
 	Count int       `json:"count,omitempty"`
 	First time.Time `json:"first,omitzero"`
 	Last  time.Time `json:"last,omitzero"`
+
+	allow string // see policy.Decision; not logged
 }
 
 // Times returns how many decisions r stands for.
@@ -57,7 +59,7 @@ const (
 
 // Decided returns r with the decision filled in.
 func (r Record) Decided(d policy.Decision) Record {
-	r.Rule, r.Reason, r.Verdict = d.Rule.String(), d.Reason, Denied
+	r.Rule, r.Reason, r.Verdict, r.allow = d.Rule.String(), d.Reason, Denied, d.Allow
 	if d.Allowed {
 		r.Verdict = Allowed
 	}
@@ -69,6 +71,7 @@ type Blocked struct {
 	Host   string `json:"host"`
 	Port   uint16 `json:"port,omitempty"` // 0: a DNS query
 	Reason string `json:"reason"`
+	Allow  string `json:"allow,omitempty"` // the rule that would allow it
 	Times  int    `json:"times"`
 }
 
@@ -89,7 +92,7 @@ type Denials struct{ all []Blocked }
 // Add counts r and returns the count of its kind. Beyond maxBlocked kinds, all new ones share one kind with host
 // "*".
 func (d *Denials) Add(r Record) Blocked {
-	kind := Blocked{Host: r.Host, Port: r.Port, Reason: r.Reason}
+	kind := Blocked{Host: r.Host, Port: r.Port, Reason: r.Reason, Allow: r.allow}
 	i := d.index(kind)
 	if i < 0 && len(d.all) >= maxBlocked {
 		kind = Blocked{Host: "*", Reason: fmt.Sprintf("further denials: more than %d kinds", maxBlocked)}

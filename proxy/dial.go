@@ -106,7 +106,7 @@ func (p *Proxy) mayDial(pol *policy.Policy, d policy.Decision, q policy.Query, t
 		return at
 	}
 	if whose := p.whose(to); whose != "" {
-		return policy.Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s resolves to %v (%s), which no rule lists", q.Host(), to.Addr(), whose)}
+		return policy.Unlisted(d, q, to.Addr(), whose)
 	}
 	return at
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -35,19 +36,24 @@ func ReadLog(r io.Reader) ([]Record, error) {
 }
 
 // Suggest returns the words of the smallest policy that would have allowed what was allowed: each name or address
-// with the ports that were used.
+// with the ports that were used, and each address of a name that a rule for the name does not cover.
 func Suggest(log []Record) []string {
 	ports := map[string]map[uint16]bool{}
+	use := func(host string, port uint16) {
+		if ports[host] == nil {
+			ports[host] = map[uint16]bool{}
+		}
+		ports[host][port] = true
+	}
 	for _, r := range log {
 		q, err := policy.Ask(r.Host, r.Port)
 		if err != nil || r.Port == 0 || r.Verdict != Allowed || r.Via == viaRoute { // a route needs no rule
 			continue
 		}
-		host := q.Host()
-		if ports[host] == nil {
-			ports[host] = map[uint16]bool{}
+		use(q.Host(), r.Port)
+		if at, needed := addressRule(r, q); needed {
+			use(at.String(), r.Port)
 		}
-		ports[host][r.Port] = true
 	}
 	var words []string
 	for _, host := range slices.Sorted(maps.Keys(ports)) {
@@ -63,13 +69,26 @@ func Suggest(log []Record) []string {
 	return words
 }
 
+// addressRule reports whether the connection r also needed a rule for the address that was dialled, such as a private
+// one. The address of an upstream proxy, which has a port of its own, needs none.
+func addressRule(r Record, q policy.Query) (found netip.Addr, needed bool) {
+	at, err := netip.ParseAddrPort(r.Address)
+	rule, rerr := policy.ParseRule(net.JoinHostPort(q.Host(), strconv.Itoa(int(r.Port))))
+	if err != nil || rerr != nil || q.Addr.IsValid() || at.Port() != r.Port {
+		return found, false
+	}
+	p := policy.Policy{}.Allow(rule)
+	found = at.Addr().Unmap()
+	return found, !p.Dial(p.Decide(q), q, found).Allowed
+}
+
 // Replay returns what pol would have denied in a log. It decides by name, port and request. Of a name's addresses
 // it checks only the one dialled, as the log has no others.
 func Replay(log []Record, pol policy.Policy) []Blocked {
 	var blocked Denials
 	for _, r := range log {
 		if d, about := replay(r, pol); about && !d.Allowed {
-			blocked.Add(Record{Host: r.Host, Port: r.Port, Reason: d.Reason, Count: r.Count})
+			blocked.Add(Record{Host: r.Host, Port: r.Port, Reason: d.Reason, Count: r.Count, allow: d.Allow})
 		}
 	}
 	return blocked.List()
@@ -85,10 +104,8 @@ func replay(r Record, pol policy.Policy) (d policy.Decision, about bool) {
 	}
 	fmt.Sscanf(r.Request, "%s %s", &q.Method, &q.Path)
 	d = pol.Decide(q)
-	if at, _, err := net.SplitHostPort(r.Address); err == nil {
-		if found, err := policy.Ask(at, r.Port); err == nil && found.Addr.IsValid() {
-			d = pol.Dial(d, q, found.Addr)
-		}
+	if at, err := netip.ParseAddrPort(r.Address); err == nil && at.Port() == r.Port { // not that of an upstream proxy
+		d = pol.Dial(d, q, at.Addr())
 	}
 	return d, true
 }

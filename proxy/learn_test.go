@@ -27,6 +27,9 @@ func TestLearn(t *testing.T) {
 		{Via: "connect", Host: "b.test", Port: 22, Verdict: "allowed"},
 		{Via: "http", Host: "a.test", Port: 80, Request: "GET /x", Verdict: "allowed"},
 		{Via: "dns", Host: "a.test", Verdict: "allowed"},
+		{Via: "connect", Host: "db.test", Port: 5432, Verdict: "allowed", Address: "10.0.0.7:5432"},
+		{Via: "connect", Host: "db.test", Port: 5432, Verdict: "allowed", Address: "[fd00::7]:5432"},
+		{Via: "connect", Host: "proxied.test", Port: 443, Verdict: "allowed", Address: "10.0.0.9:3128"},
 		{Via: "dns", Host: "looked-up-only.test", Verdict: "allowed"},
 		{Via: "connect", Host: "evil.test", Port: 443, Verdict: "denied"},
 		{Via: "socks", Host: "2606:4700::1", Port: 53, Verdict: "allowed"},
@@ -40,7 +43,7 @@ func TestLearn(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := Suggest(all)
-	if got, want := strings.Join(words, " "), "[2606:4700::1]:53 a.test:80 b.test:22,443"; got != want {
+	if got, want := strings.Join(words, " "), "10.0.0.7:5432 [2606:4700::1]:53 a.test:80 b.test:22,443 db.test:5432 [fd00::7]:5432 proxied.test:443"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	for _, b := range Replay(all, allowing(t, words...)) {
@@ -55,7 +58,7 @@ func TestLearn(t *testing.T) {
 	}
 	want := []string{
 		`b.test b.test resolves to 8.0.0.2: denied by rule "8.0.0.0/8"`, `b.test rule "b.test:443" does not cover port 22`,
-		`a.test rule "POST a.test" does not cover GET "/x"`, "looked-up-only.test no rule", "evil.test no rule", "2606:4700::1 no rule",
+		`a.test rule "POST a.test" does not cover GET "/x"`, "db.test no rule", "proxied.test no rule", "looked-up-only.test no rule", "evil.test no rule", "2606:4700::1 no rule",
 	}
 	if strings.Join(blocked, "\n") != strings.Join(want, "\n") {
 		t.Errorf("%s", strings.Join(blocked, "\n"))

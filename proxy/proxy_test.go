@@ -60,7 +60,7 @@ func TestConnect(t *testing.T) {
 			t.Errorf("%+v", rec)
 		}
 	}
-	if b := r.proxy.Blocked(); len(b) != 1 || b[0] != (Blocked{Host: "bad.test", Port: 443, Reason: "no rule", Times: 1}) {
+	if b := r.proxy.Blocked(); len(b) != 1 || b[0] != (Blocked{Host: "bad.test", Port: 443, Reason: "no rule", Allow: "bad.test", Times: 1}) {
 		t.Errorf("%+v", b)
 	}
 }

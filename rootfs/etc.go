@@ -58,6 +58,9 @@ var etcRows = []struct {
 	{"fonts", bindDir},
 	{"inputrc", copyFile},
 	{"terminfo", bindDir},
+	// Debian's command for chromium, which fails without them; the other files there are keys of the administrator
+	{"chromium.d/default-flags", copyFile},
+	{"chromium.d/extensions", copyFile},
 	// languages that keep a part of themselves in /etc
 	{"R", bindDir},
 	{"java", bindDir},

@@ -16,9 +16,15 @@ const (
 	nobodyID = 65534
 )
 
-// checkHostname refuses a string that would be more than a name in /etc/hosts.
-func checkHostname(name string) error {
-	ok := len(name) <= 64 && strings.Trim(name, ".-") == name
+// HostLine is a name and its address in /etc/hosts.
+type HostLine struct {
+	Name string
+	Addr netip.Addr
+}
+
+// CheckHostname refuses a string that would be more than a name in /etc/hosts.
+func CheckHostname(name string) error {
+	ok := name != "" && len(name) <= 64 && strings.Trim(name, ".-") == name
 	for _, c := range []byte(name) {
 		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
 		ok = ok && (letter || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_')
@@ -36,7 +42,7 @@ func syntheticEtc(l Layout) []file {
 	return []file{
 		{"group", group(l.User)},
 		{"hostname", l.Hostname + "\n"},
-		{"hosts", "127.0.0.1\tlocalhost " + l.Hostname + "\n::1\tlocalhost ip6-localhost ip6-loopback " + l.Hostname + "\n"},
+		{"hosts", hosts(l)},
 		{"nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n" +
 			"networks: files\nprotocols: files\nservices: files\nethers: files\nrpc: files\n"},
 		{"passwd", passwd(l.User)},
@@ -44,6 +50,15 @@ func syntheticEtc(l Layout) []file {
 		{"resolv.conf", resolvConf(l.NameServer)},
 		{"shells", "/bin/sh\n/bin/bash\n/usr/bin/sh\n/usr/bin/bash\n"},
 	}
+}
+
+func hosts(l Layout) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "127.0.0.1\tlocalhost %s\n::1\tlocalhost ip6-localhost ip6-loopback %[1]s\n", l.Hostname)
+	for _, h := range l.Hosts {
+		fmt.Fprintf(&b, "%s\t%s\n", h.Addr, h.Name)
+	}
+	return b.String()
 }
 
 func resolvConf(server netip.Addr) string {

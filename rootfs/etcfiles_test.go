@@ -33,7 +33,7 @@ func TestCheckHostname(t *testing.T) {
 		"a": true, "box-1.local": true, "A_b": true, strings.Repeat("x", 64): true, strings.Repeat("x", 65): false,
 		"a b": false, "a\n127.0.0.1 bank": false, "-a": false, "a.": false, "é": false, "a/b": false, "a[": false, "a@": false,
 	} {
-		if err := checkHostname(name); (err == nil) != want {
+		if err := CheckHostname(name); (err == nil) != want {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

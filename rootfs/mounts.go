@@ -19,6 +19,8 @@ type Mount struct {
 	Source   Source
 	Target   string // absolute and clean
 	ReadOnly bool
+	// Upper, if given, takes the changes: Target shows an overlay of Source, which stays as it is.
+	Upper Source
 }
 
 // ErrNoPlace reports a mount point that is missing below a mount of the host.
@@ -32,7 +34,7 @@ type mounter struct {
 
 // mountAll mounts l.Mounts in order. own are the tree's own mounts; the first is its root.
 func (t *Tree) mountAll(l Layout, umask uint32, own ...int) error {
-	if len(l.Mounts) == 0 {
+	if len(l.Mounts) == 0 && len(l.Tmpfs) == 0 {
 		return nil
 	}
 	m := mounter{root: dir{fd: own[0], at: "/", umask: umask}}
@@ -51,15 +53,21 @@ func (t *Tree) mountAll(l Layout, umask uint32, own ...int) error {
 			return err
 		}
 	}
+	if err := m.mountTmpfs(l, false); err != nil {
+		return err
+	}
 	for _, b := range l.Mounts {
 		if err := t.mountOne(m, b); err != nil {
 			return fmt.Errorf("mount %q: %w", b.Target, err)
 		}
 	}
-	return nil
+	return m.mountTmpfs(l, true)
 }
 
 func (t *Tree) mountOne(m mounter, b Mount) error {
+	if !b.Upper.zero() {
+		return t.mountOver(m, b)
+	}
 	attrs := uint64(attrBind)
 	if b.ReadOnly {
 		attrs = attrBindRO
@@ -74,15 +82,7 @@ func (t *Tree) mountOne(m mounter, b Mount) error {
 	if kind != unix.S_IFDIR && !b.ReadOnly {
 		return fmt.Errorf("source %q: only a directory can be writable", b.Source.name())
 	}
-	at, err := m.place(b.Target, kind, b.ReadOnly)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(at)
-	if err := unix.MoveMount(fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
-		return fmt.Errorf("move_mount: %w", err)
-	}
-	if err := verify(fd, attrs); err != nil {
+	if err := m.attach(fd, b.Target, kind, attrs); err != nil {
 		return err
 	}
 	t.Mounted++
@@ -94,6 +94,59 @@ func (t *Tree) mountOne(m mounter, b Mount) error {
 	}
 	c := cover{left: specialMost}
 	return c.tree(fd)
+}
+
+// attach moves the detached mount fd to its mount point, and checks its attributes.
+func (m mounter) attach(fd int, target string, kind uint32, attrs uint64) error {
+	at, err := m.place(target, kind, attrs == attrBindRO)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	if err := unix.MoveMount(fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("move_mount: %w", err)
+	}
+	return verify(fd, attrs)
+}
+
+// mountOver mounts an overlay of b.Source. [Tree.OpenDir] opens the upper for its target.
+func (t *Tree) mountOver(m mounter, b Mount) error {
+	lower, kind, err := b.Source.open(attrBindRO)
+	if err != nil {
+		return err
+	}
+	if b.Source.Mount == nil {
+		defer unix.Close(lower)
+	}
+	if kind != unix.S_IFDIR {
+		return fmt.Errorf("source %q: %w", b.Source.name(), unix.ENOTDIR)
+	}
+	upper, _, err := b.Upper.open(attrBind)
+	if err != nil {
+		return err
+	}
+	if b.Upper.Mount == nil {
+		defer unix.Close(upper)
+	}
+	o := &overlay{lowers: []int{lower}, mounts: []int{lower, upper}, upper: dir{fd: upper, at: "changes "}, reused: hasDir(upper, "up")}
+	if err := unix.Unlinkat(upper, "shm", unix.AT_REMOVEDIR); err != nil && err != unix.ENOENT { // see onKept
+		return fmt.Errorf("prepare changes: %w", err)
+	}
+	fd, err := t.stack(o)
+	if err != nil {
+		return fmt.Errorf("keep changes apart: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := m.attach(fd, b.Target, kind, attrBind); err != nil {
+		return err
+	}
+	t.Mounted++
+	view, err := unix.Openat(upper, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open changes: %w", err)
+	}
+	t.setView(b.Target, view)
+	return nil
 }
 
 // place opens the mount point of a target, and makes it if it is missing. With pin, each directory between the root
@@ -241,16 +294,21 @@ func (t *Tree) keepView(at int, name, target string) error {
 	if err != nil {
 		return fmt.Errorf("open %q: %w", target, err)
 	}
+	t.setView(target, fd)
+	return nil
+}
+
+func (t *Tree) setView(target string, fd int) {
 	if t.views == nil {
 		t.views = map[string]*os.File{}
 	}
 	t.views[target].Close() // nil: no earlier mount had this target
 	t.views[target] = os.NewFile(uintptr(fd), filepath.Join(t.Root, target))
-	return nil
 }
 
 // OpenDir opens a directory of the host that the sandbox may write to, by its path inside: /out, /workspace, or the
-// Target of a Mount. Files that other mounts hide inside are visible in it. The second call for a path may fail.
+// Target of a Mount. Files that other mounts hide inside are visible in it. For a Mount with an Upper it is that
+// directory. The second call for a path may fail.
 func (t *Tree) OpenDir(target string) (*os.File, error) {
 	if f := t.views[target]; f != nil {
 		delete(t.views, target)

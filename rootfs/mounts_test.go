@@ -29,12 +29,12 @@ func tangle(t *testing.T) string {
 
 func mountsOf(dir string) []Mount {
 	return []Mount{
-		{Source{Path: dir}, "/new/w", false},
-		{Source{Path: dir + "/a/b/secret"}, "/new/w/a/b/secret", true},
-		{Source{Path: dir + "/top"}, "/new/w/top", true},
-		{Source{Path: dir}, "/in/deep/er", true},
-		{Source{Path: dir + "/top"}, "/in/file", true},
-		{Source{Path: dir}, "/out", false},
+		{Source{Path: dir}, "/new/w", false, Source{}},
+		{Source{Path: dir + "/a/b/secret"}, "/new/w/a/b/secret", true, Source{}},
+		{Source{Path: dir + "/top"}, "/new/w/top", true, Source{}},
+		{Source{Path: dir}, "/in/deep/er", true, Source{}},
+		{Source{Path: dir + "/top"}, "/in/file", true, Source{}},
+		{Source{Path: dir}, "/out", false, Source{}},
 	}
 }
 
@@ -133,19 +133,19 @@ func TestMountAllRefused(t *testing.T) {
 		want  error
 		text  string
 	}{
-		{Mount{Source{Path: dir}, "/w/none", false}, ErrNoPlace, ""},
-		{Mount{Source{Path: dir}, "/w/a/none/x", true}, ErrNoPlace, ""},
-		{Mount{Source{Path: dir}, "/usr/none", true}, ErrNoPlace, ""},
-		{Mount{Source{Path: dir}, "/w/link/b", true}, unix.ELOOP, ""},
-		{Mount{Source{Path: dir + "/top"}, "/w/link", true}, unix.ELOOP, ""},
-		{Mount{Source{Path: dir}, "/w/top", true}, unix.ENOTDIR, ""},
-		{Mount{Source{Path: dir + "/top"}, "/w/a", true}, unix.EISDIR, ""},
-		{Mount{Source{Path: dir + "/top"}, "/x", false}, nil, "only a directory"},
-		{Mount{Source{Path: dir + "/a/b/secret/fifo"}, "/x", true}, nil, "not a regular file"},
-		{Mount{Source{Path: swapped}, "/x", true}, nil, "not a regular file"},
-		{Mount{Source{Path: swapped + "2", Same: os.Stdin}, "/x", true}, errChanged, ""},
-		{Mount{Source{Path: dir}, "/x/../y", true}, nil, "plain"},
-		{Mount{Source{Path: dir}, "/x//y", true}, nil, "plain"},
+		{Mount{Source: Source{Path: dir}, Target: "/w/none", ReadOnly: false}, ErrNoPlace, ""},
+		{Mount{Source: Source{Path: dir}, Target: "/w/a/none/x", ReadOnly: true}, ErrNoPlace, ""},
+		{Mount{Source: Source{Path: dir}, Target: "/usr/none", ReadOnly: true}, ErrNoPlace, ""},
+		{Mount{Source: Source{Path: dir}, Target: "/w/link/b", ReadOnly: true}, unix.ELOOP, ""},
+		{Mount{Source: Source{Path: dir + "/top"}, Target: "/w/link", ReadOnly: true}, unix.ELOOP, ""},
+		{Mount{Source: Source{Path: dir}, Target: "/w/top", ReadOnly: true}, unix.ENOTDIR, ""},
+		{Mount{Source: Source{Path: dir + "/top"}, Target: "/w/a", ReadOnly: true}, unix.EISDIR, ""},
+		{Mount{Source: Source{Path: dir + "/top"}, Target: "/x", ReadOnly: false}, nil, "only a directory"},
+		{Mount{Source: Source{Path: dir + "/a/b/secret/fifo"}, Target: "/x", ReadOnly: true}, nil, "not a regular file"},
+		{Mount{Source: Source{Path: swapped}, Target: "/x", ReadOnly: true}, nil, "not a regular file"},
+		{Mount{Source: Source{Path: swapped + "2", Same: os.Stdin}, Target: "/x", ReadOnly: true}, errChanged, ""},
+		{Mount{Source: Source{Path: dir}, Target: "/x/../y", ReadOnly: true}, nil, "plain"},
+		{Mount{Source: Source{Path: dir}, Target: "/x//y", ReadOnly: true}, nil, "plain"},
 	} {
 		w := Mount{Source: Source{Path: dir}, Target: "/w"}
 		tree, err := MountHost(Layout{Dir: nstest.Tmpfs(t), Mounts: []Mount{w, row.mount}})

@@ -143,25 +143,9 @@ func (t *Tree) onDisk(i Image, o *overlay) (*plan, error) {
 // over makes the overlay if the upper can store overlayfs's attributes. Without them the mount would succeed too,
 // but renames and removals of lower files would fail with EIO.
 func (t *Tree) over(o *overlay) (*plan, error) {
-	if o.lacks.overlay {
-		return nil, unix.ENODEV
-	}
-	if err := o.prepare(); err != nil {
-		return nil, err
-	}
-	up := fsutil.FDPath(o.upper.fd) + "/up"
-	if err := unix.Setxattr(up, "user.overlay.demesne", []byte("y"), 0); err != nil {
-		return nil, fmt.Errorf("set attribute on %sup: %w", o.upper.at, err)
-	}
-	if err := unix.Removexattr(up, "user.overlay.demesne"); err != nil {
-		return nil, fmt.Errorf("remove attribute on %sup: %w", o.upper.at, err)
-	}
-	fd, err := o.mount()
+	fd, err := t.stack(o)
 	if err != nil {
-		var olderr error
-		if fd, olderr = t.mountOld(o); olderr != nil {
-			return nil, errors.Join(err, olderr)
-		}
+		return nil, err
 	}
 	shm, err := unix.FcntlInt(uintptr(o.upper.fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -170,6 +154,31 @@ func (t *Tree) over(o *overlay) (*plan, error) {
 	}
 	p := &plan{dir: dir{fd: fd, at: "/", umask: o.upper.umask}, shm: &place{shm, "shm"}, held: []int{shm}}
 	return p, nil
+}
+
+// stack returns the detached mount of the overlay.
+func (t *Tree) stack(o *overlay) (int, error) {
+	if o.lacks.overlay {
+		return -1, unix.ENODEV
+	}
+	if err := o.prepare(); err != nil {
+		return -1, err
+	}
+	up := fsutil.FDPath(o.upper.fd) + "/up"
+	if err := unix.Setxattr(up, "user.overlay.demesne", []byte("y"), 0); err != nil {
+		return -1, fmt.Errorf("set attribute on %sup: %w", o.upper.at, err)
+	}
+	if err := unix.Removexattr(up, "user.overlay.demesne"); err != nil {
+		return -1, fmt.Errorf("remove attribute on %sup: %w", o.upper.at, err)
+	}
+	fd, err := o.mount()
+	if err != nil {
+		var olderr error
+		if fd, olderr = t.mountOld(o); olderr != nil {
+			return -1, errors.Join(err, olderr)
+		}
+	}
+	return fd, nil
 }
 
 // prepare makes the directories of the upper. The root of the overlay shows the attributes of up, so up gets those

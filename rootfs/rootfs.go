@@ -77,6 +77,8 @@ type Layout struct {
 	Out       Source  // read-write at /out; zero: a directory on /
 	Workspace Source  // read-write at /workspace; zero: a directory on /
 	Mounts    []Mount // in order; later ones hide earlier ones
+	Tmpfs     []Tmpfs
+	Hosts     []HostLine // further lines of /etc/hosts
 
 	NameServer netip.Addr // for resolv.conf; zero: no name server
 	Trust      *Trust     // nil: only the authorities that the tree trusts anyway
@@ -121,7 +123,7 @@ func mountTree(l Layout, mountRoot func(*Tree, Layout) (root *plan, err error)) 
 	if l.Hostname == "" {
 		l.Hostname = "sandbox"
 	}
-	if err := checkHostname(l.Hostname); err != nil {
+	if err := CheckHostname(l.Hostname); err != nil {
 		return nil, err
 	}
 	t := &Tree{Root: filepath.Join(l.Dir, "root"), Dev: filepath.Join(l.Dir, "dev")}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"strings"
 
 	"demesne/internal/fsutil"
 )
@@ -44,6 +45,7 @@ type EgressRules struct {
 	Egress          // Mode, Allow, Deny and GoProxy; the runner adds the mode's own rules
 	Wrong  []string `json:"wrong,omitempty"` // one line for each error; the rest is then empty
 	Notes  []string `json:"notes,omitempty"` // about configuration that could not be parsed
+	Env    []string `json:"env,omitempty"`   // mirrors of this machine's tools, for [Defaults], without passwords
 
 	Sources *RuleSources `json:"sources,omitempty"` // nil: the answer holds only once
 }
@@ -78,6 +80,7 @@ type Blocked struct {
 	Host   string `json:"host"`           // "*": stands for all entries beyond the listed ones
 	Port   uint16 `json:"port,omitempty"` // 0: a name lookup
 	Reason string `json:"reason"`
+	Allow  string `json:"allow,omitempty"` // the rule that would allow it, if one rule would
 	Times  int    `json:"times"`
 }
 
@@ -85,7 +88,11 @@ func (b Blocked) String() string {
 	if b.Port == 0 {
 		return fmt.Sprintf("%s (%s)", b.Host, b.Reason)
 	}
-	return fmt.Sprintf("%s:%d (%s)", b.Host, b.Port, b.Reason)
+	host := b.Host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	return fmt.Sprintf("%s:%d (%s)", host, b.Port, b.Reason)
 }
 
 // EgressChange is the body of an egress call. It adds rules for a live sandbox, or replaces the Header of its Routes.

@@ -38,6 +38,7 @@ func Arguments(spec Spec) []Argument {
 	add("cpus", limitWord(spec.Limits.CPUs))
 	add("pids", limitWord(float64(spec.Limits.PIDs)))
 	add("disk", limitWord(float64(spec.Limits.Disk)))
+	add("files", limitWord(float64(spec.Limits.Files)))
 	add("nesting", flagWord(spec.Nesting))
 	add("share", string(spec.Share))
 	add("require", string(spec.Require))
@@ -45,6 +46,8 @@ func Arguments(spec Spec) []Argument {
 	add("max-age", timeWord(spec.MaxAge))
 	add("pause-idle", timeWord(spec.PauseIdle))
 	add("hostname", spec.Hostname)
+	add("hosts", hostWords(spec.Hosts))
+	add("tmpfs", tmpfsWords(spec.Tmpfs))
 	add("published ports", portWords(spec.Publish))
 	if e := spec.Egress; e != nil {
 		add("egress", e.Mode)
@@ -79,6 +82,22 @@ func mountWords(mounts []Mount) string {
 		words = append(words, m.String())
 	}
 	return strings.Join(words, " ")
+}
+
+func hostWords(hosts []Host) string {
+	var words []string
+	for _, h := range hosts {
+		words = append(words, h.Name+":"+h.Addr.String())
+	}
+	return SetWord(words)
+}
+
+func tmpfsWords(all []Tmpfs) string {
+	var words []string
+	for _, t := range all {
+		words = append(words, fmt.Sprintf("%s:%d", t.Target, t.Size))
+	}
+	return SetWord(words)
 }
 
 func portWords(ports []Port) string {

@@ -9,6 +9,7 @@
 package runner
 
 import (
+	"net/netip"
 	"os"
 	"time"
 )
@@ -34,11 +35,11 @@ type Spec struct {
 	// PauseIdle pauses the processes of a Persistent sandbox (SIGSTOP) after no command has run in it
 	// for this long. The next command resumes them. 0: never.
 	PauseIdle Duration `json:"pause_idle,omitempty"`
-	Hostname  string   `json:"hostname,omitempty"` // empty: "demesne"
-	Egress    *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
-	Publish   []Port   `json:"publish,omitempty"`  // nothing listens by default
-	Frontend  Frontend `json:"frontend,omitempty"` // the creator's frontend; the runner sets it and ignores the caller's value
-	Share     Frontend `json:"share,omitempty"`    // another frontend that may use a Persistent sandbox of the command line
+	Interior
+	Egress   *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
+	Publish  []Port   `json:"publish,omitempty"`  // nothing listens by default
+	Frontend Frontend `json:"frontend,omitempty"` // the creator's frontend; the runner sets it and ignores the caller's value
+	Share    Frontend `json:"share,omitempty"`    // another frontend that may use a Persistent sandbox of the command line
 
 	// Given is the request for a sandbox with a Key. The next call with the same key is compared with it, argument
 	// by argument. nil means [Arguments]. Replace removes an existing sandbox of the key, with its files, whatever
@@ -46,11 +47,25 @@ type Spec struct {
 	Given   []Argument `json:"given,omitempty"`
 	Replace bool       `json:"replace,omitempty"`
 
-	// Exposed means that other users of this machine can reach Out or Workspace. [client.Client.Create] sets it.
-	// The sandbox must then never, not even for a moment, create a set-user-ID file of the caller there.
+	// Defaults hold for every command.
+	Defaults Defaults `json:"defaults,omitzero"`
+
+	Handover
+}
+
+// Handover holds the fields of a [Spec] that [client.Client.Create] sets.
+type Handover struct {
+	// Exposed means that other users of this machine can reach Out or Workspace. The sandbox must then never, not even
+	// for a moment, create a set-user-ID file of the caller there.
 	Exposed bool `json:"exposed,omitempty"`
 	// Granted names the record of the caller's grants; see package grants. If it is empty, the runner writes the record.
 	Granted string `json:"granted,omitempty"`
+}
+
+// Defaults are settings of every command in a sandbox. They override the image's, and a command's own override them.
+type Defaults struct {
+	Env []string `json:"env,omitempty"` // NAME=VALUE
+	Dir string   `json:"dir,omitempty"` // the directory to start in; absolute; empty: the image's, else /workspace
 }
 
 // Rootfs is the content of /: the unpacked layers of an image, or a directory. A sandbox never changes a layer or
@@ -68,6 +83,7 @@ type Rootfs struct {
 	// Env and WorkingDir are the image's settings for every command. The settings of a command override them.
 	Env        []string `json:"env,omitempty"`         // NAME=VALUE
 	WorkingDir string   `json:"working_dir,omitempty"` // directory of a command that names none; empty: /workspace
+	StopSignal int      `json:"stop_signal,omitempty"` // asks the processes to end; 0: SIGTERM
 }
 
 // Mount is a file or directory of the host at a path of its own. A writable one must be a directory, and is treated as
@@ -77,18 +93,57 @@ type Rootfs struct {
 // Missing parents of Target are made in the sandbox's own tree. Inside another mount of the host the mount point must
 // exist, and nothing is made there. Symbolic links in Target are refused. A read-only Mount inside a writable one stays
 // where it is: no process of the sandbox can rename or remove it, nor a directory between the two.
+//
+// With Upper, the sandbox sees Source and changes only what it sees: an overlay keeps the changes in Upper. Then Source
+// must be a directory on one file system, and neither it nor a directory below may have mounts that matter.
 type Mount struct {
 	Source   string `json:"source"` // absolute
 	Target   string `json:"target"` // absolute and clean; not /, /in, /out, /proc, /sys or /dev, nor below one of the last three
 	ReadOnly bool   `json:"readonly,omitempty"`
+	// Upper is a directory of the host, below [client.ChangesRoot], which holds the changes of this mount alone.
+	Upper string `json:"upper,omitempty"`
 }
 
-// String returns "SOURCE:TARGET", with ":ro" if m is read-only.
+// Interior describes what a sandbox has inside that comes from no file of the host.
+type Interior struct {
+	Hostname string  `json:"hostname,omitempty"` // empty: "demesne"
+	Hosts    []Host  `json:"hosts,omitempty"`    // further lines of /etc/hosts; the network rules decide about the address
+	Tmpfs    []Tmpfs `json:"tmpfs,omitempty"`
+}
+
+// Host is a name in /etc/hosts.
+type Host struct {
+	Name string     `json:"name"`
+	Addr netip.Addr `json:"addr"`
+}
+
+// Tmpfs is an empty directory in memory, which is discarded when the sandbox stops. Mounts that have it above them are
+// made afterwards. Target is bound by the rules of Mount.
+type Tmpfs struct {
+	Target string `json:"target"`
+	Size   int64  `json:"size,omitempty"` // bytes; 0: Limits.Disk
+}
+
+// String returns "SOURCE:TARGET", with ":ro" if m is read-only, or ":cow" if it has an Upper.
 func (m Mount) String() string {
-	if m.ReadOnly {
+	switch {
+	case m.ReadOnly:
 		return m.Source + ":" + m.Target + ":ro"
+	case m.Upper != "":
+		return m.Source + ":" + m.Target + ":cow"
 	}
 	return m.Source + ":" + m.Target
+}
+
+// Written returns the directory of the host that the sandbox writes to; empty: none.
+func (m Mount) Written() string {
+	switch {
+	case m.ReadOnly:
+		return ""
+	case m.Upper != "":
+		return m.Upper
+	}
+	return m.Source
 }
 
 // Input is a read-only file or directory of the host at /in/Name, or a socket there that commands may connect to.
@@ -131,6 +186,7 @@ type Limits struct {
 	CPUs   float64 `json:"cpus,omitempty"`   // processor time in processors; 0: no limit
 	PIDs   int64   `json:"pids,omitempty"`   // processes and threads
 	Disk   int64   `json:"disk,omitempty"`   // bytes, for each of /, /out and /workspace
+	Files  int64   `json:"files,omitempty"`  // open descriptors of each process; at most three quarters of the runner's own
 }
 
 // Duration is a time.Duration that is encoded as "1m30s" in JSON.
@@ -150,6 +206,7 @@ func (d *Duration) UnmarshalText(b []byte) error {
 type Command struct {
 	Argv    []string
 	Env     []string      // K=V, appended to the sandbox's environment; later entries win
+	Path    []string      // absolute directories of the caller's PATH; on the host's files, PATH gets those that exist inside
 	Dir     string        // empty: /workspace
 	User    *User         // nil: the sandbox's
 	Timeout time.Duration // 0: no limit

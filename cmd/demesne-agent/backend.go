@@ -149,6 +149,9 @@ func (f family) script(ctx context.Context, r backend.Request, c *child, drop fu
 // inside gives the result of a child the path and the name that its parent knows.
 func (c *child) inside(r *backend.RunResult) *backend.RunResult {
 	r.Job, r.OutputDir = c.id, "/out/"+childDir+"/"+c.name
+	if r.Stdout.File != "" {
+		r.Stdout.File = r.OutputDir + "/" + filepath.Base(r.Stdout.File)
+	}
 	return r
 }
 
@@ -196,6 +199,7 @@ func (f family) Exec(ctx context.Context, id string, r backend.Request, w backen
 	}
 	ctx, cancel := f.under(ctx)
 	defer cancel(nil)
+	r.MaxOutput = 0 // the agent could not reach a file of the host
 	d, err := f.n.tree.sessions.Exec(ctx, id, session.Request(r).Run(), session.Request(r).Callbacks(w))
 	if err != nil {
 		return nil, err
@@ -359,6 +363,19 @@ func (family) Download(context.Context, string, string) (backend.Copied, error) 
 // Files is not available inside a sandbox.
 func (family) Files(context.Context, string, files.Request) (*files.Answer, error) {
 	return nil, errNotInside
+}
+
+// List is not available inside a sandbox.
+func (family) List(context.Context) (*backend.Listing, error) { return nil, errNotInside }
+
+// Fork is not available inside a sandbox.
+func (family) Fork(context.Context, string, string) (*backend.Created, error) {
+	return nil, errNotInside
+}
+
+// CopyBetween is not available inside a sandbox.
+func (family) CopyBetween(context.Context, string, string, string, string) (backend.Copied, error) {
+	return backend.Copied{}, errNotInside
 }
 
 // Usage is not available inside a sandbox.

@@ -50,7 +50,7 @@ func (f *face) main(args []string) int {
 		return 0
 	}
 	if len(args) == 0 || verbs[args[0]] == nil {
-		io.WriteString(f.stderr, p.Listing())
+		io.WriteString(f.stderr, p.Listing(cli.Terminal{}.Width()))
 		return 2
 	}
 	code, err := verbs[args[0]](args[1:])
@@ -91,7 +91,7 @@ func (f *face) run(args []string, research bool) (int, error) {
 	rest, err := line.Parse(args)
 	switch {
 	case errors.Is(err, cli.ErrHelp):
-		_, err := io.WriteString(f.stdout, line.Help())
+		_, err := io.WriteString(f.stdout, line.Help(cli.TerminalOf(os.Stdout, os.LookupEnv).Width()))
 		return 0, err
 	case err != nil:
 		return 0, err

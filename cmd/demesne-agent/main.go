@@ -33,12 +33,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 )
 
 func main() {
 	unix.Umask(0o077)
 	procself.OwnHome()
+	procself.OwnState(fsutil.StateVariable) // on an error, what needs a directory reports it
 	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
 	os.Exit(f.main(os.Args[1:]))
 }

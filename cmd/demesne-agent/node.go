@@ -16,6 +16,7 @@ import (
 	"demesne/agents"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/session"
+	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/text"
 	"demesne/mcp/backend"
@@ -131,6 +132,9 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 	}
 	spec.Inputs = append(spec.Inputs, runner.Input{Path: n.dirs.config, Name: path.Base(agents.ConfigDir)})
 	c := session.CreateOptions{Spec: spec, Image: n.image, Out: n.dirs.out, OutInside: n.parent != nil}
+	if n.req.Stored {
+		c.Pull = images.PullNever
+	}
 	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, Routes: n.routes(l)}
 	if n.tree.serve != nil {
 		c.Egress.Listen = append(c.Egress.Listen, nestedPort)

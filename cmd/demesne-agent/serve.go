@@ -49,7 +49,7 @@ func (f *face) nestedOptions(catalog *agents.Catalog) mcp.Options {
 	list := strings.FieldsFunc(f.getenv("DEMESNE_ALLOWED_IMAGES"), func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
 	return mcp.Options{
 		Version: cli.Version, Nested: true,
-		Images: imageref.Catalogue(), Image: imageref.Default(f.getenv),
+		Images: append(imageref.Catalogue(), imageref.Entries(list)...), Image: imageref.Default(f.getenv),
 		Egress: slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == openMode }),
 		Models: catalog.Models(),
 		Model: func(name, tool string, image bool) error {
@@ -60,13 +60,6 @@ func (f *face) nestedOptions(catalog *agents.Catalog) mcp.Options {
 			_, err := from.Choose(tool, name)
 			return err
 		},
-		Allowed: func(name string) bool {
-			ref, err := imageref.Parse(name)
-			if err != nil {
-				return false
-			}
-			ok, _ := imageref.Allowed(ref, list)
-			return ok
-		},
+		Allowed: func(name string) (ok, stored bool) { return imageref.Permitted(name, list) },
 	}
 }

@@ -89,7 +89,7 @@ func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest
 		r.Model = parent.agent.Model
 	}
 	if r.Image == "" && parent != nil {
-		r.Image = parent.req.Image
+		r.Image, r.Stored = parent.req.Image, parent.req.Stored
 	}
 	n := &node{tree: t, parent: parent, name: r.Name, id: id, req: r, dirs: d, began: time.Now()}
 	n.budget = &budget{maxCost: r.MaxCost, maxTurn: r.MaxTurns, end: n.end}

@@ -32,11 +32,10 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/sirupsen/logrus"
-
 	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
+	"demesne/images/pull"
 )
 
 // command is one verb.
@@ -105,7 +104,7 @@ func (c *call) option(name string) func(string) error {
 }
 
 func main() {
-	logrus.SetOutput(io.Discard) // discard the libraries' logging: their errors carry what matters
+	pull.Quiet()
 	// Bound the memory that a registry or a file can make the libraries allocate.
 	_ = syscall.Setrlimit(rlimitData, &syscall.Rlimit{Cur: mostMemory, Max: mostMemory})
 	if text, ok := description().Answer(os.Args[1:]); ok {
@@ -127,7 +126,7 @@ func run(argv []string) int {
 	c := &call{ctx: ctx, out: newReporter(os.Stdout)}
 	cmd, err := c.parse(argv)
 	if errors.Is(err, cli.ErrHelp) {
-		fmt.Print(cmd.Help())
+		fmt.Print(cmd.Help(cli.Terminal{}.Width()))
 		return 0
 	}
 	if err == nil {

@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"regexp"
 	"sync"
 	"time"
 
@@ -56,6 +58,8 @@ func (r *reporter) fail(err error) {
 		e.Hint = "if you trust it, decompress it first: uncompressed archives have no such limit"
 	case e.Hint == "" && errors.As(err, &invalid):
 		e.Hint = notArchive
+	case e.Hint == "" && pull.PlainHTTP(err) && plainHost.MatchString(pull.Host(err)):
+		e.Hint = fmt.Sprintf(allowHTTP, pull.Host(err))
 	case e.Hint == "":
 		e.Hint = hints[e.Code]
 	}
@@ -81,6 +85,13 @@ func classify(err error) events.Code {
 
 const notArchive = "import takes a directory, a tar of one (also gzip or zstd), or an archive from podman save, docker save or demesne save"
 
+// allowHTTP is a line to type: registries.conf has the word for a registry without TLS.
+const allowHTTP = `if you trust the network to it: mkdir -p ~/.config/containers/registries.conf.d && ` +
+	`printf '[[registry]]\nlocation = "%[1]s"\ninsecure = true\n' > ~/.config/containers/registries.conf.d/%[1]s.conf`
+
+// plainHost matches a host and a port that need no quotes.
+var plainHost = regexp.MustCompile(`^[A-Za-z0-9.-]+(:[0-9]+)?$`)
+
 // hints are the hints for failures; a code without an entry needs no hint.
 var hints = map[events.Code]string{
 	events.CodeDenied:      "check the name, or log in first: docker login, podman login, or skopeo login",
@@ -89,6 +100,7 @@ var hints = map[events.Code]string{
 	events.CodeBusy:        "wait, log in for a higher limit, or set up a mirror in registries.conf",
 	events.CodePlatform:    "name a tag that has an image for this machine",
 	events.CodeUnsupported: "re-tag or re-build it as an OCI image with gzip or zstd layers",
+	events.CodeNoImage:     "check the name: it leads to a web page (or a login page of the network), or to a chart or another artifact, which helm pull oci://NAME or oras pull NAME fetches",
 	events.CodePolicy:      "the requirement is in policy.json: ~/.config/containers or /etc/containers",
 	events.CodeRefused:     "the image is broken or hostile and cannot be unpacked",
 	events.CodeCorrupt:     "run demesne images check, then pull again",

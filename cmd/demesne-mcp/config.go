@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +40,7 @@ func serverOptions(s *session.Service, root, tools string) (mcp.Options, error) 
 	if err != nil {
 		return mcp.Options{}, err
 	}
+	dirs = present(dirs, os.Stderr)
 	mounts, err := mcp.NewMounts(dirs...)
 	if err != nil {
 		return mcp.Options{}, err
@@ -57,8 +61,8 @@ func serverOptions(s *session.Service, root, tools string) (mcp.Options, error) 
 	o := mcp.Options{
 		Version: cli.Version, Mounts: mounts.Outputs(root, s.Made), Outputs: root, Mine: s.Made, Egress: network(), Sets: sets,
 		Domain: names.decide, Ceilings: most,
-		Images: imageref.Catalogue(), Image: imageref.Default(os.Getenv),
-		Allowed: func(name string) bool { return allowedImage(name, list) },
+		Images: append(imageref.Catalogue(), imageref.Entries(list)...), Image: imageref.Default(os.Getenv),
+		Allowed: func(name string) (ok, stored bool) { return imageref.Permitted(name, list) },
 	}
 	if _, err := session.ParseImage(o.Image); err != nil {
 		return o, fmt.Errorf("DEMESNE_DEFAULT_IMAGE %q: %w", o.Image, err)
@@ -87,15 +91,6 @@ func network() []string {
 	})
 }
 
-func allowedImage(name string, list []string) bool {
-	ref, err := imageref.Parse(name)
-	if err != nil {
-		return false
-	}
-	ok, _ := imageref.Allowed(ref, list)
-	return ok
-}
-
 // allowedPaths returns the directories that may be mounted: those in value, or else the working directory. It
 // returns none if the working directory is a home directory or a parent of one: clients often start a server in
 // an arbitrary directory.
@@ -112,6 +107,18 @@ func allowedPaths(value, home string, wd func() (string, error)) ([]string, erro
 		return nil, nil
 	}
 	return []string{dir}, nil
+}
+
+// present returns the directories that exist, and warns of others: a list is often the same on several machines.
+func present(dirs []string, warn io.Writer) []string {
+	return slices.DeleteFunc(dirs, func(dir string) bool {
+		_, err := os.Stat(dir)
+		missing := errors.Is(err, fs.ErrNotExist)
+		if missing {
+			fmt.Fprintf(warn, "demesne-mcp: warning: %s: %q does not exist, and is ignored\n", varPaths, dir)
+		}
+		return missing
+	})
 }
 
 // above reports whether dir is path or a parent of it. It errs on the side of true.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,15 +36,15 @@ func TestAllowedPaths(t *testing.T) {
 	}
 }
 
-func TestAllowedImage(t *testing.T) {
-	list := fields(" ghcr.io/org/*, debian:12\n quay.io/x/y@sha256:" + strings.Repeat("a", 64))
-	for name, want := range map[string]bool{
-		"python": true, "host": true, "ghcr.io/org/tool:1": true, "debian:12": true, "debian:13": false,
-		"ghcr.io/other/tool": false, "dir:/": false, "oci:/x": false, "": false, "a b": false, "word": false,
-	} {
-		if got := allowedImage(name, list); got != want {
-			t.Errorf("%q: %v, want %v", name, got, want)
-		}
+// TestMissingPath checks that an allowed directory that does not exist is a warning.
+func TestMissingPath(t *testing.T) {
+	dir := t.TempDir()
+	var warned strings.Builder
+	if got := present([]string{dir, dir + "/none"}, &warned); len(got) != 1 || got[0] != dir {
+		t.Errorf("%q", got)
+	}
+	if want := fmt.Sprintf("demesne-mcp: warning: DEMESNE_ALLOWED_PATHS: %q does not exist, and is ignored\n", dir+"/none"); warned.String() != want {
+		t.Errorf("%q, want %q", warned.String(), want)
 	}
 }
 
@@ -160,7 +161,7 @@ func TestToolSets(t *testing.T) {
 			t.Errorf("%+v: %v %v", c, got, err)
 		}
 	}
-	if _, err := toolSets("files,zzz", ""); err == nil || err.Error() != `tools "zzz": there is files` {
+	if _, err := toolSets("files,zzz", ""); err == nil || err.Error() != `tools "zzz": there is files, sandboxes` {
 		t.Errorf("%v", err)
 	}
 }

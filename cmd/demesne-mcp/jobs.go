@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"demesne/cmd/internal/session"
@@ -105,7 +106,26 @@ func (f *face) told(j *jobs.Job, err error) (*backend.Job, error) {
 	if o.Stdout, err = f.tail(j.ID, "stdout", runner.OutputKept, j.Stdout); err == nil {
 		o.Stderr, err = f.tail(j.ID, "stderr", runner.StderrKept, j.Stderr)
 	}
+	if err == nil && j.Status.Over() {
+		err = f.whole(&o.Stdout, j)
+	}
 	return t, err
+}
+
+// whole adds the head of a job's stdout, and the file that has all of it: stdout.log of the output directory, unless
+// the sandbox of a key has that, where any command can write such a file.
+func (f *face) whole(t *backend.Tail, j *jobs.Job) (err error) {
+	if t.Head, err = f.jobs.Head(j.ID, "stdout", runner.OutputKept); err != nil {
+		return err
+	}
+	t.Head = strings.ToValidUTF8(t.Head, "\uFFFD")
+	var r backend.Request
+	if json.Unmarshal(j.Request, &r) == nil && r.Spec.Key == "" && j.Result != nil && j.Result.Out != "" {
+		t.File = filepath.Join(j.Result.Out, "stdout.log")
+		return nil
+	}
+	t.File, err = f.jobs.File(j.ID, "stdout")
+	return err
 }
 
 func (f *face) tail(id, stream string, most int, all int64) (backend.Tail, error) {

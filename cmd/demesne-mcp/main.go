@@ -24,14 +24,14 @@
 //	DEMESNE_MAX_COST_USD     the most that one agent may cost, with its children; no bound
 //	DEMESNE_OUTPUT_ROOT      where outputs go; ~/.demesne/out. Outputs of MCP calls may always be mounted
 //	DEMESNE_DEFAULT_IMAGE    the image of a call that names none; host
-//	DEMESNE_ALLOWED_IMAGES   images besides the catalogue's: references, or ghcr.io/org/*
+//	DEMESNE_ALLOWED_IMAGES   images besides the catalogue's: references, ghcr.io/org/*, or local/* for the store's
 //	DEMESNE_MAX_JOBS        how many background jobs run at once; 64
 //	DEMESNE_MAX_SANDBOXES    how many persistent sandboxes may exist; 64
 //	DEMESNE_MAX_COPY_BYTES   how many bytes one upload or download may have, such as 512m; 64g
 //	DEMESNE_MAX_COPY_FILES   how many files and directories it may have; 1048576
 //	DEMESNE_MAX_OUTPUTS      how many output directories are kept, the newest; 1000
 //	DEMESNE_MCP_TOKEN        the bearer token that HTTP clients must send
-//	DEMESNE_TOOLS            tool sets besides the default tools: files
+//	DEMESNE_TOOLS            tool sets besides the default tools: files, sandboxes
 //
 // Package agents reads the variables of agents: their credentials, and which of them are enabled.
 //
@@ -46,12 +46,14 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
+	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
 )
 
 func main() {
 	procself.OwnHome()
+	procself.OwnState(fsutil.StateVariable) // on an error, what needs a directory reports it
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -66,7 +68,7 @@ func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) in
 	err := parse(line, o, args)
 	switch {
 	case errors.Is(err, cli.ErrHelp):
-		io.WriteString(out, line.Help())
+		io.WriteString(out, line.Help(cli.TerminalOf(os.Stdout, os.LookupEnv).Width()))
 		return 0
 	case errors.Is(err, cli.ErrVersion):
 		io.WriteString(out, line.VersionLine())

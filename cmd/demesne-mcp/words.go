@@ -18,7 +18,7 @@ func explained(err error) error {
 	)
 	switch {
 	case errors.Is(err, session.ErrFull):
-		return cli.Hinted(err, "sandbox_destroy removes a sandbox; demesne ls lists them")
+		return cli.Hinted(err, "sandbox_destroy removes a sandbox; sandbox_list lists them")
 	case errors.As(err, &e) && e.Code == ipc.CodeDiffers:
 		return cli.Hinted(err, "omit the differing arguments to use the sandbox as it is, or set replace: true to remove it with its files and create a new one")
 	case errors.As(err, &e) && e.Hint != "":
@@ -33,7 +33,7 @@ func explained(err error) error {
 func attached(id string, err error) error {
 	var e *ipc.Error
 	if errors.As(err, &e) && (e.Code == ipc.CodeNoSuchSandbox || e.Code == ipc.CodeGone) {
-		err = fmt.Errorf("attach to sandbox %s: %w", id, err)
+		return cli.Hinted(fmt.Errorf("attach to sandbox %s: %w", id, err), "sandbox_list lists the sandboxes that there are")
 	}
 	return explained(err)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -49,6 +50,9 @@ func (c *call) rules() (runner.EgressRules, error) {
 		for _, m := range found {
 			r.Allow = append(r.Allow, m.rule.Words())
 		}
+		r.Env = c.host.handIn()
+		// The sandbox's own module proxy asks public servers, and the caller's go does not.
+		r.GoProxy = r.GoProxy && !slices.ContainsFunc(r.Env, func(e string) bool { return strings.HasPrefix(e, "GOPROXY=") })
 	}
 	return r, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 
 	"demesne/cmd/internal/cli"
@@ -75,7 +76,7 @@ func run(argv []string, in io.Reader, out, errs io.Writer) int {
 	c := &call{in: in, out: out, host: thisHost()}
 	cmd, err := c.parse(argv)
 	if errors.Is(err, cli.ErrHelp) {
-		io.WriteString(out, cmd.Help())
+		io.WriteString(out, cmd.Help(cli.TerminalOf(os.Stdout, os.LookupEnv).Width()))
 		return 0
 	}
 	code := exitFailed

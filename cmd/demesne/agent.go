@@ -115,7 +115,7 @@ type agentTerminal struct {
 	home    string // directory of the host; empty: the sandbox's own files have the home
 	config  string // directory of the host for the files of the launch
 	branch  *branch
-	watched []watched
+	watch   watch
 	record  string // file with a line for each request to the model
 }
 
@@ -124,7 +124,7 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 	if err != nil {
 		return nil, err
 	}
-	t := &agentTerminal{app: a, o: o}
+	t := &agentTerminal{app: a, o: o, watch: watch{verb: "agent"}}
 	defer func() {
 		if err != nil {
 			t.close()
@@ -266,11 +266,14 @@ func (t *agentTerminal) spec() (runner.Spec, error) {
 		spec.Inputs = append(spec.Inputs, t.branch.input())
 	} else {
 		spec.Mounts = t.project.mounts()
-		protected, err := t.protect()
-		if err != nil {
-			return spec, err
+		own := spec.Mounts
+		for _, m := range own {
+			protected, err := t.watch.protect(m, own)
+			if err != nil {
+				return spec, err
+			}
+			spec.Mounts = append(spec.Mounts, protected...)
 		}
-		spec.Mounts = append(spec.Mounts, protected...)
 	}
 	if t.home != "" {
 		spec.Mounts = append(spec.Mounts, runner.Mount{Source: t.home, Target: agentHome})
@@ -303,7 +306,7 @@ func (t *agentTerminal) run() (int, error) {
 	if err == nil && t.branch != nil {
 		err = t.branch.fetch(t.app, j.result)
 	}
-	t.tellExecutable()
+	t.watch.tell(&t.app.console)
 	if m := t.meter(); m.Requests() > 0 && isTerminal(t.app.stderr) {
 		t.app.say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
 	}

@@ -204,7 +204,7 @@ func (f *forking) empty() (id string, err error) {
 
 // stop ends the processes of a sandbox, and keeps its files.
 func (f *forking) stop(id string) error {
-	err := f.s.With(f.sig.ctx, func(e session.Engine) error { return e.Stop(f.sig.ctx, id) })
+	err := f.s.With(f.sig.ctx, func(e session.Engine) error { return e.Stop(f.sig.ctx, id, 0) })
 	if err != nil {
 		err = fmt.Errorf("--fork: %w", err)
 	}

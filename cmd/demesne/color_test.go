@@ -9,7 +9,7 @@ import (
 // TestColorOnTerminal checks that colours and redrawn lines appear on a terminal only, and not if the environment asks
 // for none.
 func TestColorOnTerminal(t *testing.T) {
-	const anew = "\r\x1b[K"
+	const erase = "\x1b[J" // the rest of the screen
 	for _, c := range []struct {
 		env            []string
 		colors, redraw bool
@@ -27,7 +27,7 @@ func TestColorOnTerminal(t *testing.T) {
 		a = onTerminalWith(t, c.env, "pull", "python")
 		a.expect("sha256:")
 		code(t, a.cmd)
-		if got := strings.Contains(a.screen(), anew); got != c.redraw {
+		if got := strings.Contains(a.screen(), erase); got != c.redraw {
 			t.Errorf("%v: pull: redraws %t: %q", c.env, got, a.screen())
 		}
 	}

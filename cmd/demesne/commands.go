@@ -23,13 +23,14 @@ func (c *command) bound(o *options) *cli.Command {
 // commands is a function, not a variable, because the run function of help calls it.
 func commands() []command {
 	return slices.Concat(
-		group("Sandboxes", runCommand(), createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(),
-			removeCommand(), attachCommand(), copyCommand(), manifestCommand()),
-		group("Files of a sandbox", forkCommands()...),
-		group("Background jobs", jobCommands()...),
+		group("Run", runCommand()),
+		group("Sandboxes", slices.Concat([]command{createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(),
+			removeCommand(), attachCommand(), copyCommand()}, forkCommands(), applyCommands(), []command{manifestCommand()})...),
+		group("Jobs", jobCommands()...),
 		group("Images", imageCommands()...),
-		group("Network and agents", agentCommand(), researchCommand(), egressCommand(), mcpCommand()),
-		group("This machine", checkCommand(), completionCommand(), versionCommand(), helpCommand()),
+		group("Network", egressCommand()),
+		group("Agents", agentCommand(), researchCommand(), mcpCommand()),
+		group("Machine", checkCommand(), gcCommand(), completionCommand(), versionCommand(), helpCommand()),
 	)
 }
 
@@ -78,6 +79,7 @@ The exit code is that of CMD. demesne help exit-codes lists the codes of demesne
 				{Says: "get output, exit code and receipt as JSON", Line: "demesne run --json --require full -- make test"},
 			},
 			Operand: cli.Argv,
+			Habits:  runHabits(),
 		},
 		flags: runFlags, run: cmdRun,
 	}
@@ -98,6 +100,7 @@ out takes that sandbox's value. A flag with another value is an error that names
 				{Says: "get the same sandbox each time", Line: "demesne create --key $PWD --workspace ."},
 				{Says: "replace it by one with other limits and no files", Line: "demesne create --key $PWD --workspace . --memory 2g --replace"},
 			},
+			Habits: runHabits(),
 		},
 		flags: createFlags, run: cmdCreate,
 	}
@@ -123,7 +126,8 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 				{Says: "start a job and wait for it", Line: "demesne wait $(demesne exec --background build -- make test)"},
 				{Says: "start a server that continues", Line: `demesne exec build -c 'nohup ./server >/tmp/log 2>&1 &'`},
 			},
-			Operand: cli.Sandbox,
+			Operand: cli.Sandbox, Then: cli.Argv,
+			Habits: execHabits(),
 		},
 		flags: execFlags, run: cmdExec,
 	}
@@ -163,16 +167,20 @@ ID can be a name.`,
 func stopCommand() command {
 	return command{
 		Command: cli.Command{
-			Name: "stop", Usage: []string{"ID…"}, Summary: "end the processes of sandboxes, and keep their files",
-			About: `Ends all processes in the sandboxes, and keeps their files. The next demesne exec starts a stopped sandbox again.
-demesne rm removes a sandbox with its files.`,
+			Name: "stop", Usage: []string{"[--grace DURATION] ID…"}, Summary: "end the processes of sandboxes, and keep their files",
+			About: `Ends all processes in the sandboxes, and keeps their files. Each process first gets the image's stop signal (SIGTERM if
+it has none). Those that are left after --grace are killed.
+
+The next demesne exec starts a stopped sandbox again. demesne rm removes a sandbox with its files, and kills at once.`,
 			Examples: []cli.Example{
 				{Says: "stop one sandbox", Line: "demesne stop build"},
+				{Says: "give a database a minute to write its files", Line: "demesne stop --grace 1m db"},
 				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
 			},
 			Operand: cli.Sandbox,
+			Habits:  map[string]string{"-t": "use --grace DURATION", "--time": "use --grace DURATION", "--timeout": "use --grace DURATION"},
 		},
-		flags: noFlags, run: cmdStop,
+		flags: stopFlags, run: cmdStop,
 	}
 }
 
@@ -197,7 +205,10 @@ func checkCommand() command {
 		Command: cli.Command{
 			Name: "check", Usage: []string{"[--json]"}, Summary: "report which features sandboxes get on this machine",
 			About: `Tests each feature that sandboxes use, and reports it as held, degraded or missing. For a feature that is not held it gives
-the reason, and a command that fixes it. Exits 1 if a feature is missing.`,
+the reason, and a command that fixes it. Exits 1 if a feature is missing.
+
+At the end it makes a sandbox on the host's files, and reports the level that demesne run has. It also says what that
+level is good for, and what it lacks. With --json it reports only the features.`,
 			Examples: []cli.Example{
 				{Says: "report as a table", Line: "demesne check"},
 				{Says: "report as JSON", Line: "demesne check --json"},
@@ -252,7 +263,7 @@ demesne run.`,
 
 // helpWords repeats the names of commands and topics, because the table of commands contains it.
 var helpWords = []string{
-	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "manifest", "fork", "snapshot", "diff", "commit",
-	"jobs", "wait", "logs", "cancel", "pull", "images", "rmi", "import", "export", "save", "gc", "agent", "research", "egress", "mcp",
-	"check", "completion", "version", "help", "exit-codes", "environment",
+	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "fork", "snapshot", "diff", "commit", "apply", "discard", "manifest",
+	"jobs", "wait", "logs", "cancel", "pull", "images", "rmi", "import", "export", "save", "egress", "agent", "research", "mcp",
+	"check", "gc", "completion", "version", "help", "exit-codes", "environment",
 }

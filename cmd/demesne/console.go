@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/cli"
 	"demesne/internal/text"
 )
 
@@ -20,13 +24,20 @@ func (c *console) getenv(name string) string {
 	return value
 }
 
-// print writes an answer to stdout.
+// print writes an answer to stdout. A reader that has enough, such as head, is no error: the exit code is that of SIGPIPE,
+// also for a caller that ignores the signal.
 func (c *console) print(s string) (int, error) {
-	if _, err := c.stdout.WriteString(s); err != nil {
+	switch _, err := c.stdout.WriteString(s); {
+	case errors.Is(err, unix.EPIPE):
+		return exitSignal + int(unix.SIGPIPE), nil
+	case err != nil:
 		return 0, fmt.Errorf("write stdout: %w", err)
 	}
 	return 0, nil
 }
+
+// width returns the width of help on stdout.
+func (c *console) width() int { return cli.TerminalOf(c.stdout, c.env).Width() }
 
 // printJSON writes an answer to stdout as JSON.
 func (c *console) printJSON(v any) (int, error) {

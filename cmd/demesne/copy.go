@@ -23,8 +23,8 @@ the copy keeps its name and goes into DST. Otherwise DST is the name of the copy
 one. Copying out also goes into DST if that is a directory. Write ./like:this for a path of this machine with a colon.
 
 Symbolic links are copied in, and are skipped on the way out. Set-user-ID bits, named pipes, sockets and devices are
-never copied; stderr names each skipped file. Holes of sparse files are kept. Copying between sandboxes follows the
-rules for copying in.
+never copied; stderr names each skipped file. Modification times, and the holes of sparse files, are kept. Copying
+between sandboxes follows the rules for copying in.
 
 $DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES limit one copy. A copy that exceeds them leaves no files.`,
 			Examples: []cli.Example{

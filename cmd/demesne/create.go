@@ -26,7 +26,7 @@ func (a *app) routedSession(n *network, routes func(runner.Spec) []runner.Route)
 // createOptions returns the sandbox that the command line asks for.
 func (r *root) createOptions(spec runner.Spec) session.CreateOptions {
 	o := r.o
-	c := session.CreateOptions{Spec: spec, Image: r.ref, Pull: o.pull, User: o.userName, Out: o.out, Egress: o.network.egress()}
+	c := session.CreateOptions{Spec: spec, Image: r.ref, Pull: o.pull, Platform: o.platform, User: o.userName, Out: o.out, Egress: o.network.egress()}
 	if o.image.Kind == "" {
 		c.Unasked = append(c.Unasked, "image")
 	}
@@ -59,6 +59,7 @@ func (c *console) tellMade(o *options, b *session.Sandbox) {
 			c.say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.verb, o.key, b.ID))
 		}
 		c.warnMinimal(o.verb, b.Level)
+		c.warnUser(o.verb, b.Unmapped)
 	}
 	if o.verb == "create" && o.json {
 		return
@@ -70,6 +71,15 @@ func (c *console) tellMade(o *options, b *session.Sandbox) {
 		c.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
 		fmt.Fprintf(c.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
 	}
+}
+
+// warnUser warns that commands do not run as the user that the image names.
+func (c *console) warnUser(verb string, u *runner.User) {
+	if u == nil {
+		return
+	}
+	c.say(fmt.Sprintf("%s: the image's user %d:%d is not mapped here; commands run as 0:0", verb, u.UID, u.GID))
+	fmt.Fprintln(c.stderr, "hint: demesne check shows how to get more ids; --user 0 says that 0:0 is right")
 }
 
 // warnMinimal warns about the minimal isolation level. The receipt reports all other fallbacks.

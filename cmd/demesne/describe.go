@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +42,16 @@ func describe(i *runner.Info, on cli.Terminal) string {
 	}
 	for _, m := range i.Spec.Mounts {
 		add("mount", m.Target+" is "+m.Source+map[bool]string{true: ", read-only"}[m.ReadOnly])
+	}
+	for _, t := range i.Spec.Tmpfs {
+		size := t.Size
+		if size == 0 {
+			size = i.Spec.Limits.Disk
+		}
+		add("tmpfs", t.Target+map[bool]string{true: ", " + cli.FormatBytes(size)}[size > 0])
+	}
+	for _, h := range i.Spec.Hosts {
+		add("host", h.Name+" is "+h.Addr.String())
 	}
 	if e := i.Spec.Egress; e != nil {
 		add("egress log", e.Log)
@@ -84,13 +95,22 @@ func describeReceipt(rows [][]string, r *runner.Receipt, on cli.Terminal) ([][]s
 		layers = append(layers, finding{l.Name, l.Status, l.Detail, l.Why, l.Fix})
 	}
 	for _, l := range r.Limits {
-		by := l.Value
+		by := limitValue(l)
 		if l.Mechanism != "" {
 			by += ", by " + l.Mechanism
 		}
 		limits = append(limits, finding{l.Name, l.Status, by, l.Why, l.Fix})
 	}
 	return rows, "\nlayers\n" + findings("  ", layers, on) + "\nlimits\n" + findings("  ", limits, on)
+}
+
+// limitValue returns the value of a limit for reading. Memory and disk are in bytes.
+func limitValue(l runner.LimitReceipt) string {
+	n, err := strconv.ParseInt(l.Value, 10, 64)
+	if err != nil || l.Name != "memory" && l.Name != "disk" {
+		return l.Value
+	}
+	return cli.FormatBytes(n)
 }
 
 // ranges formats an id map: "0 is 100000 (65536 of them)".

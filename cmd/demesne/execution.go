@@ -28,6 +28,7 @@ type execution struct {
 	kept    *capture // the output, if --json takes stdout
 	doc     *document
 	stdio   *stdio // nil with a terminal
+	placed  *placed
 	started bool
 	over    chan struct{} // closed when result is set
 	left    bool          // the caller detached and the command runs on: there is no result
@@ -112,7 +113,7 @@ func (j *execution) ended(done *session.RunResult, err error) error {
 		j.manifest = done.Manifest
 		err = errors.Join(err, done.ManifestErr)
 	}
-	return err
+	return j.commandHint(err)
 }
 
 // overTerminal continues a started command that has a terminal; recent is its output so far.
@@ -202,9 +203,10 @@ func (j *execution) finish(err error) (int, error) {
 	if line := reasonLine(j.o.verb, j.result); line != "" {
 		j.app.say(line)
 	}
-	j.app.tellBlocked(j.result)
+	j.app.tellBlocked(j.result, j.o.verb != "run" || j.o.key != "")
 	j.tellLearned()
 	j.tellOutput()
+	j.placed.tell()
 	if err != nil {
 		j.app.report(j.o.verb, err)
 		if j.result.ExitCode == 0 {

@@ -30,7 +30,7 @@ func hands() {
 	check(err)
 	switch verb {
 	case "pull":
-		handsPull(store, args[0], os.Getenv("HANDS_CONFIG"))
+		handsPull(store, args[len(args)-1], os.Getenv("HANDS_CONFIG"))
 	case "unpack":
 		handsUnpack()
 	case "sweep":
@@ -74,7 +74,7 @@ func handsPull(s *images.Store, name, config string) {
 	emit(events.Event{Event: events.Retry, Digest: l.Digest, In: time.Second, Why: "connection\x1b[31m cut"})
 	emit(events.Event{Event: events.Layer, Digest: l.Digest, State: events.Pulled,
 		Layer: &oci.Layer{Digest: l.Digest, DiffID: diffID, Size: l.Size, MediaType: l.MediaType}})
-	c := put(fmt.Appendf(nil, `{"os":"linux","architecture":"amd64","rootfs":{"diff_ids":[%q]},"config":%s}`, diffID, orElse(config, "{}")))
+	c := put(fmt.Appendf(nil, `{"os":"linux","architecture":%q,"rootfs":{"diff_ids":[%q]},"config":%s}`, orElse(os.Getenv("HANDS_ARCH"), "amd64"), diffID, orElse(config, "{}")))
 	m, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": oci.TypeOCIManifest, "config": c, "layers": []oci.Descriptor{l}})
 	check(err)
 	ref, err := imageref.Parse(name)

@@ -24,8 +24,8 @@ func sandboxFlags(o *options) cli.Flags {
 			Help: "let the command connect to a unix socket of this machine, at /in/NAME; the server there obeys the command"},
 		{Group: groupSandbox, Long: "out", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&o.out),
 			Help: "directory for /out; a new one is readable by you alone (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
-		{Group: groupSandbox, Long: "workspace", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&o.workspace),
-			Help: "writable directory for /workspace (default a temporary one)"},
+		{Group: groupSandbox, Long: "workspace", Arg: "DIR[:cow]", Complete: cli.Directory, Set: cli.Text(&o.workspace),
+			Help: "writable directory for /workspace (default a temporary one); with :cow it stays as it is, see demesne apply"},
 		{Group: groupSandbox, Long: "name", Arg: "NAME", Set: o.setName,
 			Help: "name of the sandbox, for other commands (default its id)"},
 		{Group: groupSandbox, Long: "require", Arg: "LEVEL", Words: levels, Set: o.setRequire,
@@ -45,6 +45,8 @@ func limitFlags(o *isolationOptions) cli.Flags {
 			Help: "limit of processes and threads, or none (default 512)"},
 		{Group: groupLimits, Long: "disk", Arg: "SIZE", Set: cli.Size(&o.limits.Disk, leastDisk),
 			Help: "limit for data written to each of /, /out and /workspace, or none (default 2g)"},
+		{Group: groupLimits, Long: "files", Arg: "N", Set: filesFlag(&o.limits.Files),
+			Help: "limit of open descriptors of each process (default 65536, or 4096 where no control group counts their memory)"},
 	}
 }
 
@@ -59,7 +61,7 @@ func commandFlags(o *processOptions) cli.Flags {
 		{Group: groupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cli.List(&o.env, checkEnv),
 			Help: "set a variable; NAME alone takes the value from this environment"},
 		{Group: groupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir,
-			Help: "directory in the sandbox to start in (default the image's, or /workspace)"},
+			Help: "directory in the sandbox to start in (default that of --here or --workspace, else the image's, else /workspace)"},
 		{Group: groupCommand, Long: "user", Arg: "UID[:GID]", Set: o.setUser,
 			Help: "numeric user and group in the sandbox; GID defaults to UID (default 0:0, or the image's user); with --image, run and create also take NAME[:GROUP]"},
 		{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&o.timeout),
@@ -77,8 +79,8 @@ func resultFlags(o *reportOptions) cli.Flags {
 }
 
 func runFlags(o *options) cli.Flags {
-	return slices.Concat(commandFlags(&o.processOptions), entrypointFlag(&o.processOptions), backgroundFlag(&o.processOptions),
-		rootFlags(&o.rootOptions), sandboxFlags(o),
+	return slices.Concat(commandFlags(&o.processOptions), envFileFlag(&o.processOptions), entrypointFlag(&o.processOptions), backgroundFlag(&o.processOptions),
+		rootFlags(&o.rootOptions), sandboxFlags(o), interiorFlags(o), mountFlags(&o.mountOptions), cowFlag(&o.cowOptions),
 		keyFlag(&o.lifeOptions, "run in the persistent sandbox of this key; make it if it does not exist"), replaceFlag(&o.lifeOptions),
 		queueFlag(&o.processOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network),
 		limitFlags(&o.isolationOptions), resultFlags(&o.reportOptions), manifestFlag(&o.fileOptions))
@@ -98,7 +100,7 @@ func createFlags(o *options) cli.Flags {
 	user := *commandFlags(&o.processOptions).Long("user")
 	user.Group = groupSandbox
 	trace := *resultFlags(&o.reportOptions).Long("trace")
-	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(o), cli.Flags{user},
+	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(o), interiorFlags(o), mountFlags(&o.mountOptions), cli.Flags{user},
 		keyFlag(&o.lifeOptions, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
 		replaceFlag(&o.lifeOptions), shareFlag(&o.lifeOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), limitFlags(&o.isolationOptions), jsonFlag(o), cli.Flags{trace})
 }
@@ -109,7 +111,7 @@ func shareFlag(o *lifeOptions) cli.Flags {
 }
 
 func execFlags(o *options) cli.Flags {
-	return slices.Concat(commandFlags(&o.processOptions), backgroundFlag(&o.processOptions), queueFlag(&o.processOptions),
+	return slices.Concat(commandFlags(&o.processOptions), envFileFlag(&o.processOptions), backgroundFlag(&o.processOptions), queueFlag(&o.processOptions),
 		keyFlag(&o.lifeOptions, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(&o.reportOptions))
 }
 

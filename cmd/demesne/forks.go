@@ -45,10 +45,13 @@ not expire; demesne rm removes it. The files of a sandbox with processes are cop
 		},
 		{
 			Command: cli.Command{
-				Name: "diff", Usage: []string{"[--json] ID"}, Summary: "list the files that a sandbox changed",
+				Name: "diff", Usage: []string{"[--json] [ID]"}, Summary: "list the files that a sandbox changed",
 				About: `Lists the files that a sandbox added (A), modified (M) or deleted (D), compared with its image. It marks files that
 programs of this machine would execute after a copy: git hooks, startup files of shells, package scripts. Files in
-/out and in a --workspace are not listed.`,
+/out and in a --workspace are not listed.
+
+ID may also be that of changes which --workspace DIR:cow, --mount DIR:cow or --here=cow kept apart. Then the paths are those
+of this machine. Without ID, diff lists all such changes. demesne apply makes them.`,
 				Examples: []cli.Example{{Says: "list the changes", Line: "demesne diff build"}},
 				Operand:  cli.Sandbox,
 			},
@@ -138,9 +141,15 @@ func listenersText(ports []runner.Port) string {
 }
 
 func cmdDiff(a *app, o *options, args []string) (int, error) {
+	if len(args) == 0 {
+		return a.listChanges(o)
+	}
 	id, err := oneSandbox(args)
 	if err != nil {
 		return 0, err
+	}
+	if c, err := findChanges(id); err == nil && (c.ID == id || !c.persistent()) {
+		return a.diffChanges(o, c)
 	}
 	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		d, err := eng.Diff(ctx, id)

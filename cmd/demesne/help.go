@@ -33,6 +33,7 @@ persistent sandbox exists until it is removed.`,
 			{Line: "demesne check", Says: "report what this machine supports"},
 		},
 		Topics: []cli.Topic{exitCodes(), environment()},
+		Habits: programHabits(),
 	}
 	for _, c := range commands() {
 		p.Commands = append(p.Commands, *c.bound(&options{}))
@@ -92,9 +93,9 @@ func cmdHelp(a *app, o *options, args []string) (int, error) {
 	case o.man != "":
 		return 0, writeManual(o.man)
 	case len(args) == 0:
-		return a.print(program().Listing())
+		return a.print(program().Listing(a.width()))
 	}
-	text, err := program().Explain(args[0])
+	text, err := program().Explain(args[0], a.width())
 	if err != nil {
 		return 0, err
 	}

@@ -4,7 +4,7 @@ import "demesne/cmd/internal/cli"
 
 // imageCommands returns the verbs about images.
 func imageCommands() []command {
-	return []command{pullCommand(), imagesCommand(), rmiCommand(), importCommand(), exportCommand(), saveCommand(), gcCommand()}
+	return []command{pullCommand(), imagesCommand(), rmiCommand(), importCommand(), exportCommand(), saveCommand()}
 }
 
 func pullCommand() command {
@@ -59,7 +59,7 @@ the sandbox keeps its files.`,
 				{Says: "remove one image", Line: "demesne rmi python"},
 				{Says: "remove by digest", Line: "demesne rmi 4bcf01b2c3d4"},
 			},
-			Operand: cli.Image,
+			Operand: cli.Image, Here: true,
 		},
 		flags: rmiFlags, run: cmdRmi,
 	}
@@ -93,7 +93,7 @@ is not included; demesne save keeps it.`,
 				{Says: "write a file", Line: "demesne export -o base.tar local/base"},
 				{Says: "print one file of an image", Line: "demesne export debian | tar -xO etc/os-release"},
 			},
-			Operand: cli.Image,
+			Operand: cli.Image, Here: true,
 		},
 		flags: exportFlags, run: cmdExport,
 	}
@@ -109,7 +109,7 @@ func saveCommand() command {
 				{Says: "write an archive for another machine", Line: "demesne save -o app.tar local/app"},
 				{Says: "write an archive for docker load", Line: "demesne save --format docker -o app.tar local/app"},
 			},
-			Operand: cli.Image,
+			Operand: cli.Image, Here: true,
 		},
 		flags: saveFlags, run: cmdSave,
 	}

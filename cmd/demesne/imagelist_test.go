@@ -50,8 +50,10 @@ func TestDamageTable(t *testing.T) {
 	got := damageTable([]images.Damage{
 		{Why: errors.New("not\njson\x1b")},
 		{Digest: digestNamed("a"), Names: []string{"docker.io/library/python:3.12"}, Why: errors.New("it is missing")},
+		{Digest: digestNamed("b"), Names: []string{"docker.io/library/python:3.12", "mine"}, Made: []string{"mine"}, Why: errors.New("it is missing")},
 	})
-	if want := "index.json: not json?; removed\nblob aaaaaaaaaaaa: it is missing; removed\n    fix: demesne pull python\n"; got != want {
+	if want := "index.json: not json?; removed\nblob aaaaaaaaaaaa: it is missing; removed\n    fix: demesne pull python\n" +
+		"blob bbbbbbbbbbbb: it is missing; removed\n    fix: demesne pull python\n    mine was made here: import or commit it again\n"; got != want {
 		t.Errorf("damageTable: %q, want %q", got, want)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"demesne/images"
@@ -34,13 +35,14 @@ func cmdVerify(a *app, o *options) (int, error) {
 type damageInfo struct {
 	Digest oci.Digest `json:"digest,omitempty"` // empty: the index
 	Images []string   `json:"images"`
+	Made   []string   `json:"made_here,omitempty"` // those of images that no pull fetches again
 	Why    string     `json:"why"`
 }
 
 func damageInfos(damage []images.Damage) []damageInfo {
 	infos := []damageInfo{}
 	for _, d := range damage {
-		infos = append(infos, damageInfo{d.Digest, append([]string{}, d.Names...), d.Why.Error()})
+		infos = append(infos, damageInfo{d.Digest, append([]string{}, d.Names...), d.Made, d.Why.Error()})
 	}
 	return infos
 }
@@ -55,6 +57,10 @@ func damageTable(damage []images.Damage) string {
 		}
 		fmt.Fprintf(&b, "%s: %s; removed\n", what, text.SafeLine(d.Why.Error()))
 		for _, full := range d.Names {
+			if slices.Contains(d.Made, full) {
+				fmt.Fprintf(&b, "    %s was made here: import or commit it again\n", shortName(full))
+				continue
+			}
 			fmt.Fprintf(&b, "    fix: demesne pull %s\n", shortName(full))
 		}
 	}

@@ -174,7 +174,7 @@ func (t jobTool) outcome(j *jobs.Job) int {
 	if line := reasonLine("wait", j.Result); line != "" {
 		t.say(line)
 	}
-	t.tellBlocked(j.Result)
+	t.tellBlocked(j.Result, false)
 	return j.Result.ExitCode
 }
 

@@ -52,3 +52,20 @@ func cpusFlag(to *float64) func(string) error {
 		return nil
 	}
 }
+
+// leastFiles is what PID 1 of a sandbox needs.
+const leastFiles = 64
+
+func filesFlag(to *int64) func(string) error {
+	return func(s string) error {
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil {
+			return errors.New("not a number of descriptors (such as 65536)")
+		}
+		if n < leastFiles {
+			return fmt.Errorf("less than a sandbox needs (%d)", leastFiles)
+		}
+		*to = n
+		return nil
+	}
+}

@@ -133,10 +133,45 @@ func cmdInspect(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// cmdStop ends the processes of each sandbox and keeps its files.
+// stopOptions are those of stop.
+type stopOptions struct{ grace time.Duration }
+
+// defaultGrace is that of docker stop.
+const defaultGrace = 10 * time.Second
+
+func stopFlags(o *options) cli.Flags {
+	o.grace = defaultGrace
+	return cli.Flags{{Group: cli.GroupGeneral, Long: "grace", Arg: "DURATION", Set: o.setGrace,
+		Help: "how long the processes have to end before they are killed, 0 to kill them at once (default 10s)"}}
+}
+
+func (o *stopOptions) setGrace(s string) error {
+	if s == "0" || s == "0s" {
+		o.grace = 0
+		return nil
+	}
+	return cli.Duration(&o.grace)(s)
+}
+
+// cmdStop ends the processes of all sandboxes at the same time, and keeps their files.
 func cmdStop(a *app, o *options, args []string) (int, error) {
-	return a.eachSandbox(o.verb, args, func(ctx context.Context, s *session.Service, id string) error {
-		return s.With(ctx, func(eng session.Engine) error { return eng.Stop(ctx, id) })
+	if len(args) == 0 {
+		return a.eachSandbox(o.verb, args, nil)
+	}
+	return a.withSession(func(ctx context.Context, s *session.Service) (code int, _ error) {
+		ended := make([]chan error, len(args))
+		for i, id := range args {
+			ended[i] = make(chan error, 1)
+			go func() {
+				ended[i] <- s.With(ctx, func(eng session.Engine) error { return eng.Stop(ctx, id, o.grace) })
+			}()
+		}
+		for _, one := range ended {
+			if err := <-one; err != nil {
+				code = a.report(o.verb, err)
+			}
+		}
+		return code, nil
 	})
 }
 
@@ -146,7 +181,11 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 		return 0, nil // of a list that was empty
 	}
 	return a.eachSandbox(o.verb, args, func(ctx context.Context, s *session.Service, id string) error {
+		changes, _ := findChanges(id)
 		err := s.Remove(ctx, id)
+		if err == nil {
+			changes.dropEmpty()
+		}
 		if o.force && lacks(err) {
 			return nil
 		}
@@ -164,32 +203,6 @@ func (a *app) eachSandbox(verb string, ids []string, do func(context.Context, *s
 			if err := do(ctx, s, id); err != nil {
 				code = a.report(verb, err)
 			}
-		}
-		return code, nil
-	})
-}
-
-func cmdCheck(a *app, o *options, args []string) (int, error) {
-	if len(args) > 0 {
-		return 0, fmt.Errorf("unexpected argument %q", args[0])
-	}
-	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
-		probes, err := eng.Check(ctx)
-		if err != nil {
-			return 0, err
-		}
-		code := 0
-		for _, p := range probes {
-			if p.Status == runner.Missing {
-				code = 1
-			}
-		}
-		show := func() (int, error) { return a.print(probeTable(probes, cli.TerminalOf(a.stdout, a.env))) }
-		if o.json {
-			show = func() (int, error) { return a.printJSON(append([]runner.Probe{}, probes...)) }
-		}
-		if _, err := show(); err != nil {
-			return 0, err
 		}
 		return code, nil
 	})

@@ -38,6 +38,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -45,7 +46,9 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
+	"demesne/internal/fsutil"
 	"demesne/internal/procself"
+	"demesne/internal/text"
 	"demesne/runner/client"
 )
 
@@ -58,6 +61,7 @@ func main() {
 		images:  session.OpenImages,
 		quit:    procself.DefaultSIGQUIT(),
 	}
+	a.ownState()
 	os.Exit(a.main(os.Args[1:]))
 }
 
@@ -71,10 +75,18 @@ type app struct {
 	answers *answers // nil without --ask
 }
 
+// ownState chooses a directory for demesne's files, and says so when it makes one.
+func (a *app) ownState() {
+	dir, err := procself.OwnState(fsutil.StateVariable)
+	if err == nil && dir != "" {
+		a.say(fmt.Sprintf("the home directory %q cannot be used: state and outputs are in %s", os.Getenv("HOME"), text.SafeLine(dir)))
+	} // on an error, the command that needs a directory reports it
+}
+
 // main runs one command line and returns the exit code.
 func (a *app) main(args []string) int {
 	if len(args) == 0 {
-		if _, err := a.print(program().Overview()); err != nil {
+		if _, err := a.print(program().Overview(a.width())); err != nil {
 			return a.report("", err)
 		}
 		return 0
@@ -87,6 +99,9 @@ func (a *app) main(args []string) int {
 	}
 	if args[0] == attendVerb && len(args) == 2 {
 		return jobTool{a}.attend(args[1])
+	}
+	if args[0] == completionVerb && len(args) == 2 {
+		return a.completionWords(args[1])
 	}
 	c, err := lookup(args[0])
 	if err != nil {
@@ -109,7 +124,7 @@ func (a *app) command(c *command, args []string) (int, error) {
 		code, err = c.run(a, o, rest)
 	}
 	if errors.Is(err, cli.ErrHelp) {
-		return a.print(line.Help())
+		return a.print(line.Help(a.width()))
 	}
 	return code, err
 }

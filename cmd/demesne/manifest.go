@@ -16,12 +16,12 @@ func manifestCommand() command {
 	return command{
 		Command: cli.Command{
 			Name: "manifest", Usage: []string{"verify [--write] DIR"}, Summary: "compare an output directory with its manifest",
-			About: `Compares an output directory with the manifest that was made when the run ended. It prints a line for each file that
-was changed, removed or added, and then exits 1.
+			About: `Compares an output directory with the manifest that was made when the run ended. It prints a line for each file or
+link that was changed, removed or added, and then exits 1.
 
-A manifest has the SHA-256 sum of each file, and is in .manifests beside the directory. demesne makes one for runs with
+A manifest has the SHA-256 sum and the mode of each file and the target of each link, and is in .manifests beside the directory. demesne makes one for runs with
 --manifest, and for agents' runs and background jobs. --write makes one from the present files. It covers up to 5000
-files with 256 MiB, and counts links and special files. demesne gc removes the manifests of directories that no longer exist.`,
+files with 256 MiB, and counts special files. demesne gc removes the manifests of directories that no longer exist.`,
 			Examples: []cli.Example{
 				{Says: "check the output of a run", Line: "demesne manifest verify ~/.demesne/out/6f9c2a51-0a7b-4c86-9a3e-2f6b1c1f7d10"},
 				{Says: "make the manifest of a directory", Line: "demesne manifest verify --write result"},

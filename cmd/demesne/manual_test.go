@@ -19,7 +19,7 @@ func TestManual(t *testing.T) {
 	}
 	p := program()
 	for _, name := range helpWords {
-		help, err := p.Explain(name)
+		help, err := p.Explain(name, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}

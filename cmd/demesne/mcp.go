@@ -1,8 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -17,7 +21,7 @@ const mcpProgram = "demesne-mcp"
 func mcpCommand() command {
 	return command{
 		Command: cli.Command{
-			Name: "mcp", Usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] CLIENT",
+			Name: "mcp", Usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] [--project] [--env NAME[=VALUE]]… [--tools SET] CLIENT", "uninstall [--project] CLIENT",
 				"wrap [run's flags] [--] CMD [ARG…]", "wrap --client CLIENT [run's flags] SERVER"},
 			Summary: "serve MCP tools, add the server to a client, or sandbox another server",
 			About: `Serves MCP tools with which agents run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. It executes
@@ -25,8 +29,10 @@ the program demesne-mcp, which takes the same flags.
 
 An address that other machines can reach needs a bearer token. A socket at unix:PATH is for its owner alone.
 
-install adds an entry for the server to the configuration of a client, and keeps the rest of the file. --print shows the
-entry instead. CLIENT is claude-code, codex, cursor, vscode, opencode or claude-desktop.
+install adds an entry for the server to the configuration of a client, and keeps the rest of the file. An entry that
+exists keeps its variables, arguments and timeout. --print shows a new entry instead. --project uses the file of the
+project in the working directory, such as .mcp.json. uninstall removes the entry. CLIENT is claude-code, codex, cursor,
+vscode, opencode, claude-desktop, gemini-cli, windsurf or zed.
 
 wrap runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards stdin and stdout. It takes the flags
 of demesne run. Servers that npx, uvx, bunx or pipx start may reach package registries unless a flag says otherwise; all
@@ -35,31 +41,59 @@ starts that server in a sandbox.`,
 			Examples: []cli.Example{
 				{Says: "add the server to Claude Code", Line: "demesne mcp install claude-code"},
 				{Says: "show the entry for Codex", Line: "demesne mcp install --print codex"},
+				{Says: "add the server to a project, with two settings", Line: "demesne mcp install --project --tools files --env DEMESNE_MAX_MEMORY=2g claude-code"},
 				{Says: "serve HTTP clients of this machine", Line: "demesne mcp --http 127.0.0.1:8765"},
 				{Says: "let a server of another vendor see one directory", Line: "demesne mcp wrap --in ~/notes -- npx -y some-mcp-server /in/notes"},
 				{Says: "have Cursor start its server notes in a sandbox", Line: "demesne mcp wrap --client cursor --in ~/notes notes"},
 			},
-			Words: append([]string{"install", "wrap"}, mcpinstall.Names()...), Raw: true,
+			Words: append([]string{"install", "uninstall", "wrap"}, mcpinstall.Names()...), Raw: true,
 			Topics: []cli.Topic{mcpinstall.ServerEnvironment()},
 		},
 		flags: mcpFlags, run: cmdMCP,
 	}
 }
 
-// mcpFlags returns demesne-mcp's flags, which that program parses, and --print.
+// mcpOptions are the options of mcp install and uninstall.
+type mcpOptions struct {
+	print, project bool
+	settings       mcpinstall.Settings
+}
+
+// mcpFlags returns demesne-mcp's flags, which that program parses, and those of install.
 func mcpFlags(o *options) cli.Flags {
-	return append(mcpinstall.ServerFlags(&mcpinstall.ServerOptions{}),
-		cli.Flag{Group: groupResult, Long: "print", Set: cli.On(&o.print), Help: "with install: print the entry, and change no file"})
+	m := &o.mcp
+	flags := mcpinstall.ServerFlags(&mcpinstall.ServerOptions{})
+	flags.Long("tools").Set = cli.Text(&m.settings.Tools)
+	return append(flags,
+		cli.Flag{Group: groupResult, Long: "print", Set: cli.On(&m.print), Help: "with install: print the entry, and change no file"},
+		cli.Flag{Group: groupResult, Long: "project", Set: cli.On(&m.project), Help: "with install and uninstall: use the file of this directory's project"},
+		cli.Flag{Group: groupResult, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: m.addEnv,
+			Help: "with install: set a variable for the server; NAME alone takes the value from this environment"})
+}
+
+func (m *mcpOptions) addEnv(s string) error {
+	if err := checkEnv(s); err != nil {
+		return err
+	}
+	if !strings.Contains(s, "=") {
+		value, set := os.LookupEnv(s)
+		if !set {
+			return errors.New("not set in this environment")
+		}
+		s += "=" + value
+	}
+	m.settings.Env = append(m.settings.Env, s)
+	return nil
 }
 
 func cmdMCP(a *app, o *options, args []string) (int, error) {
-	if len(args) > 0 && args[0] == "install" {
+	if len(args) > 0 && (args[0] == "install" || args[0] == "uninstall") {
 		c := mcpCommand()
 		rest, err := c.bound(o).Table().UpTo(len(args), args[1:])
 		if err != nil {
 			return 0, err
 		}
-		return installMCP(&a.console, o.print, rest)
+		return changeClient(&a.console, args[0], &o.mcp, rest)
 	}
 	if len(args) > 0 && args[0] == "wrap" {
 		return cmdWrap(a, args[1:])
@@ -74,30 +108,76 @@ func cmdMCP(a *app, o *options, args []string) (int, error) {
 	return 0, nil
 }
 
-func installMCP(on *console, printOnly bool, args []string) (int, error) {
+// changeClient adds the entry to a client's configuration, or removes it.
+func changeClient(on *console, verb string, m *mcpOptions, args []string) (int, error) {
 	if len(args) != 1 {
-		return 0, hinted(fmt.Errorf("install: needs the name of one client"), "demesne mcp --help lists them")
+		return 0, hinted(fmt.Errorf("%s: needs the name of one client", verb), "demesne mcp --help lists them")
 	}
 	c, err := mcpinstall.Find(args[0])
 	if err != nil {
-		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print claude-code prints an entry to adapt for other clients")
+		return 0, hinted(fmt.Errorf("%s: %w", verb, err), "demesne mcp install --print claude-code prints an entry to adapt for other clients")
 	}
+	at := mcpinstall.Here()
+	if m.project {
+		if at.Project, err = os.Getwd(); err != nil {
+			return 0, fmt.Errorf("find working directory: %w", err)
+		}
+	}
+	if verb == "uninstall" {
+		if m.print || m.settings.Tools != "" || m.settings.Env != nil {
+			return 0, errors.New("uninstall: takes no flag but --project")
+		}
+		return uninstallMCP(on, c, at)
+	}
+	return installMCP(on, c, at, m)
+}
+
+func uninstallMCP(on *console, c mcpinstall.Client, at mcpinstall.Place) (int, error) {
+	did, err := c.Uninstall(at)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("uninstall: %w", err)
+	case did.Same:
+		return on.print(fmt.Sprintf("%s has no such entry\n", did.Path))
+	}
+	return on.print(fmt.Sprintf("removed from %s; backup in %s\n", did.Path, did.Backup))
+}
+
+func installMCP(on *console, c mcpinstall.Client, at mcpinstall.Place, m *mcpOptions) (int, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
-	if printOnly {
-		text, err := c.Text(self)
+	if m.project {
+		self = shared(self)
+	}
+	if m.print {
+		text, err := c.Text(self, m.settings)
 		if err != nil {
 			return 0, err
 		}
 		return on.print(text)
 	}
-	did, err := c.Install(mcpinstall.Here(), self)
+	did, err := c.Install(at, self, m.settings)
 	if err != nil {
 		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s prints the entry", c.Name)
 	}
 	return on.print(told(did))
+}
+
+// shared returns the name of the program at a path, if PATH has it: a project's file may be used on other machines.
+func shared(self string) string {
+	name := filepath.Base(self)
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return self
+	}
+	found, err := os.Stat(path)
+	own, err2 := os.Stat(self)
+	if err != nil || err2 != nil || !os.SameFile(found, own) {
+		return self
+	}
+	return name
 }
 
 func told(did mcpinstall.Did) string {

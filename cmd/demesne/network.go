@@ -41,7 +41,7 @@ func networkFlags(n *network) cli.Flags {
 		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: n.setMode,
 			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
 		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&n.allow, checkRule),
-			Help: "also allow a name, *.NAME for all names below it, an address or a range; ports such as 443,8000-8010 or * (default 80,443)"},
+			Help: "also allow a name, *.NAME for all names below it, an address or a range such as 10.0.0.0/8 or 2001:db8::/32; ports such as 443,8000-8010 or * (default 80,443)"},
 		{Group: groupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&n.deny, checkRule),
 			Help: "deny a name, even if another rule allows it (default on all ports)"},
 		{Group: groupNetwork, Long: "egress-file", Arg: "FILE", Complete: cli.File, Set: n.setFile,
@@ -155,13 +155,22 @@ func (n *network) egress() session.Egress {
 // blockedLines is how many denials are printed; the log has all of them.
 const blockedLines = 20
 
-// tellBlocked prints the connections of a command that were denied.
-func (c *console) tellBlocked(r *runner.Result) {
+// tellBlocked prints the connections of a command that were denied, each with the words that would allow it. persists
+// means that its sandbox has rules that can be changed.
+func (c *console) tellBlocked(r *runner.Result, persists bool) {
 	for i, b := range r.Denied {
 		if i == blockedLines {
 			fmt.Fprintf(c.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, text.SafeLine(r.EgressLog))
 			return
 		}
-		fmt.Fprintf(c.stderr, "blocked: %s\n", text.SafeLine(b.String()))
+		line := b.String()
+		switch {
+		case b.Allow == "":
+		case persists:
+			line += "; to allow it: demesne egress allow " + r.Sandbox + " " + b.Allow
+		default:
+			line += "; to allow it: --allow-domain " + b.Allow
+		}
+		fmt.Fprintf(c.stderr, "blocked: %s\n", text.SafeLine(line))
 	}
 }

@@ -61,16 +61,19 @@ func TestTellBlocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	res := &runner.Result{EgressLog: "/log", Denied: []runner.Blocked{{Host: "evil.test", Port: 443, Reason: "no rule"}, {Host: "a\nb", Reason: "x\x1b[0m"}}}
+	res := &runner.Result{EgressLog: "/log", Denied: []runner.Blocked{{Host: "evil.test", Port: 443, Reason: "no rule", Allow: "evil.test"}, {Host: "a\nb", Reason: "x\x1b[0m"}}}
 	for range 40 {
 		res.Denied = append(res.Denied, runner.Blocked{Host: "many.test", Port: 1, Reason: "no rule"})
 	}
-	(&console{stderr: w}).tellBlocked(res)
+	(&console{stderr: w}).tellBlocked(res, false)
+	kept := &runner.Result{Sandbox: "ab12", Denied: []runner.Blocked{{Host: "2001:db8::7", Port: 22, Reason: "no rule", Allow: "[2001:db8::7]:22"}}}
+	(&console{stderr: w}).tellBlocked(kept, true)
 	w.Close()
 	var said bytes.Buffer
 	said.ReadFrom(r)
 	lines := strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n")
-	if len(lines) != blockedLines+1 || lines[0] != "blocked: evil.test:443 (no rule)" || lines[1] != "blocked: a b (x?[0m)" || lines[blockedLines] != "blocked: and 22 more, in /log" {
+	last := "blocked: [2001:db8::7]:22 (no rule); to allow it: demesne egress allow ab12 [2001:db8::7]:22"
+	if len(lines) != blockedLines+2 || lines[0] != "blocked: evil.test:443 (no rule); to allow it: --allow-domain evil.test" || lines[blockedLines+1] != last || lines[1] != "blocked: a b (x?[0m)" || lines[blockedLines] != "blocked: and 22 more, in /log" {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,8 @@ type options struct {
 
 	rootOptions
 	fileOptions
+	mountOptions
+	cowOptions
 	lifeOptions
 	isolationOptions
 	network network
@@ -29,12 +32,13 @@ type options struct {
 
 	// Of single commands:
 	archiveOptions
+	stopOptions
 	gcOptions
 	helpOptions
-	force  bool   // of rm and rmi
-	follow bool   // of logs
-	write  bool   // of manifest
-	print  bool   // of mcp install
+	force  bool // of rm and rmi
+	follow bool // of logs
+	write  bool // of manifest
+	mcp    mcpOptions
 	branch bool   // of agent
 	fresh  bool   // likewise
 	forks  int    // likewise
@@ -53,6 +57,7 @@ type fileOptions struct {
 	inputs, sockets []string
 	out, workspace  string
 	manifest        bool // of out
+	interior        runner.Interior
 }
 
 // lifeOptions name a sandbox and say how long it exists, and for whom.
@@ -75,7 +80,7 @@ type isolationOptions struct {
 type processOptions struct {
 	entrypoint        *[]string
 	shell             *string // -c
-	env               []string
+	env, fileEnv      []string
 	workdir           string
 	user              *runner.User
 	userName          string // instead of user; resolved in the image
@@ -104,6 +109,7 @@ var levels = []string{string(runner.LevelFull), string(runner.LevelDegraded), st
 func (o *options) spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.name, User: o.user, Limits: o.limits,
+		Interior:  o.interior,
 		Workspace: o.workspace, Publish: o.network.publish, Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.key, Replace: o.replace, TTL: runner.Duration(o.ttl), MaxAge: runner.Duration(o.maxAge), PauseIdle: runner.Duration(o.pauseIdle),
 	}
 	if o.replace && o.key == "" {
@@ -128,10 +134,10 @@ func (o *processOptions) argv(verb string, args []string) ([]string, error) {
 	return args, nil
 }
 
-// environment resolves --env; the value of a bare name is the caller's.
+// environment resolves --env-file and --env; the value of a bare name is the caller's.
 func (o *processOptions) environment(lookup func(string) (string, bool)) ([]string, error) {
 	var env []string
-	for _, e := range o.env {
+	for _, e := range slices.Concat(o.fileEnv, o.env) {
 		name, _, given := strings.Cut(e, "=")
 		if given {
 			env = append(env, e)

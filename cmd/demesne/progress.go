@@ -2,37 +2,43 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/cli"
 	"demesne/images/events"
 	"demesne/images/oci"
 )
 
-// progress prints the progress of an image on stderr. On a terminal that can redraw, it rewrites one line, and erases
-// it in the end; elsewhere it prints a line for each completed step. A nil progress prints nothing. It has no timer: it
-// prints only when an event arrives.
+// progress prints the progress of an image on stderr. On a terminal that can redraw, it rewrites a bar for each layer
+// and a line for the image, and erases them in the end; elsewhere it prints a line for each completed step. A nil
+// progress prints nothing. It has no timer: it prints only when an event arrives.
 type progress struct {
 	on   *console
 	noun string // `pull "python"`
 	term bool
+	now  func() time.Time
 
 	mu     sync.Mutex
 	layers map[oci.Digest]*layerState // both by digest and by DiffID
+	order  []*layerState
+	rate   rate
 	drawn  time.Time
-	shown  bool
+	lines  int // lines on the terminal
 }
 
 // layerState is the progress of one layer.
 type layerState struct {
+	name           string
 	fetched, total int64
+	begun          bool // its download, in this pull
+	unpacking      bool
 	unpacked       bool
 }
 
-// drawEvery bounds how often the line is redrawn, so that a fast download is not slowed down.
+// drawEvery bounds how often the lines are redrawn, so that a fast download is not slowed down. The first drawing
+// waits as long, until the size of each layer is known.
 const drawEvery = 100 * time.Millisecond
 
 // newProgress returns nil if quiet.
@@ -40,7 +46,7 @@ func (c *console) newProgress(quiet bool, noun string) *progress {
 	if quiet {
 		return nil
 	}
-	return &progress{on: c, noun: noun, term: cli.TerminalOf(c.stderr, c.env).Redraw, layers: map[oci.Digest]*layerState{}}
+	return &progress{on: c, noun: noun, term: cli.TerminalOf(c.stderr, c.env).Redraw, now: time.Now, drawn: time.Now(), layers: map[oci.Digest]*layerState{}}
 }
 
 // take handles an event of an images.Client.
@@ -66,12 +72,13 @@ func (p *progress) layer(e events.Event) {
 	last := false
 	switch e.State {
 	case events.Pulling:
-		l.fetched = e.Bytes
+		p.fetched(l, e.Bytes)
 	case events.Pulled:
-		l.fetched, last = l.total, true
+		l.begun, last = true, true
+		p.fetched(l, l.total)
 		p.plain(e.Digest, "fetched, "+cli.FormatBytes(l.total))
 	case events.Unpacking:
-		l.fetched = l.total // unpacking implies that it was fetched
+		l.fetched, l.unpacking = l.total, true // unpacking implies that it was fetched
 	case events.Done:
 		l.fetched, l.unpacked, last = l.total, true, true
 		p.plain(e.DiffID, "unpacked")
@@ -79,10 +86,18 @@ func (p *progress) layer(e events.Event) {
 		l.fetched = l.total
 		l.unpacked = l.unpacked || e.DiffID != ""
 	}
-	if now := time.Now(); p.term && (last || now.Sub(p.drawn) >= drawEvery) {
+	if now := p.now(); p.term && (last || now.Sub(p.drawn) >= drawEvery) {
 		p.drawn = now
 		p.draw()
 	}
+}
+
+// fetched counts bytes of a layer. The bytes of an earlier pull, which this one resumes, are not part of its rate.
+func (p *progress) fetched(l *layerState, n int64) {
+	if l.begun {
+		p.rate.add(p.now(), n-l.fetched)
+	}
+	l.fetched, l.begun = n, true
 }
 
 // find returns the state of e's layer. Pull events name a layer by its digest, unpack events by its DiffID; the
@@ -94,45 +109,19 @@ func (p *progress) find(e events.Event) *layerState {
 	}
 	l := p.layers[name]
 	if l == nil {
-		l = &layerState{}
+		l = &layerState{name: shortDigest(name)}
 		p.layers[name] = l
+		p.order = append(p.order, l)
 	}
 	if e.Layer != nil {
 		l.total = max(l.total, e.Layer.Size)
-		if other := p.layers[e.Layer.DiffID]; other != nil {
+		if other := p.layers[e.Layer.DiffID]; other != nil && other != l {
 			l.unpacked = other.unpacked
+			p.order = slices.DeleteFunc(p.order, func(o *layerState) bool { return o == other })
 		}
 		p.layers[e.Layer.DiffID] = l
 	}
 	return l
-}
-
-// draw rewrites the line. It truncates it to the terminal's current width, because a wrapped line could not be
-// erased.
-func (p *progress) draw() {
-	line := []rune(p.noun + ": " + p.summary())
-	width := 80
-	if w, err := unix.IoctlGetWinsize(fdOf(p.on.stderr), unix.TIOCGWINSZ); err == nil && w.Col > 0 {
-		width = int(w.Col)
-	}
-	fmt.Fprintf(p.on.stderr, "\r\x1b[K%s", string(line[:min(len(line), width-1)]))
-	p.shown = true
-}
-
-func (p *progress) summary() string {
-	var fetched, total int64
-	unpacked, seen := 0, map[*layerState]bool{}
-	for _, l := range p.layers {
-		if seen[l] {
-			continue
-		}
-		seen[l] = true
-		fetched, total = fetched+l.fetched, total+l.total
-		if l.unpacked {
-			unpacked++
-		}
-	}
-	return fmt.Sprintf("%s of %s, %d of %d layers unpacked", cli.FormatBytes(fetched), cli.FormatBytes(total), unpacked, len(seen))
 }
 
 // plain prints a line about a layer if stderr is not a terminal.
@@ -148,15 +137,7 @@ func (p *progress) tell(text string) {
 	p.on.say(p.noun + ": " + text)
 }
 
-// clear erases the progress line.
-func (p *progress) clear() {
-	if p.shown {
-		fmt.Fprint(p.on.stderr, "\r\x1b[K")
-		p.shown = false
-	}
-}
-
-// done erases the progress line; no events may follow.
+// done erases the progress lines; no events may follow.
 func (p *progress) done() {
 	if p == nil {
 		return

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,16 +39,18 @@ func TestProgressSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := (&console{stderr: null, env: os.LookupEnv}).newProgress(false, "pull")
+	now := time.Unix(1_700_000_000, 0)
+	p.now = func() time.Time { return now }
 	for i, want := range []string{
-		"0 B of 3.0 MiB, 0 of 1 layers unpacked",
-		"1.0 MiB of 4.0 MiB, 0 of 2 layers unpacked",
-		"1.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
-		"2.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
-		"2.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
-		"4.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
-		"4.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
-		"4.0 MiB of 4.0 MiB, 1 of 2 layers unpacked",
-		"4.0 MiB of 4.0 MiB, 2 of 2 layers unpacked",
+		"0 B of 3.0 MiB (0%), 0 of 1 layers unpacked",
+		"1.0 MiB of 4.0 MiB (25%), 0 of 2 layers unpacked",
+		"1.0 MiB of 4.0 MiB (25%), 1 of 2 layers unpacked",
+		"2.0 MiB of 4.0 MiB (50%), 1 of 2 layers unpacked",
+		"2.0 MiB of 4.0 MiB (50%), 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB (100%), 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB (100%), 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB (100%), 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB (100%), 2 of 2 layers unpacked",
 	} {
 		p.take(pullEvents[i])
 		if got := p.summary(); got != want {
@@ -59,7 +62,54 @@ func TestProgressSummary(t *testing.T) {
 	none.done()
 }
 
-// TestProgressOnTerminal checks that one line, never wider than the terminal, is redrawn and finally erased.
+// TestProgressRate checks the rate and the time left of a pull that resumes: bytes of an earlier pull do not count.
+func TestProgressRate(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := (&console{stderr: null, env: os.LookupEnv}).newProgress(false, "pull")
+	now := time.Unix(1_700_000_000, 0)
+	p.now = func() time.Time { return now }
+	for i, want := range []string{
+		"50.0 MiB of 100.0 MiB (50%), 0 of 1 layers unpacked",
+		"51.0 MiB of 100.0 MiB (51%), 0 of 1 layers unpacked",
+		"52.0 MiB of 100.0 MiB (52%), 1.0 MiB/s, 48s left, 0 of 1 layers unpacked",
+		"53.0 MiB of 100.0 MiB (53%), 1.0 MiB/s, 47s left, 0 of 1 layers unpacked",
+	} {
+		p.take(events.Event{Event: events.Layer, Digest: digestNamed("a"), State: events.Pulling, Bytes: int64(50+i) << 20, Total: 100 << 20})
+		if got := p.summary(); got != want {
+			t.Errorf("after %d s: %q, want %q", i, got, want)
+		}
+		now = now.Add(time.Second)
+	}
+}
+
+// TestProgressBars checks the lines of layers in a wide, a narrow and a low terminal.
+func TestProgressBars(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := (&console{stderr: null, env: os.LookupEnv}).newProgress(false, "pull")
+	for _, e := range append(pullEvents[:3:3],
+		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Waiting, Total: 4 << 20},
+		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Pulling, Bytes: 1 << 20, Total: 4 << 20}) {
+		p.take(e)
+	}
+	wide := []string{
+		"  cccccccccccc [##--------] 1.0 MiB of 4.0 MiB  fetching",
+		"  aaaaaaaaaaaa [----------] 0 B of 3.0 MiB  waiting",
+	}
+	if got := p.bars(10+besideBar+1, 10); !slices.Equal(got, wide) {
+		t.Errorf("wide: %q", got)
+	}
+	if got, want := p.bars(30, 1), []string{"  cccccccccccc 1.0 MiB of 4.0 MiB  fetching"}; !slices.Equal(got, want) {
+		t.Errorf("narrow: %q", got)
+	}
+}
+
+// TestProgressOnTerminal checks that lines, never wider than the terminal, are redrawn and finally erased.
 // Notices remain, without the registry's control characters.
 func TestProgressOnTerminal(t *testing.T) {
 	p := &bareProcess{}
@@ -85,9 +135,8 @@ func TestProgressOnTerminal(t *testing.T) {
 		seen.Write(buf[:n])
 	}
 	slave.Close()
-	const anew = "\r\x1b[K"
 	text := seen.String()
-	if !strings.HasSuffix(text, anew+"END") {
+	if !strings.HasSuffix(text, "\x1b[JEND") {
 		t.Errorf("left on the terminal: %q", text)
 	}
 	for _, want := range []string{"demesne: pull \"x\": layer aaaaaaaaaaaa: again in 1.5s: cut??[2Jx\r\n", "demesne: pull \"x\": layer 111111111111: ids over 65535\r\n"} {
@@ -95,9 +144,9 @@ func TestProgressOnTerminal(t *testing.T) {
 			t.Errorf("no %q in %q", want, text)
 		}
 	}
-	for _, line := range strings.Split(text, anew)[1:] {
-		line, _, stays := strings.Cut(line, "\r\n")
-		if !stays && len(line) > 29 {
+	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\r' || r == '\n' || r == 0x1b }) {
+		line = strings.TrimPrefix(strings.TrimPrefix(line, "[K"), "[J")
+		if !strings.HasPrefix(line, "demesne: ") && len(line) > 29 {
 			t.Errorf("%q is wider than the terminal", line)
 		}
 	}

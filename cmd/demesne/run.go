@@ -46,6 +46,12 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 	if o.queue && o.key == "" {
 		return nil, hinted(errors.New("--queue: a sandbox of one command has no queue"), "--key KEY names a persistent sandbox")
 	}
+	if _, _, err := o.parsed(); err != nil {
+		return nil, err
+	}
+	if err := a.canAskCow(o); err != nil {
+		return nil, err
+	}
 	r, err := a.newRoot(o)
 	if err != nil {
 		return nil, err
@@ -64,13 +70,19 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 func (j *execution) run(spec runner.Spec, r *root, args []string) error {
 	s := j.app.session(&j.o.network)
 	defer s.Close()
+	var err error
+	if j.placed, err = j.app.place(&spec, j.o); err != nil {
+		return err
+	}
+	defer j.placed.undo()
 	p := r.progress()
 	defer p.done()
 	opts := j.runOptions()
 	opts.Argv = func(c oci.Config) ([]string, error) { return r.argv(&c, args) }
 	// A path that some output names stays, though it is empty.
 	opts.Manifest, opts.KeepEmpty = j.o.manifest, j.o.json || j.o.background || j.o.manifest
-	return j.ended(s.Run(j.sig.ctx, r.createOptions(spec), opts, j.app.callbacks(j.o, j.sig, &j.stages, p)))
+	cb := j.placed.recorded(j.app.callbacks(j.o, j.sig, &j.stages, p))
+	return j.ended(s.Run(j.sig.ctx, r.createOptions(spec), opts, cb))
 }
 
 func (j *execution) runOptions() session.RunOptions {
@@ -95,8 +107,13 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	began, st := time.Now(), &stages{}
 	sess := a.session(&o.network)
 	defer sess.Close()
+	mounts, err := a.place(&spec, o)
+	if err != nil {
+		return 0, err
+	}
+	defer mounts.undo()
 	p := r.progress()
-	b, err := sess.Create(sig.ctx, r.createOptions(spec), a.callbacks(o, sig, st, p))
+	b, err := sess.Create(sig.ctx, r.createOptions(spec), mounts.recorded(a.callbacks(o, sig, st, p)))
 	p.done()
 	if code := sig.gaveUp(); err != nil && code != 0 {
 		return code, nil
@@ -108,6 +125,7 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	if o.trace {
 		printTrace(a.stderr, trace)
 	}
+	mounts.tellApart()
 	code, err := 0, error(nil)
 	if o.json {
 		if err := b.Account(sig.ctx); err != nil {

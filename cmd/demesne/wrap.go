@@ -42,7 +42,7 @@ func cmdWrap(a *app, args []string) (int, error) {
 	rest, err := line.Parse(args)
 	switch {
 	case errors.Is(err, cli.ErrHelp):
-		return a.print(line.Help())
+		return a.print(line.Help(a.width()))
 	case err != nil:
 		return 0, err
 	case o.tty || o.background || o.json:

@@ -76,6 +76,7 @@ const (
 	CodeBusy        Code = "busy"        // the registry limits requests
 	CodePlatform    Code = "platform"    // no image for the platform
 	CodeUnsupported Code = "unsupported" // an unsupported media type or format
+	CodeNoImage     Code = "no-image"    // content of another kind than a container image, such as a web page or a chart
 	CodePolicy      Code = "policy"      // a required signature is missing or wrong
 	CodeRefused     Code = "refused"     // a layer contains a forbidden entry
 	CodeCorrupt     Code = "corrupt"     // content does not match its digest

@@ -50,13 +50,14 @@ func Default(getenv func(string) string) string {
 
 // Allowed reports whether a caller other than the operator may use ref, and the reason. Catalogue
 // names are always allowed. Another registry reference is allowed if the operator's list covers it.
-// A list entry is a reference, or a prefix of repositories such as "ghcr.io/org/*". Local files and
-// directories are never allowed.
+// A list entry is a reference, or a prefix of repositories such as "ghcr.io/org/*". A prefix without a
+// registry, such as "local/*", and a single word cover images in the store: see [Permitted]. Local files
+// and directories are never allowed.
 func Allowed(ref Ref, list []string) (ok bool, reason string) {
 	if _, ok := inCatalogue(ref.Given); ok {
 		return true, "it is in the catalogue"
 	}
-	if ref.Kind != Registry {
+	if ref.Kind != Registry && ref.Kind != Bare {
 		return false, "only catalogue names and references to a registry may be used here"
 	}
 	if slices.ContainsFunc(list, func(entry string) bool { return listed(ref, entry) }) {
@@ -65,14 +66,51 @@ func Allowed(ref Ref, list []string) (ok bool, reason string) {
 	return false, "it is neither in the catalogue nor in the operator's list"
 }
 
+// Permitted reports whether a caller other than the operator may use the image of that name. stored means
+// that only an entry without a registry covers it: the image must then come from the store, because an
+// attacker may have registered its name at the default registry.
+func Permitted(name string, list []string) (ok, stored bool) {
+	ref, err := Parse(name)
+	if err != nil {
+		return false, false
+	}
+	if ok, _ = Allowed(ref, list); !ok {
+		return false, false
+	}
+	pulled, _ := Allowed(ref, slices.DeleteFunc(slices.Clone(list), local))
+	return true, !pulled
+}
+
+// Entries returns the valid entries of an operator's list.
+func Entries(list []string) (valid []string) {
+	for _, entry := range list {
+		e, err := Parse(entry)
+		prefix, many := strings.CutSuffix(entry, "/*")
+		if many && (repositoryPrefix(prefix) || local(entry)) || !many && err == nil && (e.Kind == Registry || e.Kind == Bare) {
+			valid = append(valid, entry)
+		}
+	}
+	return valid
+}
+
+// local reports whether an entry is a prefix of repositories without a registry.
+func local(entry string) bool {
+	prefix, many := strings.CutSuffix(entry, "/*")
+	first, _, _ := strings.Cut(prefix, "/")
+	return many && !domainLike(first) && badPath(prefix) == ""
+}
+
 // listed reports whether an entry of the operator's list covers ref. An entry that cannot be parsed
 // covers nothing. An entry without a tag or digest covers only :latest.
 func listed(ref Ref, entry string) bool {
 	if prefix, ok := strings.CutSuffix(entry, "/*"); ok {
+		if local(entry) {
+			prefix = defaultDomain + "/" + prefix
+		}
 		return repositoryPrefix(prefix) && strings.HasPrefix(ref.Full, prefix+"/")
 	}
 	e, err := Parse(entry)
-	return err == nil && e.Kind == Registry && e.Full == ref.Full
+	return err == nil && e.Kind == ref.Kind && e.Full == ref.Full
 }
 
 // repositoryPrefix reports whether s is a registry, with or without a path: "ghcr.io",

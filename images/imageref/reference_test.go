@@ -195,6 +195,26 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
+// TestPermitted checks that images made here can be allowed, and are never looked for at a registry.
+func TestPermitted(t *testing.T) {
+	list := []string{"local/*", "ghcr.io/org/*", "redis:7", "mine", "Bad/*", "*", "/*", "oci:/x"}
+	for _, c := range []struct {
+		name       string
+		ok, stored bool
+	}{
+		{"local/tool", true, true}, {"local/a/b:2", true, true}, {"docker.io/local/tool:1", true, true}, {"locale/tool", false, false},
+		{"ghcr.io/local/x", false, false}, {"ghcr.io/org/local/x", true, false}, {"redis:7", true, false}, {"python", true, false},
+		{"mine", true, false}, {"theirs", false, false}, {"oci:/x", false, false}, {"", false, false}, {"dir:/", false, false},
+	} {
+		if ok, stored := Permitted(c.name, list); ok != c.ok || stored != c.stored {
+			t.Errorf("%q: %v %v", c.name, ok, stored)
+		}
+	}
+	if got := strings.Join(Entries(list), " "); got != "local/* ghcr.io/org/* redis:7 mine" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestCatalogue(t *testing.T) {
 	for _, c := range catalogue {
 		r := parsed(t, c.name)

@@ -13,6 +13,7 @@ type Config struct {
 	Cmd          []string
 	WorkingDir   string
 	User         string // "", name, uid, name:group, uid:gid; resolved in the image
+	StopSignal   string // "", a signal's name or number, as the image has it
 }
 
 // ErrNoCommand reports that neither the caller nor the image specifies a command.

@@ -29,9 +29,9 @@ func (p *puller) blob(ctx context.Context, d oci.Descriptor) (present bool, err 
 	if err != nil {
 		return false, err
 	}
-	resumed := w.Offset() > 0
 	err = p.fill(ctx, w, d)
-	if resumed && again(err) {
+	if again(err, w.Offset()) {
+		p.Report(events.Event{Event: events.Retry, Digest: d.Digest, Why: "from the start: " + OneLine(err)})
 		err = p.afresh(ctx, d)
 	}
 	if errors.Is(err, images.ErrCorrupt) {
@@ -40,11 +40,14 @@ func (p *puller) blob(ctx context.Context, d oci.Descriptor) (present bool, err 
 	return false, err
 }
 
-// again reports whether an error may come from resuming: from damaged earlier bytes, or from a
-// registry that handles ranges wrongly.
-func again(err error) bool {
+// again reports whether a download from the start may succeed where this one failed: after damage on
+// the way or on the disk, and with a registry that handles ranges wrongly.
+func again(err error, offset int64) bool {
+	if err == nil {
+		return false
+	}
 	code := Classify(err)
-	return err != nil && (code == events.CodeCorrupt || code == events.CodeInternal)
+	return code == events.CodeCorrupt || offset > 0 && code == events.CodeInternal
 }
 
 // afresh downloads a blob from the start.

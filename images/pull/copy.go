@@ -3,6 +3,7 @@ package pull
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -20,7 +21,10 @@ import (
 // copy copies the image of src into the store, under the name ref.
 func (p *puller) copy(ctx context.Context, src Source, ref imageref.Ref) (oci.Digest, error) {
 	p.src = src
-	r := images.Record{Ref: ref, Pulled: time.Now()}
+	r := images.Record{Ref: ref}
+	if !p.imports {
+		r.Pulled = time.Now()
+	}
 	img, index, err := p.choose(ctx)
 	if err != nil {
 		return "", err
@@ -85,6 +89,9 @@ func (p *puller) manifest(ctx context.Context, img types.UnparsedImage) (raw []b
 
 // parse parses an image's manifest and checks its media types.
 func parse(raw []byte, mediaType string) (*oci.Manifest, error) {
+	if !json.Valid(raw) {
+		return nil, errorf(events.CodeNoImage, "manifest: not JSON, but %q", clean(string(raw[:min(len(raw), 40)])))
+	}
 	if mediaType != oci.TypeOCIManifest && mediaType != oci.TypeDockerManifest {
 		return nil, errorf(events.CodeUnsupported, "manifest: unsupported media type %q", clean(mediaType))
 	}
@@ -93,7 +100,7 @@ func parse(raw []byte, mediaType string) (*oci.Manifest, error) {
 		return nil, errorf(events.CodeUnsupported, "%w", err)
 	}
 	if !configTypes[m.Config.MediaType] {
-		return nil, errorf(events.CodeUnsupported, "image configuration: unsupported media type %q", clean(m.Config.MediaType))
+		return nil, errorf(events.CodeNoImage, "image configuration: unsupported media type %q", clean(m.Config.MediaType))
 	}
 	for _, l := range m.Layers {
 		if !layerTypes[l.MediaType] {
@@ -130,8 +137,11 @@ func (p *puller) blobs(ctx context.Context, m *oci.Manifest) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(p.Jobs)
-	for _, l := range layers(m, config) {
+	all := layers(m, config)
+	for _, l := range all { // first of all layers, so that the total is known from the start
 		p.Report(events.Event{Event: events.Layer, State: events.Waiting, Digest: l.Digest, Total: l.Size})
+	}
+	for _, l := range all {
 		group.Go(func() error { return p.layer(ctx, l) })
 	}
 	return group.Wait()

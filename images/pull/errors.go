@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -87,7 +88,7 @@ func system(err error) events.Code {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return events.CodeNoSpace
-	case errors.Is(err, errIdle), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, errIdle), errors.Is(err, errRedirects), errors.Is(err, context.DeadlineExceeded):
 		return events.CodeUnreachable
 	case errors.Is(err, context.Canceled):
 		return events.CodeCanceled
@@ -171,7 +172,10 @@ func unanswered(err error) events.Code {
 	var dns *net.DNSError
 	var timeout net.Error
 	var request *url.Error
+	var syntax *json.SyntaxError
 	switch {
+	case errors.As(err, &syntax): // of a token
+		return events.CodeNoImage
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
 		errors.As(err, &op), errors.As(err, &dns), untrusted(err), errors.As(err, &request),
 		errors.As(err, &timeout) && timeout.Timeout():
@@ -190,13 +194,39 @@ func untrusted(err error) bool {
 	return errors.As(err, &cert) || errors.As(err, &header) || errors.As(err, &alert) || errors.As(err, &authority)
 }
 
+// badScheme reports whether the registry redirected to an address that is neither HTTP nor HTTPS.
+func badScheme(err error) bool {
+	var request *url.Error
+	if !errors.As(err, &request) {
+		return false
+	}
+	u, err := url.Parse(request.URL)
+	return err == nil && u.Scheme != "https" && u.Scheme != "http"
+}
+
+// PlainHTTP reports whether the registry does not speak TLS.
+func PlainHTTP(err error) bool { return errors.Is(err, http.ErrSchemeMismatch) }
+
+// Host returns the host of the request that failed, or "".
+func Host(err error) string {
+	var request *url.Error
+	if !errors.As(err, &request) {
+		return ""
+	}
+	u, err := url.Parse(request.URL)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
 // transient reports whether a retry may succeed. It is false for a host that cannot be resolved or
 // dialled, so that a mistyped registry name fails at once. A temporary DNS failure is transient.
 func transient(err error) bool {
 	var dns *net.DNSError
 	var op *net.OpError
 	switch {
-	case Classify(err) != events.CodeUnreachable, untrusted(err):
+	case Classify(err) != events.CodeUnreachable, untrusted(err), errors.Is(err, errRedirects), PlainHTTP(err), badScheme(err):
 		return false
 	case errors.As(err, &dns):
 		return dns.IsTemporary || dns.IsTimeout

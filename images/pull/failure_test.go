@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,64 @@ func status(part string, code int, body string) func(http.ResponseWriter, *http.
 	}
 }
 
+// redirect sends every request for a manifest to an address, or to itself.
+func redirect(to string) func(http.ResponseWriter, *http.Request, http.Handler) {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if !strings.Contains(r.URL.Path, "/manifests/") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Location", cmp.Or(to, r.URL.Path))
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	}
+}
+
+// TestPullBusy checks that a registry that asks for a long wait is reported at once, with the time.
+func TestPullBusy(t *testing.T) {
+	for _, part := range []string{"/manifests/", "/blobs/"} {
+		r := newRegistry(t)
+		ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 100, 1))
+		r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+			if strings.Contains(req.URL.Path, part) {
+				w.Header().Set("Retry-After", "3600")
+				w.WriteHeader(http.StatusTooManyRequests)
+				return
+			}
+			next.ServeHTTP(w, req)
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		_, err := Image(ctx, ref, r.options(t))
+		cancel()
+		if Classify(err) != events.CodeBusy || !strings.Contains(fmt.Sprint(err), "the registry asks to wait: again in 3600 s") {
+			t.Errorf("%s: %v is %q", part, err, Classify(err))
+		}
+	}
+}
+
+// TestPauseOf checks the forms of a Retry-After header.
+func TestPauseOf(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"60": time.Minute, now.Add(time.Hour).Format(http.TimeFormat): time.Hour, now.Add(-time.Hour).Format(http.TimeFormat): -time.Hour,
+		"": 0, "soon": 0, "99999999999999999999": 0, "-5": -5 * time.Second,
+	} {
+		if got := pauseOf(text, now); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// TestPullPlainHTTP checks that a registry without TLS is reported at once, with its address.
+func TestPullPlainHTTP(t *testing.T) {
+	r := newPlainRegistry(t)
+	o := newRegistry(t).options(t)
+	o.Backoff, o.Report = time.Hour, func(e events.Event) { t.Errorf("%+v", e) }
+	_, err := Image(context.Background(), parseRef(t, r.host+"/o/n:1"), o)
+	if !PlainHTTP(err) || Classify(err) != events.CodeUnreachable || Host(err) != r.host {
+		t.Errorf("%v is %q, host %q", err, Classify(err), Host(err))
+	}
+}
+
 // TestPullFails checks the code of each kind of failure. A failure is retried only if that helps, and
 // leaves nothing in the store.
 func TestPullFails(t *testing.T) {
@@ -53,7 +112,9 @@ func TestPullFails(t *testing.T) {
 		{"500", status("/manifests/", 500, "oops"), events.CodeUnreachable, 5, "/manifests/"},
 		{"503 of a blob", status("/blobs/", 503, "later"), events.CodeUnreachable, 5, "/blobs/"},
 		{"503 of the first ping", status("/v2/", 503, "later"), events.CodeUnreachable, 5, "/v2/"},
-		{"not a manifest", status("/manifests/", 200, "<html>"), events.CodeUnsupported, 1, "/manifests/"},
+		{"a web page", status("/manifests/", 200, "<html>"), events.CodeNoImage, 1, "/manifests/"},
+		{"a bad scheme", redirect("ftp://registry.test/x"), events.CodeUnreachable, 1, "/manifests/"},
+		{"redirects in a loop", redirect(""), events.CodeUnreachable, 10, "/manifests/"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -187,6 +248,28 @@ func TestPullBadContent(t *testing.T) {
 			holdsNothing(t, o.Store)
 		})
 	}
+}
+
+// TestPullFlippedBit checks that content that was damaged on the way is asked for once more.
+func TestPullFlippedBit(t *testing.T) {
+	r := newRegistry(t)
+	img := anImage(t, runtime.GOARCH, 5000, 1)
+	ref := r.push(t, "o/n:1", img)
+	o := r.options(t)
+	var flipped atomic.Bool
+	r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+		b := record(next, req)
+		if strings.Contains(req.URL.Path, "/blobs/") && len(b) > 2000 && !flipped.Swap(true) {
+			b[len(b)/2] ^= 1
+			w.Write(b)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+	if _, err := Image(context.Background(), ref, o); err != nil || !flipped.Load() {
+		t.Fatalf("%v, flipped: %t", err, flipped.Load())
+	}
+	holds(t, o.Store, ref, img)
 }
 
 // TestPullManifestSwapped checks that a manifest must match the requested digest.

@@ -2,17 +2,14 @@ package pull
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"testing"
-
-	"github.com/sirupsen/logrus"
 )
 
 // TestMain silences the library's log, as the program does, because its errors say the same. It also runs
 // the child processes that tests kill or give a disk of their own.
 func TestMain(m *testing.M) {
-	logrus.SetOutput(io.Discard)
+	Quiet()
 	if spec := os.Getenv(childEnv); spec != "" {
 		if err := runChild(spec); err != nil {
 			fmt.Fprintln(os.Stderr, err)

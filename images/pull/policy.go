@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 
+	digest "github.com/opencontainers/go-digest"
+	"go.podman.io/image/v5/docker"
+	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/signature"
 	"go.podman.io/image/v5/types"
 	"go.podman.io/storage/pkg/configfile"
 
+	"demesne/images"
 	"demesne/images/events"
 )
 
@@ -37,3 +41,33 @@ func allow(ctx context.Context, sys *types.SystemContext, img types.UnparsedImag
 	}
 	return errorf(events.CodePolicy, "refused by policy.json: %w", err)
 }
+
+// stillAllowed checks an image of the store against policy.json, which may have changed since the pull. Most policies
+// need no signatures; then it does not ask the registry.
+func (p *puller) stillAllowed(ctx context.Context, named reference.Named, have *images.Image) error {
+	ref, err := docker.NewReference(reference.TagNameOnly(named))
+	if err != nil {
+		return errorf(events.CodeInvalid, "parse reference %q: %w", named, err)
+	}
+	if allow(ctx, p.sys, unsigned{ref}) == nil {
+		return nil
+	}
+	src, err := p.dial(ctx, []reference.Named{named})
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	instance := digest.Digest(have.Digest)
+	return p.retry(ctx, func(ctx context.Context) error { return allow(ctx, p.sys, src.Unparsed(&instance)) })
+}
+
+// unsigned is an image without signatures, which a policy may allow by its name.
+type unsigned struct{ ref types.ImageReference }
+
+func (u unsigned) Reference() types.ImageReference { return u.ref }
+
+func (u unsigned) Manifest(context.Context) ([]byte, string, error) { return nil, "", errUnsigned }
+
+func (u unsigned) Signatures(context.Context) ([][]byte, error) { return nil, nil }
+
+var errUnsigned = errors.New("the policy needs the image itself")

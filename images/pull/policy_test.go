@@ -29,6 +29,7 @@ import (
 
 	"demesne/images"
 	"demesne/images/events"
+	"demesne/images/imageref"
 	"demesne/images/oci"
 )
 
@@ -171,6 +172,58 @@ func TestPolicySignedBy(t *testing.T) {
 			_, err = Image(context.Background(), ref, o)
 			judged(t, r, o.Store, err, c.ok)
 		})
+	}
+}
+
+// TestPolicyPresent checks that a pull judges an image that the store has by the policy of now. It asks the registry
+// for signatures only if the policy needs them.
+func TestPolicyPresent(t *testing.T) {
+	key := aKey(t)
+	r := newRegistry(t)
+	img := anImage(t, runtime.GOARCH, 100, 1)
+	ref := r.push(t, "o/n:1", img)
+	d, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := r.options(t)
+	if _, err := Image(context.Background(), ref, o); err != nil {
+		t.Fatal(err)
+	}
+	aside := t.TempDir()
+	write(t, filepath.Join(o.System.RegistriesDirPath, "r.yaml"), fmt.Sprintf("docker:\n  %s:\n    lookaside: file://%s\n", r.host, aside))
+	dir := filepath.Join(aside, "o", "n@sha256="+d.Hex)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	signed := fmt.Sprintf(`{"default":[{"type":"reject"}],"transports":{"docker":{%q:[{"type":"signedBy","keyType":"GPGKeys","keyPath":%q}]}}}`, r.host, publicKey(t, key))
+	for _, c := range []struct {
+		policy, sig string
+		want        events.Code
+		manifests   int
+	}{
+		{`{"default":[{"type":"insecureAcceptAnything"}]}`, "", "", 0},
+		{`{"default":[{"type":"reject"}]}`, "", events.CodePolicy, -1},
+		{signed, "", events.CodePolicy, -1},
+		{signed, sign(t, key, payload("atomic container signature", ref.Full, oci.Digest(d.String())), nil), "", -1},
+	} {
+		write(t, o.System.SignaturePolicyPath, c.policy)
+		if c.sig != "" {
+			write(t, filepath.Join(dir, "signature-1"), c.sig)
+		}
+		for _, name := range []imageref.Ref{ref, parseRef(t, r.host+"/o/n@"+d.String())} {
+			if _, err := o.Store.Lookup(name); err != nil {
+				continue
+			}
+			r.behave(nil)
+			_, err := Image(context.Background(), name, o)
+			if (err == nil) != (c.want == "") || err != nil && Classify(err) != c.want {
+				t.Errorf("%s: %v is %q, want %q", c.policy, err, Classify(err), c.want)
+			}
+			if n, _ := r.count("GET", "/manifests/"); c.manifests >= 0 && n != c.manifests {
+				t.Errorf("%s: %d manifests were asked for", c.policy, n)
+			}
+		}
 	}
 }
 

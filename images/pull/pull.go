@@ -54,8 +54,9 @@ type Options struct {
 // puller is a pull in progress.
 type puller struct {
 	Options
-	sys *types.SystemContext
-	src Source
+	sys     *types.SystemContext
+	src     Source
+	imports bool // no pull of the name fetches the image again
 }
 
 func newPuller(o Options) *puller {
@@ -105,7 +106,7 @@ func (p *puller) pull(ctx context.Context, ref imageref.Ref) (oci.Digest, error)
 }
 
 // present returns the digest of the image if the store has it complete and the registry has no newer
-// image under that name. It returns "" if the image must be pulled. A damaged image must be pulled,
+// image under that name, and if policy.json allows it. It returns "" if the image must be pulled. A damaged image must be pulled,
 // which repairs it.
 func (p *puller) present(ctx context.Context, ref imageref.Ref, named reference.Named) (oci.Digest, error) {
 	have, err := p.Store.Lookup(ref)
@@ -123,10 +124,13 @@ func (p *puller) present(ctx context.Context, ref imageref.Ref, named reference.
 			return "", err
 		}
 	}
-	return have.Digest, nil
+	return have.Digest, p.stillAllowed(ctx, named, have)
 }
 
-// Copy copies the image of any source into the store under a name, with the same checks as Image.
+// Copy copies the image of any source into the store under a name, with the same checks as Image. Unless the name is
+// that of the source, the image counts as made here: a pull of the name would ask a registry.
 func Copy(ctx context.Context, src Source, ref imageref.Ref, o Options) (oci.Digest, error) {
-	return newPuller(o).copy(ctx, src, ref)
+	p := newPuller(o)
+	p.imports = ref.Kind == imageref.Registry || ref.Kind == imageref.Bare
+	return p.copy(ctx, src, ref)
 }

@@ -3,8 +3,10 @@ package pull
 import (
 	"context"
 	"runtime"
+	"sync"
 	"testing"
 
+	"demesne/images/events"
 	"demesne/images/imageref"
 )
 
@@ -47,3 +49,29 @@ func TestPull(t *testing.T) {
 }
 
 var _ = imageref.Parse
+
+// TestPullTotal checks that the size of each layer is reported before the first download, for one total.
+func TestPullTotal(t *testing.T) {
+	r := newRegistry(t)
+	ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 1000, 9))
+	o := r.options(t)
+	var mu sync.Mutex
+	var states []events.State
+	o.Report = func(e events.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		states = append(states, e.State)
+	}
+	if _, err := Image(context.Background(), ref, o); err != nil {
+		t.Fatal(err)
+	}
+	waiting := 0
+	for _, s := range states {
+		if s == events.Waiting {
+			waiting++
+		}
+		if s == events.Pulled && waiting < 9 {
+			t.Fatalf("%d layers of 9 were known when the first was complete: %q", waiting, states)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package pull
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -153,6 +154,53 @@ func TestResumeOdd(t *testing.T) {
 			}
 			if asked.Load() == 0 {
 				t.Error("nothing was resumed")
+			}
+			holds(t, o.Store, ref, img)
+		})
+	}
+}
+
+// TestResumeBadRange checks that a download that was cut starts from the beginning, within the same pull, if the
+// registry refuses the range or answers with another one.
+func TestResumeBadRange(t *testing.T) {
+	const size, most = 3 << 20, 2 << 20
+	for name, answer := range map[string]func(w http.ResponseWriter, b []byte){
+		"416": func(w http.ResponseWriter, _ []byte) { w.WriteHeader(http.StatusRequestedRangeNotSatisfiable) },
+		"from the start": func(w http.ResponseWriter, b []byte) {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", len(b)-1, len(b)))
+			w.WriteHeader(http.StatusPartialContent)
+			w.Write(b)
+		},
+		"one byte off": func(w http.ResponseWriter, b []byte) {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", most, len(b)-1, len(b)))
+			w.WriteHeader(http.StatusPartialContent)
+			w.Write(append(b[most+1:], 'x'))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRegistry(t)
+			img := anImage(t, runtime.GOARCH, size, 1)
+			ref := r.push(t, "o/n:1", img)
+			o := r.options(t)
+			var ranges, cuts atomic.Int64
+			r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+				whole := req.Clone(req.Context())
+				whole.Header.Del("Range")
+				b := record(next, whole)
+				switch {
+				case !strings.Contains(req.URL.Path, "/blobs/") || len(b) < most:
+					next.ServeHTTP(w, req)
+				case req.Header.Get("Range") != "":
+					ranges.Add(1)
+					answer(w, b)
+				case cuts.Add(1) == 1:
+					next.ServeHTTP(&shortWriter{w.(*counter), most}, req)
+				default:
+					next.ServeHTTP(w, req)
+				}
+			})
+			if _, err := Image(context.Background(), ref, o); err != nil || ranges.Load() == 0 {
+				t.Fatalf("%v, after %d ranges", err, ranges.Load())
 			}
 			holds(t, o.Store, ref, img)
 		})

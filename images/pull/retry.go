@@ -10,7 +10,7 @@ import (
 )
 
 // tries is the number of attempts for a transient failure. After a 429 the library waits and
-// retries itself, equally often; this package does not retry it again.
+// retries itself, equally often; this package does not retry it again, and ends a long wait (asked.go).
 const tries = 5
 
 // retry calls do until it succeeds or fails permanently, at most tries times. Each attempt has a
@@ -31,7 +31,8 @@ func (p *puller) retry(ctx context.Context, do func(context.Context) error) erro
 func (p *puller) once(ctx context.Context, do func(context.Context, *idle) error) error {
 	tried, w := watch(ctx, p.Idle)
 	defer w.done()
-	return explain(tried, do(tried, w))
+	defer asked.add(w)()
+	return w.explain(tried, do(tried, w))
 }
 
 // pause waits before another attempt. The wait doubles with each attempt, plus a random part of up

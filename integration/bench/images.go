@@ -133,7 +133,7 @@ func (s *shelf) remove(dir string) error {
 func (s *shelf) ready() error {
 	var times []time.Duration
 	for range 20 {
-		d, err := s.time("demesne-images", "version")
+		d, err := s.time("demesne-images", "--version")
 		if err != nil {
 			return err
 		}

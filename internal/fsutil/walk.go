@@ -43,6 +43,9 @@ func (e WalkEntry) Open() (*os.File, error) {
 // Info looks the entry up by descriptor, while that of a DirEntry uses a path.
 func (e WalkEntry) Info() (fs.FileInfo, error) { return e.in.Lstat(e.Name()) }
 
+// Readlink returns the target of a symbolic link.
+func (e WalkEntry) Readlink() (string, error) { return e.in.Readlink(e.Name()) }
+
 // Walk visits up to most entries below root, until visit returns false. It visits the entries of a directory in
 // order of name, and each directory before its contents. It returns the number of directories that it did not read,
 // or read only in part.

@@ -39,6 +39,12 @@ type Backend interface {
 	// contains text, and no path of the host.
 	Files(ctx context.Context, id string, r files.Request) (*files.Answer, error)
 	Destroy(ctx context.Context, id string) error
+	// List returns the sandboxes and jobs of the caller's frontend.
+	List(ctx context.Context) (*Listing, error)
+	// Fork copies a persistent sandbox. An empty name means none.
+	Fork(ctx context.Context, id, name string) (*Created, error)
+	// CopyBetween copies src in one sandbox to dst in another.
+	CopyBetween(ctx context.Context, id, src, toID, dst string) (Copied, error)
 	// Status, Wait and Cancel return ErrNoJob for an unknown id. Wait returns the job when it has ended or after
 	// most, whichever is first. Cancel may be repeated.
 	Status(ctx context.Context, id string) (*Job, error)
@@ -57,6 +63,7 @@ type Request struct {
 	// Spec describes the sandbox. The engine sets the image, /out, the network and the lifetime itself.
 	Spec    runner.Spec
 	Image   string   // parsed by imageref.Parse
+	Stored  bool     `json:",omitempty"` // the image must be in the store: no registry is asked
 	User    string   `json:",omitempty"` // a user or group of the image, by name or id
 	Egress  string   `json:",omitempty"` // name of an egress mode; empty: no network
 	Domains []string `json:",omitempty"` // egress rules in addition to the mode
@@ -73,8 +80,10 @@ type Request struct {
 	Dir     string        `json:",omitempty"` // empty: /out
 	Stdin   string        `json:",omitempty"`
 	Timeout time.Duration `json:",omitempty"` // 0: only the engine's own limit
-	Ask     bool          `json:",omitempty"` // let Callbacks.Ask decide about names that no rule covers
-	Queue   bool          `json:",omitempty"` // wait for earlier requests with Queue for the same sandbox
+	// MaxOutput is the length of stdout, in bytes, from which on [Tail].Head and File are set. 0: they are not needed.
+	MaxOutput int  `json:",omitempty"`
+	Ask       bool `json:",omitempty"` // let Callbacks.Ask decide about names that no rule covers
+	Queue     bool `json:",omitempty"` // wait for earlier requests with Queue for the same sandbox
 }
 
 // Callbacks holds the callbacks of a call. Each may be nil.
@@ -112,6 +121,8 @@ type Tail struct {
 	Text  string // valid UTF-8
 	Bytes int64  // of the whole stream
 	Cut   bool   // Text is not the whole stream
+	Head  string // the first part of a stream that is longer than asked for; may be empty
+	File  string // file of the host with the whole of it; empty: none
 }
 
 // Copied is the result of a copy, with the path of the copy.
@@ -140,4 +151,28 @@ type Job struct {
 	Message string     // the reason if it failed, was cancelled or ended abnormally
 	Outcome *RunResult // Stdout is set while it runs, Result once it has ended
 	Cost    *Cost      // of an agent, so far; nil: the job is no agent
+}
+
+// Listing is what one frontend has.
+type Listing struct {
+	Sandboxes []Listed    // persistent ones, the oldest first
+	Jobs      []ListedJob // the newest first
+}
+
+// Listed describes one sandbox. Commands come from the sandbox and are untrusted.
+type Listed struct {
+	ID, Name, Key string
+	State         runner.State
+	Image, Egress string
+	OutputDir     string
+	Created       time.Time
+	Expires       time.Time
+	Commands      []string // command lines of processes that run in it, without their children
+}
+
+// ListedJob is a job with the command or prompt that it was started with.
+type ListedJob struct {
+	Job
+	Command string
+	Agent   bool
 }

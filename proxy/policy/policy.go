@@ -37,6 +37,7 @@ type Decision struct {
 	Unknown bool   // no rule covers the name and the port, so a person may be asked
 	Rule    Rule   // the first rule that decided; the zero Rule if none did
 	Reason  string // to show to people
+	Allow   string // the rule that would allow it, if one rule would and it is not the address of a metadata service
 
 	raw, private, ech bool // set if any of the matching rules sets it
 }
@@ -78,7 +79,7 @@ func (p Policy) Decide(q Query) Decision {
 			return Decision{Rule: r, Reason: fmt.Sprintf("denied by rule %q", r)}
 		}
 	}
-	d := Decision{Unknown: true, Reason: "no rule"}
+	d := Decision{Unknown: true, Reason: "no rule", Allow: q.remedy()}
 	for _, r := range p.allow {
 		if !r.coversHost(q) {
 			continue
@@ -86,6 +87,9 @@ func (p Policy) Decide(q Query) Decision {
 		switch why := r.refusal(q); {
 		case why != "" && !d.Allowed:
 			d = Decision{Rule: r, Reason: why, Unknown: d.Unknown && !r.allowsPort(q.Port)}
+			if !r.allowsPort(q.Port) {
+				d.Allow = q.remedy()
+			}
 		case why == "" && !d.Allowed:
 			d = Decision{Allowed: true, Rule: r, Reason: fmt.Sprintf("allowed by rule %q", r), raw: r.raw, private: r.private, ech: r.ech}
 		case why == "":
@@ -147,7 +151,30 @@ func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 	case d.private && (class == classPrivate || class == classShared):
 		return d
 	}
-	return Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s resolves to %v (%s), which no rule lists", q.Host(), a, class)}
+	return Unlisted(d, q, a, string(class))
+}
+
+// Unlisted denies q, which d allowed, because no rule lists the address that was found for it. whose describes the
+// address.
+func Unlisted(d Decision, q Query, found netip.Addr, whose string) Decision {
+	return Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s resolves to %v (%s), which no rule lists", q.Host(), found, whose),
+		Allow: Query{Addr: found, Port: q.Port}.remedy()}
+}
+
+// remedy returns the rule for exactly this host and port, or for both ports of the web. It returns "" for the address of
+// a metadata service, which hands out credentials.
+func (q Query) remedy() string {
+	host := q.Host()
+	if q.Addr.IsValid() && Classify(q.Addr) == classMetadata {
+		return ""
+	}
+	if q.Port == 0 || slices.Contains(web, q.Port) {
+		return host
+	}
+	if q.Addr.Is6() {
+		host = "[" + host + "]"
+	}
+	return fmt.Sprintf("%s:%d", host, q.Port)
 }
 
 // named reports whether an address rule covers a. For a metadata service only a rule for a single address counts,
@@ -172,7 +199,7 @@ func (p Policy) Resolves(name Name) Decision {
 			return Decision{Allowed: true, Rule: r, Reason: fmt.Sprintf("allowed by rule %q", r)}
 		}
 	}
-	return Decision{Unknown: true, Reason: "no rule"}
+	return Decision{Unknown: true, Reason: "no rule", Allow: q.remedy()}
 }
 
 // Names reports whether an address rule covers a on q's port. Such an address may be reached although it is not

@@ -77,7 +77,8 @@ func ParseRule(s string) (Rule, error) {
 // Everything returns a rule that covers every name and every address.
 func Everything() Rule { return Rule{text: "*", all: true, every: true} }
 
-// splitPorts separates the ports from the host. An IPv6 address with ports must be in brackets.
+// splitPorts separates the ports from the host. An IPv6 address with ports must be in brackets; a range of addresses
+// needs none, because its ports follow its bits.
 func splitPorts(s string) (host, list string, err error) {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return s, "", nil
@@ -85,19 +86,28 @@ func splitPorts(s string) (host, list string, err error) {
 	if _, err := netip.ParsePrefix(s); err == nil {
 		return s, "", nil
 	}
+	var end int // of the part before the colon of the ports
 	if rest, ok := strings.CutPrefix(s, "["); ok {
-		host, after, ok := strings.Cut(rest, "]")
-		bits, list, _ := strings.Cut(after, ":")
+		inner, after, ok := strings.Cut(rest, "]")
+		bits, _, _ := strings.Cut(after, ":")
 		if !ok || (bits != "" && !strings.HasPrefix(bits, "/")) {
 			return "", "", fmt.Errorf("%w: expected ']' and at most /BITS after it", errRule)
 		}
-		return host + bits, list, nil
+		host, end = inner+bits, len(s)-len(after)+len(bits)
+	} else {
+		from := 0
+		if slash := strings.IndexByte(s, '/'); slash >= 0 {
+			if _, err := netip.ParseAddr(s[:slash]); err == nil {
+				from = slash
+			}
+		}
+		before, _, _ := strings.Cut(s[from:], ":")
+		host, end = s[:from]+before, from+len(before)
 	}
-	host, list, found := strings.Cut(s, ":")
-	if found && list == "" {
+	if s[end:] == ":" {
 		return "", "", fmt.Errorf("%w: no port after ':'", errRule)
 	}
-	return host, list, nil
+	return host, strings.TrimPrefix(s[end:], ":"), nil
 }
 
 func parsePorts(list string) ([]ports, error) {

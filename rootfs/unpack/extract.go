@@ -64,18 +64,20 @@ func extract(r io.Reader, f *filter) error {
 		if v == leave {
 			continue
 		}
-		if err := room.take(hdr.Size); err != nil {
-			return err
+		if !sparse { // holes take no space
+			if err := room.take(hdr.Size); err != nil {
+				return err
+			}
 		}
 		name := hdr.Name
-		if err := unpackEntry(umoci, quick, hdr, data, sparse); err != nil {
+		if err := unpackEntry(umoci, quick, hdr, data, sparse, &room); err != nil {
 			return entryError(name, err)
 		}
 	}
 }
 
 // unpackEntry unpacks an entry in the fastest way that is possible for it.
-func unpackEntry(umoci *layer.TarExtractor, quick *quick, hdr *tar.Header, data *contents, sparse bool) error {
+func unpackEntry(umoci *layer.TarExtractor, quick *quick, hdr *tar.Header, data *contents, sparse bool, room *space) error {
 	if !sparse {
 		if made, err := quick.make(hdr); made || err != nil {
 			return err
@@ -85,7 +87,7 @@ func unpackEntry(umoci *layer.TarExtractor, quick *quick, hdr *tar.Header, data 
 		return err
 	}
 	if sparse {
-		return unpackSparse(umoci, hdr, data)
+		return unpackSparse(umoci, hdr, data, room)
 	}
 	return umoci.UnpackEntry(".", hdr, data)
 }

@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"path"
 	"strings"
+
+	"demesne/rootfs/layers"
 )
 
 // Limits apply to one layer. A zero field means the default.
@@ -80,6 +82,7 @@ func (f *filter) check(hdr *tar.Header) (verdict, error) {
 	if reason == "" {
 		reason = f.checkType(hdr)
 	}
+	recall(hdr)
 	if reason == "" {
 		reason = f.checkXattrs(hdr)
 	}
@@ -222,5 +225,5 @@ func keepXattr(name string, typeflag byte) bool {
 	if name == "security.capability" {
 		return typeflag == tar.TypeReg
 	}
-	return strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, "user.overlay.") && name != recorded
+	return strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, "user.overlay.") && name != layers.OwnerAttr
 }

@@ -95,19 +95,6 @@ func TestUnshared(t *testing.T) {
 	}
 }
 
-func TestRecord(t *testing.T) {
-	for _, tt := range []struct {
-		uid, gid uint32
-		want     string
-	}{
-		{1, 2, "\x08\x01\x10\x02"}, {1000, noID, "\x08\xe8\x07\x10\xff\xff\xff\xff\x0f"},
-	} {
-		if got := string(record(tt.uid, tt.gid)); got != tt.want {
-			t.Errorf("record(%d, %d) = %+q, want %+q", tt.uid, tt.gid, got, tt.want)
-		}
-	}
-}
-
 func seeds(f *testing.F) {
 	for _, tt := range hostile {
 		if tt.want != tooLong && tt.want != tooDeep {
@@ -162,7 +149,7 @@ func fit(t *testing.T, hdr *tar.Header) {
 		t.Errorf("size %d", hdr.Size)
 	}
 	for name := range hdr.Xattrs {
-		if name != recorded && !keepXattr(name, hdr.Typeflag) {
+		if name != layers.OwnerAttr && !keepXattr(name, hdr.Typeflag) {
 			t.Errorf("attribute %q", name)
 		}
 	}

@@ -2,17 +2,9 @@ package unpack
 
 import (
 	"archive/tar"
-	"encoding/binary"
 
 	"demesne/rootfs/layers"
 )
-
-// recorded is the extended attribute that records an owner that could not be set, as in rootlesscontainers.proto: a
-// message of two varints, 1 the uid and 2 the gid.
-const recorded = "user.rootlesscontainers"
-
-// noID in place of an id means that the file's own id is right.
-const noID = 1<<32 - 1
 
 // owners holds the ids that files can have here.
 type owners struct{ uid, gid []layers.IDMap }
@@ -20,7 +12,7 @@ type owners struct{ uid, gid []layers.IDMap }
 // own gives the entry a mapped owner. It records an owner that is not mapped and replaces it by 0. It then clears
 // the setuid and setgid bits that would make a program run as 0.
 func (f *filter) own(hdr *tar.Header) {
-	uid, gid := uint32(noID), uint32(noID)
+	uid, gid := uint32(layers.NoID), uint32(layers.NoID)
 	if !mapped(f.owners.uid, hdr.Uid) {
 		uid, hdr.Uid = uint32(hdr.Uid), 0
 		hdr.Mode &^= 0o4000
@@ -31,14 +23,14 @@ func (f *filter) own(hdr *tar.Header) {
 			hdr.Mode &^= 0o2000
 		}
 	}
-	if uid == noID && gid == noID {
+	if uid == layers.NoID && gid == layers.NoID {
 		return
 	}
 	f.notes.Owners++
 	if hdr.Xattrs == nil {
 		hdr.Xattrs = map[string]string{}
 	}
-	hdr.Xattrs[recorded] = string(record(uid, gid))
+	hdr.Xattrs[layers.OwnerAttr] = layers.RecordOwner(uid, gid)
 }
 
 func mapped(extents []layers.IDMap, id int) bool {
@@ -50,7 +42,22 @@ func mapped(extents []layers.IDMap, id int) bool {
 	return false
 }
 
-func record(uid, gid uint32) []byte {
-	b := binary.AppendUvarint([]byte{1 << 3}, uint64(uid))
-	return binary.AppendUvarint(append(b, 2<<3), uint64(gid))
+// recall gives the entry the owner that its archive records, and removes the record. A record that does not parse
+// stays, and is left out like other attributes that an image may not set.
+func recall(hdr *tar.Header) {
+	value, ok := hdr.Xattrs[layers.OwnerAttr]
+	if !ok {
+		return
+	}
+	uid, gid, ok := layers.RecordedOwner(value)
+	if !ok {
+		return
+	}
+	if uid != layers.NoID {
+		hdr.Uid = int(uid)
+	}
+	if gid != layers.NoID {
+		hdr.Gid = int(gid)
+	}
+	delete(hdr.Xattrs, layers.OwnerAttr)
 }

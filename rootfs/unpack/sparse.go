@@ -20,7 +20,7 @@ func isSparse(hdr *tar.Header) bool {
 
 // unpackSparse makes a file and leaves out zero blocks. umoci would fill the holes, so it only makes the empty
 // file. unpackSparse then writes the data and sets the metadata again.
-func unpackSparse(umoci *layer.TarExtractor, hdr *tar.Header, data *contents) error {
+func unpackSparse(umoci *layer.TarExtractor, hdr *tar.Header, data *contents, room *space) error {
 	size := hdr.Size
 	hdr.Size = 0
 	if err := umoci.UnpackEntry(".", hdr, bytes.NewReader(nil)); err != nil {
@@ -37,7 +37,7 @@ func unpackSparse(umoci *layer.TarExtractor, hdr *tar.Header, data *contents) er
 		return err
 	}
 	defer unix.Close(fd)
-	if err := writeHoles(fd, data, size); err != nil {
+	if err := writeHoles(fd, data, size, room); err != nil {
 		return err
 	}
 	return restore(fd, hdr)
@@ -46,7 +46,7 @@ func unpackSparse(umoci *layer.TarExtractor, hdr *tar.Header, data *contents) er
 const block = 4096
 
 // writeHoles writes the blocks of r that are not zero.
-func writeHoles(fd int, r *contents, size int64) error {
+func writeHoles(fd int, r *contents, size int64, room *space) error {
 	zero := make([]byte, block)
 	for at := int64(0); at < size; {
 		n, err := fill(r.Reader, r.buf)
@@ -60,6 +60,9 @@ func writeHoles(fd int, r *contents, size int64) error {
 			if bytes.Equal(piece, zero[:len(piece)]) {
 				at += int64(len(piece))
 				continue
+			}
+			if err := room.take(int64(len(piece))); err != nil {
+				return err
 			}
 			for len(piece) > 0 { // a full disk may accept only a part
 				n, err := unix.Pwrite(fd, piece, at)

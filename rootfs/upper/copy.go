@@ -166,13 +166,18 @@ func (c *copier) file(from, to int, name string) error {
 		return err
 	}
 	defer unix.Close(out)
+	return c.contents(in, out, st.Size)
+}
+
+// contents copies the first size bytes of an open file to an empty one.
+func (c *copier) contents(in, out int, size int64) error {
 	if unix.IoctlFileClone(out, in) == nil {
 		return nil
 	}
-	if err := unix.Ftruncate(out, st.Size); err != nil {
+	if err := unix.Ftruncate(out, size); err != nil {
 		return err
 	}
-	for at := int64(0); at < st.Size; {
+	for at := int64(0); at < size; {
 		// Holes stay holes. A file without holes is one piece of data.
 		begin, err := unix.Seek(in, at, unix.SEEK_DATA)
 		if err == unix.ENXIO {
@@ -184,7 +189,7 @@ func (c *copier) file(from, to int, name string) error {
 		if at, err = unix.Seek(in, begin, unix.SEEK_HOLE); err != nil {
 			return err
 		}
-		if err := c.piece(in, out, begin, min(at, st.Size)); err != nil {
+		if err := c.piece(in, out, begin, min(at, size)); err != nil {
 			return err
 		}
 	}

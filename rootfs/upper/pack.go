@@ -8,20 +8,22 @@ import (
 	"os"
 	"path"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/fsutil"
+	"demesne/rootfs/layers"
 )
 
 // WriteLayer writes an upper that rootfs.KeptUpper opened as a layer of an OCI image. The layer is a tar in which
 // .wh.NAME removes a name, and .wh..wh..opq in a directory hides what is below it (image-spec, layer.md). Owners
-// are those of this user namespace. Paths for which skip returns true are left out with everything below them, and
-// so are sockets and devices. A name that begins with .wh. cannot be stored in a layer and is an error. The sandbox
+// are those of this user namespace, or those that unpacking recorded. Paths for which skip returns true are left out with everything below them, and
+// so are sockets and devices. Times are in seconds, and holes are no data. A name that begins with .wh. cannot be stored in a layer and is an error. The sandbox
 // must not write meanwhile.
 func WriteLayer(dir *os.File, w io.Writer, skip func(path string) bool) (entries int, err error) {
-	p := &packer{tar: tar.NewWriter(w), skip: skip, files: map[uint64]string{}}
+	p := &packer{w: w, tar: tar.NewWriter(w), skip: skip, files: map[uint64]string{}}
 	p.walk.visit = p.visit
 	if err := p.walk.run(dir); err != nil {
 		return 0, fmt.Errorf("write layer: %w", err)
@@ -39,7 +41,8 @@ const (
 
 type packer struct {
 	walk
-	tar     *tar.Writer
+	w       io.Writer
+	tar     *tar.Writer // writes to w
 	skip    func(path string) bool
 	files   map[uint64]string // files with several names, and their first name
 	entries int
@@ -81,7 +84,7 @@ func (p *packer) skipped(full string) bool {
 func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
 	h := &tar.Header{
 		Name: full, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid),
-		ModTime: time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)),
+		ModTime: time.Unix(st.Mtime.Sec, 0), // archive/tar would round up, and compilers' caches record truncated times
 	}
 	kind := st.Mode & unix.S_IFMT
 	if kind != unix.S_IFLNK && kind != unix.S_IFCHR {
@@ -136,6 +139,9 @@ func (p *packer) file(h *tar.Header, at int, name string) error {
 		return err
 	}
 	h.Typeflag, h.Size = tar.TypeReg, st.Size()
+	if done, err := p.sparse(h, f, st.Sys().(*syscall.Stat_t).Blocks*512); done || err != nil {
+		return err
+	}
 	if err := p.write(h); err != nil {
 		return err
 	}
@@ -150,10 +156,29 @@ func (p *packer) attributes(h *tar.Header, at int, name string) error {
 		if strings.Contains(key, "=") {
 			continue // a PAX key ends at "="
 		}
+		if key == layers.OwnerAttr {
+			recall(h, value)
+			continue
+		}
 		if h.PAXRecords == nil {
 			h.PAXRecords = map[string]string{}
 		}
 		h.PAXRecords["SCHILY.xattr."+key] = value
 	}
 	return err
+}
+
+// recall sets the owner that could not be set when the file was unpacked. Such a file belongs to 0. With another
+// owner the record is out of date.
+func recall(h *tar.Header, value string) {
+	uid, gid, ok := layers.RecordedOwner(value)
+	if !ok {
+		return
+	}
+	if h.Uid == 0 && uid != layers.NoID {
+		h.Uid = int(uid)
+	}
+	if h.Gid == 0 && gid != layers.NoID {
+		h.Gid = int(gid)
+	}
 }

@@ -58,8 +58,10 @@ type fileID struct {
 func idOf(st *unix.Statx_t) fileID { return fileID{st.Dev_major, st.Dev_minor, st.Ino} }
 
 // run walks. It continues after a failure, and returns the first one with the number of the others.
-func (w *walk) run(top *os.File) error {
-	fd, err := unix.Openat(int(top.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func (w *walk) run(top *os.File) error { return w.runFD(int(top.Fd())) }
+
+func (w *walk) runFD(top int) error {
+	fd, err := unix.Openat(top, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}

@@ -34,6 +34,8 @@ type Created struct {
 	Level runner.Level   `json:"level"`
 	Trace []runner.Stage `json:"trace"`
 
+	Unmapped *runner.User `json:"unmapped_user,omitempty"` // the image's user, for which 0:0 stands in
+
 	Existing bool `json:"existing,omitempty"` // a sandbox with the key exists; the caller opens it
 	Replaced bool `json:"replaced,omitempty"` // a sandbox with the key existed and was removed
 }
@@ -42,6 +44,9 @@ type Created struct {
 type Target struct {
 	Sandbox string `json:"sandbox"`
 	Keep    bool   `json:"keep,omitempty"` // for a stop call: keep the files
+
+	// Grace is how long the processes have to end after the stop signal, before they are killed. Only with Keep.
+	Grace runner.Duration `json:"grace,omitempty"`
 }
 
 // Opened is the reply to an open or restart call.

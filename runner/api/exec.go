@@ -12,6 +12,7 @@ type ExecRequest struct {
 	Sandbox string          `json:"sandbox"`
 	Argv    []ipc.Bytes     `json:"argv"`
 	Env     []ipc.Bytes     `json:"env,omitempty"`
+	Path    []ipc.Bytes     `json:"path,omitempty"` // see Command.Path
 	Dir     ipc.Bytes       `json:"dir,omitempty"`
 	User    *runner.User    `json:"user,omitempty"`
 	Timeout runner.Duration `json:"timeout,omitempty"`

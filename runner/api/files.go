@@ -31,6 +31,9 @@ func FileRecord(i int) string { return "record." + strconv.Itoa(i) }
 // SourceMount returns the name of the i-th of Spec.Mounts.
 func SourceMount(i int) string { return "mount." + strconv.Itoa(i) }
 
+// SourceUpper returns the name of the upper of the i-th of Spec.Mounts.
+func SourceUpper(i int) string { return "upper." + strconv.Itoa(i) }
+
 // FileListen returns the name of the listener of a port of Egress.Listen, in the reply to a create or run call.
 func FileListen(port uint16) string { return "listen." + strconv.Itoa(int(port)) }
 

@@ -233,7 +233,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		return c.existing(ctx, reply.ID, nil)
 	}
 	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)
-	s := &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, Replaced: reply.Replaced, client: c}
+	s := &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, Replaced: reply.Replaced, Unmapped: reply.Unmapped, client: c}
 	s.listeners.take(m, listens(spec.Egress))
 	return s, nil
 }
@@ -338,6 +338,8 @@ type Sandbox struct {
 	Receipt *runner.Receipt // nil until [Sandbox.Account]
 	Trace   []runner.Stage  // stages of its creation; nil if another client made it
 	Out     string
+
+	Unmapped *runner.User // the image's user, for which 0:0 stands in; nil if that one is mapped, or another client made the sandbox
 
 	// Restarted reports that the sandbox had lost its processes and was restarted over its files, and that no
 	// command's result has reported it since. Copies and [Sandbox.Files] do not count as such commands.

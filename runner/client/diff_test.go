@@ -39,7 +39,7 @@ func TestKeptDiff(t *testing.T) {
 		}
 	}
 	check("running", "box", want)
-	if err := client.Stop(ctx, "box"); err != nil {
+	if err := client.Stop(ctx, "box", 0); err != nil {
 		t.Fatal(err)
 	}
 	check("stopped", "box", want)

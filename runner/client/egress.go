@@ -91,8 +91,8 @@ func writable(spec *runner.Spec) (all []string) {
 		}
 	}
 	for _, m := range spec.Mounts {
-		if !m.ReadOnly {
-			all = append(all, m.Source)
+		if dir := m.Written(); dir != "" {
+			all = append(all, dir)
 		}
 	}
 	return all

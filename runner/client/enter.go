@@ -175,7 +175,7 @@ func entered(ctl *os.File) error {
 func explainRefused(r *userns.Refused, program string) (why, fix string) {
 	if r.Step == userns.StepMap && os.Geteuid() == 0 {
 		return "uid 0 without CAP_SETFCAP may not map itself into a user namespace",
-			"run it as another uid, or give it the capability: bwrap --cap-add CAP_SETFCAP …"
+			"bwrap --cap-add CAP_SETFCAP …   # or run demesne as another uid"
 	}
 	return diagnose.Userns(r, diagnose.Read(program))
 }

@@ -66,7 +66,7 @@ func TestForkEphemeral(t *testing.T) {
 	if got, _ := c.sh(s, "echo kept > /kept; ls /mine"); got != "a" {
 		t.Error(got)
 	}
-	if err := client.Stop(ctx, "one"); err != nil {
+	if err := client.Stop(ctx, "one", 0); err != nil {
 		t.Fatal(err)
 	}
 	other := c.connect()
@@ -136,7 +136,7 @@ func TestStopTwice(t *testing.T) {
 	defer client.Close()
 	for range 5 {
 		c.create(client, runner.Spec{Name: "one"})
-		if err := client.Stop(ctx, "one"); err != nil {
+		if err := client.Stop(ctx, "one", 0); err != nil {
 			t.Fatal(err)
 		}
 		ends := make(chan error)

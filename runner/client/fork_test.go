@@ -40,7 +40,7 @@ func TestFork(t *testing.T) {
 	c, client, s := withOne(t)
 	ctx := t.Context()
 	c.sh(s, "head -c 300000000 /dev/zero > /var/tmp/big; echo base > /workspace/f; rm -f /etc/services")
-	if err := client.Stop(ctx, "one"); err != nil {
+	if err := client.Stop(ctx, "one", 0); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -382,7 +382,7 @@ func TestKey(t *testing.T) {
 	if out, _ := c.sh(s, "cat /root/f"); s.ID != first || !s.Restarted || out != "kept" {
 		t.Errorf("after a kill: %+v has %q", s, out)
 	}
-	if err := client.Stop(ctx, first); err != nil {
+	if err := client.Stop(ctx, first, 0); err != nil {
 		t.Fatal(err)
 	}
 	differs("stopped", "pids", func(s *runner.Spec) { s.Limits.PIDs = 64 })
@@ -427,7 +427,7 @@ func TestKey(t *testing.T) {
 	if again.ID == other.ID || !again.Replaced {
 		t.Errorf("a second time: %+v", again)
 	}
-	if err := client.Stop(ctx, again.ID); err != nil {
+	if err := client.Stop(ctx, again.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	if last := keyed(replace); last.ID == again.ID || !last.Replaced || len(c.boxes()) != 1 {

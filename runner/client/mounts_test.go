@@ -234,7 +234,7 @@ func TestMountsRestart(t *testing.T) {
 	if err != nil || len(diff.Changes) != 1 || string(diff.Changes[0].Path) != "/home/kept" {
 		t.Errorf("diff: %+v, %v", diff, err)
 	}
-	if err := client.Stop(context.Background(), "m"); err != nil {
+	if err := client.Stop(context.Background(), "m", 0); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := c.sh(s, look+" /home/kept src/x"); got != "host\nhost\nhost\nkept\nx" {

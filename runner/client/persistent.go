@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"demesne/runner"
 	"demesne/runner/api"
@@ -41,11 +42,12 @@ func hasCode(err error, code ipc.Code) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
-// Stop ends the processes of a sandbox and keeps its files for the next [Client.Open]. It fails if the files are not
-// persistent: see "files" in the receipt.
-func (c *Client) Stop(ctx context.Context, idOrName string) error {
+// Stop ends the processes of a sandbox and keeps its files for the next [Client.Open]. It asks them with the image's stop
+// signal, and kills those that are left after grace. It fails if the files are not persistent: see "files" in the
+// receipt.
+func (c *Client) Stop(ctx context.Context, idOrName string, grace time.Duration) error {
 	c = c.of(ctx, idOrName)
-	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName, Keep: true}, nil, nil))
+	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName, Keep: true, Grace: runner.Duration(grace)}, nil, nil))
 }
 
 // Fork makes a sandbox that starts with the files of another sandbox or of a snapshot; [Client.Open] starts it. Later

@@ -219,7 +219,7 @@ func TestKeptHalt(t *testing.T) {
 	defer client.Close()
 	s := c.create(client, runner.Spec{Name: "box"})
 	c.sh(s, "echo kept > /root/f")
-	if err := client.Stop(ctx, "box"); err != nil {
+	if err := client.Stop(ctx, "box", 0); err != nil {
 		t.Fatal(err)
 	}
 	if i, err := client.Inspect(ctx, "box"); err != nil || i.State != runner.Stopped || i.Result == nil || i.ID != s.ID {
@@ -241,7 +241,7 @@ func TestKeptHalt(t *testing.T) {
 		t.Errorf("open: %+v, %v", again, err)
 	}
 	for range 2 { // the second time it has no processes
-		if err := client.Stop(ctx, s.ID); err != nil {
+		if err := client.Stop(ctx, s.ID, 0); err != nil {
 			t.Error(err)
 		}
 	}
@@ -274,7 +274,7 @@ func TestKeptInputs(t *testing.T) {
 	write("one")
 	s := c.create(client, runner.Spec{Inputs: []runner.Input{{Path: in, Name: "f"}}, Workspace: t.TempDir()})
 	c.sh(s, "echo w > /workspace/w")
-	if err := client.Stop(ctx, s.ID); err != nil {
+	if err := client.Stop(ctx, s.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	os.Remove(in)
@@ -381,7 +381,7 @@ func TestKeptDisk(t *testing.T) {
 	if _, r := c.sh(s, "head -c 20000000 /dev/urandom > /var/tmp/a; sync"); r.ExitCode != 0 {
 		t.Errorf("20 MB of 32: %+v", r)
 	}
-	if err := client.Stop(context.Background(), s.ID); err != nil {
+	if err := client.Stop(context.Background(), s.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, r := c.sh(s, "head -c 20000000 /dev/urandom > /var/tmp/b; sync; sleep 20"); r.Reason != runner.DiskFull {

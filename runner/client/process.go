@@ -92,7 +92,7 @@ func (a *account) settle(r *api.ExecReply) (*runner.Receipt, error) {
 // request converts a command to an exec call and its descriptors.
 func request(cmd *runner.Command, a *account, tag uint64) (api.ExecRequest, ipc.Files) {
 	req := api.ExecRequest{
-		Argv: ipc.ByteStrings(cmd.Argv), Env: ipc.ByteStrings(cmd.Env),
+		Argv: ipc.ByteStrings(cmd.Argv), Env: ipc.ByteStrings(cmd.Env), Path: ipc.ByteStrings(cmd.Path),
 		Dir: ipc.Bytes(cmd.Dir), User: cmd.User, Timeout: runner.Duration(cmd.Timeout), TTY: cmd.TTY, Tag: tag, Secrets: cmd.Secrets,
 	}
 	if cmd.Account {
@@ -214,6 +214,7 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 	}
 	made := reply.Created
 	s.ID, s.Level, s.Trace = made.ID, made.Level, append(c.start[:len(c.start):len(c.start)], made.Trace...)
+	s.Unmapped = made.Unmapped
 	s.listeners.take(m, listens(spec.Egress))
 	p, err := s.process(&reply.Exec, m, end)
 	return s, p, err

@@ -172,7 +172,7 @@ func TestExecOpens(t *testing.T) {
 	if exec("box").Restarted || exec(made.ID).Restarted {
 		t.Error("restarted, and was alive")
 	}
-	if err := client.Stop(t.Context(), made.ID); err != nil {
+	if err := client.Stop(t.Context(), made.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	if !exec("box").Restarted || exec("box").Restarted {
@@ -207,7 +207,7 @@ func TestExecAccount(t *testing.T) {
 	if first.Receipt == nil || first.Receipt.Sandbox != s.ID || exec(true).Receipt != first.Receipt || exec(false).Receipt != nil {
 		t.Errorf("%+v", first.Receipt)
 	}
-	if err := client.Stop(ctx, s.ID); err != nil {
+	if err := client.Stop(ctx, s.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	if again := exec(true); !again.Restarted || again.Receipt == nil {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/runner/grants"
 	"demesne/runner/ipc"
 )
@@ -34,6 +35,7 @@ type runDir struct {
 	path        string
 	key         string
 	sandboxRoot string // the [SandboxRoot]; empty: none
+	changesRoot string // the [ChangesRoot]; empty: none
 }
 
 // SandboxRoot returns the directory of persistent sandboxes, which package store manages: $DEMESNE_SANDBOX_ROOT or
@@ -50,11 +52,20 @@ func sandboxRoot(root bool) (string, error) {
 	if root {
 		return "/var/lib/demesne/sandboxes", nil
 	}
-	home, err := os.UserHomeDir()
+	dir, err := fsutil.StateDir("sandboxes")
 	if err != nil {
 		return "", fmt.Errorf("find sandbox root: %w", err)
 	}
-	return filepath.Join(home, ".demesne", "sandboxes"), nil
+	return dir, nil
+}
+
+// ChangesRoot returns the directory of what sandboxes changed in directories with an Upper: ~/.demesne/changes.
+func ChangesRoot() (string, error) {
+	dir, err := fsutil.StateDir("changes")
+	if err != nil {
+		return "", fmt.Errorf("find changes: %w", err)
+	}
+	return withoutLinks(dir), nil
 }
 
 // OutputRoot is where runs without --out keep their /out: $DEMESNE_OUTPUT_ROOT or
@@ -63,11 +74,11 @@ func OutputRoot() (string, error) {
 	if p := os.Getenv("DEMESNE_OUTPUT_ROOT"); p != "" {
 		return filepath.Abs(p)
 	}
-	home, err := os.UserHomeDir()
+	dir, err := fsutil.StateDir("out")
 	if err != nil {
 		return "", fmt.Errorf("find output root: %w", err)
 	}
-	return filepath.Join(home, ".demesne", "out"), nil
+	return dir, nil
 }
 
 // runDirs lists candidates for the run directory, best first.
@@ -76,8 +87,8 @@ func runDirs() []string {
 	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) {
 		dirs = append(dirs, filepath.Join(x, "demesne"))
 	}
-	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) {
-		dirs = append(dirs, filepath.Join(home, ".demesne", "run"))
+	if dir, err := fsutil.StateDir("run"); err == nil && filepath.IsAbs(dir) {
+		dirs = append(dirs, dir)
 	}
 	uid := strconv.Itoa(os.Getuid())
 	return append(dirs, "/run/demesne-"+uid, "/tmp/demesne-"+uid)
@@ -100,7 +111,8 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &runDir{path: dir, key: key, sandboxRoot: sandboxes}, nil
+		changes, _ := ChangesRoot() // on an error, no mount can have an upper
+		return &runDir{path: dir, key: key, sandboxRoot: sandboxes, changesRoot: changes}, nil
 	}
 	return nil, fmt.Errorf("make run directory: %s", strings.Join(tried, "; "))
 }
@@ -207,6 +219,9 @@ func (d *runDir) outside(path string) error {
 // apart refuses a writable directory that contains persistent sandboxes or lies inside one. Their records decide
 // which files a restarted sandbox gets.
 func (d *runDir) apart(path string) error {
+	if err := d.apartFromChanges(path); err != nil {
+		return err
+	}
 	sandboxes, err := filepath.EvalSymlinks(d.sandboxRoot)
 	if err != nil {
 		return nil // no sandboxes exist
@@ -217,6 +232,23 @@ func (d *runDir) apart(path string) error {
 			Code: ipc.CodeInvalid,
 			Text: fmt.Sprintf("%q contains the files of other sandboxes in %q", path, d.sandboxRoot),
 			Hint: "name a directory that does not contain it, or set DEMESNE_SANDBOX_ROOT to a directory elsewhere",
+		}
+	}
+	return err
+}
+
+// apartFromChanges does the same for the changes of sandboxes, which demesne apply makes in the caller's directories.
+func (d *runDir) apartFromChanges(path string) error {
+	changes, err := filepath.EvalSymlinks(d.changesRoot)
+	if err != nil {
+		return nil // no changes exist
+	}
+	inside, err := overlap(changes, path)
+	if inside {
+		return &ipc.Error{
+			Code: ipc.CodeInvalid,
+			Text: fmt.Sprintf("%q contains the changes of other sandboxes in %q", path, d.changesRoot),
+			Hint: "name a directory that does not contain it, or set DEMESNE_STATE to a directory elsewhere",
 		}
 	}
 	return err

@@ -104,6 +104,12 @@ func (s *sourceFiles) mounts(spec *runner.Spec) error {
 		if m.Source == "" {
 			return ipc.Errorf(ipc.CodeInvalid, "open mount %q: no source", m.Target)
 		}
+		if m.Upper != "" {
+			attr = unix.MOUNT_ATTR_RDONLY
+			if err := s.upper(i, m); err != nil {
+				return fmt.Errorf("open mount: %w", err)
+			}
+		}
 		if err := s.source(api.SourceMount(i), &m.Source, attr); err != nil {
 			return fmt.Errorf("open mount: %w", err)
 		}
@@ -118,16 +124,35 @@ func (s *sourceFiles) mounts(spec *runner.Spec) error {
 	return nil
 }
 
+// upper opens the directory of a mount's changes. Only the changes root has such directories.
+func (s *sourceFiles) upper(i int, m *runner.Mount) (err error) {
+	if m.Source, err = absPath(m.Source); err != nil {
+		return err
+	}
+	if err := s.c.dir.apart(m.Source); err != nil {
+		return err
+	}
+	if root := s.c.dir.changesRoot; root == "" || m.Upper == root || !within(m.Upper, root) || filepath.Clean(m.Upper) != m.Upper {
+		return ipc.Errorf(ipc.CodeInvalid, "changes %q: not below %q", m.Upper, root)
+	}
+	return s.open(api.SourceUpper(i), m.Upper, 0)
+}
+
 // granted returns the names of the sources that the end of the sandbox settles. Without an image or nesting, the
 // sandbox can write nothing outside of /out that must be settled.
 func granted(spec *runner.Spec) []string {
 	names := []string{api.SourceOut}
+	for i, m := range spec.Mounts {
+		if m.Upper != "" {
+			names = append(names, api.SourceUpper(i))
+		}
+	}
 	if spec.Rootfs == nil && !spec.Nesting {
 		return names
 	}
 	names = append(names, api.SourceWorkspace)
 	for i, m := range spec.Mounts {
-		if !m.ReadOnly {
+		if !m.ReadOnly && m.Upper == "" {
 			names = append(names, api.SourceMount(i))
 		}
 	}
@@ -192,6 +217,11 @@ func (s *sourceFiles) source(name string, path *string, attr uint64) error {
 			return err
 		}
 	}
+	return s.open(name, abs, attr)
+}
+
+// open opens a source whose path was checked.
+func (s *sourceFiles) open(name, abs string, attr uint64) error {
 	f, err := openSource(abs, name != api.SourceInit)
 	if err != nil {
 		return err

@@ -131,7 +131,7 @@ func TestRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.refused(runner.Spec{Granted: name}, row.err)
+		s.refused(runner.Spec{Handover: runner.Handover{Granted: name}}, row.err)
 		if left := grants.Left(c.dir.path, c.dir.key); left != row.left {
 			t.Errorf("%s: record left: %t", row.name, left)
 		}

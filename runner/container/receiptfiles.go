@@ -25,7 +25,7 @@ func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
 		l.Detail = of + ", read-only; writes go to a disk and persist"
 		return l
 	}
-	l.Status, l.Why, l.Fix = runner.Degraded, errText(t.UpperWhy), "a kernel of Linux 6.6 or later"
+	l.Status, l.Why = runner.Degraded, "no overlay on a tmpfs, which needs Linux 6.6: "+errText(t.UpperWhy)
 	l.Detail = of + ", read-only; writes go to the image store's disk"
 	if t.Upper == rootfs.UpperCopied {
 		l.Detail = of + ", copied"
@@ -63,7 +63,7 @@ func filesLayer(onDisk bool, why error) runner.Layer {
 	l := runner.Layer{Name: "files", Status: runner.Held, Detail: "on disk, except /dev/shm"}
 	if !onDisk {
 		l.Status, l.Detail, l.Why = runner.Degraded, "not on disk: lost when the runner ends", errText(why)
-		l.Fix = "set DEMESNE_SANDBOX_ROOT to a directory on a disk that overlayfs can write to (ext4, xfs, btrfs)"
+		l.Fix = "export DEMESNE_SANDBOX_ROOT=DIR   # on a disk that overlayfs can write to: ext4, xfs or btrfs"
 	}
 	return l
 }

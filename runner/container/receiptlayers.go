@@ -26,7 +26,7 @@ func procLayer(f pid1api.Facts, st Start, spec runner.Spec) runner.Layer {
 		l.Status = runner.Degraded
 		l.Detail = "the outer /proc, bound: its process list is visible"
 		l.Why = errText(st.Why)
-		l.Fix = "run where /proc is not masked, e.g. podman run --security-opt unmask=ALL"
+		l.Fix = "podman run --security-opt unmask=ALL …   # or docker: --security-opt systempaths=unconfined"
 	case spec.Nesting:
 		l.Status, l.Detail = runner.Off, "own, unmasked (--nesting)"
 	case !f.ProcMasked:
@@ -57,8 +57,8 @@ func landlockLayer(f pid1api.Facts, spec runner.Spec) runner.Layer {
 	switch {
 	case f.LandlockABI == 0:
 		l.Status, l.Detail = runner.Missing, "the kernel has none"
-		l.Why = "landlock_create_ruleset(2) is not supported"
-		l.Fix = "boot with landlock in the lsm= list (Linux 5.13 or later)"
+		l.Why = "landlock_create_ruleset(2) is not supported: Linux before 5.13, or not among the security modules enabled at boot"
+		l.Fix = "demesne check   # prints the line for this machine"
 	case spec.Nesting && f.LandlockScope:
 		l.Status, l.Detail = runner.Off, fmt.Sprintf("ABI %d, scopes only (--nesting)", f.LandlockABI)
 	case spec.Nesting:
@@ -67,7 +67,7 @@ func landlockLayer(f pid1api.Facts, spec runner.Spec) runner.Layer {
 		l.Status, l.Detail, l.Why = runner.Missing, "no filesystem rules", strings.Join(f.Problems, "; ")
 	case !f.LandlockScope:
 		l.Status, l.Detail = runner.Degraded, fmt.Sprintf("ABI %d: filesystem, no scopes", f.LandlockABI)
-		l.Why, l.Fix = "scopes came with ABI 6", "a kernel of Linux 6.12 or later"
+		l.Why = "the kernel has no scopes: they came with ABI 6, Linux 6.12"
 	default:
 		l.Detail += ": filesystem, abstract unix sockets, signals"
 	}
@@ -113,7 +113,7 @@ func coresLayer(pattern string, limit uint64) runner.Layer {
 	case strings.HasPrefix(pattern, "|") && limit != 1:
 		l.Status, l.Detail = runner.Missing, "a crashed process starts a program on the host"
 		l.Why = fmt.Sprintf("core_pattern is %q, and RLIMIT_CORE is %d instead of 1", pattern, limit)
-		l.Fix = "start demesne where ulimit -Hc is not 0"
+		l.Fix = "sudo prlimit --pid $$ --core=unlimited   # then start demesne from this shell"
 	case limit > 1:
 		l.Status, l.Detail = runner.Missing, fmt.Sprintf("written, with a limit of %d", limit)
 	}

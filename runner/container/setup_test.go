@@ -23,8 +23,8 @@ func TestSetupOfImages(t *testing.T) {
 		{"host", runner.Spec{}, oneMapped, false, true, false},
 		{"one id", runner.Spec{Rootfs: image}, oneMapped, true, false, true},
 		{"many ids", runner.Spec{Rootfs: image}, manyMapped, false, false, true},
-		{"exposed", runner.Spec{Rootfs: image, Exposed: true}, manyMapped, false, true, true},
-		{"nesting", runner.Spec{Rootfs: image, Nesting: true, Exposed: true}, manyMapped, false, false, true},
+		{"exposed", runner.Spec{Rootfs: image, Handover: runner.Handover{Exposed: true}}, manyMapped, false, true, true},
+		{"nesting", runner.Spec{Rootfs: image, Nesting: true, Handover: runner.Handover{Exposed: true}}, manyMapped, false, false, true},
 	} {
 		s := Setup(row.spec, row.boot)
 		if s.Seccomp.FakeRoot != row.fakeRoot || s.Seccomp.NoSUID != row.noSUID || (len(s.RootCaps) > 0) != row.caps {

@@ -76,7 +76,7 @@ func (c *caller) removeForks() {
 		case err != nil:
 			continue
 		case live != nil:
-			err = c.e.stop(live, false)
+			err = c.e.stop(live, api.Target{})
 		default:
 			err = c.e.machine.StopOther(rec, false)
 		}

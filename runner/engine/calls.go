@@ -64,7 +64,7 @@ var handlers = map[ipc.Op]handler{
 		return nil, x.Resize(t.TTY)
 	}),
 	api.OpOpen:    onSandbox(func(_ *caller, s *sandbox.Sandbox, _ api.Target) (api.Opened, error) { return s.Open() }),
-	api.OpStop:    onSandbox(func(c *caller, s *sandbox.Sandbox, t api.Target) (any, error) { return nil, c.e.stop(s, t.Keep) }),
+	api.OpStop:    onSandbox(func(c *caller, s *sandbox.Sandbox, t api.Target) (any, error) { return nil, c.e.stop(s, t) }),
 	api.OpInspect: onSandbox(func(_ *caller, s *sandbox.Sandbox, _ api.Target) (runner.Info, error) { return s.Info(), nil }),
 	api.OpDiff:    of(func(c *caller, t api.Target, _ *ipc.Message) (*runner.Diff, error) { return c.e.diff(t.Sandbox) }),
 	api.OpLayer: of(func(c *caller, t api.LayerRequest, m *ipc.Message) (runner.Layered, error) {

@@ -69,7 +69,7 @@ func (c *caller) handOver(s *sandbox.Sandbox) error {
 	if s.Spec().Lifetime == runner.Persistent {
 		s.Made(nil)
 		if c.Left() && s.Unknown() {
-			c.e.stop(s, false)
+			c.e.stop(s, api.Target{})
 			return ipc.ErrClosed
 		}
 		return nil

@@ -176,10 +176,10 @@ func (e *Engine) build(s *sandbox.Sandbox, m *ipc.Message) error {
 	return err
 }
 
-// stop ends a live sandbox and removes its files unless keepFiles is set.
-func (e *Engine) stop(s *sandbox.Sandbox, keepFiles bool) error {
-	if keepFiles {
-		return s.Stop()
+// stop ends a live sandbox and removes its files unless t.Keep is set.
+func (e *Engine) stop(s *sandbox.Sandbox, t api.Target) error {
+	if t.Keep {
+		return s.Stop(time.Duration(t.Grace))
 	}
 	s.Remove("stopped")
 	// It may have been ending by itself.

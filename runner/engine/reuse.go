@@ -92,7 +92,7 @@ func clipped(s string) string {
 // remove removes h with its files.
 func (h holder) remove(e *Engine) error {
 	if h.live != nil {
-		return e.stop(h.live, false)
+		return e.stop(h.live, api.Target{})
 	}
 	return e.machine.StopOther(h.rec, false)
 }
@@ -114,7 +114,7 @@ func (c *caller) findKey(spec runner.Spec, _ *ipc.Message) (*api.Created, error)
 	case !spec.Replace:
 		return &api.Created{ID: h.id, Existing: true}, h.fits(spec, spec.Egress)
 	case h.live != nil && len(h.live.Spec().Publish) > 0:
-		return &api.Created{}, h.live.Stop()
+		return &api.Created{}, h.live.Stop(0)
 	}
 	return &api.Created{}, nil
 }

@@ -130,23 +130,28 @@ func (s *Store) slot(ctx context.Context, turn *flock.Turn) (*os.File, error) {
 	}
 }
 
-// Log keeps the end of a stream in a file. The older part becomes a hole, so offsets and size of the file equal those
-// of the stream.
+// Log keeps the head and the end of a stream in a file. The part between becomes a hole, so offsets and size of the file
+// equal those of the stream.
 type Log struct {
 	f    *os.File
 	keep int64
 	all  int64
-	hole int64 // end of the hole
+	hole int64 // end of the hole, which begins at headKept
 }
 
 // NewLog returns a Log that keeps at least the last keep bytes in f, or 2 MiB if keep is less. It may keep up to 1
 // MiB more.
-func NewLog(f *os.File, keep int64) *Log { return &Log{f: f, keep: max(keep, 2*holeStep)} }
+func NewLog(f *os.File, keep int64) *Log {
+	return &Log{f: f, keep: max(keep, 2*holeStep), hole: headKept}
+}
 
 func openLog(path string, keep int64) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	return NewLog(f, keep), err
 }
+
+// headKept is how many bytes of a stream's head are kept.
+const headKept = 64 << 10
 
 // holeStep is the smallest amount that is punched out at once, in bytes.
 const holeStep = 1 << 20

@@ -39,6 +39,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
@@ -108,11 +109,11 @@ type Store struct {
 
 // DefaultDir returns ~/.demesne/jobs.
 func DefaultDir() (string, error) {
-	home, err := os.UserHomeDir()
+	dir, err := fsutil.StateDir("jobs")
 	if err != nil {
 		return "", fmt.Errorf("find jobs: %w", err)
 	}
-	return filepath.Join(home, ".demesne", "jobs"), nil
+	return dir, nil
 }
 
 // Open opens the store in dir and creates dir if it is missing. The store has 64 slots and a queue of 1000.

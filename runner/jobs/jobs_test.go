@@ -147,7 +147,7 @@ func TestHowJobsEnd(t *testing.T) {
 	}
 }
 
-// TestLogKeepsTheEnd: a log has the stream's size and its end, and its beginning takes no space.
+// TestLogKeepsTheEnd: a log has the stream's size, its head and its end, and the part between takes no space.
 func TestLogKeepsTheEnd(t *testing.T) {
 	s := store(t, 1)
 	j := wait(t, s, start(t, s, "flood").ID)
@@ -165,6 +165,9 @@ func TestLogKeepsTheEnd(t *testing.T) {
 	tail, err := s.Tail(j.ID, "stdout", 12)
 	if err != nil || tail != "out of flood" {
 		t.Errorf("tail %q, %v", tail, err)
+	}
+	if head, err := s.Head(j.ID, "stdout", 1<<30); err != nil || len(head) != headKept || strings.Trim(head, "x\n") != "" {
+		t.Errorf("head of %d bytes, %v", len(head), err)
 	}
 }
 

@@ -175,7 +175,7 @@ func lookAround() surroundings {
 func fix(s surroundings) string {
 	switch {
 	case s.systemd && !s.unified:
-		return "boot with systemd.unified_cgroup_hierarchy=1"
+		return `echo 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX systemd.unified_cgroup_hierarchy=1"' | sudo tee /etc/default/grub.d/cgroup2.cfg && sudo update-grub && sudo reboot`
 	case s.systemd && s.bus:
 		return "systemd-run --user --scope -p Delegate=yes -- demesne run …"
 	case s.systemd && !s.root:

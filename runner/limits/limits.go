@@ -127,6 +127,8 @@ func check(l runner.Limits) error {
 		return ipc.Errorf(ipc.CodeInvalid, "set pids limit: %d is below the %d a shell needs", l.PIDs, minPIDs)
 	case l.Disk != None && l.Disk < minDisk:
 		return ipc.Errorf(ipc.CodeInvalid, "set disk limit: %d bytes is below the 1 MiB a run needs", l.Disk)
+	case l.Files < 0 || l.Files > 0 && l.Files < leastFiles:
+		return ipc.Errorf(ipc.CodeInvalid, "set files limit: %d is below the %d that PID 1 needs", l.Files, leastFiles)
 	case math.IsNaN(l.CPUs), math.IsInf(l.CPUs, 0):
 		return ipc.Errorf(ipc.CodeInvalid, "set cpus limit: %v is not a number of processors", l.CPUs)
 	case l.CPUs != None && l.CPUs < minCPUs:

@@ -126,7 +126,7 @@ func (g *Group) disk(dirs []Written) runner.LimitReceipt {
 		}
 		r.Mechanism = "tmpfs size; watchdog on /out and /workspace, RLIMIT_FSIZE"
 		r.Status, r.Why = runner.Degraded, "writes to the caller's disk are counted only every 200 ms or less often"
-		r.Fix = "put --out and --workspace on a file system no larger than --disk"
+		r.Fix = fmt.Sprintf("mkdir DIR && sudo mount -t tmpfs -o size=%d,mode=1777 tmpfs DIR   # then use --out DIR/out", g.want.Disk)
 		break
 	}
 	if g.diskWhy != "" {

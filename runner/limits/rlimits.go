@@ -39,6 +39,9 @@ func (g *Group) Rlimits() []pid1api.Rlimit {
 	if memory {
 		files = filesInGroup
 	}
+	if g.want.Files > 0 {
+		files = uint64(g.want.Files)
+	}
 	add(unix.RLIMIT_NOFILE, min(files, filesBelow(hard(unix.RLIMIT_NOFILE))))
 	if g.want.PIDs != None && (countsPerNamespace() || !g.held("pids")) {
 		add(unix.RLIMIT_NPROC, uint64(g.want.PIDs+ownThreads))

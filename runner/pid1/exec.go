@@ -96,7 +96,7 @@ func (g *guest) command(m *ipc.Message, req *pid1api.Exec) (*command, error) {
 	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
 		return nil, ipc.Errorf(ipc.CodeInvalid, "execute: no command")
 	}
-	for _, b := range slices.Concat(req.Argv, req.Env, []ipc.Bytes{req.Dir}) {
+	for _, b := range slices.Concat(req.Argv, req.Env, req.Path, []ipc.Bytes{req.Dir}) {
 		if bytes.IndexByte(b, 0) >= 0 {
 			return nil, ipc.Errorf(ipc.CodeInvalid, "execute %q: NUL byte", req.Argv[0])
 		}
@@ -111,6 +111,7 @@ func (g *guest) command(m *ipc.Message, req *pid1api.Exec) (*command, error) {
 	if c.dir == "" {
 		c.dir = "/"
 	}
+	c.addPath(ipc.Strings(req.Path))
 	if req.TTY != nil {
 		tty, err := c.who.openTTY(*req.TTY)
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const pathPrefix = "PATH="
+
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // start looks the command up and executes it. Its errors match a shell's: not found, or found but not
@@ -55,7 +57,7 @@ func (c *command) candidates() []string {
 	}
 	path := defaultPath
 	for _, e := range c.env {
-		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+		if v, ok := strings.CutPrefix(e, pathPrefix); ok {
 			path = v
 		}
 	}

@@ -39,6 +39,12 @@ func Admit(spec *runner.Spec) error {
 	if err := admitMounts(spec); err != nil {
 		return err
 	}
+	if err := admitInterior(spec); err != nil {
+		return err
+	}
+	if err := admitDefaults(spec.Defaults); err != nil {
+		return err
+	}
 	switch spec.Require {
 	case "", runner.LevelFull, runner.LevelDegraded, runner.LevelMinimal:
 	default:
@@ -57,6 +63,19 @@ func AdmitKey(spec runner.Spec) error {
 	}
 	if spec.Replace && spec.Key == "" {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: replace needs a key")
+	}
+	return nil
+}
+
+// admitDefaults rejects invalid settings of commands.
+func admitDefaults(d runner.Defaults) error {
+	if d.Dir != "" && !filepath.IsAbs(d.Dir) || strings.ContainsRune(d.Dir, 0) {
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: directory %q: not absolute", d.Dir)
+	}
+	for _, e := range d.Env {
+		if strings.Index(e, "=") <= 0 || strings.ContainsRune(e, 0) {
+			return ipc.Errorf(ipc.CodeInvalid, "create sandbox: environment: not NAME=VALUE")
+		}
 	}
 	return nil
 }
@@ -81,6 +100,8 @@ func admitRootfs(spec *runner.Spec) error {
 		return invalid("a path is not absolute")
 	case len(r.Layers) > layersMax:
 		return invalid("%d layers; overlayfs takes %d", len(r.Layers), layersMax)
+	case r.StopSignal < 0 || r.StopSignal > 64:
+		return invalid("stop signal %d: there is no such signal", r.StopSignal)
 	case r.WorkingDir != "" && !filepath.IsAbs(r.WorkingDir):
 		return invalid("working directory %q: not absolute", r.WorkingDir)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 
+	"demesne/internal/flock"
 	"demesne/rootfs"
 	"demesne/rootfs/upper"
 	"demesne/runner"
@@ -31,6 +32,7 @@ type bind struct {
 	*os.File        // nil: not open
 	inside   string // path in the sandbox
 	host     string
+	upper    bool       // it holds the changes of a mount, for demesne apply
 	before   grants.Dir // state before the first command
 }
 
@@ -41,8 +43,8 @@ func (b *binds) list() {
 		b.work = append(b.work, bind{inside: inside.Workspace, host: b.spec.Workspace})
 	}
 	for _, m := range b.spec.Mounts {
-		if !m.ReadOnly {
-			b.work = append(b.work, bind{inside: m.Target, host: m.Source})
+		if dir := m.Written(); dir != "" {
+			b.work = append(b.work, bind{inside: m.Target, host: dir, upper: m.Upper != ""})
 		}
 	}
 }
@@ -58,6 +60,9 @@ func (b *binds) open(tree *rootfs.Tree, own *persistent, user func() (rootfs.Acc
 		w := &b.work[i]
 		if w.File, err = tree.OpenDir(w.inside); err != nil {
 			return err
+		}
+		if w.upper { // demesne apply waits for the end of the sandbox
+			flock.Try(w.File, flock.Shared)
 		}
 	}
 	if err := b.look(own, b.spec.Nesting && b.spec.Exposed); err != nil {
@@ -110,8 +115,10 @@ func (b *binds) record() (err error) {
 		return nil
 	}
 	shared := []bind{b.out}
-	if b.settlesWork() {
-		shared = append(shared, b.work...)
+	for _, w := range b.work {
+		if b.settles(w) {
+			shared = append(shared, w)
+		}
 	}
 	var dirs []grants.Dir
 	for _, d := range shared {
@@ -122,9 +129,9 @@ func (b *binds) record() (err error) {
 	return err
 }
 
-// settlesWork reports whether the directories in work are settled at the end. An image's uid 0 can give files there to another
-// user, and a nested sandbox can give them more rights.
-func (b *binds) settlesWork() bool { return b.spec.Rootfs != nil || b.spec.Nesting }
+// settles reports whether a directory in work is settled at the end. An image's uid 0 can give files there to another
+// user, and a nested sandbox can give them more rights. An upper is always settled: the caller reads and removes it.
+func (b *binds) settles(w bind) bool { return b.spec.Rootfs != nil || b.spec.Nesting || w.upper }
 
 // grantOut grants write access to /out to a user other than uid 0, if possible. With real root and an /out of
 // another owner, ids inside equal ids on the host. A directory that others can reach is then not opened to one of
@@ -154,7 +161,7 @@ func (b *binds) giveBack() error {
 		if w.File == nil {
 			continue
 		}
-		if b.settlesWork() {
+		if b.settles(w) {
 			errs = append(errs, upper.Settle(w.File, b.terms(w.before)))
 		}
 		w.Close()

@@ -134,6 +134,7 @@ func (m *Machine) imageFiles(spec runner.Spec) (files []*os.File, release func()
 		f, err = os.Open(r.Dir)
 	} else {
 		l := rootfs.Layout{Hostname: spec.Hostname}
+		l.Hosts, _ = interior(&spec)
 		if spec.User != nil {
 			l.User = rootfs.User(*spec.User)
 		}
@@ -155,8 +156,9 @@ var (
 // notItsOwn reports whether path was made for a sandbox and not by it.
 func notItsOwn(path string, spec *runner.Spec) bool {
 	mounted := func(m runner.Mount) bool { return m.Target == "/"+path }
+	inMemory := func(t runner.Tmpfs) bool { return t.Target == "/"+path }
 	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") ||
-		spec.Rootfs != nil && slices.Contains(ownEtc, path) || slices.ContainsFunc(spec.Mounts, mounted)
+		spec.Rootfs != nil && slices.Contains(ownEtc, path) || slices.ContainsFunc(spec.Mounts, mounted) || slices.ContainsFunc(spec.Tmpfs, inMemory)
 }
 
 // aboveMount reports whether the runner made a directory as parent of a mount point.

@@ -36,6 +36,7 @@ type Execution struct {
 	mu      sync.Mutex // guards the fields below
 	timer   *time.Timer
 	timeout bool
+	limit   time.Duration // --timeout; 0: none
 }
 
 // Sandbox returns the sandbox of x.

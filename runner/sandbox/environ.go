@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/container"
 	"demesne/runner/ipc"
@@ -15,9 +16,10 @@ import (
 )
 
 // defaultEnv is the initial environment of every command. No variable of the caller passes by default: API keys,
-// SSH_AUTH_SOCK, LD_PRELOAD and the like stay outside (P14). --env passes single variables.
+// SSH_AUTH_SOCK, LD_PRELOAD and the like stay outside (P14). --env passes single variables. PATH gets the caller's
+// directories that exist inside, by Command.Path.
 var defaultEnv = []string{
-	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"PATH=" + systemPath,
 	"HOME=/root",
 	"LANG=C.UTF-8",
 	"IS_SANDBOX=1",
@@ -58,20 +60,53 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	}
 	env := append(slices.Clone(defaultEnv), dirVariables(s.files.dirs)...)
 	env = append(env, "HOME="+who.Home)
-	dir := s.files.dirs.Workspace
 	if image := s.spec.Rootfs; image != nil {
 		env = append(env, image.Env...)
-		dir = cmp.Or(image.WorkingDir, dir)
+	} else {
+		env = append(env, hostEnv(who.Home)...)
 	}
+	env, dir := append(env, s.spec.Defaults.Env...), startDir(s.spec, s.files.dirs)
 	if s.link.net != nil {
 		env = append(env, s.link.net.Env(s.files.tree.CertFile)...)
 	}
 	g.Env = ipc.ByteStrings(lastWins(append(env, ipc.Strings(req.Env)...)))
+	if s.spec.Rootfs == nil && !setsPath(req.Env) {
+		g.Path = req.Path
+	}
 	if len(g.Dir) == 0 {
 		g.Dir = ipc.Bytes(dir)
 	}
 	g.SetIDs = s.machine.Boot.UIDs() > 1
 	return g, nil
+}
+
+// setsPath reports whether env, which the caller named, has a PATH. The caller then gets exactly that one.
+func setsPath(env []ipc.Bytes) bool {
+	return slices.ContainsFunc(env, func(e ipc.Bytes) bool { return strings.HasPrefix(string(e), "PATH=") })
+}
+
+// systemPath is PATH without the directories of a user.
+const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// hostEnv returns variables for commands on the host's files, whose /usr is read-only: installers write below the home
+// directory, which a persistent sandbox keeps.
+func hostEnv(home string) []string {
+	return []string{
+		"PATH=" + home + "/.local/bin:" + systemPath,
+		"npm_config_prefix=" + home + "/.local", // npm install -g
+		"PIP_BREAK_SYSTEM_PACKAGES=1",           // pip then uses its user site, which is below ~/.local
+		"TAR_OPTIONS=--no-same-owner",           // uid 0 in a sandbox cannot give files to any user
+	}
+}
+
+// startDir returns the directory of a command that names none. A workspace of the caller wins over the image's working
+// directory.
+func startDir(spec runner.Spec, d container.Dirs) string {
+	image := ""
+	if spec.Rootfs != nil && spec.Workspace == "" {
+		image = spec.Rootfs.WorkingDir
+	}
+	return cmp.Or(spec.Defaults.Dir, image, d.Workspace)
 }
 
 // dirVariables returns the variables that name a sandbox's directories.

@@ -134,6 +134,7 @@ func (x *Execution) arm(timeout time.Duration) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.limit = timeout
 	select {
 	case <-x.done:
 		return
@@ -141,11 +142,16 @@ func (x *Execution) arm(timeout time.Duration) {
 	}
 	x.timer = time.AfterFunc(timeout, func() {
 		if x.primary {
-			x.s.terminate(runner.TimedOut, "the time limit of "+timeout.String()+" was reached")
+			x.s.terminate(runner.TimedOut, timedOut(timeout))
 			return
 		}
 		x.expire(initTimeout)
 	})
+}
+
+// timedOut describes the end of a command at its time limit.
+func timedOut(limit time.Duration) string {
+	return "the time limit of " + limit.String() + " was reached"
 }
 
 // expire ends a command at its time limit. It ends the sandbox if PID 1 does not report the command's end in time.

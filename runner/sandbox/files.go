@@ -87,6 +87,7 @@ func (f *files) layout(dir string, m *ipc.Message, trust *rootfs.Trust) (rootfs.
 		NameServer: network.NameServer(f.egress), Trust: trust,
 		Init: init, Out: source(m, api.SourceOut, f.spec.Out),
 	}
+	l.Hosts, l.Tmpfs = interior(&f.spec)
 	if u := f.spec.User; u != nil {
 		l.User = rootfs.User{UID: u.UID, GID: u.GID}
 	}
@@ -95,7 +96,11 @@ func (f *files) layout(dir string, m *ipc.Message, trust *rootfs.Trust) (rootfs.
 	}
 	for i, b := range f.spec.Mounts {
 		from := source(m, api.SourceMount(i), b.Source)
-		l.Mounts = append(l.Mounts, rootfs.Mount{Source: from, Target: b.Target, ReadOnly: b.ReadOnly})
+		own := rootfs.Mount{Source: from, Target: b.Target, ReadOnly: b.ReadOnly}
+		if b.Upper != "" {
+			own.Upper = source(m, api.SourceUpper(i), b.Upper)
+		}
+		l.Mounts = append(l.Mounts, own)
 	}
 	for i, in := range f.spec.Inputs {
 		from := source(m, api.SourceInput(i), in.Path)
@@ -149,7 +154,7 @@ func (f *files) watched() limits.Watched {
 	w := limits.Watched{PIDs: f.tree == nil || f.spec.Rootfs != nil && !f.machine.Boot.OneID()}
 	for _, d := range append([]bind{f.binds.out}, f.binds.work...) {
 		if d.File != nil {
-			w.Dirs = append(w.Dirs, limits.Written{Dir: d.File, Name: d.inside})
+			w.Dirs = append(w.Dirs, limits.Written{Dir: d.File, Name: d.inside, Upper: d.upper})
 		}
 	}
 	for _, d := range []limits.Written{{Dir: f.image.upper, Upper: true}, {Dir: f.persistent.upper, Upper: true, Whole: true}} {

@@ -28,7 +28,7 @@ func (m *Machine) ForkStopped(id string, t api.ForkRequest) (runner.Forked, erro
 		return runner.Forked{}, err
 	}
 	defer dir.Close()
-	if err := admitBases(rec.Info.ID, rec.Base); err != nil {
+	if err := errors.Join(admitBases(rec.Info.ID, rec.Base), admitUppers(rec.Info)); err != nil {
 		return runner.Forked{}, err
 	}
 	if err := errors.Join(waitEnd(rec.Init), dir.Pause(&rec)); err != nil {
@@ -40,6 +40,16 @@ func (m *Machine) ForkStopped(id string, t api.ForkRequest) (runner.Forked, erro
 func admitBases(id string, base []string) error {
 	if n := len(base) + 1; n > basesMax {
 		return ipc.Errorf(ipc.CodeInvalid, "fork sandbox %q: %dth fork in a chain; at most %d are possible", id, n, basesMax)
+	}
+	return nil
+}
+
+// admitUppers refuses to fork a sandbox whose changes of a directory are kept apart: two sandboxes cannot share them.
+func admitUppers(i runner.Info) error {
+	for _, m := range i.Spec.Mounts {
+		if m.Upper != "" {
+			return ipc.Errorf(ipc.CodeInvalid, "fork sandbox %q: its changes of %q are kept apart, and belong to it alone", i.ID, m.Source)
+		}
 	}
 	return nil
 }

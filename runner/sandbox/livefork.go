@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"math"
 	"os"
 	"time"
@@ -19,7 +20,7 @@ import (
 func (s *Sandbox) Fork(t api.ForkRequest) (f runner.Forked, stopped bool, err error) {
 	d, _ := s.machine.Store()
 	<-s.built
-	if err := s.files.persistent.keeps("fork sandbox"); err != nil {
+	if err := cmp.Or(s.files.persistent.keeps("fork sandbox"), admitUppers(s.Info())); err != nil {
 		return f, false, err
 	}
 	if s.stopQuiet() {

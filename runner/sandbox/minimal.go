@@ -31,6 +31,13 @@ func (b *building) raiseMinimal() (err error) {
 	if err := admitMinimalMounts(&b.spec); err != nil {
 		return err
 	}
+	if len(b.spec.Hosts) > 0 || len(b.spec.Tmpfs) > 0 {
+		return &ipc.Error{
+			Code: ipc.CodeRequirement,
+			Text: "mount tmpfs or write hosts: this machine forbids namespaces: " + b.machine.Boot.ModeWhy,
+			Hint: b.machine.Boot.ModeFix,
+		}
+	}
 	if err := b.files.persistent.open(b.leave); err != nil {
 		return err
 	}

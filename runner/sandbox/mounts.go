@@ -41,6 +41,9 @@ func admitMount(spec *runner.Spec, i int) error {
 	if !filepath.IsAbs(m.Target) || filepath.Clean(m.Target) != m.Target || strings.ContainsRune(m.Target, 0) {
 		return errors.New("its target is not an absolute path without . and ..")
 	}
+	if m.Upper != "" && (m.ReadOnly || !filepath.IsAbs(m.Upper)) {
+		return errors.New("its changes need an absolute path, and it cannot be read-only")
+	}
 	for _, no := range noTargets {
 		if m.Target == no.path || no.below && within(m.Target, no.path) {
 			return errors.New("its target belongs to demesne")
@@ -67,7 +70,7 @@ func writtenInside(spec *runner.Spec) []string {
 		dirs = append(dirs, inside.Workspace)
 	}
 	for _, m := range spec.Mounts {
-		if !m.ReadOnly {
+		if !m.ReadOnly && m.Upper == "" {
 			dirs = append(dirs, m.Target)
 		}
 	}
@@ -86,6 +89,8 @@ func admitMinimalMounts(spec *runner.Spec) error {
 	for _, m := range spec.Mounts {
 		why := ""
 		switch {
+		case m.Upper != "":
+			why = "its changes cannot be kept apart"
 		case m.Source != m.Target:
 			why = "its target differs from its source"
 		case m.ReadOnly && slices.ContainsFunc(written, func(dir string) bool { return dir != "" && within(m.Source, dir) }):

@@ -34,7 +34,7 @@ func (x *Execution) finish(ex *pid1api.Exited) {
 			x.timer.Stop()
 		}
 		if x.timeout && verdict != runner.TimedOut {
-			verdict, detail = runner.TimedOut, "the time limit was reached"
+			verdict, detail = runner.TimedOut, timedOut(x.limit)
 		}
 		x.mu.Unlock()
 		r := outcome(ex, verdict, detail)

@@ -122,7 +122,11 @@ func (s *Sandbox) Made(owner Caller) {
 
 // Created describes s to its creator.
 func (s *Sandbox) Created() *api.Created {
-	return &api.Created{ID: s.id, Level: s.receipts.now.Level, Trace: s.trace}
+	made := &api.Created{ID: s.id, Level: s.receipts.now.Level, Trace: s.trace}
+	if t := s.files.tree; t != nil && t.Unmapped != nil {
+		made.Unmapped = &runner.User{UID: t.Unmapped.UID, GID: t.Unmapped.GID}
+	}
+	return made
 }
 
 // Info returns the current state of s.

@@ -10,7 +10,7 @@ import (
 // make a sandbox from. ok is false if no sandbox can be prepared for the Spec. egress is the whole Egress; nil: none.
 // ShapeOf is pure.
 func ShapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner.Spec, ok bool) {
-	if spec.Lifetime != runner.OneShot || spec.Nesting || len(spec.Publish) > 0 || len(spec.Inputs) > 0 || len(spec.Mounts) > 0 {
+	if spec.Lifetime != runner.OneShot || spec.Nesting || len(spec.Publish) > 0 || len(spec.Inputs) > 0 || len(spec.Mounts) > 0 || len(spec.Tmpfs) > 0 {
 		return "", spec, false
 	}
 	rest = spec
@@ -29,6 +29,7 @@ func ShapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner
 			rest.Egress.Routes = append(rest.Egress.Routes, runner.Route{Port: r.Port})
 		}
 	}
+	rest.Defaults = runner.Defaults{}
 	rest.Name, rest.Out, rest.Workspace, rest.Require, rest.Granted, rest.Frontend = "", "", "", "", "", ""
 	text, err := json.Marshal(rest)
 	return string(text), rest, err == nil

@@ -9,7 +9,7 @@ import (
 )
 
 func TestShapeOf(t *testing.T) {
-	plain := runner.Spec{Image: "host", Hostname: "h", Out: "/o", Limits: runner.Limits{Memory: 1 << 30}}
+	plain := runner.Spec{Image: "host", Interior: runner.Interior{Hostname: "h"}, Out: "/o", Limits: runner.Limits{Memory: 1 << 30}}
 	want, rest, ok := ShapeOf(plain, nil)
 	if !ok || rest.Out != "" || rest.Limits != plain.Limits || rest.Hostname != "h" {
 		t.Fatalf("%q, %+v, %v", want, rest, ok)

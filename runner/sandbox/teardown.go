@@ -21,10 +21,13 @@ func (s *Sandbox) Remove(why string) {
 	s.End(why)
 }
 
-// Stop ends s and keeps its files.
-func (s *Sandbox) Stop() error {
+// Stop ends s and keeps its files. It asks the processes to end, and kills those that are left after grace.
+func (s *Sandbox) Stop(grace time.Duration) error {
 	if err := s.files.persistent.keeps("stop sandbox"); err != nil {
 		return err
+	}
+	if grace > 0 && s.askToEnd() {
+		waitAlone(s.init.pid, grace)
 	}
 	s.End("stopped")
 	return nil

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"demesne/internal/fsutil"
 )
 
 // A file with holes is an ordinary member with two PAX records: its size and its number of extents. The member's
@@ -22,7 +22,7 @@ const (
 )
 
 const (
-	block      = 4096    // extents are aligned to it, so each byte sent takes one byte on disk
+	block      = fsutil.ExtentBlock
 	maxExtents = 1 << 20 // of one file; beyond it, small holes are sent as zeros
 )
 
@@ -36,9 +36,11 @@ type content struct {
 	sparse  bool
 }
 
-type extent struct{ at, length int64 }
+type extent = fsutil.Extent
 
-func whole(size int64) content { return content{size: size, data: size, extents: []extent{{0, size}}} }
+func whole(size int64) content {
+	return content{size: size, data: size, extents: []extent{{At: 0, Length: size}}}
+}
 
 // contentOf returns the content of a file with that info. If the file system does not report holes, it has none.
 func contentOf(f *os.File, info os.FileInfo) content {
@@ -46,60 +48,15 @@ func contentOf(f *os.File, info os.FileInfo) content {
 	if !ok || st.Blocks*512 >= info.Size() {
 		return whole(info.Size())
 	}
-	extents, err := scan(int(f.Fd()), info.Size())
-	if err != nil || len(extents) == 1 && extents[0].length == info.Size() {
+	extents, err := fsutil.Extents(int(f.Fd()), info.Size(), maxExtents)
+	if err != nil || len(extents) == 1 && extents[0].Length == info.Size() {
 		return whole(info.Size())
 	}
 	c := content{size: info.Size(), extents: extents, sparse: true}
 	for _, e := range extents {
-		c.data += e.length
+		c.data += e.Length
 	}
 	return c
-}
-
-// scan lists a file's data extents (lseek(2)), in whole blocks.
-func scan(fd int, size int64) ([]extent, error) {
-	var list []extent
-	gap := int64(block)
-	for at := int64(0); at < size; {
-		from, err := unix.Seek(fd, at, unix.SEEK_DATA)
-		if err == unix.ENXIO { // no data after at
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		to, err := unix.Seek(fd, from, unix.SEEK_HOLE)
-		if err != nil {
-			return nil, err
-		}
-		if from >= size || to <= from {
-			break
-		}
-		at = min((to+block-1)/block*block, size)
-		list = join(list, extent{from / block * block, at - from/block*block}, gap)
-		for ; len(list) > maxExtents; gap *= 2 {
-			list = joinAll(list, 2*gap)
-		}
-	}
-	return list, nil
-}
-
-// join appends an extent, or extends the last one if the hole between them is smaller than gap.
-func join(list []extent, e extent, gap int64) []extent {
-	if n := len(list); n > 0 && e.at-(list[n-1].at+list[n-1].length) < gap {
-		list[n-1].length = e.at + e.length - list[n-1].at
-		return list
-	}
-	return append(list, e)
-}
-
-func joinAll(list []extent, gap int64) []extent {
-	joined := list[:0]
-	for _, e := range list {
-		joined = join(joined, e, gap)
-	}
-	return joined
 }
 
 // describe adds the content's description to the header of its member.
@@ -122,8 +79,8 @@ func (c content) writeExtents(w io.Writer) error {
 	}
 	list := make([]byte, 0, extentSize*len(c.extents))
 	for _, e := range c.extents {
-		list = binary.BigEndian.AppendUint64(list, uint64(e.at))
-		list = binary.BigEndian.AppendUint64(list, uint64(e.length))
+		list = binary.BigEndian.AppendUint64(list, uint64(e.At))
+		list = binary.BigEndian.AppendUint64(list, uint64(e.Length))
 	}
 	_, err := w.Write(list)
 	return err
@@ -155,14 +112,14 @@ func readContent(h *tar.Header, r io.Reader, left *budget) (content, error) {
 func (c *content) parse(list []byte) error {
 	var end, data int64
 	for ; len(list) > 0; list = list[extentSize:] {
-		e := extent{int64(binary.BigEndian.Uint64(list)), int64(binary.BigEndian.Uint64(list[8:]))}
+		e := extent{At: int64(binary.BigEndian.Uint64(list)), Length: int64(binary.BigEndian.Uint64(list[8:]))}
 		switch {
-		case e.at < end || e.at%block != 0 || e.at > c.size:
+		case e.At < end || e.At%block != 0 || e.At > c.size:
 			return errExtents
-		case e.length <= 0 || e.length > c.size-e.at || e.length%block != 0 && e.at+e.length != c.size:
+		case e.Length <= 0 || e.Length > c.size-e.At || e.Length%block != 0 && e.At+e.Length != c.size:
 			return errExtents
 		}
-		end, data = e.at+e.length, data+e.length
+		end, data = e.At+e.Length, data+e.Length
 		c.extents = append(c.extents, e)
 	}
 	if data != c.data {
@@ -179,8 +136,8 @@ func (c content) restore(f *os.File, r io.Reader) error {
 		}
 	}
 	for _, e := range c.extents {
-		n, err := io.CopyN(io.NewOffsetWriter(f, e.at), r, e.length)
-		if err == io.EOF && n < e.length {
+		n, err := io.CopyN(io.NewOffsetWriter(f, e.At), r, e.Length)
+		if err == io.EOF && n < e.Length {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
@@ -200,14 +157,14 @@ type extents struct {
 }
 
 func (x *extents) Read(p []byte) (int, error) {
-	for len(x.list) > 0 && x.read == x.list[0].length {
+	for len(x.list) > 0 && x.read == x.list[0].Length {
 		x.list, x.read = x.list[1:], 0
 	}
 	if len(x.list) == 0 {
 		return 0, io.EOF
 	}
 	e := x.list[0]
-	n, err := x.f.ReadAt(p[:min(int64(len(p)), e.length-x.read)], e.at+x.read)
+	n, err := x.f.ReadAt(p[:min(int64(len(p)), e.Length-x.read)], e.At+x.read)
 	x.read += int64(n)
 	if n > 0 || err == nil {
 		return n, nil

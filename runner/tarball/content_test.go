@@ -117,21 +117,6 @@ func TestSparseHostile(t *testing.T) {
 	}
 }
 
-// TestJoin: a file with very many extents is sent with its small holes filled.
-func TestJoin(t *testing.T) {
-	var list []extent
-	for i := range int64(10) {
-		list = join(list, extent{i * 2 * block, block}, block)
-	}
-	if len(list) != 10 {
-		t.Fatalf("%v", list)
-	}
-	list = join(list, extent{19 * block, block}, block)
-	if list = joinAll(list, 2*block); len(list) != 1 || list[0] != (extent{0, 20 * block}) {
-		t.Errorf("%v", list)
-	}
-}
-
 // TestCut: a stream that is truncated between two entries is detected.
 func TestCut(t *testing.T) {
 	from, src := rooted(t)

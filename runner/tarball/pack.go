@@ -77,7 +77,7 @@ func leftHeader(name, kind string, t time.Time) *tar.Header {
 var errChanged = errors.New("changed during the copy")
 
 func (p *packer) dir(root *os.Root, base, as string, info fs.FileInfo, depth int) error {
-	h := &tar.Header{Typeflag: tar.TypeDir, Name: as + "/", Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}
+	h := &tar.Header{Typeflag: tar.TypeDir, Name: as + "/", Mode: int64(info.Mode().Perm()), ModTime: info.ModTime(), Format: tar.FormatPAX}
 	if err := p.w.WriteHeader(h); err != nil {
 		return fmt.Errorf("pack %q: %w", as, err)
 	}
@@ -128,7 +128,7 @@ func (p *packer) file(root *os.Root, base, as string, info fs.FileInfo) error {
 		return err
 	}
 	defer f.Close()
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: as, Mode: int64(now.Mode().Perm()), ModTime: now.ModTime()}
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: as, Mode: int64(now.Mode().Perm()), ModTime: now.ModTime(), Format: tar.FormatPAX}
 	if now.Size() <= small {
 		text, err := readSmall(f, now.Size())
 		if err != nil {

@@ -56,7 +56,7 @@ func (y *Relay) entry(w *tar.Writer, h *tar.Header) error {
 	if err := y.left.entry(); err != nil {
 		return err
 	}
-	out := &tar.Header{Typeflag: h.Typeflag, Name: name, Mode: h.Mode & 0o777, ModTime: h.ModTime}
+	out := &tar.Header{Typeflag: h.Typeflag, Name: name, Mode: h.Mode & 0o777, ModTime: h.ModTime, Format: tar.FormatPAX}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		out.Name += "/"

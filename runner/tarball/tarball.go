@@ -39,14 +39,14 @@ type Options struct {
 
 // Unpack creates the entries of the stream below root. It skips all but files, directories and, with Links, symbolic
 // links. A file gets its name when it is complete, see place.go, and replaces an existing file by rename. An existing
-// directory is merged with.
+// directory is merged with. Files and directories keep their modification times.
 func Unpack(r io.Reader, root *os.Root, o Options) (Report, error) {
 	u := &unpacker{root: root, Options: o, left: o.Limits.budget()}
 	tr := newReader(r)
 	for {
 		h, err := tr.Next()
 		if err == io.EOF {
-			return u.did, nil
+			return u.did, u.setDirTimes()
 		}
 		if err != nil {
 			return u.did, fmt.Errorf("unpack: %w", err)
@@ -62,6 +62,7 @@ type unpacker struct {
 	root *os.Root
 	left budget
 	did  Report
+	dirs []dirTime
 }
 
 func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
@@ -76,16 +77,17 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if err := u.left.entry(); err != nil {
 		return err
 	}
-	mode := fs.FileMode(h.Mode) & 0o777
+	m := meta{fs.FileMode(h.Mode)&0o777 | 0o600, h.ModTime}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return u.root.MkdirAll(name, mode|0o700)
+		m.mode |= 0o100
+		return u.directory(name, m)
 	case tar.TypeReg:
 		c, err := readContent(h, r, &u.left)
 		if err != nil {
 			return err
 		}
-		return u.file(name, mode|0o600, c, r)
+		return u.file(name, m, c, r)
 	case tar.TypeSymlink:
 		if u.Links {
 			return u.replace(name, func(temp string) error { return u.root.Symlink(h.Linkname, temp) })

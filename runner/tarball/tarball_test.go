@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func rooted(t *testing.T) (*os.Root, string) {
@@ -69,6 +70,39 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // TestUnpackHostile: streams that Pack never writes.
+// TestTimes checks that files and directories keep their times through a relay, to the nanosecond.
+func TestTimes(t *testing.T) {
+	from, src := rooted(t)
+	write(t, src+"/d/sub/f", "text", 0o600)
+	at := time.Unix(1_600_000_000, 987_654_321)
+	names := []string{"/d/sub/f", "/d/sub", "/d"}
+	for _, name := range names {
+		if err := os.Chtimes(src+name, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stream, relayed bytes.Buffer
+	if _, err := Pack(&stream, from, "d", "d", Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	y, err := NewRelay(&stream, Limits{})
+	if err == nil {
+		_, err = y.Pass(&relayed)
+	}
+	root, dir := rooted(t)
+	if err == nil {
+		_, err = Unpack(&relayed, root, Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if st, err := os.Stat(dir + name); err != nil || !st.ModTime().Equal(at) {
+			t.Errorf("%s: %v, %v, want %v", name, st.ModTime(), err, at)
+		}
+	}
+}
+
 func TestUnpackHostile(t *testing.T) {
 	type entry = tar.Header
 	for _, c := range []struct {
@@ -193,7 +227,7 @@ func TestUnpackThroughLinkInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := &unpacker{root: root}
-	if err := u.file("f", 0o600, whole(0), strings.NewReader("")); err == nil || strings.Contains(err.Error(), ".demesne") {
+	if err := u.file("f", meta{mode: 0o600}, whole(0), strings.NewReader("")); err == nil || strings.Contains(err.Error(), ".demesne") {
 		t.Error(err)
 	}
 }
@@ -221,14 +255,14 @@ func TestBeside(t *testing.T) {
 	root, dir := rooted(t)
 	u := &unpacker{root: root}
 	for _, text := range []string{"one", "two"} {
-		if err := u.beside("d/f", 0o640, whole(3), strings.NewReader(text)); err != nil {
+		if err := u.beside("d/f", meta{mode: 0o640}, whole(3), strings.NewReader(text)); err != nil {
 			t.Fatal(err)
 		}
 		if got, _ := os.ReadFile(dir + "/d/f"); string(got) != text {
 			t.Errorf("%q, want %q", got, text)
 		}
 	}
-	if err := u.beside("d/g", 0o640, whole(4), strings.NewReader("cut")); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := u.beside("d/g", meta{mode: 0o640}, whole(4), strings.NewReader("cut")); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Error(err)
 	}
 	if list, _ := os.ReadDir(dir + "/d"); len(list) != 1 {

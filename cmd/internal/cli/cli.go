@@ -7,7 +7,7 @@
 //	c := cli.Command{Program: "demesne", Name: "wait", Flags: cli.Flags{
 //		{Long: "timeout", Arg: "DURATION", Set: cli.Duration(&timeout), Help: "stop waiting after this time"},
 //	}}
-//	rest, err := c.Parse(args)      // ErrHelp: print c.Help()
+//	rest, err := c.Parse(args)      // ErrHelp: print c.Help(80)
 //
 // # How a line is parsed
 //
@@ -48,9 +48,12 @@ type Command struct {
 	Examples []Example
 	Flags    Flags // without --help, which every command has
 	Topics   []Topic
-	Operand  kind     // kind of the operands
-	Words    []string // the known operands; nil: see Operand
-	Raw      bool     // another program parses this line
+	Operand  kind              // kind of the operands
+	Then     kind              // kind of those after the first; zero: Operand
+	Here     bool              // only images that are here
+	Words    []string          // the known operands; nil: see Operand
+	Raw      bool              // another program parses this line
+	Habits   map[string]string // flags that other programs have; an error says which is meant here
 }
 
 // Example is a line to type, and what it does.
@@ -77,9 +80,19 @@ func (c *Command) FullName() string {
 	return c.Program + " " + c.Name
 }
 
-// Table returns all flags of the command.
+// Table returns all flags of the command, in one run for each group. The groups keep their order, but general flags
+// come last.
 func (c *Command) Table() Flags {
-	all := append(slices.Clip(c.Flags), Flag{Group: GroupGeneral, Long: "help", Short: 'h', Help: "print this help",
+	var groups []string
+	for _, f := range c.Flags {
+		if f.Group != GroupGeneral && !slices.Contains(groups, f.Group) {
+			groups = append(groups, f.Group)
+		}
+	}
+	groups = append(groups, GroupGeneral)
+	all := slices.Clone(c.Flags)
+	slices.SortStableFunc(all, func(a, b Flag) int { return slices.Index(groups, a.Group) - slices.Index(groups, b.Group) })
+	all = append(all, Flag{Group: GroupGeneral, Long: "help", Short: 'h', Help: "print this help",
 		Set: func(string) error { return ErrHelp }})
 	if c.Name != "" {
 		return all
@@ -103,7 +116,12 @@ func (c *Command) Parse(args []string) (rest []string, err error) {
 	case Sandbox:
 		most = 1
 	}
-	return c.Table().UpTo(most, args)
+	rest, err = c.Table().UpTo(most, args)
+	var unknown *unknownFlag
+	if errors.As(err, &unknown) && c.Habits[unknown.name] != "" {
+		err = Hinted(unknown, "%s", c.Habits[unknown.name])
+	}
+	return rest, err
 }
 
 // Program describes a program with verbs.
@@ -114,6 +132,7 @@ type Program struct {
 	Start    []Example // the commands for a first reader, in the short overview
 	Commands []Command
 	Topics   []Topic
+	Habits   map[string]string // likewise: commands
 }
 
 // Topic is a text that belongs to no verb. "help NAME" prints it, and the program's manual page has it as a section.
@@ -153,6 +172,9 @@ func (p *Program) command(verb string) *Command {
 // unknown returns an error for a word that words does not contain.
 func (p *Program) unknown(name string, words []string) error {
 	err := &UnknownError{name}
+	if h := p.Habits[name]; h != "" {
+		return Hinted(err, "%s", h)
+	}
 	if n := text.Nearest(name, words); n != "" {
 		return Hinted(err, "did you mean %s?", n)
 	}
@@ -175,7 +197,7 @@ func (p *Program) Answer(args []string) (text string, ok bool) {
 	}
 	switch args[0] {
 	case "-h", "--help":
-		return p.Listing(), true
+		return p.Listing(stdWidth), true
 	case "--version":
 		return p.VersionLine(), true
 	}

@@ -93,7 +93,7 @@ func TestHints(t *testing.T) {
 	p := &Program{Name: "prog", Commands: []Command{{Name: "create"}}, Topics: []Topic{{Name: "environment", Section: "ENVIRONMENT"}}}
 	_, verb := p.Find("craete")
 	_, far := p.Find("x")
-	_, topic := p.Explain("enviroment")
+	_, topic := p.Explain("enviroment", 80)
 	_, notVerb := p.Find("enviroment")
 	_, flag := sample(&given{}, anything).Parse([]string{"--lits"})
 	for err, want := range map[error]string{
@@ -116,23 +116,23 @@ func TestHelp(t *testing.T) {
 	p := &Program{Name: "prog", Summary: "do things", About: strings.Repeat("Does many things. ", 20),
 		Start: []Example{{Line: "prog verb", Says: "do it"}}, Commands: []Command{*sample(&given{}, anything)},
 		Topics: []Topic{{Name: "codes", Section: "CODES", Summary: "the codes", Text: "All:", Entries: []Entry{{Name: "0", Text: "good"}}}}}
-	help, err := p.Explain("verb")
+	help, err := p.Explain("verb", 80)
 	if err != nil {
 		t.Fatal(err)
 	}
-	codes, _ := p.Explain("codes")
+	codes, _ := p.Explain("codes", 80)
 	version, _ := p.Answer([]string{"--version"})
 	listing, _ := p.Answer([]string{"--help"})
-	bare := (&Program{Name: "bare", About: "Serves others."}).Listing()
+	bare := (&Program{Name: "bare", About: "Serves others."}).Listing(80)
 	if bare != "Usage: bare\n\nServes others.\n" {
 		t.Errorf("a program without commands: %q", bare)
 	}
 	for text, wants := range map[string][]string{
-		help:         {"Usage: prog verb [flags] ID\n", "\nA:\n  -o, --on  ", "      --list NAME[=VALUE]   add to the list; repeatable\n", "\nGeneral:\n  -h, --help  ", "\nExamples:\n  # do it\n"},
-		codes:        {"All:\n\n  0 ", "good\n"},
-		version:      {"prog " + Version + " ("},
-		listing:      {"Usage: prog COMMAND", "\nCommands:\n  verb  do a thing\n", "\nTopics:\n  codes  the codes\n"},
-		p.Overview(): {"prog: do things\n", "  prog verb  do it\n", "prog help lists all commands"},
+		help:           {"Usage: prog verb [flags] ID\n", "\nA:\n  -o, --on  ", "      --list NAME[=VALUE]   add to the list; repeatable\n", "\nGeneral:\n  -h, --help  ", "\nExamples:\n  # do it\n"},
+		codes:          {"All:\n\n  0 ", "good\n"},
+		version:        {"prog " + Version + " ("},
+		listing:        {"Usage: prog COMMAND", "\nCommands:\n  verb  do a thing\n", "\nTopics:\n  codes  the codes\n"},
+		p.Overview(80): {"prog: do things\n", "  prog verb  do it\n", "prog help lists all commands"},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(text, want) {
@@ -187,5 +187,44 @@ func TestTerminalOf(t *testing.T) {
 	}
 	if got := (Terminal{Color: true}).Red("x"); got != "\x1b[31mx\x1b[0m" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestHelpWidth checks that help fits a terminal, and that its examples stay lines to type.
+func TestHelpWidth(t *testing.T) {
+	c := sample(&given{}, anything)
+	c.Examples = append(c.Examples, Example{Says: strings.Repeat("many words ", 10), Line: "prog verb --text 'a text with many blanks in it' --list a=b --list c=d | sort -u > file"})
+	p := &Program{Name: "prog", About: strings.Repeat("Does many things. ", 20), Commands: []Command{*c}}
+	for _, width := range []int{40, 60, 80, 100} {
+		for _, text := range []string{c.Help(width), p.Listing(width), p.Overview(width)} {
+			for line := range strings.Lines(text) {
+				if n := len([]rune(strings.TrimRight(line, "\n"))); n > width && !strings.Contains(line, "'a text") {
+					t.Errorf("%d characters of %d: %q", n, width, line)
+				}
+			}
+		}
+	}
+	if want := "  prog verb --text \\\n      'a text with many blanks in it' \\\n      --list a=b --list c=d | sort -u > \\\n      file\n"; !strings.HasSuffix(c.Help(44), want) {
+		t.Errorf("no %q in\n%s", want, c.Help(44))
+	}
+}
+
+// TestTable checks that no group appears twice, and that the general flags are last.
+func TestTable(t *testing.T) {
+	c := &Command{Flags: Flags{{Group: GroupGeneral, Long: "a"}, {Group: "B", Long: "b"}, {Group: "C", Long: "c"}, {Group: "B", Long: "d"}}}
+	var all []string
+	for _, f := range c.Table() {
+		all = append(all, f.Group+" "+f.Long)
+	}
+	if got, want := strings.Join(all, ", "), "B b, B d, C c, General a, General help, General version"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestTerminalWidth(t *testing.T) {
+	for columns, want := range map[int]int{0: 80, 20: 40, 60: 60, 80: 80, 200: 100} {
+		if got := (Terminal{columns: columns}).Width(); got != want {
+			t.Errorf("%d columns: %d, want %d", columns, got, want)
+		}
 	}
 }

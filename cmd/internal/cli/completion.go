@@ -18,9 +18,13 @@ func (p *Program) Completion(shell string) (string, error) {
 	return "", fmt.Errorf("shell %q: %w", shell, OneOf(shell, []string{"bash", "zsh", "fish"}))
 }
 
+// completionVerb is the hidden verb that prints the words of a list, a line each: "sandboxes", "images" or "here", which
+// are the images that are here. The scripts call it.
+const completionVerb = "complete-words"
+
 const bashHead = `# bash completion for demesne:  source <(demesne completion bash)
 _demesne() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i operands=0
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
 		COMPREPLY=($(compgen -W '%s' -- "$cur"))
@@ -31,7 +35,15 @@ _demesne() {
 			((i + 1 == COMP_CWORD)) && COMPREPLY=($(compgen -c -- "$cur"))
 			return
 		fi
+		case ${COMP_WORDS[1]}/${COMP_WORDS[i]} in
+%s		*/-*) ;;
+		*) ((++operands)) ;;
+		esac
 	done
+	if ((i == COMP_CWORD)); then
+		case ${COMP_WORDS[1]}/$operands in
+%s		esac
+	fi
 	case ${COMP_WORDS[1]}/$prev in
 `
 
@@ -41,11 +53,17 @@ complete -o default -F _demesne demesne
 `
 
 func (p *Program) bash() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, bashHead, strings.Join(p.Verbs(), " "))
+	var b, skip, ended strings.Builder
+	for _, c := range p.Commands {
+		if v := c.valued(); v != nil {
+			fmt.Fprintf(&skip, "		%s) ((++i)) ;;\n", strings.Join(v, "|"))
+		}
+		ended.WriteString(c.bashEnd())
+	}
+	fmt.Fprintf(&b, bashHead, strings.Join(p.Verbs(), " "), skip.String(), ended.String())
 	for _, c := range p.Commands {
 		for _, f := range c.Table() {
-			if gen := bashWords(f.Complete, f.Words); f.Arg != "" && !f.Optional && gen != "" {
+			if gen := bashWords(f.Complete, f.Words, false); f.Arg != "" && !f.Optional && gen != "" {
 				fmt.Fprintf(&b, "	%s/%s) COMPREPLY=($(compgen %s -- \"$cur\")) ;;\n", c.Name, f.name(), gen)
 			}
 		}
@@ -53,12 +71,41 @@ func (p *Program) bash() string {
 	for _, c := range p.Commands {
 		fmt.Fprintf(&b, "	%s/*)\n		if [[ $cur == -* ]]; then\n", c.Name)
 		fmt.Fprintf(&b, "			COMPREPLY=($(compgen -W '%s' -- \"$cur\"))\n", strings.Join(c.spellings(), " "))
-		if gen := bashWords(c.Operand, c.Words); gen != "" {
+		if gen := bashWords(c.Operand, c.Words, c.Here); gen != "" {
 			fmt.Fprintf(&b, "		else\n			COMPREPLY=($(compgen %s -- \"$cur\"))\n", gen)
 		}
 		b.WriteString("		fi ;;\n")
 	}
 	return b.String() + bashTail
+}
+
+// valued returns a pattern for each flag whose value is the next word.
+func (c *Command) valued() (all []string) {
+	for _, f := range c.Table() {
+		if f.Arg == "" || f.Optional {
+			continue
+		}
+		if f.Short != 0 {
+			all = append(all, c.Name+"/-"+string(f.Short))
+		}
+		if f.Long != "" {
+			all = append(all, c.Name+"/--"+f.Long)
+		}
+	}
+	return all
+}
+
+// bashEnd returns the cases in which the words belong to the command that runs inside, so that no flag of demesne is
+// offered.
+func (c *Command) bashEnd() string {
+	switch {
+	case c.Operand == Argv:
+		return fmt.Sprintf("		%s/[1-9]*) return ;;\n", c.Name)
+	case c.Then == Argv:
+		return fmt.Sprintf("		%[1]s/1)\n			if [[ $cur != -* && $prev != -* ]]; then\n"+
+			"				COMPREPLY=($(compgen -c -- \"$cur\"))\n				return\n			fi ;;\n		%[1]s/[1-9]*) return ;;\n", c.Name)
+	}
+	return ""
 }
 
 // spellings returns all ways to write the command's flags.
@@ -75,7 +122,7 @@ func (c *Command) spellings() []string {
 	return all
 }
 
-func bashWords(w kind, words []string) string {
+func bashWords(w kind, words []string, here bool) string {
 	if words != nil {
 		return "-W '" + strings.Join(words, " ") + "'"
 	}
@@ -86,12 +133,22 @@ func bashWords(w kind, words []string) string {
 		return "-d"
 	case Argv:
 		return "-c"
-	case Sandbox:
-		return `-W "$(demesne ls -q 2>/dev/null)"`
-	case Image:
-		return `-W "$(demesne images --all -q 2>/dev/null)"`
+	case Sandbox, Image:
+		return fmt.Sprintf(`-W "%s"`, w.list(here))
 	}
 	return ""
+}
+
+// list returns the shell text that prints the words of a kind: sandboxes or images.
+func (w kind) list(here bool) string {
+	name := "sandboxes"
+	switch {
+	case w == Image && here:
+		name = "here"
+	case w == Image:
+		name = "images"
+	}
+	return "$(demesne " + completionVerb + " " + name + " 2>/dev/null)"
 }
 
 func (p *Program) zsh() string {
@@ -110,7 +167,9 @@ func (p *Program) zsh() string {
 		}
 		if c.Operand == Argv && c.Words == nil {
 			b.WriteString(" \\\n			'(-)1:command:_command_names -e' '*::argument:_normal'")
-		} else if action := zshAction(c.Operand, c.Words); action != "" {
+		} else if c.Then == Argv {
+			b.WriteString(" \\\n			'1:sandbox:" + zshAction(c.Operand, nil, false) + "' '(-)2:command:_command_names -e' '*::argument:_normal'")
+		} else if action := zshAction(c.Operand, c.Words, c.Here); action != "" {
 			b.WriteString(" \\\n			'*:argument:" + action + "'")
 		}
 		b.WriteString(" ;;\n")
@@ -137,12 +196,12 @@ func (f *Flag) zsh() string {
 	case f.Optional:
 		spec += "::" + f.Arg + ":_files"
 	case f.Arg != "":
-		spec += ":" + strings.NewReplacer("[", "(", "]", ")", ":", " ").Replace(f.Arg) + ":" + zshAction(f.Complete, f.Words)
+		spec += ":" + strings.NewReplacer("[", "(", "]", ")", ":", " ").Replace(f.Arg) + ":" + zshAction(f.Complete, f.Words, false)
 	}
 	return spec
 }
 
-func zshAction(w kind, words []string) string {
+func zshAction(w kind, words []string, here bool) string {
 	if words != nil {
 		return "(" + strings.Join(words, " ") + ")"
 	}
@@ -151,10 +210,8 @@ func zshAction(w kind, words []string) string {
 		return "_files"
 	case Directory:
 		return "_files -/"
-	case Sandbox:
-		return "($(demesne ls -q 2>/dev/null))"
-	case Image:
-		return "($(demesne images --all -q 2>/dev/null))"
+	case Sandbox, Image:
+		return "(" + w.list(here) + ")"
 	}
 	return ""
 }
@@ -168,7 +225,7 @@ func (p *Program) fish() string {
 		for _, f := range c.Table() {
 			fmt.Fprintf(&b, "complete -c demesne -n %s%s -d %s\n", seen, f.fish(), quote(f.Help))
 		}
-		if gen := fishWords(c.Operand, c.Words); gen != "" {
+		if gen := fishWords(c.Operand, c.Words, c.Here); gen != "" {
 			fmt.Fprintf(&b, "complete -c demesne -n %s %s\n", seen, gen)
 		}
 	}
@@ -187,7 +244,7 @@ func (f *Flag) fish() string {
 	if f.Arg == "" || f.Optional {
 		return s
 	}
-	switch gen := fishWords(f.Complete, f.Words); {
+	switch gen := fishWords(f.Complete, f.Words, false); {
 	case gen == "":
 		return s + " -x"
 	case f.Complete == File, f.Complete == Directory:
@@ -197,7 +254,7 @@ func (f *Flag) fish() string {
 	}
 }
 
-func fishWords(w kind, words []string) string {
+func fishWords(w kind, words []string, here bool) string {
 	if words != nil {
 		return "-a " + quote(strings.Join(words, " "))
 	}
@@ -206,10 +263,8 @@ func fishWords(w kind, words []string) string {
 		return "-F"
 	case Argv:
 		return "-a '(__fish_complete_command)' -F"
-	case Sandbox:
-		return "-a '(demesne ls -q 2>/dev/null)'"
-	case Image:
-		return "-a '(demesne images --all -q 2>/dev/null)'"
+	case Sandbox, Image:
+		return "-a '" + strings.TrimPrefix(w.list(here), "$") + "'"
 	}
 	return ""
 }

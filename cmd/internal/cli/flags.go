@@ -136,8 +136,13 @@ func (fs Flags) find(is func(*Flag) bool) *Flag {
 	return nil
 }
 
+// unknownFlag is the error for a flag that the table does not have.
+type unknownFlag struct{ name string }
+
+func (e *unknownFlag) Error() string { return fmt.Sprintf("flag %s: unknown", e.name) }
+
 func (fs Flags) unknown(name string) error {
-	err := fmt.Errorf("flag %s: unknown", name)
+	err := &unknownFlag{name}
 	var names []string
 	for _, f := range fs {
 		if f.Long != "" {

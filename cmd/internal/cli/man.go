@@ -41,7 +41,7 @@ func (p *Program) page() string {
 func (c *Command) page() string {
 	m := newManual(c.pageName(), c.Summary)
 	m.section("SYNOPSIS")
-	for i, u := range strings.Split(strings.TrimRight(c.usageLines("", ""), "\n"), "\n") {
+	for i, u := range c.usages() {
 		if i > 0 {
 			m.line(".br")
 		}

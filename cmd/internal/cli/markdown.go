@@ -15,7 +15,7 @@ func (p *Program) Markdown() string {
 }
 
 func (c *Command) markdown(b *strings.Builder) {
-	fmt.Fprintf(b, "## %s\n\n```\n%s```\n\n", c.FullName(), c.usageLines("", ""))
+	fmt.Fprintf(b, "## %s\n\n```\n%s\n```\n\n", c.FullName(), strings.Join(c.usages(), "\n"))
 	for _, p := range split(c.About) {
 		fmt.Fprintf(b, "%s\n\n", p)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 )
@@ -16,52 +17,204 @@ func quoted(s string) string {
 	return string(b)
 }
 
-func plainJSON(program string) string {
-	return `{"command": ` + quoted(program) + `, "args": ["mcp"]}`
+// entry returns a new entry.
+func (c Client) entry(program string, s Settings) string {
+	args, _ := json.Marshal(s.arguments(nil)) // strings: never fails
+	text := `"command": ` + quoted(program) + `, "args": ` + string(args)
+	if c.list {
+		args, _ = json.Marshal(append([]string{program}, s.arguments(nil)...))
+		text = `"command": ` + strings.ReplaceAll(string(args), `","`, `", "`)
+	}
+	if len(s.Env) > 0 {
+		env, _ := json.Marshal(variables(s.Env))
+		text += `, ` + quoted(c.envKey()) + `: ` + string(env)
+	}
+	return "{" + c.head + text + c.tail + "}"
 }
 
-func stdioJSON(program string) string {
-	return `{"type": "stdio", "command": ` + quoted(program) + `, "args": ["mcp"]}`
+// envKey returns the name of an entry's member with the variables.
+func (c Client) envKey() string {
+	if c.list {
+		return "environment"
+	}
+	return "env"
 }
 
-func opencodeJSON(program string) string {
-	return `{"type": "local", "command": [` + quoted(program) + `, "mcp"], "enabled": true}`
+func variables(env []string) map[string]any {
+	m := map[string]any{}
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		m[name] = value
+	}
+	return m
 }
 
-// inJSON returns a function that adds an entry to the object under key. Nothing else in the text changes; an
-// existing entry is replaced.
-func inJSON(key string) func(text, entry string) (string, error) {
-	return func(text, entry string) (string, error) {
-		if strings.TrimSpace(text) == "" {
-			text = "{}\n"
-		}
-		if err := whole(text); err != nil {
-			return "", err
-		}
-		top, err := membersAt(text, 0)
+// addJSON adds the entry in front of the others, or changes members of the one that is there. Nothing else in the text
+// changes.
+func (c Client) addJSON(text, program string, s Settings) (string, error) {
+	if strings.TrimSpace(text) == "" {
+		text = "{}\n"
+	}
+	plain := c.plain(text)
+	if err := whole(plain); err != nil {
+		return "", err
+	}
+	at, err := entryAt(plain, c.key, server)
+	if err == nil {
+		return c.mergeJSON(text, plain, at, program, s)
+	}
+	if !errors.Is(err, errNoServer) {
+		return "", err
+	}
+	top, err := membersAt(plain, 0)
+	if err != nil {
+		return "", err
+	}
+	entry, changed := c.entry(program, s), ""
+	if at, there := top.values[c.key]; there {
+		servers, err := membersAt(plain, at.from)
 		if err != nil {
 			return "", err
 		}
-		changed := ""
-		switch at, there := top.values[key]; {
-		case !there:
-			changed = top.insert(text, key, "{\n    "+quoted(server)+": "+entry+"\n  }", "  ")
-		default:
-			servers, err := membersAt(text, at.from)
-			if err != nil {
-				return "", fmt.Errorf("%q: %w", key, err)
-			}
-			if old, there := servers.values[server]; there {
-				if sameJSON(text[old.from:old.to], entry) {
-					return text, nil
-				}
-				changed = text[:old.from] + entry + text[old.to:]
-			} else {
-				changed = servers.insert(text, server, entry, "    ")
+		changed = servers.insert(text, server, entry, "    ")
+	} else {
+		changed = top.insert(text, c.key, "{\n    "+quoted(server)+": "+entry+"\n  }", "  ")
+	}
+	return changed, onlyAdded(plain, c.plain(changed), c.key, entry)
+}
+
+// mergeJSON changes the program of the entry at a place, and what s names. The entry keeps all else.
+func (c Client) mergeJSON(text, plain string, at span, program string, s Settings) (string, error) {
+	entry, err := membersAt(plain, at.from)
+	if err != nil {
+		return "", fmt.Errorf("server %q: %w", server, err)
+	}
+	was := map[string]any{}
+	if err := json.Unmarshal([]byte(plain[at.from:at.to]), &was); err != nil {
+		return "", fmt.Errorf("server %q: %w", server, err)
+	}
+	argv := argvOf(was)
+	if len(argv) == 0 {
+		return "", fmt.Errorf("server %q: %w", server, errRemote)
+	}
+	args := s.arguments(argv)
+	want := map[string]any{"command": program, "args": args}
+	if c.list {
+		want = map[string]any{"command": append([]string{program}, args...)}
+	}
+	if len(s.Env) > 0 {
+		env, _ := was[c.envKey()].(map[string]any)
+		env = maps.Clone(env)
+		if env == nil {
+			env = map[string]any{}
+		}
+		maps.Copy(env, variables(s.Env))
+		want[c.envKey()] = env
+	}
+	for name, value := range want {
+		if b, err := json.Marshal(value); err == nil && sameJSON(string(b), plain[entry.values[name].from:entry.values[name].to]) {
+			delete(want, name)
+		}
+	}
+	if len(want) == 0 {
+		return text, nil
+	}
+	changed := setMembers(text, entry, want)
+	return changed, onlyMembers(plain, c.plain(changed), c.key, server, want)
+}
+
+// removeJSON removes the entry with one of the commas around it.
+func (c Client) removeJSON(text string) (string, error) {
+	plain := c.plain(text)
+	if strings.TrimSpace(plain) == "" {
+		return text, nil
+	}
+	if err := whole(plain); err != nil {
+		return "", err
+	}
+	at, err := entryAt(plain, c.key, server)
+	if errors.Is(err, errNoServer) {
+		return text, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	name := strings.TrimRight(plain[:at.from], ": \t\r\n")
+	from, to := strings.LastIndexByte(name[:len(name)-1], '"'), at.to
+	before, behind := strings.TrimRight(plain[:from], " \t\r\n"), strings.TrimLeft(plain[to:], " \t\r\n")
+	switch {
+	case strings.HasPrefix(behind, ","):
+		from, to = len(strings.TrimRight(text[:from], " \t\r\n")), len(plain)-len(behind)+1
+	case strings.HasSuffix(before, ","):
+		from = len(before) - 1
+	default:
+		from = len(strings.TrimRight(text[:from], " \t\r\n"))
+	}
+	changed := text[:from] + text[to:]
+	return changed, onlyRemoved(plain, c.plain(changed), c.key)
+}
+
+// onlyRemoved returns an error unless b is a without the entry.
+func onlyRemoved(a, b, key string) error {
+	var before, after map[string]any
+	if json.Unmarshal([]byte(a), &before) != nil || json.Unmarshal([]byte(b), &after) != nil {
+		return errNotJSON
+	}
+	servers, _ := before[key].(map[string]any)
+	delete(servers, server)
+	if !reflect.DeepEqual(before, after) {
+		return errNotJSON
+	}
+	return nil
+}
+
+// plain returns the text with spaces in place of comments and trailing commas, so that each offset stays the same. For
+// clients that refuse them it returns the text itself.
+func (c Client) plain(text string) string {
+	if !c.comments {
+		return text
+	}
+	b := []byte(text)
+	comma := -1 // offset of a comma that nothing but space follows so far
+	for i := 0; i < len(b); i++ {
+		n := 0
+		switch rest := text[i:]; {
+		case rest[0] == '"':
+			i, comma = i+stringEnd(rest), -1
+		case strings.HasPrefix(rest, "//"):
+			n = len(rest[:strings.IndexByte(rest+"\n", '\n')])
+		case strings.HasPrefix(rest, "/*"):
+			n = strings.Index(rest[2:]+"*/", "*/") + 4
+		case rest[0] == ',':
+			comma = i
+		case (rest[0] == '}' || rest[0] == ']') && comma >= 0:
+			b[comma], comma = ' ', -1
+		case !strings.ContainsRune(" \t\r\n", rune(rest[0])):
+			comma = -1
+		}
+		for end := min(i+n, len(b)); n > 0 && i < end; i++ {
+			if b[i] != '\n' {
+				b[i] = ' '
 			}
 		}
-		return changed, onlyAdded(text, changed, key, entry)
+		if n > 0 {
+			i--
+		}
 	}
+	return string(b)
+}
+
+// stringEnd returns the offset of the quote that ends the string at the start of a text.
+func stringEnd(text string) int {
+	for i := 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return i
+		}
+	}
+	return len(text)
 }
 
 // whole returns an error with the line where text stops being one JSON value.

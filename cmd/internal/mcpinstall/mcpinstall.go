@@ -1,14 +1,15 @@
 // Package mcpinstall adds demesne's MCP server to the configuration files of MCP clients.
 //
 //	c, err := mcpinstall.Find("cursor")
-//	did, err := c.Install(mcpinstall.Here(), "/usr/local/bin/demesne")
+//	did, err := c.Install(mcpinstall.Here(), "/usr/local/bin/demesne", mcpinstall.Settings{})
 //
-// The existing content of a file is kept byte for byte; the new entry is inserted into it. A file is parsed
-// before it is changed, and the change is checked to be the entry and nothing else. Install refuses JSON with
-// comments, TOML that already has such an entry, and files in neither format. It names the line of a syntax
-// error. demesne-proxy parses TOML, because linking its parser would slow down every run.
+// The existing content of a file is kept byte for byte; the new entry is inserted into it. In an entry that exists, only
+// the program and what [Settings] name change. A file is parsed before it is changed, and a change of JSON is checked to
+// be that of the entry and nothing else. Install refuses files in neither format, comments where the client refuses them,
+// and TOML with the entry in another form. It names the line of a syntax error. demesne-proxy parses TOML, because linking
+// its parser would slow down every run.
 //
-// Install follows symbolic links; their target must exist. It replaces the file atomically and keeps the old
+// Install follows symbolic links, but not those of a project, which others may have written. Their target must exist. It replaces the file atomically and keeps the old
 // one beside it.
 package mcpinstall
 
@@ -18,6 +19,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"demesne/internal/fsutil"
@@ -34,25 +36,35 @@ const suffix = ".before-demesne"
 
 // Client is a program that starts MCP servers.
 type Client struct {
-	Name  string
-	path  func(Place) string
-	entry func(program string) string
-	key   string // of the servers
-	toml  bool   // the file is TOML, and not JSON
-	list  bool   // an entry's command is a list with its arguments
+	Name    string
+	path    func(Place) string
+	project string // path in a project's directory; empty: the client has no such file
+	key     string // of the servers
+
+	head, tail string // members of an entry around command and args
+	toml       bool   // the file is TOML, and not JSON
+	list       bool   // an entry's command is a list with its arguments
+	comments   bool   // the client accepts comments and trailing commas
+}
+
+// Settings are what an entry says besides the program.
+type Settings struct {
+	Tools string   // tool sets; empty: no change
+	Env   []string // NAME=VALUE
 }
 
 // Place locates a user's files.
 type Place struct {
-	Home string
-	Env  func(string) string
-	TOML func(text string) error // checks TOML syntax; the error names the line
+	Home    string
+	Env     func(string) string
+	TOML    func(text string) error // checks TOML syntax; the error names the line
+	Project string                  // directory of a project, whose file is used instead of the user's; empty: none
 }
 
 // Here returns the Place of the current user.
 func Here() Place {
 	home, _ := os.UserHomeDir()
-	return Place{home, os.Getenv, checkTOML}
+	return Place{Home: home, Env: os.Getenv, TOML: checkTOML}
 }
 
 // lineError is an error at one line of a file.
@@ -74,14 +86,17 @@ func under(variable, otherwise, path string) func(Place) string {
 }
 
 // table has a row for each client. Rows differ in the file's location, the key that holds the servers, and the
-// form of an entry.
+// form of an entry. An entry raises the timeout of calls where the default is some minutes.
 var table = []Client{
-	{"claude-code", under("CLAUDE_CONFIG_DIR", "", ".claude.json"), stdioJSON, "mcpServers", false, false},
-	{"codex", under("CODEX_HOME", ".codex", "config.toml"), codexTOML, "mcp_servers", true, false},
-	{"cursor", under("", ".cursor", "mcp.json"), plainJSON, "mcpServers", false, false},
-	{"vscode", under("XDG_CONFIG_HOME", ".config", "Code/User/mcp.json"), stdioJSON, "servers", false, false},
-	{"opencode", under("XDG_CONFIG_HOME", ".config", "opencode/opencode.json"), opencodeJSON, "mcp", false, true},
-	{"claude-desktop", under("XDG_CONFIG_HOME", ".config", "Claude/claude_desktop_config.json"), plainJSON, "mcpServers", false, false},
+	{Name: "claude-code", path: under("CLAUDE_CONFIG_DIR", "", ".claude.json"), project: ".mcp.json", key: "mcpServers", head: `"type": "stdio", `},
+	{Name: "codex", path: under("CODEX_HOME", ".codex", "config.toml"), project: ".codex/config.toml", key: "mcp_servers", toml: true},
+	{Name: "cursor", path: under("", ".cursor", "mcp.json"), project: ".cursor/mcp.json", key: "mcpServers"},
+	{Name: "vscode", path: under("XDG_CONFIG_HOME", ".config", "Code/User/mcp.json"), project: ".vscode/mcp.json", key: "servers", head: `"type": "stdio", `, comments: true},
+	{Name: "opencode", path: under("XDG_CONFIG_HOME", ".config", "opencode/opencode.json"), project: "opencode.json", key: "mcp", head: `"type": "local", `, tail: `, "enabled": true`, list: true, comments: true},
+	{Name: "claude-desktop", path: under("XDG_CONFIG_HOME", ".config", "Claude/claude_desktop_config.json"), key: "mcpServers"},
+	{Name: "gemini-cli", path: under("", ".gemini", "settings.json"), project: ".gemini/settings.json", key: "mcpServers", tail: `, "timeout": 172800000`, comments: true},
+	{Name: "windsurf", path: under("", ".codeium/windsurf", "mcp_config.json"), key: "mcpServers"},
+	{Name: "zed", path: under("XDG_CONFIG_HOME", ".config", "zed/settings.json"), project: ".zed/settings.json", key: "context_servers", head: `"source": "custom", `, comments: true},
 }
 
 // Names returns the names of the known clients.
@@ -103,7 +118,7 @@ func Find(name string) (Client, error) {
 }
 
 // Text returns the content of a file that holds nothing but the entry.
-func (c Client) Text(program string) (string, error) { return c.add("", c.entry(program)) }
+func (c Client) Text(program string, s Settings) (string, error) { return c.add("", program, s) }
 
 // Did is the result of Install.
 type Did struct {
@@ -112,26 +127,86 @@ type Did struct {
 	Same   bool   // the file had the entry already
 }
 
-// add adds demesne's entry to a file's text.
-func (c Client) add(text, entry string) (string, error) {
+// add adds demesne's entry to a file's text, or changes the entry that is there.
+func (c Client) add(text, program string, s Settings) (string, error) {
 	if c.toml {
-		return inTOML(text, entry)
+		return addTOML(text, program, s)
 	}
-	return inJSON(c.key)(text, entry)
+	return c.addJSON(text, program, s)
 }
 
-// Install adds an entry that starts program to the client's file.
-func (c Client) Install(p Place, program string) (did Did, err error) {
-	return c.change(p, func(old string) (string, error) { return c.add(old, c.entry(program)) })
+// Install adds an entry that starts program to the client's file. An entry that exists keeps its variables, arguments
+// and other settings.
+func (c Client) Install(p Place, program string, s Settings) (did Did, err error) {
+	return c.change(p, func(old string) (string, error) { return c.add(old, program, s) })
+}
+
+// Uninstall removes the entry. Did.Same means that there was none.
+func (c Client) Uninstall(p Place) (did Did, err error) {
+	return c.change(p, func(old string) (string, error) {
+		if c.toml {
+			return removeTOML(old)
+		}
+		return c.removeJSON(old)
+	})
+}
+
+// file returns the path of the client's file.
+func (c Client) file(p Place) (string, error) {
+	switch {
+	case p.Project == "" && !filepath.IsAbs(c.path(p)):
+		return "", fmt.Errorf("$HOME %q is not an absolute path", p.Home)
+	case p.Project == "":
+		return c.path(p), nil
+	case c.project == "":
+		return "", fmt.Errorf("%s has no configuration for one project", c.Name)
+	}
+	root, err := filepath.EvalSymlinks(p.Project)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(root, c.project)
+	for at := path; at != root; at = filepath.Dir(at) {
+		if to, err := os.Readlink(at); err == nil {
+			return "", fmt.Errorf("%q is a link to %q, which a project's file may not be", at, to)
+		}
+	}
+	return path, nil
+}
+
+// arguments returns the arguments of an entry with those settings. was is the command that the entry has, if any; its
+// arguments stay if it starts this server.
+func (s Settings) arguments(was []string) []string {
+	args := []string{"mcp"}
+	switch {
+	case len(was) > 1 && was[1] == "mcp":
+		args = slices.Clone(was[1:])
+	case len(was) > 0 && filepath.Base(was[0]) == "demesne-mcp":
+		args = append(args, was[1:]...)
+	}
+	if s.Tools == "" {
+		return args
+	}
+	for i := 0; i < len(args); i++ {
+		switch {
+		case args[i] == "--tools":
+			args = slices.Delete(args, i, min(i+2, len(args)))
+			i--
+		case strings.HasPrefix(args[i], "--tools="):
+			args = slices.Delete(args, i, i+1)
+			i--
+		}
+	}
+	return append(args, "--tools", s.Tools)
 }
 
 // change replaces the text of the client's file by what edit makes of it.
 func (c Client) change(p Place, edit func(old string) (string, error)) (did Did, err error) {
 	var old string
 	var there bool
-	path := c.path(p)
-	if !filepath.IsAbs(path) {
-		return did, fmt.Errorf("find configuration: $HOME %q is not an absolute path", p.Home)
+	path, err := c.file(p)
+	if err != nil {
+		return did, fmt.Errorf("find configuration: %w", err)
 	}
 	did.Path, old, there, err = read(path)
 	if err != nil {
@@ -146,7 +221,7 @@ func (c Client) change(p Place, edit func(old string) (string, error)) (did Did,
 		}
 		return did, fmt.Errorf("change %q: %w", at, err)
 	}
-	if there && text == old {
+	if text == old {
 		did.Same = true
 		return did, nil
 	}

@@ -22,21 +22,24 @@ func TestAdd(t *testing.T) {
 		{"cursor", `{"z": 1.50, "mcpServers": {}}`, `{"z":1.5,"mcpServers":{"demesne":{"command":P,"args":["mcp"]}}}`},
 		{"cursor", `{"mcpServers": {"other": {"command": "x"}}, "a": [1, {"mcpServers": 2}]}`,
 			`{"mcpServers":{"demesne":{"command":P,"args":["mcp"]},"other":{"command":"x"}},"a":[1,{"mcpServers":2}]}`},
-		{"cursor", `{"mcpServers":{"demesne" : {"command": "/old", "env": {"A": "}"}} ,"x":{}}}`, `{"mcpServers":{"demesne":{"command":P,"args":["mcp"]},"x":{}}}`},
+		{"cursor", `{"mcpServers":{"demesne" : {"command": "/old", "env": {"A": "}"}} ,"x":{}}}`, `{"mcpServers":{"demesne":{"command":P,"args":["mcp"],"env":{"A":"}"}},"x":{}}}`},
 		{"claude-code", `{"numStartups": 12345678901234567}`, `{"mcpServers":{"demesne":{"type":"stdio","command":P,"args":["mcp"]}},"numStartups":12345678901234567}`},
 		{"vscode", `{"inputs": []}`, `{"servers":{"demesne":{"type":"stdio","command":P,"args":["mcp"]}},"inputs":[]}`},
 		{"opencode", `{"mcp":{}}`, `{"mcp":{"demesne":{"type":"local","command":[P,"mcp"],"enabled":true}}}`},
+		{"gemini-cli", `{}`, `{"mcpServers":{"demesne":{"command":P,"args":["mcp"],"timeout":172800000}}}`},
+		{"windsurf", ``, `{"mcpServers":{"demesne":{"command":P,"args":["mcp"]}}}`},
+		{"zed", `{}`, `{"context_servers":{"demesne":{"source":"custom","command":P,"args":["mcp"]}}}`},
 		{"claude-desktop", `{"globalShortcut":""}`, `{"globalShortcut":"","mcpServers":{"demesne":{"command":P,"args":["mcp"]}}}`},
 	} {
 		k, err := Find(c.client)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := k.add(c.before, k.entry(program))
+		got, err := k.add(c.before, program, Settings{})
 		if want := strings.ReplaceAll(c.want, "P", quoted(program)); err != nil || !sameJSON(got, want) {
 			t.Errorf("%s in %q: %v\n%s\nwant\n%s", c.client, c.before, err, got, want)
 		}
-		if again, err := k.add(got, k.entry(program)); err != nil || again != got {
+		if again, err := k.add(got, program, Settings{}); err != nil || again != got {
 			t.Errorf("%s in %q: a second time: %v\n%s", c.client, c.before, err, again)
 		}
 		for _, piece := range []string{"12345678901234567", "1.50", `{"mcpServers": 2}`} {
@@ -49,23 +52,28 @@ func TestAdd(t *testing.T) {
 
 func TestAddRefuses(t *testing.T) {
 	for _, c := range []struct{ client, before string }{
-		{"vscode", "// mine\n{}"},
-		{"vscode", `{"servers": {"a": 1,}}`},
-		{"vscode", `{"servers": {} // mine` + "\n}"},
+		{"cursor", "// mine\n{}"},
+		{"cursor", `{"mcpServers": {"a": 1,}}`},
+		{"cursor", `{"mcpServers": {} // mine` + "\n}"},
+		{"cursor", `{"mcpServers": {"demesne": {"url": "http://localhost"}}}`},
+		{"cursor", `{"mcpServers": {"demesne": 1}}`},
+		{"vscode", "{ /* mine"},
+		{"vscode", "{ / mine\n}"},
 		{"vscode", `[]`},
 		{"vscode", `{"servers": []}`},
 		{"vscode", `{"servers": {}, "servers": {}}`},
 		{"vscode", `{} {}`},
 		{"vscode", `{"a": `},
 		{"codex", `mcp_servers = {}`},
-		{"codex", "[mcp_servers.demesne]\ncommand = \"mine\"\n"},
+		{"codex", "[mcp_servers.demesne]\nurl = \"mine\"\n"},
+		{"codex", "[mcp_servers.demesne]\ncommand = \"mine\"\nargs = [\n]\n"},
 		{"codex", "[ mcp_servers . \"demesne\" ]\n"},
 		{"codex", "[mcp_servers.demesne.env]\nA = \"1\"\n"},
 		{"codex", "[mcp_servers]\ndemesne = { command = \"mine\" }\n"},
 		{"codex", "mcp_servers.demesne.command = \"mine\"\n"},
 	} {
 		k, _ := Find(c.client)
-		if got, err := k.add(c.before, k.entry(program)); err == nil {
+		if got, err := k.add(c.before, program, Settings{}); err == nil {
 			t.Errorf("%s in %q: %q", c.client, c.before, got)
 		}
 	}
@@ -75,7 +83,7 @@ func TestAddRefuses(t *testing.T) {
 func TestAddTOML(t *testing.T) {
 	k, _ := Find("codex")
 	for _, before := range []string{"", "\n", "model = \"x\" # mine", "[mcp_servers.other]\ncommand = \"x\"\n\n\n", "[mcp_servers.demesne2]\ncommand = \"x\"\n", "[[list]]\na = 1\n"} {
-		got, err := k.add(before, k.entry(program))
+		got, err := k.add(before, program, Settings{})
 		if err != nil || !strings.HasPrefix(got, strings.TrimRight(before, "\n")) {
 			t.Errorf("%q: %v\n%s", before, err, got)
 			continue
@@ -89,7 +97,7 @@ func TestAddTOML(t *testing.T) {
 		if _, err := toml.Decode(got, &file); err != nil || file.Servers[server].Command != program || len(file.Servers[server].Args) != 1 {
 			t.Errorf("%q: %v\n%s", before, err, got)
 		}
-		if again, err := k.add(got, k.entry(program)); err != nil || again != got {
+		if again, err := k.add(got, program, Settings{}); err != nil || again != got {
 			t.Errorf("%q: a second time: %v", before, err)
 		}
 	}
@@ -100,11 +108,11 @@ func TestInstall(t *testing.T) {
 	home := t.TempDir()
 	at := place(home)
 	k, _ := Find("cursor")
-	did, err := k.Install(at, program)
+	did, err := k.Install(at, program, Settings{})
 	if err != nil || did.Path != home+"/.cursor/mcp.json" || did.Backup != "" || did.Same {
 		t.Fatalf("%+v, %v", did, err)
 	}
-	if did, err = k.Install(at, program); err != nil || !did.Same {
+	if did, err = k.Install(at, program, Settings{}); err != nil || !did.Same {
 		t.Errorf("a second time: %+v, %v", did, err)
 	}
 	real := filepath.Join(home, "dotfiles.json")
@@ -112,7 +120,7 @@ func TestInstall(t *testing.T) {
 	if err := errors.Join(os.WriteFile(real, before, 0o640), os.Remove(did.Path), os.Symlink(real, did.Path)); err != nil {
 		t.Fatal(err)
 	}
-	if did, err = k.Install(at, program); err != nil || did.Path != real {
+	if did, err = k.Install(at, program, Settings{}); err != nil || did.Path != real {
 		t.Fatalf("a link: %+v, %v", did, err)
 	}
 	kept, _ := os.ReadFile(did.Backup)
@@ -129,14 +137,14 @@ func TestInstall(t *testing.T) {
 	if err := os.WriteFile(real, []byte("{ // mine\n}"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = k.Install(at, program); err == nil {
+	if _, err = k.Install(at, program, Settings{}); err == nil {
 		t.Error("comments were taken away")
 	}
 }
 
 // place returns a Place that parses TOML in this process.
 func place(home string) Place {
-	return Place{home, func(string) string { return "" }, func(text string) error {
+	return Place{Home: home, Env: func(string) string { return "" }, TOML: func(text string) error {
 		_, err := toml.Decode(text, new(map[string]any))
 		var wrong toml.ParseError
 		if errors.As(err, &wrong) {
@@ -165,7 +173,7 @@ func TestInstallRefuses(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(c.before), 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := k.Install(at, program)
+		_, err := k.Install(at, program, Settings{})
 		after, rerr := os.ReadFile(path)
 		if err == nil || !strings.Contains(err.Error(), c.want) || string(after) != c.before || rerr != nil {
 			t.Errorf("%s in %q: %v, want %s; it says %q, %v", c.client, c.before, err, c.want, after, rerr)
@@ -177,7 +185,7 @@ func TestInstallRefuses(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.Symlink("/nowhere/mcp.json", path)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Install(at, program); err == nil || !strings.Contains(err.Error(), `is a link to "/nowhere/mcp.json", which does not exist`) {
+	if _, err := k.Install(at, program, Settings{}); err == nil || !strings.Contains(err.Error(), `is a link to "/nowhere/mcp.json", which does not exist`) {
 		t.Errorf("a link to nothing: %v", err)
 	}
 	if to, err := os.Readlink(path); err != nil || to != "/nowhere/mcp.json" {
@@ -192,7 +200,8 @@ func TestPaths(t *testing.T) {
 	for name, want := range map[string]string{
 		"claude-code": "/home/me/.claude.json", "codex": "/codex/config.toml", "cursor": "/home/me/.cursor/mcp.json",
 		"vscode": "/home/me/.config/Code/User/mcp.json", "opencode": "/home/me/.config/opencode/opencode.json",
-		"claude-desktop": "/home/me/.config/Claude/claude_desktop_config.json",
+		"claude-desktop": "/home/me/.config/Claude/claude_desktop_config.json", "gemini-cli": "/home/me/.gemini/settings.json",
+		"windsurf": "/home/me/.codeium/windsurf/mcp_config.json", "zed": "/home/me/.config/zed/settings.json",
 	} {
 		k, err := Find(name)
 		if err != nil || k.path(set) != want {
@@ -201,5 +210,138 @@ func TestPaths(t *testing.T) {
 	}
 	if _, err := Find("emacs"); !errors.Is(err, errUnknown) {
 		t.Errorf("emacs: %v", err)
+	}
+}
+
+// TestKeeps checks that an entry that exists keeps the user's variables, arguments, timeout and comments. Only the
+// program changes, and what the settings name.
+func TestKeeps(t *testing.T) {
+	tools := Settings{Tools: "files", Env: []string{"B=2", "A=1"}}
+	for _, c := range []struct {
+		client, before, want string
+		s                    Settings
+	}{
+		{"cursor", `{"mcpServers": {"demesne": {"command": "/old/demesne", "args": ["mcp", "--tools", "x"], "env": {"A": "0", "Z": "9"}, "timeout": 5}}}`,
+			`{"mcpServers": {"demesne": {"command": "/d/demesne", "args": ["mcp", "--tools", "x"], "env": {"A": "0", "Z": "9"}, "timeout": 5}}}`, Settings{}},
+		{"cursor", `{"mcpServers": {"demesne": {"command": "/old/demesne", "args": ["mcp", "--tools=x", "--host", "h"], "env": {"A": "0", "Z": "9"}, "timeout": 5}}}`,
+			`{"mcpServers": {"demesne": {"command": "/d/demesne", "args": ["mcp","--host","h","--tools","files"], "env": {"A":"1","B":"2","Z":"9"}, "timeout": 5}}}`, tools},
+		{"cursor", `{"mcpServers": {"demesne": {"command": "/old/demesne-mcp", "args": ["--tools", "x"]}}}`,
+			`{"mcpServers": {"demesne": {"command": "/d/demesne", "args": ["mcp","--tools","x"]}}}`, Settings{}},
+		{"cursor", `{"mcpServers": {"demesne": {"command": "uvx", "args": ["demesne"]}}}`,
+			`{"mcpServers": {"demesne": {"command": "/d/demesne", "args": ["mcp"]}}}`, Settings{}},
+		{"opencode", `{"mcp": {"demesne": {"type": "local", "command": ["/old", "mcp", "--x"], "enabled": false, "environment": {"A": "0"}}}}`,
+			`{"mcp": {"demesne": {"type": "local", "command": ["/d/demesne","mcp","--x","--tools","files"], "enabled": false, "environment": {"A":"1","B":"2"}}}}`, tools},
+		{"zed", "// Zed's settings\n{\n  \"theme\": \"//x\", /* , } */\n  \"context_servers\": {\n    \"demesne\": {\"command\": \"/old\", \"args\": [\"mcp\",], }, // mine\n  },\n}\n",
+			"// Zed's settings\n{\n  \"theme\": \"//x\", /* , } */\n  \"context_servers\": {\n    \"demesne\": {\"command\": \"/d/demesne\", \"args\": [\"mcp\",], }, // mine\n  },\n}\n", Settings{}},
+		{"codex", "[mcp_servers.demesne]\ncommand = \"/old\" \nargs = [\"mcp\", \"--x\"]\ntool_timeout_sec = 5 # mine\n\n[mcp_servers.demesne.env]\nA = \"0\"\nZ = \"9\"\n[other]\n",
+			"[mcp_servers.demesne]\ncommand = \"/d/demesne\"\nargs = [\"mcp\", \"--x\"]\ntool_timeout_sec = 5 # mine\n\n[mcp_servers.demesne.env]\nA = \"0\"\nZ = \"9\"\n[other]\n", Settings{}},
+		{"codex", "[mcp_servers.demesne]\ncommand = \"/old\"\nstartup_timeout_sec = 5\n[mcp_servers.demesne.env]\nA = \"0\"\nZ = \"9\"\n[other]\n",
+			"[mcp_servers.demesne]\ncommand = \"/d/demesne\"\nargs = [\"mcp\", \"--tools\", \"files\"]\nstartup_timeout_sec = 5\n[mcp_servers.demesne.env]\nB = \"2\"\nA = \"1\"\nZ = \"9\"\n[other]\n", tools},
+		{"codex", "[mcp_servers.demesne]\ncommand = \"/old\"", "[mcp_servers.demesne]\ncommand = \"/d/demesne\"\nargs = [\"mcp\", \"--tools\", \"files\"]\n\n[mcp_servers.demesne.env]\nB = \"2\"\nA = \"1\"\n", tools},
+	} {
+		k, _ := Find(c.client)
+		at := place(t.TempDir())
+		path := k.path(at)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(c.before), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := k.Install(at, "/d/demesne", c.s)
+		if got, _ := os.ReadFile(path); err != nil || string(got) != c.want {
+			t.Errorf("%s: %v\n%s\nwant\n%s", c.client, err, got, c.want)
+		}
+		if did, err := k.Install(at, "/d/demesne", c.s); err != nil || !did.Same {
+			t.Errorf("%s: a second time: %+v, %v", c.client, did, err)
+		}
+	}
+}
+
+// TestUninstall checks that removing the entry restores the file, for every client, whatever is around the entry.
+func TestUninstall(t *testing.T) {
+	for _, k := range table {
+		befores := []string{`{"a":1.50}`, `{"KEY":{"x":{"command":"x"}}}`, `{"KEY":{}}`, "{\n  \"KEY\": {\n    \"x\": {\n    }\n  }\n}\n"}
+		if k.comments {
+			befores = append(befores, "{ // mine\n \"KEY\": { /* x */ \"x\": {},\n }, }")
+		}
+		if k.toml {
+			befores = []string{"a = 1\n", "[mcp_servers.other]\ncommand = \"x\"\n"}
+		}
+		for _, before := range befores {
+			before = strings.ReplaceAll(before, "KEY", k.key)
+			at := place(t.TempDir())
+			path := k.path(at)
+			if did, err := k.Uninstall(at); err != nil || !did.Same {
+				t.Errorf("%s: no file: %+v, %v", k.Name, did, err)
+			}
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(before), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			if did, err := k.Uninstall(at); err != nil || !did.Same {
+				t.Errorf("%s: no entry: %+v, %v", k.Name, did, err)
+			}
+			if _, err := k.Install(at, program, Settings{Env: []string{"A=1"}}); err != nil {
+				t.Errorf("%s in %q: %v", k.Name, before, err)
+			}
+			did, err := k.Uninstall(at)
+			got, _ := os.ReadFile(path)
+			same := strings.TrimSpace(string(got)) == strings.TrimSpace(before)
+			if !k.toml {
+				plain := strings.ReplaceAll(k.plain(string(got)), `"`+k.key+`": {}`, "")
+				same = sameJSON(k.plain(string(got)), k.plain(before)) || !strings.Contains(before, k.key) && !strings.Contains(plain, server)
+			}
+			if err != nil || did.Same || !same || strings.Contains(before, "mine") && !strings.Contains(string(got), "// mine") {
+				t.Errorf("%s in %q: %+v, %v\n%s", k.Name, before, did, err, got)
+			}
+		}
+	}
+	k, _ := Find("cursor")
+	for _, c := range [][2]string{
+		{`{"mcpServers": {"a": {}, "demesne": {"b": ","}}}`, `{"mcpServers": {"a": {}}}`},
+		{`{"mcpServers": {"demesne" : 1 , "a": {}}}`, `{"mcpServers": { "a": {}}}`},
+		{`{"demesne": 1}`, `{"demesne": 1}`},
+	} {
+		if got, err := k.removeJSON(c[0]); err != nil || got != c[1] {
+			t.Errorf("%s: %q, %v", c[0], got, err)
+		}
+	}
+}
+
+// TestProject checks that a project's file is used where the client has one, and that no link of the project leads the
+// change elsewhere.
+func TestProject(t *testing.T) {
+	for _, k := range table {
+		at := place(t.TempDir())
+		at.Project = t.TempDir()
+		did, err := k.Install(at, "demesne", Settings{})
+		if k.project == "" {
+			if err == nil {
+				t.Errorf("%s: %+v", k.Name, did)
+			}
+			continue
+		}
+		if err != nil || !strings.HasSuffix(did.Path, "/"+k.project) {
+			t.Errorf("%s: %+v, %v", k.Name, did, err)
+		}
+		if files, _ := os.ReadDir(at.Home); len(files) != 0 {
+			t.Errorf("%s: wrote to the home directory", k.Name)
+		}
+	}
+	k, _ := Find("cursor")
+	for _, link := range []string{".cursor", ".cursor/mcp.json"} {
+		at := place(t.TempDir())
+		at.Project = t.TempDir()
+		victim := filepath.Join(at.Home, "victim")
+		target := victim
+		if link == ".cursor" {
+			target = filepath.Join(at.Home, "victims")
+			victim = filepath.Join(target, "mcp.json")
+		}
+		path := filepath.Join(at.Project, link)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.MkdirAll(filepath.Dir(victim), 0o755), os.WriteFile(victim, []byte("{}"), 0o644), os.Symlink(target, path)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := k.Install(at, "demesne", Settings{})
+		if got, _ := os.ReadFile(victim); err == nil || string(got) != "{}" {
+			t.Errorf("%s: %v, %q", link, err, got)
+		}
 	}
 }

@@ -17,8 +17,8 @@ const groupServer = "Server"
 func ServerFlags(o *ServerOptions) cli.Flags {
 	text := func(to *string) func(string) error { return func(s string) error { *to = s; return nil } }
 	return cli.Flags{
-		{Group: groupServer, Long: "tools", Arg: "SET", Set: text(&o.Tools),
-			Help: "add a tool set: files, to read, write, edit and search files of a sandbox (default $DEMESNE_TOOLS)"},
+		{Group: groupServer, Long: "tools", Arg: "SETS", Set: text(&o.Tools),
+			Help: "add tool sets: files, to read, write, edit and search files of a sandbox; sandboxes, to fork and copy between them (default $DEMESNE_TOOLS)"},
 		{Group: groupServer, Long: "http", Arg: "ADDR", Set: text(&o.HTTP),
 			Help: "listen on host:port or unix:PATH, instead of stdin and stdout"},
 		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cli.File, Set: text(&o.TokenFile),

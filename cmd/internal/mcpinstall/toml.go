@@ -1,9 +1,11 @@
 package mcpinstall
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,9 +17,28 @@ import (
 // unknown.
 var errTable = errors.New("has mcp_servers as an inline table, or an entry of that name: edit it by hand")
 
-// codexTOML returns codex's entry. It raises the timeout of calls, whose default is some minutes.
-func codexTOML(program string) string {
-	return "[mcp_servers." + server + "]\ncommand = " + quoted(program) + "\nargs = [\"mcp\"]\nstartup_timeout_sec = 30\ntool_timeout_sec = 172800\n"
+// entryTOML returns a new entry.
+func entryTOML(program string, s Settings) string {
+	text := "[mcp_servers." + server + "]\n" + programTOML(program, s.arguments(nil)) + "startup_timeout_sec = 30\ntool_timeout_sec = 172800\n"
+	if len(s.Env) > 0 {
+		text += "\n" + envTable + variablesTOML(s.Env)
+	}
+	return text
+}
+
+const envTable = "[mcp_servers." + server + ".env]\n"
+
+func programTOML(program string, args []string) string {
+	list, _ := json.Marshal(args) // strings: never fails
+	return "command = " + quoted(program) + "\nargs = " + strings.ReplaceAll(string(list), `","`, `", "`) + "\n"
+}
+
+func variablesTOML(env []string) (text string) {
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		text += name + " = " + quoted(value) + "\n"
+	}
+	return text
 }
 
 // checkTOML checks the syntax of text with demesne-proxy.
@@ -40,17 +61,105 @@ func checkTOML(text string) error {
 	return fmt.Errorf("read as TOML: %w", err)
 }
 
-// inTOML appends the table at the end of text, where a new table is always valid.
-func inTOML(text, entry string) (string, error) {
-	switch {
-	case strings.Contains(text, entry):
-		return text, nil
+// addTOML appends the table at the end of text, where a new table is always valid, or changes lines of the table that
+// is there.
+func addTOML(text, program string, s Settings) (string, error) {
+	lines := strings.SplitAfter(text, "\n")
+	if from, to := tableTOML(lines, ""); from >= 0 {
+		return mergeTOML(lines, from, to, program, s)
+	}
+	switch entry := entryTOML(program, s); {
 	case taken(text):
 		return "", errTable
 	case strings.TrimSpace(text) == "":
 		return entry, nil
+	default:
+		return strings.TrimRight(text, "\n") + "\n\n" + entry, nil
 	}
-	return strings.TrimRight(text, "\n") + "\n\n" + entry, nil
+}
+
+// tableTOML returns the lines of the table of the entry, or of one below it; from is -1 without such a table.
+func tableTOML(lines []string, below string) (from, to int) {
+	from = slices.IndexFunc(lines, func(l string) bool { return isTable(l, "mcp_servers."+server+below) })
+	if from < 0 {
+		return -1, -1
+	}
+	for to = from + 1; to < len(lines) && !strings.HasPrefix(strings.TrimSpace(lines[to]), "["); to++ {
+	}
+	return from, to
+}
+
+// mergeTOML changes the lines command and args of a table, and adds variables. The table keeps its other lines.
+func mergeTOML(lines []string, from, to int, program string, s Settings) (string, error) {
+	command, args := -1, -1
+	var argv, list []string
+	for i := from + 1; i < to; i++ {
+		key, value, _ := strings.Cut(lines[i], "=")
+		var err error
+		switch strings.TrimSpace(key) {
+		case "command":
+			command, argv = i, []string{""}
+			err = json.Unmarshal([]byte(value), &argv[0])
+		case "args":
+			args = i
+			err = json.Unmarshal([]byte(value), &list)
+		case "env":
+			if len(s.Env) > 0 {
+				err = errTable
+			}
+		}
+		if err != nil {
+			return "", errTable
+		}
+	}
+	if command < 0 {
+		return "", errTable
+	}
+	argv = append(argv, list...)
+	if want := s.arguments(argv); argv[0] != program || !slices.Equal(want, list) {
+		if args >= 0 {
+			lines[args] = ""
+		}
+		lines[command] = programTOML(program, want)
+	}
+	return withVariables(lines, s.Env), nil
+}
+
+// withVariables sets variables in the table of the entry's variables, adding that table if necessary.
+func withVariables(lines, env []string) string {
+	from, to := tableTOML(lines, ".env")
+	if len(env) > 0 && from < 0 {
+		return strings.TrimRight(strings.Join(lines, ""), "\n") + "\n\n" + envTable + variablesTOML(env)
+	}
+	for _, e := range env {
+		name, _, _ := strings.Cut(e, "=")
+		at := from
+		for i := from + 1; i < to; i++ {
+			if key, _, found := strings.Cut(lines[i], "="); found && strings.Trim(strings.TrimSpace(key), `"`) == name {
+				lines[i] = ""
+				at = i
+			}
+		}
+		lines[at] = strings.TrimSuffix(lines[at], "\n") + map[bool]string{true: "\n"}[at == from] + variablesTOML([]string{e})
+	}
+	return strings.Join(lines, "")
+}
+
+// removeTOML removes the table of the entry, and those below it.
+func removeTOML(text string) (string, error) {
+	lines := strings.SplitAfter(text, "\n")
+	ours := false
+	kept := slices.DeleteFunc(slices.Clone(lines), func(l string) bool {
+		if strings.HasPrefix(strings.TrimSpace(l), "[") {
+			name, _, _ := strings.Cut(strings.NewReplacer(" ", "", "\t", "", `"`, "").Replace(strings.TrimSpace(l)), "]")
+			ours = name == "[mcp_servers."+server || strings.HasPrefix(name, "[mcp_servers."+server+".")
+		}
+		return ours
+	})
+	if changed := strings.Join(kept, ""); !taken(changed) {
+		return changed, nil
+	}
+	return "", errTable
 }
 
 // taken reports whether appending the entry could define a table twice. That is so if a line assigns

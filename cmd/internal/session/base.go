@@ -9,11 +9,15 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -31,26 +35,33 @@ type base struct {
 	progress func(events.Event)
 }
 
+// wanted says when an image is pulled, and for which platform.
+type wanted struct {
+	pull     images.PullPolicy
+	platform string // empty: any that is here, else this machine's
+}
+
 // tries is how often findBase fetches an image that vanished before it was locked.
 const tries = 5
 
 // findBase resolves ref, and pulls the image if necessary. It does not unpack the image. store opens the image store,
 // and is called only for an image.
-func findBase(ctx context.Context, store func() (*images.Client, error), ref imageref.Ref, pull images.PullPolicy, progress func(events.Event)) (*base, error) {
+func findBase(ctx context.Context, store func() (*images.Client, error), ref imageref.Ref, want wanted, progress func(events.Event)) (*base, error) {
 	g := &base{ref: ref, progress: progress}
 	switch ref.Kind {
 	case imageref.Host, "":
-		return g, nil
+		return g, want.none()
 	case imageref.Directory:
-		return g, g.checkDirectory()
+		return g, errors.Join(want.none(), g.checkDirectory())
 	}
 	var err error
 	if g.client, err = store(); err != nil {
 		return nil, err
 	}
+	g.client.Platform = want.platform
 	for n := 1; ; n++ {
 		// A concurrent garbage collection may remove the image after it arrives and before it is locked.
-		if err = g.take(ctx, pull); !errors.Is(err, images.ErrNotFound) || !fetchable(ref, pull) || n == tries {
+		if err = g.take(ctx, want); !errors.Is(err, images.ErrNotFound) || !fetchable(ref, want.pull) || n == tries {
 			break
 		}
 	}
@@ -63,12 +74,35 @@ func fetchable(ref imageref.Ref, policy images.PullPolicy) bool {
 }
 
 // take fetches the image if necessary, and locks it against garbage collection.
-func (g *base) take(ctx context.Context, policy images.PullPolicy) (err error) {
-	if g.image, err = g.client.Ensure(ctx, g.ref, policy, g.progress); err != nil {
+func (g *base) take(ctx context.Context, want wanted) (err error) {
+	if want.platform != "" && fetchable(g.ref, want.pull) {
+		if img, err := g.client.Store.Lookup(g.ref); err == nil && !want.fits(img.Config) {
+			want.pull = images.PullAlways
+		}
+	}
+	if g.image, err = g.client.Ensure(ctx, g.ref, want.pull, g.progress); err != nil {
 		return err
+	}
+	if c := g.image.Config; !want.fits(c) {
+		return fmt.Errorf("image %q: is for %s/%s, not for %s", g.ref.Given, c.OS, c.Architecture, want.platform)
 	}
 	g.hold, err = g.client.Store.Hold(ctx, g.image.Digest)
 	return err
+}
+
+// fits reports whether an image is for the wanted platform.
+func (w wanted) fits(c oci.Config) bool {
+	names := strings.Split(w.platform, "/")
+	has := []string{c.OS, c.Architecture, c.Variant}
+	return w.platform == "" || len(names) >= 2 && len(names) <= 3 && slices.Equal(names, has[:len(names)])
+}
+
+// none refuses a platform for files that are no image.
+func (w wanted) none() error {
+	if w.platform != "" {
+		return fmt.Errorf("platform %q: only an image has one", w.platform)
+	}
+	return nil
 }
 
 // checkDirectory resolves symbolic links once, so that the path shown is the path used.
@@ -102,7 +136,7 @@ func (g *base) rootfs(user string) *runner.Rootfs {
 	}
 	r := &runner.Rootfs{
 		Digest: g.image.Digest.String(), Store: g.client.Store.Dir(),
-		User: user, Env: slices.DeleteFunc(slices.Clone(c.Env), isNoVariable),
+		User: user, Env: slices.DeleteFunc(slices.Clone(c.Env), isNoVariable), StopSignal: signalNumber(c.StopSignal),
 	}
 	if c.WorkingDir != "" {
 		r.WorkingDir = path.Join("/", c.WorkingDir)
@@ -112,6 +146,26 @@ func (g *base) rootfs(user string) *runner.Rootfs {
 	}
 	return r
 }
+
+// signalNumber parses the stop signal of an image: SIGTERM, TERM, 15, or SIGRTMIN+3, by which systemd ends. It returns 0
+// for anything else.
+func signalNumber(s string) int {
+	name := strings.TrimPrefix(strings.ToUpper(s), "SIG")
+	if n, err := strconv.Atoi(name); err == nil && n > 0 && n <= lastSignal {
+		return n
+	}
+	if above, ok := strings.CutPrefix(name, "RTMIN"); ok {
+		n, err := strconv.Atoi(strings.TrimPrefix(above, "+"))
+		if above == "" || err == nil && n >= 0 && n <= lastSignal-firstRealTime {
+			return firstRealTime + n
+		}
+		return 0
+	}
+	return int(unix.SignalNum("SIG" + name))
+}
+
+// The signals from SIGRTMIN of the C library to SIGRTMAX.
+const firstRealTime, lastSignal = 34, 64
 
 // isNoVariable reports whether s, from an image's environment, is not a valid environment variable.
 func isNoVariable(s string) bool {

@@ -40,7 +40,7 @@ func TestFindWithoutStore(t *testing.T) {
 		{"dir:" + dir + "/none", "", "no such file or directory"},
 		{"dir:" + dir + "/file", "", "is not a directory"},
 	} {
-		g, err := findBase(t.Context(), never, parse(t, c.name), "", nil)
+		g, err := findBase(t.Context(), never, parse(t, c.name), wanted{}, nil)
 		if c.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("%s: %v, want %q", c.name, err, c.wrong)
@@ -70,16 +70,16 @@ func TestFindUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func() (*images.Client, error) { return &images.Client{Store: store, Program: "/nonexistent"}, nil }
-	g, err := findBase(t.Context(), open, parse(t, "pyhton"), "", nil)
+	g, err := findBase(t.Context(), open, parse(t, "pyhton"), wanted{}, nil)
 	g.release()
 	if err == nil || !strings.Contains(err.Error(), `image "pyhton": unknown (did you mean "python"? known: host, `) {
 		t.Errorf("%v", err)
 	}
-	if _, err := findBase(t.Context(), open, parse(t, "debian:12"), images.PullNever, nil); !errors.Is(err, images.ErrNotFound) {
+	if _, err := findBase(t.Context(), open, parse(t, "debian:12"), wanted{pull: images.PullNever}, nil); !errors.Is(err, images.ErrNotFound) {
 		t.Errorf("never pulled: %v", err)
 	}
 	broken := errors.New("no home")
-	if _, err := findBase(t.Context(), func() (*images.Client, error) { return nil, broken }, parse(t, "debian:12"), "", nil); !errors.Is(err, broken) {
+	if _, err := findBase(t.Context(), func() (*images.Client, error) { return nil, broken }, parse(t, "debian:12"), wanted{}, nil); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
 }
@@ -120,6 +120,17 @@ func TestBaseMake(t *testing.T) {
 		var e *ipc.Error
 		if calls != 1 || c.err != nil && !errors.As(err, &e) {
 			t.Errorf("%s: %d calls, %v", c.name, calls, err)
+		}
+	}
+}
+
+func TestSignalNumber(t *testing.T) {
+	for s, want := range map[string]int{
+		"": 0, "SIGTERM": 15, "TERM": 15, "15": 15, "sigint": 2, "SIGQUIT": 3, "SIGRTMIN+3": 37, "RTMIN": 34, "SIGRTMIN+99": 0, "SIGRTMINx": 0,
+		"SIGNONE": 0, "-1": 0, "65": 0, "9999999999999999999": 0, "SIGTERM\n": 0,
+	} {
+		if got := signalNumber(s); got != want {
+			t.Errorf("%q: %d, want %d", s, got, want)
 		}
 	}
 }

@@ -24,11 +24,13 @@ type CreateOptions struct {
 	// too, unless that is Attached. A Workspace may be any path of the host.
 	Spec runner.Spec
 
-	Image  imageref.Ref // zero: the host's files
-	Pull   images.PullPolicy
-	User   string // a user or group of the image, by name or id
-	Out    string // directory of the host, made if it is missing; empty: a new one below the output root
-	Egress Egress
+	Image imageref.Ref // zero: the host's files
+	Pull  images.PullPolicy
+	// Platform selects the image that Image names, such as "linux/arm64"; empty: this machine's, or what is here.
+	Platform string
+	User     string // a user or group of the image, by name or id
+	Out      string // directory of the host, made if it is missing; empty: a new one below the output root
+	Egress   Egress
 
 	// OutInside means that a sandbox can write to a directory above Out, which exists. Symbolic links in its path are
 	// refused, because the sandbox may have made them.
@@ -106,7 +108,7 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	rules := s.gateway.resolve(ctx, c.Egress, cb.Note)
 	began := time.Now()
 	st := &site{spec: c.Spec}
-	st.base, err = findBase(ctx, s.opts.Images, c.Image, c.Pull, cb.Image)
+	st.base, err = findBase(ctx, s.opts.Images, c.Image, wanted{c.Pull, c.Platform}, cb.Image)
 	defer func() {
 		if err != nil {
 			st.base.release()
@@ -138,7 +140,7 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	}
 	r := <-rules
 	if err = r.err; err == nil && r.egress != nil {
-		st.spec.Egress = r.egress
+		st.spec.Egress, st.spec.Defaults.Env = r.egress, slices.Concat(r.env, st.spec.Defaults.Env)
 		r.egress.Log, err = s.outputs.logFile(st.out.name())
 	}
 	if err == nil && c.Spec.Key != "" {
@@ -276,6 +278,7 @@ func given(c CreateOptions, st *site) ([]runner.Argument, error) {
 	}
 	add("image", imageWord(c.Image))
 	add("egress", mode)
+	add("platform", c.Platform)
 	add("user", c.User)
 	if c.Out != "" {
 		add("output directory", spec.Out)

@@ -68,6 +68,7 @@ func (e *policyError) Error() string {
 // resolved is the answer of resolve.
 type resolved struct {
 	egress *runner.Egress
+	env    []string // see runner.EgressRules
 	err    error
 }
 
@@ -76,42 +77,42 @@ type resolved struct {
 func (g *gateway) resolve(ctx context.Context, e Egress, note func(string)) <-chan resolved {
 	answer := make(chan resolved, 1)
 	go func() {
-		to, notes, err := g.settings(ctx, e)
-		for _, line := range notes {
+		to, r, err := g.settings(ctx, e)
+		for _, line := range r.Notes {
 			if note != nil {
 				note("invalid mirror: " + line)
 			}
 		}
-		answer <- resolved{to, err}
+		answer <- resolved{to, r.Env, err}
 	}()
 	return answer
 }
 
 // settings returns the runner's settings for e, with the host's own proxy and the caller's credentials, or nil if e
-// wants no network. The notes are lines for a person.
-func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, []string, error) {
+// wants no network. It also returns the rules that they come from.
+func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, runner.EgressRules, error) {
 	var r runner.EgressRules
 	if (e.Mode != "" && e.Mode != NoEgress) || e.File != "" {
 		var err error
 		if r, err = rulesOf(ctx, e.Mode, e.File); err != nil {
-			return nil, nil, err
+			return nil, r, err
 		}
 	}
 	secrets, err := g.secrets()
 	if err != nil {
-		return nil, nil, err
+		return nil, r, err
 	}
 	to := r.Egress
 	to.Allow, to.Deny = append(slices.Clip(to.Allow), e.Allow...), append(slices.Clip(to.Deny), e.Deny...)
 	to.GoProxy = to.GoProxy || e.GoProxy
 	wanted := e.Learn || e.Ask > 0 || len(secrets) > 0 || e.services()
 	if (to.Mode == "" || to.Mode == NoEgress) && len(to.Allow) == 0 && !to.GoProxy && !wanted {
-		return nil, r.Notes, nil
+		return nil, r, nil
 	}
 	to.Upstream, to.Secrets = upstream(g.getenv), secrets
 	to.Learn, to.OpenWithInputs, to.Ask = e.Learn, e.OpenWithInputs, runner.Duration(e.Ask)
 	to.Routes, to.Listen = e.Routes, e.Listen
-	return &to, r.Notes, nil
+	return &to, r, nil
 }
 
 // restart adds to a restarted sandbox what no file stores; see client.Options.

@@ -27,7 +27,8 @@ func noEnv(string) string { return "" }
 // find returns the settings for e of a gateway without an environment, and with the secrets.
 func find(ctx context.Context, e Egress, secrets ...runner.Secret) (*runner.Egress, []string, error) {
 	g := gateway{getenv: noEnv, source: func() ([]runner.Secret, error) { return secrets, nil }}
-	return g.settings(ctx, e)
+	to, r, err := g.settings(ctx, e)
+	return to, r.Notes, err
 }
 
 // TestFindAlone checks that rules of names alone start no helper, and that no options mean no network.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"syscall"
+	"time"
 
 	"demesne/runner"
 	"demesne/runner/client"
@@ -20,7 +21,7 @@ type Engine interface {
 	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
 	Check(context.Context) ([]runner.Probe, error)
 	Remove(ctx context.Context, idOrName string) error
-	Stop(ctx context.Context, idOrName string) error
+	Stop(ctx context.Context, idOrName string, grace time.Duration) error
 	Fork(ctx context.Context, idOrName, name, out string, publish ...runner.Port) (runner.Forked, error)
 	Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error)
 	EphemeralFork(ctx context.Context, idOrName, out string, mounts []runner.Mount, routes []runner.Route) (runner.Forked, error)

@@ -32,8 +32,8 @@ const keptMost = 1 << 20
 // recalled returns the kept answer for the arguments, or one without rules.
 func recalled(program, mode, file string) *keptRules {
 	asked := &keptRules{Mode: mode}
-	home, err := os.UserHomeDir()
-	if err != nil || !filepath.IsAbs(home) {
+	path, err := fsutil.StateDir(keptName)
+	if err != nil || !filepath.IsAbs(path) {
 		return asked
 	}
 	if asked.Program, err = fsutil.StampOf(program); err != nil {
@@ -44,7 +44,7 @@ func recalled(program, mode, file string) *keptRules {
 			return asked
 		}
 	}
-	asked.path = filepath.Join(home, ".demesne", keptName)
+	asked.path = path
 	kept := keptRules{}
 	if text, err := readOwn(asked.path); err != nil || json.Unmarshal(text, &kept) != nil {
 		return asked

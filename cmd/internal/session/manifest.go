@@ -26,6 +26,9 @@ const (
 	readMax  = 16 << 20 // size of a manifest in bytes
 )
 
+// manifestVersion is the version of the format.
+const manifestVersion = 2
+
 // Names of the files in the manifests' directory.
 const (
 	manifestSuffix = ".json"
@@ -39,18 +42,20 @@ const (
 // A manifest shows that files have not changed since it was made. It is not signed: a process that may write beside the
 // directory can replace it.
 type Manifest struct {
-	Version int            `json:"version"` // 1
+	Version int            `json:"version"` // 2
 	Files   []manifestFile `json:"files"`   // sorted by path
-	// Uncovered counts the entries that Files omits: links and special files, names that are not UTF-8,
-	// unreadable entries, and everything over the bounds.
+	// Uncovered counts the entries that Files omits: special files, names that are not UTF-8, unreadable entries, and
+	// everything over the bounds.
 	Uncovered int `json:"uncovered,omitempty"`
 }
 
-// manifestFile is a regular file.
+// manifestFile is a regular file or a symbolic link.
 type manifestFile struct {
 	Path   string `json:"path"` // relative to the directory
-	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"`
+	Size   int64  `json:"size"` // of a link: of its target's name
+	SHA256 string `json:"sha256,omitempty"`
+	Mode   string `json:"mode,omitempty"` // octal permission bits of a file
+	Link   string `json:"link,omitempty"` // target of a symbolic link
 }
 
 // manifestPath returns the path of an output directory's manifest.
@@ -91,12 +96,12 @@ type manifestMaker struct {
 	bytes int64
 }
 
-// makeManifest reads the files in root. It follows no links and opens only regular files and directories.
+// makeManifest reads the files in root. It reads links, follows none and opens only regular files and directories.
 func makeManifest(root *os.Root) (*Manifest, error) {
 	if _, err := root.Stat("."); err != nil {
 		return nil, fmt.Errorf("make manifest: %w", err)
 	}
-	m := &manifestMaker{Manifest: Manifest{Version: 1, Files: []manifestFile{}}}
+	m := &manifestMaker{Manifest: Manifest{Version: manifestVersion, Files: []manifestFile{}}}
 	missed := fsutil.Walk(root, visitMax, m.entry)
 	m.Uncovered += missed
 	slices.SortFunc(m.Files, func(a, b manifestFile) int { return strings.Compare(a.Path, b.Path) })
@@ -108,7 +113,15 @@ func (m *manifestMaker) entry(e fsutil.WalkEntry) (more bool) {
 	switch {
 	case e.IsDir():
 		err = nil // an unreadable directory counts as missed
-	case e.Type().IsRegular() && utf8.ValidString(e.Path) && len(m.Files) < filesMax:
+	case !utf8.ValidString(e.Path) || len(m.Files) >= filesMax:
+	case e.Type()&fs.ModeSymlink != 0:
+		var target string
+		if target, err = e.Readlink(); err == nil && utf8.ValidString(target) {
+			m.Files = append(m.Files, manifestFile{Path: e.Path, Size: int64(len(target)), Link: target})
+		} else {
+			err = fs.ErrInvalid
+		}
+	case e.Type().IsRegular():
 		var f manifestFile
 		if f, err = sumFile(e, bytesMax-m.bytes); err == nil {
 			m.Files, m.bytes = append(m.Files, f), m.bytes+f.Size
@@ -141,7 +154,18 @@ func sumFile(e fsutil.WalkEntry, most int64) (manifestFile, error) {
 	if err == nil && n > most {
 		err = errMuch
 	}
-	return manifestFile{e.Path, n, hex.EncodeToString(h.Sum(nil))}, err
+	return manifestFile{Path: e.Path, Size: n, SHA256: hex.EncodeToString(h.Sum(nil)), Mode: modeText(info.Mode())}, err
+}
+
+// modeText returns the permission bits with set-user-ID, set-group-ID and sticky bits, as chmod(1) reads them.
+func modeText(mode fs.FileMode) string {
+	bits := uint32(mode.Perm())
+	for flag, bit := range map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+		if mode&flag != 0 {
+			bits |= bit
+		}
+	}
+	return fmt.Sprintf("%04o", bits)
 }
 
 // write creates or replaces the file at path atomically.
@@ -224,7 +248,7 @@ func parseManifest(r io.Reader) (*Manifest, error) {
 	if err := json.NewDecoder(r).Decode(&m); err != nil {
 		return nil, err
 	}
-	if m.Version != 1 {
+	if m.Version != manifestVersion {
 		return nil, fmt.Errorf("unknown version %d", m.Version)
 	}
 	for _, f := range m.Files {
@@ -233,6 +257,21 @@ func parseManifest(r io.Reader) (*Manifest, error) {
 		}
 	}
 	return &m, nil
+}
+
+// change says what changed besides the content.
+func (f manifestFile) change(now manifestFile) string {
+	switch {
+	case f.Link != now.Link && f.Link != "" && now.Link != "":
+		return fmt.Sprintf(" from a link to %q to a link to %q", f.Link, now.Link)
+	case f.Link == "" && now.Link != "":
+		return fmt.Sprintf(" from a file to a link to %q", now.Link)
+	case f.Link != "" && now.Link == "":
+		return " from a link to a file"
+	case f.Mode != now.Mode:
+		return fmt.Sprintf(" from mode %s to %s", f.Mode, now.Mode)
+	}
+	return ""
 }
 
 // Differences compares root with the manifest. It returns one line for each changed, missing or new file.
@@ -250,7 +289,7 @@ func (m *Manifest) Differences(root *os.Root) (lines []string, err error) {
 		case !there:
 			lines = append(lines, fmt.Sprintf("missing %q", f.Path))
 		case is != f:
-			lines = append(lines, fmt.Sprintf("changed %q", f.Path))
+			lines = append(lines, fmt.Sprintf("changed %q%s", f.Path, f.change(is)))
 		}
 		delete(have, f.Path)
 	}

@@ -53,8 +53,14 @@ func TestMakeManifest(t *testing.T) {
 	os.WriteFile(dir+"/huge", nil, 0o644)
 	os.Truncate(dir+"/huge", bytesMax+1)
 	m := made(t, root)
-	want := "[{a 3 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed} {sub/b 3 3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3} {sub/c 0 e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855}]"
-	if got := fmt.Sprint(m.Files); got != want || m.Uncovered != 5 {
+	want := fmt.Sprint([]manifestFile{
+		{Path: "a", Size: 3, SHA256: "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed", Mode: "0644"},
+		{Path: "dir", Size: int64(len(filepath.Dir(secret))), Link: filepath.Dir(secret)},
+		{Path: "link", Size: int64(len(secret)), Link: secret},
+		{Path: "sub/b", Size: 3, SHA256: "3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3", Mode: "0644"},
+		{Path: "sub/c", Size: 0, SHA256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", Mode: "0644"},
+	})
+	if got := fmt.Sprint(m.Files); got != want || m.Uncovered != 3 {
 		t.Errorf("%s, %d uncovered", got, m.Uncovered)
 	}
 }
@@ -91,10 +97,21 @@ func TestDifferences(t *testing.T) {
 		{func(d string) error { return os.WriteFile(d+"/a", []byte("One"), 0o644) }, `changed "a"`},
 		{func(d string) error { return os.Remove(d + "/sub/c") }, `missing "sub/c"`},
 		{func(d string) error { return os.WriteFile(d+"/new", nil, 0o644) }, `new "new"`},
-		{func(d string) error { return os.Symlink("a", d+"/link") }, `uncovered files: 1, in the manifest 0`},
-		{func(d string) error { return errors.Join(os.Remove(d+"/a"), os.Symlink("sub/b", d+"/a")) }, `missing "a", uncovered files: 1, in the manifest 0`},
+		{func(d string) error { return os.Symlink("a", d+"/link") }, `new "link"`},
+		{func(d string) error { return errors.Join(os.Remove(d+"/a"), os.Symlink("sub/b", d+"/a")) }, `changed "a" from a file to a link to "sub/b"`},
+		{func(d string) error {
+			return errors.Join(os.Remove(d+"/sub/l"), os.Symlink("/etc/passwd", d+"/sub/l"))
+		}, `changed "sub/l" from a link to "b" to a link to "/etc/passwd"`},
+		{func(d string) error {
+			return errors.Join(os.Remove(d+"/sub/l"), os.WriteFile(d+"/sub/l", nil, 0o644))
+		}, `changed "sub/l" from a link to a file`},
+		{func(d string) error { return os.Chmod(d+"/a", os.ModeSetuid|0o755) }, `changed "a" from mode 0644 to 4755`},
+		{func(d string) error { return syscall.Mkfifo(d+"/fifo", 0o600) }, `uncovered files: 1, in the manifest 0`},
 	} {
 		dir, root := directory(t)
+		if err := os.Symlink("b", dir+"/sub/l"); err != nil {
+			t.Fatal(err)
+		}
 		m := made(t, root)
 		if err := errors.Join(m.write(manifestPath(dir)), c.change(dir)); err != nil {
 			t.Fatal(err)
@@ -113,7 +130,7 @@ func TestReadManifest(t *testing.T) {
 	if _, err := ReadManifest(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
-	for _, text := range []string{"", "[]", `{"version":2}`, `{"version":1,"files":[{"path":"../x"}]}`, `{"version":1,"files":[{"path":"/x"}]}`} {
+	for _, text := range []string{"", "[]", `{"version":1}`, `{"version":3}`, `{"version":2,"files":[{"path":"../x"}]}`, `{"version":2,"files":[{"path":"/x"}]}`} {
 		if m, err := parseManifest(strings.NewReader(text)); err == nil {
 			t.Errorf("%q: %+v", text, m)
 		}
@@ -152,7 +169,7 @@ func TestPruneManifests(t *testing.T) {
 }
 
 func FuzzParseManifest(f *testing.F) {
-	f.Add(`{"version":1,"files":[{"path":"a","size":1,"sha256":"00"}]}`)
+	f.Add(`{"version":2,"files":[{"path":"a","size":1,"sha256":"00"}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		m, err := parseManifest(strings.NewReader(text))
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/oci"
 	"demesne/mcp/backend"
@@ -23,6 +24,9 @@ func (r Request) Create() (c CreateOptions, err error) {
 	c = CreateOptions{
 		Spec: r.Spec, User: r.User, Unasked: r.UnaskedLimits,
 		Egress: Egress{Mode: r.Egress, Allow: r.Domains},
+	}
+	if r.Stored {
+		c.Pull = images.PullNever
 	}
 	if r.Ask {
 		c.Egress.Ask = runner.AskTime
@@ -48,7 +52,7 @@ func (r Request) Run() RunOptions {
 	if cmd.Timeout <= 0 {
 		cmd.Timeout = runner.Longest
 	}
-	return RunOptions{Command: cmd, Stdin: r.Stdin, Logs: true, Manifest: true, Queue: r.Queue}
+	return RunOptions{Command: cmd, Stdin: r.Stdin, Logs: true, Manifest: true, Queue: r.Queue, Shown: r.MaxOutput}
 }
 
 // Callbacks returns callbacks that call w.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/oci"
 	"demesne/mcp/backend"
@@ -27,6 +28,15 @@ func TestUnasked(t *testing.T) {
 	c, err := Request(r).Create()
 	if err != nil || !slices.Equal(c.Unasked, []string{"cpus", "image"}) {
 		t.Errorf("%q, %v", c.Unasked, err)
+	}
+}
+
+// TestStored checks that no registry is asked for an image that must be in the store.
+func TestStored(t *testing.T) {
+	for stored, want := range map[bool]images.PullPolicy{false: "", true: images.PullNever} {
+		if c, err := Request(backend.Request{Image: "local/x", Stored: stored}).Create(); err != nil || c.Pull != want {
+			t.Errorf("%v: %q %v", stored, c.Pull, err)
+		}
 	}
 }
 

@@ -251,7 +251,7 @@ func TestRouteLive(t *testing.T) {
 	}
 	stop := func() {
 		t.Helper()
-		if err := m.sessions.With(ctx, func(e session.Engine) error { return e.Stop(ctx, box.ID) }); err != nil {
+		if err := m.sessions.With(ctx, func(e session.Engine) error { return e.Stop(ctx, box.ID, 0) }); err != nil {
 			t.Fatal(err)
 		}
 		m.nowhere(realCredential, renewed, token)

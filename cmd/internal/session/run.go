@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -36,6 +38,11 @@ type RunOptions struct {
 	// each command that was not killed, and may wait. nil, or no command: done is the last one. Only Run calls it, for
 	// a sandbox without a key and with collected output, which goes on. Its error is that of the run.
 	Next func(ctx context.Context, done *RunResult) (*runner.Command, error)
+
+	// Shown is how many bytes of stdout a face shows. Of a longer one that is collected, the result has the head too, and
+	// the whole is kept in a file: stdout.log of Logs, else one below the sandbox's id in the output root. It is at most
+	// runner.OutputKept; 0: neither.
+	Shown int
 
 	Queue     bool // wait for the earlier calls with Queue for the same sandbox, and take turns with them
 	Manifest  bool // write the manifest of a one-shot sandbox's output directory
@@ -134,6 +141,9 @@ func (st *site) finish(r RunOptions, res *runner.Result, err error) (*RunResult,
 		err = errors.Join(err, own.place(st.out))
 		if err != nil {
 			return nil, err
+		}
+		if done != nil && own.out.long() && r.Logs {
+			done.Stdout.File = filepath.Join(st.out.path, "stdout.log")
 		}
 	}
 	if done != nil && r.Manifest && !gone {
@@ -250,8 +260,21 @@ func (s *Service) start(ctx context.Context, begin begin, r RunOptions, cb Callb
 	if err := r.collect(s.outputs, false); err != nil {
 		return nil, err
 	}
-	res, _, err := s.execute(ctx, begin, r, cb, false)
-	return r.result(res), err
+	var box string
+	res, _, err := s.execute(ctx, func(ctx context.Context, cmd runner.Command) (*Sandbox, Process, error) {
+		b, p, err := begin(ctx, cmd)
+		if b != nil {
+			box = b.ID
+		}
+		return b, p, err
+	}, r, cb, false)
+	done := r.result(res)
+	if own, collected := r.Streams.(*collector); collected {
+		if file := s.keepLong(box, own.out); done != nil {
+			done.Stdout.File = file
+		}
+	}
+	return done, err
 }
 
 // begin starts a command, and may first make its sandbox. On an error it leaves nothing behind.
@@ -295,6 +318,7 @@ func orRemove(box *Sandbox, conn *connection) begin {
 // execute runs the command that begin starts. If alone, the sandbox is only for this command.
 func (s *Service) execute(ctx context.Context, begin begin, r RunOptions, cb Callbacks, alone bool) (res *runner.Result, started bool, err error) {
 	cmd := r.Command
+	cmd.Path = s.callerPath()
 	if err := r.Streams.Open(&cmd); err != nil {
 		return nil, false, fmt.Errorf("make pipes: %w", err)
 	}
@@ -321,6 +345,11 @@ func (s *Service) execute(ctx context.Context, begin begin, r RunOptions, cb Cal
 	return res, true, err
 }
 
+// callerPath returns the absolute directories of this process's PATH.
+func (s *Service) callerPath() []string {
+	return slices.DeleteFunc(filepath.SplitList(s.opts.Getenv("PATH")), func(dir string) bool { return !filepath.IsAbs(dir) })
+}
+
 // further runs the commands of r.Next in box, after one that ended with res and err. Then it removes the sandbox.
 func (s *Service) further(ctx context.Context, box *Sandbox, r RunOptions, kill func(), res *runner.Result, err error) (*runner.Result, error) {
 	defer s.Discard(box.ID)
@@ -329,6 +358,7 @@ func (s *Service) further(ctx context.Context, box *Sandbox, r RunOptions, kill 
 		if cmd == nil || stop != nil {
 			return res, stop
 		}
+		cmd.Path = s.callerPath()
 		if err := r.Streams.Open(cmd); err != nil {
 			return res, fmt.Errorf("make pipes: %w", err)
 		}

@@ -33,12 +33,18 @@ func (r *RunOptions) collect(u outputs, alone bool) error {
 	}
 	c := &collector{stdin: r.Stdin, out: newStream(runner.OutputKept), errs: newStream(runner.StderrKept), alone: alone}
 	c.out.also, c.errs.also = r.Stdout, r.Stderr
+	c.out.shown = min(r.Shown, runner.OutputKept)
 	r.Streams = c
-	if !alone || !r.Logs {
+	whole := alone && r.Logs
+	if !whole && r.Shown == 0 {
 		return nil
 	}
 	root, err := u.root()
-	c.out.dir, c.errs.dir = root, root
+	if whole {
+		c.out.dir, c.errs.dir = root, root
+	} else {
+		c.out.spill = root
+	}
 	return err
 }
 
@@ -117,9 +123,13 @@ func (c *collector) drop() { c.place(nil) }
 type stream struct {
 	also io.Writer
 	dir  string // file system of the file that keeps the text; empty: only the end is kept
-	file *os.File
-	log  *jobs.Log
-	lost error // why there is no file
+	// spill is likewise that of a file for a text that becomes longer than shown; empty: none.
+	spill string
+	shown int    // 0: any length
+	head  []byte // of a text that is longer
+	file  *os.File
+	log   *jobs.Log
+	lost  error // why there is no file
 
 	mu  sync.Mutex
 	end Last
@@ -137,13 +147,38 @@ const keptMax = 8 << 30
 // begin creates the file. The reading goroutine calls it, because a file system may be slow and the command is
 // being started meanwhile.
 func (s *stream) begin() {
-	if s.dir == "" || s.file != nil {
-		return
-	}
-	if s.file, s.lost = nameless(s.dir); s.lost == nil {
-		s.log = jobs.NewLog(s.file, keptMax)
+	if s.dir != "" && s.file == nil {
+		s.keep(s.dir, keptMax)
 	}
 }
+
+func (s *stream) keep(dir string, most int64) {
+	if s.file, s.lost = nameless(dir); s.lost == nil {
+		s.log = jobs.NewLog(s.file, most)
+	}
+}
+
+// lengthen is called with the text's next bytes before they are taken. Once the text is longer than shown, it keeps the
+// head, and writes the text so far to a file if it has no file yet. So far, end has all of it.
+func (s *stream) lengthen(b []byte) {
+	if s.shown == 0 || s.long() || s.end.Bytes+int64(len(b)) <= int64(s.shown) {
+		return
+	}
+	s.mu.Lock()
+	so := s.end.b
+	s.head = append([]byte{}, so[:min(len(so), s.shown/2)]...)
+	s.head = append(s.head, b[:min(len(b), s.shown/2-len(s.head))]...)
+	s.mu.Unlock()
+	if s.spill == "" || s.file != nil {
+		return
+	}
+	if s.keep(s.spill, runner.JobKept); s.log != nil {
+		s.log.Write(so)
+	}
+}
+
+// long reports whether the text is longer than shown.
+func (s *stream) long() bool { return s.head != nil }
 
 // place links the file as name into o, or discards it if o is nil. It is called once the stream is finished or
 // abandoned.
@@ -243,6 +278,7 @@ func (s *stream) take(b []byte) {
 	if len(b) == 0 {
 		return
 	}
+	s.lengthen(b)
 	if s.log != nil {
 		s.log.Write(b)
 	}
@@ -258,7 +294,9 @@ func (s *stream) take(b []byte) {
 func (s *stream) last() Tail {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.end.Tail(s.end.Most)
+	t := s.end.Tail(s.end.Most)
+	t.Head = strings.ToValidUTF8(string(s.head), "")
+	return t
 }
 
 // glimpse is how many bytes of a running stream a caller is shown.

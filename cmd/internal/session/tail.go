@@ -34,6 +34,8 @@ type Tail struct {
 	Text  string // valid UTF-8
 	Bytes int64  // of the whole stream
 	Cut   bool   // Text is not the whole stream
+	Head  string // the first part of a stream that is longer than RunOptions.Shown; may be empty
+	File  string // file of the host with the whole of such a stream; empty: none
 }
 
 // tailOf returns the last most bytes of b, the end of a stream of all bytes. It replaces invalid UTF-8 by U+FFFD.

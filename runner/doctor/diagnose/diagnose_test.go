@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -139,5 +140,22 @@ func TestReadHere(t *testing.T) {
 	f := Read("/x/demesne-runner")
 	if f.Runner != "/x/demesne-runner" || f.User == "" || f.FreeSubID < 100000 {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestFixesAreLines checks that each fix starts with a word that a shell or a pod's specification understands.
+func TestFixesAreLines(t *testing.T) {
+	line := regexp.MustCompile(`^(([A-Z_]+=\S* )*(sudo|docker|podman|echo|printf|demesne|systemd-run)|securityContext:) `)
+	for name, rules := range map[string][]rule{
+		"userns": usernsRules, "id maps": idMapRules, "netns": netnsRules, "proc": procRules, "hostname": hostnameRules,
+		"overlay": overlayRules, "egress": egressRules, "landlock": landlockRules, "seccomp": seccompRules,
+	} {
+		for i, r := range rules {
+			for _, in := range []Container{NoContainer, Docker, Podman, Kubernetes} {
+				if fix := r.fix(Facts{Container: in}); fix != "" && !line.MatchString(fix) {
+					t.Errorf("%s, rule %d, in %q: not a line to type: %q", name, i, in, fix)
+				}
+			}
+		}
 	}
 }

@@ -36,9 +36,9 @@ func noNewPrivsFix(f Facts) string {
 	case Podman:
 		return "podman run --security-opt no-new-privileges=false …"
 	case Kubernetes:
-		return "in the pod's spec: securityContext: {allowPrivilegeEscalation: true}"
+		return "securityContext: {allowPrivilegeEscalation: true}   # in the pod's spec"
 	}
-	return "start demesne outside of what set no_new_privs; in a systemd unit: NoNewPrivileges=no"
+	return "systemd-run --user --pty demesne …   # outside of what set no_new_privs; in a systemd unit: NoNewPrivileges=no"
 }
 
 func subIDFix(f Facts) string {
@@ -76,7 +76,7 @@ var procRules = []rule{{
 		case Podman:
 			return "podman run --security-opt unmask=ALL …"
 		case Kubernetes:
-			return "in the pod's spec: securityContext: {procMount: Unmasked}"
+			return "securityContext: {procMount: Unmasked}   # in the pod's spec"
 		}
 		return "docker run --security-opt systempaths=unconfined …   # or podman: --security-opt unmask=ALL"
 	},
@@ -100,7 +100,7 @@ var overlayRules = []rule{
 		text("the file system keeps no user.* attributes (tmpfs: Linux 6.6)"),
 		text("XDG_RUNTIME_DIR= demesne …   # with ~/.demesne on ext4, xfs or btrfs"),
 	},
-	{on(syscall.EINVAL), text("overlayfs cannot use the file system as its upper"), text("HOME=/a/directory/on/ext4 XDG_RUNTIME_DIR= demesne …")},
+	{on(syscall.EINVAL), text("overlayfs cannot use the file system as its upper"), text("HOME=DIR XDG_RUNTIME_DIR= demesne …   # a directory on ext4, xfs or btrfs")},
 	{
 		on(syscall.EPERM, syscall.EACCES),
 		text("the kernel does not let user namespaces mount overlayfs (before Linux 5.11)"), text(""),

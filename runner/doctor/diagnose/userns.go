@@ -40,7 +40,7 @@ var usernsRules = []rule{
 	}, {
 		func(e syscall.Errno, f Facts) bool { return e == syscall.EPERM && f.Unmapped },
 		text("the user or group of this process is not mapped in its user namespace"),
-		text("run demesne as a user that `cat /proc/self/uid_map` lists"),
+		text("sudo -u USER demesne …   # a user that /proc/self/uid_map lists"),
 	}, {
 		appArmor, text("AppArmor removes the capabilities of unprivileged user namespaces"), appArmorFix,
 	}, {
@@ -77,7 +77,7 @@ func seccompFix(f Facts) string {
 	case Podman:
 		return "podman run --security-opt seccomp=unconfined …"
 	case Kubernetes:
-		return "in the pod's spec: securityContext: {seccompProfile: {type: Unconfined}}"
+		return "securityContext: {seccompProfile: {type: Unconfined}}   # in the pod's spec"
 	}
 	return "docker run --security-opt seccomp=unconfined …   # in a container; in a systemd unit: RestrictNamespaces=no, SystemCallFilter="
 }

@@ -89,6 +89,7 @@ type Exec struct {
 	Exec    uint64      `json:"exec"` // chosen by the runner, unique in the sandbox
 	Argv    []ipc.Bytes `json:"argv"` // Argv[0] is looked up in the PATH of Env
 	Env     []ipc.Bytes `json:"env"`
+	Path    []ipc.Bytes `json:"path,omitempty"` // directories that PATH gets too, if the command's user can enter them
 	Dir     ipc.Bytes   `json:"dir"`
 	UID     uint32      `json:"uid"`
 	GID     uint32      `json:"gid"`

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"demesne/cmd/internal/cli"
+	"demesne/internal/text"
+	"demesne/runner/ipc"
+)
+
+// applyCommands returns the verbs about changes that are kept apart.
+func applyCommands() []command {
+	return []command{
+		{
+			Command: cli.Command{
+				Name: "apply", Usage: []string{"[--force] ID [PATH…]"}, Summary: "make the changes of a directory with mode cow",
+				About: `Makes the changes in the directory that a sandbox had with mode cow (--workspace DIR:cow, --mount DIR:cow, --here=cow):
+all of them, or those at and below each PATH. demesne diff ID lists them. ID may be that of the sandbox.
+
+Each file is replaced in one step. A file that you changed after the start of the sandbox stays as it is, unless --force is
+given. Devices, fifos and sockets are never made, and files get no setuid bit.
+
+Some files would be executed or obeyed by programs of this machine: git hooks, .envrc, editor tasks. Such a change is
+made only if PATH names it or a directory above it. Exits 1 if a change was not made.`,
+				Examples: []cli.Example{
+					{Says: "try a command on a directory, look, and keep what it did", Line: "demesne run --here=cow -- make; demesne diff; demesne apply 3f9a12bc"},
+					{Says: "keep one file", Line: "demesne apply 3f9a12bc src/main.go"},
+				},
+			},
+			flags: applyFlags, run: cmdApply,
+		},
+		{
+			Command: cli.Command{
+				Name: "discard", Usage: []string{"ID…"}, Summary: "drop the changes of a directory with mode cow",
+				About:    `Removes changes that demesne diff lists. The directories stay as they are. A persistent sandbox sees them as they are, from its next start on.`,
+				Examples: []cli.Example{{Says: "drop changes", Line: "demesne discard 3f9a12bc"}},
+			},
+			flags: noFlags, run: cmdDiscard,
+		},
+	}
+}
+
+func applyFlags(o *options) cli.Flags {
+	return cli.Flags{{Group: cli.GroupGeneral, Long: "force", Short: 'f', Set: cli.On(&o.force), Help: "replace files that you changed meanwhile"}}
+}
+
+// openChanges returns the changes of an operand.
+func openChanges(id string) (*changeSet, error) {
+	c, err := findChanges(id)
+	if errors.Is(err, errNoChanges) {
+		err = hinted(err, "demesne diff lists all changes that are kept apart")
+	}
+	return c, err
+}
+
+func cmdApply(a *app, o *options, args []string) (int, error) {
+	if len(args) == 0 {
+		return 0, hinted(errors.New("needs the id of changes"), "demesne diff lists all changes that are kept apart")
+	}
+	c, err := openChanges(args[0])
+	if err != nil {
+		return 0, err
+	}
+	var paths []string
+	for _, p := range args[1:] {
+		abs, err := realParent(p)
+		if err != nil {
+			return 0, err
+		}
+		paths = append(paths, abs)
+	}
+	return a.applyChanges(c, paths, o.force)
+}
+
+// realParent returns an absolute path as changes have it: without symbolic links, except in the last name.
+func realParent(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	for dir, rest := filepath.Dir(abs), filepath.Base(abs); ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Join(real, rest), nil
+		}
+		if dir == "/" {
+			return abs, nil
+		}
+	}
+}
+
+// applyChanges applies changes and reports what it did. It removes changes of which nothing is left.
+func (a *app) applyChanges(c *changeSet, paths []string, force bool) (int, error) {
+	did, err := c.Apply(paths, force)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range did.Done {
+		if e.By != "" {
+			a.say(fmt.Sprintf("apply: review before use: %s, which %s would execute", text.SafeLine(e.Path), e.By))
+		}
+	}
+	for _, r := range did.Refused {
+		a.say(fmt.Sprintf("apply: %s: %v", text.SafeLine(r.Path), r.Err))
+	}
+	for _, e := range did.Left {
+		a.say(fmt.Sprintf("apply: left out %s, which %s would execute", text.SafeLine(e.Path), e.By))
+	}
+	if len(did.Left) > 0 {
+		fmt.Fprintf(a.stderr, "hint: demesne apply %s PATH makes such a change\n", c.ID)
+	}
+	left, all, err := c.Edits()
+	if err == nil && len(left) == 0 && all {
+		err = c.discardAll()
+	}
+	if err != nil {
+		return 0, err
+	}
+	code, err := a.print(fmt.Sprintf("%d applied, %d left\n", len(did.Done), len(left)))
+	if len(did.Refused)+len(did.Left) > 0 && code == 0 {
+		code = 1
+	}
+	return code, err
+}
+
+func cmdDiscard(a *app, _ *options, args []string) (int, error) {
+	if len(args) == 0 {
+		return 0, hinted(errors.New("needs the id of changes"), "demesne diff lists all changes that are kept apart")
+	}
+	code := 0
+	for _, id := range args {
+		c, err := openChanges(id)
+		if err == nil {
+			err = c.discardAll()
+		}
+		if err != nil {
+			code = a.report("discard", err)
+		}
+	}
+	return code, nil
+}
+
+// listChanges lists all changes that are kept apart.
+func (a *app) listChanges(o *options) (int, error) {
+	all, err := allChanges()
+	if err != nil {
+		return 0, err
+	}
+	list := []changesDocument{}
+	var b strings.Builder
+	for _, c := range all {
+		var dirs []string
+		d := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created}
+		for _, dir := range c.Dirs {
+			dirs = append(dirs, text.SafeLine(dir.Path))
+			d.Directories = append(d.Directories, dir.Path)
+		}
+		list = append(list, d)
+		fmt.Fprintf(&b, "%s  %s  %s\n", c.ID, c.Created.Local().Format(time.DateTime), strings.Join(dirs, ", "))
+	}
+	if o.json {
+		return a.printJSON(list)
+	}
+	return a.print(b.String())
+}
+
+// diffChanges lists one set of changes.
+func (a *app) diffChanges(o *options, c *changeSet) (int, error) {
+	edits, all, err := c.Edits()
+	if err != nil {
+		return 0, err
+	}
+	if !o.json {
+		return a.print(editsText(edits, all))
+	}
+	out := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created, Truncated: !all}
+	for _, e := range edits {
+		out.Changes = append(out.Changes, changeDocument{Path: ipc.Bytes(e.Path), Kind: string(e.Kind), Executes: e.By, Guarded: e.Guarded, Changed: e.Changed, Special: e.Special})
+	}
+	return a.printJSON(out)
+}
+
+// changesDocument is the output of diff --json for changes that are kept apart. In the list of all changes it has the
+// directories, and no single change.
+type changesDocument struct {
+	ID          string           `json:"id"`
+	Sandbox     string           `json:"sandbox,omitempty"`
+	Created     time.Time        `json:"created"`
+	Directories []string         `json:"directories,omitempty"`
+	Changes     []changeDocument `json:"changes,omitempty"`
+	Truncated   bool             `json:"truncated,omitempty"`
+}
+
+type changeDocument struct {
+	Path     ipc.Bytes `json:"path"` // on this machine, absolute
+	Kind     string    `json:"kind"` // A, M or D
+	Executes string    `json:"executes,omitempty"`
+	Guarded  bool      `json:"guarded,omitempty"` // apply leaves it out unless it is named
+	Changed  bool      `json:"changed,omitempty"` // the caller changed the file meanwhile
+	Special  bool      `json:"special,omitempty"` // a device, fifo or socket: never applied
+}
+
+// editsText returns one line for each change. Names come from the sandbox.
+func editsText(edits []edit, all bool) string {
+	var b strings.Builder
+	for _, e := range edits {
+		fmt.Fprintf(&b, "%c %s", e.Kind, text.SafeLine(e.Path))
+		switch {
+		case e.Guarded:
+			fmt.Fprintf(&b, "  (executed by %s; apply it by its path)", e.By)
+		case e.By != "":
+			fmt.Fprintf(&b, "  (executed by %s)", e.By)
+		}
+		if e.Changed {
+			b.WriteString("  (changed here meanwhile)")
+		}
+		if e.Special {
+			b.WriteString("  (not a file: never applied)")
+		}
+		b.WriteByte('\n')
+	}
+	if !all {
+		b.WriteString("… and more\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,154 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMCPLongOutput checks that a model gets the head and the tail of a long stdout, and that the file that the result
+// names has all of it: of a command in a persistent sandbox and of a job too.
+func TestMCPLongOutput(t *testing.T) {
+	b := newBox(t)
+	c := b.mcp()
+	id := c.must("sandbox_create", args{}).field("sandbox_id")
+	c.must("sandbox_exec", args{"sandbox_id": id, "command": "mkdir -p /out/stdout; echo planted > /out/stdout.log"})
+	want := numbers(20000)
+	call := args{"command": "seq 1 20000"}
+	job := func(more args) answer {
+		a := args{"command": "seq 1 20000", "background": true}
+		for k, v := range more {
+			a[k] = v
+		}
+		return c.must("sandbox_wait", args{"job_id": c.must("sandbox_script", a).field("job_id")})
+	}
+	for name, r := range map[string]answer{
+		"script": c.must("sandbox_script", call), "exec": c.must("sandbox_exec", args{"sandbox_id": id, "command": "seq 1 20000"}),
+		"key": c.must("sandbox_script", args{"command": "seq 1 20000", "key": "k"}), "job": job(nil), "job with a key": job(args{"key": "k"}),
+	} {
+		field := "stdout"
+		if r.Fields[field] == nil {
+			field = "result_text"
+		}
+		got := r.field(field)
+		if len(got) > 24300 || !strings.HasPrefix(got, "1\n2\n") || !strings.HasSuffix(got, "\n19999\n20000\n") {
+			t.Errorf("%s: %d bytes, %.60q", name, len(got), got)
+		}
+		_, after, _ := strings.Cut(got, "all of it: ")
+		file, _, found := strings.Cut(after, "]\n")
+		if whole, err := os.ReadFile(file); !found || err != nil || string(whole) != want {
+			t.Errorf("%s: %q has %d bytes, %v", name, file, len(whole), err)
+		}
+	}
+	if r := c.must("sandbox_exec", args{"sandbox_id": id, "command": "seq 1 20000", "max_output_bytes": 1 << 20}); r.field("stdout") != want || r.Fields["stdout_truncated"] != nil {
+		t.Errorf("all of it: %d bytes", len(r.field("stdout")))
+	}
+	for range 12 {
+		c.must("sandbox_exec", args{"sandbox_id": id, "command": "seq 1 20000"})
+	}
+	if kept, _ := filepath.Glob(filepath.Join(b.out, id, "stdout", "*")); len(kept) != 8 {
+		t.Errorf("%d long outputs are kept", len(kept))
+	}
+	for _, left := range c.must("sandbox_list", args{}).Fields["sandboxes"].([]any) {
+		c.must("sandbox_destroy", args{"sandbox_id": left.(map[string]any)["sandbox_id"]})
+	}
+}
+
+func numbers(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintln(&b, i+1)
+	}
+	return b.String()
+}
+
+// TestMCPListing checks that a model that has forgotten everything finds its sandboxes, what runs in them, and its jobs;
+// and none of the command line's.
+func TestMCPListing(t *testing.T) {
+	b := newBox(t)
+	theirs := b.create("--name", "theirs")
+	c := b.mcp()
+	id := c.must("sandbox_create", args{"name": "web", "key": "my key"}).field("sandbox_id")
+	c.must("sandbox_exec", args{"sandbox_id": id, "command": "sleep 4321 >/dev/null 2>&1 & exec 2>&1; printf x"})
+	job := c.must("sandbox_script", args{"command": "sleep 4322", "background": true}).field("job_id")
+	r := b.once("sandbox_list", args{})
+	all := r.Fields["sandboxes"].([]any)
+	if len(all) != 1 || strings.Contains(r.Text, theirs) || strings.Contains(r.Text, "theirs") {
+		t.Fatalf("%+v", r)
+	}
+	one := all[0].(map[string]any)
+	if one["sandbox_id"] != id || one["name"] != "web" || one["key"] != "my key" || one["state"] != "running" || fmt.Sprint(one["commands"]) != "[sleep 4321]" {
+		t.Errorf("%v", one)
+	}
+	for _, want := range []string{id, "web", `"my key"`, "sleep 4321", job, "running", "sleep 4322"} {
+		if !strings.Contains(r.Text, want) {
+			t.Errorf("no %s in %q", want, r.Text)
+		}
+	}
+	c.must("sandbox_cancel", args{"job_id": job})
+	c.must("sandbox_destroy", args{"sandbox_id": id})
+	if r := c.must("sandbox_list", args{}); !strings.HasPrefix(r.Text, "no sandboxes\njob_id: "+job+" status: cancelled") {
+		t.Errorf("at last: %q", r.Text)
+	}
+	if r := c.call("sandbox_exec", args{"sandbox_id": "nope", "command": "true"}); !r.IsError || !strings.Contains(r.Text, `"nope": no such sandbox`) || !strings.Contains(r.Text, "sandbox_list") {
+		t.Errorf("an unknown sandbox: %+v", r)
+	}
+	b.demesne("rm", theirs)
+}
+
+// TestMCPSandboxesSet checks the tools of the set "sandboxes": a fork has the files and is on its own, a copy arrives, and
+// the command line's sandboxes are out of reach.
+func TestMCPSandboxesSet(t *testing.T) {
+	b := newBox(t)
+	b.extra = append(b.extra, "DEMESNE_TOOLS=sandboxes")
+	theirs := b.create("--name", "theirs")
+	c := b.mcp()
+	id := c.must("sandbox_create", args{"ttl_seconds": 3600, "name": "one"}).field("sandbox_id")
+	c.must("sandbox_exec", args{"sandbox_id": id, "command": "echo before > /var/tmp/f"})
+	fork := c.must("sandbox_fork", args{"sandbox_id": "one", "name": "two"}).field("sandbox_id")
+	c.must("sandbox_exec", args{"sandbox_id": "two", "command": "cat /var/tmp/f; echo after > /var/tmp/f"})
+	if r := c.must("sandbox_exec", args{"sandbox_id": id, "command": "cat /var/tmp/f"}); r.field("stdout") != "before\n" || fork == id {
+		t.Errorf("the original: %v", r.Fields)
+	}
+	if r := c.must("sandbox_copy", args{"sandbox_id": "two", "src": "/var/tmp/f", "to_sandbox_id": "one", "dst": "/var/tmp/g"}); r.Text != "copied: /var/tmp/f -> /var/tmp/g" {
+		t.Errorf("copy: %+v", r)
+	}
+	if r := c.must("sandbox_exec", args{"sandbox_id": id, "command": "cat /var/tmp/g"}); r.field("stdout") != "after\n" {
+		t.Errorf("the copy: %v", r.Fields)
+	}
+	for tool, a := range map[string]args{
+		"sandbox_fork": {"sandbox_id": theirs},
+		"sandbox_copy": {"sandbox_id": theirs, "src": "/etc/passwd", "to_sandbox_id": "one", "dst": "/tmp/x"},
+	} {
+		if r := c.call(tool, a); !r.IsError || !strings.Contains(r.Text, "attach to sandbox "+theirs) {
+			t.Errorf("%s of the command line's: %+v", tool, r)
+		}
+	}
+	if r := c.call("sandbox_copy", args{"sandbox_id": "one", "src": "/var/tmp/g", "to_sandbox_id": theirs, "dst": "/tmp/x"}); !r.IsError || !strings.Contains(r.Text, theirs) {
+		t.Errorf("into the command line's: %+v", r)
+	}
+	for _, name := range []string{"one", "two"} {
+		c.must("sandbox_destroy", args{"sandbox_id": name})
+	}
+	b.demesne("rm", theirs)
+}
+
+// TestMCPMissingPath checks that a directory of DEMESNE_ALLOWED_PATHS that does not exist does not stop the server.
+func TestMCPMissingPath(t *testing.T) {
+	b := newBox(t)
+	in := filepath.Dir(b.file("in.txt", "input\n", 0o644))
+	b.extra = append(b.extra, "DEMESNE_ALLOWED_PATHS="+in+":"+in+"/none")
+	c := b.mcp()
+	if r := c.must("sandbox_script", args{"command": "cat /in/in.txt", "files": []string{in + "/in.txt"}}); r.field("stdout") != "input\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := c.call("sandbox_script", args{"command": "true", "files": []string{"/etc/passwd"}}); !r.IsError || !strings.Contains(r.Text, "`"+in+"`") {
+		t.Errorf("another file: %+v", r)
+	}
+	c.close()
+	if got := c.errs.String(); !strings.Contains(got, fmt.Sprintf("warning: DEMESNE_ALLOWED_PATHS: %q does not exist", in+"/none")) {
+		t.Errorf("stderr: %q", got)
+	}
+}
