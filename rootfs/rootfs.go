@@ -78,6 +78,10 @@ type Layout struct {
 	Workspace Source  // read-write at /workspace; zero: a directory on /
 	Mounts    []Mount // in order; later ones hide earlier ones
 
+	// Aside, if given, is a name on / below which in, out and workspace are, so that an image's own directories of
+	// these names show. Only [MountImage] supports it.
+	Aside string
+
 	NameServer netip.Addr // for resolv.conf; zero: no name server
 	Trust      *Trust     // nil: only the authorities that the tree trusts anyway
 

@@ -25,6 +25,7 @@ type Spec struct {
 	Mounts    []Mount  `json:"mounts,omitempty"`    // further files and directories of the host, in order; later ones hide earlier ones
 	User      *User    `json:"user,omitempty"`      // nil: the image's user, else 0:0
 	Limits    Limits   `json:"limits"`
+	Aside     bool     `json:"aside,omitempty"` // for building images: /in, /out and /workspace are below [AsideDir] instead
 	Nesting   bool     `json:"nesting,omitempty"`
 	Require   Level    `json:"require,omitempty"` // fail rather than run at a lower level
 	Lifetime  Lifetime `json:"lifetime,omitempty"`
@@ -52,6 +53,9 @@ type Spec struct {
 	// Granted names the record of the caller's grants; see package grants. If it is empty, the runner writes the record.
 	Granted string `json:"granted,omitempty"`
 }
+
+// AsideDir is the directory of in, out and workspace in a sandbox with [Spec].Aside, which needs an image.
+const AsideDir = "/.demesne"
 
 // Rootfs is the content of /: the unpacked layers of an image, or a directory. A sandbox never changes a layer or
 // the directory; its writes go elsewhere.

@@ -148,14 +148,19 @@ func (m *Machine) imageFiles(spec runner.Spec) (files []*os.File, release func()
 // placesOfMounts exist in every tree, and ownEtc in every tree of an image. /workspace is missing here because it
 // is also a working directory: a layer contains what the sandbox left there.
 var (
-	placesOfMounts = []string{"dev", "in", "out", "proc", "sys"}
+	placesOfMounts = []string{"dev", "proc", "sys"}
 	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:]}
 )
 
 // notItsOwn reports whether path was made for a sandbox and not by it.
 func notItsOwn(path string, spec *runner.Spec) bool {
 	mounted := func(m runner.Mount) bool { return m.Target == "/"+path }
-	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") ||
+	dirs := []string{"in", "out"}
+	if spec.Aside {
+		dirs = []string{runner.AsideDir[1:]}
+	}
+	below := func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+	return slices.Contains(placesOfMounts, path) || slices.ContainsFunc(dirs, below) ||
 		spec.Rootfs != nil && slices.Contains(ownEtc, path) || slices.ContainsFunc(spec.Mounts, mounted)
 }
 

@@ -31,9 +31,18 @@ type files struct {
 
 var inside = container.Dirs{In: "/in", Out: "/out", Workspace: "/workspace", Home: "/root", Tmp: "/tmp"}
 
+// dirsOf returns the directories of a sandbox in its own tree.
+func dirsOf(spec *runner.Spec) container.Dirs {
+	d := inside
+	if spec.Aside {
+		d.In, d.Out, d.Workspace = runner.AsideDir+d.In, runner.AsideDir+d.Out, runner.AsideDir+d.Workspace
+	}
+	return d
+}
+
 func newFiles(s *state) files {
 	i := s.identity
-	return files{identity: i, dirs: inside, persistent: persistent{state: s}, image: image{identity: i}, binds: binds{identity: i}}
+	return files{identity: i, dirs: dirsOf(&i.spec), persistent: persistent{state: s}, image: image{identity: i}, binds: binds{identity: i}}
 }
 
 // mount mounts the tree and opens the directories that teardown reads.
@@ -86,6 +95,9 @@ func (f *files) layout(dir string, m *ipc.Message, trust *rootfs.Trust) (rootfs.
 		Dir: dir, Size: f.spec.Limits.Disk, Inodes: inodes(f.spec.Limits.Disk), Hostname: f.spec.Hostname,
 		NameServer: network.NameServer(f.egress), Trust: trust,
 		Init: init, Out: source(m, api.SourceOut, f.spec.Out),
+	}
+	if f.spec.Aside {
+		l.Aside = runner.AsideDir[1:]
 	}
 	if u := f.spec.User; u != nil {
 		l.User = rootfs.User{UID: u.UID, GID: u.GID}
