@@ -81,15 +81,13 @@ func (f *File) located(err error, line int) error {
 	if errors.As(err, &at) && len(at.Locations) > 0 && len(at.Locations[0]) > 0 {
 		line = at.Locations[0][0].Start.Line
 	}
-	text := err.Error()
-	if rest, ok := strings.CutPrefix(text, "dockerfile parse error on line "); ok {
-		var n int
-		if _, err := fmt.Sscanf(rest, "%d", &n); err == nil {
-			line = n
-			_, text, _ = strings.Cut(rest, ": ")
+	if rest, ok := strings.CutPrefix(err.Error(), "dockerfile parse error on line "); ok {
+		if _, err := fmt.Sscanf(rest, "%d", &line); err == nil {
+			_, rest, _ = strings.Cut(rest, ": ")
 		}
+		err = errors.New(rest)
 	}
-	return &Error{f.name, line, errors.New(text)}
+	return &Error{f.name, line, err}
 }
 
 // lineOf returns the first line of a command.

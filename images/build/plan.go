@@ -280,3 +280,9 @@ func (p *Plan) unused() (names []string) {
 }
 
 var errUnsupported = errors.New("not supported")
+
+// Platform returns the platform of the image.
+func (p *Plan) Platform() string { return p.opts.Platform }
+
+// At returns err with a line of the file, unless it has one.
+func (p *Plan) At(line int, err error) error { return p.file.located(err, line) }

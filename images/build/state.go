@@ -124,13 +124,13 @@ func (st *State) Apply(c instructions.Command) (*Step, error) {
 		return nil, st.plan.file.located(err, lineOf(c))
 	}
 	if step != nil {
-		step.Line, step.Text = lineOf(c), textOf(c)
+		step.Line, step.Text = lineOf(c), Text(c)
 	}
 	return step, nil
 }
 
-// textOf returns a command on one line, without the content of here-documents.
-func textOf(c instructions.Command) string {
+// Text returns a command on one line, without the content of here-documents.
+func Text(c instructions.Command) string {
 	text := strings.ToUpper(c.Name())
 	if s, ok := c.(fmt.Stringer); ok {
 		text = s.String()

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"demesne/cmd/internal/session"
+	"demesne/images"
+	"demesne/images/build"
+	"demesne/images/imageref"
+	"demesne/images/oci"
+	"demesne/runner"
+)
+
+// options are a build's command line.
+type options struct {
+	file     string // Containerfile; empty: the context's
+	context  string // directory, or "-"
+	names    []imageref.Ref
+	plan     build.Options
+	labels   []string
+	egress   session.Egress
+	limits   runner.Limits
+	noCache  bool
+	pull     bool
+	epoch    *time.Time // of all files and of the image; nil: now
+	iidFile  string
+	quiet    bool
+	progress string
+}
+
+// builder is one build.
+type builder struct {
+	options
+	sessions *session.Service
+	images   *images.Client
+	plan     *build.Plan
+	show     *show
+	context  *os.Root
+
+	mu      sync.Mutex
+	results map[*build.Stage]*result
+	dropped []oci.Digest // images without a name, to be removed at the end
+}
+
+// result is a finished stage.
+type result struct {
+	done  chan struct{}
+	stage *stage
+}
+
+// build executes the plan and returns the digest of the target's image.
+func (b *builder) build(ctx context.Context) (oci.Digest, error) {
+	defer b.removeIntermediate()
+	b.results = map[*build.Stage]*result{}
+	for _, s := range b.plan.Stages {
+		b.results[s] = &result{done: make(chan struct{})}
+	}
+	target := b.plan.Stages[len(b.plan.Stages)-1]
+	g, ctx := errgroup.WithContext(ctx)
+	for _, s := range b.plan.Stages {
+		g.Go(func() error {
+			r := b.results[s]
+			for _, on := range s.Needs {
+				select {
+				case <-b.results[on].done:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+			st, err := b.stage(ctx, s)
+			if err != nil {
+				return err
+			}
+			r.stage = st
+			close(r.done)
+			return nil
+		})
+	}
+	err := g.Wait()
+	defer b.closeStages()
+	if err != nil {
+		return "", err
+	}
+	return b.publish(context.WithoutCancel(ctx), b.results[target].stage)
+}
+
+func (b *builder) closeStages() {
+	for _, r := range b.results {
+		if r.stage != nil {
+			r.stage.close()
+		}
+	}
+}
+
+// removeIntermediate removes the images that sandboxes were made from. Their layers are kept as steps.
+func (b *builder) removeIntermediate() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, d := range b.dropped {
+		ref := imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)}
+		if _, err := b.images.Store.Remove(context.Background(), ref, true); err != nil {
+			b.show.note(fmt.Sprintf("remove intermediate image: %v", err))
+		}
+	}
+}
