@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -20,7 +20,7 @@ import (
 // options are a build's command line.
 type options struct {
 	file     string // Containerfile; empty: the context's
-	context  string // directory, or "-"
+	dir      string // context; or "-"
 	names    []imageref.Ref
 	plan     build.Options
 	labels   []string
@@ -41,7 +41,8 @@ type builder struct {
 	images   *images.Client
 	plan     *build.Plan
 	show     *show
-	context  *os.Root
+	context  *buildContext
+	others   map[string]*stage // images that a --from names
 
 	mu      sync.Mutex
 	results map[*build.Stage]*result
@@ -57,6 +58,7 @@ type result struct {
 // build executes the plan and returns the digest of the target's image.
 func (b *builder) build(ctx context.Context) (oci.Digest, error) {
 	defer b.removeIntermediate()
+	b.others = map[string]*stage{}
 	b.results = map[*build.Stage]*result{}
 	for _, s := range b.plan.Stages {
 		b.results[s] = &result{done: make(chan struct{})}
@@ -96,6 +98,9 @@ func (b *builder) closeStages() {
 			r.stage.close()
 		}
 	}
+	for _, s := range b.others {
+		s.close()
+	}
 }
 
 // removeIntermediate removes the images that sandboxes were made from. Their layers are kept as steps.
@@ -104,7 +109,7 @@ func (b *builder) removeIntermediate() {
 	defer b.mu.Unlock()
 	for _, d := range b.dropped {
 		ref := imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)}
-		if _, err := b.images.Store.Remove(context.Background(), ref, true); err != nil {
+		if _, err := b.images.Store.Remove(context.Background(), ref, true); err != nil && !errors.Is(err, images.ErrNotFound) {
 			b.show.note(fmt.Sprintf("remove intermediate image: %v", err))
 		}
 	}

@@ -33,7 +33,7 @@ func run(args []string, stdin io.Reader, stdout, stderr *os.File, env func(strin
 }
 
 func face(args []string, stdin io.Reader, stdout, stderr *os.File) (int, error) {
-	o := options{context: args[0], plan: build.Options{Args: map[string]string{}}}
+	o := options{dir: args[0], plan: build.Options{Args: map[string]string{}}}
 	for _, a := range args[1:] {
 		ref, err := parseImage(a)
 		if err != nil {
@@ -41,9 +41,9 @@ func face(args []string, stdin io.Reader, stdout, stderr *os.File) (int, error) 
 		}
 		o.names = append(o.names, ref)
 	}
-	f, err := os.Open(filepath.Join(o.context, "Containerfile"))
+	f, err := os.Open(filepath.Join(o.dir, "Containerfile"))
 	if errors.Is(err, os.ErrNotExist) {
-		f, err = os.Open(filepath.Join(o.context, "Dockerfile"))
+		f, err = os.Open(filepath.Join(o.dir, "Dockerfile"))
 	}
 	if err != nil {
 		return 0, err
@@ -57,7 +57,11 @@ func face(args []string, stdin io.Reader, stdout, stderr *os.File) (int, error) 
 	if err != nil {
 		return 0, err
 	}
-	b := &builder{options: o, plan: plan, show: &show{to: stderr}, sessions: session.New(session.Options{})}
+	dir, err := openContext(o.dir, filepath.Base(f.Name()))
+	if err != nil {
+		return 0, err
+	}
+	b := &builder{context: dir, options: o, plan: plan, show: &show{to: stderr}, sessions: session.New(session.Options{})}
 	defer b.sessions.Close()
 	if b.images, err = session.OpenImages(); err != nil {
 		return 0, err

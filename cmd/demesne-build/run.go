@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"syscall"
 
 	"demesne/images/build"
-	"demesne/images/oci"
 	"demesne/runner"
 )
 
@@ -55,9 +53,3 @@ func (s *stage) run(ctx context.Context, r *build.Run, text string) error {
 	}
 	return nil
 }
-
-var errCopy = errors.New("not built yet")
-
-func (s *stage) copy(ctx context.Context, c *build.Copy) error { return errCopy }
-
-func (s *stage) content(ctx context.Context, step *build.Step) ([]oci.Digest, error) { return nil, nil }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -22,10 +23,10 @@ type stage struct {
 	base    []byte // configuration of the base; empty: none
 	layers  []oci.Layer
 	history []ocispec.History
-	box     *box // nil: nothing had to be executed yet
-	missed  bool // an earlier step was executed
-	steps   int  // made so far, and
-	of      int  // in all
+	box     *box       // nil: nothing had to be executed yet
+	opening sync.Mutex // held while another stage opens box
+	steps   int        // made so far, and
+	of      int        // in all
 }
 
 // stage builds a stage.
@@ -196,5 +197,6 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 func (s *stage) close() {
 	if s.box != nil {
 		s.box.close()
+		s.box = nil
 	}
 }
