@@ -31,7 +31,7 @@ type box struct {
 
 // ready provides a sandbox whose files are those of the stage, with or without a network as the step requires.
 func (s *stage) ready(ctx context.Context, step *build.Step) error {
-	online := step.Run != nil && step.Run.Network != "none" && s.egress.Mode != ""
+	online := step.Run != nil && step.Run.Network != "none" && s.egress.Mode != session.NoEgress
 	if s.box != nil && equalLayers(s.box.has, s.layers) && (s.box.online == online || step.Run == nil) {
 		return nil
 	}

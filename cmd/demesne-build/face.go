@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 
+	"demesne/cmd/internal/buildcmd"
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images/build"
@@ -15,61 +20,159 @@ import (
 	"demesne/internal/text"
 )
 
-func parseImage(name string) (imageref.Ref, error) { return session.ParseImage(name) }
+// exitFailed is the exit code of a build that demesne could not do. A build whose RUN failed has that command's.
+const exitFailed, exitUsage = 125, 2
 
-func namedImage(ref imageref.Ref, err error) error { return session.NamedImage(ref, err) }
+// face is the program's environment.
+type face struct {
+	stdin          *os.File
+	stdout, stderr *os.File
+	env            func(string) (string, bool)
+}
 
-// run runs one command line and returns the exit code.
-func run(args []string, stdin io.Reader, stdout, stderr *os.File, env func(string) (string, bool)) int {
-	code, err := face(args, stdin, stdout, stderr)
+func (f *face) getenv(name string) string {
+	v, _ := f.env(name)
+	return v
+}
+
+// main runs one command line and returns the exit code.
+func (f *face) main(args []string) int {
+	typed := &buildcmd.Options{}
+	line := buildcmd.Command(typed)
+	rest, err := line.Parse(args)
+	switch {
+	case errors.Is(err, cli.ErrHelp):
+		io.WriteString(f.stdout, line.Help())
+		return 0
+	case err != nil:
+		return f.report(err, exitUsage)
+	case len(rest) == 0:
+		return f.report(cli.Hinted(errors.New("needs a context"), "demesne build -t local/app ."), exitUsage)
+	case len(rest) > 1:
+		return f.report(fmt.Errorf("unexpected argument %q", rest[1]), exitUsage)
+	}
+	o, err := f.options(typed, rest[0])
 	if err != nil {
-		fmt.Fprintf(stderr, "demesne: build: %s\n", text.SafeLine(err.Error()))
-		if hint := cli.HintOf(err); hint != "" {
-			fmt.Fprintf(stderr, "hint: %s\n", text.SafeLine(hint))
-		}
-		return max(code, 125)
+		return f.report(err, exitUsage)
+	}
+	return f.build(o)
+}
+
+func (f *face) report(err error, code int) int {
+	fmt.Fprintf(f.stderr, "demesne: build: %s\n", text.SafeLine(err.Error()))
+	if hint := cli.HintOf(err); hint != "" {
+		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
 	}
 	return code
 }
 
-func face(args []string, stdin io.Reader, stdout, stderr *os.File) (int, error) {
-	o := options{dir: args[0], plan: build.Options{Args: map[string]string{}}}
-	for _, a := range args[1:] {
-		ref, err := parseImage(a)
+// options checks what was typed.
+func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
+	o = options{
+		dir: dir, file: t.File, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
+		plan:   build.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}},
+		egress: session.Egress{Mode: t.Egress, Allow: t.Allow},
+		quiet:  t.Quiet, progress: t.Progress,
+	}
+	if o.egress.Mode == "" {
+		o.egress.Mode = buildcmd.DefaultEgress
+	}
+	if o.limits.Disk == 0 {
+		o.limits.Disk = -1
+	}
+	for _, name := range t.Names {
+		ref, err := session.ParseImage(name)
 		if err != nil {
-			return 2, err
+			return o, fmt.Errorf("name %q: %w", name, err)
+		}
+		if ref.Kind != imageref.Bare && (ref.Kind != imageref.Registry || ref.Digest() != "") {
+			return o, fmt.Errorf("name %q: not a valid name for an image", name)
 		}
 		o.names = append(o.names, ref)
 	}
-	f, err := os.Open(filepath.Join(o.dir, "Containerfile"))
-	if errors.Is(err, os.ErrNotExist) {
-		f, err = os.Open(filepath.Join(o.dir, "Dockerfile"))
+	for _, a := range t.Args {
+		name, value, given := strings.Cut(a, "=")
+		if !given {
+			if value, given = f.env(name); !given {
+				continue
+			}
+		}
+		o.plan.Args[name] = value
 	}
+	if t.Timestamp == "" {
+		t.Timestamp = f.getenv("SOURCE_DATE_EPOCH")
+	}
+	if t.Timestamp != "" {
+		n, err := strconv.ParseInt(t.Timestamp, 10, 64)
+		if err != nil || n < 0 {
+			return o, fmt.Errorf("timestamp %q: not a number of seconds", t.Timestamp)
+		}
+		at := time.Unix(n, 0).UTC()
+		o.epoch = &at
+	}
+	return o, nil
+}
+
+// build runs a build.
+func (f *face) build(o options) int {
+	file, err := f.open(&o)
 	if err != nil {
-		return 0, err
+		return f.report(err, exitFailed)
 	}
-	defer f.Close()
-	file, err := build.Parse(filepath.Base(f.Name()), f)
+	defer file.Close()
+	parsed, err := build.Parse(filepath.Base(o.file), file)
 	if err != nil {
-		return 0, err
+		return f.report(err, exitFailed)
 	}
-	plan, err := file.Plan(o.plan)
+	plan, err := parsed.Plan(o.plan)
 	if err != nil {
-		return 0, err
+		return f.report(err, exitFailed)
 	}
-	dir, err := openContext(o.dir, filepath.Base(f.Name()))
-	if err != nil {
-		return 0, err
-	}
-	b := &builder{context: dir, options: o, plan: plan, show: &show{to: stderr}, sessions: session.New(session.Options{})}
+	b := &builder{options: o, plan: plan, show: &show{to: f.stderr, quiet: o.quiet}, sessions: session.New(session.Options{})}
 	defer b.sessions.Close()
+	for _, name := range plan.Unused {
+		b.show.note(fmt.Sprintf("build-arg %s: no ARG declares it", name))
+	}
+	if b.context, err = openContext(o.dir, filepath.Base(o.file)); err != nil {
+		return f.report(err, exitFailed)
+	}
 	if b.images, err = session.OpenImages(); err != nil {
-		return 0, err
+		return f.report(err, exitFailed)
 	}
-	d, err := b.build(procself.Ending())
-	if err != nil {
-		return 0, err
+	ctx := procself.Ending()
+	d, err := b.build(ctx)
+	var ended procself.Ended
+	var failed *ExitError
+	switch {
+	case errors.As(context.Cause(ctx), &ended):
+		return 128 + int(ended)
+	case errors.As(err, &failed):
+		return f.report(err, failed.Result.ExitCode)
+	case err != nil:
+		return f.report(err, exitFailed)
 	}
-	fmt.Fprintln(stdout, d)
-	return 0, nil
+	fmt.Fprintln(f.stdout, d)
+	return 0
+}
+
+// fileNames are the names of a Containerfile. The first that exists counts.
+var fileNames = []string{"Containerfile", "Dockerfile"}
+
+// open opens the Containerfile.
+func (f *face) open(o *options) (*os.File, error) {
+	if o.file == "-" {
+		return f.stdin, nil
+	}
+	if o.file != "" {
+		return os.Open(o.file)
+	}
+	for _, name := range fileNames {
+		file, err := os.Open(filepath.Join(o.dir, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		o.file = name
+		return file, err
+	}
+	return nil, cli.Hinted(fmt.Errorf("context %q: no %s", o.dir, strings.Join(fileNames, " or ")), "-f names another file")
 }

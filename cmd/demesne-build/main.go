@@ -32,5 +32,6 @@ import (
 func main() {
 	unix.Umask(0o077)
 	procself.OwnHome()
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.LookupEnv))
+	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
+	os.Exit(f.main(os.Args[1:]))
 }

@@ -9,6 +9,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/build"
@@ -177,7 +178,7 @@ func (s *stage) epochText() string {
 
 // find returns an image of the store, pulled if necessary.
 func (b *builder) find(ctx context.Context, name, platform string) (*images.Image, error) {
-	ref, err := parseImage(name)
+	ref, err := session.ParseImage(name)
 	if err != nil {
 		return nil, fmt.Errorf("image %q: %w", name, err)
 	}
@@ -189,7 +190,7 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 	c.Platform = platform
 	img, err := c.Ensure(ctx, ref, policy, b.show.pulling(name))
 	if errors.Is(err, images.ErrNotFound) {
-		return nil, namedImage(ref, err)
+		return nil, session.NamedImage(ref, err)
 	}
 	return img, err
 }

@@ -4,7 +4,7 @@ import "demesne/cmd/internal/cli"
 
 // imageCommands returns the verbs about images.
 func imageCommands() []command {
-	return []command{pullCommand(), imagesCommand(), rmiCommand(), importCommand(), exportCommand(), saveCommand(), gcCommand()}
+	return []command{buildCommand(), pullCommand(), imagesCommand(), rmiCommand(), importCommand(), exportCommand(), saveCommand(), gcCommand()}
 }
 
 func pullCommand() command {
