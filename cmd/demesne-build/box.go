@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"time"
@@ -26,25 +28,46 @@ type box struct {
 	engine session.Engine
 	has    []oci.Layer // the layers of its files
 	taken  int         // how many of them it made itself, and were taken
-	online bool        // it has a network
+	needs
+}
+
+// needs are the properties of a sandbox that a step depends on, besides its files.
+type needs struct {
+	user   string // of the image; empty: root
+	online bool   // it has a network
+	mounts *mounts
 }
 
 // ready provides a sandbox whose files are those of the stage, with or without a network as the step requires.
-func (s *stage) ready(ctx context.Context, step *build.Step) error {
-	online := step.Run != nil && step.Run.Network != "none" && s.egress.Mode != session.NoEgress
-	if s.box != nil && equalLayers(s.box.has, s.layers) && (s.box.online == online || step.Run == nil) {
+func (s *stage) ready(ctx context.Context, step *build.Step) (err error) {
+	n := needs{}
+	if r := step.Run; r != nil {
+		n = needs{user: r.User, online: r.Network != "none" && s.egress.Mode != session.NoEgress}
+		if len(r.Mounts) > 0 || len(r.Script) > 0 {
+			n.mounts, err = s.mountsOf(ctx, r)
+			if err != nil {
+				n.mounts.close()
+				return err
+			}
+		}
+	}
+	if s.box != nil && equalLayers(s.box.has, s.layers) && s.box.mounts == nil && n.mounts == nil && (step.Run == nil || s.box.needs == n) {
 		return nil
 	}
 	if s.box != nil {
 		s.box.close()
 	}
-	var err error
-	s.box, err = s.open(ctx, s.layers, online)
+	s.box, err = s.open(ctx, s.layers, n)
 	return err
 }
 
 // open makes a sandbox of layers that the store has.
-func (b *builder) open(ctx context.Context, layers []oci.Layer, online bool) (*box, error) {
+func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *box, err error) {
+	defer func() {
+		if err != nil && n.mounts != nil {
+			n.mounts.close()
+		}
+	}()
 	d, err := b.intermediate(ctx, layers)
 	if err != nil {
 		return nil, err
@@ -53,15 +76,21 @@ func (b *builder) open(ctx context.Context, layers []oci.Layer, online bool) (*b
 		Image: imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)}, Pull: images.PullNever, User: "0:0",
 		Spec: runner.Spec{Aside: true, Limits: b.limits, TTL: runner.Duration(time.Hour)},
 	}
-	if online {
+	if n.user != "" {
+		c.User = n.user
+	}
+	if n.online {
 		c.Egress = b.egress
+	}
+	if n.mounts != nil {
+		c.Spec.Mounts, c.Spec.Inputs = n.mounts.list, n.mounts.inputs
 	}
 	sb, err := b.sessions.Create(ctx, c, session.Callbacks{Note: b.show.note})
 	if err != nil {
 		return nil, err
 	}
 	e, err := b.sessions.Engine(ctx)
-	return &box{builder: b, Sandbox: sb, engine: e, has: slices.Clone(layers), online: online}, err
+	return &box{builder: b, Sandbox: sb, engine: e, has: slices.Clone(layers), needs: n}, err
 }
 
 // intermediate publishes an image without a name that has these layers.
@@ -86,12 +115,14 @@ func (x *box) layer(ctx context.Context) (*oci.Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(x.images.Store.Dir(), os.O_RDWR|unix.O_TMPFILE, 0o600)
-	if err != nil {
+	whole, err1 := unnamed(x.images.Store.Dir())
+	f, err2 := unnamed(x.images.Store.Dir())
+	defer whole.Close()
+	defer f.Close()
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("make file for a layer: %w", err)
 	}
-	defer f.Close()
-	did, err := x.engine.Layer(ctx, snap.ID, x.taken, f)
+	did, err := x.engine.Layer(ctx, snap.ID, x.taken, whole)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +132,22 @@ func (x *box) layer(ctx context.Context) (*oci.Layer, error) {
 	if did.Entries == 0 {
 		return nil, nil
 	}
+	if _, err := whole.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("read layer: %w", err)
+	}
+	if n, err := filter(f, whole, x.mounts.parentsOf(), x.epoch); err != nil || n == 0 {
+		return nil, err
+	}
 	l, err := archive.AddLayer(ctx, x.images.Store, fsutil.FDPath(int(f.Fd())))
 	return &l, err
 }
 
-func (x *box) close() { x.sessions.Remove(context.Background(), x.ID) }
+// unnamed makes a file without a name, which needs no removal.
+func unnamed(dir string) (*os.File, error) { return os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600) }
+
+func (x *box) close() {
+	x.sessions.Remove(context.Background(), x.ID)
+	if x.mounts != nil {
+		x.mounts.close()
+	}
+}

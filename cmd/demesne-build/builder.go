@@ -32,6 +32,9 @@ type options struct {
 	iidFile  string
 	quiet    bool
 	progress string
+	secrets  map[string]secret
+	agents   map[string]string // sockets of ssh agents, by id
+	env      func(string) (string, bool)
 }
 
 // builder is one build.

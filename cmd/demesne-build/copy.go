@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/patternmatcher"
 
 	"demesne/images/build"
@@ -181,9 +182,26 @@ func (p *placing) rename(m member) string {
 }
 
 // content sums up the files that a step reads.
-func (s *stage) content(ctx context.Context, step *build.Step) ([]oci.Digest, error) {
-	c := step.Copy
-	if c == nil || len(c.Sources) == 0 {
+func (s *stage) content(ctx context.Context, step *build.Step) (all []oci.Digest, err error) {
+	if step.Copy != nil {
+		return s.contentOf(ctx, step.Copy)
+	}
+	for _, m := range step.Run.Mounts {
+		if m.Type != instructions.MountTypeBind {
+			continue
+		}
+		some, err := s.contentOf(ctx, bound(m))
+		if err != nil {
+			return nil, fmt.Errorf("RUN --mount=type=bind: %w", err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// contentOf sums up the sources of a COPY.
+func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, error) {
+	if len(c.Sources) == 0 {
 		return nil, nil
 	}
 	if c.From != "" {
@@ -248,7 +266,7 @@ func (s *stage) opened(ctx context.Context) (*box, error) {
 	}
 	s.close()
 	var err error
-	s.box, err = s.open(ctx, s.layers, false)
+	s.box, err = s.open(ctx, s.layers, needs{})
 	return s.box, err
 }
 

@@ -72,7 +72,13 @@ func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 		dir: dir, file: t.File, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
 		plan:   build.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}},
 		egress: session.Egress{Mode: t.Egress, Allow: t.Allow},
-		quiet:  t.Quiet, progress: t.Progress,
+		quiet:  t.Quiet, progress: t.Progress, env: f.env,
+	}
+	if o.secrets, err = secretsOf(t.Secrets); err != nil {
+		return o, err
+	}
+	if o.agents, err = agentsOf(t.SSH, f.getenv); err != nil {
+		return o, err
 	}
 	if o.egress.Mode == "" {
 		o.egress.Mode = buildcmd.DefaultEgress

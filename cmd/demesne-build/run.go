@@ -32,6 +32,9 @@ func (s *stage) run(ctx context.Context, r *build.Run, text string) error {
 		return fmt.Errorf("make pipe: %w", err)
 	}
 	defer out.Close()
+	if m := s.box.mounts; m != nil {
+		r.Env = append(r.Env, m.env...)
+	}
 	cmd := runner.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir, Stdout: theirs, Stderr: theirs}
 	p, err := s.box.Exec(ctx, cmd)
 	theirs.Close()

@@ -161,7 +161,7 @@ func (st *State) apply(c instructions.Command) (*Step, error) {
 		}
 		return &Step{Copy: to}, err
 	case *instructions.WorkdirCommand:
-		st.Config.WorkingDir = st.resolve(c.Path)
+		st.Config.WorkingDir = st.Resolve(c.Path)
 		return &Step{Copy: &Copy{Dest: st.Config.WorkingDir + "/"}}, nil
 	}
 	return nil, st.configure(c)
@@ -280,8 +280,8 @@ func (st *State) argv(c instructions.ShellDependantCmdLine) []string {
 	return append(slices.Clone(st.shell()), strings.Join(c.CmdLine, " "))
 }
 
-// resolve returns a path, absolute and clean, that may be relative to WORKDIR.
-func (st *State) resolve(p string) string {
+// Resolve returns a path, absolute and clean, that may be relative to WORKDIR.
+func (st *State) Resolve(p string) string {
 	if path.IsAbs(p) {
 		return path.Clean(p)
 	}
@@ -337,7 +337,7 @@ func (st *State) command(r *Run, c instructions.ShellDependantCmdLine) {
 const ScriptPath = "/run/demesne-build-script"
 
 func (st *State) copy(s instructions.SourcesAndDest) (*Copy, error) {
-	dest := st.resolve(s.DestPath)
+	dest := st.Resolve(s.DestPath)
 	if (strings.HasSuffix(s.DestPath, "/") || path.Base(s.DestPath) == ".") && dest != "/" {
 		dest += "/"
 	}
