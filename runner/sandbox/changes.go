@@ -63,7 +63,8 @@ func (m *Machine) compare(dir *store.Dir, spec runner.Spec, base []string) (*run
 	return diffOf(changes, all, spec), nil
 }
 
-// WriteLayer writes layer n of those that a stopped sandbox has above its image.
+// WriteLayer writes layer n of those that a stopped sandbox has above its image. It writes nothing if n is their number:
+// there was no change since the last snapshot.
 func (m *Machine) WriteLayer(id string, n int, to *os.File) (did runner.Layered, err error) {
 	d, err := m.Store()
 	if err != nil {
@@ -80,11 +81,11 @@ func (m *Machine) WriteLayer(id string, n int, to *os.File) (did runner.Layered,
 	}
 	defer release()
 	did.Layers = max(len(uppers), 1)
-	if n < 0 || n >= did.Layers {
-		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: the sandbox has only %d", n, did.Layers)
-	}
-	if len(uppers) == 0 { // a fork that never ran, of a sandbox that never wrote
+	if n == len(uppers) {
 		return did, nil
+	}
+	if n < 0 || n > len(uppers) {
+		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: the sandbox has only %d", n, did.Layers)
 	}
 	w := bufio.NewWriterSize(to, 256<<10)
 	did.Entries, err = upper.WriteLayer(uppers[n], w, func(path string) bool { return notItsOwn(path, &rec.Info.Spec) })
