@@ -25,7 +25,6 @@ type Spec struct {
 	Mounts    []Mount  `json:"mounts,omitempty"`    // further files and directories of the host, in order; later ones hide earlier ones
 	User      *User    `json:"user,omitempty"`      // nil: the image's user, else 0:0
 	Limits    Limits   `json:"limits"`
-	Aside     bool     `json:"aside,omitempty"` // for building images: /in, /out and /workspace are below [AsideDir] instead
 	Nesting   bool     `json:"nesting,omitempty"`
 	Require   Level    `json:"require,omitempty"` // fail rather than run at a lower level
 	Lifetime  Lifetime `json:"lifetime,omitempty"`
@@ -54,7 +53,7 @@ type Spec struct {
 	Granted string `json:"granted,omitempty"`
 }
 
-// AsideDir is the directory of in, out and workspace in a sandbox with [Spec].Aside, which needs an image.
+// AsideDir is the directory of in, out and workspace in a sandbox with [Rootfs].Aside.
 const AsideDir = "/.demesne"
 
 // Rootfs is the content of /: the unpacked layers of an image, or a directory. A sandbox never changes a layer or
@@ -72,6 +71,10 @@ type Rootfs struct {
 	// Env and WorkingDir are the image's settings for every command. The settings of a command override them.
 	Env        []string `json:"env,omitempty"`         // NAME=VALUE
 	WorkingDir string   `json:"working_dir,omitempty"` // directory of a command that names none; empty: /workspace
+
+	// Aside moves /in, /out and /workspace below [AsideDir], so that the image's own directories of these names show. For
+	// building images.
+	Aside bool `json:"aside,omitempty"`
 }
 
 // Mount is a file or directory of the host at a path of its own. A writable one must be a directory, and is treated as

@@ -74,7 +74,7 @@ func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *box
 	}
 	c := session.CreateOptions{
 		Image: imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)}, Pull: images.PullNever, User: "0:0",
-		Spec: runner.Spec{Aside: true, Limits: b.limits, TTL: runner.Duration(time.Hour)},
+		Aside: true, Spec: runner.Spec{Limits: b.limits, TTL: runner.Duration(time.Hour)},
 	}
 	if n.user != "" {
 		c.User = n.user

@@ -248,7 +248,7 @@ VOLUME /data /log
 STOPSIGNAL SIGINT
 HEALTHCHECK --interval=5s CMD curl localhost
 ONBUILD RUN make
-MAINTAINER somebody
+MAINTAINER a name
 `, Options{})
 	st, all := steps(t, p, p.Stages[0], `{"config":{"Cmd":["old"],"OnBuild":["RUN from base","COPY . /src"]}}`)
 	text, _ := json.Marshal(st.Config)

@@ -24,9 +24,6 @@ func Admit(spec *runner.Spec) error {
 	if err := admitRootfs(spec); err != nil {
 		return err
 	}
-	if spec.Aside && spec.Rootfs == nil {
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: aside: the host's files have no image to build on")
-	}
 	if spec.Hostname == "" {
 		spec.Hostname = "demesne"
 	}

@@ -157,7 +157,7 @@ var (
 func notItsOwn(path string, spec *runner.Spec) bool {
 	mounted := func(m runner.Mount) bool { return m.Target == "/"+path }
 	dirs := []string{"in", "out"}
-	if spec.Aside {
+	if spec.Rootfs != nil && spec.Rootfs.Aside {
 		dirs = []string{runner.AsideDir[1:]}
 	}
 	below := func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }

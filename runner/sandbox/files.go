@@ -34,7 +34,7 @@ var inside = container.Dirs{In: "/in", Out: "/out", Workspace: "/workspace", Hom
 // dirsOf returns the directories of a sandbox in its own tree.
 func dirsOf(spec *runner.Spec) container.Dirs {
 	d := inside
-	if spec.Aside {
+	if spec.Rootfs != nil && spec.Rootfs.Aside {
 		d.In, d.Out, d.Workspace = runner.AsideDir+d.In, runner.AsideDir+d.Out, runner.AsideDir+d.Workspace
 	}
 	return d
@@ -96,7 +96,7 @@ func (f *files) layout(dir string, m *ipc.Message, trust *rootfs.Trust) (rootfs.
 		NameServer: network.NameServer(f.egress), Trust: trust,
 		Init: init, Out: source(m, api.SourceOut, f.spec.Out),
 	}
-	if f.spec.Aside {
+	if f.spec.Rootfs != nil && f.spec.Rootfs.Aside {
 		l.Aside = runner.AsideDir[1:]
 	}
 	if u := f.spec.User; u != nil {
