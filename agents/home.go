@@ -1,12 +1,15 @@
 package agents
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -15,6 +18,9 @@ import (
 
 // Seed writes the files of l.Home into a home directory, as its programs expect them. A JSON file that exists keeps
 // its other keys, so a kept home keeps history and settings. Any other file is replaced, except those of l.Keep.
+//
+// Another session may be using the home. A file is replaced in one step, and only if its content changes. Lists keep
+// their elements, so that what an earlier session needs stays: claude looks up its key in a list while it runs.
 //
 // A sandbox wrote the existing files, so they may be anything: Seed follows no link out of root, opens no FIFO, and
 // gives up on the content of a file that is not JSON.
@@ -40,6 +46,9 @@ func seed(root *os.Root, name string, data []byte) error {
 	if strings.HasSuffix(name, ".json") {
 		data = merged(root, name, data)
 	}
+	if unchanged(root, name, data) {
+		return nil
+	}
 	tmp := name + ".demesne"
 	if err := root.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -55,20 +64,46 @@ func seed(root *os.Root, name string, data []byte) error {
 	return root.Rename(tmp, name)
 }
 
-// merged returns data with the keys that only the existing file has.
-func merged(root *os.Root, name string, data []byte) []byte {
+// openSeeded opens a small regular file of the home.
+func openSeeded(root *os.Root, name string) *os.File {
 	if st, err := root.Lstat(name); err != nil || !st.Mode().IsRegular() || st.Size() > seedLimit {
-		return data
+		return nil
 	}
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
+		return nil
+	}
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		f.Close()
+		return nil
+	}
+	return f
+}
+
+// unchanged reports whether a file has this content already.
+func unchanged(root *os.Root, name string, data []byte) bool {
+	f := openSeeded(root, name)
+	if f == nil {
+		return false
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Mode().Perm() != 0o600 {
+		return false
+	}
+	old, err := io.ReadAll(io.LimitReader(f, int64(len(data))+1))
+	return err == nil && bytes.Equal(old, data)
+}
+
+// merged returns data with the keys that only the existing file has.
+func merged(root *os.Root, name string, data []byte) []byte {
+	f := openSeeded(root, name)
+	if f == nil {
 		return data
 	}
 	defer f.Close()
 	var old, fresh map[string]any
-	dec := json.NewDecoder(f)
-	dec.UseNumber()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() || dec.Decode(&old) != nil || json.Unmarshal(data, &fresh) != nil {
+	if exactly(io.LimitReader(f, seedLimit), &old) != nil || exactly(bytes.NewReader(data), &fresh) != nil {
 		return data
 	}
 	out, err := json.Marshal(merge(old, fresh))
@@ -78,18 +113,46 @@ func merged(root *os.Root, name string, data []byte) []byte {
 	return append(out, '\n')
 }
 
-// merge adds the values of from to into. Objects are merged, everything else is replaced.
+// exactly parses JSON without rounding numbers.
+func exactly(r io.Reader, into *map[string]any) error {
+	dec := json.NewDecoder(r)
+	dec.UseNumber()
+	return dec.Decode(into)
+}
+
+// merge adds the values of from to into. Objects and lists are merged, everything else is replaced.
 func merge(into, from map[string]any) map[string]any {
 	if into == nil {
 		into = map[string]any{}
 	}
 	for k, v := range from {
-		a, isObject := into[k].(map[string]any)
-		if b, ok := v.(map[string]any); ok && isObject {
-			into[k] = merge(a, b)
-		} else {
-			into[k] = v
+		switch v := v.(type) {
+		case map[string]any:
+			if old, ok := into[k].(map[string]any); ok {
+				into[k] = merge(old, v)
+				continue
+			}
+		case []any:
+			if old, ok := into[k].([]any); ok {
+				into[k] = union(old, v)
+				continue
+			}
 		}
+		into[k] = v
 	}
 	return into
+}
+
+// seedList bounds a merged list: each session may add an element.
+const seedList = 64
+
+// union returns the latest elements of a list, and after them those of another that it lacks.
+func union(old, add []any) []any {
+	for _, v := range add {
+		same := func(o any) bool { return reflect.DeepEqual(o, v) }
+		if !slices.ContainsFunc(old, same) {
+			old = append(old, v)
+		}
+	}
+	return old[max(0, len(old)-seedList):]
 }

@@ -122,6 +122,19 @@ func (m *Meter) cost() (total float64) {
 	return dollars(total)
 }
 
+// Unpriced returns the models whose price is not known: Cost does not include them.
+func (m *Meter) Unpriced() (models []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, sum := range m.per {
+		if sum.tokens != (backend.Tokens{}) && priceOf(name, m.extra) == (Price{}) {
+			models = append(models, name)
+		}
+	}
+	slices.Sort(models)
+	return models
+}
+
 // PerModel returns the tokens so far of each model.
 func (m *Meter) PerModel() map[string]backend.Tokens {
 	m.mu.Lock()

@@ -25,11 +25,9 @@ type Provider struct {
 	Prefix string   `json:"prefix,omitempty"`
 	Side   []string `json:"side,omitempty"`
 
-	Headless    []string          `json:"headless"`              // arguments of a run without a terminal
-	Resume      []string          `json:"resume"`                // of a run that continues {session}
-	Interactive []string          `json:"interactive,omitempty"` // of the program at a terminal
-	Env         map[string]string `json:"env,omitempty"`
-	Format      string            `json:"format"` // of the program's stdout: see [NewTranscript]
+	Arguments
+	Env    map[string]string `json:"env,omitempty"`
+	Format string            `json:"format"` // of the program's stdout: see [NewTranscript]
 
 	Context  string            `json:"context"`            // name of the context file that the program reads in its directory
 	Guidance string            `json:"guidance,omitempty"` // further sections of the context file
@@ -46,6 +44,14 @@ type Provider struct {
 	Prices      []Price      `json:"prices,omitempty"` // of models that are not in the table of prices
 	Retry       Retry        `json:"retry,omitzero"`
 	RefusesRoot bool         `json:"refuses_root,omitempty"` // run as uid 1000
+}
+
+// Arguments are those of the program in each kind of run.
+type Arguments struct {
+	Headless    []string `json:"headless"`              // of a run without a terminal
+	Resume      []string `json:"resume"`                // of a run that continues {session}
+	Interactive []string `json:"interactive,omitempty"` // of the program at a terminal
+	Continue    []string `json:"continue,omitempty"`    // what a user types to continue the last session at a terminal
 }
 
 // Servers describes how a file of the provider lists MCP servers. Each is Entry, with {name} and {url}; Join is between

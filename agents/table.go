@@ -37,12 +37,15 @@ func codex() Provider {
 	exec := []string{"exec", "--json", "-s", "danger-full-access", "--skip-git-repo-check", "-m", "{model}"}
 	return Provider{
 		Name: "codex", Command: "codex", Enable: "DEMESNE_CODEX_ENABLED", Format: "codex",
-		Models:      []string{"gpt-5.6-sol", "gpt-5.6-terra", "gpt-5.6-luna", "gpt-5.5", "gpt-5.4-mini"},
-		Headless:    append(exec, "{prompt}"),
-		Resume:      append(exec[:len(exec):len(exec)], "resume", "{session}", "{prompt}"),
-		Interactive: []string{"-p", "demesne", "--dangerously-bypass-approvals-and-sandbox", "{args}"},
-		Env:         map[string]string{"CODEX_HOME": "{home}/.codex"},
-		Context:     "AGENTS.md",
+		Models: []string{"gpt-5.6-sol", "gpt-5.6-terra", "gpt-5.6-luna", "gpt-5.5", "gpt-5.4-mini"},
+		Arguments: Arguments{
+			Headless:    append(exec, "{prompt}"),
+			Resume:      append(exec[:len(exec):len(exec)], "resume", "{session}", "{prompt}"),
+			Interactive: []string{"-p", "demesne", "--dangerously-bypass-approvals-and-sandbox", "{args}"},
+			Continue:    []string{"resume", "--last"},
+		},
+		Env:     map[string]string{"CODEX_HOME": "{home}/.codex"},
+		Context: "AGENTS.md",
 		Guidance: `## Engineering changes
 
 Before you change code, read what surrounds it and follow its conventions. Make the smallest change that solves the
@@ -134,10 +137,13 @@ func claudeCode() Provider {
 	setup.Env, own.Env, login.File, login.Kind = "DEMESNE_CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "~/.claude/.credentials.json", "claude-login"
 	return Provider{
 		Name: "claude-code", Command: "claude", Enable: "DEMESNE_CLAUDE_CODE_ENABLED", Format: "claude",
-		Models:      []string{"sonnet", "opus", "fable", "haiku"},
-		Headless:    append([]string{"-p", "{prompt}"}, flags...),
-		Resume:      append([]string{"-p", "{prompt}", "--resume", "{session}"}, flags...),
-		Interactive: []string{"--mcp-config", ConfigDir + "/.demesne-mcp.json", "--dangerously-skip-permissions", "{args}"},
+		Models: []string{"sonnet", "opus", "fable", "haiku"},
+		Arguments: Arguments{
+			Headless:    append([]string{"-p", "{prompt}"}, flags...),
+			Resume:      append([]string{"-p", "{prompt}", "--resume", "{session}"}, flags...),
+			Interactive: []string{"--mcp-config", ConfigDir + "/.demesne-mcp.json", "--dangerously-skip-permissions", "{args}"},
+			Continue:    []string{"--continue"},
+		},
 		Env: map[string]string{
 			"ANTHROPIC_BASE_URL":                       "{url}",
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -181,9 +187,12 @@ func openCode() Provider {
 	return Provider{
 		Name: "opencode", Command: "opencode", Enable: "DEMESNE_OPENCODE_ENABLED", Format: "opencode",
 		Models: []string{"opencode/gpt-5.5", "opencode/gpt-5.4-mini"}, Prefix: "opencode/",
-		Headless:    append(run, "{prompt}"),
-		Resume:      append(run[:len(run):len(run)], "--session", "{session}", "{prompt}"),
-		Interactive: []string{"{args}"},
+		Arguments: Arguments{
+			Headless:    append(run, "{prompt}"),
+			Resume:      append(run[:len(run):len(run)], "--session", "{session}", "{prompt}"),
+			Interactive: []string{"{args}"},
+			Continue:    []string{"--continue"},
+		},
 		Env: map[string]string{
 			"OPENCODE_CONFIG":                  "{home}/.config/opencode/demesne.json",
 			"OPENCODE_DISABLE_AUTOUPDATE":      "1",
@@ -221,11 +230,14 @@ func geminiCLI() Provider {
 		Models: []string{"gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"},
 		Side: []string{"gemini-3.1-pro-preview", "gemini-3-pro-preview", "gemini-3-flash-preview", "gemini-3.1-flash-lite",
 			"gemini-3.1-flash-lite-preview", "gemini-3.5-flash", "gemini-3.5-flash-lite"},
-		Headless:    append(flags, "-p", "{prompt}"),
-		Resume:      append(flags[:len(flags):len(flags)], "--resume", "{session}", "-p", "{prompt}"),
-		Interactive: []string{"--approval-mode", "yolo", "{args}"},
-		Env:         map[string]string{"GEMINI_MODEL": "{model}", "GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_TELEMETRY_ENABLED": "false"},
-		Context:     "GEMINI.md",
+		Arguments: Arguments{
+			Headless:    append(flags, "-p", "{prompt}"),
+			Resume:      append(flags[:len(flags):len(flags)], "--resume", "{session}", "-p", "{prompt}"),
+			Interactive: []string{"--approval-mode", "yolo", "{args}"},
+			Continue:    []string{"--resume", "latest"},
+		},
+		Env:     map[string]string{"GEMINI_MODEL": "{model}", "GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_TELEMETRY_ENABLED": "false"},
+		Context: "GEMINI.md",
 		Home: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
 			`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"ide":{"enabled":false,"hasSeenNudge":true},` +
 			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},` +

@@ -2,9 +2,14 @@ package integration
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"demesne/integration/fixture"
 )
 
 var branchName = regexp.MustCompile(`branch (demesne[/-]script-[0-9-]+) has`)
@@ -122,28 +127,133 @@ p=$(printf '%s\n%s\n' $t $c | git pack-objects -q --stdout | base64 -w0); b=$(gi
 	}
 }
 
-// TestAgentFork checks that several attempts at one task come back as branches of their own.
+// TestAgentFork checks that several attempts at one task start from one preparation, and come back as branches of their own.
 func TestAgentFork(t *testing.T) {
-	b, _, _ := newScriptBox(t)
+	b, m, _ := newScriptBox(t)
 	repo := b.repository("repo")
-	r := b.works(repo, "--branch", "--fork", "3", `cat /proc/sys/kernel/random/uuid > mine; test ! -e ~/x; touch ~/x; curl -sd '{"model":"claude-sonnet-5","messages":[]}' -H "X-Api-Key: $SCRIPT_TOKEN" $AGENT_URL/v1/messages >/dev/null; echo said`)
+	b.host(repo, "echo ignored > .gitignore && git add . && git commit -q -m second")
+	const setup = `echo once >&2; curl -s -o model -d '{}' -H "X-Api-Key: $SCRIPT_TOKEN" $AGENT_URL/v1/messages; rm -f model; test "$(cat ~/.script.json | wc -c)" -gt 0 || exit 3; cat /proc/sys/kernel/random/uuid | tee ignored > 'left [x]'; mkdir d; touch d/f ~/y`
+	r := b.works(repo, "--branch", "--fork", "3", "--setup", setup, `cat /proc/sys/kernel/random/uuid > mine; cmp ignored 'left [x]' || exit 4; test ! -e ~/x && test -e ~/y -a -e d/f || exit 5; touch ~/x; echo more >> ignored
+grep -q "${SCRIPT_TOKEN#"${SCRIPT_TOKEN%????????????????????}"}" ~/.script.json || exit 6; git branch --show-current
+code=$(curl -so /dev/null -w '%{http_code}' -d '{"model":"claude-sonnet-5","messages":[]}' -H "X-Api-Key: $SCRIPT_TOKEN" $AGENT_URL/v1/messages); test $code = 200 || exit 7; echo said $SCRIPT_TOKEN; cat ignored; test $(wc -l < ignored) = 2`)
 	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
-	if len(lines) != 4 {
+	if len(lines) != 4 || strings.Count(r.stderr, "once\n") != 1 || strings.Contains(r.stderr, "without its secrets") {
 		t.Fatalf("%+v", r)
 	}
-	seen := map[string]bool{}
+	seen, tokens := map[string]bool{}, map[string]bool{}
 	for i, line := range lines[1:] {
 		f := strings.Fields(line)
-		if len(f) != 6 || f[0] != string(rune('1'+i)) || f[1] != "0" || f[4] != "1" || !strings.HasSuffix(f[5], "-"+f[0]) {
+		if len(f) != 6 || f[0] != string(rune('1'+i)) || f[1] != "0" || f[3] == "$0.0000" || f[4] != "1" || !strings.HasPrefix(f[5], "demesne/script-") || !strings.HasSuffix(f[5], "/attempt-"+f[0]) {
 			t.Errorf("attempt %q", line)
 			continue
 		}
 		seen[b.host(repo, "git show "+f[5]+":mine")] = true
+		if got := b.host(repo, "git diff --name-only main "+f[5]); got != "mine\n" {
+			t.Errorf("attempt %s changed %q", f[0], got)
+		}
 	}
-	if len(seen) != 3 {
-		t.Errorf("%d different results", len(seen))
+	said, _ := filepath.Glob(b.out + "/*/*.stdout")
+	for _, path := range said {
+		text, _ := os.ReadFile(path)
+		_, token, _ := strings.Cut(string(text), "said ")
+		tokens[strings.Split(token, "\n")[0]] = true
+	}
+	if len(seen) != 3 || len(tokens) != 3 || len(withCredential(m)) != 3 {
+		t.Errorf("%d different results, %d tokens, %d requests", len(seen), len(tokens), len(m.Log()))
+	}
+	term := b.agentTerminal(repo, "--branch", "--fork", "2", "--setup", "test ! -t 0 -a ! -t 1 && echo prepared", "script-agent", "test ! -t 0")
+	if code, shown := term.wait(), term.screen(); code != 0 || !strings.Contains(shown, "prepared\r\n") || !strings.Contains(shown, "ATTEMPT") {
+		t.Errorf("on a terminal: exit %d: %q", code, shown)
 	}
 	if r := b.agentIn(repo, "--fork", "2", "true"); r.code == 0 || !strings.Contains(r.stderr, "needs --branch") {
 		t.Errorf("without --branch: %+v", r)
+	}
+	if r := b.agentIn(repo, "--setup", "true", "true"); r.code == 0 || !strings.Contains(r.stderr, "needs --branch") {
+		t.Errorf("--setup without --branch: %+v", r)
+	}
+	if r := b.agentIn(repo, "--branch", "--fork", "2", "--setup", "exit 9", "true"); r.code != 9 || !strings.Contains(r.stderr, "--setup: exit code 9") || r.stdout != "" {
+		t.Errorf("a setup that fails: %+v", r)
+	}
+	if r := b.agentIn(repo, "--branch", "--fork", "2", "exit 7"); r.code != 7 || strings.Count(r.stdout, " 7 ") != 2 {
+		t.Errorf("attempts that fail: %+v", r)
+	}
+	if r := b.works(repo, "--branch", "--setup", "touch made", "test -e made; echo a > a"); !strings.Contains(r.stderr, "has 1 new commit;") {
+		t.Errorf("--setup without --fork: %+v", r)
+	}
+	b.noForks(t)
+	if r := b.demesne("gc", "--outputs", "--older-than", "1ns"); r.code != 0 || len(directories(b.out)) > 0 {
+		t.Errorf("gc: %+v, left %q", r, directories(b.out))
+	}
+}
+
+// withCredential returns the requests that had the credential.
+func withCredential(m *fixture.Model) (all []fixture.ModelRequest) {
+	for _, q := range m.Log() {
+		if q.Header.Get("X-Api-Key") == realKey {
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+// directories returns the output directories below a root.
+func directories(root string) (all []string) {
+	for _, name := range names(root) {
+		if !strings.HasPrefix(name, ".") {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// noForks checks that no sandbox of attempts remains.
+func (b *box) noForks(t *testing.T) {
+	t.Helper()
+	list := ""
+	eventually(t, "the end of all sandboxes", func() bool {
+		list = b.demesne("ls", "--json").stdout
+		return !strings.Contains(list, `"id"`)
+	})
+	if left := b.sessions(); len(left) > 0 {
+		t.Errorf("directories of sessions: %q", left)
+	}
+}
+
+// TestAgentForkEnds checks that a signal ends the preparation and the attempts, that nothing remains, and that the work of
+// interrupted attempts comes back.
+func TestAgentForkEnds(t *testing.T) {
+	b, _, _ := newScriptBox(t)
+	repo := b.repository("repo")
+	slow := `echo work > work; touch /out/begun; trap 'exit 130' INT TERM; while :; do sleep 0.05; done`
+	for _, c := range []struct {
+		sig          syscall.Signal
+		setup, agent string
+	}{
+		{syscall.SIGINT, slow, "true"}, {syscall.SIGTERM, slow, "true"}, {syscall.SIGKILL, slow, "true"},
+		{syscall.SIGINT, "true", slow}, {syscall.SIGTERM, "true", slow}, {syscall.SIGKILL, "true", slow},
+		{syscall.SIGINT, "true", "test ! -e /out/../quick; case $(git branch --show-current) in *-1) exit 0;; esac; " + slow},
+	} {
+		cmd := b.command("demesne", "agent", "--branch", "--fork", "2", "--setup", c.setup, "script-agent", c.agent)
+		var out strings.Builder
+		cmd.Dir, cmd.Stdout, cmd.Stderr = repo, &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		begun := func() bool { found, _ := filepath.Glob(b.out + "/*/*/begun"); return len(found) > 0 }
+		eventually(t, "a command in a fork", begun)
+		time.Sleep(300 * time.Millisecond)
+		cmd.Process.Signal(c.sig)
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); c.sig != syscall.SIGKILL && code == 0 && !strings.Contains(c.agent, "exit 0") {
+			t.Errorf("%v: exit %d: %s", c, code, out.String())
+		}
+		if c.setup != slow && c.sig != syscall.SIGKILL && !strings.Contains(out.String(), "/attempt-2\n") {
+			t.Errorf("%v: no work came back: %s", c, out.String())
+		}
+		if c.sig == syscall.SIGKILL {
+			b.demesne("gc")
+		}
+		b.noForks(t)
+		b.host(b.out, "rm -rf ./*")
 	}
 }

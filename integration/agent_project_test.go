@@ -16,8 +16,8 @@ import (
 // scriptAgent is the row of a user's file whose program runs its argument as shell text: the agent of these tests does
 // what a test says, good or bad.
 const scriptAgent = `{"agents":[{"name":"script","command":"script-agent","models":["script/claude-sonnet-5"],"prefix":"script/",
-"interactive":["{args}"],"headless":["{prompt}"],"format":"claude","context":"CONTEXT.txt","env":{"AGENT_URL":"{url}"},
-"home":{".script.json":"{\"seeded\":true}",".settings/plain":"seeded"},
+"interactive":["{args}"],"continue":["--go-on","last"],"headless":["{prompt}"],"format":"claude","context":"CONTEXT.txt","env":{"AGENT_URL":"{url}"},
+"home":{".script.json":"{\"seeded\":true,\"tokens\":[\"{token20}\"]}",".settings/plain":"seeded"},
 "api":{"port":8083,"usage":"messages","allow":["POST /v1/messages"]},
 "credentials":[{"env":"SCRIPT_KEY","base":"http://127.0.0.1:1","base_env":"SCRIPT_BASE","header":"X-Api-Key","inside":{"SCRIPT_TOKEN":"{token}"}}]}]}`
 
@@ -131,7 +131,7 @@ func TestAgentHome(t *testing.T) {
 	b, _, one := newScriptBox(t)
 	two := b.mkdir("h/two")
 	b.works(one, "cat ~/.script.json ~/.settings/plain; echo kept > ~/session")
-	if r := b.agentIn(one, "cat ~/session ~/.script.json"); r.stdout != "kept\n{\"seeded\":true}\n" && !strings.HasPrefix(r.stdout, "kept\n{\"seeded\":true}") {
+	if r := b.agentIn(one, "cat ~/session ~/.script.json"); !strings.HasPrefix(r.stdout, "kept\n{\"seeded\":true,") {
 		t.Errorf("the second session: %+v", r)
 	}
 	for name, r := range map[string]result{"another project": b.agentIn(two, "ls ~/session"), "--fresh": b.agentIn(one, "--fresh", "ls ~/session")} {
@@ -149,6 +149,9 @@ func TestAgentHome(t *testing.T) {
 	if r.code == 0 || !strings.Contains(r.stderr, "hint: ") {
 		t.Errorf("a home that cannot be used: %+v", r)
 	}
+	if left := b.sessions(); len(left) > 0 {
+		t.Errorf("directories of sessions: %q", left)
+	}
 	kept, _ := filepath.Glob(b.home + "/.demesne/agents/script/*")
 	for _, dir := range kept {
 		if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
@@ -158,8 +161,27 @@ func TestAgentHome(t *testing.T) {
 	if len(kept) != 2 {
 		t.Errorf("homes %q", kept)
 	}
-	if left, _ := filepath.Glob(os.TempDir() + "/demesne-agent-*"); len(left) > 0 {
-		t.Logf("temporary directories of agents: %q", left)
+}
+
+// TestAgentContinue checks that a session on a terminal ends with the command that continues it, if its home remains.
+func TestAgentContinue(t *testing.T) {
+	b, _, dir := newScriptBox(t)
+	repo := b.repository("repo")
+	for _, c := range []struct {
+		dir, want string
+		args      []string
+	}{
+		{dir, "hint: to continue this session: demesne agent script-agent --go-on last\r\n", nil},
+		{repo, "hint: to continue this session: demesne agent --branch script-agent --go-on last\r\n", []string{"--branch"}},
+		{dir, "", []string{"--fresh"}},
+	} {
+		term := b.agentTerminal(c.dir, append(c.args, "script-agent", "echo ended")...)
+		if code := term.wait(); code != 0 || !strings.HasSuffix(term.screen(), c.want) || strings.Contains(term.screen(), "hint: ") != (c.want != "") {
+			t.Errorf("%v: exit %d: %q", c.args, code, term.screen())
+		}
+	}
+	if r := b.works(dir, "true"); strings.Contains(r.stderr, "hint: ") {
+		t.Errorf("without a terminal: %+v", r)
 	}
 }
 
@@ -272,12 +294,55 @@ func TestAgentKilled(t *testing.T) {
 	}
 }
 
-// TestAgentTwice runs two sessions of one project at the same time.
+// sessions returns the directories of sessions of agents.
+func (b *box) sessions() []string { return names(b.home + "/.demesne/agents/.sessions") }
+
+// TestAgentKilledLeaves checks that the next session, and demesne gc, remove what a killed session left.
+func TestAgentKilledLeaves(t *testing.T) {
+	b, _, dir := newScriptBox(t)
+	tmp := b.mkdir("tmp")
+	b.extra = append(b.extra, "TMPDIR="+tmp)
+	kill := func(args ...string) {
+		os.Remove(dir + "/begun")
+		cmd := b.command("demesne", append(append([]string{"agent"}, args...), "script-agent", "echo secret > ~/x; touch begun; sleep 60")...)
+		cmd.Dir = dir
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the agent's file", func() bool { _, err := os.Stat(dir + "/begun"); return err == nil })
+		if len(b.sessions()) == 0 {
+			t.Fatal("a session has no directory")
+		}
+		if r := b.demesne("gc"); r.code != 0 || len(b.sessions()) == 0 {
+			t.Errorf("gc beside a session: %+v, left %q", r, b.sessions())
+		}
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	for _, args := range [][]string{nil, {"--fresh"}} {
+		kill(args...)
+		eventually(t, "gc to remove the directory", func() bool {
+			r := b.demesne("gc")
+			return r.code == 0 && len(b.sessions()) == 0
+		})
+		kill(args...)
+		eventually(t, "the next session to remove the directory", func() bool {
+			b.works(dir, "true")
+			return len(b.sessions()) == 0
+		})
+	}
+	if left := names(tmp); len(left) > 0 {
+		t.Errorf("temporary files: %q", left)
+	}
+}
+
+// TestAgentTwice runs several sessions of one project at the same time. Each finds its token in the shared home until it ends.
 func TestAgentTwice(t *testing.T) {
 	b, _, dir := newScriptBox(t)
-	script := `echo $$ >> both; i=0; while [ $(wc -l < both) -lt 2 ] && [ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; wc -l < both; cat ~/.script.json; sleep 0.3`
+	script := `n=6; echo $$ >> both; i=0; while [ $(wc -l < both) -lt $n ] && [ $i -lt 600 ]; do sleep 0.05; i=$((i+1)); done; wc -l < both; cat ~/.script.json
+grep -q "${SCRIPT_TOKEN#"${SCRIPT_TOKEN%????????????????????}"}" ~/.script.json || echo no token; sleep 0.3`
 	cmds := []*exec.Cmd{}
-	for range 2 {
+	for range 6 {
 		cmd := b.command("demesne", "agent", "script-agent", script)
 		cmd.Dir = dir
 		var out strings.Builder
@@ -289,7 +354,7 @@ func TestAgentTwice(t *testing.T) {
 	}
 	for _, cmd := range cmds {
 		err := cmd.Wait()
-		if out := cmd.Stdout.(*strings.Builder).String(); err != nil || !strings.HasPrefix(out, "2\n{\"seeded\":true}") {
+		if out := cmd.Stdout.(*strings.Builder).String(); err != nil || !strings.HasPrefix(out, "6\n{\"seeded\":true,") || strings.Contains(out, "no token") {
 			t.Errorf("%v: %s", err, out)
 		}
 	}

@@ -133,6 +133,21 @@ func TestAgentRun(t *testing.T) {
 	b.nowhere(r.dir, realKey)
 }
 
+// TestAgentRunTerminal checks that a terminal shows the answer once, and that a file gets it in any case.
+func TestAgentRunTerminal(t *testing.T) {
+	b, _ := newAgentBox(t, func(fixture.ModelRequest) fixture.Answer { return fixture.Answer{Text: "All is copied."} })
+	term := b.terminal("agent", "run", "Copy the note.")
+	if code := term.wait(); code != 0 || strings.Count(term.screen(), "All is copied.") != 1 {
+		t.Errorf("exit %d: %q", code, term.screen())
+	}
+	cmd := b.command("/bin/sh", "-c", bin+"/demesne agent run 'Copy the note.' > "+b.dir+"/answer")
+	term = b.terminalOf(cmd)
+	code := term.wait()
+	if answer, _ := os.ReadFile(b.dir + "/answer"); code != 0 || string(answer) != "All is copied.\n" || !strings.Contains(term.screen(), "All is copied.") {
+		t.Errorf("exit %d: file %q, terminal %q", code, answer, term.screen())
+	}
+}
+
 // nowhere checks that no file below dir has the text.
 func (b *box) nowhere(dir, text string) {
 	b.Helper()

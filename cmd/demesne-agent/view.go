@@ -22,8 +22,10 @@ type view struct {
 	json      bool
 	raw       bool // out is no terminal: the answer is printed as it is
 	term      cli.Terminal
+	same      bool // out and errs are one terminal
 
-	mu sync.Mutex
+	mu   sync.Mutex
+	last string // the latest text that was shown
 }
 
 func newView(out, errs io.Writer, asJSON bool, term cli.Terminal) *view {
@@ -31,6 +33,10 @@ func newView(out, errs io.Writer, asJSON bool, term cli.Terminal) *view {
 	if f, ok := out.(*os.File); ok {
 		info, err := f.Stat()
 		v.raw = err == nil && info.Mode()&os.ModeCharDevice == 0
+		if e, ok := errs.(*os.File); ok && !v.raw && err == nil {
+			other, err := e.Stat()
+			v.same = err == nil && os.SameFile(info, other)
+		}
 	}
 	return v
 }
@@ -45,6 +51,9 @@ func (v *view) show(n notice) {
 		return
 	}
 	if line := v.line(n); line != "" {
+		if n.Kind == "text" && n.Child == "" {
+			v.last = line
+		}
 		if n.Child != "" {
 			line = prefixed(n.Child+": ", line)
 		}
@@ -52,7 +61,7 @@ func (v *view) show(n notice) {
 	}
 }
 
-// answer prints the final answer.
+// answer prints the final answer, unless it is on the same terminal already: most agents' last text is their answer.
 func (v *view) answer(r *backend.AgentResult) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -60,7 +69,7 @@ func (v *view) answer(r *backend.AgentResult) {
 	if !v.raw {
 		answer = lines(answer)
 	}
-	if answer != "" {
+	if answer != "" && !(v.same && answer == v.last) {
 		io.WriteString(v.out, answer+"\n")
 	}
 }

@@ -45,6 +45,27 @@ func TestView(t *testing.T) {
 	}
 }
 
+// TestViewAnswer checks that an answer that the same terminal shows already is not repeated, and that another one is.
+func TestViewAnswer(t *testing.T) {
+	for _, c := range []struct {
+		same   bool
+		answer string
+		want   string
+	}{
+		{true, "It is\ndone.\n", ""}, {false, "It is\ndone.\n", "It is\ndone.\n"}, {true, "another", "another\n"}, {true, "of a child", "of a child\n"},
+	} {
+		var out, errs strings.Builder
+		v := newView(&out, &errs, false, cli.Terminal{})
+		v.raw, v.same = false, c.same
+		v.show(notice{Event: agents.Event{Kind: "text", Text: "It is\ndone.\n"}})
+		v.show(notice{Event: agents.Event{Kind: "text", Text: "of a child"}, Child: "a"})
+		v.answer(&backend.AgentResult{RunResult: backend.RunResult{Result: &runner.Result{}, Stdout: backend.Tail{Text: c.answer}}})
+		if out.String() != c.want {
+			t.Errorf("%+v: stdout %q", c, out.String())
+		}
+	}
+}
+
 // TestViewJSON checks that each event is one line of JSON.
 func TestViewJSON(t *testing.T) {
 	var out, errs strings.Builder

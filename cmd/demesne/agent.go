@@ -7,11 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
 	"demesne/agents"
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images/oci"
+	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -35,8 +38,9 @@ At the end stderr names new ones, and other changed files of that kind.
 
 With --branch the agent works on a clone of the repository's last commit. At the end its commits become a new branch of
 your repository, which you can review. Nothing else of the clone comes back, not even commits in submodules. With --fork N,
-N attempts at one task start at the same time without a terminal, each on a clone and with an empty home. A table on stdout
-has the outcome of each, with its branch.
+demesne makes one sandbox with the clone, runs the shell text of --setup there, and starts N attempts at one task on forks of
+it, at the same time and without a terminal. What the attempts share takes space only once. A table on stdout has the
+outcome of each, with its branch.
 
 demesne agent run gives an agent one task, without a terminal and without this directory: see demesne agent run --help.`,
 			Examples: []cli.Example{
@@ -59,6 +63,7 @@ func agentFlags(o *options) cli.Flags {
 		cli.Flags{
 			{Group: groupSandbox, Long: "branch", Set: cli.On(&o.branch), Help: "work on a clone, and bring the commits back as a branch"},
 			{Group: groupSandbox, Long: "fork", Arg: "N", Set: o.setForks, Help: "with --branch: make N attempts at one task"},
+			{Group: groupSandbox, Long: "setup", Arg: "COMMAND", Set: cli.Text(&o.setup), Help: "with --branch: first run this shell text in the clone, such as 'npm ci'; with --fork only once for all attempts"},
 			{Group: groupSandbox, Long: "fresh", Set: cli.On(&o.fresh), Help: "use an empty home that is removed at the end"},
 			in, require, env,
 		},
@@ -72,6 +77,9 @@ func cmdAgent(a *app, o *options, args []string) (int, error) {
 	}
 	if args[0] == "run" {
 		return executeAgent(args)
+	}
+	if o.setup != "" && !o.branch {
+		return 0, hinted(errors.New("--setup: needs --branch: it prepares the clone"), "demesne agent --branch --setup 'npm ci' %s", args[0])
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -98,12 +106,12 @@ type agentTerminal struct {
 	agent   *agents.Agent
 	project *project
 	launch  *agents.Launch
-	home    string // of the host
+	dir     *sessionDir
+	home    string // directory of the host; empty: the sandbox's own files have the home
 	config  string // directory of the host for the files of the launch
 	branch  *branch
 	watched []watched
-	remove  []string // at the end
-	record  string   // file with a line for each request to the model
+	record  string // file with a line for each request to the model
 }
 
 func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agentTerminal, err error) {
@@ -123,11 +131,14 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 	if t.project, err = findProject(home); err != nil {
 		return nil, err
 	}
+	if t.dir, err = openSession(home); err != nil {
+		return nil, err
+	}
 	if t.home, err = t.openHome(home); err != nil {
 		return nil, err
 	}
-	o.tty = isTerminal(a.stdin) && isTerminal(a.stdout)
 	o.interactive = o.stamp == ""
+	o.tty = o.interactive && isTerminal(a.stdin) && isTerminal(a.stdout)
 	if n := &o.network; n.mode == "" && n.file == "" && !n.learn {
 		n.mode = "package-managers"
 	}
@@ -138,46 +149,67 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 	if o.branch {
 		t.branch, err = newBranch(t.project, t.agent.Provider.Name+"-"+cmp.Or(o.stamp, branchStamp()))
 	}
-	return t, errors.Join(err, t.seed(), t.writeConfig())
+	return t, errors.Join(err, t.writeConfig(), t.seed())
 }
 
-// openHome makes the agent's home: the one of this project, or a temporary one.
+// openHome makes the agent's home: the one of this project, or a temporary one. An attempt has none outside.
 func (t *agentTerminal) openHome(home string) (string, error) {
-	if !t.o.fresh {
-		return t.project.keptHome(home, t.agent.Provider.Name)
+	switch {
+	case t.o.stamp != "":
+		return "", nil
+	case t.o.fresh:
+		return t.dir.mkdir("home")
 	}
-	dir, err := os.MkdirTemp("", "demesne-agent-")
-	if err != nil {
-		return "", fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
-	}
-	t.remove = append(t.remove, dir)
-	return dir, nil
+	return t.project.keptHome(home, t.agent.Provider.Name)
 }
 
 // seed writes the files that the program expects in its home.
 func (t *agentTerminal) seed() error {
-	root, err := os.OpenRoot(t.home)
+	at := t.home
+	if at == "" {
+		at = filepath.Join(t.config, seedDir)
+		if err := os.Mkdir(at, 0o700); err != nil {
+			return fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
+		}
+	}
+	if !t.o.fresh && t.home != "" {
+		lock, err := lockHome(at)
+		if err != nil {
+			return err
+		}
+		defer lock.Close()
+	}
+	root, err := os.OpenRoot(at)
 	if err != nil {
 		return fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
 	}
 	defer root.Close()
 	if err := t.launch.Seed(root); err != nil {
-		return hinted(err, "an earlier session changed %s; remove it, or use --fresh", text.SafeLine(t.home))
+		return hinted(err, "an earlier session changed %s; remove it, or use --fresh", text.SafeLine(at))
 	}
 	return nil
 }
 
+// lockHome excludes other sessions that seed a kept home, until the file is closed. Several sessions may use one home at
+// once, as without sandboxes: the programs guard their own files. The lock is on the directory above, which no sandbox
+// can open.
+func lockHome(path string) (*os.File, error) {
+	above, err := os.Open(filepath.Dir(path))
+	if err == nil {
+		err = flock.Lock(above, flock.Exclusive)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the agent's home: %w", fsutil.Reason(err))
+	}
+	return above, nil
+}
+
 // writeConfig writes the files that the program reads at [agents.ConfigDir].
 func (t *agentTerminal) writeConfig() (err error) {
-	if t.config, err = os.MkdirTemp("", "demesne-agent-"); err != nil {
-		return fmt.Errorf("write the agent's configuration: %w", fsutil.Reason(err))
+	if t.config, err = t.dir.mkdir("config"); err != nil {
+		return err
 	}
-	t.remove = append(t.remove, t.config)
-	records, err := os.MkdirTemp("", "demesne-agent-")
-	if err != nil {
-		return fmt.Errorf("record the agent's requests: %w", fsutil.Reason(err))
-	}
-	t.remove, t.record = append(t.remove, records), filepath.Join(records, "requests.jsonl")
+	t.record = filepath.Join(t.dir.path, "requests.jsonl")
 	for i := range t.launch.Routes {
 		t.launch.Routes[i].Record = t.record
 	}
@@ -189,11 +221,7 @@ func (t *agentTerminal) writeConfig() (err error) {
 	return nil
 }
 
-func (t *agentTerminal) close() {
-	for _, dir := range t.remove {
-		os.RemoveAll(dir)
-	}
-}
+func (t *agentTerminal) close() { t.dir.close() }
 
 // spec returns the sandbox: the project with its protected files, the home, and the program.
 func (t *agentTerminal) spec() (runner.Spec, error) {
@@ -212,10 +240,16 @@ func (t *agentTerminal) spec() (runner.Spec, error) {
 		}
 		spec.Mounts = append(spec.Mounts, protected...)
 	}
-	spec.Mounts = append(spec.Mounts, runner.Mount{Source: t.home, Target: agentHome},
-		runner.Mount{Source: t.config, Target: agents.ConfigDir, ReadOnly: true})
+	if t.home != "" {
+		spec.Mounts = append(spec.Mounts, runner.Mount{Source: t.home, Target: agentHome})
+	}
+	spec.Mounts = append(spec.Mounts, t.configMount())
 	spec.Mounts = append(spec.Mounts, t.launch.Mounts...)
 	return spec, nil
+}
+
+func (t *agentTerminal) configMount() runner.Mount {
+	return runner.Mount{Source: t.config, Target: agents.ConfigDir, ReadOnly: true}
 }
 
 // run runs the program until it ends, and reports what it left.
@@ -230,27 +264,47 @@ func (t *agentTerminal) run() (int, error) {
 	}
 	argv := t.launch.Argv
 	if t.branch != nil {
-		argv = t.branch.wrap(argv)
-	}
-	t.o.env = slices.Concat(t.project.identity(t.agent.Provider.Name), t.app.colors(), t.launch.Env, t.o.env)
-	t.o.workdir = t.project.dir
-	if t.branch != nil {
+		argv = t.branch.wrap(t.o.setup, argv)
 		t.branch.tell(t.app)
-		t.o.workdir = "/workspace"
 	}
-	j, err := t.app.newExecution(t.o, argv)
-	if err != nil {
-		return 0, err
-	}
-	code, err := j.finish(t.start(j, spec, r))
+	j, code, err := t.execute(argv, func(j *execution) error { return t.start(j, spec, r) })
 	if err == nil && t.branch != nil {
 		err = t.branch.fetch(t.app, j.result)
 	}
 	t.tellExecutable()
-	if cost, requests := t.cost(); requests > 0 && isTerminal(t.app.stderr) {
-		t.app.say(fmt.Sprintf("agent: %d requests to the model, about $%.4f", requests, cost))
+	if m := t.meter(); m.Requests() > 0 && isTerminal(t.app.stderr) {
+		t.app.say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
 	}
+	t.tellContinue()
 	return code, err
+}
+
+// tellContinue says how to continue the session. The home keeps it, unless it was a temporary one.
+func (t *agentTerminal) tellContinue() {
+	p := t.agent.Provider
+	if len(p.Continue) == 0 || t.o.fresh || !t.o.tty {
+		return
+	}
+	flags := ""
+	if t.o.branch {
+		flags = "--branch "
+	}
+	fmt.Fprintf(t.app.stderr, "hint: to continue this session: demesne agent %s%s %s\n", flags, p.Command, text.SafeLine(strings.Join(p.Continue, " ")))
+}
+
+// execute runs a command of the session by start, and reports how it ended.
+func (t *agentTerminal) execute(argv []string, start func(*execution) error) (j *execution, code int, err error) {
+	t.o.env = slices.Concat(t.project.identity(t.agent.Provider.Name), t.app.colors(), t.launch.Env, t.o.env)
+	t.o.workdir = t.project.dir
+	if t.branch != nil {
+		t.o.workdir = "/workspace"
+	}
+	if j, err = t.app.newExecution(t.o, argv); err != nil {
+		return nil, 0, err
+	}
+	defer j.sig.stop()
+	code, err = j.finish(start(j))
+	return j, code, err
 }
 
 // colors returns the caller's variables that describe the colours of the terminal, beside TERM.
@@ -277,13 +331,18 @@ func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
 	c := r.createOptions(spec)
 	c.Egress.Routes = t.launch.Routes
 	cb := t.app.callbacks(t.o, j.sig, &j.stages, p)
+	t.renewing(&cb, j, s, next)
+	opts := j.runOptions()
+	opts.Argv = func(oci.Config) ([]string, error) { return j.cmd.Argv, nil }
+	opts.KeepEmpty = t.branch != nil
+	return j.ended(s.Run(j.sig.ctx, c, opts, cb))
+}
+
+// renewing makes the callbacks start to renew the credential, once the sandbox exists.
+func (t *agentTerminal) renewing(cb *session.Callbacks, j *execution, s *session.Service, next time.Time) {
 	made := cb.Made
 	cb.Made = func(b *session.Sandbox) {
 		made(b)
 		go t.renew(j, s, b.ID, next)
 	}
-	opts := j.runOptions()
-	opts.Argv = func(oci.Config) ([]string, error) { return j.cmd.Argv, nil }
-	opts.KeepEmpty = t.branch != nil
-	return j.ended(s.Run(j.sig.ctx, c, opts, cb))
 }

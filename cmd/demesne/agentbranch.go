@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/agents"
 	"demesne/cmd/internal/cli"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
@@ -70,6 +71,17 @@ func (b *branch) freeName(last string) string {
 	return name
 }
 
+// group makes the name that of a group of branches.
+func (b *branch) group() error {
+	for name, n := b.name, 2; n < 100; n++ {
+		if _, err := b.project.git1("rev-parse", "--verify", "--quiet", "refs/heads/"+b.name+"/attempt-1"); err != nil {
+			return nil
+		}
+		b.name = fmt.Sprintf("%s-%d", name, n)
+	}
+	return fmt.Errorf("--fork: the branches %s/attempt-1 and similar ones exist", b.name)
+}
+
 // tell says what the clone has.
 func (b *branch) tell(a *app) {
 	a.say(fmt.Sprintf("agent: it works on a clone of commit %.10s; changes that are not committed are not in it", b.base))
@@ -80,20 +92,28 @@ func (b *branch) input() runner.Input {
 	return runner.Input{Path: b.repo, Name: "repository.git"}
 }
 
-// cloneScript runs inside. $1 is the branch, $2 the commit, $3 the path of the clone, $4 the directory to work in, $5
-// the format of object names; the rest is the program. Work that the agent did not commit becomes a last commit, so
-// that it is not lost.
-const cloneScript = `set -e
-branch=$1 base=$2 root=$3 dir=$4 format=$5 from=/in/repository.git; shift 5
+// The scripts of a sandbox with a clone. $1 is the branch, $2 the commit, $3 the path of the clone, $4 the directory to
+// work in, $5 the format of object names, $6 the shell text of --setup; the rest is the program.
+//
+// A session runs begin, clone and work. For attempts the prepared sandbox runs begin, home and clone, and each fork begin,
+// home and work.
+const (
+	beginScript = `set -e
+branch=$1 base=$2 root=$3 dir=$4 format=$5 setup=$6 from=/in/repository.git; shift 6
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
-command -v git >/dev/null || { echo 'demesne: agent: --branch needs git in the sandbox' >&2; exit 127; }
+`
+	// homeScript makes the home, which is in the sandbox's own files.
+	homeScript = `mkdir -p "$HOME" && cp -R ` + agents.ConfigDir + "/" + seedDir + `/. "$HOME"
+`
+	// cloneScript makes the clone. Files that --setup adds are no work of the agent.
+	cloneScript = `command -v git >/dev/null || { echo 'demesne: agent: --branch needs git in the sandbox' >&2; exit 127; }
 mkdir -p "$root" && cd "$root"
 git init -q --object-format="$format" .
 mkdir -p .git/objects/info
 echo "$from/objects" > .git/objects/info/alternates
 [ ! -f "$from/shallow" ] || cp "$from/shallow" .git/shallow
 git fetch -q --no-auto-maintenance "$from" '+refs/heads/*:refs/remotes/origin/*' '+refs/tags/*:refs/tags/*'
-git checkout -q -b "$branch" "$base"
+git checkout -q --detach "$base"
 if [ -f .gitmodules ] && [ -d "$from/modules" ]; then
   git config -f .gitmodules --name-only --get-regexp '^submodule\..*\.path$' | while read -r key; do
     name=${key#submodule.} name=${name%.path}
@@ -102,7 +122,16 @@ if [ -f .gitmodules ] && [ -d "$from/modules" ]; then
     git -c protocol.file.allow=always submodule --quiet update --init -- "$(git config -f .gitmodules "$key")" >/dev/null || :
   done
 fi
-mkdir -p "$dir" && cd "$dir"
+mkdir -p "$dir"
+if [ -n "$setup" ]; then
+  (cd "$dir" && exec /bin/sh -c "$setup") || { code=$?; echo "demesne: agent: --setup: exit code $code" >&2; exit $code; }
+  cd "$root" && mkdir -p .git/info
+  git -c core.quotePath=false ls-files --others --exclude-standard --directory | sed 's/[][*?!#\\]/\\&/g; s/^/\//' >> .git/info/exclude
+fi
+`
+	// workScript runs the program. Work that the agent did not commit becomes a last commit, so that it is not lost.
+	workScript = `cd "$root" && git checkout -q -b "$branch"
+cd "$dir"
 code=0
 trap : HUP INT TERM # for the program: its work comes back however it ends
 "$@" || code=$?
@@ -117,10 +146,19 @@ if [ "$tip" != "$base" ]; then
   git bundle create -q /out/` + bundleName + ` "$base..refs/heads/$branch"
 fi
 exit $code`
+)
+
+// seedDir has the files for the home of an attempt, in [agents.ConfigDir].
+const seedDir = ".home"
 
 // wrap returns the command that makes the clone, runs argv in it, and writes the bundle.
-func (b *branch) wrap(argv []string) []string {
-	return append([]string{"/bin/sh", "-c", cloneScript, "sh", b.name, b.base, b.project.root, b.project.dir, b.format}, argv...)
+func (b *branch) wrap(setup string, argv []string) []string {
+	return b.script(beginScript+cloneScript+workScript, setup, argv...)
+}
+
+// script returns the command of a script.
+func (b *branch) script(text, setup string, argv ...string) []string {
+	return append([]string{"/bin/sh", "-c", text, "sh", b.name, b.base, b.project.root, b.project.dir, b.format, setup}, argv...)
 }
 
 // fetch makes the commits of the bundle a branch of the user's repository, and reports it.

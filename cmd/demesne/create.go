@@ -9,8 +9,11 @@ import (
 )
 
 // session returns a session with the credentials that n names.
-func (a *app) session(n *network) *session.Service {
-	so := session.Options{Getenv: a.getenv, Connect: a.connect, Images: a.images}
+func (a *app) session(n *network) *session.Service { return a.routedSession(n, nil) }
+
+// routedSession is session for a sandbox whose routes have credentials when it is restarted: see [session.Options].
+func (a *app) routedSession(n *network, routes func(runner.Spec) []runner.Route) *session.Service {
+	so := session.Options{Getenv: a.getenv, Connect: a.connect, Images: a.images, Routes: routes}
 	if n.order != nil {
 		so.Secrets = func() ([]runner.Secret, error) {
 			err := n.findSecrets(&a.console)

@@ -126,6 +126,10 @@ func (b bare) Snapshot(ctx context.Context, id, _ string) (runner.Forked, error)
 	return runner.Forked{ID: "bare-3"}, b.Remove(ctx, id)
 }
 
+func (b bare) EphemeralFork(ctx context.Context, id, _ string, _ []runner.Mount, _ []runner.Route) (runner.Forked, error) {
+	return runner.Forked{ID: "bare-4"}, b.Remove(ctx, id)
+}
+
 func (b bare) EphemeralSnapshot(ctx context.Context, id string) (runner.Forked, error) {
 	return b.Snapshot(ctx, id, "")
 }

@@ -121,8 +121,9 @@ func gcCommand() command {
 			Name: "gc", Usage: []string{"[--all] [--older-than DURATION] [--json]", "--outputs [--older-than DURATION] [--json]", "--runner"},
 			Summary: "remove unused data",
 			About: `Removes data that no image needs: blobs, unpacked layers, abandoned downloads. --all and --older-than remove images
-first. It also removes jobs a week after their end, network logs that did not change for a week, and manifests
-without an output directory. It keeps everything that a sandbox, a pull or another user's demesne uses.
+first. It also removes jobs a week after their end, network logs that did not change for a week, manifests without an
+output directory, and what killed sessions of demesne agent left. It keeps everything that a sandbox, a pull or another
+user's demesne uses.
 
 With --outputs it removes output directories instead: empty ones, and with --older-than those that did not change for so
 long. It keeps directories that a sandbox, a run or a job uses.`,

@@ -33,7 +33,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	case o.outputs:
 		return a.gcOutputs(&o.gcOptions, o.json)
 	}
-	if err := a.session(&network{}).Tidy(); err != nil {
+	if err := a.tidy(); err != nil {
 		return 0, err
 	}
 	t := imageTool{a}
@@ -58,6 +58,15 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 		}
 		return a.print(freedText(freed, trees))
 	})
+}
+
+// tidy removes ended jobs, old logs and what killed sessions of agents left.
+func (a *app) tidy() error {
+	err := a.session(&network{}).Tidy()
+	if home := a.getenv("HOME"); home != "" {
+		err = errors.Join(err, gcSessions(home))
+	}
+	return err
 }
 
 // retireRunner ends an idle runner. A runner with sandboxes goes on until they end.

@@ -38,7 +38,8 @@ type options struct {
 	branch bool   // of agent
 	fresh  bool   // likewise
 	forks  int    // likewise
-	stamp  string // likewise: ends the name of the branch
+	setup  string // likewise
+	stamp  string // likewise: of an attempt
 }
 
 // rootOptions choose the root filesystem of a sandbox.

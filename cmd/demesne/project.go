@@ -129,7 +129,7 @@ func (p *project) mounts() []runner.Mount {
 // keptHome makes the home directory that an agent keeps for this project, and returns its path.
 func (p *project) keptHome(home, agent string) (string, error) {
 	sum := sha256.Sum256([]byte(p.root))
-	path := filepath.Join(home, ".demesne/agents", agent, filepath.Base(p.root)+"-"+hex.EncodeToString(sum[:6]))
+	path := filepath.Join(agentsDir(home), agent, filepath.Base(p.root)+"-"+hex.EncodeToString(sum[:6]))
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return "", fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
 	}

@@ -184,3 +184,10 @@ func (s *signals) release() {
 	defer s.mu.Unlock()
 	s.ended = true
 }
+
+// stop ends the handling of signals. Without it, the handler of a command that has ended would end this program.
+func (s *signals) stop() {
+	<-s.watched
+	signal.Stop(s.ch)
+	close(s.ch)
+}

@@ -85,8 +85,10 @@ type ForkRequest struct {
 	Name      string `json:"name,omitempty"`
 	Out       string `json:"out,omitempty"`
 	Snapshot  bool   `json:"snapshot,omitempty"`
-	Ephemeral bool   `json:"ephemeral,omitempty"` // for a snapshot: remove it when the connection ends
+	Ephemeral bool   `json:"ephemeral,omitempty"` // remove it when the connection ends, with its processes
 
 	Publish  []runner.Port   `json:"publish,omitempty"` // for a fork, which inherits no ports from the source sandbox
+	Mounts   []runner.Mount  `json:"mounts,omitempty"`  // replace the mounts of the same Target
+	Routes   []runner.Route  `json:"routes,omitempty"`  // replace the routes of the same Port, without their credentials
 	Frontend runner.Frontend `json:"-"`                 // the caller's frontend, set by the runner: a fork belongs to the frontend that makes it
 }

@@ -54,6 +54,58 @@ func TestForkUntold(t *testing.T) {
 	})
 }
 
+// TestForkEphemeral checks that an ephemeral fork has its own mount and ends with its caller, even while it runs.
+func TestForkEphemeral(t *testing.T) {
+	c := newCorner(t)
+	ctx := t.Context()
+	client := c.connect()
+	defer client.Close()
+	one, two := c.tree("a"), c.tree("b")
+	mount := runner.Mount{Source: one, Target: "/mine", ReadOnly: true}
+	s := c.create(client, runner.Spec{Name: "one", Mounts: []runner.Mount{mount}})
+	if got, _ := c.sh(s, "echo kept > /kept; ls /mine"); got != "a" {
+		t.Error(got)
+	}
+	if err := client.Stop(ctx, "one"); err != nil {
+		t.Fatal(err)
+	}
+	other := c.connect()
+	fork := func(m runner.Mount) (runner.Forked, error) {
+		return other.EphemeralFork(ctx, "one", c.tree(), []runner.Mount{m}, nil)
+	}
+	for _, m := range []runner.Mount{{Source: two, Target: "/elsewhere", ReadOnly: true}, {Source: two, Target: "/mine"}} {
+		if _, err := fork(m); code(err) != ipc.CodeInvalid {
+			t.Errorf("%v: %v", m, err)
+		}
+	}
+	mount.Source = two
+	f, err := fork(mount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, err := other.Open(ctx, f.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := c.sh(box, "sleep 1000 >/dev/null 2>&1 & cat /kept; ls /mine"); got != "kept\nb" {
+		t.Error(got)
+	}
+	if _, err := fork(mount); err != nil { // never opened
+		t.Fatal(err)
+	}
+	other.Close()
+	c.eventually("the forks to be removed", func() bool {
+		all, err := client.List(ctx)
+		return err == nil && len(all) == 1
+	})
+	if s, err = client.Open(ctx, "one"); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := c.sh(s, "cat /kept; ls /mine"); got != "kept\na" {
+		t.Errorf("the source: %s", got)
+	}
+}
+
 // TestForkRemoved: removing the source during a fork leaves no fork, not even a partial one.
 func TestForkRemoved(t *testing.T) {
 	c, client, s := withOne(t)

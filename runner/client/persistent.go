@@ -83,6 +83,20 @@ func (c *Client) EphemeralSnapshot(ctx context.Context, idOrName string) (runner
 	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Snapshot: true, Ephemeral: true})
 }
 
+// EphemeralFork makes a fork without a name that is removed, with its processes, when c is closed or its process is
+// killed. If the runner is killed, the next runner removes its files. Each of mounts and routes replaces the one of the
+// source sandbox with the same Target or Port; [Options.Restart] provides the credentials of routes.
+func (c *Client) EphemeralFork(ctx context.Context, idOrName, out string, mounts []runner.Mount, routes []runner.Route) (f runner.Forked, err error) {
+	if out, err = absPath(out); err != nil {
+		return f, err
+	}
+	public := make([]runner.Route, len(routes))
+	for i, r := range routes {
+		public[i] = r.Public()
+	}
+	return c.fork(ctx, api.ForkRequest{Sandbox: idOrName, Out: out, Ephemeral: true, Mounts: mounts, Routes: public})
+}
+
 func (c *Client) fork(ctx context.Context, r api.ForkRequest) (f runner.Forked, err error) {
 	home := c.of(ctx, r.Sandbox)
 	err = home.peer.Call(ctx, api.OpFork, r, nil, &f)

@@ -23,7 +23,7 @@ type caller struct {
 	own  map[string]*sandbox.Sandbox // by id
 	most *runner.Limits              // bound on all sandboxes together; nil: no bound
 
-	ephemeral []string // snapshots that are removed with it
+	ephemeral []string // snapshots and forks that are removed with it
 	unacked   []string // forks that are removed with it unless it calls about them
 }
 
@@ -64,19 +64,24 @@ func (c *caller) acked(id string) {
 	c.mu.Unlock()
 }
 
-// removeForks removes the ephemeral snapshots and unacknowledged forks of c, unless c has removed them.
+// removeForks removes the ephemeral snapshots and forks and the unacknowledged forks of c, unless c has removed them.
 func (c *caller) removeForks() {
 	c.mu.Lock()
 	ids := append(c.ephemeral, c.unacked...)
 	c.ephemeral, c.unacked = nil, nil
 	c.mu.Unlock()
 	for _, id := range ids {
-		rec, err := c.e.table.stopped(id)
-		if err != nil {
+		live, rec, err := c.e.table.locate(id)
+		switch {
+		case err != nil:
 			continue
+		case live != nil:
+			err = c.e.stop(live, false)
+		default:
+			err = c.e.machine.StopOther(rec, false)
 		}
-		if err := c.e.machine.StopOther(rec, false); err != nil {
-			fmt.Fprintf(os.Stderr, "demesne-runner: remove snapshot: %v\n", err)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "demesne-runner: remove fork: %v\n", err)
 		}
 	}
 }

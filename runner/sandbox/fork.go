@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"demesne/runner"
@@ -55,6 +56,9 @@ func (m *Machine) fork(d *store.Store, from store.Record, t api.ForkRequest) (ru
 	i.ID, i.Name, i.Out, i.Created, i.Result, i.Receipt = dir.ID(), t.Name, t.Out, now, nil, nil
 	i.Spec.Name, i.Spec.Out, i.Spec.Key, i.Spec.Given, i.Spec.Granted = t.Name, t.Out, "", nil, ""
 	i.Spec.Frontend, i.Spec.Share = t.Frontend, ""
+	if err := replace(&i.Spec, t); err != nil {
+		return runner.Forked{}, errors.Join(err, dir.Remove())
+	}
 	i.Expires = expiry(i.Spec, now, now)
 	did := runner.Forked{ID: i.ID}
 	if t.Snapshot {
@@ -75,4 +79,33 @@ func (m *Machine) fork(d *store.Store, from store.Record, t api.ForkRequest) (ru
 		return runner.Forked{}, errors.Join(err, dir.Remove())
 	}
 	return did, dir.Close()
+}
+
+// replace gives a fork its own mounts and routes, in place of those of the source.
+func replace(spec *runner.Spec, t api.ForkRequest) error {
+	spec.Mounts = slices.Clone(spec.Mounts)
+	for _, m := range t.Mounts {
+		at := slices.IndexFunc(spec.Mounts, func(old runner.Mount) bool { return old.Target == m.Target && old.ReadOnly == m.ReadOnly })
+		if at < 0 {
+			return ipc.Errorf(ipc.CodeInvalid, "fork sandbox: no mount at %q to replace", m.Target)
+		}
+		spec.Mounts[at] = m
+	}
+	if len(t.Routes) == 0 {
+		return nil
+	}
+	var own runner.Egress
+	if spec.Egress != nil {
+		own = *spec.Egress
+	}
+	own.Routes = slices.Clone(own.Routes)
+	for _, r := range t.Routes {
+		at := slices.IndexFunc(own.Routes, func(old runner.Route) bool { return old.Port == r.Port })
+		if at < 0 {
+			return ipc.Errorf(ipc.CodeInvalid, "fork sandbox: no route on port %d to replace", r.Port)
+		}
+		own.Routes[at] = r.Public()
+	}
+	spec.Egress = &own
+	return nil
 }

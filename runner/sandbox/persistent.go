@@ -27,7 +27,8 @@ type persistent struct {
 	rebooted  bool       // the machine rebooted since then
 
 	restarted bool
-	quiet     bool // nothing ran in it when it was ended
+	quiet     bool          // nothing ran in it when it was ended
+	maker     store.Process // see [store.Record]
 
 	notice notice // reported with the next command; guarded by mu
 }
@@ -68,7 +69,7 @@ func (p *persistent) takeUp(leave func()) error {
 		return err
 	}
 	p.dir, p.stay, p.base = dir, true, rec.Base
-	p.unsettled = rec.Unsettled
+	p.unsettled, p.maker = rec.Unsettled, rec.Maker
 	p.rebooted = rec.Unsettled != nil && rec.Init.Boot != p.machine.History.Self().Boot
 	p.undo.add(leave)
 	if rec.Map != p.machine.idMap() {
@@ -139,7 +140,7 @@ func (p *persistent) record(i runner.Info, ends time.Time, pid int) error {
 	if err != nil {
 		init = store.Process{} // it is dead
 	}
-	return p.dir.Write(store.Record{Info: i, Map: p.machine.idMap(), Init: init, Base: p.base, Secrets: p.secrets, Quiet: p.quiet, Unsettled: p.unsettled})
+	return p.dir.Write(store.Record{Info: i, Map: p.machine.idMap(), Init: init, Base: p.base, Secrets: p.secrets, Quiet: p.quiet, Unsettled: p.unsettled, Maker: p.maker})
 }
 
 // keeps returns an error that says why its files are not kept, or nil if they are.

@@ -244,6 +244,25 @@ func (s *Service) Fork(ctx context.Context, from, name, out string, publish []ru
 	return f, err
 }
 
+// ForkAttached makes a fork that is removed with its processes when the Service is closed, or when this process ends.
+// mounts and routes are its own: see [client.Client.EphemeralFork].
+func (s *Service) ForkAttached(ctx context.Context, from, out string, mounts []runner.Mount, routes []runner.Route) (id string, err error) {
+	o, err := s.outputs.open(out)
+	if err != nil {
+		return "", err
+	}
+	defer o.close()
+	err = s.With(ctx, func(e Engine) error {
+		f, err := e.EphemeralFork(ctx, from, o.path, mounts, routes)
+		id = f.ID
+		return err
+	})
+	if err != nil {
+		o.undo()
+	}
+	return id, err
+}
+
 // given returns the properties that c asks of a keyed sandbox, and marks those that are defaults. The rules of its
 // egress include this machine's mirrors, so the caller's words are compared instead.
 func given(c CreateOptions, st *site) ([]runner.Argument, error) {

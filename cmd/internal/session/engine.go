@@ -23,6 +23,7 @@ type Engine interface {
 	Stop(ctx context.Context, idOrName string) error
 	Fork(ctx context.Context, idOrName, name, out string, publish ...runner.Port) (runner.Forked, error)
 	Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error)
+	EphemeralFork(ctx context.Context, idOrName, out string, mounts []runner.Mount, routes []runner.Route) (runner.Forked, error)
 	EphemeralSnapshot(ctx context.Context, idOrName string) (runner.Forked, error)
 	Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error)
 	Diff(ctx context.Context, idOrName string) (*runner.Diff, error)
