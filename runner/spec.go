@@ -73,7 +73,7 @@ type Rootfs struct {
 	WorkingDir string   `json:"working_dir,omitempty"` // directory of a command that names none; empty: /workspace
 
 	// Aside moves /in, /out and /workspace below [AsideDir], so that the image's own directories of these names show. For
-	// building images.
+	// building images: a Persistent sandbox with it is removed when its creator's connection ends.
 	Aside bool `json:"aside,omitempty"`
 }
 

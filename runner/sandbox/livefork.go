@@ -33,7 +33,7 @@ func (s *Sandbox) Fork(t api.ForkRequest) (f runner.Forked, stopped bool, err er
 // it. A sandbox with egress is never ended here: changed rules and secrets are in no file.
 func (s *Sandbox) stopQuiet() bool {
 	s.mu.Lock()
-	idle := !s.ending && len(s.commands.running) == 0 && s.egress == nil && alone(s.init.pid)
+	idle := !s.ending && len(s.commands.running) == 0 && (s.egress == nil || s.Bound()) && alone(s.init.pid)
 	if idle {
 		s.ending, s.files.persistent.quiet = true, true
 		s.verdict, s.detail = runner.Lost, "stopped"
