@@ -150,7 +150,7 @@ func (m *Machine) imageFiles(spec runner.Spec) (files []*os.File, release func()
 // is also a working directory: a layer contains what the sandbox left there.
 var (
 	placesOfMounts = []string{"dev", "proc", "sys"}
-	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:]}
+	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:], rootfs.JavaFile[1:]}
 )
 
 // notItsOwn reports whether path was made for a sandbox and not by it.
