@@ -31,6 +31,9 @@ type box struct {
 	needs
 }
 
+// maxTaken bounds the layers that one sandbox makes: the runner mounts each of them below the next step.
+const maxTaken = 80
+
 // needs are the properties of a sandbox that a step depends on, besides its files.
 type needs struct {
 	user   string // of the image; empty: root
@@ -51,7 +54,7 @@ func (s *stage) ready(ctx context.Context, step *build.Step) (err error) {
 			}
 		}
 	}
-	if s.box != nil && equalLayers(s.box.has, s.layers) && s.box.mounts == nil && n.mounts == nil && (step.Run == nil || s.box.needs == n) {
+	if s.box != nil && equalLayers(s.box.has, s.layers) && s.box.taken < maxTaken && s.box.mounts == nil && n.mounts == nil && (step.Run == nil || s.box.needs == n) {
 		return nil
 	}
 	if s.box != nil {

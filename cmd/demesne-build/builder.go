@@ -21,6 +21,7 @@ import (
 type options struct {
 	file     string // Containerfile; empty: the context's
 	dir      string // context; or "-"
+	stdin    bool   // the context came from stdin, and dir is a copy of it
 	names    []imageref.Ref
 	plan     build.Options
 	labels   []string

@@ -59,7 +59,12 @@ func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placi
 			return err
 		}
 		for _, name := range names {
-			if err := s.context.send(w, name, p.rename); err != nil {
+			if c.Add {
+				err = s.addLocal(w, c, name, p)
+			} else {
+				err = s.context.send(w, name, p.rename)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -217,8 +222,8 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 	}
 	sum := sha256.New()
 	for _, pattern := range c.Sources {
-		if c.Add && (strings.Contains(pattern, "://") || strings.HasPrefix(pattern, "git@")) {
-			return nil, fmt.Errorf("ADD %s: %w", pattern, errors.ErrUnsupported)
+		if c.Add && isURL(pattern) {
+			return nil, fmt.Errorf("ADD %s: %w: fetch it in a RUN", pattern, errURL)
 		}
 		names, err := s.context.find(pattern)
 		if err != nil {
@@ -232,6 +237,8 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 	}
 	return []oci.Digest{oci.DigestFrom(sum.Sum(nil))}, nil
 }
+
+var errURL = errors.New("a source that is not in the context is not supported")
 
 func diffIDs(layers []oci.Layer) (all []oci.Digest) {
 	for _, l := range layers {

@@ -16,6 +16,7 @@ import (
 	"demesne/cmd/internal/session"
 	"demesne/images/build"
 	"demesne/images/imageref"
+	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
 )
@@ -121,11 +122,11 @@ func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 
 // build runs a build.
 func (f *face) build(o options) int {
-	file, err := f.open(&o)
+	file, remove, err := f.open(&o)
+	defer remove()
 	if err != nil {
 		return f.report(err, exitFailed)
 	}
-	defer file.Close()
 	parsed, err := build.Parse(filepath.Base(o.file), file)
 	if err != nil {
 		return f.report(err, exitFailed)
@@ -133,6 +134,9 @@ func (f *face) build(o options) int {
 	plan, err := parsed.Plan(o.plan)
 	if err != nil {
 		return f.report(err, exitFailed)
+	}
+	if err := sweepTemp(); err != nil {
+		return f.report(fmt.Errorf("remove what a killed build left: %w", err), exitFailed)
 	}
 	b := &builder{options: o, plan: plan, show: &show{to: f.stderr, quiet: o.quiet}, sessions: session.New(session.Options{})}
 	defer b.sessions.Close()
@@ -164,21 +168,61 @@ func (f *face) build(o options) int {
 // fileNames are the names of a Containerfile. The first that exists counts.
 var fileNames = []string{"Containerfile", "Dockerfile"}
 
-// open opens the Containerfile.
-func (f *face) open(o *options) (*os.File, error) {
-	if o.file == "-" {
-		return f.stdin, nil
+// open opens the Containerfile, and makes the context of a build that reads it from stdin. The caller must call close,
+// also after an error.
+func (f *face) open(o *options) (file io.Reader, close func(), err error) {
+	close = func() {}
+	if o.stdin = o.dir == "-"; o.stdin {
+		if o.file == "-" {
+			return nil, close, errors.New("stdin cannot be both the context and the Containerfile")
+		}
+		if o.dir, close, err = tempDir(); err != nil {
+			return nil, func() {}, err
+		}
+		if file, err = readStdin(f.stdin, o.dir); file != nil || err != nil {
+			o.file = "-"
+			return file, close, err
+		}
+		found, err := openFile(o, func(name string) (*os.File, error) { return os.OpenInRoot(o.dir, name) })
+		if err != nil {
+			return nil, close, err
+		}
+		remove := close
+		return found, func() { found.Close(); remove() }, nil
 	}
+	if o.file == "-" {
+		return f.stdin, close, nil
+	}
+	found, err := openFile(o, func(name string) (*os.File, error) { return os.Open(filepath.Join(o.dir, name)) })
+	if err != nil {
+		return nil, close, err
+	}
+	return found, func() { found.Close() }, nil
+}
+
+// openFile opens the Containerfile by its name, or the context's. of opens a file of the context.
+func openFile(o *options, of func(name string) (*os.File, error)) (*os.File, error) {
 	if o.file != "" {
-		return os.Open(o.file)
+		open := os.Open
+		if o.stdin {
+			open = of
+		}
+		file, err := open(o.file)
+		if err != nil {
+			return nil, fmt.Errorf("read %q: %w", o.file, fsutil.Reason(err))
+		}
+		return file, nil
 	}
 	for _, name := range fileNames {
-		file, err := os.Open(filepath.Join(o.dir, name))
+		file, err := of(name)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		o.file = name
-		return file, err
+		if err != nil {
+			return nil, fmt.Errorf("read %q: %w", name, fsutil.Reason(err))
+		}
+		return file, nil
 	}
 	return nil, cli.Hinted(fmt.Errorf("context %q: no %s", o.dir, strings.Join(fileNames, " or ")), "-f names another file")
 }

@@ -72,9 +72,9 @@ func (m *mounts) close() {
 
 // temporary makes a private directory that is removed with the mounts.
 func (m *mounts) temporary() (string, error) {
-	dir, err := os.MkdirTemp("", "demesne-build-")
+	dir, remove, err := tempDir()
 	if err == nil {
-		m.undo = append(m.undo, func() { os.RemoveAll(dir) })
+		m.undo = append(m.undo, remove)
 	}
 	return dir, err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"demesne/images/archive"
 	"demesne/images/build"
 	"demesne/images/oci"
+	"demesne/internal/flock"
 )
 
 // stage is a stage that is built.
@@ -99,14 +102,16 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 		return err
 	}
 	if !s.noCache {
-		r, ok, err := s.images.Store.Step(ctx, key)
+		if ok, err := s.cached(ctx, step, key); ok || err != nil {
+			return err
+		}
+		unlock, err := s.lockKey(ctx, key)
 		if err != nil {
 			return err
 		}
-		if ok {
-			s.show.cached(s, step)
-			s.add(step.Text, r)
-			return nil
+		defer unlock()
+		if ok, err := s.cached(ctx, step, key); ok || err != nil { // another build has made it meanwhile
+			return err
 		}
 	}
 	began := time.Now()
@@ -122,6 +127,30 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 	}
 	s.add(step.Text, r)
 	return nil
+}
+
+// cached takes the result of an earlier build.
+func (s *stage) cached(ctx context.Context, step *build.Step, key oci.Digest) (ok bool, err error) {
+	r, ok, err := s.images.Store.Step(ctx, key)
+	if ok && err == nil {
+		s.show.cached(s, step)
+		s.add(step.Text, r)
+	}
+	return ok, err
+}
+
+// lockKey lets one build at a time execute the step of a key; others wait for its result. A few keys share a lock, so that
+// the number of lock files is bounded. While it is held no other is taken, so builds cannot wait for each other.
+func (s *stage) lockKey(ctx context.Context, key oci.Digest) (unlock func(), err error) {
+	dir := filepath.Join(s.images.Store.Dir(), "step-locks")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("lock step: %w", err)
+	}
+	lock, err := flock.Open(ctx, filepath.Join(dir, key.Encoded()[:3]), os.O_RDWR|os.O_CREATE, flock.Exclusive)
+	if err != nil {
+		return nil, fmt.Errorf("lock step: %w", err)
+	}
+	return func() { lock.Close() }, nil
 }
 
 // execute makes the layer of a step in the stage's sandbox.
