@@ -2,14 +2,18 @@ package images
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"demesne/images/oci"
+	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 )
 
@@ -94,6 +98,59 @@ func (s *Store) DropSteps(ctx context.Context, before time.Time) (dropped int, e
 		return os.Remove(path)
 	})
 	return dropped, err
+}
+
+const (
+	cachesDir = "caches"
+	lockExt   = ".lock"
+)
+
+// CacheDir returns the directory of a cache that RUN steps share, and locks it until unlock is called: exclusively if no
+// other step may use it meanwhile.
+func (s *Store) CacheDir(ctx context.Context, id string, exclusive bool) (dir string, unlock func(), err error) {
+	sum := sha256.Sum256([]byte(id))
+	dir = s.path(cachesDir + "/" + hex.EncodeToString(sum[:16]))
+	if err := os.MkdirAll(s.path(cachesDir), 0o755); err != nil {
+		return "", nil, fmt.Errorf("make cache: %w", err)
+	}
+	how := flock.Shared
+	if exclusive {
+		how = flock.Exclusive
+	}
+	lock, err := flock.Open(ctx, dir+lockExt, os.O_RDWR|os.O_CREATE, how)
+	if err != nil {
+		return "", nil, fmt.Errorf("lock cache: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		lock.Close()
+		return "", nil, fmt.Errorf("make cache: %w", err)
+	}
+	now := time.Now()
+	_ = os.Chtimes(dir+lockExt, now, now) // its last use; best effort, as in Hold
+	return dir, func() { lock.Close() }, nil
+}
+
+// DropCaches removes the caches that no step used since before. It keeps those in use.
+func (s *Store) DropCaches(before time.Time) error {
+	return s.eachFile(cachesDir, func(_, path string) error {
+		dir, isLock := strings.CutSuffix(path, lockExt)
+		st, err := os.Lstat(path)
+		if err != nil || !isLock || st.ModTime().After(before) {
+			return nil
+		}
+		lock, err := flock.TryOpen(path, os.O_RDWR, flock.Exclusive)
+		if errors.Is(err, flock.ErrLocked) || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("lock cache: %w", err)
+		}
+		defer lock.Close()
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove cache: %w", err)
+		}
+		return os.Remove(path)
+	})
 }
 
 // stepLayers returns the layers of all results.

@@ -4,8 +4,6 @@ import (
 	"archive/tar"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +15,6 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
 	"demesne/images/build"
-	"demesne/internal/flock"
 	"demesne/runner"
 	"demesne/runner/tarball"
 )
@@ -101,22 +98,12 @@ func (m *mounts) cache(ctx context.Context, one *instructions.Mount, target stri
 	if id == "" {
 		id = target
 	}
-	sum := sha256.Sum256([]byte(id))
-	parent := filepath.Join(m.images.Store.Dir(), "caches")
-	name := hex.EncodeToString(sum[:16])
-	if err := os.MkdirAll(filepath.Join(parent, name), 0o755); err != nil {
-		return fmt.Errorf("make cache: %w", err)
-	}
-	mode := flock.Shared
-	if one.CacheSharing == instructions.MountSharingLocked {
-		mode = flock.Exclusive
-	}
-	lock, err := flock.Open(ctx, filepath.Join(parent, name+".lock"), os.O_RDWR|os.O_CREATE, mode)
+	dir, unlock, err := m.images.Store.CacheDir(ctx, id, one.CacheSharing == instructions.MountSharingLocked)
 	if err != nil {
-		return fmt.Errorf("lock cache: %w", err)
+		return err
 	}
-	m.undo = append(m.undo, func() { lock.Close() })
-	m.list = append(m.list, runner.Mount{Source: filepath.Join(parent, name), Target: target, ReadOnly: one.ReadOnly})
+	m.undo = append(m.undo, unlock)
+	m.list = append(m.list, runner.Mount{Source: dir, Target: target, ReadOnly: one.ReadOnly})
 	return nil
 }
 
