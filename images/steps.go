@@ -78,8 +78,8 @@ func (s files) readStep(path string) (r StepResult, err error) {
 	return r, nil
 }
 
-// DropSteps forgets the results that were not used since before, and all damaged ones. Garbage collection then removes
-// their layers.
+// DropSteps forgets the results and removes the caches that were not used since before, and all damaged results. Garbage
+// collection then removes their layers.
 func (s *Store) DropSteps(ctx context.Context, before time.Time) (dropped int, err error) {
 	lock, err := s.lock(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Store) DropSteps(ctx context.Context, before time.Time) (dropped int, e
 		dropped++
 		return os.Remove(path)
 	})
-	return dropped, err
+	return dropped, errors.Join(err, dropCaches(s, before))
 }
 
 const (
@@ -107,7 +107,7 @@ const (
 
 // CacheDir returns the directory of a cache that RUN steps share, and locks it until unlock is called: exclusively if no
 // other step may use it meanwhile.
-func (s *Store) CacheDir(ctx context.Context, id string, exclusive bool) (dir string, unlock func(), err error) {
+func CacheDir(ctx context.Context, s *Store, id string, exclusive bool) (dir string, unlock func(), err error) {
 	sum := sha256.Sum256([]byte(id))
 	dir = s.path(cachesDir + "/" + hex.EncodeToString(sum[:16]))
 	if err := os.MkdirAll(s.path(cachesDir), 0o755); err != nil {
@@ -130,8 +130,8 @@ func (s *Store) CacheDir(ctx context.Context, id string, exclusive bool) (dir st
 	return dir, func() { lock.Close() }, nil
 }
 
-// DropCaches removes the caches that no step used since before. It keeps those in use.
-func (s *Store) DropCaches(before time.Time) error {
+// dropCaches removes the caches that no step used since before. It keeps those in use.
+func dropCaches(s *Store, before time.Time) error {
 	return s.eachFile(cachesDir, func(_, path string) error {
 		dir, isLock := strings.CutSuffix(path, lockExt)
 		st, err := os.Lstat(path)

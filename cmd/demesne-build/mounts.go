@@ -14,6 +14,7 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
+	"demesne/images"
 	"demesne/images/build"
 	"demesne/runner"
 	"demesne/runner/tarball"
@@ -98,7 +99,7 @@ func (m *mounts) cache(ctx context.Context, one *instructions.Mount, target stri
 	if id == "" {
 		id = target
 	}
-	dir, unlock, err := m.images.Store.CacheDir(ctx, id, one.CacheSharing == instructions.MountSharingLocked)
+	dir, unlock, err := images.CacheDir(ctx, m.images.Store, id, one.CacheSharing == instructions.MountSharingLocked)
 	if err != nil {
 		return err
 	}

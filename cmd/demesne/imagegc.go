@@ -78,7 +78,7 @@ func dropBuilds(ctx context.Context, s *images.Store, o *gcOptions) error {
 		before = time.Now().Add(time.Hour) // also those of clocks that are ahead
 	}
 	_, err := s.DropSteps(ctx, before)
-	return errors.Join(err, s.DropCaches(before))
+	return err
 }
 
 // tidy removes ended jobs, old logs and what killed sessions of agents left.
