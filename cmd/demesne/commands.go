@@ -253,6 +253,6 @@ demesne run.`,
 // helpWords repeats the names of commands and topics, because the table of commands contains it.
 var helpWords = []string{
 	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "manifest", "fork", "snapshot", "diff", "commit",
-	"jobs", "wait", "logs", "cancel", "pull", "images", "rmi", "import", "export", "save", "gc", "agent", "research", "egress", "mcp",
+	"jobs", "wait", "logs", "cancel", "build", "pull", "images", "rmi", "import", "export", "save", "gc", "agent", "research", "egress", "mcp",
 	"check", "completion", "version", "help", "exit-codes", "environment",
 }

@@ -40,7 +40,7 @@ const FileRecord = "DEMESNE.file"
 // lay creates the entries of a tar in the file system that it runs in. Owners, modes and times are set, unlike those of
 // Unpack. Names are resolved as the kernel resolves them here: a link of the image leads to where it leads inside.
 func lay(arg string, in io.Reader) error {
-	l := layer{left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget(), umask: unix.Umask(0)}
+	l := layer{known: map[string]bool{}, left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget(), umask: unix.Umask(0)}
 	if err := json.Unmarshal([]byte(arg), &l.Layout); err != nil {
 		return fmt.Errorf("read arguments: %w", err)
 	}
@@ -82,7 +82,8 @@ type layer struct {
 	uid, gid int
 	umask    int
 	left     budget
-	dirs     []*tar.Header // directories made here; their times are set last
+	known    map[string]bool // directories that exist
+	dirs     []*tar.Header   // directories made here; their times are set last
 }
 
 func (l *layer) entry(name string, h *tar.Header, r io.Reader) error {
@@ -103,7 +104,7 @@ func (l *layer) entry(name string, h *tar.Header, r io.Reader) error {
 		}
 		return l.dir(name, h)
 	case tar.TypeReg:
-		err = l.file(name, h, r)
+		return l.file(name, h, r)
 	case tar.TypeSymlink:
 		err = l.replace(name, func() error { return os.Symlink(h.Linkname, name) })
 	case tar.TypeLink:
@@ -121,7 +122,11 @@ func (l *layer) entry(name string, h *tar.Header, r io.Reader) error {
 
 // parents makes the missing directories of a path. They belong to root, as in docker build.
 func (l *layer) parents(dir string) error {
+	if l.known[dir] {
+		return nil
+	}
 	if isDir(dir) {
+		l.known[dir] = true
 		return nil
 	}
 	if err := l.parents(filepath.Dir(dir)); err != nil {
@@ -158,12 +163,27 @@ func (l *layer) file(name string, h *tar.Header, r io.Reader) error {
 		return fmt.Errorf("create %q: %w", name, err)
 	}
 	return l.replace(name, func() error {
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		// The umask is 0, so most files need no chmod. unix.Open: the os package would ask epoll about each file.
+		fd, err := unix.Open(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, uint32(h.Mode)&0o777)
 		if err != nil {
-			return err
+			return &fs.PathError{Op: "create", Path: name, Err: err}
 		}
-		return errors.Join(c.restore(f, r), f.Close())
+		f := os.NewFile(uintptr(fd), name)
+		return errors.Join(c.restore(f, r), l.finish(f, h), f.Close())
 	})
+}
+
+// finish sets owner, mode and time of a new file, in this order: a change of owner clears set-user-ID bits.
+func (l *layer) finish(f *os.File, h *tar.Header) error {
+	if err := l.owner(f.Name(), h); err != nil {
+		return err
+	}
+	if h.Mode&0o7000 != 0 || h.Uid != 0 || h.Gid != 0 {
+		if err := unix.Fchmod(int(f.Fd()), uint32(h.Mode)&0o7777); err != nil {
+			return fmt.Errorf("set mode of %q: %w", f.Name(), err)
+		}
+	}
+	return setTime(f.Name(), h.ModTime)
 }
 
 // replace calls make after removing what is at name, unless it is a directory.
