@@ -104,7 +104,7 @@ func TestBuildRefused(t *testing.T) {
 		{"FROM local/bb\nCOPY nosuch /\n", []string{"Containerfile:2:", `"nosuch"`}},
 		{"FROM local/bb\nCOPY out /\n", []string{"Containerfile:2:", `"out"`}},
 		{"FROM local/bb\nCOPY fifo /\n", []string{"Containerfile:2:", "FIFO"}},
-		{"FROM local/nosuch\n", []string{"Containerfile:1:", "local/nosuch"}},
+		{"FROM nosuch\n", []string{"Containerfile:1:", "nosuch"}},
 		{"FROM local/bb\nRUN --network=host true\n", []string{"Containerfile:2:", "--network=host"}},
 		{"FROM local/bb\nRUN --security=insecure true\n", []string{"Containerfile:2:", "--security"}},
 		{"FROM local/bb\nRUN --mount=type=tmpfs,target=/x true\n", []string{"Containerfile:2:", "tmpfs"}},
