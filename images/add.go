@@ -18,7 +18,7 @@ import (
 
 // A Record is an image to be named, for [Store.Add].
 type Record struct {
-	Ref      imageref.Ref   // Ref.Full becomes the name
+	Ref      imageref.Ref   // Ref.Full becomes the name; zero: no name, so that the next [Store.GC] removes the image
 	Manifest oci.Descriptor // the store has its blob and the blobs it names
 	Index    oci.Digest     // the index that the name pointed to, or ""
 	Pulled   time.Time      // start of the pull; zero for an import
@@ -28,7 +28,7 @@ type Record struct {
 // image, it now points to this one. The other image is kept until garbage collection. Adding the
 // same image again is no error.
 func (s *Store) Add(ctx context.Context, r Record) (*Image, error) {
-	if k := r.Ref.Kind; k == imageref.Pinned || !r.Ref.Stored() {
+	if k := r.Ref.Kind; k != "" && (k == imageref.Pinned || !r.Ref.Stored()) {
 		return nil, fmt.Errorf("add image %q: not a valid name for an image", r.Ref)
 	}
 	var img *Image
@@ -63,7 +63,9 @@ func nameIn(entries []entry, r Record) ([]entry, entry) {
 		old.names = without(old.names, name)
 		out = append(out, old)
 	}
-	e.names = append(without(e.names, name), name)
+	if name != "" {
+		e.names = append(without(e.names, name), name)
+	}
 	if r.Index != "" {
 		e.index = r.Index
 	}

@@ -62,7 +62,7 @@ func (s files) inUse(d oci.Digest) bool {
 	return errors.Is(err, flock.ErrLocked)
 }
 
-// DiffIDs returns the DiffIDs of all images' layers, which [Client.Sweep] keeps. The DiffIDs of a
+// DiffIDs returns the DiffIDs of all images' layers and of all kept steps of builds, which [Client.Sweep] keeps. The DiffIDs of a
 // damaged image are unknown and left out.
 func (s *Store) DiffIDs() ([]oci.Digest, error) {
 	list, err := s.List()
@@ -79,5 +79,12 @@ func (s *Store) DiffIDs() ([]oci.Digest, error) {
 			seen[l.DiffID] = true
 		}
 	}
-	return ids, nil
+	steps, err := s.stepLayers()
+	for _, l := range steps {
+		if !seen[l.DiffID] {
+			ids = append(ids, l.DiffID)
+		}
+		seen[l.DiffID] = true
+	}
+	return ids, err
 }

@@ -158,10 +158,17 @@ func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
 	})
 }
 
-// reachable returns the blobs of all images. For an image whose manifest is damaged it returns only
+// reachable returns the blobs of all images, and of the kept steps of builds. For an image whose manifest is damaged it returns only
 // the manifest, because the image must be pulled again.
 func (s *Store) reachable(entries []entry) (map[oci.Digest]bool, error) {
 	keep := map[oci.Digest]bool{}
+	steps, err := s.stepLayers()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range steps {
+		keep[l.Digest] = true
+	}
 	for _, e := range entries {
 		keep[e.Digest] = true
 		raw, err := s.readBlob(e.Descriptor)

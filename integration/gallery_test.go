@@ -40,12 +40,12 @@ func newGalleryOf(t testing.TB, opts fixture.Options) *gallery {
 	return g
 }
 
-// sweep checks that gc --all leaves no tree, independent of the owners of its files. An ordinary user could not
+// sweep checks that gc --all --build leaves no tree, independent of the owners of its files. An ordinary user could not
 // remove the box without it.
 func (g *gallery) sweep() {
 	g.Helper()
 	eventually(g, "every process to be gone", func() bool { return len(descendants()) == 0 })
-	if r := g.do("gc", "--all"); r.code != 0 {
+	if r := g.do("gc", "--all", "--build"); r.code != 0 {
 		g.Errorf("gc --all: %+v", r)
 	}
 	if left := g.trees(); len(left) > 0 {

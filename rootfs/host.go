@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -108,7 +109,7 @@ func (t *Tree) finish(p *plan, l Layout) error {
 	if err := p.attach(unix.AT_FDCWD, t.Root); err != nil {
 		return err
 	}
-	in, err := p.mountInputs(l.Inputs)
+	in, err := p.mountInputs(l)
 	defer in.close()
 	if err != nil {
 		return err
@@ -173,15 +174,18 @@ func (p *plan) home(l Layout) error {
 	return p.own("home/"+userName, l.User)
 }
 
+// aside returns the path, relative to /, of the directory in, out or workspace.
+func (l Layout) aside(name string) string { return path.Join(l.Aside, name) }
+
 // sources makes /sys and plans /out and /workspace.
 func (p *plan) sources(l Layout) error {
 	if err := p.mkdir("sys", 0o555); err != nil {
 		return err
 	}
-	if err := p.writable("out", l.Out, l.User); err != nil {
+	if err := p.writable(l.aside("out"), l.Out, l.User); err != nil {
 		return err
 	}
-	return p.writable("workspace", l.Workspace, l.User)
+	return p.writable(l.aside("workspace"), l.Workspace, l.User)
 }
 
 // writable plans a directory the sandbox may write to: bound, or one on the tmpfs.
@@ -197,14 +201,14 @@ func (p *plan) writable(name string, s Source, u User) error {
 
 // mountInputs mounts the attached tree's /in directory over itself and binds the inputs below it. This needs no second
 // tmpfs. The caller makes the result read-only.
-func (p *plan) mountInputs(inputs []Bind) (*plan, error) {
-	fd, err := clone(p.fd, "in", attrBind)
+func (p *plan) mountInputs(l Layout) (*plan, error) {
+	fd, err := clone(p.fd, l.aside("in"), attrBind)
 	if err != nil {
 		return nil, fmt.Errorf("mount /in: %w", err)
 	}
 	in := &plan{dir: dir{fd: fd, at: "/in/", umask: p.umask}}
 	taken := map[string]bool{}
-	for _, b := range inputs {
+	for _, b := range l.Inputs {
 		if !plainName(b.Name) {
 			return in, fmt.Errorf("bind /in: %q is not a plain file name", b.Name)
 		}
@@ -216,7 +220,7 @@ func (p *plan) mountInputs(inputs []Bind) (*plan, error) {
 			return in, err
 		}
 	}
-	if err := in.attach(p.fd, "in"); err != nil {
+	if err := in.attach(p.fd, l.aside("in")); err != nil {
 		return in, err
 	}
 	return in, in.coverSpecial()

@@ -94,11 +94,16 @@ func (i Image) account(users Users) (a Account, unmapped *User, err error) {
 }
 
 // bare makes the directories that every program expects or that serve as mount points.
-func (p *plan) bare(Layout) error {
+func (p *plan) bare(l Layout) error {
+	if l.Aside != "" {
+		if err := p.mkdir(l.Aside, 0o755); err != nil {
+			return err
+		}
+	}
 	for _, d := range []struct {
 		name string
 		mode uint32
-	}{{"dev", 0o755}, {"in", 0o755}, {"proc", 0o555}} {
+	}{{"dev", 0o755}, {l.aside("in"), 0o755}, {"proc", 0o555}} {
 		if err := p.mkdir(d.name, d.mode); err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func (t *Tree) mountAll(l Layout, umask uint32, own ...int) error {
 		if s.zero() {
 			continue
 		}
-		if err := t.keepView(own[0], name, "/"+name); err != nil {
+		if err := t.keepView(own[0], l.aside(name), "/"+l.aside(name)); err != nil {
 			return err
 		}
 	}

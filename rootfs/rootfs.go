@@ -80,6 +80,10 @@ type Layout struct {
 	Tmpfs     []Tmpfs
 	Hosts     []HostLine // further lines of /etc/hosts
 
+	// Aside, if given, is a name on / below which in, out and workspace are, so that an image's own directories of
+	// these names show. Only [MountImage] supports it.
+	Aside string
+
 	NameServer netip.Addr // for resolv.conf; zero: no name server
 	Trust      *Trust     // nil: only the authorities that the tree trusts anyway
 

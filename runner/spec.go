@@ -68,6 +68,9 @@ type Defaults struct {
 	Dir string   `json:"dir,omitempty"` // the directory to start in; absolute; empty: the image's, else /workspace
 }
 
+// AsideDir is the directory of in, out and workspace in a sandbox with [Rootfs].Aside.
+const AsideDir = "/.demesne"
+
 // Rootfs is the content of /: the unpacked layers of an image, or a directory. A sandbox never changes a layer or
 // the directory; its writes go elsewhere.
 //
@@ -84,6 +87,10 @@ type Rootfs struct {
 	Env        []string `json:"env,omitempty"`         // NAME=VALUE
 	WorkingDir string   `json:"working_dir,omitempty"` // directory of a command that names none; empty: /workspace
 	StopSignal int      `json:"stop_signal,omitempty"` // asks the processes to end; 0: SIGTERM
+
+	// Aside moves /in, /out and /workspace below [AsideDir], so that the image's own directories of these names show. For
+	// building images: a Persistent sandbox with it is removed when its creator's connection ends.
+	Aside bool `json:"aside,omitempty"`
 }
 
 // Mount is a file or directory of the host at a path of its own. A writable one must be a directory, and is treated as

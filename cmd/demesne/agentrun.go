@@ -17,12 +17,15 @@ import (
 const headlessProgram = "demesne-agent"
 
 // executeAgent executes that program: run or research, with their flags.
-func executeAgent(args []string) (int, error) {
-	path, err := client.FindProgram(headlessProgram)
+func executeAgent(args []string) (int, error) { return executeProgram(headlessProgram, args) }
+
+// executeProgram executes another program of demesne in place of this one.
+func executeProgram(name string, args []string) (int, error) {
+	path, err := client.FindProgram(name)
 	if err != nil {
 		return 0, err
 	}
-	if err := unix.Exec(path, append([]string{headlessProgram}, args...), os.Environ()); err != nil {
+	if err := unix.Exec(path, append([]string{name}, args...), os.Environ()); err != nil {
 		return 0, fmt.Errorf("start %q: %w", path, err)
 	}
 	return 0, nil

@@ -4,7 +4,7 @@ import "demesne/cmd/internal/cli"
 
 // imageCommands returns the verbs about images.
 func imageCommands() []command {
-	return []command{pullCommand(), imagesCommand(), rmiCommand(), importCommand(), exportCommand(), saveCommand()}
+	return []command{buildCommand(), pullCommand(), imagesCommand(), rmiCommand(), importCommand(), exportCommand(), saveCommand()}
 }
 
 func pullCommand() command {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"demesne/cmd/internal/cli"
 	"demesne/images"
@@ -43,6 +45,9 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 			return 0, err
 		}
 		defer release()
+		if err := dropBuilds(ctx, c.Store, &o.gcOptions); err != nil {
+			return 0, err
+		}
 		freed, err := c.Store.GC(ctx, images.GCOptions{All: o.all, OlderThan: o.olderThan})
 		if err != nil {
 			return 0, err
@@ -60,6 +65,22 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	})
 }
 
+// buildLife is how long the results of a build are kept after their last use.
+const buildLife = 7 * 24 * time.Hour
+
+// dropBuilds forgets the results of build steps, whose layers the garbage collection then removes.
+func dropBuilds(ctx context.Context, s *images.Store, o *gcOptions) error {
+	if !o.build {
+		return nil
+	}
+	before := time.Now().Add(-cmp.Or(o.olderThan, buildLife))
+	if o.all {
+		before = time.Now().Add(time.Hour) // also those of clocks that are ahead
+	}
+	_, err := s.DropSteps(ctx, before)
+	return err
+}
+
 // tidy removes ended jobs, old logs and what killed sessions of agents left.
 func (a *app) tidy() error {
 	err := a.session(&network{}).Tidy()
@@ -71,7 +92,7 @@ func (a *app) tidy() error {
 
 // retireRunner ends an idle runner. A runner with sandboxes goes on until they end.
 func (a *app) retireRunner(o *gcOptions, json bool) (int, error) {
-	if o.all || o.olderThan != 0 || json || o.outputs {
+	if o.all || o.build || o.olderThan != 0 || json || o.outputs {
 		return 0, errors.New("--runner: cannot be combined with other flags")
 	}
 	sig := watchSignals(a.quit, &terminal{fd: -1})

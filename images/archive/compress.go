@@ -43,7 +43,8 @@ var magics = []struct {
 // maxWindow limits the memory that a zstd frame may require. It is the window of `zstd --long=27`.
 const maxWindow = 128 << 20
 
-var errFormat = errors.New("compressed with xz: decompress it first")
+// ErrFormat reports a compression that is recognized and not supported.
+var ErrFormat = errors.New("compressed with xz: decompress it first")
 
 // sniff returns the format, judged by the first bytes.
 func sniff(r *bufio.Reader) format {
@@ -104,6 +105,13 @@ func decompress(r io.Reader) (io.ReadCloser, format, error) {
 	return &sparing{ReadCloser: d, in: in}, f, nil
 }
 
+// Decompress returns the decompressed content of r; input that is not compressed is returned unchanged. Reads may return
+// [ErrDense].
+func Decompress(r io.Reader) (io.ReadCloser, error) {
+	d, _, err := decompress(r)
+	return d, err
+}
+
 func decoder(buffered *bufio.Reader) (io.ReadCloser, format, error) {
 	f := sniff(buffered)
 	switch f {
@@ -119,7 +127,7 @@ func decoder(buffered *bufio.Reader) (io.ReadCloser, format, error) {
 	case bzipped:
 		return io.NopCloser(bzip2.NewReader(buffered)), f, nil
 	case unknownFormat:
-		return nil, f, errFormat
+		return nil, f, ErrFormat
 	}
 	return io.NopCloser(buffered), f, nil
 }

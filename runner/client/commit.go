@@ -10,7 +10,8 @@ import (
 )
 
 // Layer writes to a file, as a tar, the nth layer that a sandbox has above its image. 0 is the lowest; at least one
-// exists. The sandbox must have no processes; for a running sandbox use a [Client.Snapshot].
+// exists. If n is their number, the file stays empty. The sandbox must have no processes; for a running sandbox use a
+// [Client.Snapshot].
 func (c *Client) Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error) {
 	var l runner.Layered
 	c = c.of(ctx, idOrName)

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -203,4 +204,35 @@ func (p *pipes) close() {
 	for _, f := range p.ours {
 		f.Close()
 	}
+}
+
+// Lay creates the entries of a tar, which from writes, in the sandbox's files: see [tarball.Layout]. It runs as the
+// sandbox's uid 0.
+func (s *Sandbox) Lay(ctx context.Context, l tarball.Layout, from func(io.Writer) error) error {
+	cmd, err := asRoot(tarball.Lay, l)
+	if err != nil {
+		return err
+	}
+	return s.inside(ctx, fmt.Sprintf("copy to %q", l.Dest), cmd, func(in, _ *os.File) error {
+		defer in.Close()
+		return from(in)
+	})
+}
+
+// Gather reads files of the sandbox as a tar, which to reads: see [tarball.Gathering]. The stream comes from the sandbox,
+// and is as untrusted. It runs as the sandbox's uid 0.
+func (s *Sandbox) Gather(ctx context.Context, g tarball.Gathering, to func(io.Reader) error) error {
+	cmd, err := asRoot(tarball.Gather, g)
+	if err != nil {
+		return err
+	}
+	return s.inside(ctx, "copy", cmd, func(in, out *os.File) error {
+		in.Close()
+		return to(out)
+	})
+}
+
+func asRoot(verb string, arg any) (runner.Command, error) {
+	text, err := json.Marshal(arg)
+	return runner.Command{Argv: []string{insideProgram, verb, string(text)}, Dir: "/", User: &runner.User{}}, err
 }

@@ -23,7 +23,7 @@ type caller struct {
 	own  map[string]*sandbox.Sandbox // by id
 	most *runner.Limits              // bound on all sandboxes together; nil: no bound
 
-	ephemeral []string // snapshots and forks that are removed with it
+	ephemeral []string // sandboxes, snapshots and forks that are removed with it
 	unacked   []string // forks that are removed with it unless it calls about them
 }
 
@@ -61,6 +61,13 @@ func (c *caller) Done() <-chan struct{} { return c.peer.Done() }
 func (c *caller) acked(id string) {
 	c.mu.Lock()
 	c.unacked = slices.DeleteFunc(c.unacked, func(of string) bool { return of == id })
+	c.mu.Unlock()
+}
+
+// bind removes a sandbox when c ends.
+func (c *caller) bind(id string) {
+	c.mu.Lock()
+	c.ephemeral = append(c.ephemeral, id)
 	c.mu.Unlock()
 }
 

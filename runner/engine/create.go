@@ -68,7 +68,10 @@ func (c *caller) listeners(id string) ipc.Files {
 func (c *caller) handOver(s *sandbox.Sandbox) error {
 	if s.Spec().Lifetime == runner.Persistent {
 		s.Made(nil)
-		if c.Left() && s.Unknown() {
+		if s.Bound() {
+			c.bind(s.ID())
+		}
+		if c.Left() && (s.Unknown() || s.Bound()) {
 			c.e.stop(s, api.Target{})
 			return ipc.ErrClosed
 		}

@@ -38,9 +38,9 @@ type bind struct {
 
 // list names the directories that the Spec shares, and opens none.
 func (b *binds) list() {
-	b.out = bind{inside: inside.Out, host: b.spec.Out}
+	b.out = bind{inside: dirsOf(&b.spec).Out, host: b.spec.Out}
 	if b.spec.Workspace != "" {
-		b.work = append(b.work, bind{inside: inside.Workspace, host: b.spec.Workspace})
+		b.work = append(b.work, bind{inside: dirsOf(&b.spec).Workspace, host: b.spec.Workspace})
 	}
 	for _, m := range b.spec.Mounts {
 		if dir := m.Written(); dir != "" {

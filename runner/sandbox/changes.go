@@ -63,7 +63,8 @@ func (m *Machine) compare(dir *store.Dir, spec runner.Spec, base []string) (*run
 	return diffOf(changes, all, spec), nil
 }
 
-// WriteLayer writes layer n of those that a stopped sandbox has above its image.
+// WriteLayer writes layer n of those that a stopped sandbox has above its image. It writes nothing if n is their number:
+// there was no change since the last snapshot.
 func (m *Machine) WriteLayer(id string, n int, to *os.File) (did runner.Layered, err error) {
 	d, err := m.Store()
 	if err != nil {
@@ -80,11 +81,11 @@ func (m *Machine) WriteLayer(id string, n int, to *os.File) (did runner.Layered,
 	}
 	defer release()
 	did.Layers = max(len(uppers), 1)
-	if n < 0 || n >= did.Layers {
-		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: the sandbox has only %d", n, did.Layers)
-	}
-	if len(uppers) == 0 { // a fork that never ran, of a sandbox that never wrote
+	if n == len(uppers) {
 		return did, nil
+	}
+	if n < 0 || n > len(uppers) {
+		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: the sandbox has only %d", n, did.Layers)
 	}
 	w := bufio.NewWriterSize(to, 256<<10)
 	did.Entries, err = upper.WriteLayer(uppers[n], w, func(path string) bool { return notItsOwn(path, &rec.Info.Spec) })
@@ -149,15 +150,20 @@ func (m *Machine) imageFiles(spec runner.Spec) (files []*os.File, release func()
 // placesOfMounts exist in every tree, and ownEtc in every tree of an image. /workspace is missing here because it
 // is also a working directory: a layer contains what the sandbox left there.
 var (
-	placesOfMounts = []string{"dev", "in", "out", "proc", "sys"}
-	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:]}
+	placesOfMounts = []string{"dev", "proc", "sys"}
+	ownEtc         = []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", rootfs.CertFile[1:], rootfs.JavaFile[1:]}
 )
 
 // notItsOwn reports whether path was made for a sandbox and not by it.
 func notItsOwn(path string, spec *runner.Spec) bool {
 	mounted := func(m runner.Mount) bool { return m.Target == "/"+path }
 	inMemory := func(t runner.Tmpfs) bool { return t.Target == "/"+path }
-	return slices.Contains(placesOfMounts, path) || strings.HasPrefix(path, "in/") ||
+	dirs := []string{"in", "out"}
+	if spec.Rootfs != nil && spec.Rootfs.Aside {
+		dirs = []string{runner.AsideDir[1:]}
+	}
+	below := func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+	return slices.Contains(placesOfMounts, path) || slices.ContainsFunc(dirs, below) ||
 		spec.Rootfs != nil && slices.Contains(ownEtc, path) || slices.ContainsFunc(spec.Mounts, mounted) || slices.ContainsFunc(spec.Tmpfs, inMemory)
 }
 

@@ -31,9 +31,18 @@ type files struct {
 
 var inside = container.Dirs{In: "/in", Out: "/out", Workspace: "/workspace", Home: "/root", Tmp: "/tmp"}
 
+// dirsOf returns the directories of a sandbox in its own tree.
+func dirsOf(spec *runner.Spec) container.Dirs {
+	d := inside
+	if spec.Rootfs != nil && spec.Rootfs.Aside {
+		d.In, d.Out, d.Workspace = runner.AsideDir+d.In, runner.AsideDir+d.Out, runner.AsideDir+d.Workspace
+	}
+	return d
+}
+
 func newFiles(s *state) files {
 	i := s.identity
-	return files{identity: i, dirs: inside, persistent: persistent{state: s}, image: image{identity: i}, binds: binds{identity: i}}
+	return files{identity: i, dirs: dirsOf(&i.spec), persistent: persistent{state: s}, image: image{identity: i}, binds: binds{identity: i}}
 }
 
 // mount mounts the tree and opens the directories that teardown reads.
@@ -88,6 +97,9 @@ func (f *files) layout(dir string, m *ipc.Message, trust *rootfs.Trust) (rootfs.
 		Init: init, Out: source(m, api.SourceOut, f.spec.Out),
 	}
 	l.Hosts, l.Tmpfs = interior(&f.spec)
+	if f.spec.Rootfs != nil && f.spec.Rootfs.Aside {
+		l.Aside = runner.AsideDir[1:]
+	}
 	if u := f.spec.User; u != nil {
 		l.User = rootfs.User{UID: u.UID, GID: u.GID}
 	}

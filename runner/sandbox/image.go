@@ -119,10 +119,14 @@ func (i *image) cache() layers.Cache {
 	return layers.Open(i.spec.Rootfs.Store, layerKey(i.machine.Boot))
 }
 
+// diffIDs returns the layers of r, each once. Overlayfs refuses a directory that is a lower twice (ELOOP). The lower of
+// two equal layers has no effect: the upper one makes, hides and removes the same names.
 func diffIDs(r *runner.Rootfs) []layers.DiffID {
-	ids := make([]layers.DiffID, len(r.Layers))
+	var ids []layers.DiffID
 	for i, id := range r.Layers {
-		ids[i] = layers.DiffID(id)
+		if !slices.Contains(r.Layers[i+1:], id) {
+			ids = append(ids, layers.DiffID(id))
+		}
 	}
 	return ids
 }

@@ -31,10 +31,11 @@ func (s *Sandbox) Fork(t api.ForkRequest) (f runner.Forked, stopped bool, err er
 }
 
 // stopQuiet ends s if nothing runs in it, so that its files can be shared without a copy. The next command restarts
-// it. A sandbox with egress is never ended here: changed rules and secrets are in no file.
+// it. A sandbox with egress is not ended here, because changed rules and secrets are in no file; one that builds an
+// image has neither.
 func (s *Sandbox) stopQuiet() bool {
 	s.mu.Lock()
-	idle := !s.ending && len(s.commands.running) == 0 && s.egress == nil && alone(s.init.pid)
+	idle := !s.ending && len(s.commands.running) == 0 && (s.egress == nil || s.Bound()) && alone(s.init.pid)
 	if idle {
 		s.ending, s.files.persistent.quiet = true, true
 		s.verdict, s.detail = runner.Lost, "stopped"

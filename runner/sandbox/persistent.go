@@ -52,11 +52,17 @@ func (p *persistent) open(leave func()) error {
 	if d, p.why = p.machine.Store(); d == nil {
 		return nil
 	}
+	if p.Bound() {
+		p.maker = p.machine.History.Self()
+	}
 	if p.dir, p.why = d.New(p.id); p.dir != nil {
 		p.undo.add(leave)
 	}
 	return nil
 }
+
+// Bound reports whether a persistent sandbox is removed when its creator's connection ends: see [runner.Rootfs].Aside.
+func (s *state) Bound() bool { return s.spec.Rootfs != nil && s.spec.Rootfs.Aside }
 
 // takeUp opens the directory that the sandbox had when it last had processes.
 func (p *persistent) takeUp(leave func()) error {

@@ -66,7 +66,7 @@ type Record struct {
 	Unsettled *time.Time `json:"unsettled,omitempty"`
 	// Snapshot marks a snapshot: it never runs, only its forks do, and it does not expire.
 	Snapshot bool `json:"snapshot,omitempty"`
-	// Maker is set for an ephemeral snapshot or fork. Sweep removes it once this runner is gone.
+	// Maker is set for an ephemeral snapshot or fork, and for a sandbox that builds an image. Sweep removes it once this runner is gone.
 	Maker Process `json:"maker,omitzero"`
 }
 

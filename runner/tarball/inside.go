@@ -34,6 +34,10 @@ func Inside(args []string, in io.Reader, out, errs io.Writer) int {
 
 func inside(verb, name string, in io.Reader, out io.Writer) error {
 	switch verb {
+	case Lay:
+		return lay(name, in)
+	case Gather:
+		return gather(name, out)
 	case Get:
 		return get(filepath.Clean(name), out)
 	case Put:

@@ -31,6 +31,7 @@ type CreateOptions struct {
 	User     string // a user or group of the image, by name or id
 	Out      string // directory of the host, made if it is missing; empty: a new one below the output root
 	Egress   Egress
+	Aside    bool // see runner.Rootfs; for an image
 
 	// OutInside means that a sandbox can write to a directory above Out, which exists. Symbolic links in its path are
 	// refused, because the sandbox may have made them.
@@ -147,6 +148,9 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 		st.spec.Given, err = given(c, st)
 	}
 	st.base.fill(&st.spec, c.User)
+	if c.Aside && st.spec.Rootfs != nil {
+		st.spec.Rootfs.Aside = true
+	}
 	return st, err
 }
 

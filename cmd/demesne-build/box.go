@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/session"
+	"demesne/images"
+	"demesne/images/archive"
+	"demesne/images/build"
+	"demesne/images/imageref"
+	"demesne/images/oci"
+	"demesne/internal/fsutil"
+	"demesne/runner"
+)
+
+// box is the sandbox in which a stage executes its steps.
+type box struct {
+	*builder
+	*session.Sandbox
+	engine session.Engine
+	has    []oci.Layer // the layers of its files
+	taken  int         // how many of them it made itself, and were taken
+	needs
+}
+
+// maxTaken bounds the layers that one sandbox makes: the runner mounts each of them below the next step.
+const maxTaken = 80
+
+// needs are the properties of a sandbox that a step depends on, besides its files.
+type needs struct {
+	user   string // of the image; empty: root
+	online bool   // it has a network
+	mounts *mounts
+}
+
+// ready provides a sandbox whose files are those of the stage, with or without a network as the step requires.
+func (s *stage) ready(ctx context.Context, step *build.Step) (err error) {
+	n := needs{}
+	if r := step.Run; r != nil {
+		n = needs{user: r.User, online: r.Network != "none" && s.egress.Mode != session.NoEgress}
+		if len(r.Mounts) > 0 || len(r.Script) > 0 {
+			n.mounts, err = s.mountsOf(ctx, r)
+			if err != nil {
+				n.mounts.close()
+				return err
+			}
+		}
+	}
+	if s.box != nil && equalLayers(s.box.has, s.layers) && s.box.taken < maxTaken && s.box.mounts == nil && n.mounts == nil && (step.Run == nil || s.box.needs == n) {
+		return nil
+	}
+	if s.box != nil {
+		s.box.close()
+	}
+	s.box, err = s.open(ctx, s.layers, n)
+	return err
+}
+
+// open makes a sandbox of layers that the store has.
+func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *box, err error) {
+	defer func() {
+		if err != nil && n.mounts != nil {
+			n.mounts.close()
+		}
+	}()
+	d, err := b.intermediate(ctx, layers)
+	if err != nil {
+		return nil, err
+	}
+	c := session.CreateOptions{
+		Image: imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)}, Pull: images.PullNever, User: "0:0",
+		Aside: true, Spec: runner.Spec{Limits: b.limits, TTL: runner.Duration(time.Hour)},
+	}
+	if n.user != "" {
+		c.User = n.user
+	}
+	if n.online {
+		c.Egress = b.egress
+	}
+	if n.mounts != nil {
+		c.Spec.Mounts, c.Spec.Inputs = n.mounts.list, n.mounts.inputs
+	}
+	sb, err := b.sessions.Create(ctx, c, session.Callbacks{Note: b.show.note})
+	if err != nil {
+		return nil, err
+	}
+	e, err := b.sessions.Engine(ctx)
+	return &box{builder: b, Sandbox: sb, engine: e, has: slices.Clone(layers), needs: n}, err
+}
+
+// intermediate publishes an image without a name that has these layers.
+func (b *builder) intermediate(ctx context.Context, layers []oci.Layer) (oci.Digest, error) {
+	config, err := configOf(nil, layers, nil, b.plan.Platform())
+	if err != nil {
+		return "", err
+	}
+	d, err := archive.Publish(ctx, b.images.Store, imageref.Ref{}, config, layers)
+	if err != nil {
+		return "", fmt.Errorf("publish intermediate image: %w", err)
+	}
+	b.mu.Lock()
+	b.dropped = append(b.dropped, d)
+	b.mu.Unlock()
+	return d, nil
+}
+
+// layer takes what changed since the last call as a layer. nil: nothing changed.
+func (x *box) layer(ctx context.Context) (*oci.Layer, error) {
+	snap, err := x.engine.EphemeralSnapshot(ctx, x.ID)
+	if err != nil {
+		return nil, err
+	}
+	whole, err1 := unnamed(x.images.Store.Dir())
+	f, err2 := unnamed(x.images.Store.Dir())
+	defer whole.Close()
+	defer f.Close()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("make file for a layer: %w", err)
+	}
+	did, err := x.engine.Layer(ctx, snap.ID, x.taken, whole)
+	if err != nil {
+		return nil, err
+	}
+	if did.Layers > x.taken {
+		x.taken++
+	}
+	if did.Entries == 0 {
+		return nil, nil
+	}
+	if _, err := whole.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("read layer: %w", err)
+	}
+	if n, err := filter(f, whole, x.mounts.parentsOf(), x.epoch); err != nil || n == 0 {
+		return nil, err
+	}
+	l, err := archive.AddLayer(ctx, x.images.Store, fsutil.FDPath(int(f.Fd())))
+	return &l, err
+}
+
+// unnamed makes a file without a name, which needs no removal.
+func unnamed(dir string) (*os.File, error) { return os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600) }
+
+func (x *box) close() {
+	x.sessions.Remove(context.Background(), x.ID)
+	if x.mounts != nil {
+		x.mounts.close()
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"demesne/cmd/internal/session"
+	"demesne/images"
+	"demesne/images/build"
+	"demesne/images/imageref"
+	"demesne/images/oci"
+	"demesne/runner"
+)
+
+// options are a build's command line.
+type options struct {
+	file     string // Containerfile; empty: the context's
+	dir      string // context; or "-"
+	stdin    bool   // the context came from stdin, and dir is a copy of it
+	names    []imageref.Ref
+	plan     build.Options
+	labels   []string
+	egress   session.Egress
+	limits   runner.Limits
+	noCache  bool
+	pull     bool
+	epoch    *time.Time // of all files and of the image; nil: now
+	iidFile  string
+	quiet    bool
+	progress string
+	secrets  map[string]secret
+	agents   map[string]string // sockets of ssh agents, by id
+	env      func(string) (string, bool)
+}
+
+// builder is one build.
+type builder struct {
+	options
+	sessions *session.Service
+	images   *images.Client
+	plan     *build.Plan
+	show     *show
+	context  *buildContext
+	others   map[string]*stage // images that a --from names
+
+	mu      sync.Mutex
+	results map[*build.Stage]*result
+	dropped []oci.Digest // images without a name, to be removed at the end
+}
+
+// result is a finished stage.
+type result struct {
+	done  chan struct{}
+	stage *stage
+}
+
+// build executes the plan and returns the digest of the target's image.
+func (b *builder) build(ctx context.Context) (oci.Digest, error) {
+	defer b.removeIntermediate()
+	b.others = map[string]*stage{}
+	b.results = map[*build.Stage]*result{}
+	for _, s := range b.plan.Stages {
+		b.results[s] = &result{done: make(chan struct{})}
+	}
+	target := b.plan.Stages[len(b.plan.Stages)-1]
+	g, ctx := errgroup.WithContext(ctx)
+	for _, s := range b.plan.Stages {
+		g.Go(func() error {
+			r := b.results[s]
+			for _, on := range s.Needs {
+				select {
+				case <-b.results[on].done:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+			st, err := b.stage(ctx, s)
+			if err != nil {
+				return err
+			}
+			r.stage = st
+			close(r.done)
+			return nil
+		})
+	}
+	err := g.Wait()
+	defer b.closeStages()
+	if err != nil {
+		return "", err
+	}
+	return b.publish(context.WithoutCancel(ctx), b.results[target].stage)
+}
+
+func (b *builder) closeStages() {
+	for _, r := range b.results {
+		if r.stage != nil {
+			r.stage.close()
+		}
+	}
+	for _, s := range b.others {
+		s.close()
+	}
+}
+
+// removeIntermediate removes the images that sandboxes were made from. Their layers are kept as steps.
+func (b *builder) removeIntermediate() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, d := range b.dropped {
+		ref := imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)}
+		if _, err := b.images.Store.Remove(context.Background(), ref, true); err != nil && !errors.Is(err, images.ErrNotFound) {
+			b.show.note(fmt.Sprintf("remove intermediate image: %v", err))
+		}
+	}
+}

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/patternmatcher"
+
+	"demesne/images/build"
+	"demesne/images/oci"
+	"demesne/runner/tarball"
+)
+
+// copy executes a COPY, ADD or WORKDIR in the stage's sandbox.
+func (s *stage) copy(ctx context.Context, c *build.Copy) error {
+	p, err := newPlacing(c)
+	if err != nil {
+		return err
+	}
+	l := tarball.Layout{Dest: path.Clean(c.Dest), Into: strings.HasSuffix(c.Dest, "/") || len(c.Sources) == 0, Owner: c.Chown, Mode: p.mode}
+	if s.epoch != nil {
+		l.Time = s.epoch.Unix()
+	}
+	return s.box.Lay(ctx, l, func(to io.Writer) error {
+		w := tar.NewWriter(to)
+		if err := s.send(ctx, w, c, p); err != nil {
+			return err
+		}
+		return w.Close()
+	})
+}
+
+// send writes all sources of c as one tar.
+func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placing) error {
+	for _, f := range c.Contents {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Mode: 0o644, Size: int64(len(f.Data)), ModTime: s.now(), Format: tar.FormatPAX, PAXRecords: map[string]string{tarball.FileRecord: "1"}}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(w, f.Data); err != nil {
+			return err
+		}
+	}
+	if c.From != "" {
+		return s.relay(ctx, w, c, p)
+	}
+	for _, pattern := range c.Sources {
+		names, err := s.context.find(pattern)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if c.Add {
+				err = s.addLocal(w, c, name, p)
+			} else {
+				err = s.context.send(w, name, p.rename)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// relay passes files of another stage or image on. They come from a sandbox, and go into one.
+func (s *stage) relay(ctx context.Context, w *tar.Writer, c *build.Copy, p *placing) error {
+	from, err := s.origin(ctx, c.From)
+	if err != nil {
+		return err
+	}
+	x, err := from.opened(ctx)
+	if err != nil {
+		return err
+	}
+	g := tarball.Gathering{}
+	for _, source := range c.Sources {
+		g.Paths = append(g.Paths, path.Join("/", source))
+	}
+	return x.Gather(ctx, g, func(r io.Reader) error {
+		in := tar.NewReader(r)
+		for {
+			h, err := in.Next()
+			if errors.Is(err, io.EOF) {
+				_, err = io.Copy(io.Discard, io.LimitReader(r, 1<<20)) // its writer waits for a reader
+				return err
+			}
+			if err != nil {
+				return fmt.Errorf("read files of %s: %w", c.From, err)
+			}
+			base := strings.TrimSuffix(h.PAXRecords[tarball.BaseRecord], "/")
+			m := member{h, base, h.Name == base && h.Typeflag != tar.TypeDir}
+			if err := forward(w, m, p, in); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// forward writes one member under its new name.
+func forward(w *tar.Writer, m member, p *placing, content io.Reader) error {
+	as := p.rename(m)
+	if as == "" {
+		return nil
+	}
+	h := *m.Header
+	h.Name, h.Format = as, tar.FormatPAX
+	delete(h.PAXRecords, tarball.BaseRecord)
+	if m.single {
+		h.PAXRecords[tarball.FileRecord] = "1"
+	}
+	if h.Typeflag == tar.TypeLink {
+		first := m
+		first.Header = &tar.Header{Name: h.Linkname}
+		if h.Linkname = p.rename(first); h.Linkname == "" {
+			return fmt.Errorf("%q is a link to %q, which is excluded", m.Name, first.Name)
+		}
+	}
+	if err := w.WriteHeader(&h); err != nil {
+		return err
+	}
+	_, err := io.Copy(w, content)
+	return err
+}
+
+// placing gives the files of sources their names below the destination.
+type placing struct {
+	parents bool
+	pivots  []string // with parents: what stands before /./ in the sources
+	exclude *patternmatcher.PatternMatcher
+	mode    *uint32
+}
+
+func newPlacing(c *build.Copy) (p *placing, err error) {
+	p = &placing{parents: c.Parents}
+	for _, s := range c.Sources {
+		if before, _, ok := strings.Cut(s, "/./"); ok && c.Parents {
+			p.pivots = append(p.pivots, strings.TrimPrefix(path.Clean(before), "/")+"/")
+		}
+	}
+	if len(c.Exclude) > 0 {
+		if p.exclude, err = patternmatcher.New(c.Exclude); err != nil {
+			return nil, fmt.Errorf("--exclude: %w", err)
+		}
+	}
+	if c.Chmod != "" {
+		n, err := strconv.ParseUint(c.Chmod, 8, 12)
+		if err != nil {
+			return nil, fmt.Errorf("--chmod=%s: not an octal mode", c.Chmod)
+		}
+		mode := uint32(n)
+		p.mode = &mode
+	}
+	return p, nil
+}
+
+// rename returns a member's name below the destination; ".": it is the destination; "": it is excluded.
+func (p *placing) rename(m member) string {
+	rel := strings.TrimPrefix(strings.TrimPrefix(m.Name, m.source), "/")
+	if m.source == "." {
+		rel = m.Name
+	}
+	if m.single {
+		rel = path.Base(m.Name)
+	}
+	if p.exclude != nil && rel != "" && rel != "." {
+		if out, err := p.exclude.MatchesOrParentMatches(rel); err == nil && out {
+			return ""
+		}
+	}
+	if p.parents {
+		rel = m.Name
+		for _, pivot := range p.pivots {
+			rel = strings.TrimPrefix(rel, pivot)
+		}
+	}
+	return cmp.Or(rel, ".")
+}
+
+// content sums up the files that a step reads.
+func (s *stage) content(ctx context.Context, step *build.Step) (all []oci.Digest, err error) {
+	if step.Copy != nil {
+		return s.contentOf(ctx, step.Copy)
+	}
+	for _, m := range step.Run.Mounts {
+		if m.Type != instructions.MountTypeBind {
+			continue
+		}
+		some, err := s.contentOf(ctx, bound(m))
+		if err != nil {
+			return nil, fmt.Errorf("RUN --mount=type=bind: %w", err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// contentOf sums up the sources of a COPY.
+func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, error) {
+	if len(c.Sources) == 0 {
+		return nil, nil
+	}
+	if c.From != "" {
+		from, err := s.origin(ctx, c.From)
+		if err != nil {
+			return nil, err
+		}
+		return diffIDs(from.layers), nil
+	}
+	p, err := newPlacing(c)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	for _, pattern := range c.Sources {
+		if c.Add && isURL(pattern) {
+			return nil, fmt.Errorf("ADD %s: %w: fetch it in a RUN", pattern, errURL)
+		}
+		names, err := s.context.find(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if err := s.context.sum(sum, name, func(m member) bool { return p.rename(m) != "" }); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return []oci.Digest{oci.DigestFrom(sum.Sum(nil))}, nil
+}
+
+var errURL = errors.New("a source that is not in the context is not supported")
+
+func diffIDs(layers []oci.Layer) (all []oci.Digest) {
+	for _, l := range layers {
+		all = append(all, l.DiffID)
+	}
+	return all
+}
+
+// origin is what a --from names: a finished stage, or an image.
+func (s *stage) origin(ctx context.Context, name string) (*stage, error) {
+	if on := s.plan.From(name); on != nil {
+		return s.results[on].stage, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.others[name] == nil {
+		img, err := s.find(ctx, name, "")
+		if err != nil {
+			return nil, err
+		}
+		s.others[name] = &stage{builder: s.builder, layers: img.Layers}
+	}
+	return s.others[name], nil
+}
+
+// opened returns a sandbox with the files of a finished stage.
+func (s *stage) opened(ctx context.Context) (*box, error) {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.box != nil && equalLayers(s.box.has, s.layers) {
+		return s.box, nil
+	}
+	s.close()
+	var err error
+	s.box, err = s.open(ctx, s.layers, needs{})
+	return s.box, err
+}
+
+func equalLayers(a, b []oci.Layer) bool {
+	return len(a) == len(b) && (len(a) == 0 || a[len(a)-1].DiffID == b[len(b)-1].DiffID)
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"demesne/cmd/internal/buildcmd"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
+	"demesne/images/build"
+	"demesne/images/imageref"
+	"demesne/internal/fsutil"
+	"demesne/internal/procself"
+	"demesne/internal/text"
+)
+
+// exitFailed is the exit code of a build that demesne could not do. A build whose RUN failed has that command's.
+const exitFailed, exitUsage = 125, 2
+
+// face is the program's environment.
+type face struct {
+	stdin          *os.File
+	stdout, stderr *os.File
+	env            func(string) (string, bool)
+}
+
+func (f *face) getenv(name string) string {
+	v, _ := f.env(name)
+	return v
+}
+
+// main runs one command line and returns the exit code.
+func (f *face) main(args []string) int {
+	typed := &buildcmd.Options{}
+	line := buildcmd.Command(typed)
+	rest, err := line.Parse(args)
+	switch {
+	case errors.Is(err, cli.ErrHelp):
+		io.WriteString(f.stdout, line.Help())
+		return 0
+	case err != nil:
+		return f.report(err, exitUsage)
+	case len(rest) == 0:
+		return f.report(cli.Hinted(errors.New("needs a context"), "demesne build -t local/app ."), exitUsage)
+	case len(rest) > 1:
+		return f.report(fmt.Errorf("unexpected argument %q", rest[1]), exitUsage)
+	}
+	o, err := f.options(typed, rest[0])
+	if err != nil {
+		return f.report(err, exitUsage)
+	}
+	return f.build(o)
+}
+
+func (f *face) report(err error, code int) int {
+	fmt.Fprintf(f.stderr, "demesne: build: %s\n", text.SafeLine(err.Error()))
+	if hint := cli.HintOf(err); hint != "" {
+		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
+	}
+	return code
+}
+
+// options checks what was typed.
+func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
+	o = options{
+		dir: dir, file: t.File, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
+		plan:   build.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}},
+		egress: session.Egress{Mode: t.Egress, Allow: t.Allow},
+		quiet:  t.Quiet, progress: t.Progress, env: f.env,
+	}
+	if o.secrets, err = secretsOf(t.Secrets); err != nil {
+		return o, err
+	}
+	if o.agents, err = agentsOf(t.SSH, f.getenv); err != nil {
+		return o, err
+	}
+	if o.egress.Mode == "" {
+		o.egress.Mode = buildcmd.DefaultEgress
+	}
+	if o.limits.Disk == 0 {
+		o.limits.Disk = -1
+	}
+	for _, name := range t.Names {
+		ref, err := session.ParseImage(name)
+		if err != nil {
+			return o, fmt.Errorf("name %q: %w", name, err)
+		}
+		if ref.Kind != imageref.Bare && (ref.Kind != imageref.Registry || ref.Digest() != "") {
+			return o, fmt.Errorf("name %q: not a valid name for an image", name)
+		}
+		o.names = append(o.names, ref)
+	}
+	for _, a := range t.Args {
+		name, value, given := strings.Cut(a, "=")
+		if !given {
+			if value, given = f.env(name); !given {
+				continue
+			}
+		}
+		o.plan.Args[name] = value
+	}
+	if t.Timestamp == "" {
+		t.Timestamp = f.getenv("SOURCE_DATE_EPOCH")
+	}
+	if t.Timestamp != "" {
+		n, err := strconv.ParseInt(t.Timestamp, 10, 64)
+		if err != nil || n < 0 {
+			return o, fmt.Errorf("timestamp %q: not a number of seconds", t.Timestamp)
+		}
+		at := time.Unix(n, 0).UTC()
+		o.epoch = &at
+	}
+	return o, nil
+}
+
+// build runs a build.
+func (f *face) build(o options) int {
+	file, remove, err := f.open(&o)
+	defer remove()
+	if err != nil {
+		return f.report(err, exitFailed)
+	}
+	parsed, err := build.Parse(filepath.Base(o.file), file)
+	if err != nil {
+		return f.report(err, exitFailed)
+	}
+	plan, err := parsed.Plan(o.plan)
+	if err != nil {
+		return f.report(err, exitFailed)
+	}
+	if err := sweepTemp(); err != nil {
+		return f.report(fmt.Errorf("remove what a killed build left: %w", err), exitFailed)
+	}
+	b := &builder{options: o, plan: plan, show: &show{to: f.stderr, quiet: o.quiet}, sessions: session.New(session.Options{})}
+	defer b.sessions.Close()
+	for _, name := range plan.Unused {
+		b.show.note(fmt.Sprintf("build-arg %s: no ARG declares it", name))
+	}
+	if b.context, err = openContext(o.dir, filepath.Base(o.file)); err != nil {
+		return f.report(err, exitFailed)
+	}
+	if b.images, err = session.OpenImages(); err != nil {
+		return f.report(err, exitFailed)
+	}
+	ctx := procself.Ending()
+	d, err := b.build(ctx)
+	var ended procself.Ended
+	var failed *ExitError
+	switch {
+	case errors.As(context.Cause(ctx), &ended):
+		return 128 + int(ended)
+	case errors.As(err, &failed):
+		return f.report(err, failed.Result.ExitCode)
+	case err != nil:
+		return f.report(err, exitFailed)
+	}
+	fmt.Fprintln(f.stdout, d)
+	return 0
+}
+
+// fileNames are the names of a Containerfile. The first that exists counts.
+var fileNames = []string{"Containerfile", "Dockerfile"}
+
+// open opens the Containerfile, and makes the context of a build that reads it from stdin. The caller must call close,
+// also after an error.
+func (f *face) open(o *options) (file io.Reader, close func(), err error) {
+	close = func() {}
+	if o.stdin = o.dir == "-"; o.stdin {
+		if o.file == "-" {
+			return nil, close, errors.New("stdin cannot be both the context and the Containerfile")
+		}
+		if o.dir, close, err = tempDir(); err != nil {
+			return nil, func() {}, err
+		}
+		if file, err = readStdin(f.stdin, o.dir); file != nil || err != nil {
+			o.file = "-"
+			return file, close, err
+		}
+		found, err := openFile(o, func(name string) (*os.File, error) { return os.OpenInRoot(o.dir, name) })
+		if err != nil {
+			return nil, close, err
+		}
+		remove := close
+		return found, func() { found.Close(); remove() }, nil
+	}
+	if o.file == "-" {
+		return f.stdin, close, nil
+	}
+	found, err := openFile(o, func(name string) (*os.File, error) { return os.Open(filepath.Join(o.dir, name)) })
+	if err != nil {
+		return nil, close, err
+	}
+	return found, func() { found.Close() }, nil
+}
+
+// openFile opens the Containerfile by its name, or the context's. of opens a file of the context.
+func openFile(o *options, of func(name string) (*os.File, error)) (*os.File, error) {
+	if o.file != "" {
+		open := os.Open
+		if o.stdin {
+			open = of
+		}
+		file, err := open(o.file)
+		if err != nil {
+			return nil, fmt.Errorf("read %q: %w", o.file, fsutil.Reason(err))
+		}
+		return file, nil
+	}
+	for _, name := range fileNames {
+		file, err := of(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		o.file = name
+		if err != nil {
+			return nil, fmt.Errorf("read %q: %w", name, fsutil.Reason(err))
+		}
+		return file, nil
+	}
+	return nil, cli.Hinted(fmt.Errorf("context %q: no %s", o.dir, strings.Join(fileNames, " or ")), "-f names another file")
+}

@@ -1,0 +1,38 @@
+// Keep the Go runtime from opening and watching the cgroup's CPU limit: this program is not CPU-bound.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+// Command demesne-build builds images. demesne build executes it.
+//
+// Package images/build says what each instruction asks for. This program executes the steps that make layers, one
+// sandbox for the steps of a stage, and keeps each layer under the step's key, so that the next build finds it:
+//
+//	face.go      the command line
+//	builder.go   one build: its stages, in parallel where none needs another
+//	stage.go     one stage: from FROM to its last instruction
+//	box.go       the sandbox of a stage, and the layers it makes
+//	run.go       RUN; mounts.go, secrets.go: what it mounts, temp.go: private files of a build on the host
+//	copy.go      COPY and WORKDIR; unpack.go: ADD; context.go, stdin.go: the files that they read
+//	key.go       what a step's result depends on
+//	publish.go   the image's configuration, history and name
+//	show.go      progress
+//
+// A build makes nothing visible before its end: layers have no name but their key, and the image gets its name last. So a
+// killed build leaves only layers, which the next build uses, or gc removes.
+package main
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/procself"
+)
+
+func main() {
+	unix.Umask(0o077)
+	procself.OwnHome()
+	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
+	os.Exit(f.main(os.Args[1:]))
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+
+	"demesne/images/build"
+	"demesne/runner"
+)
+
+// ExitError is the failure of a RUN.
+type ExitError struct {
+	Text   string
+	Result *runner.Result
+}
+
+func (e *ExitError) Error() string {
+	if e.Result.Detail != "" {
+		return fmt.Sprintf("%s: %s", e.Text, e.Result.Detail)
+	}
+	return fmt.Sprintf("%s: exit code %d", e.Text, e.Result.ExitCode)
+}
+
+// run executes a RUN in the stage's sandbox.
+func (s *stage) run(ctx context.Context, r *build.Run, text string) error {
+	out, theirs, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make pipe: %w", err)
+	}
+	defer out.Close()
+	if m := s.box.mounts; m != nil {
+		r.Env = append(r.Env, m.env...)
+	}
+	cmd := runner.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir, Stdout: theirs, Stderr: theirs}
+	p, err := s.box.Exec(ctx, cmd)
+	theirs.Close()
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { p.Signal(syscall.SIGKILL) })()
+	var wg sync.WaitGroup
+	wg.Go(func() { io.Copy(s.show.output(s), out) })
+	res, err := p.Wait(context.WithoutCancel(ctx))
+	wg.Wait()
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case res.ExitCode != 0 || res.Reason != runner.Exited:
+		return &ExitError{text, res}
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"demesne/cmd/internal/session"
+	"demesne/images"
+	"demesne/images/archive"
+	"demesne/images/build"
+	"demesne/images/oci"
+	"demesne/internal/flock"
+)
+
+// stage is a stage that is built.
+type stage struct {
+	*builder
+	plan    *build.Stage
+	st      *build.State
+	base    []byte // configuration of the base; empty: none
+	layers  []oci.Layer
+	history []ocispec.History
+	box     *box       // nil: nothing had to be executed yet
+	opening sync.Mutex // held while another stage opens box
+	steps   int        // made so far, and
+	of      int        // in all
+}
+
+// stage builds a stage.
+func (b *builder) stage(ctx context.Context, plan *build.Stage) (_ *stage, err error) {
+	s := &stage{builder: b, plan: plan}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	st, commands, err := b.plan.Begin(plan, s.base)
+	if err != nil {
+		return nil, err
+	}
+	s.st, commands = st, append(commands, plan.Commands...)
+	s.of = len(commands)
+	for _, c := range commands {
+		s.steps++
+		step, err := st.Apply(c)
+		if err != nil {
+			return nil, err
+		}
+		if step == nil {
+			s.note(build.Text(c), nil, time.Now())
+			continue
+		}
+		if err := s.step(ctx, step); err != nil {
+			return nil, b.plan.At(step.Line, err)
+		}
+	}
+	return s, nil
+}
+
+// begin takes the layers and the configuration of the base.
+func (s *stage) begin(ctx context.Context) error {
+	s.show.from(s)
+	switch {
+	case s.plan.Scratch:
+		return nil
+	case s.plan.Parent != nil:
+		on := s.results[s.plan.Parent].stage
+		config, err := on.config()
+		s.base, s.layers, s.history = config, on.layers[:len(on.layers):len(on.layers)], on.history[:len(on.history):len(on.history)]
+		return err
+	}
+	img, err := s.find(ctx, s.plan.Image, s.plan.Platform)
+	if err != nil {
+		return s.builder.plan.At(s.plan.Line, err)
+	}
+	if s.base, err = archive.Config(ctx, s.images.Store, img); err != nil {
+		return err
+	}
+	s.layers = img.Layers
+	s.history, err = historyOf(s.base, len(img.Layers))
+	return err
+}
+
+// step makes the layer of a step, or takes the one of an earlier build.
+func (s *stage) step(ctx context.Context, step *build.Step) error {
+	content, err := s.content(ctx, step)
+	if err != nil {
+		return err
+	}
+	key, err := keyOf(s.layers, step, content, s.epochText())
+	if err != nil {
+		return err
+	}
+	if !s.noCache {
+		if ok, err := s.cached(ctx, step, key); ok || err != nil {
+			return err
+		}
+		unlock, err := s.lockKey(ctx, key)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if ok, err := s.cached(ctx, step, key); ok || err != nil { // another build has made it meanwhile
+			return err
+		}
+	}
+	began := time.Now()
+	s.show.begin(s, step)
+	r, err := s.execute(ctx, step)
+	if err != nil {
+		s.show.failed(s, step, err)
+		return err
+	}
+	s.show.done(s, step, time.Since(began))
+	if err := s.images.Store.PutStep(key, r); err != nil {
+		return err
+	}
+	s.add(step.Text, r)
+	return nil
+}
+
+// cached takes the result of an earlier build.
+func (s *stage) cached(ctx context.Context, step *build.Step, key oci.Digest) (ok bool, err error) {
+	r, ok, err := s.images.Store.Step(ctx, key)
+	if ok && err == nil {
+		s.show.cached(s, step)
+		s.add(step.Text, r)
+	}
+	return ok, err
+}
+
+// lockKey lets one build at a time execute the step of a key; others wait for its result. A few keys share a lock, so that
+// the number of lock files is bounded. While it is held no other is taken, so builds cannot wait for each other.
+func (s *stage) lockKey(ctx context.Context, key oci.Digest) (unlock func(), err error) {
+	dir := filepath.Join(s.images.Store.Dir(), "step-locks")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("lock step: %w", err)
+	}
+	lock, err := flock.Open(ctx, filepath.Join(dir, key.Encoded()[:3]), os.O_RDWR|os.O_CREATE, flock.Exclusive)
+	if err != nil {
+		return nil, fmt.Errorf("lock step: %w", err)
+	}
+	return func() { lock.Close() }, nil
+}
+
+// execute makes the layer of a step in the stage's sandbox.
+func (s *stage) execute(ctx context.Context, step *build.Step) (r images.StepResult, err error) {
+	if err := s.ready(ctx, step); err != nil {
+		return r, err
+	}
+	switch {
+	case step.Run != nil:
+		err = s.run(ctx, step.Run, step.Text)
+	case step.Copy != nil:
+		err = s.copy(ctx, step.Copy)
+	}
+	if err != nil {
+		return r, err
+	}
+	r.Created = s.now()
+	r.Layer, err = s.box.layer(ctx)
+	if r.Layer != nil {
+		s.box.has = append(s.box.has, *r.Layer)
+	}
+	return r, err
+}
+
+// add appends the result of a step.
+func (s *stage) add(text string, r images.StepResult) {
+	if r.Layer != nil {
+		s.layers = append(s.layers, *r.Layer)
+	}
+	s.note(text, r.Layer, r.Created)
+}
+
+func (s *stage) note(text string, l *oci.Layer, at time.Time) {
+	if s.epoch != nil {
+		at = *s.epoch
+	}
+	at = at.UTC()
+	s.history = append(s.history, ocispec.History{Created: &at, CreatedBy: text, EmptyLayer: l == nil})
+}
+
+func (s *stage) now() time.Time {
+	if s.epoch != nil {
+		return *s.epoch
+	}
+	return time.Now().UTC()
+}
+
+func (s *stage) epochText() string {
+	if s.epoch == nil {
+		return ""
+	}
+	return s.epoch.UTC().Format(time.RFC3339)
+}
+
+// find returns an image of the store, pulled if necessary.
+func (b *builder) find(ctx context.Context, name, platform string) (*images.Image, error) {
+	ref, err := session.ParseImage(name)
+	if err != nil {
+		return nil, fmt.Errorf("image %q: %w", name, err)
+	}
+	policy := images.PullMissing
+	if b.pull {
+		policy = images.PullAlways
+	}
+	c := *b.images
+	c.Platform = platform
+	img, err := c.Ensure(ctx, ref, policy, b.show.pulling(name))
+	if errors.Is(err, images.ErrNotFound) {
+		return nil, session.NamedImage(ref, err)
+	}
+	return img, err
+}
+
+func (s *stage) close() {
+	if s.box != nil {
+		s.box.close()
+		s.box = nil
+	}
+}

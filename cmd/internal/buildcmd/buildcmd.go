@@ -1,0 +1,126 @@
+// Package buildcmd is the command line of demesne build. demesne shows its help, and demesne-build, which it executes,
+// parses it. The package is small because both link it.
+package buildcmd
+
+import (
+	"errors"
+	"strings"
+
+	"demesne/cmd/internal/cli"
+	"demesne/runner"
+)
+
+// Options holds the flags of demesne build as they were typed.
+type Options struct {
+	File      string
+	Names     []string
+	Target    string
+	Args      []string // NAME[=VALUE]
+	Secrets   []string // id=ID[,src=PATH|,env=NAME]
+	SSH       []string // ID[=SOCKET]
+	Labels    []string // NAME=VALUE
+	Platform  string
+	NoCache   bool
+	Pull      bool
+	Egress    string
+	Allow     []string
+	Limits    runner.Limits
+	IIDFile   string
+	Timestamp string // seconds since 1970
+	Progress  string
+	Quiet     bool
+}
+
+const (
+	groupImage   = "Image"
+	groupSteps   = "Steps"
+	groupNetwork = "Network"
+	groupResult  = "Result"
+)
+
+// DefaultEgress is the egress mode of a build that names none.
+const DefaultEgress = "package-managers"
+
+// leastMemory and leastDisk are what a sandbox needs, in bytes.
+const leastMemory, leastDisk = 8 << 20, 1 << 20
+
+// Progress styles.
+var progresses = []string{"auto", "plain", "tty"}
+
+// Flags returns the flags, bound to o.
+func Flags(o *Options) cli.Flags {
+	return cli.Flags{
+		{Group: groupImage, Long: "file", Short: 'f', Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.File),
+			Help: "the Containerfile, or - for stdin (default Containerfile or Dockerfile in the context)"},
+		{Group: groupImage, Long: "tag", Short: 't', Arg: "NAME", Repeat: true, Set: cli.List(&o.Names, notEmpty),
+			Help: "name of the image, such as local/app or local/app:2"},
+		{Group: groupImage, Long: "target", Arg: "STAGE", Set: cli.Text(&o.Target),
+			Help: "the last stage to build, by name or number (default the last of the file)"},
+		{Group: groupImage, Long: "label", Arg: "NAME=VALUE", Repeat: true, Set: cli.List(&o.Labels, pair),
+			Help: "add a label to the image"},
+		{Group: groupImage, Long: "platform", Arg: "OS/ARCH", Set: cli.Text(&o.Platform),
+			Help: "platform of the bases and of the image (default this machine's)"},
+		{Group: groupImage, Long: "timestamp", Arg: "SECONDS", Set: cli.Text(&o.Timestamp),
+			Help: "time of the image and of all files in new layers, in seconds since 1970 (default $SOURCE_DATE_EPOCH, or now)"},
+		{Group: groupSteps, Long: "build-arg", Arg: "NAME[=VALUE]", Repeat: true, Set: cli.List(&o.Args, notEmpty),
+			Help: "value of an ARG; NAME alone takes it from this environment"},
+		{Group: groupSteps, Long: "secret", Arg: "id=ID[,src=PATH]", Repeat: true, Set: cli.List(&o.Secrets, notEmpty),
+			Help: "a file for RUN --mount=type=secret; env=NAME in place of src takes a variable of this environment"},
+		{Group: groupSteps, Long: "ssh", Arg: "ID[=SOCKET]", Repeat: true, Set: cli.List(&o.SSH, notEmpty),
+			Help: "an agent for RUN --mount=type=ssh (default socket $SSH_AUTH_SOCK)"},
+		{Group: groupSteps, Long: "no-cache", Set: cli.On(&o.NoCache),
+			Help: "execute every step, even if an earlier build has its result"},
+		{Group: groupSteps, Long: "pull", Set: cli.On(&o.Pull),
+			Help: "ask the registry for newer bases"},
+		{Group: groupSteps, Long: "memory", Arg: "SIZE", Set: cli.Size(&o.Limits.Memory, leastMemory),
+			Help: "memory limit of each step, or none (default half of the machine's)"},
+		{Group: groupSteps, Long: "disk", Arg: "SIZE", Set: cli.Size(&o.Limits.Disk, leastDisk),
+			Help: "limit for what a stage writes, or none (default none)"},
+		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: []string{"none", "package-managers", "open"}, Set: cli.Text(&o.Egress),
+			Help: "destinations that RUN may reach: none, package-managers or open (default package-managers)"},
+		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&o.Allow, notEmpty),
+			Help: "also allow this destination, as in demesne run"},
+		{Group: groupResult, Long: "iidfile", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.IIDFile),
+			Help: "write the digest of the image to a file"},
+		{Group: groupResult, Long: "progress", Arg: "STYLE", Words: progresses, Set: func(s string) error { o.Progress = s; return cli.OneOf(s, progresses) },
+			Help: "how to show progress: plain, tty, or auto (default auto: tty on a terminal)"},
+		{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.Quiet),
+			Help: "print the digest alone, and the output of a failed step"},
+	}
+}
+
+// Command returns the command with its help.
+func Command(o *Options) *cli.Command {
+	return &cli.Command{
+		Name: "build", Usage: []string{"[flags] CONTEXT"}, Summary: "build an image from a Containerfile",
+		About: `Builds an image from a Containerfile or Dockerfile, and prints its digest. CONTEXT is the directory that COPY reads, or -
+for a tar or a Containerfile on stdin. Files that .containerignore or .dockerignore excludes are not read.
+
+Every RUN is executed in a sandbox over the layers below it. It reaches package registries and no other name, unless
+--egress or --allow-domain is given; RUN --network=none has no network. It sees nothing of this machine.
+
+The result of each step is kept. A later build takes it if the instruction, its arguments, the layers below and the copied
+files are the same. demesne gc --build removes results that were not used for a week.`,
+		Examples: []cli.Example{
+			{Says: "build an image, and run it", Line: "demesne build -t local/app . && demesne run --image local/app"},
+			{Says: "build without any network", Line: "demesne build --egress none -t local/app ."},
+			{Says: "build one stage with another file", Line: "demesne build -f ci/Containerfile --target test ."},
+			{Says: "use a token that is in no layer", Line: "demesne build --secret id=token,src=token.txt -t local/app ."},
+		},
+		Operand: cli.Directory, Flags: Flags(o),
+	}
+}
+
+func notEmpty(s string) error {
+	if s == "" {
+		return errors.New("empty")
+	}
+	return nil
+}
+
+func pair(s string) error {
+	if i := strings.Index(s, "="); i <= 0 {
+		return errors.New("not NAME=VALUE")
+	}
+	return nil
+}

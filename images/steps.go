@@ -1,0 +1,165 @@
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"demesne/images/oci"
+	"demesne/internal/flock"
+	"demesne/internal/fsutil"
+)
+
+// A StepResult is what a step of a build made. The store keeps it under the step's key, in steps/HEX, with the blob and
+// the unpacked files of the layer. Its mtime is the time of its last use.
+type StepResult struct {
+	Layer   *oci.Layer `json:"layer,omitempty"` // nil: the step changed no file
+	Created time.Time  `json:"created"`
+}
+
+const (
+	stepsDir = "steps"
+	maxStep  = 4 << 10
+)
+
+func (s files) stepPath(key oci.Digest) string { return s.path(stepsDir + "/" + key.Encoded()) }
+
+// PutStep keeps the result of a step. The store has the layer's blob, from [Store.Put].
+func (s *Store) PutStep(key oci.Digest, r StepResult) error {
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = os.MkdirAll(s.path(stepsDir), 0o755)
+	}
+	if err == nil {
+		err = fsutil.WriteFile(s.stepPath(key), text, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("keep step of a build: %w", err)
+	}
+	return nil
+}
+
+// Step returns the result kept under key. It keeps the layer's blob from removal until [Store.Close]. ok is false if there
+// is no result, or if it is damaged or its blob is missing: the step then has to be executed.
+func (s *Store) Step(ctx context.Context, key oci.Digest) (r StepResult, ok bool, err error) {
+	r, err = s.readStep(s.stepPath(key))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrCorrupt):
+		return r, false, nil
+	case err != nil:
+		return r, false, fmt.Errorf("read step of a build: %w", err)
+	}
+	if r.Layer != nil {
+		err = s.pin(ctx, r.Layer.Digest, r.Layer.Size)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, false, nil
+	}
+	now := time.Now()
+	_ = os.Chtimes(s.stepPath(key), now, now) // best effort, as in Hold
+	return r, err == nil, err
+}
+
+func (s files) readStep(path string) (r StepResult, err error) {
+	b, err := readAll(path, maxStep)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(b, &r); err != nil || r.Layer != nil && (r.Layer.Digest == "" || r.Layer.DiffID == "") {
+		return r, ErrCorrupt
+	}
+	return r, nil
+}
+
+// DropSteps forgets the results and removes the caches that were not used since before, and all damaged results. Garbage
+// collection then removes their layers.
+func (s *Store) DropSteps(ctx context.Context, before time.Time) (dropped int, err error) {
+	lock, err := s.lock(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer lock.Close()
+	err = s.eachFile(stepsDir, func(_, path string) error {
+		st, err := os.Lstat(path)
+		if err != nil {
+			return nil // another process removed it
+		}
+		if _, err := s.readStep(path); err == nil && st.ModTime().After(before) {
+			return nil
+		}
+		dropped++
+		return os.Remove(path)
+	})
+	return dropped, errors.Join(err, dropCaches(s, before))
+}
+
+const (
+	cachesDir = "caches"
+	lockExt   = ".lock"
+)
+
+// CacheDir returns the directory of a cache that RUN steps share, and locks it until unlock is called: exclusively if no
+// other step may use it meanwhile.
+func CacheDir(ctx context.Context, s *Store, id string, exclusive bool) (dir string, unlock func(), err error) {
+	sum := sha256.Sum256([]byte(id))
+	dir = s.path(cachesDir + "/" + hex.EncodeToString(sum[:16]))
+	if err := os.MkdirAll(s.path(cachesDir), 0o755); err != nil {
+		return "", nil, fmt.Errorf("make cache: %w", err)
+	}
+	how := flock.Shared
+	if exclusive {
+		how = flock.Exclusive
+	}
+	lock, err := flock.Open(ctx, dir+lockExt, os.O_RDWR|os.O_CREATE, how)
+	if err != nil {
+		return "", nil, fmt.Errorf("lock cache: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		lock.Close()
+		return "", nil, fmt.Errorf("make cache: %w", err)
+	}
+	now := time.Now()
+	_ = os.Chtimes(dir+lockExt, now, now) // its last use; best effort, as in Hold
+	return dir, func() { lock.Close() }, nil
+}
+
+// dropCaches removes the caches that no step used since before. It keeps those in use.
+func dropCaches(s *Store, before time.Time) error {
+	return s.eachFile(cachesDir, func(_, path string) error {
+		dir, isLock := strings.CutSuffix(path, lockExt)
+		st, err := os.Lstat(path)
+		if err != nil || !isLock || st.ModTime().After(before) {
+			return nil
+		}
+		lock, err := flock.TryOpen(path, os.O_RDWR, flock.Exclusive)
+		if errors.Is(err, flock.ErrLocked) || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("lock cache: %w", err)
+		}
+		defer lock.Close()
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove cache: %w", err)
+		}
+		return os.Remove(path)
+	})
+}
+
+// stepLayers returns the layers of all results.
+func (s files) stepLayers() (all []oci.Layer, err error) {
+	err = s.eachFile(stepsDir, func(_, path string) error {
+		if r, err := s.readStep(path); err == nil && r.Layer != nil {
+			all = append(all, *r.Layer)
+		}
+		return nil
+	})
+	return all, err
+}
