@@ -293,6 +293,9 @@ func TestCowPersistent(t *testing.T) {
 	if r := b.in(p, "fork", "box"); r.code != 125 || !strings.Contains(r.stderr, "are kept apart") {
 		t.Errorf("fork: %+v", r)
 	}
+	if r := b.in(p, "diff", "box"); r.code != 0 || !strings.Contains(r.stderr, "hint: demesne diff "+id+" lists the changes to directories with mode cow\n") {
+		t.Errorf("diff of the sandbox: %+v", r)
+	}
 	b.in(p, "stop", "box")
 	if r := b.in(p, "apply", "box", "f"); r.code != 0 || read(p+"/f") != "one\n" {
 		t.Errorf("apply: %+v", r)

@@ -35,7 +35,9 @@ func (c *call) copyIn() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	did, err := c.engine.Upload(c.ctx, id, real, dst)
+	watch, stop := c.watch()
+	defer stop()
+	did, err := c.engine.Upload(c.ctx, id, real, dst, watch)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +61,9 @@ func (c *call) copyOut() (*sdk.CallToolResult, error) {
 	if id == "" || src == "" {
 		return nil, fmt.Errorf("sandbox_id and src are required")
 	}
-	did, err := c.engine.Download(c.ctx, id, src)
+	watch, stop := c.watch()
+	defer stop()
+	did, err := c.engine.Download(c.ctx, id, src, watch)
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,9 @@ func copyAcross(c *call) (*sdk.CallToolResult, error) {
 	if id == "" || src == "" || to == "" || dst == "" {
 		return nil, fmt.Errorf("sandbox_id, src, to_sandbox_id and dst are required")
 	}
-	did, err := c.engine.CopyBetween(c.ctx, id, src, to, dst)
+	watch, stop := c.watch()
+	defer stop()
+	did, err := c.engine.CopyBetween(c.ctx, id, src, to, dst, watch)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ type beat struct {
 	stream  *eventStream         // its answer; nil: not over HTTP, or of an earlier protocol
 	message string
 	output  func() (tail string, n int64)
+	moved   func() (files, bytes int64) // of a copy
 	sent    float64
 	pinging bool
 }
@@ -55,6 +56,11 @@ func (c *call) watch() (w backend.Callbacks, stop func()) {
 		b.output = last
 		b.mu.Unlock()
 	}
+	w.Moves = func(moved func() (int64, int64)) {
+		b.mu.Lock()
+		b.moved = moved
+		b.mu.Unlock()
+	}
 	w.Ask = c.asker()
 	return w, func() { cancel(); <-done }
 }
@@ -70,9 +76,20 @@ func (b *beat) run(ctx context.Context, every time.Duration) {
 			return
 		case <-t.C:
 			b.send(ctx)
-			t.Reset(every)
+			t.Reset(b.pause(every))
 		}
 	}
+}
+
+// pause returns the time until the next heartbeat: a tenth for a copy whose client asked for progress, which it shows
+// as a bar.
+func (b *beat) pause(every time.Duration) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.moved != nil && b.req != nil && b.req.Params.GetProgressToken() != nil {
+		return every / 10
+	}
+	return every
 }
 
 // to directs the heartbeats to the client of req; with nil it pauses them.
@@ -128,8 +145,14 @@ func (b *beat) progress() *sdk.ProgressNotificationParams {
 			message += fmt.Sprintf(" (%d bytes of output)\n%s", n, harmless(tail))
 		}
 	}
+	at := elapsed.Seconds()
+	if b.moved != nil {
+		files, bytes := b.moved()
+		message += fmt.Sprintf(": copied %d bytes, %d files complete", bytes, files)
+		at = float64(bytes)
+	}
 	// Progress must increase with each notification, independent of the clock.
-	b.sent = max(b.sent+0.001, elapsed.Seconds())
+	b.sent = max(b.sent+0.001, at)
 	return &sdk.ProgressNotificationParams{Progress: b.sent, Message: message}
 }
 

@@ -82,14 +82,27 @@ func (d *desk) Start(context.Context, backend.Request) (*backend.Job, error) {
 	return &backend.Job{ID: "job-1", Status: jobs.Running}, nil
 }
 
+// moves holds a copy that has moved 2 files.
+func (d *desk) moves(ctx context.Context, w backend.Callbacks) {
+	w.Moves(func() (int64, int64) { return 2, 1500 })
+	if d.hold != nil {
+		select {
+		case <-d.hold:
+		case <-ctx.Done():
+		}
+	}
+}
+
 func (d *desk) Create(_ context.Context, r backend.Request, _ backend.Callbacks) (*backend.Created, error) {
 	d.asked = append(d.asked, r)
 	return &backend.Created{ID: "s1", OutputDir: "/o/s1", Told: d.told}, d.fail
 }
-func (d *desk) Upload(_ context.Context, _, _, dst string) (backend.Copied, error) {
+func (d *desk) Upload(ctx context.Context, _, _, dst string, w backend.Callbacks) (backend.Copied, error) {
+	d.moves(ctx, w)
 	return backend.Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
 }
-func (d *desk) Download(context.Context, string, string) (backend.Copied, error) {
+func (d *desk) Download(ctx context.Context, _, _ string, w backend.Callbacks) (backend.Copied, error) {
+	d.moves(ctx, w)
 	did := tarball.Report{Files: 2, Bytes: 7, LeftAll: 3, Left: []tarball.LeftOut{{Path: "x/l", Kind: "a link"}, {Path: "x/p", Kind: "a named pipe"}}}
 	return backend.Copied{Path: "/o/downloads/x", Report: did}, d.fail
 }
@@ -98,7 +111,8 @@ func (d *desk) Fork(_ context.Context, id, name string) (*backend.Created, error
 	d.forked = append(d.forked, id, name)
 	return &backend.Created{ID: "f1", OutputDir: "/o/f1", Told: d.told}, d.fail
 }
-func (d *desk) CopyBetween(_ context.Context, id, src, to, dst string) (backend.Copied, error) {
+func (d *desk) CopyBetween(ctx context.Context, id, src, to, dst string, w backend.Callbacks) (backend.Copied, error) {
+	d.moves(ctx, w)
 	d.copied = append(d.copied, id, src, to, dst)
 	return backend.Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
 }
@@ -328,13 +342,25 @@ func TestLenience(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	half := &backend.RunResult{Stdout: backend.Tail{Text: "half\n", Bytes: 5}}
+	file := t.TempDir() + "/f"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := NewMounts(filepath.Dir(file))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for tool, c := range map[string]struct{ args, want string }{
 		"sandbox_script": {`{"command":"x"}`, " elapsed: running (5 bytes of output)\nhalf\n"},
 		"sandbox_exec":   {`{"command":"x","sandbox_id":"s"}`, " elapsed: running (5 bytes of output)\nhalf\n"},
 		"sandbox_wait":   {`{"job_id":"j"}`, " elapsed (5 bytes of output)\nhalf\n"},
+
+		"sandbox_upload":   {`{"sandbox_id":"s","src":"` + file + `","dst":"/d"}`, " elapsed: copied 1500 bytes, 2 files complete"},
+		"sandbox_download": {`{"sandbox_id":"s","src":"/d"}`, " elapsed: copied 1500 bytes, 2 files complete"},
+		"sandbox_copy":     {`{"sandbox_id":"s","src":"/d","to_sandbox_id":"t","dst":"/d"}`, " elapsed: copied 1500 bytes, 2 files complete"},
 	} {
 		d := &desk{hold: make(chan struct{}), jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Running, Outcome: half}}}
-		s, _ := serverFor(t, d)
+		s, _ := serverFor(t, d, func(o *Options) { o.Sets, o.Mounts = ToolSets(), mounts })
 		var once sync.Once
 		cs := client(t, s, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
 			if strings.HasSuffix(r.Params.Message, c.want) {

@@ -351,12 +351,12 @@ func (f family) Cancel(ctx context.Context, id string) (*backend.Job, error) {
 }
 
 // Upload is not available inside a sandbox.
-func (family) Upload(context.Context, string, string, string) (backend.Copied, error) {
+func (family) Upload(context.Context, string, string, string, backend.Callbacks) (backend.Copied, error) {
 	return backend.Copied{}, errNotInside
 }
 
 // Download is not available inside a sandbox.
-func (family) Download(context.Context, string, string) (backend.Copied, error) {
+func (family) Download(context.Context, string, string, backend.Callbacks) (backend.Copied, error) {
 	return backend.Copied{}, errNotInside
 }
 
@@ -374,7 +374,7 @@ func (family) Fork(context.Context, string, string) (*backend.Created, error) {
 }
 
 // CopyBetween is not available inside a sandbox.
-func (family) CopyBetween(context.Context, string, string, string, string) (backend.Copied, error) {
+func (family) CopyBetween(context.Context, string, string, string, string, backend.Callbacks) (backend.Copied, error) {
 	return backend.Copied{}, errNotInside
 }
 

@@ -80,13 +80,13 @@ func (f *face) Files(ctx context.Context, id string, r files.Request) (*files.An
 }
 
 // Upload copies a file or directory of the host into a sandbox. src must be free of symbolic links.
-func (f *face) Upload(ctx context.Context, id, src, dst string) (backend.Copied, error) {
-	did, err := f.Copy(ctx, session.Place{Path: src}, session.Place{Sandbox: id, Path: dst}, session.Callbacks{})
+func (f *face) Upload(ctx context.Context, id, src, dst string, w backend.Callbacks) (backend.Copied, error) {
+	did, err := f.Copy(ctx, session.Place{Path: src}, session.Place{Sandbox: id, Path: dst}, session.Callbacks{Moves: w.Moves})
 	return backend.Copied{Report: did, Path: dst}, attached(id, err)
 }
 
-func (f *face) Download(ctx context.Context, id, src string) (backend.Copied, error) {
-	did, path, err := f.Service.Download(ctx, id, src)
+func (f *face) Download(ctx context.Context, id, src string, w backend.Callbacks) (backend.Copied, error) {
+	did, path, err := f.Service.Download(ctx, id, src, session.Callbacks{Moves: w.Moves})
 	return backend.Copied{Report: did, Path: path}, attached(id, err)
 }
 

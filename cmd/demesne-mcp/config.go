@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
 	"demesne/mcp"
@@ -74,11 +75,9 @@ func toolSets(said, fallback string) ([]string, error) {
 	if said == "" {
 		said = fallback
 	}
-	sets := fields(said)
-	for _, name := range sets {
-		if !slices.Contains(mcp.ToolSets(), name) {
-			return nil, fmt.Errorf("tools %q: there is %s", name, strings.Join(mcp.ToolSets(), ", "))
-		}
+	sets, err := mcpinstall.ParseTools(said)
+	if err != nil {
+		return nil, fmt.Errorf("tools: %w", err)
 	}
 	return sets, nil
 }

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
+	"demesne/mcp"
 )
 
 func TestAllowedPaths(t *testing.T) {
@@ -161,7 +163,10 @@ func TestToolSets(t *testing.T) {
 			t.Errorf("%+v: %v %v", c, got, err)
 		}
 	}
-	if _, err := toolSets("files,zzz", ""); err == nil || err.Error() != `tools "zzz": there is files, sandboxes` {
+	if _, err := toolSets("files,zzz", ""); err == nil || err.Error() != `tools: "zzz" is not a tool set (known: files, sandboxes)` {
 		t.Errorf("%v", err)
+	}
+	if known := mcpinstall.ToolSets(); !slices.Equal(known, mcp.ToolSets()) {
+		t.Errorf("mcp install knows %q, the server %q", known, mcp.ToolSets())
 	}
 }

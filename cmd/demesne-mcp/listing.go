@@ -142,12 +142,12 @@ func (f *face) Fork(ctx context.Context, id, name string) (*backend.Created, err
 }
 
 // CopyBetween copies src in one sandbox to dst in another.
-func (f *face) CopyBetween(ctx context.Context, id, src, toID, dst string) (backend.Copied, error) {
+func (f *face) CopyBetween(ctx context.Context, id, src, toID, dst string, w backend.Callbacks) (backend.Copied, error) {
 	for _, box := range []string{id, toID} { // an error so names the right one
 		if _, err := f.Inspect(ctx, box); err != nil {
 			return backend.Copied{}, attached(box, err)
 		}
 	}
-	did, err := f.Copy(ctx, session.Place{Sandbox: id, Path: src}, session.Place{Sandbox: toID, Path: dst}, session.Callbacks{})
+	did, err := f.Copy(ctx, session.Place{Sandbox: id, Path: src}, session.Place{Sandbox: toID, Path: dst}, session.Callbacks{Moves: w.Moves})
 	return backend.Copied{Report: did, Path: dst}, explained(err)
 }

@@ -434,7 +434,7 @@ func choose(edits []edit, paths []string) (chosen []edit, err error) {
 func (c *changeSet) discardAll() error {
 	for i := range c.Dirs {
 		if err := c.discard(i); err != nil {
-			return fmt.Errorf("discard changes %q: %w", c.ID, err)
+			return fmt.Errorf("changes %q: %w", c.ID, err)
 		}
 	}
 	if c.persistent() {
@@ -445,7 +445,7 @@ func (c *changeSet) discardAll() error {
 	}
 	root, err := openPlain(filepath.Dir(c.path))
 	if err != nil {
-		return fmt.Errorf("discard changes %q: %w", c.ID, err)
+		return fmt.Errorf("changes %q: %w", c.ID, err)
 	}
 	defer root.Close()
 	_, err = fsutil.RemoveAll(int(root.Fd()), c.ID)

@@ -20,23 +20,28 @@ func (c *command) bound(o *options) *cli.Command {
 	return &line
 }
 
-// commands is a function, not a variable, because the run function of help calls it.
+// commands is a function, not a variable, because the run function of help calls it. Each start of the program calls
+// it once, so it copies each command once.
 func commands() []command {
-	return slices.Concat(
-		group("Run", runCommand()),
-		group("Sandboxes", slices.Concat([]command{createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(),
-			removeCommand(), attachCommand(), copyCommand()}, forkCommands(), applyCommands(), []command{manifestCommand()})...),
-		group("Jobs", jobCommands()...),
-		group("Images", imageCommands()...),
-		group("Network", egressCommand()),
-		group("Agents", agentCommand(), researchCommand(), mcpCommand()),
-		group("Machine", checkCommand(), gcCommand(), completionCommand(), versionCommand(), helpCommand()),
-	)
+	all := make([]command, 0, 40)
+	all = group(all, "Run", runCommand())
+	all = group(all, "Sandboxes", createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(), removeCommand(), attachCommand(), copyCommand())
+	all = group(all, "Sandboxes", forkCommands()...)
+	all = group(all, "Sandboxes", applyCommands()...)
+	all = group(all, "Sandboxes", manifestCommand())
+	all = group(all, "Jobs", jobCommands()...)
+	all = group(all, "Images", imageCommands()...)
+	all = group(all, "Network", egressCommand())
+	all = group(all, "Agents", agentCommand(), researchCommand(), mcpCommand())
+	return group(all, "Machine", checkCommand(), gcCommand(), completionCommand(), versionCommand(), helpCommand())
 }
 
-func group(name string, all ...command) []command {
-	for i := range all {
-		all[i].Group = name
+// group appends commands under one heading of the overview.
+func group(all []command, name string, more ...command) []command {
+	from := len(all)
+	all = append(all, more...)
+	for i := range all[from:] {
+		all[from+i].Group = name
 	}
 	return all
 }
@@ -79,7 +84,7 @@ The exit code is that of CMD. demesne help exit-codes lists the codes of demesne
 				{Says: "get output, exit code and receipt as JSON", Line: "demesne run --json --require full -- make test"},
 			},
 			Operand: cli.Argv,
-			Habits:  runHabits(),
+			Habits:  runHabits,
 		},
 		flags: runFlags, run: cmdRun,
 	}
@@ -100,7 +105,7 @@ out takes that sandbox's value. A flag with another value is an error that names
 				{Says: "get the same sandbox each time", Line: "demesne create --key $PWD --workspace ."},
 				{Says: "replace it by one with other limits and no files", Line: "demesne create --key $PWD --workspace . --memory 2g --replace"},
 			},
-			Habits: runHabits(),
+			Habits: runHabits,
 		},
 		flags: createFlags, run: cmdCreate,
 	}
@@ -127,7 +132,7 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 				{Says: "start a server that continues", Line: `demesne exec build -c 'nohup ./server >/tmp/log 2>&1 &'`},
 			},
 			Operand: cli.Sandbox, Then: cli.Argv,
-			Habits: execHabits(),
+			Habits: execHabits,
 		},
 		flags: execFlags, run: cmdExec,
 	}
@@ -178,7 +183,7 @@ The next demesne exec starts a stopped sandbox again. demesne rm removes a sandb
 				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
 			},
 			Operand: cli.Sandbox,
-			Habits:  map[string]string{"-t": "use --grace DURATION", "--time": "use --grace DURATION", "--timeout": "use --grace DURATION"},
+			Habits:  stopHabits,
 		},
 		flags: stopFlags, run: cmdStop,
 	}

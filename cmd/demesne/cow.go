@@ -58,6 +58,13 @@ func (p *placed) tellApart() {
 	fmt.Fprintf(p.app.stderr, "hint: after demesne stop %s, demesne apply %s makes them; demesne diff %s lists them\n", p.changes.Sandbox, p.changes.ID, p.changes.ID)
 }
 
+// tellOthers says where to see the changes of a sandbox that diff does not list. c may be nil.
+func (a *app) tellOthers(c *changeSet) {
+	if c != nil {
+		fmt.Fprintf(a.stderr, "hint: demesne diff %s lists the changes to directories with mode cow\n", c.ID)
+	}
+}
+
 // tellChanges sums up the changes of a one-shot sandbox, and asks what to do with them if the user wanted that.
 func (p *placed) tellChanges() {
 	if p.o.key != "" {

@@ -148,8 +148,9 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if c, err := findChanges(id); err == nil && (c.ID == id || !c.persistent()) {
-		return a.diffChanges(o, c)
+	apart, _ := findChanges(id)
+	if apart != nil && (apart.ID == id || !apart.persistent()) {
+		return a.diffChanges(o, apart)
 	}
 	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 		d, err := eng.Diff(ctx, id)
@@ -160,6 +161,7 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 			d.Changes = append([]runner.Change{}, d.Changes...) // never null
 			return a.printJSON(d)
 		}
+		a.tellOthers(apart)
 		return a.print(diffText(d))
 	})
 }

@@ -48,6 +48,12 @@ func programHabits() map[string]string {
 	}
 }
 
+// stopHabits are flags of docker stop.
+func stopHabits() map[string]string {
+	const grace = "use --grace DURATION"
+	return map[string]string{"-t": grace, "--time": grace, "--timeout": grace}
+}
+
 // execHabits are flags of docker exec, and those that only create can have.
 func execHabits() map[string]string {
 	h := runHabits()

@@ -33,7 +33,7 @@ persistent sandbox exists until it is removed.`,
 			{Line: "demesne check", Says: "report what this machine supports"},
 		},
 		Topics: []cli.Topic{exitCodes(), environment()},
-		Habits: programHabits(),
+		Habits: programHabits,
 	}
 	for _, c := range commands() {
 		p.Commands = append(p.Commands, *c.bound(&options{}))

@@ -63,12 +63,21 @@ type mcpOptions struct {
 func mcpFlags(o *options) cli.Flags {
 	m := &o.mcp
 	flags := mcpinstall.ServerFlags(&mcpinstall.ServerOptions{})
-	flags.Long("tools").Set = cli.Text(&m.settings.Tools)
+	flags.Long("tools").Set = m.setTools
 	return append(flags,
 		cli.Flag{Group: groupResult, Long: "print", Set: cli.On(&m.print), Help: "with install: print the entry, and change no file"},
 		cli.Flag{Group: groupResult, Long: "project", Set: cli.On(&m.project), Help: "with install and uninstall: use the file of this directory's project"},
 		cli.Flag{Group: groupResult, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: m.addEnv,
 			Help: "with install: set a variable for the server; NAME alone takes the value from this environment"})
+}
+
+func (m *mcpOptions) setTools(s string) error {
+	sets, err := mcpinstall.ParseTools(s)
+	if err == nil && len(sets) == 0 {
+		err = fmt.Errorf("needs a tool set: %s", strings.Join(mcpinstall.ToolSets(), ", "))
+	}
+	m.settings.Tools = s
+	return err
 }
 
 func (m *mcpOptions) addEnv(s string) error {

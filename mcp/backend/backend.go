@@ -32,9 +32,9 @@ type Backend interface {
 	// Exec runs a command in a persistent sandbox and renews its expiry.
 	Exec(ctx context.Context, id string, r Request, w Callbacks) (*RunResult, error)
 	// Upload copies src, a file or directory of the host, to dst in the sandbox.
-	Upload(ctx context.Context, id, src, dst string) (Copied, error)
+	Upload(ctx context.Context, id, src, dst string, w Callbacks) (Copied, error)
 	// Download copies src out of the sandbox.
-	Download(ctx context.Context, id, src string) (Copied, error)
+	Download(ctx context.Context, id, src string, w Callbacks) (Copied, error)
 	// Files performs one file operation inside a sandbox. The answer comes from the sandbox and is untrusted. It
 	// contains text, and no path of the host.
 	Files(ctx context.Context, id string, r files.Request) (*files.Answer, error)
@@ -44,7 +44,7 @@ type Backend interface {
 	// Fork copies a persistent sandbox. An empty name means none.
 	Fork(ctx context.Context, id, name string) (*Created, error)
 	// CopyBetween copies src in one sandbox to dst in another.
-	CopyBetween(ctx context.Context, id, src, toID, dst string) (Copied, error)
+	CopyBetween(ctx context.Context, id, src, toID, dst string, w Callbacks) (Copied, error)
 	// Status, Wait and Cancel return ErrNoJob for an unknown id. Wait returns the job when it has ended or after
 	// most, whichever is first. Cancel may be repeated.
 	Status(ctx context.Context, id string) (*Job, error)
@@ -93,6 +93,9 @@ type Callbacks struct {
 	// Output takes, when the command starts, a function that tells what it has written to
 	// stdout: the last lines and the number of bytes so far. That function may be called at any later time.
 	Output func(last func() (tail string, n int64))
+	// Moves takes, when a copy starts, a function that returns how many files are complete and how many bytes were
+	// copied so far. That function may be called at any later time.
+	Moves func(moved func() (files, bytes int64))
 	// Ask asks a person whether the sandbox may reach a name, and may take [runner.AskTime]. It is called concurrently. If
 	// it is nil, the answer is no.
 	Ask func(Question) (allow bool)

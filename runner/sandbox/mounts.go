@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -46,7 +47,7 @@ func admitMount(spec *runner.Spec, i int) error {
 	}
 	for _, no := range noTargets {
 		if m.Target == no.path || no.below && within(m.Target, no.path) {
-			return errors.New("its target belongs to demesne")
+			return fmt.Errorf("in a sandbox, %s belongs to demesne", no.path)
 		}
 	}
 	if m.Target == inside.Workspace && spec.Workspace != "" {

@@ -2,6 +2,7 @@ package tarball
 
 import (
 	"archive/tar"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -150,14 +151,16 @@ func (p *packer) write(h *tar.Header, c content, text []byte, f *os.File) error 
 	}
 	p.did.Files++
 	p.did.Bytes += c.data
+	meter := p.left.limits.Meter
+	defer meter.file()
 	if f == nil {
-		_, err := p.w.Write(text)
+		_, err := io.Copy(p.w, meter.reader(bytes.NewReader(text)))
 		return err
 	}
 	if err := c.writeExtents(p.w); err != nil {
 		return err
 	}
-	_, err := io.CopyBuffer(struct{ io.Writer }{p.w}, c.in(f), make([]byte, 256<<10))
+	_, err := io.CopyBuffer(struct{ io.Writer }{p.w}, meter.reader(c.in(f)), make([]byte, 256<<10))
 	return err
 }
 

@@ -34,6 +34,7 @@ func (u *unpacker) file(name string, m meta, c content, r io.Reader) error {
 	if err == nil {
 		u.did.Files++
 		u.did.Bytes += c.data
+		u.Limits.Meter.file()
 	}
 	return err
 }

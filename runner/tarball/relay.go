@@ -85,6 +85,8 @@ func (y *Relay) file(w *tar.Writer, out, h *tar.Header) error {
 	}
 	y.did.Files++
 	y.did.Bytes += c.data
-	_, err = io.Copy(w, y.r)
+	meter := y.left.limits.Meter
+	defer meter.file()
+	_, err = io.Copy(w, meter.reader(y.r))
 	return err
 }

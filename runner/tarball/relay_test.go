@@ -106,3 +106,36 @@ func FuzzRelay(f *testing.F) {
 		}
 	})
 }
+
+// TestMeter checks that a meter counts the files and bytes of a copy in each direction.
+func TestMeter(t *testing.T) {
+	from, src := rooted(t)
+	write(t, src+"/d/small", "one", 0o600)
+	write(t, src+"/d/large", strings.Repeat("x", 1<<20), 0o600)
+	const files, size = 2, 3 + 1<<20
+	sees := func(what string, m *Meter) {
+		t.Helper()
+		if f, b := m.Moved(); f != files || b != size {
+			t.Errorf("%s: %d files, %d bytes", what, f, b)
+		}
+	}
+	var stream, passed bytes.Buffer
+	packing, passing, unpacking := &Meter{}, &Meter{}, &Meter{}
+	if _, err := Pack(&stream, from, "d", "d", Limits{Meter: packing}); err != nil {
+		t.Fatal(err)
+	}
+	sees("pack", packing)
+	y, err := NewRelay(&stream, Limits{Meter: passing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := y.Pass(&passed); err != nil {
+		t.Fatal(err)
+	}
+	sees("relay", passing)
+	to, _ := rooted(t)
+	if _, err := Unpack(&passed, to, Options{Limits: Limits{Meter: unpacking}}); err != nil {
+		t.Fatal(err)
+	}
+	sees("unpack", unpacking)
+}

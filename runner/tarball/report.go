@@ -11,6 +11,8 @@ import (
 type Limits struct {
 	Bytes   int64 // of data, in bytes; holes do not count
 	Entries int   // files, directories and all others
+
+	Meter *Meter // counts what the copy has moved so far; may be nil
 }
 
 // maxSizes bounds the total file size of a copy in bytes, including holes. A program that ignores holes reads that

@@ -87,7 +87,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		return u.file(name, m, c, r)
+		return u.file(name, m, c, u.Limits.Meter.reader(r))
 	case tar.TypeSymlink:
 		if u.Links {
 			return u.replace(name, func(temp string) error { return u.root.Symlink(h.Linkname, temp) })

@@ -48,12 +48,12 @@ type Command struct {
 	Examples []Example
 	Flags    Flags // without --help, which every command has
 	Topics   []Topic
-	Operand  kind              // kind of the operands
-	Then     kind              // kind of those after the first; zero: Operand
-	Here     bool              // only images that are here
-	Words    []string          // the known operands; nil: see Operand
-	Raw      bool              // another program parses this line
-	Habits   map[string]string // flags that other programs have; an error says which is meant here
+	Operand  kind     // kind of the operands
+	Then     kind     // kind of those after the first; zero: Operand
+	Here     bool     // only images that are here
+	Words    []string // the known operands; nil: see Operand
+	Raw      bool     // another program parses this line
+	Habits   habits   // flags that other programs have; an error says which is meant here
 }
 
 // Example is a line to type, and what it does.
@@ -118,10 +118,23 @@ func (c *Command) Parse(args []string) (rest []string, err error) {
 	}
 	rest, err = c.Table().UpTo(most, args)
 	var unknown *unknownFlag
-	if errors.As(err, &unknown) && c.Habits[unknown.name] != "" {
-		err = Hinted(unknown, "%s", c.Habits[unknown.name])
+	if errors.As(err, &unknown) {
+		if h := c.Habits.of(unknown.name); h != "" {
+			err = Hinted(unknown, "%s", h)
+		}
 	}
 	return rest, err
+}
+
+// habits returns hints for words of other programs. It is a function, because a correct line needs none of them.
+type habits func() map[string]string
+
+// of returns the hint for a word, or "".
+func (h habits) of(word string) string {
+	if h == nil {
+		return ""
+	}
+	return h()[word]
 }
 
 // Program describes a program with verbs.
@@ -132,7 +145,7 @@ type Program struct {
 	Start    []Example // the commands for a first reader, in the short overview
 	Commands []Command
 	Topics   []Topic
-	Habits   map[string]string // likewise: commands
+	Habits   habits // likewise: commands
 }
 
 // Topic is a text that belongs to no verb. "help NAME" prints it, and the program's manual page has it as a section.
@@ -172,7 +185,7 @@ func (p *Program) command(verb string) *Command {
 // unknown returns an error for a word that words does not contain.
 func (p *Program) unknown(name string, words []string) error {
 	err := &UnknownError{name}
-	if h := p.Habits[name]; h != "" {
+	if h := p.Habits.of(name); h != "" {
 		return Hinted(err, "%s", h)
 	}
 	if n := text.Nearest(name, words); n != "" {

@@ -1,6 +1,11 @@
 package mcpinstall
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
 	"demesne/cmd/internal/cli"
 )
 
@@ -12,6 +17,20 @@ type ServerOptions struct {
 }
 
 const groupServer = "Server"
+
+// ToolSets returns the names of the optional tool sets.
+func ToolSets() []string { return []string{"files", "sandboxes"} }
+
+// ParseTools splits a list of tool sets, and refuses unknown ones.
+func ParseTools(list string) ([]string, error) {
+	sets := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	for _, name := range sets {
+		if !slices.Contains(ToolSets(), name) {
+			return nil, fmt.Errorf("%q is not a tool set (known: %s)", name, strings.Join(ToolSets(), ", "))
+		}
+	}
+	return sets, nil
+}
 
 // ServerFlags returns the flags of demesne-mcp, bound to o.
 func ServerFlags(o *ServerOptions) cli.Flags {
@@ -64,7 +83,7 @@ demesne(1).`,
 			{Name: "DEMESNE_MAX_COST_USD", Text: "ceiling for the cost of one agent with its children, in US dollars (default none)"},
 			{Name: "DEMESNE_MAX_OUTPUTS", Text: "how many of the newest output directories are kept (default 1000)"},
 			{Name: "DEMESNE_MCP_TOKEN", Text: "the bearer token that HTTP clients must send"},
-			{Name: "DEMESNE_TOOLS", Text: "tool sets besides the default tools: files"},
+			{Name: "DEMESNE_TOOLS", Text: "tool sets besides the default tools: files, sandboxes"},
 		},
 	}
 }

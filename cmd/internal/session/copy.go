@@ -31,6 +31,10 @@ func (s *Service) Copy(ctx context.Context, from, to Place, cb Callbacks) (did t
 	if err != nil {
 		return did, err
 	}
+	if cb.Moves != nil {
+		limits.Meter = &tarball.Meter{}
+		cb.Moves(limits.Meter.Moved)
+	}
 	var source, target *Sandbox
 	if from.Sandbox != "" {
 		source, err = s.Open(ctx, from.Sandbox, cb)

@@ -17,7 +17,7 @@ const downloads = "downloads"
 
 // Download copies src out of a sandbox, to a directory below the output root that belongs to the sandbox's downloads.
 // It replaces an earlier download with the same base name, and returns the path of the copy.
-func (s *Service) Download(ctx context.Context, idOrName, src string) (did tarball.Report, whole string, err error) {
+func (s *Service) Download(ctx context.Context, idOrName, src string, cb Callbacks) (did tarball.Report, whole string, err error) {
 	name := path.Base(path.Clean(src))
 	if name == "/" {
 		return did, "", errors.New("will not copy / out")
@@ -37,7 +37,7 @@ func (s *Service) Download(ctx context.Context, idOrName, src string) (did tarba
 	defer root.Close()
 	to := path.Join(info.ID, downloads)
 	if err = s.outputs.mark(at, info.ID); err == nil {
-		did, err = s.fetch(ctx, info.ID, src, root, to, name)
+		did, err = s.fetch(ctx, Place{Sandbox: info.ID, Path: src}, root, to, cb)
 	}
 	if err != nil {
 		root.Remove(to) // fails if it is not empty
@@ -48,7 +48,8 @@ func (s *Service) Download(ctx context.Context, idOrName, src string) (did tarba
 }
 
 // fetch first copies src to a directory of its own, so that concurrent downloads do not collide.
-func (s *Service) fetch(ctx context.Context, id, src string, root *os.Root, to, name string) (did tarball.Report, err error) {
+func (s *Service) fetch(ctx context.Context, from Place, root *os.Root, to string, cb Callbacks) (did tarball.Report, err error) {
+	name := path.Base(path.Clean(from.Path))
 	part := path.Join(to, ".part-"+rand.Text())
 	if err := root.MkdirAll(part, ownerOnly); err != nil {
 		return did, fmt.Errorf("download: %w", err)
@@ -59,7 +60,7 @@ func (s *Service) fetch(ctx context.Context, id, src string, root *os.Root, to, 
 		return did, fmt.Errorf("download: %w", err)
 	}
 	defer dir.Close()
-	if did, err = s.Copy(ctx, Place{Sandbox: id, Path: src}, Place{Dir: dir}, Callbacks{}); err != nil {
+	if did, err = s.Copy(ctx, from, Place{Dir: dir}, cb); err != nil {
 		return did, err
 	}
 	if info, err := dir.Lstat(name); err == nil && info.Mode().IsRegular() {

@@ -67,6 +67,8 @@ type Callbacks struct {
 	Ready func()                 // called before anything is made that a killed face would leave behind
 	Made  func(*Sandbox)         // the sandbox was made or opened; in Run and Exec its command may run already
 	Began func(last func() Tail) // a command with collected output began; last returns the end of its stdout so far
+	// Moves is called when a copy begins; moved returns the number of complete files and the bytes so far.
+	Moves func(moved func() (files, bytes int64))
 
 	// Ask decides whether the sandbox may reach a name that no rule covers. It may take as long as Egress.Ask.
 	// readable lists the host's paths that the sandbox can read, and so could send. Without an answer the name is
