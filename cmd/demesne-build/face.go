@@ -43,7 +43,7 @@ func (f *face) main(args []string) int {
 	rest, err := line.Parse(args)
 	switch {
 	case errors.Is(err, cli.ErrHelp):
-		io.WriteString(f.stdout, line.Help())
+		io.WriteString(f.stdout, line.Help(cli.TerminalOf(f.stdout, f.env).Width()))
 		return 0
 	case err != nil:
 		return f.report(err, exitUsage)
