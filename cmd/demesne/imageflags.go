@@ -16,9 +16,9 @@ type archiveOptions struct {
 
 // gcOptions choose what gc removes, and whether images lists all.
 type gcOptions struct {
-	all, outputs bool
-	olderThan    time.Duration
-	runner       bool
+	all, outputs, blobs bool
+	olderThan           time.Duration
+	runner              bool
 }
 
 // The flags of the commands about images.
@@ -82,6 +82,8 @@ func gcFlags(o *options) cli.Flags {
 		{Group: cli.GroupGeneral, Long: "all", Short: 'a', Set: cli.On(&o.all), Help: "remove every image that is not in use"},
 		{Group: cli.GroupGeneral, Long: "older-than", Arg: "DURATION", Set: cli.Duration(&o.olderThan),
 			Help: "remove images that no sandbox used for this time, such as 168h; with --outputs, output directories"},
+		{Group: cli.GroupGeneral, Long: "blobs", Set: cli.On(&o.blobs),
+			Help: "remove the blobs of unpacked layers, too; they are fetched again when needed"},
 		{Group: cli.GroupGeneral, Long: "outputs", Set: cli.On(&o.outputs), Help: "remove unused output directories: empty ones, and with --older-than old ones"},
 		{Group: cli.GroupGeneral, Long: "runner", Set: cli.On(&o.runner), Help: "only end a runner that lingers after its last sandbox"},
 	}, jsonFlag(o))

@@ -43,7 +43,11 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 			return 0, err
 		}
 		defer release()
-		freed, err := c.Store.GC(ctx, images.GCOptions{All: o.all, OlderThan: o.olderThan})
+		old := images.GCOptions{All: o.all, OlderThan: o.olderThan}
+		if o.blobs {
+			old.Unpacked = c.Unpacked
+		}
+		freed, err := c.Store.GC(ctx, old)
 		if err != nil {
 			return 0, err
 		}
@@ -71,7 +75,7 @@ func (a *app) tidy() error {
 
 // retireRunner ends an idle runner. A runner with sandboxes goes on until they end.
 func (a *app) retireRunner(o *gcOptions, json bool) (int, error) {
-	if o.all || o.olderThan != 0 || json || o.outputs {
+	if o.all || o.olderThan != 0 || json || o.outputs || o.blobs {
 		return 0, errors.New("--runner: cannot be combined with other flags")
 	}
 	sig := watchSignals(a.quit, &terminal{fd: -1})
