@@ -69,6 +69,9 @@ func nameIn(entries []entry, r Record) ([]entry, entry) {
 	}
 	if !r.Pulled.IsZero() {
 		e.pulled = r.Pulled
+		if r.Ref.Kind == imageref.Registry {
+			e.source = repository(name)
+		}
 	}
 	return append(out, e), e
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/fsutil"
 )
@@ -54,23 +53,6 @@ func (s *Store) Keep(ctx context.Context, img *Image) (dropped []oci.Layer, err 
 	return dropped, nil
 }
 
-// sources returns the registry names of an image that was pulled, by digest. A registry need not have
-// an image that was made here, whatever its name.
-func (e entry) sources() []string {
-	if e.pulled.IsZero() {
-		return nil
-	}
-	var all []string
-	for _, name := range e.names {
-		ref, err := imageref.Parse(name)
-		if err != nil || ref.Kind != imageref.Registry || ref.Full != name {
-			continue
-		}
-		all = append(all, repository(name)+"@"+string(e.Digest))
-	}
-	return unique(all)
-}
-
 // repository returns a full name without its tag and digest.
 func repository(name string) string {
 	name, _, _ = strings.Cut(name, "@")
@@ -87,7 +69,7 @@ type drops struct {
 }
 
 // droppable returns the blobs of layers that are unpacked, if every image that has them can be pulled
-// again. A damaged image counts as one that cannot: its layers may be unknown.
+// again. A damaged image does not count: its layers are unknown, and it has to be pulled anyway.
 func (s *Store) droppable(entries []entry, unpacked func(oci.Digest) bool) map[oci.Digest][]string {
 	d := drops{map[oci.Digest][]string{}, map[oci.Digest]bool{}}
 	for _, e := range entries {
@@ -95,12 +77,11 @@ func (s *Store) droppable(entries []entry, unpacked func(oci.Digest) bool) map[o
 		if err != nil {
 			continue
 		}
-		from := e.sources()
 		for _, l := range img.Layers {
-			if len(from) == 0 || !unpacked(l.DiffID) {
+			if e.source == "" || !unpacked(l.DiffID) {
 				d.keep[l.Digest] = true
 			}
-			d.sources[l.Digest] = unique(append(d.sources[l.Digest], from...))
+			d.sources[l.Digest] = unique(append(d.sources[l.Digest], e.source+"@"+string(e.Digest)))
 		}
 		d.keep[e.Digest] = true // a layer may not be a manifest or a configuration, too
 	}
