@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -103,4 +104,76 @@ func TestImageGCInBetween(t *testing.T) {
 	close(stop)
 	collector.Wait()
 	g.ok("images", "check")
+}
+
+// TestImageGCBlobs checks that a pulled image runs without its blobs and without the registry, and that save, export
+// and commit fetch them again. An image that was made here keeps its blobs.
+func TestImageGCBlobs(t *testing.T) {
+	withIDs(t, func(t *testing.T, g *gallery, one bool) {
+		ref, img := g.simple("demo:1")
+		g.ok("pull", ref)
+		g.ok("export", "-o", g.home+"/rootfs.tar", ref)
+		g.ok("import", g.home+"/rootfs.tar", "mine")
+		drop := func() {
+			t.Helper()
+			g.ok("gc", "--blobs")
+			if all := g.listed(); len(all) != 2 || all[0].Dropped <= 0 || all[1].Dropped != 0 {
+				t.Errorf("after gc --blobs: %+v", all)
+			}
+		}
+		drop()
+		gone := g.fetched()
+		if r := g.do("run", "--image", ref); r.code != 0 || r.stdout != "default\n" {
+			t.Errorf("run: %+v", r)
+		}
+		g.ok("images", "check")
+		g.ok("pull", ref)
+		if n := g.fetched(); n != gone {
+			t.Errorf("run, check and pull fetched %d blobs", n-gone)
+		}
+		g.ok("save", "mine", "-o", g.home+"/mine.tar")
+
+		g.ok("save", ref, "-o", g.home+"/demo.tar")
+		if n := g.fetched(); n == gone {
+			t.Error("save fetched nothing")
+		}
+		if got := strings.TrimSpace(g.ok("import", "-q", g.home+"/demo.tar", "mine")); got != digestOf(t, img) {
+			t.Errorf("saved and imported: %s", got)
+		}
+	})
+}
+
+// TestImageGCBlobsOffline checks each command that needs dropped blobs, without the registry and with it.
+func TestImageGCBlobsOffline(t *testing.T) {
+	withIDs(t, func(t *testing.T, g *gallery, one bool) {
+		ref, _ := g.simple("demo:1")
+		id := strings.TrimSpace(g.ok("create", "--image", ref))
+		g.ok("exec", id, "--", "/bin/busybox", "touch", "/new")
+		needs := [][]string{{"export", "-o", g.home + "/out.tar", ref}, {"save", "-o", g.dir + "/out.tar", ref}, {"commit", id, "local/copy"}}
+		for _, args := range needs {
+			g.ok("gc", "--blobs")
+			g.reg.Fail(func(*http.Request) *fixture.Fault { return &fixture.Fault{Status: http.StatusNotFound} })
+			g.told(t, "", args...)
+			g.reg.Fail(nil)
+			g.ok(args...)
+		}
+		g.ok("gc", "--blobs")
+		for _, i := range g.listed() {
+			if i.Dropped != 0 {
+				t.Errorf("the layers below a committed image are dropped: %+v", i)
+			}
+		}
+		g.ok("rm", id)
+		for _, args := range [][]string{{"gc", "--blobs", "--outputs"}, {"gc", "--blobs", "--runner"}} {
+			if r := g.do(args...); r.code == 0 || !strings.Contains(r.stderr, "cannot be combined") {
+				t.Errorf("%q: %+v", args, r)
+			}
+		}
+	})
+}
+
+// fetched counts the blobs that the registry served.
+func (g *gallery) fetched() int {
+	n, _ := g.reg.Count(http.MethodGet, "/blobs/")
+	return n
 }
