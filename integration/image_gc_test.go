@@ -3,6 +3,7 @@ package integration
 import (
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -110,10 +111,13 @@ func TestImageGCInBetween(t *testing.T) {
 // and commit fetch them again. An image that was made here keeps its blobs.
 func TestImageGCBlobs(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
+		tars := t.TempDir()
+		os.Chmod(tars, 0o777)
+		os.Chmod(filepath.Dir(tars), 0o755)
 		ref, img := g.simple("demo:1")
 		g.ok("pull", ref)
-		g.ok("export", "-o", g.home+"/rootfs.tar", ref)
-		g.ok("import", g.home+"/rootfs.tar", "mine")
+		g.ok("export", "-o", tars+"/rootfs.tar", ref)
+		g.ok("import", tars+"/rootfs.tar", "mine")
 		drop := func() {
 			t.Helper()
 			g.ok("gc", "--blobs")
@@ -131,13 +135,13 @@ func TestImageGCBlobs(t *testing.T) {
 		if n := g.fetched(); n != gone {
 			t.Errorf("run, check and pull fetched %d blobs", n-gone)
 		}
-		g.ok("save", "mine", "-o", g.home+"/mine.tar")
+		g.ok("save", "mine", "-o", tars+"/mine.tar")
 
-		g.ok("save", ref, "-o", g.home+"/demo.tar")
+		g.ok("save", ref, "-o", tars+"/demo.tar")
 		if n := g.fetched(); n == gone {
 			t.Error("save fetched nothing")
 		}
-		if got := strings.TrimSpace(g.ok("import", "-q", g.home+"/demo.tar", "mine")); got != digestOf(t, img) {
+		if got := strings.TrimSpace(g.ok("import", "-q", tars+"/demo.tar", "mine")); got != digestOf(t, img) {
 			t.Errorf("saved and imported: %s", got)
 		}
 	})
@@ -146,10 +150,14 @@ func TestImageGCBlobs(t *testing.T) {
 // TestImageGCBlobsOffline checks each command that needs dropped blobs, without the registry and with it.
 func TestImageGCBlobsOffline(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
+		tars := t.TempDir()
+		os.Chmod(tars, 0o777)
+		os.Chmod(filepath.Dir(tars), 0o755)
 		ref, _ := g.simple("demo:1")
 		id := strings.TrimSpace(g.ok("create", "--image", ref))
+		defer g.do("rm", id)
 		g.ok("exec", id, "--", "/bin/busybox", "touch", "/new")
-		needs := [][]string{{"export", "-o", g.home + "/out.tar", ref}, {"save", "-o", g.dir + "/out.tar", ref}, {"commit", id, "local/copy"}}
+		needs := [][]string{{"export", "-o", tars + "/out.tar", ref}, {"save", "-o", g.dir + "/out.tar", ref}, {"commit", id, "local/copy"}}
 		for _, args := range needs {
 			g.ok("gc", "--blobs")
 			g.reg.Fail(func(*http.Request) *fixture.Fault { return &fixture.Fault{Status: http.StatusNotFound} })
@@ -163,7 +171,6 @@ func TestImageGCBlobsOffline(t *testing.T) {
 				t.Errorf("the layers below a committed image are dropped: %+v", i)
 			}
 		}
-		g.ok("rm", id)
 		for _, args := range [][]string{{"gc", "--blobs", "--outputs"}, {"gc", "--blobs", "--runner"}} {
 			if r := g.do(args...); r.code == 0 || !strings.Contains(r.stderr, "cannot be combined") {
 				t.Errorf("%q: %+v", args, r)
