@@ -87,7 +87,7 @@ func (s *Store) Whole(img *Image) error {
 }
 
 // layers checks the blobs of an image's layers, of which only those may be missing that absent allows.
-func (s *Store) layers(img *Image, absent func(oci.Digest) bool) error {
+func (s files) layers(img *Image, absent func(oci.Digest) bool) error {
 	for _, l := range img.Layers {
 		st, err := os.Stat(s.blobPath(l.Digest))
 		switch {

@@ -21,7 +21,7 @@ const maxDropped = 1 << 20 // bytes of a record
 
 // Dropped returns where a blob that was dropped can be fetched again: names of images in registries,
 // by digest. It returns nil if the blob is present, or missing for another reason.
-func (s *Store) Dropped(d oci.Digest) []string {
+func (s files) Dropped(d oci.Digest) []string {
 	if _, err := os.Lstat(s.blobPath(d)); d == "" || !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -109,8 +109,8 @@ func (s *Store) dropBlobs(entries []entry, unpacked func(oci.Digest) bool, freed
 	return errors.Join(errs...)
 }
 
-// dropBlob drops one blob. It returns its size, or -1 if the blob is not there or in use.
-func (s *Store) dropBlob(d oci.Digest, from []string) (int64, error) {
+// dropBlob drops one blob. It returns its size, or -1 if the blob is missing or in use.
+func (s files) dropBlob(d oci.Digest, from []string) (int64, error) {
 	if _, err := os.Lstat(s.blobPath(d)); errors.Is(err, fs.ErrNotExist) {
 		return -1, nil
 	}
@@ -125,7 +125,7 @@ func (s *Store) dropBlob(d oci.Digest, from []string) (int64, error) {
 }
 
 // removeDropped removes the records of blobs that no image has.
-func (s *Store) removeDropped(keep map[oci.Digest]bool) error {
+func (s files) removeDropped(keep map[oci.Digest]bool) error {
 	return s.eachFile("dropped", func(name, path string) error {
 		if keep[oci.Digest(oci.Algorithm+name)] {
 			return nil
