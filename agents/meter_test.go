@@ -2,11 +2,8 @@ package agents
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -125,75 +122,6 @@ func TestMeterHostile(t *testing.T) {
 	}
 	if lines := bytes.Count(m.lines, []byte("\n")); lines != 2 || bytes.Contains(m.lines, []byte{0x1b}) {
 		t.Errorf("usage.jsonl:\n%s", m.lines)
-	}
-}
-
-func TestFollowUsage(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "usage")
-	w, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	r, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	line := func(id string) []byte {
-		b, _ := json.Marshal(request(id, "m", backend.Tokens{Input: 1}))
-		return append(b, '\n')
-	}
-	w.Write(line("before"))
-	ctx, cancel := context.WithCancel(t.Context())
-	got, ended := make(chan runner.UsageRecord, 10), make(chan error, 1)
-	go func() { ended <- FollowUsage(ctx, r, func(u runner.UsageRecord) { got <- u }) }()
-	want := func(id string, malformed bool) {
-		t.Helper()
-		select {
-		case u := <-got:
-			if u.RequestID != id || u.Malformed != malformed {
-				t.Fatalf("got %+v, want %q", u, id)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("no record %q", id)
-		}
-	}
-	want("before", false)
-	half := line("halves")
-	w.Write(half[:20])
-	w.Write(half[20:])
-	want("halves", false)
-	w.Write([]byte("no JSON\n"))
-	want("", true)
-	w.Write(append(bytes.Repeat([]byte("x"), longestRecord+1), '\n'))
-	want("", true)
-	w.Write(append(line("a"), line("last")...))
-	want("a", false)
-	want("last", false)
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-// TestFollowUsageEnd checks that the records before the end are read after it.
-func TestFollowUsageEnd(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "usage")
-	b, _ := json.Marshal(request("a", "m", backend.Tokens{}))
-	if err := os.WriteFile(path, append(b, '\n'), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	n := 0
-	if err := FollowUsage(ctx, f, func(runner.UsageRecord) { n++ }); err != nil || n != 1 {
-		t.Errorf("%d records, %v", n, err)
 	}
 }
 

@@ -43,7 +43,6 @@ type Provider struct {
 	Program     Program      `json:"program,omitzero"`
 	Prices      []Price      `json:"prices,omitempty"` // of models that are not in the table of prices
 	Retry       Retry        `json:"retry,omitzero"`
-	RefusesRoot bool         `json:"refuses_root,omitempty"` // run as uid 1000
 }
 
 // Arguments are those of the program in each kind of run.

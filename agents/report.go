@@ -21,6 +21,7 @@ const (
 	mostReportDepth = 64
 	mostReportFile  = 64 << 20
 	mostSubagents   = 256
+	longestRecord   = 64 << 10 // a line of usage.jsonl or attribution.jsonl
 	childrenDir     = "child"
 )
 

@@ -3,7 +3,9 @@ package integration
 import (
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -221,4 +223,64 @@ func TestAgentImageTree(t *testing.T) {
 	if got := readFile(t, r.field("output_dir")+"/child-said"); r.field("stdout") != "Done." || !strings.HasSuffix(got, "/usr/bin/fake-agent\n") {
 		t.Errorf("the child has %q, %s", got, r.Result)
 	}
+}
+
+// TestAgentImageBranch checks that a clone, and attempts on forks of a prepared one, work in an image with git, and that an
+// image without git is an error.
+func TestAgentImageBranch(t *testing.T) {
+	withIDs(t, func(t *testing.T, g *gallery, _ bool) {
+		g.prepareHome()
+		g.hostWithoutAgents("http://127.0.0.1:1")
+		g.extra = append(g.extra, "DEMESNE_AGENTS_FILE="+g.file("agents.json", scriptAgent, 0o644), "SCRIPT_KEY="+realKey)
+		program := []fixture.Entry{fixture.Mode("bin/script-agent", "#!/bin/sh\nexec sh -c \"$1\"\n", 0o755), fixture.File("image", "yes")}
+		g.push("plain:1", v1.Config{Env: []string{"PATH=/bin"}}, g.busybox(), program)
+		g.push("git:1", v1.Config{Env: []string{"PATH=/usr/bin:/bin"}, User: "1000"}, g.busybox(), program, gitEntries(t))
+		repo := g.home + "/repo"
+		g.host(g.home, "git init -q -b main repo && cd repo && echo base > base.txt && git add . && git commit -q -m first")
+		agent := func(image string, args ...string) result {
+			cmd := g.cli(append([]string{"agent", "--branch", "--image", g.reg.Ref(image)}, args...)...)
+			cmd.Dir = repo
+			return g.finish(cmd)
+		}
+		const work = "cat /image base.txt > made && id -u >> made"
+		r := agent("git:1", "script-agent", work)
+		if got := g.host(repo, "git show "+branchOf(t, r)+":made"); got != "yesbase\n0\n" {
+			t.Errorf("the branch has %q, %+v", got, r)
+		}
+		r = agent("git:1", "--fork", "2", "--setup", "cat /image > prepared", "script-agent", "grep -q yes prepared && "+work)
+		for _, n := range []string{"1", "2"} {
+			name := regexp.MustCompile(`demesne/\S+/attempt-` + n).FindString(r.stdout)
+			if r.code != 0 || name == "" {
+				t.Fatalf("attempt %s: %+v", n, r)
+			}
+			if got := g.host(repo, "git diff --name-only main "+name+"; git show "+name+":made"); got != "made\nyesbase\n0\n" {
+				t.Errorf("attempt %s has %q", n, got)
+			}
+		}
+		if r := agent("plain:1", "script-agent", work); r.code != 127 || !strings.Contains(r.stderr, "--branch needs git in the sandbox") {
+			t.Errorf("without git: %+v", r)
+		}
+	})
+}
+
+// gitEntries returns this machine's git with its libraries.
+func gitEntries(t *testing.T) (all []fixture.Entry) {
+	t.Helper()
+	git := program(t, "git")
+	libraries, err := exec.Command("ldd", git).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := exec.Command(git, "--exec-path").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := append(regexp.MustCompile(`/\S+`).FindAllString(string(libraries), -1), git)
+	for _, name := range []string{"git", "git-upload-pack"} {
+		paths = append(paths, strings.TrimSpace(string(core))+"/"+name)
+	}
+	for _, path := range paths {
+		all = append(all, fixture.Mode(path[1:], readFile(t, path), 0o755))
+	}
+	return all
 }

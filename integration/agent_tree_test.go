@@ -410,7 +410,7 @@ func TestAgentPlanted(t *testing.T) {
 	victim := b.file("victim", "mine", 0o644)
 	b.mkdir("victims")
 	script := fixture.Steps(
-		shell("cd /out && ln -s "+victim+" results.json && ln -s "+victim+" usage.json && mkdir transcript.jsonl && ln -s "+b.dir+"/victims child; ls -la /out"),
+		shell("cd /out && ln -s "+victim+" results.json && ln -s "+victim+" usage.json && mkdir transcript.jsonl && mkdir -p usage.jsonl/deep && chmod 0 usage.jsonl && ln -s "+b.dir+"/victims child; ls -la /out"),
 		childTool("script", map[string]any{"name": "a", "command": "echo x > /out/planted"}),
 		childTool("agent", map[string]any{"name": "b", "prompt": "x"}),
 		shell("rm /out/child && rm -rf /workspace/.demesne && ln -s "+b.dir+"/victims /workspace/.demesne"),
@@ -426,6 +426,12 @@ func TestAgentPlanted(t *testing.T) {
 	}
 	if !strings.Contains(r.file(t, "out/transcript.jsonl"), `in the workspace: `) {
 		t.Errorf("the link in the workspace was used: %s", r.file(t, "out/transcript.jsonl"))
+	}
+	if err := os.Chmod(r.dir+"/out/usage.jsonl.sandbox", 0o700); err != nil {
+		t.Error(err)
+	}
+	if got := r.file(t, "out/usage.jsonl"); !strings.Contains(got, "{") {
+		t.Errorf("usage.jsonl is %q", got)
 	}
 	if got, _ := os.ReadFile(victim); string(got) != "mine" || len(names(b.dir+"/victims")) != 0 {
 		t.Errorf("victim %q, %s", got, names(b.dir+"/victims"))

@@ -39,13 +39,9 @@ type attempts struct {
 
 // Files of an agent run.
 const (
-	fileTranscript  = "transcript.jsonl"
-	fileStderr      = "stderr.log"
-	fileUsage       = "usage.json"
-	fileRequests    = "usage.jsonl"
-	fileResults     = "results.json"
-	fileAttribution = "attribution.jsonl"
-	fileAnswer      = "answer.txt" // in the sidecar directory only: the final answer, where no sandbox can change it
+	fileTranscript = "transcript.jsonl"
+	fileStderr     = "stderr.log"
+	fileAnswer     = "answer.txt" // in the sidecar directory only: the final answer, where no sandbox can change it
 )
 
 func (a *attempts) close() {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -105,9 +103,8 @@ func (d *dirs) makeStart(id, context string) error {
 	return nil
 }
 
-// deliver copies files from sidecar into out, in place of whatever sandboxes put there. It follows no link. A file that
-// does not exist is left out.
-func (d *dirs) deliver(names ...string) error {
+// deliver copies the files of the host from sidecar into out, in place of whatever sandboxes put there.
+func (d *dirs) deliver() error {
 	from, err := os.OpenRoot(d.sidecar)
 	if err != nil {
 		return fmt.Errorf("deliver results: %w", err)
@@ -118,31 +115,5 @@ func (d *dirs) deliver(names ...string) error {
 		return fmt.Errorf("deliver results: %w", err)
 	}
 	defer to.Close()
-	var all error
-	for _, name := range names {
-		if err := copyFile(from, to, name); err != nil {
-			all = errors.Join(all, fmt.Errorf("deliver %q: %w", name, err))
-		}
-	}
-	return all
-}
-
-func copyFile(from, to *os.Root, name string) error {
-	in, err := from.Open(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	if err := to.RemoveAll(name); err != nil {
-		return err
-	}
-	out, err := to.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return agents.Place(from, to)
 }

@@ -17,7 +17,8 @@ func newDirs(t *testing.T) *dirs {
 	return d
 }
 
-// TestDeliver checks that results replace what a sandbox put at their names, and that no link is followed.
+// TestDeliver checks that results replace what a sandbox put at their names, also a directory that the caller cannot
+// remove in an output directory that the caller cannot write, and that no link is followed.
 func TestDeliver(t *testing.T) {
 	d := newDirs(t)
 	victim := filepath.Join(t.TempDir(), "victim")
@@ -25,10 +26,12 @@ func TestDeliver(t *testing.T) {
 	os.Symlink(victim, d.out+"/results.json")
 	os.MkdirAll(d.out+"/usage.json/full", 0o700)
 	os.WriteFile(d.out+"/stderr.log", []byte("forged"), 0o600)
+	os.Chmod(d.out+"/usage.json", 0)
+	os.Chmod(d.out, 0o500)
 	for _, name := range []string{"results.json", "usage.json", "stderr.log"} {
 		os.WriteFile(d.sidecar+"/"+name, []byte("true "+name), 0o600)
 	}
-	if err := d.deliver("results.json", "usage.json", "stderr.log", "missing"); err != nil {
+	if err := d.deliver(); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"results.json", "usage.json", "stderr.log"} {
@@ -37,6 +40,9 @@ func TestDeliver(t *testing.T) {
 		if err != nil || !info.Mode().IsRegular() || string(got) != "true "+name {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
+	}
+	if err := os.Chmod(d.out+"/usage.json.sandbox", 0o700); err != nil {
+		t.Error(err)
 	}
 	if got, _ := os.ReadFile(victim); string(got) != "mine" {
 		t.Errorf("the victim has %q", got)

@@ -126,7 +126,7 @@ func (n *node) writeResults(a *attempts, res *backend.AgentResult, r *agents.Res
 	if err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
-	return n.dirs.deliver(fileTranscript, fileStderr, fileUsage, fileRequests, fileAttribution, fileResults)
+	return n.dirs.deliver()
 }
 
 // results describes a run that has ended, with its children.
