@@ -157,7 +157,7 @@ func TestImageGCBlobsOffline(t *testing.T) {
 		id := strings.TrimSpace(g.ok("create", "--image", ref))
 		defer g.do("rm", id)
 		g.ok("exec", id, "--", "/bin/busybox", "touch", "/new")
-		needs := [][]string{{"export", "-o", tars + "/out.tar", ref}, {"save", "-o", g.dir + "/out.tar", ref}, {"commit", id, "local/copy"}}
+		needs := [][]string{{"export", "-o", tars + "/out.tar", ref}, {"save", "-o", tars + "/out.tar", ref}, {"commit", id, "local/copy"}}
 		for _, args := range needs {
 			g.ok("gc", "--blobs")
 			g.reg.Fail(func(*http.Request) *fixture.Fault { return &fixture.Fault{Status: http.StatusNotFound} })
