@@ -37,7 +37,7 @@ func (s *Store) Add(ctx context.Context, r Record) (*Image, error) {
 		if img, err = s.load(e); err != nil {
 			return nil, false, err
 		}
-		if err := s.Whole(img); err != nil {
+		if err := s.layers(img, func(oci.Digest) bool { return false }); err != nil {
 			return nil, false, err
 		}
 		return entries, true, s.touch(e.Digest)
@@ -71,6 +71,9 @@ func nameIn(entries []entry, r Record) ([]entry, entry) {
 	}
 	if !r.Pulled.IsZero() {
 		e.pulled = r.Pulled
+		if r.Ref.Kind == imageref.Registry {
+			e.source = repository(name)
+		}
 	}
 	return append(out, e), e
 }
@@ -79,11 +82,18 @@ func without(names []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
 }
 
-// Whole returns [ErrCorrupt] unless the blobs of all layers exist and have the right size.
+// Whole returns [ErrCorrupt] unless the blobs of all layers exist and have the right size. A blob that
+// was dropped may be missing: see [Store.Dropped].
 func (s *Store) Whole(img *Image) error {
+	return s.layers(img, func(d oci.Digest) bool { return s.Dropped(d) != nil })
+}
+
+// layers checks the blobs of an image's layers, of which only those may be missing that absent allows.
+func (s files) layers(img *Image, absent func(oci.Digest) bool) error {
 	for _, l := range img.Layers {
 		st, err := os.Stat(s.blobPath(l.Digest))
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && absent(l.Digest):
 		case errors.Is(err, fs.ErrNotExist):
 			return fmt.Errorf("layer %s: %w: it is missing", l.Digest, ErrCorrupt)
 		case err != nil:

@@ -187,6 +187,7 @@ func (s *Store) publish(ctx context.Context, f *os.File, d oci.Digest) error {
 	if err := fsutil.SyncDir(s.path("blobs/sha256")); err != nil {
 		return err
 	}
+	_ = os.Remove(s.droppedPath(d)) // best effort: a record of a blob that is present means nothing
 	if err := flock.Lock(f, flock.Shared); err != nil {
 		return err
 	}

@@ -31,6 +31,8 @@ type Client struct {
 	// Platform selects the image that Pull takes from an index, such as "linux/arm64". "" means this
 	// machine's.
 	Platform string
+	// NoFetch makes Unpack fail where it would have to fetch a dropped blob.
+	NoFetch bool
 
 	grace time.Duration // time for a program to end; 0: defaultGrace
 }
@@ -146,10 +148,28 @@ func (c *Client) unpackRest(ctx context.Context, d oci.Digest, u *unpacker) (*Im
 		return nil, err
 	}
 	defer used.Close()
+	if err := c.fetchDropped(ctx, img, u); err != nil {
+		return nil, err
+	}
 	for _, l := range img.Layers {
 		u.add(l)
 	}
 	return img, u.finish()
+}
+
+// fetchDropped fetches dropped blobs again if a layer that is not unpacked needs one.
+func (c *Client) fetchDropped(ctx context.Context, img *Image, u *unpacker) error {
+	for _, l := range img.Layers {
+		if c.Store.Dropped(l.Digest) == nil || c.Unpacked != nil && c.Unpacked(l.DiffID) {
+			continue
+		}
+		if c.NoFetch {
+			return fmt.Errorf("layer %s: its blob was dropped, and may not be fetched again now", l.Digest)
+		}
+		_, err := c.run(ctx, job{args: []string{"fetch", "--store", c.Store.Dir(), string(img.Digest)}, on: u.pulled})
+		return err
+	}
+	return nil
 }
 
 // Unpack unpacks the layers of an image that are not unpacked yet.

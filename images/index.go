@@ -25,6 +25,7 @@ const (
 	annoNames  = "demesne.names"                     // the other names, a JSON array
 	annoIndex  = "demesne.index"                     // digest of the index that the tag pointed to
 	annoPulled = "demesne.pulled"                    // RFC 3339
+	annoSource = "demesne.source"                    // repository that the image was last pulled from
 )
 
 // errIndex is damage that a pull cannot repair: the pulled image could not be added to the index.
@@ -43,6 +44,7 @@ type entry struct {
 	names  []string // full names; empty if the tag moved to another image
 	index  oci.Digest
 	pulled time.Time
+	source string // a repository that has the image, or ""
 }
 
 // readIndex returns the entries of index.json. A new store has no index.json, and so no entries.
@@ -70,7 +72,7 @@ func (s files) readIndex() ([]entry, error) {
 }
 
 func parseEntry(d oci.Descriptor) (entry, error) {
-	e := entry{Descriptor: d}
+	e := entry{Descriptor: d, source: d.Annotations[annoSource]}
 	if d.Digest == "" || d.Size <= 0 || d.Size > oci.MaxManifest {
 		return e, fmt.Errorf("image %q: no digest, or a size of %d bytes", oci.Clip(string(d.Digest)), d.Size)
 	}
@@ -107,6 +109,7 @@ func (e entry) descriptor() (oci.Descriptor, error) {
 	set(annoNames, "")
 	set(annoPulled, "")
 	set(annoIndex, string(e.index))
+	set(annoSource, e.source)
 	if !e.pulled.IsZero() {
 		set(annoPulled, e.pulled.UTC().Format(time.RFC3339))
 	}

@@ -12,9 +12,10 @@ import (
 // Listed is an entry of [Store.List].
 type Listed struct {
 	*Image
-	Shared int64 // bytes of Size that other images have too
-	InUse  bool
-	Err    error // [ErrCorrupt]: only names and digests are known
+	Shared  int64 // bytes of Size that other images have too
+	Dropped int64 // bytes of Size whose blobs were dropped
+	InUse   bool
+	Err     error // [ErrCorrupt]: only names and digests are known
 }
 
 // List returns all images, in the order in which they were added.
@@ -39,6 +40,9 @@ func (s *Store) List() ([]Listed, error) {
 		for d, n := range list[i].layerSizes() {
 			if users[d] > 1 {
 				list[i].Shared += n
+			}
+			if s.Dropped(d) != nil {
+				list[i].Dropped += n
 			}
 		}
 	}

@@ -66,6 +66,9 @@ type GCOptions struct {
 	All       bool          // every image that is not in use
 	OlderThan time.Duration // images not used for this long; 0: age does not matter
 	Partials  time.Duration // unfinished downloads of at least this age; 0: a day
+	// Unpacked, if not nil, reports whether a layer is unpacked. GC then drops the blobs of unpacked
+	// layers of images that were pulled. See [Store.Dropped].
+	Unpacked func(diffID oci.Digest) bool
 }
 
 // GC removes images without a name, images that the options select, blobs of no image, and
@@ -86,8 +89,12 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (*Freed, error) {
 		if err != nil {
 			return nil, false, err
 		}
+		var dropped error
+		if o.Unpacked != nil {
+			dropped = s.dropBlobs(entries, o.Unpacked, freed)
+		}
 		return nil, false, errors.Join(
-			s.removeBlobs(entries, freed), s.removeUsed(entries), s.removePartials(o, now, freed), s.removeTemps(now))
+			dropped, s.removeBlobs(entries, freed), s.removeUsed(entries), s.removePartials(o, now, freed), s.removeTemps(now))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("collect garbage: %w", err)
@@ -145,7 +152,7 @@ func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
 	if err != nil {
 		return err
 	}
-	return s.eachFile("blobs/sha256", func(name, path string) error {
+	err = s.eachFile("blobs/sha256", func(name, path string) error {
 		if keep[oci.Digest(oci.Algorithm+name)] {
 			return nil
 		}
@@ -156,6 +163,7 @@ func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
 		}
 		return err
 	})
+	return errors.Join(err, s.removeDropped(keep))
 }
 
 // reachable returns the blobs of all images, and of the kept steps of builds. For an image whose manifest is damaged it returns only

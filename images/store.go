@@ -149,7 +149,8 @@ func (s *Store) Close() {
 	}
 }
 
-func (s files) path(name string) string        { return filepath.Join(s.dir, name) }
-func (s files) blobPath(d oci.Digest) string   { return s.path("blobs/sha256/" + d.Encoded()) }
-func (s files) partialPath(name string) string { return s.path("partial/" + name) }
-func (s files) usedPath(d oci.Digest) string   { return s.path("used/" + d.Encoded()) }
+func (s files) path(name string) string         { return filepath.Join(s.dir, name) }
+func (s files) blobPath(d oci.Digest) string    { return s.path("blobs/sha256/" + d.Encoded()) }
+func (s files) partialPath(name string) string  { return s.path("partial/" + name) }
+func (s files) droppedPath(d oci.Digest) string { return s.path("dropped/" + d.Encoded()) }
+func (s files) usedPath(d oci.Digest) string    { return s.path("used/" + d.Encoded()) }

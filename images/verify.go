@@ -24,7 +24,7 @@ type Damage struct {
 }
 
 // Verify reads every blob, compares it with its digest, and checks that every blob that an image
-// needs exists.
+// needs exists, unless it was dropped.
 func (s *Store) Verify(ctx context.Context) ([]Damage, error) {
 	entries, err := s.readIndex()
 	if errors.Is(err, ErrCorrupt) {
@@ -124,7 +124,7 @@ func (v *verifier) blobs(ctx context.Context) error {
 	close(work)
 	wg.Wait()
 	for d := range v.sizes {
-		if !there[d] {
+		if !there[d] && v.s.Dropped(d) == nil {
 			v.report(d, errors.New("it is missing"))
 		}
 	}

@@ -163,6 +163,7 @@ type listed struct {
 	Names        []string
 	Digest       string
 	Size, Shared int64
+	Dropped      int64
 	Unpacked     int64
 	Used         string
 }

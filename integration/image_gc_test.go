@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -103,4 +105,82 @@ func TestImageGCInBetween(t *testing.T) {
 	close(stop)
 	collector.Wait()
 	g.ok("images", "check")
+}
+
+// TestImageGCBlobs checks that a pulled image runs without its blobs and without the registry, and that save, export
+// and commit fetch them again. An image that was made here keeps its blobs.
+func TestImageGCBlobs(t *testing.T) {
+	withIDs(t, func(t *testing.T, g *gallery, one bool) {
+		tars := t.TempDir()
+		os.Chmod(tars, 0o777)
+		os.Chmod(filepath.Dir(tars), 0o755)
+		ref, img := g.simple("demo:1")
+		g.ok("pull", ref)
+		g.ok("export", "-o", tars+"/rootfs.tar", ref)
+		g.ok("import", tars+"/rootfs.tar", "mine")
+		drop := func() {
+			t.Helper()
+			g.ok("gc", "--blobs")
+			if all := g.listed(); len(all) != 2 || all[0].Dropped <= 0 || all[1].Dropped != 0 {
+				t.Errorf("after gc --blobs: %+v", all)
+			}
+		}
+		drop()
+		gone := g.fetched()
+		if r := g.do("run", "--image", ref); r.code != 0 || r.stdout != "default\n" {
+			t.Errorf("run: %+v", r)
+		}
+		g.ok("images", "check")
+		g.ok("pull", ref)
+		if n := g.fetched(); n != gone {
+			t.Errorf("run, check and pull fetched %d blobs", n-gone)
+		}
+		g.ok("save", "mine", "-o", tars+"/mine.tar")
+
+		g.ok("save", ref, "-o", tars+"/demo.tar")
+		if n := g.fetched(); n == gone {
+			t.Error("save fetched nothing")
+		}
+		if got := strings.TrimSpace(g.ok("import", "-q", tars+"/demo.tar", "mine")); got != digestOf(t, img) {
+			t.Errorf("saved and imported: %s", got)
+		}
+	})
+}
+
+// TestImageGCBlobsOffline checks each command that needs dropped blobs, without the registry and with it.
+func TestImageGCBlobsOffline(t *testing.T) {
+	withIDs(t, func(t *testing.T, g *gallery, one bool) {
+		tars := t.TempDir()
+		os.Chmod(tars, 0o777)
+		os.Chmod(filepath.Dir(tars), 0o755)
+		ref, _ := g.simple("demo:1")
+		id := strings.TrimSpace(g.ok("create", "--image", ref))
+		defer g.do("rm", id)
+		g.ok("exec", id, "--", "/bin/busybox", "touch", "/new")
+		needs := [][]string{{"export", "-o", tars + "/out.tar", ref}, {"save", "-o", tars + "/out.tar", ref}, {"commit", id, "local/copy"}}
+		for _, args := range needs {
+			g.ok("gc", "--blobs")
+			g.reg.Fail(func(*http.Request) *fixture.Fault { return &fixture.Fault{Status: http.StatusNotFound} })
+			g.told(t, "", args...)
+			g.reg.Fail(nil)
+			g.ok(args...)
+		}
+		g.ok("gc", "--blobs")
+		for _, i := range g.listed() {
+			if i.Dropped != 0 {
+				t.Errorf("the layers below a committed image are dropped: %+v", i)
+			}
+		}
+		for _, args := range [][]string{{"gc", "--blobs", "--outputs"}, {"gc", "--blobs", "--runner"}} {
+			if r := g.do(args...); r.code == 0 || !strings.Contains(r.stderr, "cannot be combined") {
+				t.Errorf("%q: %+v", args, r)
+			}
+		}
+	})
+}
+
+// fetched counts the blobs that the registry served.
+func (g *gallery) fetched() int {
+	n, _ := g.reg.Count(http.MethodGet, "/blobs/")
+	return n
 }

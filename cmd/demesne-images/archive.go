@@ -78,6 +78,9 @@ func commitImage(c *call) error {
 	if err != nil {
 		return err
 	}
+	if err := c.fetch(store, img); err != nil {
+		return err
+	}
 	layers := make([]string, n)
 	for i := range layers {
 		layers[i] = fsutil.FDPath(3 + i)
@@ -110,6 +113,7 @@ func (c *call) write(do func(context.Context, *images.Store, *images.Image, imag
 	if err != nil {
 		return err
 	}
+	defer store.Close()
 	ref, err := imageref.Parse(c.args[0])
 	if err != nil {
 		return usage("%v", err)
@@ -123,6 +127,9 @@ func (c *call) write(do func(context.Context, *images.Store, *images.Image, imag
 		return err
 	}
 	defer held.Close()
+	if err := c.fetch(store, img); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(c.args[1], os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err

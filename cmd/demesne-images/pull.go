@@ -1,11 +1,39 @@
 package main
 
 import (
+	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/images/pull"
 )
+
+// fetch downloads the blobs of an image that were dropped, and keeps all of its blobs while the store is open.
+func (c *call) fetch(store *images.Store, img *images.Image) error {
+	return pull.Fetch(c.ctx, img, pull.Options{Store: store, Report: c.out.send})
+}
+
+// fetchImage downloads the blobs of an image that were dropped.
+func fetchImage(c *call) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	ref, err := imageref.Parse(c.args[0])
+	if err != nil {
+		return usage("%v", err)
+	}
+	img, err := store.Lookup(ref)
+	if err != nil {
+		return err
+	}
+	if err := c.fetch(store, img); err != nil {
+		return err
+	}
+	c.out.send(events.Event{Event: events.Result, Digest: img.Digest})
+	return nil
+}
 
 // pullImage copies an image into the store, from a registry or from files.
 func pullImage(c *call) error {

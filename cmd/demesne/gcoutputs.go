@@ -14,6 +14,9 @@ func (a *app) gcOutputs(o *gcOptions, json bool) (int, error) {
 	if o.all {
 		return 0, hinted(errors.New("--all: cannot be combined with --outputs"), "demesne gc --outputs --older-than 1s removes all unused output directories")
 	}
+	if o.blobs {
+		return 0, errors.New("--blobs: cannot be combined with --outputs")
+	}
 	var before time.Time
 	if o.olderThan > 0 {
 		before = time.Now().Add(-o.olderThan)

@@ -17,7 +17,7 @@ type archiveOptions struct {
 // gcOptions choose what gc removes, and whether images lists all.
 type gcOptions struct {
 	all, outputs bool
-	build        bool
+	build, blobs bool
 	olderThan    time.Duration
 	runner       bool
 }
@@ -85,6 +85,8 @@ func gcFlags(o *options) cli.Flags {
 			Help: "remove images that no sandbox used for this time, such as 168h; with --outputs, output directories"},
 		{Group: cli.GroupGeneral, Long: "build", Set: cli.On(&o.build),
 			Help: "also remove results of build steps, and caches of RUN --mount=type=cache, not used for a week, or --older-than; with --all, every one"},
+		{Group: cli.GroupGeneral, Long: "blobs", Set: cli.On(&o.blobs),
+			Help: "remove the blobs of unpacked layers, too; they are fetched again when needed"},
 		{Group: cli.GroupGeneral, Long: "outputs", Set: cli.On(&o.outputs), Help: "remove unused output directories: empty ones, and with --older-than old ones"},
 		{Group: cli.GroupGeneral, Long: "runner", Set: cli.On(&o.runner), Help: "only end a runner that lingers after its last sandbox"},
 	}, jsonFlag(o))

@@ -48,7 +48,11 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 		if err := dropBuilds(ctx, c.Store, &o.gcOptions); err != nil {
 			return 0, err
 		}
-		freed, err := c.Store.GC(ctx, images.GCOptions{All: o.all, OlderThan: o.olderThan})
+		old := images.GCOptions{All: o.all, OlderThan: o.olderThan}
+		if o.blobs {
+			old.Unpacked = c.Unpacked
+		}
+		freed, err := c.Store.GC(ctx, old)
 		if err != nil {
 			return 0, err
 		}
@@ -92,7 +96,7 @@ func (a *app) tidy() error {
 
 // retireRunner ends an idle runner. A runner with sandboxes goes on until they end.
 func (a *app) retireRunner(o *gcOptions, json bool) (int, error) {
-	if o.all || o.build || o.olderThan != 0 || json || o.outputs {
+	if o.all || o.build || o.olderThan != 0 || json || o.outputs || o.blobs {
 		return 0, errors.New("--runner: cannot be combined with other flags")
 	}
 	sig := watchSignals(a.quit, &terminal{fd: -1})

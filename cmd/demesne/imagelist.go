@@ -21,6 +21,7 @@ type imageInfo struct {
 	Index    oci.Digest  `json:"index_digest,omitempty"`
 	Size     int64       `json:"size"`     // of its blobs, in bytes
 	Shared   int64       `json:"shared"`   // bytes of Size shared with other images
+	Dropped  int64       `json:"dropped"`  // bytes of Size whose blobs gc dropped
 	Unpacked int64       `json:"unpacked"` // disk use of its unpacked layers; 0 if not all are unpacked
 	InUse    bool        `json:"in_use"`
 	Platform string      `json:"platform,omitempty"`
@@ -33,7 +34,7 @@ type imageInfo struct {
 
 func infoOf(l images.Listed) imageInfo {
 	i := imageInfo{
-		Names: append([]string{}, l.Names...), Digest: l.Digest, Index: l.Index, Size: l.Size, Shared: l.Shared, InUse: l.InUse,
+		Names: append([]string{}, l.Names...), Digest: l.Digest, Index: l.Index, Size: l.Size, Shared: l.Shared, Dropped: l.Dropped, InUse: l.InUse,
 		Layers: l.Layers, Created: l.Created, Pulled: l.Pulled, Used: l.Used,
 	}
 	if c := l.Config; c.OS != "" {
@@ -105,7 +106,7 @@ func imageTable(infos []imageInfo, now time.Time) string {
 	for _, i := range infos {
 		row := []string{"-", "-", "-", "-", "-", "-"}
 		if i.Digest != "" {
-			row = []string{"-", shortDigest(i.Digest), cli.FormatBytes(i.Size), cli.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
+			row = []string{"-", shortDigest(i.Digest), cli.FormatBytes(i.Size - i.Dropped), cli.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
 		}
 		for _, full := range i.Names {
 			row[0] = shortName(full)

@@ -58,7 +58,7 @@ func findBase(ctx context.Context, store func() (*images.Client, error), ref ima
 	if g.client, err = store(); err != nil {
 		return nil, err
 	}
-	g.client.Platform = want.platform
+	g.client.Platform, g.client.NoFetch = want.platform, want.pull == images.PullNever
 	for n := 1; ; n++ {
 		// A concurrent garbage collection may remove the image after it arrives and before it is locked.
 		if err = g.take(ctx, want); !errors.Is(err, images.ErrNotFound) || !fetchable(ref, want.pull) || n == tries {
