@@ -24,6 +24,9 @@ type StepResult struct {
 	Created time.Time  `json:"created"`
 }
 
+// Steps are the results that a store keeps.
+type Steps struct{ Store *Store }
+
 const (
 	stepsDir = "steps"
 	maxStep  = 4 << 10
@@ -31,8 +34,9 @@ const (
 
 func (s files) stepPath(key oci.Digest) string { return s.path(stepsDir + "/" + key.Encoded()) }
 
-// PutStep keeps the result of a step. The store has the layer's blob, from [Store.Put].
-func (s *Store) PutStep(key oci.Digest, r StepResult) error {
+// Put keeps the result of a step. The store has the layer's blob, from [Store.Put].
+func (t Steps) Put(key oci.Digest, r StepResult) error {
+	s := t.Store
 	text, err := json.Marshal(r)
 	if err == nil {
 		err = os.MkdirAll(s.path(stepsDir), 0o755)
@@ -46,9 +50,10 @@ func (s *Store) PutStep(key oci.Digest, r StepResult) error {
 	return nil
 }
 
-// Step returns the result kept under key. It keeps the layer's blob from removal until [Store.Close]. ok is false if there
+// Get returns the result kept under key. It keeps the layer's blob from removal until [Store.Close]. ok is false if there
 // is no result, or if it is damaged or its blob is missing: the step then has to be executed.
-func (s *Store) Step(ctx context.Context, key oci.Digest) (r StepResult, ok bool, err error) {
+func (t Steps) Get(ctx context.Context, key oci.Digest) (r StepResult, ok bool, err error) {
+	s := t.Store
 	r, err = s.readStep(s.stepPath(key))
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrCorrupt):
@@ -78,9 +83,10 @@ func (s files) readStep(path string) (r StepResult, err error) {
 	return r, nil
 }
 
-// DropSteps forgets the results and removes the caches that were not used since before, and all damaged results. Garbage
+// Drop forgets the results and removes the caches that were not used since before, and all damaged results. Garbage
 // collection then removes their layers.
-func (s *Store) DropSteps(ctx context.Context, before time.Time) (dropped int, err error) {
+func (t Steps) Drop(ctx context.Context, before time.Time) (dropped int, err error) {
+	s := t.Store
 	lock, err := s.lock(ctx)
 	if err != nil {
 		return 0, err

@@ -122,7 +122,7 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 		return err
 	}
 	s.show.done(s, step, time.Since(began))
-	if err := s.images.Store.PutStep(key, r); err != nil {
+	if err := (images.Steps{Store: s.images.Store}).Put(key, r); err != nil {
 		return err
 	}
 	s.add(step.Text, r)
@@ -131,7 +131,7 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 
 // cached takes the result of an earlier build.
 func (s *stage) cached(ctx context.Context, step *build.Step, key oci.Digest) (ok bool, err error) {
-	r, ok, err := s.images.Store.Step(ctx, key)
+	r, ok, err := images.Steps{Store: s.images.Store}.Get(ctx, key)
 	if ok && err == nil {
 		s.show.cached(s, step)
 		s.add(step.Text, r)

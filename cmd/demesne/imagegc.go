@@ -81,7 +81,7 @@ func dropBuilds(ctx context.Context, s *images.Store, o *gcOptions) error {
 	if o.all {
 		before = time.Now().Add(time.Hour) // also those of clocks that are ahead
 	}
-	_, err := s.DropSteps(ctx, before)
+	_, err := images.Steps{Store: s}.Drop(ctx, before)
 	return err
 }
 
