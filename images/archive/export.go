@@ -2,35 +2,97 @@ package archive
 
 import (
 	"archive/tar"
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
+	"os"
 	"strings"
 	"time"
 
 	"demesne/images"
+	"demesne/images/oci"
+	"demesne/internal/fsutil"
 )
 
 // Export writes the root file system of an image as one tar archive. It has the files that overlayfs
-// would show with the layers mounted over each other. Export reads each layer twice: first to find
-// which entries remain visible.
+// would show with the layers mounted over each other. Which entries remain visible is known after the
+// last layer only. So each layer is decompressed and verified once, into a file without a name in the
+// store, and written from there.
 func Export(ctx context.Context, store *images.Store, img *images.Image, w io.Writer) error {
 	m := newMerge()
-	for _, l := range img.Layers {
-		err := readLayer(ctx, store, l, func(r io.Reader) error { return m.layer(tar.NewReader(r)) })
+	plain := make([]*spool, len(img.Layers))
+	defer func() {
+		for _, s := range plain {
+			s.close()
+		}
+	}()
+	for i, l := range img.Layers {
+		plain[i] = newSpool(store)
+		err := readLayer(ctx, store, l, func(r io.Reader) error { return m.layer(tar.NewReader(io.TeeReader(r, plain[i]))) })
 		if err != nil {
 			return err
 		}
 	}
 	out := tar.NewWriter(w)
 	for i, l := range img.Layers {
-		err := readLayer(ctx, store, l, func(r io.Reader) error { return m.write(i, tar.NewReader(r), out) })
+		err := plain[i].read(ctx, store, l, func(r io.Reader) error { return m.write(i, tar.NewReader(r), out) })
 		if err != nil {
 			return err
 		}
 	}
 	return out.Close()
+}
+
+// spool keeps a decompressed layer until it is written. Without room for it, the layer is decompressed again.
+type spool struct {
+	*os.File // nil: no room
+	to       io.Writer
+}
+
+func newSpool(store *images.Store) *spool {
+	f, err := temporary(store.Dir())
+	if err != nil {
+		return &spool{}
+	}
+	return &spool{f, (&images.Space{Dir: store.Dir()}).Writer(f)}
+}
+
+// Write never fails, so that a full disk does not end the export.
+func (s *spool) Write(b []byte) (int, error) {
+	if s.File == nil {
+		return len(b), nil
+	}
+	if _, err := s.to.Write(b); err != nil {
+		s.close()
+	}
+	return len(b), nil
+}
+
+// read calls do with the layer.
+func (s *spool) read(ctx context.Context, store *images.Store, l oci.Layer, do func(io.Reader) error) error {
+	if s.File == nil {
+		return readLayer(ctx, store, l, do)
+	}
+	defer s.close()
+	_, err := s.Seek(0, io.SeekStart)
+	if err == nil {
+		err = do(bufio.NewReaderSize(fsutil.ContextReader(ctx, s.File), 256<<10))
+	}
+	if err != nil {
+		return fmt.Errorf("read layer %s: %w", l.Digest, err)
+	}
+	return nil
+}
+
+// close releases the disk space. s may be nil.
+func (s *spool) close() {
+	if s != nil && s.File != nil {
+		s.File.Close()
+		s.File = nil
+	}
 }
 
 // write writes the visible entries of a layer.

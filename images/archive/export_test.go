@@ -220,3 +220,41 @@ func FuzzMerge(f *testing.F) {
 		}
 	})
 }
+
+// TestSpool reads a kept layer without the store, and only once.
+func TestSpool(t *testing.T) {
+	store, err := images.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	s := newSpool(store)
+	if n, err := s.Write([]byte("a layer")); n != 7 || err != nil {
+		t.Fatalf("write: %d %v", n, err)
+	}
+	read := func(r io.Reader) error {
+		b, err := io.ReadAll(r)
+		if string(b) != "a layer" {
+			t.Errorf("read %q", b)
+		}
+		return err
+	}
+	if err := s.read(t.Context(), nil, oci.Layer{}, read); err != nil || s.File != nil {
+		t.Errorf("read: %v; the file is still open: %t", err, s.File != nil)
+	}
+	f, err := temporary(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.to, s.File = failing{}, f // no room
+	if n, err := s.Write([]byte("lost")); n != 4 || err != nil || s.File != nil {
+		t.Errorf("without room: %d %v, file %v", n, err, s.File)
+	}
+	if err := s.read(t.Context(), store, oci.Layer{Digest: oci.DigestOf(nil)}, read); err == nil {
+		t.Error("a layer without a kept copy was not read from the store")
+	}
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
