@@ -15,6 +15,8 @@ need mmdebstrap mmdebstrap
 need skopeo skopeo
 need umoci umoci
 need curl curl
+need fish fish
+need zsh zsh
 need git git
 need python3 python3
 need node nodejs

@@ -216,20 +216,60 @@ func zshAction(w kind, words []string, here bool) string {
 	return ""
 }
 
+const fishHead = `# fish completion for demesne
+function __demesne_own -d 'true if fewer than argv[1] operands stand before the cursor, and no --'
+	set -l words (commandline -opc)
+	set -l operands 0
+	set -l i 3
+	while test $i -le (count $words)
+		test "$words[$i]" = --; and return 1
+		switch $words[2]/$words[$i]
+			case %s
+				set i (math $i + 1)
+			case '*/-*'
+			case '*'
+				set operands (math $operands + 1)
+		end
+		set i (math $i + 1)
+	end
+	test $operands -lt $argv[1]
+end
+complete -c demesne -f
+`
+
 func (p *Program) fish() string {
 	var b strings.Builder
-	b.WriteString("# fish completion for demesne\ncomplete -c demesne -f\n")
+	var valued []string
+	for _, c := range p.Commands {
+		valued = append(valued, c.valued()...)
+	}
+	fmt.Fprintf(&b, fishHead, strings.Join(valued, " "))
 	for _, c := range p.Commands {
 		fmt.Fprintf(&b, "complete -c demesne -n __fish_use_subcommand -a %s -d %s\n", c.Name, quote(c.Summary))
-		seen := quote("__fish_seen_subcommand_from " + c.Name)
+		seen := quote("__fish_seen_subcommand_from " + c.Name + c.fishOwn())
 		for _, f := range c.Table() {
 			fmt.Fprintf(&b, "complete -c demesne -n %s%s -d %s\n", seen, f.fish(), quote(f.Help))
 		}
 		if gen := fishWords(c.Operand, c.Words, c.Here); gen != "" {
 			fmt.Fprintf(&b, "complete -c demesne -n %s %s\n", seen, gen)
 		}
+		if own := c.fishOwn(); own != "" {
+			behind := "__fish_seen_subcommand_from " + c.Name + strings.Replace(own, "and", "and not", 1)
+			fmt.Fprintf(&b, "complete -c demesne -n %s -F\n", quote(behind))
+		}
 	}
 	return b.String()
+}
+
+// fishOwn returns the condition that the word is no part of the command that runs inside.
+func (c *Command) fishOwn() string {
+	switch {
+	case c.Operand == Argv:
+		return "; and __demesne_own 1"
+	case c.Then == Argv:
+		return "; and __demesne_own 2"
+	}
+	return ""
 }
 
 // fish returns the flag as arguments of complete.
