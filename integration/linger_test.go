@@ -59,7 +59,7 @@ func TestLingerNot(t *testing.T) {
 		gone(t)
 	}
 	b := newBox(t).lingers("1h")
-	b.demesne("check")
+	b.demesne("check", "--json")
 	b.demesne("ls")
 	gone(t)
 	b.sh("true")

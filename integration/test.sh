@@ -26,21 +26,22 @@ export DEMESNE_BIN=$stage/bin DEMESNE_TREE=$root DEMESNE_STAGE=$stage
 # Making the Debian image takes a minute: both halves share one.
 export DEMESNE_FIXTURES=${DEMESNE_FIXTURES:-/var/tmp/demesne-fixtures-$(id -u)}
 
-# all runs the tests; its arguments are those of go test. The integration tests take as long as
-# all others together, and spend half of that waiting. So they run as two processes beside the
+# all runs the tests; its arguments are those of go test. The integration tests take longer than
+# all others together, and spend half of that waiting. So they run as three processes beside the
 # others, which print when they end.
 all() {
-  local test=($GO test -count=1 -timeout 15m "$@") half='^Test(Image|Egress|Escape|Proxy)' failed=0 first second
+  local test=($GO test -count=1 -timeout 15m "$@") failed=0 n=0 p pids=()
+  local network='^Test(Image|Egress|Escape|Proxy)' agents='^Test(Agent|Build|Cow|Mounts)'
   if [ -n "${RUN:-}${PKG:-}" ]; then
     "${test[@]}" ${RUN:+-run "$RUN"} ${PKG:-./...}
     return
   fi
-  "${test[@]}" -run "$half" ./integration > "$stage/first" 2>&1 & first=$!
-  "${test[@]}" -skip "$half" ./integration > "$stage/second" 2>&1 & second=$!
+  for p in "-run $network" "-run $agents" "-skip $network|$agents"; do
+    "${test[@]}" ${p%% *} "${p#* }" ./integration > "$stage/part$((n += 1))" 2>&1 & pids+=($!)
+  done
   "${test[@]}" $($GO list ./... | grep -v '/integration$') || failed=1
-  wait $first || failed=1
-  wait $second || failed=1
-  cat "$stage/first" "$stage/second"
+  for p in "${pids[@]}"; do wait $p || failed=1; done
+  cat "$stage"/part*
   return $failed
 }
 
