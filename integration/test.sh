@@ -37,7 +37,8 @@ all() {
     return
   fi
   for p in "-run $network" "-run $agents" "-skip $network|$agents"; do
-    "${test[@]}" ${p%% *} "${p#* }" ./integration > "$stage/part$((n += 1))" 2>&1 & pids+=($!)
+    n=$((n + 1)) # here, because the next line's redirection happens in the child
+    "${test[@]}" ${p%% *} "${p#* }" ./integration > "$stage/part$n" 2>&1 & pids+=($!)
   done
   "${test[@]}" $($GO list ./... | grep -v '/integration$') || failed=1
   for p in "${pids[@]}"; do wait $p || failed=1; done
