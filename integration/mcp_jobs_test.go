@@ -274,7 +274,7 @@ func TestMCPKilledUntold(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := startUnread(t, cmd)
-	full := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"head -c 1000000 /dev/zero | tr '\\0' x"}}}`
+	full := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"head -c 1000000 /dev/zero | tr '\\0' x","max_output_bytes":1000000}}}`
 	io.WriteString(in, greeting+full+"\n")
 	eventually(t, "its stdout to be full", func() bool { n, _ := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ); return n > 60000 })
 	io.WriteString(in, `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"sandbox_create","arguments":{}}}`+"\n")
