@@ -226,8 +226,10 @@ func TestCowApply(t *testing.T) {
 		g.push("cow:1", v1.Config{WorkingDir: "/elsewhere"}, g.busybox())
 		g.box.applied(g.box.cowTree(), "--workspace", g.dir+"/p:cow", "--image", g.reg.Ref("cow:1"))
 	})
+	if os.Getuid() != 0 {
+		return // root alone can become a user without subordinate ids
+	}
 	t.Run("without subordinate ids", func(t *testing.T) {
-		need(t, os.Getuid() == 0, "root, to run as a user without subordinate ids")
 		b := newBox(t).as(54321)
 		b.applied(b.cowTree(), "--here=cow")
 	})
