@@ -76,7 +76,7 @@ func TestBuildInstructions(t *testing.T) {
 		s.put("d/sub/y", "y\n")
 		s.build(`ARG TAG=bb
 FROM local/${TAG} AS base
-ARG WHO=nobody
+ARG WHO=default
 ENV GREETING="hello $WHO" PATH=/bin
 LABEL org.example.who=$WHO
 WORKDIR /app

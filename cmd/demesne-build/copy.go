@@ -30,7 +30,7 @@ func (s *stage) copy(ctx context.Context, c *build.Copy) error {
 	if s.epoch != nil {
 		l.Time = s.epoch.Unix()
 	}
-	return s.box.Lay(ctx, l, func(to io.Writer) error {
+	return s.sandbox.Lay(ctx, l, func(to io.Writer) error {
 		w := tar.NewWriter(to)
 		if err := s.send(ctx, w, c, p); err != nil {
 			return err
@@ -265,16 +265,16 @@ func (s *stage) origin(ctx context.Context, name string) (*stage, error) {
 }
 
 // opened returns a sandbox with the files of a finished stage.
-func (s *stage) opened(ctx context.Context) (*box, error) {
+func (s *stage) opened(ctx context.Context) (*sandbox, error) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
-	if s.box != nil && equalLayers(s.box.has, s.layers) {
-		return s.box, nil
+	if s.sandbox != nil && equalLayers(s.sandbox.has, s.layers) {
+		return s.sandbox, nil
 	}
 	s.close()
 	var err error
-	s.box, err = s.open(ctx, s.layers, needs{})
-	return s.box, err
+	s.sandbox, err = s.open(ctx, s.layers, needs{})
+	return s.sandbox, err
 }
 
 func equalLayers(a, b []oci.Layer) bool {

@@ -32,11 +32,11 @@ func (s *stage) run(ctx context.Context, r *build.Run, text string) error {
 		return fmt.Errorf("make pipe: %w", err)
 	}
 	defer out.Close()
-	if m := s.box.mounts; m != nil {
+	if m := s.sandbox.mounts; m != nil {
 		r.Env = append(r.Env, m.env...)
 	}
 	cmd := runner.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir, Stdout: theirs, Stderr: theirs}
-	p, err := s.box.Exec(ctx, cmd)
+	p, err := s.sandbox.Exec(ctx, cmd)
 	theirs.Close()
 	if err != nil {
 		return err

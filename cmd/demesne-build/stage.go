@@ -27,8 +27,8 @@ type stage struct {
 	base    []byte // configuration of the base; empty: none
 	layers  []oci.Layer
 	history []ocispec.History
-	box     *box       // nil: nothing had to be executed yet
-	opening sync.Mutex // held while another stage opens box
+	sandbox *sandbox   // nil: nothing had to be executed yet
+	opening sync.Mutex // held while another stage opens sandbox
 	steps   int        // made so far, and
 	of      int        // in all
 }
@@ -168,9 +168,9 @@ func (s *stage) execute(ctx context.Context, step *build.Step) (r images.StepRes
 		return r, err
 	}
 	r.Created = s.now()
-	r.Layer, err = s.box.layer(ctx)
+	r.Layer, err = s.sandbox.layer(ctx)
 	if r.Layer != nil {
-		s.box.has = append(s.box.has, *r.Layer)
+		s.sandbox.has = append(s.sandbox.has, *r.Layer)
 	}
 	return r, err
 }
@@ -225,8 +225,8 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 }
 
 func (s *stage) close() {
-	if s.box != nil {
-		s.box.close()
-		s.box = nil
+	if s.sandbox != nil {
+		s.sandbox.close()
+		s.sandbox = nil
 	}
 }

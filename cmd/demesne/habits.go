@@ -41,7 +41,6 @@ func programHabits() map[string]string {
 		"ps": list, "list": list, "container": list, "sandbox": list, "start": again, "restart": again,
 		"image": "demesne images lists images", "push": "demesne save NAME -o FILE writes an archive, which skopeo copy pushes",
 		"load": "demesne pull docker-archive:FILE copies an archive into the store; demesne import makes an image of a root filesystem", "tag": "demesne commit and demesne import name the images that they make",
-		"build": "demesne create --image NAME, then demesne exec, then demesne commit ID NEW; or podman build, podman save -o FILE and demesne pull docker-archive:FILE",
 		"prune": clean, "system": clean, "remove": clean, "delete": clean, "network": allow, "volume": "demesne run --workspace DIR or --mount DIR",
 		"info": "demesne check reports what this machine supports", "doctor": "demesne check reports what this machine supports",
 		"shell": "demesne run -it -- bash, or demesne exec -it ID -- bash", "sh": "demesne run -it -- sh",

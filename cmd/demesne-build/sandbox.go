@@ -21,8 +21,8 @@ import (
 	"demesne/runner"
 )
 
-// box is the sandbox in which a stage executes its steps.
-type box struct {
+// sandbox is the sandbox in which a stage executes its steps.
+type sandbox struct {
 	*builder
 	*session.Sandbox
 	engine session.Engine
@@ -54,18 +54,18 @@ func (s *stage) ready(ctx context.Context, step *build.Step) (err error) {
 			}
 		}
 	}
-	if s.box != nil && equalLayers(s.box.has, s.layers) && s.box.taken < maxTaken && s.box.mounts == nil && n.mounts == nil && (step.Run == nil || s.box.needs == n) {
+	if s.sandbox != nil && equalLayers(s.sandbox.has, s.layers) && s.sandbox.taken < maxTaken && s.sandbox.mounts == nil && n.mounts == nil && (step.Run == nil || s.sandbox.needs == n) {
 		return nil
 	}
-	if s.box != nil {
-		s.box.close()
+	if s.sandbox != nil {
+		s.sandbox.close()
 	}
-	s.box, err = s.open(ctx, s.layers, n)
+	s.sandbox, err = s.open(ctx, s.layers, n)
 	return err
 }
 
 // open makes a sandbox of layers that the store has.
-func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *box, err error) {
+func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *sandbox, err error) {
 	defer func() {
 		if err != nil && n.mounts != nil {
 			n.mounts.close()
@@ -93,7 +93,7 @@ func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *box
 		return nil, err
 	}
 	e, err := b.sessions.Engine(ctx)
-	return &box{builder: b, Sandbox: sb, engine: e, has: slices.Clone(layers), needs: n}, err
+	return &sandbox{builder: b, Sandbox: sb, engine: e, has: slices.Clone(layers), needs: n}, err
 }
 
 // intermediate publishes an image without a name that has these layers.
@@ -113,7 +113,7 @@ func (b *builder) intermediate(ctx context.Context, layers []oci.Layer) (oci.Dig
 }
 
 // layer takes what changed since the last call as a layer. nil: nothing changed.
-func (x *box) layer(ctx context.Context) (*oci.Layer, error) {
+func (x *sandbox) layer(ctx context.Context) (*oci.Layer, error) {
 	snap, err := x.engine.EphemeralSnapshot(ctx, x.ID)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (x *box) layer(ctx context.Context) (*oci.Layer, error) {
 // unnamed makes a file without a name, which needs no removal.
 func unnamed(dir string) (*os.File, error) { return os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600) }
 
-func (x *box) close() {
+func (x *sandbox) close() {
 	x.sessions.Remove(context.Background(), x.ID)
 	if x.mounts != nil {
 		x.mounts.close()
