@@ -214,7 +214,7 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 		if err != nil {
 			return nil, err
 		}
-		return diffIDs(from.layers), nil
+		return from.below, nil
 	}
 	p, err := newPlacing(c)
 	if err != nil {
@@ -259,7 +259,7 @@ func (s *stage) origin(ctx context.Context, name string) (*stage, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.others[name] = &stage{builder: s.builder, layers: img.Layers}
+		s.others[name] = &stage{builder: s.builder, layers: img.Layers, below: diffIDs(img.Layers)}
 	}
 	return s.others[name], nil
 }
