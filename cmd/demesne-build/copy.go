@@ -53,6 +53,7 @@ func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placi
 	if c.From != "" {
 		return s.relay(ctx, w, c, p)
 	}
+	sum := sha256.New()
 	for _, pattern := range c.Sources {
 		names, err := s.context.find(pattern)
 		if err != nil {
@@ -60,14 +61,17 @@ func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placi
 		}
 		for _, name := range names {
 			if c.Add {
-				err = s.addLocal(w, c, name, p)
+				err = s.addLocal(ctx, w, sum, c, name, p)
 			} else {
-				err = s.context.send(w, name, p.rename)
+				err = s.context.send(ctx, w, sum, name, p.rename)
 			}
 			if err != nil {
 				return err
 			}
 		}
+	}
+	if len(c.Sources) > 0 {
+		s.sent = append(s.sent, oci.DigestFrom(sum.Sum(nil)))
 	}
 	return nil
 }
@@ -230,7 +234,7 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 			return nil, err
 		}
 		for _, name := range names {
-			if err := s.context.sum(sum, name, func(m member) bool { return p.rename(m) != "" }); err != nil {
+			if err := s.context.sum(ctx, sum, name, func(m member) bool { return p.rename(m) != "" }); err != nil {
 				return nil, err
 			}
 		}

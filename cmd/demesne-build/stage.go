@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,10 +29,11 @@ type stage struct {
 	layers  []oci.Layer
 	below   []oci.Digest // what the next step finds: see add
 	history []ocispec.History
-	sandbox *sandbox   // nil: nothing had to be executed yet
-	opening sync.Mutex // held while another stage opens sandbox
-	steps   int        // made so far, and
-	of      int        // in all
+	sandbox *sandbox     // nil: nothing had to be executed yet
+	opening sync.Mutex   // held while another stage opens sandbox
+	sent    []oci.Digest // of the files that the current step has read from the context
+	steps   int          // made so far, and
+	of      int          // in all
 }
 
 // stage builds a stage.
@@ -118,7 +120,11 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 	}
 	began := time.Now()
 	s.show.begin(s, step)
+	s.sent = nil
 	r, err := s.execute(ctx, step)
+	if err == nil && slices.ContainsFunc(s.sent, func(d oci.Digest) bool { return !slices.Contains(content, d) }) {
+		err = errors.New("files of the context changed while they were copied")
+	}
 	if err != nil {
 		s.show.failed(s, step, err)
 		return err
