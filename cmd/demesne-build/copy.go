@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"strconv"
 	"strings"
@@ -118,8 +119,12 @@ func forward(w *tar.Writer, m member, p *placing, content io.Reader) error {
 	}
 	h := *m.Header
 	h.Name, h.Format = as, tar.FormatPAX
+	h.PAXRecords = maps.Clone(h.PAXRecords)
 	delete(h.PAXRecords, tarball.BaseRecord)
 	if m.single {
+		if h.PAXRecords == nil {
+			h.PAXRecords = map[string]string{}
+		}
 		h.PAXRecords[tarball.FileRecord] = "1"
 	}
 	if h.Typeflag == tar.TypeLink {

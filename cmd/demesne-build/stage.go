@@ -228,6 +228,9 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 	if err != nil {
 		return nil, fmt.Errorf("image %q: %w", name, err)
 	}
+	if ref.Local() || !ref.Stored() { // a Containerfile names no file of this machine
+		return nil, fmt.Errorf("image %q: a file of this machine cannot be a base: import it first", name)
+	}
 	policy := images.PullMissing
 	if b.pull {
 		policy = images.PullAlways

@@ -116,7 +116,7 @@ func repack(w *tar.Writer, r *tar.Reader, p *placing, left *ration) error {
 			return fmt.Errorf("%q: %w", h.Name, err)
 		}
 		name := inside(h.Name)
-		if name != strings.TrimPrefix(path.Clean(h.Name), "/") {
+		if name != cmp.Or(strings.TrimPrefix(path.Clean(h.Name), "/"), ".") {
 			return fmt.Errorf("%q: the name leads out of the archive", h.Name)
 		}
 		out := &tar.Header{
