@@ -45,7 +45,7 @@ func (c *Client) Push(ctx context.Context, ref, to imageref.Ref, o Push, progres
 		err = errNoResult
 	}
 	if err != nil {
-		return "", fmt.Errorf("push %q to %q: %w", ref, to, err)
+		return "", fmt.Errorf("destination %q: %w", to, err)
 	}
 	return result.Digest, nil
 }
