@@ -80,8 +80,8 @@ type content struct {
 	mu   sync.Mutex
 	desc oci.Descriptor // Digest is "" until the blob was sent once
 
-	// open returns the bytes from the start: the same ones each time. Its last Read fails if the blob of the store is
-	// damaged. moved is called with the number of bytes that were read of that blob.
+	// open returns the bytes from the start: the same ones each time. In another form than that of the store, its last
+	// Read fails if the blob is damaged. moved is called with the number of bytes that were read of that blob.
 	open func(ctx context.Context, moved func(int64)) (io.ReadCloser, error)
 }
 
@@ -100,8 +100,9 @@ func (c *content) learn(d oci.Digest, size int64) {
 // stored returns a blob of the store as it is. open is nil, or opens it in its place.
 func (p *pusher) stored(d oci.Descriptor, open func(context.Context, func(int64)) (io.ReadCloser, error)) *content {
 	if open == nil {
+		// The upload compares the digest: no second hash is needed here.
 		open = func(ctx context.Context, moved func(int64)) (io.ReadCloser, error) {
-			return p.verified(ctx, d.Digest, moved)
+			return p.read(ctx, d.Digest, nil, moved)
 		}
 	}
 	return &content{layer: d.Digest, total: d.Size, desc: d, open: open}
@@ -132,30 +133,33 @@ func (p *pusher) content(l oci.Layer) *content {
 	return c
 }
 
-// verified opens a blob of the store. Its end is an error if the content does not have the digest.
-func (p *pusher) verified(ctx context.Context, d oci.Digest, moved func(int64)) (io.ReadCloser, error) {
+// read opens a blob of the store. With a hash its end is an error if the content does not have the digest.
+func (p *pusher) read(ctx context.Context, d oci.Digest, h hash.Hash, moved func(int64)) (io.ReadCloser, error) {
 	f, err := p.Store.Blob(d)
 	if err != nil {
 		return nil, err
 	}
-	return &verifier{r: fsutil.ContextReader(ctx, f), Closer: f, hash: sha256.New(), want: d, moved: moved}, nil
+	return &reader{r: fsutil.ContextReader(ctx, f), Closer: f, hash: h, want: d, moved: moved}, nil
 }
 
-// verifier compares what was read with a digest.
-type verifier struct {
+// reader counts what is read, and compares it with a digest.
+type reader struct {
 	r io.Reader
 	io.Closer
-	hash  hash.Hash
+	hash  hash.Hash // nil: no comparison
 	want  oci.Digest
 	n     int64
 	moved func(int64)
 }
 
-func (v *verifier) Read(b []byte) (int, error) {
+func (v *reader) Read(b []byte) (int, error) {
 	n, err := v.r.Read(b)
-	v.hash.Write(b[:n])
 	v.n += int64(n)
 	v.moved(v.n)
+	if v.hash == nil {
+		return n, err
+	}
+	v.hash.Write(b[:n])
 	if errors.Is(err, io.EOF) && oci.DigestFrom(v.hash.Sum(nil)) != v.want {
 		err = fmt.Errorf("read %s: %w: its content does not match its digest", v.want, images.ErrCorrupt)
 	}
@@ -170,7 +174,7 @@ const block = 1 << 20
 
 // converted opens a layer, decompressed if necessary, and compresses it in other goroutines.
 func (p *pusher) converted(ctx context.Context, l oci.Layer, to Format, moved func(int64)) (io.ReadCloser, error) {
-	in, err := p.verified(ctx, l.Digest, moved)
+	in, err := p.read(ctx, l.Digest, sha256.New(), moved)
 	if err != nil {
 		return nil, err
 	}
