@@ -115,14 +115,16 @@ func (a *authorizer) token(ctx context.Context, scopes []string, send sender) (s
 	return t.text, nil
 }
 
-// forget drops the token for scopes, and reports whether there was one that another could replace.
-func (a *authorizer) forget(scopes []string) bool {
+// forget drops the token of a request that was refused, and reports whether another one may help. An upload at the same
+// time may have replaced it already.
+func (a *authorizer) forget(req *http.Request, scopes []string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	key := strings.Join(scopes, " ")
-	_, ok := a.tokens[key]
-	delete(a.tokens, key)
-	return ok
+	if req.Header.Get("Authorization") == "Bearer "+a.tokens[key].text {
+		delete(a.tokens, key)
+	}
+	return a.challenge.scheme == "bearer"
 }
 
 func (a *authorizer) fetch(ctx context.Context, scopes []string, send sender) (token, error) {

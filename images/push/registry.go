@@ -224,7 +224,7 @@ func (r *registry) do(ctx context.Context, method string, to *url.URL, header ht
 		if err != nil {
 			return nil, err
 		}
-		if resp.StatusCode != http.StatusUnauthorized || again || !r.auth.forget(scopes) {
+		if resp.StatusCode != http.StatusUnauthorized || again || !r.auth.forget(req, scopes) {
 			return resp, nil
 		}
 		if body != nil {

@@ -35,7 +35,7 @@ var rooms = map[string][]string{
 var homes = map[string][]string{
 	"go.podman.io/":                          {"images/pull", "images/push", "images/archive"},
 	"github.com/containers/image":            {},
-	"github.com/google/go-containerregistry": {"images/pull", "images/archive", "integration"},
+	"github.com/google/go-containerregistry": {"images/pull", "images/push", "images/archive", "integration"},
 	"github.com/ProtonMail/go-crypto":        {"images/gpgme", "images/pull"},
 	"github.com/opencontainers/umoci":        {"rootfs/unpack"},
 	"github.com/opencontainers/runc":         {"runner/container", "integration/bench/floor"}, // compared by the bench
