@@ -141,7 +141,7 @@ func TestContextSwapped(t *testing.T) {
 		if err := make(); err != nil {
 			t.Fatal(err)
 		}
-		if f, err := c.open("a", info); err == nil {
+		if f, err := openSame(c.root, "a", info); err == nil {
 			f.Close()
 			t.Errorf("%s: opened", what)
 		}
@@ -154,7 +154,8 @@ func TestContextSwapped(t *testing.T) {
 		t.Fatal(err)
 	}
 	os.Truncate(dir+"/long", 10)
-	if _, err := c.copy(context.Background(), member{Header: &tar.Header{Name: "long"}}, long, io.Discard); !errors.Is(err, errChanged) {
+	f := &found{member: member{Header: &tar.Header{Name: "long", Size: 1 << 20}}, in: c.root, base: "long", info: long}
+	if err := f.copy(context.Background(), io.Discard, make([]byte, copyBuffer)); !errors.Is(err, errChanged) {
 		t.Errorf("shorter: %v", err)
 	}
 }

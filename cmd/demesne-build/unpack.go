@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"math"
 	"path"
 	"strings"
@@ -37,7 +36,7 @@ func (s *stage) addLocal(ctx context.Context, w *tar.Writer, sum hash.Hash, c *b
 	if p.rename(member{&tar.Header{Name: name}, name, true}) == "" {
 		return nil
 	}
-	f, err := s.context.open(name, info)
+	f, err := openSame(s.context.root, name, info)
 	if err != nil {
 		return fmt.Errorf("read %q: %w", name, err)
 	}
@@ -63,10 +62,7 @@ func (s *stage) addLocal(ctx context.Context, w *tar.Writer, sum hash.Hash, c *b
 	if _, err := io.Copy(io.Discard, read); err != nil { // what is behind the archive belongs to the digest
 		return fmt.Errorf("read %q: %w", name, err)
 	}
-	return s.context.walk(ctx, name, func(m member, _ fs.FileInfo) error {
-		m.add(sum, whole.Sum(nil))
-		return nil
-	})
+	return s.context.walk(ctx, name, func(m *found) error { return m.add(sum, whole) })
 }
 
 // ration bounds the zeros that the sparse members of a tar stand for: a kilobyte can claim an exabyte.
