@@ -14,11 +14,6 @@ import (
 	"demesne/images/build"
 )
 
-// isURL reports whether a source of ADD is not in the context.
-func isURL(source string) bool {
-	return strings.Contains(source, "://") || strings.HasPrefix(source, "git@")
-}
-
 // addLocal sends a source of ADD. A local tar, perhaps compressed, is unpacked, unless --unpack=false is given.
 func (s *stage) addLocal(w *tar.Writer, c *build.Copy, name string, p *placing) error {
 	info, err := s.context.root.Stat(name)
