@@ -291,7 +291,7 @@ func FuzzIgnore(f *testing.F) {
 				_ = c.sum(t.Context(), sha256.New(), name, func(member) bool { return true })
 			}
 		}
-		if took := time.Since(began); took > 10*time.Second {
+		if took := time.Since(began); took > 30*time.Second {
 			t.Errorf("it took %s", took)
 		}
 	})

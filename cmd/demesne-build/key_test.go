@@ -74,6 +74,9 @@ func TestKeyParts(t *testing.T) {
 		all.add(t, v.Type().Name(), in)
 		for i := range v.NumField() {
 			in, v := sample()
+			if v.Type().Field(i).Tag.Get("json") == "-" { // what it names is in Content
+				continue
+			}
 			change(t, v.Field(i))
 			all.add(t, v.Type().Name()+"."+v.Type().Field(i).Name, in)
 		}

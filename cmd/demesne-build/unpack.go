@@ -19,11 +19,6 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// isURL reports whether a source of ADD is not in the context.
-func isURL(source string) bool {
-	return strings.Contains(source, "://") || strings.HasPrefix(source, "git@")
-}
-
 // addLocal sends a source of ADD. A local tar, perhaps compressed, is unpacked, unless --unpack=false is given.
 func (s *stage) addLocal(ctx context.Context, w *tar.Writer, sum hash.Hash, c *build.Copy, name string, p *placing) error {
 	info, err := s.context.root.Stat(name)
@@ -44,9 +39,6 @@ func (s *stage) addLocal(ctx context.Context, w *tar.Writer, sum hash.Hash, c *b
 	whole := sha256.New()
 	read := io.TeeReader(fsutil.ContextReader(ctx, f), whole)
 	plain, err := archive.Decompress(read)
-	if errors.Is(err, archive.ErrFormat) {
-		return fmt.Errorf("ADD %s: %w", name, err)
-	}
 	if err != nil { // not an archive, though it begins like one
 		return s.context.send(ctx, w, sum, name, p.rename)
 	}
