@@ -16,6 +16,7 @@ need skopeo skopeo
 need umoci umoci
 need xz xz-utils
 need zstd zstd
+need buildah buildah
 need curl curl
 need fish fish
 need zsh zsh

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"demesne/cmd/internal/buildcmd"
 	"demesne/cmd/internal/cli"
 	"demesne/images/build"
 	"demesne/images/events"
@@ -18,16 +19,16 @@ import (
 type style int
 
 const (
-	plain style = iota // a line at a time; each begins with the stage and the number of the step
-	live               // on a terminal: the running steps are redrawn, and finished ones remain: see showlive.go
-	quiet              // nothing but the output of a failed step
+	plain    style = iota // a line at a time; each begins with the stage and the number of the step
+	live                  // on a terminal: the running steps are redrawn, and finished ones remain: see showlive.go
+	quiet                 // nothing but the output of a failed step
+	reported              // events for package images, and the output of a failed step
 )
 
 // show shows the progress of a build.
 type show struct {
 	style style
 	file  *os.File // stderr
-	term  cli.Terminal
 	now   func() time.Time
 
 	mu       sync.Mutex
@@ -37,6 +38,7 @@ type show struct {
 	running  []*task // in the order of their begin
 	drawn    []int   // columns of the lines that are redrawn
 	stop     func()  // of the redrawing
+	events   *reporter
 }
 
 // task is a step that runs, or an image that is pulled.
@@ -47,8 +49,8 @@ type task struct {
 }
 
 // newShow begins to show a build of so many instructions.
-func newShow(to *os.File, s style, term cli.Terminal, of int) *show {
-	w := &show{style: s, file: to, term: term, now: time.Now, began: time.Now(), of: of, stop: func() {}}
+func newShow(to *os.File, s style, of int) *show {
+	w := &show{style: s, file: to, now: time.Now, began: time.Now(), of: of, stop: func() {}}
 	if s == live {
 		w.redraw()
 	}
@@ -58,6 +60,8 @@ func newShow(to *os.File, s style, term cli.Terminal, of int) *show {
 // styleOf resolves the words of --progress and --quiet.
 func styleOf(word string, isQuiet bool, term cli.Terminal) (style, error) {
 	switch {
+	case word == buildcmd.EventProgress:
+		return reported, nil
 	case isQuiet:
 		return quiet, nil
 	case word == "plain":
@@ -83,6 +87,8 @@ func (w *show) print(line string) {
 		fmt.Fprintln(w.file, line)
 	case live:
 		w.draw(line)
+	case reported:
+		w.events.notice(line)
 	}
 }
 
@@ -94,7 +100,7 @@ func (w *show) from(s *stage) {
 	case s.plan.Parent != nil:
 		base = s.plan.Parent.Name
 	}
-	if w.style == plain {
+	if w.style == plain || w.style == reported {
 		w.line("[%s] FROM %s", s.plan.Name, base)
 	}
 }
@@ -113,7 +119,7 @@ func (w *show) begin(s *stage, step *build.Step) {
 	t.output = &lines{show: w, head: t.head}
 	s.task = t
 	w.add(t)
-	if w.style == plain {
+	if w.style == plain || w.style == reported {
 		w.line("%s %s", t.head, t.text)
 	}
 }
@@ -167,8 +173,17 @@ func (w *show) failed(s *stage, step *build.Step) {
 	if w.style == live {
 		w.erase()
 	}
-	for _, line := range s.task.output.tail {
-		fmt.Fprintln(w.file, s.task.head+" "+line)
+	tail := s.task.output.tail
+	if w.style == reported {
+		tail = tail[max(0, len(tail)-maxReported):]
+	}
+	for _, line := range tail {
+		line = s.task.head + " " + line
+		if w.style == reported {
+			w.events.notice(line)
+		} else {
+			fmt.Fprintln(w.file, line)
+		}
 	}
 }
 
@@ -212,7 +227,7 @@ func (p *pulled) take(e events.Event) {
 	switch {
 	case e.Event == events.Retry:
 		p.line("[%s] again in %s: %s", p.task.text, e.In.Round(time.Millisecond), e.Why)
-	case e.Event == events.Notice:
+	case e.Event == events.Notice && (e.DiffID == "" || p.style == plain):
 		p.line("[%s] %s", p.task.text, e.Why)
 	case e.Event == events.Layer && e.Digest != "":
 		p.layer(e)
@@ -257,6 +272,8 @@ type lines struct {
 const (
 	maxLine = 16 << 10
 	maxTail = 200 // lines
+	// maxReported is how many lines of output are reported of a step that failed.
+	maxReported = 15
 )
 
 func (l *lines) Write(p []byte) (int, error) {
