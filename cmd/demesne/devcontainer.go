@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -55,7 +54,7 @@ func (a *app) openDevcontainer(o *options, args []string) error {
 	}
 	d, err := findDevcontainer(*o.asked)
 	if err != nil {
-		return fmt.Errorf("devcontainer %q: %w", *o.asked, devHinted(err))
+		return fmt.Errorf("devcontainer: %w", devHinted(err))
 	}
 	defer d.root.Close()
 	if err := d.read(a, o); err != nil {
@@ -191,21 +190,22 @@ func (d *devContainer) tell(a *app, o *options) {
 
 func (d *devContainer) say(a *app, o *options, lines []string) {
 	for _, line := range lines {
-		a.say(fmt.Sprintf("%s: %s: %s", o.verb, d.name, text.SafeLine(line)))
+		a.say(fmt.Sprintf("%s: devcontainer.json: %s", o.verb, text.SafeLine(line)))
 	}
 }
 
 // setImage sets the image that the file names, or builds it. Only an image of a registry or of the store can be named: a
 // directory or archive would be a file of this machine.
 func (d *devContainer) setImage(a *app, o *options) (err error) {
-	name := d.plan.Name
 	if d.plan.Build != nil {
-		if name, err = d.build(a, o); err != nil {
+		name := d.imageName()
+		if err := d.build(a, o, name); err != nil {
 			return err
 		}
-		o.pull = ""
+		o.pull = images.PullNever
 		return o.setImage(name)
 	}
+	name := d.plan.Name
 	if err = o.setImage(name); err != nil {
 		return fmt.Errorf("image %q: %w", name, err)
 	}
@@ -215,29 +215,29 @@ func (d *devContainer) setImage(a *app, o *options) (err error) {
 	return nil
 }
 
-// build builds the image of the file, and returns its digest. The image gets a name too, which keeps it from demesne gc.
+// build builds the image of the file under a name.
 // The build has the context and the directory of the Dockerfile as descriptors, which lie in the workspace whatever
 // becomes of their paths.
-func (d *devContainer) build(a *app, o *options) (digest string, err error) {
+func (d *devContainer) build(a *app, o *options, name string) error {
 	b := d.plan.Build
 	if info, err := d.root.Lstat(b.File); err != nil || !info.Mode().IsRegular() {
-		return "", fmt.Errorf("build: dockerfile %q: %w", b.File, errors.Join(fsutil.Reason(err), notRegular(err)))
+		return fmt.Errorf("build: dockerfile %q: %w", b.File, errors.Join(fsutil.Reason(err), notRegular(err)))
 	}
 	context, err := d.root.Open(b.Context)
 	if err != nil {
-		return "", fmt.Errorf("build: context %q: %w", b.Context, fsutil.Reason(err))
+		return fmt.Errorf("build: context %q: %w", b.Context, fsutil.Reason(err))
 	}
 	defer context.Close()
 	beside, err := d.root.Open(filepath.Dir(b.File))
 	if err != nil {
-		return "", fmt.Errorf("build: dockerfile %q: %w", b.File, fsutil.Reason(err))
+		return fmt.Errorf("build: dockerfile %q: %w", b.File, fsutil.Reason(err))
 	}
 	defer beside.Close()
 	program, err := client.FindProgram(buildProgram)
 	if err != nil {
-		return "", err
+		return err
 	}
-	argv := []string{"--tag", d.imageName(), "--file", "/proc/self/fd/4/" + filepath.Base(b.File)}
+	argv := []string{"--tag", name, "--file", "/proc/self/fd/4/" + filepath.Base(b.File)}
 	if !isTerminal(a.stderr) {
 		argv = append(argv, "--quiet")
 	}
@@ -254,15 +254,14 @@ func (d *devContainer) build(a *app, o *options) (digest string, err error) {
 		argv = append(argv, "--pull")
 	}
 	cmd := exec.Command(program, append(argv, "/proc/self/fd/3")...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &out, a.stderr, []*os.File{context, beside}
+	cmd.Stderr, cmd.ExtraFiles = a.stderr, []*os.File{context, beside}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread() // the signal comes when the thread ends that started the program
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
-		return "", hinted(fmt.Errorf("build: %w", err), "RUN reaches package registries; demesne build --help shows how to build with other rules, for --image")
+		return hinted(fmt.Errorf("build: %w", err), "RUN reaches package registries; demesne build --help shows how to build with other rules, for --image")
 	}
-	return strings.TrimSpace(out.String()), nil
+	return nil
 }
 
 func notRegular(err error) error {
@@ -285,11 +284,17 @@ func (d *devContainer) imageName() string {
 
 // configured completes the sandbox with what the image says.
 func (r *root) configured(c *session.CreateOptions, image oci.Config) {
-	p := r.o.dev.plan
-	p.Image(image.Labels[devcontainer.MetadataLabel], image.Env)
-	r.o.dev.say(r.app, r.o, p.Notes)
+	d, p := r.o.dev, r.o.dev.plan
+	own := r.o.user != nil || r.o.userName != ""
+	writable := slices.ContainsFunc(d.mounts, func(m mountArg) bool { return !m.ReadOnly })
+	p.Image(devcontainer.Has{Metadata: image.Labels[devcontainer.MetadataLabel], Env: image.Env, User: image.User}, writable && !own)
+	d.say(r.app, r.o, p.Notes)
 	c.Spec.Defaults.Env = slices.Concat(p.Env, c.Spec.Defaults.Env)
-	if c.User == "" && c.Spec.User == nil {
+	switch {
+	case own:
+	case p.AsRoot:
+		c.User = "0"
+	default:
 		c.User = p.User
 	}
 }

@@ -1,4 +1,14 @@
 marks= lock= running=
+# home USER: takes the home directory of a user, by name or id.
+home() {
+	while IFS=: read -r name _ uid _ _ dir _; do
+		case $1 in "$name" | "$uid")
+			export HOME="$dir"
+			return
+			;;
+		esac
+	done < /etc/passwd
+}
 # keep finds the directory of the marks. One process at a time executes hooks.
 keep() {
 	marks=${HOME:-/}/.devcontainer

@@ -19,14 +19,15 @@ type Place struct {
 	Mounted []string                         // targets of the caller's own mounts
 }
 
-// Plan says what a sandbox has. Env, User and the hooks are complete after [Plan.Image].
+// Plan says what a sandbox has. Env, User, AsRoot and the hooks are complete after [Plan.Image].
 type Plan struct {
 	Name   string // of the image; empty: see Build
 	Build  *Build
 	Dir    string // to start in
 	Mounts []Mount
 	Tmpfs  []string
-	User   string   // by name or id; empty: the image's
+	User   string   // by name or id
+	AsRoot bool     // commands are root's, with the home of User: see [Plan.Image]
 	Env    []string // NAME=VALUE
 	Ports  []string // that the file asks to forward
 	Needs  HostRequirements
@@ -179,12 +180,23 @@ const MetadataLabel = "devcontainer.metadata"
 // Hooks reports whether commands are executed before the caller's. It is known after Image.
 func (p *Plan) Hooks() bool { return len(p.hooks) > 0 }
 
-// Image adds what the image says: the value of [MetadataLabel], and its variables. The file's own settings override it.
-func (p *Plan) Image(metadata string, env []string) {
+// Has is what an image says of itself.
+type Has struct {
+	Metadata string   // the value of MetadataLabel
+	Env      []string // NAME=VALUE
+	User     string
+}
+
+// Image adds what the image says. The file's own settings override it.
+//
+// A sandbox's root is the caller on this machine, and the workspace's files are the caller's. So if the workspace is
+// writable, root takes the place of another user, unless updateRemoteUserUID is false. Docker's tools change that user's
+// id to the caller's instead, for the same reason.
+func (p *Plan) Image(has Has, writable bool) {
 	p.Notes = nil
-	all := append(p.parts(metadata), p.file)
+	all := append(p.parts(has.Metadata), p.file)
 	p.values.env = map[string]string{}
-	for _, e := range env {
+	for _, e := range has.Env {
 		name, value, _ := strings.Cut(e, "=")
 		p.values.env[name] = value
 	}
@@ -201,7 +213,12 @@ func (p *Plan) Image(metadata string, env []string) {
 		p.User, container = cmp.Or(p.values.inside(f.RemoteUser), p.User), cmp.Or(p.values.inside(f.ContainerUser), container)
 		p.addHooks(f)
 	}
-	p.User = cmp.Or(p.User, container)
+	p.User = cmp.Or(p.User, container, has.User)
+	keeps := string(p.file.own["updateRemoteUserUID"]) == "false"
+	if name, _, _ := strings.Cut(p.User, ":"); writable && !keeps && name != "" && name != "root" && name != "0" {
+		p.AsRoot = true
+		p.note("remoteUser: root takes the place of %s, with its home: the workspace's files are root's in a sandbox; --user %s changes that", name, name)
+	}
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		p.Env = append(p.Env, name+"="+own[name])
 	}

@@ -36,11 +36,15 @@ var functions string
 // Wrap returns the command that executes the hooks before argv. With keep, the sandbox remembers which are done: those
 // that make it are executed once, and postStartCommand once for each start.
 func (p *Plan) Wrap(argv []string, keep bool) []string {
-	if len(p.hooks) == 0 {
+	if !p.Hooks() && !p.AsRoot {
 		return argv
 	}
 	var s strings.Builder
 	s.WriteString(functions)
+	if p.AsRoot && !slices.ContainsFunc(p.Env, func(e string) bool { return strings.HasPrefix(e, "HOME=") }) {
+		name, _, _ := strings.Cut(p.User, ":")
+		fmt.Fprintf(&s, "home %s\n", quoted(name))
+	}
 	fmt.Fprintf(&s, "workspace=%s\n", quoted(p.Dir))
 	if keep {
 		s.WriteString("keep\n")
