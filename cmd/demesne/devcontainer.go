@@ -64,9 +64,6 @@ func (a *app) openDevcontainer(o *options, args []string) error {
 	if err := d.setImage(a, o); err != nil {
 		return fmt.Errorf("%s: %w", d.name, err)
 	}
-	for _, t := range d.plan.Tmpfs {
-		o.interior.Tmpfs = append(o.interior.Tmpfs, runner.Tmpfs{Target: t})
-	}
 	if len(args) > 0 && o.entrypoint == nil && o.shell == nil {
 		o.entrypoint = &[]string{} // a command of a dev container does not go through the image's entrypoint
 	}
@@ -259,7 +256,7 @@ func (d *devContainer) build(a *app, o *options, name string) error {
 	runtime.LockOSThread() // the signal comes when the thread ends that started the program
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
-		return hinted(fmt.Errorf("build: %w", err), "RUN reaches package registries; demesne build --help shows how to build with other rules, for --image")
+		return fmt.Errorf("image %q: not built: %w", name, err)
 	}
 	return nil
 }

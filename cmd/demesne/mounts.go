@@ -99,6 +99,11 @@ func (a *app) place(spec *runner.Spec, o *options) (*placed, error) {
 		return nil, err
 	}
 	spec.Defaults.Dir = dir
+	if o.dev != nil {
+		for _, t := range o.dev.plan.Tmpfs {
+			spec.Tmpfs = append(spec.Tmpfs, runner.Tmpfs{Target: t})
+		}
+	}
 	if path, cow := o.cowWorkspace(); cow {
 		m, err := cowWorkspaceMount(path)
 		if err != nil {

@@ -38,9 +38,11 @@ type settings struct {
 }
 
 type build struct {
-	Dockerfile, Context, Target string
-	Args                        map[string]text
-	Options                     []string
+	Dockerfile string          `json:"dockerfile"`
+	Context    string          `json:"context"`
+	Target     string          `json:"target"`
+	Args       map[string]text `json:"args"`
+	Options    []string        `json:"options"`
 }
 
 // Parse parses a devcontainer.json.

@@ -46,9 +46,10 @@ type Build struct {
 
 // HostRequirements are what the machine should have, such as "8gb" for memory.
 type HostRequirements struct {
-	CPUs            float64
-	Memory, Storage text
-	GPU             json.RawMessage
+	CPUs    float64         `json:"cpus"`
+	Memory  text            `json:"memory"`
+	Storage text            `json:"storage"`
+	GPU     json.RawMessage `json:"gpu"`
 }
 
 // Refused is an error with a hint.
