@@ -2,6 +2,7 @@ package integration
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +84,8 @@ func TestExampleCIBuild(t *testing.T) {
 		t.Errorf("the digest differs:\n%s\n%s", first.stdout, again.stdout)
 	}
 	g.ok("rmi", "local/greet:1")
+	keys := fmt.Sprintf(`{"auths": {%q: {"auth": "Y2k6aHVudGVyMg=="}}}`, g.reg.Host) // ci:hunter2
+	g.extra = append(g.extra, "REGISTRY_AUTH_FILE="+g.file("auth.json", keys, 0o600))
 	if got := g.ok("run", "--image", image+":1", "--", "registry"); got != "hello, registry\n" {
 		t.Errorf("%q", got)
 	}

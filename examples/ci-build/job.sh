@@ -27,7 +27,10 @@ if [ -z "${IMAGE:-}" ]; then
   exit
 fi
 if [ -n "${REGISTRY_PASSWORD:-}" ]; then
-  printf %s "$REGISTRY_PASSWORD" | "$demesne" login -u "$REGISTRY_USER" --password-stdin "${IMAGE%%/*}"
+  keys=$(mktemp -d) # the next job on this machine must not find the password
+  trap 'rm -rf "$keys"' EXIT
+  export REGISTRY_AUTH_FILE="$keys/auth.json"
+  printf %s "$REGISTRY_PASSWORD" | "$demesne" login -u "$REGISTRY_USER" --password-stdin "${IMAGE%%/*}" > /dev/null
 fi
 "$demesne" push -q "$name" "$IMAGE:${TAG:-$commit}" > pushed
 echo "pushed $IMAGE@$(cat pushed)"
