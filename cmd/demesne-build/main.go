@@ -33,11 +33,11 @@ import (
 
 func main() {
 	unix.Umask(0o077)
-	if len(os.Args) == 3 && os.Args[1] == fetchVerb {
-		os.Exit(fetchMain(os.Args[2]))
-	}
 	if os.Args[0] == bootstrapPath {
 		os.Exit(bootstrap())
+	}
+	if len(os.Args) == 3 && os.Args[1] == fetchVerb {
+		os.Exit(fetchMain(os.Args[2]))
 	}
 	procself.OwnHome()
 	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
