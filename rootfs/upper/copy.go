@@ -278,18 +278,22 @@ func xattrs(at int, name string, keep func(key string) bool) (found map[string]s
 	if err == unix.EOPNOTSUPP || n == 0 && err == nil {
 		return nil, nil
 	}
-	list := make([]byte, 64<<10)
+	const most = 64 << 10
+	list := make([]byte, min(n+1<<10, most)) // most have one short name, and no value that is kept
 	if err == nil {
 		n, err = unix.Llistxattr(file, list)
 	}
 	if err != nil {
 		return nil, err
 	}
-	value := make([]byte, 64<<10)
+	var value []byte
 	for _, key := range bytes.Split(list[:n], []byte{0}) {
 		key := string(key)
 		if !keep(key) {
 			continue
+		}
+		if value == nil {
+			value = make([]byte, most)
 		}
 		n, err := unix.Lgetxattr(file, key, value)
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -166,25 +165,34 @@ func (p *packer) above(h *tar.Header) error {
 	return nil
 }
 
+// file writes a regular file. It uses no os.File for most of them, which would ask epoll about each.
 func (p *packer) file(h *tar.Header, at int, name string) error {
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
 		return err
 	}
-	h.Typeflag, h.Size = tar.TypeReg, st.Size()
-	if done, err := p.sparse(h, f, st.Sys().(*syscall.Stat_t).Blocks*512); done || err != nil {
-		return err
+	h.Typeflag, h.Size = tar.TypeReg, st.Size
+	if allocated := st.Blocks * 512; allocated < st.Size {
+		f := os.NewFile(uintptr(fd), name)
+		defer f.Close()
+		if done, err := p.sparse(h, f, allocated); done || err != nil {
+			return err
+		}
+		if err := p.write(h); err != nil {
+			return err
+		}
+		return p.copy(p.tar, f, st.Size)
 	}
+	defer unix.Close(fd)
 	if err := p.write(h); err != nil {
 		return err
 	}
-	return p.copy(p.tar, f, st.Size())
+	return p.copy(p.tar, fsutil.RawReader(fd), st.Size)
 }
 
 // copy copies n bytes. archive/tar would copy small pieces, with a buffer for each file.
