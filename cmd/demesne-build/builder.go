@@ -20,6 +20,7 @@ import (
 // options are a build's command line.
 type options struct {
 	file     string // Containerfile; empty: the context's
+	recipe   string // name of a recipe, whose files are the context; empty: none
 	dir      string // context; or "-"
 	stdin    bool   // the context came from stdin, and dir is a copy of it
 	names    []imageref.Ref
@@ -50,7 +51,8 @@ type builder struct {
 
 	mu      sync.Mutex
 	results map[*build.Stage]*result
-	dropped []oci.Digest // images without a name, to be removed at the end
+	fetches map[build.Remote]*fetch // sources of ADD from the network
+	dropped []oci.Digest            // images without a name, to be removed at the end
 }
 
 // result is a finished stage.
@@ -104,6 +106,9 @@ func (b *builder) closeStages() {
 	}
 	for _, s := range b.others {
 		s.close()
+	}
+	for _, f := range b.fetches {
+		f.close()
 	}
 }
 
