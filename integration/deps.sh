@@ -14,6 +14,7 @@ need setpriv util-linux
 need mmdebstrap mmdebstrap
 need skopeo skopeo
 need umoci umoci
+need buildah buildah
 need curl curl
 need fish fish
 need zsh zsh

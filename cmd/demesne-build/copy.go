@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -31,11 +32,12 @@ func (s *stage) copy(ctx context.Context, c *build.Copy) error {
 		l.Time = s.epoch.Unix()
 	}
 	return s.sandbox.Lay(ctx, l, func(to io.Writer) error {
-		w := tar.NewWriter(to)
+		out := bufio.NewWriterSize(to, copyBuffer)
+		w := tar.NewWriter(out)
 		if err := s.send(ctx, w, c, p); err != nil {
 			return err
 		}
-		return w.Close()
+		return cmp.Or(w.Close(), out.Flush())
 	})
 }
 
