@@ -229,7 +229,7 @@ func (s *system) install(ctx context.Context) error {
 	if err := s.run(ctx, "/usr/bin/dpkg", "--configure", "-a"); err != nil {
 		return err
 	}
-	// Nobody answers questions while an image is built.
+	// A build cannot answer the questions of packages.
 	if err := s.run(ctx, "/bin/sh", "-c", "echo debconf debconf/frontend select Noninteractive | debconf-set-selections"); err != nil {
 		return err
 	}
