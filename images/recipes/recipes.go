@@ -39,6 +39,7 @@ const mb = 1 << 20
 var table = []Recipe{
 	{Name: "debian", About: "Debian, from a package mirror alone", Size: 85 * mb},
 	{Name: "node", About: "Debian with Node and npm", Size: 260 * mb},
+	{Name: "browser", About: "Chromium, Playwright with it, and Playwright's MCP server", Size: 960 * mb, Word: true},
 }
 
 // All returns the recipes.
