@@ -22,7 +22,7 @@ func open(t *testing.T, o Options) *Catalog {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.InImage()
+	return c.In("local/agents")
 }
 
 func write(t *testing.T, path, text string) {
@@ -148,7 +148,7 @@ func TestProgramMissing(t *testing.T) {
 	if got := c.Models(); got != nil {
 		t.Errorf("models without any program: %q", got)
 	}
-	in := c.InImage()
+	in := c.In("local/agents")
 	if a, err := in.Choose("sandbox_agent", ""); err != nil || a.Model != codexModels[0] || a.Image() != "" || len(in.Models()) < 9 {
 		t.Errorf("in an image: %v, %v, models %q", a, err, in.Models())
 	}

@@ -14,8 +14,8 @@ import (
 
 func withModels(o *Options) {
 	o.Models = []string{"sol", "sonnet"}
-	o.Model = func(name, tool string, image bool) error {
-		if image && name == "haiku" { // its program is in an image only
+	o.Model = func(name, tool, image string) error {
+		if image != "" && name == "haiku" { // its program is in an image only
 			return nil
 		}
 		if name != "" && !slices.Contains(o.Models, name) {
