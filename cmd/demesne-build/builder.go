@@ -20,6 +20,7 @@ import (
 // options are a build's command line.
 type options struct {
 	file     string // Containerfile; empty: the context's
+	recipe   string // name of a recipe, whose files are the context; empty: none
 	dir      string // context; or "-"
 	stdin    bool   // the context came from stdin, and dir is a copy of it
 	names    []imageref.Ref

@@ -15,6 +15,7 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images/build"
+	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
@@ -47,6 +48,10 @@ func (f *face) main(args []string) int {
 		return 0
 	case err != nil:
 		return f.report(err, exitUsage)
+	case typed.Recipe != "" && len(rest) > 0:
+		return f.report(errors.New("--recipe has a context of its own"), exitUsage)
+	case typed.Recipe != "":
+		rest = []string{""}
 	case len(rest) == 0:
 		return f.report(cli.Hinted(errors.New("needs a context"), "demesne build -t local/app ."), exitUsage)
 	case len(rest) > 1:
@@ -70,7 +75,7 @@ func (f *face) report(err error, code int) int {
 // options checks what was typed.
 func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 	o = options{
-		dir: dir, file: t.File, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
+		dir: dir, file: t.File, recipe: t.Recipe, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
 		plan:   build.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}},
 		egress: session.Egress{Mode: t.Egress, Allow: t.Allow},
 		quiet:  t.Quiet, progress: t.Progress, env: f.env,
@@ -105,6 +110,11 @@ func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 			}
 		}
 		o.plan.Args[name] = value
+	}
+	if o.recipe != "" {
+		if err := o.useRecipe(t.Args); err != nil {
+			return o, err
+		}
 	}
 	if t.Timestamp == "" {
 		t.Timestamp = f.getenv("SOURCE_DATE_EPOCH")
@@ -150,16 +160,29 @@ func (f *face) build(o options) int {
 		return f.report(err, exitFailed)
 	}
 	ctx := procself.Ending()
-	d, err := b.build(ctx)
+	do := b.build
+	if o.recipe != "" {
+		do = b.once
+	}
+	if o.progress == buildcmd.EventProgress {
+		b.show.events, ctx = &reporter{f.stdout}, lifeline(ctx, f.stdin)
+	}
+	d, err := do(ctx)
 	var ended procself.Ended
 	var failed *ExitError
 	switch {
 	case errors.As(context.Cause(ctx), &ended):
 		return 128 + int(ended)
+	case err != nil && b.show.events != nil:
+		b.show.events.write(events.Event{Event: events.Error, Text: err.Error(), Hint: cli.HintOf(err)})
+		return exitFailed
 	case errors.As(err, &failed):
 		return f.report(err, failed.Result.ExitCode)
 	case err != nil:
 		return f.report(err, exitFailed)
+	case b.show.events != nil:
+		b.show.events.write(events.Event{Event: events.Result, Digest: d})
+		return 0
 	}
 	fmt.Fprintln(f.stdout, d)
 	return 0
@@ -171,6 +194,9 @@ var fileNames = []string{"Containerfile", "Dockerfile"}
 // open opens the Containerfile, and makes the context of a build that reads it from stdin. The caller must call close,
 // also after an error.
 func (f *face) open(o *options) (file io.Reader, close func(), err error) {
+	if o.recipe != "" {
+		return o.openRecipe()
+	}
 	close = func() {}
 	if o.stdin = o.dir == "-"; o.stdin {
 		if o.file == "-" {

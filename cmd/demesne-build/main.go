@@ -16,6 +16,7 @@
 //	copy.go      COPY and WORKDIR; unpack.go: ADD; context.go, stdin.go: the files that they read
 //	key.go       what a step's result depends on
 //	publish.go   the image's configuration, history and name
+//	recipe.go    images that demesne has a recipe for; bootstrap.go: the Debian system below them
 //	show.go      progress
 //
 // A build makes nothing visible before its end: layers have no name but their key, and the image gets its name last. So a
@@ -32,6 +33,9 @@ import (
 
 func main() {
 	unix.Umask(0o077)
+	if os.Args[0] == bootstrapPath {
+		os.Exit(bootstrap())
+	}
 	procself.OwnHome()
 	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
 	os.Exit(f.main(os.Args[1:]))

@@ -46,7 +46,7 @@ func (s *stage) ready(ctx context.Context, step *build.Step) (err error) {
 	n := needs{}
 	if r := step.Run; r != nil {
 		n = needs{user: r.User, online: r.Network != "none" && s.egress.Mode != session.NoEgress}
-		if len(r.Mounts) > 0 || len(r.Script) > 0 {
+		if len(r.Mounts) > 0 || len(r.Script) > 0 || s.recipe != "" && r.Argv[0] == bootstrapPath {
 			n.mounts, err = s.mountsOf(ctx, r)
 			if err != nil {
 				n.mounts.close()

@@ -19,6 +19,8 @@ import (
 //	        {"event":"layer","diffid":I,"state":"present"}                         already unpacked
 //	        {"event":"notice","diffid":I,"why":…}                                  a warning for the user
 //	sweep   {"event":"result","freed":bytes}
+//	build   {"event":"notice","why":…}                                             a step of demesne-build
+//	        {"event":"result","digest":M}                                          the image is in the store
 //	any     {"event":"error","text":…,"hint":…,"code":…}                           the last line; exit status 1
 //
 // A program ends with "result" or "error"; unpack may end with neither. A line is at most 64 KiB.
