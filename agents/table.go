@@ -73,7 +73,7 @@ default_tools_approval_mode = "approve"
 		Missing: "DEMESNE_CODEX_AUTH_FILE (default ~/.codex/auth.json) is required for {tool} when using a codex model",
 		Program: Program{Native: "@openai/codex-linux-{arch}/vendor/*/bin/codex", Beside: []string{"codex-code-mode-host", "../codex-path/rg"},
 			Image: "demesne/codex"},
-		Retry:   retry(12, 21600*time.Second),
+		Retry: retry(12, 21600*time.Second),
 	}
 }
 

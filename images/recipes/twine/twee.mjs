@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 // twee [-f FORMAT[-VERSION]] [-o FILE] FILE|DIRECTORY…: compiles Twee to HTML.
+import { randomUUID } from 'node:crypto';
 import { readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -40,6 +41,10 @@ try {
   if (positionals.length === 0) fail('usage: twee [-f FORMAT] [-o FILE] FILE|DIRECTORY…');
   const text = positionals.flatMap(sources).map((n) => readFileSync(n, 'utf8')).join('\n\n');
   const story = parseTwee(text);
+  if (!story.IFID) {
+    story.IFID = randomUUID().toUpperCase();
+    console.error(`twee: the story has no ifid: using ${story.IFID}`);
+  }
   const own = story.format && `${story.format}${story.formatVersion ? `-${story.formatVersion}` : ''}`;
   const html = compileTwine2HTML(story, parseStoryFormat(readFileSync(find(values.format ?? (own || 'harlowe')), 'utf8')));
   if (values.output) writeFileSync(values.output, html);
