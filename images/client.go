@@ -33,6 +33,9 @@ type Client struct {
 	// Platform selects the image that Pull takes from an index, such as "linux/arm64". "" means this
 	// machine's.
 	Platform string
+	// TLSVerify "false" allows plain HTTP and untrusted certificates; "" leaves that to registries.conf. AuthFile has
+	// the credentials, in place of the usual files. Both are for Push, Login and Logout.
+	TLSVerify, AuthFile string
 	// NoFetch makes Unpack fail where it would have to fetch a dropped blob.
 	NoFetch bool
 

@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"demesne/images/debian"
@@ -39,14 +39,21 @@ func (m *mounts) bootstraps(argv []string) error {
 	return nil
 }
 
-// debianArgs returns the build arguments with the URLs of Debian's archives. They are those that apt on this machine uses
-// if it is a Debian system, and else those of the table that the egress mode package-managers allows.
-func debianArgs() map[string]string {
+// archives are the archives of Debian that a recipe's build argument names, by the last part of the URL.
+var archives = map[string]string{"debian": "MIRROR", "debian-security": "SECURITY"}
+
+// registryArgs returns the build arguments with the URLs of the registries that recipes use. They are those of the table
+// that the egress mode package-managers allows. If apt on this machine uses a mirror of Debian, it is that mirror.
+func registryArgs() map[string]string {
 	args := map[string]string{}
 	for _, e := range policy.Ecosystems() {
-		if e.Name == "Debian" {
-			args["MIRROR"] = "http://" + e.Hosts()[0] + "/debian"
-			args["SECURITY"] = "http://" + e.Hosts()[0] + "/debian-security"
+		switch host := e.Hosts()[0]; e.Name {
+		case "Debian":
+			for dir, arg := range archives {
+				args[arg] = "http://" + host + "/" + dir
+			}
+		case "npm":
+			args["NPM_REGISTRY"] = "https://" + host
 		}
 	}
 	files, _ := filepath.Glob("/etc/apt/sources.list.d/*")
@@ -55,15 +62,14 @@ func debianArgs() map[string]string {
 		if err != nil {
 			continue // apt reports files that it cannot read
 		}
-		for word := range strings.FieldsSeq(string(text)) {
-			url := strings.TrimRight(word, "/")
-			i := strings.LastIndexByte(url, '/')
-			if slices.Contains([]string{"http:/", "https:/"}, url[:max(0, strings.IndexByte(url, '/')+1)]) && i > 0 {
-				switch url[i+1:] {
-				case "debian":
-					args["MIRROR"] = url
-				case "debian-security":
-					args["SECURITY"] = url
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(strings.TrimSpace(line), "#") {
+				continue
+			}
+			for word := range strings.FieldsSeq(line) {
+				url := strings.TrimRight(word, "/")
+				if arg := archives[path.Base(url)]; arg != "" && (strings.HasPrefix(url, "http://") || strings.HasPrefix(url, "https://")) {
+					args[arg] = url
 				}
 			}
 		}

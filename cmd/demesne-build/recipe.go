@@ -42,7 +42,7 @@ func (o *options) useRecipe(given []string) (err error) {
 	}
 	r, _, _ := imageref.RecipeOf(ref)
 	o.recipe, o.names = r.Name, append(o.names, ref)
-	all := debianArgs()
+	all := registryArgs()
 	maps.Copy(all, o.plan.Args)
 	o.plan.Args = all
 	return nil

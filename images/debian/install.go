@@ -150,7 +150,9 @@ func (s *system) skeleton() error {
 const aptConf = `APT::Install-Recommends "false";
 APT::Keep-Downloaded-Packages "false";
 APT::Sandbox::User "root";
-DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb /var/cache/apt/*.bin || true"; };
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+APT::Periodic::Enable "0";
 Acquire::Languages "none";
 Acquire::GzipIndexes "true";
 Acquire::Retries "3";

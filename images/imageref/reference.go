@@ -65,6 +65,20 @@ func Word(full string) (word string, ok bool) {
 	return strings.CutSuffix(word, ":"+defaultTag)
 }
 
+// ServerOf returns the host that answers for a registry, as names have it. Docker Hub has another one than in its names.
+func ServerOf(domain string) string {
+	if domain == defaultDomain {
+		return "index." + defaultDomain
+	}
+	return domain
+}
+
+// Explicit reports whether a reference names its registry itself. Others, such as "o/n", stand for Docker Hub in a pull.
+func (r Ref) Explicit() bool {
+	first, _, ok := strings.Cut(strings.TrimPrefix(r.Given, "docker://"), "/")
+	return r.Kind == Registry && ok && domainLike(first)
+}
+
 // minPrefix is the minimum number of hex digits in an abbreviated digest.
 const minPrefix = 12
 

@@ -41,12 +41,12 @@ const mb = 1 << 20
 
 // table lists the recipes in the order of the help text. It is the only such table.
 var table = []Recipe{
-	{Name: "debian", About: "Debian, from a package mirror alone", Size: 130 * mb},
-	{Name: "node", About: "Node and npm", Size: 260 * mb},
-	{Name: "media", About: "ffmpeg, ImageMagick, libvips, sox", Size: 900 * mb, Word: true},
-	{Name: "twine", About: "stories: a compiler from Twee to HTML, with story formats", Size: 270 * mb, Word: true},
-	{Name: "webgamedev", About: "browser games: Phaser, Vite and TypeScript in /opt/game-template", Size: 430 * mb, Word: true},
-	{Name: "jupyter", About: "kernels for Jupyter: Python with numpy, pandas and matplotlib, R, JavaScript, TypeScript", Size: 1100 * mb, Word: true},
+	{Name: "debian", About: "Debian, from a package mirror alone", Size: 85 * mb},
+	{Name: "node", About: "Debian with Node and npm", Size: 260 * mb},
+	{Name: "media", About: "ffmpeg, ImageMagick, libvips and sox", Size: 900 * mb, Word: true},
+	{Name: "twine", About: "a compiler from Twee to HTML, with story formats", Size: 270 * mb, Word: true},
+	{Name: "webgamedev", About: "Phaser, Vite and TypeScript in /opt/game-template", Size: 430 * mb, Word: true},
+	{Name: "jupyter", About: "Jupyter kernels: Python with numpy, pandas and matplotlib; R; JavaScript; TypeScript", Size: 1100 * mb, Word: true},
 	{Name: "claude-code", About: "Claude Code, with git and Python", Size: 690 * mb, Program: "claude"},
 	{Name: "codex", About: "Codex, with git and Python", Size: 840 * mb, Program: "codex"},
 }
