@@ -23,6 +23,8 @@ need zsh zsh
 need git git
 need python3 python3
 need node nodejs
+need chromium chromium
+need ffmpeg ffmpeg
 need ip iproute2
 need ssh openssh-client
 need dig bind9-dnsutils

@@ -49,6 +49,7 @@ var table = []Recipe{
 	{Name: "jupyter", About: "Jupyter kernels: Python with numpy, pandas and matplotlib; R; JavaScript; TypeScript", Size: 1100 * mb, Word: true},
 	{Name: "claude-code", About: "Claude Code, with git and Python", Size: 690 * mb, Program: "claude"},
 	{Name: "codex", About: "Codex, with git and Python", Size: 840 * mb, Program: "codex"},
+	{Name: "browser", About: "Chromium, Playwright with it, and Playwright's MCP server", Size: 960 * mb, Word: true},
 }
 
 // All returns the recipes.
