@@ -51,7 +51,8 @@ type builder struct {
 
 	mu      sync.Mutex
 	results map[*build.Stage]*result
-	dropped []oci.Digest // images without a name, to be removed at the end
+	fetches map[build.Remote]*fetch // sources of ADD from the network
+	dropped []oci.Digest            // images without a name, to be removed at the end
 }
 
 // result is a finished stage.
@@ -105,6 +106,9 @@ func (b *builder) closeStages() {
 	}
 	for _, s := range b.others {
 		s.close()
+	}
+	for _, f := range b.fetches {
+		f.close()
 	}
 }
 

@@ -189,6 +189,8 @@ func (c *buildContext) visit(f *found, name string, info fs.FileInfo, visit func
 		f.Typeflag, f.Linkname = tar.TypeSymlink, link
 	case m.IsRegular():
 		f.Size = info.Size()
+	case m&fs.ModeSocket != 0 && !f.single:
+		return nil // docker build omits it too
 	default:
 		return fmt.Errorf("source %q: a %s cannot be copied: exclude it in .containerignore", name, kindOf(m))
 	}

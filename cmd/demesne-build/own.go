@@ -22,11 +22,22 @@ func (x *sandbox) layerOptions() runner.LayerOptions {
 	o := runner.LayerOptions{Without: []string{ownFile}, Bare: ownDirs, NotAfter: x.epoch}
 	if x.mounts != nil {
 		o.Bare = maps.Clone(ownDirs)
-		for _, m := range x.mounts.list {
-			for dir := path.Dir(m.Target); dir != "/"; dir = path.Dir(dir) {
+		for _, target := range x.mounts.targets() {
+			for dir := path.Dir(target); dir != "/"; dir = path.Dir(dir) {
 				o.Bare[dir[1:]] = 0o755
 			}
 		}
 	}
 	return o
+}
+
+// targets returns the mount points.
+func (m *mounts) targets() (all []string) {
+	for _, one := range m.list {
+		all = append(all, one.Target)
+	}
+	for _, one := range m.tmpfs {
+		all = append(all, one.Target)
+	}
+	return all
 }
