@@ -51,6 +51,8 @@ func (a *app) openDevcontainer(o *options, args []string) error {
 		return nil
 	case o.image.Kind != "":
 		return errors.New("--devcontainer and --image: cannot be combined")
+	case *o.asked == "" && len(args) > 0 && isDirectory(args[0]):
+		return hinted(fmt.Errorf("command %q: is a directory", args[0]), "--devcontainer=%s -- CMD", args[0])
 	}
 	d, err := findDevcontainer(*o.asked)
 	if err != nil {
@@ -69,6 +71,11 @@ func (a *app) openDevcontainer(o *options, args []string) error {
 	}
 	o.dev = d
 	return nil
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // devHinted gives an error of package devcontainer its hint.
