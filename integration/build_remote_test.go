@@ -179,14 +179,15 @@ func TestBuildAddGit(t *testing.T) {
 		run("add", "-A")
 		run("commit", "-q", "-m", "link")
 		publish()
+		other := strings.Repeat("0", len(first)-1) + "1" // a commit that the repository does not have
 		for source, parts := range map[string][]string{
-			url + "#main:sub":                {"not a directory of the repository"},
-			url + "#nosuch":                  {`no branch or tag "nosuch"`},
-			"http://git.test/nosuch.git":     {"git: "},
-			"http://dark.test/repo.git":      {"egress forbids dark.test:80"},
-			"--checksum=0123456789 " + url:   {"is commit", "not 0123456789"},
-			"git@git.test:repo.git":          {"not supported over ssh"},
-			url + "#" + first[:39] + "0:sub": {"git: "},
+			url + "#main:sub":              {"not a directory of the repository"},
+			url + "#nosuch":                {`no branch or tag "nosuch"`},
+			"http://git.test/nosuch.git":   {"git: "},
+			"http://dark.test/repo.git":    {"egress forbids dark.test:80"},
+			"--checksum=0123456789 " + url: {"is commit", "not 0123456789"},
+			"git@git.test:repo.git":        {"not supported over ssh"},
+			url + "#" + other + ":sub":     {"git: "},
 		} {
 			s.refused(t, "FROM local/bb\nADD "+source+" /x\n", append(parts, "Containerfile:2: ADD "), allow...)
 		}

@@ -12,12 +12,14 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sys/unix"
 
 	"demesne/internal/fsutil"
 	"demesne/runner/tarball"
@@ -179,6 +181,7 @@ type found struct {
 	member
 	in   *os.Root
 	base string
+	dir  int // descriptor of in; -1: base is a path
 	info fs.FileInfo
 }
 
@@ -202,7 +205,7 @@ func (c *buildContext) walk(ctx context.Context, source string, visit func(*foun
 	if skip && !(info.IsDir() && c.negates()) {
 		return fmt.Errorf("source %q: it leads to %q, which the ignore file excludes", source, real)
 	}
-	f := &found{member: member{source: source, single: !info.IsDir()}, in: c.root, base: source, info: info}
+	f := &found{member: member{source: source, single: !info.IsDir()}, in: c.root, base: source, info: info, dir: -1}
 	w := walking{c, ctx, source, real, visit}
 	if f.single {
 		return w.visit(f, source)
@@ -247,16 +250,22 @@ func (w *walking) below(dir *found, name string) error {
 	if now, err := in.Stat("."); err != nil || !os.SameFile(now, dir.info) {
 		return fmt.Errorf("read %q: %w", name, errors.Join(err, errChanged))
 	}
-	entries, err := fs.ReadDir(in.FS(), ".")
+	list, err := in.Open(".")
 	if err != nil {
 		return fmt.Errorf("read context: %w", err)
 	}
+	defer list.Close()
+	entries, err := list.ReadDir(-1)
+	if err != nil {
+		return fmt.Errorf("read context: %w", err)
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, e := range entries {
-		info, err := in.Lstat(e.Name())
+		info, err := e.Info()
 		if err != nil {
 			return fmt.Errorf("read context: %w", err)
 		}
-		f := &found{member: member{source: dir.source}, in: in, base: e.Name(), info: info}
+		f := &found{member: member{source: dir.source}, in: in, base: e.Name(), info: info, dir: int(list.Fd())}
 		if err := w.tree(f, path.Join(name, e.Name())); err != nil {
 			return err
 		}
@@ -329,9 +338,35 @@ func (m member) add(to, content hash.Hash) error {
 	return err
 }
 
+// open opens the file that was found. A file of a directory is opened without an os.File, which would ask epoll about it.
+func (f *found) open() (io.ReadCloser, error) {
+	if f.dir < 0 {
+		return openSame(f.in, f.base, f.info)
+	}
+	fd, err := unix.Openat(f.dir, f.base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	then, ok := f.info.Sys().(*syscall.Stat_t)
+	var now unix.Stat_t
+	if err = unix.Fstat(fd, &now); err == nil && (!ok || now.Dev != then.Dev || now.Ino != then.Ino) {
+		err = errChanged
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return rawFile{fsutil.RawReader(fd)}, nil
+}
+
+// rawFile is an open file without an os.File.
+type rawFile struct{ fsutil.RawReader }
+
+func (f rawFile) Close() error { return unix.Close(int(f.RawReader)) }
+
 // copy copies the content of a file, of the size that it had when it was found.
 func (f *found) copy(ctx context.Context, to io.Writer, buf []byte) error {
-	from, err := openSame(f.in, f.base, f.info)
+	from, err := f.open()
 	if err != nil {
 		return fmt.Errorf("read %q: %w", f.Name, err)
 	}

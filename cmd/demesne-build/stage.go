@@ -34,6 +34,7 @@ type stage struct {
 	sent    []oci.Digest // of the files that the current step has read from the context
 	steps   int          // made so far, and
 	of      int          // in all
+	task    *task        // the last step
 }
 
 // stage builds a stage.
@@ -61,6 +62,7 @@ func (b *builder) stage(ctx context.Context, plan *build.Stage) (_ *stage, err e
 		}
 		if step == nil {
 			s.note(build.Text(c), nil, time.Now())
+			s.show.configured()
 			continue
 		}
 		if err := s.step(ctx, step); err != nil {
@@ -126,7 +128,7 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 		err = errors.New("files of the context changed while they were copied")
 	}
 	if err != nil {
-		s.show.failed(s, step, err)
+		s.show.failed(s, step)
 		return err
 	}
 	s.show.done(s, step, time.Since(began))
@@ -237,7 +239,9 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 	}
 	c := *b.images
 	c.Platform = platform
-	img, err := c.Ensure(ctx, ref, policy, b.show.pulling(name))
+	on, done := b.show.pulling(name)
+	defer done()
+	img, err := c.Ensure(ctx, ref, policy, on)
 	if errors.Is(err, images.ErrNotFound) {
 		return nil, session.NamedImage(ref, err)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,20 +51,5 @@ func TestTempDir(t *testing.T) {
 		if err != nil || len(all) != 1 || !strings.HasSuffix(all[0], "link") {
 			t.Errorf("left: %q %v", all, err)
 		}
-	}
-}
-
-// TestOutput checks that the output of a command cannot control the terminal.
-func TestOutput(t *testing.T) {
-	var b bytes.Buffer
-	l := &lines{show: &show{to: &b}, head: "head"}
-	for _, part := range []string{"a\x1b]0;title\x07b\n", "par", "tial\r\n"} {
-		if n, err := l.Write([]byte(part)); n != len(part) || err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	all := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-	if strings.ContainsAny(b.String(), "\x1b\x07\r") || all[1] != "head partial" {
-		t.Errorf("%q", all[:2])
 	}
 }
