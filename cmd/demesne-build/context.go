@@ -11,12 +11,14 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sys/unix"
 
 	"demesne/internal/fsutil"
 	"demesne/runner/tarball"
@@ -116,6 +118,7 @@ type found struct {
 	member
 	in   *os.Root
 	base string
+	dir  int // descriptor of in; -1: base is a path
 }
 
 func (f *found) regular() bool { return f.Typeflag == tar.TypeReg }
@@ -127,7 +130,7 @@ func (c *buildContext) walk(source string, visit func(*found) error) error {
 	if err != nil {
 		return fmt.Errorf("source %q: %w", source, fsutil.Reason(err))
 	}
-	f := &found{member: member{source: source, single: !info.IsDir()}, in: c.root, base: source}
+	f := &found{member: member{source: source, single: !info.IsDir()}, in: c.root, base: source, dir: -1}
 	if f.single {
 		return c.visit(f, source, info, visit)
 	}
@@ -157,16 +160,22 @@ func (c *buildContext) below(dir *found, name string, visit func(*found) error) 
 		return fmt.Errorf("read context: %w", err)
 	}
 	defer in.Close()
-	entries, err := fs.ReadDir(in.FS(), ".")
+	list, err := in.Open(".")
 	if err != nil {
 		return fmt.Errorf("read context: %w", err)
 	}
+	defer list.Close()
+	entries, err := list.ReadDir(-1)
+	if err != nil {
+		return fmt.Errorf("read context: %w", err)
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, e := range entries {
-		info, err := in.Lstat(e.Name())
+		info, err := e.Info()
 		if err != nil {
 			return fmt.Errorf("read context: %w", err)
 		}
-		f := &found{member: member{source: dir.source}, in: in, base: e.Name()}
+		f := &found{member: member{source: dir.source}, in: in, base: e.Name(), dir: int(list.Fd())}
 		if err := c.tree(f, path.Join(name, e.Name()), info, visit); err != nil {
 			return err
 		}
@@ -230,14 +239,22 @@ func (c *buildContext) sum(to hash.Hash, source string, keep func(member) bool) 
 	})
 }
 
-// copy copies the content of a file.
+// copy copies the content of a file. A file of a directory is opened without an os.File, which would ask epoll about it.
 func (f *found) copy(to io.Writer, buf []byte) (int64, error) {
-	from, err := f.in.Open(f.base)
-	if err != nil {
-		return 0, err
+	if f.dir < 0 {
+		from, err := f.in.Open(f.base)
+		if err != nil {
+			return 0, err
+		}
+		defer from.Close()
+		return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buf)
 	}
-	defer from.Close()
-	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buf)
+	fd, err := unix.Openat(f.dir, f.base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &fs.PathError{Op: "open", Path: f.Name, Err: err}
+	}
+	defer unix.Close(fd)
+	return io.CopyBuffer(struct{ io.Writer }{to}, fsutil.RawReader(fd), buf)
 }
 
 // send writes the files of a source to w, under the names that rename returns; "" omits one.

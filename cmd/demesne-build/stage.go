@@ -32,6 +32,7 @@ type stage struct {
 	opening sync.Mutex // held while another stage opens sandbox
 	steps   int        // made so far, and
 	of      int        // in all
+	task    *task      // the last step
 }
 
 // stage builds a stage.
@@ -59,6 +60,7 @@ func (b *builder) stage(ctx context.Context, plan *build.Stage) (_ *stage, err e
 		}
 		if step == nil {
 			s.note(build.Text(c), nil, time.Now())
+			s.show.configured()
 			continue
 		}
 		if err := s.step(ctx, step); err != nil {
@@ -119,7 +121,7 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 	s.show.begin(s, step)
 	r, err := s.execute(ctx, step)
 	if err != nil {
-		s.show.failed(s, step, err)
+		s.show.failed(s, step)
 		return err
 	}
 	s.show.done(s, step, time.Since(began))
@@ -225,7 +227,9 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 	}
 	c := *b.images
 	c.Platform = platform
-	img, err := c.Ensure(ctx, ref, policy, b.show.pulling(name))
+	on, done := b.show.pulling(name)
+	defer done()
+	img, err := c.Ensure(ctx, ref, policy, on)
 	if errors.Is(err, images.ErrNotFound) {
 		return nil, session.NamedImage(ref, err)
 	}
