@@ -29,6 +29,7 @@ require (
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/secure-systems-lab/go-securesystemslib v0.11.0
 	github.com/sirupsen/logrus v1.9.4
+	github.com/therootcompany/xz v1.0.1
 	github.com/vishvananda/netlink v1.3.1
 	go.podman.io/image/v5 v5.41.2
 	go.podman.io/storage v1.64.1

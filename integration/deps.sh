@@ -14,12 +14,17 @@ need setpriv util-linux
 need mmdebstrap mmdebstrap
 need skopeo skopeo
 need umoci umoci
+need buildah buildah
+need xz xz-utils
+need zstd zstd
 need curl curl
 need fish fish
 need zsh zsh
 need git git
 need python3 python3
 need node nodejs
+need chromium chromium
+need ffmpeg ffmpeg
 need ip iproute2
 need ssh openssh-client
 need dig bind9-dnsutils

@@ -11,11 +11,14 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sys/unix"
 
 	"demesne/internal/fsutil"
 	"demesne/runner/tarball"
@@ -110,59 +113,97 @@ type member struct {
 	single bool   // the source is this file, and no directory
 }
 
-// walk calls visit for the files of a source, which find returned. A link that is a source is followed.
-func (c *buildContext) walk(source string, visit func(m member, info fs.FileInfo) error) error {
+// found is a member of the context, with the directory that it is opened from.
+type found struct {
+	member
+	in   *os.Root
+	base string
+	dir  int // descriptor of in; -1: base is a path
+}
+
+func (f *found) regular() bool { return f.Typeflag == tar.TypeReg }
+
+// walk calls visit for the files of a source, which find returned. A link that is a source is followed. A directory comes
+// before its files, which are in order of name.
+func (c *buildContext) walk(source string, visit func(*found) error) error {
 	info, err := c.root.Stat(source)
 	if err != nil {
 		return fmt.Errorf("source %q: %w", source, fsutil.Reason(err))
 	}
-	if !info.IsDir() {
-		return c.visit(source, source, true, info, visit)
+	f := &found{member: member{source: source, single: !info.IsDir()}, in: c.root, base: source, dir: -1}
+	if f.single {
+		return c.visit(f, source, info, visit)
 	}
-	return fs.WalkDir(c.root.FS(), source, func(name string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return fmt.Errorf("read context: %w", err)
-		}
-		skip, err := c.ignored(name)
-		switch {
-		case err != nil:
-			return err
-		case skip && e.IsDir() && !c.negates():
-			return fs.SkipDir
-		case skip:
-			return nil
-		}
-		info, err := c.root.Lstat(name)
-		if err != nil {
-			return fmt.Errorf("read context: %w", err)
-		}
-		if name == source { // a link to a directory
-			if info, err = c.root.Stat(name); err != nil {
-				return fmt.Errorf("read context: %w", err)
-			}
-		}
-		return c.visit(source, name, false, info, visit)
-	})
+	return c.tree(f, source, info, visit)
 }
 
-func (c *buildContext) visit(source, name string, single bool, info fs.FileInfo, visit func(member, fs.FileInfo) error) error {
-	link := ""
-	switch m := info.Mode(); {
-	case m&fs.ModeSymlink != 0:
-		var err error
-		if link, err = c.root.Readlink(name); err != nil {
-			return fmt.Errorf("read context: %w", err)
-		}
-	case !m.IsRegular() && !m.IsDir():
-		return fmt.Errorf("source %q: a %s cannot be copied: exclude it in .containerignore", name, kindOf(m))
+// tree visits a file and, if it is a directory, what is below it. A directory that is ignored may have files that are not.
+func (c *buildContext) tree(f *found, name string, info fs.FileInfo, visit func(*found) error) error {
+	skip, err := c.ignored(name)
+	if err != nil || skip && !(info.IsDir() && c.negates()) {
+		return err
 	}
-	h, err := tar.FileInfoHeader(info, link)
+	if !skip {
+		err = c.visit(f, name, info, visit)
+	}
+	if err != nil || !info.IsDir() {
+		return err
+	}
+	return c.below(f, name, visit)
+}
+
+// below walks what is in a directory. It opens it from the directory above, so that a deep tree costs no more than a
+// wide one.
+func (c *buildContext) below(dir *found, name string, visit func(*found) error) error {
+	in, err := dir.in.OpenRoot(dir.base)
 	if err != nil {
 		return fmt.Errorf("read context: %w", err)
 	}
+	defer in.Close()
+	list, err := in.Open(".")
+	if err != nil {
+		return fmt.Errorf("read context: %w", err)
+	}
+	defer list.Close()
+	entries, err := list.ReadDir(-1)
+	if err != nil {
+		return fmt.Errorf("read context: %w", err)
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return fmt.Errorf("read context: %w", err)
+		}
+		f := &found{member: member{source: dir.source}, in: in, base: e.Name(), dir: int(list.Fd())}
+		if err := c.tree(f, path.Join(name, e.Name()), info, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// visit describes a file for the caller of walk.
+func (c *buildContext) visit(f *found, name string, info fs.FileInfo, visit func(*found) error) error {
 	st := info.Sys().(*syscall.Stat_t)
-	*h = tar.Header{Typeflag: h.Typeflag, Name: name, Linkname: link, Mode: int64(st.Mode & 0o7777), ModTime: h.ModTime, Size: h.Size}
-	return visit(member{h, source, single}, info)
+	f.Header = &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(st.Mode & 0o7777), ModTime: info.ModTime().Truncate(time.Second)}
+	switch m := info.Mode(); {
+	case m.IsDir():
+		f.Typeflag = tar.TypeDir
+	case m&fs.ModeSymlink != 0:
+		link, err := f.in.Readlink(f.base)
+		if err != nil {
+			return fmt.Errorf("read context: %w", err)
+		}
+		f.Typeflag, f.Linkname = tar.TypeSymlink, link
+	case m.IsRegular():
+		f.Size = info.Size()
+	case m&fs.ModeSocket != 0 && !f.single:
+		return nil // docker build omits it too
+	default:
+		return fmt.Errorf("source %q: a %s cannot be copied: exclude it in .containerignore", name, kindOf(m))
+	}
+	return visit(f)
 }
 
 func kindOf(m fs.FileMode) string {
@@ -175,62 +216,77 @@ func kindOf(m fs.FileMode) string {
 	return "device"
 }
 
+// copyBuffer is the size of the buffer for the content of files.
+const copyBuffer = 128 << 10
+
 // sum adds the files of a source to a digest: names, kinds, modes, contents and links, but no times.
 func (c *buildContext) sum(to hash.Hash, source string, keep func(member) bool) error {
-	return c.walk(source, func(m member, info fs.FileInfo) error {
-		if !keep(m) {
+	one, buf := sha256.New(), make([]byte, copyBuffer)
+	return c.walk(source, func(f *found) error {
+		if !keep(f.member) {
 			return nil
 		}
 		content := ""
-		if info.Mode().IsRegular() {
-			f, err := c.root.Open(m.Name)
-			if err != nil {
-				return fmt.Errorf("read context: %w", err)
-			}
-			defer f.Close()
-			one := sha256.New()
-			if _, err := io.Copy(one, f); err != nil {
+		if f.regular() {
+			one.Reset()
+			if _, err := f.copy(one, buf); err != nil {
 				return fmt.Errorf("read context: %w", err)
 			}
 			content = hex.EncodeToString(one.Sum(nil))
 		}
-		fmt.Fprintf(to, "%q %c %o %q %s %t\n", m.Name, m.Typeflag, m.Mode, m.Linkname, content, m.single)
-		return nil
+		_, err := fmt.Fprintf(to, "%q %c %o %q %s %t\n", f.Name, f.Typeflag, f.Mode, f.Linkname, content, f.single)
+		return err
 	})
+}
+
+// copy copies the content of a file. A file of a directory is opened without an os.File, which would ask epoll about it.
+func (f *found) copy(to io.Writer, buf []byte) (int64, error) {
+	if f.dir < 0 {
+		from, err := f.in.Open(f.base)
+		if err != nil {
+			return 0, err
+		}
+		defer from.Close()
+		return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buf)
+	}
+	fd, err := unix.Openat(f.dir, f.base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &fs.PathError{Op: "open", Path: f.Name, Err: err}
+	}
+	defer unix.Close(fd)
+	return io.CopyBuffer(struct{ io.Writer }{to}, fsutil.RawReader(fd), buf)
 }
 
 // send writes the files of a source to w, under the names that rename returns; "" omits one.
 func (c *buildContext) send(w *tar.Writer, source string, rename func(member) string) error {
-	return c.walk(source, func(m member, info fs.FileInfo) error {
-		as := rename(m)
+	buf := make([]byte, copyBuffer)
+	return c.walk(source, func(f *found) error {
+		as := rename(f.member)
 		if as == "" {
 			return nil
 		}
-		h := m.header(as)
-		if !info.Mode().IsRegular() {
-			h.Size = 0
-			return w.WriteHeader(h)
-		}
-		f, err := c.root.Open(m.Name)
-		if err != nil {
-			return fmt.Errorf("read context: %w", err)
-		}
-		defer f.Close()
-		if err := w.WriteHeader(h); err != nil {
+		if err := w.WriteHeader(f.header(as)); err != nil || !f.regular() {
 			return err
 		}
-		if _, err := io.CopyN(w, f, h.Size); err != nil {
-			return fmt.Errorf("read %q: %w", m.Name, err)
+		n, err := f.copy(w, buf)
+		if err == nil && n < f.Size || errors.Is(err, tar.ErrWriteTooLong) {
+			err = errChanged
+		}
+		if err != nil {
+			return fmt.Errorf("read %q: %w", f.Name, err)
 		}
 		return nil
 	})
 }
 
+var errChanged = errors.New("it changed during the build")
+
 // header returns the header of a member under another name.
 func (m member) header(as string) *tar.Header {
 	h := *m.Header
-	h.Name, h.Format = as, tar.FormatPAX
+	h.Name = as
 	if m.single {
+		h.Format = tar.FormatPAX
 		h.PAXRecords = map[string]string{tarball.FileRecord: "1"}
 	}
 	return &h

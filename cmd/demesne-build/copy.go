@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -26,16 +27,22 @@ func (s *stage) copy(ctx context.Context, c *build.Copy) error {
 	if err != nil {
 		return err
 	}
-	l := tarball.Layout{Dest: path.Clean(c.Dest), Into: strings.HasSuffix(c.Dest, "/") || len(c.Sources) == 0, Owner: c.Chown, Mode: p.mode}
+	l := tarball.Layout{Dest: path.Clean(c.Dest), Into: c.Into(), Owner: c.Chown, Mode: p.mode}
 	if s.epoch != nil {
 		l.Time = s.epoch.Unix()
 	}
+	for _, r := range c.Remotes {
+		if err := s.fetchOf(r).provide(ctx); err != nil {
+			return fmt.Errorf("ADD %s: %w", r.URL, err)
+		}
+	}
 	return s.sandbox.Lay(ctx, l, func(to io.Writer) error {
-		w := tar.NewWriter(to)
+		out := bufio.NewWriterSize(to, copyBuffer)
+		w := tar.NewWriter(out)
 		if err := s.send(ctx, w, c, p); err != nil {
 			return err
 		}
-		return w.Close()
+		return cmp.Or(w.Close(), out.Flush())
 	})
 }
 
@@ -52,6 +59,11 @@ func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placi
 	}
 	if c.From != "" {
 		return s.relay(ctx, w, c, p)
+	}
+	for _, r := range c.Remotes {
+		if err := s.sendRemote(ctx, w, c, r, p); err != nil {
+			return err
+		}
 	}
 	for _, pattern := range c.Sources {
 		names, err := s.context.find(pattern)
@@ -87,23 +99,27 @@ func (s *stage) relay(ctx context.Context, w *tar.Writer, c *build.Copy, p *plac
 		g.Paths = append(g.Paths, path.Join("/", source))
 	}
 	return x.Gather(ctx, g, func(r io.Reader) error {
-		in := tar.NewReader(r)
-		for {
-			h, err := in.Next()
-			if errors.Is(err, io.EOF) {
-				_, err = io.Copy(io.Discard, io.LimitReader(r, 1<<20)) // its writer waits for a reader
-				return err
-			}
-			if err != nil {
-				return fmt.Errorf("read files of %s: %w", c.From, err)
-			}
-			base := strings.TrimSuffix(h.PAXRecords[tarball.BaseRecord], "/")
-			m := member{h, base, h.Name == base && h.Typeflag != tar.TypeDir}
-			if err := forward(w, m, p, in); err != nil {
-				return err
-			}
-		}
+		return eachMember(r, c.From, func(m member, content io.Reader) error { return forward(w, m, p, content) })
 	})
+}
+
+// eachMember calls visit for the members of a tar from [client.Sandbox.Gather].
+func eachMember(r io.Reader, of string, visit func(member, io.Reader) error) error {
+	in := tar.NewReader(r)
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			_, err = io.Copy(io.Discard, io.LimitReader(r, 1<<20)) // its writer waits for a reader
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("read files of %s: %w", of, err)
+		}
+		base := strings.TrimSuffix(h.PAXRecords[tarball.BaseRecord], "/")
+		if err := visit(member{h, base, h.Name == base && h.Typeflag != tar.TypeDir}, in); err != nil {
+			return err
+		}
+	}
 }
 
 // forward writes one member under its new name.
@@ -206,7 +222,7 @@ func (s *stage) content(ctx context.Context, step *build.Step) (all []oci.Digest
 
 // contentOf sums up the sources of a COPY.
 func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, error) {
-	if len(c.Sources) == 0 {
+	if len(c.Sources)+len(c.Remotes) == 0 {
 		return nil, nil
 	}
 	if c.From != "" {
@@ -221,10 +237,14 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 		return nil, err
 	}
 	sum := sha256.New()
-	for _, pattern := range c.Sources {
-		if c.Add && isURL(pattern) {
-			return nil, fmt.Errorf("ADD %s: %w: fetch it in a RUN", pattern, errURL)
+	for _, r := range c.Remotes {
+		id, err := s.fetchOf(r).resolve(ctx)
+		if err != nil {
+			return nil, err
 		}
+		fmt.Fprintf(sum, "remote %q %s %q %t\n", r.Name, id, r.Subdir, r.KeepGit)
+	}
+	for _, pattern := range c.Sources {
 		names, err := s.context.find(pattern)
 		if err != nil {
 			return nil, err
@@ -237,8 +257,6 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 	}
 	return []oci.Digest{oci.DigestFrom(sum.Sum(nil))}, nil
 }
-
-var errURL = errors.New("a source that is not in the context is not supported")
 
 func diffIDs(layers []oci.Layer) (all []oci.Digest) {
 	for _, l := range layers {

@@ -31,6 +31,7 @@ type stage struct {
 	opening sync.Mutex // held while another stage opens sandbox
 	steps   int        // made so far, and
 	of      int        // in all
+	task    *task      // the last step
 }
 
 // stage builds a stage.
@@ -58,6 +59,7 @@ func (b *builder) stage(ctx context.Context, plan *build.Stage) (_ *stage, err e
 		}
 		if step == nil {
 			s.note(build.Text(c), nil, time.Now())
+			s.show.configured()
 			continue
 		}
 		if err := s.step(ctx, step); err != nil {
@@ -118,7 +120,7 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 	s.show.begin(s, step)
 	r, err := s.execute(ctx, step)
 	if err != nil {
-		s.show.failed(s, step, err)
+		s.show.failed(s, step)
 		return err
 	}
 	s.show.done(s, step, time.Since(began))
@@ -172,6 +174,9 @@ func (s *stage) execute(ctx context.Context, step *build.Step) (r images.StepRes
 	if r.Layer != nil {
 		s.sandbox.has = append(s.sandbox.has, *r.Layer)
 	}
+	if s.sandbox.mounts != nil {
+		s.close() // others wait for its caches, and no later step may see its mounts
+	}
 	return r, err
 }
 
@@ -217,7 +222,9 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 	}
 	c := *b.images
 	c.Platform = platform
-	img, err := c.Ensure(ctx, ref, policy, b.show.pulling(name))
+	on, done := b.show.pulling(name)
+	defer done()
+	img, err := c.Ensure(ctx, ref, policy, on)
 	if errors.Is(err, images.ErrNotFound) {
 		return nil, session.NamedImage(ref, err)
 	}

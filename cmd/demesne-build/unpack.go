@@ -14,11 +14,6 @@ import (
 	"demesne/images/build"
 )
 
-// isURL reports whether a source of ADD is not in the context.
-func isURL(source string) bool {
-	return strings.Contains(source, "://") || strings.HasPrefix(source, "git@")
-}
-
 // addLocal sends a source of ADD. A local tar, perhaps compressed, is unpacked, unless --unpack=false is given.
 func (s *stage) addLocal(w *tar.Writer, c *build.Copy, name string, p *placing) error {
 	info, err := s.context.root.Stat(name)
@@ -34,9 +29,6 @@ func (s *stage) addLocal(w *tar.Writer, c *build.Copy, name string, p *placing) 
 	}
 	defer f.Close()
 	plain, err := archive.Decompress(f)
-	if errors.Is(err, archive.ErrFormat) {
-		return fmt.Errorf("ADD %s: %w", name, err)
-	}
 	if err != nil { // not an archive, though it begins like one
 		return s.context.send(w, name, p.rename)
 	}

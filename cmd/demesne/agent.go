@@ -158,10 +158,7 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 // provider's row, or the host's own, on which an installation works. $DEMESNE_DEFAULT_IMAGE does not count.
 func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err error) {
 	o := t.o
-	if o.image.Kind != "" && o.image.Kind != imageref.Host {
-		catalog = catalog.InImage()
-	}
-	t.agent, err = catalog.Find(name)
+	t.agent, err = catalog.In(o.image.Given).Find(name)
 	switch {
 	case errors.Is(err, agents.ErrNoProgram):
 		return hinted(err, mcpinstall.ProgramHint)

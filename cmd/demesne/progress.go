@@ -71,6 +71,10 @@ func (p *progress) take(e events.Event) {
 	case events.Retry:
 		p.tell(fmt.Sprintf("%s: again in %s: %s", layerName(e.Digest), e.In.Round(time.Millisecond), e.Why))
 	case events.Notice:
+		if e.DiffID == "" {
+			p.tell(e.Why)
+			return
+		}
 		p.tell(layerName(e.DiffID) + ": " + e.Why)
 	}
 }

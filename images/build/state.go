@@ -56,9 +56,9 @@ type Copy struct {
 	Parents  bool
 	Exclude  []string
 
-	Add      bool // archives are unpacked, and sources may be URLs
-	Unpack   *bool
-	Checksum string
+	Add     bool      // archives of the context are unpacked
+	Unpack  *bool     // nil: those of the context, and not those of Remotes
+	Remotes []*Remote `json:"-"` // their content counts in a key, not where it is
 }
 
 // Begin returns the state after FROM. config is the JSON of the base's configuration; empty: none.
@@ -155,9 +155,9 @@ func (st *State) apply(c instructions.Command) (*Step, error) {
 	case *instructions.AddCommand:
 		to, err := st.copy(c.SourcesAndDest)
 		to.Chown, to.Chmod, to.Link, to.Exclude = c.Chown, c.Chmod, c.Link, c.ExcludePatterns
-		to.Add, to.Unpack, to.Checksum = true, c.Unpack, c.Checksum
-		if c.KeepGitDir != nil && *c.KeepGitDir {
-			err = fmt.Errorf("ADD --keep-git-dir: %w", errUnsupported)
+		to.Add, to.Unpack = true, c.Unpack
+		if err == nil {
+			err = to.remotes(c.Checksum, c.KeepGitDir != nil && *c.KeepGitDir)
 		}
 		return &Step{Copy: to}, err
 	case *instructions.WorkdirCommand:

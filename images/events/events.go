@@ -25,6 +25,8 @@ import (
 //	        {"event":"result","digest":M}                                          the tag has the image
 //	login   {"event":"result","why":FILE}                                          where the credentials are stored
 //	sweep   {"event":"result","freed":bytes}
+//	build   {"event":"notice","why":…}                                             a step of demesne-build
+//	        {"event":"result","digest":M}                                          the image is in the store
 //	any     {"event":"error","text":…,"hint":…,"code":…}                           the last line; exit status 1
 //
 // A program ends with "result" or "error"; unpack may end with neither. A line is at most 64 KiB.

@@ -173,11 +173,7 @@ func (s *shop) image(name string, sizes ...int) *images.Image {
 	var layers []oci.Layer
 	ids := []oci.Digest{}
 	for _, size := range sizes {
-		file := filepath.Join(s.TempDir(), "layer.tar")
-		if err := os.WriteFile(file, tarOf(s.T, size), 0o600); err != nil {
-			s.Fatal(err)
-		}
-		l, err := archive.AddLayer(context.Background(), s.store, file)
+		l, err := archive.AddLayer(context.Background(), s.store, bytes.NewReader(tarOf(s.T, size)), func() error { return nil })
 		if err != nil {
 			s.Fatal(err)
 		}

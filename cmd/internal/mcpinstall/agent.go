@@ -105,13 +105,11 @@ func notEmpty(s string) error {
 }
 
 func (o *AgentOptions) setImage(s string) error {
-	ref, err := imageref.Parse(s)
+	_, err := imageref.Parse(s)
 	if inner := errors.Unwrap(err); inner != nil {
 		err = inner // the name is in the message already
 	}
-	if o.Request.Image = s; ref.Kind == imageref.Host {
-		o.Request.Image = ""
-	}
+	o.Request.Image = s
 	return err
 }
 
