@@ -327,5 +327,6 @@ func TestDevcontainerFound(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	w.told(t, "no .devcontainer/devcontainer.json, .devcontainer.json or .devcontainer/NAME/devcontainer.json", "run", "--devcontainer="+w.ctx, "--", "true")
+	w.told(t, "is a directoryhint: --devcontainer="+w.dir+" -- CMD", "run", "--devcontainer", w.dir, "--", "true")
 	w.told(t, "no such file", "run", "--devcontainer="+w.dir+"/none", "--", "true")
 }
