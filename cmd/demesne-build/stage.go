@@ -12,6 +12,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/archive"
@@ -224,14 +225,15 @@ func (s *stage) epochText() string {
 	return s.epoch.UTC().Format(time.RFC3339)
 }
 
-// find returns an image of the store, pulled if necessary.
+// find returns an image of the store, pulled if necessary. A Containerfile may be a stranger's, so it names no file of this
+// machine: neither a directory, nor a layout, nor an archive.
 func (b *builder) find(ctx context.Context, name, platform string) (*images.Image, error) {
 	ref, err := session.ParseImage(name)
 	if err != nil {
 		return nil, fmt.Errorf("image %q: %w", name, err)
 	}
-	if ref.Local() || !ref.Stored() { // a Containerfile names no file of this machine
-		return nil, fmt.Errorf("image %q: a file of this machine cannot be a base: import it first", name)
+	if !ref.Stored() || ref.Local() {
+		return nil, cli.Hinted(fmt.Errorf("image %q: a Containerfile cannot name files of this machine", name), "demesne import gives an archive a name")
 	}
 	policy := images.PullMissing
 	if b.pull {
