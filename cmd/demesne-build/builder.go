@@ -19,24 +19,23 @@ import (
 
 // options are a build's command line.
 type options struct {
-	file     string // Containerfile; empty: the context's
-	recipe   string // name of a recipe, whose files are the context; empty: none
-	dir      string // context; or "-"
-	stdin    bool   // the context came from stdin, and dir is a copy of it
-	names    []imageref.Ref
-	plan     build.Options
-	labels   []string
-	egress   session.Egress
-	limits   runner.Limits
-	noCache  bool
-	pull     bool
-	epoch    *time.Time // of all files and of the image; nil: now
-	iidFile  string
-	quiet    bool
-	progress string
-	secrets  map[string]secret
-	agents   map[string]string // sockets of ssh agents, by id
-	env      func(string) (string, bool)
+	file    string // Containerfile; empty: the context's
+	recipe  string // name of a recipe, whose files are the context; empty: none
+	dir     string // context; or "-"
+	stdin   bool   // the context came from stdin, and dir is a copy of it
+	names   []imageref.Ref
+	plan    build.Options
+	labels  []string
+	egress  session.Egress
+	limits  runner.Limits
+	noCache bool
+	pull    bool
+	epoch   *time.Time // of all files and of the image; nil: now
+	iidFile string
+	style   style
+	secrets map[string]secret
+	agents  map[string]string // sockets of ssh agents, by id
+	env     func(string) (string, bool)
 }
 
 // builder is one build.

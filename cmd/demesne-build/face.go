@@ -78,7 +78,10 @@ func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 		dir: dir, file: t.File, recipe: t.Recipe, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
 		plan:   build.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}},
 		egress: session.Egress{Mode: t.Egress, Allow: t.Allow, OpenWithInputs: true}, // a step has only what the caller gives it
-		quiet:  t.Quiet, progress: t.Progress, env: f.env,
+		env:    f.env,
+	}
+	if o.style, err = styleOf(t.Progress, t.Quiet, cli.TerminalOf(f.stderr, f.env)); err != nil {
+		return o, err
 	}
 	if o.secrets, err = secretsOf(t.Secrets, f.env); err != nil {
 		return o, err
@@ -148,26 +151,31 @@ func (f *face) build(o options) int {
 	if err := sweepTemp(); err != nil {
 		return f.report(fmt.Errorf("remove what a killed build left: %w", err), exitFailed)
 	}
-	b := &builder{options: o, plan: plan, show: &show{to: f.stderr, quiet: o.quiet}, sessions: session.New(session.Options{})}
+	b := &builder{options: o, plan: plan, sessions: session.New(session.Options{})}
 	defer b.sessions.Close()
-	for _, name := range plan.Unused {
-		b.show.note(fmt.Sprintf("build-arg %s: no ARG declares it", name))
-	}
 	if b.context, err = openContext(o.dir, filepath.Base(o.file)); err != nil {
 		return f.report(err, exitFailed)
 	}
 	if b.images, err = session.OpenImages(); err != nil {
 		return f.report(err, exitFailed)
 	}
+	b.show = newShow(f.stderr, o.style, countOf(plan))
+	if o.style == reported {
+		b.show.events = &reporter{f.stdout}
+	}
+	for _, name := range plan.Unused {
+		b.show.note(fmt.Sprintf("build-arg %s: no ARG declares it", name))
+	}
 	ctx := procself.Ending()
 	do := b.build
 	if o.recipe != "" {
 		do = b.once
 	}
-	if o.progress == buildcmd.EventProgress {
-		b.show.events, ctx = &reporter{f.stdout}, lifeline(ctx, f.stdin)
+	if o.style == reported {
+		ctx = lifeline(ctx, f.stdin)
 	}
 	d, err := do(ctx)
+	b.show.close()
 	var ended procself.Ended
 	var failed *ExitError
 	switch {
@@ -188,6 +196,14 @@ func (f *face) build(o options) int {
 	return 0
 }
 
+// countOf returns how many instructions a build has. ONBUILD of a base may add some.
+func countOf(p *build.Plan) (n int) {
+	for _, s := range p.Stages {
+		n += len(s.Commands)
+	}
+	return n
+}
+
 // fileNames are the names of a Containerfile. The first that exists counts.
 var fileNames = []string{"Containerfile", "Dockerfile"}
 
@@ -202,7 +218,7 @@ func (f *face) open(o *options) (file io.Reader, close func(), err error) {
 		if o.file == "-" {
 			return nil, close, errors.New("stdin cannot be both the context and the Containerfile")
 		}
-		if o.dir, close, err = tempDir(); err != nil {
+		if o.dir, close, err = tempDirIn(contextRoot()); err != nil {
 			return nil, func() {}, err
 		}
 		if file, err = readStdin(f.stdin, o.dir); file != nil || err != nil {

@@ -35,7 +35,7 @@ func (s *stage) run(ctx context.Context, r *build.Run, text string) error {
 	if m := s.sandbox.mounts; m != nil {
 		r.Env = append(r.Env, m.env...)
 	}
-	cmd := runner.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir, Stdout: theirs, Stderr: theirs}
+	cmd := runner.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir, Stdout: theirs, Stderr: theirs, Alone: true}
 	p, err := s.sandbox.Exec(ctx, cmd)
 	theirs.Close()
 	if err != nil {
@@ -43,9 +43,11 @@ func (s *stage) run(ctx context.Context, r *build.Run, text string) error {
 	}
 	defer context.AfterFunc(ctx, func() { p.Signal(syscall.SIGKILL) })()
 	var wg sync.WaitGroup
-	wg.Go(func() { io.Copy(s.show.output(s), out) })
+	shown := s.show.output(s)
+	wg.Go(func() { io.Copy(shown, out) })
 	res, err := p.Wait(context.WithoutCancel(ctx))
 	wg.Wait()
+	shown.Close()
 	switch {
 	case err != nil:
 		return err
