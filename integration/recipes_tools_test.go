@@ -50,6 +50,17 @@ twee -f none x.twee || echo refused`)
 	}
 }
 
+// TestRecipeTools uses the images of tools in one store, where they share what is below them.
+func TestRecipeTools(t *testing.T) {
+	heavy(t)
+	g := newGallery(t)
+	for name, f := range map[string]func(*testing.T, *gallery){
+		"agents": recipeAgents, "media": recipeMedia, "webgamedev": recipeWebgamedev, "jupyter": recipeJupyter,
+	} {
+		t.Run(name, func(t *testing.T) { f(t, g) })
+	}
+}
+
 // mediaScript converts video, images and sound, once with each program.
 const mediaScript = `set -e; cd /out
 ffmpeg -v error -f lavfi -i testsrc=duration=2:size=320x240:rate=25 -f lavfi -i sine=frequency=440:duration=2 -c:v mpeg2video -c:a mp2 a.mpg
@@ -64,19 +75,15 @@ echo '<svg xmlns="http://www.w3.org/2000/svg" width="50" height="20"><text y="15
 rsvg-convert x.svg -o x.png; cwebp -quiet x.png -o x.webp; optipng -quiet x.png; jpegoptim -q a.jpg
 magick a.png p.pdf; gs -q -dNOPAUSE -dBATCH -sDEVICE=png16m -o p.png p.pdf; identify -format '%m\n' p.png`
 
-// TestRecipeMedia transcodes a video, and converts images and sound, in a sandbox without a network.
-func TestRecipeMedia(t *testing.T) {
-	heavy(t)
-	g := newGallery(t)
+// recipeMedia transcodes a video, and converts images and sound, in a sandbox without a network.
+func recipeMedia(t *testing.T, g *gallery) {
 	if got := g.inside("media", mediaScript); got != "h264,320\naac\nJPEG 160x120\n80\nflac\n8000\n160x120\nAVC\nPNG\n" {
 		t.Errorf("media: %q", got)
 	}
 }
 
-// TestRecipeWebgamedev builds the game of the template in the workspace, without a network.
-func TestRecipeWebgamedev(t *testing.T) {
-	heavy(t)
-	g := newGallery(t)
+// recipeWebgamedev builds the game of the template in the workspace, without a network.
+func recipeWebgamedev(t *testing.T, g *gallery) {
 	out := g.mkdir("out")
 	g.ok("run", "--image", "webgamedev", "--out", out, "-c", "cp -r /opt/game-template /workspace/game && cd /workspace/game && npm run build && mv dist /out/")
 	made, err := filepath.Glob(out + "/dist/assets/*.js")
@@ -111,10 +118,8 @@ pd.DataFrame({"a": np.arange(10) ** 2}).plot()
 plt.savefig("/out/python.png")
 `
 
-// TestRecipeJupyter plots figures, and has each kernel answer a request, in a sandbox without a network.
-func TestRecipeJupyter(t *testing.T) {
-	heavy(t)
-	g := newGallery(t)
+// recipeJupyter plots figures, and has each kernel answer a request, in a sandbox without a network.
+func recipeJupyter(t *testing.T, g *gallery) {
 	out := g.mkdir("out")
 	got := g.ok("run", "--image", "jupyter", "--in", g.file("kernel.py", kernelScript, 0o644), "--in", g.file("figure.py", figureScript, 0o644), "--out", out, "-c", `set -e
 python3 /in/kernel.py python3 'import pandas; print(6 * 7)'
@@ -133,11 +138,9 @@ Rscript -e 'png("/out/r.png"); plot(1:3)'`)
 	}
 }
 
-// TestRecipeAgents runs agents whose programs this machine lacks: demesne builds their images, and says so. An image of a
+// recipeAgents runs agents whose programs this machine lacks: demesne builds their images, and says so. An image of a
 // program that the machine has is one of that version.
-func TestRecipeAgents(t *testing.T) {
-	heavy(t)
-	g := newGallery(t)
+func recipeAgents(t *testing.T, g *gallery) {
 	m := &fixture.Model{Script: fixture.Steps(shell("git --version > /out/made && node --version >> /out/made"), fixture.Answer{Text: "zebra finished"})}
 	url, stop := m.Start()
 	t.Cleanup(stop)

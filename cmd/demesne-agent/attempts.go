@@ -12,6 +12,7 @@ import (
 
 	"demesne/agents"
 	"demesne/cmd/internal/session"
+	"demesne/images/recipes"
 	"demesne/internal/text"
 	"demesne/mcp/backend"
 	"demesne/runner"
@@ -77,14 +78,15 @@ func (a *attempts) callbacks(w backend.Callbacks) session.Callbacks {
 // noteEvery is how often the progress of an image is shown.
 const noteEvery = 2 * time.Second
 
-// sparsely returns a function that passes on a line if the last one is not recent. It is safe for concurrent use.
+// sparsely returns a function that passes on a line if the last one is not recent, or if it announces that an image of a
+// recipe is built, which takes minutes. It is safe for concurrent use.
 func sparsely(tell func(string)) func(string) {
 	var mu sync.Mutex
 	last := time.Now()
 	return func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if time.Since(last) >= noteEvery {
+		if time.Since(last) >= noteEvery || strings.Contains(line, "building "+recipes.Namespace) {
 			last = time.Now()
 			tell(line)
 		}
