@@ -104,7 +104,9 @@ func TestRecipeBrowser(t *testing.T) {
 	if os.Getuid() != 0 {
 		g.oneID(t)
 	}
-	g.ok("pull", "browser")
+	for _, name := range []string{"demesne/debian", "demesne/node", "browser"} { // each within the time of one command
+		g.ok("pull", name)
+	}
 	out := g.mkdir("shots")
 	script := g.file("render.js", render, 0o644)
 	if got := g.ok("run", "--image", "browser", "--in", script, "--out", out, "--", "node", "/in/render.js"); got != "untitled\n" {

@@ -64,7 +64,7 @@ func AgentFlags(o *AgentOptions, research bool) cli.Flags {
 		{Group: groupTask, Long: "criterion", Arg: "TEXT", Repeat: true, Set: cli.List(&r.SuccessCriteria, notEmpty),
 			Help: "condition that the agent must check before it ends"},
 		{Group: groupTask, Long: "image", Arg: "NAME", Complete: cli.Image, Set: o.setImage,
-			Help: "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's)"},
+			Help: "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"},
 		{Group: groupTask, Long: "out", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&o.Out),
 			Help: "directory for /out (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
 	}
