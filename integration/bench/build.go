@@ -106,7 +106,7 @@ func (k *kitchen) buildah() {
 	}
 }
 
-// timePeer times one build by buildah, and returns 0 without it.
+// timePeer times one build by buildah, and returns 0 if the machine has no peer.
 func (k *kitchen) timePeer(args ...string) (time.Duration, error) {
 	if k.peer == nil {
 		return 0, nil
