@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -33,15 +34,24 @@ var ignoreFiles = []string{".containerignore", ".dockerignore"}
 // maxIgnore bounds that file in bytes.
 const maxIgnore = 1 << 20
 
-// openContext opens a directory. file is the Containerfile's name: FILE.dockerignore counts first.
-func openContext(dir, file string) (*buildContext, error) {
-	root, err := os.OpenRoot(dir)
+// openContext opens the directory of a build. Beside the Containerfile, FILE.containerignore or FILE.dockerignore counts
+// first. typed is the Containerfile as the user named it; empty: it is the context's, or stdin.
+func openContext(o *options, typed string) (*buildContext, error) {
+	root, err := os.OpenRoot(o.dir)
 	if err != nil {
-		return nil, fmt.Errorf("open context %q: %w", dir, fsutil.Reason(err))
+		return nil, fmt.Errorf("open context %q: %w", o.dir, fsutil.Reason(err))
 	}
 	c := &buildContext{root: root}
-	for _, name := range append([]string{file + ".containerignore", file + ".dockerignore"}, ignoreFiles...) {
-		f, err := root.Open(name)
+	beside, file := os.Open, typed
+	if typed == "" || o.stdin {
+		beside, file = root.Open, filepath.Base(o.file)
+	}
+	for i, name := range append([]string{file + ignoreFiles[0], file + ignoreFiles[1]}, ignoreFiles...) {
+		open := beside
+		if i >= len(ignoreFiles) {
+			open = root.Open
+		}
+		f, err := open(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -61,8 +71,8 @@ func openContext(dir, file string) (*buildContext, error) {
 	return c, nil
 }
 
-// find returns the names that a source's pattern matches, relative to the context.
-func (c *buildContext) find(pattern string) ([]string, error) {
+// find returns the names that a source's pattern matches, relative to the context. A pattern with * ? or [ may match none.
+func (c *buildContext) find(pattern string, deep bool) ([]string, error) {
 	clean := path.Clean(strings.TrimPrefix(pattern, "/"))
 	if clean == ".." || strings.HasPrefix(clean, "../") {
 		return nil, fmt.Errorf("source %q: outside of the context", pattern)
@@ -70,9 +80,12 @@ func (c *buildContext) find(pattern string) ([]string, error) {
 	if clean == "." {
 		return []string{"."}, nil
 	}
-	found, err := fs.Glob(c.root.FS(), clean)
+	found, err := tarball.Glob(c.root.FS(), clean, deep, func(string) bool { return false })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("source %q: not in the context", pattern)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("source %q: %w", pattern, err)
+		return nil, fmt.Errorf("source %q: %w", pattern, fsutil.Reason(err))
 	}
 	var names []string
 	for _, name := range found {
@@ -84,11 +97,8 @@ func (c *buildContext) find(pattern string) ([]string, error) {
 			names = append(names, name)
 		}
 	}
-	switch {
-	case len(names) == 0 && len(found) > 0:
+	if len(names) == 0 && len(found) > 0 && !strings.ContainsAny(pattern, "*?[") {
 		return nil, fmt.Errorf("source %q: excluded by the ignore file", pattern)
-	case len(names) == 0:
-		return nil, fmt.Errorf("source %q: not in the context", pattern)
 	}
 	return names, nil
 }
@@ -199,14 +209,15 @@ func (c *buildContext) sum(to hash.Hash, source string, keep func(member) bool) 
 	})
 }
 
-// send writes the files of a source to w, under the names that rename returns; "" omits one.
-func (c *buildContext) send(w *tar.Writer, source string, rename func(member) string) error {
+// send writes the files of a source to w, placed by p.
+func (c *buildContext) send(w *tar.Writer, source string, p *placing) error {
 	return c.walk(source, func(m member, info fs.FileInfo) error {
-		as := rename(m)
+		as := p.rename(m)
 		if as == "" {
 			return nil
 		}
 		h := m.header(as)
+		h.Mode = p.chmod.mode(h.Mode, info.IsDir())
 		if !info.Mode().IsRegular() {
 			h.Size = 0
 			return w.WriteHeader(h)

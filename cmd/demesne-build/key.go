@@ -8,7 +8,7 @@ import (
 )
 
 // keyVersion changes when a step's result does for the same inputs.
-const keyVersion = 1
+const keyVersion = 2
 
 // keyOf returns the key of a step: all that its result depends on. Secrets are not part of it, nor is the content of a
 // cache mount. below are the layers that the step sees; content sums up the files that it copies.

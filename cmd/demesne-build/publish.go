@@ -13,15 +13,16 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"demesne/images/archive"
+	"demesne/images/build"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 )
 
 // configOf returns the JSON of an image's configuration.
-func configOf(config *dockerspec.DockerOCIImageConfig, layers []oci.Layer, history []ocispec.History, platform string) ([]byte, error) {
+func configOf(st *build.State, layers []oci.Layer, history []ocispec.History, platform string) ([]byte, error) {
 	img := dockerspec.DockerOCIImage{}
-	if config != nil {
-		img.Config = *config
+	if st != nil {
+		img.Config, img.Author = st.Config, st.Author
 	}
 	parts := append(strings.SplitN(platform, "/", 3), "", "")
 	img.OS, img.Architecture, img.Variant = parts[0], parts[1], parts[2]
@@ -38,7 +39,7 @@ func configOf(config *dockerspec.DockerOCIImageConfig, layers []oci.Layer, histo
 
 // config returns the configuration of a finished stage.
 func (s *stage) config() ([]byte, error) {
-	return configOf(&s.st.Config, s.layers, s.history, s.builder.plan.Platform())
+	return configOf(s.st, s.layers, s.history, s.builder.plan.Platform())
 }
 
 // historyOf returns the history of a base. If the base has none, each layer gets an entry: the number of entries with a

@@ -26,7 +26,7 @@ func (s *stage) addLocal(w *tar.Writer, c *build.Copy, name string, p *placing) 
 		return fmt.Errorf("read context: %w", err)
 	}
 	if !info.Mode().IsRegular() || c.Unpack != nil && !*c.Unpack {
-		return s.context.send(w, name, p.rename)
+		return s.context.send(w, name, p)
 	}
 	f, err := s.context.root.Open(name)
 	if err != nil {
@@ -38,12 +38,12 @@ func (s *stage) addLocal(w *tar.Writer, c *build.Copy, name string, p *placing) 
 		return fmt.Errorf("ADD %s: %w", name, err)
 	}
 	if err != nil { // not an archive, though it begins like one
-		return s.context.send(w, name, p.rename)
+		return s.context.send(w, name, p)
 	}
 	defer plain.Close()
 	in := bufio.NewReaderSize(plain, 256<<10)
 	if !isTar(in) {
-		return s.context.send(w, name, p.rename)
+		return s.context.send(w, name, p)
 	}
 	if err := repack(w, tar.NewReader(in), p); err != nil {
 		return fmt.Errorf("unpack %q: %w", name, err)
@@ -73,6 +73,7 @@ func repack(w *tar.Writer, r *tar.Reader, p *placing) error {
 			Typeflag: h.Typeflag, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o7777,
 			Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime, Format: tar.FormatPAX,
 		}
+		out.Mode = p.chmod.mode(out.Mode, h.Typeflag == tar.TypeDir)
 		switch h.Typeflag {
 		case tar.TypeGNUSparse:
 			out.Typeflag = tar.TypeReg

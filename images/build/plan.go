@@ -26,6 +26,7 @@ type Plan struct {
 	Unused []string // names of Options.Args that no ARG declares
 
 	file     *File
+	all      []*Stage // of the file
 	opts     Options
 	builtins map[string]string // TARGETARCH and its like
 	global   map[string]string // the ARGs before the first FROM, and builtins
@@ -43,6 +44,7 @@ type Stage struct {
 
 	Commands []instructions.Command
 	froms    map[string]*Stage // the value of a --from, and the stage it names
+	state    *State            // as Begin and Apply left it
 	number   int
 }
 
@@ -68,8 +70,9 @@ func (f *File) Plan(o Options) (*Plan, error) {
 		}
 		all[i] = st
 	}
-	for i, s := range all {
-		if err := p.links(s, f.stages[i], all); err != nil {
+	p.all = all
+	for _, s := range all {
+		if err := p.links(s); err != nil {
 			return nil, err
 		}
 	}
@@ -101,15 +104,18 @@ func (p *Plan) globals() error {
 		p.global[k] = v
 	}
 	for _, c := range p.file.args {
-		if err := c.Expand(p.file.expander(p.global)); err != nil {
-			return p.file.located(err, lineOf(&c))
-		}
 		for _, a := range c.Args {
-			if v, ok := p.opts.Args[a.Key]; ok {
-				p.global[a.Key] = v
-			} else if a.Value != nil {
-				p.global[a.Key] = *a.Value
+			v, ok := p.opts.Args[a.Key]
+			if !ok && a.Value == nil {
+				continue
 			}
+			if !ok {
+				var err error
+				if v, err = p.file.expander(p.global)(*a.Value); err != nil {
+					return p.file.located(err, lineOf(&c))
+				}
+			}
+			p.global[a.Key] = v
 		}
 	}
 	return nil
@@ -172,30 +178,48 @@ func named(all []*Stage, name string) *Stage {
 	return nil
 }
 
-// links finds the stages that the instructions of s name.
-func (p *Plan) links(s *Stage, from instructions.Stage, all []*Stage) error {
-	for _, c := range from.Commands {
-		var names []string
-		switch c := c.(type) {
-		case *instructions.CopyCommand:
-			names = []string{c.From}
-		case *instructions.RunCommand:
-			// The parser fills in the mounts when it expands; the names of stages have no variables.
-			if err := c.Expand(func(word string) (string, error) { return word, nil }); err != nil {
-				return p.file.located(err, lineOf(c))
-			}
-			for _, m := range instructions.GetMounts(c) {
-				names = append(names, m.From)
+// links finds the stages that the instructions of s name, and those of ONBUILD in its parent.
+func (p *Plan) links(s *Stage) error {
+	commands := s.Commands
+	if s.Parent != nil {
+		for _, c := range s.Parent.Commands {
+			if on, ok := c.(*instructions.OnbuildCommand); ok {
+				if t, err := trigger(on.Expression); err == nil { // Begin reports the error
+					commands = append(slices.Clip(commands), t)
+				}
 			}
 		}
+	}
+	for _, c := range commands {
+		names, err := sources(c)
+		if err != nil {
+			return p.file.located(err, lineOf(c))
+		}
 		for _, name := range names {
-			if on := find(all, name); on != nil {
+			if on := find(p.all, name); on != nil {
 				s.froms[name] = on
 				s.Needs = append(s.Needs, on)
 			}
 		}
 	}
 	return nil
+}
+
+// sources returns the values of --from and from= of an instruction.
+func sources(c instructions.Command) (names []string, err error) {
+	switch c := c.(type) {
+	case *instructions.CopyCommand:
+		names = []string{c.From}
+	case *instructions.RunCommand:
+		// The parser fills in the mounts when it expands; the names of stages have no variables.
+		if err := c.Expand(func(word string) (string, error) { return word, nil }); err != nil {
+			return nil, err
+		}
+		for _, m := range instructions.GetMounts(c) {
+			names = append(names, m.From)
+		}
+	}
+	return names, nil
 }
 
 // find returns the stage that a --from names, by name or number.

@@ -19,10 +19,12 @@ import (
 type State struct {
 	Stage  *Stage
 	Config dockerspec.DockerOCIImageConfig
+	Author string // of the image
 
-	plan  *Plan
-	args  map[string]string // declared in this stage, with values
-	order []string          // names of args, in the order of their declaration
+	plan   *Plan
+	args   map[string]string // declared in this stage or its parents, with values
+	order  []string          // names of args, in the order of their declaration
+	hasCmd bool              // CMD was in this stage
 }
 
 // Step is an instruction that makes a layer. One of Run and Copy is set.
@@ -69,8 +71,15 @@ func (p *Plan) Begin(s *Stage, config []byte) (*State, []instructions.Command, e
 		if err := json.Unmarshal(config, &whole); err != nil {
 			return nil, nil, &Error{p.file.name, s.Line, fmt.Errorf("read configuration of %s: %w", s.Image, err)}
 		}
-		st.Config = whole.Config
+		st.Config, st.Author = whole.Config, whole.Author
 	}
+	if !slices.ContainsFunc(st.Config.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
+		st.Config.Env = append(slices.Clip(st.Config.Env), "PATH="+defaultPath)
+	}
+	if s.Parent != nil && s.Parent.state != nil {
+		st.args, st.order = maps.Clone(s.Parent.state.args), slices.Clone(s.Parent.state.order)
+	}
+	s.state = st
 	for _, name := range proxies {
 		if v, ok := p.opts.Args[name]; ok {
 			st.declare(name, v)
@@ -81,16 +90,15 @@ func (p *Plan) Begin(s *Stage, config []byte) (*State, []instructions.Command, e
 	return st, triggers, err
 }
 
+// defaultPath is the PATH of an image that has none, as in docker build.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // triggers parses the instructions that ONBUILD of the base left for this stage.
 func (p *Plan) triggers(s *Stage, lines []string) (all []instructions.Command, err error) {
 	for _, line := range lines {
-		tree, err := parser.Parse(strings.NewReader(line))
-		if err == nil && len(tree.AST.Children) != 1 {
-			err = fmt.Errorf("%d instructions", len(tree.AST.Children))
-		}
-		var c instructions.Command
+		c, err := trigger(line)
 		if err == nil {
-			c, err = instructions.ParseCommand(tree.AST.Children[0])
+			err = p.reaches(s, c)
 		}
 		if err != nil {
 			return nil, &Error{p.file.name, s.Line, fmt.Errorf("ONBUILD %s of the base: %w", line, err)}
@@ -98,6 +106,29 @@ func (p *Plan) triggers(s *Stage, lines []string) (all []instructions.Command, e
 		all = append(all, c)
 	}
 	return all, nil
+}
+
+// trigger parses an instruction of ONBUILD.
+func trigger(line string) (instructions.Command, error) {
+	tree, err := parser.Parse(strings.NewReader(line))
+	if err != nil {
+		return nil, err
+	}
+	if n := len(tree.AST.Children); n != 1 {
+		return nil, fmt.Errorf("%d instructions", n)
+	}
+	return instructions.ParseCommand(tree.AST.Children[0])
+}
+
+// reaches checks that the stages that a trigger names are built before s. Those that only an image's trigger names are not.
+func (p *Plan) reaches(s *Stage, c instructions.Command) error {
+	names, err := sources(c)
+	for _, name := range names {
+		if s.froms[name] == nil && named(p.all, name) != nil {
+			return fmt.Errorf("it needs stage %q of this file: %w", name, errUnsupported)
+		}
+	}
+	return err
 }
 
 func (st *State) declare(name, value string) {
@@ -139,6 +170,9 @@ func Text(c instructions.Command) string {
 }
 
 func (st *State) apply(c instructions.Command) (*Step, error) {
+	if a, ok := c.(*instructions.ArgCommand); ok {
+		return nil, st.arguments(a)
+	}
 	if e, ok := c.(instructions.SupportsSingleWordExpansion); ok {
 		if err := e.Expand(st.plan.file.expander(st.values())); err != nil {
 			return nil, err
@@ -162,7 +196,7 @@ func (st *State) apply(c instructions.Command) (*Step, error) {
 		return &Step{Copy: to}, err
 	case *instructions.WorkdirCommand:
 		st.Config.WorkingDir = st.Resolve(c.Path)
-		return &Step{Copy: &Copy{Dest: st.Config.WorkingDir + "/"}}, nil
+		return &Step{Copy: &Copy{Dest: st.Config.WorkingDir + "/", Chown: st.Config.User}}, nil
 	}
 	return nil, st.configure(c)
 }
@@ -175,8 +209,6 @@ func (st *State) configure(c instructions.Command) error {
 		for _, e := range c.Env {
 			cfg.Env = setVariable(cfg.Env, e.Key, e.Value)
 		}
-	case *instructions.ArgCommand:
-		st.arguments(c)
 	case *instructions.LabelCommand:
 		if cfg.Labels == nil {
 			cfg.Labels = map[string]string{}
@@ -184,14 +216,17 @@ func (st *State) configure(c instructions.Command) error {
 		for _, l := range c.Labels {
 			cfg.Labels[l.Key] = l.Value
 		}
-	case *instructions.MaintainerCommand: // deprecated, and no field of an OCI configuration
+	case *instructions.MaintainerCommand:
+		st.Author = c.Maintainer
 	case *instructions.UserCommand:
 		cfg.User = c.User
 	case *instructions.CmdCommand:
-		cfg.Cmd = st.argv(c.ShellDependantCmdLine)
+		cfg.Cmd, st.hasCmd = st.argv(c.ShellDependantCmdLine), true
 	case *instructions.EntrypointCommand:
 		cfg.Entrypoint = st.argv(c.ShellDependantCmdLine)
-		cfg.Cmd = nil // it was written for the former entrypoint
+		if !st.hasCmd {
+			cfg.Cmd = nil // the base's is for the former entrypoint
+		}
 	case *instructions.ShellCommand:
 		cfg.Shell = c.Shell
 	case *instructions.StopSignalCommand:
@@ -215,9 +250,8 @@ func (st *State) configure(c instructions.Command) error {
 	return nil
 }
 
-// arguments declares the names of an ARG. A value comes from the caller, else from here, else from before the first
-// FROM, else from the platform.
-func (st *State) arguments(c *instructions.ArgCommand) {
+// arguments declares the variables of an ARG, one after the other. A default counts only if nothing else gives a value.
+func (st *State) arguments(c *instructions.ArgCommand) error {
 	for _, a := range c.Args {
 		given, isGiven := st.plan.opts.Args[a.Key]
 		global, isGlobal := st.plan.global[a.Key]
@@ -225,11 +259,16 @@ func (st *State) arguments(c *instructions.ArgCommand) {
 		case isGiven:
 			st.declare(a.Key, given)
 		case a.Value != nil:
-			st.declare(a.Key, *a.Value)
+			value, err := st.plan.file.expander(st.values())(*a.Value)
+			if err != nil {
+				return err
+			}
+			st.declare(a.Key, value)
 		case isGlobal:
 			st.declare(a.Key, global)
 		}
 	}
+	return nil
 }
 
 // expose takes ports as docker does: PORT, PORT/PROTOCOL, FIRST-LAST.
@@ -237,18 +276,20 @@ func (st *State) expose(c *instructions.ExposeCommand) error {
 	if st.Config.ExposedPorts == nil {
 		st.Config.ExposedPorts = map[string]struct{}{}
 	}
-	expand := st.plan.file.expander(st.values())
-	for _, word := range c.Ports {
-		word, err := expand(word)
+	lex := shell.NewLex(st.plan.file.escape)
+	for _, text := range c.Ports {
+		words, err := lex.ProcessWords(text, environ(st.values()))
 		if err != nil {
 			return err
 		}
-		ports, err := portsOf(word)
-		if err != nil {
-			return fmt.Errorf("EXPOSE %s: %w", word, err)
-		}
-		for _, p := range ports {
-			st.Config.ExposedPorts[p] = struct{}{}
+		for _, word := range words {
+			ports, err := portsOf(word)
+			if err != nil {
+				return fmt.Errorf("EXPOSE %s: %w", word, err)
+			}
+			for _, p := range ports {
+				st.Config.ExposedPorts[p] = struct{}{}
+			}
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,12 +45,8 @@ func lay(arg string, in io.Reader) error {
 	if err := json.Unmarshal([]byte(arg), &l.Layout); err != nil {
 		return fmt.Errorf("read arguments: %w", err)
 	}
-	if l.Owner != "" {
-		u, err := user.GetExecUserPath(l.Owner, &user.ExecUser{}, "/etc/passwd", "/etc/group")
-		if err != nil {
-			return fmt.Errorf("find user %q: %w", l.Owner, err)
-		}
-		l.uid, l.gid = u.Uid, u.Gid
+	if err := l.findOwner(); err != nil {
+		return err
 	}
 	into := l.Into || isDir(l.Dest)
 	if into {
@@ -68,7 +65,10 @@ func lay(arg string, in io.Reader) error {
 		}
 		name := filepath.Join(l.Dest, filepath.Clean("/"+h.Name))
 		if h.PAXRecords[FileRecord] != "" && !into {
-			name = filepath.Clean(l.Dest)
+			if l.whole {
+				return errors.New("several sources need a directory as destination, with a slash at its end")
+			}
+			name, l.whole = filepath.Clean(l.Dest), true
 		}
 		if err := l.entry(name, h, r); err != nil {
 			return err
@@ -83,7 +83,26 @@ type layer struct {
 	umask    int
 	left     budget
 	known    map[string]bool // directories that exist
+	whole    bool            // an entry became Dest
+	links    int             // links without a target that were followed
 	dirs     []*tar.Header   // directories made here; their times are set last
+}
+
+// findOwner sets the ids that Owner names. A uid alone is also the group's id, as in docker build.
+func (l *layer) findOwner() error {
+	if l.Owner == "" {
+		return nil
+	}
+	if uid, err := strconv.ParseUint(l.Owner, 10, 31); err == nil {
+		l.uid, l.gid = int(uid), int(uid)
+		return nil
+	}
+	u, err := user.GetExecUserPath(l.Owner, &user.ExecUser{}, "/etc/passwd", "/etc/group")
+	if err != nil {
+		return fmt.Errorf("find user %q: %w", l.Owner, err)
+	}
+	l.uid, l.gid = u.Uid, u.Gid
+	return nil
 }
 
 func (l *layer) entry(name string, h *tar.Header, r io.Reader) error {
@@ -120,7 +139,11 @@ func (l *layer) entry(name string, h *tar.Header, r io.Reader) error {
 	return l.attributes(name, h)
 }
 
-// parents makes the missing directories of a path. They belong to root, as in docker build.
+// maxLinks bounds the links without a target that parents follows.
+const maxLinks = 40
+
+// parents makes the missing directories of a path. They belong to Owner, or to root, as in docker build. A link without a
+// target leads to a directory that is made too.
 func (l *layer) parents(dir string) error {
 	if l.known[dir] {
 		return nil
@@ -132,7 +155,19 @@ func (l *layer) parents(dir string) error {
 	if err := l.parents(filepath.Dir(dir)); err != nil {
 		return err
 	}
-	h := &tar.Header{Name: dir, Mode: 0o755, ModTime: time.Now()}
+	if to, err := os.Readlink(dir); err == nil {
+		if l.links++; l.links > maxLinks {
+			return &fs.PathError{Op: "mkdir", Path: dir, Err: unix.ELOOP}
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(dir), to)
+		}
+		return l.parents(filepath.Clean(to))
+	}
+	h := &tar.Header{Name: dir, Mode: 0o755, ModTime: time.Now(), Uid: l.uid, Gid: l.gid}
+	if l.Mode != nil {
+		h.Mode = int64(*l.Mode)
+	}
 	if l.Time != 0 {
 		h.ModTime = time.Unix(l.Time, 0)
 	}
@@ -140,7 +175,7 @@ func (l *layer) parents(dir string) error {
 		return err
 	}
 	l.dirs = append(l.dirs, h)
-	return nil
+	return l.owner(dir, h)
 }
 
 // dir makes a directory, or keeps an existing one as it is.
@@ -247,7 +282,8 @@ func setTimeOf(name string, t time.Time) error {
 
 // Gathering names the files that Gather reads.
 type Gathering struct {
-	Paths []string `json:"paths"` // absolute; may have * ? and [
+	Paths []string `json:"paths"`          // absolute; may have * ? and [
+	Deep  bool     `json:"deep,omitempty"` // ** stands for any number of directories
 }
 
 // BaseRecord is a PAX record of each entry that Gather writes: the path of the source that it belongs to, without its
@@ -262,15 +298,12 @@ func gather(arg string, out io.Writer) error {
 	}
 	w := &gatherer{packer: packer{w: tar.NewWriter(out), left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget()}, linked: map[uint64]string{}}
 	for _, p := range g.Paths {
-		found, err := filepath.Glob(p)
+		found, err := Glob(os.DirFS("/"), strings.TrimPrefix(path.Clean(p), "/"), g.Deep, func(name string) bool { return underMount("/" + name) })
 		if err != nil {
 			return fmt.Errorf("find %q: %w", p, err)
 		}
-		if len(found) == 0 {
-			return fmt.Errorf("find %q: %w", p, fs.ErrNotExist)
-		}
 		for _, name := range found {
-			if err := w.source(name); err != nil {
+			if err := w.source("/" + name); err != nil {
 				return err
 			}
 		}

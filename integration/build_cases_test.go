@@ -1,0 +1,159 @@
+package integration
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// buildCase is a row of testdata/build: a Containerfile, its context, and what the build must make of them.
+// docs/explanation/build-cases.md says which published cases the rows stand for.
+type buildCase struct {
+	name    string
+	like    []string // published cases
+	flags   []string
+	peer    string // why buildah of Debian differs; empty: it does not
+	context string // shell text that makes the context
+	file    string
+	see     string // shell text, executed last in the target
+	want    string // its output
+	fails   string // parts of the error, a line each
+}
+
+// buildCases reads a table. A row begins with "=== NAME" and has fields "KEY: VALUE" and parts below "--- PART".
+func buildCases(t *testing.T, path string) (all []buildCase) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range strings.Split("\n"+string(raw), "\n=== ")[1:] {
+		parts := strings.Split(row, "\n--- ")
+		name, head, _ := strings.Cut(parts[0], "\n")
+		c := buildCase{name: name}
+		for _, line := range strings.Split(strings.TrimSpace(head), "\n") {
+			key, value, _ := strings.Cut(line, ": ")
+			switch key {
+			case "like":
+				for _, like := range strings.Split(strings.ReplaceAll(value, `\,`, "\x00"), ", ") {
+					c.like = append(c.like, strings.ReplaceAll(like, "\x00", ","))
+				}
+			case "flags":
+				c.flags = strings.Fields(value)
+			case "peer":
+				c.peer = value
+			default:
+				t.Fatalf("%s: %s: unknown field %q", path, name, line)
+			}
+		}
+		part := map[string]*string{"context": &c.context, "file": &c.file, "see": &c.see, "want": &c.want, "fails": &c.fails}
+		for _, p := range parts[1:] {
+			kind, text, _ := strings.Cut(p, "\n")
+			if part[kind] == nil {
+				t.Fatalf("%s: %s: unknown part %q", path, name, kind)
+			}
+			*part[kind] = strings.TrimPrefix(strings.Trim(text, "\n")+"\n", "\n")
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// The lines around what a case sees.
+const seenBegin, seenEnd = "=====begin", "=====end"
+
+// text returns the Containerfile, with a last step that prints what the case wants to see. The step needs no
+// here-document, so that older builders parse it.
+func (c *buildCase) text() string {
+	if c.see == "" {
+		return c.file
+	}
+	script := base64.StdEncoding.EncodeToString([]byte(c.see))
+	return c.file + fmt.Sprintf("USER 0\nSHELL [\"/bin/sh\", \"-c\"]\nRUN echo %s; echo %s | base64 -d > /tmp/see; sh /tmp/see 2>&1; echo %s\n", seenBegin, script, seenEnd)
+}
+
+// seen returns what the last step printed, without the heads of progress lines.
+func seen(progress string) string {
+	var out strings.Builder
+	on := false
+	head := ""
+	for line := range strings.Lines(progress) {
+		before, rest, found := strings.Cut(line, seenBegin+"\n")
+		switch {
+		case found && rest == "":
+			on, head = true, before
+		case strings.HasSuffix(line, seenEnd+"\n") && on:
+			return out.String()
+		case on && strings.TrimSpace(line) == strings.TrimSpace(head):
+			out.WriteString("\n")
+		case on:
+			out.WriteString(strings.TrimPrefix(line, head))
+		}
+	}
+	return out.String()
+}
+
+// prepare writes the context and the Containerfile of a case.
+func (c *buildCase) prepare(t *testing.T, g *gallery) (file, dir string) {
+	t.Helper()
+	dir = g.mkdir("cases/" + c.name + "/context")
+	file = g.file("cases/"+c.name+"/Containerfile", c.text(), 0o644)
+	if r := g.do0("/bin/sh", dir, "set -e; umask 022; "+c.context); r.code != 0 {
+		t.Fatalf("context: %+v", r)
+	}
+	return file, dir
+}
+
+// do0 executes shell text in a directory, as the box's user.
+func (g *gallery) do0(shell, dir, script string) result {
+	cmd := g.command(shell, "-c", script)
+	cmd.Dir = dir
+	return g.finish(cmd)
+}
+
+// check compares the result of a build with the row.
+func (c *buildCase) check(t *testing.T, r result) {
+	t.Helper()
+	switch got := seen(r.stderr); {
+	case c.fails == "" && r.code != 0:
+		t.Errorf("exit %d\n%s\n%s", r.code, lastLines(r.stderr), c.file)
+	case c.fails == "" && got != c.want:
+		t.Errorf("got\n%swant\n%s%s", got, c.want, c.file)
+	case c.fails != "":
+		for part := range strings.Lines(c.fails) {
+			if part = strings.TrimSpace(part); r.code == 0 || !strings.Contains(lastLines(r.stderr), part) {
+				t.Errorf("exit %d\n%s\nwant %q\n%s", r.code, lastLines(r.stderr), part, c.file)
+			}
+		}
+	}
+}
+
+func caseFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/build/*.cases")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("tables: %q %v", files, err)
+	}
+	return files
+}
+
+// TestBuildCases builds the rows of testdata/build.
+func TestBuildCases(t *testing.T) {
+	s := newSite(t, newGallery(t))
+	s.build("FROM local/bb\nRUN mkdir /usr/bin && busybox --install -s /usr/bin\n", "-t", "local/base")
+	t.Run("rows", func(t *testing.T) {
+		for _, path := range caseFiles(t) {
+			for _, c := range buildCases(t, path) {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					file, dir := c.prepare(t, s.gallery)
+					c.check(t, s.do(append(append([]string{"build", "--egress", "none", "--progress", "plain", "-f", file}, c.flags...), dir)...))
+				})
+			}
+		}
+	})
+	eventually(t, "every sandbox to be gone", func() bool { return s.ok("ls", "-q") == "" })
+}
