@@ -111,19 +111,21 @@ const (
 	lockExt   = ".lock"
 )
 
-// CacheDir returns the directory of a cache that RUN steps share, and locks it until unlock is called: exclusively if no
-// other step may use it meanwhile.
-func CacheDir(ctx context.Context, s *Store, id string, exclusive bool) (dir string, unlock func(), err error) {
-	sum := sha256.Sum256([]byte(id))
-	dir = s.path(cachesDir + "/" + hex.EncodeToString(sum[:16]))
+// CacheDir returns the directory of a cache that RUN steps share, and locks it until unlock is called. sharing is the one
+// of RUN --mount: with "locked" no other step uses the directory meanwhile, and with "private" another step at the same
+// time gets a directory of its own.
+func CacheDir(ctx context.Context, s *Store, id, sharing string) (dir string, unlock func(), err error) {
 	if err := os.MkdirAll(s.path(cachesDir), 0o755); err != nil {
 		return "", nil, fmt.Errorf("make cache: %w", err)
 	}
-	how := flock.Shared
-	if exclusive {
-		how = flock.Exclusive
+	var lock *os.File
+	for n := 0; ; n++ {
+		dir = s.cachePath(id, n)
+		lock, err = lockCache(ctx, dir+lockExt, sharing)
+		if !errors.Is(err, flock.ErrLocked) {
+			break
+		}
 	}
-	lock, err := flock.Open(ctx, dir+lockExt, os.O_RDWR|os.O_CREATE, how)
 	if err != nil {
 		return "", nil, fmt.Errorf("lock cache: %w", err)
 	}
@@ -134,6 +136,27 @@ func CacheDir(ctx context.Context, s *Store, id string, exclusive bool) (dir str
 	now := time.Now()
 	_ = os.Chtimes(dir+lockExt, now, now) // its last use; best effort, as in Hold
 	return dir, func() { lock.Close() }, nil
+}
+
+// cachePath returns the nth directory for a cache. Only private caches have more than one.
+func (s files) cachePath(id string, n int) string {
+	if n > 0 {
+		id += fmt.Sprintf("\x00%d", n)
+	}
+	sum := sha256.Sum256([]byte(id))
+	return s.path(cachesDir + "/" + hex.EncodeToString(sum[:16]))
+}
+
+// lockCache returns flock.ErrLocked for a private cache that is in use. It waits for other kinds.
+func lockCache(ctx context.Context, path, sharing string) (*os.File, error) {
+	const how = os.O_RDWR | os.O_CREATE
+	switch sharing {
+	case "private":
+		return flock.TryOpen(path, how, flock.Exclusive)
+	case "locked":
+		return flock.Open(ctx, path, how, flock.Exclusive)
+	}
+	return flock.Open(ctx, path, how, flock.Shared)
 }
 
 // dropCaches removes the caches that no step used since before. It keeps those in use.

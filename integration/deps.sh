@@ -14,6 +14,8 @@ need setpriv util-linux
 need mmdebstrap mmdebstrap
 need skopeo skopeo
 need umoci umoci
+need xz xz-utils
+need zstd zstd
 need curl curl
 need fish fish
 need zsh zsh

@@ -141,11 +141,11 @@ func (c *call) agentRequest() (backend.AgentRequest, error) {
 	if err != nil {
 		return r, err
 	}
-	box, err := c.sandboxRequest("none")
+	sb, err := c.sandboxRequest("none")
 	if err != nil {
 		return r, err
 	}
-	r.Egress, r.Domains, r.Inputs, r.Limits = box.Egress, box.Domains, box.Spec.Inputs, box.Spec.Limits
+	r.Egress, r.Domains, r.Inputs, r.Limits = sb.Egress, sb.Domains, sb.Spec.Inputs, sb.Spec.Limits
 	return r, nil
 }
 

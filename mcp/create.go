@@ -48,19 +48,19 @@ func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
 	}
 	watch, stop := c.watch()
 	defer stop()
-	box, err := c.engine.Create(c.ctx, r, watch)
+	sb, err := c.engine.Create(c.ctx, r, watch)
 	if err != nil {
 		return nil, err
 	}
-	return answerMade(c, box), nil
+	return answerMade(c, sb), nil
 }
 
-func answerMade(c *call, box *backend.Created) *sdk.CallToolResult {
-	c.told = box.Told
-	m := made{SandboxID: box.ID, OutputDir: box.OutputDir, Replaced: box.Replaced}
-	if !box.Expires.IsZero() {
-		m.Expires = box.Expires.UTC().Format(time.RFC3339)
+func answerMade(c *call, sb *backend.Created) *sdk.CallToolResult {
+	c.told = sb.Told
+	m := made{SandboxID: sb.ID, OutputDir: sb.OutputDir, Replaced: sb.Replaced}
+	if !sb.Expires.IsZero() {
+		m.Expires = sb.Expires.UTC().Format(time.RFC3339)
 	}
 	text := fmt.Sprintf("sandbox_id: %s\noutput_dir: %s", m.SandboxID, m.OutputDir)
-	return withMeta(answer(text, m), box.Receipt, "")
+	return withMeta(answer(text, m), sb.Receipt, "")
 }

@@ -61,11 +61,11 @@ func forkSandbox(c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	box, err := c.engine.Fork(c.ctx, id, c.args.text("name"))
+	sb, err := c.engine.Fork(c.ctx, id, c.args.text("name"))
 	if err != nil {
 		return nil, err
 	}
-	return answerMade(c, box), nil
+	return answerMade(c, sb), nil
 }
 
 func copyTool() tool {

@@ -14,14 +14,14 @@ import (
 
 func TestHTTPDoor(t *testing.T) {
 	s, _ := serverFor(t, &desk{})
-	h := s.Handler(HTTPOptions{Token: "secret", Hosts: []string{"box.example"}})
+	h := s.Handler(HTTPOptions{Token: "secret", Hosts: []string{"sb.example"}})
 	for _, c := range []struct {
 		host, origin, auth string
 		want               int
 	}{
 		{"127.0.0.1:80", "", "Bearer secret", 200},
 		{"[::1]:80", "", "Bearer secret", 200},
-		{"BOX.example", "https://box.example", "Bearer secret", 200},
+		{"SB.example", "https://sb.example", "Bearer secret", 200},
 		{"localhost", "http://localhost:3000", "Bearer secret", 200},
 		{"evil.test", "", "Bearer secret", 403},
 		{"localhost.evil.test", "", "Bearer secret", 403},

@@ -62,9 +62,9 @@ func (a *attempts) callbacks(w backend.Callbacks) session.Callbacks {
 	note := func(line string) { a.node.note("%s", line) }
 	cb := session.Callbacks{Note: note}
 	cb.Image = session.Request{Image: a.node.image.Given}.Callbacks(backend.Callbacks{Progress: sparsely(note)}).Image
-	cb.Made = func(box *session.Sandbox) {
-		go a.renew(box.ID)
-		a.node.appear(box)
+	cb.Made = func(sb *session.Sandbox) {
+		go a.renew(sb.ID)
+		a.node.appear(sb)
 	}
 	if w.Output != nil {
 		cb.Began = func(last func() session.Tail) {

@@ -174,27 +174,27 @@ func (f family) Create(ctx context.Context, r backend.Request, w backend.Callbac
 	}
 	ctx, cancel := f.under(ctx)
 	defer cancel(nil)
-	var box *session.Sandbox
+	var sb *session.Sandbox
 	o, err := f.inherit(&r, c)
 	if err == nil {
-		box, err = f.n.tree.sessions.Create(ctx, o, session.Request(r).Callbacks(w))
+		sb, err = f.n.tree.sessions.Create(ctx, o, session.Request(r).Callbacks(w))
 	}
 	if err != nil {
 		drop()
 		return nil, err
 	}
 	f.created(c)
-	if !f.n.boxes.add(box.ID, func() { f.done(c, 0) }) {
-		f.n.tree.sessions.Discard(box.ID)
+	if !f.n.sandboxes.add(sb.ID, func() { f.done(c, 0) }) {
+		f.n.tree.sessions.Discard(sb.ID)
 		f.done(c, exitFailed)
 		return nil, errParent
 	}
-	return &backend.Created{ID: box.ID, OutputDir: c.inside(&backend.RunResult{}).OutputDir, Receipt: box.Receipt, Told: func() {}}, nil
+	return &backend.Created{ID: sb.ID, OutputDir: c.inside(&backend.RunResult{}).OutputDir, Receipt: sb.Receipt, Told: func() {}}, nil
 }
 
 // Exec runs a command in a sandbox that this agent created.
 func (f family) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
-	if !f.n.boxes.has(id) {
+	if !f.n.sandboxes.has(id) {
 		return nil, attachTo(id)
 	}
 	ctx, cancel := f.under(ctx)
@@ -214,12 +214,12 @@ func attachTo(id string) error {
 
 // Destroy removes a sandbox that this agent created.
 func (f family) Destroy(ctx context.Context, id string) error {
-	if !f.n.boxes.has(id) {
+	if !f.n.sandboxes.has(id) {
 		return attachTo(id)
 	}
 	err := f.n.tree.sessions.Remove(ctx, id)
 	if err == nil {
-		f.n.boxes.remove(id)
+		f.n.sandboxes.remove(id)
 	}
 	return err
 }

@@ -6,15 +6,15 @@ import (
 	"demesne/cmd/internal/session"
 )
 
-// boxes are the sandboxes that an agent created and has not destroyed. The zero value is ready.
-type boxes struct {
+// sandboxes are the sandboxes that an agent created and has not destroyed. The zero value is ready.
+type sandboxes struct {
 	mu     sync.Mutex
 	all    map[string]func() // by id; called when the sandbox is gone
 	closed bool              // see removeAll
 }
 
 // add returns false after removeAll. The caller then removes the sandbox.
-func (b *boxes) add(id string, gone func()) bool {
+func (b *sandboxes) add(id string, gone func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.all == nil {
@@ -26,14 +26,14 @@ func (b *boxes) add(id string, gone func()) bool {
 	return !b.closed
 }
 
-func (b *boxes) has(id string) bool {
+func (b *sandboxes) has(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.all[id] != nil
 }
 
 // remove forgets a sandbox that is gone.
-func (b *boxes) remove(id string) {
+func (b *sandboxes) remove(id string) {
 	b.mu.Lock()
 	gone := b.all[id]
 	delete(b.all, id)
@@ -44,7 +44,7 @@ func (b *boxes) remove(id string) {
 }
 
 // removeAll removes every sandbox. None can be added afterwards.
-func (b *boxes) removeAll(s *session.Service) {
+func (b *sandboxes) removeAll(s *session.Service) {
 	b.mu.Lock()
 	b.closed = true
 	var ids []string

@@ -79,11 +79,11 @@ func (n *node) toolServers() (all []agents.Server, generated bool) {
 }
 
 // serveTools serves the host tools on the loopback of the sandbox, until the agent ends.
-func (n *node) serveTools(box *session.Sandbox) {
+func (n *node) serveTools(sb *session.Sandbox) {
 	if n.tools == nil {
 		return
 	}
-	l, err := box.Listener(hostToolsPort)
+	l, err := sb.Listener(hostToolsPort)
 	if err != nil {
 		n.note("host tools: %v", err)
 		return

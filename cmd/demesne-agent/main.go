@@ -17,7 +17,7 @@
 //
 //	tree.go, node.go    one agent from its directories to its results; dirs.go has the layout
 //	attempts.go         the executions of its program: rate limits, renewed credentials; retry.go
-//	backend.go          its children: names.go, childdir.go, registry.go (jobs), boxes.go (sandboxes)
+//	backend.go          its children: names.go, childdir.go, registry.go (jobs), sandboxes.go (sandboxes)
 //	usage.go, budget.go what it uses, and may use
 //	face.go, view.go    command lines, and what people see
 //

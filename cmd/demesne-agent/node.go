@@ -45,9 +45,9 @@ type node struct {
 	ctx    context.Context // ends with the run's reason
 	cancel context.CancelCauseFunc
 
-	names names
-	jobs  registry
-	boxes boxes
+	names     names
+	jobs      registry
+	sandboxes sandboxes
 
 	mu       sync.Mutex
 	children []*child // in order of their creation
@@ -285,23 +285,23 @@ func (n *node) endChildren() {
 	n.mu.Unlock()
 	n.end(errParent)
 	n.jobs.stopAll(errParent)
-	n.boxes.removeAll(n.tree.sessions)
+	n.sandboxes.removeAll(n.tree.sessions)
 	n.calls.Wait()
 }
 
 // appear records that the sandbox exists, and serves its MCP clients.
-func (n *node) appear(box *session.Sandbox) {
+func (n *node) appear(sb *session.Sandbox) {
 	n.mu.Lock()
 	n.exist = true
 	n.mu.Unlock()
 	if n.made != nil {
 		n.made()
 	}
-	n.serveTools(box)
+	n.serveTools(sb)
 	if n.tree.serve == nil {
 		return
 	}
-	l, err := box.Listener(nestedPort)
+	l, err := sb.Listener(nestedPort)
 	if err != nil {
 		n.note("serve children: %v", err)
 		return

@@ -163,6 +163,8 @@ func (c *buildContext) visit(source, name string, single bool, info fs.FileInfo,
 		if link, err = c.root.Readlink(name); err != nil {
 			return fmt.Errorf("read context: %w", err)
 		}
+	case m&fs.ModeSocket != 0 && !single:
+		return nil // docker build omits it too
 	case !m.IsRegular() && !m.IsDir():
 		return fmt.Errorf("source %q: a %s cannot be copied: exclude it in .containerignore", name, kindOf(m))
 	}

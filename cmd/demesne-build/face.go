@@ -72,10 +72,10 @@ func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 	o = options{
 		dir: dir, file: t.File, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
 		plan:   build.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}},
-		egress: session.Egress{Mode: t.Egress, Allow: t.Allow},
+		egress: session.Egress{Mode: t.Egress, Allow: t.Allow, OpenWithInputs: true}, // a step has only what the caller gives it
 		quiet:  t.Quiet, progress: t.Progress, env: f.env,
 	}
-	if o.secrets, err = secretsOf(t.Secrets); err != nil {
+	if o.secrets, err = secretsOf(t.Secrets, f.env); err != nil {
 		return o, err
 	}
 	if o.agents, err = agentsOf(t.SSH, f.getenv); err != nil {

@@ -89,8 +89,15 @@ func (m *mounts) parentsOf() (all []string) {
 	if m == nil {
 		return nil
 	}
+	var targets []string
 	for _, one := range m.list {
-		for dir := path.Dir(one.Target); dir != "/"; dir = path.Dir(dir) {
+		targets = append(targets, one.Target)
+	}
+	for _, one := range m.tmpfs {
+		targets = append(targets, one.Target)
+	}
+	for _, target := range targets {
+		for dir := path.Dir(target); dir != "/"; dir = path.Dir(dir) {
 			all = append(all, dir[1:])
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -25,13 +26,19 @@ type mounts struct {
 	*stage
 	list   []runner.Mount
 	inputs []runner.Input
+	tmpfs  []runner.Tmpfs
+	owned  []tarball.Owning  // directories that the command's user gets first
+	caches map[string]string // directories of caches, by id
 	env    []string
 	undo   []func()
 }
 
 // mountsOf prepares the mounts of a RUN. The caller must close them, also after an error.
 func (s *stage) mountsOf(ctx context.Context, r *build.Run) (*mounts, error) {
-	m := &mounts{stage: s}
+	m := &mounts{stage: s, caches: map[string]string{}}
+	if err := m.lockCaches(ctx, r.Mounts); err != nil {
+		return m, err
+	}
 	for _, one := range r.Mounts {
 		if err := m.add(ctx, one); err != nil {
 			return m, fmt.Errorf("RUN --mount=type=%s: %w", one.Type, err)
@@ -54,6 +61,9 @@ func (m *mounts) add(ctx context.Context, one *instructions.Mount) error {
 		return m.cache(ctx, one, target)
 	case instructions.MountTypeBind:
 		return m.bind(ctx, one, target)
+	case instructions.MountTypeTmpfs:
+		m.tmpfs = append(m.tmpfs, runner.Tmpfs{Target: target, Size: one.SizeLimit})
+		return nil
 	case instructions.MountTypeSecret:
 		return m.secret(one)
 	case instructions.MountTypeSSH:
@@ -90,26 +100,65 @@ func (m *mounts) file(dir, name, target string, content []byte, mode os.FileMode
 	return nil
 }
 
-// cache mounts a directory that is kept between builds.
+// lockCaches locks the caches of a RUN, in the order of their ids, so that no two steps wait for each other.
+func (m *mounts) lockCaches(ctx context.Context, all []*instructions.Mount) error {
+	all = slices.DeleteFunc(slices.Clone(all), func(one *instructions.Mount) bool { return one.Type != instructions.MountTypeCache })
+	slices.SortStableFunc(all, func(a, b *instructions.Mount) int { return strings.Compare(m.cacheID(a), m.cacheID(b)) })
+	for _, one := range all {
+		id := m.cacheID(one)
+		if m.caches[id] != "" {
+			continue
+		}
+		dir, unlock, err := images.CacheDir(ctx, m.images.Store, id, string(one.CacheSharing))
+		if err != nil {
+			return err
+		}
+		m.caches[id] = dir
+		m.undo = append(m.undo, unlock)
+	}
+	return nil
+}
+
+func (m *mounts) cacheID(one *instructions.Mount) string {
+	return cmp.Or(one.CacheID, m.st.Resolve(one.Target))
+}
+
+// cache mounts a directory that is kept between builds. A new one begins with the files that from and source name.
 func (m *mounts) cache(ctx context.Context, one *instructions.Mount, target string) error {
-	if one.From != "" || one.Source != "" {
-		return fmt.Errorf("from and source: %w", errors.ErrUnsupported)
+	dir := m.caches[m.cacheID(one)]
+	if one.From == "" && one.Source != "" {
+		return fmt.Errorf("source without from: %w", errors.ErrUnsupported)
 	}
-	id := one.CacheID
-	if id == "" {
-		id = target
+	files, err := os.ReadDir(dir)
+	if err == nil && one.From != "" && len(files) == 0 {
+		err = m.fill(ctx, dir, bound(one))
 	}
-	dir, unlock, err := images.CacheDir(ctx, m.images.Store, id, one.CacheSharing == instructions.MountSharingLocked)
 	if err != nil {
 		return err
 	}
-	m.undo = append(m.undo, unlock)
+	mode := os.FileMode(0o755)
+	if one.Mode != nil {
+		mode = os.FileMode(*one.Mode) & 0o777
+	}
+	if err := os.Chmod(dir, mode); err != nil {
+		return err
+	}
+	if o := (tarball.Owning{Path: target, UID: number(one.UID), GID: number(one.GID)}); o.UID != 0 || o.GID != 0 {
+		m.owned = append(m.owned, o) // the caller's files are uid 0's inside
+	}
 	m.list = append(m.list, runner.Mount{Source: dir, Target: target, ReadOnly: one.ReadOnly})
 	return nil
 }
 
+func number(n *uint64) int {
+	if n == nil {
+		return 0
+	}
+	return int(*n)
+}
+
 // bind mounts files of the context, of a stage or of an image. They are copied first, so that the ignore file counts, and
-// the command cannot change them.
+// that the command changes the copy alone.
 func (m *mounts) bind(ctx context.Context, one *instructions.Mount, target string) error {
 	dir, err := m.temporary()
 	if err != nil {
@@ -118,13 +167,28 @@ func (m *mounts) bind(ctx context.Context, one *instructions.Mount, target strin
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
+	c := bound(one)
+	if err := m.fill(ctx, dir, c); err != nil {
+		return err
+	}
+	from, source := dir, c.Sources[0]
+	if names, err := os.ReadDir(dir); err == nil && len(names) == 1 && names[0].Type().IsRegular() && names[0].Name() == path.Base(source) && !m.isDir(one, source) {
+		if !one.ReadOnly {
+			return fmt.Errorf("rw for the single file %q: %w: mount its directory", one.Source, errors.ErrUnsupported)
+		}
+		from = filepath.Join(dir, names[0].Name())
+	}
+	m.list = append(m.list, runner.Mount{Source: from, Target: target, ReadOnly: one.ReadOnly})
+	return nil
+}
+
+// fill copies the sources of c into a directory of the host.
+func (m *mounts) fill(ctx context.Context, dir string, c *build.Copy) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	c := bound(one)
-	source := c.Sources[0]
 	r, w := io.Pipe()
 	go func() {
 		t := tar.NewWriter(w)
@@ -136,15 +200,7 @@ func (m *mounts) bind(ctx context.Context, one *instructions.Mount, target strin
 	}()
 	_, err = tarball.Unpack(r, root, tarball.Options{Links: true, As: ""})
 	r.CloseWithError(errors.New("the copy has ended"))
-	if err != nil {
-		return err
-	}
-	from := dir
-	if names, err := os.ReadDir(dir); err == nil && len(names) == 1 && names[0].Type().IsRegular() && names[0].Name() == path.Base(source) && !m.isDir(one, source) {
-		from = filepath.Join(dir, names[0].Name())
-	}
-	m.list = append(m.list, runner.Mount{Source: from, Target: target, ReadOnly: true})
-	return nil
+	return err
 }
 
 // bound returns the copy that a bind mount is made with.
@@ -166,10 +222,7 @@ func (m *mounts) isDir(one *instructions.Mount, source string) bool {
 const secretsDir = "/run/secrets/"
 
 func (m *mounts) secret(one *instructions.Mount) error {
-	id := one.CacheID
-	if id == "" {
-		id = path.Base(one.Target)
-	}
+	id := cmp.Or(one.CacheID, one.Source, path.Base(one.Target))
 	value, ok, err := m.secretOf(id)
 	switch {
 	case err != nil:
@@ -201,24 +254,8 @@ func (m *mounts) secret(one *instructions.Mount) error {
 	if one.Mode != nil {
 		mode = os.FileMode(*one.Mode) & 0o777
 	}
+	if number(one.UID) != 0 || number(one.GID) != 0 {
+		mode |= mode>>6&0o007 | mode>>3&0o070 // the file is uid 0's inside; no other command is in this sandbox
+	}
 	return m.file(dir, "secret", target, value, mode)
-}
-
-// ssh lets the command talk to an agent of this machine.
-func (m *mounts) ssh(one *instructions.Mount) error {
-	id := one.CacheID
-	if id == "" {
-		id = "default"
-	}
-	socket, ok := m.agents[id]
-	switch {
-	case !ok && one.Required:
-		return fmt.Errorf("no agent %q was given: --ssh %s", id, id)
-	case !ok:
-		return nil
-	}
-	name := "ssh-" + id
-	m.inputs = append(m.inputs, runner.Input{Path: socket, Name: name, Socket: true})
-	m.env = append(m.env, "SSH_AUTH_SOCK="+runner.AsideDir+"/in/"+name)
-	return nil
 }

@@ -86,14 +86,20 @@ func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *san
 		c.Egress = b.egress
 	}
 	if n.mounts != nil {
-		c.Spec.Mounts, c.Spec.Inputs = n.mounts.list, n.mounts.inputs
+		c.Spec.Mounts, c.Spec.Inputs, c.Spec.Tmpfs = n.mounts.list, n.mounts.inputs, n.mounts.tmpfs
 	}
 	sb, err := b.sessions.Create(ctx, c, session.Callbacks{Note: b.show.note})
 	if err != nil {
 		return nil, err
 	}
 	e, err := b.sessions.Engine(ctx)
-	return &sandbox{builder: b, Sandbox: sb, engine: e, has: slices.Clone(layers), needs: n}, err
+	x := &sandbox{builder: b, Sandbox: sb, engine: e, has: slices.Clone(layers), needs: n}
+	if n.mounts != nil {
+		for _, o := range n.mounts.owned {
+			err = errors.Join(err, x.Own(ctx, o))
+		}
+	}
+	return x, err
 }
 
 // intermediate publishes an image without a name that has these layers.

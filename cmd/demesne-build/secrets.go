@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"demesne/internal/fsutil"
 )
 
 // maxSecret bounds a secret in bytes, as docker does.
@@ -15,8 +16,8 @@ const maxSecret = 500 << 10
 // secret is where the value of a --secret comes from.
 type secret struct{ file, variable string }
 
-// secretsOf parses the words of --secret: id=ID[,src=PATH|,env=NAME].
-func secretsOf(words []string) (map[string]secret, error) {
+// secretsOf parses the words of --secret: id=ID[,src=PATH|,env=NAME]. An ID alone is a variable or a file of that name.
+func secretsOf(words []string, env func(string) (string, bool)) (map[string]secret, error) {
 	all := map[string]secret{}
 	for _, word := range words {
 		id, s, kind := "", secret{}, ""
@@ -40,39 +41,37 @@ func secretsOf(words []string) (map[string]secret, error) {
 			return nil, fmt.Errorf("secret %q: no id", word)
 		case s.file != "" && s.variable != "":
 			return nil, fmt.Errorf("secret %q: both src and env", id)
+		case kind != "" && kind != "env" && kind != "file":
+			return nil, fmt.Errorf("secret %q: unknown type %q (env, file)", id, kind)
 		case kind == "env" && s.variable == "":
 			s = secret{variable: s.file}
 		}
-		if s == (secret{}) {
-			s.variable = id
+		var err error
+		if all[id], err = s.located(id, env); err != nil {
+			return nil, fmt.Errorf("secret %q: %w", id, err)
 		}
-		all[id] = s
 	}
 	return all, nil
 }
 
-// agentsOf parses the words of --ssh: ID[=SOCKET].
-func agentsOf(words []string, getenv func(string) string) (map[string]string, error) {
-	all := map[string]string{}
-	for _, word := range words {
-		id, socket, given := strings.Cut(word, "=")
-		if !given {
-			socket = getenv("SSH_AUTH_SOCK")
+// located completes a secret of which only the id was given, and checks that its source exists.
+func (s secret) located(id string, env func(string) (string, bool)) (secret, error) {
+	if s == (secret{}) {
+		s.file = id
+		if _, ok := env(id); ok {
+			s = secret{variable: id}
 		}
-		if socket == "" {
-			return nil, fmt.Errorf("ssh %q: no socket, and SSH_AUTH_SOCK is not set", id)
-		}
-		abs, err := filepath.Abs(socket)
-		if err != nil {
-			return nil, err
-		}
-		st, err := os.Stat(abs)
-		if err != nil || st.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("ssh %q: %q is not a socket; keys in files are not supported", id, socket)
-		}
-		all[id] = abs
 	}
-	return all, nil
+	if s.variable != "" {
+		if _, ok := env(s.variable); !ok {
+			return s, fmt.Errorf("the variable %q is not set", s.variable)
+		}
+		return s, nil
+	}
+	if _, err := os.Stat(s.file); err != nil {
+		return s, fmt.Errorf("read %q: %w", s.file, fsutil.Reason(err))
+	}
+	return s, nil
 }
 
 // secretOf reads a secret when a step needs it.

@@ -172,6 +172,9 @@ func (s *stage) execute(ctx context.Context, step *build.Step) (r images.StepRes
 	if r.Layer != nil {
 		s.sandbox.has = append(s.sandbox.has, *r.Layer)
 	}
+	if s.sandbox.mounts != nil {
+		s.close() // others wait for its caches, and no later step may see its mounts
+	}
 	return r, err
 }
 

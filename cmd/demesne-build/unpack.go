@@ -34,9 +34,6 @@ func (s *stage) addLocal(w *tar.Writer, c *build.Copy, name string, p *placing) 
 	}
 	defer f.Close()
 	plain, err := archive.Decompress(f)
-	if errors.Is(err, archive.ErrFormat) {
-		return fmt.Errorf("ADD %s: %w", name, err)
-	}
 	if err != nil { // not an archive, though it begins like one
 		return s.context.send(w, name, p)
 	}

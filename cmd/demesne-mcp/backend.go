@@ -46,20 +46,20 @@ func (f *face) Create(ctx context.Context, r backend.Request, w backend.Callback
 	if err != nil {
 		return nil, err
 	}
-	box, err := f.Service.Create(ctx, c, session.Request(r).Callbacks(w))
+	sb, err := f.Service.Create(ctx, c, session.Request(r).Callbacks(w))
 	if err != nil {
 		return nil, explained(err)
 	}
-	info, err := f.Inspect(ctx, box.ID)
+	info, err := f.Inspect(ctx, sb.ID)
 	if err != nil {
-		if !box.Existing {
-			f.Discard(box.ID) // the caller will never learn its id
+		if !sb.Existing {
+			f.Discard(sb.ID) // the caller will never learn its id
 		}
 		return nil, explained(err)
 	}
 	return &backend.Created{
-		ID: box.ID, OutputDir: box.Out, Replaced: box.Replaced, Receipt: info.Receipt, Expires: info.Expires,
-		Told: func() { f.known(box.ID) },
+		ID: sb.ID, OutputDir: sb.Out, Replaced: sb.Replaced, Receipt: info.Receipt, Expires: info.Expires,
+		Told: func() { f.known(sb.ID) },
 	}, nil
 }
 
@@ -71,11 +71,11 @@ func (f *face) known(id string) {
 }
 
 func (f *face) Files(ctx context.Context, id string, r files.Request) (*files.Answer, error) {
-	box, err := f.Open(ctx, id, session.Callbacks{})
+	sb, err := f.Open(ctx, id, session.Callbacks{})
 	if err != nil {
 		return nil, attached(id, err)
 	}
-	a, err := box.Files(ctx, r)
+	a, err := sb.Files(ctx, r)
 	return a, attached(id, err)
 }
 

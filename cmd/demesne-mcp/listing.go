@@ -143,9 +143,9 @@ func (f *face) Fork(ctx context.Context, id, name string) (*backend.Created, err
 
 // CopyBetween copies src in one sandbox to dst in another.
 func (f *face) CopyBetween(ctx context.Context, id, src, toID, dst string, w backend.Callbacks) (backend.Copied, error) {
-	for _, box := range []string{id, toID} { // an error so names the right one
-		if _, err := f.Inspect(ctx, box); err != nil {
-			return backend.Copied{}, attached(box, err)
+	for _, sb := range []string{id, toID} { // an error so names the right one
+		if _, err := f.Inspect(ctx, sb); err != nil {
+			return backend.Copied{}, attached(sb, err)
 		}
 	}
 	did, err := f.Copy(ctx, session.Place{Sandbox: id, Path: src}, session.Place{Sandbox: toID, Path: dst}, session.Callbacks{Moves: w.Moves})

@@ -22,12 +22,12 @@ type server struct {
 	peer   *ipc.Peer
 	waiter *waiter
 
-	mu    sync.Mutex
-	boxes map[string]*box
+	mu        sync.Mutex
+	sandboxes map[string]*sandbox
 }
 
-// box is the egress of one sandbox.
-type box struct {
+// sandbox is the egress of one sandbox.
+type sandbox struct {
 	proxy *proxy.Proxy
 	files []*os.File // the log, and the files of usage records
 
@@ -43,7 +43,7 @@ func serveRunner(socket *os.File) error {
 	if err != nil {
 		return err
 	}
-	s := &server{waiter: d, boxes: map[string]*box{}}
+	s := &server{waiter: d, sandboxes: map[string]*sandbox{}}
 	s.peer = ipc.NewPeer(ipc.NewConn(socket), s.handle)
 	return s.peer.Serve()
 }
@@ -97,14 +97,14 @@ func with[T any](m *ipc.Message, do func(T) (any, error)) (any, error) {
 // open makes the proxy of a sandbox, with the files of m, and starts serving its sockets if m brings them. The log may be
 // missing.
 func (s *server) open(b proxyclient.Serve, m *ipc.Message) (*proxyclient.Plan, error) {
-	box := &box{}
-	plan, err := s.fill(box, b, m)
+	x := &sandbox{}
+	plan, err := s.fill(x, b, m)
 	if err != nil {
-		box.closeFiles()
+		x.closeFiles()
 		return nil, err
 	}
 	s.mu.Lock()
-	s.boxes[b.Sandbox] = box
+	s.sandboxes[b.Sandbox] = x
 	s.mu.Unlock()
 	if b.Listen != nil {
 		if err := s.listen(*b.Listen, m); err != nil {
@@ -115,7 +115,7 @@ func (s *server) open(b proxyclient.Serve, m *ipc.Message) (*proxyclient.Plan, e
 	return plan, nil
 }
 
-func (s *server) fill(box *box, b proxyclient.Serve, m *ipc.Message) (*proxyclient.Plan, error) {
+func (s *server) fill(x *sandbox, b proxyclient.Serve, m *ipc.Message) (*proxyclient.Plan, error) {
 	past, err := recall(b.Memory)
 	if err != nil {
 		return nil, err
@@ -131,22 +131,22 @@ func (s *server) fill(box *box, b proxyclient.Serve, m *ipc.Message) (*proxyclie
 	}
 	s.note(&c, b)
 	if log := m.File(proxyclient.FileLog); log != nil {
-		c.Log, box.files = log, append(box.files, log)
+		c.Log, x.files = log, append(x.files, log)
 	}
-	box.files = append(box.files, recordTo(e.routes, b.Egress.Routes, m)...)
+	x.files = append(x.files, recordTo(e.routes, b.Egress.Routes, m)...)
 	if b.Egress.Ask > 0 {
 		c.Approve = s.asker(b.Sandbox)
 	}
-	if box.proxy, err = proxy.New(c); err != nil {
+	if x.proxy, err = proxy.New(c); err != nil {
 		return nil, err
 	}
 	plan := e.plan()
-	plan.CA = box.proxy.CA()
-	plan.Memory = e.remember(box.proxy.Authority(), past.Generation+1)
+	plan.CA = x.proxy.CA()
+	plan.Memory = e.remember(x.proxy.Authority(), past.Generation+1)
 	return plan, nil
 }
 
-func (b *box) closeFiles() {
+func (b *sandbox) closeFiles() {
 	for _, f := range b.files {
 		f.Close()
 	}
@@ -176,10 +176,10 @@ func (s *server) asker(sandbox string) proxy.Approver {
 	}
 }
 
-func (s *server) find(sandbox string) (*box, error) {
+func (s *server) find(sandbox string) (*sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b := s.boxes[sandbox]; b != nil {
+	if b := s.sandboxes[sandbox]; b != nil {
 		return b, nil
 	}
 	return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", sandbox)
@@ -210,7 +210,7 @@ func (s *server) listen(l proxyclient.Listen, m *ipc.Message) error {
 }
 
 // listenOnce serves the sockets of which a sandbox has one each.
-func (s *server) listenOnce(b *box, l proxyclient.Listen, m *ipc.Message) error {
+func (s *server) listenOnce(b *sandbox, l proxyclient.Listen, m *ipc.Message) error {
 	if l.NoIPv6 {
 		b.proxy.V6 = netip.Prefix{}
 	}
@@ -230,7 +230,7 @@ func (s *server) listenOnce(b *box, l proxyclient.Listen, m *ipc.Message) error 
 }
 
 // wait serves f from its first connection on. b is locked.
-func (s *server) wait(b *box, f *os.File, serve func(*os.File)) error {
+func (s *server) wait(b *sandbox, f *os.File, serve func(*os.File)) error {
 	if f == nil {
 		return os.ErrInvalid
 	}
@@ -242,16 +242,16 @@ func (s *server) wait(b *box, f *os.File, serve func(*os.File)) error {
 }
 
 // tcp returns a function that serves a listening socket.
-func (b *box) tcp(serve func(net.Listener) error) func(*os.File) {
+func (b *sandbox) tcp(serve func(net.Listener) error) func(*os.File) {
 	return func(f *os.File) { served(b, f, net.FileListener, serve) }
 }
 
-func (b *box) udp(serve func(net.PacketConn) error) func(*os.File) {
+func (b *sandbox) udp(serve func(net.PacketConn) error) func(*os.File) {
 	return func(f *os.File) { served(b, f, net.FilePacketConn, serve) }
 }
 
 // served converts f for serve. If the process is out of descriptors, it retries until some are free.
-func served[T any](b *box, f *os.File, open func(*os.File) (T, error), serve func(T) error) {
+func served[T any](b *sandbox, f *os.File, open func(*os.File) (T, error), serve func(T) error) {
 	defer f.Close()
 	for !b.over() {
 		if l, err := open(f); err == nil {
@@ -263,7 +263,7 @@ func served[T any](b *box, f *os.File, open func(*os.File) (T, error), serve fun
 	}
 }
 
-func (b *box) over() bool {
+func (b *sandbox) over() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.closed
@@ -293,7 +293,7 @@ func (s *server) blocked(sandbox string) ([]runner.Blocked, error) {
 	return b.blocked(), nil
 }
 
-func (b *box) blocked() (all []runner.Blocked) {
+func (b *sandbox) blocked() (all []runner.Blocked) {
 	for _, x := range b.proxy.Blocked() {
 		all = append(all, runner.Blocked(x))
 	}
@@ -304,8 +304,8 @@ func (b *box) blocked() (all []runner.Blocked) {
 // sandbox.
 func (s *server) close(sandbox string) []runner.Blocked {
 	s.mu.Lock()
-	b := s.boxes[sandbox]
-	delete(s.boxes, sandbox)
+	b := s.sandboxes[sandbox]
+	delete(s.sandboxes, sandbox)
 	s.mu.Unlock()
 	if b == nil {
 		return nil

@@ -107,7 +107,7 @@ func dial(t *testing.T, at string) {
 
 // TestServedSoon: without a free descriptor, served retries until one is free or the sandbox is closed.
 func TestServedSoon(t *testing.T) {
-	b := &box{}
+	b := &sandbox{}
 	tries := 0
 	open := func(*os.File) (int, error) {
 		if tries++; tries < 3 {

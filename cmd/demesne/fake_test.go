@@ -194,7 +194,7 @@ func bareInfo() runner.Info {
 
 // bareProcess is a command on the host.
 type bareProcess struct {
-	box      *client.Sandbox
+	sb      *client.Sandbox
 	cmd      *exec.Cmd
 	tty      *os.File
 	state    *os.ProcessState
@@ -206,7 +206,7 @@ func startBare(b *client.Sandbox, c runner.Command) (*bareProcess, error) {
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Dir = c.Dir
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, c.Env...)
-	p := &bareProcess{box: b, cmd: cmd, done: make(chan struct{})}
+	p := &bareProcess{sb: b, cmd: cmd, done: make(chan struct{})}
 	if c.TTY != nil {
 		slave, err := p.openTerminal(*c.TTY)
 		if err != nil {
@@ -267,7 +267,7 @@ func (p *bareProcess) watch(timeout time.Duration) {
 
 func (p *bareProcess) Wait(context.Context) (*runner.Result, error) {
 	<-p.done
-	r := &runner.Result{Sandbox: p.box.ID, Out: p.box.Out, Reason: runner.Exited, Receipt: p.box.Receipt}
+	r := &runner.Result{Sandbox: p.sb.ID, Out: p.sb.Out, Reason: runner.Exited, Receipt: p.sb.Receipt}
 	st := p.state.Sys().(syscall.WaitStatus)
 	switch {
 	case p.timedOut:

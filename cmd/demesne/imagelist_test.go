@@ -102,9 +102,9 @@ func TestArguments(t *testing.T) {
 		{"images", "check --json", "check"},
 		{"run", "--json ls --json", "ls --json"},
 		{"run", "-- ls", "ls"},
-		{"exec", "--json box --tty ls --tty", "box ls --tty"},
-		{"exec", "box -- --tty", "box --tty"},
-		{"inspect", "box --json", "box"},
+		{"exec", "--json sb --tty ls --tty", "sb ls --tty"},
+		{"exec", "sb -- --tty", "sb --tty"},
+		{"inspect", "sb --json", "sb"},
 	} {
 		cmd, err := lookup(c.verb)
 		if err != nil {

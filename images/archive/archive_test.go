@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/therootcompany/xz"
 
 	"demesne/images"
 	"demesne/images/imageref"
@@ -241,6 +243,27 @@ func TestImportCanceled(t *testing.T) {
 	for _, dir := range []string{"partial", "blobs/sha256"} {
 		if left, err := os.ReadDir(filepath.Join(s.Dir(), dir)); err != nil || len(left) != 0 {
 			t.Errorf("%s: %v, %v", dir, left, err)
+		}
+	}
+}
+
+// TestDecompressXZ checks xz, and that an archive cannot require any amount of memory.
+func TestDecompressXZ(t *testing.T) {
+	for text, want := range map[string]error{
+		"/Td6WFoAAAFpIt42AgAhARwAAAAQz1jMAQAIaGVsbG8geHoKAAAAAFV+Ln4AAR0Jk2E2ppBCmQ0BAAAAAAFZWg==":     nil,            // -9
+		"/Td6WFoAAATm1rRGAgAhASIAAACCQKzcAQAIaGVsbG8geHoKAAAAAMFJOvpjUhRaAAEhCWwYxdUftvN9AQAAAAAEWVo=": xz.ErrMemlimit, // a window of 512 MiB
+	} {
+		raw, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		r, err := Decompress(bytes.NewReader(raw))
+		if err == nil {
+			got, err = io.ReadAll(r)
+		}
+		if !errors.Is(err, want) || err == nil && string(got) != "hello xz\n" {
+			t.Errorf("%q, %v, want %v", got, err, want)
 		}
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"compress/bzip2"
-	"errors"
 	"fmt"
 	"io"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"github.com/therootcompany/xz"
 )
 
 // A format is the compression of a tar archive.
@@ -20,7 +20,7 @@ const (
 	gzipped
 	zstandard
 	bzipped
-	unknownFormat // recognized but not supported: xz
+	xzipped
 )
 
 // mediaTypes maps each compression that a layer may have to its media type.
@@ -37,14 +37,12 @@ var magics = []struct {
 	{"\x1f\x8b\x08", gzipped},
 	{"\x28\xb5\x2f\xfd", zstandard},
 	{"BZh", bzipped},
-	{"\xfd7zXZ\x00", unknownFormat},
+	{"\xfd7zXZ\x00", xzipped},
 }
 
-// maxWindow limits the memory that a zstd frame may require. It is the window of `zstd --long=27`.
+// maxWindow limits the memory that a zstd frame or an xz block may require. It is the window of `zstd --long=27`, and twice
+// the one of `xz -9`.
 const maxWindow = 128 << 20
-
-// ErrFormat reports a compression that is recognized and not supported.
-var ErrFormat = errors.New("compressed with xz: decompress it first")
 
 // sniff returns the format, judged by the first bytes.
 func sniff(r *bufio.Reader) format {
@@ -126,8 +124,9 @@ func decoder(buffered *bufio.Reader) (io.ReadCloser, format, error) {
 		return z.IOReadCloser(), f, nil
 	case bzipped:
 		return io.NopCloser(bzip2.NewReader(buffered)), f, nil
-	case unknownFormat:
-		return nil, f, ErrFormat
+	case xzipped:
+		z, err := xz.NewReader(buffered, maxWindow)
+		return io.NopCloser(z), f, err
 	}
 	return io.NopCloser(buffered), f, nil
 }

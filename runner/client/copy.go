@@ -232,6 +232,15 @@ func (s *Sandbox) Gather(ctx context.Context, g tarball.Gathering, to func(io.Re
 	})
 }
 
+// Own gives a directory of the sandbox to a user: see [tarball.Owning].
+func (s *Sandbox) Own(ctx context.Context, o tarball.Owning) error {
+	cmd, err := asRoot(tarball.Own, o)
+	if err != nil {
+		return err
+	}
+	return s.inside(ctx, fmt.Sprintf("change owner of %q", o.Path), cmd, func(in, _ *os.File) error { in.Close(); return nil })
+}
+
 func asRoot(verb string, arg any) (runner.Command, error) {
 	text, err := json.Marshal(arg)
 	return runner.Command{Argv: []string{insideProgram, verb, string(text)}, Dir: "/", User: &runner.User{}}, err

@@ -38,6 +38,8 @@ func inside(verb, name string, in io.Reader, out io.Writer) error {
 		return lay(name, in)
 	case Gather:
 		return gather(name, out)
+	case Own:
+		return own(name)
 	case Get:
 		return get(filepath.Clean(name), out)
 	case Put:

@@ -15,9 +15,9 @@ type connection struct {
 	connect func(context.Context, client.Options) (Engine, error)
 	opts    client.Options
 
-	mu     sync.Mutex
-	engine Engine
-	boxes  map[string]*Sandbox // opened with engine; see known
+	mu        sync.Mutex
+	engine    Engine
+	sandboxes map[string]*Sandbox // opened with engine; see known
 }
 
 // with calls f with a live client. If the runner has ended since the last call, or is about to, it calls f once
@@ -54,7 +54,7 @@ func (c *connection) get(ctx context.Context, network bool) (_ Engine, fresh boo
 	if err != nil {
 		return nil, false, err
 	}
-	c.engine, c.boxes = live, map[string]*Sandbox{}
+	c.engine, c.sandboxes = live, map[string]*Sandbox{}
 	return live, true, nil
 }
 
@@ -74,7 +74,7 @@ func (c *connection) live() bool {
 func (c *connection) drop() {
 	if c.engine != nil {
 		c.engine.Close()
-		c.engine, c.boxes = nil, nil
+		c.engine, c.sandboxes = nil, nil
 	}
 }
 
@@ -101,29 +101,29 @@ func (c *connection) known(id string) *Sandbox {
 	if !c.live() {
 		return nil
 	}
-	return c.boxes[id]
+	return c.sandboxes[id]
 }
 
 // knownMost bounds the number of cached sandboxes.
 const knownMost = 1024
 
 // know caches a sandbox opened by live. The key is its id, because a name may be reused.
-func (c *connection) know(live Engine, box *Sandbox) {
+func (c *connection) know(live Engine, sb *Sandbox) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.engine != live {
 		return
 	}
-	if len(c.boxes) >= knownMost {
-		clear(c.boxes)
+	if len(c.sandboxes) >= knownMost {
+		clear(c.sandboxes)
 	}
-	c.boxes[box.ID] = box
+	c.sandboxes[sb.ID] = sb
 }
 
 func (c *connection) unknow(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.boxes, id)
+	delete(c.sandboxes, id)
 }
 
 func gone(err error) bool {
@@ -133,18 +133,18 @@ func gone(err error) bool {
 
 // create makes a sandbox. It ignores the cancellation of ctx while the runner works, or the id of a new sandbox
 // could be lost; that takes milliseconds.
-func (c *connection) create(ctx context.Context, spec runner.Spec) (box *Sandbox, err error) {
+func (c *connection) create(ctx context.Context, spec runner.Spec) (sb *Sandbox, err error) {
 	err = c.with(ctx, func(live Engine) error {
-		box, err = live.Create(context.WithoutCancel(ctx), spec)
+		sb, err = live.Create(context.WithoutCancel(ctx), spec)
 		return err
 	})
 	if err == nil && ctx.Err() != nil {
-		if !box.Existing {
-			c.remove(box.ID)
+		if !sb.Existing {
+			c.remove(sb.ID)
 		}
 		return nil, context.Cause(ctx)
 	}
-	return box, err
+	return sb, err
 }
 
 // remove removes a sandbox that has no user any more, even if the request's context has ended.

@@ -60,18 +60,18 @@ func (s *Service) Create(ctx context.Context, c CreateOptions, cb Callbacks) (*S
 // settle makes the sandbox of st, which outlives its commands, or finds the one of its key.
 func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox, error) {
 	defer st.close()
-	box, err := st.create(ctx, &s.conn)
-	if err == nil && !box.Existing && st.spec.Lifetime == runner.Persistent {
-		err = s.quota.admit(ctx, &s.conn, box.ID)
+	sb, err := st.create(ctx, &s.conn)
+	if err == nil && !sb.Existing && st.spec.Lifetime == runner.Persistent {
+		err = s.quota.admit(ctx, &s.conn, sb.ID)
 	}
-	if err != nil || box.Existing {
+	if err != nil || sb.Existing {
 		st.undo()
 	}
 	if err != nil {
 		return nil, err
 	}
-	cb.made(box)
-	return box, nil
+	cb.made(sb)
+	return sb, nil
 }
 
 // site holds the parts of a new sandbox: Spec, image and output directory.
@@ -82,12 +82,12 @@ type site struct {
 }
 
 // create makes the sandbox of st, or finds the one of its key.
-func (st *site) create(ctx context.Context, conn *connection) (box *Sandbox, err error) {
+func (st *site) create(ctx context.Context, conn *connection) (sb *Sandbox, err error) {
 	err = st.base.make(ctx, st.spec, func(ctx context.Context, spec runner.Spec) error {
-		box, err = conn.create(ctx, spec)
+		sb, err = conn.create(ctx, spec)
 		return err
 	})
-	return box, err
+	return sb, err
 }
 
 // undo removes the directories of a sandbox that was not made.
@@ -172,11 +172,11 @@ func (st *site) makeDirs(u outputs, c CreateOptions) (err error) {
 
 // Open opens a sandbox, and starts it again if it has lost its processes. The runner then knows that the caller has
 // its id.
-func (s *Service) Open(ctx context.Context, idOrName string, cb Callbacks) (box *Sandbox, err error) {
+func (s *Service) Open(ctx context.Context, idOrName string, cb Callbacks) (sb *Sandbox, err error) {
 	began := time.Now()
 	err = s.With(ctx, func(e Engine) error {
-		if box, err = e.Open(ctx, idOrName); err == nil {
-			s.conn.know(e, box)
+		if sb, err = e.Open(ctx, idOrName); err == nil {
+			s.conn.know(e, sb)
 		}
 		return err
 	})
@@ -184,8 +184,8 @@ func (s *Service) Open(ctx context.Context, idOrName string, cb Callbacks) (box 
 		return nil, err
 	}
 	cb.since("open", began)
-	cb.made(box)
-	return box, nil
+	cb.made(sb)
+	return sb, nil
 }
 
 // Inspect describes a sandbox.

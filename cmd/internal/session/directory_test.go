@@ -89,7 +89,7 @@ func TestNext(t *testing.T) {
 	if err != nil || out.String() != "0\n1\n2\n" || done.ExitCode != 2 || done.Stdout.Text != out.String() {
 		t.Errorf("%q, %+v, %v", out.String(), done, err)
 	}
-	if len(seen) != 3 || e.lifetime != runner.Attached || strings.Join(e.removed, " ") != "box" {
+	if len(seen) != 3 || e.lifetime != runner.Attached || strings.Join(e.removed, " ") != "sb" {
 		t.Errorf("seen %v, lifetime %q, removed %v", seen, e.lifetime, e.removed)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -121,9 +121,9 @@ func (c *chain) Remove(_ context.Context, id string) error {
 
 func (c *chain) Run(_ context.Context, spec runner.Spec, cmd runner.Command) (*Sandbox, Process, error) {
 	c.lifetime = spec.Lifetime
-	box := &Sandbox{Sandbox: &client.Sandbox{ID: "box", Out: spec.Out}}
-	box.Exec = func(_ context.Context, cmd runner.Command) (Process, error) { return say(cmd), nil }
-	return box, say(cmd), nil
+	sb := &Sandbox{Sandbox: &client.Sandbox{ID: "sb", Out: spec.Out}}
+	sb.Exec = func(_ context.Context, cmd runner.Command) (Process, error) { return say(cmd), nil }
+	return sb, say(cmd), nil
 }
 
 // say writes the command's first argument to its stdout.

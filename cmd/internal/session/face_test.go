@@ -58,13 +58,13 @@ func (f *face) run(w http.ResponseWriter, r *http.Request) {
 // create answers with an id, and then lets the runner know that the client has it. Without that the runner removes the
 // sandbox soon after this program.
 func (f *face) create(w http.ResponseWriter, r *http.Request) {
-	box, err := f.sessions.Create(r.Context(), session.CreateOptions{}, session.Callbacks{})
+	sb, err := f.sessions.Create(r.Context(), session.CreateOptions{}, session.Callbacks{})
 	if err != nil {
 		answer(w, "", err)
 		return
 	}
-	answer(w, box.ID, nil)
-	f.sessions.Open(context.WithoutCancel(r.Context()), box.ID, session.Callbacks{})
+	answer(w, sb.ID, nil)
+	f.sessions.Open(context.WithoutCancel(r.Context()), sb.ID, session.Callbacks{})
 }
 
 func (f *face) exec(w http.ResponseWriter, r *http.Request) {

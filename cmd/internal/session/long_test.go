@@ -32,7 +32,7 @@ func TestLong(t *testing.T) {
 		{[]string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "a", "b"}, "12345"}, {[]string{"éééééééé"}, "éé"},
 	} {
 		st := written(t, 10, root, c.writes...)
-		file := s.keepLong("box", st)
+		file := s.keepLong("sb", st)
 		if got := st.last().Head; got != c.head || (file != "") != (c.head != "") {
 			t.Errorf("%q: head %q, file %q", c.writes, got, file)
 		}
@@ -40,7 +40,7 @@ func TestLong(t *testing.T) {
 			t.Errorf("%q: %q %v", c.writes, b, err)
 		}
 	}
-	if st := written(t, 0, "", strings.Repeat("y", 100)); st.long() || s.keepLong("box", st) != "" {
+	if st := written(t, 0, "", strings.Repeat("y", 100)); st.long() || s.keepLong("sb", st) != "" {
 		t.Error("kept without a bound")
 	}
 }
@@ -51,9 +51,9 @@ func TestLongBounded(t *testing.T) {
 	s := New(Options{OutputRoot: root})
 	var last string
 	for range 3 * longKept {
-		last = s.keepLong("box", written(t, 2, root, "long"))
+		last = s.keepLong("sb", written(t, 2, root, "long"))
 	}
-	left, _ := filepath.Glob(filepath.Join(root, "box", longDir, "*"))
+	left, _ := filepath.Glob(filepath.Join(root, "sb", longDir, "*"))
 	if len(left) != longKept || left[len(left)-1] != last {
 		t.Errorf("%d files, the last %q, want %q", len(left), left[len(left)-1], last)
 	}

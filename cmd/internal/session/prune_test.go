@@ -18,7 +18,7 @@ const (
 	ofCLI = "20261122-123456-0123abcd"
 	used  = "20261121-123456-0123abcd"
 	other = "20261121-123457-0123abcd"
-	box   = "0123456789ab"
+	sb   = "0123456789ab"
 )
 
 // root creates an output root with these directories, each with a file.
@@ -55,12 +55,12 @@ func using(dirs ...string) func() ([]runner.Info, error) {
 // TestPruneOld checks that an old output directory is removed unless a sandbox or a process uses it. Nothing
 // else is touched.
 func TestPruneOld(t *testing.T) {
-	dir := root(t, ofCLI, used, other, box, "mine", ".egress", ofCLI+"x")
+	dir := root(t, ofCLI, used, other, sb, "mine", ".egress", ofCLI+"x")
 	victim := root(t, "keep")
 	if err := os.Symlink(victim, dir+"/20261122-123456-00000000"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(victim, dir+"/"+box+"/link"); err != nil {
+	if err := os.Symlink(victim, dir+"/"+sb+"/link"); err != nil {
 		t.Fatal(err)
 	}
 	lock := &outDir{path: filepath.Join(dir, other)}

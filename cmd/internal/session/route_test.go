@@ -207,13 +207,13 @@ func TestRouteLive(t *testing.T) {
 	e, token := m.egress(1)
 	again := e.Routes
 	ctx := t.Context()
-	box, err := m.sessions.Create(ctx, session.CreateOptions{Egress: e}, session.Callbacks{})
+	sb, err := m.sessions.Create(ctx, session.CreateOptions{Egress: e}, session.Callbacks{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask := func(s *session.Service, want string) *session.RunResult {
 		t.Helper()
-		done, err := s.Exec(ctx, box.ID, shell(request, "KEY="+token, "BODY=x"), session.Callbacks{})
+		done, err := s.Exec(ctx, sb.ID, shell(request, "KEY="+token, "BODY=x"), session.Callbacks{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +228,7 @@ func TestRouteLive(t *testing.T) {
 	ask(m.sessions, "401\n")
 	change := func(port uint16) error {
 		return m.sessions.With(ctx, func(e session.Engine) error {
-			return e.ChangeEgress(ctx, runner.EgressChange{Sandbox: box.ID, Headers: map[uint16]map[string]string{port: {"Authorization": "Bearer " + renewed}}})
+			return e.ChangeEgress(ctx, runner.EgressChange{Sandbox: sb.ID, Headers: map[uint16]map[string]string{port: {"Authorization": "Bearer " + renewed}}})
 		})
 	}
 	if err := change(8087); err == nil || !strings.Contains(err.Error(), "no route on port 8087") {
@@ -241,7 +241,7 @@ func TestRouteLive(t *testing.T) {
 	m.killProxy()
 	ask(m.sessions, streamed)
 
-	info, err := m.sessions.Inspect(ctx, box.ID)
+	info, err := m.sessions.Inspect(ctx, sb.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestRouteLive(t *testing.T) {
 	}
 	stop := func() {
 		t.Helper()
-		if err := m.sessions.With(ctx, func(e session.Engine) error { return e.Stop(ctx, box.ID, 0) }); err != nil {
+		if err := m.sessions.With(ctx, func(e session.Engine) error { return e.Stop(ctx, sb.ID, 0) }); err != nil {
 			t.Fatal(err)
 		}
 		m.nowhere(realCredential, renewed, token)
@@ -268,7 +268,7 @@ func TestRouteLive(t *testing.T) {
 	if done := ask(knows, streamed); done.MissingSecrets != nil {
 		t.Errorf("lacks %q", done.MissingSecrets)
 	}
-	if err := m.sessions.Remove(ctx, box.ID); err != nil {
+	if err := m.sessions.Remove(ctx, sb.ID); err != nil {
 		t.Error(err)
 	}
 }

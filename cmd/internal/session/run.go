@@ -97,14 +97,14 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 	}
 	begin := st.once(&s.conn, cb)
 	if c.Egress.Ask > 0 && cb.Ask != nil { // a question may come before the answer to the command's start
-		box, err := st.create(ctx, &s.conn)
+		sb, err := st.create(ctx, &s.conn)
 		if err != nil {
 			st.undo()
 			return nil, err
 		}
-		cb.made(box)
-		defer s.asks.listen(box.ID, cb.Ask)()
-		begin = orRemove(box, &s.conn)
+		cb.made(sb)
+		defer s.asks.listen(sb.ID, cb.Ask)()
+		begin = orRemove(sb, &s.conn)
 	}
 	res, started, err := s.execute(ctx, begin, r, cb, true)
 	if !started {
@@ -178,11 +178,11 @@ func (s *Service) runKeyed(ctx context.Context, c CreateOptions, r RunOptions, c
 		st.close()
 		return nil, err
 	}
-	box, err := s.settle(ctx, st, cb)
+	sb, err := s.settle(ctx, st, cb)
 	if err != nil {
 		return nil, err
 	}
-	return s.within(ctx, box, r, cb)
+	return s.within(ctx, sb, r, cb)
 }
 
 // Exec runs a command in a persistent sandbox, and renews its TTL. It starts a sandbox that has lost its processes.
@@ -191,8 +191,8 @@ func (s *Service) Exec(ctx context.Context, idOrName string, r RunOptions, cb Ca
 	if _, err := s.gateway.secrets(); err != nil {
 		return nil, err
 	}
-	if box := s.conn.known(idOrName); box != nil {
-		done, err := s.within(ctx, box, r, cb)
+	if sb := s.conn.known(idOrName); sb != nil {
+		done, err := s.within(ctx, sb, r, cb)
 		if !lookAgain(err) {
 			return done, err
 		}
@@ -206,19 +206,19 @@ func (s *Service) Exec(ctx context.Context, idOrName string, r RunOptions, cb Ca
 	cb.since("connect", began)
 	if isNew && !r.Queue {
 		return s.start(ctx, func(ctx context.Context, cmd runner.Command) (*Sandbox, Process, error) {
-			box, p, err := live.Exec(ctx, idOrName, cmd)
+			sb, p, err := live.Exec(ctx, idOrName, cmd)
 			if err == nil {
-				s.conn.know(live, box)
-				cb.made(box)
+				s.conn.know(live, sb)
+				cb.made(sb)
 			}
-			return box, p, err
+			return sb, p, err
 		}, r, cb)
 	}
-	box, err := s.Open(ctx, idOrName, cb)
+	sb, err := s.Open(ctx, idOrName, cb)
 	if err != nil {
 		return nil, err
 	}
-	return s.within(ctx, box, r, cb)
+	return s.within(ctx, sb, r, cb)
 }
 
 // lookAgain reports whether err says that the runner does not know the sandbox, and so has done nothing with it.
@@ -228,9 +228,9 @@ func lookAgain(err error) bool {
 }
 
 // within runs a command in a persistent sandbox. With r.Queue it first waits for its turn.
-func (s *Service) within(ctx context.Context, box *Sandbox, r RunOptions, cb Callbacks) (*RunResult, error) {
+func (s *Service) within(ctx context.Context, sb *Sandbox, r RunOptions, cb Callbacks) (*RunResult, error) {
 	if r.Queue {
-		turn, err := joinQueue(s.opts.Queues, box.ID)
+		turn, err := joinQueue(s.opts.Queues, sb.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -239,7 +239,7 @@ func (s *Service) within(ctx context.Context, box *Sandbox, r RunOptions, cb Cal
 			return nil, err
 		}
 	}
-	return s.start(ctx, in(box), r, cb)
+	return s.start(ctx, in(sb), r, cb)
 }
 
 // joinQueue joins the queue of a sandbox; dir is Options.Queues.
@@ -260,17 +260,17 @@ func (s *Service) start(ctx context.Context, begin begin, r RunOptions, cb Callb
 	if err := r.collect(s.outputs, false); err != nil {
 		return nil, err
 	}
-	var box string
+	var sb string
 	res, _, err := s.execute(ctx, func(ctx context.Context, cmd runner.Command) (*Sandbox, Process, error) {
 		b, p, err := begin(ctx, cmd)
 		if b != nil {
-			box = b.ID
+			sb = b.ID
 		}
 		return b, p, err
 	}, r, cb, false)
 	done := r.result(res)
 	if own, collected := r.Streams.(*collector); collected {
-		if file := s.keepLong(box, own.out); done != nil {
+		if file := s.keepLong(sb, own.out); done != nil {
 			done.Stdout.File = file
 		}
 	}
@@ -282,36 +282,36 @@ type begin func(context.Context, runner.Command) (*Sandbox, Process, error)
 
 // once makes the sandbox of st and starts a command in it, in one call. It ignores cancellation as connection.create.
 func (st *site) once(conn *connection, cb Callbacks) begin {
-	return func(ctx context.Context, cmd runner.Command) (box *Sandbox, p Process, err error) {
+	return func(ctx context.Context, cmd runner.Command) (sb *Sandbox, p Process, err error) {
 		err = st.base.make(ctx, st.spec, func(ctx context.Context, spec runner.Spec) error {
 			return conn.with(ctx, func(e Engine) (err error) {
-				box, p, err = e.Run(context.WithoutCancel(ctx), spec, cmd)
+				sb, p, err = e.Run(context.WithoutCancel(ctx), spec, cmd)
 				return err
 			})
 		})
 		if err == nil {
-			cb.made(box)
+			cb.made(sb)
 		}
-		return box, p, err
+		return sb, p, err
 	}
 }
 
 // in starts a command in an existing sandbox.
-func in(box *Sandbox) begin {
+func in(sb *Sandbox) begin {
 	return func(ctx context.Context, cmd runner.Command) (*Sandbox, Process, error) {
-		p, err := box.Exec(ctx, cmd)
-		return box, p, err
+		p, err := sb.Exec(ctx, cmd)
+		return sb, p, err
 	}
 }
 
 // orRemove is in, and removes the sandbox if the command cannot be started.
-func orRemove(box *Sandbox, conn *connection) begin {
+func orRemove(sb *Sandbox, conn *connection) begin {
 	return func(ctx context.Context, cmd runner.Command) (*Sandbox, Process, error) {
-		p, err := box.Exec(ctx, cmd)
+		p, err := sb.Exec(ctx, cmd)
 		if err != nil {
-			conn.remove(box.ID)
+			conn.remove(sb.ID)
 		}
-		return box, p, err
+		return sb, p, err
 	}
 }
 
@@ -322,25 +322,25 @@ func (s *Service) execute(ctx context.Context, begin begin, r RunOptions, cb Cal
 	if err := r.Streams.Open(&cmd); err != nil {
 		return nil, false, fmt.Errorf("make pipes: %w", err)
 	}
-	box, p, err := begin(ctx, cmd)
+	sb, p, err := begin(ctx, cmd)
 	if err != nil {
 		r.Streams.Abandon()
 		return nil, false, err
 	}
-	defer s.asks.listen(box.ID, cb.Ask)()
+	defer s.asks.listen(sb.ID, cb.Ask)()
 	if c, ok := r.Streams.(*collector); ok && cb.Began != nil {
 		cb.Began(c.out.glimpse)
 	}
 	kill := func() {
 		if alone {
-			s.Discard(box.ID)
+			s.Discard(sb.ID)
 		} else {
 			p.Signal(syscall.SIGKILL)
 		}
 	}
 	res, err = r.Streams.Carry(ctx, p, kill)
 	if alone && r.Next != nil {
-		res, err = s.further(ctx, box, r, kill, res, err)
+		res, err = s.further(ctx, sb, r, kill, res, err)
 	}
 	return res, true, err
 }
@@ -350,9 +350,9 @@ func (s *Service) callerPath() []string {
 	return slices.DeleteFunc(filepath.SplitList(s.opts.Getenv("PATH")), func(dir string) bool { return !filepath.IsAbs(dir) })
 }
 
-// further runs the commands of r.Next in box, after one that ended with res and err. Then it removes the sandbox.
-func (s *Service) further(ctx context.Context, box *Sandbox, r RunOptions, kill func(), res *runner.Result, err error) (*runner.Result, error) {
-	defer s.Discard(box.ID)
+// further runs the commands of r.Next in the sandbox, after one that ended with res and err. Then it removes the sandbox.
+func (s *Service) further(ctx context.Context, sb *Sandbox, r RunOptions, kill func(), res *runner.Result, err error) (*runner.Result, error) {
+	defer s.Discard(sb.ID)
 	for res != nil && err == nil {
 		cmd, stop := r.Next(ctx, r.result(res))
 		if cmd == nil || stop != nil {
@@ -362,7 +362,7 @@ func (s *Service) further(ctx context.Context, box *Sandbox, r RunOptions, kill 
 		if err := r.Streams.Open(cmd); err != nil {
 			return res, fmt.Errorf("make pipes: %w", err)
 		}
-		p, err := box.Exec(ctx, *cmd)
+		p, err := sb.Exec(ctx, *cmd)
 		if err != nil {
 			r.Streams.Abandon()
 			return res, err
