@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -131,6 +132,12 @@ func (c *buildCase) check(t *testing.T, r result) {
 	}
 }
 
+// base makes local/base: busybox with all its commands.
+func (s *site) base() {
+	s.Helper()
+	s.build("FROM local/bb\nRUN mkdir /usr/bin && busybox --install -s /usr/bin\n", "-t", "local/base")
+}
+
 func caseFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/build/*.cases")
@@ -143,7 +150,7 @@ func caseFiles(t *testing.T) []string {
 // TestBuildCases builds the rows of testdata/build.
 func TestBuildCases(t *testing.T) {
 	s := newSite(t, newGallery(t))
-	s.build("FROM local/bb\nRUN mkdir /usr/bin && busybox --install -s /usr/bin\n", "-t", "local/base")
+	s.base()
 	t.Run("rows", func(t *testing.T) {
 		for _, path := range caseFiles(t) {
 			for _, c := range buildCases(t, path) {
@@ -156,4 +163,43 @@ func TestBuildCases(t *testing.T) {
 		}
 	})
 	eventually(t, "every sandbox to be gone", func() bool { return s.ok("ls", "-q") == "" })
+}
+
+// TestBuildCasesPeer builds the rows with Debian's buildah too, which must make the same of them, but for those that say why
+// it does not.
+func TestBuildCasesPeer(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("buildah's chroot isolation needs root here")
+	}
+	buildah := program(t, "buildah")
+	s := newSite(t, newGallery(t))
+	s.base()
+	s.ok("save", "local/base", "-o", s.dir+"/base.tar", "--format", "oci")
+	storage := []string{"--root", s.mkdir("peer/root"), "--runroot", s.mkdir("peer/run"), "--storage-driver", "vfs"}
+	peer := func(args ...string) result {
+		return s.finish(s.command(buildah, slices.Concat(storage, args)...))
+	}
+	if r := peer("pull", "-q", "oci-archive:"+s.dir+"/base.tar"); r.code != 0 {
+		t.Fatalf("pull: %+v", r)
+	} else if r := peer("tag", strings.TrimSpace(r.stdout), "localhost/local/base"); r.code != 0 {
+		t.Fatalf("tag: %+v", r)
+	}
+	built := 0
+	for _, path := range caseFiles(t) {
+		for _, c := range buildCases(t, path) {
+			if c.peer != "" || c.fails != "" {
+				continue
+			}
+			built++
+			t.Run(c.name, func(t *testing.T) {
+				file, dir := c.prepare(t, s.gallery)
+				r := peer(slices.Concat([]string{"bud", "--isolation", "chroot", "--layers=false", "--pull-never", "-f", file}, c.flags, []string{dir})...)
+				r.stderr = r.stdout + r.stderr
+				c.check(t, r)
+			})
+		}
+	}
+	if built < 30 {
+		t.Errorf("%d rows were compared", built)
+	}
 }

@@ -25,7 +25,7 @@ func (s *stage) copy(ctx context.Context, c *build.Copy) error {
 	if err != nil {
 		return err
 	}
-	l := tarball.Layout{Dest: path.Clean(c.Dest), Into: strings.HasSuffix(c.Dest, "/") || len(c.Sources) == 0, Owner: c.Chown, Mode: p.chmod.all}
+	l := tarball.Layout{Dest: path.Clean(c.Dest), Into: strings.HasSuffix(c.Dest, "/") || len(c.Sources)+len(c.Contents) == 0, Owner: c.Chown, Mode: p.chmod.all}
 	if s.epoch != nil {
 		l.Time = s.epoch.Unix()
 	}
@@ -52,6 +52,7 @@ func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placi
 	if c.From != "" {
 		return s.relay(ctx, w, c, p)
 	}
+	sum := sha256.New()
 	for _, pattern := range c.Sources {
 		names, err := s.context.find(pattern, c.Parents)
 		if err != nil {
@@ -59,14 +60,17 @@ func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placi
 		}
 		for _, name := range names {
 			if c.Add {
-				err = s.addLocal(w, c, name, p)
+				err = s.addLocal(ctx, w, sum, c, name, p)
 			} else {
-				err = s.context.send(w, name, p)
+				err = s.context.send(ctx, w, sum, name, p)
 			}
 			if err != nil {
 				return err
 			}
 		}
+	}
+	if len(c.Sources) > 0 {
+		s.sent = append(s.sent, oci.DigestFrom(sum.Sum(nil)))
 	}
 	return nil
 }
@@ -81,7 +85,7 @@ func (s *stage) relay(ctx context.Context, w *tar.Writer, c *build.Copy, p *plac
 	if err != nil {
 		return err
 	}
-	g := tarball.Gathering{Deep: c.Parents}
+	g := tarball.Gathering{Deep: c.Parents, Omit: written}
 	for _, source := range c.Sources {
 		g.Paths = append(g.Paths, path.Join("/", source))
 	}
@@ -216,7 +220,7 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 		if err != nil {
 			return nil, err
 		}
-		return diffIDs(from.layers), nil
+		return from.below, nil
 	}
 	p, err := newPlacing(c)
 	if err != nil {
@@ -232,7 +236,7 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 			return nil, err
 		}
 		for _, name := range names {
-			if err := s.context.sum(sum, name, func(m member) bool { return p.rename(m) != "" }); err != nil {
+			if err := s.context.sum(ctx, sum, name, func(m member) bool { return p.rename(m) != "" }); err != nil {
 				return nil, err
 			}
 		}
@@ -261,7 +265,7 @@ func (s *stage) origin(ctx context.Context, name string) (*stage, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.others[name] = &stage{builder: s.builder, layers: img.Layers}
+		s.others[name] = &stage{builder: s.builder, layers: img.Layers, below: diffIDs(img.Layers)}
 	}
 	return s.others[name], nil
 }

@@ -16,6 +16,11 @@ var made = map[string]int64{
 	"etc/apt": 0o755, "etc/apt/apt.conf.d": 0o755, "root": 0o700,
 }
 
+// written are files that the runner writes into every tree, for the commands in it.
+var written = []string{"/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/demesne-ca.pem", "/etc/demesne-ca.jks", aptFile}
+
+const aptFile = "/etc/apt/apt.conf.d/99demesne"
+
 // filter copies the tar of a layer without what the runner made: some files, and directories that have nothing else of
 // the step below them. parents are the directories above mount points. If epoch is given, no file is younger.
 func filter(to io.Writer, from io.Reader, parents []string, epoch *time.Time) (entries int, err error) {
@@ -30,7 +35,7 @@ func filter(to io.Writer, from io.Reader, parents []string, epoch *time.Time) (e
 			return 0, fmt.Errorf("read layer: %w", err)
 		}
 		name := path.Clean(h.Name)
-		if name == "etc/apt/apt.conf.d/99demesne" {
+		if name == aptFile[1:] {
 			continue
 		}
 		if epoch != nil && h.ModTime.After(*epoch) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,11 +27,13 @@ type stage struct {
 	st      *build.State
 	base    []byte // configuration of the base; empty: none
 	layers  []oci.Layer
+	below   []oci.Digest // what the next step finds: see add
 	history []ocispec.History
-	sandbox *sandbox   // nil: nothing had to be executed yet
-	opening sync.Mutex // held while another stage opens sandbox
-	steps   int        // made so far, and
-	of      int        // in all
+	sandbox *sandbox     // nil: nothing had to be executed yet
+	opening sync.Mutex   // held while another stage opens sandbox
+	sent    []oci.Digest // of the files that the current step has read from the context
+	steps   int          // made so far, and
+	of      int          // in all
 }
 
 // stage builds a stage.
@@ -76,6 +79,7 @@ func (s *stage) begin(ctx context.Context) error {
 	case s.plan.Parent != nil:
 		on := s.results[s.plan.Parent].stage
 		config, err := on.config()
+		s.below = diffIDs(on.layers)
 		s.base, s.layers, s.history = config, on.layers[:len(on.layers):len(on.layers)], on.history[:len(on.history):len(on.history)]
 		return err
 	}
@@ -86,7 +90,7 @@ func (s *stage) begin(ctx context.Context) error {
 	if s.base, err = archive.Config(ctx, s.images.Store, img); err != nil {
 		return err
 	}
-	s.layers = img.Layers
+	s.layers, s.below = img.Layers, diffIDs(img.Layers)
 	s.history, err = historyOf(s.base, len(img.Layers))
 	return err
 }
@@ -97,7 +101,7 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 	if err != nil {
 		return err
 	}
-	key, err := keyOf(s.layers, step, content, s.epochText())
+	key, err := inputs{Below: s.below, Run: step.Run, Copy: step.Copy, Content: content, Network: networkOf(step.Run, s.egress), Epoch: s.epochText()}.key()
 	if err != nil {
 		return err
 	}
@@ -116,7 +120,11 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 	}
 	began := time.Now()
 	s.show.begin(s, step)
+	s.sent = nil
 	r, err := s.execute(ctx, step)
+	if err == nil && slices.ContainsFunc(s.sent, func(d oci.Digest) bool { return !slices.Contains(content, d) }) {
+		err = errors.New("files of the context changed while they were copied")
+	}
 	if err != nil {
 		s.show.failed(s, step, err)
 		return err
@@ -125,7 +133,7 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 	if err := (images.Steps{Store: s.images.Store}).Put(key, r); err != nil {
 		return err
 	}
-	s.add(step.Text, r)
+	s.add(step, key, r)
 	return nil
 }
 
@@ -134,7 +142,7 @@ func (s *stage) cached(ctx context.Context, step *build.Step, key oci.Digest) (o
 	r, ok, err := images.Steps{Store: s.images.Store}.Get(ctx, key)
 	if ok && err == nil {
 		s.show.cached(s, step)
-		s.add(step.Text, r)
+		s.add(step, key, r)
 	}
 	return ok, err
 }
@@ -172,18 +180,24 @@ func (s *stage) execute(ctx context.Context, step *build.Step) (r images.StepRes
 	if r.Layer != nil {
 		s.sandbox.has = append(s.sandbox.has, *r.Layer)
 	}
-	if s.sandbox.mounts != nil {
-		s.close() // others wait for its caches, and no later step may see its mounts
+	if s.sandbox.mounts != nil { // other steps and stages must not see them, and others may wait for a cache
+		s.close()
 	}
 	return r, err
 }
 
-// add appends the result of a step.
-func (s *stage) add(text string, r images.StepResult) {
+// add appends the result of a step. What follows depends on its layer. It also depends on each RUN itself: a command may
+// leave something in the sandbox that no layer has, such as its own /etc/hosts. Without the key, such a command could
+// change the result of a step that another build takes.
+func (s *stage) add(step *build.Step, key oci.Digest, r images.StepResult) {
+	if step.Run != nil {
+		s.below = append(s.below, key)
+	}
 	if r.Layer != nil {
 		s.layers = append(s.layers, *r.Layer)
+		s.below = append(s.below, r.Layer.DiffID)
 	}
-	s.note(text, r.Layer, r.Created)
+	s.note(step.Text, r.Layer, r.Created)
 }
 
 func (s *stage) note(text string, l *oci.Layer, at time.Time) {

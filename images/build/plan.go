@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
-	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
 // Options are the parts of a build that the Containerfile leaves open.
@@ -59,6 +58,11 @@ func (f *File) Plan(o Options) (*Plan, error) {
 	p := &Plan{file: f, opts: o}
 	p.opts.Platform = cmp.Or(o.Platform, runtime.GOOS+"/"+runtime.GOARCH)
 	p.builtins = platformArgs(p.opts.Platform)
+	for name, value := range o.Args {
+		if err := checkText(name, value); err != nil {
+			return nil, fmt.Errorf("build-arg %q: %w", name, err)
+		}
+	}
 	if err := p.globals(); err != nil {
 		return nil, err
 	}
@@ -72,9 +76,7 @@ func (f *File) Plan(o Options) (*Plan, error) {
 	}
 	p.all = all
 	for _, s := range all {
-		if err := p.links(s); err != nil {
-			return nil, err
-		}
+		p.links(s)
 	}
 	target, err := p.target(all)
 	if err != nil {
@@ -121,27 +123,6 @@ func (p *Plan) globals() error {
 	return nil
 }
 
-// expander returns a function that replaces $NAME and ${NAME…} in one word.
-func (f *File) expander(values map[string]string) instructions.SingleWordExpander {
-	lex, env := shell.NewLex(f.escape), environ(values)
-	return func(word string) (string, error) {
-		out, _, err := lex.ProcessWord(word, env)
-		return out, err
-	}
-}
-
-// environ is a shell.EnvGetter.
-type environ map[string]string
-
-func (e environ) Get(key string) (string, bool) { v, ok := e[key]; return v, ok }
-
-func (e environ) Keys() (names []string) {
-	for k := range e {
-		names = append(names, k)
-	}
-	return names
-}
-
 // stage resolves the base of a stage. before holds the earlier ones.
 func (p *Plan) stage(n int, s instructions.Stage, before []*Stage) (*Stage, error) {
 	st := &Stage{Name: cmp.Or(s.Name, strconv.Itoa(n)), Commands: s.Commands, Line: lineAt(s.Location), froms: map[string]*Stage{}, number: n}
@@ -179,7 +160,7 @@ func named(all []*Stage, name string) *Stage {
 }
 
 // links finds the stages that the instructions of s name, and those of ONBUILD in its parent.
-func (p *Plan) links(s *Stage) error {
+func (p *Plan) links(s *Stage) {
 	commands := s.Commands
 	if s.Parent != nil {
 		for _, c := range s.Parent.Commands {
@@ -191,35 +172,27 @@ func (p *Plan) links(s *Stage) error {
 		}
 	}
 	for _, c := range commands {
-		names, err := sources(c)
-		if err != nil {
-			return p.file.located(err, lineOf(c))
-		}
-		for _, name := range names {
+		for _, name := range sources(c) {
 			if on := find(p.all, name); on != nil {
 				s.froms[name] = on
 				s.Needs = append(s.Needs, on)
 			}
 		}
 	}
-	return nil
 }
 
 // sources returns the values of --from and from= of an instruction.
-func sources(c instructions.Command) (names []string, err error) {
+func sources(c instructions.Command) (names []string) {
 	switch c := c.(type) {
 	case *instructions.CopyCommand:
 		names = []string{c.From}
 	case *instructions.RunCommand:
-		// The parser fills in the mounts when it expands; the names of stages have no variables.
-		if err := c.Expand(func(word string) (string, error) { return word, nil }); err != nil {
-			return nil, err
-		}
+		// The parser has filled in those names, which have no variables.
 		for _, m := range instructions.GetMounts(c) {
 			names = append(names, m.From)
 		}
 	}
-	return names, nil
+	return names
 }
 
 // find returns the stage that a --from names, by name or number.

@@ -24,6 +24,7 @@ type State struct {
 	plan   *Plan
 	args   map[string]string // declared in this stage or its parents, with values
 	order  []string          // names of args, in the order of their declaration
+	ports  int               // that EXPOSE named
 	hasCmd bool              // CMD was in this stage
 }
 
@@ -95,10 +96,16 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // triggers parses the instructions that ONBUILD of the base left for this stage.
 func (p *Plan) triggers(s *Stage, lines []string) (all []instructions.Command, err error) {
+	if len(lines) > maxSteps {
+		return nil, &Error{p.file.name, s.Line, fmt.Errorf("more than %d ONBUILD instructions in the base", maxSteps)}
+	}
 	for _, line := range lines {
 		c, err := trigger(line)
 		if err == nil {
 			err = p.reaches(s, c)
+		}
+		if _, chained := c.(*instructions.OnbuildCommand); chained {
+			err = errUnsupported
 		}
 		if err != nil {
 			return nil, &Error{p.file.name, s.Line, fmt.Errorf("ONBUILD %s of the base: %w", line, err)}
@@ -122,13 +129,12 @@ func trigger(line string) (instructions.Command, error) {
 
 // reaches checks that the stages that a trigger names are built before s. Those that only an image's trigger names are not.
 func (p *Plan) reaches(s *Stage, c instructions.Command) error {
-	names, err := sources(c)
-	for _, name := range names {
+	for _, name := range sources(c) {
 		if s.froms[name] == nil && named(p.all, name) != nil {
 			return fmt.Errorf("it needs stage %q of this file: %w", name, errUnsupported)
 		}
 	}
-	return err
+	return nil
 }
 
 func (st *State) declare(name, value string) {
@@ -153,6 +159,9 @@ func (st *State) Apply(c instructions.Command) (*Step, error) {
 	step, err := st.apply(c)
 	if err != nil {
 		return nil, st.plan.file.located(err, lineOf(c))
+	}
+	if len(st.args)+len(st.Config.Env) > maxVariables {
+		return nil, st.plan.file.located(errVariables, lineOf(c))
 	}
 	if step != nil {
 		step.Line, step.Text = lineOf(c), Text(c)
@@ -188,6 +197,9 @@ func (st *State) apply(c instructions.Command) (*Step, error) {
 		return &Step{Copy: to}, err
 	case *instructions.AddCommand:
 		to, err := st.copy(c.SourcesAndDest)
+		if local := slices.ContainsFunc(c.SourcePaths, isLocal); local && c.Checksum != "" {
+			err = fmt.Errorf("ADD --checksum=%s: %w for files of the context", c.Checksum, errUnsupported)
+		}
 		to.Chown, to.Chmod, to.Link, to.Exclude = c.Chown, c.Chmod, c.Link, c.ExcludePatterns
 		to.Add, to.Unpack, to.Checksum = true, c.Unpack, c.Checksum
 		if c.KeepGitDir != nil && *c.KeepGitDir {
@@ -202,10 +214,18 @@ func (st *State) apply(c instructions.Command) (*Step, error) {
 }
 
 // configure applies a command that makes no layer.
+// isLocal reports whether a source of ADD is in the context.
+func isLocal(source string) bool {
+	return !strings.Contains(source, "://") && !strings.HasPrefix(source, "git@")
+}
+
 func (st *State) configure(c instructions.Command) error {
 	cfg := &st.Config
 	switch c := c.(type) {
 	case *instructions.EnvCommand:
+		if len(c.Env)+len(cfg.Env) > maxVariables {
+			return errVariables
+		}
 		for _, e := range c.Env {
 			cfg.Env = setVariable(cfg.Env, e.Key, e.Value)
 		}
@@ -252,6 +272,9 @@ func (st *State) configure(c instructions.Command) error {
 
 // arguments declares the variables of an ARG, one after the other. A default counts only if nothing else gives a value.
 func (st *State) arguments(c *instructions.ArgCommand) error {
+	if len(c.Args)+len(st.args) > maxVariables {
+		return errVariables
+	}
 	for _, a := range c.Args {
 		given, isGiven := st.plan.opts.Args[a.Key]
 		global, isGlobal := st.plan.global[a.Key]
@@ -276,16 +299,19 @@ func (st *State) expose(c *instructions.ExposeCommand) error {
 	if st.Config.ExposedPorts == nil {
 		st.Config.ExposedPorts = map[string]struct{}{}
 	}
-	lex := shell.NewLex(st.plan.file.escape)
+	expand := st.plan.file.expander(st.values())
 	for _, text := range c.Ports {
-		words, err := lex.ProcessWords(text, environ(st.values()))
+		words, err := expand(text)
 		if err != nil {
 			return err
 		}
-		for _, word := range words {
+		for _, word := range strings.Fields(words) {
 			ports, err := portsOf(word)
 			if err != nil {
 				return fmt.Errorf("EXPOSE %s: %w", word, err)
+			}
+			if st.ports += len(ports); st.ports > maxPorts {
+				return fmt.Errorf("EXPOSE %s: more than %d ports", word, maxPorts)
 			}
 			for _, p := range ports {
 				st.Config.ExposedPorts[p] = struct{}{}
@@ -383,13 +409,13 @@ func (st *State) copy(s instructions.SourcesAndDest) (*Copy, error) {
 		dest += "/"
 	}
 	to := &Copy{Sources: s.SourcePaths, Contents: slices.Clone(s.SourceContents), Dest: dest}
-	lex := shell.NewLex(st.plan.file.escape)
-	lex.RawQuotes, lex.RawEscapes = true, true
+	lex := shell.NewLex('\\') // also in a file with another escape character, as in docker build
+	lex.SkipProcessQuotes = true
 	for i, f := range to.Contents {
 		if !f.Expand {
 			continue
 		}
-		text, _, err := lex.ProcessWord(f.Data, environ(st.values()))
+		text, err := st.plan.file.expand(lex, f.Data, st.values())
 		if err != nil {
 			return to, err
 		}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -284,6 +285,7 @@ func setTimeOf(name string, t time.Time) error {
 type Gathering struct {
 	Paths []string `json:"paths"`          // absolute; may have * ? and [
 	Deep  bool     `json:"deep,omitempty"` // ** stands for any number of directories
+	Omit  []string `json:"omit,omitempty"` // files below the paths that are not the image's; absolute
 }
 
 // BaseRecord is a PAX record of each entry that Gather writes: the path of the source that it belongs to, without its
@@ -296,7 +298,7 @@ func gather(arg string, out io.Writer) error {
 	if err := json.Unmarshal([]byte(arg), &g); err != nil {
 		return fmt.Errorf("read arguments: %w", err)
 	}
-	w := &gatherer{packer: packer{w: tar.NewWriter(out), left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget()}, linked: map[uint64]string{}}
+	w := &gatherer{omit: g.Omit, packer: packer{w: tar.NewWriter(out), left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget()}, linked: map[uint64]string{}}
 	for _, p := range g.Paths {
 		found, err := Glob(os.DirFS("/"), strings.TrimPrefix(path.Clean(p), "/"), g.Deep, func(name string) bool { return underMount("/" + name) })
 		if err != nil {
@@ -314,6 +316,7 @@ func gather(arg string, out io.Writer) error {
 type gatherer struct {
 	packer
 	base   string
+	omit   []string
 	linked map[uint64]string // inodes with several names, and the first of them
 }
 
@@ -337,6 +340,9 @@ func (g *gatherer) source(name string) error {
 		}
 		if underMount(at) {
 			return fs.SkipDir
+		}
+		if slices.Contains(g.omit, at) {
+			return nil
 		}
 		info, err := e.Info()
 		if err != nil {
