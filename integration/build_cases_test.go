@@ -23,7 +23,7 @@ type buildCase struct {
 	context string // shell text that makes the context
 	file    string
 	see     string // shell text, executed last in the target
-	run     string // shell text, executed in a sandbox of the image; a blank line: its CMD
+	run     string // shell text, executed in a sandbox of the image; or CMD
 	want    string // the output of see, or of run
 	fails   string // parts of the error, a line each
 }
@@ -42,6 +42,7 @@ func buildCases(t *testing.T, path string) (all []buildCase) {
 		for _, line := range strings.Split(strings.TrimSpace(head), "\n") {
 			key, value, _ := strings.Cut(line, ": ")
 			switch key {
+			case "":
 			case "like":
 				for _, like := range strings.Split(strings.ReplaceAll(value, `\,`, "\x00"), ", ") {
 					c.like = append(c.like, strings.ReplaceAll(like, "\x00", ","))
