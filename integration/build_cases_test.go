@@ -19,6 +19,7 @@ type buildCase struct {
 	name    string
 	like    []string // published cases
 	flags   []string
+	ids     bool   // run needs several user ids
 	peer    string // why buildah of Debian differs; empty: it does not
 	context string // shell text that makes the context
 	file    string
@@ -49,6 +50,8 @@ func buildCases(t *testing.T, path string) (all []buildCase) {
 				}
 			case "flags":
 				c.flags = strings.Fields(value)
+			case "ids":
+				c.ids = true
 			case "peer":
 				c.peer = value
 			default:

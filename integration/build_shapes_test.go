@@ -1,6 +1,11 @@
 package integration
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"demesne/integration/fixture"
+)
 
 // shapeTools makes local/tools: programs that the shapes need and busybox has not. They do little, but read and write the same files.
 const shapeTools = `FROM local/base
@@ -66,9 +71,9 @@ bundle
 `
 
 // TestBuildShapes builds images with the instructions of well-known public Containerfiles, and runs them. Compilers and
-// packages are local ones.
+// packages are local ones. With one id, the images of several users are built, but not run.
 func TestBuildShapes(t *testing.T) {
-	withIDs(t, func(t *testing.T, g *gallery, _ bool) {
+	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		s := newSite(t, g)
 		s.base()
 		s.build(shapeTools, "-t", "local/tools")
@@ -78,7 +83,7 @@ func TestBuildShapes(t *testing.T) {
 				name := "local/" + c.name
 				r := s.do(append(append([]string{"build", "--egress", "none", "--progress", "plain", "-t", name, "-f", file}, c.flags...), dir)...)
 				c.check(t, r)
-				if r.code != 0 || c.run == "" {
+				if r.code != 0 || c.run == "" || c.ids && one {
 					return
 				}
 				words := []string{"run", "--image", name}
@@ -90,5 +95,39 @@ func TestBuildShapes(t *testing.T) {
 				}
 			})
 		}
+	})
+}
+
+// TestBuildDebian checks that apt, useradd and chown work in RUN over a real Debian, and whose the files are in the image.
+// With one id every file is the builder's, and the build says so.
+func TestBuildDebian(t *testing.T) {
+	img, err := fixture.Debian()
+	if err != nil {
+		need(t, false, err.Error())
+	}
+	withIDs(t, func(t *testing.T, g *gallery, one bool) {
+		if err := g.reg.Push("docker/library/debian:latest", img); err != nil {
+			t.Fatal(err)
+		}
+		g.mirror(t)
+		s := &site{g, g.dir + "/mirror"}
+		g.ok("pull", "debian")
+		file := g.file("Containerfile", `FROM debian
+RUN --mount=type=bind,source=deb,target=/deb rm -rf /etc/apt/sources.list* && echo 'deb [trusted=yes] file:/deb ./' > /etc/apt/sources.list \
+  && apt-get update && apt-get install -y greet && rm -rf /var/lib/apt/lists/* && greet
+RUN useradd -m -s /bin/bash -G staff bob && groupadd -g 4444 team && touch /home/bob/f && chown bob:team /home/bob/f
+USER bob
+WORKDIR /home/bob/work
+RUN touch mine && id -u > who
+USER root
+RUN stat -c '%u:%g' /home/bob/f > /seen
+`, 0o644)
+		r := s.do("build", "--egress", "none", "--progress", "plain", "-t", "local/app", "-f", file, s.ctx)
+		if r.code != 0 || !strings.Contains(r.stderr, "hello from a package") {
+			t.Fatalf("build: %+v", r)
+		}
+		owners := g.finish(g.command("/bin/sh", "-c", bin+"/demesne export local/app | tar tv --numeric-owner | grep -E ' (home/bob/f|home/bob/work/mine|var/lib/greet/mail)$'"))
+		seen := g.inside("local/app", "cat /seen /home/bob/work/who", "--user", "0")
+		t.Logf("one id: %t\n%s%s%s", one, owners.stdout, seen, lastLines(r.stderr))
 	})
 }

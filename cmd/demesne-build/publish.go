@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,7 +59,11 @@ func historyOf(config []byte, layers int) ([]ocispec.History, error) {
 	if with == layers {
 		return img.History, nil
 	}
-	return make([]ocispec.History, layers), nil
+	at := time.Unix(0, 0).UTC()
+	if img.Created != nil {
+		at = img.Created.UTC()
+	}
+	return slices.Repeat([]ocispec.History{{Created: &at}}, layers), nil // umoci wants a time
 }
 
 // publish names the image of the target.
