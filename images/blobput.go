@@ -36,7 +36,7 @@ func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (
 	}
 	h := sha256.New()
 	space := &Space{Dir: s.dir}
-	size, err := io.Copy(io.MultiWriter(space.Writer(f), h), &io.LimitedReader{R: fsutil.ContextReader(ctx, r), N: limit + 1})
+	size, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(&flusher{Writer: space.Writer(f), f: f}, h)}, &io.LimitedReader{R: fsutil.ContextReader(ctx, r), N: limit + 1}, make([]byte, 256<<10))
 	if err != nil {
 		return "", 0, err
 	}
@@ -51,6 +51,23 @@ func (s *Store) put(ctx context.Context, f *os.File, r io.Reader, limit int64) (
 		return "", 0, err
 	}
 	return d, size, s.publish(ctx, f, d)
+}
+
+// flusher makes the kernel start to write a file to the disk before the end.
+type flusher struct {
+	io.Writer
+	f *os.File
+	n int64
+}
+
+func (w *flusher) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	before := w.n / writeback
+	w.n += int64(n)
+	if now := w.n / writeback; now > before {
+		startWriteback(w.f, before*writeback, (now-before)*writeback)
+	}
+	return n, err
 }
 
 // tempPrefix starts the names in partial that are not digests.

@@ -20,6 +20,8 @@ import (
 type Client struct {
 	Store   *Store
 	Program string // path of demesne-images
+	// Builder returns the path of demesne-build, which builds the images of recipes.
+	Builder func() (string, error)
 	// Enter starts c in place of c.Start. The command runs without a network, as uid 0 of a user
 	// namespace with the sandboxes' id map. c.Wait and c.Process must work afterwards. The command
 	// must end when this process ends.
@@ -31,6 +33,9 @@ type Client struct {
 	// Platform selects the image that Pull takes from an index, such as "linux/arm64". "" means this
 	// machine's.
 	Platform string
+	// TLSVerify "false" allows plain HTTP and untrusted certificates; "" leaves that to registries.conf. AuthFile has
+	// the credentials, in place of the usual files. Both are for Push, Login and Logout.
+	TLSVerify, AuthFile string
 	// NoFetch makes Unpack fail where it would have to fetch a dropped blob.
 	NoFetch bool
 
@@ -84,8 +89,12 @@ func fresh(ref imageref.Ref, img *Image) bool {
 }
 
 // Pull pulls an image into the store and unpacks it. Layers are unpacked while others are still being
-// downloaded. If Pull fails, the layers already unpacked are kept.
+// downloaded. If Pull fails, the layers already unpacked are kept. The image of a recipe is built instead, unless the
+// store has it.
 func (c *Client) Pull(ctx context.Context, ref imageref.Ref, progress func(events.Event)) (*Image, error) {
+	if ref.Kind == imageref.Recipe {
+		return c.make(ctx, ref, progress)
+	}
 	name, err := c.remote(ref)
 	if err != nil {
 		return nil, err

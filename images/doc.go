@@ -13,6 +13,7 @@
 //	used/HEX                                one per image: mtime is its last use, and a shared
 //	                                        flock(2) marks it as in use
 //	trees/KEY/HEX                           unpacked layers, made by package rootfs/layers
+//	pushed/HEX                              what registries have of a blob; see [Copies]
 //	steps/HEX                               results of the steps of builds, by their keys
 //
 // These invariants hold after any kill -9 and any interleaving of processes:

@@ -163,7 +163,7 @@ func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
 		}
 		return err
 	})
-	return errors.Join(err, s.removeDropped(keep))
+	return errors.Join(err, s.removeDropped(keep), s.removeCopies(keep))
 }
 
 // reachable returns the blobs of all images, and of the kept steps of builds. For an image whose manifest is damaged it returns only

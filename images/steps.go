@@ -22,6 +22,11 @@ import (
 type StepResult struct {
 	Layer   *oci.Layer `json:"layer,omitempty"` // nil: the step changed no file
 	Created time.Time  `json:"created"`
+
+	// Of a file from the network, in place of Layer: its digest, and the server's marks of its version.
+	Content  oci.Digest `json:"content,omitempty"`
+	ETag     string     `json:"etag,omitempty"`
+	Modified string     `json:"modified,omitempty"`
 }
 
 // Steps are the results that a store keeps.

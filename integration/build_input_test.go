@@ -94,7 +94,6 @@ func TestBuildAdd(t *testing.T) {
 		s.file("ctx/bad.tar", string(raw), 0o644)
 		s.refused(t, "FROM local/bb\nADD bad.tar /bad/\n", []string{"Containerfile:2:", want})
 	}
-	s.refused(t, "FROM local/bb\nADD https://files.example/a /a\n", []string{"Containerfile:2:", "https://files.example/a"})
 }
 
 // TestBuildRefused checks that wrong input is refused with file, line and reason.

@@ -76,7 +76,7 @@ func (s *site) podman(t *testing.T, from, want string) {
 		t.Fatalf("podman pull %s: %+v", from, r)
 	}
 	id := strings.TrimSpace(r.stdout)
-	r = run("run", "--rm", "--network", "none", "--cgroups", "disabled", "--ulimit", "host", "--pull", "never", id)
+	r = run("run", "--rm", "--network", "none", "--cgroups", "disabled", "--ulimit", "nofile=256:256", "--pull", "never", id)
 	if r.code != 0 || r.stdout != want {
 		t.Errorf("podman run %s: %+v\nwant %q", from, r, want)
 	}

@@ -14,6 +14,8 @@ need setpriv util-linux
 need mmdebstrap mmdebstrap
 need skopeo skopeo
 need umoci umoci
+need buildah buildah
+need buildah buildah
 need xz xz-utils
 need zstd zstd
 need curl curl
@@ -22,6 +24,8 @@ need zsh zsh
 need git git
 need python3 python3
 need node nodejs
+need chromium chromium
+need ffmpeg ffmpeg
 need ip iproute2
 need ssh openssh-client
 need dig bind9-dnsutils
@@ -30,6 +34,7 @@ need psql postgresql-client
 need redis-cli redis-tools
 server() { "${@:3}" >/dev/null || { want+=("$1"); units+=("$2"); }; }
 units=()
+server docker-registry docker-registry.service command -v docker-registry
 server openssh-server ssh.service test -x /usr/sbin/sshd
 server redis-server redis-server.service command -v redis-server
 server postgresql postgresql.service compgen -G '/usr/lib/postgresql/*/bin/postgres'

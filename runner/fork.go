@@ -1,5 +1,7 @@
 package runner
 
+import "time"
+
 // Forked describes a sandbox or snapshot that was made from the files of another sandbox.
 type Forked struct {
 	ID     string   `json:"id"`
@@ -13,4 +15,15 @@ type Forked struct {
 type Layered struct {
 	Layers  int `json:"layers"`  // number of layers in all
 	Entries int `json:"entries"` // entries in this layer; 0: the layer is not worth keeping
+}
+
+// LayerOptions say what is in a layer.
+type LayerOptions struct {
+	// Without names files that are left out, relative to /.
+	Without []string `json:"without,omitempty"`
+	// Bare holds directories, relative to /, and their modes. One that belongs to uid 0 and has this mode is left out,
+	// unless the layer has something below it.
+	Bare map[string]int64 `json:"bare,omitempty"`
+	// NotAfter is the latest time of an entry. nil: no bound.
+	NotAfter *time.Time `json:"not_after,omitempty"`
 }

@@ -19,23 +19,23 @@ import (
 
 // options are a build's command line.
 type options struct {
-	file     string // Containerfile; empty: the context's
-	dir      string // context; or "-"
-	stdin    bool   // the context came from stdin, and dir is a copy of it
-	names    []imageref.Ref
-	plan     build.Options
-	labels   []string
-	egress   session.Egress
-	limits   runner.Limits
-	noCache  bool
-	pull     bool
-	epoch    *time.Time // of all files and of the image; nil: now
-	iidFile  string
-	quiet    bool
-	progress string
-	secrets  map[string]secret
-	agents   map[string]string // sockets of ssh agents, by id
-	env      func(string) (string, bool)
+	file    string // Containerfile; empty: the context's
+	recipe  string // name of a recipe, whose files are the context; empty: none
+	dir     string // context; or "-"
+	stdin   bool   // the context came from stdin, and dir is a copy of it
+	names   []imageref.Ref
+	plan    build.Options
+	labels  []string
+	egress  session.Egress
+	limits  runner.Limits
+	noCache bool
+	pull    bool
+	epoch   *time.Time // of all files and of the image; nil: now
+	iidFile string
+	style   style
+	secrets map[string]secret
+	agents  map[string]string // sockets of ssh agents, by id
+	env     func(string) (string, bool)
 }
 
 // builder is one build.
@@ -50,7 +50,8 @@ type builder struct {
 
 	mu      sync.Mutex
 	results map[*build.Stage]*result
-	dropped []oci.Digest // images without a name, to be removed at the end
+	fetches map[build.Remote]*fetch // sources of ADD from the network
+	dropped []oci.Digest            // images without a name, to be removed at the end
 }
 
 // result is a finished stage.
@@ -104,6 +105,9 @@ func (b *builder) closeStages() {
 	}
 	for _, s := range b.others {
 		s.close()
+	}
+	for _, f := range b.fetches {
+		f.close()
 	}
 }
 

@@ -12,12 +12,14 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sys/unix"
 
 	"demesne/internal/fsutil"
 	"demesne/runner/tarball"
@@ -43,10 +45,10 @@ func openContext(o *options, typed string) (*buildContext, error) {
 		return nil, fmt.Errorf("open context %q: %w", o.dir, fsutil.Reason(err))
 	}
 	c := &buildContext{root: root}
-	beside, file := func(name string) (*os.File, error) { return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }, typed
 	inside := func(name string) (*os.File, error) { return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }
-	if typed == "" || o.stdin {
-		beside, file = inside, filepath.Base(o.file)
+	beside, file := inside, path.Base(o.file)
+	if typed != "" && !o.stdin {
+		beside, file = func(name string) (*os.File, error) { return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }, typed
 	}
 	for i, name := range append([]string{file + ignoreFiles[0], file + ignoreFiles[1]}, ignoreFiles...) {
 		open := beside
@@ -90,13 +92,13 @@ func small(open func(string) (*os.File, error), name string) ([]byte, error) {
 	return text, err
 }
 
-// open opens the file that info describes. Another file may have its name by now: a FIFO, which must not block, or a link
-// to a file that the ignore file excludes.
-func (c *buildContext) open(name string, info fs.FileInfo) (*os.File, error) {
+// openSame opens the file that info describes. Another file may have its name by now: a FIFO, which must not block, or a
+// link to a file that the ignore file excludes.
+func openSame(in *os.Root, name string, info fs.FileInfo) (*os.File, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("not a regular file")
 	}
-	f, err := c.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := in.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +108,6 @@ func (c *buildContext) open(name string, info fs.FileInfo) (*os.File, error) {
 	}
 	return f, nil
 }
-
-var errChanged = errors.New("it changed while it was read")
 
 // find returns the names that a source's pattern matches, relative to the context. A pattern with * ? or [ may match none.
 func (c *buildContext) find(pattern string, deep bool) ([]string, error) {
@@ -190,9 +190,20 @@ func (c *buildContext) real(name string) (string, error) {
 // maxLinks bounds the links that lead to one file, as the kernel does.
 const maxLinks = 40
 
+// found is a member of the context, with the directory that it is opened from.
+type found struct {
+	member
+	in   *os.Root
+	base string
+	dir  int // descriptor of in; -1: base is a path
+	info fs.FileInfo
+}
+
+func (f *found) regular() bool { return f.Typeflag == tar.TypeReg }
+
 // walk calls visit for the files of a source, which find returned. A link that is a source is followed, but not to what
-// the ignore file excludes.
-func (c *buildContext) walk(ctx context.Context, source string, visit func(m member, info fs.FileInfo) error) error {
+// the ignore file excludes. A directory comes before its files, which are in order of name.
+func (c *buildContext) walk(ctx context.Context, source string, visit func(*found) error) error {
 	info, err := c.root.Stat(source)
 	if err != nil {
 		return fmt.Errorf("source %q: %w", source, fsutil.Reason(err))
@@ -208,62 +219,100 @@ func (c *buildContext) walk(ctx context.Context, source string, visit func(m mem
 	if skip && real != source && !(info.IsDir() && c.negates()) {
 		return fmt.Errorf("source %q: it leads to %q, which the ignore file excludes", source, real)
 	}
-	if !info.IsDir() {
-		return c.visit(source, source, true, info, visit)
+	f := &found{member: member{source: source, single: !info.IsDir()}, in: c.root, base: source, info: info, dir: -1}
+	w := walking{c, ctx, source, real, visit}
+	if f.single {
+		return w.visit(f, source)
 	}
-	return fs.WalkDir(c.root.FS(), source, func(name string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return fmt.Errorf("read context: %w", err)
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		below := name
-		if source != "." {
-			below = path.Join(real, strings.TrimPrefix(name, source))
-		}
-		skip, err := c.ignored(below)
-		switch {
-		case err != nil:
-			return err
-		case skip && e.IsDir() && !c.negates():
-			return fs.SkipDir
-		case skip:
-			return nil
-		}
-		info, err := c.root.Lstat(name)
-		if err != nil {
-			return fmt.Errorf("read context: %w", err)
-		}
-		if name == source { // a link to a directory
-			if info, err = c.root.Stat(name); err != nil {
-				return fmt.Errorf("read context: %w", err)
-			}
-		}
-		return c.visit(source, name, false, info, visit)
-	})
+	return w.tree(f, source)
 }
 
-func (c *buildContext) visit(source, name string, single bool, info fs.FileInfo, visit func(member, fs.FileInfo) error) error {
-	link := ""
-	switch m := info.Mode(); {
-	case m&fs.ModeSymlink != 0:
-		var err error
-		if link, err = c.root.Readlink(name); err != nil {
-			return fmt.Errorf("read context: %w", err)
-		}
-	case m&fs.ModeSocket != 0 && !single:
-		return nil // docker build omits it too
-	case !m.IsRegular() && !m.IsDir():
-		return fmt.Errorf("source %q: a %s cannot be copied: exclude it in .containerignore", name, kindOf(m))
+// walking is the state of one walk.
+type walking struct {
+	*buildContext
+	ctx          context.Context
+	source, real string // the same unless the source is a link, or below one
+	found        func(*found) error
+}
+
+// tree visits a file and, if it is a directory, what is below it. A directory that is ignored may have files that are not.
+func (w *walking) tree(f *found, name string) error {
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
 	}
-	h, err := tar.FileInfoHeader(info, link)
+	at := name
+	if w.source != "." {
+		at = path.Join(w.real, strings.TrimPrefix(name, w.source))
+	}
+	skip, err := w.ignored(at)
+	if err != nil || skip && !(f.info.IsDir() && w.negates()) {
+		return err
+	}
+	if !skip {
+		err = w.visit(f, name)
+	}
+	if err != nil || !f.info.IsDir() {
+		return err
+	}
+	return w.below(f, name)
+}
+
+// below walks what is in a directory. It opens it from the directory above, so that a deep tree costs no more than a
+// wide one.
+func (w *walking) below(dir *found, name string) error {
+	in, err := dir.in.OpenRoot(dir.base)
 	if err != nil {
 		return fmt.Errorf("read context: %w", err)
 	}
+	defer in.Close()
+	if now, err := in.Stat("."); err != nil || !os.SameFile(now, dir.info) {
+		return fmt.Errorf("read %q: %w", name, errors.Join(err, errChanged))
+	}
+	list, err := in.Open(".")
+	if err != nil {
+		return fmt.Errorf("read context: %w", err)
+	}
+	defer list.Close()
+	entries, err := list.ReadDir(-1)
+	if err != nil {
+		return fmt.Errorf("read context: %w", err)
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return fmt.Errorf("read context: %w", err)
+		}
+		f := &found{member: member{source: dir.source}, in: in, base: e.Name(), info: info, dir: int(list.Fd())}
+		if err := w.tree(f, path.Join(name, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// visit describes a file for the caller of walk.
+func (w *walking) visit(f *found, name string) error {
+	info := f.info
 	st := info.Sys().(*syscall.Stat_t)
-	*h = tar.Header{Typeflag: h.Typeflag, Name: name, Linkname: link, Mode: int64(st.Mode & 0o7777), ModTime: h.ModTime, Size: h.Size}
-	return visit(member{h, source, single}, info)
+	f.Header = &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(st.Mode & 0o7777), ModTime: info.ModTime().Truncate(time.Second)}
+	switch m := info.Mode(); {
+	case m.IsDir():
+		f.Typeflag = tar.TypeDir
+	case m&fs.ModeSymlink != 0:
+		link, err := f.in.Readlink(f.base)
+		if err != nil {
+			return fmt.Errorf("read context: %w", err)
+		}
+		f.Typeflag, f.Linkname = tar.TypeSymlink, link
+	case m.IsRegular():
+		f.Size = info.Size()
+	case m&fs.ModeSocket != 0 && !f.single:
+		return nil // docker build omits it too
+	default:
+		return fmt.Errorf("source %q: a %s cannot be copied: exclude it in .containerignore", name, kindOf(m))
+	}
+	return w.found(f)
 }
 
 func kindOf(m fs.FileMode) string {
@@ -276,74 +325,115 @@ func kindOf(m fs.FileMode) string {
 	return "device"
 }
 
+// copyBuffer is the size of the buffer for the content of files.
+const copyBuffer = 128 << 10
+
 // sum adds the files of a source to a digest: names, kinds, modes, contents and links, but no times.
 func (c *buildContext) sum(ctx context.Context, to hash.Hash, source string, keep func(member) bool) error {
-	return c.walk(ctx, source, func(m member, info fs.FileInfo) error {
-		if !keep(m) {
+	one, buf := sha256.New(), make([]byte, copyBuffer)
+	return c.walk(ctx, source, func(f *found) error {
+		if !keep(f.member) {
 			return nil
 		}
-		if !info.Mode().IsRegular() {
-			m.add(to, nil)
-			return nil
+		if !f.regular() {
+			return f.add(to, nil)
 		}
-		content, err := c.copy(ctx, m, info, io.Discard)
-		m.add(to, content)
-		return err
+		one.Reset()
+		if err := f.copy(ctx, one, buf); err != nil {
+			return err
+		}
+		return f.add(to, one)
 	})
 }
 
 // add adds a member to the digest of a source. content is the digest of a file's content.
-func (m member) add(to hash.Hash, content []byte) {
-	fmt.Fprintf(to, "%q %c %o %q %x %t\n", m.Name, m.Typeflag, m.Mode, m.Linkname, content, m.single)
+func (m member) add(to, content hash.Hash) error {
+	var sum []byte
+	if content != nil {
+		sum = content.Sum(nil)
+	}
+	_, err := fmt.Fprintf(to, "%q %c %o %q %x %t\n", m.Name, m.Typeflag, m.Mode, m.Linkname, sum, m.single)
+	return err
 }
 
-// copy copies the content of a file, of the size that info says, and returns its digest.
-func (c *buildContext) copy(ctx context.Context, m member, info fs.FileInfo, to io.Writer) ([]byte, error) {
-	f, err := c.open(m.Name, info)
+// open opens the file that was found. A file of a directory is opened without an os.File, which would ask epoll about it.
+func (f *found) open() (io.ReadCloser, error) {
+	if f.dir < 0 {
+		return openSame(f.in, f.base, f.info)
+	}
+	fd, err := unix.Openat(f.dir, f.base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("read %q: %w", m.Name, err)
+		return nil, err
 	}
-	defer f.Close()
-	one := sha256.New()
-	switch n, err := io.Copy(to, io.TeeReader(io.LimitReader(fsutil.ContextReader(ctx, f), info.Size()), one)); {
+	then, ok := f.info.Sys().(*syscall.Stat_t)
+	var now unix.Stat_t
+	if err = unix.Fstat(fd, &now); err == nil && (!ok || now.Dev != then.Dev || now.Ino != then.Ino) {
+		err = errChanged
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return rawFile{fsutil.RawReader(fd)}, nil
+}
+
+// rawFile is an open file without an os.File.
+type rawFile struct{ fsutil.RawReader }
+
+func (f rawFile) Close() error { return unix.Close(int(f.RawReader)) }
+
+// copy copies the content of a file, of the size that it had when it was found.
+func (f *found) copy(ctx context.Context, to io.Writer, buf []byte) error {
+	from, err := f.open()
+	if err != nil {
+		return fmt.Errorf("read %q: %w", f.Name, err)
+	}
+	defer from.Close()
+	n, err := io.CopyBuffer(struct{ io.Writer }{to}, io.LimitReader(fsutil.ContextReader(ctx, from), f.Size), buf)
+	switch {
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err != nil:
-		return nil, fmt.Errorf("read %q: %w", m.Name, err)
-	case n < info.Size():
-		return nil, fmt.Errorf("read %q: %w", m.Name, errChanged)
+		return context.Cause(ctx)
+	case err == nil && n < f.Size:
+		err = errChanged
 	}
-	return one.Sum(nil), nil
+	if err != nil {
+		return fmt.Errorf("read %q: %w", f.Name, err)
+	}
+	return nil
 }
 
 // send writes the files of a source to w, placed by p. It adds what it wrote to sum, as [buildContext.sum] does.
 func (c *buildContext) send(ctx context.Context, w *tar.Writer, sum hash.Hash, source string, p *placing) error {
-	return c.walk(ctx, source, func(m member, info fs.FileInfo) error {
-		as := p.rename(m)
+	one, buf := sha256.New(), make([]byte, copyBuffer)
+	return c.walk(ctx, source, func(f *found) error {
+		as := p.rename(f.member)
 		if as == "" {
 			return nil
 		}
-		h := m.header(as)
-		h.Mode = p.chmod.mode(h.Mode, info.IsDir())
-		if !info.Mode().IsRegular() {
-			m.add(sum, nil)
-			h.Size = 0
-			return w.WriteHeader(h)
-		}
+		h := f.header(as)
+		h.Mode = p.chmod.mode(h.Mode, f.Typeflag == tar.TypeDir)
 		if err := w.WriteHeader(h); err != nil {
 			return err
 		}
-		content, err := c.copy(ctx, m, info, w)
-		m.add(sum, content)
-		return err
+		if !f.regular() {
+			return f.add(sum, nil)
+		}
+		one.Reset()
+		if err := f.copy(ctx, io.MultiWriter(w, one), buf); err != nil {
+			return err
+		}
+		return f.add(sum, one)
 	})
 }
+
+var errChanged = errors.New("it changed during the build")
 
 // header returns the header of a member under another name.
 func (m member) header(as string) *tar.Header {
 	h := *m.Header
-	h.Name, h.Format = as, tar.FormatPAX
+	h.Name = as
 	if m.single {
+		h.Format = tar.FormatPAX
 		h.PAXRecords = map[string]string{tarball.FileRecord: "1"}
 	}
 	return &h

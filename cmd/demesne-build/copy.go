@@ -2,12 +2,14 @@ package main
 
 import (
 	"archive/tar"
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"strings"
 
@@ -25,16 +27,22 @@ func (s *stage) copy(ctx context.Context, c *build.Copy) error {
 	if err != nil {
 		return err
 	}
-	l := tarball.Layout{Dest: path.Clean(c.Dest), Into: strings.HasSuffix(c.Dest, "/") || len(c.Sources)+len(c.Contents) == 0, Owner: c.Chown, Mode: p.chmod.all}
+	l := tarball.Layout{Dest: path.Clean(c.Dest), Into: c.Into(), Owner: c.Chown, Mode: p.chmod.all}
 	if s.epoch != nil {
 		l.Time = s.epoch.Unix()
 	}
+	for _, r := range c.Remotes {
+		if err := s.fetchOf(r).provide(ctx); err != nil {
+			return fmt.Errorf("ADD %s: %w", r.URL, err)
+		}
+	}
 	return s.sandbox.Lay(ctx, l, func(to io.Writer) error {
-		w := tar.NewWriter(to)
+		out := bufio.NewWriterSize(to, copyBuffer)
+		w := tar.NewWriter(out)
 		if err := s.send(ctx, w, c, p); err != nil {
 			return err
 		}
-		return w.Close()
+		return cmp.Or(w.Close(), out.Flush())
 	})
 }
 
@@ -51,6 +59,11 @@ func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placi
 	}
 	if c.From != "" {
 		return s.relay(ctx, w, c, p)
+	}
+	for _, r := range c.Remotes {
+		if err := s.sendRemote(ctx, w, c, r, p); err != nil {
+			return err
+		}
 	}
 	sum := sha256.New()
 	for _, pattern := range c.Sources {
@@ -85,28 +98,32 @@ func (s *stage) relay(ctx context.Context, w *tar.Writer, c *build.Copy, p *plac
 	if err != nil {
 		return err
 	}
-	g := tarball.Gathering{Deep: c.Parents, Omit: written}
+	g := tarball.Gathering{Deep: c.Parents, Omit: ownFiles}
 	for _, source := range c.Sources {
 		g.Paths = append(g.Paths, path.Join("/", source))
 	}
 	return x.Gather(ctx, g, func(r io.Reader) error {
-		in := tar.NewReader(r)
-		for {
-			h, err := in.Next()
-			if errors.Is(err, io.EOF) {
-				_, err = io.Copy(io.Discard, io.LimitReader(r, 1<<20)) // its writer waits for a reader
-				return err
-			}
-			if err != nil {
-				return fmt.Errorf("read files of %s: %w", c.From, err)
-			}
-			base := strings.TrimSuffix(h.PAXRecords[tarball.BaseRecord], "/")
-			m := member{h, base, h.Name == base && h.Typeflag != tar.TypeDir}
-			if err := forward(w, m, p, in); err != nil {
-				return err
-			}
-		}
+		return eachMember(r, c.From, func(m member, content io.Reader) error { return forward(w, m, p, content) })
 	})
+}
+
+// eachMember calls visit for the members of a tar from [client.Sandbox.Gather].
+func eachMember(r io.Reader, of string, visit func(member, io.Reader) error) error {
+	in := tar.NewReader(r)
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			_, err = io.Copy(io.Discard, io.LimitReader(r, 1<<20)) // its writer waits for a reader
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("read files of %s: %w", of, err)
+		}
+		base := strings.TrimSuffix(h.PAXRecords[tarball.BaseRecord], "/")
+		if err := visit(member{h, base, h.Name == base && h.Typeflag != tar.TypeDir}, in); err != nil {
+			return err
+		}
+	}
 }
 
 // forward writes one member under its new name.
@@ -117,8 +134,12 @@ func forward(w *tar.Writer, m member, p *placing, content io.Reader) error {
 	}
 	h := *m.Header
 	h.Name, h.Format, h.Mode = as, tar.FormatPAX, p.chmod.mode(h.Mode, h.Typeflag == tar.TypeDir)
+	h.PAXRecords = maps.Clone(h.PAXRecords)
 	delete(h.PAXRecords, tarball.BaseRecord)
 	if m.single {
+		if h.PAXRecords == nil {
+			h.PAXRecords = map[string]string{}
+		}
 		h.PAXRecords[tarball.FileRecord] = "1"
 	}
 	if h.Typeflag == tar.TypeLink {
@@ -212,7 +233,7 @@ func (s *stage) content(ctx context.Context, step *build.Step) (all []oci.Digest
 
 // contentOf sums up the sources of a COPY.
 func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, error) {
-	if len(c.Sources) == 0 {
+	if len(c.Sources)+len(c.Remotes) == 0 {
 		return nil, nil
 	}
 	if c.From != "" {
@@ -226,11 +247,19 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 	if err != nil {
 		return nil, err
 	}
+	var all []oci.Digest
+	for _, r := range c.Remotes {
+		id, err := s.fetchOf(r).resolve(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, oci.DigestOf(fmt.Appendf(nil, "remote %q %s %q %t\n", r.Name, id, r.Subdir, r.KeepGit)))
+	}
+	if len(c.Sources) == 0 {
+		return all, nil
+	}
 	sum := sha256.New()
 	for _, pattern := range c.Sources {
-		if c.Add && isURL(pattern) {
-			return nil, fmt.Errorf("ADD %s: %w: fetch it in a RUN", pattern, errURL)
-		}
 		names, err := s.context.find(pattern, c.Parents)
 		if err != nil {
 			return nil, err
@@ -241,10 +270,8 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 			}
 		}
 	}
-	return []oci.Digest{oci.DigestFrom(sum.Sum(nil))}, nil
+	return append(all, oci.DigestFrom(sum.Sum(nil))), nil
 }
-
-var errURL = errors.New("a source that is not in the context is not supported")
 
 func diffIDs(layers []oci.Layer) (all []oci.Digest) {
 	for _, l := range layers {

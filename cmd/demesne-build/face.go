@@ -15,6 +15,7 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images/build"
+	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
@@ -47,6 +48,10 @@ func (f *face) main(args []string) int {
 		return 0
 	case err != nil:
 		return f.report(err, exitUsage)
+	case typed.Recipe != "" && len(rest) > 0:
+		return f.report(errors.New("--recipe has a context of its own"), exitUsage)
+	case typed.Recipe != "":
+		rest = []string{""}
 	case len(rest) == 0:
 		return f.report(cli.Hinted(errors.New("needs a context"), "demesne build -t local/app ."), exitUsage)
 	case len(rest) > 1:
@@ -70,10 +75,13 @@ func (f *face) report(err error, code int) int {
 // options checks what was typed.
 func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 	o = options{
-		dir: dir, file: t.File, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
+		dir: dir, file: t.File, recipe: t.Recipe, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
 		plan:   build.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}},
 		egress: session.Egress{Mode: t.Egress, Allow: t.Allow, OpenWithInputs: true}, // a step has only what the caller gives it
-		quiet:  t.Quiet, progress: t.Progress, env: f.env,
+		env:    f.env,
+	}
+	if o.style, err = styleOf(t.Progress, t.Quiet, cli.TerminalOf(f.stderr, f.env)); err != nil {
+		return o, err
 	}
 	if o.secrets, err = secretsOf(t.Secrets, f.env); err != nil {
 		return o, err
@@ -105,6 +113,11 @@ func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 			}
 		}
 		o.plan.Args[name] = value
+	}
+	if o.recipe != "" {
+		if err := o.useRecipe(t.Args); err != nil {
+			return o, err
+		}
 	}
 	if t.Timestamp == "" {
 		t.Timestamp = f.getenv("SOURCE_DATE_EPOCH")
@@ -139,31 +152,57 @@ func (f *face) build(o options) int {
 	if err := sweepTemp(); err != nil {
 		return f.report(fmt.Errorf("remove what a killed build left: %w", err), exitFailed)
 	}
-	b := &builder{options: o, plan: plan, show: &show{to: f.stderr, quiet: o.quiet}, sessions: session.New(session.Options{})}
+	b := &builder{options: o, plan: plan, sessions: session.New(session.Options{})}
 	defer b.sessions.Close()
-	for _, name := range plan.Unused {
-		b.show.note(fmt.Sprintf("build-arg %s: no ARG declares it", name))
-	}
 	if b.context, err = openContext(&o, strings.TrimPrefix(typed, "-")); err != nil {
 		return f.report(err, exitFailed)
 	}
 	if b.images, err = session.OpenImages(); err != nil {
 		return f.report(err, exitFailed)
 	}
+	b.show = newShow(f.stderr, o.style, countOf(plan))
+	if o.style == reported {
+		b.show.events = &reporter{f.stdout}
+	}
+	for _, name := range plan.Unused {
+		b.show.note(fmt.Sprintf("build-arg %s: no ARG declares it", name))
+	}
 	ctx := procself.Ending()
-	d, err := b.build(ctx)
+	do := b.build
+	if o.recipe != "" {
+		do = b.once
+	}
+	if o.style == reported {
+		ctx = lifeline(ctx, f.stdin)
+	}
+	d, err := do(ctx)
+	b.show.close()
 	var ended procself.Ended
 	var failed *ExitError
 	switch {
 	case errors.As(context.Cause(ctx), &ended):
 		return 128 + int(ended)
+	case err != nil && b.show.events != nil:
+		b.show.events.write(events.Event{Event: events.Error, Text: err.Error(), Hint: cli.HintOf(err)})
+		return exitFailed
 	case errors.As(err, &failed):
 		return f.report(err, failed.Result.ExitCode)
 	case err != nil:
 		return f.report(err, exitFailed)
+	case b.show.events != nil:
+		b.show.events.write(events.Event{Event: events.Result, Digest: d})
+		return 0
 	}
 	fmt.Fprintln(f.stdout, d)
 	return 0
+}
+
+// countOf returns how many instructions a build has. ONBUILD of a base may add some.
+func countOf(p *build.Plan) (n int) {
+	for _, s := range p.Stages {
+		n += len(s.Commands)
+	}
+	return n
 }
 
 // fileNames are the names of a Containerfile. The first that exists counts.
@@ -172,12 +211,15 @@ var fileNames = []string{"Containerfile", "Dockerfile", "dockerfile"}
 // open opens the Containerfile, and makes the context of a build that reads it from stdin. The caller must call close,
 // also after an error.
 func (f *face) open(o *options) (file io.Reader, close func(), err error) {
+	if o.recipe != "" {
+		return o.openRecipe()
+	}
 	close = func() {}
 	if o.stdin = o.dir == "-"; o.stdin {
 		if o.file == "-" {
 			return nil, close, errors.New("stdin cannot be both the context and the Containerfile")
 		}
-		if o.dir, close, err = tempDir(); err != nil {
+		if o.dir, close, err = tempDirIn(contextRoot()); err != nil {
 			return nil, func() {}, err
 		}
 		if file, err = readStdin(f.stdin, o.dir); file != nil || err != nil {

@@ -11,11 +11,12 @@
 //	face.go      the command line
 //	builder.go   one build: its stages, in parallel where none needs another
 //	stage.go     one stage: from FROM to its last instruction
-//	sandbox.go   the sandbox of a stage, and the layers it makes
+//	sandbox.go   the sandbox of a stage, and the layers it makes; own.go: what in them is not of the build
 //	run.go       RUN; mounts.go, secrets.go: what it mounts, temp.go: private files of a build on the host
-//	copy.go      COPY and WORKDIR; unpack.go: ADD; context.go, stdin.go: the files that they read
+//	copy.go      COPY and WORKDIR; unpack.go, fetch.go, fetchurl.go: ADD; context.go, stdin.go: the files that they read
 //	key.go       what a step's result depends on
 //	publish.go   the image's configuration, history and name
+//	recipe.go    images that demesne has a recipe for; bootstrap.go: the Debian system below them
 //	show.go      progress
 //
 // A build makes nothing visible before its end: layers have no name but their key, and the image gets its name last. So a
@@ -32,6 +33,12 @@ import (
 
 func main() {
 	unix.Umask(0o077)
+	if os.Args[0] == bootstrapPath {
+		os.Exit(bootstrap())
+	}
+	if len(os.Args) == 3 && os.Args[1] == fetchVerb {
+		os.Exit(fetchMain(os.Args[2]))
+	}
 	procself.OwnHome()
 	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
 	os.Exit(f.main(os.Args[1:]))

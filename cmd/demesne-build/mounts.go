@@ -44,6 +44,9 @@ func (s *stage) mountsOf(ctx context.Context, r *build.Run) (*mounts, error) {
 			return m, fmt.Errorf("RUN --mount=type=%s: %w", one.Type, err)
 		}
 	}
+	if err := m.bootstraps(r.Argv); err != nil {
+		return m, err
+	}
 	if len(r.Script) == 0 {
 		return m, nil
 	}

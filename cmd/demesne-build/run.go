@@ -43,9 +43,11 @@ func (s *stage) run(ctx context.Context, r *build.Run, text string) error {
 	}
 	defer context.AfterFunc(ctx, func() { p.Signal(syscall.SIGKILL) })()
 	var wg sync.WaitGroup
-	wg.Go(func() { io.Copy(s.show.output(s), out) })
+	shown := s.show.output(s)
+	wg.Go(func() { io.Copy(shown, out) })
 	res, err := p.Wait(context.WithoutCancel(ctx))
 	wg.Wait()
+	shown.Close()
 	switch {
 	case err != nil:
 		return err

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +19,6 @@ import (
 	"demesne/images/build"
 	"demesne/images/imageref"
 	"demesne/images/oci"
-	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
@@ -46,7 +47,7 @@ func (s *stage) ready(ctx context.Context, step *build.Step) (err error) {
 	n := needs{}
 	if r := step.Run; r != nil {
 		n = needs{user: r.User, online: r.Network != "none" && s.egress.Mode != session.NoEgress}
-		if len(r.Mounts) > 0 || len(r.Script) > 0 {
+		if len(r.Mounts) > 0 || len(r.Script) > 0 || s.recipe != "" && r.Argv[0] == bootstrapPath {
 			n.mounts, err = s.mountsOf(ctx, r)
 			if err != nil {
 				n.mounts.close()
@@ -131,41 +132,65 @@ func (b *builder) intermediate(ctx context.Context, layers []oci.Layer) (oci.Dig
 	return d, nil
 }
 
-// layer takes what changed since the last call as a layer. nil: nothing changed.
+// layer takes what changed since the last call as a layer. nil: nothing changed. The runner writes the layer to a pipe
+// while it is stored.
 func (x *sandbox) layer(ctx context.Context) (*oci.Layer, error) {
 	snap, err := x.engine.EphemeralSnapshot(ctx, x.ID)
 	if err != nil {
 		return nil, err
 	}
-	whole, err1 := unnamed(x.images.Store.Dir())
-	f, err2 := unnamed(x.images.Store.Dir())
-	defer whole.Close()
-	defer f.Close()
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, fmt.Errorf("make file for a layer: %w", err)
-	}
-	did, err := x.engine.Layer(ctx, snap.ID, x.taken, whole)
+	r, w, err := widePipe()
 	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var did runner.Layered
+	written := make(chan error, 1)
+	go func() {
+		defer w.Close()
+		var err error
+		did, err = x.engine.Layer(ctx, snap.ID, x.taken, x.layerOptions(), w)
+		written <- err
+	}()
+	end := sync.OnceValue(func() error { return <-written })
+	in := bufio.NewReaderSize(r, pipeSize)
+	var added oci.Layer
+	head, err := in.Peek(blockSize)
+	empty := errors.Is(err, io.EOF) || err == nil && head[0] == 0
+	if empty {
+		_, err = io.Copy(io.Discard, in)
+	} else {
+		added, err = archive.AddLayer(ctx, x.images.Store, in, end)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store layer: %w", err)
+	}
+	if err := end(); err != nil {
 		return nil, err
 	}
 	if did.Layers > x.taken {
 		x.taken++
 	}
-	if did.Entries == 0 {
+	if empty {
 		return nil, nil
 	}
-	if _, err := whole.Seek(0, io.SeekStart); err != nil {
-		return nil, fmt.Errorf("read layer: %w", err)
-	}
-	if n, err := filter(f, whole, x.mounts.parentsOf(), x.epoch); err != nil || n == 0 {
-		return nil, err
-	}
-	l, err := archive.AddLayer(ctx, x.images.Store, fsutil.FDPath(int(f.Fd())))
-	return &l, err
+	return &added, nil
 }
 
-// unnamed makes a file without a name, which needs no removal.
-func unnamed(dir string) (*os.File, error) { return os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600) }
+// pipeSize is the size of a pipe for a layer or for copied files, in bytes.
+const pipeSize = 1 << 20
+
+// widePipe makes a pipe that holds many small files.
+func widePipe() (r, w *os.File, err error) {
+	if r, w, err = os.Pipe(); err != nil {
+		return nil, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	c, err := w.SyscallConn()
+	if err == nil { // best effort: a user's pipes may be limited
+		_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
+	}
+	return r, w, nil
+}
 
 func (x *sandbox) close() {
 	x.sessions.Remove(context.Background(), x.ID)

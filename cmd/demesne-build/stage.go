@@ -12,6 +12,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/archive"
@@ -34,6 +35,7 @@ type stage struct {
 	sent    []oci.Digest // of the files that the current step has read from the context
 	steps   int          // made so far, and
 	of      int          // in all
+	task    *task        // the last step
 }
 
 // stage builds a stage.
@@ -61,6 +63,7 @@ func (b *builder) stage(ctx context.Context, plan *build.Stage) (_ *stage, err e
 		}
 		if step == nil {
 			s.note(build.Text(c), nil, time.Now())
+			s.show.configured()
 			continue
 		}
 		if err := s.step(ctx, step); err != nil {
@@ -126,7 +129,7 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 		err = errors.New("files of the context changed while they were copied")
 	}
 	if err != nil {
-		s.show.failed(s, step, err)
+		s.show.failed(s, step)
 		return err
 	}
 	s.show.done(s, step, time.Since(began))
@@ -180,8 +183,8 @@ func (s *stage) execute(ctx context.Context, step *build.Step) (r images.StepRes
 	if r.Layer != nil {
 		s.sandbox.has = append(s.sandbox.has, *r.Layer)
 	}
-	if s.sandbox.mounts != nil { // other steps and stages must not see them, and others may wait for a cache
-		s.close()
+	if s.sandbox.mounts != nil {
+		s.close() // others wait for its caches, and no later step may see its mounts
 	}
 	return r, err
 }
@@ -222,11 +225,15 @@ func (s *stage) epochText() string {
 	return s.epoch.UTC().Format(time.RFC3339)
 }
 
-// find returns an image of the store, pulled if necessary.
+// find returns an image of the store, pulled if necessary. A Containerfile may be a stranger's, so it names no file of this
+// machine: neither a directory, nor a layout, nor an archive.
 func (b *builder) find(ctx context.Context, name, platform string) (*images.Image, error) {
 	ref, err := session.ParseImage(name)
 	if err != nil {
 		return nil, fmt.Errorf("image %q: %w", name, err)
+	}
+	if !ref.Stored() || ref.Local() {
+		return nil, cli.Hinted(fmt.Errorf("image %q: a Containerfile cannot name files of this machine", name), "demesne import gives an archive a name")
 	}
 	policy := images.PullMissing
 	if b.pull {
@@ -234,7 +241,9 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 	}
 	c := *b.images
 	c.Platform = platform
-	img, err := c.Ensure(ctx, ref, policy, b.show.pulling(name))
+	on, done := b.show.pulling(name)
+	defer done()
+	img, err := c.Ensure(ctx, ref, policy, on)
 	if errors.Is(err, images.ErrNotFound) {
 		return nil, session.NamedImage(ref, err)
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"math"
 	"path"
 	"strings"
@@ -19,11 +18,6 @@ import (
 	"demesne/images/build"
 	"demesne/internal/fsutil"
 )
-
-// isURL reports whether a source of ADD is not in the context.
-func isURL(source string) bool {
-	return strings.Contains(source, "://") || strings.HasPrefix(source, "git@")
-}
 
 // addLocal sends a source of ADD. A local tar, perhaps compressed, is unpacked, unless --unpack=false is given.
 func (s *stage) addLocal(ctx context.Context, w *tar.Writer, sum hash.Hash, c *build.Copy, name string, p *placing) error {
@@ -37,7 +31,7 @@ func (s *stage) addLocal(ctx context.Context, w *tar.Writer, sum hash.Hash, c *b
 	if p.rename(member{&tar.Header{Name: name}, name, true}) == "" {
 		return nil
 	}
-	f, err := s.context.open(name, info)
+	f, err := openSame(s.context.root, name, info)
 	if err != nil {
 		return fmt.Errorf("read %q: %w", name, err)
 	}
@@ -60,10 +54,7 @@ func (s *stage) addLocal(ctx context.Context, w *tar.Writer, sum hash.Hash, c *b
 	if _, err := io.Copy(io.Discard, read); err != nil { // what is behind the archive belongs to the digest
 		return fmt.Errorf("read %q: %w", name, err)
 	}
-	return s.context.walk(ctx, name, func(m member, _ fs.FileInfo) error {
-		m.add(sum, whole.Sum(nil))
-		return nil
-	})
+	return s.context.walk(ctx, name, func(m *found) error { return m.add(sum, whole) })
 }
 
 // ration bounds the zeros that the sparse members of a tar stand for: a kilobyte can claim an exabyte.
@@ -113,7 +104,7 @@ func repack(w *tar.Writer, r *tar.Reader, p *placing, left *ration) error {
 			return fmt.Errorf("%q: %w", h.Name, err)
 		}
 		name := inside(h.Name)
-		if name != strings.TrimPrefix(path.Clean(h.Name), "/") {
+		if name != cmp.Or(strings.TrimPrefix(path.Clean(h.Name), "/"), ".") {
 			return fmt.Errorf("%q: the name leads out of the archive", h.Name)
 		}
 		out := &tar.Header{

@@ -12,6 +12,9 @@
 //	demesne-images import [--store DIR] SRC NAME        a rootfs (tar, directory) or an image (archive, layout)
 //	demesne-images commit [--store DIR] [--layers N] [--change JSON] DIGEST NAME   an image, and layers on descriptors from 3 on
 //	demesne-images save   [--store DIR] [--format oci|docker] NAME DST
+//	demesne-images push   [--store DIR] [--compression FORMAT] … NAME DEST     the passphrase of --sign-by on descriptor 3
+//	demesne-images login  [--store DIR] --username USER REGISTRY              the password on descriptor 3
+//	demesne-images logout [--store DIR] REGISTRY|all
 //	demesne-images export [--store DIR] NAME DST        a root file system as one tar
 //	demesne-images unpack [--store DIR]                 stdin: one layer (JSON) a line
 //	demesne-images sweep  [--store DIR]                 stdin: one DiffID to keep a line
@@ -58,6 +61,7 @@ func commands(c *call) []command {
 	flag := func(name, value, help string) cli.Flag {
 		return cli.Flag{Group: cli.GroupGeneral, Long: name, Arg: value, Set: c.option(name), Help: help}
 	}
+	authfile, verify := flag("authfile", "FILE", "file with credentials"), flag("tls-verify", "BOOL", "require a trusted certificate")
 	return []command{
 		{Command: with("pull", "REF", "pull an image from a registry, an archive or a layout",
 			flag("platform", "OS/ARCH", "platform of the image, where there are several")), args: 1, run: pullImage},
@@ -68,6 +72,12 @@ func commands(c *call) []command {
 		{Command: with("save", "NAME DST", "write an image as an archive",
 			flag("format", "FORMAT", "oci or docker (default oci)")), args: 2, run: saveImage},
 		{Command: with("export", "NAME DST", "write an image's root filesystem as one tar"), args: 2, run: exportImage},
+		{Command: with("push", "NAME DEST", "copy an image to a registry", authfile, verify,
+			flag("compression", "FORMAT", "gzip, zstd or none"), flag("compression-level", "N", "level of the compression"),
+			flag("sign-by", "FILE", "sigstore private key, with its passphrase on descriptor 3")), args: 2, run: pushImage},
+		{Command: with("login", "REGISTRY", "check and store the password on descriptor 3", authfile, verify,
+			flag("username", "USER", "user name")), args: 1, run: login},
+		{Command: with("logout", "REGISTRY", "remove a stored password, or all", authfile), args: 1, run: logout},
 		{Command: with("unpack", "", "unpack the layers on stdin, one JSON object a line"), feeds: true, run: unpackLayers},
 		{Command: with("sweep", "", "remove unpacked layers except the DiffIDs on stdin"), feeds: true, run: sweepLayers},
 	}
@@ -78,7 +88,7 @@ const programName = "demesne-images"
 // description describes all commands, for help.
 func description() *cli.Program {
 	p := &cli.Program{Name: programName, Summary: "do image work for demesne",
-		About: "Pulls, imports, unpacks and writes images for demesne, which starts this program. Users call demesne pull, import, save and export."}
+		About: "Pulls, pushes, imports, unpacks and writes images for demesne, which starts this program. Users call demesne pull, push, import, save and export."}
 	for _, c := range commands(&call{}) {
 		p.Commands = append(p.Commands, c.Command)
 	}

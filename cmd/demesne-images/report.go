@@ -24,6 +24,8 @@ type reporter struct {
 	mu   sync.Mutex
 	json *json.Encoder
 	said map[oci.Digest]time.Time // time of each layer's last progress event
+
+	plainHTTP string // hint for a registry without TLS, in place of a line of registries.conf
 }
 
 func newReporter(w io.Writer) *reporter {
@@ -35,7 +37,7 @@ func newReporter(w io.Writer) *reporter {
 func (r *reporter) send(e events.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.State == events.Pulling || e.State == events.Unpacking {
+	if e.State == events.Pulling || e.State == events.Pushing || e.State == events.Unpacking {
 		layer, now := e.Digest+e.DiffID, time.Now()
 		if now.Sub(r.said[layer]) < every {
 			return
@@ -58,6 +60,8 @@ func (r *reporter) fail(err error) {
 		e.Hint = "if you trust it, decompress it first: uncompressed archives have no such limit"
 	case e.Hint == "" && errors.As(err, &invalid):
 		e.Hint = notArchive
+	case e.Hint == "" && pull.PlainHTTP(err) && r.plainHTTP != "":
+		e.Hint = r.plainHTTP
 	case e.Hint == "" && pull.PlainHTTP(err) && plainHost.MatchString(pull.Host(err)):
 		e.Hint = fmt.Sprintf(allowHTTP, pull.Host(err))
 	case e.Hint == "":
@@ -94,7 +98,7 @@ var plainHost = regexp.MustCompile(`^[A-Za-z0-9.-]+(:[0-9]+)?$`)
 
 // hints are the hints for failures; a code without an entry needs no hint.
 var hints = map[events.Code]string{
-	events.CodeDenied:      "check the name, or log in first: docker login, podman login, or skopeo login",
+	events.CodeDenied:      "check the name, or log in first: demesne login REGISTRY",
 	events.CodeNotFound:    "check the name and the tag",
 	events.CodeUnreachable: "check the network and HTTPS_PROXY, and the registry's certificate (certs.d) and mirrors (registries.conf); stored images run without a network",
 	events.CodeBusy:        "wait, log in for a higher limit, or set up a mirror in registries.conf",

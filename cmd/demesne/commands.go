@@ -269,6 +269,6 @@ demesne run.`,
 // helpWords repeats the names of commands and topics, because the table of commands contains it.
 var helpWords = []string{
 	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "fork", "snapshot", "diff", "commit", "apply", "discard", "manifest",
-	"jobs", "wait", "logs", "cancel", "build", "pull", "images", "rmi", "import", "export", "save", "egress", "agent", "research", "mcp",
+	"jobs", "wait", "logs", "cancel", "build", "pull", "push", "images", "tag", "rmi", "import", "export", "save", "login", "logout", "egress", "agent", "research", "mcp",
 	"check", "gc", "completion", "version", "help", "exit-codes", "environment",
 }

@@ -14,6 +14,7 @@ import (
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/runner"
 )
 
 func commitCommand() command {
@@ -137,7 +138,7 @@ func layersOf(ctx context.Context, s *session.Service, eng session.Engine, id st
 		if err != nil {
 			return layers, fmt.Errorf("make file for a layer: %w", err)
 		}
-		did, err := eng.Layer(ctx, id, n, f)
+		did, err := eng.Layer(ctx, id, n, runner.LayerOptions{}, f)
 		if err == nil && did.Entries > 0 {
 			layers = append(layers, f)
 		} else {

@@ -30,6 +30,9 @@ func (r *root) createOptions(spec runner.Spec) session.CreateOptions {
 	if o.image.Kind == "" {
 		c.Unasked = append(c.Unasked, "image")
 	}
+	if o.dev != nil {
+		c.Configured = r.configured
+	}
 	if o.network.mode == "" {
 		c.Unasked = append(c.Unasked, "egress")
 	}

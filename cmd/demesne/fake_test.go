@@ -141,7 +141,7 @@ func (b bare) EphemeralSnapshot(ctx context.Context, id string) (runner.Forked, 
 	return b.Snapshot(ctx, id, "")
 }
 
-func (b bare) Layer(context.Context, string, int, *os.File) (runner.Layered, error) {
+func (b bare) Layer(context.Context, string, int, runner.LayerOptions, *os.File) (runner.Layered, error) {
 	return runner.Layered{Layers: 1}, nil
 }
 
@@ -194,7 +194,7 @@ func bareInfo() runner.Info {
 
 // bareProcess is a command on the host.
 type bareProcess struct {
-	sb      *client.Sandbox
+	sb       *client.Sandbox
 	cmd      *exec.Cmd
 	tty      *os.File
 	state    *os.ProcessState

@@ -28,7 +28,6 @@ func runHabits() map[string]string {
 // programHabits are verbs of docker and podman.
 func programHabits() map[string]string {
 	const (
-		login = "demesne uses the logins of others: podman login REGISTRY, or docker login REGISTRY"
 		list  = "demesne ls lists sandboxes; demesne jobs lists background jobs"
 		end   = "demesne stop ID ends the processes of a sandbox; demesne cancel JOB ends a background job"
 		again = "demesne exec ID -- CMD starts a stopped sandbox again"
@@ -36,15 +35,30 @@ func programHabits() map[string]string {
 		allow = "demesne egress allow ID NAME adds a network rule; demesne run --allow-domain NAME allows a name from the start"
 	)
 	return map[string]string{
-		"login": login, "logout": "podman logout REGISTRY, or docker logout REGISTRY",
 		"kill": end, "pause": "demesne create --pause-idle DURATION pauses an unused sandbox", "unpause": again,
 		"ps": list, "list": list, "container": list, "sandbox": list, "start": again, "restart": again,
-		"image": "demesne images lists images", "push": "demesne save NAME -o FILE writes an archive, which skopeo copy pushes",
-		"load": "demesne pull docker-archive:FILE copies an archive into the store; demesne import makes an image of a root filesystem", "tag": "demesne commit and demesne import name the images that they make",
+		"image": "demesne images lists images",
+		"load":  "demesne pull docker-archive:FILE copies an archive into the store; demesne import makes an image of a root filesystem",
 		"prune": clean, "system": clean, "remove": clean, "delete": clean, "network": allow, "volume": "demesne run --workspace DIR or --mount DIR",
 		"info": "demesne check reports what this machine supports", "doctor": "demesne check reports what this machine supports",
 		"shell": "demesne run -it -- bash, or demesne exec -it ID -- bash", "sh": "demesne run -it -- sh",
 	}
+}
+
+// pushHabits are flags of podman push and skopeo copy.
+func pushHabits() map[string]string {
+	const login = "demesne login stores a password; --authfile FILE names another file with one"
+	return map[string]string{
+		"--creds": login, "--dest-creds": login, "--insecure": "use --tls-verify=false", "--dest-tls-verify": "use --tls-verify",
+		"--compression-format": "use --compression", "--digestfile": "demesne push -q prints the digest",
+		"--sign-by-sigstore-private-key": "use --sign-by FILE", "--cert-dir": "put the certificate into ~/.config/containers/certs.d/REGISTRY",
+	}
+}
+
+// loginHabits are flags of docker login and podman login.
+func loginHabits() map[string]string {
+	const password = "other users could see it: use --password-stdin, or type it"
+	return map[string]string{"-p": password, "--password": password, "--insecure": "use --tls-verify=false"}
 }
 
 // stopHabits are flags of docker stop.

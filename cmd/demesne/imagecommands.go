@@ -4,7 +4,8 @@ import "demesne/cmd/internal/cli"
 
 // imageCommands returns the verbs about images.
 func imageCommands() []command {
-	return []command{buildCommand(), pullCommand(), imagesCommand(), rmiCommand(), importCommand(), exportCommand(), saveCommand()}
+	return []command{buildCommand(), pullCommand(), pushCommand(), imagesCommand(), tagCommand(), rmiCommand(),
+		importCommand(), exportCommand(), saveCommand(), loginCommand(), logoutCommand()}
 }
 
 func pullCommand() command {

@@ -43,8 +43,13 @@ func parseMounts(args []string) (all []mountArg, err error) {
 		}
 		all = append(all, m)
 	}
+	return byDepth(all), nil
+}
+
+// byDepth sorts mounts, so that one below another comes after it.
+func byDepth(all []mountArg) []mountArg {
 	slices.SortStableFunc(all, func(a, b mountArg) int { return cmp.Compare(depth(a.Target), depth(b.Target)) })
-	return all, nil
+	return all
 }
 
 // depth returns how many names the path of a mount point has.

@@ -19,6 +19,9 @@ type mountOptions struct {
 	here     string // rw, ro or cow; empty: not given
 	caches   []string
 	identity string // yes or no; empty: not given
+
+	asked *string       // --devcontainer; nil: not given
+	dev   *devContainer // that was read
 }
 
 var hereModes = []string{"rw", "ro", "cow"}
@@ -35,6 +38,8 @@ func mountFlags(o *mountOptions) cli.Flags {
 			Help: "share downloads with all sandboxes that name this cache: npm, pip, go or cargo; this machine's own caches stay apart"},
 		{Group: groupSandbox, Long: "git-identity", Arg: "yes|no", Optional: true, Words: yesNo, Set: o.setIdentity,
 			Help: "let git in the sandbox use your name and email (default with --workspace and --here)"},
+		{Group: groupSandbox, Long: "devcontainer", Arg: "DIR[:MODE]", Optional: true, Complete: cli.Directory, Set: o.setDevcontainer,
+			Help: "take image, mounts, variables and hooks from the devcontainer.json of a directory (default the working directory), and mount it as that file says; MODE is rw (the default), ro or cow"},
 	}
 }
 
@@ -70,6 +75,10 @@ func (o *mountOptions) parsed() (all []mountArg, dir string, err error) {
 		args = append(args, dir+":"+o.here)
 	}
 	all, err = parseMounts(args)
+	if o.dev != nil {
+		all = byDepth(slices.Concat(o.dev.mounts, all))
+		dir = cmp.Or(dir, o.dev.plan.Dir)
+	}
 	return all, dir, err
 }
 
@@ -90,6 +99,11 @@ func (a *app) place(spec *runner.Spec, o *options) (*placed, error) {
 		return nil, err
 	}
 	spec.Defaults.Dir = dir
+	if o.dev != nil {
+		for _, t := range o.dev.plan.Tmpfs {
+			spec.Tmpfs = append(spec.Tmpfs, runner.Tmpfs{Target: t})
+		}
+	}
 	if path, cow := o.cowWorkspace(); cow {
 		m, err := cowWorkspaceMount(path)
 		if err != nil {

@@ -32,6 +32,7 @@ type options struct {
 
 	// Of single commands:
 	archiveOptions
+	pushOptions
 	stopOptions
 	gcOptions
 	helpOptions

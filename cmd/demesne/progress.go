@@ -15,10 +15,11 @@ import (
 // and a line for the image, and erases them in the end; elsewhere it prints a line for each completed step. A nil
 // progress prints nothing. It has no timer: it prints only when an event arrives.
 type progress struct {
-	on   *console
-	noun string // `pull "python"`
-	term bool
-	now  func() time.Time
+	on    *console
+	noun  string // `pull "python"`
+	words progressWords
+	term  bool
+	now   func() time.Time
 
 	mu     sync.Mutex
 	layers map[oci.Digest]*layerState // both by digest and by DiffID
@@ -37,6 +38,14 @@ type layerState struct {
 	unpacked       bool
 }
 
+// progressWords are the words for what happens to a layer: while it is copied, after that, and at its end.
+type progressWords struct{ doing, did, end string }
+
+var (
+	pullWords = progressWords{"fetching", "fetched", "unpacked"}
+	pushWords = progressWords{"sending", "sent", "pushed"}
+)
+
 // drawEvery bounds how often the lines are redrawn, so that a fast download is not slowed down. The first drawing
 // waits as long, until the size of each layer is known.
 const drawEvery = 100 * time.Millisecond
@@ -46,7 +55,7 @@ func (c *console) newProgress(quiet bool, noun string) *progress {
 	if quiet {
 		return nil
 	}
-	return &progress{on: c, noun: noun, term: cli.TerminalOf(c.stderr, c.env).Redraw, now: time.Now, drawn: time.Now(), layers: map[oci.Digest]*layerState{}}
+	return &progress{on: c, noun: noun, words: pullWords, term: cli.TerminalOf(c.stderr, c.env).Redraw, now: time.Now, drawn: time.Now(), layers: map[oci.Digest]*layerState{}}
 }
 
 // take handles an event of an images.Client.
@@ -62,6 +71,10 @@ func (p *progress) take(e events.Event) {
 	case events.Retry:
 		p.tell(fmt.Sprintf("%s: again in %s: %s", layerName(e.Digest), e.In.Round(time.Millisecond), e.Why))
 	case events.Notice:
+		if e.DiffID == "" {
+			p.tell(e.Why)
+			return
+		}
 		p.tell(layerName(e.DiffID) + ": " + e.Why)
 	}
 }
@@ -71,7 +84,7 @@ func (p *progress) layer(e events.Event) {
 	l.total = max(l.total, e.Total)
 	last := false
 	switch e.State {
-	case events.Pulling:
+	case events.Pulling, events.Pushing:
 		p.fetched(l, e.Bytes)
 	case events.Pulled:
 		l.begun, last = true, true
@@ -82,14 +95,26 @@ func (p *progress) layer(e events.Event) {
 	case events.Done:
 		l.fetched, l.unpacked, last = l.total, true, true
 		p.plain(e.DiffID, "unpacked")
+	case events.Pushed, events.Mounted:
+		last, l.unpacked = true, true
+		p.fetched(l, l.total)
+		p.plain(e.Digest, p.sent(e))
 	case events.Present:
 		l.fetched = l.total
-		l.unpacked = l.unpacked || e.DiffID != ""
+		l.unpacked = l.unpacked || e.DiffID != "" || p.words == pushWords
 	}
 	if now := p.now(); p.term && (last || now.Sub(p.drawn) >= drawEvery) {
 		p.drawn = now
 		p.draw()
 	}
+}
+
+// sent describes a layer that the registry got.
+func (p *progress) sent(e events.Event) string {
+	if e.State == events.Mounted || e.Layer == nil {
+		return "mounted from another repository"
+	}
+	return "pushed, " + cli.FormatBytes(e.Layer.Size)
 }
 
 // fetched counts bytes of a layer. The bytes of an earlier pull, which this one resumes, are not part of its rate.
@@ -113,7 +138,7 @@ func (p *progress) find(e events.Event) *layerState {
 		p.layers[name] = l
 		p.order = append(p.order, l)
 	}
-	if e.Layer != nil {
+	if e.Layer != nil && p.words != pushWords {
 		l.total = max(l.total, e.Layer.Size)
 		if other := p.layers[e.Layer.DiffID]; other != nil && other != l {
 			l.unpacked = other.unpacked

@@ -64,9 +64,9 @@ func (p *progress) bars(width, most int) []string {
 		switch {
 		case l.unpacked || l.total > 0 && l.fetched == l.total && !l.begun && !l.unpacking:
 		case l.begun || l.unpacking:
-			lines = append(lines, l.bar(width))
+			lines = append(lines, l.bar(width, p.words))
 		default:
-			waiting = append(waiting, l.bar(width))
+			waiting = append(waiting, l.bar(width, p.words))
 		}
 	}
 	lines = append(lines, waiting...)
@@ -74,15 +74,15 @@ func (p *progress) bars(width, most int) []string {
 }
 
 // bar returns the line of one layer. A narrow terminal has room for the figures only.
-func (l *layerState) bar(width int) string {
+func (l *layerState) bar(width int, words progressWords) string {
 	state := "waiting"
 	switch {
 	case l.unpacking:
 		state = "unpacking"
 	case l.begun && l.fetched == l.total:
-		state = "fetched"
+		state = words.did
 	case l.begun:
-		state = "fetching"
+		state = words.doing
 	}
 	bar := ""
 	if w := min(mostWidth, width-1-besideBar); w >= 5 {
@@ -113,7 +113,7 @@ func (p *progress) summary() string {
 		left := time.Duration(float64(total-fetched) / speed * float64(time.Second))
 		text += fmt.Sprintf(", %s/s, %s left", cli.FormatBytes(int64(speed)), left.Round(time.Second))
 	}
-	return fmt.Sprintf("%s, %d of %d layers unpacked", text, unpacked, len(p.order))
+	return fmt.Sprintf("%s, %d of %d layers %s", text, unpacked, len(p.order), p.words.end)
 }
 
 // rate measures the speed of a download over the last seconds.

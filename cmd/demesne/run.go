@@ -52,6 +52,9 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 	if err := a.canAskCow(o); err != nil {
 		return nil, err
 	}
+	if err := a.openDevcontainer(o, args); err != nil {
+		return nil, err
+	}
 	r, err := a.newRoot(o)
 	if err != nil {
 		return nil, err
@@ -78,7 +81,7 @@ func (j *execution) run(spec runner.Spec, r *root, args []string) error {
 	p := r.progress()
 	defer p.done()
 	opts := j.runOptions()
-	opts.Argv = func(c oci.Config) ([]string, error) { return r.argv(&c, args) }
+	opts.Argv = func(c oci.Config) ([]string, error) { return r.wrapped(&c, args) }
 	// A path that some output names stays, though it is empty.
 	opts.Manifest, opts.KeepEmpty = j.o.manifest, j.o.json || j.o.background || j.o.manifest
 	cb := j.placed.recorded(j.app.callbacks(j.o, j.sig, &j.stages, p))
@@ -99,6 +102,9 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	spec.Lifetime = runner.Persistent
+	if err := a.openDevcontainer(o, nil); err != nil {
+		return 0, err
+	}
 	r, err := a.newRoot(o)
 	if err != nil {
 		return 0, err
@@ -126,7 +132,10 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		printTrace(a.stderr, trace)
 	}
 	mounts.tellApart()
-	code, err := 0, error(nil)
+	code, err := r.hooks(sig.ctx, sess, b)
+	if code != 0 || err != nil {
+		return code, err
+	}
 	if o.json {
 		if err := b.Account(sig.ctx); err != nil {
 			return 0, err

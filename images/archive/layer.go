@@ -2,15 +2,18 @@ package archive
 
 import (
 	"context"
+	"io"
 
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 )
 
-// AddLayer stores a file with a tar archive, perhaps compressed, as a layer.
-func AddLayer(ctx context.Context, store *images.Store, file string) (oci.Layer, error) {
-	return importTar(ctx, store, file)
+// AddLayer stores a layer that demesne wrote: a tar archive that is not compressed. Unlike an imported one it is not
+// parsed. end is called at the end of r; nothing is stored if it returns an error.
+func AddLayer(ctx context.Context, store *images.Store, r io.Reader, end func() error) (oci.Layer, error) {
+	d, size, err := store.Put(ctx, &judged{r, end}, maxLayer)
+	return oci.Layer{Digest: d, DiffID: d, Size: size, MediaType: mediaTypes[plain]}, err
 }
 
 // Config returns the JSON of an image's configuration, as the image has it.

@@ -55,7 +55,7 @@ func TestBounded(t *testing.T) {
 		if err := fmt.Sprint(evaluate(c.text)); !strings.HasPrefix(err, c.want) {
 			t.Errorf("%s: %s, want %s", c.name, err[:min(len(err), 200)], c.want)
 		}
-		if took := time.Since(began); took > 10*time.Second {
+		if took := time.Since(began); took > 30*time.Second {
 			t.Errorf("%s: it took %s", c.name, took)
 		}
 	}

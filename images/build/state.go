@@ -59,9 +59,9 @@ type Copy struct {
 	Parents  bool
 	Exclude  []string
 
-	Add      bool // archives are unpacked, and sources may be URLs
-	Unpack   *bool
-	Checksum string
+	Add     bool      // archives of the context are unpacked
+	Unpack  *bool     // nil: those of the context, and not those of Remotes
+	Remotes []*Remote `json:"-"` // their content counts in a key, not where it is
 }
 
 // Begin returns the state after FROM. config is the JSON of the base's configuration; empty: none.
@@ -197,13 +197,10 @@ func (st *State) apply(c instructions.Command) (*Step, error) {
 		return &Step{Copy: to}, err
 	case *instructions.AddCommand:
 		to, err := st.copy(c.SourcesAndDest)
-		if local := slices.ContainsFunc(c.SourcePaths, isLocal); local && c.Checksum != "" {
-			err = fmt.Errorf("ADD --checksum=%s: %w for files of the context", c.Checksum, errUnsupported)
-		}
 		to.Chown, to.Chmod, to.Link, to.Exclude = c.Chown, c.Chmod, c.Link, c.ExcludePatterns
-		to.Add, to.Unpack, to.Checksum = true, c.Unpack, c.Checksum
-		if c.KeepGitDir != nil && *c.KeepGitDir {
-			err = fmt.Errorf("ADD --keep-git-dir: %w", errUnsupported)
+		to.Add, to.Unpack = true, c.Unpack
+		if err == nil {
+			err = to.remotes(c.Checksum, c.KeepGitDir != nil && *c.KeepGitDir)
 		}
 		return &Step{Copy: to}, err
 	case *instructions.WorkdirCommand:
@@ -214,11 +211,6 @@ func (st *State) apply(c instructions.Command) (*Step, error) {
 }
 
 // configure applies a command that makes no layer.
-// isLocal reports whether a source of ADD is in the context.
-func isLocal(source string) bool {
-	return !strings.Contains(source, "://") && !strings.HasPrefix(source, "git@")
-}
-
 func (st *State) configure(c instructions.Command) error {
 	cfg := &st.Config
 	switch c := c.(type) {

@@ -18,7 +18,15 @@ import (
 //	        {"event":"layer","diffid":I,"state":"done"}                            now unpacked
 //	        {"event":"layer","diffid":I,"state":"present"}                         already unpacked
 //	        {"event":"notice","diffid":I,"why":…}                                  a warning for the user
+//	push    {"event":"layer","digest":D,"state":"pushing","bytes":n,"total":N}     D is the blob in the store
+//	        {"event":"layer","digest":D,"state":"pushed","layer":{…}}              now in the registry, as "layer" says
+//	        {"event":"layer","digest":D,"state":"mounted","layer":{…}}             likewise, from another repository
+//	        {"event":"layer","digest":D,"state":"present","layer":{…}}             the repository had it
+//	        {"event":"result","digest":M}                                          the tag has the image
+//	login   {"event":"result","why":FILE}                                          where the credentials are stored
 //	sweep   {"event":"result","freed":bytes}
+//	build   {"event":"notice","why":…}                                             a step of demesne-build
+//	        {"event":"result","digest":M}                                          the image is in the store
 //	any     {"event":"error","text":…,"hint":…,"code":…}                           the last line; exit status 1
 //
 // A program ends with "result" or "error"; unpack may end with neither. A line is at most 64 KiB.
@@ -27,7 +35,7 @@ type Event struct {
 	State  State         `json:"state,omitempty"`
 	Digest oci.Digest    `json:"digest,omitempty"` // of a layer's blob; in a result, of the manifest
 	DiffID oci.Digest    `json:"diffid,omitempty"` // of the layer
-	Layer  *oci.Layer    `json:"layer,omitempty"`  // a downloaded layer, as unpack expects it
+	Layer  *oci.Layer    `json:"layer,omitempty"`  // a downloaded layer, as unpack expects it; a pushed one, as the registry has it
 	Bytes  int64         `json:"bytes,omitempty"`
 	Total  int64         `json:"total,omitempty"`
 	In     time.Duration `json:"in,omitempty"`
@@ -61,6 +69,9 @@ const (
 	Present   State = "present"
 	Unpacking State = "unpacking"
 	Done      State = "done"
+	Pushing   State = "pushing"
+	Pushed    State = "pushed"
+	Mounted   State = "mounted"
 )
 
 // Code classifies a [Failure], so that callers need not match its text.

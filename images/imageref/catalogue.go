@@ -3,6 +3,8 @@ package imageref
 import (
 	"slices"
 	"strings"
+
+	"demesne/images/recipes"
 )
 
 // hostName names the host's own /usr, which is not an image.
@@ -21,11 +23,18 @@ var catalogue = []struct{ name, full string }{
 	{"alpine", "docker.io/library/alpine:latest"},
 }
 
-// Catalogue returns the catalogue names, in display order.
+// Catalogue returns the catalogue names, in display order, and then the names of images that demesne builds.
 func Catalogue() []string {
-	names := make([]string, len(catalogue))
-	for i, c := range catalogue {
-		names[i] = c.name
+	var names []string
+	for _, c := range catalogue {
+		names = append(names, c.name)
+	}
+	for _, r := range recipes.All() {
+		if r.Word {
+			names = append(names, r.Name)
+		} else {
+			names = append(names, recipes.Namespace+r.Name)
+		}
 	}
 	return names
 }
@@ -54,7 +63,7 @@ func Default(getenv func(string) string) string {
 // registry, such as "local/*", and a single word cover images in the store: see [Permitted]. Local files
 // and directories are never allowed.
 func Allowed(ref Ref, list []string) (ok bool, reason string) {
-	if _, ok := inCatalogue(ref.Given); ok {
+	if _, ok := inCatalogue(ref.Given); ok || ref.Kind == Recipe {
 		return true, "it is in the catalogue"
 	}
 	if ref.Kind != Registry && ref.Kind != Bare {

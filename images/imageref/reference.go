@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"demesne/images/oci"
+	"demesne/images/recipes"
 )
 
 // Kind is the kind of a reference.
@@ -17,6 +18,7 @@ const (
 	Host          Kind = "host"           // the host's own /usr; not an image
 	Directory     Kind = "dir"            // a directory with a root file system; not an image
 	Registry      Kind = "registry"       // an image in a registry, and in the store after a pull
+	Recipe        Kind = "recipe"         // an image that demesne builds itself: see package recipes
 	Bare          Kind = "bare"           // a single word outside the catalogue: an image in the store only
 	Pinned        Kind = "digest"         // an image in the store, by its digest or a prefix of it
 	OCILayout     Kind = "oci"            // an OCI image layout in a directory
@@ -31,6 +33,7 @@ type Ref struct {
 	Full  string // the name in the store: "docker.io/library/python:3.12", "…@sha256:…", "oci:/abs/dir:tag"
 	Path  string // absolute path, for the kinds that are files or directories
 	Tag   string // image within an OCILayout or archive; "" if it has only one
+	Args  string // arguments of a Recipe, NAME=VALUE, a line each
 }
 
 func (r Ref) String() string { return r.Given }
@@ -62,6 +65,20 @@ func Word(full string) (word string, ok bool) {
 	return strings.CutSuffix(word, ":"+defaultTag)
 }
 
+// ServerOf returns the host that answers for a registry, as names have it. Docker Hub has another one than in its names.
+func ServerOf(domain string) string {
+	if domain == defaultDomain {
+		return "index." + defaultDomain
+	}
+	return domain
+}
+
+// Explicit reports whether a reference names its registry itself. Others, such as "o/n", stand for Docker Hub in a pull.
+func (r Ref) Explicit() bool {
+	first, _, ok := strings.Cut(strings.TrimPrefix(r.Given, "docker://"), "/")
+	return r.Kind == Registry && ok && domainLike(first)
+}
+
 // minPrefix is the minimum number of hex digits in an abbreviated digest.
 const minPrefix = 12
 
@@ -73,6 +90,7 @@ var foreign = []string{"docker-daemon", "containers-storage", "sif", "tarball", 
 //
 //	host                       the host's /usr
 //	python                     a catalogue name
+//	browser, demesne/browser   an image that demesne builds; demesne/… never comes from a registry
 //	ghcr.io/o/n:tag            a registry reference, by Docker's rules; a leading docker:// is ignored
 //	debian:12, o/n@sha256:…    the default registry is docker.io, the default tag latest
 //	oci:DIR[:TAG]              oci-archive:FILE[:TAG], docker-archive:FILE[:NAME]
@@ -99,6 +117,9 @@ func parse(s string) (Ref, error) {
 		}
 		return Ref{Kind: Registry, Full: full}, nil
 	}
+	if r, ok := recipes.Find(s); ok && r.Word {
+		return recipeRef(r, nil), nil
+	}
 	transport, rest, ok := strings.Cut(s, ":")
 	if ok {
 		if k := Kind(transport); k == OCILayout || archive(k) || k == Directory {
@@ -120,6 +141,9 @@ func parseRegistry(s string) (Ref, error) {
 	n, err := parseNamed(s)
 	if err != nil {
 		return Ref{}, err
+	}
+	if name, ok := strings.CutPrefix(n.path, recipes.Namespace); ok && n.domain == defaultDomain {
+		return parseRecipe(n, name)
 	}
 	kind := Registry
 	if !strings.ContainsAny(s, "/:@.") {

@@ -14,6 +14,7 @@ type Config struct {
 	WorkingDir   string
 	User         string // "", name, uid, name:group, uid:gid; resolved in the image
 	StopSignal   string // "", a signal's name or number, as the image has it
+	Labels       map[string]string
 }
 
 // ErrNoCommand reports that neither the caller nor the image specifies a command.

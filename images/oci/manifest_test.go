@@ -119,7 +119,7 @@ func TestParseConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Config{"arm64", "v8", "linux", []string{"A=b"}, []string{"e"}, nil, "/w", "me:us", "SIGINT"}
+	want := Config{"arm64", "v8", "linux", []string{"A=b"}, []string{"e"}, nil, "/w", "me:us", "SIGINT", map[string]string{"k": "v"}}
 	if a, b := jsonOf(t, c.Config), jsonOf(t, want); a != b {
 		t.Errorf("got %s, want %s", a, b)
 	}

@@ -60,7 +60,7 @@ func (p *pauses) Fire(e *logrus.Entry) error {
 		return nil
 	}
 	text, err := strconv.Unquote(found[1])
-	wait := pauseOf(text, time.Now())
+	wait := PauseOf(text, time.Now())
 	if err != nil || wait < longPause {
 		return nil
 	}
@@ -72,8 +72,8 @@ func (p *pauses) Fire(e *logrus.Entry) error {
 	return nil
 }
 
-// pauseOf parses a Retry-After header: seconds, or a date. It returns 0 for any other text.
-func pauseOf(text string, now time.Time) time.Duration {
+// PauseOf parses a Retry-After header: seconds, or a date. It returns 0 for any other text.
+func PauseOf(text string, now time.Time) time.Duration {
 	if n, err := strconv.ParseInt(text, 10, 32); err == nil {
 		return time.Duration(n) * time.Second
 	}

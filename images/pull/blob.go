@@ -78,7 +78,7 @@ func (p *puller) fill(ctx context.Context, w *images.BlobWriter, d oci.Descripto
 		if w.Offset()-before >= enough {
 			try = 1
 		}
-		if try >= tries || ctx.Err() != nil || !transient(err) {
+		if try >= tries || ctx.Err() != nil || !Transient(err) {
 			return err
 		}
 		if err := p.pause(ctx, d.Digest, try, err); err != nil {

@@ -36,7 +36,7 @@ func errorf(code events.Code, format string, args ...any) error {
 	return &Error{code, fmt.Errorf(format, args...)}
 }
 
-// spoken maps a class to the words that speak puts before the library's error, which may contain only a
+// spoken maps a class to the words that Speak puts before the library's error, which may contain only a
 // status number.
 var spoken = map[events.Code]string{
 	events.CodeDenied:      "denied",
@@ -45,8 +45,8 @@ var spoken = map[events.Code]string{
 	events.CodeUnreachable: "no answer",
 }
 
-// speak adds the words of the error's class, unless the error is an [Error].
-func speak(err error) error {
+// Speak adds the words of the error's class, unless the error is an [Error].
+func Speak(err error) error {
 	var known *Error
 	if err == nil || errors.As(err, &known) {
 		return err
@@ -220,9 +220,9 @@ func Host(err error) string {
 	return u.Host
 }
 
-// transient reports whether a retry may succeed. It is false for a host that cannot be resolved or
+// Transient reports whether a retry may succeed. It is false for a host that cannot be resolved or
 // dialled, so that a mistyped registry name fails at once. A temporary DNS failure is transient.
-func transient(err error) bool {
+func Transient(err error) bool {
 	var dns *net.DNSError
 	var op *net.OpError
 	switch {

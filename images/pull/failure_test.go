@@ -71,7 +71,7 @@ func TestPauseOf(t *testing.T) {
 		"60": time.Minute, now.Add(time.Hour).Format(http.TimeFormat): time.Hour, now.Add(-time.Hour).Format(http.TimeFormat): -time.Hour,
 		"": 0, "soon": 0, "99999999999999999999": 0, "-5": -5 * time.Second,
 	} {
-		if got := pauseOf(text, now); got != want {
+		if got := PauseOf(text, now); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}

@@ -86,7 +86,7 @@ func newPuller(o Options) *puller {
 // the digest of the image's manifest.
 func Image(ctx context.Context, ref imageref.Ref, o Options) (oci.Digest, error) {
 	d, err := newPuller(o).pull(ctx, ref)
-	return d, speak(err)
+	return d, Speak(err)
 }
 
 func (p *puller) pull(ctx context.Context, ref imageref.Ref) (oci.Digest, error) {

@@ -18,7 +18,7 @@ const tries = 5
 func (p *puller) retry(ctx context.Context, do func(context.Context) error) error {
 	for try := 1; ; try++ {
 		err := p.once(ctx, func(ctx context.Context, _ *idle) error { return do(ctx) })
-		if err == nil || try == tries || ctx.Err() != nil || !transient(err) {
+		if err == nil || try == tries || ctx.Err() != nil || !Transient(err) {
 			return err
 		}
 		if err := p.pause(ctx, "", try, err); err != nil {

@@ -33,10 +33,10 @@ var rooms = map[string][]string{
 // homes maps prefixes of import paths to the directories that may import them. It covers heavy libraries, and
 // package proxy, which another process links.
 var homes = map[string][]string{
-	"go.podman.io/":                          {"images/pull", "images/archive"},
+	"go.podman.io/":                          {"images/pull", "images/push", "images/archive"},
 	"github.com/containers/image":            {},
-	"github.com/google/go-containerregistry": {"images/pull", "images/archive", "integration"},
-	"github.com/ProtonMail/go-crypto":        {"images/gpgme", "images/pull"},
+	"github.com/google/go-containerregistry": {"images/pull", "images/push", "images/archive", "integration"},
+	"github.com/ProtonMail/go-crypto":        {"images/gpgme", "images/pull", "images/debian"},
 	"github.com/opencontainers/umoci":        {"rootfs/unpack"},
 	"github.com/opencontainers/runc":         {"runner/container", "integration/bench/floor"}, // compared by the bench
 	"github.com/opencontainers/cgroups":      {"runner/container", "integration/bench/floor"},
@@ -189,7 +189,7 @@ func TestRuleDirections(t *testing.T) {
 		{"runner/engine", "demesne/rootfs/unpack", may("runner")},
 		{"rootfs/unpack", "demesne/rootfs/layers", ""},
 		{"rootfs/unpack", "demesne/images", may("rootfs")},
-		{"images", "go.podman.io/image/v5/docker", "lives in images/pull, images/archive"},
+		{"images", "go.podman.io/image/v5/docker", "lives in images/pull, images/push, images/archive"},
 		{"images/pull", "go.podman.io/image/v5/docker", ""},
 		{"images/pull", "demesne/images", ""},
 		{"images", "demesne/rootfs/layers", may("images")},
@@ -227,7 +227,7 @@ func TestRuleLightPrograms(t *testing.T) {
 		without []string
 	}{
 		{"cmd/demesne", []string{"github.com/opencontainers/umoci", "github.com/opencontainers/runc", "github.com/opencontainers/cgroups",
-			"github.com/google/go-containerregistry/", "github.com/containers/", "demesne/images/pull", "demesne/images/archive", "demesne/rootfs/unpack", "github.com/vishvananda/", "github.com/google/nftables", "github.com/landlock-lsm/",
+			"github.com/google/go-containerregistry/", "github.com/containers/", "demesne/images/pull", "demesne/images/push", "demesne/images/archive", "demesne/rootfs/unpack", "github.com/vishvananda/", "github.com/google/nftables", "github.com/landlock-lsm/",
 			"go.podman.io/", "github.com/elazarl/", "github.com/godbus/", "github.com/coreos/", "net/http", "C"}},
 		{"cmd/demesne-init", []string{"github.com/opencontainers/", "github.com/vishvananda/", "github.com/google/nftables", "github.com/godbus/", "net/http", "C"}},
 		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images", "demesne/runner/client",

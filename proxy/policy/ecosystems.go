@@ -65,7 +65,8 @@ func (e Ecosystem) Hosts() []string {
 	return hosts
 }
 
-// Rules returns one rule for each of the ecosystem's servers.
+// Rules returns one rule for each of the ecosystem's servers. As with a mirror, this host's resolver may answer with an
+// internal address: a network's own mirror under the public name.
 func (e Ecosystem) Rules() ([]Rule, error) {
 	var rules []Rule
 	for _, host := range e.Hosts() {
@@ -73,7 +74,7 @@ func (e Ecosystem) Rules() ([]Rule, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ecosystem %q: %w", e.Name, err)
 		}
-		rules = append(rules, r)
+		rules = append(rules, r.Private())
 	}
 	return rules, nil
 }

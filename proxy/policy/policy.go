@@ -148,11 +148,15 @@ func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 	switch {
 	case class == classPublic || p.named(q, a, class):
 		return d
-	case d.private && (class == classPrivate || class == classShared):
+	case d.private && slices.Contains(internal, class):
 		return d
 	}
 	return Unlisted(d, q, a, string(class))
 }
+
+// internal are the classes of addresses that a network's operator gives to servers of that network. No public network has
+// them.
+var internal = []Class{classPrivate, classShared, classDocumentation}
 
 // Unlisted denies q, which d allowed, because no rule lists the address that was found for it. whose describes the
 // address.

@@ -30,8 +30,11 @@ type Held struct {
 // Hold locks the layers, bottom first, against removal. If some are missing it holds none, and the error is a
 // [*MissingError].
 func (c Cache) Hold(ids []DiffID) (*Held, error) {
+	if len(ids) == 0 {
+		return &Held{}, nil // an image without layers needs no cache
+	}
 	at, err := c.open()
-	if errors.Is(err, unix.ENOENT) && len(ids) > 0 {
+	if errors.Is(err, unix.ENOENT) {
 		return nil, c.missing(ids[0], ids)
 	}
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,14 +17,21 @@ import (
 	"demesne/rootfs/layers"
 )
 
+// LayerOptions say what is in a layer.
+type LayerOptions struct {
+	Skip     func(path string) bool     // leaves a path out, with everything below it; nil: none
+	Bare     func(dir *tar.Header) bool // leaves a directory out, unless the layer has something below it; nil: none
+	NotAfter time.Time                  // no entry is younger; zero: no bound
+}
+
 // WriteLayer writes an upper that rootfs.KeptUpper opened as a layer of an OCI image. The layer is a tar in which
 // .wh.NAME removes a name, and .wh..wh..opq in a directory hides what is below it (image-spec, layer.md). Owners
-// are those of this user namespace, or those that unpacking recorded. Paths for which skip returns true are left out with everything below them, and
-// so are sockets and devices. Times are in seconds, and holes are no data. A name that begins with .wh. cannot be stored in a layer and is an error. The sandbox
-// must not write meanwhile.
-func WriteLayer(dir *os.File, w io.Writer, skip func(path string) bool) (entries int, err error) {
-	p := &packer{w: w, tar: tar.NewWriter(w), skip: skip, files: map[uint64]string{}}
-	p.walk.visit = p.visit
+// are those of this user namespace, or those that unpacking recorded. Sockets and devices are left out. Times are in
+// seconds, and holes are no data. The entries of a directory are in order of name, so that the file system does not
+// matter. A name that begins with .wh. cannot be stored in a layer and is an error. The sandbox must not write meanwhile.
+func WriteLayer(dir *os.File, w io.Writer, o LayerOptions) (entries int, err error) {
+	p := &packer{LayerOptions: o, w: w, tar: tar.NewWriter(w), files: map[uint64]string{}, copying: make([]byte, 128<<10)}
+	p.walk.visit, p.walk.sorted = p.visit, true
 	if err := p.walk.run(dir); err != nil {
 		return 0, fmt.Errorf("write layer: %w", err)
 	}
@@ -41,10 +48,14 @@ const (
 
 type packer struct {
 	walk
+	LayerOptions
 	w       io.Writer
-	tar     *tar.Writer // writes to w
-	skip    func(path string) bool
+	tar     *tar.Writer       // writes to w
 	files   map[uint64]string // files with several names, and their first name
+	bare    []*tar.Header     // directories that are left out so far
+	asked   string            // the last directory that skipped was asked about,
+	without bool              // and its answer
+	copying []byte
 	entries int
 	failed  error // if set, the tar is unusable
 }
@@ -72,13 +83,17 @@ func (p *packer) fail(full string, err error) {
 	p.failed, p.enough = fmt.Errorf("%q: %w", full, err), true
 }
 
+// skipped reports whether a path, or a directory above it, is left out. It asks once for the files of a directory.
 func (p *packer) skipped(full string) bool {
-	for up := full; up != "."; up = path.Dir(up) {
-		if p.skip(up) {
-			return true
-		}
+	if p.Skip == nil || p.Skip(full) {
+		return p.Skip != nil
 	}
-	return false
+	dir := path.Dir(full)
+	if dir != "." && dir != p.asked {
+		p.without = p.skipped(dir)
+		p.asked = dir
+	}
+	return dir != "." && p.without
 }
 
 func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
@@ -87,8 +102,8 @@ func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
 		ModTime: time.Unix(st.Mtime.Sec, 0), // archive/tar would round up, and compilers' caches record truncated times
 	}
 	kind := st.Mode & unix.S_IFMT
-	if kind != unix.S_IFLNK && kind != unix.S_IFCHR {
-		if err := p.attributes(h, at, name); err != nil {
+	if kind != unix.S_IFLNK && kind != unix.S_IFCHR && kind != unix.S_IFREG {
+		if err := p.attributes(h, xattrsAt(at, name)); err != nil {
 			return err
 		}
 	}
@@ -97,6 +112,10 @@ func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
 		return p.write(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(path.Dir(full), whiteoutPrefix+name)})
 	case kind == unix.S_IFDIR:
 		h.Typeflag, h.Name = tar.TypeDir, full+"/"
+		if p.Bare != nil && p.Bare(h) && !opaque(at, name) {
+			p.bare = append(p.bare, h)
+			return nil
+		}
 		err := p.write(h)
 		if err == nil && opaque(at, name) {
 			err = p.write(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(full, opaqueMark)})
@@ -115,43 +134,92 @@ func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
 	case kind != unix.S_IFREG:
 		return nil
 	case st.Nlink > 1 && p.files[st.Ino] != "":
+		if err := p.attributes(h, xattrsAt(at, name)); err != nil {
+			return err
+		}
 		h.Typeflag, h.Linkname = tar.TypeLink, p.files[st.Ino]
 		return p.write(h)
 	}
-	p.files[st.Ino] = full
+	if st.Nlink > 1 {
+		p.files[st.Ino] = full
+	}
 	return p.file(h, at, name)
 }
 
+// write writes a header, after those of the directories above that were left out so far.
 func (p *packer) write(h *tar.Header) error {
+	if err := p.above(h); err != nil {
+		return err
+	}
 	p.entries++
 	return p.tar.WriteHeader(h)
 }
 
+// above prepares for an entry: it writes the directories above it, and bounds its time.
+func (p *packer) above(h *tar.Header) error {
+	if !p.NotAfter.IsZero() && h.ModTime.After(p.NotAfter) {
+		h.ModTime = p.NotAfter
+	}
+	for i := 0; i < len(p.bare); {
+		dir := p.bare[i]
+		if !strings.HasPrefix(h.Name, dir.Name) {
+			i++
+			continue
+		}
+		p.bare = slices.Delete(p.bare, i, i+1)
+		if err := p.write(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// file writes a regular file. It uses no os.File for most of them, which would ask epoll about each.
 func (p *packer) file(h *tar.Header, at int, name string) error {
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
 		return err
 	}
-	h.Typeflag, h.Size = tar.TypeReg, st.Size()
-	if done, err := p.sparse(h, f, st.Sys().(*syscall.Stat_t).Blocks*512); done || err != nil {
+	if err := p.attributes(h, xattrsOf(fd)); err != nil {
+		unix.Close(fd)
 		return err
 	}
+	h.Typeflag, h.Size = tar.TypeReg, st.Size
+	if allocated := st.Blocks * 512; allocated < st.Size {
+		f := os.NewFile(uintptr(fd), name)
+		defer f.Close()
+		if done, err := p.sparse(h, f, allocated); done || err != nil {
+			return err
+		}
+		if err := p.write(h); err != nil {
+			return err
+		}
+		return p.copy(p.tar, f, st.Size)
+	}
+	defer unix.Close(fd)
 	if err := p.write(h); err != nil {
 		return err
 	}
-	_, err = io.CopyN(p.tar, f, st.Size())
+	return p.copy(p.tar, fsutil.RawReader(fd), st.Size)
+}
+
+// copy copies n bytes. archive/tar would copy small pieces, with a buffer for each file.
+func (p *packer) copy(to io.Writer, from io.Reader, n int64) error {
+	did, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{io.LimitReader(from, n)}, p.copying)
+	if err == nil && did < n {
+		err = io.ErrUnexpectedEOF
+	}
 	return err
 }
 
 // attributes adds the attributes that have a meaning in an image.
-func (p *packer) attributes(h *tar.Header, at int, name string) error {
-	found, err := xattrs(at, name, meansAnything)
+func (p *packer) attributes(h *tar.Header, of xattrCalls) error {
+	found, err := of.read(meansAnything)
 	for key, value := range found {
 		if strings.Contains(key, "=") {
 			continue // a PAX key ends at "="

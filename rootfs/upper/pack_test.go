@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +23,7 @@ import (
 func packed(t *testing.T, dir *os.File) (lines []string, err error) {
 	t.Helper()
 	var b bytes.Buffer
-	n, err := upper.WriteLayer(dir, &b, func(path string) bool { return path == "dev" })
+	n, err := upper.WriteLayer(dir, &b, upper.LayerOptions{Skip: func(path string) bool { return path == "dev" }})
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func TestWriteLayer(t *testing.T) {
 		t.Errorf("what is skipped is in it: %q", lines)
 	}
 	var b bytes.Buffer
-	if _, err := upper.WriteLayer(dir, &b, func(string) bool { return false }); err != nil || !bytes.Contains(b.Bytes(), []byte("SCHILY.xattr.user.mine=kept")) || bytes.Contains(b.Bytes(), []byte("user.overlay")) {
+	if _, err := upper.WriteLayer(dir, &b, upper.LayerOptions{}); err != nil || !bytes.Contains(b.Bytes(), []byte("SCHILY.xattr.user.mine=kept")) || bytes.Contains(b.Bytes(), []byte("user.overlay")) {
 		t.Errorf("attributes: %v", err)
 	}
 }
@@ -106,5 +107,54 @@ func TestWriteLayerHostile(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, lines, err)
 		}
 		os.Remove(in(name))
+	}
+}
+
+// TestWriteLayerOrder checks that the file system does not matter to the order of entries, that times are bounded, and
+// that bare directories are in the layer only if something below them is.
+func TestWriteLayerOrder(t *testing.T) {
+	top := t.TempDir()
+	var want []string
+	for _, d := range []string{"bare", "full", "z"} {
+		if err := os.Mkdir(top+"/"+d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 600 { // more than one read of the directory
+		name := fmt.Sprintf("z/%03d-%s", i*7%600, strings.Repeat("n", 100))
+		want = append(want, name)
+		if err := os.WriteFile(top+"/"+name, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(top+"/full/x", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(want)
+	want = append([]string{"z/", "full/", "full/x"}, want...)
+	dir, err := os.Open(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	var b bytes.Buffer
+	limit := time.Unix(1000, 0)
+	n, err := upper.WriteLayer(dir, &b, upper.LayerOptions{NotAfter: limit, Bare: func(h *tar.Header) bool { return h.Name != "z/" }})
+	if err != nil || n != len(want) {
+		t.Errorf("%d entries, want %d: %v", n, len(want), err)
+	}
+	var got []string
+	for r := tar.NewReader(&b); ; {
+		h, err := r.Next()
+		if err != nil {
+			break
+		}
+		got = append(got, h.Name)
+		if !h.ModTime.Equal(limit) {
+			t.Errorf("%s: time %v", h.Name, h.ModTime)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %.200q, want %.200q", got, want)
 	}
 }

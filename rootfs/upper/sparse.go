@@ -46,6 +46,9 @@ func (p *packer) sparse(h *tar.Header, f *os.File, allocated int64) (done bool, 
 	}
 	text := sparseMap(list, h.Size)
 	size := int64(len(text)) + data
+	if err := p.above(h); err != nil {
+		return false, err
+	}
 	if err := p.tar.Flush(); err != nil { // the member goes past p.tar, between two of its members
 		return false, err
 	}
@@ -58,7 +61,7 @@ func (p *packer) sparse(h *tar.Header, f *os.File, allocated int64) (done bool, 
 		return false, err
 	}
 	for _, e := range list {
-		if _, err := io.CopyN(p.w, io.NewSectionReader(f, e.At, e.Length), e.Length); err != nil {
+		if err := p.copy(p.w, io.NewSectionReader(f, e.At, e.Length), e.Length); err != nil {
 			return false, err
 		}
 	}

@@ -20,7 +20,7 @@ import (
 func layerOf(t *testing.T, dir *os.File) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if _, err := upper.WriteLayer(dir, &b, func(string) bool { return false }); err != nil {
+	if _, err := upper.WriteLayer(dir, &b, upper.LayerOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -112,7 +112,7 @@ func TestWriteLayerManyHoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if _, err := upper.WriteLayer(dir, &b, func(string) bool { return false }); err == nil || b.Len() > 1<<20 {
+	if _, err := upper.WriteLayer(dir, &b, upper.LayerOptions{}); err == nil || b.Len() > 1<<20 {
 		t.Errorf("%d bytes, %v", b.Len(), err)
 	}
 }

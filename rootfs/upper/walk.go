@@ -4,13 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/fsutil"
 )
 
-const maxOpen = 32 // descriptors a walk keeps open, besides the top's
+const (
+	maxOpen   = 32      // descriptors a walk keeps open, besides the top's
+	maxSorted = 1 << 16 // names that a sorted walk holds; a directory with more is visited in pieces
+)
 
 // errMoved reports that a directory had moved when the walk came back up to it.
 var errMoved = errors.New("moved while it was walked")
@@ -25,12 +29,14 @@ type walk struct {
 	// must use AT_EMPTY_PATH and AT_SYMLINK_NOFOLLOW.
 	visit  func(at int, name string, st *unix.Statx_t) error
 	mount  uint64
+	sorted bool // visit the names of a directory in order
 	levels []level
 	most   int // levels; 0: no bound
 	// foreign reports whether a directory of this owner may be inaccessible without that being a failure; nil:
 	// always a failure.
 	foreign func(uid uint32) bool
 	buf     [32 << 10]byte
+	queued  int // pending directories of all levels
 	failed  int
 	err     error // the first failure
 	enough  bool  // set by visit: no more
@@ -87,6 +93,7 @@ func (w *walk) step() {
 	if n := len(here.pending); n > 0 {
 		next := here.pending[n-1]
 		here.pending = here.pending[:n-1]
+		w.queued--
 		w.down(here.fd, next)
 		return
 	}
@@ -95,38 +102,59 @@ func (w *walk) step() {
 	}
 }
 
-// read visits one buffer of names and queues the directories among them. The buffer is smaller at greater depth, so
-// that the queue stays bounded.
+// read visits some names of a directory and queues the directories among them. It reads one buffer of names, which is
+// smaller at greater depth, so that the queue stays bounded. A sorted walk reads all names, within the same bound.
 func (w *walk) read(here *level) (more bool) {
-	buf := w.buf[:]
-	if len(w.levels) > maxOpen {
-		buf = buf[:512]
-	}
-	n, err := unix.Getdents(here.fd, buf)
-	if err != nil {
-		w.note("", err)
-	}
-	if n <= 0 {
-		return false
-	}
-	for _, e := range fsutil.ParseDirents(buf[:n]) {
-		here.next = e.Next
-		st, err := stat(here.fd, e.Name)
+	names, more := w.names(here)
+	queued := len(here.pending)
+	for _, name := range names {
+		st, err := stat(here.fd, name)
 		if err != nil {
-			w.note(e.Name, err)
+			w.note(name, err)
 			continue
 		}
 		if st.Mnt_id != w.mount {
 			continue
 		}
-		if err := w.visit(here.fd, e.Name, st); err != nil {
-			w.note(e.Name, err)
+		if err := w.visit(here.fd, name, st); err != nil {
+			w.note(name, err)
 		}
 		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-			here.pending = append(here.pending, child{e.Name, idOf(st), st.Uid})
+			here.pending = append(here.pending, child{name, idOf(st), st.Uid})
+			w.queued++
 		}
 	}
-	return true
+	slices.Reverse(here.pending[queued:]) // step takes the last first
+	return more
+}
+
+// names reads names. more: there may be others.
+func (w *walk) names(here *level) (names []string, more bool) {
+	buf := w.buf[:]
+	if len(w.levels) > maxOpen {
+		buf = buf[:512]
+	}
+	for {
+		n, err := unix.Getdents(here.fd, buf)
+		if err != nil {
+			w.note("", err)
+		}
+		if n <= 0 {
+			break
+		}
+		more = true
+		for _, e := range fsutil.ParseDirents(buf[:n]) {
+			here.next = e.Next
+			names = append(names, e.Name)
+		}
+		if !w.sorted || w.queued+len(names) > maxSorted {
+			break
+		}
+	}
+	if w.sorted {
+		slices.Sort(names)
+	}
+	return names, more
 }
 
 // down enters a directory, and closes the one that is maxOpen levels above.

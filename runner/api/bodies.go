@@ -60,8 +60,9 @@ type Opened struct {
 
 // LayerRequest is the body of a layer call. Its descriptor is the file to which the layer is written.
 type LayerRequest struct {
-	Sandbox string `json:"sandbox"`
-	Layer   int    `json:"layer"`
+	Sandbox string              `json:"sandbox"`
+	Layer   int                 `json:"layer"`
+	Options runner.LayerOptions `json:"options,omitzero"`
 }
 
 // Answer is the body of an answer call.

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/runner/tarball"
@@ -177,6 +179,7 @@ func (p *pipes) to(end **os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	widen(w)
 	*end, p.theirs, p.ours = r, append(p.theirs, r), append(p.ours, w)
 	return w, nil
 }
@@ -187,8 +190,19 @@ func (p *pipes) from(end **os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	widen(w)
 	*end, p.theirs, p.ours = w, append(p.theirs, w), append(p.ours, r)
 	return r, nil
+}
+
+// widePipe is the size of a pipe between the two ends of a copy. Both ends then work at the same time on small files.
+const widePipe = 256 << 10
+
+// widen enlarges a pipe if the user's limit permits it.
+func widen(f *os.File) {
+	if c, err := f.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe) })
+	}
 }
 
 // handOver closes the command's ends, of which the command has copies now.

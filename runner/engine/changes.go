@@ -33,5 +33,5 @@ func (e *Engine) layer(t api.LayerRequest, to *os.File) (did runner.Layered, err
 	case live != nil:
 		return did, ipc.Errorf(ipc.CodeBusy, "write layer of sandbox %q: it has processes", live.ID())
 	}
-	return e.machine.WriteLayer(rec.Info.ID, t.Layer, to)
+	return e.machine.WriteLayer(rec.Info.ID, t.Layer, t.Options, to)
 }

@@ -1,7 +1,9 @@
 package sandbox
 
 import (
+	"archive/tar"
 	"bufio"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -65,7 +67,7 @@ func (m *Machine) compare(dir *store.Dir, spec runner.Spec, base []string) (*run
 
 // WriteLayer writes layer n of those that a stopped sandbox has above its image. It writes nothing if n is their number:
 // there was no change since the last snapshot.
-func (m *Machine) WriteLayer(id string, n int, to *os.File) (did runner.Layered, err error) {
+func (m *Machine) WriteLayer(id string, n int, o runner.LayerOptions, to io.Writer) (did runner.Layered, err error) {
 	d, err := m.Store()
 	if err != nil {
 		return did, err
@@ -88,11 +90,26 @@ func (m *Machine) WriteLayer(id string, n int, to *os.File) (did runner.Layered,
 		return did, ipc.Errorf(ipc.CodeInvalid, "write layer %d: the sandbox has only %d", n, did.Layers)
 	}
 	w := bufio.NewWriterSize(to, 256<<10)
-	did.Entries, err = upper.WriteLayer(uppers[n], w, func(path string) bool { return notItsOwn(path, &rec.Info.Spec) })
+	did.Entries, err = upper.WriteLayer(uppers[n], w, layerOptions(o, &rec.Info.Spec))
 	if err == nil {
 		err = w.Flush()
 	}
 	return did, err
+}
+
+// layerOptions translates o for the layer of a sandbox.
+func layerOptions(o runner.LayerOptions, spec *runner.Spec) upper.LayerOptions {
+	u := upper.LayerOptions{
+		Skip: func(path string) bool { return notItsOwn(path, spec) || slices.Contains(o.Without, path) },
+		Bare: func(dir *tar.Header) bool {
+			mode, ok := o.Bare[strings.TrimSuffix(dir.Name, "/")]
+			return ok && dir.Mode == mode && dir.Uid == 0 && dir.Gid == 0
+		},
+	}
+	if o.NotAfter != nil {
+		u.NotAfter = *o.NotAfter
+	}
+	return u
 }
 
 // uppersOf opens the layers that a sandbox wrote, the earliest first, and locks them until release is called.

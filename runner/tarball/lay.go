@@ -2,6 +2,7 @@ package tarball
 
 import (
 	"archive/tar"
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ const FileRecord = "DEMESNE.file"
 // lay creates the entries of a tar in the file system that it runs in. Owners, modes and times are set, unlike those of
 // Unpack. Names are resolved as the kernel resolves them here: a link of the image leads to where it leads inside.
 func lay(arg string, in io.Reader) error {
-	l := layer{known: map[string]bool{}, left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget(), umask: unix.Umask(0)}
+	l := layer{buf: make([]byte, 128<<10), known: map[string]bool{}, left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget(), umask: unix.Umask(0)}
 	if err := json.Unmarshal([]byte(arg), &l.Layout); err != nil {
 		return fmt.Errorf("read arguments: %w", err)
 	}
@@ -55,7 +56,7 @@ func lay(arg string, in io.Reader) error {
 			return err
 		}
 	}
-	r := newReader(in)
+	r := newReader(bufio.NewReaderSize(in, 256<<10))
 	for {
 		h, err := r.Next()
 		if err == io.EOF {
@@ -87,6 +88,7 @@ type layer struct {
 	whole    bool            // an entry became Dest
 	links    int             // links without a target that were followed
 	dirs     []*tar.Header   // directories made here; their times are set last
+	buf      []byte          // for the content of files
 }
 
 // findOwner sets the ids that Owner names. A uid alone is also the group's id, as in docker build.
@@ -204,22 +206,45 @@ func (l *layer) file(name string, h *tar.Header, r io.Reader) error {
 		if err != nil {
 			return &fs.PathError{Op: "create", Path: name, Err: err}
 		}
-		f := os.NewFile(uintptr(fd), name)
-		return errors.Join(c.restore(f, r), l.finish(f, h), f.Close())
+		if c.sparse {
+			f := os.NewFile(uintptr(fd), name)
+			return errors.Join(c.restore(f, r), l.finish(fd, name, h), f.Close())
+		}
+		return errors.Join(l.write(fd, r), l.finish(fd, name, h), unix.Close(fd))
 	})
 }
 
+// write writes the rest of r to a new file.
+func (l *layer) write(fd int, r io.Reader) error {
+	for {
+		n, err := r.Read(l.buf)
+		for p := l.buf[:n]; len(p) > 0; {
+			did, err := unix.Write(fd, p)
+			if err != nil && err != unix.EINTR {
+				return os.NewSyscallError("write", err)
+			}
+			p = p[max(did, 0):]
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // finish sets owner, mode and time of a new file, in this order: a change of owner clears set-user-ID bits.
-func (l *layer) finish(f *os.File, h *tar.Header) error {
-	if err := l.owner(f.Name(), h); err != nil {
+func (l *layer) finish(fd int, name string, h *tar.Header) error {
+	if err := l.owner(name, h); err != nil {
 		return err
 	}
 	if h.Mode&0o7000 != 0 || h.Uid != 0 || h.Gid != 0 {
-		if err := unix.Fchmod(int(f.Fd()), uint32(h.Mode)&0o7777); err != nil {
-			return fmt.Errorf("set mode of %q: %w", f.Name(), err)
+		if err := unix.Fchmod(fd, uint32(h.Mode)&0o7777); err != nil {
+			return fmt.Errorf("set mode of %q: %w", name, err)
 		}
 	}
-	return setTimeOf(f.Name(), h.ModTime)
+	return setTimeOf(name, h.ModTime)
 }
 
 // replace calls make after removing what is at name, unless it is a directory.

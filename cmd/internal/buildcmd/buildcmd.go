@@ -13,6 +13,7 @@ import (
 // Options holds the flags of demesne build as they were typed.
 type Options struct {
 	File      string
+	Recipe    string
 	Names     []string
 	Target    string
 	Args      []string // NAME[=VALUE]
@@ -47,11 +48,16 @@ const leastMemory, leastDisk = 8 << 20, 1 << 20
 // Progress styles.
 var progresses = []string{"auto", "plain", "tty"}
 
+// EventProgress is the style that package images reads: see package events. People do not type it.
+const EventProgress = "events"
+
 // Flags returns the flags, bound to o.
 func Flags(o *Options) cli.Flags {
 	return cli.Flags{
 		{Group: groupImage, Long: "file", Short: 'f', Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.File),
 			Help: "the Containerfile, or - for stdin (default Containerfile or Dockerfile in the context)"},
+		{Group: groupImage, Long: "recipe", Arg: "NAME", Set: cli.Text(&o.Recipe),
+			Help: "build an image that demesne has a recipe for, such as browser, without a context; see demesne images --all"},
 		{Group: groupImage, Long: "tag", Short: 't', Arg: "NAME", Repeat: true, Set: cli.List(&o.Names, notEmpty),
 			Help: "name of the image, such as local/app or local/app:2"},
 		{Group: groupImage, Long: "target", Arg: "STAGE", Set: cli.Text(&o.Target),
@@ -82,7 +88,7 @@ func Flags(o *Options) cli.Flags {
 			Help: "also allow this destination, as in demesne run"},
 		{Group: groupResult, Long: "iidfile", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.IIDFile),
 			Help: "write the digest of the image to a file"},
-		{Group: groupResult, Long: "progress", Arg: "STYLE", Words: progresses, Set: func(s string) error { o.Progress = s; return cli.OneOf(s, progresses) },
+		{Group: groupResult, Long: "progress", Arg: "STYLE", Words: progresses, Set: func(s string) error { o.Progress = s; return cli.OneOf(s, append(progresses, EventProgress)) },
 			Help: "how to show progress: plain, tty, or auto (default auto: tty on a terminal)"},
 		{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.Quiet),
 			Help: "print the digest alone, and the output of a failed step"},

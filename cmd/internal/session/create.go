@@ -12,6 +12,7 @@ import (
 
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -32,6 +33,10 @@ type CreateOptions struct {
 	Out      string // directory of the host, made if it is missing; empty: a new one below the output root
 	Egress   Egress
 	Aside    bool // see runner.Rootfs; for an image
+
+	// Configured is called with the image's configuration before the sandbox is made, and may change User and Spec.Defaults.
+	// nil: nothing. It is not called for a root that is no image.
+	Configured func(c *CreateOptions, image oci.Config)
 
 	// OutInside means that a sandbox can write to a directory above Out, which exists. Symbolic links in its path are
 	// refused, because the sandbox may have made them.
@@ -121,6 +126,10 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	}
 	if c.Image.Stored() {
 		cb.since("image", began)
+	}
+	if c.Configured != nil && st.base.image != nil {
+		c.Configured(&c, st.base.image.Config)
+		st.spec.Defaults = c.Spec.Defaults
 	}
 	connected := make(chan error, 1)
 	go func() {

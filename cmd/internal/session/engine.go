@@ -26,7 +26,7 @@ type Engine interface {
 	Snapshot(ctx context.Context, idOrName, name string) (runner.Forked, error)
 	EphemeralFork(ctx context.Context, idOrName, out string, mounts []runner.Mount, routes []runner.Route) (runner.Forked, error)
 	EphemeralSnapshot(ctx context.Context, idOrName string) (runner.Forked, error)
-	Layer(ctx context.Context, idOrName string, n int, to *os.File) (runner.Layered, error)
+	Layer(ctx context.Context, idOrName string, n int, o runner.LayerOptions, to *os.File) (runner.Layered, error)
 	Diff(ctx context.Context, idOrName string) (*runner.Diff, error)
 	GC(context.Context) (removed []string, err error)
 	ChangeEgress(context.Context, runner.EgressChange) error

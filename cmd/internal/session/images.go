@@ -39,7 +39,8 @@ func OpenImages() (*images.Client, error) {
 		_, ok := Unpacked(store, []oci.Digest{id})
 		return ok
 	}
-	return &images.Client{Store: store, Program: program, Enter: enter, Unpacked: unpacked}, nil
+	builder := func() (string, error) { return client.FindProgram("demesne-build") }
+	return &images.Client{Store: store, Program: program, Builder: builder, Enter: enter, Unpacked: unpacked}, nil
 }
 
 // Unpacked reports whether all layers are unpacked, for any id map, and how many bytes they use on disk.

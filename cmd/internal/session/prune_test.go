@@ -18,7 +18,7 @@ const (
 	ofCLI = "20261122-123456-0123abcd"
 	used  = "20261121-123456-0123abcd"
 	other = "20261121-123457-0123abcd"
-	sb   = "0123456789ab"
+	sb    = "0123456789ab"
 )
 
 // root creates an output root with these directories, each with a file.

@@ -1,0 +1,250 @@
+package devcontainer
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestStandardize(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{`{"a": 1, // no
+"b": [1, 2,], /* c, */ }`, `{"a":1,"b":[1,2]}`},
+		{`{"a": "// no, /* neither */ ,]"}`, `{"a":"// no, /* neither */ ,]"}`},
+		{`{"a": "\"//", }`, `{"a":"\"//"}`},
+		{"\xef\xbb\xbf{}//", `{}`},
+		{"[1,//x\n/*y*/]", `[1]`},
+		{`[,]`, "error"}, {`{,}`, "error"}, {`[1,,]`, "error"}, {`{"a":,}`, "error"}, {`/* x`, "error"}, {`{"a": 1} /`, "error"}, {`{"a`, "error"}, {`"\`, "error"}, {`,]`, "error"},
+	} {
+		var v any
+		got := "error"
+		if err := decode([]byte(c.in), &v); err == nil {
+			b, _ := json.Marshal(v)
+			got = string(b)
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.in, got, c.want)
+		}
+	}
+}
+
+func TestErrorsHaveTheLine(t *testing.T) {
+	for in, want := range map[string]string{
+		"{\n\n\"image\": nope}":                     "line 3: invalid character",
+		"{\"a\": 1 // x\n\"b\": 2}":                 "line 2: invalid character",
+		"{\n/* \n":                                  "line 2: a comment has no end",
+		`{"image": ["x"]}`:                          "image: array cannot stand here",
+		`{"build": {"dockerfile": 3}}`:              "build: dockerfile: number cannot stand here",
+		`{"image": "x", "containerEnv": {"": "1"}}`: `variable "": not a name`,
+		`{"image": "x\u0000"}`:                      "NUL",
+		`{"mounts": ["source=x,nonsense=3"]}`:       `mounts: unknown word "nonsense"`,
+		`{"postCreateCommand": {"a": {"b": "c"}}}`:  "postCreateCommand: a: not a string",
+		`null`:                                          "not an object",
+		`{"containerEnv": {"A": ["x"]}}`:                "containerEnv: a list or an object cannot stand here",
+		`{"forwardPorts": 3}`:                           "forwardPorts: number cannot stand here",
+		`{"hostRequirements": {"cpus": "many"}}`:        "hostRequirements: cpus: string cannot stand here",
+		`{"a": "` + strings.Repeat("x", MaxSize) + `"}`: "longer than",
+	} {
+		if _, err := Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: %v, want %q", in, err, want)
+		}
+	}
+}
+
+func planOf(t *testing.T, text string, env ...string) *Plan {
+	t.Helper()
+	f, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := f.Plan(Place{Dir: "/home/me/App", File: ".devcontainer/devcontainer.json", Env: func(name string) (string, bool) {
+		for _, e := range env {
+			if value, ok := strings.CutPrefix(e, name+"="); ok {
+				return value, true
+			}
+		}
+		return "", false
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestVariables(t *testing.T) {
+	p := planOf(t, `{"image": "x", "containerEnv": {
+		"A": "${localWorkspaceFolder}", "B": "${containerWorkspaceFolder}/${localWorkspaceFolderBasename}", "C": "${localEnv:GIVEN}${env:GIVEN}",
+		"D": "${localEnv:OTHER:a:b}", "E": "${HOME} ${unknown:x} ${", "F": "${localEnv:OTHER}", "G": "${containerWorkspaceFolderBasename}"},
+		"remoteEnv": {"H": "${containerEnv:C}${containerEnv:IMAGE}${containerEnv:NONE:else}", "GONE": null, "IMAGE": null}}`, "GIVEN=yes")
+	p.Image(Has{Env: []string{"IMAGE=image"}}, true)
+	want := []string{"A=/workspaces/App", "B=/workspaces/App/App", "C=yesyes", "D=a:b", "E=${HOME} ${unknown:x} ${", "F=", "G=App", "H=yesyesimageelse"}
+	if !slices.Equal(p.Env, want) {
+		t.Errorf("%q\nwant %q", p.Env, want)
+	}
+	if notes := strings.Join(p.Notes, "\n"); strings.Count(notes, "OTHER") != 2 || strings.Contains(notes, "GIVEN") || !strings.Contains(notes, "IMAGE remains set") {
+		t.Errorf("notes: %s", notes)
+	}
+}
+
+func TestUsers(t *testing.T) {
+	for _, c := range []struct {
+		file, metadata, image string
+		writable              bool
+		user                  string
+		asRoot                bool
+	}{
+		{`"remoteUser": "a", "containerUser": "b"`, "", "c", false, "a", false},
+		{`"containerUser": "b"`, "", "c", false, "b", false},
+		{`"containerUser": "b"`, `[{"remoteUser": "m"}, {"id": "x"}]`, "c", false, "m", false},
+		{``, `{"containerUser": "m"}`, "c", true, "m", true},
+		{``, ``, "node:node", true, "node:node", true},
+		{``, ``, "", true, "", false},
+		{`"remoteUser": "root"`, `[{"remoteUser": "m"}]`, "c", true, "root", false},
+		{`"remoteUser": "a", "updateRemoteUserUID": false`, "", "", true, "a", false},
+	} {
+		p := planOf(t, `{"image": "x", `+c.file+`}`)
+		p.Image(Has{Metadata: c.metadata, User: c.image}, c.writable)
+		if p.User != c.user || p.AsRoot != c.asRoot {
+			t.Errorf("%+v: %q, as root %v", c, p.User, p.AsRoot)
+		}
+	}
+}
+
+func TestWorkspace(t *testing.T) {
+	for file, want := range map[string]string{
+		`{"image": "x"}`: "/workspaces/App [{. /workspaces/App false}]",
+		`{"image": "x", "workspaceFolder": "/w/x/../y"}`: "/w/y [{. /w/y false}]",
+		`{"image": "x", "workspaceMount": ""}`:           "/workspaces/App []",
+		`{"image": "x", "workspaceMount": "source=${localWorkspaceFolder}/sub,target=/w,type=bind,readonly", "workspaceFolder": "/w/in"}`:         "/w/in [{sub /w true}]",
+		`{"image": "x", "workspaceMount": {"source": "${localWorkspaceFolder}", "target": "/w/${localWorkspaceFolderBasename}", "type": "bind"}}`: "/w/App [{. /w/App false}]",
+	} {
+		p := planOf(t, file)
+		if got := fmt.Sprint(p.Dir, " ", p.Mounts); got != want {
+			t.Errorf("%s: %s, want %s", file, got, want)
+		}
+	}
+}
+
+func TestBuildPaths(t *testing.T) {
+	for build, want := range map[string]string{
+		`{"dockerfile": "Dockerfile"}`:                                                   ".devcontainer/Dockerfile .devcontainer",
+		`{"dockerfile": "../ci/Dockerfile", "context": ".."}`:                            "ci/Dockerfile .",
+		`{"dockerfile": "./D", "context": "${localWorkspaceFolder}/src"}`:                ".devcontainer/D src",
+		`{"dockerfile": "D", "context": "a/../../b", "cacheFrom": ["x"], "options": []}`: ".devcontainer/D b",
+	} {
+		p := planOf(t, `{"build": `+build+`}`)
+		if got := p.Build.File + " " + p.Build.Context; got != want {
+			t.Errorf("%s: %s, want %s", build, got, want)
+		}
+	}
+	for _, path := range []string{"../..", "../../x", "/", "/home/me", "/home/me/Apple", "${localWorkspaceFolder}/.."} {
+		f, err := Parse([]byte(`{"build": {"dockerfile": "D", "context": "` + path + `"}}`))
+		if err == nil {
+			_, err = f.Plan(Place{Dir: "/home/me/App", File: ".devcontainer/devcontainer.json"})
+		}
+		if err == nil || !strings.Contains(err.Error(), "outside of the workspace") {
+			t.Errorf("context %q: %v", path, err)
+		}
+	}
+}
+
+// TestScript executes the script of hooks.
+func TestScript(t *testing.T) {
+	run := func(hooks, home string, keep bool, argv ...string) (string, string, int) {
+		p := planOf(t, `{"image": "x", `+hooks+`}`)
+		p.Image(Has{}, true)
+		p.Dir = t.TempDir()
+		wrapped := p.Wrap(argv, keep)
+		cmd := exec.Command(wrapped[0], wrapped[1:]...)
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr, cmd.Env = &out, &errs, append(cmd.Environ(), "HOME="+home)
+		cmd.Run()
+		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	}
+	const hooks = `"onCreateCommand": "echo it\\'s", "postStartCommand": {"a": ["echo", "x  *"], "b": "echo y"}`
+	home := t.TempDir()
+	for i := range 2 {
+		out, errs, code := run(hooks, home, true, "echo", "z  *")
+		lines := strings.Split(strings.TrimSpace(errs), "\n")
+		slices.Sort(lines)
+		want := []string{"it's", "x  *", "y"}
+		if i > 0 {
+			want = []string{""}
+		}
+		if out != "z  *\n" || code != 0 || !slices.Equal(lines, want) {
+			t.Errorf("run %d: exit %d, %q, %q", i, code, out, errs)
+		}
+	}
+	if _, errs, _ := run(hooks, home, false, "true"); !strings.Contains(errs, "it's") {
+		t.Errorf("a sandbox that is not kept: %q", errs)
+	}
+	if out, _, code := run(hooks, "/proc/none", true, "echo", "z"); out != "z\n" || code != 0 {
+		t.Errorf("a home that cannot be written: exit %d, %q", code, out)
+	}
+	out, errs, code := run(`"postCreateCommand": {"a b": "exit 3", "c": "echo still"}, "postStartCommand": "echo never"`, home, true, "echo", "never")
+	if out != "" || code != 3 || !strings.Contains(errs, "postCreateCommand:a_b: exit 3") || !strings.Contains(errs, "still") || strings.Contains(errs, "never") {
+		t.Errorf("a failing hook: exit %d, %q, %q", code, out, errs)
+	}
+	if left, _ := filepath.Glob(home + "/.devcontainer/lock"); left != nil {
+		t.Errorf("the lock remains")
+	}
+	if p := planOf(t, `{"image": "x", "postCreateCommand": " "}`); !reflect.DeepEqual(p.Wrap([]string{"a"}, true), []string{"a"}) {
+		t.Error("a script without hooks")
+	}
+}
+
+func TestLacks(t *testing.T) {
+	for needs, want := range map[string]int{
+		`{"cpus": 2, "memory": "4gb", "storage": "32gb"}`: 0, `{"cpus": 3}`: 1, `{"memory": "5gb"}`: 1, `{"storage": "1tb"}`: 1,
+		`{"memory": "much"}`: 1, `{"gpu": true}`: 1, `{"gpu": "optional"}`: 0, `{"gpu": {"cores": 3}}`: 1, `{"memory": "99999999999999tb"}`: 1, `{"memory": 1024}`: 0,
+	} {
+		if got := planOf(t, `{"image": "x", "hostRequirements": `+needs+`}`).Needs.Lacks(2, 4<<30, 100<<30); len(got) != want {
+			t.Errorf("%s: %q", needs, got)
+		}
+	}
+}
+
+// FuzzParse checks that no file makes a plan that leaves the workspace, and that plain JSON keeps its meaning.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		`{"image": "a", "mounts": ["source=${localWorkspaceFolder}/../x,target=/y"], // c` + "\n" + `"postCreateCommand": {"a": ["b"]},}`,
+		`{"build": {"dockerfile": "../../D", "context": "${localEnv:X}"}, "workspaceMount": {"source": "/", "target": "/"}}`,
+		`{"image": "${localEnv:A:b}", "remoteEnv": {"A": null}, "workspaceFolder": "${containerWorkspaceFolder}", "hostRequirements": {"memory": "8gb"}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if plain, err := standardize(text); json.Valid(text) && (err != nil || !bytes.Equal(plain, text)) {
+			t.Fatalf("plain JSON became %q, %v", plain, err)
+		}
+		file, err := Parse(text)
+		if err != nil {
+			return
+		}
+		p, err := file.Plan(Place{Dir: "/home/me/app", File: ".devcontainer/devcontainer.json"})
+		if err != nil {
+			return
+		}
+		for _, m := range p.Mounts {
+			if !filepath.IsLocal(m.Source) || !filepath.IsAbs(m.Target) {
+				t.Errorf("mount %+v", m)
+			}
+		}
+		if b := p.Build; b != nil && (!filepath.IsLocal(b.Context) || !filepath.IsLocal(b.File)) {
+			t.Errorf("build %+v", b)
+		}
+		p.Image(Has{Metadata: string(text), Env: []string{"PATH=/bin"}, User: "x"}, true)
+		if argv := p.Wrap([]string{"cmd"}, true); argv[len(argv)-1] != "cmd" {
+			t.Errorf("%q", argv)
+		}
+		if strings.Contains(strings.Join(p.Env, "\n"), "/home/me/app") && !bytes.Contains(text, []byte("me")) {
+			t.Errorf("the workspace's path is in %q", p.Env)
+		}
+	})
+}

@@ -1,0 +1,14 @@
+// Package devcontainer reads a devcontainer.json (containers.dev), and says what a sandbox for it has.
+//
+//	name, err := Find(root)            the file of a workspace
+//	f, err := Parse(text)              JSON with comments and trailing commas
+//	p, err := f.Plan(place)            image or build, mounts, directory, hooks
+//	err = p.Image(metadata, env)       what the image adds
+//	argv := p.Wrap(argv, persistent)   the hooks before a command
+//
+// The package opens no other file, executes nothing, and knows no runner.
+//
+// The file may come with a repository of a stranger. So it gets nothing of this machine but the workspace, which the
+// caller named: no other directory, no variable, no port, no privilege, no command outside the sandbox. A file that needs
+// something else is refused if the sandbox would lack a part of the environment, else a note says what was left out.
+package devcontainer

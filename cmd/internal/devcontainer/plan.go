@@ -1,0 +1,274 @@
+package devcontainer
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Place is what the caller gives a file of this machine.
+type Place struct {
+	Dir     string                           // the workspace, without symbolic links
+	File    string                           // the devcontainer.json, relative to Dir
+	Env     func(name string) (string, bool) // the variables for ${localEnv:NAME}; nil: none
+	Mounted []string                         // targets of the caller's own mounts
+}
+
+// Plan says what a sandbox has. Env, User, AsRoot and the hooks are complete after [Plan.Image].
+type Plan struct {
+	Name   string // of the image; empty: see Build
+	Build  *Build
+	Dir    string // to start in
+	Mounts []Mount
+	Tmpfs  []string
+	User   string   // by name or id
+	AsRoot bool     // commands are root's, with the home of User: see [Plan.Image]
+	Env    []string // NAME=VALUE
+	Ports  []string // that the file asks to forward
+	Needs  HostRequirements
+	Notes  []string // what was left out, and why
+
+	file   *File
+	values values
+	hooks  map[string][]command
+}
+
+// Build is an image that is built. File and Context are relative to the workspace, and do not leave it by their names.
+type Build struct {
+	File, Context, Target string
+	Args                  []string // NAME=VALUE, sorted
+}
+
+// HostRequirements are what the machine should have, such as "8gb" for memory.
+type HostRequirements struct {
+	CPUs    float64         `json:"cpus"`
+	Memory  text            `json:"memory"`
+	Storage text            `json:"storage"`
+	GPU     json.RawMessage `json:"gpu"`
+}
+
+// Refused is an error with a hint.
+type Refused struct {
+	Err  error
+	Hint string
+}
+
+func (r *Refused) Error() string { return r.Err.Error() }
+func (r *Refused) Unwrap() error { return r.Err }
+
+// Plan says what the file asks for.
+func (f *File) Plan(place Place) (*Plan, error) {
+	p := &Plan{file: f, values: values{place: place}, hooks: map[string][]command{}, Needs: f.HostRequirements}
+	if err := f.unsupported(); err != nil {
+		return nil, err
+	}
+	if err := p.workspace(f); err != nil {
+		return nil, err
+	}
+	if err := p.image(f); err != nil {
+		return nil, err
+	}
+	if err := p.mounts(f); err != nil {
+		return nil, err
+	}
+	p.omitted("", f)
+	for _, port := range f.ForwardPorts {
+		p.Ports = append(p.Ports, string(port))
+	}
+	p.Ports = append(p.Ports, f.AppPort...)
+	return p, nil
+}
+
+// unsupported refuses what the environment would lack without a word.
+func (f *File) unsupported() error {
+	switch {
+	case f.has("features"):
+		var all map[string]json.RawMessage
+		json.Unmarshal(f.own["features"], &all)
+		return &Refused{fmt.Errorf("features: not supported: %s", strings.Join(slices.Sorted(maps.Keys(all)), ", ")),
+			"install the same in a Dockerfile, and name it in build"}
+	case f.has("dockerComposeFile"):
+		return &Refused{errors.New("dockerComposeFile: not supported: a sandbox is one environment"), "name an image, or a Dockerfile in build"}
+	case f.Build != nil && len(f.Build.Options) > 0:
+		return fmt.Errorf("build: options: not supported: %s", strings.Join(f.Build.Options, " "))
+	}
+	return nil
+}
+
+// image takes the image or the build.
+func (p *Plan) image(f *File) error {
+	b := build{}
+	if f.Build != nil {
+		b = *f.Build
+	}
+	b.Dockerfile, b.Context = cmp.Or(b.Dockerfile, f.DockerFile), cmp.Or(b.Context, f.Context, ".")
+	switch {
+	case b.Dockerfile == "" && f.Image == "":
+		return &Refused{errors.New("neither an image nor a build with a dockerfile"), "demesne run --image NAME --here needs no devcontainer.json"}
+	case b.Dockerfile == "":
+		p.Name = p.values.inside(f.Image)
+		return nil
+	case f.Image != "":
+		return errors.New("both an image and a build")
+	}
+	p.Build = &Build{Target: p.values.inside(b.Target)}
+	for name, value := range b.Args {
+		p.Build.Args = append(p.Build.Args, name+"="+p.values.inside(string(value)))
+	}
+	slices.Sort(p.Build.Args)
+	var err error
+	if p.Build.File, err = p.beside(b.Dockerfile); err == nil {
+		p.Build.Context, err = p.beside(b.Context)
+	}
+	if err != nil {
+		return fmt.Errorf("build: %w", err)
+	}
+	return nil
+}
+
+// beside returns a path that is relative to the devcontainer.json, relative to the workspace.
+func (p *Plan) beside(name string) (string, error) {
+	full := p.values.outside(name)
+	if !path.IsAbs(full) {
+		full = path.Join(path.Dir(p.values.place.File), full)
+	}
+	rel, err := p.values.place.within(full)
+	if err != nil {
+		err = fmt.Errorf("%q %w", name, errOutside)
+	}
+	return rel, err
+}
+
+// omissions are properties without an effect, with the reason. Others that only tell an editor something have none.
+var omissions = []struct{ name, why string }{
+	{"initializeCommand", "not executed: it would run on this machine"},
+	{"postAttachCommand", "not executed: no editor is attached"},
+	{"privileged", "ignored: a sandbox has no privileges"},
+	{"capAdd", "ignored: a sandbox gets no capabilities of this machine"},
+	{"securityOpt", "ignored: flags decide about the isolation"},
+	{"runArgs", "ignored: flags of demesne run take their place"},
+	{"entrypoint", "not executed"},
+}
+
+// omitted notes what has no effect.
+func (p *Plan) omitted(from string, f *File) {
+	for _, o := range omissions {
+		switch {
+		case !f.has(o.name):
+		case o.name == "runArgs" && strings.Trim(strings.Join(f.RunArgs, " "), " ") == "--init": // a sandbox has one
+		case o.name == "runArgs":
+			p.note("%s%s: %s: %s", from, o.name, o.why, strings.Join(f.RunArgs, " "))
+		default:
+			p.note("%s%s: %s", from, o.name, o.why)
+		}
+	}
+}
+
+func (p *Plan) note(format string, args ...any) {
+	if line := fmt.Sprintf(format, args...); !slices.Contains(p.Notes, line) {
+		p.Notes = append(p.Notes, line)
+	}
+}
+
+// MetadataLabel is the label of an image that has parts of a devcontainer.json.
+const MetadataLabel = "devcontainer.metadata"
+
+// Hooks reports whether commands are executed before the caller's. It is known after Image.
+func (p *Plan) Hooks() bool { return len(p.hooks) > 0 }
+
+// Has is what an image says of itself.
+type Has struct {
+	Metadata string   // the value of MetadataLabel
+	Env      []string // NAME=VALUE
+	User     string
+}
+
+// Image adds what the image says. The file's own settings override it.
+//
+// A sandbox's root is the caller on this machine, and the workspace's files are the caller's. So if the workspace is
+// writable, root takes the place of another user, unless updateRemoteUserUID is false. Docker's tools change that user's
+// id to the caller's instead, for the same reason.
+func (p *Plan) Image(has Has, writable bool) {
+	p.Notes = nil
+	all := append(p.parts(has.Metadata), p.file)
+	p.values.env = map[string]string{}
+	for _, e := range has.Env {
+		name, value, _ := strings.Cut(e, "=")
+		p.values.env[name] = value
+	}
+	own := map[string]string{}
+	for _, f := range all {
+		for name, value := range f.ContainerEnv {
+			own[name] = p.values.inside(string(value))
+		}
+	}
+	maps.Copy(p.values.env, own)
+	container := ""
+	for _, f := range all {
+		p.remoteEnv(f, own)
+		p.User, container = cmp.Or(p.values.inside(f.RemoteUser), p.User), cmp.Or(p.values.inside(f.ContainerUser), container)
+		p.addHooks(f)
+	}
+	p.User = cmp.Or(p.User, container, has.User)
+	keeps := string(p.file.own["updateRemoteUserUID"]) == "false"
+	if name, _, _ := strings.Cut(p.User, ":"); writable && !keeps && name != "" && name != "root" && name != "0" {
+		p.AsRoot = true
+		p.note("remoteUser: root takes the place of %s, with its home: the workspace's files are root's in a sandbox; --user %s changes that", name, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		p.Env = append(p.Env, name+"="+own[name])
+	}
+	for _, name := range p.values.refused {
+		p.note("${localEnv:%s}: not given to the sandbox; demesne run --env %s gives it", name, name)
+	}
+}
+
+// remoteEnv adds the variables of commands to own. All of them may use the variables of the image, and not each other.
+func (p *Plan) remoteEnv(f *File, own map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(f.RemoteEnv)) {
+		value := f.RemoteEnv[name]
+		if value != nil {
+			own[name] = p.values.inside(string(*value))
+			continue
+		}
+		delete(own, name)
+		if _, set := p.values.env[name]; set {
+			p.note("remoteEnv: %s remains set", name)
+		}
+	}
+}
+
+// parts returns the parts of a devcontainer.json that an image has. Its mounts are left out: they are no mounts of the
+// workspace.
+func (p *Plan) parts(metadata string) (all []*File) {
+	if metadata == "" {
+		return nil
+	}
+	var raw []map[string]json.RawMessage
+	err := decode([]byte(metadata), &raw)
+	if err != nil {
+		raw = make([]map[string]json.RawMessage, 1)
+		err = decode([]byte(metadata), &raw[0])
+	}
+	for _, own := range raw {
+		f := &File{own: own}
+		if err == nil {
+			err = f.fill()
+		}
+		if err != nil {
+			p.note("the image's metadata: ignored: %v", err)
+			return nil
+		}
+		p.omitted("the image's metadata: ", f)
+		if len(f.Mounts) > 0 {
+			p.note("the image's metadata: mounts: ignored")
+		}
+		all = append(all, f)
+	}
+	return all
+}

@@ -1,0 +1,3 @@
+set -eu
+test "$(greet)" = "hello, world"
+test "$(greet Ada)" = "hello, Ada"

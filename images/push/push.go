@@ -1,0 +1,209 @@
+package push
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"go.podman.io/image/v5/docker/reference"
+	"go.podman.io/image/v5/types"
+	"golang.org/x/sync/errgroup"
+
+	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
+	"demesne/images/pull"
+)
+
+// Options configure a push. Store must be set; the zero value of each other field selects its default.
+type Options struct {
+	Store   *images.Store
+	Format  Format             // of layers; default: layers keep theirs, and gzip for those that are not compressed
+	Level   int                // of the compression; default: that of the format
+	Signer  *Signer            // signs the image; may be nil
+	Report  func(events.Event) // called for each event, from several goroutines; may be nil
+	Jobs    int                // blobs sent at once; default 3
+	Backoff time.Duration      // wait before the second attempt; default one second
+	Idle    time.Duration      // silence after which an attempt ends; default one minute
+	System  *types.SystemContext
+}
+
+// SystemContext returns the configuration that the flags --tls-verify and --authfile describe. verify is "", "true" or
+// "false", and authFile "" stands for the usual places.
+func SystemContext(verify, authFile string) *types.SystemContext {
+	sys := &types.SystemContext{AuthFilePath: authFile, DockerRegistryUserAgent: userAgent}
+	if authFile == "" {
+		sys.AuthFilePath = os.Getenv("REGISTRY_AUTH_FILE")
+	}
+	if verify != "" {
+		sys.DockerInsecureSkipTLSVerify = types.NewOptionalBool(verify == "false")
+	}
+	return sys
+}
+
+const userAgent = "demesne"
+
+// pusher is a push in progress.
+type pusher struct {
+	Options
+	copies images.Copies
+	to     *registry
+
+	mu    sync.Mutex
+	repos map[oci.Digest][]string // repositories that have a blob, from the store; see sources
+}
+
+func newPusher(o Options) *pusher {
+	p := &pusher{Options: o, copies: images.Copies{Store: o.Store}}
+	if p.System == nil {
+		p.System = SystemContext("", "")
+	}
+	if p.Report == nil {
+		p.Report = func(events.Event) {}
+	}
+	if p.Jobs <= 0 {
+		p.Jobs = 3
+	}
+	if p.Backoff <= 0 {
+		p.Backoff = time.Second
+	}
+	if p.Idle <= 0 {
+		p.Idle = time.Minute
+	}
+	return p
+}
+
+// Image pushes an image of the store to the tag that to names. The store has all its blobs: see [pull.Fetch]. It returns
+// the digest of the manifest that the registry then has under the tag.
+func Image(ctx context.Context, img *images.Image, to imageref.Ref, o Options) (oci.Digest, error) {
+	d, err := newPusher(o).image(ctx, img, to)
+	return d, pull.Speak(err)
+}
+
+func (p *pusher) image(ctx context.Context, img *images.Image, to imageref.Ref) (oci.Digest, error) {
+	named, err := reference.ParseNormalizedNamed(to.Full)
+	if err != nil || to.Digest() != "" {
+		return "", errorf(events.CodeInvalid, "destination %q: not a name with a tag", to)
+	}
+	if p.Level, err = p.Format.level(p.Level); err != nil {
+		return "", err
+	}
+	m, err := readManifest(p.Store, img)
+	if err != nil {
+		return "", err
+	}
+	if p.to, err = p.dial(ctx, named); err != nil {
+		return "", err
+	}
+	sent, err := p.blobs(ctx, img, m)
+	if err != nil {
+		return "", err
+	}
+	raw, mediaType, err := m.with(sent)
+	if err != nil {
+		return "", err
+	}
+	d := oci.DigestOf(raw)
+	if err := p.manifest(ctx, reference.TagNameOnly(named).(reference.Tagged).Tag(), raw, mediaType); err != nil {
+		return "", err
+	}
+	if p.Signer != nil {
+		if err := p.sign(ctx, reference.TagNameOnly(named).String(), d); err != nil {
+			return "", fmt.Errorf("sign image: %w", err)
+		}
+	}
+	return d, nil
+}
+
+// blobs sends the configuration and the layers, each blob once. It returns the layers as sent, by the digest in the store.
+func (p *pusher) blobs(ctx context.Context, img *images.Image, m *document) (map[oci.Digest]oci.Descriptor, error) {
+	var layers []oci.Layer
+	for _, l := range img.Layers {
+		if !slices.ContainsFunc(layers, func(o oci.Layer) bool { return o.Digest == l.Digest }) {
+			layers = append(layers, l)
+		}
+	}
+	for _, l := range layers { // first of all layers, so that the total is known from the start
+		p.Report(events.Event{Event: events.Layer, State: events.Waiting, Digest: l.Digest, Total: l.Size})
+	}
+	var mu sync.Mutex
+	sent := map[oci.Digest]oci.Descriptor{}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(p.Jobs)
+	group.Go(func() error {
+		_, err := p.blob(ctx, p.stored(m.Config, nil))
+		if err != nil {
+			return fmt.Errorf("push configuration: %w", err)
+		}
+		return nil
+	})
+	for _, l := range layers {
+		group.Go(func() error {
+			d, err := p.layer(ctx, l)
+			mu.Lock()
+			defer mu.Unlock()
+			sent[l.Digest] = d
+			return err
+		})
+	}
+	return sent, group.Wait()
+}
+
+// layer sends a layer in the format that the options ask for.
+func (p *pusher) layer(ctx context.Context, l oci.Layer) (oci.Descriptor, error) {
+	if err := ctx.Err(); err != nil {
+		return oci.Descriptor{}, err
+	}
+	c := p.content(l)
+	state, err := p.blob(ctx, c)
+	if err != nil {
+		return oci.Descriptor{}, fmt.Errorf("push layer %s: %w", l.Digest, err)
+	}
+	d := c.known()
+	// Best effort: without the record, a later push asks the registry again.
+	_ = p.copies.Put(ctx, l.Digest, images.Copy{Form: c.form, Digest: d.Digest, Size: d.Size, Repositories: []string{p.to.name}})
+	p.Report(events.Event{Event: events.Layer, State: state, Digest: l.Digest, Bytes: l.Size, Total: l.Size,
+		Layer: &oci.Layer{Digest: d.Digest, DiffID: l.DiffID, Size: d.Size, MediaType: d.MediaType}})
+	return d, nil
+}
+
+// manifest gives the manifest the tag.
+func (p *pusher) manifest(ctx context.Context, tag string, raw []byte, mediaType string) error {
+	err := p.retry(ctx, "", func(ctx context.Context) error { return p.to.putManifest(ctx, tag, mediaType, raw) })
+	if err != nil {
+		return fmt.Errorf("push manifest: %w", err)
+	}
+	return nil
+}
+
+// document is the manifest of an image of the store.
+type document struct {
+	*oci.Manifest
+	raw []byte
+}
+
+func readManifest(store *images.Store, img *images.Image) (*document, error) {
+	f, err := store.Blob(img.Digest)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, oci.MaxManifest+1))
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	if oci.DigestOf(raw) != img.Digest {
+		return nil, fmt.Errorf("read manifest %s: %w", img.Digest, images.ErrCorrupt)
+	}
+	m, err := oci.ParseManifest(raw)
+	if err != nil {
+		return nil, err
+	}
+	return &document{m, bytes.Clone(raw)}, nil
+}

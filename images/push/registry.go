@@ -1,0 +1,326 @@
+package push
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.podman.io/image/v5/docker/reference"
+	"go.podman.io/image/v5/pkg/docker/config"
+	"go.podman.io/image/v5/pkg/sysregistriesv2"
+	"go.podman.io/image/v5/pkg/tlsclientconfig"
+	"go.podman.io/image/v5/types"
+	"go.podman.io/storage/pkg/configfile"
+
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
+	"demesne/images/pull"
+)
+
+// registry is a repository of a registry, to which this program may write.
+type registry struct {
+	name string // of the repository, with the registry's: "registry.test/o/n"
+	path string // of the repository: "o/n"
+	base *url.URL
+	http *http.Client
+	auth *authorizer
+	idle time.Duration // wait for an answer
+}
+
+func errorf(code events.Code, format string, args ...any) error {
+	return &pull.Error{Code: code, Err: fmt.Errorf(format, args...)}
+}
+
+// dial finds out how to talk to the registry of a repository. Mirrors are for pulls: a push goes to the registry in the name.
+func (p *pusher) dial(ctx context.Context, named reference.Named) (*registry, error) {
+	conf, err := sysregistriesv2.FindRegistry(p.System, named.Name())
+	if err != nil {
+		return nil, errorf(events.CodeInvalid, "read registries.conf: %w", err)
+	}
+	if conf != nil && conf.Blocked {
+		return nil, errorf(events.CodeInvalid, "registry %q: blocked in registries.conf", conf.Prefix)
+	}
+	insecure := conf != nil && conf.Insecure
+	if p.System.DockerInsecureSkipTLSVerify != types.OptionalBoolUndefined {
+		insecure = p.System.DockerInsecureSkipTLSVerify == types.OptionalBoolTrue
+	}
+	creds, err := config.GetCredentialsForRef(p.System, named)
+	if err != nil {
+		return nil, errorf(events.CodeDenied, "read credentials: %w", err)
+	}
+	domain := reference.Domain(named)
+	transport, err := transportFor(p.System, domain, insecure)
+	if err != nil {
+		return nil, err
+	}
+	r := &registry{name: named.Name(), path: reference.Path(named), http: &http.Client{Transport: transport}, idle: p.Idle}
+	r.base = &url.URL{Scheme: "https", Host: imageref.ServerOf(domain), Path: "/v2/"}
+	r.auth = &authorizer{creds: creds, tokens: map[string]token{}}
+	err = p.retry(ctx, "", r.ping)
+	if insecure && err != nil && ctx.Err() == nil && pull.PlainHTTP(err) {
+		r.base.Scheme = "http"
+		err = p.retry(ctx, "", r.ping)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reach registry %q: %w", domain, err)
+	}
+	return r, nil
+}
+
+// transportFor returns a transport with the certificates that certs.d has for the registry.
+func transportFor(sys *types.SystemContext, domain string, insecure bool) (*http.Transport, error) {
+	t := tlsclientconfig.NewTransport()
+	t.WriteBufferSize = 256 << 10
+	t.MaxIdleConnsPerHost = 8
+	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: insecure} //nolint:gosec // the user asked for that
+	dirs, err := certDirs(sys)
+	if err != nil {
+		return nil, errorf(events.CodeInvalid, "find certs.d: %w", err)
+	}
+	for _, dir := range dirs {
+		dir = filepath.Join(dir, domain)
+		if _, err := os.Stat(dir); err != nil {
+			continue
+		}
+		if err := tlsclientconfig.SetupCertificates(dir, t.TLSClientConfig); err != nil {
+			return nil, errorf(events.CodeInvalid, "read certificates: %w", err)
+		}
+		break
+	}
+	return t, nil
+}
+
+// certDirs returns the directories that may have a directory for a registry. The first one that has it counts.
+func certDirs(sys *types.SystemContext) ([]string, error) {
+	if sys.DockerPerHostCertDirPath != "" {
+		return []string{sys.DockerPerHostCertDirPath}, nil
+	}
+	root := sys.RootForImplicitAbsolutePaths
+	paths, err := configfile.GetSearchPaths(&configfile.File{
+		Name: "certs", Extension: "d", DoNotUseExtensionForConfigName: true, UserId: os.Getuid(), RootForImplicitAbsolutePaths: root,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(paths.DropInDirectories, filepath.Join(root, "/etc/docker/certs.d")), nil
+}
+
+// statusError is a refusal by the registry. images/pull classifies it by StatusCode.
+type statusError struct {
+	StatusCode int
+	method     string
+	text       string        // what the registry says
+	wait       time.Duration // what Retry-After says
+}
+
+func (e *statusError) Error() string {
+	what := fmt.Sprintf("%s: %d %s", e.method, e.StatusCode, http.StatusText(e.StatusCode))
+	if e.text != "" {
+		what += ": " + e.text
+	}
+	return what
+}
+
+// maxBody is how much of an answer is read.
+const maxBody = 64 << 10
+
+// refused reads the answer to a request that the registry did not grant. It closes the body.
+func refused(resp *http.Response) error {
+	defer resp.Body.Close()
+	e := &statusError{StatusCode: resp.StatusCode, method: resp.Request.Method}
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	var said struct {
+		Errors []struct{ Code, Message string } `json:"errors"`
+	}
+	if json.Unmarshal(raw, &said) == nil {
+		var all []string
+		for _, s := range said.Errors {
+			all = append(all, strings.TrimSuffix(s.Code+": "+s.Message, ": "))
+		}
+		e.text = oci.Clip(strings.Join(all, "; "))
+	}
+	if s := resp.Header.Get("Retry-After"); s != "" {
+		e.wait = pull.PauseOf(s, time.Now())
+	}
+	return e
+}
+
+// accept closes the body of an answer with one of the statuses. Any other answer is an error.
+func accept(resp *http.Response, statuses ...int) error {
+	for _, s := range statuses {
+		if resp.StatusCode == s {
+			_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody)) // so that the connection can be used again
+			return resp.Body.Close()
+		}
+	}
+	return refused(resp)
+}
+
+// ping asks whether a registry answers, and which authentication it wants.
+func (r *registry) ping(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base.String(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", userAgent)
+	resp, err := r.answer(req)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		r.auth.challenge, err = parseChallenge(resp.Header)
+		return errors.Join(err, resp.Body.Close())
+	}
+	err = accept(resp, http.StatusOK)
+	var status *statusError
+	if errors.As(err, &status) && status.StatusCode == http.StatusNotFound {
+		return errorf(events.CodeNoImage, "no registry answers there: %w", err)
+	}
+	return err
+}
+
+// url returns the address of a part of the repository.
+func (r *registry) url(part string) *url.URL {
+	return r.base.JoinPath(r.path, part)
+}
+
+// do sends a request with authorization for the repositories: this one to write, and others to read. A body that is not
+// nil is sent once: after a 401 the caller has to begin again, with a new token.
+func (r *registry) do(ctx context.Context, method string, to *url.URL, header http.Header, body io.Reader, length int64, others ...string) (*http.Response, error) {
+	for again := false; ; again = true {
+		req, err := http.NewRequestWithContext(ctx, method, to.String(), body)
+		if err != nil {
+			return nil, err
+		}
+		for k, v := range header {
+			req.Header[k] = v
+		}
+		req.Header.Set("User-Agent", userAgent)
+		if body != nil && length >= 0 {
+			req.ContentLength = length
+		}
+		scopes := r.scopes(others)
+		if to.Host == r.base.Host { // no storage behind the registry gets the credentials
+			if err := r.auth.authorize(req, scopes, r.answer); err != nil {
+				return nil, err
+			}
+		}
+		send := r.answer
+		if method == http.MethodPatch || method == http.MethodPut && body == nil {
+			send = r.http.Do // an upload and its end: the caller watches them
+		}
+		resp, err := send(req)
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode != http.StatusUnauthorized || again || !r.auth.forget(req, scopes) {
+			return resp, nil
+		}
+		if body != nil {
+			return nil, fmt.Errorf("%w: %w", errStale, refused(resp))
+		}
+		resp.Body.Close()
+	}
+}
+
+// answer sends a request, and gives up when the registry is silent for long.
+func (r *registry) answer(req *http.Request) (*http.Response, error) {
+	ctx, w := watch(req.Context(), r.idle)
+	resp, err := r.http.Do(req.WithContext(ctx))
+	if err != nil {
+		err = w.explain(ctx, err)
+		w.done()
+		return nil, err
+	}
+	resp.Body = &watchedBody{resp.Body, w}
+	return resp, nil
+}
+
+// watchedBody ends the watcher of a request when it is closed.
+type watchedBody struct {
+	io.ReadCloser
+	w *watcher
+}
+
+func (b *watchedBody) Close() error {
+	defer b.w.done()
+	return b.ReadCloser.Close()
+}
+
+// errStale reports a request with a body whose token was refused. Another attempt has a new token.
+var errStale = errors.New("the token expired")
+
+func (r *registry) scopes(others []string) []string {
+	scopes := []string{"repository:" + r.path + ":pull,push"}
+	for _, path := range others {
+		scopes = append(scopes, "repository:"+path+":pull")
+	}
+	return scopes
+}
+
+// has reports whether a repository has a blob: this one, or another of the registry.
+func (r *registry) has(ctx context.Context, d oci.Digest, path string) (bool, error) {
+	var others []string
+	if path != r.path {
+		others = []string{path}
+	}
+	resp, err := r.do(ctx, http.MethodHead, r.base.JoinPath(path, "blobs", string(d)), nil, nil, 0, others...)
+	if err != nil {
+		return false, err
+	}
+	if resp.StatusCode == http.StatusNotFound {
+		return false, resp.Body.Close()
+	}
+	return true, accept(resp, http.StatusOK)
+}
+
+// putManifest gives a manifest a tag, or with tag "" no name but its digest.
+func (r *registry) putManifest(ctx context.Context, tag, mediaType string, raw []byte) error {
+	resp, err := r.do(ctx, http.MethodPut, r.url("manifests/"+tag), http.Header{"Content-Type": {mediaType}}, bytes.NewReader(raw), int64(len(raw)))
+	if err != nil {
+		return err
+	}
+	got := resp.Header.Get("Docker-Content-Digest")
+	if err := accept(resp, http.StatusCreated); err != nil {
+		return err
+	}
+	if want := oci.DigestOf(raw); got != "" && got != string(want) {
+		return errorf(events.CodeCorrupt, "the registry stored manifest %s as %q", want, oci.Clip(got))
+	}
+	return nil
+}
+
+// getManifest reads the manifest of a tag. It returns nil if the tag does not exist.
+func (r *registry) getManifest(ctx context.Context, tag string) ([]byte, error) {
+	resp, err := r.do(ctx, http.MethodGet, r.url("manifests/"+tag), http.Header{"Accept": {oci.TypeOCIManifest}}, nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	switch resp.StatusCode {
+	case http.StatusNotFound:
+		return nil, resp.Body.Close()
+	case http.StatusOK:
+		defer resp.Body.Close()
+		return readAtMost(resp.Body, oci.MaxManifest)
+	}
+	return nil, refused(resp)
+}
+
+func readAtMost(r io.Reader, most int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(raw)) > most {
+		err = fmt.Errorf("longer than %d bytes", most)
+	}
+	return raw, err
+}

@@ -1,0 +1,33 @@
+package images
+
+import (
+	"context"
+	"fmt"
+
+	"demesne/images/events"
+	"demesne/images/imageref"
+)
+
+// make builds the image of a recipe, unless the store has it. Only one process at a time does.
+func (c *Client) make(ctx context.Context, ref imageref.Ref, progress func(events.Event)) (*Image, error) {
+	r, values, ok := imageref.RecipeOf(ref)
+	if !ok {
+		return nil, fmt.Errorf("image %q: %w: its recipe makes another image now", ref, ErrNotFound)
+	}
+	b := *c
+	var err error
+	if b.Program, err = c.Builder(); err != nil {
+		return nil, err
+	}
+	args := []string{"--progress=events", "--recipe=" + r.Name}
+	for _, v := range values {
+		args = append(args, "--build-arg="+v)
+	}
+	if c.Platform != "" {
+		args = append(args, "--platform="+c.Platform)
+	}
+	if _, err := b.run(ctx, job{args: args, on: progress}); err != nil {
+		return nil, fmt.Errorf("build image %q: %w", ref, err)
+	}
+	return c.Store.Lookup(ref)
+}

@@ -1,0 +1,198 @@
+package integration
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"demesne/integration/fixture"
+)
+
+// fileServer serves files that a test changes.
+type fileServer struct {
+	text atomic.Pointer[string]
+	full atomic.Int32 // answers with content
+	same atomic.Int32 // answers "304 Not Modified"
+}
+
+func (f *fileServer) set(text string) { f.text.Store(&text) }
+
+func (f *fileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text := *f.text.Load()
+	switch r.URL.Path {
+	case "/away":
+		http.Redirect(w, r, "http://dark.test/x", http.StatusFound)
+		return
+	case "/gone":
+		http.NotFound(w, r)
+		return
+	case "/cut":
+		w.Header().Set("Content-Length", "1000")
+		fmt.Fprint(w, "short")
+		return
+	}
+	tag := fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(text)))
+	w.Header().Set("ETag", tag)
+	w.Header().Set("Last-Modified", time.Unix(1000000000, 0).UTC().Format(http.TimeFormat))
+	if r.Header.Get("If-None-Match") == tag {
+		f.same.Add(1)
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	f.full.Add(1)
+	fmt.Fprint(w, text)
+}
+
+// onBuildInternet runs body with a base, a context, and servers: files.test, git.test and dark.test.
+func onBuildInternet(t *testing.T, body func(n *internet, s *site, f *fileServer)) {
+	onInternet(t, func(n *internet) {
+		f := &fileServer{}
+		f.set("first\n")
+		web := &http.Server{Handler: f}
+		n.Cleanup(func() { web.Close() })
+		cert := n.trusted("8.3.3.3 files.test\n8.1.1.1 git.test\n8.2.2.2 dark.test\n127.0.0.1 localhost\n")
+		go web.Serve(n.listen("8.3.3.3:80"))
+		go web.Serve(tls.NewListener(n.listen("8.3.3.3:443"), &tls.Config{Certificates: []tls.Certificate{cert}}))
+		g := &gallery{box: n.box}
+		g.cli = func(args ...string) *exec.Cmd { return g.command("demesne", args...) }
+		raw, err := fixture.Tar(g.busybox()...)
+		if err != nil {
+			n.Fatal(err)
+		}
+		g.ok("import", g.file("root.tar", string(raw), 0o644), "local/bb")
+		body(n, &site{g, g.mkdir("ctx")}, f)
+	})
+}
+
+// TestBuildAddURL checks files from servers: their names, modes and times, the cache, checksums, and the egress rules.
+func TestBuildAddURL(t *testing.T) {
+	onBuildInternet(t, func(n *internet, s *site, f *fileServer) {
+		allow := []string{"-t", "local/app", "--egress", "none", "--allow-domain", "files.test"}
+		file := "FROM local/bb\nADD https://files.test/dir/name.txt?v=1 /d/\nADD --chown=alice:staff --chmod=755 http://files.test/other /tool\nRUN cat /d/name.txt\n"
+		s.build(file, allow...)
+		s.see(t, "cat /d/name.txt /tool; stat -c '%a %u:%g %Y' /d/name.txt /tool", "first\nfirst\n600 0:0 1000000000\n755 1000:50 1000000000\n")
+		if out := s.build(file, allow...); strings.Count(out, " CACHED ") != 3 || f.full.Load() != 2 || f.same.Load() != 2 {
+			n.Errorf("again: %d whole answers, %d that nothing changed\n%s", f.full.Load(), f.same.Load(), out)
+		}
+		f.set("second\n")
+		if out := s.build(file, allow...); strings.Contains(out, " CACHED ") {
+			n.Errorf("changed:\n%s", out)
+		}
+		s.see(t, "cat /d/name.txt /tool", "second\nsecond\n")
+
+		sum := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte("second\n")))
+		summed := "FROM local/bb\nADD --checksum=" + sum + " https://files.test/summed /\n"
+		s.build(summed, allow...)
+		before := f.full.Load()
+		if out := s.build(summed, "--egress", "none"); !strings.Contains(out, " CACHED ") || f.full.Load() != before {
+			n.Errorf("a file with a checksum was asked for again:\n%s", out)
+		}
+		f.set("third\n")
+		s.refused(t, "FROM local/bb\nRUN true\nADD --checksum="+sum+" https://files.test/changed /\n", []string{"Containerfile:3:", "the file has sha256:", sum}, allow...)
+
+		packed, err := fixture.Tar(fixture.File("in/side", "x\n"))
+		if err != nil {
+			n.Fatal(err)
+		}
+		f.set(gzipped(t, packed))
+		s.build("FROM local/bb\nADD --unpack=true https://files.test/a.tgz /u\nADD https://files.test/a.tgz /p/\n", allow...)
+		s.see(t, "cat /u/in/side; ls /p", "x\na.tgz\n")
+
+		for url, parts := range map[string][]string{
+			"https://files.test/gone": {"404 Not Found"},
+			"https://files.test/cut":  {"unexpected EOF"},
+			"https://files.test/away": {"egress forbids dark.test:80 (no rule)"},
+			"https://dark.test/x":     {"egress forbids dark.test:443 (no rule)"},
+		} {
+			s.refused(t, "FROM local/bb\n\nADD "+url+" /x\n", append(parts, "Containerfile:3: ADD "+url), allow...)
+		}
+		s.refused(t, "FROM local/bb\nADD https://files.test/x /x\n", []string{"Containerfile:2:", "--egress none forbids it"}, "--egress", "none")
+		if n.heard("dark.test") {
+			n.Errorf("dark.test was asked")
+		}
+		if left := s.ok("ls", "-q"); left != "" {
+			n.Errorf("sandboxes are left: %q", left)
+		}
+	})
+}
+
+// TestBuildAddGit checks repositories: references, directories, .git, checksums, submodules and hostile links.
+func TestBuildAddGit(t *testing.T) {
+	onBuildInternet(t, func(n *internet, s *site, f *fileServer) {
+		git := program(n, "git")
+		need(n, exists("/usr/lib/git-core/git-http-backend"), "git-http-backend")
+		work := n.mkdir("work")
+		run := func(args ...string) string {
+			cmd := exec.Command(git, append([]string{"-C", work, "-c", "user.name=a", "-c", "user.email=a@b"}, args...)...)
+			cmd.Env = append(cmd.Environ(), "HOME="+n.home)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				n.Fatalf("git %q: %v: %s", args, err, out)
+			}
+			return strings.TrimSpace(string(out))
+		}
+		run("init", "-q", "-b", "main")
+		n.file("work/a", "1\n", 0o644)
+		n.file("work/sub/b", "b\n", 0o755)
+		run("add", "-A")
+		run("commit", "-q", "-m", "one")
+		run("tag", "-a", "v1", "-m", "v1")
+		first := run("rev-parse", "HEAD")
+		n.file("work/a", "2\n", 0o644)
+		run("commit", "-q", "-a", "-m", "two")
+		publish := func() {
+			n.once("/bin/rm", "-rf", n.dir+"/repo.git")
+			n.once(git, "clone", "-q", "--bare", work, n.dir+"/repo.git")
+		}
+		publish()
+		const url = "http://git.test/repo.git"
+		allow := []string{"-t", "local/app", "--egress", "none", "--allow-domain", "git.test"}
+		file := "FROM local/bb\nADD " + url + " /main\nADD " + url + "#v1:sub /sub/\nADD --keep-git-dir --chown=alice " + url + "#" + first + " /kept\n" +
+			"ADD --checksum=" + first[:10] + " " + url + "#v1 /summed\n"
+		s.build(file, allow...)
+		s.see(t, "cat /main/a /sub/b /kept/a /summed/a; ls -A /main /sub; stat -c '%a %u' /main/a /sub/b /kept/a; cat /kept/.git/HEAD",
+			"2\nb\n1\n1\n/main:\na\nsub\n\n/sub:\nb\n644 0\n755 0\n644 1000\n"+first+"\n")
+		if out := s.build(file, allow...); strings.Count(out, " CACHED ") != 4 {
+			n.Errorf("again:\n%s", out)
+		}
+		n.file("work/a", "3\n", 0o644)
+		run("commit", "-q", "-a", "-m", "three")
+		publish()
+		if out := s.build(file, allow...); strings.Count(out, " CACHED ") != 0 { // the layers above the first one are others
+			n.Errorf("changed:\n%s", out)
+		}
+		s.see(t, "cat /main/a", "3\n")
+		whole := "FROM local/bb\nADD " + url + "#" + first + " /x\n"
+		s.build(whole, allow...)
+		if out := s.build(whole, "--egress", "none"); !strings.Contains(out, " CACHED ") {
+			n.Errorf("a whole commit was asked for again:\n%s", out)
+		}
+
+		run("rm", "-q", "-r", "sub")
+		n.once("/bin/ln", "-s", "/etc", work+"/sub")
+		run("add", "-A")
+		run("commit", "-q", "-m", "link")
+		publish()
+		other := strings.Repeat("0", len(first)-1) + "1" // a commit that the repository does not have
+		for source, parts := range map[string][]string{
+			url + "#main:sub":              {"not a directory of the repository"},
+			url + "#nosuch":                {`no branch or tag "nosuch"`},
+			"http://git.test/nosuch.git":   {"git: "},
+			"http://dark.test/repo.git":    {"egress forbids dark.test:80"},
+			"--checksum=0123456789 " + url: {"is commit", "not 0123456789"},
+			"git@git.test:repo.git":        {"not supported over ssh"},
+			url + "#" + other + ":sub":     {"git: "},
+		} {
+			s.refused(t, "FROM local/bb\nADD "+source+" /x\n", append(parts, "Containerfile:2: ADD "), allow...)
+		}
+		if left := s.ok("ls", "-q"); left != "" {
+			n.Errorf("sandboxes are left: %q", left)
+		}
+	})
+}
