@@ -63,7 +63,7 @@ func copyAll(c *buildContext, source string) (string, error) {
 		done := make(chan error, 1)
 		go func() {
 			w := tar.NewWriter(pw)
-			err := c.send(context.Background(), w, sha256.New(), name, (&placing{}).rename)
+			err := c.send(context.Background(), w, sha256.New(), name, &placing{})
 			pw.CloseWithError(errors.Join(err, w.Close()))
 			done <- err
 		}()
@@ -170,7 +170,7 @@ func TestContextDigest(t *testing.T) {
 		if err := c.sum(t.Context(), one, ".", func(member) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.send(t.Context(), tar.NewWriter(io.Discard), two, ".", (&placing{}).rename); err != nil {
+		if err := c.send(t.Context(), tar.NewWriter(io.Discard), two, ".", &placing{}); err != nil {
 			t.Fatal(err)
 		}
 		return fmt.Sprintf("%x", one.Sum(nil)), fmt.Sprintf("%x", two.Sum(nil))
