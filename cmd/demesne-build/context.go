@@ -37,15 +37,25 @@ var ignoreFiles = []string{".containerignore", ".dockerignore"}
 // maxIgnore bounds that file in bytes.
 const maxIgnore = 1 << 20
 
-// openContext opens a directory. file is the Containerfile's name: FILE.dockerignore counts first.
-func openContext(dir, file string) (*buildContext, error) {
-	root, err := os.OpenRoot(dir)
+// openContext opens the directory of a build. Beside the Containerfile, FILE.containerignore or FILE.dockerignore counts
+// first. typed is the Containerfile as the user named it; empty: it is the context's, or stdin.
+func openContext(o *options, typed string) (*buildContext, error) {
+	root, err := os.OpenRoot(o.dir)
 	if err != nil {
-		return nil, fmt.Errorf("open context %q: %w", dir, fsutil.Reason(err))
+		return nil, fmt.Errorf("open context %q: %w", o.dir, fsutil.Reason(err))
 	}
 	c := &buildContext{root: root}
-	for _, name := range append([]string{file + ".containerignore", file + ".dockerignore"}, ignoreFiles...) {
-		text, err := c.small(name)
+	inside := func(name string) (*os.File, error) { return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }
+	beside, file := inside, path.Base(o.file)
+	if typed != "" && !o.stdin {
+		beside, file = func(name string) (*os.File, error) { return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }, typed
+	}
+	for i, name := range append([]string{file + ignoreFiles[0], file + ignoreFiles[1]}, ignoreFiles...) {
+		open := beside
+		if i >= len(ignoreFiles) {
+			open = inside
+		}
+		text, err := small(open, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -65,17 +75,16 @@ func openContext(dir, file string) (*buildContext, error) {
 	return c, nil
 }
 
-// small reads a file of at most maxIgnore bytes. A part of it would not exclude all that the user wants excluded.
-func (c *buildContext) small(name string) ([]byte, error) {
-	info, err := c.root.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	f, err := openSame(c.root, name, info)
+// small reads a regular file of at most maxIgnore bytes. A part of it would not exclude all that the user wants excluded.
+func small(open func(string) (*os.File, error), name string) ([]byte, error) {
+	f, err := open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, errors.New("not a regular file"))
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxIgnore+1))
 	if err == nil && len(text) > maxIgnore {
 		err = fmt.Errorf("larger than %d bytes", maxIgnore)
@@ -100,8 +109,8 @@ func openSame(in *os.Root, name string, info fs.FileInfo) (*os.File, error) {
 	return f, nil
 }
 
-// find returns the names that a source's pattern matches, relative to the context.
-func (c *buildContext) find(pattern string) ([]string, error) {
+// find returns the names that a source's pattern matches, relative to the context. A pattern with * ? or [ may match none.
+func (c *buildContext) find(pattern string, deep bool) ([]string, error) {
 	clean := path.Clean(strings.TrimLeft(pattern, "/"))
 	if clean == ".." || strings.HasPrefix(clean, "../") {
 		return nil, fmt.Errorf("source %q: outside of the context", pattern)
@@ -109,9 +118,12 @@ func (c *buildContext) find(pattern string) ([]string, error) {
 	if clean == "." {
 		return []string{"."}, nil
 	}
-	found, err := fs.Glob(c.root.FS(), clean)
+	found, err := tarball.Glob(c.root.FS(), clean, deep, func(string) bool { return false })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("source %q: not in the context", pattern)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("source %q: %w", pattern, err)
+		return nil, fmt.Errorf("source %q: %w", pattern, fsutil.Reason(err))
 	}
 	var names []string
 	for _, name := range found {
@@ -119,15 +131,12 @@ func (c *buildContext) find(pattern string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !skip || c.negates() {
+		if !skip || c.negates() && c.isDir(name) {
 			names = append(names, name)
 		}
 	}
-	switch {
-	case len(names) == 0 && len(found) > 0:
+	if len(names) == 0 && len(found) > 0 && !strings.ContainsAny(pattern, "*?[") {
 		return nil, fmt.Errorf("source %q: excluded by the ignore file", pattern)
-	case len(names) == 0:
-		return nil, fmt.Errorf("source %q: not in the context", pattern)
 	}
 	return names, nil
 }
@@ -137,6 +146,11 @@ func (c *buildContext) ignored(name string) (bool, error) {
 		return false, nil
 	}
 	return c.ignore.MatchesOrParentMatches(name)
+}
+
+func (c *buildContext) isDir(name string) bool {
+	info, err := c.root.Stat(name)
+	return err == nil && info.IsDir()
 }
 
 // negates reports whether a file in an ignored directory may be included nevertheless.
@@ -202,7 +216,7 @@ func (c *buildContext) walk(ctx context.Context, source string, visit func(*foun
 	if err != nil {
 		return err
 	}
-	if skip && !(info.IsDir() && c.negates()) {
+	if skip && real != source && !(info.IsDir() && c.negates()) {
 		return fmt.Errorf("source %q: it leads to %q, which the ignore file excludes", source, real)
 	}
 	f := &found{member: member{source: source, single: !info.IsDir()}, in: c.root, base: source, info: info, dir: -1}
@@ -226,7 +240,11 @@ func (w *walking) tree(f *found, name string) error {
 	if w.ctx.Err() != nil {
 		return context.Cause(w.ctx)
 	}
-	skip, err := w.ignored(path.Join(w.real, strings.TrimPrefix(name, w.source)))
+	at := name
+	if w.source != "." {
+		at = path.Join(w.real, strings.TrimPrefix(name, w.source))
+	}
+	skip, err := w.ignored(at)
 	if err != nil || skip && !(f.info.IsDir() && w.negates()) {
 		return err
 	}
@@ -384,16 +402,17 @@ func (f *found) copy(ctx context.Context, to io.Writer, buf []byte) error {
 	return nil
 }
 
-// send writes the files of a source to w, under the names that rename returns; "" omits one. It adds what it wrote to sum,
-// as [buildContext.sum] does.
-func (c *buildContext) send(ctx context.Context, w *tar.Writer, sum hash.Hash, source string, rename func(member) string) error {
+// send writes the files of a source to w, placed by p. It adds what it wrote to sum, as [buildContext.sum] does.
+func (c *buildContext) send(ctx context.Context, w *tar.Writer, sum hash.Hash, source string, p *placing) error {
 	one, buf := sha256.New(), make([]byte, copyBuffer)
 	return c.walk(ctx, source, func(f *found) error {
-		as := rename(f.member)
+		as := p.rename(f.member)
 		if as == "" {
 			return nil
 		}
-		if err := w.WriteHeader(f.header(as)); err != nil {
+		h := f.header(as)
+		h.Mode = p.chmod.mode(h.Mode, f.Typeflag == tar.TypeDir)
+		if err := w.WriteHeader(h); err != nil {
 			return err
 		}
 		if !f.regular() {

@@ -43,7 +43,7 @@ func put(t testing.TB, files map[string]string) string {
 
 func opened(t testing.TB, dir string) *buildContext {
 	t.Helper()
-	c, err := openContext(dir, "Containerfile")
+	c, err := openContext(&options{dir: dir, file: "Containerfile"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func opened(t testing.TB, dir string) *buildContext {
 
 // copyAll returns the names that a source brings, and what stands in its files.
 func copyAll(c *buildContext, source string) (string, error) {
-	names, err := c.find(source)
+	names, err := c.find(source, false)
 	if err != nil {
 		return "", err
 	}
@@ -63,7 +63,7 @@ func copyAll(c *buildContext, source string) (string, error) {
 		done := make(chan error, 1)
 		go func() {
 			w := tar.NewWriter(pw)
-			err := c.send(context.Background(), w, sha256.New(), name, (&placing{}).rename)
+			err := c.send(context.Background(), w, sha256.New(), name, &placing{})
 			pw.CloseWithError(errors.Join(err, w.Close()))
 			done <- err
 		}()
@@ -170,7 +170,7 @@ func TestContextDigest(t *testing.T) {
 		if err := c.sum(t.Context(), one, ".", func(member) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.send(t.Context(), tar.NewWriter(io.Discard), two, ".", (&placing{}).rename); err != nil {
+		if err := c.send(t.Context(), tar.NewWriter(io.Discard), two, ".", &placing{}); err != nil {
 			t.Fatal(err)
 		}
 		return fmt.Sprintf("%x", one.Sum(nil)), fmt.Sprintf("%x", two.Sum(nil))
@@ -258,7 +258,7 @@ func TestIgnoreFile(t *testing.T) {
 		if err := make(dir + "/.dockerignore"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openContext(dir, "Containerfile"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := openContext(&options{dir: dir, file: "Containerfile"}, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -278,12 +278,12 @@ func FuzzIgnore(f *testing.F) {
 		if err := os.WriteFile(dir+"/.dockerignore", []byte(pattern), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		c, err := openContext(dir, "Containerfile")
+		c, err := openContext(&options{dir: dir, file: "Containerfile"}, "")
 		if err != nil {
 			return
 		}
 		defer c.root.Close()
-		if names, err := c.find(source); err == nil {
+		if names, err := c.find(source, false); err == nil {
 			for _, name := range names {
 				if !fs.ValidPath(name) {
 					t.Errorf("%q finds %q", source, name)

@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -28,7 +27,7 @@ func (s *stage) copy(ctx context.Context, c *build.Copy) error {
 	if err != nil {
 		return err
 	}
-	l := tarball.Layout{Dest: path.Clean(c.Dest), Into: c.Into(), Owner: c.Chown, Mode: p.mode}
+	l := tarball.Layout{Dest: path.Clean(c.Dest), Into: c.Into(), Owner: c.Chown, Mode: p.chmod.all}
 	if s.epoch != nil {
 		l.Time = s.epoch.Unix()
 	}
@@ -50,7 +49,7 @@ func (s *stage) copy(ctx context.Context, c *build.Copy) error {
 // send writes all sources of c as one tar.
 func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placing) error {
 	for _, f := range c.Contents {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Mode: 0o644, Size: int64(len(f.Data)), ModTime: s.now(), Format: tar.FormatPAX, PAXRecords: map[string]string{tarball.FileRecord: "1"}}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Mode: p.chmod.mode(0o644, false), Size: int64(len(f.Data)), ModTime: s.now(), Format: tar.FormatPAX, PAXRecords: map[string]string{tarball.FileRecord: "1"}}
 		if err := w.WriteHeader(h); err != nil {
 			return err
 		}
@@ -68,7 +67,7 @@ func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placi
 	}
 	sum := sha256.New()
 	for _, pattern := range c.Sources {
-		names, err := s.context.find(pattern)
+		names, err := s.context.find(pattern, c.Parents)
 		if err != nil {
 			return err
 		}
@@ -76,7 +75,7 @@ func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placi
 			if c.Add {
 				err = s.addLocal(ctx, w, sum, c, name, p)
 			} else {
-				err = s.context.send(ctx, w, sum, name, p.rename)
+				err = s.context.send(ctx, w, sum, name, p)
 			}
 			if err != nil {
 				return err
@@ -99,7 +98,7 @@ func (s *stage) relay(ctx context.Context, w *tar.Writer, c *build.Copy, p *plac
 	if err != nil {
 		return err
 	}
-	g := tarball.Gathering{}
+	g := tarball.Gathering{Deep: c.Parents, Omit: ownFiles}
 	for _, source := range c.Sources {
 		g.Paths = append(g.Paths, path.Join("/", source))
 	}
@@ -134,7 +133,7 @@ func forward(w *tar.Writer, m member, p *placing, content io.Reader) error {
 		return nil
 	}
 	h := *m.Header
-	h.Name, h.Format = as, tar.FormatPAX
+	h.Name, h.Format, h.Mode = as, tar.FormatPAX, p.chmod.mode(h.Mode, h.Typeflag == tar.TypeDir)
 	h.PAXRecords = maps.Clone(h.PAXRecords)
 	delete(h.PAXRecords, tarball.BaseRecord)
 	if m.single {
@@ -160,16 +159,16 @@ func forward(w *tar.Writer, m member, p *placing, content io.Reader) error {
 // placing gives the files of sources their names below the destination.
 type placing struct {
 	parents bool
-	pivots  []string // with parents: what stands before /./ in the sources
+	pivots  [][]string // with parents: the words before /./ in the sources
 	exclude *patternmatcher.PatternMatcher
-	mode    *uint32
+	chmod   chmod
 }
 
 func newPlacing(c *build.Copy) (p *placing, err error) {
 	p = &placing{parents: c.Parents}
 	for _, s := range c.Sources {
 		if before, _, ok := strings.Cut(s, "/./"); ok && c.Parents {
-			p.pivots = append(p.pivots, strings.TrimPrefix(path.Clean(before), "/")+"/")
+			p.pivots = append(p.pivots, strings.Split(strings.TrimPrefix(path.Clean(before), "/"), "/"))
 		}
 	}
 	if len(c.Exclude) > 0 {
@@ -177,15 +176,8 @@ func newPlacing(c *build.Copy) (p *placing, err error) {
 			return nil, fmt.Errorf("--exclude: %w", err)
 		}
 	}
-	if c.Chmod != "" {
-		n, err := strconv.ParseUint(c.Chmod, 8, 12)
-		if err != nil {
-			return nil, fmt.Errorf("--chmod=%s: not an octal mode", c.Chmod)
-		}
-		mode := uint32(n)
-		p.mode = &mode
-	}
-	return p, nil
+	p.chmod, err = parseChmod(c.Chmod)
+	return p, err
 }
 
 // rename returns a member's name below the destination; ".": it is the destination; "": it is excluded.
@@ -203,12 +195,22 @@ func (p *placing) rename(m member) string {
 		}
 	}
 	if p.parents {
-		rel = m.Name
-		for _, pivot := range p.pivots {
-			rel = strings.TrimPrefix(rel, pivot)
-		}
+		rel = p.pivoted(m)
 	}
 	return cmp.Or(rel, ".")
+}
+
+// pivoted returns a member's name with its parents, but without those before /./ in its source.
+func (p *placing) pivoted(m member) string {
+	words := strings.Split(m.Name, "/")
+	for _, pivot := range p.pivots {
+		if n := len(pivot); n <= len(words) {
+			if ok, err := path.Match(strings.Join(pivot, "/"), strings.Join(words[:n], "/")); ok && err == nil {
+				return strings.Join(words[n:], "/")
+			}
+		}
+	}
+	return m.Name
 }
 
 // content sums up the files that a step reads.
@@ -258,7 +260,7 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 	}
 	sum := sha256.New()
 	for _, pattern := range c.Sources {
-		names, err := s.context.find(pattern)
+		names, err := s.context.find(pattern, c.Parents)
 		if err != nil {
 			return nil, err
 		}

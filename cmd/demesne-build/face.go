@@ -135,6 +135,7 @@ func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 
 // build runs a build.
 func (f *face) build(o options) int {
+	typed := o.file
 	file, remove, err := f.open(&o)
 	defer remove()
 	if err != nil {
@@ -153,7 +154,7 @@ func (f *face) build(o options) int {
 	}
 	b := &builder{options: o, plan: plan, sessions: session.New(session.Options{})}
 	defer b.sessions.Close()
-	if b.context, err = openContext(o.dir, filepath.Base(o.file)); err != nil {
+	if b.context, err = openContext(&o, strings.TrimPrefix(typed, "-")); err != nil {
 		return f.report(err, exitFailed)
 	}
 	if b.images, err = session.OpenImages(); err != nil {
@@ -205,7 +206,7 @@ func countOf(p *build.Plan) (n int) {
 }
 
 // fileNames are the names of a Containerfile. The first that exists counts.
-var fileNames = []string{"Containerfile", "Dockerfile"}
+var fileNames = []string{"Containerfile", "Dockerfile", "dockerfile"}
 
 // open opens the Containerfile, and makes the context of a build that reads it from stdin. The caller must call close,
 // also after an error.
@@ -266,5 +267,5 @@ func openFile(o *options, of func(name string) (*os.File, error)) (*os.File, err
 		}
 		return file, nil
 	}
-	return nil, cli.Hinted(fmt.Errorf("context %q: no %s", o.dir, strings.Join(fileNames, " or ")), "-f names another file")
+	return nil, cli.Hinted(fmt.Errorf("context %q: no %s", o.dir, strings.Join(fileNames[:2], " or ")), "-f names another file")
 }

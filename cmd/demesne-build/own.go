@@ -10,6 +10,9 @@ import (
 // ownFile is a file that the runner makes in every tree.
 const ownFile = "etc/apt/apt.conf.d/99demesne"
 
+// ownFiles are all files that the runner writes into a tree, for the commands in it.
+var ownFiles = []string{"/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/demesne-ca.pem", "/etc/demesne-ca.jks", "/" + ownFile}
+
 // ownDirs are directories that the runner makes, or changes, in every tree: not steps of a build. They belong to root.
 var ownDirs = map[string]int64{
 	"etc": 0o755, "tmp": 0o1777, "workspace": 0o755, "run": 0o755,

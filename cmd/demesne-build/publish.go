@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,15 +14,16 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"demesne/images/archive"
+	"demesne/images/build"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 )
 
 // configOf returns the JSON of an image's configuration.
-func configOf(config *dockerspec.DockerOCIImageConfig, layers []oci.Layer, history []ocispec.History, platform string) ([]byte, error) {
+func configOf(st *build.State, layers []oci.Layer, history []ocispec.History, platform string) ([]byte, error) {
 	img := dockerspec.DockerOCIImage{}
-	if config != nil {
-		img.Config = *config
+	if st != nil {
+		img.Config, img.Author = st.Config, st.Author
 	}
 	parts := append(strings.SplitN(platform, "/", 3), "", "")
 	img.OS, img.Architecture, img.Variant = parts[0], parts[1], parts[2]
@@ -38,7 +40,7 @@ func configOf(config *dockerspec.DockerOCIImageConfig, layers []oci.Layer, histo
 
 // config returns the configuration of a finished stage.
 func (s *stage) config() ([]byte, error) {
-	return configOf(&s.st.Config, s.layers, s.history, s.builder.plan.Platform())
+	return configOf(s.st, s.layers, s.history, s.builder.plan.Platform())
 }
 
 // historyOf returns the history of a base. If the base has none, each layer gets an entry: the number of entries with a
@@ -57,7 +59,11 @@ func historyOf(config []byte, layers int) ([]ocispec.History, error) {
 	if with == layers {
 		return img.History, nil
 	}
-	return make([]ocispec.History, layers), nil
+	at := time.Unix(0, 0).UTC()
+	if img.Created != nil {
+		at = img.Created.UTC()
+	}
+	return slices.Repeat([]ocispec.History{{Created: &at}}, layers), nil // umoci wants a time
 }
 
 // publish names the image of the target.

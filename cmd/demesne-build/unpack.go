@@ -26,7 +26,7 @@ func (s *stage) addLocal(ctx context.Context, w *tar.Writer, sum hash.Hash, c *b
 		return fmt.Errorf("read context: %w", err)
 	}
 	if !info.Mode().IsRegular() || c.Unpack != nil && !*c.Unpack {
-		return s.context.send(ctx, w, sum, name, p.rename)
+		return s.context.send(ctx, w, sum, name, p)
 	}
 	if p.rename(member{&tar.Header{Name: name}, name, true}) == "" {
 		return nil
@@ -40,12 +40,12 @@ func (s *stage) addLocal(ctx context.Context, w *tar.Writer, sum hash.Hash, c *b
 	read := io.TeeReader(fsutil.ContextReader(ctx, f), whole)
 	plain, err := archive.Decompress(read)
 	if err != nil { // not an archive, though it begins like one
-		return s.context.send(ctx, w, sum, name, p.rename)
+		return s.context.send(ctx, w, sum, name, p)
 	}
 	defer plain.Close()
 	in := bufio.NewReaderSize(plain, 256<<10)
 	if !isTar(in) {
-		return s.context.send(ctx, w, sum, name, p.rename)
+		return s.context.send(ctx, w, sum, name, p)
 	}
 	r := &ration{free: info.Size()}
 	if err := repack(w, tar.NewReader(in), p, r); err != nil {
@@ -111,6 +111,7 @@ func repack(w *tar.Writer, r *tar.Reader, p *placing, left *ration) error {
 			Typeflag: h.Typeflag, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o7777,
 			Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime, Format: tar.FormatPAX,
 		}
+		out.Mode = p.chmod.mode(out.Mode, h.Typeflag == tar.TypeDir)
 		switch h.Typeflag {
 		case tar.TypeGNUSparse:
 			out.Typeflag = tar.TypeReg

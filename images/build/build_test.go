@@ -285,7 +285,7 @@ MAINTAINER a name
 `, Options{})
 	st, all := steps(t, p, p.Stages[0], `{"config":{"Cmd":["old"],"OnBuild":["RUN from base","COPY . /src"]}}`)
 	text, _ := json.Marshal(st.Config)
-	want := `{"ExposedPorts":{"53/udp":{},"80/tcp":{},"8000/tcp":{},"8001/tcp":{},"8002/tcp":{}},"Entrypoint":["/bin/sh","-c","exec app"],"Cmd":["--flag"],"Volumes":{"/data":{},"/log":{}},"Labels":{"a":"1","b":"two words"},"StopSignal":"SIGINT","Healthcheck":{"Test":["CMD-SHELL","curl localhost"],"Interval":5000000000},"OnBuild":["RUN make"]}`
+	want := `{"ExposedPorts":{"53/udp":{},"80/tcp":{},"8000/tcp":{},"8001/tcp":{},"8002/tcp":{}},"Env":["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],"Entrypoint":["/bin/sh","-c","exec app"],"Cmd":["--flag"],"Volumes":{"/data":{},"/log":{}},"Labels":{"a":"1","b":"two words"},"StopSignal":"SIGINT","Healthcheck":{"Test":["CMD-SHELL","curl localhost"],"Interval":5000000000},"OnBuild":["RUN make"]}`
 	if string(text) != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}

@@ -25,6 +25,7 @@ type Plan struct {
 	Unused []string // names of Options.Args that no ARG declares
 
 	file     *File
+	all      []*Stage // of the file
 	opts     Options
 	builtins map[string]string // TARGETARCH and its like
 	global   map[string]string // the ARGs before the first FROM, and builtins
@@ -42,6 +43,7 @@ type Stage struct {
 
 	Commands []instructions.Command
 	froms    map[string]*Stage // the value of a --from, and the stage it names
+	state    *State            // as Begin and Apply left it
 	number   int
 }
 
@@ -72,10 +74,9 @@ func (f *File) Plan(o Options) (*Plan, error) {
 		}
 		all[i] = st
 	}
-	for i, s := range all {
-		if err := p.links(s, f.stages[i], all); err != nil {
-			return nil, err
-		}
+	p.all = all
+	for _, s := range all {
+		p.links(s)
 	}
 	target, err := p.target(all)
 	if err != nil {
@@ -105,15 +106,18 @@ func (p *Plan) globals() error {
 		p.global[k] = v
 	}
 	for _, c := range p.file.args {
-		if err := c.Expand(p.file.expander(p.global)); err != nil {
-			return p.file.located(err, lineOf(&c))
-		}
 		for _, a := range c.Args {
-			if v, ok := p.opts.Args[a.Key]; ok {
-				p.global[a.Key] = v
-			} else if a.Value != nil {
-				p.global[a.Key] = *a.Value
+			v, ok := p.opts.Args[a.Key]
+			if !ok && a.Value == nil {
+				continue
 			}
+			if !ok {
+				var err error
+				if v, err = p.file.expander(p.global)(*a.Value); err != nil {
+					return p.file.located(err, lineOf(&c))
+				}
+			}
+			p.global[a.Key] = v
 		}
 	}
 	return nil
@@ -155,30 +159,40 @@ func named(all []*Stage, name string) *Stage {
 	return nil
 }
 
-// links finds the stages that the instructions of s name.
-func (p *Plan) links(s *Stage, from instructions.Stage, all []*Stage) error {
-	for _, c := range from.Commands {
-		var names []string
-		switch c := c.(type) {
-		case *instructions.CopyCommand:
-			names = []string{c.From}
-		case *instructions.RunCommand:
-			// The parser fills in the mounts when it expands; the names of stages have no variables.
-			if err := c.Expand(func(word string) (string, error) { return word, nil }); err != nil {
-				return p.file.located(err, lineOf(c))
-			}
-			for _, m := range instructions.GetMounts(c) {
-				names = append(names, m.From)
+// links finds the stages that the instructions of s name, and those of ONBUILD in its parent.
+func (p *Plan) links(s *Stage) {
+	commands := s.Commands
+	if s.Parent != nil {
+		for _, c := range s.Parent.Commands {
+			if on, ok := c.(*instructions.OnbuildCommand); ok {
+				if t, err := trigger(on.Expression); err == nil { // Begin reports the error
+					commands = append(slices.Clip(commands), t)
+				}
 			}
 		}
-		for _, name := range names {
-			if on := find(all, name); on != nil {
+	}
+	for _, c := range commands {
+		for _, name := range sources(c) {
+			if on := find(p.all, name); on != nil {
 				s.froms[name] = on
 				s.Needs = append(s.Needs, on)
 			}
 		}
 	}
-	return nil
+}
+
+// sources returns the values of --from and from= of an instruction.
+func sources(c instructions.Command) (names []string) {
+	switch c := c.(type) {
+	case *instructions.CopyCommand:
+		names = []string{c.From}
+	case *instructions.RunCommand:
+		// The parser has filled in those names, which have no variables.
+		for _, m := range instructions.GetMounts(c) {
+			names = append(names, m.From)
+		}
+	}
+	return names
 }
 
 // find returns the stage that a --from names, by name or number.

@@ -19,11 +19,13 @@ import (
 type State struct {
 	Stage  *Stage
 	Config dockerspec.DockerOCIImageConfig
+	Author string // of the image
 
-	plan  *Plan
-	args  map[string]string // declared in this stage, with values
-	order []string          // names of args, in the order of their declaration
-	ports int               // that EXPOSE named
+	plan   *Plan
+	args   map[string]string // declared in this stage or its parents, with values
+	order  []string          // names of args, in the order of their declaration
+	ports  int               // that EXPOSE named
+	hasCmd bool              // CMD was in this stage
 }
 
 // Step is an instruction that makes a layer. One of Run and Copy is set.
@@ -70,8 +72,15 @@ func (p *Plan) Begin(s *Stage, config []byte) (*State, []instructions.Command, e
 		if err := json.Unmarshal(config, &whole); err != nil {
 			return nil, nil, &Error{p.file.name, s.Line, fmt.Errorf("read configuration of %s: %w", s.Image, err)}
 		}
-		st.Config = whole.Config
+		st.Config, st.Author = whole.Config, whole.Author
 	}
+	if !slices.ContainsFunc(st.Config.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
+		st.Config.Env = append(slices.Clip(st.Config.Env), "PATH="+defaultPath)
+	}
+	if s.Parent != nil && s.Parent.state != nil {
+		st.args, st.order = maps.Clone(s.Parent.state.args), slices.Clone(s.Parent.state.order)
+	}
+	s.state = st
 	for _, name := range proxies {
 		if v, ok := p.opts.Args[name]; ok {
 			st.declare(name, v)
@@ -82,19 +91,18 @@ func (p *Plan) Begin(s *Stage, config []byte) (*State, []instructions.Command, e
 	return st, triggers, err
 }
 
+// defaultPath is the PATH of an image that has none, as in docker build.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // triggers parses the instructions that ONBUILD of the base left for this stage.
 func (p *Plan) triggers(s *Stage, lines []string) (all []instructions.Command, err error) {
 	if len(lines) > maxSteps {
 		return nil, &Error{p.file.name, s.Line, fmt.Errorf("more than %d ONBUILD instructions in the base", maxSteps)}
 	}
 	for _, line := range lines {
-		tree, err := parser.Parse(strings.NewReader(line))
-		if err == nil && len(tree.AST.Children) != 1 {
-			err = fmt.Errorf("%d instructions", len(tree.AST.Children))
-		}
-		var c instructions.Command
+		c, err := trigger(line)
 		if err == nil {
-			c, err = instructions.ParseCommand(tree.AST.Children[0])
+			err = p.reaches(s, c)
 		}
 		if _, chained := c.(*instructions.OnbuildCommand); chained {
 			err = errUnsupported
@@ -105,6 +113,28 @@ func (p *Plan) triggers(s *Stage, lines []string) (all []instructions.Command, e
 		all = append(all, c)
 	}
 	return all, nil
+}
+
+// trigger parses an instruction of ONBUILD.
+func trigger(line string) (instructions.Command, error) {
+	tree, err := parser.Parse(strings.NewReader(line))
+	if err != nil {
+		return nil, err
+	}
+	if n := len(tree.AST.Children); n != 1 {
+		return nil, fmt.Errorf("%d instructions", n)
+	}
+	return instructions.ParseCommand(tree.AST.Children[0])
+}
+
+// reaches checks that the stages that a trigger names are built before s. Those that only an image's trigger names are not.
+func (p *Plan) reaches(s *Stage, c instructions.Command) error {
+	for _, name := range sources(c) {
+		if s.froms[name] == nil && named(p.all, name) != nil {
+			return fmt.Errorf("it needs stage %q of this file: %w", name, errUnsupported)
+		}
+	}
+	return nil
 }
 
 func (st *State) declare(name, value string) {
@@ -149,6 +179,9 @@ func Text(c instructions.Command) string {
 }
 
 func (st *State) apply(c instructions.Command) (*Step, error) {
+	if a, ok := c.(*instructions.ArgCommand); ok {
+		return nil, st.arguments(a)
+	}
 	if e, ok := c.(instructions.SupportsSingleWordExpansion); ok {
 		if err := e.Expand(st.plan.file.expander(st.values())); err != nil {
 			return nil, err
@@ -172,7 +205,7 @@ func (st *State) apply(c instructions.Command) (*Step, error) {
 		return &Step{Copy: to}, err
 	case *instructions.WorkdirCommand:
 		st.Config.WorkingDir = st.Resolve(c.Path)
-		return &Step{Copy: &Copy{Dest: st.Config.WorkingDir + "/"}}, nil
+		return &Step{Copy: &Copy{Dest: st.Config.WorkingDir + "/", Chown: st.Config.User}}, nil
 	}
 	return nil, st.configure(c)
 }
@@ -188,11 +221,6 @@ func (st *State) configure(c instructions.Command) error {
 		for _, e := range c.Env {
 			cfg.Env = setVariable(cfg.Env, e.Key, e.Value)
 		}
-	case *instructions.ArgCommand:
-		if len(c.Args)+len(st.args) > maxVariables {
-			return errVariables
-		}
-		st.arguments(c)
 	case *instructions.LabelCommand:
 		if cfg.Labels == nil {
 			cfg.Labels = map[string]string{}
@@ -200,14 +228,17 @@ func (st *State) configure(c instructions.Command) error {
 		for _, l := range c.Labels {
 			cfg.Labels[l.Key] = l.Value
 		}
-	case *instructions.MaintainerCommand: // deprecated, and no field of an OCI configuration
+	case *instructions.MaintainerCommand:
+		st.Author = c.Maintainer
 	case *instructions.UserCommand:
 		cfg.User = c.User
 	case *instructions.CmdCommand:
-		cfg.Cmd = st.argv(c.ShellDependantCmdLine)
+		cfg.Cmd, st.hasCmd = st.argv(c.ShellDependantCmdLine), true
 	case *instructions.EntrypointCommand:
 		cfg.Entrypoint = st.argv(c.ShellDependantCmdLine)
-		cfg.Cmd = nil // it was written for the former entrypoint
+		if !st.hasCmd {
+			cfg.Cmd = nil // the base's is for the former entrypoint
+		}
 	case *instructions.ShellCommand:
 		cfg.Shell = c.Shell
 	case *instructions.StopSignalCommand:
@@ -231,9 +262,11 @@ func (st *State) configure(c instructions.Command) error {
 	return nil
 }
 
-// arguments declares the names of an ARG. A value comes from the caller, else from here, else from before the first
-// FROM, else from the platform.
-func (st *State) arguments(c *instructions.ArgCommand) {
+// arguments declares the variables of an ARG, one after the other. A default counts only if nothing else gives a value.
+func (st *State) arguments(c *instructions.ArgCommand) error {
+	if len(c.Args)+len(st.args) > maxVariables {
+		return errVariables
+	}
 	for _, a := range c.Args {
 		given, isGiven := st.plan.opts.Args[a.Key]
 		global, isGlobal := st.plan.global[a.Key]
@@ -241,11 +274,16 @@ func (st *State) arguments(c *instructions.ArgCommand) {
 		case isGiven:
 			st.declare(a.Key, given)
 		case a.Value != nil:
-			st.declare(a.Key, *a.Value)
+			value, err := st.plan.file.expander(st.values())(*a.Value)
+			if err != nil {
+				return err
+			}
+			st.declare(a.Key, value)
 		case isGlobal:
 			st.declare(a.Key, global)
 		}
 	}
+	return nil
 }
 
 // expose takes ports as docker does: PORT, PORT/PROTOCOL, FIRST-LAST.
@@ -254,20 +292,22 @@ func (st *State) expose(c *instructions.ExposeCommand) error {
 		st.Config.ExposedPorts = map[string]struct{}{}
 	}
 	expand := st.plan.file.expander(st.values())
-	for _, word := range c.Ports {
-		word, err := expand(word)
+	for _, text := range c.Ports {
+		words, err := expand(text)
 		if err != nil {
 			return err
 		}
-		ports, err := portsOf(word)
-		if err != nil {
-			return fmt.Errorf("EXPOSE %s: %w", word, err)
-		}
-		if st.ports += len(ports); st.ports > maxPorts {
-			return fmt.Errorf("EXPOSE %s: more than %d ports", word, maxPorts)
-		}
-		for _, p := range ports {
-			st.Config.ExposedPorts[p] = struct{}{}
+		for _, word := range strings.Fields(words) {
+			ports, err := portsOf(word)
+			if err != nil {
+				return fmt.Errorf("EXPOSE %s: %w", word, err)
+			}
+			if st.ports += len(ports); st.ports > maxPorts {
+				return fmt.Errorf("EXPOSE %s: more than %d ports", word, maxPorts)
+			}
+			for _, p := range ports {
+				st.Config.ExposedPorts[p] = struct{}{}
+			}
 		}
 	}
 	return nil
@@ -361,8 +401,8 @@ func (st *State) copy(s instructions.SourcesAndDest) (*Copy, error) {
 		dest += "/"
 	}
 	to := &Copy{Sources: s.SourcePaths, Contents: slices.Clone(s.SourceContents), Dest: dest}
-	lex := shell.NewLex(st.plan.file.escape)
-	lex.RawQuotes, lex.RawEscapes = true, true
+	lex := shell.NewLex('\\') // also in a file with another escape character, as in docker build
+	lex.SkipProcessQuotes = true
 	for i, f := range to.Contents {
 		if !f.Expand {
 			continue

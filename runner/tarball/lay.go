@@ -12,6 +12,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,12 +47,8 @@ func lay(arg string, in io.Reader) error {
 	if err := json.Unmarshal([]byte(arg), &l.Layout); err != nil {
 		return fmt.Errorf("read arguments: %w", err)
 	}
-	if l.Owner != "" {
-		u, err := user.GetExecUserPath(l.Owner, &user.ExecUser{}, "/etc/passwd", "/etc/group")
-		if err != nil {
-			return fmt.Errorf("find user %q: %w", l.Owner, err)
-		}
-		l.uid, l.gid = u.Uid, u.Gid
+	if err := l.findOwner(); err != nil {
+		return err
 	}
 	into := l.Into || isDir(l.Dest)
 	if into {
@@ -69,7 +67,10 @@ func lay(arg string, in io.Reader) error {
 		}
 		name := filepath.Join(l.Dest, filepath.Clean("/"+h.Name))
 		if h.PAXRecords[FileRecord] != "" && !into {
-			name = filepath.Clean(l.Dest)
+			if l.whole {
+				return errors.New("several sources need a directory as destination, with a slash at its end")
+			}
+			name, l.whole = filepath.Clean(l.Dest), true
 		}
 		if err := l.entry(name, h, r); err != nil {
 			return err
@@ -84,8 +85,27 @@ type layer struct {
 	umask    int
 	left     budget
 	known    map[string]bool // directories that exist
+	whole    bool            // an entry became Dest
+	links    int             // links without a target that were followed
 	dirs     []*tar.Header   // directories made here; their times are set last
 	buf      []byte          // for the content of files
+}
+
+// findOwner sets the ids that Owner names. A uid alone is also the group's id, as in docker build.
+func (l *layer) findOwner() error {
+	if l.Owner == "" {
+		return nil
+	}
+	if uid, err := strconv.ParseUint(l.Owner, 10, 31); err == nil {
+		l.uid, l.gid = int(uid), int(uid)
+		return nil
+	}
+	u, err := user.GetExecUserPath(l.Owner, &user.ExecUser{}, "/etc/passwd", "/etc/group")
+	if err != nil {
+		return fmt.Errorf("find user %q: %w", l.Owner, err)
+	}
+	l.uid, l.gid = u.Uid, u.Gid
+	return nil
 }
 
 func (l *layer) entry(name string, h *tar.Header, r io.Reader) error {
@@ -122,7 +142,11 @@ func (l *layer) entry(name string, h *tar.Header, r io.Reader) error {
 	return l.attributes(name, h)
 }
 
-// parents makes the missing directories of a path. They belong to root, as in docker build.
+// maxLinks bounds the links without a target that parents follows.
+const maxLinks = 40
+
+// parents makes the missing directories of a path. They belong to Owner, or to root, as in docker build. A link without a
+// target leads to a directory that is made too.
 func (l *layer) parents(dir string) error {
 	if l.known[dir] {
 		return nil
@@ -134,7 +158,19 @@ func (l *layer) parents(dir string) error {
 	if err := l.parents(filepath.Dir(dir)); err != nil {
 		return err
 	}
-	h := &tar.Header{Name: dir, Mode: 0o755, ModTime: time.Now()}
+	if to, err := os.Readlink(dir); err == nil {
+		if l.links++; l.links > maxLinks {
+			return &fs.PathError{Op: "mkdir", Path: dir, Err: unix.ELOOP}
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(dir), to)
+		}
+		return l.parents(filepath.Clean(to))
+	}
+	h := &tar.Header{Name: dir, Mode: 0o755, ModTime: time.Now(), Uid: l.uid, Gid: l.gid}
+	if l.Mode != nil {
+		h.Mode = int64(*l.Mode)
+	}
 	if l.Time != 0 {
 		h.ModTime = time.Unix(l.Time, 0)
 	}
@@ -142,7 +178,7 @@ func (l *layer) parents(dir string) error {
 		return err
 	}
 	l.dirs = append(l.dirs, h)
-	return nil
+	return l.owner(dir, h)
 }
 
 // dir makes a directory, or keeps an existing one as it is.
@@ -272,7 +308,9 @@ func setTimeOf(name string, t time.Time) error {
 
 // Gathering names the files that Gather reads.
 type Gathering struct {
-	Paths []string `json:"paths"` // absolute; may have * ? and [
+	Paths []string `json:"paths"`          // absolute; may have * ? and [
+	Deep  bool     `json:"deep,omitempty"` // ** stands for any number of directories
+	Omit  []string `json:"omit,omitempty"` // files below the paths that are not the image's; absolute
 }
 
 // BaseRecord is a PAX record of each entry that Gather writes: the path of the source that it belongs to, without its
@@ -285,17 +323,14 @@ func gather(arg string, out io.Writer) error {
 	if err := json.Unmarshal([]byte(arg), &g); err != nil {
 		return fmt.Errorf("read arguments: %w", err)
 	}
-	w := &gatherer{packer: packer{w: tar.NewWriter(out), left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget()}, linked: map[uint64]string{}}
+	w := &gatherer{omit: g.Omit, packer: packer{w: tar.NewWriter(out), left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget()}, linked: map[uint64]string{}}
 	for _, p := range g.Paths {
-		found, err := filepath.Glob(p)
+		found, err := Glob(os.DirFS("/"), strings.TrimPrefix(path.Clean(p), "/"), g.Deep, func(name string) bool { return underMount("/" + name) })
 		if err != nil {
 			return fmt.Errorf("find %q: %w", p, err)
 		}
-		if len(found) == 0 {
-			return fmt.Errorf("find %q: %w", p, fs.ErrNotExist)
-		}
 		for _, name := range found {
-			if err := w.source(name); err != nil {
+			if err := w.source("/" + name); err != nil {
 				return err
 			}
 		}
@@ -306,6 +341,7 @@ func gather(arg string, out io.Writer) error {
 type gatherer struct {
 	packer
 	base   string
+	omit   []string
 	linked map[uint64]string // inodes with several names, and the first of them
 }
 
@@ -329,6 +365,9 @@ func (g *gatherer) source(name string) error {
 		}
 		if underMount(at) {
 			return fs.SkipDir
+		}
+		if slices.Contains(g.omit, at) {
+			return nil
 		}
 		info, err := e.Info()
 		if err != nil {
