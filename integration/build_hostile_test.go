@@ -27,8 +27,8 @@ func (s *site) intact(t *testing.T) {
 	}
 }
 
-// TestBuildSteps checks that no step changes another step's result, in its own build or in one of somebody else's file: by a
-// process that it leaves, by a file that is in no layer, or by its mounts.
+// TestBuildSteps checks that no step changes another step's result, in its own build or in another: by a process that it
+// leaves, by a file that is in no layer, or by its mounts.
 func TestBuildSteps(t *testing.T) {
 	s := newSite(t, newGallery(t))
 	src := s.file("token", "value-77e1", 0o600)
@@ -78,7 +78,10 @@ func TestBuildHostileRun(t *testing.T) {
 		{"rm -rf /.demesne; mkdir -p /.demesne/new; echo x > /.demesne/new/x", ""},
 		{"chmod 0 / /tmp /etc", ""},
 		{"cp /bin/busybox /s && chmod 6755 /s; mkfifo /f", ""},
-		{"mkdir /deep; cd /deep; i=0; while [ $i -lt 500 ]; do mkdir dddddddd; cd dddddddd; i=$((i+1)); done", ""},
+		{"mkdir /deep; cd /deep; i=0; while [ $i -lt 500 ]; do mkdir ddd; cd ddd; i=$((i+1)); done", ""},
+		{"mkdir /deep; cd /deep; i=0; while [ $i -lt 600 ]; do mkdir d; cd d; i=$((i+1)); done", "more than 4095 bytes or 512 components"},
+		{"truncate -s 1024G /big", "cannot have 1048576 MiB of holes"},
+		{"truncate -s 300M /big", ""},
 		{"ls /.demesne/in /proc/1/fd; cat /proc/1/environ; false", "exit code 1"},
 	} {
 		text := "FROM local/bb\nRUN " + c.run + "\nRUN echo fine\n"

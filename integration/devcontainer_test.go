@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // workspace is a project with a devcontainer.json.
@@ -310,6 +311,26 @@ func TestDevcontainerPersistent(t *testing.T) {
 	}
 	if r := w.do("run", "--devcontainer="+w.dir, "-c", "echo no"); r.code != 7 || r.stdout != "" {
 		t.Errorf("a hook that fails: %+v", r)
+	}
+}
+
+// TestDevcontainerRebuilt checks that a build whose steps are all kept makes the same image again, and so leaves nothing.
+func TestDevcontainerRebuilt(t *testing.T) {
+	w := newWorkspace(t, newGallery(t))
+	w.has(map[string]string{".devcontainer/devcontainer.json": `{"build": {"dockerfile": "Dockerfile"}}`,
+		".devcontainer/Dockerfile": "FROM local/go\nENV A=b\nRUN echo made > /made\nLABEL c=d\nCMD sh\n"})
+	var counts []int
+	for range 3 {
+		w.ok("run", "--devcontainer="+w.dir, "--", "true")
+		counts = append(counts, len(w.listed()))
+		time.Sleep(1100 * time.Millisecond) // times in an image have seconds
+	}
+	if counts[0] != counts[2] {
+		t.Errorf("images after each run: %v", counts)
+	}
+	w.file("app/.devcontainer/Dockerfile", "FROM local/go\nRUN echo other > /made\n", 0o644)
+	if got := w.ok("run", "--devcontainer="+w.dir, "--", "cat", "/made"); got != "other\n" {
+		t.Errorf("a changed Dockerfile: %q", got)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -149,7 +148,18 @@ func (g *gallery) podmanPulls(t *testing.T, ref, auth, digest string) {
 		cmd.Env = append(cmd.Env, "HOME="+home, "XDG_RUNTIME_DIR="+home)
 		return g.finish(cmd)
 	}
-	t.Cleanup(func() { exec.Command("podman", "unshare", "rm", "-rf", home).Run() })
+	t.Cleanup(func() {
+		if os.Getuid() != 0 { // files of subordinate ids
+			cmd := g.command(program(t, "podman"), "unshare", "rm", "-rf", home+"/root", home+"/runroot")
+			cmd.Env = append(cmd.Env, "HOME="+home, "XDG_RUNTIME_DIR="+home)
+			cmd.Run()
+		}
+		for _, p := range descendants() {
+			if strings.HasPrefix(p.name, "podman") || p.name == "catatonit" {
+				syscall.Kill(p.pid, syscall.SIGKILL)
+			}
+		}
+	})
 	if r := podman("pull", "-q", "--tls-verify=false", "--authfile", auth, ref); r.code != 0 {
 		t.Fatalf("podman pull: %+v", r)
 	}

@@ -154,7 +154,7 @@ func TestContextSwapped(t *testing.T) {
 		t.Fatal(err)
 	}
 	os.Truncate(dir+"/long", 10)
-	f := &found{member: member{Header: &tar.Header{Name: "long", Size: 1 << 20}}, in: c.root, base: "long", info: long}
+	f := &found{member: member{Header: &tar.Header{Name: "long", Size: 1 << 20}}, in: c.root, base: "long", dir: -1, info: long}
 	if err := f.copy(context.Background(), io.Discard, make([]byte, copyBuffer)); !errors.Is(err, errChanged) {
 		t.Errorf("shorter: %v", err)
 	}

@@ -62,7 +62,7 @@ func (b *builder) stage(ctx context.Context, plan *build.Stage) (_ *stage, err e
 			return nil, err
 		}
 		if step == nil {
-			s.note(build.Text(c), nil, time.Now())
+			s.note(build.Text(c), nil, s.latest())
 			s.show.configured()
 			continue
 		}
@@ -209,6 +209,17 @@ func (s *stage) note(text string, l *oci.Layer, at time.Time) {
 	}
 	at = at.UTC()
 	s.history = append(s.history, ocispec.History{Created: &at, CreatedBy: text, EmptyLayer: l == nil})
+}
+
+// latest returns the time of the last entry of the history that has one. Instructions without a layer have it, so that a
+// build whose steps are all kept makes the same image again.
+func (s *stage) latest() time.Time {
+	for _, h := range slices.Backward(s.history) {
+		if h.Created != nil {
+			return *h.Created
+		}
+	}
+	return time.Now()
 }
 
 func (s *stage) now() time.Time {

@@ -3,8 +3,10 @@ package push
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -83,6 +85,12 @@ func newPusher(o Options) *pusher {
 // the digest of the manifest that the registry then has under the tag.
 func Image(ctx context.Context, img *images.Image, to imageref.Ref, o Options) (oci.Digest, error) {
 	d, err := newPusher(o).image(ctx, img, to)
+	var status *statusError
+	if errors.As(err, &status) && status.StatusCode >= http.StatusInternalServerError {
+		err = &events.Failure{Code: events.CodeUnreachable, Text: "the registry failed: " + pull.OneLine(err),
+			Hint: "its log has the reason, such as a full disk; another push sends only what is missing"}
+		return "", &pull.Error{Code: events.CodeUnreachable, Err: err}
+	}
 	return d, pull.Speak(err)
 }
 

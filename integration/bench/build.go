@@ -106,7 +106,7 @@ func (k *kitchen) buildah() {
 	}
 }
 
-// timePeer times one build by buildah. 0: it is not there.
+// timePeer times one build by buildah, and returns 0 without it.
 func (k *kitchen) timePeer(args ...string) (time.Duration, error) {
 	if k.peer == nil {
 		return 0, nil
@@ -142,7 +142,7 @@ func runs(base string, n int) string {
 	return b.String()
 }
 
-// contest times programs, which take turns, and returns their medians. A program that returns 0 is not there. Three
+// contest times programs, which take turns, and returns their medians. A program that returns 0 is missing. Three
 // rounds are enough for the peer.
 func (k *kitchen) contest(rounds int, note string, names []string, run map[string]func() (time.Duration, error)) (map[string]time.Duration, error) {
 	times, median := map[string][]time.Duration{}, map[string]time.Duration{}

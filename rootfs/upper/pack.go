@@ -22,6 +22,7 @@ type LayerOptions struct {
 	Skip     func(path string) bool     // leaves a path out, with everything below it; nil: none
 	Bare     func(dir *tar.Header) bool // leaves a directory out, unless the layer has something below it; nil: none
 	NotAfter time.Time                  // no entry is younger; zero: no bound
+	Bounded  bool                       // refuse what package unpack would refuse: long names, and large holes with little data
 }
 
 // WriteLayer writes an upper that rootfs.KeptUpper opened as a layer of an OCI image. The layer is a tar in which
@@ -35,11 +36,21 @@ func WriteLayer(dir *os.File, w io.Writer, o LayerOptions) (entries int, err err
 	if err := p.walk.run(dir); err != nil {
 		return 0, fmt.Errorf("write layer: %w", err)
 	}
+	if p.failed == nil && o.Bounded && p.holes > holesFree+holesRatio*p.data {
+		p.fail(p.widest, fmt.Errorf("a layer with %d MiB of data cannot have %d MiB of holes", p.data>>20, p.holes>>20))
+	}
 	if p.failed != nil {
 		return 0, fmt.Errorf("write layer: %w", p.failed)
 	}
 	return p.entries, p.tar.Close()
 }
+
+// Bounds of what package unpack takes.
+const (
+	holesFree, holesRatio = 512 << 20, 255
+	maxPath               = 4095 // bytes of a name
+	maxDepth              = 512  // components of a name
+)
 
 const (
 	whiteoutPrefix = ".wh."
@@ -57,7 +68,10 @@ type packer struct {
 	without bool              // and its answer
 	copying []byte
 	entries int
-	failed  error // if set, the tar is unusable
+	data    int64  // bytes of all files, without holes
+	holes   int64  // bytes of all holes
+	widest  string // the last file with holes
+	failed  error  // if set, the tar is unusable
 }
 
 // visit writes one name. The walk calls it for a directory before its contents.
@@ -71,6 +85,10 @@ func (p *packer) visit(at int, name string, st *unix.Statx_t) error {
 	}
 	if strings.HasPrefix(name, whiteoutPrefix) {
 		p.fail(full, errors.New(`a layer has no names that begin with ".wh."`))
+		return nil
+	}
+	if p.Bounded && (len(full) > maxPath || strings.Count(full, "/") >= maxDepth) {
+		p.fail(full[:64]+"…", fmt.Errorf("a layer has no names of more than %d bytes or %d components", maxPath, maxDepth))
 		return nil
 	}
 	if err := p.entry(at, name, full, st); err != nil {
@@ -205,6 +223,7 @@ func (p *packer) file(h *tar.Header, at int, name string) error {
 	if err := p.write(h); err != nil {
 		return err
 	}
+	p.data += st.Size
 	return p.copy(p.tar, fsutil.RawReader(fd), st.Size)
 }
 

@@ -44,6 +44,7 @@ func (p *packer) sparse(h *tar.Header, f *os.File, allocated int64) (done bool, 
 	if data > filledFree+filledRatio*allocated {
 		return false, fmt.Errorf("has more than %d holes", maxExtents)
 	}
+	p.data, p.holes, p.widest = p.data+data, p.holes+h.Size-data, h.Name
 	text := sparseMap(list, h.Size)
 	size := int64(len(text)) + data
 	if err := p.above(h); err != nil {

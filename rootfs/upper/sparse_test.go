@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -139,5 +140,28 @@ func TestWriteLayerOwners(t *testing.T) {
 			t.Errorf("%s: %v, %v", h.Name, got, h.PAXRecords)
 		}
 		delete(want, h.Name)
+	}
+}
+
+// TestWriteLayerBounded checks that a layer that could not be unpacked is refused, with the name of a file.
+func TestWriteLayerBounded(t *testing.T) {
+	write := func(size int64, data int) error {
+		dir := nstest.Dir(t)
+		err := errors.Join(os.WriteFile(dir.Name()+"/a", nil, 0o644), os.Truncate(dir.Name()+"/a", size), os.WriteFile(dir.Name()+"/b", bytes.Repeat([]byte("x"), data), 0o644))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = upper.WriteLayer(dir, io.Discard, upper.LayerOptions{Bounded: true})
+		return err
+	}
+	for size, data := range map[int64]int{512 << 20: 0, 600 << 20: 1 << 20} {
+		if err := write(size, data); err != nil {
+			t.Errorf("%d and %d bytes: %v", size, data, err)
+		}
+	}
+	for size, data := range map[int64]int{600 << 20: 0, 1 << 40: 1 << 20} {
+		if err := write(size, data); err == nil || !strings.Contains(err.Error(), `"a": a layer with`) {
+			t.Errorf("%d and %d bytes: %v", size, data, err)
+		}
 	}
 }

@@ -100,7 +100,8 @@ func (m *Machine) WriteLayer(id string, n int, o runner.LayerOptions, to io.Writ
 // layerOptions translates o for the layer of a sandbox.
 func layerOptions(o runner.LayerOptions, spec *runner.Spec) upper.LayerOptions {
 	u := upper.LayerOptions{
-		Skip: func(path string) bool { return notItsOwn(path, spec) || slices.Contains(o.Without, path) },
+		Bounded: true,
+		Skip:    func(path string) bool { return notItsOwn(path, spec) || slices.Contains(o.Without, path) },
 		Bare: func(dir *tar.Header) bool {
 			mode, ok := o.Bare[strings.TrimSuffix(dir.Name, "/")]
 			return ok && dir.Mode == mode && dir.Uid == 0 && dir.Gid == 0
