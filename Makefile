@@ -22,7 +22,7 @@ PURE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/demesne-init ./cmd/deme
 # kernel tests of the other packages restrict themselves, and would fail with it.
 RACE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/internal/... ./internal/flock ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 
-.PHONY: build demo test test-race check bench fuzz chaos clients docs install deps clean help
+.PHONY: build demo test test-race check bench fuzz chaos clients recipes docs install deps clean help
 build:
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ $(addprefix ./,$(filter-out cmd/demesne-runner,$(wildcard cmd/demesne*)))
@@ -59,6 +59,10 @@ chaos: build
 clients: build
 	@integration/clients.sh
 
+# Builds every image that demesne has a recipe for, and uses it, as both users. It downloads some gigabytes.
+recipes: build
+	@DEMESNE_RECIPES=1 TIMEOUT=2h RUN="$${RUN:-^TestRecipe}" PKG=./integration integration/test.sh
+
 # Writes the program's own help into docs/reference/cli.md, and the MCP server's tools into docs/reference/mcp.md.
 docs: build
 	@sed -i '/^<!-- made by/q' docs/reference/cli.md && echo >> docs/reference/cli.md
@@ -84,4 +88,5 @@ help:
 	@echo 'make bench   the figures, against bwrap and runc in the same run; PART=peers prints the table of README.md'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
+	@echo 'make recipes the images of images/recipes, built and used'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'

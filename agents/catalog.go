@@ -33,7 +33,7 @@ type Catalog struct {
 	o     Options
 	rows  []Provider
 	off   map[string]bool // names of disabled providers
-	image bool            // see InImage
+	image string          // see In
 }
 
 // ErrNoProgram is in the error for an agent that has a credential, and whose program this host lacks.
@@ -135,23 +135,32 @@ func (c *Catalog) enabled() (on []Provider) {
 	return on
 }
 
-// InImage returns the catalog for sandboxes whose image has the programs of the agents. This host needs no installation
-// then, and none is used.
-func (c *Catalog) InImage() *Catalog {
+// hostImage is the name of the host's own files in place of an image.
+const hostImage = "host"
+
+// In returns the catalog for sandboxes with an image that the caller chose. The image has the programs of the agents, and
+// no installation is used. In "host" only the host's installations count. With "" no image is chosen: an agent has the
+// host's installation, or else the image of its row.
+func (c *Catalog) In(image string) *Catalog {
 	in := *c
-	in.image = true
+	in.image = image
 	return &in
 }
 
-// Models returns the models that can run now: those of enabled providers whose credential and program this host has, in
-// the table's order. The first is the default.
+// Models returns the models that can run now: those of enabled providers whose credential this host has, and whose
+// program it has or an image makes available. Installed programs precede others, each in the table's order. The first
+// model is the default.
 func (c *Catalog) Models() (all []string) {
+	var made []string
 	for _, p := range c.enabled() {
-		if _, err := c.agent(p, "", p.Models[0], ""); err == nil {
+		a, err := c.agent(p, "", p.Models[0], "")
+		if err == nil && a.Image() == "" {
 			all = append(all, p.Models...)
+		} else if err == nil {
+			made = append(made, p.Models...)
 		}
 	}
-	return all
+	return append(all, made...)
 }
 
 // Tools returns the files that list the user's own MCP servers, in ascending order of preference. Each File is a path of
@@ -205,15 +214,19 @@ func (c *Catalog) Choose(tool, model string) (*Agent, error) {
 	return nil, fmt.Errorf("model %q unknown model (known: %s)", model, strings.Join(known, ", "))
 }
 
-// standard chooses the first provider that has a credential and a program. If none has both, the error is that of the
-// first one with a credential, or else that of the preferred one.
+// standard chooses the first provider that has a credential and a program. An installed program is preferred to an image
+// of a row. If none has both, the error is that of the first one with a credential, or else that of the preferred one.
 func (c *Catalog) standard(tool string) (*Agent, error) {
 	var first *Provider
 	var missing error
+	var made *Agent
 	for _, p := range c.enabled() {
 		a, err := c.agent(p, tool, p.Models[0], "")
-		if err == nil {
+		if err == nil && a.Image() == "" {
 			return a, nil
+		}
+		if err == nil && made == nil {
+			made = a
 		}
 		if missing == nil && errors.Is(err, ErrNoProgram) {
 			missing = err
@@ -222,6 +235,9 @@ func (c *Catalog) standard(tool string) (*Agent, error) {
 		if first == nil || p.Name == "claude-code" {
 			first = &p
 		}
+	}
+	if made != nil {
+		return made, nil
 	}
 	if missing != nil {
 		return nil, missing

@@ -22,7 +22,7 @@ func open(t *testing.T, o Options) *Catalog {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.InImage()
+	return c.In("local/agents")
 }
 
 func write(t *testing.T, path, text string) {
@@ -119,16 +119,16 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestProgramMissing checks models whose credential this host has and whose program it lacks: they are not offered, are not
-// the default, and the error names the program. The image of a row, or the caller's, replaces the installation.
+// TestProgramMissing checks models whose credential this host has and whose program it lacks: without an image they are not
+// offered, are not the default, and the error names the program.
 func TestProgramMissing(t *testing.T) {
 	bin := install(t, map[string]string{"claude": elf})
 	env := map[string]string{"OPENAI_API_KEY": "x", "ANTHROPIC_API_KEY": "x", "PATH": bin}
-	o := host(t, env)
-	c, err := Open(o)
+	c, err := Open(host(t, env))
 	if err != nil {
 		t.Fatal(err)
 	}
+	c = c.In(hostImage)
 	if got := c.Models(); !slices.Equal(got, claudeModels) {
 		t.Errorf("models %q", got)
 	}
@@ -148,18 +148,36 @@ func TestProgramMissing(t *testing.T) {
 	if got := c.Models(); got != nil {
 		t.Errorf("models without any program: %q", got)
 	}
-	in := c.InImage()
-	if a, err := in.Choose("sandbox_agent", ""); err != nil || a.Model != codexModels[0] || a.Image() != "" || len(in.Models()) < 9 {
-		t.Errorf("in an image: %v, %v, models %q", a, err, in.Models())
-	}
+}
+
+// TestProgramImage checks the image that has the program: the caller's, or else that of the row if this host has no
+// installation. An installed program gives the default model.
+func TestProgramImage(t *testing.T) {
+	bin := install(t, map[string]string{"claude": elf})
+	env := map[string]string{"OPENAI_API_KEY": "x", "ANTHROPIC_API_KEY": "x", "AIDER_KEY": "x", "PATH": bin}
+	o := host(t, env)
 	o.File = o.Home + "/rows.json"
-	env["AIDER_KEY"] = "x"
 	write(t, o.File, `{"agents":[`+strings.Replace(ownRow, `"format"`, `"program":{"image":"local/aider"},"format"`, 1)+`]}`)
-	if c, err = Open(o); err != nil {
+	c, err := Open(o)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := c.Find("aider"); err != nil || a.Image() != "local/aider" || !slices.Equal(a.Headless(Task{}).Argv[:1], []string{"aider"}) {
-		t.Errorf("the image of a row: %v", err)
+	for command, want := range map[string]string{"claude": "", "codex": "demesne/codex", "aider": "local/aider"} {
+		if a, err := c.Find(command); err != nil || a.Image() != want {
+			t.Errorf("%s: image %v, %v, want %q", command, a, err, want)
+		}
+		if a, err := c.In("local/agents").Find(command); err != nil || a.Image() != "" || len(a.Headless(Task{}).Mounts) > 0 {
+			t.Errorf("%s in an image: %v, %v", command, a, err)
+		}
+	}
+	if _, err := c.Find("opencode"); !errors.Is(err, ErrNoProgram) {
+		t.Errorf("a row without an image: %v", err)
+	}
+	for path, first := range map[string]string{bin: "sonnet", "/nonexistent": codexModels[0]} {
+		env["PATH"] = path
+		if a, err := c.Choose("sandbox_agent", ""); err != nil || a.Model != first || c.Models()[0] != first {
+			t.Errorf("the default is %v, %v, models %q, want %s", a, err, c.Models(), first)
+		}
 	}
 }
 

@@ -28,11 +28,11 @@ func (a *Agent) Image() string { return a.program.image }
 
 // program finds the program of p: in the image that the caller chose, on this host, or in the image of the row.
 func (c *Catalog) program(p Provider) (program, error) {
-	if c.image {
+	if c.image != "" && c.image != hostImage {
 		return program{argv: inImage(p), inImage: true}, nil
 	}
 	argv, mounts, err := c.o.installed(p)
-	if err != nil && p.Program.Image != "" {
+	if err != nil && p.Program.Image != "" && c.image == "" {
 		return program{argv: inImage(p), inImage: true, image: p.Program.Image}, nil
 	}
 	return program{argv: argv, mounts: mounts}, err

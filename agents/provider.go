@@ -114,8 +114,8 @@ type Program struct {
 	// the command in PATH is a script that starts it. Beside are files that the executable needs, relative to it.
 	Native string   `json:"native,omitempty"`
 	Beside []string `json:"beside,omitempty"`
-	// Image is the image that has the program as Command in PATH. Hosts without an installation use it. A recipe may make
-	// it.
+	// Image is the image that has the program as Command in PATH. Hosts without an installation use it. That of a built-in
+	// row is a recipe: see package recipes.
 	Image string `json:"image,omitempty"`
 	// Shell is a shell that the program starts and does not bring. It starts the program of an image, so that an image
 	// without it is an error before the first request to the model.

@@ -71,8 +71,9 @@ default_tools_approval_mode = "approve"
 			openAIKey(),
 		},
 		Missing: "DEMESNE_CODEX_AUTH_FILE (default ~/.codex/auth.json) is required for {tool} when using a codex model",
-		Program: Program{Native: "@openai/codex-linux-{arch}/vendor/*/bin/codex", Beside: []string{"codex-code-mode-host", "../codex-path/rg"}},
-		Retry:   retry(12, 21600*time.Second),
+		Program: Program{Native: "@openai/codex-linux-{arch}/vendor/*/bin/codex", Beside: []string{"codex-code-mode-host", "../codex-path/rg"},
+			Image: "demesne/codex"},
+		Retry: retry(12, 21600*time.Second),
 	}
 }
 
@@ -180,7 +181,7 @@ func claudeCode() Provider {
 			own, login,
 		},
 		Missing: "DEMESNE_CLAUDE_CODE_OAUTH_TOKEN is required for {tool} (run `claude setup-token` to obtain one)",
-		Program: Program{Native: "@anthropic-ai/claude-code-linux-{arch}/claude", Shell: "bash"},
+		Program: Program{Native: "@anthropic-ai/claude-code-linux-{arch}/claude", Shell: "bash", Image: "demesne/claude-code"},
 		Retry:   retry(6, 39600*time.Second),
 	}
 }

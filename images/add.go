@@ -45,7 +45,9 @@ func (s *Store) Add(ctx context.Context, r Record) (*Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add image %q: %w", r.Ref, err)
 	}
-	s.unpin(img)
+	if r.Ref.Kind != "" { // the next GC removes an image without a name, so its layers stay pinned
+		s.unpin(img)
+	}
 	return img, nil
 }
 

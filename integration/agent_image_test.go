@@ -130,7 +130,8 @@ func TestAgentImageLacking(t *testing.T) {
 		{"sonnet", "claude", withBash, 127, []string{"the image has no program 'claude'"}},
 		{"gpt-5.5", "codex", bare, 127, []string{`image "` + bare + `" has no "codex"`, "hint: "}},
 		{"gpt-5.5", "codex", missing, 125, []string{`image "` + missing + `"`}},
-		{"sonnet", "claude", "", 125, []string{`the program is missing: find program "claude" in PATH`, "--image NAME"}},
+		{"opencode/gpt-5.5", "opencode", "", 125, []string{`the program is missing: find program "opencode" in PATH`, "--image NAME"}},
+		{"sonnet", "claude", "host", 125, []string{`the program is missing: find program "claude" in PATH`, "--image NAME"}},
 		{"gpt-5.5", "codex", "host", 125, []string{`the program is missing: find program "codex" in PATH`, "--image NAME"}},
 	} {
 		var flags []string

@@ -33,6 +33,7 @@ need psql postgresql-client
 need redis-cli redis-tools
 server() { "${@:3}" >/dev/null || { want+=("$1"); units+=("$2"); }; }
 units=()
+server docker-registry docker-registry.service command -v docker-registry
 server openssh-server ssh.service test -x /usr/sbin/sshd
 server redis-server redis-server.service command -v redis-server
 server postgresql postgresql.service compgen -G '/usr/lib/postgresql/*/bin/postgres'

@@ -163,6 +163,7 @@ FROM scratch
 func TestDevcontainerHostile(t *testing.T) {
 	w := newWorkspace(t, newGallery(t))
 	secret := w.file("secret", "hunter2\n", 0o600)
+	w.ok("save", "-o", w.dir+"/../i.tar", "local/bb")
 	w.extra = append(w.extra, "TOKEN=hunter2")
 	file := func(text string) map[string]string {
 		return map[string]string{".devcontainer/devcontainer.json": text, ".devcontainer/Dockerfile": "FROM local/bb\n"}
@@ -196,6 +197,9 @@ func TestDevcontainerHostile(t *testing.T) {
 		{name: "the host's files", file: `{"image": "host"}`, says: "can only name an image"},
 		{name: "a directory as image", file: `{"image": "dir:/root"}`, says: "can only name an image"},
 		{name: "an archive as image", file: `{"image": "oci-archive:` + secret + `"}`, says: "can only name an image"},
+		{name: "a Dockerfile from the host's files", file: `{"build": {"dockerfile": "../D"}}`, prepare: "printf 'FROM host\n' > D", says: "not built"},
+		{name: "a Dockerfile from a directory", file: `{"build": {"dockerfile": "../D"}}`, prepare: "printf 'FROM scratch\nCOPY --from=dir:/root / /\n' > D", says: "not built"},
+		{name: "a Dockerfile from an archive", file: `{"build": {"dockerfile": "../D"}}`, prepare: "printf 'FROM oci-archive:` + w.dir + `/../i.tar\n' > D", says: "not built"},
 		{name: "features", file: `{"image": "local/bb", "features": {"ghcr.test/a/b:1": {}}}`, says: "features: not supported: ghcr.test/a/b:1"},
 		{name: "compose", file: `{"dockerComposeFile": "compose.yml", "service": "app"}`, says: "dockerComposeFile: not supported"},
 		{name: "no image", file: `{"name": "x"}`, says: "neither an image nor a build"},
@@ -327,5 +331,6 @@ func TestDevcontainerFound(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	w.told(t, "no .devcontainer/devcontainer.json, .devcontainer.json or .devcontainer/NAME/devcontainer.json", "run", "--devcontainer="+w.ctx, "--", "true")
+	w.told(t, "is a directoryhint: --devcontainer="+w.dir+" -- CMD", "run", "--devcontainer", w.dir, "--", "true")
 	w.told(t, "no such file", "run", "--devcontainer="+w.dir+"/none", "--", "true")
 }

@@ -61,6 +61,18 @@ func TestExampleConvertMedia(t *testing.T) {
 	newBox(t).check(t, converted, "convert-media/cli.sh", "IMAGE=host")
 }
 
+// TestRecipeExamples runs both with the images that demesne builds for them, which takes minutes: see make recipes.
+func TestRecipeExamples(t *testing.T) {
+	if os.Getenv("DEMESNE_RECIPES") == "" {
+		t.Skip("downloads much: make recipes")
+	}
+	b := newGallery(t)
+	b.ok("pull", "-q", "browser")
+	b.check(t, rendered, "render-page/cli.sh")
+	b.ok("pull", "-q", "media")
+	b.check(t, converted, "convert-media/cli.sh")
+}
+
 // TestExampleCIBuild runs the CI job with a registry, and without.
 func TestExampleCIBuild(t *testing.T) {
 	g := newGalleryOf(t, fixture.Options{User: "ci", Password: "hunter2"})

@@ -2,7 +2,7 @@
 # make test: runs every package's tests as this user and, if that is root, again as an ordinary
 # user. Without root it runs only this user's half and says so.
 # RUN is a pattern of tests, PKG the packages to test. RUN or PKG limits the run to these; RUN
-# also turns the race detector off.
+# also turns the race detector off. TIMEOUT bounds go test in place of 15m.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -30,7 +30,7 @@ export DEMESNE_FIXTURES=${DEMESNE_FIXTURES:-/var/tmp/demesne-fixtures-$(id -u)}
 # all others together, and spend half of that waiting. So they run as three processes beside the
 # others, which print when they end.
 all() {
-  local test=($GO test -count=1 -timeout 15m "$@") failed=0 n=0 p pids=()
+  local test=($GO test -count=1 -timeout "${TIMEOUT:-15m}" "$@") failed=0 n=0 p pids=()
   local network='^Test(Image|Egress|Escape|Proxy)' agents='^Test(Agent|Build|Cow|Mounts)'
   if [ -n "${RUN:-}${PKG:-}" ]; then
     "${test[@]}" ${RUN:+-run "$RUN"} ${PKG:-./...}

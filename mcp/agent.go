@@ -110,7 +110,7 @@ func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
 		return r, err
 	}
 	if c.opts.Model != nil {
-		if err := c.opts.Model(r.Model, tool, r.Image != ""); err != nil {
+		if err := c.opts.Model(r.Model, tool, r.Image); err != nil {
 			return r, err
 		}
 	}
@@ -126,11 +126,11 @@ func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
 	return r, err
 }
 
-// programImage returns the image that has the agent's program; empty, as "host": this machine's installation.
+// programImage returns the image that has the agent's program: see [backend.AgentRequest].
 func (c *call) programImage() (name string, stored bool, err error) {
 	name = c.args.text("image")
 	if name == "" || name == "host" {
-		return "", false, nil
+		return name, false, nil
 	}
 	stored, err = c.checkImage(name)
 	return name, stored, err

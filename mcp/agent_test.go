@@ -14,8 +14,8 @@ import (
 
 func withModels(o *Options) {
 	o.Models = []string{"sol", "sonnet"}
-	o.Model = func(name, tool string, image bool) error {
-		if image && name == "haiku" { // its program is in an image only
+	o.Model = func(name, tool, image string) error {
+		if image != "" && image != "host" && name == "haiku" { // its program is in an image only
 			return nil
 		}
 		if name != "" && !slices.Contains(o.Models, name) {
@@ -60,7 +60,7 @@ func TestAgentInImage(t *testing.T) {
 		if text, _, isError := callTool(t, cs, tool, `{"prompt":"x","model":"haiku","image":"python"}`); isError || d.agents[0].Image != "python" {
 			t.Errorf("%s: %s", tool, text)
 		}
-		if _, _, isError := callTool(t, cs, tool, `{"prompt":"x","image":"host"}`); isError || d.agents[1].Image != "" {
+		if _, _, isError := callTool(t, cs, tool, `{"prompt":"x","image":"host"}`); isError || d.agents[1].Image != "host" {
 			t.Errorf("%s: host is %q", tool, d.agents[1].Image)
 		}
 		if text, _, isError := callTool(t, cs, tool, `{"prompt":"x","image":"dir:/"}`); !isError || !strings.Contains(text, `image "dir:/" is not in the allowlist`) {

@@ -36,9 +36,9 @@ type Options struct {
 	// Sets are the tool sets offered in addition to the standard tools; see [ToolSets].
 	Sets []string
 	// Models are the names that sandbox_agent accepts here, the default first. Model checks a name, or "" for the
-	// default, and explains a refusal; image means that the call names an image, which has the program.
+	// default, and explains a refusal; image is the name of the image that has the program, if the call has one.
 	Models []string
-	Model  func(name, tool string, image bool) error
+	Model  func(name, tool, image string) error
 	// Nested makes the server that an agent's own sandbox reaches: nine tools with results in text, whose callers name
 	// what they start. Each agent has a Server of its own, whose Backend knows the agent.
 	Nested bool

@@ -231,6 +231,9 @@ type Command struct {
 
 	// Account requests the sandbox's receipt, as of the start of the command, in the result.
 	Account bool
+
+	// Alone kills every process that is left in the sandbox when the command has ended, before its result is reported.
+	Alone bool
 }
 
 // Winsize is the size of a terminal in characters.

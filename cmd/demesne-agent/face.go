@@ -245,11 +245,7 @@ func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r
 		if front == runner.FrontendCLI {
 			tool = command[tool]
 		}
-		from := catalog
-		if r.Image != "" {
-			from = catalog.InImage()
-		}
-		a, err := from.Choose(tool, r.Model)
+		a, err := catalog.In(r.Image).Choose(tool, r.Model)
 		if errors.Is(err, agents.ErrNoProgram) && front == runner.FrontendCLI {
 			err = cli.Hinted(err, mcpinstall.ProgramHint)
 		}

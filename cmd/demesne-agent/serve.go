@@ -23,8 +23,8 @@ func (f *face) nested(catalog *agents.Catalog) func(context.Context, net.Listene
 	return func(ctx context.Context, l net.Listener, b backend.Backend) error {
 		own := catalog
 		parent, ok := b.(family)
-		if ok && parent.n.req.Image != "" { // which children inherit
-			own = catalog.InImage()
+		if ok {
+			own = catalog.In(parent.n.req.Image) // which children inherit
 		}
 		o := f.nestedOptions(own)
 		if ok {
@@ -52,12 +52,8 @@ func (f *face) nestedOptions(catalog *agents.Catalog) mcp.Options {
 		Images: append(imageref.Catalogue(), imageref.Entries(list)...), Image: imageref.Default(f.getenv),
 		Egress: slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == openMode }),
 		Models: catalog.Models(),
-		Model: func(name, tool string, image bool) error {
-			from := catalog
-			if image {
-				from = catalog.InImage()
-			}
-			_, err := from.Choose(tool, name)
+		Model: func(name, tool, image string) error {
+			_, err := catalog.In(image).Choose(tool, name)
 			return err
 		},
 		Allowed: func(name string) (ok, stored bool) { return imageref.Permitted(name, list) },

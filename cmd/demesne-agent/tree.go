@@ -114,7 +114,7 @@ func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest
 // imageOf returns the image that has the agent's program; zero: the host's files and installation.
 func imageOf(a *agents.Agent, r backend.AgentRequest) (imageref.Ref, error) {
 	name := cmp.Or(r.Image, a.Image())
-	if name == "" {
+	if name == "" || name == string(imageref.Host) {
 		return imageref.Ref{}, nil
 	}
 	ref, err := session.ParseImage(name)

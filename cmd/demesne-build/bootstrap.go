@@ -18,7 +18,12 @@ const bootstrapPath = "/run/demesne-bootstrap"
 
 // bootstrap is the program inside the sandbox.
 func bootstrap() int {
-	o := debian.Options{Mirror: os.Getenv("MIRROR"), Security: os.Getenv("SECURITY"), Suite: os.Getenv("SUITE"), Log: os.Stdout}
+	args := map[string]string{} // the build arguments of the recipe
+	for _, kv := range os.Environ() {
+		name, value, _ := strings.Cut(kv, "=")
+		args[name] = value
+	}
+	o := debian.Options{Mirror: args["MIRROR"], Security: args["SECURITY"], Suite: args["SUITE"], Log: os.Stdout}
 	if err := debian.Bootstrap(procself.Ending(), o); err != nil {
 		fmt.Fprintln(os.Stdout, err)
 		return 1

@@ -2,8 +2,9 @@ package main
 
 import (
 	"archive/tar"
+	"bytes"
+	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
@@ -11,12 +12,14 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sys/unix"
 
 	"demesne/internal/fsutil"
 	"demesne/runner/tarball"
@@ -42,29 +45,64 @@ func openContext(dir, file string) (*buildContext, error) {
 	}
 	c := &buildContext{root: root}
 	for _, name := range append([]string{file + ".containerignore", file + ".dockerignore"}, ignoreFiles...) {
-		f, err := root.Open(name)
+		text, err := c.small(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("read %q: %w", name, fsutil.Reason(err))
+		var patterns []string
+		if err == nil {
+			patterns, err = ignorefile.ReadAll(bytes.NewReader(text))
 		}
-		patterns, err := ignorefile.ReadAll(io.LimitReader(f, maxIgnore))
-		f.Close()
 		if err == nil {
 			c.ignore, err = patternmatcher.New(patterns)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read %q: %w", name, err)
+			root.Close()
+			return nil, fmt.Errorf("read %q: %w", name, fsutil.Reason(err))
 		}
 		break
 	}
 	return c, nil
 }
 
+// small reads a file of at most maxIgnore bytes. A part of it would not exclude all that the user wants excluded.
+func (c *buildContext) small(name string) ([]byte, error) {
+	info, err := c.root.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := openSame(c.root, name, info)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxIgnore+1))
+	if err == nil && len(text) > maxIgnore {
+		err = fmt.Errorf("larger than %d bytes", maxIgnore)
+	}
+	return text, err
+}
+
+// openSame opens the file that info describes. Another file may have its name by now: a FIFO, which must not block, or a
+// link to a file that the ignore file excludes.
+func openSame(in *os.Root, name string, info fs.FileInfo) (*os.File, error) {
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("not a regular file")
+	}
+	f, err := in.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if now, err := f.Stat(); err != nil || !os.SameFile(now, info) {
+		f.Close()
+		return nil, errors.Join(err, errChanged)
+	}
+	return f, nil
+}
+
 // find returns the names that a source's pattern matches, relative to the context.
 func (c *buildContext) find(pattern string) ([]string, error) {
-	clean := path.Clean(strings.TrimPrefix(pattern, "/"))
+	clean := path.Clean(strings.TrimLeft(pattern, "/"))
 	if clean == ".." || strings.HasPrefix(clean, "../") {
 		return nil, fmt.Errorf("source %q: outside of the context", pattern)
 	}
@@ -111,63 +149,124 @@ type member struct {
 	single bool   // the source is this file, and no directory
 }
 
+// real returns where the links in a name lead, as a name of the context.
+func (c *buildContext) real(name string) (string, error) {
+	done, rest, links := ".", strings.Split(name, "/"), 0
+	for len(rest) > 0 {
+		part := rest[0]
+		rest = rest[1:]
+		if part == ".." {
+			done = path.Dir(done)
+			continue
+		}
+		at := path.Join(done, part)
+		to, err := c.root.Readlink(at)
+		if err != nil { // not a link
+			done = at
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", syscall.ELOOP
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	return done, nil
+}
+
+// maxLinks bounds the links that lead to one file, as the kernel does.
+const maxLinks = 40
+
 // found is a member of the context, with the directory that it is opened from.
 type found struct {
 	member
 	in   *os.Root
 	base string
+	dir  int // descriptor of in; -1: base is a path
+	info fs.FileInfo
 }
 
 func (f *found) regular() bool { return f.Typeflag == tar.TypeReg }
 
-// walk calls visit for the files of a source, which find returned. A link that is a source is followed. A directory comes
-// before its files, which are in order of name.
-func (c *buildContext) walk(source string, visit func(*found) error) error {
+// walk calls visit for the files of a source, which find returned. A link that is a source is followed, but not to what
+// the ignore file excludes. A directory comes before its files, which are in order of name.
+func (c *buildContext) walk(ctx context.Context, source string, visit func(*found) error) error {
 	info, err := c.root.Stat(source)
 	if err != nil {
 		return fmt.Errorf("source %q: %w", source, fsutil.Reason(err))
 	}
-	f := &found{member: member{source: source, single: !info.IsDir()}, in: c.root, base: source}
-	if f.single {
-		return c.visit(f, source, info, visit)
+	real, err := c.real(source)
+	if err != nil {
+		return fmt.Errorf("source %q: %w", source, err)
 	}
-	return c.tree(f, source, info, visit)
+	skip, err := c.ignored(real)
+	if err != nil {
+		return err
+	}
+	if skip && !(info.IsDir() && c.negates()) {
+		return fmt.Errorf("source %q: it leads to %q, which the ignore file excludes", source, real)
+	}
+	f := &found{member: member{source: source, single: !info.IsDir()}, in: c.root, base: source, info: info, dir: -1}
+	w := walking{c, ctx, source, real, visit}
+	if f.single {
+		return w.visit(f, source)
+	}
+	return w.tree(f, source)
+}
+
+// walking is the state of one walk.
+type walking struct {
+	*buildContext
+	ctx          context.Context
+	source, real string // the same unless the source is a link, or below one
+	found        func(*found) error
 }
 
 // tree visits a file and, if it is a directory, what is below it. A directory that is ignored may have files that are not.
-func (c *buildContext) tree(f *found, name string, info fs.FileInfo, visit func(*found) error) error {
-	skip, err := c.ignored(name)
-	if err != nil || skip && !(info.IsDir() && c.negates()) {
+func (w *walking) tree(f *found, name string) error {
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
+	skip, err := w.ignored(path.Join(w.real, strings.TrimPrefix(name, w.source)))
+	if err != nil || skip && !(f.info.IsDir() && w.negates()) {
 		return err
 	}
 	if !skip {
-		err = c.visit(f, name, info, visit)
+		err = w.visit(f, name)
 	}
-	if err != nil || !info.IsDir() {
+	if err != nil || !f.info.IsDir() {
 		return err
 	}
-	return c.below(f, name, visit)
+	return w.below(f, name)
 }
 
 // below walks what is in a directory. It opens it from the directory above, so that a deep tree costs no more than a
 // wide one.
-func (c *buildContext) below(dir *found, name string, visit func(*found) error) error {
+func (w *walking) below(dir *found, name string) error {
 	in, err := dir.in.OpenRoot(dir.base)
 	if err != nil {
 		return fmt.Errorf("read context: %w", err)
 	}
 	defer in.Close()
-	entries, err := fs.ReadDir(in.FS(), ".")
+	if now, err := in.Stat("."); err != nil || !os.SameFile(now, dir.info) {
+		return fmt.Errorf("read %q: %w", name, errors.Join(err, errChanged))
+	}
+	list, err := in.Open(".")
 	if err != nil {
 		return fmt.Errorf("read context: %w", err)
 	}
+	defer list.Close()
+	entries, err := list.ReadDir(-1)
+	if err != nil {
+		return fmt.Errorf("read context: %w", err)
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, e := range entries {
-		info, err := in.Lstat(e.Name())
+		info, err := e.Info()
 		if err != nil {
 			return fmt.Errorf("read context: %w", err)
 		}
-		f := &found{member: member{source: dir.source}, in: in, base: e.Name()}
-		if err := c.tree(f, path.Join(name, e.Name()), info, visit); err != nil {
+		f := &found{member: member{source: dir.source}, in: in, base: e.Name(), info: info, dir: int(list.Fd())}
+		if err := w.tree(f, path.Join(name, e.Name())); err != nil {
 			return err
 		}
 	}
@@ -175,7 +274,8 @@ func (c *buildContext) below(dir *found, name string, visit func(*found) error) 
 }
 
 // visit describes a file for the caller of walk.
-func (c *buildContext) visit(f *found, name string, info fs.FileInfo, visit func(*found) error) error {
+func (w *walking) visit(f *found, name string) error {
+	info := f.info
 	st := info.Sys().(*syscall.Stat_t)
 	f.Header = &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(st.Mode & 0o7777), ModTime: info.ModTime().Truncate(time.Second)}
 	switch m := info.Mode(); {
@@ -194,7 +294,7 @@ func (c *buildContext) visit(f *found, name string, info fs.FileInfo, visit func
 	default:
 		return fmt.Errorf("source %q: a %s cannot be copied: exclude it in .containerignore", name, kindOf(m))
 	}
-	return visit(f)
+	return w.found(f)
 }
 
 func kindOf(m fs.FileMode) string {
@@ -211,54 +311,99 @@ func kindOf(m fs.FileMode) string {
 const copyBuffer = 128 << 10
 
 // sum adds the files of a source to a digest: names, kinds, modes, contents and links, but no times.
-func (c *buildContext) sum(to hash.Hash, source string, keep func(member) bool) error {
+func (c *buildContext) sum(ctx context.Context, to hash.Hash, source string, keep func(member) bool) error {
 	one, buf := sha256.New(), make([]byte, copyBuffer)
-	return c.walk(source, func(f *found) error {
+	return c.walk(ctx, source, func(f *found) error {
 		if !keep(f.member) {
 			return nil
 		}
-		content := ""
-		if f.regular() {
-			one.Reset()
-			if _, err := f.copy(one, buf); err != nil {
-				return fmt.Errorf("read context: %w", err)
-			}
-			content = hex.EncodeToString(one.Sum(nil))
+		if !f.regular() {
+			return f.add(to, nil)
 		}
-		_, err := fmt.Fprintf(to, "%q %c %o %q %s %t\n", f.Name, f.Typeflag, f.Mode, f.Linkname, content, f.single)
-		return err
+		one.Reset()
+		if err := f.copy(ctx, one, buf); err != nil {
+			return err
+		}
+		return f.add(to, one)
 	})
 }
 
-// copy copies the content of a file.
-func (f *found) copy(to io.Writer, buf []byte) (int64, error) {
-	from, err := f.in.Open(f.base)
-	if err != nil {
-		return 0, err
+// add adds a member to the digest of a source. content is the digest of a file's content.
+func (m member) add(to, content hash.Hash) error {
+	var sum []byte
+	if content != nil {
+		sum = content.Sum(nil)
 	}
-	defer from.Close()
-	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buf)
+	_, err := fmt.Fprintf(to, "%q %c %o %q %x %t\n", m.Name, m.Typeflag, m.Mode, m.Linkname, sum, m.single)
+	return err
 }
 
-// send writes the files of a source to w, under the names that rename returns; "" omits one.
-func (c *buildContext) send(w *tar.Writer, source string, rename func(member) string) error {
-	buf := make([]byte, copyBuffer)
-	return c.walk(source, func(f *found) error {
+// open opens the file that was found. A file of a directory is opened without an os.File, which would ask epoll about it.
+func (f *found) open() (io.ReadCloser, error) {
+	if f.dir < 0 {
+		return openSame(f.in, f.base, f.info)
+	}
+	fd, err := unix.Openat(f.dir, f.base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	then, ok := f.info.Sys().(*syscall.Stat_t)
+	var now unix.Stat_t
+	if err = unix.Fstat(fd, &now); err == nil && (!ok || now.Dev != then.Dev || now.Ino != then.Ino) {
+		err = errChanged
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return rawFile{fsutil.RawReader(fd)}, nil
+}
+
+// rawFile is an open file without an os.File.
+type rawFile struct{ fsutil.RawReader }
+
+func (f rawFile) Close() error { return unix.Close(int(f.RawReader)) }
+
+// copy copies the content of a file, of the size that it had when it was found.
+func (f *found) copy(ctx context.Context, to io.Writer, buf []byte) error {
+	from, err := f.open()
+	if err != nil {
+		return fmt.Errorf("read %q: %w", f.Name, err)
+	}
+	defer from.Close()
+	n, err := io.CopyBuffer(struct{ io.Writer }{to}, io.LimitReader(fsutil.ContextReader(ctx, from), f.Size), buf)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == nil && n < f.Size:
+		err = errChanged
+	}
+	if err != nil {
+		return fmt.Errorf("read %q: %w", f.Name, err)
+	}
+	return nil
+}
+
+// send writes the files of a source to w, under the names that rename returns; "" omits one. It adds what it wrote to sum,
+// as [buildContext.sum] does.
+func (c *buildContext) send(ctx context.Context, w *tar.Writer, sum hash.Hash, source string, rename func(member) string) error {
+	one, buf := sha256.New(), make([]byte, copyBuffer)
+	return c.walk(ctx, source, func(f *found) error {
 		as := rename(f.member)
 		if as == "" {
 			return nil
 		}
-		if err := w.WriteHeader(f.header(as)); err != nil || !f.regular() {
+		if err := w.WriteHeader(f.header(as)); err != nil {
 			return err
 		}
-		n, err := f.copy(w, buf)
-		if err == nil && n < f.Size || errors.Is(err, tar.ErrWriteTooLong) {
-			err = errChanged
+		if !f.regular() {
+			return f.add(sum, nil)
 		}
-		if err != nil {
-			return fmt.Errorf("read %q: %w", f.Name, err)
+		one.Reset()
+		if err := f.copy(ctx, io.MultiWriter(w, one), buf); err != nil {
+			return err
 		}
-		return nil
+		return f.add(sum, one)
 	})
 }
 

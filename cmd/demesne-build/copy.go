@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"strconv"
 	"strings"
@@ -65,6 +66,7 @@ func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placi
 			return err
 		}
 	}
+	sum := sha256.New()
 	for _, pattern := range c.Sources {
 		names, err := s.context.find(pattern)
 		if err != nil {
@@ -72,14 +74,17 @@ func (s *stage) send(ctx context.Context, w *tar.Writer, c *build.Copy, p *placi
 		}
 		for _, name := range names {
 			if c.Add {
-				err = s.addLocal(w, c, name, p)
+				err = s.addLocal(ctx, w, sum, c, name, p)
 			} else {
-				err = s.context.send(w, name, p.rename)
+				err = s.context.send(ctx, w, sum, name, p.rename)
 			}
 			if err != nil {
 				return err
 			}
 		}
+	}
+	if len(c.Sources) > 0 {
+		s.sent = append(s.sent, oci.DigestFrom(sum.Sum(nil)))
 	}
 	return nil
 }
@@ -130,8 +135,12 @@ func forward(w *tar.Writer, m member, p *placing, content io.Reader) error {
 	}
 	h := *m.Header
 	h.Name, h.Format = as, tar.FormatPAX
+	h.PAXRecords = maps.Clone(h.PAXRecords)
 	delete(h.PAXRecords, tarball.BaseRecord)
 	if m.single {
+		if h.PAXRecords == nil {
+			h.PAXRecords = map[string]string{}
+		}
 		h.PAXRecords[tarball.FileRecord] = "1"
 	}
 	if h.Typeflag == tar.TypeLink {
@@ -230,32 +239,36 @@ func (s *stage) contentOf(ctx context.Context, c *build.Copy) ([]oci.Digest, err
 		if err != nil {
 			return nil, err
 		}
-		return diffIDs(from.layers), nil
+		return from.below, nil
 	}
 	p, err := newPlacing(c)
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.New()
+	var all []oci.Digest
 	for _, r := range c.Remotes {
 		id, err := s.fetchOf(r).resolve(ctx)
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(sum, "remote %q %s %q %t\n", r.Name, id, r.Subdir, r.KeepGit)
+		all = append(all, oci.DigestOf(fmt.Appendf(nil, "remote %q %s %q %t\n", r.Name, id, r.Subdir, r.KeepGit)))
 	}
+	if len(c.Sources) == 0 {
+		return all, nil
+	}
+	sum := sha256.New()
 	for _, pattern := range c.Sources {
 		names, err := s.context.find(pattern)
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range names {
-			if err := s.context.sum(sum, name, func(m member) bool { return p.rename(m) != "" }); err != nil {
+			if err := s.context.sum(ctx, sum, name, func(m member) bool { return p.rename(m) != "" }); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return []oci.Digest{oci.DigestFrom(sum.Sum(nil))}, nil
+	return append(all, oci.DigestFrom(sum.Sum(nil))), nil
 }
 
 func diffIDs(layers []oci.Layer) (all []oci.Digest) {
@@ -277,7 +290,7 @@ func (s *stage) origin(ctx context.Context, name string) (*stage, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.others[name] = &stage{builder: s.builder, layers: img.Layers}
+		s.others[name] = &stage{builder: s.builder, layers: img.Layers, below: diffIDs(img.Layers)}
 	}
 	return s.others[name], nil
 }

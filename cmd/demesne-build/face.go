@@ -226,7 +226,7 @@ func (f *face) open(o *options) (file io.Reader, close func(), err error) {
 		if o.file == "-" {
 			return nil, close, errors.New("stdin cannot be both the context and the Containerfile")
 		}
-		if o.dir, close, err = tempDir(); err != nil {
+		if o.dir, close, err = tempDirIn(contextRoot()); err != nil {
 			return nil, func() {}, err
 		}
 		if file, err = readStdin(f.stdin, o.dir); file != nil || err != nil {

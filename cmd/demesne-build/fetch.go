@@ -387,7 +387,7 @@ func (s *stage) forwardFile(w *tar.Writer, c *build.Copy, m member, p *placing, 
 		return err
 	}
 	defer plain.Close()
-	return repack(w, tar.NewReader(plain), p)
+	return repack(w, tar.NewReader(plain), p, &ration{})
 }
 
 // hasGit reports whether a path of a repository belongs to git: .git of the repository, or of a submodule.

@@ -19,11 +19,15 @@ import (
 // a machine without a network, where nothing answers.
 const firstAnswer = 10 * time.Second
 
-// find returns an image of the store, pulled if necessary.
+// find returns an image of the store, pulled if necessary. A Containerfile may be a stranger's, so it names no file of this
+// machine: neither a directory, nor a layout, nor an archive.
 func (b *builder) find(ctx context.Context, name, platform string) (*images.Image, error) {
 	ref, err := session.ParseImage(name)
 	if err != nil {
 		return nil, fmt.Errorf("image %q: %w", name, err)
+	}
+	if !ref.Stored() || ref.Local() {
+		return nil, cli.Hinted(fmt.Errorf("image %q: a Containerfile cannot name files of this machine", name), "demesne import gives an archive a name")
 	}
 	policy := images.PullMissing
 	if b.pull {

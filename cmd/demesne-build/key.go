@@ -2,28 +2,40 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 
+	"demesne/cmd/internal/session"
 	"demesne/images/build"
 	"demesne/images/oci"
 )
 
 // keyVersion changes when a step's result does for the same inputs.
-const keyVersion = 1
+const keyVersion = 2
 
-// keyOf returns the key of a step: all that its result depends on. Secrets are not part of it, nor is the content of a
-// cache mount. below are the layers that the step sees; content sums up the files that it copies.
-func keyOf(below []oci.Layer, s *build.Step, content []oci.Digest, epoch string) (oci.Digest, error) {
-	in := struct {
-		Version int
-		Below   []oci.Digest
-		Run     *build.Run
-		Copy    *build.Copy
-		Content []oci.Digest
-		Epoch   string
-	}{keyVersion, nil, s.Run, s.Copy, content, epoch}
-	for _, l := range below {
-		in.Below = append(in.Below, l.DiffID)
-	}
+// inputs are all that the result of a step depends on. Secrets are not part of it, nor is the content of a cache mount.
+// All text in it is UTF-8, which package build checks, so two inputs never have one JSON.
+type inputs struct {
+	Version int
+	Below   []oci.Digest // see stage.below
+	Run     *build.Run
+	Copy    *build.Copy
+	Content []oci.Digest // of the files that it copies
+	Network []string     // what a Run with a network may reach
+	Epoch   string
+}
+
+func (in inputs) key() (oci.Digest, error) {
+	in.Version = keyVersion
 	text, err := json.Marshal(in)
 	return oci.DigestOf(text), err
+}
+
+// networkOf returns what a RUN may reach. A build without a network must not take a result that was made with one.
+func networkOf(r *build.Run, e session.Egress) []string {
+	if r == nil || r.Network == "none" || e.Mode == session.NoEgress {
+		return nil
+	}
+	allow := slices.Clone(e.Allow)
+	slices.Sort(allow)
+	return append([]string{e.Mode}, slices.Compact(allow)...)
 }

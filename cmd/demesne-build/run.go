@@ -35,7 +35,7 @@ func (s *stage) run(ctx context.Context, r *build.Run, text string) error {
 	if m := s.sandbox.mounts; m != nil {
 		r.Env = append(r.Env, m.env...)
 	}
-	cmd := runner.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir, Stdout: theirs, Stderr: theirs}
+	cmd := runner.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir, Stdout: theirs, Stderr: theirs, Alone: true}
 	p, err := s.sandbox.Exec(ctx, cmd)
 	theirs.Close()
 	if err != nil {

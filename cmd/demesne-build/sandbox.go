@@ -72,12 +72,8 @@ func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *san
 			n.mounts.close()
 		}
 	}()
-	d, err := b.intermediate(ctx, layers)
-	if err != nil {
-		return nil, err
-	}
 	c := session.CreateOptions{
-		Image: imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)}, Pull: images.PullNever, User: "0:0",
+		Pull: images.PullNever, User: "0:0",
 		Aside: true, Spec: runner.Spec{Limits: b.limits, TTL: runner.Duration(time.Hour)},
 	}
 	if n.user != "" {
@@ -89,7 +85,7 @@ func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *san
 	if n.mounts != nil {
 		c.Spec.Mounts, c.Spec.Inputs, c.Spec.Tmpfs = n.mounts.list, n.mounts.inputs, n.mounts.tmpfs
 	}
-	sb, err := b.sessions.Create(ctx, c, session.Callbacks{Note: b.show.note})
+	sb, err := b.create(ctx, c, layers)
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +97,23 @@ func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *san
 		}
 	}
 	return x, err
+}
+
+// create makes a sandbox over layers. Another build with these layers, or gc, may remove the image before the sandbox holds
+// it: then create tries again.
+func (b *builder) create(ctx context.Context, c session.CreateOptions, layers []oci.Layer) (sb *session.Sandbox, err error) {
+	for range 5 {
+		d, err1 := b.intermediate(ctx, layers)
+		if err1 != nil {
+			return nil, err1
+		}
+		c.Image = imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)}
+		sb, err = b.sessions.Create(ctx, c, session.Callbacks{Note: b.show.note})
+		if !errors.Is(err, images.ErrNotFound) {
+			break
+		}
+	}
+	return sb, err
 }
 
 // intermediate publishes an image without a name that has these layers.

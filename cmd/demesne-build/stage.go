@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,12 +26,14 @@ type stage struct {
 	st      *build.State
 	base    []byte // configuration of the base; empty: none
 	layers  []oci.Layer
+	below   []oci.Digest // what the next step finds: see add
 	history []ocispec.History
-	sandbox *sandbox   // nil: nothing had to be executed yet
-	opening sync.Mutex // held while another stage opens sandbox
-	steps   int        // made so far, and
-	of      int        // in all
-	task    *task      // the last step
+	sandbox *sandbox     // nil: nothing had to be executed yet
+	opening sync.Mutex   // held while another stage opens sandbox
+	sent    []oci.Digest // of the files that the current step has read from the context
+	steps   int          // made so far, and
+	of      int          // in all
+	task    *task        // the last step
 }
 
 // stage builds a stage.
@@ -76,6 +80,7 @@ func (s *stage) begin(ctx context.Context) error {
 	case s.plan.Parent != nil:
 		on := s.results[s.plan.Parent].stage
 		config, err := on.config()
+		s.below = diffIDs(on.layers)
 		s.base, s.layers, s.history = config, on.layers[:len(on.layers):len(on.layers)], on.history[:len(on.history):len(on.history)]
 		return err
 	}
@@ -86,7 +91,7 @@ func (s *stage) begin(ctx context.Context) error {
 	if s.base, err = archive.Config(ctx, s.images.Store, img); err != nil {
 		return err
 	}
-	s.layers = img.Layers
+	s.layers, s.below = img.Layers, diffIDs(img.Layers)
 	s.history, err = historyOf(s.base, len(img.Layers))
 	return err
 }
@@ -97,7 +102,7 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 	if err != nil {
 		return err
 	}
-	key, err := keyOf(s.layers, step, content, s.epochText())
+	key, err := inputs{Below: s.below, Run: step.Run, Copy: step.Copy, Content: content, Network: networkOf(step.Run, s.egress), Epoch: s.epochText()}.key()
 	if err != nil {
 		return err
 	}
@@ -116,7 +121,11 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 	}
 	began := time.Now()
 	s.show.begin(s, step)
+	s.sent = nil
 	r, err := s.execute(ctx, step)
+	if err == nil && slices.ContainsFunc(s.sent, func(d oci.Digest) bool { return !slices.Contains(content, d) }) {
+		err = errors.New("files of the context changed while they were copied")
+	}
 	if err != nil {
 		s.show.failed(s, step)
 		return err
@@ -125,7 +134,7 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 	if err := (images.Steps{Store: s.images.Store}).Put(key, r); err != nil {
 		return err
 	}
-	s.add(step.Text, r)
+	s.add(step, key, r)
 	return nil
 }
 
@@ -134,7 +143,7 @@ func (s *stage) cached(ctx context.Context, step *build.Step, key oci.Digest) (o
 	r, ok, err := images.Steps{Store: s.images.Store}.Get(ctx, key)
 	if ok && err == nil {
 		s.show.cached(s, step)
-		s.add(step.Text, r)
+		s.add(step, key, r)
 	}
 	return ok, err
 }
@@ -178,12 +187,18 @@ func (s *stage) execute(ctx context.Context, step *build.Step) (r images.StepRes
 	return r, err
 }
 
-// add appends the result of a step.
-func (s *stage) add(text string, r images.StepResult) {
+// add appends the result of a step. What follows depends on its layer. It also depends on each RUN itself: a command may
+// leave something in the sandbox that no layer has, such as its own /etc/hosts. Without the key, such a command could
+// change the result of a step that another build takes.
+func (s *stage) add(step *build.Step, key oci.Digest, r images.StepResult) {
+	if step.Run != nil {
+		s.below = append(s.below, key)
+	}
 	if r.Layer != nil {
 		s.layers = append(s.layers, *r.Layer)
+		s.below = append(s.below, r.Layer.DiffID)
 	}
-	s.note(text, r.Layer, r.Created)
+	s.note(step.Text, r.Layer, r.Created)
 }
 
 func (s *stage) note(text string, l *oci.Layer, at time.Time) {

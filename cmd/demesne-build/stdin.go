@@ -49,6 +49,7 @@ func isTar(r *bufio.Reader) bool {
 
 // unpackContext writes the files of a tar below root, which no name and no link leaves.
 func unpackContext(r *tar.Reader, root *os.Root) error {
+	left := &ration{}
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -60,6 +61,9 @@ func unpackContext(r *tar.Reader, root *os.Root) error {
 		name := path.Clean(strings.TrimPrefix(h.Name, "/"))
 		if h.Typeflag == tar.TypeXGlobalHeader || name == "." {
 			continue
+		}
+		if err := left.take(h); err != nil {
+			return fmt.Errorf("%q: %w", h.Name, err)
 		}
 		if err := unpackMember(h, r, root, name); err != nil {
 			return fmt.Errorf("%q: %w", h.Name, err)

@@ -4,48 +4,61 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 )
 
 // tempPrefix begins the names of the directories that a build needs on the host, for secrets and copies of files.
 const tempPrefix = "demesne-build-"
 
-// tempRoot is where they are: in memory where possible, because secrets are among the files.
-func tempRoot() string { return cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.TempDir()) }
+// secretRoot is where most of them are: in memory where possible, because secrets are among the files.
+func secretRoot() string { return cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.TempDir()) }
 
-// tempDir makes a private directory. The lock on it shows that its build lives: see sweepTemp.
-func tempDir() (dir string, remove func(), err error) {
-	if dir, err = os.MkdirTemp(tempRoot(), tempPrefix); err != nil {
-		return "", nil, fmt.Errorf("make temporary directory: %w", fsutil.Reason(err))
+// contextRoot is where contexts from stdin are. They may be larger than the memory.
+func contextRoot() string { return os.TempDir() }
+
+// tempDir makes a private directory for secrets and copies of files.
+func tempDir() (dir string, remove func(), err error) { return tempDirIn(secretRoot()) }
+
+// tempDirIn makes a private directory. The lock on it shows that its build lives: see sweepTemp.
+func tempDirIn(root string) (dir string, remove func(), err error) {
+	for {
+		if dir, err = os.MkdirTemp(root, tempPrefix); err != nil {
+			return "", nil, fmt.Errorf("make temporary directory: %w", fsutil.Reason(err))
+		}
+		lock, err := os.Open(dir)
+		if err == nil {
+			err = flock.Try(lock, flock.Exclusive)
+		}
+		if err == nil && flock.Leads(dir, lock) {
+			return dir, func() { os.RemoveAll(dir); lock.Close() }, nil
+		}
+		lock.Close() // a no-op on a nil file
+		if err != nil && !errors.Is(err, flock.ErrLocked) && !errors.Is(err, fs.ErrNotExist) {
+			os.RemoveAll(dir)
+			return "", nil, fmt.Errorf("lock temporary directory: %w", err)
+		} // else another build swept it away before it was locked
 	}
-	lock, err := os.Open(dir)
-	if err == nil {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
-	remove = func() { os.RemoveAll(dir); lock.Close() }
-	if err != nil {
-		remove()
-		return "", nil, fmt.Errorf("lock temporary directory: %w", err)
-	}
-	return dir, remove, nil
 }
 
 // sweepTemp removes what killed builds of this user left.
 func sweepTemp() error {
-	all, err := os.ReadDir(tempRoot())
-	if err != nil {
-		return fsutil.Reason(err)
-	}
 	var errs []error
-	for _, e := range all {
-		if e.IsDir() && strings.HasPrefix(e.Name(), tempPrefix) {
-			errs = append(errs, sweepOne(filepath.Join(tempRoot(), e.Name())))
+	for _, root := range slices.Compact([]string{secretRoot(), contextRoot()}) {
+		all, err := os.ReadDir(root)
+		errs = append(errs, fsutil.Reason(err))
+		for _, e := range all {
+			if e.IsDir() && strings.HasPrefix(e.Name(), tempPrefix) {
+				errs = append(errs, sweepOne(filepath.Join(root, e.Name())))
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -61,7 +74,7 @@ func sweepOne(dir string) error {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || int(st.Uid) != os.Getuid() {
 		return err
 	}
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if flock.Try(f, flock.Exclusive) != nil {
 		return nil // its build lives
 	}
 	return os.RemoveAll(dir)

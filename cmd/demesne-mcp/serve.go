@@ -39,12 +39,8 @@ func serve(ctx context.Context, o *mcpinstall.ServerOptions, in io.ReadCloser, o
 		return err
 	}
 	opts.Models = f.agents.Models()
-	opts.Model = func(name, tool string, image bool) error {
-		from := f.agents
-		if image {
-			from = from.InImage()
-		}
-		_, err := from.Choose(tool, name)
+	opts.Model = func(name, tool, image string) error {
+		_, err := f.agents.In(image).Choose(tool, name)
 		if errors.Is(err, agents.ErrNoProgram) {
 			err = cli.Hinted(err, "install it so that PATH has it, or name an image that has it in the argument image")
 		}

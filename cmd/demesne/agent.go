@@ -28,9 +28,10 @@ func agentCommand() command {
 			Name: "agent", Usage: []string{"[flags] NAME [ARG…]", "run [flags] PROMPT"},
 			Summary: "work with a coding agent in a sandbox",
 			About: `Starts the coding agent NAME (claude, codex, opencode, gemini, or one of your own) in a sandbox. Its program is the one
-that this machine has installed, or with --image the one of an image. The working directory, with the git repository
-around it, is there at its own path. The agent needs no permission for anything inside. It reaches its model and package
-registries, and other names that flags allow.
+that this machine has installed, or with --image the one of an image. Where claude or codex is not installed, demesne
+builds an image that has it. The working directory, with the git repository around it, is there at its own path. The
+agent needs no permission for anything inside. It reaches its model and package registries, and other names that flags
+allow.
 
 Your credentials stay outside: the agent has a token that is worth nothing elsewhere, and a proxy replaces it. Your home
 directory stays outside too. The agent has a home of its own for each project, below ~/.demesne/agents, which keeps its
@@ -63,7 +64,7 @@ func agentFlags(o *options) cli.Flags {
 	require := *sandboxFlags(o).Long("require")
 	env := *commandFlags(&o.processOptions).Long("env")
 	root := rootFlags(&o.rootOptions)
-	root.Long("image").Help = "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's)"
+	root.Long("image").Help = "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"
 	return slices.Concat(
 		cli.Flags{
 			{Group: groupSandbox, Long: "branch", Set: cli.On(&o.branch), Help: "work on a clone, and bring the commits back as a branch"},
@@ -158,10 +159,7 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 // provider's row, or the host's own, on which an installation works. $DEMESNE_DEFAULT_IMAGE does not count.
 func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err error) {
 	o := t.o
-	if o.image.Kind != "" && o.image.Kind != imageref.Host {
-		catalog = catalog.InImage()
-	}
-	t.agent, err = catalog.Find(name)
+	t.agent, err = catalog.In(o.image.Given).Find(name)
 	switch {
 	case errors.Is(err, agents.ErrNoProgram):
 		return hinted(err, mcpinstall.ProgramHint)

@@ -51,6 +51,8 @@ func (a *app) openDevcontainer(o *options, args []string) error {
 		return nil
 	case o.image.Kind != "":
 		return errors.New("--devcontainer and --image: cannot be combined")
+	case *o.asked == "" && len(args) > 0 && isDirectory(args[0]):
+		return hinted(fmt.Errorf("command %q: is a directory", args[0]), "--devcontainer=%s -- CMD", args[0])
 	}
 	d, err := findDevcontainer(*o.asked)
 	if err != nil {
@@ -69,6 +71,11 @@ func (a *app) openDevcontainer(o *options, args []string) error {
 	}
 	o.dev = d
 	return nil
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // devHinted gives an error of package devcontainer its hint.
@@ -191,8 +198,8 @@ func (d *devContainer) say(a *app, o *options, lines []string) {
 	}
 }
 
-// setImage sets the image that the file names, or builds it. Only an image of a registry or of the store can be named: a
-// directory or archive would be a file of this machine.
+// setImage sets the image that the file names, or builds it. Only an image of a registry, of the store or of a recipe can
+// be named: a directory or archive would be a file of this machine.
 func (d *devContainer) setImage(a *app, o *options) (err error) {
 	if d.plan.Build != nil {
 		name := d.imageName()
@@ -206,7 +213,7 @@ func (d *devContainer) setImage(a *app, o *options) (err error) {
 	if err = o.setImage(name); err != nil {
 		return fmt.Errorf("image %q: %w", name, err)
 	}
-	if k := o.image.Kind; k != imageref.Registry && k != imageref.Bare {
+	if k := o.image.Kind; k != imageref.Registry && k != imageref.Bare && k != imageref.Recipe {
 		return fmt.Errorf("image %q: a devcontainer.json can only name an image of a registry or of demesne images", name)
 	}
 	return nil

@@ -19,10 +19,11 @@ type imageInfo struct {
 	Names    []string    `json:"names"` // full names
 	Digest   oci.Digest  `json:"digest,omitempty"`
 	Index    oci.Digest  `json:"index_digest,omitempty"`
-	Size     int64       `json:"size"`     // of its blobs, in bytes
-	Shared   int64       `json:"shared"`   // bytes of Size shared with other images
-	Dropped  int64       `json:"dropped"`  // bytes of Size whose blobs gc dropped
-	Unpacked int64       `json:"unpacked"` // disk use of its unpacked layers; 0 if not all are unpacked
+	Size     int64       `json:"size"`                 // of its blobs, in bytes
+	Built    int64       `json:"built_size,omitempty"` // rough size on disk of an image that demesne builds on first use
+	Shared   int64       `json:"shared"`               // bytes of Size shared with other images
+	Dropped  int64       `json:"dropped"`              // bytes of Size whose blobs gc dropped
+	Unpacked int64       `json:"unpacked"`             // disk use of its unpacked layers; 0 if not all are unpacked
 	InUse    bool        `json:"in_use"`
 	Platform string      `json:"platform,omitempty"`
 	Layers   []oci.Layer `json:"layers,omitempty"`
@@ -77,13 +78,14 @@ func cmdImages(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-// notPulled returns the names of the catalogue that have no image in the store.
+// notPulled returns the names of the catalogue that have no image in the store, with the size of those that demesne builds.
 func notPulled(have []imageInfo) (more []imageInfo) {
 	for _, name := range imageref.Catalogue() {
 		ref, err := imageref.Parse(name)
 		pulled := func(i imageInfo) bool { return slices.Contains(i.Names, ref.Full) }
 		if err == nil && ref.Stored() && !slices.ContainsFunc(have, pulled) {
-			more = append(more, imageInfo{Names: []string{ref.Full}})
+			r, _, _ := imageref.RecipeOf(ref)
+			more = append(more, imageInfo{Names: []string{ref.Full}, Built: r.Size})
 		}
 	}
 	return more
@@ -105,7 +107,10 @@ func imageTable(infos []imageInfo, now time.Time) string {
 	rows := [][]string{{"NAME", "DIGEST", "SIZE", "SHARED", "UNPACKED", "LAST USED"}}
 	for _, i := range infos {
 		row := []string{"-", "-", "-", "-", "-", "-"}
-		if i.Digest != "" {
+		switch {
+		case i.Built > 0:
+			row = []string{"-", "-", "about " + cli.FormatBytes(i.Built), "-", "-", "not built"}
+		case i.Digest != "":
 			row = []string{"-", shortDigest(i.Digest), cli.FormatBytes(i.Size - i.Dropped), cli.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
 		}
 		for _, full := range i.Names {

@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/images/recipes"
 	"demesne/internal/fsutil"
 	"demesne/runner/ipc"
 )
@@ -33,6 +35,13 @@ func TestImageTable(t *testing.T) {
 		"- bbbbbbbbbbbb 5 B 0 B - now",
 		"mine cccccccccccc 0 B 0 B - damaged",
 		"node - - - - -", "go - - - - -", "anaconda - - - - -", "debian - - - - -", "ubuntu - - - - -", "alpine - - - - -",
+	}
+	for _, r := range recipes.All() {
+		name := recipes.Namespace + r.Name
+		if r.Word {
+			name = r.Name
+		}
+		want = append(want, name+" - about "+cli.FormatBytes(r.Size)+" - - not built")
 	}
 	var got []string
 	for line := range strings.Lines(imageTable(infos, now)) {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 )
@@ -294,8 +295,14 @@ MAINTAINER a name
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"FROM a\nRUN x", "FROM a\nCOPY --from=0 a b", "FROM a\nRUN <<E\nE", "ARG A=${A:-b}\nFROM $A", "# escape=`\nFROM a\nEXPOSE 1-65535"} {
+	for _, s := range []string{"FROM a\nRUN x", "FROM a\nCOPY --from=0 a b", "FROM a\nRUN <<E\nE", "ARG A=${A:-b}\nFROM $A", "# escape=`\nFROM a\nEXPOSE 1-65535", "FROM a\nENV A=x\nENV B=${A//?/${A%x}}", "FROM a\nONBUILD ADD a b", "FROM a\nCOPY <<-'E' /b\n\t$A\n\tE"} {
 		f.Add(s)
 	}
-	f.Fuzz(func(t *testing.T, text string) { evaluate(text) })
+	f.Fuzz(func(t *testing.T, text string) {
+		began := time.Now()
+		evaluate(text)
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
 }

@@ -2,10 +2,12 @@ package build
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
@@ -16,6 +18,9 @@ const MaxFile = 1 << 20
 
 // maxSteps bounds the instructions of a Containerfile. An image has at most oci.MaxLayers layers.
 const maxSteps = 4096
+
+// maxStages bounds the stages. Each may need a sandbox at the same time.
+const maxStages = 256
 
 // Error is an error in a Containerfile.
 type Error struct {
@@ -39,6 +44,8 @@ type File struct {
 	stages []instructions.Stage
 	args   []instructions.ArgCommand // before the first FROM
 	escape rune
+
+	expanded atomic.Int64 // bytes that expansions made, see maxExpanded
 }
 
 // Parse reads a Containerfile. name is its name in errors.
@@ -62,13 +69,30 @@ func Parse(name string, r io.Reader) (*File, error) {
 	if n := len(tree.AST.Children); n > maxSteps {
 		return nil, &Error{name, tree.AST.Children[maxSteps].StartLine, fmt.Errorf("more than %d instructions", maxSteps)}
 	}
+	for _, n := range tree.AST.Children {
+		if err := checkNode(n); err != nil {
+			return nil, &Error{name, n.StartLine, err}
+		}
+	}
 	if f.stages, f.args, err = instructions.Parse(tree.AST, nil); err != nil {
 		return nil, f.located(err, 0)
 	}
-	if len(f.stages) == 0 {
+	switch n := len(f.stages); {
+	case n == 0:
 		return nil, &Error{File: name, Err: errors.New("no FROM instruction")}
+	case n > maxStages:
+		return nil, &Error{name, lineAt(f.stages[maxStages].Location), fmt.Errorf("more than %d stages", maxStages)}
 	}
 	return f, nil
+}
+
+// checkNode refuses an instruction that is not text.
+func checkNode(n *parser.Node) error {
+	err := checkText(n.Original)
+	for _, h := range n.Heredocs {
+		err = cmp.Or(err, checkText(h.Content))
+	}
+	return err
 }
 
 // located returns err with its line. The parser knows the line of its own errors; line is that of the others.

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
-	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
 // Options are the parts of a build that the Containerfile leaves open.
@@ -57,6 +56,11 @@ func (f *File) Plan(o Options) (*Plan, error) {
 	p := &Plan{file: f, opts: o}
 	p.opts.Platform = cmp.Or(o.Platform, runtime.GOOS+"/"+runtime.GOARCH)
 	p.builtins = platformArgs(p.opts.Platform)
+	for name, value := range o.Args {
+		if err := checkText(name, value); err != nil {
+			return nil, fmt.Errorf("build-arg %q: %w", name, err)
+		}
+	}
 	if err := p.globals(); err != nil {
 		return nil, err
 	}
@@ -113,27 +117,6 @@ func (p *Plan) globals() error {
 		}
 	}
 	return nil
-}
-
-// expander returns a function that replaces $NAME and ${NAME…} in one word.
-func (f *File) expander(values map[string]string) instructions.SingleWordExpander {
-	lex, env := shell.NewLex(f.escape), environ(values)
-	return func(word string) (string, error) {
-		out, _, err := lex.ProcessWord(word, env)
-		return out, err
-	}
-}
-
-// environ is a shell.EnvGetter.
-type environ map[string]string
-
-func (e environ) Get(key string) (string, bool) { v, ok := e[key]; return v, ok }
-
-func (e environ) Keys() (names []string) {
-	for k := range e {
-		names = append(names, k)
-	}
-	return names
 }
 
 // stage resolves the base of a stage. before holds the earlier ones.

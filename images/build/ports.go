@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// maxPorts bounds the ports of a stage: all of tcp, udp and sctp, once.
+const maxPorts = 3 << 16
+
 // portsOf returns the ports of one word of EXPOSE, each as "80/tcp".
 func portsOf(word string) (all []string, err error) {
 	ports, protocol, ok := strings.Cut(word, "/")

@@ -23,6 +23,7 @@ type State struct {
 	plan  *Plan
 	args  map[string]string // declared in this stage, with values
 	order []string          // names of args, in the order of their declaration
+	ports int               // that EXPOSE named
 }
 
 // Step is an instruction that makes a layer. One of Run and Copy is set.
@@ -83,6 +84,9 @@ func (p *Plan) Begin(s *Stage, config []byte) (*State, []instructions.Command, e
 
 // triggers parses the instructions that ONBUILD of the base left for this stage.
 func (p *Plan) triggers(s *Stage, lines []string) (all []instructions.Command, err error) {
+	if len(lines) > maxSteps {
+		return nil, &Error{p.file.name, s.Line, fmt.Errorf("more than %d ONBUILD instructions in the base", maxSteps)}
+	}
 	for _, line := range lines {
 		tree, err := parser.Parse(strings.NewReader(line))
 		if err == nil && len(tree.AST.Children) != 1 {
@@ -91,6 +95,9 @@ func (p *Plan) triggers(s *Stage, lines []string) (all []instructions.Command, e
 		var c instructions.Command
 		if err == nil {
 			c, err = instructions.ParseCommand(tree.AST.Children[0])
+		}
+		if _, chained := c.(*instructions.OnbuildCommand); chained {
+			err = errUnsupported
 		}
 		if err != nil {
 			return nil, &Error{p.file.name, s.Line, fmt.Errorf("ONBUILD %s of the base: %w", line, err)}
@@ -122,6 +129,9 @@ func (st *State) Apply(c instructions.Command) (*Step, error) {
 	step, err := st.apply(c)
 	if err != nil {
 		return nil, st.plan.file.located(err, lineOf(c))
+	}
+	if len(st.args)+len(st.Config.Env) > maxVariables {
+		return nil, st.plan.file.located(errVariables, lineOf(c))
 	}
 	if step != nil {
 		step.Line, step.Text = lineOf(c), Text(c)
@@ -172,10 +182,16 @@ func (st *State) configure(c instructions.Command) error {
 	cfg := &st.Config
 	switch c := c.(type) {
 	case *instructions.EnvCommand:
+		if len(c.Env)+len(cfg.Env) > maxVariables {
+			return errVariables
+		}
 		for _, e := range c.Env {
 			cfg.Env = setVariable(cfg.Env, e.Key, e.Value)
 		}
 	case *instructions.ArgCommand:
+		if len(c.Args)+len(st.args) > maxVariables {
+			return errVariables
+		}
 		st.arguments(c)
 	case *instructions.LabelCommand:
 		if cfg.Labels == nil {
@@ -246,6 +262,9 @@ func (st *State) expose(c *instructions.ExposeCommand) error {
 		ports, err := portsOf(word)
 		if err != nil {
 			return fmt.Errorf("EXPOSE %s: %w", word, err)
+		}
+		if st.ports += len(ports); st.ports > maxPorts {
+			return fmt.Errorf("EXPOSE %s: more than %d ports", word, maxPorts)
 		}
 		for _, p := range ports {
 			st.Config.ExposedPorts[p] = struct{}{}
@@ -348,7 +367,7 @@ func (st *State) copy(s instructions.SourcesAndDest) (*Copy, error) {
 		if !f.Expand {
 			continue
 		}
-		text, _, err := lex.ProcessWord(f.Data, environ(st.values()))
+		text, err := st.plan.file.expand(lex, f.Data, st.values())
 		if err != nil {
 			return to, err
 		}

@@ -15,11 +15,14 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
-	"github.com/ulikunitz/xz"
+	"github.com/therootcompany/xz"
 )
 
 // arMagic begins an ar archive; arHeader is the size of a member's header.
 const arMagic, arHeader = "!<arch>\n", 60
+
+// maxDictionary bounds the memory that xz asks for, in bytes. Debian's packages ask for at most 64 MiB.
+const maxDictionary = 128 << 20
 
 // dataOf returns the tar with the files of a .deb, which is an ar archive.
 func dataOf(deb []byte) (io.Reader, error) {
@@ -50,7 +53,7 @@ func decompress(kind string, content []byte) (io.Reader, error) {
 	case ".gz":
 		return gzip.NewReader(in)
 	case ".xz":
-		return xz.NewReader(bufio.NewReader(in))
+		return xz.NewReader(bufio.NewReader(in), maxDictionary)
 	case ".zst":
 		return zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
 	}

@@ -6,6 +6,6 @@
 //	deb.go       .deb files: ar, tar
 //	install.go   from the files of all packages to configured packages, by the system's own dpkg
 //
-// What a mirror sends is untrusted: every file is bounded, and used only after its signature or its digest was checked.
+// A mirror is untrusted: each of its files is bounded, and used only after its signature or its digest was checked.
 // The keys are Debian's, in keys.asc.
 package debian

@@ -26,7 +26,7 @@ type Options struct {
 }
 
 // included are the packages besides the essential ones.
-var included = []string{"apt", "ca-certificates"}
+var included = []string{"apt", "ca-certificates", "passwd"}
 
 // unwanted are the files that images do not need, as in Debian's own slim images.
 var unwanted = []string{"usr/share/doc/", "usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/groff/", "usr/share/lintian/"}
@@ -152,7 +152,7 @@ APT::Keep-Downloaded-Packages "false";
 APT::Sandbox::User "root";
 Dir::Cache::pkgcache "";
 Dir::Cache::srcpkgcache "";
-APT::Periodic::Enable "0";
+Dpkg::Use-Pty "0";
 Acquire::Languages "none";
 Acquire::GzipIndexes "true";
 Acquire::Retries "3";
@@ -227,6 +227,10 @@ func (s *system) install(ctx context.Context) error {
 		return err
 	}
 	if err := s.run(ctx, "/usr/bin/dpkg", "--configure", "-a"); err != nil {
+		return err
+	}
+	// A build cannot answer the questions of packages.
+	if err := s.run(ctx, "/bin/sh", "-c", "echo debconf debconf/frontend select Noninteractive | debconf-set-selections"); err != nil {
 		return err
 	}
 	return s.update(ctx)

@@ -46,7 +46,11 @@ func openRelease(ctx context.Context, mirror, suite string) (*release, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain, err := verify(text, time.Now())
+	ring, err := openpgp.ReadArmoredKeyRing(strings.NewReader(keys))
+	if err != nil {
+		return nil, fmt.Errorf("read keys: %w", err)
+	}
+	plain, err := verify(text, ring, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("verify InRelease of %s: %w", suite, err)
 	}
@@ -54,12 +58,8 @@ func openRelease(ctx context.Context, mirror, suite string) (*release, error) {
 	return r, r.parse(string(plain))
 }
 
-// verify returns the signed text of a clear-signed message.
-func verify(text []byte, now time.Time) ([]byte, error) {
-	ring, err := openpgp.ReadArmoredKeyRing(strings.NewReader(keys))
-	if err != nil {
-		return nil, fmt.Errorf("read keys: %w", err)
-	}
+// verify returns the signed text of a clear-signed message, which is a Release file.
+func verify(text []byte, ring openpgp.EntityList, now time.Time) ([]byte, error) {
 	block, rest := clearsign.Decode(text)
 	if block == nil {
 		return nil, errors.New("it is not signed")

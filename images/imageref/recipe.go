@@ -17,8 +17,9 @@ func ParseRecipe(name string, args ...string) (Ref, error) {
 	return recipeRef(r, args), nil
 }
 
-// recipeRef returns the reference of the image that a recipe makes now.
+// recipeRef returns the reference of the image that a recipe makes now, on this machine.
 func recipeRef(r recipes.Recipe, args []string) Ref {
+	args = r.Follow(args)
 	name := recipes.Namespace + r.Name + ":" + r.Tag(args...)
 	return Ref{Kind: Recipe, Given: name, Full: defaultDomain + "/" + name, Args: strings.Join(args, "\n")}
 }

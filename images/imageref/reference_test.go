@@ -245,3 +245,35 @@ func parsed(t *testing.T, name string) Ref {
 	}
 	return ref
 }
+
+// TestRecipeRefs checks the names of images that demesne builds. None of them is a reference to a registry.
+func TestRecipeRefs(t *testing.T) {
+	short, err := Parse("browser")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"demesne/browser", "demesne/browser:latest", "docker.io/demesne/browser", "docker://demesne/browser", strings.TrimPrefix(short.Full, "docker.io/")} {
+		if ref, err := Parse(name); err != nil || ref.Kind != Recipe || ref.Full != short.Full || !ref.Stored() {
+			t.Errorf("%s: %+v, %v", name, ref, err)
+		}
+	}
+	if ok, _ := Allowed(short, nil); !ok {
+		t.Error("a model may not use a recipe")
+	}
+	with, err := ParseRecipe("browser", "PLAYWRIGHT=1.50.0")
+	if r, args, ok := RecipeOf(with); err != nil || !ok || r.Name != "browser" || len(args) != 1 || with.Full == short.Full {
+		t.Errorf("with arguments: %+v, %v", with, err)
+	}
+	old, err := Parse("demesne/browser:0123456789ab")
+	if _, _, ok := RecipeOf(old); err != nil || old.Kind != Recipe || ok {
+		t.Errorf("another tag: %+v, %v", old, err)
+	}
+	for _, name := range []string{"demesne/nothing", "demesne/browser/x", "demesne/browser@sha256:" + hexDigits} {
+		if ref, err := Parse(name); err == nil {
+			t.Errorf("%s: %+v", name, ref)
+		}
+	}
+	if ref, err := Parse("registry.test/demesne/browser"); err != nil || ref.Kind != Registry {
+		t.Errorf("another registry: %+v, %v", ref, err)
+	}
+}

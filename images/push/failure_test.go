@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -348,6 +349,49 @@ func TestPushAuth(t *testing.T) {
 	s.pushed(img, r.host+"/o/n:2", func(o *Options) { o.Format = Zstd })
 	if issued.Load() < tokens+2 {
 		t.Error("no token was replaced")
+	}
+}
+
+// TestPushElsewhere checks that a registry may take uploads at another host, and that this host gets no credentials.
+func TestPushElsewhere(t *testing.T) {
+	r, storage, s := newRegistry(t), newRegistry(t), newShop(t)
+	os.WriteFile(s.sys.AuthFilePath, []byte(credentials(r.host, "secret")), 0o600)
+	var leaked atomic.Bool
+	storage.behave(func(w http.ResponseWriter, req *http.Request, _ http.Handler) {
+		leaked.Store(leaked.Load() || req.Header.Get("Authorization") != "")
+		to := *req.URL
+		to.Scheme, to.Host = "http", r.host
+		inner, err := http.NewRequest(req.Method, to.String(), req.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		inner.SetBasicAuth("me", "secret")
+		resp, err := http.DefaultClient.Do(inner)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		w.Header().Set("Location", req.URL.String())
+		w.WriteHeader(resp.StatusCode)
+	})
+	away := "http://localhost" + storage.host[strings.LastIndex(storage.host, ":"):]
+	r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+		basic(w, req, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if req.Method != http.MethodPost {
+				next.ServeHTTP(w, req)
+				return
+			}
+			answer := httptest.NewRecorder()
+			next.ServeHTTP(answer, req)
+			w.Header().Set("Location", away+answer.Header().Get("Location"))
+			w.WriteHeader(answer.Code)
+		}))
+	})
+	s.pushed(s.image("local/app", 1000), r.host+"/o/n:1")
+	if leaked.Load() || storage.count("PATCH") == 0 {
+		t.Errorf("credentials leaked: %v; asked there: %q", leaked.Load(), storage.served)
 	}
 }
 

@@ -69,7 +69,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestLoginRefused checks the names of registries, and registries that are none.
+// TestLoginRefused checks the names of registries, and registries that do not answer.
 func TestLoginRefused(t *testing.T) {
 	r, s := newRegistry(t), newShop(t)
 	for name, code := range map[string]events.Code{

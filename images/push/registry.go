@@ -301,7 +301,7 @@ func (r *registry) putManifest(ctx context.Context, tag, mediaType string, raw [
 	return nil
 }
 
-// getManifest reads the manifest of a tag. It returns nil if there is none.
+// getManifest reads the manifest of a tag. It returns nil if the tag does not exist.
 func (r *registry) getManifest(ctx context.Context, tag string) ([]byte, error) {
 	resp, err := r.do(ctx, http.MethodGet, r.url("manifests/"+tag), http.Header{"Accept": {oci.TypeOCIManifest}}, nil, 0)
 	if err != nil {

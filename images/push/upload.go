@@ -211,7 +211,8 @@ func (u *upload) send(ctx context.Context, body io.Reader, sum *counter, offset 
 		}
 		return err
 	}
-	rest := io.TeeReader(body, sum)
+	rest := readAhead(body, sum)
+	defer rest.Close()
 	if offset == 0 {
 		length := int64(-1)
 		if u.c.form == "" {
@@ -220,8 +221,7 @@ func (u *upload) send(ctx context.Context, body io.Reader, sum *counter, offset 
 		return u.patch(ctx, &once{Reader: rest}, length, "")
 	}
 	part := make([]byte, chunk)
-	for {
-		from := sum.n
+	for from := offset; ; from += chunk {
 		n, err := io.ReadFull(rest, part)
 		if n > 0 {
 			if err := u.patch(ctx, bytes.NewReader(part[:n]), int64(n), fmt.Sprintf("%d-%d", from, from+int64(n)-1)); err != nil {

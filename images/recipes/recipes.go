@@ -31,6 +31,10 @@ type Recipe struct {
 	About string
 	Size  int64 // of the files of the image, with its base; roughly
 	Word  bool  // Name alone is a name of the image, as of those in the catalogue
+
+	// Program is a command. If this machine has it from npm, the argument VERSION is that of its installation: see
+	// [Recipe.Follow].
+	Program string
 }
 
 const mb = 1 << 20
@@ -39,6 +43,13 @@ const mb = 1 << 20
 var table = []Recipe{
 	{Name: "debian", About: "Debian, from a package mirror alone", Size: 85 * mb},
 	{Name: "node", About: "Debian with Node and npm", Size: 260 * mb},
+	{Name: "media", About: "ffmpeg, ImageMagick, libvips and sox", Size: 900 * mb, Word: true},
+	{Name: "twine", About: "a compiler from Twee to HTML, with story formats", Size: 270 * mb, Word: true},
+	{Name: "webgamedev", About: "Phaser, Vite and TypeScript in /opt/game-template", Size: 430 * mb, Word: true},
+	{Name: "jupyter", About: "Jupyter kernels: Python with numpy, pandas and matplotlib; R; JavaScript; TypeScript", Size: 1100 * mb, Word: true},
+	{Name: "claude-code", About: "Claude Code, with git and Python", Size: 690 * mb, Program: "claude"},
+	{Name: "codex", About: "Codex, with git and Python", Size: 840 * mb, Program: "codex"},
+	{Name: "browser", About: "Chromium, Playwright with it, and Playwright's MCP server", Size: 960 * mb, Word: true},
 }
 
 // All returns the recipes.

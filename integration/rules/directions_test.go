@@ -36,7 +36,7 @@ var homes = map[string][]string{
 	"go.podman.io/":                          {"images/pull", "images/push", "images/archive"},
 	"github.com/containers/image":            {},
 	"github.com/google/go-containerregistry": {"images/pull", "images/push", "images/archive", "integration"},
-	"github.com/ProtonMail/go-crypto":        {"images/gpgme", "images/pull"},
+	"github.com/ProtonMail/go-crypto":        {"images/gpgme", "images/pull", "images/debian"},
 	"github.com/opencontainers/umoci":        {"rootfs/unpack"},
 	"github.com/opencontainers/runc":         {"runner/container", "integration/bench/floor"}, // compared by the bench
 	"github.com/opencontainers/cgroups":      {"runner/container", "integration/bench/floor"},

@@ -2,6 +2,8 @@ package fsutil
 
 import (
 	"encoding/binary"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 
@@ -57,4 +59,22 @@ func ParseDirents(buf []byte) []Dirent {
 		buf = buf[size:]
 	}
 	return out
+}
+
+// RawReader reads from a descriptor of a regular file. Unlike an os.File it does not own the descriptor.
+type RawReader int
+
+func (r RawReader) Read(p []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(r), p)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return 0, os.NewSyscallError("read", err)
+		case n == 0 && len(p) > 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
 }

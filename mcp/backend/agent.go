@@ -12,7 +12,7 @@ type AgentRequest struct {
 	Dir   string `json:",omitempty"` // of the run, below the output root; empty: a new one
 	Model string // empty: the default of this machine
 
-	Image  string `json:",omitempty"` // that has the agent's program; empty: this machine's installation, or the parent's image
+	Image  string `json:",omitempty"` // that has the agent's program; host: this machine's installation; empty: the parent's, that, or the row's image
 	Stored bool   `json:",omitempty"` // the image must be in the store: no registry is asked
 
 	Prompt, Preamble         string

@@ -273,25 +273,55 @@ func copyXattrs(from, to int, name string, keep func(key string) bool) error {
 
 // xattrs reads the attributes that keep selects; it returns nil if it finds no such attribute.
 func xattrs(at int, name string, keep func(key string) bool) (found map[string]string, err error) {
+	return xattrsAt(at, name).read(keep)
+}
+
+// xattrCalls are the system calls for the attributes of one file.
+type xattrCalls struct {
+	list func(to []byte) (int, error)
+	get  func(key string, to []byte) (int, error)
+}
+
+// xattrsAt returns those of a name, which may be a link.
+func xattrsAt(at int, name string) xattrCalls {
 	file := fsutil.FDPath(at) + "/" + name
-	n, err := unix.Llistxattr(file, nil)
+	return xattrCalls{
+		func(to []byte) (int, error) { return unix.Llistxattr(file, to) },
+		func(key string, to []byte) (int, error) { return unix.Lgetxattr(file, key, to) },
+	}
+}
+
+// xattrsOf returns those of an open file, which take less time.
+func xattrsOf(fd int) xattrCalls {
+	return xattrCalls{
+		func(to []byte) (int, error) { return unix.Flistxattr(fd, to) },
+		func(key string, to []byte) (int, error) { return unix.Fgetxattr(fd, key, to) },
+	}
+}
+
+func (x xattrCalls) read(keep func(key string) bool) (found map[string]string, err error) {
+	n, err := x.list(nil)
 	if err == unix.EOPNOTSUPP || n == 0 && err == nil {
 		return nil, nil
 	}
-	list := make([]byte, 64<<10)
+	const most = 64 << 10
+	list := make([]byte, min(n+1<<10, most)) // most have one short name, and no value that is kept
 	if err == nil {
-		n, err = unix.Llistxattr(file, list)
+		n, err = x.list(list)
 	}
 	if err != nil {
 		return nil, err
 	}
-	value := make([]byte, 64<<10)
+	var value []byte
 	for _, key := range bytes.Split(list[:n], []byte{0}) {
 		key := string(key)
 		if !keep(key) {
 			continue
 		}
-		n, err := unix.Lgetxattr(file, key, value)
+		if value == nil {
+			value = make([]byte, most)
+		}
+		n, err := x.get(key, value)
 		if err != nil {
 			return nil, err
 		}

@@ -9,7 +9,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,6 +53,8 @@ type packer struct {
 	tar     *tar.Writer       // writes to w
 	files   map[uint64]string // files with several names, and their first name
 	bare    []*tar.Header     // directories that are left out so far
+	asked   string            // the last directory that skipped was asked about,
+	without bool              // and its answer
 	copying []byte
 	entries int
 	failed  error // if set, the tar is unusable
@@ -82,13 +83,17 @@ func (p *packer) fail(full string, err error) {
 	p.failed, p.enough = fmt.Errorf("%q: %w", full, err), true
 }
 
+// skipped reports whether a path, or a directory above it, is left out. It asks once for the files of a directory.
 func (p *packer) skipped(full string) bool {
-	for up := full; p.Skip != nil && up != "."; up = path.Dir(up) {
-		if p.Skip(up) {
-			return true
-		}
+	if p.Skip == nil || p.Skip(full) {
+		return p.Skip != nil
 	}
-	return false
+	dir := path.Dir(full)
+	if dir != "." && dir != p.asked {
+		p.without = p.skipped(dir)
+		p.asked = dir
+	}
+	return dir != "." && p.without
 }
 
 func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
@@ -97,8 +102,8 @@ func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
 		ModTime: time.Unix(st.Mtime.Sec, 0), // archive/tar would round up, and compilers' caches record truncated times
 	}
 	kind := st.Mode & unix.S_IFMT
-	if kind != unix.S_IFLNK && kind != unix.S_IFCHR {
-		if err := p.attributes(h, at, name); err != nil {
+	if kind != unix.S_IFLNK && kind != unix.S_IFCHR && kind != unix.S_IFREG {
+		if err := p.attributes(h, xattrsAt(at, name)); err != nil {
 			return err
 		}
 	}
@@ -129,6 +134,9 @@ func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
 	case kind != unix.S_IFREG:
 		return nil
 	case st.Nlink > 1 && p.files[st.Ino] != "":
+		if err := p.attributes(h, xattrsAt(at, name)); err != nil {
+			return err
+		}
 		h.Typeflag, h.Linkname = tar.TypeLink, p.files[st.Ino]
 		return p.write(h)
 	}
@@ -166,25 +174,38 @@ func (p *packer) above(h *tar.Header) error {
 	return nil
 }
 
+// file writes a regular file. It uses no os.File for most of them, which would ask epoll about each.
 func (p *packer) file(h *tar.Header, at int, name string) error {
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
 		return err
 	}
-	h.Typeflag, h.Size = tar.TypeReg, st.Size()
-	if done, err := p.sparse(h, f, st.Sys().(*syscall.Stat_t).Blocks*512); done || err != nil {
+	if err := p.attributes(h, xattrsOf(fd)); err != nil {
+		unix.Close(fd)
 		return err
 	}
+	h.Typeflag, h.Size = tar.TypeReg, st.Size
+	if allocated := st.Blocks * 512; allocated < st.Size {
+		f := os.NewFile(uintptr(fd), name)
+		defer f.Close()
+		if done, err := p.sparse(h, f, allocated); done || err != nil {
+			return err
+		}
+		if err := p.write(h); err != nil {
+			return err
+		}
+		return p.copy(p.tar, f, st.Size)
+	}
+	defer unix.Close(fd)
 	if err := p.write(h); err != nil {
 		return err
 	}
-	return p.copy(p.tar, f, st.Size())
+	return p.copy(p.tar, fsutil.RawReader(fd), st.Size)
 }
 
 // copy copies n bytes. archive/tar would copy small pieces, with a buffer for each file.
@@ -197,8 +218,8 @@ func (p *packer) copy(to io.Writer, from io.Reader, n int64) error {
 }
 
 // attributes adds the attributes that have a meaning in an image.
-func (p *packer) attributes(h *tar.Header, at int, name string) error {
-	found, err := xattrs(at, name, meansAnything)
+func (p *packer) attributes(h *tar.Header, of xattrCalls) error {
+	found, err := of.read(meansAnything)
 	for key, value := range found {
 		if strings.Contains(key, "=") {
 			continue // a PAX key ends at "="

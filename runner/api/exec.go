@@ -28,6 +28,8 @@ type ExecRequest struct {
 	Open bool `json:"open,omitempty"`
 	// Tag is the caller's own number for the command. The OpEnded event carries it; 0 requests no event.
 	Tag uint64 `json:"tag,omitempty"`
+	// Alone is Command.Alone.
+	Alone bool `json:"alone,omitempty"`
 	// Receipt asks for the sandbox's receipt unless its digest still equals this one. nil requests no receipt.
 	Receipt *string `json:"receipt,omitempty"`
 }

@@ -94,6 +94,7 @@ func request(cmd *runner.Command, a *account, tag uint64) (api.ExecRequest, ipc.
 	req := api.ExecRequest{
 		Argv: ipc.ByteStrings(cmd.Argv), Env: ipc.ByteStrings(cmd.Env), Path: ipc.ByteStrings(cmd.Path),
 		Dir: ipc.Bytes(cmd.Dir), User: cmd.User, Timeout: runner.Duration(cmd.Timeout), TTY: cmd.TTY, Tag: tag, Secrets: cmd.Secrets,
+		Alone: cmd.Alone,
 	}
 	if cmd.Account {
 		req.Receipt = a.known()

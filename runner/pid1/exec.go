@@ -59,6 +59,12 @@ func (g *guest) handleSignal(m *ipc.Message) error {
 	if err := m.Decode(&req); err != nil {
 		return ipc.Errorf(ipc.CodeInvalid, "signal: %w", err)
 	}
+	if req.All {
+		if err := g.killAll(); err != nil {
+			return err
+		}
+		return g.peer.Reply(m, struct{}{}, nil)
+	}
 	g.mu.Lock()
 	pid, ok := g.pids[req.Exec]
 	if ok && req.Group {

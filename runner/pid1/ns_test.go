@@ -371,3 +371,31 @@ func TestForkBomb(t *testing.T) {
 		return p.wait().Status == 0
 	})
 }
+
+// TestKillAll: PID 1 kills everything that commands left, also a fork bomb, and starts commands afterwards.
+func TestKillAll(t *testing.T) {
+	s := namespaced(t)
+	for _, script := range []string{
+		"true",
+		"setsid sleep 61 & (sleep 62 & kill -STOP $!) ; setsid sh -c 'sleep 63 & sleep 64' & echo left",
+		"b() { b | b & }; b; sleep 0.1",
+	} {
+		g := sh(script)
+		g.Rlimits = []pid1api.Rlimit{{Resource: unix.RLIMIT_NPROC, Value: 100}}
+		p, err := s.begin(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { readAll(p.out); close(ended) }() // at the end of the last process that holds it
+		p.wait()
+		if err := s.call(pid1api.OpSignal, pid1api.Signal{All: true}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		<-ended
+		p.out.Close()
+		if got := s.must(sh("cat /proc/[0-9]*/comm | sort | tr '\\n' ' '")); strings.Contains(got, "sleep") {
+			t.Errorf("%s: left: %s", script, got)
+		}
+	}
+}

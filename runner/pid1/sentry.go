@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/runner/ipc"
 )
 
 // killDescendants kills the remaining processes of a sandbox without a pid namespace. As subreaper, PID 1 is
@@ -30,6 +32,23 @@ func (g *guest) killDescendants() {
 		}
 		time.Sleep(100 * time.Microsecond)
 	}
+}
+
+// killAll kills every other process of the pid namespace, and returns when the reaper has reaped them all. Orphans are
+// PID 1's children, so none is left when PID 1 has no child. Call it on the spawner.
+func (g *guest) killAll() error {
+	if g.setup.Subreaper {
+		return ipc.Errorf(ipc.CodeInvalid, "kill all processes: this sandbox has no pid namespace")
+	}
+	for range 20_000 {
+		unix.Kill(-1, unix.SIGKILL)
+		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		if is(err, unix.ECHILD) {
+			return nil
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	return ipc.Errorf(ipc.CodeInternal, "kill all processes: one does not end")
 }
 
 // descendants appends the processes below pid, each parent before its children.

@@ -25,6 +25,7 @@ type Execution struct {
 	tty     *terminal[Caller] // nil: it has none
 	blocked []runner.Blocked  // denied before it started
 	primary bool              // a one-shot sandbox ends with this command
+	alone   bool              // nothing that it started may outlive it
 	asker   Caller            // receives the notice of the command's end
 	tag     uint64            // tag of that notice; 0: no notice
 	begun   bool              // PID 1 has started it; guarded by the sandbox's mu

@@ -22,7 +22,7 @@ func (s *Sandbox) Execute(c Caller, req api.ExecRequest, m *ipc.Message) (*api.E
 	}
 	s.starting.RLock()
 	defer s.starting.RUnlock()
-	x, err := s.register(c, req.Tag)
+	x, err := s.register(c, req)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,7 +92,7 @@ func (x *Execution) begin(c Caller, req api.ExecRequest, m *ipc.Message) (pid in
 }
 
 // register numbers a new execution and adds it to the tables.
-func (s *Sandbox) register(c Caller, tag uint64) (*Execution, error) {
+func (s *Sandbox) register(c Caller, req api.ExecRequest) (*Execution, error) {
 	<-s.built
 	blocked := s.link.net.Blocked()
 	s.mu.Lock()
@@ -104,7 +104,7 @@ func (s *Sandbox) register(c Caller, tag uint64) (*Execution, error) {
 	x := &Execution{
 		s: s, id: s.commands.next, started: time.Now(), done: make(chan struct{}),
 		primary: s.spec.Lifetime == runner.OneShot && !s.commands.primary,
-		blocked: blocked, asker: c, tag: tag,
+		blocked: blocked, asker: c, tag: req.Tag, alone: req.Alone,
 	}
 	s.commands.primary = true
 	s.commands.running[x.id] = x
@@ -201,6 +201,17 @@ func (s *Sandbox) call(ctx context.Context, op ipc.Op, body any, files ipc.Files
 	return err
 }
 
+// finishAlone is finish for a command that no process may outlive. It ends the sandbox if one does.
+func (x *Execution) finishAlone(ex *pid1api.Exited) {
+	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
+	defer cancel()
+	if err := x.s.call(ctx, pid1api.OpSignal, pid1api.Signal{All: true}, nil, nil); err != nil {
+		x.s.terminate(runner.Lost, "a process outlives its command: "+err.Error())
+	}
+	x.finish(ex)
+	x.report()
+}
+
 // fromInit handles a message that PID 1 sends unasked: the end of a command.
 func (s *Sandbox) fromInit(m *ipc.Message) {
 	defer m.Close()
@@ -212,6 +223,10 @@ func (s *Sandbox) fromInit(m *ipc.Message) {
 	x := s.commands.running[ex.Exec]
 	s.mu.Unlock()
 	if x == nil {
+		return
+	}
+	if x.alone && !x.primary {
+		go x.finishAlone(&ex)
 		return
 	}
 	if !x.primary {

@@ -125,7 +125,7 @@ func TestLyingInit(t *testing.T) {
 	liar = ipc.NewPeer(ipc.NewConn(theirs), func(m *ipc.Message) { liar.Reply(m, struct{}{}, nil); m.Close() })
 	defer liar.Close()
 	go liar.Serve()
-	x, err := s.register(nil, 0)
+	x, err := s.register(nil, api.ExecRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestLyingInit(t *testing.T) {
 func TestEndedBounded(t *testing.T) {
 	s := newRunning(t)
 	for range 3 * endedMax {
-		x, err := s.register(nil, 0)
+		x, err := s.register(nil, api.ExecRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}

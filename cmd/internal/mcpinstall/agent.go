@@ -64,7 +64,7 @@ func AgentFlags(o *AgentOptions, research bool) cli.Flags {
 		{Group: groupTask, Long: "criterion", Arg: "TEXT", Repeat: true, Set: cli.List(&r.SuccessCriteria, notEmpty),
 			Help: "condition that the agent must check before it ends"},
 		{Group: groupTask, Long: "image", Arg: "NAME", Complete: cli.Image, Set: o.setImage,
-			Help: "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's)"},
+			Help: "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"},
 		{Group: groupTask, Long: "out", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&o.Out),
 			Help: "directory for /out (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
 	}
@@ -105,13 +105,11 @@ func notEmpty(s string) error {
 }
 
 func (o *AgentOptions) setImage(s string) error {
-	ref, err := imageref.Parse(s)
+	_, err := imageref.Parse(s)
 	if inner := errors.Unwrap(err); inner != nil {
 		err = inner // the name is in the message already
 	}
-	if o.Request.Image = s; ref.Kind == imageref.Host {
-		o.Request.Image = ""
-	}
+	o.Request.Image = s
 	return err
 }
 

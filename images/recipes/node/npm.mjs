@@ -19,4 +19,5 @@ mkdirSync(home, { recursive: true });
 writeFileSync("/tmp/npm.tgz", bytes);
 execFileSync("tar", ["-xzf", "/tmp/npm.tgz", "-C", home, "--strip-components=1", "--no-same-owner"]);
 rmSync("/tmp/npm.tgz");
+writeFileSync(`${home}/npmrc`, "prefix = /usr/local\naudit = false\nfund = false\nupdate-notifier = false\n");
 for (const name of ["npm", "npx"]) symlinkSync(`../lib/node_modules/npm/bin/${name}-cli.js`, `/usr/local/bin/${name}`);

@@ -117,6 +117,8 @@ type Signal struct {
 	Signal int    `json:"signal"`
 	// Group signals the command's whole process group instead of the command alone.
 	Group bool `json:"group"`
+	// All kills every process of the sandbox in place of one command. The reply comes when none is left.
+	All bool `json:"all,omitempty"`
 }
 
 // Exited is the body of [OpExited].

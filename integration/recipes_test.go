@@ -1,0 +1,138 @@
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// heavy skips a test that downloads hundreds of megabytes, unless `make recipes` runs it.
+func heavy(t *testing.T) {
+	t.Helper()
+	if os.Getenv("DEMESNE_RECIPES") == "" {
+		t.Skip("downloads much: make recipes")
+	}
+}
+
+// TestRecipeDebian makes a Debian system from a package mirror alone, with subordinate ids as root and with one id as an
+// ordinary user: lazily, once for two commands at a time, and such that apt and users work in it.
+func TestRecipeDebian(t *testing.T) {
+	g := newGallery(t)
+	if os.Getuid() != 0 {
+		g.oneID(t)
+	}
+	g.told(t, "demesne/debian", "run", "--image", "demesne/debian", "--pull", "never", "true")
+	if out := g.ok("images", "--all"); !strings.Contains(out, "demesne/debian") || !strings.Contains(out, "not built") {
+		t.Errorf("images --all:\n%s", out)
+	}
+	var both [2]result
+	var wg sync.WaitGroup
+	for i := range both {
+		wg.Go(func() { both[i] = g.do("run", "--image", "demesne/debian", "--", "cat", "/etc/debian_version") })
+	}
+	wg.Wait()
+	said := both[0].stderr + both[1].stderr
+	if both[0].code != 0 || both[0].stdout != both[1].stdout || !strings.HasPrefix(both[0].stdout, "13.") {
+		t.Fatalf("two at once: %+v", both)
+	}
+	if strings.Count(said, "building demesne/debian, once: about 85.0 MiB") != 1 || strings.Count(said, "waiting") != 1 || strings.Count(said, "DONE") != 1 {
+		t.Errorf("progress:\n%s", said)
+	}
+	if r := g.do("run", "--image", "demesne/debian", "true"); r.code != 0 || r.stderr != "" {
+		t.Errorf("once more: %+v", r)
+	}
+	if out := g.inside("demesne/debian", "find /var/lib/apt/lists /var/cache/apt /run -type f; stat -c %U /etc/shadow; dpkg --audit"); out != "root\n" {
+		t.Errorf("inside: %q", out)
+	}
+	dir := g.mkdir("ctx")
+	g.file("ctx/Containerfile", "FROM demesne/debian\nRUN apt-get update && apt-get install -y -q tree && rm -rf /var/lib/apt/lists/*\nRUN useradd -m someone && mkdir /theirs && chown someone /theirs\n", 0o644)
+	if r := g.do("build", "-t", "local/tree", dir); r.code != 0 {
+		t.Fatalf("build: %+v", r)
+	}
+	if out := g.inside("local/tree", "tree --version | cut -d' ' -f1; stat -c %U /theirs"); out != "tree\nsomeone\n" && (os.Getuid() == 0 || out != "tree\nroot\n") {
+		t.Errorf("tree: %q", out)
+	}
+}
+
+// TestRecipeNames checks the names of recipes where names of images are used, without building one.
+func TestRecipeNames(t *testing.T) {
+	g := newGallery(t)
+	g.told(t, `no recipe "nothing"`, "run", "--image", "demesne/nothing", "true")
+	g.told(t, "makes another image now", "run", "--image", "demesne/debian:0123456789ab", "true")
+	g.told(t, "has no digest", "pull", "demesne/debian@sha256:"+strings.Repeat("0", 64))
+	for _, args := range [][]string{{"build", "--recipe", "nothing"}, {"build", "--recipe", "browser", g.dir}, {"build", "-t", "demesne/mine", g.dir}} {
+		if r := g.do(args...); r.code != 2 || !strings.Contains(r.stderr, "demesne: build: ") {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	var all []struct {
+		Names []string `json:"names"`
+		Built int64    `json:"built_size"`
+	}
+	if err := json.Unmarshal([]byte(g.ok("images", "--all", "--json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	sizes := map[string]int64{}
+	for _, i := range all {
+		name, _, _ := strings.Cut(i.Names[0], ":")
+		sizes[name] = i.Built
+	}
+	if sizes["docker.io/demesne/browser"] < 500<<20 || sizes["docker.io/library/debian"] != 0 {
+		t.Errorf("sizes: %v", sizes)
+	}
+}
+
+// render draws a page with Debian's chromium by Playwright, found by its default.
+const render = `
+const { chromium } = require("playwright-core");
+(async () => {
+  const browser = await chromium.launch();
+  const page = await browser.newPage({ viewport: { width: 320, height: 200 } });
+  await page.setContent("<body style='background:#f00'><h1>Hello</h1>");
+  await page.screenshot({ path: "/out/page.png" });
+  console.log(await page.title() || "untitled");
+  await browser.close();
+})();`
+
+// TestRecipeBrowser renders pages and talks to Playwright's MCP server, both in sandboxes without a network.
+func TestRecipeBrowser(t *testing.T) {
+	heavy(t)
+	g := newGallery(t)
+	if os.Getuid() != 0 {
+		g.oneID(t)
+	}
+	for _, name := range []string{"demesne/debian", "demesne/node", "browser"} { // each within the time of one command
+		g.ok("pull", name)
+	}
+	out := g.mkdir("shots")
+	script := g.file("render.js", render, 0o644)
+	if got := g.ok("run", "--image", "browser", "--in", script, "--out", out, "--", "node", "/in/render.js"); got != "untitled\n" {
+		t.Errorf("Playwright: %q", got)
+	}
+	page := g.file("page.html", "<h1>Hello</h1>", 0o644)
+	g.ok("run", "--image", "browser", "--in", page, "--out", out, "--", "chromium", "--headless", "--screenshot=/out/alone.png", "--window-size=320,200", "file:///in/page.html")
+	for _, name := range []string{"page.png", "alone.png"} {
+		if b, err := os.ReadFile(filepath.Join(out, name)); err != nil || !strings.HasPrefix(string(b), "\x89PNG") || len(b) < 500 {
+			t.Errorf("%s: %d bytes, %v", name, len(b), err)
+		}
+	}
+	asked := g.file("asked", strings.Join([]string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"browser_navigate","arguments":{"url":"data:text/html,<title>Named</title><h1>Hello"}}}`,
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"browser_take_screenshot","arguments":{}}}`,
+	}, "\n")+"\n", 0o644)
+	// The server ends with its stdin, and would not answer all.
+	answers := g.ok("run", "--image", "browser", "--in", asked, "--", "sh", "-c",
+		`mkfifo /tmp/in; playwright-mcp < /tmp/in > /tmp/answers & exec 3> /tmp/in
+		while read -r line; do echo "$line" >&3; sleep 1; done < /in/asked
+		for i in $(seq 60); do grep -q '"id":3' /tmp/answers && break; sleep 1; done; cat /tmp/answers`)
+	for _, part := range []string{`"protocolVersion"`, "Page Title: Named", `"type":"image"`} {
+		if !strings.Contains(answers, part) {
+			t.Errorf("playwright-mcp: no %s in\n%s", part, short(answers))
+		}
+	}
+}
