@@ -32,6 +32,7 @@ type options struct {
 	pull    bool
 	epoch   *time.Time // of all files and of the image; nil: now
 	iidFile string
+	output  output
 	style   style
 	secrets map[string]secret
 	agents  map[string]string // sockets of ssh agents, by id

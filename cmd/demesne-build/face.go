@@ -83,6 +83,9 @@ func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 	if o.style, err = styleOf(t.Progress, t.Quiet, cli.TerminalOf(f.stderr, f.env)); err != nil {
 		return o, err
 	}
+	if o.output, err = outputOf(t.Output); err != nil {
+		return o, err
+	}
 	if o.secrets, err = secretsOf(t.Secrets, f.env); err != nil {
 		return o, err
 	}
@@ -177,6 +180,9 @@ func (f *face) build(o options) int {
 	}
 	d, err := do(ctx)
 	b.show.close()
+	if err == nil && o.output.kind != "" {
+		err = b.write(ctx, d, f.stdout)
+	}
 	var ended procself.Ended
 	var failed *ExitError
 	switch {
@@ -193,7 +199,9 @@ func (f *face) build(o options) int {
 		b.show.events.write(events.Event{Event: events.Result, Digest: d})
 		return 0
 	}
-	fmt.Fprintln(f.stdout, d)
+	if o.output.dest != "-" {
+		fmt.Fprintln(f.stdout, d)
+	}
 	return 0
 }
 

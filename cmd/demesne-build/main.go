@@ -11,11 +11,12 @@
 //	face.go      the command line
 //	builder.go   one build: its stages, in parallel where none needs another
 //	stage.go     one stage: from FROM to its last instruction
+//	find.go      images of the store and of registries
 //	sandbox.go   the sandbox of a stage, and the layers it makes; own.go: what in them is not of the build
 //	run.go       RUN; mounts.go, secrets.go: what it mounts, temp.go: private files of a build on the host
 //	copy.go      COPY and WORKDIR; unpack.go, fetch.go, fetchurl.go: ADD; context.go, stdin.go: the files that they read
 //	key.go       what a step's result depends on
-//	publish.go   the image's configuration, history and name
+//	publish.go   the image's configuration, history and name; output.go: files of it
 //	recipe.go    images that demesne has a recipe for; bootstrap.go: the Debian system below them
 //	show.go      progress
 //

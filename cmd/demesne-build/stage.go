@@ -12,8 +12,6 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/build"
@@ -234,31 +232,6 @@ func (s *stage) epochText() string {
 		return ""
 	}
 	return s.epoch.UTC().Format(time.RFC3339)
-}
-
-// find returns an image of the store, pulled if necessary. A Containerfile may be a stranger's, so it names no file of this
-// machine: neither a directory, nor a layout, nor an archive.
-func (b *builder) find(ctx context.Context, name, platform string) (*images.Image, error) {
-	ref, err := session.ParseImage(name)
-	if err != nil {
-		return nil, fmt.Errorf("image %q: %w", name, err)
-	}
-	if !ref.Stored() || ref.Local() {
-		return nil, cli.Hinted(fmt.Errorf("image %q: a Containerfile cannot name files of this machine", name), "demesne import gives an archive a name")
-	}
-	policy := images.PullMissing
-	if b.pull {
-		policy = images.PullAlways
-	}
-	c := *b.images
-	c.Platform = platform
-	on, done := b.show.pulling(name)
-	defer done()
-	img, err := c.Ensure(ctx, ref, policy, on)
-	if errors.Is(err, images.ErrNotFound) {
-		return nil, session.NamedImage(ref, err)
-	}
-	return img, err
 }
 
 func (s *stage) close() {

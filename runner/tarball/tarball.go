@@ -32,13 +32,13 @@ const maxDepth = 255
 
 // Options configures [Unpack].
 type Options struct {
-	Links  bool   // create symbolic links unchanged; otherwise they are skipped
+	Links  bool   // create symbolic links unchanged, and without As hard links too; otherwise they are skipped
 	As     string // replaces the first component of each name, unless empty
 	Limits Limits
 }
 
-// Unpack creates the entries of the stream below root. It skips all but files, directories and, with Links, symbolic
-// links. A file gets its name when it is complete, see place.go, and replaces an existing file by rename. An existing
+// Unpack creates the entries of the stream below root. It skips all but files, directories and, with Links, links.
+// A file gets its name when it is complete, see place.go, and replaces an existing file by rename. An existing
 // directory is merged with. Files and directories keep their modification times.
 func Unpack(r io.Reader, root *os.Root, o Options) (Report, error) {
 	u := &unpacker{root: root, Options: o, left: o.Limits.budget()}
@@ -92,9 +92,22 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 		if u.Links {
 			return u.replace(name, func(temp string) error { return u.root.Symlink(h.Linkname, temp) })
 		}
+	case tar.TypeLink:
+		if u.Links && u.As == "" {
+			return u.hardLink(name, h.Linkname)
+		}
 	}
 	u.did.leave(name, leftKind(h))
 	return nil
+}
+
+// hardLink gives an earlier file a second name. Neither leaves the root.
+func (u *unpacker) hardLink(name, to string) error {
+	first, err := clean(to)
+	if err != nil {
+		return err
+	}
+	return u.replace(name, func(temp string) error { return u.root.Link(first, temp) })
 }
 
 // clean validates the name of an entry and returns it relative to a root.

@@ -27,6 +27,7 @@ type Options struct {
 	Allow     []string
 	Limits    runner.Limits
 	IIDFile   string
+	Output    string // type=TYPE,dest=PATH; PATH; or -
 	Timestamp string // seconds since 1970
 	Progress  string
 	Quiet     bool
@@ -88,6 +89,8 @@ func Flags(o *Options) cli.Flags {
 			Help: "also allow this destination, as in demesne run"},
 		{Group: groupResult, Long: "iidfile", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.IIDFile),
 			Help: "write the digest of the image to a file"},
+		{Group: groupResult, Long: "output", Short: 'o', Arg: "type=TYPE,dest=PATH", Complete: cli.File, Set: cli.Text(&o.Output),
+			Help: "also write the image (oci, docker) or its files (tar, local) to PATH; PATH alone is a directory for the files"},
 		{Group: groupResult, Long: "progress", Arg: "STYLE", Words: progresses, Set: func(s string) error { o.Progress = s; return cli.OneOf(s, append(progresses, EventProgress)) },
 			Help: "how to show progress: plain, tty, or auto (default auto: tty on a terminal)"},
 		{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.Quiet),
@@ -113,7 +116,31 @@ files are the same. demesne gc --build removes results that were not used for a 
 			{Says: "build one stage with another file", Line: "demesne build -f ci/Containerfile --target test ."},
 			{Says: "use a token that is in no layer", Line: "demesne build --secret id=token,src=token.txt -t local/app ."},
 		},
-		Operand: cli.Directory, Flags: Flags(o),
+		Operand: cli.Directory, Flags: Flags(o), Habits: habits,
+	}
+}
+
+// habits are flags of docker build, podman build and buildah.
+func habits() map[string]string {
+	const (
+		network  = "use --egress none, --egress open or --allow-domain NAME; RUN --network=none is for one step"
+		caches   = "leave it out: the results of steps are kept, and demesne gc --build removes old ones"
+		inside   = "a RUN is always in a sandbox, without rights on this machine"
+		contexts = "COPY --from=NAME takes files of an image, and demesne import makes an image of a directory"
+		push     = "demesne push NAME, after the build"
+		layers   = "COPY --from=STAGE / / below FROM scratch, as the last stage, makes one layer"
+	)
+	return map[string]string{
+		"--network": network, "--add-host": "RUN echo ADDRESS NAME >> /etc/hosts is for one step; " + network, "--dns": network,
+		"--cache-from": caches, "--cache-to": caches, "--layers": caches, "--rm": caches, "--force-rm": caches, "--compress": caches,
+		"--no-cache-filter": "--no-cache executes all steps", "--cache-ttl": caches,
+		"--squash": layers, "--squash-all": layers, "--isolation": inside, "--security-opt": inside, "--privileged": inside, "--cap-add": inside,
+		"--cap-drop": inside, "--device": inside, "--allow": inside, "--userns": inside, "--ulimit": "use --memory SIZE or --disk SIZE", "--shm-size": "RUN --mount=type=tmpfs,target=PATH,size=SIZE",
+		"--cpu-quota": inside, "-m": "use --memory SIZE", "--volume": "use RUN --mount=type=bind or type=cache", "-v": "use RUN --mount=type=bind or type=cache",
+		"--build-context": contexts, "--push": push, "--load": "leave it out: the image is in demesne's store", "--builder": "leave it out: there is no daemon",
+		"--sbom": "not supported", "--provenance": "not supported", "--attest": "not supported", "--annotation": "use --label NAME=VALUE",
+		"--metadata-file": "use --iidfile FILE", "--env": "use --build-arg NAME=VALUE and ARG", "--pull-always": "use --pull", "--tls-verify": "see registries.conf: insecure = true",
+		"--ignorefile": "use CONTAINERFILE.containerignore beside the Containerfile", "--format": "use --output type=docker,dest=FILE", "--source-date-epoch": "use --timestamp SECONDS",
 	}
 }
 
