@@ -95,7 +95,11 @@ func (b *box) command(name string, args ...string) *exec.Cmd {
 	if !strings.Contains(name, "/") {
 		name = filepath.Join(bin, name)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	limit := 5 * time.Minute
+	if recipes() {
+		limit = 30 * time.Minute // for images of gigabytes
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	b.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env, cmd.Dir = b.environ(), b.dir

@@ -63,7 +63,7 @@ func TestExampleConvertMedia(t *testing.T) {
 
 // TestRecipeExamples runs both with the images that demesne builds for them, which takes minutes: see make recipes.
 func TestRecipeExamples(t *testing.T) {
-	if os.Getenv("DEMESNE_RECIPES") == "" {
+	if !recipes() {
 		t.Skip("downloads much: make recipes")
 	}
 	b := newGallery(t)

@@ -9,10 +9,13 @@ import (
 	"testing"
 )
 
+// recipes reports whether `make recipes` runs the tests.
+func recipes() bool { return os.Getenv("DEMESNE_RECIPES") != "" }
+
 // heavy skips a test that downloads hundreds of megabytes, unless `make recipes` runs it.
 func heavy(t *testing.T) {
 	t.Helper()
-	if os.Getenv("DEMESNE_RECIPES") == "" {
+	if !recipes() {
 		t.Skip("downloads much: make recipes")
 	}
 }

@@ -23,9 +23,9 @@ You are in a cellar. [[Go up->Stairs]]
 The end.
 `
 
-// TestRecipeTwine compiles stories for each format, in a sandbox without a network. It is the slice of these tests that is
-// always run: npm, and a recipe above another one.
+// TestRecipeTwine compiles stories for each format, in a sandbox without a network.
 func TestRecipeTwine(t *testing.T) {
+	heavy(t)
 	g := newGallery(t)
 	if os.Getuid() != 0 {
 		g.oneID(t)

@@ -104,7 +104,7 @@ func TestContextPlaces(t *testing.T) {
 		"..": "outside of the context", "../a": "outside of the context", "d/../../a": "outside of the context", "/../a": "outside of the context",
 		"*/../../a": "outside of the context", "out": `source "out": `, "up": `source "up": `, "loop": `source "loop": `,
 		"/etc/passwd": "not in the context", "none": "not in the context", "[": "syntax error in pattern",
-		"private": "excluded by the ignore file", "priv*": "excluded by the ignore file",
+		"private": "excluded by the ignore file", "priv*": "",
 		"pub": `leads to "private", which the ignore file excludes`, "chain": `leads to "private", which`, "kd2": `leads to "keys2", which`,
 		"kd/k": `leads to "keys/k", which`, "kd2/k": `leads to "keys2/k", which`, "d/deep": `leads to "keys2/k", which`, "fifo": "a FIFO cannot be copied",
 	} {

@@ -93,7 +93,7 @@ func fetching(image string, tell func(string)) func(events.Event) {
 		case e.Event == events.Retry:
 			tell(fmt.Sprintf("image %s: trying again in %s: %s", image, e.In, e.Why))
 			return
-		case e.Event == events.Notice && e.DiffID == "": // a step of a build
+		case e.Event == events.Notice && e.Why != "" && e.DiffID == "": // a step of a build
 			tell(fmt.Sprintf("image %s: %s", image, e.Why))
 			return
 		case e.Event != events.Layer:
