@@ -15,7 +15,7 @@ func TestBuildForeign(t *testing.T) {
 	s.put("f", "from the context\n")
 	s.build(`FROM local/base
 RUN echo one > /one && chown alice /one
-COPY --chown=7:8 --chmod=640 f /d/f
+COPY --chown=7:8 --chmod=640 f /f
 USER alice
 WORKDIR /work
 ENV WHO="a b"
@@ -23,7 +23,7 @@ LABEL l=1
 EXPOSE 80
 VOLUME /v
 ENTRYPOINT ["/bin/sh", "-c"]
-CMD ["id -u; pwd; echo $WHO; cat /one; stat -c %u:%g:%a /d/f"]
+CMD ["id -u; pwd; echo $WHO; cat /one; stat -c %u:%g:%a /f"]
 `, "-t", "local/app")
 	const want = "1000\n/work\na b\none\n7:8:640\n"
 	skopeo, umoci := program(t, "skopeo"), program(t, "umoci")
@@ -68,7 +68,7 @@ func (s *site) podman(t *testing.T, from, want string) {
 	t.Helper()
 	podman := program(t, "podman")
 	run := func(args ...string) result {
-		base := []string{"--root", s.mkdir("podman/root"), "--runroot", s.mkdir("podman/run"), "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none"}
+		base := []string{"--root", s.mkdir("podman/root"), "--runroot", s.mkdir("podman/run"), "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--runtime", "runc", "--events-backend", "none"}
 		return s.finish(s.command(podman, slices.Concat(base, args)...))
 	}
 	r := run("pull", "-q", from)
@@ -76,7 +76,7 @@ func (s *site) podman(t *testing.T, from, want string) {
 		t.Fatalf("podman pull %s: %+v", from, r)
 	}
 	id := strings.TrimSpace(r.stdout)
-	r = run("run", "--rm", "--network", "none", "--cgroups", "disabled", "--ulimit", "nofile=256:256", "--pull", "never", id)
+	r = run("run", "--rm", "--network", "none", "--log-driver", "none", "--ulimit", "nofile=256:256", "--ulimit", "nproc=256:256", "--pull", "never", id)
 	if r.code != 0 || r.stdout != want {
 		t.Errorf("podman run %s: %+v\nwant %q", from, r, want)
 	}

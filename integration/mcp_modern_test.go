@@ -39,7 +39,11 @@ func (b *box) piped() (cmd *exec.Cmd, in io.WriteCloser, out io.ReadCloser) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	b.Cleanup(func() {
+		if cmd.Process.Kill() == nil { // else descendants has reaped it, and a second Wait would not return
+			cmd.Wait()
+		}
+	})
 	return cmd, in, out
 }
 

@@ -22,7 +22,7 @@ type LayerOptions struct {
 	Skip     func(path string) bool     // leaves a path out, with everything below it; nil: none
 	Bare     func(dir *tar.Header) bool // leaves a directory out, unless the layer has something below it; nil: none
 	NotAfter time.Time                  // no entry is younger; zero: no bound
-	Bounded  bool                       // refuse what package unpack would refuse: long names, and large holes with little data
+	Bounded  bool                       // refuse what package unpack would refuse: long names, and huge holes
 }
 
 // WriteLayer writes an upper that rootfs.KeptUpper opened as a layer of an OCI image. The layer is a tar in which
@@ -36,7 +36,7 @@ func WriteLayer(dir *os.File, w io.Writer, o LayerOptions) (entries int, err err
 	if err := p.walk.run(dir); err != nil {
 		return 0, fmt.Errorf("write layer: %w", err)
 	}
-	if p.failed == nil && o.Bounded && p.holes > holesFree+holesRatio*p.data {
+	if p.failed == nil && o.Bounded && p.holes > maxSize-p.data {
 		p.fail(p.widest, fmt.Errorf("a layer with %d MiB of data cannot have %d MiB of holes", p.data>>20, p.holes>>20))
 	}
 	if p.failed != nil {
@@ -47,9 +47,9 @@ func WriteLayer(dir *os.File, w io.Writer, o LayerOptions) (entries int, err err
 
 // Bounds of what package unpack takes.
 const (
-	holesFree, holesRatio = 512 << 20, 255
-	maxPath               = 4095 // bytes of a name
-	maxDepth              = 512  // components of a name
+	maxSize  = 64 << 30 // bytes of all files, with their holes
+	maxPath  = 4095     // bytes of a name
+	maxDepth = 512      // components of a name
 )
 
 const (

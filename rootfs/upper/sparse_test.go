@@ -154,12 +154,12 @@ func TestWriteLayerBounded(t *testing.T) {
 		_, err = upper.WriteLayer(dir, io.Discard, upper.LayerOptions{Bounded: true})
 		return err
 	}
-	for size, data := range map[int64]int{512 << 20: 0, 600 << 20: 1 << 20} {
+	for size, data := range map[int64]int{64 << 30: 0, 63 << 30: 1 << 20} {
 		if err := write(size, data); err != nil {
 			t.Errorf("%d and %d bytes: %v", size, data, err)
 		}
 	}
-	for size, data := range map[int64]int{600 << 20: 0, 1 << 40: 1 << 20} {
+	for size, data := range map[int64]int{64<<30 + 1: 0, 64 << 30: 1 << 20, 1 << 40: 0} {
 		if err := write(size, data); err == nil || !strings.Contains(err.Error(), `"a": a layer with`) {
 			t.Errorf("%d and %d bytes: %v", size, data, err)
 		}
