@@ -15,7 +15,6 @@ need mmdebstrap mmdebstrap
 need skopeo skopeo
 need umoci umoci
 need buildah buildah
-need buildah buildah
 need xz xz-utils
 need zstd zstd
 need curl curl
