@@ -27,16 +27,17 @@ export DEMESNE_BIN=$stage/bin DEMESNE_TREE=$root DEMESNE_STAGE=$stage
 export DEMESNE_FIXTURES=${DEMESNE_FIXTURES:-/var/tmp/demesne-fixtures-$(id -u)}
 
 # all runs the tests; its arguments are those of go test. The integration tests take longer than
-# all others together, and spend half of that waiting. So they run as four processes beside the
+# all others together, and spend half of that waiting. So they run as five processes beside the
 # others, which print when they end.
 all() {
   local test=($GO test -count=1 -timeout "${TIMEOUT:-15m}" "$@") failed=0 n=0 p pids=()
-  local network='^Test(Image|Egress|Escape|Proxy)' agents='^Test(Agent|Cow|Mounts|Push|Login)' builds='^Test(Build|Recipe|Devcontainer|Example)'
+  local network='^Test(Image|Egress|Escape|Proxy)' agents='^TestAgent[A-O]'
+  local more='^Test(Agent[P-Z]|Cow|Mounts|Push|Login)' builds='^Test(Build|Recipe|Devcontainer|Example)'
   if [ -n "${RUN:-}${PKG:-}" ]; then
     "${test[@]}" ${RUN:+-run "$RUN"} ${PKG:-./...}
     return
   fi
-  for p in "-run $network" "-run $agents" "-run $builds" "-skip $network|$agents|$builds"; do
+  for p in "-run $network" "-run $agents" "-run $more" "-run $builds" "-skip $network|^TestAgent|$more|$builds"; do
     n=$((n + 1)) # here, because the next line's redirection happens in the child
     "${test[@]}" ${p%% *} "${p#* }" ./integration > "$stage/part$n" 2>&1 & pids+=($!)
   done
