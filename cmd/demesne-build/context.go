@@ -102,9 +102,13 @@ func openSame(in *os.Root, name string, info fs.FileInfo) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if now, err := f.Stat(); err != nil || !os.SameFile(now, info) {
+	now, err := f.Stat()
+	if err == nil && !os.SameFile(now, info) {
+		err = errChanged
+	}
+	if err != nil {
 		f.Close()
-		return nil, errors.Join(err, errChanged)
+		return nil, err
 	}
 	return f, nil
 }
@@ -265,8 +269,12 @@ func (w *walking) below(dir *found, name string) error {
 		return fmt.Errorf("read context: %w", err)
 	}
 	defer in.Close()
-	if now, err := in.Stat("."); err != nil || !os.SameFile(now, dir.info) {
-		return fmt.Errorf("read %q: %w", name, errors.Join(err, errChanged))
+	now, err := in.Stat(".")
+	if err == nil && !os.SameFile(now, dir.info) {
+		err = errChanged
+	}
+	if err != nil {
+		return fmt.Errorf("read %q: %w", name, fsutil.Reason(err))
 	}
 	list, err := in.Open(".")
 	if err != nil {

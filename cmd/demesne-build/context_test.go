@@ -185,7 +185,7 @@ func TestContextDigest(t *testing.T) {
 		{"mode", func() error { return os.Chmod(dir+"/a", 0o755) }},
 		{"set-user-ID", func() error { return os.Chmod(dir+"/a", 0o755|fs.ModeSetuid) }},
 		{"name", func() error { return os.Rename(dir+"/a", dir+"/a\n2") }},
-		{"kind", func() error { return errors.Join(os.Remove(dir+"/d/b"), os.Mkdir(dir+"/d/b", 0o644)) }},
+		{"kind", func() error { return errors.Join(os.Remove(dir+"/d/b"), os.Mkdir(dir+"/d/b", 0o755)) }},
 		{"link", func() error { return errors.Join(os.Remove(dir+"/d/b"), os.Symlink("e", dir+"/d/b")) }},
 		{"its target", func() error { return errors.Join(os.Remove(dir+"/d/b"), os.Symlink("e\xff", dir+"/d/b")) }},
 		{"its last byte", func() error { return errors.Join(os.Remove(dir+"/d/b"), os.Symlink("e\xfe", dir+"/d/b")) }},
