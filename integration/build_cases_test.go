@@ -169,6 +169,7 @@ func caseFiles(t *testing.T) []string {
 // TestBuildCases builds the rows of testdata/build.
 func TestBuildCases(t *testing.T) {
 	s := newSite(t, newGallery(t))
+	t.Cleanup(func() { os.RemoveAll(s.home + "/.cache") }) // an ordinary user's list of short names, as podman has it
 	s.base()
 	t.Run("rows", func(t *testing.T) {
 		for _, path := range caseFiles(t) {

@@ -213,8 +213,7 @@ func TestBuildFullDisk(t *testing.T) {
 	b := newBox(t)
 	out := b.mkdir("out")
 	b.extra = append(b.extra, "OUT="+out, "BUSYBOX="+program(t, "busybox"))
-	r := b.onFullDisk(`
-		mount -o remount,size=80m . || exit 97
+	r := b.onFullDisk("80m", `
 		mkdir -p $OUT/base/bin $OUT/ctx && cp $BUSYBOX $OUT/base/bin/ && ln -s busybox $OUT/base/bin/sh && head -c 1M /dev/zero > $OUT/ctx/mega
 		demesne import -q $OUT/base local/bb > /dev/null || exit 1
 		printf 'FROM local/bb\nRUN echo 1 > /a\nCOPY mega /m\nRUN busybox dd if=/dev/zero of=/z bs=1M count=1\n' > $OUT/ctx/Containerfile

@@ -27,6 +27,7 @@ CMD ["id -u; pwd; echo $WHO; cat /one; stat -c %u:%g:%a /f"]
 `, "-t", "local/app")
 	const want = "1000\n/work\na b\none\n7:8:640\n"
 	skopeo, umoci := program(t, "skopeo"), program(t, "umoci")
+	t.Cleanup(func() { os.RemoveAll(s.home + "/.local") }) // skopeo's, for an ordinary user
 	must := func(name string, args ...string) string {
 		t.Helper()
 		r := s.finish(s.command(name, args...))

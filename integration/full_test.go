@@ -7,20 +7,20 @@ import (
 	"testing"
 )
 
-// onFullDisk runs shell text in a home directory of 12 MB. It uses a mount namespace and, for an ordinary user, a
+// onFullDisk runs shell text in a home directory of a size, such as 12m. It uses a mount namespace and, for an ordinary user, a
 // user namespace as well. The shell function fill uses up the space that is left, and empty frees it.
-func (b *box) onFullDisk(script string) result {
+func (b *box) onFullDisk(size, script string) result {
 	b.Helper()
 	flags := []string{"-m"}
 	if os.Getuid() != 0 {
 		flags = []string{"-rm"}
 	}
-	const mount = `mount -t tmpfs -o mode=755,size=12m home "$1" && cd "$1" || exit 99
+	const mount = `mount -t tmpfs -o mode=755,size="$3" home "$1" && cd "$1" || exit 99
 		export HOME=$1/home DEMESNE_SANDBOX_ROOT=$1/home/boxes DEMESNE_IMAGE_STORE=$1/home/images; mkdir home
 		fill() { head -c 100M /dev/zero > filler 2>/dev/null; test $(df --output=avail . | tail -1) = 0 || exit 98; }
 		empty() { rm filler; }
 		eval "$2"`
-	cmd := b.command(program(b.TB, "unshare"), append(flags, "sh", "-c", mount, "sh", b.mkdir("small"), script)...)
+	cmd := b.command(program(b.TB, "unshare"), append(flags, "sh", "-c", mount, "sh", b.mkdir("small"), script, size)...)
 	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 	return b.finish(cmd)
 }
@@ -33,7 +33,7 @@ func TestFullDisk(t *testing.T) {
 	b := newBox(t)
 	out := b.mkdir("out")
 	b.extra = append(b.extra, "OUT="+out)
-	r := b.onFullDisk(`
+	r := b.onFullDisk("12m", `
 		demesne create --name box --out $OUT/1 >/dev/null && demesne exec box -c 'echo kept > f; head -c 100000 /dev/zero > big' || exit 1
 		job=$(demesne run --background --out $OUT/2 -- sh -c 'while ! test -e /out/end; do sleep 0.02; done; echo done; exit 3')
 		other=$(demesne run --background --out $OUT/3 -- sleep 1000)

@@ -197,9 +197,10 @@ func TestLifeline(t *testing.T) {
 	defer l.Close() // accepts connections and never answers
 	store := filepath.Join(t.TempDir(), "store")
 	p := start(t, false, "pull", "--store", store, l.Addr().String()+"/o/n:1")
+	l.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute))
 	conn, err := l.Accept()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v: %+v", err, p.finish(t))
 	}
 	defer conn.Close()
 	p.stdin.Close()

@@ -28,7 +28,6 @@ package pull
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"go.podman.io/image/v5/docker/reference"
@@ -60,7 +59,7 @@ type puller struct {
 }
 
 func newPuller(o Options) *puller {
-	p := &puller{Options: o, sys: &types.SystemContext{AuthFilePath: os.Getenv("REGISTRY_AUTH_FILE")}}
+	p := &puller{Options: o, sys: &types.SystemContext{AuthFilePath: AuthFile()}}
 	if o.System != nil {
 		*p.sys = *o.System
 	}

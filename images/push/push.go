@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -41,7 +40,7 @@ type Options struct {
 func SystemContext(verify, authFile string) *types.SystemContext {
 	sys := &types.SystemContext{AuthFilePath: authFile, DockerRegistryUserAgent: userAgent}
 	if authFile == "" {
-		sys.AuthFilePath = os.Getenv("REGISTRY_AUTH_FILE")
+		sys.AuthFilePath = pull.AuthFile()
 	}
 	if verify != "" {
 		sys.DockerInsecureSkipTLSVerify = types.NewOptionalBool(verify == "false")
