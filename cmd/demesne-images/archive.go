@@ -107,6 +107,22 @@ func exportImage(c *call) error {
 	})
 }
 
+// whole finds an image, locks it against garbage collection until the caller closes held, and fetches the blobs that the
+// store lacks.
+func (c *call) whole(store *images.Store, ref imageref.Ref) (img *images.Image, held io.Closer, err error) {
+	if img, err = store.Lookup(ref); err != nil {
+		return nil, nil, err
+	}
+	if held, err = store.Hold(c.ctx, img.Digest); err != nil {
+		return nil, nil, err
+	}
+	if err := c.fetch(store, img); err != nil {
+		held.Close()
+		return nil, nil, err
+	}
+	return img, held, nil
+}
+
 // write finds an image, locks it against garbage collection, opens the destination, and calls do.
 func (c *call) write(do func(context.Context, *images.Store, *images.Image, imageref.Ref, io.Writer) error) error {
 	store, err := c.store()
@@ -118,18 +134,11 @@ func (c *call) write(do func(context.Context, *images.Store, *images.Image, imag
 	if err != nil {
 		return usage("%v", err)
 	}
-	img, err := store.Lookup(ref)
-	if err != nil {
-		return err
-	}
-	held, err := store.Hold(c.ctx, img.Digest)
+	img, held, err := c.whole(store, ref)
 	if err != nil {
 		return err
 	}
 	defer held.Close()
-	if err := c.fetch(store, img); err != nil {
-		return err
-	}
 	f, err := os.OpenFile(c.args[1], os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err

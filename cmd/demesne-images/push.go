@@ -48,18 +48,11 @@ func pushImage(c *call) error {
 			return err
 		}
 	}
-	img, err := store.Lookup(from)
-	if err != nil {
-		return err
-	}
-	held, err := store.Hold(c.ctx, img.Digest)
+	img, held, err := c.whole(store, from)
 	if err != nil {
 		return err
 	}
 	defer held.Close()
-	if err := c.fetch(store, img); err != nil {
-		return err
-	}
 	c.out.plainHTTP = tryFlag
 	digest, err := push.Image(c.ctx, img, to, o)
 	if err != nil {
