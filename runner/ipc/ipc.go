@@ -106,6 +106,12 @@ func Prewarm(values ...any) {
 // Files maps names to the descriptors to send. The sender keeps its own copies open.
 type Files map[string]*os.File
 
+// Descriptors returns the names of a command's descriptors, by their number: stdin, stdout, stderr, and then the Extra of
+// a runner.Command.
+func Descriptors() []string {
+	return []string{"stdin", "stdout", "stderr", "extra3", "extra4", "extra5"}
+}
+
 // Conn is one end of a socket. It allows many concurrent writers but only one reader.
 type Conn struct {
 	f  *os.File

@@ -125,9 +125,14 @@ func (p *Peer) CallMessage(ctx context.Context, op Op, body any, files Files) (*
 	return m, nil
 }
 
-// Reply answers the call m.
+// Reply answers the call m. If that answer cannot be sent, the caller gets the reason, because it would wait forever
+// otherwise: the answer is too long, or this user has too many descriptors on their way (unix(7), ETOOMANYREFS).
 func (p *Peer) Reply(m *Message, body any, files Files) error {
-	return p.conn.Send(Message{ID: m.ID}, body, files)
+	err := p.conn.Send(Message{ID: m.ID}, body, files)
+	if err != nil {
+		p.Fail(m, err)
+	}
+	return err
 }
 
 // Fail answers the call m with an error.
