@@ -70,6 +70,14 @@ func JoinQueue(dir, name, who string) (*Turn, error) {
 	return t, nil
 }
 
+// InQueue reports whether who waits in the queue of that name, or has its turn.
+func InQueue(dir, name, who string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return strings.HasPrefix(e.Name(), name+".") && strings.HasSuffix(e.Name(), "."+who)
+	})
+}
+
 // AdoptTurn returns the turn that another process joined as who, and whose file f it has passed to this process.
 func AdoptTurn(dir, name, who string, f *os.File) (*Turn, error) {
 	t := &Turn{dir: dir, name: name, fifo: f}
@@ -106,6 +114,20 @@ func (t *Turn) Wait(ctx context.Context) error {
 		}
 		os.Remove(before) // its owner may have been killed
 	}
+}
+
+// Ahead returns how many turns are ahead of this one. That of a killed process counts until another process waits behind
+// it.
+func (t *Turn) Ahead() (n int) {
+	t.locked(func(all []place) error {
+		for _, p := range all {
+			if p.number < t.number {
+				n++
+			}
+		}
+		return nil
+	})
+	return n
 }
 
 // before returns the path of the nearest turn ahead of this one, or "".

@@ -3,6 +3,7 @@ package fsutil
 import (
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // StateVariable names the environment variable that replaces ~/.demesne, the directory of demesne's own files.
@@ -20,3 +21,33 @@ func StateDir(name string) (string, error) {
 	}
 	return filepath.Join(home, ".demesne", name), nil
 }
+
+// PrivateState returns the paths, without links, of demesne's own files that no sandbox and no image may have: keys,
+// tokens, logs, and what later runs obey. It is empty if their directory is unknown.
+func PrivateState() (paths []string) {
+	state, err := StateDir("")
+	if err != nil {
+		return nil
+	}
+	state = WithoutLinks(state)
+	for _, name := range []string{"vault", "audit", "host", "jobs", "egress-rules.json", "server/token", "server/tokens.json", "server/acme"} {
+		paths = append(paths, filepath.Join(state, name))
+	}
+	return paths
+}
+
+// WithoutLinks resolves the links in the existing part of path, which is absolute.
+func WithoutLinks(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil || path == "/" {
+		return real
+	}
+	return filepath.Join(WithoutLinks(filepath.Dir(path)), filepath.Base(path))
+}
+
+// Within reports whether path is dir or below it. Both must be clean.
+func Within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+// Overlap reports whether one of two clean paths is within the other.
+func Overlap(a, b string) bool { return Within(a, b) || Within(b, a) }
