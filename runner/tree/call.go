@@ -1,0 +1,65 @@
+package tree
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+)
+
+// ErrUnsent means that a process ended before it received the request.
+var ErrUnsent = errors.New("the process in the sandbox has ended")
+
+// contentAhead is how many bytes of a Get can be peeked at.
+const contentAhead = 16 << 10
+
+// Call is the caller's half: it sends a request and reads the answer. put writes the bytes of a Put, and take reads those of
+// a Get or the events of a Watch; both may be nil. again reports whether the process can serve another request. If the error
+// is [ErrUnsent], Call has not called put.
+func Call(w *bufio.Writer, r *bufio.Reader, q Request, put func(io.Writer) error, take func(*Answer, *bufio.Reader) error) (a *Answer, again bool, err error) {
+	if err := q.Check(); err != nil {
+		return nil, true, err
+	}
+	if err := errors.Join(json.NewEncoder(w).Encode(q), w.Flush()); err != nil {
+		return nil, false, ErrUnsent
+	}
+	if q.Op == OpPut {
+		if err := send(w, put); err != nil {
+			return nil, false, err
+		}
+	}
+	if a, err = ReadAnswer(r); err != nil {
+		var refused *Error
+		return nil, errors.As(err, &refused) && q.Op != OpPut, err
+	}
+	content := r
+	if q.Op == OpGet {
+		content = bufio.NewReaderSize(Unchunked(r), contentAhead)
+	}
+	if take != nil {
+		err = take(a, content)
+	}
+	switch q.Op {
+	case OpGet:
+		_, more := content.Peek(1)
+		return a, errors.Is(more, io.EOF), err
+	case OpWatch:
+		return a, false, err
+	}
+	return a, err == nil, err
+}
+
+// send writes the bytes of a Put. It returns only errors of put: a process that does not take them all says why.
+func send(w *bufio.Writer, put func(io.Writer) error) error {
+	to := Chunks(w)
+	if put != nil {
+		if err := put(to); err != nil {
+			if _, gone := w.Write(nil); gone != nil { // the error of an earlier write
+				return nil
+			}
+			return err
+		}
+	}
+	to.Close()
+	return nil
+}

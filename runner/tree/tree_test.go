@@ -1,0 +1,303 @@
+package tree
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"time"
+)
+
+// do serves one request, and returns the answer with what follows it.
+func do(t *testing.T, r Request, content string) (*Answer, string, error) {
+	t.Helper()
+	line, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := bytes.NewBuffer(append(line, '\n'))
+	if r.Op == OpPut {
+		in.Write(chunksOf(content))
+	}
+	var out strings.Builder
+	code := Serve(in, &out)
+	from := bufio.NewReader(strings.NewReader(out.String()))
+	a, err := ReadAnswer(from)
+	if broken := code != 0; broken != (err != nil && (r.Op == OpPut || errors.Is(err, errAnswer))) {
+		t.Errorf("%+v: exit %d, %v", r, code, err)
+	}
+	if err != nil || r.Op != OpGet {
+		return a, "", err
+	}
+	rest, err := io.ReadAll(Unchunked(from))
+	return a, string(rest), err
+}
+
+func chunksOf(content string) []byte {
+	var b bytes.Buffer
+	w := Chunks(bufio.NewWriter(&b))
+	io.WriteString(w, content)
+	w.Close()
+	return b.Bytes()
+}
+
+// TestServeMany checks that one process serves requests after one another, and that an error of one leaves the next alone.
+func TestServeMany(t *testing.T) {
+	d := t.TempDir()
+	var in bytes.Buffer
+	ask := func(r Request) {
+		line, _ := json.Marshal(r)
+		in.Write(append(line, '\n'))
+	}
+	long := strings.Repeat("0123456789", 20_000)
+	for _, content := range []string{long, "short", ""} {
+		ask(Request{Op: OpPut, Dir: d, Path: "~/f"})
+		in.Write(chunksOf(content))
+		ask(Request{Op: OpStat, Path: d + "/none"})
+		ask(Request{Op: OpGet, Dir: d, Path: "f"})
+	}
+	var out bytes.Buffer
+	if code := Serve(&in, &out); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	from := bufio.NewReader(&out)
+	for _, want := range []string{long, "short", ""} {
+		if a, err := ReadAnswer(from); err != nil || a.Infos[0].Path != d+"/f" || a.Infos[0].Size != int64(len(want)) {
+			t.Fatalf("put: %+v %v", a, err)
+		}
+		if _, err := ReadAnswer(from); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("stat: %v", err)
+		}
+		_, err := ReadAnswer(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(Unchunked(from)); string(got) != want || err != nil {
+			t.Errorf("got %d bytes, want %d: %v", len(got), len(want), err)
+		}
+	}
+}
+
+// TestChunks checks that a stream that breaks off, or is not one, ends with an error.
+func TestChunks(t *testing.T) {
+	whole := string(chunksOf(strings.Repeat("x", chunkMost+5)))
+	for name, text := range map[string]string{
+		"nothing": "", "half a length": whole[:2], "no bytes": whole[:4], "half": whole[:1000], "no end": whole[:len(whole)-4], "too long": "\xff\xff\xff\xff",
+	} {
+		if b, err := io.ReadAll(Unchunked(bufio.NewReader(strings.NewReader(text)))); err == nil {
+			t.Errorf("%s: %d bytes", name, len(b))
+		}
+	}
+	// A broken small upload does not touch the file.
+	path := t.TempDir() + "/f"
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if code := Serve(strings.NewReader(`{"op":"put","path":"`+path+"\"}\n"+whole[:1000]), &out); code == 0 {
+		t.Errorf("exit 0: %s", out.String())
+	}
+	if text, err := os.ReadFile(path); string(text) != "old" || err != nil {
+		t.Errorf("%q %v", text, err)
+	}
+}
+
+// TestChunksReadFrom checks that a copy gives the chunks that writes give, and which errors it returns.
+func TestChunksReadFrom(t *testing.T) {
+	for _, size := range []int{0, 1, 1000, 4096, 70_000, 300_000} {
+		content := strings.Repeat("0123456789", size/10+1)[:size]
+		for name, from := range map[string]io.Reader{"whole": strings.NewReader(content), "byte by byte": iotest.OneByteReader(strings.NewReader(content)), "end with data": iotest.DataErrReader(strings.NewReader(content))} {
+			var b bytes.Buffer
+			w := bufio.NewWriter(&b)
+			to := Chunks(w)
+			n, err := io.Copy(to, struct{ io.Reader }{from})
+			if err != nil || n != int64(size) || to.Close() != nil {
+				t.Fatalf("%d, %s: %d %v", size, name, n, err)
+			}
+			if got, err := io.ReadAll(Unchunked(bufio.NewReader(&b))); string(got) != content || err != nil {
+				t.Errorf("%d, %s: %d bytes, %v", size, name, len(got), err)
+			}
+		}
+	}
+	broken := errors.New("broken")
+	if _, err := io.Copy(Chunks(bufio.NewWriter(io.Discard)), iotest.ErrReader(broken)); !errors.Is(err, broken) {
+		t.Errorf("a broken source: %v", err)
+	}
+	r, w := io.Pipe()
+	r.CloseWithError(broken)
+	if _, err := io.Copy(Chunks(bufio.NewWriter(w)), struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 10_000))}); !errors.Is(err, broken) {
+		t.Errorf("a broken target: %v", err)
+	}
+}
+
+// TestCall checks the errors of a Put: those of the source come back, and a process that ends says why.
+func TestCall(t *testing.T) {
+	path, broken := t.TempDir()+"/f", errors.New("broken")
+	for name, c := range map[string]struct {
+		path   string
+		source error
+		want   error
+	}{"good": {path, nil, io.EOF}, "broken source": {path, broken, broken}, "refused": {path + "/x", nil, syscall.ENOTDIR}} {
+		in, asks, err1 := os.Pipe()
+		answers, out, err2 := os.Pipe()
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		defer answers.Close()
+		go func() {
+			Serve(in, out)
+			in.Close()
+			out.Close()
+		}()
+		put := func(to io.Writer) error {
+			_, err := io.Copy(to, io.MultiReader(strings.NewReader(strings.Repeat("x", 200_000)), iotest.ErrReader(cmp.Or(c.source, io.EOF))))
+			return err
+		}
+		_, again, err := Call(bufio.NewWriter(asks), bufio.NewReader(answers), Request{Op: OpPut, Path: c.path}, put, nil)
+		if !errors.Is(cmp.Or(err, io.EOF), c.want) || again != (err == nil) {
+			t.Errorf("%s: %v, again %v", name, err, again)
+		}
+		asks.Close()
+	}
+}
+
+// TestAccounts checks that a server sees a change of the accounts, at the latest in its next request.
+func TestAccounts(t *testing.T) {
+	file := t.TempDir() + "/passwd"
+	a := accounts{file: file}
+	for i, c := range []struct {
+		text, want string
+		age        time.Duration
+	}{{"", "7", 0}, {"one:x:7:7::/:/bin/sh\n", "one", 0}, {"two:x:7:7::/:/bin/sh\n", "two", time.Hour}, {"six:x:7:7::/:/bin/sh\n", "six", time.Minute}, {"long:x:7:7::/:/bin/sh\n", "long", time.Minute}} {
+		if c.text != "" {
+			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			then := time.Now().Add(-c.age)
+			os.Chtimes(file, then, then)
+		}
+		a.sure = false
+		if got := a.name(7); got != c.want || a.name(8) != "8" {
+			t.Errorf("%d: %q, want %q", i, got, c.want)
+		}
+	}
+	before := a.from
+	a.sure = false
+	if a.name(7); before == nil || a.from != before {
+		t.Error("an unchanged file was read again")
+	}
+}
+
+// TestServe checks each operation, and the kernel's error of each that fails.
+func TestServe(t *testing.T) {
+	d := t.TempDir()
+	if err := os.Symlink("file", d+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(d+"/fifo", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		r       Request
+		content string
+		fails   error
+		paths   string // of the answer
+		rest    string
+	}{
+		{Request{Op: OpPut, Path: d + "/deep/file"}, "content", nil, "/deep/file", ""},
+		{Request{Op: OpGet, Path: d + "/deep/file"}, "", nil, "/deep/file", "content"},
+		{Request{Op: OpPut, Path: d + "/deep/file"}, "", nil, "/deep/file", ""},
+		{Request{Op: OpGet, Path: d + "/deep/file"}, "", nil, "/deep/file", ""},
+		{Request{Op: OpGet, Path: d + "/none"}, "", fs.ErrNotExist, "", ""},
+		{Request{Op: OpGet, Path: d}, "", syscall.EISDIR, "", ""},
+		{Request{Op: OpPut, Path: d}, "", syscall.EISDIR, "", ""},
+		{Request{Op: OpGet, Path: d + "/fifo"}, "", syscall.EINVAL, "", ""},
+		{Request{Op: OpPut, Path: d + "/fifo"}, "", syscall.EINVAL, "", ""},
+		{Request{Op: OpStat, Path: d + "/link"}, "", nil, "/link", ""},
+		{Request{Op: OpStat, Path: d + "/none"}, "", fs.ErrNotExist, "", ""},
+		{Request{Op: OpStat, Path: ""}, "", syscall.EINVAL, "", ""},
+		{Request{Op: OpStat, Path: "a\x00b"}, "", syscall.EINVAL, "", ""},
+		{Request{Op: OpMkdir, Path: d + "/a/b"}, "", nil, "/a/b", ""},
+		{Request{Op: OpMkdir, Path: d + "/a/b"}, "", fs.ErrExist, "", ""},
+		{Request{Op: OpMkdir, Path: d + "/deep/file"}, "", syscall.ENOTDIR, "", ""},
+		{Request{Op: OpList, Path: d + "/a"}, "", nil, "/a/b", ""},
+		{Request{Op: OpList, Path: d + "/deep/file"}, "", syscall.ENOTDIR, "", ""},
+		{Request{Op: OpMove, Path: d + "/deep/file", To: d + "/x/y"}, "", nil, "/x/y", ""},
+		{Request{Op: OpMove, Path: d + "/none", To: d + "/z"}, "", fs.ErrNotExist, "", ""},
+		{Request{Op: OpMove, Path: d + "/x"}, "", syscall.EINVAL, "", ""},
+		{Request{Op: OpList, Path: d, Depth: 2}, "", nil, "/a /a/b /deep /fifo /link /x /x/y", ""},
+		{Request{Op: OpRemove, Path: d + "/x"}, "", nil, "", ""},
+		{Request{Op: OpRemove, Path: d + "/x"}, "", nil, "", ""},
+		{Request{Op: "other", Path: d}, "", syscall.EINVAL, "", ""},
+		{Request{Op: OpHome, Path: "root"}, "", nil, "", ""},
+		{Request{Op: OpHome, Path: "no-such-account"}, "", syscall.ESRCH, "", ""},
+		{Request{Op: OpWatch, Path: d + "/none"}, "", fs.ErrNotExist, "", ""},
+		{Request{Op: OpSpace, Path: d}, "", nil, "", ""},
+	} {
+		a, rest, err := do(t, c.r, c.content)
+		if c.fails != nil || err != nil {
+			if !errors.Is(err, c.fails) || c.fails == nil {
+				t.Errorf("%+v: %v, want %v", c.r, err, c.fails)
+			}
+			continue
+		}
+		var paths []string
+		for _, i := range a.Infos {
+			paths = append(paths, strings.TrimPrefix(i.Path, d))
+		}
+		if got := strings.Join(paths, " "); got != c.paths || rest != c.rest {
+			t.Errorf("%+v: %q %q", c.r, got, rest)
+		}
+	}
+}
+
+// TestMeta checks that an upload replaces the metadata, where the file system has extended attributes.
+func TestMeta(t *testing.T) {
+	path := t.TempDir() + "/f"
+	a, _, err := do(t, Request{Op: OpPut, Path: path, Meta: map[string]string{"a": "1", "b": "2"}}, "")
+	if errors.Is(err, syscall.ENOTSUP) {
+		if _, _, err := do(t, Request{Op: OpPut, Path: path}, ""); err != nil {
+			t.Errorf("without metadata: %v", err)
+		}
+		return
+	}
+	if err != nil || len(a.Infos) != 1 || len(a.Infos[0].Meta) != 2 {
+		t.Fatalf("%+v %v", a, err)
+	}
+	if a, _, err = do(t, Request{Op: OpPut, Path: path, Meta: map[string]string{"b": "3"}}, ""); err != nil || len(a.Infos[0].Meta) != 1 || a.Infos[0].Meta["b"] != "3" {
+		t.Errorf("%+v %v", a, err)
+	}
+}
+
+// TestReadAnswer checks that nothing else than an answer is accepted, and that a line is bounded.
+func TestReadAnswer(t *testing.T) {
+	endless := io.MultiReader(strings.NewReader(`{"error":"`), zeros{})
+	for name, r := range map[string]io.Reader{
+		"nothing": strings.NewReader(""), "half": strings.NewReader(`{"error":"x"`), "text": strings.NewReader("text\n"), "another type": strings.NewReader("[]\n"), "endless": endless,
+	} {
+		if a, err := ReadAnswer(bufio.NewReader(r)); err == nil {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+	_, err := ReadAnswer(bufio.NewReader(strings.NewReader(`{"error":"first\nsecond","errno":2}` + "\n")))
+	if !errors.Is(err, fs.ErrNotExist) || err.Error() != "first" {
+		t.Errorf("%v", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = '0'
+	}
+	return len(b), nil
+}
