@@ -34,3 +34,9 @@ func CheckName(name string) error {
 	}
 	return nil
 }
+
+// IsTarget reports whether s can mean a sandbox: an id, a name, or NAME@NAMESPACE.
+func IsTarget(s string) bool {
+	name, namespace, in := strings.Cut(s, "@")
+	return CheckName(name) == nil && (!in || IsNamespace(namespace))
+}

@@ -62,6 +62,9 @@ type Secret struct {
 	Value  string `json:"value"`
 	Host   string `json:"host"`             // the only destination of the value, over TLS; HOST:PORT if the port is not 443
 	Header string `json:"header,omitempty"` // the only header that may carry the value; empty: any
+	// Set is a text that contains "${}" once, for the value. The proxy sets Header to it in every request to Host over TLS, so
+	// that programs need not know the placeholder.
+	Set string `json:"set,omitempty"`
 }
 
 func (s Secret) String() string { return s.Name }
@@ -95,14 +98,25 @@ func (b Blocked) String() string {
 	return fmt.Sprintf("%s:%d (%s)", host, b.Port, b.Reason)
 }
 
-// EgressChange is the body of an egress call. It adds rules for a live sandbox, or replaces the Header of its Routes.
+// EgressChange is the body of an egress call. It adds rules for a live sandbox, or replaces them, or the Header of its
+// Routes.
 type EgressChange struct {
 	Sandbox string   `json:"sandbox"`
 	Allow   []string `json:"allow,omitempty"`
 	Deny    []string `json:"deny,omitempty"`
 
+	// Replace puts Mode and the rules above in the place of the present ones.
+	Replace bool   `json:"replace,omitempty"`
+	Mode    string `json:"mode,omitempty"`
+
 	// Headers replaces the Header of routes, by port: a credential was renewed.
 	Headers map[uint16]map[string]string `json:"headers,omitempty"`
+}
+
+// LimitChange is the body of a limits call. It changes limits of a live sandbox.
+type LimitChange struct {
+	Sandbox string `json:"sandbox"`
+	Limits  Limits `json:"limits"` // zero: as it is. Disk and Files cannot change
 }
 
 // Question asks the creator of a sandbox with Egress.Ask to decide about a name.

@@ -9,6 +9,7 @@
 package runner
 
 import (
+	"cmp"
 	"net/netip"
 	"os"
 	"time"
@@ -196,6 +197,14 @@ type Limits struct {
 	Files  int64   `json:"files,omitempty"`  // open descriptors of each process; at most three quarters of the runner's own
 }
 
+// Over returns below with the limits of l that are not zero in the place of its own.
+func (l Limits) Over(below Limits) Limits {
+	return Limits{
+		Memory: cmp.Or(l.Memory, below.Memory), CPUs: cmp.Or(l.CPUs, below.CPUs), PIDs: cmp.Or(l.PIDs, below.PIDs),
+		Disk: cmp.Or(l.Disk, below.Disk), Files: cmp.Or(l.Files, below.Files),
+	}
+}
+
 // Duration is a time.Duration that is encoded as "1m30s" in JSON.
 type Duration time.Duration
 
@@ -209,9 +218,12 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Command describes a command to execute in a sandbox.
+// Command describes a command to execute in a sandbox. If the program of Argv does not exist or is not executable, the
+// command lines of Else are tried in turn; an error is that of the last one. In Else the word /in/NAME stands for that
+// input, even without a mount namespace.
 type Command struct {
 	Argv    []string
+	Else    [][]string
 	Env     []string      // K=V, appended to the sandbox's environment; later entries win
 	Path    []string      // absolute directories of the caller's PATH; on the host's files, PATH gets those that exist inside
 	Dir     string        // empty: /workspace
@@ -222,6 +234,8 @@ type Command struct {
 	// not be the caller's terminal, a socket, or a file that the command could reopen. nil means /dev/null. Ignored
 	// with TTY.
 	Stdin, Stdout, Stderr *os.File
+	// Extra become descriptors 3 and on, and must be like Stdin. There are at most three. Ignored with TTY.
+	Extra []*os.File
 
 	// TTY requests a terminal, created inside the sandbox. [client.Process.Terminal] is its controlling end.
 	TTY *Winsize
@@ -303,6 +317,14 @@ type Info struct {
 	Spec    Spec      `json:"spec"`
 	Receipt *Receipt  `json:"receipt,omitempty"`
 	Result  *Result   `json:"result,omitempty"` // of the last command that ended
+}
+
+// Usage is what a sandbox uses at one moment. Only its processes since its last start count.
+type Usage struct {
+	CPU       float64 `json:"cpu_seconds"`
+	Memory    int64   `json:"memory_bytes"`
+	Cache     int64   `json:"cache_bytes,omitempty"` // part of Memory; 0 without a control group
+	Processes int     `json:"processes"`
 }
 
 // State is the state of a sandbox.

@@ -24,8 +24,11 @@ const (
 	OpList    ipc.Op = "list"
 	OpCount   ipc.Op = "count" // the number of persistent sandboxes
 	OpInspect ipc.Op = "inspect"
+	OpPause   ipc.Op = "pause"
+	OpUsage   ipc.Op = "usage"
 	OpCheck   ipc.Op = "check"
 	OpEgress  ipc.Op = "egress"
+	OpLimits  ipc.Op = "limits"
 	OpAsk     ipc.Op = "ask" // an event sent by the runner
 	OpAnswer  ipc.Op = "answer"
 )

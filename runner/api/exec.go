@@ -11,6 +11,7 @@ import (
 type ExecRequest struct {
 	Sandbox string          `json:"sandbox"`
 	Argv    []ipc.Bytes     `json:"argv"`
+	Else    [][]ipc.Bytes   `json:"else,omitempty"` // see Command.Else
 	Env     []ipc.Bytes     `json:"env,omitempty"`
 	Path    []ipc.Bytes     `json:"path,omitempty"` // see Command.Path
 	Dir     ipc.Bytes       `json:"dir,omitempty"`

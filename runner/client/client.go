@@ -204,7 +204,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		var found api.Created
 		err := c.peer.Call(ctx, api.OpKey, spec, nil, &found)
 		if err != nil || found.Existing {
-			return c.existing(ctx, found.ID, err)
+			return existing(ctx, c, found.ID, err)
 		}
 	}
 	files, err := c.sources(&spec)
@@ -230,7 +230,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	if reply.Existing {
 		files.unlisten()
 		grants.Remove(c.dir.path, spec.Granted)
-		return c.existing(ctx, reply.ID, nil)
+		return existing(ctx, c, reply.ID, nil)
 	}
 	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)
 	s := &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, Replaced: reply.Replaced, Unmapped: reply.Unmapped, client: c}
@@ -239,7 +239,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 }
 
 // existing opens the sandbox that has the key.
-func (c *Client) existing(ctx context.Context, id string, err error) (*Sandbox, error) {
+func existing(ctx context.Context, c *Client, id string, err error) (*Sandbox, error) {
 	if err != nil {
 		return nil, c.lost(err)
 	}

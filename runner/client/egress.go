@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
@@ -22,6 +23,13 @@ import (
 func (c *Client) ChangeEgress(ctx context.Context, change runner.EgressChange) error {
 	c = c.of(ctx, change.Sandbox)
 	return c.lost(c.peer.Call(ctx, api.OpEgress, change, nil, nil))
+}
+
+// ChangeLimits changes limits of a live sandbox. It fails for one without processes, and for a limit that nothing can
+// change there.
+func (c *Client) ChangeLimits(ctx context.Context, change runner.LimitChange) error {
+	c = c.of(ctx, change.Sandbox)
+	return c.lost(c.peer.Call(ctx, api.OpLimits, change, nil, nil))
 }
 
 // openLogs opens the files that the proxy of a sandbox writes: its log, and the usage records of its routes. It appends
@@ -71,7 +79,7 @@ func (s *sourceFiles) openLog(spec *runner.Spec, name, path string) (string, err
 		if err := errors.Join(err1, err2); err != nil {
 			return "", err
 		}
-		if within(real, dir) || within(filepath.Join(real, filepath.Base(abs)), dir) {
+		if fsutil.Within(real, dir) || fsutil.Within(filepath.Join(real, filepath.Base(abs)), dir) {
 			return "", fmt.Errorf("%q is in %q, which the sandbox can write to", abs, dir)
 		}
 	}

@@ -50,6 +50,23 @@ func (c *Client) Stop(ctx context.Context, idOrName string, grace time.Duration)
 	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName, Keep: true, Grace: runner.Duration(grace)}, nil, nil))
 }
 
+// Pause stops the processes of a live sandbox, commands included, and keeps them in memory. The next command resumes them.
+func (s *Sandbox) Pause(ctx context.Context) error {
+	return s.client.lost(s.client.peer.Call(ctx, api.OpPause, api.Target{Sandbox: s.ID}, nil, nil))
+}
+
+// Usage measures a live sandbox.
+func (s *Sandbox) Usage(ctx context.Context) (u runner.Usage, err error) {
+	return Measure(ctx, s.client, s.ID)
+}
+
+// Measure is [Sandbox.Usage] for a sandbox that the caller does not open.
+func Measure(ctx context.Context, c *Client, idOrName string) (u runner.Usage, err error) {
+	c = c.of(ctx, idOrName)
+	err = c.lost(c.peer.Call(ctx, api.OpUsage, api.Target{Sandbox: idOrName}, nil, &u))
+	return u, err
+}
+
 // Fork makes a sandbox that starts with the files of another sandbox or of a snapshot; [Client.Open] starts it. Later
 // writes of either one do not affect the other. The new sandbox has the Spec of its source except for its name (which
 // may be empty), its own /out and publish. It inherits no published port. Fork fails if a port in publish cannot be

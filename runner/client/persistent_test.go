@@ -35,7 +35,10 @@ func newCorner(t *testing.T) corner {
 		t.Fatal(err)
 	}
 	os.Chmod(dir, 0o755)
-	for name, value := range map[string]string{"XDG_RUNTIME_DIR": dir, "DEMESNE_SANDBOX_ROOT": dir + "/s", "HOME": dir, "DEMESNE_LINGER": "0"} {
+	for name, value := range map[string]string{
+		"XDG_RUNTIME_DIR": dir, "DEMESNE_SANDBOX_ROOT": dir + "/s", "HOME": dir, "DEMESNE_LINGER": "0",
+		"DEMESNE_POOL_SIZE": "0", // a prepared sandbox has a directory, and the tests count those
+	} {
 		t.Setenv(name, value)
 	}
 	c := corner{t, dir}
@@ -453,4 +456,48 @@ func TestKeptApart(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestStateApart: no sandbox gets demesne's own directory, neither for reading nor before it exists. There are the key
+// of stored secrets, the server's token and what later runs obey.
+func TestStateApart(t *testing.T) {
+	c := newCorner(t)
+	home := c.dir + "/home"
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	client := c.connect()
+	defer client.Close()
+	for _, dir := range []string{home + "/project", home + "/.demesne/out/run"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := c.dir + "/link"
+	if err := os.Symlink(home, link); err != nil {
+		t.Fatal(err)
+	}
+	specs := func(dir string) []runner.Spec {
+		return []runner.Spec{
+			{Inputs: []runner.Input{{Path: dir, Name: "x"}}}, {Workspace: dir}, {Out: dir}, {Rootfs: &runner.Rootfs{Dir: dir}},
+			{Mounts: []runner.Mount{{Source: dir, Target: "/x", ReadOnly: true}}}, {Mounts: []runner.Mount{{Source: dir, Target: "/x"}}},
+		}
+	}
+	for _, dir := range []string{home, home + "/.demesne", link, link + "/.demesne"} {
+		for _, spec := range specs(dir) {
+			if spec.Out == "" {
+				spec.Out = t.TempDir()
+			}
+			if _, err := client.Create(context.Background(), spec); code(err) != ipc.CodeInvalid || !strings.Contains(err.Error(), "demesne's own files") {
+				t.Errorf("%+v: %v", spec, err)
+			}
+		}
+	}
+	config := home + "/.config"
+	if err := os.MkdirAll(config, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Create(context.Background(), runner.Spec{Out: t.TempDir(), Workspace: config}); code(err) != ipc.CodeInvalid {
+		t.Errorf("the configuration in a workspace: %v", err)
+	}
+	c.create(client, runner.Spec{Out: home + "/.demesne/out/run", Workspace: home + "/project", Inputs: []runner.Input{{Path: config, Name: "x"}}})
 }

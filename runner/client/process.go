@@ -96,13 +96,20 @@ func request(cmd *runner.Command, a *account, tag uint64) (api.ExecRequest, ipc.
 		Dir: ipc.Bytes(cmd.Dir), User: cmd.User, Timeout: runner.Duration(cmd.Timeout), TTY: cmd.TTY, Tag: tag, Secrets: cmd.Secrets,
 		Alone: cmd.Alone,
 	}
+	for _, argv := range cmd.Else {
+		req.Else = append(req.Else, ipc.ByteStrings(argv))
+	}
 	if cmd.Account {
 		req.Receipt = a.known()
 	}
 	if cmd.TTY != nil {
 		return req, ipc.Files{}
 	}
-	return req, ipc.Files{"stdin": cmd.Stdin, "stdout": cmd.Stdout, "stderr": cmd.Stderr}
+	files, names := ipc.Files{}, ipc.Descriptors()
+	for i, f := range append([]*os.File{cmd.Stdin, cmd.Stdout, cmd.Stderr}, cmd.Extra...)[:min(3+len(cmd.Extra), len(names))] {
+		files[names[i]] = f
+	}
+	return req, files
 }
 
 // Exec combines [Client.Open] and [Sandbox.Exec], in one call if the sandbox is live.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -65,7 +66,7 @@ func ChangesRoot() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find changes: %w", err)
 	}
-	return withoutLinks(dir), nil
+	return fsutil.WithoutLinks(dir), nil
 }
 
 // OutputRoot is where runs without --out keep their /out: $DEMESNE_OUTPUT_ROOT or
@@ -105,7 +106,7 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 		}
 		sandboxes, err := sandboxRoot(root)
 		if err == nil { // on an error, no sandboxes are persistent
-			sandboxes = withoutLinks(sandboxes)
+			sandboxes = fsutil.WithoutLinks(sandboxes)
 		}
 		key, err := runnerKey(p, dir, sandboxes)
 		if err != nil {
@@ -115,15 +116,6 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 		return &runDir{path: dir, key: key, sandboxRoot: sandboxes, changesRoot: changes}, nil
 	}
 	return nil, fmt.Errorf("make run directory: %s", strings.Join(tried, "; "))
-}
-
-// withoutLinks resolves the links in the existing part of path, which is absolute. So callers that name one place
-// differently share a runner.
-func withoutLinks(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil || path == "/" {
-		return real
-	}
-	return filepath.Join(withoutLinks(filepath.Dir(path)), filepath.Base(path))
 }
 
 // prepareRunDir creates dir and returns its path without symbolic links, because libcontainer refuses a root file
@@ -198,71 +190,58 @@ func ours(dir string) (fs.FileInfo, error) {
 	return st, nil
 }
 
-// outside refuses a path that would expose the run directory to a sandbox. A process that can connect to the socket
-// there controls the runner, and a read-only mount does not prevent connect(2) (F1, P9).
-func (d *runDir) outside(path string) error {
-	run, err := filepath.EvalSymlinks(d.path)
-	if err != nil {
-		return err
-	}
-	inside, err := overlap(run, path)
-	if inside {
-		return &ipc.Error{
-			Code: ipc.CodeInvalid,
-			Text: fmt.Sprintf("%q contains demesne's run directory %q", path, d.path),
-			Hint: "name a directory that does not contain it, or set XDG_RUNTIME_DIR to a directory elsewhere",
-		}
-	}
-	return err
+// place is a directory of demesne that a sandbox must not get.
+type place struct {
+	path     string
+	holds    string // what it has, for the error
+	variable string // puts it elsewhere
 }
 
-// apart refuses a writable directory that contains persistent sandboxes or lies inside one. Their records decide
-// which files a restarted sandbox gets.
-func (d *runDir) apart(path string) error {
-	if err := d.apartFromChanges(path); err != nil {
-		return err
+// private lists the places that no sandbox may see, not even read-only. A process that can connect to the socket in
+// the run directory controls the runner, and a read-only mount does not prevent connect(2) (F1, P9). In the directory
+// of demesne's own files are keys, tokens, and what later runs obey (P9, P14).
+func (d *runDir) private() []place {
+	all := []place{{d.path, "demesne's run directory", "XDG_RUNTIME_DIR"}}
+	for _, path := range fsutil.PrivateState() {
+		all = append(all, place{path, "demesne's own files", fsutil.StateVariable})
 	}
-	sandboxes, err := filepath.EvalSymlinks(d.sandboxRoot)
-	if err != nil {
-		return nil // no sandboxes exist
-	}
-	inside, err := overlap(sandboxes, path)
-	if inside {
-		return &ipc.Error{
-			Code: ipc.CodeInvalid,
-			Text: fmt.Sprintf("%q contains the files of other sandboxes in %q", path, d.sandboxRoot),
-			Hint: "name a directory that does not contain it, or set DEMESNE_SANDBOX_ROOT to a directory elsewhere",
-		}
-	}
-	return err
+	return all
 }
 
-// apartFromChanges does the same for the changes of sandboxes, which demesne apply makes in the caller's directories.
-func (d *runDir) apartFromChanges(path string) error {
-	changes, err := filepath.EvalSymlinks(d.changesRoot)
-	if err != nil {
-		return nil // no changes exist
+// kept lists the places that no sandbox may write. The records of persistent sandboxes decide which files a restarted
+// one gets, and demesne apply makes the changes in the caller's directories. The configuration has the policies of
+// later programs.
+func (d *runDir) kept() []place {
+	all := []place{
+		{d.sandboxRoot, "the files of other sandboxes", "DEMESNE_SANDBOX_ROOT"},
+		{d.changesRoot, "the changes of other sandboxes", fsutil.StateVariable},
 	}
-	inside, err := overlap(changes, path)
-	if inside {
-		return &ipc.Error{
-			Code: ipc.CodeInvalid,
-			Text: fmt.Sprintf("%q contains the changes of other sandboxes in %q", path, d.changesRoot),
-			Hint: "name a directory that does not contain it, or set DEMESNE_STATE to a directory elsewhere",
+	config, _ := os.UserConfigDir() // some files are always in the home
+	for _, dir := range slices.Compact([]string{config, filepath.Join(os.Getenv("HOME"), ".config")}) {
+		if filepath.IsAbs(dir) {
+			all = append(all, place{fsutil.WithoutLinks(filepath.Join(dir, "demesne")), "demesne's configuration", "XDG_CONFIG_HOME"})
 		}
 	}
-	return err
+	return all
 }
 
-// overlap reports whether dir is within path or path within dir. dir has no links in it.
-func overlap(dir, path string) (bool, error) {
+// apart refuses a path that contains one of the places or lies inside one, also one that does not exist yet. The places
+// have no links in them.
+func apart(path string, places []place) error {
 	real, err := filepath.EvalSymlinks(path)
-	return err == nil && (within(dir, real) || within(real, dir)), err
-}
-
-// within reports whether path is dir or below it. Both must be clean.
-func within(path, dir string) bool {
-	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+	if err != nil {
+		return err
+	}
+	for _, p := range places {
+		if p.path != "" && fsutil.Overlap(p.path, real) {
+			return &ipc.Error{
+				Code: ipc.CodeInvalid,
+				Text: fmt.Sprintf("%q overlaps %s %q", path, p.holds, p.path),
+				Hint: fmt.Sprintf("name a directory apart from it, or set %s to a directory elsewhere", p.variable),
+			}
+		}
+	}
+	return nil
 }
 
 // searchable checks that all users may search every existing component of dir. MkdirAll creates the others that way.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/grants"
@@ -129,10 +130,10 @@ func (s *sourceFiles) upper(i int, m *runner.Mount) (err error) {
 	if m.Source, err = absPath(m.Source); err != nil {
 		return err
 	}
-	if err := s.c.dir.apart(m.Source); err != nil {
+	if err := apart(m.Source, s.c.dir.kept()); err != nil {
 		return err
 	}
-	if root := s.c.dir.changesRoot; root == "" || m.Upper == root || !within(m.Upper, root) || filepath.Clean(m.Upper) != m.Upper {
+	if root := s.c.dir.changesRoot; root == "" || m.Upper == root || !fsutil.Within(m.Upper, root) || filepath.Clean(m.Upper) != m.Upper {
 		return ipc.Errorf(ipc.CodeInvalid, "changes %q: not below %q", m.Upper, root)
 	}
 	return s.open(api.SourceUpper(i), m.Upper, 0)
@@ -209,13 +210,12 @@ func (s *sourceFiles) source(name string, path *string, attr uint64) error {
 		return err
 	}
 	*path = abs
-	if err := s.c.dir.outside(abs); err != nil {
-		return err
-	}
+	places := s.c.dir.private()
 	if attr&unix.MOUNT_ATTR_RDONLY == 0 {
-		if err := s.c.dir.apart(abs); err != nil {
-			return err
-		}
+		places = append(places, s.c.dir.kept()...)
+	}
+	if err := apart(abs, places); err != nil {
+		return err
 	}
 	return s.open(name, abs, attr)
 }

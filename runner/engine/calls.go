@@ -63,15 +63,27 @@ var handlers = map[ipc.Op]handler{
 	api.OpResize: onExec(func(_ *caller, x *sandbox.Execution, t api.ExecTarget) (any, error) {
 		return nil, x.Resize(t.TTY)
 	}),
-	api.OpOpen:    onSandbox(func(_ *caller, s *sandbox.Sandbox, _ api.Target) (api.Opened, error) { return s.Open() }),
-	api.OpStop:    onSandbox(func(c *caller, s *sandbox.Sandbox, t api.Target) (any, error) { return nil, c.e.stop(s, t) }),
-	api.OpInspect: onSandbox(func(_ *caller, s *sandbox.Sandbox, _ api.Target) (runner.Info, error) { return s.Info(), nil }),
-	api.OpDiff:    of(func(c *caller, t api.Target, _ *ipc.Message) (*runner.Diff, error) { return c.e.diff(t.Sandbox) }),
+	api.OpOpen: onSandbox(func(c *caller, s *sandbox.Sandbox, _ api.Target) (api.Opened, error) {
+		c.answers(s)
+		return s.Open()
+	}),
+	api.OpStop: onSandbox(func(c *caller, s *sandbox.Sandbox, t api.Target) (any, error) { return nil, c.e.stop(s, t) }),
+	api.OpInspect: onSandbox(func(c *caller, s *sandbox.Sandbox, _ api.Target) (runner.Info, error) {
+		info := s.Info()
+		c.shorten(&info)
+		return info, nil
+	}),
+	api.OpPause: onSandbox(func(_ *caller, s *sandbox.Sandbox, _ api.Target) (any, error) { return nil, sandbox.Pause(s) }),
+	api.OpUsage: onSandbox(func(_ *caller, s *sandbox.Sandbox, _ api.Target) (runner.Usage, error) {
+		return sandbox.Measure(s), nil
+	}),
+	api.OpDiff: of(func(c *caller, t api.Target, _ *ipc.Message) (*runner.Diff, error) { return c.e.diff(t.Sandbox) }),
 	api.OpLayer: of(func(c *caller, t api.LayerRequest, m *ipc.Message) (runner.Layered, error) {
 		return c.e.layer(t, m.File(api.FileLayer))
 	}),
 	api.OpFork:   of(func(c *caller, t api.ForkRequest, _ *ipc.Message) (runner.Forked, error) { return c.fork(t) }),
 	api.OpEgress: of(func(c *caller, t runner.EgressChange, _ *ipc.Message) (any, error) { return nil, c.e.changeEgress(t) }),
+	api.OpLimits: of(func(c *caller, t runner.LimitChange, _ *ipc.Message) (any, error) { return nil, c.changeLimits(t) }),
 	api.OpAnswer: of(func(c *caller, a api.Answer, _ *ipc.Message) (any, error) { return nil, c.e.answer(a) }),
 	api.OpList:   of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Info, error) { return c.list() }),
 	api.OpCount:  of(func(c *caller, _ struct{}, _ *ipc.Message) (int, error) { return c.e.table.count(), nil }),
@@ -120,6 +132,10 @@ func onSandbox[R any](f func(*caller, *sandbox.Sandbox, api.Target) (R, error)) 
 		if s == nil {
 			c.acked(rec.Info.ID)
 			reply, err := c.e.absent(m.Op, t, rec, err)
+			if info, ok := reply.(runner.Info); ok {
+				c.shorten(&info)
+				reply = info
+			}
 			return reply, nil, err
 		}
 		reply, err := f(c, s, t)
@@ -143,6 +159,7 @@ func (c *caller) exec(req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.
 	if err != nil {
 		return nil, nil, err
 	}
+	c.answers(s)
 	if !req.Open {
 		return s.Execute(c, req, m)
 	}
@@ -155,6 +172,14 @@ func (c *caller) exec(req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.
 		reply.Opened = &opened
 	}
 	return reply, files, err
+}
+
+// answers makes c answer the questions of a sandbox of its own, if the caller that did so has left: a server that was
+// started again.
+func (c *caller) answers(s *sandbox.Sandbox) {
+	if c.frontend.Owns(s.Spec()) {
+		s.Adopt(c)
+	}
 }
 
 // attach hands c the terminal of a command.
@@ -183,4 +208,13 @@ func (e *Engine) changeEgress(change runner.EgressChange) error {
 		return err
 	}
 	return s.ChangeEgress(change)
+}
+
+// changeLimits changes limits of a live sandbox, within the caller's total of all sandboxes.
+func (c *caller) changeLimits(change runner.LimitChange) error {
+	s, err := c.e.table.live(change.Sandbox)
+	if err != nil {
+		return err
+	}
+	return c.e.table.changeLimits(s, change.Limits, c.most)
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"maps"
+	"time"
 
 	"demesne/runner"
 	"demesne/runner/api"
@@ -15,6 +16,7 @@ func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) 
 	if err := sandbox.Admit(&spec); err != nil {
 		return nil, err
 	}
+	spec.Name = c.frontend.Full(spec.Name)
 	egress, err := c.e.admitEgress(&spec, m)
 	if err != nil {
 		return nil, err
@@ -64,10 +66,15 @@ func (c *caller) listeners(id string) ipc.Files {
 	return s.Listeners()
 }
 
+// afterCreate is the time from the making of a persistent sandbox to that of a prepared one: the first command comes
+// first.
+const afterCreate = 100 * time.Millisecond
+
 // handOver gives a new sandbox to c. It ends the sandbox if c has disconnected and no other caller knows it.
 func (c *caller) handOver(s *sandbox.Sandbox) error {
 	if s.Spec().Lifetime == runner.Persistent {
 		s.Made(nil)
+		time.AfterFunc(afterCreate, c.e.pool.Refill)
 		if s.Bound() {
 			c.bind(s.ID())
 		}

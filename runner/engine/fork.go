@@ -12,7 +12,10 @@ import (
 // fork makes a fork for c. It is removed when c ends if it is ephemeral (t.Ephemeral). An unnamed fork is removed,
 // too, unless c has called about it by then, which shows that its id arrived.
 func (c *caller) fork(t api.ForkRequest) (runner.Forked, error) {
-	t.Frontend = c.frontend
+	if err := sandbox.ValidName(t.Name); err != nil {
+		return runner.Forked{}, err
+	}
+	t.Frontend, t.Name = c.frontend, c.frontend.Full(t.Name)
 	f, err := c.e.fork(t)
 	if err != nil {
 		return f, err
@@ -52,9 +55,6 @@ func (e *Engine) fork(t api.ForkRequest) (runner.Forked, error) {
 
 // admitFork rejects an invalid request.
 func (e *Engine) admitFork(t api.ForkRequest) error {
-	if err := sandbox.ValidName(t.Name); err != nil {
-		return err
-	}
 	if !t.Snapshot && !filepath.IsAbs(t.Out) {
 		return ipc.Errorf(ipc.CodeInvalid, "fork sandbox: output directory %q: not absolute", t.Out)
 	}
@@ -62,7 +62,7 @@ func (e *Engine) admitFork(t api.ForkRequest) error {
 		return nil
 	}
 	if _, _, err := e.table.locate(t.Name); err == nil {
-		return ipc.Errorf(ipc.CodeExists, "fork sandbox: the name %q is in use", t.Name)
+		return ipc.Errorf(ipc.CodeExists, "fork sandbox: the name %q is in use", t.Frontend.Short(t.Name))
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ var frontendCalls = map[ipc.Op]struct {
 	api.OpCreate: {}, api.OpKey: {}, api.OpRun: {}, api.OpList: {}, api.OpCount: {}, api.OpCheck: {}, api.OpSweep: {},
 	api.OpOpen: {true, true}, api.OpRestart: {true, true}, api.OpInspect: {true, true}, api.OpAnswer: {true, true},
 	api.OpExec: {true, true}, api.OpWait: {true, true}, api.OpSignal: {true, true}, api.OpResize: {true, true},
-	api.OpAttach: {true, true}, api.OpDiff: {true, true},
-	api.OpStop: {true, false}, api.OpEgress: {true, false}, api.OpFork: {true, false}, api.OpLayer: {true, false},
+	api.OpAttach: {true, true}, api.OpDiff: {true, true}, api.OpUsage: {true, true},
+	api.OpStop: {true, false}, api.OpPause: {true, false}, api.OpEgress: {true, false}, api.OpLimits: {true, false}, api.OpFork: {true, false}, api.OpLayer: {true, false},
 }
 
 // hold restricts a call to the sandboxes of its caller's frontend. It is the only such check, and every call passes it.
@@ -45,6 +45,11 @@ func (c *caller) hold(m *ipc.Message) error {
 		return err
 	}
 	id, spec := c.e.specOf(t)
+	if full := c.frontend.Full(t.Sandbox); full != t.Sandbox && (spec == nil || !c.frontend.Sees(spec)) {
+		named := t
+		named.Sandbox = full
+		id, spec = c.e.specOf(named)
+	}
 	switch {
 	case spec == nil || !c.frontend.Sees(spec):
 		return ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", t.Sandbox)
@@ -94,5 +99,14 @@ func rename(m *ipc.Message, id string) error {
 // list returns the sandboxes that c's frontend sees.
 func (c *caller) list() ([]runner.Info, error) {
 	all, err := c.e.table.list()
-	return slices.DeleteFunc(all, func(i runner.Info) bool { return !c.frontend.Sees(&i.Spec) }), err
+	all = slices.DeleteFunc(all, func(i runner.Info) bool { return !c.frontend.Sees(&i.Spec) })
+	for i := range all {
+		c.shorten(&all[i])
+	}
+	return all, err
+}
+
+// shorten gives a sandbox the name by which c's frontend knows it.
+func (c *caller) shorten(i *runner.Info) {
+	i.Name, i.Spec.Name = c.frontend.Short(i.Name), c.frontend.Short(i.Spec.Name)
 }

@@ -54,11 +54,13 @@ func (e *Engine) absent(op ipc.Op, t api.Target, rec store.Record, unknown error
 	switch {
 	case unknown == nil && op == api.OpInspect:
 		return rec.Info, nil
+	case unknown == nil && (op == api.OpPause || op == api.OpUsage):
+		return nil, sandbox.ErrStopped(rec)
 	case unknown == nil && op == api.OpOpen:
 		return nil, sandbox.ErrStopped(rec)
 	case unknown == nil:
 		return nil, e.machine.StopOther(rec, t.Keep)
-	case op == api.OpStop:
+	case op == api.OpStop || op == api.OpPause || op == api.OpUsage:
 		return nil, unknown
 	}
 	info, err := e.machine.History.Find(t.Sandbox)
@@ -68,5 +70,5 @@ func (e *Engine) absent(op ipc.Op, t api.Target, rec store.Record, unknown error
 	case op == api.OpOpen:
 		return nil, ipc.Errorf(ipc.CodeGone, "open sandbox %q: it has ended", t.Sandbox)
 	}
-	return info, nil
+	return *info, nil
 }

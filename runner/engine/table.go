@@ -73,10 +73,12 @@ func (t *table) ifFree(s *sandbox.Sandbox, without string, most *runner.Limits, 
 // nameInUse returns the error for a name that another sandbox has. It gives its id only to frontends that see that
 // sandbox.
 func nameInUse(s *sandbox.Sandbox, other *runner.Spec, id string) error {
-	if !s.Spec().Frontend.Sees(other) {
-		return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use", s.Spec().Name)
+	of := s.Spec().Frontend
+	name := of.Short(s.Spec().Name)
+	if !of.Sees(other) {
+		return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use", name)
 	}
-	return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use by %s", s.Spec().Name, id)
+	return ipc.Errorf(ipc.CodeExists, "create sandbox %q: the name is in use by %s", name, id)
 }
 
 // find returns the sandbox with that id or name. It prefers a live one to one that is being removed from the table.
@@ -250,13 +252,30 @@ func (t *table) fits(s *sandbox.Sandbox, without string, most *runner.Limits) er
 	if most == nil {
 		return nil
 	}
-	var live []runner.Limits
+	return limits.Fits(*most, s.Spec().Limits, t.others(s, without))
+}
+
+// changeLimits changes the limits of s that are not zero in l, if they fit with those of the others. t.mu is held, as other
+// calls add the limits up.
+func (t *table) changeLimits(s *sandbox.Sandbox, l runner.Limits, most *runner.Limits) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if most != nil {
+		if err := limits.Fits(*most, l.Over(s.Spec().Limits), t.others(s, "")); err != nil {
+			return err
+		}
+	}
+	return s.ChangeLimits(l)
+}
+
+// others returns the limits of the live sandboxes but s and the one with the id without. t.mu is held.
+func (t *table) others(s *sandbox.Sandbox, without string) (live []runner.Limits) {
 	for _, other := range t.all {
 		if other != s && other.ID() != without && !other.Done() {
 			live = append(live, other.Spec().Limits)
 		}
 	}
-	return limits.Fits(*most, s.Spec().Limits, live)
+	return live
 }
 
 // ofSpec returns the live sandboxes whose Spec satisfies such.

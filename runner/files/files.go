@@ -39,6 +39,8 @@ type Request struct {
 	List  *List  `json:"list,omitempty"`
 	Glob  *Glob  `json:"glob,omitempty"`
 	Grep  *Grep  `json:"grep,omitempty"`
+
+	Collect *Collect `json:"collect,omitempty"`
 }
 
 // Read asks for lines of a text file, or with Bytes for bytes of any file.
@@ -53,6 +55,7 @@ type Read struct {
 type Write struct {
 	Path    string `json:"path"`
 	Content []byte `json:"content"`
+	Private bool   `json:"private,omitempty"` // a new file has mode 0600, not 0644
 }
 
 // Edit replaces one passage of a file, or with All every occurrence. If no text matches exactly, the search
@@ -85,6 +88,15 @@ type Grep struct {
 	IgnoreCase bool   `json:"ignore_case,omitempty"`
 	Context    int    `json:"context,omitempty"` // lines before and after each match
 	Mode       Mode   `json:"mode,omitempty"`
+	Most       int    `json:"most,omitempty"` // lines, or files; 0: 100, which suits a model
+}
+
+// Collect asks for small files by name, with their contents: programs look for their configuration in several
+// directories so.
+type Collect struct {
+	// Patterns are absolute, with * ? [a-z] within one name. The first name may be $NAME: an environment variable of the
+	// sandbox. It stands for each of the directories in its value, which colons separate, as in PATH.
+	Patterns []string `json:"patterns"`
 }
 
 // Mode selects the output of a search.
@@ -108,6 +120,8 @@ type Answer struct {
 	Edited  *Edited  `json:"edited,omitempty"`
 	Entries *Entries `json:"entries,omitempty"` // of List and Glob
 	Matches *Matches `json:"matches,omitempty"`
+
+	Collected *Collected `json:"collected,omitempty"`
 }
 
 // Content is the result of a [Read].
@@ -137,6 +151,20 @@ type Edited struct {
 type Entries struct {
 	Entries []Entry `json:"entries"`
 	Cut     bool    `json:"truncated,omitempty"`
+}
+
+// Collected is the result of a [Collect]: regular files in the order of the patterns, each path once.
+type Collected struct {
+	Files []File `json:"files"`
+	Cut   bool   `json:"truncated,omitempty"`
+}
+
+// File is a regular file. Content is nil if the file is large or cannot be read.
+type File struct {
+	Path       string `json:"path"`
+	Size       int64  `json:"size"`
+	Executable bool   `json:"executable,omitempty"` // for a user at least
+	Content    []byte `json:"content,omitempty"`
 }
 
 // Entry is a file of any kind.
@@ -203,6 +231,9 @@ func (r Request) Check() error {
 	}
 	if r.Grep != nil {
 		err = errors.Join(err, need("pattern", r.Grep.Pattern, true))
+	}
+	if r.Collect != nil {
+		err = errors.Join(err, need("patterns", strings.Join(r.Collect.Patterns, ""), true))
 	}
 	if err == nil && len(set) != 1 {
 		return fmt.Errorf("a request has one operation, not %d", len(set))

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	matchesMax = 100  // lines, or files, of an answer
+	matchesMax = 100  // lines, or files, of an answer to a request that names no number
 	shownMax   = 2000 // bytes of a line in the answer
 	contextMax = 20   // lines before and after
 )
@@ -23,8 +23,9 @@ type search struct {
 	re      *regexp.Regexp
 	mode    Mode
 	context int
+	most    int // lines, or files
 	found   *Matches
-	bytes   int // of text in found
+	bytes   int // of text and paths in found
 }
 
 func grep(g Grep) (*Matches, error) {
@@ -45,7 +46,10 @@ func grep(g Grep) (*Matches, error) {
 			return nil, err
 		}
 	}
-	s := &search{re: re, mode: g.Mode, context: min(max(g.Context, 0), contextMax), found: &Matches{}}
+	s := &search{re: re, mode: g.Mode, context: min(max(g.Context, 0), contextMax), most: matchesMax, found: &Matches{}}
+	if g.Most > 0 {
+		s.most = g.Most
+	}
 	if info, err := os.Stat(g.Path); err == nil && !info.IsDir() {
 		return s.found, ended(s.file(g.Path))
 	}
@@ -106,7 +110,7 @@ func (s *search) count(in *bufio.Reader, path string) error {
 	if n == 0 {
 		return nil
 	}
-	if len(s.found.Files) == matchesMax {
+	if len(s.found.Files) == s.most || s.bytes > readMax {
 		s.found.Cut = true
 		return enough
 	}
@@ -114,6 +118,7 @@ func (s *search) count(in *bufio.Reader, path string) error {
 	if s.mode == Counts {
 		c.Count = n
 	}
+	s.bytes += len(path)
 	s.found.Files, s.found.Total = append(s.found.Files, c), s.found.Total+n
 	return nil
 }
@@ -134,7 +139,7 @@ func (s *search) lines(in *bufio.Reader, path string) error {
 		l := Line{Path: path, Line: n, Text: short(strings.ToValidUTF8(text, "\uFFFD"), shownMax)}
 		switch {
 		case s.re.MatchString(text):
-			if s.found.Total == matchesMax || s.bytes > readMax {
+			if s.found.Total == s.most || s.bytes > readMax {
 				s.found.Cut = true
 				return enough
 			}
@@ -157,7 +162,7 @@ func (s *search) lines(in *bufio.Reader, path string) error {
 
 func (s *search) show(lines ...Line) {
 	for _, l := range lines {
-		s.bytes += len(l.Text)
+		s.bytes += len(l.Path) + len(l.Text)
 		s.found.Lines = append(s.found.Lines, l)
 	}
 }

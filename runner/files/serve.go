@@ -44,6 +44,8 @@ func answer(in io.Reader) (a Answer, err error) {
 		a.Entries, err = glob(*r.Glob)
 	case r.Grep != nil:
 		a.Matches, err = grep(*r.Grep)
+	case r.Collect != nil:
+		a.Collected, err = collect(*r.Collect)
 	}
 	return a, err
 }

@@ -372,3 +372,64 @@ func FuzzSubstitute(f *testing.F) {
 		}
 	})
 }
+
+func TestCollect(t *testing.T) {
+	dir := tree(t, map[string]string{
+		"one/a/conf": "1", "one/b/conf": "2", "two/a/conf": "3", "two/large/conf": strings.Repeat("x", collectedEach+1), "link/conf": "→ ../one/a/conf",
+		"bin/prog": "", "loop": "→ loop",
+	})
+	os.Chmod(filepath.Join(dir, "bin/prog"), 0o755)
+	os.Chmod(filepath.Join(dir, "one/b/conf"), 0)
+	syscall.Mkfifo(filepath.Join(dir, "two/a/fifo"), 0o600)
+	t.Setenv("DIRS", dir+"/two:relative::"+dir+"/one")
+	a, err := do(t, Request{Collect: &Collect{Patterns: []string{"$DIRS/*/conf", dir + "/*/conf", dir + "/bin/*", dir + "/one/*/conf", "$NONE/conf", dir + "/two/a/fifo", dir + "/loop"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range a.Collected.Files {
+		got = append(got, fmt.Sprintf("%s %d %v %.10s", strings.TrimPrefix(f.Path, dir), f.Size, f.Executable, f.Content))
+	}
+	unread := "" // root reads everything
+	if os.Getuid() == 0 {
+		unread = "2"
+	}
+	want := []string{"/two/a/conf 1 false 3", "/two/large/conf 65537 false ", "/one/a/conf 1 false 1", "/one/b/conf 1 false " + unread, "/link/conf 1 false 1", "/bin/prog 0 true "}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if _, err := do(t, Request{Collect: &Collect{Patterns: []string{dir + "/["}}}); err == nil {
+		t.Error("a bad pattern is accepted")
+	}
+	if _, err := do(t, Request{Collect: &Collect{}}); err == nil {
+		t.Error("no pattern is accepted")
+	}
+}
+
+func TestCollectBounds(t *testing.T) {
+	content := map[string]string{}
+	for n := range collectedMax + 1 {
+		content[fmt.Sprintf("f%03d", n)] = strings.Repeat("x", 4<<10)
+	}
+	a, err := do(t, Request{Collect: &Collect{Patterns: []string{tree(t, content) + "/*"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := 0
+	for _, f := range a.Collected.Files {
+		all += len(f.Content)
+	}
+	if len(a.Collected.Files) != collectedMax || !a.Collected.Cut || all != collectedAll {
+		t.Errorf("%d files, cut %v, %d bytes", len(a.Collected.Files), a.Collected.Cut, all)
+	}
+}
+
+func TestWritePrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dir/f")
+	if _, err := do(t, Request{Write: &Write{Path: path, Content: []byte("x"), Private: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}

@@ -10,14 +10,17 @@ import (
 )
 
 func write(w Write) (*Written, error) {
-	created, err := replace(w.Path, w.Content)
+	mode := fs.FileMode(0o644)
+	if w.Private {
+		mode = 0o600
+	}
+	created, err := replace(w.Path, mode, w.Content)
 	return &Written{Bytes: int64(len(w.Content)), Created: created}, err
 }
 
-// replace sets the content of the file at path and keeps its mode. It follows a link to the target. For a new
-// file it creates missing parent directories. The change is complete or absent, unless swap writes in place.
-func replace(path string, content []byte) (created bool, err error) {
-	mode := fs.FileMode(0o644)
+// replace sets the content of the file at path and keeps its mode. It follows a link to the target. A new file
+// gets mode, and missing parent directories. The change is complete or absent, unless swap writes in place.
+func replace(path string, mode fs.FileMode, content []byte) (created bool, err error) {
 	real, err := filepath.EvalSymlinks(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -101,6 +104,6 @@ func edit(e Edit) (*Edited, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Path, err)
 	}
-	_, err = replace(e.Path, []byte(text))
+	_, err = replace(e.Path, 0o644, []byte(text))
 	return did, err
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -17,11 +18,13 @@ const innerGroup = "inner"
 
 // Group holds the limits of one sandbox. Its methods are safe for concurrent use.
 type Group struct {
-	host *Host
-	id   string
-	want runner.Limits // resolved
+	host  *Host
+	id    string
+	first runner.Limits // resolved
 
 	mu       sync.Mutex
+	want     runner.Limits // at first that of first: see Change
+	pid      int           // PID 1
 	seats    []*group
 	why      map[string]string // limit → reason why no cgroup enforces it
 	affinity int               // number of processors PID 1 was bound to; 0 if it was not bound
@@ -49,7 +52,7 @@ func (h *Host) New(id string, l runner.Limits) (*Group, error) {
 	if id == "" || id == leaf || id == trial || strings.ContainsAny(id, "/\x00") || strings.HasPrefix(id, ".") {
 		return nil, ipc.Errorf(ipc.CodeInvalid, "make limits: %q is not a valid group name", id)
 	}
-	g := &Group{host: h, id: id, want: l, why: map[string]string{}}
+	g := &Group{host: h, id: id, first: l, want: l, why: map[string]string{}}
 	for _, p := range h.hierarchies {
 		ks := knobsFor(p, l)
 		if len(ks) == 0 && p.version == 1 { // a version 2 group is still useful for cgroup.kill
@@ -106,6 +109,7 @@ func (g *Group) Add(pid int) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.pid = pid
 	var kept []*group
 	for _, s := range g.seats {
 		if err := s.place.thread.do(func() error { return s.inner.Join(pid) }); err != nil {
@@ -216,4 +220,25 @@ func (g *Group) Close() error {
 func (s *group) end(id string) error {
 	_ = s.outer.Remove(innerGroup) // the Remove below retries and returns the error
 	return errors.Join(s.inner.Close(), s.outer.Close(), s.place.dir.Remove(id))
+}
+
+// Memory returns the bytes that the sandbox's control group holds, and how many of them are the page cache. ok is false
+// if no control group counts them.
+func (g *Group) Memory() (current, cache int64, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s, _ := g.seatOf("memory")
+	if s == nil {
+		return 0, 0, false
+	}
+	file, key := "memory.current", "file"
+	if s.place.version == 1 {
+		file, key = "memory.usage_in_bytes", "total_cache"
+	}
+	text, err := s.outer.Read(file)
+	if err != nil {
+		return 0, 0, false
+	}
+	current, err = strconv.ParseInt(text, 10, 64)
+	return current, s.outer.Key("memory.stat", key), err == nil
 }

@@ -44,12 +44,12 @@ func (g *Group) Rlimits() []pid1api.Rlimit {
 	}
 	add(unix.RLIMIT_NOFILE, min(files, filesBelow(hard(unix.RLIMIT_NOFILE))))
 	if g.want.PIDs != None && (countsPerNamespace() || !g.held("pids")) {
-		add(unix.RLIMIT_NPROC, uint64(g.want.PIDs+ownThreads))
+		add(unix.RLIMIT_NPROC, uint64(least(g.first.PIDs, g.want.PIDs)+ownThreads))
 	}
 	// RLIMIT_DATA counts writable memory; RLIMIT_AS counts address space. Node, Go and wasm reserve far more
 	// address space than they use.
 	if g.want.Memory != None && !memory {
-		add(unix.RLIMIT_DATA, max(uint64(g.want.Memory), leastData))
+		add(unix.RLIMIT_DATA, max(uint64(least(g.first.Memory, g.want.Memory)), leastData))
 	}
 	if g.want.Disk != None {
 		add(unix.RLIMIT_FSIZE, uint64(g.want.Disk))
@@ -97,7 +97,7 @@ func bind(pid int, cpus float64) (int, error) {
 	if err := unix.SchedGetaffinity(pid, &have); err != nil {
 		return 0, os.NewSyscallError("sched_getaffinity", err)
 	}
-	want := choose(&have, int(math.Ceil(cpus)), pid)
+	want := choose(&have, ceil(cpus), pid)
 	// Bind every thread. A bound thread passes its mask on to the threads it starts. The next round finds
 	// threads that an unbound thread started meanwhile.
 	for bound, more := map[int]bool{}, true; more; {
@@ -114,6 +114,8 @@ func bind(pid int, cpus float64) (int, error) {
 	}
 	return want.Count(), nil
 }
+
+func ceil(cpus float64) int { return int(math.Ceil(cpus)) }
 
 // threads lists the current threads of a process.
 func threads(pid int) (tids []int) {

@@ -42,7 +42,7 @@ func (u *uses) watch() {
 	}
 	for left := start; u.w.sleep(u.pause(left)); {
 		now := time.Now()
-		left = p.available(now)
+		left, u.memory = p.available(now), u.w.g.watchedMemory()
 		scarce, crowded := short(left, u.total, start), p.running(now) >= mostTasks()/8*7
 		if (scarce || crowded && now.Sub(u.looked) >= time.Second || u.due(now, left)) && !u.look(now, left) {
 			return

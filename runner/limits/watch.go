@@ -40,10 +40,8 @@ func (g *Group) Watch(pid1 int, what Watched, over func(runner.Reason, string)) 
 	s, k := g.seatOf("memory")
 	pids := what.PIDs && g.want.PIDs != None && !g.held("pids")
 	g.mu.Unlock()
-	u := &uses{w: w, pid1: pid1, memory: None, pids: None}
-	if s == nil {
-		u.memory = g.want.Memory
-	} else if s.place.version == 1 {
+	u := &uses{w: w, pid1: pid1, memory: g.watchedMemory(), pids: None}
+	if s != nil && s.place.version == 1 {
 		w.goes(func() { w.kills(s.outer, k.oom) })
 	}
 	if pids {
@@ -112,7 +110,7 @@ const killsEvery = 250 * time.Millisecond
 func (w *watch) kills(d *cgroup.Dir, file string) {
 	for w.sleep(killsEvery) {
 		if oomKills(d, file, 4) > 0 {
-			w.fire(runner.OOM, "a process was killed at the limit of "+size(w.g.want.Memory))
+			w.fire(runner.OOM, "a process was killed at the limit of "+size(w.g.memoryLimit()))
 			return
 		}
 	}

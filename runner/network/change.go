@@ -13,10 +13,13 @@ func (w *Egress) Changing() (done func()) {
 	return w.changing.Unlock
 }
 
-// With returns the current rules with those of c added, and the current routes with the headers of c, as an argument
+// With returns the current rules with those of c added or in their place, and the current routes with the headers of c, as an argument
 // for [Egress.Change].
 func (w *Egress) With(c runner.EgressChange) (e runner.Egress, err error) {
 	e = w.session.Egress()
+	if c.Replace {
+		e.Mode, e.Allow, e.Deny = c.Mode, nil, nil
+	}
 	e.Allow = append(e.Allow[:len(e.Allow):len(e.Allow)], c.Allow...)
 	e.Deny = append(e.Deny[:len(e.Deny):len(e.Deny)], c.Deny...)
 	e.Routes, err = withHeaders(e.Routes, c.Headers)

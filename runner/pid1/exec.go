@@ -89,6 +89,7 @@ func (g *guest) handleSignal(m *ipc.Message) error {
 // command is a request prepared for start.
 type command struct {
 	argv  []string
+	rest  [][]ipc.Bytes // the further command lines
 	env   []string
 	dir   string
 	who   identity
@@ -99,16 +100,18 @@ type command struct {
 
 // command translates req. The descriptors of m become the command's.
 func (g *guest) command(m *ipc.Message, req *pid1api.Exec) (*command, error) {
-	if len(req.Argv) == 0 || len(req.Argv[0]) == 0 {
+	lines := append([][]ipc.Bytes{req.Argv}, req.Else...)
+	if slices.ContainsFunc(lines, func(argv []ipc.Bytes) bool { return len(argv) == 0 || len(argv[0]) == 0 }) {
 		return nil, ipc.Errorf(ipc.CodeInvalid, "execute: no command")
 	}
-	for _, b := range slices.Concat(req.Argv, req.Env, req.Path, []ipc.Bytes{req.Dir}) {
+	for _, b := range slices.Concat(slices.Concat(lines...), req.Env, req.Path, []ipc.Bytes{req.Dir}) {
 		if bytes.IndexByte(b, 0) >= 0 {
 			return nil, ipc.Errorf(ipc.CodeInvalid, "execute %q: NUL byte", req.Argv[0])
 		}
 	}
 	c := &command{
 		argv: ipc.Strings(req.Argv),
+		rest: req.Else,
 		env:  ipc.Strings(req.Env),
 		dir:  string(req.Dir),
 		who:  identity{change: req.SetIDs, uid: req.UID, gid: req.GID},
@@ -128,11 +131,13 @@ func (g *guest) command(m *ipc.Message, req *pid1api.Exec) (*command, error) {
 		c.attr.Setctty = true // descriptor 0 of the command
 		return c, nil
 	}
-	for _, name := range []string{"stdin", "stdout", "stderr"} {
+	for n, name := range ipc.Descriptors() {
 		f := m.File(name)
 		switch {
 		case f != nil:
 			c.held = append(c.held, f)
+		case n > 2: // Extra has no gaps
+			continue
 		case g.null != nil:
 			f = g.null
 		default:

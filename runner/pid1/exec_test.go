@@ -137,6 +137,34 @@ func TestCannotExecute(t *testing.T) {
 			t.Log(err)
 		})
 	}
+	for _, tt := range []struct {
+		lines []string
+		want  string // on stdout
+		code  ipc.Code
+	}{
+		{[]string{"no-such-command", dir + "/plain", dir + "/noexec", dir + "/interp", dir + "/works", dir + "/missing"}, "works " + dir + "/works", ""},
+		{[]string{dir + "/works", "no-such-command"}, "works " + dir + "/works", ""},
+		{[]string{dir + "/plain", "no-such-command"}, "", ipc.CodeCommandNotFound},
+		{[]string{"no-such-command", dir + "/plain"}, "", ipc.CodeNotExecutable},
+		{[]string{dir + "/works", "a\x00b"}, "", ipc.CodeInvalid},
+		{[]string{dir + "/works", ""}, "", ipc.CodeInvalid},
+	} {
+		g := args(tt.lines[0])
+		for _, l := range tt.lines[1:] {
+			g.Else = append(g.Else, ipc.ByteStrings([]string{l}))
+		}
+		var e *ipc.Error
+		p, err := s.begin(g)
+		got := ""
+		if err == nil {
+			got = strings.TrimSpace(readAll(p.out))
+			p.out.Close()
+			p.wait()
+		}
+		if errors.As(err, &e); got != tt.want || tt.code != "" && (e == nil || e.Code != tt.code) || tt.code == "" && err != nil {
+			t.Errorf("%q: %q, %v", tt.lines, got, err)
+		}
+	}
 	if fds := fdsOf(t, s.cmd.Process.Pid); len(fds) > 8 {
 		t.Errorf("descriptors left after errors: %v", fds)
 	}
@@ -388,4 +416,30 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Errorf("after 5 s not yet: %s", what)
+}
+
+// TestExtraDescriptors gives a command descriptors beyond its stdio. The command has these and no others.
+func TestExtraDescriptors(t *testing.T) {
+	s := plain(t)
+	var files [4]*os.File
+	for i := range 2 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[2*i], files[2*i+1] = r, w
+		defer r.Close()
+		defer w.Close()
+	}
+	g := sh(`read -r line <&3; echo "got $line" >&4; ls /proc/self/fd | wc -l >&4`)
+	g.Exec = 900
+	var done pid1api.Executed
+	if err := s.call(pid1api.OpExec, g, ipc.Files{"extra3": files[0], "extra4": files[3]}, &done); err != nil {
+		t.Fatal(err)
+	}
+	files[3].Close()
+	files[1].WriteString("a line\n")
+	if got := readAll(files[2]); got != "got a line\n6\n" { // and the descriptor of ls
+		t.Errorf("the command wrote %q", got)
+	}
 }

@@ -15,13 +15,24 @@ const pathPrefix = "PATH="
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// start looks the command up and executes it. Its errors match a shell's: not found, or found but not
-// executable.
+// start executes the first of the command lines that can be executed.
 func (c *command) start() (pid int, err error) {
-	name := c.argv[0]
 	if err := c.who.access(c.dir, unix.O_DIRECTORY); err != nil {
 		return 0, ipc.Errorf(ipc.CodeInvalid, "change directory %q: %w", c.dir, err)
 	}
+	for {
+		pid, err = c.execute()
+		var e *ipc.Error
+		if err == nil || len(c.rest) == 0 || errors.As(err, &e) && e.Code == ipc.CodeInternal {
+			return pid, err
+		}
+		c.argv, c.rest = ipc.Strings(c.rest[0]), c.rest[1:]
+	}
+}
+
+// execute looks a program up and executes it. Its errors match a shell's: not found, or found but not executable.
+func (c *command) execute() (pid int, err error) {
+	name := c.argv[0]
 	// If no candidate works, report the first refusal: "permission denied" says more than a later "not found".
 	var refused error
 	for _, path := range c.candidates() {

@@ -30,7 +30,7 @@ func Admit(spec *runner.Spec) error {
 	if err := AdmitKey(*spec); err != nil {
 		return err
 	}
-	if spec.Share != "" && (!spec.Share.Known() || spec.Frontend != runner.FrontendCLI || spec.Lifetime != runner.Persistent) {
+	if spec.Share != "" && (spec.Share != runner.FrontendMCP || spec.Frontend != runner.FrontendCLI || spec.Lifetime != runner.Persistent) {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: share %.64q: only persistent sandboxes of the command line can be shared, and only with mcp", string(spec.Share))
 	}
 	if !filepath.IsAbs(spec.Out) {

@@ -55,7 +55,7 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 		return pid1api.Exec{}, err
 	}
 	g := pid1api.Exec{
-		Exec: x.id, Argv: req.Argv, Dir: req.Dir, Rlimits: s.files.rlimits(s.group),
+		Exec: x.id, Argv: req.Argv, Else: s.files.inputsAt(req.Else), Dir: req.Dir, Rlimits: s.files.rlimits(s.group),
 		UID: who.UID, GID: who.GID, Groups: who.Groups,
 	}
 	env := append(slices.Clone(defaultEnv), dirVariables(s.files.dirs)...)
@@ -97,6 +97,23 @@ func hostEnv(home string) []string {
 		"PIP_BREAK_SYSTEM_PACKAGES=1",           // pip then uses its user site, which is below ~/.local
 		"TAR_OPTIONS=--no-same-owner",           // uid 0 in a sandbox cannot give files to any user
 	}
+}
+
+// inputsAt returns command lines in which words that are inputs name them where they are: without a mount namespace there
+// is no /in. Only whole words count.
+func (f *files) inputsAt(lines [][]ipc.Bytes) [][]ipc.Bytes {
+	if f.dirs.In == inside.In {
+		return lines
+	}
+	for _, argv := range lines {
+		for i, word := range argv {
+			name, in := strings.CutPrefix(string(word), inside.In+"/")
+			if in && slices.ContainsFunc(f.spec.Inputs, func(in runner.Input) bool { return in.Name == name }) {
+				argv[i] = ipc.Bytes(f.dirs.In + "/" + name)
+			}
+		}
+	}
+	return lines
 }
 
 // startDir returns the directory of a command that names none. A workspace of the caller wins over the image's working

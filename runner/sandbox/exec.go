@@ -69,7 +69,7 @@ func (x *Execution) begin(c Caller, req api.ExecRequest, m *ipc.Message) (pid in
 			return 0, nil, err
 		}
 	} else {
-		for _, name := range []string{"stdin", "stdout", "stderr"} {
+		for _, name := range ipc.Descriptors() {
 			stdio[name] = m.File(name)
 		}
 	}
@@ -244,7 +244,7 @@ func (s *Sandbox) fromInit(m *ipc.Message) {
 		x.finish(&ex)
 		x.report()
 		if first {
-			s.forget()
+			forget(s)
 		}
 	}()
 }

@@ -13,7 +13,7 @@ import (
 // identity says which sandbox this is and what it was made from. Every part of a sandbox has it, to know what to make
 // and where to push the cleanup of it.
 //
-// Nothing changes it after creation, except spec.Egress, which the sandbox's mu guards.
+// Nothing changes it after creation, except spec.Egress and spec.Limits, which the sandbox's mu guards.
 type identity struct {
 	machine  *Machine
 	id       string
@@ -30,7 +30,7 @@ type identity struct {
 // ID returns the id.
 func (i *identity) ID() string { return i.id }
 
-// Spec returns the Spec. Only its Egress changes after creation: Info has a copy.
+// Spec returns the Spec. Only its Egress and Limits change after creation: Info has a copy.
 func (i *identity) Spec() *runner.Spec { return &i.spec }
 
 // Prepared reports whether the sandbox was made before its owner was known.

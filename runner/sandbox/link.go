@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"demesne/runner"
@@ -14,12 +15,29 @@ import (
 )
 
 // link is the part of a sandbox that connects it to the network. It does not change after the sandbox is made, except
-// by change, whose calls the Egress serializes.
+// by change, whose calls the Egress serializes, and by adopt.
 type link struct {
 	*state
 	receipts *receipts
 	net      *network.Network // nil: the sandbox has no namespaces
-	asker    Caller           // answers questions about egress
+
+	asking sync.Mutex // guards asker
+	asker  Caller     // answers questions about egress: the creator, or a later caller
+}
+
+// adopt makes c the caller that answers questions, if the one before has left.
+func (l *link) adopt(c Caller) {
+	l.asking.Lock()
+	defer l.asking.Unlock()
+	if l.asker == nil || l.asker.Left() {
+		l.asker = c
+	}
+}
+
+func (l *link) answerer() Caller {
+	l.asking.Lock()
+	defer l.asking.Unlock()
+	return l.asker
 }
 
 // begin begins the egress of a sandbox that has one. The rules of a prepared sandbox are not yet known.
@@ -73,13 +91,14 @@ func (l *link) open(m *ipc.Message) (admitted func() error, _ error) {
 	}, nil
 }
 
-// ask asks the creator of the sandbox about a name and adds a rule for the answer. Without an answer in time the policy does
+// ask asks the creator of the sandbox, or a later caller, about a name and adds a rule for the answer. Without an answer in time the policy does
 // not change: the name is denied, and the next attempt asks again.
 func (l *link) ask(name string, port uint16) {
 	id, answered := l.net.Egress().Question()
 	defer l.net.Egress().Answer(api.Answer{ID: id})
 	q := runner.Question{Sandbox: l.id, ID: id, Name: name, Port: port}
-	if err := l.asker.Event(api.OpAsk, q); err != nil {
+	asker := l.answerer()
+	if err := asker.Event(api.OpAsk, q); err != nil {
 		return
 	}
 	late := time.NewTimer(time.Duration(l.egress.Ask))
@@ -89,7 +108,7 @@ func (l *link) ask(name string, port uint16) {
 		l.applyAnswer(net.JoinHostPort(name, strconv.Itoa(int(port))), a)
 	case <-late.C:
 	case <-l.finished:
-	case <-l.asker.Done():
+	case <-asker.Done():
 	}
 }
 

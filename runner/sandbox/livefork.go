@@ -43,7 +43,7 @@ func (s *Sandbox) stopQuiet() bool {
 	s.mu.Unlock()
 	if idle {
 		s.cleanup()
-		s.forget()
+		forget(s)
 	}
 	return idle
 }

@@ -29,10 +29,10 @@ type PoolCallbacks[S any] struct {
 	Scarce  func() bool                  // reports whether the machine is short of memory
 }
 
-// Pool keeps prepared sandboxes for a runner that lingers after a sandbox has ended.
+// Pool keeps prepared sandboxes for the next requests, also while a runner lingers after its last sandbox.
 //
 //	p := sandbox.Pool[S]{Max: n, Load: load, PoolCallbacks: …}
-//	p.Refill()              // a sandbox ended: prepare missing ones, soon
+//	p.Refill()              // a sandbox ended, or a persistent one was made: prepare missing ones, soon
 //	shape, rest, ok := sandbox.ShapeOf(spec, egress)
 //	s, ok := p.Take(shape, rest)
 //	defer p.Close()         // discards the rest
@@ -41,7 +41,8 @@ type PoolCallbacks[S any] struct {
 // that were requested last. Only the owner is left open. When a prepared sandbox is taken, /out and /workspace are
 // mounted in it. Its gateway, if any, goes to the proxy with the caller's rules. Only then does it get a name, an
 // owner and a receipt. A prepared sandbox never had another owner and is used once. No list shows it, and it does not
-// keep the runner alive.
+// keep the runner alive. A persistent one has its directory in package store, which without a record means nothing to
+// anyone.
 //
 // A pool has a few sandboxes of each recently requested shape, at most Max in all. A shape starts with one. It grows
 // by one each time a request finds none that is ready, while the pool has room. A new shape takes its room from the

@@ -43,6 +43,20 @@ func (r *receipts) setNetwork(word string, newer []runner.Layer) {
 	r.now = &changed
 }
 
+// setLimits replaces what the receipt says about limits. mu is held.
+func (r *receipts) setLimits(limits []runner.LimitReceipt) {
+	changed := *r.now
+	changed.Limits = append(limits, without(changed.Limits, limits)...)
+	r.now = &changed
+}
+
+// without returns the limits of a receipt that newer ones do not replace. It is pure.
+func without(all, newer []runner.LimitReceipt) []runner.LimitReceipt {
+	return slices.DeleteFunc(slices.Clone(all), func(l runner.LimitReceipt) bool {
+		return slices.ContainsFunc(newer, func(n runner.LimitReceipt) bool { return n.Name == l.Name })
+	})
+}
+
 // withLayers returns the layers of a receipt, with newer ones in place of those of the same names. It is pure.
 func withLayers(all, newer []runner.Layer) []runner.Layer {
 	all = slices.Clone(all)

@@ -93,7 +93,8 @@ func New(env Env, id string, spec runner.Spec) *Sandbox {
 // Assign gives a new or a prepared sandbox the Spec, the whole Egress and the creator that it is made for.
 func (s *Sandbox) Assign(spec runner.Spec, egress *runner.Egress, c Caller) {
 	now := time.Now()
-	s.spec, s.egress, s.link.asker, s.created, s.began = spec, egress, c, now, now
+	s.spec, s.egress, s.created, s.began = spec, egress, now, now
+	s.link.adopt(c)
 	s.files.persistent.secrets = namesOf(SecretsOf(egress))
 	if spec.Lifetime == runner.Persistent && spec.Name == "" && spec.Key == "" {
 		s.lease.maker = c
@@ -104,7 +105,8 @@ func (s *Sandbox) Assign(spec runner.Spec, egress *runner.Egress, c Caller) {
 // it gets this time.
 func NewRestarted(env Env, rec store.Record, spec runner.Spec, egress *runner.Egress, secrets []runner.Secret, c Caller) *Sandbox {
 	s := New(env, rec.Info.ID, spec)
-	s.link.asker, s.egress, s.created = c, egress, rec.Info.Created
+	s.egress, s.created = egress, rec.Info.Created
+	s.link.adopt(c)
 	s.commands.last = rec.Info.Result
 	s.commands.next = uint64(s.began.UnixMilli()) << 12 // command numbers are never reused
 	lacking := missing(rec.Secrets, secrets)
@@ -191,6 +193,9 @@ func (s *Sandbox) record() error {
 	return s.files.persistent.record(i, ends, s.init.pid)
 }
 
+// Adopt makes c answer the questions of s, if the caller that did so has left.
+func (s *Sandbox) Adopt(c Caller) { s.link.adopt(c) }
+
 // Answer forwards a caller's answer to a question of s.
 func (s *Sandbox) Answer(a api.Answer) {
 	if w := s.link.whenBuilt(); w != nil {
@@ -207,4 +212,25 @@ func (s *Sandbox) ChangeEgress(change runner.EgressChange) error {
 		return err
 	}
 	return s.record() // a restart must not undo a denial
+}
+
+// ChangeLimits changes the limits of s that are not zero in l. The engine serializes it with what reads the Limits of all
+// sandboxes.
+func (s *Sandbox) ChangeLimits(l runner.Limits) error {
+	<-s.built
+	if err := s.alive("change limits of sandbox"); err != nil {
+		return err
+	}
+	if err := s.group.Change(l); err != nil {
+		return ipc.Errorf(ipc.AsError(err).Code, "change limits of sandbox %q: %w", s.id, err)
+	}
+	receipt := s.group.Receipt(s.files.watched())
+	s.mu.Lock()
+	s.spec.Limits = l.Over(s.spec.Limits)
+	s.receipts.setLimits(receipt)
+	s.mu.Unlock()
+	if !s.Stays() {
+		return nil
+	}
+	return s.record()
 }

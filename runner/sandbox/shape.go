@@ -10,13 +10,14 @@ import (
 // make a sandbox from. ok is false if no sandbox can be prepared for the Spec. egress is the whole Egress; nil: none.
 // ShapeOf is pure.
 func ShapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner.Spec, ok bool) {
-	if spec.Lifetime != runner.OneShot || spec.Nesting || len(spec.Publish) > 0 || len(spec.Inputs) > 0 || len(spec.Mounts) > 0 || len(spec.Tmpfs) > 0 {
+	// A key may name a sandbox that exists: a prepared one would then be taken for nothing.
+	if spec.Lifetime == runner.Attached || spec.Key != "" || spec.Nesting || len(spec.Publish) > 0 || len(spec.Inputs) > 0 || len(spec.Mounts) > 0 || len(spec.Tmpfs) > 0 {
 		return "", spec, false
 	}
 	rest = spec
 	if r := spec.Rootfs; r == nil {
 		rest.Exposed = false // only matters for set-user-ID files of an image's packages
-	} else if len(r.Layers) == 0 { // a directory, which its caller opened
+	} else if len(r.Layers) == 0 || r.Aside { // a directory, which its caller opened; one step of a build
 		return "", spec, false
 	}
 	if egress != nil {
@@ -30,6 +31,7 @@ func ShapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner
 		}
 	}
 	rest.Defaults = runner.Defaults{}
+	rest.TTL, rest.MaxAge, rest.PauseIdle, rest.Share, rest.Given = 0, 0, 0, "", nil
 	rest.Name, rest.Out, rest.Workspace, rest.Require, rest.Granted, rest.Frontend = "", "", "", "", "", ""
 	text, err := json.Marshal(rest)
 	return string(text), rest, err == nil

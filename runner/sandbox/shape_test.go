@@ -38,7 +38,10 @@ func TestShapeOf(t *testing.T) {
 		{"port", func(s *runner.Spec) { s.Publish = []runner.Port{{}} }, false, false},
 		{"directory", func(s *runner.Spec) { s.Rootfs = &runner.Rootfs{Dir: "/d"} }, false, false},
 		{"image", func(s *runner.Spec) { s.Rootfs = &runner.Rootfs{Layers: []string{"a"}} }, true, false},
-		{"persistent", func(s *runner.Spec) { s.Lifetime = runner.Persistent }, false, false},
+		{"persistent", func(s *runner.Spec) { s.Lifetime = runner.Persistent }, true, false},
+		{"attached", func(s *runner.Spec) { s.Lifetime = runner.Attached }, false, false},
+		{"times", func(s *runner.Spec) { s.TTL, s.MaxAge, s.PauseIdle, s.Share = 1, 1, 1, "f" }, true, true},
+		{"build", func(s *runner.Spec) { s.Rootfs = &runner.Rootfs{Layers: []string{"a"}, Aside: true} }, false, false},
 		{"key", func(s *runner.Spec) { s.Lifetime, s.Key = runner.Persistent, "k" }, false, false},
 	} {
 		spec := plain

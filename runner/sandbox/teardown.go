@@ -44,7 +44,7 @@ func (s *Sandbox) terminate(reason runner.Reason, detail string) {
 // End tears s down and forgets it. Its files stay if they are kept.
 func (s *Sandbox) End(why string) {
 	if s.teardown(why) {
-		s.forget()
+		forget(s)
 	}
 }
 
@@ -68,7 +68,7 @@ func (s *Sandbox) teardown(why string) bool {
 // cleanup is the second half of teardown, for the caller that has set ending.
 func (s *Sandbox) cleanup() {
 	s.undo.run()
-	s.release()
+	release(s)
 	if s.owner != nil {
 		s.owner.Disown(s.id)
 	}
@@ -91,13 +91,13 @@ func (s *Sandbox) Abandon() {
 	s.mu.Unlock()
 	close(s.built)
 	s.undo.run()
-	s.release()
+	release(s)
 	s.late.run()
 	close(s.finished)
 }
 
 // forget takes the last steps after the end of s, when the results of its commands are sent.
-func (s *Sandbox) forget() {
+func forget(s *Sandbox) {
 	s.late.run()
 	if !s.Stays() {
 		s.machine.History.Ended(s.Info())
@@ -110,7 +110,7 @@ const reaperPatience = 2 * time.Second
 
 // release ends the grants of the sandbox. The reaper, which has the caller's rights, removes sockets that the
 // runner may not remove.
-func (s *Sandbox) release() {
+func release(s *Sandbox) {
 	run, name := s.machine.Boot.RunDir, cmp.Or(s.spec.Granted, s.files.binds.granted)
 	if name == "" {
 		return

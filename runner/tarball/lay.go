@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path"
@@ -43,7 +44,7 @@ const FileRecord = "DEMESNE.file"
 // lay creates the entries of a tar in the file system that it runs in. Owners, modes and times are set, unlike those of
 // Unpack. Names are resolved as the kernel resolves them here: a link of the image leads to where it leads inside.
 func lay(arg string, in io.Reader) error {
-	l := layer{buf: make([]byte, 128<<10), known: map[string]bool{}, left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget(), umask: unix.Umask(0)}
+	l := layer{buf: make([]byte, 128<<10), known: map[string]bool{}, left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget(), umask: unix.Umask(0), oneID: oneID()}
 	if err := json.Unmarshal([]byte(arg), &l.Layout); err != nil {
 		return fmt.Errorf("read arguments: %w", err)
 	}
@@ -83,6 +84,7 @@ type layer struct {
 	Layout
 	uid, gid int
 	umask    int
+	oneID    bool // owners are recorded
 	left     budget
 	known    map[string]bool // directories that exist
 	whole    bool            // an entry became Dest
@@ -192,7 +194,7 @@ func (l *layer) dir(name string, h *tar.Header) error {
 	late := *h
 	late.Name = name
 	l.dirs = append(l.dirs, &late)
-	return l.owner(name, h)
+	return errors.Join(l.owner(name, h), setAttrs(name, h))
 }
 
 func (l *layer) file(name string, h *tar.Header, r io.Reader) error {
@@ -236,7 +238,7 @@ func (l *layer) write(fd int, r io.Reader) error {
 
 // finish sets owner, mode and time of a new file, in this order: a change of owner clears set-user-ID bits.
 func (l *layer) finish(fd int, name string, h *tar.Header) error {
-	if err := l.owner(name, h); err != nil {
+	if err := errors.Join(l.owner(name, h), setAttrs(name, h)); err != nil {
 		return err
 	}
 	if h.Mode&0o7000 != 0 || h.Uid != 0 || h.Gid != 0 {
@@ -262,6 +264,9 @@ func (l *layer) replace(name string, make func() error) error {
 func (l *layer) owner(name string, h *tar.Header) error {
 	if h.Uid == 0 && h.Gid == 0 {
 		return nil
+	}
+	if l.oneID {
+		return recordOwner(name, h)
 	}
 	err := os.Lchown(name, h.Uid, h.Gid)
 	if errors.Is(err, unix.EINVAL) {
@@ -323,7 +328,7 @@ func gather(arg string, out io.Writer) error {
 	if err := json.Unmarshal([]byte(arg), &g); err != nil {
 		return fmt.Errorf("read arguments: %w", err)
 	}
-	w := &gatherer{omit: g.Omit, packer: packer{w: tar.NewWriter(out), left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget()}, linked: map[uint64]string{}}
+	w := &gatherer{omit: g.Omit, packer: packer{w: tar.NewWriter(out), left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget()}, linked: map[uint64]string{}, oneID: oneID()}
 	for _, p := range g.Paths {
 		found, err := Glob(os.DirFS("/"), strings.TrimPrefix(path.Clean(p), "/"), g.Deep, func(name string) bool { return underMount("/" + name) })
 		if err != nil {
@@ -343,6 +348,7 @@ type gatherer struct {
 	base   string
 	omit   []string
 	linked map[uint64]string // inodes with several names, and the first of them
+	oneID  bool              // owners were recorded
 }
 
 // source writes one source. A link given as a source is followed.
@@ -393,7 +399,13 @@ func (g *gatherer) one(at, as string, info fs.FileInfo) error {
 	}
 	h.Name, h.Uid, h.Gid, h.Uname, h.Gname, h.Format = as, int(st.Uid), int(st.Gid), "", "", tar.FormatPAX
 	h.AccessTime, h.ChangeTime = time.Time{}, time.Time{}
+	if g.oneID {
+		recallOwner(at, h)
+	}
 	h.PAXRecords = map[string]string{BaseRecord: g.base + "/"}
+	if info.IsDir() || info.Mode().IsRegular() {
+		addAttrs(at, h)
+	}
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
 		if h.Linkname, err = os.Readlink(at); err != nil {
@@ -419,13 +431,10 @@ func (g *gatherer) regular(at string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	base := h.PAXRecords[BaseRecord]
+	records := h.PAXRecords
 	c := contentOf(f, info)
-	c.describe(h)
-	if h.PAXRecords == nil {
-		h.PAXRecords = map[string]string{}
-	}
-	h.PAXRecords[BaseRecord] = base
+	c.describe(h) // with holes, it replaces the records
+	maps.Copy(h.PAXRecords, records)
 	if err := g.w.WriteHeader(h); err != nil {
 		return err
 	}

@@ -86,17 +86,18 @@ type Facts struct {
 // Exec is the body of [OpExec]. It carries the descriptors stdin, stdout and stderr. Each is optional and
 // defaults to /dev/null. With TTY it carries none.
 type Exec struct {
-	Exec    uint64      `json:"exec"` // chosen by the runner, unique in the sandbox
-	Argv    []ipc.Bytes `json:"argv"` // Argv[0] is looked up in the PATH of Env
-	Env     []ipc.Bytes `json:"env"`
-	Path    []ipc.Bytes `json:"path,omitempty"` // directories that PATH gets too, if the command's user can enter them
-	Dir     ipc.Bytes   `json:"dir"`
-	UID     uint32      `json:"uid"`
-	GID     uint32      `json:"gid"`
-	Groups  []uint32    `json:"groups,omitempty"`
-	SetIDs  bool        `json:"set_ids"`       // change to UID/GID; false: keep the only id available
-	TTY     *int        `json:"tty,omitempty"` // open /dev/pts/N as stdio and controlling terminal
-	Rlimits []Rlimit    `json:"rlimits,omitempty"`
+	Exec    uint64        `json:"exec"`           // chosen by the runner, unique in the sandbox
+	Argv    []ipc.Bytes   `json:"argv"`           // Argv[0] is looked up in the PATH of Env
+	Else    [][]ipc.Bytes `json:"else,omitempty"` // further command lines, tried in turn
+	Env     []ipc.Bytes   `json:"env"`
+	Path    []ipc.Bytes   `json:"path,omitempty"` // directories that PATH gets too, if the command's user can enter them
+	Dir     ipc.Bytes     `json:"dir"`
+	UID     uint32        `json:"uid"`
+	GID     uint32        `json:"gid"`
+	Groups  []uint32      `json:"groups,omitempty"`
+	SetIDs  bool          `json:"set_ids"`       // change to UID/GID; false: keep the only id available
+	TTY     *int          `json:"tty,omitempty"` // open /dev/pts/N as stdio and controlling terminal
+	Rlimits []Rlimit      `json:"rlimits,omitempty"`
 }
 
 // Rlimit is the resource and value of setrlimit(2), for both the soft and the hard limit.

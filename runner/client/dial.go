@@ -1,0 +1,51 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"syscall"
+
+	"demesne/runner"
+)
+
+// Stream is a connection to a port inside a sandbox: see [Sandbox.Dial].
+type Stream struct {
+	in, out *os.File
+	process *Process
+}
+
+// Dial connects to 127.0.0.1:port of the sandbox, also if it has no network. A process in the sandbox makes the
+// connection and copies its bytes, so the host opens no socket of a sandbox. That process waits until something listens
+// on the port: end the wait by Close.
+func (s *Sandbox) Dial(ctx context.Context, port uint16) (*Stream, error) {
+	cmd := runner.Command{Argv: []string{insideProgram, "connect", strconv.Itoa(int(port))}, Dir: "/"}
+	var pipes pipes
+	in, err1 := pipes.to(&cmd.Stdin)
+	out, err2 := pipes.from(&cmd.Stdout)
+	if err := errors.Join(err1, err2); err != nil {
+		pipes.close()
+		return nil, err
+	}
+	p, err := s.exec(ctx, cmd, how{silent: true})
+	pipes.handOver()
+	if err != nil {
+		pipes.close()
+		return nil, err
+	}
+	return &Stream{in, out, p}, nil
+}
+
+func (s *Stream) Read(b []byte) (int, error)  { return s.out.Read(b) }
+func (s *Stream) Write(b []byte) (int, error) { return s.in.Write(b) }
+
+// CloseWrite ends the input of the program at the port. Its output goes on.
+func (s *Stream) CloseWrite() error { return s.in.Close() }
+
+// Close ends the connection and the process that carries it.
+func (s *Stream) Close() error {
+	err := errors.Join(s.in.Close(), s.out.Close())
+	s.process.Signal(syscall.SIGKILL)
+	return err
+}
