@@ -24,6 +24,7 @@ type Secret struct {
 	host                     policy.Name
 	port                     uint16
 	header                   string // canonical; "": any
+	set                      string // of every request, with the value; "": only placeholders are replaced
 }
 
 // NewSecret returns a secret with a new random placeholder. at is a host or host:port; the default port is 443.
@@ -38,7 +39,7 @@ func NewSecret(name, value, at, header string) (Secret, error) {
 	case header != "" && !httpguts.ValidHeaderFieldName(header):
 		return Secret{}, fmt.Errorf("make secret %q: %q is not a header name", name, header)
 	}
-	return Secret{name, value, "demesne-" + strings.ToLower(rand.Text()), q.Name, q.Port, http.CanonicalHeaderKey(header)}, nil
+	return Secret{name, value, "demesne-" + strings.ToLower(rand.Text()), q.Name, q.Port, http.CanonicalHeaderKey(header), ""}, nil
 }
 
 func secretAt(s string) (q policy.Query, err error) {
@@ -50,6 +51,31 @@ func secretAt(s string) (q policy.Query, err error) {
 	}
 	q.Name, err = policy.ParseName(host)
 	return q, err
+}
+
+// Setting returns s for a proxy that sets the header in every request to the host. template contains "${}" once, for the
+// value.
+func (s Secret) Setting(template string) (Secret, error) {
+	switch {
+	case s.header == "" || strings.Count(template, "${}") != 1:
+		return s, fmt.Errorf("make secret %q: set needs a header, and a text with ${} once", s.name)
+	case !settable(s.header):
+		return s, fmt.Errorf("make secret %q: %s belongs to the connection", s.name, s.header)
+	}
+	s.set = strings.Replace(template, "${}", s.value, 1)
+	if !httpguts.ValidHeaderFieldValue(s.set) {
+		return s, fmt.Errorf("make secret %q: set is not valid in a header", s.name)
+	}
+	return s, nil
+}
+
+// settable reports whether a header says nothing about the connection or the length of the body.
+func settable(header string) bool {
+	switch header {
+	case "Host", "Connection", "Content-Length", "Transfer-Encoding", "Te", "Trailer", "Upgrade", "Keep-Alive", "Proxy-Connection", "Accept-Encoding":
+		return false
+	}
+	return true
 }
 
 // Placeholder returns the text that stands for the value inside the sandbox.
@@ -86,8 +112,8 @@ func (all secrets) has(q policy.Query) bool {
 // errMisused marks a placeholder that was found where it may not be sent.
 var errMisused = errors.New("misplaced secret placeholder")
 
-// swap replaces the placeholders in a request to q by their values, in headers only. It returns an error when a
-// placeholder may not be sent there. It leaves the body unchanged, with any placeholders in it.
+// swap replaces the placeholders in a request to q by their values, in headers only, and sets the headers of [Secret.Setting].
+// It returns an error when a placeholder may not be sent there. It leaves the body unchanged, with any placeholders in it.
 func (all secrets) swap(r *http.Request, q policy.Query, encrypted bool) error {
 	for _, s := range all {
 		if strings.Contains(r.RequestURI, s.placeholder) || strings.Contains(r.URL.String(), s.placeholder) {
@@ -108,6 +134,11 @@ func (all secrets) swap(r *http.Request, q policy.Query, encrypted bool) error {
 				}
 				values[i] = swapped
 			}
+		}
+	}
+	for _, s := range all {
+		if s.set != "" && encrypted && s.isFor(q) {
+			r.Header.Set(s.header, s.set)
 		}
 	}
 	return nil

@@ -148,6 +148,48 @@ func TestEscapeN27Misuse(t *testing.T) {
 	}
 }
 
+// TestSecretSet checks that a header is set in requests to the secret's host over TLS, in no others, and that the value
+// does not come back.
+func TestSecretSet(t *testing.T) {
+	s, err := secret(t, "api.test", "Authorization").Setting("Bearer ${}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, trust := vault(t, s, allow(t, "api.test", "other.test"))
+	seen := make(chan string, 10)
+	for _, at := range []string{"8.0.0.2:80", "8.0.0.3:80"} {
+		serveHTTP(t, at, func(w http.ResponseWriter, r *http.Request) { seen <- r.Header.Get("Authorization") })
+	}
+	open := r.ways("api.test", 443)["name"]
+	for _, own := range []string{"", "Authorization: Basic eDp5\r\nauthorization: second\r\n"} {
+		code, body := request(t, tls.Client(open(), trust), "GET / HTTP/1.1\r\nHost: api.test\r\n"+own+"\r\n")
+		if code != 200 || !strings.Contains(body, `auth="Bearer `+told+`"`) {
+			t.Errorf("%q: %d %s", own, code, body)
+		}
+		code, body = request(t, tls.Client(open(), trust), "GET /echo HTTP/1.1\r\nHost: api.test\r\n"+own+"\r\n")
+		if code != 200 || strings.Contains(body, value) {
+			t.Errorf("%q: %d %s", own, code, body)
+		}
+	}
+	for _, host := range []string{"api.test", "other.test"} {
+		r.raw("GET http://" + host + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
+		if got := <-seen; got != "" {
+			t.Errorf("%s got %q", host, got)
+		}
+	}
+}
+
+// TestSettingRefused checks the templates that cannot be set.
+func TestSettingRefused(t *testing.T) {
+	for _, c := range []struct{ header, template string }{
+		{"", "${}"}, {"X-A", "x"}, {"X-A", "${}${}"}, {"X-A", "${}\r\nX-B: 1"}, {"host", "${}"}, {"Content-Length", "${}"}, {"Transfer-Encoding", "${}"},
+	} {
+		if s, err := secret(t, "api.test", c.header).Setting(c.template); err == nil {
+			t.Errorf("%+v: %q", c, s.set)
+		}
+	}
+}
+
 // TestSecretBody checks that a body is sent unchanged.
 func TestSecretBody(t *testing.T) {
 	s := secret(t, "api.test", "")

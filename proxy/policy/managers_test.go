@@ -1,7 +1,11 @@
 package policy
 
 import (
+	"bytes"
+	"io/fs"
 	"net/netip"
+	"os"
+	"regexp"
 	"testing"
 )
 
@@ -28,5 +32,37 @@ func TestEscapeN11Managers(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestHostsWritten: the host names of package registries stand in no file. Programs and tests make them of the table of
+// zones and labels, and examples have names of their own.
+func TestHostsWritten(t *testing.T) {
+	written := map[string]*regexp.Regexp{}
+	for _, e := range Ecosystems() {
+		for _, host := range e.Hosts() {
+			written[host] = regexp.MustCompile(`(?:^|[^\w.-])` + regexp.QuoteMeta(host) + `(?:[^\w-]|$)`)
+		}
+	}
+	tree := os.DirFS("../..")
+	err := fs.WalkDir(tree, ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && (name == ".git" || name == "bin" || e.Name() == "node_modules"):
+			return fs.SkipDir
+		case !e.Type().IsRegular() || name == "proxy/policy/ecosystems.go": // a zone may have a server by its own name
+			return nil
+		}
+		text, err := fs.ReadFile(tree, name)
+		for host, whole := range written {
+			if bytes.Contains(text, []byte(host)) && whole.Match(text) {
+				t.Errorf("%s: %s", name, host)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -60,6 +61,28 @@ func (r Rule) Within(outer Rule) (_ Rule, ok bool) {
 
 // Addresses reports whether r covers addresses, or everything, instead of names.
 func (r Rule) Addresses() bool { return r.all || r.prefix.IsValid() }
+
+// BeyondOpen returns why r leads further than the mode open, which is every public address that is not this machine's. It
+// returns "" if it does not. own are this machine's addresses.
+func (r Rule) BeyondOpen(own []netip.Addr) string {
+	switch {
+	case r.all:
+		return "it covers everything"
+	case r.private:
+		return "private addresses"
+	case r.ech:
+		return "encrypted names"
+	case !r.prefix.IsValid():
+		return ""
+	case Classify(r.prefix.Addr()) != classPublic || slices.ContainsFunc(registry, func(b block) bool {
+		return b.class != classPublic && b.prefix.Bits() > r.prefix.Bits() && r.prefix.Overlaps(b.prefix)
+	}):
+		return "addresses that are not public"
+	case slices.ContainsFunc(own, r.prefix.Contains):
+		return "an address of this machine"
+	}
+	return ""
+}
 
 func (r Rule) hasOptions() bool { return r.Words() != r.words }
 

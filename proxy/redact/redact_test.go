@@ -130,7 +130,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// FuzzCut checks that no split lets a value through, and that the only changes are asterisks.
+// FuzzCut checks that no split lets a value through, and that the only changes are asterisks. What is shown early has the
+// same length, and no whole value.
 func FuzzCut(f *testing.F) {
 	f.Add("abcdefgh", "xxabcdefghabcdefghxx", 3)
 	f.Add("aaaaaaaa", "aaaaaaaaaaaaaaab", 1)
@@ -155,6 +156,21 @@ func FuzzCut(f *testing.F) {
 		}
 		if v != nil && strings.Contains(got, value) {
 			t.Fatalf("%q is in %q", value, got)
+		}
+		if v != nil {
+			early := &stream{values: v}
+			var shown []byte
+			for rest := text; rest != ""; rest = rest[min(size, len(rest)):] {
+				shown = append(append(shown, early.pass([]byte(rest[:min(size, len(rest))]), false)...), early.show()...)
+			}
+			if shown = append(shown, early.pass(nil, true)...); len(shown) != len(text) || strings.Contains(string(shown), value) && size > 1 {
+				t.Fatalf("%q is shown as %q", text, shown)
+			}
+			for i := range shown {
+				if shown[i] != text[i] && shown[i] != '*' {
+					t.Fatalf("%q is shown as %q", text, shown)
+				}
+			}
 		}
 		for i := range len(got) {
 			if got[i] != text[i] && got[i] != '*' {

@@ -14,6 +14,7 @@ type stream struct {
 	values *Values
 	held   []byte // not blanked yet: a value may overlap another
 	lead   int
+	shown  int // so many of the held bytes were returned early: see show
 }
 
 // pass appends b and returns the bytes that later input cannot change, or all bytes at the end. The result is a
@@ -24,8 +25,25 @@ func (s *stream) pass(b []byte, end bool) []byte {
 	if !end {
 		known -= s.values.begun(s.held)
 	}
-	out := bytes.Clone(s.held[:known])
-	lead := blank(out, 0, s.lead)
+	out, lead := s.blanked(known)
+	s.held, s.lead = append(s.held[:0], s.held[known:]...), lead
+	early := min(s.shown, known)
+	s.shown -= early
+	return out[early:]
+}
+
+// show returns the bytes that are held back. They stay held, so that the rest of a value that they begin is blanked.
+func (s *stream) show() []byte {
+	out, _ := s.blanked(len(s.held))
+	early := s.shown
+	s.shown = len(s.held)
+	return out[early:]
+}
+
+// blanked returns a copy of the first held bytes without values, and the length of the rest of a value that began there.
+func (s *stream) blanked(known int) (out []byte, lead int) {
+	out = bytes.Clone(s.held[:known])
+	lead = blank(out, 0, s.lead)
 	for _, form := range s.values.forms {
 		for at := 0; ; at++ {
 			i := bytes.Index(s.held[at:], form)
@@ -36,8 +54,7 @@ func (s *stream) pass(b []byte, end bool) []byte {
 			lead = max(lead, blank(out, at, at+len(form)))
 		}
 	}
-	s.held, s.lead = append(s.held[:0], s.held[known:]...), lead
-	return out
+	return out, lead
 }
 
 // blank blanks b[from:to] and returns how many of those bytes lie beyond b's end.
