@@ -181,6 +181,24 @@ func (c *Client) fetchDropped(ctx context.Context, img *Image, u *unpacker) erro
 	return nil
 }
 
+// Keep protects the layers' blobs of an image from removal until [Store.Close]. It fetches blobs that were dropped.
+func (c *Client) Keep(ctx context.Context, img *Image, progress func(events.Event)) error {
+	dropped, err := c.Store.Keep(ctx, img)
+	if err == nil && len(dropped) > 0 {
+		if c.NoFetch {
+			return fmt.Errorf("layer %s: its blob was dropped, and may not be fetched again now", dropped[0].Digest)
+		}
+		if _, err := c.run(ctx, job{args: []string{"fetch", "--store", c.Store.Dir(), string(img.Digest)}, on: progress}); err != nil {
+			return fmt.Errorf("fetch layers: %w", err)
+		}
+		dropped, err = c.Store.Keep(ctx, img)
+	}
+	if err == nil && len(dropped) > 0 { // gc dropped it again
+		err = fmt.Errorf("layer %s: %w: it is missing", dropped[0].Digest, ErrCorrupt)
+	}
+	return err
+}
+
 // Unpack unpacks the layers of an image that are not unpacked yet.
 func (c *Client) Unpack(ctx context.Context, img *Image, progress func(events.Event)) error {
 	ctx, cancel := context.WithCancelCause(ctx)

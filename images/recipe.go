@@ -8,7 +8,7 @@ import (
 	"demesne/images/imageref"
 )
 
-// make builds the image of a recipe, unless the store has it. Only one process at a time does.
+// make builds the image of a recipe, unless the store has it, and unpacks it. Only one process at a time builds it.
 func (c *Client) make(ctx context.Context, ref imageref.Ref, progress func(events.Event)) (*Image, error) {
 	r, values, ok := imageref.RecipeOf(ref)
 	if !ok {
@@ -29,5 +29,9 @@ func (c *Client) make(ctx context.Context, ref imageref.Ref, progress func(event
 	if _, err := b.run(ctx, job{args: args, on: progress}); err != nil {
 		return nil, fmt.Errorf("build image %q: %w", ref, err)
 	}
-	return c.Store.Lookup(ref)
+	img, err := c.Store.Lookup(ref)
+	if err == nil {
+		err = c.Unpack(ctx, img, progress)
+	}
+	return img, err
 }

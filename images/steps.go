@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -88,13 +89,13 @@ func (s files) readStep(path string) (r StepResult, err error) {
 	return r, nil
 }
 
-// Drop forgets the results and removes the caches that were not used since before, and all damaged results. Garbage
-// collection then removes their layers.
-func (t Steps) Drop(ctx context.Context, before time.Time) (dropped int, err error) {
-	s := t.Store
+// DropSteps forgets the results of builds and removes the caches that were not used since before, and all damaged results.
+// Garbage collection then removes their layers.
+func (c *Client) DropSteps(ctx context.Context, before time.Time) error {
+	s := c.Store
 	lock, err := s.lock(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer lock.Close()
 	err = s.eachFile(stepsDir, func(_, path string) error {
@@ -105,15 +106,15 @@ func (t Steps) Drop(ctx context.Context, before time.Time) (dropped int, err err
 		if _, err := s.readStep(path); err == nil && st.ModTime().After(before) {
 			return nil
 		}
-		dropped++
 		return os.Remove(path)
 	})
-	return dropped, errors.Join(err, dropCaches(s, before))
+	return errors.Join(err, c.dropCaches(ctx, before))
 }
 
 const (
-	cachesDir = "caches"
-	lockExt   = ".lock"
+	cachesDir   = "caches"
+	cacheDigits = 16 // bytes of a digest in a name
+	lockExt     = ".lock"
 )
 
 // CacheDir returns the directory of a cache that RUN steps share, and locks it until unlock is called. sharing is the one
@@ -149,7 +150,7 @@ func (s files) cachePath(id string, n int) string {
 		id += fmt.Sprintf("\x00%d", n)
 	}
 	sum := sha256.Sum256([]byte(id))
-	return s.path(cachesDir + "/" + hex.EncodeToString(sum[:16]))
+	return s.path(cachesDir + "/" + hex.EncodeToString(sum[:cacheDigits]))
 }
 
 // lockCache returns flock.ErrLocked for a private cache that is in use. It waits for other kinds.
@@ -165,8 +166,8 @@ func lockCache(ctx context.Context, path, sharing string) (*os.File, error) {
 }
 
 // dropCaches removes the caches that no step used since before. It keeps those in use.
-func dropCaches(s *Store, before time.Time) error {
-	return s.eachFile(cachesDir, func(_, path string) error {
+func (c *Client) dropCaches(ctx context.Context, before time.Time) error {
+	return c.Store.eachFile(cachesDir, func(_, path string) error {
 		dir, isLock := strings.CutSuffix(path, lockExt)
 		st, err := os.Lstat(path)
 		if err != nil || !isLock || st.ModTime().After(before) {
@@ -180,11 +181,32 @@ func dropCaches(s *Store, before time.Time) error {
 			return fmt.Errorf("lock cache: %w", err)
 		}
 		defer lock.Close()
-		if err := os.RemoveAll(dir); err != nil {
+		err = os.RemoveAll(dir)
+		if errors.Is(err, fs.ErrPermission) { // files of subordinate ids
+			err = c.removeAs(ctx, dir)
+		}
+		if err != nil {
 			return fmt.Errorf("remove cache: %w", err)
 		}
 		return os.Remove(path)
 	})
+}
+
+// removeAs removes a cache as the ids of the sandboxes.
+func (c *Client) removeAs(ctx context.Context, dir string) error {
+	lines := make(chan string, 1)
+	lines <- filepath.Base(dir)
+	close(lines)
+	_, err := c.run(ctx, job{args: []string{"remove-cache", "--store", c.Store.Dir()}, enter: true, lines: lines})
+	return err
+}
+
+// RemoveCache removes a cache of builds, which nothing uses. The caller has the ids of its files.
+func (t Steps) RemoveCache(name string) error {
+	if b, err := hex.DecodeString(name); err != nil || len(b) != cacheDigits {
+		return fmt.Errorf("cache %.100q: not a valid name", name)
+	}
+	return os.RemoveAll(t.Store.path(cachesDir + "/" + name))
 }
 
 // stepLayers returns the layers of all results.

@@ -17,6 +17,7 @@ type Options struct {
 	Target   string            // name or number of the last stage to build; empty: the last of the file
 	Args     map[string]string // --build-arg
 	Platform string            // "OS/ARCH[/VARIANT]"; empty: this machine's
+	Offline  bool              // no RUN has a network
 }
 
 // Plan lists the stages of a build.
@@ -122,6 +123,9 @@ func (p *Plan) globals() error {
 	}
 	return nil
 }
+
+// Global returns the value of an ARG above the first FROM, or an empty text.
+func (p *Plan) Global(name string) string { return p.global[name] }
 
 // stage resolves the base of a stage. before holds the earlier ones.
 func (p *Plan) stage(n int, s instructions.Stage, before []*Stage) (*Stage, error) {

@@ -192,6 +192,9 @@ func (st *State) apply(c instructions.Command) (*Step, error) {
 		r, err := st.run(c)
 		return &Step{Run: r}, err
 	case *instructions.CopyCommand:
+		if strings.Contains(c.From, "$") {
+			return nil, fmt.Errorf("COPY --from=%s: no variables here: give the image a name by FROM %s AS NAME, with an ARG above the first FROM", c.From, c.From)
+		}
 		to, err := st.copy(c.SourcesAndDest)
 		to.From, to.Chown, to.Chmod, to.Link, to.Parents, to.Exclude = c.From, c.Chown, c.Chmod, c.Link, c.Parents, c.ExcludePatterns
 		return &Step{Copy: to}, err
@@ -356,6 +359,9 @@ func (st *State) run(c *instructions.RunCommand) (*Run, error) {
 		return nil, fmt.Errorf("RUN --security=insecure: %w", errUnsupported)
 	case len(instructions.GetDevices(c)) > 0:
 		return nil, fmt.Errorf("RUN --device: %w", errUnsupported)
+	}
+	if st.plan.opts.Offline {
+		r.Network = string(instructions.NetworkNone)
 	}
 	r.Env = slices.Clone(st.Config.Env)
 	for _, name := range st.order {

@@ -51,7 +51,7 @@ func runChild(spec string) error {
 	if err != nil {
 		return err
 	}
-	o := Options{Store: store, Backoff: time.Millisecond}
+	o := Options{Store: store, Transfer: Transfer{Backoff: time.Millisecond}}
 	if c.Certs != "" {
 		o.System = config(c.Certs)
 	}

@@ -43,11 +43,32 @@ import (
 type Options struct {
 	Store    *images.Store
 	Platform Platform             // of the image to take from an index; default: this machine's
-	Report   func(events.Event)   // called for each event, from several goroutines; may be nil
-	Jobs     int                  // layers downloaded at once; default 3
-	Backoff  time.Duration        // wait before the second attempt; default one second
-	Idle     time.Duration        // silence after which an attempt ends; default one minute
 	System   *types.SystemContext // default: the standard configuration files and $REGISTRY_AUTH_FILE
+	Transfer
+}
+
+// Transfer says how blobs go to or come from a registry.
+type Transfer struct {
+	Report  func(events.Event) // called for each event, from several goroutines; may be nil
+	Jobs    int                // blobs transferred at once; default 3
+	Backoff time.Duration      // wait before the second attempt; default one second
+	Idle    time.Duration      // silence after which an attempt ends; default one minute
+}
+
+// Complete sets what has a default.
+func (t *Transfer) Complete() {
+	if t.Report == nil {
+		t.Report = func(events.Event) {}
+	}
+	if t.Jobs <= 0 {
+		t.Jobs = 3
+	}
+	if t.Backoff <= 0 {
+		t.Backoff = time.Second
+	}
+	if t.Idle <= 0 {
+		t.Idle = time.Minute
+	}
 }
 
 // puller is a pull in progress.
@@ -66,18 +87,7 @@ func newPuller(o Options) *puller {
 	if p.sys.DockerRegistryUserAgent == "" {
 		p.sys.DockerRegistryUserAgent = "demesne"
 	}
-	if p.Report == nil {
-		p.Report = func(events.Event) {}
-	}
-	if p.Jobs <= 0 {
-		p.Jobs = 3
-	}
-	if p.Backoff <= 0 {
-		p.Backoff = time.Second
-	}
-	if p.Idle <= 0 {
-		p.Idle = time.Minute
-	}
+	p.Complete()
 	return p
 }
 

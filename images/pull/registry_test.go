@@ -263,13 +263,13 @@ func openStore(t *testing.T, dir string) *images.Store {
 // plainOptions returns options that trust no certificate.
 func (r *aRegistry) plainOptions(t *testing.T) Options {
 	t.Helper()
-	return Options{Store: openStore(t, t.TempDir()), System: configIn(t, t.TempDir()), Backoff: time.Millisecond}
+	return Options{Store: openStore(t, t.TempDir()), System: configIn(t, t.TempDir()), Transfer: Transfer{Backoff: time.Millisecond}}
 }
 
 // options returns options for a test, with short waits between attempts.
 func (r *aRegistry) options(t *testing.T) Options {
 	t.Helper()
-	return Options{Store: openStore(t, t.TempDir()), System: r.trust(t), Backoff: time.Millisecond, Idle: 10 * time.Second}
+	return Options{Store: openStore(t, t.TempDir()), System: r.trust(t), Transfer: Transfer{Backoff: time.Millisecond, Idle: 10 * time.Second}}
 }
 
 // holds fails the test unless the store has exactly the image, byte for byte.

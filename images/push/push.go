@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/types"
@@ -24,15 +23,12 @@ import (
 
 // Options configure a push. Store must be set; the zero value of each other field selects its default.
 type Options struct {
-	Store   *images.Store
-	Format  Format             // of layers; default: layers keep theirs, and gzip for those that are not compressed
-	Level   int                // of the compression; default: that of the format
-	Signer  *Signer            // signs the image; may be nil
-	Report  func(events.Event) // called for each event, from several goroutines; may be nil
-	Jobs    int                // blobs sent at once; default 3
-	Backoff time.Duration      // wait before the second attempt; default one second
-	Idle    time.Duration      // silence after which an attempt ends; default one minute
-	System  *types.SystemContext
+	Store  *images.Store
+	Format Format  // of layers; default: layers keep theirs, and gzip for those that are not compressed
+	Level  int     // of the compression; default: that of the format
+	Signer *Signer // signs the image; may be nil
+	System *types.SystemContext
+	pull.Transfer
 }
 
 // SystemContext returns the configuration that the flags --tls-verify and --authfile describe. verify is "", "true" or
@@ -65,18 +61,7 @@ func newPusher(o Options) *pusher {
 	if p.System == nil {
 		p.System = SystemContext("", "")
 	}
-	if p.Report == nil {
-		p.Report = func(events.Event) {}
-	}
-	if p.Jobs <= 0 {
-		p.Jobs = 3
-	}
-	if p.Backoff <= 0 {
-		p.Backoff = time.Second
-	}
-	if p.Idle <= 0 {
-		p.Idle = time.Minute
-	}
+	p.Complete()
 	return p
 }
 

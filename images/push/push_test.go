@@ -118,11 +118,11 @@ func newShop(t *testing.T) *shop {
 }
 
 func (s *shop) options() Options {
-	return Options{Store: s.store, System: s.sys, Backoff: time.Millisecond, Idle: 5 * time.Second, Report: func(e events.Event) {
+	return Options{Store: s.store, System: s.sys, Transfer: pull.Transfer{Backoff: time.Millisecond, Idle: 5 * time.Second, Report: func(e events.Event) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.seen = append(s.seen, e)
-	}}
+	}}}
 }
 
 // states counts the layers that ended in each state, and forgets them.
@@ -221,7 +221,7 @@ func (s *shop) pulled(from string) (*images.Image, *images.Store) {
 	}
 	s.Cleanup(store.Close)
 	ref := parse(s.T, from)
-	if _, err := pull.Image(context.Background(), ref, pull.Options{Store: store, System: s.sys, Platform: pull.Platform{OS: "linux", Architecture: "amd64"}, Backoff: time.Millisecond}); err != nil {
+	if _, err := pull.Image(context.Background(), ref, pull.Options{Store: store, System: s.sys, Platform: pull.Platform{OS: "linux", Architecture: "amd64"}, Transfer: pull.Transfer{Backoff: time.Millisecond}}); err != nil {
 		s.Fatal(err)
 	}
 	img, err := store.Lookup(ref)

@@ -42,13 +42,13 @@ const mb = 1 << 20
 // table lists the recipes in the order of the help text. It is the only such table.
 var table = []Recipe{
 	{Name: "debian", About: "Debian, from a package mirror alone", Size: 85 * mb},
-	{Name: "node", About: "Debian with Node and npm", Size: 260 * mb},
-	{Name: "media", About: "ffmpeg, ImageMagick, libvips and sox", Size: 900 * mb, Word: true},
-	{Name: "twine", About: "a compiler from Twee to HTML, with story formats", Size: 270 * mb, Word: true},
-	{Name: "webgamedev", About: "Phaser, Vite and TypeScript in /opt/game-template", Size: 430 * mb, Word: true},
-	{Name: "jupyter", About: "Jupyter kernels: Python with numpy, pandas and matplotlib; R; JavaScript; TypeScript", Size: 1100 * mb, Word: true},
-	{Name: "claude-code", About: "Claude Code, with git and Python", Size: 690 * mb, Program: "claude"},
-	{Name: "codex", About: "Codex, with git and Python", Size: 840 * mb, Program: "codex"},
+	{Name: "node", About: "Debian with Node and npm", Size: 205 * mb},
+	{Name: "media", About: "ffmpeg, ImageMagick, libvips and sox", Size: 790 * mb, Word: true},
+	{Name: "twine", About: "a compiler from Twee to HTML, with story formats", Size: 215 * mb, Word: true},
+	{Name: "webgamedev", About: "Phaser, Vite and TypeScript in /opt/game-template", Size: 380 * mb, Word: true},
+	{Name: "jupyter", About: "Jupyter kernels: Python with numpy, pandas and matplotlib; R; JavaScript; TypeScript", Size: 1050 * mb, Word: true},
+	{Name: "claude-code", About: "Claude Code, with git and Python", Size: 600 * mb, Program: "claude"},
+	{Name: "codex", About: "Codex, with git and Python", Size: 765 * mb, Program: "codex"},
 	{Name: "browser", About: "Chromium, Playwright with it, and Playwright's MCP server", Size: 960 * mb, Word: true},
 }
 
