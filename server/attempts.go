@@ -1,0 +1,174 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// attempts bounds how often a client may guess a credential. Each client has a small number of wrong ones; beyond it a
+// credential is refused unread, until time has passed. The zero value is ready.
+//
+// Several users can be behind one address, and a stranger among them must not lock out the others. Therefore:
+//
+//   - A client of loopback is the user whose process has the other end of the connection, as the kernel says. A guessing
+//     user of this machine exhausts its own attempts alone.
+//   - A credential that was accepted from a client is accepted from it for an hour more, whatever others send meanwhile.
+//   - The operator's token is always accepted from the server's own user, whose processes can read it anyway.
+//   - The same wrong credential counts once: a program with an old token, which tries for ever, exhausts nothing.
+//   - A request without a credential, and a cookie, which an old login leaves behind, count for nothing.
+type attempts struct {
+	mu  sync.Mutex
+	all map[string]*clientAttempts // by client
+}
+
+// clientAttempts are those of one client. One credential of it is checked at a time, so that none slips through beside others.
+type clientAttempts struct {
+	seen time.Time // guarded by the lock of all
+
+	mu       sync.Mutex
+	left     *rate.Limiter
+	wrong    [8]credentialHash // the last ones
+	wrongAt  int
+	accepted []acceptance
+}
+
+type credentialHash [sha256.Size]byte
+
+type acceptance struct {
+	hash  credentialHash
+	until time.Time
+}
+
+// Bounds of attempts. A client has wrongMost at once, and one more after each wrongEvery.
+const (
+	wrongMost    = 20
+	wrongEvery   = 3 * time.Second
+	acceptedMost = 64
+	acceptedLife = time.Hour
+	clientsMost  = 4096
+)
+
+// of returns the attempts of a client. In place of one client too many it forgets the one that was not seen for longest.
+func (a *attempts) of(client string) *clientAttempts {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one := a.all[client]
+	if one == nil {
+		if a.all == nil {
+			a.all = map[string]*clientAttempts{}
+		}
+		if len(a.all) >= clientsMost {
+			oldest := ""
+			for name, o := range a.all {
+				if oldest == "" || o.seen.Before(a.all[oldest].seen) {
+					oldest = name
+				}
+			}
+			delete(a.all, oldest)
+		}
+		one = &clientAttempts{left: rate.NewLimiter(rate.Every(wrongEvery), wrongMost)}
+		a.all[client] = one
+	}
+	one.seen = time.Now()
+	return one
+}
+
+// try calls check, which reports whether a credential is right, unless too many were wrong. always is true for one that is
+// checked all the same.
+func (o *clientAttempts) try(hash credentialHash, always bool, check func() bool) (right, checked bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	o.accepted = slices.DeleteFunc(o.accepted, func(k acceptance) bool { return now.After(k.until) })
+	at := slices.IndexFunc(o.accepted, func(k acceptance) bool { return k.hash == hash })
+	if o.left.Tokens() < 1 && at < 0 && !always {
+		return false, false
+	}
+	if at >= 0 {
+		o.accepted = slices.Delete(o.accepted, at, at+1)
+	}
+	if right = check(); right {
+		o.accepted = append(o.accepted[max(0, len(o.accepted)-acceptedMost+1):], acceptance{hash, now.Add(acceptedLife)})
+	} else if !slices.Contains(o.wrong[:], hash) {
+		o.wrong[o.wrongAt%len(o.wrong)] = hash
+		o.wrongAt++
+		o.left.Allow()
+	}
+	return right, true
+}
+
+// Try calls check, which reports whether the credential of a request is right, unless the client has sent too many wrong
+// ones. Then it answers the request by itself, and answered is true. check does not call Try.
+func (a *Access) Try(w http.ResponseWriter, r *http.Request, credential string, check func() bool) (right, answered bool) {
+	if credential == "" {
+		return check(), false
+	}
+	client, own := clientOf(r)
+	if client == "" {
+		return check(), false
+	}
+	right, checked := a.attempts.of(client).try(sha256.Sum256([]byte(credential)), own && Same(credential, a.Token), check)
+	if !checked {
+		w.Header().Set("Retry-After", strconv.Itoa(int(wrongEvery/time.Second)))
+		Refuse(w, http.StatusTooManyRequests, "too many wrong credentials from this client")
+	}
+	return right, !checked
+}
+
+// clientOf names the client of a request; "": its attempts have no bound, because only the server's user reaches the
+// socket, or the kernel does not say which user of this machine it is. own reports whether it is a process of the server's
+// user.
+func clientOf(r *http.Request) (client string, own bool) {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return "", true // a unix socket
+	}
+	ip := at.Addr().Unmap()
+	switch p, _ := r.Context().Value(peerKey{}).(*peer); {
+	case ip.IsLoopback() && p == nil:
+		return "", false
+	case ip.IsLoopback():
+		switch uid, err := p.user(); {
+		case err == nil:
+			return "user " + strconv.Itoa(uid), uid == os.Geteuid()
+		case errors.Is(err, errNoPeer):
+			return "no user", false // a client that hides shares its attempts with others that do
+		}
+		return "", false
+	case ip.Is6():
+		subscriber, _ := ip.Prefix(64) // who has as many addresses as it likes
+		return subscriber.String(), false
+	}
+	return ip.String(), false
+}
+
+type peerKey struct{}
+
+// withPeer returns the context of a connection's requests, in which clientOf finds its user.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, peerKey{}, &peer{c: c})
+}
+
+// peer is the other end of a loopback connection. It asks the kernel for its user once.
+type peer struct {
+	c    net.Conn
+	once sync.Once
+	uid  int
+	err  error
+}
+
+func (p *peer) user() (uid int, err error) {
+	p.once.Do(func() { p.uid, p.err = PeerUser(p.c) })
+	return p.uid, p.err
+}
