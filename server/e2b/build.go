@@ -1,0 +1,481 @@
+package e2b
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/server"
+	"demesne/server/backend"
+)
+
+// builds serves templates, and has the builds since the server's start.
+type builds struct {
+	opts  *Options
+	store *store
+
+	mu  sync.Mutex
+	all map[string]*build
+}
+
+// build is one build of a template.
+type build struct {
+	id       string
+	template *template
+	tags     []string
+	made     time.Time
+
+	mu     sync.Mutex
+	status string // waiting, building, ready or error
+	reason string
+	logs   []buildLog
+}
+
+type buildLog struct {
+	Timestamp time.Time `json:"timestamp"`
+	Level     string    `json:"level"`
+	Message   string    `json:"message"`
+}
+
+// uploadDir holds the files of COPY steps, by template and hash.
+const uploadDir = "uploads"
+
+// Bounds of a build.
+const (
+	mostUpload = 4 << 30
+	mostLogs   = 20_000
+	keptBuild  = 24 * time.Hour // longer than a build may take
+)
+
+var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// nameForm is what can be both a template's name and part of an image's.
+var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._/-]{0,62}$`)
+
+func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Name     string   `json:"name"`
+		Alias    string   `json:"alias"`
+		Tags     []string `json:"tags"`
+		CPUs     int      `json:"cpuCount"`
+		MemoryMB int      `json:"memoryMB"`
+	}
+	if !body(w, r, &q) {
+		return
+	}
+	if q.Name == "" {
+		q.Name = q.Alias
+	}
+	name, tag, _ := strings.Cut(q.Name, ":")
+	if !nameForm.MatchString(name) {
+		fail(w, fmt.Errorf("%w: name %q: must have lower case letters, digits and ._-", backend.ErrInvalid, name))
+		return
+	}
+	tags := slices.DeleteFunc(append(slices.Clone(q.Tags), tag), func(t string) bool { return t == "" })
+	if len(tags) == 0 {
+		tags = []string{defaultTag}
+	}
+	s.store.mu.Lock()
+	t := s.store.findTemplate(name)
+	if t == nil {
+		t = &template{ID: newID(), Name: name, Created: time.Now().UTC()}
+		s.store.templates[t.ID] = t
+	}
+	t.CPUs, t.MemoryMB, t.Updated = q.CPUs, q.MemoryMB, time.Now().UTC()
+	err := writeRecord(s.store.dir, templateDir, t.ID, t)
+	s.store.mu.Unlock()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	b := &build{id: newID(), template: t, tags: tags, made: time.Now(), status: "waiting"}
+	s.mu.Lock()
+	if s.all == nil {
+		s.all = map[string]*build{}
+	}
+	for id, o := range s.all {
+		if time.Since(o.made) > keptBuild {
+			delete(s.all, id)
+		}
+	}
+	s.all[b.id] = b
+	s.mu.Unlock()
+	answer(w, http.StatusAccepted, map[string]any{
+		"templateID": t.ID, "buildID": b.id, "tags": tags, "names": []string{name}, "aliases": []string{name}, "public": false,
+	})
+}
+
+// templateFile answers whether the files of a COPY are here, and where to send them. The address has a token of its own,
+// because the SDK sends no key with it.
+func (s *builds) templateFile(w http.ResponseWriter, r *http.Request) {
+	id, hash := r.PathValue("id"), r.PathValue("hash")
+	s.store.mu.Lock()
+	t := s.store.templates[id]
+	s.store.mu.Unlock()
+	if t == nil || !hashForm.MatchString(hash) {
+		server.Refuse(w, http.StatusNotFound, "template or hash not found")
+		return
+	}
+	_, err := s.store.dir.Stat(path.Join(uploadDir, id, hash))
+	answer(w, http.StatusCreated, map[string]any{
+		"present": err == nil, "url": fmt.Sprintf("http://%s/templatefiles/%s/%s/%s", r.Host, s.ticket(id, hash), id, hash),
+	})
+}
+
+// ticket is the token of one upload.
+func (s *builds) ticket(id, hash string) string { return digest("upload", s.opts.Key, id, hash) }
+
+// templateUpload receives the files of a COPY.
+func (s *builds) templateUpload(w http.ResponseWriter, r *http.Request) {
+	p := strings.Split(strings.TrimPrefix(r.URL.Path, "/templatefiles/"), "/")
+	if r.Method != http.MethodPut || len(p) != 3 || !server.Same(p[0], s.ticket(p[1], p[2])) || !hashForm.MatchString(p[2]) {
+		server.Refuse(w, http.StatusUnauthorized, "no upload is expected here")
+		return
+	}
+	dir := path.Join(uploadDir, p[1])
+	err := s.store.dir.MkdirAll(dir, 0o700)
+	tmp := path.Join(dir, ".new-"+newID())
+	var f *os.File
+	if err == nil {
+		f, err = s.store.dir.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	}
+	if err == nil {
+		_, err = io.Copy(f, http.MaxBytesReader(w, r.Body, mostUpload))
+		err = errors.Join(err, f.Close())
+	}
+	if err == nil {
+		err = s.store.dir.Rename(tmp, path.Join(dir, p[2]))
+	}
+	if err != nil {
+		s.store.dir.Remove(tmp)
+		fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Length", "0")
+}
+
+// step is one instruction of a build.
+type step struct {
+	Type  string   `json:"type"`
+	Args  []string `json:"args"`
+	Files string   `json:"filesHash"`
+}
+
+// recipe is what a build is made from.
+type recipe struct {
+	FromImage    string          `json:"fromImage"`
+	FromTemplate string          `json:"fromTemplate"`
+	Registry     json.RawMessage `json:"fromImageRegistry"`
+	StartCmd     string          `json:"startCmd"`
+	ReadyCmd     string          `json:"readyCmd"`
+	Steps        []step          `json:"steps"`
+}
+
+func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) {
+	var q recipe
+	s.mu.Lock()
+	b := s.all[r.PathValue("build")]
+	s.mu.Unlock()
+	if b == nil || b.template.ID != r.PathValue("id") {
+		server.Refuse(w, http.StatusNotFound, "build not found")
+		return
+	}
+	if !body(w, r, &q) {
+		return
+	}
+	if q.StartCmd != "" && q.ReadyCmd == "" || len(q.Registry) > 0 && string(q.Registry) != "null" {
+		fail(w, fmt.Errorf("%w: startCmd and fromImageRegistry are not supported by demesne", backend.ErrInvalid))
+		return
+	}
+	b.mu.Lock()
+	again := b.status != "waiting"
+	b.status = "building"
+	b.mu.Unlock()
+	if again {
+		server.Refuse(w, http.StatusConflict, "the build has begun")
+		return
+	}
+	go s.run(b, q)
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// buildTime bounds a build.
+const buildTime = 2 * time.Hour
+
+// run builds, in a directory that is removed afterwards.
+func (s *builds) run(b *build, q recipe) {
+	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
+	defer cancel()
+	err := func() error {
+		dir, err := os.MkdirTemp("", "demesne-template-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		text, err := s.containerfile(ctx, dir, q)
+		if err != nil {
+			return err
+		}
+		file := filepath.Join(dir, ".Containerfile")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return err
+		}
+		return s.opts.Backend.Build(ctx, backend.Build{Dir: dir, Containerfile: file, Name: imageOf(b.template.ID, b.id)}, b)
+	}()
+	if err == nil {
+		s.store.mu.Lock()
+		b.template.tag(b.id, b.tags)
+		err = writeRecord(s.store.dir, templateDir, b.template.ID, b.template)
+		s.store.mu.Unlock()
+	}
+	s.forgetUploads(b)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.status = "ready"; err != nil {
+		b.status, b.reason = "error", err.Error()
+	}
+}
+
+// forgetUploads removes the files of a template's steps once no other build of it needs them: the SDK sends them again.
+func (s *builds) forgetUploads(b *build) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.all {
+		o.mu.Lock()
+		needs := o != b && o.template == b.template && (o.status == "waiting" || o.status == "building")
+		o.mu.Unlock()
+		if needs {
+			return
+		}
+	}
+	s.store.dir.RemoveAll(path.Join(uploadDir, b.template.ID))
+}
+
+// Write adds lines to the log of the build.
+func (b *build) Write(text []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for l := range bytes.Lines(text) {
+		if l = bytes.TrimSpace(l); len(l) > 0 && len(b.logs) < mostLogs {
+			b.logs = append(b.logs, buildLog{time.Now().UTC(), "info", strings.ToValidUTF8(string(l), "\ufffd")})
+		}
+	}
+	return len(text), nil
+}
+
+func (s *builds) templateStatus(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	b := s.all[r.PathValue("build")]
+	s.mu.Unlock()
+	if b == nil || b.template.ID != r.PathValue("id") {
+		server.Refuse(w, http.StatusNotFound, "build not found")
+		return
+	}
+	from, _ := strconv.Atoi(r.URL.Query().Get("logsOffset"))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := map[string]any{
+		"templateID": b.template.ID, "buildID": b.id, "status": b.status, "logs": []string{},
+		"logEntries": append([]buildLog{}, b.logs[min(max(from, 0), len(b.logs)):]...),
+	}
+	if b.status == "error" {
+		a["reason"] = map[string]string{"message": b.reason}
+	}
+	answer(w, http.StatusOK, a)
+}
+
+// containerfile translates the steps, and puts the files of COPY steps into dir. Every word is a JSON string or is checked,
+// so that no step can add an instruction.
+func (s *builds) containerfile(ctx context.Context, dir string, q recipe) (string, error) {
+	from, own := q.FromImage, false
+	if q.FromTemplate != "" {
+		s.store.mu.Lock()
+		if t := s.store.findTemplate(q.FromTemplate); t != nil {
+			from, own = t.image(q.FromTemplate), true
+		}
+		s.store.mu.Unlock()
+	}
+	if from == "" || strings.ContainsAny(from, " \t\r\n$") || !own && !s.opts.Backend.HasImage(ctx, from) {
+		return "", fmt.Errorf("%w: base %q: not an image", backend.ErrInvalid, from)
+	}
+	out := []string{"FROM " + from}
+	for i, st := range q.Steps {
+		text, err := s.instruction(dir, i, st)
+		if err != nil {
+			return "", fmt.Errorf("step %d: %w", i+1, err)
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "\n") + "\n", nil
+}
+
+// errStep means that a step lacks arguments, or has impossible ones.
+var errStep = fmt.Errorf("%w: its arguments are not understood", backend.ErrInvalid)
+
+func (s *builds) instruction(dir string, i int, st step) (string, error) {
+	for _, a := range st.Args {
+		if strings.ContainsRune(a, 0) {
+			return "", errStep
+		}
+	}
+	plain := func(word string) bool { return word != "" && !strings.ContainsAny(word, " \t\r\n$\"'\\#") }
+	switch n := len(st.Args); {
+	case st.Type == "RUN" && n >= 1:
+		text := "RUN " + words("/bin/sh", "-c", st.Args[0])
+		if n > 1 && st.Args[1] != "" {
+			if !plain(st.Args[1]) {
+				return "", errStep
+			}
+			return "USER " + st.Args[1] + "\n" + text, nil
+		}
+		return text, nil
+	case st.Type == "ENV" && n > 0 && n%2 == 0:
+		var lines []string
+		for j := 0; j < n; j += 2 {
+			if !plain(st.Args[j]) || strings.ContainsAny(st.Args[j+1], "\r\n") {
+				return "", errStep
+			}
+			lines = append(lines, "ENV "+st.Args[j]+"='"+strings.NewReplacer(`\`, `\\`, `'`, `'\''`).Replace(st.Args[j+1])+"'")
+		}
+		return strings.Join(lines, "\n"), nil
+	case st.Type == "WORKDIR" && n == 1 && plain(st.Args[0]), st.Type == "USER" && n == 1 && plain(st.Args[0]):
+		return st.Type + " " + st.Args[0], nil
+	case st.Type == "COPY" && n >= 2:
+		return s.copyStep(dir, i, st, plain)
+	}
+	return "", errStep
+}
+
+// copyStep unpacks the files of a COPY below a directory of its own.
+func (s *builds) copyStep(dir string, i int, st step, plain func(string) bool) (string, error) {
+	if !hashForm.MatchString(st.Files) {
+		return "", errStep
+	}
+	flags := ""
+	for j, flag := range []string{"--chown=", "--chmod="} {
+		if len(st.Args) > 2+j && st.Args[2+j] != "" {
+			if !plain(st.Args[2+j]) {
+				return "", errStep
+			}
+			flags += flag + st.Args[2+j] + " "
+		}
+	}
+	f, err := s.openUpload(st.Files)
+	if err != nil {
+		return "", fmt.Errorf("%w: the files of COPY %q were not uploaded", backend.ErrInvalid, st.Args[0])
+	}
+	defer f.Close()
+	part := fmt.Sprintf("step%d", i)
+	top, err := unpack(filepath.Join(dir, part), f)
+	if err != nil {
+		return "", fmt.Errorf("unpack: %w", err)
+	}
+	from := part + "/" + path.Clean(strings.TrimPrefix(st.Args[0], "/"))
+	if strings.ContainsAny(st.Args[0], "*?[") || !slices.Contains(top, strings.Split(path.Clean(st.Args[0]), "/")[0]) {
+		from = part + "/"
+	}
+	return "COPY " + flags + words(from, st.Args[1]), nil
+}
+
+// openUpload opens an upload by its hash, of whichever template.
+func (s *builds) openUpload(hash string) (*os.File, error) {
+	d, err := s.store.dir.Open(uploadDir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	ids, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if f, err := s.store.dir.Open(path.Join(uploadDir, id, hash)); err == nil {
+			return f, nil
+		}
+	}
+	return nil, os.ErrNotExist
+}
+
+// unpack writes a gzipped tar below a new directory, and returns the names at its top. os.Root keeps hostile names and
+// links inside.
+func unpack(dir string, from io.Reader) (top []string, err error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	z, err := gzip.NewReader(from)
+	if err != nil {
+		return nil, err
+	}
+	left := int64(mostUpload)
+	for t := tar.NewReader(z); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return top, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		name := path.Clean("/" + h.Name)[1:]
+		if name == "" {
+			continue
+		}
+		top = append(top, strings.Split(name, "/")[0])
+		if left -= h.Size; left < 0 {
+			return nil, fmt.Errorf("%w: more than 4 GiB", backend.ErrInvalid)
+		}
+		if err := unpackEntry(root, name, h, t); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func unpackEntry(root *os.Root, name string, h *tar.Header, from io.Reader) error {
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	mode := os.FileMode(h.Mode & 0o777)
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return root.MkdirAll(name, mode|0o700)
+	case tar.TypeSymlink:
+		return root.Symlink(h.Linkname, name)
+	case tar.TypeReg:
+		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode|0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, io.LimitReader(from, h.Size))
+		return errors.Join(err, f.Chmod(mode), f.Close())
+	}
+	return nil
+}
+
+// words formats a JSON array, which is the form of an instruction without a shell.
+func words(w ...string) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.Encode(w)
+	return strings.TrimSpace(b.String())
+}

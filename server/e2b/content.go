@@ -1,0 +1,197 @@
+package e2b
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/server"
+	"demesne/server/backend"
+)
+
+// content serves the files of one volume. A sandbox writes there too, so no link leads out of the root, and no file but a
+// regular one is opened.
+type content struct{ root *os.Root }
+
+// volumeEntry describes a file of a volume.
+type volumeEntry struct {
+	Name   string    `json:"name"`
+	Path   string    `json:"path"`
+	Type   string    `json:"type"`
+	Size   int64     `json:"size"`
+	Mode   uint32    `json:"mode"`
+	UID    uint32    `json:"uid"`
+	GID    uint32    `json:"gid"`
+	Atime  time.Time `json:"atime"`
+	Mtime  time.Time `json:"mtime"`
+	Ctime  time.Time `json:"ctime"`
+	Target string    `json:"target,omitempty"`
+}
+
+func (c *content) serve(w http.ResponseWriter, r *http.Request, what string) error {
+	q := r.URL.Query()
+	name := path.Clean("/" + q.Get("path"))[1:]
+	if name == "" {
+		name = "."
+	}
+	depth, _ := strconv.Atoi(q.Get("depth"))
+	status := http.StatusOK
+	switch r.Method + " " + what {
+	case "GET dir":
+		all, err := c.list(name, min(max(depth, 1), deepest))
+		if err == nil {
+			answer(w, status, all)
+		}
+		return err
+	case "POST dir":
+		if err := c.mkdir(name, q.Get("force") == "true"); err != nil {
+			return err
+		}
+		status = http.StatusCreated
+	case "GET path":
+	case "PATCH path":
+		var m struct {
+			Mode *uint32 `json:"mode"`
+		}
+		if !body(w, r, &m) {
+			return nil
+		}
+		if m.Mode != nil {
+			if err := c.root.Chmod(name, fs.FileMode(*m.Mode&0o777)); err != nil {
+				return err
+			}
+		}
+	case "DELETE path":
+		if name == "." {
+			return fmt.Errorf("%w: the volume itself", backend.ErrInvalid)
+		}
+		if _, err := c.root.Lstat(name); err != nil {
+			return err
+		}
+		if err := c.root.RemoveAll(name); err != nil {
+			return err
+		}
+		empty(w)
+		return nil
+	case "GET file":
+		return c.get(w, name)
+	case "PUT file":
+		if err := c.put(name, r); err != nil {
+			return err
+		}
+		status = http.StatusCreated
+	default:
+		server.Refuse(w, http.StatusNotFound, "demesne does not serve "+r.Method+" "+r.URL.Path)
+		return nil
+	}
+	e, err := c.entry(name)
+	if err == nil {
+		answer(w, status, e)
+	}
+	return err
+}
+
+func (c *content) mkdir(name string, force bool) error {
+	if force {
+		return c.root.MkdirAll(name, 0o755)
+	}
+	if err := c.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return c.root.Mkdir(name, 0o755)
+}
+
+func (c *content) entry(name string) (e volumeEntry, err error) {
+	st, err := c.root.Lstat(name)
+	if err != nil {
+		return e, err
+	}
+	e = volumeEntry{Name: path.Base("/" + name), Path: path.Clean("/" + name), Type: "unknown", Size: st.Size(), Mode: uint32(st.Mode().Perm()), Mtime: st.ModTime()}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		e.UID, e.GID = sys.Uid, sys.Gid
+		e.Atime, e.Ctime = time.Unix(sys.Atim.Unix()), time.Unix(sys.Ctim.Unix())
+	}
+	switch {
+	case st.Mode().IsRegular():
+		e.Type = "file"
+	case st.IsDir():
+		e.Type = "directory"
+	case st.Mode()&fs.ModeSymlink != 0:
+		e.Type = "symlink"
+		e.Target, _ = c.root.Readlink(name)
+	}
+	return e, nil
+}
+
+func (c *content) list(name string, depth int) (all []volumeEntry, err error) {
+	all = []volumeEntry{}
+	d, err := c.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Readdirnames(-1)
+	d.Close()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		e, err := c.entry(path.Join(name, n))
+		if err != nil {
+			continue // it is gone
+		}
+		all = append(all, e)
+		if depth > 1 && e.Type == "directory" {
+			if more, err := c.list(path.Join(name, n), depth-1); err == nil {
+				all = append(all, more...)
+			}
+		}
+	}
+	return all, nil
+}
+
+func (c *content) get(w http.ResponseWriter, name string) error {
+	f, err := c.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() {
+		return &fs.PathError{Op: "read", Path: name, Err: syscall.EISDIR}
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Length", strconv.FormatInt(st.Size(), 10))
+	io.CopyN(w, f, st.Size())
+	return nil
+}
+
+func (c *content) put(name string, r *http.Request) error {
+	if err := c.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := c.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return &fs.PathError{Op: "write", Path: name, Err: syscall.EISDIR}
+	}
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r.Body)
+	return err
+}

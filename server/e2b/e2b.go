@@ -1,0 +1,271 @@
+// Package e2b serves the API that E2B's SDKs speak, over sandboxes of package server:
+//
+//	E2B_API_URL=http://127.0.0.1:7480 E2B_SANDBOX_URL=http://127.0.0.1:7480 E2B_API_KEY=TOKEN
+//
+// A request belongs to one of four services. Without a sandbox in its headers or Host it is a control call, and needs
+// a token of its namespace as X-API-KEY. With one, port 49983 is envd (commands and files) and port 49999 the code interpreter;
+// each needs the sandbox's own random token. Any other port is a program in the sandbox.
+//
+//	e2b.go         the services; spaces.go: a Server for each namespace; answer.go: answers and errors
+//	record.go      a sandbox's record on disk; store.go: all records, and their ends; account.go: users in a sandbox
+//	sandboxes.go   control calls about sandboxes; list.go, network.go, forks.go, measure.go
+//	process.go     process.Process; running.go: a process and its readers
+//	filesystem.go  filesystem.Filesystem, with watch.go; upload.go: /files
+//	interpreter.go /execute and /contexts; ports.go: programs in a sandbox
+//	template.go    templates and their builds; secrets.go, rules.go, volumes.go
+//
+// A fork and a snapshot have files, and no processes. docs/guide/serve.md has the table of calls that are not supported.
+//
+// Paths and users of a request mean those of the sandbox, where the kernel resolves them: the package opens no file of a
+// sandbox. Everything that a sandbox sends is untrusted, and passed on as data.
+package e2b
+
+import (
+	"context"
+	"log"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"demesne/server"
+	"demesne/server/backend"
+	"demesne/server/e2b/envd"
+)
+
+// Options configures a Server.
+type Options struct {
+	Backend backend.Backend
+	State   string // directory for records, which only this user can reach
+	Key     string // signs addresses for uploads; the token of control calls without Access
+	Access  *server.Access
+	// Namespace is that of the callers: see [Spaces].
+	Namespace string
+	Vault     Vault  // keeps the values of secrets; nil: there are no secrets
+	Domain    string // ports of sandboxes have names below it; empty: "localhost"
+	Log       *log.Logger
+	Queue     *server.Queue // of executions of code; that of processes is the backend's
+}
+
+// Server serves the API. Its methods may be called concurrently.
+type Server struct {
+	opts    Options
+	store   *store
+	control *http.ServeMux
+	inside  *http.ServeMux // envd
+	secrets *secrets
+	volumes *volumes
+	builds  builds
+}
+
+// The ports by which the SDKs name services of a sandbox.
+const (
+	portEnvd        = 49983
+	portInterpreter = 49999
+)
+
+// rpcMost bounds a message of a client, which may hold megabytes of input for a process.
+const rpcMost = 64 << 20
+
+// version is the version of envd whose features the package has.
+const version = "0.6.4"
+
+// New returns a Server that knows the sandboxes of the servers before it.
+func New(ctx context.Context, o Options) (*Server, error) {
+	if o.Domain == "" {
+		o.Domain = "localhost"
+	}
+	if o.Log == nil {
+		o.Log = log.Default()
+	}
+	if o.Access == nil {
+		o.Access = &server.Access{Token: o.Key}
+	}
+	s := &Server{opts: o}
+	var err error
+	if s.store, err = openStore(ctx, o); err != nil {
+		return nil, err
+	}
+	if s.secrets, err = openSecrets(s.store.dir, o.Vault); err != nil {
+		return nil, err
+	}
+	if s.volumes, err = openVolumes(s.store.dir); err != nil {
+		return nil, err
+	}
+	s.volumes.users, s.builds.opts, s.builds.store = s.store.all, &s.opts, s.store
+	s.control, s.inside = s.controlRoutes(), http.NewServeMux()
+	bound := connect.WithReadMaxBytes(rpcMost)
+	s.inside.Handle(envd.NewProcessHandler(&processes{s}, bound))
+	s.inside.Handle(envd.NewFilesystemHandler(&filesystem{s: s}, bound))
+	s.inside.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { empty(w) })
+	s.inside.HandleFunc("GET /envs", s.envs)
+	s.inside.HandleFunc("GET /metrics", s.envdMetrics)
+	s.inside.HandleFunc("GET /files", s.download)
+	s.inside.HandleFunc("POST /files", s.upload)
+	s.inside.HandleFunc("/", notServed)
+	return s, nil
+}
+
+// Close stops the timers. The sandboxes live on.
+func (s *Server) Close() { s.store.close() }
+
+func (s *Server) controlRoutes() *http.ServeMux {
+	m := http.NewServeMux()
+	for pattern, h := range map[string]http.HandlerFunc{
+		"POST /v2/sandboxes": s.create, "POST /sandboxes": s.create,
+		"GET /v2/sandboxes": s.list, "GET /sandboxes": s.list,
+		"POST /v2/sandboxes/{id}/connect": s.connect, "POST /sandboxes/{id}/connect": s.connect, "POST /sandboxes/{id}/resume": s.connect,
+		"GET /sandboxes/{id}": s.detail, "DELETE /sandboxes/{id}": s.kill,
+		"POST /sandboxes/{id}/timeout": s.setTimeout, "POST /sandboxes/{id}/refreshes": s.refresh,
+		"POST /sandboxes/{id}/pause": s.pause, "PUT /sandboxes/{id}/network": s.network,
+		"POST /sandboxes/{id}/fork": s.fork, "POST /sandboxes/{id}/snapshots": s.snapshot,
+		"GET /snapshots": s.listSnapshots, "DELETE /templates/{id}": s.removeTemplate,
+		"GET /sandboxes/{id}/metrics": s.metrics, "GET /sandboxes/metrics": s.metricsOfMany,
+		"GET /sandboxes/{id}/logs": s.logs, "GET /v2/sandboxes/{id}/logs": s.logs,
+		"POST /secrets": s.secrets.secretCreate, "GET /secrets": s.secrets.secretList, "GET /secrets/{id}": s.secrets.secretGet,
+		"POST /secrets/{id}": s.secrets.secretUpdate, "DELETE /secrets/{id}": s.secrets.secretRemove,
+		"POST /volumes": s.volumes.volumeCreate, "GET /volumes": s.volumes.volumeList, "GET /volumes/{id}": s.volumes.volumeGet, "DELETE /volumes/{id}": s.volumes.volumeRemove,
+		"GET /templates": s.builds.templates, "POST /v3/templates": s.builds.templateCreate,
+		"GET /templates/{id}/files/{hash}": s.builds.templateFile, "POST /v2/templates/{id}/builds/{build}": s.builds.templateBuild,
+		"GET /templates/{id}/builds/{build}/status": s.builds.templateStatus, "POST /templates/tags": s.builds.templateTag,
+		"DELETE /templates/tags": s.builds.templateUntag, "GET /templates/{id}/{what}": s.builds.templateAbout,
+		"/": notServed,
+	} {
+		m.HandleFunc(pattern, h)
+	}
+	return m
+}
+
+func notServed(w http.ResponseWriter, r *http.Request) {
+	server.Refuse(w, http.StatusNotFound, "demesne does not serve "+r.Method+" "+r.URL.Path)
+}
+
+// Sandbox reports whether a request is for a port of a sandbox, and not for the API.
+func (s *Server) Sandbox(r *http.Request) bool {
+	_, _, ok := s.opts.target(r)
+	return ok
+}
+
+// ServeHTTP finds the service of a request, checks its token, and serves it.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if id, port, ok := s.opts.target(r); ok {
+		s.serveSandbox(w, r, id, port)
+		return
+	}
+	switch {
+	case r.URL.Path == "/files" && r.URL.Query().Get("signature") != "":
+		s.serveSigned(w, r)
+	case strings.HasPrefix(r.URL.Path, "/volumecontent/"):
+		s.volumes.serve(w, r)
+	case strings.HasPrefix(r.URL.Path, "/templatefiles/"):
+		s.builds.templateUpload(w, r)
+	case r.URL.Path == "/health":
+		empty(w)
+	default:
+		if c, err := s.opts.Access.Caller(r); err != nil || c.Namespace != s.opts.Namespace {
+			unknownKey(w)
+			return
+		}
+		s.serveControl(w, r)
+	}
+}
+
+func unknownKey(w http.ResponseWriter) {
+	server.Refuse(w, http.StatusUnauthorized, "the API key is not this server's token")
+}
+
+// serveControl serves a control call of a caller that is known.
+func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, server.BodyMost)
+	s.control.ServeHTTP(w, r)
+}
+
+// target returns the sandbox and the port that a request names in its headers or its Host.
+func (o *Options) target(r *http.Request) (id string, port uint16, ok bool) {
+	id, text := r.Header.Get("E2b-Sandbox-Id"), r.Header.Get("E2b-Sandbox-Port")
+	if id == "" {
+		name, _, _ := strings.Cut(r.Host, ":")
+		domain, _, _ := strings.Cut(o.Domain, ":")
+		label, below := strings.CutSuffix(strings.ToLower(name), "."+domain)
+		if !below {
+			return "", 0, false
+		}
+		text, id, _ = strings.Cut(label, "-")
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 {
+		return id, 0, true // serveSandbox refuses it
+	}
+	return id, uint16(n), true
+}
+
+type contextKey struct{}
+
+// entryOf returns the sandbox of a request that serveSandbox has checked.
+func entryOf(ctx context.Context) *entry {
+	e, _ := ctx.Value(contextKey{}).(*entry)
+	return e
+}
+
+// serveSandbox serves a request for a port of a sandbox.
+func (s *Server) serveSandbox(w http.ResponseWriter, r *http.Request, id string, port uint16) {
+	e := s.store.get(id)
+	if e != nil && e.wakes(r, port) {
+		if _, err := e.resume(r.Context(), defaultTimeout*time.Second); err != nil {
+			fail(w, err)
+			return
+		}
+	}
+	if e == nil || !e.running() {
+		server.Refuse(w, http.StatusBadGateway, "the sandbox was not found, or does not run") // see section 3.1: only 502 says that
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), contextKey{}, e))
+	token := r.Header.Get("X-Access-Token")
+	switch {
+	case port == 0:
+		server.Refuse(w, http.StatusBadRequest, "E2b-Sandbox-Port: not a port")
+	case port == portEnvd && (r.URL.Path == "/health" || r.URL.Path == "/files" && e.signed(r, time.Now())):
+		s.inside.ServeHTTP(w, r)
+	case port == portEnvd:
+		right, answered := s.opts.Access.Try(w, r, token, func() bool { return server.Same(token, e.rec.Token) })
+		if right {
+			s.inside.ServeHTTP(w, r)
+		} else if !answered {
+			unauthenticated(w, r)
+		}
+	case e.trafficRefused(r):
+		server.Refuse(w, http.StatusForbidden, "the sandbox's ports need its traffic token")
+	case port == portInterpreter:
+		s.interpret(w, r)
+	default:
+		s.forward(w, r, e, port)
+	}
+}
+
+// wakes reports whether a request resumes a paused sandbox, because its creator asked for that. A question about its health
+// does not, nor does a request without the token that its port needs.
+func (e *entry) wakes(r *http.Request, port uint16) bool {
+	if rec := e.snap(); rec.State != paused || !rec.AutoResume || r.URL.Path == "/health" {
+		return false
+	}
+	if port == portEnvd {
+		return server.Same(r.Header.Get("X-Access-Token"), e.rec.Token) || r.URL.Path == "/files" && e.signed(r, time.Now())
+	}
+	return port != 0 && !e.trafficRefused(r)
+}
+
+// trafficRefused reports whether a request lacks the token that the ports of a sandbox without public traffic need.
+func (e *entry) trafficRefused(r *http.Request) bool {
+	t := e.rec.TrafficToken
+	return t != "" && !server.Same(r.Header.Get("E2b-Traffic-Access-Token"), t) && !server.Same(r.Header.Get("X-Access-Token"), e.rec.Token)
+}
+
+// after calls f once, after d.
+func after(d time.Duration, f func()) (stop func()) {
+	t := time.AfterFunc(d, f)
+	return sync.OnceFunc(func() { t.Stop() })
+}

@@ -1,0 +1,271 @@
+package e2b
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"demesne/runner"
+	"demesne/runner/tree"
+	"demesne/server"
+	"demesne/server/backend"
+)
+
+// fake is a backend whose sandboxes are directories, and whose commands are programs of the test's.
+type fake struct {
+	mu    sync.Mutex
+	all   map[string]*fakeSandbox
+	fails error // of Create
+	reach backend.Network
+	calls []string
+}
+
+type fakeSandbox struct {
+	dir   string
+	state runner.State
+}
+
+func (f *fake) note(format string, a ...any) { f.calls = append(f.calls, fmt.Sprintf(format, a...)) }
+
+func (f *fake) find(name string) (*fakeSandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.all[name]; s != nil {
+		return s, nil
+	}
+	return nil, backend.ErrNotFound
+}
+
+func (f *fake) add(name string) (*fakeSandbox, error) {
+	dir, err := os.MkdirTemp("", "e2b-fake-")
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.note("add %s", name[:4])
+	s := &fakeSandbox{dir, runner.Running}
+	f.all[name] = s
+	return s, nil
+}
+
+func (f *fake) Create(_ context.Context, c backend.Create) (backend.Sandbox, error) {
+	if f.fails != nil {
+		return nil, f.fails
+	}
+	f.reach = c.Network
+	return f.add(c.Name)
+}
+
+func (f *fake) Open(_ context.Context, name string) (backend.Sandbox, error) {
+	s, err := f.find(name)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (f *fake) List(context.Context) (all []runner.Info, _ error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, s := range f.all {
+		all = append(all, runner.Info{Name: name, State: s.state})
+	}
+	return all, nil
+}
+
+func (f *fake) Remove(_ context.Context, name string) error {
+	s, err := f.find(name)
+	if err != nil {
+		return err
+	}
+	os.RemoveAll(s.dir)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.all, name)
+	return nil
+}
+
+func (f *fake) change(name string, to runner.State) error {
+	s, err := f.find(name)
+	if err == nil {
+		s.state = to
+	}
+	return err
+}
+
+func (f *fake) Pause(_ context.Context, name string) error { return f.change(name, runner.Paused) }
+func (f *fake) Stop(_ context.Context, name string) error  { return f.change(name, runner.Stopped) }
+
+func (f *fake) Fork(_ context.Context, from, name string) error {
+	if _, err := f.find(from); err != nil {
+		return err
+	}
+	_, err := f.add(name)
+	return err
+}
+
+func (f *fake) Snapshot(ctx context.Context, from, name string) error { return f.Fork(ctx, from, name) }
+
+func (f *fake) Reach(_ context.Context, _ string, n backend.Network) error { f.reach = n; return nil }
+
+func (f *fake) Usage(context.Context, string) (runner.Usage, error) {
+	return runner.Usage{CPU: 1, Memory: 1 << 20}, nil
+}
+
+func (f *fake) HasImage(_ context.Context, name string) bool { return name == "debian" }
+
+func (f *fake) Build(_ context.Context, b backend.Build, log io.Writer) error {
+	text, err := os.ReadFile(b.Containerfile)
+	fmt.Fprintf(log, "%s", text)
+	return err
+}
+
+func (s *fakeSandbox) Start(context.Context, runner.Command) (backend.Process, error) {
+	return nil, syscall.ENOSYS
+}
+
+// Tree serves in this process. Absolute paths are below the sandbox's directory.
+func (s *fakeSandbox) Tree(_ context.Context, _ *runner.User, _ string, t tree.Request, from func(io.Writer) error, to func(*tree.Answer, *bufio.Reader) error) (a *tree.Answer, err error) {
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	t.Path = filepath.Join(s.dir, t.Path)
+	if t.To != "" {
+		t.To = filepath.Join(s.dir, t.To)
+	}
+	in, asks := io.Pipe()
+	answers, out := io.Pipe()
+	go func() {
+		tree.Serve(in, shortened{out, s.dir})
+		out.Close()
+	}()
+	defer asks.Close()
+	a, _, err = tree.Call(bufio.NewWriter(asks), bufio.NewReader(answers), t, from, to)
+	return a, err
+}
+
+// shortened removes the sandbox's directory from paths.
+type shortened struct {
+	io.Writer
+	dir string
+}
+
+func (s shortened) Write(b []byte) (int, error) {
+	_, err := io.WriteString(s.Writer, strings.ReplaceAll(string(b), s.dir, ""))
+	return len(b), err
+}
+
+func (s *fakeSandbox) Dial(context.Context, uint16) (io.ReadWriteCloser, error) {
+	return nil, syscall.ECONNREFUSED
+}
+
+func (s *fakeSandbox) Kernel(context.Context, backend.KernelOptions) (backend.Kernel, error) {
+	return fakeKernel{}, nil
+}
+
+// fakeKernel answers with its code, in characters that a chunk may split.
+type fakeKernel struct{}
+
+func (fakeKernel) Execute(_ context.Context, code string, emit func(backend.Output)) (*backend.Executed, error) {
+	emit(backend.Output{Stdout: code + " € 😀\n"})
+	return &backend.Executed{Count: 1}, nil
+}
+
+func (fakeKernel) Restart(context.Context) error { return nil }
+func (fakeKernel) Close()                        {}
+
+// rig is a server under test.
+type rig struct {
+	*testing.T
+	fake  *fake
+	vault *fakeVault
+	api   *Server
+	http  *httptest.Server
+	state string
+}
+
+const key = "e2b_0123456789abcdef"
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{T: t, fake: &fake{all: map[string]*fakeSandbox{}}, vault: &fakeVault{all: map[string]string{}}, state: t.TempDir()}
+	r.start()
+	t.Cleanup(func() {
+		r.http.Close()
+		r.api.Close()
+		for _, s := range r.fake.all {
+			os.RemoveAll(s.dir)
+		}
+	})
+	return r
+}
+
+// start starts a server over the state of the one before.
+func (r *rig) start() {
+	r.Helper()
+	var err error
+	r.api, err = New(r.Context(), Options{Backend: r.fake, State: r.state, Vault: r.vault, Key: key, Log: log.New(io.Discard, "", 0)})
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.http = httptest.NewServer(server.Guard{Domain: "localhost"}.Handler(r.api))
+}
+
+// send sends a request with headers, KEY: VALUE each. The answer's body is text.
+func (r *rig) send(method, path, body string, headers ...string) (*http.Response, string) {
+	r.Helper()
+	req, err := http.NewRequest(method, r.http.URL+path, strings.NewReader(body))
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, h := range headers {
+		k, v, _ := strings.Cut(h, ": ")
+		if req.Header.Set(k, v); k == "Host" {
+			req.Host = v
+		}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		text = append(text, "<"+err.Error()+">"...)
+	}
+	return resp, string(text)
+}
+
+// control sends a control call.
+func (r *rig) control(method, path, body string) (*http.Response, string) {
+	r.Helper()
+	return r.send(method, path, body, "X-API-KEY: "+key)
+}
+
+// make makes a sandbox.
+func (r *rig) make(body string) record {
+	r.Helper()
+	resp, text := r.control("POST", "/v2/sandboxes", body)
+	if resp.StatusCode != http.StatusCreated {
+		r.Fatalf("create: %d %s", resp.StatusCode, text)
+	}
+	_, rest, _ := strings.Cut(text, `"sandboxID":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	return r.api.store.get(id).snap()
+}
+
+// of returns the headers of a request for a port of a sandbox.
+func of(rec record, port string, more ...string) []string {
+	return append([]string{"E2b-Sandbox-Id: " + rec.ID, "E2b-Sandbox-Port: " + port, "X-Access-Token: " + rec.Token}, more...)
+}

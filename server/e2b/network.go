@@ -1,0 +1,135 @@
+package e2b
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	"demesne/server"
+	"demesne/server/backend"
+)
+
+// network is what a sandbox may reach, in E2B's words.
+type network struct {
+	AllowOut []string              `json:"allowOut,omitempty"`
+	DenyOut  []string              `json:"denyOut,omitempty"`
+	Rules    map[string][]hostRule `json:"rules,omitempty"`
+	Proxy    any                   `json:"egressProxy,omitempty"`
+	Public   *bool                 `json:"allowPublicTraffic,omitempty"`
+	MaskHost string                `json:"maskRequestHost,omitempty"`
+	Internet *bool                 `json:"allow_internet_access,omitempty"`
+}
+
+// everything is the selector of all destinations.
+const everything = "0.0.0.0/0"
+
+// zero reports whether n asks for nothing in particular.
+func (n *network) zero() bool {
+	return len(n.AllowOut) == 0 && len(n.DenyOut) == 0 && n.Internet == nil
+}
+
+// open reports whether what no selector names can be reached.
+func (n *network) open() bool {
+	return (n.Internet == nil || *n.Internet) && !slices.Contains(n.DenyOut, everything)
+}
+
+// rules translates n. E2B lets allowOut win over denyOut, and demesne's policy the other way round: a denial that is also
+// allowed is left out, and a range of which only a part is allowed cannot be expressed.
+func (n *network) rules() (to backend.Network, err error) {
+	if n.Proxy != nil {
+		return to, fmt.Errorf("%w: network: egressProxy is not supported by demesne", backend.ErrInvalid)
+	}
+	if _, err := n.headers(); err != nil {
+		return to, err
+	}
+	to.Open = n.open()
+	for _, word := range n.AllowOut {
+		if word == everything {
+			to.Open = true
+			continue
+		}
+		rule, err := rule(word)
+		if err != nil {
+			return to, err
+		}
+		to.Allow = append(to.Allow, rule)
+	}
+	for _, word := range n.DenyOut {
+		if word == everything || slices.Contains(n.AllowOut, word) {
+			continue
+		}
+		r, err := prefixOf(word)
+		if err != nil {
+			return to, fmt.Errorf("%w: denyOut %q: not an address or a range", backend.ErrInvalid, word)
+		}
+		for _, other := range n.AllowOut {
+			if p, err := prefixOf(other); err == nil && p.Overlaps(r) {
+				return to, fmt.Errorf("%w: network: %q is allowed and %q denied, which overlap: demesne denies then", backend.ErrInvalid, other, word)
+			}
+		}
+		to.Deny = append(to.Deny, address(r))
+	}
+	return to, nil
+}
+
+// rule translates a selector of allowOut.
+func rule(word string) (string, error) {
+	if p, err := prefixOf(word); err == nil {
+		return address(p) + ":*", nil
+	}
+	if word == "" || strings.ContainsAny(word, " \t\n=/") {
+		return "", fmt.Errorf("%w: allowOut %q: not a name, an address or a range", backend.ErrInvalid, word)
+	}
+	return word, nil
+}
+
+func prefixOf(word string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(word); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	return netip.ParsePrefix(word)
+}
+
+// address formats a range as rules of package policy have it.
+func address(p netip.Prefix) string {
+	text := p.String()
+	if p.IsSingleIP() {
+		text = p.Addr().String()
+	}
+	if p.Addr().Is6() {
+		text = "[" + text + "]"
+	}
+	return text
+}
+
+// network replaces all rules.
+func (s *Server) network(w http.ResponseWriter, r *http.Request) {
+	var n network
+	e := s.found(w, r)
+	if e == nil || !body(w, r, &n) {
+		return
+	}
+	if !e.running() {
+		server.Refuse(w, http.StatusConflict, "the sandbox is paused")
+		return
+	}
+	rules, err := n.rules()
+	if was := e.snap().Network; err == nil && !reflect.DeepEqual(was.Rules, n.Rules) {
+		err = fmt.Errorf("%w: network: demesne sets the rules of a sandbox when it is made: pass the same ones", backend.ErrInvalid)
+	}
+	if err == nil {
+		err = s.opts.Backend.Reach(r.Context(), e.rec.name(), rules)
+	}
+	if err == nil {
+		n.Public = e.snap().Network.Public
+		err = e.change(func(r *record) { r.Network = n })
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	empty(w)
+}

@@ -1,0 +1,305 @@
+package e2b
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"demesne/runner"
+	"demesne/server"
+	"demesne/server/backend"
+)
+
+// Times in E2B's API.
+const (
+	defaultTimeout = 300 // seconds
+	longestTimeout = int64(30 * 24 * time.Hour / time.Second)
+)
+
+// created is the answer to calls that make or connect a sandbox.
+type created struct {
+	SandboxID    string  `json:"sandboxID"`
+	TemplateID   string  `json:"templateID"`
+	ClientID     string  `json:"clientID"`
+	EnvdVersion  string  `json:"envdVersion"`
+	EnvdToken    string  `json:"envdAccessToken"`
+	TrafficToken *string `json:"trafficAccessToken"`
+	Domain       string  `json:"domain"`
+}
+
+func (s *Server) created(rec record) created {
+	c := created{
+		SandboxID: rec.ID, TemplateID: rec.Template, ClientID: "demesne", EnvdVersion: version, EnvdToken: rec.Token, Domain: s.opts.Domain,
+	}
+	if rec.TrafficToken != "" {
+		c.TrafficToken = &rec.TrafficToken
+	}
+	return c
+}
+
+// createRequest is the body of create.
+type createRequest struct {
+	TemplateID string            `json:"templateID"`
+	Timeout    *int64            `json:"timeout"`
+	Metadata   map[string]string `json:"metadata"`
+	EnvVars    map[string]string `json:"envVars"`
+	Internet   *bool             `json:"allow_internet_access"`
+	Network    *network          `json:"network"`
+	AutoPause  bool              `json:"autoPause"`
+	AutoResume struct {
+		Enabled bool `json:"enabled"`
+	} `json:"autoResume"`
+	Volumes []volumeMount  `json:"volumeMounts"`
+	MCP     map[string]any `json:"mcp"`
+	IAM     map[string]any `json:"iam"`
+}
+
+// seconds checks a time of a request.
+func seconds(n *int64, absent int64) (time.Duration, error) {
+	v := absent
+	if n != nil {
+		v = *n
+	}
+	if v < 0 || v > longestTimeout {
+		return 0, fmt.Errorf("%w: timeout %d: must be from 0 to %d seconds", backend.ErrInvalid, v, longestTimeout)
+	}
+	return time.Duration(v) * time.Second, nil
+}
+
+func (s *Server) create(w http.ResponseWriter, r *http.Request) {
+	var q createRequest
+	if !body(w, r, &q) {
+		return
+	}
+	rec, err := s.described(&q)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	from := s.store.source(rec.Template)
+	if t := from.template; t != nil {
+		rec.CPUs, rec.MemoryMB = t.CPUs, t.MemoryMB
+	}
+	if rec.Template == "" {
+		rec.Template = "base"
+	}
+	e, err := s.store.make(*rec, func(name string) (backend.Sandbox, error) { return s.sandboxOf(r.Context(), name, rec, from) })
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	go e.findAccount() // the first command finds it done
+	answer(w, http.StatusCreated, s.created(e.rec))
+}
+
+// described returns the record of a new sandbox.
+func (s *Server) described(q *createRequest) (*record, error) {
+	d, err := seconds(q.Timeout, defaultTimeout)
+	if err != nil {
+		return nil, err
+	}
+	if name, bad := badVariable(q.EnvVars); bad {
+		return nil, fmt.Errorf("%w: envVars: %q is not a variable", backend.ErrInvalid, name)
+	}
+	if len(q.MCP) > 0 || len(q.IAM) > 0 {
+		return nil, fmt.Errorf("%w: mcp and iam are not supported by demesne", backend.ErrInvalid)
+	}
+	now := time.Now().UTC()
+	rec := &record{
+		ID: newID(), Template: q.TemplateID, Metadata: q.Metadata, Env: q.EnvVars, Token: newToken(), Started: now, End: now.Add(d),
+		AutoPause: q.AutoPause, AutoResume: q.AutoResume.Enabled, Volumes: q.Volumes,
+	}
+	if q.Network != nil {
+		rec.Network = *q.Network
+	}
+	if q.Internet != nil && !*q.Internet {
+		rec.Network.Internet = q.Internet
+	}
+	if p := rec.Network.Public; p != nil && !*p {
+		rec.TrafficToken = newToken()
+	}
+	return rec, nil
+}
+
+// source is what a sandbox is made from.
+type source struct {
+	snapshot *snapshot
+	template *template
+	image    string
+}
+
+// source finds a snapshot, a template that was built here, or else an image of that name.
+func (st *store) source(id string) source {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if snap := st.findSnapshot(id); snap != nil {
+		return source{snapshot: snap}
+	}
+	if t := st.findTemplate(id); t != nil {
+		return source{template: t, image: t.image(id)}
+	}
+	switch id {
+	case "", "base", "code-interpreter-v1":
+		return source{}
+	}
+	return source{image: id}
+}
+
+// sandboxOf makes the sandbox of a record.
+func (s *Server) sandboxOf(ctx context.Context, name string, rec *record, from source) (backend.Sandbox, error) {
+	rules, err := rec.Network.rules()
+	if err == nil {
+		rules.Secrets, err = s.credentials(&rec.Network)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if from.snapshot != nil {
+		if len(rec.Volumes) > 0 {
+			return nil, fmt.Errorf("%w: a sandbox from a snapshot has the volumes of its source", backend.ErrInvalid)
+		}
+		if err := s.opts.Backend.Fork(ctx, from.snapshot.name(), name); err != nil {
+			return nil, err
+		}
+		sb, err := s.opts.Backend.Open(ctx, name)
+		if err == nil && !rec.Network.zero() {
+			err = s.opts.Backend.Reach(ctx, name, rules)
+		}
+		if err != nil {
+			s.opts.Backend.Remove(context.WithoutCancel(ctx), name)
+			return nil, err
+		}
+		return sb, nil
+	}
+	c := backend.Create{Name: name, Image: from.image, Built: from.template != nil, Network: rules}
+	if t := from.template; t != nil {
+		c.Limits = runner.Limits{CPUs: float64(t.CPUs), Memory: int64(t.MemoryMB) << 20}
+	}
+	if c.Mounts, err = s.volumes.mounts(rec.Volumes); err != nil {
+		return nil, err
+	}
+	return s.opts.Backend.Create(ctx, c)
+}
+
+// found returns the sandbox that a control call names. It answers by itself if the sandbox does not exist.
+func (s *Server) found(w http.ResponseWriter, r *http.Request) *entry {
+	e := s.store.get(r.PathValue("id"))
+	if e == nil || e.state() == creating {
+		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("sandbox %q was not found", r.PathValue("id")))
+		return nil
+	}
+	return e
+}
+
+// connect extends a running sandbox, or resumes a paused one.
+func (s *Server) connect(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Timeout *int64 `json:"timeout"`
+		Memory  *bool  `json:"memory"`
+	}
+	e := s.found(w, r)
+	if e == nil || !body(w, r, &q) {
+		return
+	}
+	d, err := seconds(q.Timeout, defaultTimeout)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	if q.Memory != nil && !*q.Memory && e.state() == paused && !e.snap().Cold { // a cold start of what kept its processes
+		if err := s.opts.Backend.Stop(r.Context(), e.rec.name()); err != nil {
+			fail(w, err)
+			return
+		}
+		e.change(func(r *record) { r.Cold = true })
+	}
+	was, err := e.resume(r.Context(), d)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	status := http.StatusOK
+	if was {
+		status = http.StatusCreated
+	}
+	answer(w, status, s.created(e.snap()))
+}
+
+func (s *Server) kill(w http.ResponseWriter, r *http.Request) {
+	e := s.found(w, r)
+	if e == nil {
+		return
+	}
+	switch there, err := e.remove(context.WithoutCancel(r.Context())); {
+	case err != nil:
+		fail(w, err)
+	case !there:
+		server.Refuse(w, http.StatusNotFound, "the sandbox was removed")
+	default:
+		empty(w)
+	}
+}
+
+func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Timeout *int64 `json:"timeout"`
+	}
+	e := s.found(w, r)
+	if e == nil || !body(w, r, &q) {
+		return
+	}
+	d, err := seconds(q.Timeout, defaultTimeout)
+	if err == nil {
+		err = e.change(func(r *record) { r.End = time.Now().UTC().Add(d) })
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	e.arm()
+	empty(w)
+}
+
+// refresh keeps a sandbox for at least that time.
+func (s *Server) refresh(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Duration *int64 `json:"duration"`
+	}
+	e := s.found(w, r)
+	if e == nil || !body(w, r, &q) {
+		return
+	}
+	d, err := seconds(q.Duration, 15)
+	if err == nil {
+		err = e.change(func(r *record) {
+			if until := time.Now().UTC().Add(d); until.After(r.End) {
+				r.End = until
+			}
+		})
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	e.arm()
+	empty(w)
+}
+
+func (s *Server) pause(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Memory *bool `json:"memory"`
+	}
+	e := s.found(w, r)
+	if e == nil || !body(w, r, &q) {
+		return
+	}
+	switch did, err := e.pause(context.WithoutCancel(r.Context()), q.Memory == nil || *q.Memory); {
+	case err != nil:
+		fail(w, err)
+	case !did:
+		server.Refuse(w, http.StatusConflict, "the sandbox is paused")
+	default:
+		empty(w)
+	}
+}

@@ -1,0 +1,200 @@
+package e2b
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"demesne/server"
+	"demesne/server/backend"
+)
+
+// Vault keeps values of secrets, by name. It is safe for concurrent use.
+type Vault interface {
+	Set(name, value string) error
+	Value(name string) (string, error)
+	Remove(name string) error // also a name that it does not have
+}
+
+// secretDir holds the records of secrets. Their values are in the vault, and never answered.
+const secretDir = "secrets"
+
+// secret is a stored credential.
+type secret struct {
+	ID       string            `json:"secretID"`
+	Name     string            `json:"name"`
+	Version  int               `json:"currentVersion"`
+	Metadata map[string]string `json:"metadata"`
+	Created  time.Time         `json:"createdAt"`
+	Updated  time.Time         `json:"updatedAt"`
+}
+
+type secrets struct {
+	dir   *os.Root
+	vault Vault
+	mu    sync.Mutex
+	all   map[string]*secret
+}
+
+// openSecrets reads the records. One whose value was not stored before the server was killed was never answered to a
+// client: value reports that.
+func openSecrets(dir *os.Root, v Vault) (*secrets, error) {
+	if v == nil {
+		v = noVault{}
+	}
+	s := &secrets{dir: dir, vault: v, all: map[string]*secret{}}
+	return s, readRecords(dir, secretDir, func(id string, text []byte) {
+		var one secret
+		if json.Unmarshal(text, &one) == nil && one.ID == id {
+			s.all[id] = &one
+		}
+	})
+}
+
+// noVault keeps nothing.
+type noVault struct{}
+
+var errNoVault = errors.New("the server has no place for secrets")
+
+func (noVault) Set(string, string) error     { return errNoVault }
+func (noVault) Value(string) (string, error) { return "", errNoVault }
+func (noVault) Remove(string) error          { return errNoVault }
+
+// value returns the value of the secret with a name.
+func (s *secrets) value(name string) (string, error) {
+	s.mu.Lock()
+	one := s.find(name)
+	s.mu.Unlock()
+	if one == nil {
+		return "", fmt.Errorf("%w: secret %q was not found", backend.ErrInvalid, name)
+	}
+	value, err := s.vault.Value(one.ID)
+	if err != nil {
+		err = fmt.Errorf("read secret %q: %w", name, err)
+	}
+	return value, err
+}
+
+// find returns the secret with an id or a name. mu is held.
+func (s *secrets) find(id string) *secret {
+	if one := s.all[id]; one != nil {
+		return one
+	}
+	for _, one := range s.all {
+		if one.Name == id {
+			return one
+		}
+	}
+	return nil
+}
+
+type secretRequest struct {
+	Name     string            `json:"name"`
+	Value    string            `json:"value"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+func (s *secrets) secretCreate(w http.ResponseWriter, r *http.Request) {
+	var q secretRequest
+	if !body(w, r, &q) {
+		return
+	}
+	if q.Name == "" {
+		fail(w, fmt.Errorf("%w: name is required", backend.ErrInvalid))
+		return
+	}
+	now := time.Now().UTC()
+	one := &secret{"sec" + newID(), q.Name, 1, q.Metadata, now, now}
+	if one.Metadata == nil {
+		one.Metadata = map[string]string{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.find(q.Name) != nil {
+		server.Refuse(w, http.StatusConflict, fmt.Sprintf("secret %q exists", q.Name))
+		return
+	}
+	// A record without a value is harmless if the server is killed between the two.
+	err := writeRecord(s.dir, secretDir, one.ID, one)
+	if err == nil {
+		if err = s.vault.Set(one.ID, q.Value); err != nil {
+			removeRecord(s.dir, secretDir, one.ID)
+		}
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	s.all[one.ID] = one
+	answer(w, http.StatusCreated, one)
+}
+
+func (s *secrets) secretList(w http.ResponseWriter, r *http.Request) {
+	p, err := pageOf(r.URL.Query())
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	all := []secret{}
+	s.mu.Lock()
+	for id := range sortedKeys(s.all) {
+		all = append(all, *s.all[id])
+	}
+	s.mu.Unlock()
+	answer(w, http.StatusOK, cut(w, p, all, func(s secret) string { return s.ID }))
+}
+
+// withSecret calls f with the secret that a call names.
+func (s *secrets) withSecret(w http.ResponseWriter, r *http.Request, f func(*secret)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if one := s.find(r.PathValue("id")); one != nil {
+		f(one)
+		return
+	}
+	server.Refuse(w, http.StatusNotFound, fmt.Sprintf("secret %q was not found", r.PathValue("id")))
+}
+
+func (s *secrets) secretGet(w http.ResponseWriter, r *http.Request) {
+	s.withSecret(w, r, func(one *secret) { answer(w, http.StatusOK, one) })
+}
+
+func (s *secrets) secretUpdate(w http.ResponseWriter, r *http.Request) {
+	var q secretRequest
+	if !body(w, r, &q) {
+		return
+	}
+	s.withSecret(w, r, func(one *secret) {
+		next := *one
+		next.Version, next.Updated = one.Version+1, time.Now().UTC()
+		if q.Metadata != nil {
+			next.Metadata = q.Metadata
+		}
+		err := s.vault.Set(one.ID, q.Value)
+		if err == nil {
+			err = writeRecord(s.dir, secretDir, one.ID, &next)
+		}
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		*one = next
+		answer(w, http.StatusOK, one)
+	})
+}
+
+func (s *secrets) secretRemove(w http.ResponseWriter, r *http.Request) {
+	s.withSecret(w, r, func(one *secret) {
+		if err := s.vault.Remove(one.ID); err != nil {
+			fail(w, err)
+			return
+		}
+		removeRecord(s.dir, secretDir, one.ID)
+		delete(s.all, one.ID)
+		empty(w)
+	})
+}

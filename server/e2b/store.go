@@ -1,0 +1,366 @@
+package e2b
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/runner"
+	"demesne/server/backend"
+	"demesne/server/events"
+)
+
+// store has the server's sandboxes.
+type store struct {
+	backend backend.Backend
+	opts    Options
+	dir     *os.Root
+
+	mu        sync.Mutex
+	entries   map[string]*entry
+	snapshots map[string]*snapshot
+	templates map[string]*template
+	closed    bool
+}
+
+// entry is a sandbox. Its methods may be called concurrently.
+type entry struct {
+	store *store
+	turn  sync.Mutex // held while the sandbox changes its state
+
+	mu       sync.Mutex
+	rec      record // ID, Token, TrafficToken and Started do not change
+	live     backend.Sandbox
+	stop     func() // of the timer
+	accounts map[string]account
+	procs    procTable
+	contexts contextTable
+	samples  []sample
+	events   []logEntry
+}
+
+// openStore reads the records, removes sandboxes that were never answered to a client, and starts the timers.
+func openStore(ctx context.Context, o Options) (*store, error) {
+	if err := os.MkdirAll(o.State, 0o700); err != nil {
+		return nil, fmt.Errorf("open state: %w", err)
+	}
+	dir, err := os.OpenRoot(o.State)
+	if err != nil {
+		return nil, fmt.Errorf("open state: %w", err)
+	}
+	s := &store{backend: o.Backend, opts: o, dir: dir, entries: map[string]*entry{}, snapshots: map[string]*snapshot{}, templates: map[string]*template{}}
+	err = errors.Join(
+		readRecords(dir, sandboxDir, func(id string, text []byte) {
+			var rec record
+			if json.Unmarshal(text, &rec) == nil && rec.ID == id {
+				s.entries[id] = &entry{store: s, rec: rec}
+			}
+		}),
+		readRecords(dir, snapshotDir, func(id string, text []byte) {
+			var snap snapshot
+			if json.Unmarshal(text, &snap) == nil && snap.ID == id {
+				s.snapshots[id] = &snap
+			}
+		}),
+		readRecords(dir, templateDir, func(id string, text []byte) {
+			var t template
+			if json.Unmarshal(text, &t) == nil && t.ID == id {
+				s.templates[id] = &t
+			}
+		}),
+	)
+	err = errors.Join(err, dir.RemoveAll(uploadDir)) // no build outlives the server
+	if err != nil || len(s.entries) == 0 {
+		return s, err
+	}
+	return s, s.adopt(ctx)
+}
+
+// adopt compares the records with the runner's sandboxes.
+func (s *store) adopt(ctx context.Context) error {
+	infos, err := s.backend.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list sandboxes: %w", err)
+	}
+	states := map[string]runner.State{}
+	for _, i := range infos {
+		states[strings.TrimPrefix(i.Name, prefix)] = i.State
+	}
+	for id, e := range s.entries {
+		switch state, there := states[id]; {
+		case !there || state == runner.Ended:
+			delete(s.entries, id)
+			removeRecord(s.dir, sandboxDir, id)
+		case e.rec.State == creating:
+			delete(s.entries, id)
+			go s.discard(e)
+		default:
+			// The commands of the server before ended with it, so a pause kept nothing but what they had started.
+			e.note("info", "the server has found the sandbox again")
+			e.arm()
+		}
+	}
+	return nil
+}
+
+func (s *store) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, e := range s.entries {
+		e.mu.Lock()
+		if e.stop != nil {
+			e.stop()
+		}
+		e.mu.Unlock()
+	}
+}
+
+// get returns a sandbox, or nil.
+func (s *store) get(id string) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entries[id]
+}
+
+// all returns the sandboxes that clients know, the newest first.
+func (s *store) all() []*entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*entry
+	for _, e := range s.entries {
+		if e.state() != creating {
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b *entry) int {
+		return cmp.Or(b.rec.Started.Compare(a.rec.Started), strings.Compare(a.rec.ID, b.rec.ID))
+	})
+	return all
+}
+
+// removeTime bounds the removal of a sandbox that no client waits for.
+const removeTime = runner.RemoveTime
+
+// discard removes a sandbox without a client.
+func (s *store) discard(e *entry) {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	defer cancel()
+	if err := s.backend.Remove(ctx, e.rec.name()); err != nil && !errors.Is(err, backend.ErrNotFound) {
+		s.opts.Log.Printf("remove sandbox %s: %v", e.rec.ID, err)
+		return
+	}
+	removeRecord(s.dir, sandboxDir, e.rec.ID)
+}
+
+// make makes a sandbox with f. A server that is killed meanwhile removes it at its next start. No client finds the sandbox
+// before it is made; [Server.Credentials] does.
+func (s *store) make(rec record, f func(name string) (backend.Sandbox, error)) (*entry, error) {
+	e := &entry{store: s, rec: rec}
+	e.rec.State = creating
+	if err := e.save(); err != nil {
+		return nil, err
+	}
+	s.list(e)
+	live, err := f(rec.name())
+	if err == nil {
+		e.mu.Lock()
+		e.live, e.rec.State = live, running
+		err = e.save()
+		e.mu.Unlock()
+	}
+	if err != nil {
+		s.unlist(e)
+		if live != nil {
+			go s.discard(e)
+		} else {
+			removeRecord(s.dir, sandboxDir, rec.ID)
+		}
+		return nil, err
+	}
+	e.note("info", "created from template "+rec.Template)
+	e.arm()
+	return e, nil
+}
+
+func (s *store) list(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.entries[e.rec.ID] = e
+}
+
+func (s *store) unlist(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.entries, e.rec.ID)
+}
+
+// remove removes a sandbox. It reports false if another call has removed it.
+func (e *entry) remove(ctx context.Context) (bool, error) {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	s := e.store
+	if s.get(e.rec.ID) != e {
+		return false, nil
+	}
+	if err := s.backend.Remove(ctx, e.rec.name()); err != nil && !errors.Is(err, backend.ErrNotFound) {
+		return false, err
+	}
+	s.unlist(e)
+	removeRecord(s.dir, sandboxDir, e.rec.ID)
+	e.mu.Lock()
+	if e.stop != nil {
+		e.stop()
+	}
+	e.mu.Unlock()
+	e.contexts.close()
+	return true, nil
+}
+
+// save writes the record. e.mu need not be held by its only user.
+func (e *entry) save() error { return writeRecord(e.store.dir, sandboxDir, e.rec.ID, &e.rec) }
+
+// change changes the record with f, and writes it.
+func (e *entry) change(f func(*record)) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f(&e.rec)
+	return e.save()
+}
+
+// snap returns a copy of the record.
+func (e *entry) snap() record {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.rec
+}
+
+func (e *entry) state() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.rec.State
+}
+
+func (e *entry) running() bool { return e.state() == running }
+
+// arm sets the timer for the end of the sandbox.
+func (e *entry) arm() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stop != nil {
+		e.stop()
+		e.stop = nil
+	}
+	if e.rec.State == running {
+		e.stop = after(time.Until(e.rec.End), e.expire)
+	}
+}
+
+// expire pauses or removes a sandbox whose time is over.
+func (e *entry) expire() {
+	rec := e.snap()
+	if rec.State != running || time.Now().Before(rec.End) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(events.WithCause(context.Background(), events.Timeout), removeTime)
+	defer cancel()
+	var err error
+	if rec.AutoPause {
+		_, err = e.pause(ctx, true)
+	} else {
+		_, err = e.remove(ctx)
+	}
+	if err != nil {
+		e.store.opts.Log.Printf("end sandbox %s: %v", rec.ID, err)
+		after(time.Minute, e.expire)
+	}
+}
+
+// pause pauses a sandbox. It reports false if it is paused.
+func (e *entry) pause(ctx context.Context, memory bool) (bool, error) {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	if !e.running() {
+		return false, nil
+	}
+	do := e.store.backend.Pause
+	if !memory {
+		e.contexts.close()
+		do = e.store.backend.Stop
+	}
+	// The state changes first: a command that starts meanwhile would resume the processes.
+	if err := e.change(func(r *record) { r.State, r.Cold = paused, !memory }); err != nil {
+		return false, err
+	}
+	if err := do(ctx, e.rec.name()); err != nil {
+		e.change(func(r *record) { r.State = running })
+		return false, err
+	}
+	e.arm()
+	e.note("info", "paused")
+	return true, nil
+}
+
+// resume resumes a paused sandbox for at least that time, and reports whether it was paused. A running one is extended.
+func (e *entry) resume(ctx context.Context, d time.Duration) (was bool, err error) {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	if e.store.get(e.rec.ID) != e {
+		return false, backend.ErrNotFound
+	}
+	was = e.state() == paused
+	if was {
+		if err := e.wake(ctx); err != nil {
+			return true, err
+		}
+		e.note("info", "resumed")
+	}
+	until := time.Now().Add(d)
+	err = e.change(func(r *record) {
+		r.State = running
+		if was || until.After(r.End) {
+			r.End = until
+		}
+	})
+	e.arm()
+	return was, err
+}
+
+// wake starts or resumes the processes: any command does.
+func (e *entry) wake(ctx context.Context) error {
+	e.mu.Lock()
+	if e.rec.Cold {
+		e.live = nil
+	}
+	e.mu.Unlock()
+	return e.with(ctx, func(sb backend.Sandbox) error { return touch(ctx, sb) })
+}
+
+// with calls f with the sandbox, and once more if the runner had ended meanwhile. So f must have had no effect if its error
+// is backend.ErrNotFound.
+func (e *entry) with(ctx context.Context, f func(backend.Sandbox) error) error {
+	e.mu.Lock()
+	live := e.live
+	e.mu.Unlock()
+	if live != nil {
+		err := f(live)
+		if !errors.Is(err, backend.ErrNotFound) {
+			return err
+		}
+	}
+	live, err := e.store.backend.Open(ctx, e.rec.name())
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.live = live
+	e.mu.Unlock()
+	return f(live)
+}

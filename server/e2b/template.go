@@ -1,0 +1,226 @@
+package e2b
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"demesne/runner"
+	"demesne/server"
+	"demesne/server/backend"
+)
+
+// template is an image that a client has built. Its images have the names local/NAME:TAG.
+type template struct {
+	ID       string         `json:"id"`
+	Name     string         `json:"name"`
+	Tags     []templateTag  `json:"tags"`
+	CPUs     int            `json:"cpus,omitempty"`
+	MemoryMB int            `json:"memory_mb,omitempty"`
+	Created  time.Time      `json:"created"`
+	Updated  time.Time      `json:"updated"`
+	Files    map[string]int `json:"-"`
+}
+
+// templateTag names one build of a template.
+type templateTag struct {
+	Tag     string    `json:"tag"`
+	Build   string    `json:"buildID"`
+	Created time.Time `json:"createdAt"`
+}
+
+// defaultTag is the tag of a name without one.
+const defaultTag = "default"
+
+// findTemplate returns the template of an id or a name, with or without a tag. mu is held.
+func (st *store) findTemplate(id string) *template {
+	name, _, _ := strings.Cut(id, ":")
+	if t := st.templates[name]; t != nil {
+		return t
+	}
+	for _, t := range st.templates {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// image returns the image of a template, by the name or id that a client gave.
+func (t *template) image(id string) string {
+	_, tag, ok := strings.Cut(id, ":")
+	if !ok {
+		tag = defaultTag
+	}
+	for _, one := range t.Tags {
+		if one.Tag == tag {
+			return imageOf(t.ID, one.Build)
+		}
+	}
+	return imageOf(t.ID, "none")
+}
+
+// imageOf returns the name of the image of one build.
+func imageOf(template, build string) string { return "local/e2b-" + template + ":" + build }
+
+// forget removes a template. Its images stay in the store until they are collected.
+func (st *store) forget(t *template) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.templates, t.ID)
+	removeRecord(st.dir, templateDir, t.ID)
+}
+
+// templateInfo is a template in a list.
+type templateInfo struct {
+	TemplateID  string    `json:"templateID"`
+	BuildID     string    `json:"buildID"`
+	Aliases     []string  `json:"aliases"`
+	Names       []string  `json:"names"`
+	Public      bool      `json:"public"`
+	CPUCount    int       `json:"cpuCount"`
+	MemoryMB    int       `json:"memoryMB"`
+	DiskSizeMB  int       `json:"diskSizeMB"`
+	CreatedAt   time.Time `json:"createdAt"`
+	UpdatedAt   time.Time `json:"updatedAt"`
+	CreatedBy   *string   `json:"createdBy"`
+	LastSpawned *string   `json:"lastSpawnedAt"`
+	SpawnCount  int       `json:"spawnCount"`
+	BuildCount  int       `json:"buildCount"`
+	EnvdVersion string    `json:"envdVersion"`
+	BuildStatus string    `json:"buildStatus"`
+}
+
+func (s *builds) templates(w http.ResponseWriter, r *http.Request) {
+	all := []templateInfo{}
+	s.store.mu.Lock()
+	for id := range sortedKeys(s.store.templates) {
+		t := s.store.templates[id]
+		i := templateInfo{
+			TemplateID: t.ID, Aliases: []string{t.Name}, Names: []string{t.Name}, CPUCount: t.CPUs, MemoryMB: t.MemoryMB, DiskSizeMB: runner.DefaultDisk >> 20,
+			CreatedAt: t.Created, UpdatedAt: t.Updated, BuildCount: len(t.Tags), EnvdVersion: version, BuildStatus: "waiting",
+		}
+		if n := len(t.Tags); n > 0 {
+			i.BuildID, i.BuildStatus = t.Tags[n-1].Build, "ready"
+		}
+		all = append(all, i)
+	}
+	s.store.mu.Unlock()
+	answer(w, http.StatusOK, all)
+}
+
+// templateAbout serves /templates/aliases/NAME and /templates/ID/tags, which are one pattern for a mux.
+func (s *builds) templateAbout(w http.ResponseWriter, r *http.Request) {
+	switch id, what := r.PathValue("id"), r.PathValue("what"); {
+	case id == "aliases":
+		r.SetPathValue("id", what)
+		s.templateExists(w, r)
+	case what == "tags":
+		s.templateTags(w, r)
+	default:
+		notServed(w, r)
+	}
+}
+
+func (s *builds) templateExists(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	s.store.mu.Lock()
+	t := s.store.findTemplate(id)
+	s.store.mu.Unlock()
+	switch {
+	case t != nil && len(t.Tags) > 0:
+		answer(w, http.StatusOK, map[string]any{"templateID": t.ID, "public": false})
+	case t == nil && (id == "base" || id == "code-interpreter-v1" || s.opts.Backend.HasImage(r.Context(), id)):
+		answer(w, http.StatusOK, map[string]any{"templateID": id, "public": true})
+	default:
+		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("template %q was not found", id))
+	}
+}
+
+// tagged calls f with the template of a name, and writes it.
+func (s *builds) tagged(w http.ResponseWriter, name string, f func(*template) error) bool {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	t := s.store.findTemplate(name)
+	if t == nil {
+		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("template %q was not found", name))
+		return false
+	}
+	err := f(t)
+	if err == nil {
+		err = writeRecord(s.store.dir, templateDir, t.ID, t)
+	}
+	if err != nil {
+		fail(w, err)
+		return false
+	}
+	return true
+}
+
+// tag gives a build another tag.
+func (t *template) tag(build string, tags []string) {
+	for _, tag := range tags {
+		t.Tags = slices.DeleteFunc(t.Tags, func(o templateTag) bool { return o.Tag == tag })
+		t.Tags = append(t.Tags, templateTag{tag, build, time.Now().UTC()})
+	}
+	t.Updated = time.Now().UTC()
+}
+
+func (s *builds) templateTag(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Target string   `json:"target"`
+		Tags   []string `json:"tags"`
+	}
+	if !body(w, r, &q) {
+		return
+	}
+	build := ""
+	if s.tagged(w, q.Target, func(t *template) error {
+		_, tag, ok := strings.Cut(q.Target, ":")
+		if !ok {
+			tag = defaultTag
+		}
+		for _, one := range t.Tags {
+			if one.Tag == tag {
+				build = one.Build
+			}
+		}
+		if build == "" {
+			return fmt.Errorf("%w: %q: no such tag", backend.ErrNotFound, q.Target)
+		}
+		t.tag(build, q.Tags)
+		return nil
+	}) {
+		answer(w, http.StatusCreated, map[string]any{"buildID": build, "tags": q.Tags})
+	}
+}
+
+func (s *builds) templateUntag(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Name string   `json:"name"`
+		Tags []string `json:"tags"`
+	}
+	if body(w, r, &q) && s.tagged(w, q.Name, func(t *template) error {
+		t.Tags = slices.DeleteFunc(t.Tags, func(o templateTag) bool { return slices.Contains(q.Tags, o.Tag) })
+		return nil
+	}) {
+		empty(w)
+	}
+}
+
+func (s *builds) templateTags(w http.ResponseWriter, r *http.Request) {
+	all := []templateTag{}
+	s.store.mu.Lock()
+	t := s.store.findTemplate(r.PathValue("id"))
+	if t != nil {
+		all = append(all, t.Tags...)
+	}
+	s.store.mu.Unlock()
+	if t == nil {
+		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("template %q was not found", r.PathValue("id")))
+		return
+	}
+	answer(w, http.StatusOK, all)
+}

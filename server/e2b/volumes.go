@@ -1,0 +1,187 @@
+package e2b
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"demesne/runner"
+	"demesne/server"
+	"demesne/server/backend"
+)
+
+// volumeDir holds the records of volumes, and volumeData their files.
+const volumeDir, volumeData = "volumes", "volume-data"
+
+// volume is a directory of this machine that sandboxes mount.
+type volume struct {
+	ID    string `json:"volumeID"`
+	Name  string `json:"name"`
+	Token string `json:"token,omitempty"`
+}
+
+// volumeMount is a volume at a path of a sandbox.
+type volumeMount struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+}
+
+type volumes struct {
+	dir   *os.Root
+	users func() []*entry // the sandboxes
+
+	mu  sync.Mutex
+	all map[string]*volume
+}
+
+func openVolumes(dir *os.Root) (*volumes, error) {
+	v := &volumes{dir: dir, all: map[string]*volume{}}
+	err := readRecords(dir, volumeDir, func(id string, text []byte) {
+		var one volume
+		if json.Unmarshal(text, &one) == nil && one.ID == id {
+			v.all[id] = &one
+		}
+	})
+	return v, errors.Join(err, dir.MkdirAll(volumeData, 0o700))
+}
+
+// find returns the volume with an id or a name. mu is held.
+func (v *volumes) find(id string) *volume {
+	if one := v.all[id]; one != nil {
+		return one
+	}
+	for _, one := range v.all {
+		if one.Name == id {
+			return one
+		}
+	}
+	return nil
+}
+
+// mounts returns the mounts of a new sandbox.
+func (v *volumes) mounts(all []volumeMount) (mounts []runner.Mount, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, m := range all {
+		one := v.find(m.Name)
+		if one == nil {
+			return nil, fmt.Errorf("%w: volume %q was not found", backend.ErrInvalid, m.Name)
+		}
+		if !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path {
+			return nil, fmt.Errorf("%w: volume %q: path %q: must be absolute and clean", backend.ErrInvalid, m.Name, m.Path)
+		}
+		mounts = append(mounts, runner.Mount{Source: filepath.Join(v.dir.Name(), volumeData, one.ID), Target: m.Path})
+	}
+	return mounts, nil
+}
+
+func (v *volumes) volumeCreate(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Name string `json:"name"`
+	}
+	if !body(w, r, &q) {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err := runner.CheckName(q.Name); err != nil {
+		fail(w, fmt.Errorf("%w: name %q: %w", backend.ErrInvalid, q.Name, err))
+		return
+	}
+	if v.find(q.Name) != nil {
+		server.Refuse(w, http.StatusConflict, fmt.Sprintf("volume %q exists", q.Name))
+		return
+	}
+	one := &volume{"vol" + newID(), q.Name, newToken()}
+	err := v.dir.Mkdir(path.Join(volumeData, one.ID), 0o700)
+	if err == nil {
+		err = writeRecord(v.dir, volumeDir, one.ID, one)
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	v.all[one.ID] = one
+	answer(w, http.StatusCreated, one)
+}
+
+func (v *volumes) volumeList(w http.ResponseWriter, r *http.Request) {
+	all := []volume{}
+	v.mu.Lock()
+	for id := range sortedKeys(v.all) {
+		one := *v.all[id]
+		one.Token = ""
+		all = append(all, one)
+	}
+	v.mu.Unlock()
+	answer(w, http.StatusOK, all)
+}
+
+// volumeOf returns the volume that a call names. It answers by itself if the volume does not exist.
+func (v *volumes) volumeOf(w http.ResponseWriter, r *http.Request) *volume {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	one := v.find(r.PathValue("id"))
+	if one == nil {
+		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("volume %q was not found", r.PathValue("id")))
+	}
+	return one
+}
+
+func (v *volumes) volumeGet(w http.ResponseWriter, r *http.Request) {
+	if one := v.volumeOf(w, r); one != nil {
+		answer(w, http.StatusOK, one)
+	}
+}
+
+// volumeRemove removes a volume that no sandbox mounts.
+func (v *volumes) volumeRemove(w http.ResponseWriter, r *http.Request) {
+	one := v.volumeOf(w, r)
+	if one == nil {
+		return
+	}
+	for _, e := range v.users() {
+		rec := e.snap()
+		if slices.ContainsFunc(rec.Volumes, func(m volumeMount) bool { return m.Name == one.Name || m.Name == one.ID }) {
+			server.Refuse(w, http.StatusConflict, fmt.Sprintf("sandbox %s uses the volume", rec.ID))
+			return
+		}
+	}
+	if err := v.dir.RemoveAll(path.Join(volumeData, one.ID)); err != nil {
+		fail(w, err)
+		return
+	}
+	v.mu.Lock()
+	delete(v.all, one.ID)
+	v.mu.Unlock()
+	removeRecord(v.dir, volumeDir, one.ID)
+	empty(w)
+}
+
+// serve serves the content of volumes: /volumecontent/ID/dir, path or file. It needs the volume's token.
+func (v *volumes) serve(w http.ResponseWriter, r *http.Request) {
+	id, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/volumecontent/"), "/")
+	v.mu.Lock()
+	one := v.all[id]
+	v.mu.Unlock()
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if one == nil || !server.Same(token, one.Token) {
+		server.Refuse(w, http.StatusUnauthorized, "the token is not this volume's")
+		return
+	}
+	root, err := v.dir.OpenRoot(path.Join(volumeData, one.ID))
+	if err == nil {
+		defer root.Close()
+		err = (&content{root: root}).serve(w, r, what)
+	}
+	if err != nil {
+		server.Refuse(w, fileStatus(err), err.Error())
+	}
+}
