@@ -1,0 +1,86 @@
+package operate
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"demesne/internal/text"
+)
+
+// Handler counts, traces and logs the requests of h.
+func (op *Operator) Handler(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		watched := &watcher{ResponseWriter: w}
+		r, end := op.traces.begin(r)
+		defer func() {
+			route := route(r)
+			status := max(watched.status, http.StatusOK)
+			took := time.Since(began)
+			op.metrics.requests.WithLabelValues(method(r.Method), route, strconv.Itoa(status)).Inc()
+			op.metrics.requestTook.WithLabelValues(route).Observe(took.Seconds())
+			end(route, status)
+			op.refused(r, status)
+			if op.opts.Requests { // without the query: it may have a signature
+				op.opts.Log.Printf("%s %s %d %s %s", method(r.Method), text.SafeLine(r.URL.Path), status, took.Round(time.Microsecond), r.RemoteAddr)
+			}
+		}()
+		h.ServeHTTP(watched, r)
+	})
+}
+
+// route returns the pattern that a request matched.
+func route(r *http.Request) string {
+	if r.Pattern == "" {
+		return "other"
+	}
+	return r.Pattern
+}
+
+func method(s string) string {
+	switch s {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return s
+	}
+	return "other"
+}
+
+// watcher notes the status of an answer.
+type watcher struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *watcher) WriteHeader(status int) {
+	if w.status == 0 || w.status < 200 { // after an informational one
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *watcher) Write(b []byte) (int, error) {
+	w.status = max(w.status, http.StatusOK)
+	return w.ResponseWriter.Write(b)
+}
+
+// ReadFrom keeps sendfile(2) for files.
+func (w *watcher) ReadFrom(from io.Reader) (int64, error) {
+	w.status = max(w.status, http.StatusOK)
+	return io.Copy(w.ResponseWriter, from)
+}
+
+// Flush implements [http.Flusher], for libraries that do not unwrap.
+func (w *watcher) Flush() { http.NewResponseController(w.ResponseWriter).Flush() }
+
+// Hijack implements [http.Hijacker], for WebSockets.
+func (w *watcher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.status = http.StatusSwitchingProtocols
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// Unwrap lets [http.ResponseController] find the rest.
+func (w *watcher) Unwrap() http.ResponseWriter { return w.ResponseWriter }

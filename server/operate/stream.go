@@ -1,0 +1,146 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"demesne/server/audit"
+	"demesne/server/events"
+)
+
+// Bounds of streams.
+const (
+	clientsMost = 2000
+	replayMost  = 10_000           // events from the audit log
+	pingEvery   = 15 * time.Second // proxies close silent connections
+	stallTime   = 30 * time.Second // a client that takes nothing for so long is dropped
+)
+
+// stream sends events as they happen. With after, or Last-Event-ID of a client that connects again, it first sends what
+// came since then, from the audit log; with last the newest events.
+func (op *Operator) stream(w http.ResponseWriter, r *http.Request) {
+	f, q, err := filterOf(r, "last")
+	last, wrong := number(q, "last", 0)
+	if err == nil {
+		err = wrong
+	}
+	after, replay := f.After, q.Has("after")
+	if id := r.Header.Get("Last-Event-ID"); id != "" && err == nil {
+		if _, err = fmt.Sscanf(id, "%d", &after); err != nil {
+			err = errors.New("header Last-Event-ID: not a number")
+		}
+		replay = true
+	}
+	switch {
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	case op.bus.Subscribers() >= clientsMost:
+		refuse(w, http.StatusServiceUnavailable, "too many clients wait for events")
+		return
+	}
+	f.After = 0 // what is sent decides
+	c := &client{w: w, c: http.NewResponseController(w), filter: f, sent: after}
+	from := uint64(math.MaxUint64)
+	if replay || last > 0 {
+		from = after
+	}
+	sub := op.bus.Subscribe(from)
+	defer sub.Close()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	if c.begin(r.Context(), op.opts.Dir, sub, replay, int(min(last, events.Kept))) == nil {
+		c.follow(r.Context(), sub)
+	}
+}
+
+// client is a client of the stream.
+type client struct {
+	w      http.ResponseWriter
+	c      *http.ResponseController
+	filter audit.Filter
+	sent   uint64 // the last event's number
+}
+
+// begin sends what happened before. Events that the bus no longer has come from the audit log.
+func (c *client) begin(ctx context.Context, dir string, sub *events.Subscription, replay bool, last int) (err error) {
+	if replay {
+		n := 0
+		f := c.filter
+		f.After = c.sent
+		err = audit.Read(ctx, dir, f, func(e audit.Entry) bool {
+			err := c.send(e.Event)
+			n++
+			return err == nil && n < replayMost
+		})
+	}
+	if last > 0 && err == nil {
+		var kept []events.Event
+		for len(sub.C) > 0 {
+			if e, ok := <-sub.C; ok && c.filter.Match(&e) {
+				kept = append(kept, e)
+			}
+		}
+		for _, e := range kept[max(0, len(kept)-last):] {
+			if err = c.send(e); err != nil {
+				return err
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return c.write(": connected\n\n")
+}
+
+// follow sends events until the client leaves or is too slow.
+func (c *client) follow(ctx context.Context, sub *events.Subscription) {
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			err = c.write(": ping\n\n")
+		case e, ok := <-sub.C:
+			if !ok { // the client connects again with Last-Event-ID
+				c.write("event: lost\ndata: {}\n\n")
+				return
+			}
+			err = c.send(e)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (c *client) send(e events.Event) error {
+	if e.ID <= c.sent || !c.filter.Match(&e) {
+		return nil
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	c.sent = e.ID
+	return c.write(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, text))
+}
+
+func (c *client) write(s string) error {
+	c.c.SetWriteDeadline(time.Now().Add(stallTime))
+	defer c.c.SetWriteDeadline(time.Time{})
+	if _, err := c.w.Write([]byte(s)); err != nil {
+		return err
+	}
+	return c.c.Flush()
+}

@@ -1,0 +1,94 @@
+package rest
+
+import (
+	_ "embed"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"demesne/client"
+)
+
+//go:embed describe.json
+var describeJSON []byte
+
+// described are the descriptions of operations, by id, and an example of each request and answer, by its schema.
+type described struct {
+	Operations map[string]string
+	Examples   map[string]any
+}
+
+// describeAll completes the document: descriptions, examples, and the errors of each operation.
+func (s *Server) describeAll() {
+	var all described
+	if err := json.Unmarshal(describeJSON, &all); err != nil {
+		panic(err) // the file is part of the program
+	}
+	doc := s.api.OpenAPI()
+	doc.Servers = []*huma.Server{{URL: "/", Description: "This server"}}
+	doc.Info.License = &huma.License{Name: "MIT", Identifier: "MIT"}
+	for name, schema := range doc.Components.Schemas.Map() {
+		if example, ok := all.Examples[name]; ok {
+			schema.Examples = []any{example}
+		}
+	}
+	doc.Components.Responses = map[string]*huma.Response{}
+	for _, e := range problems {
+		example := client.Error{Code: e.status, Message: e.text, Data: []client.Detail{}}
+		doc.Components.Responses["Error"+strconv.Itoa(e.status)] = &huma.Response{Description: e.about, Content: map[string]*huma.MediaType{
+			"application/json": {Schema: schemaOf[client.Error](doc.Components.Schemas), Example: example},
+		}}
+	}
+	for path, item := range doc.Paths {
+		for _, op := range operations(item) {
+			if op.Description == "" {
+				op.Description = all.Operations[op.OperationID]
+			}
+			for _, e := range problems {
+				if e.of(path, op) {
+					op.Responses[strconv.Itoa(e.status)] = &huma.Response{Ref: "#/components/responses/Error" + strconv.Itoa(e.status)}
+				}
+			}
+		}
+	}
+}
+
+func operations(p *huma.PathItem) []*huma.Operation {
+	return slices.DeleteFunc([]*huma.Operation{p.Get, p.Put, p.Post, p.Patch, p.Delete}, func(op *huma.Operation) bool { return op == nil })
+}
+
+// problems are the errors that clients can expect, with the operations that answer them. Others have the same shape.
+var problems = []struct {
+	status      int
+	about, text string
+	of          func(path string, op *huma.Operation) bool
+}{
+	{400, "The request cannot be done: an image or a program does not exist, or the operator allows less", "image \"x\": the operator does not allow this image", takesInput},
+	{401, "The token is missing or wrong", "the token is missing or wrong", func(string, *huma.Operation) bool { return true }},
+	{403, "Only the operator may do this, or the policy does not allow it", "only the operator may do this", func(_ string, op *huma.Operation) bool {
+		return slices.Contains([]string{"remove-image", "verify-audit"}, op.OperationID) || strings.HasPrefix(op.OperationID, "host-")
+	}},
+	{404, "Nothing of this name is the caller's", "find sandbox \"x\": no such sandbox", func(path string, _ *huma.Operation) bool { return strings.Contains(path, "{") }},
+	{409, "The name is in use, or the sandbox is in a state that does not allow it", "sandbox \"x\": exists already", func(path string, op *huma.Operation) bool {
+		return strings.HasPrefix(path, "/v1/sandboxes") && op.Method != http.MethodGet || op.OperationID == "remove-image" || op.OperationID == "host-approve" || op.OperationID == "host-refuse"
+	}},
+	{413, "The body is too large", "request body is too large", func(_ string, op *huma.Operation) bool { return op.RequestBody != nil }},
+	{422, "A field has a wrong value, or is unknown", "validation failed", takesInput},
+	{429, "Too many requests, or too many commands wait: Retry-After says when to try again", "no room for another sandbox: the queue is full", makesWork},
+	{502, "The registry of an image does not answer", "image \"x\": no answer", func(_ string, op *huma.Operation) bool {
+		return slices.Contains([]string{"run", "run-stream", "create-sandbox", "pull-image"}, op.OperationID)
+	}},
+	{503, "There is no room for another sandbox", "no room for another sandbox", makesWork},
+}
+
+func takesInput(_ string, op *huma.Operation) bool {
+	return op.RequestBody != nil || slices.ContainsFunc(op.Parameters, func(p *huma.Param) bool { return p.In == "query" })
+}
+
+func makesWork(_ string, op *huma.Operation) bool {
+	return slices.Contains([]string{"run", "run-stream", "exec", "exec-stream", "create-sandbox", "fork-sandbox", "start-sandbox", "start-job", "start-agent", "open-terminal"}, op.OperationID)
+}

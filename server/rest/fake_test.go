@@ -1,0 +1,482 @@
+package rest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/client"
+	"demesne/runner"
+	"demesne/runner/files"
+	"demesne/runner/tree"
+	"demesne/server"
+	"demesne/server/backend"
+)
+
+// fake is a backend whose sandboxes are directories, and whose commands are programs of the test's machine. A sandbox
+// belongs to the namespace of its creator.
+type fake struct {
+	mu    sync.Mutex
+	all   map[string]*fakeSandbox
+	calls []string
+	fails error // of every call about a sandbox
+	ask   func(runner.Question) (allow, answered bool)
+	last  backend.Create
+}
+
+type fakeSandbox struct {
+	backend.Sandbox // nil: Kernel is not called
+	dir, namespace  string
+	info            runner.Info
+}
+
+func (f *fake) note(format string, a ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, fmt.Sprintf(format, a...))
+}
+
+func (f *fake) find(ctx context.Context, name string) (*fakeSandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fails != nil {
+		return nil, f.fails
+	}
+	for _, s := range f.all {
+		if c := server.CallerOf(ctx); (s.info.ID == name || s.info.Name == name) && (c.Operator || c.Namespace == s.namespace) {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("find sandbox %q: %w", name, backend.ErrNotFound)
+}
+
+func (f *fake) Create(ctx context.Context, c backend.Create) (backend.Sandbox, error) {
+	if _, err := f.find(ctx, c.Name); err == nil {
+		return nil, backend.ErrConflict
+	}
+	dir, err := os.MkdirTemp("", "rest-fake-")
+	if err != nil {
+		return nil, err
+	}
+	os.MkdirAll(dir+workspace, 0o755)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = c
+	s := &fakeSandbox{dir: dir, namespace: server.CallerOf(ctx).Namespace}
+	s.info = runner.Info{
+		ID: fmt.Sprintf("%012d", len(f.all)+1), Name: c.Name, State: runner.Running, Created: time.Unix(int64(len(f.all)), 0),
+		Spec:    runner.Spec{Lifetime: runner.Persistent, Limits: c.Limits, Out: "/home/secret/out"},
+		Receipt: &runner.Receipt{Version: 1, Level: runner.LevelFull, Layers: []runner.Layer{{Name: "seccomp", Status: runner.Held}}},
+	}
+	if c.Network.Mode != "" {
+		s.info.Spec.Egress = &runner.Egress{Mode: c.Network.Mode, Allow: c.Network.Allow, Log: dir + "/log"}
+		os.WriteFile(dir+"/log", []byte(`{"host":"a.test","port":443,"verdict":"denied","reason":"no rule"}`+"\nnonsense\n"), 0o600)
+	}
+	f.all[s.info.ID] = s
+	return s, nil
+}
+
+func (f *fake) Open(ctx context.Context, name string) (backend.Sandbox, error) {
+	s, err := f.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (f *fake) List(ctx context.Context) (all []runner.Info, _ error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.all {
+		if c := server.CallerOf(ctx); c.Operator || c.Namespace == s.namespace {
+			all = append(all, s.info)
+		}
+	}
+	return append(all, runner.Info{ID: "one-shot"}), f.fails
+}
+
+func (f *fake) Inspect(ctx context.Context, name string) (*runner.Info, error) {
+	s, err := f.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &s.info, nil
+}
+
+func (f *fake) Remove(ctx context.Context, name string) error {
+	s, err := f.find(ctx, name)
+	if err == nil {
+		os.RemoveAll(s.dir)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.all, s.info.ID)
+	}
+	return err
+}
+
+func (f *fake) state(ctx context.Context, name string, to runner.State) error {
+	s, err := f.find(ctx, name)
+	if err == nil {
+		s.info.State = to
+	}
+	return err
+}
+
+func (f *fake) Pause(ctx context.Context, name string) error {
+	return f.state(ctx, name, runner.Paused)
+}
+func (f *fake) Stop(ctx context.Context, name string) error {
+	return f.state(ctx, name, runner.Stopped)
+}
+
+func (f *fake) Fork(ctx context.Context, from, name string) error {
+	f.note("fork %s", from)
+	_, err := f.Create(ctx, backend.Create{Name: name})
+	return err
+}
+
+func (f *fake) Snapshot(ctx context.Context, from, name string) error {
+	err := f.Fork(ctx, from, name)
+	if err == nil {
+		err = f.state(ctx, name, runner.Snapshot)
+	}
+	return err
+}
+
+func (f *fake) Reach(_ context.Context, name string, n backend.Network) error {
+	f.note("reach %s %+v", name, n)
+	return nil
+}
+
+func (f *fake) Rules(_ context.Context, name string, allow, deny []string) error {
+	f.note("rules %s %v %v", name, allow, deny)
+	return nil
+}
+
+func (f *fake) Usage(context.Context, string) (runner.Usage, error) {
+	return runner.Usage{CPU: 1, Memory: 1 << 20, Processes: 3}, nil
+}
+
+func (f *fake) HasImage(context.Context, string) bool                 { return true }
+func (f *fake) Build(context.Context, backend.Build, io.Writer) error { return nil }
+func (f *fake) MayDecide(context.Context) error                       { return nil }
+
+func (f *fake) Questions(ask func(runner.Question) (allow, answered bool)) { f.ask = ask }
+func (f *fake) Diff(context.Context, string) (*runner.Diff, error) {
+	return &runner.Diff{Changes: []runner.Change{{Path: []byte("/a\xff"), Kind: "A"}}}, nil
+}
+
+func (f *fake) Limit(_ context.Context, name string, l runner.Limits) error {
+	f.note("limit %s %+v", name, l)
+	return nil
+}
+
+func (f *fake) Copy(ctx context.Context, name, from, to string) error {
+	s, err := f.find(ctx, name)
+	if err != nil {
+		return err
+	}
+	return exec.Command("cp", "-a", s.dir+from, s.dir+to).Run()
+}
+
+func (f *fake) Run(ctx context.Context, c backend.Create, cmd Command) (*Result, error) {
+	f.last = c
+	return command(ctx, "run", os.TempDir(), cmd)
+}
+
+func (f *fake) Exec(ctx context.Context, name string, cmd Command) (*Result, error) {
+	s, err := f.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	s.info.State = runner.Running
+	return command(ctx, s.info.ID, s.dir, cmd)
+}
+
+// command executes a program.
+func command(ctx context.Context, id, dir string, c Command) (*Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout+time.Hour*24*boolean(c.Timeout == 0))
+	defer cancel()
+	x := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
+	var out, errs bytes.Buffer
+	x.Dir, x.Env, x.Stdin, x.Stdout, x.Stderr = dir, append(os.Environ(), c.Env...), strings.NewReader(c.Stdin), &out, &errs
+	if c.Stdout != nil {
+		x.Stdout, x.Stderr = io.MultiWriter(&out, c.Stdout), io.MultiWriter(&errs, c.Stderr)
+	}
+	if err := x.Start(); errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return nil, os.ErrNotExist
+	} else if err != nil {
+		return nil, err
+	}
+	if c.Began != nil {
+		c.Began(id)
+	}
+	x.Wait()
+	tail := func(b *bytes.Buffer) Tail {
+		return Tail{Text: strings.ToValidUTF8(b.String(), "?"), Bytes: int64(b.Len())}
+	}
+	r := &runner.Result{Sandbox: id, ExitCode: x.ProcessState.ExitCode(), Reason: runner.Exited, Out: "/home/secret/out/RUN", Denied: []runner.Blocked{{Host: "b.test", Times: 1}}}
+	return &Result{r, tail(&out), tail(&errs)}, nil
+}
+
+func boolean(b bool) time.Duration {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Files serves in this process. Absolute paths are below the sandbox's directory.
+func (f *fake) Files(ctx context.Context, name string, r files.Request) (*files.Answer, error) {
+	s, err := f.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range []*string{path0(r.Edit), path1(r.Glob), path2(r.Grep)} {
+		if p != nil {
+			*p = filepath.Join(s.dir, *p)
+		}
+	}
+	in, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	files.Serve(bytes.NewReader(in), &out)
+	return files.ReadAnswer(strings.NewReader(strings.ReplaceAll(out.String(), s.dir, "")))
+}
+
+func path0(e *files.Edit) *string {
+	if e == nil {
+		return nil
+	}
+	return &e.Path
+}
+
+func path1(g *files.Glob) *string {
+	if g == nil {
+		return nil
+	}
+	return &g.Path
+}
+
+func path2(g *files.Grep) *string {
+	if g == nil {
+		return nil
+	}
+	return &g.Path
+}
+
+func (f *fake) ListImages(context.Context) ([]client.Image, error) {
+	return []client.Image{{Names: []string{"docker.io/library/debian:latest"}}}, nil
+}
+
+func (f *fake) Pull(_ context.Context, name string, progress func(string)) (*client.Image, error) {
+	if name == "nope" {
+		return nil, backend.ErrInvalid
+	}
+	progress("fetching")
+	if name == "late" {
+		return nil, errors.New("read /home/secret/store: broken")
+	}
+	return &client.Image{Names: []string{name}}, nil
+}
+
+func (f *fake) RemoveImage(_ context.Context, name string) error {
+	f.note("rmi %s", name)
+	return nil
+}
+
+// Tree serves in this process. Absolute paths are below the sandbox's directory.
+func (s *fakeSandbox) Tree(_ context.Context, _ *runner.User, _ string, t tree.Request, from func(io.Writer) error, to func(*tree.Answer, *bufio.Reader) error) (a *tree.Answer, err error) {
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	t.Path = filepath.Join(s.dir, t.Path)
+	if t.To != "" {
+		t.To = filepath.Join(s.dir, t.To)
+	}
+	in, asks := io.Pipe()
+	answers, out := io.Pipe()
+	go func() {
+		tree.Serve(in, shortened{out, s.dir})
+		out.Close()
+	}()
+	defer asks.Close()
+	a, _, err = tree.Call(bufio.NewWriter(asks), bufio.NewReader(answers), t, from, to)
+	return a, err
+}
+
+// shortened removes the sandbox's directory from paths.
+type shortened struct {
+	io.Writer
+	dir string
+}
+
+func (s shortened) Write(b []byte) (int, error) {
+	_, err := io.WriteString(s.Writer, strings.ReplaceAll(string(b), s.dir, ""))
+	return len(b), err
+}
+
+// Dial connects to a listener of the test that greets and echoes.
+func (s *fakeSandbox) Dial(context.Context, uint16) (io.ReadWriteCloser, error) {
+	a, b := net.Pipe()
+	go func() {
+		defer b.Close()
+		io.WriteString(b, "hello ")
+		buf := make([]byte, 5)
+		n, _ := io.ReadFull(b, buf)
+		b.Write(buf[:n])
+	}()
+	return a, nil
+}
+
+// Start starts a terminal that echoes until it gets "exit\n".
+func (s *fakeSandbox) Start(_ context.Context, c runner.Command) (backend.Process, error) {
+	if slices.Contains(c.Argv, "nope") {
+		return nil, os.ErrNotExist
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	p := &fakeProcess{ours: os.NewFile(uintptr(fds[0]), "pty"), theirs: os.NewFile(uintptr(fds[1]), "tty"), ended: make(chan struct{}), size: *c.TTY}
+	go p.run()
+	return p, nil
+}
+
+type fakeProcess struct {
+	ours, theirs *os.File
+	ended        chan struct{}
+	once         sync.Once
+	mu           sync.Mutex
+	size         runner.Winsize
+	signals      []syscall.Signal
+}
+
+func (p *fakeProcess) run() {
+	r := bufio.NewReader(p.theirs)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil || line == "exit\n" {
+			break
+		}
+		p.mu.Lock()
+		fmt.Fprintf(p.theirs, "%dx%d %s", p.size.Cols, p.size.Rows, line)
+		p.mu.Unlock()
+	}
+	p.end()
+}
+
+func (p *fakeProcess) end() { p.once.Do(func() { p.theirs.Close(); close(p.ended) }) }
+
+func (p *fakeProcess) Number() int        { return 7 }
+func (p *fakeProcess) Terminal() *os.File { return p.ours }
+
+func (p *fakeProcess) Shown(from io.Reader) io.ReadCloser { return io.NopCloser(from) }
+
+func (p *fakeProcess) Signal(s syscall.Signal) error {
+	p.mu.Lock()
+	p.signals = append(p.signals, s)
+	p.mu.Unlock()
+	p.end()
+	return nil
+}
+
+func (p *fakeProcess) Resize(w runner.Winsize) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.size = w
+	return nil
+}
+
+func (p *fakeProcess) Wait(context.Context) (*runner.Result, error) {
+	<-p.ended
+	return &runner.Result{ExitCode: 3, Reason: runner.Exited}, nil
+}
+
+// rig is a server under test. Its callers send their name in the header Caller: operator, or a namespace.
+type rig struct {
+	*testing.T
+	fake *fake
+	api  *Server
+	http *httptest.Server
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{T: t, fake: &fake{all: map[string]*fakeSandbox{}}}
+	r.api = New(Options{Backend: r.fake, Version: "1.2.3", Log: log.New(io.Discard, "", 0)})
+	r.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		c := server.Caller{Name: q.Header.Get("Caller"), Namespace: q.Header.Get("Caller")}
+		if c.Name == "" {
+			c = server.Caller{Name: "operator", Operator: true}
+		}
+		r.api.ServeHTTP(w, q.WithContext(server.WithCaller(q.Context(), c)))
+	}))
+	t.Cleanup(func() {
+		r.http.Close()
+		r.api.Close()
+		for _, s := range r.fake.all {
+			os.RemoveAll(s.dir)
+		}
+	})
+	return r
+}
+
+// send sends a request with headers, KEY: VALUE each.
+func (r *rig) send(method, path, body string, headers ...string) (status int, text string) {
+	r.Helper()
+	req, err := http.NewRequestWithContext(r.Context(), method, r.http.URL+path, strings.NewReader(body))
+	if err != nil {
+		r.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for _, h := range headers {
+		k, v, _ := strings.Cut(h, ": ")
+		req.Header.Set(k, v)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b = append(b, "<"+err.Error()+">"...)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// make makes a sandbox.
+func (r *rig) make(name string, headers ...string) *fakeSandbox {
+	r.Helper()
+	status, text := r.send("POST", "/v1/sandboxes", `{"name":"`+name+`","network":{"mode":"open"}}`, headers...)
+	if status != http.StatusCreated {
+		r.Fatalf("create: %d %s", status, text)
+	}
+	s, err := r.fake.find(server.WithCaller(r.Context(), server.Caller{Operator: true}), name)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,97 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"demesne/client"
+	"demesne/server"
+)
+
+// imageAPI has the handlers of images.
+type imageAPI struct{ *Server }
+
+func (s *Server) imageRoutes() {
+	h := imageAPI{s}
+	huma.Register(s.api, operation("list-images", http.MethodGet, "/images", "Images", "List the images in the store"), h.listImages)
+	pull := operation("pull-image", http.MethodPost, "/images/pull", "Images", "Fetch an image, and stream the progress")
+	eventResponse(s.api, &pull, eventOf[client.Progress]("progress"), eventOf[client.Image]("done"), eventOf[client.Error]("error"))
+	huma.Register(s.api, pull, h.pullImage)
+	huma.Register(s.api, operation("remove-image", http.MethodDelete, "/images", "Images", "Remove an image; for the operator"), h.removeImage)
+}
+
+func (s imageAPI) listImages(ctx context.Context, _ *struct{}) (*of[client.Page[client.Image]], error) {
+	all, err := s.opts.Backend.ListImages(ctx)
+	if err != nil {
+		return nil, failed(err)
+	}
+	return &of[client.Page[client.Image]]{client.Page[client.Image]{Items: all}}, nil
+}
+
+// pullInput is the request of pull.
+type pullInput struct{ Body client.PullRequest }
+
+func (s imageAPI) pullImage(ctx context.Context, in *pullInput) (*huma.StreamResponse, error) {
+	type pulled struct {
+		img *client.Image
+		err error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	lines, end := make(chan string), make(chan pulled, 1)
+	go func() {
+		img, err := s.opts.Backend.Pull(ctx, in.Body.Name, func(line string) {
+			select {
+			case lines <- line:
+			case <-ctx.Done():
+			}
+		})
+		end <- pulled{img, err}
+	}()
+	var first string
+	select {
+	case first = <-lines:
+	case e := <-end:
+		if e.err != nil {
+			cancel()
+			return nil, failed(e.err)
+		}
+		end <- e
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		defer cancel()
+		_, w := humago.Unwrap(hc)
+		to := openStream(ctx, w, cancel)
+		defer to.finish()
+		if first != "" {
+			to.send("", "progress", client.Progress{Message: first})
+		}
+		for {
+			select {
+			case line := <-lines:
+				to.send("", "progress", client.Progress{Message: line})
+			case e := <-end:
+				if e.err != nil {
+					to.send("", "error", s.shown(ctx, e.err))
+				} else {
+					to.send("", "done", e.img)
+				}
+				return
+			}
+		}
+	}}, nil
+}
+
+// imageInput names an image.
+type imageInput struct {
+	Name string `query:"name" required:"true" maxLength:"512"`
+}
+
+func (s imageAPI) removeImage(ctx context.Context, in *imageInput) (*struct{}, error) {
+	if !server.CallerOf(ctx).Operator {
+		return nil, problem(http.StatusForbidden, "only the operator may remove images, which all callers share")
+	}
+	return nil, failed(s.opts.Backend.RemoveImage(ctx, in.Name))
+}

@@ -1,0 +1,133 @@
+// Package rest serves /v1, demesne's own HTTP API, over sandboxes of package server. Its requests and answers are the types
+// of package client, of which huma makes the OpenAPI document at /v1/openapi.json.
+//
+//	rest.go       the server, its routes and their limits; backend.go: what it needs beside package server
+//	errors.go     the one shape of errors
+//	run.go        run and exec, collected; stream.go: as server-sent events; terminal.go: on a terminal, by WebSocket
+//	sandboxes.go  create, list, get, remove; life.go: start, stop, pause, fork, snapshot, limits, usage, receipt
+//	files.go      files and grep, in the envelope {code, message, data}
+//	egress.go     rules and the live log; questions.go: connections that wait for an answer
+//	images.go, ports.go
+//	host.go       guarded commands and files of the host
+//	docs.go       the OpenAPI document, and a page that shows it; describe.go: its descriptions, examples and errors
+//
+// A handler finds its sandbox by [Server.find], which knows the caller. Everything that a sandbox sends is untrusted, and
+// passed on as data. No answer has a path of the host.
+package rest
+
+import (
+	"context"
+	"io"
+	"log"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"demesne/client"
+	"demesne/server"
+	"demesne/server/hostcmd"
+)
+
+// Options configures a Server.
+type Options struct {
+	Backend Backend
+	Jobs    Jobs // nil: there are no jobs and agents
+	Version string
+	Queue   func(context.Context) client.Queue // what runs and waits; nil: no route
+	Log     *log.Logger
+	Host    *hostcmd.Guard // nil: there are no routes for the host
+}
+
+// Server serves the API. Its methods may be called concurrently.
+type Server struct {
+	opts      Options
+	mux       *http.ServeMux
+	api       huma.API
+	questions questions
+	published published
+}
+
+// New returns a Server.
+func New(o Options) *Server {
+	if o.Log == nil {
+		o.Log = log.Default()
+	}
+	s := &Server{opts: o, mux: http.NewServeMux()}
+	errorShape()
+	s.api = humago.New(s.mux, s.config())
+	s.routes()
+	s.describeAll()
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		write(w, problem(http.StatusNotFound, "demesne does not serve "+r.Method+" "+r.URL.Path))
+	})
+	return s
+}
+
+// config describes the API. The document and its page are routes of our own: see docs.go.
+func (s *Server) config() huma.Config {
+	c := huma.DefaultConfig("demesne", s.opts.Version)
+	c.Transformers = append(c.Transformers, func(hc huma.Context, _ string, v any) (any, error) {
+		if e, ok := v.(*client.Error); ok {
+			return s.masked(hc.Context(), e), nil
+		}
+		return v, nil
+	})
+	c.Info.Description = "Sandboxes over HTTP. Every error has the shape of Error."
+	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", "", nil
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token": {Type: "http", Scheme: "bearer", Description: "The server's token, or one of a namespace"},
+		"key":   {Type: "apiKey", In: "header", Name: "X-API-KEY"},
+	}
+	c.Security = []map[string][]string{{"token": {}}, {"key": {}}}
+	c.RejectUnknownQueryParameters = true
+	return c
+}
+
+func (s *Server) routes() {
+	for _, add := range []func(){
+		s.aboutRoutes, s.runRoutes, s.queueRoutes, s.jobRoutes, s.terminalRoutes, s.sandboxRoutes, s.lifeRoutes, s.processRoutes,
+		s.fileRoutes, s.egressRoutes, s.portRoutes, s.imageRoutes, s.hostRoutes, s.operateRoutes, s.docRoutes,
+	} {
+		add()
+	}
+}
+
+// Close ends the published ports.
+func (s *Server) Close() { s.published.remove(func(*forward) bool { return true }) }
+
+// bodyTime is how long a client may send nothing of its request.
+const bodyTime = 30 * time.Second
+
+// ServeHTTP serves a request whose caller is known: see [server.CallerOf].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r.Body = &body{ReadCloser: r.Body, c: http.NewResponseController(w)}
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	s.mux.ServeHTTP(w, r)
+}
+
+// body bounds the time between parts of a request. A deadline must not remain once the request was read: net/http would
+// end the answer at it.
+type body struct {
+	io.ReadCloser
+	c *http.ResponseController
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	b.c.SetReadDeadline(time.Now().Add(bodyTime))
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.c.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// operation returns the description of a route.
+func operation(id, method, path, tag, summary string) huma.Operation {
+	return huma.Operation{
+		OperationID: id, Method: method, Path: "/v1" + path, Tags: []string{tag}, Summary: summary,
+		MaxBodyBytes: server.BodyMost, BodyReadTimeout: -1,
+	}
+}

@@ -1,0 +1,160 @@
+package rest
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"demesne/client"
+	"demesne/runner"
+	"demesne/server/backend"
+)
+
+// Named is the part of a request that names a sandbox.
+type Named struct {
+	ID string `path:"id" maxLength:"128" doc:"Id or name of the sandbox"`
+}
+
+func schemaOf[T any](r huma.Registry) *huma.Schema {
+	t := reflect.TypeFor[T]()
+	return r.Schema(t, true, t.Name())
+}
+
+func (s *Server) sandboxRoutes() {
+	create := operation("create-sandbox", http.MethodPost, "/sandboxes", "Sandboxes", "Create a sandbox")
+	create.DefaultStatus = http.StatusCreated
+	huma.Register(s.api, create, s.create)
+	huma.Register(s.api, operation("list-sandboxes", http.MethodGet, "/sandboxes", "Sandboxes", "List sandboxes"), s.list)
+	huma.Register(s.api, operation("get-sandbox", http.MethodGet, "/sandboxes/{id}", "Sandboxes", "Describe a sandbox"), s.get)
+	huma.Register(s.api, operation("remove-sandbox", http.MethodDelete, "/sandboxes/{id}", "Sandboxes", "Remove a sandbox with its files"), s.remove)
+}
+
+// find returns the sandbox of that id or name, if the caller may use it.
+func (s *Server) find(ctx context.Context, id string) (*runner.Info, error) {
+	return s.inspect(ctx, id, false)
+}
+
+// inspect describes a sandbox. With ended that can be a sandbox without processes and files, which the runner remembers for
+// a while.
+func (s *Server) inspect(ctx context.Context, id string, ended bool) (*runner.Info, error) {
+	if !runner.IsTarget(id) {
+		return nil, problem(http.StatusNotFound, "no such sandbox")
+	}
+	info, err := s.opts.Backend.Inspect(ctx, id)
+	if err != nil {
+		return nil, failed(err)
+	}
+	if info.State == runner.Ended && !ended {
+		return nil, problem(http.StatusNotFound, "the sandbox has ended, and its files are removed")
+	}
+	return info, nil
+}
+
+// createInput is the request of create.
+type createInput struct{ Body client.CreateRequest }
+
+func (s *Server) create(ctx context.Context, in *createInput) (*of[client.Sandbox], error) {
+	c, err := createOf(&in.Body.Settings)
+	if err != nil {
+		return nil, err
+	}
+	c.Name = cmp.Or(in.Body.Name, newName())
+	c.TTL = runner.Duration(cmp.Or(time.Duration(in.Body.TTLSeconds)*time.Second, runner.Longest))
+	if _, err := s.opts.Backend.Create(ctx, c); err != nil {
+		return nil, failed(err)
+	}
+	return s.described(ctx, c.Name)
+}
+
+// createOf checks the settings of a sandbox.
+func createOf(q *client.Settings) (c backend.Create, err error) {
+	c.Image, c.Secrets = q.Image, q.Secrets
+	if q.Limits != nil {
+		c.Limits = runner.Limits{Memory: q.Limits.Memory, CPUs: q.Limits.CPUs, PIDs: q.Limits.PIDs, Disk: q.Limits.Disk}
+	}
+	if q.Network != nil {
+		c.Network = networkOf(q.Network)
+	}
+	c.Env, err = environ(q.Env)
+	return c, err
+}
+
+func networkOf(n *client.Network) backend.Network {
+	return backend.Network{Mode: n.Mode, Allow: n.Allow, Deny: n.Deny, Ask: n.Ask}
+}
+
+// described returns a sandbox as an answer.
+func (s *Server) described(ctx context.Context, id string) (*of[client.Sandbox], error) {
+	info, err := s.find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	a := sandboxOf(info)
+	a.Ports = portAPI{s}.portsOf(info.ID, a.Ports)
+	return &of[client.Sandbox]{a}, nil
+}
+
+func sandboxOf(i *runner.Info) client.Sandbox {
+	a := client.Sandbox{
+		ID: i.ID, Name: i.Name, State: string(i.State), Image: i.Spec.Image, Created: i.Created, Expires: i.Expires, Execs: i.Execs,
+		Limits: limitsOf(i.Spec.Limits), Network: client.Network{Mode: "none"},
+	}
+	if i.Receipt != nil {
+		a.Level = string(i.Receipt.Level)
+	}
+	if e := i.Spec.Egress; e != nil {
+		a.Network = client.Network{Mode: cmp.Or(e.Mode, "none"), Allow: e.Allow, Deny: e.Deny, Ask: e.Ask > 0}
+	}
+	for _, p := range i.Spec.Publish {
+		if !strings.HasPrefix(p.Listen, "unix:") { // a path of the host
+			a.Ports = append(a.Ports, client.Port(p))
+		}
+	}
+	return a
+}
+
+// limitsOf returns limits as an answer has them: 0 for none.
+func limitsOf(l runner.Limits) client.Limits {
+	return client.Limits{Memory: max(l.Memory, 0), CPUs: max(l.CPUs, 0), PIDs: max(l.PIDs, 0), Disk: max(l.Disk, 0)}
+}
+
+func (s *Server) list(ctx context.Context, _ *struct{}) (*of[client.Page[client.Sandbox]], error) {
+	infos, err := s.opts.Backend.List(ctx)
+	if err != nil {
+		return nil, failed(err)
+	}
+	page := client.Page[client.Sandbox]{Items: []client.Sandbox{}}
+	for _, i := range infos {
+		if i.Spec.Lifetime == runner.Persistent {
+			a := sandboxOf(&i)
+			a.Ports = portAPI{s}.portsOf(i.ID, a.Ports)
+			page.Items = append(page.Items, a)
+		}
+	}
+	slices.SortFunc(page.Items, func(a, b client.Sandbox) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
+	})
+	return &of[client.Page[client.Sandbox]]{page}, nil
+}
+
+func (s *Server) get(ctx context.Context, in *Named) (*of[client.Sandbox], error) {
+	return s.described(ctx, in.ID)
+}
+
+func (s *Server) remove(ctx context.Context, in *Named) (*struct{}, error) {
+	info, err := s.find(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.opts.Backend.Remove(ctx, info.ID); err != nil {
+		return nil, failed(err)
+	}
+	s.published.remove(func(f *forward) bool { return f.sandbox == info.ID })
+	return nil, nil
+}

@@ -1,0 +1,241 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"demesne/client"
+)
+
+// Times of a stream.
+const (
+	pingTime  = 15 * time.Second // between comments, which keep proxies from closing the connection
+	stallTime = 30 * time.Second // a client that takes nothing for so long is dropped
+)
+
+// stream sends server-sent events. It is safe for concurrent use.
+type stream struct {
+	mu     sync.Mutex
+	w      http.ResponseWriter
+	c      *http.ResponseController
+	lost   error
+	cancel context.CancelFunc // ends what makes the events, once they cannot be sent
+}
+
+// openStream begins the answer. Its pings end with ctx.
+func openStream(ctx context.Context, w http.ResponseWriter, cancel context.CancelFunc) *stream {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	s := &stream{w: w, c: http.NewResponseController(w), cancel: cancel}
+	w.WriteHeader(http.StatusOK)
+	s.c.Flush() // the client knows now that there is no error
+	go func() {
+		tick := time.NewTicker(pingTime)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				s.write([]byte(": ping\n\n"))
+			}
+		}
+	}()
+	return s
+}
+
+// send sends one event. id may be empty.
+func (s *stream) send(id, event string, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	line := "event: " + event + "\ndata: " + string(text) + "\n\n"
+	if id != "" {
+		line = "id: " + id + "\n" + line
+	}
+	return s.write([]byte(line))
+}
+
+func (s *stream) write(b []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost != nil {
+		return s.lost
+	}
+	s.c.SetWriteDeadline(time.Now().Add(stallTime))
+	if _, s.lost = s.w.Write(b); s.lost == nil {
+		s.lost = s.c.Flush()
+	}
+	if s.lost != nil {
+		s.cancel()
+	}
+	return s.lost
+}
+
+// finish waits for a write in progress, and lets none begin: the ResponseWriter is invalid once the handler has returned.
+func (s *stream) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost == nil {
+		s.lost = http.ErrHandlerTimeout
+		s.c.SetWriteDeadline(time.Time{})
+	}
+}
+
+// eventResponse describes a stream in the OpenAPI document. OpenAPI 3.1 has no words for events: the schema is that of one
+// event's data.
+func eventResponse(api huma.API, op *huma.Operation, events ...event) {
+	var schemas []*huma.Schema
+	for _, e := range events {
+		schemas = append(schemas, &huma.Schema{
+			Title: "event " + e.name, Type: huma.TypeObject, Required: []string{"event", "data"},
+			Properties: map[string]*huma.Schema{
+				"event": {Type: huma.TypeString, Enum: []any{e.name}}, "data": e.schema(api.OpenAPI().Components.Schemas),
+			},
+		})
+	}
+	one := schemas[0]
+	if len(schemas) > 1 {
+		one = &huma.Schema{OneOf: schemas}
+	}
+	op.Responses = map[string]*huma.Response{"200": {
+		Description: "Server-sent events",
+		Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: one}},
+	}}
+}
+
+// event is a kind of event of a stream.
+type event struct {
+	name   string
+	schema func(huma.Registry) *huma.Schema
+}
+
+func eventOf[T any](name string) event {
+	return event{name, func(r huma.Registry) *huma.Schema { return schemaOf[T](r) }}
+}
+
+// starter runs a command with the streams of c.
+type starter func(ctx context.Context, c Command) (*Result, error)
+
+// streamed registers a route that streams a command: the events start, chunk, and at last done or error. What fails before
+// the command starts is an ordinary error.
+func streamed[I any](s *Server, op huma.Operation, begin func(context.Context, *I) (starter, error)) {
+	eventResponse(s.api, &op, eventOf[client.Started]("start"), eventOf[client.Chunk]("chunk"), eventOf[client.Result]("done"), eventOf[client.Error]("error"))
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
+		run, err := begin(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return s.carry(ctx, run)
+	})
+}
+
+// carry starts a command, and returns the answer that streams it.
+func (s *Server) carry(ctx context.Context, run starter) (*huma.StreamResponse, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	type ended struct {
+		r   *Result
+		err error
+	}
+	began, end, chunks := make(chan string, 1), make(chan ended, 1), make(chan client.Chunk)
+	out, errs := &chunker{name: "stdout", to: chunks, ctx: ctx}, &chunker{name: "stderr", to: chunks, ctx: ctx}
+	go func() {
+		r, err := run(ctx, Command{Stdout: out, Stderr: errs, Began: func(id string) { began <- id }})
+		out.finish()
+		errs.finish()
+		end <- ended{r, err}
+	}()
+	var id string
+	select {
+	case id = <-began:
+	case e := <-end: // before it began, or at once
+		select {
+		case id = <-began:
+			end <- e
+		default:
+			if e.err != nil {
+				cancel()
+				return nil, unstarted(e.err)
+			}
+			id = e.r.Sandbox
+			end <- e
+		}
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		defer cancel()
+		_, w := humago.Unwrap(hc)
+		to := openStream(ctx, w, cancel)
+		defer to.finish()
+		to.send("", "start", client.Started{Sandbox: id})
+		for {
+			select {
+			case c := <-chunks:
+				to.send("", "chunk", c)
+			case e := <-end:
+				if e.err != nil {
+					to.send("", "error", s.shown(ctx, e.err))
+				} else {
+					to.send("", "done", resultOf(e.r))
+				}
+				return
+			}
+		}
+	}}, nil
+}
+
+// chunker turns output into chunks. It keeps the begin of a character until the rest of it arrives.
+type chunker struct {
+	name string
+	to   chan<- client.Chunk
+	ctx  context.Context
+	rest []byte
+}
+
+func (c *chunker) Write(b []byte) (int, error) {
+	all := append(c.rest, b...)
+	n := len(all) - begun(all)
+	c.rest = append([]byte(nil), all[n:]...)
+	return len(b), c.pass(all[:n])
+}
+
+// finish passes on what is no whole character.
+func (c *chunker) finish() { c.pass(c.rest) }
+
+func (c *chunker) pass(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	chunk := client.Chunk{Stream: c.name}
+	if utf8.Valid(b) {
+		chunk.Text = string(b)
+	} else {
+		chunk.Base64 = append([]byte(nil), b...)
+	}
+	select {
+	case c.to <- chunk:
+		return nil
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+}
+
+// begun returns the length of an incomplete character at the end of b.
+func begun(b []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
+		if utf8.RuneStart(b[len(b)-n]) {
+			if !utf8.FullRune(b[len(b)-n:]) {
+				return n
+			}
+			break
+		}
+	}
+	return 0
+}

@@ -1,0 +1,242 @@
+package runs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// ErrUnknown reports that no run has the given id.
+var ErrUnknown = errors.New("run not found")
+
+// Store is a directory of runs, shared by the server and the processes that execute runs. Its methods may be called
+// concurrently.
+type Store struct {
+	dir    string
+	jobs   *jobs.Store
+	attend []string // the command that calls Attend; the run's job is appended
+
+	mu    sync.Mutex
+	feeds map[string]*feed // of runs that go on, by id
+
+	// Observe is called with each event of the runs that go on, in their order. It is set before the first run. nil: no
+	// function is called.
+	Observe func(Request, Event)
+}
+
+// Open opens the store in dir, which it makes. attend is the command that executes a run; at most slots run at once, and 0
+// means 64.
+func Open(dir string, slots int, attend []string) (*Store, error) {
+	if err := os.MkdirAll(filepath.Join(dir, latestDir), 0o700); err != nil {
+		return nil, fmt.Errorf("open runs: %w", err)
+	}
+	all, err := jobs.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open runs: %w", err)
+	}
+	if slots > 0 {
+		all.Slots = slots
+	}
+	return &Store{dir: dir, jobs: all, attend: attend, feeds: map[string]*feed{}}, nil
+}
+
+// A run has the id of its job, with another prefix.
+const runPrefix, jobPrefix = "run-", "job-"
+
+func idOf(job string) string { return runPrefix + strings.TrimPrefix(job, jobPrefix) }
+
+// jobOf returns the job of a run. What is no id names no job either.
+func jobOf(run string) string {
+	rest, ok := strings.CutPrefix(run, runPrefix)
+	if !ok {
+		return ""
+	}
+	return jobPrefix + rest
+}
+
+// Start stores a run and starts the process that executes it.
+func (s *Store) Start(r *Request) (*Run, error) {
+	j, err := s.jobs.Start(s.attend, r)
+	if err != nil {
+		return nil, fmt.Errorf("start run: %w", err)
+	}
+	if s.Observe != nil {
+		s.feed(j.ID, r, 0)
+	}
+	return newRun(j, r), nil
+}
+
+// Resume observes the runs that an earlier server has started and that go on. It returns their number.
+func (s *Store) Resume() (n int, err error) {
+	all, err := s.newest()
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range all {
+		j, err := s.jobs.Get(e.job)
+		var r Request
+		if err != nil || j.Status.Over() || json.Unmarshal(j.Request, &r) != nil {
+			continue
+		}
+		n++
+		s.feed(j.ID, &r, j.Stdout)
+	}
+	return n, nil
+}
+
+// newRun returns a run before its first event.
+func newRun(j *jobs.Job, r *Request) *Run {
+	run := &Run{ID: idOf(j.ID), Identifier: r.Identifier, State: Queued, Created: j.Created, Commands: []Command{}, Artifacts: []Artifact{}}
+	for i, step := range r.Commands {
+		run.Commands = append(run.Commands, Command{Index: i, Step: step, Result: Result{Status: waiting}})
+	}
+	return run
+}
+
+// Get returns a run of a namespace that sees allows.
+func (s *Store) Get(id string, sees func(namespace string) bool) (*Run, error) {
+	j, r, err := s.job(id, sees)
+	if err != nil {
+		return nil, err
+	}
+	run := newRun(j, r)
+	err = s.lines(j.ID, 0, func(line []byte) {
+		var e Event
+		if json.Unmarshal(line, &e) == nil {
+			run.apply(e)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	run.finish()
+	if list := s.artifacts(j.ID); list != nil {
+		run.Artifacts = list
+	}
+	if j.Status.Over() && !run.State.Over() { // its process was killed
+		e := lost(j)
+		run.apply(e)
+	}
+	return run, nil
+}
+
+// lost returns the last event of a run whose process wrote none.
+func lost(j *jobs.Job) Event {
+	return Event{runFailed, Data{Run: idOf(j.ID), Ended: j.Ended, Error: j.Message, Canceled: j.Status == jobs.Cancelled}}
+}
+
+// job returns the job and the request of a run.
+func (s *Store) job(id string, sees func(namespace string) bool) (*jobs.Job, *Request, error) {
+	j, err := s.jobs.Get(jobOf(id))
+	if errors.Is(err, jobs.ErrUnknown) {
+		return nil, nil, ErrUnknown
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read run: %w", err)
+	}
+	var r Request
+	if err := json.Unmarshal(j.Request, &r); err != nil {
+		return nil, nil, fmt.Errorf("read run %q: %w", id, err)
+	}
+	if !sees(r.Namespace) {
+		return nil, nil, ErrUnknown
+	}
+	return j, &r, nil
+}
+
+// Wait waits up to most for the end of a run, and returns it.
+func (s *Store) Wait(ctx context.Context, id string, most time.Duration, sees func(namespace string) bool) (*Run, error) {
+	if _, _, err := s.job(id, sees); err != nil {
+		return nil, err
+	}
+	if _, err := s.jobs.Wait(ctx, jobOf(id), most); err != nil {
+		return nil, fmt.Errorf("wait for run: %w", err)
+	}
+	return s.Get(id, sees)
+}
+
+// Cancel ends a run, and returns it. It may be repeated.
+func (s *Store) Cancel(ctx context.Context, id string, sees func(namespace string) bool) (*Run, error) {
+	if _, _, err := s.job(id, sees); err != nil {
+		return nil, err
+	}
+	if _, err := s.jobs.Cancel(ctx, jobOf(id)); err != nil {
+		return nil, fmt.Errorf("cancel run: %w", err)
+	}
+	return s.Get(id, sees)
+}
+
+// List returns the newest runs of the namespaces that sees allows, the newest first, without output.
+func (s *Store) List(most int, sees func(namespace string) bool) ([]*Run, error) {
+	all, err := s.newest()
+	if err != nil {
+		return nil, err
+	}
+	list := []*Run{}
+	for _, e := range all {
+		if len(list) == most {
+			break
+		}
+		run, err := s.Get(idOf(e.job), sees)
+		if err != nil {
+			continue
+		}
+		for i := range run.Commands {
+			run.Commands[i].Stdout, run.Commands[i].Stderr = "", ""
+		}
+		list = append(list, run)
+	}
+	return list, nil
+}
+
+// logMost bounds the log of a run, in bytes. Output that does not fit is left out.
+const logMost = 32 << 20
+
+// lineMost bounds one line of the log, in bytes: the largest has a command of a request.
+const lineMost = 16 << 20
+
+// lines calls f with each line of a run's log from an offset on.
+func (s *Store) lines(job string, from int64, f func(line []byte)) error {
+	path, err := s.jobs.File(job, "stdout")
+	if err != nil {
+		return ErrUnknown
+	}
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) { // it is queued
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read run: %w", err)
+	}
+	defer file.Close()
+	if _, err := readLines(io.NewSectionReader(file, from, 2*logMost), f); err != nil {
+		return fmt.Errorf("read run: %w", err)
+	}
+	return nil
+}
+
+// Attend is the main function of the process that executes a run. The end of ctx, and Cancel, end the run.
+func (s *Store) Attend(ctx context.Context, job string, do func(context.Context, *Request, *Recorder) error) error {
+	return s.jobs.Attend(ctx, job, 2*logMost, func(ctx context.Context, what json.RawMessage, out, _ io.Writer) (*runner.Result, error) {
+		rec := &Recorder{store: s, job: job, out: out, left: logMost}
+		if err := json.Unmarshal(what, &rec.request); err != nil {
+			return nil, fmt.Errorf("read run: %w", err)
+		}
+		err := do(ctx, &rec.request, rec)
+		rec.finish(ctx, err)
+		if err != nil {
+			return nil, err
+		}
+		return &runner.Result{Reason: runner.Exited}, nil
+	})
+}
