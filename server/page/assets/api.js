@@ -1,0 +1,219 @@
+// Requests. A login has two halves: a cookie that no script reads, and the half here, in the storage of this origin.
+
+const halfKey = "demesne-half";
+
+export class Failure extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export const changed = new EventTarget(); // "change": something was done, so lists are stale; "logout": the login is over
+
+function half() {
+  return localStorage.getItem(halfKey) ?? "";
+}
+
+// request sends a request and returns the response, if it is a success.
+export async function request(method, path, { body, signal, accept, raw, after } = {}) {
+  const headers = { "Demesne-Login": half() };
+  if (after) headers["Last-Event-ID"] = after;
+  if (body !== undefined && !raw) headers["Content-Type"] = "application/json";
+  if (accept) headers.Accept = accept;
+  let r;
+  try {
+    r = await fetch(path, { method, headers, signal, body: raw ? body : body === undefined ? undefined : JSON.stringify(body), cache: "no-store" });
+  } catch (e) {
+    if (signal?.aborted) throw e;
+    throw new Failure(0, "The server does not answer.");
+  }
+  if (r.ok) return r;
+  let message = `${r.status} ${r.statusText}`;
+  try {
+    const answer = await r.json();
+    message = answer.message ?? answer.detail ?? answer.error?.message ?? (typeof answer.error === "string" ? answer.error : message);
+    const first = answer.data?.[0] ?? answer.errors?.[0];
+    if (first?.message) message += `: ${first.location ?? ""} ${first.message}`;
+  } catch { /* no JSON: the status says it */ }
+  if (r.status === 401 && !path.startsWith("/page/")) changed.dispatchEvent(new Event("logout"));
+  throw new Failure(r.status, String(message));
+}
+
+async function answerOf(r) {
+  if (r.status === 204) return null;
+  const text = await r.text();
+  return text === "" ? null : JSON.parse(text);
+}
+
+export async function get(path, options) {
+  return answerOf(await request("GET", path, options));
+}
+
+let acting = 0; // requests that change something and go on: meanwhile nothing is polled, as it may go away
+
+// act sends a request that changes something. Its caller may leave the view before the view is stale.
+export async function act(method, path, body) {
+  acting++;
+  try {
+    const done = await answerOf(await request(method, path, { body }));
+    setTimeout(() => changed.dispatchEvent(new Event("change")));
+    return done;
+  } finally {
+    acting--;
+  }
+}
+
+let description = null; // of the server, asked once a login
+
+// described returns what the server says of itself.
+export function described() {
+  return description ??= get("/v1/server").catch((e) => {
+    description = null;
+    throw e;
+  });
+}
+
+// optional is get for what this server may not have.
+export async function optional(path, options) {
+  try {
+    return await get(path, options);
+  } catch (e) {
+    if (e.status === 404 || e.status === 403 || e.status === 501) return null;
+    throw e;
+  }
+}
+
+// items returns the list in an answer.
+export function items(answer) {
+  if (Array.isArray(answer)) return answer;
+  return answer?.items ?? [];
+}
+
+// stream calls on(type, data, id) with each event of a Server-Sent Events stream, until it or signal ends. It returns false
+// if no more events follow.
+export async function stream(path, on, signal, after) {
+  const r = await request("GET", path, { signal, accept: "text/event-stream", after });
+  if (r.status === 204) return false;
+  const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "", type = "", data = [], id = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return true;
+    rest += value;
+    const lines = rest.split(/\r\n|\n|\r/);
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line === "") {
+        if (data.length) on(type || "message", parsed(data.join("\n")), id);
+        type = "";
+        data = [];
+        continue;
+      }
+      const at = line.indexOf(":");
+      const name = at < 0 ? line : line.slice(0, at);
+      const text = at < 0 ? "" : line.slice(at + 1).replace(/^ /, "");
+      if (name === "event") type = text;
+      else if (name === "data") data.push(text);
+      else if (name === "id") id = text;
+    }
+  }
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+// follow is stream that connects again, with pauses that grow, until signal ends. A server without the stream ends it.
+export async function follow(path, on, signal) {
+  let last = "";
+  const noted = (type, data, id) => {
+    last = id || last;
+    on(type, data, id);
+  };
+  for (let pause = 1000; !signal.aborted; pause = Math.min(pause * 2, 15000)) {
+    const began = Date.now();
+    try {
+      if (!await stream(path, noted, signal, last)) return;
+    } catch (e) {
+      if (signal.aborted || e.status === 404 || e.status === 401 || e.status === 403 || e.status === 501) return;
+    }
+    if (Date.now() - began > 10000) pause = 1000;
+    await new Promise((done) => setTimeout(done, pause));
+  }
+}
+
+// socket opens a WebSocket. Its address has the half of the login, because it can have no header.
+export function socket(path, query = {}) {
+  const u = new URL(path, location.href);
+  u.protocol = u.protocol === "https:" ? "wss:" : "ws:";
+  for (const [k, v] of Object.entries(query)) u.searchParams.set(k, v);
+  u.searchParams.set("login", half());
+  const s = new WebSocket(u);
+  s.binaryType = "arraybuffer";
+  return s;
+}
+
+export async function login(token) {
+  const r = await request("POST", "/page/login", { body: { token } });
+  const who = await r.json();
+  description = null;
+  localStorage.setItem(halfKey, who.half);
+  return who;
+}
+
+export async function logout() {
+  localStorage.removeItem(halfKey);
+  await request("POST", "/page/logout", {}).catch(() => {});
+}
+
+export async function session() {
+  if (!half()) return null;
+  try {
+    return await get("/page/session");
+  } catch (e) {
+    if (e.status === 401) return null;
+    throw e;
+  }
+}
+
+export const path = (...parts) => parts.map((p, i) => (i === 0 ? p : encodeURIComponent(p))).join("/");
+
+// poll calls f now, every few seconds while the page is visible, and after each change. It reports a failure once.
+export function poll(signal, f, report, every = 2000) {
+  let timer = 0, running = false, again = false, failed = "";
+  const run = async () => {
+    clearTimeout(timer);
+    if (signal.aborted) return;
+    if (running) {
+      again = true;
+      return;
+    }
+    if (acting) {
+      timer = setTimeout(run, every);
+      return;
+    }
+    running = true;
+    try {
+      await f();
+      if (failed) report("");
+      failed = "";
+    } catch (e) {
+      if (!signal.aborted && e.message !== failed) report(failed = e.message, e);
+    }
+    running = false;
+    if (signal.aborted) return;
+    if (again) {
+      again = false;
+      run();
+    } else if (document.visibilityState === "visible") timer = setTimeout(run, every);
+  };
+  changed.addEventListener("change", run, { signal });
+  document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && run(), { signal });
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  return run();
+}

@@ -1,0 +1,203 @@
+// One sandbox.
+import { el, replace, add, keyed } from "./dom.js";
+import { get, act, poll, path, items } from "./api.js";
+import { ago, until, state, section, button, dialog, field, textInput, numberInput, note, title, empty, table, row, bytes, duration, code, copyable } from "./ui.js";
+import { level, limitsOf, networkOf, link } from "./lists.js";
+import { Graph } from "./graph.js";
+import { receipt } from "./receipt.js";
+
+const tabs = [["overview", "Overview"], ["terminal", "Terminal"], ["files", "Files"], ["network", "Network"], ["processes", "Processes"], ["outputs", "Outputs"]];
+
+const views = {
+  overview: async () => overview,
+  processes: async () => processes,
+  terminal: () => import("./terminal.js").then((m) => m.terminal),
+  files: () => import("./files.js").then((m) => m.files),
+  network: () => import("./network.js").then((m) => m.network),
+  outputs: () => import("./outputs.js").then((m) => m.sandboxOutputs),
+};
+
+export async function sandbox(main, [id, tab = "overview", ...rest], signal) {
+  const at = path("/v1/sandboxes", id);
+  const name = tab in views ? tab : "overview";
+  title(id);
+  const head = el("div.head"), fault = el("div.fault", { role: "alert" }), body = el("div.stack");
+  const questions = el("span.count");
+  const nav = el("nav.tabs", { "aria-label": "Parts of the sandbox" }, tabs.map(([t, label]) => el("a", {
+    href: t === "overview" ? link("sandbox", id) : `${link("sandbox", id)}/${t}`, "aria-current": t === name ? "page" : null,
+  }, label, t === "network" ? questions : null)));
+  add(main, [head, nav, fault, body]);
+  nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  const shared = { id, at, rest, info: null, ready: null, questions };
+  let shape = "";
+  shared.ready = poll(signal, async () => {
+    let s;
+    try {
+      s = await get(at, { signal });
+    } catch (e) {
+      if (e.status !== 404) throw e;
+      replace(head, el("h1", id));
+      replace(main, empty("There is no such sandbox.", el("a", { href: "#/sandboxes" }, "All sandboxes")));
+      return;
+    }
+    shared.info = s;
+    if (shape !== (shape = JSON.stringify(s))) replace(head, summary(s), actions(s, at));
+  }, (text) => replace(fault, text));
+  const show = await views[name]();
+  await shared.ready;
+  if (!signal.aborted && shared.info) {
+    title(shared.info.name || id);
+    nav.hidden = shared.info.state === "snapshot";
+    if (nav.hidden) replace(body, empty("A snapshot has files and no processes.", "Start a sandbox from it to look at them."));
+    else await show(body, shared, signal);
+  }
+}
+
+function summary(s) {
+  return el("div", el("h1.break", s.name || s.id), el("div.sub", state(s.state), s.name && s.name !== s.id ? copyable(s.id) : null, el("span.break", s.image || "host"),
+    s.level ? level(s.level) : null, el("span", "network ", networkOf(s.network)), s.created ? el("span", "created ", ago(s.created)) : null,
+    until(s.expires) ? el("span", "expires ", until(s.expires)) : null));
+}
+
+function actions(s, at) {
+  const go = (verb, done) => button(verb[0].toUpperCase() + verb.slice(1), async () => {
+    await act("POST", `${at}/${verb}`);
+    note(done);
+  });
+  const running = s.state === "running", paused = s.state === "paused", snapshot = s.state === "snapshot";
+  const whole = s.state !== "unreadable"; // its record can be read
+  return el("div.actions",
+    running ? go("pause", "Paused") : null, paused ? go("resume", "Resumed") : null,
+    running || paused ? go("stop", "Stopped; its files stay") : whole && !snapshot ? go("start", "Started") : null,
+    whole ? button(snapshot ? "Start from it" : "Fork", () => copy(at, copies[snapshot ? "start" : "fork"])) : null,
+    whole && !snapshot ? button("Snapshot", () => copy(at, copies.snapshot)) : null,
+    button("Remove", () => remove(s, at), "danger"));
+}
+
+function remove(s, at) {
+  dialog(`Remove ${s.name || s.id}?`, el("p", s.state === "snapshot" ? "Its files are deleted. Sandboxes that started from it keep theirs." : "Its processes end, and its files are deleted."),
+    { confirm: "Remove", kind: "danger", send: async () => {
+      await act("DELETE", at);
+      location.hash = "#/sandboxes";
+    } });
+}
+
+const copies = {
+  fork: { verb: "fork", title: "Fork the sandbox", what: "A new sandbox with the same files and none of the processes.", confirm: "Fork" },
+  start: { verb: "fork", title: "Start from the snapshot", what: "A new sandbox with the files of the snapshot.", confirm: "Start" },
+  snapshot: { verb: "snapshot", title: "Take a snapshot", what: "It keeps the files as they are now. Other sandboxes can start from it.", confirm: "Take it" },
+};
+
+// copy makes a sandbox or a snapshot, and shows it.
+function copy(at, { verb, title, what, confirm }) {
+  dialog(title, [el("p.quiet", what), field("Name", textInput("name", "chosen for you"))], { confirm, send: async (v) => {
+    const made = await act("POST", `${at}/${verb}`, v.name ? { name: v.name.trim() } : {});
+    location.hash = link("sandbox", made.id);
+  } });
+}
+
+// overview: use, limits, ports, receipt.
+async function overview(body, shared, signal) {
+  const at = shared.at;
+  const memory = new Graph("Memory", bytes), cpu = new Graph("Processors", (n) => n.toFixed(2)), count = new Graph("Processes", (n) => String(n));
+  const idle = el("p.quiet");
+  const use = section("Use and limits", el("div.graphs", memory.element, cpu.element, count.element), idle);
+  use.firstChild.append(button("Change limits", () => limits(at, shared.info.limits), "small"));
+  const ports = el("div");
+  const published = section("Published ports", ports);
+  published.firstChild.append(button("Publish", () => publish(at), "small"));
+  const answer = el("div.stack");
+  add(body, el("div.columns", el("div.stack", use, published), section("Receipt", answer)));
+  let before = null;
+  let receiptOf = "", portsOf = ""; // what is shown
+  await poll(signal, async () => {
+    const s = await get(at, { signal });
+    const receiptNow = JSON.stringify([s.state, s.level, s.limits]);
+    if (receiptOf !== receiptNow) {
+      replace(answer, receipt(s.level ? await get(`${at}/receipt`, { signal }) : null));
+      receiptOf = receiptNow;
+    }
+    if (portsOf !== (portsOf = JSON.stringify(s.ports ?? []))) replace(ports, portList(at, s.ports ?? []));
+    if (s.state !== "running") {
+      replace(idle, s.state === "paused" ? "Paused: the processes are stopped and stay in memory." : `The sandbox is ${s.state}: it has no processes.`);
+      return;
+    }
+    idle.replaceChildren();
+    const u = await get(`${at}/usage`, { signal });
+    const now = performance.now() / 1000;
+    const max = s.limits ?? {};
+    memory.add(u.memory_bytes, max.memory > 0 ? max.memory : 0);
+    count.add(u.processes, max.pids > 0 ? max.pids : 0);
+    if (before && u.cpu_seconds >= before.cpu) cpu.add((u.cpu_seconds - before.cpu) / (now - before.at), max.cpus > 0 ? max.cpus : 0);
+    before = { at: now, cpu: u.cpu_seconds };
+  }, (text) => replace(idle, text));
+}
+
+function portList(at, list) {
+  if (!list.length) return el("p.quiet", "None: no program on this machine reaches a server in the sandbox.");
+  const columns = ["On this machine", "In the sandbox", { name: "", class: "right" }];
+  const { element, body } = table("Published ports", columns);
+  for (const p of list) {
+    const listen = String(p.listen);
+    const local = /^(127(\.\d+){3}|localhost|\[::1\]):\d+$/.test(listen);
+    add(body, row(columns, [local ? el("a.mono", { href: `http://${listen}/`, onclick: (e) => open(e, listen) }, listen) : code(listen), code(String(p.to)),
+      local && listen.startsWith("127.0.0.2:") ? button("Close", () => act("DELETE", path(`${at}/ports`, p.to)), "small") : null]));
+  }
+  return element;
+}
+
+function publish(at) {
+  dialog("Publish a port", field("Port in the sandbox", numberInput("to", "8000", { min: "1", max: "65535", step: "1", required: true }),
+    "A server on the sandbox’s loopback gets an address on the server’s machine."), { confirm: "Publish", send: async (v) => {
+    const p = await act("POST", `${at}/ports`, { to: Number(v.to) });
+    note(`Published at ${p.listen}`);
+  } });
+}
+
+// open opens a port in a tab of its own, without a reference to this page.
+function open(e, listen) {
+  e.preventDefault();
+  window.open(`http://${listen}/`, "_blank", "noopener,noreferrer");
+}
+
+function limits(at, now = {}) {
+  const number = (name, value, more) => numberInput(name, "unchanged", { value: value > 0 ? String(value) : "", ...more });
+  dialog("Change limits", el("div.fields", field("Memory, MiB", number("memory", now.memory / 2 ** 20)), field("Processors", number("cpus", now.cpus)),
+    field("Processes", number("pids", now.pids, { step: "1" }))), { confirm: "Apply", send: async (v) => {
+    await act("PATCH", `${at}/limits`, limitsOf(v));
+    note("Limits changed");
+  } });
+}
+
+const processColumns = [{ name: "Command", class: "main command" }, { name: "PID", class: "right" }, { name: "Parent", class: "right" }, "State",
+  { name: "Memory", class: "right" }, { name: "CPU time", class: "right" }, ""];
+
+async function processes(body, shared, signal) {
+  const at = shared.at;
+  const { element, body: rows } = table("Processes", processColumns);
+  const place = el("div"), fault = el("div.fault", { role: "alert" });
+  add(body, [fault, place]);
+  await poll(signal, async () => {
+    const list = items(await get(`${at}/processes`, { signal }));
+    if (!list.length) {
+      replace(place, empty("No processes.", `The sandbox is ${shared.info.state}.`));
+      return;
+    }
+    keyed(rows, list, (p) => p.pid, (p) => row(processColumns, [
+      code(p.command || p.name, "break"), String(p.pid), String(p.parent ?? ""), processState(p.state), bytes(p.memory_bytes), duration(p.cpu_seconds),
+      p.pid === 1 ? null : endButton(at, p)]));
+    if (element.parentNode !== place) replace(place, element);
+  }, (text) => replace(fault, text));
+}
+
+const processStates = { R: "running", S: "sleeping", D: "waiting", T: "stopped", t: "traced", Z: "ended", I: "idle" };
+
+function processState(s) {
+  return state(processStates[s] ?? s ?? "", s === "R" ? "good" : "");
+}
+
+function endButton(at, p) {
+  const b = button("End", () => act("POST", `${at}/exec`, { argv: ["/bin/sh", "-c", "kill -TERM \"$1\"", "sh", String(Number(p.pid))] }), "small danger");
+  b.setAttribute("aria-label", `End process ${p.pid}`);
+  return b;
+}
