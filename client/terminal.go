@@ -1,0 +1,144 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+)
+
+func (s sandboxes) Terminal(ctx context.Context, sandbox string, o TerminalOptions) (Terminal, error) {
+	q := query{"command": o.Command, "cwd": o.Dir, "term": o.Term}
+	for name, n := range map[string]uint16{"rows": o.Rows, "cols": o.Cols} {
+		if n > 0 {
+			q[name] = strconv.Itoa(int(n))
+		}
+	}
+	c, err := s.dial(ctx, at(sandbox, "/terminal"), q)
+	if err != nil {
+		return nil, fmt.Errorf("open terminal: %w", err)
+	}
+	t := &terminal{c: c}
+	t.release = context.AfterFunc(ctx, func() { c.Close() })
+	return t, nil
+}
+
+// dial opens a WebSocket.
+func (c *remote) dial(ctx context.Context, path string, q query) (*socket, error) {
+	key, accept := socketKey()
+	resp, err := c.send(ctx, http.MethodGet, path, q, nil,
+		"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", key)
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Sec-WebSocket-Accept") != accept {
+		resp.Body.Close()
+		return nil, errors.New("the server speaks no WebSocket here")
+	}
+	return newSocket(conn), nil
+}
+
+// terminal is a [Terminal] over a WebSocket.
+type terminal struct {
+	c       *socket
+	release func() bool
+
+	mu     sync.Mutex
+	code   int
+	reason string // empty: it has not ended
+	err    error  // of Read, once it is not nil
+
+	rest []byte // of the last message; Read's
+}
+
+// Read implements [io.Reader].
+func (t *terminal) Read(p []byte) (int, error) {
+	for len(t.rest) == 0 {
+		if err := t.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, t.rest)
+	t.rest = t.rest[n:]
+	return n, nil
+}
+
+// next reads a message.
+func (t *terminal) next() error {
+	t.mu.Lock()
+	err := t.err
+	t.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	kind, b, err := t.c.read()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err != nil && t.reason != "":
+		t.err = io.EOF
+	case errors.Is(err, io.EOF):
+		t.err = io.ErrUnexpectedEOF
+	case err != nil:
+		t.err = fmt.Errorf("read terminal: %w", err)
+	case kind == frameBinary:
+		t.rest = b
+	default:
+		var e TerminalEvent
+		if err := json.Unmarshal(b, &e); err != nil {
+			t.err = fmt.Errorf("read terminal: decode event: %w", err)
+		}
+		switch e.Type {
+		case "exit":
+			t.code, t.reason, t.err = e.ExitCode, e.Reason, io.EOF
+		case "error":
+			t.err = fmt.Errorf("read terminal: %s", e.Message)
+		}
+	}
+	return t.err
+}
+
+// inputMost bounds one message of input, in bytes.
+const inputMost = 64 << 10
+
+// Write implements [io.Writer].
+func (t *terminal) Write(p []byte) (n int, err error) {
+	for len(p) > 0 {
+		part := p[:min(len(p), inputMost)]
+		if err := t.c.write(frameBinary, part); err != nil {
+			return n, fmt.Errorf("write terminal: %w", err)
+		}
+		n, p = n+len(part), p[len(part):]
+	}
+	return n, nil
+}
+
+// Resize implements [Terminal].
+func (t *terminal) Resize(rows, cols uint16) error {
+	b, err := json.Marshal(TerminalRequest{Type: "resize", Rows: rows, Cols: cols})
+	if err == nil {
+		err = t.c.write(frameText, b)
+	}
+	if err != nil {
+		return fmt.Errorf("resize terminal: %w", err)
+	}
+	return nil
+}
+
+// Exit implements [Terminal].
+func (t *terminal) Exit() (code int, reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.code, t.reason
+}
+
+// Close implements [io.Closer]. It may be repeated.
+func (t *terminal) Close() error {
+	t.release()
+	return t.c.Close()
+}

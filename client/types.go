@@ -1,0 +1,154 @@
+package client
+
+import (
+	"fmt"
+	"time"
+)
+
+// Error is the answer of a request that failed, and the error of a method. It has the shape of an [Envelope].
+type Error struct {
+	Code    int      `json:"code" doc:"The HTTP status"`
+	Message string   `json:"message"`
+	Data    []Detail `json:"data" nullable:"true" doc:"The parts of the request that are wrong"`
+
+	RetryAfter time.Duration `json:"-"` // when the server may have room again; 0: it did not say
+}
+
+// Detail names one part of a request that is wrong.
+type Detail struct {
+	Location string `json:"location" doc:"Such as body.limits.memory"`
+	Message  string `json:"message"`
+}
+
+// Error returns the message with the first detail.
+func (e *Error) Error() string {
+	if len(e.Data) > 0 {
+		return fmt.Sprintf("%s: %s: %s", e.Message, e.Data[0].Location, e.Data[0].Message)
+	}
+	return e.Message
+}
+
+// GetStatus returns the HTTP status.
+func (e *Error) GetStatus() int { return e.Code }
+
+// Settings describes a sandbox. The zero value has the server's image, its usual limits and no network.
+type Settings struct {
+	Image   string            `json:"image,omitempty" maxLength:"512" example:"python:3.12" doc:"Empty: the server's own"`
+	Limits  *Limits           `json:"limits,omitempty" doc:"At most the operator's"`
+	Network *Network          `json:"network,omitempty" doc:"Without it the sandbox reaches nothing, and that cannot be changed later"`
+	Env     map[string]string `json:"env,omitempty" maxProperties:"1000" doc:"Variables of every command"`
+	Secrets []string          `json:"secrets,omitempty" maxItems:"100" doc:"Names of stored secrets (demesne secret add). Commands find placeholders in the variables of these names; the network must allow the host of each"`
+}
+
+// Limits bounds a sandbox. In a request zero means the server's usual limit, in an answer none.
+type Limits struct {
+	Memory int64   `json:"memory,omitempty" minimum:"0" doc:"Bytes"`
+	CPUs   float64 `json:"cpus,omitempty" minimum:"0" doc:"Processors"`
+	PIDs   int64   `json:"pids,omitempty" minimum:"0" doc:"Processes and threads"`
+	Disk   int64   `json:"disk,omitempty" minimum:"0" doc:"Bytes that the sandbox writes"`
+}
+
+// Network says what a sandbox may reach. Rules are those of demesne's policies, such as example.com or *.example.com:443.
+type Network struct {
+	Mode  string   `json:"mode,omitempty" maxLength:"64" example:"package-managers" doc:"none, package-managers or open; empty: none. At most the operator's"`
+	Allow []string `json:"allow,omitempty" maxItems:"1000"`
+	Deny  []string `json:"deny,omitempty" maxItems:"1000" doc:"Takes precedence over mode and allow"`
+	Ask   bool     `json:"ask,omitempty" doc:"A connection to a name without a rule waits for an answer: see /v1/egress/questions"`
+}
+
+// Command describes a command. Either Command or Argv is set.
+type Command struct {
+	Command   string            `json:"command,omitempty" maxLength:"131072" example:"python3 -c 'print(6*7)'" doc:"Text for /bin/sh -c"`
+	Argv      []string          `json:"argv,omitempty" maxItems:"10000" doc:"A program with its arguments, in place of command"`
+	Env       map[string]string `json:"env,omitempty" maxProperties:"1000"`
+	Dir       string            `json:"cwd,omitempty" maxLength:"4096" example:"/workspace" doc:"Empty: /workspace, or the image's"`
+	Stdin     string            `json:"stdin,omitempty" maxLength:"4194304"`
+	TimeoutMS int64             `json:"timeout_ms,omitempty" minimum:"0" maximum:"172800000" doc:"0: 48 hours"`
+}
+
+// RunRequest asks for a command in a new sandbox, which is removed afterwards. Env is that of the command.
+type RunRequest struct {
+	Command
+	Image   string   `json:"image,omitempty" maxLength:"512" example:"python:3.12" doc:"Empty: the server's own"`
+	Limits  *Limits  `json:"limits,omitempty" doc:"At most the operator's"`
+	Network *Network `json:"network,omitempty" doc:"Without it the sandbox reaches nothing"`
+	Secrets []string `json:"secrets,omitempty" maxItems:"100" doc:"Names of stored secrets (demesne secret add). The command finds placeholders in the variables of these names; the network must allow the host of each"`
+}
+
+// CreateRequest asks for a sandbox that lives until it is removed or expires.
+type CreateRequest struct {
+	Settings
+	Name       string `json:"name,omitempty" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]*$" doc:"Unique; empty: a new one"`
+	TTLSeconds int64  `json:"ttl_seconds,omitempty" minimum:"0" maximum:"2592000" doc:"Removed after so long without a command; 0: 48 hours"`
+}
+
+// Result is the outcome of a command.
+type Result struct {
+	Sandbox   string   `json:"sandbox" doc:"Id"`
+	ExitCode  int      `json:"exit_code"`
+	Reason    string   `json:"reason" enum:"exited,signaled,timed-out,oom,disk,pids,budget,lost" doc:"Why it ended"`
+	Detail    string   `json:"detail,omitempty" doc:"One line for a person"`
+	Stdout    Output   `json:"stdout"`
+	Stderr    Output   `json:"stderr"`
+	Seconds   float64  `json:"seconds"`
+	CPU       float64  `json:"cpu_seconds,omitempty"`
+	MaxRSS    int64    `json:"max_rss_bytes,omitempty"`
+	Denied    []Denied `json:"denied,omitempty" doc:"Destinations that were refused"`
+	Run       string   `json:"run,omitempty" doc:"Names what the command left in /out: see /v1/outputs"`
+	Restarted bool     `json:"restarted,omitempty" doc:"The sandbox had lost its processes, and kept its files"`
+	Missing   []string `json:"missing_secrets,omitempty" doc:"Secrets that a restarted sandbox lacks"`
+}
+
+// Output is the end of a stream.
+type Output struct {
+	Text  string `json:"text"`
+	Bytes int64  `json:"bytes" doc:"Of the whole stream"`
+	Cut   bool   `json:"truncated,omitempty" doc:"The text is the end of a longer stream"`
+}
+
+// Denied is a destination that a sandbox may not reach.
+type Denied struct {
+	Host   string `json:"host"`
+	Port   uint16 `json:"port,omitempty" doc:"0: a name lookup"`
+	Reason string `json:"reason"`
+	Allow  string `json:"allow,omitempty" doc:"The rule that would allow it"`
+	Times  int    `json:"times"`
+}
+
+// Started is the first event of a stream.
+type Started struct {
+	Sandbox string `json:"sandbox" doc:"Id"`
+}
+
+// Chunk is a piece of output in a stream. Text is set if the piece is valid UTF-8; no character is split over pieces.
+type Chunk struct {
+	Stream string `json:"stream" enum:"stdout,stderr"`
+	Text   string `json:"text,omitempty"`
+	Base64 []byte `json:"base64,omitempty"`
+}
+
+// Sandbox describes a sandbox.
+type Sandbox struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name,omitempty"`
+	State   string    `json:"state" enum:"running,paused,ended,stopped,snapshot,unreadable"`
+	Image   string    `json:"image,omitempty"`
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires,omitzero"`
+	Execs   int       `json:"execs" doc:"Commands that run now"`
+	Level   string    `json:"level,omitempty" doc:"full, degraded or minimal: see its receipt"`
+	Limits  Limits    `json:"limits"`
+	Network Network   `json:"network"`
+	Ports   []Port    `json:"ports,omitempty" doc:"Published ports"`
+}
+
+// Port is a port in a sandbox that the server's machine can reach.
+type Port struct {
+	Listen string `json:"listen" example:"127.0.0.1:8080"`
+	To     uint16 `json:"to" minimum:"1" doc:"Port on the sandbox's loopback"`
+}
+
+// Page is a list.
+type Page[T any] struct {
+	Items []T `json:"items" nullable:"false"`
+}

@@ -1,0 +1,92 @@
+package client
+
+import "time"
+
+// JobRequest asks for a command in a new sandbox, which runs without the request. Without a network it reaches nothing.
+type JobRequest struct {
+	Command
+	Image   string   `json:"image,omitempty" maxLength:"512" example:"python:3.12" doc:"Empty: the server's own"`
+	Limits  *Limits  `json:"limits,omitempty" doc:"At most the operator's"`
+	Network *Network `json:"network,omitempty" doc:"Modes: none and package-managers. deny and ask are not possible"`
+}
+
+// Job describes a background job, or an agent.
+type Job struct {
+	ID      string     `json:"id"`
+	Status  string     `json:"status" enum:"queued,running,succeeded,failed,cancelled" doc:"A job whose command failed has succeeded"`
+	Command string     `json:"command,omitempty" doc:"The command, or an agent's prompt; its beginning"`
+	Agent   bool       `json:"agent,omitempty"`
+	Started time.Time  `json:"started"`
+	Ended   time.Time  `json:"ended,omitzero"`
+	Exit    *int       `json:"exit_code,omitempty" doc:"After the end"`
+	Reason  string     `json:"reason,omitempty" doc:"Why the command ended, as in a result"`
+	Message string     `json:"message,omitempty" doc:"Why it failed, or how many jobs are before it"`
+	Cost    *AgentCost `json:"cost,omitempty" doc:"Of an agent"`
+	Stdout  *Output    `json:"stdout,omitempty" doc:"Not in a list. Of an agent: what it does, and at its end the answer"`
+	Stderr  *Output    `json:"stderr,omitempty" doc:"Not in a list"`
+	Run     string     `json:"run,omitempty" doc:"Names what was left in /out: see /v1/outputs"`
+}
+
+// OutputFile is a file that a run left in /out.
+type OutputFile struct {
+	Path string `json:"path" doc:"Below /out"`
+	Size int64  `json:"size" doc:"Bytes"`
+	MIME string `json:"mime_type" doc:"By the name; the content is the sandbox's"`
+}
+
+// AgentCost is what an agent used so far.
+type AgentCost struct {
+	Own    float64           `json:"own_usd"`
+	Total  float64           `json:"total_usd" doc:"With its children"`
+	Models map[string]Tokens `json:"models,omitempty" doc:"By model, with its children"`
+}
+
+// Tokens counts tokens.
+type Tokens struct {
+	Input         int64 `json:"input"`
+	Output        int64 `json:"output"`
+	CacheCreation int64 `json:"cache_creation"`
+	CacheRead     int64 `json:"cache_read"`
+}
+
+// AgentRequest asks for a coding agent in a sandbox of its own. It is a job.
+type AgentRequest struct {
+	Prompt       string   `json:"prompt" minLength:"1" maxLength:"1048576"`
+	Model        string   `json:"model,omitempty" maxLength:"256" doc:"Empty: the server's own"`
+	Image        string   `json:"image,omitempty" maxLength:"512" doc:"Image with the agent's program"`
+	Preamble     string   `json:"preamble,omitempty" maxLength:"1048576" doc:"Text before the task"`
+	OutputPath   string   `json:"output_path,omitempty" maxLength:"4096" doc:"File below /out that it must write"`
+	OutputFormat string   `json:"output_format,omitempty" maxLength:"65536"`
+	Criteria     []string `json:"success_criteria,omitempty" maxItems:"1000"`
+	Research     bool     `json:"research,omitempty" doc:"The whole network, and no inputs"`
+	Network      *Network `json:"network,omitempty" doc:"Modes: none and package-managers. deny and ask are not possible"`
+	Limits       *Limits  `json:"limits,omitempty"`
+	MaxCost      float64  `json:"max_cost_usd,omitempty" minimum:"0"`
+	MaxTurns     int      `json:"max_turns,omitempty" minimum:"0" doc:"Requests to the model"`
+	TimeoutMS    int64    `json:"timeout_ms,omitempty" minimum:"0" maximum:"172800000"`
+}
+
+// Trace is what an agent did. Texts come from the agent, and are shortened.
+type Trace struct {
+	Events   []TraceEvent   `json:"events" nullable:"false" doc:"The newest, at most 2000"`
+	Requests []ModelRequest `json:"requests" nullable:"false" doc:"To the model, the newest, at most 2000"`
+}
+
+// TraceEvent is one step of an agent.
+type TraceEvent struct {
+	Event  string  `json:"event" enum:"session,text,tool_call,tool_result,step,rate_limit,error,result"`
+	Model  string  `json:"model,omitempty"`
+	Agent  string  `json:"agent,omitempty" doc:"The kind of subagent; empty for the agent itself"`
+	Tool   string  `json:"tool,omitempty"`
+	ID     string  `json:"id,omitempty" doc:"Of a tool call and its result"`
+	Text   string  `json:"text,omitempty"`
+	Failed bool    `json:"failed,omitempty"`
+	Cost   float64 `json:"cost_usd,omitempty"`
+}
+
+// ModelRequest is one request of an agent to its model.
+type ModelRequest struct {
+	Time  time.Time `json:"time"`
+	Model string    `json:"model"`
+	Tokens
+}

@@ -1,0 +1,163 @@
+package client
+
+import "time"
+
+// ForkRequest asks for a sandbox with the files of another one or of a snapshot, and none of its processes.
+type ForkRequest struct {
+	Name string `json:"name,omitempty" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]*$" doc:"Unique; empty: a new one"`
+}
+
+// Usage is what a sandbox uses now.
+type Usage struct {
+	CPU       float64 `json:"cpu_seconds" doc:"Since its processes started"`
+	Memory    int64   `json:"memory_bytes"`
+	Cache     int64   `json:"cache_bytes,omitempty" doc:"Part of memory"`
+	Processes int     `json:"processes"`
+}
+
+// Process is a process in a sandbox. Its command line is untrusted.
+type Process struct {
+	PID     int     `json:"pid" doc:"In the sandbox"`
+	Parent  int     `json:"parent"`
+	State   string  `json:"state" example:"S"`
+	Command string  `json:"command"`
+	Memory  int64   `json:"memory_bytes" doc:"Resident"`
+	CPU     float64 `json:"cpu_seconds"`
+}
+
+// Change is a file that differs from the start of its sandbox. The path is untrusted.
+type Change struct {
+	Path     string `json:"path"`
+	Kind     string `json:"kind" enum:"A,M,D" doc:"Added, modified or deleted"`
+	Executes string `json:"executes,omitempty" doc:"A program of the host would execute a file of this name"`
+}
+
+// Changes lists the files of a sandbox that differ from its image.
+type Changes struct {
+	Items []Change `json:"items" nullable:"false"`
+	Cut   bool     `json:"truncated,omitempty"`
+}
+
+// Receipt says what a sandbox was asked to be, and what the kernel enforces of it.
+type Receipt struct {
+	Version     int            `json:"version"`
+	Sandbox     string         `json:"sandbox"`
+	Level       string         `json:"level" enum:"full,degraded,minimal"`
+	Kernel      string         `json:"kernel"`
+	Image       string         `json:"image"`
+	ImageDigest string         `json:"image_digest,omitempty"`
+	Layers      []Layer        `json:"layers" nullable:"true"`
+	Limits      []LimitReceipt `json:"limits" nullable:"true"`
+	Landlock    int            `json:"landlock_abi" doc:"0: no Landlock"`
+	Seccomp     string         `json:"seccomp_sha256,omitempty" doc:"Of the loaded filter"`
+	Network     string         `json:"network"`
+}
+
+// Layer is one mechanism that separates a sandbox from its host.
+type Layer struct {
+	Name   string `json:"name"`
+	Status string `json:"status" enum:"held,degraded,missing,off"`
+	Detail string `json:"detail,omitempty"`
+	Why    string `json:"why,omitempty"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// LimitReceipt is one limit and the mechanism that enforces it.
+type LimitReceipt struct {
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Mechanism string `json:"mechanism"`
+	Status    string `json:"status" enum:"held,degraded,missing,off"`
+	Why       string `json:"why,omitempty"`
+	Fix       string `json:"fix,omitempty"`
+}
+
+// RuleRequest adds rules to those of a sandbox.
+type RuleRequest struct {
+	Rules []string `json:"rules" minItems:"1" maxItems:"1000" example:"[\"example.com\"]"`
+}
+
+// Question is a connection that waits for an answer. The name comes from the sandbox.
+type Question struct {
+	ID      string    `json:"id"`
+	Sandbox string    `json:"sandbox"`
+	Name    string    `json:"name"`
+	Port    uint16    `json:"port"`
+	Asked   time.Time `json:"asked"`
+	Until   time.Time `json:"until" doc:"Denied then, until the sandbox asks again"`
+}
+
+// Answered says that a question waits no more.
+type Answered struct {
+	ID      string `json:"id"`
+	Verdict string `json:"verdict" enum:"allowed,denied,unanswered"`
+}
+
+// Decision is a line of a sandbox's network log. Texts come from the sandbox.
+type Decision struct {
+	Time    time.Time `json:"time"`
+	Via     string    `json:"via"`
+	Host    string    `json:"host"`
+	Port    uint16    `json:"port,omitempty"`
+	Request string    `json:"request,omitempty"`
+	Verdict string    `json:"verdict" enum:"allowed,denied,changed"`
+	Rule    string    `json:"rule,omitempty"`
+	Reason  string    `json:"reason"`
+	Error   string    `json:"error,omitempty"`
+	In      int64     `json:"in" doc:"Bytes to the sandbox"`
+	Out     int64     `json:"out" doc:"Bytes from the sandbox"`
+	Times   int       `json:"times,omitempty" doc:"Decisions that the line stands for"`
+}
+
+// Image is an image in the store.
+type Image struct {
+	Names    []string  `json:"names" nullable:"false"`
+	Digest   string    `json:"digest,omitempty"`
+	Size     int64     `json:"size"`
+	Platform string    `json:"platform,omitempty"`
+	InUse    bool      `json:"in_use"`
+	Created  time.Time `json:"created,omitzero"`
+	Pulled   time.Time `json:"pulled,omitzero"`
+	Used     time.Time `json:"used,omitzero"`
+	Damage   string    `json:"damage,omitempty"`
+}
+
+// PullRequest asks for an image from its registry.
+type PullRequest struct {
+	Name string `json:"name" minLength:"1" maxLength:"512" example:"python:3.12"`
+}
+
+// Progress is a line about work that goes on.
+type Progress struct {
+	Message string `json:"message"`
+}
+
+// PortRequest asks to publish a port of a sandbox on the server's machine. The server chooses the address.
+type PortRequest struct {
+	To uint16 `json:"to" minimum:"1" doc:"Port on the sandbox's loopback"`
+}
+
+// TerminalRequest is a message of a terminal's client.
+type TerminalRequest struct {
+	Type string `json:"type" enum:"input,resize,ping"`
+	Data string `json:"data,omitempty" doc:"Of an input; a binary message is an input too"`
+	Rows uint16 `json:"rows,omitempty"`
+	Cols uint16 `json:"cols,omitempty"`
+}
+
+// TerminalEvent is a message of a terminal's server.
+type TerminalEvent struct {
+	Type     string `json:"type" enum:"exit,pong,error"`
+	ExitCode int    `json:"exit_code" doc:"Of an exit"`
+	Reason   string `json:"reason,omitempty"`
+	Message  string `json:"message,omitempty" doc:"Of an error"`
+}
+
+// Server describes the server and the caller that asks.
+type Server struct {
+	Version   string `json:"version"`
+	Caller    string `json:"caller"`
+	Namespace string `json:"namespace,omitempty" doc:"Empty: none"`
+	Operator  bool   `json:"operator"`
+	Host      bool   `json:"host" doc:"The operator turned on guarded commands of the host"`
+}
