@@ -22,7 +22,7 @@ var madeFields = results(field("sandbox_id", "string", "").must(), field("output
 func (s *Server) create() tool {
 	in := []property{
 		s.opts.imageField().described("As in sandbox_script. Default " + s.opts.Image + "."), s.opts.egressField("none"), alsoFilesField(), dirsField(),
-		nameField, keyField, replaceField, limitsAlso, domainsField.plain(), askField.plain(),
+		nameField, keyField, replaceField, limitsAlso, domainsField.plain(), askField.plain(), s.opts.secretsField().plain(),
 	}
 	if s.opts.has(setSandboxes) {
 		in = append(in, ttlField, userField)

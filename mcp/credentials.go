@@ -25,7 +25,7 @@ var credentials = struct {
 		".kube", ".docker", ".config/containers", ".terraform.d", ".terraformrc", ".vault-token", ".config/op", ".config/sops", ".config/age",
 		".config/gh", ".config/hub", ".config/glab-cli", ".npmrc", ".yarnrc*", ".pypirc", ".config/pip", ".cargo/credentials*", ".gem/credentials", ".bundle/config",
 		".composer/auth.json", ".m2/settings*", ".gradle/gradle.properties", ".nuget/NuGet", ".pgpass", ".my.cnf", ".mylogin.cnf",
-		".claude*", ".codex", ".gemini", ".config/claude*", ".config/github-copilot", ".cursor", ".config/Cursor", ".config/Claude", ".config/Code", ".demesne",
+		".claude*", ".codex", ".gemini", ".config/claude*", ".config/github-copilot", ".cursor", ".config/Cursor", ".config/Claude", ".config/Code", ".demesne", ".config/demesne",
 		".mozilla", ".thunderbird", ".config/google-chrome*", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge*", ".config/vivaldi", ".config/opera",
 		".config/Slack", ".config/discord", ".config/Signal", "snap", ".var/app",
 		".bash_history", ".zsh_history", ".local/share/fish", ".python_history", ".psql_history", ".mysql_history", ".node_repl_history", ".viminfo", ".lesshst",

@@ -14,9 +14,9 @@ func (s *Server) exec() tool {
 		description: "Run a shell command in a sandbox of sandbox_create. Files and background processes stay: " +
 			"start a server with `cmd >/tmp/log 2>&1 &`, and reach it at 127.0.0.1 in later calls.",
 		more: "It renews the sandbox's time to live.",
-		in: arguments(boxField, field("command", "string", "").must(),
-			timeoutField, outputField.described(briefOutput), envField, cwdField("/out"), stdinField, s.opts.rarely(queueField)),
-		out:    results(append([]property{exitCodeField.must(), reasonField.minor(), ranMessageField.minor(), stderrField.must(), stdoutField.must()}, ranFields...)...),
+		in: arguments(boxField, s.opts.commandField(""),
+			timeoutField, outputField.described(briefOutput), envField, cwdField("/out"), stdinField, s.opts.rarely(queueField), s.opts.rarely(commandsField), s.opts.rarely(goOnField)),
+		out:    results(append([]property{exitCodeField.must(), reasonField.minor(), ranMessageField.minor(), stderrField.must(), stdoutField.must(), ranStepsField}, ranFields...)...),
 		hints:  hints{destructive: true, openWorld: true},
 		handle: (*call).execute,
 	}
@@ -38,6 +38,10 @@ func (c *call) execute() (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	out := outcome(o, "", r.MaxOutput)
+	steps, said := ranSteps(&r, o)
+	if out.Commands = steps; steps != nil {
+		return withMeta(answer(said, out), o.Result.Receipt, ""), nil
+	}
 	text := fmt.Sprintf("exit_code: %d\n---\n%s\n---stderr---\n%s", *out.ExitCode, *out.Stdout, *out.Stderr)
 	return withMeta(answer(text, out), o.Result.Receipt, ""), nil
 }

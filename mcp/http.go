@@ -1,9 +1,11 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -31,30 +33,13 @@ type HTTPOptions struct {
 	Hosts []string
 }
 
-// Handler serves streamable HTTP at [Path]. From protocol 2026-07-28 on, a request is the whole of a call, which is
-// cancelled when its connection is gone. Before, a client has a session: it can return within replayTime and gets what
-// it missed.
+// Handler serves [Server.Endpoint] at [Path].
 //
-// A web page in a local browser can send requests to
-// this server under the page's own name (DNS rebinding). Handler therefore requires that the Host
-// header, and an Origin header if present, name this server.
+// A web page in a local browser can send requests to this server under the page's own name (DNS rebinding). Handler
+// therefore requires that the Host header, and an Origin header if present, name this server.
 func (s *Server) Handler(o HTTPOptions) http.Handler {
-	server := func(*http.Request) *sdk.Server { return s.sdk }
-	sessions := sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{
-		MaxRequestBodyBytes: maxMessage, SessionTimeout: sessionIdle, EventStore: newReplay(),
-	})
-	calls := sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{
-		MaxRequestBodyBytes: maxMessage, Stateless: true, PropagateRequestCancellation: true,
-	})
 	mux := http.NewServeMux()
-	mux.HandleFunc(Path, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Mcp-Protocol-Version") >= severalRounds {
-			serveCall(calls, w, r)
-			return
-		}
-		defer s.attach(r.Context(), r.Header.Get("Mcp-Session-Id"))()
-		sessions.ServeHTTP(w, r)
-	})
+	mux.Handle(Path, s.Endpoint())
 	want := sha256.Sum256([]byte(o.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -66,13 +51,65 @@ func (s *Server) Handler(o HTTPOptions) http.Handler {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="demesne"`)
 			http.Error(w, "a bearer token is required", http.StatusUnauthorized)
 		default:
-			if r.Method == http.MethodDelete {
-				s.hangUp(r.Header.Get("Mcp-Session-Id"))
-			}
 			mux.ServeHTTP(w, r)
 		}
 	})
 }
+
+// Endpoint serves streamable HTTP. From protocol 2026-07-28 on, a request is the whole of a call, which is cancelled when
+// its connection is gone. Before, a client has a session: it can return within replayTime and gets what it missed. A
+// client that accepts no event stream has no session, and gets each answer as JSON.
+//
+// Endpoint does not check where a request comes from: its caller does.
+func (s *Server) Endpoint() http.Handler {
+	server := func(*http.Request) *sdk.Server { return s.sdk }
+	sessions := sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{
+		MaxRequestBodyBytes: maxMessage, SessionTimeout: sessionIdle, EventStore: newReplay(),
+	})
+	calls := sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{
+		MaxRequestBodyBytes: maxMessage, Stateless: true, PropagateRequestCancellation: true,
+	})
+	plain := sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{
+		MaxRequestBodyBytes: maxMessage, Stateless: true, JSONResponse: true,
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get("Mcp-Session-Id")
+		switch {
+		case r.Header.Get("Mcp-Protocol-Version") >= severalRounds:
+			serveCall(calls, w, r)
+			return
+		case r.Method == http.MethodPost && id == "" && !strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/event-stream"):
+			r = r.WithContext(context.WithValue(r.Context(), plainKey{}, r.Context()))
+			r.Header.Set("Accept", "application/json, text/event-stream") // the SDK requires both
+			if !isJSON(r) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusBadRequest)
+				io.WriteString(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse_error: the body is not JSON"}}`+"\n")
+				return
+			}
+			plain.ServeHTTP(w, r)
+			return
+		case r.Method == http.MethodDelete:
+			s.hangUp(id)
+		}
+		defer s.attach(r.Context(), id)()
+		sessions.ServeHTTP(w, r)
+	})
+}
+
+// isJSON reports whether the body is JSON, and leaves it to be read. One that cannot be read is left to the SDK's bounds.
+func isJSON(r *http.Request) bool {
+	b, err := io.ReadAll(io.LimitReader(r.Body, maxMessage+1))
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(b), r.Body), r.Body}
+	return err != nil || len(b) > maxMessage || json.Valid(b)
+}
+
+// plainKey is the key of the context of a request without a session. The SDK ends a call with its connection only in
+// later protocols, so [Server.begin] does it here.
+type plainKey struct{}
 
 // authorized compares digests, so that the time of the comparison reveals nothing about the
 // token.

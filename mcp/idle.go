@@ -11,7 +11,7 @@ const (
 	// comes within it, and would only fault the memory in again.
 	restAfter = time.Second
 	// keptHeap is the heap size, in bytes, up to which an idle server returns nothing.
-	keptHeap = 12 << 20
+	keptHeap = 4 << 20
 )
 
 // rest returns free heap memory of finished calls to the kernel. Encoding a long output takes several

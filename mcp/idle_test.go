@@ -15,7 +15,7 @@ func TestRest(t *testing.T) {
 	runtime.KeepAlive(garbage)
 	rest()
 	var m runtime.MemStats
-	if runtime.ReadMemStats(&m); m.HeapSys-m.HeapReleased > 2*keptHeap {
+	if runtime.ReadMemStats(&m); m.HeapSys-m.HeapReleased > 24<<20 {
 		t.Errorf("%d bytes of heap are kept", m.HeapSys-m.HeapReleased)
 	}
 }

@@ -29,10 +29,15 @@ func (s *Server) count(n int) {
 // end.
 func (s *Server) begin(ctx context.Context, session string) (_ context.Context, end func()) {
 	s.count(1)
-	if session == "" {
+	request, plain := ctx.Value(plainKey{}).(context.Context)
+	if session == "" && !plain {
 		return ctx, func() { s.count(-1) }
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	if plain {
+		unlink := context.AfterFunc(request, cancel)
+		return ctx, func() { unlink(); s.count(-1) }
+	}
 	forget := s.ending(session, &cancel)
 	return ctx, func() {
 		forget()

@@ -121,7 +121,7 @@ func (c *call) job(f func(context.Context, string) (*backend.Job, error)) (*back
 	return j, err
 }
 
-func (s *Server) cancel() tool {
+func cancelTool() tool {
 	return tool{
 		name:        "sandbox_cancel",
 		description: "End a background job and its processes.", more: "Repeated calls are harmless.",

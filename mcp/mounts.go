@@ -18,6 +18,7 @@ type Mounts struct {
 	homes   []string
 	outputs string
 	mine    func(name string) bool
+	hidden  bool // see hiding
 }
 
 // NewMounts resolves the links in dirs, which must exist.
@@ -52,7 +53,7 @@ func (m Mounts) String() string {
 		quoted = append(quoted, "`"+r+"`")
 	}
 	if m.outputs != "" {
-		quoted = append(quoted, "`"+m.outputs+"`")
+		quoted = append(quoted, "`"+m.shownRoot()+"`")
 	}
 	text := strings.Join(quoted, ", ")
 	if more := len(m.roots) - rootsShown; more > 0 {
@@ -64,11 +65,14 @@ func (m Mounts) String() string {
 // resolve returns the path with all links resolved, if a root contains it. The caller must not follow links when it
 // opens the result: sandboxes write below the output root and could create one meanwhile.
 func (m Mounts) resolve(path string) (string, fs.FileInfo, error) {
+	path = m.host(path)
 	switch {
 	case path == "":
 		return "", nil, fmt.Errorf("mount path is empty")
 	case !filepath.IsAbs(path):
 		return "", nil, fmt.Errorf("mount path must be absolute: %s", path)
+	case !m.plausible(path):
+		return "", nil, fmt.Errorf("mount path %s is not within DEMESNE_ALLOWED_PATHS (%s)", path, m)
 	}
 	real, err := filepath.EvalSymlinks(filepath.Clean(path))
 	if err != nil {
@@ -114,6 +118,21 @@ func (m Mounts) touches(real, place string) bool {
 		return !slices.Contains(m.roots, place)
 	}
 	return false
+}
+
+// Credential returns the place with credentials that a path without links overlaps, unless it is in a listed place inside
+// of that. The path need not exist.
+func Credential(path string, listed []string) (place string, found bool) {
+	m := Mounts{roots: listed, homes: homes()}
+	if info, err := os.Lstat(path); err == nil {
+		return m.credential(path, info)
+	}
+	for _, p := range append(named(path, false), places(m.homes)...) {
+		if m.touches(path, p) {
+			return p, true
+		}
+	}
+	return "", false
 }
 
 // credential returns the first place with credentials that real overlaps.

@@ -22,7 +22,7 @@ func (s *Server) nestedTools() (list []tool) {
 	for _, t := range []tool{s.script(), s.agent(), s.research(), s.create()} {
 		list = append(list, nested(spawner(t)))
 	}
-	for _, t := range []tool{s.exec(), s.destroy(), s.status(), s.wait(), s.cancel()} {
+	for _, t := range []tool{s.exec(), s.destroy(), s.status(), s.wait(), cancelTool()} {
 		list = append(list, nested(t))
 	}
 	return list

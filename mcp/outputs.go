@@ -49,9 +49,9 @@ type output struct {
 // has reports whether an output directory belongs to a run over MCP.
 func (o outputs) has(dir string) bool { return o.mine == nil || o.mine(dir) }
 
-// files lists the first [listedFiles] files of the output directory dir. It omits the logs,
+// files lists the first most files of the output directory dir. It omits the logs,
 // because a result contains them.
-func (o outputs) files(dir string) (list []output) {
+func (o outputs) files(dir string, most int) (list []output) {
 	root, err := os.OpenRoot(filepath.Join(o.root, dir))
 	if err != nil {
 		return nil
@@ -64,7 +64,7 @@ func (o outputs) files(dir string) (list []output) {
 		if info, err := e.Info(); err == nil {
 			list = append(list, output{Name: strings.ToValidUTF8(e.Path, "\uFFFD"), URI: uriOf(dir, e.Path), Size: info.Size(), MIME: mimeOf(e.Path)})
 		}
-		return len(list) < listedFiles
+		return len(list) < most
 	})
 	return list
 }
@@ -129,7 +129,7 @@ func (o outputs) recent() (list []output) {
 	slices.SortStableFunc(entries, func(a, b fs.DirEntry) int { return int(min(max(when[b.Name()]-when[a.Name()], -1), 1)) })
 	for _, e := range entries[:min(len(entries), listedRuns)] {
 		dir := o.outOf(e.Name())
-		for _, f := range o.files(dir) {
+		for _, f := range o.files(dir, listedFiles) {
 			f.Name = path.Join(dir, f.Name)
 			list = append(list, f)
 		}

@@ -65,7 +65,7 @@ func TestOutputsOfAgent(t *testing.T) {
 
 func TestOutputFiles(t *testing.T) {
 	o := written(t)
-	files := o.files("run")
+	files := o.files("run", listedFiles)
 	var got []string
 	for _, f := range files {
 		got = append(got, fmt.Sprintf("%s %s %d %s", f.Name, f.URI, f.Size, f.MIME))
@@ -97,7 +97,7 @@ func TestOutputFilesBounded(t *testing.T) {
 	for i := range listedFiles + 5 {
 		os.WriteFile(filepath.Join(dir, fmt.Sprintf("%03d", i)), nil, 0o600)
 	}
-	if files := o.files("run"); len(files) != listedFiles {
+	if files := o.files("run", listedFiles); len(files) != listedFiles {
 		t.Errorf("%d files", len(files))
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"demesne/internal/text"
 	"demesne/mcp/backend"
 )
 
@@ -23,20 +24,28 @@ type beat struct {
 	server *Server
 	began  time.Time
 
-	mu      sync.Mutex
-	req     *sdk.CallToolRequest // the request to report on; nil: no client is waiting
-	stream  *eventStream         // its answer; nil: not over HTTP, or of an earlier protocol
-	message string
-	output  func() (tail string, n int64)
-	moved   func() (files, bytes int64) // of a copy
-	sent    float64
-	pinging bool
+	mu       sync.Mutex
+	req      *sdk.CallToolRequest // the request to report on; nil: no client is waiting
+	stream   *eventStream         // its answer; nil: not over HTTP, or of an earlier protocol
+	message  string
+	output   func() (tail string, n int64)
+	moved    func() (files, bytes int64) // of a copy
+	fresh    text.Last                   // output that was not sent yet
+	streamed int64                       // bytes of all output
+	sent     float64
+	pinging  bool
+
+	wake chan struct{} // signals fresh output; capacity 1
 }
+
+// freshKept bounds the output in one progress message, in bytes.
+const freshKept = 8 << 10
 
 // watch starts the heartbeats of a call and returns the callbacks that feed them. stop ends them and waits until no
 // heartbeat is being sent.
 func (c *call) watch() (w backend.Callbacks, stop func()) {
-	b := &beat{server: c.Server, req: c.req, stream: streamOf(c.ctx), began: time.Now()}
+	b := &beat{server: c.Server, req: c.req, stream: streamOf(c.ctx), began: time.Now(), wake: make(chan struct{}, 1)}
+	b.fresh.Most = freshKept
 	if c.talk != nil {
 		c.talk.has(b)
 	}
@@ -61,6 +70,7 @@ func (c *call) watch() (w backend.Callbacks, stop func()) {
 		b.moved = moved
 		b.mu.Unlock()
 	}
+	w.Stream = b.take
 	w.Ask = c.asker()
 	return w, func() { cancel(); <-done }
 }
@@ -74,10 +84,31 @@ func (b *beat) run(ctx context.Context, every time.Duration) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-b.wake: // more output may follow at once
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(every / 100):
+			}
 		case <-t.C:
-			b.send(ctx)
-			t.Reset(b.pause(every))
 		}
+		b.send(ctx)
+		t.Reset(b.pause(every))
+	}
+}
+
+// take adds output to the next progress message, which follows soon. Without a progress token nothing is sent.
+func (b *beat) take(output string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fresh.Write([]byte(output))
+	b.streamed += int64(len(output))
+	if b.req == nil || b.req.Params.GetProgressToken() == nil {
+		return
+	}
+	select {
+	case b.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -144,6 +175,10 @@ func (b *beat) progress() *sdk.ProgressNotificationParams {
 		if tail, n := b.output(); n > 0 {
 			message += fmt.Sprintf(" (%d bytes of output)\n%s", n, harmless(tail))
 		}
+	}
+	if n := b.streamed; n > 0 {
+		message += fmt.Sprintf(" (%d bytes of output)\n%s", n, harmless(string(b.fresh.End(freshKept))))
+		b.fresh = text.Last{Most: freshKept}
 	}
 	at := elapsed.Seconds()
 	if b.moved != nil {

@@ -11,7 +11,7 @@ import (
 // TestToolReference compares docs/reference/mcp.md with the tools that the server lists, optional ones included.
 // With -update it writes the document.
 func TestToolReference(t *testing.T) {
-	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"DEMESNE_ALLOWED_PATHS"}}, Image: "host", Sets: ToolSets(), Egress: []string{"none", "package-managers"},
+	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"DEMESNE_ALLOWED_PATHS"}}, Image: "host", Sets: append(ToolSets(), RunsSet), Runs: noRuns{}, Egress: []string{"none", "package-managers"},
 		Images: []string{"host", "node", "python", "go", "anaconda", "debian", "ubuntu", "alpine"}})
 	tools := s.tools()
 	slices.SortFunc(tools, func(a, b tool) int { return strings.Compare(a.name, b.name) })
@@ -19,8 +19,9 @@ func TestToolReference(t *testing.T) {
 	b.WriteString(`# MCP tools
 
 The tools that ` + "`demesne mcp`" + ` offers; the [guide](../guide/mcp.md) says how to add them to a client. The tools for single
-files are there with ` + "`--tools files`" + `, and those that fork sandboxes and copy between them with ` + "`--tools sandboxes`" + `. The list
-that clients get has a shorter form of the results.
+files are there with ` + "`--tools files`" + `, and those that fork sandboxes and copy between them with ` + "`--tools sandboxes`" + `. Those that execute
+code in sessions are there with ` + "`--tools code`" + `, and those for [the host itself](../guide/host-commands.md) with ` + "`--tools host`" + `. Only
+` + "`demesne serve`" + ` has run_sandbox, delete_sandbox and restart_sandbox. The list that clients get has a shorter form of the results.
 
 <!-- made by go test ./mcp -run TestToolReference -update -->
 `)

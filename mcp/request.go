@@ -28,6 +28,14 @@ func (o *Options) imageNames() string {
 	return text
 }
 
+// egressDefault returns the mode of a call that names none: usual, or none if the operator does not allow that.
+func (o *Options) egressDefault(usual string) string {
+	if slices.Contains(o.Egress, usual) {
+		return usual
+	}
+	return "none"
+}
+
 func (o *Options) egressField(fallback string) property {
 	return field("egress", "string", "Default "+fallback+".").with("enum", o.Egress)
 }
@@ -82,7 +90,7 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 		r.Image = c.opts.Image
 	}
 	if r.Egress == "" {
-		r.Egress = fallback
+		r.Egress = c.opts.egressDefault(fallback)
 	}
 	if err := c.checkWords(&r); err != nil {
 		return r, err
@@ -105,6 +113,9 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 		return r, err
 	}
 	if r.UnaskedLimits, err = c.opts.Ceilings.bound(&r.Spec.Limits); err != nil {
+		return r, err
+	}
+	if err := secretsRequest(c, &r); err != nil {
 		return r, err
 	}
 	return r, c.domains(&r) // last, so that a person is asked only about an otherwise valid call
@@ -155,17 +166,8 @@ func (c *call) limits() (l runner.Limits, err error) {
 
 // commandRequest reads the arguments of a command into r.
 func (c *call) commandRequest(r *backend.Request) (err error) {
-	if r.Command, err = c.args.required("command"); err != nil {
+	if err := whatRequest(c, r); err != nil {
 		return err
-	}
-	if strings.TrimSpace(r.Command) == "" {
-		return fmt.Errorf("command is required")
-	}
-	if strings.ContainsRune(r.Command, 0) {
-		return fmt.Errorf("command has a NUL byte")
-	}
-	if len(r.Command) > longestArg {
-		return fmt.Errorf("command is longer than %d bytes: pass long text on stdin or in a file", longestArg)
 	}
 	env, err := c.args.table("env")
 	if err != nil {

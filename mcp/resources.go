@@ -75,5 +75,5 @@ func (s *Server) written(dir string) []output {
 	if s.outputs.root == "" || !below || deep && inside != agentOut {
 		return nil
 	}
-	return s.outputs.files(name)
+	return s.outputs.files(name, listedFiles)
 }

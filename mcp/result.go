@@ -29,6 +29,8 @@ type ran struct {
 	news
 	Outputs []output `json:"outputs,omitempty"`
 	Denied  []string `json:"denied,omitempty"`
+
+	Commands []ranStep `json:"commands,omitempty"` // of a list
 }
 
 // news reports what happened to the sandbox before the command started.

@@ -15,16 +15,16 @@ func (s *Server) script() tool {
 			"background=true returns a job_id at once for sandbox_wait, sandbox_status and sandbox_cancel.",
 		more: "A background job runs on when the server ends.",
 		in: arguments(
-			field("command", "string", "For /bin/sh -c, as root of the sandbox.").must(), s.opts.imageField(),
-			s.opts.egressField("package-managers").described("Network. none, or only npm, PyPI, conda, Go, Debian, Ubuntu, Alpine, Cargo, RubyGems. Default package-managers."),
+			s.opts.commandField("For /bin/sh -c, as root of the sandbox."), s.opts.imageField(),
+			s.opts.egressField("package-managers").described("Network. none, or only npm, PyPI, conda, Go, Debian, Ubuntu, Alpine, Cargo, RubyGems. Default "+s.opts.egressDefault("package-managers")+"."),
 			s.opts.filesField(), dirsField(), field("background", "boolean", "").also("Return at once; the command runs on as a job."),
-			timeoutField.described("Then the command is killed, with exit code 124. Default 48 h."), outputField, envField, cwdField("/out"), stdinField, limitsField, domainsField, askField,
-			keyField.described("Run in the persistent sandbox with this key, made if necessary.").also("See sandbox_create."), replaceField, s.opts.rarely(nameField), s.opts.rarely(queueField),
+			timeoutField.described("Then the command is killed, with exit code 124. Default 48 h."), outputField, envField, cwdField("/out"), stdinField, limitsField, domainsField, askField, s.opts.secretsField(),
+			keyField.described("Run in the persistent sandbox with this key, made if necessary.").also("See sandbox_create."), replaceField, s.opts.rarely(nameField), s.opts.rarely(queueField), s.opts.rarely(commandsField), s.opts.rarely(goOnField),
 		),
 		out: results(append([]property{
 			exitCodeField, reasonField.minor(), ranMessageField.minor(), stderrField, stdoutField,
 			field("output_dir", "string", "/out, on the host; stdout.log and stderr.log are in it"),
-			field("job_id", "string", "").must(), field("status", "string", "running or queued, when background"), outputsField.minor(),
+			field("job_id", "string", "").must(), field("status", "string", "running or queued, when background"), outputsField.minor(), ranStepsField,
 		}, ranFields...)...),
 		hints:  hints{openWorld: true},
 		handle: (*call).runScript,
@@ -54,6 +54,10 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 	}
 	out := outcome(o, where, r.MaxOutput)
 	out.OutputDir, out.JobID, out.Outputs = o.OutputDir, o.Job, c.written(o.OutputDir)
+	steps, said := ranSteps(&r, o)
+	if out.Commands = steps; steps != nil {
+		return c.link(withMeta(answer(said+"output_dir: "+o.OutputDir, out), o.Result.Receipt, o.Manifest), out.Outputs), nil
+	}
 	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\n---\n%s---stderr---\n%s",
 		*out.ExitCode, out.OutputDir, out.JobID, *out.Stdout, *out.Stderr)
 	return c.link(withMeta(answer(text, out), o.Result.Receipt, o.Manifest), out.Outputs), nil

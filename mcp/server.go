@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/backend"
+	"demesne/server/hostcmd"
 )
 
 // Options configures a server. New does not validate it.
@@ -25,11 +26,15 @@ type Options struct {
 	Outputs string
 	// Mine reports whether the output directory of that name belongs to a run over MCP; nil: all do.
 	Mine func(name string) bool
+	// Hidden means that callers do not learn paths of the host: those below Outputs are shown as URIs of resources.
+	Hidden bool
 	// Domain decides about an egress rule that a model requested in addition to an egress mode. use is the rule to
 	// add; it is empty if the mode already contains the rule. If Domain is nil, every rule is refused.
 	Domain   func(mode, words string) (use string, v Verdict, err error)
 	Ceilings Ceilings
 	Egress   []string // modes; the first is the default of sandbox_create
+	// Secrets are the credentials that models may use.
+	Secrets []SecretName
 	// Allowed reports whether an image outside Images may be used, and whether only from the store; nil: no other image.
 	// Models see Images, which may therefore have patterns too.
 	Allowed func(image string) (ok, stored bool)
@@ -39,11 +44,35 @@ type Options struct {
 	// default, and explains a refusal; image is the name of the image that has the program, if the call has one.
 	Models []string
 	Model  func(name, tool, image string) error
+	// Code keeps the sessions of the set "code". Languages are the names of the languages that its tools describe.
+	Code      backend.Code
+	Languages []string
+	// Runs executes the runs of the set "runs"; nil: the set is not offered.
+	Runs Runs
+	// Host performs the requests of the set "host", for callers of Namespace. Nil: they are refused.
+	Host      *hostcmd.Guard
+	Namespace string
 	// Nested makes the server that an agent's own sandbox reaches: nine tools with results in text, whose callers name
 	// what they start. Each agent has a Server of its own, whose Backend knows the agent.
 	Nested bool
+	// Texts change the descriptions that models see, by the names of tools.
+	Texts map[string]ToolText
 	// Heartbeat is the interval between two progress messages of a call; 0 means 10 s.
 	Heartbeat time.Duration
+}
+
+// ToolText is an operator's text about a tool: in place of its description, after it, or both.
+type ToolText struct{ Override, Append string }
+
+// apply returns a description with the operator's text.
+func (t ToolText) apply(description string) string {
+	if t.Override != "" {
+		description = t.Override
+	}
+	if t.Append != "" {
+		description = strings.TrimRight(description, " \n") + " " + t.Append
+	}
+	return description
 }
 
 // Server answers MCP clients. It serves any number of connections concurrently.
@@ -51,6 +80,7 @@ type Server struct {
 	engine  backend.Backend
 	opts    Options
 	sdk     *sdk.Server
+	known   map[string]bool // names of tools
 	outputs outputs
 	parked  parked
 	asking  chan struct{} // semaphore: one element for each question that is being asked
@@ -61,6 +91,7 @@ type Server struct {
 	resting  *time.Timer                             // runs rest after a while without calls
 	open     map[string]map[*context.CancelFunc]bool // cancel functions of calls in flight, by HTTP session
 	attached map[string]*presence                    // by HTTP session
+	owners   map[string]bool                         // HTTP sessions at whose end code sessions end
 }
 
 // A tool is a tool of the server. Its handler reads the parsed arguments and returns a result. An error becomes a
@@ -72,6 +103,7 @@ type tool struct {
 	in, out     map[string]any // out is nil for a tool without structured content
 	textual     bool           // clients do not get out: the tool had only a text once, or a model does not need it
 	hints       hints
+	wire        string // if not empty, an error of a call is one of JSON-RPC, with this message: see wireError
 	handle      func(*call) (*sdk.CallToolResult, error)
 }
 
@@ -93,7 +125,10 @@ func New(e backend.Backend, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}
-	s := &Server{engine: e, opts: o, asking: make(chan struct{}, askedMost), open: map[string]map[*context.CancelFunc]bool{}, attached: map[string]*presence{}}
+	s := &Server{engine: e, opts: o, asking: make(chan struct{}, askedMost), open: map[string]map[*context.CancelFunc]bool{}, attached: map[string]*presence{}, owners: map[string]bool{}}
+	if o.Hidden && o.Outputs != "" {
+		s.opts.Mounts.hide()
+	}
 	s.idle.L = &s.mu
 	s.resting = time.AfterFunc(restAfter, rest)
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "demesne", Version: o.Version}, &sdk.ServerOptions{
@@ -102,18 +137,24 @@ func New(e backend.Backend, o Options) *Server {
 		// Results contain one user's data: paths, outputs and the operator's configuration.
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 	})
-	known := map[string]bool{}
+	s.known = map[string]bool{}
 	for _, t := range s.tools() {
 		s.add(t)
-		known[t.name] = true
+		s.known[t.name] = true
 	}
-	s.sdk.AddReceivingMiddleware(refuseUnknown(known), refuseLevel)
+	s.sdk.AddReceivingMiddleware(refuseUnknown(s.known), refuseLevel)
+	if o.Hidden && o.Outputs != "" {
+		s.sdk.AddReceivingMiddleware(hiding(o.Outputs))
+	}
 	if !o.Nested {
 		s.addResources()
 		s.addPrompts()
 	}
 	return s
 }
+
+// Offers reports whether a server has a tool of that name.
+func Offers(s *Server, tool string) bool { return s.known[tool] }
 
 // capabilities offers no notifications about changed lists, because the lists of tools and prompts never change. A
 // client then has no reason to keep a subscription open.
@@ -132,7 +173,14 @@ func (o Options) instructions() string {
 	if o.Nested {
 		return nestedInstructions
 	}
-	return instructions
+	text := instructions
+	if o.has(setCode) {
+		text += codeInstructions
+	}
+	if o.has(setRuns) && o.Runs != nil {
+		text += runsInstructions
+	}
+	return text
 }
 
 const instructions = "Use demesne to run untrusted code, builds, tests or installs in sandboxes that cannot harm this machine. " +
@@ -148,7 +196,7 @@ func (s *Server) tools() []tool {
 	list := []tool{
 		s.script(), s.create(), s.exec(), s.upload(), s.download(), s.destroy(),
 		s.agent(), s.research(), s.usageReport(),
-		s.status(), s.wait(), s.cancel(), listingTool(),
+		s.status(), s.wait(), cancelTool(), listingTool(),
 	}
 	for _, set := range toolSets {
 		if slices.Contains(s.opts.Sets, set.name) {
@@ -159,7 +207,7 @@ func (s *Server) tools() []tool {
 }
 
 // Names of the tool sets.
-const setFiles, setSandboxes = "files", "sandboxes"
+const setFiles, setSandboxes, setCode, setHost, setRuns = "files", "sandboxes", "code", "host", "runs"
 
 // toolSets are the optional tools. They are off by default, because each tool costs a model attention.
 var toolSets = []struct {
@@ -170,19 +218,27 @@ var toolSets = []struct {
 		return []tool{s.read(), s.write(), s.edit(), s.list(), s.glob(), s.grep()}
 	}},
 	{setSandboxes, func(s *Server) []tool { return []tool{forkTool(), copyTool()} }},
+	{setCode, codeTools},
+	{setRuns, runTools},
+	{setHost, hostTools},
 }
 
-// ToolSets returns the names of the tool sets for [Options].
+// RunsSet is the name of the tool set that needs [Options].Runs.
+const RunsSet = setRuns
+
+// ToolSets returns the names of the tool sets that every server can offer.
 func ToolSets() (names []string) {
 	for _, set := range toolSets {
-		names = append(names, set.name)
+		if set.name != RunsSet {
+			names = append(names, set.name)
+		}
 	}
 	return names
 }
 
 func (s *Server) add(t tool) {
 	spec := &sdk.Tool{
-		Name: t.name, Description: t.description, InputSchema: t.in,
+		Name: t.name, Description: s.opts.Texts[t.name].apply(t.description), InputSchema: t.in,
 		Annotations: &sdk.ToolAnnotations{
 			ReadOnlyHint: t.hints.readOnly, DestructiveHint: &t.hints.destructive,
 			IdempotentHint: t.hints.idempotent, OpenWorldHint: &t.hints.openWorld,
@@ -194,6 +250,9 @@ func (s *Server) add(t tool) {
 	s.sdk.AddTool(spec, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		ctx, end := s.begin(ctx, req.Session.ID())
 		defer end()
+		if t.wire != "" {
+			return serveWire(ctx, s, t, req)
+		}
 		return s.serve(ctx, t, req), nil
 	})
 }

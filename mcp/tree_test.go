@@ -3,11 +3,13 @@ package mcp
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/runner/files"
+	"demesne/server/hostcmd"
 )
 
 func withFiles(o *Options) { o.Sets = []string{"files"} }
@@ -15,12 +17,26 @@ func withFiles(o *Options) { o.Sets = []string{"files"} }
 // TestToolSets checks that the tools of an optional set are offered only if the set is selected.
 func TestToolSets(t *testing.T) {
 	for want, change := range map[int]func(*Options){
-		13: func(*Options) {}, 19: withFiles, 15: func(o *Options) { o.Sets = []string{"sandboxes"} }, 21: func(o *Options) { o.Sets = ToolSets() },
+		13: func(*Options) {}, 19: withFiles, 15: func(o *Options) { o.Sets = []string{"sandboxes"} }, 38: func(o *Options) { o.Sets = ToolSets() },
 	} {
 		s, _ := serverFor(t, &desk{}, change)
 		list, err := client(t, s, nil).ListTools(t.Context(), nil)
 		if err != nil || len(list.Tools) != want {
 			t.Errorf("%d tools, want %d: %v", len(list.Tools), want, err)
+		}
+	}
+}
+
+// TestNestedHost checks that no server for an agent in a sandbox has tools for the host, whatever sets are asked for.
+func TestNestedHost(t *testing.T) {
+	s, _ := serverFor(t, &desk{}, func(o *Options) { o.Nested, o.Sets, o.Host = true, ToolSets(), &hostcmd.Guard{} })
+	list, err := client(t, s, nil).ListTools(t.Context(), nil)
+	if err != nil || len(list.Tools) == 0 {
+		t.Fatal(err)
+	}
+	for _, tool := range list.Tools {
+		if strings.Contains(tool.Name, "host") {
+			t.Errorf("%s", tool.Name)
 		}
 	}
 }

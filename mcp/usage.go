@@ -36,7 +36,7 @@ func rowsOf(name string, row map[string]any) property {
 }
 
 func (c *call) reportUsage() (*sdk.CallToolResult, error) {
-	job, dir := c.args.text("job_id"), c.args.text("output_dir")
+	job, dir := c.args.text("job_id"), c.opts.Mounts.host(c.args.text("output_dir"))
 	if job == "" && dir == "" {
 		return nil, errors.New("job_id or output_dir is required")
 	}

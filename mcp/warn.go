@@ -62,7 +62,7 @@ func misread(p property, v any) string {
 		switch n, duration := a.seconds(p.name); {
 		case kind == "string" || kind == "boolean" && wrong == nil || (kind == "number" || kind == "integer") && number:
 			return ""
-		case strings.HasSuffix(p.name, "_seconds") && duration:
+		case (strings.HasSuffix(p.name, "_seconds") || p.name == "timeout") && duration:
 			return fmt.Sprintf("%s is not a number, and was read as %s seconds", clipped(v), plainNumber(n))
 		}
 		return fmt.Sprintf("%s is not %s, and was ignored", clipped(v), article(kind))

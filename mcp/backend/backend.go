@@ -67,6 +67,7 @@ type Request struct {
 	User    string   `json:",omitempty"` // a user or group of the image, by name or id
 	Egress  string   `json:",omitempty"` // name of an egress mode; empty: no network
 	Domains []string `json:",omitempty"` // egress rules in addition to the mode
+	Secrets []string `json:",omitempty"` // names of credentials that the operator offers
 
 	// OwnImage and OwnEgress are set if the caller specified an image or a mode. With a key, it is an error if they
 	// differ from the sandbox's.
@@ -81,9 +82,13 @@ type Request struct {
 	Stdin   string        `json:",omitempty"`
 	Timeout time.Duration `json:",omitempty"` // 0: only the engine's own limit
 	// MaxOutput is the length of stdout, in bytes, from which on [Tail].Head and File are set. 0: they are not needed.
-	MaxOutput int  `json:",omitempty"`
-	Ask       bool `json:",omitempty"` // let Callbacks.Ask decide about names that no rule covers
-	Queue     bool `json:",omitempty"` // wait for earlier requests with Queue for the same sandbox
+	MaxOutput int `json:",omitempty"`
+	// Steps is a list of commands in place of Command. With GoOn it does not end with the first failure.
+	Steps []runner.Step `json:",omitempty"`
+	GoOn  bool          `json:",omitempty"`
+
+	Ask   bool `json:",omitempty"` // let Callbacks.Ask decide about names that no rule covers
+	Queue bool `json:",omitempty"` // wait for earlier requests with Queue for the same sandbox
 }
 
 // Callbacks holds the callbacks of a call. Each may be nil.
@@ -93,6 +98,8 @@ type Callbacks struct {
 	// Output takes, when the command starts, a function that tells what it has written to
 	// stdout: the last lines and the number of bytes so far. That function may be called at any later time.
 	Output func(last func() (tail string, n int64))
+	// Stream takes the output of code as it appears. It may be called from any goroutine.
+	Stream func(output string)
 	// Moves takes, when a copy starts, a function that returns how many files are complete and how many bytes were
 	// copied so far. That function may be called at any later time.
 	Moves func(moved func() (files, bytes int64))
@@ -117,6 +124,10 @@ type RunResult struct {
 	Result    *runner.Result
 	Stdout    Tail
 	Stderr    Tail
+
+	Steps  []*RunResult // of a list of commands, those that ran; the other fields are the first failure's, or the last one's
+	Step   int          // place in a list
+	Failed bool         // of a command of a list: its failure is one that the list does not allow
 }
 
 // Tail is the last part of a stream.

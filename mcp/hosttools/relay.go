@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -214,13 +215,16 @@ func (r *relay) begin(ctx context.Context) (*sdk.ClientSession, error) {
 	return r.session, nil
 }
 
+// noHost keeps a demesne-mcp under another name from offering commands of the host to an agent in a sandbox.
+const noHost = "DEMESNE_HOST_POLICY=none"
+
 // start starts the server's process in a session of its own, so that a Ctrl-C at the user's terminal does not end it
 // before its calls.
 func (r *relay) start(ctx context.Context) (*sdk.ClientSession, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	cmd := exec.Command(r.server.Command, r.server.Args...)
-	cmd.Env, cmd.Dir = r.server.Env, r.server.Dir
+	cmd.Env, cmd.Dir = append(slices.Clip(r.server.Env), noHost), r.server.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	c := sdk.NewClient(&sdk.Implementation{Name: "demesne", Version: r.o.Version}, &sdk.ClientOptions{
 		Capabilities: &sdk.ClientCapabilities{}, ProgressNotificationHandler: r.progressed,

@@ -1,0 +1,103 @@
+package mcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"demesne/mcp/backend"
+	"demesne/runner"
+)
+
+// Arguments of sandbox_script and sandbox_exec in the set "sandboxes": a list of commands in place of one.
+var (
+	commandsField = field("commands", "array", "Instead of command: commands to run in turn, until one fails. Each has shell or argv.").with("items", arguments(
+		field("shell", "string", ""), listOf("argv", ""), field("cwd", "string", ""), tableOf("env", ""),
+		field("timeout_ms", "integer", ""), field("allow_failure", "boolean", ""),
+	))
+	goOnField = field("continue_on_error", "boolean", "Run all commands, even if one fails.")
+)
+
+// commandField returns the argument command, which commands can replace in the set "sandboxes".
+func (o *Options) commandField(description string) property {
+	p := field("command", "string", description)
+	if o.has(setSandboxes) {
+		return p
+	}
+	return p.must()
+}
+
+// whatRequest reads the argument command, or commands.
+func whatRequest(c *call, r *backend.Request) (err error) {
+	if list := c.args["commands"]; list != nil && c.opts.has(setSandboxes) {
+		return stepsRequest(c, r, list)
+	}
+	if r.Command, err = c.args.required("command"); err != nil {
+		return err
+	}
+	if strings.TrimSpace(r.Command) == "" {
+		return fmt.Errorf("command is required")
+	}
+	return checkArg("command", r.Command)
+}
+
+func checkArg(what, text string) error {
+	if strings.ContainsRune(text, 0) {
+		return fmt.Errorf("%s has a NUL byte", what)
+	}
+	if len(text) > longestArg {
+		return fmt.Errorf("%s is longer than %d bytes: pass long text on stdin or in a file", what, longestArg)
+	}
+	return nil
+}
+
+func stepsRequest(c *call, r *backend.Request, list any) error {
+	switch {
+	case c.args.text("command") != "":
+		return fmt.Errorf("command and commands exclude each other")
+	case c.args.flag("background"):
+		return fmt.Errorf("commands: not possible with background")
+	case c.args.text("stdin") != "":
+		return fmt.Errorf("commands: not possible with stdin")
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	if r.Steps, err = runner.ParseSteps(raw); err != nil {
+		return err
+	}
+	for i := range r.Steps {
+		for _, word := range slices.Concat(r.Steps[i].Argv, r.Steps[i].Env) {
+			if err := checkArg(fmt.Sprintf("commands[%d]", i), word); err != nil {
+				return err
+			}
+		}
+	}
+	r.GoOn = c.args.flag("continue_on_error")
+	return nil
+}
+
+// ranStep is the result of one command of a list.
+type ranStep struct {
+	Index   int    `json:"index"`
+	Command string `json:"command"`
+	Failed  bool   `json:"failed"`
+	ran
+}
+
+var ranStepsField = field("commands", "array", "the commands of the list that ran, in turn").with("items", map[string]any{"type": "object"}).minor()
+
+// ranSteps returns the results of a list, and a text for each.
+func ranSteps(r *backend.Request, o *backend.RunResult) (all []ranStep, text string) {
+	for _, d := range o.Steps {
+		one := ranStep{Index: d.Step, Command: r.Steps[d.Step].Text(), Failed: d.Failed, ran: outcome(d, "", r.MaxOutput)}
+		if one.Message == "" {
+			one.Message = d.Result.Detail
+		}
+		all = append(all, one)
+		text += fmt.Sprintf("commands[%d]: exit_code: %d %s\n---\n%s\n---stderr---\n%s\n", one.Index, *one.ExitCode, one.Message, *one.Stdout, *one.Stderr)
+	}
+	return all, text
+}
