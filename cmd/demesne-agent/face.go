@@ -196,8 +196,13 @@ func (f *face) attend(args []string) (int, error) {
 	})
 }
 
-// request runs the agent of one line on stdin, and prints events until its result.
-func (f *face) request([]string) (int, error) {
+// request runs the agent of one line on stdin, and prints events until its result. args has the namespace of the caller,
+// or an empty word.
+func (f *face) request(args []string) (int, error) {
+	front := runner.FrontendMCP
+	if len(args) == 1 && args[0] != "" {
+		front = runner.FrontendOf(args[0])
+	}
 	in := bufio.NewReader(f.stdin)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
@@ -219,7 +224,7 @@ func (f *face) request([]string) (int, error) {
 		defer mu.Unlock()
 		out.Encode(e)
 	}
-	res, err := f.do(ctx, runner.FrontendMCP, job, "", func(n notice) {
+	res, err := f.do(ctx, front, job, "", func(n notice) {
 		if s := n.progress(); s != "" {
 			say(backend.AgentEvent{Progress: s})
 		}

@@ -35,7 +35,7 @@ type options struct {
 	output  output
 	style   style
 	secrets map[string]secret
-	agents  map[string]string // sockets of ssh agents, by id
+	agents  map[string]sshAgent // by id
 	env     func(string) (string, bool)
 }
 
@@ -53,6 +53,8 @@ type builder struct {
 	results map[*build.Stage]*result
 	fetches map[build.Remote]*fetch // sources of ADD from the network
 	dropped []oci.Digest            // images without a name, to be removed at the end
+	owners  sync.Once               // see sayOwners
+	held    sync.Map                // locks of images that the build uses
 }
 
 // result is a finished stage.

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -21,6 +22,7 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 	"golang.org/x/sys/unix"
 
+	"demesne/cmd/internal/cli"
 	"demesne/internal/fsutil"
 	"demesne/runner/tarball"
 )
@@ -37,12 +39,30 @@ var ignoreFiles = []string{".containerignore", ".dockerignore"}
 // maxIgnore bounds that file in bytes.
 const maxIgnore = 1 << 20
 
+// apartFromState refuses a context with demesne's own files, such as the home directory: an image would have its keys.
+func apartFromState(dir string) error {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("open context %q: %w", dir, err)
+	}
+	for _, path := range fsutil.PrivateState() {
+		if fsutil.Overlap(fsutil.WithoutLinks(abs), path) {
+			return cli.Hinted(fmt.Errorf("context %q: overlaps demesne's own files %q", dir, path), "name a directory apart from them")
+		}
+	}
+	return nil
+}
+
 // openContext opens the directory of a build. Beside the Containerfile, FILE.containerignore or FILE.dockerignore counts
 // first. typed is the Containerfile as the user named it; empty: it is the context's, or stdin.
 func openContext(o *options, typed string) (*buildContext, error) {
 	root, err := os.OpenRoot(o.dir)
 	if err != nil {
 		return nil, fmt.Errorf("open context %q: %w", o.dir, fsutil.Reason(err))
+	}
+	if err := apartFromState(o.dir); err != nil {
+		root.Close()
+		return nil, err
 	}
 	c := &buildContext{root: root}
 	inside := func(name string) (*os.File, error) { return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }

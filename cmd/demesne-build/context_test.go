@@ -311,3 +311,25 @@ func FuzzExclude(f *testing.F) {
 		}
 	})
 }
+
+// TestContextState: no image gets demesne's own files, whose directory may not exist yet.
+func TestContextState(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("DEMESNE_STATE", "")
+	if err := os.MkdirAll(home+"/.demesne/out/run", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(home, home+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	for dir, refused := range map[string]bool{"": true, "/link": true, "/.demesne": true, "/.demesne/out/run": false} {
+		c, err := openContext(&options{dir: home + dir, file: "Containerfile"}, "")
+		if refused != (err != nil) || err != nil && !strings.Contains(err.Error(), "overlaps demesne's own files") {
+			t.Errorf("%q: %v", dir, err)
+		}
+		if err == nil {
+			c.root.Close()
+		}
+	}
+}

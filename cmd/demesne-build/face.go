@@ -17,6 +17,7 @@ import (
 	"demesne/images/build"
 	"demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
@@ -76,7 +77,7 @@ func (f *face) report(err error, code int) int {
 func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 	o = options{
 		dir: dir, file: t.File, recipe: t.Recipe, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
-		plan:   build.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}},
+		plan:   build.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}, Offline: t.Network == buildcmd.NoNetwork},
 		egress: session.Egress{Mode: t.Egress, Allow: t.Allow, OpenWithInputs: true}, // a step has only what the caller gives it
 		env:    f.env,
 	}
@@ -122,18 +123,41 @@ func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 			return o, err
 		}
 	}
-	if t.Timestamp == "" {
-		t.Timestamp = f.getenv("SOURCE_DATE_EPOCH")
-	}
 	if t.Timestamp != "" {
-		n, err := strconv.ParseInt(t.Timestamp, 10, 64)
-		if err != nil || n < 0 {
-			return o, fmt.Errorf("timestamp %q: not a number of seconds", t.Timestamp)
-		}
-		at := time.Unix(n, 0).UTC()
-		o.epoch = &at
+		o.epoch, err = epochOf("timestamp", t.Timestamp)
 	}
-	return o, nil
+	return o, err
+}
+
+// epochArg is the variable with the time of the image and of its files, if --timestamp is not given: an argument of the build,
+// this environment's, or the default of an ARG above the first FROM.
+const epochArg = "SOURCE_DATE_EPOCH"
+
+// setEpoch takes the time from that variable. An empty one means none.
+func (o *options) setEpoch(plan *build.Plan) (err error) {
+	if o.epoch != nil {
+		return nil
+	}
+	value, given := o.plan.Args[epochArg]
+	if !given {
+		value, given = o.env(epochArg)
+	}
+	if !given {
+		value = plan.Global(epochArg)
+	}
+	if value != "" {
+		o.epoch, err = epochOf(epochArg, value)
+	}
+	return err
+}
+
+func epochOf(what, text string) (*time.Time, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return nil, fmt.Errorf("%s %q: not a number of seconds", what, text)
+	}
+	at := time.Unix(n, 0).UTC()
+	return &at, nil
 }
 
 // build runs a build.
@@ -152,6 +176,9 @@ func (f *face) build(o options) int {
 	if err != nil {
 		return f.report(err, exitFailed)
 	}
+	if err := o.setEpoch(plan); err != nil {
+		return f.report(err, exitUsage)
+	}
 	if err := sweepTemp(); err != nil {
 		return f.report(fmt.Errorf("remove what a killed build left: %w", err), exitFailed)
 	}
@@ -167,9 +194,7 @@ func (f *face) build(o options) int {
 	if o.style == reported {
 		b.show.events = &reporter{f.stdout}
 	}
-	for _, name := range plan.Unused {
-		b.show.note(fmt.Sprintf("build-arg %s: no ARG declares it", name))
-	}
+	b.noteUnused()
 	ctx := procself.Ending()
 	do := b.build
 	if o.recipe != "" {
@@ -183,6 +208,24 @@ func (f *face) build(o options) int {
 	if err == nil && o.output.kind != "" {
 		err = b.write(ctx, d, f.stdout)
 	}
+	return f.end(ctx, b, d, err)
+}
+
+// noteUnused names the arguments that no ARG declares, but not those of demesne itself.
+func (b *builder) noteUnused() {
+	own := map[string]string{}
+	if b.options.recipe != "" {
+		own = registryArgs()
+	}
+	for _, name := range b.plan.Unused {
+		if own[name] == "" {
+			b.show.note(fmt.Sprintf("build-arg %s: no ARG declares it", name))
+		}
+	}
+}
+
+// end reports how a build ended, and returns its exit code.
+func (f *face) end(ctx context.Context, b *builder, d oci.Digest, err error) int {
 	var ended procself.Ended
 	var failed *ExitError
 	switch {
@@ -199,7 +242,7 @@ func (f *face) build(o options) int {
 		b.show.events.write(events.Event{Event: events.Result, Digest: d})
 		return 0
 	}
-	if o.output.dest != "-" {
+	if b.options.output.dest != "-" {
 		fmt.Fprintln(f.stdout, d)
 	}
 	return 0

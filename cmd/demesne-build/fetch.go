@@ -296,7 +296,11 @@ func (f *fetch) clone(ctx context.Context) error {
 		_, err := f.git(ctx, append(at, args...)...)
 		return err
 	}
-	if _, err := f.git(ctx, "init", "-q", "--", f.path()); err != nil {
+	format := "--object-format=sha1"
+	if len(f.id) == 64 {
+		format = "--object-format=sha256"
+	}
+	if _, err := f.git(ctx, "init", "-q", format, "--", f.path()); err != nil {
 		return err
 	}
 	if err := run("remote", "add", "origin", f.URL); err != nil {

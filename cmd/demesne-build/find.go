@@ -51,6 +51,9 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 		}
 	}
 	img, err := c.Ensure(ctx, ref, policy, on)
+	if err == nil {
+		err = b.hold(ctx, &c, img, on)
+	}
 	if errors.Is(err, images.ErrNotFound) {
 		err = session.NamedImage(ref, err)
 	}
@@ -58,6 +61,16 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 		err = b.suggested(ref, err)
 	}
 	return img, err
+}
+
+// hold keeps an image and its layers from gc until this process ends. A layer that gc dropped is fetched again.
+func (b *builder) hold(ctx context.Context, c *images.Client, img *images.Image, on func(events.Event)) error {
+	used, err := c.Store.Hold(ctx, img.Digest)
+	if err != nil {
+		return err
+	}
+	b.held.Store(used, true)
+	return c.Keep(ctx, img, on)
 }
 
 // suggested adds the name of the store that was perhaps meant.

@@ -10,7 +10,7 @@ import (
 )
 
 // keyVersion changes when a step's result does for the same inputs.
-const keyVersion = 2
+const keyVersion = 3
 
 // inputs are all that the result of a step depends on. Secrets are not part of it, nor is the content of a cache mount.
 // All text in it is UTF-8, which package build checks, so two inputs never have one JSON.

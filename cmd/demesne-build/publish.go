@@ -78,6 +78,7 @@ func (b *builder) publish(ctx context.Context, s *stage) (oci.Digest, error) {
 	if len(s.history) == 0 {
 		s.note("FROM scratch", nil, time.Now())
 	}
+	s.date(time.Now().UTC())
 	config, err := s.config()
 	if err != nil {
 		return "", err

@@ -35,7 +35,7 @@ func (s *stage) run(ctx context.Context, r *build.Run, text string) error {
 	if m := s.sandbox.mounts; m != nil {
 		r.Env = append(r.Env, m.env...)
 	}
-	cmd := runner.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir, Stdout: theirs, Stderr: theirs, Alone: true}
+	cmd := runner.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir, Stdout: theirs, Stderr: theirs, Alone: true, Account: true}
 	p, err := s.sandbox.Exec(ctx, cmd)
 	theirs.Close()
 	if err != nil {
@@ -53,8 +53,20 @@ func (s *stage) run(ctx context.Context, r *build.Run, text string) error {
 		return err
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case res.ExitCode != 0 || res.Reason != runner.Exited:
+	}
+	s.sayOwners(res.Receipt)
+	if res.ExitCode != 0 || res.Reason != runner.Exited {
 		return &ExitError{text, res}
 	}
 	return nil
+}
+
+// sayOwners says once that a RUN cannot give files to other users. COPY and ADD can: see package tarball.
+func (s *stage) sayOwners(r *runner.Receipt) {
+	if r == nil || len(r.UIDMap) != 1 || r.UIDMap[0].Size != 1 {
+		return
+	}
+	s.owners.Do(func() {
+		s.show.note("this machine gives one user id: files that a RUN gives to other users stay root's; demesne check says how to get more ids")
+	})
 }

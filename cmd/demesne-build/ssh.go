@@ -10,32 +10,57 @@ import (
 	"strings"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"golang.org/x/crypto/ssh/agent"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
-// agentsOf parses the words of --ssh: ID[=SOCKET].
-func agentsOf(words []string, getenv func(string) string) (map[string]string, error) {
-	all := map[string]string{}
+// sshAgent is an agent for commands: the one at a socket of this machine, or one of demesne's own that has the keys of
+// files.
+type sshAgent struct {
+	socket string
+	keys   agent.Agent // nil: see socket
+}
+
+// agentsOf parses the words of --ssh: ID[=SOCKET] or ID=KEY[,KEY…].
+func agentsOf(words []string, getenv func(string) string) (map[string]sshAgent, error) {
+	all := map[string]sshAgent{}
 	for _, word := range words {
-		id, socket, given := strings.Cut(word, "=")
+		id, places, given := strings.Cut(word, "=")
 		if !given {
-			socket = getenv("SSH_AUTH_SOCK")
+			places = getenv("SSH_AUTH_SOCK")
 		}
-		if socket == "" {
+		if places == "" {
 			return nil, fmt.Errorf("ssh %q: no socket, and SSH_AUTH_SOCK is not set", id)
 		}
-		abs, err := filepath.Abs(socket)
+		one, err := agentOf(strings.Split(places, ","))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("ssh %q: %w", id, err)
 		}
-		if st, err := os.Stat(abs); err != nil || st.Mode()&os.ModeSocket == 0 {
-			return nil, cli.Hinted(fmt.Errorf("ssh %q: %q is not a socket", id, socket), "for a key in a file: ssh-agent sh -c 'ssh-add KEY && demesne build --ssh default …'")
-		}
-		all[id] = abs
+		all[id] = one
 	}
 	return all, nil
+}
+
+// agentOf returns the agent at a socket, or one that has the keys of files.
+func agentOf(paths []string) (a sshAgent, err error) {
+	for _, path := range paths {
+		st, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return a, fmt.Errorf("open %q: %w", path, fsutil.Reason(err))
+		case st.Mode()&os.ModeSocket != 0 && len(paths) > 1:
+			return a, fmt.Errorf("%q: a socket is an agent of its own: give it another id", path)
+		case st.Mode()&os.ModeSocket != 0:
+			a.socket, err = filepath.Abs(path)
+			return a, err
+		case !st.Mode().IsRegular():
+			return a, fmt.Errorf("%q: neither a socket nor a file with a key", path)
+		}
+	}
+	a.keys, err = keysOf(paths)
+	return a, err
 }
 
 // ssh lets the command talk to an agent of this machine.
@@ -58,7 +83,7 @@ func (m *mounts) ssh(one *instructions.Mount) error {
 		return err
 	}
 	socket := filepath.Join(dir, "agent")
-	stop, err := relaySocket(socket, agent)
+	stop, err := serveSocket(socket, agent.serve)
 	if err != nil {
 		return err
 	}
@@ -77,9 +102,9 @@ func (m *mounts) ssh(one *instructions.Mount) error {
 // maxAgentConns bounds the connections that a command holds to an agent at once.
 const maxAgentConns = 64
 
-// relaySocket makes a socket that leads to another one. An agent accepts connections of its own user only, and a command
-// may have another id.
-func relaySocket(socket, to string) (stop func(), err error) {
+// serveSocket makes a socket, and serves its connections. An agent of this machine accepts connections of its own user only,
+// and a command may have another id.
+func serveSocket(socket string, serve func(net.Conn)) (stop func(), err error) {
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("make socket for an agent: %w", err)
@@ -94,15 +119,23 @@ func relaySocket(socket, to string) (stop func(), err error) {
 			slots <- struct{}{}
 			go func() {
 				defer func() { <-slots }()
-				relayConn(c, to)
+				defer c.Close()
+				serve(c)
 			}()
 		}
 	}()
 	return func() { l.Close() }, nil
 }
 
+func (a sshAgent) serve(c net.Conn) {
+	if a.keys != nil {
+		serveKeys(a.keys, c)
+		return
+	}
+	relayConn(c, a.socket)
+}
+
 func relayConn(c net.Conn, to string) {
-	defer c.Close()
 	agent, err := net.Dial("unix", to)
 	if err != nil {
 		return

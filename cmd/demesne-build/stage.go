@@ -81,7 +81,7 @@ func (s *stage) begin(ctx context.Context) error {
 		on := s.results[s.plan.Parent].stage
 		config, err := on.config()
 		s.below = diffIDs(on.layers)
-		s.base, s.layers, s.history = config, on.layers[:len(on.layers):len(on.layers)], on.history[:len(on.history):len(on.history)]
+		s.base, s.layers, s.history = config, on.layers[:len(on.layers):len(on.layers)], slices.Clone(on.history)
 		return err
 	}
 	img, err := s.find(ctx, s.plan.Image, s.plan.Platform)
@@ -205,19 +205,33 @@ func (s *stage) note(text string, l *oci.Layer, at time.Time) {
 	if s.epoch != nil {
 		at = *s.epoch
 	}
-	at = at.UTC()
-	s.history = append(s.history, ocispec.History{Created: &at, CreatedBy: text, EmptyLayer: l == nil})
+	h := ocispec.History{CreatedBy: text, EmptyLayer: l == nil}
+	if !at.IsZero() {
+		at = at.UTC()
+		h.Created = &at
+		s.date(at)
+	}
+	s.history = append(s.history, h)
 }
 
-// latest returns the time of the last entry of the history that has one. Instructions without a layer have it, so that a
-// build whose steps are all kept makes the same image again.
+// date gives a time to the entries of the history that have none.
+func (s *stage) date(at time.Time) {
+	for i := range s.history {
+		if s.history[i].Created == nil {
+			s.history[i].Created = &at
+		}
+	}
+}
+
+// latest returns the time of the last entry of the history that has one. Instructions without a layer have it, or if there is
+// none that of the first step, so that a build whose steps are all kept makes the same image again.
 func (s *stage) latest() time.Time {
 	for _, h := range slices.Backward(s.history) {
 		if h.Created != nil {
 			return *h.Created
 		}
 	}
-	return time.Now()
+	return time.Time{}
 }
 
 func (s *stage) now() time.Time {

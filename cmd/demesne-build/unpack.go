@@ -17,6 +17,7 @@ import (
 	"demesne/images/archive"
 	"demesne/images/build"
 	"demesne/internal/fsutil"
+	"demesne/runner/tarball"
 )
 
 // addLocal sends a source of ADD. A local tar, perhaps compressed, is unpacked, unless --unpack=false is given.
@@ -112,6 +113,14 @@ func repack(w *tar.Writer, r *tar.Reader, p *placing, left *ration) error {
 			Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime, Format: tar.FormatPAX,
 		}
 		out.Mode = p.chmod.mode(out.Mode, h.Typeflag == tar.TypeDir)
+		for record, value := range h.PAXRecords {
+			if _, ok := tarball.AttrOf(record); ok {
+				if out.PAXRecords == nil {
+					out.PAXRecords = map[string]string{}
+				}
+				out.PAXRecords[record] = value
+			}
+		}
 		switch h.Typeflag {
 		case tar.TypeGNUSparse:
 			out.Typeflag = tar.TypeReg

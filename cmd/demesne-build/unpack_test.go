@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -259,24 +258,20 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// FuzzRepack checks that the members of an archive stay below the destination, and that no archive takes long.
+// FuzzRepack checks that the members of an archive stay below the destination. Little of what sparse files claim is
+// written, so that the fuzzer does more than write zeros: TestAddBomb has large ones.
 func FuzzRepack(f *testing.F) {
 	f.Add(archived(f, file("a"), link(tar.TypeSymlink, "l", "/etc"), link(tar.TypeLink, "h", "a"), file("d/../b")))
-	f.Add(claiming(f, 1<<20))
+	f.Add(claiming(f, 1<<18))
 	f.Add(claiming(f, 1<<40))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		began := time.Now()
-		w := tar.NewWriter(io.Discard)
-		p := &placing{}
-		_ = repack(w, tar.NewReader(bytes.NewReader(raw)), p, &ration{free: int64(len(raw))})
-		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("it took %s", took)
-		}
-		if len(raw) > 1<<16 {
-			return
-		}
-		all, _ := repacked(raw)
-		for _, h := range all {
+		var out bytes.Buffer
+		_ = repack(tar.NewWriter(&out), tar.NewReader(bytes.NewReader(raw)), &placing{}, &ration{used: sparseFree - 1<<20})
+		for r := tar.NewReader(&out); ; {
+			h, err := r.Next()
+			if err != nil {
+				return
+			}
 			for _, name := range []string{h.Name, h.Linkname} {
 				if h.Typeflag != tar.TypeSymlink && (path.IsAbs(name) || strings.HasPrefix(path.Clean(name)+"/", "../")) {
 					t.Errorf("%q leads out", name)

@@ -40,7 +40,7 @@ func importImage(c *call) error {
 		notice := func(why string) { c.out.send(events.Event{Event: events.Notice, Why: why}) }
 		digest, err = archive.Import(c.ctx, store, path, ref, notice)
 	} else {
-		digest, err = c.load(kind, path, "", ref, pull.Options{Store: store, Report: c.out.send})
+		digest, err = c.load(kind, path, "", ref, pull.Options{Store: store, Transfer: pull.Transfer{Report: c.out.send}})
 	}
 	if err != nil {
 		return err

@@ -80,6 +80,7 @@ func commands(c *call) []command {
 		{Command: with("logout", "REGISTRY", "remove a stored password, or all", authfile), args: 1, run: logout},
 		{Command: with("unpack", "", "unpack the layers on stdin, one JSON object a line"), feeds: true, run: unpackLayers},
 		{Command: with("sweep", "", "remove unpacked layers except the DiffIDs on stdin"), feeds: true, run: sweepLayers},
+		{Command: with("remove-cache", "", "remove the caches of builds on stdin"), feeds: true, run: removeCaches},
 	}
 }
 

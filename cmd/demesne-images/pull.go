@@ -10,7 +10,7 @@ import (
 
 // fetch downloads the blobs of an image that were dropped, and keeps all of its blobs while the store is open.
 func (c *call) fetch(store *images.Store, img *images.Image) error {
-	return pull.Fetch(c.ctx, img, pull.Options{Store: store, Report: c.out.send})
+	return pull.Fetch(c.ctx, img, pull.Options{Store: store, Transfer: pull.Transfer{Report: c.out.send}})
 }
 
 // fetchImage downloads the blobs of an image that were dropped.
@@ -50,7 +50,7 @@ func pullImage(c *call) error {
 	if err != nil {
 		return err
 	}
-	options := pull.Options{Store: store, Platform: platform, Report: c.out.send}
+	options := pull.Options{Store: store, Platform: platform, Transfer: pull.Transfer{Report: c.out.send}}
 	var digest oci.Digest
 	switch ref.Kind {
 	case imageref.Registry:

@@ -9,6 +9,7 @@ import (
 
 	"demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/images/pull"
 	"demesne/images/push"
 	"demesne/internal/flock"
 )
@@ -38,7 +39,7 @@ func pushImage(c *call) error {
 	if err != nil {
 		return usage("compression level %q: not a number", c.options["compression-level"])
 	}
-	o := push.Options{Store: store, Format: push.Format(c.options["compression"]), Level: level, Report: c.out.send, System: push.SystemContext(c.options["tls-verify"], c.options["authfile"])}
+	o := push.Options{Store: store, Format: push.Format(c.options["compression"]), Level: level, Transfer: pull.Transfer{Report: c.out.send}, System: push.SystemContext(c.options["tls-verify"], c.options["authfile"])}
 	if file := c.options["sign-by"]; file != "" {
 		passphrase, err := readSecret()
 		if err != nil {

@@ -113,6 +113,19 @@ func sweepLayers(c *call) error {
 	return nil
 }
 
+// removeCaches removes caches of builds with files of other ids.
+func removeCaches(c *call) error {
+	store, err := c.confined()
+	if err != nil {
+		return err
+	}
+	err = eachLine(os.Stdin, func(name string) error { return images.Steps{Store: store}.RemoveCache(name) })
+	if err == nil {
+		c.out.send(events.Event{Event: events.Result})
+	}
+	return err
+}
+
 // eachLine calls do with each non-empty line.
 func eachLine(r io.Reader, do func(string) error) error {
 	lines := bufio.NewScanner(r)

@@ -16,6 +16,7 @@ import (
 	"demesne/runner/files"
 	"demesne/runner/pid1"
 	"demesne/runner/tarball"
+	"demesne/runner/tree"
 )
 
 func main() {
@@ -26,8 +27,18 @@ func main() {
 	}
 	switch len(os.Args) { // with arguments it runs as a helper command in the sandbox, not as PID 1
 	case 3:
+		if os.Args[1] == "connect" {
+			if err := connect(os.Args[2]); err != nil {
+				os.Stderr.WriteString(err.Error() + "\n")
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
 		os.Exit(tarball.Inside(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case 2:
+		if os.Args[1] == "tree" {
+			os.Exit(tree.Serve(os.Stdin, os.Stdout))
+		}
 		os.Exit(files.Serve(os.Stdin, os.Stdout))
 	}
 	os.Exit(pid1.Main())

@@ -9,6 +9,7 @@
 //	demesne-mcp --http 127.0.0.1:8765 streamable HTTP at /mcp
 //	demesne-mcp --http unix:PATH      the same on a socket that only its owner can reach
 //	demesne-mcp job ID                runs a background job; the server starts it
+//	demesne-mcp run ID                likewise a run of demesne serve
 //
 // Only MCP messages are written to stdout. The program's own messages go to stderr, one line each. At the end
 // of its input, and on INT, TERM or HUP, it answers the calls in flight and exits 0. A second INT or TERM ends
@@ -19,6 +20,8 @@
 //	DEMESNE_ALLOWED_PATHS    directories that may be mounted, separated by colons; the working
 //	                         directory, unless it is a home directory or a parent of one
 //	DEMESNE_ALLOWED_DOMAINS  rules that models may use; for other names the client's user is asked
+//	DEMESNE_DENIED_COMMANDS  expressions for commands that are refused, as a courtesy to models; none
+//	DEMESNE_SECRETS          namespace of the stored secrets that models may use; none
 //	DEMESNE_MAX_MEMORY, _DISK, _PIDS, _CPUS, _TIMEOUT
 //	                         the most that models may ask for; the machine's capacity, 48h
 //	DEMESNE_MAX_COST_USD     the most that one agent may cost, with its children; no bound
@@ -30,8 +33,12 @@
 //	DEMESNE_MAX_COPY_BYTES   how many bytes one upload or download may have, such as 512m; 64g
 //	DEMESNE_MAX_COPY_FILES   how many files and directories it may have; 1048576
 //	DEMESNE_MAX_OUTPUTS      how many output directories are kept, the newest; 1000
+//	DEMESNE_MAX_SESSIONS, _SESSIONS_PER_CALLER, DEMESNE_SESSION_IDLE, _SESSION_AGE
+//	                         bounds of code sessions; none
+//	DEMESNE_PREPARED_SESSIONS how many code sessions are started in advance; 2
 //	DEMESNE_MCP_TOKEN        the bearer token that HTTP clients must send
-//	DEMESNE_TOOLS            tool sets besides the default tools: files, sandboxes
+//	DEMESNE_TOOLS            tool sets besides the default tools: files, sandboxes, code, host
+//	DEMESNE_HOST_POLICY      policy of the tool set host; ~/.config/demesne/host.toml
 //
 // Package agents reads the variables of agents: their credentials, and which of them are enabled.
 //
@@ -46,6 +53,7 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
+	"demesne/cmd/internal/toolbackend"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
@@ -61,7 +69,10 @@ func main() {
 func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) int {
 	ctx := procself.Ending()
 	if len(args) == 2 && args[0] == "job" {
-		return report(errs, attend(ctx, args[1]))
+		return report(errs, toolbackend.Attend(ctx, args[1]))
+	}
+	if len(args) == 2 && args[0] == "run" {
+		return report(errs, toolbackend.AttendRun(ctx, args[1]))
 	}
 	o := &mcpinstall.ServerOptions{}
 	line := mcpinstall.ServerCommand(o)

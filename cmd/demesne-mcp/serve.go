@@ -8,47 +8,27 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"demesne/agents"
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
+	"demesne/cmd/internal/toolbackend"
 	"demesne/mcp"
+	"demesne/server"
 )
 
 // serve answers clients until ctx ends, or the stdio client closes its end.
 func serve(ctx context.Context, o *mcpinstall.ServerOptions, in io.ReadCloser, out io.WriteCloser) error {
-	f, err := openFace()
+	f, err := toolbackend.Open(toolbackend.Options{})
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	root, err := f.OutputRoot()
+	s, done, err := f.Server(ctx, o.Tools, os.Stderr, "demesne-mcp: ")
 	if err != nil {
 		return err
 	}
-	opts, err := serverOptions(f.Service, root, o.Tools)
-	if err != nil {
-		return err
-	}
-	if f.agents, err = agents.Open(agents.Options{}); err != nil {
-		return err
-	}
-	opts.Models = f.agents.Models()
-	opts.Model = func(name, tool, image string) error {
-		_, err := f.agents.In(image).Choose(tool, name)
-		if errors.Is(err, agents.ErrNoProgram) {
-			err = cli.Hinted(err, "install it so that PATH has it, or name an image that has it in the argument image")
-		}
-		return err
-	}
-	go f.Tidy() // ignore failures: the next start tries again
-	go pruneOutputs(ctx, f)
-	s := mcp.New(f, opts)
+	defer done()
 	if o.HTTP == "" {
 		return s.ServeStdio(ctx, in, out)
 	}
@@ -63,31 +43,8 @@ func serve(ctx context.Context, o *mcpinstall.ServerOptions, in io.ReadCloser, o
 	return serveHTTP(ctx, s, l, mcp.HTTPOptions{Token: token, Hosts: o.Hosts})
 }
 
-// pruneEvery is the interval between checks for too many output directories.
-const pruneEvery = 10 * time.Minute
-
-// pruneOutputs removes surplus output directories until ctx ends. It ignores failures, because the next round
-// tries again.
-func pruneOutputs(ctx context.Context, f *face) {
-	for {
-		f.PruneMost(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pruneEvery):
-		}
-	}
-}
-
-// attend does one background job.
-func attend(ctx context.Context, id string) error {
-	f, err := openFace()
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.doJob(ctx, id)
-}
+// varToken is the bearer token of HTTP clients.
+const varToken = "DEMESNE_MCP_TOKEN"
 
 // token returns the bearer token that HTTP clients must send; empty: no token.
 func token(file string) (string, error) {
@@ -110,8 +67,12 @@ var errToken = errors.New("other users can reach this address: a bearer token is
 // listen opens host:port or unix:PATH. guarded means that clients must send a token. Without a token only
 // connections of this user and of root are accepted.
 func listen(addr string, guarded bool) (net.Listener, error) {
-	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
-		return listenUnix(path)
+	if strings.HasPrefix(addr, "unix:") {
+		l, err := server.Listen(addr, false)
+		if err != nil || guarded {
+			return l, err
+		}
+		return ownUser{l}, nil
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -123,32 +84,6 @@ func listen(addr string, guarded bool) (net.Listener, error) {
 	}
 	if !guarded {
 		return ownUser{l}, nil
-	}
-	return l, nil
-}
-
-// listenUnix creates a socket that only its owner may connect to. The path is always made absolute: abstract
-// sockets (an empty name, or one that begins with "@", unix(7)) are open to every user. A stale socket of a
-// killed server is removed if it refuses connections.
-func listenUnix(given string) (net.Listener, error) {
-	if given == "" {
-		return nil, errors.New("listen: no path after unix:")
-	}
-	path, err := filepath.Abs(given)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %q: %w", given, err)
-	}
-	if c, err := net.Dial("unix", path); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("listen on %q: another server uses it", path)
-	} else if st, gone := os.Lstat(path); gone == nil && st.Mode()&os.ModeSocket != 0 && errors.Is(err, unix.ECONNREFUSED) {
-		os.Remove(path)
-	}
-	mask := unix.Umask(0o177)
-	l, err := net.Listen("unix", path)
-	unix.Umask(mask)
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
 	}
 	return l, nil
 }

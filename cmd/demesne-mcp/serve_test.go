@@ -3,14 +3,19 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/mcpinstall"
 	"demesne/mcp"
 	"demesne/mcp/backend"
 	"demesne/runner"
@@ -119,5 +124,63 @@ func TestUsage(t *testing.T) {
 		if code := run(strings.Fields(line), nil, nil, &errs); code != exitUsage || !strings.HasPrefix(errs.String(), "demesne-mcp: ") {
 			t.Errorf("%s: exit %d, %s", line, code, errs.String())
 		}
+	}
+}
+
+func TestToken(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]string{"secret\n": "secret", " s \nmore": "s", "": "", "\nlate": ""} {
+		path := filepath.Join(dir, "t")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := token(path); got != want || (err != nil) != (want == "") {
+			t.Errorf("%q: %q %v", text, got, err)
+		}
+	}
+	t.Setenv(varToken, "of the environment")
+	if got, err := token(""); err != nil || got != "of the environment" {
+		t.Errorf("%q %v", got, err)
+	}
+}
+
+func TestListen(t *testing.T) {
+	for _, c := range []struct {
+		addr    string
+		guarded bool
+		ok      bool
+	}{
+		{"127.0.0.1:0", false, true}, {"[::1]:0", false, true}, {"0.0.0.0:0", false, false}, {"0.0.0.0:0", true, true},
+		{"nonsense", true, false}, {"unix:" + t.TempDir() + "/s", false, true}, {"unix:/nonexistent/s", true, false},
+	} {
+		l, err := listen(c.addr, c.guarded)
+		if (err == nil) != c.ok {
+			t.Errorf("%s, guarded %v: %v", c.addr, c.guarded, err)
+		}
+		if err == nil {
+			l.Close()
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	given := func(args ...string) (*mcpinstall.ServerOptions, error) {
+		o := &mcpinstall.ServerOptions{}
+		return o, parse(mcpinstall.ServerCommand(o), o, args)
+	}
+	o, err := given("--http", "127.0.0.1:1", "--host", "a", "--host=b", "--token-file", "f")
+	if err != nil || o.HTTP != "127.0.0.1:1" || strings.Join(o.Hosts, " ") != "a b" || o.TokenFile != "f" {
+		t.Errorf("%+v %v", o, err)
+	}
+	for _, args := range [][]string{{"x"}, {"--bad"}, {"--host", "a"}, {"--http"}} {
+		if _, err := given(args...); err == nil {
+			t.Errorf("%v is accepted", args)
+		}
+	}
+	if _, err := given("-h"); !errors.Is(err, cli.ErrHelp) {
+		t.Errorf("-h: %v", err)
+	}
+	if _, err := given("--version"); !errors.Is(err, cli.ErrVersion) {
+		t.Errorf("--version: %v", err)
 	}
 }

@@ -33,6 +33,9 @@ func understand(asked runner.Egress) (*egress, error) {
 	}
 	for _, s := range asked.Secrets {
 		secret, err := proxy.NewSecret(s.Name, s.Value, s.Host, s.Header)
+		if err == nil && s.Set != "" {
+			secret, err = secret.Setting(s.Set)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -15,7 +15,6 @@ import (
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
-	"demesne/images/oci"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
@@ -71,6 +70,8 @@ func agentFlags(o *options) cli.Flags {
 			{Group: groupSandbox, Long: "fork", Arg: "N", Set: o.setForks, Help: "with --branch: make N attempts at one task"},
 			{Group: groupSandbox, Long: "setup", Arg: "COMMAND", Set: cli.Text(&o.setup), Help: "with --branch: first run this shell text in the clone, such as 'npm ci'; with --fork only once for all attempts"},
 			{Group: groupSandbox, Long: "fresh", Set: cli.On(&o.fresh), Help: "use an empty home that is removed at the end"},
+			{Group: groupSandbox, Long: "devcontainer", Arg: "DIR", Optional: true, Complete: cli.Directory, Set: o.setDevcontainer,
+				Help: "take the image and the variables of a devcontainer.json (default the working directory's); the image must have the agent's program"},
 			in, require, env,
 		},
 		root, networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(&o.isolationOptions))
@@ -90,6 +91,9 @@ func cmdAgent(a *app, o *options, args []string) (int, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return 0, fmt.Errorf("find home directory: %w", err)
+	}
+	if err := a.openDevcontainer(o, nil); err != nil {
+		return 0, err
 	}
 	if o.forks != 0 {
 		return a.forkAgent(o, home, args)
@@ -366,7 +370,6 @@ func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
 	cb := t.app.callbacks(t.o, j.sig, &j.stages, p)
 	t.renewing(&cb, j, s, next)
 	opts := j.runOptions()
-	opts.Argv = func(oci.Config) ([]string, error) { return j.cmd.Argv, nil }
 	opts.KeepEmpty = t.branch != nil
 	done, err := s.Run(j.sig.ctx, c, opts, cb)
 	return j.ended(done, mcpinstall.ProgramError(err, &t.agent.Provider, t.rootImage(), j.cmd.Argv[0]))

@@ -1,8 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"io"
+	"os"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/session"
+	"demesne/runner"
 )
 
 // TestDetachKeys checks that typed bytes reach the command unchanged, except Ctrl-P Ctrl-Q, however reads split
@@ -33,4 +42,48 @@ func TestDetachKeys(t *testing.T) {
 			t.Errorf("%q: %q, left %t", c.typed, got, left)
 		}
 	}
+}
+
+// endless is a command that does not end.
+type endless struct{ session.Process }
+
+func (endless) Wait(context.Context) (*runner.Result, error) { select {} }
+
+// TestDetachTyped checks that what was typed in one burst with the detach keys reaches the command.
+func TestDetachTyped(t *testing.T) {
+	keys, typed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command, master := os.NewFile(uintptr(pair[0]), "command"), os.NewFile(uintptr(pair[1]), "master")
+	full := 0
+	for block := make([]byte, 4096); err == nil; { // the command reads late
+		var n int
+		n, err = unix.Write(pair[1], block)
+		full += max(n, 0)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	term := &terminal{fd: fdOf(keys), keys: newDetachKeys()}
+	j := &execution{term: term, over: make(chan struct{})}
+	term.connect(&console{stdin: keys, stdout: null}, master, false, nil, nil)
+	typed.WriteString("text\x10\x11")
+	left := make(chan struct{})
+	go func() { j.waitOrLeave(endless{}); close(left) }()
+	select {
+	case <-left:
+		t.Error("it detaches before the command has what was typed")
+	case <-time.After(50 * time.Millisecond):
+	}
+	got := make([]byte, full+4)
+	if _, err := io.ReadFull(command, got); err != nil || string(got[full:]) != "text" {
+		t.Errorf("the command reads %q, %v", got[full:], err)
+	}
+	<-left
 }

@@ -14,7 +14,7 @@ func TestVerdict(t *testing.T) {
 	for want, r := range map[string]*runner.Receipt{
 		"level full here: good for untrusted code\n":                                                            {Level: runner.LevelFull, Layers: []runner.Layer{{Name: "proc", Status: runner.Held}}},
 		"good for untrusted code; limits below are enforced late\n    disk limit: counted\n    fix: mount it\n": {Level: runner.LevelDegraded, Limits: limits},
-		"weaker against hostile code: proc, sys\n    proc: degraded\n":                                          {Level: runner.LevelDegraded, Layers: []runner.Layer{{Name: "proc", Status: runner.Degraded}, {Name: "sys", Status: runner.Missing}}},
+		"weaker against hostile code: proc, sys\n    proc: degraded\n    sys: missing\n":                        {Level: runner.LevelDegraded, Layers: []runner.Layer{{Name: "proc", Status: runner.Degraded}, {Name: "sys", Status: runner.Missing, Fix: "demesne check  # names"}}},
 		"level minimal here: not good for hostile code":                                                         {Level: runner.LevelMinimal},
 	} {
 		if got := verdict(r, nil); !strings.Contains(got, want) {

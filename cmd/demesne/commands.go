@@ -30,10 +30,12 @@ func commands() []command {
 	all = group(all, "Sandboxes", applyCommands()...)
 	all = group(all, "Sandboxes", manifestCommand())
 	all = group(all, "Jobs", jobCommands()...)
+	all = group(all, "Code", codeCommand())
+	all = group(all, "Code", kernelCommands()...)
 	all = group(all, "Images", imageCommands()...)
-	all = group(all, "Network", egressCommand())
-	all = group(all, "Agents", agentCommand(), researchCommand(), mcpCommand())
-	return group(all, "Machine", checkCommand(), gcCommand(), completionCommand(), versionCommand(), helpCommand())
+	all = group(all, "Network", egressCommand(), secretCommand())
+	all = group(all, "Agents", agentCommand(), researchCommand(), mcpCommand(), serveCommand(), approveCommand())
+	return group(all, "Machine", topCommand(), auditCommand(), checkCommand(), gcCommand(), completionCommand(), versionCommand(), helpCommand())
 }
 
 // group appends commands under one heading of the overview.
@@ -60,7 +62,7 @@ func lookup(verb string) (*command, error) {
 func runCommand() command {
 	return command{
 		Command: cli.Command{
-			Name: "run", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]"},
+			Name: "run", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]", "[flags] FILE.py|.js|.ts|.R|.sh|… [ARG…]", "[flags] --language NAME -", "[flags] --commands FILE|-"},
 			Summary: "run a command in a one-shot sandbox",
 			About: `Makes a sandbox, runs CMD in it, and removes the sandbox. Inside, /in has the inputs, /out is an output directory
 that remains, and CMD starts in /workspace. Everything else is read-only, or discarded at the end.
@@ -68,15 +70,23 @@ that remains, and CMD starts in /workspace. Everything else is read-only, or dis
 There is no network except a loopback interface, unless flags allow destinations. At the end stderr lists the
 connections that were denied.
 
+CMD can be a file of this machine with the name of a program's text, such as app.py, app.js, app.ts, app.R, app.sh or
+app.go. It is shown read-only at /in, or in place if a mount or the workspace has it, and the first interpreter runs it
+that the sandbox has. A #! line or an executable file wins over the name. A program of the sandbox wins over the file.
+With an image that has an entrypoint, a file that a mount or the workspace shows is the entrypoint's argument.
+--language NAME says that CMD is a file, or with - stdin.
+
 With --image, the environment, entrypoint, command, working directory and user are the image's, unless flags
 override them, as in docker run.
 
-The exit code is that of CMD. demesne help exit-codes lists the codes of demesne itself.`,
+The exit code is that of CMD. With --commands it is that of the first failure. demesne help exit-codes lists the codes of demesne itself.`,
 			Examples: []cli.Example{
 				{Says: "run a command with arguments", Line: "demesne run -- ls -l /"},
 				{Says: "run shell text, and keep a file", Line: `demesne run --out result -c 'date > /out/now'`},
 				{Says: "read an input; allow one minute and half a gigabyte", Line: "demesne run --in data.csv --timeout 1m --memory 512m -- wc -l /in/data.csv"},
 				{Says: "run as part of a pipe", Line: "cat access.log | demesne run -i -- sort -u > sorted"},
+				{Says: "run a file by its language's interpreter, with a package of its registry", Line: "demesne run --dependency requests==2.32 app.py --verbose"},
+				{Says: "run several commands in one sandbox, until one fails", Line: "demesne run --workspace . --commands steps.json"},
 				{Says: "get an interactive shell", Line: "demesne run -it -- bash"},
 				{Says: "use the persistent sandbox of a key", Line: "demesne run --key app --workspace . -- make"},
 				{Says: "run on an image, which is pulled if it is not here", Line: "demesne run --image python:3.12 -- python -c 'print(1)'"},
@@ -117,6 +127,9 @@ func execCommand() command {
 			Name: "exec", Usage: []string{"[flags] ID [--] CMD [ARG…]", "[flags] ID -c TEXT [ARG…]", "[flags] --key KEY -- CMD [ARG…]"},
 			Summary: "run a command in a persistent sandbox",
 			About: `Runs CMD in the sandbox ID, beside other commands that run there. ID can be a name. The exit codes are those of run.
+
+CMD can be a program's text on this machine, as in demesne run. If the sandbox does not show the file, it gets a copy
+below /tmp.
 
 Processes that CMD leaves in the background continue, but their output ends with CMD. If demesne is killed (SIGKILL),
 CMD ends too. With a terminal it continues, and demesne attach returns to it.
@@ -269,6 +282,6 @@ demesne run.`,
 // helpWords repeats the names of commands and topics, because the table of commands contains it.
 var helpWords = []string{
 	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "fork", "snapshot", "diff", "commit", "apply", "discard", "manifest",
-	"jobs", "wait", "logs", "cancel", "build", "pull", "push", "images", "tag", "rmi", "import", "export", "save", "login", "logout", "egress", "agent", "research", "mcp",
-	"check", "gc", "completion", "version", "help", "exit-codes", "environment",
+	"jobs", "wait", "logs", "cancel", "code", "kernel", "notebook", "repl", "build", "pull", "push", "images", "tag", "rmi", "import", "export", "save", "login", "logout", "egress", "secret", "agent", "research", "mcp", "serve", "approve",
+	"top", "audit", "check", "gc", "completion", "version", "help", "exit-codes", "environment",
 }

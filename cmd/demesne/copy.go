@@ -10,6 +10,7 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/internal/fsutil"
+	"demesne/runner"
 	"demesne/runner/tarball"
 )
 
@@ -41,7 +42,7 @@ $DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES limit one copy. A copy that 
 // splitInside splits ID:PATH; id is empty for a path of this machine.
 func splitInside(arg string) (id, inside string) {
 	id, inside, found := strings.Cut(arg, ":")
-	if !found || !isName(id) || !strings.HasPrefix(inside, "/") {
+	if !found || !runner.IsTarget(id) || !strings.HasPrefix(inside, "/") {
 		return "", ""
 	}
 	return id, inside
@@ -50,7 +51,7 @@ func splitInside(arg string) (id, inside string) {
 // notRelative rejects ID:PATH with a relative path: it would name an unintended file of this machine.
 func notRelative(arg string) error {
 	id, inside, found := strings.Cut(arg, ":")
-	if !found || !isName(id) || strings.HasPrefix(inside, "/") {
+	if !found || !runner.IsTarget(id) || strings.HasPrefix(inside, "/") {
 		return nil
 	}
 	return hinted(fmt.Errorf("path %q: a path inside a sandbox must be absolute", arg), "%s:/workspace/%s, or ./%s for a file of this machine", id, inside, arg)

@@ -21,13 +21,8 @@ type cowOptions struct {
 var cowWords = []string{"ask", "keep"}
 
 func cowFlag(o *cowOptions) cli.Flags {
-	return cli.Flags{{Group: groupResult, Long: "cow", Arg: "WORD", Words: cowWords, Set: o.setCow,
+	return cli.Flags{{Group: groupResult, Long: "cow", Arg: "WORD", Words: cowWords, Set: cli.Word(&o.cow, cowWords),
 		Help: "what to do with the changes of a directory with mode cow: keep them for demesne apply (the default), or ask on the terminal"}}
-}
-
-func (o *cowOptions) setCow(word string) error {
-	o.cow = word
-	return cli.OneOf(word, cowWords)
 }
 
 // canAskCow returns an error if --cow ask is impossible.

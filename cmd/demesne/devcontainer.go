@@ -37,6 +37,7 @@ type devContainer struct {
 	mode   string // of the workspace: rw, ro or cow
 	plan   *devcontainer.Plan
 	mounts []mountArg
+	agent  bool // for an agent, which has the project at its own path, a user of its own, and no hooks
 }
 
 func (o *mountOptions) setDevcontainer(arg string) error {
@@ -61,6 +62,9 @@ func (a *app) openDevcontainer(o *options, args []string) error {
 	defer d.root.Close()
 	if err := d.read(a, o); err != nil {
 		return fmt.Errorf("%s: %w", d.name, devHinted(err))
+	}
+	if d.agent = o.verb == "agent"; d.agent && d.mode != "" {
+		return fmt.Errorf("devcontainer %q: an agent's project is always mounted for writing", *o.asked)
 	}
 	d.tell(a, o)
 	if err := d.setImage(a, o); err != nil {
@@ -289,9 +293,12 @@ func (d *devContainer) imageName() string {
 // configured completes the sandbox with what the image says.
 func (r *root) configured(c *session.CreateOptions, image oci.Config) {
 	d, p := r.o.dev, r.o.dev.plan
-	own := r.o.user != nil || r.o.userName != ""
+	own := d.agent || r.o.user != nil || r.o.userName != ""
 	writable := slices.ContainsFunc(d.mounts, func(m mountArg) bool { return !m.ReadOnly })
 	p.Image(devcontainer.Has{Metadata: image.Labels[devcontainer.MetadataLabel], Env: image.Env, User: image.User}, writable && !own)
+	if d.agent && p.Hooks() {
+		p.Notes = append(p.Notes, "its commands are not executed for an agent; RUN in the Dockerfile, or --branch --setup, prepares its sandbox")
+	}
 	d.say(r.app, r.o, p.Notes)
 	c.Spec.Defaults.Env = slices.Concat(p.Env, c.Spec.Defaults.Env)
 	switch {

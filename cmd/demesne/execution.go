@@ -29,12 +29,15 @@ type execution struct {
 	doc     *document
 	stdio   *stdio // nil with a terminal
 	placed  *placed
+	script  *script         // nil: the command is no script
+	tool    *runner.Command // installs dependencies first; nil: none
 	started bool
 	over    chan struct{} // closed when result is set
 	left    bool          // the caller detached and the command runs on: there is no result
 	result  *runner.Result
 
 	manifest string // path, if --manifest wrote one
+	problem  error  // why the script is not in the sandbox
 }
 
 // newExecution returns an execution after every check that needs no sandbox.
@@ -113,6 +116,9 @@ func (j *execution) ended(done *session.RunResult, err error) error {
 		j.manifest = done.Manifest
 		err = errors.Join(err, done.ManifestErr)
 	}
+	if j.problem != nil {
+		return j.problem
+	}
 	return j.commandHint(err)
 }
 
@@ -156,6 +162,10 @@ func (j *execution) waitOrLeave(p session.Process) error {
 	case err := <-ended:
 		return err
 	case <-j.term.keys.left:
+	}
+	select { // what was typed before the detach keys is for the command, which may read nothing
+	case <-j.term.typed.done:
+	case <-time.After(patience):
 	}
 	j.term.restore()
 	j.left = true
@@ -206,6 +216,7 @@ func (j *execution) finish(err error) (int, error) {
 	j.app.tellBlocked(j.result, j.o.verb != "run" || j.o.key != "")
 	j.tellLearned()
 	j.tellOutput()
+	j.script.tell(&j.app.console, j.result.ExitCode)
 	j.placed.tell()
 	if err != nil {
 		j.app.report(j.o.verb, err)

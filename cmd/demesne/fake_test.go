@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -90,6 +91,12 @@ func newBareBox(id, out string, root *runner.Rootfs) *session.Sandbox {
 			c.Dir = orElse(c.Dir, root.WorkingDir)
 		}
 		p, err := startBare(b.Sandbox, c)
+		for _, c.Argv = range c.Else {
+			if err == nil {
+				break
+			}
+			p, err = startBare(b.Sandbox, c)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -110,6 +117,10 @@ func (bare) Inspect(_ context.Context, id string) (*runner.Info, error) {
 	}
 	i := bareInfo()
 	return &i, nil
+}
+
+func (bare) Usage(_ context.Context, id string) (runner.Usage, error) {
+	return runner.Usage{CPU: 1.5, Memory: 48 << 20, Processes: 3}, nil
 }
 
 func (bare) Remove(_ context.Context, id string) error {
@@ -152,6 +163,8 @@ func (b bare) Diff(ctx context.Context, id string) (*runner.Diff, error) {
 }
 
 func (bare) GC(context.Context) ([]string, error) { return nil, nil }
+
+func (bare) ChangeLimits(context.Context, runner.LimitChange) error { return nil }
 
 func (bare) ChangeEgress(_ context.Context, c runner.EgressChange) error {
 	if c.Sandbox != "bare-1" {
@@ -198,7 +211,7 @@ type bareProcess struct {
 	cmd      *exec.Cmd
 	tty      *os.File
 	state    *os.ProcessState
-	timedOut bool
+	timedOut atomic.Bool
 	done     chan struct{}
 }
 
@@ -258,7 +271,7 @@ func (p *bareProcess) openTerminal(w runner.Winsize) (slave *os.File, err error)
 
 func (p *bareProcess) watch(timeout time.Duration) {
 	if timeout > 0 {
-		t := time.AfterFunc(timeout, func() { p.timedOut = true; p.Signal(unix.SIGKILL) })
+		t := time.AfterFunc(timeout, func() { p.timedOut.Store(true); p.Signal(unix.SIGKILL) })
 		defer t.Stop()
 	}
 	p.state, _ = p.cmd.Process.Wait()
@@ -270,7 +283,7 @@ func (p *bareProcess) Wait(context.Context) (*runner.Result, error) {
 	r := &runner.Result{Sandbox: p.sb.ID, Out: p.sb.Out, Reason: runner.Exited, Receipt: p.sb.Receipt}
 	st := p.state.Sys().(syscall.WaitStatus)
 	switch {
-	case p.timedOut:
+	case p.timedOut.Load():
 		r.ExitCode, r.Reason, r.Detail = exitTimedOut, runner.TimedOut, "ended after --timeout"
 	case st.Signaled():
 		r.ExitCode, r.Signal, r.Reason = exitSignal+int(st.Signal()), int(st.Signal()), runner.Signaled

@@ -28,7 +28,7 @@ func sandboxFlags(o *options) cli.Flags {
 			Help: "writable directory for /workspace (default a temporary one); with :cow it stays as it is, see demesne apply"},
 		{Group: groupSandbox, Long: "name", Arg: "NAME", Set: o.setName,
 			Help: "name of the sandbox, for other commands (default its id)"},
-		{Group: groupSandbox, Long: "require", Arg: "LEVEL", Words: levels, Set: o.setRequire,
+		{Group: groupSandbox, Long: "require", Arg: "LEVEL", Words: levels, Set: cli.Word(&o.require, levels),
 			Help: "refuse to run with less isolation: full, degraded or minimal"},
 		{Group: groupSandbox, Long: "nesting", Set: cli.On(&o.nesting),
 			Help: "let the command make sandboxes: disable the Landlock file rules and the masks over /proc"},
@@ -37,15 +37,15 @@ func sandboxFlags(o *options) cli.Flags {
 
 func limitFlags(o *isolationOptions) cli.Flags {
 	return cli.Flags{
-		{Group: groupLimits, Long: "memory", Arg: "SIZE", Set: cli.Size(&o.limits.Memory, leastMemory),
+		{Group: groupLimits, Long: "memory", Arg: "SIZE", Set: cli.Memory(&o.limits.Memory),
 			Help: "memory limit, such as 512m or 2g, or none (default half of the machine's)"},
-		{Group: groupLimits, Long: "cpus", Arg: "N", Set: cpusFlag(&o.limits.CPUs),
+		{Group: groupLimits, Long: "cpus", Arg: "N", Set: cli.CPUs(&o.limits.CPUs),
 			Help: "limit of processor time, in processors: 0.5, 2, or none (default none)"},
-		{Group: groupLimits, Long: "pids", Arg: "N", Set: pidsFlag(&o.limits.PIDs),
+		{Group: groupLimits, Long: "pids", Arg: "N", Set: cli.PIDs(&o.limits.PIDs),
 			Help: "limit of processes and threads, or none (default 512)"},
-		{Group: groupLimits, Long: "disk", Arg: "SIZE", Set: cli.Size(&o.limits.Disk, leastDisk),
+		{Group: groupLimits, Long: "disk", Arg: "SIZE", Set: cli.Disk(&o.limits.Disk),
 			Help: "limit for data written to each of /, /out and /workspace, or none (default 2g)"},
-		{Group: groupLimits, Long: "files", Arg: "N", Set: filesFlag(&o.limits.Files),
+		{Group: groupLimits, Long: "files", Arg: "N", Set: cli.Files(&o.limits.Files),
 			Help: "limit of open descriptors of each process (default 65536, or 4096 where no control group counts their memory)"},
 	}
 }
@@ -79,8 +79,8 @@ func resultFlags(o *reportOptions) cli.Flags {
 }
 
 func runFlags(o *options) cli.Flags {
-	return slices.Concat(commandFlags(&o.processOptions), envFileFlag(&o.processOptions), entrypointFlag(&o.processOptions), backgroundFlag(&o.processOptions),
-		rootFlags(&o.rootOptions), sandboxFlags(o), interiorFlags(o), mountFlags(&o.mountOptions), cowFlag(&o.cowOptions),
+	return slices.Concat(commandFlags(&o.processOptions), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), envFileFlag(&o.processOptions), entrypointFlag(&o.processOptions), backgroundFlag(&o.processOptions),
+		rootFlags(&o.rootOptions), sandboxFlags(o), dependencyFlag(&o.codeOptions), interiorFlags(o), mountFlags(&o.mountOptions), cowFlag(&o.cowOptions),
 		keyFlag(&o.lifeOptions, "run in the persistent sandbox of this key; make it if it does not exist"), replaceFlag(&o.lifeOptions),
 		queueFlag(&o.processOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network),
 		limitFlags(&o.isolationOptions), resultFlags(&o.reportOptions), manifestFlag(&o.fileOptions))
@@ -99,19 +99,21 @@ func backgroundFlag(o *processOptions) cli.Flags {
 func createFlags(o *options) cli.Flags {
 	user := *commandFlags(&o.processOptions).Long("user")
 	user.Group = groupSandbox
+	language := languageFlag(&o.codeOptions)
+	language[0].Group, language[0].Help = groupSandbox, "language of --dependency"
 	trace := *resultFlags(&o.reportOptions).Long("trace")
-	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(o), interiorFlags(o), mountFlags(&o.mountOptions), cli.Flags{user},
+	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(o), dependencyFlag(&o.codeOptions), language, interiorFlags(o), mountFlags(&o.mountOptions), cli.Flags{user},
 		keyFlag(&o.lifeOptions, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
 		replaceFlag(&o.lifeOptions), shareFlag(&o.lifeOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), limitFlags(&o.isolationOptions), jsonFlag(o), cli.Flags{trace})
 }
 
 func shareFlag(o *lifeOptions) cli.Flags {
-	return cli.Flags{{Group: groupSandbox, Long: "share", Arg: "FRONTEND", Words: shares, Set: o.setShare,
+	return cli.Flags{{Group: groupSandbox, Long: "share", Arg: "FRONTEND", Words: shares, Set: cli.Word(&o.share, shares),
 		Help: "let models use the sandbox by its id or name: mcp means all MCP servers of this user (default the command line alone)"}}
 }
 
 func execFlags(o *options) cli.Flags {
-	return slices.Concat(commandFlags(&o.processOptions), envFileFlag(&o.processOptions), backgroundFlag(&o.processOptions), queueFlag(&o.processOptions),
+	return slices.Concat(commandFlags(&o.processOptions), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), envFileFlag(&o.processOptions), backgroundFlag(&o.processOptions), queueFlag(&o.processOptions),
 		keyFlag(&o.lifeOptions, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(&o.reportOptions))
 }
 

@@ -9,7 +9,7 @@ import (
 	"demesne/cmd/internal/cli"
 )
 
-// gcOutputs removes unused output directories only.
+// gcOutputs removes unused outputs only, and with --older-than logs and jobs.
 func (a *app) gcOutputs(o *gcOptions, json bool) (int, error) {
 	if o.all {
 		return 0, hinted(errors.New("--all: cannot be combined with --outputs"), "demesne gc --outputs --older-than 1s removes all unused output directories")
@@ -28,5 +28,9 @@ func (a *app) gcOutputs(o *gcOptions, json bool) (int, error) {
 	if json {
 		return a.printJSON(done)
 	}
-	return a.print(fmt.Sprintf("removed %d output directories, freed %s\n", done.Dirs, cli.FormatBytes(done.Bytes)))
+	also := ""
+	if done.Logs+done.Jobs > 0 {
+		also = fmt.Sprintf(", %d network logs and %d jobs", done.Logs, done.Jobs)
+	}
+	return a.print(fmt.Sprintf("removed %d output directories%s, freed %s\n", done.Dirs, also, cli.FormatBytes(done.Bytes)))
 }

@@ -51,7 +51,7 @@ func pushHabits() map[string]string {
 	return map[string]string{
 		"--creds": login, "--dest-creds": login, "--insecure": "use --tls-verify=false", "--dest-tls-verify": "use --tls-verify",
 		"--compression-format": "use --compression", "--digestfile": "demesne push -q prints the digest",
-		"--sign-by-sigstore-private-key": "use --sign-by FILE", "--cert-dir": "put the certificate into ~/.config/containers/certs.d/REGISTRY",
+		"--sign-by-sigstore-private-key": "use --sign-by FILE", "--sign-by-sigstore": "keyless signatures (Fulcio, Rekor) are not supported: use --sign-by FILE", "--cert-dir": "put the certificate into ~/.config/containers/certs.d/REGISTRY",
 	}
 }
 

@@ -46,8 +46,8 @@ func exitCodes() cli.Topic {
 		Name: "exit-codes", Section: "EXIT STATUS", Summary: "what the exit codes mean",
 		Text: "run and exec exit with the code of the command. Other commands exit with 0. These codes are demesne's:",
 		Entries: []cli.Entry{
-			{Name: "1", Text: "check, images check, manifest verify or egress found a problem"},
-			{Name: "2", Text: "demesne has no such command"},
+			{Name: "1", Text: "check, code validate, images check, manifest verify or egress found a problem"},
+			{Name: "2", Text: "demesne has no such command, or code validate was used wrongly"},
 			{Name: "124", Text: "the command exceeded --timeout"},
 			{Name: "125", Text: "demesne failed; stderr has the reason"},
 			{Name: "126", Text: "the command exists but cannot be executed"},
@@ -60,18 +60,20 @@ func exitCodes() cli.Topic {
 func environment() cli.Topic {
 	return cli.Topic{
 		Name: "environment", Section: "ENVIRONMENT", Summary: "the variables that demesne reads",
-		Text: "demesne has no configuration file. It reads these variables. demesne-mcp(1) has those of the MCP server.",
+		Text: "demesne reads these variables. demesne-mcp(1) has those of the MCP server. Only demesne serve has a configuration file.",
 		Entries: []cli.Entry{
 			{Name: "DEMESNE_DEFAULT_IMAGE", Text: "image of runs without --image (default host)"},
 			{Name: "DEMESNE_OUTPUT_ROOT", Text: "directory for the /out of runs without --out (default ~/.demesne/out)"},
 			{Name: "DEMESNE_SANDBOX_ROOT", Text: "directory for the files of persistent sandboxes (default ~/.demesne/sandboxes, for root /var/lib/demesne/sandboxes)"},
 			{Name: "DEMESNE_IMAGE_STORE", Text: "directory for images (default ~/.demesne/images, for root /var/lib/demesne/images)"},
+			{Name: "DEMESNE_VAULT_KEY", Text: "where the key of stored secrets is, file:PATH or cmd:TEXT (default a file beside the secrets)"},
 			{Name: "DEMESNE_LIBEXEC", Text: "directory of demesne's other programs (default the directory of demesne)"},
 			{Name: "DEMESNE_LINGER", Text: "how long a runner lingers after its last sandbox, from 0 to 1h (default 10s)"},
 			{Name: "DEMESNE_POOL_SIZE", Text: "how many sandboxes a runner prepares in advance, from 0 to 16 (default 4)"},
 			{Name: "DEMESNE_MAX_SANDBOXES", Text: "how many persistent sandboxes a user can have (default 64)"},
 			{Name: "DEMESNE_MAX_JOBS", Text: "how many background jobs run at once (default 64)"},
 			{Name: "DEMESNE_MAX_TOTAL_MEMORY, _DISK, _PIDS, _CPUS", Text: "ceilings for the sum of a limit over all running sandboxes of a user (default none)"},
+			{Name: "DEMESNE_DENIED_COMMANDS", Text: "commands that are refused: regular expressions, separated by commas; the word standard stands for docker, mount, modprobe and nsenter. A courtesy to models, and no boundary"},
 			{Name: "DEMESNE_MAX_COPY_BYTES, DEMESNE_MAX_COPY_FILES", Text: "limits of one copy (default 64g and 1048576)"},
 			{Name: "NO_COLOR", Text: "if it is not empty, nothing is printed in colour"},
 		},

@@ -131,7 +131,8 @@ without a network. save, export and commit fetch such layers again from the regi
 their blobs, and so do the images below them.
 
 With --outputs it removes output directories instead: empty ones, and with --older-than those that did not change for so
-long. It keeps directories that a sandbox, a run or a job uses.`,
+long. It keeps directories that a sandbox, a run or a job uses. With --older-than it also removes network logs that did
+not change, and jobs that ended, for so long. demesne serve --keep-outputs does this by itself.`,
 			Examples: []cli.Example{
 				{Says: "remove unused data, and keep all images", Line: "demesne gc"},
 				{Says: "remove images that no sandbox used for a week", Line: "demesne gc --older-than 168h"},

@@ -29,7 +29,7 @@ func rootFlags(o *rootOptions) cli.Flags {
 	return cli.Flags{
 		{Group: groupSandbox, Long: "image", Arg: "NAME", Complete: cli.Image, Set: o.setImage,
 			Help: "root filesystem: host (this machine's /usr, read-only), a name from demesne images --all, a reference, or dir:ROOTFS (default $DEMESNE_DEFAULT_IMAGE or host)"},
-		{Group: groupSandbox, Long: "pull", Arg: "WHEN", Words: pullPolicies, Set: o.setPull,
+		{Group: groupSandbox, Long: "pull", Arg: "WHEN", Words: pullPolicies, Set: cli.Word(&o.pull, pullPolicies),
 			Help: "when to ask the registry: missing, always or never (default missing)"},
 	}
 }
@@ -74,7 +74,7 @@ func fileFlag(o *archiveOptions, help string) cli.Flags {
 
 func saveFlags(o *options) cli.Flags {
 	return slices.Concat(fileFlag(&o.archiveOptions, "file to write; - is stdout"),
-		cli.Flags{{Group: groupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: o.setFormat,
+		cli.Flags{{Group: groupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: cli.Word(&o.format, formats),
 			Help: "oci or docker (default oci)"}})
 }
 

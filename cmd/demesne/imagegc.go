@@ -45,7 +45,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 			return 0, err
 		}
 		defer release()
-		if err := dropBuilds(ctx, c.Store, &o.gcOptions); err != nil {
+		if err := dropBuilds(ctx, c, &o.gcOptions); err != nil {
 			return 0, err
 		}
 		old := images.GCOptions{All: o.all, OlderThan: o.olderThan}
@@ -73,7 +73,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 const buildLife = 7 * 24 * time.Hour
 
 // dropBuilds forgets the results of build steps, whose layers the garbage collection then removes.
-func dropBuilds(ctx context.Context, s *images.Store, o *gcOptions) error {
+func dropBuilds(ctx context.Context, c *images.Client, o *gcOptions) error {
 	if !o.build {
 		return nil
 	}
@@ -81,8 +81,7 @@ func dropBuilds(ctx context.Context, s *images.Store, o *gcOptions) error {
 	if o.all {
 		before = time.Now().Add(time.Hour) // also those of clocks that are ahead
 	}
-	_, err := images.Steps{Store: s}.Drop(ctx, before)
-	return err
+	return c.DropSteps(ctx, before)
 }
 
 // tidy removes ended jobs, old logs and what killed sessions of agents left.

@@ -19,12 +19,16 @@ import (
 type capture struct{ out, err tail }
 
 // document is the destination of --json; nil discards it.
-type document struct{ to *os.File }
+type document struct {
+	to       *os.File
+	commands []listed // of a list
+}
 
 // outcome is the JSON document: the result's fields and, unless it was streamed, the command's output.
 type outcome struct {
 	*runner.Result
-	Manifest string `json:"manifest,omitempty"`
+	Manifest string   `json:"manifest,omitempty"`
+	Commands []listed `json:"commands,omitempty"`
 	*written
 }
 
@@ -65,20 +69,20 @@ func (c *console) openDocument(o *reportOptions) (*document, error) {
 	case !o.json:
 		return nil, nil
 	case o.jsonFile == "":
-		return &document{c.stdout}, nil
+		return &document{to: c.stdout}, nil
 	}
 	if fd, err := strconv.Atoi(strings.TrimPrefix(o.jsonFile, "/dev/fd/")); err == nil && strings.HasPrefix(o.jsonFile, "/dev/fd/") {
 		f := os.NewFile(uintptr(fd), o.jsonFile)
 		if f == nil || fdOf(f) < 0 || stat(f).Mode == 0 {
 			return nil, fmt.Errorf("json %q: not open", o.jsonFile)
 		}
-		return &document{f}, nil
+		return &document{to: f}, nil
 	}
 	f, err := os.OpenFile(o.jsonFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("json %q: %w", o.jsonFile, fsutil.Reason(err))
 	}
-	return &document{f}, nil
+	return &document{to: f}, nil
 }
 
 // write writes the single document of this run. err is the reason if there is no result.
@@ -91,8 +95,8 @@ func (d *document) write(r *runner.Result, manifest string, trace []runner.Stage
 	}
 	whole := *r
 	whole.Trace = trace
-	doc := outcome{Result: &whole, Manifest: manifest}
-	if kept != nil {
+	doc := outcome{Result: &whole, Manifest: manifest, Commands: d.commands}
+	if kept != nil && d.commands == nil {
 		doc.written = kept.written()
 	}
 	return d.encode(doc)

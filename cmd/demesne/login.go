@@ -134,39 +134,39 @@ func (t imageTool) credentials(ctx context.Context, p *pushOptions) (user, passw
 }
 
 // askSecret asks for a secret, which the terminal does not show.
-func (t imageTool) askSecret(ctx context.Context, prompt, hint string) (string, error) {
-	return t.ask(ctx, prompt, false, hint)
+func (c *console) askSecret(ctx context.Context, prompt, hint string) (string, error) {
+	return c.ask(ctx, prompt, false, hint)
 }
 
 // ask reads a line from the terminal. A signal ends the wait.
-func (t imageTool) ask(ctx context.Context, prompt string, echo bool, hint string) (string, error) {
-	if !isTerminal(t.stdin) {
+func (c *console) ask(ctx context.Context, prompt string, echo bool, hint string) (string, error) {
+	if !isTerminal(c.stdin) {
 		return "", hinted(errors.New("stdin is not a terminal, so it cannot be asked for a name or a password"), "%s", hint)
 	}
 	if !echo {
-		restore, err := hideTyping(fdOf(t.stdin))
+		restore, err := hideTyping(fdOf(c.stdin))
 		if err != nil {
 			return "", err
 		}
 		defer restore()
 	}
-	fmt.Fprint(t.stderr, prompt)
+	fmt.Fprint(c.stderr, prompt)
 	type answer struct {
 		text string
 		err  error
 	}
 	got := make(chan answer, 1)
 	go func() {
-		text, err := bufio.NewReaderSize(oneByte{t.stdin}, 16).ReadString('\n')
+		text, err := bufio.NewReaderSize(oneByte{c.stdin}, 16).ReadString('\n')
 		got <- answer{text, err}
 	}()
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(t.stderr)
+		fmt.Fprintln(c.stderr)
 		return "", ctx.Err()
 	case a := <-got:
 		if !echo || a.err != nil {
-			fmt.Fprintln(t.stderr)
+			fmt.Fprintln(c.stderr)
 		}
 		text := strings.TrimRight(a.text, "\r\n")
 		if text == "" {

@@ -38,7 +38,7 @@ type network struct {
 // networkFlags returns the network flags of run and create.
 func networkFlags(n *network) cli.Flags {
 	return cli.Flags{
-		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: n.setMode,
+		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: cli.Word(&n.mode, egressModes),
 			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
 		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&n.allow, checkRule),
 			Help: "also allow a name, *.NAME for all names below it, an address or a range such as 10.0.0.0/8 or 2001:db8::/32; ports such as 443,8000-8010 or * (default 80,443)"},
@@ -64,11 +64,6 @@ func askFlag(n *network) cli.Flags {
 		{Group: groupNetwork, Long: "ask-timeout", Arg: "DURATION", Set: cli.Duration(&n.askTime),
 			Help: "how long a connection waits for the answer before it is denied (default 2m); the next connection asks again"},
 	}
-}
-
-func (n *network) setMode(s string) error {
-	n.mode = s
-	return cli.OneOf(s, egressModes)
 }
 
 // setFile checks that the policy file exists. The file is read when it is used.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
@@ -33,6 +32,8 @@ type options struct {
 	// Of single commands:
 	archiveOptions
 	pushOptions
+	vaultOptions
+	operatorOptions
 	stopOptions
 	gcOptions
 	helpOptions
@@ -40,11 +41,14 @@ type options struct {
 	follow bool // of logs
 	write  bool // of manifest
 	mcp    mcpOptions
-	branch bool   // of agent
-	fresh  bool   // likewise
-	forks  int    // likewise
-	setup  string // likewise
-	stamp  string // likewise: of an attempt
+	agentOptions
+}
+
+// agentOptions are of the command agent.
+type agentOptions struct {
+	branch, fresh bool
+	forks         int
+	setup, stamp  string // stamp: of an attempt
 }
 
 // rootOptions choose the root filesystem of a sandbox.
@@ -79,14 +83,16 @@ type isolationOptions struct {
 
 // processOptions describe a command in a sandbox, and how it is run.
 type processOptions struct {
-	entrypoint        *[]string
-	shell             *string // -c
-	env, fileEnv      []string
-	workdir           string
-	user              *runner.User
-	userName          string // instead of user; resolved in the image
-	timeout           time.Duration
-	tty, interactive  bool
+	entrypoint       *[]string
+	shell            *string // -c
+	env, fileEnv     []string
+	workdir          string
+	user             *runner.User
+	userName         string // instead of user; resolved in the image
+	timeout          time.Duration
+	tty, interactive bool
+	codeOptions
+	stepOptions
 	background, queue bool
 }
 
@@ -174,26 +180,6 @@ func (o *processOptions) setEntrypoint(s string) error {
 		o.entrypoint = &[]string{s}
 	}
 	return nil
-}
-
-func (o *rootOptions) setPull(s string) error {
-	o.pull = images.PullPolicy(s)
-	return cli.OneOf(s, pullPolicies)
-}
-
-func (o *archiveOptions) setFormat(s string) error {
-	o.format = s
-	return cli.OneOf(s, formats)
-}
-
-func (o *isolationOptions) setRequire(s string) error {
-	o.require = runner.Level(s)
-	return cli.OneOf(s, levels)
-}
-
-func (o *lifeOptions) setShare(s string) error {
-	o.share = runner.Frontend(s)
-	return cli.OneOf(s, shares)
 }
 
 func (o *processOptions) setShell(s string) error {

@@ -2,15 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/oci"
-	"demesne/internal/fsutil"
-	"demesne/runner/client"
 )
 
 func removeFlags(o *options) cli.Flags {
@@ -46,52 +41,9 @@ func queueFlag(o *processOptions) cli.Flags {
 		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
 }
 
-// holdKept locks the images of stored sandboxes, which nothing else locks while they have no processes; they
-// could not be restarted without them. layers lists every layer that sandboxes use, including those of images
-// that were removed by force. With sweep it first removes expired sandboxes. If no sandbox was ever stored, it
-// starts no runner.
+// holdKept is [session.Service.HoldStored]. If no sandbox was ever stored, it starts no runner.
 func (t imageTool) holdKept(ctx context.Context, s *images.Store, sweep bool) (release func(), layers []oci.Digest, err error) {
-	var held []io.Closer
-	release = func() {
-		for _, h := range held {
-			h.Close()
-		}
-	}
-	dir, err := client.SandboxRoot()
-	if err != nil || !fsutil.Exists(dir) {
-		return release, nil, err
-	}
 	sess := t.session(&network{})
 	defer sess.Close()
-	eng, err := sess.Engine(ctx)
-	if err != nil {
-		return release, nil, err
-	}
-	if sweep {
-		if _, err := eng.GC(ctx); err != nil {
-			return release, nil, err
-		}
-	}
-	infos, err := session.ListAll(ctx, eng)
-	if err != nil {
-		return release, nil, err
-	}
-	for _, i := range infos {
-		if i.Spec.Rootfs == nil || i.Spec.Rootfs.Digest == "" || i.Spec.Rootfs.Store != s.Dir() {
-			continue
-		}
-		for _, id := range i.Spec.Rootfs.Layers {
-			layers = append(layers, oci.Digest(id))
-		}
-		h, err := s.Hold(ctx, oci.Digest(i.Spec.Rootfs.Digest))
-		if errors.Is(err, images.ErrNotFound) { // the image was removed by force
-			continue
-		}
-		if err != nil {
-			release()
-			return release, nil, err
-		}
-		held = append(held, h)
-	}
-	return release, layers, nil
+	return sess.HoldStored(ctx, s, sweep)
 }

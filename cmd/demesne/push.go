@@ -58,7 +58,7 @@ demesne login, podman login or docker login store the password that the registry
 func pushFlags(o *options) cli.Flags {
 	p := &o.pushOptions
 	return slices.Concat(cli.Flags{
-		{Group: groupResult, Long: "compression", Arg: "FORMAT", Words: compressions, Set: func(s string) error { p.compression = s; return cli.OneOf(s, compressions) },
+		{Group: groupResult, Long: "compression", Arg: "FORMAT", Words: compressions, Set: cli.Word(&p.compression, compressions),
 			Help: "format of all layers: gzip, zstd or none (default layers keep theirs, and uncompressed ones become gzip)"},
 		{Group: groupResult, Long: "compression-level", Arg: "N", Set: func(s string) (err error) {
 			if p.compressionLevel, err = strconv.Atoi(s); err != nil || p.compressionLevel < 1 || p.compressionLevel > 22 {
@@ -76,7 +76,7 @@ func pushFlags(o *options) cli.Flags {
 // accessFlags are the flags of commands that talk to a registry.
 func accessFlags(p *pushOptions) cli.Flags {
 	return append(cli.Flags{
-		{Group: cli.GroupGeneral, Long: "tls-verify", Arg: "BOOL", Words: booleans, Set: func(s string) error { p.tlsVerify = s; return cli.OneOf(s, booleans) },
+		{Group: cli.GroupGeneral, Long: "tls-verify", Arg: "BOOL", Words: booleans, Set: cli.Word(&p.tlsVerify, booleans),
 			Help: "false allows plain HTTP and untrusted certificates (default true, or as registries.conf says)"},
 	}, authFileFlag(p)...)
 }

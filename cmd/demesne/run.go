@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"demesne/cmd/internal/session"
@@ -59,15 +60,43 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 	if err != nil {
 		return nil, err
 	}
-	argv, err := r.argv(r.config(), args)
-	if err != nil {
+	if err := a.readSteps(o, args); err != nil {
 		return nil, err
+	}
+	var argv []string
+	if o.list == nil {
+		if argv, err = r.argv(r.config(), args); err != nil {
+			return nil, err
+		}
 	}
 	if err := a.canAsk(&o.network, &o.processOptions); err != nil {
 		return nil, err
 	}
-	j, err := a.newExecution(o, argv)
-	return &checked{j, func() error { return j.run(spec, r, args) }}, err
+	return a.scripted(o, args, argv, func(j *execution) error { return j.run(spec, r, args) })
+}
+
+// scripted returns the execution of a command, which may be a script.
+func (a *app) scripted(o *options, args, argv []string, run func(*execution) error) (*checked, error) {
+	sc, err := a.findScript(o, args)
+	var tool *runner.Command
+	if err == nil {
+		tool, err = o.installer(sc, args)
+	}
+	var j *execution
+	if err == nil {
+		j, err = a.newExecution(o, argv)
+	}
+	if err != nil {
+		sc.close()
+		return nil, err
+	}
+	if j.script, j.tool = sc, tool; tool != nil {
+		tool.Env = slices.Concat(tool.Env, j.cmd.Env)
+	}
+	return &checked{j, func() error {
+		defer sc.close()
+		return run(j)
+	}}, nil
 }
 
 func (j *execution) run(spec runner.Spec, r *root, args []string) error {
@@ -78,14 +107,40 @@ func (j *execution) run(spec runner.Spec, r *root, args []string) error {
 		return err
 	}
 	defer j.placed.undo()
+	if j.script != nil {
+		if err := j.showScript(s, &spec); err != nil {
+			return err
+		}
+	}
 	p := r.progress()
 	defer p.done()
 	opts := j.runOptions()
-	opts.Argv = func(c oci.Config) ([]string, error) { return r.wrapped(&c, args) }
+	opts.Complete = func(c oci.Config, cmd *runner.Command) (err error) {
+		cmd.Argv, err = r.wrapped(&c, args)
+		if err == nil && j.script != nil {
+			j.script.command(cmd, c, cmd.Argv, args)
+		}
+		return err
+	}
 	// A path that some output names stays, though it is empty.
 	opts.Manifest, opts.KeepEmpty = j.o.manifest, j.o.json || j.o.background || j.o.manifest
-	cb := j.placed.recorded(j.app.callbacks(j.o, j.sig, &j.stages, p))
-	return j.ended(s.Run(j.sig.ctx, r.createOptions(spec), opts, cb))
+	cb := j.copyingScript(j.placed.recorded(j.app.callbacks(j.o, j.sig, &j.stages, p)))
+	c := r.createOptions(spec)
+	if j.tool == nil && j.o.list == nil {
+		return j.ended(s.Run(j.sig.ctx, c, opts, cb))
+	}
+	return j.ended(nil, j.within(s, c, cb, func(id string, image oci.Config) error {
+		cb.Made = nil // it was called
+		if j.o.list != nil {
+			return j.steps(s, id, cb)
+		}
+		if err := opts.Complete(image, &opts.Command); err != nil {
+			return err
+		}
+		opts.Complete = nil
+		_, err := s.Exec(j.sig.ctx, id, opts, cb)
+		return err
+	}))
 }
 
 func (j *execution) runOptions() session.RunOptions {
@@ -103,6 +158,10 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	}
 	spec.Lifetime = runner.Persistent
 	if err := a.openDevcontainer(o, nil); err != nil {
+		return 0, err
+	}
+	tool, err := o.installer(nil, nil)
+	if err != nil {
 		return 0, err
 	}
 	r, err := a.newRoot(o)
@@ -132,22 +191,29 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		printTrace(a.stderr, trace)
 	}
 	mounts.tellApart()
+	if err := a.install(sig.ctx, sess, o, b.ID, tool); err != nil {
+		return 0, err
+	}
 	code, err := r.hooks(sig.ctx, sess, b)
 	if code != 0 || err != nil {
 		return code, err
 	}
-	if o.json {
-		if err := b.Account(sig.ctx); err != nil {
-			return 0, err
-		}
-		code, err = a.printJSON(created{b.ID, o.name, b.Out, b.Replaced, b.Receipt, trace})
-	} else {
-		code, err = a.print(b.ID + "\n")
-	}
+	code, err = a.tellCreated(sig.ctx, o, b, trace)
 	if err == nil { // the caller knows the id: make the sandbox outlive this process
 		_, err = sess.Open(sig.ctx, b.ID, session.Callbacks{})
 	}
 	return code, err
+}
+
+// tellCreated prints the id of a new sandbox, or all about it.
+func (a *app) tellCreated(ctx context.Context, o *options, b *session.Sandbox, trace []runner.Stage) (int, error) {
+	if !o.json {
+		return a.print(b.ID + "\n")
+	}
+	if err := b.Account(ctx); err != nil {
+		return 0, err
+	}
+	return a.printJSON(created{b.ID, o.name, b.Out, b.Replaced, b.Receipt, trace})
 }
 
 // created is the output of create --json.
@@ -182,15 +248,20 @@ func (a *app) newExec(o *options, args []string) (*checked, error) {
 		}
 		id, args = args[0], args[1:]
 	}
-	argv, err := o.argv(o.verb, args)
-	if err != nil {
+	if err := a.readSteps(o, args); err != nil {
 		return nil, err
+	}
+	var argv []string
+	if o.list == nil {
+		var err error
+		if argv, err = o.argv(o.verb, args); err != nil {
+			return nil, err
+		}
 	}
 	if o.userName != "" {
 		return nil, fmt.Errorf("user %q: %w", o.userName, errUser)
 	}
-	j, err := a.newExecution(o, argv)
-	return &checked{j, func() error { return j.exec(id) }}, err
+	return a.scripted(o, args, argv, func(j *execution) error { return j.exec(id, args) })
 }
 
 // isThere checks that the sandbox of a background command exists.
@@ -223,7 +294,7 @@ func lacks(err error) bool {
 	return errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox
 }
 
-func (j *execution) exec(id string) (err error) {
+func (j *execution) exec(id string, args []string) (err error) {
 	if err := j.o.network.checkSecrets(); err != nil {
 		return err
 	}
@@ -234,5 +305,16 @@ func (j *execution) exec(id string) (err error) {
 			return err
 		}
 	}
-	return j.ended(s.Exec(j.sig.ctx, id, j.runOptions(), j.app.callbacks(j.o, j.sig, &j.stages, nil)))
+	cb := j.app.callbacks(j.o, j.sig, &j.stages, nil)
+	if j.o.list != nil {
+		return j.ended(nil, j.steps(s, id, cb))
+	}
+	if j.script != nil {
+		if err := j.bringScript(s, id, cb); err != nil {
+			return err
+		}
+		j.script.command(&j.cmd, oci.Config{}, j.cmd.Argv, args)
+		cb.Made = nil // it was called
+	}
+	return j.ended(s.Exec(j.sig.ctx, id, j.runOptions(), cb))
 }

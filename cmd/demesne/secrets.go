@@ -19,7 +19,7 @@ import (
 func secretFlags(n *network) cli.Flags {
 	return cli.Flags{
 		{Group: groupNetwork, Long: "secret", Arg: "NAME[=SOURCE]", Repeat: true, Hide: true, Set: n.addSecret,
-			Help: "give the command a placeholder for a credential, in $NAME; SOURCE is env:VARIABLE, file:PATH or cmd:TEXT, which a shell here runs (default env:NAME)"},
+			Help: "give the command a placeholder for a credential, in $NAME; SOURCE is env:VARIABLE, file:PATH, vault:[NAMESPACE/]NAME of demesne secret, or cmd:TEXT, which a shell here runs (default env:NAME)"},
 		{Group: groupNetwork, Long: "secret-for", Arg: "NAME=HOST[:PORT][:HEADER]", Repeat: true, Set: n.addSecretFor,
 			Help: "replace the placeholder by the credential in HTTPS requests to this host, on port 443 or PORT, in all headers or HEADER"},
 	}
@@ -36,9 +36,11 @@ func (n *network) addSecret(s string) error {
 	if !given {
 		source = "env:" + name
 	}
-	kind, what, _ := strings.Cut(source, ":")
-	if (kind != "env" && kind != "file" && kind != "cmd") || what == "" {
-		return errors.New("not env:VARIABLE, file:PATH or cmd:TEXT after '='")
+	if source == fromVault {
+		source += name
+	}
+	if !isSource(source) {
+		return errors.New("not env:VARIABLE, file:PATH, vault:NAME or cmd:TEXT after '='")
 	}
 	k := n.secret(name)
 	if k.source != "" {
@@ -46,6 +48,14 @@ func (n *network) addSecret(s string) error {
 	}
 	k.source = source
 	return nil
+}
+
+// fromVault begins the source of a secret of the vault.
+const fromVault = "vault:"
+
+func isSource(s string) bool {
+	kind, what, _ := strings.Cut(s, ":")
+	return what != "" && (kind == "env" || kind == "file" || kind == "cmd" || kind+":" == fromVault)
 }
 
 func (n *network) addSecretFor(s string) error {
@@ -93,7 +103,7 @@ func (n *network) checkSecrets() error {
 		switch k := n.secrets[name]; {
 		case k.source == "":
 			return hinted(fmt.Errorf("secret-for %q: no such secret", name), "use --secret %s to take it from $%s", name, name)
-		case k.host == "":
+		case k.host == "" && !strings.HasPrefix(k.source, fromVault):
 			return hinted(fmt.Errorf("secret %q: no --secret-for names its host", name), "use --secret-for %s=HOST", name)
 		}
 	}
@@ -107,15 +117,36 @@ func (n *network) findSecrets(c *console) error {
 	}
 	var all []runner.Secret
 	for _, name := range n.order {
-		k := n.secrets[name]
-		value, err := c.secretValue(k.source)
+		s, err := c.findSecret(name, n.secrets[name])
 		if err != nil {
 			return fmt.Errorf("secret %q: %w", name, err)
 		}
-		all = append(all, runner.Secret{Name: name, Value: value, Host: k.host, Header: k.header})
+		all = append(all, s)
 	}
 	n.found = all
 	return nil
+}
+
+// findSecret reads the value of a secret. One of the vault has its host there, unless a flag names another.
+func (c *console) findSecret(name string, k *secret) (runner.Secret, error) {
+	s := runner.Secret{Name: name, Host: k.host, Header: k.header}
+	what, stored := strings.CutPrefix(k.source, fromVault)
+	if !stored {
+		var err error
+		s.Value, err = c.secretValue(k.source)
+		return s, err
+	}
+	kept, err := vaultSecret(what)
+	if err != nil {
+		return s, err
+	}
+	if s.Value = kept.Value; s.Host == "" {
+		s.Host, s.Header = kept.Host, kept.Header
+	}
+	if s.Host == "" {
+		return s, hinted(errors.New("no host is stored with it"), "use --secret-for %s=HOST", name)
+	}
+	return s, nil
 }
 
 // hidden returns the values that were read, for redaction.

@@ -158,7 +158,7 @@ func (s *signals) resize() {
 func (s *signals) attach(p session.Process, kill func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.proc, s.kill = p, kill
+	s.proc, s.kill, s.ended = p, kill, false
 	// Deliver a signal that arrived while the runner was starting the command, too late to cancel the start.
 	switch sig := s.early; {
 	case s.asked > 0:
@@ -176,6 +176,13 @@ func (s *signals) gaveUp() int {
 		return 0
 	}
 	return exitSignal + int(s.early)
+}
+
+// interrupted reports whether an INT or TERM arrived.
+func (s *signals) interrupted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked > 0 || s.early != 0
 }
 
 // release records that the command has ended.

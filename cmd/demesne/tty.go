@@ -17,6 +17,7 @@ type terminal struct {
 	saved *unix.Termios
 	raw   *unix.Termios
 	keys  *detachKeys // nil: no keys detach from the command
+	typed *pump       // copies what is typed; nil: nothing does
 
 	answers *answers // may be nil
 	floor   floor    // of output; may be nil
@@ -111,6 +112,7 @@ func (t *terminal) connect(on *console, master *os.File, interactive bool, kept 
 			in.end = func() { endInput(master, in.last, out.done) }
 		}
 		in.start()
+		t.typed = in
 	}
 	return out
 }

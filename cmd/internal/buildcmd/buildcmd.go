@@ -18,11 +18,12 @@ type Options struct {
 	Target    string
 	Args      []string // NAME[=VALUE]
 	Secrets   []string // id=ID[,src=PATH|,env=NAME]
-	SSH       []string // ID[=SOCKET]
+	SSH       []string // ID[=SOCKET], or ID=KEY[,KEY…]
 	Labels    []string // NAME=VALUE
 	Platform  string
 	NoCache   bool
 	Pull      bool
+	Network   string // of RUN: none or default
 	Egress    string
 	Allow     []string
 	Limits    runner.Limits
@@ -43,9 +44,6 @@ const (
 // DefaultEgress is the egress mode of a build that names none.
 const DefaultEgress = "package-managers"
 
-// leastMemory and leastDisk are what a sandbox needs, in bytes.
-const leastMemory, leastDisk = 8 << 20, 1 << 20
-
 // Progress styles.
 var progresses = []string{"auto", "plain", "tty"}
 
@@ -59,7 +57,7 @@ func Flags(o *Options) cli.Flags {
 			Help: "the Containerfile, or - for stdin (default Containerfile or Dockerfile in the context)"},
 		{Group: groupImage, Long: "recipe", Arg: "NAME", Set: cli.Text(&o.Recipe),
 			Help: "build an image that demesne has a recipe for, such as browser, without a context; see demesne images --all"},
-		{Group: groupImage, Long: "tag", Short: 't', Arg: "NAME", Repeat: true, Set: cli.List(&o.Names, notEmpty),
+		{Group: groupImage, Long: "tag", Short: 't', Arg: "NAME", Repeat: true, Set: cli.List(&o.Names, nil),
 			Help: "name of the image, such as local/app or local/app:2"},
 		{Group: groupImage, Long: "target", Arg: "STAGE", Set: cli.Text(&o.Target),
 			Help: "the last stage to build, by name or number (default the last of the file)"},
@@ -69,29 +67,31 @@ func Flags(o *Options) cli.Flags {
 			Help: "platform of the bases and of the image (default this machine's)"},
 		{Group: groupImage, Long: "timestamp", Arg: "SECONDS", Set: cli.Text(&o.Timestamp),
 			Help: "time of the image and of all files in new layers, in seconds since 1970 (default $SOURCE_DATE_EPOCH, or now)"},
-		{Group: groupSteps, Long: "build-arg", Arg: "NAME[=VALUE]", Repeat: true, Set: cli.List(&o.Args, notEmpty),
+		{Group: groupSteps, Long: "build-arg", Arg: "NAME[=VALUE]", Repeat: true, Set: cli.List(&o.Args, nil),
 			Help: "value of an ARG; NAME alone takes it from this environment"},
-		{Group: groupSteps, Long: "secret", Arg: "id=ID[,src=PATH]", Repeat: true, Set: cli.List(&o.Secrets, notEmpty),
+		{Group: groupSteps, Long: "secret", Arg: "id=ID[,src=PATH]", Repeat: true, Set: cli.List(&o.Secrets, nil),
 			Help: "a file for RUN --mount=type=secret; env=NAME in place of src takes a variable of this environment"},
-		{Group: groupSteps, Long: "ssh", Arg: "ID[=SOCKET]", Repeat: true, Set: cli.List(&o.SSH, notEmpty),
-			Help: "an agent for RUN --mount=type=ssh (default socket $SSH_AUTH_SOCK)"},
+		{Group: groupSteps, Long: "ssh", Arg: "ID[=PATH,…]", Repeat: true, Set: cli.List(&o.SSH, nil),
+			Help: "an agent for RUN --mount=type=ssh: the one at a socket, or one that has the keys of files (default $SSH_AUTH_SOCK)"},
 		{Group: groupSteps, Long: "no-cache", Set: cli.On(&o.NoCache),
 			Help: "execute every step, even if an earlier build has its result"},
 		{Group: groupSteps, Long: "pull", Set: cli.On(&o.Pull),
 			Help: "ask the registry for newer bases"},
-		{Group: groupSteps, Long: "memory", Arg: "SIZE", Set: cli.Size(&o.Limits.Memory, leastMemory),
+		{Group: groupSteps, Long: "memory", Arg: "SIZE", Set: cli.Memory(&o.Limits.Memory),
 			Help: "memory limit of each step, or none (default half of the machine's)"},
-		{Group: groupSteps, Long: "disk", Arg: "SIZE", Set: cli.Size(&o.Limits.Disk, leastDisk),
+		{Group: groupSteps, Long: "disk", Arg: "SIZE", Set: cli.Disk(&o.Limits.Disk),
 			Help: "limit for what a stage writes, or none (default none)"},
 		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: []string{"none", "package-managers", "open"}, Set: cli.Text(&o.Egress),
 			Help: "destinations that RUN may reach: none, package-managers or open (default package-managers)"},
-		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&o.Allow, notEmpty),
+		{Group: groupNetwork, Long: "network", Arg: "MODE", Words: networks, Set: o.setNetwork,
+			Help: "network of RUN: none, also where ADD may fetch files, or default, which is what --egress allows"},
+		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&o.Allow, nil),
 			Help: "also allow this destination, as in demesne run"},
 		{Group: groupResult, Long: "iidfile", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.IIDFile),
 			Help: "write the digest of the image to a file"},
 		{Group: groupResult, Long: "output", Short: 'o', Arg: "type=TYPE,dest=PATH", Complete: cli.File, Set: cli.Text(&o.Output),
 			Help: "also write the image (oci, docker) or its files (tar, local) to PATH; PATH alone is a directory for the files"},
-		{Group: groupResult, Long: "progress", Arg: "STYLE", Words: progresses, Set: func(s string) error { o.Progress = s; return cli.OneOf(s, append(progresses, EventProgress)) },
+		{Group: groupResult, Long: "progress", Arg: "STYLE", Words: progresses, Set: cli.Word(&o.Progress, append(progresses, EventProgress)),
 			Help: "how to show progress: plain, tty, or auto (default auto: tty on a terminal)"},
 		{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.Quiet),
 			Help: "print the digest alone, and the output of a failed step"},
@@ -106,7 +106,8 @@ func Command(o *Options) *cli.Command {
 for a tar or a Containerfile on stdin. Files that .containerignore or .dockerignore excludes are not read.
 
 Every RUN is executed in a sandbox over the layers below it. It reaches package registries and no other name, unless
---egress or --allow-domain is given; RUN --network=none has no network. It sees nothing of this machine.
+--egress or --allow-domain is given; RUN --network=none has no network, and with --network none no RUN has one. It sees
+nothing of this machine.
 
 The result of each step is kept. A later build takes it if the instruction, its arguments, the layers below and the copied
 files are the same. demesne gc --build removes results that were not used for a week.`,
@@ -120,10 +121,29 @@ files are the same. demesne gc --build removes results that were not used for a 
 	}
 }
 
+// network is the hint for the ways of others to give steps a network.
+const network = "use --egress none, --egress open or --allow-domain NAME; --network none is for RUN alone, and RUN --network=none for one step"
+
+// NoNetwork is the network of a RUN that has none.
+const NoNetwork = "none"
+
+var networks = []string{NoNetwork, "default"}
+
+// setNetwork takes the network of RUN as docker build does, but for those that lead around the rules.
+func (o *Options) setNetwork(s string) error {
+	if s == "host" {
+		return cli.Hinted(errors.New("a RUN never has this machine's network"), network)
+	}
+	if err := cli.OneOf(s, networks); err != nil {
+		return cli.Hinted(err, network)
+	}
+	o.Network = s
+	return nil
+}
+
 // habits are flags of docker build, podman build and buildah.
 func habits() map[string]string {
 	const (
-		network  = "use --egress none, --egress open or --allow-domain NAME; RUN --network=none is for one step"
 		caches   = "leave it out: the results of steps are kept, and demesne gc --build removes old ones"
 		inside   = "a RUN is always in a sandbox, without rights on this machine"
 		contexts = "COPY --from=NAME takes files of an image, and demesne import makes an image of a directory"
@@ -131,7 +151,7 @@ func habits() map[string]string {
 		layers   = "COPY --from=STAGE / / below FROM scratch, as the last stage, makes one layer"
 	)
 	return map[string]string{
-		"--network": network, "--add-host": "RUN echo ADDRESS NAME >> /etc/hosts is for one step; " + network, "--dns": network,
+		"--add-host": "RUN echo ADDRESS NAME >> /etc/hosts is for one step; " + network, "--dns": network,
 		"--cache-from": caches, "--cache-to": caches, "--layers": caches, "--rm": caches, "--force-rm": caches, "--compress": caches,
 		"--no-cache-filter": "--no-cache executes all steps", "--cache-ttl": caches,
 		"--squash": layers, "--squash-all": layers, "--isolation": inside, "--security-opt": inside, "--privileged": inside, "--cap-add": inside,
@@ -139,16 +159,9 @@ func habits() map[string]string {
 		"--cpu-quota": inside, "-m": "use --memory SIZE", "--volume": "use RUN --mount=type=bind or type=cache", "-v": "use RUN --mount=type=bind or type=cache",
 		"--build-context": contexts, "--push": push, "--load": "leave it out: the image is in demesne's store", "--builder": "leave it out: there is no daemon",
 		"--sbom": "not supported", "--provenance": "not supported", "--attest": "not supported", "--annotation": "use --label NAME=VALUE",
-		"--metadata-file": "use --iidfile FILE", "--env": "use --build-arg NAME=VALUE and ARG", "--pull-always": "use --pull", "--tls-verify": "see registries.conf: insecure = true",
+		"--build-arg-file": "use --build-arg NAME=VALUE", "--metadata-file": "use --iidfile FILE", "--env": "use --build-arg NAME=VALUE and ARG", "--pull-always": "use --pull", "--tls-verify": "see registries.conf: insecure = true",
 		"--ignorefile": "use CONTAINERFILE.containerignore beside the Containerfile", "--format": "use --output type=docker,dest=FILE", "--source-date-epoch": "use --timestamp SECONDS",
 	}
-}
-
-func notEmpty(s string) error {
-	if s == "" {
-		return errors.New("empty")
-	}
-	return nil
 }
 
 func pair(s string) error {

@@ -19,8 +19,11 @@
 //     quotes only what stands before the "=", because the rest may be a secret.
 //   - A wrong word gets a hint with the nearest known one.
 //
-// The package prints nothing and does not exit. It reads no configuration file. It imports no heavy package, and
-// initializes no table before main, because every run pays for both.
+// A program with settings uses [Command.ParseWith]: what the line omits is taken from variables of the environment, and
+// from a configuration file whose keys are the flags' names. The program reads that file.
+//
+// The package prints nothing and does not exit. It imports no heavy package, and initializes no table before main, because
+// every run pays for both.
 package cli
 
 import (
@@ -109,6 +112,11 @@ func (c *Command) Parse(args []string) (rest []string, err error) {
 		}
 		return args, nil
 	}
+	return c.parse(c.Table(), args)
+}
+
+// parse sets the flags of a table.
+func (c *Command) parse(table Flags, args []string) (rest []string, err error) {
 	most := len(args)
 	switch c.Operand {
 	case Argv:
@@ -116,7 +124,7 @@ func (c *Command) Parse(args []string) (rest []string, err error) {
 	case Sandbox:
 		most = 1
 	}
-	rest, err = c.Table().UpTo(most, args)
+	rest, err = table.UpTo(most, args)
 	var unknown *unknownFlag
 	if errors.As(err, &unknown) {
 		if h := c.Habits.of(unknown.name); h != "" {

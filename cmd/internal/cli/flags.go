@@ -16,6 +16,7 @@ type Flag struct {
 	Optional bool   // the value may be omitted, and must follow '='
 	Repeat   bool   // may be given more than once
 	Hide     bool   // errors omit what follows '=' in the value
+	Env      string // variable for lines that omit the flag: see [Command.ParseWith]; empty: none
 	Help     string
 	Complete kind
 	Words    []string // the known values; nil: see Complete

@@ -17,23 +17,35 @@ func On(to *bool) func(string) error {
 // Text returns a setter for a text that is not empty.
 func Text(to *string) func(string) error {
 	return func(s string) error {
-		if s == "" {
-			return errors.New("empty")
-		}
 		*to = s
-		return nil
+		return notEmpty(s)
 	}
 }
 
-// List returns a setter that appends to a list. check returns what is wrong with a value.
+func notEmpty(s string) error {
+	if s == "" {
+		return errors.New("empty")
+	}
+	return nil
+}
+
+// List returns a setter that appends to a list. check returns what is wrong with a value; nil refuses only the empty one.
 func List(to *[]string, check func(string) error) func(string) error {
 	return func(s string) error {
+		if check == nil {
+			check = notEmpty
+		}
 		if err := check(s); err != nil {
 			return err
 		}
 		*to = append(*to, s)
 		return nil
 	}
+}
+
+// Word returns a setter for one of words.
+func Word[T ~string](to *T, words []string) func(string) error {
+	return func(s string) error { *to = T(s); return OneOf(s, words) }
 }
 
 // OneOf returns an error unless s is one of words.

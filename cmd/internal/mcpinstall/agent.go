@@ -43,9 +43,6 @@ const (
 	groupBounds = "Bounds"
 )
 
-// leastMemory and leastDisk are what a sandbox needs, in bytes.
-const leastMemory, leastDisk = 8 << 20, 1 << 20
-
 // agentModes are the egress modes of agents with inputs. Research is the verb for mode open.
 var agentModes = []string{"none", "package-managers"}
 
@@ -61,7 +58,7 @@ func AgentFlags(o *AgentOptions, research bool) cli.Flags {
 			Help: "file in /out that the agent must write"},
 		{Group: groupTask, Long: "output-format", Arg: "TEXT", Set: cli.Text(&r.OutputFormat),
 			Help: "what that file must look like"},
-		{Group: groupTask, Long: "criterion", Arg: "TEXT", Repeat: true, Set: cli.List(&r.SuccessCriteria, notEmpty),
+		{Group: groupTask, Long: "criterion", Arg: "TEXT", Repeat: true, Set: cli.List(&r.SuccessCriteria, nil),
 			Help: "condition that the agent must check before it ends"},
 		{Group: groupTask, Long: "image", Arg: "NAME", Complete: cli.Image, Set: o.setImage,
 			Help: "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"},
@@ -69,11 +66,11 @@ func AgentFlags(o *AgentOptions, research bool) cli.Flags {
 			Help: "directory for /out (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
 	}
 	if !research {
-		task = append(task, cli.Flag{Group: groupTask, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cli.File, Set: cli.List(&o.Inputs, notEmpty),
+		task = append(task, cli.Flag{Group: groupTask, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cli.File, Set: cli.List(&o.Inputs, nil),
 			Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
 			cli.Flag{Group: groupTask, Long: "egress", Arg: "MODE", Words: agentModes, Set: func(s string) error { r.Egress = s; return checkMode(s) },
 				Help: "destinations besides the model: none or package-managers (default none)"},
-			cli.Flag{Group: groupTask, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&r.Domains, notEmpty),
+			cli.Flag{Group: groupTask, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&r.Domains, nil),
 				Help: "also allow this destination, as in demesne run"},
 			cli.Flag{Group: groupTask, Long: "workspace", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&r.Workspace),
 				Help: "directory for /workspace, writable; files that this machine would execute later are read-only (default a new one)"})
@@ -85,9 +82,9 @@ func AgentFlags(o *AgentOptions, research bool) cli.Flags {
 			Help: "end them when they make more requests to the model"},
 		cli.Flag{Group: groupBounds, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&r.Timeout),
 			Help: "end them after this time: 30s, 5m, 1h30m, or seconds (default never)"},
-		cli.Flag{Group: groupBounds, Long: "memory", Arg: "SIZE", Set: cli.Size(&r.Limits.Memory, leastMemory),
+		cli.Flag{Group: groupBounds, Long: "memory", Arg: "SIZE", Set: cli.Memory(&r.Limits.Memory),
 			Help: "memory limit of each sandbox, or none (default half of the machine's)"},
-		cli.Flag{Group: groupBounds, Long: "disk", Arg: "SIZE", Set: cli.Size(&r.Limits.Disk, leastDisk),
+		cli.Flag{Group: groupBounds, Long: "disk", Arg: "SIZE", Set: cli.Disk(&r.Limits.Disk),
 			Help: "limit for what is written to each of /, /out and /workspace, or none (default 2g)"},
 		cli.Flag{Group: groupOutcome, Long: "background", Set: cli.On(&o.Background),
 			Help: "start a background job, and print its id; see logs, wait, jobs and cancel"},
@@ -96,13 +93,6 @@ func AgentFlags(o *AgentOptions, research bool) cli.Flags {
 }
 
 const groupOutcome = "Result"
-
-func notEmpty(s string) error {
-	if s == "" {
-		return errors.New("empty")
-	}
-	return nil
-}
 
 func (o *AgentOptions) setImage(s string) error {
 	_, err := imageref.Parse(s)

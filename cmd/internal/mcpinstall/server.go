@@ -19,7 +19,7 @@ type ServerOptions struct {
 const groupServer = "Server"
 
 // ToolSets returns the names of the optional tool sets.
-func ToolSets() []string { return []string{"files", "sandboxes"} }
+func ToolSets() []string { return []string{"files", "sandboxes", "code", "host"} }
 
 // ParseTools splits a list of tool sets, and refuses unknown ones.
 func ParseTools(list string) ([]string, error) {
@@ -37,7 +37,7 @@ func ServerFlags(o *ServerOptions) cli.Flags {
 	text := func(to *string) func(string) error { return func(s string) error { *to = s; return nil } }
 	return cli.Flags{
 		{Group: groupServer, Long: "tools", Arg: "SETS", Set: text(&o.Tools),
-			Help: "add tool sets: files, to read, write, edit and search files of a sandbox; sandboxes, to fork and copy between them (default $DEMESNE_TOOLS)"},
+			Help: "add tool sets: files, to read, write, edit and search files of a sandbox; sandboxes, to fork and copy between them; code, to execute code in sessions; host, to run commands of this machine that its policy lists or a person approves (default $DEMESNE_TOOLS)"},
 		{Group: groupServer, Long: "http", Arg: "ADDR", Set: text(&o.HTTP),
 			Help: "listen on host:port or unix:PATH, instead of stdin and stdout"},
 		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cli.File, Set: text(&o.TokenFile),
@@ -76,14 +76,20 @@ func ServerEnvironment() cli.Topic {
 demesne(1).`,
 		Entries: []cli.Entry{
 			{Name: "DEMESNE_ALLOWED_PATHS", Text: "directories that tools can mount, separated by colons (default the working directory, unless it is a home directory or contains one)"},
+			{Name: "DEMESNE_SECRETS", Text: "namespace of the stored secrets that models can use, without seeing their values (default none)"},
 			{Name: "DEMESNE_ALLOWED_DOMAINS", Text: "network rules that models can use without a question (default none)"},
 			{Name: "DEMESNE_ALLOWED_IMAGES", Text: "images that models can name besides the catalogue's; registry.example/org/* allows all of one organization"},
+			{Name: "DEMESNE_DENIED_COMMANDS", Text: "commands that are refused, as regular expressions separated by commas; a courtesy to models, and no boundary (default none)"},
 			{Name: "DEMESNE_MAX_MEMORY, _DISK, _PIDS, _CPUS", Text: "ceilings for the limits that a model requests (default from the machine's capacity)"},
 			{Name: "DEMESNE_MAX_TIMEOUT", Text: "ceiling for the time of one command, from 1s to 48h (default 48h)"},
 			{Name: "DEMESNE_MAX_COST_USD", Text: "ceiling for the cost of one agent with its children, in US dollars (default none)"},
 			{Name: "DEMESNE_MAX_OUTPUTS", Text: "how many of the newest output directories are kept (default 1000)"},
+			{Name: "DEMESNE_MAX_SESSIONS, _PER_CALLER", Text: "how many code sessions there may be, and how many of one client (default no bound)"},
+			{Name: "DEMESNE_SESSION_IDLE, _AGE", Text: "when a code session ends that was not used, or is old (default never)"},
+			{Name: "DEMESNE_PREPARED_SESSIONS", Text: "how many code sessions are started in advance (default 2)"},
 			{Name: "DEMESNE_MCP_TOKEN", Text: "the bearer token that HTTP clients must send"},
-			{Name: "DEMESNE_TOOLS", Text: "tool sets besides the default tools: files, sandboxes"},
+			{Name: "DEMESNE_TOOLS", Text: "tool sets besides the default tools: files, sandboxes, code, host"},
+			{Name: "DEMESNE_HOST_POLICY", Text: "policy of the tool set host (default ~/.config/demesne/host.toml)"},
 		},
 	}
 }

@@ -59,20 +59,34 @@ func (a *asks) of(sandbox string) asker {
 	defer a.mu.Unlock()
 	all := a.who[sandbox]
 	if len(all) == 0 {
+		all = a.who[Every]
+	}
+	if len(all) == 0 {
 		return nil
 	}
 	return all[len(all)-1].ask
 }
 
+// Every stands for every sandbox in [Service.Answer]: for those that no other function answers for.
+const Every = ""
+
+// Answer makes ask answer the questions about a sandbox until done is called. It is for faces that use the sandbox
+// otherwise than by Run and Exec. ask may be nil.
+func (s *Service) Answer(sandbox string, ask func(q runner.Question, readable []string) (allow, answered bool)) (done func()) {
+	return s.asks.listen(sandbox, ask)
+}
+
 // question passes a runner's question to the sandbox's listener, with every host path that the sandbox can read,
 // including those granted by earlier calls.
-func (s *Service) question(q runner.Question) (allow, answered bool) {
+func question(s *Service, q runner.Question) (allow, answered bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), runner.AskTime)
+	defer cancel()
+	answer := s.watch.question(ctx, q)
+	defer func() { answer(allow, answered) }()
 	ask := s.asks.of(q.Sandbox)
 	if ask == nil {
 		return false, false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), runner.AskTime)
-	defer cancel()
 	info, err := s.Inspect(ctx, q.Sandbox)
 	if err != nil {
 		return false, false

@@ -72,9 +72,13 @@ func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox,
 	if err != nil || sb.Existing {
 		st.undo()
 	}
+	if errors.Is(err, ErrFull) {
+		s.watch.exceeded(ctx, err)
+	}
 	if err != nil {
 		return nil, err
 	}
+	s.watch.hidden.add(sb.ID, secretsOf(&st.spec))
 	cb.made(sb)
 	return sb, nil
 }
@@ -220,17 +224,22 @@ func (s *Service) OfKey(ctx context.Context, key string) (id string, err error) 
 	return id, err
 }
 
-// Remove ends a sandbox and removes its files, and its output directory if that is empty and was made by a Service.
+// Remove ends a sandbox and removes its files. It removes an empty output directory that a Service made, and an empty
+// log of connections.
 func (s *Service) Remove(ctx context.Context, idOrName string) error {
-	out := ""
+	out, log := "", ""
 	err := s.With(ctx, func(e Engine) error {
 		if info, err := e.Inspect(ctx, idOrName); err == nil {
 			out = info.Out
+			if info.Spec.Egress != nil {
+				log = info.Spec.Egress.Log
+			}
 		}
 		return e.Remove(ctx, idOrName)
 	})
 	if err == nil {
 		s.outputs.removeEmpty(out)
+		tidyLog(log)
 	}
 	return err
 }

@@ -35,6 +35,8 @@ type Egress struct {
 	// Ask is how long a connection waits for Callbacks.Ask; 0: no questions.
 	Ask time.Duration
 
+	Secrets []runner.Secret // in addition to those of Options.Secrets. A restart has those of Options.SecretsOf
+
 	Routes []runner.Route // HTTP services on the sandbox's loopback; any mode may have them
 	Listen []uint16       // see runner.Egress; any mode may have them
 }
@@ -46,12 +48,13 @@ func (e *Egress) services() bool { return len(e.Routes) > 0 || len(e.Listen) > 0
 type gateway struct {
 	getenv func(string) string
 	source func() ([]runner.Secret, error) // see Options.Secrets
+	again  func(runner.Spec) []runner.Secret
 	routes func(runner.Spec) []runner.Route
 }
 
 // likely reports whether the sandbox may get a gateway, before any rules are read.
 func (g *gateway) likely(e Egress) bool {
-	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Ask > 0 || e.GoProxy || g.source != nil
+	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Ask > 0 || e.GoProxy || g.source != nil || len(e.Secrets) > 0
 	return some && e.Mode != NoEgress || e.services()
 }
 
@@ -102,6 +105,7 @@ func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, runne
 	if err != nil {
 		return nil, r, err
 	}
+	secrets = slices.Concat(secrets, e.Secrets)
 	to := r.Egress
 	to.Allow, to.Deny = append(slices.Clip(to.Allow), e.Allow...), append(slices.Clip(to.Deny), e.Deny...)
 	to.GoProxy = to.GoProxy || e.GoProxy
@@ -119,6 +123,9 @@ func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, runne
 func (g *gateway) restart(spec *runner.Spec) {
 	spec.Egress.Upstream = upstream(g.getenv)
 	spec.Egress.Secrets, _ = g.secrets() // read before: it did not fail
+	if g.again != nil {
+		spec.Egress.Secrets = slices.Concat(spec.Egress.Secrets, g.again(*spec))
+	}
 	if g.routes != nil {
 		spec.Egress.Routes = g.routes(*spec)
 	}

@@ -19,6 +19,7 @@ type Engine interface {
 	List(context.Context) ([]runner.Info, error)
 	Count(context.Context) (int, error)
 	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
+	Usage(ctx context.Context, idOrName string) (runner.Usage, error)
 	Check(context.Context) ([]runner.Probe, error)
 	Remove(ctx context.Context, idOrName string) error
 	Stop(ctx context.Context, idOrName string, grace time.Duration) error
@@ -30,6 +31,7 @@ type Engine interface {
 	Diff(ctx context.Context, idOrName string) (*runner.Diff, error)
 	GC(context.Context) (removed []string, err error)
 	ChangeEgress(context.Context, runner.EgressChange) error
+	ChangeLimits(context.Context, runner.LimitChange) error
 	Done() <-chan struct{}
 	Close() error
 }
@@ -63,6 +65,9 @@ type connected struct{ *client.Client }
 
 type process struct{ *client.Process }
 
+// Number returns the process's pid inside the sandbox.
+func (p process) Number() int { return p.PID }
+
 func (p process) Stages() []runner.Stage { return p.Trace }
 
 func (c connected) Create(ctx context.Context, s runner.Spec) (*Sandbox, error) {
@@ -71,6 +76,10 @@ func (c connected) Create(ctx context.Context, s runner.Spec) (*Sandbox, error) 
 
 func (c connected) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
 	return sandboxOf(c.Client.Open(ctx, idOrName))
+}
+
+func (c connected) Usage(ctx context.Context, idOrName string) (runner.Usage, error) {
+	return client.Measure(ctx, c.Client, idOrName)
 }
 
 func (c connected) Run(ctx context.Context, s runner.Spec, cmd runner.Command) (*Sandbox, Process, error) {

@@ -22,11 +22,11 @@ const (
 
 // keepLong links the file of a long stream into that directory, which no sandbox can reach, and returns its path. It
 // returns "" if there is no file. It ignores failures: the command's result matters more.
-func (s *Service) keepLong(id string, st *stream) string {
+func (u outputs) keepLong(id string, st *stream) string {
 	if st.file == nil {
 		return ""
 	}
-	at, dir, err := s.openLong(id)
+	at, dir, err := u.openLong(id)
 	if err != nil {
 		st.place(nil, "")
 		return ""
@@ -41,8 +41,8 @@ func (s *Service) keepLong(id string, st *stream) string {
 }
 
 // openLong makes and opens the directory of a sandbox.
-func (s *Service) openLong(id string) (at string, dir *os.File, err error) {
-	root, err := s.OutputRoot()
+func (u outputs) openLong(id string) (at string, dir *os.File, err error) {
+	root, err := u.make()
 	if err != nil {
 		return "", nil, err
 	}
@@ -55,7 +55,7 @@ func (s *Service) openLong(id string) (at string, dir *os.File, err error) {
 	if err := r.MkdirAll(name, ownerOnly); err != nil {
 		return "", nil, err
 	}
-	if err := s.outputs.mark(root, id); err != nil {
+	if err := u.mark(root, id); err != nil {
 		return "", nil, err
 	}
 	dir, err = r.OpenFile(name, unix.O_DIRECTORY, 0)

@@ -32,7 +32,7 @@ func TestLong(t *testing.T) {
 		{[]string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "a", "b"}, "12345"}, {[]string{"éééééééé"}, "éé"},
 	} {
 		st := written(t, 10, root, c.writes...)
-		file := s.keepLong("sb", st)
+		file := s.outputs.keepLong("sb", st)
 		if got := st.last().Head; got != c.head || (file != "") != (c.head != "") {
 			t.Errorf("%q: head %q, file %q", c.writes, got, file)
 		}
@@ -40,7 +40,7 @@ func TestLong(t *testing.T) {
 			t.Errorf("%q: %q %v", c.writes, b, err)
 		}
 	}
-	if st := written(t, 0, "", strings.Repeat("y", 100)); st.long() || s.keepLong("sb", st) != "" {
+	if st := written(t, 0, "", strings.Repeat("y", 100)); st.long() || s.outputs.keepLong("sb", st) != "" {
 		t.Error("kept without a bound")
 	}
 }
@@ -51,7 +51,7 @@ func TestLongBounded(t *testing.T) {
 	s := New(Options{OutputRoot: root})
 	var last string
 	for range 3 * longKept {
-		last = s.keepLong("sb", written(t, 2, root, "long"))
+		last = s.outputs.keepLong("sb", written(t, 2, root, "long"))
 	}
 	left, _ := filepath.Glob(filepath.Join(root, "sb", longDir, "*"))
 	if len(left) != longKept || left[len(left)-1] != last {
@@ -60,7 +60,7 @@ func TestLongBounded(t *testing.T) {
 	if err := os.Symlink("/etc", filepath.Join(root, "out")); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.keepLong("out", written(t, 2, root, "long")); got != "" {
+	if got := s.outputs.keepLong("out", written(t, 2, root, "long")); got != "" {
 		t.Errorf("kept in %q", got)
 	}
 }

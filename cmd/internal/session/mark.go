@@ -11,19 +11,21 @@ import (
 	"demesne/runner"
 )
 
-// markDir holds an empty file for each output directory of the MCP server, with the same name. The command line keeps
-// its outputs in the same root, and a model must not read those. No sandbox can write to markDir.
+// markDir holds a file for each output directory of an MCP server or the HTTP API, with the same name. The command line
+// keeps its outputs in the same root, and a model must not read those. The file has the namespace of the server's caller,
+// or is empty. No sandbox can write to markDir.
 const markDir = ".mcp"
 
-// mark records that an output directory belongs to an MCP server. It does nothing for other faces.
+// mark records that an output directory belongs to an MCP server, the HTTP API or a namespace. It does nothing for the
+// command line.
 func (u outputs) mark(root, name string) error {
-	if u.frontend != runner.FrontendMCP {
+	if u.frontend == runner.FrontendCLI && !u.marks {
 		return nil
 	}
 	dir := filepath.Join(root, markDir)
 	err := os.MkdirAll(dir, ownerOnly)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, name), nil, 0o600)
+		err = os.WriteFile(filepath.Join(dir, name), []byte(u.frontend.Namespace()), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("mark output directory: %w", err)
@@ -33,14 +35,15 @@ func (u outputs) mark(root, name string) error {
 
 func unmark(root, name string) { os.Remove(filepath.Join(root, markDir, name)) }
 
-// marked reports whether the output directory of that name belongs to an MCP server.
+// marked reports whether the output directory of that name belongs to an MCP server or the HTTP API of the same namespace.
+// The command line has the namespace of a server without one.
 func (u outputs) marked(name string) bool {
 	root, err := u.root()
 	if err != nil || name == "" || strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
 		return false
 	}
-	info, err := os.Lstat(filepath.Join(root, markDir, name))
-	return err == nil && info.Mode().IsRegular()
+	owner, err := os.ReadFile(filepath.Join(root, markDir, name))
+	return err == nil && string(owner) == u.frontend.Namespace()
 }
 
 // pruneMarks removes the marks of output directories that are gone.

@@ -21,6 +21,7 @@ import (
 type outputs struct {
 	dir      string          // see Options.OutputRoot
 	frontend runner.Frontend // whose directories are made
+	marks    bool            // also those of the command line
 }
 
 // root returns the directory of the output directories, which may not exist.
@@ -134,14 +135,14 @@ func (u outputs) removeEmpty(dir string) {
 
 // tidy removes egress logs last written before the given time, and the manifests and marks of directories that are
 // gone.
-func (u outputs) tidy(before time.Time) error {
+func (u outputs) tidy(before time.Time) (logs int, err error) {
 	root, err := u.root()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	pruneMarks(root)
-	if _, err = pruneLogs(root, before); err == nil {
+	if logs, err = pruneLogs(root, before); err == nil {
 		_, err = pruneManifests(root, before)
 	}
-	return err
+	return logs, err
 }

@@ -30,6 +30,8 @@ type pruneOptions struct {
 // pruned is the result of PruneOutputs.
 type pruned struct {
 	Dirs  int   `json:"outputs"`
+	Logs  int   `json:"logs"` // of connections
+	Jobs  int   `json:"jobs"` // that ended
 	Bytes int64 `json:"bytes"`
 }
 
@@ -39,8 +41,34 @@ type pruned struct {
 // between is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.
 //
 // All frontends share the output root, so it asks the runner as the command line, which sees every sandbox.
+//
+// It also removes what else did not change since the given time, unless that is zero: network logs that no sandbox uses,
+// jobs that ended, and the manifests of directories that are gone.
 func (s *Service) PruneOutputs(ctx context.Context, before time.Time) (pruned, error) {
-	return s.pruneOutputs(ctx, pruneOptions{before: before})
+	done, err := s.pruneOutputs(ctx, pruneOptions{before: before})
+	if err != nil || before.IsZero() {
+		return done, err
+	}
+	if done.Jobs, err = pruneJobs(before); err == nil {
+		done.Logs, err = s.outputs.tidy(before)
+	}
+	return done, err
+}
+
+// pruneJobs removes the jobs that ended before a time, of all frontends.
+func pruneJobs(before time.Time) (removed int, err error) {
+	dir, err := jobs.DefaultDir()
+	if err != nil {
+		return 0, err
+	}
+	if _, gone := os.Lstat(dir); gone != nil {
+		return 0, nil
+	}
+	store, err := jobs.Open(dir)
+	if err != nil {
+		return 0, err
+	}
+	return store.Prune(before)
 }
 
 // PruneMost removes output directories likewise: the empty ones, and the oldest of more than the user may have.
@@ -74,20 +102,11 @@ const retention = 7 * 24 * time.Hour
 // output directories that are gone.
 func (s *Service) Tidy() error {
 	before := time.Now().Add(-retention)
-	dir, err := jobs.DefaultDir()
-	if err != nil {
-		return err
+	_, err := pruneJobs(before)
+	if err == nil {
+		_, err = s.outputs.tidy(before)
 	}
-	if _, gone := os.Lstat(dir); gone == nil {
-		var store *jobs.Store
-		if store, err = jobs.Open(dir); err == nil {
-			_, err = store.Prune(before)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return s.outputs.tidy(before)
+	return err
 }
 
 // ListAll lists the sandboxes for a caller that removes what none of them uses. A sandbox whose record cannot be read is

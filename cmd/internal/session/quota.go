@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"demesne/cmd/internal/cli"
+	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/runner/tarball"
 )
@@ -29,7 +30,10 @@ const mostSandboxes, mostOutputs = 64, 1000
 var ErrFull = errors.New("too many sandboxes")
 
 // quota reads the bounds of the user from the environment.
-type quota struct{ getenv func(string) string }
+type quota struct {
+	getenv func(string) string
+	own    int // see Options.MostSandboxes
+}
 
 // Check checks the variables. Without it a wrong one is reported by the first call that reads it.
 func (s *Service) Check() error { return s.quota.check() }
@@ -74,8 +78,29 @@ func (q quota) admit(ctx context.Context, c *connection, id string) error {
 		err = cli.Hinted(fmt.Errorf("create sandbox: %w (%d)", ErrFull, most), "%s",
 			"demesne ls lists sandboxes, and demesne rm ID removes one; $"+varSandboxes+" sets the maximum")
 	}
+	if err == nil && q.own > 0 {
+		err = q.admitOwn(ctx, c)
+	}
 	if err != nil {
 		c.remove(id)
+	}
+	return err
+}
+
+// admitOwn checks the bound of the Service's frontend.
+func (q quota) admitOwn(ctx context.Context, c *connection) error {
+	n := 0
+	err := c.with(ctx, func(e Engine) error {
+		all, err := e.List(ctx)
+		for _, i := range all {
+			if n++; i.Spec.Lifetime != runner.Persistent || i.State == runner.Snapshot || i.State == runner.Unreadable || i.State == runner.Ended {
+				n--
+			}
+		}
+		return err
+	})
+	if err == nil && n > q.own {
+		err = fmt.Errorf("create sandbox: %w (%d)", ErrFull, q.own)
 	}
 	return err
 }

@@ -12,11 +12,11 @@ func TestNumbers(t *testing.T) {
 			}
 			return value
 		}
-		got, err := quota{env}.sandboxes()
+		got, err := quota{getenv: env}.sandboxes()
 		if got != want || (err == nil) != (want > 0) {
 			t.Errorf("%q: %d, %v", value, got, err)
 		}
-		if slots, err := (quota{env}).jobs(3); slots != 7 || err != nil {
+		if slots, err := (quota{getenv: env}).jobs(3); slots != 7 || err != nil {
 			t.Errorf("slots: %d, %v", slots, err)
 		}
 	}
@@ -24,7 +24,7 @@ func TestNumbers(t *testing.T) {
 
 func TestCopyLimits(t *testing.T) {
 	for value, want := range map[string]int64{"": 0, "1": 1, "512m": 512 << 20, "2G": 2 << 30, "3t": 3 << 40, "0": -1, "-1": -1, "m": -1, "1x": -1, "9999999t": -1} {
-		got, err := quota{func(name string) string {
+		got, err := quota{getenv: func(name string) string {
 			if name == varCopyBytes {
 				return value
 			}
@@ -34,7 +34,7 @@ func TestCopyLimits(t *testing.T) {
 			t.Errorf("%q: %+v, %v", value, got, err)
 		}
 	}
-	many := quota{func(name string) string { return map[string]string{varCopyFiles: "many"}[name] }}
+	many := quota{getenv: func(name string) string { return map[string]string{varCopyFiles: "many"}[name] }}
 	if _, err := many.copies(); err == nil {
 		t.Error("many files: no error")
 	}

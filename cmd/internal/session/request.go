@@ -52,7 +52,9 @@ func (r Request) Run() RunOptions {
 	if cmd.Timeout <= 0 {
 		cmd.Timeout = runner.Longest
 	}
-	return RunOptions{Command: cmd, Stdin: r.Stdin, Logs: true, Manifest: true, Queue: r.Queue, Shown: r.MaxOutput}
+	o := RunOptions{Command: cmd, Stdin: r.Stdin, Logs: true, Manifest: true, Queue: r.Queue, Shown: r.MaxOutput}
+	o.Steps.List, o.Steps.GoOn = r.Steps, r.GoOn
+	return o
 }
 
 // Callbacks returns callbacks that call w.
@@ -75,7 +77,7 @@ func (r Request) Callbacks(w backend.Callbacks) Callbacks {
 func (d *RunResult) Backend() *backend.RunResult {
 	return &backend.RunResult{
 		Job: filepath.Base(d.Out), OutputDir: d.Out, Manifest: d.Manifest, Result: d.Result,
-		Stdout: backend.Tail(d.Stdout), Stderr: backend.Tail(d.Stderr),
+		Stdout: backend.Tail(d.Stdout), Stderr: backend.Tail(d.Stderr), Step: d.Step, Failed: d.Failed,
 	}
 }
 

@@ -13,18 +13,20 @@ import (
 
 	"demesne/images/oci"
 	"demesne/internal/flock"
+	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/ipc"
+	"demesne/server/events"
 )
 
 // RunOptions describes a command.
 type RunOptions struct {
 	Command runner.Command // without streams
 
-	// Argv returns the command's arguments once the image's configuration is known; it is empty for a root that is no
-	// image. nil: Command.Argv. Only Run calls it.
-	Argv func(oci.Config) ([]string, error)
+	// Complete completes the command once the image's configuration is known; it is empty for a root that is no image.
+	// nil: Command is complete. Only Run calls it.
+	Complete func(oci.Config, *runner.Command) error
 
 	// Streams carry the command's input and output. nil: Stdin is its input, and its output is collected, and copied
 	// to Stdout and Stderr unless they are nil. Logs then puts it into a one-shot sandbox's output directory, as
@@ -39,6 +41,9 @@ type RunOptions struct {
 	// a sandbox without a key and with collected output, which goes on. Its error is that of the run.
 	Next func(ctx context.Context, done *RunResult) (*runner.Command, error)
 
+	// Steps is a list of commands in place of one: see RunSteps.
+	Steps steps
+
 	// Shown is how many bytes of stdout a face shows. Of a longer one that is collected, the result has the head too, and
 	// the whole is kept in a file: stdout.log of Logs, else one below the sandbox's id in the output root. It is at most
 	// runner.OutputKept; 0: neither.
@@ -47,6 +52,8 @@ type RunOptions struct {
 	Queue     bool // wait for the earlier calls with Queue for the same sandbox, and take turns with them
 	Manifest  bool // write the manifest of a one-shot sandbox's output directory
 	KeepEmpty bool // keep a new output directory that nothing was written to
+
+	hidden *redact.Values // blanked in collected output
 }
 
 // Streams carry the input and output of one command.
@@ -68,6 +75,9 @@ type RunResult struct {
 	Stdout, Stderr Tail   // of collected output
 	Manifest       string // path; empty: no manifest
 	ManifestErr    error  // why a manifest that was asked for is missing
+
+	Step   int  // place in a list of commands
+	Failed bool // of such a command: its failure is one that the list does not allow
 }
 
 // Run makes a one-shot sandbox, runs a command in it, and removes the sandbox. With Spec.Key it uses the persistent
@@ -87,10 +97,11 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 		return nil, err
 	}
 	defer st.close()
-	if err := st.argv(&r); err != nil {
+	if err := st.complete(&r); err != nil {
 		st.undo()
 		return nil, err
 	}
+	r.hidden = valuesOf(secretsOf(&st.spec))
 	if err := r.collect(s.outputs, r.Next == nil); err != nil {
 		st.undo()
 		return nil, err
@@ -111,20 +122,23 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 		st.undo()
 		return nil, err
 	}
-	return st.finish(r, res, err)
+	done, err := st.finish(r, res, err)
+	if done != nil && done.Manifest != "" {
+		s.watch.report(ctx, events.ArtifactSigned, done.Sandbox, "", "output", filepath.Base(st.out.path))
+	}
+	return done, err
 }
 
-// argv completes the command with what the image says of it.
-func (st *site) argv(r *RunOptions) (err error) {
-	if r.Argv == nil {
+// complete completes the command with what the image says of it.
+func (st *site) complete(r *RunOptions) error {
+	if r.Complete == nil {
 		return nil
 	}
 	var c oci.Config
 	if st.base.image != nil {
 		c = st.base.image.Config
 	}
-	r.Command.Argv, err = r.Argv(c)
-	return err
+	return r.Complete(c, &r.Command)
 }
 
 // finish makes the result of a one-shot sandbox that has ended.
@@ -134,7 +148,7 @@ func (st *site) finish(r RunOptions, res *runner.Result, err error) (*RunResult,
 	if res != nil {
 		res.EgressLog = tidyLog(res.EgressLog)
 	}
-	gone := res != nil && !r.KeepEmpty && (!collected || own.silent()) && st.out.removeEmpty()
+	gone := res != nil && !r.KeepEmpty && (!collected || own.silent() || !r.Logs) && st.out.removeEmpty()
 	if collected && gone {
 		own.drop()
 	} else if collected {
@@ -172,7 +186,7 @@ func (s *Service) runKeyed(ctx context.Context, c CreateOptions, r RunOptions, c
 	if err != nil {
 		return nil, err
 	}
-	err = st.argv(&r)
+	err = st.complete(&r)
 	if err != nil {
 		st.undo()
 		st.close()
@@ -235,10 +249,12 @@ func (s *Service) within(ctx context.Context, sb *Sandbox, r RunOptions, cb Call
 			return nil, err
 		}
 		defer turn.Leave()
+		s.watch.queued(ctx, sb.ID, turn)
 		if err := turn.Wait(ctx); err != nil {
 			return nil, err
 		}
 	}
+	r.hidden = s.watch.hidden.values(sb.ID)
 	return s.start(ctx, in(sb), r, cb)
 }
 
@@ -257,6 +273,9 @@ func (s *Service) start(ctx context.Context, begin begin, r RunOptions, cb Callb
 	if r.Command.Secrets, err = s.gateway.secrets(); err != nil {
 		return nil, err
 	}
+	if r.hidden == nil {
+		r.hidden = valuesOf(r.Command.Secrets)
+	}
 	if err := r.collect(s.outputs, false); err != nil {
 		return nil, err
 	}
@@ -270,7 +289,7 @@ func (s *Service) start(ctx context.Context, begin begin, r RunOptions, cb Callb
 	}, r, cb, false)
 	done := r.result(res)
 	if own, collected := r.Streams.(*collector); collected {
-		if file := s.keepLong(sb, own.out); done != nil {
+		if file := s.outputs.keepLong(sb, own.out); done != nil {
 			done.Stdout.File = file
 		}
 	}
@@ -318,7 +337,10 @@ func orRemove(sb *Sandbox, conn *connection) begin {
 // execute runs the command that begin starts. If alone, the sandbox is only for this command.
 func (s *Service) execute(ctx context.Context, begin begin, r RunOptions, cb Callbacks, alone bool) (res *runner.Result, started bool, err error) {
 	cmd := r.Command
-	cmd.Path = s.callerPath()
+	if err := s.opts.denied(&cmd); err != nil {
+		return nil, false, err
+	}
+	cmd.Path = s.CallerPath()
 	if err := r.Streams.Open(&cmd); err != nil {
 		return nil, false, fmt.Errorf("make pipes: %w", err)
 	}
@@ -340,25 +362,28 @@ func (s *Service) execute(ctx context.Context, begin begin, r RunOptions, cb Cal
 	}
 	res, err = r.Streams.Carry(ctx, p, kill)
 	if alone && r.Next != nil {
-		res, err = s.further(ctx, sb, r, kill, res, err)
+		res, err = r.further(ctx, s, sb, kill, res, err)
 	}
 	return res, true, err
 }
 
-// callerPath returns the absolute directories of this process's PATH.
-func (s *Service) callerPath() []string {
+// CallerPath returns the absolute directories of this process's PATH, for commands that a face starts itself.
+func (s *Service) CallerPath() []string {
 	return slices.DeleteFunc(filepath.SplitList(s.opts.Getenv("PATH")), func(dir string) bool { return !filepath.IsAbs(dir) })
 }
 
 // further runs the commands of r.Next in the sandbox, after one that ended with res and err. Then it removes the sandbox.
-func (s *Service) further(ctx context.Context, sb *Sandbox, r RunOptions, kill func(), res *runner.Result, err error) (*runner.Result, error) {
+func (r RunOptions) further(ctx context.Context, s *Service, sb *Sandbox, kill func(), res *runner.Result, err error) (*runner.Result, error) {
 	defer s.Discard(sb.ID)
 	for res != nil && err == nil {
 		cmd, stop := r.Next(ctx, r.result(res))
 		if cmd == nil || stop != nil {
 			return res, stop
 		}
-		cmd.Path = s.callerPath()
+		if err := s.opts.denied(cmd); err != nil {
+			return res, err
+		}
+		cmd.Path = s.CallerPath()
 		if err := r.Streams.Open(cmd); err != nil {
 			return res, fmt.Errorf("make pipes: %w", err)
 		}

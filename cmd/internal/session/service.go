@@ -12,6 +12,7 @@
 //	create.go   from options to a sandbox: base.go finds the image, outputs.go makes /out, egress.go and keptrules.go get rules
 //	run.go      a command from its start to its result; streams.go and tail.go collect what it writes
 //	ask.go      questions about names; copy.go, download.go: files; quota.go: bounds of one user, jobs
+//	observe.go  reports events; auditlog.go: to a log; hidden.go: the credentials that no event has
 //	prune.go    removes old outputs, logs and manifests; manifest.go: SHA-256 sums of outputs
 //
 // face_test.go is the smallest face, and shows how to write one.
@@ -33,40 +34,53 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/images"
-	"demesne/images/events"
+	imageevents "demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/runner"
 	"demesne/runner/client"
+	"demesne/server/audit"
+	"demesne/server/events"
 )
 
 // Options configures a Service. The zero value is that of the command line.
 type Options struct {
 	OutputRoot string                                                // empty: client.OutputRoot
+	Mark       bool                                                  // lets MCP and HTTP callers of the namespace read the output directories of runs
 	Queues     string                                                // directory for RunOptions.Queue; empty: flock.QueueDir
 	Getenv     func(string) string                                   // nil: os.Getenv
 	Connect    func(context.Context, client.Options) (Engine, error) // nil: client.Connect
 	Images     func() (*images.Client, error)                        // nil: [OpenImages]
 	Runner     client.Options                                        // without Ask and Restart
 
+	// MostSandboxes bounds the persistent sandboxes of the Service's frontend, besides the user's own bound; 0: no bound.
+	MostSandboxes int
+
 	// Secrets returns the caller's credentials, for sandboxes that are made or restarted, and for commands in
 	// existing ones. It is called when they are needed, perhaps more than once. nil: none.
 	Secrets func() ([]runner.Secret, error)
 
+	// SecretsOf returns the credentials of a sandbox that is about to be restarted, beside those of Secrets. nil: none.
+	SecretsOf func(runner.Spec) []runner.Secret
+
 	// Routes returns the routes of a sandbox that is about to be restarted. Their Token and Header are used, by Port. nil,
 	// or a missing route: that route answers every request with 401.
 	Routes func(runner.Spec) []runner.Route
+
+	// Observe is called for each event: a sandbox or a command that began or ended, a question and its answer, a limit. Its
+	// context has the values of the call that caused the event. It must not wait. nil: see [audit.Variable].
+	Observe func(context.Context, events.Event)
 }
 
 // Callbacks are the functions by which a face takes part in a call. Each may be nil. Image, Note, Stage and Ask may be
 // called on any goroutine, and concurrently. Made may take a [client.Sandbox.Listener]: connections of a command that runs
 // already wait there.
 type Callbacks struct {
-	Image func(events.Event)     // progress of fetching or unpacking the image
-	Note  func(string)           // one line for a person, about configuration that is not understood
-	Stage func(...runner.Stage)  // how long each step took
-	Ready func()                 // called before anything is made that a killed face would leave behind
-	Made  func(*Sandbox)         // the sandbox was made or opened; in Run and Exec its command may run already
-	Began func(last func() Tail) // a command with collected output began; last returns the end of its stdout so far
+	Image func(imageevents.Event) // progress of fetching or unpacking the image
+	Note  func(string)            // one line for a person, about configuration that is not understood
+	Stage func(...runner.Stage)   // how long each step took
+	Ready func()                  // called before anything is made that a killed face would leave behind
+	Made  func(*Sandbox)          // the sandbox was made or opened; in Run and Exec its command may run already
+	Began func(last func() Tail)  // a command with collected output began; last returns the end of its stdout so far
 	// Moves is called when a copy begins; moved returns the number of complete files and the bytes so far.
 	Moves func(moved func() (files, bytes int64))
 
@@ -101,6 +115,7 @@ type Service struct {
 	quota   quota
 	gateway gateway
 	asks    asks
+	watch   observer
 	swap    sync.Mutex // held while a download replaces an earlier one
 }
 
@@ -115,10 +130,21 @@ func New(o Options) *Service {
 	if o.Images == nil {
 		o.Images = OpenImages
 	}
-	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Frontend}, quota: quota{o.Getenv}}
-	s.gateway.getenv, s.gateway.source, s.gateway.routes = o.Getenv, o.Secrets, o.Routes
-	o.Runner.Ask, o.Runner.Restart = s.question, s.gateway.restart
-	s.conn.opts, s.conn.connect = o.Runner, o.Connect
+	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Frontend, o.Mark}, quota: quota{o.Getenv, o.MostSandboxes}}
+	s.gateway = gateway{o.Getenv, o.Secrets, o.SecretsOf, o.Routes}
+	o.Runner.Ask = func(q runner.Question) (allow, answered bool) { return question(s, q) }
+	o.Runner.Restart = s.gateway.restart
+	s.watch.tell, s.watch.namespace = o.Observe, o.Runner.Frontend.Namespace()
+	if dir := o.Getenv(audit.Variable); dir != "" && o.Observe == nil {
+		s.watch.tell = auditTo(dir, o.Runner.Frontend)
+	}
+	s.conn.opts, s.conn.connect = o.Runner, func(ctx context.Context, o client.Options) (Engine, error) {
+		e, err := s.opts.Connect(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		return s.watch.engine(e), nil
+	}
 	return s
 }
 
@@ -129,7 +155,7 @@ func (s *Service) Close() { s.conn.close() }
 // directory.
 func (s *Service) OutputRoot() (string, error) { return s.outputs.make() }
 
-// Made reports whether the output directory of that name belongs to an MCP server.
+// Made reports whether the output directory of that name belongs to an MCP server of the Service's namespace.
 func (s *Service) Made(name string) bool { return s.outputs.marked(name) }
 
 // With calls f with a live connection. If the runner has ended, it calls f once more with a new one; so f must have

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/text"
+	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/jobs"
 )
@@ -34,6 +36,8 @@ func (r *RunOptions) collect(u outputs, alone bool) error {
 	c := &collector{stdin: r.Stdin, out: newStream(runner.OutputKept), errs: newStream(runner.StderrKept), alone: alone}
 	c.out.also, c.errs.also = r.Stdout, r.Stderr
 	c.out.shown = min(r.Shown, runner.OutputKept)
+	c.out.hide(r.hidden)
+	c.errs.hide(r.hidden)
 	r.Streams = c
 	whole := alone && r.Logs
 	if !whole && r.Shown == 0 {
@@ -130,6 +134,8 @@ type stream struct {
 	file  *os.File
 	log   *jobs.Log
 	lost  error // why there is no file
+	// blank receives the text, and passes it on without the values of credentials; nil: it has none.
+	blank *redact.Writer
 
 	mu  sync.Mutex
 	end Last
@@ -138,7 +144,22 @@ type stream struct {
 	done chan struct{}
 }
 
-func newStream(most int) *stream { return &stream{end: Last{Most: most}} }
+// hide blanks values in what is kept and copied. No length changes.
+func (s *stream) hide(values *redact.Values) {
+	if values != nil {
+		s.blank = values.Writer(taker{s})
+	}
+}
+
+// taker passes blanked text on.
+type taker struct{ *stream }
+
+func (t taker) Write(b []byte) (int, error) {
+	t.keepText(b)
+	return len(b), nil
+}
+
+func newStream(most int) *stream { return &stream{end: Last{text.Last{Most: most}}} }
 
 // keptMax bounds the file of a stream, in bytes: a command that writes for two days must not fill the host's
 // disk. The end of the stream is kept.
@@ -165,7 +186,7 @@ func (s *stream) lengthen(b []byte) {
 		return
 	}
 	s.mu.Lock()
-	so := s.end.b
+	so := s.end.End(int(s.end.Bytes))
 	s.head = append([]byte{}, so[:min(len(so), s.shown/2)]...)
 	s.head = append(s.head, b[:min(len(b), s.shown/2-len(s.head))]...)
 	s.mu.Unlock()
@@ -208,6 +229,11 @@ var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 // read returns at the end of the pipe, or soon after finish has set a deadline.
 func (s *stream) read() {
 	defer close(s.done)
+	defer func() {
+		if s.blank != nil {
+			s.blank.Close() // what may have been the begin of a value
+		}
+	}()
 	s.begin()
 	held := buffers.Get().(*[64 << 10]byte)
 	defer buffers.Put(held)
@@ -275,9 +301,16 @@ func (s *stream) finish(alone bool) {
 
 // take receives b. It ignores write errors: a full disk must not end the command.
 func (s *stream) take(b []byte) {
-	if len(b) == 0 {
-		return
+	switch {
+	case len(b) == 0:
+	case s.blank != nil:
+		s.blank.Write(b)
+	default:
+		s.keepText(b)
 	}
+}
+
+func (s *stream) keepText(b []byte) {
 	s.lengthen(b)
 	if s.log != nil {
 		s.log.Write(b)

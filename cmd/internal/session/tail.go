@@ -2,32 +2,15 @@ package session
 
 import (
 	"strings"
-	"unicode/utf8"
+
+	"demesne/internal/text"
 )
 
 // Last is a writer that keeps the last Most bytes.
-type Last struct {
-	Most  int
-	Bytes int64 // written in total
-
-	b []byte // at most 2*Most bytes
-}
-
-// Write lets b grow to twice the size before it moves anything, so that each byte moves once on average.
-func (l *Last) Write(p []byte) (int, error) {
-	l.Bytes += int64(len(p))
-	l.b = append(l.b, p...)
-	if len(l.b) > 2*l.Most {
-		l.b = append(l.b[:0], l.b[len(l.b)-l.Most:]...)
-	}
-	return len(p), nil
-}
-
-// End returns the last most bytes, without the rest of a character that was cut.
-func (l *Last) End(most int) []byte { return endOf(l.b, most, l.Bytes) }
+type Last struct{ text.Last }
 
 // Tail returns the last most bytes as text.
-func (l *Last) Tail(most int) Tail { return tailOf(l.b, most, l.Bytes) }
+func (l *Last) Tail(most int) Tail { return tailOf(l.End(most), most, l.Bytes) }
 
 // Tail is the last part of a stream.
 type Tail struct {
@@ -41,15 +24,5 @@ type Tail struct {
 // tailOf returns the last most bytes of b, the end of a stream of all bytes. It replaces invalid UTF-8 by U+FFFD.
 func tailOf(b []byte, most int, all int64) Tail {
 	cut := int64(min(len(b), most)) < all
-	return Tail{Text: strings.ToValidUTF8(string(endOf(b, most, all)), "\uFFFD"), Bytes: all, Cut: cut}
-}
-
-func endOf(b []byte, most int, all int64) []byte {
-	b = b[max(0, len(b)-most):]
-	if int64(len(b)) < all {
-		for i := 0; i < utf8.UTFMax-1 && len(b) > 0 && !utf8.RuneStart(b[0]); i++ {
-			b = b[1:]
-		}
-	}
-	return b
+	return Tail{Text: strings.ToValidUTF8(string(text.EndOf(b, most, all)), "\uFFFD"), Bytes: all, Cut: cut}
 }

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/kernelcmd"
+	"demesne/internal/text"
+)
+
+// Exit codes: the code failed; demesne failed; the command line is wrong.
+const exitCode, exitFailed, exitUsage = 1, 125, 125
+
+// face is the program's environment.
+type face struct {
+	stdin, stdout, stderr *os.File
+	env                   func(string) (string, bool)
+	verb                  string
+}
+
+func (f *face) getenv(name string) string {
+	v, _ := f.env(name)
+	return v
+}
+
+// main runs one command line, which begins with kernel, notebook or repl, and returns the exit code.
+func (f *face) main(args []string) int {
+	o := &kernelcmd.Options{}
+	lines := kernelcmd.Commands(o)
+	i := -1
+	if len(args) > 0 {
+		i = slices.IndexFunc(lines, func(c cli.Command) bool { return c.Name == args[0] })
+	}
+	if i < 0 {
+		fmt.Fprintln(f.stderr, "demesne-kernel: demesne kernel, demesne notebook and demesne repl execute this program")
+		return exitUsage
+	}
+	line := &lines[i]
+	line.Program, f.verb = "demesne", line.Name
+	rest, err := line.Parse(args[1:])
+	code := 0
+	if err == nil {
+		code, err = map[string]func(*kernelcmd.Options, []string, []string) (int, error){
+			"kernel": f.kernel, "notebook": f.notebook, "repl": f.repl,
+		}[line.Name](o, rest, args[1:])
+	}
+	switch {
+	case errors.Is(err, cli.ErrHelp):
+		io.WriteString(f.stdout, line.Help(cli.TerminalOf(f.stdout, f.env).Width()))
+		return 0
+	case err != nil:
+		return f.report(err, max(code, exitFailed))
+	}
+	return code
+}
+
+// report prints an error with its hint, and returns the exit code.
+func (f *face) report(err error, code int) int {
+	f.say(err.Error())
+	if hint := cli.HintOf(err); hint != "" {
+		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
+	}
+	return code
+}
+
+// say prints one line on stderr.
+func (f *face) say(line string) {
+	fmt.Fprintf(f.stderr, "demesne: %s: %s\n", f.verb, text.SafeLine(line))
+}
+
+// kernel executes a verb of demesne kernel.
+func (f *face) kernel(o *kernelcmd.Options, args, typed []string) (int, error) {
+	verbs := []string{"install", "list", "remove", "run"}
+	if len(args) == 0 {
+		return 0, cli.Hinted(errors.New("needs a verb"), "demesne kernel %s", strings.Join(verbs, " | "))
+	}
+	verb, rest := args[0], args[1:]
+	if err := cli.OneOf(verb, verbs); err != nil {
+		return 0, fmt.Errorf("%q: %w", verb, err)
+	}
+	if len(rest) > 0 && verb != "remove" {
+		return 0, fmt.Errorf("%s: unexpected argument %q", verb, rest[0])
+	}
+	switch verb {
+	case "install":
+		return f.install(o, typed)
+	case "list":
+		return f.list(o)
+	case "remove":
+		return f.remove(o, rest)
+	}
+	return f.serve(o)
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/code"
+	"demesne/cmd/internal/kernelcmd"
+	"demesne/cmd/internal/session"
+	"demesne/internal/fsutil"
+	"demesne/internal/procself"
+	"demesne/kernels"
+)
+
+// notebook is demesne notebook.
+func (f *face) notebook(o *kernelcmd.Options, args, _ []string) (int, error) {
+	const use = "demesne notebook run FILE.ipynb"
+	switch {
+	case len(args) == 0:
+		return 0, cli.Hinted(errors.New("needs a verb"), use)
+	case args[0] != "run":
+		return 0, cli.Hinted(fmt.Errorf("%q: unknown verb", args[0]), use)
+	case len(args) == 1:
+		return 0, cli.Hinted(errors.New("run: needs a notebook"), use)
+	case len(args) > 2:
+		return 0, fmt.Errorf("run: unexpected argument %q", args[2])
+	}
+	path := args[1]
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("read %q: %w", path, fsutil.Reason(err))
+	}
+	d, err := readDocument(file)
+	file.Close()
+	if err != nil {
+		return 0, fmt.Errorf("notebook %q: %w", path, err)
+	}
+	out := o.Out
+	if out == "" {
+		out = strings.TrimSuffix(path, ".ipynb") + ".out.ipynb"
+	}
+	o.Out = "" // the sandbox's /out has another directory
+	failed, err := f.executeDocument(o, d)
+	if err != nil {
+		return 0, err
+	}
+	raw, err := d.encode()
+	if err == nil && out == "-" {
+		_, err = f.stdout.Write(raw)
+	} else if err == nil {
+		err = replaceFile(out, raw, 0o644)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("write %q: %w", out, fsutil.Reason(err))
+	}
+	return failed, nil
+}
+
+// replaceFile writes a file at once.
+func replaceFile(path string, content []byte, mode os.FileMode) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".notebook-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(content)
+	if err = errors.Join(err, tmp.Chmod(mode), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// executeDocument executes all code cells, and returns the exit code.
+func (f *face) executeDocument(o *kernelcmd.Options, d document) (int, error) {
+	language := d.language()
+	if language == "" {
+		language = "python"
+	}
+	co, err := f.options(o, language)
+	if err != nil {
+		return 0, cli.Hinted(err, "--language names the language of the notebook")
+	}
+	ctx := procself.Ending()
+	s := session.New(session.Options{Getenv: f.getenv})
+	defer s.Close()
+	k, err := code.Start(ctx, s, co, f.callbacks())
+	if err != nil {
+		return 0, err
+	}
+	defer k.Close()
+	f.tellInstalled(k)
+	if info := languageInfo(k.Kernel()); info != nil {
+		d.setLanguageInfo(info)
+	}
+	cells, err := d.cells()
+	if err != nil {
+		return 0, err
+	}
+	n := &execution{face: f, session: k, timeout: o.Timeout, allow: o.AllowErrors, shown: map[string][]map[string]any{}, left: maxNotebook}
+	for _, c := range cells {
+		c.clear()
+	}
+	for i, c := range cells {
+		if !n.execute(ctx, i+1, c) {
+			break
+		}
+	}
+	var ended procself.Ended
+	if errors.As(context.Cause(ctx), &ended) {
+		return 128 + int(ended), nil
+	}
+	return n.exit, nil
+}
+
+// execution is the execution of a notebook.
+type execution struct {
+	*face
+	session *code.Session
+	timeout time.Duration
+	allow   bool
+	shown   map[string][]map[string]any
+	left    int
+	exit    int
+}
+
+// execute executes one cell, and reports whether the next one may be executed.
+func (n *execution) execute(ctx context.Context, number int, c cell) bool {
+	source, ok := c.code()
+	if !ok {
+		return true
+	}
+	r := &recorder{cell: c, shown: n.shown, left: &n.left}
+	res, err := n.session.Execute(ctx, kernels.Execution{Code: source, Timeout: n.timeout, Messages: r.take})
+	r.finish()
+	var death *code.Death
+	switch {
+	case errors.As(err, &death):
+		all, _ := c["outputs"].([]any)
+		c["outputs"] = append(all, map[string]any{"output_type": "error", "ename": "DeadKernelError", "evalue": death.Reason, "traceback": []any{}})
+		n.say(fmt.Sprintf("cell %d: the kernel ended: %s", number, death.Reason))
+		n.exit = exitCode
+		return false
+	case err != nil:
+		n.say(fmt.Sprintf("cell %d: %v", number, err))
+		n.exit = exitFailed
+		return false
+	}
+	if c["execution_count"] == nil && res.Count > 0 {
+		c["execution_count"] = res.Count
+	}
+	if r.dropped > 0 {
+		n.say(fmt.Sprintf("cell %d: %d bytes of output were not kept", number, r.dropped))
+	}
+	fail := res.TimedOut || res.Error != nil
+	if !fail || n.allow || c.tagged("raises-exception") && !res.TimedOut {
+		return true
+	}
+	n.tell(number, res, r.failed)
+	n.exit = exitCode
+	return false
+}
+
+// tell reports the failure of a cell.
+func (n *execution) tell(number int, res *kernels.Result, failed *kernels.Error) {
+	if failed == nil {
+		failed = res.Error
+	}
+	switch {
+	case res.TimedOut:
+		n.say(fmt.Sprintf("cell %d: interrupted after --timeout %s", number, n.timeout))
+	case failed != nil:
+		n.say(fmt.Sprintf("cell %d: %s: %s", number, failed.Type, failed.Message))
+	}
+	if failed != nil {
+		for _, line := range failed.Traceback {
+			fmt.Fprintln(n.stderr, strings.TrimRight(forTerminal(line, false), "\n"))
+		}
+	}
+}
+
+// languageInfo asks a kernel for all that it says about its language; nil: no answer.
+func languageInfo(k *kernels.Running) any {
+	var info struct {
+		Language any `json:"language_info"`
+	}
+	json.Unmarshal(askInfo(k), &info)
+	return info.Language
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/servecmd"
+	"demesne/cmd/internal/toolbackend"
+	"demesne/internal/text"
+	"demesne/server/hostcmd"
+)
+
+// approve lists requests for this machine, and records a person's decisions.
+func approve(o *servecmd.ApproveOptions, args []string, out io.Writer) error {
+	dir, err := toolbackend.HostState()
+	if err != nil {
+		return err
+	}
+	store, err := hostcmd.OpenStore(dir)
+	if err != nil {
+		return err
+	}
+	verb, ids := "list", args
+	if len(args) > 0 {
+		verb, ids = args[0], args[1:]
+	}
+	switch {
+	case cli.OneOf(verb, []string{"list", "yes", "no"}) != nil:
+		return fmt.Errorf("%q: %w", verb, cli.OneOf(verb, []string{"list", "yes", "no"}))
+	case verb != "list" && (o.All || o.JSON) || verb != "yes" && o.For != 0:
+		return errors.New("--all and --json are for list, and --for is for yes")
+	case verb == "list" && len(ids) > 0:
+		return fmt.Errorf("unexpected argument %q", ids[0])
+	case verb == "list":
+		return listRequests(store, o, out)
+	case len(ids) == 0 || verb == "yes" && len(ids) > 1:
+		return cli.Hinted(fmt.Errorf("%s needs one request", verb), "demesne approve list")
+	case os.Getenv(hostcmd.RequestVariable) != "":
+		return errors.New("a command of the host decides about no request")
+	}
+	if verb == "yes" {
+		return yes(store, o, ids[0], out)
+	}
+	for _, id := range ids {
+		r, err := find(store, id)
+		if err != nil {
+			return err
+		}
+		if _, err := store.Decide(hostcmd.Decision{ID: r.Request.ID, By: decider()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decider names the person for the records: the user of this process.
+func decider() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return fmt.Sprintf("user %d", os.Getuid())
+}
+
+func listRequests(store *hostcmd.Store, o *servecmd.ApproveOptions, out io.Writer) error {
+	all, err := store.List()
+	if err != nil {
+		return err
+	}
+	shown := []*hostcmd.Record{}
+	for _, r := range all {
+		if o.All || r.State == hostcmd.Pending || r.State == hostcmd.Granted {
+			shown = append(shown, r)
+		}
+	}
+	if o.JSON {
+		b, err := json.MarshalIndent(shown, "", "  ")
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(out, text.SafeJSON(string(b)))
+		return err
+	}
+	now := time.Now()
+	for i, r := range shown {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		io.WriteString(out, r.Request.Describe(now)+fate(r, now))
+	}
+	if len(shown) == 0 {
+		fmt.Fprintln(out, "nothing waits for a decision")
+	}
+	return nil
+}
+
+// fate says what has become of a request, in one line.
+func fate(r *hostcmd.Record, now time.Time) string {
+	state := string(r.State)
+	switch r.State {
+	case hostcmd.Pending:
+		state += ", for " + r.Request.Expires.Sub(now).Round(time.Second).String()
+	case hostcmd.Granted:
+		state += ", for " + r.Until.Sub(now).Round(time.Second).String()
+	}
+	if r.By != "" {
+		state += ", by " + r.By
+	}
+	if r.Exit != nil {
+		state += fmt.Sprintf(", exit code %d", *r.Exit)
+	}
+	if r.Why != "" {
+		state += ": " + r.Why
+	}
+	return fmt.Sprintf("%-10s %s\n", "is", text.SafeLine(state))
+}
+
+// find returns the request whose id begins with s.
+func find(store *hostcmd.Store, s string) (found *hostcmd.Record, err error) {
+	all, err := store.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range all {
+		if s != "" && strings.HasPrefix(r.Request.ID, s) {
+			if found != nil {
+				return nil, fmt.Errorf("request %q: several begin like this", s)
+			}
+			found = r
+		}
+	}
+	if found == nil {
+		return nil, cli.Hinted(fmt.Errorf("request %q: %w", s, hostcmd.ErrNone), "demesne approve list")
+	}
+	return found, nil
+}
+
+// yes asks on the controlling terminal, which no command of a caller has. Stdin does not count: a program can write it.
+func yes(store *hostcmd.Store, o *servecmd.ApproveOptions, id string, out io.Writer) error {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return cli.Hinted(errors.New("there is no terminal to ask on"), "type it on a terminal, or decide on the page of demesne serve")
+	}
+	defer tty.Close()
+	r, err := find(store, id)
+	if err != nil {
+		return err
+	}
+	digest := r.Request.Digest()                                // of what is shown
+	unix.IoctlSetInt(int(tty.Fd()), unix.TCFLSH, unix.TCIFLUSH) // what was typed before the question does not answer it
+	fmt.Fprintf(tty, "%s\nlet it happen? [y/N] ", r.Request.Describe(time.Now()))
+	line, err := bufio.NewReader(tty).ReadString('\n')
+	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
+		return errors.New("not approved: the request still waits; demesne approve no refuses it")
+	}
+	if _, err := store.Decide(hostcmd.Decision{ID: r.Request.ID, Digest: digest, Approve: true, For: o.For, By: decider()}); err != nil {
+		return err
+	}
+	for end := time.Now().Add(beginTime); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if r, err = store.Get(r.Request.ID); err != nil {
+			return err
+		}
+		if r.State != hostcmd.Approved && r.State != hostcmd.Running {
+			break
+		}
+	}
+	_, err = io.WriteString(out, fate(r, time.Now()))
+	return err
+}
+
+// beginTime is how long yes waits to say what has become of a request.
+const beginTime = 3 * time.Second

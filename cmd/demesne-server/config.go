@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/BurntSushi/toml"
+	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/servecmd"
+	"demesne/server"
+)
+
+// configMost bounds a configuration file, in bytes.
+const configMost = 1 << 20
+
+// configured reads the command line, the environment, and the configuration file.
+func configured(line *cli.Command, o *servecmd.Options, args []string) (rest []string, err error) {
+	var namespaces map[string]any
+	rest, err = line.ParseWith(args, os.Getenv, func() (map[string]any, error) {
+		values, err := configuration(o.Config)
+		if err == nil {
+			namespaces, err = table(values, "namespaces")
+		}
+		return values, err
+	})
+	if err == nil {
+		err = namespaceBounds(o, namespaces)
+	}
+	return rest, err
+}
+
+// configuration reads a file; empty: the user's own, which may be missing.
+func configuration(path string) (map[string]any, error) {
+	named := path != ""
+	if !named {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, nil
+		}
+		path = filepath.Join(home, ".config/demesne/serve.toml")
+	}
+	text, err := readConfig(path)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return nil, nil
+	}
+	values := map[string]any{}
+	if err == nil {
+		err = toml.Unmarshal(text, &values)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read configuration %q: %w", path, err)
+	}
+	for _, key := range []string{"config", "env", "page", "name", "expires"} {
+		if values[key] != nil {
+			return nil, fmt.Errorf("read configuration %q: key %q: for the command line alone", path, key)
+		}
+	}
+	return values, nil
+}
+
+// readConfig reads a file that no other user can change: who writes it decides about sandboxes.
+func readConfig(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, err
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return nil, errors.New("not a file")
+	case st.Mode&0o022 != 0 || st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return nil, errors.New("other users can change it")
+	case st.Size > configMost:
+		return nil, fmt.Errorf("more than %d bytes", configMost)
+	}
+	return io.ReadAll(io.LimitReader(f, configMost))
+}
+
+// table removes a table from the values, and returns it.
+func table(values map[string]any, name string) (map[string]any, error) {
+	v, there := values[name]
+	delete(values, name)
+	t, ok := v.(map[string]any)
+	if there && !ok {
+		return nil, fmt.Errorf("key %q: not a table", name)
+	}
+	return t, nil
+}
+
+// namespaceBounds reads the bounds of single namespaces.
+func namespaceBounds(o *servecmd.Options, all map[string]any) error {
+	o.Namespaces = map[string]servecmd.Bounds{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		values, ok := all[name].(map[string]any)
+		if err := server.CheckNamespace(name); err != nil {
+			return fmt.Errorf("table [namespaces]: %w", err)
+		}
+		if !ok {
+			return fmt.Errorf("key %q: not a table", "namespaces."+name)
+		}
+		b := o.Bounds
+		if values["allowed-images"] != nil {
+			b.AllowedImages = nil
+		}
+		if err := servecmd.BoundFlags(&b).Apply(values); err != nil {
+			return fmt.Errorf("namespace %q: %w", name, err)
+		}
+		o.Namespaces[name] = b
+	}
+	return nil
+}

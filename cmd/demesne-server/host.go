@@ -1,0 +1,24 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+
+	"demesne/cmd/internal/toolbackend"
+)
+
+// openHost opens the guard of host commands, if the operator named a policy. MCP and REST have the same one.
+func (p *program) openHost(context.Context) (err error) {
+	if p.options.HostPolicy == "" {
+		return nil
+	}
+	p.host, err = toolbackend.OpenHost(toolbackend.HostOptions{
+		Policy: p.options.HostPolicy, Audit: p.operate.Record, Secrets: []string{p.access.Token},
+		Private: []string{cmp.Or(p.options.TokenFile, filepath.Join(p.state, "token"))},
+	})
+	if err == nil {
+		p.closers = append(p.closers, p.host.Close)
+	}
+	return err
+}

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"demesne/cmd/internal/apibackend"
+	"demesne/cmd/internal/servecmd"
+	"demesne/runner"
+	"demesne/runner/limits"
+	"demesne/server"
+)
+
+// testProgram returns a server with all its APIs, which has made no sandbox.
+func testProgram(t *testing.T, o *servecmd.Options) *program {
+	t.Helper()
+	dir := t.TempDir()
+	for name, value := range map[string]string{
+		"HOME": dir, "XDG_RUNTIME_DIR": dir, "DEMESNE_STATE": dir + "/state", "DEMESNE_OUTPUT_ROOT": dir + "/out",
+		"DEMESNE_SANDBOX_ROOT": dir + "/sandboxes", "DEMESNE_IMAGE_STORE": dir + "/images", "DEMESNE_LIBEXEC": dir,
+	} {
+		t.Setenv(name, value)
+	}
+	for _, program := range []string{"demesne-mcp", "demesne-agent", "demesne-runner", "demesne-init", "demesne-proxy"} {
+		if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/false\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state, err := stateDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{options: o, state: state, domain: "localhost:7480", mux: &router{ServeMux: http.NewServeMux()}, log: log.New(io.Discard, "", 0)}
+	if p.access, err = callers(o, state); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	if err := p.openOperate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.operate.Close)
+	p.queue = newQueue(o, p.operate.Observe)
+	p.backend = apibackend.NewSpaces(func(namespace string) apibackend.Options {
+		return apibackend.Options{Bounds: boundsOf(o, namespace), Observe: p.operate.Observe, Queue: p.queue}
+	})
+	t.Cleanup(p.backend.Close)
+	if p.mine, err = p.backend.Of(""); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.open(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	return p
+}
+
+// ask sends a request to a program, with headers "Name: value".
+func (p *program) ask(method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, method, "http://localhost:7480"+path, strings.NewReader(body))
+	for _, h := range headers {
+		k, v, _ := strings.Cut(h, ": ")
+		r.Header.Set(k, v)
+	}
+	w := httptest.NewRecorder()
+	server.Guard{Domain: p.domain, Origins: p.options.Origins}.Handler(p).ServeHTTP(w, r)
+	return w
+}
+
+// openRoutes answer without a token. What they say is the same for every caller: the files of the page and of the page of
+// the OpenAPI document, which itself needs a token.
+var openRoutes = []string{"GET /{$}", "/page/", "GET /docs", "GET /docs/", "GET /ready", "OPTIONS /mcp", "OPTIONS /mcp/", "OPTIONS /artifacts/"}
+
+// routes returns every method and path that the program serves, with "x" for each variable.
+func (p *program) routes(t *testing.T) (all [][2]string) {
+	t.Helper()
+	for _, pattern := range p.mux.patterns {
+		if slices.Contains(openRoutes, pattern) {
+			continue
+		}
+		method, path, found := strings.Cut(pattern, " ")
+		methods := []string{method}
+		if !found {
+			path, methods = method, []string{"POST", "PUT", "PATCH", "DELETE"}
+			if path != "/" { // GET / leads to the page
+				methods = append(methods, "GET", "HEAD")
+			}
+		}
+		for _, m := range methods {
+			all = append(all, [2]string{m, plain(path)})
+		}
+	}
+	w := p.ask("GET", "/v1/openapi.json", "", "X-API-KEY: "+p.access.Token)
+	var document struct{ Paths map[string]map[string]any }
+	if err := json.Unmarshal(w.Body.Bytes(), &document); err != nil || len(document.Paths) < 20 {
+		t.Fatalf("the OpenAPI document: %d %d paths, %v", w.Code, len(document.Paths), err)
+	}
+	for path, methods := range document.Paths {
+		for m := range methods {
+			all = append(all, [2]string{strings.ToUpper(m), plain(path)})
+		}
+	}
+	for _, path := range []string{
+		"/sandboxes", "/v2/sandboxes", "/sandboxes/x", "/sandboxes/x/connect", "/sandboxes/x/logs", "/snapshots", "/secrets", "/secrets/x", "/volumes", "/volumes/x",
+		"/templates", "/v3/templates", "/templates/x/files/y", "/volumecontent/x/file", "/templatefiles/x/y/z", "/files?signature=v1_x&path=/a", "/no/such/route",
+		"/metrics", "/v1/no", "/v1/openapi.json", "/v1/openapi.yaml", "/mcp/", "/artifacts/",
+	} {
+		for _, m := range []string{"GET", "POST", "DELETE"} {
+			all = append(all, [2]string{m, path})
+		}
+	}
+	return all
+}
+
+// plain replaces the variables of a pattern.
+func plain(path string) string {
+	var out []string
+	for part := range strings.SplitSeq(path, "/") {
+		if strings.HasPrefix(part, "{") {
+			part = "x"
+		}
+		out = append(out, part)
+	}
+	return strings.Join(out, "/")
+}
+
+// TestRoutesNeedToken walks every route without a token, with a wrong one, and with one of a header that does not count.
+// Only the routes of openRoutes and the health checks answer.
+func TestRoutesNeedToken(t *testing.T) {
+	p := testProgram(t, &servecmd.Options{})
+	expired, err := p.access.Tokens.Add("team", "", time.Nanosecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed, err := p.access.Tokens.Add("team", "removed", 0)
+	if err == nil {
+		err = p.access.Tokens.Remove("removed")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second) // times of the file are whole seconds
+	key := p.access.Token
+	routes := p.routes(t)
+	for _, r := range routes {
+		for _, headers := range [][]string{
+			nil, {"X-API-KEY: wrong"}, {"Authorization: Bearer e2b_wrong"}, {"Authorization: Basic " + key}, {"X-API-KEY: " + expired}, {"X-API-KEY: " + removed},
+			{"Demesne-Namespace: team"}, {"Cookie: demesne-7480=" + key}, {"X-Access-Token: " + key}, {"E2b-Traffic-Access-Token: " + key},
+		} {
+			w := p.ask(r[0], r[1], "{}", append(slices.Clone(headers), "Content-Type: application/json")...)
+			if w.Code != http.StatusUnauthorized {
+				t.Errorf("%s %s with %.40q: %d %.100s", r[0], r[1], headers, w.Code, w.Body)
+			}
+		}
+	}
+	t.Logf("%d routes", len(routes))
+	for _, target := range []string{"49983", "49999", "3000", "x", ""} { // a sandbox that does not exist
+		for _, r := range routes {
+			if w := p.ask(r[0], r[1], "{}", "E2b-Sandbox-Id: x", "E2b-Sandbox-Port: "+target, "X-API-KEY: "+key); w.Code != http.StatusBadGateway {
+				t.Errorf("%s %s of port %q: %d %.100s", r[0], r[1], target, w.Code, w.Body)
+			}
+		}
+	}
+	for _, path := range []string{"/health", "/ready", "/page/", "/docs"} {
+		if w := p.ask("GET", path, ""); w.Code >= 300 && w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), key) {
+			t.Errorf("%s: %d %.100s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// TestRoutesForeignPages walks every route as the page of another site would.
+func TestRoutesForeignPages(t *testing.T) {
+	p := testProgram(t, &servecmd.Options{Access: servecmd.Access{Origins: []string{"https://app.example.com"}}})
+	auth := "X-API-KEY: " + p.access.Token
+	for _, r := range p.routes(t) {
+		for _, origin := range []string{"https://evil.test", "null", "https://app.example.com.evil.test", "http://app.example.com", "https://app.example.com:8443"} {
+			w := p.ask(r[0], r[1], "{}", auth, "Origin: "+origin)
+			if w.Code != http.StatusForbidden || w.Header().Get("Access-Control-Allow-Origin") != "" {
+				t.Errorf("%s %s from %q: %d %v", r[0], r[1], origin, w.Code, w.Header())
+			}
+		}
+		w := p.ask("OPTIONS", r[1], "", "Origin: https://app.example.com", "Access-Control-Request-Method: "+r[0], "Access-Control-Request-Headers: authorization")
+		h := w.Header()
+		if w.Code != http.StatusNoContent || h.Get("Access-Control-Allow-Origin") != "https://app.example.com" || h.Get("Access-Control-Allow-Credentials") != "" {
+			t.Errorf("preflight for %s %s: %d %v", r[0], r[1], w.Code, h)
+		}
+		if w := p.ask(r[0], r[1], "{}", "Origin: https://app.example.com"); w.Code != http.StatusUnauthorized {
+			t.Errorf("%s %s from a listed page, without a token: %d", r[0], r[1], w.Code)
+		}
+	}
+	if w := p.ask("GET", "/v1/queue", "", "Origin: https://app.example.com", auth); w.Code != http.StatusOK || w.Header().Get("Access-Control-Allow-Origin") == "" {
+		t.Errorf("a listed page: %d %v", w.Code, w.Header())
+	}
+}
+
+// TestRate checks that the requests of a namespace are bounded, and those of others are not.
+func TestRate(t *testing.T) {
+	o := &servecmd.Options{Namespaces: map[string]servecmd.Bounds{"slow": {Rate: 1}}}
+	p := testProgram(t, o)
+	codes := map[string][]int{}
+	for _, ns := range []string{"slow", "fast"} {
+		token, err := p.access.Tokens.Add(ns, "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"/v1/queue", "/v2/sandboxes", "/v1/queue", "/v2/sandboxes"} {
+			codes[ns] = append(codes[ns], p.ask("GET", path, "", "X-API-KEY: "+token).Code)
+		}
+	}
+	if !slices.Equal(codes["slow"], []int{200, 200, 429, 429}) || !slices.Equal(codes["fast"], []int{200, 200, 200, 200}) {
+		t.Errorf("%v", codes)
+	}
+}
+
+// TestMaxBody checks the operator's bound of bodies.
+func TestMaxBody(t *testing.T) {
+	p := testProgram(t, &servecmd.Options{Access: servecmd.Access{MaxBody: 1000}})
+	auth, body := []string{"X-API-KEY: " + p.access.Token, "Content-Type: application/json"}, `{"name":"`+strings.Repeat("x", 2000)+`"}`
+	for _, path := range []string{"/v1/sandboxes", "/secrets", "/v2/sandboxes"} {
+		if w := p.ask("POST", path, body, auth...); w.Code != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s: %d %.200s", path, w.Code, w.Body)
+		}
+	}
+	for _, path := range []string{"/secrets", "/v2/sandboxes", "/volumes", "/v3/templates"} { // a body of unknown length
+		r := httptest.NewRequest("POST", path, struct{ io.Reader }{strings.NewReader(body)})
+		r.Host = "localhost"
+		r.Header.Set("X-API-KEY", p.access.Token)
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		if p.ServeHTTP(w, r); w.Code != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s in chunks: %d %.200s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// TestCeilingsUnset checks that the ceilings that the operator left out are the documented ones, for models too.
+func TestCeilingsUnset(t *testing.T) {
+	usual := limits.Resolve(runner.Limits{})
+	b := boundsOf(&servecmd.Options{}, "team")
+	if b.Max != (runner.Limits{Memory: usual.Memory, Disk: usual.Disk, PIDs: runner.DefaultPIDs}) || b.Egress != servecmd.DefaultEgress {
+		t.Errorf("%+v", b)
+	}
+	p := &program{options: &servecmd.Options{Bounds: servecmd.Bounds{Limits: runner.Limits{Memory: 1 << 30, Disk: -1}}}}
+	env := p.setting("team")
+	for name, want := range map[string]string{
+		"DEMESNE_MAX_MEMORY": "1073741824", "DEMESNE_MAX_DISK": "", "DEMESNE_MAX_PIDS": strconv.Itoa(runner.DefaultPIDs), "DEMESNE_MAX_EGRESS": "open",
+	} {
+		if got := env(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestLineAlone checks that what belongs to one command line is no setting of a file, nor a flag of another command.
+func TestLineAlone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "serve.toml")
+	for _, key := range []string{`env = true`, `page = true`, `config = "x"`, `name = "x"`, `expires = "1h"`} {
+		if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var errs strings.Builder
+		if code := run([]string{"--config", file}, io.Discard, &errs); code != exitUsage || !strings.Contains(errs.String(), "for the command line alone") {
+			t.Errorf("%s: %d %s", key, code, errs.String())
+		}
+	}
+	for _, args := range [][]string{{"--name", "x"}, {"--expires", "1h", "token", "list"}} {
+		if code := run(args, io.Discard, io.Discard); code != exitUsage {
+			t.Errorf("%q: %d", args, code)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"demesne/cmd/internal/vault"
+	"demesne/server/backend"
+)
+
+// apiSecrets keeps the values of E2B's secrets in the user's vault.
+type apiSecrets struct {
+	vault     *vault.Vault
+	namespace string
+}
+
+// openSecrets returns the secrets of the callers of a namespace; empty: those without one.
+func openSecrets(namespace string) (*apiSecrets, error) {
+	v, err := vault.Default(os.Getenv("DEMESNE_VAULT_KEY"))
+	return &apiSecrets{v, "e2b:" + namespace}, err
+}
+
+// Set stores a value. Values that no header can have are the caller's mistake.
+func (s *apiSecrets) Set(name, value string) error {
+	_, err := s.vault.Add(vault.Secret{Namespace: s.namespace, Name: name, Value: value})
+	if errors.Is(err, vault.ErrInvalid) {
+		err = fmt.Errorf("%w: %w", backend.ErrInvalid, err)
+	}
+	return err
+}
+
+// Value returns a value.
+func (s *apiSecrets) Value(name string) (string, error) {
+	one, err := s.vault.Get(s.namespace, name)
+	return one.Value, err
+}
+
+// Remove removes a value.
+func (s *apiSecrets) Remove(name string) error {
+	err := s.vault.Remove(s.namespace, name)
+	if errors.Is(err, vault.ErrNone) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,358 @@
+// Package apibackend implements the interface of package server over a session, for the programs that serve HTTP APIs.
+//
+//	backend.go  sandboxes; run.go: commands, for package rest; kernel.go: kernels; jobs.go: jobs and agents; secrets.go
+//	trees.go    processes that perform operations on files
+//	spaces.go   a Backend for each namespace
+//	build.go    builds of images, by demesne-build
+//
+// It applies the operator's bounds: no caller gets a wider network, more memory, or a directory of the host as image.
+package apibackend
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"syscall"
+	"time"
+
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/servecmd"
+	"demesne/cmd/internal/session"
+	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/proxy/redact"
+	"demesne/runner"
+	"demesne/runner/ipc"
+	"demesne/runner/tree"
+	"demesne/server"
+	"demesne/server/backend"
+	"demesne/server/events"
+)
+
+// Options are the operator's bounds of all sandboxes.
+type Options struct {
+	servecmd.Bounds // an empty Image is the environment's default
+	// Secrets returns the credentials of a sandbox, by name, when it is restarted; nil: none.
+	Secrets func(name string) []runner.Secret
+
+	Namespace string                              // of the callers, who see its sandboxes alone; empty: the operator, who sees all
+	Observe   func(context.Context, events.Event) // see session.Options
+	Queue     *server.Queue                       // of commands; nil: none waits
+}
+
+// Backend is a [backend.Backend] over a session.
+type Backend struct {
+	service *session.Service
+	image   imageref.Ref
+	bounds  bounds
+	queue   *server.Queue
+	trees   trees
+	given   given
+}
+
+// New returns a Backend, which has not yet connected to the runner. The caller closes it; sandboxes live on.
+func New(o Options) (*Backend, error) {
+	b := &Backend{queue: o.Queue}
+	front := runner.FrontendCLI.In(o.Namespace)
+	so := session.Options{Mark: true, Observe: o.Observe, SecretsOf: func(s runner.Spec) []runner.Secret {
+		s.Name = front.Short(s.Name)
+		all := b.again(s)
+		if o.Secrets != nil {
+			all = append(all, o.Secrets(s.Name)...)
+		}
+		return all
+	}}
+	so.Runner.Frontend = front
+	if o.Namespace != "" {
+		so.MostSandboxes = o.MaxSandboxes
+	}
+	b.service = session.New(so)
+	var err error
+	if b.bounds, err = newBounds(o); err != nil {
+		return nil, err
+	}
+	if err := b.service.Check(); err != nil {
+		return nil, err
+	}
+	if o.Image == "" {
+		b.image, err = b.service.DefaultImage()
+	} else if b.image, err = session.ParseImage(o.Image); err != nil {
+		err = fmt.Errorf("image %q: %w", o.Image, err)
+	}
+	return b, err
+}
+
+// Close closes the connection to the runner.
+func (b *Backend) Close() { b.service.Close() }
+
+// Connect connects to the runner, so that the first sandbox does not wait for that.
+func (b *Backend) Connect(ctx context.Context) {
+	b.service.With(ctx, func(session.Engine) error { return nil })
+}
+
+// aMonth is how long the runner keeps a sandbox without any use. Timeouts of clients are the API's.
+const aMonth = runner.Duration(30 * 24 * time.Hour)
+
+func (b *Backend) Create(ctx context.Context, c backend.Create) (backend.Sandbox, error) {
+	secrets, err := b.fill(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	o, err := b.options(c)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := b.service.Create(ctx, o, session.Callbacks{})
+	if err != nil {
+		return nil, classified(err)
+	}
+	b.given.remember(secrets, sb.ID, c.Name)
+	return &sandbox{sb, b}, nil
+}
+
+// options returns what a session makes of c, within the operator's bounds.
+func (b *Backend) options(c backend.Create) (o session.CreateOptions, err error) {
+	o.Image = b.image
+	switch {
+	case c.Built: // by Build, whose base was checked
+		o.Image, err = session.ParseImage(c.Image)
+		o.Pull = images.PullNever
+	case c.Image != "":
+		o.Image, o.Pull, err = b.bounds.clientImage(c.Image)
+	}
+	if err != nil {
+		return o, err
+	}
+	if o.Egress, err = b.reach(c.Network); err != nil {
+		return o, err
+	}
+	o.Spec = runner.Spec{Name: c.Name, TTL: cmp.Or(c.TTL, aMonth), Mounts: c.Mounts, Limits: b.bounds.Limits}
+	o.Spec.Defaults.Env = c.Env
+	o.Spec.Limits = b.bounds.clamped(c.Limits).Over(b.bounds.Limits)
+	return o, nil
+}
+
+// reach returns the rules of a sandbox, within the operator's.
+func (b *Backend) reach(n backend.Network) (session.Egress, error) {
+	e := session.Egress{Mode: session.NoEgress, Allow: n.Allow, Deny: n.Deny, Secrets: n.Secrets, OpenWithInputs: true} // a volume is the client's own
+	switch {
+	case b.bounds.Egress == session.NoEgress:
+		e.Allow = nil
+	case n.Open:
+		e.Mode = b.bounds.Egress
+	}
+	if err := b.bounds.mayAllow(e.Allow); err != nil {
+		return e, err
+	}
+	if n.Mode != "" {
+		if err := b.bounds.within(n.Mode); err != nil {
+			return e, err
+		}
+		e.Mode = n.Mode
+	}
+	if n.Ask && b.bounds.Egress != session.NoEgress {
+		e.Ask = runner.AskTime
+	}
+	return e, nil
+}
+
+func (b *Backend) Reach(ctx context.Context, name string, n backend.Network) error {
+	r, err := b.reach(n)
+	if err != nil {
+		return err
+	}
+	return b.do(ctx, func(e session.Engine) error {
+		return e.ChangeEgress(ctx, runner.EgressChange{Sandbox: name, Replace: true, Mode: r.Mode, Allow: r.Allow, Deny: r.Deny})
+	})
+}
+
+func (b *Backend) do(ctx context.Context, f func(session.Engine) error) error {
+	return classified(b.service.With(ctx, f))
+}
+
+func (b *Backend) Open(ctx context.Context, name string) (backend.Sandbox, error) {
+	sb, err := b.service.Open(ctx, name, session.Callbacks{})
+	if err != nil {
+		return nil, classified(err)
+	}
+	return &sandbox{sb, b}, nil
+}
+
+func (b *Backend) List(ctx context.Context) (all []runner.Info, err error) {
+	err = b.do(ctx, func(e session.Engine) error { all, err = session.ListAll(ctx, e); return err })
+	return all, err
+}
+
+// Prune removes the output directories, ended jobs and logs that last changed before a time and that nothing uses.
+func (b *Backend) Prune(ctx context.Context, before time.Time) error {
+	_, err := b.service.PruneOutputs(ctx, before)
+	return err
+}
+
+func (b *Backend) Remove(ctx context.Context, name string) error {
+	return classified(b.service.Remove(ctx, name))
+}
+
+func (b *Backend) Pause(ctx context.Context, name string) error {
+	sb, err := b.service.Open(ctx, name, session.Callbacks{})
+	if err == nil {
+		b.trees.drop(sb.ID) // a paused one would not answer, and no command would resume it
+		err = sb.Pause(ctx)
+	}
+	return classified(err)
+}
+
+// stopGrace is how long processes may take to end when a sandbox is stopped.
+const stopGrace = 2 * time.Second
+
+func (b *Backend) Stop(ctx context.Context, name string) error {
+	return b.do(ctx, func(e session.Engine) error { return e.Stop(ctx, name, stopGrace) })
+}
+
+func (b *Backend) Fork(ctx context.Context, from, name string) error {
+	b.quiet(ctx, from)
+	_, err := b.service.Fork(ctx, from, name, "", nil)
+	if err == nil {
+		b.given.remember(b.given.of(from), name)
+	}
+	return classified(err)
+}
+
+// quiet ends the processes of a sandbox that the package started for files. The files of a sandbox without processes are
+// shared with its forks, and not copied.
+func (b *Backend) quiet(ctx context.Context, name string) {
+	if info, err := b.service.Inspect(ctx, name); err == nil {
+		b.trees.drop(info.ID)
+	}
+}
+
+func (b *Backend) Snapshot(ctx context.Context, from, name string) error {
+	b.quiet(ctx, from)
+	return b.do(ctx, func(e session.Engine) error { _, err := e.Snapshot(ctx, from, name); return err })
+}
+
+func (b *Backend) Usage(ctx context.Context, name string) (u runner.Usage, err error) {
+	sb, err := b.service.Open(ctx, name, session.Callbacks{})
+	if err == nil {
+		u, err = sb.Usage(ctx)
+	}
+	return u, classified(err)
+}
+
+func (b *Backend) HasImage(ctx context.Context, name string) bool {
+	ref, _, err := b.bounds.clientImage(name)
+	if err != nil || !ref.Stored() {
+		return err == nil
+	}
+	c, err := session.OpenImages()
+	if err != nil {
+		return false
+	}
+	_, err = c.Store.Lookup(ref)
+	return err == nil
+}
+
+// kinds are the errors of package server, by the runner's codes.
+var kinds = map[ipc.Code]error{
+	ipc.CodeNoSuchSandbox: backend.ErrNotFound, ipc.CodeGone: backend.ErrNotFound, ipc.CodeInvalid: backend.ErrInvalid, ipc.CodeExists: backend.ErrConflict, ipc.CodeStopped: backend.ErrConflict,
+	ipc.CodeBusy: backend.ErrBusy, ipc.CodeTooMuch: backend.ErrBusy, ipc.CodeNoSpace: backend.ErrBusy,
+	ipc.CodeCommandNotFound: fs.ErrNotExist, ipc.CodeNotExecutable: syscall.EINVAL,
+}
+
+// kinded is an error of a kind.
+type kinded struct {
+	error
+	kind error
+}
+
+func (k kinded) Unwrap() []error { return []error{k.error, k.kind} }
+
+// classified gives err its kind, and adds its hint to its text.
+func classified(err error) error {
+	var (
+		e       *ipc.Error
+		unknown *images.UnknownError
+	)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, session.ErrFull):
+		return kinded{err, backend.ErrBusy}
+	case errors.As(err, &unknown):
+		return kinded{err, backend.ErrInvalid}
+	case errors.As(err, &e) && kinds[e.Code] != nil:
+		return kinded{err, kinds[e.Code]}
+	case imageKind(err) != nil:
+		return kinded{err, imageKind(err)}
+	}
+	if hint := cli.HintOf(err); hint != "" {
+		err = fmt.Errorf("%w (%s)", err, hint)
+	}
+	return err
+}
+
+// sandbox is a [backend.Sandbox].
+type sandbox struct {
+	*session.Sandbox
+	backend *Backend
+}
+
+// hidden returns the values that the output of the sandbox must not have.
+func (s *sandbox) hidden() *redact.Values { return s.backend.service.Hidden(s.ID) }
+
+// Start starts a command, which waits for a place among those that run, and has it until its end.
+func (s *sandbox) Start(ctx context.Context, cmd runner.Command) (backend.Process, error) {
+	done, err := s.backend.queue.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Timeout = s.backend.bounds.time(cmd.Timeout)
+	if until, ok := ctx.Deadline(); ok && cmd.Timeout > 0 {
+		cmd.Timeout = max(min(cmd.Timeout, time.Until(until)), time.Millisecond) // the time that it waited is over
+	}
+	cmd.Path = s.backend.service.CallerPath()
+	p, err := s.Exec(ctx, cmd)
+	if err != nil {
+		done()
+		return nil, classified(err)
+	}
+	go func() {
+		p.Wait(context.Background())
+		done()
+	}()
+	return process{p, s}, nil
+}
+
+func (s *sandbox) Tree(ctx context.Context, user *runner.User, dir string, t tree.Request, from func(io.Writer) error, to func(*tree.Answer, *bufio.Reader) error) (*tree.Answer, error) {
+	t.Dir = dir
+	a, err := s.backend.trees.do(ctx, s.Sandbox, user, t, from, to)
+	return a, classified(err)
+}
+
+func (s *sandbox) Dial(ctx context.Context, port uint16) (io.ReadWriteCloser, error) {
+	c, err := s.Sandbox.Dial(ctx, port)
+	if err != nil {
+		return nil, classified(err)
+	}
+	return c, nil
+}
+
+// process is a [backend.Process].
+type process struct {
+	session.Process
+	sandbox *sandbox
+}
+
+func (p process) Shown(from io.Reader) io.ReadCloser { return p.sandbox.hidden().Live(from) }
+
+// Number returns the process's pid inside the sandbox.
+func (p process) Number() int {
+	if n, ok := p.Process.(interface{ Number() int }); ok {
+		return n.Number()
+	}
+	return 0
+}

@@ -1,0 +1,62 @@
+package apibackend
+
+import (
+	"context"
+	"fmt"
+
+	"demesne/cmd/internal/session"
+	"demesne/runner"
+	"demesne/runner/files"
+	"demesne/server/backend"
+	"demesne/server/rest"
+)
+
+// The interface of the API under /v1.
+var _ rest.Backend = (*Backend)(nil)
+
+// Limit implements [rest.Backend].
+func (b *Backend) Limit(ctx context.Context, name string, l runner.Limits) error {
+	return b.do(ctx, func(e session.Engine) error {
+		return e.ChangeLimits(ctx, runner.LimitChange{Sandbox: name, Limits: b.bounds.clamped(l)})
+	})
+}
+
+// Files implements [rest.Backend].
+func (b *Backend) Files(ctx context.Context, name string, r files.Request) (*files.Answer, error) {
+	if err := r.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", backend.ErrInvalid, err)
+	}
+	sb, err := b.service.Open(ctx, name, session.Callbacks{})
+	if err != nil {
+		return nil, classified(err)
+	}
+	a, err := sb.Files(ctx, r)
+	return a, classified(err)
+}
+
+// Copy implements [rest.Backend].
+func (b *Backend) Copy(ctx context.Context, name, from, to string) error {
+	_, err := b.service.Copy(ctx, session.Place{Sandbox: name, Path: from}, session.Place{Sandbox: name, Path: to}, session.Callbacks{})
+	return classified(err)
+}
+
+// Diff implements [rest.Backend].
+func (b *Backend) Diff(ctx context.Context, name string) (d *runner.Diff, err error) {
+	err = b.do(ctx, func(e session.Engine) error { d, err = e.Diff(ctx, name); return err })
+	return d, err
+}
+
+// Rules implements [rest.Backend].
+func (b *Backend) Rules(ctx context.Context, name string, allow, deny []string) error {
+	if err := b.bounds.mayAllow(allow); err != nil {
+		return err
+	}
+	return b.do(ctx, func(e session.Engine) error {
+		return e.ChangeEgress(ctx, runner.EgressChange{Sandbox: name, Allow: allow, Deny: deny})
+	})
+}
+
+// Questions implements [rest.Backend].
+func (b *Backend) Questions(ask func(runner.Question) (allow, answered bool)) {
+	b.service.Answer(session.Every, func(q runner.Question, _ []string) (allow, answered bool) { return ask(q) })
+}

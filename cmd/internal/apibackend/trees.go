@@ -1,0 +1,126 @@
+package apibackend
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"demesne/cmd/internal/session"
+	"demesne/runner"
+	"demesne/runner/client"
+	"demesne/runner/tree"
+)
+
+// trees keeps the processes that performed operations on files, for the next operations. A process serves one sandbox and
+// one user, and one operation at a time. Operations at the same time have processes of their own, of which one is kept.
+type trees struct {
+	mu   sync.Mutex
+	idle []*kept // the one used last is the last
+}
+
+// kept is a process that is kept.
+type kept struct {
+	*client.Tree
+	sandbox string // id
+	own     bool   // runs as the sandbox's own user
+	user    runner.User
+	born    time.Time
+	expiry  *time.Timer
+}
+
+// Bounds of the kept processes, each of which uses some MiB of its sandbox.
+const (
+	treesMost = 64
+	treeIdle  = 30 * time.Second
+	// treeAge bounds how long a process has the groups that its user had when it started. A new process also renews the
+	// sandbox's TTL.
+	treeAge = 5 * time.Minute
+)
+
+// do performs an operation.
+func (ts *trees) do(ctx context.Context, sb *session.Sandbox, user *runner.User, q tree.Request, put func(io.Writer) error, take func(*tree.Answer, *bufio.Reader) error) (*tree.Answer, error) {
+	k := kept{sandbox: sb.ID, own: user == nil}
+	if user != nil {
+		k.user = *user
+	}
+	if old := ts.take(k); old != nil {
+		a, err := old.Do(ctx, q, put, take)
+		ts.keep(old)
+		if !errors.Is(err, tree.ErrUnsent) {
+			return a, err
+		}
+	}
+	var err error
+	if k.Tree, err = sb.Tree(ctx, user); err != nil {
+		return nil, err
+	}
+	k.born = time.Now()
+	a, err := k.Do(ctx, q, put, take)
+	ts.keep(&k)
+	return a, err
+}
+
+// same reports whether two processes serve the same user of the same sandbox.
+func (k *kept) same(o *kept) bool {
+	return k.sandbox == o.sandbox && k.own == o.own && k.user == o.user
+}
+
+// take returns a kept process like k, or nil.
+func (ts *trees) take(k kept) *kept {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	at := slices.IndexFunc(ts.idle, k.same)
+	if at < 0 {
+		return nil
+	}
+	old := ts.idle[at]
+	ts.remove(at)
+	return old
+}
+
+// remove removes a process from the list. ts.mu is held.
+func (ts *trees) remove(at int) {
+	ts.idle[at].expiry.Stop()
+	ts.idle = slices.Delete(ts.idle, at, at+1)
+}
+
+// keep keeps a process, or ends it.
+func (ts *trees) keep(k *kept) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if !k.Usable() || time.Since(k.born) > treeAge || slices.ContainsFunc(ts.idle, k.same) {
+		go k.Close()
+		return
+	}
+	if len(ts.idle) >= treesMost {
+		go ts.idle[0].Close()
+		ts.remove(0)
+	}
+	k.expiry = time.AfterFunc(treeIdle, func() { ts.end(func(o *kept) bool { return o == k }) })
+	ts.idle = append(ts.idle, k)
+}
+
+// drop ends the kept processes of a sandbox.
+func (ts *trees) drop(sandbox string) {
+	ts.end(func(k *kept) bool { return k.sandbox == sandbox })
+}
+
+// end ends kept processes, and waits for that.
+func (ts *trees) end(which func(*kept) bool) {
+	ts.mu.Lock()
+	var gone []*kept
+	for i := len(ts.idle) - 1; i >= 0; i-- {
+		if which(ts.idle[i]) {
+			gone = append(gone, ts.idle[i])
+			ts.remove(i)
+		}
+	}
+	ts.mu.Unlock()
+	for _, k := range gone {
+		k.Close()
+	}
+}

@@ -1,0 +1,160 @@
+package code
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"demesne/kernels"
+)
+
+// Shown is a value that code showed, in the richest form that it has. All of it comes from a kernel and is untrusted,
+// except that MIME has the form of a MIME type.
+type Shown struct {
+	MIME string
+	Text string // of a text type
+	Data []byte // of a binary type
+}
+
+// forms are the MIME types that a face shows, the richest first, with the extensions of their files. A type of Jupyter's
+// that ends in +json is text.
+var forms = []struct{ mime, extension string }{
+	{"image/png", ".png"}, {"image/jpeg", ".jpg"}, {"image/gif", ".gif"}, {"image/webp", ".webp"},
+	{"audio/wav", ".wav"}, {"audio/mpeg", ".mp3"}, {"audio/ogg", ".ogg"}, {"video/mp4", ".mp4"}, {"video/webm", ".webm"},
+	{"application/pdf", ".pdf"}, {"application/vnd.plotly.v1+json", ".plotly.json"}, {"image/svg+xml", ".svg"}, {"text/html", ".html"},
+	{"text/markdown", ".md"}, {"text/latex", ".tex"}, {"application/json", ".json"},
+}
+
+// mimeType is the form of a MIME type without parameters.
+var mimeType = regexp.MustCompile(`^(text|image|audio|video|application)/[a-z0-9][a-z0-9.+-]{0,99}$`)
+
+// Richest returns a bundle in its richest form. ok is false if it has none but plain text.
+func Richest(b kernels.Bundle) (s Shown, ok bool) {
+	for _, f := range forms {
+		if len(b[f.mime]) > 0 && s.take(b, f.mime) {
+			return s, true
+		}
+	}
+	for mime := range b { // forms that are not in the table
+		if mime != plainText && mimeType.MatchString(mime) && !strings.HasPrefix(mime, "text/") && s.take(b, mime) {
+			return s, true
+		}
+	}
+	return Shown{}, false
+}
+
+const plainText = "text/plain"
+
+// Texts returns the forms of a bundle that are texts, by MIME type.
+func Texts(b kernels.Bundle) map[string]string {
+	all := map[string]string{}
+	for mime := range b {
+		if s := (Shown{}); mimeType.MatchString(mime) && s.take(b, mime) && s.Data == nil {
+			all[mime] = s.Text
+		}
+	}
+	return all
+}
+
+// take sets s to one form of a bundle.
+func (s *Shown) take(b kernels.Bundle, mime string) bool {
+	if binary(mime) {
+		raw, err := b.Bytes(mime)
+		*s = Shown{MIME: mime, Data: raw}
+		return err == nil && len(raw) > 0
+	}
+	one, ok := b.Text(mime)
+	if !ok && json.Valid(b[mime]) { // a JSON form is the value itself
+		one, ok = string(b[mime]), true
+	}
+	*s = Shown{MIME: mime, Text: one}
+	return ok
+}
+
+// binary reports whether a type's data is in base64.
+func binary(mime string) bool {
+	kind, form, _ := strings.Cut(mime, "/")
+	switch kind {
+	case "image":
+		return form != "svg+xml"
+	case "audio", "video":
+		return true
+	}
+	return mime == "application/pdf" || mime == "application/octet-stream"
+}
+
+// Figures saves what code shows as files of a session's output directory. The sandbox can write there too: a file of
+// Figures is always a new one, whose name it chooses, and no link is followed.
+type Figures struct {
+	Dir string // path of the host; only the sandbox's own files are below it
+
+	mu    sync.Mutex
+	last  int
+	bytes int64
+}
+
+// Bounds of the files of one session. The sandbox's limits do not count them.
+const (
+	mostFigures     = 10000
+	mostFigureBytes = 512 << 20
+	mostTaken       = 1000 // names that the sandbox has taken
+)
+
+var errFigures = errors.New("the session has saved too many figures")
+
+// Save writes a value to a new file and returns the file's path on the host.
+func (f *Figures) Save(s Shown) (path string, err error) {
+	content := s.Data
+	if content == nil {
+		content = []byte(s.Text)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.bytes+int64(len(content)) > mostFigureBytes || f.last >= mostFigures {
+		return "", errFigures
+	}
+	root, err := os.OpenRoot(f.Dir)
+	if err != nil {
+		return "", fmt.Errorf("save figure: %w", err)
+	}
+	defer root.Close()
+	to, err := f.create(root, extension(s.MIME))
+	if err != nil {
+		return "", fmt.Errorf("save figure: %w", err)
+	}
+	_, err = to.Write(content)
+	if err = errors.Join(err, to.Close()); err != nil {
+		root.Remove(to.Name())
+		return "", fmt.Errorf("save figure: %w", err)
+	}
+	f.bytes += int64(len(content))
+	return filepath.Join(f.Dir, filepath.Base(to.Name())), nil
+}
+
+// create creates the next file that does not exist.
+func (f *Figures) create(root *os.Root, extension string) (*os.File, error) {
+	for range mostTaken {
+		f.last++
+		to, err := root.OpenFile(fmt.Sprintf("figure-%d%s", f.last, extension), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if !errors.Is(err, fs.ErrExist) {
+			return to, err
+		}
+	}
+	return nil, fs.ErrExist
+}
+
+// extension returns the extension of the files of a type.
+func extension(mime string) string {
+	for _, f := range forms {
+		if f.mime == mime {
+			return f.extension
+		}
+	}
+	return ".out"
+}

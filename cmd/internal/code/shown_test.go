@@ -1,0 +1,73 @@
+package code
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"demesne/kernels"
+)
+
+func bundle(forms map[string]any) kernels.Bundle {
+	b := kernels.Bundle{}
+	for mime, v := range forms {
+		b[mime], _ = json.Marshal(v)
+	}
+	return b
+}
+
+// TestRichest checks which form of a value is shown. Forms that cannot be decoded are passed over.
+func TestRichest(t *testing.T) {
+	for _, c := range []struct {
+		forms      map[string]any
+		mime, text string
+	}{
+		{map[string]any{"text/plain": "x", "text/html": "<b>", "image/png": "aGk="}, "image/png", "hi"},
+		{map[string]any{"text/plain": "x", "text/html": []string{"<b>", "</b>"}, "image/png": "!"}, "text/html", "<b></b>"},
+		{map[string]any{"text/plain": "x", "application/vnd.plotly.v1+json": map[string]any{"data": 1}, "text/html": "<b>"}, "application/vnd.plotly.v1+json", `{"data":1}`},
+		{map[string]any{"text/plain": "x", "image/svg+xml": "<svg/>"}, "image/svg+xml", "<svg/>"},
+		{map[string]any{"text/plain": "x", "application/geo+json": 7}, "application/geo+json", "7"},
+		{map[string]any{"text/plain": "x"}, "", ""},
+		{map[string]any{"text/plain": "x", "image/png\r\nX: y": "aGk=", "../../etc": "x", "TEXT/HTML": "x"}, "", ""},
+		{nil, "", ""},
+	} {
+		s, ok := Richest(bundle(c.forms))
+		if got := s.Text + string(s.Data); s.MIME != c.mime || got != c.text || ok != (c.mime != "") {
+			t.Errorf("%v: %q %q %v", c.forms, s.MIME, got, ok)
+		}
+	}
+	if got := Texts(bundle(map[string]any{"text/plain": "x", "image/png": "aGk=", "application/json": []int{1}, "bad type": "x"})); len(got) != 2 || got["application/json"] != "[1]" {
+		t.Errorf("texts: %v", got)
+	}
+}
+
+// TestFiguresSave checks that a file is always a new one in the directory, whatever the sandbox has put there.
+func TestFiguresSave(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "f")
+	err := errors.Join(os.WriteFile(outside, []byte("kept"), 0o644), os.Symlink(outside, filepath.Join(dir, "figure-1.png")),
+		os.Symlink("nowhere", filepath.Join(dir, "figure-2.png")), os.Mkdir(filepath.Join(dir, "figure-3.png"), 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := Figures{Dir: dir}
+	path, err := f.Save(Shown{MIME: "image/png", Data: []byte("png")})
+	if got, _ := os.ReadFile(path); err != nil || path != filepath.Join(dir, "figure-4.png") || string(got) != "png" {
+		t.Errorf("%s %q %v", path, got, err)
+	}
+	if got, _ := os.ReadFile(outside); string(got) != "kept" {
+		t.Errorf("a link was followed: %q", got)
+	}
+	if path, err = f.Save(Shown{MIME: "video/x-other", Data: []byte("x")}); err != nil || filepath.Base(path) != "figure-5.out" {
+		t.Errorf("%s %v", path, err)
+	}
+	f.bytes = mostFigureBytes
+	if _, err := f.Save(Shown{MIME: "image/png", Data: []byte("x")}); !errors.Is(err, errFigures) {
+		t.Errorf("over the bound: %v", err)
+	}
+	f = Figures{Dir: dir + "/gone"}
+	if _, err := f.Save(Shown{MIME: "image/png", Data: []byte("x")}); err == nil {
+		t.Error("a directory that is gone is no error")
+	}
+}

@@ -1,0 +1,46 @@
+package servecmd
+
+import (
+	"time"
+
+	"demesne/cmd/internal/cli"
+)
+
+// ApproveOptions holds the flags of demesne approve.
+type ApproveOptions struct {
+	All, JSON bool
+	For       time.Duration
+}
+
+// ApproveFlags returns the flags of demesne approve, bound to o.
+func ApproveFlags(o *ApproveOptions) cli.Flags {
+	const group = "Decision"
+	return cli.Flags{
+		{Group: group, Long: "for", Arg: "DURATION", Set: cli.Duration(&o.For),
+			Help: "with yes, for a pattern: how long it counts (default and most the policy's)"},
+		{Group: "Result", Long: "all", Set: cli.On(&o.All), Help: "with list: the requests that were decided too"},
+		{Group: "Result", Long: "json", Set: cli.On(&o.JSON), Help: "with list: print JSON"},
+	}
+}
+
+// ApproveCommand returns demesne approve with its help.
+func ApproveCommand(o *ApproveOptions) *cli.Command {
+	return &cli.Command{
+		Name: "approve", Usage: []string{"[list] [--all] [--json]", "yes [--for DURATION] ID", "no ID…"}, Summary: "decide about commands that want to run on this machine",
+		About: `Models and programs can ask for commands and files of this machine itself, if the operator turned that on: demesne serve
+--host-policy, or the tool set host of demesne mcp. What the policy does not list waits here for a person.
+
+list shows what waits. Each word of a command is shown as the program gets it: no shell is involved. yes shows one
+request, asks on the terminal, and lets it happen once. What was shown is what happens: if a program, directory or file
+changed since it was asked for, it does not. no refuses requests, and ends the time of an approved pattern.
+
+yes needs a terminal. An approved command has all your rights.`,
+		Examples: []cli.Example{
+			{Says: "show what waits", Line: "demesne approve"},
+			{Says: "approve one request, after a look at it", Line: "demesne approve yes k3vq2xw7"},
+			{Says: "refuse two", Line: "demesne approve no k3vq2xw7 aq5tzz3c"},
+		},
+		Words: []string{"list", "yes", "no"},
+		Flags: ApproveFlags(o),
+	}
+}

@@ -1,0 +1,115 @@
+package toolbackend
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+
+	"demesne/cmd/internal/cli"
+	"demesne/mcp/backend"
+	"demesne/runner/client"
+)
+
+// agentProgram runs agents, each with its children in a process of its own. An agent in the background so survives this
+// server; one that a call waits for ends with the server, whose end closes the program's input.
+const agentProgram = "demesne-agent"
+
+// agentCommand returns that program's command for what it is to do: "request" and a namespace, or "attend-job" and an id.
+func agentCommand(verb string) ([]string, error) {
+	path, err := client.FindProgram(agentProgram)
+	return []string{path, verb}, err
+}
+
+// Agent runs an agent until it ends.
+func (f *Backend) Agent(ctx context.Context, r backend.AgentRequest, w backend.Callbacks) (*backend.AgentResult, error) {
+	if err := f.options.mayRun(r); err != nil {
+		return nil, err
+	}
+	done, err := f.options.place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	argv, err := agentCommand("request")
+	if err != nil {
+		return nil, err
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("start agent: %w", err)
+	}
+	cmd := exec.Command(argv[0], append(argv[1:], f.options.Namespace)...)
+	cmd.Stderr = os.Stderr
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("start agent: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start agent: %w", err)
+	}
+	defer cmd.Wait() // the program removes what it made before it ends
+	defer in.Close()
+	defer context.AfterFunc(ctx, func() { in.Close() })()
+	if _, err := in.Write(append(line, '\n')); err != nil {
+		return nil, fmt.Errorf("start agent: %w", err)
+	}
+	return lastEvent(ctx, out, w.Progress)
+}
+
+// lastEvent reads the events of an agent until its result.
+func lastEvent(ctx context.Context, out io.Reader, progress func(string)) (*backend.AgentResult, error) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, agentLine)
+	for lines.Scan() {
+		var e backend.AgentEvent
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return nil, fmt.Errorf("read agent: %w", err)
+		}
+		switch {
+		case e.Error != "":
+			return nil, cli.Hinted(errors.New(e.Error), "%s", e.Hint)
+		case e.Result != nil:
+			return e.Result, nil
+		case progress != nil:
+			progress(e.Progress)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("read agent: %s ended without a result", agentProgram)
+}
+
+// agentLine bounds one event, in bytes. The largest has the kept output and a receipt.
+const agentLine = 16 << 20
+
+// StartAgent stores an agent as a job, and starts the process that runs it.
+func (f *Backend) StartAgent(ctx context.Context, r backend.AgentRequest) (*backend.Job, error) {
+	if err := f.options.mayRun(r); err != nil {
+		return nil, err
+	}
+	argv, err := agentCommand("attend-job")
+	if err != nil {
+		return nil, err
+	}
+	return f.startJob(ctx, argv, r)
+}
+
+// mayRun refuses an agent of a namespace unless the operator, whose credentials it uses, allows them. It also refuses one
+// with the whole network where the operator's widest mode is a narrower one.
+func (o Options) mayRun(r backend.AgentRequest) error {
+	if on, _ := strconv.ParseBool(o.setting(varAgents)); o.Namespace != "" && !on {
+		return errors.New("the operator allows no agents in this namespace")
+	}
+	if most := o.setting(varEgress); r.Research && most != "" && most != "open" {
+		return fmt.Errorf("sandbox_research: the operator allows %q (%s)", most, varEgress)
+	}
+	return nil
+}

@@ -1,0 +1,483 @@
+package toolbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/code"
+	"demesne/cmd/internal/session"
+	"demesne/internal/text"
+	"demesne/kernels"
+	"demesne/kernels/driver"
+	"demesne/kernels/languages"
+	"demesne/mcp/backend"
+	"demesne/proxy/redact"
+	"demesne/runner"
+)
+
+// codeFace is a [backend.Code] over package code: it turns requests of models into sessions' options.
+type codeFace struct {
+	*Backend
+	store *code.Store
+
+	mu    sync.Mutex
+	about map[*code.Session]*about // of the sessions in the store
+}
+
+// about is what the face knows of a session.
+type about struct {
+	image, egress string
+	offline       bool // no egress, and no person can allow any
+	create        session.CreateOptions
+	figures       code.Figures
+}
+
+// openCode opens the sessions that the environment configures.
+func openCode(f *Backend, getenv func(string) string) (*codeFace, error) {
+	l, err := code.LimitsFrom(getenv)
+	if err != nil {
+		return nil, err
+	}
+	c := &codeFace{Backend: f, store: code.NewStore(f.Service, l), about: map[*code.Session]*about{}}
+	f.hold = c.holdingSession
+	return c, nil
+}
+
+// Close ends all sessions.
+func (f *codeFace) Close() { f.store.Close() }
+
+// workDir is the working directory of a session's kernel: what code writes there is on the host.
+const workDir = "/out"
+
+func (f *codeFace) StartSession(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeSession, error) {
+	o, err := f.sessionOptions(r)
+	if err != nil {
+		return nil, err
+	}
+	s, err := f.store.Create(ctx, r.Owner, o, session.Request(r.Request).Callbacks(w))
+	if err != nil {
+		return nil, explained(err)
+	}
+	f.mu.Lock()
+	live := f.store.List(r.Owner)
+	for old := range f.about {
+		if old.Death() != nil && !slices.Contains(live, old) {
+			delete(f.about, old)
+		}
+	}
+	f.about[s] = &about{image: r.Image, egress: r.Egress, offline: r.Egress == session.NoEgress && len(r.Domains) == 0 && !r.Ask, create: o.Create, figures: code.Figures{Dir: s.Sandbox.Out}}
+	f.mu.Unlock()
+	made := f.describe(s)
+	return &made, nil
+}
+
+// sessionOptions returns the session that a request asks for.
+func (f *codeFace) sessionOptions(r backend.CodeRequest) (o code.Options, err error) {
+	if o.Language, err = language(r.Language); err != nil {
+		return o, err
+	}
+	for _, word := range r.Dependencies {
+		d, err := o.Language.ParseDependency(word)
+		if err != nil {
+			return o, err
+		}
+		o.Dependencies = append(o.Dependencies, d)
+	}
+	o.Kernel, o.Dir = r.Kernel, workDir
+	o.Create, err = f.secrets.create(r.Request)
+	return o, err
+}
+
+// language returns the row of the table with that name or alias.
+func language(name string) (languages.Language, error) {
+	l, ok := languages.Find(name)
+	if ok {
+		return l, nil
+	}
+	var names []string
+	for _, l := range languages.All() {
+		names = append(append(names, l.Name), l.Aliases...)
+	}
+	err := fmt.Errorf("language %q is not known (%s)", name, strings.Join(languageNames(), ", "))
+	if near := text.Nearest(strings.ToLower(name), names); near != "" {
+		err = cli.Hinted(err, "did you mean %s?", near)
+	}
+	return l, err
+}
+
+func languageNames() (names []string) {
+	for _, l := range languages.All() {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+func (f *codeFace) Session(owner, id string) (*backend.CodeSession, error) {
+	s, err := f.store.Get(owner, id)
+	if err != nil {
+		return nil, err
+	}
+	found := f.describe(s)
+	return &found, nil
+}
+
+func (f *codeFace) Sessions(owner string) (list []backend.CodeSession) {
+	for _, s := range f.store.List(owner) {
+		if s.Death() == nil {
+			list = append(list, f.describe(s))
+		}
+	}
+	return list
+}
+
+func (f *codeFace) describe(s *code.Session) backend.CodeSession {
+	b := backend.CodeSession{ID: s.ID, Sandbox: s.Sandbox.ID, Language: s.Language.Name, OutputDir: s.Sandbox.Out, Created: s.Created}
+	if a := f.aboutOf(s); a != nil {
+		b.Image, b.Egress = a.image, a.egress
+	}
+	if info := s.Kernel().Info; info != nil {
+		b.Kernel = text.SafeLine(fmt.Sprintf("%.60s %.60s (%.60s)", info.Language.Name, info.Language.Version, info.Implementation))
+	}
+	if since, idle := s.Idle(); idle {
+		b.Used = since
+	}
+	if i := s.Installed; i != nil && !i.OK {
+		b.InstallError = strings.TrimSpace(i.Stderr + "\n" + i.Hint)
+	}
+	return b
+}
+
+func (f *codeFace) aboutOf(s *code.Session) *about {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.about[s]
+}
+
+func (f *codeFace) StopSession(_ context.Context, owner, id string) error {
+	s, err := f.store.Get(owner, id)
+	if err == nil {
+		err = f.store.Stop(owner, id)
+	}
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.about, s)
+	return nil
+}
+
+func (f *codeFace) Execute(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
+	done, err := f.options.place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if r.Session == "" {
+		return f.once(ctx, r, w)
+	}
+	s, err := f.store.Get(r.Owner, r.Session)
+	if err != nil {
+		return nil, err
+	}
+	if r.Language != "" {
+		l, err := language(r.Language)
+		if err != nil {
+			return nil, err
+		}
+		if l.Name != s.Language.Name {
+			return nil, fmt.Errorf("session %s executes %s, not %s: leave language out, or leave session_id out", s.ID, s.Language.Name, l.Name)
+		}
+	}
+	var figures *code.Figures
+	if a := f.aboutOf(s); a != nil {
+		figures = &a.figures
+	}
+	return f.execute(ctx, s, figures, r, w)
+}
+
+// once executes code in a sandbox of its own: in a kernel if the language has one of demesne's, or one was named, and else
+// by the interpreter.
+func (f *codeFace) once(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
+	o, err := f.sessionOptions(r)
+	if err != nil {
+		return nil, err
+	}
+	if (o.Language.Driver == "" || driver.Argv(o.Language.Name) == nil) && r.Kernel == "" {
+		return f.program(ctx, o, r, w)
+	}
+	cb := session.Request(r.Request).Callbacks(w)
+	s, err := f.store.Once(ctx, o, cb)
+	if err != nil {
+		return nil, explained(err)
+	}
+	defer s.Close()
+	if i := s.Installed; i != nil && !i.OK {
+		return notInstalled(i), nil
+	}
+	d, err := f.execute(ctx, s, &code.Figures{Dir: s.Sandbox.Out}, r, w)
+	if err == nil {
+		d.Count = 0
+	}
+	return d, err
+}
+
+// execute executes code in a session.
+func (f *codeFace) execute(ctx context.Context, s *code.Session, figures *code.Figures, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
+	defer f.Answer(s.Sandbox.ID, session.Request(r.Request).Callbacks(w).Ask)()
+	hidden := f.Hidden(s.Sandbox.ID)
+	shown := code.NewHider(hidden, func(o kernels.Output) {
+		if w.Stream != nil {
+			w.Stream(o.Stdout + o.Stderr)
+		}
+	})
+	res, err := s.Execute(ctx, kernels.Execution{Code: r.Code, Timeout: r.Timeout, Emit: shown.Show})
+	shown.Rest()
+	var death *code.Death
+	if err != nil && !errors.As(err, &death) {
+		return nil, explained(err)
+	}
+	d := resultOf(res, figures, r.Timeout, hidden)
+	d.OutputDir = s.Sandbox.Out
+	if death != nil {
+		d.Failed, d.Died, d.Hint = true, death.Reason, death.Hint()
+	}
+	return d, nil
+}
+
+// resultOf converts an execution's result without the values of secrets, and saves what it showed. res may be nil.
+func resultOf(res *kernels.Result, figures *code.Figures, limit time.Duration, hidden *redact.Values) *backend.CodeResult {
+	if res == nil {
+		return &backend.CodeResult{}
+	}
+	value := code.Blanked(res.Value, hidden)
+	d := &backend.CodeResult{Stdout: tailOf(res.Stdout), Stderr: tailOf(res.Stderr), Value: code.Texts(value), Dropped: res.Dropped, Count: res.Count}
+	for _, t := range []*backend.Tail{&d.Stdout, &d.Stderr} {
+		t.Text, t.Head = hidden.Text(t.Text), hidden.Text(t.Head)
+	}
+	if e := res.Error; e != nil {
+		d.Failed, d.Type, d.Message = true, e.Type, hidden.Text(e.Message)
+		for _, line := range e.Traceback {
+			d.Traceback = append(d.Traceback, hidden.Text(line))
+		}
+	}
+	if res.TimedOut {
+		d.Failed, d.TimedOut, d.Type = true, true, "TimeoutError"
+		d.Message = fmt.Sprintf("interrupted after %s; what ran before has its effect", limit)
+		d.Hint = "the session keeps its variables; split the work, or pass a longer timeout"
+	}
+	for _, b := range res.Displays {
+		d.Outputs = append(d.Outputs, outputOf(code.Blanked(b, hidden), figures))
+	}
+	if s, ok := code.Richest(value); ok && s.Data != nil {
+		d.Outputs = append(d.Outputs, outputOf(value, figures))
+	}
+	return d
+}
+
+// outputOf converts what code showed, and saves it to a file unless it is plain text.
+func outputOf(b kernels.Bundle, figures *code.Figures) backend.CodeOutput {
+	s, ok := code.Richest(b)
+	if !ok {
+		plain, _ := b.Text("text/plain")
+		return backend.CodeOutput{MIME: "text/plain", Text: plain}
+	}
+	o := backend.CodeOutput{MIME: s.MIME, Text: s.Text, Data: s.Data}
+	if figures != nil {
+		o.File, _ = figures.Save(s) // a full disk or a directory that is gone: the result has the value
+	}
+	return o
+}
+
+// tailOf returns the kept end of a stream.
+func tailOf(l text.Last) backend.Tail {
+	kept := session.Last{Last: l}
+	return backend.Tail(kept.Tail(kernels.MaxStream))
+}
+
+func (f *codeFace) Install(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
+	done, err := f.options.place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	s, err := f.store.Get(r.Owner, r.Session)
+	if err != nil {
+		return nil, err
+	}
+	var all []languages.Dependency
+	for _, word := range r.Dependencies {
+		d, err := s.Language.ParseDependency(word)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	if a := f.aboutOf(s); a != nil && a.offline {
+		return &backend.CodeResult{Failed: true, Message: "the session has no network"}, nil
+	}
+	defer f.Answer(s.Sandbox.ID, session.Request(r.Request).Callbacks(w).Ask)()
+	tooLong := fmt.Errorf("the installation did not end within %s", r.Timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.Timeout, tooLong)
+	defer cancel()
+	i, err := s.Install(ctx, all)
+	switch {
+	case errors.Is(err, tooLong):
+		return &backend.CodeResult{Failed: true, Message: err.Error(), Hint: "pass a longer timeout"}, nil
+	case err != nil:
+		return nil, explained(err)
+	case !i.OK:
+		return notInstalled(i), nil
+	}
+	return &backend.CodeResult{}, nil
+}
+
+// notInstalled is the result of an installation that failed.
+func notInstalled(i *code.Installed) *backend.CodeResult {
+	return &backend.CodeResult{
+		Failed: true, Type: "InstallError", Message: "the packages could not be installed", Hint: i.Hint,
+		Stderr: backend.Tail{Text: i.Stderr, Bytes: int64(len(i.Stderr))},
+	}
+}
+
+func (f *codeFace) Inspect(ctx context.Context, owner, id string) (*backend.CodeState, error) {
+	s, err := f.store.Get(owner, id)
+	if err != nil {
+		return nil, err
+	}
+	got := &backend.CodeState{CodeSession: f.describe(s)} // before the inspection, which uses the session
+	state := s.Inspect(ctx)
+	for _, v := range state.Variables {
+		got.Variables = append(got.Variables, v)
+	}
+	got.More, got.Unread, got.Env, got.Processes, got.Memory = state.More, state.Unread, state.Env, state.Processes, state.Memory
+	return got, nil
+}
+
+func (f *codeFace) Runtimes(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (list []backend.Runtime, err error) {
+	c, err := session.Request(r.Request).Create()
+	if err != nil {
+		return nil, err
+	}
+	all, err := code.Runtimes(ctx, f.Service, c, session.Request(r.Request).Callbacks(w))
+	if err != nil {
+		return nil, explained(err)
+	}
+	for _, one := range all {
+		list = append(list, backend.Runtime{Language: one.Language, Program: one.Program, Version: one.Version, Kernels: one.Kernels, Session: len(one.Kernels) > 0})
+	}
+	return list, nil
+}
+
+// holdingSession keeps the store from ending the session of a sandbox while a command or a copy uses the sandbox.
+func (f *codeFace) holdingSession(sandbox string) (done func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.about {
+		if s.Sandbox.ID == sandbox {
+			return s.Hold()
+		}
+	}
+	return func() {}
+}
+
+var _ backend.Code = (*codeFace)(nil)
+
+func (f *codeFace) Check(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
+	done, err := f.options.place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l, err := language(r.Language)
+	if err != nil {
+		return nil, err
+	}
+	var c session.CreateOptions
+	if r.Session == "" {
+		c, err = session.Request(r.Request).Create()
+	} else if s, unknown := f.store.Get(r.Owner, r.Session); unknown != nil {
+		err = unknown
+	} else if a := f.aboutOf(s); a != nil {
+		c = a.create
+	}
+	if err != nil {
+		return nil, err
+	}
+	all, err := f.Validate(ctx, c, l, r.Code, session.Request(r.Request).Callbacks(w))
+	if err != nil {
+		return nil, explained(err)
+	}
+	d := &backend.CodeResult{}
+	for _, p := range all {
+		d.Problems = append(d.Problems, struct {
+			Line, Column int
+			Message      string
+		}{p.Line, p.Column, p.Message})
+	}
+	return d, nil
+}
+
+// program executes code with the language's interpreter.
+func (f *codeFace) program(ctx context.Context, o code.Options, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
+	if len(o.Language.Run) == 0 {
+		return nil, fmt.Errorf("no program runs %s: list_runtimes says what an image has", o.Language.Name)
+	}
+	if len(o.Dependencies) > 0 {
+		return nil, fmt.Errorf("dependencies: not for %s without a session", o.Language.Name)
+	}
+	run := session.RunOptions{Stdin: r.Code, Shown: r.MaxOutput, Command: runner.Command{
+		Argv: append([]string{"/bin/sh", "-c", runProgram, "sh", "code" + o.Language.Extensions[0]}, commands(o.Language)...),
+		Dir:  workDir, Timeout: r.Timeout,
+	}}
+	cb := session.Request(r.Request).Callbacks(w)
+	done, err := f.Service.Run(ctx, o.Create, run, cb)
+	if err != nil {
+		return nil, explained(err)
+	}
+	return ranProgram(done, r.Timeout), nil
+}
+
+// runProgram stores stdin in a file and runs it with the first command whose program exists. Its arguments are the name of
+// the file and commands, each of them one argument with the words separated by spaces.
+const runProgram = `dir=$(mktemp -d) && cat > "$dir/$1" || exit 126
+file=$dir/$1; shift
+for command; do
+  if command -v "${command%% *}" > /dev/null; then
+    exec $command "$file" < /dev/null
+  fi
+done
+echo "the image has none of: $*" >&2
+exit 127`
+
+func commands(l languages.Language) (all []string) {
+	for _, run := range l.Run {
+		all = append(all, strings.Join(run, " "))
+	}
+	return all
+}
+
+// ranProgram converts the result of a program.
+func ranProgram(done *session.RunResult, limit time.Duration) *backend.CodeResult {
+	b := done.Backend()
+	d := &backend.CodeResult{Stdout: b.Stdout, Stderr: b.Stderr, ExitCode: &done.ExitCode, OutputDir: b.OutputDir}
+	for _, one := range done.Denied {
+		d.Denied = append(d.Denied, one.String())
+	}
+	switch {
+	case done.Reason == runner.TimedOut:
+		d.Failed, d.TimedOut, d.Type, d.Message = true, true, "TimeoutError", fmt.Sprintf("killed after %s", limit)
+		d.Hint = "split the work, or pass a longer timeout"
+	case done.Reason != runner.Exited:
+		d.Failed, d.Type, d.Message = true, string(done.Reason), done.Detail
+	case done.ExitCode != 0:
+		d.Failed, d.Type, d.Message = true, "ExitStatus", fmt.Sprintf("the program ended with exit code %d", done.ExitCode)
+	}
+	return d
+}

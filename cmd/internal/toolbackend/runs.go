@@ -1,0 +1,300 @@
+package toolbackend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"demesne/cmd/internal/session"
+	"demesne/internal/flock"
+	"demesne/internal/fsutil"
+	"demesne/mcp"
+	"demesne/mcp/backend"
+	"demesne/runner"
+	"demesne/runner/client"
+	"demesne/runner/ipc"
+	"demesne/runner/tarball"
+	"demesne/runner/tree"
+	"demesne/server/runs"
+)
+
+// OpenRuns opens the runs of the HTTP server. Their processes execute [AttendRun].
+func OpenRuns() (*runs.Store, error) {
+	dir, err := fsutil.StateDir("server")
+	if err != nil {
+		return nil, err
+	}
+	program, err := client.FindProgram(jobProgram)
+	if err != nil {
+		return nil, err
+	}
+	all, err := session.New(session.Options{}).Jobs() // has the operator's bound
+	if err != nil {
+		return nil, err
+	}
+	return runs.Open(filepath.Join(dir, "runs"), all.Slots, []string{program, "run"})
+}
+
+// AttendRun executes one run. The process that does nothing else outlives the server that started it.
+func AttendRun(ctx context.Context, job string) error {
+	store, err := OpenRuns()
+	if err != nil {
+		return err
+	}
+	return store.Attend(ctx, job, func(ctx context.Context, r *runs.Request, rec *runs.Recorder) error {
+		f, err := Open(Options{Namespace: r.Namespace})
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return f.doRun(ctx, r, rec)
+	})
+}
+
+// runsFace is a [mcp.Runs] over a store, for the callers of one namespace.
+type runsFace struct {
+	*Backend
+	store *runs.Store
+}
+
+// sees reports whether f's callers have a namespace.
+func (f *runsFace) sees(namespace string) bool { return namespace == f.options.Namespace }
+
+func (f *runsFace) Run(ctx context.Context, arguments json.RawMessage, sandbox backend.Request) (*mcp.StartedRun, error) {
+	r, err := runs.Parse(arguments)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", mcp.ErrArguments, err)
+	}
+	r.Namespace = f.options.Namespace
+	size, err := thisMachine()
+	if err != nil {
+		return nil, err
+	}
+	most, err := ceilings(f.options.setting, size)
+	if err != nil {
+		return nil, err
+	}
+	for i := range r.Commands { // mcp-sandboxd's clients know no ceiling: a longer time is reduced to it
+		r.Commands[i].TimeoutMS = min(r.Commands[i].TimeoutMS, most.Timeout.Milliseconds())
+	}
+	if r.Sandbox, err = json.Marshal(sandbox); err != nil {
+		return nil, err
+	}
+	run, err := f.store.Start(r)
+	if err != nil {
+		return nil, explained(err)
+	}
+	if r.Lock {
+		f.inLine(ctx, r, run.ID)
+	}
+	out := &mcp.StartedRun{ID: run.ID, EventsURL: runs.EventsURL(run.ID), StatusURL: runs.StatusURL(run.ID), Identifier: run.Identifier}
+	if r.Await > 0 {
+		done, err := f.store.Wait(ctx, run.ID, r.Await, f.sees)
+		if err != nil {
+			return nil, err
+		}
+		if run = done; run.State.Over() {
+			out.Final = run
+		}
+	}
+	out.SandboxName = run.SandboxName
+	return out, nil
+}
+
+// keyOf returns the key of the sandbox of an identifier. No key that a model chooses begins so.
+func keyOf(identifier string) string { return "run/" + identifier }
+
+func (f *runsFace) Restart(ctx context.Context, arguments json.RawMessage, sandbox backend.Request) (*mcp.RunSandbox, error) {
+	identifier, ttl, err := runs.ParseTTL(arguments)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", mcp.ErrArguments, err)
+	}
+	r := &runs.Request{Identifier: identifier, TTL: ttl}
+	sb, err := f.ensure(ctx, r, sandbox, true)
+	if err != nil {
+		return nil, explained(err)
+	}
+	info, err := f.Inspect(ctx, sb.ID)
+	if err != nil {
+		return nil, explained(err)
+	}
+	return &mcp.RunSandbox{
+		Identifier: identifier, ContainerID: info.ID, Name: info.ID, Image: info.Spec.Image,
+		Created: info.Created.UTC().Format(time.RFC3339), Expires: info.Expires.UTC().Format(time.RFC3339),
+	}, nil
+}
+
+func (f *runsFace) Delete(ctx context.Context, arguments json.RawMessage) (string, error) {
+	identifier, _, err := runs.ParseTTL(arguments)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", mcp.ErrArguments, err)
+	}
+	id, err := f.OfKey(ctx, keyOf(identifier))
+	if err == nil {
+		err = f.Remove(ctx, id)
+	}
+	return identifier, explained(err)
+}
+
+// ensure makes the sandbox of a run, or finds it. One whose settings the operator has changed since is replaced.
+func (f *Backend) ensure(ctx context.Context, r *runs.Request, sandbox backend.Request, replace bool) (*session.Sandbox, error) {
+	sandbox.Spec.Key, sandbox.Spec.TTL, sandbox.Spec.Replace = keyOf(r.Identifier), runner.Duration(r.TTL), replace
+	c, err := f.secrets.create(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	c.Unasked = append(c.Unasked, "ttl", "memory", "cpus", "pids", "disk")
+	sb, err := f.Service.Create(ctx, c, session.Callbacks{})
+	var e *ipc.Error
+	if errors.As(err, &e) && e.Code == ipc.CodeDiffers {
+		c.Spec.Replace = true
+		sb, err = f.Service.Create(ctx, c, session.Callbacks{})
+	}
+	if err != nil || sb.Existing {
+		return sb, err
+	}
+	if err := makeArtifacts(ctx, sb); err != nil {
+		f.Discard(sb.ID)
+		return nil, err
+	}
+	return sb, nil
+}
+
+// makeArtifacts makes the directory for artifacts, unless the image has it.
+func makeArtifacts(ctx context.Context, sb *session.Sandbox) error {
+	t, err := sb.Tree(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	_, err = t.Do(ctx, tree.Request{Op: tree.OpMkdir, Path: runs.ArtifactsDir}, nil, nil)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// doRun executes a run.
+func (f *Backend) doRun(ctx context.Context, r *runs.Request, rec *runs.Recorder) error {
+	var sandbox backend.Request
+	if err := json.Unmarshal(r.Sandbox, &sandbox); err != nil {
+		return fmt.Errorf("read run: %w", err)
+	}
+	if r.Lock {
+		unlock, err := lockRun(ctx, r, rec.Run())
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	sb, err := f.ensure(ctx, r, sandbox, false)
+	if err != nil {
+		return explained(err)
+	}
+	rec.Started(sb.ID, sb.ID)
+	err = f.runCommands(ctx, r, rec, sb)
+	if ctx.Err() == nil {
+		rec.Keep(func(to *os.Root, l tarball.Limits) error {
+			_, err := sb.CopyOut(ctx, runs.ArtifactsDir, to, l)
+			return err
+		})
+	}
+	return err
+}
+
+// lockRun waits for the earlier runs that lock the same sandbox.
+func lockRun(ctx context.Context, r *runs.Request, id string) (unlock func(), err error) {
+	dir, err := flock.QueueDir()
+	if err != nil {
+		return nil, err
+	}
+	turn, err := flock.JoinQueue(dir, lineOf(r), id)
+	if err != nil {
+		return nil, err
+	}
+	if err := turn.Wait(ctx); err != nil {
+		turn.Leave()
+		return nil, err
+	}
+	return func() { turn.Leave() }, nil
+}
+
+// lineOf names the line of runs that lock the same sandbox.
+func lineOf(r *runs.Request) string { return "run-" + r.Namespace + "-" + r.Identifier }
+
+// lineTime bounds the wait for a run to stand in line. One that waits for a free process is not in line yet.
+const lineTime = 5 * time.Second
+
+// inLine waits until the process of a run stands in line, so that runs have their turns in the order of their answers.
+func (f *runsFace) inLine(ctx context.Context, r *runs.Request, id string) {
+	dir, err := flock.QueueDir()
+	for end := time.Now().Add(lineTime); err == nil && ctx.Err() == nil && time.Now().Before(end) && !flock.InQueue(dir, lineOf(r), id); time.Sleep(5 * time.Millisecond) {
+		if run, gone := f.store.Get(id, f.sees); gone != nil || run.State != runs.Queued {
+			return // its turn came, or it has ended
+		}
+	}
+}
+
+// runCommands executes the commands of a run, until one fails.
+func (f *Backend) runCommands(ctx context.Context, r *runs.Request, rec *runs.Recorder, sb *session.Sandbox) (first error) {
+	for i := range r.Commands {
+		s := &r.Commands[i]
+		out := rec.Command(i)
+		res, err := f.runCommand(ctx, r, s, sb, out)
+		if ctx.Err() != nil {
+			out.Ended(res)
+			return context.Cause(ctx)
+		}
+		if out.Ended(res) || s.AllowFailure {
+			continue
+		}
+		switch {
+		case first != nil:
+		case err != nil:
+			first = fmt.Errorf("command %d: %w", i, explained(err))
+		case res.Reason == runner.TimedOut:
+			first = fmt.Errorf("command %d timed out", i)
+		case res.Reason != runner.Exited:
+			first = fmt.Errorf("command %d: %s", i, res.Detail)
+		default:
+			first = fmt.Errorf("command %d failed with exit %d", i, res.ExitCode)
+		}
+		if !r.GoOn {
+			break
+		}
+	}
+	return first
+}
+
+// runCommand executes a command. A command that the sandbox does not have gets a line on stderr and exit code 127.
+func (f *Backend) runCommand(ctx context.Context, r *runs.Request, s *runs.Step, sb *session.Sandbox, out *runs.Output) (*runner.Result, error) {
+	cmd := runner.Command{Argv: s.Argv, Dir: s.Cwd, Timeout: time.Duration(s.TimeoutMS) * time.Millisecond}
+	if s.Shell != "" {
+		cmd.Argv, cmd.Else = []string{"bash", "-lc", s.Shell}, [][]string{{"/bin/sh", "-c", s.Shell}}
+	}
+	for name, value := range s.Env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	if r.Root {
+		cmd.User = &runner.User{}
+	}
+	done, err := f.Service.Exec(ctx, sb.ID, session.RunOptions{Command: cmd, Stdout: out.Stdout, Stderr: out.Stderr}, session.Callbacks{})
+	var e *ipc.Error
+	if errors.As(err, &e) && (e.Code == ipc.CodeCommandNotFound || e.Code == ipc.CodeNotExecutable) {
+		fmt.Fprintln(out.Stderr, e.Error())
+		code := 127
+		if e.Code == ipc.CodeNotExecutable {
+			code = 126
+		}
+		return &runner.Result{Reason: runner.Exited, ExitCode: code}, nil
+	}
+	if done == nil {
+		return nil, err
+	}
+	return done.Result, err
+}

@@ -1,0 +1,190 @@
+package toolbackend
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"demesne/agents"
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
+	"demesne/mcp"
+	"demesne/runner"
+	"demesne/runner/client"
+	"demesne/runner/jobs"
+	"demesne/server"
+	"demesne/server/hostcmd"
+	"demesne/server/runs"
+)
+
+// jobProgram calls [Backend.Attend]. Any program that starts jobs executes it, so that a job outlives its starter.
+const jobProgram = "demesne-mcp"
+
+// Options says for whom a Backend works. The zero value is that of a program with one client, which has the rights of its
+// user.
+type Options struct {
+	Session session.Options // its Getenv has the operator's settings
+	// Namespace is that of the callers; empty: none. Callers with a namespace see its sandboxes, jobs, outputs and secrets
+	// alone.
+	Namespace string
+	// Queue bounds the commands that calls wait for; nil: they do not queue.
+	Queue *server.Queue
+	// Listed means that only listed directories can be mounted, and never the working directory. Namespace implies it.
+	Listed bool
+	// Runs are those of the tool set "runs"; nil: it is not offered.
+	Runs *runs.Store
+	// Host is the guard of host commands, with which the tool set host is offered. Nil: the settings decide, and they
+	// offer it to no namespace.
+	Host *hostcmd.Guard
+}
+
+// setting returns a setting of the operator.
+func (o Options) setting(name string) string {
+	switch {
+	case o.Namespace != "" && name == varSecrets:
+		return o.Namespace
+	case o.Namespace != "" && name == varPaths: // the operator listed them for the operator's own models
+		return ""
+	}
+	return o.Session.Getenv(name)
+}
+
+// Open opens the session and the jobs that the settings configure.
+func Open(o Options) (*Backend, error) {
+	if o.Session.Getenv == nil {
+		o.Session.Getenv = os.Getenv
+	}
+	o.Session.Runner.Frontend = runner.FrontendMCP.In(o.Namespace)
+	if !o.Session.Runner.Frontend.Known() {
+		return nil, fmt.Errorf("namespace %q: not lower-case letters, digits and dashes", o.Namespace)
+	}
+	o.Listed = o.Listed || o.Namespace != ""
+	s := session.New(o.Session)
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	store, err := s.Jobs()
+	if err != nil {
+		return nil, err
+	}
+	program, err := client.FindProgram(jobProgram)
+	if err != nil {
+		return nil, err
+	}
+	offered, err := openSecrets(o.setting)
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{Service: s, options: o, secrets: offered, jobs: store, attend: []string{program, "job"}}, nil
+}
+
+// place waits until a command of the callers may run.
+func (o Options) place(ctx context.Context) (done func(), err error) {
+	return o.Queue.Acquire(server.WithCaller(ctx, server.InNamespace(o.Namespace)))
+}
+
+// Attend does one background job for the callers that started it. The process that Start started does nothing else.
+func Attend(ctx context.Context, id string) error {
+	dir, err := jobs.DefaultDir()
+	if err != nil {
+		return err
+	}
+	all, err := jobs.Open(dir)
+	if err != nil {
+		return err
+	}
+	j, err := all.Get(id)
+	if err != nil {
+		return err
+	}
+	f, err := Open(Options{Namespace: j.Frontend.Namespace()})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.doJob(ctx, id)
+}
+
+// Server returns an MCP server with the tools that the settings allow. tools is a list of tool sets; if it is empty,
+// that of the settings applies. Each warning is one line to warn, after prefix. The caller calls done after its last answer.
+func (f *Backend) Server(ctx context.Context, tools string, warn io.Writer, prefix string) (s *mcp.Server, done func(), err error) {
+	root, err := f.OutputRoot()
+	if err != nil {
+		return nil, nil, err
+	}
+	lines := prefixed{warn, prefix}
+	opts, err := serverOptions(f.Service, f.options, root, tools, lines)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.agents, err = agents.Open(agents.Options{}); err != nil {
+		return nil, nil, err
+	}
+	if opts.Secrets, err = f.secrets.offered(lines); err != nil {
+		return nil, nil, err
+	}
+	opts.Models, opts.Model = f.agents.Models(), f.model
+	if opts.Texts, err = toolTexts(f.options.setting(varTexts)); err != nil {
+		return nil, nil, err
+	}
+	sessions, err := openCode(f, f.options.setting)
+	if err != nil {
+		return nil, nil, err
+	}
+	opts.Code, opts.Languages = sessions, languageNames()
+	if f.options.Runs != nil {
+		opts.Runs = &runsFace{f, f.options.Runs}
+	}
+	ended, err := f.offerHost(&opts)
+	if err != nil {
+		sessions.Close()
+		return nil, nil, err
+	}
+	go f.Tidy() // ignore failures: the next start tries again
+	go f.pruneOutputs(ctx)
+	s = mcp.New(f, opts)
+	warnTexts(s, opts.Texts, lines)
+	return s, func() { sessions.Close(); ended() }, nil
+}
+
+// model checks that a tool can use a model in an image.
+func (f *Backend) model(name, tool, image string) error {
+	_, err := f.agents.In(image).Choose(tool, name)
+	if errors.Is(err, agents.ErrNoProgram) {
+		err = cli.Hinted(err, "install it so that PATH has it, or name an image that has it in the argument image")
+	}
+	return err
+}
+
+// pruneEvery is the interval between checks for too many output directories.
+const pruneEvery = 10 * time.Minute
+
+// pruneOutputs removes surplus output directories until ctx ends. It ignores failures, because the next round
+// tries again.
+func (f *Backend) pruneOutputs(ctx context.Context) {
+	for {
+		f.PruneMost(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pruneEvery):
+		}
+	}
+}
+
+// prefixed writes lines after a prefix. Each Write is one line.
+type prefixed struct {
+	io.Writer
+	prefix string
+}
+
+func (p prefixed) Write(b []byte) (int, error) {
+	if _, err := p.Writer.Write(append([]byte(p.prefix), bytes.Clone(b)...)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}

@@ -1,0 +1,39 @@
+package toolbackend
+
+import (
+	"errors"
+	"fmt"
+
+	"demesne/cmd/internal/cli"
+	"demesne/cmd/internal/session"
+	"demesne/images/events"
+	"demesne/runner/ipc"
+)
+
+// explained wraps err with the hint that it carries, if it has one.
+func explained(err error) error {
+	var (
+		e *ipc.Error
+		f *events.Failure
+	)
+	switch {
+	case errors.Is(err, session.ErrFull):
+		return cli.Hinted(err, "sandbox_destroy removes a sandbox; sandbox_list lists them")
+	case errors.As(err, &e) && e.Code == ipc.CodeDiffers:
+		return cli.Hinted(err, "omit the differing arguments to use the sandbox as it is, or set replace: true to remove it with its files and create a new one")
+	case errors.As(err, &e) && e.Hint != "":
+		return cli.Hinted(err, "%s", e.Hint)
+	case errors.As(err, &f) && f.Hint != "":
+		return cli.Hinted(err, "%s", f.Hint)
+	}
+	return err
+}
+
+// attached is explained for a call about a sandbox, whose error says so if there is no such sandbox.
+func attached(id string, err error) error {
+	var e *ipc.Error
+	if errors.As(err, &e) && (e.Code == ipc.CodeNoSuchSandbox || e.Code == ipc.CodeGone) {
+		return cli.Hinted(fmt.Errorf("attach to sandbox %s: %w", id, err), "sandbox_list lists the sandboxes that there are")
+	}
+	return explained(err)
+}
