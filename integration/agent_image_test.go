@@ -185,6 +185,40 @@ func TestAgentImageUser(t *testing.T) {
 	})
 }
 
+// TestAgentDevcontainer runs an agent in the image that the project's devcontainer.json builds, with its variables.
+func TestAgentDevcontainer(t *testing.T) {
+	g := newGallery(t)
+	g.hostWithoutAgents("http://127.0.0.1:1")
+	g.extra = append(g.extra, "DEMESNE_AGENTS_FILE="+g.file("agents.json", scriptAgent, 0o644), "SCRIPT_KEY="+realKey)
+	program := fixture.Mode("bin/script-agent", "#!/bin/sh\nexec sh -c \"$1\"\n", 0o755)
+	g.push("agent:dev", v1.Config{Env: []string{"PATH=/bin"}, User: "1000"}, g.busybox(), []fixture.Entry{program})
+	proj := g.mkdir("h/proj")
+	t.Cleanup(func() { os.RemoveAll(proj); os.RemoveAll(g.home + "/.demesne/agents") })
+	g.file("h/proj/.devcontainer/Dockerfile", "FROM "+g.reg.Ref("agent:dev")+"\nARG WHO\nUSER 0\nRUN echo $WHO > /made\n", 0o644)
+	g.file("h/proj/.devcontainer/devcontainer.json", `{"build": {"dockerfile": "Dockerfile", "args": {"WHO": "world"}}, "containerEnv": {"GREETING": "hello"},
+		"postCreateCommand": "touch /workspaces/x", "initializeCommand": "touch `+g.dir+`/outside"}`, 0o644)
+	agent := func(args ...string) result {
+		cmd := g.cli(append([]string{"agent"}, args...)...)
+		cmd.Dir = proj
+		return g.finish(cmd)
+	}
+	r := agent("--devcontainer", "script-agent", `echo "$GREETING $(cat /made) $(id -u)"; pwd; echo new > new; ls /workspaces`)
+	if r.stdout != "hello world 0\n"+proj+"\n" || !strings.Contains(r.stderr, "its commands are not executed for an agent") || !strings.Contains(r.stderr, "initializeCommand: not executed") {
+		t.Errorf("%+v", r)
+	}
+	if got, _ := os.ReadFile(proj + "/new"); string(got) != "new\n" || exists(g.dir+"/outside") {
+		t.Errorf("the project has %q", got)
+	}
+	for flag, want := range map[string]string{"--devcontainer=.:ro": "always mounted for writing", "--devcontainer=nosuch": "devcontainer"} {
+		if r := agent(flag, "script-agent", "true"); r.code == 0 || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v", flag, r)
+		}
+	}
+	if r := agent("--devcontainer", "--image", "bare", "script-agent", "true"); r.code == 0 || !strings.Contains(r.stderr, "cannot be combined") {
+		t.Errorf("with --image: %+v", r)
+	}
+}
+
 // TestAgentImageTree runs agents of an image that the MCP server was asked for: a child inherits the image, and models
 // without a program on this machine are offered only where there is an image.
 func TestAgentImageTree(t *testing.T) {

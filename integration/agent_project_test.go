@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -274,6 +275,9 @@ ls -la ` + b.home + ` ` + b.dir + ` /run /in; true`
 // TestAgentKilled checks that a sandbox ends with the demesne that made it, and that the terminal's end ends it.
 func TestAgentKilled(t *testing.T) {
 	b, _, dir := newScriptBox(t)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // demesne does not ignore it then, even if nohup started the tests
+	defer signal.Stop(hup)
 	for name, sig := range map[string]syscall.Signal{"KILL": syscall.SIGKILL, "HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM} {
 		os.Remove(dir + "/alive")
 		cmd := b.command("demesne", "agent", "script-agent", "while :; do date +%s%N > alive; sleep 0.05; done")
@@ -284,7 +288,11 @@ func TestAgentKilled(t *testing.T) {
 		}
 		eventually(t, "the agent's file", func() bool { _, err := os.Stat(dir + "/alive"); return err == nil })
 		cmd.Process.Signal(sig)
+		began := time.Now()
 		cmd.Wait()
+		if d := time.Since(began); d > time.Minute {
+			t.Errorf("%s ends it after %s", name, d)
+		}
 		last := func() string { text, _ := os.ReadFile(dir + "/alive"); return string(text) }
 		eventually(t, name+" to end the sandbox", func() bool {
 			before := last()

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -173,16 +174,46 @@ func TestBuildCollected(t *testing.T) {
 	s.intact(t)
 }
 
+// TestBuildHeld checks that gc --all takes neither a base nor its layers from a build, and that a build fetches layers that
+// gc --blobs dropped.
+func TestBuildHeld(t *testing.T) {
+	s := newSite(t, newGallery(t))
+	s.put("Containerfile", "FROM local/bb AS first\nRUN echo 1 > /1\nRUN echo started && while [ ! -e /tmp/never ]; do sleep 1; [ $((n += 1)) -lt 4 ] || break; done\n"+
+		"RUN --mount=type=cache,target=/c echo 2 > /2\nFROM local/bb\nCOPY --from=first /1 /2 /\nRUN cat /1 /2\n")
+	cmd := s.cli("build", "--progress", "plain", "--egress", "none", "-t", "local/app", s.ctx)
+	text := heard(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the command to start", func() bool { return strings.Contains(text(), "] started") })
+	s.ok("gc", "--all", "--build")
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("build beside gc --all: %v\n%s", err, text())
+	}
+	if got := s.inside("local/app", "cat /1 /2"); got != "1\n2\n" {
+		t.Errorf("files: %q", got)
+	}
+	ref, _ := s.simple("team/base")
+	s.ok("pull", ref)
+	if out := s.ok("gc", "--blobs"); !strings.Contains(out, "freed") {
+		t.Errorf("gc: %s", out)
+	}
+	s.build("FROM "+ref+"\nRUN echo 3 > /3\n", "-t", "local/app")
+	s.ok("save", "-o", s.dir+"/app.tar", "local/app") // with the layers of the base
+	s.ok("rmi", "local/app")
+	s.ok("gc", "--blobs", "--build")
+	s.reg.Fail(func(*http.Request) *fixture.Fault { return &fixture.Fault{Status: http.StatusNotFound} })
+	s.refused(t, "FROM "+ref+"\nRUN echo 4 > /4\n", []string{"Containerfile:1: ", "dropped"})
+	s.intact(t)
+}
+
 // TestBuildLost checks that a build whose sandbox or runner is killed ends with the line of its step, and leaves nothing.
 func TestBuildLost(t *testing.T) {
 	s := newSite(t, newGallery(t))
 	s.put("Containerfile", "FROM local/bb\nRUN echo 1 > /a\nRUN echo started && sleep 1000\n")
 	for _, victim := range []string{"demesne-init", "demesne-runner"} {
 		cmd := s.cli("build", "--egress", "none", s.ctx)
-		var mu sync.Mutex
-		var seen strings.Builder
-		cmd.Stderr = writer(func(p []byte) (int, error) { mu.Lock(); defer mu.Unlock(); return seen.Write(p) })
-		text := func() string { mu.Lock(); defer mu.Unlock(); return seen.String() }
+		text := heard(cmd)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

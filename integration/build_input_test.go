@@ -148,13 +148,11 @@ func TestBuildKilled(t *testing.T) {
 	s.put("Containerfile", "FROM local/bb\nRUN echo 1 > /a\nRUN --mount=type=secret,id=t echo started && sleep 1000\n")
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
 		cmd := s.cli("build", "--egress", "none", "--secret", "id=t,src="+src, s.ctx)
-		var mu sync.Mutex
-		var seen bytes.Buffer
-		cmd.Stderr = writer(func(p []byte) (int, error) { mu.Lock(); defer mu.Unlock(); return seen.Write(p) })
+		text := heard(cmd)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the command to start", func() bool { mu.Lock(); defer mu.Unlock(); return strings.Contains(seen.String(), "] started") })
+		eventually(t, "the command to start", func() bool { return strings.Contains(text(), "] started") })
 		cmd.Process.Signal(sig)
 		cmd.Wait()
 		eventually(t, sig.String()+": the sandbox to end", func() bool { return s.ok("ls", "-q") == "" && len(descendants()) == 0 })
@@ -175,6 +173,14 @@ func TestBuildKilled(t *testing.T) {
 type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// heard returns what a command has written to its stderr so far. It is called before the command starts.
+func heard(cmd *exec.Cmd) (text func() string) {
+	var mu sync.Mutex
+	var seen strings.Builder
+	cmd.Stderr = writer(func(p []byte) (int, error) { mu.Lock(); defer mu.Unlock(); return seen.Write(p) })
+	return func() string { mu.Lock(); defer mu.Unlock(); return seen.String() }
+}
 
 // TestBuildParallel checks that stages run at once, and that builds of one file share their steps.
 func TestBuildParallel(t *testing.T) {

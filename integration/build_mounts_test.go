@@ -2,8 +2,11 @@ package integration
 
 import (
 	"net"
+	"os"
 	"strings"
 	"testing"
+
+	"demesne/integration/fixture"
 )
 
 // TestBuildMountKinds checks tmpfs, writable binds, and caches with owners, sources and sharing.
@@ -44,6 +47,18 @@ func TestBuildCacheSharing(t *testing.T) {
 	}
 }
 
+// TestBuildCacheOwners checks that gc removes caches whose files and directories are other users'.
+func TestBuildCacheOwners(t *testing.T) {
+	withIDs(t, func(t *testing.T, g *gallery, one bool) {
+		s := newSite(t, g)
+		s.build("FROM local/bb\nRUN --mount=type=cache,target=/c mkdir -p /c/d/e && touch /c/d/e/x && chown -R 1000:1000 /c/d && chmod 700 /c/d /c/d/e\n")
+		s.ok("gc", "--all", "--build")
+		if left := names(s.store + "/caches"); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+	})
+}
+
 // TestBuildSecretForms checks the forms of --secret and --ssh that docker build has.
 func TestBuildSecretForms(t *testing.T) {
 	s := newSite(t, newGallery(t))
@@ -69,7 +84,9 @@ RUN --mount=type=secret,id=a,uid=1000 cat /run/secrets/a > /tmp/user; echo >> /t
 		`secret "nosuch": read "nosuch"`:                {"--secret", "id=nosuch"},
 		`unknown field "file"`:                          {"--secret", "id=x,file=a"},
 		`unknown type "vault"`:                          {"--secret", "id=x,type=vault,src=a"},
-		"ssh-add KEY":                                   {"--ssh", "default=" + src},
+		"token\": no private key":                       {"--ssh", "default=" + src},
+		`open "/nosuch": no such file`:                  {"--ssh", "default=/nosuch"},
+		"neither a socket nor a file with a key":        {"--ssh", "default=/dev/null"},
 	} {
 		if r := s.do(append(append([]string{"build"}, flags...), s.ctx)...); r.code != 2 || !strings.Contains(r.stderr, want) {
 			t.Errorf("%q: want %q: %+v", flags, want, r)
@@ -86,6 +103,32 @@ RUN --mount=type=secret,id=a,uid=1000 cat /run/secrets/a > /tmp/user; echo >> /t
 	s.refused(t, "FROM local/bb\nRUN --mount=type=ssh,required=true true\n", []string{"Containerfile:2:", `no agent "default" was given`})
 }
 
+// TestBuildSSHKeys checks that a command reaches an agent with the keys of files, and not the files.
+func TestBuildSSHKeys(t *testing.T) {
+	s := newSite(t, newGallery(t))
+	at := s.mkdir("keys") + "/"
+	for name, args := range map[string][]string{"ed25519": {"-t", "ed25519", "-N", ""}, "rsa": {"-t", "rsa", "-N", ""}, "locked": {"-N", "secret"}} {
+		if r := s.finish(s.command(program(t, "ssh-keygen"), append(args, "-q", "-C", "", "-f", at+name)...)); r.code != 0 {
+			t.Fatalf("ssh-keygen: %+v", r)
+		}
+	}
+	raw, err := os.ReadFile(tools + "/sshkeys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.put("sshkeys", string(raw))
+	keys := at + "ed25519," + at + "rsa"
+	out := s.build("FROM local/bb\nCOPY --chmod=755 sshkeys /bin/\nRUN --mount=type=ssh sshkeys > /keys && ls /.demesne/in\nUSER 1000\nRUN --mount=type=ssh,uid=1000 sshkeys\n",
+		"-t", "local/app", "--progress", "plain", "--ssh", "default="+keys)
+	if strings.Count(out, "2 keys") != 1 || !strings.Contains(out, "ssh-default") {
+		t.Errorf("progress: %s", out)
+	}
+	s.see(t, "cat /keys", "2 keys: ed25519 rsa\n")
+	if r := s.do("build", "--ssh", "default="+at+"locked", s.ctx); r.code != 2 || !strings.Contains(r.stderr, "the key has a passphrase") || !strings.Contains(r.stderr, "ssh-add KEY") {
+		t.Errorf("a passphrase: %+v", r)
+	}
+}
+
 // TestBuildSockets checks that a socket in a directory is omitted, as by docker build, and refused as a source.
 func TestBuildSockets(t *testing.T) {
 	s := newSite(t, newGallery(t))
@@ -98,4 +141,33 @@ func TestBuildSockets(t *testing.T) {
 	s.build("FROM local/bb\nCOPY d /d\n", "-t", "local/app")
 	s.see(t, "ls /d", "a\n")
 	s.refused(t, "FROM local/bb\nCOPY d/socket /\n", []string{"Containerfile:2:", "a socket cannot be copied"})
+}
+
+// TestBuildAttributes checks that layers keep the extended attributes that a RUN may set, as do copies from stages and archives,
+// and that a RUN may set no file capabilities: a step that needs them fails.
+func TestBuildAttributes(t *testing.T) {
+	withIDs(t, func(t *testing.T, g *gallery, one bool) {
+		s := newSite(t, g)
+		raw, err := os.ReadFile(tools + "/xattr")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.put("xattr", string(raw))
+		s.build("FROM local/bb\nCOPY --chmod=755 xattr /bin/\nRUN mkdir /d && touch /d/f && xattr set user.a one /d/f && xattr set user.b two /d\n"+
+			"RUN xattr get user.a /d/f && xattr set user.a three /d/f\n", "-t", "local/app")
+		s.see(t, "xattr get user.a /d/f; xattr get user.b /d", "three\ntwo\n")
+		file := fixture.File("f", "x")
+		file.PAXRecords = map[string]string{"SCHILY.xattr.user.c": "four", "SCHILY.xattr.user.overlay.opaque": "y", "SCHILY.xattr.trusted.x": "y", "SCHILY.xattr.user.rootlesscontainers": "\b\x01"}
+		packed, err := fixture.Tar(fixture.Dir("."), file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.put("a.tar", string(packed))
+		s.build("FROM local/app AS from\nFROM local/app\nCOPY --from=from /d /e\nADD a.tar /g\n", "-t", "local/app")
+		s.see(t, "xattr get user.a /e/f; xattr get user.b /e; xattr get user.c /g/f; xattr get user.overlay.opaque /g/f; stat -c %u /g/f", "three\nxattr: No data available\nfour\nxattr: No data available\n0\n")
+		r := s.do("build", "--egress", "none", "--progress", "plain", "-f", s.file("caps", "FROM local/app\nRUN xattr cap /bin/xattr\n", 0o644), s.ctx)
+		if r.code != 1 || !strings.Contains(r.stderr, "xattr: Operation not permitted") || !strings.Contains(r.stderr, "caps:2:") {
+			t.Errorf("a capability: %+v", r)
+		}
+	})
 }

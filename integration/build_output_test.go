@@ -63,6 +63,7 @@ func TestBuildUnknownBase(t *testing.T) {
 	if took := time.Since(began); r.code != 125 || !strings.Contains(r.stderr, "Containerfile:2:") || !strings.Contains(r.stderr, `did you mean "`+name+`"?`) || took > 25*time.Second {
 		t.Errorf("after %s: %+v", took, r)
 	}
+	s.refused(t, "FROM registry.nosuch.test/alpine\nRUN true\n", []string{"Containerfile:1:", "registry.nosuch.test"})
 	s.refused(t, "FROM debain\n", []string{"Containerfile:1:", `did you mean "debian"?`})
 }
 
@@ -70,17 +71,18 @@ func TestBuildUnknownBase(t *testing.T) {
 // and without. Each runs this test, so the digest of a build without RUN is written here; one with RUN depends on this
 // machine's busybox, and is compared between the two kinds of ids.
 func TestBuildReproducibleUsers(t *testing.T) {
-	const want = "sha256:9ce07ae211e6e1e2e3a58c4302903ed7795a87bc762d4be1840e065a0f7d095b"
+	const want = "sha256:d6f7d97a301dfacaef07726a0e970876ba10da0ec786173e335282329096264b"
 	digests := map[string]bool{}
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		s := newSite(t, g)
-		// Without subordinate ids no file has another owner.
+		// Without subordinate ids a RUN can give files to no other user, but ADD and COPY can.
 		base := slices.DeleteFunc(g.busybox(), func(e fixture.Entry) bool { return e.Uid != 0 })
 		raw, err := fixture.Tar(append(base, fixture.Dir("made"), fixture.Mode("made/x", "x\n", 0o750))...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		small, err := fixture.Tar(fixture.Dir("d"), fixture.Mode("d/x", "x\n", 0o750), fixture.Link("d/l", "x"), fixture.Hard("d/h", "d/x"))
+		small, err := fixture.Tar(fixture.Dir("d"), fixture.Mode("d/x", "x\n", 0o750), fixture.Link("d/l", "x"), fixture.Hard("d/h", "d/x"),
+			fixture.Owned(fixture.Dir("theirs"), 33), fixture.Owned(fixture.Mode("theirs/x", "x\n", 0o640), 1000))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,14 +90,21 @@ func TestBuildReproducibleUsers(t *testing.T) {
 		s.file("ctx/small.tar", string(small), 0o644)
 		s.put("a", "a\n")
 		flags := []string{"build", "-q", "--egress", "none", "--timestamp", "1000000000", "--platform", "linux/amd64", s.ctx}
-		s.put("Containerfile", "FROM scratch\nADD small.tar /\nCOPY --chmod=640 a /copied/\nWORKDIR /w\nENV A=b\nLABEL c=d\n")
+		s.put("Containerfile", "FROM scratch AS first\nADD small.tar /\nCOPY --chown=1000:1001 a /given/\n"+
+			"FROM scratch\nADD small.tar /\nCOPY --chmod=640 a /copied/\nCOPY --from=first /given /theirs/x /from/\nCOPY --chown=7:8 --from=first /theirs /again/\nUSER 1000:33\nWORKDIR /w\nENV A=b\nLABEL c=d\n")
 		if got := strings.TrimSpace(s.ok(flags...)); got != want {
 			t.Errorf("without RUN: %s, want %s", got, want)
 		}
 		s.put("Containerfile", "FROM scratch\nADD root.tar /\nENV PATH=/bin\nCOPY a /a\nRUN mkdir /y && cp /a /y/b && rm -r /made && chmod 4755 /a && ln /y/b /twin\nRUN echo 1 > /y/c\n")
 		digests[s.ok(flags...)] = true
+		s.put("Containerfile", "FROM scratch\nADD root.tar /\nENV PATH=/bin\nCOPY --chown=1000:1001 a /a\nADD small.tar /\nRUN chmod 600 /a && echo 2 > /theirs/y && ln /theirs/x /theirs/z\n")
+		digests["chown "+s.ok(flags...)] = true
+		if got := s.finish(s.command("/bin/sh", "-c", bin+"/demesne build -q --egress none --timestamp 1000000000 --platform linux/amd64 -o - "+s.ctx+" | tar tv --numeric-owner | awk '{print $1, $2, $6}' | grep -E ' (a|theirs.*)$' | sort -k 3")); got.stdout !=
+			"-rw------- 1000/1001 a\ndrwxr-xr-x 33/33 theirs/\n-rw-r----- 1000/1000 theirs/x\n-rw-r--r-- 0/0 theirs/y\nhrw-r----- 1000/1000 theirs/z\n" {
+			t.Errorf("owners: %+v", got)
+		}
 	})
-	if len(digests) != 1 {
+	if len(digests) != 2 {
 		t.Errorf("with RUN: digests differ: %v", digests)
 	}
 }

@@ -137,6 +137,29 @@ func TestBuildAddURL(t *testing.T) {
 	})
 }
 
+// TestBuildNetworkNone checks that with --network none no RUN has a network while ADD has one, that results are kept apart,
+// and that the network of this machine is refused.
+func TestBuildNetworkNone(t *testing.T) {
+	onBuildInternet(t, func(n *internet, s *site, f *fileServer) {
+		file := "FROM local/bb\nADD https://files.test/x /x\nRUN --network=default tail -n +3 /proc/net/dev | wc -l > /n\n"
+		flags := []string{"-t", "local/app", "--egress", "package-managers", "--allow-domain", "files.test"}
+		s.build(file, flags...)
+		s.see(t, "cat /n", "2\n")
+		if out := s.build(file, append(flags, "--network", "none")...); strings.Count(out, " CACHED ") != 1 {
+			n.Errorf("with --network none:\n%s", out)
+		}
+		s.see(t, "cat /x /n", "first\n1\n")
+		if out := s.build(file, append(flags, "--network=default")...); strings.Count(out, " CACHED ") != 2 {
+			n.Errorf("with --network default:\n%s", out)
+		}
+		for network, want := range map[string]string{"host": "never has this machine's network", "bridge": "unknown (known: none, default)", "non": "unknown"} {
+			if r := s.do("build", "--network", network, s.ctx); r.code != 2 || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, "--egress none") {
+				n.Errorf("--network %s: %+v", network, r)
+			}
+		}
+	})
+}
+
 // TestBuildAddGit checks repositories: references, directories, .git, checksums, submodules and hostile links.
 func TestBuildAddGit(t *testing.T) {
 	onBuildInternet(t, func(n *internet, s *site, f *fileServer) {
@@ -184,6 +207,12 @@ func TestBuildAddGit(t *testing.T) {
 			n.Errorf("changed:\n%s", out)
 		}
 		s.see(t, "cat /main/a", "3\n")
+		n.mkdir("new")
+		for _, args := range [][]string{{"init", "-q", "--object-format=sha256", "-b", "main"}, {"-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"}} {
+			n.once(append([]string{git, "-C", n.dir + "/new"}, args...)...)
+		}
+		n.once(git, "clone", "-q", "--bare", n.dir+"/new", n.dir+"/new.git")
+		s.build("FROM local/bb\nADD --keep-git-dir http://git.test/new.git /new\nRUN test $(wc -c < /new/.git/HEAD) = 65\n", allow...)
 		whole := "FROM local/bb\nADD " + url + "#" + first + " /x\n"
 		s.build(whole, allow...)
 		if out := s.build(whole, "--egress", "none"); !strings.Contains(out, " CACHED ") {
@@ -206,6 +235,74 @@ func TestBuildAddGit(t *testing.T) {
 			url + "#" + other + ":sub":     {"git: "},
 		} {
 			s.refused(t, "FROM local/bb\nADD "+source+" /x\n", append(parts, "Containerfile:2: ADD "), allow...)
+		}
+		if left := s.ok("ls", "-q"); left != "" {
+			n.Errorf("sandboxes are left: %q", left)
+		}
+	})
+}
+
+// TestBuildAddSubmodules checks the submodules of a repository: nested ones, older commits and relative URLs come with it,
+// and none leads to a name that the build may not reach, to files of the sandbox or to a program.
+func TestBuildAddSubmodules(t *testing.T) {
+	onBuildInternet(t, func(n *internet, s *site, f *fileServer) {
+		git := program(n, "git")
+		need(n, exists("/usr/lib/git-core/git-http-backend"), "git-http-backend")
+		run := func(repo string, args ...string) string {
+			cmd := exec.Command(git, append([]string{"-C", n.dir + "/" + repo, "-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"}, args...)...)
+			cmd.Env = append(cmd.Environ(), "HOME="+n.home)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				n.Fatalf("git %q: %v: %s", args, err, out)
+			}
+			return strings.TrimSpace(string(out))
+		}
+		commit := func(repo string) string {
+			run(repo, "add", "-A")
+			run(repo, "commit", "-q", "-m", "x")
+			n.once("/bin/rm", "-rf", n.dir+"/"+repo+".git")
+			n.once(git, "clone", "-q", "--bare", n.dir+"/"+repo, n.dir+"/"+repo+".git")
+			return run(repo, "rev-parse", "HEAD")
+		}
+		start := func(repo string) {
+			n.mkdir(repo)
+			run(repo, "init", "-q", "-b", "main")
+			n.file(repo+"/"+repo+".txt", repo+"\n", 0o644)
+		}
+		// link makes a commit in which the directory name is another repository's commit.
+		link := func(repo, name, url, id string) {
+			n.file(repo+"/.gitmodules", fmt.Sprintf("[submodule %q]\n\tpath = %s\n\turl = %s\n", name, name, url), 0o644)
+			n.mkdir(repo + "/" + name)
+			run(repo, "update-index", "--add", "--cacheinfo", "160000,"+id+","+name)
+			run(repo, "add", ".gitmodules")
+			run(repo, "commit", "-q", "-m", "link")
+			n.once("/bin/rm", "-rf", n.dir+"/"+repo+".git")
+			n.once(git, "clone", "-q", "--bare", n.dir+"/"+repo, n.dir+"/"+repo+".git")
+		}
+		start("leaf")
+		older := commit("leaf")
+		n.file("leaf/leaf.txt", "newer\n", 0o644)
+		commit("leaf")
+		start("lib")
+		commit("lib")
+		link("lib", "leaf", "../leaf.git", older)
+		start("app")
+		commit("app")
+		link("app", "lib", "http://git.test/lib.git", run("lib", "rev-parse", "HEAD"))
+		allow := []string{"-t", "local/app", "--egress", "none", "--allow-domain", "git.test"}
+		s.put(".containerignore", "*\n") // it is for the context
+		s.build("FROM local/bb\nADD http://git.test/app.git /a\nADD --keep-git-dir http://git.test/app.git /kept\n", allow...)
+		s.see(t, "cat /a/app.txt /a/lib/lib.txt /a/lib/leaf/leaf.txt /kept/lib/leaf/leaf.txt; find /a -name .git; ls -d /kept/.git", "app\nlib\nleaf\nleaf\n/kept/.git\n")
+		for i, url := range []string{"http://dark.test/x.git", "file:///etc", "/etc", "-u./payload", "ext::sh -c id", "ssh://git.test/x.git"} {
+			repo := fmt.Sprintf("bad%d", i)
+			start(repo)
+			commit(repo)
+			link(repo, "lib", url, older)
+			parts := []string{"Containerfile:2: ADD http://git.test/" + repo + ".git: "}
+			if i == 0 {
+				parts = append(parts, "egress forbids dark.test:80")
+			}
+			s.refused(t, "FROM local/bb\nADD http://git.test/"+repo+".git /a\n", parts, allow...)
 		}
 		if left := s.ok("ls", "-q"); left != "" {
 			n.Errorf("sandboxes are left: %q", left)

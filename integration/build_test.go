@@ -118,6 +118,10 @@ MAINTAINER someone
 		if _, ok := c.Volumes["/data"]; !ok {
 			t.Errorf("VOLUME: %v", c.Volumes)
 		}
+		s.build("FROM local/app\n", "-t", "local/app", "--label", "test=label")
+		if c := s.config(t); c.Labels["test"] != "label" || c.Labels["org.example.who"] != "world" {
+			t.Errorf("labels of a FROM alone: %v", c.Labels)
+		}
 		s.build("FROM local/app\nCMD former\nENTRYPOINT [\"/bin/echo\"]\nRUN true\n", "-t", "local/entry")
 		if got := s.ok("run", "--image", "local/entry", "--", "mine"); got != "mine\n" {
 			t.Errorf("ENTRYPOINT: %q", got)
@@ -238,6 +242,15 @@ func TestBuildCache(t *testing.T) {
 		if got := hits(c.flags...); got != c.hits {
 			t.Errorf("%s: %d cached, want %d", c.what, got, c.hits)
 		}
+	}
+	digests := map[string]bool{}
+	for _, file := range []string{"MAINTAINER a\nCOPY --from=one / /\nMAINTAINER a\nCOPY --from=one / /\n", "MAINTAINER a\nCOPY --from=one / /\nMAINTAINER a\nCOPY --from=one / /\n",
+		"COPY --from=one / /\nRUN touch /x\nCOPY --from=one / /\n"} {
+		s.put("Containerfile", "FROM local/bb AS one\nFROM scratch\n"+file)
+		digests[s.ok("build", "-q", "--egress", "none", s.ctx)] = true
+	}
+	if len(digests) != 2 {
+		t.Errorf("equal copies to an empty base: %v", digests)
 	}
 }
 
@@ -373,5 +386,44 @@ func TestBuildReproducible(t *testing.T) {
 	}
 	if len(digests) != 1 {
 		t.Errorf("digests differ: %v", digests)
+	}
+}
+
+// TestBuildEpoch checks where the time of an image comes from.
+func TestBuildEpoch(t *testing.T) {
+	s := newSite(t, newGallery(t))
+	for _, c := range []struct {
+		head, env string
+		flags     []string
+		want      string // of a new file
+	}{
+		{"", "", nil, ""},
+		{"ARG SOURCE_DATE_EPOCH=1000000001\n", "", nil, "1000000001"},
+		{"ARG SOURCE_DATE_EPOCH=1000000001\n", "1000000002", nil, "1000000002"},
+		{"ARG SOURCE_DATE_EPOCH=1000000001\n", "1000000002", []string{"--build-arg", "SOURCE_DATE_EPOCH=1000000003"}, "1000000003"},
+		{"ARG SOURCE_DATE_EPOCH=1000000001\n", "1000000002", []string{"--build-arg", "SOURCE_DATE_EPOCH=1000000003", "--timestamp", "1000000004"}, "1000000004"},
+		{"ARG SOURCE_DATE_EPOCH=1000000001\n", "", []string{"--build-arg", "SOURCE_DATE_EPOCH="}, ""},
+		{"ARG A=7\nARG SOURCE_DATE_EPOCH=100000000$A\n", "", nil, "1000000007"},
+		{"ARG SOURCE_DATE_EPOCH=one\n", "", nil, "error"},
+		{"ARG SOURCE_DATE_EPOCH=-1\n", "", nil, "error"},
+	} {
+		s.put("Containerfile", c.head+"FROM local/bb\nRUN echo x > /x\n")
+		cmd := s.cli(append(append([]string{"build", "-q", "--egress", "none", "-t", "local/app"}, c.flags...), s.ctx)...)
+		if c.env != "" {
+			cmd.Env = append(cmd.Env, "SOURCE_DATE_EPOCH="+c.env)
+		}
+		r := s.finish(cmd)
+		if c.want == "error" {
+			if r.code == 0 || !strings.Contains(r.stderr, "SOURCE_DATE_EPOCH") || !strings.Contains(r.stderr, "not a number of seconds") {
+				t.Errorf("%q: %+v", c.head, r)
+			}
+			continue
+		}
+		if r.code != 0 {
+			t.Fatalf("%+v: %+v", c, r)
+		}
+		if got := strings.TrimSpace(s.inside("local/app", "stat -c %Y /x")); c.want != "" && got != c.want || c.want == "" && strings.HasPrefix(got, "100000000") {
+			t.Errorf("%+v: %s", c, got)
+		}
 	}
 }

@@ -3,6 +3,16 @@
 # apt it lists what is missing; tests that need those skip, or fail under CI.
 set -eu
 "$(dirname "$0")/agents.sh"
+"$(dirname "$0")/clients/e2b/install.sh"
+# The ACME authority of TestServeACME, built apart from the module, whose requirements it would add to.
+pebble=v2.10.1 dir=${DEMESNE_PEBBLE:-/var/tmp/demesne-pebble}
+if [ "$(cat "$dir/installed" 2>/dev/null)" != $pebble ]; then
+  echo "deps: building pebble $pebble"
+  mkdir -p "$dir"
+  GOBIN="$dir" go install github.com/letsencrypt/pebble/v2/cmd/pebble@$pebble
+  chmod -R a+rX "$dir"
+  echo $pebble >"$dir/installed"
+fi
 want=()
 need() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || want+=("$2"); }
 need newuidmap uidmap
@@ -22,6 +32,8 @@ need fish fish
 need zsh zsh
 need git git
 need python3 python3
+need pip3 python3-pip
+need npm npm
 need node nodejs
 need chromium chromium
 need ffmpeg ffmpeg
@@ -37,6 +49,8 @@ server docker-registry docker-registry.service command -v docker-registry
 server openssh-server ssh.service test -x /usr/sbin/sshd
 server redis-server redis-server.service command -v redis-server
 server postgresql postgresql.service compgen -G '/usr/lib/postgresql/*/bin/postgres'
+/usr/bin/python3 -c 'import ipykernel' 2>/dev/null || want+=(python3-ipykernel)
+/usr/bin/python3 -c 'import jupyter_client, nbconvert' 2>/dev/null && command -v jupyter-nbconvert >/dev/null || want+=(jupyter-nbconvert jupyter-core)
 [ -x /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1 || want+=(busybox-static)
 [ ${#want[@]} -gt 0 ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

@@ -135,7 +135,7 @@ func (n *internet) hub() *gallery {
 type step struct{ command, want string }
 
 // stepsOf returns the commands in a document's console blocks. A command is a line after "$ ", and continues on the
-// next line after a backslash.
+// next line after a backslash. The lines of a here-document follow ">".
 func stepsOf(text string) (all []step) {
 	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(text, -1) {
 		for _, lines := range strings.Split("\n"+block[1], "\n$ ")[1:] {
@@ -144,6 +144,11 @@ func stepsOf(text string) (all []step) {
 				var more string
 				more, want, _ = strings.Cut(want, "\n")
 				command += "\n" + more
+			}
+			for here := strings.Contains(command, "<<"); here && strings.HasPrefix(want, ">"); {
+				var more string
+				more, want, _ = strings.Cut(want, "\n")
+				command += "\n" + strings.TrimPrefix(strings.TrimPrefix(more, ">"), " ")
 			}
 			all = append(all, step{command, want})
 		}
@@ -163,7 +168,8 @@ func transcript(b *box, name string, steps []step) {
 	}
 	cmd := b.command("/bin/bash", b.file("transcript", script.String(), 0o644))
 	cmd.Dir = b.mkdir("work")
-	cmd.Env = append(cmd.Env, "PATH="+bin+":"+b.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_OUTPUT_ROOT="+b.dir+"/outputs")
+	cmd.Env = append(cmd.Env, "PATH="+bin+":"+b.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_OUTPUT_ROOT="+b.dir+"/outputs",
+		"JUPYTER_DATA_DIR="+b.mkdir("jupyter"), "JUPYTER_CONFIG_DIR="+b.mkdir("jupyter/config"), "IPYTHONDIR="+b.mkdir("ipython"))
 	b.finish(cmd)
 	for i, s := range steps {
 		got, err := os.ReadFile(fmt.Sprintf("%s/%d", said, i))
@@ -188,7 +194,7 @@ func matches(text, pattern string) bool {
 // shell completions.
 func TestDocsHelp(t *testing.T) {
 	b := newBox(t)
-	for _, verb := range []string{"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "check", "completion", "version", "manifest", "help", "pull", "images", "rmi", "import", "export", "save", "gc", "cp", "fork", "snapshot", "diff", "commit", "jobs", "wait", "logs", "cancel", "egress", "mcp", "agent", "research"} {
+	for _, verb := range []string{"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "check", "completion", "version", "manifest", "help", "pull", "images", "rmi", "import", "export", "save", "gc", "cp", "fork", "snapshot", "diff", "commit", "jobs", "wait", "logs", "cancel", "egress", "mcp", "agent", "research", "kernel", "notebook", "repl"} {
 		r := b.demesne(verb, "--help")
 		if r.code != 0 || !strings.HasPrefix(r.stdout, "Usage: demesne "+verb) || !strings.Contains(r.stdout, "Examples:") || r.stderr != "" {
 			t.Errorf("demesne %s --help: %+v", verb, r)

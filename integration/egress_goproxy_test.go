@@ -65,22 +65,31 @@ for way in '' '--noproxy *'; do curl -sS -m 20 $way https://` + modules + `/go.t
 	})
 }
 
-// goServers asks demesne for the host names of the public module proxy and its checksum database.
+// goServers returns the host names of the public module proxy and its checksum database.
 func (n *internet) goServers() (modules, checksums string) {
 	n.Helper()
-	r := n.demesne("egress", "list", "--json", "package-managers")
-	var mode struct{ Rules []struct{ For, Rule string } }
-	if err := json.Unmarshal([]byte(r.stdout), &mode); err != nil {
-		n.Fatalf("%v: %+v", err, r)
-	}
-	var hosts []string
-	for _, rule := range mode.Rules {
-		if host, ports, _ := strings.Cut(rule.Rule, ":"); rule.For == "Go modules and checksums" && ports == "443" {
-			hosts = append(hosts, host)
-		}
-	}
+	hosts := n.packageServers("Go modules and checksums")
 	if len(hosts) != 2 {
 		n.Fatalf("want a module proxy and a checksum database: %q", hosts)
 	}
 	return hosts[0], hosts[1]
+}
+
+// packageServers asks demesne for the host names of a package manager's servers.
+func (b *box) packageServers(of string) (hosts []string) {
+	b.Helper()
+	r := b.demesne("egress", "list", "--json", "package-managers")
+	var mode struct{ Rules []struct{ For, Rule string } }
+	if err := json.Unmarshal([]byte(r.stdout), &mode); err != nil {
+		b.Fatalf("%v: %+v", err, r)
+	}
+	for _, rule := range mode.Rules {
+		if host, ports, _ := strings.Cut(rule.Rule, ":"); rule.For == of && ports == "443" {
+			hosts = append(hosts, host)
+		}
+	}
+	if len(hosts) == 0 {
+		b.Fatalf("no server of %s: %s", of, r.stdout)
+	}
+	return hosts
 }

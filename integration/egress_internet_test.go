@@ -152,7 +152,7 @@ func (n *internet) at(address string, f func()) {
 func (n *internet) answer(w http.ResponseWriter, r *http.Request) {
 	n.saw(r.Host + r.URL.Path)
 	switch {
-	case strings.HasPrefix(r.URL.Path, "/repo.git"):
+	case strings.Contains(r.URL.Path, ".git/"):
 		h := cgi.Handler{Path: "/usr/lib/git-core/git-http-backend", Env: []string{"GIT_PROJECT_ROOT=" + n.dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}}
 		h.ServeHTTP(w, r)
 	case r.URL.Path == "/away":

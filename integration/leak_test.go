@@ -74,7 +74,7 @@ func (b *box) mine(s string) bool {
 }
 
 // droppings lists undocumented files in the run and home directories. The run directory keeps records of ended
-// sandboxes (a bounded number), and home keeps outputs, caches and the last rules of --egress.
+// sandboxes (a bounded number), and home keeps outputs, caches, what was typed and the last rules of --egress.
 func (b *box) droppings() (left []string) {
 	for _, run := range []string{b.run, b.home + "/.demesne/run"} {
 		filepath.WalkDir(run, func(path string, d fs.DirEntry, err error) error {
@@ -92,9 +92,18 @@ func (b *box) droppings() (left []string) {
 	for _, n := range names(b.home + "/.demesne/changes") {
 		left = append(left, "changes "+n)
 	}
+	for _, kind := range []string{"sandboxes", "snapshots", "uploads"} {
+		for _, n := range names(b.home + "/.demesne/server/e2b/" + kind) {
+			left = append(left, "the server's record "+n)
+		}
+	}
 	for _, d := range []string{b.home, b.home + "/.demesne"} {
 		for _, n := range names(d) {
-			if !slices.Contains([]string{".demesne", "out", "run", "egress-rules.json", "cache", "changes"}, n) {
+			kept := slices.Contains([]string{".demesne", "out", "run", "egress-rules.json", "cache", "changes", "vault", "repl", "server", "audit", "host"}, n)
+			if n == "jobs" { // a server opens the store, and so makes the directory of slots
+				kept = slices.Equal(names(d+"/jobs"), []string{"slots"})
+			}
+			if !kept {
 				left = append(left, "file "+d+"/"+n)
 			}
 		}

@@ -18,6 +18,7 @@ type mcpClient struct {
 	*box
 	cmd    *exec.Cmd
 	in     io.WriteCloser
+	out    io.Closer // the server's stdout
 	errs   syncBuffer
 	mu     sync.Mutex
 	next   int
@@ -97,6 +98,7 @@ func (c *mcpClient) begin() {
 	if err != nil {
 		c.Fatal(err)
 	}
+	c.out = out
 	if err := c.cmd.Start(); err != nil {
 		c.Fatal(err)
 	}

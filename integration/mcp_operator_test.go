@@ -224,7 +224,8 @@ func TestEscapeM5Secrets(t *testing.T) {
 		{"env": args{"AWS_SECRET_ACCESS_KEY": ""}}, {"spec": args{"egress": args{"secrets": []args{{"name": "X", "value": "env:DEMESNE_TEST_SECRET", "host": "api.test"}}}}},
 	} {
 		a["command"], a["egress"], a["allowed_domains"] = "env; cat /proc/*/environ | tr '\\0' '\\n'", "none", []string{"api.test"}
-		if r := c.must("sandbox_script", a); strings.Contains(string(r.Result), canary) {
+		refused := a["secrets"] != nil // TestMCPSecrets has those that the operator offers
+		if r := c.call("sandbox_script", a); r.IsError != refused || strings.Contains(string(r.Result), canary) {
 			t.Errorf("%v: %+v", a, r)
 		}
 	}

@@ -31,8 +31,8 @@ var update = flag.Bool("update", false, "write the answers of testdata/mcp anew"
 //	end            like ask, but the input ends after the answers; the server must exit 0, and the next
 //	               ask starts another
 //
-// $DIR is the working directory, $OUT the output root, $BOX the last sandbox, $JOB the last job,
-// and $RUN the last run. Other parts that differ from run to run are replaced by N.
+// $DIR is the working directory, $OUT the output root, $BOX the last sandbox, $SESSION the last code session, $JOB the
+// last job, and $RUN the last run. Other parts that differ from run to run are replaced by N.
 func TestMCPConversations(t *testing.T) {
 	archives, err := filepath.Glob("testdata/mcp/*.txtar")
 	if err != nil || len(archives) == 0 {
@@ -199,6 +199,8 @@ var changing = []struct {
 	{regexp.MustCompile(`elapsed_seconds: [0-9.]+`), "elapsed_seconds: N"},
 	{regexp.MustCompile(`"(elapsed_seconds|expires)":("[^"]*"|[0-9.]+)`), `"$1":"N"`},
 	{regexp.MustCompile(`"version":"[^"]*"`), `"version":"N"`},
+	{regexp.MustCompile(`python [0-9.]+ \(demesne\)`), `python N (demesne)`},
+	{regexp.MustCompile(`("traceback":"|---traceback---)(?:[^"\\]|\\.)*"`), `${1}N"`},
 }
 
 // readable returns an answer's id, and the answer with its keys sorted and its changing parts replaced. A receipt
@@ -226,7 +228,7 @@ func (c *conversation) readable(line []byte) (id, answer string) {
 	e.SetEscapeHTML(false)
 	e.Encode(m)
 	text := strings.TrimSpace(out.String())
-	for _, name := range []string{"JOB", "RUN", "BOX"} {
+	for _, name := range []string{"JOB", "RUN", "BOX", "SESSION"} {
 		if v := c.known[name]; v != "" {
 			text = strings.ReplaceAll(text, v, "$"+name)
 		}
@@ -246,6 +248,7 @@ func (c *conversation) learn(fields map[string]any) {
 		}
 	}
 	set("BOX", "sandbox_id")
+	set("SESSION", "session_id")
 	for _, field := range []string{"output_dir", "output_path"} {
 		if dir, ok := fields[field].(string); ok {
 			c.known["RUN"] = filepath.Base(dir)

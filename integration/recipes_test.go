@@ -6,7 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
+
+	"demesne/integration/fixture"
 )
 
 // recipes reports whether `make recipes` runs the tests.
@@ -137,5 +141,36 @@ func TestRecipeBrowser(t *testing.T) {
 		if !strings.Contains(answers, part) {
 			t.Errorf("playwright-mcp: no %s in\n%s", part, short(answers))
 		}
+	}
+}
+
+// TestRecipeInterrupted checks that an agent run that is interrupted or killed while it builds the image of its agent ends
+// that build, and that nothing of it is left.
+func TestRecipeInterrupted(t *testing.T) {
+	g := newGallery(t)
+	m := &fixture.Model{}
+	url, stop := m.Start()
+	t.Cleanup(stop)
+	g.hostWithoutAgents(url)
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		cmd := g.cli("agent", "run", "--model", "sonnet", "--out", g.mkdir(signal.String()), "make it")
+		text := heard(cmd)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the build to start", func() bool {
+			return strings.Contains(text(), "building demesne/debian") && g.ok("ls", "-q") != ""
+		})
+		cmd.Process.Signal(signal)
+		began := time.Now()
+		cmd.Wait()
+		eventually(t, "every sandbox to be gone", func() bool { return g.ok("ls", "-q") == "" })
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("%s: the build went on for %s", signal, took)
+		}
+		if code := cmd.ProcessState.ExitCode(); signal == syscall.SIGINT && code != 130 {
+			t.Errorf("exit %d\n%s", code, text())
+		}
+		eventually(t, "every process to be gone", func() bool { return len(descendants()) == 0 })
 	}
 }

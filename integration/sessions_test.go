@@ -1,9 +1,11 @@
 package integration
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -337,4 +339,39 @@ func TestParallelApart(t *testing.T) {
 	if r := b.demesne("exec", one, "--", "cat", "/tmp/s"); r.stdout != "secret\n" {
 		t.Errorf("one, after two killed what it could: %+v", r)
 	}
+}
+
+// TestSessionIdleCPU checks that demesne's own processes need almost no processor time for a sandbox whose commands
+// wait: the runner polls its limits, and the proxy has nothing to do.
+func TestSessionIdleCPU(t *testing.T) {
+	b := newBox(t)
+	id := b.create("--allow-domain", "example.com")
+	b.must("exec", id, "-c", "sleep 60 >/dev/null 2>&1 &")
+	time.Sleep(500 * time.Millisecond) // what a start still does
+	before := spent(t)
+	time.Sleep(3 * time.Second)
+	if used := spent(t) - before; used > 150*time.Millisecond {
+		t.Errorf("%v of 3 s", used)
+	}
+	b.must("rm", id)
+}
+
+// spent returns the processor time of all processes that this test started.
+func spent(t *testing.T) (total time.Duration) {
+	t.Helper()
+	for _, p := range descendants() {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+		if err != nil {
+			continue
+		}
+		f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		for _, ticks := range f[11:13] { // utime and stime of proc_pid_stat(5)
+			n, err := strconv.Atoi(ticks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += time.Duration(n) * time.Second / 100
+		}
+	}
+	return total
 }

@@ -9,13 +9,13 @@
 //
 // All programs run as one ordinary user with one id (uid 54321 if the bench is started by root),
 // and their rounds are interleaved. Egress is measured between real sandboxes and servers in
-// namespaces that the bench creates; MCP is measured by a client of demesne-mcp. The bench reports
+// namespaces that the bench creates; MCP is measured by a client of demesne-mcp, and demesne serve by E2B's SDK. The bench reports
 // progress on stderr, and prints medians, 99th percentiles and ratios. Then it prints each bound
 // with ok or OVER, and exits 1 if one is over. Part peers prints README.md's comparison in Markdown.
 // The tests measure no time; only the bench does.
 //
 // The bench drives the programs and imports no package of demesne except fixture. It builds
-// package floor, and a benchmark of package session, so it must run in the source tree.
+// package floor, and benchmarks of packages session and code, so it must run in the source tree.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, many, idle, forks, streams, inits, images, build, push, egress, routes, agents, mcp or peers")
+	part := flag.String("part", "", "only this: startup, warm, many, idle, forks, streams, inits, images, build, push, egress, routes, agents, kernels, mcp, e2b or peers")
 	at := flag.String("at", "/var/tmp", "directory on the file system for sandboxes")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
@@ -72,7 +72,7 @@ func bench(bin, at string, n int, only string) error {
 		name    string
 		measure func(*machine) error
 	}{{"startup", startup}, {"warm", warm}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images}, {"build", builds}, {"push", push},
-		{"egress", internet}, {"routes", routes}, {"agents", agentRuns}, {"mcp", mcp}, {"peers", peers}} {
+		{"egress", internet}, {"routes", routes}, {"agents", agentRuns}, {"kernels", kernels}, {"mcp", mcp}, {"e2b", e2b}, {"peers", peers}} {
 		if only != "" && only != part.name {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 
 // The limits that keep the tree readable.
 const (
-	mostPackages = 67 // with images/build and the two of its command line, images/push, images/recipes, images/debian and cmd/internal/devcontainer
+	mostPackages = 96 // client, client/local and cmd/inprocess, server/rest, runs, events, audit, page, hostcmd, metrics, config, cmd/internal/toolbackend, apibackend: the HTTP API; runner/tree, server, server/e2b, server/e2b/envd, cmd/internal/servecmd and demesne-server; cmd/internal/vault and demesne-vault; with the rooms of builds (images/build, push, recipes, debian; cmd/internal/buildcmd, devcontainer; demesne-build) and of kernels (kernels, driver, languages; cmd/internal/code, kernelcmd; demesne-kernel)
 	mostNames    = 30 // exported names of a package
 	mostFields   = 25 // of a struct
 	mostMethods  = 40 // of a type
@@ -15,10 +15,13 @@ const (
 
 // wide lists the packages that may export more than mostNames names, with the reason.
 var wide = map[string]string{
-	"images/events": "the protocol with demesne-images: each event, state and code has a name",
-	"runner":        "the vocabulary of sandboxes: every other package uses its types",
-	"runner/api":    "the protocol between caller and runner: an operation and its bodies each have a name",
-	"runner/ipc":    "the protocol below it: each error code has a name",
+	"client":           "the requests and answers of the HTTP API: each has a type",
+	"cmd/internal/cli": "the setters of flags: each kind of value has one",
+	"images/events":    "the protocol with demesne-images: each event, state and code has a name",
+	"runner":           "the vocabulary of sandboxes: every other package uses its types",
+	"runner/api":       "the protocol between caller and runner: an operation and its bodies each have a name",
+	"runner/ipc":       "the protocol below it: each error code has a name",
+	"server/hostcmd":   "each kind and state of a request has a name",
 }
 
 // size counts what one package declares outside test files.

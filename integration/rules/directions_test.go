@@ -19,16 +19,23 @@ import (
 // cmd.
 var rooms = map[string][]string{
 	"agents":      {"runner", "mcp/backend", "internal/..."}, // data only: the programs of cmd make the sandboxes
-	"cmd":         {"agents", "runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/...", "internal/..."},
-	"mcp":         {"runner/...", "internal/..."},
+	"cmd":         {"agents", "runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/...", "kernels/...", "server/...", "client", "internal/..."},
+	"kernels":     {"runner", "runner/files", "internal/..."}, // cmd hands it sandboxes
+	"mcp":         {"runner/...", "server/hostcmd", "internal/..."},
+	"server":      {"runner/...", "client", "internal/..."},                                 // as mcp: cmd/demesne-server implements its interface
 	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "netns/...", "internal/..."}, // demesne-images unpacks, demesne-proxy decides
 	"images":      {"internal/..."},
 	"rootfs":      {"internal/..."},
 	"netns":       {"internal/..."},
 	"proxy":       {"internal/..."},
 	"integration": {"agents"}, // its plans, which tests run through the programs
+	"client":      {},         // the types of the HTTP API, and its client, for programs of others; client/local: see inProcess
 	"internal":    {},         // leaves: see direction
 }
+
+// inProcess is the API without a server. It is no program: it is below cmd because it needs cmd/internal, and public because
+// client/local, which programs of others import, is not below cmd.
+const inProcess, inProcessUser = "cmd/inprocess", "client/local"
 
 // homes maps prefixes of import paths to the directories that may import them. It covers heavy libraries, and
 // package proxy, which another process links.
@@ -43,12 +50,21 @@ var homes = map[string][]string{
 	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack", "cmd/demesne-proxy"},
 	"github.com/vishvananda/":                {"netns"},
 	"github.com/google/nftables":             {"netns"},
-	"github.com/google/jsonschema-go":        {"cmd/demesne", "cmd/demesne-proxy", "integration"}, // tests
+	"github.com/google/jsonschema-go":        {"cmd/demesne", "cmd/demesne-proxy", "server/rest", "integration"}, // tests
 	"github.com/elazarl/goproxy":             {"proxy"},
 	"github.com/miekg/dns":                   {"proxy"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},
+	"github.com/golang-jwt/":                 {"server"},
+	"golang.org/x/time":                      {"server"},
+	"golang.org/x/crypto/acme":               {"server"},
+	"github.com/danielgtaylor/huma":          {"server/rest"},
+	"connectrpc.com/":                        {"server/e2b"},
+	"github.com/prometheus/":                 {"server/operate"},
+	"go.opentelemetry.io/":                   {"server/operate"},
+	"google.golang.org/protobuf":             {"server/e2b"},
 	"github.com/coreos/go-systemd":           {"runner"},
 	"github.com/godbus/dbus":                 {"runner/limits"},
+	"filippo.io/":                            {"cmd/internal/vault"},
 	"go.yaml.in/":                            {}, // one language for one schema: TOML
 	"gopkg.in/yaml":                          {},
 	"demesne/proxy":                          {"proxy", "cmd"}, // linked by another process than the runner
@@ -108,16 +124,17 @@ func (p *aPackage) read(path string) error {
 		return err
 	}
 	isTest := strings.HasSuffix(path, "_test.go")
-	p.lines[path] = strings.Count(string(src), "\n")
-	for _, i := range f.Imports {
-		name, _ := strconv.Unquote(i.Path.Value)
-		if isTest {
-			p.testOnly[name] = true
-		} else {
-			p.imports[name] = true
-		}
+	if ast.IsGenerated(f) { // its source has the shape that people read; its imports count all the same
+		return p.imported(f)
 	}
-	if !isTest {
+	p.lines[path] = strings.Count(string(src), "\n")
+	if isTest {
+		for _, i := range f.Imports {
+			name, _ := strconv.Unquote(i.Path.Value)
+			p.testOnly[name] = true
+		}
+	} else {
+		p.imported(f)
 		p.name = f.Name.Name
 		p.doc += f.Doc.Text()
 		p.loose = append(p.loose, loose(set, f)...)
@@ -128,6 +145,18 @@ func (p *aPackage) read(path string) error {
 			(strings.HasPrefix(fn.Name.Name, "Test") || strings.HasPrefix(fn.Name.Name, "Fuzz")) {
 			p.tests[fn.Name.Name] = true
 		}
+	}
+	return nil
+}
+
+// imported adds the imports of a file that is no test.
+func (p *aPackage) imported(f *ast.File) error {
+	for _, i := range f.Imports {
+		name, err := strconv.Unquote(i.Path.Value)
+		if err != nil {
+			return err
+		}
+		p.imports[name] = true
 	}
 	return nil
 }
@@ -157,9 +186,10 @@ func direction(dir, path string) string {
 		return "a leaf imports no package of demesne"
 	case !known:
 		return from + " is no room"
-	case from == "integration" && to == "agents" && dir == from: // its plans are data, which the tests execute
+	case from == "integration" && (to == "agents" || to == "client") && dir == from: // plans that the tests execute; a client of a program
 	case from == "integration" && room(to) != from:
 		return "integration drives programs"
+	case to == inProcess && dir == inProcessUser:
 	case room(to) == "cmd" && !(from == "cmd" && strings.HasPrefix(to, "cmd/internal/")):
 		return "a program cannot be imported"
 	case room(to) != from && !slices.Contains(allowed, to) && !slices.Contains(allowed, room(to)+"/..."):
@@ -196,6 +226,11 @@ func TestRuleDirections(t *testing.T) {
 		{"integration", "demesne/integration/fixture", ""},
 		{"integration", "demesne/runner", "integration drives programs"},
 		{"integration", "demesne/agents", ""},
+		{"integration", "demesne/client", ""},
+		{"integration", "demesne/client/local", "integration drives programs"},
+		{"client/local", "demesne/cmd/inprocess", ""},
+		{"client/local", "demesne/runner", may("client")},
+		{"client", "demesne/cmd/inprocess", "a program cannot be imported"},
 		{"runner", "demesne/cmd/demesne", "a program cannot be imported"},
 		{"cmd/demesne-images", "demesne/cmd/demesne", "a program cannot be imported"},
 		{"cmd/demesne", "demesne/cmd/internal/cli", ""},
@@ -228,7 +263,8 @@ func TestRuleLightPrograms(t *testing.T) {
 	}{
 		{"cmd/demesne", []string{"github.com/opencontainers/umoci", "github.com/opencontainers/runc", "github.com/opencontainers/cgroups",
 			"github.com/google/go-containerregistry/", "github.com/containers/", "demesne/images/pull", "demesne/images/push", "demesne/images/archive", "demesne/rootfs/unpack", "github.com/vishvananda/", "github.com/google/nftables", "github.com/landlock-lsm/",
-			"go.podman.io/", "github.com/elazarl/", "github.com/godbus/", "github.com/coreos/", "net/http", "C"}},
+			"go.podman.io/", "github.com/elazarl/", "github.com/godbus/", "github.com/coreos/", "net/http", "C",
+			"github.com/go-zeromq/", "demesne/kernels/driver", "demesne/cmd/internal/code"}},
 		{"cmd/demesne-init", []string{"github.com/opencontainers/", "github.com/vishvananda/", "github.com/google/nftables", "github.com/godbus/", "net/http", "C"}},
 		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images", "demesne/runner/client",
 			"demesne/proxy", "net/http", "github.com/elazarl/", "github.com/miekg/", "golang.org/x/net/"}},
@@ -244,6 +280,15 @@ func TestRuleLightPrograms(t *testing.T) {
 					t.Errorf("%s imports %s through %s", c.program, path, via)
 				}
 			}
+		}
+	}
+}
+
+// TestRuleClient checks that package client, which programs of others import, links the standard library only.
+func TestRuleClient(t *testing.T) {
+	for path, via := range closure(sources(t), "client") {
+		if first, _, _ := strings.Cut(path, "/"); strings.Contains(first, ".") || ours(path) != "" || path == "C" {
+			t.Errorf("%s imports %s", via, path)
 		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 // or are not the words of the field.
 var unwanted = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
 	`somebody|anybody|whoever|whomever`, `nobody('s)? [a-z]+`, // a user is named nobody
-	`(is|are) none\b`, `(is|are) told`, `tells? of\b`, `that stays?\b`, `of (ours|theirs)\b`,
+	`(is|are) (?-i:none)\b`, // Python has "is None"
+	`(is|are) told`, `tells? of\b`, `that stays?\b`, `of (ours|theirs)\b`,
 	`not wanted`, `is wanted here`, `(is|are) not there`, `to be had\b`, `the word of`,
 }, `|`) + `)|(?m-i:^(\s*//|#)? ?(Who|Whose|What) [^?\n]*$)`)
 

@@ -1,0 +1,150 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"demesne/integration/fixture"
+)
+
+// pageBrowser is a browser that has logged in to a server's page.
+type pageBrowser struct {
+	*fixture.Browser
+	t   testing.TB
+	ctx context.Context
+	url string
+}
+
+// screenshots names the directory where tests of the page leave pictures for a person; empty: none.
+const screenshots = "DEMESNE_SCREENSHOTS"
+
+// browse opens the page of a server, logged in. answer may be nil.
+func (b *box) browse(s *apiServer, answer func(method, url, sent string) (int, string, string, bool)) *pageBrowser {
+	b.Helper()
+	at, err := fixture.StartBrowser(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(at.Close)
+	at.Answer = answer
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	b.Cleanup(cancel)
+	p := &pageBrowser{at, b, ctx, s.url}
+	p.check(p.Size(1280, 900, false))
+	p.check(p.Open(s.url + "/page/#token=" + url.QueryEscape(s.key)))
+	p.await(`document.querySelector("#top nav a[aria-current]")`)
+	return p
+}
+
+func (p *pageBrowser) check(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pageBrowser) await(expression string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, 15*time.Second)
+	defer cancel()
+	p.check(p.Await(ctx, expression))
+}
+
+// show opens a view and waits until it has a text.
+func (p *pageBrowser) show(hash, text string) {
+	p.t.Helper()
+	p.check(p.Eval(`document.getElementById("main").replaceChildren(); location.hash = `+quote(hash), nil))
+	p.await(`document.getElementById("main").innerText.includes(` + quote(text) + `)`)
+}
+
+func quote(s string) string { return string(must(json.Marshal(s))) }
+
+// picture leaves a screenshot for a person, in each of the usual shapes.
+func (p *pageBrowser) picture(name string) {
+	p.t.Helper()
+	dir := os.Getenv(screenshots)
+	if dir == "" {
+		return
+	}
+	time.Sleep(300 * time.Millisecond)
+	for _, shape := range []struct {
+		name          string
+		width, height int
+		dark          bool
+	}{{"light", 1280, 900, false}, {"dark", 1280, 900, true}, {"phone", 390, 844, false}} {
+		p.check(p.Size(shape.width, shape.height, shape.dark))
+		time.Sleep(150 * time.Millisecond)
+		p.check(p.Screenshot(filepath.Join(dir, name+"-"+shape.name+".png")))
+	}
+	p.check(p.Size(1280, 900, false))
+}
+
+// pageViews are the views of the page, each with a text that it shows once it is complete.
+var pageViews = []struct{ name, hash, text string }{
+	{"sandboxes", "#/sandboxes", "nightly-docs"}, {"runs", "#/runs", "node build.mjs"}, {"jobs", "#/jobs", "./backup.sh"}, {"agents", "#/agents", "Update the changelog"},
+	{"approvals", "#/approvals", "docker restart"}, {"sandbox", "#/sandbox/" + fakeID, "user-namespace"}, {"terminal", "#/sandbox/" + fakeID + "/terminal", "api-tests"},
+	{"files", "#/sandbox/" + fakeID + "/files/at/%2Fnotes.txt", "Line three"}, {"changes", "#/sandbox/" + fakeID + "/files/changes/%2Fetc%2Fmotd", "A new line"},
+	{"network", "#/sandbox/" + fakeID + "/network", "169.254.169.254"}, {"processes", "#/sandbox/" + fakeID + "/processes", "uvicorn"},
+	{"outputs", "#/sandbox/" + fakeID + "/outputs", "quince"}, {"run", "#/run/run-51f0", "quince"}, {"job", "#/job/job-8812", "CC kernel/fork.o"},
+	{"agent", "#/agent/job-a771", "I will look at the build log"}, {"lost", "#/sandbox/sb-gone", "no such sandbox"},
+}
+
+// TestPageViews opens each view with markup in every text of every answer. Nothing of it becomes markup, no script fails,
+// and no policy is violated.
+func TestPageViews(t *testing.T) {
+	b := newBox(t)
+	f := &fakeAPI{planted: markup}
+	p := b.browse(b.serveAPI(), f.answer)
+	for _, v := range pageViews {
+		p.show(v.hash, v.text)
+		if strings.Contains(v.hash, "outputs") || v.name == "run" {
+			p.await(`document.querySelector(".output iframe")`)
+			time.Sleep(300 * time.Millisecond) // the document in the frame
+		}
+		p.checkMarkup(v.name)
+	}
+	if len(f.asked) > 0 {
+		t.Errorf("requested %q", f.asked)
+	}
+	if f.planted = ""; os.Getenv(screenshots) != "" {
+		for _, v := range pageViews {
+			p.show(v.hash, v.text)
+			p.picture(v.name)
+		}
+	}
+}
+
+// checkMarkup checks that the planted text is in the view, as text.
+func (p *pageBrowser) checkMarkup(view string) {
+	p.t.Helper()
+	var found struct {
+		Ran            bool
+		Elements, Seen int
+	}
+	p.check(p.Eval(`({ran: "ran" in window, seen: document.body.textContent.split("onerror=").length - 1,
+		elements: document.querySelectorAll("script:not([type=module]), img[onerror], svg[onload], iframe[srcdoc], [href^='javascript:']").length})`, &found))
+	if found.Ran || found.Elements > 0 {
+		p.t.Errorf("%s: %+v", view, found)
+	}
+	if found.Seen == 0 && view != "lost" {
+		p.t.Errorf("%s shows none of the planted text", view)
+	}
+	for _, s := range p.Said() {
+		switch {
+		case strings.Contains(s, "status of 40"), strings.Contains(s, "WebSocket"), strings.Contains(s, "/v1/events"): // what the fake lacks
+		case strings.Contains(s, "blob:"): // the planted text is no image
+		case strings.Contains(s, "about:srcdoc"), strings.Contains(s, "frame/still.html"), strings.Contains(s, "failed:  csp"), strings.Contains(s, "Content Security Policy"):
+			if view != "outputs" && view != "run" { // there, a policy keeps the output's scripts from running
+				p.t.Errorf("%s: %s", view, s)
+			}
+		default:
+			p.t.Errorf("%s: %s", view, s)
+		}
+	}
+}
