@@ -16,13 +16,21 @@ LIGHT := -ldflags "-s -w"
 STATIC := -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
 
 # Packages that compile without cgo, and therefore cross-compile from this machine.
-PURE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \
+PURE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-kernel ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \
   ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
 # Packages whose tests may run under the race detector. It needs cgo and threads of its own;
 # kernel tests of the other packages restrict themselves, and would fail with it.
-RACE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/internal/... ./internal/flock ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
+RACE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/internal/... ./internal/flock ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... ./server/... ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 
-.PHONY: build demo test test-race check bench fuzz chaos clients recipes docs install deps clean help
+# Makes the types of E2B's protocol from the .proto files, with pinned generators.
+generate:
+	@dir=$$(mktemp -d); trap 'rm -rf '$$dir EXIT; export GOBIN=$$dir PATH=$$dir:$$PATH; \
+	$(GO) install github.com/bufbuild/buf/cmd/buf@v1.65.0 && \
+	$(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11 && \
+	$(GO) install connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.19.2 && \
+	cd server/e2b/envd && buf generate
+
+.PHONY: generate build demo test test-race check bench fuzz chaos clients recipes kernels docs install deps clean help
 build:
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ $(addprefix ./,$(filter-out cmd/demesne-runner,$(wildcard cmd/demesne*)))
@@ -63,6 +71,10 @@ clients: build
 recipes: build
 	@DEMESNE_RECIPES=1 TIMEOUT=2h RUN="$${RUN:-^TestRecipe}" PKG=./integration integration/test.sh
 
+# Talks to Jupyter's kernels in the image of the recipe jupyter, as both users. It downloads a gigabyte.
+kernels: build
+	@DEMESNE_RECIPES=1 TIMEOUT=1h RUN="$${RUN:-^TestKernel}" PKG=./cmd/internal/code integration/test.sh
+
 # Writes the program's own help into docs/reference/cli.md, and the MCP server's tools into docs/reference/mcp.md.
 docs: build
 	@sed -i '/^<!-- made by/q' docs/reference/cli.md && echo >> docs/reference/cli.md
@@ -89,4 +101,5 @@ help:
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
 	@echo 'make recipes the images of images/recipes, built and used'
+	@echo 'make kernels ipykernel, IRkernel and tslab in sandboxes'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'
