@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -51,6 +52,28 @@ func TestForkUntold(t *testing.T) {
 	c.eventually("the other to be removed", func() bool {
 		all, err := client.List(ctx)
 		return err == nil && len(all) == 2
+	})
+}
+
+// TestForkCancelled: a fork whose call was cancelled is removed once it is made, while its caller stays connected.
+func TestForkCancelled(t *testing.T) {
+	c, client, s := withOne(t)
+	c.sh(s, longToCopy)
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := client.Fork(ctx, "one", "two", c.dir+"/o2")
+		failed <- err
+	}()
+	c.copying()
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	c.eventually("the fork to be finished, and then removed", func() bool {
+		list, _ := os.ReadDir(c.dir + "/s")
+		all, err := client.List(t.Context())
+		return len(list) == 1 && err == nil && len(all) == 1
 	})
 }
 

@@ -73,7 +73,7 @@ func Measure(ctx context.Context, c *Client, idOrName string) (u runner.Usage, e
 // listened on now.
 //
 // A fork without a name is removed when c is closed, unless c has made a call about it, such as Inspect. So a caller
-// that dies before it reports the fork leaves nothing behind.
+// that dies before it reports the fork leaves nothing behind. If ctx ends first, the fork is removed once it is made.
 //
 // If the source runs no process and has no network, Fork halts it and the two share the files, so their size does not
 // matter. The next command starts the source again without reporting a restart, but the content of /dev/shm is lost.
@@ -118,9 +118,20 @@ func (c *Client) EphemeralFork(ctx context.Context, idOrName, out string, mounts
 
 func (c *Client) fork(ctx context.Context, r api.ForkRequest) (f runner.Forked, err error) {
 	home := c.of(ctx, r.Sandbox)
-	err = home.peer.Call(ctx, api.OpFork, r, nil, &f)
+	m, err := home.peer.CallUndone(ctx, api.OpFork, r, nil, func(m *ipc.Message) {
+		defer m.Close()
+		var late runner.Forked
+		if m.Decode(&late) == nil {
+			home.Remove(context.WithoutCancel(ctx), late.ID)
+		}
+	})
+	if err != nil {
+		return f, home.lost(err)
+	}
+	defer m.Close()
+	err = m.Decode(&f)
 	c.made(f.ID, home)
-	return f, home.lost(err)
+	return f, err
 }
 
 // GC removes expired persistent sandboxes and the remains of killed runners. Every runner also does so at start.

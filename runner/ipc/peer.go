@@ -85,6 +85,12 @@ func (p *Peer) Call(ctx context.Context, op Op, body any, files Files, reply any
 // CallMessage is like Call but returns the whole reply, which the caller closes. A deadline in ctx also bounds
 // sending.
 func (p *Peer) CallMessage(ctx context.Context, op Op, body any, files Files) (*Message, error) {
+	return p.CallUndone(ctx, op, body, files, nil)
+}
+
+// CallUndone is like CallMessage for a call whose effect must not stay without an owner: if ctx ends before a reply that is no error, undo
+// gets that reply later, on a goroutine of its own, and closes it.
+func (p *Peer) CallUndone(ctx context.Context, op Op, body any, files Files, undo func(*Message)) (*Message, error) {
 	ch := make(chan *Message, 1)
 	p.mu.Lock()
 	p.next++
@@ -108,7 +114,20 @@ func (p *Peer) CallMessage(ctx context.Context, op Op, body any, files Files) (*
 	select {
 	case m = <-ch:
 	case <-ctx.Done():
-		forget()
+		if undo == nil {
+			forget()
+			return nil, ctx.Err()
+		}
+		go func() {
+			select {
+			case m := <-ch:
+				if m.Error == nil {
+					undo(m)
+				}
+			case <-p.done:
+				forget()
+			}
+		}()
 		return nil, ctx.Err()
 	case <-p.done:
 		select {
