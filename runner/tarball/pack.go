@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -103,7 +105,7 @@ func (p *packer) dir(root *os.Root, base, as string, info fs.FileInfo, depth int
 	return nil
 }
 
-// list reads a directory. It fails unless the directory is the one that info describes.
+// list reads a directory, in the order of its names. It fails unless the directory is the one that info describes.
 func list(dir *os.Root, info fs.FileInfo) ([]fs.DirEntry, error) {
 	f, err := dir.Open(".")
 	if err != nil {
@@ -113,7 +115,9 @@ func list(dir *os.Root, info fs.FileInfo) ([]fs.DirEntry, error) {
 	if now, err := f.Stat(); err != nil || !os.SameFile(now, info) {
 		return nil, cmp.Or(err, errChanged)
 	}
-	return f.ReadDir(-1)
+	entries, err := f.ReadDir(-1)
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
 }
 
 const (
