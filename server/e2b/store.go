@@ -95,12 +95,12 @@ func (s *store) adopt(ctx context.Context) error {
 	}
 	for id, e := range s.entries {
 		switch state, there := states[id]; {
-		case !there || state == runner.Ended:
-			delete(s.entries, id)
-			removeRecord(s.dir, sandboxDir, id)
 		case e.rec.State == creating:
 			delete(s.entries, id)
 			go s.discard(e)
+		case !there || state == runner.Ended:
+			delete(s.entries, id)
+			removeRecord(s.dir, sandboxDir, id)
 		default:
 			// The commands of the server before ended with it, so a pause kept nothing but what they had started.
 			e.note("info", "the server has found the sandbox again")
@@ -149,19 +149,39 @@ func (s *store) all() []*entry {
 // removeTime bounds the removal of a sandbox that no client waits for.
 const removeTime = runner.RemoveTime
 
-// discard removes a sandbox without a client.
+// appearTime is how long the runner may go on making a sandbox whose caller has gone, and appearEvery how often discard
+// looks for it.
+const (
+	appearTime  = 10 * time.Second
+	appearEvery = 250 * time.Millisecond
+)
+
+// discard removes a sandbox without a client, which the runner may be making still.
 func (s *store) discard(e *entry) {
-	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), appearTime+removeTime)
 	defer cancel()
-	if err := s.backend.Remove(ctx, e.rec.name()); err != nil && !errors.Is(err, backend.ErrNotFound) {
-		s.opts.Log.Printf("remove sandbox %s: %v", e.rec.ID, err)
-		return
+	err := s.backend.Remove(ctx, e.rec.name())
+	for end := time.Now().Add(appearTime); errors.Is(err, backend.ErrNotFound) && time.Now().Before(end) && !s.isClosed(); {
+		time.Sleep(appearEvery)
+		err = s.backend.Remove(ctx, e.rec.name())
 	}
-	removeRecord(s.dir, sandboxDir, e.rec.ID)
+	switch {
+	case errors.Is(err, backend.ErrNotFound) && s.isClosed(): // the next server looks for it
+	case err != nil && !errors.Is(err, backend.ErrNotFound):
+		s.opts.Log.Printf("remove sandbox %s: %v", e.rec.ID, err)
+	default:
+		removeRecord(s.dir, sandboxDir, e.rec.ID)
+	}
 }
 
-// make makes a sandbox with f. A server that is killed meanwhile removes it at its next start. No client finds the sandbox
-// before it is made; [Server.Credentials] does.
+func (s *store) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// make makes a sandbox with f, which fails with an ended context if the sandbox may be made all the same. A server that is
+// killed meanwhile removes it at its next start. No client finds the sandbox before it is made; [Server.Credentials] does.
 func (s *store) make(rec record, f func(name string) (backend.Sandbox, error)) (*entry, error) {
 	e := &entry{store: s, rec: rec}
 	e.rec.State = creating
@@ -178,7 +198,7 @@ func (s *store) make(rec record, f func(name string) (backend.Sandbox, error)) (
 	}
 	if err != nil {
 		s.unlist(e)
-		if live != nil {
+		if live != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			go s.discard(e)
 		} else {
 			removeRecord(s.dir, sandboxDir, rec.ID)

@@ -297,7 +297,8 @@ func TestKept(t *testing.T) {
 	rec := r.make(`{"metadata":{"a":"b"},"timeout":100}`)
 	lost := r.make(`{}`)
 	half := &entry{store: r.api.store, rec: record{ID: newID(), State: creating}}
-	if _, err := r.fake.add(half.rec.name()); err != nil || half.save() != nil {
+	late := &entry{store: r.api.store, rec: record{ID: newID(), State: creating}} // the runner has it after the next start
+	if _, err := r.fake.add(half.rec.name()); err != nil || half.save() != nil || late.save() != nil {
 		t.Fatal(err)
 	}
 	r.fake.Remove(t.Context(), lost.name())
@@ -308,12 +309,22 @@ func TestKept(t *testing.T) {
 	if len(all) != 1 || all[0].rec.ID != rec.ID || all[0].rec.Metadata["a"] != "b" || all[0].rec.Token != rec.Token {
 		t.Errorf("found: %d", len(all))
 	}
+	if _, err := r.fake.add(late.rec.name()); err != nil {
+		t.Fatal(err)
+	}
+	r.goes(half)
+	r.goes(late)
+}
+
+// goes waits until the runner does not have a sandbox.
+func (r *rig) goes(e *entry) {
+	r.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := r.fake.find(half.rec.name()); err != nil {
-			break
+		if _, err := r.fake.find(e.rec.name()); err != nil {
+			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("a sandbox that no client knows stays")
+			r.Fatal("a sandbox that no client knows stays")
 		}
 	}
 }
