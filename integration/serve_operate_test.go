@@ -199,3 +199,50 @@ func rss(t *testing.T, api *apiServer) int64 {
 	}
 	return n << 10
 }
+
+// TestServeUnrecorded checks that nothing starts by any API while the audit log cannot be written, that callers can look and
+// remove meanwhile, and that all goes on once it can.
+func TestServeUnrecorded(t *testing.T) {
+	b := newBox(t)
+	api := b.serveAPI("--egress", "none")
+	api.ask(t, "POST", "/v1/sandboxes", `{"name":"kept"}`, 201)
+	api.stop(syscall.SIGTERM)
+	if err := os.RemoveAll(b.home + "/.demesne/audit"); err != nil {
+		t.Fatal(err)
+	}
+	inTheWay := b.mkdir("h/.demesne/audit/00000000000000000001.jsonl")
+	api = b.serveAPI("--egress", "none")
+	api.ask(t, "GET", "/v1/sandboxes/none", "", 404)
+	api.ask(t, "GET", "/v1/audit?after=x", "", 400)
+	api.ask(t, "DELETE", "/v1/sandboxes/kept", "", 204) // the first event that is not recorded
+	for _, c := range []struct{ path, body string }{
+		{"/v1/run", `{"command":"true"}`}, {"/v1/sandboxes", `{}`}, {"/v1/jobs", `{"command":"true"}`}, {"/sandboxes", `{}`},
+	} {
+		if text := api.ask(t, "POST", c.path, c.body, 503); !strings.Contains(text, "the audit log cannot be written") || strings.Contains(text, b.dir) {
+			t.Errorf("%s: %s", c.path, text)
+		}
+	}
+	me := tenant{t: t, url: api.url, token: api.key}
+	for _, tool := range []string{"sandbox_script", "run_sandbox"} {
+		if text, failed := me.tool(tool, map[string]any{"command": "true", "commands": []any{map[string]any{"shell": "true"}}, "identifier": "r"}); !failed || !strings.Contains(text, "the audit log cannot be written") {
+			t.Errorf("%s: %s", tool, text)
+		}
+	}
+	api.ask(t, "GET", "/v1/sandboxes", "", 200)
+	api.ask(t, "GET", "/ready", "", 503)
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server to be ready", func() bool {
+		resp, err := http.Get(api.url + "/ready")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == 200
+	})
+	api.ask(t, "POST", "/v1/run", `{"command":"true"}`, 200)
+	if text := api.ask(t, "GET", "/v1/audit", "", 200); !strings.Contains(text, `"session.killed"`) || !strings.Contains(text, `"late":"`) {
+		t.Error(text)
+	}
+}

@@ -16,6 +16,8 @@ type Queue struct {
 	Waiting int // commands of each namespace
 	// Of returns how many commands of a namespace may run; 0: no bound of its own. nil: none has one.
 	Of func(namespace string) int
+	// Shut returns why no command may start now, such as that its events would have no entry in the audit log. nil: one may.
+	Shut func() error
 	// Full is called when a command has to wait (ahead is how many wait before it) or is refused.
 	Full func(ctx context.Context, ahead int, refused bool)
 
@@ -36,8 +38,8 @@ type QueueState struct{ Running, Waiting, MaxRunning, MaxWaiting int }
 // Acquire waits for a place for a command of ctx's caller. The caller calls done after the command's end. A nil Queue has
 // no bound.
 func (q *Queue) Acquire(ctx context.Context) (done func(), err error) {
-	if q == nil {
-		return func() {}, nil
+	if err := q.Closed(); err != nil || q == nil {
+		return func() {}, err
 	}
 	ns := CallerOf(ctx).Namespace
 	w, ahead, err := q.enter(ns)
@@ -53,6 +55,10 @@ func (q *Queue) Acquire(ctx context.Context) (done func(), err error) {
 	}
 	select {
 	case <-w.turn:
+		if err := q.Closed(); err != nil {
+			done()
+			return nil, err
+		}
 		return done, nil
 	case <-ctx.Done():
 	}
@@ -60,6 +66,14 @@ func (q *Queue) Acquire(ctx context.Context) (done func(), err error) {
 		done() // its turn came meanwhile
 	}
 	return nil, context.Cause(ctx)
+}
+
+// Closed returns why nothing may start now, or nil.
+func (q *Queue) Closed() error {
+	if q == nil || q.Shut == nil {
+		return nil
+	}
+	return q.Shut()
 }
 
 // enter takes a place, or returns a waiter.

@@ -40,7 +40,7 @@ func TestQueue(t *testing.T) {
 			start("a", name)
 		}
 		start("b", "b1")
-		if got := fmt.Sprint(order); got != "[a1 a2 a6 no room for another sandbox: the queue is full]" {
+		if got := fmt.Sprint(order); got != "[a1 a2 a6 the queue is full: too many commands wait]" {
 			t.Errorf("at first: %s", got)
 		}
 		if st := q.State(InNamespace("a")); st != (QueueState{2, 3, 2, 3}) {

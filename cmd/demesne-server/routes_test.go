@@ -51,7 +51,7 @@ func testProgram(t *testing.T, o *servecmd.Options) *program {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.operate.Close)
-	p.queue = newQueue(o, p.operate.Observe)
+	p.queue = newQueue(o, p.operate)
 	p.backend = apibackend.NewSpaces(func(namespace string) apibackend.Options {
 		return apibackend.Options{Bounds: boundsOf(o, namespace), Observe: p.operate.Observe, Queue: p.queue}
 	})

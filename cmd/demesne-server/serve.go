@@ -64,7 +64,7 @@ func serve(ctx context.Context, o *servecmd.Options, out, errs io.Writer) error 
 		return err
 	}
 	defer p.operate.Close()
-	p.queue = newQueue(o, p.operate.Observe)
+	p.queue = newQueue(o, p.operate)
 	p.backend = apibackend.NewSpaces(func(namespace string) apibackend.Options {
 		return apibackend.Options{
 			Bounds: boundsOf(o, namespace), Observe: p.operate.Observe, Queue: p.queue,

@@ -11,6 +11,7 @@ import (
 	"demesne/cmd/internal/servecmd"
 	"demesne/server"
 	"demesne/server/events"
+	"demesne/server/operate"
 )
 
 // setting returns the environment in which the tools of a namespace work: the bounds of its callers are in the variables
@@ -44,7 +45,7 @@ func count(n int64) string {
 const defaultWaiting = 100
 
 // newQueue returns the queue of commands, which also counts them if none has to wait.
-func newQueue(o *servecmd.Options, observe func(context.Context, events.Event)) *server.Queue {
+func newQueue(o *servecmd.Options, op *operate.Operator) *server.Queue {
 	own := map[string]int{}
 	for name, b := range o.Namespaces {
 		if b.MaxRunning > 0 && b.MaxRunning != o.MaxRunning {
@@ -52,9 +53,10 @@ func newQueue(o *servecmd.Options, observe func(context.Context, events.Event)) 
 		}
 	}
 	return &server.Queue{
+		Shut:    op.Unrecorded,
 		Running: o.MaxRunning, Waiting: cmp.Or(o.MaxWaiting, defaultWaiting), Of: func(namespace string) int { return own[namespace] },
 		Full: func(ctx context.Context, ahead int, refused bool) {
-			observe(ctx, events.Event{Type: events.QueueBackpressure, Detail: map[string]string{
+			op.Observe(ctx, events.Event{Type: events.QueueBackpressure, Detail: map[string]string{
 				"ahead": strconv.Itoa(ahead), "refused": strconv.FormatBool(refused),
 			}})
 		},

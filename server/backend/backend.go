@@ -22,12 +22,20 @@ var (
 	ErrInvalid  = errors.New("invalid request")
 	ErrBusy     = errors.New("no room for another sandbox")
 	// ErrQueueFull means that too many commands wait: the caller should try again later.
-	ErrQueueFull = fmt.Errorf("%w: the queue is full", ErrBusy)
+	ErrQueueFull error = busy("the queue is full: too many commands wait")
+	// ErrUnrecorded means that nothing may start now, because the audit log would not have it.
+	ErrUnrecorded error = busy("nothing starts now, because the audit log cannot be written")
 	// ErrConflict is an ErrInvalid whose cause is what exists: a name that is in use, or the state of a sandbox.
 	ErrConflict = fmt.Errorf("%w: conflict", ErrInvalid)
 	// ErrRegistry means that an image's registry did not answer, or answered with an error of its own.
 	ErrRegistry = errors.New("the registry does not answer")
 )
+
+// busy is the text of an ErrBusy with another reason.
+type busy string
+
+func (b busy) Error() string      { return string(b) }
+func (busy) Is(target error) bool { return target == ErrBusy }
 
 // Backend makes and keeps persistent sandboxes. Each has a name, which is unique. It is safe for concurrent use. A
 // sandbox outlives the server.

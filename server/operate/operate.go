@@ -1,7 +1,8 @@
 // Package operate is what operators of a server look at: events, the audit log, metrics, traces, and whether the server is
 // ready.
 //
-//	operate.go  where events arrive, and get a caller and a number
+//	operate.go  what the others share
+//	record.go   where events arrive, and get a caller and a number; what holds while the audit log cannot be written
 //	reap.go     finds sandboxes that ended without a call
 //	stream.go   GET /v1/events, server-sent events with replay
 //	entries.go  GET /v1/audit and /v1/audit/verify
@@ -54,7 +55,8 @@ type Operator struct {
 	owners map[string]owner // of sandboxes, for events without a request
 	ended  map[string]bool  // sandboxes whose end was reported
 	seen   uint64           // the last entry of the audit log that is on the bus
-	last   error            // of the audit log
+	last   error            // why the audit log cannot be written, or nil
+	late   backlog
 }
 
 // owner is the caller that made a sandbox.
@@ -102,6 +104,7 @@ func (op *Operator) follow(ctx context.Context) {
 			return
 		case <-tick.C:
 			op.mu.Lock()
+			op.resume(ctx)
 			if newest, err := audit.Newest(op.opts.Dir); err == nil && newest > op.seen {
 				op.others(ctx, newest+1)
 			}
@@ -127,43 +130,14 @@ func (op *Operator) others(ctx context.Context, before uint64) {
 // Close ends what New began.
 func (op *Operator) Close() {
 	op.traces.close()
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	if err := op.resume(context.Background()); err != nil {
+		op.opts.Log.Printf("%d events are not recorded: %v", len(op.late.events)+op.late.lost, err)
+	}
 	if err := op.audit.Close(); err != nil {
 		op.opts.Log.Printf("close audit log: %v", err)
 	}
-}
-
-// Observe is Record for callers that go on if the audit log cannot be written.
-func (op *Operator) Observe(ctx context.Context, e events.Event) { op.Record(ctx, e) }
-
-// Record records an event. Its caller is that of ctx, unless it has one. It fails if the audit log cannot be written.
-func (op *Operator) Record(ctx context.Context, e events.Event) error {
-	c := server.CallerOf(ctx)
-	if e.Caller == "" {
-		e.Caller = c.Name
-	}
-	if e.Namespace == "" {
-		e.Namespace = c.Namespace
-	}
-	op.traces.event(ctx, &e)
-	op.metrics.event(&e)
-	op.mu.Lock()
-	defer op.mu.Unlock()
-	op.own(&e)
-	numbered, err := op.audit.Append(e)
-	if err != nil && (op.last == nil || err.Error() != op.last.Error()) {
-		op.opts.Log.Printf("events are not recorded: %v", err)
-	}
-	if op.last = err; err != nil {
-		op.metrics.auditErrors.Inc()
-		op.bus.Publish(e)
-		return err
-	}
-	if numbered.ID > op.seen+1 {
-		op.others(context.WithoutCancel(ctx), numbered.ID)
-	}
-	op.seen = numbered.ID
-	op.bus.Publish(numbered)
-	return nil
 }
 
 // own learns the owner of a new sandbox, and gives an event without a caller that of its sandbox. op.mu is held, except
@@ -187,13 +161,6 @@ func (op *Operator) own(e *events.Event) {
 		}
 		op.ended[e.Sandbox] = true
 	}
-}
-
-// failure returns why the audit log cannot be written, or nil.
-func (op *Operator) failure() error {
-	op.mu.Lock()
-	defer op.mu.Unlock()
-	return op.last
 }
 
 // Routes calls add with each route that needs a caller.

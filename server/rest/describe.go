@@ -78,11 +78,11 @@ var problems = []struct {
 	}},
 	{413, "The body is too large", "request body is too large", func(_ string, op *huma.Operation) bool { return op.RequestBody != nil }},
 	{422, "A field has a wrong value, or is unknown", "validation failed", takesInput},
-	{429, "Too many requests, or too many commands wait: Retry-After says when to try again", "no room for another sandbox: the queue is full", makesWork},
+	{429, "Too many requests, or too many commands wait: Retry-After says when to try again", "the queue is full: too many commands wait", makesWork},
 	{502, "The registry of an image does not answer", "image \"x\": no answer", func(_ string, op *huma.Operation) bool {
 		return slices.Contains([]string{"run", "run-stream", "create-sandbox", "pull-image"}, op.OperationID)
 	}},
-	{503, "There is no room for another sandbox", "no room for another sandbox", makesWork},
+	{503, "There is no room for another sandbox, or the audit log cannot be written", "no room for another sandbox", makesWork},
 }
 
 func takesInput(_ string, op *huma.Operation) bool {

@@ -98,6 +98,9 @@ func (b *Backend) Connect(ctx context.Context) {
 const aMonth = runner.Duration(30 * 24 * time.Hour)
 
 func (b *Backend) Create(ctx context.Context, c backend.Create) (backend.Sandbox, error) {
+	if err := b.queue.Closed(); err != nil {
+		return nil, err
+	}
 	secrets, err := b.fill(ctx, &c)
 	if err != nil {
 		return nil, err
@@ -214,6 +217,9 @@ func (b *Backend) Stop(ctx context.Context, name string) error {
 }
 
 func (b *Backend) Fork(ctx context.Context, from, name string) error {
+	if err := b.queue.Closed(); err != nil {
+		return err
+	}
 	b.quiet(ctx, from)
 	_, err := b.service.Fork(ctx, from, name, "", nil)
 	if err == nil {

@@ -157,6 +157,9 @@ func (b Jobs) start(ctx context.Context, tool string, args map[string]any) (*cli
 	if err != nil {
 		return nil, err
 	}
+	if err := f.Closed(); err != nil {
+		return nil, err
+	}
 	args["background"] = true
 	var started struct {
 		ID string `json:"job_id"`

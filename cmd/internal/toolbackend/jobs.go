@@ -28,6 +28,9 @@ func (f *Backend) Start(ctx context.Context, r backend.Request) (*backend.Job, e
 }
 
 func (f *Backend) startJob(ctx context.Context, argv []string, r any) (*backend.Job, error) {
+	if err := f.Closed(); err != nil {
+		return nil, err
+	}
 	j, err := f.jobs.Start(argv, r)
 	if err != nil {
 		return nil, explained(err)

@@ -85,6 +85,9 @@ func (f *runsFace) Run(ctx context.Context, arguments json.RawMessage, sandbox b
 	if r.Sandbox, err = json.Marshal(sandbox); err != nil {
 		return nil, err
 	}
+	if err := f.Closed(); err != nil {
+		return nil, err
+	}
 	run, err := f.store.Start(r)
 	if err != nil {
 		return nil, explained(err)

@@ -82,6 +82,9 @@ func Open(o Options) (*Backend, error) {
 	return &Backend{Service: s, options: o, secrets: offered, jobs: store, attend: []string{program, "job"}}, nil
 }
 
+// Closed returns why no command may start now, or nil.
+func (f *Backend) Closed() error { return f.options.Queue.Closed() }
+
 // place waits until a command of the callers may run.
 func (o Options) place(ctx context.Context) (done func(), err error) {
 	return o.Queue.Acquire(server.WithCaller(ctx, server.InNamespace(o.Namespace)))

@@ -118,6 +118,8 @@ function start(who) {
 }
 
 async function end() {
+  live?.abort();
+  live = null; // the form is shown once, and not again while somebody types
   changed.dispatchEvent(new Event("logout"));
   await logout();
   form("");

@@ -1,0 +1,130 @@
+package operate
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"demesne/server"
+	"demesne/server/backend"
+	"demesne/server/events"
+)
+
+// Resumed is the type of the entry after the events that the audit log could not get in time: so many late, and so many
+// lost.
+const Resumed events.Type = "audit.resumed"
+
+// lateMost is how many events wait for an audit log that cannot be written.
+const lateMost = 1000
+
+// backlog has the events that the audit log lacks, the oldest first, and the number of those that found no place.
+type backlog struct {
+	events []events.Event
+	lost   int
+}
+
+func (b *backlog) add(e events.Event) {
+	if len(b.events) >= lateMost {
+		b.lost++
+		return
+	}
+	b.events = append(b.events, e)
+}
+
+// Observe records an event of something that happens in any case. If the audit log cannot be written, the event waits until
+// it can, and [Operator.Unrecorded] keeps more from beginning.
+func (op *Operator) Observe(ctx context.Context, e events.Event) {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	if e, err := op.record(ctx, e); err != nil {
+		op.late.add(e)
+	}
+}
+
+// Record records an event of something that does not happen without it: it fails if the audit log cannot be written.
+func (op *Operator) Record(ctx context.Context, e events.Event) error {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	_, err := op.record(ctx, e)
+	return err
+}
+
+// Unrecorded returns [backend.ErrUnrecorded] while the audit log cannot be written.
+func (op *Operator) Unrecorded() error {
+	if op.failure() != nil {
+		return backend.ErrUnrecorded
+	}
+	return nil
+}
+
+// failure returns why the audit log cannot be written, or nil.
+func (op *Operator) failure() error {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	return op.last
+}
+
+// record completes an event, counts it, and appends it to the audit log after those that wait. Its caller is that of ctx,
+// unless it has one. Listeners get it in any case. op.mu is held.
+func (op *Operator) record(ctx context.Context, e events.Event) (events.Event, error) {
+	c := server.CallerOf(ctx)
+	if e.Caller == "" {
+		e.Caller = c.Name
+	}
+	if e.Namespace == "" {
+		e.Namespace = c.Namespace
+	}
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
+	op.traces.event(ctx, &e)
+	op.metrics.event(&e)
+	op.own(&e)
+	err := op.resume(ctx)
+	if err == nil {
+		e, err = op.append(ctx, e)
+	}
+	if err != nil {
+		op.metrics.auditErrors.Inc()
+		if op.last == nil || err.Error() != op.last.Error() {
+			op.opts.Log.Printf("events are not recorded, and no command starts: %v", err)
+		}
+		op.last = err
+	}
+	op.bus.Publish(e)
+	return e, err
+}
+
+// resume appends the events that wait, if the audit log could not be written and now can. op.mu is held.
+func (op *Operator) resume(ctx context.Context) error {
+	if op.last == nil {
+		return nil
+	}
+	late := 0
+	for ; len(op.late.events) > 0; late++ {
+		if _, err := op.append(ctx, op.late.events[0]); err != nil {
+			return err
+		}
+		op.late.events = op.late.events[1:]
+	}
+	_, err := op.append(ctx, events.Event{Type: Resumed, Detail: map[string]string{"late": strconv.Itoa(late), "lost": strconv.Itoa(op.late.lost)}})
+	if err != nil {
+		return err
+	}
+	op.opts.Log.Printf("events are recorded again: %d late, %d lost", late, op.late.lost)
+	op.late, op.last = backlog{}, nil
+	return nil
+}
+
+// append appends one event, and returns it with its number. op.mu is held.
+func (op *Operator) append(ctx context.Context, e events.Event) (events.Event, error) {
+	numbered, err := op.audit.Append(e)
+	if err != nil {
+		return e, err
+	}
+	if numbered.ID > op.seen+1 {
+		op.others(context.WithoutCancel(ctx), numbered.ID)
+	}
+	op.seen = numbered.ID
+	return numbered, nil
+}
