@@ -62,8 +62,8 @@ func receiptText(p report) string {
 // TestSpareReceipt checks that a prepared sandbox has the same receipt as one made on demand, and looks the same
 // to a program in it.
 func TestSpareReceipt(t *testing.T) {
-	const look = `sed 's/^[0-9]* [0-9]* [0-9]*:[0-9]* //; s/ shared:[0-9]*//; s/ master:[0-9]*//; s/'"$OUT"'[^ ]*//' /proc/self/mountinfo | sort
-		grep -E '^(Cap|NoNew|Seccomp|Uid|Gid|Groups)' /proc/self/status; id; ulimit -a; env | grep -v ^OUT= | sort; ls -la / /dev /root /tmp /in | sed 's/^\(.[a-z-]*\) *[0-9]*/\1/'; hostname`
+	const look = `sed 's/^[0-9]* [0-9]* [0-9]*:[0-9]* //; s/ shared:[0-9]*//; s/ master:[0-9]*//; s#[^ ]*/\.demesne/out/[^ ]* /out #/out #' /proc/self/mountinfo | sort
+		grep -E '^(Cap|NoNew|Seccomp|Uid|Gid|Groups)' /proc/self/status; id; ulimit -a; env | sort; ls -la / /dev /root /tmp /in | sed 's/^\(.[a-z-]*\) *[0-9]*/\1/'; hostname`
 	for _, network := range [][]string{nil, {"--allow-domain", "good.test"}} {
 		t.Run(fmt.Sprint(network), func(t *testing.T) { sameOnSpare(t, look, network) })
 	}
@@ -71,7 +71,7 @@ func TestSpareReceipt(t *testing.T) {
 
 func sameOnSpare(t *testing.T, look string, network []string) {
 	b := spareBox(t)
-	flags := append([]string{"--trace", "--env", "OUT=" + strings.ReplaceAll(b.out, "/", `\/`)}, network...)
+	flags := append([]string{"--trace"}, network...)
 	cold, _ := b.report(flags, "sh", "-c", look)
 	if onSpare(cold) {
 		t.Fatal("the first is made in advance already")
