@@ -9,6 +9,7 @@ require (
 	github.com/ProtonMail/go-crypto v1.4.1
 	github.com/apex/log v1.9.0
 	github.com/coder/websocket v1.8.14
+	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/docker/distribution v2.8.3+incompatible
 	github.com/elazarl/goproxy v1.9.2
@@ -71,7 +72,6 @@ require (
 	github.com/containerd/typeurl/v2 v2.3.0 // indirect
 	github.com/containers/libtrust v0.0.0-20230121012942-c1716e8a8d01 // indirect
 	github.com/containers/ocicrypt v1.3.2 // indirect
-	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/cyberphone/json-canonicalization v0.0.0-20241213102144-19d51d7fe467 // indirect
 	github.com/cyphar/filepath-securejoin v0.7.0 // indirect
 	github.com/distribution/reference v0.6.0 // indirect

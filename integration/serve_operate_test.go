@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -243,6 +244,27 @@ func TestServeUnrecorded(t *testing.T) {
 	})
 	api.ask(t, "POST", "/v1/run", `{"command":"true"}`, 200)
 	if text := api.ask(t, "GET", "/v1/audit", "", 200); !strings.Contains(text, `"session.killed"`) || !strings.Contains(text, `"late":"`) {
+		t.Error(text)
+	}
+}
+
+// TestServeNotify checks that a service manager hears when the server is ready, from the process that it started.
+func TestServeNotify(t *testing.T) {
+	b := newBox(t)
+	path := b.dir + "/notify"
+	at, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.Close()
+	b.extra = append(b.extra, "NOTIFY_SOCKET="+path)
+	api := b.serveAPI("--egress", "none")
+	at.SetReadDeadline(time.Now().Add(time.Minute))
+	buf := make([]byte, 100)
+	if n, _, err := at.ReadFromUnix(buf); err != nil || string(buf[:n]) != "READY=1" {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	if text := api.ask(t, "POST", "/v1/run", `{"command":"env"}`, 200); strings.Contains(text, "NOTIFY") {
 		t.Error(text)
 	}
 }

@@ -30,6 +30,8 @@ import (
 	"demesne/server/hostcmd"
 	"demesne/server/operate"
 	"demesne/server/page"
+
+	"github.com/coreos/go-systemd/v22/daemon"
 )
 
 // serve answers clients until ctx ends.
@@ -91,6 +93,10 @@ func serve(ctx context.Context, o *servecmd.Options, out, errs io.Writer) error 
 		return err
 	}
 	defer p.close()
+	// For a unit of type notify. No program that the server starts may answer for it, so the variable is removed first.
+	if _, err := daemon.SdNotify(true, daemon.SdNotifyReady); err != nil {
+		p.log.Printf("notify service manager: %v", err)
+	}
 	go p.mine.Connect(ctx)
 	fmt.Fprintf(errs, "demesne: serve: listening on %s\n", strings.Replace(l.Addr().Network()+":"+l.Addr().String(), "tcp:", scheme(secure)+"://", 1))
 	if keep != nil {
