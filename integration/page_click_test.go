@@ -113,7 +113,7 @@ func (p *pageBrowser) host() {
 		p.await(`document.querySelector(".ask")?.innerText.includes("show one")`)
 		p.picture("click-host-" + c[0])
 		p.press(c[0])
-		p.await(fmt.Sprintf(`window.sent.includes(%s)`, quote(c[1])))
+		p.await(fmt.Sprintf(`window.sent.includes(%s) && !document.querySelector(".ask")`, quote(c[1])))
 	}
 }
 
