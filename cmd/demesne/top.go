@@ -11,9 +11,11 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -174,10 +176,10 @@ func topOnce(ctx context.Context, a *app, v *topView, o *options) (int, error) {
 	case o.json:
 		return a.printJSON(append([]topRow{}, rows...))
 	}
-	return a.print(topTable(rows, time.Now()))
+	return a.print(columns(topTable(rows, time.Now())))
 }
 
-func topTable(rows []topRow, now time.Time) string {
+func topTable(rows []topRow, now time.Time) [][]string {
 	table := [][]string{{"ID", "NAME", "FRONTEND", "STATE", "CPU", "CPU TIME", "MEMORY", "PROCESSES", "COMMANDS", "AGE", "IMAGE"}}
 	for _, r := range rows {
 		table = append(table, []string{
@@ -185,7 +187,38 @@ func topTable(rows []topRow, now time.Time) string {
 			fmt.Sprint(r.Processes), fmt.Sprint(r.Commands), span(now.Sub(r.Created)), orDash(r.Image),
 		})
 	}
-	return columns(table)
+	return table
+}
+
+// topSpared are the columns that a narrow screen lacks, the first of them first.
+var topSpared = []string{"IMAGE", "FRONTEND", "CPU TIME", "COMMANDS", "STATE", "AGE", "ID", "PROCESSES"}
+
+// topNarrow returns a table that has room in most columns of a screen if possible. A name has a third of them.
+func topNarrow(table [][]string, most int) string {
+	for _, r := range table[1:] {
+		if name := []rune(text.SafeLine(r[1])); len(name) > most/3 {
+			r[1] = string(name[:max(1, most/3-1)]) + "…"
+		}
+	}
+	drawn := columns(table)
+	for _, spared := range topSpared {
+		if widest(drawn) <= most {
+			break
+		}
+		at := slices.Index(table[0], spared)
+		for i := range table {
+			table[i] = slices.Delete(table[i], at, at+1)
+		}
+		drawn = columns(table)
+	}
+	return drawn
+}
+
+func widest(lines string) (n int) {
+	for line := range strings.Lines(lines) {
+		n = max(n, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
+	}
+	return n
 }
 
 // Control sequences of the terminal: another screen without a cursor, and back; the first place; the rest of a line and
@@ -275,7 +308,7 @@ func (v *topView) frame(rows []topRow, size runner.Winsize, now time.Time) strin
 		fmt.Sprintf("demesne top  %s  %d sandboxes, %.0f%% CPU, %s, %d processes", now.Format("15:04:05"), len(rows), 100*cpus, cli.FormatBytes(memory), processes),
 		"sort: c CPU, m memory, p processes, a age; q ends", "",
 	}
-	for i, line := range strings.Split(strings.TrimSuffix(topTable(rows, now), "\n"), "\n") {
+	for i, line := range strings.Split(strings.TrimSuffix(topNarrow(topTable(rows, now), int(size.Cols)), "\n"), "\n") {
 		if line = clipped(line, int(size.Cols)); i == 0 {
 			line = inverse + line + strings.Repeat(" ", max(0, int(size.Cols)-len([]rune(line)))) + upright
 		}

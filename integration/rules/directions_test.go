@@ -62,7 +62,7 @@ var homes = map[string][]string{
 	"github.com/prometheus/":                 {"server/operate"},
 	"go.opentelemetry.io/":                   {"server/operate"},
 	"google.golang.org/protobuf":             {"server/e2b"},
-	"github.com/coreos/go-systemd":           {"runner"},
+	"github.com/coreos/go-systemd":           {"cmd/demesne-server"},
 	"github.com/godbus/dbus":                 {"runner/limits"},
 	"filippo.io/":                            {"cmd/internal/vault"},
 	"go.yaml.in/":                            {}, // one language for one schema: TOML
