@@ -24,7 +24,8 @@ func TestPageClick(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")
 		n.keepsJobs()
-		p := n.browse(n.serveAPI("--host-policy", n.hostPolicy("")), nil)
+		api := n.serveAPI("--host-policy", n.hostPolicy(""))
+		p := n.browse(api, nil)
 		p.press("New sandbox")
 		p.fill(map[string]string{"name": "no/name"})
 		p.await(`document.querySelector("dialog[open] .fault").textContent.includes("name")`) // the form stays
@@ -34,7 +35,7 @@ func TestPageClick(t *testing.T) {
 		p.ports()
 		p.states()
 		p.allow()
-		p.host()
+		p.host(n.browse(api, nil))
 		p.await(`document.getElementById("main").innerText.includes("Nothing waits")`)
 		p.quiet("409 (Conflict)", "422 (Unprocessable Entity)", "400 (Bad Request)")
 		n.demesne("rm", "web", "shot", "again")
@@ -104,17 +105,21 @@ func (p *pageBrowser) allow() {
 	p.picture("click-allowed")
 }
 
-// host approves one command of the host and refuses another.
-func (p *pageBrowser) host() {
+// host approves one command of the host and refuses another. A second browser sees both come and go.
+func (p *pageBrowser) host(other *pageBrowser) {
 	p.t.Helper()
 	p.show("#/approvals", "Nothing waits")
+	other.show("#/approvals", "Nothing waits")
 	for _, c := range [][2]string{{"Approve", "[one]"}, {"Refuse", "refused"}} {
 		p.send("/v1/host/exec", args{"argv": []string{"show", "one"}, "reason": "<b>because</b>", "wait_seconds": 30})
 		p.await(`document.querySelector(".ask")?.innerText.includes("show one")`)
+		other.await(`document.querySelector(".ask")?.innerText.includes("show one")`)
 		p.picture("click-host-" + c[0])
 		p.press(c[0])
 		p.await(fmt.Sprintf(`window.sent.includes(%s) && !document.querySelector(".ask")`, quote(c[1])))
+		other.await(`!document.querySelector(".ask") && document.getElementById("main").innerText.includes("Nothing waits")`)
 	}
+	other.quiet()
 }
 
 // TestPageAgent looks at an agent with its steps and its cost.
