@@ -118,6 +118,7 @@ function start(who) {
 }
 
 async function end() {
+  leave.abort();
   live?.abort();
   live = null; // the form is shown once, and not again while somebody types
   changed.dispatchEvent(new Event("logout"));
