@@ -8,19 +8,22 @@ GO ?= go
 PREFIX ?= /usr/local
 BIN := $(CURDIR)/bin
 # Do not stamp the commit: git refuses to report it in a clone that another user owns.
-# All use -trimpath, so that programs, vet and tests share compiled packages.
-export GOFLAGS := -buildvcs=false -trimpath $(GOFLAGS)
+# All use -trimpath and Go's own resolver and user lookup, as programs without cgo do, so that programs, vet and tests
+# share compiled packages.
+export GOFLAGS := -buildvcs=false -trimpath -tags=netgo,osusergo $(GOFLAGS)
 LIGHT := -ldflags "-s -w"
 # libcontainer's nsenter and demesne's own constructor are C. The runner is static where the
 # machine's libc can be linked statically (glibc and musl both can), and dynamic otherwise.
-STATIC := -tags netgo,osusergo -ldflags '-s -w -linkmode external -extldflags -static'
+STATIC := -ldflags '-s -w -linkmode external -extldflags -static'
 
-# Packages that compile without cgo, and therefore cross-compile from this machine.
-PURE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/demesne-init ./cmd/demesne-images ./cmd/demesne-kernel ./cmd/demesne-proxy ./images/... ./rootfs/... ./netns ./proxy/... \
+# Packages that know the processor, or that every run needs. They compile without cgo, and so for another processor here.
+PURE := ./cmd/demesne ./cmd/demesne-agent ./cmd/demesne-init ./cmd/demesne-proxy ./rootfs ./rootfs/layers ./rootfs/upper ./netns \
   ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
-# Packages whose tests may run under the race detector. It needs cgo and threads of its own;
-# kernel tests of the other packages restrict themselves, and would fail with it.
-RACE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/internal/... ./internal/flock ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... ./server/... ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
+# Packages whose tests run under the race detector. It needs cgo and threads of its own; kernel tests of other packages
+# restrict themselves, and would fail with it. Packages that link heavy libraries are left to make test-race.
+RACE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/internal/session ./internal/flock ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... \
+  ./server ./server/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
+RACEALL := ./cmd/internal/... ./server/...
 
 # Makes the types of E2B's protocol from the .proto files, with pinned generators.
 generate:
@@ -44,6 +47,9 @@ demo: build
 
 test: build
 	@GO="$(GO)" RACE="$(RACE)" integration/test.sh
+
+test-race: build
+	GORACE=atexit_sleep_ms=10 DEMESNE_BIN=$(BIN) $(GO) test -count=1 -race $(RACEALL)
 
 check:
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "gofmt -l: $$bad"; exit 1; }
@@ -98,6 +104,7 @@ clean:
 help:
 	@sed -n -e 's/^# make/make/p' -e 's/^#  /  /p' Makefile
 	@echo 'make bench   the figures, against bwrap and runc in the same run; PART=peers prints the table of README.md'
+	@echo 'make test-race  the race detector where it takes long to compile'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
 	@echo 'make recipes the images of images/recipes, built and used'

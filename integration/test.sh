@@ -44,7 +44,7 @@ export DEMESNE_BIN=$stage/bin DEMESNE_TREE=$root DEMESNE_STAGE=$stage
 # Making the Debian image takes a minute: both halves share one.
 export DEMESNE_FIXTURES=${DEMESNE_FIXTURES:-/var/tmp/demesne-fixtures-$(id -u)}
 
-# all runs the tests, but not those of the packages in SKIP; its arguments are those of go test. The
+# all runs the tests, but not those of make check and of the packages in SKIP; its arguments are those of go test. The
 # integration tests take longer than all others together, and spend half of that waiting. So they
 # run as five processes beside the others, which print when they end.
 all() {
@@ -59,7 +59,7 @@ all() {
     n=$((n + 1)) # here, because the next line's redirection happens in the child
     "${test[@]}" ${ONCE:+-skip "$ONCE"} ${p%% *} "${p#* }" ./integration > "$stage/part$n" 2>&1 & pids+=($!)
   done
-  "${test[@]}" $($GO list ./... | grep -vE '/integration$' | grep -vxF "$SKIP") || failed=1
+  "${test[@]}" $($GO list ./... | grep -vE '/integration(/rules)?$' | grep -vxF "$SKIP") || failed=1
   for p in "${pids[@]}"; do wait $p || failed=1; done
   cat "$stage"/part*
   return $failed
@@ -69,7 +69,7 @@ status=0
 echo "== as $(id -un)"
 # The race detector's run has the rest. What needs no right of root's runs as the ordinary user alone: agents' own programs
 # and images, builds by the tables and of what others publish, Jupyter's clients, and the documents.
-once='^Test(Agent(Programs|Image.*|Terminal|Hosted|MCPPrograms)|Build(Shapes|Cases|Debian|Add.*|Layers)|RecipeDebian|PushCut|Jupyter.*|Docs.*|Dependency|EgressSecretTools)$'
+once='^Test(Agent(Programs|Image.*|Terminal|Hosted|MCPPrograms|Fork.*|Piped|RateLimit)|Build(Shapes|Cases|Debian|Add.*|Layers|Progress.*|UnknownBase|CacheSharing|Parallel)|MCPKilledUntold|RecipeDebian|PushCut|Jupyter.*|Docs.*|Dependency|EgressSecretTools)$'
 ONCE=$([ "$(id -u)" != 0 ] || echo "$once") SKIP=${RACE:+$($GO list $RACE)} all || status=1
 if [ -n "${RACE:-}" ]; then
   echo "== as $(id -un), with the race detector"
@@ -86,7 +86,7 @@ if [ "$(id -u)" = 0 ]; then
   echo "== as $user, an ordinary user"
   # These rooms know no privilege: they do the same for every user. So do the page, what a server says to clients and
   # removes by itself, and the comparison of our builds with another program's.
-  ONCE='^Test(Page.*|Serve(E2B|ACME|Retention|ToolTexts|Runs|Killed)|MCPKilled|BuildCasesPeer)$' SKIP=$($GO list ./integration/rules ./kernels/... ./mcp/... ./server/... ./proxy/... ./images/push ./images/build ./runner/ipc) all -exec "$root/integration/asuser.sh" || status=1
+  ONCE='^Test(Page.*|Serve(E2B|ACME|Retention|ToolTexts|Runs|Killed)|MCPKilled|BuildCasesPeer)$' SKIP=$($GO list ./kernels/... ./mcp/... ./server/... ./proxy/... ./images/push ./images/build ./runner/ipc) all -exec "$root/integration/asuser.sh" || status=1
 else
   echo "== the root half needs root: sudo make test (CI runs both)"
 fi
