@@ -108,11 +108,11 @@ func hostile(how string) {
 		f.next()
 		os.Exit(3)
 	case "says nothing":
-		select {}
+		hang()
 	case "greets in garbage":
 		f.next()
 		fmt.Fprintln(f.answers, "garbage")
-		select {}
+		hang()
 	case "greets without end":
 		forever(f.answers, megabyte)
 	case "greets in a flood of messages":
@@ -137,18 +137,18 @@ func hostile(how string) {
 		time.Sleep(1500 * time.Millisecond) // as on a machine that is busy
 		f.send("stream", `{"name":"stdout","text":"late"}`)
 		f.send("status", `{"execution_state":"idle"}`)
-		select {}
+		hang()
 	case "replies without idle":
 		f.send("execute_reply", `{"status":"ok","execution_count":1}`)
-		select {}
+		hang()
 	case "idles without reply":
 		f.send("status", `{"execution_state":"idle"}`)
-		select {}
+		hang()
 	case "sends a line without end":
 		forever(f.answers, megabyte)
 	case "sends garbage":
 		fmt.Fprintln(f.answers, "\x00\xff{")
-		select {}
+		hang()
 	case "sends other types":
 		for _, s := range []string{`5`, `null`, `"text"`, `[]`, `{"name":5,"text":[]}`, `{"data":[]}`, `{"data":{"text/plain":{"a":1}}}`, `{"execution_state":{}}`, `{"traceback":"x"}`} {
 			for _, typ := range []string{"stream", "display_data", "update_display_data", "execute_result", "error", "clear_output", "status", "", "execute_input", "comm_open"} {
@@ -197,7 +197,7 @@ func hostile(how string) {
 		f.end()
 	case "ignores interrupts":
 		ignoreInterrupts()
-		select {}
+		hang()
 	case "leaves a process":
 		c := exec.Command("sleep", "1000")
 		c.Stdout, c.Stderr, c.ExtraFiles = os.Stdout, os.Stderr, []*os.File{os.NewFile(3, ""), f.answers}
@@ -205,7 +205,7 @@ func hostile(how string) {
 		fmt.Print(c.Process.Pid)
 		os.Exit(3)
 	}
-	select {}
+	hang()
 }
 
 // TestHostileStart meets kernels that do not start as they should. Each attempt ends in an error, with no goroutine and no
@@ -398,4 +398,11 @@ func greetZMTP(c io.ReadWriter) error {
 	}
 	_, err := io.CopyN(io.Discard, c, int64(head[1]))
 	return err
+}
+
+// hang does not return. The runtime would report select {} as a deadlock.
+func hang() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
