@@ -15,7 +15,7 @@ fi
 
 # Tests make and remove hundreds of thousands of files. Where root may mount one, they have a file system of their own as
 # /tmp: ext4 without a journal, as machines for CI have it, searches long for free inodes after so many removals.
-if [ "$(id -u)" = 0 ] && [[ $root != /tmp/* ]] && [ -z "${RUN:-}${DEMESNE_TMP:-}" ] && command -v mkfs.ext4 >/dev/null; then
+if [ "$(id -u)" = 0 ] && [[ $root != /tmp/* ]] && [ -z "${RUN:-}${DEMESNE_TMP:-}" ] && command -v mkfs.ext4 >/dev/null && unshare --mount true 2>/dev/null; then
   DEMESNE_TMP=$(mktemp /var/tmp/demesne-tmp.XXXXXX)
   trap 'rm -f "$DEMESNE_TMP"' EXIT
   truncate -s 64G "$DEMESNE_TMP"
@@ -25,6 +25,7 @@ if [ "$(id -u)" = 0 ] && [[ $root != /tmp/* ]] && [ -z "${RUN:-}${DEMESNE_TMP:-}
   exit
 elif [ -n "${DEMESNE_TMP:-}" ]; then
   if mount -o loop,noinit_itable,data=writeback,barrier=0 "$DEMESNE_TMP" /tmp; then
+    rm "$DEMESNE_TMP" # the mount keeps it
     chmod 1777 /tmp
   else
     echo "== /tmp stays as it is: this machine mounts no file system of a file"
