@@ -88,8 +88,8 @@ func (p *Peer) CallMessage(ctx context.Context, op Op, body any, files Files) (*
 	return p.CallUndone(ctx, op, body, files, nil)
 }
 
-// CallUndone is like CallMessage for a call whose effect must not stay without an owner: if ctx ends before a reply that is no error, undo
-// gets that reply later, on a goroutine of its own, and closes it.
+// CallUndone is like CallMessage, for a call that makes something. If ctx ends first and the call succeeds later, undo gets
+// the reply, on a goroutine of its own, and closes it.
 func (p *Peer) CallUndone(ctx context.Context, op Op, body any, files Files, undo func(*Message)) (*Message, error) {
 	ch := make(chan *Message, 1)
 	p.mu.Lock()

@@ -166,7 +166,11 @@ func TestCannotExecute(t *testing.T) {
 			t.Errorf("%q: %q, %v", tt.lines, got, err)
 		}
 	}
-	if fds := fdsOf(t, s.cmd.Process.Pid); len(fds) > len(before)+5 { // some errors close theirs a moment later
+	fds := fdsOf(t, s.cmd.Process.Pid)
+	for end := time.Now().Add(10 * time.Second); len(fds) > len(before) && time.Now().Before(end); fds = fdsOf(t, s.cmd.Process.Pid) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if len(fds) > len(before) {
 		t.Errorf("descriptors left after errors: %v; before: %v", fds, before)
 	}
 }

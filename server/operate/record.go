@@ -17,10 +17,11 @@ const Resumed events.Type = "audit.resumed"
 // lateMost is how many events wait for an audit log that cannot be written.
 const lateMost = 1000
 
-// backlog has the events that the audit log lacks, the oldest first, and the number of those that found no place.
+// backlog has the events that the audit log lacks, the oldest first.
 type backlog struct {
 	events []events.Event
-	lost   int
+	late   int // events that it had, and that are recorded
+	lost   int // events that found no place
 }
 
 func (b *backlog) add(e events.Event) {
@@ -100,18 +101,19 @@ func (op *Operator) resume(ctx context.Context) error {
 	if op.last == nil {
 		return nil
 	}
-	late := 0
-	for ; len(op.late.events) > 0; late++ {
-		if _, err := op.append(ctx, op.late.events[0]); err != nil {
+	b := &op.late
+	for len(b.events) > 0 {
+		if _, err := op.append(ctx, b.events[0]); err != nil {
 			return err
 		}
-		op.late.events = op.late.events[1:]
+		b.events = b.events[1:]
+		b.late++
 	}
-	_, err := op.append(ctx, events.Event{Type: Resumed, Detail: map[string]string{"late": strconv.Itoa(late), "lost": strconv.Itoa(op.late.lost)}})
+	_, err := op.append(ctx, events.Event{Type: Resumed, Detail: map[string]string{"late": strconv.Itoa(b.late), "lost": strconv.Itoa(b.lost)}})
 	if err != nil {
 		return err
 	}
-	op.opts.Log.Printf("events are recorded again: %d late, %d lost", late, op.late.lost)
+	op.opts.Log.Printf("events are recorded again: %d late, %d lost", b.late, b.lost)
 	op.late, op.last = backlog{}, nil
 	return nil
 }
