@@ -144,7 +144,7 @@ func TestMCPJobQueue(t *testing.T) {
 	}
 }
 
-// TestMCPKilled kills servers at random moments. A finished job keeps its result, and a running job continues. A
+// TestMCPKilled kills servers at random moments, one of five of them soon after it answered. A finished job keeps its result, and a running job continues. A
 // one-shot sandbox is removed, and a persistent one remains if and only if its id was answered. No other files or
 // processes remain.
 func TestMCPKilled(t *testing.T) {
@@ -153,11 +153,7 @@ func TestMCPKilled(t *testing.T) {
 	b.extra = append(b.extra, "DEMESNE_MAX_SANDBOXES=100000", "DEMESNE_POOL_SIZE=0")
 	var jobs, boxes []string
 	keeper := b.mcp()
-	longer := 1 // on a busy machine no server would answer before its end
 	for round := 0; round < 2*rounds(); round += atOnce {
-		if round%(8*atOnce) == 0 && len(boxes) == 0 {
-			longer *= 2
-		}
 		var clients [atOnce]*mcpClient
 		for i := range clients {
 			clients[i] = b.mcpRaw()
@@ -165,9 +161,12 @@ func TestMCPKilled(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		for i, c := range clients {
-			after := time.Duration(rand.New(rand.NewSource(int64(round+i))).Intn(longer*(50+i*100))) * time.Millisecond // the first is killed before much is done
+			after := time.Duration(rand.New(rand.NewSource(int64(round+i))).Intn(100+i*200)) * time.Millisecond // the first is killed before much is done
+			if i == atOnce-1 {
+				after /= 20 // counted from its answers, so that every machine has some
+			}
 			wg.Go(func() {
-				job, box := c.killedAfter(after, i > 2)
+				job, box := c.killedAfter(after, i > 2, i == atOnce-1)
 				for _, id := range box { // use it soon, because its creator died before confirming the id
 					if r := keeper.must("sandbox_exec", args{"sandbox_id": id, "command": "echo there"}); r.field("stdout") != "there\n" {
 						t.Errorf("sandbox %s: %+v", id, r)
@@ -206,9 +205,9 @@ func TestMCPKilled(t *testing.T) {
 	t.Logf("%d jobs and %d sandboxes answered", len(jobs), len(boxes))
 }
 
-// killedAfter starts calls on a new server, and kills it after delay. It returns the jobs that the server
-// answered and, if creates is set, the sandboxes.
-func (c *mcpClient) killedAfter(delay time.Duration, creates bool) (jobs, boxes []string) {
+// killedAfter starts calls on a new server, and kills it after delay. With answered, the delay begins when the
+// server has answered. It returns the jobs that the server answered and, if creates is set, the sandboxes.
+func (c *mcpClient) killedAfter(delay time.Duration, creates, answered bool) (jobs, boxes []string) {
 	c.send("initialize", args{"protocolVersion": "2025-06-18", "capabilities": args{}, "clientInfo": args{"name": "test", "version": "1"}})
 	c.tell("notifications/initialized", nil)
 	c.start("sandbox_script", args{"command": busy})
@@ -218,10 +217,15 @@ func (c *mcpClient) killedAfter(delay time.Duration, creates bool) (jobs, boxes 
 	if creates {
 		_, box = c.start("sandbox_create", args{})
 	}
-	time.Sleep(delay)
-	c.cmd.Process.Kill()
-	<-c.ended
-	c.cmd.Wait()
+	end := func() {
+		time.Sleep(delay)
+		c.cmd.Process.Kill()
+		<-c.ended
+		c.cmd.Wait()
+	}
+	if !answered {
+		end()
+	}
 	if r := <-job; !r.Lost && !r.IsError {
 		jobs = append(jobs, r.field("job_id"))
 	}
@@ -229,6 +233,9 @@ func (c *mcpClient) killedAfter(delay time.Duration, creates bool) (jobs, boxes 
 		if r := <-box; !r.Lost && !r.IsError {
 			boxes = append(boxes, r.field("sandbox_id"))
 		}
+	}
+	if answered {
+		end()
 	}
 	return jobs, boxes
 }
