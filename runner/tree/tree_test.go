@@ -141,6 +141,9 @@ func TestChunksReadFrom(t *testing.T) {
 // TestCall checks the errors of a Put: those of the source come back, and a process that ends says why.
 func TestCall(t *testing.T) {
 	path, broken := t.TempDir()+"/f", errors.New("broken")
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // no directory, so that path/x is refused
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		path   string
 		source error
