@@ -225,7 +225,7 @@ func (s *server) get(t Request) error {
 // takes a millisecond for that (auto_da_alloc).
 const smallMost = 64 << 10
 
-// put replaces a file's bytes. An existing file keeps its owner and its mode.
+// put replaces a file's bytes. An existing file keeps its owner and its mode. A new one has mode 0644, whatever the umask.
 func (s *server) put(t Request) error {
 	s.content.Reset(Unchunked(s.in))
 	_, err := s.content.Peek(smallMost)
@@ -236,8 +236,9 @@ func (s *server) put(t Request) error {
 	case !errors.Is(err, io.EOF):
 		return err
 	}
-	switch info, err := os.Stat(t.Path); {
-	case err != nil: // most often it does not exist
+	info, missing := os.Stat(t.Path)
+	switch {
+	case missing != nil: // most often it does not exist
 		if err := os.MkdirAll(filepath.Dir(t.Path), 0o755); err != nil {
 			return err
 		}
@@ -250,16 +251,22 @@ func (s *server) put(t Request) error {
 	if err != nil {
 		return err
 	}
-	st, err := fill(f, s.content)
+	if missing != nil {
+		err = f.Chmod(0o644)
+	}
+	var st fs.FileInfo
+	if err == nil {
+		st, err = fill(f, s.content)
+	}
 	if err == nil {
 		err = s.setMeta(f, t.Meta)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	info := s.describe(t.Path, st)
-	info.Meta = t.Meta
-	return s.answer(Answer{Infos: []Info{info}})
+	i := s.describe(t.Path, st)
+	i.Meta = t.Meta
+	return s.answer(Answer{Infos: []Info{i}})
 }
 
 // fill writes the content of f from its start, and cuts off what is left of an earlier one. It returns what f is then.
@@ -400,10 +407,25 @@ func (s *server) describe(path string, st fs.FileInfo) Info {
 	case st.Mode()&fs.ModeSymlink != 0:
 		i.Type = "link"
 		i.Target, _ = os.Readlink(path)
+		i.Real = s.follow(path)
 	default:
 		i.Type = "other"
 	}
 	return i
+}
+
+// follow describes the file that a link leads to. It returns nil for a link to no file.
+func (s *server) follow(link string) *Real {
+	path, err := filepath.EvalSymlinks(link)
+	if err != nil {
+		return nil
+	}
+	st, err := os.Lstat(path)
+	if err != nil || st.Mode()&fs.ModeSymlink != 0 {
+		return nil
+	}
+	i := s.describe(path, st)
+	return &Real{Path: path, Type: i.Type, Mode: i.Mode}
 }
 
 // listMode returns a mode as ls prints it.
@@ -418,8 +440,9 @@ func listMode(m fs.FileMode) string {
 	return kind + m.Perm().String()[1:]
 }
 
-// metaPrefix is the prefix of the extended attributes that hold a file's metadata.
-const metaPrefix = "user.demesne."
+// metaPrefix is the prefix of the extended attributes that hold a file's metadata. It is E2B's, so that a program written
+// for E2B can set them in the sandbox.
+const metaPrefix = "user.e2b."
 
 // attributes reads the extended attributes of a file.
 type attributes struct {

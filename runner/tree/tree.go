@@ -73,7 +73,15 @@ type Info struct {
 	Group    string            `json:"group"`
 	Modified time.Time         `json:"modified"`
 	Target   string            `json:"target,omitempty"`
+	Real     *Real             `json:"real,omitempty"` // of a link whose target exists
 	Meta     map[string]string `json:"meta,omitempty"`
+}
+
+// Real describes the file that a link leads to.
+type Real struct {
+	Path string `json:"path"` // absolute, without links
+	Type string `json:"type"` // file, directory or other
+	Mode uint32 `json:"mode"` // permission bits
 }
 
 // Home describes an account.

@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -202,8 +204,10 @@ func TestAccounts(t *testing.T) {
 // TestServe checks each operation, and the kernel's error of each that fails.
 func TestServe(t *testing.T) {
 	d := t.TempDir()
-	if err := os.Symlink("file", d+"/link"); err != nil {
-		t.Fatal(err)
+	for link, to := range map[string]string{"link": "file", "to-a": "x/../a"} {
+		if err := os.Symlink(to, d+"/"+link); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := syscall.Mkfifo(d+"/fifo", 0o600); err != nil {
 		t.Fatal(err)
@@ -236,7 +240,7 @@ func TestServe(t *testing.T) {
 		{Request{Op: OpMove, Path: d + "/deep/file", To: d + "/x/y"}, "", nil, "/x/y", ""},
 		{Request{Op: OpMove, Path: d + "/none", To: d + "/z"}, "", fs.ErrNotExist, "", ""},
 		{Request{Op: OpMove, Path: d + "/x"}, "", syscall.EINVAL, "", ""},
-		{Request{Op: OpList, Path: d, Depth: 2}, "", nil, "/a /a/b /deep /fifo /link /x /x/y", ""},
+		{Request{Op: OpList, Path: d, Depth: 2}, "", nil, "/a /a/b /deep /fifo /link /to-a /x /x/y", ""},
 		{Request{Op: OpRemove, Path: d + "/x"}, "", nil, "", ""},
 		{Request{Op: OpRemove, Path: d + "/x"}, "", nil, "", ""},
 		{Request{Op: "other", Path: d}, "", syscall.EINVAL, "", ""},
@@ -258,6 +262,36 @@ func TestServe(t *testing.T) {
 		}
 		if got := strings.Join(paths, " "); got != c.paths || rest != c.rest {
 			t.Errorf("%+v: %q %q", c.r, got, rest)
+		}
+	}
+}
+
+// TestLinks checks that a link is described with the file that it leads to, if that exists.
+func TestLinks(t *testing.T) {
+	d := t.TempDir()
+	if err := os.WriteFile(d+"/file", nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		to   string
+		want *Real
+	}{
+		{"file", &Real{d + "/file", "file", 0o640}},
+		{"../" + filepath.Base(d) + "/dir", &Real{d + "/dir", "directory", 0o700}},
+		{"none", nil},
+		{"link", nil},
+	} {
+		os.Mkdir(d+"/dir", 0o700)
+		os.Remove(d + "/link")
+		if err := os.Symlink(c.to, d+"/link"); err != nil {
+			t.Fatal(err)
+		}
+		a, _, err := do(t, Request{Op: OpStat, Path: d + "/link"}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := a.Infos[0]; i.Type != "link" || i.Target != c.to || !reflect.DeepEqual(i.Real, c.want) {
+			t.Errorf("%s: %+v, %+v", c.to, i, i.Real)
 		}
 	}
 }

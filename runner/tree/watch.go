@@ -129,11 +129,15 @@ func (w *watcher) event(mask uint32, path string) error {
 	if w.add(path) != nil {
 		return nil
 	}
-	return filepath.WalkDir(path, func(inner string, _ fs.DirEntry, err error) error {
+	return filepath.WalkDir(path, func(inner string, d fs.DirEntry, err error) error {
 		if err != nil || inner == path {
 			return nil
 		}
-		return w.write("create", inner)
+		err = w.write("create", inner)
+		if st, gone := d.Info(); gone == nil && st.Mode().IsRegular() && st.Size() > 0 {
+			err = errors.Join(err, w.write("write", inner))
+		}
+		return err
 	})
 }
 

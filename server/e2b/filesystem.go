@@ -51,19 +51,25 @@ func one(ctx context.Context, t tree.Request) (*envd.EntryInfo, error) {
 	return entryInfo(infos[0]), nil
 }
 
-// entryInfo translates the description of a file, which comes from the sandbox.
+// entryInfo translates the description of a file, which comes from the sandbox. As with E2B, a link has the type of the file
+// that it leads to, and that file's path: earlier SDKs have no type for links.
 func entryInfo(i tree.Info) *envd.EntryInfo {
 	e := &envd.EntryInfo{
 		Name: path.Base(i.Path), Path: i.Path, Size: i.Size, Mode: i.Mode, Permissions: i.Text, Owner: i.Owner, Group: i.Group,
 		ModifiedTime: timestamppb.New(i.Modified), Metadata: i.Meta,
 	}
-	switch i.Type {
+	kind := i.Type
+	if kind == "link" {
+		e.SymlinkTarget = &i.Path
+		if i.Real != nil {
+			kind, e.Mode, e.SymlinkTarget = i.Real.Type, i.Real.Mode, &i.Real.Path
+		}
+	}
+	switch kind {
 	case "file":
 		e.Type = envd.FileType_FILE_TYPE_FILE
 	case "directory":
 		e.Type = envd.FileType_FILE_TYPE_DIRECTORY
-	case "link":
-		e.Type, e.SymlinkTarget = envd.FileType_FILE_TYPE_SYMLINK, &i.Target
 	}
 	if !e.ModifiedTime.IsValid() {
 		e.ModifiedTime = nil

@@ -77,7 +77,10 @@ func (p *process) follow(ctx context.Context, r *reader, send func(*envd.Process
 			ev = &envd.ProcessEvent{Event: &envd.ProcessEvent_Keepalive{Keepalive: &envd.ProcessEvent_KeepAlive{}}}
 		case ev, ok = <-r.events:
 		}
-		if !ok {
+		switch {
+		case !ok && p.of.removed():
+			panic(http.ErrAbortHandler) // the SDKs tell the end of a sandbox from a cut connection
+		case !ok:
 			return nil
 		}
 		if err := send(ev); err != nil {
@@ -125,7 +128,7 @@ func (e *entry) start(ctx context.Context, q *envd.StartRequest) (*process, *rea
 	if until, ok := ctx.Deadline(); ok {
 		cmd.Timeout = max(time.Until(until), time.Millisecond)
 	}
-	p := &process{info: &envd.ProcessInfo{Config: c, Tag: q.Tag}}
+	p := &process{of: e, dead: make(chan struct{}), info: &envd.ProcessInfo{Config: c, Tag: q.Tag}}
 	begin := p.piped
 	if q.GetPty() != nil {
 		begin = p.onTerminal
@@ -296,6 +299,9 @@ func (*processes) SendSignal(ctx context.Context, q *envd.SendSignalRequest) (*e
 		switch q.GetSignal() {
 		case envd.Signal_SIGNAL_SIGKILL, envd.Signal_SIGNAL_SIGTERM:
 			err = p.run.Signal(syscall.Signal(q.GetSignal()))
+			if err == nil && q.GetSignal() == envd.Signal_SIGNAL_SIGKILL {
+				p.await()
+			}
 		default:
 			err = fmt.Errorf("%w: signal %d: only SIGTERM and SIGKILL", backend.ErrInvalid, q.GetSignal())
 		}

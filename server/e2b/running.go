@@ -21,6 +21,7 @@ const (
 	stalled   = 30 * time.Second       // a reader that takes no output for so long is left behind
 	lastWords = 100 * time.Millisecond // from a process's end to the end of its output, while others hold the pipe
 	keptEnd   = 30 * time.Second       // how long the end of a process can be asked for
+	dying     = 200 * time.Millisecond // how long an answer waits for the end of a process that was killed
 )
 
 // chunk is the size of one piece of output.
@@ -28,6 +29,8 @@ const chunk = 32 << 10
 
 // process is a command in a sandbox. It goes on when its readers leave.
 type process struct {
+	of   *entry
+	dead chan struct{} // closed when the process has ended; its output may go on
 	info *envd.ProcessInfo
 	run  backend.Process
 	pty  *os.File // nil: pipes
@@ -131,6 +134,7 @@ func (p *process) stream(f *os.File, event func([]byte) *envd.ProcessEvent_DataE
 // wait waits for the end of the process and of its streams, and publishes it.
 func (p *process) wait(files []*os.File, streams *sync.WaitGroup) {
 	res, err := p.run.Wait(context.Background())
+	close(p.dead)
 	p.mu.Lock()
 	p.exited = true
 	for _, f := range files {
@@ -143,12 +147,17 @@ func (p *process) wait(files []*os.File, streams *sync.WaitGroup) {
 	}
 	p.closeStdin()
 	end := &envd.ProcessEvent{Event: &envd.ProcessEvent_End{End: ending(res, err)}}
+	gone := p.of.removed()
 	p.mu.Lock()
 	p.end, p.ended = end, time.Now()
 	all := p.readers
 	p.readers = nil
 	p.mu.Unlock()
 	for _, r := range all {
+		if gone {
+			close(r.events)
+			continue
+		}
 		go func() {
 			late := time.NewTimer(stalled)
 			defer late.Stop()
@@ -182,6 +191,14 @@ func ending(res *runner.Result, err error) *envd.ProcessEvent_EndEvent {
 		return say(-1, false, "signal: "+syscall.Signal(res.Signal).String())
 	}
 	return say(-1, false, string(res.Reason)+": "+res.Detail)
+}
+
+// await waits for the end of a process that was killed, so that a client finds it gone after the answer.
+func (p *process) await() {
+	select {
+	case <-p.dead:
+	case <-time.After(dying):
+	}
 }
 
 func (p *process) closeStdin() {

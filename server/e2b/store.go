@@ -34,6 +34,7 @@ type store struct {
 type entry struct {
 	store *store
 	turn  sync.Mutex // held while the sandbox changes its state
+	going sync.Mutex // held while the sandbox is removed
 
 	mu       sync.Mutex
 	rec      record // ID, Token, TrafficToken and Started do not change
@@ -230,10 +231,9 @@ func (e *entry) remove(ctx context.Context) (bool, error) {
 	if s.get(e.rec.ID) != e {
 		return false, nil
 	}
-	if err := s.backend.Remove(ctx, e.rec.name()); err != nil && !errors.Is(err, backend.ErrNotFound) {
+	if err := e.end(ctx); err != nil {
 		return false, err
 	}
-	s.unlist(e)
 	removeRecord(s.dir, sandboxDir, e.rec.ID)
 	e.mu.Lock()
 	if e.stop != nil {
@@ -242,6 +242,26 @@ func (e *entry) remove(ctx context.Context) (bool, error) {
 	e.mu.Unlock()
 	e.contexts.close()
 	return true, nil
+}
+
+// end removes the sandbox from the runner and from the list.
+func (e *entry) end(ctx context.Context) error {
+	e.going.Lock()
+	defer e.going.Unlock()
+	err := e.store.backend.Remove(ctx, e.rec.name())
+	if err != nil && !errors.Is(err, backend.ErrNotFound) {
+		return err
+	}
+	e.store.unlist(e)
+	return nil
+}
+
+// removed reports whether the sandbox was removed. It waits for a removal that is under way, so that a process that ends
+// by it can tell.
+func (e *entry) removed() bool {
+	e.going.Lock()
+	defer e.going.Unlock()
+	return e.store.get(e.rec.ID) != e
 }
 
 // save writes the record. e.mu need not be held by its only user.

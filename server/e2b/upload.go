@@ -49,7 +49,11 @@ func (s *Server) serveSigned(w http.ResponseWriter, r *http.Request) {
 		s.serveSandbox(w, r, e.rec.ID, portEnvd)
 		return
 	}
-	server.Refuse(w, http.StatusUnauthorized, "the signature is not valid, or not any more")
+	text := "invalid signature"
+	if until, err := strconv.ParseInt(r.URL.Query().Get("signature_expiration"), 10, 64); err == nil && time.Now().Unix() > until {
+		text = "signature is already expired"
+	}
+	server.Refuse(w, http.StatusUnauthorized, text)
 }
 
 // download sends a file.

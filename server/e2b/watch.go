@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -108,12 +109,16 @@ type watcher struct {
 	mu     sync.Mutex
 	events []*envd.FilesystemEvent
 	lost   bool
+	total  int // of all events
 }
 
 // Bounds of the watches whose events clients ask for.
 const (
 	mostWatchers = 1000 // of all sandboxes
 	mostPending  = 10_000
+
+	quiet     = 20 * time.Millisecond  // without an event: those of what the client did before have arrived
+	mostQuiet = 200 * time.Millisecond // how long an answer waits for that
 )
 
 // CreateWatcher begins a watch.
@@ -173,7 +178,24 @@ func (w *watcher) collect(ctx context.Context, events <-chan *envd.FilesystemEve
 			if w.lost = w.lost || len(w.events) >= mostPending; !w.lost {
 				w.events = append(w.events, ev)
 			}
+			w.total++
 			w.mu.Unlock()
+		}
+	}
+}
+
+// settle waits for the events of what the client did before it asked. They come by way of the sandbox.
+func (w *watcher) settle(ctx context.Context) {
+	count := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.total
+	}
+	for end := time.Now().Add(mostQuiet); time.Now().Before(end) && ctx.Err() == nil; {
+		before := count()
+		time.Sleep(quiet)
+		if count() == before {
+			return
 		}
 	}
 }
@@ -186,6 +208,7 @@ func (f *filesystem) GetWatcherEvents(ctx context.Context, q *envd.GetWatcherEve
 	if w == nil || w.entry != entryOf(ctx) {
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("watcher not found"))
 	}
+	w.settle(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.lost {
