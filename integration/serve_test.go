@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"encoding/json"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -225,4 +226,29 @@ func TestServeGuard(t *testing.T) {
 			t.Errorf("%s: %+v", addr, r)
 		}
 	}
+}
+
+// TestServePauseSoon pauses sandboxes at the moment at which they are created, while the server still looks for their
+// account. They answer after they were resumed.
+func TestServePauseSoon(t *testing.T) {
+	b := newBox(t)
+	api := b.serveAPI("--egress", "none")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 10 {
+				var made struct {
+					ID string `json:"sandboxID"`
+				}
+				if err := json.Unmarshal([]byte(api.ask(t, "POST", "/v2/sandboxes", `{"templateID": "base"}`, 201)), &made); err != nil {
+					t.Error(err)
+					return
+				}
+				api.ask(t, "POST", "/sandboxes/"+made.ID+"/pause", "{}", 204)
+				api.ask(t, "POST", "/sandboxes/"+made.ID+"/connect", `{"timeout": 60}`, 201)
+				api.ask(t, "DELETE", "/sandboxes/"+made.ID, "", 204)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -203,8 +203,7 @@ func (b *Backend) Remove(ctx context.Context, name string) error {
 func (b *Backend) Pause(ctx context.Context, name string) error {
 	sb, err := b.service.Open(ctx, name, session.Callbacks{})
 	if err == nil {
-		b.trees.drop(sb.ID) // a paused one would not answer, and no command would resume it
-		err = sb.Pause(ctx)
+		err = b.trees.paused(sb.ID, func() error { return sb.Pause(ctx) })
 	}
 	return classified(err)
 }

@@ -18,8 +18,9 @@ import (
 // trees keeps the processes that performed operations on files, for the next operations. A process serves one sandbox and
 // one user, and one operation at a time. Operations at the same time have processes of their own, of which one is kept.
 type trees struct {
-	mu   sync.Mutex
-	idle []*kept // the one used last is the last
+	mu      sync.Mutex
+	idle    []*kept        // the one used last is the last
+	pausing map[string]int // calls of paused, by sandbox
 }
 
 // kept is a process that is kept.
@@ -92,7 +93,7 @@ func (ts *trees) remove(at int) {
 func (ts *trees) keep(k *kept) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if !k.Usable() || time.Since(k.born) > treeAge || slices.ContainsFunc(ts.idle, k.same) {
+	if !k.Usable() || ts.pausing[k.sandbox] > 0 || time.Since(k.born) > treeAge || slices.ContainsFunc(ts.idle, k.same) {
 		go k.Close()
 		return
 	}
@@ -102,6 +103,25 @@ func (ts *trees) keep(k *kept) {
 	}
 	k.expiry = time.AfterFunc(treeIdle, func() { ts.end(func(o *kept) bool { return o == k }) })
 	ts.idle = append(ts.idle, k)
+}
+
+// paused calls pause, which stops the processes of a sandbox. None is kept: a stopped one would not answer, and no command
+// would resume it. That holds for a process too whose operation ends meanwhile.
+func (ts *trees) paused(sandbox string, pause func() error) error {
+	count := func(by int) {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		if ts.pausing == nil {
+			ts.pausing = map[string]int{}
+		}
+		if ts.pausing[sandbox] += by; ts.pausing[sandbox] == 0 {
+			delete(ts.pausing, sandbox)
+		}
+	}
+	count(1)
+	defer count(-1)
+	ts.drop(sandbox)
+	return pause()
 }
 
 // drop ends the kept processes of a sandbox.
