@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"demesne/server"
@@ -36,6 +38,12 @@ func (n *network) open() bool {
 	return (n.Internet == nil || *n.Internet) && !slices.Contains(n.DenyOut, everything)
 }
 
+// maskedHost returns the host name that a program which listens on a port of the sandbox sees in requests. It is empty if
+// the program sees that of the request.
+func (n *network) maskedHost(port uint16) string {
+	return strings.ReplaceAll(n.MaskHost, "${PORT}", strconv.Itoa(int(port)))
+}
+
 // rules translates n. E2B lets allowOut win over denyOut, and demesne's policy the other way round: a denial that is also
 // allowed is left out, and a range of which only a part is allowed cannot be expressed.
 func (n *network) rules() (to backend.Network, err error) {
@@ -44,6 +52,11 @@ func (n *network) rules() (to backend.Network, err error) {
 	}
 	if _, err := n.headers(); err != nil {
 		return to, err
+	}
+	if mask := n.maskedHost(1); mask != "" {
+		if u, err := url.Parse("http://" + mask); err != nil || u.Host != mask {
+			return to, fmt.Errorf("%w: network: maskRequestHost %q: not a host name", backend.ErrInvalid, n.MaskHost)
+		}
 	}
 	to.Open = n.open()
 	for _, word := range n.AllowOut {

@@ -19,7 +19,8 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, e *entry, port 
 		Rewrite: func(q *httputil.ProxyRequest) {
 			q.Out.URL.Scheme, q.Out.URL.Host = "http", q.In.Host
 			q.Out.Host = q.In.Host
-			if mask := e.snap().Network.MaskHost; mask != "" {
+			rec := e.snap()
+			if mask := rec.Network.maskedHost(port); mask != "" {
 				q.Out.Host = mask
 			}
 			for _, secret := range []string{"X-Access-Token", "E2b-Traffic-Access-Token"} {

@@ -344,6 +344,7 @@ func TestRules(t *testing.T) {
 		{network{DenyOut: []string{"8.8.8.8"}, AllowOut: []string{"8.8.8.8"}}, true, "8.8.8.8:*", "", false},
 		{network{DenyOut: []string{"8.0.0.0/8"}, AllowOut: []string{"8.8.8.8"}}, true, "", "", true},
 		{network{DenyOut: []string{"example.com"}}, true, "", "", true}, {network{AllowOut: []string{"a b"}}, true, "", "", true},
+		{network{MaskHost: "${PORT}.x.test:${PORT}"}, true, "", "", false}, {network{MaskHost: "x${PORT"}, true, "", "", true}, {network{MaskHost: "x.test/${PORT}"}, true, "", "", true},
 		{network{AllowOut: []string{"a path=/x"}}, true, "", "", true}, {network{Rules: map[string][]hostRule{"*.x": nil}}, true, "", "", true},
 	} {
 		got, err := c.n.rules()

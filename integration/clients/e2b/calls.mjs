@@ -533,13 +533,23 @@ if (process.env.E2E_CLI) {
 await call(94, 'getHost', async () => {
   await main.commands.run('cd /home/user && exec python3 -m http.server 8123 --bind 127.0.0.1', { background: true, timeoutMs: 0 })
   const at = new URL(process.env.E2B_SANDBOX_URL)
-  const get = () => new Promise((yes, no) => {
-    request({ host: at.hostname, port: at.port, path: '/text.txt', headers: { Host: main.getHost(8123) } }, (r) => {
+  const get = (Host = main.getHost(8123), path = '/text.txt') => new Promise((yes, no) => {
+    request({ host: at.hostname, port: at.port, path, headers: { Host } }, (r) => {
       let text = ''
       r.setEncoding('utf8').on('data', (d) => { text += d }).on('end', () => yes(text))
     }).on('error', no).end()
   })
   await until('the file', async () => (await get()) === 'grüße\n')
+  const masked = await create({ network: { maskRequestHost: 'app.test:${PORT}' } })
+  await masked.commands.run(`python3 -c '
+from http.server import *
+class Echo(BaseHTTPRequestHandler):
+  def do_GET(self):
+    self.send_response(200)
+    self.end_headers()
+    self.wfile.write(self.headers["Host"].encode())
+HTTPServer(("127.0.0.1", 8124), Echo).serve_forever()'`, { background: true, timeoutMs: 0 })
+  await until('the masked host', async () => (await get(masked.getHost(8124), '/')) === 'app.test:8124')
 })
 await call(95, 'files of several users and sandboxes', async () => {
   const other = await create()
