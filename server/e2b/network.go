@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,6 +23,9 @@ type network struct {
 	MaskHost string                `json:"maskRequestHost,omitempty"`
 	Internet *bool                 `json:"allow_internet_access,omitempty"`
 }
+
+// hostForm is what can be a Host, or no mask of it.
+var hostForm = regexp.MustCompile(`^[A-Za-z0-9._:\[\]-]*$`)
 
 // everything is the selector of all destinations.
 const everything = "0.0.0.0/0"
@@ -41,6 +45,9 @@ func (n *network) open() bool {
 func (n *network) rules() (to backend.Network, err error) {
 	if n.Proxy != nil {
 		return to, fmt.Errorf("%w: network: egressProxy is not supported by demesne", backend.ErrInvalid)
+	}
+	if !hostForm.MatchString(maskedHost(n.MaskHost, 1)) {
+		return to, fmt.Errorf("%w: network: maskRequestHost %q: not a host", backend.ErrInvalid, n.MaskHost)
 	}
 	if _, err := n.headers(); err != nil {
 		return to, err
@@ -124,7 +131,8 @@ func (s *Server) network(w http.ResponseWriter, r *http.Request) {
 		err = s.opts.Backend.Reach(r.Context(), e.rec.name(), rules)
 	}
 	if err == nil {
-		n.Public = e.snap().Network.Public
+		was := e.snap().Network // an update has rules alone
+		n.Public, n.MaskHost = was.Public, was.MaskHost
 		err = e.change(func(r *record) { r.Network = n })
 	}
 	if err != nil {

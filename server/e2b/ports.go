@@ -6,9 +6,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strconv"
+	"strings"
 	"time"
 
-	"demesne/server"
 	"demesne/server/backend"
 )
 
@@ -20,7 +21,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, e *entry, port 
 			q.Out.URL.Scheme, q.Out.URL.Host = "http", q.In.Host
 			q.Out.Host = q.In.Host
 			if mask := e.snap().Network.MaskHost; mask != "" {
-				q.Out.Host = mask
+				q.Out.Host = maskedHost(mask, port)
 			}
 			for _, secret := range []string{"X-Access-Token", "E2b-Traffic-Access-Token"} {
 				q.Out.Header.Del(secret)
@@ -34,11 +35,27 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, e *entry, port 
 		},
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			server.Refuse(w, http.StatusBadGateway, "the port does not answer: "+err.Error())
+			unreachable(w, e.rec.ID, port, "The sandbox is running but the port does not answer: "+err.Error())
 		},
 		ErrorLog: s.opts.Log,
 	}
 	p.ServeHTTP(w, r)
+}
+
+// unreachable answers that a sandbox does not run, or that a port of it does not answer, in the form of E2B's proxy. The
+// SDKs recognize a sandbox that does not run by status 502.
+func unreachable(w http.ResponseWriter, id string, port uint16, text string) {
+	answer(w, http.StatusBadGateway, struct {
+		ID      string `json:"sandboxId"`
+		Message string `json:"message"`
+		Port    uint16 `json:"port,omitempty"`
+		Code    int    `json:"code"`
+	}{id, text, port, http.StatusBadGateway})
+}
+
+// maskedHost returns the Host that a program sees: a mask may contain its port as ${PORT}.
+func maskedHost(mask string, port uint16) string {
+	return strings.ReplaceAll(mask, "${PORT}", strconv.Itoa(int(port)))
 }
 
 // dial connects to a port of the sandbox.
