@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -63,3 +64,46 @@ func (l *oneConn) Accept() (net.Conn, error) {
 }
 func (*oneConn) Close() error   { return nil }
 func (*oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestVolumeForce checks that a write replaces a file with force alone, and the permissions of new files and directories.
+func TestVolumeForce(t *testing.T) {
+	r := newRig(t)
+	_, text := r.control("POST", "/volumes", `{"name":"v"}`)
+	_, rest, _ := strings.Cut(text, `"volumeID":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	r.api.volumes.mu.Lock()
+	token := r.api.volumes.all[id].Token
+	r.api.volumes.mu.Unlock()
+	for _, c := range []struct {
+		method, what, query, body string
+		want                      int
+		has                       string
+	}{
+		{"PUT", "file", "path=/d/a&mode=384", "one", 201, `"mode":384`}, {"PUT", "file", "path=/d/a", "two", 409, ""}, {"PUT", "file", "path=/d/a&force=false", "two", 409, ""},
+		{"GET", "file", "path=/d/a", "", 200, "one"}, {"PUT", "file", "path=/d/a&force=true", "two", 201, `"mode":384`}, {"GET", "file", "path=/d/a", "", 200, "two"},
+		{"PUT", "file", "path=/d/b&mode=x", "", 400, ""}, {"PUT", "file", "path=/d&force=true", "", 400, ""},
+		{"POST", "dir", "path=/e&mode=448", "", 201, `"mode":448`}, {"POST", "dir", "path=/e", "", 409, ""}, {"POST", "dir", "path=/e&force=true", "", 201, `"mode":448`},
+		{"POST", "dir", "path=/d/a&force=true", "", 409, ""},
+	} {
+		resp, text := r.send(c.method, "/volumecontent/"+id+"/"+c.what+"?"+c.query, c.body, "Authorization: Bearer "+token)
+		if resp.StatusCode != c.want || !strings.Contains(text, c.has) {
+			t.Errorf("%s %s %s: %d %s, want %d %s", c.method, c.what, c.query, resp.StatusCode, text, c.want, c.has)
+		}
+	}
+	failing := io.MultiReader(strings.NewReader("part"), failingReader{})
+	root, err := r.api.volumes.dir.OpenRoot(volumeData + "/" + id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := (&content{root}).put("c", failing, false, nil); err == nil {
+		t.Error("a failed upload succeeded")
+	}
+	if _, err := root.Stat("c"); err == nil {
+		t.Error("a failed upload left a file, which the next one cannot replace")
+	}
+}
+
+type failingReader struct{}
+
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("the client is gone") }
