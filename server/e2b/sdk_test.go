@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestUnreachable checks that the error about a port has the form that E2B's proxy gives it.
@@ -107,3 +109,105 @@ func TestVolumeForce(t *testing.T) {
 type failingReader struct{}
 
 func (failingReader) Read([]byte) (int, error) { return 0, errors.New("the client is gone") }
+
+// TestTags checks which tags a template can have.
+func TestTags(t *testing.T) {
+	r := newRig(t)
+	r.api.store.templates["i1"] = &template{ID: "i1", Name: "t"}
+	r.api.store.templates["i1"].tag("b", []string{"v1"})
+	for tags, want := range map[string]int{`["latest","V2_a.b-c"]`: 201, `[":x"]`: 400, `["t:"]`: 400, `[""]`: 400, `["a/b"]`: 400} {
+		if resp, text := r.control("POST", "/templates/tags", `{"target":"t:v1","tags":`+tags+`}`); resp.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", tags, resp.StatusCode, text, want)
+		}
+	}
+	for name, want := range map[string]int{"t:v2": 202, "t": 202, "t:": 400, "t:a:b": 400} {
+		if resp, text := r.control("POST", "/v3/templates", `{"name":"`+name+`"}`); resp.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", name, resp.StatusCode, text, want)
+		}
+	}
+}
+
+// TestSteps checks that the user of one RUN is not that of the next, and which step a failed build names.
+func TestSteps(t *testing.T) {
+	r := newRig(t)
+	q := recipe{FromImage: "debian", Steps: []step{
+		{Type: "RUN", Args: []string{"a", "web"}}, {Type: "USER", Args: []string{"app"}}, {Type: "ENV", Args: []string{"A", "1", "B", "2"}}, {Type: "RUN", Args: []string{"b", "root"}},
+		{Type: "RUN", Args: []string{"c", ""}},
+	}}
+	text, lines, err := r.api.builds.containerfile(t.Context(), t.TempDir(), q)
+	want := `FROM debian
+USER web
+RUN ["/bin/sh","-c","a"]
+USER ""
+USER app
+ENV A='1'
+ENV B='2'
+USER root
+RUN ["/bin/sh","-c","b"]
+USER app
+RUN ["/bin/sh","-c","c"]
+`
+	if err != nil || text != want || strings.Join(lines, " ") != "base 1 1 1 2 3 3 4 4 4 5" {
+		t.Fatalf("%v\n%s%q", err, text, lines)
+	}
+	for _, c := range []struct {
+		log  string
+		want buildReason
+	}{
+		{"[0 9/9] RUN b\ndemesne: build: .Containerfile:9: RUN b: exit code 1\n", buildReason{"RUN b: exit code 1", "4"}},
+		{"demesne: build: .Containerfile:1: no such image\n", buildReason{"no such image", "base"}},
+		{"demesne: build: .Containerfile:99: x\n", buildReason{"exit 1", ""}}, {"[0 1/1] demesne: build: .Containerfile:1: x\n", buildReason{"exit 1", ""}}, {"", buildReason{"exit 1", ""}},
+	} {
+		b := &build{}
+		b.Write([]byte(c.log))
+		if got := b.why(errors.New("exit 1"), lines); got != c.want {
+			t.Errorf("%q: %+v, want %+v", c.log, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		recipe
+		want buildReason
+	}{
+		{recipe{FromTemplate: "base"}, buildReason{`invalid request: base "base": not an image`, "base"}},
+		{recipe{FromImage: "debian", Steps: []step{{Type: "WORKDIR", Args: []string{"/"}}, {Type: "NONE"}}}, buildReason{"step 2: " + errStep.Error(), "2"}},
+	} {
+		_, _, err := r.api.builds.containerfile(t.Context(), t.TempDir(), c.recipe)
+		if got := new(build).why(err, nil); got != c.want {
+			t.Errorf("%+v, want %+v", got, c.want)
+		}
+	}
+}
+
+// TestBeforePattern checks which directory of an upload a COPY with a pattern copies.
+func TestBeforePattern(t *testing.T) {
+	for name, want := range map[string]string{"a": "a", "a/b.txt": "a/b.txt", "*.txt": "", "a/*": "a/", "a/b*/c": "a/", "a/b/**/c.{js,ts}": "a/b/", "a/{b,c}/d": "a/", "a?": "", "a/[bc]": "a/"} {
+		if got := beforePattern(name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestStartCmd checks that a template with a start command is refused, and not built without it.
+func TestStartCmd(t *testing.T) {
+	r := newRig(t)
+	for q, want := range map[string]int{
+		`{"fromImage":"debian","startCmd":"a"}`: 400, `{"fromImage":"debian","startCmd":"a","readyCmd":"b"}`: 400, `{"fromImage":"debian"}`: 202,
+	} {
+		_, text := r.control("POST", "/v3/templates", `{"name":"t"}`)
+		var made struct{ TemplateID, BuildID string }
+		if err := json.Unmarshal([]byte(text), &made); err != nil {
+			t.Fatal(err)
+		}
+		path := "/templates/" + made.TemplateID + "/builds/" + made.BuildID
+		if resp, text := r.control("POST", "/v2"+path, q); resp.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", q, resp.StatusCode, text, want)
+		}
+		for end := time.Now().Add(10 * time.Second); want == 202; time.Sleep(time.Millisecond) {
+			if _, text := r.control("GET", path+"/status", ""); strings.Contains(text, `"status":"ready"`) {
+				break
+			} else if time.Now().After(end) {
+				t.Fatal(text)
+			}
+		}
+	}
+}
