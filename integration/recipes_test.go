@@ -51,7 +51,7 @@ func TestRecipeDebian(t *testing.T) {
 	if r := g.do("run", "--image", "demesne/debian", "true"); r.code != 0 || r.stderr != "" {
 		t.Errorf("once more: %+v", r)
 	}
-	if out := g.inside("demesne/debian", "find /var/lib/apt/lists /var/cache/apt /run -type f; stat -c %U /etc/shadow; dpkg --audit"); out != "root\n" {
+	if out := g.inside("demesne/debian", "find /var/lib/apt/lists /var/cache/apt /run -type f; stat -c %U /etc/shadow; stat -c %a /usr/bin /home /etc/apt | uniq; dpkg --audit"); out != "root\n755\n" {
 		t.Errorf("inside: %q", out)
 	}
 	dir := g.mkdir("ctx")

@@ -5,15 +5,17 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-// TestToken checks that the token is made once, for its owner alone, and that a file that others can read is refused.
+// TestToken checks the form of the token, that it is made once, for its owner alone, and that a file that others can read is
+// refused.
 func TestToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	first, err := Token(path)
-	if err != nil || len(first) < 40 {
+	if err != nil || !regexp.MustCompile(`^e2b_[0-9a-f]{64}$`).MatchString(first) {
 		t.Fatalf("%q %v", first, err)
 	}
 	if again, err := Token(path); again != first || err != nil {

@@ -5,11 +5,11 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -74,8 +74,12 @@ func makeToken(path string) (string, error) {
 	return token, nil
 }
 
-// newToken returns a random token in the form that E2B's SDKs accept as API key.
-func newToken() string { return "e2b_" + strings.ToLower(rand.Text()+rand.Text()) }
+// newToken returns a random token in the form of E2B's API keys: several versions of the SDKs refuse all others.
+func newToken() string {
+	var b [32]byte
+	rand.Read(b[:]) // never fails
+	return "e2b_" + hex.EncodeToString(b[:])
+}
 
 // Same compares two secrets in a time that says nothing about them. An empty want matches nothing.
 func Same(got, want string) bool {

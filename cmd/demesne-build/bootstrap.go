@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/images/debian"
 	"demesne/internal/procself"
 	"demesne/proxy/policy"
@@ -16,8 +18,9 @@ import (
 // bootstrapPath is where a RUN of a recipe finds this program, which then makes the sandbox's root a Debian system.
 const bootstrapPath = "/run/demesne-bootstrap"
 
-// bootstrap is the program inside the sandbox.
+// bootstrap is the program inside the sandbox. Other users than root must reach the directories that it makes.
 func bootstrap() int {
+	unix.Umask(0o022)
 	args := map[string]string{} // the build arguments of the recipe
 	for _, kv := range os.Environ() {
 		name, value, _ := strings.Cut(kv, "=")

@@ -106,6 +106,8 @@ func fileStatus(err error) int {
 		return http.StatusUnauthorized
 	case errors.Is(err, fs.ErrNotExist):
 		return http.StatusNotFound
+	case errors.Is(err, fs.ErrExist):
+		return http.StatusConflict
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return http.StatusInsufficientStorage
 	case errors.Is(err, fs.ErrPermission):

@@ -3,6 +3,7 @@ package e2b
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -42,7 +43,7 @@ type build struct {
 
 	mu     sync.Mutex
 	status string // waiting, building, ready or error
-	reason string
+	reason buildReason
 	logs   []buildLog
 }
 
@@ -51,6 +52,15 @@ type buildLog struct {
 	Level     string    `json:"level"`
 	Message   string    `json:"message"`
 }
+
+// buildReason says why a build failed.
+type buildReason struct {
+	Message string `json:"message"`
+	Step    string `json:"step,omitempty"` // baseStep, or the number of a step from 1
+}
+
+// baseStep is the step of a build that finds the base.
+const baseStep = "base"
 
 // uploadDir holds the files of COPY steps, by template and hash.
 const uploadDir = "uploads"
@@ -63,6 +73,9 @@ const (
 )
 
 var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// tagForm is what can be a tag of an image.
+var tagForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 
 // nameForm is what can be both a template's name and part of an image's.
 var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._/-]{0,62}$`)
@@ -81,14 +94,21 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 	if q.Name == "" {
 		q.Name = q.Alias
 	}
-	name, tag, _ := strings.Cut(q.Name, ":")
+	name, tag, tagged := strings.Cut(q.Name, ":")
 	if !nameForm.MatchString(name) {
 		fail(w, fmt.Errorf("%w: name %q: must have lower case letters, digits and ._-", backend.ErrInvalid, name))
 		return
 	}
-	tags := slices.DeleteFunc(append(slices.Clone(q.Tags), tag), func(t string) bool { return t == "" })
+	tags := slices.Clone(q.Tags)
+	if tagged {
+		tags = append(tags, tag)
+	}
 	if len(tags) == 0 {
 		tags = []string{defaultTag}
+	}
+	if err := checkTags(tags); err != nil {
+		fail(w, err)
+		return
 	}
 	s.store.mu.Lock()
 	t := s.store.findTemplate(name)
@@ -198,7 +218,7 @@ func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) {
 	if !body(w, r, &q) {
 		return
 	}
-	if q.StartCmd != "" && q.ReadyCmd == "" || len(q.Registry) > 0 && string(q.Registry) != "null" {
+	if q.StartCmd != "" || len(q.Registry) > 0 && string(q.Registry) != "null" {
 		fail(w, fmt.Errorf("%w: startCmd and fromImageRegistry are not supported by demesne", backend.ErrInvalid))
 		return
 	}
@@ -222,14 +242,15 @@ const buildTime = 2 * time.Hour
 func (s *builds) run(b *build, q recipe) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
 	defer cancel()
+	var steps []string
 	err := func() error {
 		dir, err := os.MkdirTemp("", "demesne-template-")
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		text, err := s.containerfile(ctx, dir, q)
-		if err != nil {
+		var text string
+		if text, steps, err = s.containerfile(ctx, dir, q); err != nil {
 			return err
 		}
 		file := filepath.Join(dir, ".Containerfile")
@@ -248,9 +269,36 @@ func (s *builds) run(b *build, q recipe) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.status = "ready"; err != nil {
-		b.status, b.reason = "error", err.Error()
+		b.status, b.reason = "error", b.why(err, steps)
 	}
 }
+
+// lineForm is how demesne-build reports the line at which a build failed. Output of a command has a prefix and never matches.
+var lineForm = regexp.MustCompile(`^demesne: build: \.Containerfile:([0-9]+): (.+)$`)
+
+// why returns why a build failed. steps are those of the lines of its Containerfile. mu is held.
+func (b *build) why(err error, steps []string) buildReason {
+	var at stepError
+	if errors.As(err, &at) {
+		return buildReason{err.Error(), at.step}
+	}
+	for _, l := range slices.Backward(b.logs) {
+		if m := lineForm.FindStringSubmatch(l.Message); m != nil {
+			if line, _ := strconv.Atoi(m[1]); line >= 1 && line <= len(steps) {
+				return buildReason{m[2], steps[line-1]}
+			}
+		}
+	}
+	return buildReason{Message: err.Error()}
+}
+
+// stepError is the error of a step.
+type stepError struct {
+	step string
+	error
+}
+
+func (e stepError) Unwrap() error { return e.error }
 
 // forgetUploads removes the files of a template's steps once no other build of it needs them: the SDK sends them again.
 func (s *builds) forgetUploads(b *build) {
@@ -295,14 +343,14 @@ func (s *builds) templateStatus(w http.ResponseWriter, r *http.Request) {
 		"logEntries": append([]buildLog{}, b.logs[min(max(from, 0), len(b.logs)):]...),
 	}
 	if b.status == "error" {
-		a["reason"] = map[string]string{"message": b.reason}
+		a["reason"] = b.reason
 	}
 	answer(w, http.StatusOK, a)
 }
 
 // containerfile translates the steps, and puts the files of COPY steps into dir. Every word is a JSON string or is checked,
-// so that no step can add an instruction.
-func (s *builds) containerfile(ctx context.Context, dir string, q recipe) (string, error) {
+// so that no step can add an instruction. lines has the step of each line.
+func (s *builds) containerfile(ctx context.Context, dir string, q recipe) (text string, lines []string, err error) {
 	from, own := q.FromImage, false
 	if q.FromTemplate != "" {
 		s.store.mu.Lock()
@@ -312,17 +360,26 @@ func (s *builds) containerfile(ctx context.Context, dir string, q recipe) (strin
 		s.store.mu.Unlock()
 	}
 	if from == "" || strings.ContainsAny(from, " \t\r\n$") || !own && !s.opts.Backend.HasImage(ctx, from) {
-		return "", fmt.Errorf("%w: base %q: not an image", backend.ErrInvalid, from)
+		return "", nil, stepError{baseStep, fmt.Errorf("%w: base %q: not an image", backend.ErrInvalid, cmp.Or(from, q.FromTemplate))}
 	}
-	out := []string{"FROM " + from}
+	text, lines = "FROM "+from+"\n", []string{baseStep}
+	user := `""` // root
 	for i, st := range q.Steps {
-		text, err := s.instruction(dir, i, st)
+		number := strconv.Itoa(i + 1)
+		more, err := s.instruction(dir, i, st)
 		if err != nil {
-			return "", fmt.Errorf("step %d: %w", i+1, err)
+			return "", nil, stepError{number, fmt.Errorf("step %s: %w", number, err)}
 		}
-		out = append(out, text)
+		switch {
+		case st.Type == "USER":
+			user = st.Args[0]
+		case st.Type == "RUN" && strings.HasPrefix(more, "USER "):
+			more += "\nUSER " + user // a RUN's user is not that of the steps after it
+		}
+		text += more + "\n"
+		lines = append(lines, slices.Repeat([]string{number}, strings.Count(more, "\n")+1)...)
 	}
-	return strings.Join(out, "\n") + "\n", nil
+	return text, lines, nil
 }
 
 // errStep means that a step lacks arguments, or has impossible ones.
@@ -386,11 +443,21 @@ func (s *builds) copyStep(dir string, i int, st step, plain func(string) bool) (
 	if err != nil {
 		return "", fmt.Errorf("unpack: %w", err)
 	}
-	from := part + "/" + path.Clean(strings.TrimPrefix(st.Args[0], "/"))
-	if strings.ContainsAny(st.Args[0], "*?[") || !slices.Contains(top, strings.Split(path.Clean(st.Args[0]), "/")[0]) {
-		from = part + "/"
+	from := part + "/"
+	if source := path.Clean(strings.TrimPrefix(st.Args[0], "/")); slices.Contains(top, strings.Split(source, "/")[0]) {
+		from += beforePattern(source)
 	}
 	return "COPY " + flags + words(from, st.Args[1]), nil
+}
+
+// beforePattern returns the directory above the first pattern in a path, with a slash, or else the path. An upload has only
+// the files that match.
+func beforePattern(name string) string {
+	i := strings.IndexAny(name, "*?[{")
+	if i < 0 {
+		return name
+	}
+	return name[:strings.LastIndexByte(name[:i], '/')+1]
 }
 
 // openUpload opens an upload by its hash, of whichever template.

@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -43,6 +44,11 @@ func (c *content) serve(w http.ResponseWriter, r *http.Request, what string) err
 		name = "."
 	}
 	depth, _ := strconv.Atoi(q.Get("depth"))
+	force := q.Get("force") == "true"
+	mode, err := modeOf(q.Get("mode"))
+	if err != nil {
+		return err
+	}
 	status := http.StatusOK
 	switch r.Method + " " + what {
 	case "GET dir":
@@ -52,7 +58,7 @@ func (c *content) serve(w http.ResponseWriter, r *http.Request, what string) err
 		}
 		return err
 	case "POST dir":
-		if err := c.mkdir(name, q.Get("force") == "true"); err != nil {
+		if err := c.mkdir(name, force, mode); err != nil {
 			return err
 		}
 		status = http.StatusCreated
@@ -84,7 +90,7 @@ func (c *content) serve(w http.ResponseWriter, r *http.Request, what string) err
 	case "GET file":
 		return c.get(w, name)
 	case "PUT file":
-		if err := c.put(name, r); err != nil {
+		if err := c.put(name, r.Body, force, mode); err != nil {
 			return err
 		}
 		status = http.StatusCreated
@@ -99,14 +105,32 @@ func (c *content) serve(w http.ResponseWriter, r *http.Request, what string) err
 	return err
 }
 
-func (c *content) mkdir(name string, force bool) error {
-	if force {
-		return c.root.MkdirAll(name, 0o755)
+// modeOf returns the permissions that a call asks for; nil: the default.
+func modeOf(text string) (*fs.FileMode, error) {
+	if text == "" {
+		return nil, nil
 	}
-	if err := c.root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return err
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("%w: mode %q: not a number", backend.ErrInvalid, text)
 	}
-	return c.root.Mkdir(name, 0o755)
+	mode := fs.FileMode(n & 0o777)
+	return &mode, nil
+}
+
+// mkdir makes a directory and its parents. Without force the directory must be new.
+func (c *content) mkdir(name string, force bool, mode *fs.FileMode) error {
+	err := c.root.MkdirAll(path.Dir(name), 0o755)
+	if err == nil {
+		err = c.root.Mkdir(name, 0o755)
+	}
+	if force && errors.Is(err, fs.ErrExist) {
+		return c.root.MkdirAll(name, 0o755) // fails for a file
+	}
+	if err == nil && mode != nil {
+		err = c.root.Chmod(name, *mode)
+	}
+	return err
 }
 
 func (c *content) entry(name string) (e volumeEntry, err error) {
@@ -177,21 +201,35 @@ func (c *content) get(w http.ResponseWriter, name string) error {
 	return nil
 }
 
-func (c *content) put(name string, r *http.Request) error {
+// put writes a file. Without force the file must be new, and a failed upload leaves none.
+func (c *content) put(name string, from io.Reader, force bool, mode *fs.FileMode) (err error) {
 	if err := c.root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
-	f, err := c.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK, 0o644)
+	flags := os.O_WRONLY | os.O_CREATE | unix.O_NONBLOCK
+	if !force {
+		flags |= os.O_EXCL
+	}
+	f, err := c.root.OpenFile(name, flags, 0o644)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() {
+		if f.Close(); err != nil && !force {
+			c.root.Remove(name)
+		}
+	}()
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
 		return &fs.PathError{Op: "write", Path: name, Err: syscall.EISDIR}
 	}
 	if err := f.Truncate(0); err != nil {
 		return err
 	}
-	_, err = io.Copy(f, r.Body)
+	if mode != nil {
+		if err := f.Chmod(*mode); err != nil {
+			return err
+		}
+	}
+	_, err = io.Copy(f, from)
 	return err
 }

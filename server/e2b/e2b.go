@@ -220,7 +220,7 @@ func (s *Server) serveSandbox(w http.ResponseWriter, r *http.Request, id string,
 		}
 	}
 	if e == nil || !e.running() {
-		server.Refuse(w, http.StatusBadGateway, "the sandbox was not found, or does not run") // see section 3.1: only 502 says that
+		unreachable(w, id, 0, "The sandbox was not found")
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), contextKey{}, e))

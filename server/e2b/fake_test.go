@@ -27,12 +27,14 @@ type fake struct {
 	all   map[string]*fakeSandbox
 	fails error // of Create
 	reach backend.Network
+	dial  func() (io.ReadWriteCloser, error)
 	calls []string
 }
 
 type fakeSandbox struct {
 	dir   string
 	state runner.State
+	dial  func() (io.ReadWriteCloser, error)
 }
 
 func (f *fake) note(format string, a ...any) { f.calls = append(f.calls, fmt.Sprintf(format, a...)) }
@@ -54,7 +56,7 @@ func (f *fake) add(name string) (*fakeSandbox, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.note("add %s", name[:4])
-	s := &fakeSandbox{dir, runner.Running}
+	s := &fakeSandbox{dir, runner.Running, f.dial}
 	f.all[name] = s
 	return s, nil
 }
@@ -167,6 +169,9 @@ func (s shortened) Write(b []byte) (int, error) {
 }
 
 func (s *fakeSandbox) Dial(context.Context, uint16) (io.ReadWriteCloser, error) {
+	if s.dial != nil {
+		return s.dial()
+	}
 	return nil, syscall.ECONNREFUSED
 }
 

@@ -137,7 +137,8 @@ func (s *Server) network(w http.ResponseWriter, r *http.Request) {
 		err = s.opts.Backend.Reach(r.Context(), e.rec.name(), rules)
 	}
 	if err == nil {
-		n.Public = e.snap().Network.Public
+		was := e.snap().Network // an update has rules alone
+		n.Public, n.MaskHost = was.Public, was.MaskHost
 		err = e.change(func(r *record) { r.Network = n })
 	}
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"time"
 
-	"demesne/server"
 	"demesne/server/backend"
 )
 
@@ -35,11 +35,22 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, e *entry, port 
 		},
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			server.Refuse(w, http.StatusBadGateway, "the port does not answer: "+err.Error())
+			unreachable(w, e.rec.ID, port, "The sandbox is running but the port does not answer: "+err.Error())
 		},
 		ErrorLog: s.opts.Log,
 	}
 	p.ServeHTTP(w, r)
+}
+
+// unreachable answers that a sandbox does not run, or that a port of it does not answer, in the form of E2B's proxy. The
+// SDKs recognize a sandbox that does not run by status 502.
+func unreachable(w http.ResponseWriter, id string, port uint16, text string) {
+	answer(w, http.StatusBadGateway, struct {
+		ID      string `json:"sandboxId"`
+		Message string `json:"message"`
+		Port    uint16 `json:"port,omitempty"`
+		Code    int    `json:"code"`
+	}{id, text, port, http.StatusBadGateway})
 }
 
 // dial connects to a port of the sandbox.

@@ -159,6 +159,16 @@ func (s *builds) tagged(w http.ResponseWriter, name string, f func(*template) er
 	return true
 }
 
+// checkTags rejects what cannot be a tag.
+func checkTags(tags []string) error {
+	for _, tag := range tags {
+		if !tagForm.MatchString(tag) {
+			return fmt.Errorf("%w: tag %q: must have letters, digits and ._-", backend.ErrInvalid, tag)
+		}
+	}
+	return nil
+}
+
 // tag gives a build another tag.
 func (t *template) tag(build string, tags []string) {
 	for _, tag := range tags {
@@ -174,6 +184,10 @@ func (s *builds) templateTag(w http.ResponseWriter, r *http.Request) {
 		Tags   []string `json:"tags"`
 	}
 	if !body(w, r, &q) {
+		return
+	}
+	if err := checkTags(q.Tags); err != nil {
+		fail(w, err)
 		return
 	}
 	build := ""

@@ -163,7 +163,7 @@ func TestServices(t *testing.T) {
 		want                     int
 	}{
 		{"health", "GET", "/health", "", of(rec, "49983"), 204}, {"health without a token", "GET", "/health", "", []string{"E2b-Sandbox-Id: " + rec.ID, "E2b-Sandbox-Port: 49983"}, 204},
-		{"a dead one", "GET", "/health", "", of(gone, "49983"), 502}, {"another sandbox's token", "GET", "/envs", "", append(of(rec, "49983"), "X-Access-Token: "+other.Token), 401},
+		{"a dead one", "GET", "/health", "", of(gone, "49983"), 502}, {"a port of it", "GET", "/", "", of(gone, "3000"), 502}, {"another sandbox's token", "GET", "/envs", "", append(of(rec, "49983"), "X-Access-Token: "+other.Token), 401},
 		{"the API key instead", "GET", "/envs", "", append(of(rec, "49983"), "X-Access-Token: "+key), 401}, {"its own", "GET", "/envs", "", of(rec, "49983"), 200},
 		{"contexts", "GET", "/contexts", "", []string{"E2b-Sandbox-Id: " + rec.ID, "E2b-Sandbox-Port: 49999"}, 200},
 		{"execute without a token", "POST", "/execute", "{}", []string{"E2b-Sandbox-Id: " + rec.ID, "E2b-Sandbox-Port: 49999"}, 401},
@@ -372,7 +372,7 @@ func TestContainerfile(t *testing.T) {
 			t.Errorf("%+v: %q %v, want %q", c.step, got, err, c.want)
 		}
 	}
-	if _, err := r.api.builds.containerfile(t.Context(), t.TempDir(), recipe{FromImage: "a\nRUN x"}); err == nil {
+	if _, _, err := r.api.builds.containerfile(t.Context(), t.TempDir(), recipe{FromImage: "a\nRUN x"}); err == nil {
 		t.Error("a base with a line")
 	}
 }

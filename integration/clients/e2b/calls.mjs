@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { request } from 'node:http'
-import { mkdtempSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { tmpdir } from 'node:os'
 import * as e2b from 'e2b'
@@ -498,6 +498,8 @@ await call(88, 'Volume', async () => {
 await call(89, 'volume files, and a sandbox that mounts it', async () => {
   await vol.writeFile('/a/b.txt', 'in a volume')
   assert.equal(await vol.readFile('/a/b.txt'), 'in a volume')
+  await fails(() => vol.writeFile('/a/b.txt', 'again'), e2b.VolumeError, '409')
+  assert.equal((await vol.writeFile('/a/b.txt', 'in a volume', { force: true, mode: 0o600 })).mode, 0o600)
   assert.deepEqual((await vol.list('/a')).map((e) => e.name), ['b.txt'])
   const s = await create({ volumeMounts: { '/data': vol } })
   assert.equal(await s.files.read('/data/a/b.txt'), 'in a volume')
@@ -512,7 +514,10 @@ let built
 await call(90, 'Template.build with COPY', async () => {
   const dir = mkdtempSync(join(tmpdir(), 'e2b-'))
   writeFileSync(join(dir, 'hello.txt'), 'copied')
-  const t = Template({ fileContextPath: dir }).fromImage(process.env.E2E_IMAGE ?? 'local/e2b-base')
+  mkdirSync(join(dir, 'sub'))
+  writeFileSync(join(dir, 'sub', 'in.txt'), 'by a pattern')
+  const image = process.env.E2E_IMAGE ?? 'local/e2b-base'
+  const t = Template({ fileContextPath: dir }).fromImage(image).copy('sub/*.txt', '/srv/sub')
     .copy('hello.txt', '/srv/hello.txt').setEnvs({ BUILT: "it's $HOME" }).runCmd('echo ran > /srv/ran').setWorkdir('/srv')
   built = 'tpl' + Date.now()
   const said = []
@@ -520,8 +525,13 @@ await call(90, 'Template.build with COPY', async () => {
   const s = await create(built)
   assert.equal(await s.files.read('/srv/hello.txt'), 'copied')
   assert.equal((await s.files.read('/srv/ran')).trim(), 'ran')
+  assert.equal(await s.files.read('/srv/sub/in.txt'), 'by a pattern')
   assert.equal((await s.commands.run('pwd; echo $BUILT')).stdout, "/home/user\nit's $HOME\n") // its shell is sh
   await s.kill()
+  await fails(() => Template.build(Template().fromImage(image).runCmd('exit 3'), 'bad' + built), e2b.BuildError, 'exit code 3')
+  await fails(() => Template.assignTags(built, 'no:tag'), e2b.TemplateError, '400')
+  await Template.assignTags(built, ['v1', 'v2'])
+  assert.deepEqual((await Template.getTags(built)).map((o) => o.tag).sort(), ['default', 'v1', 'v2'])
 })
 await call(91, 'Template.exists', async () => assert.deepEqual([await Template.exists(built), await Template.exists('no-such-' + built)], [true, false]))
 const cli = (...a) => new Promise((yes, no) => execFile(process.env.E2E_CLI, a, { timeout: 60000, env: process.env }, (e, out, err) => e ? no(new Error(e.message + err + out)) : yes(out)).stdin.end())

@@ -1,0 +1,213 @@
+package e2b
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestUnreachable checks that the error about a port has the form that E2B's proxy gives it.
+func TestUnreachable(t *testing.T) {
+	r := newRig(t)
+	live, gone := r.make(`{}`), r.make(`{}`)
+	r.control("DELETE", "/sandboxes/"+gone.ID, "")
+	for id, want := range map[string]string{
+		gone.ID: fmt.Sprintf(`{"sandboxId":%q,"message":"The sandbox was not found","code":502}`, gone.ID),
+		live.ID: fmt.Sprintf(`{"sandboxId":%q,"message":"The sandbox is running but the port does not answer: connection refused","port":3000,"code":502}`, live.ID),
+	} {
+		if resp, text := r.send("GET", "/", "", "Host: 3000-"+id+".localhost"); resp.StatusCode != http.StatusBadGateway || strings.TrimSpace(text) != want {
+			t.Errorf("%d %s, want %s", resp.StatusCode, text, want)
+		}
+	}
+}
+
+// TestMaskHost checks the Host that programs in a sandbox see, also after an update of the network.
+func TestMaskHost(t *testing.T) {
+	r := newRig(t)
+	r.fake.dial = func() (io.ReadWriteCloser, error) {
+		here, there := net.Pipe()
+		go http.Serve(&oneConn{there}, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { io.WriteString(w, q.Host) }))
+		return here, nil
+	}
+	for mask, want := range map[string]string{"": "3000-%s.localhost", "a.test": "a.test", "a.test:${PORT}": "a.test:3000"} {
+		rec := r.make(`{"network":{"maskRequestHost":"` + mask + `"}}`)
+		if strings.Contains(want, "%") {
+			want = fmt.Sprintf(want, rec.ID)
+		}
+		for range 2 {
+			if _, text := r.send("GET", "/", "", "Host: 3000-"+rec.ID+".localhost"); text != want {
+				t.Errorf("mask %q: Host %q, want %q", mask, text, want)
+			}
+			if resp, text := r.control("PUT", "/sandboxes/"+rec.ID+"/network", "{}"); resp.StatusCode != http.StatusNoContent {
+				t.Fatalf("update: %d %s", resp.StatusCode, text)
+			}
+		}
+	}
+	if resp, _ := r.control("POST", "/v2/sandboxes", `{"network":{"maskRequestHost":"a/b"}}`); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a mask that is no host: %d", resp.StatusCode)
+	}
+}
+
+// oneConn listens for one connection, which exists.
+type oneConn struct{ c net.Conn }
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	if c := l.c; c != nil {
+		l.c = nil
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (*oneConn) Close() error   { return nil }
+func (*oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestVolumeForce checks that a write replaces a file with force alone, and the permissions of new files and directories.
+func TestVolumeForce(t *testing.T) {
+	r := newRig(t)
+	_, text := r.control("POST", "/volumes", `{"name":"v"}`)
+	_, rest, _ := strings.Cut(text, `"volumeID":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	r.api.volumes.mu.Lock()
+	token := r.api.volumes.all[id].Token
+	r.api.volumes.mu.Unlock()
+	for _, c := range []struct {
+		method, what, query, body string
+		want                      int
+		has                       string
+	}{
+		{"PUT", "file", "path=/d/a&mode=384", "one", 201, `"mode":384`}, {"PUT", "file", "path=/d/a", "two", 409, ""}, {"PUT", "file", "path=/d/a&force=false", "two", 409, ""},
+		{"GET", "file", "path=/d/a", "", 200, "one"}, {"PUT", "file", "path=/d/a&force=true", "two", 201, `"mode":384`}, {"GET", "file", "path=/d/a", "", 200, "two"},
+		{"PUT", "file", "path=/d/b&mode=x", "", 400, ""}, {"PUT", "file", "path=/d&force=true", "", 400, ""},
+		{"POST", "dir", "path=/e&mode=448", "", 201, `"mode":448`}, {"POST", "dir", "path=/e", "", 409, ""}, {"POST", "dir", "path=/e&force=true", "", 201, `"mode":448`},
+		{"POST", "dir", "path=/d/a&force=true", "", 409, ""},
+	} {
+		resp, text := r.send(c.method, "/volumecontent/"+id+"/"+c.what+"?"+c.query, c.body, "Authorization: Bearer "+token)
+		if resp.StatusCode != c.want || !strings.Contains(text, c.has) {
+			t.Errorf("%s %s %s: %d %s, want %d %s", c.method, c.what, c.query, resp.StatusCode, text, c.want, c.has)
+		}
+	}
+	failing := io.MultiReader(strings.NewReader("part"), failingReader{})
+	root, err := r.api.volumes.dir.OpenRoot(volumeData + "/" + id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := (&content{root}).put("c", failing, false, nil); err == nil {
+		t.Error("a failed upload succeeded")
+	}
+	if _, err := root.Stat("c"); err == nil {
+		t.Error("a failed upload left a file, which the next one cannot replace")
+	}
+}
+
+type failingReader struct{}
+
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("the client is gone") }
+
+// TestTags checks which tags a template can have.
+func TestTags(t *testing.T) {
+	r := newRig(t)
+	r.api.store.templates["i1"] = &template{ID: "i1", Name: "t"}
+	r.api.store.templates["i1"].tag("b", []string{"v1"})
+	for tags, want := range map[string]int{`["latest","V2_a.b-c"]`: 201, `[":x"]`: 400, `["t:"]`: 400, `[""]`: 400, `["a/b"]`: 400} {
+		if resp, text := r.control("POST", "/templates/tags", `{"target":"t:v1","tags":`+tags+`}`); resp.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", tags, resp.StatusCode, text, want)
+		}
+	}
+	for name, want := range map[string]int{"t:v2": 202, "t": 202, "t:": 400, "t:a:b": 400} {
+		if resp, text := r.control("POST", "/v3/templates", `{"name":"`+name+`"}`); resp.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", name, resp.StatusCode, text, want)
+		}
+	}
+}
+
+// TestSteps checks that the user of one RUN is not that of the next, and which step a failed build names.
+func TestSteps(t *testing.T) {
+	r := newRig(t)
+	q := recipe{FromImage: "debian", Steps: []step{
+		{Type: "RUN", Args: []string{"a", "web"}}, {Type: "USER", Args: []string{"app"}}, {Type: "ENV", Args: []string{"A", "1", "B", "2"}}, {Type: "RUN", Args: []string{"b", "root"}},
+		{Type: "RUN", Args: []string{"c", ""}},
+	}}
+	text, lines, err := r.api.builds.containerfile(t.Context(), t.TempDir(), q)
+	want := `FROM debian
+USER web
+RUN ["/bin/sh","-c","a"]
+USER ""
+USER app
+ENV A='1'
+ENV B='2'
+USER root
+RUN ["/bin/sh","-c","b"]
+USER app
+RUN ["/bin/sh","-c","c"]
+`
+	if err != nil || text != want || strings.Join(lines, " ") != "base 1 1 1 2 3 3 4 4 4 5" {
+		t.Fatalf("%v\n%s%q", err, text, lines)
+	}
+	for _, c := range []struct {
+		log  string
+		want buildReason
+	}{
+		{"[0 9/9] RUN b\ndemesne: build: .Containerfile:9: RUN b: exit code 1\n", buildReason{"RUN b: exit code 1", "4"}},
+		{"demesne: build: .Containerfile:1: no such image\n", buildReason{"no such image", "base"}},
+		{"demesne: build: .Containerfile:99: x\n", buildReason{"exit 1", ""}}, {"[0 1/1] demesne: build: .Containerfile:1: x\n", buildReason{"exit 1", ""}}, {"", buildReason{"exit 1", ""}},
+	} {
+		b := &build{}
+		b.Write([]byte(c.log))
+		if got := b.why(errors.New("exit 1"), lines); got != c.want {
+			t.Errorf("%q: %+v, want %+v", c.log, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		recipe
+		want buildReason
+	}{
+		{recipe{FromTemplate: "base"}, buildReason{`invalid request: base "base": not an image`, "base"}},
+		{recipe{FromImage: "debian", Steps: []step{{Type: "WORKDIR", Args: []string{"/"}}, {Type: "NONE"}}}, buildReason{"step 2: " + errStep.Error(), "2"}},
+	} {
+		_, _, err := r.api.builds.containerfile(t.Context(), t.TempDir(), c.recipe)
+		if got := new(build).why(err, nil); got != c.want {
+			t.Errorf("%+v, want %+v", got, c.want)
+		}
+	}
+}
+
+// TestBeforePattern checks which directory of an upload a COPY with a pattern copies.
+func TestBeforePattern(t *testing.T) {
+	for name, want := range map[string]string{"a": "a", "a/b.txt": "a/b.txt", "*.txt": "", "a/*": "a/", "a/b*/c": "a/", "a/b/**/c.{js,ts}": "a/b/", "a/{b,c}/d": "a/", "a?": "", "a/[bc]": "a/"} {
+		if got := beforePattern(name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestStartCmd checks that a template with a start command is refused, and not built without it.
+func TestStartCmd(t *testing.T) {
+	r := newRig(t)
+	for q, want := range map[string]int{
+		`{"fromImage":"debian","startCmd":"a"}`: 400, `{"fromImage":"debian","startCmd":"a","readyCmd":"b"}`: 400, `{"fromImage":"debian"}`: 202,
+	} {
+		_, text := r.control("POST", "/v3/templates", `{"name":"t"}`)
+		var made struct{ TemplateID, BuildID string }
+		if err := json.Unmarshal([]byte(text), &made); err != nil {
+			t.Fatal(err)
+		}
+		path := "/templates/" + made.TemplateID + "/builds/" + made.BuildID
+		if resp, text := r.control("POST", "/v2"+path, q); resp.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", q, resp.StatusCode, text, want)
+		}
+		for end := time.Now().Add(10 * time.Second); want == 202; time.Sleep(time.Millisecond) {
+			if _, text := r.control("GET", path+"/status", ""); strings.Contains(text, `"status":"ready"`) {
+				break
+			} else if time.Now().After(end) {
+				t.Fatal(text)
+			}
+		}
+	}
+}
