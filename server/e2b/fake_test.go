@@ -28,9 +28,13 @@ type fake struct {
 	fails error // of Create
 	reach backend.Network
 	calls []string
+
+	started int                         // kernels
+	execute func(context.Context) error // ends an execution; may be nil
 }
 
 type fakeSandbox struct {
+	fake  *fake
 	dir   string
 	state runner.State
 }
@@ -54,7 +58,7 @@ func (f *fake) add(name string) (*fakeSandbox, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.note("add %s", name[:4])
-	s := &fakeSandbox{dir, runner.Running}
+	s := &fakeSandbox{f, dir, runner.Running}
 	f.all[name] = s
 	return s, nil
 }
@@ -171,13 +175,19 @@ func (s *fakeSandbox) Dial(context.Context, uint16) (io.ReadWriteCloser, error) 
 }
 
 func (s *fakeSandbox) Kernel(context.Context, backend.KernelOptions) (backend.Kernel, error) {
-	return fakeKernel{}, nil
+	s.fake.mu.Lock()
+	defer s.fake.mu.Unlock()
+	s.fake.started++
+	return fakeKernel{s.fake}, nil
 }
 
 // fakeKernel answers with its code, in characters that a chunk may split.
-type fakeKernel struct{}
+type fakeKernel struct{ fake *fake }
 
-func (fakeKernel) Execute(_ context.Context, code string, emit func(backend.Output)) (*backend.Executed, error) {
+func (k fakeKernel) Execute(ctx context.Context, code string, emit func(backend.Output)) (*backend.Executed, error) {
+	if k.fake.execute != nil {
+		return nil, k.fake.execute(ctx)
+	}
 	emit(backend.Output{Stdout: code + " € 😀\n"})
 	return &backend.Executed{Count: 1}, nil
 }
