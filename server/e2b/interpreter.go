@@ -3,6 +3,7 @@ package e2b
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,6 +120,12 @@ func (t *contextTable) add(language, dir string, main bool) (*kernelContext, err
 	return c, nil
 }
 
+//go:embed results.py
+var results string
+
+// preludes is what kernels execute at their start, by language.
+var preludes = map[string]string{"python": results}
+
 // startTime bounds the start of a kernel.
 const startTime = time.Minute
 
@@ -133,7 +140,7 @@ func (c *kernelContext) start(e *entry, t *contextTable) {
 			dir = a.home
 		}
 		err = e.with(ctx, func(sb backend.Sandbox) (err error) {
-			c.kernel, err = sb.Kernel(ctx, backend.KernelOptions{Language: c.Language, Dir: dir, User: a.user, Env: e.environ(a, nil)})
+			c.kernel, err = sb.Kernel(ctx, backend.KernelOptions{Language: c.Language, Prelude: preludes[c.Language], Dir: dir, User: a.user, Env: e.environ(a, nil)})
 			return err
 		})
 	}

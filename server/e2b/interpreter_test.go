@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -65,6 +67,41 @@ func TestKilled(t *testing.T) {
 	}
 	if _, text := r.send("POST", "/execute", `{"code":"x"}`, of(rec, "49999")...); !strings.HasSuffix(text, "<unexpected EOF>") || strings.Contains(text, "gone") {
 		t.Errorf("%q", text)
+	}
+}
+
+// TestResults checks what kernels of Python add to the results of libraries that are imported after it. The libraries are
+// pretences here; testdata/check.py checks the real ones, in an image that has them (TestRecipeTools).
+func TestResults(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"pandas/__init__.py": "", "pandas/core/__init__.py": "", "PIL/__init__.py": "", "PIL/Image.py": "class Image:\n    def save(self, to): pass\n",
+		"pandas/core/frame.py": "class DataFrame(dict):\n    size = 2\n",
+	} {
+		os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code := "import sys, importlib.machinery\nbefore = set(sys.modules), set(globals()) | {'before'}\n" + results + `
+assert set(sys.modules) == before[0] and set(globals()) == before[1], "what the prelude leaves"
+import builtins, importlib.util, io
+shown = []
+builtins.display = shown.append
+assert importlib.util.find_spec("matplotlib") is None
+from pandas.core.frame import DataFrame
+from PIL.Image import Image
+print(DataFrame(a=[1, float("inf")])._repr_mimebundle_(), DataFrame(a=3)._repr_mimebundle_())
+Image().save(io.BytesIO())
+Image().save("x")
+Image().show()
+print(len(shown))
+`
+	cmd := exec.Command("python3", "-c", code)
+	cmd.Env = append(cmd.Environ(), "PYTHONPATH="+dir)
+	out, err := cmd.CombinedOutput()
+	if want := "{'e2b/data': {'a': [1, None]}} {}\n2\n"; string(out) != want || err != nil {
+		t.Errorf("%s, %v", out, err)
 	}
 }
 
