@@ -85,8 +85,7 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, e *entry) {
 		return
 	}
 	if err != nil && e.gone() {
-		http.Error(w, "the sandbox was removed, or is paused", http.StatusBadGateway)
-		return
+		panic(http.ErrAbortHandler) // the SDKs then ask /health, and report that the sandbox was killed
 	}
 	if err != nil {
 		http.Error(w, err.Error(), statusOf(err))
@@ -109,7 +108,7 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, e *entry) {
 	stop()
 	side.Wait()
 	if err != nil && e.gone() {
-		panic(http.ErrAbortHandler) // the SDKs then ask /health, and report that the sandbox was killed
+		panic(http.ErrAbortHandler)
 	}
 	out.end(executed, err)
 }

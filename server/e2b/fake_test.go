@@ -30,6 +30,7 @@ type fake struct {
 	calls []string
 
 	started int                         // kernels
+	kernel  func() error                // starts a kernel; may be nil
 	execute func(context.Context) error // ends an execution; may be nil
 }
 
@@ -178,6 +179,9 @@ func (s *fakeSandbox) Kernel(context.Context, backend.KernelOptions) (backend.Ke
 	s.fake.mu.Lock()
 	defer s.fake.mu.Unlock()
 	s.fake.started++
+	if s.fake.kernel != nil {
+		return nil, s.fake.kernel()
+	}
 	return fakeKernel{s.fake}, nil
 }
 

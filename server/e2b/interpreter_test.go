@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,6 +68,37 @@ func TestKilled(t *testing.T) {
 	}
 	if _, text := r.send("POST", "/execute", `{"code":"x"}`, of(rec, "49999")...); !strings.HasSuffix(text, "<unexpected EOF>") || strings.Contains(text, "gone") {
 		t.Errorf("%q", text)
+	}
+}
+
+// TestKilledEarly checks the same while the kernel starts, and that the failed start of a kernel is an error otherwise.
+func TestKilledEarly(t *testing.T) {
+	r := newRig(t)
+	rec := r.make(`{}`)
+	r.fake.kernel = func() error { return errors.New("no such program") }
+	if resp, text := r.send("POST", "/execute", `{"code":"x"}`, of(rec, "49999")...); resp.StatusCode != 500 || text != "no such program\n" {
+		t.Errorf("%d %s", resp.StatusCode, text)
+	}
+	starts, removed := make(chan bool), make(chan bool)
+	r.fake.kernel = func() error {
+		close(starts)
+		r.fake.mu.Unlock() // which the removal needs
+		defer r.fake.mu.Lock()
+		<-removed
+		return errors.New("the sandbox is gone")
+	}
+	go func() {
+		<-starts
+		r.control("DELETE", "/sandboxes/"+rec.ID, "")
+		close(removed)
+	}()
+	req, _ := http.NewRequest("POST", r.http.URL+"/execute", strings.NewReader(`{"code":"x"}`))
+	for _, h := range of(rec, "49999") {
+		k, v, _ := strings.Cut(h, ": ")
+		req.Header.Set(k, v)
+	}
+	if resp, err := http.DefaultClient.Do(req); err == nil {
+		t.Errorf("%s: want no answer", resp.Status)
 	}
 }
 

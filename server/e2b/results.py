@@ -1,4 +1,4 @@
-# What E2B's kernels add to the results of Python: the data of matplotlib's charts (e2b/chart), that of pandas' frames
+# Adds to the results of Python as E2B's kernels do: the data of matplotlib's charts (e2b/chart), that of pandas' frames
 # (e2b/data), and images that PIL shows or saves. A kernel executes this before any code. It imports nothing but what every
 # Python has loaded, and changes a library when the code imports it.
 def _demesne_results():
@@ -86,7 +86,7 @@ def _demesne_results():
             return [self.value(at) for at in self.axis.convert_units(data)]
 
         def near(self, at):
-            """The word of the nearest tick, or the place itself if ticks are numbers or dates."""
+            """The text of the nearest tick, or the place itself if ticks are numbers or dates."""
             value = self.value(at) if self.scale == "datetime" else "%g" % at
             if self.scale == "datetime" or type(self.axis.get_major_formatter()).__name__ in ("ScalarFormatter", "LogFormatterSciNotation"):
                 return value
