@@ -131,6 +131,11 @@ Rscript -e 'png("/out/r.png"); plot(1:3)'`)
 	if want := "python3 ok 42\nir ok 42\njslab ok 42\ntslab ok 42\n"; got != want {
 		t.Errorf("kernels: %q, want %q", got, want)
 	}
+	check := g.file("check.py", readFile(t, "../server/e2b/testdata/check.py"), 0o644)
+	results := g.file("results.py", readFile(t, "../server/e2b/results.py"), 0o644)
+	if got := g.ok("run", "--image", "jupyter", "--in", check, "--in", results, "--", "python3", "/in/check.py", "/in/results.py"); got != "the results are right\n" {
+		t.Errorf("what E2B's kernels add to results: %q", got)
+	}
 	for _, name := range []string{"python.png", "r.png"} {
 		if b := readFile(t, out+"/"+name); !strings.HasPrefix(b, "\x89PNG") || len(b) < 2000 {
 			t.Errorf("%s: %d bytes", name, len(b))

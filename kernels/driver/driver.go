@@ -25,6 +25,11 @@ var Python string
 //go:embed driver.js
 var Node string
 
+// Bash is a kernel for bash 4.2 and later. It needs /proc, but no other program.
+//
+//go:embed driver.sh
+var Bash string
+
 // Argv returns the command of the kernel for a language, by its name in package languages, or nil. The last argument,
 // the key, is to be added.
 func Argv(language string) []string {
@@ -33,6 +38,8 @@ func Argv(language string) []string {
 		return []string{"python3", "-c", Python}
 	case "node", "typescript":
 		return []string{"node", "--no-force-async-hooks-checks", "-e", Node, language}
+	case "bash":
+		return []string{"bash", "--noprofile", "--norc", "-c", Bash, "bash"}
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ var table = []Language{
 		Run: [][]string{{"/bin/sh"}}, Check: []string{"/bin/sh", "-n"}, problem: shellProblem,
 	},
 	{
-		Name: "bash", Extensions: []string{".bash"}, Kernel: "bash", Image: "debian",
+		Name: "bash", Extensions: []string{".bash"}, Kernel: "bash", Driver: "bash", Image: "debian",
 		Run: [][]string{{"bash"}}, Check: []string{"bash", "-n"}, problem: shellProblem,
 	},
 	{

@@ -120,6 +120,7 @@ type Process interface {
 // KernelOptions describes a kernel.
 type KernelOptions struct {
 	Language string
+	Prelude  string // code that every new process of the kernel executes first, without outputs; may be empty
 	Dir      string
 	User     *runner.User
 	Env      []string // K=V
@@ -128,7 +129,7 @@ type KernelOptions struct {
 // Kernel executes code, and keeps its state between executions.
 type Kernel interface {
 	// Execute calls emit with each output. The end of ctx interrupts the code. What it returns and emits comes from the
-	// sandbox.
+	// sandbox. If emit is nil, the code is the server's own: its outputs are dropped, and it is not counted.
 	Execute(ctx context.Context, code string, emit func(Output)) (*Executed, error)
 	Restart(context.Context) error
 	Close()

@@ -4,7 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,13 +76,16 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, e *entry) {
 		http.Error(w, "env_vars: not a variable: "+name, http.StatusBadRequest)
 		return
 	}
-	c, err := e.contexts.find(e, q.Context, q.Language)
+	c, err := e.contexts.find(q.Context, q.Language)
 	if err == nil {
-		err = c.wait(r.Context())
+		err = c.wait(r.Context(), e)
 	}
 	if errors.Is(err, errContext) {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
+	}
+	if err != nil && e.gone() {
+		panic(http.ErrAbortHandler) // the SDKs then ask /health, and report that the sandbox was killed
 	}
 	if err != nil {
 		http.Error(w, err.Error(), statusOf(err))
@@ -97,42 +104,56 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, e *entry) {
 	alive, stop := context.WithCancel(r.Context())
 	var side sync.WaitGroup
 	side.Go(func() { out.alive(alive) })
-	c.execute(r.Context(), q.Code, q.Env, out)
+	executed, err := c.execute(r.Context(), q.Code, q.Env, out)
 	stop()
 	side.Wait()
+	if err != nil && e.gone() {
+		panic(http.ErrAbortHandler)
+	}
+	out.end(executed, err)
+}
+
+// gone reports whether the sandbox was removed, or does not run. It waits for a removal that has begun.
+func (e *entry) gone() bool {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	return e.store.get(e.rec.ID) != e || !e.running()
 }
 
 // execute waits for its turn, and executes code with variables that hold for it alone.
-func (c *kernelContext) execute(ctx context.Context, code string, env map[string]string, out *lines) {
+func (c *kernelContext) execute(ctx context.Context, code string, env map[string]string, out *lines) (*backend.Executed, error) {
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
-		return
+		return nil, ctx.Err()
 	}
 	defer func() { <-c.turn }()
 	before, after := scoped(c.Language, env)
 	if before != "" {
-		if _, err := c.kernel.Execute(ctx, before, func(backend.Output) {}); err != nil {
-			out.send(line{"type": "error", "name": "KernelError", "value": err.Error(), "traceback": ""})
-			return
+		if _, err := c.kernel.Execute(ctx, before, nil); err != nil {
+			return nil, err
 		}
 		defer func() {
 			own, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTime)
 			defer cancel()
-			c.kernel.Execute(own, after, func(backend.Output) {})
+			c.kernel.Execute(own, after, nil)
 		}()
 	}
-	done, err := c.kernel.Execute(ctx, code, func(o backend.Output) { out.output(o) })
+	return c.kernel.Execute(ctx, code, out.output)
+}
+
+// end sends the end of an execution.
+func (l *lines) end(done *backend.Executed, err error) {
 	switch {
 	case err != nil:
-		out.send(line{"type": "error", "name": "KernelError", "value": err.Error(), "traceback": ""})
+		l.send(line{"type": "error", "name": "KernelError", "value": err.Error(), "traceback": ""})
 	case done.Name != "":
-		out.send(line{"type": "error", "name": done.Name, "value": done.Value, "traceback": done.Traceback})
+		l.send(line{"type": "error", "name": done.Name, "value": done.Value, "traceback": done.Traceback})
 	}
 	if done != nil {
-		out.send(line{"type": "number_of_executions", "execution_count": done.Count})
+		l.send(line{"type": "number_of_executions", "execution_count": done.Count})
 	}
-	out.send(line{"type": "end_of_execution"})
+	l.send(line{"type": "end_of_execution"})
 }
 
 func (l *lines) output(o backend.Output) {
@@ -228,6 +249,43 @@ del _demesne_reset`
 	case "javascript", "typescript":
 		return `globalThis.__demesneEnv = Object.fromEntries(Object.entries(JSON.parse(` + string(text) + `)).map(([k, v]) => { const old = process.env[k]; process.env[k] = v; return [k, old] })); undefined`,
 			`for (const [k, v] of Object.entries(globalThis.__demesneEnv)) { if (v === undefined) delete process.env[k]; else process.env[k] = v }; delete globalThis.__demesneEnv; undefined`
+	case "r":
+		return scopedR(env)
+	case "bash":
+		return scopedBash(env)
 	}
 	return "", ""
+}
+
+func scopedR(env map[string]string) (before, after string) {
+	var names, values []string
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		name, _ := json.Marshal(k) // a JSON string is a literal of R
+		value, _ := json.Marshal(env[k])
+		names, values = append(names, string(name)), append(values, string(name)+" = "+string(value))
+	}
+	return `invisible(local({
+	options(demesne.env = Sys.getenv(c(` + strings.Join(names, ", ") + `), unset = NA, names = TRUE))
+	Sys.setenv(` + strings.Join(values, ", ") + `)
+}))`, `invisible(local({
+	old <- getOption("demesne.env")
+	options(demesne.env = NULL)
+	Sys.unsetenv(names(old)[is.na(old)])
+	if (any(!is.na(old))) do.call(Sys.setenv, as.list(old[!is.na(old)]))
+}))`
+}
+
+// shellName is the form of a variable's name in a shell.
+var shellName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+func scopedBash(env map[string]string) (before, after string) {
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		if !shellName.MatchString(k) {
+			continue
+		}
+		old := "__demesne_env_" + k
+		before += fmt.Sprintf("[ -z \"${%[1]s+x}\" ] || %[2]s=$%[1]s; export %[1]s='%[3]s'\n", k, old, strings.ReplaceAll(env[k], "'", `'\''`))
+		after += fmt.Sprintf("if [ -n \"${%[2]s+x}\" ]; then export %[1]s=\"$%[2]s\"; unset %[2]s; else unset %[1]s; fi\n", k, old)
+	}
+	return before, after
 }

@@ -29,9 +29,14 @@ type fake struct {
 	reach backend.Network
 	dial  func() (io.ReadWriteCloser, error)
 	calls []string
+
+	started int                         // kernels
+	kernel  func() error                // starts a kernel; may be nil
+	execute func(context.Context) error // ends an execution; may be nil
 }
 
 type fakeSandbox struct {
+	fake  *fake
 	dir   string
 	state runner.State
 	dial  func() (io.ReadWriteCloser, error)
@@ -56,7 +61,7 @@ func (f *fake) add(name string) (*fakeSandbox, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.note("add %s", name[:4])
-	s := &fakeSandbox{dir, runner.Running, f.dial}
+	s := &fakeSandbox{f, dir, runner.Running, f.dial}
 	f.all[name] = s
 	return s, nil
 }
@@ -176,13 +181,22 @@ func (s *fakeSandbox) Dial(context.Context, uint16) (io.ReadWriteCloser, error) 
 }
 
 func (s *fakeSandbox) Kernel(context.Context, backend.KernelOptions) (backend.Kernel, error) {
-	return fakeKernel{}, nil
+	s.fake.mu.Lock()
+	defer s.fake.mu.Unlock()
+	s.fake.started++
+	if s.fake.kernel != nil {
+		return nil, s.fake.kernel()
+	}
+	return fakeKernel{s.fake}, nil
 }
 
 // fakeKernel answers with its code, in characters that a chunk may split.
-type fakeKernel struct{}
+type fakeKernel struct{ fake *fake }
 
-func (fakeKernel) Execute(_ context.Context, code string, emit func(backend.Output)) (*backend.Executed, error) {
+func (k fakeKernel) Execute(ctx context.Context, code string, emit func(backend.Output)) (*backend.Executed, error) {
+	if k.fake.execute != nil {
+		return nil, k.fake.execute(ctx)
+	}
 	emit(backend.Output{Stdout: code + " € 😀\n"})
 	return &backend.Executed{Count: 1}, nil
 }

@@ -3,10 +3,12 @@ package e2b
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,13 +25,14 @@ type contextTable struct {
 	all []*kernelContext
 }
 
-// kernelContext is a kernel, which executes one piece of code at a time.
+// kernelContext is a kernel, which executes one piece of code at a time. It starts when it is first needed.
 type kernelContext struct {
 	ID       string `json:"id"`
 	Language string `json:"language"`
 	Dir      string `json:"cwd"`
 
 	main   bool          // the default context of its language
+	begun  sync.Once     // the kernel's start, or the context's end before it
 	ready  chan struct{} // closed when kernel or err is set
 	kernel backend.Kernel
 	err    error
@@ -43,12 +46,19 @@ func (t *contextTable) close() {
 	t.all = nil
 	t.mu.Unlock()
 	for _, c := range all {
-		go func() {
-			<-c.ready
-			if c.kernel != nil {
-				c.kernel.Close()
-			}
-		}()
+		go c.close()
+	}
+}
+
+// close ends the kernel. A kernel that has not started never does.
+func (c *kernelContext) close() {
+	c.begun.Do(func() {
+		c.err = errContext
+		close(c.ready)
+	})
+	<-c.ready
+	if c.kernel != nil {
+		c.kernel.Close()
 	}
 }
 
@@ -69,7 +79,7 @@ func languageOf(word string) string {
 var errContext = errors.New("context not found")
 
 // find returns the context with an id, or the default one of a language, which it makes.
-func (t *contextTable) find(e *entry, id, language string) (*kernelContext, error) {
+func (t *contextTable) find(id, language string) (*kernelContext, error) {
 	t.mu.Lock()
 	for _, c := range t.all {
 		if id != "" && c.ID == id || id == "" && c.main && c.Language == languageOf(language) {
@@ -81,15 +91,19 @@ func (t *contextTable) find(e *entry, id, language string) (*kernelContext, erro
 	if id != "" {
 		return nil, errContext
 	}
-	return t.add(e, language, "", true)
+	return t.add(language, "", true)
 }
 
-// add starts a kernel. Its context outlives the call that made it.
-func (t *contextTable) add(e *entry, language, dir string, main bool) (*kernelContext, error) {
-	c := &kernelContext{
+func newContext(language, dir string, main bool) *kernelContext {
+	return &kernelContext{
 		ID: newID(), Language: languageOf(language), Dir: cmp.Or(dir, defaultHome), main: main,
 		ready: make(chan struct{}), turn: make(chan struct{}, 1),
 	}
+}
+
+// add adds a context, which outlives the call that made it.
+func (t *contextTable) add(language, dir string, main bool) (*kernelContext, error) {
+	c := newContext(language, dir, main)
 	t.mu.Lock()
 	for _, o := range t.all {
 		if main && o.main && o.Language == c.Language { // a concurrent call was faster
@@ -103,9 +117,14 @@ func (t *contextTable) add(e *entry, language, dir string, main bool) (*kernelCo
 	}
 	t.all = append(t.all, c)
 	t.mu.Unlock()
-	go c.start(e, t)
 	return c, nil
 }
+
+//go:embed results.py
+var results string
+
+// preludes is what kernels execute at their start, by language.
+var preludes = map[string]string{"python": results}
 
 // startTime bounds the start of a kernel.
 const startTime = time.Minute
@@ -121,7 +140,7 @@ func (c *kernelContext) start(e *entry, t *contextTable) {
 			dir = a.home
 		}
 		err = e.with(ctx, func(sb backend.Sandbox) (err error) {
-			c.kernel, err = sb.Kernel(ctx, backend.KernelOptions{Language: c.Language, Dir: dir, User: a.user, Env: e.environ(a, nil)})
+			c.kernel, err = sb.Kernel(ctx, backend.KernelOptions{Language: c.Language, Prelude: preludes[c.Language], Dir: dir, User: a.user, Env: e.environ(a, nil)})
 			return err
 		})
 	}
@@ -142,8 +161,9 @@ func (t *contextTable) remove(c *kernelContext) bool {
 	return false
 }
 
-// wait waits until the kernel has started.
-func (c *kernelContext) wait(ctx context.Context) error {
+// wait starts the kernel unless another call has done so, and waits until it has started.
+func (c *kernelContext) wait(ctx context.Context, e *entry) error {
+	go c.begun.Do(func() { c.start(e, &e.contexts) })
 	select {
 	case <-c.ready:
 		return c.err
@@ -191,9 +211,18 @@ func (s *Server) interpret(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// alwaysListed are the languages whose default contexts are always in the list, as E2B's servers start these with a sandbox. Here
+// the first use starts them.
+var alwaysListed = []string{"python", "javascript"}
+
 func (t *contextTable) list() []*kernelContext {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for i, language := range alwaysListed {
+		if !slices.ContainsFunc(t.all, func(c *kernelContext) bool { return c.main && c.Language == language }) {
+			t.all = slices.Insert(t.all, min(i, len(t.all)), newContext(language, "", true)) // before those that a client made
+		}
+	}
 	return append([]*kernelContext{}, t.all...)
 }
 
@@ -205,9 +234,9 @@ func (e *entry) newContext(w http.ResponseWriter, r *http.Request) error {
 	if !body(w, r, &q) {
 		return nil
 	}
-	c, err := e.contexts.add(e, q.Language, q.Dir, false)
+	c, err := e.contexts.add(q.Language, q.Dir, false)
 	if err == nil {
-		err = c.wait(r.Context())
+		err = c.wait(r.Context(), e)
 	}
 	if err == nil {
 		answer(w, http.StatusOK, c)
@@ -216,23 +245,18 @@ func (e *entry) newContext(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (e *entry) removeContext(id string) error {
-	c, err := e.contexts.find(e, id, "")
+	c, err := e.contexts.find(id, "")
 	if err != nil || !e.contexts.remove(c) {
 		return errContext
 	}
-	go func() {
-		<-c.ready
-		if c.kernel != nil {
-			c.kernel.Close()
-		}
-	}()
+	go c.close()
 	return nil
 }
 
 func (e *entry) restartContext(ctx context.Context, id string) error {
-	c, err := e.contexts.find(e, id, "")
+	c, err := e.contexts.find(id, "")
 	if err == nil {
-		err = c.wait(ctx)
+		err = c.wait(ctx, e)
 	}
 	if err != nil {
 		return err

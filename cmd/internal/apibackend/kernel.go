@@ -19,26 +19,63 @@ func (s *sandbox) Kernel(ctx context.Context, o backend.KernelOptions) (backend.
 	if !ok {
 		return nil, fmt.Errorf("%w: language %q: unknown", backend.ErrInvalid, o.Language)
 	}
-	c, err := code.Start(ctx, s.backend.service, code.Options{Sandbox: s.Sandbox, Language: language, Dir: o.Dir, Env: o.Env}, session.Callbacks{})
+	c, err := s.session(ctx, code.Options{Sandbox: s.Sandbox, Language: language, Dir: o.Dir, Env: o.Env})
 	if err != nil {
 		return nil, classified(err)
 	}
-	return &kernel{c, s}, nil
+	k := &kernel{c, s, o.Prelude}
+	return k, k.prepare(ctx)
+}
+
+// session starts a kernel. That of JavaScript and TypeScript is demesne's own if it runs: jslab and tslab have no values,
+// but print them.
+func (s *sandbox) session(ctx context.Context, o code.Options) (*code.Session, error) {
+	if own := o; o.Language.Driver == "node" || o.Language.Name == "typescript" {
+		own.Kernel = code.Driver
+		if c, err := code.Start(ctx, s.backend.service, own, session.Callbacks{}); err == nil || ctx.Err() != nil {
+			return c, err
+		}
+	}
+	return code.Start(ctx, s.backend.service, o, session.Callbacks{})
 }
 
 // kernel is a [backend.Kernel].
 type kernel struct {
 	*code.Session
 	sandbox *sandbox
+	prelude string
+}
+
+// prepare executes the prelude in a new process. Code that fails there only lacks its effects.
+func (k *kernel) prepare(ctx context.Context) error {
+	if k.prelude == "" {
+		return nil
+	}
+	_, err := k.Session.Execute(ctx, kernels.Execution{Code: k.prelude, Silent: true})
+	return err
+}
+
+// Restart replaces the kernel's process.
+func (k *kernel) Restart(ctx context.Context) error {
+	if err := k.Session.Restart(ctx); err != nil {
+		return err
+	}
+	return k.prepare(ctx)
 }
 
 func (k *kernel) Execute(ctx context.Context, text string, emit func(backend.Output)) (*backend.Executed, error) {
 	hidden := k.sandbox.hidden()
+	e := kernels.Execution{Code: text, Timeout: k.sandbox.backend.bounds.MaxTimeout, Silent: emit == nil}
 	shown := code.NewHider(hidden, func(o kernels.Output) {
 		emit(backend.Output{Stdout: o.Stdout, Stderr: o.Stderr, Display: o.Display, Main: o.Value})
 	})
-	r, err := k.Session.Execute(ctx, kernels.Execution{Code: text, Timeout: k.sandbox.backend.bounds.MaxTimeout, Emit: shown.Show})
-	shown.Rest()
+	if emit != nil {
+		e.Emit = shown.Show
+	}
+	r, err := k.Session.Execute(ctx, e)
+	if emit != nil {
+		shown.Rest()
+	}
 	if r == nil {
 		return nil, err
 	}
@@ -55,5 +92,5 @@ func (k *kernel) Execute(ctx context.Context, text string, emit func(backend.Out
 
 // revive starts a new kernel in the place of one that has ended.
 func (k *kernel) revive() {
-	go k.Session.Restart(context.Background())
+	go k.Restart(context.Background())
 }

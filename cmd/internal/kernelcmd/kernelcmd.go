@@ -154,7 +154,7 @@ func kernel(o *Options) cli.Command {
 		Summary: "let Jupyter run notebooks in sandboxes",
 		About: `install writes a kernelspec. With it JupyterLab, jupyter console, nbconvert, nbclient and VS Code execute the cells of a
 notebook in a sandbox with the given image and network. Nothing of Jupyter is needed in the image: where it has no kernel
-for the language, demesne brings one for Python and Node.
+for the language, demesne brings one for Python, Node and bash.
 
 Each kernel has its own sandbox. The directory of the notebook is its /workspace and its working directory: the code can
 read and change the files there, and no others of this machine. Interrupt and restart work. A restart begins a new kernel

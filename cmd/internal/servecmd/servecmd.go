@@ -168,11 +168,11 @@ func BoundFlags(b *Bounds) cli.Flags {
 			Help: "memory limit of each sandbox, or none (default half of the machine's)"},
 		{Group: groupSandboxes, Long: "disk", Arg: "SIZE", Set: cli.Disk(&b.Limits.Disk),
 			Help: "limit for what a sandbox writes, or none (default 2g)"},
-		{Group: groupBounds, Long: "max-memory", Arg: "SIZE", Env: "DEMESNE_MAX_MEMORY", Set: cli.Bytes(&b.Max.Memory),
+		{Group: groupBounds, Long: "max-memory", Arg: "SIZE", Env: "DEMESNE_MAX_MEMORY", Set: ceiling(&b.Max.Memory, cli.Memory),
 			Help: "largest memory limit that a caller may ask for (default that of --memory)"},
-		{Group: groupBounds, Long: "max-disk", Arg: "SIZE", Env: "DEMESNE_MAX_DISK", Set: cli.Bytes(&b.Max.Disk),
+		{Group: groupBounds, Long: "max-disk", Arg: "SIZE", Env: "DEMESNE_MAX_DISK", Set: ceiling(&b.Max.Disk, cli.Disk),
 			Help: "largest disk limit that a caller may ask for (default that of --disk)"},
-		{Group: groupBounds, Long: "max-pids", Arg: "N", Env: "DEMESNE_MAX_PIDS", Set: number(&b.Max.PIDs),
+		{Group: groupBounds, Long: "max-pids", Arg: "N", Env: "DEMESNE_MAX_PIDS", Set: ceiling(&b.Max.PIDs, cli.PIDs),
 			Help: "most processes and threads that a caller may ask for (default 512)"},
 		{Group: groupBounds, Long: "max-cpus", Arg: "N", Env: "DEMESNE_MAX_CPUS", Set: positive(&b.Max.CPUs),
 			Help: "most processors that a sandbox has (default no bound)"},
@@ -266,6 +266,21 @@ func number[T int | int64](to *T) func(string) error {
 		}
 		*to = T(n)
 		return nil
+	}
+}
+
+// ceiling returns a setter for the largest value of a limit: every value of that limit but none.
+func ceiling(to *int64, limit func(*int64) func(string) error) func(string) error {
+	return func(s string) error {
+		var n int64
+		err := limit(&n)(s)
+		if err == nil && n == cli.Unlimited {
+			err = errors.New("a ceiling cannot be none")
+		}
+		if err == nil {
+			*to = n
+		}
+		return err
 	}
 }
 

@@ -203,13 +203,13 @@ func (f *codeFace) Execute(ctx context.Context, r backend.CodeRequest, w backend
 }
 
 // once executes code in a sandbox of its own: in a kernel if the language has one of demesne's, or one was named, and else
-// by the interpreter.
+// by the interpreter. A script of bash ends as a process of its own does, with an exit status and traps.
 func (f *codeFace) once(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
 	o, err := f.sessionOptions(r)
 	if err != nil {
 		return nil, err
 	}
-	if (o.Language.Driver == "" || driver.Argv(o.Language.Name) == nil) && r.Kernel == "" {
+	if (o.Language.Driver == "" || o.Language.Name == "bash" || driver.Argv(o.Language.Name) == nil) && r.Kernel == "" {
 		return f.program(ctx, o, r, w)
 	}
 	cb := session.Request(r.Request).Callbacks(w)

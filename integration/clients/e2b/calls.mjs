@@ -450,16 +450,21 @@ await call(83, 'contexts', async () => {
   const c = await code.createCodeContext({ cwd: '/tmp' })
   assert.equal((await code.runCode('import os; y = 1; os.getcwd()', { context: c })).text, '/tmp')
   assert.ok((await code.runCode('y')).error)
-  assert.ok((await code.listCodeContexts()).some((o) => o.id === c.id))
+  const listed = await code.listCodeContexts()
+  assert.ok(listed.some((o) => o.id === c.id) && listed.some((o) => o.language === 'javascript'))
   await code.restartCodeContext(c)
   assert.equal((await code.runCode('y', { context: c })).error.name, 'NameError')
   await code.removeCodeContext(c)
   assert.ok(!(await code.listCodeContexts()).some((o) => o.id === c.id))
 })
-await call(84, 'language javascript', async () => {
+await call(84, 'languages javascript and bash', async () => {
   const r = await code.runCode('const a = 6; console.log("js"); a * 7', { language: 'javascript' })
   assert.equal(r.text, '42')
   assert.equal(r.logs.stdout.join(''), 'js\n')
+  await code.runCode('cd /tmp; f() { echo "$1 $ONCE in $PWD"; }', { language: 'bash' })
+  const b = await code.runCode('f hello; (exit 3)', { language: 'bash', envs: { ONCE: "it's" } })
+  assert.equal(b.logs.stdout.join(''), "hello it's in /tmp\n")
+  assert.equal(b.error.value, '3')
 })
 await call(85, 'png and chart', async () => {
   const r = await code.runCode(`
@@ -470,9 +475,14 @@ Figure()`)
   assert.equal(r.results[0].png, 'iVBORw0KGgo=')
   assert.equal(r.results[0].chart.elements[0].label, 'a')
 })
-await call(86, 'timeoutMs', async () => {
+await call(86, 'timeoutMs, and a kill meanwhile', async () => {
   await fails(() => code.runCode('import time\ntime.sleep(100)', { timeoutMs: 1500 }), e2b.TimeoutError)
   assert.equal((await code.runCode('x')).text, '20')
+  const other = await Interpreter.create()
+  const run = fails(() => other.runCode('import time\ntime.sleep(100)', { timeoutMs: 50_000 }))
+  await sleep(1500)
+  assert.ok(await other.kill())
+  await run
 })
 
 // F: the rest
