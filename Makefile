@@ -33,7 +33,7 @@ generate:
 	$(GO) install connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.19.2 && \
 	cd server/e2b/envd && buf generate
 
-.PHONY: generate build demo test test-race check bench fuzz chaos clients recipes kernels docs install deps clean help
+.PHONY: generate build demo test test-race check bench fuzz chaos clients recipes kernels vm docs install deps clean help
 build:
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ $(addprefix ./,$(filter-out cmd/demesne-runner,$(wildcard cmd/demesne*)))
@@ -81,6 +81,10 @@ recipes: build
 kernels: build
 	@DEMESNE_RECIPES=1 TIMEOUT=1h RUN="$${RUN:-^TestKernel}" PKG=./cmd/internal/code integration/test.sh
 
+# Boots Debian in qemu, and tests there what needs systemd and cgroup v2. Needs root, and takes minutes.
+vm: build
+	@integration/vm.sh
+
 # Writes the program's own help into docs/reference/cli.md, and the MCP server's tools into docs/reference/mcp.md.
 docs: build
 	@sed -i '/^<!-- made by/q' docs/reference/cli.md && echo >> docs/reference/cli.md
@@ -109,4 +113,5 @@ help:
 	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
 	@echo 'make recipes the images of images/recipes, built and used'
 	@echo 'make kernels ipykernel, IRkernel and tslab in sandboxes'
+	@echo 'make vm      the unit of systemd, and limits of its control groups, in a virtual machine'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'

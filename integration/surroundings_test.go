@@ -41,6 +41,7 @@ var surroundings = []struct {
 	{"root of a user namespace, beside root", `"$0" create --name a >/dev/null; unshare -r "$0" run -- echo ok; "$0" exec a -- echo still; exec "$0" rm a`, 0, "ok\nstill\n"},
 	{"no network namespace left", `exec unshare -r sh -c 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$0" run -- true' "$0"`, 125, "hint: demesne check names"},
 	{"no PID namespace left", `exec unshare -r sh -c 'echo 0 > /proc/sys/user/max_pid_namespaces; exec "$0" run -- true' "$0"`, 125, "hint: demesne check names"},
+	{"cgroup2 where systemd mounts it", `exec unshare -rmC sh -c 'mount -t cgroup2 none /sys/fs/cgroup 2>&-; exec "$0" run -- echo ok' "$0"`, 0, "ok\n"},
 	{"no XDG_RUNTIME_DIR", `unset XDG_RUNTIME_DIR; exec "$0" run -- echo ok`, 0, "ok\n"},
 	{"one HOME by two names", `mkdir real; ln -s "$PWD/real" link; unset XDG_RUNTIME_DIR DEMESNE_SANDBOX_ROOT; export HOME=$PWD/link/home; mkdir "$HOME"
 "$0" run -- echo ok; HOME=$PWD/real/home "$0" create --name a >/dev/null; "$0" exec a -- echo found; exec "$0" rm a`, 0, "ok\nfound\n"},

@@ -86,7 +86,8 @@ func identity(outer []runner.IDRange) []configs.IDMap {
 }
 
 // noCgroup keeps libcontainer away from control groups. It may do without the one it would make below a read-only
-// cgroup2. Package limits makes the sandbox's control group.
+// cgroup2. Package limits makes the sandbox's control group, called id. The name here must differ: libcontainer fails if
+// the group exists and it cannot write there.
 func noCgroup(id string) *cgroups.Cgroup {
-	return &cgroups.Cgroup{Name: id, Rootless: true, Resources: &cgroups.Resources{}}
+	return &cgroups.Cgroup{Name: id + ".none", Rootless: true, Resources: &cgroups.Resources{}}
 }

@@ -161,7 +161,13 @@ func mountCgroup2() error {
 			return fmt.Errorf("mount %q: %w", at, err)
 		}
 	}
-	if err := unix.Mount("cgroup2", at, "cgroup2", flags|unix.MS_RDONLY, ""); err != nil {
+	err := unix.Mount("cgroup2", at, "cgroup2", flags|unix.MS_RDONLY, "")
+	if err == unix.EBUSY { // the host's cgroup2 is there, and mount(2) refuses a file system on top of itself
+		if err = unix.Mount("sys", at, "tmpfs", flags, "mode=0755"); err == nil {
+			err = unix.Mount("cgroup2", at, "cgroup2", flags|unix.MS_RDONLY, "")
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("mount %q: %w", at, err)
 	}
 	return nil
