@@ -40,6 +40,7 @@ Type=oneshot
 User=demesne
 PAMName=login
 WorkingDirectory=~
+ExecStart=+/demesne/guest.sh
 ExecStart=/demesne/guest.sh
 StandardOutput=tty
 StandardError=tty
