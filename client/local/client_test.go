@@ -408,7 +408,7 @@ func happens(t *testing.T, c client.Client) {
 	}
 	brief, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
-	for e, err := range c.Events(brief, client.EventFilter{Type: "vault.accessed"}) {
+	for e, err := range c.Events(brief, client.EventFilter{Sandbox: sb, Type: "vault.accessed"}) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%+v %v", e, err)
 		}
