@@ -19,7 +19,8 @@ import (
 // one user, and one operation at a time. Operations at the same time have processes of their own, of which one is kept.
 type trees struct {
 	mu      sync.Mutex
-	idle    []*kept        // the one used last is the last
+	idle    []*kept // the one used last is the last
+	busy    map[*kept]struct{}
 	pausing map[string]int // calls of paused, by sandbox
 }
 
@@ -31,6 +32,7 @@ type kept struct {
 	user    runner.User
 	born    time.Time
 	expiry  *time.Timer
+	stale   bool // is not to be kept
 }
 
 // Bounds of the kept processes, each of which uses some MiB of its sandbox.
@@ -44,7 +46,7 @@ const (
 
 // do performs an operation.
 func (ts *trees) do(ctx context.Context, sb *session.Sandbox, user *runner.User, q tree.Request, put func(io.Writer) error, take func(*tree.Answer, *bufio.Reader) error) (*tree.Answer, error) {
-	k := kept{sandbox: sb.ID, own: user == nil}
+	k := &kept{sandbox: sb.ID, own: user == nil}
 	if user != nil {
 		k.user = *user
 	}
@@ -55,14 +57,33 @@ func (ts *trees) do(ctx context.Context, sb *session.Sandbox, user *runner.User,
 			return a, err
 		}
 	}
+	ts.begin(k)
 	var err error
 	if k.Tree, err = sb.Tree(ctx, user); err != nil {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		delete(ts.busy, k)
 		return nil, err
 	}
 	k.born = time.Now()
 	a, err := k.Do(ctx, q, put, take)
-	ts.keep(&k)
+	ts.keep(k)
 	return a, err
+}
+
+// begin records that a process performs an operation, or is being started for one.
+func (ts *trees) begin(k *kept) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.use(k)
+}
+
+// use is begin, with ts.mu held.
+func (ts *trees) use(k *kept) {
+	if ts.busy == nil {
+		ts.busy = map[*kept]struct{}{}
+	}
+	ts.busy[k] = struct{}{}
 }
 
 // same reports whether two processes serve the same user of the same sandbox.
@@ -71,7 +92,7 @@ func (k *kept) same(o *kept) bool {
 }
 
 // take returns a kept process like k, or nil.
-func (ts *trees) take(k kept) *kept {
+func (ts *trees) take(k *kept) *kept {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	at := slices.IndexFunc(ts.idle, k.same)
@@ -80,6 +101,7 @@ func (ts *trees) take(k kept) *kept {
 	}
 	old := ts.idle[at]
 	ts.remove(at)
+	ts.use(old)
 	return old
 }
 
@@ -93,7 +115,8 @@ func (ts *trees) remove(at int) {
 func (ts *trees) keep(k *kept) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if !k.Usable() || ts.pausing[k.sandbox] > 0 || time.Since(k.born) > treeAge || slices.ContainsFunc(ts.idle, k.same) {
+	delete(ts.busy, k)
+	if !k.Usable() || k.stale || ts.pausing[k.sandbox] > 0 || time.Since(k.born) > treeAge || slices.ContainsFunc(ts.idle, k.same) {
 		go k.Close()
 		return
 	}
@@ -105,23 +128,26 @@ func (ts *trees) keep(k *kept) {
 	ts.idle = append(ts.idle, k)
 }
 
-// paused calls pause, which stops the processes of a sandbox. None is kept: a stopped one would not answer, and no command
-// would resume it. That holds for a process too whose operation ends meanwhile.
+// paused calls pause, which stops the processes of a sandbox. None of those is kept: a stopped one would not answer, and no
+// command would resume it. That holds too for a process whose operation ends meanwhile or has just ended.
 func (ts *trees) paused(sandbox string, pause func() error) error {
-	count := func(by int) {
-		ts.mu.Lock()
-		defer ts.mu.Unlock()
-		if ts.pausing == nil {
-			ts.pausing = map[string]int{}
-		}
-		if ts.pausing[sandbox] += by; ts.pausing[sandbox] == 0 {
-			delete(ts.pausing, sandbox)
-		}
+	ts.mu.Lock()
+	if ts.pausing == nil {
+		ts.pausing = map[string]int{}
 	}
-	count(1)
-	defer count(-1)
+	ts.pausing[sandbox]++
+	ts.mu.Unlock()
 	ts.drop(sandbox)
-	return pause()
+	err := pause()
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for k := range ts.busy {
+		k.stale = k.stale || k.sandbox == sandbox
+	}
+	if ts.pausing[sandbox]--; ts.pausing[sandbox] == 0 {
+		delete(ts.pausing, sandbox)
+	}
+	return err
 }
 
 // drop ends the kept processes of a sandbox.

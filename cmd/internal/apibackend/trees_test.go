@@ -14,23 +14,23 @@ func TestTrees(t *testing.T) {
 	root := runner.User{}
 	one := &kept{Tree: &client.Tree{}, sandbox: "a", own: true, born: time.Now()}
 	ts.keep(one)
-	for _, other := range []kept{{sandbox: "b", own: true}, {sandbox: "a", user: root}, {sandbox: "a", user: runner.User{UID: 1}}, {sandbox: "", own: true}} {
+	for _, other := range []*kept{{sandbox: "b", own: true}, {sandbox: "a", user: root}, {sandbox: "a", user: runner.User{UID: 1}}, {sandbox: "", own: true}} {
 		if got := ts.take(other); got != nil {
 			t.Errorf("%+v got the process of %+v", other, one)
 		}
 	}
 	two := &kept{Tree: &client.Tree{}, sandbox: "a", user: runner.User{UID: 1, GID: 2}, born: time.Now()}
 	ts.keep(two)
-	if got := ts.take(kept{sandbox: "a", user: runner.User{UID: 1}}); got != nil {
+	if got := ts.take(&kept{sandbox: "a", user: runner.User{UID: 1}}); got != nil {
 		t.Error("another group got the process")
 	}
-	if got := ts.take(kept{sandbox: "a", own: true}); got != one {
+	if got := ts.take(&kept{sandbox: "a", own: true}); got != one {
 		t.Errorf("got %+v", got)
 	}
-	if got := ts.take(kept{sandbox: "a", own: true}); got != nil {
+	if got := ts.take(&kept{sandbox: "a", own: true}); got != nil {
 		t.Error("two operations got one process")
 	}
-	if got := ts.take(kept{sandbox: "a", user: runner.User{UID: 1, GID: 2}}); got != two || len(ts.idle) != 0 {
+	if got := ts.take(&kept{sandbox: "a", user: runner.User{UID: 1, GID: 2}}); got != two || len(ts.idle) != 0 {
 		t.Errorf("got %+v", got)
 	}
 }
