@@ -58,15 +58,14 @@ static void fail(int ctl, enum step step)
 static int clean(void)
 {
 	char *list = getenv("_DEMESNE_CLEAN"), *save = NULL;
-	int all = 1;
 	if (!list)
 		return 1;
 	if (!(list = strdup(list))) // the reaper in Go reads the original
 		return 0;
 	for (char *p = strtok_r(list, "\n", &save); p; p = strtok_r(NULL, "\n", &save))
 		if (unlink(p) < 0 && rmdir(p) < 0 && errno != ENOENT)
-			all = 0;
-	return all;
+			return 0; // a new runner must not start before the reaper in Go is done: the lock is the last
+	return 1;
 }
 
 // The program again, in Go: its one argument says for what.
