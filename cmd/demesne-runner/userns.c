@@ -53,8 +53,8 @@ static void fail(int ctl, enum step step)
 	_exit(125);
 }
 
-// Files are unlinked, directories removed; both only if nothing is in them. False if
-// something is left.
+// Files are unlinked, directories removed; both only if nothing is in them. False at
+// the first that stays: those after it stay too, and the last is the lock.
 static int clean(void)
 {
 	char *list = getenv("_DEMESNE_CLEAN"), *save = NULL;
@@ -64,7 +64,7 @@ static int clean(void)
 		return 0;
 	for (char *p = strtok_r(list, "\n", &save); p; p = strtok_r(NULL, "\n", &save))
 		if (unlink(p) < 0 && rmdir(p) < 0 && errno != ENOENT)
-			return 0; // a new runner must not start before the reaper in Go is done: the lock is the last
+			return 0; // no new runner may start before the reaper in Go is done
 	return 1;
 }
 

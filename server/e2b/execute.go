@@ -113,12 +113,8 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, e *entry) {
 	out.end(executed, err)
 }
 
-// gone reports whether the sandbox was removed, or does not run. It waits for a removal that has begun.
-func (e *entry) gone() bool {
-	e.turn.Lock()
-	defer e.turn.Unlock()
-	return e.store.get(e.rec.ID) != e || !e.running()
-}
+// gone reports whether the sandbox was removed, or does not run.
+func (e *entry) gone() bool { return e.removed() || !e.running() }
 
 // execute waits for its turn, and executes code with variables that hold for it alone.
 func (c *kernelContext) execute(ctx context.Context, code string, env map[string]string, out *lines) (*backend.Executed, error) {
