@@ -54,7 +54,7 @@ static void fail(int ctl, enum step step)
 }
 
 // Files are unlinked, directories removed; both only if nothing is in them. False at
-// the first that stays: those after it stay too, and the last is the lock.
+// the first it cannot remove. It keeps those after it too: the last is the lock.
 static int clean(void)
 {
 	char *list = getenv("_DEMESNE_CLEAN"), *save = NULL;
