@@ -328,7 +328,8 @@ func copyHeader(to, from http.Header, hidden *redact.Values) {
 // routeBuffers are those of forwardBody.
 var routeBuffers = sync.Pool{New: func() any { return new([routeBuffer]byte) }}
 
-// forwardBody copies a response's body to w, each piece as soon as it arrives. m reads along, after each piece was sent.
+// forwardBody copies a response's body to w, each piece as soon as it arrives. m reads each piece before it is sent, so that
+// the usage is recorded before a client can know that the response is complete.
 func forwardBody(w http.ResponseWriter, body io.Reader, hidden *redact.Values, m *meter) error {
 	buf := routeBuffers.Get().(*[routeBuffer]byte)
 	defer routeBuffers.Put(buf)
@@ -337,13 +338,13 @@ func forwardBody(w http.ResponseWriter, body io.Reader, hidden *redact.Values, m
 	for {
 		n, err := body.Read(buf[:])
 		if n > 0 {
+			m.write(buf[:n])
 			if _, werr := blanked.Write(buf[:n]); werr != nil {
 				return werr
 			}
 			if err == nil {
 				flush()
 			}
-			m.write(buf[:n])
 		}
 		switch {
 		case err == io.EOF:

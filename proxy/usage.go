@@ -68,6 +68,8 @@ type meter struct {
 	memory *memory
 	header http.Header // of the response
 
+	length   int64   // of the body as its header says; negative: unknown
+	size     int64   // of the body so far
 	events   *events // nil: the response is JSON
 	text     []byte  // of a JSON response so far
 	over     bool    // text would be too long
@@ -83,7 +85,7 @@ func (rt *route) meter(memory *memory, method, path string, resp *http.Response)
 	if rt.format == nil || rt.record == nil || method != http.MethodPost || countsOnly(path) {
 		return nil
 	}
-	m := &meter{format: rt.format, record: rt.record, memory: memory, header: resp.Header.Clone(), use: Usage{Status: resp.StatusCode}}
+	m := &meter{format: rt.format, record: rt.record, memory: memory, header: resp.Header.Clone(), length: resp.ContentLength, use: Usage{Status: resp.StatusCode}}
 	for _, name := range []string{"Request-Id", "X-Request-Id"} {
 		m.name(&m.use.RequestID, resp.Header.Get(name))
 	}
@@ -102,11 +104,14 @@ func countsOnly(path string) bool {
 // ok reports whether the server generated something.
 func (m *meter) ok() bool { return m.use.Status/100 == 2 }
 
-// write reads the next bytes of the body. It records the Usage once the last event has been read, because a client
-// may then close the connection.
+// write reads the next bytes of the body. It records the Usage at the last event or the last byte: a client that has got
+// these has a whole response, and may close the connection.
 func (m *meter) write(b []byte) {
+	if m == nil || m.told {
+		return
+	}
+	m.size += int64(len(b))
 	switch {
-	case m == nil || m.told:
 	case m.events != nil:
 		m.events.write(b, m.event)
 		if m.done {
@@ -118,6 +123,9 @@ func (m *meter) write(b []byte) {
 		m.over, m.text = true, nil
 	default:
 		m.text = append(m.text, b...)
+	}
+	if m.size == m.length {
+		m.end(false)
 	}
 }
 

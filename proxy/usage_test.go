@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 )
 
@@ -130,6 +131,34 @@ func TestUsageCut(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestUsageFirst checks that the usage is recorded before the client gets the end of the response: it may act on that at once.
+func TestUsageFirst(t *testing.T) {
+	for kind, body := range map[string]string{json200: `{"type":"error"}`, stream200: sse(`{"type":"message_stop"}`)} {
+		for _, status := range []int{200, 401} {
+			recorded := false
+			rt := &route{format: formats["messages"], record: func(Usage) error { recorded = true; return nil }}
+			m := rt.meter(&memory{}, "POST", "/v1/x", &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, ContentLength: int64(len(body))})
+			sent := 0
+			w := writerFunc(func(b []byte) (int, error) {
+				if sent += len(b); sent == len(body) && !recorded {
+					t.Errorf("%s, status %d: sent whole, and not recorded", kind, status)
+				}
+				return len(b), nil
+			})
+			if err := forwardBody(w, iotest.OneByteReader(strings.NewReader(body)), nil, m); err != nil || sent != len(body) {
+				t.Errorf("sent %d bytes of %d: %v", sent, len(body), err)
+			}
+		}
+	}
+}
+
+// writerFunc is a response's writer that passes on the body.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+func (f writerFunc) Header() http.Header         { return http.Header{} }
+func (f writerFunc) WriteHeader(int)             {}
 
 // TestUsageNone checks which responses are not recorded, and that the error of a record is returned.
 func TestUsageNone(t *testing.T) {
