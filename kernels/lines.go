@@ -20,7 +20,8 @@ import (
 // A kernel marks a place in its outputs: it writes the mark with a number to stdout and stderr, and then sends a message
 // with that number in its metadata. The message arrives after the outputs before the mark, and before those after it.
 // Code may forge marks. That only confuses its own outputs: a wait for a mark ends when no output has moved for markWait,
-// and at the latest after mostWaits of these.
+// and at the latest after mostWaits of these. What an output delivers after such a wait is no move, so that many forged
+// marks do not prolong the wait for a message.
 type lines struct {
 	requests, answers *os.File
 	in                *bufio.Reader // answers
@@ -39,7 +40,8 @@ type lines struct {
 	seen      [2]uint64  // the last mark in each output
 	delivered uint64     // the last mark whose message has been delivered
 	pumps     [2]bool    // the outputs that have not ended
-	moved     uint64     // pieces of output that have been delivered
+	late      [2]bool    // the outputs that did not wait for the message of their last mark: it may be forged
+	moved     uint64     // pieces of output that have been delivered, but for those of late outputs
 }
 
 type received struct {
@@ -155,14 +157,15 @@ func (c *lines) receive() {
 	}
 }
 
-// await waits until is reports true, the channel is closed, or no output has moved for a time. is runs with c.mu held.
-func (c *lines) await(is func() bool, still time.Duration) {
+// await waits until is reports true, the channel is closed, or no output has moved for a time, which it reports as late.
+// is runs with c.mu held.
+func (c *lines) await(is func() bool, still time.Duration) (late bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if is() {
-		return
+		return false
 	}
-	late, waits, moved := false, 0, c.moved
+	waits, moved := 0, c.moved
 	var t *time.Timer
 	t = time.AfterFunc(still, func() {
 		c.mu.Lock()
@@ -179,11 +182,12 @@ func (c *lines) await(is func() bool, still time.Duration) {
 	for !is() && !late {
 		select {
 		case <-c.over:
-			return
+			return late
 		default:
 		}
 		c.change.Wait()
 	}
+	return late
 }
 
 // next reads a message.
@@ -234,7 +238,7 @@ func (c *lines) pump(i int, name string, from *os.File) {
 			if !found {
 				break
 			}
-			if !c.emit(name, text) {
+			if !c.emit(i, name, text) {
 				return
 			}
 			rest = after
@@ -244,7 +248,7 @@ func (c *lines) pump(i int, name string, from *os.File) {
 		if err != nil {
 			hold = 0
 		}
-		if !c.emit(name, rest[:len(rest)-hold]) || err != nil {
+		if !c.emit(i, name, rest[:len(rest)-hold]) || err != nil {
 			return
 		}
 		kept = copy(b, rest[len(rest)-hold:])
@@ -288,11 +292,14 @@ func (c *lines) passed(i int, number uint64) {
 	c.seen[i] = max(c.seen[i], number)
 	c.change.Broadcast()
 	c.mu.Unlock()
-	c.await(func() bool { return c.delivered >= number }, c.wait)
+	late := c.await(func() bool { return c.delivered >= number }, c.wait)
+	c.mu.Lock()
+	c.late[i] = late
+	c.mu.Unlock()
 }
 
 // emit delivers a text of the code. It reports whether there still is a receiver.
-func (c *lines) emit(name string, b []byte) bool {
+func (c *lines) emit(i int, name string, b []byte) bool {
 	if len(b) == 0 {
 		return true
 	}
@@ -311,7 +318,9 @@ func (c *lines) emit(name string, b []byte) bool {
 		return false
 	}
 	c.mu.Lock()
-	c.moved++
+	if !c.late[i] {
+		c.moved++
+	}
 	c.mu.Unlock()
 	return true
 }
