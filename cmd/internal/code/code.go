@@ -57,7 +57,7 @@ type Session struct {
 	death  *Death    // of the kernel; nil: it lives, as far as is known
 	closed bool      // the sandbox is being removed, or is gone
 	users  int       // calls that use the session now
-	used   time.Time // when the last of them ended
+	used   time.Time // when the last of them ended, or the kernel had started
 }
 
 // Start makes a sandbox, or finds the one of its key, and starts a kernel in it. It waits until the kernel answers, and
@@ -91,12 +91,13 @@ func begin(ctx context.Context, s *session.Service, o Options, cb session.Callba
 	}
 	c := &Session{
 		Sandbox: sb, Language: o.Language, service: s, options: o, keep: keep, turn: make(chan struct{}, 1),
-		Created: time.Now(), used: time.Now(),
+		Created: time.Now(),
 	}
 	if c.kernel, err = start(ctx, sandbox{sb, s.CallerPath(), o.Env}, o); err != nil {
 		c.discard()
 		return nil, err
 	}
+	c.used = time.Now()
 	go c.watch(c.kernel)
 	return c, nil
 }

@@ -277,9 +277,9 @@ func TestTurns(t *testing.T) {
 	var all sync.WaitGroup
 	for n := range 5 {
 		all.Go(func() {
-			s.Execute(t.Context(), kernels.Execution{Code: fmt.Sprintf("import time; order.append(%d); time.sleep(0.1); order.append(%[1]d)", n)})
+			s.Execute(t.Context(), kernels.Execution{Code: fmt.Sprintf("import time; order.append(%d); time.sleep(0.3); order.append(%[1]d)", n)})
 		})
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -349,29 +349,32 @@ func TestStoreLimits(t *testing.T) {
 // TestStoreIdle checks idle times and ages.
 func TestStoreIdle(t *testing.T) {
 	d := newDesk(t)
-	st := code.NewStore(d.Service, code.Limits{Idle: 400 * time.Millisecond})
+	st := code.NewStore(d.Service, code.Limits{Idle: time.Second})
 	t.Cleanup(st.Close)
 	idle, err1 := st.Create(t.Context(), "", options(t, "python"), session.Callbacks{})
 	busy, err2 := st.Create(t.Context(), "", options(t, "python"), session.Callbacks{})
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	said(t, busy, "import time; time.sleep(1.2)")
-	if _, err := st.Get("", idle.ID); !errors.Is(err, code.ErrNoSession) || !strings.Contains(err.Error(), "it was not used for 400ms") {
+	said(t, busy, "import time; time.sleep(3)")
+	if _, err := st.Get("", idle.ID); !errors.Is(err, code.ErrNoSession) || !strings.Contains(err.Error(), "it was not used for 1s") {
 		t.Errorf("the idle session: %v", err)
 	}
 	if _, err := st.Get("", busy.ID); err != nil {
 		t.Errorf("the busy session: %v", err)
 	}
-	old := code.NewStore(d.Service, code.Limits{Age: 300 * time.Millisecond})
+	old := code.NewStore(d.Service, code.Limits{Age: time.Second})
 	t.Cleanup(old.Close)
 	s, err := old.Create(t.Context(), "", options(t, "python"), session.Callbacks{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	said(t, s, "import time; time.sleep(0.5)") // a busy session is not ended
-	time.Sleep(1500 * time.Millisecond)
-	if _, err := old.Get("", s.ID); err == nil || !strings.Contains(err.Error(), "it was older than 300ms") {
+	said(t, s, "import time; time.sleep(3)") // a busy session is not ended
+	for err == nil {
+		time.Sleep(10 * time.Millisecond)
+		_, err = old.Get("", s.ID)
+	}
+	if !strings.Contains(err.Error(), "it was older than 1s") {
 		t.Errorf("the old session: %v", err)
 	}
 }
@@ -379,7 +382,7 @@ func TestStoreIdle(t *testing.T) {
 // TestPrepared checks that sessions started ahead are used once, are equal to others, and end.
 func TestPrepared(t *testing.T) {
 	d := newDesk(t)
-	st := code.NewStore(d.Service, code.Limits{Prepared: 2, Sessions: 1, PreparedIdle: 2 * time.Second})
+	st := code.NewStore(d.Service, code.Limits{Prepared: 2, Sessions: 1})
 	t.Cleanup(st.Close)
 	seen := map[string]bool{}
 	for range 4 {
@@ -404,7 +407,7 @@ func TestPrepared(t *testing.T) {
 	d.sandboxes(0)
 
 	// A prepared session that nothing asks for ends.
-	st = code.NewStore(d.Service, code.Limits{Prepared: 1, PreparedIdle: time.Second})
+	st = code.NewStore(d.Service, code.Limits{Prepared: 1, PreparedIdle: 3 * time.Second})
 	t.Cleanup(st.Close)
 	s, err := st.Once(t.Context(), options(t, "python"), session.Callbacks{})
 	if err != nil {
