@@ -26,6 +26,8 @@ if [ "$(id -u)" = 0 ]; then
   export HOME=/root
   demesne check | grep '^cgroups' | has 'held  *cgroups prepared by root'
   held_alone
+  # A runner's reaper must not touch the next runner, which begins while the groups of the last one are being removed.
+  for n in {1..20}; do DEMESNE_LINGER=0 demesne run -- true || { echo "vm: run $n"; exit 1; }; done
   exit
 fi
 mkdir -p ~/.local ~/.config/systemd/user
