@@ -48,7 +48,7 @@ func delegate() (*hierarchy, error) {
 
 // evacuate moves all processes of dir to its leaf. A process that forks meanwhile needs another round.
 func evacuate(dir *cgroup.Dir) error {
-	to, err := dir.Make(leaf)
+	to, err := dir.Make(cgroup.Leaf)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (h *Host) New(id string, l runner.Limits) (*Group, error) {
 	if err := check(l); err != nil {
 		return nil, err
 	}
-	if id == "" || id == leaf || id == trial || strings.ContainsAny(id, "/\x00") || strings.HasPrefix(id, ".") {
+	if id == "" || id == cgroup.Leaf || id == trial || strings.ContainsAny(id, "/\x00") || strings.HasPrefix(id, ".") {
 		return nil, ipc.Errorf(ipc.CodeInvalid, "make limits: %q is not a valid group name", id)
 	}
 	g := &Group{host: h, id: id, first: l, want: l, why: map[string]string{}}

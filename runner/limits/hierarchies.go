@@ -14,9 +14,6 @@ import (
 )
 
 const (
-	// leaf is the group the runner moves to: a version 2 group that contains processes cannot delegate
-	// controllers.
-	leaf = "demesne-runner"
 	// trial is created and removed to test whether a directory accepts groups.
 	trial = "demesne-trial"
 

@@ -12,6 +12,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/ipc"
+	"demesne/runner/limits/cgroup"
 )
 
 func TestResolve(t *testing.T) {
@@ -71,7 +72,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	for _, id := range []string{"", "a/b", "..", leaf, "x\x00"} {
+	for _, id := range []string{"", "a/b", "..", cgroup.Leaf, "x\x00"} {
 		if _, err := bare().New(id, runner.Limits{}); err == nil {
 			t.Errorf("%q taken", id)
 		}

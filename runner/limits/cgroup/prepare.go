@@ -15,6 +15,10 @@ var Controllers = []string{"memory", "pids", "cpu"}
 // prefix starts the name of every directory made outside a runner.
 const prefix = "demesne-"
 
+// Leaf is the group in a runner's own that the runner moves to: a version 2 group that contains processes cannot delegate
+// controllers.
+const Leaf = prefix + "runner"
+
 // Name returns the directory name of the runner called key.
 func Name(key string) string { return prefix + key }
 
@@ -52,7 +56,8 @@ func Prepare(key string, owner int) (dirs []string, err error) {
 	return dirs, errors.Join(errs...)
 }
 
-// Planned lists the directories [Prepare] would make, so that their cleanup can be arranged before they exist.
+// Planned lists the directories that are empty once a runner has ended, in the order of their removal: those that
+// [Prepare] would make, each version 2 one after its [Leaf]. So their cleanup can be arranged before they exist.
 func Planned(key string) (dirs []string) {
 	self, err1 := Self()
 	mounts, err2 := Mounts()
@@ -60,7 +65,11 @@ func Planned(key string) (dirs []string) {
 		return nil
 	}
 	for _, p := range parents(self, mounts) {
-		dirs = append(dirs, filepath.Join(p.path, Name(key)))
+		dir := filepath.Join(p.path, Name(key))
+		if p.v2 {
+			dirs = append(dirs, filepath.Join(dir, Leaf))
+		}
+		dirs = append(dirs, dir)
 	}
 	return dirs
 }
