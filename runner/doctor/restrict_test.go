@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,6 +42,8 @@ func forbidUserns(t *testing.T) {
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	runtime.LockOSThread() // no_new_privs is this thread's until the filter carries it to the others
+	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,6 +66,7 @@ func stageNamespaces() int {
 		n, _ := strconv.Atoi(a)
 		keep = append(keep, n)
 	}
+	runtime.LockOSThread() // the bounding set is this thread's
 	for c := range 64 {
 		if !slices.Contains(keep, c) {
 			unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)

@@ -136,6 +136,7 @@ func tryCalls(options string) int {
 	}()
 	other <- func() {}
 	prog, err := Filter(o)
+	runtime.LockOSThread() // no_new_privs is this thread's
 	if err == nil {
 		err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	}
