@@ -51,7 +51,7 @@ func (p *pageBrowser) check(err error) {
 
 func (p *pageBrowser) await(expression string) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, 15*time.Second)
+	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
 	p.check(p.Await(ctx, expression))
 }

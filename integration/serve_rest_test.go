@@ -267,7 +267,7 @@ func (c rest) questions(sandbox string) {
 		}
 		c.do("POST /v1/egress/questions/"+id+"/"+verb, "", 200, `"verdict":"`)
 		c.Logf("%s: %s", verb, <-done)
-		for end := time.Now().Add(5 * time.Second); !strings.Contains(c.do("GET /v1/sandboxes/"+sandbox+"/egress", "", 200, ""), `"`+name+`:`); {
+		for end := time.Now().Add(time.Minute); !strings.Contains(c.do("GET /v1/sandboxes/"+sandbox+"/egress", "", 200, ""), `"`+name+`:`); {
 			if time.Now().After(end) {
 				c.Fatalf("%s: no rule for %s", verb, name)
 			}

@@ -412,7 +412,7 @@ func runsNamespaces(b *box, c runsClient) {
 	}
 	// The processes of runs and jobs report what they do.
 	seen := ""
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && !(strings.Contains(seen, "/theirs") && strings.Contains(seen, "echo theirs")); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && !(strings.Contains(seen, "/theirs") && strings.Contains(seen, "echo theirs")); time.Sleep(100 * time.Millisecond) {
 		seen = ""
 		for _, line := range strings.Split(b.demesne("audit", "list").stdout, "\n") {
 			if strings.Contains(line, "execution.started") && strings.Contains(line, " team ") {

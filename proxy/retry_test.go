@@ -187,7 +187,7 @@ func TestRetryTwice(t *testing.T) {
 	defer l.Close()
 	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test")
 	c := r.named("allowed.test", 443)
-	c.SetDeadline(time.Now().Add(5 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	c.Write(clientHello(t, &tls.Config{ServerName: "allowed.test"}))
 	up, err := l.Accept()
 	if err != nil {

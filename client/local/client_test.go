@@ -293,7 +293,7 @@ func contents(t *testing.T, c client.Client) {
 	if _, err := at.Upload(ctx, "failed", io.MultiReader(strings.NewReader("x"), failing{})); !errors.Is(err, errFull) {
 		t.Errorf("an upload whose content fails: %v", err)
 	}
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if _, err := at.Stat(ctx, "failed"); errors.Is(err, fs.ErrNotExist) {
 			break
 		} else if time.Now().After(end) {

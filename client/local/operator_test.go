@@ -56,7 +56,7 @@ func records(t *testing.T, c client.Client) {
 	if q := must[*client.Queue](t)(c.Queue(ctx)); q.Running < 1 || q.Waiting != 0 {
 		t.Errorf("%+v", q)
 	}
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		all := must[[]client.Process](t)(c.Sandboxes().Processes(ctx, sb))
 		if slices.ContainsFunc(all, func(p client.Process) bool { return strings.Contains(p.Command, "sleep") }) {
 			break

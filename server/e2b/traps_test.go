@@ -319,7 +319,7 @@ func TestKept(t *testing.T) {
 // goes waits until the runner does not have a sandbox.
 func (r *rig) goes(e *entry) {
 	r.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := r.fake.find(e.rec.name()); err != nil {
 			return
 		}

@@ -171,11 +171,11 @@ func TestStreamLeft(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	var pid []byte
-	for end := time.Now().Add(5 * time.Second); len(pid) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); len(pid) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		pid, _ = os.ReadFile(s.dir + "/pid")
 	}
 	resp.Body.Close()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); err != nil {
 			return
 		}

@@ -56,7 +56,7 @@ func newDesk(t testing.TB) *desk {
 // end closes the service, and checks that no process and no directory is left.
 func (d *desk) end() {
 	d.Service.Close()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for len(d.processes()) > 0 && time.Now().Before(deadline) {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -422,7 +422,7 @@ func TestPrepared(t *testing.T) {
 func (d *desk) sandboxes(n int) {
 	d.Helper()
 	var ids []string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		ids = nil
 		d.With(context.Background(), func(e session.Engine) error {
 			all, err := e.List(context.Background())
