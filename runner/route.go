@@ -25,7 +25,7 @@ type Route struct {
 
 	// Usage names the wire format of the responses whose token counts the proxy reports: see [Usages]. Empty: none.
 	Usage string `json:"usage,omitempty"`
-	// Record is a host file that receives one [UsageRecord] as JSON a line, as soon as a response is complete. Create
+	// Record is a host file that receives one [UsageRecord] as JSON a line, before the client gets a response's end. Create
 	// makes it with the caller's rights, as it does Log.
 	Record string `json:"record,omitempty"`
 }
