@@ -25,14 +25,6 @@ RACE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/internal/session ./inte
   ./server ./server/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./cmd/internal/... ./server/...
 
-# Makes the types of E2B's protocol from the .proto files, with pinned generators.
-generate:
-	@dir=$$(mktemp -d); trap 'rm -rf '$$dir EXIT; export GOBIN=$$dir PATH=$$dir:$$PATH; \
-	$(GO) install github.com/bufbuild/buf/cmd/buf@v1.65.0 && \
-	$(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11 && \
-	$(GO) install connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.19.2 && \
-	cd server/e2b/envd && buf generate
-
 .PHONY: generate build demo test test-race check bench fuzz chaos clients recipes kernels vm docs install deps clean help
 build:
 	@mkdir -p bin
@@ -41,6 +33,14 @@ build:
 	  echo "make: no static C library here: demesne-runner becomes dynamic"; \
 	  CGO_ENABLED=1 $(GO) build $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }
 	@bin/demesne help --man bin/man/man1 # man -M bin/man demesne-run
+
+# Makes the types of E2B's protocol from the .proto files, with pinned generators.
+generate:
+	@dir=$$(mktemp -d); trap 'rm -rf '$$dir EXIT; export GOBIN=$$dir PATH=$$dir:$$PATH; \
+	$(GO) install github.com/bufbuild/buf/cmd/buf@v1.65.0 && \
+	$(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11 && \
+	$(GO) install connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.19.2 && \
+	cd server/e2b/envd && buf generate
 
 demo: build
 	bin/demesne run -- sh -c 'id; echo hello > /out/greeting.txt; python3 -c "print(6*7)" || true'

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -32,5 +33,16 @@ func TestRuleEnvironment(t *testing.T) {
 				t.Errorf("%s has a row for %s, which no program reads", variablesPage, name)
 			}
 		}
+	}
+}
+
+// TestMakeBuilds checks that make without a target builds the programs.
+func TestMakeBuilds(t *testing.T) {
+	text, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := regexp.MustCompile(`(?m)^([a-z-]+):`).FindSubmatch(text); first == nil || string(first[1]) != "build" {
+		t.Errorf("the first target is %q", first)
 	}
 }
