@@ -191,18 +191,25 @@ func (g *base) release() {
 	}
 }
 
+// unpackTries bounds how often make unpacks an image. A gc that listed the images before this one was published may remove
+// an unpacked layer before the sandbox holds it, once each time it runs.
+const unpackTries = 5
+
 // make makes the sandbox through create. If the runner lacks an unpacked copy of the image, it unpacks the image and
 // calls create again.
 func (g *base) make(ctx context.Context, spec runner.Spec, create func(context.Context, runner.Spec) error) error {
 	err := create(ctx, spec)
-	var e *ipc.Error
-	if g.image == nil || !errors.As(err, &e) || e.Code != ipc.CodeMissing {
-		return err
+	for range unpackTries {
+		var e *ipc.Error
+		if g.image == nil || !errors.As(err, &e) || e.Code != ipc.CodeMissing {
+			return err
+		}
+		if err := g.client.Unpack(ctx, g.image, g.progress); err != nil {
+			return NamedImage(g.ref, err)
+		}
+		err = create(ctx, spec)
 	}
-	if err := g.client.Unpack(ctx, g.image, g.progress); err != nil {
-		return NamedImage(g.ref, err)
-	}
-	return create(ctx, spec)
+	return err
 }
 
 // NamedImage adds the image's reference and the known names to an unknown-image error. It returns other errors
