@@ -205,6 +205,7 @@ func TestPullIdle(t *testing.T) {
 				case <-end:
 				case <-req.Context().Done():
 				}
+				panic(http.ErrAbortHandler) // to return would be to answer, with an empty body
 			})
 			_, err := Image(context.Background(), ref, o)
 			if got := Classify(err); got != events.CodeUnreachable || !errors.Is(err, errIdle) {
