@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,6 +29,9 @@ type box struct {
 	before              around // the machine's state before the test
 }
 
+// hung is after how long a test hangs, on the slowest of machines. Images of recipes are downloads of gigabytes.
+const hung = 30 * time.Minute
+
 func newBox(t testing.TB) *box {
 	t.Helper()
 	// The path must be short, because the path of a Unix socket has at most 108 bytes. It must be searchable,
@@ -44,8 +48,13 @@ func newBox(t testing.TB) *box {
 		}
 	}
 	b.before = lookAround()
+	watch := time.AfterFunc(hung, func() {
+		debug.SetTraceback("all")
+		panic(t.Name() + " hangs")
+	})
 	t.Cleanup(func() {
 		t.Helper()
+		watch.Stop()
 		b.checkLeaks()
 		// Only demesne can remove files owned by subordinate ids.
 		if len(names(b.store+"/trees")) > 0 {

@@ -63,8 +63,9 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	initPath = os.Getenv("DEMESNE_TEST_INIT")
-	if initPath == "" {
+	if bin := os.Getenv("DEMESNE_BIN"); bin != "" {
+		initPath = filepath.Join(bin, "demesne-init")
+	} else {
 		initPath = filepath.Join(dir, "demesne-init")
 		build := exec.Command("go", "build", "-o", initPath, "demesne/cmd/demesne-init")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
