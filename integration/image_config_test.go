@@ -71,23 +71,20 @@ func TestImageEnvironment(t *testing.T) {
 
 // TestImageUser checks USER in every form that docker accepts, looked up in the image.
 func TestImageUser(t *testing.T) {
+	g := newGallery(t)
 	for user, want := range map[string]string{
 		"": "0:0:0:/root", "root": "0:0:0:/root", "alice": "1000:1000:1000 50:/home/alice", "1000": "1000:1000:1000 50:/home/alice",
 		"alice:staff": "1000:50:50:/home/alice", "1000:50": "1000:50:50:/home/alice", "4242": "4242:0:0:/", "4242:4343": "4242:4343:4343:/",
 	} {
-		t.Run(user, func(t *testing.T) {
-			g := newGallery(t)
-			g.push("user:1", v1.Config{User: user, Env: []string{"PATH=/bin"}}, g.busybox())
-			const say = "echo $(id -u):$(id -g):$(id -G):$HOME"
-			if got := strings.TrimSpace(g.inside(g.reg.Ref("user:1"), say)); got != want {
-				t.Errorf("USER %q: %s, want %s", user, got, want)
-			}
-			if got := g.inside(g.reg.Ref("user:1"), "id -u", "--user", "0"); got != "0\n" {
-				t.Errorf("--user 0 over USER %q: %q", user, got)
-			}
-		})
+		g.push("user:1", v1.Config{User: user, Env: []string{"PATH=/bin"}}, g.busybox())
+		const say = "echo $(id -u):$(id -g):$(id -G):$HOME"
+		if got := strings.TrimSpace(g.inside(g.reg.Ref("user:1"), say, "--pull", "always")); got != want {
+			t.Errorf("USER %q: %s, want %s", user, got, want)
+		}
+		if got := g.inside(g.reg.Ref("user:1"), "id -u", "--user", "0"); got != "0\n" {
+			t.Errorf("--user 0 over USER %q: %q", user, got)
+		}
 	}
-	g := newGallery(t)
 	for _, user := range []string{"nosuch", "alice:nosuch", "-1", "4294967296", "a:b:c"} {
 		g.push("user:1", v1.Config{User: user}, g.busybox())
 		g.told(t, user, "run", "--pull", "always", "--image", g.reg.Ref("user:1"), "--", "true")

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// rounds returns how often to kill each kind of victim: enough for at least 200 kills in total. make chaos asks
+// rounds returns how often to kill each kind of victim: enough for 200 kills by both users. make chaos asks
 // for more.
 func rounds() int {
 	if n, err := strconv.Atoi(os.Getenv("DEMESNE_ROUNDS")); err == nil && n > 0 {
 		return n
 	}
-	return 30
+	return 15
 }
 
 // busy is a workload with everything that a sandbox could leave behind: daemons, files in all places, pipes, and

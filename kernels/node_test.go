@@ -137,13 +137,11 @@ func TestNodeAsk(t *testing.T) {
 
 func TestNodeManyLines(t *testing.T) {
 	k := startDriver(t, "node")
-	began := time.Now()
-	r := execute(t, k, "for (let n = 0; n < 1e6; n++) console.log(n)")
+	r := execute(t, k, "for (let n = 0; n < 3e5; n++) console.log(n)")
 	out := string(r.Stdout.End(100))
-	if !strings.HasSuffix(out, "999998\n999999\n") || r.Stdout.Bytes != 6888890 {
+	if !strings.HasSuffix(out, "299998\n299999\n") || r.Stdout.Bytes != 1988890 {
 		t.Errorf("%d bytes, last %q", r.Stdout.Bytes, out)
 	}
-	t.Logf("1e6 lines: %v", time.Since(began))
 }
 
 // TestTypeScript strips types where Node.js can, and says so where it cannot.

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -86,8 +87,10 @@ func (s *suite) runPart(ctx context.Context, p part) result {
 		status = "FAIL"
 	}
 	line := fmt.Sprintf("%s %-40s %6.1f s %6.1f s of CPU\n", status, p.name, r.wall.Seconds(), r.cpu.Seconds())
-	if r.err != nil || s.pattern != "" {
+	if s.pattern != "" {
 		line = out.String() + line
+	} else if r.err != nil {
+		line = failures(out.String()) + line
 	}
 	os.Stdout.WriteString(line)
 	return r
@@ -137,3 +140,29 @@ func become(cmd *exec.Cmd, login string) error {
 
 // passed matches the variables of root that the ordinary user's tests see.
 var passed = regexp.MustCompile(`^(PATH|CI|GORACE|DEMESNE_(BIN|ROUNDS|RECIPES|FIXTURES|AGENTS|TEST_TOOLS))=`)
+
+// began matches the line with which a test begins, but not that of a subtest.
+var began = regexp.MustCompile(`(?m)^=== RUN   [^/\n]+$`)
+
+// failures returns what the tests that did not pass printed, and what follows the last test, each with a bound.
+func failures(out string) string {
+	const longest = 32 << 10
+	var kept strings.Builder
+	from := 0
+	keep := func(to int) {
+		section := out[from:to]
+		from = to
+		if strings.Contains(section, "\n--- PASS: ") {
+			return
+		}
+		if more := len(section) - longest; more > 0 {
+			section = fmt.Sprintf("%s\n… %d bytes …\n%s", section[:longest/2], more, section[len(section)-longest/2:])
+		}
+		kept.WriteString(section)
+	}
+	for _, at := range began.FindAllStringIndex(out, -1) {
+		keep(at[0])
+	}
+	keep(len(out))
+	return kept.String()
+}

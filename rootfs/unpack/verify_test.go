@@ -166,7 +166,7 @@ func TestDense(t *testing.T) {
 		return append(zstded(t, head.Bytes()), frame(int(size>>17)+1)...)
 	}
 	s := newStore(t)
-	if err := s.run(t.Context(), s.add(layer("one", 3<<30), nil)); reasonOf(err) != TooDense {
+	if err := s.run(t.Context(), s.add(layer("one", denseFree+64<<20), nil)); reasonOf(err) != TooDense {
 		t.Errorf("one layer: %v", err)
 	}
 	s.untouched(0)
