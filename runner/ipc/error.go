@@ -3,6 +3,7 @@ package ipc
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 )
 
@@ -53,7 +54,12 @@ func Full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.As(err, &e) && e.Code == CodeNoSpace
 }
 
-// AsError converts err to an *Error. An err that wraps an *Error keeps its code and hint.
+// maxText bounds the text and the hint of an error that crosses a socket, in bytes. A text may quote words of an image or
+// of a sandbox, which have megabytes if a stranger wrote them. An error that is too long for a message would never arrive,
+// and its caller would wait forever.
+const maxText = 16 << 10
+
+// AsError converts err to an *Error of bounded size. An err that wraps an *Error keeps its code and hint.
 func AsError(err error) *Error {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -61,7 +67,21 @@ func AsError(err error) *Error {
 		if Full(err) {
 			code = CodeNoSpace
 		}
-		return &Error{Code: code, Text: err.Error()}
+		return (&Error{Code: code, Text: err.Error()}).bounded()
 	}
-	return &Error{Code: e.Code, Text: err.Error(), Hint: e.Hint}
+	return (&Error{Code: e.Code, Text: err.Error(), Hint: e.Hint}).bounded()
+}
+
+// bounded returns e with a text and a hint of at most maxText bytes.
+func (e *Error) bounded() *Error {
+	return &Error{Code: e.Code, Text: shortened(e.Text), Hint: shortened(e.Hint)}
+}
+
+// shortened leaves out the middle of a text that is too long: its beginning has the verb, and its end the reason.
+func shortened(s string) string {
+	const half, gap = maxText/2 - 4, "…"
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:half], "") + gap + strings.ToValidUTF8(s[len(s)-half:], "")
 }

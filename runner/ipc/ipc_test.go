@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -331,4 +332,35 @@ func oneMoreDescriptor(t *testing.T) (restore func()) {
 	}
 	set(unix.Rlimit{Cur: uint64(next) + 1, Max: old.Max})
 	return func() { set(old) }
+}
+
+// TestLongError: an error that quotes a word of megabytes arrives, with its beginning and its reason. Another side that does
+// not bound its errors is bounded here.
+func TestLongError(t *testing.T) {
+	a, b := pair(t)
+	word := strings.Repeat("\u0080", maxMessage/4) // each rune becomes seven bytes of JSON
+	var callee *Peer
+	callee = NewPeer(b, func(m *Message) {
+		defer m.Close()
+		if m.Op == "hostile" {
+			long := strings.Repeat("é", maxMessage/8)
+			b.Send(Message{ID: m.ID, Error: &Error{Code: CodeInvalid, Text: "x" + long, Hint: long}}, nil, nil)
+			return
+		}
+		callee.Fail(m, Errorf(CodeInvalid, "find user %q: no such user", word))
+	})
+	caller := NewPeer(a, func(m *Message) { m.Close() })
+	go callee.Serve()
+	go caller.Serve()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var e *Error
+	if err := caller.Call(ctx, "honest", nil, nil, nil); !errors.As(err, &e) || e.Code != CodeInvalid ||
+		!strings.HasPrefix(e.Text, "find user ") || !strings.HasSuffix(e.Text, ": no such user") || len(e.Text) > maxText {
+		t.Errorf("err = %.100v", err)
+	}
+	if err := caller.Call(ctx, "hostile", nil, nil, nil); !errors.As(err, &e) || len(e.Text) > maxText || len(e.Hint) > maxText ||
+		!utf8.ValidString(e.Text) || !utf8.ValidString(e.Hint) {
+		t.Errorf("err = %.100v", err)
+	}
 }

@@ -139,7 +139,7 @@ func (p *Peer) CallUndone(ctx context.Context, op Op, body any, files Files, und
 	}
 	if m.Error != nil {
 		m.Close()
-		return nil, m.Error
+		return nil, m.Error.bounded() // the other side may be a PID 1 that a workload took over
 	}
 	return m, nil
 }
