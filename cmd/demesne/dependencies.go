@@ -93,10 +93,11 @@ func (j *execution) within(s *session.Service, c session.CreateOptions, cb sessi
 	}
 	var image oci.Config
 	configured := c.Configured
-	c.Configured = func(c *session.CreateOptions, i oci.Config) {
+	c.Configured = func(c *session.CreateOptions, i oci.Config) error {
 		if image = i; configured != nil {
-			configured(c, i)
+			return configured(c, i)
 		}
+		return nil
 	}
 	sb, err := s.Create(j.sig.ctx, c, cb)
 	if err != nil {

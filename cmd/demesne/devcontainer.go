@@ -291,11 +291,14 @@ func (d *devContainer) imageName() string {
 }
 
 // configured completes the sandbox with what the image says.
-func (r *root) configured(c *session.CreateOptions, image oci.Config) {
+func (r *root) configured(c *session.CreateOptions, image oci.Config) error {
 	d, p := r.o.dev, r.o.dev.plan
 	own := d.agent || r.o.user != nil || r.o.userName != ""
 	writable := slices.ContainsFunc(d.mounts, func(m mountArg) bool { return !m.ReadOnly })
-	p.Image(devcontainer.Has{Metadata: image.Labels[devcontainer.MetadataLabel], Env: image.Env, User: image.User}, writable && !own)
+	has := devcontainer.Has{Metadata: image.Labels[devcontainer.MetadataLabel], Env: image.Env, User: image.User}
+	if err := p.Image(has, writable && !own); err != nil {
+		return fmt.Errorf("%s: %w", d.name, err)
+	}
 	if d.agent && p.Hooks() {
 		p.Notes = append(p.Notes, "its commands are not executed for an agent; RUN in the Dockerfile, or --branch --setup, prepares its sandbox")
 	}
@@ -308,6 +311,7 @@ func (r *root) configured(c *session.CreateOptions, image oci.Config) {
 	default:
 		c.User = p.User
 	}
+	return nil
 }
 
 // wrapped returns the command to run, after the hooks of a devcontainer.json.

@@ -92,6 +92,55 @@ func TestVariables(t *testing.T) {
 	}
 }
 
+// TestBoundedLabel checks that a label of a stranger's image, or a stranger's file, takes neither much time nor memory, and
+// no more lines than a person can read.
+func TestBoundedLabel(t *testing.T) {
+	rep := strings.Repeat
+	numbered := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	big := []string{"X=" + rep("x", 1<<20)}
+	for _, c := range []struct {
+		name, label string
+		refused     bool
+		env         string // the value of A
+	}{
+		{"a variable of the image, often", `[{"containerEnv":{"A":"` + rep("${containerEnv:X}", 50_000) + `"}}]`, true, ""},
+		{"in many values", `[{"remoteEnv":{` + numbered(20_000, `"A%d":"${containerEnv:X}",`) + `}}]`, true, ""},
+		{"in a hook", `[{"postCreateCommand":["` + rep("${containerEnv:X}", 50_000) + `"]}]`, true, ""},
+		{"in a user", `[{"remoteUser":"` + rep("${containerEnv:X}", 50_000) + `"}]`, true, ""},
+		{"variables of this machine", `[{"containerEnv":{"A":"` + numbered(50_000, "${localEnv:V%d}") + `"}}]`, true, ""},
+		{"variables that never end", `[{"containerEnv":{"A":"` + rep("${", 400_000) + `"}}]`, false, rep("${", 400_000)},
+		{"variables that end once", `[{"containerEnv":{"A":"` + rep("${", 400_000) + `}"}}]`, false, rep("${", 400_000) + "}"},
+		{"a long word", `[{"containerEnv":{"A":"${containerEnv:NONE:` + rep("y", maxWord) + `}"}}]`, false, "${containerEnv:NONE:" + rep("y", maxWord) + "}"},
+		{"notes", `[` + numbered(40_000, `{"runArgs":["%d"]},`) + `{"containerEnv":{"A":"end"}}]`, false, "end"},
+	} {
+		p := planOf(t, `{"image": "x"}`)
+		err := p.Image(Has{Metadata: c.label, Env: big}, true)
+		size := 0
+		for _, e := range p.Env {
+			size += len(e)
+		}
+		if (err != nil) != c.refused || len(p.Notes) > maxNotes+1 || size > 2*maxExpanded {
+			t.Errorf("%s: %v, %d notes, %d bytes", c.name, err, len(p.Notes), size)
+		}
+		if err == nil && !slices.Equal(p.Env, []string{"A=" + c.env}) {
+			t.Errorf("%s: %.100q of %d bytes", c.name, p.Env, size)
+		}
+	}
+	f, err := Parse([]byte(`{"image": "x", "workspaceFolder": "` + numbered(2000, "${localEnv:V%d}") + `/w"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Plan(Place{Dir: "/home/me/App", File: "devcontainer.json"}); err == nil {
+		t.Error("a file with 2,000 variables of this machine is planned")
+	}
+}
+
 func TestUsers(t *testing.T) {
 	for _, c := range []struct {
 		file, metadata, image string

@@ -81,7 +81,7 @@ func (f *File) Plan(place Place) (*Plan, error) {
 		p.Ports = append(p.Ports, string(port))
 	}
 	p.Ports = append(p.Ports, f.AppPort...)
-	return p, nil
+	return p, p.values.err()
 }
 
 // unsupported refuses what the environment would lack without a word.
@@ -169,8 +169,16 @@ func (p *Plan) omitted(from string, f *File) {
 	}
 }
 
+// maxNotes bounds the notes, which a person must be able to read.
+const maxNotes = 300
+
 func (p *Plan) note(format string, args ...any) {
-	if line := fmt.Sprintf(format, args...); !slices.Contains(p.Notes, line) {
+	line := fmt.Sprintf(format, args...)
+	switch {
+	case len(p.Notes) > maxNotes || slices.Contains(p.Notes, line):
+	case len(p.Notes) == maxNotes:
+		p.Notes = append(p.Notes, "there are more notes")
+	default:
 		p.Notes = append(p.Notes, line)
 	}
 }
@@ -193,7 +201,9 @@ type Has struct {
 // A sandbox's root is the caller on this machine, and the workspace's files are the caller's. So if the workspace is
 // writable, root takes the place of another user, unless updateRemoteUserUID is false. Docker's tools change that user's
 // id to the caller's instead, for the same reason.
-func (p *Plan) Image(has Has, writable bool) {
+//
+// It returns an error if variables expand to more than bounds allow.
+func (p *Plan) Image(has Has, writable bool) error {
 	p.Notes = nil
 	all := append(p.parts(has.Metadata), p.file)
 	p.values.env = map[string]string{}
@@ -226,6 +236,7 @@ func (p *Plan) Image(has Has, writable bool) {
 	for _, name := range p.values.refused {
 		p.note("${localEnv:%s}: not given to the sandbox; demesne run --env %s gives it", name, name)
 	}
+	return p.values.err()
 }
 
 // remoteEnv adds the variables of commands to own. All of them may use the variables of the image, and not each other.

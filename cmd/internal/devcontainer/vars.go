@@ -3,6 +3,7 @@ package devcontainer
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"path"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,25 @@ type values struct {
 	container string            // the workspace in the sandbox
 	env       map[string]string // variables in the sandbox; nil: not known yet
 	refused   []string          // names of this machine's variables that the caller did not give
+	used      int               // bytes that all expanded strings have together
+}
+
+// Bounds of what a stranger's file, or the label of an image, makes of its variables. An image's variable may have
+// megabytes, and a text may name it a hundred thousand times.
+const (
+	maxExpanded = 4 << 20 // bytes, of all strings together
+	maxWord     = 1 << 10 // bytes, of the text between "${" and "}"
+	maxRefused  = 256     // variables of this machine
+)
+
+var errExpanded = errors.New("its variables expand to too many bytes, or name too many variables of this machine")
+
+// err returns an error if a bound was exceeded. The strings that were expanded are then incomplete.
+func (v *values) err() error {
+	if v.used > maxExpanded || len(v.refused) > maxRefused {
+		return errExpanded
+	}
+	return nil
 }
 
 // inside expands the variables of a string that the sandbox gets. ${localWorkspaceFolder} is the workspace's path there,
@@ -32,22 +52,32 @@ func (v *values) outside(s string) string { return v.expand(s, v.place.Dir) }
 
 func (v *values) expand(s, local string) string {
 	var out strings.Builder
-	for {
-		before, rest, found := strings.Cut(s, "${")
-		word, after, closed := strings.Cut(rest, "}")
-		if !found || !closed {
-			out.WriteString(s)
-			return out.String()
-		}
-		out.WriteString(before)
-		if value, known := v.value(word, local); known {
-			out.WriteString(value)
-			s = after
-		} else {
-			out.WriteString("${")
-			s = rest
+	for s != "" && v.err() == nil {
+		value, rest := v.next(s, local)
+		v.used += len(value)
+		out.WriteString(value)
+		s = rest
+	}
+	return out.String()
+}
+
+// next returns what the first part of s stands for, which is a text without variables or a variable, and the rest.
+func (v *values) next(s, local string) (value, rest string) {
+	const begin = "${"
+	at := strings.Index(s, begin)
+	switch {
+	case at < 0:
+		return s, ""
+	case at > 0:
+		return s[:at], s[at:]
+	}
+	rest = s[len(begin):]
+	if end := strings.IndexByte(rest[:min(len(rest), maxWord)], '}'); end >= 0 {
+		if value, known := v.value(rest[:end], local); known {
+			return value, rest[end+1:]
 		}
 	}
+	return begin, rest
 }
 
 // value returns what ${word} stands for. Any other word is left to the shell.
@@ -86,7 +116,7 @@ func (v *values) local(name, otherwise string) string {
 			return value
 		}
 	}
-	if !slices.Contains(v.refused, name) {
+	if len(v.refused) <= maxRefused && !slices.Contains(v.refused, name) {
 		v.refused = append(v.refused, name)
 	}
 	return otherwise

@@ -35,8 +35,8 @@ type CreateOptions struct {
 	Aside    bool // see runner.Rootfs; for an image
 
 	// Configured is called with the image's configuration before the sandbox is made, and may change User and Spec.Defaults.
-	// nil: nothing. It is not called for a root that is no image.
-	Configured func(c *CreateOptions, image oci.Config)
+	// Its error ends Create. nil: nothing. It is not called for a root that is no image.
+	Configured func(c *CreateOptions, image oci.Config) error
 
 	// OutInside means that a sandbox can write to a directory above Out, which exists. Symbolic links in its path are
 	// refused, because the sandbox may have made them.
@@ -132,7 +132,9 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 		cb.since("image", began)
 	}
 	if c.Configured != nil && st.base.image != nil {
-		c.Configured(&c, st.base.image.Config)
+		if err = c.Configured(&c, st.base.image.Config); err != nil {
+			return nil, err
+		}
 		st.spec.Defaults = c.Spec.Defaults
 	}
 	connected := make(chan error, 1)
