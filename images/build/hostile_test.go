@@ -95,6 +95,11 @@ func TestHostileBase(t *testing.T) {
 			t.Errorf("got %s, want %s", err, want)
 		}
 	}
+	p := plan(t, "FROM x\nRUN true\n", Options{})
+	st, _, err := p.Begin(p.Stages[0], []byte(`{"config":{"Env":["A","*","PATH","=x","","B=\u0000","C=1"]}}`))
+	if err != nil || fmt.Sprint(st.Config.Env) != "[C=1 PATH="+defaultPath+"]" {
+		t.Errorf("environment: %q, %v", st.Config.Env, err)
+	}
 	f, err := Parse("F", strings.NewReader("FROM x\n"))
 	if err != nil {
 		t.Fatal(err)

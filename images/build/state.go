@@ -13,6 +13,8 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 	dockerspec "github.com/moby/docker-image-spec/specs-go/v1"
+
+	"demesne/images/oci"
 )
 
 // State is a stage between two instructions.
@@ -73,6 +75,7 @@ func (p *Plan) Begin(s *Stage, config []byte) (*State, []instructions.Command, e
 			return nil, nil, &Error{p.file.name, s.Line, fmt.Errorf("read configuration of %s: %w", s.Image, err)}
 		}
 		st.Config, st.Author = whole.Config, whole.Author
+		st.Config.Env = oci.Variables(st.Config.Env)
 	}
 	if !slices.ContainsFunc(st.Config.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
 		st.Config.Env = append(slices.Clip(st.Config.Env), "PATH="+defaultPath)

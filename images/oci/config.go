@@ -1,6 +1,10 @@
 package oci
 
-import "errors"
+import (
+	"errors"
+	"slices"
+	"strings"
+)
 
 // Config is the part of an image's configuration that describes how to run it. Unknown fields are
 // ignored.
@@ -8,13 +12,22 @@ type Config struct {
 	Architecture string
 	Variant      string
 	OS           string
-	Env          []string // NAME=VALUE
+	Env          []string // NAME=VALUE: see Variables
 	Entrypoint   []string
 	Cmd          []string
 	WorkingDir   string
 	User         string // "", name, uid, name:group, uid:gid; resolved in the image
 	StopSignal   string // "", a signal's name or number, as the image has it
 	Labels       map[string]string
+}
+
+// Variables returns the entries of an image's environment that are variables. It drops entries without a name or a "=":
+// other engines take the value of such a name from the host's environment. It also drops entries with a NUL byte, with
+// which no command can start.
+func Variables(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(s string) bool {
+		return strings.Index(s, "=") <= 0 || strings.ContainsRune(s, 0)
+	})
 }
 
 // ErrNoCommand reports that neither the caller nor the image specifies a command.

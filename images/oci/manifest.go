@@ -122,7 +122,8 @@ type ImageConfig struct {
 	Created time.Time
 }
 
-// ParseConfig parses the configuration of an image with the given number of layers.
+// ParseConfig parses the configuration of an image with the given number of layers. It keeps only [Variables] of the
+// environment.
 func ParseConfig(b []byte, layers int) (*ImageConfig, error) {
 	var raw struct {
 		Created      any // RFC 3339; some tools write something else
@@ -147,6 +148,7 @@ func ParseConfig(b []byte, layers int) (*ImageConfig, error) {
 		return nil, fmt.Errorf("parse configuration: an empty diff id")
 	}
 	c := &ImageConfig{Config: raw.Config, DiffIDs: raw.RootFS.DiffIDs}
+	c.Env = Variables(c.Env)
 	c.Architecture, c.Variant, c.OS = raw.Architecture, raw.Variant, raw.OS
 	if s, ok := raw.Created.(string); ok {
 		c.Created, _ = time.Parse(time.RFC3339Nano, s)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -125,6 +126,76 @@ func TestParseConfig(t *testing.T) {
 	}
 	if !c.Created.Equal(time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC)) || c.DiffIDs[0].Encoded() != digits {
 		t.Errorf("got %v, %v", c.Created, c.DiffIDs)
+	}
+}
+
+// TestConfigEnvironment checks F33: entries that are no variables are dropped, and none of them takes the place of another.
+func TestConfigEnvironment(t *testing.T) {
+	for in, want := range map[string][]string{
+		`["A=1","A","*","LD_*","","=","=x","A\u0000=1","B=\u0000","PATH","HOME"]`: {"A=1"},
+		`["LD_PRELOAD=/x","LD_*=1","*=1"," =1","A=","B==","C\n=1"]`:               {"LD_PRELOAD=/x", "LD_*=1", "*=1", " =1", "A=", "B==", "C\n=1"},
+		`["PATH=` + strings.Repeat("/", 1<<20) + `"]`:                             {"PATH=" + strings.Repeat("/", 1<<20)},
+		`null`: nil,
+		`[]`:   nil,
+	} {
+		c, err := ParseConfig([]byte(`{"config":{"Env":`+in+`}}`), 0)
+		if err != nil || !slices.Equal(c.Env, want) {
+			t.Errorf("%.100s: %.100q, %v", in, c.Env, err)
+		}
+	}
+}
+
+// TestConfigIsAllThatIsRead lists what an image says of itself and demesne reads. A label or an annotation cannot change how
+// a sandbox is isolated (F34): a manifest's annotations are not read at all, and the only label that is read is
+// devcontainer.metadata, with --devcontainer. A new field needs its hostile values in TestEscapeF34Metadata.
+func TestConfigIsAllThatIsRead(t *testing.T) {
+	fields := func(v any) (names []string) {
+		for f := range reflect.TypeOf(v).Fields() {
+			names = append(names, f.Name)
+		}
+		return names
+	}
+	if got, want := fields(Config{}), []string{"Architecture", "Variant", "OS", "Env", "Entrypoint", "Cmd", "WorkingDir", "User", "StopSignal", "Labels"}; !slices.Equal(got, want) {
+		t.Errorf("Config has %q", got)
+	}
+	if got, want := fields(Manifest{}), []string{"MediaType", "Config", "Layers"}; !slices.Equal(got, want) {
+		t.Errorf("Manifest has %q", got)
+	}
+}
+
+// TestConfigAmbiguous checks documents that two parsers could read in two ways. Each is refused, or read as encoding/json
+// reads it everywhere in demesne: the last member counts, and the case of its name does not.
+func TestConfigAmbiguous(t *testing.T) {
+	rep := strings.Repeat
+	for _, c := range []struct{ name, in, user string }{ // user "!": refused
+		{"twice", `{"config":{"User":"a","User":"b"}}`, "b"},
+		{"another case", `{"config":{"User":"a","uSER":"b"}}`, "b"},
+		{"two configs", `{"config":{"User":"a"},"config":{"User":"b"}}`, "b"},
+		{"null afterwards", `{"config":{"User":"a"},"config":null}`, "a"},
+		{"a list", `{"config":[{"User":"a"}]}`, "!"},
+		{"a number as user", `{"config":{"User":0}}`, "!"},
+		{"text as command", `{"config":{"Cmd":"sh"}}`, "!"},
+		{"a number as signal", `{"config":{"StopSignal":9}}`, "!"},
+		{"labels of lists", `{"config":{"Labels":{"a":["b"]}}}`, "!"},
+		{"a huge number", `{"created":1e999999}`, "!"},
+		{"a long number that is not read", `{"x":` + rep("9", 1<<20) + `,"config":{"User":"a"}}`, "a"},
+		{"deep", `{"x":` + rep("[", 100_000) + rep("]", 100_000) + `}`, "!"},
+		{"deep objects", rep(`{"config":`, 100_000) + "null" + rep("}", 100_000), "!"},
+		{"two documents", `{"config":{"User":"a"}}{"config":{"User":"b"}}`, "!"},
+		{"a byte order mark", "\xef\xbb\xbf{}", "!"},
+		{"UTF-16", "{\x00}\x00", "!"},
+		{"fields that do nothing", `{"config":{"Volumes":7,"ExposedPorts":["/"],"Healthcheck":"x","OnBuild":1,"Shell":{},"ArgsEscaped":"no","User":"a"},"history":"x"}`, "a"},
+	} {
+		got, err := ParseConfig([]byte(c.in), 0)
+		if c.user == "!" {
+			if err == nil {
+				t.Errorf("%s: %+v", c.name, got)
+			}
+			continue
+		}
+		if err != nil || got.User != c.user {
+			t.Errorf("%s: %+v, %v", c.name, got, err)
+		}
 	}
 }
 

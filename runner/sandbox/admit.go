@@ -72,12 +72,15 @@ func admitDefaults(d runner.Defaults) error {
 	if d.Dir != "" && !filepath.IsAbs(d.Dir) || strings.ContainsRune(d.Dir, 0) {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: directory %q: not absolute", d.Dir)
 	}
-	for _, e := range d.Env {
-		if strings.Index(e, "=") <= 0 || strings.ContainsRune(e, 0) {
-			return ipc.Errorf(ipc.CodeInvalid, "create sandbox: environment: not NAME=VALUE")
-		}
+	if !variables(d.Env) {
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: environment: not NAME=VALUE")
 	}
 	return nil
+}
+
+// variables reports whether each entry of env is NAME=VALUE.
+func variables(env []string) bool {
+	return !slices.ContainsFunc(env, func(e string) bool { return strings.Index(e, "=") <= 0 || strings.ContainsRune(e, 0) })
 }
 
 // layersMax is overlayfs's limit on lower layers.
@@ -104,6 +107,10 @@ func admitRootfs(spec *runner.Spec) error {
 		return invalid("stop signal %d: there is no such signal", r.StopSignal)
 	case r.WorkingDir != "" && !filepath.IsAbs(r.WorkingDir):
 		return invalid("working directory %q: not absolute", r.WorkingDir)
+	case strings.ContainsRune(r.WorkingDir, 0):
+		return invalid("working directory %q: NUL byte", r.WorkingDir)
+	case !variables(r.Env):
+		return invalid("environment: not NAME=VALUE")
 	}
 	for _, id := range r.Layers {
 		if err := layers.DiffID(id).Validate(); err != nil {

@@ -30,6 +30,13 @@ func TestAdmitRootfs(t *testing.T) {
 		{"relative store", "x", &runner.Rootfs{Store: "s", Layers: []string{id}}, "not absolute"},
 		{"relative directory", "x", &runner.Rootfs{Dir: "../r"}, "not absolute"},
 		{"relative working directory", "x", &runner.Rootfs{Dir: "/r", WorkingDir: "app"}, "working directory"},
+		{"working directory with NUL", "x", &runner.Rootfs{Dir: "/r", WorkingDir: "/a\x00"}, "NUL byte"},
+		{"variable", "x", &runner.Rootfs{Dir: "/r", Env: []string{"A=", "B==", "LD_PRELOAD=/x"}}, ""},
+		{"no variable", "x", &runner.Rootfs{Dir: "/r", Env: []string{"A=1", "A"}}, "NAME=VALUE"},
+		{"pattern of variables", "x", &runner.Rootfs{Dir: "/r", Env: []string{"*"}}, "NAME=VALUE"},
+		{"empty variable", "x", &runner.Rootfs{Dir: "/r", Env: []string{""}}, "NAME=VALUE"},
+		{"variable without a name", "x", &runner.Rootfs{Dir: "/r", Env: []string{"=x"}}, "NAME=VALUE"},
+		{"variable with NUL", "x", &runner.Rootfs{Dir: "/r", Env: []string{"A=\x00"}}, "NAME=VALUE"},
 		{"bad layer", "x", &runner.Rootfs{Store: "/s", Layers: []string{"../../etc"}}, "layer"},
 		{"too many", "x", &runner.Rootfs{Store: "/s", Layers: many}, "501 layers"},
 	} {

@@ -136,7 +136,7 @@ func (g *base) rootfs(user string) *runner.Rootfs {
 	}
 	r := &runner.Rootfs{
 		Digest: g.image.Digest.String(), Store: g.client.Store.Dir(),
-		User: user, Env: slices.DeleteFunc(slices.Clone(c.Env), isNoVariable), StopSignal: signalNumber(c.StopSignal),
+		User: user, Env: c.Env, StopSignal: signalNumber(c.StopSignal),
 	}
 	if c.WorkingDir != "" {
 		r.WorkingDir = path.Join("/", c.WorkingDir)
@@ -166,11 +166,6 @@ func signalNumber(s string) int {
 
 // The signals from SIGRTMIN of the C library to SIGRTMAX.
 const firstRealTime, lastSignal = 34, 64
-
-// isNoVariable reports whether s, from an image's environment, is not a valid environment variable.
-func isNoVariable(s string) bool {
-	return strings.Index(s, "=") <= 0 || strings.ContainsRune(s, 0)
-}
 
 // imageWord returns a canonical form of ref: it is equal for equal references, however they were written.
 func imageWord(ref imageref.Ref) string {
