@@ -82,6 +82,11 @@ var hostileLayers = []hostileLayer{
 		fixture.Link("dev/pts", "/proc/sys/kernel"), fixture.Link("dev/ptmx", "/proc/kcore"), fixture.Link("dev/shm", "/proc/sys")),
 		`test -c /dev/null || echo no null; for f in /proc/kcore /proc/keys /proc/timer_list; do head -c 1 $f | wc -c | grep -v '^0$'; done
 		for f in /proc/sys/kernel/core_pattern /proc/sysrq-trigger /proc/sys/kernel/hostname; do (echo x > $f) && echo "wrote $f"; done; test -L /dev/pts && echo link`},
+	{"dev of files", entries(fixture.File("dev/null", "kept"), fixture.File("dev/console", "x"), fixture.File("dev/ptmx", "x"), fixture.Mode("dev/tty", "x", 0o666),
+		special("dev/zero", tar.TypeFifo, 0, 0), fixture.Dir("dev/urandom"), fixture.File("dev/pts", "x"), fixture.File("dev/fd", "x")),
+		`for d in null zero urandom tty; do test -c /dev/$d || echo no $d; done; grep kept /dev/null; test -d /dev/pts || echo no pts; head -c 1 /dev/zero | wc -c | grep -v '^1$'`},
+	{"dev leads out", func(v string) []fixture.Entry { return []fixture.Entry{fixture.Link("dev", v)} }, "cat /dev/secret; test -c /dev/null || echo no null"},
+	{"dev leads up", func(v string) []fixture.Entry { return []fixture.Entry{fixture.Link("dev", up+v)} }, "cat /dev/secret; test -c /dev/null || echo no null"},
 	{"ld.so", entries(fixture.File("etc/ld.so.preload", "/nosuch.so\n"), fixture.Link("lib64", "/proc/self/fd")), ""},
 }
 
@@ -91,6 +96,7 @@ func TestEscapeHostileImages(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {
 		victim := g.mkdir("victim")
 		g.file("victim/secret", canary, 0o644)
+		g.file("victim/ptmx", canary, 0o644) // CVE-2026-41579 removed a file of this name
 		for _, h := range hostileLayers {
 			base := g.busybox()
 			g.push("evil:1", v1.Config{Env: []string{"PATH=/bin"}}, base, h.entries(victim))
@@ -101,7 +107,7 @@ func TestEscapeHostileImages(t *testing.T) {
 				t.Errorf("%s: %+v", h.name, r)
 			}
 			t.Logf("%s: refused %v %s", h.name, refused, lastLines(r.stderr))
-			if n := names(victim); len(n) != 1 || read(victim+"/secret") != canary {
+			if n := names(victim); len(n) != 2 || read(victim+"/secret") != canary || read(victim+"/ptmx") != canary {
 				t.Fatalf("%s: the host has changed: %q", h.name, n)
 			}
 		}

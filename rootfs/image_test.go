@@ -225,17 +225,23 @@ func TestImageWorkingDir(t *testing.T) {
 	if !nstest.Enter(t) {
 		return
 	}
-	low := nstest.Layer(t, map[string]string{"app/": "", "link": "→/app", "file": "", "out-link": "→../../../../tmp"})
+	victim := t.TempDir()
+	low := nstest.Layer(t, map[string]string{"app/": "", "link": "→/app", "file": "", "out-link": "→../../../../tmp", "fifo": "|",
+		"host": "→" + victim, "host-up": "→../../../../../../.." + victim, "loop": "→loop", "root": "→/proc/1/root" + victim})
 	for name, made := range map[string]string{
 		"/app": "app", "/app/x/y": "app/x/y", "/link/z": "app/z", "/new/../other": "other", "/file/x": "", "": "", "/": "",
-		"/out-link/q": "tmp/q", strings.Repeat("/d", 100): "",
+		"/out-link/q": "tmp/q", strings.Repeat("/d", 100): "", strings.Repeat("/d", 4096): "", strings.Repeat("../", 4096) + "up": "up",
+		"/host/q": "", "/host-up/q": "", "/host-up/../../q": "", "/root/q": "", "/loop/q": "", "/fifo/q": "", "/a\x00b": "", "/" + strings.Repeat("x", 1<<20): "",
 	} {
 		tree := image(t, Layout{}, Image{WorkingDir: name}, low)
 		if got := nstest.Content(tree.Root, made); made != "" && !strings.HasPrefix(got, "d") {
 			t.Errorf("%q: %s is %q", name, made, got)
 		}
 		if got := nstest.Content(tree.Root, "d"); got != "none" {
-			t.Errorf("%q: d is %q", name, got)
+			t.Errorf("%.100q: d is %q", name, got)
+		}
+		if made, _ := os.ReadDir(victim); len(made) > 0 {
+			t.Fatalf("%.100q: the host has %v", name, made)
 		}
 	}
 }

@@ -108,3 +108,47 @@ func TestHostileBase(t *testing.T) {
 		t.Errorf("build-arg: %v", err)
 	}
 }
+
+// TestBuildFrontend checks F36: a line or an argument that names a frontend changes nothing of the plan.
+func TestBuildFrontend(t *testing.T) {
+	const file = "FROM x\nRUN true\n"
+	want := fmt.Sprint(plan(t, file, Options{}).Stages[0].Image, evaluate(file))
+	for _, first := range []string{
+		"# syntax=evil.test/frontend:1", "#syntax = evil.test/frontend:1", "#!/usr/bin/env x\n# syntax=evil.test/frontend:1", "// syntax=evil.test/frontend:1",
+		"# syntax=docker-image://evil.test/frontend\n# escape=`", "# check=skip=all\n# syntax=evil.test/frontend",
+	} {
+		for _, args := range []map[string]string{nil, {"BUILDKIT_SYNTAX": "evil.test/frontend:1"}} {
+			f, err := Parse("Containerfile", strings.NewReader(first+"\n"+file))
+			if err != nil {
+				if !strings.HasPrefix(first, "//") { // not a comment, but an instruction that does not exist
+					t.Errorf("%q: %v", first, err)
+				}
+				continue
+			}
+			p, err := f.Plan(Options{Args: args})
+			if err != nil || len(p.Stages) != 1 || fmt.Sprint(p.Stages[0].Image, evaluate(first+"\n"+file)) != want {
+				t.Errorf("%q with %v: %+v, %v", first, args, p, err)
+			}
+		}
+	}
+}
+
+// TestRemoteDirectories checks F36: the directory in a git URL lies inside the repository, however it is written.
+func TestRemoteDirectories(t *testing.T) {
+	for fragment, want := range map[string]string{ // "!": refused
+		"main:sub": "sub", "main:../../etc": "etc", "main:/etc": "etc", "main:sub/../..": "", "main:%2e%2e/%2e%2e/etc": "etc", ":../x": "x", "main:a/./b//c/": "a/b/c",
+		"main:.git": "!", "main:sub/../.git": "!", "main:.git/hooks": "!", "main:%2egit": "!", "main:/.git/": "!", "main:./.git": "!",
+		"../../x:sub": "!", "-x:sub": "!", "--upload-pack=x": "!", "a..b": "!", "main%00:x": "!", "main%0a:x": "!",
+	} {
+		r, err := remote("https://git.test/r.git#" + fragment)
+		if want == "!" {
+			if err == nil {
+				t.Errorf("%s: %+v", fragment, r)
+			}
+			continue
+		}
+		if err != nil || r.Subdir != want {
+			t.Errorf("%s: %+v, %v", fragment, r, err)
+		}
+	}
+}

@@ -15,8 +15,9 @@ const (
 )
 
 var (
-	testName = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`)
-	caseID   = regexp.MustCompile(`\b[FNPM][1-9][0-9]?\b`)
+	testName   = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`)
+	advisoryID = regexp.MustCompile(`^(CVE-20[0-9]{2}-[0-9]{4,}|GHSA(-[0-9a-z]{4}){3})[?]?$`)
+	caseID     = regexp.MustCompile(`\b[FNPM][1-9][0-9]?\b`)
 )
 
 // tests returns the names of all Test and Fuzz functions of the tree.
@@ -84,16 +85,31 @@ func TestRuleSecurityClaims(t *testing.T) {
 }
 
 // TestRuleCases checks that each number of an attack case in test names, comments and documents has its row, and
-// that each row names a test. A test that is named after cases must be in the row of each.
+// that each row names a test. A test that is named after cases must be in the row of each. Each row of an advisory leads to a case.
 func TestRuleCases(t *testing.T) {
 	have, known := tests(t), map[string]string{}
+	var advisories []string
 	for _, row := range rows(text(t, casesPage)) {
 		id := strings.TrimSpace(strings.Split(row, "|")[1])
+		if advisoryID.MatchString(id) {
+			advisories = append(advisories, row)
+			continue
+		}
 		if known[id] != "" || !caseID.MatchString(id) {
 			t.Errorf("%s: the row of %q is malformed or not the only one", casesPage, id)
 		}
 		known[id] = row
 		proven(t, casesPage, row, have)
+	}
+	for _, row := range advisories {
+		cells := strings.Split(row, "|")
+		ids := caseID.FindAllString(cells[len(cells)-2], -1)
+		if ids == nil || slices.ContainsFunc(ids, func(id string) bool { return known[id] == "" }) {
+			t.Errorf("%s: the row of%sleads to no case", casesPage, cells[1])
+		}
+	}
+	if len(advisories) < 20 {
+		t.Errorf("%s has %d advisories; is the table gone?", casesPage, len(advisories))
 	}
 	for name := range have {
 		for _, id := range casesOf(name) {
