@@ -303,13 +303,18 @@ func inetAton(s string) bool {
 	return true
 }
 
-// questions asks Go's own resolver, and records the name that it puts on the wire.
+// questions asks Go's own resolver, once for doors that give the same name, and records what it puts on the wire.
 type questions struct {
+	last string
 	mu   sync.Mutex
 	seen string
 }
 
 func (q *questions) of(name string) string {
+	if q.last == name {
+		return strings.TrimSuffix(q.seen, ".")
+	}
+	q.last = name
 	r := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return &server{q: q}, nil }}
 	q.seen = ""
 	r.LookupNetIP(context.Background(), "ip4", name)
