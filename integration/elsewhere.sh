@@ -55,9 +55,10 @@ crowded)
   python3 -m venv --without-pip --copies /usr/local
   ;;
 bare)
-  for name in $(sed -n 's/^need \([^ ]*\).*/\1/p' integration/deps.sh) apt-get docker java R Rscript jupyter jupyter-nbconvert; do
-    [ "$name" = setpriv ] || rm -f {,/usr}/{,s}bin/"$name" /usr/local/bin/"$name"
+  for name in $(sed -n 's/^need \([^ ]*\).*/\1/p' integration/deps.sh) apt-get docker java jupyter; do
+    [[ $name = @(setpriv|python3|node) ]] || rm -f {,/usr,/usr/local}/{,s}bin/"$name"{,-*}
   done
+  rm -rf /usr/lib/python3/dist-packages /usr/share/jupyter /usr/bin/docker-registry /usr/sbin/sshd /usr/lib/postgresql
   unset CI
   ;;
 esac

@@ -28,20 +28,20 @@ npm install --no-save --no-package-lock --no-audit --no-fund --loglevel=error --
 [ "$dir" = . ] || [ -e /node_modules ] || ln -s "$dir/node_modules" /node_modules`, "npm"}
 
 // installR installs NAME or NAME==VERSION from the repositories of R's own configuration. install.packages only warns of
-// a failure.
+// a failure. A tab would end the argument: R's front end splits it there.
 const installR = `if (file.access(.libPaths()[1], 2) != 0) {
-	own <- Sys.getenv('R_LIBS_USER')
-	dir.create(own, showWarnings = FALSE, recursive = TRUE)
-	.libPaths(own)
+  own <- Sys.getenv('R_LIBS_USER')
+  dir.create(own, showWarnings = FALSE, recursive = TRUE)
+  .libPaths(own)
 }
 for (word in commandArgs(TRUE)) {
-	part <- strsplit(word, "==", fixed = TRUE)[[1]]
-	name <- part[1]
-	if (length(part) > 1 && !identical(unname(available.packages()[name, "Version"]), part[2])) {
-		file <- sprintf("%s/Archive/%s/%s_%s.tar.gz", contrib.url(getOption("repos"))[1], name, name, part[2])
-		install.packages(file, repos = NULL, type = "source", quiet = TRUE)
-	} else install.packages(name, quiet = TRUE)
-	if (!requireNamespace(name, quietly = TRUE)) quit(status = 1)
+  part <- strsplit(word, "==", fixed = TRUE)[[1]]
+  name <- part[1]
+  if (length(part) > 1 && !identical(unname(available.packages()[name, "Version"]), part[2])) {
+    file <- sprintf("%s/Archive/%s/%s_%s.tar.gz", contrib.url(getOption("repos"))[1], name, name, part[2])
+    install.packages(file, repos = NULL, type = "source", quiet = TRUE)
+  } else install.packages(name, quiet = TRUE)
+  if (!requireNamespace(name, quietly = TRUE)) quit(status = 1)
 }`
 
 // registry is what the packages of one language have in common.

@@ -138,8 +138,13 @@ func TestChecks(t *testing.T) {
 		{"a.sh", "x=1\nfi\n", `2: Syntax error: "fi" unexpected`},
 		{"a.go", "package x\nfunc f() {\n\tx := \n}\n", "4:1: expected operand, found '}'"},
 		{"a.go", "package x\nfunc f()   {}\n", ""},
+		{"a.R", "x <- 1\nfile.create(" + quote(ran) + ")\n", ""},
+		{"a.R", "a b\n", "1:3: unexpected symbol"},
 	} {
 		l, _ := OfFile(c.file)
+		if !installed(t, l.Check[0], l.Name != "r") {
+			continue
+		}
 		cmd := exec.Command(l.Check[0], l.Check[1:]...)
 		cmd.Stdin = strings.NewReader(c.code)
 		out, err := cmd.CombinedOutput()
@@ -154,6 +159,68 @@ func TestChecks(t *testing.T) {
 	}
 	if _, err := os.Stat(ran); err == nil {
 		t.Error("a check executed code")
+	}
+}
+
+// installed says whether this machine has a program. One that CI must have is a failure there.
+func installed(t *testing.T, program string, ci bool) bool {
+	t.Helper()
+	_, err := exec.LookPath(program)
+	switch {
+	case err != nil && ci && os.Getenv("CI") != "":
+		t.Fatal(err)
+	case err != nil:
+		t.Logf("not tested here: %v", err)
+	}
+	return err == nil
+}
+
+// TestArgumentsR checks that R's front end, a shell script, keeps code whole: it splits the argument of -e at tabs.
+func TestArgumentsR(t *testing.T) {
+	l, _ := Find("r")
+	install, _ := l.Installer([]Dependency{{Name: "left"}})
+	for _, argv := range [][]string{l.Check, install} {
+		for _, arg := range argv {
+			if strings.Contains(arg, "\t") {
+				t.Errorf("a tab: %q", arg)
+			}
+		}
+	}
+}
+
+// TestInstallR installs a package from a repository of files, where this machine has R.
+func TestInstallR(t *testing.T) {
+	if !installed(t, "Rscript", false) {
+		return
+	}
+	dir := t.TempDir()
+	contrib, library := dir+"/src/contrib", dir+"/library"
+	for name, text := range map[string]string{
+		contrib + "/PACKAGES":         "Package: left\nVersion: 1.0.0\n",
+		contrib + "/left/DESCRIPTION": "Package: left\nVersion: 1.0.0\nTitle: Left\nDescription: Left.\nAuthor: A\nMaintainer: A <a@a.test>\nLicense: MIT\n",
+		contrib + "/left/NAMESPACE":   "export(side)\n",
+		contrib + "/left/R/side.R":    "side <- function() 'left'\n",
+		dir + "/profile":              "options(repos = 'file://" + dir + "')\n",
+		library + "/.keep":            "",
+	} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("tar", "-czf", contrib+"/left_1.0.0.tar.gz", "-C", contrib, "left").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	l, _ := Find("r")
+	argv, env := l.Installer([]Dependency{{Name: "left", Version: "1.0.0"}})
+	for _, argv := range [][]string{argv, {"Rscript", "-e", "stopifnot(left::side() == 'left')"}} {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = append(append(cmd.Environ(), env...), "R_PROFILE_USER="+dir+"/profile", "R_LIBS="+library)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v: %s", argv, err, out)
+		}
 	}
 }
 

@@ -143,19 +143,24 @@ func TestScoped(t *testing.T) {
 	env := map[string]string{"DEMESNE_OLD": "new", "DEMESNE_NEW": awkward, "not.a-name": "x"}
 	for _, c := range []struct {
 		language, show string
-		argv           []string
+		program        string
 	}{
-		{"python", `import os; print(os.environ["DEMESNE_OLD"], os.environ.get("DEMESNE_NEW"))`, []string{"python3", "-c"}},
-		{"javascript", `console.log(process.env.DEMESNE_OLD, process.env.DEMESNE_NEW)`, []string{"node", "-e"}},
-		{"r", `cat(Sys.getenv("DEMESNE_OLD"), Sys.getenv("DEMESNE_NEW", "None"), "\n")`, []string{"Rscript", "-e"}},
-		{"bash", `echo "$DEMESNE_OLD ${DEMESNE_NEW-None}"`, []string{"bash", "-c"}},
+		{"python", `import os; print(os.environ["DEMESNE_OLD"], os.environ.get("DEMESNE_NEW"))`, "python3"},
+		{"javascript", `console.log(process.env.DEMESNE_OLD, process.env.DEMESNE_NEW)`, "node"},
+		{"r", `cat(Sys.getenv("DEMESNE_OLD"), Sys.getenv("DEMESNE_NEW", "None"), "\n")`, "Rscript"},
+		{"bash", `echo "$DEMESNE_OLD ${DEMESNE_NEW-None}"`, "bash"},
 	} {
-		if _, err := exec.LookPath(c.argv[0]); err != nil {
+		if _, err := exec.LookPath(c.program); err != nil {
 			t.Logf("%s is not tested here: %v", c.language, err)
 			continue
 		}
 		before, after := scoped(c.language, env)
-		cmd := exec.Command(c.argv[0], c.argv[1], strings.Join([]string{before, c.show, after, c.show}, "\n"))
+		// Kernels get code in a message. As an argument, R's front end would split it at tabs.
+		code := filepath.Join(t.TempDir(), "code")
+		if err := os.WriteFile(code, []byte(strings.Join([]string{before, c.show, after, c.show}, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(c.program, code)
 		cmd.Env = append(cmd.Environ(), "DEMESNE_OLD=old", "LC_ALL=C.UTF-8")
 		out, err := cmd.CombinedOutput()
 		got := strings.ReplaceAll(strings.ReplaceAll(string(out), " \n", "\n"), "undefined", "None")

@@ -28,12 +28,7 @@ type desk struct {
 
 func newDesk(t testing.TB) *desk {
 	t.Helper()
-	if os.Getenv("DEMESNE_BIN") == "" {
-		if os.Getenv("CI") != "" {
-			t.Fatal("DEMESNE_BIN is not set")
-		}
-		t.Skip("DEMESNE_BIN is not set: make build, and name bin")
-	}
+	needs(t, os.Getenv("DEMESNE_BIN") != "", "DEMESNE_BIN, the directory of the programs")
 	dir, err := os.MkdirTemp("/var/tmp", "code.")
 	if err != nil {
 		t.Fatal(err)
@@ -88,13 +83,32 @@ func (d *desk) processes() (found []string) {
 	return found
 }
 
+// options returns those of a session of the language on the host's files, with demesne's own kernel.
 func options(t testing.TB, name string) code.Options {
 	t.Helper()
 	l, known := languages.Find(name)
 	if !known {
 		t.Fatalf("no language %q", name)
 	}
+	found := false
+	for _, dir := range []string{"/usr/bin/", "/usr/local/bin/"} { // other directories of the path are not in the sandbox
+		_, err := os.Stat(dir + l.Driver)
+		found = found || err == nil
+	}
+	needs(t, found, l.Driver)
 	return code.Options{Language: l, Kernel: code.Driver}
+}
+
+// needs skips the test on a machine that lacks what CI must have.
+func needs(t testing.TB, ok bool, what string) {
+	t.Helper()
+	switch {
+	case ok:
+	case os.Getenv("CI") != "":
+		t.Fatalf("needs %s, and CI must have it: integration/deps.sh", what)
+	default:
+		t.Skipf("needs %s: integration/deps.sh", what)
+	}
 }
 
 func (d *desk) start(o code.Options) *code.Session {
