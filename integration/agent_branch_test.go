@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"demesne/integration/fixture"
 )
@@ -224,7 +223,7 @@ func (b *box) noForks(t *testing.T) {
 func TestAgentForkEnds(t *testing.T) {
 	b, _, _ := newScriptBox(t)
 	repo := b.repository("repo")
-	slow := `echo work > work; touch /out/begun; trap 'exit 130' INT TERM; while :; do sleep 0.05; done`
+	slow := `echo work > work; trap 'exit 130' INT TERM; touch /out/begun; while :; do sleep 0.05; done`
 	for _, c := range []struct {
 		sig          syscall.Signal
 		setup, agent string
@@ -239,9 +238,11 @@ func TestAgentForkEnds(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		begun := func() bool { found, _ := filepath.Glob(b.out + "/*/*/begun"); return len(found) > 0 }
-		eventually(t, "a command in a fork", begun)
-		time.Sleep(300 * time.Millisecond)
+		want := 1
+		if c.agent == slow {
+			want = 2
+		}
+		eventually(t, "a command in each fork", func() bool { found, _ := filepath.Glob(b.out + "/*/*/begun"); return len(found) == want })
 		cmd.Process.Signal(c.sig)
 		cmd.Wait()
 		if code := cmd.ProcessState.ExitCode(); c.sig != syscall.SIGKILL && code == 0 && !strings.Contains(c.agent, "exit 0") {

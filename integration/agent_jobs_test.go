@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"demesne/integration/fixture"
 )
@@ -30,11 +29,7 @@ func waitingTree(r fixture.ModelRequest) fixture.Answer {
 // asleep waits until all agents of waitingTree wait.
 func asleep(t *testing.T, m *fixture.Model) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); len(m.Log()) < 6; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("only %d requests", len(m.Log()))
-		}
-	}
+	eventually(t, "six requests", func() bool { return len(m.Log()) >= 6 })
 }
 
 // TestAgentInterrupted checks that a signal ends the whole tree, with results, and that a killed demesne-agent leaves no
@@ -82,9 +77,7 @@ func TestAgentJob(t *testing.T) {
 	}
 	n := len(m.Log())
 	id = strings.TrimSpace(b.demesne("agent", "run", "--background", "Wait.").stdout)
-	for len(m.Log()) < n+6 {
-		time.Sleep(20 * time.Millisecond)
-	}
+	eventually(t, "six more requests", func() bool { return len(m.Log()) >= n+6 })
 	if r := b.demesne("cancel", id); r.code != 0 {
 		t.Errorf("cancel: %+v", r)
 	}
@@ -113,9 +106,7 @@ func TestAgentRequest(t *testing.T) {
 		}
 		fmt.Fprintf(in, `{"Prompt":%q}`+"\n", prompt)
 		if hangUp {
-			for len(m.Log()) < 2 {
-				time.Sleep(20 * time.Millisecond)
-			}
+			eventually(t, "a second request", func() bool { return len(m.Log()) >= 2 })
 			in.Close()
 		}
 		lines := bufio.NewScanner(out)
@@ -147,7 +138,7 @@ func (a answer) dollars(name string) float64 {
 // TestAgentMCP checks sandbox_agent of the host's server, in the foreground and as a job, with its costs while it runs and
 // after its end, and the report of its usage. No client may read a run of the command line.
 func TestAgentMCP(t *testing.T) {
-	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+	b, _ := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
 		if strings.Contains(r.Prompt, "Wait.") {
 			return fixture.Steps(shell("true"), shell("sleep 1000"))(r)
 		}
@@ -173,15 +164,11 @@ func TestAgentMCP(t *testing.T) {
 	if r := c.call("sandbox_agent", args{"prompt": "Work.", "max_cost_usd": 6}); !r.IsError {
 		t.Errorf("over the ceiling: %s", r.Result)
 	}
-	before := len(m.Log())
 	id := c.must("sandbox_agent", args{"prompt": "Wait.", "background": true}).field("job_id")
-	for len(m.Log()) < before+2 {
-		time.Sleep(20 * time.Millisecond)
-	}
-	time.Sleep(200 * time.Millisecond)
-	if r := c.must("sandbox_status", args{"job_id": id}); r.field("status") != "running" || r.dollars("cost_usd") <= 0 {
-		t.Errorf("%s", r.Result)
-	}
+	eventually(t, "the cost of a request", func() bool {
+		r := c.must("sandbox_status", args{"job_id": id})
+		return r.field("status") == "running" && r.dollars("cost_usd") > 0
+	})
 	c.must("sandbox_cancel", args{"job_id": id})
 	if r := c.must("sandbox_wait", args{"job_id": id}); r.field("status") != "cancelled" || r.dollars("cost_usd") <= 0 {
 		t.Errorf("%s", r.Result)

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"demesne/integration/fixture"
 )
 
 // canary is a value that no sandbox may see.
@@ -262,10 +264,11 @@ func program(t testing.TB, name string) string {
 // eventually polls cond until it is true. After a minute, far longer than it should take, it fails the test.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if cond() {
-			return
-		}
+	if fixture.Poll(time.Minute, cond) {
+		return
 	}
 	t.Fatalf("waited a minute for %s", what)
 }
+
+// nextSecond waits until the clock shows another second: times in an image are whole seconds.
+func nextSecond() { time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"demesne/integration/fixture"
 )
 
 // display is what a terminal shows after some output: it wraps lines, and knows the control sequences that progress needs.
@@ -104,9 +106,13 @@ COPY --from=b /etc/passwd /b
 		term.resize(c.rows, c.cols)
 		eventually(t, "the output of both steps", func() bool { return c.rows < 10 || strings.Contains(term.screen(), "   of-b") })
 		eventually(t, "both steps", func() bool { return c.rows < 10 || strings.Contains(term.screen(), "   wide-") })
-		time.Sleep(300 * time.Millisecond)
-		during := &display{columns: int(c.cols)}
-		if unknown := during.write(term.screen()); unknown != "" {
+		var during *display
+		var unknown string // or a sequence of which only the beginning has come
+		if !fixture.Poll(time.Minute, func() bool {
+			during = &display{columns: int(c.cols)}
+			unknown = during.write(term.screen())
+			return unknown == "" && strings.Count(during.String(), "=> [") == 2
+		}) {
 			t.Errorf("%+v: control sequence %q", c, unknown)
 		}
 		if live := during.String(); !strings.Contains(live, "[+] Building ") || strings.Count(live, "=> [") != 2 || len(during.rows) > int(c.rows) || strings.Contains(live, "   replaced") {

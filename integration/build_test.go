@@ -382,7 +382,7 @@ func TestBuildReproducible(t *testing.T) {
 		s.file("ctx/root.tar", string(raw), 0o644)
 		s.put("Containerfile", "FROM scratch\nADD root.tar /\nENV PATH=/bin\nRUN mkdir /x && echo 1 > /x/y\nCOPY d /d\nWORKDIR /w\nRUN rm -r /x; ln /d/a /twin\n")
 		digests[s.ok("build", "-q", "--egress", "none", "--timestamp", "1000000000", s.ctx)] = true
-		time.Sleep(1100 * time.Millisecond)
+		nextSecond()
 	}
 	if len(digests) != 1 {
 		t.Errorf("digests differ: %v", digests)

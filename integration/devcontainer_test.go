@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // workspace is a project with a devcontainer.json.
@@ -323,7 +322,7 @@ func TestDevcontainerRebuilt(t *testing.T) {
 	for range 3 {
 		w.ok("run", "--devcontainer="+w.dir, "--", "true")
 		counts = append(counts, len(w.listed()))
-		time.Sleep(1100 * time.Millisecond) // times in an image have seconds
+		nextSecond()
 	}
 	if counts[0] != counts[2] {
 		t.Errorf("images after each run: %v", counts)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/integration/fixture"
 )
 
 // around records the state of the machine that a sandbox could change outside the test's box.
@@ -27,16 +29,16 @@ func lookAround() around {
 func (b *box) checkLeaks() {
 	b.Helper()
 	end := time.Now().Add(time.Minute)
-	left := b.leaks()
-	for ; len(left) > 0 && time.Now().Before(end); left = b.leaks() {
-		time.Sleep(10 * time.Millisecond)
-	}
+	var left []string
+	fixture.Poll(time.Minute, func() bool { left = b.leaks(); return len(left) == 0 })
 	outside := b.outside()
-	for len(outside) > 0 && time.Now().Before(end) {
-		time.Sleep(20 * time.Millisecond)
-		now := b.outside()
-		outside = slices.DeleteFunc(outside, func(x string) bool { return !slices.Contains(now, x) })
-	}
+	fixture.Poll(time.Until(end), func() bool {
+		if len(outside) > 0 {
+			now := b.outside()
+			outside = slices.DeleteFunc(outside, func(x string) bool { return !slices.Contains(now, x) })
+		}
+		return len(outside) == 0
+	})
 	if left = append(left, outside...); len(left) > 0 {
 		b.Errorf("left behind:\n  %s", strings.Join(left, "\n  "))
 	}
@@ -46,12 +48,10 @@ func (b *box) checkLeaks() {
 		unix.Kill(p.pid, unix.SIGKILL)
 	}
 	for _, g := range groups {
-		for range 100 {
-			if err := os.Remove(g); err == nil || errors.Is(err, fs.ErrNotExist) {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		fixture.Poll(time.Second, func() bool {
+			err := os.Remove(g)
+			return err == nil || errors.Is(err, fs.ErrNotExist)
+		})
 	}
 }
 

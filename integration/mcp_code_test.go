@@ -279,10 +279,14 @@ func TestMCPCodeState(t *testing.T) {
 	if r := c.execute(s, "sorted(n for n in globals() if not n.startswith('__'))"); r.value() != "['Odd', 'name', 'numbers', 'odd', 'os']" {
 		t.Errorf("names that the inspection left: %s", r.value())
 	}
-	_, ch := c.start("execute_code", args{"session_id": s, "code": "import time; time.sleep(3)"})
-	time.Sleep(500 * time.Millisecond)
+	_, ch := c.start("execute_code", args{"session_id": s, "code": "import os, time\nopen('/out/busy', 'w')\nwhile os.path.exists('/out/busy'): time.sleep(0.01)"})
+	var busy []string
+	eventually(t, "the code to work", func() bool { busy, _ = filepath.Glob(b.out + "/*/busy"); return len(busy) == 1 })
 	if r := c.must("inspect_state", args{"session_id": s}); r.field("status") != "busy" || !strings.Contains(r.field("variables_error"), "busy") {
 		t.Errorf("while it works: %v", r.Fields)
+	}
+	if err := os.Remove(busy[0]); err != nil {
+		t.Fatal(err)
 	}
 	c.await(ch)
 	n := c.session("node")

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // modernCall returns a request of protocol 2026-07-28, without a progress token.
@@ -117,7 +120,17 @@ func TestMCPUnread(t *testing.T) {
 		w.Flush()
 		in.Close()
 	}()
-	time.Sleep(3 * time.Second)
+	// The server stops reading: both pipes stay full.
+	full := 0
+	eventually(t, "the server to stop reading", func() bool {
+		full++
+		for _, pipe := range []any{in, out} {
+			if n, _ := unix.IoctlGetInt(int(pipe.(*os.File).Fd()), unix.TIOCINQ); n < 60000 {
+				full = 0
+			}
+		}
+		return full > 10
+	})
 	if kb := statusKB(t, cmd.Process.Pid, "VmHWM"); kb > 64<<10 {
 		t.Errorf("the server took %d kB", kb)
 	}

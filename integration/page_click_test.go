@@ -53,17 +53,14 @@ func (p *pageBrowser) ports() {
 	p.check(p.Eval(`document.querySelector("main td a.mono").textContent`, &at))
 	p.picture("click-ports")
 	p.check(p.Eval(`document.querySelector("main td a.mono").click()`, nil))
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		var tabs struct {
-			TargetInfos []struct{ Title, URL string }
-		}
+	var tabs struct {
+		TargetInfos []struct{ Title, URL string }
+	}
+	if !fixture.Poll(10*time.Second, func() bool {
 		p.check(p.Call("Target.getTargets", nil, &tabs))
-		if strings.Contains(fmt.Sprint(tabs), "{published http://"+at+"/}") {
-			break
-		}
-		if time.Now().After(end) {
-			p.t.Fatalf("no tab has the port: %+v", tabs)
-		}
+		return strings.Contains(fmt.Sprint(tabs), "{published http://"+at+"/}")
+	}) {
+		p.t.Fatalf("no tab has the port: %+v", tabs)
 	}
 	p.check(p.Call("Page.bringToFront", nil, nil))
 	p.press("Close")

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"demesne/integration/fixture"
 )
 
 // TestPageSession does in Chromium what a person does: log in, create a sandbox, use its terminal, look at its files and
@@ -83,12 +85,8 @@ func (p *pageBrowser) shownInTerminal(text string) {
 // terminalHas waits until an expression in the terminal's frame has a text.
 func (p *pageBrowser) terminalHas(expression, text string) {
 	p.t.Helper()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		for _, shown := range p.EvalFrames(expression) {
-			if strings.Contains(shown, text) {
-				return
-			}
-		}
+	if p.frames(15*time.Second, expression, text) {
+		return
 	}
 	p.check(p.Screenshot(p.t.(*box).dir + "/terminal.png"))
 	p.t.Fatalf("the terminal shows %q, the focus is at %q; the browser said %q", p.EvalFrames(`document.body.innerText`), p.EvalFrames(`document.activeElement.tagName + document.hasFocus()`), p.Said())
@@ -149,14 +147,16 @@ func (p *pageBrowser) files(at string) {
 // inFrame waits until a frame shows a text.
 func (p *pageBrowser) inFrame(text string) {
 	p.t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		for _, shown := range p.EvalFrames(`document.body.innerText`) {
-			if strings.Contains(shown, text) {
-				return
-			}
-		}
+	if !p.frames(10*time.Second, `document.body.innerText`, text) {
+		p.t.Fatalf("no frame shows %q", text)
 	}
-	p.t.Fatalf("no frame shows %q", text)
+}
+
+// frames waits until an expression in one of the frames has a text, and says whether it came within the limit.
+func (p *pageBrowser) frames(limit time.Duration, expression, text string) bool {
+	return fixture.Poll(limit, func() bool {
+		return slices.ContainsFunc(p.EvalFrames(expression), func(shown string) bool { return strings.Contains(shown, text) })
+	})
 }
 
 // question makes the sandbox ask for a name, and denies it.

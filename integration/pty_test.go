@@ -21,6 +21,7 @@ type terminal struct {
 	cmd           *exec.Cmd
 	mu            sync.Mutex
 	seen          bytes.Buffer
+	more          chan struct{} // closed when seen grows; then another takes its place
 	all           chan struct{} // closed when all output is read and the terminal is closed
 }
 
@@ -44,7 +45,7 @@ func (b *box) terminalOf(cmd *exec.Cmd) *terminal {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t := &terminal{TB: b.TB, master: master, slave: slave, cmd: cmd, all: make(chan struct{})}
+	t := &terminal{TB: b.TB, master: master, slave: slave, cmd: cmd, more: make(chan struct{}), all: make(chan struct{})}
 	t.resize(24, 80)
 	t.cmd.Stdin, t.cmd.Stdout, t.cmd.Stderr = slave, slave, slave
 	t.cmd.SysProcAttr.Setsid, t.cmd.SysProcAttr.Setctty = true, true
@@ -63,6 +64,8 @@ func (t *terminal) read() {
 		n, err := t.master.Read(buf)
 		t.mu.Lock()
 		t.seen.Write(buf[:n])
+		close(t.more)
+		t.more = make(chan struct{})
 		t.mu.Unlock()
 		if err != nil {
 			return
@@ -79,12 +82,25 @@ func (t *terminal) screen() string { t.mu.Lock(); defer t.mu.Unlock(); return t.
 // expect waits for text on the terminal. The terminal echoes input, so text must not be part of what was typed.
 func (t *terminal) expect(text string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if strings.Contains(t.screen(), text) {
+	late := time.After(time.Minute)
+	for ended := false; ; {
+		t.mu.Lock()
+		found, more := bytes.Contains(t.seen.Bytes(), []byte(text)), t.more
+		t.mu.Unlock()
+		switch {
+		case found:
 			return
+		case ended:
+			t.Fatalf("no %q on the terminal:\n%q", text, t.screen())
+		}
+		select {
+		case <-more:
+		case <-t.all:
+			ended = true
+		case <-late:
+			ended = true
 		}
 	}
-	t.Fatalf("no %q on the terminal:\n%q", text, t.screen())
 }
 
 func (t *terminal) typ(text string) { t.master.WriteString(text) }
@@ -115,7 +131,6 @@ func TestPTY(t *testing.T) {
 	term.resize(50, 132)
 	eventually(t, "the new size to arrive", func() bool {
 		term.typ("stty size\n")
-		time.Sleep(50 * time.Millisecond)
 		return strings.Contains(term.screen(), "50 132")
 	})
 	term.typ("exit 9\n")
@@ -139,7 +154,6 @@ func TestPTYInterruptAndJobControl(t *testing.T) {
 	term.typ("\x1a")
 	term.expect("Stopped")
 	term.typ("kill %1; jobs; exit 4\n")
-	time.Sleep(100 * time.Millisecond)
 	term.typ("exit 4\n")
 	if code := term.wait(); code != 4 {
 		t.Errorf("exit %d, want 4", code)
@@ -170,7 +184,6 @@ func TestPTYJobOfAShell(t *testing.T) {
 	eventually(t, "the background to stop at the terminal", func() bool {
 		prompt()
 		term.typ("jobs -s\n")
-		time.Sleep(50 * time.Millisecond)
 		return strings.Count(term.screen(), "Stopped") > 1
 	})
 	prompt()

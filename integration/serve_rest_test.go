@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"demesne/integration/fixture"
 )
 
 // rest is a client of /v1.
@@ -236,11 +238,9 @@ func (c rest) left(t *testing.T) {
 	}
 	cancel()
 	resp.Body.Close()
-	for end := time.Now().Add(10 * time.Second); c.exec("web", `for p in /proc/[0-9]*; do [ "$(tr '\0' ' ' <$p/cmdline)" = "sleep 4321 " ] && echo $p; done; true`) != ""; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the command goes on")
-		}
-	}
+	eventually(t, "the command to end", func() bool {
+		return c.exec("web", `for p in /proc/[0-9]*; do [ "$(tr '\0' ' ' <$p/cmdline)" = "sleep 4321 " ] && echo $p; done; true`) == ""
+	})
 }
 
 // questions answers two questions of a sandbox, and reads its log.
@@ -253,7 +253,7 @@ func (c rest) questions(sandbox string) {
 			done <- c.exec(sandbox, `python3 -c 'import socket; socket.create_connection(("`+name+`", 443))' 2>&1 | tail -1`)
 		}()
 		var id string
-		for end := time.Now().Add(20 * time.Second); id == "" && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		fixture.Poll(20*time.Second, func() bool {
 			var page struct{ Items []struct{ ID, Name string } }
 			json.Unmarshal([]byte(c.do("GET /v1/egress/questions", "", 200, `"items"`)), &page)
 			for _, q := range page.Items {
@@ -261,7 +261,8 @@ func (c rest) questions(sandbox string) {
 					id = q.ID
 				}
 			}
-		}
+			return id != ""
+		})
 		if id == "" {
 			c.Fatalf("no question about %s; the command: %s", name, <-done)
 		}

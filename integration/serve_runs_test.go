@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"demesne/integration/fixture"
 )
 
 // runsClient is a client of mcp-sandboxd: it sends plain JSON, and has no session.
@@ -412,15 +414,16 @@ func runsNamespaces(b *box, c runsClient) {
 	}
 	// The processes of runs and jobs report what they do.
 	seen := ""
-	for end := time.Now().Add(time.Minute); time.Now().Before(end) && !(strings.Contains(seen, "/theirs") && strings.Contains(seen, "echo theirs")); time.Sleep(100 * time.Millisecond) {
+	reported := fixture.Poll(time.Minute, func() bool {
 		seen = ""
 		for _, line := range strings.Split(b.demesne("audit", "list").stdout, "\n") {
 			if strings.Contains(line, "execution.started") && strings.Contains(line, " team ") {
 				seen += line + "\n"
 			}
 		}
-	}
-	if !strings.Contains(seen, "/theirs") || !strings.Contains(seen, "echo theirs") {
+		return strings.Contains(seen, "/theirs") && strings.Contains(seen, "echo theirs")
+	})
+	if !reported {
 		t.Errorf("the audit log has %s", seen)
 	}
 }

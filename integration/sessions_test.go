@@ -305,7 +305,7 @@ func TestSessionSurvivesCallers(t *testing.T) {
 	start := time.Now()
 	cmd = b.command("demesne", "exec", id, "--", "sleep", "3222")
 	cmd.Start()
-	time.Sleep(200 * time.Millisecond)
+	eventually(t, "the command to start", func() bool { return sleepers("3222") > 0 })
 	cmd.Process.Kill()
 	cmd.Wait()
 	if r := b.demesne("exec", id, "--", "echo", "alive"); r.stdout != "alive\n" {
