@@ -25,7 +25,7 @@ RACE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/internal/session ./inte
   ./server ./server/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./cmd/internal/... ./server/...
 
-.PHONY: generate build demo test test-race check bench fuzz chaos clients recipes kernels vm docs install deps clean help
+.PHONY: generate build demo test test-crowded test-bare test-race check bench fuzz chaos clients recipes kernels vm docs install deps clean help
 build:
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ $(addprefix ./,$(filter-out cmd/demesne-runner,$(wildcard cmd/demesne*)))
@@ -47,6 +47,10 @@ demo: build
 
 test: build
 	@GO="$(GO)" RACE="$(RACE)" integration/test.sh
+
+# Runs the tests (RUN and PKG hold) on a copy of this machine on which much else is installed, or little. Needs root.
+test-crowded test-bare: build
+	@GO="$(GO)" integration/elsewhere.sh $(@:test-%=%)
 
 test-race: build
 	GORACE=atexit_sleep_ms=10 DEMESNE_BIN=$(BIN) $(GO) test -count=1 -race $(RACEALL)
@@ -109,6 +113,7 @@ help:
 	@sed -n -e 's/^# make/make/p' -e 's/^#  /  /p' Makefile
 	@echo 'make bench   the figures, against bwrap and runc in the same run; PART=peers prints the table of README.md'
 	@echo 'make test-race  the race detector where it takes long to compile'
+	@echo 'make test-crowded, make test-bare  as make test, with R, docker, Slurm and others installed, and with few programs'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
 	@echo 'make recipes the images of images/recipes, built and used'

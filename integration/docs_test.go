@@ -67,6 +67,7 @@ func TestDocsTranscripts(t *testing.T) {
 		steps := stepsOf(document(t, name))
 		if total += len(steps); len(steps) > 0 && !slices.Contains(online, name) {
 			t.Run(name, func(t *testing.T) {
+				needsPrograms(t, steps)
 				b, _ := newAgentBox(t, documented)
 				transcript(b, name, steps)
 			})
@@ -74,6 +75,17 @@ func TestDocsTranscripts(t *testing.T) {
 	}
 	if total < 100 {
 		t.Errorf("the documents have %d commands in transcripts; are they gone?", total)
+	}
+}
+
+// needsPrograms skips the test of a document on a machine that lacks a program of its commands.
+func needsPrograms(t *testing.T, steps []step) {
+	t.Helper()
+	for word, name := range map[string]string{"curl": "curl", "git": "git", "python3": "python3", "node": "node", "nbconvert": "jupyter-nbconvert"} {
+		used := regexp.MustCompile(`\b` + word + `\b`)
+		if slices.ContainsFunc(steps, func(s step) bool { return used.MatchString(s.command) }) {
+			program(t, name)
+		}
 	}
 }
 

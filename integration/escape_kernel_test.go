@@ -63,7 +63,7 @@ func refuser(outside, inside string) string {
 	return ""
 }
 
-func TestEscapeP2Refuser(t *testing.T) {
+func TestRefuser(t *testing.T) {
 	for _, c := range []struct{ outside, inside, want string }{
 		{"OK", "ENOSYS", "the filter"},
 		{"OK", "EPERM", "the filter"},

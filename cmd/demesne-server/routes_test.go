@@ -152,7 +152,9 @@ func TestRoutesNeedToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second) // times of the file are whole seconds
+	for _, err := p.access.Of(expired); err == nil; _, err = p.access.Of(expired) { // times of the file are whole seconds
+		time.Sleep(10 * time.Millisecond)
+	}
 	key := p.access.Token
 	routes := p.routes(t)
 	for _, r := range routes {

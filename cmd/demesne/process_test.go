@@ -157,7 +157,9 @@ func TestNonblockingCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	unix.SetNonblock(fd, true) // os/exec passed on a blocking descriptor
-	time.Sleep(300 * time.Millisecond)
+	for n, end := 0, time.Now().Add(time.Minute); n == 0 && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		n, _ = unix.IoctlGetInt(fdOf(r), unix.TIOCINQ) // once it writes, it has set up its descriptors
+	}
 	if flags, _ := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); flags&unix.O_NONBLOCK == 0 {
 		t.Error("O_NONBLOCK was taken off the caller's pipe")
 	}
