@@ -20,6 +20,7 @@ type Host struct {
 	attempts    []attempt
 	pressure    pressure
 	ledger      ledger
+	exempts     bool // the kernel's uid 0 is mapped: see exemptsRoot
 }
 
 // hierarchy is a group below which the runner may make a group for each sandbox.
@@ -86,7 +87,7 @@ func Open(key string, prepared bool) *Host {
 var errNone = errors.New("none")
 
 func open(key string, table []mechanism) *Host {
-	h := &Host{pressure: pressure{used: map[*Group]share{}}}
+	h := &Host{pressure: pressure{used: map[*Group]share{}}, exempts: exemptsRoot()}
 	mine := &discovery{}
 	defer mine.close()
 	for _, m := range table {

@@ -3,6 +3,7 @@ package limits
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -49,10 +50,13 @@ const maxProcesses = 1 << 16
 // processes lists pid1 and all its descendants, numbered in the runner's pid namespace. These are all processes
 // of the sandbox's pid namespace, because orphans become children of pid1. A process forked during the walk may
 // be missing until the next walk. tasks counts the threads.
-func processes(pid1 int) (pids []int, tasks int) {
+func processes(pid1 int) (pids []int, tasks int) { return processesUpTo(pid1, math.MaxInt) }
+
+// processesUpTo ends the walk when it has found more than most threads.
+func processesUpTo(pid1, most int) (pids []int, tasks int) {
 	out := []int{pid1}
 	var text []byte
-	for i := 0; i < len(out) && len(out) < maxProcesses; i++ {
+	for i := 0; i < len(out) && len(out) < maxProcesses && tasks <= most; i++ {
 		path := "/proc/" + strconv.Itoa(out[i]) + "/task"
 		dir, err := os.Open(path)
 		if err != nil {

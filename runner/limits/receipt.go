@@ -82,7 +82,8 @@ func (g *Group) cpus() runner.LimitReceipt {
 }
 
 // pids returns the receipt of the process limit. RLIMIT_NPROC is as strong as a cgroup if the kernel counts per
-// user namespace and nothing in the sandbox can become another user. Otherwise the watchdog counts processes.
+// user namespace, and nothing in the sandbox can become another user or is the kernel's uid 0. Otherwise the watchdog
+// counts processes.
 func (g *Group) pids(counted bool) runner.LimitReceipt {
 	if g.want.PIDs == None {
 		return off("pids")
@@ -96,6 +97,9 @@ func (g *Group) pids(counted bool) runner.LimitReceipt {
 	}
 	why := ""
 	switch {
+	case g.host.exempts:
+		r.Mechanism = "RLIMIT_NPROC for users other than the kernel's uid 0, a watchdog for all"
+		why = "the kernel exempts its uid 0 from RLIMIT_NPROC"
 	case counted:
 		r.Mechanism = "RLIMIT_NPROC for each user, a watchdog for all"
 		why = "uid 0 may switch to other users, each with its own RLIMIT_NPROC"

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"strings"
 
 	"demesne/runner/pid1/pid1api"
 
@@ -80,6 +81,36 @@ func countsPerNamespace() bool {
 		return false
 	}
 	return atLeast(unix.ByteSliceToString(u.Release[:]), 5, 14)
+}
+
+// exemptsRoot reports whether a sandbox may run as the kernel's uid 0, for which fork(2) ignores RLIMIT_NPROC in every
+// user namespace. That id may have any number in this namespace, or none. The kernel's uid 0 owns /proc/sys/kernel, so
+// stat(2) shows its number here, and the overflow id (user_namespaces(7)) if it has none.
+func exemptsRoot() bool {
+	var st unix.Stat_t
+	if unix.Stat("/proc/sys/kernel", &st) != nil {
+		return true
+	}
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	return err != nil || rootIsMapped(st.Uid, string(ids))
+}
+
+// overflow is the default of /proc/sys/kernel/overflowuid.
+const overflow = 65534
+
+// rootIsMapped reports whether root, the number that stat(2) shows for the kernel's uid 0, is an id of the map. The
+// overflow id is usually another user's; it is the kernel's uid 0 only if the map gives it an outer 0.
+func rootIsMapped(root uint32, ids string) bool {
+	for line := range strings.Lines(ids) {
+		var inside, outside, size int64
+		if n, _ := fmt.Sscan(line, &inside, &outside, &size); n != 3 {
+			return true
+		}
+		if i := int64(root) - inside; i >= 0 && i < size && (root != overflow || outside+i == 0) {
+			return true
+		}
+	}
+	return false
 }
 
 func atLeast(release string, major, minor int) bool {

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"demesne/runner"
@@ -76,10 +77,19 @@ func (u *uses) due(now time.Time, left int64) bool {
 	return u.pids != None && u.w.g.host.pressure.running(now)-u.all > (u.pids-u.tasks)/4
 }
 
-// look measures the sandbox. It returns false when the sandbox is gone.
+// look measures the sandbox. It returns false when the sandbox is gone. More processes than the limit decide at once:
+// their memory, which they can make slow to read, does not matter any more.
 func (u *uses) look(now time.Time, left int64) (alive bool) {
 	p := &u.w.g.host.pressure
-	pids, tasks := processes(u.pid1)
+	most := math.MaxInt
+	if u.pids != None {
+		most = int(u.pids)
+	}
+	pids, tasks := processesUpTo(u.pid1, most)
+	if tasks > most {
+		u.tasks = int64(tasks)
+		return true
+	}
 	if u.used, alive = hold(u.pid1, pids, u.memory); !alive {
 		return false
 	}

@@ -24,7 +24,7 @@ type watch struct {
 // Watched lists the resources to watch besides memory.
 type Watched struct {
 	Dirs []Written
-	PIDs bool // count processes: RLIMIT_NPROC does not bound all of the sandbox's
+	PIDs bool // count processes also where RLIMIT_NPROC holds for each user: a sandbox may have several
 }
 
 // Watch enforces limits that the kernel does not. It watches memory without a cgroup, and kills in a cgroup
@@ -38,7 +38,7 @@ func (g *Group) Watch(pid1 int, what Watched, over func(runner.Reason, string)) 
 	w := &watch{g: g, quit: make(chan struct{}), over: over}
 	g.mu.Lock()
 	s, k := g.seatOf("memory")
-	pids := what.PIDs && g.want.PIDs != None && !g.held("pids")
+	pids := (what.PIDs || g.host.exempts) && g.want.PIDs != None && !g.held("pids")
 	g.mu.Unlock()
 	u := &uses{w: w, pid1: pid1, memory: g.watchedMemory(), pids: None}
 	if s != nil && s.place.version == 1 {
