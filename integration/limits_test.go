@@ -133,6 +133,57 @@ func TestEscapeF21DiskHidden(t *testing.T) {
 	}
 }
 
+// TestEscapeF37DiskSlow checks that a workload that makes a look slow or blind gains nothing: with very many mappings,
+// files that come and go, processes that live for a moment, or programs without a name (F37).
+func TestEscapeF37DiskSlow(t *testing.T) {
+	b := newBox(t)
+	flags := func(host string) []string {
+		return []string{"--disk", "50m", "--timeout", "100s", "--out", host, "--in", tools + "/hide"}
+	}
+	for _, how := range []string{"slow", "churn", "chain", "programs"} {
+		t.Run(how, func(t *testing.T) {
+			host := b.mkdir("d-" + how)
+			defer os.RemoveAll(host)
+			p, r := b.report(flags(host), "/in/hide", how, "/out")
+			if p.Reason != "disk" || r.code != 137 {
+				t.Errorf("reason %q, exit %d: %s%s", p.Reason, r.code, p.Detail, r.stderr)
+			}
+		})
+	}
+	t.Run("persistent", func(t *testing.T) {
+		host := b.mkdir("d-persistent")
+		defer os.RemoveAll(host)
+		// The neighbour writes to the same file system, and hides nothing.
+		neighbour := b.create("--disk", "50m", "--out", b.mkdir("d-neighbour"))
+		id := b.create("--disk", "50m", "--out", host, "--in", tools+"/hide")
+		b.must("exec", neighbour, "--", "sh", "-c", "head -c 20000000 /dev/zero > /out/mine")
+		if r := b.demesne("exec", "--json", "--timeout", "100s", id, "--", "/in/hide", "slow", "/out"); r.code != 137 || b.parse(r).Reason != "disk" {
+			t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
+		}
+		b.must("exec", neighbour, "--", "test", "-s", "/out/mine")
+	})
+}
+
+// TestEscapeP29KernelRoot checks that the limit on processes holds for the kernel's uid 0, which ignores RLIMIT_NPROC, and
+// that the receipt does not call it held there (P29). Root without CAP_SYS_ADMIN stands in for root of a container.
+func TestEscapeP29KernelRoot(t *testing.T) {
+	b := newBox(t)
+	args := []string{"run", "--json", "--pids", "40", "--timeout", "10s", "--in", tools + "/forks", "--", "/in/forks", "300"}
+	cmd := b.command("demesne", args...)
+	if os.Getuid() == 0 {
+		cmd = b.command(program(t, "setpriv"), append([]string{"--bounding-set", "-sys_admin", bin + "/demesne"}, args...)...)
+	}
+	p := b.parse(b.finish(cmd))
+	switch l := limitOf(t, p, "pids"); {
+	case strings.Contains(l.Mechanism, "watchdog"):
+		if p.Reason != "pids" || l.Status != "degraded" || l.Why == "" {
+			t.Errorf("reason %q: %s; %+v", p.Reason, p.Detail, l)
+		}
+	case os.Getuid() == 0 && l.Mechanism == "RLIMIT_NPROC", p.Reason != "timed-out" && p.Reason != "exited", l.Status != "held":
+		t.Errorf("reason %q: %s; %+v", p.Reason, p.Detail, l)
+	}
+}
+
 // TestEscapeP26Users checks that the sum of processes is bounded where each user of an image has a limit of its
 // own (P26).
 func TestEscapeP26Users(t *testing.T) {

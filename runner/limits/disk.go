@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +33,10 @@ type Written struct {
 //
 // The exact count applies while the sandbox has no place to hide files. The file system's further loss is then
 // attributed to other programs for good. While files can be hidden, that loss counts as the sandbox's.
+//
+// A workload can make both measurements slow or blind. So a look does a bounded amount of work, and runs beside
+// the polls: no decision waits for it. A loss that needs an explanation, and gets none in time from a look that
+// began after it, counts as the sandbox's: see overdue.
 type disk struct {
 	dir    *os.File
 	name   string // path as the sandbox sees it: /out
@@ -44,17 +50,35 @@ type disk struct {
 	had    tally // files that existed at the start and do count
 	known  tally // the part of the ledger that this directory reported
 
-	seen   space     // file system state at the last poll
-	last   space     // file system state at the last measurement
-	next   time.Time // earliest time of the next measurement
-	looked time.Time
-	exact  bool  // files can be counted; otherwise the file system's loss counts
-	others tally // loss attributed to other programs so far
-	doubt  int   // see weigh
-	clean  int   // consecutive measurements that found no place to hide files
+	seen    space     // file system state at the last poll
+	last    space     // file system state at the last measurement
+	looked  time.Time // end of the last measurement
+	cost    time.Duration
+	looking bool  // a look runs
+	based   bool  // base is known
+	exact   bool  // files can be counted; otherwise the file system's loss counts
+	others  tally // loss attributed to other programs so far
+	doubt   int   // see weigh
+	clean   int   // consecutive measurements that found no place to hide files
+
+	evidence
+	delay
 
 	grown tally  // usage attributed to the sandbox
 	where string // place that may hide the files not found; "" if none
+}
+
+// evidence is what the last look shows about looks to come.
+type evidence struct {
+	large bool   // it found many entries
+	hides string // place that may hide files; "" if none
+}
+
+// delay is the time that a loss has gone without an explanation.
+type delay struct {
+	clock   time.Duration // time that the polls have seen pass
+	open    bool          // a loss needs an explanation,
+	pending time.Duration // and has needed it since this time of clock
 }
 
 // space is the free and total space of a file system.
@@ -117,72 +141,84 @@ const (
 	diskEvery = 200 * time.Millisecond // poll interval for a file system that changes
 	diskIdle  = time.Second            // poll interval for an idle file system
 	diskAnew  = 10 * time.Second       // longest time between two measurements
-	diskShare = 50                     // measuring takes at most 1/50 of a processor,
-	diskHaste = 5                      // or 1/5 while the count is in doubt
+	diskPause = 2 * time.Second        // longest pause after a measurement because of its cost
+	diskShare = 50                     // otherwise measuring takes at most 1/50 of a processor,
+	diskHaste = 5                      // 1/5 while the count is in doubt,
+	diskHurry = 1                      // or half while a loss needs an explanation
 )
 
 // disk watches until a limit is exceeded. A statfs call costs a microsecond; measuring a tree takes up to a
 // third of a second. So the statfs result decides when to measure.
 func (w *watch) disk(pid1 int, disks []*disk) {
+	var looks sync.WaitGroup
+	found := make(chan *look, len(disks)) // each disk has one look at a time
+	begin := func(l *look) {
+		l.of.looking = true
+		looks.Go(func() { l.take(w.quit); found <- l })
+	}
 	for _, d := range disks {
 		defer d.dir.Close()
-		d.baseline(w)
+		begin(&look{of: d, first: true, now: d.start, pid1: pid1, began: time.Now()})
 	}
+	defer looks.Wait()
 	limit := bound(w.g.want.Disk)
-	for every := diskEvery; w.sleep(every); {
-		changed := false
+	for every, last := diskEvery, time.Now(); w.rest(every, found); {
+		t := time.Now()
+		elapsed, changed := t.Sub(last), false
+		last = t
 		for _, d := range disks {
 			now, err := spaceOf(d.dir)
 			if err != nil {
 				continue
 			}
-			changed = changed || now != d.seen || d.doubt > 0 || d.clean > 0
+			changed = changed || now != d.seen || d.looking || d.doubt > 0 || d.clean > 0
 			d.seen = now
-			if d.due(now, limit, time.Now()) {
-				d.look(w, pid1, now, limit)
+			if d.due(now, limit, t) {
+				begin(d.look(pid1, now, limit))
 			}
+			d.overdue(now, limit, elapsed)
 			if why := d.verdict(now, limit); why != "" {
 				w.fire(runner.DiskFull, why)
 				return
 			}
 		}
-		if every = min(every*2, diskIdle); changed {
+		switch every = min(every*2, diskIdle); {
+		case slices.ContainsFunc(disks, func(d *disk) bool { return d.open }):
+			every = diskEvery / 2
+		case changed:
 			every = diskEvery
 		}
 	}
 }
 
-// baseline measures the files that exist before the sandbox has written much. It attributes the file system's
-// loss since the start to the sandbox.
-func (d *disk) baseline(w *watch) {
-	began := time.Now()
-	u := measure(d.dir, tally{None, None}, w.quit)
-	d.base, d.exact = u.tally, u.whole
-	if now, err := spaceOf(d.dir); err == nil {
-		d.base = d.base.minus(d.start.lost(now).atLeast(tally{})).atLeast(tally{})
+// rest sleeps until the next poll, or until a look has ended and is settled. It returns false when the watch must
+// stop.
+func (w *watch) rest(d time.Duration, found <-chan *look) bool {
+	t := time.NewTimer(together(time.Now(), d))
+	defer t.Stop()
+	select {
+	case <-w.quit:
+		return false
+	case l := <-found:
+		l.of.settle(w, l)
+	case <-t.C:
 	}
-	if d.whole {
-		d.had, d.base = d.base, tally{}
-	}
-	d.next = began.Add(diskShare * time.Since(began))
-	if !d.exact {
-		w.inexact(d)
-	}
+	return true
 }
 
 func (w *watch) inexact(d *disk) {
 	w.g.mu.Lock()
 	defer w.g.mu.Unlock()
-	w.g.diskWhy = fmt.Sprintf("the files in %s cannot be counted one by one (more than %d, or not all readable): demesne counts the growth of the whole file system", d.name, maxEntries)
+	w.g.diskWhy = fmt.Sprintf("the files in %s cannot be counted one by one (more than %d, too deep, or not all readable): demesne counts the growth of the whole file system", d.name, maxEntries)
 }
 
 // due reports whether to measure now: when the file system has lost or regained 1/32 of the limit, while the count is
 // in doubt, when the file system is nearly full and has changed, or after diskAnew without a measurement.
 func (d *disk) due(now space, limit tally, t time.Time) bool {
-	if t.Before(d.next) {
+	if d.looking || d.based && !d.exact || t.Sub(d.looked) < d.pause() {
 		return false
 	}
-	if d.doubt > 0 || d.clean > 0 || low(now) && now != d.last || t.Sub(d.looked) > diskAnew {
+	if d.open || d.doubt > 0 || d.clean > 0 || low(now) && now != d.last || t.Sub(d.looked) > diskAnew {
 		return true
 	}
 	moved := d.last.lost(now)
@@ -190,32 +226,16 @@ func (d *disk) due(now space, limit tally, t time.Time) bool {
 	return limit.bytes != None && (moved.bytes >= max(limit.bytes/32, 64<<10) || moved.files >= max(limit.files/32, 64))
 }
 
-// look measures the files that the sandbox has written.
-func (d *disk) look(w *watch, pid1 int, now space, limit tally) {
-	began := time.Now()
-	lost := d.lost(now)
-	d.where = ""
-	if d.exact {
-		enough := limit
-		if limit.bytes != None {
-			enough = limit.plus(d.base)
-		}
-		u := measure(d.dir, enough, w.quit)
-		if d.exact = u.whole; d.exact {
-			d.count(u, pid1, lost, limit, low(now))
-		} else {
-			w.inexact(d)
-		}
-	}
-	if !d.exact {
-		d.grown, d.doubt, d.clean = d.grown.atLeast(lost), 0, 0
-	}
+// pause returns the time between the end of the last measurement and the next.
+func (d *disk) pause() time.Duration {
 	share := time.Duration(diskShare)
-	if d.doubt > 0 || d.clean > 0 {
+	switch {
+	case d.open:
+		share = diskHurry
+	case d.doubt > 0 || d.clean > 0:
 		share = diskHaste
 	}
-	d.last, d.looked = now, time.Now()
-	d.next = d.looked.Add(share * d.looked.Sub(began))
+	return max(min(share*d.cost, diskPause), diskEvery)
 }
 
 // lost returns the file system's loss since the sandbox began, without the amounts other sandboxes account for.
@@ -224,56 +244,54 @@ func (d *disk) lost(now space) tally {
 	return d.start.lost(now).minus(elsewhere)
 }
 
-// count computes the sandbox's usage from the walk's result and the file system's loss.
-func (d *disk) count(u usage, pid1 int, lost, limit tally, low bool) {
-	found := u.minus(d.base)
-	gap := lost.minus(d.others).minus(found).atLeast(tally{})
-	if found.passes(limit) || !gap.passes(slack(limit)) && !(low && gap.passes(little)) {
-		d.doubt, d.clean, d.grown = 0, 0, found
-		d.note(found)
-		return
-	}
-	hidden := d.unnamed(pid1)
-	found = found.plus(hidden.tally)
-	gap = lost.minus(d.others).minus(found).atLeast(tally{})
-	moving := hidden.where == "" && !u.steady(d.dir)
-	d.grown = found
-	matters := low || found.plus(gap).passes(limit)
-	if d.weigh(hidden.where != "", moving, matters, low, gap) {
-		d.grown = found.plus(gap)
-		d.where = cmp.Or(hidden.where, "directories that change during the count")
-	}
-	d.note(found)
-}
-
 const (
-	// certain is the amount of doubt that counts as proof. Ordinary programs also send descriptors, replace
-	// mapped files, and change directories, so one measurement proves nothing.
-	certain  = 9
-	hides    = 3 // weight of a measurement that found a place to hide files
-	moves    = 1 // weight of a measurement that may have missed moved files
-	innocent = 3 // consecutive clean measurements that attribute a loss to other programs
+	// patience is the longest time that a loss may go without an explanation. Several looks fit into it, unless the
+	// workload makes them slow. A walk over a large directory is slow by itself, and others may have made its files.
+	patience      = 2 * time.Second
+	patienceLarge = 6 * time.Second
+	large         = 10_000 // entries
+
+	// longestPoll bounds what one poll adds to the clock. A runner that was stopped has not looked meanwhile.
+	longestPoll = time.Second
 )
 
-// weigh reports whether the unexplained loss of the file system counts as the sandbox's. It matters only near
-// the limit or on a nearly full file system. After enough consecutive measurements that found no place to hide
-// files, weigh attributes the loss to other programs.
-func (d *disk) weigh(hiding, moving, matters, low bool, gap tally) bool {
+// overdue counts a loss as the sandbox's if no look has explained it in time. It needs no look, and so no workload
+// can delay it. It is called with each poll; elapsed is the time since the last one.
+func (d *disk) overdue(now space, limit tally, elapsed time.Duration) {
+	d.clock += min(elapsed, longestPoll)
+	lost := d.lost(now)
+	most := lost.minus(d.others) // all that can be the sandbox's
 	switch {
-	case !hiding && !moving:
-		d.clean++
-	case !matters:
-		d.doubt, d.clean = 0, 0
-	case hiding:
-		d.doubt, d.clean = d.doubt+hides, 0
-	default:
-		d.doubt, d.clean = d.doubt+moves, 0
+	case d.based && !d.exact:
+		d.grown, d.open = d.grown.atLeast(lost), false
+		return
+	case !d.suspect(most, now, limit):
+		d.open = false
+		return
+	case !d.open:
+		d.open, d.pending = true, d.clock
 	}
-	if d.clean >= innocent {
-		d.others = d.others.plus(gap)
-		d.doubt, d.clean = 0, 0
+	wait := patience
+	if d.hides == "" && (d.large || !d.based) {
+		wait = patienceLarge
 	}
-	return matters && d.doubt >= certain || low && d.doubt >= 2*hides
+	if d.clock-d.pending >= wait {
+		d.grown = d.grown.atLeast(most)
+		d.where = cmp.Or(d.hides, fmt.Sprintf("files that could not be counted in %v", wait))
+	}
+}
+
+// suspect reports whether a loss needs an explanation. A look accepts a gap of slack or little without one.
+func (d *disk) suspect(most tally, now space, limit tally) bool {
+	if limit.bytes != None && most.passes(limit.plus(slack(limit))) {
+		return true
+	}
+	return low(now) && d.emptier(now) && most.passes(little.plus(little))
+}
+
+// emptier reports whether the file system had more room when the sandbox began.
+func (d *disk) emptier(now space) bool {
+	return now.avail < d.start.avail || now.inodes < d.start.inodes
 }
 
 // slack returns the discrepancy tolerated without a search of the processes: an eighth of the limit.
@@ -282,17 +300,6 @@ func slack(limit tally) tally {
 		return limit
 	}
 	return tally{limit.bytes / 8, limit.files / 8}
-}
-
-// note records the sandbox's usage in the ledger for other sandboxes. If the file system lost less than the
-// walk found, other programs removed files. The sandbox gains no room from that.
-func (d *disk) note(found tally) {
-	known := found.minus(d.had)
-	d.ledger.add(d.dev, known.minus(d.known))
-	d.known = known
-	if now, err := spaceOf(d.dir); err == nil {
-		d.others = d.others.atMost(d.lost(now).minus(found))
-	}
 }
 
 // little is the usage that is ignored even on a nearly full file system.
@@ -316,7 +323,7 @@ func (d *disk) verdict(now space, limit tally) string {
 		return fmt.Sprintf("%s written to %s of %s%s (watchdog)", size(d.grown.bytes), d.name, size(limit.bytes), rest)
 	case limit.files != None && d.grown.files > limit.files:
 		return fmt.Sprintf("%d files made in %s of %d%s (watchdog)", d.grown.files, d.name, limit.files, rest)
-	case low(now) && d.grown.passes(little) && (now.avail < d.start.avail || now.inodes < d.start.inodes):
+	case low(now) && d.grown.passes(little) && d.emptier(now):
 		return fmt.Sprintf("the file system of %s has %s and %d files left (watchdog)", d.name, size(now.avail), now.inodes)
 	}
 	return ""

@@ -77,19 +77,115 @@ func TestDue(t *testing.T) {
 		limit int64
 		want  bool
 	}{
-		{"nothing changed", disk{last: s, looked: now}, s, 2 * gib, false},
-		{"a part of the limit gone", disk{last: s, looked: now}, less, 2 * gib, true},
-		{"a part come back", disk{last: less, looked: now}, s, 2 * gib, true},
-		{"inodes gone", disk{last: s, looked: now}, fewer, 2 * gib, true},
-		{"measured too recently for its cost", disk{last: s, looked: now, next: now.Add(time.Second)}, less, 2 * gib, false},
+		{"nothing changed", disk{last: s, looked: now.Add(-diskPause)}, s, 2 * gib, false},
+		{"a part of the limit gone", disk{last: s, looked: now.Add(-diskPause)}, less, 2 * gib, true},
+		{"a part come back", disk{last: less, looked: now.Add(-diskPause)}, s, 2 * gib, true},
+		{"inodes gone", disk{last: s, looked: now.Add(-diskPause)}, fewer, 2 * gib, true},
+		{"measured too recently for its cost", disk{last: s, looked: now.Add(-time.Second), cost: 30 * time.Millisecond}, less, 2 * gib, false},
+		{"measured long enough ago for any cost", disk{last: s, looked: now.Add(-diskPause), cost: time.Hour}, less, 2 * gib, true},
+		{"a loss without explanation", disk{last: s, looked: now.Add(-diskEvery), cost: diskEvery, delay: delay{open: true}}, s, 2 * gib, true},
+		{"a look runs", disk{last: s, looked: now.Add(-time.Minute), looking: true}, less, 2 * gib, false},
+		{"files cannot be counted", disk{last: s, looked: now.Add(-time.Minute), based: true, exact: false}, less, 2 * gib, false},
 		{"long ago", disk{last: s, looked: now.Add(-time.Minute)}, s, 2 * gib, true},
-		{"in doubt", disk{last: s, looked: now, doubt: 1}, s, 2 * gib, true},
-		{"not settled", disk{last: s, looked: now, clean: 1}, s, 2 * gib, true},
-		{"no limit", disk{last: s, looked: now}, less, None, false},
+		{"in doubt", disk{last: s, looked: now.Add(-diskPause), doubt: 1}, s, 2 * gib, true},
+		{"not settled", disk{last: s, looked: now.Add(-diskPause), clean: 1}, s, 2 * gib, true},
+		{"no limit", disk{last: s, looked: now.Add(-diskPause)}, less, None, false},
 	} {
 		if got := c.d.due(c.now, bound(c.limit), now); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
+	}
+}
+
+// TestOverdue: a loss that needs an explanation and gets none in time counts as the sandbox's, whatever a workload
+// does to the looks. Each character is a poll after 200 ms, with the end of a look that began at the poll before:
+//
+//	.  none; the look still runs
+//	c  found no place that hides files      h  found one       m  directories changed
+//	f  found the lost files
+//	w  the walk alone explains the loss     !  the runner was stopped for an hour
+//	+  none, and others write 100 MiB more  C  like c, and others write 100 MiB more
+func TestOverdue(t *testing.T) {
+	const limit = 50 << 20
+	small, big := usage{whole: true}, usage{whole: true, tally: tally{files: large + 1}}
+	roomy := space{avail: 50 * gib, total: 100 * gib}
+	tight := space{avail: gib + 300<<20, total: 100 * gib}
+	dots := strings.Repeat(".", 50)
+	for _, c := range []struct {
+		name  string
+		start space
+		limit int64
+		lost  int64 // MiB, from the first poll
+		walk  *usage
+		polls string
+		end   int // the poll that ends the sandbox; 0: none
+		why   string
+	}{
+		{"no look ends", roomy, limit, 100, &small, dots, 11, "could not be counted in 2s"},
+		{"no look ends, and the directory is large", roomy, limit, 100, &big, dots, 31, "could not be counted in 6s"},
+		{"not even the first look ends", roomy, limit, 100, nil, dots, 31, "could not be counted in 6s"},
+		{"looks find a place that hides files", roomy, limit, 100, &small, "hhhh", 3, "because of sockets"},
+		{"one does, and the next never ends", roomy, limit, 100, &big, "h" + dots, 11, "because of sockets"},
+		{"clean looks, and the next never ends", roomy, limit, 100, &small, "cc" + dots, 11, "could not be counted"},
+		{"looks that change their mind", roomy, limit, 100, &small, strings.Repeat("hc", 9), 5, "because of sockets"},
+		{"directories always change", roomy, limit, 100, &small, strings.Repeat("m", 20), 9, "change during the count"},
+		{"others wrote", roomy, limit, 100, &small, "ccc" + dots, 0, ""},
+		{"others write without end", roomy, limit, 100, &small, strings.Repeat("C", 50), 0, ""},
+		{"others write after a slow look", roomy, limit, 100, &small, ".......ccc" + dots, 0, ""},
+		{"others wrote, and then the sandbox with blind looks", roomy, limit, 100, &small, "ccc....+" + dots, 18, "could not be counted"},
+		{"the loss has gone to files in sight", roomy, limit, 100, &small, "f", 1, "100 MiB written"},
+		{"an eighth more than the limit is open to doubt", roomy, limit, 56, &small, dots, 0, ""},
+		{"the walk explains it", roomy, limit, 56, &small, strings.Repeat("w", 50), 0, ""},
+		{"the runner was stopped", roomy, limit, 100, &small, "!ccc" + dots, 0, ""},
+		{"a full file system, no look ends", tight, None, 400, &small, dots, 11, "the file system of /out has"},
+		{"a full file system, others filled it", tight, None, 400, &small, "ccc" + dots, 0, ""},
+		{"room on the file system and no limit", roomy, None, 400, &small, dots, 0, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &disk{name: "/out", start: c.start, ledger: &ledger{}}
+			if c.walk != nil {
+				d.settle(nil, &look{of: d, first: true, usage: usage{whole: true}})
+				d.large = c.walk.files > large
+			}
+			now, end, why := c.start, 0, ""
+			now.avail -= c.lost << 20
+			begun := d.look(0, now, bound(c.limit))
+			for i, poll := range c.polls {
+				if poll == '+' || poll == 'C' {
+					now.avail -= 100 << 20
+				}
+				elapsed := 200 * time.Millisecond
+				if poll == '!' {
+					elapsed = time.Hour
+				}
+				if !strings.ContainsRune(".!+", poll) {
+					l := begun
+					l.usage = usage{whole: true}
+					switch l.search = (&search{}); poll {
+					case 'h':
+						l.search.where = "sockets"
+					case 'm':
+						l.moving = true
+					case 'f':
+						l.search.bytes = l.lost.bytes
+					case 'w':
+						l.search = nil
+					}
+					d.settle(nil, l)
+				}
+				d.overdue(now, bound(c.limit), elapsed)
+				if why = d.verdict(now, bound(c.limit)); why != "" {
+					end = i + 1
+					break
+				}
+				if !strings.ContainsRune(".!+", poll) {
+					begun = d.look(0, now, bound(c.limit))
+				}
+			}
+			if end != c.end || !strings.Contains(why, c.why) {
+				t.Errorf("poll %d: %q", end, why)
+			}
+		})
 	}
 }
 
@@ -155,7 +251,7 @@ func TestDeleted(t *testing.T) {
 		"7f0c9d2e6000-7f0c9d2ee000 rw-p 00000000 00:00 0                          [heap]": 0,
 		"": 0,
 	} {
-		if got, ok := s.deleted(line); ok != (want != 0) || ok && got != want {
+		if got, ok := s.deleted([]byte(line)); ok != (want != 0) || ok && got != want {
 			t.Errorf("%q: %d %v", line, got, ok)
 		}
 	}
@@ -173,17 +269,17 @@ func TestSteady(t *testing.T) {
 	defer dir.Close()
 	walk := func() usage { return measure(dir, bound(None), nil) }
 	u := walk()
-	for !u.steady(dir) { // file timestamps advance in kernel ticks
+	for !u.steady(dir, nil) { // file timestamps advance in kernel ticks
 		u = walk()
 	}
 	os.Rename(root+"/f", root+"/a/b/f")
-	if u.steady(dir) {
+	if u.steady(dir, nil) {
 		t.Error("a file that went from one directory to another is not seen")
 	}
-	for u = walk(); !u.steady(dir); u = walk() {
+	for u = walk(); !u.steady(dir, nil); u = walk() {
 	}
 	os.RemoveAll(root + "/a")
-	if u.steady(dir) {
+	if u.steady(dir, nil) {
 		t.Error("directories that went are not seen")
 	}
 }
@@ -256,6 +352,38 @@ func TestMeasureTooDeep(t *testing.T) {
 	r.Close()
 	if u := measure(dir, bound(None), nil); u.whole || u.files == 0 {
 		t.Errorf("%+v", u)
+	}
+}
+
+// TestMeasureBounded: directories with long paths, of which each is cheap to make, do not make a walk endless.
+func TestMeasureBounded(t *testing.T) {
+	root := t.TempDir()
+	deep := root + strings.Repeat("/"+strings.Repeat("n", 200), (unix.PathMax-len(root)-10)/201)
+	if err := os.MkdirAll(deep, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxPaths/(len(deep)-len(root)) + 10 {
+		if err := os.Mkdir(fmt.Sprintf("%s/%d", deep, i), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	paths := 0
+	u := measure(dir, bound(None), nil)
+	for _, path := range u.dirs {
+		paths += len(path)
+	}
+	if u.whole || paths > maxPaths+unix.PathMax {
+		t.Errorf("whole %v, %d bytes of paths", u.whole, paths)
+	}
+	quit := make(chan struct{})
+	close(quit)
+	if u := measure(dir, bound(None), quit); len(u.dirs) > 1 {
+		t.Errorf("walks on after the end: %d directories", len(u.dirs))
 	}
 }
 

@@ -1,64 +1,146 @@
 package limits
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxDescriptors bounds the descriptors examined in one search of a sandbox.
-const maxDescriptors = 200_000
+// The bounds of one search. A workload chooses how many processes, descriptors and mappings there are, and what
+// exceeds a bound is a place that may hide files.
+const (
+	maxExamined = 200_000 // threads, descriptors and mappings of one search
+	maxMappings = 4096    // of files, in one process
+	sockets     = 4       // descriptors that cost as much as one of a socket
+	passes      = 4       // attempts to find all processes at once
+)
 
 // search looks for the sandbox's files that have no name in any directory. It examines each descriptor table of
-// its threads once, and the memory mappings of its processes.
+// its threads once, and the memory mappings and programs of its processes.
 type search struct {
-	dev     uint64 // st_dev of the directory
-	overlay uint64 // st_dev of the sandbox's overlay if its upper is in the directory, else 0
-	super   uint64 // the directory's device number as proc_pid_maps(5) shows it
+	dev     uint64      // st_dev of the directory
+	overlay uint64      // st_dev of the sandbox's overlay if its upper is in the directory, else 0
+	super   uint64      // the directory's device number as proc_pid_maps(5) shows it
+	mounts  unix.Stat_t // the mount namespace of the sandbox
+	quit    <-chan struct{}
 
 	seen   map[uint64]bool // inodes already counted
-	left   int             // descriptors that may still be examined
+	left   int             // what may still be examined
 	mapped []uint64        // inodes of mapped files without a name
+	moving bool            // processes began while the search ran
 
 	tally        // open files without a name
 	where string // a place that may hide files of unknown size; "" if none
 }
 
-// unnamed searches all processes of the sandbox.
-func (d *disk) unnamed(pid1 int) *search {
-	s := &search{dev: d.dev, seen: map[uint64]bool{}, left: maxDescriptors}
-	s.super = superDevice(d.dir, pid1)
-	if d.upper {
-		s.overlay = overlayOf(pid1)
-	}
-	pids, _ := processes(pid1)
-	for _, pid := range pids {
-		s.process(pid)
-	}
-	for _, ino := range s.mapped {
-		if s.where == "" && !s.seen[ino] {
-			s.where = "mapped files that are neither open nor in a directory"
+// unnamed searches all processes of the sandbox. A process that begins during the search may have taken over files
+// of one that has ended since, so the search then begins anew.
+func (d *disk) unnamed(pid1 int, quit <-chan struct{}) (s *search) {
+	for range passes {
+		s = &search{dev: d.dev, super: superDevice(d.dir, pid1), quit: quit, seen: map[uint64]bool{}, left: maxExamined}
+		if d.upper {
+			s.overlay = overlayOf(pid1)
+		}
+		_ = unix.Stat(fmt.Sprintf("/proc/%d/ns/mnt", pid1), &s.mounts)
+		s.all(pid1)
+		if s.where != "" || !s.moving || s.left < maxExamined-maxExamined/passes || closed(quit) {
+			break
 		}
 	}
 	return s
 }
 
+// all searches the processes that exist now.
+func (s *search) all(pid1 int) {
+	pids, _ := processesUpTo(pid1, maxExamined)
+	known := make(map[int]bool, len(pids))
+	for _, pid := range pids {
+		known[pid] = true
+		if s.process(pid); s.left < 0 || closed(s.quit) {
+			break
+		}
+	}
+	for _, ino := range s.mapped {
+		if !s.seen[ino] {
+			s.hides("mapped files that are neither open nor in a directory")
+		}
+	}
+	if s.where == "" {
+		pids, _ = processesUpTo(pid1, maxExamined)
+		s.moving = slices.ContainsFunc(pids, func(pid int) bool { return !known[pid] })
+	}
+}
+
+// hides records a place that may hide files. The first one is reported.
+func (s *search) hides(where string) {
+	if s.where == "" {
+		s.where = where
+	}
+}
+
+// spend accounts for the examination of n things, and reports whether it may take place.
+func (s *search) spend(n int) bool {
+	if s.left -= n; s.left < 0 {
+		s.hides(fmt.Sprintf("more than %d threads, descriptors and mappings", maxExamined))
+	}
+	return s.left >= 0
+}
+
 // process searches a process thread by thread. An exited thread has neither descriptors nor memory, and each
-// thread may have its own descriptor table (clone(2), CLONE_FILES).
+// thread may have its own descriptor table (clone(2), CLONE_FILES) and mounts (CLONE_NEWNS).
 func (s *search) process(pid int) {
 	first, mapped := 0, false
 	for _, tid := range threads(pid) {
+		if !s.spend(1) {
+			return
+		}
+		s.namespace(tid)
 		if first != 0 && sameTable(first, tid) {
 			continue
 		}
 		if s.table(tid) && first == 0 {
 			first = tid
 		}
-		mapped = mapped || s.maps(tid)
+		if !mapped && s.maps(tid) {
+			mapped = true
+			s.program(tid)
+		}
+	}
+}
+
+// namespace finds mounts that only some processes have. A mount of a file keeps it after its last name is removed.
+func (s *search) namespace(tid int) {
+	var st unix.Stat_t
+	if unix.Stat(fmt.Sprintf("/proc/%d/ns/mnt", tid), &st) == nil && s.mounts.Ino != 0 && st.Ino != s.mounts.Ino {
+		s.hides("mount namespaces of processes")
+	}
+}
+
+// program counts the file that a process executes. A process may unmap and remove its own program.
+func (s *search) program(tid int) {
+	path := fmt.Sprintf("/proc/%d/exe", tid)
+	var st unix.Stat_t
+	switch err := unix.Stat(path, &st); err {
+	case nil:
+		s.regular(&st, path)
+	default:
+		s.unreadable(err)
+	}
+}
+
+// regular counts a regular file without a name. path leads to it through /proc.
+func (s *search) regular(st *unix.Stat_t, path string) {
+	if st.Nlink == 0 && !s.seen[st.Ino] && (st.Dev == s.dev || s.overlay != 0 && overlaid(path)) {
+		s.seen[st.Ino] = true
+		s.bytes += st.Blocks * 512
+		s.files++
 	}
 }
 
@@ -80,43 +162,48 @@ func (s *search) table(tid int) (some bool) {
 	for {
 		names, err := dir.Readdirnames(512)
 		for _, name := range names {
+			if !s.spend(1) || closed(s.quit) {
+				return true
+			}
 			s.descriptor(tid, int(dir.Fd()), name)
 		}
 		some = some || len(names) > 0
-		if err != nil || s.left <= 0 {
+		if err != nil {
 			return some
 		}
 	}
 }
 
 func (s *search) descriptor(tid, dir int, name string) {
-	if s.left--; s.left == 0 {
-		s.where = fmt.Sprintf("more than %d descriptors", maxDescriptors)
-	}
 	var st unix.Stat_t
 	// Following the link in /proc reaches the open file itself, not a path.
-	if s.left < 0 || unix.Fstatat(dir, name, &st, 0) != nil {
+	if unix.Fstatat(dir, name, &st, 0) != nil {
 		return
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		if st.Nlink == 0 && !s.seen[st.Ino] && (st.Dev == s.dev || s.overlay != 0 && overlaid(tid, name)) {
-			s.seen[st.Ino] = true
-			s.bytes += st.Blocks * 512
-			s.files++
+		if s.regular(&st, fmt.Sprintf("/proc/%d/fd/%s", tid, name)); st.Dev == s.mounts.Dev && st.Ino != s.mounts.Ino {
+			s.foreign(dir, name)
 		}
 	case unix.S_IFSOCK:
-		if s.where == "" && sent("/proc/"+strconv.Itoa(tid)+"/fdinfo/"+name) > 0 {
-			s.where = "descriptors in transit through sockets"
+		if s.spend(sockets) && sent("/proc/"+strconv.Itoa(tid)+"/fdinfo/"+name) > 0 {
+			s.hides("descriptors in transit through sockets")
 		}
 	}
 }
 
-// overlaid reports whether a descriptor refers to a file on an overlay. Its st_dev may differ from the
-// overlay's.
-func overlaid(tid int, name string) bool {
+// foreign finds a descriptor of a mount namespace, which keeps its mounts.
+func (s *search) foreign(dir int, name string) {
+	var link [64]byte
+	if n, err := unix.Readlinkat(dir, name, link[:]); err == nil && bytes.HasPrefix(link[:n], []byte("mnt:")) {
+		s.hides("mount namespaces of descriptors")
+	}
+}
+
+// overlaid reports whether path leads to a file on an overlay. Its st_dev may differ from the overlay's.
+func overlaid(path string) bool {
 	var fs unix.Statfs_t
-	return unix.Statfs(fmt.Sprintf("/proc/%d/fd/%s", tid, name), &fs) == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC
+	return unix.Statfs(path, &fs) == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC
 }
 
 // sent returns the number of descriptors that wait in a unix socket to be received (scm_fds, Linux 5.7).
@@ -134,34 +221,57 @@ func sent(fdinfo string) int64 {
 	return 0
 }
 
-// unreadable records that a process cannot be searched. It ignores processes that have ended.
+// unreadable records that a process cannot be searched. It ignores processes that have ended, and those that
+// execute no program, such as zombies.
 func (s *search) unreadable(err error) {
-	if os.IsPermission(err) && s.where == "" {
-		s.where = "processes whose files cannot be read"
+	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESRCH) {
+		s.hides("processes whose files cannot be read")
 	}
 }
 
-// maps collects mapped files of the device that have no name. It returns false if the thread has no memory.
-func (s *search) maps(tid int) bool {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/maps")
+// maps collects mapped files of the device that have no name. It returns false if the thread has no memory. It
+// reads line by line: a process may have more mappings than the runner has memory for.
+func (s *search) maps(tid int) (some bool) {
+	f, err := os.Open("/proc/" + strconv.Itoa(tid) + "/maps")
 	if err != nil {
 		s.unreadable(err)
 		return false
 	}
-	for line := range bytes.Lines(text) {
-		if ino, ok := s.deleted(string(bytes.TrimRight(line, "\n"))); ok {
+	defer f.Close()
+	files := 0
+	for r := bufio.NewReaderSize(f, 16<<10); ; some = true {
+		line, err := r.ReadSlice('\n')
+		switch {
+		case err == bufio.ErrBufferFull:
+			s.hides("mapped files with long names")
+			return true
+		case err != nil:
+			return some
+		case !s.spend(1) || closed(s.quit):
+			return true
+		}
+		if line = bytes.TrimRight(line, "\n"); bytes.IndexByte(line, '/') < 0 {
+			continue
+		}
+		if files++; files > maxMappings {
+			s.hides(fmt.Sprintf("a process with more than %d mappings of files", maxMappings))
+			return true
+		}
+		if ino, ok := s.deleted(line); ok {
 			s.mapped = append(s.mapped, ino)
 		}
 	}
-	return len(text) > 0
 }
 
 // deleted returns the inode in a line of maps if the line shows a nameless file of the device:
 //
 //	7f0c9d2e6000-7f0c9d2ee000 rw-s 00000000 fe:00 1234      /out/#1234 (deleted)
-func (s *search) deleted(line string) (ino uint64, ok bool) {
-	w := strings.Fields(line)
-	if len(w) < 6 || !strings.HasSuffix(line, " (deleted)") {
+func (s *search) deleted(line []byte) (ino uint64, ok bool) {
+	if !bytes.HasSuffix(line, []byte(" (deleted)")) {
+		return 0, false
+	}
+	w := strings.Fields(string(line))
+	if len(w) < 6 {
 		return 0, false
 	}
 	dev, bad := device(w[3], "%x:%x")

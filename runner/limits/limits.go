@@ -2,7 +2,7 @@
 // that mechanism in the receipt.
 //
 //	memory  cgroup2 memory.max | cgroup1 memory.limit_in_bytes | watchdog + RLIMIT_DATA
-//	pids    cgroup pids.max | RLIMIT_NPROC, plus a watchdog where uid 0 may become other users
+//	pids    cgroup pids.max | RLIMIT_NPROC, plus a watchdog where uid 0 may become other users or is the kernel's
 //	cpus    cgroup2 cpu.max | cgroup1 cpu.cfs_quota_us | sched_setaffinity
 //	disk    the size of the tmpfs at / (package rootfs), RLIMIT_FSIZE, polling of directories on a disk
 //
@@ -24,7 +24,8 @@
 // This bounds all sandboxes together, independent of their limits.
 //
 // The disk watchdog needs no privilege, unlike quotas and loop mounts. It counts files. Where files can be
-// hidden from that count, it uses the file system's loss of space: see disk.go. Package limits does not create
+// hidden from that count, it uses the file system's loss of space: see disk.go. No decision of a watchdog waits for a
+// measurement that the workload can make slow. Package limits does not create
 // file systems and does not end sandboxes; it calls back.
 package limits
 

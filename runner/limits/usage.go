@@ -12,6 +12,13 @@ import (
 // system counts.
 const maxEntries = 100_000
 
+// A walk does a bounded amount of work. Names that vanish before they are counted are work too, and so is each
+// component of a path: a chain of directories as deep as PATH_MAX takes two million lookups.
+const (
+	maxNames = 2 * maxEntries
+	maxPaths = 8 << 20 // bytes of all paths of directories
+)
+
 // tally is the space that files use on a file system.
 type tally struct{ bytes, files int64 }
 
@@ -33,7 +40,7 @@ func (t tally) passes(limit tally) bool {
 // usage is the result of a walk below a directory.
 type usage struct {
 	tally
-	whole bool     // false after too many entries, excessive depth, or an unreadable directory
+	whole bool     // false after too much work, excessive depth, or an unreadable directory
 	dirs  []string // directories that were listed
 	began unix.Timespec
 }
@@ -45,12 +52,16 @@ func measure(dir *os.File, enough tally, quit <-chan struct{}) (u usage) {
 	u.whole = true
 	_ = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &u.began) // the clock of file timestamps
 	links := map[uint64]bool{}                                  // inodes with several names, already counted
-	stack := []string{"."}
-	for len(stack) > 0 {
+	names, paths := 0, 0
+	for stack := []string{"."}; len(stack) > 0; {
 		path := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		u.dirs = append(u.dirs, path)
+		paths += len(path)
 		err := list(dir, path, func(name string, st *unix.Stat_t) bool {
+			if names++; st == nil {
+				return names < maxNames
+			}
 			u.files++
 			if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 				if links[st.Ino] {
@@ -62,31 +73,38 @@ func measure(dir *os.File, enough tally, quit <-chan struct{}) (u usage) {
 			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 				stack = append(stack, path+"/"+name)
 			}
-			return u.files < maxEntries
+			return u.files < maxEntries && (names%512 != 0 || !closed(quit))
 		})
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			u.whole = false // keep counting the rest
 		}
 		switch {
-		case u.files >= maxEntries:
+		case u.files >= maxEntries, names >= maxNames, paths >= maxPaths:
 			u.whole = false
 			return u
-		case u.passes(enough):
+		case u.passes(enough), closed(quit):
 			return u
-		}
-		select {
-		case <-quit:
-			return u
-		default:
 		}
 	}
 	return u
 }
 
+func closed(quit <-chan struct{}) bool {
+	select {
+	case <-quit:
+		return true
+	default:
+		return false
+	}
+}
+
 // steady reports whether no directory has changed since the walk began. Otherwise files may have moved from a
 // part not yet walked to a part already walked.
-func (u usage) steady(dir *os.File) bool {
+func (u usage) steady(dir *os.File, quit <-chan struct{}) bool {
 	for _, path := range u.dirs {
+		if closed(quit) {
+			return false
+		}
 		fd, err := openBelow(dir, path, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
 			return false
@@ -109,7 +127,8 @@ func openBelow(dir *os.File, path string, flags uint64) (int, error) {
 	})
 }
 
-// list calls each for every entry of the directory at path below dir until each returns false.
+// list calls each for every entry of the directory at path below dir until each returns false. st is nil for a name
+// that has vanished.
 func list(dir *os.File, path string, each func(name string, st *unix.Stat_t) bool) error {
 	fd, err := openBelow(dir, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if err != nil {
@@ -121,10 +140,11 @@ func list(dir *os.File, path string, each func(name string, st *unix.Stat_t) boo
 		names, err := f.Readdirnames(512)
 		for _, name := range names {
 			var st unix.Stat_t
+			found := &st
 			if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-				continue
+				found = nil
 			}
-			if !each(name, &st) {
+			if !each(name, found) {
 				return nil
 			}
 		}

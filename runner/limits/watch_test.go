@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,6 +83,49 @@ func TestRlimitProcesses(t *testing.T) {
 			t.Errorf("receipt: %+v", r)
 		}
 		countBomb(t, g, 40)
+	}
+}
+
+// TestWatchdogRoot: the kernel's uid 0 ignores RLIMIT_NPROC also as root of a user namespace. So the watchdog counts,
+// and the receipt does not say held.
+func TestWatchdogRoot(t *testing.T) {
+	requireRoot(t)
+	if _, in := asRunner(t, 0, 1, false); !in {
+		return
+	}
+	g := groupIn(t, bare(), "root", runner.Limits{PIDs: 40})
+	if r := receipt(g, "pids"); r.Status != runner.Degraded || !strings.Contains(r.Mechanism, "watchdog") || !strings.Contains(r.Why, "exempts its uid 0") {
+		t.Errorf("receipt: %+v", r)
+	}
+	a := newAlarm()
+	s := start(t, g, `"$1" forks; sleep 60`, self(t))
+	defer g.Watch(s.pid(), Watched{}, a.over)()
+	a.wait(t, runner.PIDLimit)
+}
+
+// TestRootIsMapped: the kernel's uid 0 may be any id of the sandbox, or none.
+func TestRootIsMapped(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		root uint32 // owner of /proc/sys/kernel
+		ids  string
+		want bool
+	}{
+		{"rootful container, one id", 0, "0 0 1\n", true},
+		{"an ordinary user, one id", overflow, "0 1000 1\n", false},
+		{"subordinate ids", overflow, "0 1000 1\n1 100000 65535\n", false},
+		{"root's own range", overflow, "0 1879048192 65536\n", false},
+		{"a container that is root of a user's namespace", overflow, "0 0 1\n", false},
+		{"a part of the ids", 1, "0 1000 1\n1 0 1\n", true},
+		{"a later part of the ids", 7000, "0 1000 1\n1 100000 4000\n6000 0 3000\n", true},
+		{"between the parts", 5000, "0 1000 1\n1 100000 4000\n6000 0 3000\n", false},
+		{"the overflow id itself", overflow, "0 1000 1\n65534 0 1\n", true},
+		{"no namespace", 0, "0 0 4294967295\n", true},
+		{"not a map", overflow, "?\n", true},
+	} {
+		if got := rootIsMapped(c.root, c.ids); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
 	}
 }
 
@@ -184,7 +228,9 @@ func newWatched(t *testing.T, limit int64) *watched {
 	w := &watch{g: g, quit: make(chan struct{})}
 	d := w.disks([]Written{{Dir: dir}})[0]
 	t.Cleanup(func() { d.dir.Close() })
-	d.baseline(w)
+	base := &look{of: d, first: true, now: d.start}
+	base.take(nil)
+	d.settle(w, base)
 	return &watched{t, root, w, d, bound(g.want.Disk)}
 }
 
@@ -194,7 +240,9 @@ func (o *watched) look() string {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	o.d.look(o.w, os.Getpid(), now, o.limit)
+	l := o.d.look(os.Getpid(), now, o.limit)
+	l.take(nil)
+	o.d.settle(o.w, l)
 	return o.d.verdict(now, o.limit)
 }
 
@@ -252,6 +300,70 @@ func TestWatchdogDiskOthers(t *testing.T) {
 	}
 	if !strings.Contains(why, "mapped files") {
 		t.Errorf("mapped: %q, %+v", why, o.d)
+	}
+}
+
+// TestSearchBounded: what exceeds the bounds of a search is a place that may hide files, and so is a mount namespace of
+// a process's own. A search that must stop does so.
+func TestSearchBounded(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	o := newWatched(t, 4<<20)
+	look := func() *search { return o.d.unnamed(os.Getpid(), nil) }
+	if s := look(); s.where != "" || s.left < maxExamined/2 {
+		t.Errorf("at first: %q, %d left", s.where, s.left)
+	}
+	f, err := os.Create(o.root + "/mapped")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for range maxMappings {
+		mem, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Munmap(mem)
+	}
+	if s := look(); !strings.Contains(s.where, "mappings of files") {
+		t.Errorf("many mappings: %q", s.where)
+	}
+	s := &search{left: 2}
+	if !s.spend(2) || s.spend(1) || !strings.Contains(s.where, "more than") {
+		t.Errorf("beyond the bound: %q", s.where)
+	}
+	quit := make(chan struct{})
+	close(quit)
+	if s := o.d.unnamed(os.Getpid(), quit); s.left < maxExamined-1000 {
+		t.Errorf("after the end: %d left", s.left)
+	}
+}
+
+// TestSearchMounts: a process with mounts of its own may keep files there.
+func TestSearchMounts(t *testing.T) {
+	if !ordinary(t) {
+		return
+	}
+	o := newWatched(t, 4<<20)
+	c := exec.Command("sleep", "60")
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { c.Process.Kill(); c.Wait() }()
+	if s := o.d.unnamed(os.Getpid(), nil); !strings.Contains(s.where, "mount namespaces of processes") {
+		t.Errorf("a process: %q", s.where)
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", c.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c.Process.Kill()
+	c.Wait()
+	if s := o.d.unnamed(os.Getpid(), nil); !strings.Contains(s.where, "mount namespaces of descriptors") {
+		t.Errorf("a descriptor: %q", s.where)
 	}
 }
 
