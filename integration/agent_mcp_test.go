@@ -116,6 +116,10 @@ func TestAgentMCPResearch(t *testing.T) {
 	if r := b.once("sandbox_research", args{"prompt": "Find."}); !r.IsError || !strings.Contains(r.Text, "research agents are disabled on this machine") {
 		t.Errorf("%s", r.Text)
 	}
+	b.extra = append(b.extra, "DEMESNE_RESEARCH=ask")
+	if r := b.once("sandbox_research", args{"prompt": "Find."}); !r.IsError || !strings.Contains(r.Text, "this client cannot ask one") {
+		t.Errorf("%s", r.Text)
+	}
 }
 
 // TestAgentMCPModels checks the live list of models, and what the tools say without an agent.

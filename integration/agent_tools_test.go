@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,6 +98,22 @@ func TestAgentResearchTools(t *testing.T) {
 		for _, tool := range req.Tools {
 			if strings.Contains(tool, "notes") {
 				t.Errorf("research was offered %s", tool)
+			}
+		}
+	}
+}
+
+// TestAgentInputTools: an agent with inputs gets no tool of this machine only because it declares to change nothing. A
+// user who names the tool allows it.
+func TestAgentInputTools(t *testing.T) {
+	for list, offered := range map[string]bool{`{"notes": "default"}`: false, `{"notes": ["search"]}`: true} {
+		b, m := hostToolsBox(t, list, fixture.Steps(fixture.Answer{Text: "done"}))
+		if r := b.agentTree("Use the notes.", "--in", b.file("private.txt", "private\n", 0o644)); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+		for _, req := range m.Log() {
+			if slices.Contains(req.Tools, "notes__search") != offered {
+				t.Errorf("%s: offered %q", list, req.Tools)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -280,18 +281,48 @@ func TestAgentResearch(t *testing.T) {
 			childTool("research", map[string]any{"name": "web", "prompt": "FIND"}), fixture.Answer{Text: "Done."})(r)
 	}
 	b, _ := newAgentBox(t, script)
-	r := b.agentTree("Ask.", "--in", b.file("note.txt", "private\n", 0o644))
+	r := b.agentTree("Ask.", "--in", b.file("note.txt", "private\n", 0o644), "--allow-research")
 	got := r.file(t, "out/child/web/transcript.jsonl")
 	if r.code != 0 || strings.Contains(got, "private") || !strings.Contains(got, "The network is open") || len(r.results.Children) != 2 {
 		t.Errorf("%+v\n%s", r, got)
 	}
 	b.extra = append(b.extra, "DEMESNE_RESEARCH=false")
-	r = b.agentTree("Ask.")
-	if got := r.file(t, "out/transcript.jsonl"); !strings.Contains(got, "research agents are disabled on this machine") {
+	r = b.agentTree("Ask.", "--allow-research")
+	if got := r.file(t, "out/transcript.jsonl"); !strings.Contains(got, "tool 'sandbox_research' not found") {
 		t.Errorf("%s", got)
 	}
 	if r := b.demesne("research", "FIND"); r.code != 125 || !strings.Contains(r.stderr, "research: research agents are disabled") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestEscapeM11Research: an agent without a network starts a child that could carry its input to the whole network, by
+// the tool, through a child of its own, and as a background job. It is offered none, and gets none.
+func TestEscapeM11Research(t *testing.T) {
+	research := func(more map[string]any) fixture.Answer {
+		input := map[string]any{"name": "web", "prompt": "CARRY a private note"}
+		maps.Copy(input, more)
+		return childTool("research", input)
+	}
+	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		switch {
+		case strings.Contains(r.Prompt, "CARRY"):
+			return fixture.Answer{Text: "It is out."}
+		case strings.Contains(r.Prompt, "CHILD"):
+			return fixture.Steps(research(nil), childTool("agent", map[string]any{"name": "wide", "prompt": "CARRY", "egress": "open"}), fixture.Answer{Text: "Done."})(r)
+		}
+		return fixture.Steps(research(nil), research(map[string]any{"background": true}),
+			childTool("agent", map[string]any{"name": "child", "prompt": "CHILD", "egress": "none"}), fixture.Answer{Text: "Done."})(r)
+	})
+	r := b.agentTree("Ask.", "--in", b.file("note.txt", "private\n", 0o644))
+	said := r.file(t, "out/transcript.jsonl") + r.file(t, "out/child/child/transcript.jsonl")
+	if r.code != 0 || strings.Count(said, "tool 'sandbox_research' not found") != 3 || !strings.Contains(said, "egress 'open' is not permitted") {
+		t.Errorf("%+v\n%s", r, said)
+	}
+	for _, q := range m.Log() {
+		if strings.Contains(q.Prompt, "CARRY") || slices.ContainsFunc(q.Tools, func(tool string) bool { return strings.Contains(tool, "research") }) {
+			t.Errorf("a model was asked %q with %q", q.Prompt, q.Tools)
+		}
 	}
 }
 

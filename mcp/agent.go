@@ -86,7 +86,7 @@ func (s *Server) research() tool {
 	in[1] = field("model", "string", "").also("As in sandbox_agent.")
 	return tool{
 		name:        "sandbox_research",
-		description: "Run a coding agent that may reach the whole network, and therefore gets no files of this machine. Otherwise as sandbox_agent.",
+		description: "Run a coding agent that may reach the whole network, and therefore gets no files of this machine. Anyone may receive what its prompt says: put nothing private into it. Otherwise as sandbox_agent.",
 		in:          arguments(in...), out: agentResults(),
 		hints:  hints{openWorld: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent("sandbox_research", c.researchRequest) },
@@ -155,8 +155,10 @@ func (c *call) researchRequest() (backend.AgentRequest, error) {
 		return r, err
 	}
 	r.Research = true
-	_, err = c.opts.Ceilings.bound(&r.Limits)
-	return r, err
+	if _, err = c.opts.Ceilings.bound(&r.Limits); err != nil {
+		return r, err
+	}
+	return r, c.mayResearch(r) // last, so that a person is asked only about an otherwise valid call
 }
 
 func (c *call) runAgent(tool string, request func() (backend.AgentRequest, error)) (*sdk.CallToolResult, error) {

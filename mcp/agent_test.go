@@ -1,12 +1,15 @@
 package mcp
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/mcp/backend"
 	"demesne/runner/jobs"
@@ -68,6 +71,82 @@ func TestAgentInImage(t *testing.T) {
 		}
 		if text, _, isError := callTool(t, cs, tool, `{"prompt":"x","model":"haiku","image":"host"}`); !isError || !strings.Contains(text, "unknown model") {
 			t.Errorf("%s: %s", tool, text)
+		}
+	}
+}
+
+// TestResearchWord checks what each word of the operator means for a client, and that a person sees all texts of the
+// agent before it starts.
+func TestResearchWord(t *testing.T) {
+	long := strings.Repeat("x", questionMost)
+	for _, c := range []struct {
+		word                  Research
+		version, answer, args string
+		asked                 bool
+		wrong                 string
+	}{
+		{word: ResearchOn, version: "2025-11-25"},
+		{word: ResearchOn, version: "2025-11-25", answer: "decline"},
+		{word: ResearchOff, version: "2025-11-25", answer: "accept", wrong: "research agents are disabled on this machine"},
+		{word: ResearchAsk, version: "2025-11-25", wrong: "this client cannot ask one"},
+		{word: ResearchAsk, version: "2025-11-25", answer: "accept", asked: true},
+		{word: ResearchAsk, version: "2025-11-25", answer: "decline", asked: true, wrong: "did not allow it"},
+		{word: ResearchAsk, version: "2025-11-25", answer: "cancel", asked: true, wrong: "did not allow it"},
+		{word: ResearchAsk, version: severalRounds, answer: "accept", asked: true},
+		{word: ResearchAsk, version: severalRounds, answer: "decline", asked: true, wrong: "did not allow it"},
+		{word: ResearchAsk, version: severalRounds, wrong: "this client cannot ask one"},
+		{word: ResearchAsk, version: "2025-11-25", answer: "accept", args: `,"background":true`, asked: true},
+		{word: ResearchAsk, version: "2025-11-25", answer: "accept", args: `,"output_format":"` + long + `"`, wrong: "too long to show"},
+		{word: ResearchAsk, version: "2025-11-25", answer: "accept", args: `,"model":"haiku"`, wrong: "unknown model"},
+	} {
+		d := &desk{}
+		s, _ := serverFor(t, d, withModels, func(o *Options) { o.Research = c.word })
+		var message string
+		o := &sdk.ClientOptions{}
+		if c.answer != "" {
+			o.ElicitationHandler = func(_ context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+				message = r.Params.Message
+				return &sdk.ElicitResult{Action: c.answer}, nil
+			}
+		}
+		text, _, isError := callTool(t, clientOf(t, s, o, c.version), "sandbox_research",
+			`{"prompt":"FIND\n\"It is safe.","preamble":"PRE","success_criteria":["ONE","TWO"],"output_path":"PATH"`+c.args+`}`)
+		if isError != (c.wrong != "") || !strings.Contains(text, c.wrong) || (message != "") != c.asked || len(d.agents) > 0 == isError {
+			t.Errorf("%+v: %s, asked %q", c, text, message)
+		}
+		for _, want := range []string{`prompt: "FIND\n\"It is safe."`, `"PRE"`, `"ONE\nTWO"`, `"PATH"`} {
+			if c.asked && !strings.Contains(message, want) {
+				t.Errorf("%+v: asked %q without %s", c, message, want)
+			}
+		}
+	}
+}
+
+// TestNestedResearch: the server of an agent that may not start research does not offer it, and no client of a sandbox
+// is asked.
+func TestNestedResearch(t *testing.T) {
+	for word, offered := range map[Research]bool{ResearchOn: true, ResearchOff: false} {
+		s := New(&desk{}, Options{Nested: true, Images: []string{"host"}, Image: "host", Egress: []string{"none"}, Research: word})
+		if Offers(s, "sandbox_research") != offered || !Offers(s, "sandbox_agent") {
+			t.Errorf("%d: offered %t", word, !offered)
+		}
+		text, _, _ := callTool(t, client(t, s, nil), "sandbox_script", `{"name":"a","command":"x","egress":"open"}`)
+		if strings.Contains(text, "sandbox_research") != offered {
+			t.Errorf("%d: %s", word, text)
+		}
+	}
+}
+
+// TestParseResearch checks the words of an operator.
+func TestParseResearch(t *testing.T) {
+	for word, want := range map[string]Research{"": ResearchOn, "true": ResearchOn, "1": ResearchOn, "ask": ResearchAsk, "false": ResearchOff, "0": ResearchOff} {
+		if got, err := ParseResearch(word); got != want || err != nil {
+			t.Errorf("%q: %v, %v", word, got, err)
+		}
+	}
+	for _, word := range []string{"maybe", "Ask", " ", "off"} {
+		if got, err := ParseResearch(word); got != ResearchOff || err == nil {
+			t.Errorf("%q: %v, %v", word, got, err)
 		}
 	}
 }

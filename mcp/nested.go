@@ -19,7 +19,11 @@ var childField = field("name", "string", "Name of the helper: lower-case letters
 // nestedTools returns the tools of the nested server. They are the host's, with fewer arguments and without structured
 // results.
 func (s *Server) nestedTools() (list []tool) {
-	for _, t := range []tool{s.script(), s.agent(), s.research(), s.create()} {
+	spawners := []tool{s.script(), s.agent(), s.create()}
+	if s.opts.Research != ResearchOff {
+		spawners = append(spawners, s.research())
+	}
+	for _, t := range spawners {
 		list = append(list, nested(spawner(t)))
 	}
 	for _, t := range []tool{s.exec(), s.destroy(), s.status(), s.wait(), cancelTool()} {

@@ -123,7 +123,7 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 
 func (c *call) checkWords(r *backend.Request) (err error) {
 	if r.Egress == "open" {
-		return fmt.Errorf("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
+		return c.opts.errOpen()
 	}
 	if !slices.Contains(c.opts.Egress, r.Egress) {
 		return fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", "))

@@ -52,6 +52,8 @@ type Options struct {
 	// Host performs the requests of the set "host", for callers of Namespace. Nil: they are refused.
 	Host      *hostcmd.Guard
 	Namespace string
+	// Research is the operator's word about sandbox_research. A nested server whose word is off does not offer it.
+	Research Research
 	// Nested makes the server that an agent's own sandbox reaches: nine tools with results in text, whose callers name
 	// what they start. Each agent has a Server of its own, whose Backend knows the agent.
 	Nested bool

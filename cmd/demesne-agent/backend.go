@@ -262,8 +262,10 @@ type kid struct {
 // beginAgent checks a request for a child agent.
 func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
 	n := f.n
-	if r.Research && !n.tree.research {
-		return nil, errResearch
+	if r.Research {
+		if err := n.mayResearch(); err != nil {
+			return nil, err
+		}
 	}
 	if len(r.Inputs) > 0 || r.Workspace != "" {
 		return nil, errors.New("a child inherits its inputs and its workspace")
@@ -382,5 +384,3 @@ func (family) CopyBetween(context.Context, string, string, string, string, backe
 func (family) Usage(context.Context, string, string) (*backend.UsageReport, error) {
 	return nil, errNotInside
 }
-
-var errResearch = errors.New("research agents are disabled on this machine (" + varResearch + ")")

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"demesne/cmd/internal/session"
 	"demesne/internal/procself"
 	"demesne/internal/text"
+	"demesne/mcp"
 	"demesne/mcp/backend"
 	"demesne/runner"
 )
@@ -258,23 +258,18 @@ func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r
 	}
 }
 
-// varResearch disables agents with the whole network.
-const varResearch = "DEMESNE_RESEARCH"
-
 // do runs an agent to its end. dir is the name of its directory; empty: a new one.
 func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir string, show func(notice)) (*backend.AgentResult, error) {
 	catalog, err := f.catalog()
 	if err != nil {
 		return nil, err
 	}
-	research := true
-	if v := f.getenv(varResearch); v != "" {
-		if research, err = strconv.ParseBool(v); err != nil {
-			return nil, fmt.Errorf("%s must be a valid boolean: %w", varResearch, err)
-		}
-	}
-	if job.Research && !research {
-		return nil, errResearch
+	research, err := mcp.ParseResearch(f.getenv(mcp.VarResearch))
+	switch {
+	case err != nil:
+		return nil, err
+	case job.Research && research == mcp.ResearchOff:
+		return nil, mcp.ErrNoResearch
 	}
 	o := session.Options{}
 	o.Runner.Frontend = front
@@ -287,7 +282,8 @@ func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir st
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{sessions: s, choose: chooser(catalog, front), research: research, show: show}
+	t := &tree{sessions: s, choose: chooser(catalog, front), research: research, show: show,
+		allowResearch: job.AllowResearch, private: len(job.Inputs) > 0 || job.Workspace != "" || job.Out != ""}
 	t.serve = f.nested(catalog)
 	t.tools = f.hostTools(catalog, func(line string) {
 		if show != nil {

@@ -50,15 +50,15 @@ func (f *face) hostTools(catalog *agents.Catalog, warn func(string)) *hostTools 
 	return &hostTools{servers, allowed}
 }
 
-// openHostTools returns the tools for one agent, or nil. Research has none: it reaches the whole network, and tools of this
-// machine read its user's data.
+// openHostTools returns the tools for one agent, or nil: see mayUseTools.
 func (n *node) openHostTools() *hosttools.Set {
 	h := n.tree.tools
-	if h == nil || n.req.Research {
+	some, onlyNamed := n.mayUseTools()
+	if h == nil || !some {
 		return nil
 	}
 	s := hosttools.Open(h.servers, h.allowed, hosttools.Options{
-		Version: cli.Version, Workspace: n.dirs.workspace, Warn: func(line string) { n.note("host tools: %s", line) },
+		Version: cli.Version, OnlyNamed: onlyNamed, Workspace: n.dirs.workspace, Warn: func(line string) { n.note("host tools: %s", line) },
 	})
 	if len(s.Names()) == 0 {
 		return nil

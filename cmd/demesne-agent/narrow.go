@@ -1,13 +1,14 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/session"
+	"demesne/mcp"
 	"demesne/proxy/policy"
 	"demesne/runner"
 )
@@ -15,34 +16,28 @@ import (
 // narrow returns the egress mode of a child that asks for mode and domains: at most what the agent itself has. A mode
 // that the child did not ask for is only a default, and becomes none where it is too much.
 func (n *node) narrow(mode string, domains []string, asked bool) (string, error) {
-	if mode == "" {
-		mode = session.NoEgress
-	}
+	mode = cmp.Or(mode, session.NoEgress)
 	known := slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == openMode })
-	mine, research := n.req.Egress, n.req.Research
 	switch {
 	case mode == openMode:
-		return "", errors.New("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
+		return "", errOpen(n.mayResearch() == nil)
 	case !slices.Contains(known, mode):
 		return "", fmt.Errorf("egress mode %q is not in the allowlist (%s)", mode, join(append(known, openMode)))
-	case mode != session.NoEgress && mode != mine && !research && !asked:
+	case !asked && n.reach().permits(reach{mode: mode}) != nil:
 		mode = session.NoEgress
-	case mode != session.NoEgress && mode != mine && !research:
-		return "", fmt.Errorf("egress %q is not permitted: the agent that asks has %q", mode, mineOr(mine))
 	}
-	for _, d := range domains {
-		if !research && !slices.Contains(n.req.Domains, d) {
-			return "", fmt.Errorf("domain %q is not permitted: the agent that asks cannot reach it", d)
-		}
+	if err := n.reach().permits(reach{mode, domains}); err != nil {
+		return "", err
 	}
 	return mode, nil
 }
 
-func mineOr(mode string) string {
-	if mode == "" {
-		return session.NoEgress
+// errOpen is the error of a child that asks for everything, whose parent may start research or not.
+func errOpen(research bool) error {
+	if research {
+		return mcp.ErrOpen
 	}
-	return mode
+	return mcp.ErrOpenNoResearch
 }
 
 // Bounds of one tree, against agents that start agents without end. Budgets are the finer means.

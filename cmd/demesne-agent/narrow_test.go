@@ -27,12 +27,13 @@ func TestNarrow(t *testing.T) {
 		"more by default":     {parent: none, mode: "package-managers", want: "none"},
 		"of research":         {parent: research, mode: "package-managers", asked: true, want: "package-managers"},
 		"open":                {parent: research, mode: "open", asked: true, wrong: "egress 'open' is not permitted; use sandbox_research for unrestricted egress"},
+		"open of closed":      {parent: managers, mode: "open", asked: true, wrong: "egress 'open' is not permitted"},
 		"unknown":             {parent: managers, mode: "zzz", asked: true, wrong: `egress mode "zzz" is not in the allowlist (none, package-managers, open)`},
 		"domain":              {parent: managers, domains: []string{"a.test:443"}, want: "none"},
 		"domain of no parent": {parent: managers, domains: []string{"b.test"}, wrong: `domain "b.test" is not permitted`},
 		"domain of research":  {parent: research, domains: []string{"b.test"}, want: "none"},
 	} {
-		n := &node{req: c.parent}
+		n := &node{tree: &tree{}, req: c.parent}
 		got, err := n.narrow(c.mode, c.domains, c.asked)
 		if got != c.want || (err == nil) != (c.wrong == "") || err != nil && !strings.HasPrefix(err.Error(), c.wrong) {
 			t.Errorf("%s: %q, %v", name, got, err)

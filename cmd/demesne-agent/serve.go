@@ -29,6 +29,9 @@ func (f *face) nested(catalog *agents.Catalog) func(context.Context, net.Listene
 		o := f.nestedOptions(own)
 		if ok {
 			o.Models = first(o.Models, parent.n.agent.Model)
+			if parent.n.mayResearch() != nil {
+				o.Research = mcp.ResearchOff
+			}
 		}
 		s := mcp.New(b, o)
 		server := &http.Server{Handler: s.Handler(mcp.HTTPOptions{}), ReadHeaderTimeout: 10 * time.Second}

@@ -13,6 +13,7 @@ import (
 	"demesne/agents"
 	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
+	"demesne/mcp"
 	"demesne/mcp/backend"
 	"demesne/runner"
 )
@@ -24,7 +25,10 @@ type tree struct {
 	choose   func(tool string, r backend.AgentRequest) (*agents.Agent, error)
 	alive    atomic.Int32 // agents that run
 	work     *workspace   // of the user; nil: one of the run
-	research bool         // agents may start research children
+	research mcp.Research // ask is on: whoever starts the first agent has asked
+
+	allowResearch bool // also agents that do not reach everything may start research
+	private       bool // the first agent has files of the user, or may have
 
 	// serve answers MCP requests from inside the sandbox of the agent whose children b manages, until ctx ends. nil:
 	// agents cannot have children.

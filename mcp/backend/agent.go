@@ -19,11 +19,15 @@ type AgentRequest struct {
 	OutputPath, OutputFormat string   `json:",omitempty"`
 	SuccessCriteria          []string `json:",omitempty"`
 
-	Research bool           `json:",omitempty"` // the whole network, and no inputs
-	Egress   string         `json:",omitempty"` // name of an egress mode; the model's interface is always there
-	Domains  []string       `json:",omitempty"` // egress rules in addition to the mode
-	Inputs   []runner.Input `json:",omitempty"` // of the first agent; children inherit them
-	Limits   runner.Limits
+	Research bool `json:",omitempty"` // the whole network, and no inputs
+	// AllowResearch lets agents of the tree that do not reach the whole network start ones that do. No tool sets it: only
+	// a person can.
+	AllowResearch bool `json:",omitempty"`
+
+	Egress  string         `json:",omitempty"` // name of an egress mode; the model's interface is always there
+	Domains []string       `json:",omitempty"` // egress rules in addition to the mode
+	Inputs  []runner.Input `json:",omitempty"` // of the first agent; children inherit them
+	Limits  runner.Limits
 
 	// Workspace is the directory of the host that the first agent and its children share as /workspace. No tool sets it:
 	// only a person can let an agent write there. Empty: a new one.

@@ -105,13 +105,17 @@ func toolNames(t *testing.T, cs *sdk.ClientSession) (names []string) {
 func TestRules(t *testing.T) {
 	for _, c := range []struct {
 		rule          Rule
+		onlyNamed     bool
 		list, refused []string
 	}{
-		{Rule{Tools: Tools{Default: true}}, []string{"look"}, []string{"echo", "draw", "nothing"}},
-		{Rule{Tools: Tools{Names: []string{"echo"}}}, []string{"echo"}, []string{"look", "draw"}},
-		{Rule{Tools: Tools{All: true}}, []string{"draw", "echo", "look"}, nil},
+		{Rule{Tools: Tools{Default: true}}, false, []string{"look"}, []string{"echo", "draw", "nothing"}},
+		{Rule{Tools: Tools{Default: true, Names: []string{"echo"}}}, true, []string{"echo"}, []string{"look", "draw"}},
+		{Rule{Tools: Tools{Names: []string{"echo"}}}, false, []string{"echo"}, []string{"look", "draw"}},
+		{Rule{Tools: Tools{Names: []string{"look"}}}, true, []string{"look"}, []string{"echo", "draw"}},
+		{Rule{Tools: Tools{All: true}}, false, []string{"draw", "echo", "look"}, nil},
+		{Rule{Tools: Tools{All: true}}, true, []string{"draw", "echo", "look"}, nil},
 	} {
-		s := Open([]Server{real(t, "a", "yes")}, Allowlist{"a": c.rule}, Options{})
+		s := Open([]Server{real(t, "a", "yes")}, Allowlist{"a": c.rule}, Options{OnlyNamed: c.onlyNamed})
 		defer s.Close()
 		cs := connect(t, s, "a", nil)
 		for _, tool := range c.refused { // before the first list: calls do not depend on one
@@ -148,6 +152,10 @@ func TestResourcesAllowed(t *testing.T) {
 func TestOffered(t *testing.T) {
 	s := Open([]Server{{Name: "a"}, {Name: "b"}, {Name: "c"}}, Allowlist{"b": {Tools: Tools{Names: []string{}}}, "c": {Tools: Tools{All: true}}, "d": {Tools: Tools{All: true}}}, Options{})
 	if !slices.Equal(s.Names(), []string{"c"}) {
+		t.Error(s.Names())
+	}
+	s = Open([]Server{{Name: "a"}, {Name: "b"}}, Allowlist{"a": {Tools: Tools{Default: true}}, "b": {Tools: Tools{All: true}}}, Options{OnlyNamed: true})
+	if !slices.Equal(s.Names(), []string{"b"}) {
 		t.Error(s.Names())
 	}
 }

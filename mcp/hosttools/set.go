@@ -15,6 +15,8 @@ type Options struct {
 	Version string
 	// Workspace is the directory of the host that is /workspace inside; empty: generated files are not delivered.
 	Workspace string
+	// OnlyNamed offers no tool because it declares to change nothing: the allowlist must name it, or allow all.
+	OnlyNamed bool
 	Idle      time.Duration // after which a server is stopped; 0: 10 minutes
 	Heartbeat time.Duration // between two signs of life of a call; 0: 10 s
 	Warn      func(string)  // receives one line about a server that failed; nil: none
@@ -39,6 +41,7 @@ func Open(servers []Server, allowed Allowlist, o Options) *Set {
 	s := &Set{relays: map[string]*relay{}, mux: http.NewServeMux()}
 	for _, server := range servers {
 		rule, named := allowed[server.Name]
+		rule.Tools.Default = rule.Tools.Default && !o.OnlyNamed
 		if !named || rule.none() {
 			continue
 		}

@@ -72,6 +72,8 @@ func AgentFlags(o *AgentOptions, research bool) cli.Flags {
 				Help: "destinations besides the model: none or package-managers (default none)"},
 			cli.Flag{Group: groupTask, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&r.Domains, nil),
 				Help: "also allow this destination, as in demesne run"},
+			cli.Flag{Group: groupTask, Long: "allow-research", Set: cli.On(&r.AllowResearch),
+				Help: "let the agent start research agents, which have the whole network and could send what the agent tells them to anyone"},
 			cli.Flag{Group: groupTask, Long: "workspace", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&r.Workspace),
 				Help: "directory for /workspace, writable; files that this machine would execute later are read-only (default a new one)"})
 	}

@@ -71,10 +71,14 @@ func serverOptions(s *session.Service, by Options, root, tools string, warn io.W
 	if err != nil {
 		return mcp.Options{}, err
 	}
+	research, err := mcp.ParseResearch(by.setting(mcp.VarResearch))
+	if err != nil {
+		return mcp.Options{}, err
+	}
 	list := fields(by.setting(varImages))
 	o := mcp.Options{
 		Version: cli.Version, Mounts: mounts.Outputs(root, s.Made), Outputs: root, Mine: s.Made, Hidden: by.Namespace != "", Egress: modes, Sets: sets,
-		Domain: names.decide, Ceilings: most,
+		Domain: names.decide, Ceilings: most, Research: research,
 		Images: append(imageref.Catalogue(), imageref.Entries(list)...), Image: imageref.Default(by.setting),
 		Allowed: func(name string) (ok, stored bool) { return imageref.Permitted(name, list) },
 	}

@@ -1,0 +1,87 @@
+package mcp
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"demesne/mcp/backend"
+)
+
+// VarResearch names the variable with the operator's word about agents that reach the whole network.
+const VarResearch = "DEMESNE_RESEARCH"
+
+// Research says who may start such agents. What their texts contain can go anywhere.
+type Research int
+
+// The words of an operator.
+const (
+	ResearchOn  Research = iota // any caller
+	ResearchAsk                 // the person at the client accepts each one
+	ResearchOff                 // nobody
+)
+
+// ParseResearch parses the value of [VarResearch]. Empty is on.
+func ParseResearch(word string) (Research, error) {
+	if word == "ask" {
+		return ResearchAsk, nil
+	}
+	on, err := strconv.ParseBool(word)
+	switch {
+	case word == "" || err == nil && on:
+		return ResearchOn, nil
+	case err == nil:
+		return ResearchOff, nil
+	}
+	return ResearchOff, fmt.Errorf("%s %q: not true, ask or false", VarResearch, word)
+}
+
+// The errors of a caller that wants the whole network.
+var (
+	ErrNoResearch     = errors.New("research agents are disabled on this machine (" + VarResearch + ")")
+	ErrOpen           = errors.New("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
+	ErrOpenNoResearch = errors.New("egress 'open' is not permitted")
+)
+
+// errOpen returns the error of a sandbox with the whole network.
+func (o *Options) errOpen() error {
+	if o.Research == ResearchOff {
+		return ErrOpenNoResearch
+	}
+	return ErrOpen
+}
+
+// mayResearch returns why the call may not start that agent, or nil. It may ask the person at the client.
+func (c *call) mayResearch(r backend.AgentRequest) error {
+	switch {
+	case c.opts.Research == ResearchOn:
+		return nil
+	case c.opts.Research == ResearchOff:
+		return ErrNoResearch
+	case !c.canAsk():
+		return fmt.Errorf("sandbox_research: a person must accept it (%s), and this client cannot ask one (elicitation)", VarResearch)
+	}
+	text, ok := framed(researchQuestion(r), nil)
+	if !ok {
+		return fmt.Errorf("sandbox_research: its texts are too long to show to a person, who must accept them (%s)", VarResearch)
+	}
+	if !c.put(text) {
+		return errors.New("sandbox_research: the person at the client did not allow it")
+	}
+	return nil
+}
+
+// researchQuestion shows all that the model tells the agent.
+func researchQuestion(r backend.AgentRequest) string {
+	text := "A model wants to start an agent that reaches the whole network. The agent could send all of the following to anyone. Accept to allow it."
+	for _, part := range []struct{ name, text string }{
+		{"prompt", r.Prompt}, {"preamble", r.Preamble}, {"output_path", r.OutputPath}, {"output_format", r.OutputFormat},
+		{"success_criteria", strings.Join(r.SuccessCriteria, "\n")}, {"name", r.Name},
+	} {
+		if part.text != "" {
+			text += " " + part.name + ": " + quoted(part.text)
+		}
+	}
+	return text
+}
