@@ -125,7 +125,8 @@ func (a *Agent) launch(t Task, home string) (*Launch, map[string]string) {
 	servers := p.Servers.list(t.Servers)
 	l := &Launch{Argv: slices.Clone(a.program.argv), Mounts: a.program.mounts, Dir: t.Dir, HomeDir: home, Token: t.Token, Env: a.environ(values),
 		Config: fill(p.Config, values, servers), Home: fill(p.Home, values, servers), Keep: p.Keep}
-	l.Routes = []runner.Route{{Port: p.API.Port, To: a.cred.Base, Allow: p.allow(a.inner), Token: t.Token, Usage: p.API.Usage}}
+	l.Routes = []runner.Route{{Port: p.API.Port, To: a.cred.Base, Allow: p.allow(a.inner), Token: t.Token, Usage: p.API.Usage,
+		Query: p.API.Query, Headers: p.API.Headers, Closed: !t.open() && !p.API.Unchecked}}
 	if a.program.inImage {
 		l.User = &runner.User{} // not the image's: only uid 0 owns the caller's directories
 	}

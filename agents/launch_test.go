@@ -128,3 +128,24 @@ func TestNoSecret(t *testing.T) {
 		}
 	}
 }
+
+// TestLaunchClosed checks that the route of an agent is closed unless its own network is open.
+func TestLaunchClosed(t *testing.T) {
+	for _, p := range append(table(), Provider{API: API{Usage: "chat", Unchecked: true}}) {
+		a := &Agent{Provider: p, program: program{}}
+		for _, c := range []struct {
+			task Task
+			open bool
+		}{
+			{Task{}, false}, {Task{Egress: "none"}, false}, {Task{Egress: "package-managers"}, false}, {Task{Egress: "OPEN"}, false},
+			{Task{Egress: "open"}, true}, {Task{Research: true}, true},
+		} {
+			if got := a.Interactive(c.task, nil, HomeDir).Routes[0].Closed; got == (c.open || p.API.Unchecked) {
+				t.Errorf("%s: %+v: closed %t", p.Name, c.task, got)
+			}
+			if got := a.Headless(c.task).Routes[0].Closed; got == (c.open || p.API.Unchecked) {
+				t.Errorf("%s without a terminal: %+v: closed %t", p.Name, c.task, got)
+			}
+		}
+	}
+}

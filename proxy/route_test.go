@@ -111,18 +111,18 @@ func (s *service) call(method, path, body string, header ...string) (*http.Respo
 // TestRoute checks what the server receives, and what the sandbox gets back, over HTTP/1.1 and HTTP/2.
 func TestRoute(t *testing.T) {
 	for _, two := range []bool{false, true} {
-		s := newService(t, two, Route{}, func(w http.ResponseWriter, r *http.Request) {
+		s := newService(t, two, Route{Query: []string{"beta", "a"}}, func(w http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
 			w.Header().Set("X-Echo", r.Header.Get("Authorization"))
 			w.Header().Set("Set-Cookie", "session=1")
 			w.Header().Set("Request-Id", "req")
 			fmt.Fprintf(w, "%s %s %s | %s", r.URL, b, r.Header.Get("Authorization"), r.Header.Get("X-Version"))
 		})
-		resp, body := s.call("POST", "/v1/messages?beta=true&key=other&API_KEY=x&a=b", "hello",
+		resp, body := s.call("POST", "/v1/messages?beta=true&key=other&API_KEY=x&a=b&%61=c&apiKey=x&A=1&session=x&beta", "hello",
 			"Authorization", "Basic eDp5", "Cookie", "c=1", "Proxy-Authorization", "p", "Api-Key", "k", "X-Goog-Api-Key", routeToken, "X-Version", "old",
 			"Connection", "X-Dropped", "X-Dropped", "1", "X-Kept", "2", "Accept-Encoding", "gzip")
 		blank := "Bearer " + strings.Repeat("*", len(realToken))
-		if want := "/base/v1/messages?beta=true&a=b hello " + strings.Repeat("*", len(blank)) + " | 2026-01-02"; resp.StatusCode != 200 || body != want {
+		if want := "/base/v1/messages?beta=true&a=b&%61=c&beta hello " + strings.Repeat("*", len(blank)) + " | 2026-01-02"; resp.StatusCode != 200 || body != want {
 			t.Errorf("%d %q, want %q", resp.StatusCode, body, want)
 		}
 		if got := resp.Header.Get("X-Echo"); strings.Contains(got, realToken) || got == "" || resp.Header["Set-Cookie"] != nil || resp.Header.Get("Request-Id") != "req" {
@@ -299,7 +299,7 @@ func TestRouteStream(t *testing.T) {
 // client that leaves ends the request to the server.
 func TestRouteCut(t *testing.T) {
 	gone := make(chan bool, 1)
-	s := newService(t, false, Route{Usage: "messages"}, func(w http.ResponseWriter, r *http.Request) {
+	s := newService(t, false, Route{Usage: "messages", Query: []string{"cut"}}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, sse(`{"type":"message_start","message":{"usage":{"input_tokens":5}}}`))
 		http.NewResponseController(w).Flush()
@@ -333,7 +333,7 @@ func TestRouteCut(t *testing.T) {
 
 // TestRouteErrors checks responses of an overloaded server, redirects, and servers that cannot be reached or trusted.
 func TestRouteErrors(t *testing.T) {
-	s := newService(t, false, Route{Usage: "messages"}, func(w http.ResponseWriter, r *http.Request) {
+	s := newService(t, false, Route{Usage: "messages", Query: []string{"529", "moved"}}, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.RawQuery {
 		case "529":
 			w.Header().Set("Retry-After", "3")
@@ -399,7 +399,7 @@ func (endless) Read(b []byte) (int, error) { return len(b), nil }
 // TestRouteMemory checks that without memory a request is still forwarded, and its response only not counted. It also
 // checks that all memory is returned.
 func TestRouteMemory(t *testing.T) {
-	s := newService(t, false, Route{Usage: "messages"}, func(w http.ResponseWriter, r *http.Request) {
+	s := newService(t, false, Route{Usage: "messages", Query: []string{"sse", "json"}}, func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		if w.Header().Set("X-Bytes", fmt.Sprint(n)); r.URL.RawQuery == "sse" {
 			w.Header().Set("Content-Type", "text/event-stream")

@@ -194,7 +194,7 @@ func (rt *route) ask(p *Proxy, r *http.Request, refused error) *flow {
 
 // refuse answers in the form that clients of the services' own libraries show to their users.
 func refuse(w http.ResponseWriter, code int, message string) {
-	kind := map[int]string{http.StatusUnauthorized: "authentication_error", http.StatusForbidden: "permission_error"}[code]
+	kind := map[int]string{http.StatusUnauthorized: "authentication_error", http.StatusForbidden: "permission_error", http.StatusBadRequest: "invalid_request_error"}[code]
 	if kind == "" {
 		kind = "api_error"
 	}
@@ -217,11 +217,11 @@ func refuse(w http.ResponseWriter, code int, message string) {
 func (rs *routes) forward(rt *route, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) {
 	in := rt.insert.Load()
 	out, done, err := rs.outgoing(rt, in, fl, w, r, path, query)
-	defer done()
 	var resp *http.Response
 	if err == nil {
 		resp, err = rs.upward.RoundTrip(out)
 	}
+	done()
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body.Close()
 		err = errors.New("it switched to another protocol")
@@ -248,6 +248,12 @@ func (rs *routes) forward(rt *route, fl *flow, w http.ResponseWriter, r *http.Re
 
 // unreachable answers a request that got no response.
 func (rt *route) unreachable(fl *flow, w http.ResponseWriter, err error) {
+	var no *unfit
+	if errors.As(err, &no) {
+		fl.deny("%v", err)
+		refuse(w, no.code, fl.message())
+		return
+	}
 	var long *http.MaxBytesError
 	if errors.As(err, &long) {
 		fl.deny("the body of the request is larger than %d bytes", mostBody)
@@ -268,7 +274,11 @@ func (rs *routes) outgoing(rt *route, in *insertion, fl *flow, w http.ResponseWr
 		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 		out.Body = &counter{ReadCloser: r.Body, n: &fl.out, b: unbounded}
 	}
-	if r.ContentLength > 0 && r.ContentLength <= rewindable && rs.memory.take(r.ContentLength) {
+	if rt.check != nil {
+		if done, err = rs.confine(rt, in, out); err != nil {
+			return nil, done, err
+		}
+	} else if r.ContentLength > 0 && r.ContentLength <= rewindable && rs.memory.take(r.ContentLength) {
 		done = func() { rs.memory.put(r.ContentLength) }
 		b := make([]byte, r.ContentLength)
 		if _, err := io.ReadFull(out.Body, b); err != nil {

@@ -11,17 +11,23 @@ import (
 // server. Header, like the values of Secrets, is kept in memory only.
 type Route struct {
 	Port  uint16   `json:"port"`
-	To    string   `json:"to"`    // base URL, http or https; its path precedes that of the request. It may be a loopback address
-	Allow []string `json:"allow"` // "METHOD /path": the only requests that are forwarded; queries are kept. Others get 403
+	To    string   `json:"to"`              // base URL, http or https; its path precedes that of the request. It may be a loopback address
+	Allow []string `json:"allow"`           // "METHOD /path": the only requests that are forwarded. Others get 403
+	Query []string `json:"query,omitempty"` // names of the parameters that are forwarded, without the others
 
 	// Token authenticates the sandbox, as Bearer token, or as value of X-Api-Key or X-Goog-Api-Key. A request without
 	// it gets 401. It is worth nothing elsewhere. Like Header it is kept in memory only.
 	Token string `json:"token,omitempty"`
 
 	// Header replaces the request's headers of these names. A request's own credentials are always removed:
-	// Authorization, X-Api-Key, X-Goog-Api-Key, Api-Key, Proxy-Authorization and Cookie, and the parameters key, api_key
-	// and access_token of a query.
+	// Authorization, X-Api-Key, X-Goog-Api-Key, Api-Key, Proxy-Authorization and Cookie.
 	Header map[string]string `json:"header,omitempty"`
+
+	// Closed is for a sandbox whose network is closed. It refuses requests that might make a model's provider reach other
+	// hosts: its own tools, connectors, and content at URLs. It needs Usage. Of the headers it forwards only harmless
+	// ones, and Headers: names, or beginnings of names before an asterisk.
+	Closed  bool     `json:"closed,omitempty"`
+	Headers []string `json:"headers,omitempty"`
 
 	// Usage names the wire format of the responses whose token counts the proxy reports: see [Usages]. Empty: none.
 	Usage string `json:"usage,omitempty"`
