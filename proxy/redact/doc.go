@@ -7,11 +7,11 @@
 //	body = v.Reader(body)
 //
 // A value is found in plain form, however writes split it. A value of at least [encodedFrom] bytes is also found
-// in base64, escaped for a URL, and escaped for JSON. Base64 may use either alphabet and may contain a longer text,
-// as in basic authentication. A value of less than [least] bytes is ignored, because it would match everywhere.
+// in base64, in hexadecimal, and escaped for a URL, for HTML, for JSON, and for JSON in JSON, as the usual libraries
+// write it. Base64 may use either alphabet and may contain a longer text, as in basic authentication. A value of less than [least] bytes is ignored, because it would match everywhere.
 //
 // This prevents accidental disclosure. It does not stop a program that has a credential from encoding it in
-// another way: backwards, in hexadecimal, one byte a line.
+// another way: backwards, one byte a line, or in base64 that is broken into lines as in MIME.
 //
 // Bytes that may begin a value are held back until the next bytes decide, so never more than the longest form of
 // a value. The package searches for fixed strings with [bytes.Index] only.

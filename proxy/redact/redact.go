@@ -3,7 +3,9 @@ package redact
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -81,10 +83,32 @@ func forms(value string) []string {
 			all = append(all, inside(code, before, value))
 		}
 	}
-	for _, escaped := range []string{url.QueryEscape(value), url.PathEscape(value)} {
+	all = append(all, hex.EncodeToString([]byte(value)), strings.ToUpper(hex.EncodeToString([]byte(value))))
+	for _, escaped := range []string{url.QueryEscape(value), url.PathEscape(value), percent(value, "-_.~"), percent(value, "-_.~/"), percent(value, "-_.~!'()*")} {
 		all = append(all, escaped, lowerHex(escaped))
 	}
-	return append(all, inJSON(value, true), inJSON(value, false))
+	for _, marks := range [][2]string{{"&#34;", "&#39;"}, {"&quot;", "&#39;"}, {"&quot;", "&#x27;"}, {"&quot;", "&#039;"}, {"&quot;", "&apos;"}} {
+		all = append(all, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, marks[0], "'", marks[1]).Replace(value))
+	}
+	for _, html := range []bool{true, false} {
+		once := inJSON(value, html)
+		slashed := strings.ReplaceAll(once, "/", `\/`)
+		all = append(all, once, slashed, inJSON(once, html), inJSON(slashed, html), strings.ReplaceAll(inJSON(slashed, html), "/", `\/`))
+	}
+	return all
+}
+
+// percent escapes all bytes but letters, digits and those of safe, as the quoting functions of other languages do.
+func percent(s, safe string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte(safe, c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
 }
 
 // inside returns the part of a longer text's base64 that depends on value alone. before is the number of bytes

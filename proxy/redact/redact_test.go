@@ -37,6 +37,35 @@ func TestText(t *testing.T) {
 	}
 }
 
+// TestEscapes checks the forms in which servers reflect a value. All of them are blanked whole.
+func TestEscapes(t *testing.T) {
+	const value = `k/1+"x'<&>=~!é`
+	v := New(value)
+	for name, form := range map[string]string{
+		"hexadecimal":           "6b2f312b2278273c263e3d7e21c3a9",
+		"capital hexadecimal":   "6B2F312B2278273C263E3D7E21C3A9",
+		"quote()":               "k/1%2B%22x%27%3C%26%3E%3D~%21%C3%A9",
+		"quote() in lower case": "k/1%2b%22x%27%3c%26%3e%3d~%21%c3%a9",
+		"quote(safe='')":        "k%2F1%2B%22x%27%3C%26%3E%3D~%21%C3%A9",
+		"encodeURIComponent()":  "k%2F1%2B%22x'%3C%26%3E%3D~!%C3%A9",
+		"JSON":                  `k/1+\"x'<&>=~!é`,
+		"JSON with slashes":     `k\/1+\"x'<&>=~!é`,
+		"JSON for HTML":         `k/1+\"x'\u003c\u0026\u003e=~!é`,
+		"JSON in JSON":          `k/1+\\\"x'<&>=~!é`,
+		"slashes in JSON":       `k\\/1+\\\"x'<&>=~!é`,
+		"slashes in both":       `k\\\/1+\\\"x'<&>=~!é`,
+		"JSON in JSON for HTML": `k/1+\\\"x'\\u003c\\u0026\\u003e=~!é`,
+		"html.escape()":         "k/1+&quot;x&#x27;&lt;&amp;&gt;=~!é",
+		"Go's HTML":             "k/1+&#34;x&#39;&lt;&amp;&gt;=~!é",
+		"htmlspecialchars()":    "k/1+&quot;x&#039;&lt;&amp;&gt;=~!é",
+		"XML":                   "k/1+&quot;x&apos;&lt;&amp;&gt;=~!é",
+	} {
+		if got := v.Text("a " + form + " b"); got != "a "+stars(len(form))+" b" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
 // TestFoldedText checks that a value is found in any case, as parsers change the case of header names.
 func TestFoldedText(t *testing.T) {
 	v := New("ghp_AbCdEf123")
