@@ -64,8 +64,9 @@ default_tools_approval_mode = "approve"
 `},
 		Tools: Tools{File: "~/.codex/config.toml", Env: "DEMESNE_CODEX_MCP_CONFIG", Format: "toml"},
 		API: API{Port: responsesPort, Usage: "responses", Allow: []string{"POST /responses", "GET /models"}, Query: []string{"client_version"},
-			Headers: []string{"Openai-Beta", "Originator", "Version", "Session_id", "Session-Id", "Thread_id", "Thread-Id", "Conversation_id", "X-Client-Request-Id", "X-Codex-*", "X-Openai-Subagent"},
-			Hosted:  Hosted{Open: "live", Closed: "disabled"}},
+			Headers: []string{"Openai-Beta", "Originator", "Version", "Session_id", "Session-Id", "Thread_id", "Thread-Id", "Conversation_id", "X-Client-Request-Id", "X-Codex-*", "X-Openai-Subagent",
+				"X-Openai-Internal-Codex-*"},
+			Hosted: Hosted{Open: "live", Closed: "disabled"}},
 		Credentials: []Credential{
 			{File: "~/.codex/auth.json", FileEnv: "DEMESNE_CODEX_AUTH_FILE", Kind: "codex", Base: "https://chatgpt.com/backend-api/codex",
 				Header: "Authorization", Scheme: "Bearer", Inside: map[string]string{"OPENAI_API_KEY": "{token}"}},

@@ -100,7 +100,7 @@ func TestEscapeN38Content(t *testing.T) {
 			}
 		}
 	}
-	for _, input := range []string{`{"type":"mcp_approval_response","approve":true}`, `{"type":"web_search_call"}`, `{"type":"mcp_call"}`, `{"type":"item_reference","id":"i"}`, `{"type":"code_interpreter_call"}`} {
+	for _, input := range []string{`{"type":"mcp_approval_response","approve":true}`, `{"type":"additional_tools","tools":[{"type":"namespace","tools":[{"type":"mcp"}]}]}`, `{"type":"tool_search_output","tools":[{"type":"web_search"}]}`, `{"type":"web_search_call"}`, `{"type":"mcp_call"}`, `{"type":"item_reference","id":"i"}`, `{"type":"code_interpreter_call"}`} {
 		if err := interfaces["responses"]().closed(fmt.Appendf(nil, `{"model":"m","input":[%s]}`, input)); err == nil {
 			t.Errorf("%s is forwarded", input)
 		}
@@ -140,7 +140,7 @@ func TestClosedKnown(t *testing.T) {
 			`{"model":"gpt-5.5","instructions":"i","stream":true,"store":false,"include":["reasoning.encrypted_content"],"reasoning":{"effort":"high"},"prompt_cache_key":"k","text":{"verbosity":"low"},"tool_choice":"auto","parallel_tool_calls":true,
 			"tools":[{"type":"function","name":"f","parameters":{"type":"object"}},{"type":"custom","name":"apply_patch","format":{"type":"grammar"}},{"type":"namespace","name":"mcp__demesne","tools":[{"type":"function","name":"g"}]}],
 			"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"https://x.test"},{"type":"input_image","image_url":"data:image/png;base64,AA=="}]},{"role":"user","content":"x"},
-			{"type":"reasoning","summary":[],"encrypted_content":"e"},{"type":"function_call","name":"f","arguments":"{}","call_id":"c"},{"type":"function_call_output","call_id":"c","output":"o"}]}`,
+			{"type":"reasoning","summary":[],"encrypted_content":"e"},{"type":"additional_tools","role":"developer","tools":[{"type":"namespace","name":"n","tools":[{"type":"custom","name":"c"}]}]},{"type":"tool_search_output","call_id":"c","tools":[]},{"type":"function_call","name":"f","arguments":"{}","call_id":"c"},{"type":"function_call_output","call_id":"c","output":"o"}]}`,
 		},
 		"chat": {
 			`{"model":"gpt-5.5","stream":true,"stream_options":{"include_usage":true},"max_tokens":1,"tool_choice":"auto","reasoning_effort":"high","tools":[{"type":"function","function":{"name":"f","parameters":{}}}],

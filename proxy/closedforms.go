@@ -36,16 +36,18 @@ func responsesSchema() schema {
 	parts := list(part, scalar)
 	message := object("type id role status phase", map[string]schema{"content": parts})
 	output := object("type id call_id name namespace status caller success", map[string]schema{"output": parts})
-	item := typed(with(
-		all(free, "function_call custom_tool_call local_shell_call apply_patch_call apply_patch_call_output reasoning compaction "+
-			"compaction_summary compaction_trigger context_compaction tool_search_call"),
-		map[string]schema{none: message, "message": message, "function_call_output": output, "custom_tool_call_output": output,
-			"local_shell_call_output": output}))
 	var tool schema
 	tools := list(func(at string, v jsonText) error { return tool(at, v) }, scalar)
 	tool = typed(with(
 		all(free, "function custom local_shell apply_patch tool_search"),
 		map[string]schema{"namespace": object("type name description", map[string]schema{"tools": tools})}))
+	item := typed(with(
+		all(free, "function_call custom_tool_call local_shell_call apply_patch_call apply_patch_call_output reasoning compaction "+
+			"compaction_summary compaction_trigger context_compaction tool_search_call"),
+		map[string]schema{none: message, "message": message, "function_call_output": output, "custom_tool_call_output": output,
+			"local_shell_call_output": output,
+			"additional_tools":        object("type id role", map[string]schema{"tools": tools}),
+			"tool_search_output":      object("type id call_id execution status", map[string]schema{"tools": tools})}))
 	choice := list(nothing, func(at string, v jsonText) error {
 		if v.first() != '{' {
 			return scalar(at, v)
