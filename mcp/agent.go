@@ -158,7 +158,7 @@ func (c *call) researchRequest() (backend.AgentRequest, error) {
 	if _, err = c.opts.Ceilings.bound(&r.Limits); err != nil {
 		return r, err
 	}
-	return r, c.mayResearch(r) // last, so that a person is asked only about an otherwise valid call
+	return r, mayResearch(c, r) // last, so that a person is asked only about an otherwise valid call
 }
 
 func (c *call) runAgent(tool string, request func() (backend.AgentRequest, error)) (*sdk.CallToolResult, error) {

@@ -85,19 +85,19 @@ func TestResearchWord(t *testing.T) {
 		asked                 bool
 		wrong                 string
 	}{
-		{word: ResearchOn, version: "2025-11-25"},
-		{word: ResearchOn, version: "2025-11-25", answer: "decline"},
+		{word: researchOn, version: "2025-11-25"},
+		{word: researchOn, version: "2025-11-25", answer: "decline"},
 		{word: ResearchOff, version: "2025-11-25", answer: "accept", wrong: "research agents are disabled on this machine"},
-		{word: ResearchAsk, version: "2025-11-25", wrong: "this client cannot ask one"},
-		{word: ResearchAsk, version: "2025-11-25", answer: "accept", asked: true},
-		{word: ResearchAsk, version: "2025-11-25", answer: "decline", asked: true, wrong: "did not allow it"},
-		{word: ResearchAsk, version: "2025-11-25", answer: "cancel", asked: true, wrong: "did not allow it"},
-		{word: ResearchAsk, version: severalRounds, answer: "accept", asked: true},
-		{word: ResearchAsk, version: severalRounds, answer: "decline", asked: true, wrong: "did not allow it"},
-		{word: ResearchAsk, version: severalRounds, wrong: "this client cannot ask one"},
-		{word: ResearchAsk, version: "2025-11-25", answer: "accept", args: `,"background":true`, asked: true},
-		{word: ResearchAsk, version: "2025-11-25", answer: "accept", args: `,"output_format":"` + long + `"`, wrong: "too long to show"},
-		{word: ResearchAsk, version: "2025-11-25", answer: "accept", args: `,"model":"haiku"`, wrong: "unknown model"},
+		{word: researchAsk, version: "2025-11-25", wrong: "this client cannot ask one"},
+		{word: researchAsk, version: "2025-11-25", answer: "accept", asked: true},
+		{word: researchAsk, version: "2025-11-25", answer: "decline", asked: true, wrong: "did not allow it"},
+		{word: researchAsk, version: "2025-11-25", answer: "cancel", asked: true, wrong: "did not allow it"},
+		{word: researchAsk, version: severalRounds, answer: "accept", asked: true},
+		{word: researchAsk, version: severalRounds, answer: "decline", asked: true, wrong: "did not allow it"},
+		{word: researchAsk, version: severalRounds, wrong: "this client cannot ask one"},
+		{word: researchAsk, version: "2025-11-25", answer: "accept", args: `,"background":true`, asked: true},
+		{word: researchAsk, version: "2025-11-25", answer: "accept", args: `,"output_format":"` + long + `"`, wrong: "too long to show"},
+		{word: researchAsk, version: "2025-11-25", answer: "accept", args: `,"model":"haiku"`, wrong: "unknown model"},
 	} {
 		d := &desk{}
 		s, _ := serverFor(t, d, withModels, func(o *Options) { o.Research = c.word })
@@ -125,7 +125,7 @@ func TestResearchWord(t *testing.T) {
 // TestNestedResearch: the server of an agent that may not start research does not offer it, and no client of a sandbox
 // is asked.
 func TestNestedResearch(t *testing.T) {
-	for word, offered := range map[Research]bool{ResearchOn: true, ResearchOff: false} {
+	for word, offered := range map[Research]bool{researchOn: true, ResearchOff: false} {
 		s := New(&desk{}, Options{Nested: true, Images: []string{"host"}, Image: "host", Egress: []string{"none"}, Research: word})
 		if Offers(s, "sandbox_research") != offered || !Offers(s, "sandbox_agent") {
 			t.Errorf("%d: offered %t", word, !offered)
@@ -139,7 +139,7 @@ func TestNestedResearch(t *testing.T) {
 
 // TestParseResearch checks the words of an operator.
 func TestParseResearch(t *testing.T) {
-	for word, want := range map[string]Research{"": ResearchOn, "true": ResearchOn, "1": ResearchOn, "ask": ResearchAsk, "false": ResearchOff, "0": ResearchOff} {
+	for word, want := range map[string]Research{"": researchOn, "true": researchOn, "1": researchOn, "ask": researchAsk, "false": ResearchOff, "0": ResearchOff} {
 		if got, err := ParseResearch(word); got != want || err != nil {
 			t.Errorf("%q: %v, %v", word, got, err)
 		}

@@ -123,7 +123,7 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 
 func (c *call) checkWords(r *backend.Request) (err error) {
 	if r.Egress == "open" {
-		return c.opts.errOpen()
+		return c.opts.Research.RefuseOpen()
 	}
 	if !slices.Contains(c.opts.Egress, r.Egress) {
 		return fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", "))

@@ -17,45 +17,41 @@ type Research int
 
 // The words of an operator.
 const (
-	ResearchOn  Research = iota // any caller
-	ResearchAsk                 // the person at the client accepts each one
-	ResearchOff                 // nobody
+	researchOn  Research = iota // any caller
+	researchAsk                 // the person at the client accepts each one
+	ResearchOff                 // no caller
 )
 
 // ParseResearch parses the value of [VarResearch]. Empty is on.
 func ParseResearch(word string) (Research, error) {
 	if word == "ask" {
-		return ResearchAsk, nil
+		return researchAsk, nil
 	}
 	on, err := strconv.ParseBool(word)
 	switch {
 	case word == "" || err == nil && on:
-		return ResearchOn, nil
+		return researchOn, nil
 	case err == nil:
 		return ResearchOff, nil
 	}
 	return ResearchOff, fmt.Errorf("%s %q: not true, ask or false", VarResearch, word)
 }
 
-// The errors of a caller that wants the whole network.
-var (
-	ErrNoResearch     = errors.New("research agents are disabled on this machine (" + VarResearch + ")")
-	ErrOpen           = errors.New("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
-	ErrOpenNoResearch = errors.New("egress 'open' is not permitted")
-)
+// ErrNoResearch is the error of a caller that may not start research.
+var ErrNoResearch = errors.New("research agents are disabled on this machine (" + VarResearch + ")")
 
-// errOpen returns the error of a sandbox with the whole network.
-func (o *Options) errOpen() error {
-	if o.Research == ResearchOff {
-		return ErrOpenNoResearch
+// RefuseOpen returns the error of a caller that wants another sandbox with the whole network.
+func (r Research) RefuseOpen() error {
+	if r == ResearchOff {
+		return errors.New("egress 'open' is not permitted")
 	}
-	return ErrOpen
+	return errors.New("egress 'open' is not permitted; use sandbox_research for unrestricted egress")
 }
 
-// mayResearch returns why the call may not start that agent, or nil. It may ask the person at the client.
-func (c *call) mayResearch(r backend.AgentRequest) error {
+// mayResearch returns why a call may not start that agent, or nil. It may ask the person at the client.
+func mayResearch(c *call, r backend.AgentRequest) error {
 	switch {
-	case c.opts.Research == ResearchOn:
+	case c.opts.Research == researchOn:
 		return nil
 	case c.opts.Research == ResearchOff:
 		return ErrNoResearch

@@ -126,7 +126,7 @@ func typed(schemas map[string]schema) schema {
 	}
 }
 
-// typeOf returns the member "type" of an object; null is none.
+// typeOf returns the member "type" of an object; null counts as missing.
 func typeOf(at string, v jsonText) (kind string, err error) {
 	if v.first() != '{' {
 		return "", unlisted(at, "a value that is not an object")

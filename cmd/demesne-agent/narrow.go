@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/session"
-	"demesne/mcp"
 	"demesne/proxy/policy"
 	"demesne/runner"
 )
@@ -20,7 +19,7 @@ func (n *node) narrow(mode string, domains []string, asked bool) (string, error)
 	known := slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == openMode })
 	switch {
 	case mode == openMode:
-		return "", errOpen(n.mayResearch() == nil)
+		return "", n.offered().RefuseOpen()
 	case !slices.Contains(known, mode):
 		return "", fmt.Errorf("egress mode %q is not in the allowlist (%s)", mode, join(append(known, openMode)))
 	case !asked && n.reach().permits(reach{mode: mode}) != nil:
@@ -30,14 +29,6 @@ func (n *node) narrow(mode string, domains []string, asked bool) (string, error)
 		return "", err
 	}
 	return mode, nil
-}
-
-// errOpen is the error of a child that asks for everything, whose parent may start research or not.
-func errOpen(research bool) error {
-	if research {
-		return mcp.ErrOpen
-	}
-	return mcp.ErrOpenNoResearch
 }
 
 // Bounds of one tree, against agents that start agents without end. Budgets are the finer means.

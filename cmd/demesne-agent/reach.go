@@ -16,8 +16,8 @@ type reach struct {
 	domains []string
 }
 
-// everywhere is the reach of research, and the reach that a tool of the host may have: nobody knows where it sends its
-// arguments.
+// everywhere is the reach of research, and the reach that a tool of the host may have, which can send its arguments
+// anywhere.
 var everywhere = reach{mode: openMode}
 
 // permits returns why a caller that reaches own may not use what reaches want, or nil. It decides about commands,
@@ -65,6 +65,14 @@ func (n *node) mayResearch() error {
 		return fmt.Errorf("%w. Only the user can allow research here (demesne agent run --allow-research)", err)
 	}
 	return nil
+}
+
+// offered returns the word for the server in the sandbox of the agent.
+func (n *node) offered() mcp.Research {
+	if n.mayResearch() != nil {
+		return mcp.ResearchOff
+	}
+	return 0
 }
 
 // mayUseTools returns whether the agent may use tools of this machine, and whether only those that the user named.

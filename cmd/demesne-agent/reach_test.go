@@ -18,7 +18,7 @@ func TestReach(t *testing.T) {
 	}{
 		"nothing":                   {},
 		"nothing from everywhere":   {own: everywhere},
-		"none is empty":             {own: reach{mode: "none"}},
+		"empty from none":           {own: reach{mode: "none"}},
 		"empty is none":             {want: reach{mode: "none"}},
 		"the same":                  {own: managers, want: managers},
 		"less":                      {own: managers, want: reach{mode: "none"}},
@@ -46,10 +46,10 @@ func TestReach(t *testing.T) {
 }
 
 // descent returns the last of agents of which each started the next, in a tree as t.
-func descent(t tree, requests ...backend.AgentRequest) *node {
+func descent(t *tree, requests ...backend.AgentRequest) *node {
 	var n *node
 	for _, r := range requests {
-		n = &node{tree: &t, parent: n, req: r}
+		n = &node{tree: t, parent: n, req: r}
 	}
 	return n
 }
@@ -57,22 +57,23 @@ func descent(t tree, requests ...backend.AgentRequest) *node {
 // TestDescent checks what a descendant may start and use: research, and tools of the host.
 func TestDescent(t *testing.T) {
 	closed, managers, research := backend.AgentRequest{Egress: "none"}, backend.AgentRequest{Egress: "package-managers"}, backend.AgentRequest{Research: true}
+	ask, _ := mcp.ParseResearch("ask")
 	inputs := backend.AgentRequest{Inputs: []runner.Input{{Path: "/x", Name: "x"}}}
-	allowed, off, private := tree{allowResearch: true}, tree{allowResearch: true, research: mcp.ResearchOff}, tree{private: true}
+	allowed, off, private := &tree{allowResearch: true}, &tree{allowResearch: true, research: mcp.ResearchOff}, &tree{private: true}
 	for name, c := range map[string]struct {
 		n                          *node
 		research, tools, onlyNamed bool
 	}{
-		"closed":                       {n: descent(tree{}, closed), tools: true},
+		"closed":                       {n: descent(&tree{}, closed), tools: true},
 		"closed with inputs":           {n: descent(private, inputs), tools: true, onlyNamed: true},
 		"child with inputs":            {n: descent(private, inputs, inputs), tools: true, onlyNamed: true},
 		"package managers":             {n: descent(private, managers), tools: true, onlyNamed: true},
-		"child of package managers":    {n: descent(tree{}, managers, closed), tools: true},
-		"open":                         {n: descent(tree{}, research), research: true},
-		"asked before":                 {n: descent(tree{research: mcp.ResearchAsk}, research), research: true},
-		"closed child of open":         {n: descent(tree{}, research, closed)},
-		"grandchild of open":           {n: descent(tree{}, research, closed, closed)},
-		"open grandchild":              {n: descent(tree{}, research, closed, research), research: true},
+		"child of package managers":    {n: descent(&tree{}, managers, closed), tools: true},
+		"open":                         {n: descent(&tree{}, research), research: true},
+		"asked before":                 {n: descent(&tree{research: ask}, research), research: true},
+		"closed child of open":         {n: descent(&tree{}, research, closed)},
+		"grandchild of open":           {n: descent(&tree{}, research, closed, closed)},
+		"open grandchild":              {n: descent(&tree{}, research, closed, research), research: true},
 		"allowed":                      {n: descent(allowed, closed), research: true, tools: true},
 		"allowed child":                {n: descent(allowed, closed, managers), research: true, tools: true},
 		"closed child of its research": {n: descent(allowed, closed, research, closed), research: true},

@@ -29,9 +29,7 @@ func (f *face) nested(catalog *agents.Catalog) func(context.Context, net.Listene
 		o := f.nestedOptions(own)
 		if ok {
 			o.Models = first(o.Models, parent.n.agent.Model)
-			if parent.n.mayResearch() != nil {
-				o.Research = mcp.ResearchOff
-			}
+			o.Research = parent.n.offered()
 		}
 		s := mcp.New(b, o)
 		server := &http.Server{Handler: s.Handler(mcp.HTTPOptions{}), ReadHeaderTimeout: 10 * time.Second}

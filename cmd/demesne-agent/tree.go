@@ -25,7 +25,7 @@ type tree struct {
 	choose   func(tool string, r backend.AgentRequest) (*agents.Agent, error)
 	alive    atomic.Int32 // agents that run
 	work     *workspace   // of the user; nil: one of the run
-	research mcp.Research // ask is on: whoever starts the first agent has asked
+	research mcp.Research // ask means on: the starter of the first agent has asked
 
 	allowResearch bool // also agents that do not reach everything may start research
 	private       bool // the first agent has files of the user, or may have
