@@ -19,7 +19,7 @@ func TestReach(t *testing.T) {
 		"nothing":                   {},
 		"nothing from everywhere":   {own: everywhere},
 		"empty from none":           {own: reach{mode: "none"}},
-		"empty is none":             {want: reach{mode: "none"}},
+		"none of empty":             {want: reach{mode: "none"}},
 		"the same":                  {own: managers, want: managers},
 		"less":                      {own: managers, want: reach{mode: "none"}},
 		"a wider mode":              {want: reach{mode: "package-managers"}, wrong: `egress "package-managers" is not permitted: the agent that asks has "none"`},
