@@ -31,6 +31,7 @@ type Provider struct {
 
 	Context  string            `json:"context"`            // name of the context file that the program reads in its directory
 	Guidance string            `json:"guidance,omitempty"` // further sections of the context file
+	Project  []string          `json:"-"`                  // files of a project that the program obeys; rootfs/upper has all of them
 	Config   map[string]string `json:"config,omitempty"`   // files of /in/.agent
 	Home     map[string]string `json:"home,omitempty"`     // files below $HOME
 	Keep     []string          `json:"keep,omitempty"`     // files of Home that are not replaced where they exist

@@ -48,6 +48,7 @@ func codex() Provider {
 		},
 		Env:     map[string]string{"CODEX_HOME": "{home}/.codex"},
 		Context: "AGENTS.md",
+		Project: []string{".codex/config.toml", ".codex/hooks.json", ".codex/rules/x.rules", ".agents/skills/x/SKILL.md"},
 		Guidance: `## Engineering changes
 
 Before you change code, read what surrounds it and follow its conventions. Make the smallest change that solves the
@@ -164,7 +165,9 @@ func claudeCode() Provider {
 			"MCP_TOOL_TIMEOUT":                                     "172800000",
 		},
 		Context: "CLAUDE.md",
-		Config:  map[string]string{".demesne-mcp.json": `{"mcpServers":{{servers}}}` + "\n"},
+		Project: []string{".mcp.json", ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/x", ".claude/commands/x.md",
+			".claude/agents/x.md", ".claude/skills/x/SKILL.md", ".claude/plugins/x"},
+		Config: map[string]string{".demesne-mcp.json": `{"mcpServers":{{servers}}}` + "\n"},
 		Home: map[string]string{
 			".claude.json": `{"hasCompletedOnboarding":true,"theme":"dark","bypassPermissionsModeAccepted":true,"autoUpdates":false,` +
 				`"customApiKeyResponses":{"approved":["{token20}"],"rejected":[]},` +
@@ -214,6 +217,7 @@ func openCode() Provider {
 			"npm_config_offline":               "true",
 		},
 		Context: "AGENTS.md",
+		Project: []string{"opencode.json", "opencode.jsonc", ".opencode/opencode.json", ".opencode/plugin/x.ts", ".opencode/command/x.md", ".opencode/tool/x.ts"},
 		Home: map[string]string{".config/opencode/demesne.json": `{"autoupdate":false,"share":"disabled","permission":{"*":"allow"},` +
 			`"enabled_providers":["demesne"],"model":"demesne/{model}","small_model":"demesne/{model}","mcp":{{servers}},` +
 			`"provider":{"demesne":{"npm":"@ai-sdk/openai-compatible","name":"demesne","options":{"baseURL":"{url}",` +
@@ -251,6 +255,7 @@ func geminiCLI() Provider {
 		},
 		Env:     map[string]string{"GEMINI_MODEL": "{model}", "GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_TELEMETRY_ENABLED": "false"},
 		Context: "GEMINI.md",
+		Project: []string{".gemini/settings.json", ".gemini/extensions/x/gemini-extension.json", ".gemini/commands/x.toml", ".gemini/.env", ".gemini/system.md"},
 		Home: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
 			`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"ide":{"enabled":false,"hasSeenNudge":true},` +
 			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},` +

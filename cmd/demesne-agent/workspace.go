@@ -7,7 +7,6 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/internal/fsutil"
-	"demesne/internal/text"
 	"demesne/rootfs/upper"
 	"demesne/runner"
 )
@@ -40,7 +39,7 @@ func openWorkspace(dir, run string) (*workspace, error) {
 			return nil, cli.Hinted(fmt.Errorf("workspace %q: it contains %s, and an agent may change everything in it", dir, c.what), "choose the directory of a project")
 		}
 	}
-	if w.before, err = w.autorun(); err != nil {
+	if w.before, err = upper.FindAutorun(w.dir); err != nil {
 		return nil, fmt.Errorf("workspace %q: %w", dir, fsutil.Reason(err))
 	}
 	for _, p := range w.before.Protected() {
@@ -55,41 +54,17 @@ func contains(dir, path string) bool {
 	return err != nil || filepath.IsLocal(rel)
 }
 
-func (w *workspace) autorun() (*upper.Autorun, error) {
-	root, err := os.OpenRoot(w.dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	return upper.FindAutorun(root)
-}
-
-// mostFound is how many files review names.
-const mostFound = 20
-
 // review names the files that the run left or changed, and that a program of this machine would execute.
 func (w *workspace) review(tell func(format string, a ...any)) {
 	if w == nil {
 		return
 	}
-	now, err := w.autorun()
+	lines, err := w.before.Review()
 	if err != nil {
-		tell("look for files that this machine would execute: %v", err)
-		return
+		tell("%v", err)
 	}
-	for i, f := range now.Since(w.before) {
-		if i == mostFound {
-			tell("and more such files; git status lists what changed")
-			break
-		}
-		kind := "changed"
-		if f.New {
-			kind = "new"
-		}
-		tell("review before use: %s (%s), which %s would execute", text.SafeLine(filepath.Join(w.dir, f.Path)), kind, f.By)
-	}
-	if now.Truncated {
-		tell("%s is too large to look at every file", text.SafeLine(w.dir))
+	for _, line := range lines {
+		tell("%s", line)
 	}
 }
 

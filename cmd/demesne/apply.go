@@ -9,6 +9,7 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/internal/text"
+	"demesne/rootfs/upper"
 	"demesne/runner/ipc"
 )
 
@@ -25,7 +26,7 @@ Each file is replaced in one step. A file that you changed after the start of th
 given. Devices, fifos and sockets are never made, and files get no setuid bit.
 
 Some files would be executed or obeyed by programs of this machine: git hooks, .envrc, editor tasks. Such a change is
-made only if PATH names it or a directory above it. Exits 1 if a change was not made.`,
+made only if PATH names it or a directory above it. A link that leads out of the directory is made, and named. Exits 1 if a change was not made.`,
 				Examples: []cli.Example{
 					{Says: "try a command on a directory, look, and keep what it did", Line: "demesne run --here=cow -- make; demesne diff; demesne apply 3f9a12bc"},
 					{Says: "keep one file", Line: "demesne apply 3f9a12bc src/main.go"},
@@ -98,10 +99,8 @@ func (a *app) applyChanges(c *changeSet, paths []string, force bool) (int, error
 	if err != nil {
 		return 0, err
 	}
-	for _, e := range did.Done {
-		if e.By != "" {
-			a.say(fmt.Sprintf("apply: review before use: %s, which %s would execute", text.SafeLine(e.Path), e.By))
-		}
+	for _, line := range reviewEdits(did.Done) {
+		a.say("apply: " + line)
 	}
 	for _, r := range did.Refused {
 		a.say(fmt.Sprintf("apply: %s: %v", text.SafeLine(r.Path), r.Err))
@@ -124,6 +123,20 @@ func (a *app) applyChanges(c *changeSet, paths []string, force bool) (int, error
 		code = 1
 	}
 	return code, err
+}
+
+// reviewEdits names the applied changes that the caller should look at before this machine executes, obeys or follows them.
+func reviewEdits(done []edit) (lines []string) {
+	var files []upper.Executable
+	for _, e := range done {
+		if e.By != "" {
+			files = append(files, upper.Executable{Path: e.Path, By: e.By, Class: e.Class, New: e.Kind == 'A'})
+		}
+		if e.Leads != "" {
+			lines = append(lines, fmt.Sprintf("review before use: %s, a link that leads out of the directory: to %s", text.SafeLine(e.Path), text.SafeLine(e.Leads)))
+		}
+	}
+	return append(upper.Review(files), lines...)
 }
 
 func cmdDiscard(a *app, _ *options, args []string) (int, error) {
@@ -178,7 +191,7 @@ func (a *app) diffChanges(o *options, c *changeSet) (int, error) {
 	}
 	out := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created, Truncated: !all}
 	for _, e := range edits {
-		out.Changes = append(out.Changes, changeDocument{Path: ipc.Bytes(e.Path), Kind: string(e.Kind), Executes: e.By, Guarded: e.Guarded, Changed: e.Changed, Special: e.Special})
+		out.Changes = append(out.Changes, changeDocument{Path: ipc.Bytes(e.Path), Kind: string(e.Kind), Executes: e.By, Guarded: e.Guarded, LeadsTo: ipc.Bytes(e.Leads), Changed: e.Changed, Special: e.Special})
 	}
 	return a.printJSON(out)
 }
@@ -198,9 +211,10 @@ type changeDocument struct {
 	Path     ipc.Bytes `json:"path"` // on this machine, absolute
 	Kind     string    `json:"kind"` // A, M or D
 	Executes string    `json:"executes,omitempty"`
-	Guarded  bool      `json:"guarded,omitempty"` // apply leaves it out unless it is named
-	Changed  bool      `json:"changed,omitempty"` // the caller changed the file meanwhile
-	Special  bool      `json:"special,omitempty"` // a device, fifo or socket: never applied
+	Guarded  bool      `json:"guarded,omitempty"`  // apply leaves it out unless it is named
+	LeadsTo  ipc.Bytes `json:"leads_to,omitempty"` // target of a link that leads out of the directory
+	Changed  bool      `json:"changed,omitempty"`  // the caller changed the file meanwhile
+	Special  bool      `json:"special,omitempty"`  // a device, fifo or socket: never applied
 }
 
 // editsText returns one line for each change. Names come from the sandbox.
@@ -213,6 +227,9 @@ func editsText(edits []edit, all bool) string {
 			fmt.Fprintf(&b, "  (executed by %s; apply it by its path)", e.By)
 		case e.By != "":
 			fmt.Fprintf(&b, "  (executed by %s)", e.By)
+		}
+		if e.Leads != "" {
+			fmt.Fprintf(&b, "  (leads out of the directory, to %s)", text.SafeLine(e.Leads))
 		}
 		if e.Changed {
 			b.WriteString("  (changed here meanwhile)")

@@ -1,6 +1,7 @@
 package upper
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -15,54 +16,99 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// Bounds of one [FindAutorun]. With all of them reached it takes a fraction of a second.
-const (
-	autorunDirs  = 8192    // directories
-	autorunNames = 1 << 18 // names in them
-	autorunDepth = 32      // levels below the top
-	autorunFiles = 2048    // files found
-	autorunText  = 1 << 20 // bytes of one file that are compared
-)
+// bounds are those of one walk.
+type bounds struct {
+	dirs  int // directories
+	names int // names in them
+	list  int // names in one of them
+	depth int // levels below the top
+	files int // files found, of each class
+}
+
+// autorunBounds are those of [FindAutorun]. With all of them reached it takes a second.
+var autorunBounds = bounds{dirs: 1 << 15, names: 1 << 19, list: 1 << 15, depth: 64, files: 2048}
+
+// autorunText is how many bytes of one file are compared.
+const autorunText = 1 << 20
 
 // Autorun lists the files below a directory that programs of the host would execute or obey later: those of the table
 // behind [ExecutedBy], and what the configuration of a git repository names. Two of them show what a sandbox changed.
 //
 // The walk follows no link. It visits the directory and those below it, with git's own directories, worktrees and
-// submodules, as far as they lie below the directory. It is bounded: a file beyond the bounds is not found.
+// submodules, as far as they lie below the directory. It is bounded. What a sandbox adds cannot keep a later walk from
+// the directories and files of the first: see [Autorun.Again].
 type Autorun struct {
-	Truncated bool // a bound was reached
+	// Unseen is a directory that was not looked at completely: a bound was reached, or it cannot be read. Else it
+	// is empty.
+	Unseen string
 
+	name   string // of the directory
+	most   bounds
 	files  map[string]autorunFile // by path
 	guards map[string]bool        // see Protected
+	dirs   []string               // as visited
 }
 
 // An Executable is a file that a program of the host would execute or obey.
 type Executable struct {
-	Path string // relative to the directory that was walked
-	By   string // the program
-	New  bool   // else changed
+	Path  string // relative to the directory that was walked
+	By    string // the program
+	New   bool   // else changed
+	Class Class
+
+	fresh bool // so is the directory where the program would find it
 }
 
 type autorunFile struct {
-	by, state string // state differs if the file differs
+	by    string
+	class Class
+	base  string // the directory where the program would find it
+	state string // differs if the file differs
 }
 
-// FindAutorun walks a directory. Its name must be its absolute path without links, so that absolute paths in a git
+func ofGit(class Class, tree string) autorunFile {
+	return autorunFile{by: "git", class: class, base: tree}
+}
+
+// FindAutorun walks a directory. The name must be its absolute path without links, so that absolute paths in a git
 // configuration are recognized.
-func FindAutorun(root *os.Root) (*Autorun, error) {
+func FindAutorun(dir string) (*Autorun, error) {
+	return (&Autorun{name: dir, most: autorunBounds}).Again()
+}
+
+// Again walks the directory once more. It visits what the first walk visited before everything else, and outside of the
+// bounds. So new directories and files, however many, hide no change of old ones.
+func (a *Autorun) Again() (*Autorun, error) {
+	root, err := os.OpenRoot(a.name)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
 	top, err := root.Open(".")
 	if err != nil {
 		return nil, fmt.Errorf("find files that the host executes: %w", err)
 	}
 	defer top.Close()
 	w := &autorunWalk{
-		Autorun: Autorun{files: map[string]autorunFile{}, guards: map[string]bool{}},
-		top:     int(top.Fd()), name: root.Name(), seen: map[string]bool{}, tops: map[string]bool{".": true},
+		Autorun: Autorun{name: a.name, most: a.most, files: map[string]autorunFile{}, guards: map[string]bool{}},
+		before:  a, below: a.above(), top: int(top.Fd()),
+		gits: map[string]bool{}, tops: map[string]bool{".": true}, queued: map[string]bool{},
 	}
-	for dirs := []string{"."}; len(dirs) > 0; dirs = dirs[1:] {
-		dirs = append(dirs, w.dir(dirs[0])...)
-	}
+	w.run()
 	return &w.Autorun, nil
+}
+
+// above returns each directory with files of the list in it or below it, with one of these files.
+func (a *Autorun) above() map[string]autorunFile {
+	all := map[string]autorunFile{}
+	for p, f := range a.files {
+		for dir := path.Dir(p); dir != "."; dir = path.Dir(dir) {
+			if old, ok := all[dir]; !ok || f.class < old.class || f.class == old.class && f.by < old.by {
+				all[dir] = f
+			}
+		}
+	}
+	return all
 }
 
 // Protected returns the paths that exist and that a sandbox has no need to write, sorted: a path above another comes
@@ -82,63 +128,138 @@ func (a *Autorun) Protected() (paths []string) {
 	return paths
 }
 
-// Since returns the files that are new or changed after before was found, sorted.
+// Since returns the files that are new or changed after before was found, the most important first: by class, then those
+// that existed, then those in directories that existed, then by depth.
 func (a *Autorun) Since(before *Autorun) (files []Executable) {
+	old := map[string]bool{}
+	for _, dir := range before.dirs {
+		old[dir] = true
+	}
 	for p, f := range a.files {
 		was, existed := before.files[p]
 		if !existed || was.state != f.state {
-			files = append(files, Executable{Path: p, By: f.by, New: !existed})
+			files = append(files, Executable{Path: p, By: f.by, Class: f.class, New: !existed, fresh: !existed && !old[f.base]})
 		}
 	}
-	slices.SortFunc(files, func(a, b Executable) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(files, func(a, b Executable) int {
+		return cmp.Or(cmp.Compare(a.Class, b.Class), falseFirst(a.New, b.New), falseFirst(a.fresh, b.fresh),
+			cmp.Compare(strings.Count(a.Path, "/"), strings.Count(b.Path, "/")), strings.Compare(a.Path, b.Path))
+	})
 	return files
 }
 
-// autorunWalk is the state of one FindAutorun. All paths are relative to top and clean; "." is top.
-type autorunWalk struct {
-	Autorun
-	top   int
-	name  string
-	seen  map[string]bool // directories of git
-	tops  map[string]bool // directories whose files are protected: top, repositories and worktrees
-	dirs  int
-	names int
-	buf   [32 << 10]byte
+func (m match) file() autorunFile { return autorunFile{by: m.by, class: m.class, base: m.base} }
+
+// falseFirst sorts false before true.
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
-// dir looks at one directory and returns those below it.
-func (w *autorunWalk) dir(at string) (below []string) {
+// autorunWalk is the state of one walk. All paths are relative to top and clean; "." is top.
+type autorunWalk struct {
+	Autorun
+	before *Autorun
+	below  map[string]autorunFile // see above; of before
+	top    int
+	gits   map[string]bool // directories of git, with the work tree for which they were looked at
+	tops   map[string]bool // directories whose files are protected: top, repositories and worktrees
+	queued map[string]bool
+	queue  [ranks][]string
+	names  int
+	found  [classes]int // that before lacks
+	buf    [32 << 10]byte
+}
+
+// The order of directories.
+const (
+	rankFirst    = iota // the top, what before visited, and the directories that the table names there
+	rankOrdinary        // others
+	rankPackages        // of node_modules and the like, which are many
+	ranks
+)
+
+func (w *autorunWalk) run() {
+	for _, dir := range w.before.dirs {
+		w.push(dir, rankFirst)
+	}
+	w.push(".", rankFirst)
+	for rank := 0; rank < ranks; {
+		if len(w.queue[rank]) == 0 {
+			rank++
+			continue
+		}
+		dir := w.queue[rank][0]
+		w.queue[rank] = w.queue[rank][1:]
+		if len(w.dirs) >= w.most.dirs+len(w.before.dirs) {
+			w.unseen(dir)
+			return
+		}
+		w.dir(dir, rank)
+	}
+}
+
+// push queues a directory once.
+func (w *autorunWalk) push(dir string, rank int) {
+	if !w.queued[dir] {
+		w.queued[dir] = true
+		w.queue[rank] = append(w.queue[rank], dir)
+	}
+}
+
+// unseen records the first directory that was not looked at completely.
+func (w *autorunWalk) unseen(dir string) { w.Unseen = cmp.Or(w.Unseen, dir) }
+
+// dir looks at one directory and queues those below it.
+func (w *autorunWalk) dir(at string, rank int) {
 	names := w.list(at)
 	if names == nil {
-		return nil
+		return
 	}
+	w.dirs = append(w.dirs, at)
 	w.repository(at, names)
-	deepest := at != "." && strings.Count(at, "/")+1 >= autorunDepth
-	may := executorFilter(path.Base(at))
+	if m, ok := executorOf(at + "/."); ok && m.top == at && m.guard && w.tops[m.base] {
+		w.guards[at] = true
+	}
+	deepest := strings.Count(at, "/")+1 >= w.most.depth
+	slices.SortFunc(names, func(a, b fsutil.Dirent) int { return strings.Compare(a.Name, b.Name) })
 	for _, e := range names {
+		p := path.Join(at, e.Name)
 		switch {
 		case e.Type != unix.DT_DIR:
-			if may(e.Name) {
-				w.file(path.Join(at, e.Name), e)
-			}
+			w.file(p, e)
 		case e.Name == ".git":
 		case deepest:
-			w.Truncated = true
+			w.unseen(p)
 		default:
-			below = append(below, path.Join(at, e.Name))
+			w.push(p, rankBelow(p, rank))
 		}
 	}
-	slices.Sort(below)
-	return below
+}
+
+// rankBelow returns the rank of a directory in one that has rank.
+func rankBelow(p string, rank int) int {
+	if packages(p) {
+		return rankPackages
+	}
+	if _, named := linkOf(p); named && rank == rankFirst {
+		return rankFirst
+	}
+	return rankOrdinary
 }
 
 // file looks at one file that the table may list.
 func (w *autorunWalk) file(p string, e fsutil.Dirent) {
-	if h, base := executorOf(p); h.by != "" && !h.inGit() {
-		w.found(h, p, path.Clean(base))
-	}
-	if by := executorDirs()[e.Name]; by != "" && e.Type == unix.DT_LNK { // a link to what the table would match
-		w.add(p, by, false)
+	link := e.Type == unix.DT_LNK
+	if m, ok := executorOfFile(p, link); ok && !m.inGit() {
+		w.add(p, m.file(), m.guard && m.top == p && w.tops[m.base])
+	} else if f, ok := w.below[p]; ok && link { // it replaces a directory with such files
+		w.add(p, f, false)
 	}
 }
 
@@ -159,7 +280,7 @@ func (w *autorunWalk) repository(at string, names []fsutil.Dirent) {
 		w.git(git, at)
 	case kind != 0: // the link of a worktree or submodule
 		w.tops[at] = true
-		w.add(git, "git", true)
+		w.add(git, ofGit(ByItself, at), true)
 		if to, ok := strings.CutPrefix(w.text(git), "gitdir:"); ok {
 			if dir, ok := w.resolve(at, strings.TrimSpace(to)); ok {
 				w.git(dir, at)
@@ -172,17 +293,21 @@ func (w *autorunWalk) repository(at string, names []fsutil.Dirent) {
 
 // git looks at a repository's own directory. Its work tree is at.
 func (w *autorunWalk) git(dir, at string) {
-	if w.seen[dir] {
+	if w.gits[dir+"\x00"+at] {
 		return
 	}
-	w.seen[dir] = true
+	w.gits[dir+"\x00"+at] = true
 	for _, name := range []string{"config", "config.worktree", "commondir"} {
-		w.add(path.Join(dir, name), "git", true)
+		w.add(path.Join(dir, name), ofGit(ByItself, at), true)
+	}
+	for _, name := range []string{"rebase-merge/git-rebase-todo", "info/attributes"} {
+		w.add(path.Join(dir, name), ofGit(Obeyed, at), false)
 	}
 	w.config(path.Join(dir, "config"), at, 0)
 	w.config(path.Join(dir, "config.worktree"), at, 0)
-	w.hooks(path.Join(dir, "hooks"))
+	w.hooks(path.Join(dir, "hooks"), at)
 	for _, more := range []string{"modules", "worktrees"} {
+		w.link(path.Join(dir, more), at)
 		w.gitsBelow(path.Join(dir, more), 4)
 	}
 }
@@ -202,46 +327,43 @@ func (w *autorunWalk) gitsBelow(dir string, levels int) {
 	}
 }
 
-// hooks looks at a directory of git hooks.
-func (w *autorunWalk) hooks(dir string) {
-	if w.kind(dir) == unix.S_IFLNK {
-		w.add(dir, "git", false)
+// link adds a link in place of a directory of git.
+func (w *autorunWalk) link(p, tree string) {
+	if w.kind(p) == unix.S_IFLNK {
+		w.add(p, ofGit(ByItself, tree), false)
 	}
+}
+
+// hooks looks at a directory of git hooks.
+func (w *autorunWalk) hooks(dir, tree string) {
+	w.link(dir, tree)
 	if w.kind(dir) != unix.S_IFDIR {
 		return
 	}
 	w.guards[dir] = true
 	for _, e := range w.list(dir) {
 		if !strings.HasSuffix(e.Name, ".sample") {
-			w.add(path.Join(dir, e.Name), "git", false)
+			w.add(path.Join(dir, e.Name), ofGit(ByItself, tree), false)
 		}
 	}
 }
 
-// found adds a file that a row of the table matches below base.
-func (w *autorunWalk) found(h executor, p, base string) {
-	protect := w.tops[base]
-	w.add(p, h.by, protect && h.guard == guardFile)
-	up := path.Dir(p)
-	if h.guard == guardAbove {
-		up = path.Dir(up)
-	}
-	if protect && h.guard >= guardDir && up != "." {
-		w.guards[up] = true
-	}
-}
-
-// add adds a file, if it exists. A link cannot be protected, but a change of it is found.
-func (w *autorunWalk) add(p, by string, protect bool) {
-	if len(w.files) >= autorunFiles {
-		w.Truncated = true
-		return
+// add adds a file, if it exists. A link cannot be protected, but a change of it is found. A file that the first walk found
+// is outside of the bound.
+func (w *autorunWalk) add(p string, f autorunFile, protect bool) {
+	if _, known := w.before.files[p]; !known {
+		if w.found[f.class] >= w.most.files {
+			w.unseen(path.Dir(p))
+			return
+		}
+		w.found[f.class]++
 	}
 	state, kind := w.state(p)
 	if kind == 0 {
 		return
 	}
-	w.files[p] = autorunFile{by, state}
+	f.state = state
+	w.files[p] = f
 	if protect && kind == unix.S_IFREG {
 		w.guards[p] = true
 	}
@@ -258,21 +380,25 @@ func (w *autorunWalk) open(p string, flags uint64) (int, error) {
 	})
 }
 
-// list reads a directory. It returns nil for other files, and when the bounds are reached.
+// list reads a directory. It returns nil for other files. Of a directory that cannot be read, or has too many names, it
+// returns those of the table at least.
 func (w *autorunWalk) list(dir string) []fsutil.Dirent {
-	if w.dirs++; w.dirs > autorunDirs || w.names > autorunNames {
-		w.Truncated = true
-		return nil
-	}
 	fd, err := w.open(dir, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
+	switch err {
+	case nil:
+		defer unix.Close(fd)
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EXDEV:
 		return nil
+	default:
+		return w.lookup(dir, nil)
 	}
-	defer unix.Close(fd)
 	all := []fsutil.Dirent{}
-	for w.names <= autorunNames {
+	for w.names <= w.most.names && len(all) <= w.most.list {
 		n, err := unix.Getdents(fd, w.buf[:])
-		if n <= 0 || err != nil {
+		if err != nil {
+			break
+		}
+		if n <= 0 {
 			return all
 		}
 		for _, e := range fsutil.ParseDirents(w.buf[:n]) {
@@ -281,7 +407,22 @@ func (w *autorunWalk) list(dir string) []fsutil.Dirent {
 			all = append(all, e)
 		}
 	}
-	w.Truncated = true
+	return w.lookup(dir, all)
+}
+
+// lookup adds to the names of a directory those of the table that it has.
+func (w *autorunWalk) lookup(dir string, all []fsutil.Dirent) []fsutil.Dirent {
+	w.unseen(dir)
+	listed := map[string]bool{}
+	for _, e := range all {
+		listed[e.Name] = true
+	}
+	all = append([]fsutil.Dirent{}, all...)
+	for name := range executorTable().known {
+		if kind := w.kind(path.Join(dir, name)); kind != 0 && !listed[name] {
+			all = append(all, fsutil.Dirent{Name: name, Type: byte(kind >> 12)}) // as IFTODT of dirent.h
+		}
+	}
 	return all
 }
 

@@ -14,7 +14,7 @@ const configDepth = 10
 // which are protected, and programs, which are only reported. tree is the repository's work tree.
 func (w *autorunWalk) config(file, tree string, depth int) {
 	if depth > configDepth {
-		w.Truncated = true
+		w.unseen(path.Dir(file))
 		return
 	}
 	for _, s := range parseConfig(w.text(file)) {
@@ -22,27 +22,55 @@ func (w *autorunWalk) config(file, tree string, depth int) {
 		case s.key == "path" && (s.section == "include" || s.section == "includeif"):
 			p, ok := w.resolve(path.Dir(file), s.value)
 			if _, known := w.files[p]; ok && !known {
-				w.add(p, "git", true)
+				w.add(p, ofGit(ByItself, tree), true)
 				w.config(p, tree, depth+1)
 			}
 		case s.key == "hookspath" && s.section == "core":
 			if p, ok := w.resolve(tree, s.value); ok && p != "." {
-				w.hooks(p)
+				w.hooks(p, tree)
 			}
-		default:
-			w.program(s.value, tree)
+		case s.program():
+			w.programs(s.value, tree)
 		}
 	}
 }
 
-// program adds the program of a setting such as filter.x.clean, if it is a path below the top.
-func (w *autorunWalk) program(value, tree string) {
-	words := strings.Fields(strings.TrimPrefix(value, "!"))
-	if len(words) == 0 || !strings.Contains(words[0], "/") {
-		return
+// programKeys are the settings whose value git executes, or passes to a shell: SECTION.KEY. A star is any key. Other values are names of branches, remotes and the like, which may look like paths.
+const programKeys = `
+	core.fsmonitor core.sshcommand core.editor core.pager core.askpass core.gitproxy core.alternaterefscommand
+	alias.* pager.* sequence.editor interactive.difffilter gc.recentobjectshook
+	diff.external diff.command diff.textconv merge.driver filter.clean filter.smudge filter.process hook.command
+	difftool.cmd difftool.path mergetool.cmd mergetool.path browser.cmd browser.path guitool.cmd man.cmd man.path
+	credential.helper gpg.program gpg.defaultkeycommand web.browser instaweb.httpd imap.tunnel tar.command
+	remote.uploadpack remote.receivepack uploadpack.packobjectshook submodule.update trailer.command trailer.cmd
+	sendemail.smtpserver sendemail.sendmailcmd sendemail.tocmd sendemail.cccmd sendemail.headercmd
+	lfs.path lfs.clean lfs.smudge
+`
+
+// program reports whether the value of a setting is a command.
+func (s setting) program() bool {
+	of, _, _ := strings.Cut(s.section, ".") // [filter.x], as git wrote it once
+	if (of == "alias" || of == "submodule") && !strings.HasPrefix(s.value, "!") {
+		return false
 	}
-	if p, ok := w.resolve(tree, words[0]); ok && w.kind(p) == unix.S_IFREG {
-		w.add(p, "git", false)
+	for key := range strings.FieldsSeq(programKeys) {
+		if section, name, _ := strings.Cut(key, "."); section == of && (name == "*" || name == s.key) {
+			return true
+		}
+	}
+	return false
+}
+
+// programs adds the programs of a setting such as filter.x.clean, and files that it names as their arguments, if they are
+// paths below the top.
+func (w *autorunWalk) programs(value, tree string) {
+	for i, word := range strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(" \t!;&|(){}<>'\"`", r) }) {
+		if i == 0 && !strings.Contains(word, "/") {
+			continue // found through PATH
+		}
+		if p, ok := w.resolve(tree, word); ok && w.kind(p) == unix.S_IFREG {
+			w.add(p, ofGit(ByItself, tree), false)
+		}
 	}
 }
 

@@ -46,7 +46,9 @@ type Edit struct {
 	Kind byte   // 'A', 'M' or 'D'
 
 	By      string // the program of the host that would execute or obey the file; see [ExecutedBy]
+	Class   Class  // when it would
 	Guarded bool   // the file is one that a sandbox has no need to write; see [Autorun.Protected]
+	Leads   string // target of a link that leads out of the directory
 	Changed bool   // the caller changed the file meanwhile
 	Special bool   // a device, fifo or socket, which is not applied
 
@@ -63,8 +65,8 @@ const (
 // Edits returns what differs, sorted by path. If all is false, there were too many differences to return them all.
 func (o *Over) Edits() (edits []Edit, all bool, err error) {
 	if o.auto == nil {
-		if err := o.findAuto(); err != nil {
-			return nil, false, err
+		if o.auto, err = FindAutorun(o.Dir.Name()); err != nil {
+			return nil, false, fmt.Errorf("compare files: %w", err)
 		}
 	}
 	if o.States == nil {
@@ -89,16 +91,6 @@ func (o *Over) Edits() (edits []Edit, all bool, err error) {
 	}
 	slices.SortFunc(c.edits, func(a, b Edit) int { return strings.Compare(a.Path, b.Path) })
 	return c.edits, !c.cut, nil
-}
-
-func (o *Over) findAuto() error {
-	root, err := os.OpenRoot(o.Dir.Name())
-	if err != nil {
-		return fmt.Errorf("compare files: %w", err)
-	}
-	defer root.Close()
-	o.auto, err = FindAutorun(root)
-	return err
 }
 
 // comparison is the state of one Edits.
@@ -197,36 +189,63 @@ func (c *comparison) add(e Edit, at int, name string, below *unix.Statx_t) {
 		}
 	}
 	if e.Kind != 'D' {
-		e.By, e.Guarded = c.executed(e)
+		e.By, e.Class, e.Guarded = c.executed(e)
+	}
+	if e.kind == unix.S_IFLNK {
+		if target, err := fsutil.ReadlinkAt(at, name); err != nil || c.leadsOut(e.Path, target) {
+			e.Leads = target
+		}
 	}
 	c.edits = append(c.edits, e)
 }
 
 // executed returns the program that would execute or obey the file of an edit.
-func (c *comparison) executed(e Edit) (by string, guarded bool) {
+func (c *comparison) executed(e Edit) (by string, class Class, guarded bool) {
 	if e.kind == unix.S_IFDIR {
-		return "", false
+		return "", 0, false
 	}
-	if h, _ := executorOf(e.Path); h.by != "" {
-		return h.by, h.guard != reported
+	if path.Base(e.Path) == ".git" {
+		return "git", ByItself, true
 	}
-	base := path.Base(e.Path)
-	if base == ".git" {
-		return "git", true
+	if m, ok := executorOfFile(e.Path, e.kind == unix.S_IFLNK); ok {
+		return m.by, m.class, m.guard
 	}
-	if e.kind == unix.S_IFLNK { // a link to a directory that the table names
-		h, _ := executorOf(e.Path + "/x")
-		if by := cmp.Or(h.by, executorDirs()[base]); by != "" {
-			return by, true
-		}
-	}
-	if by := c.auto.obeys(e.Path); by != "" {
-		return by, true
+	if f, ok := c.auto.obeys(e.Path); ok {
+		return f.by, f.class, true
 	}
 	if c.bare(e.Path) {
-		return "git", true
+		return "git", ByItself, true
 	}
-	return "", false
+	return "", 0, false
+}
+
+// leadsOut reports whether a link of the sandbox would lead out of the directory, or might: through ".." after a name,
+// which may be another link, or through a link of the caller that does.
+func (o *Over) leadsOut(link, target string) bool {
+	at := path.Dir(link)
+	if path.IsAbs(target) {
+		rest, below := strings.CutPrefix(path.Clean(target)+"/", o.Dir.Name()+"/")
+		if !below {
+			return true
+		}
+		at, target = ".", cmp.Or(strings.TrimSuffix(rest, "/"), ".")
+	}
+	named := false
+	for name := range strings.SplitSeq(target, "/") {
+		if name == ".." && named {
+			return true
+		}
+		named = named || name != "" && name != "." && name != ".."
+	}
+	p := path.Join(at, target)
+	if p == ".." || strings.HasPrefix(p, "../") {
+		return true
+	}
+	fd, err := unix.Openat2(int(o.Dir.Fd()), p, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH})
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == unix.EXDEV
 }
 
 // bare reports whether a file would be the configuration or a hook of a repository without a work tree.
@@ -250,18 +269,17 @@ func (c *comparison) bare(file string) bool {
 	return true
 }
 
-// obeys returns the program that executes or obeys a file of the directory, or one that is new in a directory of such
-// files.
-func (a *Autorun) obeys(file string) string {
-	if f, ok := a.files[file]; ok {
-		return f.by
+// obeys returns what executes or obeys a file of the directory, or one that is new in a directory of such files.
+func (a *Autorun) obeys(file string) (f autorunFile, ok bool) {
+	if f, ok = a.files[file]; ok {
+		return f, true
 	}
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		if a.guards[dir] {
-			return "git"
+			return autorunFile{by: "git"}, true
 		}
 	}
-	return ""
+	return autorunFile{}, false
 }
 
 // lower describes a file of Dir. It returns nil for a missing one.

@@ -90,6 +90,9 @@ func (o *overTest) words() (words []string) {
 		if e.Special {
 			w += " special"
 		}
+		if e.Leads != "" {
+			w += " leads to " + e.Leads
+		}
 		words = append(words, w)
 	}
 	return words
@@ -199,19 +202,31 @@ func TestOverChanged(t *testing.T) {
 	o.want(o.list(), "early=2", "gone=22", "late=22", "new=2", "new2=2", "ok=22")
 }
 
+// TestOverLinks checks that a link which leads out of the directory is named, however it does.
+func TestOverLinks(t *testing.T) {
+	o := newOver(t)
+	o.write(o.dir, "d/e/f=1", "top/", "mine->/etc")
+	o.write(o.up, ".claude/", "abs->/etc/passwd", "self->"+o.dir+"/d/e", "near->"+o.dir+"x/d", "up->..", "dot->.", "in->d/e/f", "gone->none/x", "d/", "d/up->../top", "d/out->../../x", "d/e/", "d/e/a->../../top",
+		"d/e/b->a/../../x", "mine2->mine/passwd", "abs2->"+o.dir+"/mine/x", "abs3->"+o.dir+"/../x", ".vscode->/tmp/evil", ".claude/commands->../x")
+	o.open()
+	o.want(o.words(), "A .claude", "A .claude/commands by Claude Code guarded", "A .vscode by VS Code guarded leads to /tmp/evil", "A abs leads to /etc/passwd", "A abs2 leads to "+o.dir+"/mine/x",
+		"A abs3 leads to "+o.dir+"/../x", "A d/e/a", "A d/e/b leads to a/../../x", "A d/out leads to ../../x", "A d/up", "A dot", "A gone", "A in", "A mine2 leads to mine/passwd", "A near leads to "+o.dir+"x/d",
+		"A self", "A up leads to ..")
+}
+
 // TestOverHostile checks what a sandbox may leave: special files, files that the host executes, links on the way.
 func TestOverHostile(t *testing.T) {
 	o := newOver(t)
 	o.write(o.dir, ".git/config=[core]\n\thooksPath = tools/hooks\n", ".git/HEAD=x", ".git/hooks/", "tools/hooks/pre-commit=1", "out/a=1")
 	outside := t.TempDir()
-	o.write(o.up, ".git/config=evil", ".git/hooks/post-commit=evil", "tools/hooks/pre-commit=evil", "tools/hooks/commit-msg=evil", "sub/", "sub/.git->../x", ".envrc=evil", "Makefile=all:", "b/HEAD=x", "b/objects/",
+	o.write(o.up, ".git/config=evil", ".git/hooks/post-commit=evil", "tools/hooks/pre-commit=evil", "tools/hooks/commit-msg=evil", "sub/", "sub/.git->../x", ".gemini/extensions/x/y.json=evil", "opencode.json={}", ".devcontainer/x/devcontainer.json=evil", "AGENTS.md=evil", "node_modules/p/package.json={}", ".envrc=evil", "Makefile=all:", "b/HEAD=x", "b/objects/",
 		"b/config=evil", "b/hooks/x=evil", ".vscode->x", "out/a=2222")
 	if err := unix.Mkfifo(o.up+"/fifo", 0o666); err != nil {
 		t.Fatal(err)
 	}
 	o.open()
-	o.want(o.words(), "A .envrc by direnv guarded", "M .git/config by git guarded", "A .git/hooks/post-commit by git guarded", "A .vscode by VS Code guarded", "A Makefile by make", "A b", "A b/HEAD",
-		"A b/config by git guarded", "A b/hooks", "A b/hooks/x by git guarded", "A b/objects", "A fifo special", "M out/a", "A sub", "A sub/.git by git guarded",
+	o.want(o.words(), "A .devcontainer", "A .devcontainer/x", "A .devcontainer/x/devcontainer.json by VS Code guarded", "A .envrc by direnv guarded", "A .gemini", "A .gemini/extensions", "A .gemini/extensions/x", "A .gemini/extensions/x/y.json by Gemini CLI guarded", "M .git/config by git guarded", "A .git/hooks/post-commit by git guarded", "A .vscode by VS Code guarded", "A AGENTS.md by agents", "A Makefile by make", "A b", "A b/HEAD",
+		"A b/config by git guarded", "A b/hooks", "A b/hooks/x by git guarded", "A b/objects", "A fifo special", "A node_modules", "A node_modules/p", "A node_modules/p/package.json", "A opencode.json by opencode guarded", "M out/a", "A sub", "A sub/.git by git guarded",
 		"A tools/hooks/commit-msg by git guarded", "M tools/hooks/pre-commit by git guarded")
 	edits := o.edits()
 	// Another sandbox replaces a directory by a link meanwhile.
