@@ -75,7 +75,7 @@ func Open(o Options) (*Catalog, error) {
 	if o.Home == "" {
 		o.Home, _ = os.UserHomeDir()
 	}
-	c := &Catalog{o: o, rows: table(), off: map[string]bool{}}
+	c := &Catalog{o: o, rows: Table(), off: map[string]bool{}}
 	own, err := c.userRows()
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (c *Catalog) userRows() ([]Provider, error) {
 		return nil, fmt.Errorf("read agents: %s: %w", path, err)
 	}
 	for i, p := range file.Agents {
-		if err := p.check(append(table(), file.Agents[:i]...)); err != nil {
+		if err := p.check(append(Table(), file.Agents[:i]...)); err != nil {
 			return nil, fmt.Errorf("read agents: %s: agent %q: %w", path, cmp.Or(p.Name, strconv.Itoa(i)), err)
 		}
 	}

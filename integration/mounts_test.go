@@ -63,6 +63,44 @@ func TestMountsHere(t *testing.T) {
 	b.in(b.dir, "rm", id)
 }
 
+// TestMountsReview checks that files which agents, editors and debuggers obey cannot be changed, that no number of new files
+// hides one that matters, and that apply names such files and links that lead out.
+func TestMountsReview(t *testing.T) {
+	b := newBox(t)
+	files := []string{".gemini/settings.json", "opencode.json", ".opencode/plugin/x.js", ".cursor/hooks.json", ".vscode/mcp.json", ".zed/tasks.json", ".devcontainer.json", ".claude/commands/x.md", ".gdbinit", ".Rprofile"}
+	for _, f := range files {
+		b.file("p/"+f, "host\n", 0o644)
+	}
+	p := b.dir + "/p"
+	r := b.in(p, "run", "--here", "--", "sh", "-c", `for f in `+strings.Join(files, " ")+`; do (echo evil > $f; rm -f $f; mv ${f%/*} moved) 2>/dev/null && echo "$f"; done
+		i=0; while [ $i -lt 25 ]; do mkdir -p a$i node_modules/$i; echo x | tee a$i/package.json node_modules/$i/package.json > /dev/null; i=$((i+1)); done; mkdir -p x/y; echo evil > x/y/.envrc`)
+	for _, f := range files {
+		if read(p+"/"+f) != "host\n" {
+			t.Errorf("%s was changed", f)
+		}
+	}
+	want := "run: review before use: " + p + "/x/y/.envrc (new), which direnv would execute\ndemesne: run: review before use: 25 files that builds would execute: " + p + "/a0/package.json (new), "
+	if r.stdout != "" || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, " and 22 more\n") {
+		t.Errorf("--here: %+v", r)
+	}
+	q := b.mkdir("q")
+	b.in(q, "run", "--here=cow", "-c", "ln -s /etc out; ln -s f in; mkdir .gemini; echo x > .gemini/settings.json; echo x > Makefile")
+	id := b.changes()
+	if r := b.in(q, "diff", id); !strings.Contains(r.stdout, "A "+q+"/out  (leads out of the directory, to /etc)\n") {
+		t.Errorf("diff: %+v", r)
+	}
+	r = b.in(q, "apply", id)
+	for _, want := range []string{q + "/Makefile (new), which make would execute\n", "left out " + q + "/.gemini/settings.json, which Gemini CLI", q + "/out, a link that leads out of the directory: to /etc\n"} {
+		if !strings.Contains(r.stderr, want) {
+			t.Errorf("apply: %q is not in %+v", want, r)
+		}
+	}
+	if strings.Contains(r.stderr, q+"/in") {
+		t.Errorf("apply: %+v", r)
+	}
+	b.in(q, "discard", id)
+}
+
 // TestMountsCache checks that a cache is shared by the sandboxes that name it, and by no other.
 func TestMountsCache(t *testing.T) {
 	b := newBox(t)

@@ -10,7 +10,7 @@ import (
 )
 
 // contextFiles are the files that agents read in directories of their own.
-var contextFiles = map[string]bool{"SKILL.md": true, "AGENTS.md": true, "CLAUDE.md": true, "GEMINI.md": true}
+var contextFiles = map[string]bool{"SKILL.md": true, "AGENTS.md": true, "CLAUDE.md": true, "GEMINI.md": true, "QWEN.md": true}
 
 // TestRuleLinks checks that every relative link in the documents leads to a file of the tree, and to a heading where
 // it has an anchor. It also checks that documents and sources name no document that is not in the tree.

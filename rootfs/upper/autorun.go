@@ -15,7 +15,7 @@ import (
 // their paths. A star matches any part of a component. A pattern that ends with /** matches every file below that
 // directory, which is protected as a whole. The first row that matches a file has it.
 //
-// What a program often has to change is not protected: build files, instructions to agents, versions of tools.
+// Files that a program often has to change are not protected: build files, instructions to agents, versions of tools.
 var executors = []executor{
 	{"git", ByItself, protected, ".git/hooks/** .git/config .git/config.worktree .git/commondir .git/modules/*/config .git/modules/*/hooks/**"},
 	{"git", ByItself, protected, ".git/worktrees/*/config.worktree .git/worktrees/*/commondir .gitconfig .config/git/config"},
@@ -74,7 +74,7 @@ var executors = []executor{
 	{"Claude Code", Obeyed, reported, ".claude/* CLAUDE.md CLAUDE.local.md .claude/rules/** .claude/agent-memory/** .claude/workflows/**"},
 	{"Codex", ByItself, protected, ".codex/**"},
 	{"agents", ByItself, protected, ".agents/**"},
-	{"agents", Obeyed, reported, "AGENTS.md AGENTS.override.md AGENT.md .rules"},
+	{"agents", Obeyed, reported, "AGENTS.md AGENTS.override.md .rules"},
 	{"Gemini CLI", ByItself, protected, ".gemini/**"},
 	{"Gemini CLI", Obeyed, reported, "GEMINI.md"},
 	{"opencode", ByItself, protected, "opencode.json opencode.jsonc .opencode/** .opencode.json"},
@@ -218,7 +218,7 @@ func executorOf(file string) (best match, ok bool) {
 // executorOfFile finds the row of a file in a project. A link may stand for a directory of the table, or above one.
 func executorOfFile(file string, link bool) (best match, ok bool) {
 	best, ok = executorOf(file)
-	if ok && packages(file) && (best.class == Build || !packages(best.top)) {
+	if ok && best.class == Build && packages(file) {
 		ok = false
 	}
 	if !link {

@@ -256,7 +256,9 @@ func rankBelow(p string, rank int) int {
 // file looks at one file that the table may list.
 func (w *autorunWalk) file(p string, e fsutil.Dirent) {
 	link := e.Type == unix.DT_LNK
-	if m, ok := executorOfFile(p, link); ok && !m.inGit() {
+	if m, ok := executorOfFile(p, link); ok && packages(p) && !packages(m.top) {
+		return // that the directory's own files would have to name
+	} else if ok && !m.inGit() {
 		w.add(p, m.file(), m.guard && m.top == p && w.tops[m.base])
 	} else if f, ok := w.below[p]; ok && link { // it replaces a directory with such files
 		w.add(p, f, false)
@@ -351,6 +353,9 @@ func (w *autorunWalk) hooks(dir, tree string) {
 // add adds a file, if it exists. A link cannot be protected, but a change of it is found. A file that the first walk found
 // is outside of the bound.
 func (w *autorunWalk) add(p string, f autorunFile, protect bool) {
+	if w.kind(p) == 0 {
+		return
+	}
 	if _, known := w.before.files[p]; !known {
 		if w.found[f.class] >= w.most.files {
 			w.unseen(path.Dir(p))

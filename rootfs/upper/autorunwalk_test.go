@@ -240,6 +240,14 @@ func TestAutorunHidden(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, nil, true},
+		{"many repositories", nil, func(t *testing.T, dir string) {
+			plant(t, dir, many(10, "a%d/.git/HEAD")...)
+			plant(t, dir, "z/.envrc")
+		}, []string{"z/.envrc"}, false},
+		{"in a protected directory", nil, func(t *testing.T, dir string) {
+			plant(t, dir, many(small.files+1, ".opencode/node_modules/%d.js")...)
+			plant(t, dir, ".opencode/plugin/x.js")
+		}, []string{".opencode/plugin/x.js"}, false},
 		{"a link in place of a directory", []string{"z/y/.envrc", "z/f"}, func(t *testing.T, dir string) {
 			if err := os.RemoveAll(dir + "/z"); err != nil {
 				t.Fatal(err)
@@ -273,7 +281,7 @@ func TestAutorunHidden(t *testing.T) {
 	}
 }
 
-// TestAutorunGitFiles: of git's own files only those with commands are named. A commit in a submodule is none.
+// TestAutorunGitFiles: of git's own files only those with commands are named. A commit in a submodule changes no such file.
 func TestAutorunGitFiles(t *testing.T) {
 	const module = `.git/modules/lib/config = [core]
 	worktree = ../../../lib

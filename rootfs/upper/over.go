@@ -192,7 +192,7 @@ func (c *comparison) add(e Edit, at int, name string, below *unix.Statx_t) {
 		e.By, e.Class, e.Guarded = c.executed(e)
 	}
 	if e.kind == unix.S_IFLNK {
-		if target, err := fsutil.ReadlinkAt(at, name); err != nil || c.leadsOut(e.Path, target) {
+		if target, err := fsutil.ReadlinkAt(at, name); err == nil && c.leadsOut(e.Path, target) {
 			e.Leads = target
 		}
 	}

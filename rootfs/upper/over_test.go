@@ -219,13 +219,13 @@ func TestOverHostile(t *testing.T) {
 	o := newOver(t)
 	o.write(o.dir, ".git/config=[core]\n\thooksPath = tools/hooks\n", ".git/HEAD=x", ".git/hooks/", "tools/hooks/pre-commit=1", "out/a=1")
 	outside := t.TempDir()
-	o.write(o.up, ".git/config=evil", ".git/hooks/post-commit=evil", "tools/hooks/pre-commit=evil", "tools/hooks/commit-msg=evil", "sub/", "sub/.git->../x", ".gemini/extensions/x/y.json=evil", "opencode.json={}", ".devcontainer/x/devcontainer.json=evil", "AGENTS.md=evil", "node_modules/p/package.json={}", ".envrc=evil", "Makefile=all:", "b/HEAD=x", "b/objects/",
+	o.write(o.up, ".git/config=evil", ".git/hooks/post-commit=evil", "tools/hooks/pre-commit=evil", "tools/hooks/commit-msg=evil", "sub/", "sub/.git->../x", ".gemini/extensions/x/y.json=evil", "opencode.json={}", ".devcontainer/x/devcontainer.json=evil", "AGENTS.md=evil", "node_modules/p/package.json={}", ".opencode/node_modules/x.js=evil", ".envrc=evil", "Makefile=all:", "b/HEAD=x", "b/objects/",
 		"b/config=evil", "b/hooks/x=evil", ".vscode->x", "out/a=2222")
 	if err := unix.Mkfifo(o.up+"/fifo", 0o666); err != nil {
 		t.Fatal(err)
 	}
 	o.open()
-	o.want(o.words(), "A .devcontainer", "A .devcontainer/x", "A .devcontainer/x/devcontainer.json by VS Code guarded", "A .envrc by direnv guarded", "A .gemini", "A .gemini/extensions", "A .gemini/extensions/x", "A .gemini/extensions/x/y.json by Gemini CLI guarded", "M .git/config by git guarded", "A .git/hooks/post-commit by git guarded", "A .vscode by VS Code guarded", "A AGENTS.md by agents", "A Makefile by make", "A b", "A b/HEAD",
+	o.want(o.words(), "A .devcontainer", "A .devcontainer/x", "A .devcontainer/x/devcontainer.json by VS Code guarded", "A .envrc by direnv guarded", "A .gemini", "A .gemini/extensions", "A .gemini/extensions/x", "A .gemini/extensions/x/y.json by Gemini CLI guarded", "M .git/config by git guarded", "A .git/hooks/post-commit by git guarded", "A .opencode", "A .opencode/node_modules", "A .opencode/node_modules/x.js by opencode guarded", "A .vscode by VS Code guarded", "A AGENTS.md by agents", "A Makefile by make", "A b", "A b/HEAD",
 		"A b/config by git guarded", "A b/hooks", "A b/hooks/x by git guarded", "A b/objects", "A fifo special", "A node_modules", "A node_modules/p", "A node_modules/p/package.json", "A opencode.json by opencode guarded", "M out/a", "A sub", "A sub/.git by git guarded",
 		"A tools/hooks/commit-msg by git guarded", "M tools/hooks/pre-commit by git guarded")
 	edits := o.edits()

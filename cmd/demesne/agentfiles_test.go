@@ -1,4 +1,4 @@
-package agents
+package main
 
 import (
 	"os"
@@ -7,13 +7,14 @@ import (
 	"slices"
 	"testing"
 
+	"demesne/agents"
 	"demesne/rootfs/upper"
 )
 
 // TestProjectFiles ties the table of agents to the table of files that programs of the host execute or obey. An agent's
 // files in a project are known and protected. Its instructions are known, and stay writable.
 func TestProjectFiles(t *testing.T) {
-	for _, p := range table() {
+	for _, p := range agents.Table() {
 		dir := t.TempDir()
 		if len(p.Project) == 0 {
 			t.Errorf("%s: names no file of a project", p.Name)
