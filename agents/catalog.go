@@ -75,7 +75,7 @@ func Open(o Options) (*Catalog, error) {
 	if o.Home == "" {
 		o.Home, _ = os.UserHomeDir()
 	}
-	c := &Catalog{o: o, rows: Table(), off: map[string]bool{}}
+	c := &Catalog{o: o, rows: table(), off: map[string]bool{}}
 	own, err := c.userRows()
 	if err != nil {
 		return nil, err
@@ -94,6 +94,9 @@ func Open(o Options) (*Catalog, error) {
 	}
 	return c, nil
 }
+
+// Rows returns the built-in rows, and after them those of the user's file.
+func (c *Catalog) Rows() []Provider { return slices.Clone(c.rows) }
 
 // userRows reads the user's file, an object with the list "agents". A row with the name of a built-in one is refused.
 func (c *Catalog) userRows() ([]Provider, error) {
@@ -118,7 +121,7 @@ func (c *Catalog) userRows() ([]Provider, error) {
 		return nil, fmt.Errorf("read agents: %s: %w", path, err)
 	}
 	for i, p := range file.Agents {
-		if err := p.check(append(Table(), file.Agents[:i]...)); err != nil {
+		if err := p.check(append(table(), file.Agents[:i]...)); err != nil {
 			return nil, fmt.Errorf("read agents: %s: agent %q: %w", path, cmp.Or(p.Name, strconv.Itoa(i)), err)
 		}
 	}

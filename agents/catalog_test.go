@@ -246,7 +246,7 @@ func TestUserRowInvalid(t *testing.T) {
 
 // TestTable checks the built-in rows by the rules for a user's.
 func TestTable(t *testing.T) {
-	rows := Table()
+	rows := table()
 	for i, p := range rows {
 		if err := p.check(rows[:i]); err != nil {
 			t.Errorf("%s: %v", p.Name, err)

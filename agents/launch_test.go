@@ -117,7 +117,7 @@ func TestNewToken(t *testing.T) {
 func TestNoSecret(t *testing.T) {
 	const secret = "sk-very-real"
 	c := open(t, host(t, map[string]string{"OPENAI_API_KEY": secret, "ANTHROPIC_API_KEY": secret, "GEMINI_API_KEY": secret}))
-	for _, p := range Table() {
+	for _, p := range table() {
 		a, err := c.Choose("x", p.Models[0])
 		if err != nil {
 			t.Fatal(err)

@@ -206,7 +206,7 @@ func (o Options) guarded() (all []string) {
 		return nil
 	}
 	all = append(all, o.Home)
-	for _, p := range Table() {
+	for _, p := range table() {
 		for _, c := range p.Credentials {
 			if file := o.file(c); file != "" {
 				all = append(all, file)

@@ -16,8 +16,8 @@ const (
 	HomeDir = "/home/agent"
 )
 
-// Table returns the built-in rows. Their order is that of preference for the default model.
-func Table() []Provider { return []Provider{codex(), claudeCode(), openCode(), geminiCLI()} }
+// table returns the built-in rows. Their order is that of preference for the default model.
+func table() []Provider { return []Provider{codex(), claudeCode(), openCode(), geminiCLI()} }
 
 // codex is tried with 0.169. Facts:
 //   - CODEX_HOME must be writable. Below /tmp it warns that it makes no aliases, and works.

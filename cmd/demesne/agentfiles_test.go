@@ -14,7 +14,14 @@ import (
 // TestProjectFiles ties the table of agents to the table of files that programs of the host execute or obey. An agent's
 // files in a project are known and protected. Its instructions are known, and stay writable.
 func TestProjectFiles(t *testing.T) {
-	for _, p := range agents.Table() {
+	catalog, err := agents.Open(agents.Options{Env: func(string) string { return "" }, Home: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(catalog.Rows()) == 0 {
+		t.Error("no agents")
+	}
+	for _, p := range catalog.Rows() {
 		dir := t.TempDir()
 		if len(p.Project) == 0 {
 			t.Errorf("%s: names no file of a project", p.Name)
