@@ -395,6 +395,11 @@ func (w *autorunWalk) list(dir string) []fsutil.Dirent {
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EXDEV:
 		return nil
 	default:
+		if m, ok := executorOf(dir + "/x"); ok { // a program may read what the walk cannot list
+			f := m.file()
+			f.state = err.Error()
+			w.files[dir] = f
+		}
 		return w.lookup(dir, nil)
 	}
 	all := []fsutil.Dirent{}
