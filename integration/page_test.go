@@ -27,7 +27,13 @@ const screenshots = "DEMESNE_SCREENSHOTS"
 // browse opens the page of a server, logged in. answer may be nil.
 func (b *box) browse(s *apiServer, answer func(method, url, sent string) (int, string, string, bool)) *pageBrowser {
 	b.Helper()
-	at, err := fixture.StartBrowser(b.TempDir())
+	return b.browseWith(s, answer, "--disable-background-networking")
+}
+
+// browseWith does that in a browser with these flags.
+func (b *box) browseWith(s *apiServer, answer func(method, url, sent string) (int, string, string, bool), flags ...string) *pageBrowser {
+	b.Helper()
+	at, err := fixture.StartBrowser(b.TempDir(), flags...)
 	if err != nil {
 		b.Fatal(err)
 	}

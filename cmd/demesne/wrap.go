@@ -17,11 +17,11 @@ import (
 var packageRunners = []string{"npx", "bunx", "uvx", "pipx"}
 
 // wrapLine describes demesne mcp wrap: run's flags and --client.
-func wrapLine(o *options, client *string) *cli.Command {
+func wrapLine(o *options, client *string, requests *bool) *cli.Command {
 	c := runCommand()
 	line := c.bound(o)
 	line.Name, line.Usage = "mcp wrap", []string{"[run's flags] [--] CMD [ARG…]", "--client CLIENT [run's flags] SERVER"}
-	line.About = `Runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards stdin and stdout. With --client it
+	line.About = `Runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards its messages. With --client it
 changes the entry SERVER in the client's configuration, so that the client starts that server in a sandbox.`
 	line.Examples = []cli.Example{
 		{Says: "let a server see one directory", Line: "demesne mcp wrap --in ~/notes -- npx -y some-mcp-server /in/notes"},
@@ -29,16 +29,18 @@ changes the entry SERVER in the client's configuration, so that the client start
 	}
 	line.Topics = nil
 	line.Flags = append(line.Flags, cli.Flag{Group: groupResult, Long: "client", Arg: "CLIENT", Words: mcpinstall.Names(), Set: cli.Text(client),
-		Help: "change the configuration of this client instead of running a server"})
+		Help: "change the configuration of this client instead of running a server"},
+		cli.Flag{Group: groupResult, Long: "allow-requests", Set: cli.On(requests),
+			Help: "pass the server's own requests: to ask the user, to use the client's model, to list its directories"})
 	return line
 }
 
-// cmdWrap runs an MCP server in a one-shot sandbox, with stdin and stdout for its messages. With --client it changes a
+// cmdWrap runs an MCP server in a one-shot sandbox, with stdin and stdout for its messages, which a [wire] filters. With --client it changes a
 // client's configuration instead, so that the client does so.
 func cmdWrap(a *app, args []string) (int, error) {
 	o := &options{verb: "run", line: args}
-	client := ""
-	line := wrapLine(o, &client)
+	client, requests := "", false
+	line := wrapLine(o, &client, &requests)
 	rest, err := line.Parse(args)
 	switch {
 	case errors.Is(err, cli.ErrHelp):
@@ -61,10 +63,16 @@ func cmdWrap(a *app, args []string) (int, error) {
 	if n := &o.network; len(rest) > 0 && slices.Contains(packageRunners, filepath.Base(rest[0])) && n.mode == "" && n.file == "" && !n.learn {
 		n.mode = "package-managers"
 	}
+	w, err := wireUp(&a.console, requests)
+	if err != nil {
+		return 0, fmt.Errorf("wrap: make pipes: %w", err)
+	}
+	a.stdin, a.stdout = w.stdin, w.stdout
 	r, err := a.newRun(o, rest)
 	if err != nil {
 		return 0, err
 	}
+	defer w.close()
 	return r.finish()
 }
 

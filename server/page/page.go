@@ -30,7 +30,7 @@ const (
 	policyOutput = "img-src data: blob:; font-src data:; media-src data:; " + policyFrame
 )
 
-// receive is the only script of the document that shows an HTML output. It takes the output from the page.
+// receive is the first script of the document that shows an HTML output with its scripts. It takes the output from the page.
 const receive = `addEventListener("message",e=>{if(e.source!==parent)return;document.open();document.write(String(e.data));document.close()},{once:true});parent.postMessage("ready","*")`
 
 // file is a file of the page, ready to be sent.
@@ -57,8 +57,8 @@ func files() (map[string]file, error) {
 		return err
 	})
 	text := func(name string) string { return string(all[name].body) }
-	all["frame/still.html"] = frame("Output", policyOutput, "", "", receive)
-	all["frame/live.html"] = newFile("live.html", policyOutput+"'unsafe-inline' 'unsafe-eval'", all["frame/still.html"].body)
+	all["frame/still.html"] = frame("Output", policyOutput, "", "", text("frame/still.js"))
+	all["frame/live.html"] = newFile("live.html", policyOutput+"'unsafe-inline' 'unsafe-eval'", frame("Output", "", "", "", receive).body)
 	all["frame/terminal.html"] = frame("Terminal", policyFrame, text("vendor/xterm.css")+text("frame/terminal.css"), `<div id="screen"></div>`,
 		text("vendor/xterm.js"), text("vendor/addon-fit.js"), text("frame/terminal.js"))
 	return all, err
@@ -118,6 +118,7 @@ func guarded(next http.Handler) http.Handler {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("X-DNS-Prefetch-Control", "off") // no look-up of a host's name that a link has, before the user follows it
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
 		next.ServeHTTP(w, r)

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"bytes"
 	"net/http/httptest"
 	"regexp"
 	"strings"
@@ -52,7 +53,11 @@ func TestNoMarkup(t *testing.T) {
 			continue
 		}
 		scripts++
-		if found := parses.Find(f.body); found != nil {
+		body := f.body
+		if name == "frame/still.js" { // in a frame without rights, it parses an output in order to clean it
+			body = bytes.Replace(body, []byte("new DOMParser()"), nil, 1)
+		}
+		if found := parses.Find(body); found != nil {
 			t.Errorf("%s has %s", name, found)
 		}
 	}
