@@ -50,9 +50,10 @@ func (c *Client) Push(ctx context.Context, ref, to imageref.Ref, o Push, progres
 	return result.Digest, nil
 }
 
-// Login checks a password with a registry and stores it. It returns the place: a file, or the name of a helper.
-func (c *Client) Login(ctx context.Context, registry, user, password string) (where string, err error) {
-	result, err := c.secretly(ctx, append(c.access("login"), "--username", user, registry), password, nil)
+// Login checks a password with a registry and stores it. It returns the place: a file, or the name of a helper. progress
+// gets the notices.
+func (c *Client) Login(ctx context.Context, registry, user, password string, progress func(events.Event)) (where string, err error) {
+	result, err := c.secretly(ctx, append(c.access("login"), "--username", user, registry), password, progress)
 	return result.Why, err
 }
 

@@ -80,7 +80,7 @@ func login(c *call) error {
 	}
 	defer lock.Close()
 	c.out.plainHTTP = tryFlag
-	where, err := push.Login(c.ctx, push.SystemContext(c.options["tls-verify"], c.options["authfile"]), c.args[0], c.options["username"], string(password))
+	where, err := push.Login(c.ctx, push.SystemContext(c.options["tls-verify"], c.options["authfile"]), c.args[0], c.options["username"], string(password), c.out.send)
 	if err != nil {
 		return err
 	}

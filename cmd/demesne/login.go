@@ -90,7 +90,7 @@ func cmdLogin(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		where, err := c.Login(ctx, registry, user, password)
+		where, err := c.Login(ctx, registry, user, password, a.newProgress(false, "login").take)
 		if err != nil {
 			return 0, err
 		}

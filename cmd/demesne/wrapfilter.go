@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
 
 	"demesne/internal/text"
 )
@@ -62,7 +61,7 @@ func judge(line []byte, requests bool) (v wireVerdict) {
 	var batch []json.RawMessage
 	if line[0] != '[' {
 		batch = []json.RawMessage{line}
-	} else if json.Unmarshal(line, &batch) != nil {
+	} else if json.Unmarshal(line, &batch) != nil || len(batch) == 0 {
 		batch = []json.RawMessage{nil}
 	}
 	var passed []string

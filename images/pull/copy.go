@@ -90,7 +90,7 @@ func (p *puller) manifest(ctx context.Context, img types.UnparsedImage) (raw []b
 // parse parses an image's manifest and checks its media types.
 func parse(raw []byte, mediaType string) (*oci.Manifest, error) {
 	if !json.Valid(raw) {
-		return nil, errorf(events.CodeNoImage, "manifest: not JSON, but %q", clean(string(raw[:min(len(raw), 40)])))
+		return nil, errorf(events.CodeNoImage, "manifest: not JSON, but %d bytes of another kind", len(raw))
 	}
 	if mediaType != oci.TypeOCIManifest && mediaType != oci.TypeDockerManifest {
 		return nil, errorf(events.CodeUnsupported, "manifest: unsupported media type %q", clean(mediaType))

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"reflect"
 	"syscall"
+	"time"
 
 	"github.com/docker/distribution/registry/api/errcode"
 	v2 "github.com/docker/distribution/registry/api/v2"
@@ -51,10 +52,45 @@ func Speak(err error) error {
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
+	err = quiet(err)
 	if word := spoken[Classify(err)]; word != "" {
 		return fmt.Errorf("%s: %w", word, err)
 	}
 	return err
+}
+
+// quiet returns err without what a server sent that does not answer as a registry does. The library shows the beginning of
+// such a body; a registry can redirect a request to a page that only this machine can read.
+func quiet(err error) error {
+	known := notJSON(err)
+	for _, e := range chain(err) {
+		v := reflect.Indirect(reflect.ValueOf(e))
+		known = known || v.Kind() == reflect.Struct && v.FieldByName("Response").IsValid()
+	}
+	if known {
+		return &bodiless{err}
+	}
+	return err
+}
+
+// notJSON reports whether err comes from a text that is not the expected JSON.
+func notJSON(err error) bool {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	var date *time.ParseError
+	return errors.As(err, &syntax) || errors.As(err, &kind) || errors.As(err, &date)
+}
+
+// bodiless is an error whose text would have content of an answer.
+type bodiless struct{ error }
+
+func (b *bodiless) Unwrap() error { return b.error }
+
+func (b *bodiless) Error() string {
+	if status := statusOf(b.error); status != 0 {
+		return fmt.Sprintf("%d %s: the answer is not a registry's", status, http.StatusText(status))
+	}
+	return "the answer is not a registry's"
 }
 
 // Classify returns the kind of failure, judged by the types that err wraps. The first matching class

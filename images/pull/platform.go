@@ -85,7 +85,7 @@ func platformOf(p *imgspec.Platform) Platform { return Platform{p.OS, p.Architec
 // part of that text.
 func OneLine(err error) string {
 	const most = 1000
-	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	text := strings.Join(strings.FieldsFunc(quiet(err).Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "..."
 	}

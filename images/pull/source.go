@@ -90,25 +90,29 @@ func inCatalogue(name string) bool {
 
 // dial opens the first candidate that answers. If all fail, it returns the error of the last one.
 func (p *puller) dial(ctx context.Context, all []reference.Named) (Source, error) {
-	var err error
+	var last error
 	for _, named := range all {
-		var ref types.ImageReference
-		if ref, err = docker.NewReference(reference.TagNameOnly(named)); err != nil {
+		ref, err := docker.NewReference(reference.TagNameOnly(named))
+		if err != nil {
 			return nil, errorf(events.CodeInvalid, "parse reference %q: %w", named, err)
 		}
+		sys, err := Guarded(p.sys, named, p.Report)
+		if err != nil {
+			return nil, err
+		}
 		var src types.ImageSource
-		err = p.retry(ctx, func(ctx context.Context) (err error) {
-			src, err = ref.NewImageSource(ctx, p.sys)
-			return err
+		last = p.retry(ctx, func(ctx context.Context) (err error) {
+			src, err = ref.NewImageSource(ctx, sys)
+			return unreadable(sys, named, err)
 		})
-		if err == nil {
+		if last == nil {
 			return endpoint{src}, nil
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return nil, err
+	return nil, last
 }
 
 // unchanged reports whether a tag still points to the image that the store has under that name. It is
@@ -123,10 +127,14 @@ func (p *puller) unchanged(ctx context.Context, named reference.Named, have *ima
 	if err != nil {
 		return false, errorf(events.CodeInvalid, "parse reference %q: %w", named, err)
 	}
+	sys, err := Guarded(p.sys, named, p.Report)
+	if err != nil {
+		return false, err
+	}
 	var now digest.Digest
 	err = p.retry(ctx, func(ctx context.Context) (err error) {
-		now, err = docker.GetDigest(ctx, p.sys, ref)
-		return err
+		now, err = docker.GetDigest(ctx, sys, ref)
+		return unreadable(sys, named, err)
 	})
 	if Classify(err) == events.CodeInternal && err != nil {
 		return false, nil // no HEAD or no digest header: read the manifest instead

@@ -13,11 +13,14 @@ import (
 	"go.podman.io/image/v5/types"
 
 	"demesne/images/events"
+	"demesne/images/pull"
 )
 
 // authorizer answers the challenge of a registry: a password with each request, or a token of the registry's token server.
 type authorizer struct {
 	creds     types.DockerAuthConfig
+	registry  *url.URL
+	report    func(events.Event)
 	challenge challenge
 
 	mu     sync.Mutex
@@ -32,6 +35,9 @@ type challenge struct {
 
 // sender sends a request to a token server.
 type sender func(*http.Request) (*http.Response, error)
+
+// formType is the type of a request with an identity token.
+const formType = "application/x-www-form-urlencoded"
 
 type token struct {
 	text  string
@@ -132,6 +138,15 @@ func (a *authorizer) fetch(ctx context.Context, scopes []string, send sender) (t
 	if err != nil {
 		return token{}, err
 	}
+	if a.creds != (types.DockerAuthConfig{}) {
+		foreign, err := pull.Realm(a.registry.Host, a.registry.Scheme == "http", req.URL)
+		if err != nil {
+			return token{}, err
+		}
+		if foreign && len(a.tokens) == 0 {
+			a.report(pull.ForeignNotice(a.registry.Host, req.URL))
+		}
+	}
 	req.Header.Set("User-Agent", userAgent)
 	resp, err := send(req)
 	if err != nil {
@@ -178,7 +193,7 @@ func (a *authorizer) request(ctx context.Context, scopes []string) (*http.Reques
 		values.Set("client_id", userAgent)
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), strings.NewReader(values.Encode()))
 		if err == nil {
-			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			req.Header.Set("Content-Type", formType)
 		}
 		return req, err
 	}

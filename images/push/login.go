@@ -36,14 +36,22 @@ func place(name string) (string, error) {
 
 // Login checks a password with a registry, and stores it where podman login stores it. It returns that place: the path of
 // a file, or the name of a credential helper.
-func Login(ctx context.Context, sys *types.SystemContext, name, user, password string) (string, error) {
+func Login(ctx context.Context, sys *types.SystemContext, name, user, password string, report func(events.Event)) (string, error) {
 	registry, err := place(name)
+	if err != nil {
+		return "", err
+	}
+	named, err := reference.ParseNormalizedNamed(registry + "/x")
+	if err != nil {
+		return "", errorf(events.CodeInvalid, "registry %q: %w", name, err)
+	}
+	guarded, err := pull.Guarded(sys, named, report)
 	if err != nil {
 		return "", err
 	}
 	limited, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
-	if err := docker.CheckAuth(limited, sys, user, password, registry); err != nil {
+	if err := docker.CheckAuth(limited, guarded, user, password, registry); err != nil {
 		return "", pull.Speak(fmt.Errorf("log in to %q: %w", name, err))
 	}
 	where, err := config.SetCredentials(sys, name, user, password)

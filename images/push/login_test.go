@@ -24,19 +24,21 @@ func basic(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	next.ServeHTTP(w, r)
 }
 
+func report(events.Event) {}
+
 // TestLogin checks that only a password that the registry takes is stored, that pushes use it, and that logout removes it.
 func TestLogin(t *testing.T) {
 	r, s := newRegistry(t), newShop(t)
 	img := s.image("local/app", 1000)
 	r.behave(basic)
 	ctx := context.Background()
-	if _, err := Login(ctx, s.sys, r.host, "me", "guess"); pull.Classify(err) != events.CodeDenied {
+	if _, err := Login(ctx, s.sys, r.host, "me", "guess", report); pull.Classify(err) != events.CodeDenied {
 		t.Errorf("a wrong password: %v", err)
 	}
 	if text, _ := os.ReadFile(s.sys.AuthFilePath); string(text) != "{}" {
 		t.Errorf("stored: %s", text)
 	}
-	where, err := Login(ctx, s.sys, r.host, "me", "secret")
+	where, err := Login(ctx, s.sys, r.host, "me", "secret", report)
 	if err != nil || where != s.sys.AuthFilePath {
 		t.Fatalf("%q %v", where, err)
 	}
@@ -54,7 +56,7 @@ func TestLogin(t *testing.T) {
 	if err := Logout(s.sys, r.host); !errors.Is(err, ErrNotLoggedIn) {
 		t.Errorf("again: %v", err)
 	}
-	if _, err := Login(ctx, s.sys, r.host+"/o", "me", "secret"); err != nil { // for a part of the registry
+	if _, err := Login(ctx, s.sys, r.host+"/o", "me", "secret", report); err != nil { // for a part of the registry
 		t.Fatal(err)
 	}
 	s.pushed(img, r.host+"/o/n:3")
@@ -77,12 +79,12 @@ func TestLoginRefused(t *testing.T) {
 		"x.test/n:tag": events.CodeInvalid, "x.test:port": events.CodeInvalid, "-x.test": events.CodeInvalid, "x.test/" + strings.Repeat("a", 300): events.CodeInvalid,
 		"registry.invalid": events.CodeUnreachable, "oci:x.test": events.CodeInvalid, "x.test/../etc": events.CodeInvalid,
 	} {
-		if _, err := Login(context.Background(), s.sys, name, "me", "secret"); pull.Classify(err) != code {
+		if _, err := Login(context.Background(), s.sys, name, "me", "secret", report); pull.Classify(err) != code {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	r.behave(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(500) })
-	if _, err := Login(context.Background(), s.sys, r.host, "me", "secret"); pull.Classify(err) != events.CodeUnreachable {
+	if _, err := Login(context.Background(), s.sys, r.host, "me", "secret", report); pull.Classify(err) != events.CodeUnreachable {
 		t.Error(err)
 	}
 	if text, _ := os.ReadFile(s.sys.AuthFilePath); string(text) != "{}" {

@@ -66,7 +66,8 @@ func (p *pusher) dial(ctx context.Context, named reference.Named) (*registry, er
 	}
 	r := &registry{name: named.Name(), path: reference.Path(named), http: &http.Client{Transport: transport}, idle: p.Idle}
 	r.base = &url.URL{Scheme: "https", Host: imageref.ServerOf(domain), Path: "/v2/"}
-	r.auth = &authorizer{creds: creds, tokens: map[string]token{}}
+	r.http.CheckRedirect = r.redirect
+	r.auth = &authorizer{creds: creds, registry: r.base, report: p.Report, tokens: map[string]token{}}
 	err = p.retry(ctx, "", r.ping)
 	if insecure && err != nil && ctx.Err() == nil && pull.PlainHTTP(err) {
 		r.base.Scheme = "http"
@@ -76,6 +77,25 @@ func (p *pusher) dial(ctx context.Context, named reference.Named) (*registry, er
 		return nil, fmt.Errorf("reach registry %q: %w", domain, err)
 	}
 	return r, nil
+}
+
+// redirect refuses to send credentials on without TLS, and an identity token to another site. net/http keeps the password of
+// a request that is redirected to the same host or below it, and sends a body anywhere.
+func (r *registry) redirect(req *http.Request, via []*http.Request) error {
+	token := req.Body != nil && req.Header.Get("Content-Type") == formType
+	if token || req.Header.Get("Authorization") != "" {
+		foreign, err := pull.Realm(r.base.Host, r.base.Scheme == "http", req.URL)
+		if err == nil && token && foreign {
+			err = errorf(events.CodeDenied, "the token server redirects to another site: %.100q", req.URL.Host)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(via) >= maxRedirects {
+		return errors.New("too many redirects")
+	}
+	return nil
 }
 
 // transportFor returns a transport with the certificates that certs.d has for the registry.
@@ -131,6 +151,9 @@ func (e *statusError) Error() string {
 	}
 	return what
 }
+
+// maxRedirects is how many redirects a request may follow, as in net/http.
+const maxRedirects = 10
 
 // maxBody is how much of an answer is read.
 const maxBody = 64 << 10
