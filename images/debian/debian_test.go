@@ -49,7 +49,8 @@ func sign(t *testing.T, e *openpgp.Entity, text string) []byte {
 func TestVerify(t *testing.T) {
 	ours, other := entity(t), entity(t)
 	ring := openpgp.EntityList{ours}
-	const text = "Suite: stable\nDate: Sat, 12 Sep 2026 07:55:41 UTC\n"
+	const date = "Date: Sat, 12 Sep 2026 07:55:41 UTC\n"
+	const text = "Suite: stable\n" + date
 	good := sign(t, ours, text)
 	late := text + "Valid-Until: Sat, 19 Sep 2026 07:55:41 UTC\n"
 	at := time.Date(2026, 9, 13, 0, 0, 0, 0, time.UTC)
@@ -62,6 +63,17 @@ func TestVerify(t *testing.T) {
 		{"signed", good, at, true},
 		{"valid for some days", sign(t, ours, late), at, true},
 		{"valid no more", sign(t, ours, late), at.AddDate(0, 1, 0), false},
+		{"valid no more, said first", sign(t, ours, "Valid-Until: Sat, 19 Sep 2026 07:55:41 UTC\n"+text), at.AddDate(0, 1, 0), false},
+		{"not the newest", good, at.AddDate(0, 6, 0), true},
+		{"old", good, at.AddDate(0, 7, 0), false},
+		{"years old", good, at.AddDate(10, 0, 0), false},
+		{"of oldstable", sign(t, ours, "Suite: oldstable\n"+date), at.AddDate(2, 0, 0), true},
+		{"of oldstable, old", sign(t, ours, "Suite: oldstable\n"+date), at.AddDate(2, 1, 0), false},
+		{"of tomorrow", good, at.AddDate(0, 0, -1), true},
+		{"of next week", good, at.AddDate(0, 0, -7), false},
+		{"without a date", sign(t, ours, "Suite: stable\n"), at, false},
+		{"with another date in a later part", sign(t, ours, "Suite: stable\n\n"+date), at, false},
+		{"with an end that cannot be read", sign(t, ours, text+"Valid-Until: always\n"), at, false},
 		{"signed with another key", sign(t, other, text), at, false},
 		{"changed", bytes.Replace(good, []byte("stable"), []byte("stabbe"), 1), at, false},
 		{"followed by text", append(slices.Clone(good), "Suite: other\n"...), at, false},
@@ -69,7 +81,7 @@ func TestVerify(t *testing.T) {
 		{"empty", nil, at, false},
 	} {
 		plain, err := verify(c.message, ring, c.at)
-		if (err == nil) != c.ok || c.ok && !strings.HasPrefix(string(plain), "Suite: stable") {
+		if (err == nil) != c.ok || c.ok && !strings.Contains(string(plain), "Suite: ") {
 			t.Errorf("%s: %q, %v", c.what, plain, err)
 		}
 	}

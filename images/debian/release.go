@@ -70,15 +70,44 @@ func verify(text []byte, ring openpgp.EntityList, now time.Time) ([]byte, error)
 	if _, err := block.VerifySignature(ring, nil); err != nil {
 		return nil, err
 	}
-	for line := range strings.Lines(string(block.Plaintext)) {
-		if value, ok := strings.CutPrefix(line, "Valid-Until: "); ok {
-			until, err := time.Parse(time.RFC1123, strings.TrimSpace(value))
-			if err != nil || now.After(until) {
-				return nil, fmt.Errorf("it was valid until %s: the mirror is out of date", strings.TrimSpace(value))
-			}
+	return block.Plaintext, current(string(block.Plaintext), now)
+}
+
+// The ages up to which a release is accepted that names no end itself. A mirror could send an old one for ever, with
+// packages whose faults are known. Debian makes a point release of stable every two or three months, and at most 133 days
+// after the last one so far. Afterwards the same release is signed as oldstable: one last time, and supported two years.
+const (
+	maxAge    = 200 * 24 * time.Hour
+	maxOldAge = 2 * 366 * 24 * time.Hour
+	maxAhead  = 24 * time.Hour // by which this machine's clock may be slow
+)
+
+// current returns an error for a release that is out of date.
+func current(text string, now time.Time) error {
+	head := paragraphs(text)
+	if len(head) == 0 {
+		return errors.New("it is empty")
+	}
+	date, err := time.Parse(time.RFC1123, head[0]["Date"])
+	if err != nil {
+		return fmt.Errorf("read its date: %w", err)
+	}
+	until := date.Add(maxAge)
+	if strings.HasPrefix(head[0]["Suite"], "old") {
+		until = date.Add(maxOldAge)
+	}
+	if value, ok := head[0]["Valid-Until"]; ok {
+		if until, err = time.Parse(time.RFC1123, value); err != nil {
+			return fmt.Errorf("read the end of its validity: %w", err)
 		}
 	}
-	return block.Plaintext, nil
+	switch {
+	case date.After(now.Add(maxAhead)):
+		return fmt.Errorf("it is of %s: this machine's clock is slow, or the mirror is wrong", head[0]["Date"])
+	case now.After(until):
+		return fmt.Errorf("it is of %s and was valid until %s: the mirror is out of date", head[0]["Date"], until.UTC().Format(time.RFC1123))
+	}
+	return nil
 }
 
 // parse reads the list of files in a Release file.

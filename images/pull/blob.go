@@ -2,6 +2,7 @@ package pull
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"time"
@@ -24,7 +25,7 @@ const (
 func (p *puller) blob(ctx context.Context, d oci.Descriptor) (present bool, err error) {
 	w, err := p.Store.Begin(ctx, d.Digest, d.Size)
 	if errors.Is(err, images.ErrPresent) {
-		return true, nil
+		return true, p.has(ctx, d)
 	}
 	if err != nil {
 		return false, err
@@ -38,6 +39,27 @@ func (p *puller) blob(ctx context.Context, d oci.Descriptor) (present bool, err 
 		err = errorf(events.CodeCorrupt, "download blob %s: the content has another digest or length", d.Digest)
 	}
 	return false, err
+}
+
+// has checks that an archive has a blob that the store has too. The store is shared: whoever knows only the digest of a
+// layer must not get an image with its content. A registry is trusted to have what its manifests name.
+func (p *puller) has(ctx context.Context, d oci.Descriptor) error {
+	if !p.copies {
+		return nil
+	}
+	body, err := p.src.Blob(ctx, d, 0)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, io.LimitReader(body, d.Size+1)); err != nil {
+		return err
+	}
+	if oci.DigestFrom(h.Sum(nil)) != d.Digest {
+		return errorf(events.CodeCorrupt, "read blob %s: the content has another digest or length", d.Digest)
+	}
+	return nil
 }
 
 // again reports whether a download from the start may succeed where this one failed: after damage on

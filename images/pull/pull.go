@@ -77,6 +77,7 @@ type puller struct {
 	sys     *types.SystemContext
 	src     Source
 	imports bool // no pull of the name fetches the image again
+	copies  bool // src is an archive, which must have each blob itself
 }
 
 func newPuller(o Options) *puller {
@@ -136,10 +137,11 @@ func (p *puller) present(ctx context.Context, ref imageref.Ref, named reference.
 	return have.Digest, p.stillAllowed(ctx, named, have)
 }
 
-// Copy copies the image of any source into the store under a name, with the same checks as Image. Unless the name is
+// Copy copies the image of an archive into the store under a name, with the same checks as Image. Unless the name is
 // that of the source, the image counts as made here: a pull of the name would ask a registry.
 func Copy(ctx context.Context, src Source, ref imageref.Ref, o Options) (oci.Digest, error) {
 	p := newPuller(o)
+	p.copies = true
 	p.imports = ref.Kind == imageref.Registry || ref.Kind == imageref.Bare
 	return p.copy(ctx, src, ref)
 }
