@@ -38,7 +38,10 @@ func openHistory(path string) *history {
 	}
 	h.all = h.all[max(0, len(h.all)-mostHistory):]
 	if size > maxHistoryFile {
-		replaceFile(path, []byte(strings.Join(h.all, "\n")+"\n"), 0o600)
+		if p, err := openPlace(path, ""); err == nil {
+			p.replace([]byte(strings.Join(h.all, "\n")+"\n"), 0o600)
+			p.close()
+		}
 	}
 	return h
 }

@@ -29,9 +29,14 @@ var hidden = []atom.Atom{
 var plainAttributes = []string{"class", "colspan", "rowspan", "title", "alt", "width", "height", "border", "align", "valign", "start", "open", "scope"}
 
 // harmlessHTML returns a page without anything that acts: a list says which elements and attributes stay. It drops the
-// content of scripts and styles, and keeps the text of all other elements.
+// content of scripts and styles, and keeps the text of all other elements. Texts that only dropped elements part are one
+// text: a page would find a command of LaTeX that goes over both.
 func harmlessHTML(page string) string {
-	var b strings.Builder
+	var b, text strings.Builder
+	element := func(s string) {
+		b.WriteString(inert(text.String()) + s)
+		text.Reset()
+	}
 	var within atom.Atom // a hidden element
 	depth := 0
 	z := html.NewTokenizer(strings.NewReader(page))
@@ -39,6 +44,7 @@ func harmlessHTML(page string) string {
 	for {
 		kind := z.Next()
 		if kind == html.ErrorToken {
+			element("")
 			return b.String()
 		}
 		t := z.Token()
@@ -52,13 +58,13 @@ func harmlessHTML(page string) string {
 				}
 			}
 		case kind == html.TextToken:
-			b.WriteString(html.EscapeString(strings.ReplaceAll(t.Data, `\href`, `\ href`))) // pages typeset LaTeX in text
+			text.WriteString(t.Data)
 		case kind == html.StartTagToken && slices.Contains(hidden, t.DataAtom):
 			within, depth = t.DataAtom, 1
 		case kind == html.EndTagToken && slices.Contains(shown, t.DataAtom):
-			b.WriteString("</" + t.DataAtom.String() + ">")
+			element("</" + t.DataAtom.String() + ">")
 		case (kind == html.StartTagToken || kind == html.SelfClosingTagToken) && slices.Contains(shown, t.DataAtom):
-			b.WriteString("<" + t.DataAtom.String() + attributes(t) + ">")
+			element("<" + t.DataAtom.String() + attributes(t) + ">")
 		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -32,8 +30,12 @@ func (f *face) notebook(o *kernelcmd.Options, args, _ []string) (int, error) {
 	case len(args) > 2:
 		return 0, fmt.Errorf("run: unexpected argument %q", args[2])
 	}
-	path := args[1]
-	file, err := os.Open(path)
+	return f.runNotebook(o, args[1])
+}
+
+// runNotebook executes a notebook, and writes the executed one.
+func (f *face) runNotebook(o *kernelcmd.Options, path string) (int, error) {
+	file, err := openFile(path, o.Workspace)
 	if err != nil {
 		return 0, fmt.Errorf("read %q: %w", path, fsutil.Reason(err))
 	}
@@ -47,34 +49,30 @@ func (f *face) notebook(o *kernelcmd.Options, args, _ []string) (int, error) {
 		out = strings.TrimSuffix(path, ".ipynb") + ".out.ipynb"
 	}
 	o.Out = "" // the sandbox's /out has another directory
+	write := func(raw []byte) error {
+		_, err := f.stdout.Write(raw)
+		return err
+	}
+	if out != "-" {
+		p, err := openPlace(out, o.Workspace) // before any code runs
+		if err != nil {
+			return 0, fmt.Errorf("write %q: %w", out, fsutil.Reason(err))
+		}
+		defer p.close()
+		write = func(raw []byte) error { return p.replace(raw, 0o644) }
+	}
 	failed, err := f.executeDocument(o, d)
 	if err != nil {
 		return 0, err
 	}
 	raw, err := d.encode()
-	if err == nil && out == "-" {
-		_, err = f.stdout.Write(raw)
-	} else if err == nil {
-		err = replaceFile(out, raw, 0o644)
+	if err == nil {
+		err = write(raw)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("write %q: %w", out, fsutil.Reason(err))
 	}
 	return failed, nil
-}
-
-// replaceFile writes a file at once.
-func replaceFile(path string, content []byte, mode os.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".notebook-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(content)
-	if err = errors.Join(err, tmp.Chmod(mode), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
 }
 
 // executeDocument executes all code cells, and returns the exit code.

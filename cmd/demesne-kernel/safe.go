@@ -117,8 +117,10 @@ func harmlessBundle(raw json.RawMessage) json.RawMessage {
 	if source, ok := b.Text("text/markdown"); ok {
 		safe["text/plain"] = source
 	}
-	if source, ok := b.Text("text/latex"); ok && !strings.Contains(source, `\href`) {
+	if source, ok := b.Text("text/latex"); ok && onlyDraws(source) {
 		safe["text/latex"] = source
+	} else if ok && safe["text/plain"] == nil {
+		safe["text/plain"] = source
 	}
 	if page, ok := b.Text("text/html"); ok {
 		if page = harmlessHTML(page); page != "" {

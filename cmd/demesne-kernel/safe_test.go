@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"html"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -36,7 +38,15 @@ func TestHarmlessHTML(t *testing.T) {
 		{`<math><mtext></p><style><img src=x onerror=alert(1)></style></mtext></math>`, ``},
 		{`<noscript><p title="</noscript><img src=x onerror=alert(1)>">`, `<img>&#34;&gt;`},
 		{`<!-- <script>alert(1)</script> -->x`, `x`},
-		{`$\href{javascript:alert(1)}{x}$`, `$\ href{javascript:alert(1)}{x}$`},
+		{`$\href{javascript:alert(1)}{x}$`, `$\<span></span>href{javascript:alert(1)}{x}$`},
+		{`$\frac{1}{\sqrt x}\\y\,\{z\}$ C:\Users`, `$\frac{1}{\sqrt x}\\y\,\{z\}$ C:\<span></span>Users`},
+		{`$\def\x#1{\csname h#1\endcsname}\x{ref}$`, `$\<span></span>def\<span></span>x#1{\<span></span>csname h#1\<span></span>endcsname}\<span></span>x{ref}$`},
+		{`$\unicode[x]{65}\HREF\html@mathml$`, `$\<span></span>unicode[x]{65}\<span></span>HREF\<span></span>html@mathml$`},
+		{`$\\\style{position:fixed}{x}$`, `$\\\<span></span>style{position:fixed}{x}$`},
+		{`$\<wbr>href{javascript:alert(1)}{x}$`, `$\<span></span>href{javascript:alert(1)}{x}$`},
+		{`$\<!-- -->href{x}$ $\hr<font>ef</font>{x}$`, `$\<span></span>href{x}$ $\<span></span>href{x}$`},
+		{`$\<script>x</script>href{x}$ $\&#104;ref{x}$`, `$\<span></span>href{x}$ $\<span></span>href{x}$`},
+		{`$\<b>href</b>{x}$`, `$\<b>href</b>{x}$`},
 		{`<p onclick="alert(1)" id="a" class="b">x</p>`, `<p class="b">x</p>`},
 		{`<details open><summary>a</summary></details>`, `<details open=""><summary>a</summary></details>`},
 		{`<template><script>alert(1)</script></template>y<`, `y&lt;`},
@@ -49,13 +59,18 @@ func TestHarmlessHTML(t *testing.T) {
 
 // FuzzHarmlessHTML checks that nothing of a page acts: it is the same when it is read again.
 func FuzzHarmlessHTML(f *testing.F) {
-	for _, s := range []string{`<b>x</b>`, `<a href="x">`, `<svg><style><img src=x onerror=y>`, "<img src=`x`onerror=y>", `<p title="<script>">`} {
+	for _, s := range []string{`<b>x</b>`, `<a href="x">`, `<svg><style><img src=x onerror=y>`, "<img src=`x`onerror=y>", `<p title="<script>">`, `$\<wbr>href{x}$`, `\\\href`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, page string) {
 		once := harmlessHTML(page)
 		if again := harmlessHTML(once); again != once {
 			t.Errorf("%q\nonce  %q\nagain %q", page, once, again)
+		}
+		for _, text := range regexp.MustCompile(`<[^>]*>`).Split(once, -1) {
+			if !onlyDraws(html.UnescapeString(text)) {
+				t.Errorf("%q: %q has a command", page, text)
+			}
 		}
 		low := strings.ToLower(once)
 		for _, bad := range []string{"<script", "<iframe", "<svg", "<style", "<object", "<embed", "<form", "<meta", "<link", "<base"} {
@@ -80,6 +95,9 @@ func TestHarmless(t *testing.T) {
 			`{"data":{"application/vnd.plotly.v1+json":{"data":[{"y":[1,2.50]}],"layout":{"images":[{"source":""}],"title":"T"}}},"metadata":{}}`},
 		{"display_data", `{"data":{"application/vnd.jupyter.widget-view+json":{"model_id":"m"},"text/plain":"W"}}`, `{"data":{"text/plain":"W"},"metadata":{}}`},
 		{"display_data", `{"data":{"text/latex":"$\\href{x}$","text/plain":"p"}}`, `{"data":{"text/plain":"p"},"metadata":{}}`},
+		{"display_data", `{"data":{"text/latex":"$\\unicode{65}$"}}`, `{"data":{"text/plain":"$\\unicode{65}$"},"metadata":{}}`},
+		{"display_data", `{"data":{"text/latex":"$\\displaystyle \\left[\\begin{matrix}x\\\\y\\end{matrix}\\right]\\%$","text/plain":"p"}}`,
+			`{"data":{"text/latex":"$\\displaystyle \\left[\\begin{matrix}x\\\\y\\end{matrix}\\right]\\%$","text/plain":"p"},"metadata":{}}`},
 		{"display_data", `{"data":{"image/png":"AA=="},"metadata":{"image/png":{"width":640,"height":"x","style":"y"},"text/html":{"isolated":true}}}`,
 			`{"data":{"image/png":"AA=="},"metadata":{"image/png":{"width":640}}}`},
 		{"display_data", `{"data":7}`, `{"data":{},"metadata":{}}`},
