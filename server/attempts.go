@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"demesne/internal/peeruser"
 )
 
 // attempts bounds how often a client may guess a credential. Each client has a small number of wrong ones; beyond it a
@@ -142,7 +144,7 @@ func clientOf(r *http.Request) (client string, own bool) {
 		switch uid, err := p.user(); {
 		case err == nil:
 			return "user " + strconv.Itoa(uid), uid == os.Geteuid()
-		case errors.Is(err, errNoPeer):
+		case errors.Is(err, peeruser.ErrNone):
 			return "no user", false // a client that hides shares its attempts with others that do
 		}
 		return "", false
@@ -169,6 +171,6 @@ type peer struct {
 }
 
 func (p *peer) user() (uid int, err error) {
-	p.once.Do(func() { p.uid, p.err = PeerUser(p.c) })
+	p.once.Do(func() { p.uid, p.err = peeruser.Of(p.c) })
 	return p.uid, p.err
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // attempt sends a token from an address, and returns the status.
@@ -144,32 +143,5 @@ func TestAttemptsOfUsers(t *testing.T) {
 	}
 	if got := send(team); got != 200 {
 		t.Errorf("a token from before: %d", got)
-	}
-}
-
-func TestPeerUser(t *testing.T) {
-	for _, address := range []string{"127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"} {
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		c, err := net.DialTimeout("tcp", l.Addr().String(), time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		s, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		if uid, err := PeerUser(s); err != nil || uid != os.Geteuid() {
-			t.Errorf("%s: %d %v", address, uid, err)
-		}
-		c.(*net.TCPConn).CloseWrite() // would be root's
-		if uid, err := PeerUser(s); err != errNoPeer {
-			t.Errorf("a closed one: %d %v", uid, err)
-		}
 	}
 }

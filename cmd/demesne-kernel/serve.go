@@ -23,11 +23,12 @@ import (
 	"demesne/cmd/internal/kernelcmd"
 	"demesne/cmd/internal/session"
 	"demesne/internal/fsutil"
+	"demesne/internal/peeruser"
 	"demesne/kernels"
 	"demesne/runner"
 )
 
-// Bounds of the clients of a kernel. Every user of the machine can connect to its ports.
+// Bounds of the clients of a kernel. Every user of the machine can connect to its ports, and is then disconnected.
 const (
 	maxPeers   = 32               // connections to one port
 	greetTime  = 10 * time.Second // from a connection to the end of its greeting
@@ -104,6 +105,7 @@ type clients struct {
 	take      func(from *kernels.Peer, channel string, m *kernels.Message)
 	warn      func(string)
 	listeners []net.Listener
+	refused   sync.Once // another user is reported once
 
 	mu    sync.Mutex
 	peers map[string][]*kernels.Peer // by channel
@@ -179,6 +181,13 @@ func (c *clients) serve(conn net.Conn, channel string) {
 		c.open[channel]--
 		c.mu.Unlock()
 	}()
+	if err := c.admit(conn); err != nil {
+		conn.Close()
+		if !errors.Is(err, peeruser.ErrNone) { // that one has left
+			c.refused.Do(func() { c.warn("refused a client: " + err.Error()) })
+		}
+		return
+	}
 	conn.SetReadDeadline(time.Now().Add(greetTime))
 	p, err := kernels.Accept(timed{conn}, channel, c.key)
 	if err != nil {
@@ -201,6 +210,21 @@ func (c *clients) serve(conn net.Conn, channel string) {
 		}
 		c.take(p, channel, m)
 	}
+}
+
+// admit refuses connections of other users than this one and root. Signatures keep them from executing code, but the channel
+// of outputs sends to whoever connects.
+func (c *clients) admit(conn net.Conn) error {
+	uid, err := peeruser.Of(conn)
+	switch {
+	case errors.Is(err, peeruser.ErrNone):
+		return err
+	case err != nil:
+		return fmt.Errorf("find its user: %w: with c.KernelManager.transport = 'ipc' Jupyter uses sockets of this user", err)
+	case uid != 0 && uid != os.Getuid():
+		return fmt.Errorf("it is of user %d", uid)
+	}
+	return nil
 }
 
 func (c *clients) add(channel string, p *kernels.Peer) {

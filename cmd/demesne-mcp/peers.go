@@ -5,7 +5,7 @@ import (
 	"net"
 	"os"
 
-	"demesne/server"
+	"demesne/internal/peeruser"
 )
 
 // ownUser accepts local connections from processes of this user and of root. It closes those of other users, who can
@@ -19,7 +19,7 @@ func (l ownUser) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		uid, err := server.PeerUser(c)
+		uid, err := peeruser.Of(c)
 		if err == nil && (uid == 0 || uid == os.Getuid()) {
 			return c, nil
 		}

@@ -1,4 +1,10 @@
-package server
+// Package peeruser finds the user at the other end of a connection within this machine.
+//
+//	uid, err := peeruser.Of(conn)
+//
+// For TCP it asks the kernel by sock_diag(7), which names the user of each socket; for a unix socket SO_PEERCRED says it. It
+// decides nothing.
+package peeruser
 
 import (
 	"cmp"
@@ -21,11 +27,11 @@ const (
 	diagByFamily = 20                       // SOCK_DIAG_BY_FAMILY
 )
 
-// errNoPeer means that the other end of a connection is closed, in part at least. The kernel then names no user of it.
-var errNoPeer = errors.New("no such socket is connected")
+// ErrNone means that the other end of a connection is closed, in part at least. The kernel then names no user of it.
+var ErrNone = errors.New("no such socket is connected")
 
-// PeerUser returns the user whose process has the other end of a connection within this machine.
-func PeerUser(c net.Conn) (uid int, err error) {
+// Of returns the user whose process has the other end of a connection within this machine.
+func Of(c net.Conn) (uid int, err error) {
 	if c, ok := c.(*net.UnixConn); ok {
 		return unixPeer(c)
 	}
@@ -41,7 +47,7 @@ func PeerUser(c net.Conn) (uid int, err error) {
 	if _, state, _ := socketUser(ours.AddrPort(), theirs.AddrPort()); err == nil && state == 0 {
 		return 0, errors.New("sock_diag: the kernel lacks it") // our end does exist
 	}
-	return 0, cmp.Or(err, errNoPeer)
+	return 0, cmp.Or(err, ErrNone)
 }
 
 // unixPeer does that for a unix socket. It fails for a process of this user in another user namespace, such as that of
