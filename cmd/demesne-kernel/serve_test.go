@@ -72,7 +72,7 @@ func stranger(t *testing.T, network, address string) string {
 		family, at = "AF_INET", fmt.Sprintf("(%q, %s)", host, port)
 	}
 	// ZMTP's greeting, and READY of a subscriber that names itself; perhaps the server answers only these.
-	cmd := exec.Command("python3", "-c", fmt.Sprintf(`import socket
+	cmd := exec.Command("/usr/bin/python3", "-c", fmt.Sprintf(`import socket
 s = socket.socket(socket.%s)
 s.connect(%s)
 try:
