@@ -74,6 +74,7 @@ func stranger(t *testing.T, network, address string) string {
 	// ZMTP's greeting, and READY of a subscriber that names itself; perhaps the server answers only these.
 	cmd := exec.Command("/usr/bin/python3", "-c", fmt.Sprintf(`import socket
 s = socket.socket(socket.%s)
+s.settimeout(20) # only a fault lets it wait
 s.connect(%s)
 try:
     s.sendall(b"\xff\0\0\0\0\0\0\0\1\x7f\3\0" + b"NULL".ljust(20, b"\0") + bytes(32) + b"\4\x19\5READY\x0bSocket-Type\0\0\0\3SUB\0\1\1")

@@ -34,8 +34,8 @@ exists keeps its variables, arguments and timeout. --print shows a new entry ins
 project in the working directory, such as .mcp.json. uninstall removes the entry. CLIENT is claude-code, codex, cursor,
 vscode, opencode, claude-desktop, gemini-cli, windsurf or zed.
 
-wrap runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards stdin and stdout. It takes the flags
-of demesne run. Servers that npx, uvx, bunx or pipx start may reach package registries unless a flag says otherwise; all
+wrap runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards its messages. It takes the flags of
+demesne run. The server's own requests to the client are refused without --allow-requests. Servers that npx, uvx, bunx or pipx start may reach package registries unless a flag says otherwise; all
 others have no network. With --client, wrap changes the entry SERVER in the client's configuration, so that the client
 starts that server in a sandbox.`,
 			Examples: []cli.Example{

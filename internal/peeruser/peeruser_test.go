@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestPeerUser(t *testing.T) {
+func TestOf(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"} {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
