@@ -214,6 +214,18 @@ func TestNotebookRun(t *testing.T) {
 	if r := b.demesne("notebook", "run", "--kernel", "demesne", "--out", "-", b.notebook("n.ipynb", "1+1")); r.code != 0 || !strings.Contains(r.stdout, "\"2\"\n") {
 		t.Errorf("--out -: %+v", r)
 	}
+	away := b.mkdir("away")
+	b.mkdir("work/sub")
+	planted := b.notebook("n.ipynb", "import os\nos.rename('sub', 'moved')\nos.symlink('"+away+"', 'sub')")
+	for range 2 { // the second time, the link exists before
+		b.demesne("notebook", "run", "--kernel", "demesne", "--workspace", b.dir+"/work", "--out", b.dir+"/work/sub/o.ipynb", planted)
+		if left, err := os.ReadDir(away); err != nil || len(left) > 0 {
+			t.Errorf("written outside of the workspace: %v, %v", left, err)
+		}
+	}
+	if _, err := os.Stat(b.dir + "/work/moved/o.ipynb"); err != nil {
+		t.Errorf("the executed notebook: %v", err)
+	}
 	for _, c := range []struct{ text, says string }{
 		{"[]", "not a notebook"}, {`{"nbformat":3}`, `nbformat 4, but of "3"`}, {`{"nbformat":4,"cells":[],"metadata":{"kernelspec":{"language":"cobol"}}}`, `language "cobol": unknown`},
 	} {

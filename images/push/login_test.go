@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.podman.io/image/v5/pkg/docker/config"
+	"go.podman.io/image/v5/types"
 
 	"demesne/images/events"
 	"demesne/images/pull"
@@ -89,5 +92,47 @@ func TestLoginRefused(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(s.sys.AuthFilePath); string(text) != "{}" {
 		t.Errorf("stored: %s", text)
+	}
+}
+
+// TestPushRealm checks that neither a challenge nor a redirect makes a push or a login send credentials without TLS.
+func TestPushRealm(t *testing.T) {
+	leaked := make(chan string, 100)
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		leaked <- r.Method + " " + r.Header.Get("Authorization") + r.URL.String()
+	}))
+	defer plain.Close()
+	identity := `{"auths":{"HOST":{"auth":"bWU6c2VjcmV0","identitytoken":"i"}}}`
+	for _, auth := range []string{`{"auths":{"HOST":{"auth":"bWU6c2VjcmV0"}}}`, identity} {
+		for _, elsewhere := range []bool{false, true} {
+			r, s := newRegistry(t), newShop(t)
+			img := s.image("local/app", 1000)
+			host := newTLS(t, r)
+			s.sys.DockerInsecureSkipTLSVerify, s.sys.DockerPerHostCertDirPath = types.OptionalBoolFalse, t.TempDir()
+			os.Mkdir(filepath.Join(s.sys.DockerPerHostCertDirPath, host), 0o755)
+			os.WriteFile(filepath.Join(s.sys.DockerPerHostCertDirPath, host, "ca.crt"), pemOf(t, host), 0o600)
+			os.WriteFile(s.sys.AuthFilePath, []byte(strings.ReplaceAll(auth, "HOST", host)), 0o600)
+			realm := plain.URL + "/token"
+			if elsewhere { // the token server redirects
+				realm = "https://" + host + "/token"
+			}
+			r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
+				if req.URL.Path == "/token" {
+					http.Redirect(w, req, plain.URL+"/token", http.StatusTemporaryRedirect)
+					return
+				}
+				w.Header().Set("WWW-Authenticate", `Bearer realm="`+realm+`",service="s"`)
+				w.WriteHeader(http.StatusUnauthorized)
+			})
+			if _, err := s.push(img, host+"/o/n:1"); pull.Classify(err) != events.CodeDenied {
+				t.Errorf("pushed to %s: %v", realm, err)
+			}
+			if _, err := Login(context.Background(), s.sys, host, "me", "secret", report); pull.Classify(err) != events.CodeDenied {
+				t.Errorf("logged in to %s: %v", realm, err)
+			}
+		}
+	}
+	if len(leaked) > 0 {
+		t.Errorf("without TLS went %q", <-leaked)
 	}
 }
