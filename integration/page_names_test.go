@@ -50,7 +50,7 @@ func leaking(domain string) string {
 	return b.String()
 }
 
-// TestPageOutputNames (N38) shows HTML outputs in Chromium that name hosts, and looks at the queries that arrive at the DNS
+// TestPageOutputNames (N39) shows HTML outputs in Chromium that name hosts, and looks at the queries that arrive at the DNS
 // server. An output that was not cleaned makes such queries. An ordinary one, with styles and a chart, looks as before.
 func TestPageOutputNames(t *testing.T) {
 	onInternet(t, func(n *internet) {

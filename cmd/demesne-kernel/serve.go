@@ -213,7 +213,7 @@ func (c *clients) serve(conn net.Conn, channel string) {
 }
 
 // admit refuses connections of other users than this one and root. Signatures keep them from executing code, but the channel
-// of outputs sends to whoever connects.
+// of outputs sends to every client.
 func (c *clients) admit(conn net.Conn) error {
 	uid, err := peeruser.Of(conn)
 	switch {

@@ -41,8 +41,8 @@ func (p *puller) blob(ctx context.Context, d oci.Descriptor) (present bool, err 
 	return false, err
 }
 
-// has checks that an archive has a blob that the store has too. The store is shared: whoever knows only the digest of a
-// layer must not get an image with its content. A registry is trusted to have what its manifests name.
+// has checks that an archive has a blob that the store has too. The store is shared: a caller who knows only the digest of
+// a layer must not get an image with its content. A registry is trusted to have what its manifests name.
 func (p *puller) has(ctx context.Context, d oci.Descriptor) error {
 	if !p.copies {
 		return nil
