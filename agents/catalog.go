@@ -33,6 +33,7 @@ type Catalog struct {
 	o     Options
 	rows  []Provider
 	off   map[string]bool // names of disabled providers
+	price []Price         // of the user's file, for the models of any row
 	image string          // see In
 }
 
@@ -98,7 +99,7 @@ func Open(o Options) (*Catalog, error) {
 // Rows returns the built-in rows, and after them those of the user's file.
 func (c *Catalog) Rows() []Provider { return slices.Clone(c.rows) }
 
-// userRows reads the user's file, an object with the list "agents". A row with the name of a built-in one is refused.
+// userRows reads the user's file, an object with the lists "agents" and "prices". A row with the name of a built-in one is refused.
 func (c *Catalog) userRows() ([]Provider, error) {
 	path := cmp.Or(c.o.File, c.o.Env("DEMESNE_AGENTS_FILE"))
 	named := path != ""
@@ -114,7 +115,10 @@ func (c *Catalog) userRows() ([]Provider, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("read agents: %w", err)
 	}
-	var file struct{ Agents []Provider }
+	var file struct {
+		Agents []Provider
+		Prices []Price
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&file); err != nil {
@@ -125,6 +129,12 @@ func (c *Catalog) userRows() ([]Provider, error) {
 			return nil, fmt.Errorf("read agents: %s: agent %q: %w", path, cmp.Or(p.Name, strconv.Itoa(i)), err)
 		}
 	}
+	for _, p := range file.Prices {
+		if err := p.check(); err != nil {
+			return nil, fmt.Errorf("read agents: %s: %w", path, err)
+		}
+	}
+	c.price = file.Prices
 	return file.Agents, nil
 }
 
@@ -190,7 +200,7 @@ func (c *Catalog) Prices() (all []Price) {
 	for _, p := range c.rows {
 		all = append(all, p.Prices...)
 	}
-	return all
+	return append(all, c.price...)
 }
 
 // Choose returns the agent for a model, or for the default one if model is empty. Errors name tool, the name of the
@@ -279,7 +289,7 @@ func (c *Catalog) agent(p Provider, tool, model, inner string) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent %q: %w: %w", p.Name, ErrNoProgram, err)
 	}
-	p.Retry = c.o.bounds(p.Retry)
+	p.Retry, p.Prices = c.o.bounds(p.Retry), slices.Concat(p.Prices, c.price)
 	return &Agent{Provider: p, Model: model, inner: inner, cred: cred, o: c.o, program: prog}, nil
 }
 

@@ -55,6 +55,11 @@ func (p *Provider) check(others []Provider) error {
 			}
 		}
 	}
+	for _, price := range p.Prices {
+		if err := price.check(); err != nil {
+			return err
+		}
+	}
 	return errors.Join(p.API.check(), checkFiles("config", p.Config), checkFiles("home", p.Home), p.checkCredentials())
 }
 

@@ -29,6 +29,7 @@ type Meter struct {
 	per      map[string]*modelSum
 	dropped  backend.DroppedUsage
 	requests int
+	searches int64
 	reset    time.Time
 	limited  bool
 	lines    []byte // of usage.jsonl, not yet written
@@ -51,6 +52,7 @@ type usageLine struct {
 	Time      time.Time `json:"ts"`
 	Model     string    `json:"model"`
 	backend.Tokens
+	Estimated bool `json:"estimated,omitempty"` // the server did not state all of them
 }
 
 // Add adds the record of one request.
@@ -58,13 +60,6 @@ func (m *Meter) Add(r runner.UsageRecord) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case r.Malformed:
-		m.dropped.ParseErrors++
-		return
-	case r.Missing:
-		m.requests++
-		m.dropped.NoUsageBlock++
-		return
 	case isLimit(max(r.Status, 1), ""):
 		m.limited, m.reset = true, plausible(r.Time.Add(time.Duration(r.RetryAfter)), r.Time)
 		if r.RetryAfter <= 0 {
@@ -73,15 +68,27 @@ func (m *Meter) Add(r runner.UsageRecord) {
 		return
 	case r.Status >= 400: // without net/http, which the command line must not link
 		return
+	case r.Malformed:
+		m.dropped.ParseErrors++
+	case r.Missing:
+		m.dropped.NoUsageBlock++
+	default:
+		m.limited = false
 	}
-	m.requests, m.limited = m.requests+1, false
+	m.requests++
 	m.count(r)
 }
 
 func (m *Meter) count(r runner.UsageRecord) {
-	l := usageLine{RequestID: brief(r.RequestID), Time: r.Time.UTC().Truncate(time.Second), Model: m.model(r.Model), Tokens: backend.Tokens{
-		Input: sane(r.Input), Output: sane(r.Output), CacheCreation: sane(r.CacheCreation), CacheRead: sane(r.CacheRead),
-	}}
+	t := backend.Tokens{Input: sane(r.Input), Output: sane(r.Output), CacheCreation: sane(r.CacheCreation), CacheRead: sane(r.CacheRead)}
+	lost := r.Cut || r.Missing || r.Malformed
+	if lost {
+		t = atLeast(t, r)
+	}
+	if m.searches = min(m.searches+sane(r.Searches), mostSum); lost && t == (backend.Tokens{}) {
+		return
+	}
+	l := usageLine{RequestID: brief(r.RequestID), Time: r.Time.UTC().Truncate(time.Second), Model: m.model(m.dearer(r.Model, r.Asked, t)), Tokens: t, Estimated: lost}
 	sum := m.per[l.Model]
 	if sum == nil {
 		sum = &modelSum{}
@@ -93,6 +100,64 @@ func (m *Meter) count(r runner.UsageRecord) {
 		m.lines = append(append(m.lines, line...), '\n')
 	}
 }
+
+// dearer returns the name under which tokens cost more: the one that the server states, or the one that was asked for.
+func (m *Meter) dearer(stated, asked string, t backend.Tokens) string {
+	if stated == "" || priceOf(asked, m.extra).cost(t) > priceOf(stated, m.extra).cost(t) {
+		return asked
+	}
+	return stated
+}
+
+// Bounds of an estimate of tokens.
+const (
+	bytesPerToken = 2     // of a request, at least: texts have three or four
+	usualOutput   = 32768 // tokens of a response that does not say how many, and whose request did not either
+)
+
+// Estimate returns the tokens that a request of that many bytes uses at most, if its response has got bytes. maxOutput is
+// the bound that the request itself sets; 0: none.
+func Estimate(sent, got, maxOutput int64) backend.Tokens {
+	t := backend.Tokens{Input: (sane(sent) + bytesPerToken - 1) / bytesPerToken, Output: max(usualOutput, sane(got))}
+	if maxOutput > 0 {
+		t.Output = min(t.Output, sane(maxOutput))
+	}
+	return t
+}
+
+// atLeast returns the tokens of a request whose counts are incomplete. A count of input that the server did state holds.
+func atLeast(t backend.Tokens, r runner.UsageRecord) backend.Tokens {
+	if r.Sent <= 0 {
+		return t
+	}
+	e := Estimate(r.Sent, r.Got, r.MaxOutput)
+	if r.Malformed || t.Input+t.CacheCreation+t.CacheRead == 0 {
+		t.Input = max(t.Input, e.Input)
+	}
+	t.Output = max(t.Output, e.Output)
+	return t
+}
+
+// Priced reports whether the price of a model is known.
+func (m *Meter) Priced(model string) bool { return priceOf(model, m.extra) != (Price{}) }
+
+// CostOf returns what tokens of a model cost, in US dollars.
+func (m *Meter) CostOf(model string, t backend.Tokens) float64 {
+	return priceOf(model, m.extra).cost(t)
+}
+
+// Tokens returns the sum of all tokens so far.
+func (m *Meter) Tokens() (total int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, sum := range m.per {
+		total = min(total+All(sum.tokens), mostSum)
+	}
+	return total
+}
+
+// All returns the sum of the kinds of tokens.
+func All(t backend.Tokens) int64 { return min(t.Input+t.Output+t.CacheCreation+t.CacheRead, mostSum) }
 
 // model returns the name under which a model is counted.
 func (m *Meter) model(name string) string {
@@ -119,7 +184,7 @@ func (m *Meter) cost() (total float64) {
 	for name, sum := range m.per {
 		total += priceOf(name, m.extra).cost(sum.tokens)
 	}
-	return dollars(total)
+	return dollars(total + float64(m.searches)*searchPrice)
 }
 
 // Unpriced returns the models whose price is not known: Cost does not include them.

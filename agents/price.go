@@ -1,6 +1,8 @@
 package agents
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -18,6 +20,33 @@ type Price struct {
 	CacheRead  float64 `json:"cache_read"`
 }
 
+// check reports what is wrong with a price of a user's file.
+func (p Price) check() error {
+	switch {
+	case p.Model == "":
+		return errors.New("prices: a price needs the name of its model")
+	case min(p.Input, p.Output, p.CacheWrite, p.CacheRead) < 0 || max(p.Input, p.Output, p.CacheWrite, p.CacheRead) > 1e9:
+		return fmt.Errorf("prices: model %q: not amounts in dollars", p.Model)
+	}
+	return nil
+}
+
+// filled returns p with the price of input for a missing price of the cache: the cache of a price that does not mention it
+// must not be free.
+func (p Price) filled() Price {
+	if p.CacheWrite == 0 {
+		p.CacheWrite = p.Input
+	}
+	if p.CacheRead == 0 {
+		p.CacheRead = p.Input
+	}
+	return p
+}
+
+// searchPrice is what a provider charges for a search of the web, in US dollars, at most: it is the highest of the known
+// prices.
+const searchPrice = 0.035
+
 // prices is the table of the known models. Where a maker charges nothing extra to write its cache, CacheWrite is
 // Input.
 var prices = []Price{
@@ -25,11 +54,30 @@ var prices = []Price{
 	{"opus", 5, 25, 6.25, 0.50},
 	{"fable", 10, 50, 12.50, 1},
 	{"haiku", 1, 5, 1.25, 0.10},
+	{"claude-opus-4-1", 15, 75, 18.75, 1.50},
+	{"claude-opus-4-0", 15, 75, 18.75, 1.50},
+	{"claude-opus-4", 15, 75, 18.75, 1.50},
+	{"claude-3-opus", 15, 75, 18.75, 1.50},
+	{"gpt-6-astra", 10, 50, 12.50, 1},
+	{"gpt-6-sol", 2, 10, 2.50, 0.20},
+	{"gpt-6-luna", 0.10, 0.50, 0.125, 0.01},
+	{"gpt-6.1-sol", 10, 50, 12.50, 1}, // not published yet: as the dearest of gpt-6
+	{"gpt-6.1-terra", 10, 50, 12.50, 1},
 	{"gpt-5.6-sol", 5, 30, 5, 0.50},
 	{"gpt-5.6-terra", 2.5, 15, 2.5, 0.25},
 	{"gpt-5.6-luna", 1, 6, 1, 0.10},
 	{"gpt-5.5", 5, 30, 5, 0.50},
 	{"gpt-5.4-mini", 0.75, 4.5, 0.75, 0.075},
+	{"gemini-2.5-pro", 2.50, 15, 2.50, 0.25}, // the price of long prompts
+	{"gemini-2.5-flash", 0.30, 2.50, 0.30, 0.03},
+	{"gemini-2.5-flash-lite", 0.10, 0.40, 0.10, 0.01},
+	{"gemini-3-pro-preview", 4, 18, 4, 0.40},
+	{"gemini-3.1-pro-preview", 4, 18, 4, 0.40},
+	{"gemini-3-flash-preview", 0.50, 3, 0.50, 0.05},
+	{"gemini-3.1-flash-lite", 0.25, 1.50, 0.25, 0.025},
+	{"gemini-3.1-flash-lite-preview", 0.25, 1.50, 0.25, 0.025},
+	{"gemini-3.5-flash", 1.50, 9, 1.50, 0.15},
+	{"gemini-3.5-flash-lite", 0.30, 2.50, 0.30, 0.03},
 }
 
 // modelSuffix is what ids of one model differ in: a date, "latest", a version of a cloud's catalog, a context size.
@@ -60,12 +108,12 @@ func priceOf(model string, extra []Price) Price {
 	for _, rows := range [][]Price{extra, prices} {
 		for _, p := range rows {
 			if name := strings.ToLower(p.Model); name == base || name == strings.ToLower(model) {
-				return p
+				return p.filled()
 			}
 		}
 		for _, p := range rows {
 			if slices.Contains(words, strings.ToLower(p.Model)) {
-				return p
+				return p.filled()
 			}
 		}
 	}

@@ -20,7 +20,8 @@ type Provider struct {
 	Enable  string `json:"enable,omitempty"` // environment variable that disables the row with a false value
 
 	// Models are unique over all rows, as they select the row. The first is the default. With Prefix, every model
-	// PREFIX+NAME belongs to the row, and the program gets NAME. Side are models that the program asks on its own.
+	// PREFIX+NAME belongs to the row, and the program gets NAME. Side are models that the program asks on its own, its own
+	// default included.
 	Models []string `json:"models"`
 	Prefix string   `json:"prefix,omitempty"`
 	Side   []string `json:"side,omitempty"`

@@ -40,6 +40,7 @@ func codex() Provider {
 	return Provider{
 		Name: "codex", Command: "codex", Enable: "DEMESNE_CODEX_ENABLED", Format: "codex",
 		Models: []string{"gpt-5.6-sol", "gpt-5.6-terra", "gpt-5.6-luna", "gpt-5.5", "gpt-5.4-mini"},
+		Side:   []string{"gpt-6.1-sol", "gpt-6.1-terra", "gpt-6-astra", "gpt-6-sol", "gpt-6-luna"},
 		Arguments: Arguments{
 			Headless:    append(exec, "{prompt}"),
 			Resume:      append(exec[:len(exec):len(exec)], "resume", "{session}", "{prompt}"),

@@ -1,10 +1,8 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -52,10 +50,9 @@ func (rt *route) forwards(key string) bool {
 	})
 }
 
-// confine restricts a request to what a closed route forwards. It reads the body whole, and checks it as the server
-// will read it: the body is not compressed, and its type is JSON whatever the request said. done releases the body.
-func (rs *routes) confine(rt *route, in *insertion, out *http.Request) (done func(), err error) {
-	done = func() {}
+// confine restricts a request to what a closed route forwards: known headers, and a body that is not compressed, so that
+// it can be checked as the server will read it.
+func (rt *route) confine(in *insertion, out *http.Request) error {
 	coding := out.Header.Get("Content-Encoding")
 	for key := range out.Header {
 		if in.header[key] == nil && !rt.forwards(key) {
@@ -65,36 +62,16 @@ func (rs *routes) confine(rt *route, in *insertion, out *http.Request) (done fun
 	if out.Header["User-Agent"] == nil {
 		out.Header["User-Agent"] = nil
 	}
-	if out.Body == nil {
-		return done, nil
+	if out.Body != nil && coding != "" && !strings.EqualFold(coding, "identity") {
+		return &unfit{http.StatusUnsupportedMediaType, errors.New("the body of the request is compressed, and cannot be checked")}
 	}
-	if coding != "" && !strings.EqualFold(coding, "identity") {
-		return done, &unfit{http.StatusUnsupportedMediaType, errors.New("the body of the request is compressed, and cannot be checked")}
+	return nil
+}
+
+// longest returns the bound of a request's body, in bytes.
+func (rt *route) longest() int64 {
+	if rt.check != nil {
+		return mostClosed
 	}
-	size := out.ContentLength
-	if size < 0 {
-		size = mostClosed
-	}
-	if size > mostClosed {
-		return done, &unfit{http.StatusRequestEntityTooLarge, fmt.Errorf("the body of the request is larger than %d bytes", mostClosed)}
-	}
-	if !rs.memory.take(size) {
-		return done, &unfit{http.StatusServiceUnavailable, errors.New("too many requests at once have large bodies")}
-	}
-	done = func() { rs.memory.put(size) }
-	b, err := io.ReadAll(io.LimitReader(out.Body, mostClosed+1))
-	switch {
-	case err != nil:
-		return done, fmt.Errorf("read the request: %w", err)
-	case len(b) > mostClosed:
-		return done, &unfit{http.StatusRequestEntityTooLarge, fmt.Errorf("the body of the request is larger than %d bytes", mostClosed)}
-	}
-	if err := rt.check.closed(b); err != nil {
-		return done, &unfit{http.StatusBadRequest, err}
-	}
-	out.Header.Set("Content-Type", "application/json")
-	out.ContentLength = int64(len(b))
-	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
-	out.Body, err = out.GetBody()
-	return done, err
+	return mostBody
 }

@@ -58,6 +58,7 @@ type Limits struct {
 	Names       int           // names that DNS gives addresses for: 16384
 	Log         int64         // bytes: 64 MiB, a quarter of it for denials. When it is full, nothing is allowed
 	Head        time.Duration // to receive a request's head or a ClientHello: 10 s
+	ReadOn      time.Duration // to read the usage of a response whose client has disconnected: 15 min
 	Dial        time.Duration // to connect, for all addresses of a name together: 30 s
 }
 
@@ -67,6 +68,7 @@ func (l Limits) filled() Limits {
 	fill(&l.Log, 64<<20)
 	fill(&l.Head, 10*time.Second)
 	fill(&l.Dial, 30*time.Second)
+	fill(&l.ReadOn, 15*time.Minute)
 	return l
 }
 

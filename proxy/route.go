@@ -36,6 +36,9 @@ type Route struct {
 
 	// Record receives the token counts of each response. It is called when the response is complete. nil: none
 	Record func(Usage) error
+	// Gate is asked before a request that may cost something is forwarded. Gated without a Gate refuses all of those.
+	Gate  Gate
+	Gated bool
 }
 
 // Validate returns an error if the route cannot be served. The error contains no credential.
@@ -57,6 +60,8 @@ type route struct {
 	insert atomic.Pointer[insertion]
 	format *format // nil: no usage is read
 	record func(Usage) error
+	gate   Gate
+	gated  bool
 }
 
 // operation is an allowed request.
@@ -84,7 +89,7 @@ func (r Route) parse() (*route, error) {
 	to.Path = strings.TrimSuffix(to.Path, "/")
 	rt := &route{
 		port: r.Port, to: to, allow: map[operation]bool{}, token: sha256.Sum256([]byte(r.Token)), closed: r.Token == "",
-		record: r.Record,
+		record: r.Record, gate: r.Gate, gated: r.Gated || r.Gate != nil,
 	}
 	for _, words := range r.Allow {
 		op, err := parseOperation(words)
@@ -104,6 +109,9 @@ func (r Route) parse() (*route, error) {
 	}
 	if err := rt.close(r); err != nil {
 		return fail("%w", err)
+	}
+	if rt.format == nil && rt.gated {
+		rt.format = unread
 	}
 	in, err := parseInsertion(r.Header)
 	if err != nil {

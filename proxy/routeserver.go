@@ -165,8 +165,8 @@ func (rs *routes) serve(rt *route, w http.ResponseWriter, r *http.Request) {
 	defer fl.end()
 	code := http.StatusForbidden
 	switch {
-	case fl.d.Allowed && r.ContentLength > mostBody:
-		fl.deny("the body of the request is larger than %d bytes", mostBody)
+	case fl.d.Allowed && r.ContentLength > rt.longest():
+		fl.deny("the body of the request is larger than %d bytes", rt.longest())
 		code = http.StatusRequestEntityTooLarge
 	case fl.d.Allowed:
 		rs.forward(rt, fl, w, r, path, query)
@@ -216,17 +216,29 @@ func refuse(w http.ResponseWriter, code int, message string) {
 // forward forwards an allowed request and its response.
 func (rs *routes) forward(rt *route, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) {
 	in := rt.insert.Load()
-	out, done, err := rs.outgoing(rt, in, fl, w, r, path, query)
-	var resp *http.Response
-	if err == nil {
-		resp, err = rs.upward.RoundTrip(out)
+	ctx, end := rs.lasting(rt, r, path)
+	defer end()
+	out, done, err := rs.outgoing(ctx, rt, in, fl, w, r, path, query)
+	if err != nil {
+		done()
+		rt.unreachable(fl, w, err)
+		return
 	}
+	asked, number, err := rt.admit(ctx, r.Method, path, out.request, out.body)
+	if err != nil {
+		done()
+		fl.deny("%v", err)
+		refuse(w, http.StatusForbidden, fl.message())
+		return
+	}
+	resp, err := rs.upward.RoundTrip(out.request)
 	done()
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body.Close()
 		err = errors.New("it switched to another protocol")
 	}
 	if err != nil {
+		rt.lose(fl, r.Method, path, asked, number)
 		rt.unreachable(fl, w, err)
 		return
 	}
@@ -234,15 +246,69 @@ func (rs *routes) forward(rt *route, fl *flow, w http.ResponseWriter, r *http.Re
 	fl.q.Path = path
 	body := rs.proxy.web().forward.bodyOf(resp, fl)
 	m := rt.meter(&rs.memory, r.Method, path, resp)
+	m.of(asked, number)
 	copyHeader(w.Header(), resp.Header, in.hidden)
 	w.WriteHeader(resp.StatusCode)
-	err = forwardBody(w, body, in.hidden, m)
-	if lost := m.end(err != nil); lost != nil {
+	cut, err := forwardBody(w, body, in.hidden, m)
+	if cut && number != 0 {
+		cut = m.readOn(body)
+	}
+	if lost := m.end(cut); lost != nil {
 		fl.rec.Error = fmt.Sprintf("record the usage: %v", lost)
 	}
 	if err != nil {
 		fl.rec.Error = fmt.Sprintf("the response was cut short: %v", err)
 		abort(r)
+	}
+}
+
+// lasting returns the context of a request to the server. A request that a gate is asked about does not end with its
+// client: its response is read to the usage, for some time.
+func (rs *routes) lasting(rt *route, r *http.Request, path string) (context.Context, func()) {
+	if !rt.gated || !generates(r.Method, path) {
+		return r.Context(), func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	closing := context.AfterFunc(rs.proxy.ctx, cancel)
+	leaving := context.AfterFunc(r.Context(), func() {
+		late := time.AfterFunc(rs.proxy.Limits.ReadOn, cancel)
+		context.AfterFunc(ctx, func() { late.Stop() })
+	})
+	return ctx, func() { leaving(); closing(); cancel() }
+}
+
+// admit asks the gate about a request that may cost something. The number is 0 if there is none.
+func (rt *route) admit(ctx context.Context, method, path string, out *http.Request, body []byte) (a Asked, number int64, err error) {
+	if rt.format != nil && generates(method, path) {
+		a = rt.format.ask(out.Header, path, body)
+		a.Sent = max(a.Sent, out.ContentLength)
+	}
+	switch {
+	case !rt.gated || !generates(method, path):
+		return a, 0, nil
+	case rt.gate == nil:
+		return a, 0, errNoGate
+	case rt.format == unread || rt.record == nil:
+		a.Odd = "nothing reads the usage of this route"
+	}
+	number, err = rt.gate.Ask(ctx, a)
+	return a, number, err
+}
+
+var errNoGate = errors.New("what bounds the use of this route cannot be asked")
+
+// lose records a request without a response. If it did not reach the server, it is dropped.
+func (rt *route) lose(fl *flow, method, path string, a Asked, number int64) {
+	if fl.rec.Address == "" {
+		if number != 0 {
+			rt.gate.Drop(number)
+		}
+		return
+	}
+	m := rt.meter(nil, method, path, &http.Response{})
+	m.of(a, number)
+	if lost := m.end(true); lost != nil {
+		fl.rec.Error = fmt.Sprintf("record the usage: %v", lost)
 	}
 }
 
@@ -256,7 +322,7 @@ func (rt *route) unreachable(fl *flow, w http.ResponseWriter, err error) {
 	}
 	var long *http.MaxBytesError
 	if errors.As(err, &long) {
-		fl.deny("the body of the request is larger than %d bytes", mostBody)
+		fl.deny("the body of the request is larger than %d bytes", long.Limit)
 		refuse(w, http.StatusRequestEntityTooLarge, fl.message())
 		return
 	}
@@ -264,35 +330,89 @@ func (rt *route) unreachable(fl *flow, w http.ResponseWriter, err error) {
 	refuse(w, http.StatusBadGateway, fmt.Sprintf("demesne could not reach %s: %v", rt.to.Host, err))
 }
 
+// outgoing is a request to the server.
+type outgoing struct {
+	request *http.Request
+	body    []byte // nil if it was not read
+}
+
 // outgoing returns the request to the server. done releases its body.
-func (rs *routes) outgoing(rt *route, in *insertion, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) (_ *http.Request, done func(), err error) {
-	done = func() {}
+func (rs *routes) outgoing(ctx context.Context, rt *route, in *insertion, fl *flow, w http.ResponseWriter, r *http.Request, path, query string) (_ outgoing, done func(), err error) {
 	to := *rt.to
 	to.Path, to.RawPath, to.RawQuery = rt.to.Path+path, "", query
 	out := &http.Request{Method: r.Method, URL: &to, Host: to.Host, Header: forwarded(r.Header, in), ContentLength: r.ContentLength}
 	if r.ContentLength != 0 {
-		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+		r.Body = http.MaxBytesReader(w, r.Body, rt.longest())
 		out.Body = &counter{ReadCloser: r.Body, n: &fl.out, b: unbounded}
 	}
 	if rt.check != nil {
-		if done, err = rs.confine(rt, in, out); err != nil {
-			return nil, done, err
+		if err := rt.confine(in, out); err != nil {
+			return outgoing{}, func() {}, err
 		}
-	} else if r.ContentLength > 0 && r.ContentLength <= rewindable && rs.memory.take(r.ContentLength) {
-		done = func() { rs.memory.put(r.ContentLength) }
-		b := make([]byte, r.ContentLength)
-		if _, err := io.ReadFull(out.Body, b); err != nil {
-			return nil, done, fmt.Errorf("read the request: %w", err)
+	}
+	all := rt.check != nil || rt.gated && generates(r.Method, path)
+	b, done, err := rs.readBody(out, all)
+	if err != nil {
+		return outgoing{}, done, fmt.Errorf("read the request: %w", err)
+	}
+	if b != nil {
+		if rt.check != nil {
+			if err := rt.check.closed(b); err != nil {
+				return outgoing{}, done, &unfit{http.StatusBadRequest, err}
+			}
+			out.Header.Set("Content-Type", "application/json")
 		}
+		if rt.format == formats["chat"] && rt.record != nil {
+			b = withUsage(b)
+		}
+		out.ContentLength = int64(len(b))
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
 		out.Body, _ = out.GetBody()
 	}
-	return out.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+	return outgoing{out.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) {
 			fl.rec.Address, fl.below = i.Conn.RemoteAddr().String(), endingOf(i.Conn)
 		},
-	})), done, nil
+	})), b}, done, nil
 }
+
+// readBody reads the body of a request into memory. It returns nil for one that is too large to be sent again, or whose
+// length is not known, unless all are read. done returns the memory.
+func (rs *routes) readBody(out *http.Request, all bool) (b []byte, done func(), err error) {
+	known := out.ContentLength > 0 && out.ContentLength <= rewindable
+	if out.Body == nil || !known && !all {
+		return nil, func() {}, nil
+	}
+	taken := int64(0)
+	done = func() { rs.memory.put(taken) }
+	if known {
+		if taken = out.ContentLength; !rs.memory.take(taken) {
+			if taken = 0; !all {
+				return nil, done, nil
+			}
+			return nil, done, errNoRoom
+		}
+		b = make([]byte, out.ContentLength)
+		_, err = io.ReadFull(out.Body, b)
+		return b, done, err
+	}
+	buf := routeBuffers.Get().(*[routeBuffer]byte)
+	defer routeBuffers.Put(buf)
+	for b = []byte{}; ; {
+		n, err := out.Body.Read(buf[:])
+		if !rs.memory.take(int64(n)) {
+			return nil, done, errNoRoom
+		}
+		taken += int64(n)
+		if b = append(b, buf[:n]...); err == io.EOF {
+			return b, done, nil
+		} else if err != nil {
+			return nil, done, err
+		}
+	}
+}
+
+var errNoRoom = &unfit{http.StatusServiceUnavailable, errors.New("too many requests at once have large bodies")}
 
 // forwarded returns the headers to send for those of a request.
 func forwarded(h http.Header, in *insertion) http.Header {
@@ -339,8 +459,8 @@ func copyHeader(to, from http.Header, hidden *redact.Values) {
 var routeBuffers = sync.Pool{New: func() any { return new([routeBuffer]byte) }}
 
 // forwardBody copies a response's body to w, each piece as soon as it arrives. m reads each piece before it is sent, so that
-// the usage is recorded before a client can know that the response is complete.
-func forwardBody(w http.ResponseWriter, body io.Reader, hidden *redact.Values, m *meter) error {
+// the usage is recorded before a client can know that the response is complete. cut reports that the end was not read.
+func forwardBody(w http.ResponseWriter, body io.Reader, hidden *redact.Values, m *meter) (cut bool, err error) {
 	buf := routeBuffers.Get().(*[routeBuffer]byte)
 	defer routeBuffers.Put(buf)
 	blanked, flush := hidden.Writer(w), http.NewResponseController(w).Flush
@@ -350,7 +470,7 @@ func forwardBody(w http.ResponseWriter, body io.Reader, hidden *redact.Values, m
 		if n > 0 {
 			m.write(buf[:n])
 			if _, werr := blanked.Write(buf[:n]); werr != nil {
-				return werr
+				return true, werr
 			}
 			if err == nil {
 				flush()
@@ -358,11 +478,26 @@ func forwardBody(w http.ResponseWriter, body io.Reader, hidden *redact.Values, m
 		}
 		switch {
 		case err == io.EOF:
-			return blanked.Close() // the server flushes when the handler returns
+			return false, blanked.Close() // the server flushes when the handler returns
 		case err != nil:
 			blanked.Close()
 			flush()
-			return err
+			return true, err
 		}
 	}
+}
+
+// readOn reads the rest of a response that has no client any more, up to its usage. cut reports that the end was not
+// read.
+func (m *meter) readOn(body io.Reader) (cut bool) {
+	buf := routeBuffers.Get().(*[routeBuffer]byte)
+	defer routeBuffers.Put(buf)
+	for m != nil && !m.told {
+		n, err := body.Read(buf[:])
+		m.write(buf[:n])
+		if err != nil {
+			return err != io.EOF
+		}
+	}
+	return false
 }

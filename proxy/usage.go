@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,7 +28,13 @@ type Usage struct {
 
 	Cut       bool // the response ended early: the counts are a lower bound
 	Missing   bool // a successful response without counts
-	Malformed bool // a part that should hold counts could not be parsed
+	Malformed bool // a part that should hold counts could not be parsed, or holds other than counts
+
+	Number    int64  // that the gate gave the request
+	Asked     string // the model that the request names
+	Sent, Got int64  // bytes of the bodies of the request and of the response
+	MaxOutput int64  // the most tokens that the request asks for
+	Searches  int64  // of the web, by the provider
 
 	RetryAfter time.Duration // of an error: until the limit is reset, if the server names it
 }
@@ -77,12 +85,20 @@ type meter struct {
 	included bool    // Input includes CacheRead until the Usage is recorded
 	done     bool    // the last event of the format was read
 	told     bool    // the Usage was recorded
+	asked    bool    // the Usage has what the request says
 	lost     error   // from record
+}
+
+// of adds what the request says, and its number.
+func (m *meter) of(a Asked, number int64) {
+	if m != nil {
+		m.asked, m.use.Asked, m.use.Sent, m.use.MaxOutput, m.use.Number = true, a.Model, a.Sent, a.MaxOutput, number
+	}
 }
 
 // meter returns the meter of a response, or nil if the response has no counts.
 func (rt *route) meter(memory *memory, method, path string, resp *http.Response) *meter {
-	if rt.format == nil || rt.record == nil || method != http.MethodPost || countsOnly(path) {
+	if rt.format == nil || rt.record == nil || !generates(method, path) {
 		return nil
 	}
 	m := &meter{format: rt.format, record: rt.record, memory: memory, header: resp.Header.Clone(), length: resp.ContentLength, use: Usage{Status: resp.StatusCode}}
@@ -152,11 +168,15 @@ func (m *meter) tell(cut bool) {
 	m.told = true
 	u := &m.use
 	u.Time, u.Cut = time.Now(), cut
+	if m.asked {
+		u.Got = m.size
+	}
 	if m.included {
 		u.Input = max(0, u.Input-u.CacheRead)
 	}
 	u.Malformed = u.Malformed || m.events != nil && m.events.lost && !m.found
-	u.Missing = m.ok() && !m.found && !u.Malformed && !cut
+	none := !m.found || u.Input+u.Output+u.CacheCreation+u.CacheRead == 0
+	u.Missing = m.ok() && none && !u.Malformed && !cut
 	if u.Status >= http.StatusBadRequest {
 		u.RetryAfter = resetIn(m.header, m.text, u.Time)
 	}
@@ -193,21 +213,51 @@ func (m *meter) name(to *string, s string) {
 	}
 }
 
-// tokens are counts as a format gives them. Later ones of the same response are at least as large.
-type tokens struct{ input, output, creation, cached, reasoning int64 }
+// count is a number of tokens as a server states it: a number of JSON, or a text with one. Anything else is odd.
+type count struct {
+	n   int64
+	odd bool
+}
 
-var errNegative = errors.New("a count is negative")
+// mostCount bounds a count. A larger one is taken as this.
+const mostCount = 1 << 40
+
+// UnmarshalJSON never fails, so that one odd count does not hide the others.
+func (c *count) UnmarshalJSON(text []byte) error {
+	var s string
+	if json.Unmarshal(text, &s) != nil {
+		s = string(text)
+	}
+	if s == "null" {
+		return nil
+	}
+	n, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+	if errors.Is(err, strconv.ErrRange) && n > 0 {
+		err = nil
+	}
+	if c.odd = err != nil || !(n >= 0); !c.odd {
+		c.n = int64(math.Ceil(min(n, mostCount)))
+	}
+	return nil
+}
+
+func (c count) plus(d count) count { return count{c.n + d.n, c.odd || d.odd} }
+
+// tokens are counts as a format gives them. Later ones of the same response are at least as large.
+type tokens struct{ input, output, creation, cached, reasoning count }
+
+var errOdd = errors.New("a count is not a number of tokens")
 
 // count takes over counts. cached tokens are part of input if included is set.
 func (m *meter) count(t tokens, included bool) error {
-	if min(t.input, t.output, t.creation, t.cached, t.reasoning) < 0 {
-		return errNegative
-	}
 	m.included = included
 	u := &m.use
-	u.Input, u.Output, u.Reasoning = max(u.Input, t.input), max(u.Output, t.output), max(u.Reasoning, t.reasoning)
-	u.CacheCreation, u.CacheRead = max(u.CacheCreation, t.creation), max(u.CacheRead, t.cached)
+	u.Input, u.Output, u.Reasoning = max(u.Input, t.input.n), max(u.Output, t.output.n), max(u.Reasoning, t.reasoning.n)
+	u.CacheCreation, u.CacheRead = max(u.CacheCreation, t.creation.n), max(u.CacheRead, t.cached.n)
 	m.found = true
+	if t.input.odd || t.output.odd || t.creation.odd || t.cached.odd || t.reasoning.odd {
+		return errOdd
+	}
 	return nil
 }
 

@@ -146,7 +146,7 @@ func TestUsageFirst(t *testing.T) {
 				}
 				return len(b), nil
 			})
-			if err := forwardBody(w, iotest.OneByteReader(strings.NewReader(body)), nil, m); err != nil || sent != len(body) {
+			if _, err := forwardBody(w, iotest.OneByteReader(strings.NewReader(body)), nil, m); err != nil || sent != len(body) {
 				t.Errorf("sent %d bytes of %d: %v", sent, len(body), err)
 			}
 		}

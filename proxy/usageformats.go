@@ -13,19 +13,26 @@ type format struct {
 // formats are the wire formats, by name.
 var formats = map[string]*format{
 	"messages":  {read: readMessages, marks: []string{`"message_start"`, `"message_delta"`, `"message_stop"`}, ends: true},
-	"responses": {read: readResponses, marks: []string{`"response.created"`, `"response.completed"`, `"response.incomplete"`, `"response.failed"`}, ends: true},
+	"responses": {read: readResponses, marks: []string{`"response.created"`, `"response.completed"`, `"response.incomplete"`, `"response.failed"`, `"web_search_call"`}, ends: true},
 	"chat":      {read: readChat, marks: []string{`"usage"`}, last: "[DONE]", ends: true},
 	"generate":  {read: readGenerate, marks: []string{`"usageMetadata"`}},
 }
+
+// unread is the format of a route with a gate whose format is not known: its requests are counted, and their tokens are
+// not.
+var unread = &format{read: func(*meter, []byte) error { return nil }}
 
 // readMessages reads the Messages interface. Its counts of input exclude the cache, and those of a message_delta are
 // sums since the start.
 func readMessages(m *meter, text []byte) error {
 	type usage struct {
-		Input    int64 `json:"input_tokens"`
-		Output   int64 `json:"output_tokens"`
-		Creation int64 `json:"cache_creation_input_tokens"`
-		Read     int64 `json:"cache_read_input_tokens"`
+		Input    count `json:"input_tokens"`
+		Output   count `json:"output_tokens"`
+		Creation count `json:"cache_creation_input_tokens"`
+		Read     count `json:"cache_read_input_tokens"`
+		Tools    struct {
+			Searches count `json:"web_search_requests"`
+		} `json:"server_tool_use"`
 	}
 	type message struct {
 		ID    string `json:"id"`
@@ -56,28 +63,34 @@ func readMessages(m *meter, text []byte) error {
 	if of.Usage == nil {
 		return nil
 	}
+	m.use.Searches = max(m.use.Searches, of.Usage.Tools.Searches.n)
 	return m.count(tokens{input: of.Usage.Input, output: of.Usage.Output, creation: of.Usage.Creation, cached: of.Usage.Read}, false)
 }
 
 // readResponses reads the Responses interface. Its counts of input include the cache.
 func readResponses(m *meter, text []byte) error {
+	type item struct {
+		Type string `json:"type"`
+	}
 	type response struct {
-		ID    string `json:"id"`
-		Model string `json:"model"`
-		Usage *struct {
-			Input   int64 `json:"input_tokens"`
-			Output  int64 `json:"output_tokens"`
+		ID     string `json:"id"`
+		Model  string `json:"model"`
+		Output []item `json:"output"`
+		Usage  *struct {
+			Input   count `json:"input_tokens"`
+			Output  count `json:"output_tokens"`
 			Details struct {
-				Cached int64 `json:"cached_tokens"`
+				Cached count `json:"cached_tokens"`
 			} `json:"input_tokens_details"`
 			OutputDetails struct {
-				Reasoning int64 `json:"reasoning_tokens"`
+				Reasoning count `json:"reasoning_tokens"`
 			} `json:"output_tokens_details"`
 		} `json:"usage"`
 	}
 	e, err := parse[struct {
 		response
 		Type     string    `json:"type"`
+		Item     item      `json:"item"`
 		Response *response `json:"response"`
 	}](text)
 	if err != nil {
@@ -91,12 +104,24 @@ func readResponses(m *meter, text []byte) error {
 		of = e.Response
 	case "response.created":
 		of = e.Response
+	case "response.output_item.done":
+		if e.Item.Type == "web_search_call" {
+			m.use.Searches++
+		}
+		return nil
 	default:
 		return nil
 	}
 	if of == nil {
 		return nil
 	}
+	searches := int64(0)
+	for _, i := range of.Output {
+		if i.Type == "web_search_call" {
+			searches++
+		}
+	}
+	m.use.Searches = max(m.use.Searches, searches)
 	m.name(&m.use.RequestID, of.ID)
 	m.name(&m.use.Model, of.Model)
 	u := of.Usage
@@ -112,13 +137,13 @@ func readChat(m *meter, text []byte) error {
 		ID    string `json:"id"`
 		Model string `json:"model"`
 		Usage *struct {
-			Input   int64 `json:"prompt_tokens"`
-			Output  int64 `json:"completion_tokens"`
+			Input   count `json:"prompt_tokens"`
+			Output  count `json:"completion_tokens"`
 			Details struct {
-				Cached int64 `json:"cached_tokens"`
+				Cached count `json:"cached_tokens"`
 			} `json:"prompt_tokens_details"`
 			OutputDetails struct {
-				Reasoning int64 `json:"reasoning_tokens"`
+				Reasoning count `json:"reasoning_tokens"`
 			} `json:"completion_tokens_details"`
 		} `json:"usage"`
 	}](text)
@@ -140,12 +165,17 @@ func readGenerate(m *meter, text []byte) error {
 	type response struct {
 		ID    string `json:"responseId"`
 		Model string `json:"modelVersion"`
+		Found []struct {
+			Grounding struct {
+				Queries []string `json:"webSearchQueries"`
+			} `json:"groundingMetadata"`
+		} `json:"candidates"`
 		Usage *struct {
-			Prompt     int64 `json:"promptTokenCount"`
-			Tools      int64 `json:"toolUsePromptTokenCount"`
-			Candidates int64 `json:"candidatesTokenCount"`
-			Thoughts   int64 `json:"thoughtsTokenCount"`
-			Cached     int64 `json:"cachedContentTokenCount"`
+			Prompt     count `json:"promptTokenCount"`
+			Tools      count `json:"toolUsePromptTokenCount"`
+			Candidates count `json:"candidatesTokenCount"`
+			Thoughts   count `json:"thoughtsTokenCount"`
+			Cached     count `json:"cachedContentTokenCount"`
 		} `json:"usageMetadata"`
 	}
 	type enclosed struct {
@@ -167,8 +197,11 @@ func readGenerate(m *meter, text []byte) error {
 		}
 		m.name(&m.use.RequestID, of.ID)
 		m.name(&m.use.Model, of.Model)
+		for _, f := range of.Found {
+			m.use.Searches = max(m.use.Searches, int64(len(f.Grounding.Queries)))
+		}
 		if u := of.Usage; u != nil && err == nil {
-			err = m.count(tokens{input: u.Prompt + u.Tools, output: u.Candidates + u.Thoughts, cached: u.Cached, reasoning: u.Thoughts}, true)
+			err = m.count(tokens{input: u.Prompt.plus(u.Tools), output: u.Candidates.plus(u.Thoughts), cached: u.Cached, reasoning: u.Thoughts}, true)
 		}
 	}
 	return err

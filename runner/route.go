@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"time"
 )
@@ -34,6 +35,11 @@ type Route struct {
 	// Record is a host file that receives one [UsageRecord] as JSON a line, before the client gets a response's end. Create
 	// makes it with the caller's rights, as it does Log.
 	Record string `json:"record,omitempty"`
+
+	// Gate is the caller's end for the proxy: it is asked before each request is forwarded. See [GateMessage]. nil: no
+	// question. The caller closes it after Create. Gated is set by Create; without its Gate such a route forwards nothing.
+	Gate  *os.File `json:"-"`
+	Gated bool     `json:"gated,omitempty"`
 }
 
 // MinRouteToken is the least length of a Route's Token, in bytes.
@@ -49,7 +55,7 @@ func (r Route) GoString() string { return "runner.Route(" + r.String() + ")" }
 
 // Public returns the route without its credentials.
 func (r Route) Public() Route {
-	r.Token, r.Header = "", nil
+	r.Token, r.Header, r.Gate = "", nil, nil
 	return r
 }
 
@@ -71,6 +77,13 @@ type UsageRecord struct {
 	Cut           bool      `json:"cut,omitempty"`       // the response ended early: the counts are a lower bound
 	Missing       bool      `json:"missing,omitempty"`   // a successful response without token counts
 	Malformed     bool      `json:"malformed,omitempty"` // a response whose token counts could not be parsed
+
+	Number    int64  `json:"number,omitempty"`     // of the [GateMessage] that asked for it
+	Asked     string `json:"asked,omitempty"`      // the model that the request names
+	Sent      int64  `json:"sent,omitempty"`       // bytes of the request's body
+	Got       int64  `json:"got,omitempty"`        // bytes of the response's body
+	MaxOutput int64  `json:"max_output,omitempty"` // the most tokens that the request asks for
+	Searches  int64  `json:"searches,omitempty"`   // of the web, by the provider, which charges for each
 
 	RetryAfter Duration `json:"retry_after,omitempty"` // of a 429, 503 or 529 response: until the limit is reset, if the server names it
 }

@@ -29,7 +29,7 @@ type server struct {
 // sandbox is the egress of one sandbox.
 type sandbox struct {
 	proxy *proxy.Proxy
-	files []*os.File // the log, and the files of usage records
+	files []*os.File // the log, the files of usage records, and the gates of routes
 
 	mu     sync.Mutex
 	serves bool
@@ -134,6 +134,10 @@ func (s *server) fill(x *sandbox, b proxyclient.Serve, m *ipc.Message) (*proxycl
 		c.Log, x.files = log, append(x.files, log)
 	}
 	x.files = append(x.files, recordTo(e.routes, b.Egress.Routes, m)...)
+	gates, err := gateTo(e.routes, b.Egress.Routes, m)
+	if x.files = append(x.files, gates...); err != nil {
+		return nil, err
+	}
 	if b.Egress.Ask > 0 {
 		c.Approve = s.asker(b.Sandbox)
 	}

@@ -42,7 +42,7 @@ func understand(asked runner.Egress) (*egress, error) {
 		e.secrets = append(e.secrets, secret)
 	}
 	for _, r := range asked.Routes {
-		route := proxy.Route{Port: r.Port, To: r.To, Allow: r.Allow, Token: r.Token, Header: r.Header, Usage: r.Usage, Query: r.Query, Closed: r.Closed, Headers: r.Headers}
+		route := proxy.Route{Port: r.Port, To: r.To, Allow: r.Allow, Token: r.Token, Header: r.Header, Usage: r.Usage, Query: r.Query, Closed: r.Closed, Headers: r.Headers, Gated: r.Gated}
 		if err := route.Validate(); err != nil {
 			return nil, err
 		}

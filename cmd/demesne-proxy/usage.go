@@ -30,6 +30,7 @@ func writeUsage(f *os.File, u proxy.Usage) error {
 	line, err := json.Marshal(runner.UsageRecord{
 		RequestID: u.RequestID, Time: u.Time, Status: u.Status, Model: u.Model,
 		Input: u.Input, Output: u.Output, CacheCreation: u.CacheCreation, CacheRead: u.CacheRead, Reasoning: u.Reasoning,
+		Number: u.Number, Asked: u.Asked, Sent: u.Sent, Got: u.Got, MaxOutput: u.MaxOutput, Searches: u.Searches,
 		Cut: u.Cut, Missing: u.Missing, Malformed: u.Malformed, RetryAfter: runner.Duration(u.RetryAfter),
 	})
 	if err == nil {

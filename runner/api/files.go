@@ -28,6 +28,9 @@ func SourceInput(i int) string { return "in." + strconv.Itoa(i) }
 // with the same file share the descriptor of the first of them.
 func FileRecord(i int) string { return "record." + strconv.Itoa(i) }
 
+// FileGate returns the name of the socket that is the Gate of the i-th route.
+func FileGate(i int) string { return "gate." + strconv.Itoa(i) }
+
 // SourceMount returns the name of the i-th of Spec.Mounts.
 func SourceMount(i int) string { return "mount." + strconv.Itoa(i) }
 

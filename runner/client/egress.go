@@ -49,6 +49,11 @@ func (s *sourceFiles) openLogs(spec *runner.Spec) (err error) {
 	opened := map[string]bool{}
 	for i := range own.Routes {
 		r := &own.Routes[i]
+		if r.Gated = r.Gate != nil; r.Gated {
+			if s.byName[api.FileGate(i)], err = dup(r.Gate); err != nil {
+				return fmt.Errorf("gate of route on port %d: %w", r.Port, err)
+			}
+		}
 		if r.Record == "" {
 			continue
 		}
@@ -64,6 +69,15 @@ func (s *sourceFiles) openLogs(spec *runner.Spec) (err error) {
 		}
 	}
 	return nil
+}
+
+// dup returns another descriptor of f.
+func dup(f *os.File) (*os.File, error) {
+	n, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(n), f.Name()), nil
 }
 
 // openLog opens a file as name and returns its absolute path. The file must be in no directory that the sandbox can

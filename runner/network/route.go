@@ -120,12 +120,15 @@ func (w *Egress) listenRoutes() error {
 	return nil
 }
 
-// Records returns the files of m that receive the usage records of the routes of e.
+// Records returns the files of m that receive the usage records of the routes of e, and the routes' gates.
 func Records(e *runner.Egress, m *ipc.Message) ipc.Files {
 	files := ipc.Files{}
 	for i := range e.Routes {
 		if f := m.File(api.FileRecord(i)); f != nil {
 			files[proxyclient.FileRecord(i)] = f
+		}
+		if f := m.File(api.FileGate(i)); f != nil {
+			files[proxyclient.FileGate(i)] = f
 		}
 	}
 	return files
