@@ -57,6 +57,9 @@ type Agent struct {
 // Format is the format of the program's output: see [NewTranscript].
 func (a *Agent) Format() string { return a.Provider.Format }
 
+// Inner is the model as the program names it.
+func (a *Agent) Inner() string { return a.inner }
+
 // Usage is the wire format of the model's interface: see [NewMeter].
 func (a *Agent) Usage() string { return a.Provider.API.Usage }
 

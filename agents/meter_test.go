@@ -66,7 +66,7 @@ func TestMeterFiles(t *testing.T) {
 					t.Errorf("%s: mode %v, %v", name, info.Mode(), err)
 				}
 			}
-			if m.Requests() != 4 {
+			if m.Requests() != 5 {
 				t.Errorf("Requests = %d", m.Requests())
 			}
 		})

@@ -13,7 +13,7 @@ func TestPriceOf(t *testing.T) {
 		"anthropic/claude-sonnet-4.5": 3, "claude-sonnet-4-5@20250929": 3, "us.anthropic.claude-sonnet-4-20250514-v1:0": 3, "Claude-Sonnet-5": 3,
 		"opus": 5, "claude-opus-4-5-20251101": 5, "fable": 10, "claude-fable-5": 10, "haiku": 1, "claude-haiku-4-5": 1,
 		"gpt-5.6-sol": 5, "gpt-5.6-terra-2026-08-01": 2.5, "gpt-5.6-luna": 1, "gpt-5.5": 5, "openai/gpt-5.4-mini": 0.75, "gpt-5.5-2026-04-23": 5,
-		"gpt-5.4": 0, "gpt-5.5-pro": 0, "gemini-2.5-pro": 0, "unsonneted": 0, "": 0, "-": 0,
+		"gpt-5.4": 0, "gpt-5.5-pro": 0, "gemini-2.5-pro": 2.5, "gemini-2.5-pro-exp": 0, "claude-opus-4-20250514": 15, "unsonneted": 0, "": 0, "-": 0,
 		"my-model": 7, "claude-opus-4-1-20250805": 15, "glm-5-air": 2,
 	} {
 		if got := priceOf(model, extra).Input; got != input {

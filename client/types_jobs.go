@@ -62,6 +62,7 @@ type AgentRequest struct {
 	Network      *Network `json:"network,omitempty" doc:"Modes: none and package-managers. deny and ask are not possible"`
 	Limits       *Limits  `json:"limits,omitempty"`
 	MaxCost      float64  `json:"max_cost_usd,omitempty" minimum:"0"`
+	MaxTokens    int64    `json:"max_tokens,omitempty" minimum:"0" doc:"Input, cached or not, and output"`
 	MaxTurns     int      `json:"max_turns,omitempty" minimum:"0" doc:"Requests to the model"`
 	TimeoutMS    int64    `json:"timeout_ms,omitempty" minimum:"0" maximum:"172800000"`
 }

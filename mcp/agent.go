@@ -63,6 +63,7 @@ func (o *Options) taskFields() []property {
 		field("output_path", "string", "File below /out that it must write."), field("output_format", "string", "").also("What that file must look like."),
 		listOf("success_criteria", "").also("Conditions that the agent must check before it ends."), field("background", "boolean", "").also("Return at once; the agent runs on as a job."),
 		field("max_cost_usd", "number", "").also("End the agent and its children when they have cost this much."),
+		field("max_tokens", "integer", "").also("End them when they have used this many tokens: input, cached or not, and output."),
 		field("max_turns", "integer", "").also("End them after this many requests to the model."),
 		field("timeout_seconds", "number", "").also("End them after this many seconds. Default 48 h."),
 	}
@@ -73,7 +74,7 @@ func (s *Server) agent() tool {
 	return tool{
 		name: "sandbox_agent",
 		description: "Run a coding agent on a task in a sandbox of its own, and get its final answer. " +
-			"max_cost_usd, max_turns (model requests) and timeout_seconds end it with its children.",
+			"max_cost_usd, max_tokens, max_turns (model requests) and timeout_seconds end it with its children.",
 		more: "Use it for work that needs judgement and can be described in one text. The agent writes files to /out, which remains on the host as output_dir.",
 		in:   arguments(in...), out: agentResults(),
 		hints:  hints{openWorld: true},
@@ -115,6 +116,9 @@ func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
 		}
 	}
 	if r.MaxCost, err = c.opts.Ceilings.cost(c.args); err != nil {
+		return r, err
+	}
+	if r.MaxTokens, err = c.opts.Ceilings.tokens(c.args); err != nil {
 		return r, err
 	}
 	turns, ok := c.args.numeric("max_turns")

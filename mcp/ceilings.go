@@ -13,6 +13,7 @@ type Ceilings struct {
 	Limits  runner.Limits
 	Timeout time.Duration
 	Cost    float64 // US dollars that one agent may cost, with its children
+	Tokens  int64   // that one agent may use, with its children
 	// Unasked are the limits for a call that requests none, if the runner's defaults exceed the ceilings.
 	Unasked runner.Limits
 }
@@ -69,6 +70,20 @@ func (c Ceilings) cost(a args) (float64, error) {
 		return c.Cost, nil
 	}
 	return n, nil
+}
+
+// tokens reads max_tokens. Without it the ceiling applies.
+func (c Ceilings) tokens(a args) (int64, error) {
+	n, ok := a.numeric("max_tokens")
+	switch {
+	case !ok || !(n >= 0 && n <= 1<<53) || n > 0 && n < 1:
+		return 0, fmt.Errorf("max_tokens must be a positive number")
+	case c.Tokens > 0 && n > float64(c.Tokens):
+		return 0, fmt.Errorf("max_tokens: %s is more than %d, the ceiling (DEMESNE_MAX_TOKENS)", plainNumber(n), c.Tokens)
+	case n == 0:
+		return c.Tokens, nil
+	}
+	return int64(n), nil
 }
 
 func plainNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }

@@ -224,7 +224,7 @@ func (rs *routes) forward(rt *route, fl *flow, w http.ResponseWriter, r *http.Re
 		rt.unreachable(fl, w, err)
 		return
 	}
-	asked, number, err := rt.admit(ctx, r.Method, path, out.request, out.body)
+	asked, number, err := rt.admit(ctx, r.Context(), r.Method, path, out.request, out.body)
 	if err != nil {
 		done()
 		fl.deny("%v", err)
@@ -277,8 +277,9 @@ func (rs *routes) lasting(rt *route, r *http.Request, path string) (context.Cont
 	return ctx, func() { leaving(); closing(); cancel() }
 }
 
-// admit asks the gate about a request that may cost something. The number is 0 if there is none.
-func (rt *route) admit(ctx context.Context, method, path string, out *http.Request, body []byte) (a Asked, number int64, err error) {
+// admit asks the gate about a request that may cost something. The number is 0 if there is none. client is the context that
+// ends with the client.
+func (rt *route) admit(ctx, client context.Context, method, path string, out *http.Request, body []byte) (a Asked, number int64, err error) {
 	if rt.format != nil && generates(method, path) {
 		a = rt.format.ask(out.Header, path, body)
 		a.Sent = max(a.Sent, out.ContentLength)
@@ -291,7 +292,10 @@ func (rt *route) admit(ctx context.Context, method, path string, out *http.Reque
 	case rt.format == unread || rt.record == nil:
 		a.Odd = "nothing reads the usage of this route"
 	}
-	number, err = rt.gate.Ask(ctx, a)
+	if number, err = rt.gate.Ask(ctx, a); err == nil && client.Err() != nil { // it disconnected while it waited
+		rt.gate.Drop(number)
+		err = context.Cause(client)
+	}
 	return a, number, err
 }
 

@@ -38,6 +38,7 @@ type node struct {
 	budget *budget
 	tools  *hosttools.Set // nil: none
 	asked  requests
+	gates  []*gate // of the routes, in their order; empty: nothing bounds the requests
 	began  time.Time
 
 	made func() // called when the sandbox exists; may be nil
@@ -109,6 +110,10 @@ func (n *node) run(w backend.Callbacks) (*backend.AgentResult, error) {
 	if n.atUsers() {
 		defer n.tree.work.leave(n.id, a.launch.Context)
 	}
+	if err := n.openGates(a.launch); err != nil {
+		n.closeGates()
+		return nil, err
+	}
 	n.show(notice{Event: agents.Event{Kind: noticeStarted, Model: n.req.Model}, Output: n.dirs.out})
 	stopped := n.watchUsage()
 	done, err := n.tree.sessions.Run(n.ctx, n.createOptions(a.launch), a.options(), a.callbacks(w))
@@ -116,6 +121,7 @@ func (n *node) run(w backend.Callbacks) (*backend.AgentResult, error) {
 	why := context.Cause(n.ctx) // nil: the program ended by itself
 	n.endChildren()
 	stopped()
+	n.closeGates()
 	return n.settle(a, done, err, why)
 }
 
@@ -169,14 +175,40 @@ func (n *node) siblings(others int) []runner.Mount {
 	return n.parent.previous(others)
 }
 
-// routes returns the routes of a launch, with a record of the requests of each.
+// routes returns the routes of a launch, with a record of the requests of each, and with its gate.
 func (n *node) routes(l *agents.Launch) []runner.Route {
 	all := append([]runner.Route(nil), l.Routes...)
 	for i := range all {
 		all[i].Record = filepath.Join(n.dirs.sidecar, fmt.Sprintf("requests-%d.jsonl", all[i].Port))
-		n.asked.watch(all[i].Record)
+		var g *gate
+		if i < len(n.gates) {
+			g = n.gates[i]
+			all[i].Gate = g.far
+		}
+		n.asked.watch(all[i].Record, g)
 	}
 	return all
+}
+
+// openGates makes the gates of a launch's routes, if a budget has a bound.
+func (n *node) openGates(l *agents.Launch) error {
+	if any, _, _ := n.budget.bounds(); !any {
+		return nil
+	}
+	for range l.Routes {
+		g, err := n.newGate()
+		if err != nil {
+			return fmt.Errorf("bound requests: %w", err)
+		}
+		n.gates = append(n.gates, g)
+	}
+	return nil
+}
+
+func (n *node) closeGates() {
+	for _, g := range n.gates {
+		g.close()
+	}
 }
 
 // openMode is the egress mode of research.
@@ -266,16 +298,20 @@ func (n *node) watchUsage() (stop func()) {
 
 // readUsage counts new requests, in the files, the budgets and the view.
 func (n *node) readUsage() {
-	cost, turns, some := n.asked.read()
-	if !some {
+	all := n.asked.read()
+	for _, c := range all {
+		if c.gate == nil || !c.gate.release(c.number, c.amount) {
+			n.budget.charge(c.amount)
+		}
+	}
+	if len(all) == 0 {
 		return
 	}
-	n.budget.charge(cost, turns)
 	if err := n.writeUsage(); err != nil {
 		n.note("%v", err)
 	}
-	total, all := n.budget.used()
-	n.show(notice{Event: agents.Event{Kind: noticeUsage}, Total: total, Turns: all})
+	total := n.budget.total()
+	n.show(notice{Event: agents.Event{Kind: noticeUsage}, Total: total.cost, Turns: total.turns})
 }
 
 // endChildren ends all children, and returns when their sandboxes are gone. No further one can start.

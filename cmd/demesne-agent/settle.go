@@ -69,7 +69,7 @@ func reasonOf(r *runner.Result, err error) string {
 // cost returns the usage so far: that of n itself, and with all descendants.
 func (n *node) cost() *backend.Cost {
 	c := &backend.Cost{Own: n.asked.meter.Cost(), PerModel: map[string]backend.Tokens{}}
-	c.Total, _ = n.budget.used()
+	c.Total = n.budget.total().cost
 	n.addModels(c.PerModel)
 	return c
 }

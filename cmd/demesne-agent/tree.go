@@ -96,10 +96,11 @@ func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest
 		r.Image, r.Stored = parent.req.Image, parent.req.Stored
 	}
 	n := &node{tree: t, parent: parent, name: r.Name, id: id, req: r, dirs: d, began: time.Now()}
-	n.budget = &budget{maxCost: r.MaxCost, maxTurn: r.MaxTurns, end: n.end}
+	var above *budget
 	if parent != nil {
-		n.depth, n.budget.above = parent.depth+1, parent.budget
+		n.depth, above = parent.depth+1, parent.budget
 	}
+	n.budget = newBudget(above, amount{r.MaxCost, r.MaxTokens, r.MaxTurns}, n.end)
 	var err error
 	if n.agent, err = t.choose(toolOf(r), r); err != nil {
 		return nil, err
@@ -108,11 +109,22 @@ func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest
 		return nil, err
 	}
 	n.asked.meter = agents.NewMeter(n.agent.Provider.API.Usage, n.agent.Provider.Prices...)
+	if err := n.mayBound(); err != nil {
+		return nil, err
+	}
 	if err := d.make(); err != nil {
 		return nil, err
 	}
 	n.ctx, n.cancel = context.WithCancelCause(ctx)
 	return n, nil
+}
+
+// mayBound returns why the bounds of an agent cannot hold.
+func (n *node) mayBound() error {
+	if _, cost, _ := n.budget.bounds(); cost && !n.asked.meter.Priced(n.agent.Inner()) {
+		return errUnpriced(n.agent.Inner())
+	}
+	return nil
 }
 
 // imageOf returns the image that has the agent's program; zero: the host's files and installation.

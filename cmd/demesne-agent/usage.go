@@ -26,28 +26,49 @@ type requests struct {
 	status int // of the response to the latest one
 }
 
-// watch adds the file with the records of a route.
-func (r *requests) watch(path string) {
+// watch adds the file with the records of a route, and the gate of the route; nil: none.
+func (r *requests) watch(path string, g *gate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.files = append(r.files, &records{path: path})
+	r.files = append(r.files, &records{path: path, gate: g})
 }
 
-// read counts new records. It returns what they cost, how many requests had an answer, and whether there were any.
-func (r *requests) read() (cost float64, turns int, some bool) {
+// counted is a request whose usage is known.
+type counted struct {
+	amount
+	gate   *gate // that was asked about it; nil: none
+	number int64
+}
+
+// read counts new records.
+func (r *requests) read() (all []counted) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.meter.Cost()
 	for _, f := range r.files {
 		f.read(func(rec runner.UsageRecord) {
-			r.meter.Add(rec)
-			r.status, some = rec.Status, true
-			if rec.Status < http.StatusBadRequest {
-				turns++
-			}
+			r.status = rec.Status
+			all = append(all, counted{r.add(rec), f.gate, rec.Number})
 		})
 	}
-	return r.meter.Cost() - before, turns, some
+	return all
+}
+
+// add counts a record, and returns what the request used. mu is held.
+func (r *requests) add(rec runner.UsageRecord) (a amount) {
+	cost, tokens := r.meter.Cost(), r.meter.Tokens()
+	r.meter.Add(rec)
+	a.cost, a.tokens = r.meter.Cost()-cost, r.meter.Tokens()-tokens
+	if rec.Status < http.StatusBadRequest {
+		a.turns = 1
+	}
+	return a
+}
+
+// lost counts a request that was forwarded and has no record, by an estimate.
+func (r *requests) lost(m runner.GateMessage) amount {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.add(runner.UsageRecord{Time: time.Now(), Asked: m.Model, Sent: m.Sent, MaxOutput: m.MaxOutput, Cut: true})
 }
 
 // refused reports whether the server refused the credential of the latest request.
@@ -60,6 +81,7 @@ func (r *requests) refused() bool {
 // records reads the usage records of one route, which the proxy appends to a file.
 type records struct {
 	path string
+	gate *gate
 	at   int64
 	rest []byte // an unfinished line
 }

@@ -25,6 +25,7 @@
 //	DEMESNE_MAX_MEMORY, _DISK, _PIDS, _CPUS, _TIMEOUT
 //	                         the most that models may ask for; the machine's capacity, 48h
 //	DEMESNE_MAX_COST_USD     the most that one agent may cost, with its children; no bound
+//	DEMESNE_MAX_TOKENS       the most tokens that one agent may use, with its children; no bound
 //	DEMESNE_OUTPUT_ROOT      where outputs go; ~/.demesne/out. Outputs of MCP calls may always be mounted
 //	DEMESNE_DEFAULT_IMAGE    the image of a call that names none; host
 //	DEMESNE_ALLOWED_IMAGES   images besides the catalogue's: references, ghcr.io/org/*, or local/* for the store's

@@ -34,9 +34,10 @@ type AgentRequest struct {
 	Workspace string `json:",omitempty"`
 
 	// Bounds of the run with all its children. A child's can only be narrower than what its parent has left. 0: none.
-	MaxCost  float64       `json:",omitempty"` // US dollars
-	MaxTurns int           `json:",omitempty"` // requests to the model
-	Timeout  time.Duration `json:",omitempty"`
+	MaxCost   float64       `json:",omitempty"` // US dollars
+	MaxTurns  int           `json:",omitempty"` // requests to the model
+	MaxTokens int64         `json:",omitempty"` // of all kinds together
+	Timeout   time.Duration `json:",omitempty"`
 }
 
 // AgentResult is the result of an agent. Stdout is its final answer, at most [runner.AnswerKept] bytes.

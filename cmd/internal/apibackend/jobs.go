@@ -194,6 +194,7 @@ func (b Jobs) StartAgent(ctx context.Context, r *client.AgentRequest) (*client.J
 	}
 	add(args, "success_criteria", r.Criteria, len(r.Criteria) > 0)
 	add(args, "max_cost_usd", r.MaxCost, r.MaxCost > 0)
+	add(args, "max_tokens", r.MaxTokens, r.MaxTokens > 0)
 	add(args, "max_turns", r.MaxTurns, r.MaxTurns > 0)
 	add(args, "timeout_seconds", float64(r.TimeoutMS)/1000, r.TimeoutMS > 0)
 	return b.start(ctx, tool, args)

@@ -80,6 +80,8 @@ func AgentFlags(o *AgentOptions, research bool) cli.Flags {
 	return append(task,
 		cli.Flag{Group: groupBounds, Long: "max-cost", Arg: "DOLLARS", Set: cost(&r.MaxCost),
 			Help: "end the agent, with its children, when they cost more"},
+		cli.Flag{Group: groupBounds, Long: "max-tokens", Arg: "N", Set: tokens(&r.MaxTokens),
+			Help: "end them when they use more tokens: input, cached or not, and output"},
 		cli.Flag{Group: groupBounds, Long: "max-turns", Arg: "N", Set: turns(&r.MaxTurns),
 			Help: "end them when they make more requests to the model"},
 		cli.Flag{Group: groupBounds, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&r.Timeout),
@@ -117,6 +119,17 @@ func cost(to *float64) func(string) error {
 		n, err := strconv.ParseFloat(s, 64)
 		if err != nil || !(n > 0) || n > 1e9 {
 			return errors.New("not an amount in dollars (such as 2.50)")
+		}
+		*to = n
+		return nil
+	}
+}
+
+func tokens(to *int64) func(string) error {
+	return func(s string) error {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < 1 {
+			return errors.New("not a number of at least 1")
 		}
 		*to = n
 		return nil

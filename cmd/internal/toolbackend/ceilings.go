@@ -24,6 +24,7 @@ const (
 	varCPUs    = "DEMESNE_MAX_CPUS"
 	varTimeout = "DEMESNE_MAX_TIMEOUT"
 	varCost    = "DEMESNE_MAX_COST_USD"
+	varTokens  = "DEMESNE_MAX_TOKENS"
 )
 
 // ceilings returns the limits from the environment, or else the capacity of the machine.
@@ -64,6 +65,12 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 	take(varCost, func(s string) (err error) {
 		if c.Cost, err = strconv.ParseFloat(s, 64); err != nil || !(c.Cost > 0) || math.IsInf(c.Cost, 0) {
 			return fmt.Errorf("not a number of dollars above 0, such as 2.50")
+		}
+		return nil
+	})
+	take(varTokens, func(s string) (err error) {
+		if c.Tokens, err = strconv.ParseInt(s, 10, 64); err != nil || c.Tokens < 1 {
+			return fmt.Errorf("not a number of at least 1")
 		}
 		return nil
 	})
