@@ -144,3 +144,41 @@ func TestMeterTogether(t *testing.T) {
 		t.Errorf("Cost = %v", m.Cost())
 	}
 }
+
+// TestMeterLost checks that a request with an answer that was cut, or without readable counts, costs at least an estimate.
+func TestMeterLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    runner.UsageRecord
+		want backend.Tokens
+	}{
+		"no head":          {runner.UsageRecord{Cut: true, Asked: "opus", Sent: 2001}, backend.Tokens{Input: 1001, Output: usualOutput}},
+		"bounded":          {runner.UsageRecord{Status: 200, Missing: true, Asked: "opus", Sent: 2001, MaxOutput: 7}, backend.Tokens{Input: 1001, Output: 7}},
+		"long":             {runner.UsageRecord{Status: 200, Cut: true, Asked: "opus", Sent: 10, Got: 1e6}, backend.Tokens{Input: 5, Output: 1e6}},
+		"with its input":   {runner.UsageRecord{Status: 200, Cut: true, Asked: "opus", Sent: 2000, Input: 30, CacheRead: 10, MaxOutput: 9}, backend.Tokens{Input: 30, CacheRead: 10, Output: 9}},
+		"an odd count":     {runner.UsageRecord{Status: 200, Malformed: true, Asked: "opus", Sent: 2000, Input: 30, MaxOutput: 9}, backend.Tokens{Input: 1000, Output: 9}},
+		"more than stated": {runner.UsageRecord{Status: 200, Malformed: true, Asked: "opus", Sent: 2, Input: 30, Output: 40, MaxOutput: 9}, backend.Tokens{Input: 30, Output: 40}},
+		"an error":         {runner.UsageRecord{Status: 500, Asked: "opus", Sent: 2000}, backend.Tokens{}},
+	} {
+		m := NewMeter("messages")
+		m.Add(c.r)
+		if got := m.PerModel()["opus"]; got != c.want || m.Tokens() != All(c.want) || (m.Cost() > 0) != (c.want != backend.Tokens{}) {
+			t.Errorf("%s: %+v, cost %v, want %+v", name, got, m.Cost(), c.want)
+		}
+	}
+}
+
+// TestMeterNames checks that a request costs what the dearer of two names does, and that searches of the web cost.
+func TestMeterNames(t *testing.T) {
+	for _, names := range [][2]string{{"opus", "haiku"}, {"haiku", "opus"}, {"opus", "mystery"}, {"mystery", "opus"}, {"", "opus"}} {
+		m := NewMeter("messages")
+		m.Add(runner.UsageRecord{Status: 200, Model: names[0], Asked: names[1], Input: 1_000_000})
+		if m.Cost() != 5 {
+			t.Errorf("%q: %v", names, m.Cost())
+		}
+	}
+	m := NewMeter("messages")
+	m.Add(runner.UsageRecord{Status: 200, Model: "haiku", Input: 1, Searches: 100})
+	if m.Cost() < 100*searchPrice {
+		t.Errorf("cost %v", m.Cost())
+	}
+}

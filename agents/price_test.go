@@ -58,3 +58,27 @@ func TestPlusIsBounded(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestModelsHavePrices checks that each model of a built-in row has a price, those that the program asks on its own
+// included: a bound of the cost refuses all others.
+func TestModelsHavePrices(t *testing.T) {
+	for _, p := range table() {
+		for _, m := range append(p.Models, p.Side...) {
+			inner, _ := p.owns(m)
+			if inner == "" {
+				inner = m
+			}
+			if price := priceOf(inner, nil); min(price.Input, price.Output, price.CacheRead, price.CacheWrite) <= 0 {
+				t.Errorf("%s: the model %q has the price %+v", p.Name, inner, price)
+			}
+		}
+	}
+	if got := priceOf("m", []Price{{Model: "m", Input: 3, Output: 4}}); got.CacheRead != 3 || got.CacheWrite != 3 {
+		t.Errorf("a price without a cache: %+v", got)
+	}
+	for _, p := range []Price{{Input: 1}, {Model: "m", Input: -1}, {Model: "m", CacheRead: -0.1}} {
+		if p.check() == nil {
+			t.Errorf("%+v is accepted", p)
+		}
+	}
+}

@@ -224,12 +224,12 @@ const mostCount = 1 << 40
 
 // UnmarshalJSON never fails, so that one odd count does not hide the others.
 func (c *count) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
 	var s string
 	if json.Unmarshal(text, &s) != nil {
 		s = string(text)
-	}
-	if s == "null" {
-		return nil
 	}
 	n, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if errors.Is(err, strconv.ErrRange) && n > 0 {
