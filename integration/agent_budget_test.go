@@ -44,7 +44,7 @@ func TestEscapeN38Budgets(t *testing.T) {
 	answers := map[string]fixture.Answer{"HANGUP": {Delay: 500e6}, "CUT": {Cut: 1}, "SILENT": {Silent: true}, "UNPRICED": {}}
 	program := base64.StdEncoding.EncodeToString([]byte(spender))
 	for kind, answer := range answers {
-		for flag, value := range map[string]string{"--max-turns": "3", "--max-cost": "0.01", "--max-tokens": "2000"} {
+		for flag, value := range map[string]string{"--max-turns": "3", "--max-cost": "0.003", "--max-tokens": "700"} {
 			t.Run(kind+flag, func(t *testing.T) {
 				attack := shell("echo " + program + " | base64 -d > /tmp/s.py; python3 /tmp/s.py " + kind)
 				b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
@@ -57,7 +57,7 @@ func TestEscapeN38Budgets(t *testing.T) {
 				if r.code != 137 || !strings.HasPrefix(r.results.Reason, "budget: "+strings.TrimPrefix(flag, "--max-")) {
 					t.Errorf("%+v", r)
 				}
-				n, most := len(m.Log()), map[string]int{"--max-turns": 3, "--max-cost": 23, "--max-tokens": 19}[flag]
+				n, most := len(m.Log()), map[string]int{"--max-turns": 3, "--max-cost": 8, "--max-tokens": 8}[flag]
 				if n > most {
 					t.Errorf("%d requests reached the model, more than %d", n, most)
 				}
