@@ -115,9 +115,9 @@ const (
 	usualOutput   = 32768 // tokens of a response that does not say how many, and whose request did not either
 )
 
-// Estimate returns the tokens that a request of that many bytes uses at most, if its response has got bytes. maxOutput is
+// estimate returns the tokens that a request of that many bytes uses at most, if its response has got bytes. maxOutput is
 // the bound that the request itself sets; 0: none.
-func Estimate(sent, got, maxOutput int64) backend.Tokens {
+func estimate(sent, got, maxOutput int64) backend.Tokens {
 	t := backend.Tokens{Input: (sane(sent) + bytesPerToken - 1) / bytesPerToken, Output: max(usualOutput, sane(got))}
 	if maxOutput > 0 {
 		t.Output = min(t.Output, sane(maxOutput))
@@ -130,7 +130,7 @@ func atLeast(t backend.Tokens, r runner.UsageRecord) backend.Tokens {
 	if r.Sent <= 0 {
 		return t
 	}
-	e := Estimate(r.Sent, r.Got, r.MaxOutput)
+	e := estimate(r.Sent, r.Got, r.MaxOutput)
 	if r.Malformed || t.Input+t.CacheCreation+t.CacheRead == 0 {
 		t.Input = max(t.Input, e.Input)
 	}
@@ -141,9 +141,11 @@ func atLeast(t backend.Tokens, r runner.UsageRecord) backend.Tokens {
 // Priced reports whether the price of a model is known.
 func (m *Meter) Priced(model string) bool { return priceOf(model, m.extra) != (Price{}) }
 
-// CostOf returns what tokens of a model cost, in US dollars.
-func (m *Meter) CostOf(model string, t backend.Tokens) float64 {
-	return priceOf(model, m.extra).cost(t)
+// Estimate returns what a request that asks for a model uses at most: its body has that many bytes, and maxOutput is the
+// bound of its output; 0: none.
+func (m *Meter) Estimate(model string, sent, maxOutput int64) (cost float64, tokens int64) {
+	t := estimate(sent, 0, maxOutput)
+	return priceOf(model, m.extra).cost(t), all(t)
 }
 
 // Tokens returns the sum of all tokens so far.
@@ -151,13 +153,13 @@ func (m *Meter) Tokens() (total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, sum := range m.per {
-		total = min(total+All(sum.tokens), mostSum)
+		total = min(total+all(sum.tokens), mostSum)
 	}
 	return total
 }
 
-// All returns the sum of the kinds of tokens.
-func All(t backend.Tokens) int64 { return min(t.Input+t.Output+t.CacheCreation+t.CacheRead, mostSum) }
+// all returns the sum of the kinds of tokens.
+func all(t backend.Tokens) int64 { return min(t.Input+t.Output+t.CacheCreation+t.CacheRead, mostSum) }
 
 // model returns the name under which a model is counted.
 func (m *Meter) model(name string) string {

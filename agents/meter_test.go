@@ -161,7 +161,7 @@ func TestMeterLost(t *testing.T) {
 	} {
 		m := NewMeter("messages")
 		m.Add(c.r)
-		if got := m.PerModel()["opus"]; got != c.want || m.Tokens() != All(c.want) || (m.Cost() > 0) != (c.want != backend.Tokens{}) {
+		if got := m.PerModel()["opus"]; got != c.want || m.Tokens() != all(c.want) || (m.Cost() > 0) != (c.want != backend.Tokens{}) {
 			t.Errorf("%s: %+v, cost %v, want %+v", name, got, m.Cost(), c.want)
 		}
 	}

@@ -277,7 +277,7 @@ func (rs *routes) lasting(rt *route, r *http.Request, path string) (context.Cont
 	return ctx, func() { leaving(); closing(); cancel() }
 }
 
-// admit asks the gate about a request that may cost something. The number is 0 if there is none. client is the context that
+// admit asks the gate about a request that may cost something. The number is 0 if no gate was asked. client is the context that
 // ends with the client.
 func (rt *route) admit(ctx, client context.Context, method, path string, out *http.Request, body []byte) (a Asked, number int64, err error) {
 	if rt.format != nil && generates(method, path) {

@@ -15,7 +15,7 @@ type GateMessage struct {
 	Model     string `json:"model,omitempty"`      // that the request names
 	Sent      int64  `json:"sent,omitempty"`       // bytes of its body
 	MaxOutput int64  `json:"max_output,omitempty"` // the most tokens that it asks for; 0: it does not say
-	Odd       string `json:"odd,omitempty"`        // why nobody can know what it costs; empty: it can be known
+	Odd       string `json:"odd,omitempty"`        // why its cost cannot be known; empty: it can
 }
 
 // The operations of a GateMessage.

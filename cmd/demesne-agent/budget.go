@@ -25,7 +25,7 @@ func overBudget(err error) (reason string, over bool) {
 // errTime returns the reason for an agent that took longer than it may.
 func errTime(most time.Duration) error { return &errBudget{"time: " + most.String()} }
 
-// amount is what requests use. As a bound, a zero field is none.
+// amount is what requests use. As a bound, a zero field means no bound.
 type amount struct {
 	cost   float64 // US dollars
 	tokens int64

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/agents"
 	"demesne/runner"
 )
 
@@ -87,8 +86,8 @@ func (g *gate) decide(m runner.GateMessage) error {
 	case cost && !n.asked.meter.Priced(m.Model):
 		return errUnpriced(m.Model)
 	}
-	t := agents.Estimate(m.Sent, 0, m.MaxOutput)
-	r := reservation{m, amount{n.asked.meter.CostOf(m.Model, t), agents.All(t), 1}}
+	r := reservation{m, amount{turns: 1}}
+	r.cost, r.tokens = n.asked.meter.Estimate(m.Model, m.Sent, m.MaxOutput)
 	n.readUsage() // what has ended must not be in the way
 	if err := n.budget.reserve(n.ctx, r.amount); err != nil {
 		return err

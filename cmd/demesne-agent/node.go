@@ -38,7 +38,6 @@ type node struct {
 	budget *budget
 	tools  *hosttools.Set // nil: none
 	asked  requests
-	gates  []*gate // of the routes, in their order; empty: nothing bounds the requests
 	began  time.Time
 
 	made func() // called when the sandbox exists; may be nil
@@ -181,8 +180,8 @@ func (n *node) routes(l *agents.Launch) []runner.Route {
 	for i := range all {
 		all[i].Record = filepath.Join(n.dirs.sidecar, fmt.Sprintf("requests-%d.jsonl", all[i].Port))
 		var g *gate
-		if i < len(n.gates) {
-			g = n.gates[i]
+		if i < len(n.asked.gates) {
+			g = n.asked.gates[i]
 			all[i].Gate = g.far
 		}
 		n.asked.watch(all[i].Record, g)
@@ -200,13 +199,13 @@ func (n *node) openGates(l *agents.Launch) error {
 		if err != nil {
 			return fmt.Errorf("bound requests: %w", err)
 		}
-		n.gates = append(n.gates, g)
+		n.asked.gates = append(n.asked.gates, g)
 	}
 	return nil
 }
 
 func (n *node) closeGates() {
-	for _, g := range n.gates {
+	for _, g := range n.asked.gates {
 		g.close()
 	}
 }

@@ -20,6 +20,7 @@ const usageEvery = 50 * time.Millisecond
 // requests are those of one agent to its model. Its methods are safe for concurrent use.
 type requests struct {
 	meter *agents.Meter
+	gates []*gate // of the routes, in their order; empty: nothing bounds the requests
 
 	mu     sync.Mutex
 	files  []*records

@@ -10,14 +10,14 @@ import (
 
 	"demesne/proxy"
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/ipc"
-	"demesne/runner/network/proxyclient"
 )
 
 // gateTo gives the routes of m their gates, which it returns: see [runner.GateMessage].
 func gateTo(routes []proxy.Route, asked []runner.Route, m *ipc.Message) (files []*os.File, err error) {
 	for i := range asked {
-		f := m.File(proxyclient.FileGate(i))
+		f := m.File(api.FileGate(i))
 		if f == nil {
 			continue
 		}

@@ -28,7 +28,7 @@ func SourceInput(i int) string { return "in." + strconv.Itoa(i) }
 // with the same file share the descriptor of the first of them.
 func FileRecord(i int) string { return "record." + strconv.Itoa(i) }
 
-// FileGate returns the name of the socket that is the Gate of the i-th route.
+// FileGate returns the name of the socket that is the Gate of the i-th route, in a create call and in a serve call to the proxy.
 func FileGate(i int) string { return "gate." + strconv.Itoa(i) }
 
 // SourceMount returns the name of the i-th of Spec.Mounts.

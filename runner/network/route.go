@@ -128,7 +128,7 @@ func Records(e *runner.Egress, m *ipc.Message) ipc.Files {
 			files[proxyclient.FileRecord(i)] = f
 		}
 		if f := m.File(api.FileGate(i)); f != nil {
-			files[proxyclient.FileGate(i)] = f
+			files[api.FileGate(i)] = f
 		}
 	}
 	return files

@@ -54,7 +54,7 @@ type Config struct {
 	Egress  runner.Egress // with Upstream, Secrets and the credentials of Routes, which stay in memory
 	V4, V6  netip.Prefix
 	Log     *os.File                       // may be nil; the ProxySession owns it
-	Records ipc.Files                      // for usage records, by FileRecord, and gates, by FileGate; the ProxySession owns them
+	Records ipc.Files                      // for usage records, by FileRecord, and gates, by api.FileGate; the ProxySession owns them
 	Ask     func(name string, port uint16) // called if Egress.Ask is set; returns when the policy is up to date
 	Sockets *Sockets                       // to serve at once; nil: call Listen
 }

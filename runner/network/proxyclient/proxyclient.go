@@ -62,9 +62,6 @@ func FileRoute(port uint16) string { return "route." + strconv.Itoa(int(port)) }
 // same Record share the file of the first of them.
 func FileRecord(i int) string { return "record." + strconv.Itoa(i) }
 
-// FileGate returns the name of the socket that is the Gate of the i-th route, in a serve call.
-func FileGate(i int) string { return "gate." + strconv.Itoa(i) }
-
 // Serve is the body of [OpServe]. The reply is a [Plan].
 type Serve struct {
 	Sandbox string        `json:"sandbox"`
