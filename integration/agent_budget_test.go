@@ -38,9 +38,9 @@ for s in all:
     print(got.decode("utf-8", "replace"))
 `
 
-// TestEscapeN38Budgets checks that bounds hold against an agent that sends requests itself, many at once: it disconnects
+// TestEscapeN40Budgets checks that bounds hold against an agent that sends requests itself, many at once: it disconnects
 // before their answers, or has them cut, without counts, or by a model without a price.
-func TestEscapeN38Budgets(t *testing.T) {
+func TestEscapeN40Budgets(t *testing.T) {
 	answers := map[string]fixture.Answer{"HANGUP": {Delay: 500e6}, "CUT": {Cut: 1}, "SILENT": {Silent: true}, "UNPRICED": {}}
 	program := base64.StdEncoding.EncodeToString([]byte(spender))
 	for kind, answer := range answers {

@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// TestEscapeN38Asked has what requests say about their cost, and why some cannot be known. The texts of the second column are parts of
+// TestEscapeN40Asked has what requests say about their cost, and why some cannot be known. The texts of the second column are parts of
 // the reason.
-func TestEscapeN38Asked(t *testing.T) {
+func TestEscapeN40Asked(t *testing.T) {
 	const generate = "/v1beta/models/gemini-2.5-pro:generateContent"
 	for body, want := range map[string]string{
 		`{"model":"m","max_tokens":100,"stream":true,"tools":[{"name":"Bash","input_schema":{}}]}`:  "m 100 ",
@@ -69,8 +69,8 @@ func TestEscapeN38Asked(t *testing.T) {
 	}
 }
 
-// TestEscapeN38Counts checks that counts which are no counts never hide a request, and that readable ones are counted.
-func TestEscapeN38Counts(t *testing.T) {
+// TestEscapeN40Counts checks that counts which are no counts never hide a request, and that readable ones are counted.
+func TestEscapeN40Counts(t *testing.T) {
 	for text, want := range map[string]Usage{
 		`"10"`: {Input: 10, Output: 2}, `10.2`: {Input: 11, Output: 2}, `1e30`: {Input: mostCount, Output: 2}, `1e999`: {Input: mostCount, Output: 2},
 		`null`: {Output: 2}, `-1`: {Output: 2, Malformed: true}, `"NaN"`: {Output: 2, Malformed: true}, `"many"`: {Output: 2, Malformed: true},
@@ -115,9 +115,9 @@ func (d *doorkeeper) Drop(number int64) {
 	d.dropped = append(d.dropped, number)
 }
 
-// TestEscapeN38Refused checks that a refused request does not reach the server, whatever its form, and that requests which
+// TestEscapeN40Refused checks that a refused request does not reach the server, whatever its form, and that requests which
 // generate nothing ask nobody.
-func TestEscapeN38Refused(t *testing.T) {
+func TestEscapeN40Refused(t *testing.T) {
 	d := &doorkeeper{refuse: errors.New("budget: turns: 4 of 3")}
 	s := newService(t, false, Route{Usage: "messages", Gate: d, Allow: []string{"POST /v1/messages", "POST /v1/messages/count_tokens", "GET /v1/models"}},
 		func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "{}") })
@@ -141,9 +141,9 @@ func TestEscapeN38Refused(t *testing.T) {
 	}
 }
 
-// TestEscapeN38HangUp checks that a client which disconnects before the head of the response, or in the middle of the body, does
+// TestEscapeN40HangUp checks that a client which disconnects before the head of the response, or in the middle of the body, does
 // not change what is counted.
-func TestEscapeN38HangUp(t *testing.T) {
+func TestEscapeN40HangUp(t *testing.T) {
 	for _, early := range []bool{true, false} {
 		t.Run(fmt.Sprint(early), func(t *testing.T) {
 			arrived, gone := make(chan bool), make(chan bool)
