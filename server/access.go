@@ -115,7 +115,7 @@ func (a *Access) Strip(h http.Header) {
 	cookies := r.Cookies()
 	h.Del("Cookie")
 	for _, c := range cookies {
-		if c.Name != loginCookie && !strings.HasPrefix(c.Name, loginCookie+"_") {
+		if !isLoginCookie(c.Name) {
 			r.AddCookie(c)
 		}
 	}

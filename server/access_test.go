@@ -157,7 +157,19 @@ func TestJWT(t *testing.T) {
 		"no namespace":     signed(t, jwt.SigningMethodHS256, key, claims(func(c jwt.MapClaims) { delete(c, "namespace") })),
 		"no such name":     signed(t, jwt.SigningMethodHS256, key, claims(func(c jwt.MapClaims) { c["namespace"] = "../x" })),
 		"the default":      signed(t, jwt.SigningMethodHS256, key, claims(func(c jwt.MapClaims) { c["namespace"] = "default" })),
-		"an operator":      signed(t, jwt.SigningMethodHS256, key, claims(func(c jwt.MapClaims) { c["namespace"], c["operator"] = "", true })),
+		"critical": func() string {
+			t := jwt.NewWithClaims(jwt.SigningMethodHS256, claims(nil))
+			t.Header["crit"] = []string{"exp"}
+			s, _ := t.SignedString(key)
+			return s
+		}(),
+		"critical null": func() string {
+			t := jwt.NewWithClaims(jwt.SigningMethodHS256, claims(nil))
+			t.Header["crit"] = nil
+			s, _ := t.SignedString(key)
+			return s
+		}(),
+		"an operator": signed(t, jwt.SigningMethodHS256, key, claims(func(c jwt.MapClaims) { c["namespace"], c["operator"] = "", true })),
 	} {
 		if c, err := a.Of(bad); err == nil {
 			t.Errorf("%s: %+v", name, c)
@@ -249,6 +261,10 @@ func TestLogin(t *testing.T) {
 			t.Errorf("%s %v: %+v %v", c.method, c.headers, got, err)
 		}
 	}
+	tossed := "Cookie: " + cookie.Name + "=of-a-sandbox; " + strings.TrimPrefix(in, "Cookie: ")
+	if _, err := a.Caller(request("GET", tossed, other)); err != nil {
+		t.Errorf("the cookie of a sandbox's page hides the login: %v", err)
+	}
 	if err := a.Tokens.Remove("team"); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +330,8 @@ func FuzzGuard(f *testing.F) {
 		if err != nil || u.Host == "" {
 			t.Fatalf("%q %q", host, origin)
 		}
-		from, to := u.Hostname(), hostname(host)
+		from := u.Hostname()
+		to, _ := hostname(host)
 		if own := map[string]bool{"localhost": true, "127.0.0.1": true, "::1": true, "demesne.test": true, "": true}; !own[strings.ToLower(from)] && !strings.EqualFold(from, to) || strings.HasSuffix(to, ".boxes.test") && !strings.EqualFold(from, to) {
 			t.Fatalf("%q %q", host, origin)
 		}

@@ -2,8 +2,8 @@ package server
 
 import (
 	"encoding/json"
-	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -31,11 +31,12 @@ type Guard struct {
 // Handler passes the allowed requests to h.
 func (g Guard) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name, origins := hostname(r.Host), r.Header.Values("Origin")
+		name, ok := hostname(r.Host)
+		origins := r.Header.Values("Origin")
 		switch {
-		case !g.ours(name):
+		case !ok || !g.ours(name):
 			Refuse(w, http.StatusForbidden, "this Host is not served")
-		case g.ours(name) && len(origins) == 1 && slices.Contains(g.Origins, origins[0]):
+		case len(origins) == 1 && slices.Contains(g.Origins, origins[0]):
 			if !preflight(w, r, origins[0]) {
 				h.ServeHTTP(w, r)
 			}
@@ -67,12 +68,37 @@ func preflight(w http.ResponseWriter, r *http.Request, origin string) bool {
 	return true
 }
 
-// hostname returns the name in a Host header, without port and brackets, in lower case.
-func hostname(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+// hostChars are the characters of a name in a Host header.
+const hostChars = "abcdefghijklmnopqrstuvwxyz0123456789-._"
+
+// hostname returns the name in a Host header, without port and brackets, in lower case. Brackets are only for addresses of
+// IPv6. ok is false for other text. The name is empty if the header is, as from a unix socket's client.
+func hostname(host string) (name string, ok bool) {
+	name = strings.ToLower(host)
+	if i := strings.LastIndexByte(name, ':'); i >= 0 && !strings.HasSuffix(name, "]") {
+		if strings.Trim(name[i+1:], "0123456789") != "" || i == 0 {
+			return "", false
+		}
+		name = name[:i]
 	}
-	return strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	if inner, found := strings.CutPrefix(name, "["); found {
+		inner, found = strings.CutSuffix(inner, "]")
+		at, err := netip.ParseAddr(inner)
+		return inner, found && err == nil && at.Is6()
+	}
+	return name, strings.Trim(name, hostChars) == ""
+}
+
+// PortLabel returns PORT-ID of a Host that is the name of a sandbox's port below a domain. The guard of requests and their
+// router use the same parser: a Host that means a sandbox to one of them means that sandbox to the other.
+func PortLabel(host, domain string) (label string, ok bool) {
+	name, ok := hostname(host)
+	domain, known := hostname(domain)
+	if !ok || !known || domain == "" {
+		return "", false
+	}
+	label, ok = strings.CutSuffix(name, "."+domain)
+	return label, ok && !strings.Contains(label, ".")
 }
 
 func (g Guard) ours(name string) bool {
@@ -89,8 +115,8 @@ func (g Guard) ours(name string) bool {
 
 // sandbox reports whether name is that of a sandbox's port.
 func (g Guard) sandbox(name string) bool {
-	domain := hostname(g.Domain)
-	return domain != "" && strings.HasSuffix(name, "."+domain) && !strings.Contains(strings.TrimSuffix(name, "."+domain), ".")
+	_, ok := PortLabel(name, g.Domain)
+	return ok
 }
 
 // fromUs reports whether each Origin may send requests to host. The page of one sandbox may not reach the API, nor
@@ -101,8 +127,8 @@ func (g Guard) fromUs(host string, origins []string) bool {
 		if err != nil || u.Host == "" {
 			return false
 		}
-		from := hostname(u.Host)
-		if from != host && (g.sandbox(from) || g.sandbox(host) || !g.ours(from)) {
+		from, ok := hostname(u.Host)
+		if !ok || from != host && (g.sandbox(from) || g.sandbox(host) || !g.ours(from)) {
 			return false
 		}
 	}

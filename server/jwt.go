@@ -78,7 +78,12 @@ type jwtClaims struct {
 
 func (j *JWT) caller(token string) (Caller, error) {
 	var claims jwtClaims
-	_, err := j.parser.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return j.key, nil })
+	_, err := j.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) {
+		if _, critical := t.Header["crit"]; critical { // RFC 7515, section 4.1.11: extensions that a reader must know
+			return nil, jwt.ErrTokenUnverifiable
+		}
+		return j.key, nil
+	})
 	if err == nil {
 		err = CheckNamespace(claims.Namespace)
 	}

@@ -60,7 +60,9 @@ func TestGuard(t *testing.T) {
 		{"3000-ix.localhost:1", "", 204}, {"a.b.localhost:1", "", 403}, {"evil.example", "", 403}, {"localhost.evil.example", "", 403},
 		{"localhost:1", "http://localhost:1", 204}, {"localhost:1", "https://evil.example", 403}, {"localhost:1", "null", 403},
 		{"localhost:1", "http://3000-ix.localhost:1", 403}, {"3000-ix.localhost:1", "http://3000-ix.localhost:1", 204}, {"3000-ix.localhost:1", "http://3000-iy.localhost:1", 403},
-		{"3000-ix.localhost:1", "http://localhost:1", 403},
+		{"3000-ix.localhost:1", "http://localhost:1", 403}, {"[3000-ix.localhost]:1", "", 403}, {"[3000-ix.localhost]", "", 403}, {"[localhost]", "", 403}, {"[127.0.0.1]:1", "", 403},
+		{"::1", "", 403}, {"localhost:1:2", "", 403}, {"3000-ix.localhost:x", "", 403}, {":1", "", 403}, {"x@3000-ix.localhost", "", 403}, {"3000-ix.localhost.", "", 403}, {"3000-IX.LOCALHOST", "", 204},
+		{"localhost:1", "http://[3000-ix.localhost]", 403}, {"localhost:1", "http://[::1]:1", 204},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Host = c.host

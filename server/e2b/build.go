@@ -160,14 +160,22 @@ func (s *builds) templateFile(w http.ResponseWriter, r *http.Request) {
 // ticket is the token of one upload.
 func (s *builds) ticket(id, hash string) string { return digest("upload", s.opts.Key, id, hash) }
 
-// templateUpload receives the files of a COPY.
-func (s *builds) templateUpload(w http.ResponseWriter, r *http.Request) {
-	p := strings.Split(strings.TrimPrefix(r.URL.Path, "/templatefiles/"), "/")
-	if r.Method != http.MethodPut || len(p) != 3 || !server.Same(p[0], s.ticket(p[1], p[2])) || !hashForm.MatchString(p[2]) {
+// serveUpload receives the files of a COPY: /templatefiles/TICKET/TEMPLATE/HASH.
+func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request) {
+	ticket, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/templatefiles/"), "/")
+	id, hash, _ := strings.Cut(rest, "/")
+	if s.try(w, r, ticket, func() bool {
+		return r.Method == http.MethodPut && hashForm.MatchString(hash) && server.Same(ticket, s.builds.ticket(id, hash))
+	}, func() {
 		server.Refuse(w, http.StatusUnauthorized, "no upload is expected here")
-		return
+	}) {
+		s.builds.receive(w, r, id, hash)
 	}
-	dir := path.Join(uploadDir, p[1])
+}
+
+// receive stores the files of a COPY.
+func (s *builds) receive(w http.ResponseWriter, r *http.Request, id, hash string) {
+	dir := path.Join(uploadDir, id)
 	err := s.store.dir.MkdirAll(dir, 0o700)
 	tmp := path.Join(dir, ".new-"+newID())
 	var f *os.File
@@ -179,7 +187,7 @@ func (s *builds) templateUpload(w http.ResponseWriter, r *http.Request) {
 		err = errors.Join(err, f.Close())
 	}
 	if err == nil {
-		err = s.store.dir.Rename(tmp, path.Join(dir, p[2]))
+		err = s.store.dir.Rename(tmp, path.Join(dir, hash))
 	}
 	if err != nil {
 		s.store.dir.Remove(tmp)

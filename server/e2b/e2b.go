@@ -7,6 +7,7 @@
 // each needs the sandbox's own random token. Any other port is a program in the sandbox.
 //
 //	e2b.go         the services; spaces.go: a Server for each namespace; answer.go: answers and errors
+//	credentials.go the tokens of a sandbox's ports
 //	record.go      a sandbox's record on disk; store.go: all records, and their ends; account.go: users in a sandbox
 //	sandboxes.go   control calls about sandboxes; list.go, network.go, forks.go, measure.go
 //	process.go     process.Process; running.go: a process and its readers
@@ -159,9 +160,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/files" && r.URL.Query().Get("signature") != "":
 		s.serveSigned(w, r)
 	case strings.HasPrefix(r.URL.Path, "/volumecontent/"):
-		s.volumes.serve(w, r)
+		s.serveVolume(w, r)
 	case strings.HasPrefix(r.URL.Path, "/templatefiles/"):
-		s.builds.templateUpload(w, r)
+		s.serveUpload(w, r)
 	case r.URL.Path == "/health":
 		empty(w)
 	default:
@@ -183,23 +184,36 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 	s.control.ServeHTTP(w, r)
 }
 
-// target returns the sandbox and the port that a request names in its headers or its Host.
+// target returns the sandbox and the port that a request names in its headers or its Host. Without an id they disagree, or
+// name none: serveSandbox refuses it.
+//
+// A page of a sandbox may send any header to its own name. The headers must therefore agree with a Host that names a sandbox.
 func (o *Options) target(r *http.Request) (id string, port uint16, ok bool) {
-	id, text := r.Header.Get("E2b-Sandbox-Id"), r.Header.Get("E2b-Sandbox-Port")
-	if id == "" {
-		name, _, _ := strings.Cut(r.Host, ":")
-		domain, _, _ := strings.Cut(o.Domain, ":")
-		label, below := strings.CutSuffix(strings.ToLower(name), "."+domain)
-		if !below {
-			return "", 0, false
+	ids, ports := r.Header.Values("E2b-Sandbox-Id"), r.Header.Values("E2b-Sandbox-Port")
+	label, named := server.PortLabel(r.Host, o.Domain)
+	if named {
+		text, of, _ := strings.Cut(label, "-")
+		ids, ports = append([]string{of}, ids...), append([]string{text}, ports...)
+	}
+	if len(ids) == 0 || ids[0] == "" && !named {
+		return "", 0, false
+	}
+	for i, text := range ports {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			n = 0 // serveSandbox refuses it
 		}
-		text, id, _ = strings.Cut(label, "-")
+		if i > 0 && uint16(n) != port {
+			return "", 0, true
+		}
+		port = uint16(n)
 	}
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || n == 0 {
-		return id, 0, true // serveSandbox refuses it
+	for _, other := range ids[1:] {
+		if other != ids[0] {
+			return "", 0, true
+		}
 	}
-	return id, uint16(n), true
+	return ids[0], port, true
 }
 
 type contextKey struct{}
@@ -210,58 +224,46 @@ func entryOf(ctx context.Context) *entry {
 	return e
 }
 
-// serveSandbox serves a request for a port of a sandbox.
+// serveSandbox serves a request for a port of a sandbox. It resumes a paused one only for a request with the right token.
 func (s *Server) serveSandbox(w http.ResponseWriter, r *http.Request, id string, port uint16) {
+	if id == "" {
+		server.Refuse(w, http.StatusForbidden, "Host, E2b-Sandbox-Id and E2b-Sandbox-Port do not name one sandbox")
+		return
+	}
 	e := s.store.get(id)
-	if e != nil && e.wakes(r, port) {
+	if e == nil || !e.running() && !e.wakes(r, port) {
+		unreachable(w, id, 0, "The sandbox was not found")
+		return
+	}
+	if port == 0 {
+		server.Refuse(w, http.StatusBadRequest, "E2b-Sandbox-Port: not a port")
+		return
+	}
+	if !s.authorize(w, r, e, port) {
+		return
+	}
+	if !e.running() {
 		if _, err := e.resume(r.Context(), defaultTimeout*time.Second); err != nil {
 			fail(w, err)
 			return
 		}
 	}
-	if e == nil || !e.running() {
-		unreachable(w, id, 0, "The sandbox was not found")
-		return
-	}
 	r = r.WithContext(context.WithValue(r.Context(), contextKey{}, e))
-	token := r.Header.Get("X-Access-Token")
-	switch {
-	case port == 0:
-		server.Refuse(w, http.StatusBadRequest, "E2b-Sandbox-Port: not a port")
-	case port == portEnvd && (r.URL.Path == "/health" || r.URL.Path == "/files" && e.signed(r, time.Now())):
+	switch port {
+	case portEnvd:
 		s.inside.ServeHTTP(w, r)
-	case port == portEnvd:
-		right, answered := s.opts.Access.Try(w, r, token, func() bool { return server.Same(token, e.rec.Token) })
-		if right {
-			s.inside.ServeHTTP(w, r)
-		} else if !answered {
-			unauthenticated(w, r)
-		}
-	case e.trafficRefused(r):
-		server.Refuse(w, http.StatusForbidden, "the sandbox's ports need its traffic token")
-	case port == portInterpreter:
+	case portInterpreter:
 		s.interpret(w, r)
 	default:
 		s.forward(w, r, e, port)
 	}
 }
 
-// wakes reports whether a request resumes a paused sandbox, because its creator asked for that. A question about its health
-// does not, nor does a request without the token that its port needs.
+// wakes reports whether a request may resume a paused sandbox, because its creator asked for that. A question about its
+// health does not.
 func (e *entry) wakes(r *http.Request, port uint16) bool {
-	if rec := e.snap(); rec.State != paused || !rec.AutoResume || r.URL.Path == "/health" {
-		return false
-	}
-	if port == portEnvd {
-		return server.Same(r.Header.Get("X-Access-Token"), e.rec.Token) || r.URL.Path == "/files" && e.signed(r, time.Now())
-	}
-	return port != 0 && !e.trafficRefused(r)
-}
-
-// trafficRefused reports whether a request lacks the token that the ports of a sandbox without public traffic need.
-func (e *entry) trafficRefused(r *http.Request) bool {
-	t := e.rec.TrafficToken
-	return t != "" && !server.Same(r.Header.Get("E2b-Traffic-Access-Token"), t) && !server.Same(r.Header.Get("X-Access-Token"), e.rec.Token)
+	rec := e.snap()
+	return rec.State == paused && rec.AutoResume && r.URL.Path != "/health" && port != 0
 }
 
 // after calls f once, after d.

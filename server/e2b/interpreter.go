@@ -184,11 +184,12 @@ func (s *Server) interpret(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/health":
 		empty(w)
 	case r.URL.Path == "/execute" && r.Method == http.MethodPost:
-		if !server.Same(r.Header.Get("X-Access-Token"), e.rec.Token) {
+		if s.try(w, r, r.Header.Get("X-Access-Token"), func() bool { return e.hasToken(r) }, func() {
 			http.Error(w, "the access token is not this sandbox's", http.StatusUnauthorized)
-			return
+		}) {
+			s.execute(w, r, e)
 		}
-		s.execute(w, r, e)
+		return
 	case rest == "" && inContexts && r.Method == http.MethodPost:
 		err = e.newContext(w, r)
 	case rest == "" && inContexts && r.Method == http.MethodGet:

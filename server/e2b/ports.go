@@ -2,12 +2,15 @@ package e2b
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"time"
 
+	"demesne/server"
 	"demesne/server/backend"
 )
 
@@ -26,6 +29,14 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, e *entry, port 
 				q.Out.Header.Del(secret)
 			}
 			s.opts.Access.Strip(q.Out.Header)
+			onlyWebSocket(q.Out.Header)
+		},
+		ModifyResponse: func(p *http.Response) error {
+			server.Contain(p.Header, r.Host, s.opts.Domain)
+			if to := p.Header.Get("Upgrade"); p.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(to, webSocket) {
+				return fmt.Errorf("the program switches to protocol %q", to)
+			}
+			return nil
 		},
 		Transport: &http.Transport{
 			DisableKeepAlives:     true,
@@ -38,8 +49,36 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, e *entry, port 
 		},
 		ErrorLog: s.opts.Log,
 	}
-	p.ServeHTTP(w, r)
+	p.ServeHTTP(contained{w, r.Host, s.opts.Domain}, r)
 }
+
+// webSocket is the one protocol that a connection to a program may switch to.
+const webSocket = "websocket"
+
+// onlyWebSocket removes from a request the wish for another protocol than WebSocket. In HTTP/2 without TLS (h2c) a client
+// could send requests that no code of the server reads. A program that switches all the same gets no connection: the client
+// receives 502.
+func onlyWebSocket(h http.Header) {
+	h.Del("HTTP2-Settings")
+	if all := h.Values("Upgrade"); len(all) != 1 || !strings.EqualFold(all[0], webSocket) {
+		h.Del("Upgrade")
+		h.Del("Connection")
+	}
+}
+
+// contained applies [server.Contain] to answers that come before the last one, such as 103.
+type contained struct {
+	http.ResponseWriter
+	host, domain string
+}
+
+func (c contained) WriteHeader(status int) {
+	server.Contain(c.Header(), c.host, c.domain)
+	c.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (c contained) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // unreachable answers that a sandbox does not run, or that a port of it does not answer, in the form of E2B's proxy. The
 // SDKs recognize a sandbox that does not run by status 502.

@@ -32,8 +32,7 @@ func (e *entry) signed(r *http.Request, now time.Time) bool {
 	}
 	text := strings.Join([]string{q.Get("path"), op, q.Get("username"), e.rec.Token}, ":")
 	if until := q.Get("signature_expiration"); until != "" {
-		n, err := strconv.ParseInt(until, 10, 64)
-		if err != nil || now.Unix() > n {
+		if expired(r, now) {
 			return false
 		}
 		text += ":" + until
@@ -43,17 +42,26 @@ func (e *entry) signed(r *http.Request, now time.Time) bool {
 	return server.Same(strings.TrimRight(strings.ReplaceAll(got, " ", "+"), "="), want)
 }
 
+// expired reports whether the signature of a request has an end that is over, or that is not a time.
+func expired(r *http.Request, now time.Time) bool {
+	until := r.URL.Query().Get("signature_expiration")
+	n, err := strconv.ParseInt(until, 10, 64)
+	return until != "" && (err != nil || now.Unix() > n)
+}
+
 // serveSigned serves a signed URL. It names no sandbox, so the one is found whose token made the signature.
 func (s *Server) serveSigned(w http.ResponseWriter, r *http.Request) {
-	if e := s.store.signer(r); e != nil {
+	var e *entry
+	find := func() bool { e = s.store.signer(r); return e != nil }
+	if s.try(w, r, signatureOf(r), find, func() {
+		text := "invalid signature"
+		if expired(r, time.Now()) {
+			text = "signature is already expired"
+		}
+		server.Refuse(w, http.StatusUnauthorized, text)
+	}) {
 		s.serveSandbox(w, r, e.rec.ID, portEnvd)
-		return
 	}
-	text := "invalid signature"
-	if until, err := strconv.ParseInt(r.URL.Query().Get("signature_expiration"), 10, 64); err == nil && time.Now().Unix() > until {
-		text = "signature is already expired"
-	}
-	server.Refuse(w, http.StatusUnauthorized, text)
 }
 
 // download sends a file.

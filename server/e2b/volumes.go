@@ -165,15 +165,17 @@ func (v *volumes) volumeRemove(w http.ResponseWriter, r *http.Request) {
 	empty(w)
 }
 
-// serve serves the content of volumes: /volumecontent/ID/dir, path or file. It needs the volume's token.
-func (v *volumes) serve(w http.ResponseWriter, r *http.Request) {
+// serveVolume serves the content of volumes: /volumecontent/ID/dir, path or file. It needs the volume's token.
+func (s *Server) serveVolume(w http.ResponseWriter, r *http.Request) {
+	v := s.volumes
 	id, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/volumecontent/"), "/")
 	v.mu.Lock()
 	one := v.all[id]
 	v.mu.Unlock()
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if one == nil || !server.Same(token, one.Token) {
+	if !s.try(w, r, token, func() bool { return one != nil && server.Same(token, one.Token) }, func() {
 		server.Refuse(w, http.StatusUnauthorized, "the token is not this volume's")
+	}) {
 		return
 	}
 	root, err := v.dir.OpenRoot(path.Join(volumeData, one.ID))
