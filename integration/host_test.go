@@ -60,7 +60,7 @@ func (b *box) requests() (all []pending) {
 // terminal decides (M14).
 func TestEscapeM14HostCommands(t *testing.T) {
 	b := newBox(t)
-	policy := b.hostPolicy(`allow = ["show *"]` + "\nread = [\"" + b.mkdir("data") + "\"]")
+	policy := b.hostPolicy(`allow = ["show *", ["show", "$(reboot); x"]]` + "\nread = [\"" + b.mkdir("data") + "\"]")
 	b.file("data/a.txt", "from the host\n", 0o644)
 	b.extra = append(b.extra, "DEMESNE_TOOLS=host", "DEMESNE_HOST_POLICY="+policy, "DEMESNE_ALLOWED_PATHS="+b.mkdir("allowed"))
 	m := b.mcp()

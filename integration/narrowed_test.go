@@ -68,3 +68,38 @@ func TestSessionNarrowedCaller(t *testing.T) {
 		})
 	}
 }
+
+// TestSessionFilteredCaller checks that a caller under a seccomp filter gets a sandbox under that filter, although a runner
+// without it is live, and that no other caller gets one under the filter, although a runner with it is live (P29).
+func TestSessionFilteredCaller(t *testing.T) {
+	setpriv := program(t, "setpriv")
+	plain := func(b *box, args ...string) result {
+		return b.finish(b.command(setpriv, append([]string{"--no-new-privs", bin + "/demesne"}, args...)...))
+	}
+	filtered := func(b *box, args ...string) result { // it has no_new_privs too
+		return b.finish(b.command(tools+"/nons", append([]string{"--splice", bin + "/demesne"}, args...)...))
+	}
+	twice := func(b *box, args ...string) result {
+		return b.finish(b.command(tools+"/nons", append([]string{"--splice", tools + "/nons", "--splice", bin + "/demesne"}, args...)...))
+	}
+	filters := func(b *box, way func(*box, ...string) result) string {
+		t.Helper()
+		r := way(b, "run", "--", "grep", "^Seccomp_filters", "/proc/self/status")
+		if r.code != 0 {
+			t.Fatalf("run: %+v", r)
+		}
+		return r.stdout
+	}
+	alone := filters(newBox(t), plain)
+	for name, first := range map[string]func(*box, ...string) result{"filtered first": filtered, "plain first": plain} {
+		b := newBox(t)
+		if r := first(b, "create", "--name", "one"); r.code != 0 {
+			t.Fatalf("create: %+v", r)
+		}
+		b.Cleanup(func() { first(b, "rm", "one") })
+		without, with, more := filters(b, plain), filters(b, filtered), filters(b, twice)
+		if without != alone || with == alone || more == with || more == alone {
+			t.Errorf("%s: filters %q without one, %q with one, %q with two; alone %q", name, without, with, more, alone)
+		}
+	}
+}

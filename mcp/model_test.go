@@ -231,7 +231,6 @@ func TestWarnings(t *testing.T) {
 		{"sandbox_script", `{"command":"x","cmd":"y","files_":[]}`, []string{`"cmd"`, `"files_"`}},
 		{"sandbox_script", `{"command":"x","image":5}`, []string{"image"}},
 		{"sandbox_script", `{"command":"x","timeout_seconds":"1m"}`, []string{"timeout_seconds", "60"}},
-		{"sandbox_script", `{"command":"x","limits":{"ram":1}}`, []string{`"limits.ram"`}},
 		{"sandbox_script", `{"command":"x","background":"maybe"}`, []string{"background"}},
 		{"sandbox_create", `{"sandbox":"y"}`, []string{`"sandbox"`}},
 		{"sandbox_exec", `{"sandbox_id":"s","command":"x","max_output_bytes":"many"}`, []string{"max_output_bytes"}},

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -152,8 +153,13 @@ func (c *call) limits() (l runner.Limits, err error) {
 	if !ok && c.args["limits"] != nil {
 		return l, fmt.Errorf("limits must be an object")
 	}
-	a := args(object)
-	for _, name := range []string{"memory", "cpus", "pids", "disk"} {
+	a, known := args(object), []string{"memory", "cpus", "pids", "disk"}
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		if !slices.Contains(known, name) {
+			return l, fmt.Errorf("limits: unknown member %s; known: %s", clipped(name), strings.Join(known, ", "))
+		}
+	}
+	for _, name := range known {
 		if n, ok := a.numeric(name); !ok || !(n >= 0 && n <= 1<<53) {
 			return l, fmt.Errorf("limits.%s must be a positive number", name)
 		}

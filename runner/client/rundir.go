@@ -264,7 +264,7 @@ func searchable(dir string) error {
 // keySeparator separates the two parts of a key: see siblings.
 const keySeparator = "-"
 
-// runnerKey hashes the caller's identity and its view of the machine. The hash includes the run directory, because
+// runnerKey hashes the caller's identity, its view of the machine, and its rights. The hash includes the run directory, because
 // the key also names control groups, which all run directories share.
 func runnerKey(p programs, dir, sandboxRoot string) (string, error) {
 	h := sha256.New()
@@ -285,11 +285,33 @@ func runnerKey(p programs, dir, sandboxRoot string) (string, error) {
 		sys := st.Sys().(*syscall.Stat_t)
 		fmt.Fprintln(h, sys.Dev, sys.Ino, sys.Size, sys.Mtim.Nano())
 	}
-	// A caller with reduced rights must not share a runner with a caller that has more: no_new_privs decides whether
-	// newuidmap works.
 	rights := sha256.New()
 	fmt.Fprintln(rights, noNewPrivs(), narrowed())
+	fmt.Fprintf(rights, "%q\n", confinement("/proc/self"))
 	return hex.EncodeToString(h.Sum(nil)[:8]) + keySeparator + hex.EncodeToString(rights.Sum(nil)[:4]), nil
+}
+
+// confinement returns how the kernel confines a process, by its directory in /proc. A runner has the confinement of the
+// caller that started it, and so have its sandboxes. A confined caller must not get a sandbox of a runner without its
+// confinement, and must not impose its own on others. The values are:
+//
+//   - the labels of Linux security modules: AppArmor's, SELinux's, Smack's. A module that is off has none;
+//   - the mode of seccomp and the number of filters. The kernel does not show what a filter does, so callers under
+//     different filters of the same number are not told apart;
+//   - the capabilities that the caller has, and those that it can gain. newuidmap needs some.
+func confinement(proc string) (all []string) {
+	for _, name := range []string{"current", "apparmor/current", "smack/current"} {
+		label, _ := os.ReadFile(proc + "/attr/" + name)
+		all = append(all, strings.TrimRight(string(label), "\n\x00"))
+	}
+	status, _ := os.ReadFile(proc + "/status")
+	for line := range strings.Lines(string(status)) {
+		switch key, _, _ := strings.Cut(line, ":"); key {
+		case "Seccomp", "Seccomp_filters", "CapEff", "CapBnd":
+			all = append(all, strings.TrimSpace(line))
+		}
+	}
+	return all
 }
 
 func noNewPrivs() bool {

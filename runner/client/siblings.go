@@ -11,8 +11,8 @@ import (
 	"demesne/runner/ipc"
 )
 
-// A caller may have fewer rights than another, because of no_new_privs (a systemd unit, an agent's shell) or resource
-// limits. It then has its own runner, because the sandboxes that the two runners make differ. But each caller may use
+// A caller may have fewer rights than another, because of no_new_privs (a systemd unit, an agent's shell), a label of a
+// Linux security module, a seccomp filter, capabilities or resource limits. It then has its own runner, because the sandboxes that the two runners make differ. But each caller may use
 // the other's sandboxes: both are the same user, in the same namespaces, with the same programs. So a call about a
 // sandbox goes to the runner that has it, over a separate connection.
 

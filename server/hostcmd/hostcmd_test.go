@@ -217,8 +217,13 @@ func TestPattern(t *testing.T) {
 		want    bool
 	}{
 		{"docker restart *", []string{"docker", "restart", "web"}, true},
-		{"docker restart *", []string{"docker", "restart", "web; reboot"}, true}, // one word, which is data
-		{"docker restart *", []string{"docker", "restart", "web $(reboot)"}, true},
+		{"docker restart *", []string{"docker", "restart", "web; reboot"}, false},
+		{"docker restart *", []string{"docker", "restart", "web $(reboot)"}, false},
+		{"docker restart *", []string{"docker", "restart", "web's \"two\""}, true}, // one word, which is data
+		{"tool *", []string{"tool", "a=b"}, false}, {"tool *", []string{"tool", "$a"}, false}, {"tool *", []string{"tool", "a(b"}, false}, {"tool *", []string{"tool", "a)"}, false},
+		{"tool *", []string{"tool", "a;b"}, false}, {"tool *", []string{"tool", "a|b"}, false}, {"tool *", []string{"tool", "a&b"}, false}, {"tool *", []string{"tool", "a\nb"}, false},
+		{"tool *", []string{"tool", "a>b"}, false}, {"tool *", []string{"tool", "a<b"}, false}, {"tool *", []string{"tool", "`a`"}, false}, {"tool **", []string{"tool", "a", "b=c"}, false},
+		{"tool x=*", []string{"tool", "x=a=b"}, true}, {"tool x=*", []string{"tool", "x=$a"}, false}, {"tool x=* *", []string{"tool", "x=1", "y=2"}, false}, {"tool --a=*", []string{"tool", "--a=b"}, true},
 		{"docker restart *", []string{"docker", "restart"}, false},
 		{"docker restart *", []string{"docker", "restart", ""}, false},
 		{"docker restart *", []string{"docker", "restart", "a", "b"}, false},
@@ -300,6 +305,11 @@ func FuzzMatches(f *testing.F) {
 		middle := word[len(before) : len(word)-len(after)]
 		if strings.ContainsAny(middle, "/\x00\n\x1b") || before+middle+after != word {
 			t.Errorf("%q matches %q", pattern, word)
+		}
+		for _, r := range special {
+			if strings.ContainsRune(middle, r) && !strings.ContainsRune(before+after, r) {
+				t.Errorf("%q matches %q", pattern, word)
+			}
 		}
 		if before == "" && (middle == "" || strings.HasPrefix(word, "-") || word == ".." || word == ".") {
 			t.Errorf("%q matches %q", pattern, word)

@@ -181,12 +181,13 @@ func (p *Policy) rules(t ruleTable) (r *rules, err error) {
 		}
 	}
 	for _, list := range []struct {
-		name string
-		from []any
-		to   *[]Pattern
-	}{{"allow", t.Allow, &r.allow}, {"deny", t.Deny, &r.deny}} {
+		name  string
+		from  []any
+		parse func([]string) (Pattern, error)
+		to    *[]Pattern
+	}{{"allow", t.Allow, ParsePattern, &r.allow}, {"deny", t.Deny, parseDenied, &r.deny}} {
 		for _, from := range list.from {
-			one, err := patternOf(from)
+			one, err := patternOf(from, list.parse)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %v: %w", list.name, from, err)
 			}
@@ -208,7 +209,7 @@ func (p *Policy) rules(t ruleTable) (r *rules, err error) {
 	return r, p.checkWrite(r.write)
 }
 
-func patternOf(from any) (Pattern, error) {
+func patternOf(from any, parse func([]string) (Pattern, error)) (Pattern, error) {
 	var words []string
 	switch from := from.(type) {
 	case string:
@@ -227,7 +228,7 @@ func patternOf(from any) (Pattern, error) {
 	default:
 		return Pattern{}, errors.New("neither a text nor a list of words")
 	}
-	return ParsePattern(words)
+	return parse(words)
 }
 
 // roots resolves the links of directories, which must exist.
