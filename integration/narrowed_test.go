@@ -83,23 +83,28 @@ func TestSessionFilteredCaller(t *testing.T) {
 		return b.finish(b.command(tools+"/nons", append([]string{"--splice", tools + "/nons", "--splice", bin + "/demesne"}, args...)...))
 	}
 	filters := func(b *box, way func(*box, ...string) result) string {
-		t.Helper()
+		b.Helper()
 		r := way(b, "run", "--", "grep", "^Seccomp_filters", "/proc/self/status")
 		if r.code != 0 {
-			t.Fatalf("run: %+v", r)
+			b.Fatalf("run: %+v", r)
 		}
 		return r.stdout
 	}
-	alone := filters(newBox(t), plain)
+	alone := ""
+	t.Run("alone", func(t *testing.T) { alone = filters(newBox(t), plain) })
 	for name, first := range map[string]func(*box, ...string) result{"filtered first": filtered, "plain first": plain} {
-		b := newBox(t)
-		if r := first(b, "create", "--name", "one"); r.code != 0 {
-			t.Fatalf("create: %+v", r)
-		}
-		b.Cleanup(func() { first(b, "rm", "one") })
-		without, with, more := filters(b, plain), filters(b, filtered), filters(b, twice)
-		if without != alone || with == alone || more == with || more == alone {
-			t.Errorf("%s: filters %q without one, %q with one, %q with two; alone %q", name, without, with, more, alone)
-		}
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			if r := first(b, "create", "--name", "one"); r.code != 0 {
+				t.Fatalf("create: %+v", r)
+			}
+			without, with, more := filters(b, plain), filters(b, filtered), filters(b, twice)
+			if without != alone || with == alone || more == with || more == alone {
+				t.Errorf("filters %q without one, %q with one, %q with two; alone %q", without, with, more, alone)
+			}
+			if r := first(b, "rm", "one"); r.code != 0 {
+				t.Errorf("rm: %+v", r)
+			}
+		})
 	}
 }

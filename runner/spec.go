@@ -110,6 +110,8 @@ type Mount struct {
 	ReadOnly bool   `json:"readonly,omitempty"`
 	// Upper is a directory of the host, below [client.ChangesRoot], which holds the changes of this mount alone.
 	Upper string `json:"upper,omitempty"`
+	// Whole means that the disk limit bounds everything in the directory, and not only what this sandbox adds.
+	Whole bool `json:"whole,omitempty"`
 }
 
 // Interior describes what a sandbox has inside that comes from no file of the host.

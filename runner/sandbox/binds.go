@@ -32,6 +32,7 @@ type bind struct {
 	*os.File        // nil: not open
 	inside   string // path in the sandbox
 	host     string
+	whole    bool       // the disk limit bounds all of it
 	upper    bool       // it holds the changes of a mount, for demesne apply
 	before   grants.Dir // state before the first command
 }
@@ -44,7 +45,7 @@ func (b *binds) list() {
 	}
 	for _, m := range b.spec.Mounts {
 		if dir := m.Written(); dir != "" {
-			b.work = append(b.work, bind{inside: m.Target, host: dir, upper: m.Upper != ""})
+			b.work = append(b.work, bind{inside: m.Target, host: dir, upper: m.Upper != "", whole: m.Whole})
 		}
 	}
 }

@@ -166,7 +166,7 @@ func (f *files) watched() limits.Watched {
 	w := limits.Watched{PIDs: f.tree == nil || f.spec.Rootfs != nil && !f.machine.Boot.OneID()}
 	for _, d := range append([]bind{f.binds.out}, f.binds.work...) {
 		if d.File != nil {
-			w.Dirs = append(w.Dirs, limits.Written{Dir: d.File, Name: d.inside, Upper: d.upper})
+			w.Dirs = append(w.Dirs, limits.Written{Dir: d.File, Name: d.inside, Upper: d.upper, Whole: d.whole})
 		}
 	}
 	for _, d := range []limits.Written{{Dir: f.image.upper, Upper: true}, {Dir: f.persistent.upper, Upper: true, Whole: true}} {

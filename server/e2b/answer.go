@@ -53,6 +53,8 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, backend.ErrInvalid):
 		return http.StatusBadRequest
+	case errors.Is(err, syscall.EDQUOT):
+		return http.StatusInsufficientStorage
 	case errors.Is(err, backend.ErrQueueFull):
 		return http.StatusTooManyRequests
 	case errors.Is(err, backend.ErrBusy):

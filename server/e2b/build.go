@@ -30,8 +30,9 @@ type builds struct {
 	opts  *Options
 	store *store
 
-	mu  sync.Mutex
-	all map[string]*build
+	mu      sync.Mutex
+	all     map[string]*build
+	uploads map[string]map[string]Stored // by template and hash
 }
 
 // build is one build of a template.
@@ -70,6 +71,7 @@ const (
 	mostUpload = 4 << 30
 	mostLogs   = 20_000
 	keptBuild  = 24 * time.Hour // longer than a build may take
+	mostBuilds = 100            // that are kept
 )
 
 var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -113,6 +115,11 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 	s.store.mu.Lock()
 	t := s.store.findTemplate(name)
 	if t == nil {
+		if err := s.store.ledger.take(Stored{Templates: 1}); err != nil {
+			s.store.mu.Unlock()
+			fail(w, err)
+			return
+		}
 		t = &template{ID: newID(), Name: name, Created: time.Now().UTC()}
 		s.store.templates[t.ID] = t
 	}
@@ -124,20 +131,44 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b := &build{id: newID(), template: t, tags: tags, made: time.Now(), status: "waiting"}
-	s.mu.Lock()
-	if s.all == nil {
-		s.all = map[string]*build{}
+	if !s.add(b) {
+		server.Refuse(w, http.StatusTooManyRequests, fmt.Sprintf("at most %d builds of a namespace wait or run", mostBuilds))
+		return
 	}
-	for id, o := range s.all {
-		if time.Since(o.made) > keptBuild {
-			delete(s.all, id)
-		}
-	}
-	s.all[b.id] = b
-	s.mu.Unlock()
 	answer(w, http.StatusAccepted, map[string]any{
 		"templateID": t.ID, "buildID": b.id, "tags": tags, "names": []string{name}, "aliases": []string{name}, "public": false,
 	})
+}
+
+// add keeps a build. In place of one too many it forgets the oldest that has ended, or returns false.
+func (s *builds) add(b *build) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[string]*build{}
+	}
+	var oldest *build
+	for id, o := range s.all {
+		if time.Since(o.made) > keptBuild {
+			delete(s.all, id)
+		} else if o.ended() && (oldest == nil || o.made.Before(oldest.made)) {
+			oldest = o
+		}
+	}
+	if len(s.all) >= mostBuilds {
+		if oldest == nil {
+			return false
+		}
+		delete(s.all, oldest.id)
+	}
+	s.all[b.id] = b
+	return true
+}
+
+func (b *build) ended() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.status == "ready" || b.status == "error"
 }
 
 // templateFile answers whether the files of a COPY are here, and where to send them. The address has a token of its own,
@@ -175,7 +206,15 @@ func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request) {
 
 // receive stores the files of a COPY.
 func (s *builds) receive(w http.ResponseWriter, r *http.Request, id, hash string) {
-	dir := path.Join(uploadDir, id)
+	if !s.store.hasTemplate(id) { // it was removed, or is another namespace's
+		server.Refuse(w, http.StatusUnauthorized, "no upload is expected here")
+		return
+	}
+	dir, size := path.Join(uploadDir, id), Stored{Bytes: entryCost, Files: 1}
+	if err := s.store.ledger.take(size); err != nil {
+		fail(w, err)
+		return
+	}
 	err := s.store.dir.MkdirAll(dir, 0o700)
 	tmp := path.Join(dir, ".new-"+newID())
 	var f *os.File
@@ -183,18 +222,68 @@ func (s *builds) receive(w http.ResponseWriter, r *http.Request, id, hash string
 		f, err = s.store.dir.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	}
 	if err == nil {
-		_, err = io.Copy(f, http.MaxBytesReader(w, r.Body, mostUpload))
+		_, err = io.Copy(metered{f, func(n int64) error {
+			err := s.store.ledger.take(Stored{Bytes: n})
+			if err == nil {
+				size.Bytes += n
+			}
+			return err
+		}}, http.MaxBytesReader(w, r.Body, mostUpload))
 		err = errors.Join(err, f.Close())
 	}
 	if err == nil {
-		err = s.store.dir.Rename(tmp, path.Join(dir, hash))
+		err = s.keep(id, hash, tmp, size)
 	}
 	if err != nil {
 		s.store.dir.Remove(tmp)
+		s.store.ledger.add(size.negative())
 		fail(w, err)
 		return
 	}
 	w.Header().Set("Content-Length", "0")
+}
+
+// keep gives an upload its name, in place of an earlier one.
+func (s *builds) keep(id, hash, tmp string, size Stored) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.store.hasTemplate(id) {
+		return fmt.Errorf("%w: the template was removed", backend.ErrNotFound)
+	}
+	name := path.Join(uploadDir, id, hash)
+	if err := s.store.dir.Rename(tmp, name); err != nil {
+		return err
+	}
+	if s.uploads == nil {
+		s.uploads = map[string]map[string]Stored{}
+	}
+	if s.uploads[id] == nil {
+		s.uploads[id] = map[string]Stored{}
+	}
+	s.store.ledger.add(s.uploads[id][hash].negative())
+	s.uploads[id][hash] = size
+	return nil
+}
+
+// forgetTemplate removes the uploads of a template that was removed.
+func (s *builds) forgetTemplate(t *template) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(t.ID)
+}
+
+// drop removes the uploads of a template. An upload that is still being received keeps its own file. mu is held.
+func (s *builds) drop(id string) {
+	for hash, size := range s.uploads[id] {
+		if err := s.store.dir.Remove(path.Join(uploadDir, id, hash)); err == nil || errors.Is(err, os.ErrNotExist) {
+			s.store.ledger.add(size.negative())
+			delete(s.uploads[id], hash)
+		}
+	}
+	if len(s.uploads[id]) == 0 {
+		delete(s.uploads, id)
+	}
+	s.store.dir.Remove(path.Join(uploadDir, id))
 }
 
 // step is one instruction of a build.
@@ -320,7 +409,7 @@ func (s *builds) forgetUploads(b *build) {
 			return
 		}
 	}
-	s.store.dir.RemoveAll(path.Join(uploadDir, b.template.ID))
+	s.drop(b.template.ID)
 }
 
 // Write adds lines to the log of the build.

@@ -20,7 +20,10 @@ import (
 
 // content serves the files of one volume. A sandbox writes there too, so no link leads out of the root, and no file but a
 // regular one is opened.
-type content struct{ root *os.Root }
+type content struct {
+	root *os.Root
+	held *holding
+}
 
 // volumeEntry describes a file of a volume.
 type volumeEntry struct {
@@ -79,10 +82,7 @@ func (c *content) serve(w http.ResponseWriter, r *http.Request, what string) err
 		if name == "." {
 			return fmt.Errorf("%w: the volume itself", backend.ErrInvalid)
 		}
-		if _, err := c.root.Lstat(name); err != nil {
-			return err
-		}
-		if err := c.root.RemoveAll(name); err != nil {
+		if err := c.remove(name); err != nil {
 			return err
 		}
 		empty(w)
@@ -120,10 +120,14 @@ func modeOf(text string) (*fs.FileMode, error) {
 
 // mkdir makes a directory and its parents. Without force the directory must be new.
 func (c *content) mkdir(name string, force bool, mode *fs.FileMode) error {
-	err := c.root.MkdirAll(path.Dir(name), 0o755)
-	if err == nil {
-		err = c.root.Mkdir(name, 0o755)
-	}
+	c.held.turn.Lock()
+	defer c.held.turn.Unlock()
+	err := c.makes(name, func() error {
+		if err := c.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+			return err
+		}
+		return c.root.Mkdir(name, 0o755)
+	})
 	if force && errors.Is(err, fs.ErrExist) {
 		return c.root.MkdirAll(name, 0o755) // fails for a file
 	}
@@ -203,33 +207,75 @@ func (c *content) get(w http.ResponseWriter, name string) error {
 
 // put writes a file. Without force the file must be new, and a failed upload leaves none.
 func (c *content) put(name string, from io.Reader, force bool, mode *fs.FileMode) (err error) {
-	if err := c.root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return err
-	}
 	flags := os.O_WRONLY | os.O_CREATE | unix.O_NONBLOCK
 	if !force {
 		flags |= os.O_EXCL
 	}
-	f, err := c.root.OpenFile(name, flags, 0o644)
+	f, done, err := c.open(name, flags)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if f.Close(); err != nil && !force {
-			c.root.Remove(name)
-		}
-	}()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return &fs.PathError{Op: "write", Path: name, Err: syscall.EISDIR}
-	}
-	if err := f.Truncate(0); err != nil {
-		return err
-	}
+	defer func() { done(err) }()
 	if mode != nil {
 		if err := f.Chmod(*mode); err != nil {
 			return err
 		}
 	}
-	_, err = io.Copy(f, from)
+	_, err = io.Copy(metered{f, func(n int64) error { return c.held.take(Stored{Bytes: n}) }}, from)
 	return err
+}
+
+// begin empties a file that is about to be written. Only one call at a time writes a file: a second one would remove bytes
+// that the first has counted. turn is held.
+func (c *content) begin(name string, f *os.File) (id fileID, err error) {
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return id, &fs.PathError{Op: "write", Path: name, Err: syscall.EISDIR}
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return id, &fs.PathError{Op: "write", Path: name, Err: syscall.EIO}
+	}
+	h := c.held
+	id = fileID{sys.Dev, sys.Ino}
+	h.mu.Lock()
+	busy := h.writing[id]
+	if !busy {
+		if h.writing == nil {
+			h.writing = map[fileID]bool{}
+		}
+		h.writing[id] = true
+	}
+	h.mu.Unlock()
+	if busy {
+		return id, &fs.PathError{Op: "write", Path: name, Err: syscall.ETXTBSY}
+	}
+	if err = f.Truncate(0); err == nil {
+		h.give(Stored{Bytes: costOf(st).Bytes - entryCost})
+	} else {
+		h.mu.Lock()
+		delete(h.writing, id)
+		h.mu.Unlock()
+	}
+	return id, err
+}
+
+// remove removes a file, or a directory with its content.
+func (c *content) remove(name string) error {
+	c.held.turn.Lock()
+	defer c.held.turn.Unlock()
+	st, err := c.root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	was := costOf(st)
+	if st.IsDir() {
+		more, _ := measure(c.root, name) // with an error it is less, which is counted on
+		was = was.plus(more)
+	}
+	if err := c.root.RemoveAll(name); err != nil {
+		return err
+	}
+	c.held.give(was)
+	return nil
 }

@@ -13,6 +13,7 @@
 //	process.go     process.Process; running.go: a process and its readers
 //	filesystem.go  filesystem.Filesystem, with watch.go; upload.go: /files
 //	interpreter.go /execute and /contexts; ports.go: programs in a sandbox
+//	quota.go       the ceilings of what a namespace stores; holding.go: what a volume holds
 //	template.go    templates and their builds; secrets.go, rules.go, volumes.go
 //
 // A fork and a snapshot have files, and no processes. docs/guide/serve.md has the table of calls that are not supported.
@@ -49,6 +50,7 @@ type Options struct {
 	Domain    string // ports of sandboxes have names below it; empty: "localhost"
 	Log       *log.Logger
 	Queue     *server.Queue // of executions of code; that of processes is the backend's
+	Quota     Quota         // of the namespace; the zero value has no ceiling
 }
 
 // Server serves the API. Its methods may be called concurrently.
@@ -61,6 +63,9 @@ type Server struct {
 	volumes *volumes
 	builds  builds
 }
+
+// Stored returns what the namespace stores.
+func (s *Server) Stored() (has Stored, most Quota) { return s.store.ledger.stored(), s.opts.Quota }
 
 // The ports by which the SDKs name services of a sandbox.
 const (
@@ -93,10 +98,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if s.secrets, err = openSecrets(s.store.dir, o.Vault); err != nil {
 		return nil, err
 	}
-	if s.volumes, err = openVolumes(s.store.dir); err != nil {
+	if s.volumes, err = openVolumes(s.store.dir, &s.store.ledger); err != nil {
 		return nil, err
 	}
-	s.volumes.users, s.builds.opts, s.builds.store = s.store.all, &s.opts, s.store
+	s.volumes.users, s.builds.opts, s.builds.store, s.store.volumes = s.store.all, &s.opts, s.store, s.volumes
+	s.store.mount()
 	s.control, s.inside = s.controlRoutes(), http.NewServeMux()
 	bound := connect.WithReadMaxBytes(rpcMost)
 	s.inside.Handle(envd.NewProcessHandler(&processes{s}, bound))

@@ -15,9 +15,10 @@ import (
 
 // snapshot is the record of a snapshot.
 type snapshot struct {
-	ID      string   `json:"id"`
-	Names   []string `json:"names"`
-	Sandbox string   `json:"sandbox"`
+	ID      string        `json:"id"`
+	Names   []string      `json:"names"`
+	Sandbox string        `json:"sandbox"`
+	Volumes []volumeMount `json:"volumes,omitempty"` // a sandbox from the snapshot mounts them
 }
 
 // name is the snapshot's name in the runner.
@@ -120,9 +121,13 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	if e == nil || !body(w, r, &q) {
 		return
 	}
-	snap := &snapshot{ID: newID(), Names: []string{}, Sandbox: e.rec.ID}
+	snap := &snapshot{ID: newID(), Names: []string{}, Sandbox: e.rec.ID, Volumes: e.snap().Volumes}
 	if q.Name != "" {
 		snap.Names = append(snap.Names, q.Name)
+	}
+	if err := s.store.ledger.take(Stored{Snapshots: 1}); err != nil {
+		fail(w, err)
+		return
 	}
 	err := s.opts.Backend.Snapshot(r.Context(), e.rec.name(), snap.name())
 	if err == nil {
@@ -131,6 +136,7 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
+		s.store.ledger.add(Stored{Snapshots: -1})
 		fail(w, err)
 		return
 	}
@@ -176,12 +182,16 @@ func (s *Server) removeTemplate(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.store.mu.Lock()
-		delete(s.store.snapshots, snap.ID)
+		if s.store.snapshots[snap.ID] == snap {
+			delete(s.store.snapshots, snap.ID)
+			s.store.ledger.add(Stored{Snapshots: -1})
+		}
 		s.store.mu.Unlock()
 		removeRecord(s.store.dir, snapshotDir, snap.ID)
 		empty(w)
 	case t != nil:
 		s.store.forget(t)
+		s.builds.forgetTemplate(t)
 		empty(w)
 	default:
 		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("template %q was not found", id))

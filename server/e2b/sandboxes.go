@@ -78,6 +78,13 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	from := s.store.source(rec.Template)
+	if from.snapshot != nil {
+		if len(rec.Volumes) > 0 {
+			fail(w, fmt.Errorf("%w: a sandbox from a snapshot has the volumes of its source", backend.ErrInvalid))
+			return
+		}
+		rec.Volumes = from.snapshot.Volumes
+	}
 	if t := from.template; t != nil {
 		rec.CPUs, rec.MemoryMB = t.CPUs, t.MemoryMB
 	}
@@ -156,9 +163,6 @@ func (s *Server) sandboxOf(ctx context.Context, name string, rec *record, from s
 		return nil, err
 	}
 	if from.snapshot != nil {
-		if len(rec.Volumes) > 0 {
-			return nil, fmt.Errorf("%w: a sandbox from a snapshot has the volumes of its source", backend.ErrInvalid)
-		}
 		if err := s.opts.Backend.Fork(ctx, from.snapshot.name(), name); err != nil {
 			return nil, err
 		}

@@ -98,7 +98,7 @@ func TestVolumeForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if err := (&content{root}).put("c", failing, false, nil); err == nil {
+	if err := (&content{root, r.api.volumes.all[id].held}).put("c", failing, false, nil); err == nil {
 		t.Error("a failed upload succeeded")
 	}
 	if _, err := root.Stat("c"); err == nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,10 @@ type store struct {
 	backend backend.Backend
 	opts    Options
 	dir     *os.Root
+	ledger  ledger
+	volumes *volumes
+
+	orphans []*entry // of a server before, whose creation no client saw the end of
 
 	mu        sync.Mutex
 	entries   map[string]*entry
@@ -43,6 +48,7 @@ type entry struct {
 	accounts map[string]account
 	procs    procTable
 	contexts contextTable
+	mounted  []*volume
 	samples  []sample
 	events   []logEntry
 }
@@ -57,6 +63,7 @@ func openStore(ctx context.Context, o Options) (*store, error) {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
 	s := &store{backend: o.Backend, opts: o, dir: dir, entries: map[string]*entry{}, snapshots: map[string]*snapshot{}, templates: map[string]*template{}}
+	s.ledger.most = o.Quota
 	err = errors.Join(
 		readRecords(dir, sandboxDir, func(id string, text []byte) {
 			var rec record
@@ -78,6 +85,7 @@ func openStore(ctx context.Context, o Options) (*store, error) {
 		}),
 	)
 	err = errors.Join(err, dir.RemoveAll(uploadDir)) // no build outlives the server
+	s.ledger.add(Stored{Snapshots: int64(len(s.snapshots)), Templates: int64(len(s.templates))})
 	if err != nil || len(s.entries) == 0 {
 		return s, err
 	}
@@ -98,7 +106,7 @@ func (s *store) adopt(ctx context.Context) error {
 		switch state, there := states[id]; {
 		case e.rec.State == creating:
 			delete(s.entries, id)
-			go s.discard(e)
+			s.orphans = append(s.orphans, e)
 		case !there || state == runner.Ended:
 			delete(s.entries, id)
 			removeRecord(s.dir, sandboxDir, id)
@@ -171,7 +179,48 @@ func (s *store) discard(e *entry) {
 	case err != nil && !errors.Is(err, backend.ErrNotFound):
 		s.opts.Log.Printf("remove sandbox %s: %v", e.rec.ID, err)
 	default:
+		e.unmount()
 		removeRecord(s.dir, sandboxDir, e.rec.ID)
+	}
+}
+
+// mount counts the volumes of the sandboxes of the server before, and ends those that no client knows.
+func (s *store) mount() {
+	for _, e := range s.entries {
+		e.mount(true)
+	}
+	for _, e := range s.orphans {
+		e.mount(true)
+		go s.discard(e)
+	}
+	s.orphans = nil
+}
+
+// mount counts the volumes that the sandbox mounts: see [holding]. It fails if one could pass the namespace's ceiling,
+// unless force is set.
+func (e *entry) mount(force bool) error {
+	for _, m := range e.rec.Volumes {
+		one := e.store.volumes.named(m.Name)
+		if one == nil {
+			continue // the sandbox is not made
+		}
+		if err := one.held.mount(force); err != nil {
+			e.unmount()
+			return fmt.Errorf("mount volume %q: %w", one.Name, err)
+		}
+		e.mounted = append(e.mounted, one)
+	}
+	return nil
+}
+
+// unmount ends that. The sandbox has ended.
+func (e *entry) unmount() {
+	e.mu.Lock()
+	all := e.mounted
+	e.mounted = nil
+	e.mu.Unlock()
+	for _, one := range all {
+		one.held.unmount(e.store.dir, path.Join(volumeData, one.ID))
 	}
 }
 
@@ -186,7 +235,11 @@ func (s *store) isClosed() bool {
 func (s *store) make(rec record, f func(name string) (backend.Sandbox, error)) (*entry, error) {
 	e := &entry{store: s, rec: rec}
 	e.rec.State = creating
+	if err := e.mount(false); err != nil {
+		return nil, err
+	}
 	if err := e.save(); err != nil {
+		e.unmount()
 		return nil, err
 	}
 	s.list(e)
@@ -202,6 +255,7 @@ func (s *store) make(rec record, f func(name string) (backend.Sandbox, error)) (
 		if live != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			go s.discard(e)
 		} else {
+			e.unmount()
 			removeRecord(s.dir, sandboxDir, rec.ID)
 		}
 		return nil, err
@@ -253,6 +307,7 @@ func (e *entry) end(ctx context.Context) error {
 		return err
 	}
 	e.store.unlist(e)
+	e.unmount()
 	return nil
 }
 

@@ -69,7 +69,10 @@ func imageOf(template, build string) string { return "local/e2b-" + template + "
 func (st *store) forget(t *template) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	delete(st.templates, t.ID)
+	if st.templates[t.ID] == t {
+		delete(st.templates, t.ID)
+		st.ledger.add(Stored{Templates: -1})
+	}
 	removeRecord(st.dir, templateDir, t.ID)
 }
 

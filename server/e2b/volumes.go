@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path"
@@ -25,6 +26,8 @@ type volume struct {
 	ID    string `json:"volumeID"`
 	Name  string `json:"name"`
 	Token string `json:"token,omitempty"`
+
+	held *holding
 }
 
 // volumeMount is a volume at a path of a sandbox.
@@ -34,22 +37,34 @@ type volumeMount struct {
 }
 
 type volumes struct {
-	dir   *os.Root
-	users func() []*entry // the sandboxes
+	dir    *os.Root
+	users  func() []*entry // the sandboxes
+	ledger *ledger
 
 	mu  sync.Mutex
 	all map[string]*volume
 }
 
-func openVolumes(dir *os.Root) (*volumes, error) {
-	v := &volumes{dir: dir, all: map[string]*volume{}}
+// openVolumes reads the records, and measures the volumes.
+func openVolumes(dir *os.Root, l *ledger) (*volumes, error) {
+	v := &volumes{dir: dir, ledger: l, all: map[string]*volume{}}
 	err := readRecords(dir, volumeDir, func(id string, text []byte) {
 		var one volume
 		if json.Unmarshal(text, &one) == nil && one.ID == id {
+			one.held = &holding{ledger: l}
 			v.all[id] = &one
 		}
 	})
-	return v, errors.Join(err, dir.MkdirAll(volumeData, 0o700))
+	if err = errors.Join(err, dir.MkdirAll(volumeData, 0o700)); err != nil {
+		return nil, err
+	}
+	for id, one := range v.all {
+		l.add(Stored{Volumes: 1})
+		if err := one.held.settle(dir, path.Join(volumeData, id)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMeasure) {
+			return nil, fmt.Errorf("measure volume %q: %w", one.Name, err)
+		}
+	}
+	return v, nil
 }
 
 // find returns the volume with an id or a name. mu is held.
@@ -65,6 +80,13 @@ func (v *volumes) find(id string) *volume {
 	return nil
 }
 
+// named is find, with the lock.
+func (v *volumes) named(id string) *volume {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.find(id)
+}
+
 // mounts returns the mounts of a new sandbox.
 func (v *volumes) mounts(all []volumeMount) (mounts []runner.Mount, err error) {
 	v.mu.Lock()
@@ -77,7 +99,7 @@ func (v *volumes) mounts(all []volumeMount) (mounts []runner.Mount, err error) {
 		if !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path {
 			return nil, fmt.Errorf("%w: volume %q: path %q: must be absolute and clean", backend.ErrInvalid, m.Name, m.Path)
 		}
-		mounts = append(mounts, runner.Mount{Source: filepath.Join(v.dir.Name(), volumeData, one.ID), Target: m.Path})
+		mounts = append(mounts, runner.Mount{Source: filepath.Join(v.dir.Name(), volumeData, one.ID), Target: m.Path, Whole: true})
 	}
 	return mounts, nil
 }
@@ -99,10 +121,17 @@ func (v *volumes) volumeCreate(w http.ResponseWriter, r *http.Request) {
 		server.Refuse(w, http.StatusConflict, fmt.Sprintf("volume %q exists", q.Name))
 		return
 	}
-	one := &volume{"vol" + newID(), q.Name, newToken()}
-	err := v.dir.Mkdir(path.Join(volumeData, one.ID), 0o700)
+	one := &volume{"vol" + newID(), q.Name, newToken(), &holding{ledger: v.ledger}}
+	err := v.ledger.take(Stored{Volumes: 1})
 	if err == nil {
-		err = writeRecord(v.dir, volumeDir, one.ID, one)
+		err = v.dir.Mkdir(path.Join(volumeData, one.ID), 0o700)
+		if err == nil {
+			err = writeRecord(v.dir, volumeDir, one.ID, one)
+		}
+		if err != nil {
+			v.dir.Remove(path.Join(volumeData, one.ID))
+			v.ledger.add(Stored{Volumes: -1})
+		}
 	}
 	if err != nil {
 		fail(w, err)
@@ -154,15 +183,36 @@ func (v *volumes) volumeRemove(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if err := v.dir.RemoveAll(path.Join(volumeData, one.ID)); err != nil {
+	switch err := v.remove(one); {
+	case errors.Is(err, errMounted):
+		server.Refuse(w, http.StatusConflict, err.Error())
+	case err != nil:
 		fail(w, err)
-		return
+	default:
+		empty(w)
 	}
+}
+
+var errMounted = errors.New("a sandbox uses the volume")
+
+// remove removes a volume, unless a sandbox mounts it.
+func (v *volumes) remove(one *volume) error {
 	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case v.all[one.ID] != one:
+		return nil
+	case one.held.mounted():
+		return errMounted
+	}
+	if err := v.dir.RemoveAll(path.Join(volumeData, one.ID)); err != nil {
+		return err
+	}
 	delete(v.all, one.ID)
-	v.mu.Unlock()
 	removeRecord(v.dir, volumeDir, one.ID)
-	empty(w)
+	one.held.end()
+	v.ledger.add(Stored{Volumes: -1})
+	return nil
 }
 
 // serveVolume serves the content of volumes: /volumecontent/ID/dir, path or file. It needs the volume's token.
@@ -181,7 +231,7 @@ func (s *Server) serveVolume(w http.ResponseWriter, r *http.Request) {
 	root, err := v.dir.OpenRoot(path.Join(volumeData, one.ID))
 	if err == nil {
 		defer root.Close()
-		err = (&content{root: root}).serve(w, r, what)
+		err = (&content{root: root, held: one.held}).serve(w, r, what)
 	}
 	if err != nil {
 		server.Refuse(w, fileStatus(err), err.Error())
