@@ -160,4 +160,12 @@ type Server struct {
 	Namespace string `json:"namespace,omitempty" doc:"Empty: none"`
 	Operator  bool   `json:"operator"`
 	Host      bool   `json:"host" doc:"The operator turned on guarded commands of the host"`
+	// Stored has no entry for a caller without a namespace, who has no ceilings.
+	Stored map[string]Stored `json:"stored,omitempty" doc:"What the caller's namespace stores over E2B's API, and its ceilings: bytes and files of volumes and uploads, volumes, snapshots, templates"`
+}
+
+// Stored is a number with its ceiling.
+type Stored struct {
+	Now int64 `json:"now"`
+	Max int64 `json:"max" doc:"0: none"`
 }

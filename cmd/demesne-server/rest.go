@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"demesne/client"
 	"demesne/cmd/internal/apibackend"
 	"demesne/cmd/internal/cli"
 	"demesne/server/rest"
@@ -11,7 +12,7 @@ import (
 // addREST adds demesne's own API.
 func (p *program) addREST(context.Context) error {
 	api := rest.New(rest.Options{
-		Backend: p.backend, Jobs: apibackend.Jobs{Of: p.toolsOf}, Queue: p.queueState, Version: cli.Version, Log: p.log, Host: p.host,
+		Backend: p.backend, Jobs: apibackend.Jobs{Of: p.toolsOf}, Queue: p.queueState, Version: cli.Version, Log: p.log, Host: p.host, Stored: p.stored,
 	})
 	p.mux.Handle("/v1/", p.access.Handler(api))
 	// The page has no data: it asks for the token, without which a browser cannot get the document.
@@ -19,6 +20,15 @@ func (p *program) addREST(context.Context) error {
 	p.mux.Handle("GET /docs/", api)
 	p.closers = append(p.closers, api.Close)
 	return nil
+}
+
+// stored returns what a namespace stores over E2B's API.
+func (p *program) stored(namespace string) map[string]client.Stored {
+	has, most := p.e2b.Stored(namespace)
+	return map[string]client.Stored{
+		"bytes": {Now: has.Bytes, Max: most.Bytes}, "files": {Now: has.Files, Max: most.Files}, "volumes": {Now: has.Volumes, Max: most.Volumes},
+		"snapshots": {Now: has.Snapshots, Max: most.Snapshots}, "templates": {Now: has.Templates, Max: most.Templates},
+	}
 }
 
 // toolsOf returns the tools of a namespace.

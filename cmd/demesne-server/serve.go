@@ -147,6 +147,34 @@ func boundsOf(o *servecmd.Options, namespace string) servecmd.Bounds {
 	return b
 }
 
+// The ceilings of what a namespace stores that the operator did not set. Its bytes are so many disk limits of a sandbox.
+const (
+	storedDisks = 10
+	storedMost  = 20 << 30 // without a disk limit
+	storedFiles = 100_000
+	storedItems = 100 // volumes, snapshots, templates
+)
+
+// quotaOf returns the ceilings of what a namespace stores. The operator has none.
+func quotaOf(o *servecmd.Options, namespace string) e2b.Quota {
+	if namespace == "" {
+		return e2b.Quota{}
+	}
+	b := boundsOf(o, namespace)
+	disk := max(limits.Resolve(b.Limits).Disk, 0) // of a sandbox whose caller asks for none, as E2B's do
+	if b.Max.Disk > 0 && (disk == 0 || disk > b.Max.Disk) {
+		disk = b.Max.Disk
+	}
+	bytes := int64(storedMost)
+	if disk > 0 {
+		bytes = storedDisks * disk
+	}
+	return e2b.Quota{
+		Bytes: cmp.Or(b.MaxStored, bytes), Files: cmp.Or(b.MaxFiles, storedFiles), Volume: disk,
+		Volumes: cmp.Or(b.MaxVolumes, storedItems), Snapshots: cmp.Or(b.MaxSnapshots, storedItems), Templates: cmp.Or(b.MaxTemplates, storedItems),
+	}
+}
+
 // certificate returns how the server serves TLS; nil: it does not. keep obtains its certificates, and is nil for files.
 func certificate(o *servecmd.Options, dir string) (c *tls.Config, keep func(context.Context, *log.Logger), err error) {
 	switch {
@@ -213,6 +241,7 @@ func (r *router) HandleFunc(pattern string, h http.HandlerFunc) { r.Handle(patte
 func (p *program) open(ctx context.Context) (err error) {
 	p.e2b, err = e2b.NewSpaces(ctx, e2b.Options{
 		State: filepath.Join(p.state, "e2b"), Key: p.access.Token, Access: p.access, Domain: p.domain, Log: p.log, Queue: p.queue,
+		QuotaOf: func(namespace string) e2b.Quota { return quotaOf(p.options, namespace) },
 	}, func(o *e2b.Options) (err error) {
 		if o.Vault, err = openSecrets(o.Namespace); err == nil {
 			o.Backend, err = p.backend.Of(o.Namespace)

@@ -49,8 +49,9 @@ type Options struct {
 	Vault     Vault  // keeps the values of secrets; nil: there are no secrets
 	Domain    string // ports of sandboxes have names below it; empty: "localhost"
 	Log       *log.Logger
-	Queue     *server.Queue // of executions of code; that of processes is the backend's
-	Quota     Quota         // of the namespace; the zero value has no ceiling
+	Queue     *server.Queue                // of executions of code; that of processes is the backend's
+	Quota     Quota                        // of the namespace; the zero value has no ceiling
+	QuotaOf   func(namespace string) Quota // for [Spaces]; nil: no namespace has ceilings
 }
 
 // Server serves the API. Its methods may be called concurrently.

@@ -212,6 +212,7 @@ type rig struct {
 	api   *Server
 	http  *httptest.Server
 	state string
+	quota Quota
 }
 
 const key = "e2b_0123456789abcdef"
@@ -234,7 +235,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) start() {
 	r.Helper()
 	var err error
-	r.api, err = New(r.Context(), Options{Backend: r.fake, State: r.state, Vault: r.vault, Key: key, Log: log.New(io.Discard, "", 0)})
+	r.api, err = New(r.Context(), Options{Backend: r.fake, State: r.state, Vault: r.vault, Key: key, Quota: r.quota, Log: log.New(io.Discard, "", 0)})
 	if err != nil {
 		r.Fatal(err)
 	}

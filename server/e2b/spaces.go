@@ -63,6 +63,9 @@ func (s *Spaces) open(ctx context.Context, namespace string) (*Server, error) {
 	if o.Namespace = namespace; namespace != "" {
 		o.State = filepath.Join(o.State, spaceDir, namespace)
 	}
+	if o.QuotaOf != nil {
+		o.Quota = o.QuotaOf(namespace)
+	}
 	if err := s.fill(&o); err != nil {
 		return nil, err
 	}
@@ -91,6 +94,20 @@ func (s *Spaces) Credentials(namespace, name string) []runner.Secret {
 		return nil
 	}
 	return one.Credentials(name)
+}
+
+// Stored returns what a namespace stores, and its ceilings.
+func (s *Spaces) Stored(namespace string) (has Stored, most Quota) {
+	s.mu.Lock()
+	one := s.all[namespace]
+	s.mu.Unlock()
+	if one != nil {
+		return one.Stored()
+	}
+	if s.opts.QuotaOf != nil {
+		most = s.opts.QuotaOf(namespace)
+	}
+	return has, most
 }
 
 // Sandbox reports whether a request is for a port of a sandbox, and not for the API.

@@ -23,7 +23,11 @@ func (s *Server) aboutRoutes() {
 
 func (s *Server) describe(ctx context.Context, _ *struct{}) (*of[client.Server], error) {
 	c := server.CallerOf(ctx)
-	return &of[client.Server]{client.Server{Version: s.opts.Version, Caller: c.Name, Namespace: c.Namespace, Operator: c.Operator, Host: s.opts.Host != nil}}, nil
+	about := client.Server{Version: s.opts.Version, Caller: c.Name, Namespace: c.Namespace, Operator: c.Operator, Host: s.opts.Host != nil}
+	if c.Namespace != "" && s.opts.Stored != nil {
+		about.Stored = s.opts.Stored(c.Namespace)
+	}
+	return &of[client.Server]{about}, nil
 }
 
 // Document returns the OpenAPI document.

@@ -37,7 +37,8 @@ type Options struct {
 	Version string
 	Queue   func(context.Context) client.Queue // what runs and waits; nil: no route
 	Log     *log.Logger
-	Host    *hostcmd.Guard // nil: there are no routes for the host
+	Host    *hostcmd.Guard                                  // nil: there are no routes for the host
+	Stored  func(namespace string) map[string]client.Stored // what a namespace stores; nil: it is not known
 }
 
 // Server serves the API. Its methods may be called concurrently.

@@ -56,15 +56,19 @@ type TLS struct {
 	ACMEDirectory, ACMECA, ACMEContact string
 }
 
-// Bounds are what the operator gives the callers of a namespace. The operator has the same but for MaxSandboxes and Rate.
+// Bounds are what the operator gives the callers of a namespace. The operator has the same but for MaxSandboxes, Rate and what
+// is stored.
 type Bounds struct {
 	Image  string
 	Egress string        // the widest mode
 	Limits runner.Limits // of a sandbox whose caller asks for none
 
-	Max            runner.Limits // the most that a caller may ask for; 0: that of Limits, or none
-	MaxTimeout     time.Duration
-	MaxSandboxes   int
+	Max          runner.Limits // the most that a caller may ask for; 0: that of Limits, or none
+	MaxTimeout   time.Duration
+	MaxSandboxes int
+
+	MaxStored, MaxFiles, MaxVolumes, MaxSnapshots, MaxTemplates int64 // that a namespace stores; 0: the default
+
 	AllowedImages  []string
 	AllowedDomains []string
 	Rate           float64 // requests a second
@@ -180,6 +184,16 @@ func BoundFlags(b *Bounds) cli.Flags {
 			Help: "longest time of one command, terminal or execution of code (default 48h)"},
 		{Group: groupBounds, Long: "max-sandboxes", Arg: "N", Set: number(&b.MaxSandboxes),
 			Help: "most sandboxes of one namespace (default no bound but $DEMESNE_MAX_SANDBOXES)"},
+		{Group: groupBounds, Long: "max-stored", Arg: "SIZE", Set: cli.Bytes(&b.MaxStored),
+			Help: "most that volumes and uploads of one namespace hold, each volume at most a sandbox's disk limit (default 10 disk limits)"},
+		{Group: groupBounds, Long: "max-files", Arg: "N", Set: number(&b.MaxFiles),
+			Help: "most files and directories of these (default 100000)"},
+		{Group: groupBounds, Long: "max-volumes", Arg: "N", Set: number(&b.MaxVolumes),
+			Help: "most volumes of one namespace (default 100)"},
+		{Group: groupBounds, Long: "max-snapshots", Arg: "N", Set: number(&b.MaxSnapshots),
+			Help: "most snapshots of one namespace over E2B's API (default 100)"},
+		{Group: groupBounds, Long: "max-templates", Arg: "N", Set: number(&b.MaxTemplates),
+			Help: "most templates of one namespace (default 100)"},
 		{Group: groupBounds, Long: "allowed-images", Arg: "NAME", Repeat: true, Env: "DEMESNE_ALLOWED_IMAGES", Set: cli.List(&b.AllowedImages, nil),
 			Help: "images that callers may name besides the catalogue's, such as ghcr.io/org/*; any restricts the operator too"},
 		{Group: groupBounds, Long: "allowed-domains", Arg: "RULE", Repeat: true, Set: cli.List(&b.AllowedDomains, nil),
