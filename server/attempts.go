@@ -128,6 +128,15 @@ func (a *Access) Try(w http.ResponseWriter, r *http.Request, credential string, 
 	return right, !checked
 }
 
+// Check is Try, and calls refuse without the right credential. It returns false if the request was answered.
+func (a *Access) Check(w http.ResponseWriter, r *http.Request, credential string, check func() bool, refuse func()) bool {
+	right, answered := a.Try(w, r, credential, check)
+	if !right && !answered {
+		refuse()
+	}
+	return right && !answered
+}
+
 // clientOf names the client of a request; "": its attempts have no bound, because only the server's user reaches the
 // socket, or the kernel does not say which user of this machine it is. own reports whether it is a process of the server's
 // user.

@@ -14,10 +14,10 @@ import (
 //   - A cookie with the name of a login hides the login's own. One without a name is sent as NAME=VALUE of its value.
 //
 // Browsers are lenient about the form of a cookie, so a cookie is dropped if a part of it has one of these meanings.
-func Contain(h http.Header, host, domain string) {
+func (*Access) Contain(h http.Header, host, domain string) {
 	h.Del("Clear-Site-Data")
 	own := ""
-	if _, ok := PortLabel(host, domain); ok {
+	if _, ok := (Guard{Domain: domain}).PortLabel(host); ok {
 		own, _ = hostname(host)
 	}
 	cookies := h["Set-Cookie"]

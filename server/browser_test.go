@@ -23,7 +23,7 @@ func TestContain(t *testing.T) {
 		{"boxes.test", "a=b", true}, {"boxes.test", "a=b; Domain=boxes.test", false}, {"localhost", "a=b; Domain=localhost", false}, {"", "a=b; Domain=localhost", false},
 	} {
 		h := http.Header{"Set-Cookie": {"first=1", c.cookie}, "Clear-Site-Data": {`"*"`}, "Etag": {"x"}}
-		Contain(h, c.host, "boxes.test:8443")
+		new(Access).Contain(h, c.host, "boxes.test:8443")
 		want := []string{"first=1"}
 		if c.kept {
 			want = append(want, c.cookie)

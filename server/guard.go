@@ -89,11 +89,11 @@ func hostname(host string) (name string, ok bool) {
 	return name, strings.Trim(name, hostChars) == ""
 }
 
-// PortLabel returns PORT-ID of a Host that is the name of a sandbox's port below a domain. The guard of requests and their
+// PortLabel returns PORT-ID of a Host that is the name of a sandbox's port below the domain. The guard of requests and their
 // router use the same parser: a Host that means a sandbox to one of them means that sandbox to the other.
-func PortLabel(host, domain string) (label string, ok bool) {
+func (g Guard) PortLabel(host string) (label string, ok bool) {
 	name, ok := hostname(host)
-	domain, known := hostname(domain)
+	domain, known := hostname(g.Domain)
 	if !ok || !known || domain == "" {
 		return "", false
 	}
@@ -115,7 +115,7 @@ func (g Guard) ours(name string) bool {
 
 // sandbox reports whether name is that of a sandbox's port.
 func (g Guard) sandbox(name string) bool {
-	_, ok := PortLabel(name, g.Domain)
+	_, ok := g.PortLabel(name)
 	return ok
 }
 

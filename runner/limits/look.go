@@ -89,12 +89,13 @@ func (d *disk) settle(w *watch, l *look) {
 	d.last, d.looked, d.cost = l.now, l.began.Add(l.cost), l.cost
 }
 
-// settleFirst applies the first look. It attributes the file system's loss since the start to the sandbox.
+// settleFirst applies the first look. It attributes the file system's loss since the start to the sandbox. Where files
+// count that existed before, they decide at once: a sandbox that starts again and again must not write more each time.
 func (d *disk) settleFirst(l *look) {
 	d.based, d.exact = true, l.whole
 	d.base = l.minus(l.early).atLeast(tally{})
 	if d.whole {
-		d.had, d.base = d.base, tally{}
+		d.had, d.base, d.grown = d.base, tally{}, d.base
 	}
 }
 

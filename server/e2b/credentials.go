@@ -7,19 +7,9 @@ import (
 	"demesne/server"
 )
 
-// try calls check, which reports whether the credential of a request is right, and counts a wrong one of the client. It
-// answers by itself and returns false if it is wrong, or if the client has sent too many wrong ones.
-func (s *Server) try(w http.ResponseWriter, r *http.Request, credential string, check func() bool, refuse func()) bool {
-	right, answered := s.opts.Access.Try(w, r, credential, check)
-	if !right && !answered {
-		refuse()
-	}
-	return right && !answered
-}
-
 // authorize checks the token that a port of a sandbox needs. It answers by itself and returns false without the right one. A
 // paused sandbox is then not found, as one that no request resumes.
-func (s *Server) authorize(w http.ResponseWriter, r *http.Request, e *entry, port uint16) bool {
+func (e *entry) authorize(a *server.Access, w http.ResponseWriter, r *http.Request, port uint16) bool {
 	refuse := func(f func()) func() {
 		if e.running() {
 			return f
@@ -33,13 +23,13 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request, e *entry, por
 	case port == portEnvd && r.URL.Path == "/health", port != portEnvd && e.rec.TrafficToken == "":
 		return true
 	case port == portEnvd && signature != "" && access == "":
-		return s.try(w, r, signature, func() bool { return e.signed(r, time.Now()) }, refuse(func() { unauthenticated(w, r) }))
+		return a.Check(w, r, signature, func() bool { return e.signed(r, time.Now()) }, refuse(func() { unauthenticated(w, r) }))
 	case port == portEnvd:
-		return s.try(w, r, access, func() bool { return e.hasToken(r) }, refuse(func() { unauthenticated(w, r) }))
+		return a.Check(w, r, access, func() bool { return e.hasToken(r) }, refuse(func() { unauthenticated(w, r) }))
 	case traffic != "":
-		return s.try(w, r, traffic, func() bool { return server.Same(traffic, e.rec.TrafficToken) }, denied)
+		return a.Check(w, r, traffic, func() bool { return server.Same(traffic, e.rec.TrafficToken) }, denied)
 	}
-	return s.try(w, r, access, func() bool { return e.hasToken(r) }, denied)
+	return a.Check(w, r, access, func() bool { return e.hasToken(r) }, denied)
 }
 
 // hasToken reports whether a request has the sandbox's token.

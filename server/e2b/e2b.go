@@ -14,7 +14,7 @@
 //	filesystem.go  filesystem.Filesystem, with watch.go; upload.go: /files
 //	interpreter.go /execute and /contexts; ports.go: programs in a sandbox
 //	quota.go       the ceilings of what a namespace stores; holding.go: what a volume holds
-//	template.go    templates and their builds; secrets.go, rules.go, volumes.go
+//	template.go    templates; build.go: their builds; buildfiles.go: files for builds; secrets.go, rules.go, volumes.go
 //
 // A fork and a snapshot have files, and no processes. docs/guide/serve.md has the table of calls that are not supported.
 //
@@ -65,9 +65,6 @@ type Server struct {
 	builds  builds
 }
 
-// Stored returns what the namespace stores.
-func (s *Server) Stored() (has Stored, most Quota) { return s.store.ledger.stored(), s.opts.Quota }
-
 // The ports by which the SDKs name services of a sandbox.
 const (
 	portEnvd        = 49983
@@ -102,6 +99,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if s.volumes, err = openVolumes(s.store.dir, &s.store.ledger); err != nil {
 		return nil, err
 	}
+	s.volumes.access = s.opts.Access
 	s.volumes.users, s.builds.opts, s.builds.store, s.store.volumes = s.store.all, &s.opts, s.store, s.volumes
 	s.store.mount()
 	s.control, s.inside = s.controlRoutes(), http.NewServeMux()
@@ -167,9 +165,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/files" && r.URL.Query().Get("signature") != "":
 		s.serveSigned(w, r)
 	case strings.HasPrefix(r.URL.Path, "/volumecontent/"):
-		s.serveVolume(w, r)
+		s.volumes.serve(w, r)
 	case strings.HasPrefix(r.URL.Path, "/templatefiles/"):
-		s.serveUpload(w, r)
+		s.builds.serveUpload(w, r)
 	case r.URL.Path == "/health":
 		empty(w)
 	default:
@@ -197,7 +195,7 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 // A page of a sandbox may send any header to its own name. The headers must therefore agree with a Host that names a sandbox.
 func (o *Options) target(r *http.Request) (id string, port uint16, ok bool) {
 	ids, ports := r.Header.Values("E2b-Sandbox-Id"), r.Header.Values("E2b-Sandbox-Port")
-	label, named := server.PortLabel(r.Host, o.Domain)
+	label, named := server.Guard{Domain: o.Domain}.PortLabel(r.Host)
 	if named {
 		text, of, _ := strings.Cut(label, "-")
 		ids, ports = append([]string{of}, ids...), append([]string{text}, ports...)
@@ -246,7 +244,7 @@ func (s *Server) serveSandbox(w http.ResponseWriter, r *http.Request, id string,
 		server.Refuse(w, http.StatusBadRequest, "E2b-Sandbox-Port: not a port")
 		return
 	}
-	if !s.authorize(w, r, e, port) {
+	if !e.authorize(s.opts.Access, w, r, port) {
 		return
 	}
 	if !e.running() {

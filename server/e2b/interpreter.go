@@ -184,7 +184,7 @@ func (s *Server) interpret(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/health":
 		empty(w)
 	case r.URL.Path == "/execute" && r.Method == http.MethodPost:
-		if s.try(w, r, r.Header.Get("X-Access-Token"), func() bool { return e.hasToken(r) }, func() {
+		if s.opts.Access.Check(w, r, r.Header.Get("X-Access-Token"), func() bool { return e.hasToken(r) }, func() {
 			http.Error(w, "the access token is not this sandbox's", http.StatusUnauthorized)
 		}) {
 			s.execute(w, r, e)

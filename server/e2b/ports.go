@@ -32,7 +32,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, e *entry, port 
 			onlyWebSocket(q.Out.Header)
 		},
 		ModifyResponse: func(p *http.Response) error {
-			server.Contain(p.Header, r.Host, s.opts.Domain)
+			s.opts.Access.Contain(p.Header, r.Host, s.opts.Domain)
 			if to := p.Header.Get("Upgrade"); p.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(to, webSocket) {
 				return fmt.Errorf("the program switches to protocol %q", to)
 			}
@@ -49,7 +49,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, e *entry, port 
 		},
 		ErrorLog: s.opts.Log,
 	}
-	p.ServeHTTP(contained{w, r.Host, s.opts.Domain}, r)
+	p.ServeHTTP(contained{w, s.opts.Access, r.Host, s.opts.Domain}, r)
 }
 
 // webSocket is the one protocol that a connection to a program may switch to.
@@ -66,14 +66,15 @@ func onlyWebSocket(h http.Header) {
 	}
 }
 
-// contained applies [server.Contain] to answers that come before the last one, such as 103.
+// contained applies [server.Access.Contain] to answers that come before the last one, such as 103.
 type contained struct {
 	http.ResponseWriter
+	access       *server.Access
 	host, domain string
 }
 
 func (c contained) WriteHeader(status int) {
-	server.Contain(c.Header(), c.host, c.domain)
+	c.access.Contain(c.Header(), c.host, c.domain)
 	c.ResponseWriter.WriteHeader(status)
 }
 

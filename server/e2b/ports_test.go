@@ -65,7 +65,7 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// TestContained checks that [server.Contain] holds for answers of programs, also for those before the last one.
+// TestContained checks that [server.Access.Contain] holds for answers of programs, also for those before the last one.
 func TestContained(t *testing.T) {
 	r := newRig(t)
 	r.program(func(w http.ResponseWriter, q *http.Request) {

@@ -43,7 +43,7 @@ func (r *rig) volume(name string) (id string, ask func(method, what, body string
 	}
 }
 
-func (r *rig) stored() Stored { s, _ := r.api.Stored(); return s }
+func (r *rig) stored() Stored { return r.api.store.ledger.stored() }
 
 // counted checks the count, and that the next server finds the same.
 func (r *rig) counted(what string, want Stored) {

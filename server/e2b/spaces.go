@@ -102,7 +102,7 @@ func (s *Spaces) Stored(namespace string) (has Stored, most Quota) {
 	one := s.all[namespace]
 	s.mu.Unlock()
 	if one != nil {
-		return one.Stored()
+		return one.store.ledger.stored(), one.opts.Quota
 	}
 	if s.opts.QuotaOf != nil {
 		most = s.opts.QuotaOf(namespace)

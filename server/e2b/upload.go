@@ -53,7 +53,7 @@ func expired(r *http.Request, now time.Time) bool {
 func (s *Server) serveSigned(w http.ResponseWriter, r *http.Request) {
 	var e *entry
 	find := func() bool { e = s.store.signer(r); return e != nil }
-	if s.try(w, r, signatureOf(r), find, func() {
+	if s.opts.Access.Check(w, r, signatureOf(r), find, func() {
 		text := "invalid signature"
 		if expired(r, time.Now()) {
 			text = "signature is already expired"

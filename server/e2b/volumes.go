@@ -40,6 +40,7 @@ type volumes struct {
 	dir    *os.Root
 	users  func() []*entry // the sandboxes
 	ledger *ledger
+	access *server.Access
 
 	mu  sync.Mutex
 	all map[string]*volume
@@ -215,15 +216,14 @@ func (v *volumes) remove(one *volume) error {
 	return nil
 }
 
-// serveVolume serves the content of volumes: /volumecontent/ID/dir, path or file. It needs the volume's token.
-func (s *Server) serveVolume(w http.ResponseWriter, r *http.Request) {
-	v := s.volumes
+// serve serves the content of volumes: /volumecontent/ID/dir, path or file. It needs the volume's token.
+func (v *volumes) serve(w http.ResponseWriter, r *http.Request) {
 	id, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/volumecontent/"), "/")
 	v.mu.Lock()
 	one := v.all[id]
 	v.mu.Unlock()
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !s.try(w, r, token, func() bool { return one != nil && server.Same(token, one.Token) }, func() {
+	if !v.access.Check(w, r, token, func() bool { return one != nil && server.Same(token, one.Token) }, func() {
 		server.Refuse(w, http.StatusUnauthorized, "the token is not this volume's")
 	}) {
 		return
