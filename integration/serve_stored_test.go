@@ -41,7 +41,7 @@ func TestServeStored(t *testing.T) {
 	if status, text := exec("head -c 12000000 /dev/zero > /v/b; sleep 1000"); status != 200 || !strings.Contains(text, `"reason":"disk"`) {
 		t.Errorf("10 and 12 MB in a volume of 16 MiB: %d %s", status, text)
 	}
-	alice.send("POST", "/v1/sandboxes/e2b-"+id+"/resume", "{}")
+	alice.send("POST", "/v1/sandboxes/e2b-"+id+"/start", "")
 	if status, text := exec("sleep 1000"); status < 400 && !strings.Contains(text, `"reason":"disk"`) { // the volume is still too large
 		t.Errorf("another start: %d %s", status, text)
 	}
