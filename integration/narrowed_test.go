@@ -70,7 +70,7 @@ func TestSessionNarrowedCaller(t *testing.T) {
 }
 
 // TestSessionFilteredCaller checks that a caller under a seccomp filter gets a sandbox under that filter, although a runner
-// without it is live, and that no other caller gets one under the filter, although a runner with it is live (P29).
+// without it is live, and that no other caller gets one under the filter, although a runner with it is live (P30).
 func TestSessionFilteredCaller(t *testing.T) {
 	setpriv := program(t, "setpriv")
 	plain := func(b *box, args ...string) result {

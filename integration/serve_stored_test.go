@@ -9,7 +9,7 @@ import (
 )
 
 // TestServeStored checks that a namespace's volumes hold no more than the operator's ceilings, by the API and from sandboxes,
-// also when a sandbox starts again (M15).
+// also when a sandbox starts again (M16).
 func TestServeStored(t *testing.T) {
 	b := newBox(t)
 	_, alice, _ := b.tenants("--max-disk", "16m", "--max-stored", "40m", "--max-volumes", "2")

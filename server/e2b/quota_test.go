@@ -59,7 +59,7 @@ func (r *rig) counted(what string, want Stored) {
 
 const kilo = 1 << 10
 
-// TestQuota checks that what the API writes into volumes is counted, passes no ceiling, and is given back (M15).
+// TestQuota checks that what the API writes into volumes is counted, passes no ceiling, and is given back (M16).
 func TestQuota(t *testing.T) {
 	r := under(t, Quota{Bytes: 400 * kilo, Files: 20, Volume: 200 * kilo, Volumes: 3})
 	_, ask := r.volume("a")
@@ -132,7 +132,7 @@ func TestQuotaTogether(t *testing.T) {
 }
 
 // TestQuotaMounted checks that a mounted volume counts as full until the sandbox has ended, and is measured then: what the
-// sandbox wrote counts, also in forks, in sandboxes of snapshots, and after a restart of the server (M15).
+// sandbox wrote counts, also in forks, in sandboxes of snapshots, and after a restart of the server (M16).
 func TestQuotaMounted(t *testing.T) {
 	r := under(t, Quota{Bytes: 270 * kilo, Files: 100, Volume: 100 * kilo})
 	id, ask := r.volume("a")
@@ -195,7 +195,7 @@ func TestQuotaMounted(t *testing.T) {
 	}
 }
 
-// TestQuotaItems checks the numbers of snapshots and templates, and what uploads for templates count (M15).
+// TestQuotaItems checks the numbers of snapshots and templates, and what uploads for templates count (M16).
 func TestQuotaItems(t *testing.T) {
 	r := under(t, Quota{Bytes: 100 * kilo, Files: 10, Snapshots: 2, Templates: 2})
 	rec := r.make(`{}`)
