@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -190,12 +191,18 @@ func mountPoints() []string {
 func controlGroups() (all []string) {
 	theirs := reaped()
 	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(d.Name(), "demesne") && !theirs[path] && !inhabited(path) {
+		if err == nil && d.IsDir() && strings.Contains(d.Name(), "demesne") && !theirs[path] && !inhabited(path) && ownedByUs(d) {
 			all = append(all, path)
 		}
 		return nil
 	})
 	return all
+}
+
+// ownedByUs reports whether the tests' user owns a control group. Root's tests run beside those of an ordinary user.
+func ownedByUs(d fs.DirEntry) bool {
+	info, err := d.Info()
+	return err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid()
 }
 
 // reaped returns the paths that living reapers will remove. A reaper that this test leaked is reported as a

@@ -73,8 +73,8 @@ func (s *Server) agent() tool {
 	in := append(s.opts.taskFields(), s.opts.egressField("none"), alsoFilesField(), dirsField(), domainsField.plain(), limitsAlso)
 	return tool{
 		name: "sandbox_agent",
-		description: "Run a coding agent on a task in a sandbox of its own, and get its final answer. " +
-			"max_cost_usd, max_tokens, max_turns (model requests) and timeout_seconds end it with its children.",
+		description: "Run a coding agent on a task in its own sandbox, and get its answer. " +
+			"max_* (a turn is a model request) and timeout_seconds end it with its children.",
 		more: "Use it for work that needs judgement and can be described in one text. The agent writes files to /out, which remains on the host as output_dir.",
 		in:   arguments(in...), out: agentResults(),
 		hints:  hints{openWorld: true},
@@ -87,7 +87,7 @@ func (s *Server) research() tool {
 	in[1] = field("model", "string", "").also("As in sandbox_agent.")
 	return tool{
 		name:        "sandbox_research",
-		description: "Run a coding agent that may reach the whole network, and therefore gets no files of this machine. Anyone may receive what its prompt says: put nothing private into it. Otherwise as sandbox_agent.",
+		description: "Run a coding agent with the whole network and no files of this machine. Anyone may receive its prompt: put nothing private in it. Otherwise as sandbox_agent.",
 		in:          arguments(in...), out: agentResults(),
 		hints:  hints{openWorld: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent("sandbox_research", c.researchRequest) },

@@ -101,8 +101,8 @@ func asks(t *testing.T, c client.Client) {
 	if a := must[*client.HostAccess](t)(host.Access(ctx)); !a.Enabled || !a.Ask || !slices.Contains(a.Allow, "echo *") {
 		t.Errorf("%+v", a)
 	}
-	o := must[*client.HostOutcome](t)(host.Exec(ctx, client.HostExec{Argv: []string{"echo", "a; b"}}))
-	if o.State != "done" || o.Stdout == nil || *o.Stdout != "a; b\n" || *o.ExitCode != 0 {
+	o := must[*client.HostOutcome](t)(host.Exec(ctx, client.HostExec{Argv: []string{"echo", "a b"}}))
+	if o.State != "done" || o.Stdout == nil || *o.Stdout != "a b\n" || *o.ExitCode != 0 {
 		t.Errorf("%+v", o)
 	}
 	dir := t.TempDir()

@@ -26,7 +26,7 @@ func Fetch(ctx context.Context, img *images.Image, o Options) error {
 			return err
 		}
 		if err := newPuller(o).fetch(ctx, dropped); err != nil {
-			return Speak(fmt.Errorf("fetch layers that gc dropped: %w", err))
+			return fmt.Errorf("fetch layers that gc dropped: %w", Speak(err))
 		}
 	}
 }
