@@ -114,7 +114,7 @@ func (b *box) command(name string, args ...string) *exec.Cmd {
 	b.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env, cmd.Dir = b.environ(), b.dir
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = time.Minute
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if b.uid >= 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(b.uid), Gid: uint32(b.uid)}

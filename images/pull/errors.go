@@ -62,6 +62,10 @@ func Speak(err error) error {
 // quiet returns err without what a server sent that does not answer as a registry does. The library shows the beginning of
 // such a body; a registry can redirect a request to a page that only this machine can read.
 func quiet(err error) error {
+	var already *bodiless
+	if errors.As(err, &already) {
+		return err
+	}
 	known := notJSON(err)
 	for _, e := range chain(err) {
 		v := reflect.Indirect(reflect.ValueOf(e))
