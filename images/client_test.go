@@ -357,12 +357,12 @@ func TestSweep(t *testing.T) {
 	addImage(t, c.Store, "a:1", []byte("1"), []byte("2"))
 	addImage(t, c.Store, "b:1", []byte("2"), []byte("3"))
 	for _, keep := range [][]oci.Digest{nil, {"sha256:" + someHex}} { // the layer of a removed image that a sandbox still uses
-		if freed, err := c.Sweep(t.Context(), keep); freed != int64(3+len(keep)) || err != nil { // the fake counts the layers to keep
+		if freed, _, err := c.Sweep(t.Context(), keep); freed != int64(3+len(keep)) || err != nil { // the fake counts the layers to keep
 			t.Errorf("keeping %q: got %d, %v", keep, freed, err)
 		}
 	}
 	t.Setenv("DEMESNE_FAKE", "silent")
-	if _, err := c.Sweep(t.Context(), nil); !errors.Is(err, errNoResult) {
+	if _, _, err := c.Sweep(t.Context(), nil); !errors.Is(err, errNoResult) {
 		t.Errorf("got %v", err)
 	}
 }

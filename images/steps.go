@@ -90,12 +90,12 @@ func (s files) readStep(path string) (r StepResult, err error) {
 }
 
 // DropSteps forgets the results of builds and removes the caches that were not used since before, and all damaged results.
-// Garbage collection then removes their layers.
-func (c *Client) DropSteps(ctx context.Context, before time.Time) error {
+// Garbage collection then removes their layers. left lists the caches that only the ids of another id map can remove.
+func (c *Client) DropSteps(ctx context.Context, before time.Time) (left []string, err error) {
 	s := c.Store
 	lock, err := s.lock(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer lock.Close()
 	err = s.eachFile(stepsDir, func(_, path string) error {
@@ -108,7 +108,8 @@ func (c *Client) DropSteps(ctx context.Context, before time.Time) error {
 		}
 		return os.Remove(path)
 	})
-	return errors.Join(err, c.dropCaches(ctx, before))
+	left, cerr := c.dropCaches(ctx, before)
+	return left, errors.Join(err, cerr)
 }
 
 const (
@@ -165,9 +166,9 @@ func lockCache(ctx context.Context, path, sharing string) (*os.File, error) {
 	return flock.Open(ctx, path, how, flock.Shared)
 }
 
-// dropCaches removes the caches that no step used since before. It keeps those in use.
-func (c *Client) dropCaches(ctx context.Context, before time.Time) error {
-	return c.Store.eachFile(cachesDir, func(_, path string) error {
+// dropCaches removes the caches that no step used since before. It keeps those in use, and those in left.
+func (c *Client) dropCaches(ctx context.Context, before time.Time) (left []string, err error) {
+	err = c.Store.eachFile(cachesDir, func(_, path string) error {
 		dir, isLock := strings.CutSuffix(path, lockExt)
 		st, err := os.Lstat(path)
 		if err != nil || !isLock || st.ModTime().After(before) {
@@ -183,22 +184,27 @@ func (c *Client) dropCaches(ctx context.Context, before time.Time) error {
 		defer lock.Close()
 		err = os.RemoveAll(dir)
 		if errors.Is(err, fs.ErrPermission) { // files of subordinate ids
-			err = c.removeAs(ctx, dir)
+			var stays bool
+			if stays, err = c.removeAs(ctx, dir); stays {
+				left = append(left, dir)
+				return nil
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("remove cache: %w", err)
 		}
 		return os.Remove(path)
 	})
+	return left, err
 }
 
-// removeAs removes a cache as the ids of the sandboxes.
-func (c *Client) removeAs(ctx context.Context, dir string) error {
+// removeAs removes a cache as the ids of the sandboxes. stays reports files of other ids.
+func (c *Client) removeAs(ctx context.Context, dir string) (stays bool, err error) {
 	lines := make(chan string, 1)
 	lines <- filepath.Base(dir)
 	close(lines)
-	_, err := c.run(ctx, job{args: []string{"remove-cache", "--store", c.Store.Dir()}, enter: true, lines: lines})
-	return err
+	result, err := c.run(ctx, job{args: []string{"remove-cache", "--store", c.Store.Dir()}, enter: true, lines: lines})
+	return len(result.Left) > 0, err
 }
 
 // RemoveCache removes a cache of builds, which nothing uses. The caller has the ids of its files.

@@ -15,10 +15,10 @@ import (
 
 // Sweep removes an unpacked layer if no image of the store has it, no sandbox has mounted it and keep does not
 // contain it. It returns the number of bytes freed. Call it after [Store.Remove] or [Store.GC].
-func (c *Client) Sweep(ctx context.Context, keep []oci.Digest) (freed int64, err error) {
+func (c *Client) Sweep(ctx context.Context, keep []oci.Digest) (freed int64, left []string, err error) {
 	all, err := c.Store.DiffIDs()
 	if err != nil {
-		return 0, fmt.Errorf("sweep layers: %w", err)
+		return 0, nil, fmt.Errorf("sweep layers: %w", err)
 	}
 	keep = append(all, keep...)
 	lines := make(chan string, len(keep))
@@ -31,9 +31,9 @@ func (c *Client) Sweep(ctx context.Context, keep []oci.Digest) (freed int64, err
 		err = errNoResult
 	}
 	if err != nil {
-		return 0, fmt.Errorf("sweep layers: %w", err)
+		return 0, nil, fmt.Errorf("sweep layers: %w", err)
 	}
-	return result.Freed, nil
+	return result.Freed, result.Left, nil
 }
 
 // Import makes an image from a root file system, given as a tar file or a directory. It also loads an archive in the

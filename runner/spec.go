@@ -76,7 +76,7 @@ const AsideDir = "/.demesne"
 // the directory; its writes go elsewhere.
 //
 // [client.Client.Create] returns [ipc.CodeMissing] if layers are not unpacked for the ids of the runner. Unpack
-// them (see [client.Enter]) and call Create again.
+// them (see [client.Client.Userns]) and call Create again.
 type Rootfs struct {
 	Digest string   `json:"digest"`           // of the manifest, for the receipt; empty with Dir
 	Store  string   `json:"store,omitempty"`  // absolute path of the image store

@@ -112,7 +112,11 @@ func (m *mounts) lockCaches(ctx context.Context, all []*instructions.Mount) erro
 		if m.caches[id] != "" {
 			continue
 		}
-		dir, unlock, err := images.CacheDir(ctx, m.images.Store, id, string(one.CacheSharing))
+		key, err := m.idMap(ctx)
+		if err != nil {
+			return err
+		}
+		dir, unlock, err := images.CacheDir(ctx, m.images.Store, key+"\x00"+id, string(one.CacheSharing))
 		if err != nil {
 			return err
 		}
@@ -120,6 +124,19 @@ func (m *mounts) lockCaches(ctx context.Context, all []*instructions.Mount) erro
 		m.undo = append(m.undo, unlock)
 	}
 	return nil
+}
+
+// idMap names the id map of the runner. A cache is for one map: the owners of its files mean nothing under another.
+func (m *mounts) idMap(ctx context.Context) (string, error) {
+	e, err := m.sessions.Engine(ctx)
+	if err != nil {
+		return "", err
+	}
+	u, err := e.Userns()
+	if err != nil {
+		return "", fmt.Errorf("find id map of runner: %w", err)
+	}
+	return u.Key, nil
 }
 
 func (m *mounts) cacheID(one *instructions.Mount) string {

@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -105,23 +107,30 @@ func sweepLayers(c *call) error {
 	if err != nil {
 		return err
 	}
-	freed, err := layers.Open(c.dir, key).Sweep(keep)
+	freed, left, err := layers.Open(c.dir, key).SweepAll(keep)
 	if err != nil {
 		return err
 	}
-	c.out.send(events.Event{Event: events.Result, Freed: freed})
+	c.out.send(events.Event{Event: events.Result, Freed: freed, Left: left})
 	return nil
 }
 
-// removeCaches removes caches of builds with files of other ids.
+// removeCaches removes caches of builds with files of other ids, and reports those with files of another id map.
 func removeCaches(c *call) error {
 	store, err := c.confined()
 	if err != nil {
 		return err
 	}
-	err = eachLine(os.Stdin, func(name string) error { return images.Steps{Store: store}.RemoveCache(name) })
+	var left []string
+	err = eachLine(os.Stdin, func(name string) error {
+		err := images.Steps{Store: store}.RemoveCache(name)
+		if errors.Is(err, fs.ErrPermission) {
+			left, err = append(left, name), nil
+		}
+		return err
+	})
 	if err == nil {
-		c.out.send(events.Event{Event: events.Result})
+		c.out.send(events.Event{Event: events.Result, Left: left})
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ type freedInfo struct {
 	Blobs  int          `json:"blobs"`
 	Bytes  int64        `json:"bytes"`       // of blobs and downloads
 	Trees  int64        `json:"trees_bytes"` // of unpacked layers
+	Left   []string     `json:"left"`        // directories with files of another id map
 }
 
 // cmdGC removes unused images and blobs. Then it removes, under the ids that own them, the unpacked layers that
@@ -40,12 +42,13 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 	}
 	t := imageTool{a}
 	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
-		release, layers, err := t.holdKept(ctx, c.Store, true)
+		release, layers, err := t.holdKept(ctx, c.Store, func(err error) { a.say("gc: " + err.Error()) })
 		if err != nil {
 			return 0, err
 		}
 		defer release()
-		if err := dropBuilds(ctx, c, &o.gcOptions); err != nil {
+		caches, err := dropBuilds(ctx, c, &o.gcOptions)
+		if err != nil {
 			return 0, err
 		}
 		old := images.GCOptions{All: o.all, OlderThan: o.olderThan}
@@ -56,13 +59,17 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		trees, err := c.Sweep(ctx, layers)
+		trees, left, err := c.Sweep(ctx, layers)
 		if err != nil {
 			return 0, err
 		}
+		left = slices.Concat([]string{}, left, caches)
+		if len(left) > 0 {
+			a.say("gc: files of another id map stay in " + strings.Join(left, ", ") + "; a gc with that id map removes them")
+		}
 		if o.json {
 			return a.printJSON(freedInfo{
-				append([]oci.Digest{}, freed.Images...), append([]string{}, freed.Names...), freed.Blobs, freed.Bytes, trees,
+				append([]oci.Digest{}, freed.Images...), append([]string{}, freed.Names...), freed.Blobs, freed.Bytes, trees, left,
 			})
 		}
 		return a.print(freedText(freed, trees))
@@ -73,9 +80,9 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 const buildLife = 7 * 24 * time.Hour
 
 // dropBuilds forgets the results of build steps, whose layers the garbage collection then removes.
-func dropBuilds(ctx context.Context, c *images.Client, o *gcOptions) error {
+func dropBuilds(ctx context.Context, c *images.Client, o *gcOptions) (left []string, err error) {
 	if !o.build {
-		return nil
+		return nil, nil
 	}
 	before := time.Now().Add(-cmp.Or(o.olderThan, buildLife))
 	if o.all {

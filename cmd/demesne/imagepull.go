@@ -92,7 +92,7 @@ func cmdRmi(a *app, o *options, args []string) (int, error) {
 	}
 	t := imageTool{a}
 	return t.with(func(ctx context.Context, c *images.Client) (code int, _ error) {
-		release, _, err := t.holdKept(ctx, c.Store, false)
+		release, _, err := t.holdKept(ctx, c.Store, nil)
 		if err != nil {
 			return 0, err
 		}

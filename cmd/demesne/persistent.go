@@ -42,7 +42,7 @@ func queueFlag(o *processOptions) cli.Flags {
 }
 
 // holdKept is [session.Service.HoldStored]. If no sandbox was ever stored, it starts no runner.
-func (t imageTool) holdKept(ctx context.Context, s *images.Store, sweep bool) (release func(), layers []oci.Digest, err error) {
+func (t imageTool) holdKept(ctx context.Context, s *images.Store, sweep func(left error)) (release func(), layers []oci.Digest, err error) {
 	sess := t.session(&network{})
 	defer sess.Close()
 	return sess.HoldStored(ctx, s, sweep)

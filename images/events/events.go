@@ -41,6 +41,7 @@ type Event struct {
 	In     time.Duration `json:"in,omitempty"`
 	Why    string        `json:"why,omitempty"`
 	Freed  int64         `json:"freed,omitempty"`
+	Left   []string      `json:"left,omitempty"` // directories with files that the ids of another id map must remove
 	Text   string        `json:"text,omitempty"`
 	Hint   string        `json:"hint,omitempty"`
 	Code   Code          `json:"code,omitempty"`

@@ -34,6 +34,18 @@ func canonical(extents []IDMap) string {
 	return b.String()
 }
 
+// KeyOf returns the key of a process's user namespace. The process and the caller see the same parent namespace, or the
+// process's namespace is a child of the caller's.
+func KeyOf(pid int) (string, error) {
+	proc := fmt.Sprintf("/proc/%d/", pid)
+	uid, err := readMap(proc + "uid_map")
+	if err != nil {
+		return "", err
+	}
+	gid, err := readMap(proc + "gid_map")
+	return Key(uid, gid), err
+}
+
 // OwnKey returns the key of the process's user namespace.
 func OwnKey() (string, error) {
 	uid, gid, err := OwnMap()

@@ -7,7 +7,7 @@
 //	STORE/trees/KEY/.old-HEX   a layer that a sweep removes
 //
 // KEY names the id map that the layer was unpacked under ([Key]). Ownership on disk is as the host sees it, so a
-// tree serves only sandboxes with the same map. A layer is published by one rename, after its contents are on disk.
+// tree serves only sandboxes with the same map, and a store has a copy of a layer for each map in use. A layer is published by one rename, after its contents are on disk.
 // So if HEX exists it is complete, even after a kill or a power cut.
 //
 // Every directory is guarded by flock(2) on itself. A reader takes a shared lock ([Cache.Hold]), a writer or a
@@ -71,18 +71,16 @@ func (c Cache) Missing(ids []DiffID) []DiffID {
 	return missing
 }
 
-// All reports whether one of the caches of a store has all of the layers, and their size on disk in bytes, each
-// counted once. Use it if the id map does not matter. A cache that the caller may not read counts as missing.
+// All reports whether one of the caches of a store has all of the layers, and the size on disk in bytes of every such
+// copy, each layer counted once in it. Use it if the id map does not matter. A cache that the caller may not read counts
+// as missing.
 func All(store string, ids []DiffID) (disk int64, ok bool) {
-	keys, err := os.ReadDir(filepath.Join(store, treesDir))
-	if err != nil {
-		return 0, false
-	}
-	for _, key := range keys {
-		c := Open(store, key.Name())
+	for _, key := range keysOf(store) {
+		c := Open(store, key)
 		if len(c.Missing(ids)) > 0 {
 			continue
 		}
+		ok = true
 		seen := map[DiffID]bool{}
 		for _, id := range ids {
 			if n, err := c.size(id); err == nil && !seen[id] {
@@ -90,9 +88,17 @@ func All(store string, ids []DiffID) (disk int64, ok bool) {
 			}
 			seen[id] = true
 		}
-		return disk, true
 	}
-	return 0, false
+	return disk, ok
+}
+
+// keysOf returns the keys of a store's caches. A store without caches has none.
+func keysOf(store string) (keys []string) {
+	list, _ := os.ReadDir(filepath.Join(store, treesDir))
+	for _, e := range list {
+		keys = append(keys, e.Name())
+	}
+	return keys
 }
 
 // size returns the size of a layer on disk in bytes, as its writer counted it.

@@ -3,6 +3,7 @@ package layers
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +47,24 @@ func (c Cache) Sweep(keep []DiffID) (freed int64, err error) {
 		}
 	}
 	return freed, errors.Join(errs...)
+}
+
+// SweepAll sweeps every cache of the store, as Sweep does. The process's ids may be unable to remove the layers of
+// another id map, which are garbage too: left lists the directories of such caches. They are no error.
+func (c Cache) SweepAll(keep []DiffID) (freed int64, left []string, err error) {
+	var errs []error
+	for _, key := range keysOf(c.store) {
+		other := Open(c.store, key)
+		n, err := other.Sweep(keep)
+		freed += n
+		switch {
+		case key != c.key && errors.Is(err, fs.ErrPermission):
+			left = append(left, other.Dir())
+		case err != nil:
+			errs = append(errs, err)
+		}
+	}
+	return freed, left, errors.Join(errs...)
 }
 
 // ours reports whether name is one that this package uses; Sweep leaves other files alone.

@@ -14,31 +14,84 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/rootfs/layers"
 	"demesne/runner/doctor/diagnose"
 	"demesne/runner/ipc"
 	"demesne/runner/userns"
 )
 
-// Enter starts c as uid 0 of a new user namespace with the id map of a runner, its own mounts, and an empty network.
-// It acts like [exec.Cmd.Start], and Wait and Process work after it, because the program replaces the process that
-// was started. c's descriptors, environment and directory reach the program unchanged. The program must be a binary
-// that all users may execute. It is killed when the thread that called Enter ends.
-//
-// If the machine forbids user namespaces, the error is an [ipc.Error] with the diagnosis. After an error, c was
-// either not started or has been waited for.
-func Enter(ctx context.Context, c *exec.Cmd) error {
+// A Userns is a user namespace with the id map of a runner. The garbage collector closes it.
+type Userns struct {
+	// Key names the id map, for package layers.
+	Key string
+
+	ns      *os.File
+	program string // demesne-runner
+}
+
+// NewUserns makes a user namespace with the id map that a runner would get now. It needs no live process. If the machine
+// forbids user namespaces, the error is an [ipc.Error] with the diagnosis.
+func NewUserns() (*Userns, error) {
 	progs, err := findPrograms("")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ns, err := mappedUserns(progs.runner)
-	if err == nil {
-		err = enter(ctx, c, progs.runner, ns)
-		ns.Close()
+	u, err := holdUserns(progs.runner, planMaps(realRoot(), false))
+	if errors.Is(err, errHalfMapped) {
+		u, err = holdUserns(progs.runner, planMaps(realRoot(), true))
 	}
+	return u, explained(err, progs.runner)
+}
+
+// Userns opens the user namespace of the runner. Its id map may differ from the one of [NewUserns]: the user's subordinate
+// ids may have changed since the runner started. Real root's never changes, and real root does not enter a namespace that
+// its runner controls.
+func (c *Client) Userns() (*Userns, error) {
+	if c.root || c.hello.Mode == userns.ModeMinimal {
+		return NewUserns()
+	}
+	progs, err := findPrograms("")
+	if err != nil {
+		return nil, err
+	}
+	u, err := openUserns(c.hello.PID, progs.runner)
+	if c.ended() { // another process may have its pid
+		return nil, c.lost(ipc.ErrClosed)
+	}
+	return u, err
+}
+
+// openUserns opens the user namespace of a process.
+func openUserns(pid int, program string) (*Userns, error) {
+	key, err := layers.KeyOf(pid)
+	if err != nil {
+		return nil, err
+	}
+	ns, err := os.Open(procFile(pid, "ns/user"))
+	return &Userns{key, ns, program}, err
+}
+
+// Enter starts c as uid 0 of u, with its own mounts and an empty network. It acts like [exec.Cmd.Start], and Wait and
+// Process work after it, because the program replaces the process that was started. c's descriptors, environment and
+// directory reach the program unchanged. The program must be a binary that all users may execute. It is killed when the
+// thread that called Enter ends. After an error, c was either not started or has been waited for.
+//
+// dir, unless it is empty, is made first. The program may write to it: for real root it belongs to the id range of real
+// root's sandboxes.
+func (u *Userns) Enter(ctx context.Context, c *exec.Cmd, dir string) error {
+	if dir != "" {
+		if err := prepareOwned(dir, realRoot()); err != nil {
+			return fmt.Errorf("prepare directory %q: %w", dir, err)
+		}
+	}
+	return explained(enter(ctx, c, u.program, u.ns), u.program)
+}
+
+// explained adds the diagnosis to the error of a machine that forbids user namespaces.
+func explained(err error, program string) error {
 	var refused *userns.Refused
 	if errors.As(err, &refused) && refused.Step != userns.StepExecute {
-		why, fix := explainRefused(refused, progs.runner)
+		why, fix := explainRefused(refused, program)
 		return &ipc.Error{Code: ipc.CodeRequirement, Text: "enter user namespace: " + why, Hint: fix}
 	}
 	if err != nil {
@@ -46,10 +99,6 @@ func Enter(ctx context.Context, c *exec.Cmd) error {
 	}
 	return nil
 }
-
-// PrepareOwned makes a directory to which a program started by [Enter] may write. For real root it gives the
-// directory to the id range of real root's sandboxes.
-func PrepareOwned(dir string) error { return prepareOwned(dir, realRoot()) }
 
 func prepareOwned(dir string, root bool) error {
 	mode := fs.FileMode(0o700)
@@ -68,17 +117,8 @@ func prepareOwned(dir string, root bool) error {
 	return os.Lchown(dir, rootBase, rootBase)
 }
 
-// mappedUserns makes a user namespace with its id map. The namespace needs no live process.
-func mappedUserns(program string) (*os.File, error) {
-	ns, err := holdUserns(program, planMaps(realRoot(), false))
-	if errors.Is(err, errHalfMapped) {
-		return holdUserns(program, planMaps(realRoot(), true))
-	}
-	return ns, err
-}
-
 // holdUserns makes a user namespace with the id map of plan. owner is empty or sets [userns.EnvOwner].
-func holdUserns(program string, plan *idPlan, owner ...string) (*os.File, error) {
+func holdUserns(program string, plan *idPlan, owner ...string) (*Userns, error) {
 	ctl, theirs, err := controlPair()
 	if err != nil {
 		return nil, err
@@ -107,7 +147,7 @@ func holdUserns(program string, plan *idPlan, owner ...string) (*os.File, error)
 	if err != nil {
 		return nil, err
 	}
-	return os.Open(procFile(h.Process.Pid, "ns/user"))
+	return openUserns(h.Process.Pid, program)
 }
 
 // enter starts c through demesne-runner, which joins ns and executes c's program. The program is opened here, because

@@ -47,6 +47,15 @@ func requireEnter(t *testing.T, err error) {
 	}
 }
 
+// enterNew starts c in a user namespace of its own.
+func enterNew(ctx context.Context, c *exec.Cmd) error {
+	u, err := NewUserns()
+	if err != nil {
+		return err
+	}
+	return u.Enter(ctx, c, "")
+}
+
 func TestEnter(t *testing.T) {
 	buildRunner(t)
 	r, w, err := os.Pipe()
@@ -61,7 +70,7 @@ func TestEnter(t *testing.T) {
 	c.Stdin, c.Stdout, c.Stderr, c.Dir = strings.NewReader("input\n"), &out, &errOut, "/usr"
 	c.Env = append(os.Environ(), "GIVEN=given")
 	c.ExtraFiles = []*os.File{w}
-	requireEnter(t, Enter(context.Background(), c))
+	requireEnter(t, enterNew(context.Background(), c))
 	w.Close()
 	var ended *exec.ExitError
 	if err := c.Wait(); !errors.As(err, &ended) || ended.ExitCode() != 7 {
@@ -106,7 +115,7 @@ func TestEnterNoNewPrivs(t *testing.T) {
 		c := exec.Command("cat", "/proc/self/uid_map")
 		var b bytes.Buffer
 		c.Stdout = &b
-		err := Enter(context.Background(), c)
+		err := enterNew(context.Background(), c)
 		if err == nil {
 			err = c.Wait()
 		}
@@ -126,14 +135,14 @@ func TestEnterErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]error{"/nonexistent": syscall.ENOENT, bad: syscall.ENOEXEC, "/etc/passwd": syscall.EACCES} {
-		if err := Enter(context.Background(), &exec.Cmd{Path: path}); !errors.Is(err, want) {
+		if err := enterNew(context.Background(), &exec.Cmd{Path: path}); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", path, err, want)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	c := exec.Command("sleep", "60")
-	if err := Enter(ctx, c); err == nil {
+	if err := enterNew(ctx, c); err == nil {
 		c.Wait() // it was killed right after its start
 	}
 }
@@ -144,7 +153,7 @@ const helperVar = "DEMESNE_TEST_ENTER"
 func TestEnterDiesWithCaller(t *testing.T) {
 	if os.Getenv(helperVar) != "" {
 		c := exec.Command("sleep", "3600")
-		if err := Enter(context.Background(), c); err != nil {
+		if err := enterNew(context.Background(), c); err != nil {
 			t.Fatal(err)
 		}
 		os.Stdout.WriteString("pid " + strconv.Itoa(c.Process.Pid) + "\n")
@@ -152,7 +161,7 @@ func TestEnterDiesWithCaller(t *testing.T) {
 		return
 	}
 	buildRunner(t)
-	requireEnter(t, Enter(context.Background(), &exec.Cmd{Path: "/bin/true"}))
+	requireEnter(t, enterNew(context.Background(), &exec.Cmd{Path: "/bin/true"}))
 	caller := exec.Command("/proc/self/exe", "-test.run=^TestEnterDiesWithCaller$")
 	caller.Env = append(os.Environ(), helperVar+"=1")
 	out, err := caller.StdoutPipe()
@@ -192,12 +201,12 @@ func TestPrepareOwned(t *testing.T) {
 			os.Chmod(p, 0o755)
 		}
 	}
-	if err := PrepareOwned(dir); err != nil {
+	if err := prepareOwned(dir, realRoot()); err != nil {
 		t.Fatal(err)
 	}
 	buildRunner(t)
 	c := exec.Command("mkdir", filepath.Join(dir, "tree"))
-	requireEnter(t, Enter(context.Background(), c))
+	requireEnter(t, enterNew(context.Background(), c))
 	if err := c.Wait(); err != nil {
 		t.Errorf("write to it: %v", err)
 	}
@@ -206,7 +215,7 @@ func TestPrepareOwned(t *testing.T) {
 		if err := os.Mkdir(closed, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := PrepareOwned(filepath.Join(closed, "trees")); err == nil {
+		if err := prepareOwned(filepath.Join(closed, "trees"), realRoot()); err == nil {
 			t.Error("made where the sandboxes' ids cannot go")
 		}
 	}

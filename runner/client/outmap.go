@@ -51,10 +51,11 @@ func (o *outMap) get() (ns, hand *os.File, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ns == nil {
-		if o.ns, err = holdUserns(o.program, outMaps(), userns.EnvOwner+"="+strconv.Itoa(outMapOwner)); err != nil {
+		u, err := holdUserns(o.program, outMaps(), userns.EnvOwner+"="+strconv.Itoa(outMapOwner))
+		if err != nil {
 			return nil, nil, err
 		}
-		o.made = true
+		o.ns, o.made = u.ns, true
 	}
 	if o.made {
 		// On an error the runner does not get it, and the next client makes its own.

@@ -41,19 +41,19 @@ func TestOutMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer runners.Close()
+	defer runners.ns.Close()
 	foreign, err := os.Open("/dev/null")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer foreign.Close()
-	for name, ns := range map[string]*os.File{"the runner's": runners, "no namespace": foreign, "the client's": self} {
+	for name, ns := range map[string]*os.File{"the runner's": runners.ns, "no namespace": foreign, "the client's": self} {
 		if checkOutMap(ns, self) == nil {
 			t.Errorf("accepted: %s", name)
 		}
 	}
 
-	if checkOutMap(made, runners) == nil {
+	if checkOutMap(made, runners.ns) == nil {
 		t.Error("accepted: one with another parent")
 	}
 

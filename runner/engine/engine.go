@@ -62,7 +62,7 @@ func (e *Engine) sweep() ([]string, error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: %v\n", err)
 	}
-	return removed, err
+	return removed, sandbox.LeftBehind(err)
 }
 
 // enter counts a caller, or work that must be finished. It returns false if the runner is ending.

@@ -37,6 +37,9 @@ func (m *Machine) DiffStopped(id, called string) (*runner.Diff, error) {
 		return nil, err
 	}
 	defer dir.Close()
+	if err := m.mapped(rec); err != nil {
+		return nil, err
+	}
 	if m.minimal() {
 		return nil, noDiff(called)
 	}
@@ -77,6 +80,9 @@ func (m *Machine) WriteLayer(id string, n int, o runner.LayerOptions, to io.Writ
 		return did, err
 	}
 	defer dir.Close()
+	if err := m.mapped(rec); err != nil {
+		return did, err
+	}
 	uppers, release, err := uppersOf(dir, rec.Base)
 	if err != nil {
 		return did, err

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/rootfs"
-	"demesne/rootfs/layers"
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/container"
@@ -193,25 +192,6 @@ func (m *Machine) Store() (*store.Store, error) {
 		m.store, err = store.Open(m.Boot.SandboxRoot)
 	}
 	return m.store, err
-}
-
-// idMap names the id mapping of the files of a persistent sandbox. It can restart only under the same mapping.
-func (m *Machine) idMap() string {
-	if m.minimal() {
-		return "minimal"
-	}
-	return layerKey(m.Boot)
-}
-
-// layerKey names the id mapping that layers must be unpacked under.
-func layerKey(b api.Boot) string {
-	extents := func(ranges []runner.IDRange) (m []layers.IDMap) {
-		for _, r := range ranges {
-			m = append(m, layers.IDMap(r))
-		}
-		return m
-	}
-	return layers.Key(extents(b.UIDMap), extents(b.GIDMap))
 }
 
 // initProgram returns demesne-init, to be bound in a sandbox. Callers of real root send it as a mount, because the

@@ -78,8 +78,8 @@ func (p *persistent) takeUp(leave func()) error {
 	p.unsettled, p.maker = rec.Unsettled, rec.Maker
 	p.rebooted = rec.Unsettled != nil && rec.Init.Boot != p.machine.History.Self().Boot
 	p.undo.add(leave)
-	if rec.Map != p.machine.idMap() {
-		return ipc.Errorf(ipc.CodeRequirement, "open sandbox %q: its files use the id map %q, and this runner uses %q", p.id, rec.Map, p.machine.idMap())
+	if err := p.machine.mapped(rec); err != nil {
+		return err
 	}
 	return waitEnd(rec.Init)
 }

@@ -65,7 +65,7 @@ func (m *Machine) StopOther(rec store.Record, keepFiles bool) error {
 		return err
 	}
 	if err := dir.Remove(); err != nil {
-		return err
+		return LeftBehind(err)
 	}
 	m.History.Ended(rec.Info)
 	return nil

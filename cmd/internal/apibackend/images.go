@@ -147,7 +147,7 @@ func (b *Backend) RemoveImage(ctx context.Context, name string) error {
 		return err
 	}
 	defer c.Store.Close()
-	release, _, err := b.service.HoldStored(ctx, c.Store, false)
+	release, _, err := b.service.HoldStored(ctx, c.Store, nil)
 	if err != nil {
 		return classified(err)
 	}

@@ -190,16 +190,18 @@ func (g *base) release() {
 // an unpacked layer before the sandbox holds it, once each time it runs.
 const unpackTries = 5
 
-// make makes the sandbox through create. If the runner lacks an unpacked copy of the image, it unpacks the image and
-// calls create again.
-func (g *base) make(ctx context.Context, spec runner.Spec, create func(context.Context, runner.Spec) error) error {
+// make makes the sandbox through create. If the runner lacks an unpacked copy of the image, it unpacks the image in the
+// runner's user namespace and calls create again. Another one, even of this user, may have another id map.
+func (g *base) make(ctx context.Context, spec runner.Spec, conn *connection, create func(context.Context, runner.Spec) error) error {
 	err := create(ctx, spec)
 	for range unpackTries {
 		var e *ipc.Error
 		if g.image == nil || !errors.As(err, &e) || e.Code != ipc.CodeMissing {
 			return err
 		}
-		if err := g.client.Unpack(ctx, g.image, g.progress); err != nil {
+		there := *g.client
+		unpackIn(&there, func() (*Userns, error) { return conn.userns(ctx) })
+		if err := there.Unpack(ctx, g.image, g.progress); err != nil {
 			return NamedImage(g.ref, err)
 		}
 		err = create(ctx, spec)

@@ -113,7 +113,7 @@ func TestBaseMake(t *testing.T) {
 		err  error
 	}{{"made", nil}, {"refused", ipc.Errorf(ipc.CodeInvalid, "no")}, {"missing, but no image", missing}} {
 		calls := 0
-		err := new(base).make(t.Context(), runner.Spec{}, func(context.Context, runner.Spec) error {
+		err := new(base).make(t.Context(), runner.Spec{}, nil, func(context.Context, runner.Spec) error {
 			calls++
 			return c.err
 		})

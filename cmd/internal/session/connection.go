@@ -147,6 +147,15 @@ func (c *connection) create(ctx context.Context, spec runner.Spec) (sb *Sandbox,
 	return sb, err
 }
 
+// userns opens the user namespace of the runner.
+func (c *connection) userns(ctx context.Context) (u *Userns, err error) {
+	err = c.with(ctx, func(live Engine) error {
+		u, err = live.Userns()
+		return err
+	})
+	return u, err
+}
+
 // remove removes a sandbox that has no user any more, even if the request's context has ended.
 func (c *connection) remove(id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), runner.RemoveTime)

@@ -92,7 +92,7 @@ type site struct {
 
 // create makes the sandbox of st, or finds the one of its key.
 func (st *site) create(ctx context.Context, conn *connection) (sb *Sandbox, err error) {
-	err = st.base.make(ctx, st.spec, func(ctx context.Context, spec runner.Spec) error {
+	err = st.base.make(ctx, st.spec, conn, func(ctx context.Context, spec runner.Spec) error {
 		sb, err = conn.create(ctx, spec)
 		return err
 	})

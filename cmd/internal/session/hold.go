@@ -9,13 +9,14 @@ import (
 	"demesne/images/oci"
 	"demesne/internal/fsutil"
 	"demesne/runner/client"
+	"demesne/runner/ipc"
 )
 
 // HoldStored locks the images of stored sandboxes, which nothing else locks while they have no processes; they
 // could not be restarted without them. layers lists every layer that sandboxes use, including those of images
-// that were removed by force. With sweep it first removes expired sandboxes. If no sandbox was ever stored, it
-// does not connect.
-func (s *Service) HoldStored(ctx context.Context, store *images.Store, sweep bool) (release func(), layers []oci.Digest, err error) {
+// that were removed by force. Unless sweep is nil, it first removes expired sandboxes, and calls sweep if files of another
+// id map are left. If no sandbox was ever stored, it does not connect.
+func (s *Service) HoldStored(ctx context.Context, store *images.Store, sweep func(left error)) (release func(), layers []oci.Digest, err error) {
 	var held []io.Closer
 	release = func() {
 		for _, h := range held {
@@ -30,8 +31,13 @@ func (s *Service) HoldStored(ctx context.Context, store *images.Store, sweep boo
 	if err != nil {
 		return release, nil, err
 	}
-	if sweep {
-		if _, err := eng.GC(ctx); err != nil {
+	if sweep != nil {
+		_, err := eng.GC(ctx)
+		var e *ipc.Error
+		switch {
+		case errors.As(err, &e) && e.Code == ipc.CodeRequirement:
+			sweep(err)
+		case err != nil:
 			return release, nil, err
 		}
 	}

@@ -3,9 +3,9 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os/exec"
 	"path/filepath"
+	"sync"
 
 	"demesne/images"
 	"demesne/images/imageref"
@@ -28,22 +28,31 @@ func OpenImages() (*images.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	enter := func(ctx context.Context, c *exec.Cmd) error {
-		// The helper may run under another user id, and creates trees: prepare their directory for it.
-		if err := client.PrepareOwned(filepath.Join(store.Dir(), "trees")); err != nil {
-			return fmt.Errorf("prepare store %q: %w", store.Dir(), err)
-		}
-		return client.Enter(ctx, c)
-	}
-	unpacked := func(id oci.Digest) bool {
-		_, ok := Unpacked(store, []oci.Digest{id})
-		return ok
-	}
 	builder := func() (string, error) { return client.FindProgram("demesne-build") }
-	return &images.Client{Store: store, Program: program, Builder: builder, Enter: enter, Unpacked: unpacked}, nil
+	c := &images.Client{Store: store, Program: program, Builder: builder}
+	unpackIn(c, func() (*Userns, error) { return usernsOf(client.NewUserns()) })
+	return c, nil
 }
 
-// Unpacked reports whether all layers are unpacked, for any id map, and how many bytes they use on disk.
+// unpackIn makes c unpack and remove layers in the user namespace that open returns, and look there for unpacked layers.
+// So both agree on the id map. open is called when that is needed, once.
+func unpackIn(c *images.Client, open func() (*Userns, error)) {
+	store := c.Store.Dir()
+	ns := sync.OnceValues(open)
+	c.Enter = func(ctx context.Context, cmd *exec.Cmd) error {
+		u, err := ns()
+		if err != nil {
+			return err
+		}
+		return u.Enter(ctx, cmd, filepath.Join(store, "trees"))
+	}
+	c.Unpacked = func(id oci.Digest) bool {
+		u, err := ns()
+		return err == nil && len(layers.Open(store, u.Key).Missing([]layers.DiffID{layers.DiffID(id)})) == 0
+	}
+}
+
+// Unpacked reports whether all layers are unpacked, for any id map, and how many bytes they use on disk for all maps.
 func Unpacked(store *images.Store, diffIDs []oci.Digest) (disk int64, ok bool) {
 	var ids []layers.DiffID
 	for _, id := range diffIDs {

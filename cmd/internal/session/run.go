@@ -302,7 +302,7 @@ type begin func(context.Context, runner.Command) (*Sandbox, Process, error)
 // once makes the sandbox of st and starts a command in it, in one call. It ignores cancellation as connection.create.
 func (st *site) once(conn *connection, cb Callbacks) begin {
 	return func(ctx context.Context, cmd runner.Command) (sb *Sandbox, p Process, err error) {
-		err = st.base.make(ctx, st.spec, func(ctx context.Context, spec runner.Spec) error {
+		err = st.base.make(ctx, st.spec, conn, func(ctx context.Context, spec runner.Spec) error {
 			return conn.with(ctx, func(e Engine) (err error) {
 				sb, p, err = e.Run(context.WithoutCancel(ctx), spec, cmd)
 				return err
