@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -74,13 +75,14 @@ func (p *persistent) takeUp(leave func()) error {
 	if err != nil {
 		return err
 	}
+	// p has no directory yet: the end of a refused restart writes no record, which would have this runner's id map.
+	if err := p.machine.mapped(rec); err != nil {
+		return errors.Join(err, dir.Close())
+	}
 	p.dir, p.stay, p.base = dir, true, rec.Base
 	p.unsettled, p.maker = rec.Unsettled, rec.Maker
 	p.rebooted = rec.Unsettled != nil && rec.Init.Boot != p.machine.History.Self().Boot
 	p.undo.add(leave)
-	if err := p.machine.mapped(rec); err != nil {
-		return err
-	}
 	return waitEnd(rec.Init)
 }
 
