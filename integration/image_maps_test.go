@@ -268,3 +268,73 @@ func TestImageMapsBuild(t *testing.T) {
 		}
 	})
 }
+
+// TestImageMapsLiveRunner checks that an image is unpacked for the map of the live runner, although a new one would have
+// another: newuidmap was installed or removed since the runner started. Both callers have the same rights, so they share
+// the runner.
+func TestImageMapsLiveRunner(t *testing.T) {
+	for name, first := range map[string]bool{"removed": true, "installed": false} {
+		t.Run(name, func(t *testing.T) {
+			g := newGallery(t)
+			g.subordinate(t)
+			plain, bare := g.extra, append(g.extra[:len(g.extra):len(g.extra)], "PATH="+g.mkdir("empty"))
+			set := func(installed bool) {
+				if g.extra = bare; installed {
+					g.extra = plain
+				}
+			}
+			t.Cleanup(func() { set(true) })
+			ref := g.owned("demo:1")
+			set(first)
+			live := strings.TrimSpace(g.ok("create", "--image", "host"))
+			set(!first)
+			for _, args := range [][]string{{"pull", ref}, {"gc", "--blobs"}} {
+				g.ok(args...)
+			}
+			if got := g.inside(ref, "cat /hers"); got != "hers demo:1\n" {
+				t.Errorf("in a live runner: %q", got)
+			}
+			g.reg.Close()
+			g.ok("rm", live)
+			g.eventuallyAlone()
+			if got := g.inside(ref, "cat /hers", "--pull", "never"); got != "hers demo:1\n" {
+				t.Errorf("in a new runner: %q", got)
+			}
+			set(true)
+			g.ok("gc")
+		})
+	}
+}
+
+// TestImageMapsBlobs checks that gc --blobs drops no blob of a layer that the caller's map lacks, and that an imported
+// image runs under both maps.
+func TestImageMapsBlobs(t *testing.T) {
+	withMaps(t, func(t *testing.T, g *gallery, first, second func(), _ bool) {
+		ref := g.owned("demo:1")
+		tars := g.mkdir("tars")
+		g.ok("pull", ref)
+		g.ok("save", "-o", tars+"/demo.tar", ref)
+		second()
+		g.ok("gc", "--blobs")
+		if all := g.listed(); all[0].Dropped != 0 {
+			t.Errorf("dropped under the other map: %+v", all)
+		}
+		g.ok("import", tars+"/demo.tar", "local/imported")
+		g.inside(ref, "true")
+		first()
+		g.inside("local/imported", "cat /hers")
+		g.ok("rmi", "local/imported")
+		g.ok("gc", "--blobs")
+		if all := g.listed(); all[0].Dropped == 0 {
+			t.Errorf("not dropped: %+v", all)
+		}
+		g.reg.Close()
+		for _, as := range []func(){first, second} {
+			as()
+			if got := g.inside(ref, "cat /hers"); got != "hers demo:1\n" {
+				t.Errorf("without blobs: %q", got)
+			}
+		}
+		first()
+	})
+}

@@ -165,12 +165,12 @@ func (b bare) Diff(ctx context.Context, id string) (*runner.Diff, error) {
 func (bare) GC(context.Context) ([]string, error) { return nil, nil }
 
 // Userns returns the tests' own namespace.
-func (bare) Userns() (*session.Userns, error) {
+func (bare) Userns() (*client.Userns, error) {
 	start := func(_ context.Context, c *exec.Cmd, _ string) error {
 		c.Env = os.Environ()
 		return c.Start()
 	}
-	return &session.Userns{Key: "bare", Enter: start}, nil
+	return &client.Userns{Key: "bare", Enter: start}, nil
 }
 
 func (bare) ChangeLimits(context.Context, runner.LimitChange) error { return nil }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,9 +19,9 @@ type freedInfo struct {
 	Images []oci.Digest `json:"images"`
 	Names  []string     `json:"names"`
 	Blobs  int          `json:"blobs"`
-	Bytes  int64        `json:"bytes"`       // of blobs and downloads
-	Trees  int64        `json:"trees_bytes"` // of unpacked layers
-	Left   []string     `json:"left"`        // directories with files of another id map
+	Bytes  int64        `json:"bytes"`          // of blobs and downloads
+	Trees  int64        `json:"trees_bytes"`    // of unpacked layers
+	Left   []string     `json:"left,omitempty"` // directories with files of another id map
 }
 
 // cmdGC removes unused images and blobs. Then it removes, under the ids that own them, the unpacked layers that
@@ -63,8 +62,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		left = slices.Concat([]string{}, left, caches)
-		if len(left) > 0 {
+		if left = append(left, caches...); len(left) > 0 {
 			a.say("gc: files of another id map stay in " + strings.Join(left, ", ") + "; a gc with that id map removes them")
 		}
 		if o.json {

@@ -233,12 +233,15 @@ func TestAll(t *testing.T) {
 	put(t, c, id("a"))
 	put(t, c, id("b"))
 	put(t, Open(c.store, "map-1"), id("c"))
+	put(t, c, id("both"))
+	put(t, Open(c.store, "map-1"), id("both"))
 	for _, tt := range []struct {
 		ids  []DiffID
 		disk int64
 		ok   bool
 	}{
 		{[]DiffID{id("a"), id("b"), id("a")}, 8192, true}, {[]DiffID{id("c")}, 4096, true},
+		{[]DiffID{id("both")}, 8192, true}, {[]DiffID{id("both"), id("a")}, 8192, true},
 		{[]DiffID{id("a"), id("c")}, 0, false}, {[]DiffID{"sha256:../x"}, 0, false},
 	} {
 		if disk, ok := All(c.store, tt.ids); disk != tt.disk || ok != tt.ok {

@@ -149,3 +149,40 @@ func TestSweepFreed(t *testing.T) {
 		t.Errorf("freed %d more than %d, %v; want 1 MiB", freed-base, base, err)
 	}
 }
+
+// TestSweepAll checks that a sweep covers the caches of all id maps. It leaves files that its ids cannot remove, and says
+// where. One with those ids removes them later.
+func TestSweepAll(t *testing.T) {
+	bound := os.Getuid() != 0 // modes do not bind root, who removes everything at once
+	c := newCache(t)
+	other := Open(c.store, "map-1")
+	for _, cache := range []Cache{c, other} {
+		for _, name := range []string{"kept", "gone", "held"} {
+			put(t, cache, id(name))
+		}
+	}
+	held, err := other.Hold([]DiffID{id("held")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	// A directory of another user refuses what this one does, too.
+	if err := os.Chmod(other.Dir(), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	for _, closed := range []bool{bound, false} {
+		_, left, err := c.SweepAll([]DiffID{id("kept")})
+		if err != nil || closed != slices.Equal(left, []string{other.Dir()}) {
+			t.Errorf("closed %v: left %q, %v", closed, left, err)
+		}
+		os.Chmod(other.Dir(), 0o700)
+	}
+	if len(entries(t, c)) != 1 || len(entries(t, other)) != 2 {
+		t.Errorf("left %q and %q", entries(t, c), entries(t, other))
+	}
+	os.Chmod(c.Dir(), 0o500) // of the own map: an error
+	defer os.Chmod(c.Dir(), 0o700)
+	if _, left, err := c.SweepAll(nil); (err == nil) == bound || len(left) > 0 {
+		t.Errorf("own cache: left %q, %v", left, err)
+	}
+}

@@ -103,14 +103,10 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 			conn.Close()
 			return nil, ipc.Errorf(ipc.AsError(err).Code, "greet runner: %w", err)
 		}
-		c.serve(conn)
+		c.peer = ipc.NewPeer(conn, c.handle)
+		go c.peer.Serve()
 		return c, nil
 	}
-}
-
-func (c *Client) serve(conn *ipc.Conn) {
-	c.peer = ipc.NewPeer(conn, c.handle)
-	go c.peer.Serve()
 }
 
 // introduce identifies the client to the runner and reads its greeting. It does not wait for the greeting of a runner

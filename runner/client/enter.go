@@ -24,9 +24,16 @@ import (
 type Userns struct {
 	// Key names the id map, for package layers.
 	Key string
+	// Enter starts c as uid 0 of the namespace, with its own mounts and an empty network. It acts like [exec.Cmd.Start], and
+	// Wait and Process work after it, because the program replaces the process that was started. c's descriptors,
+	// environment and directory reach the program unchanged. The program must be a binary that all users may execute. It is
+	// killed when the thread that called Enter ends. After an error, c was either not started or has been waited for.
+	//
+	// dir, unless it is empty, is made first. The program may write to it: for real root it belongs to the id range of real
+	// root's sandboxes.
+	Enter func(ctx context.Context, c *exec.Cmd, dir string) error
 
-	ns      *os.File
-	program string // demesne-runner
+	ns *os.File
 }
 
 // NewUserns makes a user namespace with the id map that a runner would get now. It needs no live process. If the machine
@@ -68,23 +75,19 @@ func openUserns(pid int, program string) (*Userns, error) {
 		return nil, err
 	}
 	ns, err := os.Open(procFile(pid, "ns/user"))
-	return &Userns{key, ns, program}, err
+	return &Userns{key, entering(program, ns), ns}, err
 }
 
-// Enter starts c as uid 0 of u, with its own mounts and an empty network. It acts like [exec.Cmd.Start], and Wait and
-// Process work after it, because the program replaces the process that was started. c's descriptors, environment and
-// directory reach the program unchanged. The program must be a binary that all users may execute. It is killed when the
-// thread that called Enter ends. After an error, c was either not started or has been waited for.
-//
-// dir, unless it is empty, is made first. The program may write to it: for real root it belongs to the id range of real
-// root's sandboxes.
-func (u *Userns) Enter(ctx context.Context, c *exec.Cmd, dir string) error {
-	if dir != "" {
-		if err := prepareOwned(dir, realRoot()); err != nil {
-			return fmt.Errorf("prepare directory %q: %w", dir, err)
+// entering returns Enter of a [Userns].
+func entering(program string, ns *os.File) func(context.Context, *exec.Cmd, string) error {
+	return func(ctx context.Context, c *exec.Cmd, dir string) error {
+		if dir != "" {
+			if err := prepareOwned(dir, realRoot()); err != nil {
+				return fmt.Errorf("prepare directory %q: %w", dir, err)
+			}
 		}
+		return explained(enter(ctx, c, program, ns), program)
 	}
-	return explained(enter(ctx, c, u.program, u.ns), u.program)
 }
 
 // explained adds the diagnosis to the error of a machine that forbids user namespaces.

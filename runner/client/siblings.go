@@ -95,7 +95,8 @@ func (c *Client) sibling(ctx context.Context, key string) *Client {
 		conn.Close()
 		return nil
 	}
-	other.serve(conn)
+	other.peer = ipc.NewPeer(conn, other.handle)
+	go other.peer.Serve()
 	if c.siblings.conns == nil {
 		c.siblings.conns = map[string]*Client{}
 	}

@@ -22,7 +22,7 @@
 // and a clock that says whether the machine's clock was set. After 't', A executes the program in a child with the
 // argument "tidy" and keeps waiting.
 //
-// [client.Userns.Enter] uses the same mechanism for a program other than the runner. The map may have to be tried twice, and
+// [client.Userns] uses the same mechanism for a program other than the runner. The map may have to be tried twice, and
 // a namespace can have only one map. So a separate process H makes the namespace, and the program joins it once it is
 // mapped:
 //

@@ -20,6 +20,7 @@ import (
 	"demesne/images/oci"
 	"demesne/internal/fsutil"
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/runner/ipc"
 )
 
@@ -200,7 +201,7 @@ func (g *base) make(ctx context.Context, spec runner.Spec, conn *connection, cre
 			return err
 		}
 		there := *g.client
-		unpackIn(&there, func() (*Userns, error) { return conn.userns(ctx) })
+		unpackIn(&there, func() (*client.Userns, error) { return conn.userns(ctx) })
 		if err := there.Unpack(ctx, g.image, g.progress); err != nil {
 			return NamedImage(g.ref, err)
 		}

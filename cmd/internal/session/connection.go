@@ -148,7 +148,7 @@ func (c *connection) create(ctx context.Context, spec runner.Spec) (sb *Sandbox,
 }
 
 // userns opens the user namespace of the runner.
-func (c *connection) userns(ctx context.Context) (u *Userns, err error) {
+func (c *connection) userns(ctx context.Context) (u *client.Userns, err error) {
 	err = c.with(ctx, func(live Engine) error {
 		u, err = live.Userns()
 		return err

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"os"
-	"os/exec"
 	"syscall"
 	"time"
 
@@ -33,7 +32,7 @@ type Engine interface {
 	GC(context.Context) (removed []string, err error)
 	ChangeEgress(context.Context, runner.EgressChange) error
 	ChangeLimits(context.Context, runner.LimitChange) error
-	Userns() (*Userns, error)
+	Userns() (*client.Userns, error)
 	Done() <-chan struct{}
 	Close() error
 }
@@ -52,19 +51,6 @@ type Process interface {
 	Resize(runner.Winsize) error
 	Wait(context.Context) (*runner.Result, error)
 	Stages() []runner.Stage // of its start
-}
-
-// Userns is a user namespace with a runner's id map: see [client.Userns]. Its fields replace those of the same names.
-type Userns struct {
-	Key   string
-	Enter func(ctx context.Context, c *exec.Cmd, dir string) error
-}
-
-func usernsOf(u *client.Userns, err error) (*Userns, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &Userns{u.Key, u.Enter}, nil
 }
 
 // connect finds or starts the runner.
@@ -92,8 +78,6 @@ func (c connected) Create(ctx context.Context, s runner.Spec) (*Sandbox, error) 
 func (c connected) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
 	return sandboxOf(c.Client.Open(ctx, idOrName))
 }
-
-func (c connected) Userns() (*Userns, error) { return usernsOf(c.Client.Userns()) }
 
 func (c connected) Usage(ctx context.Context, idOrName string) (runner.Usage, error) {
 	return client.Measure(ctx, c.Client, idOrName)

@@ -30,13 +30,13 @@ func OpenImages() (*images.Client, error) {
 	}
 	builder := func() (string, error) { return client.FindProgram("demesne-build") }
 	c := &images.Client{Store: store, Program: program, Builder: builder}
-	unpackIn(c, func() (*Userns, error) { return usernsOf(client.NewUserns()) })
+	unpackIn(c, client.NewUserns)
 	return c, nil
 }
 
 // unpackIn makes c unpack and remove layers in the user namespace that open returns, and look there for unpacked layers.
 // So both agree on the id map. open is called when that is needed, once.
-func unpackIn(c *images.Client, open func() (*Userns, error)) {
+func unpackIn(c *images.Client, open func() (*client.Userns, error)) {
 	store := c.Store.Dir()
 	ns := sync.OnceValues(open)
 	c.Enter = func(ctx context.Context, cmd *exec.Cmd) error {
