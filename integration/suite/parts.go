@@ -25,7 +25,7 @@ type half struct {
 var (
 	notRoot = regexp.MustCompile(`^Test(Agent(Programs|Image.*|Terminal|Hosted|MCPPrograms|Fork.*|Piped|RateLimit)|` +
 		`Build(Shapes|Cases|Debian|Add.*|Layers|Progress.*|UnknownBase|CacheSharing|Parallel)|MCPKilledUntold|RecipeDebian|` +
-		`PushCut|Jupyter.*|Docs.*|Dependency|EgressSecretTools)$`)
+		`PushCut|ImageMaps.*|Jupyter.*|Docs.*|Dependency|EgressSecretTools)$`)
 	notUser         = regexp.MustCompile(`^Test(Page.*|Serve(E2B|ACME|Retention|ToolTexts|Runs|Killed)|MCPKilled|BuildCasesPeer)$`)
 	notUserPackages = regexp.MustCompile(`^(kernels|mcp|server|proxy)(/|$)|^images/(push|build)$|^runner/ipc$`)
 	nowhere         = regexp.MustCompile(`^\b$`)

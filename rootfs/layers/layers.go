@@ -92,11 +92,13 @@ func All(store string, ids []DiffID) (disk int64, ok bool) {
 	return disk, ok
 }
 
-// keysOf returns the keys of a store's caches. A store without caches has none.
+// keysOf returns the keys of a store's caches. It ignores links and other names that are not those of a cache.
 func keysOf(store string) (keys []string) {
 	list, _ := os.ReadDir(filepath.Join(store, treesDir))
 	for _, e := range list {
-		keys = append(keys, e.Name())
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			keys = append(keys, e.Name())
+		}
 	}
 	return keys
 }

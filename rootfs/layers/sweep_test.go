@@ -161,6 +161,13 @@ func TestSweepAll(t *testing.T) {
 			put(t, cache, id(name))
 		}
 	}
+	outside := Open(t.TempDir(), "map-2")
+	put(t, outside, id("outside"))
+	if err := os.Symlink(outside.Dir(), filepath.Join(c.store, treesDir, "map-2")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(c.store, treesDir, "a-file"), "")
+	write(t, filepath.Join(c.store, treesDir, ".hidden", "file"), "")
 	held, err := other.Hold([]DiffID{id("held")})
 	if err != nil {
 		t.Fatal(err)
@@ -179,6 +186,9 @@ func TestSweepAll(t *testing.T) {
 	}
 	if len(entries(t, c)) != 1 || len(entries(t, other)) != 2 {
 		t.Errorf("left %q and %q", entries(t, c), entries(t, other))
+	}
+	if len(entries(t, outside)) != 1 {
+		t.Error("a sweep followed a link")
 	}
 	os.Chmod(c.Dir(), 0o500) // of the own map: an error
 	defer os.Chmod(c.Dir(), 0o700)
