@@ -210,7 +210,7 @@ func TestBuildCasesPeer(t *testing.T) {
 			if c.peer != "" || c.fails != "" {
 				continue
 			}
-			if built++; built%3 != 1 { // a sample: the peer copies its whole storage for each step
+			if built++; built%9 != 1 { // a sample: the peer copies its whole storage for each step
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {

@@ -20,14 +20,16 @@ type half struct {
 	skip  string         // pattern of tests that its packages leave out
 }
 
-// Tests that know no privilege, and cost much, belong to one half. notRoot names those of the ordinary user, notUser those
-// of root. Packages of notUserPackages do the same for every user.
+// Tests and packages that behave the same for every user, and cost much, belong to one half. The ordinary user's half has
+// those that need no right of root's, and root's half those that an ordinary user of every machine could not prepare. The
+// packages of notUserPackages are pure, or run their tests as an ordinary user too when root starts them.
 var (
-	notRoot = regexp.MustCompile(`^Test(Agent(Programs|Image.*|Terminal|Hosted|MCPPrograms|Fork.*|Piped|RateLimit)|` +
-		`Build(Shapes|Cases|Debian|Add.*|Layers|Progress.*|UnknownBase|CacheSharing|Parallel)|MCPKilledUntold|RecipeDebian|` +
-		`PushCut|ImageMaps.*|Jupyter.*|Docs.*|Dependency|EgressSecretTools)$`)
+	notRoot = regexp.MustCompile(`^Test(Agent(Programs|Image.*|Terminal|Hosted|MCPPrograms|Fork.*|Piped|RateLimit|Many|ManyChildren)|` +
+		`Build(Shapes|Cases|Debian|Add.*|Layers|Progress.*|UnknownBase|CacheSharing|Parallel|MountKinds|SecretForms|SSHKeys|Sockets|Attributes)|` +
+		`Devcontainer.*|Halfway.*|MCPKilledUntold|RecipeDebian|PushCut|ImageMaps.*|ImageRootInside|Jupyter.*|Docs.*|Dependency|EgressSecretTools)$`)
+	notRootPackages = regexp.MustCompile(`^images/(archive|pull)$|^cmd/(demesne-build|internal/code)$`)
 	notUser         = regexp.MustCompile(`^Test(Page.*|Serve(E2B|ACME|Retention|ToolTexts|Runs|Killed)|MCPKilled|BuildCasesPeer)$`)
-	notUserPackages = regexp.MustCompile(`^(kernels|mcp|server|proxy)(/|$)|^images/(push|build)$|^runner/ipc$`)
+	notUserPackages = regexp.MustCompile(`^(kernels|mcp|server|proxy)(/|$)|^images/(push|build)$|^runner/ipc$|^netns$|^rootfs/unpack$`)
 	nowhere         = regexp.MustCompile(`^\b$`)
 )
 
@@ -39,7 +41,7 @@ func (s *suite) halves() []half {
 	case s.pattern != "":
 		return []half{{name: "root", not: nowhere, leave: nowhere}, {name: "user", login: s.login, not: nowhere, leave: nowhere}}
 	}
-	return []half{{name: "root", not: notRoot, leave: nowhere}, {name: "user", login: s.login, not: notUser, leave: notUserPackages}}
+	return []half{{name: "root", not: notRoot, leave: notRootPackages}, {name: "user", login: s.login, not: notUser, leave: notUserPackages}}
 }
 
 // part is what one process runs.
