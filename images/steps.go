@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,9 @@ import (
 type StepResult struct {
 	Layer   *oci.Layer `json:"layer,omitempty"` // nil: the step changed no file
 	Created time.Time  `json:"created"`
+	// Images are the names of the images for which the result is kept: see [Steps.Claim]. Without one it is kept until
+	// [Client.DropSteps].
+	Images []string `json:"images,omitempty"`
 
 	// Of a file from the network, in place of Layer: its digest, and the server's marks of its version.
 	Content  oci.Digest `json:"content,omitempty"`
@@ -76,6 +80,44 @@ func (t Steps) Get(ctx context.Context, key oci.Digest) (r StepResult, ok bool, 
 	now := time.Now()
 	_ = os.Chtimes(s.stepPath(key), now, now) // best effort, as in Hold
 	return r, err == nil, err
+}
+
+// maxClaims bounds the images of a result.
+const maxClaims = 8
+
+// Claim keeps a result for one more image. A result that is kept for no image stays as it is.
+func (t Steps) Claim(ctx context.Context, key oci.Digest, image string) error {
+	lock, err := t.Store.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	r, err := t.Store.readStep(t.Store.stepPath(key))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrCorrupt): // another process removed it
+		return nil
+	case err != nil:
+		return fmt.Errorf("read step of a build: %w", err)
+	case len(r.Images) == 0 || slices.Contains(r.Images, image):
+		return nil
+	}
+	r.Images = append(r.Images, image)
+	r.Images = r.Images[max(0, len(r.Images)-maxClaims):]
+	return t.Put(key, r)
+}
+
+// dropStepsOf forgets the results that are kept for one image alone. The caller has the lock.
+func (s *Store) dropStepsOf(image string) error {
+	return s.eachFile(stepsDir, func(name, path string) error {
+		r, err := s.readStep(path)
+		if err != nil || !slices.Contains(r.Images, image) {
+			return nil // damaged ones are removed with the old ones
+		}
+		if r.Images = without(r.Images, image); len(r.Images) == 0 {
+			return os.Remove(path)
+		}
+		return Steps{s}.Put(oci.Digest(oci.Algorithm+name), r)
+	})
 }
 
 func (s files) readStep(path string) (r StepResult, err error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,6 +29,8 @@ type options struct {
 	labels  []string
 	egress  session.Egress
 	limits  runner.Limits
+	claimed bool  // results of steps are kept for the image alone
+	most    int64 // bytes of all new layers; 0: no bound
 	noCache bool
 	pull    bool
 	epoch   *time.Time // of all files and of the image; nil: now
@@ -48,6 +51,8 @@ type builder struct {
 	show     *show
 	context  *buildContext
 	others   map[string]*stage // images that a --from names
+
+	added atomic.Int64 // bytes of new layers
 
 	mu      sync.Mutex
 	results map[*build.Stage]*result

@@ -77,6 +77,7 @@ func (f *face) report(err error, code int) int {
 func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 	o = options{
 		dir: dir, file: t.File, recipe: t.Recipe, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
+		claimed: t.MaxLayers != 0, most: max(t.MaxLayers, 0),
 		plan:   build.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}, Offline: t.Network == buildcmd.NoNetwork},
 		egress: session.Egress{Mode: t.Egress, Allow: t.Allow, OpenWithInputs: true}, // a step has only what the caller gives it
 		env:    f.env,
@@ -108,6 +109,9 @@ func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 			return o, fmt.Errorf("name %q: not a valid name for an image", name)
 		}
 		o.names = append(o.names, ref)
+	}
+	if o.claimed && len(o.names) != 1 {
+		return o, errors.New("--max-layers: needs one --tag")
 	}
 	for _, a := range t.Args {
 		name, value, given := strings.Cut(a, "=")

@@ -160,7 +160,7 @@ func (x *sandbox) layer(ctx context.Context) (*oci.Layer, error) {
 	if empty {
 		_, err = io.Copy(io.Discard, in)
 	} else {
-		added, err = archive.AddLayer(ctx, x.images.Store, in, end)
+		added, err = archive.AddLayer(ctx, x.images.Store, x.bounded(in), end)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store layer: %w", err)
@@ -175,6 +175,27 @@ func (x *sandbox) layer(ctx context.Context) (*oci.Layer, error) {
 		return nil, nil
 	}
 	return &added, nil
+}
+
+// bounded returns r, whose reading fails when the new layers of the build have more bytes than they may.
+func (b *builder) bounded(r io.Reader) io.Reader {
+	if b.most == 0 {
+		return r
+	}
+	return countedLayers{r, b}
+}
+
+type countedLayers struct {
+	io.Reader
+	b *builder
+}
+
+func (c countedLayers) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	if c.b.added.Add(int64(n)) > c.b.most {
+		return 0, fmt.Errorf("the new layers have more than %d bytes", c.b.most)
+	}
+	return n, err
 }
 
 // pipeSize is the size of a pipe for a layer or for copied files, in bytes.

@@ -131,6 +131,9 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 		return err
 	}
 	s.show.done(s, step, time.Since(began))
+	if s.claimed {
+		r.Images = []string{s.names[0].Full}
+	}
 	if err := (images.Steps{Store: s.images.Store}).Put(key, r); err != nil {
 		return err
 	}
@@ -140,7 +143,11 @@ func (s *stage) step(ctx context.Context, step *build.Step) error {
 
 // cached takes the result of an earlier build.
 func (s *stage) cached(ctx context.Context, step *build.Step, key oci.Digest) (ok bool, err error) {
-	r, ok, err := images.Steps{Store: s.images.Store}.Get(ctx, key)
+	kept := images.Steps{Store: s.images.Store}
+	r, ok, err := kept.Get(ctx, key)
+	if ok && err == nil && s.claimed {
+		err = kept.Claim(ctx, key, s.names[0].Full)
+	}
 	if ok && err == nil {
 		s.show.cached(s, step)
 		s.add(step, key, r)

@@ -59,6 +59,11 @@ type Backend interface {
 	HasImage(ctx context.Context, name string) bool
 	// Build builds an image from the Containerfile in a directory. It writes its progress to log.
 	Build(ctx context.Context, b Build, log io.Writer) error
+	// Blobs returns the size of each blob of an image that is here, by digest.
+	Blobs(ctx context.Context, name string) (map[string]int64, error)
+	// Discard removes an image that Build made or failed to make, and all that only this build left. It returns an
+	// ErrConflict while a sandbox or another build uses the image, and nil if there is none.
+	Discard(ctx context.Context, name string) error
 }
 
 // Create describes a new sandbox.
@@ -89,6 +94,7 @@ type Build struct {
 	Dir           string // has the files and the Containerfile
 	Containerfile string // path
 	Name          string // of the image
+	MaxLayers     int64  // bytes of new layers together; 0: no bound
 }
 
 // Sandbox is a live sandbox.

@@ -1,15 +1,12 @@
 package e2b
 
 import (
-	"archive/tar"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path"
@@ -212,6 +209,11 @@ func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) {
 		server.Refuse(w, http.StatusConflict, "the build has begun")
 		return
 	}
+	if err := s.store.pictures.begin(b, len(q.Steps)); err != nil {
+		s.ended(b, err, nil)
+		fail(w, err)
+		return
+	}
 	go s.run(b, q)
 	w.Header().Set("Content-Length", "0")
 	w.WriteHeader(http.StatusAccepted)
@@ -220,39 +222,65 @@ func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) {
 // buildTime bounds a build.
 const buildTime = 2 * time.Hour
 
-// run builds, in a directory that is removed afterwards.
+// run builds, and names the image by the template's tags.
 func (s *builds) run(b *build, q recipe) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
 	defer cancel()
-	var steps []string
-	err := func() error {
-		dir, err := os.MkdirTemp("", "demesne-template-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		var text string
-		if text, steps, err = s.containerfile(ctx, dir, q); err != nil {
-			return err
-		}
-		file := filepath.Join(dir, ".Containerfile")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			return err
-		}
-		return s.opts.Backend.Build(ctx, backend.Build{Dir: dir, Containerfile: file, Name: imageOf(b.template.ID, b.id)}, b)
-	}()
+	steps, err := s.image(ctx, b, q)
 	if err == nil {
-		s.store.mu.Lock()
-		b.template.tag(b.id, b.tags)
-		err = writeRecord(s.store.dir, templateDir, b.template.ID, b.template)
-		s.store.mu.Unlock()
+		err = s.store.name(b)
 	}
+	s.store.pictures.end(b.id)
+	s.ended(b, err, steps)
+}
+
+// ended says how a build ended.
+func (s *builds) ended(b *build, err error, steps []string) {
 	s.forgetUploads(b)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.status = "ready"; err != nil {
 		b.status, b.reason = "error", b.why(err, steps)
 	}
+}
+
+// image makes the image of a build and counts it, in a directory that is removed afterwards. steps are those of the lines
+// of the Containerfile.
+func (s *builds) image(ctx context.Context, b *build, q recipe) (steps []string, err error) {
+	work := &workspace{dir: filepath.Join(s.opts.State, workDir, b.id), ledger: &s.store.ledger}
+	if err := os.MkdirAll(work.dir, 0o700); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, work.close()) }()
+	text, steps, err := s.containerfile(ctx, work, q)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(work.dir, ".Containerfile")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	base, _, _ := strings.Cut(strings.TrimPrefix(text, "FROM "), "\n")
+	below, err := s.opts.Backend.Blobs(ctx, base)
+	absent := err != nil
+	reserved, err := s.store.ledger.reserve()
+	if err != nil {
+		return nil, err
+	}
+	blobs := map[string]int64{}
+	name := imageOf(b.template.ID, b.id)
+	err = s.opts.Backend.Build(ctx, backend.Build{Dir: work.dir, Containerfile: file, Name: name, MaxLayers: reserved}, b)
+	if err == nil {
+		blobs, err = s.opts.Backend.Blobs(ctx, name)
+	}
+	if err == nil && absent { // the build has pulled it
+		below, err = s.opts.Backend.Blobs(ctx, base)
+	}
+	if err != nil {
+		s.store.ledger.add(Stored{Bytes: -reserved})
+		return steps, err
+	}
+	return steps, s.store.pictures.made(b.id, s.store.pictures.added(blobs, below), reserved)
 }
 
 // lineForm is how demesne-build reports the line at which a build failed. Output of a command has a prefix and never matches.
@@ -315,9 +343,9 @@ func (s *builds) templateStatus(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, a)
 }
 
-// containerfile translates the steps, and puts the files of COPY steps into dir. Every word is a JSON string or is checked,
+// containerfile translates the steps, and puts the files of COPY steps into work. Every word is a JSON string or is checked,
 // so that no step can add an instruction. lines has the step of each line.
-func (s *builds) containerfile(ctx context.Context, dir string, q recipe) (text string, lines []string, err error) {
+func (s *builds) containerfile(ctx context.Context, work *workspace, q recipe) (text string, lines []string, err error) {
 	from, own := q.FromImage, false
 	if q.FromTemplate != "" {
 		s.store.mu.Lock()
@@ -326,14 +354,14 @@ func (s *builds) containerfile(ctx context.Context, dir string, q recipe) (text 
 		}
 		s.store.mu.Unlock()
 	}
-	if from == "" || strings.ContainsAny(from, " \t\r\n$") || !own && !s.opts.Backend.HasImage(ctx, from) {
+	if from == "" || strings.ContainsAny(from, " \t\r\n$") || !own && (strings.Contains(from, builtPrefix) || !s.opts.Backend.HasImage(ctx, from)) {
 		return "", nil, stepError{baseStep, fmt.Errorf("%w: base %q: not an image", backend.ErrInvalid, cmp.Or(from, q.FromTemplate))}
 	}
 	text, lines = "FROM "+from+"\n", []string{baseStep}
 	user := `""` // root
 	for i, st := range q.Steps {
 		number := strconv.Itoa(i + 1)
-		more, err := s.instruction(dir, i, st)
+		more, err := s.instruction(work, i, st)
 		if err != nil {
 			return "", nil, stepError{number, fmt.Errorf("step %s: %w", number, err)}
 		}
@@ -352,7 +380,7 @@ func (s *builds) containerfile(ctx context.Context, dir string, q recipe) (text 
 // errStep means that a step lacks arguments, or has impossible ones.
 var errStep = fmt.Errorf("%w: its arguments are not understood", backend.ErrInvalid)
 
-func (s *builds) instruction(dir string, i int, st step) (string, error) {
+func (s *builds) instruction(work *workspace, i int, st step) (string, error) {
 	for _, a := range st.Args {
 		if strings.ContainsRune(a, 0) {
 			return "", errStep
@@ -381,13 +409,13 @@ func (s *builds) instruction(dir string, i int, st step) (string, error) {
 	case st.Type == "WORKDIR" && n == 1 && plain(st.Args[0]), st.Type == "USER" && n == 1 && plain(st.Args[0]):
 		return st.Type + " " + st.Args[0], nil
 	case st.Type == "COPY" && n >= 2:
-		return s.copyStep(dir, i, st, plain)
+		return s.copyStep(work, i, st, plain)
 	}
 	return "", errStep
 }
 
 // copyStep unpacks the files of a COPY below a directory of its own.
-func (s *builds) copyStep(dir string, i int, st step, plain func(string) bool) (string, error) {
+func (s *builds) copyStep(work *workspace, i int, st step, plain func(string) bool) (string, error) {
 	if !hashForm.MatchString(st.Files) {
 		return "", errStep
 	}
@@ -406,7 +434,7 @@ func (s *builds) copyStep(dir string, i int, st step, plain func(string) bool) (
 	}
 	defer f.Close()
 	part := fmt.Sprintf("step%d", i)
-	top, err := unpack(filepath.Join(dir, part), f)
+	top, err := unpack(filepath.Join(work.dir, part), f, work.take)
 	if err != nil {
 		return "", fmt.Errorf("unpack: %w", err)
 	}
@@ -444,65 +472,6 @@ func (s *builds) openUpload(hash string) (*os.File, error) {
 		}
 	}
 	return nil, os.ErrNotExist
-}
-
-// unpack writes a gzipped tar below a new directory, and returns the names at its top. os.Root keeps hostile names and
-// links inside.
-func unpack(dir string, from io.Reader) (top []string, err error) {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	z, err := gzip.NewReader(from)
-	if err != nil {
-		return nil, err
-	}
-	left := int64(mostUpload)
-	for t := tar.NewReader(z); ; {
-		h, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			return top, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		name := path.Clean("/" + h.Name)[1:]
-		if name == "" {
-			continue
-		}
-		top = append(top, strings.Split(name, "/")[0])
-		if left -= h.Size; left < 0 {
-			return nil, fmt.Errorf("%w: more than 4 GiB", backend.ErrInvalid)
-		}
-		if err := unpackEntry(root, name, h, t); err != nil {
-			return nil, err
-		}
-	}
-}
-
-func unpackEntry(root *os.Root, name string, h *tar.Header, from io.Reader) error {
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return err
-	}
-	mode := os.FileMode(h.Mode & 0o777)
-	switch h.Typeflag {
-	case tar.TypeDir:
-		return root.MkdirAll(name, mode|0o700)
-	case tar.TypeSymlink:
-		return root.Symlink(h.Linkname, name)
-	case tar.TypeReg:
-		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode|0o600)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(f, io.LimitReader(from, h.Size))
-		return errors.Join(err, f.Chmod(mode), f.Close())
-	}
-	return nil
 }
 
 // words formats a JSON array, which is the form of an instruction without a shell.

@@ -14,7 +14,8 @@
 //	filesystem.go  filesystem.Filesystem, with watch.go; upload.go: /files
 //	interpreter.go /execute and /contexts; ports.go: programs in a sandbox
 //	quota.go       the ceilings of what a namespace stores; holding.go: what a volume holds
-//	template.go    templates; build.go: their builds; buildfiles.go: files for builds; secrets.go, rules.go, volumes.go
+//	template.go    templates; build.go: their builds; buildfiles.go, unpack.go: files for builds
+//	built.go       what the images of templates hold; secrets.go, rules.go, volumes.go
 //
 // A fork and a snapshot have files, and no processes. docs/guide/serve.md has the table of calls that are not supported.
 //
@@ -102,6 +103,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.volumes.access = s.opts.Access
 	s.volumes.users, s.builds.opts, s.builds.store, s.store.volumes = s.store.all, &s.opts, s.store, s.volumes
 	s.store.mount()
+	s.store.pictures.collect()
 	s.control, s.inside = s.controlRoutes(), http.NewServeMux()
 	bound := connect.WithReadMaxBytes(rpcMost)
 	s.inside.Handle(envd.NewProcessHandler(&processes{s}, bound))

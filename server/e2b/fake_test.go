@@ -3,9 +3,11 @@ package e2b
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,6 +31,11 @@ type fake struct {
 	reach backend.Network
 	dial  func() (io.ReadWriteCloser, error)
 	calls []string
+
+	images map[string]map[string]int64 // blobs of the images that are here
+	busy   map[string]bool             // images that are in use
+	steps  map[string]bool             // images for which a build left something
+	builds func(backend.Build) error   // may be nil
 
 	started int                         // kernels
 	kernel  func() error                // starts a kernel; may be nil
@@ -132,10 +139,56 @@ func (f *fake) Usage(context.Context, string) (runner.Usage, error) {
 
 func (f *fake) HasImage(_ context.Context, name string) bool { return name == "debian" }
 
+// Build makes a layer for each RUN: its text is NAME SIZE. The layers of the base are below them.
 func (f *fake) Build(_ context.Context, b backend.Build, log io.Writer) error {
 	text, err := os.ReadFile(b.Containerfile)
 	fmt.Fprintf(log, "%s", text)
+	if f.builds != nil {
+		err = f.builds(b)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	blobs := map[string]int64{}
+	var added int64
+	for line := range strings.Lines(string(text)) {
+		if base, ok := strings.CutPrefix(line, "FROM "); ok {
+			maps.Copy(blobs, f.images[strings.TrimSpace(base)])
+		}
+		var layer string
+		var size int64
+		if n, _ := fmt.Sscanf(line, `RUN ["/bin/sh","-c","%s %d"]`, &layer, &size); n == 2 {
+			blobs[layer] = size
+			added += size
+		}
+	}
+	f.steps[b.Name] = true
+	if b.MaxLayers > 0 && added > b.MaxLayers {
+		err = errors.New("the new layers are too large")
+	}
+	if err == nil {
+		f.images[b.Name] = blobs
+	}
 	return err
+}
+
+func (f *fake) Blobs(_ context.Context, name string) (map[string]int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.images[name] == nil {
+		return nil, backend.ErrNotFound
+	}
+	return f.images[name], nil
+}
+
+func (f *fake) Discard(_ context.Context, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.busy[name] {
+		return backend.ErrConflict
+	}
+	delete(f.images, name)
+	delete(f.steps, name)
+	return nil
 }
 
 func (s *fakeSandbox) Start(context.Context, runner.Command) (backend.Process, error) {
@@ -204,6 +257,13 @@ func (k fakeKernel) Execute(ctx context.Context, code string, emit func(backend.
 func (fakeKernel) Restart(context.Context) error { return nil }
 func (fakeKernel) Close()                        {}
 
+func newFake() *fake {
+	return &fake{
+		all: map[string]*fakeSandbox{}, busy: map[string]bool{}, steps: map[string]bool{},
+		images: map[string]map[string]int64{"debian": {"base": 500 * kilo}},
+	}
+}
+
 // rig is a server under test.
 type rig struct {
 	*testing.T
@@ -219,7 +279,7 @@ const key = "e2b_0123456789abcdef"
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{T: t, fake: &fake{all: map[string]*fakeSandbox{}}, vault: &fakeVault{all: map[string]string{}}, state: t.TempDir()}
+	r := &rig{T: t, fake: newFake(), vault: &fakeVault{all: map[string]string{}}, state: t.TempDir()}
 	r.start()
 	t.Cleanup(func() {
 		r.http.Close()

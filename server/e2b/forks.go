@@ -188,10 +188,12 @@ func (s *Server) removeTemplate(w http.ResponseWriter, r *http.Request) {
 		}
 		s.store.mu.Unlock()
 		removeRecord(s.store.dir, snapshotDir, snap.ID)
+		s.store.pictures.collect()
 		empty(w)
 	case t != nil:
 		s.store.forget(t)
 		s.builds.forgetTemplate(t)
+		s.store.pictures.collect()
 		empty(w)
 	default:
 		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("template %q was not found", id))

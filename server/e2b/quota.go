@@ -15,8 +15,8 @@ import (
 
 // Quota has the ceilings of what a namespace may store. A field that is 0 is no ceiling.
 type Quota struct {
-	Bytes     int64 // of volumes and of uploads for templates
-	Files     int64 // of volumes and uploads, with directories
+	Bytes     int64 // of volumes, images of templates and files for their builds
+	Files     int64 // of the same, with directories
 	Volume    int64 // bytes of one volume; a sandbox that mounts it has this disk limit
 	Volumes   int64
 	Snapshots int64
@@ -43,8 +43,8 @@ func (e quotaError) Error() string {
 func (quotaError) Unwrap() error { return syscall.EDQUOT }
 
 // ledger counts what a namespace stores. A write is taken before it happens, under one lock, so that concurrent requests
-// cannot pass a ceiling together. What a write did not need is given back after it. Nothing of the count is kept in a file:
-// the next server measures the volumes at its start.
+// cannot pass a ceiling together. What a write did not need is given back after it. The next
+// server measures the volumes at its start. What an image counts is in its record: see [built].
 type ledger struct {
 	most Quota
 
@@ -77,6 +77,24 @@ func (l *ledger) add(n Stored) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.has = l.has.plus(n)
+}
+
+// reserve takes the bytes of one volume, or what is left, for an image that is being built; 0: there is no ceiling.
+func (l *ledger) reserve() (n int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.most.Bytes <= 0 {
+		return 0, nil
+	}
+	n = l.most.Bytes - l.has.Bytes
+	if l.most.Volume > 0 {
+		n = min(n, l.most.Volume)
+	}
+	if n <= 0 {
+		return 0, quotaError{"bytes", l.most.Bytes}
+	}
+	l.has.Bytes += n
+	return n, nil
 }
 
 // stored returns what is counted.

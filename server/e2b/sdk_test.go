@@ -134,7 +134,7 @@ func TestSteps(t *testing.T) {
 		{Type: "RUN", Args: []string{"a", "web"}}, {Type: "USER", Args: []string{"app"}}, {Type: "ENV", Args: []string{"A", "1", "B", "2"}}, {Type: "RUN", Args: []string{"b", "root"}},
 		{Type: "RUN", Args: []string{"c", ""}},
 	}}
-	text, lines, err := r.api.builds.containerfile(t.Context(), t.TempDir(), q)
+	text, lines, err := r.api.builds.containerfile(t.Context(), &workspace{dir: t.TempDir(), ledger: &r.api.store.ledger}, q)
 	want := `FROM debian
 USER web
 RUN ["/bin/sh","-c","a"]
@@ -171,7 +171,7 @@ RUN ["/bin/sh","-c","c"]
 		{recipe{FromTemplate: "base"}, buildReason{`invalid request: base "base": not an image`, "base"}},
 		{recipe{FromImage: "debian", Steps: []step{{Type: "WORKDIR", Args: []string{"/"}}, {Type: "NONE"}}}, buildReason{"step 2: " + errStep.Error(), "2"}},
 	} {
-		_, _, err := r.api.builds.containerfile(t.Context(), t.TempDir(), c.recipe)
+		_, _, err := r.api.builds.containerfile(t.Context(), &workspace{dir: t.TempDir(), ledger: &r.api.store.ledger}, c.recipe)
 		if got := new(build).why(err, nil); got != c.want {
 			t.Errorf("%+v, want %+v", got, c.want)
 		}

@@ -20,11 +20,12 @@ import (
 
 // store has the server's sandboxes.
 type store struct {
-	backend backend.Backend
-	opts    Options
-	dir     *os.Root
-	ledger  ledger
-	volumes *volumes
+	backend  backend.Backend
+	opts     Options
+	dir      *os.Root
+	ledger   ledger
+	volumes  *volumes
+	pictures pictures
 
 	orphans []*entry // of a server before, whose creation no client saw the end of
 
@@ -84,7 +85,8 @@ func openStore(ctx context.Context, o Options) (*store, error) {
 			}
 		}),
 	)
-	err = errors.Join(err, dir.RemoveAll(uploadDir)) // no build outlives the server
+	s.pictures.store = s
+	err = errors.Join(err, s.pictures.open(), dir.RemoveAll(uploadDir), dir.RemoveAll(workDir)) // no build outlives the server
 	s.ledger.add(Stored{Snapshots: int64(len(s.snapshots)), Templates: int64(len(s.templates))})
 	if err != nil || len(s.entries) == 0 {
 		return s, err
@@ -308,6 +310,7 @@ func (e *entry) end(ctx context.Context) error {
 	}
 	e.store.unlist(e)
 	e.unmount()
+	e.store.pictures.collect() // it may have used one without a name
 	return nil
 }
 

@@ -63,9 +63,36 @@ func (t *template) image(id string) string {
 }
 
 // imageOf returns the name of the image of one build.
-func imageOf(template, build string) string { return "local/e2b-" + template + ":" + build }
+func imageOf(template, build string) string { return builtPrefix + template + ":" + build }
 
-// forget removes a template. Its images stay in the store until they are collected.
+// builtPrefix begins the names of templates' images. A client names a template instead, so that its layers count.
+const builtPrefix = "local/e2b-"
+
+// name gives the image of a build the tags of the build. An image that had them is then without a name.
+func (st *store) name(b *build) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	t := b.template
+	if st.templates[t.ID] != t {
+		return fmt.Errorf("%w: the template was removed", backend.ErrNotFound)
+	}
+	return st.change(t, func() error { t.tag(b.id, b.tags); return nil })
+}
+
+// change changes a template and its record, or neither. mu is held.
+func (st *store) change(t *template, f func() error) error {
+	before := slices.Clone(t.Tags)
+	err := f()
+	if err == nil {
+		err = writeRecord(st.dir, templateDir, t.ID, t)
+	}
+	if err != nil {
+		t.Tags = before
+	}
+	return err
+}
+
+// forget removes a template. The caller then collects its images.
 func (st *store) forget(t *template) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -145,20 +172,21 @@ func (s *builds) templateExists(w http.ResponseWriter, r *http.Request) {
 // tagged calls f with the template of a name, and writes it.
 func (s *builds) tagged(w http.ResponseWriter, name string, f func(*template) error) bool {
 	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
 	t := s.store.findTemplate(name)
-	if t == nil {
+	err := fmt.Errorf("%w: template %q", backend.ErrNotFound, name)
+	if t != nil {
+		err = s.store.change(t, func() error { return f(t) })
+	}
+	s.store.mu.Unlock()
+	switch {
+	case t == nil:
 		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("template %q was not found", name))
 		return false
-	}
-	err := f(t)
-	if err == nil {
-		err = writeRecord(s.store.dir, templateDir, t.ID, t)
-	}
-	if err != nil {
+	case err != nil:
 		fail(w, err)
 		return false
 	}
+	s.store.pictures.collect()
 	return true
 }
 

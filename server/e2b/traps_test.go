@@ -367,12 +367,12 @@ func TestContainerfile(t *testing.T) {
 		{step{Type: "WORKDIR", Args: []string{"/a b"}}, ""}, {step{Type: "WORKDIR", Args: []string{"/a"}}, "WORKDIR /a"}, {step{Type: "USER", Args: []string{"a"}}, "USER a"},
 		{step{Type: "COPY", Args: []string{"a", "/b"}, Files: "../../etc"}, ""}, {step{Type: "ONBUILD", Args: []string{"x"}}, ""},
 	} {
-		got, err := r.api.builds.instruction(t.TempDir(), 0, c.step)
+		got, err := r.api.builds.instruction(&workspace{dir: t.TempDir(), ledger: &r.api.store.ledger}, 0, c.step)
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%+v: %q %v, want %q", c.step, got, err, c.want)
 		}
 	}
-	if _, _, err := r.api.builds.containerfile(t.Context(), t.TempDir(), recipe{FromImage: "a\nRUN x"}); err == nil {
+	if _, _, err := r.api.builds.containerfile(t.Context(), &workspace{dir: t.TempDir(), ledger: &r.api.store.ledger}, recipe{FromImage: "a\nRUN x"}); err == nil {
 		t.Error("a base with a line")
 	}
 }

@@ -178,7 +178,10 @@ func (f *fake) Usage(context.Context, string) (runner.Usage, error) {
 
 func (f *fake) HasImage(context.Context, string) bool                 { return true }
 func (f *fake) Build(context.Context, backend.Build, io.Writer) error { return nil }
-func (f *fake) MayDecide(context.Context) error                       { return nil }
+func (f *fake) Discard(context.Context, string) error                 { return nil }
+
+func (f *fake) Blobs(context.Context, string) (map[string]int64, error) { return nil, nil }
+func (f *fake) MayDecide(context.Context) error                         { return nil }
 
 func (f *fake) Questions(ask func(runner.Question) (allow, answered bool)) { f.ask = ask }
 func (f *fake) Diff(context.Context, string) (*runner.Diff, error) {

@@ -2,12 +2,17 @@ package apibackend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
+	"runtime"
 	"strconv"
+	"syscall"
 	"time"
 
+	"demesne/cmd/internal/session"
+	"demesne/images"
 	"demesne/runner/client"
 	"demesne/server/backend"
 )
@@ -33,11 +38,63 @@ func (b *Backend) Build(ctx context.Context, o backend.Build, log io.Writer) err
 			args = append(args, flag, "none")
 		}
 	}
-	cmd := exec.CommandContext(ctx, program, append(args, "-t", o.Name, "-f", o.Containerfile, o.Dir)...)
+	most := "none"
+	if o.MaxLayers > 0 {
+		most = strconv.FormatInt(o.MaxLayers, 10)
+	}
+	cmd := exec.CommandContext(ctx, program, append(args, "--max-layers", most, "-t", o.Name, "-f", o.Containerfile, o.Dir)...)
 	cmd.Stdout, cmd.Stderr = log, log
+	// A build removes its sandboxes and intermediate images at SIGTERM. It does not outlive the server, whose record it is in.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	runtime.LockOSThread() // the signal comes at the end of the thread
+	defer runtime.UnlockOSThread()
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("build %q: %w", o.Name, err)
 	}
 	return nil
+}
+
+// Blobs implements [backend.Backend].
+func (b *Backend) Blobs(_ context.Context, name string) (map[string]int64, error) {
+	ref, err := session.ParseImage(name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := session.OpenImages()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Store.Close()
+	all, err := c.Store.Blobs(ref)
+	return all, imageError(err)
+}
+
+// Discard implements [backend.Backend]. The stored sandboxes of all namespaces keep their layers.
+func (b *Backend) Discard(ctx context.Context, name string) error {
+	ref, err := session.ParseImage(name)
+	if err != nil {
+		return err
+	}
+	c, err := session.OpenImages()
+	if err != nil {
+		return err
+	}
+	defer c.Store.Close()
+	whole := session.New(session.Options{})
+	defer whole.Close()
+	release, layers, err := whole.HoldStored(ctx, c.Store, false)
+	if err != nil {
+		return classified(err)
+	}
+	defer release()
+	err = c.Store.Discard(ctx, ref)
+	if errors.Is(err, images.ErrInUse) {
+		return kinded{err, backend.ErrConflict}
+	}
+	if err == nil {
+		_, err = c.Sweep(ctx, layers)
+	}
+	return imageError(err)
 }

@@ -147,6 +147,14 @@ func (s *Spaces) Build(ctx context.Context, o backend.Build, log io.Writer) erro
 	return s.do(ctx, func(b *Backend) error { return b.Build(ctx, o, log) })
 }
 
+func (s *Spaces) Blobs(ctx context.Context, name string) (map[string]int64, error) {
+	return with(ctx, s, func(b *Backend) (map[string]int64, error) { return b.Blobs(ctx, name) })
+}
+
+func (s *Spaces) Discard(ctx context.Context, name string) error {
+	return s.do(ctx, func(b *Backend) error { return b.Discard(ctx, name) })
+}
+
 func (s *Spaces) Inspect(ctx context.Context, name string) (*runner.Info, error) {
 	return with(ctx, s, func(b *Backend) (*runner.Info, error) { return b.Inspect(ctx, name) })
 }

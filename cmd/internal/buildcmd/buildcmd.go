@@ -27,6 +27,7 @@ type Options struct {
 	Egress    string
 	Allow     []string
 	Limits    runner.Limits
+	MaxLayers int64 // -1: none; 0: not given
 	IIDFile   string
 	Output    string // type=TYPE,dest=PATH; PATH; or -
 	Timestamp string // seconds since 1970
@@ -81,6 +82,8 @@ func Flags(o *Options) cli.Flags {
 			Help: "memory limit of each step, or none (default half of the machine's)"},
 		{Group: groupSteps, Long: "disk", Arg: "SIZE", Set: cli.Disk(&o.Limits.Disk),
 			Help: "limit for what a stage writes, or none (default none)"},
+		{Group: groupSteps, Long: "max-layers", Arg: "SIZE", Set: cli.Disk(&o.MaxLayers),
+			Help: "limit for all new layers together, or none; the results of steps are then kept no longer than the image"},
 		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: []string{"none", "package-managers", "open"}, Set: cli.Text(&o.Egress),
 			Help: "destinations that RUN may reach: none, package-managers or open (default package-managers)"},
 		{Group: groupNetwork, Long: "network", Arg: "MODE", Words: networks, Set: o.setNetwork,

@@ -1,0 +1,192 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"demesne/server/backend"
+)
+
+// built is an image that a build makes or has made. Its record is written before the build and removed after the image, so
+// that the next server finds what a killed one left.
+type built struct {
+	Template string           `json:"template"`
+	Build    string           `json:"build"`
+	Fixed    Stored           `json:"fixed"` // what it counts besides its blobs
+	Blobs    map[string]int64 `json:"blobs"` // that are not of the operator's base: size by digest
+
+	making bool
+}
+
+// builtDir holds the records.
+const builtDir = "built"
+
+// pictures counts the images of templates in the ledger, each blob once. A blob counts until no image of the namespace has
+// it: the image of one template may have the layers of another.
+type pictures struct {
+	store *store
+	turn  sync.Mutex // held while images are removed
+
+	mu    sync.Mutex
+	all   map[string]*built // by build
+	users map[string]int    // images of the namespace that have a blob
+}
+
+// open reads the records. A template of an earlier version has none: its image does not count, and is removed all the same.
+func (p *pictures) open() error {
+	p.all, p.users = map[string]*built{}, map[string]int{}
+	err := readRecords(p.store.dir, builtDir, func(id string, text []byte) {
+		var b built
+		if json.Unmarshal(text, &b) == nil && b.Build == id {
+			p.all[id] = &b
+			p.store.ledger.add(b.Fixed)
+			p.store.ledger.add(Stored{Bytes: p.use(b.Blobs)})
+		}
+	})
+	for _, t := range p.store.templates {
+		for _, tag := range t.Tags {
+			if p.all[tag.Build] == nil {
+				p.all[tag.Build] = &built{Template: t.ID, Build: tag.Build}
+			}
+		}
+	}
+	return err
+}
+
+// use counts the blobs of one more image, and returns the bytes that the namespace did not have. mu is held.
+func (p *pictures) use(blobs map[string]int64) (n int64) {
+	for d, size := range blobs {
+		if p.users[d]++; p.users[d] == 1 {
+			n += size
+		}
+	}
+	return n
+}
+
+// unuse is the reverse of use.
+func (p *pictures) unuse(blobs map[string]int64) (n int64) {
+	for d, size := range blobs {
+		if p.users[d]--; p.users[d] == 0 {
+			delete(p.users, d)
+			n += size
+		}
+	}
+	return n
+}
+
+// fixedOf returns what an image with so many steps counts besides the content of its blobs: its manifest and configuration,
+// and of each step the layer and the kept result.
+func fixedOf(steps int) Stored {
+	n := int64(2*steps + 2)
+	return Stored{Bytes: n * entryCost, Files: n}
+}
+
+// begin counts an image that will be built. It fails if there is no room for it.
+func (p *pictures) begin(b *build, steps int) error {
+	one := &built{Template: b.template.ID, Build: b.id, Fixed: fixedOf(steps), making: true}
+	need := one.Fixed.plus(Stored{Bytes: 1}) // a ledger that is full afterwards has no room for a layer
+	err := p.store.ledger.take(need)
+	if err != nil {
+		p.collect() // an image may be free by now
+		err = p.store.ledger.take(need)
+	}
+	if err != nil {
+		return err
+	}
+	p.store.ledger.add(Stored{Bytes: -1})
+	if err := writeRecord(p.store.dir, builtDir, b.id, one); err != nil {
+		p.store.ledger.add(one.Fixed.negative())
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all[b.id] = one
+	return nil
+}
+
+// added returns the blobs of an image that count: those that its base does not have, and those of the base that the
+// namespace's own images have.
+func (p *pictures) added(image, base map[string]int64) map[string]int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := maps.Clone(image)
+	maps.DeleteFunc(n, func(d string, _ int64) bool { _, below := base[d]; return below && p.users[d] == 0 })
+	return n
+}
+
+// made counts the blobs of a build's image in place of what was reserved for them. After an error nothing of both counts.
+func (p *pictures) made(id string, blobs map[string]int64, reserved int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.use(blobs)
+	err := p.store.ledger.take(Stored{Bytes: n - reserved})
+	one := p.all[id]
+	if err == nil {
+		one.Blobs = blobs
+		if err = writeRecord(p.store.dir, builtDir, id, one); err == nil {
+			return nil
+		}
+		one.Blobs = nil
+		p.store.ledger.add(Stored{Bytes: reserved - n})
+	}
+	p.unuse(blobs)
+	p.store.ledger.add(Stored{Bytes: -reserved})
+	return err
+}
+
+// end says that a build has ended.
+func (p *pictures) end(id string) {
+	p.mu.Lock()
+	p.all[id].making = false
+	p.mu.Unlock()
+	p.collect()
+}
+
+// collectTime bounds the removal of images.
+const collectTime = 5 * time.Minute
+
+// collect removes the images that no template names. One that a sandbox uses counts until a later call.
+func (p *pictures) collect() {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), collectTime)
+	defer cancel()
+	for _, one := range p.unnamed() {
+		err := p.store.backend.Discard(ctx, imageOf(one.Template, one.Build))
+		if err != nil && !errors.Is(err, backend.ErrConflict) {
+			p.store.opts.Log.Printf("remove image of template %s: %v", one.Template, err)
+		}
+		if err != nil {
+			continue
+		}
+		removeRecord(p.store.dir, builtDir, one.Build)
+		p.mu.Lock()
+		delete(p.all, one.Build)
+		p.store.ledger.add(one.Fixed.plus(Stored{Bytes: p.unuse(one.Blobs)}).negative())
+		p.mu.Unlock()
+	}
+}
+
+// unnamed returns the images that no template names, and none will: a tag is moved from a tag to another one.
+func (p *pictures) unnamed() (all []*built) {
+	p.store.mu.Lock()
+	defer p.store.mu.Unlock()
+	named := map[string]bool{}
+	for _, t := range p.store.templates {
+		for _, tag := range t.Tags {
+			named[tag.Build] = true
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, one := range p.all {
+		if !one.making && !named[id] {
+			all = append(all, one)
+		}
+	}
+	return all
+}
