@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestServeStored checks that a namespace's volumes hold no more than the operator's ceilings, by the API and from sandboxes,
@@ -68,5 +70,75 @@ func TestServeStored(t *testing.T) {
 	}
 	if got := put(v, "/c", 1); got != 507 {
 		t.Errorf("a file in a full volume: %d", got)
+	}
+}
+
+// TestServeStoredTemplates checks that repeated builds of a template leave one image, its layers and its kept steps in the
+// store, that a build has no more than the ceiling, and that a removed template leaves nothing (M16).
+func TestServeStoredTemplates(t *testing.T) {
+	g := newGallery(t)
+	newSite(t, g)
+	_, alice, _ := g.tenants("--allowed-images", "local/bb", "--max-disk", "16m", "--max-stored", "40m")
+	store := func() string { // what is in the store, without its indexes
+		var all []string
+		for _, pattern := range []string{"/blobs/sha256/*", "/steps/*"} {
+			names, _ := filepath.Glob(g.store + pattern)
+			all = append(all, names...)
+		}
+		return strings.Join(append(all, g.trees()...), "\n")
+	}
+	build := func(steps string) (status, text string) {
+		t.Helper()
+		made := alice.get("POST", "/v3/templates", `{"name":"t"}`)
+		path := "/templates/" + made["templateID"].(string) + "/builds/" + made["buildID"].(string)
+		if status, text := alice.send("POST", "/v2"+path, `{"fromImage":"local/bb","steps":[`+steps+`]}`); status != 202 {
+			return strconv.Itoa(status), text
+		}
+		for ; ; time.Sleep(10 * time.Millisecond) {
+			_, text = alice.send("GET", path+"/status", "")
+			var b struct{ Status string }
+			if json.Unmarshal([]byte(text), &b); b.Status != "building" {
+				return b.Status, text
+			}
+		}
+	}
+	run := func(command string) string { return `{"type":"RUN","args":["` + command + `"]}` }
+	empty := store()
+	most := 0
+	for i := range 4 {
+		status, text := build(run("dd if=/dev/urandom of=/f bs=2000000 count=1; echo " + strconv.Itoa(i)))
+		if status != "ready" {
+			t.Fatalf("build %d: %s", i, text)
+		}
+		if n := strings.Count(store(), "\n"); i == 0 {
+			if most = n; n != strings.Count(empty, "\n")+4 {
+				t.Fatalf("not one manifest, configuration, layer and step more than\n%s:\n%s", empty, store())
+			}
+		} else if n != most {
+			t.Errorf("after build %d the store has %d files, after the first %d\n%s", i, n, most, store())
+		}
+	}
+	full := store()
+	large := run("dd if=/dev/urandom of=/f bs=9000000 count=1") // each layer is within the disk limit
+	if status, text := build(large + "," + large); status != "error" || !strings.Contains(text, "the new layers have more than") {
+		t.Errorf("too large: %s", text)
+	}
+	if status, _ := build(run("dd if=/dev/urandom of=/f bs=2000000 count=1") + "," + run("exit 3")); status != "error" {
+		t.Errorf("a failed build: %s", status)
+	}
+	if store() != full {
+		t.Errorf("failed builds leave\n%s\nafter\n%s", store(), full)
+	}
+	if status, text := alice.send("DELETE", "/templates/t", ""); status != 204 {
+		t.Errorf("remove: %d %s", status, text)
+	}
+	if store() != empty {
+		t.Errorf("a removed template leaves\n%s\nafter\n%s", store(), empty)
+	}
+	var server struct {
+		Stored map[string]struct{ Now int64 }
+	}
+	if _, text := alice.send("GET", "/v1/server", ""); json.Unmarshal([]byte(text), &server) != nil || server.Stored["bytes"].Now != 0 || server.Stored["files"].Now != 0 {
+		t.Errorf("%s", text)
 	}
 }

@@ -138,19 +138,28 @@ func (p *pictures) made(id string, blobs map[string]int64, reserved int64) error
 	return err
 }
 
-// end says that a build has ended.
+// end says that a build has ended. Without a discarded image, what its intermediate images left is still in the store:
+// discarding a name that no image has removes that.
 func (p *pictures) end(id string) {
 	p.mu.Lock()
-	p.all[id].making = false
+	one := p.all[id]
+	one.making = false
 	p.mu.Unlock()
-	p.collect()
+	if p.collect() > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), collectTime)
+	defer cancel()
+	if err := p.store.backend.Discard(ctx, imageOf(one.Template, "none")); err != nil {
+		p.store.opts.Log.Printf("remove intermediate images of template %s: %v", one.Template, err)
+	}
 }
 
 // collectTime bounds the removal of images.
 const collectTime = 5 * time.Minute
 
-// collect removes the images that no template names. One that a sandbox uses counts until a later call.
-func (p *pictures) collect() {
+// collect removes the images that no template names, and returns how many. One that a sandbox uses counts until a later call.
+func (p *pictures) collect() (n int) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), collectTime)
@@ -163,12 +172,14 @@ func (p *pictures) collect() {
 		if err != nil {
 			continue
 		}
+		n++
 		removeRecord(p.store.dir, builtDir, one.Build)
 		p.mu.Lock()
 		delete(p.all, one.Build)
 		p.store.ledger.add(one.Fixed.plus(Stored{Bytes: p.unuse(one.Blobs)}).negative())
 		p.mu.Unlock()
 	}
+	return n
 }
 
 // unnamed returns the images that no template names, and none will: a tag is moved from a tag to another one.

@@ -185,7 +185,7 @@ func BoundFlags(b *Bounds) cli.Flags {
 		{Group: groupBounds, Long: "max-sandboxes", Arg: "N", Set: number(&b.MaxSandboxes),
 			Help: "most sandboxes of one namespace (default no bound but $DEMESNE_MAX_SANDBOXES)"},
 		{Group: groupBounds, Long: "max-stored", Arg: "SIZE", Set: cli.Bytes(&b.MaxStored),
-			Help: "most that volumes and uploads of one namespace hold, each volume at most a sandbox's disk limit (default 10 disk limits)"},
+			Help: "most that volumes, uploads and images of templates of one namespace hold, each volume at most a sandbox's disk limit (default 10 disk limits)"},
 		{Group: groupBounds, Long: "max-files", Arg: "N", Set: number(&b.MaxFiles),
 			Help: "most files and directories of these (default 100000)"},
 		{Group: groupBounds, Long: "max-volumes", Arg: "N", Set: number(&b.MaxVolumes),
