@@ -61,69 +61,6 @@ func (s *Store) Remove(ctx context.Context, ref imageref.Ref, force bool) (*Free
 	return freed, nil
 }
 
-// Discard removes the name of an image that a build made or was to make, as [Store.Remove] does, and the results of steps
-// that are kept for it alone. It also removes the layers that such a build left without an image.
-func (s *Store) Discard(ctx context.Context, ref imageref.Ref) error {
-	freed := &Freed{}
-	err := s.update(ctx, func(entries []entry) ([]entry, bool, error) {
-		i, err := find(entries, ref)
-		if err != nil {
-			return nil, false, err
-		}
-		if i >= 0 {
-			if left := without(entries[i].names, ref.Full); len(left) > 0 {
-				entries[i].names = left
-				err = s.writeIndex(entries)
-			} else {
-				d := entries[i].Digest
-				entries, err = s.drop(entries, func(c entry) bool { return c.Digest == d }, false, freed)
-				if err == nil && len(freed.Images) == 0 {
-					err = ErrInUse
-				}
-			}
-		}
-		if err == nil {
-			err = s.dropStepsOf(ref.Full)
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		return nil, false, s.removeBlobs(entries, freed)
-	})
-	if err != nil {
-		return fmt.Errorf("discard image %q: %w", ref, err)
-	}
-	return nil
-}
-
-// Blobs returns the size of each blob of an image, by digest, with its manifest.
-func (s *Store) Blobs(ref imageref.Ref) (map[string]int64, error) {
-	entries, err := s.readIndex()
-	if err != nil {
-		return nil, err
-	}
-	i, err := find(entries, ref)
-	if err != nil {
-		return nil, err
-	}
-	if i < 0 {
-		return nil, ErrNotFound
-	}
-	raw, err := s.readBlob(entries[i].Descriptor)
-	if err != nil {
-		return nil, err
-	}
-	m, err := oci.ParseManifest(raw)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]int64{string(entries[i].Digest): entries[i].Size}
-	for _, b := range m.Blobs() {
-		all[string(b.Digest)] = b.Size
-	}
-	return all, nil
-}
-
 // GCOptions select what is old enough to remove.
 type GCOptions struct {
 	All       bool          // every image that is not in use

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
@@ -106,8 +107,9 @@ func (t Steps) Claim(ctx context.Context, key oci.Digest, image string) error {
 	return t.Put(key, r)
 }
 
-// dropStepsOf forgets the results that are kept for one image alone. The caller has the lock.
-func (s *Store) dropStepsOf(image string) error {
+// dropOf forgets the results that are kept for one image alone. The caller has the lock.
+func (t Steps) dropOf(image string) error {
+	s := t.Store
 	return s.eachFile(stepsDir, func(name, path string) error {
 		r, err := s.readStep(path)
 		if err != nil || !slices.Contains(r.Images, image) {
@@ -116,8 +118,44 @@ func (s *Store) dropStepsOf(image string) error {
 		if r.Images = without(r.Images, image); len(r.Images) == 0 {
 			return os.Remove(path)
 		}
-		return Steps{s}.Put(oci.Digest(oci.Algorithm+name), r)
+		return t.Put(oci.Digest(oci.Algorithm+name), r)
 	})
+}
+
+// Discard removes the name of an image that a build made or was to make, as [Store.Remove] does, and the results of steps
+// that are kept for it alone. It also removes the layers that such a build left without an image.
+func (t Steps) Discard(ctx context.Context, ref imageref.Ref) error {
+	s := t.Store
+	freed := &Freed{}
+	err := s.update(ctx, func(entries []entry) ([]entry, bool, error) {
+		i, err := find(entries, ref)
+		if err != nil {
+			return nil, false, err
+		}
+		if i >= 0 {
+			if left := without(entries[i].names, ref.Full); len(left) > 0 {
+				entries[i].names = left
+				err = s.writeIndex(entries)
+			} else {
+				d := entries[i].Digest
+				entries, err = s.drop(entries, func(c entry) bool { return c.Digest == d }, false, freed)
+				if err == nil && len(freed.Images) == 0 {
+					err = ErrInUse
+				}
+			}
+		}
+		if err == nil {
+			err = t.dropOf(ref.Full)
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		return nil, false, s.removeBlobs(entries, freed)
+	})
+	if err != nil {
+		return fmt.Errorf("discard image %q: %w", ref, err)
+	}
+	return nil
 }
 
 func (s files) readStep(path string) (r StepResult, err error) {

@@ -62,7 +62,7 @@ type Backend interface {
 	// Blobs returns the size of each blob of an image that is here, by digest.
 	Blobs(ctx context.Context, name string) (map[string]int64, error)
 	// Discard removes an image that Build made or failed to make, and all that only this build left. It returns an
-	// ErrConflict while a sandbox or another build uses the image, and nil if there is none.
+	// ErrConflict while a sandbox or another build uses the image, and nil without such an image.
 	Discard(ctx context.Context, name string) error
 }
 

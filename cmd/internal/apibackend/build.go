@@ -67,8 +67,19 @@ func (b *Backend) Blobs(_ context.Context, name string) (map[string]int64, error
 		return nil, err
 	}
 	defer c.Store.Close()
-	all, err := c.Store.Blobs(ref)
-	return all, imageError(err)
+	img, err := c.Store.Lookup(ref)
+	if err != nil {
+		return nil, imageError(err)
+	}
+	all, rest := map[string]int64{}, img.Size
+	for _, l := range img.Layers {
+		if _, again := all[string(l.Digest)]; !again {
+			all[string(l.Digest)] = l.Size
+			rest -= l.Size
+		}
+	}
+	all[string(img.Digest)] = rest // the configuration
+	return all, nil
 }
 
 // Discard implements [backend.Backend]. The stored sandboxes of all namespaces keep their layers.
@@ -89,7 +100,7 @@ func (b *Backend) Discard(ctx context.Context, name string) error {
 		return classified(err)
 	}
 	defer release()
-	err = c.Store.Discard(ctx, ref)
+	err = images.Steps{Store: c.Store}.Discard(ctx, ref)
 	if errors.Is(err, images.ErrInUse) {
 		return kinded{err, backend.ErrConflict}
 	}
