@@ -95,7 +95,7 @@ func (b *Backend) Discard(ctx context.Context, name string) error {
 	defer c.Store.Close()
 	whole := session.New(session.Options{})
 	defer whole.Close()
-	release, layers, err := whole.HoldStored(ctx, c.Store, false)
+	release, layers, err := whole.HoldStored(ctx, c.Store, nil)
 	if err != nil {
 		return classified(err)
 	}
@@ -105,7 +105,7 @@ func (b *Backend) Discard(ctx context.Context, name string) error {
 		return kinded{err, backend.ErrConflict}
 	}
 	if err == nil {
-		_, err = c.Sweep(ctx, layers)
+		_, _, err = c.Sweep(ctx, layers) // what other id maps unpacked stays until gc runs under them
 	}
 	return imageError(err)
 }
