@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,11 +45,19 @@ func TestSessionQueue(t *testing.T) {
 			come(2)
 		}
 	}
-	agent := b.mcp()
+	// The entry of the killed one may still be there, so the next ones are known by names of their own.
+	another := func(before []string) {
+		t.Helper()
+		eventually(t, "another to stand in line", func() bool {
+			return slices.ContainsFunc(names(line), func(n string) bool { return !slices.Contains(before, n) })
+		})
+	}
+	agent, before := b.mcp(), names(line)
 	_, answer := agent.start("sandbox_exec", args{"sandbox_id": box, "queue": true, "command": step(1)})
-	come(3) // the next in line removes the entry of the killed one
+	another(before)
+	before = names(line)
 	wg.Go(func() { b.must("run", "--key", "k", "--queue", "-c", step(2)) })
-	come(4)
+	another(before)
 	b.must("exec", box, "--", "touch", "/tmp/go")
 	agent.await(answer)
 	wg.Wait()
