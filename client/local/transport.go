@@ -29,6 +29,13 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case resp := <-a.begun:
 		return resp, nil
 	case <-ctx.Done():
+		if r.Context().Err() == nil { // the handler has ended, and its answer may be there too
+			select {
+			case resp := <-a.begun:
+				return resp, nil
+			default:
+			}
+		}
 		a.give(context.Cause(ctx))
 		return nil, context.Cause(ctx)
 	}
