@@ -36,6 +36,7 @@ need pip3 python3-pip
 need npm npm
 need node nodejs
 need chromium chromium
+need firefox-esr firefox-esr
 need ffmpeg ffmpeg
 need ip iproute2
 need ssh openssh-client

@@ -67,8 +67,8 @@ func onInternet(t *testing.T, body func(*internet)) {
 // namespace with one id.
 func again(t *testing.T) {
 	t.Helper()
-	name, _, _ := strings.Cut(t.Name(), "/")
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+name+"$", "-test.v")
+	name := t.Name()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+strings.ReplaceAll(name, "/", "$/^")+"$", "-test.v")
 	cmd.Env = append(os.Environ(), "DEMESNE_TEST_INTERNET=1", "DEMESNE_BIN="+bin, toolsVar+"="+tools)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	if os.Getuid() != 0 {

@@ -145,7 +145,7 @@ func (p *pageBrowser) files(at string) {
 }
 
 // inFrame waits until a frame shows a text.
-func (p *pageBrowser) inFrame(text string) {
+func (p *pageTab) inFrame(text string) {
 	p.t.Helper()
 	if !p.frames(10*time.Second, `document.body.innerText`, text) {
 		p.t.Fatalf("no frame shows %q", text)
@@ -153,7 +153,7 @@ func (p *pageBrowser) inFrame(text string) {
 }
 
 // frames waits until an expression in one of the frames has a text, and says whether it came within the limit.
-func (p *pageBrowser) frames(limit time.Duration, expression, text string) bool {
+func (p *pageTab) frames(limit time.Duration, expression, text string) bool {
 	return fixture.Poll(limit, func() bool {
 		return slices.ContainsFunc(p.EvalFrames(expression), func(shown string) bool { return strings.Contains(shown, text) })
 	})

@@ -13,12 +13,30 @@ import (
 	"demesne/integration/fixture"
 )
 
-// pageBrowser is a browser that has logged in to a server's page.
+// tab is the tab of a browser, Chromium or Firefox.
+type tab interface {
+	Open(url string) error
+	// Eval evaluates an expression in the page, waits for a promise, and decodes its value as JSON into out, if it is not nil.
+	Eval(expression string, out any) error
+	// EvalFrames returns the text that an expression has as value in each sandboxed frame. It leaves out frames without one.
+	EvalFrames(expression string) []string
+	// Said returns the errors of scripts, and what else the browser reports, since the last call.
+	Said() []string
+	Close()
+}
+
+// pageTab is a tab that has logged in to a server's page.
+type pageTab struct {
+	tab
+	t   testing.TB
+	ctx context.Context
+	url string
+}
+
+// pageBrowser is a pageTab of Chromium, which can do more.
 type pageBrowser struct {
 	*fixture.Browser
-	t       testing.TB
-	ctx     context.Context
-	url     string
+	*pageTab
 	outputs bool // an HTML output was shown
 }
 
@@ -38,29 +56,66 @@ func (b *box) browseWith(s *apiServer, answer func(method, url, sent string) (in
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(at.Close)
 	at.Answer = answer
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	b.Cleanup(cancel)
-	p := &pageBrowser{at, b, ctx, s.url, false}
+	p := &pageBrowser{Browser: at, pageTab: b.tab(s, at)}
 	p.check(p.Size(1280, 900, false))
-	p.check(p.Open(s.url + "/page/#token=" + url.QueryEscape(s.key)))
-	p.await(`document.querySelector("#top nav a[aria-current]")`)
+	p.logIn(s)
 	return p
 }
 
-func (p *pageBrowser) check(err error) {
+// browseFirefox opens the page of a server in Firefox, logged in.
+func (b *box) browseFirefox(s *apiServer) *pageTab {
+	b.Helper()
+	program(b, "firefox-esr")
+	at, err := fixture.StartFirefox(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := b.tab(s, at)
+	p.logIn(s)
+	return p
+}
+
+// tab returns the tab of a browser, which ends with the test.
+func (b *box) tab(s *apiServer, at tab) *pageTab {
+	b.Cleanup(at.Close)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	b.Cleanup(cancel)
+	return &pageTab{at, b, ctx, s.url}
+}
+
+func (p *pageTab) logIn(s *apiServer) {
+	p.t.Helper()
+	p.check(p.Open(s.url + "/page/#token=" + url.QueryEscape(s.key)))
+	p.await(`document.querySelector("#top nav a[aria-current]")`)
+}
+
+func (p *pageTab) check(err error) {
 	p.t.Helper()
 	if err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func (p *pageBrowser) await(expression string) {
+// await waits until an expression is true.
+func (p *pageTab) await(expression string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
-	p.check(p.Await(ctx, expression))
+	for {
+		var ok bool
+		err := p.Eval("Boolean("+expression+")", &ok)
+		if ok {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			var shown string
+			p.Eval("document.body.innerText", &shown)
+			p.t.Fatalf("await %q: %v; the page shows %.2000q; the browser said %q", expression, err, shown, p.Said())
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
 }
 
 // show opens a view and waits until it has a text.
