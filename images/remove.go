@@ -61,6 +61,26 @@ func (s *Store) Remove(ctx context.Context, ref imageref.Ref, force bool) (*Free
 	return freed, nil
 }
 
+// RemoveAll removes images with all their names, like [Store.Remove] with force, but looks for unused blobs once.
+// Digests without an image are skipped.
+func (s *Store) RemoveAll(ctx context.Context, digests []oci.Digest) error {
+	if len(digests) == 0 {
+		return nil
+	}
+	err := s.update(ctx, func(entries []entry) ([]entry, bool, error) {
+		freed := &Freed{}
+		left, err := s.drop(entries, func(e entry) bool { return slices.Contains(digests, e.Digest) }, true, freed)
+		if err != nil || len(freed.Images) == 0 {
+			return nil, false, err
+		}
+		return nil, false, s.removeBlobs(left, freed)
+	})
+	if err != nil {
+		return fmt.Errorf("remove images: %w", err)
+	}
+	return nil
+}
+
 // GCOptions select what is old enough to remove.
 type GCOptions struct {
 	All       bool          // every image that is not in use

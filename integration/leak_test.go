@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -154,9 +155,24 @@ func processes() (all []process) {
 	return all
 }
 
-// descendants lists the living descendants of the test process. It reaps dead orphans, which become children of a
-// subreaper.
-func descendants() (out []process) { return descendantsOf(os.Getpid()) }
+// descendants lists the living descendants of the test process, a subreaper. It reaps dead orphans.
+func descendants() (out []process) {
+	if childless() {
+		return nil
+	}
+	return descendantsOf(os.Getpid())
+}
+
+// childless reaps dead children, and reports whether none is left. A subreaper without children has no descendants, so
+// that most looks need not read all of /proc.
+func childless() bool {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		if err != nil || pid == 0 {
+			return errors.Is(err, unix.ECHILD)
+		}
+	}
+}
 
 func descendantsOf(root int) (out []process) {
 	all := processes()
@@ -189,9 +205,9 @@ func mountPoints() []string {
 // controlGroups lists demesne's control groups by name, except those with processes and those that a living
 // reaper will remove.
 func controlGroups() (all []string) {
-	theirs := reaped()
+	theirs := sync.OnceValue(reaped)
 	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(d.Name(), "demesne") && !theirs[path] && !inhabited(path) && ownedByUs(d) {
+		if err == nil && d.IsDir() && strings.Contains(d.Name(), "demesne") && ownedByUs(d) && !theirs()[path] && !inhabited(path) {
 			all = append(all, path)
 		}
 		return nil

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -123,10 +122,7 @@ func (b *builder) closeStages() {
 func (b *builder) removeIntermediate() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, d := range b.dropped {
-		ref := imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)}
-		if _, err := b.images.Store.Remove(context.Background(), ref, true); err != nil && !errors.Is(err, images.ErrNotFound) {
-			b.show.note(fmt.Sprintf("remove intermediate image: %v", err))
-		}
+	if err := b.images.Store.RemoveAll(context.Background(), b.dropped); err != nil {
+		b.show.note(fmt.Sprintf("remove intermediate images: %v", err))
 	}
 }

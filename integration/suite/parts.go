@@ -15,20 +15,24 @@ import (
 type half struct {
 	name  string
 	login string         // an ordinary user's name, if not the current user
-	not   *regexp.Regexp // tests of the other half only
+	not   *regexp.Regexp // tests of the other half only, as FILE/TEST of package integration
 	leave *regexp.Regexp // packages of the other half only
 	skip  string         // pattern of tests that its packages leave out
 }
 
 // Tests and packages that behave the same for every user, and cost much, belong to one half. The ordinary user's half has
-// those that need no right of root's, and root's half those that an ordinary user of every machine could not prepare. The
-// packages of notUserPackages are pure, or run their tests as an ordinary user too when root starts them.
+// those that need no right of root's: builds, pulls, agents, kernels, MCP and the documents. What could differ for root is
+// the kernel's part, which both halves run: ids, owners of files, mounts, control groups, networks, signals, escapes. Root's
+// half has what an ordinary user of every machine could not prepare. The packages of notUserPackages are pure, or run their
+// tests as an ordinary user too when root starts them.
 var (
-	notRoot = regexp.MustCompile(`^Test(Agent(Programs|Image.*|Terminal|Hosted|MCPPrograms|Fork.*|Piped|RateLimit|Many|ManyChildren)|` +
-		`Build(Shapes|Cases|Debian|Add.*|Layers|Progress.*|UnknownBase|CacheSharing|Parallel|MountKinds|SecretForms|SSHKeys|Sockets|Attributes)|` +
-		`Devcontainer.*|Halfway.*|MCPKilledUntold|RecipeDebian|PushCut|ImageMaps.*|ImageRootInside|Jupyter.*|Docs.*|Dependency|EgressSecretTools)$`)
+	notRoot = regexp.MustCompile(`^(agent_(branch|budget|hosted|image|jobs|mcp|programs|renew|terminal|tools|transcript|tree|workspace)|` +
+		`build(_input|_mounts|_output|_progress|_remote|_shapes|_warm)?|code_files|codes|devcontainer|docs|egress_tools|examples(_build)?|halfway|` +
+		`image_(archive|config|gc|maps|metadata|pull|refused|registry|root|store)|jupyter|` +
+		`mcp_(ask|client|code|commands|egress|frontends|jobs|model|modern|operator|script|secret|session|transport|turns)|` +
+		`outputs|path|push|recipes|repl|schema|sessions_turns|skills|streams)/|/TestBuildCases$`)
 	notRootPackages = regexp.MustCompile(`^images/(archive|pull)$|^cmd/(demesne-build|internal/code)$`)
-	notUser         = regexp.MustCompile(`^Test(Page.*|Serve(E2B|ACME|Retention|ToolTexts|Runs|Killed)|MCPKilled|BuildCasesPeer)$`)
+	notUser         = regexp.MustCompile(`/Test(Page.*|Serve(E2B|ACME|Retention|ToolTexts|Runs|Killed)|BuildCasesPeer)$`)
 	notUserPackages = regexp.MustCompile(`^(kernels|mcp|server|proxy)(/|$)|^images/(push|build)$|^runner/ipc$|^netns$|^rootfs/unpack$`)
 	nowhere         = regexp.MustCompile(`^\b$`)
 )
@@ -104,14 +108,18 @@ func (s *suite) divide(parts *[]part, b binary, h half) error {
 			continue
 		}
 		var names []string
+		file := strings.TrimSuffix(filepath.Base(f), "_test.go")
 		for _, m := range test.FindAllSubmatch(text, -1) {
-			if name := string(m[1]); name != "TestMain" && !h.not.MatchString(name) {
+			name := string(m[1])
+			if id := file + "/" + name; notRoot.MatchString(id) && notUser.MatchString(id) {
+				return fmt.Errorf("%s is in no half", id)
+			} else if name != "TestMain" && !h.not.MatchString(id) {
 				names = append(names, name)
 			}
 		}
 		if len(names) > 0 {
 			run := fmt.Sprintf("-test.run=^(%s)$", strings.Join(names, "|"))
-			*parts = append(*parts, part{b, h, h.name + " " + strings.TrimSuffix(f, "_test.go"), []string{run}, len(text)})
+			*parts = append(*parts, part{b, h, h.name + " integration/" + file, []string{run}, len(text)})
 		}
 	}
 	if b.pkg != "integration" || s.pattern != "" {

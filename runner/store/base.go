@@ -131,16 +131,21 @@ func (d *Store) sweepBases() error {
 	if err != nil {
 		return err
 	}
+	list = slices.DeleteFunc(list, func(e fs.DirEntry) bool { return !strings.HasPrefix(e.Name(), basePrefix) })
+	if len(list) == 0 {
+		return nil
+	}
+	used := d.used()
 	var errs []error
 	for _, e := range list {
-		if !strings.HasPrefix(e.Name(), basePrefix) || d.uses(e.Name()) {
+		if used(e.Name()) {
 			continue
 		}
 		b, err := d.lock(e.Name())
 		switch {
 		case errors.Is(err, ErrBusy) || errors.Is(err, fs.ErrNotExist):
 			continue
-		case err == nil && d.uses(e.Name()):
+		case err == nil && d.used()(e.Name()):
 			// The check is repeated under the lock. While a fork is written and its source removed, a single check
 			// may miss both.
 			err = b.Close()
@@ -152,17 +157,22 @@ func (d *Store) sweepBases() error {
 	return errors.Join(errs...)
 }
 
-// uses reports whether a sandbox uses the base, or may use it.
-func (d *Store) uses(base string) bool {
+// used reads every record, and returns a function that reports whether a sandbox uses a base, or may use it.
+func (d *Store) used() func(base string) bool {
 	names, err := d.names()
 	if err != nil {
-		return true
+		return func(string) bool { return true }
 	}
+	bases := map[string]bool{}
 	for _, id := range names {
 		r, err := d.read(id)
-		if err != nil && d.hasSpec(id) || r.Freezing == base || slices.Contains(r.Base, base) {
-			return true
+		if err != nil && d.hasSpec(id) {
+			return func(string) bool { return true }
+		}
+		bases[r.Freezing] = true
+		for _, b := range r.Base {
+			bases[b] = true
 		}
 	}
-	return false
+	return func(base string) bool { return bases[base] }
 }

@@ -19,6 +19,7 @@
 package store
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -214,29 +215,40 @@ func (d *Store) Others(ids map[string]bool) ([]Record, error) {
 		if ids[name] {
 			continue
 		}
-		r, err := d.read(name)
-		if d.expired(name) || err != nil && !d.hasSpec(name) {
-			continue
+		if r, ok := d.look(name); ok {
+			all = append(all, r)
 		}
-		if err != nil {
-			all = append(all, Record{Info: runner.Info{ID: name, State: runner.Unreadable}})
-			continue
-		}
-		f, err := d.open(name, flock.Shared)
-		switch {
-		case errors.Is(err, ErrBusy) && !r.Snapshot:
-			r.Info.State = runner.Running
-		case err == nil:
-			f.Close()
-		}
-		all = append(all, r)
 	}
 	return all, nil
+}
+
+// look returns what the store has of a sandbox, unless that has expired or was never written.
+func (d *Store) look(id string) (Record, bool) {
+	r, err := d.read(id)
+	if d.expired(id) || err != nil && !d.hasSpec(id) {
+		return r, false
+	}
+	if err != nil {
+		return Record{Info: runner.Info{ID: id, State: runner.Unreadable}}, true
+	}
+	f, err := d.open(id, flock.Shared)
+	switch {
+	case errors.Is(err, ErrBusy) && !r.Snapshot:
+		r.Info.State = runner.Running
+	case err == nil:
+		f.Close()
+	}
+	return r, true
 }
 
 // Find returns the sandbox with that id, or else the newest with that name. The error is fs.ErrNotExist if neither
 // exists.
 func (d *Store) Find(idOrName string) (Record, error) {
+	if _, err := hex.DecodeString(idOrName); err == nil && idOrName != "" { // an id, or a name that looks like one
+		if r, ok := d.look(idOrName); ok && r.Info.State != runner.Unreadable {
+			return r, nil
+		}
+	}
 	var found Record
 	all, err := d.All()
 	if err != nil {

@@ -245,7 +245,7 @@ func TestStoreUnreadable(t *testing.T) {
 	if all, err := d.All(); err == nil {
 		t.Errorf("listed %+v", all)
 	}
-	if !d.uses("base-0") || !d.hasSpec("aa") {
+	if !d.used()("base-0") || !d.hasSpec("aa") {
 		t.Error("an unreadable record counts as absent")
 	}
 }
