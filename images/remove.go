@@ -218,7 +218,7 @@ func (s *Store) reachable(entries []entry) (map[oci.Digest]bool, error) {
 }
 
 // removeUsed removes the used files of images that have been removed.
-func (s *Store) removeUsed(entries []entry) error {
+func (s files) removeUsed(entries []entry) error {
 	keep := map[string]bool{}
 	for _, e := range entries {
 		keep[e.Digest.Encoded()] = true

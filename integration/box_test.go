@@ -38,7 +38,7 @@ func newBox(t testing.TB) *box {
 	t.Helper()
 	// The path must be short, because the path of a Unix socket has at most 108 bytes. It must be searchable,
 	// because real root's runner does not run as root.
-	dir, err := os.MkdirTemp("/tmp", "dm")
+	dir, err := os.MkdirTemp("", "dm")
 	if err != nil {
 		t.Fatal(err)
 	}

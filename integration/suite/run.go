@@ -135,6 +135,9 @@ func become(cmd *exec.Cmd, login string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: numbers[0], Gid: numbers[1], Groups: numbers[2:]}}
 	kept := slices.DeleteFunc(cmd.Env, func(e string) bool { return !passed.MatchString(e) })
 	cmd.Env = append(kept, "HOME="+u.HomeDir, "USER="+login, "LOGNAME="+login)
+	if dir := os.Getenv("DEMESNE_TMP_MEMORY"); dir != "" {
+		cmd.Env = append(cmd.Env, "TMPDIR="+dir)
+	}
 	return nil
 }
 
