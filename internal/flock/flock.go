@@ -38,6 +38,10 @@ func Lock(f *os.File, how Mode) error { return flock(f, int(how)) }
 // Try is Lock without the wait: it returns [ErrLocked] instead.
 func Try(f *os.File, how Mode) error { return flock(f, int(how)|unix.LOCK_NB) }
 
+// Unlock releases the lock of f, also where a process that is being started has a copy of its descriptor: such a copy
+// would keep a lock that Close alone leaves, until that process executes its program.
+func Unlock(f *os.File) error { return flock(f, unix.LOCK_UN) }
+
 func flock(f *os.File, how int) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), how); err != unix.EINTR {

@@ -400,7 +400,7 @@ func busybox(t *testing.T) string {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	for up := dir; up != "/var/tmp" && up != "/tmp" && err == nil; up = filepath.Dir(up) {
+	for up := dir; up != "/var/tmp" && up != filepath.Clean(os.TempDir()) && err == nil; up = filepath.Dir(up) {
 		err = os.Chmod(up, 0o755)
 	}
 	err = errors.Join(err, os.MkdirAll(dir+"/bin", 0o755), os.WriteFile(dir+"/bin/busybox", program, 0o755),

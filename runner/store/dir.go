@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 )
 
@@ -71,7 +72,7 @@ func (b *Dir) Renew(until time.Time) error {
 }
 
 // Close unlocks the sandbox for the next Take.
-func (b *Dir) Close() error { return errors.Join(b.root.Close(), b.lock.Close()) }
+func (b *Dir) Close() error { return errors.Join(b.root.Close(), flock.Unlock(b.lock), b.lock.Close()) }
 
 // Remove removes the sandbox and closes b. A runner without the sandbox's ids, for example, can remove only a part. The
 // sandbox then no longer exists, and the next sweep continues.

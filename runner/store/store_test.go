@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/runner"
 )
 
@@ -247,6 +249,24 @@ func TestStoreUnreadable(t *testing.T) {
 	}
 	if !d.used()("base-0") || !d.hasSpec("aa") {
 		t.Error("an unreadable record counts as absent")
+	}
+}
+
+// TestCloseUnlocks checks that a sandbox is free once it is closed, also while a child process that is being started has a
+// copy of the lock's descriptor.
+func TestCloseUnlocks(t *testing.T) {
+	d := open(t)
+	b := add(t, d, "aa", "", time.Hour)
+	inherited, err := unix.Dup(int(b.lock.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(inherited)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Find("aa"); err != nil || r.Info.State == runner.Running {
+		t.Errorf("%q, %v", r.Info.State, err)
 	}
 }
 
