@@ -147,7 +147,7 @@ func (c tenant) everyFace() {
 		{"POST", "/v1/sandboxes/" + id + "/egress/allow", `{"rules": ["10.0.0.1:*"]}`, 400, "the operator allows"},
 		{"PUT", "/sandboxes/" + e2b + "/network", `{"allowOut": ["example.com"]}`, 400, "the operator allows"},
 		{"POST", "/v1/sandboxes/" + id + "/fork", `{}`, 503, "too many sandboxes"},
-		{"POST", "/sandboxes/" + e2b + "/fork", `{}`, 201, `"code":503,"message":"create sandbox: too many sandboxes (2)"`},
+		{"POST", "/sandboxes/" + e2b + "/fork", `{}`, 201, `"code":503,"message":"create sandbox: too many sandboxes (2) (remove a sandbox of this namespace`},
 		{"POST", "/v1/run", `{"command": "true", "image": "ghcr.io/other/image"}`, 400, "does not allow this image"},
 		{"POST", "/v1/run", `{"command": "true", "network": {"mode": "open"}}`, 400, "the operator allows"},
 		{"POST", "/v1/images/pull", `{"name": "ghcr.io/other/image"}`, 400, "does not allow this image"},

@@ -61,6 +61,8 @@ type Handover struct {
 	Exposed bool `json:"exposed,omitempty"`
 	// Granted names the record of the caller's grants; see package grants. If it is empty, the runner writes the record.
 	Granted string `json:"granted,omitempty"`
+	// Slot names the place that [client.Client.Reserve] returned. Without one, Create takes a place of its own.
+	Slot string `json:"slot,omitempty"`
 }
 
 // Defaults are settings of every command in a sandbox. They override the image's, and a command's own override them.
@@ -182,6 +184,15 @@ const (
 	// where possible (the receipt reports it) and outlive their processes: see [client.SandboxRoot].
 	Persistent Lifetime = "persistent"
 )
+
+// MostSandboxes is how many persistent sandboxes a user has at most by default.
+const MostSandboxes = 64
+
+// Quota bounds the persistent sandboxes, which include forks. Snapshots do not count.
+type Quota struct {
+	User     int `json:"user,omitempty"`     // most sandboxes of the user, whoever made them; 0: MostSandboxes
+	Frontend int `json:"frontend,omitempty"` // most sandboxes of the caller's frontend; 0: no bound of its own
+}
 
 // How long a runner lingers after its last sandbox and caller. The default covers a shell loop, a git hook or the
 // next call of an agent's shell.

@@ -109,7 +109,9 @@ func (bare) List(context.Context) ([]runner.Info, error) {
 	return []runner.Info{bareInfo()}, nil
 }
 
-func (bare) Count(context.Context) (int, error) { return 1, nil }
+func (bare) Reserve(context.Context, string) (string, error) { return "slot", nil }
+
+func (bare) Release(context.Context, string) error { return nil }
 
 func (bare) Inspect(_ context.Context, id string) (*runner.Info, error) {
 	if id != "bare-1" {

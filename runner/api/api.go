@@ -22,7 +22,8 @@ const (
 	OpDiff    ipc.Op = "diff"
 	OpLayer   ipc.Op = "layer"
 	OpList    ipc.Op = "list"
-	OpCount   ipc.Op = "count" // the number of persistent sandboxes
+	OpReserve ipc.Op = "reserve" // a place for a persistent sandbox, before anything of it is made
+	OpRelease ipc.Op = "release" // a place that no sandbox took
 	OpInspect ipc.Op = "inspect"
 	OpPause   ipc.Op = "pause"
 	OpUsage   ipc.Op = "usage"

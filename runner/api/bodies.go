@@ -17,6 +17,7 @@ type Attached struct {
 type Introduction struct {
 	Frontend runner.Frontend `json:"frontend,omitempty"`
 	Totals   *runner.Limits  `json:"totals,omitempty"` // bound the sum of all sandboxes' limits, for sandboxes of this caller; zero: unbounded
+	Quota    *runner.Quota   `json:"quota,omitempty"`  // bounds the persistent sandboxes that this caller makes; nil: the zero Quota
 	Retire   bool            `json:"retire,omitempty"` // do not linger after any caller
 	Linger   *time.Duration  `json:"linger,omitempty"` // how long the runner stays if this was its last caller; nil: [runner.DefaultLinger]
 }
@@ -26,6 +27,17 @@ type Introduction struct {
 type Hello struct {
 	PID  int    `json:"pid"`
 	Mode string `json:"mode"`
+}
+
+// Slot is the reply to a reserve call, and the body of a release call. The place ends with a create call that names it
+// (see [runner.Handover]), with a release call, or with the connection.
+type Slot struct {
+	Slot string `json:"slot,omitempty"` // empty: none is needed, because the key has a sandbox, or a call under way makes one
+}
+
+// ReserveRequest is the body of a reserve call.
+type ReserveRequest struct {
+	Key string `json:"key,omitempty"`
 }
 
 // Created is the reply to a create call.
@@ -96,5 +108,6 @@ type ForkRequest struct {
 	Publish  []runner.Port   `json:"publish,omitempty"` // for a fork, which inherits no ports from the source sandbox
 	Mounts   []runner.Mount  `json:"mounts,omitempty"`  // replace the mounts of the same Target
 	Routes   []runner.Route  `json:"routes,omitempty"`  // replace the routes of the same Port, without their credentials
+	ID       string          `json:"-"`                 // of the fork, set by the runner; empty: a new one
 	Frontend runner.Frontend `json:"-"`                 // the caller's frontend, set by the runner: a fork belongs to the frontend that makes it
 }

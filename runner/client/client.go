@@ -22,6 +22,7 @@ import (
 type Options struct {
 	Libexec  string // directory of demesne-runner and demesne-init; empty: see findPrograms
 	Frontend runner.Frontend
+	Quota    runner.Quota
 	Network  bool // a network is likely to be needed: a runner that must be started prepares it at once
 
 	// Ask decides about a name that no rule covers, for a sandbox with Egress.Ask. It may block, and is called
@@ -57,6 +58,7 @@ type Client struct {
 	retire   bool           // the runner is not to linger
 	linger   *time.Duration // how long the runner stays after this client; nil: [runner.DefaultLinger]
 	totals   *runner.Limits // see [EnvTotalMemory]
+	quota    *runner.Quota  // nil: the zero Quota
 }
 
 // Connect connects to a live runner, or starts one.
@@ -93,6 +95,9 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 			return nil, err
 		}
 		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, frontend: o.Frontend, ask: o.Ask, again: o.Restart, linger: linger, totals: totals, outMap: &outMap{program: progs.runner}}
+		if o.Quota != (runner.Quota{}) {
+			c.quota = &o.Quota
+		}
 		conn := ipc.NewConn(sock)
 		err = c.introduce(ctx, conn, sock, l)
 		if errors.Is(err, io.EOF) { // the runner was already ending
@@ -119,8 +124,8 @@ func (c *Client) introduce(ctx context.Context, conn *ipc.Conn, sock *os.File, l
 	}
 	defer ns.Close()
 	var intro any // nil for the default options, which saves encoding
-	if c.frontend != runner.FrontendCLI || c.totals != nil || c.linger != nil || c.retire {
-		intro = api.Introduction{Frontend: c.frontend, Totals: c.totals, Linger: c.linger, Retire: c.retire}
+	if c.frontend != runner.FrontendCLI || c.totals != nil || c.quota != nil || c.linger != nil || c.retire {
+		intro = api.Introduction{Frontend: c.frontend, Totals: c.totals, Quota: c.quota, Linger: c.linger, Retire: c.retire}
 	}
 	err = conn.Send(ipc.Message{Op: api.OpHello}, intro, ipc.Files{api.FileUserNS: ns})
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
@@ -208,9 +213,8 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		return nil, err
 	}
 	defer files.close()
-	if spec.Lifetime == runner.Persistent && c.dir.sandboxRoot != "" {
-		// An error is ignored here: the runner fails too and reports it in the receipt.
-		prepareOwned(c.dir.sandboxRoot, c.hello.Mode == userns.ModeRoot)
+	if spec.Lifetime == runner.Persistent {
+		c.prepareRoot()
 	}
 	var reply api.Created
 	go c.types.Do(learnTypes)
@@ -232,6 +236,29 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	s := &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, Replaced: reply.Replaced, Unmapped: reply.Unmapped, client: c}
 	s.listeners.take(m, listens(spec.Egress))
 	return s, nil
+}
+
+// prepareRoot makes the directory of persistent sandboxes. An error is ignored: the runner fails too and reports it in the
+// receipt.
+func (c *Client) prepareRoot() {
+	if c.dir.sandboxRoot != "" {
+		prepareOwned(c.dir.sandboxRoot, c.hello.Mode == userns.ModeRoot)
+	}
+}
+
+// Reserve takes a place among the persistent sandboxes that the user may have: see [Options].Quota. Without a free place
+// its error has [ipc.CodeTooMany]. The Spec of a Create call, as Slot, or Release takes the place back; so does the end of
+// c. The result is empty if the call for this key needs no place.
+func (c *Client) Reserve(ctx context.Context, key string) (slot string, err error) {
+	c.prepareRoot()
+	var reply api.Slot
+	err = c.peer.Call(ctx, api.OpReserve, api.ReserveRequest{Key: key}, nil, &reply)
+	return reply.Slot, c.lost(err)
+}
+
+// Release gives up a place that no Create call has taken.
+func (c *Client) Release(ctx context.Context, slot string) error {
+	return c.lost(c.peer.Call(ctx, api.OpRelease, api.Slot{Slot: slot}, nil, nil))
 }
 
 // existing opens the sandbox that has the key.
@@ -292,12 +319,6 @@ func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
 		return nil, c.lost(err)
 	}
 	return c.listed(ctx, infos), nil
-}
-
-// Count returns the number of persistent sandboxes in List, live or not, without snapshots.
-func (c *Client) Count(ctx context.Context) (int, error) {
-	var n int
-	return n, c.lost(c.peer.Call(ctx, api.OpCount, nil, nil, &n))
 }
 
 // Check tests which mechanisms this machine supports for sandboxes.

@@ -107,7 +107,7 @@ func (c *Client) sibling(ctx context.Context, key string) *Client {
 // toSibling returns a client like c of the runner in dir. It is not connected yet.
 func (c *Client) toSibling(dir *runDir) *Client {
 	return &Client{
-		dir: dir, root: c.root, init: c.init, proxy: c.proxy, frontend: c.frontend, linger: c.linger, totals: c.totals,
+		dir: dir, root: c.root, init: c.init, proxy: c.proxy, frontend: c.frontend, linger: c.linger, totals: c.totals, quota: c.quota,
 		ask: c.ask, again: c.again, outMap: c.outMap,
 	}
 }

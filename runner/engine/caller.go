@@ -23,6 +23,9 @@ type caller struct {
 	own  map[string]*sandbox.Sandbox // by id
 	most *runner.Limits              // bound on all sandboxes together; nil: no bound
 
+	quota runner.Quota
+	slots map[string]*slot // places that it reserved, and that no create call has taken
+
 	ephemeral []string // sandboxes, snapshots and forks that are removed with it
 	unacked   []string // forks that are removed with it unless it calls about them
 }

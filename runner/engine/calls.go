@@ -81,14 +81,18 @@ var handlers = map[ipc.Op]handler{
 	api.OpLayer: of(func(c *caller, t api.LayerRequest, m *ipc.Message) (runner.Layered, error) {
 		return c.e.layer(t, m.File(api.FileLayer))
 	}),
-	api.OpFork:   of(func(c *caller, t api.ForkRequest, _ *ipc.Message) (runner.Forked, error) { return c.fork(t) }),
-	api.OpEgress: of(func(c *caller, t runner.EgressChange, _ *ipc.Message) (any, error) { return nil, c.e.changeEgress(t) }),
-	api.OpLimits: of(func(c *caller, t runner.LimitChange, _ *ipc.Message) (any, error) { return nil, c.changeLimits(t) }),
-	api.OpAnswer: of(func(c *caller, a api.Answer, _ *ipc.Message) (any, error) { return nil, c.e.answer(a) }),
-	api.OpList:   of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Info, error) { return c.list() }),
-	api.OpCount:  of(func(c *caller, _ struct{}, _ *ipc.Message) (int, error) { return c.e.table.count(), nil }),
-	api.OpCheck:  of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Probe, error) { return c.e.check(), nil }),
-	api.OpSweep:  of(func(c *caller, _ struct{}, _ *ipc.Message) ([]string, error) { return c.e.sweep() }),
+	api.OpFork:    of(func(c *caller, t api.ForkRequest, _ *ipc.Message) (runner.Forked, error) { return c.fork(t) }),
+	api.OpEgress:  of(func(c *caller, t runner.EgressChange, _ *ipc.Message) (any, error) { return nil, c.e.changeEgress(t) }),
+	api.OpLimits:  of(func(c *caller, t runner.LimitChange, _ *ipc.Message) (any, error) { return nil, c.changeLimits(t) }),
+	api.OpAnswer:  of(func(c *caller, a api.Answer, _ *ipc.Message) (any, error) { return nil, c.e.answer(a) }),
+	api.OpList:    of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Info, error) { return c.list() }),
+	api.OpReserve: of(func(c *caller, r api.ReserveRequest, _ *ipc.Message) (api.Slot, error) { return c.reserveAhead(r) }),
+	api.OpRelease: of(func(c *caller, s api.Slot, _ *ipc.Message) (any, error) {
+		c.takeSlot(s.Slot).release()
+		return nil, nil
+	}),
+	api.OpCheck: of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Probe, error) { return c.e.check(), nil }),
+	api.OpSweep: of(func(c *caller, _ struct{}, _ *ipc.Message) ([]string, error) { return c.e.sweep() }),
 }
 
 // withFiles makes a handler for calls with a body of type T.

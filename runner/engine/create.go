@@ -12,7 +12,12 @@ import (
 
 // create makes a sandbox for c. On an error nothing is left of it.
 func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) {
-	spec.Frontend = c.frontend
+	var place *slot
+	if spec.Lifetime == runner.Persistent {
+		place = c.takeSlot(spec.Slot)
+		defer func() { place.release() }()
+	}
+	spec.Frontend, spec.Slot = c.frontend, ""
 	if err := sandbox.Admit(&spec); err != nil {
 		return nil, err
 	}
@@ -27,11 +32,29 @@ func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) 
 	if spec.Key != "" {
 		defer c.e.keys.lock(spec.Key)()
 		var id string
-		if id, replaced, err = c.e.takeKey(s, egress, replace, c.most); err != nil || id != "" {
+		replacing := func(id string) (err error) {
+			place.release()
+			place, err = c.reserve(spec.Key, id)
+			return err
+		}
+		if id, replaced, err = c.e.takeKey(s, egress, replace, c.most, replacing); err != nil || id != "" {
 			return &api.Created{ID: id, Existing: true}, err
 		}
 	}
-	if err := c.e.table.claim(s, c.most); err != nil {
+	if place != nil && !s.Prepared() {
+		if err := s.Unpacked(); codeOf(err) == ipc.CodeMissing { // its caller unpacks them, and calls again
+			c.keepSlot(place)
+			place = nil
+			return nil, ipc.Errorf(ipc.CodeMissing, "create sandbox: %w", err)
+		}
+	}
+	if spec.Lifetime == runner.Persistent && place == nil {
+		place, err = c.reserve(spec.Key, "")
+	}
+	if err == nil {
+		err = c.e.table.claim(s, c.most, place)
+	}
+	if err != nil {
 		if s.Prepared() {
 			s.Abandon()
 		}

@@ -16,7 +16,7 @@ func (c *caller) fork(t api.ForkRequest) (runner.Forked, error) {
 		return runner.Forked{}, err
 	}
 	t.Frontend, t.Name = c.frontend, c.frontend.Full(t.Name)
-	f, err := c.e.fork(t)
+	f, err := c.makeFork(t)
 	if err != nil {
 		return f, err
 	}
@@ -34,14 +34,23 @@ func (c *caller) fork(t api.ForkRequest) (runner.Forked, error) {
 	return f, nil
 }
 
-// fork makes a sandbox or snapshot from the files of another. It copies nothing if no process runs in the other.
-func (e *Engine) fork(t api.ForkRequest) (runner.Forked, error) {
+// makeFork makes a sandbox or snapshot from the files of another. It copies nothing if no process runs in the other.
+func (c *caller) makeFork(t api.ForkRequest) (runner.Forked, error) {
+	e := c.e
 	if err := e.admitFork(t); err != nil {
 		return runner.Forked{}, err
 	}
 	live, rec, err := e.table.locate(t.Sandbox)
 	if err != nil {
 		return runner.Forked{}, err
+	}
+	if !t.Snapshot && !t.Ephemeral {
+		place, err := c.reserve("", "")
+		if err != nil {
+			return runner.Forked{}, err
+		}
+		defer place.release() // its record counts by then
+		t.ID = place.id
 	}
 	if live == nil {
 		return e.machine.ForkStopped(rec.Info.ID, t)

@@ -17,7 +17,7 @@ var frontendCalls = map[ipc.Op]struct {
 	named  bool // the body names a sandbox, which the frontend must see
 	shared bool // the frontend may see it by sharing; otherwise the frontend must own it
 }{
-	api.OpCreate: {}, api.OpKey: {}, api.OpRun: {}, api.OpList: {}, api.OpCount: {}, api.OpCheck: {}, api.OpSweep: {},
+	api.OpCreate: {}, api.OpKey: {}, api.OpRun: {}, api.OpList: {}, api.OpReserve: {}, api.OpRelease: {}, api.OpCheck: {}, api.OpSweep: {},
 	api.OpOpen: {true, true}, api.OpRestart: {true, true}, api.OpInspect: {true, true}, api.OpAnswer: {true, true},
 	api.OpExec: {true, true}, api.OpWait: {true, true}, api.OpSignal: {true, true}, api.OpResize: {true, true},
 	api.OpAttach: {true, true}, api.OpDiff: {true, true}, api.OpUsage: {true, true},

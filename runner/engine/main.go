@@ -41,7 +41,7 @@ import (
 
 // newEngine returns an engine that serves one caller, the one that started the runner.
 func newEngine(m *sandbox.Machine) *Engine {
-	e := &Engine{machine: m, table: table{machine: m, all: map[string]*sandbox.Sandbox{}}, idle: make(chan struct{}), ready: make(chan struct{})}
+	e := &Engine{machine: m, table: table{machine: m, all: map[string]*sandbox.Sandbox{}, slots: map[string]*slot{}}, idle: make(chan struct{}), ready: make(chan struct{})}
 	e.accepting, e.callers = true, 1
 	e.pool = e.newPool()
 	return e

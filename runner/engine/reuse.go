@@ -120,8 +120,8 @@ func (c *caller) findKey(spec runner.Spec, _ *ipc.Message) (*api.Created, error)
 }
 
 // takeKey returns the existing sandbox of the key of s, or prepares for making s: it removes a sandbox that is to
-// be replaced. The caller holds the lock of the key.
-func (e *Engine) takeKey(s *sandbox.Sandbox, egress *runner.Egress, replace bool, most *runner.Limits) (existing string, replaced bool, err error) {
+// be replaced, once reserve has taken the place of that one. The caller holds the lock of the key.
+func (e *Engine) takeKey(s *sandbox.Sandbox, egress *runner.Egress, replace bool, most *runner.Limits, reserve func(id string) error) (existing string, replaced bool, err error) {
 	h, err := e.ofKey(s.Spec().Frontend, s.Spec().Key)
 	switch {
 	case err != nil || h.id == "":
@@ -133,6 +133,9 @@ func (e *Engine) takeKey(s *sandbox.Sandbox, egress *runner.Egress, replace bool
 		return "", false, err
 	}
 	if err := e.table.ifFree(s, h.id, most, func() {}); err != nil {
+		return "", false, err
+	}
+	if err := reserve(h.id); err != nil {
 		return "", false, err
 	}
 	return "", true, h.remove(e)

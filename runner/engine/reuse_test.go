@@ -55,7 +55,7 @@ func TestReplaceRefused(t *testing.T) {
 		add("o", runner.Spec{Name: "taken"})
 		row.spec.Key, row.spec.Lifetime = "k", runner.Persistent
 		s := sandbox.New(e.env(), "n", row.spec)
-		_, replaced, err := e.takeKey(s, nil, true, &runner.Limits{PIDs: 10})
+		_, replaced, err := e.takeKey(s, nil, true, &runner.Limits{PIDs: 10}, func(string) error { return nil })
 		if row.want == "" && err != nil || row.want != "" && codeOf(err) != row.want {
 			t.Errorf("%s: %v", row.name, err)
 		}

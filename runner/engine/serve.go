@@ -77,7 +77,10 @@ func (e *Engine) greet(conn *ipc.Conn) {
 		return
 	}
 	e.setLinger(intro)
-	c := &caller{e: e, frontend: intro.Frontend, own: map[string]*sandbox.Sandbox{}, most: intro.Totals}
+	c := &caller{e: e, frontend: intro.Frontend, own: map[string]*sandbox.Sandbox{}, most: intro.Totals, slots: map[string]*slot{}}
+	if intro.Quota != nil {
+		c.quota = *intro.Quota
+	}
 	c.peer = ipc.NewPeer(conn, func(m *ipc.Message) { go c.serve(m) })
 	hello := api.Hello{PID: os.Getpid(), Mode: e.machine.Boot.Mode}
 	if err := conn.Send(ipc.Message{Op: api.OpHello}, hello, e.outMap.files()); err != nil {
@@ -92,11 +95,16 @@ func (c *caller) run() {
 	c.peer.Close()
 	c.mu.Lock()
 	c.gone = true
+	places := c.slots
+	c.slots = nil
 	var own []*sandbox.Sandbox
 	for _, s := range c.own {
 		own = append(own, s)
 	}
 	c.mu.Unlock()
+	for _, s := range places {
+		s.release()
+	}
 	var wg sync.WaitGroup
 	for _, s := range own {
 		wg.Go(func() { s.End("its caller ended") })

@@ -19,9 +19,12 @@ import (
 type table struct {
 	machine *sandbox.Machine
 
+	counting sync.Mutex // held while a place is taken or given to a sandbox; taken before mu
+
 	mu     sync.Mutex
 	all    map[string]*sandbox.Sandbox
-	served bool // there was a sandbox
+	slots  map[string]*slot // by id: of reservations, and of sandboxes that were made by this runner
+	served bool             // there was a sandbox
 }
 
 // empty reports whether no sandbox is live.
@@ -39,12 +42,25 @@ func (t *table) hasServed() bool {
 }
 
 // claim registers s under its id and name. A name belongs to one live or persistent sandbox. most bounds the limits of
-// all live sandboxes together; nil: no bound.
-func (t *table) claim(s *sandbox.Sandbox, most *runner.Limits) error {
-	return t.ifFree(s, "", most, func() {
+// all live sandboxes together; nil: no bound. s gets the place, if it needs one.
+func (t *table) claim(s *sandbox.Sandbox, most *runner.Limits, place *slot) (err error) {
+	if place != nil {
+		_, done, err := t.count()
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	free := t.ifFree(s, "", most, func() {
+		if place != nil {
+			if err = place.give(s.ID()); err != nil {
+				return
+			}
+		}
 		t.all[s.ID()] = s
 		t.served = true
 	})
+	return errors.Join(free, err)
 }
 
 // ifFree calls then, with t.mu held, if the name of s is free and its limits fit. It ignores the sandbox with the id
@@ -131,23 +147,6 @@ func (t *table) list() ([]runner.Info, error) {
 // olderFirst orders by creation time, then by id.
 func olderFirst(a, b runner.Info) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
-}
-
-// count returns the number of persistent sandboxes without snapshots. Every creation calls it, so for live
-// sandboxes it only looks at the table.
-func (t *table) count() (n int) {
-	live := map[string]bool{}
-	for _, s := range t.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
-		live[s.ID()] = true
-	}
-	n = len(live)
-	stopped, _ := t.listStopped(live) // those of an unreadable store cannot run
-	for _, i := range stopped {
-		if i.State != runner.Snapshot && i.State != runner.Unreadable {
-			n++
-		}
-	}
-	return n
 }
 
 // locate finds the sandbox with that id or name: a live one, or the record of one that has files but no processes
@@ -243,6 +242,9 @@ func (t *table) drop(s *sandbox.Sandbox) {
 	defer t.mu.Unlock()
 	if t.all[s.ID()] == s {
 		delete(t.all, s.ID())
+		if place := t.slots[s.ID()]; place != nil {
+			place.end()
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ const (
 	CodeStopped         Code = "stopped"        // the sandbox has no processes; its files are kept
 	CodeBusy            Code = "busy"           // another runner has the sandbox, or it is running and must not be
 	CodeNoSpace         Code = "full"           // a disk or a quota is full
+	CodeTooMany         Code = "too-many"       // the user, or the frontend, has as many persistent sandboxes as allowed
 	CodeTooMuch         Code = "too-much"       // all sandboxes together would exceed their total limits
 )
 

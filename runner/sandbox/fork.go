@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -57,7 +58,7 @@ func admitUppers(i runner.Info) error {
 // fork writes the record of the new sandbox. All its files are in layers below it, which the caller holds locks
 // on.
 func (m *Machine) fork(d *store.Store, from store.Record, t api.ForkRequest) (runner.Forked, error) {
-	dir, err := d.New(NewID())
+	dir, err := d.New(cmp.Or(t.ID, NewID()))
 	if err != nil {
 		return runner.Forked{}, err
 	}

@@ -6,6 +6,7 @@
 //	DIR/ID/until       empty; its mtime is the expiry time, so one system call renews it
 //	DIR/ID/tree/       files the sandbox wrote: the upper of its overlay, see package rootfs
 //	DIR/.old-…         being removed
+//	DIR/.slot-ID       counts a sandbox that may have no record, see [Store.Slot]
 //	DIR/base-HEX/      a tree shared by forks: a lower of their overlays, never modified again
 //
 // The lock ends with the runner. So an unlocked directory with a spec.json is a sandbox without processes. One
@@ -310,7 +311,7 @@ func (d *Store) Sweep() (removed []string, err error) {
 			removed = append(removed, name)
 		}
 	}
-	return removed, errors.Join(append(errs, d.sweepBases())...)
+	return removed, errors.Join(append(errs, d.sweepBases(), d.sweepSlots())...)
 }
 
 // sweep checks again, under the lock, whether the directory must be removed, and removes it.

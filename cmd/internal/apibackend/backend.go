@@ -285,8 +285,8 @@ func classified(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, session.ErrFull):
-		return kinded{err, backend.ErrBusy}
+	case errors.As(err, &e) && e.Code == ipc.CodeTooMany:
+		return kinded{fmt.Errorf("%w (%s)", err, e.Hint), backend.ErrBusy}
 	case errors.As(err, &unknown):
 		return kinded{err, backend.ErrInvalid}
 	case errors.As(err, &e) && kinds[e.Code] != nil:

@@ -88,7 +88,7 @@ func (p *prepared) take(ctx context.Context, o Options, start func() (*Session, 
 // noRoom reports whether a session could be made if others ended.
 func noRoom(err error) bool {
 	var e *ipc.Error
-	return errors.Is(err, session.ErrFull) || errors.As(err, &e) && (e.Code == ipc.CodeTooMuch || e.Code == ipc.CodeNoSpace)
+	return errors.As(err, &e) && (e.Code == ipc.CodeTooMany || e.Code == ipc.CodeTooMuch || e.Code == ipc.CodeNoSpace)
 }
 
 // ready hands out the prepared session of a shape, if there is one that lives.

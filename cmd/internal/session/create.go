@@ -66,14 +66,9 @@ func (s *Service) Create(ctx context.Context, c CreateOptions, cb Callbacks) (*S
 func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox, error) {
 	defer st.close()
 	sb, err := st.create(ctx, &s.conn)
-	if err == nil && !sb.Existing && st.spec.Lifetime == runner.Persistent {
-		err = s.quota.admit(ctx, &s.conn, sb.ID)
-	}
 	if err != nil || sb.Existing {
 		st.undo()
-	}
-	if errors.Is(err, ErrFull) {
-		s.watch.exceeded(ctx, err)
+		s.release(st.spec.Slot)
 	}
 	if err != nil {
 		return nil, err
@@ -112,17 +107,25 @@ func (st *site) close() {
 	st.out.close()
 }
 
-// prepare finds the image, connects to the runner, and makes the directories. The runner is started first: that takes
-// longest, and a runner ends by itself if this process is killed. Directories would remain.
+// prepare reserves a place for a persistent sandbox, finds the image, connects to the runner, and makes the directories. The
+// runner is started first: that takes longest, and a runner ends by itself if this process is killed. Directories would
+// remain.
 func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_ *site, err error) {
 	rules := s.gateway.resolve(ctx, c.Egress, cb.Note)
 	began := time.Now()
 	st := &site{spec: c.Spec}
+	if c.Spec.Lifetime == runner.Persistent {
+		if st.spec.Slot, err = s.reserve(ctx, c); err != nil {
+			return nil, err
+		}
+		began = time.Now()
+	}
 	st.base, err = findBase(ctx, s.opts.Images, c.Image, wanted{c.Pull, c.Platform}, cb.Image)
 	defer func() {
 		if err != nil {
 			st.base.release()
 			st.undo()
+			s.release(st.spec.Slot)
 		}
 	}()
 	if err != nil {
@@ -256,9 +259,8 @@ func (s *Service) Fork(ctx context.Context, from, name, out string, publish []ru
 		return f, err
 	}
 	defer o.close()
-	err = s.With(ctx, func(e Engine) error { f, err = e.Fork(ctx, from, name, o.path, publish...); return err })
-	if err == nil {
-		err = s.quota.admit(ctx, &s.conn, f.ID)
+	if _, err = s.quota.sandboxes(); err == nil {
+		err = s.With(ctx, func(e Engine) error { f, err = e.Fork(ctx, from, name, o.path, publish...); return err })
 	}
 	if err != nil {
 		o.undo()

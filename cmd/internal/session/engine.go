@@ -17,7 +17,8 @@ type Engine interface {
 	Open(ctx context.Context, idOrName string) (*Sandbox, error)
 	Exec(ctx context.Context, idOrName string, cmd runner.Command) (*Sandbox, Process, error)
 	List(context.Context) ([]runner.Info, error)
-	Count(context.Context) (int, error)
+	Reserve(ctx context.Context, key string) (slot string, err error)
+	Release(ctx context.Context, slot string) error
 	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
 	Usage(ctx context.Context, idOrName string) (runner.Usage, error)
 	Check(context.Context) ([]runner.Probe, error)

@@ -111,6 +111,14 @@ type observed struct {
 	o *observer
 }
 
+func (e observed) Reserve(ctx context.Context, key string) (string, error) {
+	slot, err := e.Engine.Reserve(ctx, key)
+	if err != nil {
+		e.o.exceeded(ctx, err)
+	}
+	return slot, err
+}
+
 func (e observed) Create(ctx context.Context, s runner.Spec) (*Sandbox, error) {
 	sb, err := e.Engine.Create(ctx, s)
 	return e.made(ctx, &s, sb, err)
@@ -140,7 +148,7 @@ func (o *observer) created(ctx context.Context, id string, details ...string) {
 // exceeded reports an error that says that a bound was reached.
 func (o *observer) exceeded(ctx context.Context, err error) {
 	var e *ipc.Error
-	if errors.As(err, &e) && (e.Code == ipc.CodeBusy || e.Code == ipc.CodeTooMuch || e.Code == ipc.CodeNoSpace) || errors.Is(err, ErrFull) {
+	if errors.As(err, &e) && (e.Code == ipc.CodeBusy || e.Code == ipc.CodeTooMuch || e.Code == ipc.CodeTooMany || e.Code == ipc.CodeNoSpace) {
 		o.report(ctx, events.ResourceExceeded, "", "", "error", err.Error())
 	}
 }

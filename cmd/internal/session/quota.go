@@ -23,16 +23,12 @@ const (
 	varCopyFiles = "DEMESNE_MAX_COPY_FILES"
 )
 
-// The default bounds of persistent sandboxes, and of the output directories that an MCP server keeps.
-const mostSandboxes, mostOutputs = 64, 1000
-
-// ErrFull means that a user has more persistent sandboxes than are allowed.
-var ErrFull = errors.New("too many sandboxes")
+// mostOutputs is the default bound of the output directories that an MCP server keeps.
+const mostOutputs = 1000
 
 // quota reads the bounds of the user from the environment.
 type quota struct {
 	getenv func(string) string
-	own    int // see Options.MostSandboxes
 }
 
 // Check checks the variables. Without it a wrong one is reported by the first call that reads it.
@@ -48,7 +44,16 @@ func (q quota) check() error {
 	return err
 }
 
-func (q quota) sandboxes() (int, error)        { return q.number(varSandboxes, mostSandboxes) }
+// bounds returns the bounds for the runner; own is Options.MostSandboxes. reserve reports a wrong variable.
+func (q quota) bounds(own int) (b runner.Quota) {
+	if n, err := q.sandboxes(); err == nil && n != runner.MostSandboxes {
+		b.User = n
+	}
+	b.Frontend = own
+	return b
+}
+
+func (q quota) sandboxes() (int, error)        { return q.number(varSandboxes, runner.MostSandboxes) }
 func (q quota) outputs() (int, error)          { return q.number(varOutputs, mostOutputs) }
 func (q quota) jobs(fallback int) (int, error) { return q.number(varJobs, fallback) }
 
@@ -66,43 +71,34 @@ func (s *Service) Jobs() (*jobs.Store, error) {
 	return store, err
 }
 
-// admit removes a new sandbox if the user now has more persistent sandboxes than allowed. It counts after creation,
-// so that two concurrent calls cannot both take the last slot.
-func (q quota) admit(ctx context.Context, c *connection, id string) error {
-	most, err := q.sandboxes()
-	n := 0
-	if err == nil {
-		err = c.with(ctx, func(e Engine) (err error) { n, err = e.Count(ctx); return err })
+// reserve takes a place for a new persistent sandbox, before anything of it is made. The returned slot is empty if a
+// sandbox of the key needs none.
+func (s *Service) reserve(ctx context.Context, c CreateOptions) (slot string, err error) {
+	if _, err := s.quota.sandboxes(); err != nil {
+		return "", err
 	}
-	if err == nil && n > most {
-		err = cli.Hinted(fmt.Errorf("create sandbox: %w (%d)", ErrFull, most), "%s",
-			"demesne ls lists sandboxes, and demesne rm ID removes one; $"+varSandboxes+" sets the maximum")
+	if _, _, err := s.conn.get(ctx, s.gateway.likely(c.Egress)); err != nil {
+		return "", err
 	}
-	if err == nil && q.own > 0 {
-		err = q.admitOwn(ctx, c)
-	}
-	if err != nil {
-		c.remove(id)
-	}
-	return err
-}
-
-// admitOwn checks the bound of the Service's frontend.
-func (q quota) admitOwn(ctx context.Context, c *connection) error {
-	n := 0
-	err := c.with(ctx, func(e Engine) error {
-		all, err := e.List(ctx)
-		for _, i := range all {
-			if n++; i.Spec.Lifetime != runner.Persistent || i.State == runner.Snapshot || i.State == runner.Unreadable || i.State == runner.Ended {
-				n--
-			}
-		}
+	err = s.conn.with(ctx, func(e Engine) error {
+		slot, err = e.Reserve(context.WithoutCancel(ctx), c.Spec.Key)
 		return err
 	})
-	if err == nil && n > q.own {
-		err = fmt.Errorf("create sandbox: %w (%d)", ErrFull, q.own)
+	if err == nil && ctx.Err() != nil {
+		s.release(slot)
+		return "", context.Cause(ctx)
 	}
-	return err
+	return slot, err
+}
+
+// release gives up a place that no sandbox took. It ends with the connection in any case.
+func (s *Service) release(slot string) {
+	if slot == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), runner.RemoveTime)
+	defer cancel()
+	s.conn.with(ctx, func(e Engine) error { return e.Release(ctx, slot) })
 }
 
 func (q quota) number(variable string, fallback int) (int, error) {

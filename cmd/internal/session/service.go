@@ -130,7 +130,7 @@ func New(o Options) *Service {
 	if o.Images == nil {
 		o.Images = OpenImages
 	}
-	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Frontend, o.Mark}, quota: quota{o.Getenv, o.MostSandboxes}}
+	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Frontend, o.Mark}, quota: quota{o.Getenv}}
 	s.gateway = gateway{o.Getenv, o.Secrets, o.SecretsOf, o.Routes}
 	o.Runner.Ask = func(q runner.Question) (allow, answered bool) { return question(s, q) }
 	o.Runner.Restart = s.gateway.restart
@@ -139,6 +139,7 @@ func New(o Options) *Service {
 		s.watch.tell = auditTo(dir, o.Runner.Frontend)
 	}
 	s.conn.opts, s.conn.connect = o.Runner, func(ctx context.Context, o client.Options) (Engine, error) {
+		o.Quota = s.quota.bounds(s.opts.MostSandboxes)
 		e, err := s.opts.Connect(ctx, o)
 		if err != nil {
 			return nil, err

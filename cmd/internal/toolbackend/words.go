@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"demesne/cmd/internal/cli"
-	"demesne/cmd/internal/session"
 	"demesne/images/events"
 	"demesne/runner/ipc"
 )
@@ -17,7 +16,7 @@ func explained(err error) error {
 		f *events.Failure
 	)
 	switch {
-	case errors.Is(err, session.ErrFull):
+	case errors.As(err, &e) && e.Code == ipc.CodeTooMany:
 		return cli.Hinted(err, "sandbox_destroy removes a sandbox; sandbox_list lists them")
 	case errors.As(err, &e) && e.Code == ipc.CodeDiffers:
 		return cli.Hinted(err, "omit the differing arguments to use the sandbox as it is, or set replace: true to remove it with its files and create a new one")
