@@ -2,6 +2,7 @@ package integration
 
 import (
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,8 +18,10 @@ func TestQuotaExact(t *testing.T) {
 	b.extra = append(b.extra, "DEMESNE_MAX_SANDBOXES=5")
 	config := b.file("serve.toml", "[namespaces.alice]\nmax-sandboxes = 2\n", 0o600)
 	one, alice, _ := b.tenants("--config", config)
-	b.extra = append(b.extra, "DEMESNE_STATE="+b.home+"/.demesne/second")
+	state := b.mkdir("second")
+	b.extra = append(b.extra, "DEMESNE_STATE="+state)
 	two := b.serveAPI()
+	two.key = strings.TrimSpace(string(must(os.ReadFile(state + "/server/token"))))
 	var made, ofHers atomic.Int64
 	remote := func(c tenant, n *atomic.Int64) func() {
 		return func() {
@@ -58,7 +61,8 @@ func TestQuotaExact(t *testing.T) {
 		t.Errorf("there are %q", listed)
 	}
 	_, log := tenant{t, one.url, one.key}.send("GET", "/v1/audit?limit=1000", "")
-	if n := strings.Count(log, "session.created"); n > most {
+	_, more := tenant{t, two.url, two.key}.send("GET", "/v1/audit?limit=1000", "")
+	if n := strings.Count(log+more, "session.created"); n > most {
 		t.Errorf("the servers made %d sandboxes", n)
 	}
 	b.cli(append([]string{"rm"}, listed...)...)

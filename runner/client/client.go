@@ -247,8 +247,9 @@ func (c *Client) prepareRoot() {
 }
 
 // Reserve takes a place among the persistent sandboxes that the user may have: see [Options].Quota. Without a free place
-// its error has [ipc.CodeTooMany]. The Spec of a Create call, as Slot, or Release takes the place back; so does the end of
-// c. The result is empty if the call for this key needs no place.
+// its error has [ipc.CodeTooMany]. The place belongs to the Create call whose Spec names it as Slot. If that call fails or
+// finds a sandbox, its caller must Release the place; so does the end of c. The result is empty if the call for this key
+// needs no place.
 func (c *Client) Reserve(ctx context.Context, key string) (slot string, err error) {
 	c.prepareRoot()
 	var reply api.Slot

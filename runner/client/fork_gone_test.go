@@ -33,8 +33,7 @@ func TestForkUntold(t *testing.T) {
 	c.copying()
 	other.Close()
 	c.eventually("the fork to be finished, and then removed", func() bool {
-		list, _ := os.ReadDir(c.dir + "/s")
-		return len(list) == 1
+		return len(c.boxes()) == 1
 	})
 	// A snapshot is also removed if its caller received the id but disconnects before it makes a call about it.
 	other = c.connect()
@@ -71,9 +70,8 @@ func TestForkCancelled(t *testing.T) {
 		t.Error(err)
 	}
 	c.eventually("the fork to be finished, and then removed", func() bool {
-		list, _ := os.ReadDir(c.dir + "/s")
 		all, err := client.List(t.Context())
-		return len(list) == 1 && err == nil && len(all) == 1
+		return len(c.boxes()) == 1 && err == nil && len(all) == 1
 	})
 }
 

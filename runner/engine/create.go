@@ -42,7 +42,7 @@ func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) 
 		}
 	}
 	if place != nil && !s.Prepared() {
-		if err := s.Unpacked(); codeOf(err) == ipc.CodeMissing { // its caller unpacks them, and calls again
+		if err := s.Unpacked(); err != nil && codeOf(err) == ipc.CodeMissing { // its caller unpacks them, and calls again
 			c.keepSlot(place)
 			place = nil
 			return nil, ipc.Errorf(ipc.CodeMissing, "create sandbox: %w", err)
