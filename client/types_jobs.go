@@ -13,7 +13,7 @@ type JobRequest struct {
 // Job describes a background job, or an agent.
 type Job struct {
 	ID      string     `json:"id"`
-	Status  string     `json:"status" enum:"queued,running,succeeded,failed,cancelled" doc:"A job whose command failed has succeeded"`
+	Status  string     `json:"status" enum:"queued,running,succeeded,failed,cancelled" doc:"failed: the command ended with another exit code than 0, or could not run"`
 	Command string     `json:"command,omitempty" doc:"The command, or an agent's prompt; its beginning"`
 	Agent   bool       `json:"agent,omitempty"`
 	Started time.Time  `json:"started"`

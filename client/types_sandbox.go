@@ -100,7 +100,7 @@ type Decision struct {
 	Host    string    `json:"host"`
 	Port    uint16    `json:"port,omitempty"`
 	Request string    `json:"request,omitempty"`
-	Verdict string    `json:"verdict" enum:"allowed,denied,changed"`
+	Verdict string    `json:"verdict" enum:"allowed,denied,asked,changed"`
 	Rule    string    `json:"rule,omitempty"`
 	Reason  string    `json:"reason"`
 	Error   string    `json:"error,omitempty"`

@@ -63,7 +63,7 @@ kept
 wait 3
 cancel 0
 cancelled 143
-succeeded 3
+failed 3
 rm 0
 again
 `

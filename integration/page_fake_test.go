@@ -161,7 +161,7 @@ func (f *fakeAPI) work(path string) any {
 	case "/mcp/runs/run-51f0":
 		return run
 	case "/v1/jobs":
-		return object{"items": list{job, object{"id": "job-8790", "command": "./backup.sh", "status": "succeeded", "exit_code": 2, "message": f.t("exit code 2"), "started": since(50 * time.Minute), "ended": since(49 * time.Minute)}, agent}}
+		return object{"items": list{job, object{"id": "job-8790", "command": "./backup.sh", "status": "failed", "exit_code": 2, "message": f.t("exit code 2"), "started": since(50 * time.Minute), "ended": since(49 * time.Minute)}, agent}}
 	case "/v1/jobs/job-8812":
 		return job
 	case "/v1/outputs/out-8812":

@@ -453,7 +453,7 @@ func runsJobs(c runsClient) {
 	j := c.get("POST", "/v1/jobs", `{"argv":["sh","-c","echo \"$1\"; echo err >&2; exit 3","x","a b'c"],"env":{"A":"1"},"cwd":"/tmp"}`, 201)
 	id := j["id"].(string)
 	j = c.get("POST", "/v1/jobs/"+id+"/wait?timeout_ms=20000", "", 200)
-	if j["status"] != "succeeded" || j["exit_code"] != 3.0 || j["stdout"].(map[string]any)["text"] != "a b'c\n" {
+	if j["status"] != "failed" || j["exit_code"] != 3.0 || j["stdout"].(map[string]any)["text"] != "a b'c\n" {
 		t.Errorf("%v", j)
 	}
 	if _, text := c.send("GET", "/v1/jobs/"+id+"/stderr", ""); text != "err\n" {

@@ -153,6 +153,9 @@ func (c *call) announce(id string) {
 		message := j.Message
 		if message == "" {
 			message = "job " + string(j.Status)
+			if o := j.Outcome; o != nil && o.Result != nil && o.Result.ExitCode != 0 {
+				message = fmt.Sprintf("job %s with exit code %d", j.Status.With(o.Result), o.Result.ExitCode)
+			}
 		}
 		session.Log(ctx, &sdk.LoggingMessageParams{
 			Level: "info", Logger: "demesne.background-job",

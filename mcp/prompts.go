@@ -74,11 +74,11 @@ func (s *Server) explainPrompt(ctx context.Context, args map[string]string) (str
 		return "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "The background job %s is %s. %s\n", j.ID, j.Status, j.Message)
 	o := j.Outcome
 	if o == nil {
 		o = &backend.RunResult{}
 	}
+	fmt.Fprintf(&b, "The background job %s is %s. %s\n", j.ID, j.Status.With(o.Result), j.Message)
 	if o.Result != nil {
 		fmt.Fprintf(&b, "Exit code %d (%s), output in %s.\n", o.Result.ExitCode, o.Result.Reason, o.OutputDir)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -79,6 +80,16 @@ func TestApproveByName(t *testing.T) {
 	fmt.Fprint(c, "x")
 	if _, err := c.Read(make([]byte, 1)); err != nil {
 		t.Error(err)
+	}
+	c.Close()
+	verdicts := map[string][]string{}
+	for _, rec := range r.logged() {
+		verdicts[rec.Via+" "+rec.Host] = append(verdicts[rec.Via+" "+rec.Host], rec.Verdict)
+	}
+	for about, want := range map[string]string{"dns secret.evil.test": Asked, "dns ask.test": Asked, "name ask.test": Allowed} {
+		if got := verdicts[about]; len(got) == 0 || slices.ContainsFunc(got, func(v string) bool { return v != want }) {
+			t.Errorf("%s: %q, want %q", about, got, want)
+		}
 	}
 }
 

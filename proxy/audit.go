@@ -18,7 +18,7 @@ type Record struct {
 	Port    uint16    `json:"port,omitempty"`
 	Request string    `json:"request,omitempty"` // method and path, if they can be read; the type of a DNS query
 	Address string    `json:"address,omitempty"` // address that was dialled
-	Verdict string    `json:"verdict"`           // allowed, denied, changed
+	Verdict string    `json:"verdict"`           // allowed, denied, asked, changed
 	Rule    string    `json:"rule,omitempty"`
 	Reason  string    `json:"reason"`
 	Error   string    `json:"error,omitempty"` // why an allowed flow failed
@@ -54,13 +54,17 @@ const LogVersion = 1
 const (
 	Allowed = "allowed"
 	Denied  = "denied"
+	Asked   = "asked" // a name got an address, and a person is asked when a connection to it opens
 	Changed = "changed" // the policy or a route changed, from outside; Via is policy or route
 )
 
 // Decided returns r with the decision filled in.
 func (r Record) Decided(d policy.Decision) Record {
 	r.Rule, r.Reason, r.Verdict, r.allow = d.Rule.String(), d.Reason, Denied, d.Allow
-	if d.Allowed {
+	switch {
+	case d.Allowed && d.Unknown:
+		r.Verdict = Asked
+	case d.Allowed:
 		r.Verdict = Allowed
 	}
 	return r

@@ -32,7 +32,7 @@ week after their end; their output directories remain.`,
 			Command: cli.Command{
 				Name: "wait", Usage: []string{"[--timeout DURATION] [--json] JOB…"}, Summary: "wait for background jobs",
 				About: `Waits until each job has ended. Exits 0 if every command exited 0, and otherwise with the code of the last one that did
-not. The code is 125 for a job that failed or was cancelled, and 124 if --timeout passed first.`,
+not. The code is 125 for a job that could not run or was cancelled, and 124 if --timeout passed first.`,
 				Examples: []cli.Example{{Says: "start a job and wait for it", Line: "demesne wait $(demesne run --background -- make test)"}},
 			},
 			flags: waitFlags, run: cmdWait,
@@ -80,6 +80,9 @@ func cmdJobs(a *app, o *options, args []string) (int, error) {
 	all, err := store.List()
 	if err != nil {
 		return 0, err
+	}
+	for _, j := range all {
+		j.Status = j.Status.With(j.Result)
 	}
 	return printList(a, o, all, func(j *jobs.Job) string { return j.ID }, jobListing)
 }
@@ -152,7 +155,9 @@ func cmdWait(a *app, o *options, args []string) (int, error) {
 	return t.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		j, err := store.Wait(ctx, id, time.Until(until))
 		if err == nil && o.json {
-			_, err = a.printJSON(j)
+			shown := *j
+			shown.Status = j.Status.With(j.Result)
+			_, err = a.printJSON(&shown)
 		}
 		if err != nil || ctx.Err() != nil {
 			return 0, err

@@ -52,7 +52,8 @@ var errFull = errors.New("too many jobs are queued")
 // Status is the state of a job.
 type Status string
 
-// The possible statuses. A job whose command exited with a nonzero code still counts as Succeeded.
+// The possible statuses. A job whose command exited with a nonzero code still counts as Succeeded, which the tools of MCP
+// publish; every other frontend shows [Status.With].
 const (
 	Queued    Status = "queued"
 	Running   Status = "running"
@@ -63,6 +64,15 @@ const (
 
 // Over reports whether a job with this status has ended.
 func (s Status) Over() bool { return s == Succeeded || s == Failed || s == Cancelled }
+
+// With returns the status that a person is shown, of a job with that result: Failed if the command has ended with another
+// exit code than 0. r may be nil.
+func (s Status) With(r *runner.Result) Status {
+	if s == Succeeded && r != nil && r.ExitCode != 0 {
+		return Failed
+	}
+	return s
+}
 
 // Job describes a job.
 type Job struct {

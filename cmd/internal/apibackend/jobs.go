@@ -81,6 +81,7 @@ func jobOf(j *backend.Job) client.Job {
 	out := client.Job{ID: j.ID, Status: string(j.Status), Started: j.Started, Ended: j.Ended, Message: j.Message}
 	if o := j.Outcome; o != nil && j.Status.Over() {
 		out.Run = o.Job
+		out.Status = string(j.Status.With(o.Result))
 		if r := o.Result; r != nil {
 			out.Exit = &r.ExitCode
 			if out.Run == "" && r.Out != "" {

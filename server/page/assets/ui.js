@@ -62,7 +62,7 @@ export function clock(t) {
 // The colour of a state, by its word.
 const tones = {
   running: "good", completed: "good", succeeded: "good", exited: "good", allowed: "good", held: "good", enforced: "good", full: "good", ok: "good", done: "good", approved: "good",
-  queued: "wait", pending: "wait", paused: "wait", degraded: "wait", starting: "wait", changed: "wait",
+  queued: "wait", asked: "wait", pending: "wait", paused: "wait", degraded: "wait", starting: "wait", changed: "wait",
   failed: "bad", timed_out: "bad", canceled: "", cancelled: "", denied: "bad", missing: "bad", minimal: "bad", "timed-out": "bad", oom: "bad", disk: "bad", pids: "bad", budget: "bad", lost: "bad", signaled: "bad", unreadable: "bad", error: "bad", refused: "bad",
 };
 
