@@ -9,7 +9,7 @@ import (
 type Error struct {
 	Code    int      `json:"code" doc:"The HTTP status"`
 	Message string   `json:"message"`
-	Data    []Detail `json:"data" nullable:"true" doc:"The parts of the request that are wrong"`
+	Data    []Detail `json:"data" required:"false" nullable:"false" doc:"The parts of the request that are wrong. Absent if the server refused the request before its route"`
 
 	RetryAfter time.Duration `json:"-"` // when the server may have room again; 0: it did not say
 }

@@ -257,7 +257,7 @@ func runsRun(c runsClient) {
 		t.Errorf("%v", second)
 	}
 	bad := c.run("a", nil, map[string]any{"shell": "exit 3", "allow_failure": true}, inShell("exit 4"), inShell("echo not reached"))
-	if bad["state"] != "failed" || bad["error"] != "command 1 failed with exit 4" || command(bad, 2)["status"] != "queued" || command(bad, 1)["exit_code"] != 4.0 {
+	if bad["state"] != "failed" || bad["error"] != "command 2 failed with exit 4" || command(bad, 2)["status"] != "queued" || command(bad, 1)["exit_code"] != 4.0 {
 		t.Errorf("%v", bad)
 	}
 	on := c.run("a", map[string]any{"continue_on_error": true}, inShell("exit 5"), map[string]any{"argv": []string{"/no/such"}}, map[string]any{"shell": "sleep 60", "timeout_ms": 200}, inShell("echo reached"))

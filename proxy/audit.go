@@ -54,7 +54,7 @@ const LogVersion = 1
 const (
 	Allowed = "allowed"
 	Denied  = "denied"
-	Asked   = "asked" // a name got an address, and a person is asked when a connection to it opens
+	Asked   = "asked"   // a name got an address, and a person is asked when a connection to it opens
 	Changed = "changed" // the policy or a route changed, from outside; Via is policy or route
 )
 

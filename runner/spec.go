@@ -190,7 +190,7 @@ const MostSandboxes = 64
 
 // Quota bounds the persistent sandboxes, which include forks. Snapshots do not count.
 type Quota struct {
-	User     int `json:"user,omitempty"`     // most sandboxes of the user, whoever made them; 0: MostSandboxes
+	User     int `json:"user,omitempty"`     // most sandboxes of the user, of all frontends together; 0: MostSandboxes
 	Frontend int `json:"frontend,omitempty"` // most sandboxes of the caller's frontend; 0: no bound of its own
 }
 

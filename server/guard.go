@@ -135,14 +135,12 @@ func (g Guard) fromUs(host string, origins []string) bool {
 	return true
 }
 
-// Refuse answers with an error in the shape of E2B's API, which no client mistakes for a success. With its data, which is
-// empty, it also has the shape of the errors of /v1.
+// Refuse answers with an error in the shape of E2B's API, which no client mistakes for a success.
 func Refuse(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(struct {
-		Code    int      `json:"code"`
-		Message string   `json:"message"`
-		Data    []string `json:"data"`
-	}{status, text, []string{}})
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+	}{status, text})
 }

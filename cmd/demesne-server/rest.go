@@ -15,7 +15,8 @@ func (p *program) addREST(context.Context) error {
 		Backend: p.backend, Jobs: apibackend.Jobs{Of: p.toolsOf}, Queue: p.queueState, Version: cli.Version, Log: p.log, Host: p.host, Stored: p.stored,
 	})
 	p.mux.Handle("/v1/", p.access.Handler(api))
-	// The page has no data: it asks for the token, without which a browser cannot get the document.
+	// Neither the document nor its page has data of the server. Generators of clients send no token.
+	p.mux.Handle("GET /v1/openapi.json", api)
 	p.mux.Handle("GET /docs", api)
 	p.mux.Handle("GET /docs/", api)
 	p.closers = append(p.closers, api.Close)

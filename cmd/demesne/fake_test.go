@@ -109,9 +109,7 @@ func (bare) List(context.Context) ([]runner.Info, error) {
 	return []runner.Info{bareInfo()}, nil
 }
 
-func (bare) Reserve(context.Context, string) (string, error) { return "slot", nil }
-
-func (bare) Release(context.Context, string) error { return nil }
+func (bare) Reserve(context.Context, string) (string, func(), error) { return "", func() {}, nil }
 
 func (bare) Inspect(_ context.Context, id string) (*runner.Info, error) {
 	if id != "bare-1" {

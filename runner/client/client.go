@@ -214,7 +214,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	}
 	defer files.close()
 	if spec.Lifetime == runner.Persistent {
-		c.prepareRoot()
+		c.dir.makeSandboxRoot(c.hello.Mode)
 	}
 	var reply api.Created
 	go c.types.Do(learnTypes)
@@ -238,28 +238,21 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	return s, nil
 }
 
-// prepareRoot makes the directory of persistent sandboxes. An error is ignored: the runner fails too and reports it in the
-// receipt.
-func (c *Client) prepareRoot() {
-	if c.dir.sandboxRoot != "" {
-		prepareOwned(c.dir.sandboxRoot, c.hello.Mode == userns.ModeRoot)
-	}
-}
-
 // Reserve takes a place among the persistent sandboxes that the user may have: see [Options].Quota. Without a free place
 // its error has [ipc.CodeTooMany]. The place belongs to the Create call whose Spec names it as Slot. If that call fails or
-// finds a sandbox, its caller must Release the place; so does the end of c. The result is empty if the call for this key
-// needs no place.
-func (c *Client) Reserve(ctx context.Context, key string) (slot string, err error) {
-	c.prepareRoot()
+// finds a sandbox, its caller must call release, which otherwise does nothing; the end of c releases the place too. slot is
+// empty if the call for this key needs no place.
+func (c *Client) Reserve(ctx context.Context, key string) (slot string, release func(), err error) {
+	c.dir.makeSandboxRoot(c.hello.Mode)
 	var reply api.Slot
-	err = c.peer.Call(ctx, api.OpReserve, api.ReserveRequest{Key: key}, nil, &reply)
-	return reply.Slot, c.lost(err)
-}
-
-// Release gives up a place that no Create call has taken.
-func (c *Client) Release(ctx context.Context, slot string) error {
-	return c.lost(c.peer.Call(ctx, api.OpRelease, api.Slot{Slot: slot}, nil, nil))
+	if err = c.peer.Call(ctx, api.OpReserve, api.ReserveRequest{Key: key}, nil, &reply); err != nil || reply.Slot == "" {
+		return "", func() {}, c.lost(err)
+	}
+	return reply.Slot, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), runner.RemoveTime)
+		defer cancel()
+		c.peer.Call(ctx, api.OpRelease, reply, nil, nil)
+	}, nil
 }
 
 // existing opens the sandbox that has the key.

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -27,11 +26,11 @@ func TestReserve(t *testing.T) {
 	spec := runner.Spec{Lifetime: runner.Persistent, Out: c.TempDir(), Name: "n"}
 	for _, step := range []struct {
 		name string
-		do   func(one *Client, slot string) error
+		do   func(one *Client, slot string, release func()) error
 	}{
-		{"release", func(one *Client, slot string) error { return one.Release(ctx, slot) }},
-		{"end", func(one *Client, _ string) error { return one.Close() }},
-		{"fail", func(one *Client, slot string) error {
+		{"release", func(_ *Client, _ string, release func()) error { release(); return nil }},
+		{"end", func(one *Client, _ string, _ func()) error { return one.Close() }},
+		{"fail", func(one *Client, slot string, _ func()) error {
 			wrong := spec
 			wrong.Slot, wrong.Name = slot, "not a name"
 			_, err := one.Create(ctx, wrong)
@@ -40,14 +39,14 @@ func TestReserve(t *testing.T) {
 			}
 			return err
 		}},
-		{"remove", func(one *Client, slot string) error {
+		{"remove", func(one *Client, slot string, _ func()) error {
 			right := spec
 			right.Slot = slot
 			sb, err := one.Create(ctx, right)
 			if err != nil {
 				return err
 			}
-			if _, err := other.Reserve(ctx, ""); code(err) != ipc.CodeTooMany {
+			if _, _, err := other.Reserve(ctx, ""); code(err) != ipc.CodeTooMany {
 				t.Errorf("beside a sandbox: %v", err)
 			}
 			if _, err := other.Create(ctx, runner.Spec{Lifetime: runner.Persistent, Out: c.TempDir()}); code(err) != ipc.CodeTooMany {
@@ -57,19 +56,20 @@ func TestReserve(t *testing.T) {
 		}},
 	} {
 		one := connect()
-		slot, err := one.Reserve(ctx, "")
+		slot, release, err := one.Reserve(ctx, "")
 		if err != nil || slot == "" {
 			t.Fatalf("%s: %q, %v", step.name, slot, err)
 		}
-		if _, err := other.Reserve(ctx, ""); code(err) != ipc.CodeTooMany || !strings.Contains(err.Error(), "too many sandboxes (1)") {
+		if _, _, err := other.Reserve(ctx, ""); code(err) != ipc.CodeTooMany || !strings.Contains(err.Error(), "too many sandboxes (1)") {
 			t.Errorf("before %s: %v", step.name, err)
 		}
-		if err := step.do(one, slot); err != nil {
+		if err := step.do(one, slot, release); err != nil {
 			t.Errorf("%s: %v", step.name, err)
 		}
 		c.eventually("a place after "+step.name, func() bool {
-			slot, err := other.Reserve(ctx, "")
-			return err == nil && other.Release(context.Background(), slot) == nil
+			_, release, err := other.Reserve(ctx, "")
+			release()
+			return err == nil
 		})
 	}
 }

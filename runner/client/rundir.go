@@ -18,6 +18,7 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/runner/grants"
 	"demesne/runner/ipc"
+	"demesne/runner/userns"
 )
 
 // runDir is a run directory, through which callers find live sandboxes:
@@ -378,5 +379,13 @@ func findProgram(name, libexec string) (string, error) {
 	return "", &ipc.Error{
 		Code: ipc.CodeInternal, Text: fmt.Sprintf("find program %q: not in %q", name, dirs),
 		Hint: "install all demesne programs into one directory, and set DEMESNE_LIBEXEC if demesne itself is elsewhere",
+	}
+}
+
+// makeSandboxRoot makes the directory of persistent sandboxes for a runner in this mode. An error is ignored: the runner
+// fails too and reports it in the receipt.
+func (d *runDir) makeSandboxRoot(mode string) {
+	if d.sandboxRoot != "" {
+		prepareOwned(d.sandboxRoot, mode == userns.ModeRoot)
 	}
 }

@@ -34,6 +34,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"demesne/internal/notserved"
 	"demesne/server"
 	"demesne/server/backend"
 	"demesne/server/e2b/envd"
@@ -113,7 +114,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.inside.HandleFunc("GET /metrics", s.envdMetrics)
 	s.inside.HandleFunc("GET /files", s.download)
 	s.inside.HandleFunc("POST /files", s.upload)
-	s.inside.HandleFunc("/", notServed)
+	s.inside.HandleFunc("/", notServed(s.inside))
 	return s, nil
 }
 
@@ -140,15 +141,19 @@ func (s *Server) controlRoutes() *http.ServeMux {
 		"GET /templates/{id}/files/{hash}": s.builds.templateFile, "POST /v2/templates/{id}/builds/{build}": s.builds.templateBuild,
 		"GET /templates/{id}/builds/{build}/status": s.builds.templateStatus, "POST /templates/tags": s.builds.templateTag,
 		"DELETE /templates/tags": s.builds.templateUntag, "GET /templates/{id}/{what}": s.builds.templateAbout,
-		"/": notServed,
 	} {
 		m.HandleFunc(pattern, h)
 	}
+	m.HandleFunc("/", notServed(m))
 	return m
 }
 
-func notServed(w http.ResponseWriter, r *http.Request) {
-	server.Refuse(w, http.StatusNotFound, "demesne does not serve "+r.Method+" "+r.URL.Path)
+// notServed answers what no route of m serves.
+func notServed(m *http.ServeMux) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		status, text := notserved.Status(w, r, m)
+		server.Refuse(w, status, text)
+	}
 }
 
 // Sandbox reports whether a request is for a port of a sandbox, and not for the API.

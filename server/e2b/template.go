@@ -150,7 +150,7 @@ func (s *builds) templateAbout(w http.ResponseWriter, r *http.Request) {
 	case what == "tags":
 		s.templateTags(w, r)
 	default:
-		notServed(w, r)
+		server.Refuse(w, http.StatusNotFound, "demesne does not serve "+r.Method+" "+r.URL.Path)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"demesne/client"
+	"demesne/internal/notserved"
 	"demesne/server"
 	"demesne/server/hostcmd"
 )
@@ -61,7 +62,7 @@ func New(o Options) *Server {
 	s.routes()
 	s.describeAll()
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		write(w, problem(http.StatusNotFound, "demesne does not serve "+r.Method+" "+r.URL.Path))
+		write(w, problem(notserved.Status(w, r, s.mux)))
 	})
 	return s
 }

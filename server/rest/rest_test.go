@@ -81,7 +81,7 @@ func TestSandboxes(t *testing.T) {
 		{"DELETE /v1/sandboxes/copy", "", 204, ""},
 		{"DELETE /v1/sandboxes/copy", "", 404, `"code":404`},
 		{"GET /v1/nope", "", 404, `{"code":404,"message":"demesne does not serve GET /v1/nope","data":[]}`},
-		{"POST /v1/server", "", 404, `"code":404`},
+		{"POST /v1/server", "", 405, `{"code":405,"message":"demesne does not serve POST /v1/server","data":[]}`},
 	})
 	if calls := strings.Join(r.fake.calls, "\n"); !strings.Contains(calls, "{Memory:1048576 CPUs:0.5 ") {
 		t.Errorf("limits: %s", calls)

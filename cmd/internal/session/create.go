@@ -68,7 +68,6 @@ func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox,
 	sb, err := st.create(ctx, &s.conn)
 	if err != nil || sb.Existing {
 		st.undo()
-		s.release(st.spec.Slot)
 	}
 	if err != nil {
 		return nil, err
@@ -83,6 +82,8 @@ type site struct {
 	base *base
 	spec runner.Spec
 	out  *outDir
+
+	unreserve func() // gives up the place that spec.Slot names, unless a sandbox has it; nil: no place was reserved
 }
 
 // create makes the sandbox of st, or finds the one of its key.
@@ -94,8 +95,11 @@ func (st *site) create(ctx context.Context, conn *connection) (sb *Sandbox, err 
 	return sb, err
 }
 
-// undo removes the directories of a sandbox that was not made.
+// undo removes the directories of a sandbox that was not made, and gives up its place.
 func (st *site) undo() {
+	if st.unreserve != nil {
+		st.unreserve()
+	}
 	st.out.undo()
 	if st.spec.Egress != nil {
 		tidyLog(st.spec.Egress.Log)
@@ -115,7 +119,7 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	began := time.Now()
 	st := &site{spec: c.Spec}
 	if c.Spec.Lifetime == runner.Persistent {
-		if st.spec.Slot, err = s.reserve(ctx, c); err != nil {
+		if err = s.quota.reserve(ctx, &s.conn, s.gateway.likely(c.Egress), st); err != nil {
 			return nil, err
 		}
 		began = time.Now()
@@ -125,7 +129,6 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 		if err != nil {
 			st.base.release()
 			st.undo()
-			s.release(st.spec.Slot)
 		}
 	}()
 	if err != nil {

@@ -111,8 +111,7 @@ type chain struct {
 }
 
 func (c *chain) connect(context.Context, client.Options) (Engine, error) { return c, nil }
-func (c *chain) Reserve(context.Context, string) (string, error)         { return "slot", nil }
-func (c *chain) Release(context.Context, string) error                   { return nil }
+func (c *chain) Reserve(context.Context, string) (string, func(), error) { return "", func() {}, nil }
 func (c *chain) Done() <-chan struct{}                                   { return nil }
 func (c *chain) Close() error                                            { return nil }
 

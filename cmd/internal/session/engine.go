@@ -17,8 +17,7 @@ type Engine interface {
 	Open(ctx context.Context, idOrName string) (*Sandbox, error)
 	Exec(ctx context.Context, idOrName string, cmd runner.Command) (*Sandbox, Process, error)
 	List(context.Context) ([]runner.Info, error)
-	Reserve(ctx context.Context, key string) (slot string, err error)
-	Release(ctx context.Context, slot string) error
+	Reserve(ctx context.Context, key string) (slot string, release func(), err error)
 	Inspect(ctx context.Context, idOrName string) (*runner.Info, error)
 	Usage(ctx context.Context, idOrName string) (runner.Usage, error)
 	Check(context.Context) ([]runner.Probe, error)

@@ -111,12 +111,12 @@ type observed struct {
 	o *observer
 }
 
-func (e observed) Reserve(ctx context.Context, key string) (string, error) {
-	slot, err := e.Engine.Reserve(ctx, key)
+func (e observed) Reserve(ctx context.Context, key string) (string, func(), error) {
+	slot, release, err := e.Engine.Reserve(ctx, key)
 	if err != nil {
 		e.o.exceeded(ctx, err)
 	}
-	return slot, err
+	return slot, release, err
 }
 
 func (e observed) Create(ctx context.Context, s runner.Spec) (*Sandbox, error) {

@@ -71,34 +71,25 @@ func (s *Service) Jobs() (*jobs.Store, error) {
 	return store, err
 }
 
-// reserve takes a place for a new persistent sandbox, before anything of it is made. The returned slot is empty if a
-// sandbox of the key needs none.
-func (s *Service) reserve(ctx context.Context, c CreateOptions) (slot string, err error) {
-	if _, err := s.quota.sandboxes(); err != nil {
-		return "", err
+// reserve takes a place for the persistent sandbox of st, before anything of it is made. st.undo gives it up.
+func (q quota) reserve(ctx context.Context, c *connection, network bool, st *site) error {
+	if _, err := q.sandboxes(); err != nil {
+		return err
 	}
-	if _, _, err := s.conn.get(ctx, s.gateway.likely(c.Egress)); err != nil {
-		return "", err
+	if _, _, err := c.get(ctx, network); err != nil {
+		return err
 	}
-	err = s.conn.with(ctx, func(e Engine) error {
-		slot, err = e.Reserve(context.WithoutCancel(ctx), c.Spec.Key)
+	err := c.with(ctx, func(e Engine) (err error) {
+		st.spec.Slot, st.unreserve, err = e.Reserve(context.WithoutCancel(ctx), st.spec.Key)
 		return err
 	})
-	if err == nil && ctx.Err() != nil {
-		s.release(slot)
-		return "", context.Cause(ctx)
+	if err == nil {
+		err = context.Cause(ctx)
 	}
-	return slot, err
-}
-
-// release gives up a place that no sandbox took. It ends with the connection in any case.
-func (s *Service) release(slot string) {
-	if slot == "" {
-		return
+	if err != nil {
+		st.undo()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), runner.RemoveTime)
-	defer cancel()
-	s.conn.with(ctx, func(e Engine) error { return e.Release(ctx, slot) })
+	return err
 }
 
 func (q quota) number(variable string, fallback int) (int, error) {

@@ -188,7 +188,6 @@ func (s *Service) runKeyed(ctx context.Context, c CreateOptions, r RunOptions, c
 	}
 	err = st.complete(&r)
 	if err != nil {
-		s.release(st.spec.Slot)
 		st.undo()
 		st.close()
 		return nil, err

@@ -246,7 +246,7 @@ func (f *runsFace) inLine(ctx context.Context, r *runs.Request, id string) {
 // runCommands executes the commands of a run, until one fails.
 func (f *Backend) runCommands(ctx context.Context, r *runs.Request, rec *runs.Recorder, sb *session.Sandbox) (first error) {
 	for i := range r.Commands {
-		s := &r.Commands[i]
+		s, nth := &r.Commands[i], i+1 // of a person, who counts from 1
 		out := rec.Command(i)
 		res, err := f.runCommand(ctx, r, s, sb, out)
 		if ctx.Err() != nil {
@@ -259,13 +259,13 @@ func (f *Backend) runCommands(ctx context.Context, r *runs.Request, rec *runs.Re
 		switch {
 		case first != nil:
 		case err != nil:
-			first = fmt.Errorf("command %d: %w", i, explained(err))
+			first = fmt.Errorf("command %d: %w", nth, explained(err))
 		case res.Reason == runner.TimedOut:
-			first = fmt.Errorf("command %d timed out", i)
+			first = fmt.Errorf("command %d timed out", nth)
 		case res.Reason != runner.Exited:
-			first = fmt.Errorf("command %d: %s", i, res.Detail)
+			first = fmt.Errorf("command %d: %s", nth, res.Detail)
 		default:
-			first = fmt.Errorf("command %d failed with exit %d", i, res.ExitCode)
+			first = fmt.Errorf("command %d failed with exit %d", nth, res.ExitCode)
 		}
 		if !r.GoOn {
 			break
