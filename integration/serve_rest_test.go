@@ -76,7 +76,8 @@ func TestServeREST(t *testing.T) {
 	anyone := rest{t, &apiServer{url: api.url}}
 	anyone.do("GET /docs", "", 200, `<script src="/docs/docs.js"`)
 	anyone.do("GET /docs/docs.js", "", 200, `openapi.json`)
-	anyone.do("GET /v1/openapi.json", "", 401, `{"code":401,`)
+	anyone.do("GET /v1/openapi.json", "", 200, `"openapi": "3.1.0"`)
+	anyone.do("POST /v1/openapi.json", "", 401, `{"code":401,`)
 	c.do("POST /v1/sandboxes", `{"name":"web","env":{"A":"b"},"network":{"ask":true}}`, 201, `"name":"web","state":"running"`)
 	if got := c.exec("web", `echo $A; pwd`); got != "b\n/workspace" {
 		t.Errorf("%q", got)
