@@ -12,9 +12,10 @@ import (
 
 // create makes a sandbox for c. On an error nothing is left of it.
 func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) {
-	var place *slot
+	var ahead, place *slot // the one that c reserved, and the one that the sandbox gets
 	if spec.Lifetime == runner.Persistent {
-		place = c.takeSlot(spec.Slot)
+		ahead = c.takeSlot(spec.Slot)
+		place = ahead
 		defer func() { place.release() }()
 	}
 	spec.Frontend, spec.Slot = c.frontend, ""
@@ -41,8 +42,8 @@ func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) 
 			return &api.Created{ID: id, Existing: true}, err
 		}
 	}
-	if place != nil && !s.Prepared() {
-		if err := s.Unpacked(); err != nil && codeOf(err) == ipc.CodeMissing { // its caller unpacks them, and calls again
+	if place != nil && place == ahead && !s.Prepared() {
+		if err := s.Unpacked(); err != nil && codeOf(err) == ipc.CodeMissing { // its caller unpacks the layers, and calls again
 			c.keepSlot(place)
 			place = nil
 			return nil, ipc.Errorf(ipc.CodeMissing, "create sandbox: %w", err)

@@ -18,13 +18,14 @@ type slot struct {
 	id       string // of the sandbox, or one that no sandbox has yet
 	frontend runner.Frontend
 	key      string      // that its create call names
+	replaces string      // id of the sandbox that the new one replaces, which does not count beside this place; or empty
 	disk     *store.Slot // shows it to other runners; nil: the store cannot have it
 }
 
-// reserve takes a place for a sandbox of c. It ignores the sandbox with the id without, which the new one replaces.
+// reserve takes a place for a sandbox of c, which may replace the sandbox with the id replaces: it then takes over its place.
 // Reservations exclude each other, in this runner by t.counting and between runners by the lock of the store. So however
 // many callers ask at once, exactly as many get a place as there are.
-func (c *caller) reserve(key, without string) (*slot, error) {
+func (c *caller) reserve(key, replaces string) (*slot, error) {
 	t := &c.e.table
 	d, done, err := t.count()
 	if err != nil {
@@ -32,13 +33,13 @@ func (c *caller) reserve(key, without string) (*slot, error) {
 	}
 	defer done()
 	counted := t.counted(d)
-	delete(counted, without)
+	delete(counted, replaces)
 	if err := admitOne(c.quota, c.frontend, counted); err != nil {
 		return nil, err
 	}
-	s := &slot{t: t, id: sandbox.NewID(), frontend: c.frontend, key: key}
+	s := &slot{t: t, id: sandbox.NewID(), frontend: c.frontend, key: key, replaces: replaces}
 	if d != nil {
-		s.disk, _ = d.Slot(s.id, string(c.frontend)) // a store that cannot be written keeps no sandbox either
+		s.disk, _ = d.Slot(s.id, string(c.frontend), replaces) // a store that cannot be written keeps no sandbox either
 	}
 	t.mu.Lock()
 	t.slots[s.id] = s
@@ -89,10 +90,11 @@ func admitOne(q runner.Quota, frontend runner.Frontend, counted map[string]runne
 }
 
 // counted returns the frontends of the user's persistent sandboxes by id: of the live ones, those with a record, and those
-// that have only a place yet. Snapshots do not count, and neither does what cannot be read: it cannot run. d is nil
-// without a store.
+// that have only a place yet. Snapshots do not count, and neither does a sandbox that is being replaced, nor what cannot be
+// read: it cannot run. d is nil without a store.
 func (t *table) counted(d *store.Store) map[string]runner.Frontend {
 	counted, live, places := map[string]runner.Frontend{}, map[string]bool{}, map[string]bool{}
+	var replaced []string
 	t.mu.Lock()
 	for id, s := range t.all {
 		if spec := s.Spec(); spec.Lifetime == runner.Persistent && !s.Done() {
@@ -103,20 +105,23 @@ func (t *table) counted(d *store.Store) map[string]runner.Frontend {
 		if places[id] = true; t.all[id] == nil {
 			counted[id] = s.frontend
 		}
+		replaced = append(replaced, s.replaces)
 	}
 	t.mu.Unlock()
-	if d == nil {
-		return counted
-	}
-	others, _ := d.Slots(places)
-	for id, frontend := range others {
-		counted[id] = runner.Frontend(frontend)
-	}
-	stopped, _ := d.Others(live)
-	for _, rec := range stopped {
-		if rec.Info.State != runner.Snapshot && rec.Info.State != runner.Unreadable {
-			counted[rec.Info.ID] = rec.Info.Spec.Frontend
+	if d != nil {
+		others, _ := d.Slots(places)
+		for _, s := range others {
+			counted[s.ID], replaced = runner.Frontend(s.Frontend), append(replaced, s.Replaces)
 		}
+		stopped, _ := d.Others(live)
+		for _, rec := range stopped {
+			if rec.Info.State != runner.Snapshot && rec.Info.State != runner.Unreadable {
+				counted[rec.Info.ID] = rec.Info.Spec.Frontend
+			}
+		}
+	}
+	for _, id := range replaced {
+		delete(counted, id)
 	}
 	return counted
 }

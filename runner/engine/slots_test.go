@@ -125,6 +125,48 @@ func TestReserveOnce(t *testing.T) {
 	}
 }
 
+// TestReserveReplace checks that sandboxes are replaced at once, in two runners, where no place is free: each new one takes
+// over the place of the old one, which is not free for others meanwhile, nor if the replacement fails.
+func TestReserveReplace(t *testing.T) {
+	root := t.TempDir()
+	e, ofOne := runnerOver(t, root)
+	_, ofTwo := runnerOver(t, root)
+	q := runner.Quota{User: 3, Frontend: 3}
+	one, two := ofOne("", q), ofTwo("", q)
+	var old []string
+	for range 3 {
+		place, err := one.reserve("", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.table.claim(sandbox.New(e.env(), place.id, runner.Spec{Lifetime: runner.Persistent}), nil, place); err != nil {
+			t.Fatal(err)
+		}
+		old = append(old, place.id)
+	}
+	full := func(step string) {
+		t.Helper()
+		for name, c := range map[string]*caller{"one": one, "two": two} {
+			if s, err := c.reserve("", ""); codeOf(err) != ipc.CodeTooMany {
+				t.Errorf("%s: runner %s: %v, %v", step, name, s, err)
+			}
+		}
+	}
+	var taken []*slot
+	for i, c := range []*caller{one, one, two} {
+		s, err := c.reserve(fmt.Sprint("k", i), old[i])
+		if err != nil {
+			t.Fatalf("replacement %d: %v", i, err)
+		}
+		taken = append(taken, s)
+		full(fmt.Sprint("replacement ", i))
+	}
+	for _, s := range taken {
+		s.release()
+		full("a failed replacement")
+	}
+}
+
 // TestReserveKey checks that a call for a key that another call makes needs no place, and that it needs one if that call
 // belongs to another frontend.
 func TestReserveKey(t *testing.T) {

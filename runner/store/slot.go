@@ -14,9 +14,10 @@ import (
 )
 
 // A slot stands for a persistent sandbox that may have no record: one that is about to be made, or whose files are not
-// kept. It is the file DIR/.slot-ID, locked by the runner that has it, with the sandbox's frontend as its content. A
-// runner takes or drops slots only while it has DIR locked, so that two runners never count at the same time. A slot ends
-// with its runner: an unlocked one is no slot any more.
+// kept. It is the file DIR/.slot-ID, locked by the runner that has it. Its lines are the sandbox's frontend, and the id of
+// the sandbox that it replaces. A runner counts, takes a slot and renames one only while it has DIR locked, so that two
+// runners never count at the same time. It may drop a slot at any time: a count then has it or not, and both are right. A
+// slot ends with its runner: an unlocked file is a remainder.
 const slotPrefix = ".slot-"
 
 // countWait bounds the wait for a runner that counts. Counting takes milliseconds, unless that runner was stopped.
@@ -46,11 +47,11 @@ func (d *Store) Counting() (io.Closer, error) {
 	}
 }
 
-// Slot takes the slot of a sandbox. The store is locked by Counting.
-func (d *Store) Slot(id, frontend string) (*Slot, error) {
+// Slot takes the slot of a sandbox, which may replace another one. The store is locked by Counting.
+func (d *Store) Slot(id, frontend, replaces string) (*Slot, error) {
 	f, err := d.root.OpenFile(slotPrefix+id, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
-		_, err = f.WriteString(frontend)
+		_, err = f.WriteString(frontend + "\n" + replaces)
 		err = errors.Join(err, flock.Try(f, flock.Exclusive))
 	}
 	if err != nil {
@@ -76,14 +77,16 @@ func (s *Slot) Close() error {
 	return errors.Join(s.d.root.Remove(slotPrefix+s.id), s.lock.Close())
 }
 
-// Slots returns the frontends of the slots of all runners, by id, without those of except. It removes the slots of killed
-// runners. The store is locked by Counting.
-func (d *Store) Slots(except map[string]bool) (map[string]string, error) {
+// SlotInfo is what the file of a slot says.
+type SlotInfo struct{ ID, Frontend, Replaces string }
+
+// Slots returns the slots of all runners, without those of except. It removes the slots of killed runners. The store is
+// locked by Counting.
+func (d *Store) Slots(except map[string]bool) (slots []SlotInfo, err error) {
 	list, err := fs.ReadDir(d.root.FS(), ".")
 	if err != nil {
 		return nil, fmt.Errorf("count sandboxes: %w", err)
 	}
-	slots := map[string]string{}
 	for _, e := range list {
 		id, ok := strings.CutPrefix(e.Name(), slotPrefix)
 		if !ok || except[id] {
@@ -94,8 +97,9 @@ func (d *Store) Slots(except map[string]bool) (map[string]string, error) {
 			continue
 		}
 		if err := flock.Try(f, flock.Shared); errors.Is(err, flock.ErrLocked) {
-			frontend, _ := io.ReadAll(io.LimitReader(f, slotMost))
-			slots[id] = string(frontend)
+			text, _ := io.ReadAll(io.LimitReader(f, slotMost))
+			frontend, replaces, _ := strings.Cut(string(text), "\n")
+			slots = append(slots, SlotInfo{id, frontend, replaces})
 		} else if err == nil {
 			d.root.Remove(e.Name())
 		}
@@ -104,7 +108,7 @@ func (d *Store) Slots(except map[string]bool) (map[string]string, error) {
 	return slots, nil
 }
 
-// slotMost is longer than any frontend.
+// slotMost is longer than any frontend with an id.
 const slotMost = 1 << 10
 
 // sweepSlots removes the slots of killed runners.
