@@ -46,8 +46,10 @@ type Streams struct {
 // Sandboxes are the caller's persistent sandboxes.
 type Sandboxes interface {
 	Create(context.Context, CreateRequest) (*Sandbox, error)
-	// List returns all of them, the oldest first.
-	List(context.Context) ([]Sandbox, error)
+	// List returns a page of them, the newest first. All returns those of all pages: a sandbox that exists from the first
+	// request to the last one is returned exactly once.
+	List(context.Context, SandboxFilter) (*SandboxPage, error)
+	All(context.Context, SandboxFilter) iter.Seq2[Sandbox, error]
 	// Get describes a sandbox. One that has ended is not found.
 	Get(ctx context.Context, sandbox string) (*Sandbox, error)
 	// Remove removes a sandbox with its files, and ends its processes.

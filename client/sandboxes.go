@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -26,8 +27,35 @@ func (s sandboxes) Create(ctx context.Context, q CreateRequest) (*Sandbox, error
 	return got[Sandbox](s.remote, ctx, "create sandbox", http.MethodPost, "/sandboxes", nil, q)
 }
 
-func (s sandboxes) List(ctx context.Context) ([]Sandbox, error) {
-	return listed[Sandbox](s.remote, ctx, "list sandboxes", "/sandboxes")
+func (s sandboxes) List(ctx context.Context, f SandboxFilter) (*SandboxPage, error) {
+	q := query{"state": f.State, "name": f.Name, "namespace": f.Namespace, "cursor": f.Cursor}
+	if f.Oldest {
+		q["order"] = "oldest"
+	}
+	if f.Limit != 0 {
+		q["limit"] = strconv.Itoa(f.Limit)
+	}
+	return got[SandboxPage](s.remote, ctx, "list sandboxes", http.MethodGet, "/sandboxes", q, nil)
+}
+
+func (s sandboxes) All(ctx context.Context, f SandboxFilter) iter.Seq2[Sandbox, error] {
+	return func(yield func(Sandbox, error) bool) {
+		for {
+			page, err := s.List(ctx, f)
+			if err != nil {
+				yield(Sandbox{}, err)
+				return
+			}
+			for _, one := range page.Items {
+				if !yield(one, nil) {
+					return
+				}
+			}
+			if f.Cursor = page.Next; f.Cursor == "" {
+				return
+			}
+		}
+	}
 }
 
 func (s sandboxes) Get(ctx context.Context, sandbox string) (*Sandbox, error) {

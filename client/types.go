@@ -97,6 +97,7 @@ type Result struct {
 	Run       string   `json:"run,omitempty" doc:"Names what the command left in /out: see /v1/outputs"`
 	Restarted bool     `json:"restarted,omitempty" doc:"The sandbox had lost its processes, and kept its files"`
 	Missing   []string `json:"missing_secrets,omitempty" doc:"Secrets that a restarted sandbox lacks"`
+	Warnings  []string `json:"warnings,omitempty" doc:"What was asked for and is above the operator's bounds, with what it was reduced to"`
 }
 
 // Output is the end of a stream.
@@ -129,23 +130,42 @@ type Chunk struct {
 
 // Sandbox describes a sandbox.
 type Sandbox struct {
-	ID      string    `json:"id"`
-	Name    string    `json:"name,omitempty"`
-	State   string    `json:"state" enum:"running,paused,ended,stopped,snapshot,unreadable"`
-	Image   string    `json:"image,omitempty"`
-	Created time.Time `json:"created"`
-	Expires time.Time `json:"expires,omitzero"`
-	Execs   int       `json:"execs" doc:"Commands that run now"`
-	Level   string    `json:"level,omitempty" doc:"full, degraded or minimal: see its receipt"`
-	Limits  Limits    `json:"limits"`
-	Network Network   `json:"network"`
-	Ports   []Port    `json:"ports,omitempty" doc:"Published ports"`
+	ID        string    `json:"id"`
+	Name      string    `json:"name,omitempty"`
+	Namespace string    `json:"namespace,omitempty" doc:"Of its creator; empty: the operator"`
+	State     string    `json:"state" enum:"running,paused,ended,stopped,snapshot,unreadable"`
+	Image     string    `json:"image,omitempty"`
+	Created   time.Time `json:"created"`
+	Expires   time.Time `json:"expires,omitzero"`
+	Execs     int       `json:"execs" doc:"Commands that run now"`
+	Level     string    `json:"level,omitempty" doc:"full, degraded or minimal: see its receipt"`
+	Limits    Limits    `json:"limits"`
+	Network   Network   `json:"network"`
+	Ports     []Port    `json:"ports,omitempty" doc:"Published ports"`
+
+	Warnings []string `json:"warnings,omitempty" doc:"In the answer to a request with limits: those above the operator's bounds, with what they were reduced to"`
 }
 
 // Port is a port in a sandbox that the server's machine can reach.
 type Port struct {
 	Listen string `json:"listen" example:"127.0.0.1:8080"`
 	To     uint16 `json:"to" minimum:"1" doc:"Port on the sandbox's loopback"`
+}
+
+// SandboxFilter selects sandboxes, and a page of them. The zero value selects the first page of all.
+type SandboxFilter struct {
+	State     string // such as running
+	Name      string // the beginning of the name
+	Namespace string // for the operator, who sees those of all
+	Oldest    bool   // the oldest first, and not the newest
+	Limit     int    // sandboxes of one page, at most 1000; 0: 100
+	Cursor    string // SandboxPage.Next of the page before
+}
+
+// SandboxPage is a page of sandboxes.
+type SandboxPage struct {
+	Items []Sandbox `json:"items" nullable:"false"`
+	Next  string    `json:"next,omitempty" doc:"The cursor of the next page; absent: this is the last one"`
 }
 
 // Page is a list.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	"demesne/runner"
 	"demesne/runner/tree"
@@ -21,6 +22,8 @@ var (
 	ErrNotFound = errors.New("no such sandbox")
 	ErrInvalid  = errors.New("invalid request")
 	ErrBusy     = errors.New("no room for another sandbox")
+	// ErrQuota means that the caller, or the user, has as many sandboxes as allowed: there is room once one is removed.
+	ErrQuota error = busy("too many sandboxes")
 	// ErrQueueFull means that too many commands wait: the caller should try again later.
 	ErrQueueFull error = busy("the queue is full: too many commands wait")
 	// ErrUnrecorded means that nothing may start now, because the audit log would not have it.
@@ -37,10 +40,18 @@ type busy string
 func (b busy) Error() string      { return string(b) }
 func (busy) Is(target error) bool { return target == ErrBusy }
 
+// Granted is what a caller gets who asks for more than the operator allows. 0 is no bound.
+type Granted struct {
+	Limits  runner.Limits
+	Timeout time.Duration // of a command
+}
+
 // Backend makes and keeps persistent sandboxes. Each has a name, which is unique. It is safe for concurrent use. A
 // sandbox outlives the server.
 type Backend interface {
 	Create(context.Context, Create) (Sandbox, error)
+	// Grants returns what a sandbox has whose caller asks for limits, and a command that asks for a time.
+	Grants(ctx context.Context, l runner.Limits, timeout time.Duration) Granted
 	// Open opens a sandbox. It starts the processes of a stopped one and leaves a paused one paused.
 	Open(ctx context.Context, name string) (Sandbox, error)
 	List(context.Context) ([]runner.Info, error)

@@ -55,7 +55,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, syscall.EDQUOT):
 		return http.StatusInsufficientStorage
-	case errors.Is(err, backend.ErrQueueFull):
+	case errors.Is(err, backend.ErrQueueFull), errors.Is(err, backend.ErrQuota):
 		return http.StatusTooManyRequests
 	case errors.Is(err, backend.ErrBusy):
 		return http.StatusServiceUnavailable
@@ -95,7 +95,7 @@ func rpcError(err error) error {
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENAMETOOLONG),
 		errors.Is(err, syscall.ELOOP):
 		code = connect.CodeInvalidArgument
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EOVERFLOW), errors.Is(err, syscall.EDQUOT), errors.Is(err, backend.ErrQueueFull):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EOVERFLOW), errors.Is(err, syscall.EDQUOT), errors.Is(err, backend.ErrQueueFull), errors.Is(err, backend.ErrQuota):
 		code = connect.CodeResourceExhausted
 	}
 	return connect.NewError(code, err)

@@ -230,3 +230,22 @@ func TestUnpackBounds(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitsShown checks that a client reads the limits that its sandbox has, and not those that its template asks for.
+func TestLimitsShown(t *testing.T) {
+	r := newRig(t)
+	for name, asked := range map[string]*template{"none": nil, "more": {CPUs: 8, MemoryMB: 8192}, "less": {CPUs: 1, MemoryMB: 512}} {
+		rec, want := record{}, 2048
+		if name == "less" {
+			want = 512
+		}
+		r.api.limit(t.Context(), &rec, asked)
+		if d := listed(rec); d.MemoryMB != want || d.CPUCount != 1 || d.DiskSizeMB != 100 {
+			t.Errorf("%s: %d processors, %d MiB, %d MiB of disk", name, d.CPUCount, d.MemoryMB, d.DiskSizeMB)
+		}
+	}
+	rec := r.make(`{}`)
+	if _, text := r.control("GET", "/sandboxes/"+rec.ID, ""); !strings.Contains(text, `"cpuCount":1,"memoryMB":2048,"diskSizeMB":100`) {
+		t.Error(text)
+	}
+}

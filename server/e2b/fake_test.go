@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"demesne/runner"
 	"demesne/runner/tree"
@@ -135,6 +137,12 @@ func (f *fake) Reach(_ context.Context, _ string, n backend.Network) error { f.r
 
 func (f *fake) Usage(context.Context, string) (runner.Usage, error) {
 	return runner.Usage{CPU: 1, Memory: 1 << 20}, nil
+}
+
+// Grants gives at most 2 GiB of memory, one processor, and 100 MiB of disk.
+func (f *fake) Grants(_ context.Context, l runner.Limits, timeout time.Duration) backend.Granted {
+	l.Memory, l.CPUs, l.Disk = min(cmp.Or(l.Memory, 2<<30), 2<<30), 1, 100<<20
+	return backend.Granted{Limits: l, Timeout: timeout}
 }
 
 func (f *fake) HasImage(_ context.Context, name string) bool { return name == "debian" }

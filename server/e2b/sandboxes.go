@@ -3,6 +3,7 @@ package e2b
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"time"
 
@@ -85,8 +86,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		}
 		rec.Volumes = from.snapshot.Volumes
 	}
-	if t := from.template; t != nil {
-		rec.CPUs, rec.MemoryMB = t.CPUs, t.MemoryMB
+	if from.snapshot == nil { // its sandboxes have the limits of their source
+		s.limit(r.Context(), rec, from.template)
 	}
 	if rec.Template == "" {
 		rec.Template = "base"
@@ -98,6 +99,22 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	}
 	go e.findAccount() // the first command finds it done
 	answer(w, http.StatusCreated, s.created(e.rec))
+}
+
+// limit gives the record of a new sandbox the limits that it will have: those that its template asks for, or the usual ones,
+// within the operator's. A client reads them as cpuCount, memoryMB and diskSizeMB.
+func (s *Server) limit(ctx context.Context, rec *record, t *template) {
+	l := s.opts.Backend.Grants(ctx, t.limits(), 0).Limits
+	rec.CPUs, rec.MemoryMB = int(math.Ceil(max(l.CPUs, 0))), int(max(l.Memory, 0)>>20)
+	rec.DiskMB = int(max(l.Disk, 0) >> 20)
+}
+
+// limits returns the limits that a template asks for; t may be nil.
+func (t *template) limits() (l runner.Limits) {
+	if t != nil {
+		l.CPUs, l.Memory = float64(t.CPUs), int64(t.MemoryMB)<<20
+	}
+	return l
 }
 
 // described returns the record of a new sandbox.
@@ -176,10 +193,7 @@ func (s *Server) sandboxOf(ctx context.Context, name string, rec *record, from s
 		}
 		return sb, nil
 	}
-	c := backend.Create{Name: name, Image: from.image, Built: from.template != nil, Network: rules}
-	if t := from.template; t != nil {
-		c.Limits = runner.Limits{CPUs: float64(t.CPUs), Memory: int64(t.MemoryMB) << 20}
-	}
+	c := backend.Create{Name: name, Image: from.image, Built: from.template != nil, Network: rules, Limits: from.template.limits()}
 	if c.Mounts, err = s.volumes.mounts(rec.Volumes); err != nil {
 		return nil, err
 	}

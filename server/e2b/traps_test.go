@@ -87,7 +87,7 @@ func TestErrorShape(t *testing.T) {
 			t.Errorf("%s %s: an empty body without a length", c.method, c.path)
 		}
 	}
-	for err, want := range map[error]int{errors.New("x"): 500, backend.ErrBusy: 503, backend.ErrInvalid: 400} {
+	for err, want := range map[error]int{errors.New("x"): 500, backend.ErrBusy: 503, backend.ErrQuota: 429, backend.ErrInvalid: 400} {
 		r.fake.fails = err
 		if resp, _ := r.control("POST", "/v2/sandboxes", "{}"); resp.StatusCode != want {
 			t.Errorf("%v: %d", err, resp.StatusCode)

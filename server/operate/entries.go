@@ -74,7 +74,7 @@ func refuse(w http.ResponseWriter, status int, text string) {
 		Code    int    `json:"code"`
 		Message string `json:"message"`
 		Data    []int  `json:"data"`
-	}{status, text, nil})
+	}{status, text, []int{}})
 }
 
 func answer(w http.ResponseWriter, status int, what any) {

@@ -56,6 +56,7 @@ type Command struct {
 type Result struct {
 	*runner.Result
 	Stdout, Stderr Tail
+	Warnings       []string // see [client.Result]
 }
 
 // Tail is the end of a stream, as text.

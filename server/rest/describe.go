@@ -78,7 +78,7 @@ var problems = []struct {
 	}},
 	{413, "The body is too large", "request body is too large", func(_ string, op *huma.Operation) bool { return op.RequestBody != nil }},
 	{422, "A field has a wrong value, or is unknown", "validation failed", takesInput},
-	{429, "Too many requests, or too many commands wait: Retry-After says when to try again", "the queue is full: too many commands wait", makesWork},
+	{429, "Too many sandboxes; or too many requests, or too many commands wait: Retry-After says when to try again", "the queue is full: too many commands wait", makesWork},
 	{502, "The registry of an image does not answer", "image \"x\": no answer", func(_ string, op *huma.Operation) bool {
 		return slices.Contains([]string{"run", "run-stream", "create-sandbox", "pull-image"}, op.OperationID)
 	}},

@@ -84,6 +84,7 @@ var statuses = []struct {
 	status int
 }{
 	{backend.ErrNotFound, http.StatusNotFound},
+	{backend.ErrQuota, http.StatusTooManyRequests},
 	{backend.ErrBusy, http.StatusServiceUnavailable},
 	{fs.ErrNotExist, http.StatusNotFound},
 	{backend.ErrConflict, http.StatusConflict},

@@ -176,6 +176,12 @@ func (f *fake) Usage(context.Context, string) (runner.Usage, error) {
 	return runner.Usage{CPU: 1, Memory: 1 << 20, Processes: 3}, nil
 }
 
+// Grants gives at most 2 GiB and a minute.
+func (f *fake) Grants(_ context.Context, l runner.Limits, timeout time.Duration) backend.Granted {
+	l.Memory = min(l.Memory, 2<<30)
+	return backend.Granted{Limits: l, Timeout: min(timeout, time.Minute)}
+}
+
 func (f *fake) HasImage(context.Context, string) bool                 { return true }
 func (f *fake) Build(context.Context, backend.Build, io.Writer) error { return nil }
 func (f *fake) Discard(context.Context, string) error                 { return nil }
@@ -238,7 +244,7 @@ func command(ctx context.Context, id, dir string, c Command) (*Result, error) {
 		return Tail{Text: strings.ToValidUTF8(b.String(), "?"), Bytes: int64(b.Len())}
 	}
 	r := &runner.Result{Sandbox: id, ExitCode: x.ProcessState.ExitCode(), Reason: runner.Exited, Out: "/home/secret/out/RUN", Denied: []runner.Blocked{{Host: "b.test", Times: 1}}}
-	return &Result{r, tail(&out), tail(&errs)}, nil
+	return &Result{Result: r, Stdout: tail(&out), Stderr: tail(&errs)}, nil
 }
 
 func boolean(b bool) time.Duration {

@@ -93,10 +93,15 @@ func (s lifeAPI) limit(ctx context.Context, in *inSandbox[client.Limits]) (*of[c
 	if _, err := s.opts.Backend.Open(ctx, info.ID); err != nil { // a stopped sandbox has no limits to change
 		return nil, failed(err)
 	}
-	if err := s.opts.Backend.Limit(ctx, info.ID, runner.Limits{Memory: q.Memory, CPUs: q.CPUs, PIDs: q.PIDs}); err != nil {
+	l := runner.Limits{Memory: q.Memory, CPUs: q.CPUs, PIDs: q.PIDs}
+	if err := s.opts.Backend.Limit(ctx, info.ID, l); err != nil {
 		return nil, failed(err)
 	}
-	return s.described(ctx, info.ID)
+	a, err := s.described(ctx, info.ID)
+	if err == nil {
+		a.Body.Warnings = s.reduced(ctx, l, 0)
+	}
+	return a, err
 }
 
 func (s lifeAPI) usage(ctx context.Context, in *Named) (*of[client.Usage], error) {

@@ -41,7 +41,7 @@ func (s *Server) run(ctx context.Context, in *runInput) (*of[client.Result], err
 	if err != nil {
 		return nil, err
 	}
-	return collected(s.opts.Backend.Run(ctx, create, cmd))
+	return collected(s.warned(ctx, create.Limits, &in.Body.Command)(s.opts.Backend.Run(ctx, create, cmd)))
 }
 
 func (s *Server) exec(ctx context.Context, in *execInput) (*of[client.Result], error) {
@@ -53,7 +53,17 @@ func (s *Server) exec(ctx context.Context, in *execInput) (*of[client.Result], e
 	if err != nil {
 		return nil, err
 	}
-	return collected(s.opts.Backend.Exec(ctx, info.ID, cmd))
+	return collected(s.warned(ctx, runner.Limits{}, &in.Body)(s.opts.Backend.Exec(ctx, info.ID, cmd)))
+}
+
+// warned adds to a result what the operator's bounds reduced of the limits and the time that its command asked for.
+func (s *Server) warned(ctx context.Context, l runner.Limits, q *client.Command) func(*Result, error) (*Result, error) {
+	return func(r *Result, err error) (*Result, error) {
+		if r != nil {
+			r.Warnings = s.reduced(ctx, l, time.Duration(q.TimeoutMS)*time.Millisecond)
+		}
+		return r, err
+	}
 }
 
 func collected(r *Result, err error) (*of[client.Result], error) {
@@ -76,7 +86,7 @@ func (s *Server) runStream(ctx context.Context, in *runInput) (starter, error) {
 	create, cmd, err := runOf(&in.Body)
 	return func(ctx context.Context, c Command) (*Result, error) {
 		cmd.Stdout, cmd.Stderr, cmd.Began = c.Stdout, c.Stderr, c.Began
-		return s.opts.Backend.Run(ctx, create, cmd)
+		return s.warned(ctx, create.Limits, &in.Body.Command)(s.opts.Backend.Run(ctx, create, cmd))
 	}, err
 }
 
@@ -91,7 +101,7 @@ func (s *Server) execStream(ctx context.Context, in *execInput) (starter, error)
 	}
 	return func(ctx context.Context, c Command) (*Result, error) {
 		cmd.Stdout, cmd.Stderr, cmd.Began = c.Stdout, c.Stderr, c.Began
-		return s.opts.Backend.Exec(ctx, info.ID, cmd)
+		return s.warned(ctx, runner.Limits{}, &in.Body)(s.opts.Backend.Exec(ctx, info.ID, cmd))
 	}, nil
 }
 
@@ -151,6 +161,7 @@ func resultOf(r *Result) client.Result {
 	a := client.Result{
 		Sandbox: r.Sandbox, ExitCode: r.ExitCode, Reason: string(r.Reason), Detail: r.Detail, Seconds: r.Seconds,
 		CPU: r.CPU, MaxRSS: r.MaxRSS, Restarted: r.Restarted, Missing: r.MissingSecrets, Stdout: client.Output(r.Stdout), Stderr: client.Output(r.Stderr),
+		Warnings: r.Warnings,
 	}
 	if r.Out != "" {
 		a.Run = filepath.Base(r.Out)

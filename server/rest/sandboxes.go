@@ -3,9 +3,10 @@ package rest
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"reflect"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ func (s *Server) sandboxRoutes() {
 	create := operation("create-sandbox", http.MethodPost, "/sandboxes", "Sandboxes", "Create a sandbox")
 	create.DefaultStatus = http.StatusCreated
 	huma.Register(s.api, create, s.create)
-	huma.Register(s.api, operation("list-sandboxes", http.MethodGet, "/sandboxes", "Sandboxes", "List sandboxes"), s.list)
+	huma.Register(s.api, operation("list-sandboxes", http.MethodGet, "/sandboxes", "Sandboxes", "List sandboxes, a page at a time"), s.list)
 	huma.Register(s.api, operation("get-sandbox", http.MethodGet, "/sandboxes/{id}", "Sandboxes", "Describe a sandbox"), s.get)
 	huma.Register(s.api, operation("remove-sandbox", http.MethodDelete, "/sandboxes/{id}", "Sandboxes", "Remove a sandbox with its files"), s.remove)
 }
@@ -69,7 +70,30 @@ func (s *Server) create(ctx context.Context, in *createInput) (*of[client.Sandbo
 	if _, err := s.opts.Backend.Create(ctx, c); err != nil {
 		return nil, failed(err)
 	}
-	return s.described(ctx, c.Name)
+	a, err := s.described(ctx, c.Name)
+	if err == nil {
+		a.Body.Warnings = s.reduced(ctx, c.Limits, 0)
+	}
+	return a, err
+}
+
+// reduced returns a sentence for each limit, and for the time of a command, that the operator's bounds reduce.
+func (s *Server) reduced(ctx context.Context, asked runner.Limits, timeout time.Duration) (said []string) {
+	got := s.opts.Backend.Grants(ctx, asked, timeout)
+	for _, row := range []struct {
+		field      string
+		asked, got float64
+	}{
+		{"limits.memory", float64(asked.Memory), float64(got.Limits.Memory)}, {"limits.cpus", asked.CPUs, got.Limits.CPUs},
+		{"limits.pids", float64(asked.PIDs), float64(got.Limits.PIDs)}, {"limits.disk", float64(asked.Disk), float64(got.Limits.Disk)},
+		{"timeout_ms", float64(timeout.Milliseconds()), float64(got.Timeout.Milliseconds())},
+	} {
+		if row.asked > 0 && row.got > 0 && row.got < row.asked {
+			plain := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+			said = append(said, fmt.Sprintf("%s: reduced from %s to %s, the operator's maximum", row.field, plain(row.asked), plain(row.got)))
+		}
+	}
+	return said
 }
 
 // createOf checks the settings of a sandbox.
@@ -102,7 +126,7 @@ func (s *Server) described(ctx context.Context, id string) (*of[client.Sandbox],
 
 func sandboxOf(i *runner.Info) client.Sandbox {
 	a := client.Sandbox{
-		ID: i.ID, Name: i.Name, State: string(i.State), Image: i.Spec.Image, Created: i.Created, Expires: i.Expires, Execs: i.Execs,
+		ID: i.ID, Name: i.Name, Namespace: i.Spec.Frontend.Namespace(), State: string(i.State), Image: i.Spec.Image, Created: i.Created, Expires: i.Expires, Execs: i.Execs,
 		Limits: limitsOf(i.Spec.Limits), Network: client.Network{Mode: "none"},
 	}
 	if i.Receipt != nil {
@@ -122,25 +146,6 @@ func sandboxOf(i *runner.Info) client.Sandbox {
 // limitsOf returns limits as an answer has them: 0 for none.
 func limitsOf(l runner.Limits) client.Limits {
 	return client.Limits{Memory: max(l.Memory, 0), CPUs: max(l.CPUs, 0), PIDs: max(l.PIDs, 0), Disk: max(l.Disk, 0)}
-}
-
-func (s *Server) list(ctx context.Context, _ *struct{}) (*of[client.Page[client.Sandbox]], error) {
-	infos, err := s.opts.Backend.List(ctx)
-	if err != nil {
-		return nil, failed(err)
-	}
-	page := client.Page[client.Sandbox]{Items: []client.Sandbox{}}
-	for _, i := range infos {
-		if i.Spec.Lifetime == runner.Persistent {
-			a := sandboxOf(&i)
-			a.Ports = portAPI{s}.portsOf(i.ID, a.Ports)
-			page.Items = append(page.Items, a)
-		}
-	}
-	slices.SortFunc(page.Items, func(a, b client.Sandbox) int {
-		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
-	})
-	return &of[client.Page[client.Sandbox]]{page}, nil
 }
 
 func (s *Server) get(ctx context.Context, in *Named) (*of[client.Sandbox], error) {

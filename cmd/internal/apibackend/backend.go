@@ -133,10 +133,14 @@ func (b *Backend) options(c backend.Create) (o session.CreateOptions, err error)
 	if o.Egress, err = b.reach(c.Network); err != nil {
 		return o, err
 	}
-	o.Spec = runner.Spec{Name: c.Name, TTL: cmp.Or(c.TTL, aMonth), Mounts: c.Mounts, Limits: b.bounds.Limits}
+	o.Spec = runner.Spec{Name: c.Name, TTL: cmp.Or(c.TTL, aMonth), Mounts: c.Mounts, Limits: b.Grants(context.Background(), c.Limits, 0).Limits}
 	o.Spec.Defaults.Env = c.Env
-	o.Spec.Limits = b.bounds.clamped(c.Limits).Over(b.bounds.Limits)
 	return o, nil
+}
+
+// Grants implements [backend.Backend].
+func (b *Backend) Grants(_ context.Context, l runner.Limits, timeout time.Duration) backend.Granted {
+	return backend.Granted{Limits: b.bounds.clamped(l).Over(b.bounds.Limits), Timeout: b.bounds.time(timeout)}
 }
 
 // reach returns the rules of a sandbox, within the operator's.
@@ -286,7 +290,7 @@ func classified(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &e) && e.Code == ipc.CodeTooMany:
-		return kinded{fmt.Errorf("%w (%s)", err, e.Hint), backend.ErrBusy}
+		return kinded{fmt.Errorf("%w (%s)", err, e.Hint), backend.ErrQuota}
 	case errors.As(err, &unknown):
 		return kinded{err, backend.ErrInvalid}
 	case errors.As(err, &e) && kinds[e.Code] != nil:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"demesne/client"
 	"demesne/runner"
@@ -96,6 +97,11 @@ func with[T any](ctx context.Context, s *Spaces, f func(*Backend) (T, error)) (r
 
 func (s *Spaces) Create(ctx context.Context, c backend.Create) (backend.Sandbox, error) {
 	return with(ctx, s, func(b *Backend) (backend.Sandbox, error) { return b.Create(ctx, c) })
+}
+
+func (s *Spaces) Grants(ctx context.Context, l runner.Limits, timeout time.Duration) backend.Granted {
+	g, _ := with(ctx, s, func(b *Backend) (backend.Granted, error) { return b.Grants(ctx, l, timeout), nil })
+	return g
 }
 
 func (s *Spaces) Open(ctx context.Context, name string) (backend.Sandbox, error) {
