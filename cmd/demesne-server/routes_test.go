@@ -183,6 +183,31 @@ func TestRoutesNeedToken(t *testing.T) {
 	}
 }
 
+// TestRoutesErrors walks every route as the operator, with a body that fits none, and other methods of them. No answer has a
+// null for data, E2B's errors have none, and the answer to a method that no route has names those that one has.
+func TestRoutesErrors(t *testing.T) {
+	p := testProgram(t, &servecmd.Options{})
+	headers := []string{"X-API-KEY: " + p.access.Token, "Content-Type: application/json"}
+	for _, r := range p.routes(t) {
+		for _, body := range []string{"[", `{"x":1}`} {
+			w := p.ask(r[0], r[1]+"?limit=x", body, headers...)
+			e2b := !strings.HasPrefix(r[1], "/v1") && !strings.HasPrefix(r[1], "/mcp")
+			if text := w.Body.String(); strings.Contains(text, `"data":null`) || e2b && w.Code >= 400 && strings.Contains(text, `"data"`) {
+				t.Errorf("%s %s %s: %d %.200s", r[0], r[1], body, w.Code, text)
+			}
+		}
+	}
+	for call, allow := range map[string]string{
+		"PUT /v1/events": "GET, HEAD", "POST /v1/audit": "GET, HEAD", "DELETE /v1/openapi.json": "GET, HEAD", "PATCH /v1/sandboxes": "GET, HEAD, POST",
+		"POST /ready": "GET, HEAD", "DELETE /metrics": "GET, HEAD", "POST /docs": "GET, HEAD", "PATCH /sandboxes/x": "GET, HEAD, DELETE", "DELETE /v2/sandboxes": "GET, HEAD, POST",
+	} {
+		method, path, _ := strings.Cut(call, " ")
+		if w := p.ask(method, path, "{}", headers...); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != allow {
+			t.Errorf("%s: %d, Allow %q, not %q: %.200s", call, w.Code, w.Header().Get("Allow"), allow, w.Body)
+		}
+	}
+}
+
 // TestRoutesForeignPages walks every route as the page of another site would.
 func TestRoutesForeignPages(t *testing.T) {
 	p := testProgram(t, &servecmd.Options{Access: servecmd.Access{Origins: []string{"https://app.example.com"}}})

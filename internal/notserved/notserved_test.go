@@ -9,14 +9,16 @@ import (
 // TestStatus checks that a path with a route of another method is answered with 405 and the methods that it has, and any
 // other path with 404.
 func TestStatus(t *testing.T) {
-	m := http.NewServeMux()
+	m, beside := http.NewServeMux(), http.NewServeMux()
 	for _, pattern := range []string{"GET /a", "DELETE /a", "POST /b/{id}", "/{$}"} {
 		m.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
 	}
 	m.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		status, text := Status(w, r, m)
+		status, text := Status(w, r, m, beside, nil)
 		http.Error(w, text, status)
 	})
+	beside.HandleFunc("GET /c", func(http.ResponseWriter, *http.Request) {})
+	beside.HandleFunc("/d/", func(http.ResponseWriter, *http.Request) {})
 	for _, c := range []struct {
 		method, path string
 		status       int
@@ -24,6 +26,7 @@ func TestStatus(t *testing.T) {
 	}{
 		{"GET", "/a", 200, ""}, {"HEAD", "/a", 200, ""}, {"POST", "/a", 405, "GET, HEAD, DELETE"}, {"TRACE", "/a", 405, "GET, HEAD, DELETE"},
 		{"GET", "/b/x", 405, "POST"}, {"GET", "/b", 404, ""}, {"GET", "/b/x/y", 404, ""}, {"POST", "/a/", 404, ""}, {"POST", "/", 200, ""},
+		{"DELETE", "/c", 405, "GET, HEAD"}, {"DELETE", "/d/x", 404, ""}, // another handler's, whatever the method
 	} {
 		w := httptest.NewRecorder()
 		m.ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))

@@ -53,6 +53,7 @@ type Options struct {
 	Log       *log.Logger
 	Queue     *server.Queue                // of executions of code; that of processes is the backend's
 	Quota     Quota                        // of the namespace; the zero value has no ceiling
+	Beside    *http.ServeMux               // has the routes of the other APIs of the server; may be nil
 	QuotaOf   func(namespace string) Quota // for [Spaces]; nil: no namespace has ceilings
 }
 
@@ -144,14 +145,14 @@ func (s *Server) controlRoutes() *http.ServeMux {
 	} {
 		m.HandleFunc(pattern, h)
 	}
-	m.HandleFunc("/", notServed(m))
+	m.HandleFunc("/", notServed(m, s.opts.Beside))
 	return m
 }
 
-// notServed answers what no route of m serves.
-func notServed(m *http.ServeMux) http.HandlerFunc {
+// notServed answers what no route serves.
+func notServed(muxes ...*http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		status, text := notserved.Status(w, r, m)
+		status, text := notserved.Status(w, r, muxes...)
 		server.Refuse(w, status, text)
 	}
 }

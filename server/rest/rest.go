@@ -39,6 +39,7 @@ type Options struct {
 	Queue   func(context.Context) client.Queue // what runs and waits; nil: no route
 	Log     *log.Logger
 	Host    *hostcmd.Guard                                  // nil: there are no routes for the host
+	Beside  *http.ServeMux                                  // has routes below /v1 that others serve; may be nil
 	Stored  func(namespace string) map[string]client.Stored // what a namespace stores; nil: it is not known
 }
 
@@ -62,7 +63,7 @@ func New(o Options) *Server {
 	s.routes()
 	s.describeAll()
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		write(w, problem(notserved.Status(w, r, s.mux)))
+		write(w, problem(notserved.Status(w, r, s.mux, o.Beside)))
 	})
 	return s
 }
