@@ -257,7 +257,7 @@ func TestMaxBody(t *testing.T) {
 	p := testProgram(t, &servecmd.Options{Access: servecmd.Access{MaxBody: 1000}})
 	auth, body := []string{"X-API-KEY: " + p.access.Token, "Content-Type: application/json"}, `{"name":"`+strings.Repeat("x", 2000)+`"}`
 	for _, path := range []string{"/v1/sandboxes", "/secrets", "/v2/sandboxes"} {
-		if w := p.ask("POST", path, body, auth...); w.Code != http.StatusRequestEntityTooLarge {
+		if w := p.ask("POST", path, body, auth...); w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "more than 1000 bytes") {
 			t.Errorf("%s: %d %.200s", path, w.Code, w.Body)
 		}
 	}
@@ -267,7 +267,7 @@ func TestMaxBody(t *testing.T) {
 		r.Header.Set("X-API-KEY", p.access.Token)
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
-		if p.ServeHTTP(w, r); w.Code != http.StatusRequestEntityTooLarge {
+		if p.ServeHTTP(w, r); w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "more than 1000 bytes") {
 			t.Errorf("%s in chunks: %d %.200s", path, w.Code, w.Body)
 		}
 	}

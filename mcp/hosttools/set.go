@@ -29,8 +29,8 @@ type Set struct {
 	mux    *http.ServeMux
 }
 
-// bodyMost bounds a request of the sandbox, in bytes.
-const bodyMost = 16 << 20
+// maxBody bounds a request of the sandbox, in bytes.
+const maxBody = 16 << 20
 
 // Open returns the set of the servers that the list allows something of. None is started yet.
 func Open(servers []Server, allowed Allowlist, o Options) *Set {
@@ -49,7 +49,7 @@ func Open(servers []Server, allowed Allowlist, o Options) *Set {
 		s.relays[server.Name] = r
 		s.names = append(s.names, server.Name)
 		s.mux.Handle(Path(server.Name), sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return r.front },
-			&sdk.StreamableHTTPOptions{MaxRequestBodyBytes: bodyMost, SessionTimeout: sessionIdle}))
+			&sdk.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody, SessionTimeout: sessionIdle}))
 	}
 	slices.Sort(s.names)
 	return s

@@ -29,6 +29,10 @@ func answer(w http.ResponseWriter, status int, v any) {
 // body decodes a request. An empty body is {}. It answers by itself if the body is malformed.
 func body(w http.ResponseWriter, r *http.Request, to any) bool {
 	err := json.NewDecoder(r.Body).Decode(to)
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		server.Refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit))
+		return false
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		server.Refuse(w, bodyStatus(err), "the body is not JSON that this call understands: "+err.Error())
 		return false

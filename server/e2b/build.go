@@ -65,7 +65,6 @@ const uploadDir = "uploads"
 
 // Bounds of a build.
 const (
-	mostUpload = 4 << 30
 	mostLogs   = 20_000
 	keptBuild  = 24 * time.Hour // longer than a build may take
 	mostBuilds = 100            // that are kept

@@ -74,9 +74,6 @@ const (
 	portInterpreter = 49999
 )
 
-// rpcMost bounds a message of a client, which may hold megabytes of input for a process.
-const rpcMost = 64 << 20
-
 // version is the version of envd whose features the package has.
 const version = "0.6.4"
 
@@ -107,7 +104,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.store.mount()
 	s.store.pictures.collect()
 	s.control, s.inside = s.controlRoutes(), http.NewServeMux()
-	bound := connect.WithReadMaxBytes(rpcMost)
+	bound := connect.WithReadMaxBytes(server.MaxRPCBody)
 	s.inside.Handle(envd.NewProcessHandler(&processes{s}, bound))
 	s.inside.Handle(envd.NewFilesystemHandler(&filesystem{s: s}, bound))
 	s.inside.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { empty(w) })
@@ -193,7 +190,7 @@ func unknownKey(w http.ResponseWriter) {
 
 // serveControl serves a control call of a caller that is known.
 func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, server.BodyMost)
+	r.Body = http.MaxBytesReader(w, r.Body, server.MaxBody)
 	s.control.ServeHTTP(w, r)
 }
 

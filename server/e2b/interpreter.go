@@ -176,7 +176,7 @@ func (c *kernelContext) wait(ctx context.Context, e *entry) error {
 // none with calls about contexts, whose ids and those of the sandbox cannot be guessed.
 func (s *Server) interpret(w http.ResponseWriter, r *http.Request) {
 	e := entryOf(r.Context())
-	r.Body = http.MaxBytesReader(w, r.Body, 4*server.BodyMost)
+	r.Body = http.MaxBytesReader(w, r.Body, server.MaxCodeBody)
 	rest, inContexts := strings.CutPrefix(r.URL.Path, "/contexts")
 	parts := strings.Split(strings.Trim(rest, "/"), "/")
 	var err error

@@ -10,9 +10,6 @@ import (
 	"demesne/server"
 )
 
-// bodyMost bounds the body of a login.
-const bodyMost = 16 << 10
-
 // Page serves the page.
 type Page struct {
 	http.Handler
@@ -57,7 +54,7 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 		server.Refuse(w, http.StatusForbidden, "only the page logs in")
 		return
 	}
-	if json.NewDecoder(http.MaxBytesReader(w, r.Body, bodyMost)).Decode(&in) != nil {
+	if json.NewDecoder(http.MaxBytesReader(w, r.Body, server.MaxLoginBody)).Decode(&in) != nil {
 		server.Refuse(w, http.StatusBadRequest, "the body is not a token in JSON")
 		return
 	}

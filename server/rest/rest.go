@@ -131,6 +131,6 @@ func (b *body) Read(p []byte) (int, error) {
 func operation(id, method, path, tag, summary string) huma.Operation {
 	return huma.Operation{
 		OperationID: id, Method: method, Path: "/v1" + path, Tags: []string{tag}, Summary: summary,
-		MaxBodyBytes: server.BodyMost, BodyReadTimeout: -1,
+		MaxBodyBytes: server.MaxBody, BodyReadTimeout: -1,
 	}
 }

@@ -134,7 +134,7 @@ func TestCommands(t *testing.T) {
 	if status, text := r.send("POST", "/v1/run", `{"command":"true"}`, "Content-Type: text/plain"); status != 415 {
 		t.Errorf("a form of another site: %d %s", status, text)
 	}
-	if status, text := r.send("POST", "/v1/run", `{"stdin":"`+strings.Repeat("x", server.BodyMost)+`"}`); status != 413 || !strings.Contains(text, `"code":413`) {
+	if status, text := r.send("POST", "/v1/run", `{"stdin":"`+strings.Repeat("x", server.MaxBody)+`"}`); status != 413 || !strings.Contains(text, `"code":413`) {
 		t.Errorf("a large body: %d %.200s", status, text)
 	}
 }
@@ -235,7 +235,7 @@ func TestFiles(t *testing.T) {
 		{"POST /v1/sandboxes/web/grep", `{"pattern":"e","output_mode":"count"}`, 200, `"output":"/workspace/e/c.txt:2\n"`},
 		{"POST /v1/sandboxes/web/grep", `{"pattern":"("}`, 400, `"code":400`},
 		{"POST /v1/sandboxes/web/grep", `{"pattern":"e","output_mode":"x"}`, 422, `"location":"body.output_mode"`},
-		{"PUT /v1/sandboxes/web/files/raw?path=big", strings.Repeat("x", 2*server.BodyMost), 200, `"size":16777216`},
+		{"PUT /v1/sandboxes/web/files/raw?path=big", strings.Repeat("x", 2*server.MaxBody), 200, `"size":16777216`},
 		{"PUT /v1/sandboxes/web/files/raw", "x", 422, `"location":"query.path"`},
 		{"PUT /v1/sandboxes/nope/files/raw?path=x", "x", 404, `"code":404`},
 		{"GET /v1/sandboxes/web/files/raw?path=e/c.txt", "", 200, "one\nthree\n"},
