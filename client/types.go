@@ -107,13 +107,14 @@ type Output struct {
 	Cut   bool   `json:"truncated,omitempty" doc:"The text is the end of a longer stream"`
 }
 
-// Denied is a destination that a sandbox may not reach.
+// Denied is a destination that a sandbox may not reach, or did not.
 type Denied struct {
 	Host   string `json:"host"`
 	Port   uint16 `json:"port,omitempty" doc:"0: a name lookup"`
 	Reason string `json:"reason"`
 	Allow  string `json:"allow,omitempty" doc:"The rule that would allow it"`
 	Times  int    `json:"times"`
+	Failed bool   `json:"failed,omitempty" doc:"It was allowed, and failed, as by a name that does not resolve"`
 }
 
 // Started is the first event of a stream.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -33,7 +34,9 @@ type Record struct {
 	First time.Time `json:"first,omitzero"`
 	Last  time.Time `json:"last,omitzero"`
 
-	allow string // see policy.Decision; not logged
+	allow  string // see policy.Decision; not logged
+	unmet  string // why an allowed flow counts among the denials; see unmetBy
+	failed bool   // see Blocked
 }
 
 // Times returns how many decisions r stands for.
@@ -54,16 +57,23 @@ const LogVersion = 1
 const (
 	Allowed = "allowed"
 	Denied  = "denied"
-	Asked   = "asked"   // a name got an address, and a person is asked when a connection to it opens
+	Pending = "asked"   // a name got an address, and a person is asked when a connection to it opens
 	Changed = "changed" // the policy or a route changed, from outside; Via is policy or route
 )
+
+// unmetBy returns r for an allowed flow that could not do what it is for, because of a rule's bound or a name: it is counted
+// among the denials, with that reason. failed means that no rule is the cause.
+func (r Record) unmetBy(failed bool, format string, args ...any) Record {
+	r.unmet, r.failed = fmt.Sprintf(format, args...), failed
+	return r
+}
 
 // Decided returns r with the decision filled in.
 func (r Record) Decided(d policy.Decision) Record {
 	r.Rule, r.Reason, r.Verdict, r.allow = d.Rule.String(), d.Reason, Denied, d.Allow
 	switch {
 	case d.Allowed && d.Unknown:
-		r.Verdict = Asked
+		r.Verdict = Pending
 	case d.Allowed:
 		r.Verdict = Allowed
 	}
@@ -77,6 +87,7 @@ type Blocked struct {
 	Reason string `json:"reason"`
 	Allow  string `json:"allow,omitempty"` // the rule that would allow it
 	Times  int    `json:"times"`
+	Failed bool   `json:"failed,omitempty"` // it was allowed, and failed
 }
 
 // Spent is the used part of a rule's budget, since the sandbox began.
@@ -96,7 +107,7 @@ type Denials struct{ all []Blocked }
 // Add counts r and returns the count of its kind. Beyond maxBlocked kinds, all new ones share one kind with host
 // "*".
 func (d *Denials) Add(r Record) Blocked {
-	kind := Blocked{Host: r.Host, Port: r.Port, Reason: r.Reason, Allow: r.allow}
+	kind := Blocked{Host: r.Host, Port: r.Port, Reason: cmp.Or(r.unmet, r.Reason), Allow: r.allow, Failed: r.failed}
 	i := d.index(kind)
 	if i < 0 && len(d.all) >= maxBlocked {
 		kind = Blocked{Host: "*", Reason: fmt.Sprintf("further denials: more than %d kinds", maxBlocked)}

@@ -24,6 +24,11 @@ type budget struct {
 func (b *budget) bounded() bool   { return b.limit.Bytes > 0 }
 func (b *budget) exhausted() bool { return b.cut.Load() }
 
+// usedUp is the reason of a denial, and of a connection that was cut.
+func (b *budget) usedUp() string {
+	return fmt.Sprintf("rule %q: its budget of %d bytes is used up", b.rule, b.limit.Bytes)
+}
+
 func (b *budget) left() int64 { return b.limit.Bytes - b.bytes.Load() }
 
 // some takes up to n bytes and returns how many it took. Fewer than n means that the budget is exhausted.
@@ -125,7 +130,7 @@ func (s *budgets) charge(r policy.Rule, request bool) (why string) {
 	}
 	switch {
 	case b.exhausted():
-		return fmt.Sprintf("rule %q: its budget of %d bytes is used up", r, b.limit.Bytes)
+		return b.usedUp()
 	case limit > 0 && used.Add(1) > limit:
 		return fmt.Sprintf("rule %q: its budget of %d %s is used up", r, limit, what)
 	case limit > 0 && b.tell != nil:

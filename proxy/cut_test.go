@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,6 +122,10 @@ func TestEscapeN33Spent(t *testing.T) {
 		r.idle()
 		if rec := r.records(1)[0]; rec.Error != "the response was cut short: byte budget is used up" {
 			t.Errorf("HTTP/%s: %+v", version, rec)
+		}
+		want := []Blocked{{Host: "good.test", Port: 80, Reason: `rule "good.test": its budget of 500 bytes is used up`, Times: 1}}
+		if got := r.proxy.Blocked(); !slices.Equal(got, want) {
+			t.Errorf("HTTP/%s: denied: %+v, want %+v", version, got, want)
 		}
 	}
 }

@@ -23,9 +23,38 @@ func (f *flow) connect(ctx context.Context) (net.Conn, error) {
 	if errors.As(err, &no) {
 		f.refuse(no.d)
 	} else if err != nil {
-		f.rec.Error = err.Error()
+		f.failed(err)
 	}
 	return c, err
+}
+
+// failed records why an allowed flow failed. That a name does not resolve looks like a denial to a client: its user is told.
+func (f *flow) failed(err error) {
+	f.rec.Error = err.Error()
+	var no *unresolvedError
+	switch {
+	case errors.As(err, &no):
+		f.rec = f.rec.unmetBy(true, "the name does not resolve: %s", no.reason())
+	case errors.Is(err, errSpent):
+		f.rec = f.rec.unmetBy(false, "%s", f.p.spent.of(f.d.Rule).usedUp())
+	}
+}
+
+// unresolvedError reports that a name has no address.
+type unresolvedError struct {
+	name policy.Name
+	err  error
+}
+
+func (e *unresolvedError) Error() string { return fmt.Sprintf("resolve %q: %v", e.name, e.err) }
+func (e *unresolvedError) Unwrap() error { return e.err }
+
+// reason leaves out the addresses of the host's resolvers.
+func (e *unresolvedError) reason() string {
+	if d := (*net.DNSError)(nil); errors.As(e.err, &d) {
+		return d.Err
+	}
+	return e.err.Error()
 }
 
 // deniedError reports that a name has no address that may be dialled.
@@ -74,7 +103,7 @@ func (p *Proxy) addresses(ctx context.Context, q policy.Query) ([]netip.Addr, er
 		err = errors.New("no address")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("resolve %q: %w", q.Name, err)
+		return nil, &unresolvedError{q.Name, err}
 	}
 	return addrs, nil
 }

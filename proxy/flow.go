@@ -185,6 +185,7 @@ func (f *flow) tunnel(c *net.TCPConn, head []byte, up net.Conn) {
 func (f *flow) sayCut(b *budget) {
 	if b.exhausted() {
 		f.rec.Error = "cut: the rule's byte budget is used up"
+		f.rec = f.rec.unmetBy(false, "%s", b.usedUp())
 	}
 }
 

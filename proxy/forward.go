@@ -175,7 +175,9 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 	f.goproxy.ServeHTTP(t, r)
 	if t.conn != nil { // goproxy took it for a WebSocket, which has ended
 		f.p.releaseHTTP(t.conn)
+		fl.sayCut(f.p.spent.of(fl.d.Rule))
 	} else if fl.body != nil && fl.body.cut != nil {
+		fl.failed(fl.body.cut)
 		fl.rec.Error = fmt.Sprintf("the response was cut short: %v", fl.body.cut)
 		abort(r)
 	}
@@ -248,7 +250,7 @@ func (f *forwarder) answered(resp *http.Response, ctx *goproxy.ProxyCtx) *http.R
 		code = http.StatusForbidden
 		fl.refuse(no.d)
 	} else {
-		fl.rec.Error = ctx.Error.Error()
+		fl.failed(ctx.Error)
 	}
 	return goproxy.NewResponse(ctx.Req, goproxy.ContentTypeText, code, fl.message()+"\n")
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -132,5 +133,9 @@ func TestBudgetBothWays(t *testing.T) {
 		if rec.In+rec.Out != 1000 || rec.Error != "cut: the rule's byte budget is used up" {
 			t.Errorf("%+v", rec)
 		}
+	}
+	want := []Blocked{{Host: "good.test", Port: 7, Reason: `rule "good.test:*": its budget of 1000 bytes is used up`, Times: 1}}
+	if got := r.proxy.Blocked(); !slices.Equal(got, want) {
+		t.Errorf("denied: %+v, want %+v", got, want)
 	}
 }

@@ -93,11 +93,11 @@ func (j *journal) write(r Record) {
 // power reports whether n is a power of two.
 func power(n int) bool { return bits.OnesCount(uint(n)) == 1 }
 
-// enter logs r. For a denial it returns the count of its kind.
+// enter logs r. For a denial, and for a flow that broke, it returns the count of its kind.
 func (j *journal) enter(r Record) (b Blocked) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if r.Verdict == Denied {
+	if r.Verdict == Denied || r.unmet != "" {
 		b = j.blocked.Add(r)
 	}
 	if j.to != nil {

@@ -27,7 +27,7 @@ func (s *share) counts(r Record) bool {
 	switch r.Verdict {
 	case Denied:
 		return true
-	case Allowed, Asked:
+	case Allowed, Pending:
 		return r.Via == "dns" || s.left < s.total/2
 	}
 	return false

@@ -85,6 +85,7 @@ type Blocked struct {
 	Reason string `json:"reason"`
 	Allow  string `json:"allow,omitempty"` // the rule that would allow it, if one rule would
 	Times  int    `json:"times"`
+	Failed bool   `json:"failed,omitempty"` // it was allowed, and failed: a name that does not resolve
 }
 
 func (b Blocked) String() string {

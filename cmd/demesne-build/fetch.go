@@ -181,6 +181,9 @@ func (f *fetch) exec(ctx context.Context, argv ...string) (string, error) {
 
 // denied is the error of a fetch that the egress rules forbid.
 func denied(d runner.Blocked) error {
+	if d.Failed {
+		return fmt.Errorf("reach %s", d)
+	}
 	err := fmt.Errorf("egress forbids %s", d)
 	if d.Allow != "" {
 		return cli.Hinted(err, "%s", "to allow it: --allow-domain "+d.Allow)

@@ -150,7 +150,8 @@ func (n *network) egress() session.Egress {
 // blockedLines is how many denials are printed; the log has all of them.
 const blockedLines = 20
 
-// tellBlocked prints the connections of a command that were denied, each with the words that would allow it. persists
+// tellBlocked prints the connections of a command that were denied, each with the words that would allow it, and those to names
+// that do not resolve. persists
 // means that its sandbox has rules that can be changed.
 func (c *console) tellBlocked(r *runner.Result, persists bool) {
 	for i, b := range r.Denied {
@@ -158,7 +159,10 @@ func (c *console) tellBlocked(r *runner.Result, persists bool) {
 			fmt.Fprintf(c.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, text.SafeLine(r.EgressLog))
 			return
 		}
-		line := b.String()
+		line, word := b.String(), "blocked"
+		if b.Failed {
+			word = "unreachable"
+		}
 		switch {
 		case b.Allow == "":
 		case persists:
@@ -166,6 +170,6 @@ func (c *console) tellBlocked(r *runner.Result, persists bool) {
 		default:
 			line += "; to allow it: --allow-domain " + b.Allow
 		}
-		fmt.Fprintf(c.stderr, "blocked: %s\n", text.SafeLine(line))
+		fmt.Fprintf(c.stderr, "%s: %s\n", word, text.SafeLine(line))
 	}
 }

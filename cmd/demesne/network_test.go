@@ -66,6 +66,7 @@ func TestTellBlocked(t *testing.T) {
 		res.Denied = append(res.Denied, runner.Blocked{Host: "many.test", Port: 1, Reason: "no rule"})
 	}
 	(&console{stderr: w}).tellBlocked(res, false)
+	(&console{stderr: w}).tellBlocked(&runner.Result{Denied: []runner.Blocked{{Host: "ghost.test", Port: 443, Reason: "the name does not resolve: no such host", Failed: true}}}, false)
 	kept := &runner.Result{Sandbox: "ab12", Denied: []runner.Blocked{{Host: "2001:db8::7", Port: 22, Reason: "no rule", Allow: "[2001:db8::7]:22"}}}
 	(&console{stderr: w}).tellBlocked(kept, true)
 	w.Close()
@@ -73,7 +74,7 @@ func TestTellBlocked(t *testing.T) {
 	said.ReadFrom(r)
 	lines := strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n")
 	last := "blocked: [2001:db8::7]:22 (no rule); to allow it: demesne egress allow ab12 [2001:db8::7]:22"
-	if len(lines) != blockedLines+2 || lines[0] != "blocked: evil.test:443 (no rule); to allow it: --allow-domain evil.test" || lines[blockedLines+1] != last || lines[1] != "blocked: a b (x?[0m)" || lines[blockedLines] != "blocked: and 22 more, in /log" {
+	if len(lines) != blockedLines+3 || lines[blockedLines+1] != "unreachable: ghost.test:443 (the name does not resolve: no such host)" || lines[0] != "blocked: evil.test:443 (no rule); to allow it: --allow-domain evil.test" || lines[blockedLines+2] != last || lines[1] != "blocked: a b (x?[0m)" || lines[blockedLines] != "blocked: and 22 more, in /log" {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 }

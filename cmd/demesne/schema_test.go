@@ -62,7 +62,7 @@ func TestSchemaWords(t *testing.T) {
 			t.Errorf("the schema has the %ss %q, and the source %q", c.kind, got, want)
 		}
 	}
-	if got, want := words(decision.Properties["verdict"].Enum), []string{proxy.Allowed, proxy.Asked, proxy.Changed, proxy.Denied}; !slices.Equal(got, want) {
+	if got, want := words(decision.Properties["verdict"].Enum), []string{proxy.Allowed, proxy.Pending, proxy.Changed, proxy.Denied}; !slices.Equal(got, want) {
 		t.Errorf("the schema has the verdicts %q, not %q", got, want)
 	}
 	if v := decision.Properties["version"].Const; v == nil || *v != float64(proxy.LogVersion) {

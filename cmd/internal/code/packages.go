@@ -110,6 +110,8 @@ func (c *Session) whyNot(r *session.RunResult) string {
 		return "the sandbox needs more memory or disk: make a session with higher limits"
 	case (e.Mode == "" || e.Mode == session.NoEgress) && e.File == "" && len(e.Allow) == 0 && !e.Learn:
 		return "the sandbox has no network: egress " + registriesMode + " allows the package registries"
+	case len(r.Denied) > 0 && r.Denied[0].Failed:
+		return fmt.Sprintf("not reached: %s", r.Denied[0])
 	case len(r.Denied) > 0 && e.Mode != registriesMode:
 		return fmt.Sprintf("egress denied %s: egress %s allows the package registries", r.Denied[0], registriesMode)
 	case len(r.Denied) > 0:

@@ -374,6 +374,9 @@ func (p *observedProcess) ended(r *runner.Result, err error) {
 		return
 	}
 	for _, b := range r.Denied[:min(len(r.Denied), deniedShown)] {
+		if b.Failed {
+			continue
+		}
 		p.o.report(p.ctx, events.EgressDenied, p.id, p.run, "name", b.Host, "port", strconv.Itoa(int(b.Port)), "reason", b.Reason, "times", strconv.Itoa(b.Times))
 	}
 	kind, known := kinds[r.Reason]
