@@ -200,11 +200,17 @@ func (a *attempts) push(sandbox string, rejected bool) (next time.Time, err erro
 // failure returns why an agent that ended by itself did not do its work, or nil.
 func (a *attempts) failure(res *runner.Result, stderr string) error {
 	why := cmp.Or(a.events.Fault(), lastLine(stderr), "its stderr is empty")
+	fault := a.node.asked.fault()
 	switch {
 	case a.gaveUp != "":
 		return fmt.Errorf("rate limit: gave up %s: %s", a.gaveUp, why)
 	case res.Reason != runner.Exited: // its Detail says why
+		if fault != "" {
+			res.Detail += "; " + fault
+		}
 		return nil
+	case fault != "" && a.unfinished():
+		return fmt.Errorf("%s: %s", fault, why)
 	case !a.events.Ended():
 		return fmt.Errorf("the program ended without a result (exit code %d): %s", res.ExitCode, why)
 	}

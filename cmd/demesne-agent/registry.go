@@ -19,7 +19,7 @@ import (
 const keepEnded = time.Hour
 
 // errCancelled is the cause with which a cancelled run ends.
-var errCancelled = errors.New("cancelled")
+var errCancelled = errors.New("cancelled by its parent")
 
 // registry holds the background jobs of one agent's children. They run in this process and end with the agent. The zero
 // value is ready.
@@ -81,7 +81,7 @@ func (j *job) run(ctx context.Context, do work) {
 	j.state.Ended, j.state.Outcome = time.Now(), res
 	switch {
 	case errors.Is(context.Cause(ctx), errCancelled):
-		j.state.Status, j.state.Message = jobs.Cancelled, "cancelled"
+		j.state.Status, j.state.Message = jobs.Cancelled, errCancelled.Error()
 	case err != nil:
 		j.state.Status, j.state.Message = jobs.Failed, err.Error()
 	case res.Result.Reason == runner.Lost:

@@ -29,7 +29,7 @@ func TestRegistry(t *testing.T) {
 		"cancelled": {do: func(ctx context.Context, _ *job) (*backend.RunResult, error) {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
-		}, cancel: true, status: jobs.Cancelled, message: "cancelled"},
+		}, cancel: true, status: jobs.Cancelled, message: "cancelled by its parent"},
 		"cancel-end": {do: func(context.Context, *job) (*backend.RunResult, error) { return ok, nil }, cancel: false, status: jobs.Succeeded},
 	} {
 		var r registry

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -25,6 +26,7 @@ type requests struct {
 	mu     sync.Mutex
 	files  []*records
 	status int // of the response to the latest one
+	failed int // how many of the latest ones in a row the server answered with a fault of its own
 }
 
 // watch adds the file with the records of a route, and the gate of the route; nil: none.
@@ -47,7 +49,11 @@ func (r *requests) read() (all []counted) {
 	defer r.mu.Unlock()
 	for _, f := range r.files {
 		f.read(func(rec runner.UsageRecord) {
-			r.status = rec.Status
+			if r.status = rec.Status; rec.Status < http.StatusInternalServerError {
+				r.failed = 0
+			} else {
+				r.failed++
+			}
 			all = append(all, counted{r.add(rec), f.gate, rec.Number})
 		})
 	}
@@ -77,6 +83,20 @@ func (r *requests) refused() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.status == http.StatusUnauthorized
+}
+
+// fault says that the server answers with faults of its own only; empty: it does not. Such an agent tries again, until one of its
+// own bounds, or one of the run, ends it.
+func (r *requests) fault() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch r.failed {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("the model's server answered the last request with status %d", r.status)
+	}
+	return fmt.Sprintf("the model's server answered the last %d requests with status %d", r.failed, r.status)
 }
 
 // records reads the usage records of one route, which the proxy appends to a file.

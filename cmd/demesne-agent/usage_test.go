@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
+	"demesne/agents"
 	"demesne/runner"
 )
 
@@ -35,4 +37,35 @@ func TestRecords(t *testing.T) {
 	read(`"b"}`, "")
 	read("\nnot JSON\n"+`{"requestId":"c"}`+"\n", "bc")
 	read("", "")
+}
+
+// TestModelFaults checks when the cause of an agent's end is said to be its model's server.
+func TestModelFaults(t *testing.T) {
+	for _, c := range []struct {
+		statuses []int
+		want     string
+	}{
+		{nil, ""},
+		{[]int{200}, ""},
+		{[]int{500}, "the model's server answered the last request with status 500"},
+		{[]int{200, 500, 502, 503}, "the model's server answered the last 3 requests with status 503"},
+		{[]int{500, 500, 200}, ""},
+		{[]int{500, 429}, ""},
+		{[]int{500, 401}, ""},
+		{[]int{500, 0}, ""}, // no answer: the connection broke
+	} {
+		path, text := t.TempDir()+"/records", ""
+		for _, status := range c.statuses {
+			text += fmt.Sprintf("{\"status\":%d}\n", status)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := &requests{meter: agents.NewMeter("messages")}
+		r.watch(path, nil)
+		r.read()
+		if got := r.fault(); got != c.want {
+			t.Errorf("%v: %q, want %q", c.statuses, got, c.want)
+		}
+	}
 }

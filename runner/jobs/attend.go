@@ -20,7 +20,7 @@ import (
 // receive the command's output.
 type Run func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error)
 
-// errCancelled is the cause with which a cancelled job's context ends.
+// errCancelled is in the cause with which a cancelled job's context ends. The cause also says whose call cancelled it.
 var errCancelled = errors.New("cancelled")
 
 // Attend is the main function of a job's process. It waits for a slot, runs the job and writes the result. keep
@@ -53,7 +53,7 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if err := listen(filepath.Join(dir, "control"), func() { cancel(errCancelled) }); err != nil {
+	if err := listen(filepath.Join(dir, "control"), func(by runner.Frontend) { cancel(fmt.Errorf("%w by a call of %s", errCancelled, by)) }); err != nil {
 		return fmt.Errorf("attend job %q: %w", id, err)
 	}
 	out, err1 := openLog(filepath.Join(dir, "stdout.log"), keep)
@@ -78,7 +78,11 @@ func (s *Store) attend(ctx context.Context, turn *flock.Turn, dir string, what j
 	}
 	switch {
 	case errors.Is(context.Cause(ctx), errCancelled):
-		return ended{Status: Cancelled, Message: "cancelled", Result: res}
+		why := context.Cause(ctx).Error()
+		if res != nil {
+			res.Detail = why // which a signal does not say
+		}
+		return ended{Status: Cancelled, Message: why, Result: res}
 	case err != nil:
 		return ended{Status: Failed, Message: err.Error(), Result: res}
 	case res.Reason == runner.Lost:
@@ -87,18 +91,21 @@ func (s *Store) attend(ctx context.Context, turn *flock.Turn, dir string, what j
 	return ended{Status: Succeeded, Message: res.Detail, Result: res}
 }
 
-// listen calls cancelled when the first byte arrives through the FIFO. The FIFO is opened for both directions, so it
-// never reports EOF and opening it does not wait for a writer.
-func listen(path string, cancelled func()) error {
+// maxControl is longer than what Cancel writes. A write of so much to a FIFO is atomic.
+const maxControl = 128
+
+// listen calls cancelled when a request to cancel arrives through the FIFO: a byte, and the frontend of the caller. The FIFO is
+// opened for both directions, so it never reports EOF and opening it does not wait for a writer.
+func listen(path string, cancelled func(by runner.Frontend)) error {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	f := os.NewFile(uintptr(fd), path)
 	go func() {
-		var b [1]byte
-		if n, _ := f.Read(b[:]); n == 1 {
-			cancelled()
+		var b [maxControl]byte
+		if n, _ := f.Read(b[:]); n > 0 {
+			cancelled(runner.Frontend(b[1:n]))
 		}
 	}()
 	return nil

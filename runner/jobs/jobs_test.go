@@ -175,9 +175,15 @@ func TestCancel(t *testing.T) {
 	s := store(t, 1)
 	running := start(t, s, "stay")
 	awaitStatus(t, s, running.ID, Running)
-	queued := start(t, s, "stay")
-	for _, id := range []string{queued.ID, running.ID, running.ID} {
-		if j, err := s.Cancel(t.Context(), id); err != nil || j.Status != Cancelled {
+	model := *s
+	model.Frontend = runner.FrontendMCP
+	queued := start(t, &model, "stay")
+	for i, id := range []string{queued.ID, running.ID, running.ID} {
+		by, want := s, "cancelled by a call of cli"
+		if i == 0 {
+			by, want = &model, "cancelled by a call of mcp"
+		}
+		if j, err := by.Cancel(t.Context(), id); err != nil || j.Status != Cancelled || j.Message != want || j.Result != nil && j.Result.Detail != want {
 			t.Fatalf("cancel: %+v, %v", j, err)
 		}
 	}

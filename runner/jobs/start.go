@@ -158,7 +158,7 @@ func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 	for pause := time.Millisecond; ; pause = min(pause*2, 50*time.Millisecond) {
 		fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 		if err == nil {
-			unix.Write(fd, []byte("c"))
+			unix.Write(fd, []byte("c"+string(s.Frontend)))
 			unix.Close(fd)
 			break
 		}
