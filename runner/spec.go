@@ -332,6 +332,9 @@ type Info struct {
 	Result  *Result   `json:"result,omitempty"` // of the last command that ended
 }
 
+// OfBuild reports whether a sandbox, or a snapshot of one, belongs to the build of an image, which removes it: see Rootfs.Aside.
+func (s *Spec) OfBuild() bool { return s.Rootfs != nil && s.Rootfs.Aside }
+
 // Usage is what a sandbox uses at one moment. Only its processes since its last start count.
 type Usage struct {
 	CPU       float64 `json:"cpu_seconds"`

@@ -154,14 +154,15 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 func listCommand() command {
 	return command{
 		Command: cli.Command{
-			Name: "ls", Usage: []string{"[--json | -q]"}, Summary: "list sandboxes",
-			About: "Lists the sandboxes of this user, the oldest first: running ones, stopped ones, and snapshots. --json and -q keep this order.",
+			Name: "ls", Usage: []string{"[--all] [--json | -q]"}, Summary: "list sandboxes",
+			About: `Lists the sandboxes of this user, the oldest first: running ones, stopped ones, and snapshots. --json and -q keep this order.
+A build of an image has sandboxes of its own, and fails without them. They are listed with --all only.`,
 			Examples: []cli.Example{
 				{Says: "list all sandboxes", Line: "demesne ls"},
 				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
 			},
 		},
-		flags: lsFlags, run: cmdLs,
+		flags: sandboxListFlags, run: cmdLs,
 	}
 }
 

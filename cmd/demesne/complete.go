@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"demesne/cmd/internal/session"
@@ -20,7 +21,7 @@ func (a *app) completionWords(list string) int {
 	case "sandboxes":
 		a.with(func(ctx context.Context, eng session.Engine) (int, error) {
 			infos, err := eng.List(ctx)
-			words = sandboxWords(infos)
+			words = sandboxWords(slices.DeleteFunc(infos, func(i runner.Info) bool { return i.Spec.OfBuild() }))
 			return 0, err
 		})
 	case "images", "here":

@@ -106,7 +106,9 @@ func newBareBox(id, out string, root *runner.Rootfs) *session.Sandbox {
 }
 
 func (bare) List(context.Context) ([]runner.Info, error) {
-	return []runner.Info{bareInfo()}, nil
+	build := bareInfo()
+	build.ID, build.Name, build.Spec.Key, build.Spec.Rootfs = "step-1", "", "", &runner.Rootfs{Aside: true}
+	return []runner.Info{bareInfo(), build}, nil
 }
 
 func (bare) Reserve(context.Context, string) (string, func(), error) { return "", func() {}, nil }

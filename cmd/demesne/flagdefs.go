@@ -121,6 +121,11 @@ func jsonFlag(o *options) cli.Flags {
 	return cli.Flags{{Group: groupResult, Long: "json", Set: cli.On(&o.json), Help: "print JSON"}}
 }
 
+func sandboxListFlags(o *options) cli.Flags {
+	return slices.Concat(cli.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cli.On(&o.all),
+		Help: "also list the sandboxes of builds that run now"}}, lsFlags(o))
+}
+
 func lsFlags(o *options) cli.Flags {
 	return slices.Concat(jsonFlag(o), cli.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.quiet),
 		Help: "print only the ids"}})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -37,6 +38,9 @@ func cmdLs(a *app, o *options, args []string) (int, error) {
 		infos, err := eng.List(ctx)
 		if err != nil {
 			return 0, err
+		}
+		if !o.all {
+			infos = slices.DeleteFunc(infos, func(i runner.Info) bool { return i.Spec.OfBuild() })
 		}
 		return printList(a, o, infos, func(i runner.Info) string { return i.ID }, listing)
 	})

@@ -62,8 +62,8 @@ func (p *persistent) open(leave func()) error {
 	return nil
 }
 
-// Bound reports whether a persistent sandbox is removed when its creator's connection ends: see [runner.Rootfs].Aside.
-func (s *state) Bound() bool { return s.spec.Rootfs != nil && s.spec.Rootfs.Aside }
+// Bound reports whether a persistent sandbox is removed when its creator's connection ends: see [runner.Spec.OfBuild].
+func (s *state) Bound() bool { return s.spec.OfBuild() }
 
 // takeUp opens the directory that the sandbox had when it last had processes.
 func (p *persistent) takeUp(leave func()) error {
