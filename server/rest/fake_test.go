@@ -41,6 +41,7 @@ type fake struct {
 	fails error // of every call about a sandbox
 	ask   func(runner.Question) (allow, answered bool)
 	last  backend.Create
+	first func() // called by Remove; may be nil
 }
 
 type fakeSandbox struct {
@@ -123,6 +124,9 @@ func (f *fake) Inspect(ctx context.Context, name string) (*runner.Info, error) {
 }
 
 func (f *fake) Remove(ctx context.Context, name string) error {
+	if f.first != nil {
+		f.first()
+	}
 	s, err := f.find(ctx, name)
 	if err == nil {
 		os.RemoveAll(s.dir)

@@ -82,3 +82,15 @@ func TestListCursor(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
+
+// TestRemoveTwice checks that the later one of two calls that remove a sandbox at once is answered with the caller's word.
+func TestRemoveTwice(t *testing.T) {
+	r := newRig(t)
+	id := r.make("web").info.ID
+	r.fake.first = func() { // the other call
+		r.fake.mu.Lock()
+		defer r.fake.mu.Unlock()
+		delete(r.fake.all, id)
+	}
+	r.steps([]step{{"DELETE /v1/sandboxes/web", "", 404, `"message":"find sandbox \"web\": no such sandbox"`}})
+}

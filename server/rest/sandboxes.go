@@ -3,6 +3,7 @@ package rest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -157,7 +158,9 @@ func (s *Server) remove(ctx context.Context, in *Named) (*struct{}, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.opts.Backend.Remove(ctx, info.ID); err != nil {
+	if err := s.opts.Backend.Remove(ctx, info.ID); errors.Is(err, backend.ErrNotFound) { // another call was first
+		return nil, problem(http.StatusNotFound, fmt.Sprintf("find sandbox %q: no such sandbox", in.ID))
+	} else if err != nil {
 		return nil, failed(err)
 	}
 	s.published.remove(func(f *forward) bool { return f.sandbox == info.ID })

@@ -141,7 +141,15 @@ func (f *runsFace) Delete(ctx context.Context, arguments json.RawMessage) (strin
 	if err == nil {
 		err = f.Remove(ctx, id)
 	}
-	return identifier, explained(err)
+	return identifier, explained(identified(identifier, err))
+}
+
+// identified returns an error about the sandbox of an identifier in the words of its caller, who knows neither key nor id.
+func identified(identifier string, err error) error {
+	if e := (*ipc.Error)(nil); errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox {
+		return ipc.Errorf(ipc.CodeNoSuchSandbox, "identifier %q: no sandbox has this identifier", identifier)
+	}
+	return err
 }
 
 // ensure makes the sandbox of a run, or finds it. One whose settings the operator has changed since is replaced.
