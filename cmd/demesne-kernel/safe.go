@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 
+	"demesne/internal/text"
 	"demesne/kernels"
 )
 
@@ -129,11 +132,33 @@ func harmlessBundle(raw json.RawMessage) json.RawMessage {
 	} else if svg, ok := b.Text("image/svg+xml"); ok {
 		safe["text/html"] = imageOf(svg)
 	}
+	if len(safe) == 0 && len(b) > 0 {
+		safe["text/plain"] = withheld(b)
+	}
 	out, err := json.Marshal(safe)
 	if err != nil {
 		return empty
 	}
 	return out
+}
+
+// Bounds of a notice.
+const (
+	mostForms = 5  // that it names
+	mostForm  = 80 // bytes of a name, which is the code's
+)
+
+// withheld is shown in place of an output of which nothing is left, such as a widget.
+func withheld(b kernels.Bundle) string {
+	var names []string
+	for _, mime := range slices.Sorted(maps.Keys(b)) {
+		if len(names) == mostForms {
+			names = append(names, "…")
+			break
+		}
+		names = append(names, text.SafeLine(strings.ToValidUTF8(mime[:min(len(mime), mostForm)], "")))
+	}
+	return "demesne withheld this output (" + strings.Join(names, ", ") + "): a browser could execute it. demesne kernel install --trust-output shows it"
 }
 
 // offline returns a JSON value without addresses in its strings.

@@ -116,3 +116,22 @@ func TestHarmless(t *testing.T) {
 		}
 	}
 }
+
+// TestWithheld checks that an output of which nothing may be shown says what it was, in one line that nothing of it escapes from.
+func TestWithheld(t *testing.T) {
+	const end = "): a browser could execute it. demesne kernel install --trust-output shows it"
+	for _, c := range []struct{ data, want string }{
+		{`{"application/vnd.jupyter.widget-view+json":{"model_id":"x"}}`, "demesne withheld this output (application/vnd.jupyter.widget-view+json" + end},
+		{`{"application/javascript":"alert(1)","text/html":"<script>alert(1)</script>"}`, "demesne withheld this output (application/javascript, text/html" + end},
+		{`{"a\u001b]8;;x\u0007\nb":1}`, "demesne withheld this output (a?]8;;x? b" + end},
+		{`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1}`, "demesne withheld this output (a, b, c, d, e, …" + end},
+		{`{"` + strings.Repeat("x", 200) + `":1}`, "demesne withheld this output (" + strings.Repeat("x", 80) + end},
+		{`{"application/vnd.jupyter.widget-view+json":{},"text/plain":"IntSlider(value=0)"}`, "IntSlider(value=0)"},
+		{`{}`, ""},
+	} {
+		var got map[string]string
+		if err := json.Unmarshal(harmlessBundle(json.RawMessage(c.data)), &got); err != nil || got["text/plain"] != c.want || len(got) > 1 {
+			t.Errorf("%s: %q, %v; want %q", c.data, got, err, c.want)
+		}
+	}
+}

@@ -296,6 +296,7 @@ func (f *face) serve(o *kernelcmd.Options) (int, error) {
 	// Jupyter restarts a kernel as a new process with the same connection file. It finds the sandbox by this key.
 	co.Create.Spec.Key = fmt.Sprintf("jupyter-%.12x", sha256.Sum256([]byte(file.Key)))
 	co.Create.Spec.TTL = runner.Duration(restartTTL)
+	co.PreferOwn = true
 	r := newRelay(!o.TrustOutput, notice, end)
 	r.clients = &clients{key: []byte(file.Key), take: r.request, warn: f.say}
 	go r.signals(signals, end)

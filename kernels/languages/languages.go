@@ -88,6 +88,9 @@ var table = []Language{
 	{Name: "elixir", Extensions: []string{".exs"}, Kernel: "elixir", Run: [][]string{{"elixir"}}},
 }
 
+// Prints reports whether the usual kernels of Jupyter for the language, jslab and tslab, have no values, but print them.
+func (l Language) Prints() bool { return l.Name == "node" || l.Name == "typescript" }
+
 // All returns the languages, in the order of help texts.
 func All() []Language { return slices.Clone(table) }
 

@@ -19,24 +19,12 @@ func (s *sandbox) Kernel(ctx context.Context, o backend.KernelOptions) (backend.
 	if !ok {
 		return nil, fmt.Errorf("%w: language %q: unknown", backend.ErrInvalid, o.Language)
 	}
-	c, err := s.session(ctx, code.Options{Sandbox: s.Sandbox, Language: language, Dir: o.Dir, Env: o.Env})
+	c, err := code.Start(ctx, s.backend.service, code.Options{Sandbox: s.Sandbox, Language: language, Dir: o.Dir, Env: o.Env, PreferOwn: true}, session.Callbacks{})
 	if err != nil {
 		return nil, classified(err)
 	}
 	k := &kernel{c, s, o.Prelude}
 	return k, k.prepare(ctx)
-}
-
-// session starts a kernel. That of JavaScript and TypeScript is demesne's own if it runs: jslab and tslab have no values,
-// but print them.
-func (s *sandbox) session(ctx context.Context, o code.Options) (*code.Session, error) {
-	if own := o; o.Language.Driver == "node" || o.Language.Name == "typescript" {
-		own.Kernel = code.Driver
-		if c, err := code.Start(ctx, s.backend.service, own, session.Callbacks{}); err == nil || ctx.Err() != nil {
-			return c, err
-		}
-	}
-	return code.Start(ctx, s.backend.service, o, session.Callbacks{})
 }
 
 // kernel is a [backend.Kernel].

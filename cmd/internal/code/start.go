@@ -26,6 +26,11 @@ func start(ctx context.Context, sb sandbox, o Options) (*kernels.Running, error)
 	if o.Kernel == Driver {
 		return startDriver(ctx, sb, o)
 	}
+	if o.Kernel == "" && o.PreferOwn && o.Language.Prints() {
+		if k, err := startDriver(ctx, sb, o); err == nil || ctx.Err() != nil {
+			return k, err
+		}
+	}
 	root, err := kernels.Look(ctx, sb)
 	if err != nil {
 		return nil, err
