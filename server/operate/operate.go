@@ -51,6 +51,9 @@ type Operator struct {
 
 	refusals refusals
 
+	watching sync.Mutex
+	clients  map[*client]bool // of the stream
+
 	mu     sync.Mutex
 	owners map[string]owner // of sandboxes, for events without a request
 	ended  map[string]bool  // sandboxes whose end was reported
@@ -72,7 +75,7 @@ func New(ctx context.Context, o Options, bus *events.Bus) (*Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	op := &Operator{opts: o, audit: l, bus: bus, owners: map[string]owner{}, ended: map[string]bool{}}
+	op := &Operator{opts: o, audit: l, bus: bus, owners: map[string]owner{}, ended: map[string]bool{}, clients: map[*client]bool{}}
 	op.metrics = newMetrics(op)
 	if op.traces, err = newTraces(ctx, o.Getenv, o.Version, o.Log); err != nil {
 		l.Close()

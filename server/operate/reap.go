@@ -9,8 +9,12 @@ import (
 	"demesne/server/events"
 )
 
-// watchEvery is how often the sandboxes are listed, to find those that ended without a call of this server.
-const watchEvery = 10 * time.Second
+// watchEvery is how often the sandboxes are listed, to find those that ended without a call of this server. While clients
+// follow the events they are listed each lookEvery: once, for all clients.
+const (
+	lookEvery  = 2 * time.Second
+	watchEvery = 5 * lookEvery
+)
 
 // alive are the persistent sandboxes of the last list.
 type alive map[string]*kept
@@ -24,21 +28,65 @@ type kept struct {
 // Watch reports the persistent sandboxes that the runner removes because their time is over, or that another program
 // removes, until ctx ends.
 func (op *Operator) Watch(ctx context.Context) {
-	a := alive{}
-	tick := time.NewTicker(watchEvery)
+	a, before := alive{}, list{}
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if all, err := op.opts.Sandboxes(ctx); err == nil {
+		whole := n%int(watchEvery/lookEvery) == 0
+		if !whole && op.bus.Subscribers() == 0 {
+			continue
+		}
+		all, err := op.opts.Sandboxes(ctx)
+		if err != nil {
+			continue
+		}
+		if op.changed(before.update(all)); whole {
 			for id, cause := range a.update(all, time.Now()) {
 				op.vanished(ctx, id, cause)
 			}
 		}
 	}
+}
+
+// list is what a list shows of each sandbox, by id.
+type list map[string]shown
+
+// shown is what a list shows of a sandbox and what can change, with the namespaces that see it. Times of expiry change with
+// each use, and are left out.
+type shown struct {
+	name          string
+	state         runner.State
+	execs         int
+	owner, shared string
+}
+
+// update takes the next list, and returns the namespaces for whom it differs: "" is the operator's.
+func (l list) update(all []runner.Info) (differs map[string]bool) {
+	differs, here := map[string]bool{}, map[string]bool{}
+	changed := func(s shown) { differs[""], differs[s.owner], differs[s.shared] = true, true, true }
+	for _, i := range all {
+		if i.Spec.Lifetime != runner.Persistent {
+			continue
+		}
+		here[i.ID] = true
+		now := shown{i.Name, i.State, i.Execs, i.Spec.Frontend.Namespace(), i.Spec.Share.Namespace()}
+		if l[i.ID] != now {
+			changed(now)
+		}
+		l[i.ID] = now
+	}
+	for id, old := range maps.All(l) {
+		if !here[id] {
+			changed(old)
+			delete(l, id)
+		}
+	}
+	return differs
 }
 
 // update takes the next list, and returns the sandboxes that are gone, with the cause. A sandbox is gone when two lists

@@ -1,6 +1,8 @@
 package operate
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,4 +42,40 @@ func TestVanished(t *testing.T) {
 	r.vanished(t.Context(), "taken", "x")
 	r.vanished(t.Context(), "old", events.Timeout)
 	r.expect(next, "1 session.killed taken", "2 session.killed old")
+}
+
+// TestListChanged checks which namespaces are told that their list of sandboxes has changed.
+func TestListChanged(t *testing.T) {
+	one := func(id, namespace string, state runner.State, execs int) runner.Info {
+		return runner.Info{ID: id, State: state, Execs: execs, Spec: runner.Spec{Lifetime: runner.Persistent, Frontend: runner.FrontendCLI.In(namespace)}}
+	}
+	shared := one("s", "", runner.Running, 0)
+	shared.Spec.Share = runner.FrontendOf("bob")
+	l := list{}
+	for _, c := range []struct {
+		name string
+		all  []runner.Info
+		want []string
+	}{
+		{"none", nil, nil},
+		{"made", []runner.Info{one("a", "alice", runner.Running, 0), one("b", "", runner.Running, 0)}, []string{"", "alice"}},
+		{"same", []runner.Info{one("b", "", runner.Running, 0), one("a", "alice", runner.Running, 0)}, nil},
+		{"a command", []runner.Info{one("a", "alice", runner.Running, 0), one("b", "", runner.Running, 1)}, []string{""}},
+		{"stopped", []runner.Info{one("a", "alice", runner.Stopped, 0), one("b", "", runner.Running, 1)}, []string{"", "alice"}},
+		{"shared", []runner.Info{one("a", "alice", runner.Stopped, 0), one("b", "", runner.Running, 1), shared}, []string{"", "bob"}},
+		{"removed", []runner.Info{one("a", "alice", runner.Stopped, 0)}, []string{"", "bob"}},
+		{"one-shot", []runner.Info{one("a", "alice", runner.Stopped, 0), {ID: "x", State: runner.Running}}, nil},
+	} {
+		if got := slices.Sorted(maps.Keys(l.update(c.all))); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+
+	r := newRig(t, t.TempDir(), nil)
+	next, stop := r.listen("operator", "/v1/events")
+	defer stop()
+	r.expect(next, "connected")
+	r.changed(map[string]bool{})
+	r.changed(map[string]bool{"": true})
+	r.expect(next, "0  ") // the event sandboxes, which is empty
 }

@@ -45,7 +45,8 @@ func (op *Operator) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.After = 0 // what is sent decides
-	c := &client{w: w, c: http.NewResponseController(w), filter: f, sent: after}
+	c := &client{w: w, c: http.NewResponseController(w), filter: f, sent: after, stale: make(chan struct{}, 1)}
+	defer op.enter(c)()
 	from := uint64(math.MaxUint64)
 	if replay || last > 0 {
 		from = after
@@ -66,7 +67,38 @@ type client struct {
 	w      http.ResponseWriter
 	c      *http.ResponseController
 	filter audit.Filter
-	sent   uint64 // the last event's number
+	sent   uint64        // the last event's number
+	stale  chan struct{} // has an element if the list of sandboxes has changed
+}
+
+// enter makes changed tell c, until leave is called. A client that asks for some events only is not told.
+func (op *Operator) enter(c *client) (leave func()) {
+	if c.filter.Type != "" || c.filter.Sandbox != "" {
+		return func() {}
+	}
+	op.watching.Lock()
+	defer op.watching.Unlock()
+	op.clients[c] = true
+	return func() {
+		op.watching.Lock()
+		defer op.watching.Unlock()
+		delete(op.clients, c)
+	}
+}
+
+// changed tells the clients that see one of these namespaces that the list of its sandboxes is another one.
+func (op *Operator) changed(namespaces map[string]bool) {
+	op.watching.Lock()
+	defer op.watching.Unlock()
+	for c := range op.clients {
+		if len(namespaces) == 0 || c.filter.Namespace != nil && !namespaces[*c.filter.Namespace] {
+			continue
+		}
+		select {
+		case c.stale <- struct{}{}:
+		default: // it is about to be told
+		}
+	}
 }
 
 // begin sends what happened before. Events that the bus no longer has come from the audit log.
@@ -117,6 +149,8 @@ func (c *client) follow(ctx context.Context, sub *events.Subscription) {
 				return
 			}
 			err = c.send(e)
+		case <-c.stale: // it has no number: a client that connects again looks at the list in any case
+			err = c.write("event: sandboxes\ndata: {}\n\n")
 		}
 		if err != nil {
 			return

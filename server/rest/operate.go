@@ -24,7 +24,7 @@ func (s *Server) operateRoutes() {
 		{Name: "Last-Event-ID", In: "header", Description: "As after: what a client got last", Schema: &huma.Schema{Type: huma.TypeInteger}},
 	}, which...)
 	stream.Responses = map[string]*huma.Response{"200": {
-		Description: "Server-sent events, named by their type. The event lost ends the stream of a client that is too slow",
+		Description: "Server-sent events, named by their type. The event sandboxes, without an id, says that the list of sandboxes has changed, also by other programs. The event lost ends the stream of a client that is too slow",
 		Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: schemaOf[client.Event](s.api.OpenAPI().Components.Schemas)}},
 	}}
 	entries := operation("list-audit", http.MethodGet, "/audit", "Events", "Read the audit log")

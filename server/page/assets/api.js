@@ -90,11 +90,25 @@ export function items(answer) {
   return answer?.items ?? [];
 }
 
+const pagesMost = 20;
+
+// pages returns the whole of a list that has pages.
+export async function pages(path, options) {
+  const all = [];
+  for (let n = 0, next = ""; n === 0 || next && n < pagesMost; n++) {
+    const answer = await get(`${path}?limit=1000${next && `&cursor=${encodeURIComponent(next)}`}`, options);
+    all.push(...items(answer));
+    next = answer?.next ?? "";
+  }
+  return all;
+}
+
 // stream calls on(type, data, id) with each event of a Server-Sent Events stream, until it or signal ends. It returns false
 // if no more events follow.
-export async function stream(path, on, signal, after) {
+export async function stream(path, on, signal, after, up) {
   const r = await request("GET", path, { signal, accept: "text/event-stream", after });
   if (r.status === 204) return false;
+  up?.(true);
   const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "", type = "", data = [], id = "";
   for (;;) {
@@ -128,8 +142,9 @@ function parsed(text) {
   }
 }
 
-// follow is stream that connects again, with pauses that grow, until signal ends. A server without the stream ends it.
-export async function follow(path, on, signal) {
+// follow is stream that connects again, with pauses that grow, until signal ends. A server without the stream ends it. up is
+// called with whether the stream is open.
+export async function follow(path, on, signal, up = () => {}) {
   let last = "";
   const noted = (type, data, id) => {
     last = id || last;
@@ -138,10 +153,11 @@ export async function follow(path, on, signal) {
   for (let pause = 1000; !signal.aborted; pause = Math.min(pause * 2, 15000)) {
     const began = Date.now();
     try {
-      if (!await stream(path, noted, signal, last)) return;
+      if (!await stream(path, noted, signal, last, up)) return;
     } catch (e) {
       if (signal.aborted || e.status === 404 || e.status === 401 || e.status === 403 || e.status === 501) return;
     }
+    up(false);
     if (Date.now() - began > 10000) pause = 1000;
     await new Promise((done) => setTimeout(done, pause));
   }
@@ -183,9 +199,20 @@ export async function session() {
 
 export const path = (...parts) => parts.map((p, i) => (i === 0 ? p : encodeURIComponent(p))).join("/");
 
-// poll calls f now, every few seconds while the page is visible, and after each change. It reports a failure once.
-export function poll(signal, f, report, every = 2000) {
-  let timer = 0, running = false, again = false, failed = "";
+let told = false; // the stream of events is open: it says when a list is stale
+
+// events says whether the stream of events is open.
+export function events(open) {
+  told = open;
+  changed.dispatchEvent(new Event("change")); // what happened before was missed
+}
+
+const unsettled = 2000; // a record is written a moment after its event
+
+// poll calls f now, and after each change, and once more a moment later. It reports a failure once. While the stream of events is
+// closed, or if every is given, for what no event tells, it also calls f every few milliseconds while the page is visible.
+export function poll(signal, f, report, every = 0) {
+  let timer = 0, running = false, again = false, settling = false, failed = "";
   const run = async () => {
     clearTimeout(timer);
     if (signal.aborted) return;
@@ -194,7 +221,7 @@ export function poll(signal, f, report, every = 2000) {
       return;
     }
     if (acting) {
-      timer = setTimeout(run, every);
+      timer = setTimeout(run, every || unsettled);
       return;
     }
     running = true;
@@ -210,9 +237,15 @@ export function poll(signal, f, report, every = 2000) {
     if (again) {
       again = false;
       run();
-    } else if (document.visibilityState === "visible") timer = setTimeout(run, every);
+      return;
+    }
+    if (document.visibilityState === "visible" && (every || settling || failed || !told)) timer = setTimeout(run, every || unsettled);
+    settling = false;
   };
-  changed.addEventListener("change", run, { signal });
+  changed.addEventListener("change", () => {
+    settling = true;
+    run();
+  }, { signal });
   document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && run(), { signal });
   signal.addEventListener("abort", () => clearTimeout(timer));
   return run();

@@ -1,6 +1,6 @@
 // The frame: login, navigation, theme, keyboard. Views are modules that are loaded when they are first opened.
 import { el, svg, replace } from "./dom.js";
-import { changed, login, logout, session, poll, follow } from "./api.js";
+import { changed, events, login, logout, session, poll, follow } from "./api.js";
 import { note, dialog, title, empty } from "./ui.js";
 import { counts } from "./lists.js";
 
@@ -108,12 +108,16 @@ function start(who) {
   live?.abort();
   live = new AbortController();
   header(who);
-  poll(live.signal, async () => count(await counts(live.signal)), () => {}, 4000);
-  let due = 0;
-  follow("/v1/events", () => { // something happened: lists are stale
-    clearTimeout(due);
-    due = setTimeout(() => changed.dispatchEvent(new Event("change")), 250);
-  }, live.signal);
+  poll(live.signal, async () => count(await counts(live.signal)), () => {});
+  let due = 0, last = 0;
+  follow("/v1/events", () => { // something happened: lists are stale. Many events are one change.
+    if (due) return;
+    due = setTimeout(() => {
+      due = 0;
+      last = Date.now();
+      changed.dispatchEvent(new Event("change"));
+    }, Math.max(250, last + 2000 - Date.now()));
+  }, live.signal, events);
   route();
 }
 

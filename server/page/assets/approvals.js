@@ -53,6 +53,6 @@ export async function approvals(main, _, signal) {
       replace(none, empty("Nothing waits.", requests === null ? "Sandboxes with the setting “ask” put their questions here. Commands on the host are off: the operator turns them on."
         : "Sandboxes with the setting “ask”, and guarded host commands, put their questions here."));
     }
-  }, (text) => replace(fault, text), 1500);
+  }, (text) => replace(fault, text));
 }
 

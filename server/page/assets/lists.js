@@ -1,13 +1,13 @@
 // The lists: sandboxes, runs, jobs, agents. Each is live.
 import { el, keyed, replace, add } from "./dom.js";
-import { get, described, items, act, poll, path } from "./api.js";
+import { get, described, items, act, poll, path, pages } from "./api.js";
 import { ago, until, state, table, row, empty, bytes, dollars, duration, button, dialog, field, textInput, numberInput, title } from "./ui.js";
 
 const link = (view, id) => `#/${view}/${encodeURIComponent(id)}`;
 
 // Where the lists are. Requests for the host are null if the operator has not turned them on.
 export const sources = {
-  sandboxes: (o) => get("/v1/sandboxes", o).then(items),
+  sandboxes: (o) => pages("/v1/sandboxes", o),
   runs: (o) => get("/mcp/runs", o).then((a) => a.runs ?? []),
   jobs: (o) => get("/v1/jobs", o).then(items),
   agents: (o) => get("/v1/agents", o).then(items),

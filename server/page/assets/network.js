@@ -45,7 +45,7 @@ export async function network(body, { id, at, info, questions: badge }, signal) 
     replace(badge, mine.length ? String(mine.length) : "");
     const n = s.network ?? {};
     if (shape !== (shape = JSON.stringify(n))) replace(rules, ruleList(n, info));
-  }, (text) => replace(fault, text), 1500);
+  }, (text) => replace(fault, text));
 }
 
 function ruleList(n) {

@@ -41,7 +41,7 @@ async function page(main, signal, o) {
     if (shape === (shape = JSON.stringify(x))) return;
     replace(head, el("div", el("h1.break", shown(o.name(x), 300)), el("div.sub", state(first(x.status, x.state)), copyable(o.id), o.facts(x).map((f) => f && el("span", f)))), el("div.actions", o.actions?.(x)));
     await o.draw(body, x);
-  }, (text) => replace(fault, text));
+  }, (text) => replace(fault, text), 2000); // what it prints
 }
 
 const facts = (x) => [x.exit_code !== undefined && x.exit_code !== null ? `exit code ${x.exit_code}` : null, x.reason && x.reason !== "exited" ? String(x.reason) : null,

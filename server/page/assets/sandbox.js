@@ -130,7 +130,7 @@ async function overview(body, shared, signal) {
     count.add(u.processes, max.pids > 0 ? max.pids : 0);
     if (before && u.cpu_seconds >= before.cpu) cpu.add((u.cpu_seconds - before.cpu) / (now - before.at), max.cpus > 0 ? max.cpus : 0);
     before = { at: now, cpu: u.cpu_seconds };
-  }, (text) => replace(idle, text));
+  }, (text) => replace(idle, text), 2000); // use is measured
 }
 
 function portList(at, list) {
@@ -187,7 +187,7 @@ async function processes(body, shared, signal) {
       code(p.command || p.name, "break"), String(p.pid), String(p.parent ?? ""), processState(p.state), bytes(p.memory_bytes), duration(p.cpu_seconds),
       p.pid === 1 ? null : endButton(at, p)]));
     if (element.parentNode !== place) replace(place, element);
-  }, (text) => replace(fault, text));
+  }, (text) => replace(fault, text), 2000); // no event tells of processes
 }
 
 const processStates = { R: "running", S: "sleeping", D: "waiting", T: "stopped", t: "traced", Z: "ended", I: "idle" };
