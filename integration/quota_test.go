@@ -28,7 +28,7 @@ func TestQuotaExact(t *testing.T) {
 			switch status, text := c.send("POST", "/v1/sandboxes", "{}"); {
 			case status == http.StatusCreated:
 				n.Add(1)
-			case status != http.StatusServiceUnavailable || !strings.Contains(text, "create sandbox: too many sandboxes (") || !strings.Contains(text, "the maximum"):
+			case status != http.StatusTooManyRequests || !strings.Contains(text, "create sandbox: too many sandboxes (") || !strings.Contains(text, "the maximum"):
 				t.Errorf("%d %s", status, text)
 			}
 		}

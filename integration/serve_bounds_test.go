@@ -66,7 +66,7 @@ egress = "none"
 	if status, text := bob.send("POST", "/v1/sandboxes", `{"network": {"mode": "package-managers"}}`); status != 400 {
 		t.Errorf("a namespace without a network: %d %s", status, text)
 	}
-	for i, want := range []int{201, 201, 503} {
+	for i, want := range []int{201, 201, 429} {
 		if status, text := alice.send("POST", "/v2/sandboxes", `{"network": {"allowOut": ["`+npm+`"]}}`); status != want {
 			t.Errorf("sandbox %d: %d %s", i+1, status, text)
 		}
@@ -146,8 +146,8 @@ func (c tenant) everyFace() {
 		{"PUT", "/v1/sandboxes/" + id + "/egress", `{"mode": "none", "allow": ["example.com"]}`, 400, "the operator allows"},
 		{"POST", "/v1/sandboxes/" + id + "/egress/allow", `{"rules": ["10.0.0.1:*"]}`, 400, "the operator allows"},
 		{"PUT", "/sandboxes/" + e2b + "/network", `{"allowOut": ["example.com"]}`, 400, "the operator allows"},
-		{"POST", "/v1/sandboxes/" + id + "/fork", `{}`, 503, "too many sandboxes"},
-		{"POST", "/sandboxes/" + e2b + "/fork", `{}`, 201, `"code":503,"message":"create sandbox: too many sandboxes (2) (remove a sandbox of this namespace`},
+		{"POST", "/v1/sandboxes/" + id + "/fork", `{}`, 429, "too many sandboxes"},
+		{"POST", "/sandboxes/" + e2b + "/fork", `{}`, 201, `"code":429,"message":"create sandbox: too many sandboxes (2) (remove a sandbox of this namespace`},
 		{"POST", "/v1/run", `{"command": "true", "image": "ghcr.io/other/image"}`, 400, "does not allow this image"},
 		{"POST", "/v1/run", `{"command": "true", "network": {"mode": "open"}}`, 400, "the operator allows"},
 		{"POST", "/v1/images/pull", `{"name": "ghcr.io/other/image"}`, 400, "does not allow this image"},

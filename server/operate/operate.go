@@ -53,6 +53,7 @@ type Operator struct {
 
 	watching sync.Mutex
 	clients  map[*client]bool // of the stream
+	listed   list             // what clients last saw of the sandboxes
 
 	mu     sync.Mutex
 	owners map[string]owner // of sandboxes, for events without a request
@@ -75,7 +76,7 @@ func New(ctx context.Context, o Options, bus *events.Bus) (*Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	op := &Operator{opts: o, audit: l, bus: bus, owners: map[string]owner{}, ended: map[string]bool{}, clients: map[*client]bool{}}
+	op := &Operator{opts: o, audit: l, bus: bus, owners: map[string]owner{}, ended: map[string]bool{}, clients: map[*client]bool{}, listed: list{}}
 	op.metrics = newMetrics(op)
 	if op.traces, err = newTraces(ctx, o.Getenv, o.Version, o.Log); err != nil {
 		l.Close()

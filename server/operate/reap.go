@@ -28,7 +28,7 @@ type kept struct {
 // Watch reports the persistent sandboxes that the runner removes because their time is over, or that another program
 // removes, until ctx ends.
 func (op *Operator) Watch(ctx context.Context) {
-	a, before := alive{}, list{}
+	a := alive{}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -45,11 +45,28 @@ func (op *Operator) Watch(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		if op.changed(before.update(all)); whole {
+		if op.compare(all); whole {
 			for id, cause := range a.update(all, time.Now()) {
 				op.vanished(ctx, id, cause)
 			}
 		}
+	}
+}
+
+// compare tells clients if the sandboxes differ from what they last saw.
+func (op *Operator) compare(all []runner.Info) {
+	op.watching.Lock()
+	defer op.watching.Unlock()
+	op.changed(op.listed.update(all))
+}
+
+// Listed takes the sandboxes that a client was shown. A sandbox that was made and removed between two looks of Watch may be among
+// them: the client is told of its end.
+func (op *Operator) Listed(some []runner.Info) {
+	op.watching.Lock()
+	defer op.watching.Unlock()
+	for _, i := range some {
+		op.listed.see(&i)
 	}
 }
 
@@ -59,10 +76,20 @@ type list map[string]shown
 // shown is what a list shows of a sandbox and what can change, with the namespaces that see it. Times of expiry change with
 // each use, and are left out.
 type shown struct {
-	name          string
 	state         runner.State
 	execs         int
 	owner, shared string
+}
+
+// see takes a sandbox as it is now, and reports whether that differs.
+func (l list) see(i *runner.Info) (differs bool) {
+	if i.Spec.Lifetime != runner.Persistent {
+		return false
+	}
+	now := shown{i.State, i.Execs, i.Spec.Frontend.Namespace(), i.Spec.Share.Namespace()}
+	differs = l[i.ID] != now
+	l[i.ID] = now
+	return differs
 }
 
 // update takes the next list, and returns the namespaces for whom it differs: "" is the operator's.
@@ -70,15 +97,9 @@ func (l list) update(all []runner.Info) (differs map[string]bool) {
 	differs, here := map[string]bool{}, map[string]bool{}
 	changed := func(s shown) { differs[""], differs[s.owner], differs[s.shared] = true, true, true }
 	for _, i := range all {
-		if i.Spec.Lifetime != runner.Persistent {
-			continue
+		if here[i.ID] = true; l.see(&i) {
+			changed(l[i.ID])
 		}
-		here[i.ID] = true
-		now := shown{i.Name, i.State, i.Execs, i.Spec.Frontend.Namespace(), i.Spec.Share.Namespace()}
-		if l[i.ID] != now {
-			changed(now)
-		}
-		l[i.ID] = now
 	}
 	for id, old := range maps.All(l) {
 		if !here[id] {

@@ -75,7 +75,7 @@ func TestListChanged(t *testing.T) {
 	next, stop := r.listen("operator", "/v1/events")
 	defer stop()
 	r.expect(next, "connected")
-	r.changed(map[string]bool{})
-	r.changed(map[string]bool{"": true})
+	r.Listed([]runner.Info{one("short", "", runner.Running, 0)}) // and no look of Watch has it
+	r.compare(nil)
 	r.expect(next, "0  ") // the event sandboxes, which is empty
 }

@@ -86,10 +86,8 @@ func (op *Operator) enter(c *client) (leave func()) {
 	}
 }
 
-// changed tells the clients that see one of these namespaces that the list of its sandboxes is another one.
+// changed tells the clients that see one of these namespaces that the list of its sandboxes is another one. op.watching is held.
 func (op *Operator) changed(namespaces map[string]bool) {
-	op.watching.Lock()
-	defer op.watching.Unlock()
 	for c := range op.clients {
 		if len(namespaces) == 0 || c.filter.Namespace != nil && !namespaces[*c.filter.Namespace] {
 			continue

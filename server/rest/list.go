@@ -34,6 +34,9 @@ func (s *Server) list(ctx context.Context, in *listInput) (*of[client.SandboxPag
 		return nil, failed(err)
 	}
 	found, next := in.page(infos, after)
+	if s.opts.Listed != nil {
+		s.opts.Listed(found)
+	}
 	page := client.SandboxPage{Items: []client.Sandbox{}, Next: next}
 	for _, i := range found {
 		a := sandboxOf(&i)

@@ -27,6 +27,7 @@ import (
 
 	"demesne/client"
 	"demesne/internal/notserved"
+	"demesne/runner"
 	"demesne/server"
 	"demesne/server/hostcmd"
 )
@@ -40,6 +41,7 @@ type Options struct {
 	Log     *log.Logger
 	Host    *hostcmd.Guard                                  // nil: there are no routes for the host
 	Beside  *http.ServeMux                                  // has routes below /v1 that others serve; may be nil
+	Listed  func([]runner.Info)                             // called with the sandboxes that a client is shown; may be nil
 	Stored  func(namespace string) map[string]client.Stored // what a namespace stores; nil: it is not known
 }
 
