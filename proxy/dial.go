@@ -28,7 +28,7 @@ func (f *flow) connect(ctx context.Context) (net.Conn, error) {
 	return c, err
 }
 
-// failed records why an allowed flow failed. That a name does not resolve looks like a denial to a client: its user is told.
+// failed records why an allowed flow failed. That a name does not resolve looks like a denial to a client, so the result names it.
 func (f *flow) failed(err error) {
 	f.rec.Error = err.Error()
 	var no *unresolvedError

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestUnresolved checks that an allowed name that does not resolve is told apart from a denial, for each way to the proxy, and
+// TestUnresolved checks that an allowed name that does not resolve differs from a denial, for each way to the proxy, and
 // that the reason names no resolver of the host.
 func TestUnresolved(t *testing.T) {
 	r := newRig(t, Config{Policy: allow(t, "ghost.test:*")})

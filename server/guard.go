@@ -12,15 +12,9 @@ import (
 // headerMost bounds the headers of a request, in bytes.
 const headerMost = 64 << 10
 
-// Bounds of the bodies of requests, in bytes. A file for a sandbox has no bound but the sandbox's disk.
-const (
-	MaxBody       = 8 << 20           // JSON
-	MaxLoginBody  = 16 << 10          // a token
-	MaxFileBody   = 8<<20*4/3 + 1<<20 // JSON with the content of a file, which may be in base64
-	MaxCodeBody   = 4 * MaxBody       // code for a kernel
-	MaxRPCBody    = 64 << 20          // a message of connect-rpc, which may hold input for a process
-	MaxUploadBody = 4 << 30           // files for a build
-)
+// MaxBody bounds the body of a request in JSON, in bytes. Other bounds of bodies are named likewise, max…Body. A file for a sandbox
+// has no bound but the sandbox's disk.
+const MaxBody = 8 << 20
 
 // Guard restricts who reaches an API. A web page in a local browser can send requests to this server under the page's own
 // name (DNS rebinding), so the Host header, and an Origin header if there is one, must name this server.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -44,6 +45,24 @@ func (busy) Is(target error) bool { return target == ErrBusy }
 type Granted struct {
 	Limits  runner.Limits
 	Timeout time.Duration // of a command
+}
+
+// Reduced returns a sentence for each limit, and for the time, that was asked for and that the operator's bounds reduce.
+func (g Granted) Reduced(asked runner.Limits, timeout time.Duration) (said []string) {
+	for _, row := range []struct {
+		field      string
+		asked, got float64
+	}{
+		{"limits.memory", float64(asked.Memory), float64(g.Limits.Memory)}, {"limits.cpus", asked.CPUs, g.Limits.CPUs},
+		{"limits.pids", float64(asked.PIDs), float64(g.Limits.PIDs)}, {"limits.disk", float64(asked.Disk), float64(g.Limits.Disk)},
+		{"timeout_ms", float64(timeout.Milliseconds()), float64(g.Timeout.Milliseconds())},
+	} {
+		if row.asked > 0 && row.got > 0 && row.got < row.asked {
+			plain := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+			said = append(said, fmt.Sprintf("%s: reduced from %s to %s, the operator's maximum", row.field, plain(row.asked), plain(row.got)))
+		}
+	}
+	return said
 }
 
 // Backend makes and keeps persistent sandboxes. Each has a name, which is unique. It is safe for concurrent use. A

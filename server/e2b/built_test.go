@@ -239,7 +239,7 @@ func TestLimitsShown(t *testing.T) {
 		if name == "less" {
 			want = 512
 		}
-		r.api.limit(t.Context(), &rec, asked)
+		rec.limit(r.fake.Grants(t.Context(), asked.limits(), 0).Limits)
 		if d := listed(rec); d.MemoryMB != want || d.CPUCount != 1 || d.DiskSizeMB != 100 {
 			t.Errorf("%s: %d processors, %d MiB, %d MiB of disk", name, d.CPUCount, d.MemoryMB, d.DiskSizeMB)
 		}

@@ -34,7 +34,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"demesne/internal/notserved"
 	"demesne/server"
 	"demesne/server/backend"
 	"demesne/server/e2b/envd"
@@ -77,6 +76,13 @@ const (
 // version is the version of envd whose features the package has.
 const version = "0.6.4"
 
+// Bounds of the bodies of requests, in bytes, beside [server.MaxBody].
+const (
+	maxCodeBody   = 4 * server.MaxBody // code for a kernel
+	maxRPCBody    = 64 << 20           // a message, which may hold input for a process
+	maxUploadBody = 4 << 30            // files for a build
+)
+
 // New returns a Server that knows the sandboxes of the servers before it.
 func New(ctx context.Context, o Options) (*Server, error) {
 	if o.Domain == "" {
@@ -104,7 +110,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.store.mount()
 	s.store.pictures.collect()
 	s.control, s.inside = s.controlRoutes(), http.NewServeMux()
-	bound := connect.WithReadMaxBytes(server.MaxRPCBody)
+	bound := connect.WithReadMaxBytes(maxRPCBody)
 	s.inside.Handle(envd.NewProcessHandler(&processes{s}, bound))
 	s.inside.Handle(envd.NewFilesystemHandler(&filesystem{s: s}, bound))
 	s.inside.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { empty(w) })
@@ -149,7 +155,7 @@ func (s *Server) controlRoutes() *http.ServeMux {
 // notServed answers what no route serves.
 func notServed(muxes ...*http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		status, text := notserved.Status(w, r, muxes...)
+		status, text := server.NotServed(w, r, muxes...)
 		server.Refuse(w, status, text)
 	}
 }

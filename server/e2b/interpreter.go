@@ -15,7 +15,6 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"demesne/server"
 	"demesne/server/backend"
 )
 
@@ -176,7 +175,7 @@ func (c *kernelContext) wait(ctx context.Context, e *entry) error {
 // none with calls about contexts, whose ids and those of the sandbox cannot be guessed.
 func (s *Server) interpret(w http.ResponseWriter, r *http.Request) {
 	e := entryOf(r.Context())
-	r.Body = http.MaxBytesReader(w, r.Body, server.MaxCodeBody)
+	r.Body = http.MaxBytesReader(w, r.Body, maxCodeBody)
 	rest, inContexts := strings.CutPrefix(r.URL.Path, "/contexts")
 	parts := strings.Split(strings.Trim(rest, "/"), "/")
 	var err error

@@ -87,7 +87,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		rec.Volumes = from.snapshot.Volumes
 	}
 	if from.snapshot == nil { // its sandboxes have the limits of their source
-		s.limit(r.Context(), rec, from.template)
+		rec.limit(s.opts.Backend.Grants(r.Context(), from.template.limits(), 0).Limits)
 	}
 	if rec.Template == "" {
 		rec.Template = "base"
@@ -101,10 +101,9 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusCreated, s.created(e.rec))
 }
 
-// limit gives the record of a new sandbox the limits that it will have: those that its template asks for, or the usual ones,
-// within the operator's. A client reads them as cpuCount, memoryMB and diskSizeMB.
-func (s *Server) limit(ctx context.Context, rec *record, t *template) {
-	l := s.opts.Backend.Grants(ctx, t.limits(), 0).Limits
+// limit records the limits of a new sandbox, which clients read as cpuCount, memoryMB and diskSizeMB: those that its template asks
+// for, or the usual ones, within the operator's.
+func (rec *record) limit(l runner.Limits) {
 	rec.CPUs, rec.MemoryMB = int(math.Ceil(max(l.CPUs, 0))), int(max(l.Memory, 0)>>20)
 	rec.DiskMB = int(max(l.Disk, 0) >> 20)
 }

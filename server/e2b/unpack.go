@@ -10,7 +10,6 @@ import (
 	"path"
 	"strings"
 
-	"demesne/server"
 	"demesne/server/backend"
 )
 
@@ -70,7 +69,7 @@ func unpack(dir string, from io.Reader, take func(Stored) error) (top []string, 
 	if err != nil {
 		return nil, err
 	}
-	u := &unpacking{root, take, Stored{Bytes: server.MaxUploadBody, Files: mostUnpacked}}
+	u := &unpacking{root, take, Stored{Bytes: maxUploadBody, Files: mostUnpacked}}
 	seen := map[string]bool{}
 	for t := tar.NewReader(z); ; {
 		h, err := t.Next()

@@ -61,7 +61,7 @@ func (op *Operator) compare(all []runner.Info) {
 }
 
 // Listed takes the sandboxes that a client was shown. A sandbox that was made and removed between two looks of Watch may be among
-// them: the client is told of its end.
+// them, and compare must notice its end.
 func (op *Operator) Listed(some []runner.Info) {
 	op.watching.Lock()
 	defer op.watching.Unlock()

@@ -44,7 +44,7 @@ func TestVanished(t *testing.T) {
 	r.expect(next, "1 session.killed taken", "2 session.killed old")
 }
 
-// TestListChanged checks which namespaces are told that their list of sandboxes has changed.
+// TestListChanged checks which namespaces hear that their list of sandboxes has changed.
 func TestListChanged(t *testing.T) {
 	one := func(id, namespace string, state runner.State, execs int) runner.Info {
 		return runner.Info{ID: id, State: state, Execs: execs, Spec: runner.Spec{Lifetime: runner.Persistent, Frontend: runner.FrontendCLI.In(namespace)}}

@@ -81,7 +81,7 @@ func TestLoginRequests(t *testing.T) {
 		{`{"token":"e2b_0123456789abcdef"}`, "application/json", "null", 401},
 		{`{"token":"e2b_0123456789abcdef"}`, "text/plain", "http://example.com", 403},
 		{`{"token":7}`, "application/json", "http://example.com", 400},
-		{`{"token":"` + strings.Repeat("x", server.MaxLoginBody) + `"}`, "application/json", "http://example.com", 400},
+		{`{"token":"` + strings.Repeat("x", maxLoginBody) + `"}`, "application/json", "http://example.com", 400},
 	} {
 		r := httptest.NewRequest("POST", Root+"login", strings.NewReader(c.body))
 		r.Header.Set("Content-Type", c.kind)

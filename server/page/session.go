@@ -37,6 +37,9 @@ func New(access *server.Access) (*Page, error) {
 	return p, nil
 }
 
+// maxLoginBody bounds the body of a login, in bytes.
+const maxLoginBody = 16 << 10
+
 // who is what the page learns of its caller. Half is the half of the login that the page keeps: see [server.Logins].
 type who struct {
 	Name      string `json:"name"`
@@ -54,7 +57,7 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 		server.Refuse(w, http.StatusForbidden, "only the page logs in")
 		return
 	}
-	if json.NewDecoder(http.MaxBytesReader(w, r.Body, server.MaxLoginBody)).Decode(&in) != nil {
+	if json.NewDecoder(http.MaxBytesReader(w, r.Body, maxLoginBody)).Decode(&in) != nil {
 		server.Refuse(w, http.StatusBadRequest, "the body is not a token in JSON")
 		return
 	}

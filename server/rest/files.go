@@ -21,11 +21,13 @@ import (
 	"demesne/client"
 	"demesne/runner/files"
 	"demesne/runner/tree"
-	"demesne/server"
 )
 
 // contentMost bounds the content of a file in a JSON answer.
 const contentMost = 8 << 20
+
+// maxFileBody bounds the body of a write in bytes. The content may be in base64.
+const maxFileBody = contentMost*4/3 + 1<<20
 
 // fileAPI has the handlers of files.
 type fileAPI struct{ *Server }
@@ -69,7 +71,7 @@ type inSandbox[T any] struct {
 // inFile registers a route of files.
 func inFile[Q, A any](s *Server, verb, summary string, f func(context.Context, string, *Q) (A, error)) {
 	op := operation(verb+"-file", http.MethodPost, "/sandboxes/{id}/files/"+verb, "Files", summary)
-	op.MaxBodyBytes = server.MaxFileBody
+	op.MaxBodyBytes = maxFileBody
 	route(s, op, f)
 }
 

@@ -99,7 +99,7 @@ func (s lifeAPI) limit(ctx context.Context, in *inSandbox[client.Limits]) (*of[c
 	}
 	a, err := s.described(ctx, info.ID)
 	if err == nil {
-		a.Body.Warnings = s.reduced(ctx, l, 0)
+		a.Body.Warnings = s.opts.Backend.Grants(ctx, l, 0).Reduced(l, 0)
 	}
 	return a, err
 }

@@ -10,7 +10,7 @@ import (
 	"demesne/runner"
 )
 
-// TestListPages walks lists page by page, while sandboxes are removed and made: those that stay appear exactly once, in order.
+// TestListPages walks lists page by page, while sandboxes are removed and made: the others appear exactly once, in order.
 func TestListPages(t *testing.T) {
 	one := func(n int, name string, namespace string, state runner.State) runner.Info {
 		front := runner.FrontendCLI.In(namespace)

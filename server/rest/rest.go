@@ -26,7 +26,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"demesne/client"
-	"demesne/internal/notserved"
 	"demesne/runner"
 	"demesne/server"
 	"demesne/server/hostcmd"
@@ -65,7 +64,7 @@ func New(o Options) *Server {
 	s.routes()
 	s.describeAll()
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		write(w, problem(notserved.Status(w, r, s.mux, o.Beside)))
+		write(w, problem(server.NotServed(w, r, s.mux, o.Beside)))
 	})
 	return s
 }

@@ -60,7 +60,8 @@ func (s *Server) exec(ctx context.Context, in *execInput) (*of[client.Result], e
 func (s *Server) warned(ctx context.Context, l runner.Limits, q *client.Command) func(*Result, error) (*Result, error) {
 	return func(r *Result, err error) (*Result, error) {
 		if r != nil {
-			r.Warnings = s.reduced(ctx, l, time.Duration(q.TimeoutMS)*time.Millisecond)
+			timeout := time.Duration(q.TimeoutMS) * time.Millisecond
+			r.Warnings = s.opts.Backend.Grants(ctx, l, timeout).Reduced(l, timeout)
 		}
 		return r, err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 
@@ -73,28 +72,9 @@ func (s *Server) create(ctx context.Context, in *createInput) (*of[client.Sandbo
 	}
 	a, err := s.described(ctx, c.Name)
 	if err == nil {
-		a.Body.Warnings = s.reduced(ctx, c.Limits, 0)
+		a.Body.Warnings = s.opts.Backend.Grants(ctx, c.Limits, 0).Reduced(c.Limits, 0)
 	}
 	return a, err
-}
-
-// reduced returns a sentence for each limit, and for the time of a command, that the operator's bounds reduce.
-func (s *Server) reduced(ctx context.Context, asked runner.Limits, timeout time.Duration) (said []string) {
-	got := s.opts.Backend.Grants(ctx, asked, timeout)
-	for _, row := range []struct {
-		field      string
-		asked, got float64
-	}{
-		{"limits.memory", float64(asked.Memory), float64(got.Limits.Memory)}, {"limits.cpus", asked.CPUs, got.Limits.CPUs},
-		{"limits.pids", float64(asked.PIDs), float64(got.Limits.PIDs)}, {"limits.disk", float64(asked.Disk), float64(got.Limits.Disk)},
-		{"timeout_ms", float64(timeout.Milliseconds()), float64(got.Timeout.Milliseconds())},
-	} {
-		if row.asked > 0 && row.got > 0 && row.got < row.asked {
-			plain := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
-			said = append(said, fmt.Sprintf("%s: reduced from %s to %s, the operator's maximum", row.field, plain(row.asked), plain(row.got)))
-		}
-	}
-	return said
 }
 
 // createOf checks the settings of a sandbox.

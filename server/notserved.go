@@ -1,6 +1,4 @@
-// Package notserved tells a path that no route serves from a method that the path's routes do not have. It asks muxes for
-// the routes of other methods, and so needs no table of its own.
-package notserved
+package server
 
 import (
 	"net/http"
@@ -8,15 +6,15 @@ import (
 	"strings"
 )
 
-// methods are those that a route may have.
-var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+// routeMethods are those that a route may have.
+var routeMethods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
-// Status returns the status of the answer to a request that only patterns without a method serve, and its text. If other methods
+// NotServed returns the status of the answer to a request that only patterns without a method serve, and its text. It asks the muxes, and needs no table of its own. If other methods
 // of the path have routes in one of muxes, it sets Allow. A mux may be nil.
-func Status(w http.ResponseWriter, r *http.Request, muxes ...*http.ServeMux) (status int, text string) {
+func NotServed(w http.ResponseWriter, r *http.Request, muxes ...*http.ServeMux) (status int, text string) {
 	text = "demesne does not serve " + r.Method + " " + r.URL.Path
 	var allow []string
-	for _, method := range methods {
+	for _, method := range routeMethods {
 		other := *r
 		other.Method = method
 		if method != r.Method && slices.ContainsFunc(muxes, func(m *http.ServeMux) bool { return serves(m, &other) }) {

@@ -1,4 +1,4 @@
-package notserved
+package server
 
 import (
 	"net/http"
@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// TestStatus checks that a path with a route of another method is answered with 405 and the methods that it has, and any
+// TestNotServed checks that a path with a route of another method is answered with 405 and the methods that it has, and any
 // other path with 404.
-func TestStatus(t *testing.T) {
+func TestNotServed(t *testing.T) {
 	m, beside := http.NewServeMux(), http.NewServeMux()
 	for _, pattern := range []string{"GET /a", "DELETE /a", "POST /b/{id}", "/{$}"} {
 		m.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
 	}
 	m.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		status, text := Status(w, r, m, beside, nil)
+		status, text := NotServed(w, r, m, beside, nil)
 		http.Error(w, text, status)
 	})
 	beside.HandleFunc("GET /c", func(http.ResponseWriter, *http.Request) {})
