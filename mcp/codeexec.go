@@ -66,7 +66,7 @@ var executedFields = results(
 	field("stdout_truncated", "boolean", "stdout is not the whole stream").minor(), field("stderr_truncated", "boolean", "stderr is only the end of the stream").minor(),
 	field("stdout_bytes", "integer", "of the whole stream, when truncated").minor(), field("stderr_bytes", "integer", "of the whole stream, when truncated").minor(),
 	field("result_truncated", "boolean", "a text of result is only its beginning").minor(),
-	field("execution_count", "integer", "of executions in the session").minor(), field("output_dir", "string", "/out, on the host").minor(), deniedField.minor(), warningField,
+	field("execution_count", "integer", "of executions in the session").minor(), field("output_dir", "string", "/out, on the host").minor(), deniedField.minor(), inputsField, warningField,
 )
 
 func executeCodeTool(s *Server) tool {

@@ -17,7 +17,7 @@ type made struct {
 }
 
 var madeFields = results(field("sandbox_id", "string", "").must(), field("output_dir", "string", "/out, on the host").must(),
-	field("expires", "string", "RFC 3339; each sandbox_exec extends it").minor(), replacedField.minor(), warningField)
+	field("expires", "string", "RFC 3339; each sandbox_exec extends it").minor(), replacedField.minor(), inputsField, warningField)
 
 func (s *Server) create() tool {
 	in := []property{

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"demesne/runner"
 )
 
 // Mounts are the directories of the host, with their contents, that a model may mount or copy from. The zero Mounts
@@ -144,37 +142,4 @@ func (m Mounts) credential(real string, info fs.FileInfo) (place string, found b
 		}
 	}
 	return hardLink(info, slices.DeleteFunc(known, func(p string) bool { return slices.Contains(m.roots, p) }))
-}
-
-// inputs returns the files and directories of a call. Each is named by the base name of the requested path.
-func (m Mounts) inputs(files, dirs []string) ([]runner.Input, error) {
-	var in []runner.Input
-	from := map[string]string{}
-	add := func(path string, wanted func(fs.FileInfo) bool, what string) error {
-		real, info, err := m.resolve(path)
-		if err != nil {
-			return err
-		}
-		if !wanted(info) {
-			return fmt.Errorf("%s is not a %s", path, what)
-		}
-		name := filepath.Base(filepath.Clean(path))
-		if other, taken := from[name]; taken {
-			return fmt.Errorf("mount basename %q would collide: %s and %s", name, other, path)
-		}
-		from[name] = path
-		in = append(in, runner.Input{Path: real, Name: name})
-		return nil
-	}
-	for _, p := range files {
-		if err := add(p, func(i fs.FileInfo) bool { return i.Mode().IsRegular() }, "regular file"); err != nil {
-			return nil, err
-		}
-	}
-	for _, p := range dirs {
-		if err := add(p, fs.FileInfo.IsDir, "directory"); err != nil {
-			return nil, err
-		}
-	}
-	return in, nil
 }

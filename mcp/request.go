@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,12 +43,12 @@ func (o *Options) egressField(fallback string) property {
 }
 
 func (o *Options) filesField() property {
-	return listOf("files", "Host files to show read-only at /in/<basename>. Must be absolute and inside one of the configured mount roots: "+o.Mounts.String()+".")
+	return listOf("files", "Host files to show read-only at /in/<basename>. Must be absolute and inside one of the configured mount roots: "+o.Mounts.String()+". PATH:NAME names it; equal names get -2, -3.").also("An object with path and name is understood too. A number stands before the extension of a file; the result then has each name.")
 }
 
 // alsoFilesField is filesField for the other tools: the roots may be many.
 func alsoFilesField() property {
-	return listOf("files", "Host files to show at /in/<basename>, as in sandbox_script.")
+	return listOf("files", "As in sandbox_script.")
 }
 
 func dirsField() property { return listOf("directories", "Likewise.") }
@@ -96,15 +97,13 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 	if err := c.checkWords(&r); err != nil {
 		return r, err
 	}
-	files, err := c.args.texts("files")
-	if err != nil {
+	files, err1 := c.args.inputs("files")
+	dirs, err2 := c.args.inputs("directories")
+	if err := cmp.Or(err1, err2); err != nil {
 		return r, err
 	}
-	dirs, err := c.args.texts("directories")
-	if err != nil {
-		return r, err
-	}
-	if r.Spec.Inputs, err = c.opts.Mounts.inputs(files, dirs); err != nil {
+	var err error
+	if r.Spec.Inputs, c.inputs, err = c.opts.Mounts.inputs(files, dirs); err != nil {
 		return r, err
 	}
 	if r.Ask = c.args.flag("ask"); r.Ask && c.args.flag("background") {

@@ -48,6 +48,7 @@ var (
 	missingField  = listOf("missing_secrets", "names of secrets that the sandbox was started without; their placeholders are not set")
 	warningField  = field("warning", "string", "arguments that were ignored, because they are unknown or cannot be read").minor()
 	deniedField   = listOf("denied", "connections that were refused, one line each")
+	inputsField   = listOf("inputs", "names of the inputs, one line each, if one got a number").minor()
 )
 
 // Keys of a result's _meta, for clients and their users: a model does not need them.
@@ -114,7 +115,7 @@ var ranFields = minor(
 	field("stderr_truncated", "boolean", "stderr is only the end of the stream"),
 	field("stdout_bytes", "integer", "of the whole stream, when truncated"),
 	field("stderr_bytes", "integer", "of the whole stream, when truncated"),
-	restartField, missingField, replacedField, deniedField, warningField,
+	restartField, missingField, replacedField, deniedField, inputsField, warningField,
 )
 
 // defaultOutput is the default of max_output_bytes: as much as current clients show to a model.

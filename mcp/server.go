@@ -120,6 +120,8 @@ type call struct {
 	req  *sdk.CallToolRequest
 	talk *talk  // nil: the call has one round, and questions are asked during it
 	told func() // if not nil, called once the client has the answer
+
+	inputs []string // a line for each input, if one got a name that the caller cannot know
 }
 
 // New returns a server that uses e.
@@ -284,7 +286,15 @@ func (c *call) run(t tool) *sdk.CallToolResult {
 	if err != nil { // it names what could not be read
 		return warned(failure(err), unread(t.in, c.args, true))
 	}
-	return warned(r, warning)
+	return warned(c.naming(r), warning)
+}
+
+// naming adds the names of the inputs to a result.
+func (c *call) naming(r *sdk.CallToolResult) *sdk.CallToolResult {
+	if len(c.inputs) == 0 {
+		return r
+	}
+	return withMember(r, "inputs", c.inputs, strings.Join(c.inputs, "\n"))
 }
 
 // refuseUnknown answers a call of an unknown tool. It is the only error of a tool call that is a JSON-RPC error.

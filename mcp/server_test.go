@@ -204,6 +204,23 @@ func callTool(t *testing.T, cs *sdk.ClientSession, name, arguments string) (text
 	return r.Content[0].(*sdk.TextContent).Text, structured, r.IsError
 }
 
+// wholeText is callTool with all texts of the result, as a client shows them that shows nothing else.
+func wholeText(t *testing.T, cs *sdk.ClientSession, name, arguments string) (text string, structured map[string]any, isError bool) {
+	t.Helper()
+	r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: json.RawMessage(arguments)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, c := range r.Content {
+		if c, ok := c.(*sdk.TextContent); ok {
+			all = append(all, c.Text)
+		}
+	}
+	structured, _ = r.StructuredContent.(map[string]any)
+	return strings.Join(all, "\n"), structured, r.IsError
+}
+
 // TestToolList compares the published list, on which clients and models depend. It must change only on purpose.
 func TestToolList(t *testing.T) {
 	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"/srv"}}, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}})
@@ -255,7 +272,7 @@ func TestErrorTexts(t *testing.T) {
 		{"sandbox_script", `{"command":"x","files":["` + root + `/none"]}`, `resolve mount path ` + root + `/none: lstat ` + real + `/none: no such file or directory`},
 		{"sandbox_script", `{"command":"x","files":["` + root + `/d"]}`, root + `/d is not a regular file`},
 		{"sandbox_script", `{"command":"x","directories":["` + file + `"]}`, file + ` is not a directory`},
-		{"sandbox_script", `{"command":"x","files":["` + file + `","` + root + `/d/a.txt"]}`, `mount basename "a.txt" would collide: ` + file + ` and ` + root + `/d/a.txt`},
+		{"sandbox_script", `{"command":"x","files":["` + file + `:same","` + root + `/d/a.txt:same"]}`, `mount name "same" would collide: ` + file + ` and ` + root + `/d/a.txt`},
 		{"sandbox_upload", `{"sandbox_id":"s"}`, `sandbox_id, src, and dst are required`},
 		{"sandbox_download", `{"sandbox_id":"s"}`, `sandbox_id and src are required`},
 		{"sandbox_status", `{"job_id":"nope"}`, `job not found: nope`},

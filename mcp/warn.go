@@ -113,17 +113,22 @@ func (a args) seconds(name string) (n float64, ok bool) {
 	return n, ok && n == n
 }
 
-// warned adds a warning to a result: as a field, and as a text for clients that show only texts.
+// warned adds a warning to a result.
 func warned(r *sdk.CallToolResult, warning string) *sdk.CallToolResult {
 	if warning == "" {
 		return r
 	}
-	r.Content = append(r.Content, &sdk.TextContent{Text: "warning: " + warning})
+	return withMember(r, "warning", warning, "warning: "+warning)
+}
+
+// withMember adds a member to a result, and a text for clients that show only texts.
+func withMember(r *sdk.CallToolResult, name string, value any, said string) *sdk.CallToolResult {
+	r.Content = append(r.Content, &sdk.TextContent{Text: said})
 	if r.StructuredContent == nil {
 		return r
 	}
 	object, err1 := json.Marshal(r.StructuredContent)
-	text, err2 := json.Marshal(warning)
+	member, err2 := json.Marshal(map[string]any{name: value})
 	if err1 != nil || err2 != nil || !bytes.HasPrefix(object, []byte("{")) {
 		return r
 	}
@@ -131,6 +136,6 @@ func warned(r *sdk.CallToolResult, warning string) *sdk.CallToolResult {
 	if string(object) == "{}" {
 		comma = ""
 	}
-	r.StructuredContent = json.RawMessage(`{"warning":` + string(text) + comma + string(object[1:]))
+	r.StructuredContent = json.RawMessage(string(member[:len(member)-1]) + comma + string(object[1:]))
 	return r
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"demesne/cmd/internal/cli"
 	"demesne/internal/fsutil"
@@ -40,7 +39,7 @@ func ParseInputs(files, sockets []string) ([]runner.Input, error) {
 // resolveInput parses PATH[:NAME]. It resolves symbolic links once, here, so that the receipt shows the real
 // path. The runner opens the result, and binds what it opened.
 func resolveInput(arg string, socket bool) (runner.Input, error) {
-	path, name, err := splitInput(arg, fsutil.Exists)
+	path, name, err := runner.SplitInput(arg, fsutil.Exists)
 	if err != nil {
 		return runner.Input{}, err
 	}
@@ -49,7 +48,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 		return runner.Input{}, err
 	}
 	if name == "" {
-		if name = filepath.Base(abs); checkInputName(name) != nil {
+		if name = filepath.Base(abs); runner.CheckInputName(name) != nil {
 			return runner.Input{}, cli.Hinted(errors.New("its name is not possible in /in"), "use --in PATH:NAME to rename it")
 		}
 	}
@@ -82,39 +81,6 @@ func checkKind(m fs.FileMode, socket bool) error {
 		return cli.Hinted(errors.New("is not a regular file or directory"), "use --socket for a socket")
 	case !socket && !m.IsRegular() && !m.IsDir():
 		return errors.New("is not a regular file or directory")
-	}
-	return nil
-}
-
-// splitInput splits PATH[:NAME]. A path may contain colons: an argument that exists as a whole is a path, and
-// any other is split at its last colon. name is empty if none was given.
-func splitInput(arg string, exists func(string) bool) (path, name string, err error) {
-	cut := strings.LastIndexByte(arg, ':')
-	if cut < 0 || exists(arg) {
-		return arg, "", nil
-	}
-	path, name = arg[:cut], arg[cut+1:]
-	if path == "" {
-		return "", "", errors.New("no path before the colon")
-	}
-	// A slash after the last colon means that the colon belongs to the path.
-	if strings.ContainsRune(name, '/') && !exists(path) {
-		return arg, "", nil
-	}
-	return path, name, checkInputName(name)
-}
-
-// checkInputName checks that name can be an entry of /in: one path element that prints as one line.
-func checkInputName(name string) error {
-	switch {
-	case name == "":
-		return errors.New("no name after the colon")
-	case name == "." || name == "..":
-		return fmt.Errorf("name %q: not a file name", name)
-	case len(name) > 255:
-		return errors.New("name longer than 255 bytes")
-	case strings.ContainsAny(name, "/\x00\n"):
-		return fmt.Errorf("name %q: has a slash, a newline or a NUL byte", name)
 	}
 	return nil
 }
