@@ -127,7 +127,9 @@ func (c *Catalog) userRows() ([]Provider, error) {
 	if err := dec.Decode(&file); err != nil {
 		return nil, fmt.Errorf("read agents: %s: %w", path, err)
 	}
-	for i, p := range file.Agents {
+	for i := range file.Agents {
+		p := &file.Agents[i]
+		p.fill()
 		if err := p.check(append(table(), file.Agents[:i]...)); err != nil {
 			return nil, fmt.Errorf("read agents: %s: agent %q: %w", path, cmp.Or(p.Name, strconv.Itoa(i)), err)
 		}

@@ -220,6 +220,20 @@ func TestUserRow(t *testing.T) {
 	}
 }
 
+// TestUserRowFilled checks what a row gets that names no port and no arguments at a terminal.
+func TestUserRowFilled(t *testing.T) {
+	o := host(t, map[string]string{"AIDER_KEY": "x"})
+	write(t, o.Home+"/.config/demesne/agents.json", `{"agents":[`+strings.Replace(ownRow, `"port":8083,`, ``, 1)+`]}`)
+	a, err := open(t, o).Choose("x", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := a.Interactive(Task{}, []string{"--yes", "{prompt}"}, "/h")
+	if got := strings.Join(l.Argv, " "); !strings.HasSuffix(got, "aider --yes {prompt}") || l.Routes[0].Port != ownPort {
+		t.Errorf("%q on port %d", got, l.Routes[0].Port)
+	}
+}
+
 func TestUserRowInvalid(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
 		{`"name":"aider"`, `"name":"Aider"`, `agent "Aider": name must be lowercase letters, digits and interior hyphens`},
@@ -232,6 +246,9 @@ func TestUserRowInvalid(t *testing.T) {
 		{`http://127`, `ftp://127`, `agent "aider": credentials[0].base "ftp://127.0.0.1:1/v1": not an http or https URL`},
 		{`"env":"AIDER_KEY",`, ``, `agent "aider": credentials[0] needs either env or file`},
 		{`"format"`, `"home":{"../x":""},"format"`, `agent "aider": home "../x": not a path below its directory`},
+		{`"format":"text"`, `"format":"jsonl"`, `agent "aider": format "jsonl": not one of ` + strings.Join(Formats(), ", ")},
+		{`"format":"text"`, `"format":"Text"`, `agent "aider": format "Text": not one of ` + strings.Join(Formats(), ", ")},
+		{`"format":"text",`, ``, `agent "aider": format "": not one of ` + strings.Join(Formats(), ", ")},
 		{`"format"`, `"fromat"`, `json: unknown field "fromat"`},
 	} {
 		o := host(t, nil)

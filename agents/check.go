@@ -25,6 +25,19 @@ func lazy(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }
 
+// ownPort is the port of the interface for rows that name none. A sandbox has one agent, so rows may share it.
+const ownPort = 8083
+
+// fill sets the fields that a user's row may leave out.
+func (p *Provider) fill() {
+	if p.API.Port == 0 {
+		p.API.Port = ownPort
+	}
+	if len(p.Interactive) == 0 {
+		p.Interactive = []string{"{args}"}
+	}
+}
+
 // check reports what is wrong with a user's row. Others are the rows that it must not collide with.
 func (p *Provider) check(others []Provider) error {
 	switch {
@@ -38,6 +51,8 @@ func (p *Provider) check(others []Provider) error {
 		return errors.New("headless must contain {prompt}")
 	case len(p.Resume) > 0 && !slices.Contains(p.Resume, "{session}"):
 		return errors.New("resume must contain {session}")
+	case formats[p.Format] == nil:
+		return fmt.Errorf("format %q: not one of %s", p.Format, strings.Join(Formats(), ", "))
 	case p.Context == "" || filepath.Base(p.Context) != p.Context:
 		return errors.New("context must be the name of a file")
 	case len(p.Credentials) == 0:

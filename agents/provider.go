@@ -28,7 +28,7 @@ type Provider struct {
 
 	Arguments
 	Env    map[string]string `json:"env,omitempty"`
-	Format string            `json:"format"` // of the program's stdout: see [NewTranscript]
+	Format string            `json:"format"` // of the program's stdout, one of [Formats]
 
 	Context  string            `json:"context"`            // name of the context file that the program reads in its directory
 	Guidance string            `json:"guidance,omitempty"` // further sections of the context file
@@ -51,7 +51,7 @@ type Provider struct {
 type Arguments struct {
 	Headless    []string `json:"headless"`              // of a run without a terminal
 	Resume      []string `json:"resume"`                // of a run that continues {session}
-	Interactive []string `json:"interactive,omitempty"` // of the program at a terminal
+	Interactive []string `json:"interactive,omitempty"` // of the program at a terminal; empty: {args}
 	Continue    []string `json:"continue,omitempty"`    // what a user types to continue the last session at a terminal
 }
 
@@ -71,7 +71,7 @@ type Tools struct {
 
 // API is the HTTP interface of the provider's models, on the sandbox's loopback.
 type API struct {
-	Port  uint16   `json:"port"`
+	Port  uint16   `json:"port"`  // in a user's file 0 means any
 	Usage string   `json:"usage"` // see [runner.Usages]
 	Allow []string `json:"allow"` // "METHOD /path"; one with {model} is repeated for each of the row's models
 

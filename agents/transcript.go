@@ -3,6 +3,7 @@ package agents
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -54,6 +55,7 @@ type Transcript struct {
 
 	on    func(Event)
 	parse func(*outcome, []byte)
+	plain bool // the output is the answer: see formatText
 	now   func() time.Time
 
 	mu      sync.Mutex
@@ -84,12 +86,20 @@ type outcome struct {
 // formats has the parser of a line for each format of output.
 var formats = map[string]func(*outcome, []byte){
 	"claude": (*outcome).claude, "codex": (*outcome).codex, "opencode": (*outcome).opencode, "gemini": (*outcome).gemini,
+	formatText: (*outcome).line,
 }
 
-// NewTranscript returns a Transcript of one of the formats "claude", "codex", "opencode" and "gemini". It shows no
-// event of another format. on may be nil; Write calls it with each event.
+// formatText is the format of a program that prints its answer and nothing else. Exit code 0 is its success: see
+// [Transcript.Exited].
+const formatText = "text"
+
+// Formats returns the names of the formats, sorted.
+func Formats() []string { return slices.Sorted(maps.Keys(formats)) }
+
+// NewTranscript returns a Transcript of one of [Formats]. It shows no event of another format. on may be nil; Write calls it
+// with each event.
 func NewTranscript(format string, on func(Event)) *Transcript {
-	t := &Transcript{on: on, parse: formats[format], now: time.Now}
+	t := &Transcript{on: on, parse: formats[format], plain: format == formatText, now: time.Now}
 	t.outcome.t = t
 	return t
 }
@@ -97,7 +107,17 @@ func NewTranscript(format string, on func(Event)) *Transcript {
 // Write reads a part of the output. It returns no error.
 func (t *Transcript) Write(p []byte) (int, error) {
 	t.mu.Lock()
-	n := len(p)
+	if t.plain {
+		t.result.WriteString(string(p))
+	}
+	t.mu.Unlock()
+	t.read(p)
+	return len(p), nil
+}
+
+// read parses the lines of a part of the output, and shows their events.
+func (t *Transcript) read(p []byte) {
+	t.mu.Lock()
 	for len(p) > 0 {
 		part, rest, whole := bytes.Cut(p, []byte("\n"))
 		t.add(part, whole)
@@ -111,7 +131,6 @@ func (t *Transcript) Write(p []byte) (int, error) {
 			t.on(e)
 		}
 	}
-	return n, nil
 }
 
 // add adds a part of a line, and parses the line if the part is its end.
@@ -136,8 +155,16 @@ func (t *Transcript) add(part []byte, whole bool) {
 
 // Close parses a last line that has no line feed. The program has ended.
 func (t *Transcript) Close() error {
-	_, err := t.Write([]byte("\n"))
-	return err
+	t.read([]byte("\n"))
+	return nil
+}
+
+// Exited records that the program has ended by itself, with an exit code. In the format "text" exit code 0 states that the
+// answer is complete. The other formats state that in their output. Repeated calls are harmless.
+func (t *Transcript) Exited(code int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = t.ended || t.plain && code == 0
 }
 
 // Resume begins the output of another execution of the program, which resumes the session. What the last one said
@@ -280,7 +307,10 @@ func (o *outcome) end(fault string) {
 }
 
 func (o *outcome) final() string {
-	if o.stated {
+	switch {
+	case o.t.plain:
+		return strings.TrimRight(o.result.String(), "\n")
+	case o.stated:
 		return o.result.String()
 	}
 	return o.text.String()

@@ -96,7 +96,7 @@ func sparsely(tell func(string)) func(string) {
 // next returns the command that resumes the session: after a rate limit, once that is over, and once after the server
 // refused the credential, which may have expired.
 func (a *attempts) next(ctx context.Context, done *session.RunResult) (*runner.Command, error) {
-	a.events.Close()
+	a.ended(done.Result)
 	if reset, limited := a.limit(done); limited {
 		if more, err := a.pause(ctx, reset); !more || err != nil {
 			return nil, err
@@ -111,6 +111,14 @@ func (a *attempts) next(ctx context.Context, done *session.RunResult) (*runner.C
 		return a.resume()
 	}
 	return nil, nil
+}
+
+// ended tells the transcript that the program has ended. r is nil if it is not known how.
+func (a *attempts) ended(r *runner.Result) {
+	a.events.Close()
+	if r != nil && r.Reason == runner.Exited {
+		a.events.Exited(r.ExitCode)
+	}
 }
 
 // pause waits for the end of a rate limit. more is false if a bound forbids to.

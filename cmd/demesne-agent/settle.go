@@ -16,10 +16,14 @@ import (
 // cause with which the run was ended, or nil.
 func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*backend.AgentResult, error) {
 	defer a.close()
-	a.events.Close()
-	res := &backend.AgentResult{RunResult: backend.RunResult{Job: n.id, OutputDir: n.dirs.out, Result: n.unfinished()}}
+	var ended *runner.Result
 	if done != nil {
-		res.Result, res.Stderr = done.Result, backend.Tail(done.Stderr)
+		ended = done.Result
+	}
+	a.ended(ended)
+	res := &backend.AgentResult{RunResult: backend.RunResult{Job: n.id, OutputDir: n.dirs.out, Result: n.unfinished()}}
+	if ended != nil {
+		res.Result, res.Stderr = ended, backend.Tail(done.Stderr)
 	}
 	switch reason, over := overBudget(why); {
 	case over:
