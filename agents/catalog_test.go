@@ -53,7 +53,8 @@ func TestModels(t *testing.T) {
 		{"codex first", map[string]string{"ANTHROPIC_API_KEY": "x"}, true, slices.Concat(codexModels, claudeModels)},
 		{"codex disabled", map[string]string{"ANTHROPIC_API_KEY": "x", "DEMESNE_CODEX_ENABLED": "F"}, true, claudeModels},
 		{"all", map[string]string{"OPENAI_API_KEY": "x", "GEMINI_API_KEY": "x"}, false,
-			slices.Concat(codexModels, []string{"opencode/gpt-5.5", "opencode/gpt-5.4-mini", "gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"})},
+			slices.Concat(codexModels, []string{"opencode/gpt-5.5", "opencode/gpt-5.4-mini", "gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite",
+				"qwen/qwen3-coder-plus", "qwen/qwen3-coder-flash", "copilot/gpt-5.5", "copilot/gpt-5.4-mini", "pi/gpt-5.5", "pi/gpt-5.4-mini"})},
 	} {
 		o := host(t, c.env)
 		if c.login {
@@ -78,8 +79,8 @@ func TestChoose(t *testing.T) {
 		{both, "haiku", "claude-code", "haiku", ""},
 		{both, "opencode/any/model", "opencode", "any/model", ""},
 		{map[string]string{"ANTHROPIC_AUTH_TOKEN": "x"}, "", "claude-code", "sonnet", ""},
-		{both, "zzz", "", "", `model "zzz" unknown model (known: fable, gemini-2.5-flash, gemini-2.5-flash-lite, gemini-2.5-pro, gpt-5.4-mini, ` +
-			`gpt-5.5, gpt-5.6-luna, gpt-5.6-sol, gpt-5.6-terra, haiku, opencode/gpt-5.4-mini, opencode/gpt-5.5, opus, sonnet)`},
+		{both, "zzz", "", "", `model "zzz" unknown model (known: copilot/gpt-5.4-mini, copilot/gpt-5.5, fable, gemini-2.5-flash, gemini-2.5-flash-lite, gemini-2.5-pro, gpt-5.4-mini, ` +
+			`gpt-5.5, gpt-5.6-luna, gpt-5.6-sol, gpt-5.6-terra, haiku, opencode/gpt-5.4-mini, opencode/gpt-5.5, opus, pi/gpt-5.4-mini, pi/gpt-5.5, qwen/qwen3-coder-flash, qwen/qwen3-coder-plus, sonnet)`},
 		{off, "opus", "", "", `model "opus" is unavailable because agent provider "claude-code" is disabled`},
 		{off, "", "", "", "no agent providers are enabled; enable DEMESNE_CODEX_ENABLED or DEMESNE_CLAUDE_CODE_ENABLED"},
 		{nil, "", "", "", "DEMESNE_CLAUDE_CODE_OAUTH_TOKEN is required for sandbox_agent (run `claude setup-token` to obtain one)"},
@@ -111,7 +112,7 @@ func TestFind(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"gemini": `agent "gemini" is disabled: agent provider "gemini-cli"`,
-		"cursor": `unknown agent "cursor" (known: codex, claude, opencode, gemini)`,
+		"cursor": `unknown agent "cursor" (known: codex, claude, opencode, gemini, qwen, copilot, pi)`,
 	} {
 		if _, err := c.Find(name); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", name, err, want)

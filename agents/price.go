@@ -78,6 +78,8 @@ var prices = []Price{
 	{"gemini-3.1-flash-lite-preview", 0.25, 1.50, 0.25, 0.025},
 	{"gemini-3.5-flash", 1.50, 9, 1.50, 0.15},
 	{"gemini-3.5-flash-lite", 0.30, 2.50, 0.30, 0.03},
+	{"qwen3-coder-plus", 6, 60, 6, 6}, // the price of the longest prompts; of the cache none is published
+	{"qwen3-coder-flash", 1.60, 9.60, 1.60, 1.60},
 }
 
 // modelSuffix is what ids of one model differ in: a date, "latest", a version of a cloud's catalog, a context size.

@@ -17,7 +17,9 @@ const (
 )
 
 // table returns the built-in rows. Their order is that of preference for the default model.
-func table() []Provider { return []Provider{codex(), claudeCode(), openCode(), geminiCLI()} }
+func table() []Provider {
+	return []Provider{codex(), claudeCode(), openCode(), geminiCLI(), qwenCode(), copilotCLI(), piAgent()}
+}
 
 // codex is tried with 0.169. Facts:
 //   - CODEX_HOME must be writable. Below /tmp it warns that it makes no aliases, and works.

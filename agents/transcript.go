@@ -86,7 +86,7 @@ type outcome struct {
 // formats has the parser of a line for each format of output.
 var formats = map[string]func(*outcome, []byte){
 	"claude": (*outcome).claude, "codex": (*outcome).codex, "opencode": (*outcome).opencode, "gemini": (*outcome).gemini,
-	formatText: (*outcome).line,
+	"copilot": (*outcome).copilot, "pi": (*outcome).pi, formatText: (*outcome).line,
 }
 
 // formatText is the format of a program that prints its answer and nothing else. Exit code 0 is its success: see

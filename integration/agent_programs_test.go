@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +25,8 @@ func init() { helpers["agent"] = agentHelper }
 type agentPlan struct {
 	Launch agents.Launch
 	Resume []string // with "SESSION" for the id of the session
+	Format string   // of the program's output
+	NoMCP  bool     // the program has no client of MCP servers
 }
 
 // agentRun is what happened.
@@ -42,7 +43,7 @@ func programsPath() string {
 	if dir == "" {
 		dir = "/var/tmp/demesne-agents"
 	}
-	return dir + "/node_modules/.bin:" + os.Getenv("PATH")
+	return dir + "/node_modules/.bin:" + dir + "/global/bin:" + os.Getenv("PATH")
 }
 
 // agentOf chooses the agent of a model on a host that has every key.
@@ -65,7 +66,7 @@ func agentOf(t testing.TB, model string) *agents.Agent {
 // TestAgentPrograms runs the real programs by their plans, against a scripted model on the loopback of the sandbox:
 // turns that run a command and call an MCP server, then the same session again, which a rate limit interrupts once.
 func TestAgentPrograms(t *testing.T) {
-	for _, model := range []string{"gpt-5.6-sol", "gpt-5.5", "sonnet", "opencode/scripted", "gemini-2.5-flash"} {
+	for _, model := range []string{"gpt-5.6-sol", "gpt-5.5", "sonnet", "opencode/scripted", "gemini-2.5-flash", "qwen/scripted", "copilot/scripted", "pi/scripted"} {
 		t.Run(strings.ReplaceAll(model, "/", "-"), func(t *testing.T) { testAgentProgram(t, model) })
 	}
 }
@@ -79,7 +80,8 @@ func testAgentProgram(t *testing.T, model string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, out := b.agent(agentPlan{*l, resume})
+	noMCP := a.Provider.Servers.Entry == ""
+	run, out := b.agent(agentPlan{*l, resume, a.Format(), noMCP})
 	if run.Codes[0] != 0 || len(run.Sessions) == 0 || run.Codes[len(run.Codes)-1] != 0 {
 		t.Errorf("exit codes %v, sessions %q", run.Codes, run.Sessions)
 	}
@@ -91,7 +93,7 @@ func testAgentProgram(t *testing.T, model string) {
 	if made, _ := os.ReadFile(out + "/made"); string(made) != "made by 0 in "+task.Dir+"\n" {
 		t.Errorf("made %q", made)
 	}
-	if !slices.Contains(run.Noted, "from the model") {
+	if !noMCP && !slices.Contains(run.Noted, "from the model") {
 		for _, r := range run.Requests {
 			t.Logf("%s %s offers %q, results %.300q", r.Method, r.Path, r.Tools, r.Results)
 		}
@@ -123,7 +125,7 @@ func checkRequests(t *testing.T, l *agents.Launch, requests []fixture.ModelReque
 	}
 }
 
-// agent runs a plan in a sandbox. The program comes from --in, so its path differs from that of the plan.
+// agent runs a plan in a sandbox.
 func (b *box) agent(plan agentPlan) (run agentRun, out string) {
 	b.Helper()
 	self, err := os.Executable()
@@ -136,16 +138,8 @@ func (b *box) agent(plan agentPlan) (run agentRun, out string) {
 		b.file("config/"+name, string(data), 0o644)
 	}
 	args := []string{"run", "--memory", "6g", "--pids", "2000", "--out", out, "--in", self + ":self", "--in", config + ":.agent"}
-	for i, m := range plan.Launch.Mounts {
-		name := fmt.Sprintf("mount%d", i)
-		args = append(args, "--in", m.Source+":"+name)
-		for _, argv := range [][]string{plan.Launch.Argv, plan.Resume} {
-			for j, word := range argv {
-				if word == m.Target || strings.HasPrefix(word, m.Target+"/") {
-					argv[j] = "/in/" + name + strings.TrimPrefix(word, m.Target)
-				}
-			}
-		}
+	for _, m := range plan.Launch.Mounts {
+		args = append(args, "--mount", m.Source+":"+m.Target)
 	}
 	text, err := json.Marshal(plan)
 	if err != nil {
@@ -201,6 +195,9 @@ func agentInside() error {
 		fixture.Answer{Calls: []fixture.ToolCall{{Run: "{ echo made by; id -u; echo in $PWD; } | xargs > /out/made"}}},
 		fixture.Answer{Calls: []fixture.ToolCall{{Name: "sandbox_note", Input: map[string]any{"text": "from the model"}}}},
 		fixture.Answer{Text: "all done"})
+	if plan.NoMCP {
+		work = fixture.Steps(work(fixture.ModelRequest{}), fixture.Answer{Text: "all done"})
+	}
 	var run agentRun
 	model, notes := &fixture.Model{Script: work}, &noteServer{}
 	for port, h := range map[uint16]http.Handler{plan.Launch.Routes[0].Port: model, 8089: notes} {
@@ -211,7 +208,7 @@ func agentInside() error {
 		go http.Serve(listener, h)
 	}
 	execute := func(argv []string) error {
-		code, session, err := agentExecute(&plan.Launch, argv)
+		code, session, err := agentExecute(&plan, argv)
 		run.Codes, run.Sessions = append(run.Codes, code), append(run.Sessions, session)
 		return err
 	}
@@ -313,13 +310,11 @@ func agentHome(l *agents.Launch) error {
 	return l.Seed(root)
 }
 
-var sessionID = regexp.MustCompile(`"(?:session_id|thread_id|sessionID)":"([^"]+)"`)
-
 // agentExecute runs the program once, and returns its exit code and the id of its session.
-func agentExecute(l *agents.Launch, argv []string) (code int, session string, err error) {
+func agentExecute(plan *agentPlan, argv []string) (code int, session string, err error) {
 	var out bytes.Buffer
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir, cmd.Env, cmd.Stdout = l.Dir, append(os.Environ(), l.Env...), &out
+	cmd.Dir, cmd.Env, cmd.Stdout = plan.Launch.Dir, append(os.Environ(), plan.Launch.Env...), &out
 	errs, err := os.OpenFile("/out/stderr", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return 0, "", err
@@ -334,8 +329,11 @@ func agentExecute(l *agents.Launch, argv []string) (code int, session string, er
 		_, err = stdout.Write(out.Bytes())
 		stdout.Close()
 	}
-	if found := sessionID.FindSubmatch(out.Bytes()); found != nil {
-		session = string(found[1])
+	said := agents.NewTranscript(plan.Format, nil)
+	said.Write(out.Bytes())
+	said.Close()
+	if code = cmd.ProcessState.ExitCode(); code == 0 && (!said.Ended() || !strings.HasSuffix(said.Final(), "all done")) {
+		code = 1 // as a run without a result
 	}
-	return cmd.ProcessState.ExitCode(), session, err
+	return code, said.Session(), err
 }

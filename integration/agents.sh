@@ -3,13 +3,16 @@
 # (/var/tmp/demesne-agents), where every user can read them. x86-64 only, because node's binary is.
 set -eu
 dir=${DEMESNE_AGENTS:-/var/tmp/demesne-agents}
-packages='@anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.18.33 @google/gemini-cli@0.61.0'
+packages='@anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.18.33 @google/gemini-cli@0.61.0 @qwen-code/qwen-code@0.24.4 @github/copilot@1.0.102'
+# A global installation has its dependencies within the package. Beside it they would be too many mounts.
+global='@earendil-works/pi-coding-agent@0.74.2'
 command -v npm >/dev/null || { echo "agents: not installed (needs npm)"; exit 0; }
-if [ "$(cat "$dir/installed" 2>/dev/null)" != "$packages" ]; then
-  echo "agents: installing $packages"
+if [ "$(cat "$dir/installed" 2>/dev/null)" != "$packages $global" ]; then
+  echo "agents: installing $packages $global"
   mkdir -p "$dir"
   # shellcheck disable=SC2086 # one word per package
   npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$dir" $packages
+  npm install --silent --no-audit --no-fund --ignore-scripts --global --prefix "$dir/global" "$global"
   chmod -R a+rX "$dir"
-  echo "$packages" > "$dir/installed"
+  echo "$packages $global" > "$dir/installed"
 fi

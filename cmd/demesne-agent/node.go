@@ -229,7 +229,7 @@ func (n *node) task() agents.Task {
 			t.Inputs = append(t.Inputs, in.Name)
 		}
 	}
-	if n.tree.serve != nil {
+	if n.tree.serve != nil && n.agent.Provider.Servers.Entry != "" { // a program without a list of servers has no client
 		t.Children = true
 		t.Servers = append(t.Servers, agents.Server{Name: "demesne", Port: nestedPort, Path: "/mcp"})
 	}

@@ -26,7 +26,7 @@ func agentCommand() command {
 		Command: cli.Command{
 			Name: "agent", Usage: []string{"[flags] NAME [ARG…]", "run [flags] PROMPT"},
 			Summary: "work with a coding agent in a sandbox",
-			About: `Starts the coding agent NAME (claude, codex, opencode, gemini, or one of your own) in a sandbox. Its program is the one
+			About: `Starts the coding agent NAME (claude, codex, opencode, gemini, qwen, copilot, pi, or one of your own) in a sandbox. Its program is the one
 that this machine has installed, or with --image the one of an image. Where claude or codex is not installed, demesne
 builds an image that has it. The working directory, with the git repository around it, is there at its own path. The
 agent needs no permission for anything inside. It reaches its model and package registries, and other names that flags
