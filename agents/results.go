@@ -2,8 +2,12 @@ package agents
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"demesne/mcp/backend"
 )
@@ -26,7 +30,17 @@ type Results struct {
 
 // Cost returns the costs in the form that the tools report.
 func (r *Results) Cost() backend.Cost {
-	return backend.Cost{Own: r.Own, Total: r.Total, PerModel: r.PerModel}
+	return backend.Cost{Own: r.Own, Total: r.Total, PerModel: r.PerModel, Summary: summaryOf(r.PerModel)}
+}
+
+// summaryOf returns the tokens of each model in one line; "" if there are none.
+func summaryOf(models map[string]backend.Tokens) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		t := models[name]
+		parts = append(parts, fmt.Sprintf("%s: input=%d output=%d cache_creation=%d cache_read=%d", name, t.Input, t.Output, t.CacheCreation, t.CacheRead))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // Sum sets Own, Total and PerModel to what the agent itself used, by m, plus what its Children used in total.

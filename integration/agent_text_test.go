@@ -31,7 +31,7 @@ func TestAgentText(t *testing.T) {
 	b := newBox(t)
 	b.file("prog/aider", textAgent, 0o755)
 	m := &fixture.Model{Script: func(r fixture.ModelRequest) fixture.Answer {
-		return fixture.Answer{Text: "First line.\n\n" + r.Prompt + " done.", Tokens: fixture.ModelTokens{Input: 1000, Output: 100}}
+		return fixture.Answer{Text: "First line.\n\n" + strings.TrimSpace(r.Prompt) + " done.", Tokens: fixture.ModelTokens{Input: 1000, Output: 100}}
 	}}
 	url, stop := m.Start()
 	t.Cleanup(stop)
@@ -47,7 +47,7 @@ func TestAgentText(t *testing.T) {
 		t.Errorf("transcript %q", r.file(t, "out/transcript.jsonl"))
 	}
 	r = b.agentTree("--model", "aider/gpt-5.5", "FAIL")
-	if r.code != 3 || r.results.ExitCode != 3 || !strings.Contains(r.stderr, "the program ended without a result (exit code 3): out of luck") {
+	if r.code != 125 || r.results.ExitCode != 3 || !strings.Contains(r.stderr, "the program ended without a result (exit code 3): out of luck") {
 		t.Errorf("a failure: %+v", r)
 	}
 	c := b.mcp().must("sandbox_agent", args{"prompt": "Mend it.", "model": "aider/gpt-5.5"})

@@ -256,6 +256,10 @@ func runsRun(c runsClient) {
 	if second["sandbox_container_id"] != first["sandbox_container_id"] || command(second, 0)["stdout"] != "1\n0\n" {
 		t.Errorf("%v", second)
 	}
+	plain := c.run("a", map[string]any{"as_user": "sandbox"}, inShell("id -u; id -g; touch /workspace/w /artifacts/a && echo both; touch /etc/x 2>/dev/null || echo not there"))
+	if command(plain, 0)["stdout"] != "1000\n1000\nboth\nnot there\n" {
+		t.Errorf("as the user sandbox: %v", plain)
+	}
 	bad := c.run("a", nil, map[string]any{"shell": "exit 3", "allow_failure": true}, inShell("exit 4"), inShell("echo not reached"))
 	if bad["state"] != "failed" || bad["error"] != "command 2 failed with exit 4" || command(bad, 2)["status"] != "queued" || command(bad, 1)["exit_code"] != 4.0 {
 		t.Errorf("%v", bad)

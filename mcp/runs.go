@@ -88,7 +88,7 @@ func runSandboxTool(s *Server) tool {
 		more: "The paths in the result are those of this server: status_url has the run as JSON, events_url its events (SSE). DELETE status_url cancels it.",
 		in: arguments(identifierField, field("commands", "array", "Each has shell or argv.").with("minItems", 1).with("items", command).must(), optionsField(
 			runTTLField, field("default_cwd", "string", "Default /workspace."), anyVariables("default_env"),
-			field("as_user", "string", "root: uid 0 of the sandbox. sandbox: the image's user.").with("enum", []string{"sandbox", "root"}),
+			field("as_user", "string", "root: uid 0 of the sandbox. sandbox: uid 1000. Default the image's user.").with("enum", []string{"sandbox", "root"}),
 			field("continue_on_error", "boolean", ""), field("lock_sandbox", "boolean", "Wait for earlier runs with this option in the sandbox."),
 			field("await_completion", "boolean", "").with("default", false), field("await_timeout_ms", "integer", "").with("minimum", 1).with("default", 30000),
 			s.opts.imageField().described("Of a new sandbox, as in sandbox_script. Default "+s.opts.Image+"."),

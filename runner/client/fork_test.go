@@ -399,6 +399,29 @@ func TestKey(t *testing.T) {
 	if s := keyed(func(s *runner.Spec) { s.Limits.PIDs, s.Publish = 64, []runner.Port{port} }); s.ID != other.ID || s.Replaced || !s.Existing {
 		t.Errorf("with the port that it listens on: %+v", s)
 	}
+	// It keeps its name and its time to live, unless the caller names others.
+	spec := func(id string) runner.Spec {
+		info, err := client.Inspect(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Spec
+	}
+	named := keyed(func(s *runner.Spec) { s.Replace, s.Name, s.TTL = true, "web", runner.Duration(time.Hour) })
+	for range 2 { // also after it inherited them
+		kept := keyed(replace)
+		if s := spec(kept.ID); s.Name != "web" || s.TTL != runner.Duration(time.Hour) || kept.ID == named.ID {
+			t.Errorf("replaced without a name: %q, %v", s.Name, time.Duration(s.TTL))
+		}
+		if s := keyed(func(s *runner.Spec) { s.Name, s.TTL = "web", runner.Duration(time.Hour) }); s.ID != kept.ID {
+			t.Errorf("by the kept name: %+v", s)
+		}
+		named = kept
+	}
+	other = keyed(func(s *runner.Spec) { replace(s); s.Name, s.TTL = "api", runner.Duration(time.Minute) })
+	if s := spec(other.ID); s.Name != "api" || s.TTL != runner.Duration(time.Minute) {
+		t.Errorf("replaced with another name: %q, %v", s.Name, time.Duration(s.TTL))
+	}
 	// A failed creation removes nothing.
 	taken, err := client.Create(ctx, runner.Spec{Name: "taken", Lifetime: runner.Persistent, Out: t.TempDir()})
 	if err != nil {

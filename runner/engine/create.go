@@ -23,6 +23,9 @@ func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) 
 		return nil, err
 	}
 	spec.Name = c.frontend.Full(spec.Name)
+	if err := c.e.inherit(&spec); err != nil {
+		return nil, err
+	}
 	egress, err := c.e.admitEgress(&spec, m)
 	if err != nil {
 		return nil, err

@@ -119,6 +119,35 @@ func (c *caller) findKey(spec runner.Spec, _ *ipc.Message) (*api.Created, error)
 	return &api.Created{}, nil
 }
 
+// inherit gives the name and the time to live of the sandbox that spec replaces to spec, unless the caller named others.
+func (e *Engine) inherit(spec *runner.Spec) error {
+	if !spec.Replace || spec.Name != "" && spec.TTL != 0 {
+		return nil
+	}
+	h, err := e.ofKey(spec.Frontend, spec.Key)
+	if err != nil || h.id == "" {
+		return err
+	}
+	old := h.rec.Info.Spec
+	if h.live != nil {
+		old = *h.live.Spec()
+	}
+	keep := func(argument string) {
+		if i := slices.IndexFunc(old.Given, func(a runner.Argument) bool { return a.Name == argument }); i >= 0 {
+			spec.Given = append(slices.Clip(spec.Given), old.Given[i])
+		}
+	}
+	if spec.Name == "" {
+		spec.Name = old.Name
+		keep("name")
+	}
+	if spec.TTL == 0 {
+		spec.TTL = old.TTL
+		keep("ttl")
+	}
+	return nil
+}
+
 // takeKey returns the existing sandbox of the key of s, or prepares for making s: it removes a sandbox that is to
 // be replaced, once reserve has taken the place of that one. The caller holds the lock of the key.
 func (e *Engine) takeKey(s *sandbox.Sandbox, egress *runner.Egress, replace bool, most *runner.Limits, reserve func(id string) error) (existing string, replaced bool, err error) {

@@ -111,7 +111,9 @@ func Parse(raw []byte) (*Request, error) {
 	}
 	r := &Request{Identifier: a.Identifier, TTL: ttlOf(a.Options.TTL), GoOn: a.Options.GoOn, Lock: a.Options.Lock}
 	switch a.Options.User {
-	case "", "sandbox":
+	case "":
+	case "sandbox":
+		r.Plain = true
 	case "root":
 		r.Root = true
 	default:

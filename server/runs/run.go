@@ -27,6 +27,7 @@ type Request struct {
 	Identifier string          // of the sandbox, in the namespace
 	Commands   []Step          // at least one
 	Root       bool            `json:",omitempty"` // the commands run as root of the sandbox
+	Plain      bool            `json:",omitempty"` // the commands run as its uid 1000
 	TTL        time.Duration   // of a new sandbox
 	GoOn       bool            `json:",omitempty"` // the run does not end with the first failure
 	Lock       bool            `json:",omitempty"` // wait for earlier runs with Lock in the same sandbox

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -190,6 +191,15 @@ func makeArtifacts(ctx context.Context, sb *session.Sandbox) error {
 	return err
 }
 
+// plainUser is the uid and the gid of the user "sandbox".
+const plainUser = 1000
+
+// openPlaces lets every user of the sandbox write to the directories of a run. An image without chmod has them as they are.
+func (f *Backend) openPlaces(ctx context.Context, sb *session.Sandbox) {
+	cmd := runner.Command{Argv: []string{"chmod", "1777", "/workspace", runs.ArtifactsDir}, User: &runner.User{}}
+	f.Service.Exec(ctx, sb.ID, session.RunOptions{Command: cmd, Stdout: io.Discard, Stderr: io.Discard}, session.Callbacks{})
+}
+
 // doRun executes a run.
 func (f *Backend) doRun(ctx context.Context, r *runs.Request, rec *runs.Recorder) error {
 	var sandbox backend.Request
@@ -206,6 +216,9 @@ func (f *Backend) doRun(ctx context.Context, r *runs.Request, rec *runs.Recorder
 	sb, err := f.ensure(ctx, r, sandbox, false)
 	if err != nil {
 		return explained(err)
+	}
+	if r.Plain {
+		f.openPlaces(ctx, sb)
 	}
 	rec.Started(sb.ID, sb.ID)
 	err = f.runCommands(ctx, r, rec, sb)
@@ -291,8 +304,11 @@ func (f *Backend) runCommand(ctx context.Context, r *runs.Request, s *runs.Step,
 	for name, value := range s.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	if r.Root {
+	switch {
+	case r.Root:
 		cmd.User = &runner.User{}
+	case r.Plain:
+		cmd.User = &runner.User{UID: plainUser, GID: plainUser}
 	}
 	done, err := f.Service.Exec(ctx, sb.ID, session.RunOptions{Command: cmd, Stdout: out.Stdout, Stderr: out.Stderr}, session.Callbacks{})
 	var e *ipc.Error
