@@ -39,8 +39,8 @@ func agentResults() map[string]any {
 		field("output_dir", "string", "/out, on the host; transcript.jsonl, usage.json and results.json are in it"),
 		field("job_id", "string", "").must(), field("status", "string", "running or queued, when background"),
 		costField, totalField,
-		field("per_model_tokens", "object", "").with("additionalProperties", results(tokenFields...)).minor(),
-		field("usage_summary", "string", "").minor(), outputsField.minor(),
+		field("per_model_tokens", "object", "").with("additionalProperties", results(tokenFields...)),
+		field("usage_summary", "string", "the tokens of each model, in one line"), outputsField.minor(),
 	}, ranFields...)...)
 }
 
@@ -85,6 +85,9 @@ func (s *Server) agent() tool {
 func (s *Server) research() tool {
 	in := s.opts.taskFields()
 	in[1] = field("model", "string", "").also("As in sandbox_agent.")
+	for i := range in { // sandbox_agent describes them
+		in[i] = in[i].plain()
+	}
 	return tool{
 		name:        "sandbox_research",
 		description: "Run a coding agent with the whole network and no files of this machine. Anyone may receive its prompt: put nothing private in it. Otherwise as sandbox_agent.",
@@ -192,8 +195,8 @@ func (c *call) answerAgent(o *backend.AgentResult) *sdk.CallToolResult {
 	if o.Summary != "" {
 		summary = "\nusage_summary: " + o.Summary
 	}
-	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\ncost_usd: %.4f\ntotal_usage_usd: %.4f%s\n---\n%s\n---stderr---\n%s",
-		*out.ExitCode, out.OutputDir, out.JobID, o.Own, o.Total, summary, *out.Stdout, *out.Stderr)
+	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\ncost_usd: %.4f\ntotal_usage_usd: %.4f%s\n%s---\n%s\n---stderr---\n%s",
+		*out.ExitCode, out.OutputDir, out.JobID, o.Own, o.Total, summary, out.lines(), *out.Stdout, *out.Stderr)
 	return c.link(withMeta(answer(text, out), o.Result.Receipt, o.Manifest), out.Outputs)
 }
 

@@ -2,9 +2,13 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -201,6 +205,58 @@ func TestUsageTool(t *testing.T) {
 	if isError || text != "total_cost_usd: 0.7500\n" || structured["by_child"] != nil || structured["total_cost_usd"] != 0.75 {
 		t.Errorf("%q %v", text, structured)
 	}
+}
+
+// TestUsageReportShape checks the schema of the report: names, types and order-free lists of required members are those of
+// the original demesne. A result fits it also if an argument was ignored.
+func TestUsageReportShape(t *testing.T) {
+	s, _ := serverFor(t, &desk{})
+	cs := client(t, s, nil)
+	raw, err := os.ReadFile("testdata/usage-report.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want any
+	if err := json.Unmarshal(raw, &want); err != nil {
+		t.Fatal(err)
+	}
+	if got := sortedLists(decoded(t, bare(s.usageReport().out))); !reflect.DeepEqual(got, sortedLists(want)) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	text, structured, _ := wholeText(t, cs, "sandbox_usage_report", `{"output_dir":"/o/u-1/out","depth":7}`)
+	if !strings.Contains(text, "warning: unknown argument") || structured["warning"] != nil {
+		t.Errorf("%q %v", text, structured)
+	}
+}
+
+// bare returns a schema without its descriptions.
+func bare(schema map[string]any) map[string]any {
+	out := maps.Clone(schema)
+	delete(out, "description")
+	if items, ok := out["items"].(map[string]any); ok {
+		out["items"] = bare(items)
+	}
+	if fields, ok := out["properties"].(properties); ok {
+		fields = slices.Clone(fields)
+		for i := range fields {
+			fields[i].schema = bare(fields[i].schema)
+		}
+		out["properties"] = fields
+	}
+	return out
+}
+
+// sortedLists returns JSON with each list sorted, so that two lists of required members or of types compare.
+func sortedLists(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name := range v {
+			v[name] = sortedLists(v[name])
+		}
+	case []any:
+		slices.SortFunc(v, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	}
+	return v
 }
 
 // TestBackgroundAgent: the job's costs are in status and wait.

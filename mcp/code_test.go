@@ -134,10 +134,10 @@ func TestCodeErrors(t *testing.T) {
 		{"create_session", `{"dependencies":7}`, "dependencies must be an object of versions by name"},
 		{"create_session", `{"dependencies":{"a":1}}`, `dependencies."a": the version must be a text, or "" for the newest`},
 		{"create_session", `{"egress":"open"}`, "egress 'open' is not permitted; use sandbox_research for unrestricted egress"},
-		{"create_session", `{"image":"zzz"}`, `image "zzz" is not in the allowlist (host, python)`},
-		{"create_session", `{"files":["/etc/passwd"]}`, "mount path /etc/passwd is not within DEMESNE_ALLOWED_PATHS (`" + root + "`)"},
-		{"create_session", `{"limits":{"memory":-1}}`, "limits.memory must be a positive number"},
-		{"create_session", `{"allowed_domains":["a.test"]}`, `allowed_domains: "a.test" is not in DEMESNE_ALLOWED_DOMAINS`},
+		{"create_session", `{"image":"zzz"}`, `image "zzz" is not in the allowlist (host, python)` + "\nhint: ask the user to add it to DEMESNE_ALLOWED_IMAGES"},
+		{"create_session", `{"files":["/etc/passwd"]}`, "mount path /etc/passwd is not within DEMESNE_ALLOWED_PATHS (`" + root + "`)\nhint: " + outside{}.Hint()},
+		{"create_session", `{"limits":{"memory":-1}}`, "limits.memory must be a positive number of bytes, such as 536870912 for 512 MiB"},
+		{"create_session", `{"allowed_domains":["a.test"]}`, `allowed_domains: "a.test" is not in DEMESNE_ALLOWED_DOMAINS` + "\nhint: " + domainHint},
 		{"execute_code", `{}`, `required argument "code" not found`},
 		{"execute_code", `{"code":" ","language":"python"}`, "code is required"},
 		{"execute_code", `{"code":7,"language":"python"}`, `argument "code" is not a string`},
@@ -163,7 +163,7 @@ func TestCodeErrors(t *testing.T) {
 		{"validate_code", `{"code":"1","session_id":"nope"}`, `session "nope": no such session` + live},
 		{"stop_session", `{"session_id":"../k1"}`, `session "../k1": no such session` + live},
 		{"inspect_state", `{"session_id":"nope"}`, `session "nope": no such session` + live},
-		{"list_runtimes", `{"image":"zzz"}`, `image "zzz" is not in the allowlist (host, python)`},
+		{"list_runtimes", `{"image":"zzz"}`, `image "zzz" is not in the allowlist (host, python)` + "\nhint: ask the user to add it to DEMESNE_ALLOWED_IMAGES"},
 	} {
 		if text, _, isError := callTool(t, cs, c.tool, c.args); text != c.want || !isError {
 			t.Errorf("%s %.100s: %q (isError %v), want %q", c.tool, c.args, text, isError, c.want)

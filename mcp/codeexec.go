@@ -293,6 +293,7 @@ func (e *executed) text() string {
 	if e.Hint != "" {
 		fmt.Fprintf(&b, "hint: %s\n", e.Hint)
 	}
+	b.WriteString(extraLines("", "", e.Denied, news{}))
 	for _, mime := range plainFirst(e.Result) {
 		part(&b, "result "+mime, e.Result[mime])
 	}

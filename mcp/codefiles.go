@@ -23,7 +23,8 @@ type transfer struct {
 	Destination string `json:"destination,omitempty"`
 	Success     bool   `json:"success"`
 	Size        int64  `json:"size"`
-	Path        string `json:"path,omitempty"` // of the host
+	Path        string `json:"path,omitempty"`         // of the host
+	URL         string `json:"download_url,omitempty"` // of the resource with the content
 	Error       string `json:"error,omitempty"`
 }
 
@@ -217,7 +218,7 @@ func exportTool() tool {
 		description: "Copy files or directories of a session to the host, and get their paths there. Not needed for /out, which is output_dir.",
 		in: arguments(sessionField, itemsOf("files", "",
 			field("source", "string", "Path in the session, absolute or below /out.").must())),
-		out:    transferFields(field("path", "string", "path of the copy, on the host")),
+		out:    transferFields(field("path", "string", "path of the copy, on the host"), field("download_url", "string", "URI of a copied file, for resources/read")),
 		hints:  hints{readOnly: true, idempotent: true},
 		handle: exportFiles,
 	}
@@ -242,7 +243,7 @@ func exportFiles(c *call) (*sdk.CallToolResult, error) {
 		taken[name] = src
 		did, err := c.engine.Download(c.ctx, s.Sandbox, src, w)
 		if err == nil {
-			t.Path = did.Path
+			t.Path, t.URL = did.Path, c.outputs.uri(did.Path)
 		}
 		return t.ended(did.Bytes, err)
 	})

@@ -44,7 +44,7 @@ func executeTerminal(c *call) (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	out := outcome(o, "", r.MaxOutput)
-	text := fmt.Sprintf("exit_code: %d\n---\n%s\n---stderr---\n%s", *out.ExitCode, *out.Stdout, *out.Stderr)
+	text := fmt.Sprintf("exit_code: %d\n%s---\n%s\n---stderr---\n%s", *out.ExitCode, out.lines(), *out.Stdout, *out.Stderr)
 	return withMeta(answer(text, out), o.Result.Receipt, ""), nil
 }
 
@@ -54,11 +54,14 @@ const (
 	installTimeMost = 1800
 )
 
+// hiddenPackage is one name in place of packages. It is understood, in a text or a list.
+var hiddenPackage = property{name: "package", schema: map[string]any{"type": "string"}, hidden: true}
+
 func installTool() tool {
 	return tool{
 		name:        "install_package",
 		description: "Install packages in a session with the language's installer (pip, npm, …). The session needs network: egress=package-managers.",
-		in: arguments(sessionField, listOf("packages", "Names, such as numpy or pandas==2.2.3.").must(),
+		in: arguments(sessionField, listOf("packages", "Names, such as numpy or pandas==2.2.3.").must(), hiddenPackage,
 			field("timeout", "number", "Seconds, 1 to 1800.").with("default", installTime), hiddenSeconds),
 		out: results(field("success", "boolean", "").must(), field("session_id", "string", "").must(), listOf("packages", "").must(),
 			field("stderr", "string", "the end of what the installer wrote"), field("error", "string", ""), hintField, warningField),

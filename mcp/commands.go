@@ -84,10 +84,11 @@ type ranStep struct {
 	Index   int    `json:"index"`
 	Command string `json:"command"`
 	Failed  bool   `json:"failed"`
+	Skipped bool   `json:"skipped,omitempty"` // it did not run, because an earlier one failed
 	ran
 }
 
-var ranStepsField = field("commands", "array", "the commands of the list that ran, in turn").with("items", map[string]any{"type": "object"}).minor()
+var ranStepsField = field("commands", "array", "the commands of the list, in turn; those behind a failed one are skipped and have no exit_code").with("items", map[string]any{"type": "object"}).minor()
 
 // ranSteps returns the results of a list, and a text for each.
 func ranSteps(r *backend.Request, o *backend.RunResult) (all []ranStep, text string) {
@@ -98,6 +99,13 @@ func ranSteps(r *backend.Request, o *backend.RunResult) (all []ranStep, text str
 		}
 		all = append(all, one)
 		text += fmt.Sprintf("commands[%d]: exit_code: %d %s\n---\n%s\n---stderr---\n%s\n", one.Index, *one.ExitCode, one.Message, *one.Stdout, *one.Stderr)
+	}
+	if len(o.Steps) == 0 {
+		return nil, ""
+	}
+	for i := o.Steps[len(o.Steps)-1].Step + 1; i < len(r.Steps); i++ {
+		all = append(all, ranStep{Index: i, Command: r.Steps[i].Text(), Skipped: true})
+		text += fmt.Sprintf("commands[%d]: skipped\n", i)
 	}
 	return all, text
 }

@@ -62,5 +62,11 @@ func answerMade(c *call, sb *backend.Created) *sdk.CallToolResult {
 		m.Expires = sb.Expires.UTC().Format(time.RFC3339)
 	}
 	text := fmt.Sprintf("sandbox_id: %s\noutput_dir: %s", m.SandboxID, m.OutputDir)
+	if m.Expires != "" {
+		text += "\nexpires: " + m.Expires
+	}
+	if m.Replaced {
+		text += "\nreplaced: true"
+	}
 	return withMeta(answer(text, m), sb.Receipt, "")
 }

@@ -20,6 +20,9 @@ const (
 // domainsMost is the maximum number of rules in one call.
 const domainsMost = 64
 
+// domainHint is the hint of a name that no operator listed.
+const domainHint = "ask the user to add it to DEMESNE_ALLOWED_DOMAINS, or download it on the host and pass it in files"
+
 // domains reads allowed_domains. It asks the person at the client about rules that no operator listed, and shows the
 // files that the sandbox could send there. The call fails if the client cannot ask or the person does not accept.
 func (c *call) domains(r *backend.Request) error {
@@ -40,7 +43,7 @@ func (c *call) domains(r *backend.Request) error {
 		case err != nil:
 			return fmt.Errorf("allowed_domains: %w", err)
 		case verdict == Refused:
-			return fmt.Errorf("allowed_domains: %q is not in DEMESNE_ALLOWED_DOMAINS", w)
+			return c.hinted(fmt.Errorf("allowed_domains: %q is not in DEMESNE_ALLOWED_DOMAINS", w), domainHint)
 		case verdict == Ask:
 			ask = append(ask, use)
 		}
@@ -58,7 +61,7 @@ func (c *call) domains(r *backend.Request) error {
 func (c *call) consent(rules, inputs []string) error {
 	what := strings.Join(quotedAll(rules), ", ")
 	if !c.canAsk() {
-		return fmt.Errorf("allowed_domains: %s: not in DEMESNE_ALLOWED_DOMAINS, and this client cannot ask a person (elicitation)", what)
+		return c.hinted(fmt.Errorf("allowed_domains: %s: not in DEMESNE_ALLOWED_DOMAINS, and this client cannot ask a person (elicitation)", what), domainHint)
 	}
 	text, ok := framed("A model wants to start a command in a sandbox with network access to "+what+", which the operator did not list. Accept to allow it.", inputs)
 	if !ok {

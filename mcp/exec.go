@@ -42,6 +42,6 @@ func (c *call) execute() (*sdk.CallToolResult, error) {
 	if out.Commands = steps; steps != nil {
 		return withMeta(answer(said, out), o.Result.Receipt, ""), nil
 	}
-	text := fmt.Sprintf("exit_code: %d\n---\n%s\n---stderr---\n%s", *out.ExitCode, *out.Stdout, *out.Stderr)
+	text := fmt.Sprintf("exit_code: %d\n%s---\n%s\n---stderr---\n%s", *out.ExitCode, out.lines(), *out.Stdout, *out.Stderr)
 	return withMeta(answer(text, out), o.Result.Receipt, ""), nil
 }

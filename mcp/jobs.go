@@ -73,11 +73,12 @@ func (t told) heading(b *strings.Builder) {
 	if t.Elapsed != nil {
 		fmt.Fprintf(b, "elapsed_seconds: %.1f\n", *t.Elapsed)
 	}
-	if t.Message != "" {
-		fmt.Fprintf(b, "message: %s\n", t.Message)
-	}
+	b.WriteString(extraLines(t.Reason, t.Message, t.Denied, t.news))
 	if t.ExitCode != nil && *t.ExitCode != 0 {
 		fmt.Fprintf(b, "exit_code: %d\n", *t.ExitCode)
+	}
+	if t.Cost != nil {
+		fmt.Fprintf(b, "cost_usd: %.4f\ntotal_usage_usd: %.4f\n", *t.Cost, *t.Total)
 	}
 }
 
@@ -116,7 +117,7 @@ func (c *call) job(f func(context.Context, string) (*backend.Job, error)) (*back
 	}
 	j, err := f(c.ctx, id)
 	if errors.Is(err, backend.ErrNoJob) {
-		return nil, fmt.Errorf("%w: %s", backend.ErrNoJob, id)
+		return nil, c.hinted(fmt.Errorf("%w: %s", backend.ErrNoJob, id), "sandbox_list shows the jobs that this server knows")
 	}
 	return j, err
 }

@@ -60,6 +60,21 @@ func (m Mounts) String() string {
 	return text
 }
 
+// outside is the error of a path that no root contains.
+type outside struct {
+	path   string
+	mounts Mounts
+}
+
+func (e outside) Error() string {
+	return fmt.Sprintf("mount path %s is not within DEMESNE_ALLOWED_PATHS (%s)", e.path, e.mounts)
+}
+
+// Hint says how a model gets the file all the same.
+func (outside) Hint() string {
+	return "ask the user to copy it below one of these, or to add its directory to DEMESNE_ALLOWED_PATHS; small texts fit into stdin or the command"
+}
+
 // resolve returns the path with all links resolved, if a root contains it. The caller must not follow links when it
 // opens the result: sandboxes write below the output root and could create one meanwhile.
 func (m Mounts) resolve(path string) (string, fs.FileInfo, error) {
@@ -70,7 +85,7 @@ func (m Mounts) resolve(path string) (string, fs.FileInfo, error) {
 	case !filepath.IsAbs(path):
 		return "", nil, fmt.Errorf("mount path must be absolute: %s", path)
 	case !m.plausible(path):
-		return "", nil, fmt.Errorf("mount path %s is not within DEMESNE_ALLOWED_PATHS (%s)", path, m)
+		return "", nil, outside{path, m}
 	}
 	real, err := filepath.EvalSymlinks(filepath.Clean(path))
 	if err != nil {
@@ -83,7 +98,7 @@ func (m Mounts) resolve(path string) (string, fs.FileInfo, error) {
 	switch {
 	case m.isOutput(real):
 	case !m.allows(real):
-		return "", nil, fmt.Errorf("mount path %s is not within DEMESNE_ALLOWED_PATHS (%s)", path, m)
+		return "", nil, outside{path, m}
 	default:
 		if place, found := m.credential(real, info); found {
 			return "", nil, fmt.Errorf("mount path %s: %s holds credentials: the operator must list it in DEMESNE_ALLOWED_PATHS", path, place)

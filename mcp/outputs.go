@@ -88,6 +88,19 @@ func uriOf(dir, name string) string {
 	return outputScheme + strings.Join(parts, "/")
 }
 
+// uri returns the URI of a regular file of the outputs by its path on the host; "" for anything else.
+func (o outputs) uri(path string) string {
+	below, ok := strings.CutPrefix(path, o.root+"/")
+	if info, err := os.Lstat(path); o.root == "" || !ok || err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	dir, name, _ := strings.Cut(below, "/")
+	if name == "" || !o.has(dir) {
+		return ""
+	}
+	return uriOf(dir, name)
+}
+
 // types maps file extensions to MIME types that clients can handle. The host's own table is not
 // used, so that a result does not depend on the host.
 var types = map[string]string{

@@ -126,7 +126,7 @@ func (c *call) checkWords(r *backend.Request) (err error) {
 		return c.opts.Research.RefuseOpen()
 	}
 	if !slices.Contains(c.opts.Egress, r.Egress) {
-		return fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", "))
+		return c.hinted(fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", ")), "allowed_domains names single hosts")
 	}
 	r.Stored, err = c.checkImage(r.Image)
 	return err
@@ -139,9 +139,14 @@ func (c *call) checkImage(name string) (stored bool, err error) {
 		ok, stored = c.opts.Allowed(name)
 	}
 	if !ok {
-		return false, fmt.Errorf("image %q is not in the allowlist (%s)", name, c.opts.imageNames())
+		return false, c.hinted(fmt.Errorf("image %q is not in the allowlist (%s)", name, c.opts.imageNames()), "ask the user to add it to DEMESNE_ALLOWED_IMAGES")
 	}
 	return stored, nil
+}
+
+// limitUnits says in which unit a limit is.
+var limitUnits = map[string]string{
+	"memory": "bytes, such as 536870912 for 512 MiB", "disk": "bytes, such as 1073741824 for 1 GiB", "cpus": "processors, such as 1.5", "pids": "processes",
 }
 
 // limits reads the argument "limits". It refuses malformed values, because a missing limit would go
@@ -160,7 +165,7 @@ func (c *call) limits() (l runner.Limits, err error) {
 	}
 	for _, name := range known {
 		if n, ok := a.numeric(name); !ok || !(n >= 0 && n <= 1<<53) {
-			return l, fmt.Errorf("limits.%s must be a positive number", name)
+			return l, fmt.Errorf("limits.%s must be a positive number of %s", name, limitUnits[name])
 		}
 	}
 	return runner.Limits{

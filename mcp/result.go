@@ -6,6 +6,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"demesne/internal/text"
 	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -142,6 +143,36 @@ func outcome(o *backend.RunResult, where string, most int) ran {
 	return r
 }
 
+// lines returns what the text form says of a command besides its exit code and output: how it ended early, what was refused,
+// and what happened to its sandbox before.
+func (r *ran) lines() string {
+	return extraLines(r.Reason, r.Message, r.Denied, r.news)
+}
+
+func extraLines(reason, message string, denied []string, n news) string {
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%s: %s\n", name, text.SafeLine(value))
+		}
+	}
+	line("reason", reason)
+	line("message", message)
+	for _, d := range denied {
+		line("denied", d)
+	}
+	for _, f := range []struct {
+		name string
+		on   bool
+	}{{"restarted", n.Restarted}, {"replaced", n.Replaced}} {
+		if f.on {
+			line(f.name, "true")
+		}
+	}
+	line("missing_secrets", strings.Join(n.MissingSecrets, ", "))
+	return b.String()
+}
+
 // denied returns the refused connections of a command, one line each.
 func denied(r *runner.Result) (lines []string) {
 	for _, b := range r.Denied {
@@ -156,7 +187,7 @@ func denied(r *runner.Result) (lines []string) {
 
 // shorten returns a stream of at most most bytes whole. Of a longer one it returns the head and the tail, and between them
 // a line with the file that has the whole.
-func shorten(t backend.Tail, most int) (text string, cut bool) {
+func shorten(t backend.Tail, most int) (shown string, cut bool) {
 	if !t.Cut && len(t.Text) <= most {
 		return t.Text, false
 	}
@@ -204,16 +235,16 @@ func endLines(s string, n int) string {
 }
 
 // endOf returns the end of stderr. If it is cut, a line in front says so: it is that of the original demesne.
-func endOf(t backend.Tail, most int, where string) (text string, cut bool) {
+func endOf(t backend.Tail, most int, where string) (shown string, cut bool) {
 	if !t.Cut && len(t.Text) <= most {
 		return t.Text, false
 	}
 	if where != "" {
 		where = "; full log in " + where + "/stderr.log"
 	}
-	text = t.Text
-	if len(text) > most {
-		text = endLines(text, most)
+	shown = t.Text
+	if len(shown) > most {
+		shown = endLines(shown, most)
 	}
-	return fmt.Sprintf("[stderr truncated to last %d bytes%s]\n%s", min(runner.StderrKept, most), where, text), true
+	return fmt.Sprintf("[stderr truncated to last %d bytes%s]\n%s", min(runner.StderrKept, most), where, shown), true
 }

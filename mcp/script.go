@@ -58,8 +58,8 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 	if out.Commands = steps; steps != nil {
 		return c.link(withMeta(answer(said+"output_dir: "+o.OutputDir, out), o.Result.Receipt, o.Manifest), out.Outputs), nil
 	}
-	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\n---\n%s---stderr---\n%s",
-		*out.ExitCode, out.OutputDir, out.JobID, *out.Stdout, *out.Stderr)
+	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\n%s---\n%s---stderr---\n%s",
+		*out.ExitCode, out.OutputDir, out.JobID, out.lines(), *out.Stdout, *out.Stderr)
 	return c.link(withMeta(answer(text, out), o.Result.Receipt, o.Manifest), out.Outputs), nil
 }
 

@@ -103,6 +103,7 @@ type tool struct {
 	description string
 	more        string         // further sentences, for the reference
 	in, out     map[string]any // out is nil for a tool without structured content
+	closed      bool           // a result has no member but those of out, which is that of the original demesne
 	textual     bool           // clients do not get out: the tool had only a text once, or a model does not need it
 	hints       hints
 	wire        string // if not empty, an error of a call is one of JSON-RPC, with this message: see wireError
@@ -146,7 +147,7 @@ func New(e backend.Backend, o Options) *Server {
 		s.add(t)
 		s.known[t.name] = true
 	}
-	s.sdk.AddReceivingMiddleware(refuseUnknown(s.known), refuseLevel)
+	s.sdk.AddReceivingMiddleware(refuseUnknown(s.known), refuseLevel, announceTools)
 	if o.Hidden && o.Outputs != "" {
 		s.sdk.AddReceivingMiddleware(hiding(o.Outputs))
 	}
@@ -190,6 +191,8 @@ func (o Options) instructions() string {
 const instructions = "Use demesne to run untrusted code, builds, tests or installs in sandboxes that cannot harm this machine. " +
 	"sandbox_script runs one command; sandbox_create, sandbox_exec and sandbox_destroy keep a sandbox between commands. " +
 	"Inputs are read-only at /in. Write results to /out, which is output_dir on the host. " +
+	"You are root there: sudo is not needed, and not there. apt-get needs an image such as debian; docker does not run. For other tools use another image, " +
+	"or ask the user to allow one (DEMESNE_ALLOWED_IMAGES; demesne agent takes --image and --devcontainer). " +
 	"sandbox_list finds earlier sandboxes and jobs again."
 
 // tools returns the tools that the server offers.
@@ -286,6 +289,10 @@ func (c *call) run(t tool) *sdk.CallToolResult {
 	if err != nil { // it names what could not be read
 		return warned(failure(err), unread(t.in, c.args, true))
 	}
+	if t.closed && warning != "" {
+		r.Content = append(r.Content, &sdk.TextContent{Text: "warning: " + warning})
+		return r
+	}
 	return warned(c.naming(r), warning)
 }
 
@@ -295,6 +302,23 @@ func (c *call) naming(r *sdk.CallToolResult) *sdk.CallToolResult {
 		return r
 	}
 	return withMember(r, "inputs", c.inputs, strings.Join(c.inputs, "\n"))
+}
+
+// announceTools declares notifications about the list of tools to clients that begin with initialize, as the original
+// demesne does: some ask for the list only then. The list never changes. Later protocols have subscriptions, which would
+// stay open for nothing.
+func announceTools(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		r, err := next(ctx, method, req)
+		if i, ok := r.(*sdk.InitializeResult); ok && i != nil && i.Capabilities != nil && i.Capabilities.Tools != nil {
+			changed := *i
+			with := *i.Capabilities
+			with.Tools = &sdk.ToolCapabilities{ListChanged: true}
+			changed.Capabilities = &with
+			r = &changed
+		}
+		return r, err
+	}
 }
 
 // refuseUnknown answers a call of an unknown tool. It is the only error of a tool call that is a JSON-RPC error.
@@ -330,6 +354,25 @@ func failure(err error) *sdk.CallToolResult {
 		text += "\nhint: " + hinted.Hint()
 	}
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: strings.ToValidUTF8(text, "\uFFFD")}}}
+}
+
+// hintedError is an error with what its reader can do.
+type hintedError struct {
+	error
+	hint string
+}
+
+func (e hintedError) Unwrap() error { return e.error }
+
+// Hint returns what the reader can do.
+func (e hintedError) Hint() string { return e.hint }
+
+// hinted adds a hint. The agents of the nested server have no user to ask, and none of the tools that hints name.
+func (c *call) hinted(err error, hint string) error {
+	if c.opts.Nested {
+		return err
+	}
+	return hintedError{err, hint}
 }
 
 // answer returns a result in text and structured form.

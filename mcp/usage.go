@@ -22,11 +22,11 @@ func (s *Server) usageReport() tool {
 			rowsOf("by_child", row(field("name", "string", "").must(), field("depth", "integer", "").must(), cost)),
 			rowsOf("by_subagent", row(field("name", "string", "").must(), cost, field("requests", "integer", "").must())),
 			property{name: "dropped", required: true, schema: results(
-				field("parse_errors", "integer", "").must(), field("no_usage_block", "integer", "").must())}, warningField,
+				field("parse_errors", "integer", "").must(), field("no_usage_block", "integer", "").must())},
 		),
-		textual: true,
-		hints:   hints{readOnly: true, idempotent: true},
-		handle:  (*call).reportUsage,
+		textual: true, closed: true,
+		hints:  hints{readOnly: true, idempotent: true},
+		handle: (*call).reportUsage,
 	}
 }
 
