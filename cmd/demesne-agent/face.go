@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -258,6 +259,16 @@ func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r
 	}
 }
 
+// checkNames refuses inputs whose names an agent's sandbox needs itself.
+func checkNames(inputs []runner.Input) error {
+	for _, in := range inputs {
+		if in.Name == path.Base(agents.ConfigDir) || in.Name == path.Base(previousInside) {
+			return cli.Hinted(fmt.Errorf("input %q: the agent's sandbox has /in/%s already", in.Path, in.Name), "use PATH:NAME to rename it")
+		}
+	}
+	return nil
+}
+
 // do runs an agent to its end. dir is the name of its directory; empty: a new one.
 func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir string, show func(notice)) (*backend.AgentResult, error) {
 	catalog, err := f.catalog()
@@ -270,6 +281,9 @@ func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir st
 		return nil, err
 	case job.Research && research == mcp.ResearchOff:
 		return nil, mcp.ErrNoResearch
+	}
+	if err := checkNames(job.Inputs); err != nil {
+		return nil, err
 	}
 	o := session.Options{}
 	o.Runner.Frontend = front
