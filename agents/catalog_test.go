@@ -247,9 +247,9 @@ func TestUserRowInvalid(t *testing.T) {
 		{`http://127`, `ftp://127`, `agent "aider": credentials[0].base "ftp://127.0.0.1:1/v1": not an http or https URL`},
 		{`"env":"AIDER_KEY",`, ``, `agent "aider": credentials[0] needs either env or file`},
 		{`"format"`, `"home":{"../x":""},"format"`, `agent "aider": home "../x": not a path below its directory`},
-		{`"format":"text"`, `"format":"jsonl"`, `agent "aider": format "jsonl": not one of ` + strings.Join(Formats(), ", ")},
-		{`"format":"text"`, `"format":"Text"`, `agent "aider": format "Text": not one of ` + strings.Join(Formats(), ", ")},
-		{`"format":"text",`, ``, `agent "aider": format "": not one of ` + strings.Join(Formats(), ", ")},
+		{`"format":"text"`, `"format":"jsonl"`, `agent "aider": format "jsonl": not one of ` + strings.Join(formatNames(), ", ")},
+		{`"format":"text"`, `"format":"Text"`, `agent "aider": format "Text": not one of ` + strings.Join(formatNames(), ", ")},
+		{`"format":"text",`, ``, `agent "aider": format "": not one of ` + strings.Join(formatNames(), ", ")},
 		{`"format"`, `"fromat"`, `json: unknown field "fromat"`},
 	} {
 		o := host(t, nil)

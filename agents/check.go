@@ -52,7 +52,7 @@ func (p *Provider) check(others []Provider) error {
 	case len(p.Resume) > 0 && !slices.Contains(p.Resume, "{session}"):
 		return errors.New("resume must contain {session}")
 	case formats[p.Format] == nil:
-		return fmt.Errorf("format %q: not one of %s", p.Format, strings.Join(Formats(), ", "))
+		return fmt.Errorf("format %q: not one of %s", p.Format, strings.Join(formatNames(), ", "))
 	case p.Context == "" || filepath.Base(p.Context) != p.Context:
 		return errors.New("context must be the name of a file")
 	case len(p.Credentials) == 0:

@@ -28,7 +28,7 @@ type Provider struct {
 
 	Arguments
 	Env    map[string]string `json:"env,omitempty"`
-	Format string            `json:"format"` // of the program's stdout, one of [Formats]
+	Format string            `json:"format"` // of the program's stdout, one of [formatNames]
 
 	Context  string            `json:"context"`            // name of the context file that the program reads in its directory
 	Guidance string            `json:"guidance,omitempty"` // further sections of the context file

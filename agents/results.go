@@ -33,7 +33,7 @@ func (r *Results) Cost() backend.Cost {
 	return backend.Cost{Own: r.Own, Total: r.Total, PerModel: r.PerModel, Summary: summaryOf(r.PerModel)}
 }
 
-// summaryOf returns the tokens of each model in one line; "" if there are none.
+// summaryOf returns the tokens of each model in one line; "" if models is empty.
 func summaryOf(models map[string]backend.Tokens) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(models)) {

@@ -100,7 +100,7 @@ func piAgent() Provider {
 		},
 		Env:     map[string]string{"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"},
 		Context: "AGENTS.md",
-		Project: []string{".pi/settings.json", ".pi/extensions/x.ts", ".pi/skills/x/SKILL.md", ".pi/prompts/x.md", ".pi/SYSTEM.md"},
+		Project: []string{".pi/settings.json", ".pi/extensions/x.ts", ".pi/skills/x/SKILL.md", ".pi/prompts/x.md"},
 		Home: map[string]string{
 			".pi/agent/models.json": `{"providers":{"demesne":{"baseUrl":"{url}","api":"openai-completions","apiKey":"OPENAI_API_KEY",` +
 				`"models":[{"id":"{model}"}]}}}` + "\n",

@@ -93,10 +93,10 @@ var formats = map[string]func(*outcome, []byte){
 // [Transcript.Exited].
 const formatText = "text"
 
-// Formats returns the names of the formats, sorted.
-func Formats() []string { return slices.Sorted(maps.Keys(formats)) }
+// formatNames returns the names of the formats, sorted.
+func formatNames() []string { return slices.Sorted(maps.Keys(formats)) }
 
-// NewTranscript returns a Transcript of one of [Formats]. It shows no event of another format. on may be nil; Write calls it
+// NewTranscript returns a Transcript of one of [formatNames]. It shows no event of another format. on may be nil; Write calls it
 // with each event.
 func NewTranscript(format string, on func(Event)) *Transcript {
 	t := &Transcript{on: on, parse: formats[format], plain: format == formatText, now: time.Now}

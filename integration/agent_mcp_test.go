@@ -158,7 +158,7 @@ func TestAgentMCPModels(t *testing.T) {
 	}
 	says(args{}, `required argument "prompt" not found`)
 	says(args{"prompt": " "}, "prompt is required")
-	says(args{"prompt": "x", "model": "zzz"}, `model "zzz" unknown model (known: fable, fake/claude-sonnet-5, gemini-2.5-flash,`)
+	says(args{"prompt": "x", "model": "zzz"}, `model "zzz" unknown model (known: copilot/gpt-5.4-mini, copilot/gpt-5.5, fable, fake/claude-sonnet-5, gemini-2.5-flash,`)
 	says(args{"prompt": "x", "model": "opus"}, `model "opus" is unavailable because agent provider "claude-code" is disabled`)
 	says(args{"prompt": "x", "egress": "open"}, `egress 'open' is not permitted; use sandbox_research for unrestricted egress`)
 	with("FAKE_KEY=", "DEMESNE_GEMINI_CLI_ENABLED=false", "DEMESNE_OPENCODE_ENABLED=false")

@@ -43,7 +43,7 @@ func (c *call) domains(r *backend.Request) error {
 		case err != nil:
 			return fmt.Errorf("allowed_domains: %w", err)
 		case verdict == Refused:
-			return c.hinted(fmt.Errorf("allowed_domains: %q is not in DEMESNE_ALLOWED_DOMAINS", w), domainHint)
+			return hinted(c, fmt.Errorf("allowed_domains: %q is not in DEMESNE_ALLOWED_DOMAINS", w), domainHint)
 		case verdict == Ask:
 			ask = append(ask, use)
 		}
@@ -61,7 +61,7 @@ func (c *call) domains(r *backend.Request) error {
 func (c *call) consent(rules, inputs []string) error {
 	what := strings.Join(quotedAll(rules), ", ")
 	if !c.canAsk() {
-		return c.hinted(fmt.Errorf("allowed_domains: %s: not in DEMESNE_ALLOWED_DOMAINS, and this client cannot ask a person (elicitation)", what), domainHint)
+		return hinted(c, fmt.Errorf("allowed_domains: %s: not in DEMESNE_ALLOWED_DOMAINS, and this client cannot ask a person (elicitation)", what), domainHint)
 	}
 	text, ok := framed("A model wants to start a command in a sandbox with network access to "+what+", which the operator did not list. Accept to allow it.", inputs)
 	if !ok {

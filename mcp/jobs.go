@@ -117,7 +117,7 @@ func (c *call) job(f func(context.Context, string) (*backend.Job, error)) (*back
 	}
 	j, err := f(c.ctx, id)
 	if errors.Is(err, backend.ErrNoJob) {
-		return nil, c.hinted(fmt.Errorf("%w: %s", backend.ErrNoJob, id), "sandbox_list shows the jobs that this server knows")
+		return nil, hinted(c, fmt.Errorf("%w: %s", backend.ErrNoJob, id), "sandbox_list shows the jobs that this server knows")
 	}
 	return j, err
 }

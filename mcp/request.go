@@ -126,7 +126,7 @@ func (c *call) checkWords(r *backend.Request) (err error) {
 		return c.opts.Research.RefuseOpen()
 	}
 	if !slices.Contains(c.opts.Egress, r.Egress) {
-		return c.hinted(fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", ")), "allowed_domains names single hosts")
+		return hinted(c, fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", ")), "allowed_domains names single hosts")
 	}
 	r.Stored, err = c.checkImage(r.Image)
 	return err
@@ -139,7 +139,7 @@ func (c *call) checkImage(name string) (stored bool, err error) {
 		ok, stored = c.opts.Allowed(name)
 	}
 	if !ok {
-		return false, c.hinted(fmt.Errorf("image %q is not in the allowlist (%s)", name, c.opts.imageNames()), "ask the user to add it to DEMESNE_ALLOWED_IMAGES")
+		return false, hinted(c, fmt.Errorf("image %q is not in the allowlist (%s)", name, c.opts.imageNames()), "ask the user to add it to DEMESNE_ALLOWED_IMAGES")
 	}
 	return stored, nil
 }

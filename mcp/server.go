@@ -293,15 +293,15 @@ func (c *call) run(t tool) *sdk.CallToolResult {
 		r.Content = append(r.Content, &sdk.TextContent{Text: "warning: " + warning})
 		return r
 	}
-	return warned(c.naming(r), warning)
+	return warned(withInputs(r, c.inputs), warning)
 }
 
-// naming adds the names of the inputs to a result.
-func (c *call) naming(r *sdk.CallToolResult) *sdk.CallToolResult {
-	if len(c.inputs) == 0 {
+// withInputs adds the names of the inputs to a result.
+func withInputs(r *sdk.CallToolResult, lines []string) *sdk.CallToolResult {
+	if len(lines) == 0 {
 		return r
 	}
-	return withMember(r, "inputs", c.inputs, strings.Join(c.inputs, "\n"))
+	return withMember(r, "inputs", lines, strings.Join(lines, "\n"))
 }
 
 // announceTools declares notifications about the list of tools to clients that begin with initialize, as the original
@@ -368,7 +368,7 @@ func (e hintedError) Unwrap() error { return e.error }
 func (e hintedError) Hint() string { return e.hint }
 
 // hinted adds a hint. The agents of the nested server have no user to ask, and none of the tools that hints name.
-func (c *call) hinted(err error, hint string) error {
+func hinted(c *call, err error, hint string) error {
 	if c.opts.Nested {
 		return err
 	}

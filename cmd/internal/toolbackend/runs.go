@@ -195,9 +195,9 @@ func makeArtifacts(ctx context.Context, sb *session.Sandbox) error {
 const plainUser = 1000
 
 // openPlaces lets every user of the sandbox write to the directories of a run. An image without chmod has them as they are.
-func (f *Backend) openPlaces(ctx context.Context, sb *session.Sandbox) {
+func openPlaces(ctx context.Context, s *session.Service, sb *session.Sandbox) {
 	cmd := runner.Command{Argv: []string{"chmod", "1777", "/workspace", runs.ArtifactsDir}, User: &runner.User{}}
-	f.Service.Exec(ctx, sb.ID, session.RunOptions{Command: cmd, Stdout: io.Discard, Stderr: io.Discard}, session.Callbacks{})
+	s.Exec(ctx, sb.ID, session.RunOptions{Command: cmd, Stdout: io.Discard, Stderr: io.Discard}, session.Callbacks{})
 }
 
 // doRun executes a run.
@@ -218,7 +218,7 @@ func (f *Backend) doRun(ctx context.Context, r *runs.Request, rec *runs.Recorder
 		return explained(err)
 	}
 	if r.Plain {
-		f.openPlaces(ctx, sb)
+		openPlaces(ctx, f.Service, sb)
 	}
 	rec.Started(sb.ID, sb.ID)
 	err = f.runCommands(ctx, r, rec, sb)
