@@ -3,10 +3,13 @@ package rootfs
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/certs"
 )
 
 // CertFile is the file of trusted certificates in a tree with Layout.Trust, for the variables that name such a
@@ -14,15 +17,12 @@ import (
 const CertFile = "/etc/demesne-ca.pem"
 
 // Trust selects the authority certificates in a tree's CertFile: the tree's own or, if it has none, the host's,
-// plus Extra. A tree that has its own gets no CertFile without Extra, as its programs find those.
+// plus Extra. A tree that has its own gets no CertFile without Extra and Host, as its programs find those.
 type Trust struct {
 	Extra []byte // PEM
-}
-
-// bundles lists the paths at which systems keep certificates in one file: Debian and Alpine, Fedora, OpenSUSE, BSD
-// and older Alpine.
-var bundles = []string{
-	"etc/ssl/certs/ca-certificates.crt", "etc/pki/tls/certs/ca-bundle.crt", "etc/ssl/ca-bundle.pem", "etc/ssl/cert.pem",
+	// Host adds the host's certificates, for programs that only trust a file of a variable, such as Node. The host's tree
+	// has them already, so its file is named in place of CertFile.
+	Host bool
 }
 
 // maxBundle bounds how many bytes of a bundle are read. A usual one has 200 KiB.
@@ -35,26 +35,50 @@ func (t *Trust) certFile(own func(name string) (int, error)) []byte {
 		return nil
 	}
 	f := bundle(own)
-	if f != nil && len(t.Extra) == 0 { // the common case: the bundle is not read
+	if f != nil && len(t.Extra) == 0 && !t.Host { // the common case: the bundle is not read
 		f.Close()
 		return nil
 	}
-	if f == nil {
-		f = bundle(hostFile)
+	text := readBundle(f)
+	if f == nil || t.Host {
+		host := readBundle(bundle(hostFile))
+		if text == nil && host == nil && len(t.Extra) == 0 {
+			return nil
+		}
+		if text != nil {
+			text = append(text, '\n')
+		}
+		text = append(text, host...)
 	}
-	if f == nil && len(t.Extra) == 0 {
-		return nil
+	return append(append(text, '\n'), t.Extra...)
+}
+
+// hostTrust writes CertFile and JavaFile into the host's tree, and returns the path for [Tree.CertFile].
+func (p *plan) hostTrust(t *Trust) (string, error) {
+	if t == nil {
+		return "", nil
 	}
-	return append(append(readBundle(f), '\n'), t.Extra...)
+	if t.Host && len(t.Extra) == 0 {
+		if f := bundle(hostFile); f != nil {
+			defer f.Close()
+			return "/" + f.Name(), nil
+		}
+	}
+	own := Trust{Extra: t.Extra} // the tree's own are the host's
+	text := own.certFile(hostFile)
+	if text == nil {
+		return "", nil
+	}
+	return CertFile, errors.Join(p.write(CertFile[1:], text), p.write(JavaFile[1:], javaStore(text)))
 }
 
 func hostFile(name string) (int, error) {
 	return unix.Open("/"+name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 }
 
-// bundle opens the first of bundles that is a file with certificates, or returns nil.
+// bundle opens the first of certs.Bundles that is a file with certificates, or returns nil.
 func bundle(open func(name string) (int, error)) *os.File {
-	for _, name := range bundles {
+	for _, name := range certs.Bundles {
 		fd, err := open(name)
 		if err != nil {
 			continue

@@ -1,7 +1,6 @@
 package rootfs
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -79,11 +78,8 @@ func (t *Tree) mountHost(l Layout) (*plan, error) {
 		return p, err
 	}
 	p.shm = &place{p.fd, "dev/shm"}
-	if text := l.Trust.certFile(hostFile); text != nil {
-		if err := errors.Join(p.write(CertFile[1:], text), p.write(JavaFile[1:], javaStore(text))); err != nil {
-			return p, err
-		}
-		t.CertFile = CertFile
+	if t.CertFile, err = p.hostTrust(l.Trust); err != nil {
+		return p, err
 	}
 	t.Upper = UpperTmpfs
 	if l.Kept != nil {

@@ -401,6 +401,8 @@ func TestImageTrust(t *testing.T) {
 		{"nothing asked", map[string]string{}, nil, ""},
 		{"its own do", map[string]string{"etc/ssl/certs/ca-certificates.crt": own}, &Trust{}, ""},
 		{"and one more", map[string]string{"etc/ssl/certs/ca-certificates.crt": own}, &Trust{Extra: []byte(extra)}, own + "\n" + extra},
+		{"and the host's", map[string]string{"etc/ssl/certs/ca-certificates.crt": own}, &Trust{Host: true}, own + "\n" + host + "\n"},
+		{"and both", map[string]string{"etc/ssl/certs/ca-certificates.crt": own}, &Trust{Extra: []byte(extra), Host: true}, own + "\n" + host + "\n" + extra},
 		{"Fedora's", map[string]string{"etc/pki/tls/certs/ca-bundle.crt": own}, &Trust{Extra: []byte(extra)}, own + "\n" + extra},
 		{"after a comment", map[string]string{"etc/ssl/cert.pem": "# ours\n" + strings.Repeat("x", 5000) + "\n" + own}, &Trust{Extra: []byte(extra)}, "# ours\n" + strings.Repeat("x", 5000) + "\n" + own + "\n" + extra},
 		{"in a comment", map[string]string{"etc/ssl/cert.pem": strings.Repeat("#", 4096) + own}, &Trust{Extra: []byte(extra)}, host + "\n" + extra},

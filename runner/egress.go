@@ -36,8 +36,17 @@ type Egress struct {
 	// Secrets, too, are kept in memory only. A command finds a placeholder in its environment.
 	Secrets []Secret `json:"secrets,omitempty"`
 
+	Trust Trust `json:"trust,omitzero"` // in addition to the authorities that the sandbox's files trust
+
 	Routes []Route  `json:"routes,omitempty"` // HTTP services that the proxy provides on the sandbox's loopback
 	Listen []uint16 `json:"listen,omitempty"` // ports of a OneShot sandbox's loopback that the caller serves: see [client.Sandbox.Listener]
+}
+
+// Trust holds the certificate authorities that variables of the caller name, such as NODE_EXTRA_CA_CERTS. Like Upstream
+// it is kept in memory only.
+type Trust struct {
+	Host bool   `json:"host,omitempty"` // the machine's own file of certificates is among them
+	PEM  []byte `json:"pem,omitempty"`  // certificates of other files, and nothing else
 }
 
 // EgressRules is the answer of the program that reads policy files and modes, demesne-proxy.
@@ -46,6 +55,7 @@ type EgressRules struct {
 	Wrong  []string `json:"wrong,omitempty"` // one line for each error; the rest is then empty
 	Notes  []string `json:"notes,omitempty"` // about configuration that could not be parsed
 	Env    []string `json:"env,omitempty"`   // mirrors of this machine's tools, for [Defaults], without passwords
+	CAs    []string `json:"cas,omitempty"`   // paths of certificate files that these tools trust, for [Trust]
 
 	Sources *RuleSources `json:"sources,omitempty"` // nil: the answer holds only once
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/url"
+	"path/filepath"
 	"strings"
 )
 
@@ -36,6 +37,16 @@ func (h host) handIn() (env []string) {
 		}
 	}
 	return env
+}
+
+// authorities returns the paths of the certificate files that npm's and pip's files name. The caller reads the variables.
+func (h host) authorities() (paths []string) {
+	for _, s := range []struct{ tool, key string }{{"npm", "cafile"}, {"pip", "cert"}} {
+		if path := h.setting(s.tool, s.key); filepath.IsAbs(path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 func orElse(s, other string) string {

@@ -42,3 +42,18 @@ func TestHandIn(t *testing.T) {
 		})
 	}
 }
+
+// TestAuthorities checks which files of certificates the configuration of tools names.
+func TestAuthorities(t *testing.T) {
+	h := machine(t, map[string]string{
+		"/home/me/.npmrc": "cafile=relative.pem\n", "/usr/etc/npmrc": "cafile=/usr/share/corp.pem\n",
+		"/etc/pip.conf": "[global]\ncert = /opt/corp/pip.pem\n",
+	}, nil)
+	if got, want := h.authorities(), []string{"/opt/corp/pip.pem"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q: the first file of a tool that has the key decides", got, want)
+	}
+	h = machine(t, map[string]string{"/usr/etc/npmrc": "cafile=\"/usr/share/corp.pem\"\n"}, nil)
+	if got, want := h.authorities(), []string{"/usr/share/corp.pem"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -36,7 +36,7 @@ type hostTool struct {
 // hostTools returns the supported tools.
 func hostTools() []hostTool {
 	return []hostTool{
-		{"npm", []string{"~/.npmrc", "/etc/npmrc", "/usr/local/etc/npmrc"}, []string{"NPM_CONFIG_REGISTRY", "npm_config_registry"}, npmrc, wordsOf},
+		{"npm", []string{"~/.npmrc", "/etc/npmrc", "/usr/local/etc/npmrc", "/usr/etc/npmrc"}, []string{"NPM_CONFIG_REGISTRY", "npm_config_registry"}, npmrc, wordsOf},
 		{"pip", []string{"~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"}, []string{"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"}, pipConf, wordsOf},
 		{"go", []string{"~/.config/go/env"}, []string{"GOPROXY", "GOSUMDB"}, goEnv, goValue},
 		{"apt", []string{"/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources"}, nil, aptSources, wordsOf},

@@ -50,7 +50,7 @@ func (c *call) rules() (runner.EgressRules, error) {
 		for _, m := range found {
 			r.Allow = append(r.Allow, m.rule.Words())
 		}
-		r.Env = c.host.handIn()
+		r.Env, r.CAs = c.host.handIn(), c.host.authorities()
 		// The sandbox's own module proxy asks public servers, and the caller's go does not.
 		r.GoProxy = r.GoProxy && !slices.ContainsFunc(r.Env, func(e string) bool { return strings.HasPrefix(e, "GOPROXY=") })
 	}

@@ -93,6 +93,7 @@ type Restart struct {
 
 	// As in Egress. These values are never written to a file.
 	Upstream map[string]string `json:"upstream,omitempty"`
+	Trust    runner.Trust      `json:"trust,omitzero"`
 	Secrets  []runner.Secret   `json:"secrets,omitempty"`
 	Routes   []runner.Route    `json:"routes,omitempty"` // Token and Header, by Port; the rest is that of the record
 }

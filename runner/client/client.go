@@ -31,7 +31,7 @@ type Options struct {
 	Ask func(runner.Question) (allow, answered bool)
 
 	// Restart adds the values that no file keeps to the Spec of a sandbox that is about to be restarted:
-	// Egress.Upstream, Egress.Secrets, and the Token and Header of each of Egress.Routes. Other changes are ignored. nil:
+	// Egress.Upstream, Egress.Trust, Egress.Secrets, and the Token and Header of each of Egress.Routes. Other changes are ignored. nil:
 	// nothing is added. A route without its Token then answers every request with 401.
 	Restart func(*runner.Spec)
 }

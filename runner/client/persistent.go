@@ -30,7 +30,7 @@ func (c *Client) restart(ctx context.Context, idOrName string) (api.Opened, erro
 		own.Routes = slices.Clone(own.Routes)
 		spec.Egress = &own
 		c.again(&spec)
-		body.Upstream, body.Secrets, body.Routes = spec.Egress.Upstream, spec.Egress.Secrets, spec.Egress.Routes
+		body.Upstream, body.Trust, body.Secrets, body.Routes = spec.Egress.Upstream, spec.Egress.Trust, spec.Egress.Secrets, spec.Egress.Routes
 	}
 	err = c.peer.Call(ctx, api.OpRestart, body, files.byName, &reply)
 	files.refused(spec, err)

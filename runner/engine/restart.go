@@ -26,7 +26,7 @@ func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 	spec := rec.Info.Spec
 	spec.Exposed, spec.Granted = t.Exposed, t.Granted
 	if spec.Egress != nil {
-		spec.Egress.Upstream, spec.Egress.Secrets = t.Upstream, t.Secrets
+		spec.Egress.Upstream, spec.Egress.Trust, spec.Egress.Secrets = t.Upstream, t.Trust, t.Secrets
 		spec.Egress.Routes = network.WithCredentials(spec.Egress.Routes, t.Routes)
 	}
 	egress, err := c.e.admitEgress(&spec, m)

@@ -53,7 +53,7 @@ func allows(e *runner.Egress) bool {
 // Public returns the part of an Egress that other callers may see.
 func Public(e *runner.Egress) *runner.Egress {
 	p := *e
-	p.Upstream, p.Secrets, p.Routes = nil, nil, publicRoutes(e.Routes)
+	p.Upstream, p.Trust, p.Secrets, p.Routes = nil, runner.Trust{}, nil, publicRoutes(e.Routes)
 	return &p
 }
 

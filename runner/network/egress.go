@@ -54,8 +54,8 @@ type Egress struct {
 	number  uint64
 }
 
-// NewEgress returns an Egress for the rules in asked. Begin replaces asked; until then only its GoProxy and the ports of
-// its Routes are used.
+// NewEgress returns an Egress for the rules in asked. Begin replaces asked; until then only its GoProxy, its Trust and
+// the ports of its Routes are used.
 func NewEgress(asked runner.Egress) *Egress {
 	return &Egress{asked: asked, waiting: map[uint64]chan<- api.Answer{}}
 }

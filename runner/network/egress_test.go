@@ -3,6 +3,7 @@ package network
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"demesne/runner"
@@ -44,6 +45,19 @@ func TestEnviron(t *testing.T) {
 		if !slices.Contains(env, want) {
 			t.Errorf("no %s in %q", want, env)
 		}
+	}
+}
+
+// TestEnvironSystem checks that Java keeps its own store where the certificate file is the system's.
+func TestEnvironSystem(t *testing.T) {
+	env := strings.Join(environ("/etc/ssl/cert.pem", "", false, nil), " ")
+	for _, want := range []string{"NODE_EXTRA_CA_CERTS=", "npm_config_cafile=", "PIP_CERT="} {
+		if !strings.Contains(env, want+"/etc/ssl/cert.pem") {
+			t.Errorf("no %s in %q", want, env)
+		}
+	}
+	if strings.Contains(env, "JDK_JAVA_OPTIONS") {
+		t.Errorf("%q", env)
 	}
 }
 

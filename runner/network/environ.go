@@ -9,16 +9,18 @@ import (
 )
 
 // certVariables name a certificate file for programs that ignore the system's: OpenSSL, curl, git, Python's requests,
-// Node, cargo, Deno and the AWS tools.
+// pip, Node, npm, cargo, Deno and the AWS tools. pip's and npm's win over files of configuration, which may name a file
+// without the authority of secrets.
 var certVariables = []string{
-	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "DENO_CERT", "AWS_CA_BUNDLE",
+	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "npm_config_cafile",
+	"CARGO_HTTP_CAINFO", "DENO_CERT", "AWS_CA_BUNDLE",
 }
 
 // goProxy is the address of the Go module proxy inside a sandbox, the same as in jbeshir/demesne.
 var goProxy = netip.MustParseAddrPort("127.0.0.1:8087")
 
 // Env returns environment variables that name the proxy and hold the secrets' placeholders. javaStore is the Java
-// trust store for certFile. If certFile is empty, no certificate variable is set.
+// trust store for certFile; if it is empty, Java finds the system's. If certFile is empty, no certificate variable is set.
 func (w *Egress) Env(certFile, javaStore string) []string {
 	return environ(certFile, javaStore, w.golang != nil, w.session.Plan().Env)
 }
@@ -34,6 +36,8 @@ func environ(certFile, javaStore string, golang bool, placeholders []proxyclient
 		for _, name := range certVariables {
 			env = append(env, name+"="+certFile)
 		}
+	}
+	if javaStore != "" {
 		env = append(env, "JDK_JAVA_OPTIONS=-Djavax.net.ssl.trustStoreType=JKS -Djavax.net.ssl.trustStore="+javaStore)
 	}
 	if golang {

@@ -134,7 +134,11 @@ func (n *Network) Env(certFile string) []string {
 	if n.Egress() == nil {
 		return nil
 	}
-	return n.egress.Env(certFile, rootfs.JavaFile)
+	javaStore := ""
+	if certFile == rootfs.CertFile {
+		javaStore = rootfs.JavaFile
+	}
+	return n.egress.Env(certFile, javaStore)
 }
 
 // Blocked is [Egress.Blocked] of the sandbox's egress, if it has one.

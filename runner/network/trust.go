@@ -1,35 +1,38 @@
 package network
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"demesne/internal/certs"
 	"demesne/rootfs"
 )
 
 // anchors are the directories for a machine's own certificate authorities, on Debian and on Fedora.
 var anchors = []string{"/usr/local/share/ca-certificates", "/etc/pki/ca-trust/source/anchors"}
 
-// Trust returns the additional certificate authorities of a sandbox with egress. For an image these are the
-// machine's own, which the host's tree already has. With secrets it adds that of the proxy, which terminates TLS for
-// them. An image without certificates gets the host's. A nil w is a sandbox without egress: it trusts nothing more.
+// Trust returns the additional certificate authorities of a sandbox with egress: those of the caller, the machine's own
+// and, with secrets, that of the proxy, which terminates TLS for them. The host's tree already has the machine's own,
+// but some programs find them there only by a variable. An image without certificates gets the host's. A nil w is a
+// sandbox without egress: it trusts nothing more.
 func (w *Egress) Trust(image bool) (*rootfs.Trust, error) {
 	if w == nil {
 		return nil, nil
 	}
-	t := &rootfs.Trust{}
+	t := &rootfs.Trust{Extra: slices.Clone(w.asked.Trust.PEM), Host: w.asked.Trust.Host}
 	if len(w.asked.Secrets) > 0 {
 		plan, err := w.Settled()
 		if err != nil {
 			return nil, err
 		}
-		t.Extra = plan.CA
+		t.Extra = append(t.Extra, plan.CA...)
 	}
-	if image {
-		t.Extra = append(t.Extra, certificates(anchors)...)
+	if own := certificates(anchors); image {
+		t.Extra = append(t.Extra, own...)
+	} else {
+		t.Host = t.Host || own != nil
 	}
 	return t, nil
 }
@@ -37,7 +40,7 @@ func (w *Egress) Trust(image bool) (*rootfs.Trust, error) {
 // maxAnchors bounds the bytes read from all files together.
 const maxAnchors = 1 << 20
 
-// certificates returns the contents of the certificate files below dirs.
+// certificates returns the certificates in the files below dirs, without keys and comments.
 func certificates(dirs []string) []byte {
 	var all []byte
 	for _, dir := range dirs {
@@ -51,8 +54,8 @@ func certificates(dirs []string) []byte {
 			}
 			defer f.Close()
 			text, err := io.ReadAll(io.LimitReader(f, maxAnchors))
-			if err == nil && bytes.Contains(text, []byte("-----BEGIN CERTIFICATE-----")) && len(all)+len(text) < maxAnchors {
-				all = append(append(all, text...), '\n')
+			if err == nil && len(all)+len(text) < maxAnchors {
+				all = append(all, certs.Only(text)...)
 			}
 			return nil
 		})

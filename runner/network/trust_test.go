@@ -11,10 +11,10 @@ import (
 )
 
 func TestCertificates(t *testing.T) {
-	const cert = "-----BEGIN CERTIFICATE-----\n"
+	const cert = "-----BEGIN CERTIFICATE-----\nMAYwADAAAwA=\n-----END CERTIFICATE-----\n"
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"a.crt": cert + "a", "sub/b.pem": cert + "b", "c.cer": cert + "c",
+		"a.crt": cert + "a", "sub/b.pem": "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n" + cert, "c.cer": cert + "c",
 		"key.pem": "-----BEGIN PRIVATE KEY-----\nk", "d.txt": cert + "d", "e.crt": cert + strings.Repeat("e", maxAnchors),
 	} {
 		path := filepath.Join(dir, name)
@@ -25,7 +25,7 @@ func TestCertificates(t *testing.T) {
 	}
 	os.Symlink("/etc/passwd", filepath.Join(dir, "f.crt"))
 	got := string(certificates([]string{filepath.Join(dir, "none"), dir}))
-	if want := cert + "a\n" + cert + "c\n" + cert + "b\n"; got != want {
+	if want := cert + cert + cert; got != want {
 		t.Errorf("got %.200q, want %q", got, want)
 	}
 }
@@ -36,8 +36,14 @@ func TestTrust(t *testing.T) {
 		t.Errorf("a sandbox without a network trusts %v, %v", trust, err)
 	}
 	// Without secrets the proxy has no certificate, so Trust does not wait for its answer.
-	if trust, err := NewEgress(runner.Egress{}).Trust(false); err != nil || len(trust.Extra) != 0 {
+	if trust, err := NewEgress(runner.Egress{}).Trust(false); err != nil || len(trust.Extra) != 0 || trust.Host != (certificates(anchors) != nil) {
 		t.Errorf("without secrets: %v, %v", trust, err)
+	}
+	caller := runner.Egress{Trust: runner.Trust{Host: true, PEM: []byte("mine")}}
+	for _, image := range []bool{false, true} {
+		if trust, err := NewEgress(caller).Trust(image); err != nil || !trust.Host || !strings.HasPrefix(string(trust.Extra), "mine") {
+			t.Errorf("the caller's: %+v, %v", trust, err)
+		}
 	}
 	asked := runner.Egress{Secrets: []runner.Secret{{}}}
 	w := NewEgress(asked)

@@ -53,7 +53,7 @@ func (s *Sandbox) Build(m *ipc.Message) error {
 	return err
 }
 
-// Prepare makes s up to the point where its owner must be known. Of egress, only GoProxy and the ports of Routes matter. On an error nothing
+// Prepare makes s up to the point where its owner must be known. Of egress, only GoProxy, Trust and the ports of Routes matter. On an error nothing
 // is left of s.
 func (s *Sandbox) Prepare(egress *runner.Egress) error {
 	s.prepared, s.egress = true, egress

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"strings"
 
@@ -60,16 +61,17 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	}
 	env := append(slices.Clone(defaultEnv), dirVariables(s.files.dirs)...)
 	env = append(env, "HOME="+who.Home)
+	own := ipc.Strings(req.Env)
 	if image := s.spec.Rootfs; image != nil {
 		env = append(env, image.Env...)
 	} else {
-		env = append(env, hostEnv(who.Home)...)
+		env = append(env, hostEnv(homeOf(who.Home, s.spec.Defaults.Env, own))...)
 	}
 	env, dir := append(env, s.spec.Defaults.Env...), startDir(s.spec, s.files.dirs)
 	if s.link.net != nil {
 		env = append(env, s.link.net.Env(s.files.tree.CertFile)...)
 	}
-	g.Env = ipc.ByteStrings(lastWins(append(env, ipc.Strings(req.Env)...)))
+	g.Env = ipc.ByteStrings(lastWins(append(env, own...)))
 	if s.spec.Rootfs == nil && !setsPath(req.Env) {
 		g.Path = req.Path
 	}
@@ -88,15 +90,44 @@ func setsPath(env []ipc.Bytes) bool {
 // systemPath is PATH without the directories of a user.
 const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// homeOf returns the HOME that a command gets: the last absolute one of the lists, or that of its account.
+func homeOf(home string, lists ...[]string) string {
+	for _, kv := range slices.Concat(lists...) {
+		if value, ok := strings.CutPrefix(kv, "HOME="); ok && path.IsAbs(value) {
+			home = value
+		}
+	}
+	return home
+}
+
 // hostEnv returns variables for commands on the host's files, whose /usr is read-only: installers write below the home
 // directory, which a persistent sandbox keeps.
 func hostEnv(home string) []string {
-	return []string{
+	env := []string{
 		"PATH=" + home + "/.local/bin:" + systemPath,
 		"npm_config_prefix=" + home + "/.local", // npm install -g
 		"PIP_BREAK_SYSTEM_PACKAGES=1",           // pip then uses its user site, which is below ~/.local
 		"TAR_OPTIONS=--no-same-owner",           // uid 0 in a sandbox cannot give files to any user
 	}
+	if file := npmGlobalConfig(func(path string) bool { return unix.Access(path, unix.F_OK) == nil }); file != "" {
+		env = append(env, "npm_config_globalconfig="+file)
+	}
+	return env
+}
+
+// npmGlobalConfig returns the machine's own configuration of npm, or "". npm looks for it below its prefix, which hostEnv
+// changes; by default that is the directory above the one of node. A sandbox sees the same file below /usr.
+func npmGlobalConfig(exists func(path string) bool) string {
+	for _, prefix := range []string{"/usr/local", "/usr"} {
+		if !exists(prefix + "/bin/node") {
+			continue
+		}
+		if file := prefix + "/etc/npmrc"; exists(file) {
+			return file
+		}
+		return ""
+	}
+	return ""
 }
 
 // inputsAt returns command lines in which words that are inputs name them where they are: without a mount namespace there

@@ -21,11 +21,11 @@ func ShapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner
 		return "", spec, false
 	}
 	if egress != nil {
-		// The authority of secrets is among the tree's files; listeners are made before PID 1.
-		if len(egress.Secrets) > 0 || len(egress.Listen) > 0 {
+		// The authorities of secrets and of the caller are among the tree's files; listeners are made before PID 1.
+		if len(egress.Secrets) > 0 || len(egress.Trust.PEM) > 0 || len(egress.Listen) > 0 {
 			return "", spec, false
 		}
-		rest.Egress = &runner.Egress{GoProxy: egress.GoProxy}
+		rest.Egress = &runner.Egress{GoProxy: egress.GoProxy, Trust: egress.Trust}
 		for _, r := range egress.Routes { // their sockets are open before PID 1 starts
 			rest.Egress.Routes = append(rest.Egress.Routes, runner.Route{Port: r.Port})
 		}

@@ -35,6 +35,8 @@ func TestShapeOf(t *testing.T) {
 		{"nesting", func(s *runner.Spec) { s.Nesting = true }, false, false},
 		{"network", func(s *runner.Spec) { s.Egress = &runner.Egress{Allow: []string{"a.test"}} }, true, false},
 		{"secrets", func(s *runner.Spec) { s.Egress = &runner.Egress{Secrets: []runner.Secret{{}}} }, false, false},
+		{"the machine's certificates", func(s *runner.Spec) { s.Egress = &runner.Egress{Trust: runner.Trust{Host: true}} }, true, false},
+		{"the caller's certificates", func(s *runner.Spec) { s.Egress = &runner.Egress{Trust: runner.Trust{PEM: []byte("c")}} }, false, false},
 		{"port", func(s *runner.Spec) { s.Publish = []runner.Port{{}} }, false, false},
 		{"directory", func(s *runner.Spec) { s.Rootfs = &runner.Rootfs{Dir: "/d"} }, false, false},
 		{"image", func(s *runner.Spec) { s.Rootfs = &runner.Rootfs{Layers: []string{"a"}} }, true, false},

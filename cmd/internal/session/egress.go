@@ -113,7 +113,7 @@ func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, runne
 	if (to.Mode == "" || to.Mode == NoEgress) && len(to.Allow) == 0 && !to.GoProxy && !wanted {
 		return nil, r, nil
 	}
-	to.Upstream, to.Secrets = upstream(g.getenv), secrets
+	to.Upstream, to.Trust, to.Secrets = upstream(g.getenv), trust(g.getenv, r.CAs), secrets
 	to.Learn, to.OpenWithInputs, to.Ask = e.Learn, e.OpenWithInputs, runner.Duration(e.Ask)
 	to.Routes, to.Listen = e.Routes, e.Listen
 	return &to, r, nil
@@ -121,7 +121,7 @@ func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, runne
 
 // restart adds to a restarted sandbox what no file stores; see client.Options.
 func (g *gateway) restart(spec *runner.Spec) {
-	spec.Egress.Upstream = upstream(g.getenv)
+	spec.Egress.Upstream, spec.Egress.Trust = upstream(g.getenv), trust(g.getenv, nil)
 	spec.Egress.Secrets, _ = g.secrets() // read before: it did not fail
 	if g.again != nil {
 		spec.Egress.Secrets = slices.Concat(spec.Egress.Secrets, g.again(*spec))

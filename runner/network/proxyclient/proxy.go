@@ -80,6 +80,7 @@ func (p *Proxy) Program(f *os.File) {
 // Open makes a session. An error caused by the Egress has [ipc.CodeInvalid].
 func (p *Proxy) Open(c Config) (*ProxySession, error) {
 	o := &ProxySession{p: p, id: c.Sandbox, files: ipc.Files{FileLog: c.Log}, v4: c.V4, v6: c.V6, ask: c.Ask, egress: c.Egress}
+	o.egress.Trust = runner.Trust{} // for the sandbox's files only
 	maps.Copy(o.files, c.Records)
 	if c.Sockets != nil {
 		o.take(*c.Sockets)
