@@ -39,3 +39,28 @@ func TestEgressTrust(t *testing.T) {
 		}
 	})
 }
+
+// TestEgressTrustCaller checks that programs in a sandbox trust the authority that a variable of the caller names, on the
+// host's files and with a secret, and that nothing else of its file gets inside.
+func TestEgressTrustCaller(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		node := program(n, "node")
+		file := n.file("corp.pem", "password="+canary+"\n"+readFile(n, n.ca), 0o600)
+		const ask = `require("https").get("https://good.test/a", r => r.on("data", d => process.stdout.write(d))).on("error", e => console.log(e.code))`
+		run := func(code string, args ...string) result {
+			return n.demesne(append(append([]string{"run", "--allow-domain", "good.test"}, args...), "--", "sh", "-c", `"$0" -e "$1"; grep -c `+canary+` "$NODE_EXTRA_CA_CERTS"`, node, code)...)
+		}
+		if r := run(ask); !strings.Contains(r.stdout, "CERT") && !strings.Contains(r.stdout, "ISSUER") && !strings.Contains(r.stdout, "SIGNATURE") {
+			n.Fatalf("without the variable: %+v", r)
+		}
+		for _, name := range []string{"NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "npm_config_cafile"} {
+			n.extra = []string{name + "=" + file}
+			if r := run(ask); r.stdout != "hello from good.test\n0\n" {
+				n.Errorf("%s: %+v", name, r)
+			}
+		}
+		if r := n.demesne("run", "--allow-domain", "good.test", "--", "curl", "-sS", "https://good.test/b"); r.stdout != "hello from good.test\n" {
+			n.Errorf("curl: %+v", r)
+		}
+	})
+}

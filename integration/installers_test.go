@@ -33,6 +33,10 @@ func TestInstallers(t *testing.T) {
 	if r := b.demesne("exec", id, "-c", "said-npm; command -v said-npm; echo $PIP_BREAK_SYSTEM_PACKAGES"); r.stdout != "npm\n/root/.local/bin/said-npm\n1\n" {
 		t.Errorf("after a restart: %+v", r)
 	}
+	// An agent has a home of its own.
+	if r := b.demesne("exec", "--env", "HOME=/home/agent", id, "-c", "npm install -g --offline /tmp/npm.tgz >/dev/null; command -v said-npm; python3 -m site --user-base; npm config get globalconfig"); !strings.HasPrefix(r.stdout, "/home/agent/.local/bin/said-npm\n/home/agent/.local\n") || exists("/usr/bin/node") && exists("/usr/etc/npmrc") && !exists("/usr/local/bin/node") && !strings.HasSuffix(r.stdout, "\n/usr/etc/npmrc\n") {
+		t.Errorf("with another home: %+v", r)
+	}
 }
 
 // TestMirrorsHandedIn checks that tools in a sandbox use the mirrors of the caller's tools, without passwords, where the
