@@ -21,9 +21,10 @@ const (
 	keepLink            // like copyFile, but a link into the system directories stays a link
 )
 
-// etcRows lists everything of the host's /etc that a sandbox sees. No entry may hold a secret. That excludes
-// gitconfig, npmrc, pip.conf, maven/settings.xml, wgetrc, profile.d, machine-id and ssl/private. It also leaves out
-// files that only serve to change the others (ca-certificates), or only packaging (python3).
+// etcRows lists everything of the host's /etc that a sandbox sees: static configuration that programs fail without. No
+// entry may hold a secret, or say which machine this is. The test TestHostEtc has the entries that stay outside, with
+// the reasons. integration/etcfiles.sh lists what Debian's packages install there. A mount costs several times as much as
+// a file, so rows name the files of a directory that has few.
 var etcRows = []struct {
 	name string
 	how  how
@@ -39,6 +40,7 @@ var etcRows = []struct {
 	{"pki/tls/cert.pem", keepLink},
 	{"pki/tls/certs", bindDir},
 	{"pki/tls/openssl.cnf", keepLink},
+	{"ssl/ca-bundle.pem", copyFile},
 	{"ssl/cert.pem", keepLink},
 	{"ssl/certs", bindDir},
 	{"ssl/openssl.cnf", keepLink},
@@ -50,14 +52,64 @@ var etcRows = []struct {
 	{"redhat-release", keepLink},
 	{"timezone", copyFile},
 	// names and numbers
+	{"ethertypes", copyFile},
+	{"gai.conf", copyFile},
+	{"host.conf", copyFile},
+	{"locale.alias", copyFile},
+	{"magic", copyFile},
+	{"magic.mime", copyFile},
+	{"mailcap", copyFile},
 	{"mime.types", copyFile},
+	{"netconfig", copyFile},
+	{"papersize", copyFile},
 	{"protocols", copyFile},
+	{"rpc", copyFile},
 	{"services", copyFile},
-	// terminals, shells, fonts
+	{"xattr.conf", copyFile},
+	// terminals, shells, fonts, texts
 	{"bash.bashrc", copyFile},
+	{"dictionaries-common", bindDir},
 	{"fonts", bindDir},
+	{"groff/man.local", copyFile},
+	{"groff/mdoc.local", copyFile},
 	{"inputrc", copyFile},
+	{"manpath.config", copyFile},
+	{"nanorc", copyFile},
+	{"sgml", bindDir},
 	{"terminfo", bindDir},
+	{"texmf", bindDir},
+	{"vim/vimrc", copyFile},
+	{"xml", bindDir},
+	// graphics and sound
+	{"GNUstep/GNUstep.conf", copyFile},
+	{"ImageMagick-6", bindDir},
+	{"ImageMagick-7", bindDir},
+	{"X11/app-defaults", bindDir},
+	{"X11/rgb.txt", copyFile},
+	{"ghostscript", bindDir},
+	{"gimp", bindDir},
+	{"glvnd", bindDir},
+	{"gtk-2.0/gtkrc", copyFile},
+	{"gtk-3.0/settings.ini", copyFile},
+	{"libreoffice", bindDir},
+	{"matplotlibrc", copyFile},
+	{"openal/alsoft.conf", copyFile},
+	{"timidity", bindDir},
+	{"vdpau_wrapper.cfg", copyFile},
+	{"vulkan", bindDir},
+	// computing, and tools of developers
+	{"OpenCL", bindDir},
+	{"dpkg/origins", bindDir},
+	{"gdb/gdbinit", copyFile},
+	{"gprofng.rc", copyFile},
+	{"libibverbs.d", bindDir},
+	{"login.defs", copyFile},
+	{"mke2fs.conf", copyFile},
+	{"ocamlfind.conf", copyFile},
+	{"octave.conf", copyFile},
+	{"octaverc", copyFile},
+	{"odbcinst.ini", copyFile},
+	{"openmpi", bindDir},
 	// Debian's command for chromium, which fails without them; the other files there are keys of the administrator
 	{"chromium.d/default-flags", copyFile},
 	{"chromium.d/extensions", copyFile},
@@ -66,6 +118,16 @@ var etcRows = []struct {
 	{"java", bindDir},
 	{"maven/logging", bindDir},
 	{"maven/m2.conf", copyFile},
+	{"mono", bindDir},
+}
+
+// HostEtc returns the paths of the rows, for a sandbox that sees the host's own /etc.
+func HostEtc() []string {
+	all := make([]string, len(etcRows))
+	for i, row := range etcRows {
+		all[i] = "/etc/" + row.name
+	}
+	return all
 }
 
 // javaDir exists if a Java is installed; on Debian each version has its own directory in /etc, such as

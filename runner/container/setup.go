@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
@@ -73,13 +74,11 @@ type Dirs struct {
 	In, Out, Workspace, Home, Tmp string
 }
 
-// hostReadable lists the paths of the host that a sandbox without namespaces may read and execute. The host rootfs
-// binds the same ones, see package rootfs.
+// hostReadable lists the paths of the host that a sandbox without namespaces may read and execute, besides
+// [rootfs.HostEtc].
 var hostReadable = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
-	"/etc/alternatives", "/etc/ca-certificates", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
-	"/etc/localtime", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd", "/etc/group", "/etc/hosts",
-	"/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/terminfo", "/etc/mime.types",
+	"/etc/ca-certificates", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/hosts",
 	"/proc", "/sys/devices/system/cpu",
 }
 
@@ -97,6 +96,7 @@ func MinimalSetup(spec runner.Spec, d Dirs) pid1api.Setup {
 		}
 	}
 	grant(pid1api.AccessReadExec, hostReadable...)
+	grant(pid1api.AccessReadExec, rootfs.HostEtc()...)
 	for _, in := range spec.Inputs {
 		grant(pid1api.AccessReadExec, in.Path)
 	}
