@@ -94,7 +94,8 @@ func TestRecipeNames(t *testing.T) {
 
 // render draws a page with Debian's chromium by Playwright, found by its default.
 const render = `
-const { chromium } = require("playwright-core");
+const { chromium } = require("playwright");
+if (require("playwright-core").chromium.executablePath() !== chromium.executablePath()) throw Error("two Playwrights");
 (async () => {
   const browser = await chromium.launch();
   const page = await browser.newPage({ viewport: { width: 320, height: 200 } });

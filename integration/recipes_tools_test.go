@@ -127,6 +127,7 @@ python3 /in/kernel.py ir 'cat(6 * 7)'
 python3 /in/kernel.py jslab 'console.log(6 * 7)'
 python3 /in/kernel.py tslab 'const n: number = 42; console.log(n)'
 python3 /in/figure.py
+python3 -m pip --version > /dev/null
 Rscript -e 'png("/out/r.png"); plot(1:3)'`)
 	if want := "python3 ok 42\nir ok 42\njslab ok 42\ntslab ok 42\n"; got != want {
 		t.Errorf("kernels: %q, want %q", got, want)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
@@ -195,6 +196,24 @@ func hostile(how string) {
 			f.send("error", fmt.Sprintf(`{"ename":%q,"evalue":%[1]q,"traceback":[%[1]q,%[1]q]}`, megabyte))
 		}
 		f.end()
+	case "aborts at an interrupt":
+		interrupts := make(chan os.Signal, 10)
+		signal.Notify(interrupts, os.Interrupt)
+		for {
+			fmt.Print("ran.")
+			<-interrupts
+			f.place("execute_reply", `{"status":"aborted","execution_count":1}`)
+			f.send("status", `{"execution_state":"idle"}`)
+			f.next()
+			f.place("status", `{"execution_state":"busy"}`)
+		}
+	case "refuses at first":
+		f.place("execute_reply", `{"status":"aborted"}`)
+		f.send("status", `{"execution_state":"idle"}`)
+		f.next()
+		f.place("status", `{"execution_state":"busy"}`)
+		fmt.Print("ran.")
+		f.end()
 	case "ignores interrupts":
 		ignoreInterrupts()
 		hang()
@@ -284,6 +303,8 @@ func TestHostileExecution(t *testing.T) {
 		{"sends displays without end", nil, func(r *kernels.Result) bool { return r.Dropped >= 200 && len(r.Displays) <= kernels.MaxDisplays }},
 		{"updates without end", nil, func(r *kernels.Result) bool { return len(r.Displays) == 1 }},
 		{"raises without end", nil, func(r *kernels.Result) bool { return len(r.Error.Message) <= 64<<10 && len(r.Error.Traceback) == 0 }},
+		{"aborts at an interrupt", nil, func(r *kernels.Result) bool { return tell(r).out == "ran." && r.TimedOut }},
+		{"refuses at first", nil, func(r *kernels.Result) bool { return tell(r).out == "ran." && !r.TimedOut && r.Count == 1 }},
 		{"ignores interrupts", kernels.ErrStuck, func(r *kernels.Result) bool { return r.TimedOut }},
 		{"leaves a process", kernels.ErrDead, func(r *kernels.Result) bool {
 			pid, err := strconv.Atoi(tell(r).out)

@@ -42,6 +42,7 @@ type Kernel struct {
 
 	mu      sync.Mutex
 	waiting map[string]*request // by the id of the request's message
+	stopped int                 // interrupts that were sent
 	relay   func(*Message)      // see Relay; may be nil
 	err     error               // set before over is closed
 	over    chan struct{}
@@ -60,6 +61,12 @@ type request struct {
 // newKernel returns a client of the kernel at the other end of two channels, which it owns.
 func newKernel(o Options) *Kernel {
 	k := &Kernel{Options: o, session: rand.Text(), waiting: map[string]*request{}, over: make(chan struct{})}
+	k.Interrupt = func() error {
+		k.mu.Lock()
+		k.stopped++
+		k.mu.Unlock()
+		return o.Interrupt()
+	}
 	go k.receive(k.Shell)
 	if k.IOPub != k.Shell {
 		go k.receive(k.IOPub)
@@ -331,15 +338,23 @@ type Execution struct {
 // ends, the code is interrupted too.
 func (k *Kernel) Execute(ctx context.Context, e Execution) (*Result, error) {
 	for n := 0; ; n++ {
+		before := k.interrupts()
 		r, err := k.execute(ctx, e)
-		if err != nil || !r.refused || n == refusals {
+		if err != nil || !r.refused || n == refusals || k.interrupts() != before {
 			return r, err
 		}
 		time.Sleep(refusedWait)
 	}
 }
 
-// A kernel may refuse code for a while after an error: tslab does so for 0.2 s.
+func (k *Kernel) interrupts() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.stopped
+}
+
+// A kernel may refuse code for a while after an error: tslab does so for 0.2 s. The reply is the one that IRkernel gives to
+// code that it has executed until an interrupt, which must not run again.
 const (
 	refusals    = 10
 	refusedWait = 50 * time.Millisecond

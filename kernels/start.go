@@ -283,8 +283,30 @@ func (r *Running) interruptByMessage(sb Sandbox, c Connection) error {
 	return err
 }
 
-// dial connects to a socket of the kernel, which may be starting yet. The kernel's end ends the attempt.
-func (r *Running) dial(ctx context.Context, sb Sandbox, port uint16, socket, key string) (Channel, error) {
+// dial connects to a socket of the kernel, which may be starting yet. The kernel's end ends the attempt. A connection that
+// ends before it is made, while the kernel lives, is made again.
+func (r *Running) dial(ctx context.Context, sb Sandbox, port uint16, socket, key string) (c Channel, err error) {
+	for range dials {
+		if c, err = r.dialOnce(ctx, sb, port, socket, key); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return c, err
+		}
+		select {
+		case <-r.ended:
+			return nil, errEarly
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(greetEvery):
+		}
+	}
+	return nil, errEarly
+}
+
+// dials bounds the attempts to connect to one socket.
+const dials = 5
+
+var errEarly = errors.New("connect to kernel: it closed the connection before it answered")
+
+func (r *Running) dialOnce(ctx context.Context, sb Sandbox, port uint16, socket, key string) (Channel, error) {
 	rw, err := sb.Dial(ctx, port)
 	if err != nil {
 		return nil, fmt.Errorf("connect to kernel: %w", err)

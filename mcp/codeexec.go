@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -179,6 +180,7 @@ func executedResult(c *call, r backend.CodeRequest, d *backend.CodeResult) *sdk.
 	}
 	if d.Failed {
 		e.Error = errorOf(d)
+		e.Hint = cmp.Or(e.Hint, packageHint(d, r.Session))
 	}
 	left := r.MaxOutput
 	for _, mime := range plainFirst(d.Value) {
@@ -198,6 +200,27 @@ func executedResult(c *call, r backend.CodeRequest, d *backend.CodeResult) *sdk.
 	result.IsError = d.Died != ""
 	result.Content = append(result.Content, media...)
 	return result
+}
+
+// noModule finds Python's message about a module that is missing, and its name.
+var noModule = regexp.MustCompile(`(?m)^(?:ModuleNotFoundError: )?No module named '([A-Za-z_][A-Za-z0-9_]{0,99})(?:\.[A-Za-z0-9_.]*)?'`)
+
+// packageHint says how code gets a Python package that it lacks. session is empty for code without one.
+func packageHint(d *backend.CodeResult, session string) string {
+	said := d.Message
+	if d.Type != "ModuleNotFoundError" {
+		if said = d.Stderr.Text; !strings.Contains(said, "ModuleNotFoundError: ") {
+			return ""
+		}
+	}
+	found := noModule.FindStringSubmatch(escapes.ReplaceAllString(said, ""))
+	switch {
+	case found == nil:
+		return ""
+	case session != "":
+		return fmt.Sprintf("install_package installs it, or dependencies={%q: \"\"} of create_session; a package may have another name than its module", found[1])
+	}
+	return fmt.Sprintf("dependencies={%q: \"\"} installs it first; a package may have another name than its module", found[1])
 }
 
 // plainFirst returns the MIME types of texts in an order in which the plain one is the last to be cut.

@@ -24,6 +24,9 @@ type LayerOptions struct {
 	// Bare holds directories, relative to /, and their modes. One that belongs to uid 0 and has this mode is left out,
 	// unless the layer has something below it.
 	Bare map[string]int64 `json:"bare,omitempty"`
+	// Places adds the empty directories where every sandbox has mounts: /dev, /proc and /sys. A layer that is a whole
+	// system has them.
+	Places bool `json:"places,omitempty"`
 	// NotAfter is the latest time of an entry. nil: no bound.
 	NotAfter *time.Time `json:"not_after,omitempty"`
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"path"
+	"slices"
 
 	"demesne/runner"
 )
@@ -23,7 +24,10 @@ var ownDirs = map[string]int64{
 // below them. With an epoch, no file is younger.
 func (x *sandbox) layerOptions() runner.LayerOptions {
 	o := runner.LayerOptions{Without: []string{ownFile}, Bare: ownDirs, NotAfter: x.epoch}
-	if x.mounts != nil {
+	if x.mounts != nil && slices.Contains(x.mounts.targets(), bootstrapPath) {
+		// This step makes a whole system, in which other engines expect the directories that the runner makes in every tree.
+		o.Bare, o.Places = map[string]int64{"workspace": ownDirs["workspace"]}, true
+	} else if x.mounts != nil {
 		o.Bare = maps.Clone(ownDirs)
 		for _, target := range x.mounts.targets() {
 			for dir := path.Dir(target); dir != "/"; dir = path.Dir(dir) {

@@ -25,8 +25,9 @@ type Options struct {
 	Log      io.Writer
 }
 
-// included are the packages besides the essential ones.
-var included = []string{"apt", "ca-certificates", "passwd"}
+// included are the packages besides the essential ones: those of priority required that an image of Debian has, and
+// certificates. base-passwd names nologin, which package login has.
+var included = []string{"apt", "ca-certificates", "login", "mount", "passwd", "tzdata"}
 
 // unwanted are the files that images do not need, as in Debian's own slim images.
 var unwanted = []string{"usr/share/doc/", "usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/groff/", "usr/share/lintian/"}

@@ -107,7 +107,10 @@ func (m *Machine) WriteLayer(id string, n int, o runner.LayerOptions, to io.Writ
 func layerOptions(o runner.LayerOptions, spec *runner.Spec) upper.LayerOptions {
 	u := upper.LayerOptions{
 		Bounded: true,
-		Skip:    func(path string) bool { return notItsOwn(path, spec) || slices.Contains(o.Without, path) },
+		Skip: func(path string) bool {
+			place := o.Places && slices.Contains(placesOfMounts, path)
+			return !place && notItsOwn(path, spec) || slices.Contains(o.Without, path)
+		},
 		Bare: func(dir *tar.Header) bool {
 			mode, ok := o.Bare[strings.TrimSuffix(dir.Name, "/")]
 			return ok && dir.Mode == mode && dir.Uid == 0 && dir.Gid == 0

@@ -51,6 +51,25 @@ func Richest(b kernels.Bundle) (s Shown, ok bool) {
 
 const plainText = "text/plain"
 
+// Plain returns the plain text of a value that it shows whole, such as a number or a table: the other forms are texts too,
+// and only mark it up. ok is false for a page, and for plain text that stands for something else.
+func Plain(b kernels.Bundle) (plain string, ok bool) {
+	plain, ok = b.Text(plainText)
+	trimmed := strings.TrimSpace(plain)
+	if !ok || trimmed == "" || strings.HasPrefix(trimmed, "<") || strings.Contains(trimmed, "plain text") {
+		return "", false
+	}
+	html, ok := b.Text("text/html")
+	if s, rich := Richest(b); !ok || !rich || s.MIME != "text/html" || embeds.MatchString(html) {
+		return "", false
+	}
+	marked := len(b["text/markdown"]) > 0 || len(b["text/latex"]) > 0 // as R's values are
+	return plain, marked || strings.Contains(html, "<table")
+}
+
+// embeds finds elements of HTML that plain text cannot show.
+var embeds = regexp.MustCompile(`(?i)<(script|img|svg|canvas|iframe|object|embed|video|audio|form|a)\b`)
+
 // Texts returns the forms of a bundle that are texts, by MIME type.
 func Texts(b kernels.Bundle) map[string]string {
 	all := map[string]string{}

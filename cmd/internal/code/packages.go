@@ -104,6 +104,8 @@ const registriesMode = "package-managers"
 func (c *Session) whyNot(r *session.RunResult) string {
 	e := c.options.Create.Egress
 	switch {
+	case strings.Contains(r.Stderr.Text, "No module named pip"):
+		return "the image has no pip: choose an image that has it, such as python"
 	case r.Reason == runner.TimedOut:
 		return fmt.Sprintf("the installation did not end within %s", installTime)
 	case r.Reason == runner.OOM || r.Reason == runner.DiskFull:

@@ -71,3 +71,34 @@ func TestFiguresSave(t *testing.T) {
 		t.Error("a directory that is gone is no error")
 	}
 }
+
+// TestPlain checks which values plain text shows whole.
+func TestPlain(t *testing.T) {
+	const table = "<table border=\"1\" class=\"dataframe\"><tr><td>1</td></tr></table>"
+	for _, row := range []struct {
+		name  string
+		value map[string]any
+		ok    bool
+	}{
+		{"R's number", map[string]any{"text/plain": "[1] 2", "text/html": "2", "text/markdown": "2", "text/latex": "2"}, true},
+		{"R's table", map[string]any{"text/plain": "  a\n1 1", "text/html": table, "text/latex": "x"}, true},
+		{"pandas' table", map[string]any{"text/plain": "   a\n0  1", "text/html": []string{table}}, true},
+		{"plain text only", map[string]any{"text/plain": "2"}, false},
+		{"a table with a picture", map[string]any{"text/plain": "a", "text/html": table + "<IMG src=x>"}, false},
+		{"a table with a link", map[string]any{"text/plain": "a", "text/html": table + "<a href=x>"}, false},
+		{"a page", map[string]any{"text/plain": "<IPython.core.display.HTML object>", "text/html": table}, false},
+		{"a widget of R", map[string]any{"text/plain": "HTML widgets cannot be represented in plain text (need html)", "text/html": "<div>", "text/markdown": "x"}, false},
+		{"HTML of a class", map[string]any{"text/plain": "Report()", "text/html": "<b>all is well</b>"}, false},
+		{"a figure", map[string]any{"text/plain": "Figure", "text/html": table, "image/png": "aGk="}, false},
+		{"no plain text", map[string]any{"text/html": table}, false},
+		{"not a text", map[string]any{"text/plain": 5, "text/html": table}, false},
+	} {
+		b := kernels.Bundle{}
+		for mime, v := range row.value {
+			b[mime], _ = json.Marshal(v)
+		}
+		if got, ok := Plain(b); ok != row.ok || ok && got != row.value["text/plain"] {
+			t.Errorf("%s: %q, %v", row.name, got, ok)
+		}
+	}
+}

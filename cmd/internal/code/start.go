@@ -21,7 +21,7 @@ const Driver = "demesne"
 const kernelDir = "/tmp/.demesne-kernels"
 
 // start starts the root's kernel, or else demesne's own. A kernel that was not asked for by name and ends at once is as
-// good as none: a kernelspec may have outlived its program.
+// good as none: a kernelspec may have outlived its program. One that nothing can replace gets a second try.
 func start(ctx context.Context, sb sandbox, o Options) (*kernels.Running, error) {
 	if o.Kernel == Driver {
 		return startDriver(ctx, sb, o)
@@ -39,7 +39,11 @@ func start(ctx context.Context, sb sandbox, o Options) (*kernels.Running, error)
 	switch {
 	case found:
 		k, err := kernels.Start(ctx, sb, spec, kernelDir, o.Dir)
-		if o.Kernel != "" || !errors.Is(err, kernels.ErrDead) || driver.Argv(o.Language.Name) == nil {
+		alone := o.Kernel != "" || driver.Argv(o.Language.Name) == nil
+		if alone && errors.Is(err, kernels.ErrDead) && ctx.Err() == nil { // at other ports
+			k, err = kernels.Start(ctx, sb, spec, kernelDir, o.Dir)
+		}
+		if alone || !errors.Is(err, kernels.ErrDead) {
 			return k, err
 		}
 	case o.Kernel != "":

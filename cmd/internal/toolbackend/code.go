@@ -212,6 +212,9 @@ func (f *codeFace) once(ctx context.Context, r backend.CodeRequest, w backend.Ca
 	if (o.Language.Driver == "" || o.Language.Name == "bash" || driver.Argv(o.Language.Name) == nil) && r.Kernel == "" {
 		return f.program(ctx, o, r, w)
 	}
+	if o.Kernel == "" { // a kernel of Jupyter starts more slowly, and one execution needs nothing more
+		o.Kernel = code.Driver
+	}
 	cb := session.Request(r.Request).Callbacks(w)
 	s, err := f.store.Once(ctx, o, cb)
 	if err != nil {
@@ -275,14 +278,20 @@ func resultOf(res *kernels.Result, figures *code.Figures, limit time.Duration, h
 	for _, b := range res.Displays {
 		d.Outputs = append(d.Outputs, outputOf(code.Blanked(b, hidden), figures))
 	}
+	if plain, ok := code.Plain(value); ok {
+		d.Value = map[string]string{"text/plain": shortTable(plain)}
+	}
 	if s, ok := code.Richest(value); ok && s.Data != nil {
 		d.Outputs = append(d.Outputs, outputOf(value, figures))
 	}
 	return d
 }
 
-// outputOf converts what code showed, and saves it to a file unless it is plain text.
+// outputOf converts what code showed, and saves it to a file unless plain text shows it.
 func outputOf(b kernels.Bundle, figures *code.Figures) backend.CodeOutput {
+	if plain, ok := code.Plain(b); ok {
+		return backend.CodeOutput{MIME: "text/plain", Text: shortTable(plain)}
+	}
 	s, ok := code.Richest(b)
 	if !ok {
 		plain, _ := b.Text("text/plain")
@@ -293,6 +302,20 @@ func outputOf(b kernels.Bundle, figures *code.Figures) backend.CodeOutput {
 		o.File, _ = figures.Save(s) // a full disk or a directory that is gone: the result has the value
 	}
 	return o
+}
+
+// tableLines bounds the lines of a value that code showed as text.
+const tableLines = 60
+
+// shortTable returns the first and the last lines of a long text.
+func shortTable(s string) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	if len(lines) <= tableLines {
+		return s
+	}
+	out := len(lines) - tableLines
+	mark := fmt.Sprintf("[%d lines left out]", out)
+	return strings.Join(slices.Concat(lines[:tableLines/2], []string{mark}, lines[tableLines/2+out:]), "\n")
 }
 
 // tailOf returns the kept end of a stream.
