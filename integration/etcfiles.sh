@@ -42,7 +42,7 @@ while read -r index; do /usr/lib/apt/apt-helper cat-file "$index"; done < "$tmp/
 		for (i = 1; i <= k; i++) { sub(/.*\//, "", all[i]); if (all[i] in wanted) print path "\t" all[i] }
 	}' "$tmp/packages" - | sort -u > "$tmp/files"
 
-# What a sandbox has: the names of rows, and synthetic files. A directory of a row has everything below it.
+# The names of the rows, each with everything below it, and of the entries outside.
 sed -n 's/^\t{"\([^"]*\)", \(bindDir\|copyFile\|keepLink\)}.*/\1/p' "$rootfs/etc.go" > "$tmp/rows"
 sed -n '/^var withheld/,/^}/s/^\t[^"]*"\(.*\)".*/\1/p' "$rootfs/etchost_test.go" | sed 's/.*": "//' | tr ' ' '\n' > "$tmp/withheld"
 awk -F '\t' '

@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"archive/tar"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,6 +56,7 @@ func TestRecipeDebian(t *testing.T) {
 	if out := g.inside("demesne/debian", "find /var/lib/apt/lists /var/cache/apt /run -type f; stat -c %U /etc/shadow; stat -c %a /usr/bin /home /etc/apt | uniq; dpkg --audit"); out != "root\n755\n" {
 		t.Errorf("inside: %q", out)
 	}
+	g.wholeSystem(t)
 	dir := g.mkdir("ctx")
 	g.file("ctx/Containerfile", "FROM demesne/debian\nRUN apt-get update && apt-get install -y -q tree && rm -rf /var/lib/apt/lists/*\nRUN useradd -m someone && mkdir /theirs && chown someone /theirs\n", 0o644)
 	if r := g.do("build", "-t", "local/tree", dir); r.code != 0 {
@@ -61,6 +64,33 @@ func TestRecipeDebian(t *testing.T) {
 	}
 	if out := g.inside("local/tree", "tree --version | cut -d' ' -f1; stat -c %U /theirs"); out != "tree\nsomeone\n" && (os.Getuid() == 0 || out != "tree\nroot\n") {
 		t.Errorf("tree: %q", out)
+	}
+}
+
+// wholeSystem checks that the image has the directories that debootstrap makes, also those that every sandbox has anyway:
+// another engine makes none of them.
+func (g *gallery) wholeSystem(t *testing.T) {
+	want := map[string]string{
+		"dev/": "drwxr-xr-x", "proc/": "dr-xr-xr-x", "sys/": "dr-xr-xr-x", "root/": "drwx------", "run/": "drwxr-xr-x", "run/lock/": "dtrwxrwxrwx",
+		"tmp/": "dtrwxrwxrwx", "var/tmp/": "dtrwxrwxrwx", "home/": "drwxr-xr-x", "mnt/": "drwxr-xr-x", "opt/": "drwxr-xr-x", "srv/": "drwxr-xr-x",
+		"boot/": "drwxr-xr-x", "media/": "drwxr-xr-x", "etc/": "drwxr-xr-x", "usr/sbin/nologin": "-rwxr-xr-x",
+	}
+	for tr := tar.NewReader(strings.NewReader(g.ok("export", "demesne/debian"))); ; {
+		h, err := tr.Next()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if mode, ok := want[h.Name]; ok && h.FileInfo().Mode().String() == mode && h.Uid == 0 && h.Gid == 0 {
+			delete(want, h.Name)
+		}
+		if h.Name == "workspace/" || h.Name == "in/" || h.Name == "out/" {
+			t.Errorf("the image has %s", h.Name)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("the image lacks %v", want)
 	}
 }
 

@@ -196,7 +196,7 @@ func hostile(how string) {
 			f.send("error", fmt.Sprintf(`{"ename":%q,"evalue":%[1]q,"traceback":[%[1]q,%[1]q]}`, megabyte))
 		}
 		f.end()
-	case "aborts at an interrupt":
+	case "is interrupted and aborts":
 		interrupts := make(chan os.Signal, 10)
 		signal.Notify(interrupts, os.Interrupt)
 		for {
@@ -303,7 +303,7 @@ func TestHostileExecution(t *testing.T) {
 		{"sends displays without end", nil, func(r *kernels.Result) bool { return r.Dropped >= 200 && len(r.Displays) <= kernels.MaxDisplays }},
 		{"updates without end", nil, func(r *kernels.Result) bool { return len(r.Displays) == 1 }},
 		{"raises without end", nil, func(r *kernels.Result) bool { return len(r.Error.Message) <= 64<<10 && len(r.Error.Traceback) == 0 }},
-		{"aborts at an interrupt", nil, func(r *kernels.Result) bool { return tell(r).out == "ran." && r.TimedOut }},
+		{"is interrupted and aborts", nil, func(r *kernels.Result) bool { return tell(r).out == "ran." && r.TimedOut }},
 		{"refuses at first", nil, func(r *kernels.Result) bool { return tell(r).out == "ran." && !r.TimedOut && r.Count == 1 }},
 		{"ignores interrupts", kernels.ErrStuck, func(r *kernels.Result) bool { return r.TimedOut }},
 		{"leaves a process", kernels.ErrDead, func(r *kernels.Result) bool {

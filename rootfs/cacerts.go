@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/certs"
+	"demesne/internal/fsutil"
 )
 
 // CertFile is the file of trusted certificates in a tree with Layout.Trust, for the variables that name such a
@@ -76,9 +76,9 @@ func hostFile(name string) (int, error) {
 	return unix.Open("/"+name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 }
 
-// bundle opens the first of certs.Bundles that is a file with certificates, or returns nil.
+// bundle opens the first of fsutil.CertBundles that is a file with certificates, or returns nil.
 func bundle(open func(name string) (int, error)) *os.File {
-	for _, name := range certs.Bundles {
+	for _, name := range fsutil.CertBundles {
 		fd, err := open(name)
 		if err != nil {
 			continue

@@ -22,8 +22,8 @@ const (
 )
 
 // etcRows lists everything of the host's /etc that a sandbox sees: static configuration that programs fail without. No
-// entry may hold a secret, or say which machine this is. The test TestHostEtc has the entries that stay outside, with
-// the reasons. integration/etcfiles.sh lists what Debian's packages install there. A mount costs several times as much as
+// entry may hold a secret, or say which machine this is. The test TestHostEtc lists the entries outside, with the
+// reasons. integration/etcfiles.sh lists what Debian's packages install there. A mount costs several times as much as
 // a file, so rows name the files of a directory that has few.
 var etcRows = []struct {
 	name string

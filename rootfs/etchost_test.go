@@ -38,7 +38,7 @@ func TestHostChromium(t *testing.T) {
 	}
 }
 
-// withheld lists the entries of /etc that stay outside, by the reason.
+// withheld lists entries of /etc outside the tree, by the reason.
 var withheld = map[string]string{
 	"credentials, or URLs that may have a password": "apt chromium environment environment.d fstab gitconfig jupyter krb5.keytab lynx maven/settings.xml " +
 		"mercurial mysql npmrc odbc.ini perl pip.conf profile.d puppet python3.11/sitecustomize.py snmp subversion wgetrc",

@@ -253,12 +253,16 @@ func (s *system) update(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, dir := range []string{debsDir, "var/lib/apt/lists", "var/log"} {
+	for _, dir := range []string{debsDir, "var/lib/apt/lists", "var/log/apt"} {
 		if err := empty(s.root, dir); err != nil {
 			return err
 		}
 	}
-	for _, name := range []string{dpkgDir + "/status-old", dpkgDir + "/available-old", "var/cache/ldconfig/aux-cache"} {
+	logs, err := fs.Glob(s.root.FS(), "var/log/*.log") // other files there belong to groups: packages do not make them again
+	if err != nil {
+		return err
+	}
+	for _, name := range append(logs, dpkgDir+"/status-old", dpkgDir+"/available-old", "var/cache/ldconfig/aux-cache") {
 		if err := s.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"demesne/internal/certs"
+	"demesne/internal/text"
 	"demesne/rootfs"
 )
 
@@ -53,9 +53,9 @@ func certificates(dirs []string) []byte {
 				return nil
 			}
 			defer f.Close()
-			text, err := io.ReadAll(io.LimitReader(f, maxAnchors))
-			if err == nil && len(all)+len(text) < maxAnchors {
-				all = append(all, certs.Only(text)...)
+			raw, err := io.ReadAll(io.LimitReader(f, maxAnchors))
+			if err == nil && len(all)+len(raw) < maxAnchors {
+				all = append(all, text.Certificates(raw)...)
 			}
 			return nil
 		})

@@ -7,7 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/certs"
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -55,15 +56,15 @@ func addTrust(t *runner.Trust, seen *[]os.FileInfo, path string) {
 		return
 	}
 	*seen = append(*seen, info)
-	text, err := io.ReadAll(io.LimitReader(f, maxTrust+1))
-	if own := certs.Only(text); err == nil && len(text) <= maxTrust && len(t.PEM)+len(own) <= maxTrust {
+	raw, err := io.ReadAll(io.LimitReader(f, maxTrust+1))
+	if own := text.Certificates(raw); err == nil && len(raw) <= maxTrust && len(t.PEM)+len(own) <= maxTrust {
 		t.PEM = append(t.PEM, own...)
 	}
 }
 
 // bundles returns this machine's own files of certificates.
 func bundles() (all []os.FileInfo) {
-	for _, name := range certs.Bundles {
+	for _, name := range fsutil.CertBundles {
 		if info, err := os.Stat("/" + name); err == nil {
 			all = append(all, info)
 		}

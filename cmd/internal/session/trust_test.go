@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/certs"
+	"demesne/internal/fsutil"
 )
 
 // shortest is the shortest text with the form of a certificate.
@@ -62,7 +62,7 @@ func TestTrust(t *testing.T) {
 			t.Errorf("%s: a secret is among the certificates", row.name)
 		}
 	}
-	for _, name := range certs.Bundles {
+	for _, name := range fsutil.CertBundles {
 		if _, err := os.Stat("/" + name); err == nil {
 			if got := trust(func(string) string { return "/" + name }, nil); !got.Host || got.PEM != nil {
 				t.Errorf("/%s: %v, %d bytes", name, got.Host, len(got.PEM))

@@ -1,4 +1,4 @@
-package certs
+package text
 
 import (
 	"crypto/ecdsa"
@@ -33,7 +33,7 @@ func authority(t *testing.T) (cert, key string) {
 	return block("CERTIFICATE", der), block("PRIVATE KEY", secret)
 }
 
-func TestOnly(t *testing.T) {
+func TestCertificates(t *testing.T) {
 	cert, key := authority(t)
 	other, _ := authority(t)
 	labelled := strings.ReplaceAll(key, "PRIVATE KEY", "CERTIFICATE")
@@ -54,14 +54,14 @@ func TestOnly(t *testing.T) {
 		{"no certificate", "-----BEGIN CERTIFICATE-----\nc2VjcmV0\n-----END CERTIFICATE-----\n", ""},
 		{"OpenSSL's trusted form", strings.ReplaceAll(cert, "CERTIFICATE", "TRUSTED CERTIFICATE"), ""},
 	} {
-		if got := string(Only([]byte(row.text))); got != row.want {
+		if got := string(Certificates([]byte(row.text))); got != row.want {
 			t.Errorf("%s: %q, want %q", row.name, got, row.want)
 		}
 	}
 }
 
-// TestOnlyForms checks that no encoding of lengths makes Only read beyond its text.
-func TestOnlyForms(t *testing.T) {
+// TestCertificateForms checks that no encoding of lengths makes Certificates read beyond its text.
+func TestCertificateForms(t *testing.T) {
 	for _, der := range []string{"", "0", "0\x80", "0\x81", "0\x84\x00\x00\x00\x00", "0\x82\xff\xff", "0\x83\xff\xff\xff00", "0\x02\x30\x05", "0\x06\x30\x00\x30\x00\x03\x01", "0\xff"} {
 		if isCertificate([]byte(der)) {
 			t.Errorf("%q: accepted", der)

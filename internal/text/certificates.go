@@ -1,21 +1,13 @@
-// Package certs knows where systems keep the certificates of authorities, and picks certificates out of PEM texts. It
-// verifies no signature and reads no file.
-package certs
+package text
 
 import (
 	"bytes"
 	"encoding/pem"
 )
 
-// Bundles lists the paths, without the leading slash, at which systems keep certificates in one file: Debian and
-// Alpine, Fedora, OpenSUSE, BSD and older Alpine.
-var Bundles = []string{
-	"etc/ssl/certs/ca-certificates.crt", "etc/pki/tls/certs/ca-bundle.crt", "etc/ssl/ca-bundle.pem", "etc/ssl/cert.pem",
-}
-
-// Only returns the certificates of a PEM text, in PEM, and nothing else of it: a file of authorities may also hold a
+// Certificates returns the certificates of a PEM text, in PEM, and nothing else of it: a file of authorities may also hold a
 // private key or comments. One malformed certificate makes some programs reject a whole file, so it is dropped.
-func Only(text []byte) []byte {
+func Certificates(text []byte) []byte {
 	var b bytes.Buffer
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == "CERTIFICATE" && isCertificate(block.Bytes) {
