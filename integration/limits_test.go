@@ -140,7 +140,7 @@ func TestEscapeF37DiskSlow(t *testing.T) {
 	flags := func(host string) []string {
 		return []string{"--disk", "50m", "--timeout", "100s", "--out", host, "--in", tools + "/hide"}
 	}
-	for _, how := range []string{"slow", "churn", "chain", "programs"} {
+	for _, how := range []string{"slow", "descriptors", "stopped", "churn", "chain", "programs"} {
 		t.Run(how, func(t *testing.T) {
 			host := b.mkdir("d-" + how)
 			defer os.RemoveAll(host)

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,29 @@ static void slow(void) {
 	for (int i = 0; i < 20; i++)
 		if (fork() == 0)
 			for (;;) pause();
+}
+
+// descriptors makes a look expensive too: processes with as many descriptors as they may have. stop stops them.
+static void descriptors(int stop) {
+	int fd = open(dir, O_TMPFILE | O_RDWR, 0600);
+	while (dup(fd) >= 0);
+	for (int i = 0; i < 20; i++)
+		if (fork() == 0) {
+			if (stop) raise(SIGSTOP);
+			for (;;) pause();
+		}
+	for (int n = 0; n < 64; n++) close(1023 - n); // room for what this process hides
+}
+
+// stopped hides one file in each of 40 processes that are stopped.
+static void stopped(void) {
+	for (int i = 0; i < 40; i++) {
+		if (fork() == 0) {
+			nameless();
+			raise(SIGSTOP);
+		}
+		usleep(50000);
+	}
 }
 
 // churn makes and removes files without end.
@@ -156,6 +180,8 @@ int main(int argc, char **argv) {
 	if (!strcmp(how, "chain")) chain();
 	if (!strcmp(how, "slow")) slow();
 	if (!strcmp(how, "churn")) churn();
+	if (!strcmp(how, "descriptors")) descriptors(0);
+	if (!strcmp(how, "stopped")) descriptors(1), stopped();
 	if (!strcmp(how, "empty")) empty();
 	else take();
 	pause();
