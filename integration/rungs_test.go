@@ -246,3 +246,29 @@ func TestRungEscapes(t *testing.T) {
 		})
 	}
 }
+
+// TestRungHalfMapped checks that a sandbox gets a user namespace with one id where only one of newuidmap and newgidmap works:
+// the other's map cannot be written a second time.
+func TestRungHalfMapped(t *testing.T) {
+	for _, works := range []string{"newuidmap", "newgidmap"} {
+		for _, other := range []string{"missing", "fails"} {
+			t.Run(works+", the other "+other, func(t *testing.T) {
+				g := newGallery(t)
+				g.subordinate(t)
+				dir := g.mkdir("programs")
+				if err := os.Symlink(program(t, works), dir+"/"+works); err != nil {
+					t.Fatal(err)
+				}
+				if other == "fails" {
+					name := map[string]string{"newuidmap": "newgidmap", "newgidmap": "newuidmap"}[works]
+					g.file("programs/"+name, "#!/bin/sh\nexit 1\n", 0o755)
+				}
+				g.extra = append(g.extra, "PATH="+dir+":/nowhere")
+				p, r := g.report(nil, "/bin/cat", "/proc/self/uid_map")
+				if m := p.Receipt.UIDMap; r.code != 0 || p.Receipt.Level == "minimal" || len(m) != 1 || m[0].Size != 1 {
+					t.Errorf("exit %d, level %q, ids %v: %s", r.code, p.Receipt.Level, m, r.stderr)
+				}
+			})
+		}
+	}
+}

@@ -199,7 +199,7 @@ func problems(t *testing.T, c client.Client) {
 func life(t *testing.T, c client.Client) {
 	ctx, all := soon(t), c.Sandboxes()
 	sb := made(t, c, client.CreateRequest{TTLSeconds: 600, Settings: client.Settings{Env: map[string]string{"WORD": "hello"}, Limits: &client.Limits{Memory: 256 << 20}}})
-	list := must[*client.SandboxPage](t)(all.List(ctx, client.SandboxFilter{State: "running", Limit: 1})).Items // the newest one
+	list := must[*client.SandboxPage](t)(all.List(ctx, client.SandboxFilter{State: "running"})).Items
 	if !slices.ContainsFunc(list, func(s client.Sandbox) bool { return s.ID == sb && s.State == "running" && s.Limits.Memory == 256<<20 }) {
 		t.Errorf("%+v", list)
 	}

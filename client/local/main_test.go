@@ -60,7 +60,7 @@ func surroundings() (dir string, err error) {
 		}
 	}
 	for name, value := range map[string]string{
-		"HOME": dir, "XDG_RUNTIME_DIR": dir + "/run", "DEMESNE_LIBEXEC": bin, "DEMESNE_LINGER": "0s", "DEMESNE_POOL_SIZE": "0",
+		"HOME": dir, "XDG_RUNTIME_DIR": dir + "/run", "DEMESNE_SANDBOX_ROOT": dir + "/kept", "DEMESNE_LIBEXEC": bin, "DEMESNE_LINGER": "0s", "DEMESNE_POOL_SIZE": "0",
 	} {
 		os.Setenv(name, value)
 	}

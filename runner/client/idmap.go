@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,8 +91,10 @@ func (p *idPlan) write(pid int) (*idMaps, error) {
 		if err = runMappers(pid, p.UID, p.GID); err == nil {
 			return &p.idMaps, nil
 		}
-		if m, rerr := os.ReadFile(procFile(pid, "uid_map")); rerr != nil || len(m) > 0 {
-			return nil, fmt.Errorf("%w: %w", errHalfMapped, err)
+		for _, name := range []string{"uid_map", "gid_map"} {
+			if m, rerr := os.ReadFile(procFile(pid, name)); rerr != nil || len(m) > 0 {
+				return nil, fmt.Errorf("%w: %w", errHalfMapped, err)
+			}
 		}
 	}
 	why, fix := explainSubids(err)
@@ -125,7 +128,7 @@ var (
 	errNoRange  = errors.New("no subordinate ids")
 	errNoHelper = errors.New("newuidmap is not installed")
 	errNNP      = errors.New("newuidmap cannot gain privileges under no_new_privs")
-	errSingle   = errors.New("newgidmap failed after newuidmap succeeded")
+	errSingle   = errors.New("one of newuidmap and newgidmap failed")
 	// errHalfMapped: only one of the maps was written, and a map cannot be written twice. The caller starts over with
 	// a single id.
 	errHalfMapped = errors.New("only one of the two id maps was written")
@@ -163,29 +166,25 @@ func subordinateMaps(single bool) (m idMaps, err error) {
 	return m, err
 }
 
-// runMappers runs newuidmap and newgidmap concurrently.
+// runMappers runs newuidmap and newgidmap concurrently. One package contains both, so it runs neither if one is missing.
 func runMappers(pid int, uid, gid []runner.IDRange) error {
 	var wg sync.WaitGroup
+	var paths [2]string
 	errs := make([]error, 2)
-	for i, h := range []struct {
-		name string
-		m    []runner.IDRange
-	}{{"newuidmap", uid}, {"newgidmap", gid}} {
-		wg.Go(func() { errs[i] = runMapper(h.name, pid, h.m) })
+	names, maps := []string{"newuidmap", "newgidmap"}, [][]runner.IDRange{uid, gid}
+	for i, name := range names {
+		if paths[i], errs[i] = exec.LookPath(name); errs[i] != nil {
+			return errNoHelper
+		}
+	}
+	for i, path := range paths {
+		wg.Go(func() { errs[i] = runMapper(path, pid, maps[i]) })
 	}
 	wg.Wait()
-	err := errors.Join(errs...)
-	if errors.Is(err, errNoHelper) { // one package contains both, so report it once
-		return errNoHelper
-	}
-	return err
+	return errors.Join(errs...)
 }
 
-func runMapper(name string, pid int, m []runner.IDRange) error {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return errNoHelper
-	}
+func runMapper(path string, pid int, m []runner.IDRange) error {
 	args := []string{strconv.Itoa(pid)}
 	for _, r := range m {
 		for _, n := range []uint32{r.Inside, r.Host, r.Size} {
@@ -194,7 +193,7 @@ func runMapper(name string, pid int, m []runner.IDRange) error {
 	}
 	out, err := exec.Command(path, args...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(out))
+		return fmt.Errorf("%s: %w: %s", filepath.Base(path), err, bytes.TrimSpace(out))
 	}
 	return nil
 }

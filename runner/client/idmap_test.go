@@ -28,12 +28,19 @@ func TestParseSubid(t *testing.T) {
 	}
 }
 
-// TestNoMapper: the error reports a missing newuidmap only once, although newgidmap is missing too.
+// TestNoMapper: without newuidmap, newgidmap does not run.
 func TestNoMapper(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	if err := os.WriteFile(dir+"/newgidmap", []byte("#!/bin/sh\n>"+dir+"/ran"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	why, fix := explainSubids(runMappers(os.Getpid(), nil, nil))
 	if why != "newuidmap is not installed" || fix == "" {
 		t.Errorf("%q, %q", why, fix)
+	}
+	if _, err := os.Stat(dir + "/ran"); err == nil {
+		t.Error("newgidmap wrote a map alone")
 	}
 	// The hint must not name a fixed range: it may belong to another user, and sandboxes would then share those
 	// files.
