@@ -30,13 +30,14 @@ func TestMCPCommands(t *testing.T) {
 			Index    int
 			ExitCode int `json:"exit_code"`
 			Failed   bool
+			Skipped  bool
 			Stdout   string
 		}
 		raw, _ := json.Marshal(r.Fields["commands"])
 		if err := json.Unmarshal(raw, &all); err != nil {
 			t.Fatal(err)
 		}
-		want := "[{0 0 false /out\n} {1 0 false one\n} {2 3 false } {3 127 false } {4 4 true all2\n}]"
+		want := "[{0 0 false false /out\n} {1 0 false false one\n} {2 3 false false } {3 127 false false } {4 4 true false all2\n} {5 0 false true }]"
 		if got := fmt.Sprint(all); got != want || r.field("exit_code") != "4" || r.field("stdout") != "all2\n" {
 			t.Errorf("%s: %s, %v", name, got, r.Fields)
 		}

@@ -190,12 +190,12 @@ func TestRecipeInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the build to start", func() bool {
-			return strings.Contains(text(), "building demesne/debian") && g.ok("ls", "-q") != ""
+			return strings.Contains(text(), "building demesne/debian") && g.ok("ls", "-q", "--all") != ""
 		})
 		cmd.Process.Signal(signal)
 		began := time.Now()
 		cmd.Wait()
-		eventually(t, "every sandbox to be gone", func() bool { return g.ok("ls", "-q") == "" })
+		eventually(t, "every sandbox to be gone", func() bool { return g.ok("ls", "-q", "--all") == "" })
 		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("%s: the build went on for %s", signal, took)
 		}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +15,8 @@ import (
 )
 
 // A slot stands for a persistent sandbox that may have no record: one that is about to be made, or whose files are not
-// kept. It is the file DIR/.slot-ID, locked by the runner that has it. Its lines are the sandbox's frontend, and the id of
-// the sandbox that it replaces. A runner counts, takes a slot and renames one only while it has DIR locked, so that two
+// kept. It is the empty file DIR/.slot-ID.FRONTEND.OTHER, locked by the runner that has it. FRONTEND is the sandbox's frontend in
+// hexadecimal, and OTHER the id of the sandbox that it replaces: names need no space on a full disk. A runner counts, takes a slot and renames one only while it has DIR locked, so that two
 // runners never count at the same time. It may drop a slot at any time: a count then has it or not, and both are right. A
 // slot ends with its runner: an unlocked file is a remainder.
 const slotPrefix = ".slot-"
@@ -25,9 +26,27 @@ const countWait = 10 * time.Second
 
 // Slot is a slot of this runner.
 type Slot struct {
+	SlotInfo
 	d    *Store
-	id   string
 	lock *os.File
+}
+
+// SlotInfo is what the name of a slot says.
+type SlotInfo struct{ ID, Frontend, Replaces string }
+
+func (s SlotInfo) file() string {
+	return slotPrefix + s.ID + "." + hex.EncodeToString([]byte(s.Frontend)) + "." + s.Replaces
+}
+
+// slotOf reads the name of a file. ok is false if it is no slot.
+func slotOf(file string) (s SlotInfo, ok bool) {
+	rest, ok := strings.CutPrefix(file, slotPrefix)
+	parts := strings.Split(rest, ".")
+	if !ok || len(parts) != 3 {
+		return s, false
+	}
+	frontend, err := hex.DecodeString(parts[1])
+	return SlotInfo{parts[0], string(frontend), parts[2]}, err == nil
 }
 
 // Counting locks the store against other runners that count. It is not for concurrent use by one runner.
@@ -49,36 +68,35 @@ func (d *Store) Counting() (io.Closer, error) {
 
 // Slot takes the slot of a sandbox, which may replace another one. The store is locked by Counting.
 func (d *Store) Slot(id, frontend, replaces string) (*Slot, error) {
-	f, err := d.root.OpenFile(slotPrefix+id, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	info := SlotInfo{id, frontend, replaces}
+	f, err := d.root.OpenFile(info.file(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
-		_, err = f.WriteString(frontend + "\n" + replaces)
-		err = errors.Join(err, flock.Try(f, flock.Exclusive))
+		err = flock.Try(f, flock.Exclusive)
 	}
 	if err != nil {
 		if f != nil {
-			errors.Join(f.Close(), d.root.Remove(slotPrefix+id))
+			errors.Join(f.Close(), d.root.Remove(info.file()))
 		}
 		return nil, fmt.Errorf("reserve sandbox: %w", err)
 	}
-	return &Slot{d, id, f}, nil
+	return &Slot{info, d, f}, nil
 }
 
 // Rename gives the slot to another sandbox. The store is locked by Counting, so that no runner sees both ids or none.
 func (s *Slot) Rename(id string) error {
-	err := s.d.root.Rename(slotPrefix+s.id, slotPrefix+id)
+	now := s.SlotInfo
+	now.ID = id
+	err := s.d.root.Rename(s.file(), now.file())
 	if err == nil {
-		s.id = id
+		s.SlotInfo = now
 	}
 	return err
 }
 
 // Close gives the slot up.
 func (s *Slot) Close() error {
-	return errors.Join(s.d.root.Remove(slotPrefix+s.id), s.lock.Close())
+	return errors.Join(s.d.root.Remove(s.file()), s.lock.Close())
 }
-
-// SlotInfo is what the file of a slot says.
-type SlotInfo struct{ ID, Frontend, Replaces string }
 
 // Slots returns the slots of all runners, without those of except. It removes the slots of killed runners. The store is
 // locked by Counting.
@@ -88,8 +106,8 @@ func (d *Store) Slots(except map[string]bool) (slots []SlotInfo, err error) {
 		return nil, fmt.Errorf("count sandboxes: %w", err)
 	}
 	for _, e := range list {
-		id, ok := strings.CutPrefix(e.Name(), slotPrefix)
-		if !ok || except[id] {
+		info, ok := slotOf(e.Name())
+		if !ok || except[info.ID] {
 			continue
 		}
 		f, err := d.root.Open(e.Name())
@@ -97,9 +115,7 @@ func (d *Store) Slots(except map[string]bool) (slots []SlotInfo, err error) {
 			continue
 		}
 		if err := flock.Try(f, flock.Shared); errors.Is(err, flock.ErrLocked) {
-			text, _ := io.ReadAll(io.LimitReader(f, slotMost))
-			frontend, replaces, _ := strings.Cut(string(text), "\n")
-			slots = append(slots, SlotInfo{id, frontend, replaces})
+			slots = append(slots, info)
 		} else if err == nil {
 			d.root.Remove(e.Name())
 		}
@@ -107,9 +123,6 @@ func (d *Store) Slots(except map[string]bool) (slots []SlotInfo, err error) {
 	}
 	return slots, nil
 }
-
-// slotMost is longer than any frontend with an id.
-const slotMost = 1 << 10
 
 // sweepSlots removes the slots of killed runners.
 func (d *Store) sweepSlots() error {
