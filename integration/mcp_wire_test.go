@@ -196,6 +196,7 @@ var changing = []struct {
 	what *regexp.Regexp
 	with string
 }{
+	{regexp.MustCompile(`expires: [0-9TZ:-]+`), "expires: N"},
 	{regexp.MustCompile(`elapsed_seconds: [0-9.]+`), "elapsed_seconds: N"},
 	{regexp.MustCompile(`"(elapsed_seconds|expires)":("[^"]*"|[0-9.]+)`), `"$1":"N"`},
 	{regexp.MustCompile(`"version":"[^"]*"`), `"version":"N"`},
