@@ -9,7 +9,15 @@ export class Failure extends Error {
   }
 }
 
-export const changed = new EventTarget(); // "change": something was done, so lists are stale; "logout": the login is over
+export const changed = new EventTarget(); // "change": something was done, so lists are stale; "logout": the login is over; "reach": see away
+
+export let away = false; // the last request had no answer
+
+function reached(answered) {
+  if (away === !answered) return;
+  away = !answered;
+  changed.dispatchEvent(new Event("reach"));
+}
 
 function half() {
   return localStorage.getItem(halfKey) ?? "";
@@ -26,8 +34,10 @@ export async function request(method, path, { body, signal, accept, raw, after }
     r = await fetch(path, { method, headers, signal, body: raw ? body : body === undefined ? undefined : JSON.stringify(body), cache: "no-store" });
   } catch (e) {
     if (signal?.aborted) throw e;
+    reached(false);
     throw new Failure(0, "The server does not answer.");
   }
+  reached(true);
   if (r.ok) return r;
   let message = `${r.status} ${r.statusText}`;
   try {

@@ -28,8 +28,7 @@ function command(h) {
     await act("POST", path("/v1/host/requests", h.id, verb), body);
     note(verb === "approve" ? "Approved" : "Refused");
   };
-  const approve = labelled(button("Approve", answer("approve", { digest: h.digest ?? "" }), "primary"), `Approve ${h.text}`);
-  if (h.problem) approve.disabled = true;
+  const approve = labelled(button("Approve", answer("approve", { digest: h.digest ?? "" }), "primary", Boolean(h.problem)), `Approve ${h.text}`);
   return el("li.ask", el("div.what", el("p", el("b", h.text)), h.detail ? el("pre", h.detail) : null, h.problem ? el("div.fault", h.problem) : null,
     el("p.quiet", "asked ", ago(h.asked), h.expires ? [", expires ", until(h.expires)] : null)),
   el("div.actions", labelled(button("Refuse", answer("refuse"), "danger"), `Refuse ${h.text}`), approve));

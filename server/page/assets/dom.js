@@ -80,12 +80,25 @@ export function keyed(parent, items, key, make) {
     }
     rows.set(k, row);
   }
-  const want = [...rows.values()].map((r) => r.element);
-  const have = [...parent.children];
-  if (want.length !== have.length || want.some((e, i) => e !== have[i])) parent.replaceChildren(...want);
+  arrange(parent, [...rows.values()].map((r) => r.element));
   if (lost) focusables(rows.get(lost[0]).element)[lost[1]]?.focus();
   else if (focused && document.activeElement !== focused && parent.contains(focused)) focused.focus();
   rowsOf.set(parent, rows);
+}
+
+// arrange makes want the children of parent, and moves few of them.
+function arrange(parent, want) {
+  const wanted = new Set(want);
+  for (const e of [...parent.children]) if (!wanted.has(e)) e.remove();
+  let at = parent.firstElementChild;
+  for (const e of want) {
+    if (at && e !== at && at.nextElementSibling === e) { // it moved down
+      at.remove();
+      at = e;
+    }
+    if (e === at) at = e.nextElementSibling;
+    else parent.insertBefore(e, at);
+  }
 }
 
 export function focusables(e) {

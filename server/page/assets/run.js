@@ -2,7 +2,7 @@
 import { el, svg, replace, add, keyed } from "./dom.js";
 import { get, act, optional, request, items, poll, path, follow } from "./api.js";
 import { ago, clock, state, section, title, empty, duration, dollars, shown, copyable, button, table, row } from "./ui.js";
-import { first, span, costOf, cancelButton, link, commandText } from "./lists.js";
+import { first, span, costOf, cancelButton, link, commandText, runName } from "./lists.js";
 import { card, save } from "./show.js";
 
 // waterfall shows bars on a common scale: {name, from, to, tone} in seconds.
@@ -69,8 +69,8 @@ export async function run(main, [id], signal) {
   }, signal);
   const over = (r) => !["queued", "running"].includes(r.state);
   await page(main, signal, {
-    id, load: () => get(path("/mcp/runs", id), { signal }), name: (r) => commandText(r.commands?.[0]) || "Run",
-    facts: (r) => [r.sandbox_container_id ? el("a", { href: link("sandbox", r.sandbox_container_id) }, `sandbox ${r.identifier}`) : `sandbox ${r.identifier}`, ...facts(r)],
+    id, load: () => get(path("/mcp/runs", id), { signal }), name: runName,
+    facts: (r) => [r.sandbox_container_id ? el("a", { href: link("sandbox", r.sandbox_container_id) }, `sandbox ${r.sandbox_name || r.sandbox_container_id}`) : null, ...facts(r)],
     actions: (r) => (over(r) ? null : button("Cancel", () => act("DELETE", path("/mcp/runs", id)), "danger")),
     draw: (body, r) => {
       const all = r.commands ?? [];

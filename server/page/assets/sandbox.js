@@ -60,18 +60,18 @@ function summary(s) {
 }
 
 function actions(s, at) {
-  const go = (verb, done) => button(verb[0].toUpperCase() + verb.slice(1), async () => {
+  const go = (verb, done, off) => button(verb[0].toUpperCase() + verb.slice(1), async () => {
     await act("POST", `${at}/${verb}`);
     note(done);
-  });
+  }, "", off);
   const running = s.state === "running", paused = s.state === "paused", snapshot = s.state === "snapshot";
   const whole = s.state !== "unreadable"; // its record can be read
-  return el("div.actions",
-    running ? go("pause", "Paused") : null, paused ? go("resume", "Resumed") : null,
-    running || paused ? go("stop", "Stopped; its files stay") : whole && !snapshot ? go("start", "Started") : null,
-    whole ? button(snapshot ? "Start from it" : "Fork", () => copy(at, copies[snapshot ? "start" : "fork"])) : null,
-    whole && !snapshot ? button("Snapshot", () => copy(at, copies.snapshot)) : null,
-    button("Remove", () => remove(s, at), "danger"));
+  // Each button keeps its place in every state, and Remove is apart.
+  const all = snapshot ? [button("Start from it", () => copy(at, copies.start))] : [
+    paused ? go("resume", "Resumed") : go("pause", "Paused", !running),
+    running || paused ? go("stop", "Stopped; its files stay") : go("start", "Started", !whole),
+    button("Fork", () => copy(at, copies.fork), "", !whole), button("Snapshot", () => copy(at, copies.snapshot), "", !whole)];
+  return el("div.actions.fixed", all, button("Remove", () => remove(s, at), "danger apart"));
 }
 
 function remove(s, at) {

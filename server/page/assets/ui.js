@@ -1,6 +1,6 @@
 // Parts that several views have.
 import { el, add, replace } from "./dom.js";
-import { changed } from "./api.js";
+import { changed, away } from "./api.js";
 
 const units = ["B", "KiB", "MiB", "GiB", "TiB"];
 
@@ -76,40 +76,54 @@ export function note(text, bad = false) {
   setTimeout(() => e.remove(), bad ? 8000 : 4000);
 }
 
-// button runs f when it is pressed, and is disabled meanwhile.
-export function button(label, f, kind = "") {
-  const b = el("button", { type: "button", class: kind }, label);
+// gate disables a button that acts, while its reason off holds, while it acts, and while the server is away.
+export function gate(b, off = b.off) {
+  b.off = off;
+  b.disabled = Boolean(off || b.busy || away);
+  return b;
+}
+
+changed.addEventListener("reach", () => document.querySelectorAll("button.acts").forEach((b) => gate(b)));
+
+// button runs f when it is pressed. off: it keeps its place, and cannot be pressed.
+export function button(label, f, kind = "", off = false) {
+  const b = el("button.acts", { type: "button", class: kind }, label);
   b.addEventListener("click", async () => {
-    b.disabled = true;
+    b.busy = true;
+    gate(b);
     try {
       await f();
     } catch (e) {
       note(e.message, true);
     }
-    b.disabled = false;
+    b.busy = false;
+    gate(b);
   });
-  return b;
+  return gate(b, off);
 }
 
 // dialog asks for values, and calls send with them. It stays open, with the reason, while send fails. Without send it only
 // tells something.
 export function dialog(title, body, { confirm = "Close", kind = "primary", send } = {}) {
   const why = el("div.fault", { role: "alert" });
-  const ok = el("button", { type: "submit", class: kind }, confirm);
+  const ok = el("button", { type: "submit", class: send ? `acts ${kind}` : kind }, confirm);
+  if (send) gate(ok);
   const cancel = send ? el("button", { type: "button", onclick: () => d.close() }, "Cancel") : null;
   const form = el("form", el("h2", title), body, why, el("div.actions", cancel, ok));
   const d = el("dialog", { "aria-label": title }, form);
   const over = () => d.close();
   form.addEventListener("submit", async (e) => {
     e.preventDefault();
-    ok.disabled = true;
+    ok.busy = true;
+    gate(ok);
     try {
       await send?.(Object.fromEntries(new FormData(form)));
       d.close();
     } catch (err) {
       replace(why, err.message);
     }
-    ok.disabled = false;
+    ok.busy = false;
+    if (send) gate(ok);
   });
   changed.addEventListener("logout", over);
   addEventListener("hashchange", over);
@@ -144,7 +158,7 @@ export function empty(title, ...rest) {
 export function table(name, columns) {
   const body = el("tbody");
   const e = el("div.scroll", el("table", { "aria-label": name },
-    el("thead", el("tr", columns.map((c) => el("th", { scope: "col", class: c.class ?? "" }, c.name ?? c)))), body));
+    el("thead", el("tr", columns.map((c) => el("th", { scope: "col", class: c.class ?? "" }, c.head ?? c.name ?? c)))), body));
   return { element: e, body };
 }
 
