@@ -78,6 +78,9 @@ type Sandboxes interface {
 	SetLimits(ctx context.Context, sandbox string, l Limits) (*Sandbox, error)
 	// Usage measures a sandbox: processor seconds, and bytes of memory. It is zero for one without processes.
 	Usage(ctx context.Context, sandbox string) (*Usage, error)
+	// Usages returns what running sandboxes used, as the server measured it in the last minutes: all samples of one sandbox, or
+	// the newest of each if sandbox is empty.
+	Usages(ctx context.Context, sandbox string) ([]SandboxUsage, error)
 	// Receipt returns what the kernel enforces of a sandbox, also of one that has ended not long ago.
 	Receipt(ctx context.Context, sandbox string) (*Receipt, error)
 	// Processes lists the processes in a sandbox. A stopped one has none.

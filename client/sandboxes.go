@@ -103,6 +103,14 @@ func (s sandboxes) Usage(ctx context.Context, sandbox string) (*Usage, error) {
 	return got[Usage](s.remote, ctx, "measure sandbox", http.MethodGet, at(sandbox, "/usage"), nil, nil)
 }
 
+func (s sandboxes) Usages(ctx context.Context, sandbox string) ([]SandboxUsage, error) {
+	p, err := got[Page[SandboxUsage]](s.remote, ctx, "list usage", http.MethodGet, "/usage", query{"sandbox": sandbox}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return p.Items, nil
+}
+
 func (s sandboxes) Receipt(ctx context.Context, sandbox string) (*Receipt, error) {
 	return got[Receipt](s.remote, ctx, "get receipt", http.MethodGet, at(sandbox, "/receipt"), nil, nil)
 }

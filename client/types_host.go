@@ -92,6 +92,7 @@ type HostRequest struct {
 	Asked     time.Time  `json:"asked"`
 	Expires   *time.Time `json:"expires,omitempty"`
 	By        string     `json:"by,omitempty"`
+	Grant     float64    `json:"grant_seconds,omitempty" doc:"Of a pattern: how long an approval holds at most, by the policy"`
 }
 
 // HostApproval approves a request.

@@ -15,6 +15,20 @@ type Usage struct {
 	Processes int     `json:"processes"`
 }
 
+// UsageSample is what a running sandbox used at a time.
+type UsageSample struct {
+	Time      time.Time `json:"time"`
+	CPUs      float64   `json:"cpus" doc:"On average since the sample before"`
+	Memory    int64     `json:"memory_bytes"`
+	Processes int       `json:"processes"`
+}
+
+// SandboxUsage is what a sandbox used in the last minutes.
+type SandboxUsage struct {
+	Sandbox string        `json:"sandbox"`
+	Samples []UsageSample `json:"samples" nullable:"false" doc:"The oldest first"`
+}
+
 // Process is a process in a sandbox. Its command line is untrusted.
 type Process struct {
 	PID     int     `json:"pid" doc:"In the sandbox"`

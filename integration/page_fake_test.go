@@ -103,6 +103,20 @@ func (f *fakeAPI) json(path string) any {
 		return f.receipt()
 	case one + "/usage":
 		return object{"cpu_seconds": float64(time.Now().UnixMilli()%1000000) / 1000 * (0.6 + 0.3*float64(time.Now().Second()%7)/7), "memory_bytes": 412<<20 + time.Now().UnixMilli()%7*9<<20, "processes": 7 + time.Now().Second()%3}
+	case "/v1/usage":
+		var samples list
+		for i := range 75 {
+			at := 300 - 4*i
+			samples = append(samples, object{"time": since(time.Duration(at) * time.Second), "cpus": 0.4 + float64(i%20)/20, "memory_bytes": (150 + 3*i) << 20, "processes": 4 + i%3})
+		}
+		return items(list{object{"sandbox": fakeID, "samples": samples}})
+	case "/v1/audit":
+		entry := func(kind, run string, ago time.Duration, detail object) object {
+			return object{"type": kind, "sandbox": fakeID, "run": run, "time": since(ago), "detail": detail}
+		}
+		return object{"entries": list{
+			entry("execution.started", "r1", 5*time.Minute, object{"command": f.t("pytest -q tests/")}), entry("execution.completed", "r1", 4*time.Minute, object{"exit_code": "0", "reason": "exited"}),
+			entry("execution.started", "r2", 3*time.Minute, object{"command": f.t("ruff check .")}), entry("execution.failed", "r2", 2*time.Minute, object{"exit_code": "1", "reason": "exited"})}}
 	case one + "/processes":
 		return items(list{
 			object{"pid": 1, "parent": 0, "state": "S", "command": "demesne-init", "memory_bytes": 3 << 20, "cpu_seconds": 0.02},
@@ -128,7 +142,8 @@ func (f *fakeAPI) json(path string) any {
 			object{"id": "q2", "sandbox": "sb-m41ccd", "name": f.t("telemetry.vendor.example"), "port": 443, "asked": since(21 * time.Second), "until": since(-30 * time.Second)}})
 	case "/v1/host/requests":
 		return items(list{object{"id": "h1", "kind": "exec", "text": f.t("docker restart web-1"), "detail": f.t("program   /usr/bin/docker\narguments restart web-1\nin        /srv/web"), "digest": "d1", "reason": f.t("the site answers 502"), "problem": f.planted,
-			"caller": f.t("claude"), "namespace": f.t("team"), "asked": since(40 * time.Second), "expires": since(-9 * time.Minute), "state": "pending"}})
+			"caller": f.t("claude"), "namespace": f.t("team"), "asked": since(40 * time.Second), "expires": since(-9 * time.Minute), "state": "pending"},
+			object{"id": "h2", "kind": "access", "text": f.t("any command like: git log **"), "detail": f.t("program   /usr/bin/git"), "digest": "d2", "grant_seconds": 7200, "asked": since(20 * time.Second), "expires": since(-9 * time.Minute), "state": "pending"}})
 	}
 	return f.work(path)
 }

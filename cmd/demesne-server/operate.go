@@ -24,6 +24,7 @@ func (p *program) openOperate(ctx context.Context) error {
 	p.operate, err = operate.New(ctx, operate.Options{
 		Dir: dir, Log: p.log, Version: cli.Version, Getenv: os.Getenv, Requests: p.options.LogRequests,
 		Sandboxes: func(ctx context.Context) ([]runner.Info, error) { return p.mine.List(ctx) },
+		Usage:     func(ctx context.Context, id string) (runner.Usage, error) { return p.mine.Measure(ctx, id) },
 	}, &p.bus)
 	return err
 }

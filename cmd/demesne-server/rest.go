@@ -12,7 +12,7 @@ import (
 // addREST adds demesne's own API.
 func (p *program) addREST(context.Context) error {
 	api := rest.New(rest.Options{
-		Backend: p.backend, Jobs: apibackend.Jobs{Of: p.toolsOf}, Queue: p.queueState, Version: cli.Version, Log: p.log, Host: p.host, Stored: p.stored, Beside: p.mux.ServeMux, Listed: p.operate.Listed,
+		Backend: p.backend, Jobs: apibackend.Jobs{Of: p.toolsOf}, Queue: p.queueState, Version: cli.Version, Log: p.log, Host: p.host, Stored: p.stored, Beside: p.mux.ServeMux, Listed: p.operate.Listed, Samples: p.samples,
 	})
 	p.mux.Handle("/v1/", p.access.Handler(api))
 	// Neither the document nor its page has data of the server. Generators of clients send no token.
@@ -21,6 +21,14 @@ func (p *program) addREST(context.Context) error {
 	p.mux.Handle("GET /docs/", api)
 	p.closers = append(p.closers, api.Close)
 	return nil
+}
+
+// samples returns what a sandbox used in the last minutes.
+func (p *program) samples(id string) (all []client.UsageSample) {
+	for _, s := range p.operate.Samples(id) {
+		all = append(all, client.UsageSample(s))
+	}
+	return all
 }
 
 // stored returns what a namespace stores over E2B's API.

@@ -266,6 +266,9 @@ func (p *Policy) of(namespace string) *rules {
 	return p.spaces[namespace]
 }
 
+// Grant returns how long an approved pattern holds at most.
+func (p *Policy) Grant() time.Duration { return p.grant }
+
 // HTTPApproval reports whether the operator may decide over HTTP too.
 func (p *Policy) HTTPApproval() bool { return p.http }
 

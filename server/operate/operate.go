@@ -4,6 +4,7 @@
 //	operate.go  what the others share
 //	record.go   where events arrive, and get a caller and a number; what holds while the audit log cannot be written
 //	reap.go     finds sandboxes that ended without a call
+//	usage.go    what sandboxes used in the last minutes
 //	stream.go   GET /v1/events, server-sent events with replay
 //	entries.go  GET /v1/audit and /v1/audit/verify
 //	refused.go  records requests without a valid credential
@@ -36,8 +37,10 @@ type Options struct {
 	Version string
 	// Sandboxes lists the sandboxes of the machine's user; an error means that the runner does not work.
 	Sandboxes func(context.Context) ([]runner.Info, error)
-	Requests  bool                // log each request
-	Getenv    func(string) string // of OTEL_ variables
+	// Usage measures a running sandbox, and starts none. nil: nothing is measured.
+	Usage    func(ctx context.Context, id string) (runner.Usage, error)
+	Requests bool                // log each request
+	Getenv   func(string) string // of OTEL_ variables
 }
 
 // Operator records events, and answers questions about the server. It is safe for concurrent use.
@@ -54,6 +57,8 @@ type Operator struct {
 	watching sync.Mutex
 	clients  map[*client]bool // of the stream
 	listed   list             // what clients last saw of the sandboxes
+
+	used usages
 
 	mu     sync.Mutex
 	owners map[string]owner // of sandboxes, for events without a request
@@ -76,7 +81,7 @@ func New(ctx context.Context, o Options, bus *events.Bus) (*Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	op := &Operator{opts: o, audit: l, bus: bus, owners: map[string]owner{}, ended: map[string]bool{}, clients: map[*client]bool{}, listed: list{}}
+	op := &Operator{opts: o, audit: l, bus: bus, owners: map[string]owner{}, ended: map[string]bool{}, clients: map[*client]bool{}, listed: list{}, used: usages{of: map[string]*used{}}}
 	op.metrics = newMetrics(op)
 	if op.traces, err = newTraces(ctx, o.Getenv, o.Version, o.Log); err != nil {
 		l.Close()

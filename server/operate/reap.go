@@ -31,12 +31,14 @@ func (op *Operator) Watch(ctx context.Context) {
 	a := alive{}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	var last []runner.Info
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		op.measure(ctx, last)
 		whole := n%int(watchEvery/lookEvery) == 0
 		if !whole && op.bus.Subscribers() == 0 {
 			continue
@@ -45,6 +47,7 @@ func (op *Operator) Watch(ctx context.Context) {
 		if err != nil {
 			continue
 		}
+		last = all
 		if op.compare(all); whole {
 			for id, cause := range a.update(all, time.Now()) {
 				op.vanished(ctx, id, cause)

@@ -65,6 +65,7 @@ func (s *Server) lifeRoutes() {
 	}
 	huma.Register(s.api, operation("limit-sandbox", http.MethodPatch, "/sandboxes/{id}/limits", "Sandboxes", "Change limits of a running sandbox"), h.limit)
 	huma.Register(s.api, operation("get-usage", http.MethodGet, "/sandboxes/{id}/usage", "Sandboxes", "Measure a running sandbox"), h.usage)
+	huma.Register(s.api, operation("list-usage", http.MethodGet, "/usage", "Sandboxes", "List what running sandboxes used in the last minutes"), h.usages)
 	huma.Register(s.api, operation("get-receipt", http.MethodGet, "/sandboxes/{id}/receipt", "Sandboxes", "Get what the kernel enforces of a sandbox, or enforced of one that has ended: for a while"), h.receipt)
 	huma.Register(s.api, operation("list-changes", http.MethodGet, "/sandboxes/{id}/changes", "Sandboxes", "List the files that differ from the sandbox's image"), h.changes)
 }
@@ -116,6 +117,39 @@ func (s lifeAPI) usage(ctx context.Context, in *Named) (*of[client.Usage], error
 		}
 	}
 	return &of[client.Usage]{client.Usage(u)}, nil
+}
+
+// usagesInput is the request of usages.
+type usagesInput struct {
+	Sandbox string `query:"sandbox" maxLength:"128" doc:"All samples of this one. Without it: the newest of each"`
+}
+
+// usages answers with the samples that the server keeps. They are measured anyway: a client causes no work in the sandboxes.
+func (s lifeAPI) usages(ctx context.Context, in *usagesInput) (*of[client.Page[client.SandboxUsage]], error) {
+	page := client.Page[client.SandboxUsage]{Items: []client.SandboxUsage{}}
+	var infos []runner.Info
+	var err error
+	if in.Sandbox == "" {
+		infos, err = s.opts.Backend.List(ctx)
+		err = failed(err)
+	} else if one, wrong := s.find(ctx, in.Sandbox); wrong == nil {
+		infos = append(infos, *one)
+	} else {
+		err = wrong
+	}
+	if err != nil || s.opts.Samples == nil {
+		return &of[client.Page[client.SandboxUsage]]{page}, err
+	}
+	for _, i := range infos {
+		samples := s.opts.Samples(i.ID)
+		if in.Sandbox == "" {
+			samples = samples[max(0, len(samples)-1):]
+		}
+		if len(samples) > 0 && i.Spec.Lifetime == runner.Persistent {
+			page.Items = append(page.Items, client.SandboxUsage{Sandbox: i.ID, Samples: samples})
+		}
+	}
+	return &of[client.Page[client.SandboxUsage]]{page}, nil
 }
 
 func (s lifeAPI) receipt(ctx context.Context, in *Named) (*of[client.Receipt], error) {

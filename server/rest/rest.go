@@ -41,6 +41,7 @@ type Options struct {
 	Host    *hostcmd.Guard                                  // nil: there are no routes for the host
 	Beside  *http.ServeMux                                  // has routes below /v1 that others serve; may be nil
 	Listed  func([]runner.Info)                             // called with the sandboxes that a client is shown; may be nil
+	Samples func(id string) []client.UsageSample            // what a sandbox used in the last minutes; nil: it is not known
 	Stored  func(namespace string) map[string]client.Stored // what a namespace stores; nil: it is not known
 }
 

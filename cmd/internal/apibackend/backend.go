@@ -252,6 +252,12 @@ func (b *Backend) Usage(ctx context.Context, name string) (u runner.Usage, err e
 	return u, classified(err)
 }
 
+// Measure is Usage for a sandbox that runs. It starts no other one.
+func (b *Backend) Measure(ctx context.Context, id string) (u runner.Usage, err error) {
+	err = b.do(ctx, func(e session.Engine) error { u, err = e.Usage(ctx, id); return err })
+	return u, err
+}
+
 func (b *Backend) HasImage(ctx context.Context, name string) bool {
 	ref, _, err := b.bounds.clientImage(name)
 	if err != nil || !ref.Stored() {

@@ -21,6 +21,19 @@ function labelled(b, text) {
   return b;
 }
 
+// approvals of a pattern hold for a time, which the policy bounds. Each button says for how long.
+function times(h) {
+  const most = Number(h.grant_seconds) || 0;
+  if (h.kind !== "access" || !most) return [["Approve", 0]];
+  if (most <= 3600) return [[`Allow this pattern for ${spell(most)}`, 0]];
+  return [[`Allow this pattern for ${spell(most)}`, 0], ["Allow this pattern for an hour", 3600]];
+}
+
+function spell(seconds) {
+  if (seconds === 3600) return "an hour";
+  return seconds % 3600 === 0 ? `${seconds / 3600} hours` : `${Math.round(seconds / 60)} minutes`;
+}
+
 // command shows one request for this machine. An approval is for what is shown here: it has the digest of that. The detail
 // names the caller, and has the caller's own words.
 function command(h) {
@@ -28,7 +41,9 @@ function command(h) {
     await act("POST", path("/v1/host/requests", h.id, verb), body);
     note(verb === "approve" ? "Approved" : "Refused");
   };
-  const approve = labelled(button("Approve", answer("approve", { digest: h.digest ?? "" }), "primary", Boolean(h.problem)), `Approve ${h.text}`);
+  const all = times(h);
+  const approve = all.map(([label, seconds], i) => labelled(button(label, answer("approve", { digest: h.digest ?? "", ...(seconds ? { for_seconds: seconds } : {}) }),
+    i === all.length - 1 ? "primary" : "", Boolean(h.problem)), `${label}: ${h.text}`));
   return el("li.ask", el("div.what", el("p", el("b", h.text)), h.detail ? el("pre", h.detail) : null, h.problem ? el("div.fault", h.problem) : null,
     el("p.quiet", "asked ", ago(h.asked), h.expires ? [", expires ", until(h.expires)] : null)),
   el("div.actions", labelled(button("Refuse", answer("refuse"), "danger"), `Refuse ${h.text}`), approve));

@@ -1,15 +1,13 @@
 // One sandbox.
 import { el, replace, add, keyed } from "./dom.js";
 import { get, act, poll, path, items } from "./api.js";
-import { ago, until, state, section, button, dialog, field, textInput, numberInput, note, title, empty, table, row, bytes, duration, code, copyable } from "./ui.js";
-import { level, limitsOf, networkOf, link } from "./lists.js";
-import { Graph } from "./graph.js";
-import { receipt } from "./receipt.js";
+import { ago, until, state, button, dialog, field, textInput, note, title, empty, table, row, bytes, duration, code, copyable } from "./ui.js";
+import { level, networkOf, link } from "./lists.js";
 
 const tabs = [["overview", "Overview"], ["terminal", "Terminal"], ["files", "Files"], ["network", "Network"], ["processes", "Processes"], ["outputs", "Outputs"]];
 
 const views = {
-  overview: async () => overview,
+  overview: () => import("./overview.js").then((m) => m.overview),
   processes: async () => processes,
   terminal: () => import("./terminal.js").then((m) => m.terminal),
   files: () => import("./files.js").then((m) => m.files),
@@ -93,79 +91,6 @@ function copy(at, { verb, title, what, confirm }) {
   dialog(title, [el("p.quiet", what), field("Name", textInput("name", "chosen for you"))], { confirm, send: async (v) => {
     const made = await act("POST", `${at}/${verb}`, v.name ? { name: v.name.trim() } : {});
     location.hash = link("sandbox", made.id);
-  } });
-}
-
-// overview: use, limits, ports, receipt.
-async function overview(body, shared, signal) {
-  const at = shared.at;
-  const memory = new Graph("Memory", bytes), cpu = new Graph("Processors", (n) => n.toFixed(2)), count = new Graph("Processes", (n) => String(n));
-  const idle = el("p.quiet");
-  const use = section("Use and limits", el("div.graphs", memory.element, cpu.element, count.element), idle);
-  use.firstChild.append(button("Change limits", () => limits(at, shared.info.limits), "small"));
-  const ports = el("div");
-  const published = section("Published ports", ports);
-  published.firstChild.append(button("Publish", () => publish(at), "small"));
-  const answer = el("div.stack");
-  add(body, el("div.columns", el("div.stack", use, published), section("Receipt", answer)));
-  let before = null;
-  let receiptOf = "", portsOf = ""; // what is shown
-  await poll(signal, async () => {
-    const s = await get(at, { signal });
-    const receiptNow = JSON.stringify([s.state, s.level, s.limits]);
-    if (receiptOf !== receiptNow) {
-      replace(answer, receipt(s.level ? await get(`${at}/receipt`, { signal }) : null));
-      receiptOf = receiptNow;
-    }
-    if (portsOf !== (portsOf = JSON.stringify(s.ports ?? []))) replace(ports, portList(at, s.ports ?? []));
-    if (s.state !== "running") {
-      replace(idle, s.state === "paused" ? "Paused: the processes are stopped and stay in memory." : `The sandbox is ${s.state}: it has no processes.`);
-      return;
-    }
-    idle.replaceChildren();
-    const u = await get(`${at}/usage`, { signal });
-    const now = performance.now() / 1000;
-    const max = s.limits ?? {};
-    memory.add(u.memory_bytes, max.memory > 0 ? max.memory : 0);
-    count.add(u.processes, max.pids > 0 ? max.pids : 0);
-    if (before && u.cpu_seconds >= before.cpu) cpu.add((u.cpu_seconds - before.cpu) / (now - before.at), max.cpus > 0 ? max.cpus : 0);
-    before = { at: now, cpu: u.cpu_seconds };
-  }, (text) => replace(idle, text), 2000); // use is measured
-}
-
-function portList(at, list) {
-  if (!list.length) return el("p.quiet", "None: no program on this machine reaches a server in the sandbox.");
-  const columns = ["On this machine", "In the sandbox", { name: "", class: "right" }];
-  const { element, body } = table("Published ports", columns);
-  for (const p of list) {
-    const listen = String(p.listen);
-    const local = /^(127(\.\d+){3}|localhost|\[::1\]):\d+$/.test(listen);
-    add(body, row(columns, [local ? el("a.mono", { href: `http://${listen}/`, onclick: (e) => open(e, listen) }, listen) : code(listen), code(String(p.to)),
-      local && listen.startsWith("127.0.0.2:") ? button("Close", () => act("DELETE", path(`${at}/ports`, p.to)), "small") : null]));
-  }
-  return element;
-}
-
-function publish(at) {
-  dialog("Publish a port", field("Port in the sandbox", numberInput("to", "8000", { min: "1", max: "65535", step: "1", required: true }),
-    "A server on the sandbox’s loopback gets an address on the server’s machine."), { confirm: "Publish", send: async (v) => {
-    const p = await act("POST", `${at}/ports`, { to: Number(v.to) });
-    note(`Published at ${p.listen}`);
-  } });
-}
-
-// open opens a port in a tab of its own, without a reference to this page.
-function open(e, listen) {
-  e.preventDefault();
-  window.open(`http://${listen}/`, "_blank", "noopener,noreferrer");
-}
-
-function limits(at, now = {}) {
-  const number = (name, value, more) => numberInput(name, "unchanged", { value: value > 0 ? String(value) : "", ...more });
-  dialog("Change limits", el("div.fields", field("Memory, MiB", number("memory", now.memory / 2 ** 20)), field("Processors", number("cpus", now.cpus)),
-    field("Processes", number("pids", now.pids, { step: "1" }))), { confirm: "Apply", send: async (v) => {
-    await act("PATCH", `${at}/limits`, limitsOf(v));
-    note("Limits changed");
   } });
 }
 

@@ -4,6 +4,7 @@ import { bytes, button, shown } from "./ui.js";
 
 const images = { png: "image/png", jpg: "image/jpeg", jpeg: "image/jpeg", gif: "image/gif", webp: "image/webp", avif: "image/avif", bmp: "image/bmp", svg: "image/svg+xml", ico: "image/x-icon" };
 const rowsMost = 500, columnsMost = 50;
+const frameLeast = 48, frameMost = 900; // pixels: the height of an HTML output, which tells its own
 
 export function extension(name) {
   const m = /\.([A-Za-z0-9]+)$/.exec(String(name));
@@ -66,12 +67,17 @@ export function html(text, signal) {
   const place = el("div");
   const show = (scripts) => {
     const f = el("iframe", { sandbox: "allow-scripts", src: `/page/frame/${scripts ? "live" : "still"}.html`, title: "HTML output", referrerpolicy: "no-referrer" });
-    const ready = (e) => {
-      if (!e.source || e.source !== f.contentWindow || e.data !== "ready") return;
-      removeEventListener("message", ready);
-      f.contentWindow.postMessage(text, "*");
+    let sent = false;
+    const heard = (e) => {
+      if (!e.source || e.source !== f.contentWindow) return;
+      if (e.data === "ready" && !sent) {
+        sent = true;
+        f.contentWindow.postMessage(text, "*");
+      } else if (!scripts && typeof e.data?.height === "number") {
+        f.style.height = `${Math.max(frameLeast, Math.min(frameMost, Math.ceil(e.data.height)))}px`;
+      }
     };
-    addEventListener("message", ready, { signal });
+    addEventListener("message", heard, { signal });
     replace(place, f);
   };
   show(false);
@@ -83,13 +89,25 @@ export function html(text, signal) {
   return el("div", place, scripted ? run : null);
 }
 
-// sheet shows comma-separated values.
+const number = /^\s*[-+]?[$€£]?(\d[\d,._ ]*|\.\d+)(e[-+]?\d+)?\s*%?\s*$/i;
+
+// numeric returns for each column whether all its values are numbers.
+function numeric(rows, columns) {
+  return Array.from({ length: columns }, (_, i) => {
+    const values = rows.map((r) => r[i] ?? "").filter((v) => v.trim() !== "");
+    return values.length > 0 && values.every((v) => number.test(v));
+  });
+}
+
+// sheet shows comma-separated values. Columns of numbers are aligned at the right.
 export function sheet(text, separator) {
   const all = parse(text, separator, rowsMost + 1);
   if (!all.length) return el("p.quiet", "Empty.");
   const cut = (r) => r.slice(0, columnsMost);
-  const body = el("tbody", all.slice(1, rowsMost).map((r) => el("tr", cut(r).map((c) => el("td", c)))));
-  const parts = [el("table", el("thead", el("tr", cut(all[0]).map((c) => el("th", { scope: "col" }, c)))), body)];
+  const rows = all.slice(1, rowsMost);
+  const right = numeric(rows, Math.min(columnsMost, all[0].length)).map((n) => (n ? "right" : ""));
+  const body = el("tbody", rows.map((r) => el("tr", cut(r).map((c, i) => el("td", { class: right[i] ?? "" }, c)))));
+  const parts = [el("table", el("thead", el("tr", cut(all[0]).map((c, i) => el("th", { scope: "col", class: right[i] }, c)))), body)];
   if (all.length > rowsMost) parts.push(el("p.quiet", `The first ${rowsMost} rows.`));
   return el("div", parts);
 }
@@ -129,7 +147,7 @@ export function parse(text, separator, most) {
 export function card({ name, size, load, download, signal }) {
   const body = el("div.body", el("p.quiet", "Loading …"));
   const e = el("figure.output", el("header", el("span.mono", name), el("span.actions", el("small.quiet", bytes(size)), download ? button("Download", download, "small plain") : null)), body);
-  if (["html", "table"].includes(kindOf(name))) e.classList.add("wide");
+  if (kindOf(name) === "html") e.classList.add("wide");
   load().then(({ data, mime, truncated }) => replace(body, content(name, data, { mime, truncated, signal })), (err) => replace(body, el("p.quiet", err.message)));
   return e;
 }

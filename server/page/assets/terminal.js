@@ -4,6 +4,7 @@ import { changed, socket } from "./api.js";
 import { button, dialog, field, textInput } from "./ui.js";
 import { link } from "./lists.js";
 
+const heldMost = 1000; // characters typed before there is an emulator
 const most = 8 << 20; // bytes that the emulator may be behind before output is left out
 
 function themeNow() {
@@ -19,7 +20,7 @@ function themeNow() {
     background: dark ? "#0f100e" : "#ffffff", foreground: hex(value("--text")), cursor: hex(value("--accent")), cursorAccent: dark ? "#0f100e" : "#ffffff",
     selectionBackground: dark ? "#3a4a44" : "#cfe3dc",
     ...(dark ? { black: "#2c2e2a", red: "#ee8a7e", green: "#62c08d", yellow: "#dfae52", blue: "#7fb0e8", magenta: "#cf9be0", cyan: "#6fc3ab", white: "#d6d8cf", brightBlack: "#7b7e73" }
-      : { black: "#1d1e1b", red: "#b33328", green: "#1d7a4d", yellow: "#97610a", blue: "#2a62a8", magenta: "#8a3f9e", cyan: "#1f6a58", white: "#8d9085", brightBlack: "#62645c", brightWhite: "#44473f" }),
+      : { black: "#1d1e1b", red: "#b33328", green: "#1d7a4d", yellow: "#97610a", blue: "#2a62a8", magenta: "#8a3f9e", cyan: "#1f6a58", white: "#8d9085", brightBlack: "#62645c", brightRed: "#9c2a20", brightGreen: "#166040", brightYellow: "#7a4e06", brightBlue: "#1f4f8c", brightMagenta: "#6f3180", brightCyan: "#175446", brightWhite: "#44473f" }),
   };
   probe.remove();
   return theme;
@@ -65,6 +66,7 @@ class Terminal {
   size = null;
   live = null; // WebSocket
   early = []; // what was typed before the connection
+  held = ""; // what was typed before there was an emulator
   behind = 0; // bytes that the emulator has not shown yet
   left = 0; // bytes that were left out
 
@@ -74,7 +76,9 @@ class Terminal {
     this.frame = el("iframe", { sandbox: "allow-scripts", src: "/page/frame/terminal.html", title: `Terminal of ${name}` });
     this.status = el("p.quiet", { role: "status" }, "Connecting …");
     this.again = button("New session", () => this.open(), "small");
-    this.element = el("div", el("div.terminal", this.frame),
+    this.keys = el("div.terminal", { tabindex: "-1", "aria-label": `Terminal of ${name}` }, this.frame);
+    this.keys.addEventListener("keydown", (e) => this.hold(e));
+    this.element = el("div", this.keys,
       el("div.bar", this.status, el("div.actions", el("small.quiet", "Ctrl Shift E leaves the terminal"), button("Other program", () => this.ask(), "small"), this.again, button("Close", () => this.end(), "small"))));
   }
 
@@ -84,8 +88,22 @@ class Terminal {
 
   focus() {
     if (place.hidden || this.element.hidden) return;
+    if (!this.size) { // the frame has no emulator yet, and would lose keys
+      this.keys.focus();
+      return;
+    }
     this.frame.focus();
     this.post({ kind: "focus" });
+  }
+
+  // hold keeps a key for the program that is about to start.
+  hold(e) {
+    if (this.size || e.ctrlKey || e.metaKey || e.altKey || e.isComposing) return;
+    const text = { Enter: "\r", Backspace: "\x7f", Escape: "\x1b" }[e.key] ?? ([...e.key].length === 1 ? e.key : "");
+    if (!text || this.held.length >= heldMost) return;
+    e.preventDefault();
+    e.stopPropagation(); // it is no shortcut of the page
+    this.held += text;
   }
 
   theme() {
@@ -111,7 +129,8 @@ class Terminal {
     this.live?.close();
     const s = socket(`${this.at}/terminal`, { rows: this.size.rows, cols: this.size.cols, ...(this.command ? { command: this.command } : {}) });
     this.live = s;
-    this.early = [];
+    this.early = this.held ? [encoder.encode(this.held)] : [];
+    this.held = "";
     this.focus();
     let code = null, fault = "";
     replace(this.status, "Connecting …");

@@ -80,6 +80,10 @@
     cleanStyle(made.body.style);
     document.adoptedStyleSheets = sheets;
     document.body.replaceWith(document.adoptNode(made.body));
+    // The page makes the frame as high as the document. A document whose height follows the frame's could grow for ever.
+    let told = 0;
+    const tell = () => told++ < 5 && parent.postMessage({ height: document.body.getBoundingClientRect().bottom + 16 }, "*");
+    new ResizeObserver(tell).observe(document.body);
   }, { once: true });
   parent.postMessage("ready", "*");
 })();

@@ -9,6 +9,7 @@
     fontSize: 13,
     lineHeight: 1.2,
     scrollback: 5000,
+    minimumContrastRatio: 4.5, // programs choose colours for a dark ground
     screenReaderMode: false,
     linkHandler: { activate() {} }, // OSC 8: a link of a sandbox leads nowhere
   });

@@ -1,0 +1,120 @@
+package operate
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"demesne/runner"
+)
+
+// Bounds of what is kept of the use of sandboxes. One look of Watch measures some sandboxes; the others follow in the next ones.
+// So many sandboxes are measured less often, and the work and the memory stay bounded.
+const (
+	usageKept    = 5 * time.Minute
+	samplesMost  = 75 // of a sandbox
+	measureEvery = 2 * lookEvery
+	measuredMost = 50   // sandboxes in one look
+	usedMost     = 1000 // sandboxes with samples
+	measureTime  = time.Second
+)
+
+// Sample is what a running sandbox used at a time.
+type Sample struct {
+	Time      time.Time
+	CPUs      float64 // on average since the sample before
+	Memory    int64
+	Processes int
+}
+
+// usages are the samples of the sandboxes that run, by id.
+type usages struct {
+	mu sync.Mutex
+	of map[string]*used
+}
+
+// used are the samples of a sandbox, the oldest first.
+type used struct {
+	samples []Sample
+	cpu     float64 // seconds at the last sample
+	tried   time.Time
+}
+
+// next returns the sandboxes whose turn it is, those first that have waited longest, and forgets those that have no
+// processes. A paused one uses what it used.
+func (u *usages) next(all []runner.Info, now time.Time) (ids []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	live := map[string]bool{}
+	for _, i := range all {
+		if i.Spec.Lifetime != runner.Persistent || i.State != runner.Running && i.State != runner.Paused {
+			continue
+		}
+		one := u.of[i.ID]
+		if one == nil {
+			if len(live) >= usedMost {
+				continue
+			}
+			one = &used{}
+			u.of[i.ID] = one
+		}
+		live[i.ID] = true
+		if i.State == runner.Running && now.Sub(one.tried) >= measureEvery {
+			ids = append(ids, i.ID)
+		}
+	}
+	for id := range u.of {
+		if !live[id] {
+			delete(u.of, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int { return u.of[a].tried.Compare(u.of[b].tried) })
+	ids = ids[:min(len(ids), measuredMost)]
+	for _, id := range ids {
+		u.of[id].tried = now
+	}
+	return ids
+}
+
+// take keeps a measure, and drops the samples that are too old.
+func (u *usages) take(id string, m runner.Usage, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	one := u.of[id]
+	if one == nil {
+		return
+	}
+	s := Sample{Time: now.UTC(), Memory: m.Memory, Processes: m.Processes}
+	if n := len(one.samples); n > 0 && m.CPU >= one.cpu {
+		s.CPUs = (m.CPU - one.cpu) / max(now.Sub(one.samples[n-1].Time).Seconds(), 0.001)
+	}
+	one.cpu = m.CPU
+	one.samples = append(one.samples, s)
+	old := slices.IndexFunc(one.samples, func(s Sample) bool { return now.Sub(s.Time) <= usageKept })
+	one.samples = slices.Delete(one.samples, 0, max(old, len(one.samples)-samplesMost))
+}
+
+// measure measures the sandboxes of a list whose turn it is.
+func (op *Operator) measure(ctx context.Context, all []runner.Info) {
+	if op.opts.Usage == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, measureTime)
+	defer cancel()
+	for _, id := range op.used.next(all, time.Now()) {
+		if m, err := op.opts.Usage(ctx, id); err == nil {
+			op.used.take(id, m, time.Now())
+		}
+	}
+}
+
+// Samples returns what a sandbox used in the last minutes, the oldest first. The caller may see the sandbox.
+func (op *Operator) Samples(id string) []Sample {
+	op.used.mu.Lock()
+	defer op.used.mu.Unlock()
+	if one := op.used.of[id]; one != nil {
+		return slices.Clone(one.samples)
+	}
+	return nil
+}
