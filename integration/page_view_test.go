@@ -95,3 +95,31 @@ func TestPageNames(t *testing.T) {
 		t.Errorf("sent %q", sent)
 	}
 }
+
+// TestPageTerminalHeld types before the terminal's frame has its emulator. The keys reach the program once it has started, and
+// act on nothing else.
+func TestPageTerminalHeld(t *testing.T) {
+	b := newBox(t)
+	release := make(chan struct{})
+	p := b.browse(b.serveAPI(), func(_, address, _ string) (int, string, string, bool) {
+		if strings.HasSuffix(address, "/page/frame/terminal.html") {
+			<-release
+		}
+		return 0, "", "", false
+	})
+	b.cli("create", "--name", "held")
+	p.show("#/sandbox/held", "Receipt")
+	p.check(p.Eval(`location.hash = "#/sandbox/held/terminal"`, nil))
+	p.await(`document.activeElement.classList.contains("terminal")`)
+	for _, key := range strings.Split("echo nX?gj$((6*7))", "") { // n, ?, g and j are shortcuts of the page
+		p.check(p.Press(key))
+	}
+	p.check(p.Press("Enter"))
+	var shown bool
+	if p.check(p.Eval(`document.querySelector("dialog") !== null || location.hash !== "#/sandbox/held/terminal"`, &shown)); shown {
+		t.Error("a key was a shortcut")
+	}
+	close(release)
+	p.shownInTerminal("nX?gj42")
+	b.cli("rm", "held")
+}
