@@ -39,6 +39,8 @@ func TestPageSession(t *testing.T) {
 	p.terminal(at)
 	p.files(at)
 	p.question(at)
+	p.show("#/sandboxes", "demo")
+	p.await(`document.querySelector("td.memory span")?.textContent.endsWith("iB")`) // the server has measured it
 	p.lifeOf(at)
 	p.quiet("401 (Unauthorized) "+s.url+"/page/login", "Content Security Policy", "/page/frame/still.html", "failed:  csp",
 		"404 (Not Found) "+s.url+"/v1/sandboxes/") // a poll that began before a removal

@@ -121,5 +121,12 @@ func TestPageTerminalHeld(t *testing.T) {
 	}
 	close(release)
 	p.shownInTerminal("nX?gj42")
+	p.check(p.Type(`printf '\033[93m%s\033[0m\n' pale-$((6*7))`)) // bright yellow, on a light ground
+	p.check(p.Press("Enter"))
+	p.terminalHas(`(e => e && getComputedStyle(e).color)([...document.querySelectorAll(".xterm-rows span")].find(e => e.textContent === "pale-42"))`, "rgb(")
+	colour := p.EvalFrames(`(all => all && Math.max(...all.slice(0, 2).map(Number)) < 160 ? "readable" : String(all))(getComputedStyle([...document.querySelectorAll(".xterm-rows span")].find(e => e.textContent === "pale-42") ?? document.body).color.match(/\d+/g))`)
+	if !strings.Contains(strings.Join(colour, " "), "readable") {
+		t.Errorf("bright yellow on a light ground is %q", colour)
+	}
 	b.cli("rm", "held")
 }

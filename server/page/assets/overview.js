@@ -45,6 +45,7 @@ export async function overview(body, shared, signal) {
     memory.add(u.memory_bytes, max.memory > 0 ? max.memory : 0, now);
     count.add(u.processes, max.pids > 0 ? max.pids : 0, now);
     if (before && u.cpu_seconds >= before.cpu) cpu.add((u.cpu_seconds - before.cpu) / (now - before.at), max.cpus > 0 ? max.cpus : 0, now);
+    else if (cpu.samples.length) cpu.draw(cpu.samples.at(-1)[1], max.cpus > 0 ? max.cpus : 0, now); // as the server measured it
     before = { at: now, cpu: u.cpu_seconds };
   }, (text) => replace(idle, text), 2000); // use is measured
 }
