@@ -193,7 +193,7 @@ func TestReserveKilled(t *testing.T) {
 	root := t.TempDir()
 	_, of := runnerOver(t, root)
 	for i := range 3 {
-		if err := os.WriteFile(fmt.Sprintf("%s/.slot-dead%d", root, i), nil, 0o600); err != nil {
+		if err := os.WriteFile(fmt.Sprintf("%s/.slot-dead%d..", root, i), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,7 +201,7 @@ func TestReserveKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(root+"/.slot-late", nil, 0o600); err != nil {
+	if err := os.WriteFile(root+"/.slot-late..", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d, err := store.Open(root)
@@ -211,7 +211,7 @@ func TestReserveKilled(t *testing.T) {
 	if _, err := d.Sweep(); err != nil {
 		t.Error(err)
 	}
-	if list, err := os.ReadDir(root); err != nil || len(list) != 1 || !strings.HasSuffix(list[0].Name(), s.id) {
+	if list, err := os.ReadDir(root); err != nil || len(list) != 1 || !strings.Contains(list[0].Name(), s.id) {
 		t.Errorf("left: %v, %v", list, err)
 	}
 }
