@@ -177,6 +177,11 @@ func (l *Log) write(end head, id uint64, line []byte) error {
 	if end.Segment == "" || end.Size >= l.most {
 		next.Segment, next.Size, end.Size = segmentName(id), int64(len(line))+1, 0
 	}
+	if end.Segment == "" {
+		if err := l.putHead(head{Sum: none, Segment: next.Segment}); err != nil {
+			return err
+		}
+	}
 	f, err := l.segment(next.Segment)
 	if err != nil {
 		return err

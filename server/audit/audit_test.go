@@ -194,6 +194,31 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestKilledFirst checks the states that a killed writer of the first entry can leave: the head of an empty log, then the
+// segment, then the entry. Each is right, and the next entry follows.
+func TestKilledFirst(t *testing.T) {
+	for entries := range 2 {
+		dir := filled(t, entries)
+		l, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if err := l.putHead(head{Sum: none, Segment: segmentName(1)}); err != nil {
+			t.Fatal(err)
+		}
+		if r := verified(t, dir, nil); len(r.Wrong) > 0 || r.Entries != entries {
+			t.Errorf("%d entries: %+v", entries, r)
+		}
+		if e, err := l.Append(events.Event{Type: events.SessionKilled}); err != nil || e.ID != uint64(entries)+1 {
+			t.Errorf("%d entries: %+v %v", entries, e, err)
+		}
+		if r := verified(t, dir, nil); len(r.Wrong) > 0 || r.Entries != entries+1 {
+			t.Errorf("%d entries and one: %+v", entries, r)
+		}
+	}
+}
+
 // TestTorn checks that a partial line is removed, and that a line without its head counts.
 func TestTorn(t *testing.T) {
 	dir := filled(t, 3)

@@ -138,7 +138,7 @@ func Verify(ctx context.Context, dir string, marks map[uint64]string) (*Report, 
 	for id, sum := range marks {
 		wanted[id] = []string{sum}
 	}
-	if ok {
+	if ok && h.ID > 0 {
 		wanted[h.ID] = append(wanted[h.ID], h.Sum)
 	}
 	err = lines(ctx, dir, 0, func(at place, line []byte, partial bool) bool {

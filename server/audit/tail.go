@@ -15,7 +15,8 @@ import (
 )
 
 // head is the content of the file head: the last entry, and how long its segment is. It is written after the entry, so a
-// kill in between leaves it one entry behind.
+// kill in between leaves it one entry behind. Before the first entry it is written with ID 0: a log without any head has
+// lost it.
 type head struct {
 	ID      uint64 `json:"id"`
 	Sum     string `json:"sha256"` // of the entry's line
@@ -40,7 +41,7 @@ func (l *Log) putHead(h head) error {
 func readHead(f io.ReaderAt) (h head, ok bool) {
 	b := make([]byte, headSize)
 	n, _ := f.ReadAt(b, 0)
-	ok = json.Unmarshal(bytes.TrimSpace(b[:n]), &h) == nil && h.ID > 0 && isSegment(h.Segment) && len(h.Sum) == len(none)
+	ok = json.Unmarshal(bytes.TrimSpace(b[:n]), &h) == nil && isSegment(h.Segment) && len(h.Sum) == len(none)
 	return h, ok
 }
 
