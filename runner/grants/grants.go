@@ -115,8 +115,7 @@ func (r Record) Write(run, key string) (name string, err error) {
 	// Unique is enough: the directory is closed to all but the caller and the runner.
 	name = key + "-" + strconv.FormatUint(rand.Uint64(), 16)
 	dir := filepath.Join(run, Subdir)
-	// os.OpenFile would ask the poller first, in four more calls.
-	fd, err := unix.Open(filepath.Join(dir, name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	fd, placed, err := create(dir, name)
 	if err != nil {
 		return "", fmt.Errorf("write record of shared directories: %w", err)
 	}
@@ -127,11 +126,26 @@ func (r Record) Write(run, key string) (name string, err error) {
 	if err == nil {
 		err = mark(fd, dir, name)
 	}
+	if err == nil && !placed {
+		err = unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.AT_FDCWD, filepath.Join(dir, name), unix.AT_SYMLINK_FOLLOW)
+	}
 	if err = errors.Join(err, unix.Close(fd)); err != nil {
 		Remove(run, name)
 		return "", fmt.Errorf("write record of shared directories: %w", err)
 	}
 	return name, nil
+}
+
+// create creates the file of a record. It has no name yet where the file system has such files (open(2), O_TMPFILE): a
+// reaper that runs at the same time sees a whole record or none. Otherwise it is placed at once.
+func create(dir, name string) (fd int, placed bool, err error) {
+	// os.OpenFile would ask the poller first, in four more calls.
+	fd, err = unix.Open(dir, unix.O_WRONLY|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+		fd, err = unix.Open(filepath.Join(dir, name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+		return fd, true, err
+	}
+	return fd, false, err
 }
 
 // markKey names the attribute that a record has in a directory of another user. Its value is the record's name. A

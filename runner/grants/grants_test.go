@@ -130,6 +130,37 @@ func TestAnotherDirectory(t *testing.T) {
 	}
 }
 
+// TestWhole checks that a reaper which runs while records are written finds each whole or not at all.
+func TestWhole(t *testing.T) {
+	run := t.TempDir()
+	if err := os.Mkdir(filepath.Join(run, Subdir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		for range 500 {
+			if _, err := (Record{Sockets: []Socket{{Path: "/s"}}}).Write(run, "key"); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for {
+		if err := each(run, "key", "", func(Record) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+		}
+	}
+}
+
 // TestForged checks that forged records in a directory that real root's runner can write to have no effect: a record
 // that the caller does not own, a link to one that it owns, and a file of the caller that is not a record.
 func TestForged(t *testing.T) {
