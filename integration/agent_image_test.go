@@ -271,6 +271,7 @@ func TestAgentImageBranch(t *testing.T) {
 		g.push("plain:1", v1.Config{Env: []string{"PATH=/bin"}}, g.busybox(), program)
 		g.push("git:1", v1.Config{Env: []string{"PATH=/usr/bin:/bin"}, User: "1000"}, g.busybox(), program, gitEntries(t))
 		repo := g.home + "/repo"
+		needGit(t)
 		g.host(g.home, "git init -q -b main repo && cd repo && echo base > base.txt && git add . && git commit -q -m first")
 		agent := func(image string, args ...string) result {
 			cmd := g.cli(append([]string{"agent", "--branch", "--image", g.reg.Ref(image)}, args...)...)

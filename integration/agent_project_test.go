@@ -51,9 +51,12 @@ func (b *box) prepareHome() {
 	})
 }
 
+func needGit(t testing.TB) { program(t, "git") }
+
 // repository makes a git repository with one commit, and returns its path.
 func (b *box) repository(dir string) string {
 	b.Helper()
+	needGit(b)
 	b.host(b.mkdir("h/"+dir), "git init -q -b main . && echo base > base.txt && git add . && git commit -q -m first")
 	return b.home + "/" + dir
 }

@@ -168,6 +168,7 @@ func caseFiles(t *testing.T) []string {
 
 // TestBuildCases builds the rows of testdata/build.
 func TestBuildCases(t *testing.T) {
+	needIDs(t)
 	s := newSite(t, newGallery(t))
 	t.Cleanup(func() { os.RemoveAll(s.home + "/.cache") }) // an ordinary user's list of short names, as podman has it
 	s.base()

@@ -11,6 +11,7 @@ import (
 
 // TestBuildMountKinds checks tmpfs, writable binds, and caches with owners, sources and sharing.
 func TestBuildMountKinds(t *testing.T) {
+	needIDs(t)
 	s := newSite(t, newGallery(t))
 	s.put("d/one", "1\n")
 	s.put("file", "f\n")

@@ -256,6 +256,7 @@ func TestBuildCache(t *testing.T) {
 
 // TestBuildMounts checks the mounts, users and networks of RUN.
 func TestBuildMounts(t *testing.T) {
+	needIDs(t)
 	s := newSite(t, newGallery(t))
 	s.put("tool", "tool\n")
 	s.build(`FROM local/bb AS made
@@ -304,6 +305,7 @@ func TestBuildSecret(t *testing.T) {
 
 // TestBuildCopy checks names, owners, links and the ignore file.
 func TestBuildCopy(t *testing.T) {
+	needIDs(t)
 	s := newSite(t, newGallery(t))
 	for _, f := range []string{"src/a.go", "src/a.txt", "src/deep/b.go", "skip/no", "skip/but", "notes.md"} {
 		s.put(f, f+"\n")

@@ -63,9 +63,20 @@ func (g *gallery) oneID(t *testing.T) *gallery {
 	return g
 }
 
+// needIDs skips the test where the sandboxes of its user would have one id.
+func needIDs(t testing.TB) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		program(t, "newuidmap")
+	}
+}
+
 // withIDs runs f with and without subordinate ids.
 func withIDs(t *testing.T, f func(t *testing.T, g *gallery, one bool)) {
-	t.Run("subordinate ids", func(t *testing.T) { f(t, newGallery(t), false) })
+	t.Run("subordinate ids", func(t *testing.T) {
+		needIDs(t)
+		f(t, newGallery(t), false)
+	})
 	t.Run("one id", func(t *testing.T) { f(t, newGallery(t).oneID(t), true) })
 }
 

@@ -71,6 +71,7 @@ func TestImageEnvironment(t *testing.T) {
 
 // TestImageUser checks USER in every form that docker accepts, looked up in the image.
 func TestImageUser(t *testing.T) {
+	needIDs(t)
 	g := newGallery(t)
 	for user, want := range map[string]string{
 		"": "0:0:0:/root", "root": "0:0:0:/root", "alice": "1000:1000:1000 50:/home/alice", "1000": "1000:1000:1000 50:/home/alice",

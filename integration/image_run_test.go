@@ -95,6 +95,7 @@ func TestImagePullPolicy(t *testing.T) {
 
 // TestImageSession checks that exec uses the image's config as the first command does.
 func TestImageSession(t *testing.T) {
+	needIDs(t)
 	g := newGallery(t)
 	g.push("demo:1", v1.Config{Env: []string{"PATH=/bin", "COLOUR=red"}, WorkingDir: "/srv/app", User: "alice"}, g.busybox())
 	id := strings.TrimSpace(g.ok("create", "--image", g.reg.Ref("demo:1")))

@@ -187,6 +187,7 @@ func TestEscapeP29KernelRoot(t *testing.T) {
 // TestEscapeP26Users checks that the sum of processes is bounded where each user of an image has a limit of its
 // own (P26).
 func TestEscapeP26Users(t *testing.T) {
+	needIDs(t)
 	g := newGallery(t)
 	ref, _ := g.simple("users:1")
 	p, r := g.report([]string{"--image", ref, "--pids", "20", "--timeout", "20s", "--in", tools + "/users"}, "/in/users")

@@ -52,6 +52,7 @@ func (b *box) browse(s *apiServer, answer func(method, url, sent string) (int, s
 // browseWith does that in a browser with these flags.
 func (b *box) browseWith(s *apiServer, answer func(method, url, sent string) (int, string, string, bool), flags ...string) *pageBrowser {
 	b.Helper()
+	program(b, "chromium")
 	at, err := fixture.StartBrowser(b.TempDir(), flags...)
 	if err != nil {
 		b.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,16 +152,17 @@ func TestHTTPReplay(t *testing.T) {
 		gone = s.attached[id].requests == 0
 		s.mu.Unlock()
 	}
-	close(d.hold)
-	s.Drain()
-	for range 2 { // a second time, if that connection breaks too
+	var release sync.Once
+	for range 2 { // a second time, if that connection breaks too: now the call has ended
 		r := post(t.Context(), srv.URL, "2025-11-25", id, "")
 		r.Method, r.Body = "GET", nil
 		r.Header.Set("Last-Event-ID", strings.TrimPrefix(last, "id: "))
 		_, lines = open(t, r)
 		var text string
 		for lines.Scan() {
-			text += lines.Text()
+			if text += lines.Text(); strings.Contains(lines.Text(), `"progressToken":"p"`) {
+				release.Do(func() { close(d.hold) })
+			}
 		}
 		if !strings.Contains(text, `"progressToken":"p"`) || !strings.Contains(text, "output_dir: /o/u-1") {
 			t.Errorf("after %q: %q", last, text)

@@ -19,6 +19,7 @@ func ip(t *testing.T, args ...string) {
 	if err != nil {
 		program = "/usr/sbin/ip"
 	}
+	need(t, program)
 	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
 		t.Fatalf("ip %v: %v: %s", args, err, out)
 	}

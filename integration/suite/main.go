@@ -30,7 +30,7 @@ func main() {
 	flag.StringVar(&s.login, "user", "", "ordinary `user` that runs the tests again after root")
 	flag.StringVar(&s.pattern, "run", "", "`pattern` of the only tests to run")
 	race := flag.String("race", "", "`packages` that run with the race detector, separated by spaces")
-	flag.IntVar(&s.workers, "workers", 2*runtime.NumCPU(), "`number` of parts that run at once")
+	flag.IntVar(&s.workers, "workers", 3*runtime.NumCPU(), "`number` of parts that run at once")
 	bound := flag.Duration("timeout", time.Hour, "`bound` of the whole run")
 	flag.Parse()
 	s.race, s.packages = strings.Fields(*race), flag.Args()
