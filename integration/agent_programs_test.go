@@ -76,7 +76,8 @@ func testAgentProgram(t *testing.T, model string) {
 	task := agents.Task{Prompt: "-make the file", Dir: `/workspace/.demesne/a job`, Egress: "none",
 		Servers: []agents.Server{{Name: "demesne", Port: 8089, Path: "/mcp"}}}
 	l := a.Headless(task)
-	need(t, filepath.IsAbs(l.Argv[0]), "integration/agents.sh, which installs "+l.Argv[0])
+	_, err := exec.LookPath(l.Argv[0])
+	need(t, err == nil, "integration/agents.sh, which installs "+l.Argv[0])
 	resume, err := a.Resume(task, "SESSION")
 	if err != nil {
 		t.Fatal(err)

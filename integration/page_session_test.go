@@ -212,6 +212,7 @@ func (p *pageBrowser) lifeOf(at string) {
 
 // TestPageWork looks at a run with its timeline and outputs, and at a job.
 func TestPageWork(t *testing.T) {
+	program(t, "chromium")
 	b := newBox(t)
 	b.keepsJobs()
 	s := b.serveAPI()
