@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -150,8 +151,11 @@ func TestMountsGitIdentity(t *testing.T) {
 // id returns the id of the only changes that are kept apart, or "".
 func (b *box) changes() string {
 	b.Helper()
-	id, _, _ := strings.Cut(b.in(b.dir, "diff").stdout, " ")
-	return id
+	var all []struct{ ID string }
+	if err := json.Unmarshal([]byte(b.in(b.dir, "diff", "--json").stdout), &all); err != nil || len(all) == 0 {
+		return ""
+	}
+	return all[0].ID
 }
 
 // cowScript changes a tree in each way that an overlay knows.
@@ -381,18 +385,21 @@ func TestCowAsk(t *testing.T) {
 		cmd.Dir = p
 		term := b.terminalOf(cmd)
 		for _, key := range keys {
-			term.expect("[l]ist: ")
+			term.expect("[p]atch: ")
 			time.Sleep(100 * time.Millisecond)
 			term.typ(key + "\n")
 			if key == "l" {
 				term.expect("M " + f)
+			}
+			if key == "p" {
+				term.expect("+" + text)
 			}
 		}
 		if code := term.wait(); code != 0 {
 			t.Errorf("%q: exit %d: %s", keys, code, term.screen())
 		}
 	}
-	ask("one", "l", "y")
+	ask("one", "l", "p", "y")
 	if read(f) != "one\n" || b.changes() != "" {
 		t.Errorf("yes: %q, left %q", read(f), b.changes())
 	}

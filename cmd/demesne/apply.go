@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -18,26 +19,33 @@ func applyCommands() []command {
 	return []command{
 		{
 			Command: cli.Command{
-				Name: "apply", Usage: []string{"[--force] ID [PATH…]"}, Summary: "make the changes of a directory with mode cow",
+				Name: "apply", Usage: []string{"[--force | --interactive] [ID] [PATH…]"}, Summary: "make the changes of a directory with mode cow",
 				About: `Makes the changes in the directory that a sandbox had with mode cow (--workspace DIR:cow, --mount DIR:cow, --here=cow):
-all of them, or those at and below each PATH. demesne diff ID lists them. ID may be that of the sandbox.
+all of them, or those at and below each PATH. demesne diff lists them. ID may be that of the sandbox. It can be left out
+while one sandbox's changes are kept; a PATH that looks like an id needs ./ before it.
 
 Each file is replaced in one step. A file that you changed after the start of the sandbox stays as it is, unless --force is
-given. Devices, fifos and sockets are never made, and files get no setuid bit.
+given. Files of caches, such as __pycache__, are replaced without that. Devices, fifos and sockets are never made, and files
+get no setuid bit.
 
 Some files would be executed or obeyed by programs of this machine: git hooks, .envrc, editor tasks. Such a change is
-made only if PATH names it or a directory above it. A link that leads out of the directory is made, and named. Exits 1 if a change was not made.`,
+made only if PATH names it or a directory above it. A link that leads out of the directory is made, and named. Exits 1 if a change was not made.
+
+With --interactive, demesne shows each change on the terminal and asks: y makes it, n keeps it for later, a makes it and
+all that follow, q ends. A text that changed in several places is asked about place by place. The answer a covers no file
+that this machine would execute, no link that leads out, and none that you changed meanwhile: y does.`,
 				Examples: []cli.Example{
-					{Says: "try a command on a directory, look, and keep what it did", Line: "demesne run --here=cow -- make; demesne diff; demesne apply 3f9a12bc"},
-					{Says: "keep one file", Line: "demesne apply 3f9a12bc src/main.go"},
+					{Says: "try a command on a directory, look, and keep what it did", Line: "demesne run --here=cow -- make; demesne diff --patch; demesne apply"},
+					{Says: "keep one file", Line: "demesne apply src/main.go"},
 				},
 			},
 			flags: applyFlags, run: cmdApply,
 		},
 		{
 			Command: cli.Command{
-				Name: "discard", Usage: []string{"ID…"}, Summary: "drop the changes of a directory with mode cow",
-				About:    `Removes changes that demesne diff lists. The directories stay as they are. A persistent sandbox sees them as they are, from its next start on.`,
+				Name: "discard", Usage: []string{"[ID…]"}, Summary: "drop the changes of a directory with mode cow",
+				About: `Removes changes that demesne diff lists. ID can be left out while one sandbox's changes are kept. The directories stay as they
+are. A persistent sandbox sees them as they are, from its next start on.`,
 				Examples: []cli.Example{{Says: "drop changes", Line: "demesne discard 3f9a12bc"}},
 			},
 			flags: noFlags, run: cmdDiscard,
@@ -46,35 +54,72 @@ made only if PATH names it or a directory above it. A link that leads out of the
 }
 
 func applyFlags(o *options) cli.Flags {
-	return cli.Flags{{Group: cli.GroupGeneral, Long: "force", Short: 'f', Set: cli.On(&o.force), Help: "replace files that you changed meanwhile"}}
+	return cli.Flags{
+		{Group: cli.GroupGeneral, Long: "force", Short: 'f', Set: cli.On(&o.force), Help: "replace files that you changed meanwhile"},
+		{Group: cli.GroupGeneral, Long: "interactive", Short: 'i', Set: cli.On(&o.stepwise), Help: "show each change on the terminal, and ask"},
+	}
 }
 
-// openChanges returns the changes of an operand.
-func openChanges(id string) (*changeSet, error) {
-	c, err := findChanges(id)
-	if errors.Is(err, errNoChanges) {
+// hintedChanges adds a hint to an error about the choice of changes.
+func hintedChanges(err error) error {
+	if errors.Is(err, errNoChanges) || errors.Is(err, errWhich) {
 		err = hinted(err, "demesne diff lists all changes that are kept apart")
 	}
-	return c, err
+	return err
 }
 
-func cmdApply(a *app, o *options, args []string) (int, error) {
-	if len(args) == 0 {
-		return 0, hinted(errors.New("needs the id of changes"), "demesne diff lists all changes that are kept apart")
+// openChanges returns the changes of an operand, or the only ones for "".
+func openChanges(id string) (c *changeSet, err error) {
+	if id == "" {
+		c, err = onlyChanges()
+	} else {
+		c, err = findChanges(id)
 	}
-	c, err := openChanges(args[0])
+	return c, hintedChanges(err)
+}
+
+// changesAnd returns the changes and paths that operands name. The id can be left out.
+func changesAnd(args []string) (c *changeSet, paths []string, err error) {
+	if len(args) > 0 {
+		c, err = findChanges(args[0])
+	}
+	if id := len(args) > 0 && !errors.Is(err, errNoChanges); id {
+		args = args[1:]
+	} else if only, oerr := onlyChanges(); oerr == nil && !(len(args) > 0 && isChangesID(args[0])) {
+		c, err = only, nil
+	} else {
+		err = cmp.Or(err, oerr)
+	}
 	if err != nil {
-		return 0, err
+		return nil, nil, hintedChanges(err)
 	}
-	var paths []string
-	for _, p := range args[1:] {
+	for _, p := range args {
 		abs, err := realParent(p)
 		if err != nil {
-			return 0, err
+			return nil, nil, err
 		}
 		paths = append(paths, abs)
 	}
-	return a.applyChanges(c, paths, o.force)
+	return c, paths, nil
+}
+
+func cmdApply(a *app, o *options, args []string) (int, error) {
+	c, paths, err := changesAnd(args)
+	if err != nil {
+		return 0, err
+	}
+	if !o.stepwise {
+		return a.applyChanges(c, paths, directly(paths, o.force))
+	}
+	if o.force {
+		return 0, errors.New("--interactive: cannot be combined with --force, as it asks about such files")
+	}
+	q, err := a.openQuestions()
+	if err != nil {
+		return 0, err
+	}
+	defer q.close()
+	return a.applyChanges(c, paths, q.apply)
 }
 
 // realParent returns an absolute path as changes have it: without symbolic links, except in the last name.
@@ -94,8 +139,8 @@ func realParent(path string) (string, error) {
 }
 
 // applyChanges applies changes and reports what it did. It removes changes of which nothing is left.
-func (a *app) applyChanges(c *changeSet, paths []string, force bool) (int, error) {
-	did, err := c.Apply(paths, force)
+func (a *app) applyChanges(c *changeSet, paths []string, apply applier) (int, error) {
+	did, err := c.Apply(paths, apply)
 	if err != nil {
 		return 0, err
 	}
@@ -125,7 +170,10 @@ func (a *app) applyChanges(c *changeSet, paths []string, force bool) (int, error
 	return code, err
 }
 
-// reviewEdits names the applied changes that the caller should look at before this machine executes, obeys or follows them.
+// reviewLinks bounds the links that reviewEdits names.
+const reviewLinks = 20
+
+// reviewEdits names the changes that the caller should look at before this machine executes, obeys or follows them.
 func reviewEdits(done []edit) (lines []string) {
 	var files []upper.Executable
 	for _, e := range done {
@@ -136,14 +184,17 @@ func reviewEdits(done []edit) (lines []string) {
 			lines = append(lines, fmt.Sprintf("review before use: %s, a link that leads out of the directory: to %s", text.SafeLine(e.Path), text.SafeLine(e.Leads)))
 		}
 	}
+	if more := len(lines) - reviewLinks; more > 0 {
+		lines = append(lines[:reviewLinks], fmt.Sprintf("review before use: and %d more links that lead out of the directory", more))
+	}
 	return append(upper.Review(files), lines...)
 }
 
 func cmdDiscard(a *app, _ *options, args []string) (int, error) {
-	if len(args) == 0 {
-		return 0, hinted(errors.New("needs the id of changes"), "demesne diff lists all changes that are kept apart")
-	}
 	code := 0
+	if len(args) == 0 {
+		args = []string{""}
+	}
 	for _, id := range args {
 		c, err := openChanges(id)
 		if err == nil {
@@ -178,6 +229,15 @@ func (a *app) listChanges(o *options) (int, error) {
 		return a.printJSON(list)
 	}
 	return a.print(b.String())
+}
+
+// patchChanges shows what changed in files, in the order of their names.
+func (a *app) patchChanges(c *changeSet, paths []string) (int, error) {
+	s, err := c.patch(paths, cli.TerminalOf(a.stdout, a.env))
+	if err != nil {
+		return 0, err
+	}
+	return a.page(s)
 }
 
 // diffChanges lists one set of changes.

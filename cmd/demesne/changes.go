@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,8 +55,9 @@ type fileState struct {
 // edit is one change. Path is absolute.
 type edit struct {
 	upper.Edit
-	Path string
-	dir  int
+	Path   string
+	dir    int
+	parent bool // of another edit that was chosen
 }
 
 // changesRecord is the name of the record, and changesMost the bound of its size.
@@ -176,12 +176,35 @@ func (c *changeSet) undo() {
 	c.discardAll() // a failure leaves changes that demesne diff lists
 }
 
-// errNoChanges reports that no changes have that id.
-var errNoChanges = errors.New("no such changes")
+// errNoChanges reports that no changes have that id, and errWhich that an id must choose some.
+var (
+	errNoChanges = errors.New("no such changes")
+	errWhich     = errors.New("needs the id of changes")
+)
+
+// onlyChanges returns the changes that are kept apart if there is exactly one set of them.
+func onlyChanges() (*changeSet, error) {
+	all, err := allChanges()
+	switch {
+	case err != nil:
+		return nil, err
+	case len(all) == 0:
+		return nil, fmt.Errorf("no changes are kept apart: %w", errWhich)
+	case len(all) > 1:
+		return nil, fmt.Errorf("%d sets of changes are kept apart: %w", len(all), errWhich)
+	}
+	return all[0], nil
+}
+
+// isChangesID reports whether a word has the form of an id.
+func isChangesID(word string) bool {
+	b, err := hex.DecodeString(word)
+	return err == nil && len(b) == 4
+}
 
 // findChanges returns the changes of that id, or of the sandbox with that id or name.
 func findChanges(id string) (*changeSet, error) {
-	if b, err := hex.DecodeString(id); err == nil && len(b) == 4 {
+	if isChangesID(id) {
 		root, err := client.ChangesRoot()
 		if err != nil {
 			return nil, err
@@ -322,7 +345,7 @@ func (o *overs) edits() (edits []edit, all bool, err error) {
 		}
 		all = all && complete
 		for _, e := range found {
-			edits = append(edits, edit{e, filepath.Join(o.changes.Dirs[i].Path, e.Path), i})
+			edits = append(edits, edit{Edit: e, Path: filepath.Join(o.changes.Dirs[i].Path, e.Path), dir: i})
 		}
 	}
 	return edits, all, o.save()
@@ -352,81 +375,6 @@ func (c *changeSet) Edits() (edits []edit, all bool, err error) {
 	}
 	defer o.close()
 	return o.edits()
-}
-
-// applied is the outcome of Apply.
-type applied struct {
-	Done    []edit
-	Refused []refusal
-	Left    []edit // which the host would execute, and which were not named
-}
-
-// refusal is an edit that could not be applied.
-type refusal struct {
-	edit
-	Err error
-}
-
-// Apply makes changes in the caller's directories: those at or below paths, which are absolute, or all. Without paths it
-// leaves out the files that programs of the host would execute and that a sandbox has no need to change. With force it
-// replaces files that the caller changed meanwhile.
-func (c *changeSet) Apply(paths []string, force bool) (done applied, err error) {
-	o, err := c.open()
-	if err != nil {
-		return done, err
-	}
-	defer o.close()
-	edits, all, err := o.edits()
-	if err != nil {
-		return done, err
-	}
-	if !all {
-		return done, fmt.Errorf("changes %q: too many to apply", c.ID)
-	}
-	chosen, err := choose(edits, paths)
-	if err != nil {
-		return done, err
-	}
-	for _, e := range chosen {
-		if len(paths) == 0 && e.Guarded {
-			done.Left = append(done.Left, e)
-			continue
-		}
-		if err := o.all[e.dir].Apply(e.Edit, force); err != nil {
-			done.Refused = append(done.Refused, refusal{e, err})
-		} else {
-			done.Done = append(done.Done, e)
-		}
-	}
-	for _, over := range o.all {
-		if over != nil {
-			err = errors.Join(err, over.Finish())
-		}
-	}
-	return done, errors.Join(err, o.save())
-}
-
-// choose returns the edits at or below paths, in the order in which they are applied: deletions last, the deepest first.
-func choose(edits []edit, paths []string) (chosen []edit, err error) {
-	for _, p := range paths {
-		below := func(e edit) bool { return e.Path == p || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/") }
-		if !slices.ContainsFunc(edits, below) {
-			return nil, fmt.Errorf("path %q: nothing changed there", p)
-		}
-	}
-	var deleted []edit
-	for _, e := range edits {
-		at := func(p string) bool { return e.Path == p || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/") }
-		switch {
-		case len(paths) > 0 && !slices.ContainsFunc(paths, at):
-		case e.Kind == 'D':
-			deleted = append(deleted, e)
-		default:
-			chosen = append(chosen, e)
-		}
-	}
-	slices.Reverse(deleted)
-	return append(chosen, deleted...), nil
 }
 
 // discardAll drops the changes. A persistent sandbox keeps their directory, and sees the caller's directories as they are

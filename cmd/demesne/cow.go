@@ -15,7 +15,9 @@ import (
 
 // cowOptions say what becomes of changes that are kept apart.
 type cowOptions struct {
-	cow string // ask or keep; empty: keep
+	cow      string // ask or keep; empty: keep
+	patch    bool   // of diff
+	stepwise bool   // of apply
 }
 
 var cowWords = []string{"ask", "keep"}
@@ -85,10 +87,10 @@ func (p *placed) tellChanges() {
 		p.askChanges(edits)
 		return
 	}
-	fmt.Fprintf(p.app.stderr, "hint: demesne diff %s lists them; demesne apply %s makes them, demesne discard %s drops them\n", c.ID, c.ID, c.ID)
+	fmt.Fprintf(p.app.stderr, "hint: demesne diff --patch %s shows them; demesne apply %s makes them, demesne discard %s drops them\n", c.ID, c.ID, c.ID)
 }
 
-// changeSums returns a line for each directory with changes, and one for the files that this machine would execute.
+// changeSums returns a line for each directory with changes, and lines for the files that this machine would execute.
 func changeSums(c *changeSet, edits []edit) (lines []string) {
 	for _, d := range c.Dirs {
 		n := map[byte]int{}
@@ -101,16 +103,7 @@ func changeSums(c *changeSet, edits []edit) (lines []string) {
 			lines = append(lines, fmt.Sprintf("kept apart from %s: %d added, %d modified, %d deleted", text.SafeLine(d.Path), n['A'], n['M'], n['D']))
 		}
 	}
-	guarded := 0
-	for _, e := range edits {
-		if e.Guarded {
-			guarded++
-		}
-	}
-	if guarded > 0 {
-		lines = append(lines, fmt.Sprintf("%d of these files this machine would execute or obey by itself", guarded))
-	}
-	return lines
+	return append(lines, reviewEdits(edits)...)
 }
 
 // askChanges asks on the terminal until the answer is one of those that it offers.
@@ -125,11 +118,11 @@ func (p *placed) askChanges(edits []edit) {
 	fmt.Fprint(f, aloud)
 	in := bufio.NewReader(f)
 	for {
-		fmt.Fprint(f, "demesne: apply these changes? [y]es, [n]o and keep them, [d]iscard, [l]ist: ")
+		fmt.Fprint(f, "demesne: apply these changes? [y]es, [n]o and keep them, [d]iscard, [l]ist, [p]atch: ")
 		line, err := in.ReadString('\n')
 		switch strings.ToLower(strings.TrimSpace(line)) {
 		case "y", "yes":
-			if _, err := p.app.applyChanges(p.changes, nil, false); err != nil {
+			if _, err := p.app.applyChanges(p.changes, nil, directly(nil, false)); err != nil {
 				p.app.report(p.o.verb, err)
 			}
 			return
@@ -140,6 +133,12 @@ func (p *placed) askChanges(edits []edit) {
 			return
 		case "l", "list":
 			fmt.Fprint(f, editsText(edits, true))
+		case "p", "patch":
+			text, perr := p.changes.patch(nil, cli.TerminalOf(f, p.app.env))
+			if perr != nil {
+				p.app.report(p.o.verb, perr)
+			}
+			fmt.Fprint(f, text)
 		case "n", "no":
 			err = errors.New("keep")
 		}

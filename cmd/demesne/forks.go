@@ -45,17 +45,25 @@ not expire; demesne rm removes it. The files of a sandbox with processes are cop
 		},
 		{
 			Command: cli.Command{
-				Name: "diff", Usage: []string{"[--json] [ID]"}, Summary: "list the files that a sandbox changed",
+				Name: "diff", Usage: []string{"[--json] [ID]", "--patch [ID] [PATH…]"}, Summary: "list the files that a sandbox changed",
 				About: `Lists the files that a sandbox added (A), modified (M) or deleted (D), compared with its image. It marks files that
 programs of this machine would execute after a copy: git hooks, startup files of shells, package scripts. Files in
 /out and in a --workspace are not listed.
 
 ID may also be that of changes which --workspace DIR:cow, --mount DIR:cow or --here=cow kept apart. Then the paths are those
-of this machine. Without ID, diff lists all such changes. demesne apply makes them.`,
-				Examples: []cli.Example{{Says: "list the changes", Line: "demesne diff build"}},
-				Operand:  cli.Sandbox,
+of this machine. demesne apply makes them. Without ID, diff shows such changes if one sandbox has some. It lists the ids if
+several have, and with --json.
+
+--patch shows what changed in their files: all of them, or those at and below each PATH. On a terminal the text has colours
+and goes through $PAGER, or less. It names binary files and those larger than 1 MiB. It is for reading: control characters
+are spelled out.`,
+				Examples: []cli.Example{
+					{Says: "list the changes", Line: "demesne diff build"},
+					{Says: "read what a command would have changed here", Line: "demesne run --here=cow -- make; demesne diff --patch"},
+				},
+				Operand: cli.Sandbox,
 			},
-			flags: jsonFlag, run: cmdDiff,
+			flags: diffFlags, run: cmdDiff,
 		},
 		commitCommand(),
 	}
@@ -140,8 +148,26 @@ func listenersText(ports []runner.Port) string {
 	return strings.Join(at, ", ")
 }
 
+func diffFlags(o *options) cli.Flags {
+	return append(jsonFlag(o), cli.Flags{{Group: groupResult, Long: "patch", Short: 'p', Set: cli.On(&o.patch),
+		Help: "show what changed in files of a directory with mode cow"}}...)
+}
+
 func cmdDiff(a *app, o *options, args []string) (int, error) {
+	if o.patch {
+		if o.json {
+			return 0, errors.New("--patch: cannot be combined with --json")
+		}
+		c, paths, err := changesAnd(args)
+		if err != nil {
+			return 0, err
+		}
+		return a.patchChanges(c, paths)
+	}
 	if len(args) == 0 {
+		if c, err := onlyChanges(); err == nil && !o.json {
+			return a.diffChanges(o, c)
+		}
 		return a.listChanges(o)
 	}
 	id, err := oneSandbox(args)

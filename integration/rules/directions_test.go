@@ -65,6 +65,7 @@ var homes = map[string][]string{
 	"github.com/coreos/go-systemd":           {"cmd/demesne-server"},
 	"github.com/godbus/dbus":                 {"runner/limits"},
 	"filippo.io/":                            {"cmd/internal/vault"},
+	"github.com/rogpeppe/":                   {"cmd/demesne", "integration"},
 	"go.yaml.in/":                            {}, // one language for one schema: TOML
 	"gopkg.in/yaml":                          {},
 	"demesne/proxy":                          {"proxy", "cmd"}, // linked by another process than the runner

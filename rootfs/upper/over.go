@@ -175,6 +175,7 @@ func (c *comparison) add(e Edit, at int, name string, below *unix.Statx_t) {
 	state := stateOf(below)
 	known, ok := c.States[e.Path]
 	switch {
+	case cached(e.Path): // never in conflict
 	case ok:
 		e.Changed = known != state
 	case below == nil:

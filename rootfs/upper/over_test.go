@@ -243,3 +243,70 @@ func TestOverHostile(t *testing.T) {
 		t.Errorf("applied outside: %v", names)
 	}
 }
+
+// TestOverTexts checks what Texts reads, and that it follows no link and reads neither large nor binary files.
+func TestOverTexts(t *testing.T) {
+	o := newOver(t)
+	o.write(o.dir, "mod=old\n", "bin=a\x00b", "gone=old\n", "link->a", "kind=text\n")
+	o.write(o.up, "mod=new\n", "bin=text", "new=n\n", "link->b", "kind->/etc/shadow", "huge=", "dir/")
+	os.Truncate(o.up+"/huge", textMost+1)
+	o.whiteout("gone")
+	o.open()
+	var got []string
+	for _, e := range o.edits() {
+		x, err := o.over.Texts(e)
+		got = append(got, fmt.Sprintf("%s %q %q %o %o %s %v", e.Path, x.Old, x.New, x.OldMode, x.NewMode, x.Unshown, err))
+	}
+	o.want(got,
+		`bin "" "text" 100644 100644 binary <nil>`, `dir "" "" 0 40755  <nil>`, `gone "old\n" "" 100644 0  <nil>`,
+		`huge "" "" 0 100644 larger than 1024 KiB <nil>`, `kind "text\n" "/etc/shadow" 100644 120777  <nil>`,
+		`link "a" "b" 120777 120777  <nil>`, `mod "old\n" "new\n" 100644 100644  <nil>`, `new "" "n\n" 0 100644  <nil>`)
+}
+
+// TestOverSeen checks that ApplySeen replaces the file that the caller saw and no later one, and that an edit which was
+// made in part remains.
+func TestOverSeen(t *testing.T) {
+	o := newOver(t)
+	o.write(o.dir, "mine=1\n", "part=a\nb\n", "race=1\n")
+	o.write(o.up, "mine=22\n", "part=A\nB\n", "race=22\n")
+	o.open()
+	o.write(o.dir, "mine=changed\n")
+	for _, e := range o.edits() {
+		x, err := o.over.Texts(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch e.Path {
+		case "part":
+			err = o.over.ApplySeen(e, x.State, []byte("A\nb\n"))
+		case "race":
+			o.write(o.dir, "race=later\n")
+			if err = o.over.ApplySeen(e, x.State, nil); err == ErrChanged {
+				err = nil
+			}
+		default:
+			err = o.over.ApplySeen(e, x.State, nil)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", e.Path, err)
+		}
+	}
+	o.want(o.list(), "mine=22\n", "part=A\nb\n", "race=later\n")
+	o.want(o.words(), "M part", "M race changed")
+	o.want(o.applyAll(false), "race: changed meanwhile")
+	o.want(o.list(), "mine=22\n", "part=A\nB\n", "race=later\n")
+}
+
+// TestOverCaches checks that files of caches are no conflicts, and that others of similar names are.
+func TestOverCaches(t *testing.T) {
+	o := newOver(t)
+	o.write(o.dir, "p/__pycache__/a=1", "node_modules/.cache/x/y=1", ".mypy_cache/c=1", "cache/z=1", "__pycache__x/b=1")
+	o.write(o.up, "p/__pycache__/a=22", "p/__pycache__/new=22", "node_modules/.cache/x/y=22", "cache/z=22", "__pycache__x/b=22")
+	o.whiteout(".mypy_cache")
+	o.open()
+	o.write(o.dir, "p/__pycache__/a=mine", "p/__pycache__/new=mine", "node_modules/.cache/x/y=mine", ".mypy_cache/c=mine", "cache/z=mine", "__pycache__x/b=mine")
+	o.want(o.words(), "D .mypy_cache", "M __pycache__x/b changed", "M cache/z changed", "M node_modules/.cache/x/y", "M p/__pycache__/a", "M p/__pycache__/new")
+	o.want(o.applyAll(false), "__pycache__x/b: changed meanwhile", "cache/z: changed meanwhile")
+	o.want(o.list(), "__pycache__x/", "__pycache__x/b=mine", "cache/", "cache/z=mine", "node_modules/", "node_modules/.cache/", "node_modules/.cache/x/", "node_modules/.cache/x/y=22",
+		"p/", "p/__pycache__/", "p/__pycache__/a=22", "p/__pycache__/new=22")
+}

@@ -25,8 +25,12 @@ const applyPrefix = ".demesne-apply-"
 // Apply makes one edit in the directory. Each file is replaced in one step, by a file that is complete. The file gets the
 // sandbox's content, time of modification and permission bits, but no setuid, setgid or sticky bit, and the owner of
 // the file that it replaces where that is permitted. A file that the caller changed meanwhile stays, unless force is
-// set: Apply then returns ErrChanged. Deletions are applied after all other edits, the last path first.
-func (o *Over) Apply(e Edit, force bool) error {
+// set or the file lies in a cache: Apply then returns ErrChanged. Deletions are applied after all other edits, the last path
+// first.
+func (o *Over) Apply(e Edit, force bool) error { return o.apply(e, force || cached(e.Path), nil) }
+
+// apply makes an edit. content is nil or replaces that of the sandbox's file.
+func (o *Over) apply(e Edit, force bool, content []byte) error {
 	if o.links == nil {
 		o.links, o.dirs, o.buf = map[fileID]string{}, map[string]bool{}, make([]byte, 1<<20)
 	}
@@ -38,7 +42,7 @@ func (o *Over) Apply(e Edit, force bool) error {
 		return err
 	}
 	defer unix.Close(dir)
-	p := putting{Over: o, Edit: e, at: dir, name: path.Base(e.Path), force: force}
+	p := putting{Over: o, Edit: e, at: dir, name: path.Base(e.Path), force: force, content: content}
 	if p.was, err = o.lower(e.Path); err != nil {
 		return err
 	}
@@ -83,10 +87,11 @@ func (o *Over) parent(file string) (int, error) {
 type putting struct {
 	*Over
 	Edit
-	at    int // the directory of the caller
-	name  string
-	force bool
-	was   *unix.Statx_t // what is there; nil: nothing
+	at      int // the directory of the caller
+	name    string
+	force   bool
+	content []byte        // nil: that of the sandbox's file
+	was     *unix.Statx_t // what is there; nil: nothing
 }
 
 func (p *putting) put() error {
@@ -117,10 +122,12 @@ func (p *putting) build(temp string) error {
 		return cmp.Or(err, error(errMoved))
 	}
 	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: st.Mtime.Sec, Nsec: int64(st.Mtime.Nsec)}}
-	switch p.kind {
-	case unix.S_IFDIR:
+	switch {
+	case p.kind == unix.S_IFDIR:
 		return fsutil.MkdirAt(p.at, temp, 0o700)
-	case unix.S_IFLNK:
+	case p.content != nil:
+		return p.write(temp, st) // with a time of its own, as it differs from the sandbox's file
+	case p.kind == unix.S_IFLNK:
 		err = p.link(temp)
 	default:
 		if first, ok := p.links[idOf(st)]; ok && st.Nlink > 1 {
@@ -170,13 +177,34 @@ func (p *putting) file(temp string, st *unix.Statx_t) error {
 	if now, err := stat(in, ""); err != nil || idOf(now) != idOf(st) {
 		return cmp.Or(err, error(errMoved))
 	}
+	return p.create(temp, st, func(out int) error {
+		c := copier{buf: p.buf}
+		return c.contents(in, out, int64(st.Size))
+	})
+}
+
+// write makes a regular file with p.content.
+func (p *putting) write(temp string, st *unix.Statx_t) error {
+	return p.create(temp, st, func(out int) error {
+		for rest := p.content; len(rest) > 0; {
+			n, err := unix.Write(out, rest)
+			if err != nil && err != unix.EINTR {
+				return err
+			}
+			rest = rest[max(n, 0):]
+		}
+		return nil
+	})
+}
+
+// create makes a regular file with the permission bits of st, which fill fills.
+func (p *putting) create(temp string, st *unix.Statx_t, fill func(out int) error) error {
 	out, err := unix.Openat(p.at, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(out)
-	c := copier{buf: p.buf}
-	if err := c.contents(in, out, int64(st.Size)); err != nil {
+	if err := fill(out); err != nil {
 		return err
 	}
 	if kindOf(p.was) == unix.S_IFREG {
