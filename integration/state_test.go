@@ -2,6 +2,7 @@ package integration
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,4 +31,67 @@ func TestStateWithoutHome(t *testing.T) {
 			t.Errorf("HOME %s: state in %q", home, state)
 		}
 	}
+}
+
+// TestEscapeF41Home checks that a checkout which is HOME, as in some CI jobs, can be mounted, and that the sandbox can neither
+// write what a later demesne obeys nor read a credential: the home of a person stays refused.
+func TestEscapeF41Home(t *testing.T) {
+	b := newBox(t)
+	p, tmp := b.mkdir("ci/p"), b.mkdir("t")
+	b.file("ci/p/.git/HEAD", "ref: refs/heads/main\n", 0o644)
+	b.file("ci/p/.npmrc", "save-exact=true\n", 0o644)
+	b.file("ci/p/.config/nextest.toml", "\n", 0o644)
+	if os.Getuid() == 0 {
+		b.as(54321)
+		filepath.Walk(b.dir, func(path string, _ os.FileInfo, _ error) error { return os.Lchown(path, 54321, 54321) })
+	}
+	b.extra = append(b.extra, "HOME="+p, "TMPDIR="+tmp, "XDG_RUNTIME_DIR=", "DEMESNE_SANDBOX_ROOT=", "DEMESNE_IMAGE_STORE=")
+	first := b.in(p, "run", "--here", "-c", "cat .config/nextest.toml .npmrc; echo made > made")
+	if first.code != 0 || first.stdout != "\nsave-exact=true\n" || read(p+"/made") != "made\n" || !strings.Contains(first.stderr, "is a checkout: state and outputs are in "+tmp+"/demesne-state-") {
+		t.Errorf("run: %+v", first)
+	}
+	attack := `for d in .demesne .config/demesne; do
+	echo evil > $d/egress-rules.json; mkdir $d/jobs; rm -rf $d; mv $d gone; ln -s /tmp $d/x; chmod 777 $d; umount $d; done
+	mv .config away; rm -rf .config; mkdir -p .config/demesne/y; mv .git aside; echo done`
+	for range 2 { // the second one without .git in its place
+		if r := b.in(p, "run", "--here", "-c", attack); r.stdout != "" && r.stdout != "done\n" {
+			t.Errorf("attack: %+v", r)
+		}
+		for _, d := range []string{".demesne", ".config/demesne"} {
+			if info, err := os.Lstat(p + "/" + d); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || d != ".demesne" && len(names(p+"/"+d)) > 0 {
+				t.Errorf("%s: %v %v %q", d, info, err, names(p+"/"+d))
+			}
+		}
+		if got := names(p + "/.demesne"); slices.Contains(got, "jobs") || slices.Contains(got, "egress-rules.json") {
+			t.Errorf("planted: %q", got)
+		}
+	}
+	os.RemoveAll(p + "/.demesne") // the second one kept its files there
+	os.Rename(p+"/aside", p+"/.git")
+	if r := b.in(p, "run", "--here=cow", "-c", "echo apart > made"); r.code != 0 || read(p+"/made") != "made\n" {
+		t.Errorf("cow: %+v", r)
+	}
+	if r := b.in(p, "apply"); r.code != 0 || read(p+"/made") != "apart\n" {
+		t.Errorf("apply: %+v", r)
+	}
+	refused := func(says string, args ...string) {
+		t.Helper()
+		if r := b.in(p, append(append([]string{"run"}, args...), "--", "true")...); r.code != 125 || !strings.Contains(r.stderr, says) {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	refused("overlaps", "--here", "--nesting")
+	for _, f := range []struct{ name, text string }{{".npmrc", "//registry.test/:_authToken=x\n"}, {".netrc", ""}, {".config/gh/hosts.yml", ""}, {".claude/.credentials.json", ""}} {
+		old, existed := read(p+"/"+f.name), f.name == ".npmrc"
+		b.file("ci/p/"+f.name, f.text, 0o644)
+		for _, args := range [][]string{{"--here"}, {"--here=ro"}, {"--here=cow"}, {"--in", p}, {"--mount", b.dir + "/ci"}} {
+			refused("contains the home directory, which has credentials", args...)
+		}
+		if os.RemoveAll(p + "/" + f.name); existed {
+			b.file("ci/p/"+f.name, old, 0o644)
+		}
+		os.Remove(p + "/.config/gh")
+	}
+	os.Rename(p+"/.git", p+"/git")
+	refused("overlaps demesne's", "--here")
 }

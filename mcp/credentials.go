@@ -12,24 +12,12 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// credentials lists where programs keep credentials, sessions and histories. A model may mount neither these places
-// nor a directory that contains one, unless the operator named the place itself.
+// credentials lists where programs keep credentials, besides [fsutil.CredentialsIn] of each home directory. A model may
+// mount neither these places nor a directory that contains one, unless the operator named the place itself.
 var credentials = struct {
-	home     []string // in each home directory; the last name may end in *
 	anywhere []string // in any directory: these names hold only credentials
 	machine  []string // absolute paths
 }{
-	home: []string{
-		".ssh", ".gnupg", ".pki", ".password-store", ".local/share/keyrings", ".local/share/kwalletd", ".netrc", ".authinfo*", ".git-credentials", ".config/git/credentials",
-		".aws", ".azure", ".boto", ".s3cfg", ".oci", ".config/gcloud", ".config/doctl", ".config/hcloud", ".fly", ".config/rclone", ".rclone.conf", ".databrickscfg",
-		".kube", ".docker", ".config/containers", ".terraform.d", ".terraformrc", ".vault-token", ".config/op", ".config/sops", ".config/age",
-		".config/gh", ".config/hub", ".config/glab-cli", ".npmrc", ".yarnrc*", ".pypirc", ".config/pip", ".cargo/credentials*", ".gem/credentials", ".bundle/config",
-		".composer/auth.json", ".m2/settings*", ".gradle/gradle.properties", ".nuget/NuGet", ".pgpass", ".my.cnf", ".mylogin.cnf",
-		".claude*", ".codex", ".gemini", ".config/claude*", ".config/github-copilot", ".cursor", ".config/Cursor", ".config/Claude", ".config/Code", ".demesne", ".config/demesne",
-		".mozilla", ".thunderbird", ".config/google-chrome*", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge*", ".config/vivaldi", ".config/opera",
-		".config/Slack", ".config/discord", ".config/Signal", "snap", ".var/app",
-		".bash_history", ".zsh_history", ".local/share/fish", ".python_history", ".psql_history", ".mysql_history", ".node_repl_history", ".viminfo", ".lesshst",
-	},
 	anywhere: []string{
 		".ssh", ".gnupg", ".aws", ".password-store", ".netrc", ".git-credentials", ".pgpass", ".vault-token",
 		".docker/config.json", ".kube/config", ".codex/auth.json", ".claude/.credentials.json",
@@ -73,32 +61,14 @@ func places(homes []string) (list []string) {
 		}
 	}
 	for _, home := range homes {
-		for _, name := range credentials.home {
-			path := filepath.Join(home, name)
-			found := []string{path}
-			if strings.HasSuffix(name, "*") {
-				found = startingWith(filepath.Dir(path), strings.TrimSuffix(filepath.Base(path), "*"))
-			}
-			for _, p := range found {
-				add(p)
-			}
+		for _, path := range fsutil.CredentialsIn(home, false) {
+			add(path)
 		}
 	}
 	for _, path := range credentials.machine {
 		add(path)
 	}
 	return list
-}
-
-// startingWith returns the entries of dir with a prefix. Unlike [filepath.Glob], it does not treat dir as a pattern.
-func startingWith(dir, prefix string) (paths []string) {
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), prefix) {
-			paths = append(paths, filepath.Join(dir, e.Name()))
-		}
-	}
-	return paths
 }
 
 // named returns the places of credentials.anywhere that a path goes through, or that a directory directly contains.

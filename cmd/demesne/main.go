@@ -79,7 +79,11 @@ type app struct {
 func (a *app) ownState() {
 	dir, err := procself.OwnState(fsutil.StateVariable)
 	if err == nil && dir != "" {
-		a.say(fmt.Sprintf("the home directory %q cannot be used: state and outputs are in %s", os.Getenv("HOME"), text.SafeLine(dir)))
+		why := "cannot be used"
+		if procself.Checkout(os.Getenv("HOME")) {
+			why = "is a checkout"
+		}
+		a.say(fmt.Sprintf("the home directory %q %s: state and outputs are in %s", os.Getenv("HOME"), why, text.SafeLine(dir)))
 	} // on an error, the command that needs a directory reports it
 }
 

@@ -129,6 +129,11 @@ func (o *options) hasCow() bool {
 func (p *placed) protect(spec *runner.Spec) error {
 	own := spec.Mounts
 	for _, m := range own {
+		covers, err := coverHome(m)
+		if err != nil {
+			return err
+		}
+		spec.Mounts = append(spec.Mounts, covers...)
 		if m.Written() != m.Source {
 			continue
 		}

@@ -4,16 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"syscall"
 )
 
 // OwnState chooses a private directory for demesne's files if the home directory is / or cannot be written, as in a
-// container that was started with a user id, or in some CI jobs. It sets the variable for this process and its
+// container that was started with a user id, or if it is a checkout, as in some CI jobs. It sets the variable for this process and its
 // children. The directory is below $XDG_RUNTIME_DIR, $TMPDIR or /tmp. made is its path if this call made it.
 func OwnState(variable string) (made string, err error) {
-	if os.Getenv(variable) != "" || homeWorks(os.Getenv("HOME")) {
+	home := os.Getenv("HOME")
+	if os.Getenv(variable) != "" || homeWorks(home) && !Checkout(home) {
 		return "", nil
 	}
 	var errs []error
@@ -46,6 +48,28 @@ func homeWorks(home string) bool {
 		err = syscall.Access(home, writable)
 	}
 	return err == nil
+}
+
+// Checkout reports whether a home directory is the top of a project's checkout, and not a person's own: a CI job may have
+// HOME there. It has .git, is not this user's home in /etc/passwd, and demesne keeps nothing there. An empty .demesne is a
+// mount point: see cmd/demesne.
+func Checkout(home string) bool {
+	if !filepath.IsAbs(home) {
+		return false
+	}
+	if _, err := os.Lstat(filepath.Join(home, ".git")); err != nil {
+		return false
+	}
+	if own, err := os.ReadDir(filepath.Join(home, ".demesne")); len(own) > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false
+	}
+	u, err := user.LookupId(strconv.Itoa(os.Geteuid()))
+	if err != nil { // this user has no entry
+		return true
+	}
+	theirs, err1 := filepath.EvalSymlinks(u.HomeDir)
+	here, err2 := filepath.EvalSymlinks(home)
+	return err2 == nil && (err1 != nil || theirs != here)
 }
 
 // names bounds how many names privateBelow tries: another user may have taken some.

@@ -2,6 +2,7 @@ package procself
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
 	"testing"
 )
@@ -47,5 +48,34 @@ func TestOwnStateTaken(t *testing.T) {
 	os.Chmod(first, 0o777)
 	if second, made, err := privateBelow(top); err != nil || !made || second == first {
 		t.Errorf("%q, %v, %v", second, made, err)
+	}
+}
+
+// TestCheckout checks which home directories are checkouts: not this user's own, and none that demesne has files in.
+func TestCheckout(t *testing.T) {
+	home := t.TempDir()
+	want := func(want bool, what string) {
+		t.Helper()
+		if got := Checkout(home); got != want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	want(false, "no .git")
+	os.WriteFile(home+"/.git", []byte("gitdir: /elsewhere\n"), 0o644)
+	want(true, "a worktree")
+	os.Remove(home + "/.git")
+	os.MkdirAll(home+"/.git", 0o755)
+	want(true, "a repository")
+	os.Mkdir(home+"/.demesne", 0o700)
+	want(true, "an empty mount point")
+	os.Mkdir(home+"/.demesne/run", 0o700)
+	want(false, "demesne's files")
+	if u, err := user.Current(); err == nil {
+		if _, err := os.Lstat(u.HomeDir + "/.git"); Checkout(u.HomeDir) {
+			t.Errorf("this user's home, with .git: %v", err)
+		}
+	}
+	if Checkout("relative") || Checkout("") {
+		t.Error("a relative path")
 	}
 }

@@ -217,6 +217,10 @@ func (d *runDir) kept() []place {
 		{d.sandboxRoot, "the files of other sandboxes", "DEMESNE_SANDBOX_ROOT"},
 		{d.changesRoot, "the changes of other sandboxes", fsutil.StateVariable},
 	}
+	// Without the variables of this call, the files in the home are the ones that a later call obeys.
+	if state, err := fsutil.StateDir(""); err == nil && filepath.IsAbs(os.Getenv("HOME")) && state != filepath.Join(os.Getenv("HOME"), ".demesne") {
+		all = append(all, place{fsutil.WithoutLinks(filepath.Join(os.Getenv("HOME"), ".demesne")), "demesne's own files", "HOME"})
+	}
 	config, _ := os.UserConfigDir() // some files are always in the home
 	for _, dir := range slices.Compact([]string{config, filepath.Join(os.Getenv("HOME"), ".config")}) {
 		if filepath.IsAbs(dir) {
@@ -227,14 +231,14 @@ func (d *runDir) kept() []place {
 }
 
 // apart refuses a path that contains one of the places or lies inside one, also one that does not exist yet. The places
-// have no links in them.
-func apart(path string, places []place) error {
+// have no links in them. It ignores those that are covered.
+func apart(path string, places []place, covered ...string) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return err
 	}
 	for _, p := range places {
-		if p.path != "" && fsutil.Overlap(p.path, real) {
+		if p.path != "" && fsutil.Overlap(p.path, real) && !slices.Contains(covered, p.path) {
 			return &ipc.Error{
 				Code: ipc.CodeInvalid,
 				Text: fmt.Sprintf("%q overlaps %s %q", path, p.holds, p.path),
@@ -242,7 +246,7 @@ func apart(path string, places []place) error {
 			}
 		}
 	}
-	return nil
+	return noCredentials(real)
 }
 
 // searchable checks that all users may search every existing component of dir. MkdirAll creates the others that way.

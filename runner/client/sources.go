@@ -107,11 +107,11 @@ func (s *sourceFiles) mounts(spec *runner.Spec) error {
 		}
 		if m.Upper != "" {
 			attr = unix.MOUNT_ATTR_RDONLY
-			if err := s.upper(i, m); err != nil {
+			if err := s.upper(i, m, covered(spec, m)); err != nil {
 				return fmt.Errorf("open mount: %w", err)
 			}
 		}
-		if err := s.source(api.SourceMount(i), &m.Source, attr); err != nil {
+		if err := s.source(api.SourceMount(i), &m.Source, attr, covered(spec, m)...); err != nil {
 			return fmt.Errorf("open mount: %w", err)
 		}
 		var st unix.Stat_t
@@ -126,11 +126,11 @@ func (s *sourceFiles) mounts(spec *runner.Spec) error {
 }
 
 // upper opens the directory of a mount's changes. Only the changes root has such directories.
-func (s *sourceFiles) upper(i int, m *runner.Mount) (err error) {
+func (s *sourceFiles) upper(i int, m *runner.Mount, covered []string) (err error) {
 	if m.Source, err = absPath(m.Source); err != nil {
 		return err
 	}
-	if err := apart(m.Source, s.c.dir.kept()); err != nil {
+	if err := apart(m.Source, s.c.dir.kept(), covered...); err != nil {
 		return err
 	}
 	if root := s.c.dir.changesRoot; root == "" || m.Upper == root || !fsutil.Within(m.Upper, root) || filepath.Clean(m.Upper) != m.Upper {
@@ -201,7 +201,7 @@ func (s *sourceFiles) refused(spec runner.Spec, err error) {
 	}
 }
 
-func (s *sourceFiles) source(name string, path *string, attr uint64) error {
+func (s *sourceFiles) source(name string, path *string, attr uint64, covered ...string) error {
 	if *path == "" {
 		return nil
 	}
@@ -210,12 +210,13 @@ func (s *sourceFiles) source(name string, path *string, attr uint64) error {
 		return err
 	}
 	*path = abs
-	places := s.c.dir.private()
-	if attr&unix.MOUNT_ATTR_RDONLY == 0 {
-		places = append(places, s.c.dir.kept()...)
-	}
-	if err := apart(abs, places); err != nil {
+	if err := apart(abs, s.c.dir.private()); err != nil {
 		return err
+	}
+	if attr&unix.MOUNT_ATTR_RDONLY == 0 {
+		if err := apart(abs, s.c.dir.kept(), covered...); err != nil {
+			return err
+		}
 	}
 	return s.open(name, abs, attr)
 }
