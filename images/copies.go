@@ -11,8 +11,8 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// A Copy is a blob of the store as registries have it, perhaps compressed. The store keeps the copies of a blob in
-// pushed/HEX, until no image has the blob.
+// A Copy is a blob of the store as registries have it or are to have it, perhaps compressed. The store keeps the copies of a
+// blob in pushed/HEX, until no image has the blob. It may have a compressed copy itself, among its blobs: see [Compression].
 type Copy struct {
 	Form         string     `json:"form,omitempty"` // "" as in the store, or how it was compressed
 	Digest       oci.Digest `json:"digest"`
@@ -32,8 +32,10 @@ const (
 func (s files) pushedPath(d oci.Digest) string { return s.path(pushedDir + "/" + d.Encoded()) }
 
 // Of returns the copies of a blob.
-func (c Copies) Of(d oci.Digest) []Copy {
-	text, err := readAll(c.Store.pushedPath(d), maxCopies)
+func (c Copies) Of(d oci.Digest) []Copy { return c.Store.copies(d) }
+
+func (s files) copies(d oci.Digest) []Copy {
+	text, err := readAll(s.pushedPath(d), maxCopies)
 	if err != nil {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -49,7 +50,7 @@ func (s *Store) Remove(ctx context.Context, ref imageref.Ref, force bool) (*Free
 		if err == nil && len(freed.Images) == 0 {
 			err = ErrInUse
 		}
-		return nil, false, errors.Join(err, s.removeBlobs(entries, freed))
+		return nil, false, errors.Join(err, s.removeBlobs(entries, time.Time{}, freed))
 	})
 	var u *UnknownError
 	if err != nil && !errors.As(err, &u) {
@@ -73,7 +74,7 @@ func (s *Store) RemoveAll(ctx context.Context, digests []oci.Digest) error {
 		if err != nil || len(freed.Images) == 0 {
 			return nil, false, err
 		}
-		return nil, false, s.removeBlobs(left, freed)
+		return nil, false, s.removeBlobs(left, time.Time{}, freed)
 	})
 	if err != nil {
 		return fmt.Errorf("remove images: %w", err)
@@ -91,8 +92,8 @@ type GCOptions struct {
 	Unpacked func(diffID oci.Digest) bool
 }
 
-// GC removes images without a name, images that the options select, blobs of no image, and
-// unfinished downloads. It never removes an image that is held. It never removes a blob that a
+// GC removes images without a name, images that the options select, blobs of no image, compressed forms of layers that no
+// push used for a week, and unfinished downloads. It never removes an image that is held. It never removes a blob that a
 // process found or made for an image it has not named yet.
 func (s *Store) GC(ctx context.Context, o GCOptions) (*Freed, error) {
 	freed := &Freed{}
@@ -113,8 +114,12 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (*Freed, error) {
 		if o.Unpacked != nil {
 			dropped = s.dropBlobs(entries, o.Unpacked, freed)
 		}
+		used := now.Add(-formLife)
+		if o.All {
+			used = now
+		}
 		return nil, false, errors.Join(
-			dropped, s.removeBlobs(entries, freed), s.removeUsed(entries), s.removePartials(o, now, freed), s.removeTemps(now))
+			dropped, s.removeBlobs(entries, used, freed), s.removeUsed(entries), s.removePartials(o, now, freed), s.removeTemps(now))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("collect garbage: %w", err)
@@ -165,12 +170,20 @@ func (s *Store) drop(entries []entry, which func(entry) bool, force bool, freed 
 	return left, nil
 }
 
-// removeBlobs removes the blobs that no image has and no process has pinned. The caller has the
-// lock.
-func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
+// removeBlobs removes the blobs that no image has and no process has pinned. It keeps the compressed forms of layers that
+// were used since. The caller has the lock.
+func (s *Store) removeBlobs(entries []entry, since time.Time, freed *Freed) error {
 	keep, err := s.reachable(entries)
 	if err != nil {
 		return err
+	}
+	forms, err := s.forms(keep, since)
+	if err != nil {
+		return err
+	}
+	layers := maps.Clone(keep)
+	for _, d := range forms {
+		keep[d] = true
 	}
 	err = s.eachFile("blobs/sha256", func(name, path string) error {
 		if keep[oci.Digest(oci.Algorithm+name)] {
@@ -183,7 +196,7 @@ func (s *Store) removeBlobs(entries []entry, freed *Freed) error {
 		}
 		return err
 	})
-	return errors.Join(err, s.removeDropped(keep), s.removeCopies(keep))
+	return errors.Join(err, s.removeDropped(layers), s.removeCopies(layers))
 }
 
 // reachable returns the blobs of all images, and of the kept steps of builds. For an image whose manifest is damaged it returns only

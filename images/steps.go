@@ -150,7 +150,7 @@ func (t Steps) Discard(ctx context.Context, ref imageref.Ref) error {
 		if err != nil {
 			return nil, false, err
 		}
-		return nil, false, s.removeBlobs(entries, freed)
+		return nil, false, s.removeBlobs(entries, time.Time{}, freed)
 	})
 	if err != nil {
 		return fmt.Errorf("discard image %q: %w", ref, err)

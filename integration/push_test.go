@@ -139,6 +139,42 @@ func TestPushRegistry(t *testing.T) {
 	g.told(t, "not logged in", "logout", host)
 }
 
+// TestPushAhead checks that a build compresses the layers of a named image in a process of its own, that a push then has the
+// same digest as one that compresses, that gc removes the compressed form with the image, and when there is no such process.
+func TestPushAhead(t *testing.T) {
+	s := newSite(t, newGallery(t))
+	s.put("noise", strings.Repeat("text ", 1<<20))
+	const file = "FROM local/bb\nCOPY noise /noise\n"
+	blobs := func() int { return len(names(s.store + "/blobs/sha256")) }
+	s.build(file, "-t", "local/app")
+	before := blobs()
+	want := s.pushed("local/app", s.reg.Ref("first:1"))
+	if got := blobs(); got != before {
+		t.Errorf("without a linger: %d blobs, before %d", got, before)
+	}
+	if err := os.RemoveAll(s.store + "/pushed"); err != nil {
+		t.Fatal(err)
+	}
+	s.extra = append(s.extra, "DEMESNE_LINGER=1s")
+	s.build(file, "-q", "-t", "local/app")
+	eventually(t, "the layers to be compressed", func() bool {
+		return len(names(s.store+"/compress")) == 0 && len(names(s.store+"/pushed")) > 0 && len(named("demesne-images")) == 0
+	})
+	if got := blobs(); got <= before {
+		t.Errorf("with a linger: %d blobs, before %d", got, before)
+	}
+	if got := s.pushed("local/app", s.reg.Ref("second:1")); got.Digest != want.Digest {
+		t.Errorf("pushed as %+v, before as %+v", got, want)
+	}
+	s.ok("rmi", "local/app")
+	s.ok("gc", "--build", "--all")
+	if left := names(s.store + "/pushed"); len(left) > 0 {
+		t.Errorf("gc left %v", left)
+	}
+	s.ok("images", "check")
+	s.ok("gc", "--runner")
+}
+
 // podmanPulls has podman pull an image, and compares the digest.
 func (g *gallery) podmanPulls(t *testing.T, ref, auth, digest string) {
 	t.Helper()

@@ -212,6 +212,9 @@ func (f *face) build(o options) int {
 	if err == nil && o.output.kind != "" {
 		err = b.write(ctx, d, f.stdout)
 	}
+	if err == nil {
+		b.compress(d)
+	}
 	return f.end(ctx, b, d, err)
 }
 

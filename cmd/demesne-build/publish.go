@@ -13,10 +13,13 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"demesne/cmd/internal/devcontainer"
+	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/build"
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/runner/client"
 )
 
 // configOf returns the JSON of an image's configuration.
@@ -99,4 +102,15 @@ func (b *builder) publish(ctx context.Context, s *stage) (oci.Digest, error) {
 		}
 	}
 	return d, nil
+}
+
+// compress has the new image compressed in the background, if a user gave it a name: it may be pushed then.
+func (b *builder) compress(d oci.Digest) {
+	named := slices.ContainsFunc(b.names, func(n imageref.Ref) bool { return !strings.HasPrefix(n.Given, devcontainer.ImagePrefix) })
+	if !named || b.claimed || b.options.recipe != "" || !client.Lingers() {
+		return
+	}
+	if err := (images.Compression{Dir: b.images.Store.Dir()}).Ask(b.images.Program, d); err != nil {
+		b.show.note(err.Error()) // a push does the work
+	}
 }

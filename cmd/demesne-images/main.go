@@ -18,6 +18,7 @@
 //	demesne-images export [--store DIR] NAME DST        a root file system as one tar
 //	demesne-images unpack [--store DIR]                 stdin: one layer (JSON) a line
 //	demesne-images sweep  [--store DIR]                 stdin: one DiffID to keep a line
+//	demesne-images compress [--store DIR]               the layers of built images, after the build and in the background
 //
 // DST is an existing file or a pipe: demesne itself creates and names files.
 //
@@ -79,6 +80,7 @@ func commands(c *call) []command {
 			flag("username", "USER", "user name")), args: 1, run: login},
 		{Command: with("logout", "REGISTRY", "remove a stored password, or all", authfile), args: 1, run: logout},
 		{Command: with("unpack", "", "unpack the layers on stdin, one JSON object a line"), feeds: true, run: unpackLayers},
+		{Command: with(images.CompressVerb, "", "compress the layers of built images, for a later push"), feeds: true, run: compressLayers},
 		{Command: with("sweep", "", "remove unpacked layers except the DiffIDs on stdin"), feeds: true, run: sweepLayers},
 		{Command: with("remove-cache", "", "remove the caches of builds on stdin"), feeds: true, run: removeCaches},
 	}

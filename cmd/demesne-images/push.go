@@ -2,13 +2,18 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
+	"time"
 
+	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/images/pull"
 	"demesne/images/push"
 	"demesne/internal/flock"
@@ -61,6 +66,30 @@ func pushImage(c *call) error {
 	}
 	c.out.send(events.Event{Event: events.Result, Digest: digest})
 	return nil
+}
+
+// compressTime bounds the background work. A push compresses what is left.
+const compressTime = 10 * time.Minute
+
+// compressLayers compresses the layers of images that were built, so that their first push does not have to.
+func compressLayers(c *call) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	ctx, cancel := context.WithTimeout(c.ctx, compressTime)
+	defer cancel()
+	return images.Compression{Dir: store.Dir()}.Work(ctx, func(ctx context.Context, d oci.Digest) error {
+		img, err := store.Lookup(imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)})
+		if errors.Is(err, images.ErrNotFound) {
+			return nil
+		}
+		if err == nil {
+			err = push.Compress(ctx, store, img)
+		}
+		return err
+	})
 }
 
 const tryFlag = "the registry does not use TLS; if you trust the network to it, add --tls-verify=false"

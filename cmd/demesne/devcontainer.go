@@ -287,7 +287,7 @@ func (d *devContainer) imageName() string {
 		}
 		return -1
 	}, strings.ToLower(filepath.Base(d.dir)))
-	return fmt.Sprintf("local/devcontainer-%.40s:%s", cmp.Or(name, "project"), devcontainer.ID(filepath.Join(d.dir, d.name))[:12])
+	return fmt.Sprintf("%s%.40s:%s", devcontainer.ImagePrefix, cmp.Or(name, "project"), devcontainer.ID(filepath.Join(d.dir, d.name))[:12])
 }
 
 // configured completes the sandbox with what the image says.

@@ -130,6 +130,9 @@ With --blobs it also removes the compressed layers of pulled images that are unp
 without a network. save, export and commit fetch such layers again from the registry. Images that were made here keep
 their blobs, and so do the images below them.
 
+demesne build compresses the layers of a named image in the background, for demesne push. gc removes those that no push
+used for a week, and --all removes them all.
+
 With --outputs it removes output directories instead: empty ones, and with --older-than those that did not change for so
 long. It keeps directories that a sandbox, a run or a job uses. With --older-than it also removes network logs that did
 not change, and jobs that ended, for so long. demesne serve --keep-outputs does this by itself.`,
@@ -139,7 +142,7 @@ not change, and jobs that ended, for so long. demesne serve --keep-outputs does 
 				{Says: "remove all unused images", Line: "demesne gc --all"},
 				{Says: "keep images only in unpacked form", Line: "demesne gc --blobs"},
 				{Says: "remove outputs that did not change for a week", Line: "demesne gc --outputs --older-than 168h"},
-				{Says: "end a lingering runner now (see DEMESNE_LINGER)", Line: "demesne gc --runner"},
+				{Says: "end a lingering runner, and compression, now (see DEMESNE_LINGER)", Line: "demesne gc --runner"},
 			},
 		},
 		flags: gcFlags, run: cmdGC,

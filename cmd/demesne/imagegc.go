@@ -104,8 +104,12 @@ func (a *app) retireRunner(o *gcOptions, json bool) (int, error) {
 		return 0, errors.New("--runner: cannot be combined with other flags")
 	}
 	sig := watchSignals(a.quit, &terminal{fd: -1})
-	n, err := client.Retire(sig.ctx)
+	dir, err := images.DefaultDir()
 	if err != nil {
+		return 0, err
+	}
+	n, err := client.Retire(sig.ctx)
+	if err = errors.Join(err, images.Compression{Dir: dir}.End()); err != nil {
 		return 0, err
 	}
 	if n > 0 {

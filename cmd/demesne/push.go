@@ -39,7 +39,8 @@ func pushCommand() command {
 registry: registry.example/team/app:1. It can be left out if NAME has a registry.
 
 Layers that the registry has are not sent. The layers of an image that demesne build, commit or import made are
-compressed on the way, always to the same bytes, so the digest is stable. An image that was pulled keeps its digest.
+compressed, always to the same bytes, so the digest is stable. demesne build begins with that in the background. An image
+that was pulled keeps its digest.
 
 demesne login, podman login or docker login store the password that the registry wants.`,
 			Examples: []cli.Example{

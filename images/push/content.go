@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"strings"
 	"sync"
 
@@ -76,12 +77,13 @@ type content struct {
 	layer oci.Digest // of the blob in the store, for events
 	total int64      // bytes of that blob
 	form  string     // how it differs from that blob: "" for not at all, or "gzip:5"
+	made  bool       // it is made while it is sent, so its size and digest may not be known yet
 
 	mu   sync.Mutex
 	desc oci.Descriptor // Digest is "" until the blob was sent once
 
-	// open returns the bytes from the start: the same ones each time. In another form than that of the store, its last
-	// Read fails if the blob is damaged. moved is called with the number of bytes that were read of that blob.
+	// open returns the bytes from the start: the same ones each time. If they are made, the last Read fails if the
+	// blob is damaged. moved is called with the number of bytes that were read of that blob.
 	open func(ctx context.Context, moved func(int64)) (io.ReadCloser, error)
 }
 
@@ -108,8 +110,8 @@ func (p *pusher) stored(d oci.Descriptor, open func(context.Context, func(int64)
 	return &content{layer: d.Digest, total: d.Size, desc: d, open: open}
 }
 
-// content returns a layer in the format that the options ask for.
-func (p *pusher) content(l oci.Layer) *content {
+// content returns a layer in the format that the options ask for. Again means that the store's compressed form is damaged.
+func (p *pusher) content(l oci.Layer, again bool) *content {
 	d := oci.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size}
 	is, want := formatOf(l.MediaType), p.Format
 	if want == "" {
@@ -121,16 +123,54 @@ func (p *pusher) content(l oci.Layer) *content {
 	if is == want {
 		return p.stored(d, nil)
 	}
-	c := &content{layer: l.Digest, total: l.Size, form: fmt.Sprintf("%s:%d", want, p.Level), desc: oci.Descriptor{MediaType: typeLayer + want.suffix()}}
-	for _, other := range p.copies.Of(l.Digest) {
-		if other.Form == c.form {
-			c.desc.Digest, c.desc.Size = other.Digest, other.Size
-		}
-	}
+	c := &content{layer: l.Digest, total: l.Size, form: p.form(want), made: true, desc: oci.Descriptor{MediaType: typeLayer + want.suffix()}}
 	c.open = func(ctx context.Context, moved func(int64)) (io.ReadCloser, error) {
 		return p.converted(ctx, l, want, moved)
 	}
+	other, known, here := p.copies.Form(l.Digest, c.form)
+	if known {
+		c.desc.Digest, c.desc.Size = other.Digest, other.Size
+	}
+	if here && !again {
+		c.made = false
+		convert := c.open
+		c.open = func(ctx context.Context, moved func(int64)) (io.ReadCloser, error) {
+			scaled := func(n int64) { moved(int64(float64(n) / float64(max(other.Size, 1)) * float64(l.Size))) }
+			r, err := p.read(ctx, other.Digest, nil, scaled)
+			if errors.Is(err, fs.ErrNotExist) { // gc removed it
+				return convert(ctx, moved)
+			}
+			return r, err
+		}
+	}
 	return c
+}
+
+// form names a format and a level, as [images.Copy] does.
+func (p *pusher) form(f Format) string { return fmt.Sprintf("%s:%d", f, p.Level) }
+
+// Compress compresses the layers of an image that are not compressed, as a push does by default, and keeps the result for
+// the next push. It leaves out those that a registry has already.
+func Compress(ctx context.Context, store *images.Store, img *images.Image) error {
+	p := newPusher(Options{Store: store, Level: levels[Gzip].usual})
+	for _, l := range img.Layers {
+		if _, known, _ := p.copies.Form(l.Digest, p.form(Gzip)); known || formatOf(l.MediaType) != None {
+			continue
+		}
+		if err := p.keep(ctx, l); err != nil {
+			return fmt.Errorf("compress layer %s: %w", l.Digest, err)
+		}
+	}
+	return nil
+}
+
+func (p *pusher) keep(ctx context.Context, l oci.Layer) error {
+	r, err := p.converted(ctx, l, Gzip, func(int64) {})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return p.copies.Compressed(ctx, l.Digest, p.form(Gzip), r)
 }
 
 // read opens a blob of the store. With a hash its end is an error if the content does not have the digest.

@@ -152,8 +152,13 @@ func (p *pusher) layer(ctx context.Context, l oci.Layer) (oci.Descriptor, error)
 	if err := ctx.Err(); err != nil {
 		return oci.Descriptor{}, err
 	}
-	c := p.content(l)
+	c := p.content(l, false)
 	state, err := p.blob(ctx, c)
+	if errors.Is(err, images.ErrCorrupt) && c.form != "" && !c.made {
+		_ = p.copies.Forget(ctx, c.known().Digest) // it cannot harm any more: this push compresses the layer again
+		c = p.content(l, true)
+		state, err = p.blob(ctx, c)
+	}
 	if err != nil {
 		return oci.Descriptor{}, fmt.Errorf("push layer %s: %w", l.Digest, err)
 	}

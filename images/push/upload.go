@@ -215,8 +215,8 @@ func (u *upload) send(ctx context.Context, body io.Reader, sum *counter, offset 
 	defer rest.Close()
 	if offset == 0 {
 		length := int64(-1)
-		if u.c.form == "" {
-			length = u.c.total
+		if !u.c.made {
+			length = u.c.known().Size
 		}
 		return u.patch(ctx, &once{Reader: rest}, length, "")
 	}
@@ -263,7 +263,7 @@ func (u *upload) patch(ctx context.Context, body io.Reader, length int64, span s
 // finish gives the blob its digest.
 func (u *upload) finish(ctx context.Context, sum *counter) error {
 	d := oci.DigestFrom(sum.hash.Sum(nil))
-	if want := u.c.known(); u.c.form == "" && d != want.Digest {
+	if want := u.c.known(); !u.c.made && d != want.Digest {
 		return fmt.Errorf("read %s: %w: its content does not match its digest", want.Digest, images.ErrCorrupt)
 	}
 	ctx, w := watch(ctx, u.p.Idle+time.Duration(sum.n/finishing)*time.Second)

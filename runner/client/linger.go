@@ -39,6 +39,12 @@ func lingerWanted() (*time.Duration, error) {
 	return &d, nil
 }
 
+// Lingers reports whether this user's programs may stay for a while after their last caller, as [EnvLinger] says.
+func Lingers() bool {
+	d, err := lingerWanted()
+	return err == nil && (d == nil || *d > 0)
+}
+
 // Retire ends this user's lingering runners, of any build, and starts none. It returns the number of sandboxes in the
 // other runners, which end together with their sandboxes.
 func Retire(ctx context.Context) (sandboxes int, err error) {

@@ -38,6 +38,9 @@ type Plan struct {
 	hooks  map[string][]command
 }
 
+// ImagePrefix begins the names of images that are built for a dev container.
+const ImagePrefix = "local/devcontainer-"
+
 // Build is an image that is built. File and Context are relative to the workspace, and do not leave it by their names.
 type Build struct {
 	File, Context, Target string
