@@ -200,7 +200,6 @@ func TestDevcontainerHostile(t *testing.T) {
 		{name: "a Dockerfile from the host's files", file: `{"build": {"dockerfile": "../D"}}`, prepare: "printf 'FROM host\n' > D", says: "not built"},
 		{name: "a Dockerfile from a directory", file: `{"build": {"dockerfile": "../D"}}`, prepare: "printf 'FROM scratch\nCOPY --from=dir:/root / /\n' > D", says: "not built"},
 		{name: "a Dockerfile from an archive", file: `{"build": {"dockerfile": "../D"}}`, prepare: "printf 'FROM oci-archive:` + w.dir + `/../i.tar\n' > D", says: "not built"},
-		{name: "features", file: `{"image": "local/bb", "features": {"ghcr.test/a/b:1": {}}}`, says: "features: not supported: ghcr.test/a/b:1"},
 		{name: "compose", file: `{"dockerComposeFile": "compose.yml", "service": "app"}`, says: "dockerComposeFile: not supported"},
 		{name: "no image", file: `{"name": "x"}`, says: "neither an image nor a build"},
 		{name: "both", file: `{"image": "local/bb", "build": {"dockerfile": "Dockerfile"}}`, says: "both an image and a build"},

@@ -9,6 +9,7 @@
 //
 //	demesne-images pull   [--store DIR] [--platform OS/ARCH] REF
 //	demesne-images fetch  [--store DIR] DIGEST          the blobs of an image that gc dropped
+//	demesne-images feature [--store DIR] REF            a dev container feature, as an image of one layer
 //	demesne-images import [--store DIR] SRC NAME        a rootfs (tar, directory) or an image (archive, layout)
 //	demesne-images commit [--store DIR] [--layers N] [--change JSON] DIGEST NAME   an image, and layers on descriptors from 3 on
 //	demesne-images save   [--store DIR] [--format oci|docker] NAME DST
@@ -67,6 +68,7 @@ func commands(c *call) []command {
 		{Command: with("pull", "REF", "pull an image from a registry, an archive or a layout",
 			flag("platform", "OS/ARCH", "platform of the image, where there are several")), args: 1, run: pullImage},
 		{Command: with("fetch", "DIGEST", "download the blobs of an image that gc dropped"), args: 1, run: fetchImage},
+		{Command: with("feature", "REF", "copy a dev container feature from a registry"), args: 1, run: pullFeature},
 		{Command: with("import", "SRC NAME", "make an image of a root filesystem or an archive"), args: 2, run: importImage},
 		{Command: with("commit", "DIGEST NAME", "add layers, on descriptors from 3 on, to an image",
 			flag("layers", "N", "number of layers"), flag("change", "JSON", "change of the configuration")), args: 2, run: commitImage},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"demesne/images"
+	"demesne/images/archive"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -32,6 +33,29 @@ func fetchImage(c *call) error {
 		return err
 	}
 	c.out.send(events.Event{Event: events.Result, Digest: img.Digest})
+	return nil
+}
+
+// pullFeature copies a dev container feature into the store, as an image of one layer.
+func pullFeature(c *call) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	ref, err := imageref.Parse(c.args[0])
+	if err != nil || ref.Kind != imageref.Registry {
+		return usage("feature %q: not a name in a registry", c.args[0])
+	}
+	f, err := pull.Feature(c.ctx, ref, pull.Options{Store: store, Transfer: pull.Transfer{Report: c.out.send}})
+	if err != nil {
+		return err
+	}
+	d, err := archive.Feature(c.ctx, store, ref, f.Digest, f.Archive.Digest)
+	if err != nil {
+		return err
+	}
+	c.out.send(events.Event{Event: events.Result, Digest: d})
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -142,6 +143,9 @@ func (d *devContainer) read(a *app, o *options) error {
 	if d.plan, err = f.Plan(place); err != nil {
 		return err
 	}
+	if err := d.resolve(a, o); err != nil {
+		return err
+	}
 	for _, m := range d.plan.Mounts {
 		found, err := d.mount(m)
 		if err != nil {
@@ -205,22 +209,34 @@ func (d *devContainer) say(a *app, o *options, lines []string) {
 // setImage sets the image that the file names, or builds it. Only an image of a registry, of the store or of a recipe can
 // be named: a directory or archive would be a file of this machine.
 func (d *devContainer) setImage(a *app, o *options) (err error) {
+	base, name := d.plan.Name, d.imageName()
 	if d.plan.Build != nil {
-		name := d.imageName()
-		if err := d.build(a, o, name); err != nil {
+		if base = name; d.plan.HasFeatures() {
+			base += "-base"
+		}
+		if err := d.build(a, o, base); err != nil {
 			return err
 		}
-		o.pull = images.PullNever
-		return o.setImage(name)
+	} else if err := o.setImage(base); err != nil {
+		return fmt.Errorf("image %q: %w", base, err)
+	} else if k := o.image.Kind; k != imageref.Registry && k != imageref.Bare && k != imageref.Recipe {
+		return fmt.Errorf("image %q: a devcontainer.json can only name an image of a registry or of demesne images", base)
 	}
-	name := d.plan.Name
-	if err = o.setImage(name); err != nil {
-		return fmt.Errorf("image %q: %w", name, err)
+	if d.plan.HasFeatures() {
+		if err := d.install(a, o, base, name); err != nil {
+			return fmt.Errorf("features: %w", err)
+		}
 	}
-	if k := o.image.Kind; k != imageref.Registry && k != imageref.Bare && k != imageref.Recipe {
-		return fmt.Errorf("image %q: a devcontainer.json can only name an image of a registry or of demesne images", name)
+	if d.plan.Build == nil && !d.plan.HasFeatures() {
+		return nil
 	}
-	return nil
+	o.pull = images.PullNever
+	return o.setImage(name)
+}
+
+// imageHas returns what an image says of itself.
+func imageHas(c oci.Config) devcontainer.Has {
+	return devcontainer.Has{Metadata: c.Labels[devcontainer.MetadataLabel], Env: c.Env, User: c.User}
 }
 
 // build builds the image of the file under a name.
@@ -241,28 +257,34 @@ func (d *devContainer) build(a *app, o *options, name string) error {
 		return fmt.Errorf("build: dockerfile %q: %w", b.File, fsutil.Reason(err))
 	}
 	defer beside.Close()
+	flags := []string{"--file", "/proc/self/fd/4/" + filepath.Base(b.File)}
+	if b.Target != "" {
+		flags = append(flags, "--target="+b.Target)
+	}
+	for _, arg := range b.Args {
+		flags = append(flags, "--build-arg="+arg)
+	}
+	if o.pull == images.PullAlways {
+		flags = append(flags, "--pull")
+	}
+	return d.run(a, o, name, nil, flags, context, beside)
+}
+
+// run executes a build with files on descriptors from 3 on, of which the first is the context.
+func (d *devContainer) run(a *app, o *options, name string, stdin io.Reader, flags []string, files ...*os.File) error {
 	program, err := client.FindProgram(buildProgram)
 	if err != nil {
 		return err
 	}
-	argv := []string{"--tag", name, "--file", "/proc/self/fd/4/" + filepath.Base(b.File)}
+	argv := append([]string{"--tag", name}, flags...)
 	if !isTerminal(a.stderr) {
 		argv = append(argv, "--quiet")
-	}
-	if b.Target != "" {
-		argv = append(argv, "--target="+b.Target)
-	}
-	for _, arg := range b.Args {
-		argv = append(argv, "--build-arg="+arg)
 	}
 	if o.platform != "" {
 		argv = append(argv, "--platform="+o.platform)
 	}
-	if o.pull == images.PullAlways {
-		argv = append(argv, "--pull")
-	}
 	cmd := exec.Command(program, append(argv, "/proc/self/fd/3")...)
-	cmd.Stderr, cmd.ExtraFiles = a.stderr, []*os.File{context, beside}
+	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = stdin, a.stderr, files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread() // the signal comes when the thread ends that started the program
 	defer runtime.UnlockOSThread()
@@ -295,8 +317,7 @@ func (r *root) configured(c *session.CreateOptions, image oci.Config) error {
 	d, p := r.o.dev, r.o.dev.plan
 	own := d.agent || r.o.user != nil || r.o.userName != ""
 	writable := slices.ContainsFunc(d.mounts, func(m mountArg) bool { return !m.ReadOnly })
-	has := devcontainer.Has{Metadata: image.Labels[devcontainer.MetadataLabel], Env: image.Env, User: image.User}
-	if err := p.Image(has, writable && !own); err != nil {
+	if err := p.Image(imageHas(image), writable && !own); err != nil {
 		return fmt.Errorf("%s: %w", d.name, err)
 	}
 	if d.agent && p.Hooks() {

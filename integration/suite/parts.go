@@ -27,7 +27,7 @@ type half struct {
 // tests as an ordinary user too when root starts them.
 var (
 	notRoot = regexp.MustCompile(`^(agent_(branch|budget|hosted|image|jobs|mcp|programs|renew|terminal|tools|transcript|tree|workspace)|` +
-		`build(_input|_mounts|_output|_progress|_remote|_shapes|_warm)?|code_files|codes|devcontainer|docs|egress_tools|examples(_build)?|halfway|` +
+		`build(_input|_mounts|_output|_progress|_remote|_shapes|_warm)?|code_files|codes|devcontainer(_compose|_features)?|docs|egress_tools|examples(_build)?|halfway|` +
 		`image_(archive|config|gc|maps|metadata|pull|refused|registry|root|store)|jupyter|` +
 		`mcp_(ask|client|code|commands|egress|frontends|jobs|model|modern|operator|script|secret|session|transport|turns)|` +
 		`outputs|path|push|recipes|repl|schema|sessions_turns|skills|streams)/|/TestBuildCases$`)

@@ -297,3 +297,79 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestFeatureOrder checks the order of features, by what they need, by what they follow, and by what the file says.
+func TestFeatureOrder(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		features map[string]string // name, and its description
+		file     string            // the names in the file
+		override string
+		want     string
+	}{
+		{"names", map[string]string{"./b": `{}`, "./a": `{}`, "./c": `{}`}, `"./c", "./a", "./b"`, ``, "./a ./b ./c"},
+		{"after", map[string]string{"./a": `{"installsAfter": ["./c", "r.test/none"]}`, "./c": `{}`}, `"./a", "./c"`, ``, "./c ./a"},
+		{"after a version", map[string]string{"./a": `{"installsAfter": ["r.test/o/x"]}`, "r.test/o/x:1.2": `{}`}, `"./a", "r.test/o/x:1.2"`, ``, "r.test/o/x:1.2 ./a"},
+		{"after one that is not there", map[string]string{"./a": `{"installsAfter": ["./x"]}`}, `"./a"`, ``, "./a"},
+		{"needs", map[string]string{"./a": `{"dependsOn": {"./z": {}}}`, "./z": `{"dependsOn": {"./y": "2"}}`, "./y": `{}`}, `"./a"`, ``, "./y ./z ./a"},
+		{"needs one twice", map[string]string{"./a": `{"dependsOn": {"./z": {}}}`, "./b": `{"dependsOn": {"./z": {}}}`, "./z": `{}`}, `"./a", "./b", "./z"`, ``, "./z ./a ./b"},
+		{"needs two forms", map[string]string{"./a": `{"dependsOn": {"./z": {"o": "1"}}}`, "./z": `{"options": {"o": {"default": "0"}}}`}, `"./a", "./z"`, ``, "./z ./z ./a"},
+		{"override", map[string]string{"./a": `{}`, "./b": `{}`, "./c": `{}`}, `"./a", "./b", "./c"`, `"./c", "./b"`, "./c ./b ./a"},
+		{"override against a need", map[string]string{"./a": `{}`, "./b": `{"dependsOn": {"./a": {}}}`}, `"./a", "./b"`, `"./b"`, "./a ./b"},
+		{"a circle", map[string]string{"./a": `{"dependsOn": {"./b": {}}}`, "./b": `{"dependsOn": {"./a": {}}}`}, `"./a"`, ``, "features: they wait for each other: ./a, ./b"},
+		{"a circle of wishes", map[string]string{"./a": `{"installsAfter": ["./b"]}`, "./b": `{"installsAfter": ["./a"]}`}, `"./a", "./b"`, ``, "features: they wait for each other: ./a, ./b"},
+	} {
+		text := `{"image": "x", "features": {` + strings.ReplaceAll(c.file, ",", ": {},") + `: {}}, "overrideFeatureInstallOrder": [` + c.override + `]}`
+		p := planOf(t, text)
+		err := p.Resolve(func(name string) (Content, error) { return Content{Text: []byte(c.features[name]), Dir: name}, nil })
+		var got []string
+		for _, f := range p.features {
+			got = append(got, f.name)
+		}
+		if err != nil {
+			got = []string{err.Error()}
+		}
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%s: %s, want %s", c.name, s, c.want)
+		}
+	}
+}
+
+// TestFeatureBounds checks that a chain of features ends.
+func TestFeatureBounds(t *testing.T) {
+	p := planOf(t, `{"image": "x", "features": {"./1": {}}}`)
+	n := 1
+	err := p.Resolve(func(name string) (Content, error) {
+		n++
+		return Content{Text: fmt.Appendf(nil, `{"dependsOn": {"./%d": {}}}`, n), Dir: name}, nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "more than 64 features") || n > 80 {
+		t.Errorf("%d features: %.200v", n, err)
+	}
+}
+
+// TestFeatureNames checks where a name leads, and the variables of options.
+func TestFeatureNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"./a": "a true", "./a/../b": "b true", "./../a": "error", "../a": "error", "/a": "error", ".": "error", "https://x.test/a.tgz": "error",
+		"go": "error", "owner/go:1": "error", "r.test/o/f:1": " false", "localhost:5000/f": " false",
+	} {
+		dir, local, err := LocalFeature(name)
+		got := fmt.Sprint(dir, " ", local)
+		if err != nil {
+			got = "error"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	for option, want := range map[string]string{"version": "VERSION", "with-extras": "WITH_EXTRAS", "1st.x": "_ST_X", "_a": "_A", "": ""} {
+		if got := variable(option); got != want {
+			t.Errorf("%s: %s, want %s", option, got, want)
+		}
+	}
+	locked, err := Locked([]byte(`{"features": {"r.test/o/f:1": {"resolved": "r.test/o/f@sha256:1"}, "r.test/o/g": {"resolved": "other.test/o/g@sha256:1"}}}`))
+	if err != nil || len(locked) != 1 || locked["r.test/o/f:1"] != "r.test/o/f@sha256:1" {
+		t.Errorf("%v: %v", err, locked)
+	}
+}

@@ -32,7 +32,10 @@ type settings struct {
 	ForwardPorts    []text
 	AppPort         texts
 	RunArgs         []string
+	Features        map[string]json.RawMessage
 	HostRequirements
+
+	OverrideFeatureInstallOrder []string
 
 	hooks map[string]hook
 }
@@ -65,6 +68,7 @@ func (f *File) fill() error {
 		"workspaceFolder": &s.WorkspaceFolder, "workspaceMount": &s.WorkspaceMount, "mounts": &s.Mounts,
 		"containerEnv": &s.ContainerEnv, "remoteEnv": &s.RemoteEnv, "containerUser": &s.ContainerUser, "remoteUser": &s.RemoteUser,
 		"forwardPorts": &s.ForwardPorts, "appPort": &s.AppPort, "runArgs": &s.RunArgs, "hostRequirements": &s.HostRequirements,
+		"features": &s.Features, "overrideFeatureInstallOrder": &s.OverrideFeatureInstallOrder,
 	} {
 		if raw, ok := f.own[name]; ok {
 			if err := json.Unmarshal(raw, to); err != nil {

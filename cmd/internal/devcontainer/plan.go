@@ -33,9 +33,10 @@ type Plan struct {
 	Needs  HostRequirements
 	Notes  []string // what was left out, and why
 
-	file   *File
-	values values
-	hooks  map[string][]command
+	file     *File
+	features []*feature // in the order of their installation
+	values   values
+	hooks    map[string][]command
 }
 
 // ImagePrefix begins the names of images that are built for a dev container.
@@ -90,11 +91,6 @@ func (f *File) Plan(place Place) (*Plan, error) {
 // unsupported refuses what the environment would lack without a word.
 func (f *File) unsupported() error {
 	switch {
-	case f.has("features"):
-		var all map[string]json.RawMessage
-		json.Unmarshal(f.own["features"], &all)
-		return &Refused{fmt.Errorf("features: not supported: %s", strings.Join(slices.Sorted(maps.Keys(all)), ", ")),
-			"install the same in a Dockerfile, and name it in build"}
 	case f.has("dockerComposeFile"):
 		return &Refused{errors.New("dockerComposeFile: not supported: a sandbox is one environment"), "name an image, or a Dockerfile in build"}
 	case f.Build != nil && len(f.Build.Options) > 0:
@@ -208,7 +204,11 @@ type Has struct {
 // It returns an error if variables expand to more than bounds allow.
 func (p *Plan) Image(has Has, writable bool) error {
 	p.Notes = nil
-	all := append(p.parts(has.Metadata), p.file)
+	all := p.parts(has.Metadata)
+	for _, f := range p.features {
+		all = append(all, &File{settings: settings{hooks: f.file.hooks}}) // its variables are the image's
+	}
+	all = append(all, p.file)
 	p.values.env = map[string]string{}
 	for _, e := range has.Env {
 		name, value, _ := strings.Cut(e, "=")
@@ -221,13 +221,11 @@ func (p *Plan) Image(has Has, writable bool) error {
 		}
 	}
 	maps.Copy(p.values.env, own)
-	container := ""
 	for _, f := range all {
 		p.remoteEnv(f, own)
-		p.User, container = cmp.Or(p.values.inside(f.RemoteUser), p.User), cmp.Or(p.values.inside(f.ContainerUser), container)
 		p.addHooks(f)
 	}
-	p.User = cmp.Or(p.User, container, has.User)
+	p.User, _ = p.users(all, has)
 	keeps := string(p.file.own["updateRemoteUserUID"]) == "false"
 	if name, _, _ := strings.Cut(p.User, ":"); writable && !keeps && name != "" && name != "root" && name != "0" {
 		p.AsRoot = true
@@ -240,6 +238,15 @@ func (p *Plan) Image(has Has, writable bool) error {
 		p.note("${localEnv:%s}: not given to the sandbox; demesne run --env %s gives it", name, name)
 	}
 	return p.values.err()
+}
+
+// users returns the user of commands and the user of the container: the last part that names one decides.
+func (p *Plan) users(all []*File, has Has) (remote, container string) {
+	for _, f := range all {
+		remote, container = cmp.Or(p.values.inside(f.RemoteUser), remote), cmp.Or(p.values.inside(f.ContainerUser), container)
+	}
+	container = cmp.Or(container, has.User)
+	return cmp.Or(remote, container), container
 }
 
 // remoteEnv adds the variables of commands to own. All of them may use the variables of the image, and not each other.
