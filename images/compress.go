@@ -61,7 +61,7 @@ func (c Compression) Ask(program string, d oci.Digest) error {
 	return cmd.Process.Release()
 }
 
-// Work calls do for each image that was asked for, until there is none. It returns at once if another process does the work.
+// Work calls do for each image that was asked for, until no request is left. It returns at once if another process does the work.
 // An image for which do fails is not tried again.
 func (c Compression) Work(ctx context.Context, do func(context.Context, oci.Digest) error) error {
 	_ = os.WriteFile("/proc/self/autogroup", []byte("19"), 0) // else a session of its own has a full share of the processors

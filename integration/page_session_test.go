@@ -131,7 +131,7 @@ func (p *pageBrowser) files(at string) {
 	p.t.Helper()
 	p.show(at+"/files/at/%2Fworkspace", "<img src=x onerror=ran=1>.txt")
 	p.check(p.Eval(`[...document.querySelectorAll(".listing a")].find(a => a.textContent.includes("onerror")).click()`, nil))
-	p.await(`document.querySelector("pre.text")?.textContent.includes("hello")`)
+	p.await(`document.querySelector("pre.code")?.textContent.includes("hello")`)
 	p.picture("session-files")
 	p.show(at+"/files/changes", "added")
 	p.show(at+"/outputs", "a <img src=/ran>")

@@ -80,7 +80,7 @@ func (b *box) browseFirefox(s *apiServer) *pageTab {
 // tab returns the tab of a browser, which ends with the test.
 func (b *box) tab(s *apiServer, at tab) *pageTab {
 	b.Cleanup(at.Close)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	b.Cleanup(cancel)
 	return &pageTab{at, b, ctx, s.url}
 }
@@ -122,7 +122,7 @@ func (p *pageTab) await(expression string) {
 // show opens a view and waits until it has a text.
 func (p *pageBrowser) show(hash, text string) {
 	p.t.Helper()
-	p.check(p.Eval(`document.getElementById("main").replaceChildren(); location.hash = `+quote(hash), nil))
+	p.check(p.Eval(`(hash => { document.getElementById("main").replaceChildren(); location.hash === hash ? dispatchEvent(new Event("hashchange")) : (location.hash = hash) })(`+quote(hash)+`)`, nil))
 	p.await(`document.getElementById("main").innerText.includes(` + quote(text) + `)`)
 }
 

@@ -61,6 +61,7 @@ func files() (map[string]file, error) {
 	all["frame/live.html"] = newFile("live.html", policyOutput+"'unsafe-inline' 'unsafe-eval'", frame("Output", "", "", "", receive).body)
 	all["frame/terminal.html"] = frame("Terminal", policyFrame, text("vendor/xterm.css")+text("frame/terminal.css"), `<div id="screen"></div>`,
 		text("vendor/xterm.js"), text("vendor/addon-fit.js"), text("frame/terminal.js"))
+	all["frame/colour.html"] = frame("Syntax colours", policyFrame, "", "", text("vendor/highlight.js"), text("vendor/dockerfile.js"), text("frame/colour.js"))
 	return all, err
 }
 

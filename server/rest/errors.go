@@ -94,6 +94,7 @@ var statuses = []struct {
 	{fs.ErrPermission, http.StatusForbidden},
 	{syscall.ENOSPC, http.StatusInsufficientStorage},
 	{syscall.EDQUOT, http.StatusInsufficientStorage},
+	{syscall.EFBIG, http.StatusRequestEntityTooLarge}, // larger than the sandbox's disk limit
 	{context.Canceled, 499},
 }
 

@@ -310,7 +310,7 @@ func TestFeatureOrder(t *testing.T) {
 		{"names", map[string]string{"./b": `{}`, "./a": `{}`, "./c": `{}`}, `"./c", "./a", "./b"`, ``, "./a ./b ./c"},
 		{"after", map[string]string{"./a": `{"installsAfter": ["./c", "r.test/none"]}`, "./c": `{}`}, `"./a", "./c"`, ``, "./c ./a"},
 		{"after a version", map[string]string{"./a": `{"installsAfter": ["r.test/o/x"]}`, "r.test/o/x:1.2": `{}`}, `"./a", "r.test/o/x:1.2"`, ``, "r.test/o/x:1.2 ./a"},
-		{"after one that is not there", map[string]string{"./a": `{"installsAfter": ["./x"]}`}, `"./a"`, ``, "./a"},
+		{"after a missing one", map[string]string{"./a": `{"installsAfter": ["./x"]}`}, `"./a"`, ``, "./a"},
 		{"needs", map[string]string{"./a": `{"dependsOn": {"./z": {}}}`, "./z": `{"dependsOn": {"./y": "2"}}`, "./y": `{}`}, `"./a"`, ``, "./y ./z ./a"},
 		{"needs one twice", map[string]string{"./a": `{"dependsOn": {"./z": {}}}`, "./b": `{"dependsOn": {"./z": {}}}`, "./z": `{}`}, `"./a", "./b", "./z"`, ``, "./z ./a ./b"},
 		{"needs two forms", map[string]string{"./a": `{"dependsOn": {"./z": {"o": "1"}}}`, "./z": `{"options": {"o": {"default": "0"}}}`}, `"./a", "./z"`, ``, "./z ./z ./a"},

@@ -39,15 +39,37 @@ export async function request(method, path, { body, signal, accept, raw, after }
   }
   reached(true);
   if (r.ok) return r;
-  let message = `${r.status} ${r.statusText}`;
+  throw failure(path, r, await r.text().catch(() => ""));
+}
+
+// failure returns the reason of an answer that is no success.
+function failure(path, { status, statusText }, text) {
+  let message = `${status} ${statusText}`;
   try {
-    const answer = await r.json();
+    const answer = JSON.parse(text);
     message = answer.message ?? answer.detail ?? answer.error?.message ?? (typeof answer.error === "string" ? answer.error : message);
     const first = answer.data?.[0] ?? answer.errors?.[0];
     if (first?.message) message += `: ${first.location ?? ""} ${first.message}`;
   } catch { /* no JSON: the status says it */ }
-  if (r.status === 401 && !path.startsWith("/page/")) changed.dispatchEvent(new Event("logout"));
-  throw new Failure(r.status, String(message));
+  if (status === 401 && !path.startsWith("/page/")) changed.dispatchEvent(new Event("logout"));
+  return new Failure(status, String(message));
+}
+
+// upload sends the bytes of a file, and calls progress with the part that is sent. fetch tells no progress.
+export function upload(path, file, { progress = () => {}, signal } = {}) {
+  return new Promise((done, fail) => {
+    const x = new XMLHttpRequest();
+    x.open("PUT", path);
+    x.setRequestHeader("Demesne-Login", half());
+    x.setRequestHeader("Content-Type", "application/octet-stream");
+    x.upload.onprogress = (e) => progress(e.loaded / (e.total || 1));
+    x.onload = () => (x.status < 300 ? done() : fail(failure(path, x, x.responseText)));
+    x.onerror = () => fail(new Failure(0, "The upload broke off."));
+    x.onabort = () => fail(new Failure(0, "Canceled."));
+    if (signal?.aborted) x.onabort();
+    else x.send(file);
+    signal?.addEventListener("abort", () => x.abort());
+  });
 }
 
 async function answerOf(r) {

@@ -1,10 +1,13 @@
 // The files of a sandbox, and what has changed since its start.
 import { el, replace, add } from "./dom.js";
 import { get, request, items } from "./api.js";
-import { bytes, button, empty, shown } from "./ui.js";
+import { bytes, button, empty, section, shown } from "./ui.js";
 import { link } from "./lists.js";
 import { content, kindOf, decoded, save } from "./show.js";
 import { difference } from "./lines.js";
+import { source } from "./source.js";
+import { added, drafted, edit, text as editable } from "./edit.js";
+import { accept, chooser, panel, send } from "./upload.js";
 
 const most = 1 << 20; // bytes of a file that are shown
 const listMost = 2000;
@@ -21,8 +24,10 @@ async function describeFile(at, name, signal) {
   return (await r.json()).data?.file;
 }
 
+const rawAddress = (at, name) => `${at}/files/raw?path=${encodeURIComponent(name)}`;
+
 export async function readFile(at, name, signal, limit = most) {
-  const r = await request("GET", `${at}/files/raw?path=${encodeURIComponent(name)}`, { signal, accept: "application/octet-stream" });
+  const r = await request("GET", rawAddress(at, name), { signal, accept: "application/octet-stream" });
   const size = Number(r.headers.get("Content-Length") ?? NaN);
   const reader = r.body.getReader();
   const parts = [];
@@ -55,50 +60,116 @@ function parent(p) {
   return p.replace(/\/[^/]*\/?$/, "") || "/";
 }
 
-// files shows a directory, or the changes, on the left, and a file on the right. The address has the path.
+// files shows a directory, what a search found, or the changes on the left, and a file on the right. The address has the path.
 export async function files(body, { id, at, rest, info }, signal) {
-  const changes = rest[0] === "changes";
+  const kind = ["changes", "grep"].includes(rest[0]) ? rest[0] : "at";
   const base = `${link("sandbox", id)}/files`;
-  const to = (p, kind = "at") => `${base}/${kind}/${encodeURIComponent(p)}`;
-  const wanted = rest[1] ?? (changes ? "" : "/");
-  const crumbs = el("nav.crumbs", { "aria-label": "Path" }), list = el("ul.listing", { "aria-label": changes ? "Changes" : "Files" }), viewer = el("div"), fault = el("div.fault", { role: "alert" });
-  const kinds = el("div.actions", el("a", { href: to("/"), "aria-current": changes ? null : "page" }, "All files"), el("a", { href: `${base}/changes`, "aria-current": changes ? "page" : null }, "Changes since start"));
-  kinds.classList.add("tabs");
-  const left = el("div.stack", kinds, crumbs, list);
-  add(body, [fault, el("div.files", left, viewer)]);
-  const fail = (e) => replace(fault, e.message);
+  const to = (p, ...more) => `${base}/${[kind === "changes" ? kind : "at", p, ...more].map(encodeURIComponent).join("/")}`;
+  const wanted = rest[1] ?? (kind === "changes" ? "" : "/");
+  const crumbs = el("nav.crumbs", { "aria-label": "Path" }), list = el("ul.listing", { "aria-label": kind === "changes" ? "Changes" : "Files" }), viewer = el("div"), fault = el("div.fault", { role: "alert" });
+  const tools = el("div.stack.tools");
+  const kinds = el("div.actions.tabs", el("a", { href: `${base}/at/%2F`, "aria-current": kind === "changes" ? null : "page" }, "All files"), el("a", { href: `${base}/changes`, "aria-current": kind === "changes" ? "page" : null }, "Changes since start"));
+  add(body, [fault, el("div.files", el("div.stack", kinds, tools, crumbs, list), viewer)]);
+  const view = { at, base, info, to, wanted, crumbs, list, viewer, tools, line: Number(rest[2]) || 0, signal };
   try {
-    if (changes) await changeList(at, list, viewer, wanted, (p) => `${base}/changes/${encodeURIComponent(p)}`, signal, info);
-    else await directory(at, wanted, { list, viewer, crumbs, to, signal });
+    if (kind === "changes") await changeList(at, list, viewer, wanted, to, signal, info);
+    else if (kind === "grep") await found(view, rest[2] ?? "", rest[3] === "case");
+    else await directory(view);
   } catch (e) {
-    if (!signal.aborted) fail(e);
+    if (!signal.aborted) replace(fault, e.message);
   }
 }
 
-async function directory(at, wanted, { list, viewer, crumbs, to, signal }) {
-  const found = await describeFile(at, wanted, signal);
-  if (!found) {
+async function directory(view) {
+  const { at, wanted, viewer, to, signal } = view;
+  const there = await describeFile(at, wanted, signal);
+  if (!there) {
     replace(viewer, empty("There is no such file.", el("a", { href: to("/") }, "All files")));
     return;
   }
   let dir = wanted, file = "", entries = null;
-  if (isDir(found)) entries = await listDirectory(at, dir, signal);
-  else if (found.type === "link") entries = await listDirectory(at, dir, signal).catch(() => null); // it may lead to a file
+  if (isDir(there)) entries = await listDirectory(at, dir, signal);
+  else if (there.type === "link") entries = await listDirectory(at, dir, signal).catch(() => null); // it may lead to a file
   if (entries === null) {
     file = wanted;
     dir = parent(wanted);
     entries = await listDirectory(at, dir, signal);
   }
+  path(view, dir);
+  const names = new Set();
+  const show = (all) => {
+    names.clear();
+    all.forEach((e) => names.add(baseName(e)));
+    listing(view, dir, file, all);
+    if (!file) replace(viewer, empty(all.length ? "Choose a file." : "This directory is empty.", "Files that are dropped here are uploaded."));
+  };
+  const reload = async () => {
+    const all = await listDirectory(at, dir, signal).catch(() => null); // the view may be left by then
+    if (all) show(all);
+  };
+  show(entries);
+  operate(view, dir, names, reload);
+  if (!file) return;
+  await open(view, file);
+  if (matchMedia("(max-width: 62rem)").matches) viewer.scrollIntoView({ block: "start" }); // it is below the list
+}
+
+function path({ crumbs, to }, dir) {
   const parts = dir.split("/").filter(Boolean);
   replace(crumbs, el("a", { href: to("/") }, "/"), parts.map((p, i) => [el("a", { href: to(`/${parts.slice(0, i + 1).join("/")}`) }, p), i < parts.length - 1 ? "/" : ""]));
+}
+
+function listing({ list, to }, dir, file, entries) {
   entries.sort((a, b) => Number(isDir(b)) - Number(isDir(a)) || String(a.name).localeCompare(String(b.name)));
   const up = dir === "/" ? null : entryLine(to(parent(dir)), "↑", "..", "", false);
   replace(list, up, entries.slice(0, listMost).map((e) => {
     const p = join(dir, baseName(e));
     return entryLine(to(p), isDir(e) ? "▸" : "", isDir(e) ? `${baseName(e)}/` : baseName(e), isDir(e) ? "" : bytes(e.size), p === file);
   }), entries.length > listMost ? el("li.quiet", `${entries.length - listMost} more`) : null, !entries.length && !up ? el("li.quiet", "Empty") : null);
-  if (file) await open(at, file, viewer, signal);
-  else replace(viewer, empty(entries.length ? "Choose a file." : "This directory is empty."));
+}
+
+// operate adds what changes a directory: uploads, new files and directories; and the search.
+function operate(view, dir, names, reload) {
+  const { at, tools, to } = view;
+  const take = (all) => send(at, all, { names, room: Number(view.info.limits?.disk), address: (p) => rawAddress(at, join(dir, p)), done: reload });
+  const made = (p) => {
+    location.hash = to(p);
+  };
+  replace(tools, el("div.actions", chooser(take), button("New file", () => added(at, dir, join, false, made), "small"), button("New directory", () => added(at, dir, join, true, made), "small")),
+    searchForm(view, dir), panel(at));
+  accept(view.list.closest(".files"), take);
+}
+
+function searchForm({ base }, dir, words = "", exact = false) {
+  const field = el("input", { type: "search", name: "pattern", value: words, placeholder: "Search in files", "aria-label": `Search in the files of ${dir}, by a regular expression`, autocomplete: "off", spellcheck: "false", autocapitalize: "off", required: true });
+  const match = el("input", { type: "checkbox", name: "case", checked: exact });
+  return el("form.search", { role: "search", onsubmit: (e) => {
+    e.preventDefault();
+    location.hash = `${base}/grep/${[dir, field.value, ...(match.checked ? ["case"] : [])].map(encodeURIComponent).join("/")}`;
+  } }, field, el("label.check", match, el("span", "Match case")));
+}
+
+const matchesMost = 500, matchLine = 300;
+
+// found shows the lines that a search finds.
+async function found(view, pattern, exact) {
+  const { at, wanted: dir, list, viewer, to, signal } = view;
+  path(view, dir);
+  replace(view.tools, searchForm(view, dir, pattern, exact));
+  list.hidden = true;
+  replace(viewer, el("p.quiet", "Searching …"));
+  const r = await request("POST", `${at}/grep`, { body: { path: dir, pattern, case_insensitive: !exact, limit: matchesMost, max_line_length: matchLine }, signal }).catch((e) => {
+    replace(viewer);
+    throw e;
+  });
+  const m = (await r.json()).data ?? {}, lines = m.lines ?? [];
+  if (!lines.length) {
+    replace(viewer, empty("No line matches.", el("span.mono.break", pattern)));
+    return;
+  }
+  const byFile = Map.groupBy(lines, (l) => String(l.path));
+  replace(viewer, el("div.stack.found", el("p.quiet", `${m.matches} ${m.matches === 1 ? "line" : "lines"} in ${byFile.size} ${byFile.size === 1 ? "file" : "files"}`, m.cut || m.matches > lines.length ? `; the first ${lines.length}` : ""),
+    [...byFile].map(([file, all]) => section(el("a.mono.break", { href: to(file) }, file), el("ul.listing", all.map((l) => el("li", el("a", { href: to(file, String(l.line)) }, el("span.number", String(l.line)), el("span.name", shown(l.text, matchLine))))))))));
 }
 
 export const isDir = (e) => Boolean(e.is_dir);
@@ -108,12 +179,32 @@ function entryLine(href, letter, name, size, current) {
   return el("li", el("a", { href, "aria-current": current ? "true" : null }, el("span.letter", { "aria-hidden": "true", class: letter }, letter), el("span.name", name), el("span.size", size)));
 }
 
-async function open(at, file, viewer, signal) {
+// open shows a file: as a picture, a table or a document where it is one, and as text with line numbers. A text can be edited.
+async function open(view, file, editing = drafted(view.at + file)) {
+  const { at, viewer, line, signal } = view;
   replace(viewer, el("p.quiet", "Loading …"));
   const { data, truncated } = await readFile(at, file, signal);
+  const all = truncated ? null : editable(data), shownText = decoded(data);
+  if (editing && (all !== null || drafted(at + file))) {
+    const now = () => readFile(at, file, undefined).then((r) => (r.truncated ? null : r.data), (e) => {
+      if (e.status !== 404) throw e;
+      return null;
+    });
+    replace(viewer, edit(view.at + file, at, file, data, { read: now, done: () => open(view, file, false) }));
+    return;
+  }
+  const kind = kindOf(file), place = el("div");
+  const preview = kind !== "text" && (kind === "image" || shownText !== null), asText = shownText !== null && (line > 0 || !preview);
+  const show = (text) => {
+    replace(place, text ? source(file, shownText, line) : el("div.output", el("div.body", content(file, data, { signal, truncated }))));
+    toggle.textContent = text ? "Preview" : "Source";
+    toggle.text = text;
+  };
+  const toggle = el("button.small", { type: "button", onclick: () => show(!toggle.text), hidden: !preview || shownText === null });
   const download = button("Download", async () => save(file, (await readFile(at, file, signal, Infinity)).data), "small");
-  replace(viewer, el("div.stack", el("div.bar", el("h2.mono.break", file), el("div.actions", el("small.quiet", truncated ? `the first ${bytes(data.length)}` : bytes(data.length)), download)),
-    el("div.output", el("div.body", content(file, data, { signal, truncated })))));
+  show(asText);
+  replace(viewer, el("div.stack", el("div.bar", el("h2.mono.break", file), el("div.actions", el("small.quiet", truncated ? `the first ${bytes(data.length)}` : bytes(data.length)),
+    toggle, all === null ? null : button("Edit", () => open(view, file, true), "small"), download)), place));
 }
 
 const kindNames = { A: "added", M: "changed", D: "deleted" };
