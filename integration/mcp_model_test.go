@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,6 +134,66 @@ func TestMCPSandboxesSet(t *testing.T) {
 		c.must("sandbox_destroy", args{"sandbox_id": name})
 	}
 	b.demesne("rm", theirs)
+}
+
+// TestMCPBuild checks that a model builds an image from text and inputs, and uses it later; and that a build gets neither an
+// image, a network nor a limit that another call would not get.
+func TestMCPBuild(t *testing.T) {
+	s := newSite(t, newGallery(t))
+	s.file("in/d/f", "of a directory\n", 0o644)
+	s.extra = append(s.extra, "DEMESNE_TOOLS=sandboxes", "DEMESNE_ALLOWED_IMAGES=local/*", "DEMESNE_MAX_PIDS=77", "DEMESNE_MAX_DISK=64m", "DEMESNE_ALLOWED_PATHS="+s.dir+"/in")
+	c := s.mcp()
+	build := func(file string, more args) args {
+		a := args{"containerfile": file, "egress": "none", "directories": []string{s.dir + "/in/d"}}
+		maps.Copy(a, more)
+		return a
+	}
+	first := c.must("sandbox_build", build("FROM local/bb\nCOPY d/f /f\nRUN cat /f; ulimit -u > /pids", nil))
+	image := first.field("image")
+	if !strings.HasPrefix(image, "local/built-by-models/") || !strings.HasPrefix(first.field("digest"), "sha256:") || !strings.Contains(first.field("log"), "of a directory") {
+		t.Errorf("%+v", first)
+	}
+	if r := c.must("sandbox_script", args{"image": image, "command": "cat /f", "egress": "none"}); r.field("stdout") != "of a directory\n" {
+		t.Errorf("%+v", r)
+	}
+	second := c.must("sandbox_build", build("FROM "+image+"\nRUN echo more >> /f", nil)).field("image")
+	if r := c.must("sandbox_create", args{"image": second, "key": "k"}); c.must("sandbox_exec", args{"sandbox_id": r.field("sandbox_id"), "command": "cat /f"}).field("stdout") != "of a directory\nmore\n" {
+		t.Errorf("%+v", r)
+	}
+	refused := func(a args, want string) {
+		t.Helper()
+		if r := c.call("sandbox_build", a); !r.IsError || !strings.Contains(r.Text, want) {
+			t.Errorf("want %q: %+v", want, r)
+		}
+	}
+	other := s.reg.Ref("other:1")
+	refused(build("FROM "+other, nil), `image "`+other+`": not allowed`)
+	refused(build("FROM local/bb\nCOPY --from="+other+" /x /x", nil), "not allowed")
+	refused(build("FROM local/bb\nRUN --mount=type=bind,from="+other+",target=/x true", nil), "not allowed")
+	refused(build("FROM local/bb\nRUN echo said; exit 3", nil), "said")
+	refused(build("FROM local/bb\nRUN --mount=type=ssh,required=true true", nil), "ssh")
+	refused(build("FROM local/bb\nRUN --mount=type=secret,id=x,required=true true", nil), "secret")
+	refused(build("FROM local/bb\nADD http://127.0.0.1/x /", nil), "--egress none forbids it")
+	refused(build("FROM local/bb\nRUN head -c 100000000 /dev/zero > /big", nil), "SIGXFSZ")
+	refused(build("FROM local/bb", args{"limits": args{"pids": 78}}), "ceiling (DEMESNE_MAX_PIDS)")
+	refused(build("FROM local/bb\nRUN sleep 100", args{"timeout_seconds": 1}), "time limit of 1s")
+	refused(build("nonsense", nil), "nonsense")
+	refused(args{"containerfile": "FROM local/bb", "files": []string{"/etc/passwd"}}, "/etc/passwd")
+	var last string
+	for i := range 17 { // 16 are kept, besides those in use
+		last = c.must("sandbox_build", build(fmt.Sprintf("FROM local/bb\nLABEL n=%d", i), nil)).field("image")
+	}
+	if r := c.call("sandbox_script", args{"image": image, "command": "true", "egress": "none"}); !r.IsError {
+		t.Errorf("the oldest is still there: %+v", r)
+	}
+	for _, kept := range []string{second, last, "local/bb"} {
+		c.must("sandbox_script", args{"image": kept, "command": "true", "egress": "none"})
+	}
+	if n := strings.Count(s.ok("images"), "built-by-models/"); n < 16 || n > 17 {
+		t.Errorf("%d images are kept", n)
+	}
+	c.must("sandbox_destroy", args{"sandbox_id": c.must("sandbox_list", args{}).Fields["sandboxes"].([]any)[0].(map[string]any)["sandbox_id"]})
+	c.close()
 }
 
 // TestMCPMissingPath checks that a directory of DEMESNE_ALLOWED_PATHS that does not exist does not stop the server.

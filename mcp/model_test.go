@@ -1,7 +1,11 @@
 package mcp
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -315,6 +319,52 @@ func TestListing(t *testing.T) {
 	d.listing = &backend.Listing{}
 	if text, got, _ := callTool(t, cs, "sandbox_list", `{}`); text != "no sandboxes\nno jobs\n" || len(got["sandboxes"].([]any)) != 0 || len(got["jobs"].([]any)) != 0 {
 		t.Errorf("%q %v", text, got)
+	}
+}
+
+// TestBuildTool checks what a build gets of a call: the same images, networks, inputs and ceilings as other tools, no
+// credential, and a bound of its disk. A server without a builder has no such tool.
+func TestBuildTool(t *testing.T) {
+	var asked []backend.Request
+	s, root := serverFor(t, &desk{}, func(o *Options) {
+		o.Sets, o.Ceilings.Limits.Memory = []string{"sandboxes"}, 1<<30
+		o.Build = func(ctx context.Context, r backend.Request, w backend.Callbacks) (image, digest string, log backend.Tail, err error) {
+			asked = append(asked, r)
+			if _, ok := ctx.Deadline(); !ok {
+				t.Error("a build without a time limit")
+			}
+			if strings.Contains(r.Stdin, "fail") {
+				return "", "", log, errors.New("build: exit status 1\nSTEP 1")
+			}
+			return "local/x", "sha256:0", backend.Tail{Text: "done\n", Bytes: 5}, nil
+		}
+	})
+	in := filepath.Join(root, "in.txt")
+	if err := os.WriteFile(in, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cs := client(t, s, nil)
+	text, got, isError := callTool(t, cs, "sandbox_build", `{"containerfile":"FROM host","files":["`+in+`"],"limits":{"memory":1000000},"egress":"none"}`)
+	if isError || text != "image: local/x\ndigest: sha256:0\nlog: done\n" || got["image"] != "local/x" || got["log"] != "done\n" {
+		t.Errorf("%q %v", text, got)
+	}
+	if r := asked[0]; r.Stdin != "FROM host" || r.Egress != "none" || r.Spec.Limits.Memory != 1000000 || r.Spec.Limits.Disk != runner.DefaultDisk || len(r.Spec.Inputs) != 1 || r.Spec.Inputs[0].Name != "in.txt" {
+		t.Errorf("%+v", r)
+	}
+	for args, want := range map[string]string{
+		`{}`: "containerfile", `{"containerfile":"fail"}`: "build: exit status 1\nSTEP 1",
+		`{"containerfile":"x","limits":{"memory":2000000000}}`: "is more than 1073741824, the ceiling", `{"containerfile":"x","egress":"open"}`: "open",
+		`{"containerfile":"x","files":["/etc/shadow"]}`: "/etc/shadow", `{"containerfile":"x","allowed_domains":["192.0.2.1"]}`: "192.0.2.1",
+	} {
+		if text, _, isError := callTool(t, cs, "sandbox_build", args); !isError || !strings.Contains(text, want) {
+			t.Errorf("%s: %q", args, text)
+		}
+	}
+	if len(asked) != 2 {
+		t.Errorf("%d builds", len(asked))
+	}
+	if bare, _ := serverFor(t, &desk{}, func(o *Options) { o.Sets = []string{"sandboxes"} }); Offers(bare, "sandbox_build") {
+		t.Error("a server that cannot build offers it")
 	}
 }
 

@@ -1,6 +1,8 @@
 package mcp
 
 import (
+	"context"
+	"demesne/mcp/backend"
 	"fmt"
 	"os"
 	"slices"
@@ -11,7 +13,9 @@ import (
 // TestToolReference compares docs/reference/mcp.md with the tools that the server lists, optional ones included.
 // With -update it writes the document.
 func TestToolReference(t *testing.T) {
-	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"DEMESNE_ALLOWED_PATHS"}}, Image: "host", Sets: append(ToolSets(), RunsSet), Runs: noRuns{}, Egress: []string{"none", "package-managers"},
+	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"DEMESNE_ALLOWED_PATHS"}}, Image: "host", Sets: append(ToolSets(), RunsSet), Runs: noRuns{}, Build: func(context.Context, backend.Request, backend.Callbacks) (_, _ string, _ backend.Tail, _ error) {
+		return
+	}, Egress: []string{"none", "package-managers"},
 		Images: []string{"host", "node", "python", "go", "anaconda", "debian", "ubuntu", "alpine"}})
 	tools := s.tools()
 	slices.SortFunc(tools, func(a, b tool) int { return strings.Compare(a.name, b.name) })
@@ -19,7 +23,7 @@ func TestToolReference(t *testing.T) {
 	b.WriteString(`# MCP tools
 
 The tools that ` + "`demesne mcp`" + ` offers; the [guide](../guide/mcp.md) says how to add them to a client. The tools for single
-files are there with ` + "`--tools files`" + `, and those that fork sandboxes and copy between them with ` + "`--tools sandboxes`" + `. Those that execute
+files are there with ` + "`--tools files`" + `, and those that fork sandboxes, copy between them and build images with ` + "`--tools sandboxes`" + `. Those that execute
 code in sessions are there with ` + "`--tools code`" + `, and those for [the host itself](../guide/host-commands.md) with ` + "`--tools host`" + `. Only
 ` + "`demesne serve`" + ` has run_sandbox, delete_sandbox and restart_sandbox. The list that clients get has a shorter form of the results.
 

@@ -47,6 +47,9 @@ type Options struct {
 	// Code keeps the sessions of the set "code". Languages are the names of the languages that its tools describe.
 	Code      backend.Code
 	Languages []string
+	// Build builds an image of a Containerfile, which is r.Stdin. r.Spec has its inputs and limits. log is the end of what
+	// the build said, which comes from sandboxes. Nil: sandbox_build is not offered.
+	Build func(ctx context.Context, r backend.Request, w backend.Callbacks) (image, digest string, log backend.Tail, err error)
 	// Runs executes the runs of the set "runs"; nil: the set is not offered.
 	Runs Runs
 	// Host performs the requests of the set "host", for callers of Namespace. Nil: they are refused.
@@ -224,7 +227,7 @@ var toolSets = []struct {
 	{setFiles, func(s *Server) []tool {
 		return []tool{s.read(), s.write(), s.edit(), s.list(), s.glob(), s.grep()}
 	}},
-	{setSandboxes, func(s *Server) []tool { return []tool{forkTool(), copyTool()} }},
+	{setSandboxes, func(s *Server) []tool { return append([]tool{forkTool(), copyTool()}, buildTools(s)...) }},
 	{setCode, codeTools},
 	{setRuns, runTools},
 	{setHost, hostTools},

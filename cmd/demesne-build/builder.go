@@ -28,8 +28,9 @@ type options struct {
 	labels  []string
 	egress  session.Egress
 	limits  runner.Limits
-	claimed bool  // results of steps are kept for the image alone
-	most    int64 // bytes of all new layers; 0: no bound
+	allowed []string // images that the Containerfile may name; empty: all
+	claimed bool     // results of steps are kept for the image alone
+	most    int64    // bytes of all new layers; 0: no bound
 	noCache bool
 	pull    bool
 	epoch   *time.Time // of all files and of the image; nil: now

@@ -76,7 +76,7 @@ func (f *face) report(err error, code int) int {
 // options checks what was typed.
 func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 	o = options{
-		dir: dir, file: t.File, recipe: t.Recipe, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits,
+		dir: dir, file: t.File, recipe: t.Recipe, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits, allowed: t.Images,
 		claimed: t.MaxLayers != 0, most: max(t.MaxLayers, 0),
 		plan:   build.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}, Offline: t.Network == buildcmd.NoNetwork},
 		egress: session.Egress{Mode: t.Egress, Allow: t.Allow, OpenWithInputs: true}, // a step has only what the caller gives it

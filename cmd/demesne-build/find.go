@@ -33,6 +33,15 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 	if b.pull {
 		policy = images.PullAlways
 	}
+	if len(b.allowed) > 0 {
+		ok, stored := imageref.Permitted(name, b.allowed)
+		if !ok {
+			return nil, cli.Hinted(fmt.Errorf("image %q: not allowed", name), "--allow-image lists what this build may use, besides demesne's catalogue")
+		}
+		if stored {
+			policy = images.PullNever
+		}
+	}
 	c := *b.images
 	c.Platform = platform
 	on, done := b.show.pulling(name)

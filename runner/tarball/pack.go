@@ -21,9 +21,29 @@ import (
 // and never followed. Of a special file only the name and kind are written; if name itself is one, the error is a
 // [*SpecialError]. The stream gets its end mark only on success.
 func Pack(w io.Writer, root *os.Root, name, as string, l Limits) (Report, error) {
+	var one Sources
+	one.Add(root, name, as)
+	return one.Pack(w, l)
+}
+
+// Sources are files and directory trees for one stream.
+type Sources []source
+
+type source struct {
+	root     *os.Root
+	name, as string
+}
+
+// Add adds name of root, which is called as in the stream.
+func (all *Sources) Add(root *os.Root, name, as string) { *all = append(*all, source{root, name, as}) }
+
+// Pack writes them as [Pack] does.
+func (all Sources) Pack(w io.Writer, l Limits) (Report, error) {
 	p := &packer{w: tar.NewWriter(w), left: l.budget()}
-	if err := p.pack(root, name, as, 0); err != nil {
-		return p.did, err
+	for _, s := range all {
+		if err := p.pack(s.root, s.name, s.as, 0); err != nil {
+			return p.did, err
+		}
 	}
 	return p.did, p.w.Close()
 }

@@ -5,25 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
-	"runtime"
 	"strconv"
-	"syscall"
-	"time"
 
+	"demesne/cmd/internal/buildcmd"
 	"demesne/cmd/internal/session"
 	"demesne/images"
-	"demesne/runner/client"
 	"demesne/server/backend"
 )
 
 // Build executes demesne-build, which links the parser of Containerfiles. Its steps have no more network than the
 // operator's mode, and the limits of its sandboxes. The build has a place among the commands that run.
 func (b *Backend) Build(ctx context.Context, o backend.Build, log io.Writer) error {
-	program, err := client.FindProgram("demesne-build")
-	if err != nil {
-		return err
-	}
 	done, err := b.queue.Acquire(ctx)
 	if err != nil {
 		return err
@@ -42,15 +34,7 @@ func (b *Backend) Build(ctx context.Context, o backend.Build, log io.Writer) err
 	if o.MaxLayers > 0 {
 		most = strconv.FormatInt(o.MaxLayers, 10)
 	}
-	cmd := exec.CommandContext(ctx, program, append(args, "--max-layers", most, "-t", o.Name, "-f", o.Containerfile, o.Dir)...)
-	cmd.Stdout, cmd.Stderr = log, log
-	// A build removes its sandboxes and intermediate images at SIGTERM. It does not outlive the server, whose record it is in.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	runtime.LockOSThread() // the signal comes at the end of the thread
-	defer runtime.UnlockOSThread()
-	cmd.WaitDelay = 10 * time.Second
-	if err := cmd.Run(); err != nil {
+	if err := buildcmd.Execute(ctx, append(args, "--max-layers", most, "-t", o.Name, "-f", o.Containerfile, o.Dir), nil, log); err != nil {
 		return fmt.Errorf("build %q: %w", o.Name, err)
 	}
 	return nil
@@ -88,24 +72,9 @@ func (b *Backend) Discard(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	c, err := session.OpenImages()
-	if err != nil {
-		return err
-	}
-	defer c.Store.Close()
-	whole := session.New(session.Options{})
-	defer whole.Close()
-	release, layers, err := whole.HoldStored(ctx, c.Store, nil)
-	if err != nil {
-		return classified(err)
-	}
-	defer release()
-	err = images.Steps{Store: c.Store}.Discard(ctx, ref)
+	err = buildcmd.Drop(ctx, ref)
 	if errors.Is(err, images.ErrInUse) {
 		return kinded{err, backend.ErrConflict}
-	}
-	if err == nil {
-		_, _, err = c.Sweep(ctx, layers) // what other id maps unpacked stays until gc runs under them
 	}
 	return imageError(err)
 }

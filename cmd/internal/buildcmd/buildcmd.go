@@ -1,5 +1,5 @@
 // Package buildcmd is the command line of demesne build. demesne shows its help, and demesne-build, which it executes,
-// parses it. The package is small because both link it.
+// parses it. The package is small because both link it. Servers execute builds through [Execute].
 package buildcmd
 
 import (
@@ -26,6 +26,7 @@ type Options struct {
 	Network   string // of RUN: none or default
 	Egress    string
 	Allow     []string
+	Images    []string // that a Containerfile may name; empty: all
 	Limits    runner.Limits
 	MaxLayers int64 // -1: none; 0: not given
 	IIDFile   string
@@ -78,8 +79,14 @@ func Flags(o *Options) cli.Flags {
 			Help: "execute every step, even if an earlier build has its result"},
 		{Group: groupSteps, Long: "pull", Set: cli.On(&o.Pull),
 			Help: "ask the registry for newer bases"},
+		{Group: groupImage, Long: "allow-image", Arg: "NAME", Repeat: true, Set: cli.List(&o.Images, nil),
+			Help: "a Containerfile may name only this image, or those below a prefix such as local/*, besides demesne's catalogue"},
 		{Group: groupSteps, Long: "memory", Arg: "SIZE", Set: cli.Memory(&o.Limits.Memory),
 			Help: "memory limit of each step, or none (default half of the machine's)"},
+		{Group: groupSteps, Long: "cpus", Arg: "N", Set: cli.CPUs(&o.Limits.CPUs),
+			Help: "limit of processor time of each step, in processors, or none (default none)"},
+		{Group: groupSteps, Long: "pids", Arg: "N", Set: cli.PIDs(&o.Limits.PIDs),
+			Help: "limit of processes and threads of each step, or none (default 512)"},
 		{Group: groupSteps, Long: "disk", Arg: "SIZE", Set: cli.Disk(&o.Limits.Disk),
 			Help: "limit for what a stage writes, or none (default none)"},
 		{Group: groupSteps, Long: "max-layers", Arg: "SIZE", Set: cli.Disk(&o.MaxLayers),
@@ -158,8 +165,8 @@ func habits() map[string]string {
 		"--cache-from": caches, "--cache-to": caches, "--layers": caches, "--rm": caches, "--force-rm": caches, "--compress": caches,
 		"--no-cache-filter": "--no-cache executes all steps", "--cache-ttl": caches,
 		"--squash": layers, "--squash-all": layers, "--isolation": inside, "--security-opt": inside, "--privileged": inside, "--cap-add": inside,
-		"--cap-drop": inside, "--device": inside, "--allow": inside, "--userns": inside, "--ulimit": "use --memory SIZE or --disk SIZE", "--shm-size": "RUN --mount=type=tmpfs,target=PATH,size=SIZE",
-		"--cpu-quota": inside, "-m": "use --memory SIZE", "--volume": "use RUN --mount=type=bind or type=cache", "-v": "use RUN --mount=type=bind or type=cache",
+		"--cap-drop": inside, "--device": inside, "--allow": inside, "--userns": inside, "--ulimit": "use --memory SIZE, --pids N or --disk SIZE", "--shm-size": "RUN --mount=type=tmpfs,target=PATH,size=SIZE",
+		"--cpu-quota": "use --cpus N", "-m": "use --memory SIZE", "--volume": "use RUN --mount=type=bind or type=cache", "-v": "use RUN --mount=type=bind or type=cache",
 		"--build-context": contexts, "--push": push, "--load": "leave it out: the image is in demesne's store", "--builder": "leave it out: there is no daemon",
 		"--sbom": "not supported", "--provenance": "not supported", "--attest": "not supported", "--annotation": "use --label NAME=VALUE",
 		"--build-arg-file": "use --build-arg NAME=VALUE", "--metadata-file": "use --iidfile FILE", "--env": "use --build-arg NAME=VALUE and ARG", "--pull-always": "use --pull", "--tls-verify": "see registries.conf: insecure = true",

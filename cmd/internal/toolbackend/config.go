@@ -82,6 +82,11 @@ func serverOptions(s *session.Service, by Options, root, tools string, warn io.W
 		Images: append(imageref.Catalogue(), imageref.Entries(list)...), Image: imageref.Default(by.setting),
 		Allowed: func(name string) (ok, stored bool) { return imageref.Permitted(name, list) },
 	}
+	if by.Namespace == "" { // what a namespace stores is counted, and these images are not
+		o.Allowed = func(name string) (ok, stored bool) {
+			return imageref.Permitted(name, slices.Concat(list, []string{builtImages}))
+		}
+	}
 	if _, err := session.ParseImage(o.Image); err != nil {
 		return o, fmt.Errorf("DEMESNE_DEFAULT_IMAGE %q: %w", o.Image, err)
 	}

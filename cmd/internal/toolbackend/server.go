@@ -12,6 +12,7 @@ import (
 	"demesne/agents"
 	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/images/imageref"
 	"demesne/mcp"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -139,6 +140,10 @@ func (f *Backend) Server(ctx context.Context, tools string, warn io.Writer, pref
 		return nil, nil, err
 	}
 	opts.Code, opts.Languages = sessions, languageNames()
+	if f.options.Namespace == "" {
+		b := imageBuilder{f.options, append(imageref.Entries(fields(f.options.setting(varImages))), opts.Image)}
+		opts.Build = b.build
+	}
 	if f.options.Runs != nil {
 		opts.Runs = &runsFace{f, f.options.Runs}
 	}

@@ -1,0 +1,194 @@
+package toolbackend
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/cmd/internal/buildcmd"
+	"demesne/cmd/internal/session"
+	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
+	"demesne/mcp/backend"
+	"demesne/runner"
+	"demesne/runner/tarball"
+)
+
+// builtImages are the images that models built, and may use. builtMost is how many are kept.
+const (
+	builtPrefix = "local/built-by-models/"
+	builtImages = builtPrefix + "*"
+	builtMost   = 16
+)
+
+// buildFile is the Containerfile in a context. Inputs have other names.
+const buildFile = ".demesne.containerfile"
+
+// imageBuilder builds images for models. allowed lists those that they may use: a model is not the operator.
+type imageBuilder struct {
+	options Options
+	allowed []string
+}
+
+// build is the Build of [mcp.Options].
+func (b *imageBuilder) build(ctx context.Context, r backend.Request, w backend.Callbacks) (image, digest string, said backend.Tail, err error) {
+	done, err := b.options.place(ctx)
+	if err != nil {
+		return "", "", said, err
+	}
+	defer done()
+	in, out, err := os.Pipe()
+	if err != nil {
+		return "", "", said, err
+	}
+	packed := make(chan error, 1)
+	go func() { packed <- errors.Join(packContext(out, r), out.Close()) }()
+	name := builtPrefix + strings.ToLower(rand.Text()[:12])
+	log := &buildLog{tell: w.Progress}
+	log.kept.Most = runner.StderrKept
+	err = buildcmd.Execute(ctx, buildArgs(name, b.allowed, r), in, log)
+	in.Close()
+	if perr := <-packed; err != nil {
+		return "", "", said, log.failure(ctx, err, perr)
+	}
+	forgetBuilt(context.WithoutCancel(ctx), name) // ignore failures: the next build tries again
+	return name, log.digest(), log.tail(), nil
+}
+
+// buildArgs returns the arguments of demesne-build.
+func buildArgs(name string, allowed []string, r backend.Request) []string {
+	args := []string{"--progress", "plain", "--egress", r.Egress, "-t", name, "-f", buildFile, "--max-layers", strconv.FormatInt(r.Spec.Limits.Disk, 10)}
+	for flag, n := range map[string]float64{"--memory": float64(r.Spec.Limits.Memory), "--disk": float64(r.Spec.Limits.Disk), "--cpus": r.Spec.Limits.CPUs, "--pids": float64(r.Spec.Limits.PIDs)} {
+		if n > 0 {
+			args = append(args, flag, strconv.FormatFloat(n, 'f', -1, 64))
+		}
+	}
+	for _, d := range r.Domains {
+		args = append(args, "--allow-domain", d)
+	}
+	for _, i := range slices.Concat(allowed, []string{builtImages}) {
+		args = append(args, "--allow-image", i)
+	}
+	return append(args, "-")
+}
+
+// packContext writes a context as a tar: the Containerfile, and the inputs by their names. It follows no link.
+func packContext(w io.Writer, r backend.Request) error {
+	head := tar.NewWriter(w)
+	err := head.WriteHeader(&tar.Header{Name: buildFile, Mode: 0o600, Size: int64(len(r.Stdin))})
+	if err == nil {
+		_, err = io.WriteString(head, r.Stdin)
+	}
+	if err == nil {
+		err = head.Flush()
+	}
+	if err != nil {
+		return err
+	}
+	var all tarball.Sources
+	for _, in := range r.Spec.Inputs {
+		if in.Name == buildFile {
+			return fmt.Errorf("input %q: the Containerfile has that name", in.Name)
+		}
+		// The model's paths were resolved. A link there is newer, and may come from a sandbox.
+		fd, err := unix.Openat2(unix.AT_FDCWD, filepath.Dir(in.Path), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+		if err != nil {
+			return fmt.Errorf("input %q: %w", in.Path, err)
+		}
+		root, err := os.OpenRoot(fsutil.FDPath(fd))
+		unix.Close(fd)
+		if err != nil {
+			return fmt.Errorf("input %q: %w", in.Path, err)
+		}
+		defer root.Close()
+		all.Add(root, filepath.Base(in.Path), in.Name)
+	}
+	_, err = all.Pack(w, tarball.Limits{Bytes: r.Spec.Limits.Disk})
+	return err
+}
+
+// forgetBuilt removes the oldest images that models built, beyond those that are kept. It leaves images in use.
+func forgetBuilt(ctx context.Context, newest string) {
+	c, err := session.OpenImages()
+	if err != nil {
+		return
+	}
+	all, err := c.Store.List()
+	c.Store.Close()
+	if err != nil {
+		return
+	}
+	var names []imageref.Ref
+	for _, img := range all {
+		for _, n := range img.Names {
+			if ref, err := session.ParseImage(n); err == nil && strings.Contains(n, builtPrefix) && !strings.Contains(n, newest) {
+				if ok, stored := imageref.Permitted(n, []string{builtImages}); ok && stored {
+					names = append(names, ref)
+				}
+			}
+		}
+	}
+	for _, ref := range names[:max(0, len(names)-builtMost+1)] {
+		if err := buildcmd.Drop(ctx, ref); err != nil && !errors.Is(err, images.ErrInUse) {
+			return
+		}
+	}
+}
+
+// buildLog keeps the end of what a build says.
+type buildLog struct {
+	mu   sync.Mutex
+	kept text.Last
+	tell func(string) // may be nil
+}
+
+func (l *buildLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tell != nil {
+		lines := bytes.Split(bytes.TrimSpace(p), []byte("\n"))
+		l.tell(text.SafeLine(string(lines[len(lines)-1])))
+	}
+	return l.kept.Write(p)
+}
+
+func (l *buildLog) tail() backend.Tail {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return backend.Tail{Text: strings.ToValidUTF8(string(l.kept.End(runner.StderrKept)), "\uFFFD"), Bytes: l.kept.Bytes, Cut: l.kept.Bytes > runner.StderrKept}
+}
+
+// digest returns the last line, which is the digest of the image.
+func (l *buildLog) digest() string {
+	lines := strings.Split(strings.TrimSpace(l.tail().Text), "\n")
+	return lines[len(lines)-1]
+}
+
+// failure returns why a build failed, with the end of its log.
+func (l *buildLog) failure(ctx context.Context, err, packed error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	} else if packed != nil && !errors.Is(packed, unix.EPIPE) {
+		err = packed
+	}
+	said := l.tail().Text
+	const most = 4 << 10
+	if len(said) > most {
+		said = "…" + strings.ToValidUTF8(said[len(said)-most:], "")
+	}
+	return fmt.Errorf("build: %w\n%s", err, strings.TrimSpace(said))
+}
