@@ -49,6 +49,7 @@ type Agent struct {
 	cred    Credential
 	o       Options
 	program program
+	script  string // see [Catalog.Scripted]
 
 	given    string // the last token that Renew returned
 	rejected bool   // the server refused it

@@ -120,7 +120,7 @@ func (a *Agent) launch(t Task, home string) (*Launch, map[string]string) {
 		t.Dir = "/workspace"
 	}
 	p := a.Provider
-	values := map[string]string{"model": a.inner, "dir": t.Dir, "home": home, "token": t.Token, "token20": t.Token[max(0, len(t.Token)-20):],
+	values := map[string]string{"model": a.inner, "dir": t.Dir, "home": home, "token": t.Token, "script": a.script, "token20": t.Token[max(0, len(t.Token)-20):],
 		"url": "http://127.0.0.1:" + strconv.Itoa(int(p.API.Port)), "hosted": p.API.Hosted.of(t)}
 	servers := p.Servers.list(t.Servers)
 	l := &Launch{Argv: slices.Clone(a.program.argv), Mounts: a.program.mounts, Dir: t.Dir, HomeDir: home, Token: t.Token, Env: a.environ(values),

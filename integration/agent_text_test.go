@@ -63,3 +63,33 @@ func TestAgentText(t *testing.T) {
 		t.Errorf("arguments at a terminal: %+v", r)
 	}
 }
+
+// TestAgentScript checks that a run can be tried without an agent's program, a credential and a model: the script has the
+// prompt and the inputs, its words are not replaced, and its failure is the run's.
+func TestAgentScript(t *testing.T) {
+	b := newBox(t)
+	b.keepsJobs()
+	b.prepareHome()
+	b.extra = append(b.extra, "PATH=/usr/bin:/bin", "OPENAI_API_KEY=", "ANTHROPIC_API_KEY=")
+	in := b.file("data.txt", "a\nb\n", 0o644)
+	r := b.agentTree("--script", `wc -l < /in/data.txt; url=kept; echo "${url} {model}"; echo "$1" | grep -c 'the task; exit 9'`, "--in", in, "--max-cost", "1", "the task; exit 9")
+	if r.code != 0 || r.stdout != "2\nkept {model}\n1\n" || r.results.ExitCode != 0 || r.results.Total != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := b.agentTree("--script", "echo half; echo why >&2; exit 3", "task"); r.code != 125 || r.results.ExitCode != 3 || !strings.Contains(r.stderr, "exit code 3): why") {
+		t.Errorf("a failure: %+v", r)
+	}
+	if r := b.demesne("agent", "run", "--script", "true", "--model", "opus", "task"); r.code != 125 || !strings.Contains(r.stderr, "cannot be combined with --model") {
+		t.Errorf("with a model: %+v", r)
+	}
+	if r := b.demesne("agent", "run", "task"); r.code != 125 {
+		t.Errorf("without a script there is no agent here: %+v", r)
+	}
+	job := strings.TrimSpace(b.demesne("agent", "run", "--background", "--script", "echo of a job", "task").stdout)
+	if r := b.demesne("wait", job); r.code != 0 {
+		t.Errorf("wait: %+v", r)
+	}
+	if r := b.demesne("logs", job); r.stdout != "of a job\n" {
+		t.Errorf("logs: %+v", r)
+	}
+}

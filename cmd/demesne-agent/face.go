@@ -103,6 +103,9 @@ func (f *face) run(args []string, research bool) (int, error) {
 	}
 	job := stored{o.Request, o.Out}
 	job.Prompt, job.Research = rest[0], research
+	if job.Script != "" && job.Model != "" {
+		return 0, errors.New("--script: cannot be combined with --model, as no model is asked")
+	}
 	if job.Inputs, err = session.ParseInputs(o.Inputs, nil); err != nil {
 		return 0, err
 	}
@@ -250,6 +253,9 @@ func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r
 	return func(tool string, r backend.AgentRequest) (*agents.Agent, error) {
 		if front == runner.FrontendCLI {
 			tool = command[tool]
+		}
+		if r.Script != "" {
+			return catalog.In(r.Image).Scripted(r.Script)
 		}
 		a, err := catalog.In(r.Image).Choose(tool, r.Model)
 		if errors.Is(err, agents.ErrNoProgram) && front == runner.FrontendCLI {

@@ -19,6 +19,9 @@ type AgentRequest struct {
 	OutputPath, OutputFormat string   `json:",omitempty"`
 	SuccessCriteria          []string `json:",omitempty"`
 
+	// Script is shell text that runs in place of a coding agent, without a model. No tool sets it.
+	Script string `json:",omitempty"`
+
 	Research bool `json:",omitempty"` // the whole network, and no inputs
 	// AllowResearch lets agents of the tree that do not reach the whole network start ones that do. No tool sets it: only
 	// a person can.

@@ -66,8 +66,10 @@ func AgentFlags(o *AgentOptions, research bool) cli.Flags {
 			Help: "directory for /out (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
 	}
 	if !research {
-		task = append(task, cli.Flag{Group: groupTask, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cli.File, Set: cli.List(&o.Inputs, nil),
-			Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
+		task = append(task, cli.Flag{Group: groupTask, Long: "script", Arg: "TEXT", Set: cli.Text(&r.Script),
+			Help: "run this shell text in place of a coding agent, without a model or a credential, to try a run; $1 is the prompt, stdout the answer"},
+			cli.Flag{Group: groupTask, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cli.File, Set: cli.List(&o.Inputs, nil),
+				Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
 			cli.Flag{Group: groupTask, Long: "egress", Arg: "MODE", Words: agentModes, Set: func(s string) error { r.Egress = s; return checkMode(s) },
 				Help: "destinations besides the model: none or package-managers (default none)"},
 			cli.Flag{Group: groupTask, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&r.Domains, nil),
@@ -171,6 +173,7 @@ The exit code is that of the agent's program, 137 if a bound ended it, and 125 i
 			{Says: "get an answer", Line: `demesne agent run "What does this repository do?" --in ~/src/app`},
 			{Says: "get a file, for at most one dollar", Line: `demesne agent run "Translate /in/letter.txt into French." --in letter.txt --output-path letter.fr.txt --max-cost 1`},
 			{Says: "change a project, with the program of an image", Line: `demesne agent run --workspace . --image local/agents "Make the tests pass."`},
+			{Says: "try what a run is like, without a credential", Line: `demesne agent run --script 'wc -l < /in/data.txt' "Count the lines." --in data.txt`},
 			{Says: "run in the background, and watch", Line: `demesne logs -f $(demesne agent run --background "Find the bug in /in/app." --in app)`},
 		},
 		Flags: AgentFlags(o, false),
