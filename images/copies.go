@@ -12,7 +12,7 @@ import (
 )
 
 // A Copy is a blob of the store as registries have it or are to have it, perhaps compressed. The store keeps the copies of a
-// blob in pushed/HEX, until no image has the blob. It may have a compressed copy itself, among its blobs: see [Compression].
+// blob in pushed/HEX, until no image has the blob. It may have a compressed copy itself, among its blobs: see package compression.
 type Copy struct {
 	Form         string     `json:"form,omitempty"` // "" as in the store, or how it was compressed
 	Digest       oci.Digest `json:"digest"`

@@ -14,7 +14,7 @@
 //	                                        flock(2) marks it as in use
 //	trees/KEY/HEX                           unpacked layers, made by package rootfs/layers
 //	pushed/HEX                              what registries have of a blob; see [Copies]
-//	compress/HEX                            images whose layers are to be compressed; see [Compression]
+//	compress/HEX                            images whose layers are to be compressed; see package compression
 //	steps/HEX                               results of the steps of builds, by their keys
 //
 // These invariants hold after any kill -9 and any interleaving of processes:

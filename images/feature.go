@@ -7,17 +7,15 @@ import (
 
 	"demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/images/oci"
 )
-
-// FeatureLabel is the label of an image that has the files of a dev container feature: the feature's own description.
-const FeatureLabel = "demesne.feature"
 
 // Feature returns the image of a dev container feature (containers.dev) that a registry has. The store has it under the
 // feature's name after the first time. With PullAlways the registry is asked again.
 func (c *Client) Feature(ctx context.Context, ref imageref.Ref, policy PullPolicy, progress func(events.Event)) (*Image, error) {
 	img, err := c.Store.Lookup(ref)
 	switch {
-	case err == nil && policy != PullAlways && img.Config.Labels[FeatureLabel] != "" && c.Store.Whole(img) == nil:
+	case err == nil && policy != PullAlways && img.Config.Labels[oci.FeatureLabel] != "" && c.Store.Whole(img) == nil:
 		return img, nil
 	case policy == PullNever && err == nil:
 		return nil, fmt.Errorf("feature %q: %w", ref, ErrNotFound)

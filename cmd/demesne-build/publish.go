@@ -14,9 +14,9 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"demesne/cmd/internal/devcontainer"
-	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/build"
+	"demesne/images/compression"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/runner/client"
@@ -110,7 +110,7 @@ func (b *builder) compress(d oci.Digest) {
 	if !named || b.claimed || b.options.recipe != "" || !client.Lingers() {
 		return
 	}
-	if err := (images.Compression{Dir: b.images.Store.Dir()}).Ask(b.images.Program, d); err != nil {
+	if err := compression.Ask(b.images.Store.Dir(), b.images.Program, d); err != nil {
 		b.show.note(err.Error()) // a push does the work
 	}
 }

@@ -40,6 +40,7 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/images"
+	"demesne/images/compression"
 	"demesne/images/events"
 	"demesne/images/pull"
 )
@@ -82,7 +83,7 @@ func commands(c *call) []command {
 			flag("username", "USER", "user name")), args: 1, run: login},
 		{Command: with("logout", "REGISTRY", "remove a stored password, or all", authfile), args: 1, run: logout},
 		{Command: with("unpack", "", "unpack the layers on stdin, one JSON object a line"), feeds: true, run: unpackLayers},
-		{Command: with(images.CompressVerb, "", "compress the layers of built images, for a later push"), feeds: true, run: compressLayers},
+		{Command: with(compression.Verb, "", "compress the layers of built images, for a later push"), feeds: true, run: compressLayers},
 		{Command: with("sweep", "", "remove unpacked layers except the DiffIDs on stdin"), feeds: true, run: sweepLayers},
 		{Command: with("remove-cache", "", "remove the caches of builds on stdin"), feeds: true, run: removeCaches},
 	}

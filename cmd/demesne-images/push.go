@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/compression"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -80,7 +81,7 @@ func compressLayers(c *call) error {
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(c.ctx, compressTime)
 	defer cancel()
-	return images.Compression{Dir: store.Dir()}.Work(ctx, func(ctx context.Context, d oci.Digest) error {
+	return compression.Work(ctx, store.Dir(), func(ctx context.Context, d oci.Digest) error {
 		img, err := store.Lookup(imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)})
 		if errors.Is(err, images.ErrNotFound) {
 			return nil

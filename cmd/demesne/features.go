@@ -16,6 +16,7 @@ import (
 	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/internal/fsutil"
 )
 
@@ -48,7 +49,7 @@ func (d *devContainer) resolve(a *app, o *options) error {
 			if err != nil {
 				return devcontainer.Content{}, err
 			}
-			return devcontainer.Content{Text: []byte(img.Config.Labels[images.FeatureLabel]), Image: string(img.Digest), Resolved: devcontainer.Pinned(ref.Full, string(img.Index))}, nil
+			return devcontainer.Content{Text: []byte(img.Config.Labels[oci.FeatureLabel]), Image: string(img.Digest), Resolved: devcontainer.Pinned(ref.Full, string(img.Index))}, nil
 		})
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/images"
+	"demesne/images/compression"
 	"demesne/images/oci"
 	"demesne/runner/client"
 )
@@ -109,7 +110,7 @@ func (a *app) retireRunner(o *gcOptions, json bool) (int, error) {
 		return 0, err
 	}
 	n, err := client.Retire(sig.ctx)
-	if err = errors.Join(err, images.Compression{Dir: dir}.End()); err != nil {
+	if err = errors.Join(err, compression.End(dir)); err != nil {
 		return 0, err
 	}
 	if n > 0 {

@@ -24,7 +24,7 @@ const (
 )
 
 // Feature makes an image of one layer from the archive of a dev container feature, a blob of the store, and names it. The
-// image's label [images.FeatureLabel] is the feature's own description, and from is the artifact's digest in the registry.
+// image's label [oci.FeatureLabel] is the feature's own description, and from is the artifact's digest in the registry.
 func Feature(ctx context.Context, store *images.Store, ref imageref.Ref, from, blob oci.Digest) (oci.Digest, error) {
 	b, err := openBlob(ctx, store, blob)
 	if err != nil {
@@ -81,7 +81,7 @@ func Feature(ctx context.Context, store *images.Store, ref imageref.Ref, from, b
 func featureConfig(text []byte, layer oci.Digest) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Labels": map[string]string{images.FeatureLabel: string(text)}},
+		"config": map[string]any{"Labels": map[string]string{oci.FeatureLabel: string(text)}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []oci.Digest{layer}},
 	})
 }

@@ -52,3 +52,6 @@ func (c Config) Command(entrypoint *[]string, args []string) ([]string, error) {
 	}
 	return argv, nil
 }
+
+// FeatureLabel is the label of an image that has the files of a dev container feature: the feature's own description.
+const FeatureLabel = "demesne.feature"

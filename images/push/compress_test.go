@@ -60,7 +60,7 @@ func TestCompress(t *testing.T) {
 	}
 }
 
-// TestCompressSame checks that a push has one digest, no matter which process compressed the layers, also after its upload was cut.
+// TestCompressSame checks that a push has the same digest as one that compresses the layers itself, also after its upload was cut.
 func TestCompressSame(t *testing.T) {
 	r, s := newRegistry(t), newShop(t)
 	img := s.image("local/app", 5<<20)

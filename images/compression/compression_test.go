@@ -1,4 +1,4 @@
-package images
+package compression
 
 import (
 	"context"
@@ -19,22 +19,21 @@ func TestCompressionOne(t *testing.T) {
 	if err := errors.Join(os.Mkdir(dir+"/locks", 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	c := Compression{dir}
 	images := []oci.Digest{oci.DigestOf([]byte("a")), oci.DigestOf([]byte("b")), oci.DigestOf([]byte("c"))}
 	ask := func(d oci.Digest) {
-		if err := c.Ask("/bin/true", d); err != nil {
+		if err := Ask(dir, "/bin/true", d); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Work(context.Background(), nil); err != nil || c.End() != nil {
+	if err := Work(context.Background(), dir, nil); err != nil || End(dir) != nil {
 		t.Errorf("nothing to do: %v", err)
 	}
 	ask(images[0])
 	ask(images[1])
-	os.WriteFile(filepath.Join(dir, compressDir, "not a digest"), nil, 0o644)
+	os.WriteFile(filepath.Join(dir, asks, "not a digest"), nil, 0o644)
 	var done []oci.Digest
 	failed := errors.New("damaged")
-	err := c.Work(context.Background(), func(_ context.Context, d oci.Digest) error {
+	err := Work(context.Background(), dir, func(_ context.Context, d oci.Digest) error {
 		if len(done) == 0 {
 			ask(images[2])
 		}
@@ -45,7 +44,7 @@ func TestCompressionOne(t *testing.T) {
 	})
 	slices.Sort(done)
 	slices.Sort(images)
-	if !errors.Is(err, failed) || !slices.Equal(done, images) || c.asked() != "" {
+	if !errors.Is(err, failed) || !slices.Equal(done, images) || asked(dir) != "" {
 		t.Errorf("%v: did %v of %v", err, done, images)
 	}
 }
@@ -53,7 +52,7 @@ func TestCompressionOne(t *testing.T) {
 // TestCompressionEnds has another process take the lock, which this one then neither takes nor leaves running.
 func TestCompressionEnds(t *testing.T) {
 	if dir := os.Getenv("COMPRESSION"); dir != "" {
-		_ = Compression{dir}.Work(context.Background(), func(context.Context, oci.Digest) error {
+		_ = Work(context.Background(), dir, func(context.Context, oci.Digest) error {
 			os.Stdout.WriteString("x")
 			select {}
 		})
@@ -63,8 +62,7 @@ func TestCompressionEnds(t *testing.T) {
 	if err := os.Mkdir(dir+"/locks", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c := Compression{dir}
-	if err := c.Ask("/bin/true", oci.DigestOf(nil)); err != nil {
+	if err := Ask(dir, "/bin/true", oci.DigestOf(nil)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestCompressionEnds$")
@@ -79,14 +77,14 @@ func TestCompressionEnds(t *testing.T) {
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Work(context.Background(), nil); err != nil {
+	if err := Work(context.Background(), dir, nil); err != nil {
 		t.Errorf("beside another process: %v", err)
 	}
-	if err := c.End(); err != nil {
+	if err := End(dir); err != nil {
 		t.Fatal(err)
 	}
 	cmd.Wait()
-	if c.asked() == "" {
+	if asked(dir) == "" {
 		t.Error("work that was not done is forgotten")
 	}
 }
