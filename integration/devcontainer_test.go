@@ -200,7 +200,7 @@ func TestDevcontainerHostile(t *testing.T) {
 		{name: "a Dockerfile from the host's files", file: `{"build": {"dockerfile": "../D"}}`, prepare: "printf 'FROM host\n' > D", says: "not built"},
 		{name: "a Dockerfile from a directory", file: `{"build": {"dockerfile": "../D"}}`, prepare: "printf 'FROM scratch\nCOPY --from=dir:/root / /\n' > D", says: "not built"},
 		{name: "a Dockerfile from an archive", file: `{"build": {"dockerfile": "../D"}}`, prepare: "printf 'FROM oci-archive:` + w.dir + `/../i.tar\n' > D", says: "not built"},
-		{name: "compose", file: `{"dockerComposeFile": "compose.yml", "service": "app"}`, says: "dockerComposeFile: not supported"},
+		{name: "compose", file: `{"dockerComposeFile": "compose.yml", "service": "app"}`, says: `dockerComposeFile "compose.yml": compose.yml: no such file`},
 		{name: "no image", file: `{"name": "x"}`, says: "neither an image nor a build"},
 		{name: "both", file: `{"image": "local/bb", "build": {"dockerfile": "Dockerfile"}}`, says: "both an image and a build"},
 		{name: "a bad variable", file: `{"image": "local/bb", "containerEnv": {"A=B": "1"}}`, says: `variable "A=B"`},

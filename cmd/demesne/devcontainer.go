@@ -129,7 +129,7 @@ func (d *devContainer) read(a *app, o *options) error {
 	if err != nil {
 		return err
 	}
-	place := devcontainer.Place{Dir: d.dir, File: d.name, Env: func(name string) (string, bool) {
+	place := devcontainer.Place{Dir: d.dir, File: d.name, Read: d.small, Env: func(name string) (string, bool) {
 		for _, e := range slices.Backward(env) {
 			if value, ok := strings.CutPrefix(e, name+"="); ok {
 				return value, true

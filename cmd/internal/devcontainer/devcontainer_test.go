@@ -3,6 +3,7 @@ package devcontainer
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -83,7 +84,7 @@ func TestVariables(t *testing.T) {
 		"D": "${localEnv:OTHER:a:b}", "E": "${HOME} ${unknown:x} ${", "F": "${localEnv:OTHER}", "G": "${containerWorkspaceFolderBasename}"},
 		"remoteEnv": {"H": "${containerEnv:C}${containerEnv:IMAGE}${containerEnv:NONE:else}", "GONE": null, "IMAGE": null}}`, "GIVEN=yes")
 	p.Image(Has{Env: []string{"IMAGE=image"}}, true)
-	want := []string{"A=/workspaces/App", "B=/workspaces/App/App", "C=yesyes", "D=a:b", "E=${HOME} ${unknown:x} ${", "F=", "G=App", "H=yesyesimageelse"}
+	want := []string{"A=/workspaces/App", "B=/workspaces/App/App", "C=yesyes", "D=a:b", "E=  ${", "F=", "G=App", "H=yesyesimageelse"}
 	if !slices.Equal(p.Env, want) {
 		t.Errorf("%q\nwant %q", p.Env, want)
 	}
@@ -296,6 +297,57 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("the workspace's path is in %q", p.Env)
 		}
 	})
+}
+
+// TestUnfilled checks that a variable that stands for nothing is named, also before the image is known, and that it is not
+// passed as a text. A shell has variables of its own.
+func TestUnfilled(t *testing.T) {
+	p := planOf(t, `{"build": {"dockerfile": "D", "args": {"A": "${templateOption:variant}", "B": "${localEnv:GIVEN}${localEnv:TAG}"}}, "containerEnv": {"C": "a${templateOption:c}b${HOME}"},
+		"postCreateCommand": "echo ${HOME} ${x:1} ${templateOption:hook}", "onCreateCommand": ["sh", "-c", "echo ${HOME:-x} ${input:y}"]}`, "GIVEN=yes")
+	if !slices.Equal(p.Build.Args, []string{"A=", "B=yes"}) {
+		t.Errorf("%q", p.Build.Args)
+	}
+	notes := slices.Clone(p.Notes)
+	p.Image(Has{}, false)
+	if argv := strings.Join(p.Wrap([]string{"true"}, false), " "); p.Env[0] != "C=ab" || !strings.Contains(argv, "echo ${HOME} ${x:1} '") || !strings.Contains(argv, "echo ${HOME:-x} '") {
+		t.Errorf("%q, %s", p.Env, argv)
+	}
+	notes = append(notes, "after the image")
+	notes = append(notes, p.Notes...)
+	want := []string{
+		"${localEnv:TAG}: not given to the sandbox; demesne run --env TAG gives it", "${templateOption:variant}: not filled in: left out; the file is a template", "after the image",
+		"${templateOption:c}: not filled in: left out; the file is a template", "${HOME}: not filled in: left out",
+		"${input:y}: not filled in: left out", "${templateOption:hook}: not filled in: left out; the file is a template",
+	}
+	slices.Sort(notes)
+	slices.Sort(want)
+	if !slices.Equal(notes, want) {
+		t.Errorf("%q", notes)
+	}
+	for text, says := range map[string]string{
+		`{"image": "x:${templateOption:v}"}`:                                        `image: "x:${templateOption:v}": ${templateOption:v} is not filled in; the file is a template: write the value in its place`,
+		`{"image": "x:${localEnv:TAG}"}`:                                            `image: "x:${localEnv:TAG}": ${localEnv:TAG} is not filled in; --env TAG gives it`,
+		`{"image": "x:${VARIANT}"}`:                                                 `image: "x:${VARIANT}": ${VARIANT} is not filled in; write the value in its place`,
+		`{"build": {"dockerfile": "${templateOption:f}"}}`:                          `build: path: "${templateOption:f}": ${templateOption:f} is not filled in; the file is a template: write the value in its place`,
+		`{"build": {"dockerfile": "D", "target": "${localEnv:T}"}}`:                 `build: target: "${localEnv:T}": ${localEnv:T} is not filled in; --env T gives it`,
+		`{"image": "x:${localEnv:TAG:latest}"}`:                                     ``,
+		`{"build": {"dockerfile": "D", "context": "${localWorkspaceFolder}/../y"}}`: `build: "${localWorkspaceFolder}/../y" is outside of the workspace, and a devcontainer.json gets nothing else of this machine; `,
+	} {
+		f, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Plan(Place{Dir: "/home/me/App", File: ".devcontainer/devcontainer.json"})
+		got := ""
+		if err != nil {
+			refused := &Refused{}
+			errors.As(err, &refused)
+			got = err.Error() + "; " + refused.Hint
+		}
+		if got != says {
+			t.Errorf("%s: %s\nwant %s", text, got, says)
+		}
+	}
 }
 
 // TestFeatureOrder checks the order of features, by what they need, by what they follow, and by what the file says.

@@ -2,11 +2,13 @@
 //
 //	name, err := Find(root)            the file of a workspace
 //	f, err := Parse(text)              JSON with comments and trailing commas
-//	p, err := f.Plan(place)            image or build, mounts, directory, hooks
+//	p, err := f.Plan(place)            image or build, mounts, directory, hooks; also of a compose file (compose.go, yaml.go)
+//	err = p.Resolve(fetch)             features and their order (feature.go)
+//	text, err := p.Containerfile(base) the build that installs them (install.go)
 //	err = p.Image(metadata, env)       what the image adds
 //	argv := p.Wrap(argv, persistent)   the hooks before a command
 //
-// The package opens no other file, executes nothing, and knows no runner.
+// A caller gives the texts of other files. The package opens none itself, executes nothing, and knows no runner.
 //
 // The file may come with a repository of a stranger. So it gets nothing of this machine but the workspace, which the
 // caller named: no other directory, no variable, no port, no privilege, no command outside the sandbox. A file that needs

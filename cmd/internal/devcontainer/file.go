@@ -36,6 +36,8 @@ type settings struct {
 	HostRequirements
 
 	OverrideFeatureInstallOrder []string
+	DockerComposeFile           texts
+	Service                     string
 
 	hooks map[string]hook
 }
@@ -69,6 +71,7 @@ func (f *File) fill() error {
 		"containerEnv": &s.ContainerEnv, "remoteEnv": &s.RemoteEnv, "containerUser": &s.ContainerUser, "remoteUser": &s.RemoteUser,
 		"forwardPorts": &s.ForwardPorts, "appPort": &s.AppPort, "runArgs": &s.RunArgs, "hostRequirements": &s.HostRequirements,
 		"features": &s.Features, "overrideFeatureInstallOrder": &s.OverrideFeatureInstallOrder,
+		"dockerComposeFile": &s.DockerComposeFile, "service": &s.Service,
 	} {
 		if raw, ok := f.own[name]; ok {
 			if err := json.Unmarshal(raw, to); err != nil {

@@ -22,7 +22,7 @@ const FeaturesLabel = "demesne.features"
 // Containerfile returns the instructions that install the features over base, in the order that Resolve found. Each
 // feature's install.sh has its options and the users as variables.
 func (p *Plan) Containerfile(base string, has Has) (string, error) {
-	remote, container := p.users(append(p.parts(has.Metadata), p.file), has)
+	remote, container := p.users(p.all(has), has)
 	if !userName.MatchString(remote) || !userName.MatchString(container) || !userName.MatchString(has.User) {
 		return "", fmt.Errorf("features: user %q: not a name", remote+" "+container)
 	}

@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,6 +89,9 @@ func (p Place) within(name string) (string, error) {
 
 // workspace says where the workspace is in the sandbox.
 func (p *Plan) workspace(f *File) error {
+	if p.service != nil {
+		return p.composed(f)
+	}
 	name := path.Join("/workspaces", filepath.Base(p.values.place.Dir))
 	p.values.container = name
 	target := p.values.inside(f.WorkspaceFolder)
@@ -121,6 +125,19 @@ func (p *Plan) workspace(f *File) error {
 	return p.absolute("workspaceFolder", p.Dir)
 }
 
+// composed takes the directory of a service, whose volumes mount the workspace.
+func (p *Plan) composed(f *File) error {
+	if f.WorkspaceMount != nil {
+		return errors.New("workspaceMount: the compose file has the mounts")
+	}
+	p.Dir = path.Clean(cmp.Or(p.values.inside(f.WorkspaceFolder), p.service.dir, "/"))
+	p.values.container = p.Dir
+	if len(p.Mounts) == 0 {
+		p.note("%s: no volume mounts the workspace", path.Base(p.service.name))
+	}
+	return p.absolute("workspaceFolder", p.Dir)
+}
+
 func (p *Plan) absolute(what, target string) error {
 	if !path.IsAbs(target) {
 		return fmt.Errorf("%s: %q is no absolute path", what, target)
@@ -128,31 +145,48 @@ func (p *Plan) absolute(what, target string) error {
 	return nil
 }
 
-// mounts adds the mounts of the file. The caller's own mount at the same place counts instead.
+// mounts adds the mounts of the file.
 func (p *Plan) mounts(f *File) error {
 	for _, m := range f.Mounts {
-		target := path.Clean(p.values.inside(m.target))
-		if err := p.absolute("mounts", target); err != nil {
+		m.source, m.target = p.values.outside(m.source), p.values.inside(m.target)
+		if err := p.mount("mounts", m); err != nil {
 			return err
-		}
-		if slices.Contains(p.values.place.Mounted, target) {
-			continue
-		}
-		switch m.kind {
-		case "volume":
-			p.note("mounts: %s is an empty directory in memory, not the volume %q; --mount SRC:%s:rw gives a directory", target, p.values.inside(m.source), target)
-			p.Tmpfs = append(p.Tmpfs, target)
-		case "tmpfs":
-			p.Tmpfs = append(p.Tmpfs, target)
-		case "bind", "":
-			source, err := p.values.place.within(p.values.outside(m.source))
-			if err != nil {
-				return &Refused{fmt.Errorf("mounts: %w", err), fmt.Sprintf("--mount SRC:%s on the command line gives a directory of your choice", target)}
-			}
-			p.Mounts = append(p.Mounts, Mount{source, target, m.readOnly})
-		default:
-			return fmt.Errorf("mounts: type %q is not supported, only bind, volume and tmpfs", m.kind)
 		}
 	}
 	return nil
+}
+
+// mount adds a mount whose variables are expanded. The caller's own mount at the same place counts instead.
+func (p *Plan) mount(what string, m mount) error {
+	target := path.Clean(m.target)
+	if err := p.absolute(what, target); err != nil {
+		return err
+	}
+	if slices.Contains(p.values.place.Mounted, target) {
+		return nil
+	}
+	switch m.kind {
+	case "volume":
+		p.note("%s: %s is an empty directory in memory, not the volume %q; --mount SRC:%s:rw gives a directory", what, target, m.source, target)
+		p.Tmpfs = append(p.Tmpfs, target)
+	case "tmpfs":
+		p.Tmpfs = append(p.Tmpfs, target)
+	case "bind", "":
+		source, err := p.values.place.within(m.source)
+		if err != nil {
+			return p.outsideMount(what, target, err)
+		}
+		p.Mounts = append(p.Mounts, Mount{source, target, m.readOnly})
+	default:
+		return fmt.Errorf("%s: type %q is not supported, only bind, volume and tmpfs", what, m.kind)
+	}
+	return nil
+}
+
+// outsideMount is the error for a mount of another directory, unless the caller gives one at its target.
+func (p *Plan) outsideMount(what, target string, err error) error {
+	if slices.Contains(p.values.place.Mounted, target) {
+		return nil
+	}
+	return &Refused{fmt.Errorf("%s: %w", what, err), fmt.Sprintf("--mount SRC:%s on the command line gives a directory of your choice", target)}
 }

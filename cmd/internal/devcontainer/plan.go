@@ -13,10 +13,11 @@ import (
 
 // Place is what the caller gives a file of this machine.
 type Place struct {
-	Dir     string                           // the workspace, without symbolic links
-	File    string                           // the devcontainer.json, relative to Dir
-	Env     func(name string) (string, bool) // the variables for ${localEnv:NAME}; nil: none
-	Mounted []string                         // targets of the caller's own mounts
+	Dir     string                            // the workspace, without symbolic links
+	File    string                            // the devcontainer.json, relative to Dir
+	Env     func(name string) (string, bool)  // the variables for ${localEnv:NAME}; nil: none
+	Mounted []string                          // targets of the caller's own mounts
+	Read    func(name string) ([]byte, error) // reads a file of the workspace, for a compose file; nil: none
 }
 
 // Plan says what a sandbox has. Env, User, AsRoot and the hooks are complete after [Plan.Image].
@@ -34,6 +35,7 @@ type Plan struct {
 	Notes  []string // what was left out, and why
 
 	file     *File
+	service  *service   // of a compose file; may be nil
 	features []*feature // in the order of their installation
 	values   values
 	hooks    map[string][]command
@@ -71,6 +73,11 @@ func (f *File) Plan(place Place) (*Plan, error) {
 	if err := f.unsupported(); err != nil {
 		return nil, err
 	}
+	if f.has("dockerComposeFile") {
+		if err := p.compose(f); err != nil {
+			return nil, err
+		}
+	}
 	if err := p.workspace(f); err != nil {
 		return nil, err
 	}
@@ -85,14 +92,20 @@ func (f *File) Plan(place Place) (*Plan, error) {
 		p.Ports = append(p.Ports, string(port))
 	}
 	p.Ports = append(p.Ports, f.AppPort...)
+	p.noteUnfilled()
 	return p, p.values.err()
+}
+
+// noteUnfilled notes the variables that stand for nothing, before a build fails because of one.
+func (p *Plan) noteUnfilled() {
+	for _, line := range p.values.untold() {
+		p.note("%s", line)
+	}
 }
 
 // unsupported refuses what the environment would lack without a word.
 func (f *File) unsupported() error {
 	switch {
-	case f.has("dockerComposeFile"):
-		return &Refused{errors.New("dockerComposeFile: not supported: a sandbox is one environment"), "name an image, or a Dockerfile in build"}
 	case f.Build != nil && len(f.Build.Options) > 0:
 		return fmt.Errorf("build: options: not supported: %s", strings.Join(f.Build.Options, " "))
 	}
@@ -101,6 +114,12 @@ func (f *File) unsupported() error {
 
 // image takes the image or the build.
 func (p *Plan) image(f *File) error {
+	if p.service != nil {
+		if p.Build = p.service.build; p.Build == nil {
+			p.Name = p.service.image
+		}
+		return nil
+	}
 	b := build{}
 	if f.Build != nil {
 		b = *f.Build
@@ -110,17 +129,21 @@ func (p *Plan) image(f *File) error {
 	case b.Dockerfile == "" && f.Image == "":
 		return &Refused{errors.New("neither an image nor a build with a dockerfile"), "demesne run --image NAME --here needs no devcontainer.json"}
 	case b.Dockerfile == "":
-		p.Name = p.values.inside(f.Image)
-		return nil
+		var err error
+		p.Name, err = p.values.required("image", f.Image, p.values.inside)
+		return err
 	case f.Image != "":
 		return errors.New("both an image and a build")
 	}
-	p.Build = &Build{Target: p.values.inside(b.Target)}
+	target, err := p.values.required("build: target", b.Target, p.values.inside)
+	if err != nil {
+		return err
+	}
+	p.Build = &Build{Target: target}
 	for name, value := range b.Args {
 		p.Build.Args = append(p.Build.Args, name+"="+p.values.inside(string(value)))
 	}
 	slices.Sort(p.Build.Args)
-	var err error
 	if p.Build.File, err = p.beside(b.Dockerfile); err == nil {
 		p.Build.Context, err = p.beside(b.Context)
 	}
@@ -132,7 +155,10 @@ func (p *Plan) image(f *File) error {
 
 // beside returns a path that is relative to the devcontainer.json, relative to the workspace.
 func (p *Plan) beside(name string) (string, error) {
-	full := p.values.outside(name)
+	full, err := p.values.required("path", name, p.values.outside)
+	if err != nil {
+		return "", err
+	}
 	if !path.IsAbs(full) {
 		full = path.Join(path.Dir(p.values.place.File), full)
 	}
@@ -204,11 +230,7 @@ type Has struct {
 // It returns an error if variables expand to more than bounds allow.
 func (p *Plan) Image(has Has, writable bool) error {
 	p.Notes = nil
-	all := p.parts(has.Metadata)
-	for _, f := range p.features {
-		all = append(all, &File{settings: settings{hooks: f.file.hooks}}) // its variables are the image's
-	}
-	all = append(all, p.file)
+	all := p.all(has)
 	p.values.env = map[string]string{}
 	for _, e := range has.Env {
 		name, value, _ := strings.Cut(e, "=")
@@ -234,10 +256,20 @@ func (p *Plan) Image(has Has, writable bool) error {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		p.Env = append(p.Env, name+"="+own[name])
 	}
-	for _, name := range p.values.refused {
-		p.note("${localEnv:%s}: not given to the sandbox; demesne run --env %s gives it", name, name)
-	}
+	p.noteUnfilled()
 	return p.values.err()
+}
+
+// all returns the parts that decide: those of the image, of the compose file, of the features, and the file itself.
+func (p *Plan) all(has Has) []*File {
+	all := p.parts(has.Metadata)
+	if p.service != nil {
+		all = append(all, &p.service.file)
+	}
+	for _, f := range p.features {
+		all = append(all, &File{settings: settings{hooks: f.file.hooks}}) // its variables are the image's
+	}
+	return append(all, p.file)
 }
 
 // users returns the user of commands and the user of the container: the last part that names one decides.

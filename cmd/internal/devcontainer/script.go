@@ -15,9 +15,9 @@ func (p *Plan) addHooks(f *File) {
 	for _, stage := range stages {
 		h := f.hooks[stage]
 		for i, c := range h {
-			c = command{c.name, p.values.inside(c.shell), slices.Clone(c.argv)}
+			c = command{c.name, p.values.shell(c.shell), slices.Clone(c.argv)}
 			for j := range c.argv {
-				c.argv[j] = p.values.inside(c.argv[j])
+				c.argv[j] = p.values.shell(c.argv[j])
 			}
 			if c.name == "" && len(h) > 1 {
 				c.name = fmt.Sprint(i + 1)
