@@ -92,11 +92,11 @@ type HostRequest struct {
 	Asked     time.Time  `json:"asked"`
 	Expires   *time.Time `json:"expires,omitempty"`
 	By        string     `json:"by,omitempty"`
-	Grant     float64    `json:"grant_seconds,omitempty" doc:"Of a pattern: how long an approval holds at most, by the policy"`
+	Grant     float64    `json:"grant_seconds,omitempty" doc:"How long an approval holds at most, by the policy: of a pattern, or of the very words of a command; 0: it is for once"`
 }
 
 // HostApproval approves a request.
 type HostApproval struct {
 	Digest     string  `json:"digest" maxLength:"64" doc:"Of the request as it was shown"`
-	ForSeconds float64 `json:"for_seconds,omitempty" minimum:"0" doc:"Of a pattern: at most the policy's"`
+	ForSeconds float64 `json:"for_seconds,omitempty" minimum:"0" doc:"How long the approval holds, at most the policy's; 0: of a pattern the policy's time, and a command once"`
 }

@@ -102,20 +102,22 @@ func (p *pageBrowser) allow() {
 	p.picture("click-allowed")
 }
 
-// host approves one command of the host and refuses another. A second browser sees both come and go.
+// host approves a command of the host once, and for an hour, and refuses another. A second browser sees both come and go.
 func (p *pageBrowser) host(other *pageBrowser) {
 	p.t.Helper()
 	p.show("#/approvals", "Nothing waits")
 	other.show("#/approvals", "Nothing waits")
-	for _, c := range [][2]string{{"Approve", "[one]"}, {"Refuse", "refused"}} {
-		p.send("/v1/host/exec", args{"argv": []string{"show", "one"}, "reason": "<b>because</b>", "wait_seconds": 30})
-		p.await(`document.querySelector(".ask")?.innerText.includes("show one")`)
-		other.await(`document.querySelector(".ask")?.innerText.includes("show one")`)
-		p.picture("click-host-" + c[0])
+	for i, c := range [][3]string{{"Approve once", "one", "[one]"}, {"Allow this command for an hour", "one", "[one]"}, {"Refuse", "two", "refused"}} {
+		p.send("/v1/host/exec", args{"argv": []string{"show", c[1]}, "reason": "<b>because</b>", "wait_seconds": 30})
+		p.await(fmt.Sprintf(`document.querySelector(".ask")?.innerText.includes("show %s")`, c[1]))
+		other.await(fmt.Sprintf(`document.querySelector(".ask")?.innerText.includes("show %s")`, c[1]))
+		p.picture(fmt.Sprint("click-host-", i))
 		p.press(c[0])
-		p.await(fmt.Sprintf(`window.sent.includes(%s) && !document.querySelector(".ask")`, quote(c[1])))
+		p.await(fmt.Sprintf(`window.sent.includes(%s) && !document.querySelector(".ask")`, quote(c[2])))
 		other.await(`!document.querySelector(".ask") && document.getElementById("main").innerText.includes("Nothing waits")`)
 	}
+	p.send("/v1/host/exec", args{"argv": []string{"show", "one"}}) // for an hour, without a question
+	p.await(`window.sent.includes("[one]")`)
 	other.quiet()
 }
 

@@ -143,7 +143,8 @@ func (f *fakeAPI) json(path string) any {
 	case "/v1/host/requests":
 		return items(list{object{"id": "h1", "kind": "exec", "text": f.t("docker restart web-1"), "detail": f.t("program   /usr/bin/docker\narguments restart web-1\nin        /srv/web"), "digest": "d1", "reason": f.t("the site answers 502"), "problem": f.planted,
 			"caller": f.t("claude"), "namespace": f.t("team"), "asked": since(40 * time.Second), "expires": since(-9 * time.Minute), "state": "pending"},
-			object{"id": "h2", "kind": "access", "text": f.t("any command like: git log **"), "detail": f.t("program   /usr/bin/git"), "digest": "d2", "grant_seconds": 7200, "asked": since(20 * time.Second), "expires": since(-9 * time.Minute), "state": "pending"}})
+			object{"id": "h2", "kind": "access", "text": f.t("any command like: git log **"), "detail": f.t("program   /usr/bin/git"), "digest": "d2", "grant_seconds": 7200, "asked": since(20 * time.Second), "expires": since(-9 * time.Minute), "state": "pending"},
+			object{"id": "h3", "kind": "exec", "text": f.t("systemctl status web"), "detail": f.t("program   /usr/bin/systemctl"), "digest": "d3", "grant_seconds": 7200, "asked": since(10 * time.Second), "expires": since(-9 * time.Minute), "state": "pending"}})
 	}
 	return f.work(path)
 }

@@ -87,10 +87,13 @@ func TestPageNames(t *testing.T) {
 	p.press("Allow this pattern for an hour")
 	p.press("Allow this pattern for 2 hours")
 	p.press("Approve")
-	p.await(`document.querySelectorAll(".note").length >= 3`)
+	p.press("Allow this command for an hour")
+	p.press("Approve once")
+	p.await(`document.querySelectorAll(".note").length >= 5`)
 	mu.Lock()
 	defer mu.Unlock()
-	want := []string{`/v1/host/requests/h2/approve {"digest":"d2","for_seconds":3600}`, `/v1/host/requests/h2/approve {"digest":"d2"}`, `/v1/host/requests/h1/approve {"digest":"d1"}`}
+	want := []string{`/v1/host/requests/h2/approve {"digest":"d2","for_seconds":3600}`, `/v1/host/requests/h2/approve {"digest":"d2"}`, `/v1/host/requests/h1/approve {"digest":"d1"}`,
+		`/v1/host/requests/h3/approve {"digest":"d3","for_seconds":3600}`, `/v1/host/requests/h3/approve {"digest":"d3"}`}
 	if string(must(json.Marshal(sent))) != string(must(json.Marshal(want))) {
 		t.Errorf("sent %q", sent)
 	}

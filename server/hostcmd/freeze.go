@@ -89,6 +89,7 @@ type Request struct {
 
 	Reason  string `json:"reason,omitempty"`
 	Problem string `json:"problem,omitempty"` // why it cannot be approved
+	Lasting bool   `json:"lasting,omitempty"` // an approval may be for a time: of a pattern, or of a command and the same one later
 }
 
 // frozen is a request with what is too large or too secret for its record.
@@ -139,6 +140,8 @@ var (
 	errRefused = errors.New("refused by the operator's policy")
 )
 
+func newID() string { return strings.ToLower(rand.Text()[:16]) }
+
 // freeze makes a request of a question, without opening anything that the caller could notice. allowed: the policy lets it happen without a person.
 func (g *Guard) freeze(by Caller, a Ask) (f *frozen, allowed bool, err error) {
 	r := g.policy.of(by.Namespace)
@@ -147,7 +150,7 @@ func (g *Guard) freeze(by Caller, a Ask) (f *frozen, allowed bool, err error) {
 	}
 	now := time.Now().UTC()
 	f = &frozen{Request: Request{
-		ID: strings.ToLower(rand.Text()[:16]), Kind: a.Kind, Caller: by, Filed: now, Expires: now.Add(g.policy.pending), Reason: shorten(a.Reason, maxReason),
+		ID: newID(), Kind: a.Kind, Caller: by, Filed: now, Expires: now.Add(g.policy.pending), Reason: shorten(a.Reason, maxReason),
 	}}
 	switch a.Kind {
 	case Exec:
@@ -200,6 +203,8 @@ func (g *Guard) freezeExec(f *frozen, r *rules, a Ask) (allowed bool, err error)
 		err = fmt.Errorf("%q is not a directory", dir)
 	}
 	f.problem(err)
+	_, wild := ParsePattern(f.Argv)
+	f.Lasting = wild == nil && f.Problem == "" && slices.Contains(r.dirs, f.Dir.Path) && !slices.ContainsFunc(f.Argv, func(w string) bool { return strings.Contains(w, one) })
 	f.env = g.environment(f)
 	for _, kv := range f.env {
 		name, _, _ := strings.Cut(kv, "=")
@@ -247,7 +252,7 @@ func (g *Guard) freezeAccess(f *frozen, r *rules, a Ask) error {
 	if approves(append(slices.Clone(p.words), "approve")) || lineSize(a.Argv) > maxShown {
 		return errRefused
 	}
-	f.Argv = p.words
+	f.Argv, f.Lasting = p.words, true
 	if f.Program, err = program(f.Argv[0], g.policy.path); err != nil && filepath.IsAbs(f.Argv[0]) {
 		f.problem(err)
 		return nil

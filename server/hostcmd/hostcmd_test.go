@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -154,6 +155,45 @@ func TestSafe(t *testing.T) {
 	for kind, want := range map[events.Type]int{events.HostRequested: 1, events.HostApproved: 1, events.HostStarted: 3, events.HostCompleted: 3} {
 		if n := s.logged(kind); n != want {
 			t.Errorf("%s: %d entries, want %d", kind, n, want)
+		}
+	}
+}
+
+// TestAgain approves a command for a time: the same words run again without a question, and nothing else does, until a person ends
+// that. A command whose words a pattern would read otherwise, or elsewhere than in a listed directory, is approved once.
+func TestAgain(t *testing.T) {
+	s := newSite(t, "")
+	r := s.waits(s.exec("show", "x"))
+	if _, err := s.Store().Decide(Decision{ID: r.Request.ID, Digest: r.Request.Digest(), Approve: true, For: time.Minute, By: "person"}); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.outcome(r); o.State != Done {
+		t.Errorf("%+v", o)
+	}
+	s.ran(s.exec("show", "x"))
+	s.waits(s.exec("show", "y"))
+	s.waits(s.exec("show", "x", "y"))
+	if o, err := s.Do(s.Context(), Caller{Name: "other", Namespace: "ci"}, Ask{Kind: Exec, Argv: []string{"show", "x"}}, 0); err == nil && o.State == Done {
+		t.Errorf("another namespace has the grant: %+v", o)
+	}
+	all, err := s.Store().List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant := all[slices.IndexFunc(all, func(r *Record) bool { return r.State == Granted })]
+	if grant.By != "person" || time.Until(grant.Until) > time.Minute || grant.Request.Kind != Access {
+		t.Errorf("%+v", grant)
+	}
+	if _, err := s.Store().Decide(Decision{ID: grant.Request.ID, By: "person"}); err != nil {
+		t.Fatal(err)
+	}
+	s.look()
+	s.waits(s.exec("show", "x"))
+	for _, a := range []Ask{{Argv: []string{"show", "x*"}}, {Argv: []string{"show", "z"}, Dir: s.bin}} {
+		a.Kind = Exec
+		r := s.waits(s.Do(s.Context(), model, a, 0))
+		if _, err := s.Store().Decide(Decision{ID: r.Request.ID, Digest: r.Request.Digest(), Approve: true, For: time.Minute}); !errors.Is(err, ErrOnce) {
+			t.Errorf("%q: %v", a.Argv, err)
 		}
 	}
 }

@@ -57,6 +57,7 @@ var (
 	ErrNone    = errors.New("no such request")
 	ErrDecided = errors.New("the request is not pending")
 	ErrDigest  = errors.New("the request is not what was shown")
+	ErrOnce    = errors.New("it can be approved once, and not for a time")
 )
 
 // Store is a directory with requests, of several processes of one user. It has mode 0700, and its files 0600.
@@ -184,7 +185,7 @@ type Decision struct {
 	ID      string
 	Digest  string // of the request that the person saw
 	Approve bool
-	For     time.Duration // of a grant; 0: as long as the policy says
+	For     time.Duration // of a grant; 0: of a pattern as long as the policy says, and a command once
 	By      string
 }
 
@@ -206,6 +207,8 @@ func (s *Store) Decide(d Decision) (*Record, error) {
 		return r, fmt.Errorf("request %q: %w", d.ID, ErrDigest)
 	case d.Approve && r.Request.Problem != "":
 		return r, fmt.Errorf("request %q: %s", d.ID, r.Request.Problem)
+	case d.Approve && d.For > 0 && !r.Request.Lasting:
+		return r, fmt.Errorf("request %q: %w", d.ID, ErrOnce)
 	}
 	r.State, r.By, r.At = Refused, d.By, time.Now().UTC()
 	if d.Approve {

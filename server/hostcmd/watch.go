@@ -98,8 +98,24 @@ func (g *Guard) approved(e *entry, rec *Record) {
 		g.grant(e, rec)
 		return
 	}
+	if e.Kind == Exec && !rec.Until.IsZero() {
+		// The grant has a record, which a person sees and can end. Without it the command is only executed once.
+		if words, granted := e.words(rec); g.store.put(granted) == nil && g.audit(g.ctx, events.HostApproved, words.frozen, e.Caller, "by", rec.By) == nil {
+			g.entries[words.ID] = words
+			g.grant(words, granted)
+		}
+	}
 	e.state = Approved
 	g.workers.Go(func() { g.begin(e, rec.By) })
+}
+
+// words returns a request for the pattern that is the very words of an approved command, as approved with it.
+func (e *entry) words(rec *Record) (*entry, *Record) {
+	f := &frozen{Request: Request{
+		ID: newID(), Kind: Access, Caller: e.Caller, Filed: rec.At, Expires: rec.Until, Argv: e.Argv, Program: e.Program, Reason: e.Reason, Lasting: true,
+	}}
+	granted := &Record{Request: f.Request, Owner: rec.Owner, State: Approved, Digest: f.Digest(), By: rec.By, At: rec.At, Until: rec.Until}
+	return &entry{frozen: f, done: make(chan struct{}), state: Approved}, granted
 }
 
 // grant begins a grant. Its time is the person's, within the policy's.

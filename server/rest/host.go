@@ -178,7 +178,7 @@ func (h hostAPI) requests(ctx context.Context, in *hostListInput) (*of[client.Pa
 			ID: q.ID, State: string(r.State), Kind: string(q.Kind), Text: q.Summary(), Detail: q.Describe(now), Digest: q.Digest(),
 			Caller: q.Caller.Name, Namespace: q.Caller.Namespace, Reason: q.Reason, Problem: q.Problem, Asked: q.Filed, By: r.By,
 		}
-		if q.Kind == hostcmd.Access {
+		if q.Lasting {
 			one.Grant = h.Policy().Grant().Seconds()
 		}
 		switch r.State {

@@ -17,7 +17,7 @@ func ApproveFlags(o *ApproveOptions) cli.Flags {
 	const group = "Decision"
 	return cli.Flags{
 		{Group: group, Long: "for", Arg: "DURATION", Set: cli.Duration(&o.For),
-			Help: "with yes, for a pattern: how long it counts (default and most the policy's)"},
+			Help: "with yes: how long a pattern, or the same command again, is allowed (default for a pattern and most the policy's)"},
 		{Group: "Result", Long: "all", Set: cli.On(&o.All), Help: "with list: the requests that were decided too"},
 		{Group: "Result", Long: "json", Set: cli.On(&o.JSON), Help: "with list: print JSON"},
 	}

@@ -21,12 +21,13 @@ function labelled(b, text) {
   return b;
 }
 
-// approvals of a pattern hold for a time, which the policy bounds. Each button says for how long.
+// times returns the approvals of a request: [label, seconds]. One of a pattern, or of the same command again, holds for a time,
+// which the policy bounds.
 function times(h) {
-  const most = Number(h.grant_seconds) || 0;
-  if (h.kind !== "access" || !most) return [["Approve", 0]];
-  if (most <= 3600) return [[`Allow this pattern for ${spell(most)}`, 0]];
-  return [[`Allow this pattern for ${spell(most)}`, 0], ["Allow this pattern for an hour", 3600]];
+  const most = Number(h.grant_seconds) || 0, pattern = h.kind === "access";
+  if (!most) return [["Approve", 0]];
+  const all = [...(most > 3600 ? [most] : []), Math.min(most, 3600)].map((s) => [`Allow this ${pattern ? "pattern" : "command"} for ${spell(s)}`, pattern && s === most ? 0 : s]);
+  return pattern ? all : [all.at(-1), ["Approve once", 0]];
 }
 
 function spell(seconds) {
