@@ -223,6 +223,11 @@ func TestUsageReportShape(t *testing.T) {
 	if got := sortedLists(decoded(t, bare(s.usageReport().out))); !reflect.DeepEqual(got, sortedLists(want)) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+	_, tools := listOfTools(t, s)
+	listed := tools[slices.IndexFunc(tools, func(l *sdk.Tool) bool { return l.Name == "sandbox_usage_report" })].OutputSchema
+	if brief, _ := listed.(map[string]any); !reflect.DeepEqual(sortedLists(brief["required"]), want.(map[string]any)["required"]) || len(brief["properties"].(map[string]any)) != 7 {
+		t.Errorf("clients get the schema %v", listed)
+	}
 	text, structured, _ := wholeText(t, cs, "sandbox_usage_report", `{"output_dir":"/o/u-1/out","depth":7}`)
 	if !strings.Contains(text, "warning: unknown argument") || structured["warning"] != nil {
 		t.Errorf("%q %v", text, structured)

@@ -14,7 +14,7 @@ import (
 func (s *Server) upload() tool {
 	return tool{
 		name:        "sandbox_upload",
-		description: "Copy a file or directory of the host into a sandbox. Named pipes, sockets and devices are skipped.",
+		description: "Copy a file or directory of the host into a sandbox. Special files are skipped.",
 		more:        "They are listed. Links inside a directory are copied as links.",
 		in: arguments(boxField,
 			field("src", "string", "Host path in a mount root.").also("Must be absolute. sandbox_script's argument files names the roots.").must(),

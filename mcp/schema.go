@@ -3,6 +3,7 @@ package mcp
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 )
 
@@ -20,11 +21,8 @@ type property struct {
 // that order.
 type properties []property
 
-// known are properties that clients do not get: see [property].hidden.
+// known are properties of a schema that clients do not get: see [property].hidden.
 type known properties
-
-// MarshalJSON writes an object that any other may be.
-func (known) MarshalJSON() ([]byte, error) { return []byte("{}"), nil }
 
 // MarshalJSON writes an object, in the order of p.
 func (p properties) MarshalJSON() ([]byte, error) {
@@ -36,6 +34,10 @@ func (p properties) MarshalJSON() ([]byte, error) {
 		}
 		if b.Len() > 1 {
 			b.WriteByte(',')
+		}
+		if _, ok := one.schema["properties"].(known); ok {
+			one.schema = maps.Clone(one.schema)
+			delete(one.schema, "properties")
 		}
 		name, err1 := json.Marshal(one.name)
 		schema, err2 := json.Marshal(one.schema)

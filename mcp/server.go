@@ -116,6 +116,18 @@ type tool struct {
 // hints are a tool's annotations; all four are always sent.
 type hints struct{ readOnly, destructive, idempotent, openWorld bool }
 
+// annotations leaves out a hint that is the protocol's default, or has no meaning for a tool that only reads.
+func (h hints) annotations() *sdk.ToolAnnotations {
+	a := &sdk.ToolAnnotations{ReadOnlyHint: h.readOnly, IdempotentHint: h.idempotent}
+	if !h.destructive && !h.readOnly {
+		a.DestructiveHint = &h.destructive
+	}
+	if !h.openWorld {
+		a.OpenWorldHint = &h.openWorld
+	}
+	return a
+}
+
 // call is one call of a tool.
 type call struct {
 	*Server
@@ -249,10 +261,7 @@ func ToolSets() (names []string) {
 func (s *Server) add(t tool) {
 	spec := &sdk.Tool{
 		Name: t.name, Description: s.opts.Texts[t.name].apply(t.description), InputSchema: t.in,
-		Annotations: &sdk.ToolAnnotations{
-			ReadOnlyHint: t.hints.readOnly, DestructiveHint: &t.hints.destructive,
-			IdempotentHint: t.hints.idempotent, OpenWorldHint: &t.hints.openWorld,
-		},
+		Annotations: t.hints.annotations(),
 	}
 	if t.out != nil && !t.textual {
 		spec.OutputSchema = published(t.out)

@@ -24,7 +24,7 @@ func (s *Server) usageReport() tool {
 			property{name: "dropped", required: true, schema: results(
 				field("parse_errors", "integer", "").must(), field("no_usage_block", "integer", "").must())},
 		),
-		textual: true, closed: true,
+		closed: true,
 		hints:  hints{readOnly: true, idempotent: true},
 		handle: (*call).reportUsage,
 	}
