@@ -161,10 +161,10 @@ type TerminalRequest struct {
 
 // TerminalEvent is a message of a terminal's server.
 type TerminalEvent struct {
-	Type     string `json:"type" enum:"exit,pong,error"`
+	Type     string `json:"type" enum:"exit,pong,note,error"`
 	ExitCode int    `json:"exit_code" doc:"Of an exit"`
 	Reason   string `json:"reason,omitempty"`
-	Message  string `json:"message,omitempty" doc:"Of an error"`
+	Message  string `json:"message,omitempty" doc:"Of an error, and of a note: what the operator's bounds reduce"`
 }
 
 // Server describes the server and the caller that asks.

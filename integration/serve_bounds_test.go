@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coder/websocket"
 )
 
 // TestServeBounds checks that no caller passes the operator's ceilings, by any API.
@@ -180,9 +182,23 @@ func (c tenant) everyFace() {
 			}
 		}
 	}
+	ws, _, err := websocket.Dial(c.t.Context(), "ws"+strings.TrimPrefix(c.url, "http")+"/v1/sandboxes/"+id+"/terminal", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + c.token}}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer ws.CloseNow()
+	var last []byte // both messages of the server: what it reduces, and that the shell ended
+	for kind, b, err := ws.Read(c.t.Context()); err == nil; kind, b, err = ws.Read(c.t.Context()) {
+		if kind == websocket.MessageText {
+			last = append(last, b...)
+		}
+	}
+	if text := string(last); !strings.Contains(text, "ends this program after 2s") || !strings.Contains(text, `"type":"exit"`) {
+		c.t.Errorf("a terminal: %s", text)
+	}
 	c.get("DELETE", "/v1/sandboxes/"+id, "")
 	began := time.Now()
-	if text, _ := c.tool("run_sandbox", map[string]any{"identifier": "long", "commands": shell, "options": wait}); !strings.Contains(text, "timed out") || time.Since(began) > 12*time.Second {
+	if text, _ := c.tool("run_sandbox", map[string]any{"identifier": "long", "commands": shell, "options": wait}); !strings.Contains(text, "timed out") || !strings.Contains(text, "timeout_ms of 1 of 1 commands: reduced to 2000, the operator's maximum") || time.Since(began) > 12*time.Second {
 		c.t.Errorf("a long command of a run: %s after %s", text, time.Since(began))
 	}
 }

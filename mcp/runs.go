@@ -31,13 +31,14 @@ type Runs interface {
 
 // StartedRun is a run. Final is the run itself once it has ended; nil before.
 type StartedRun struct {
-	Tool        string `json:"tool"`
-	ID          string `json:"run_id"`
-	EventsURL   string `json:"events_url"` // path on the server
-	StatusURL   string `json:"status_url"`
-	Identifier  string `json:"identifier"`
-	SandboxName string `json:"sandbox_name"`
-	Final       any    `json:"final"`
+	Tool        string   `json:"tool"`
+	ID          string   `json:"run_id"`
+	EventsURL   string   `json:"events_url"` // path on the server
+	StatusURL   string   `json:"status_url"`
+	Identifier  string   `json:"identifier"`
+	SandboxName string   `json:"sandbox_name"`
+	Final       any      `json:"final"`
+	Warnings    []string `json:"warnings,omitempty"` // what the operator's bounds reduced
 }
 
 // RunSandbox describes the sandbox of an identifier.
@@ -96,7 +97,8 @@ func runSandboxTool(s *Server) tool {
 		)),
 		out: results(field("tool", "string", "").must(), field("run_id", "string", "").must(), field("events_url", "string", "").must(), field("status_url", "string", "").must(),
 			field("identifier", "string", "").must(), field("sandbox_name", "string", "").must(),
-			property{name: "final", schema: map[string]any{"type": []string{"object", "null"}, "description": "the run, if it has ended"}}),
+			property{name: "final", schema: map[string]any{"type": []string{"object", "null"}, "description": "the run, if it has ended"}},
+			listOf("warnings", "what the operator's bounds reduced")),
 		hints: hints{openWorld: true}, textual: true,
 		handle: startRun,
 	}

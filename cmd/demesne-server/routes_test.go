@@ -261,7 +261,7 @@ func TestMaxBody(t *testing.T) {
 			t.Errorf("%s: %d %.200s", path, w.Code, w.Body)
 		}
 	}
-	for _, path := range []string{"/secrets", "/v2/sandboxes", "/volumes", "/v3/templates"} { // a body of unknown length
+	for _, path := range []string{"/secrets", "/v1/sandboxes", "/v2/sandboxes", "/volumes", "/v3/templates"} { // a body of unknown length
 		r := httptest.NewRequest("POST", path, struct{ io.Reader }{strings.NewReader(body)})
 		r.Host = "localhost"
 		r.Header.Set("X-API-KEY", p.access.Token)

@@ -25,6 +25,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/limits"
 	"demesne/server"
+	"demesne/server/backend"
 	"demesne/server/e2b"
 	"demesne/server/events"
 	"demesne/server/hostcmd"
@@ -301,7 +302,7 @@ func (p *program) bounded(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	if r.ContentLength > most {
-		server.Refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", most))
+		server.Refuse(w, http.StatusRequestEntityTooLarge, backend.TooLarge(most))
 		return false
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, most)

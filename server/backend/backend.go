@@ -35,6 +35,9 @@ var (
 	ErrRegistry = errors.New("the registry does not answer")
 )
 
+// TooLarge is the text of an answer to a request whose body is too large.
+func TooLarge(most int64) string { return fmt.Sprintf("the body has more than %d bytes", most) }
+
 // busy is the text of an ErrBusy with another reason.
 type busy string
 

@@ -30,7 +30,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 func body(w http.ResponseWriter, r *http.Request, to any) bool {
 	err := json.NewDecoder(r.Body).Decode(to)
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		server.Refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit))
+		fail(w, err)
 		return false
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -45,7 +45,11 @@ func bodyStatus(err error) int { return statusOf(fmt.Errorf("%w: %w", backend.Er
 
 // fail answers with the status that fits an error of the backend.
 func fail(w http.ResponseWriter, err error) {
-	server.Refuse(w, statusOf(err), err.Error())
+	text := err.Error()
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		text = backend.TooLarge(large.Limit)
+	}
+	server.Refuse(w, statusOf(err), text)
 }
 
 func statusOf(err error) int {

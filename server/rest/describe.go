@@ -76,7 +76,7 @@ var problems = []struct {
 	{409, "The name is in use, or the sandbox is in a state that does not allow it", "sandbox \"x\": exists already", func(path string, op *huma.Operation) bool {
 		return strings.HasPrefix(path, "/v1/sandboxes") && op.Method != http.MethodGet || op.OperationID == "remove-image" || op.OperationID == "host-approve" || op.OperationID == "host-refuse"
 	}},
-	{413, "The body is too large", "request body is too large", func(_ string, op *huma.Operation) bool { return op.RequestBody != nil }},
+	{413, "The body is too large", "the body has more than 8388608 bytes", func(_ string, op *huma.Operation) bool { return op.RequestBody != nil }},
 	{422, "A field has a wrong value, or is unknown", "validation failed", takesInput},
 	{429, "Too many sandboxes; or too many requests, or too many commands wait: Retry-After says when to try again", "the queue is full: too many commands wait", makesWork},
 	{502, "The registry of an image does not answer", "image \"x\": no answer", func(_ string, op *huma.Operation) bool {

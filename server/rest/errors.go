@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"strings"
@@ -21,6 +22,9 @@ import (
 // errorShape sets the shape of huma's own errors, which is one for the whole process.
 var errorShape = sync.OnceFunc(func() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+		if most := bodyLimit(message, errs); most > 0 {
+			return problem(http.StatusRequestEntityTooLarge, backend.TooLarge(most))
+		}
 		e := problem(status, message)
 		for _, err := range errs {
 			e.Data = append(e.Data, detail(err))
@@ -28,6 +32,15 @@ var errorShape = sync.OnceFunc(func() {
 		return e
 	}
 })
+
+// bodyLimit returns the limit that a body passed, by an error of huma's, or of the reader of a body of unknown length; 0: none.
+func bodyLimit(message string, errs []error) (most int64) {
+	if large := (*http.MaxBytesError)(nil); errors.As(errors.Join(errs...), &large) {
+		return large.Limit
+	}
+	fmt.Sscanf(message, "request body is too large limit=%d bytes", &most)
+	return most
+}
 
 // detail leaves out the value, which may be secret.
 func detail(err error) client.Detail {

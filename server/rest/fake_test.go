@@ -3,6 +3,7 @@ package rest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -183,7 +184,7 @@ func (f *fake) Usage(context.Context, string) (runner.Usage, error) {
 // Grants gives at most 2 GiB and a minute.
 func (f *fake) Grants(_ context.Context, l runner.Limits, timeout time.Duration) backend.Granted {
 	l.Memory = min(l.Memory, 2<<30)
-	return backend.Granted{Limits: l, Timeout: min(timeout, time.Minute)}
+	return backend.Granted{Limits: l, Timeout: min(cmp.Or(timeout, time.Minute), time.Minute)}
 }
 
 func (f *fake) HasImage(context.Context, string) bool                 { return true }

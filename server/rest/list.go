@@ -99,6 +99,6 @@ func (in *listInput) page(all []runner.Info, after *place) (found []runner.Info,
 }
 
 func (in *listInput) has(i *runner.Info) bool {
-	return i.Spec.Lifetime == runner.Persistent && strings.HasPrefix(i.Name, in.Name) &&
+	return i.Spec.Lifetime == runner.Persistent && !i.Spec.OfBuild() && strings.HasPrefix(i.Name, in.Name) &&
 		(in.State == "" || in.State == string(i.State)) && (in.Namespace == "" || in.Namespace == i.Spec.Frontend.Namespace())
 }

@@ -21,7 +21,9 @@ func TestListPages(t *testing.T) {
 	for n := range 9 {
 		all = append(all, one(n, fmt.Sprintf("web-%d", n), []string{"", "alice"}[n%2], []runner.State{runner.Running, runner.Stopped, runner.Snapshot}[n%3]))
 	}
-	all = append(all, runner.Info{ID: "once", State: runner.Running})
+	step := one(50, "web-step", "", runner.Running)
+	step.Spec.Rootfs = &runner.Rootfs{Aside: true}
+	all = append(all, runner.Info{ID: "once", State: runner.Running}, step)
 	for _, c := range []struct {
 		in   listInput
 		want string

@@ -134,7 +134,7 @@ func TestCommands(t *testing.T) {
 	if status, text := r.send("POST", "/v1/run", `{"command":"true"}`, "Content-Type: text/plain"); status != 415 {
 		t.Errorf("a form of another site: %d %s", status, text)
 	}
-	if status, text := r.send("POST", "/v1/run", `{"stdin":"`+strings.Repeat("x", server.MaxBody)+`"}`); status != 413 || !strings.Contains(text, `"code":413`) {
+	if status, text := r.send("POST", "/v1/run", `{"stdin":"`+strings.Repeat("x", server.MaxBody)+`"}`); status != 413 || !strings.Contains(text, `"code":413,"message":"the body has more than 8388608 bytes"`) {
 		t.Errorf("a large body: %d %.200s", status, text)
 	}
 }
@@ -469,6 +469,7 @@ func TestTerminal(t *testing.T) {
 			t.Errorf("%s: %q, not %q", send, got, want)
 		}
 	}
+	expect(0, "", `{"type":"note","exit_code":0,"message":"the operator's maximum ends this program after 1m0s"}`)
 	expect(websocket.MessageBinary, "one\n", "90x30 one\n")
 	expect(websocket.MessageText, `{"type":"input","data":"two\n"}`, "90x30 two\n")
 	c.Write(t.Context(), websocket.MessageText, []byte(`{"type":"resize","rows":5,"cols":7}`))
@@ -489,6 +490,7 @@ func TestTerminal(t *testing.T) {
 	if c, _, err = websocket.Dial(t.Context(), at, nil); err != nil {
 		t.Fatal(err)
 	}
+	read() // the note
 	expect(websocket.MessageBinary, "x\n", "80x24 x\n")
 	r.steps([]step{{"GET /v1/sandboxes/web/terminal", "", 426, ""}})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -70,6 +71,9 @@ func (s *Server) terminal(ctx context.Context, in *terminalInput) (*huma.StreamR
 			tell(ctx, c, client.TerminalEvent{Type: "error", Message: s.shown(ctx, err).Message})
 			c.Close(websocket.StatusInternalError, "not started")
 			return
+		}
+		if most := s.opts.Backend.Grants(ctx, runner.Limits{}, 0).Timeout; most > 0 {
+			tell(ctx, c, client.TerminalEvent{Type: "note", Message: fmt.Sprintf("the operator's maximum ends this program after %v", most)})
 		}
 		(&terminal{c: c, p: p, pty: p.Terminal()}).carry(r.Context())
 	}}, nil

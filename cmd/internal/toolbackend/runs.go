@@ -80,9 +80,7 @@ func (f *runsFace) Run(ctx context.Context, arguments json.RawMessage, sandbox b
 	if err != nil {
 		return nil, err
 	}
-	for i := range r.Commands { // mcp-sandboxd's clients know no ceiling: a longer time is reduced to it
-		r.Commands[i].TimeoutMS = min(r.Commands[i].TimeoutMS, most.Timeout.Milliseconds())
-	}
+	warnings := reduce(r.Commands, most.Timeout)
 	if r.Sandbox, err = json.Marshal(sandbox); err != nil {
 		return nil, err
 	}
@@ -96,7 +94,7 @@ func (f *runsFace) Run(ctx context.Context, arguments json.RawMessage, sandbox b
 	if r.Lock {
 		f.inLine(ctx, r, run.ID)
 	}
-	out := &mcp.StartedRun{ID: run.ID, EventsURL: runs.EventsURL(run.ID), StatusURL: runs.StatusURL(run.ID), Identifier: run.Identifier}
+	out := &mcp.StartedRun{Warnings: warnings, ID: run.ID, EventsURL: runs.EventsURL(run.ID), StatusURL: runs.StatusURL(run.ID), Identifier: run.Identifier}
 	if r.Await > 0 {
 		done, err := f.store.Wait(ctx, run.ID, r.Await, f.sees)
 		if err != nil {
@@ -108,6 +106,21 @@ func (f *runsFace) Run(ctx context.Context, arguments json.RawMessage, sandbox b
 	}
 	out.SandboxName = run.SandboxName
 	return out, nil
+}
+
+// reduce reduces the times of commands to the operator's, and says so: mcp-sandboxd's clients know no ceiling.
+func reduce(commands []runs.Step, most time.Duration) (said []string) {
+	n := 0
+	for i := range commands {
+		if s := &commands[i]; s.TimeoutMS > most.Milliseconds() {
+			s.TimeoutMS = most.Milliseconds()
+			n++
+		}
+	}
+	if n > 0 {
+		said = append(said, fmt.Sprintf("timeout_ms of %d of %d commands: reduced to %d, the operator's maximum", n, len(commands), most.Milliseconds()))
+	}
+	return said
 }
 
 // keyOf returns the key of the sandbox of an identifier. No key that a model chooses begins so.

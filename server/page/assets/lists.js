@@ -128,6 +128,7 @@ function create() {
     el("label.check.wide", el("input", { type: "checkbox", name: "ask" }), el("span", "Ask here before it reaches any other name")));
   dialog("New sandbox", body, { confirm: "Create", send: async (v) => {
     const s = await act("POST", "/v1/sandboxes", wanted(v));
+    reduced(s);
     location.hash = link("sandbox", s.id);
   } });
 }
@@ -139,6 +140,11 @@ export function limitsOf(v) {
   if (v.cpus) limits.cpus = Number(v.cpus);
   if (v.pids) limits.pids = Number(v.pids);
   return limits;
+}
+
+// reduced says what the operator's bounds reduced of the limits that were asked for.
+export function reduced(answer) {
+  answer?.warnings?.forEach((text) => note(text, true));
 }
 
 function wanted(v) {

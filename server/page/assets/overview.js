@@ -2,7 +2,7 @@
 import { el, replace, add, keyed } from "./dom.js";
 import { get, act, poll, path, items, optional, follow } from "./api.js";
 import { ago, bytes, button, clock, code, dialog, duration, field, note, numberInput, row, section, shown, state, table } from "./ui.js";
-import { limitsOf, link, runName, sources } from "./lists.js";
+import { limitsOf, reduced, link, runName, sources } from "./lists.js";
 import { Graph } from "./graph.js";
 import { receipt } from "./receipt.js";
 
@@ -143,7 +143,7 @@ function limits(at, now = {}) {
   const number = (name, value, more) => numberInput(name, "unchanged", { value: value > 0 ? String(value) : "", ...more });
   dialog("Change limits", el("div.fields", field("Memory, MiB", number("memory", now.memory / 2 ** 20)), field("Processors", number("cpus", now.cpus)),
     field("Processes", number("pids", now.pids, { step: "1" }))), { confirm: "Apply", send: async (v) => {
-    await act("PATCH", `${at}/limits`, limitsOf(v));
+    reduced(await act("PATCH", `${at}/limits`, limitsOf(v)));
     note("Limits changed");
   } });
 }

@@ -132,7 +132,7 @@ class Terminal {
     this.early = this.held ? [encoder.encode(this.held)] : [];
     this.held = "";
     this.focus();
-    let code = null, fault = "";
+    let code = null, reason = "", fault = "";
     replace(this.status, "Connecting …");
     s.onopen = () => {
       replace(this.status, "Connected");
@@ -142,7 +142,8 @@ class Terminal {
       if (this.live !== s) return;
       if (typeof data === "string") {
         const m = JSON.parse(data);
-        if (m.type === "exit") code = m.exit_code;
+        if (m.type === "exit") [code, reason] = [m.exit_code, m.reason && m.reason !== "exited" ? `: ${m.reason}` : ""];
+        else if (m.type === "note") replace(this.status, "Connected: ", String(m.message));
         else if (m.type === "error") fault = String(m.message);
       } else if (this.behind > most) this.left += data.byteLength;
       else {
@@ -153,7 +154,7 @@ class Terminal {
     s.onclose = (e) => {
       if (this.live !== s) return;
       this.live = null;
-      const why = code !== null ? `The program ended with exit code ${code}.` : fault || e.reason || "The connection is closed.";
+      const why = code !== null ? `The program ended with exit code ${code}${reason}.` : fault || e.reason || "The connection is closed.";
       replace(this.status, why);
       this.post({ kind: "note", text: why });
     };
