@@ -9,9 +9,9 @@ import (
 	"demesne/cmd/internal/cli"
 	"demesne/internal/fsutil"
 	"demesne/runner"
-	"demesne/server/audit"
 	"demesne/server/operate"
 	"demesne/server/runs"
+	"demesne/session/audit"
 )
 
 // openOperate opens what records events, before anything can cause one.

@@ -27,10 +27,10 @@ import (
 	"demesne/server"
 	"demesne/server/backend"
 	"demesne/server/e2b"
-	"demesne/server/events"
 	"demesne/server/hostcmd"
 	"demesne/server/operate"
 	"demesne/server/page"
+	"demesne/session/events"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 )

@@ -10,8 +10,8 @@ import (
 	"demesne/client"
 	"demesne/cmd/internal/servecmd"
 	"demesne/server"
-	"demesne/server/events"
 	"demesne/server/operate"
+	"demesne/session/events"
 )
 
 // setting returns the environment in which the tools of a namespace work: the bounds of its callers are in the variables

@@ -13,8 +13,8 @@ import (
 
 	"demesne/cmd/internal/cli"
 	"demesne/internal/fsutil"
-	"demesne/server/audit"
-	"demesne/server/events"
+	"demesne/session/audit"
+	"demesne/session/events"
 )
 
 // operatorOptions are the options of audit and top.

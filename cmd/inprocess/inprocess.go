@@ -24,9 +24,9 @@ import (
 	"demesne/mcp"
 	"demesne/runner"
 	"demesne/server"
-	"demesne/server/events"
 	"demesne/server/operate"
 	"demesne/server/rest"
+	"demesne/session/events"
 )
 
 // Options are the bounds of all sandboxes, and where messages go.

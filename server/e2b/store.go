@@ -15,7 +15,7 @@ import (
 
 	"demesne/runner"
 	"demesne/server/backend"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // store has the server's sandboxes.

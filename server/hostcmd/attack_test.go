@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // TestAttackShell checks that arguments with a shell's operators reach the program as they are.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"demesne/internal/fsutil"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // Options configures a Guard.

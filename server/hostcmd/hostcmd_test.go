@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // site is a Guard with a policy, in directories of its own.

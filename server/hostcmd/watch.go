@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // lookEvery is how often decisions of other processes are looked for while requests wait.

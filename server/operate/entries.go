@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"demesne/server/audit"
+	"demesne/session/audit"
 )
 
 // Bounds of one answer.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"demesne/server"
-	"demesne/server/audit"
-	"demesne/server/events"
+	"demesne/session/audit"
+	"demesne/session/events"
 )
 
 // filterOf returns the filter that a request asks for, within what its caller may see. Unknown parameters are errors.

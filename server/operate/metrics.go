@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"demesne/runner"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // metrics are the counters of a server. Labels have few values: none comes from a client or a sandbox.

@@ -26,8 +26,8 @@ import (
 
 	"demesne/runner"
 	"demesne/server"
-	"demesne/server/audit"
-	"demesne/server/events"
+	"demesne/session/audit"
+	"demesne/session/events"
 )
 
 // Options configures an Operator.

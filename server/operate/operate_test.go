@@ -20,8 +20,8 @@ import (
 
 	"demesne/runner"
 	"demesne/server"
-	"demesne/server/audit"
-	"demesne/server/events"
+	"demesne/session/audit"
+	"demesne/session/events"
 )
 
 // rig is an Operator behind a server, whose callers name themselves in the header Who: NAME or NAME@NAMESPACE.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // watchEvery is how often the sandboxes are listed, to find those that ended without a call of this server. While clients

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // TestVanished checks which sandboxes are reported as gone, with which cause, and that a call that removes one does so

@@ -7,7 +7,7 @@ import (
 
 	"demesne/server"
 	"demesne/server/backend"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // Resumed is the type of the entry after the events that the audit log could not get in time: so many late, and so many

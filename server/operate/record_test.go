@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"demesne/server/audit"
 	"demesne/server/backend"
-	"demesne/server/events"
+	"demesne/session/audit"
+	"demesne/session/events"
 )
 
 // TestUnrecorded: while the audit log cannot be written, nothing may begin. What happens all the same is recorded later,

@@ -10,7 +10,7 @@ import (
 
 	"demesne/internal/text"
 	"demesne/server"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // refusals counts refused requests. One entry of the audit log has those of a second: a client that tries tokens must not

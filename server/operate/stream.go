@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"time"
 
-	"demesne/server/audit"
-	"demesne/server/events"
+	"demesne/session/audit"
+	"demesne/session/events"
 )
 
 // Bounds of streams.

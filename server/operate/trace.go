@@ -20,7 +20,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // traces makes spans of requests and commands. The zero value, and nil, make none.

@@ -30,7 +30,7 @@ import (
 	"demesne/runner/tree"
 	"demesne/server"
 	"demesne/server/backend"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // Options are the operator's bounds of all sandboxes.

@@ -12,7 +12,7 @@ import (
 	"demesne/kernels/languages"
 	"demesne/runner"
 	"demesne/runner/ipc"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // Installed is the result of an installation.

@@ -8,8 +8,8 @@ import (
 
 	"demesne/internal/text"
 	"demesne/runner"
-	"demesne/server/audit"
-	"demesne/server/events"
+	"demesne/session/audit"
+	"demesne/session/events"
 )
 
 // auditTo returns an Observe that appends to the log of a directory. A failure is reported once, and nothing fails with

@@ -15,7 +15,7 @@ import (
 	"demesne/internal/flock"
 	"demesne/runner"
 	"demesne/runner/ipc"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // observer reports what a Service does to Options.Observe. It stands between a Service and its engine, so that every

@@ -12,7 +12,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/ipc"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 type callerName struct{}

@@ -17,7 +17,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/ipc"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // RunOptions describes a command.

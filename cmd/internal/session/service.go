@@ -38,8 +38,8 @@ import (
 	"demesne/images/imageref"
 	"demesne/runner"
 	"demesne/runner/client"
-	"demesne/server/audit"
-	"demesne/server/events"
+	"demesne/session/audit"
+	"demesne/session/events"
 )
 
 // Options configures a Service. The zero value is that of the command line.

@@ -17,9 +17,9 @@ import (
 	"demesne/mcp"
 	"demesne/proxy/redact"
 	"demesne/runner"
-	"demesne/server/audit"
-	"demesne/server/events"
 	"demesne/server/hostcmd"
+	"demesne/session/audit"
+	"demesne/session/events"
 )
 
 // varHostPolicy names the operator's policy of host commands. [hostOff] turns them off, whatever else is set.

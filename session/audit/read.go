@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // Filter selects entries. Its zero value selects all.

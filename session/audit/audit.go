@@ -35,7 +35,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // Entry is one line of a log.

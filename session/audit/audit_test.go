@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"demesne/server/events"
+	"demesne/session/events"
 )
 
 // TestMain makes this program a writer that the test kills.
