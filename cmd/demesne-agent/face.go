@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/mcp"
@@ -51,7 +51,7 @@ func (f *face) main(args []string) int {
 		return 0
 	}
 	if len(args) == 0 || verbs[args[0]] == nil {
-		io.WriteString(f.stderr, p.Listing(cli.Terminal{}.Width()))
+		io.WriteString(f.stderr, p.Listing(cmdline.Terminal{}.Width()))
 		return 2
 	}
 	code, err := verbs[args[0]](args[1:])
@@ -63,8 +63,8 @@ func (f *face) main(args []string) int {
 }
 
 // program describes the command line of a program that users do not start themselves.
-func program() *cli.Program {
-	return &cli.Program{Name: "demesne-agent", Summary: "run coding agents in sandboxes",
+func program() *cmdline.Program {
+	return &cmdline.Program{Name: "demesne-agent", Summary: "run coding agents in sandboxes",
 		About: "Runs coding agents in sandboxes. demesne agent, demesne research and demesne-mcp start this program."}
 }
 
@@ -74,7 +74,7 @@ func (f *face) report(verb string, err error) {
 		name = "research: "
 	}
 	fmt.Fprintf(f.stderr, "demesne: %s%s\n", name, text.SafeLine(err.Error()))
-	if hint := cli.HintOf(err); hint != "" {
+	if hint := cmdline.HintOf(err); hint != "" {
 		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
 	}
 }
@@ -91,15 +91,15 @@ func (f *face) run(args []string, research bool) (int, error) {
 	line := mcpinstall.AgentCommand(o, research)
 	rest, err := line.Parse(args)
 	switch {
-	case errors.Is(err, cli.ErrHelp):
-		_, err := io.WriteString(f.stdout, line.Help(cli.TerminalOf(os.Stdout, os.LookupEnv).Width()))
+	case errors.Is(err, cmdline.ErrHelp):
+		_, err := io.WriteString(f.stdout, line.Help(cmdline.TerminalOf(os.Stdout, os.LookupEnv).Width()))
 		return 0, err
 	case err != nil:
 		return 0, err
 	case len(rest) > 1:
-		return 0, cli.Hinted(fmt.Errorf("unexpected argument %q", rest[1]), "put the prompt into quotes")
+		return 0, cmdline.Hinted(fmt.Errorf("unexpected argument %q", rest[1]), "put the prompt into quotes")
 	case len(rest) == 0 || strings.TrimSpace(rest[0]) == "":
-		return 0, cli.Hinted(errors.New("prompt is required"), "demesne %s --help shows examples", line.Name)
+		return 0, cmdline.Hinted(errors.New("prompt is required"), "demesne %s --help shows examples", line.Name)
 	}
 	job := stored{o.Request, o.Out}
 	job.Prompt, job.Research = rest[0], research
@@ -123,7 +123,7 @@ func (f *face) run(args []string, research bool) (int, error) {
 		return f.start(job)
 	}
 	ctx := procself.Ending()
-	v := newView(f.stdout, f.stderr, o.JSON, cli.TerminalOf(f.stderr, f.env))
+	v := newView(f.stdout, f.stderr, o.JSON, cmdline.TerminalOf(f.stderr, f.env))
 	res, err := f.do(ctx, runner.FrontendCLI, job, "", v.show)
 	var s procself.Ended
 	if errors.As(context.Cause(ctx), &s) {
@@ -188,7 +188,7 @@ func (f *face) attend(args []string) (int, error) {
 		if err := json.Unmarshal(what, &job); err != nil {
 			return nil, fmt.Errorf("read job: %w", err)
 		}
-		v := newView(out, errs, false, cli.Terminal{})
+		v := newView(out, errs, false, cmdline.Terminal{})
 		res, err := f.do(ctx, j.Frontend, job, s.DirectoryOf(j), v.show)
 		if res == nil {
 			return nil, err
@@ -234,7 +234,7 @@ func (f *face) request(args []string) (int, error) {
 		}
 	})
 	if err != nil {
-		say(backend.AgentEvent{Error: err.Error(), Hint: cli.HintOf(err)})
+		say(backend.AgentEvent{Error: err.Error(), Hint: cmdline.HintOf(err)})
 		return exitFailed, nil
 	}
 	say(backend.AgentEvent{Result: res})
@@ -259,7 +259,7 @@ func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r
 		}
 		a, err := catalog.In(r.Image).Choose(tool, r.Model)
 		if errors.Is(err, agents.ErrNoProgram) && front == runner.FrontendCLI {
-			err = cli.Hinted(err, mcpinstall.ProgramHint)
+			err = cmdline.Hinted(err, mcpinstall.ProgramHint)
 		}
 		return a, err
 	}
@@ -269,7 +269,7 @@ func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r
 func checkNames(inputs []runner.Input) error {
 	for _, in := range inputs {
 		if in.Name == path.Base(agents.ConfigDir) || in.Name == path.Base(previousInside) {
-			return cli.Hinted(fmt.Errorf("input %q: the agent's sandbox has /in/%s already", in.Path, in.Name), "use PATH:NAME to rename it")
+			return cmdline.Hinted(fmt.Errorf("input %q: the agent's sandbox has /in/%s already", in.Path, in.Name), "use PATH:NAME to rename it")
 		}
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/mcp/hosttools"
 )
 
@@ -58,7 +58,7 @@ func (n *node) openHostTools() *hosttools.Set {
 		return nil
 	}
 	s := hosttools.Open(h.servers, h.allowed, hosttools.Options{
-		Version: cli.Version, OnlyNamed: onlyNamed, Workspace: n.dirs.workspace, Warn: func(line string) { n.note("host tools: %s", line) },
+		Version: cmdline.Version, OnlyNamed: onlyNamed, Workspace: n.dirs.workspace, Warn: func(line string) { n.note("host tools: %s", line) },
 	})
 	if len(s.Names()) == 0 {
 		return nil

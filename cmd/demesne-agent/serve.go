@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/cli"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/mcp"
 	"demesne/mcp/backend"
 	"demesne/proxy/policy"
@@ -49,7 +49,7 @@ func first(list []string, v string) []string {
 func (f *face) nestedOptions(catalog *agents.Catalog) mcp.Options {
 	list := strings.FieldsFunc(f.getenv("DEMESNE_ALLOWED_IMAGES"), func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
 	return mcp.Options{
-		Version: cli.Version, Nested: true,
+		Version: cmdline.Version, Nested: true,
 		Images: append(imageref.Catalogue(), imageref.Entries(list)...), Image: imageref.Default(f.getenv),
 		Egress: slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == openMode }),
 		Models: catalog.Models(),

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/mcp/backend"
 )
@@ -21,14 +21,14 @@ type view struct {
 	out, errs io.Writer
 	json      bool
 	raw       bool // out is no terminal: the answer is printed as it is
-	term      cli.Terminal
+	term      cmdline.Terminal
 	same      bool // out and errs are one terminal
 
 	mu   sync.Mutex
 	last string // the latest text that was shown
 }
 
-func newView(out, errs io.Writer, asJSON bool, term cli.Terminal) *view {
+func newView(out, errs io.Writer, asJSON bool, term cmdline.Terminal) *view {
 	v := &view{out: out, errs: errs, json: asJSON, term: term, raw: true}
 	if f, ok := out.(*os.File); ok {
 		info, err := f.Stat()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/mcp/backend"
 	"demesne/runner"
 )
@@ -32,7 +32,7 @@ func story() []notice {
 // TestView checks the readable view: it shows no control character of an agent, and names the child of each line.
 func TestView(t *testing.T) {
 	var out, errs strings.Builder
-	v := newView(&out, &errs, false, cli.Terminal{})
+	v := newView(&out, &errs, false, cmdline.Terminal{})
 	v.raw = false
 	for _, n := range story() {
 		v.show(n)
@@ -55,7 +55,7 @@ func TestViewAnswer(t *testing.T) {
 		{true, "It is\ndone.\n", ""}, {false, "It is\ndone.\n", "It is\ndone.\n"}, {true, "another", "another\n"}, {true, "of a child", "of a child\n"},
 	} {
 		var out, errs strings.Builder
-		v := newView(&out, &errs, false, cli.Terminal{})
+		v := newView(&out, &errs, false, cmdline.Terminal{})
 		v.raw, v.same = false, c.same
 		v.show(notice{Event: agents.Event{Kind: "text", Text: "It is\ndone.\n"}})
 		v.show(notice{Event: agents.Event{Kind: "text", Text: "of a child"}, Child: "a"})
@@ -69,7 +69,7 @@ func TestViewAnswer(t *testing.T) {
 // TestViewJSON checks that each event is one line of JSON.
 func TestViewJSON(t *testing.T) {
 	var out, errs strings.Builder
-	v := newView(&out, &errs, true, cli.Terminal{})
+	v := newView(&out, &errs, true, cmdline.Terminal{})
 	for _, n := range story() {
 		v.show(n)
 	}

@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/rootfs/upper"
 	"demesne/runner"
@@ -36,7 +36,7 @@ func openWorkspace(dir, run string) (*workspace, error) {
 	}
 	for _, c := range []struct{ path, what string }{{home, "your home directory"}, {run, "the directory of the run"}} {
 		if real, err := filepath.EvalSymlinks(c.path); err == nil && contains(w.dir, real) {
-			return nil, cli.Hinted(fmt.Errorf("workspace %q: it contains %s, and an agent may change everything in it", dir, c.what), "choose the directory of a project")
+			return nil, cmdline.Hinted(fmt.Errorf("workspace %q: it contains %s, and an agent may change everything in it", dir, c.what), "choose the directory of a project")
 		}
 	}
 	if w.before, err = upper.FindAutorun(w.dir); err != nil {

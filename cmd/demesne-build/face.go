@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"demesne/cmd/internal/buildcmd"
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images/build"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
@@ -44,8 +44,8 @@ func (f *face) main(args []string) int {
 	line := buildcmd.Command(typed)
 	rest, err := line.Parse(args)
 	switch {
-	case errors.Is(err, cli.ErrHelp):
-		io.WriteString(f.stdout, line.Help(cli.TerminalOf(f.stdout, f.env).Width()))
+	case errors.Is(err, cmdline.ErrHelp):
+		io.WriteString(f.stdout, line.Help(cmdline.TerminalOf(f.stdout, f.env).Width()))
 		return 0
 	case err != nil:
 		return f.report(err, exitUsage)
@@ -54,7 +54,7 @@ func (f *face) main(args []string) int {
 	case typed.Recipe != "":
 		rest = []string{""}
 	case len(rest) == 0:
-		return f.report(cli.Hinted(errors.New("needs a context"), "demesne build -t local/app ."), exitUsage)
+		return f.report(cmdline.Hinted(errors.New("needs a context"), "demesne build -t local/app ."), exitUsage)
 	case len(rest) > 1:
 		return f.report(fmt.Errorf("unexpected argument %q", rest[1]), exitUsage)
 	}
@@ -67,7 +67,7 @@ func (f *face) main(args []string) int {
 
 func (f *face) report(err error, code int) int {
 	fmt.Fprintf(f.stderr, "demesne: build: %s\n", text.SafeLine(err.Error()))
-	if hint := cli.HintOf(err); hint != "" {
+	if hint := cmdline.HintOf(err); hint != "" {
 		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
 	}
 	return code
@@ -82,7 +82,7 @@ func (f *face) options(t *buildcmd.Options, dir string) (o options, err error) {
 		egress: session.Egress{Mode: t.Egress, Allow: t.Allow, OpenWithInputs: true}, // a step has only what the caller gives it
 		env:    f.env,
 	}
-	if o.style, err = styleOf(t.Progress, t.Quiet, cli.TerminalOf(f.stderr, f.env)); err != nil {
+	if o.style, err = styleOf(t.Progress, t.Quiet, cmdline.TerminalOf(f.stderr, f.env)); err != nil {
 		return o, err
 	}
 	if o.output, err = outputOf(t.Output); err != nil {
@@ -239,7 +239,7 @@ func (f *face) end(ctx context.Context, b *builder, d oci.Digest, err error) int
 	case errors.As(context.Cause(ctx), &ended):
 		return 128 + int(ended)
 	case err != nil && b.show.events != nil:
-		b.show.events.write(events.Event{Event: events.Error, Text: err.Error(), Hint: cli.HintOf(err)})
+		b.show.events.write(events.Event{Event: events.Error, Text: err.Error(), Hint: cmdline.HintOf(err)})
 		return exitFailed
 	case errors.As(err, &failed):
 		return f.report(err, failed.Result.ExitCode)
@@ -325,5 +325,5 @@ func openFile(o *options, of func(name string) (*os.File, error)) (*os.File, err
 		}
 		return file, nil
 	}
-	return nil, cli.Hinted(fmt.Errorf("context %q: no %s", o.dir, strings.Join(fileNames[:2], " or ")), "-f names another file")
+	return nil, cmdline.Hinted(fmt.Errorf("context %q: no %s", o.dir, strings.Join(fileNames[:2], " or ")), "-f names another file")
 }

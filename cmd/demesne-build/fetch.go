@@ -17,12 +17,12 @@ import (
 	"syscall"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/build"
 	"demesne/images/oci"
+	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/tarball"
@@ -186,7 +186,7 @@ func denied(d runner.Blocked) error {
 	}
 	err := fmt.Errorf("egress forbids %s", d)
 	if d.Allow != "" {
-		return cli.Hinted(err, "%s", "to allow it: --allow-domain "+d.Allow)
+		return cmdline.Hinted(err, "%s", "to allow it: --allow-domain "+d.Allow)
 	}
 	return err
 }
@@ -210,7 +210,7 @@ func (f *fetch) open(ctx context.Context) error {
 		return nil
 	}
 	if f.egress.Mode == session.NoEgress && len(f.egress.Allow) == 0 {
-		return cli.Hinted(errors.New("--egress none forbids it"), "--allow-domain NAME allows one server")
+		return cmdline.Hinted(errors.New("--egress none forbids it"), "--allow-domain NAME allows one server")
 	}
 	self, err := client.FindProgram("demesne-build")
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner/tarball"
 )
@@ -50,7 +50,7 @@ func outputOf(word string) (o output, err error) {
 	}
 	switch {
 	case o.kind == "registry":
-		return o, cli.Hinted(fmt.Errorf("output %q: a build does not push", word), "demesne push NAME, after demesne build -t NAME")
+		return o, cmdline.Hinted(fmt.Errorf("output %q: a build does not push", word), "demesne push NAME, after demesne build -t NAME")
 	case !slices.Contains(outputs, o.kind):
 		return o, fmt.Errorf("output %q: unknown type %q (%s)", word, o.kind, strings.Join(outputs, ", "))
 	case o.dest == "":

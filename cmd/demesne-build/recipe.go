@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/images/recipes"
+	"demesne/internal/cmdline"
 	"demesne/internal/flock"
 	"demesne/internal/text"
 )
@@ -93,7 +93,7 @@ func (b *builder) once(ctx context.Context) (oci.Digest, error) {
 		}
 	}
 	r, _ := recipes.Find(b.recipe)
-	b.show.note(fmt.Sprintf("building %s%s, once: about %s on disk with its base, and some minutes", recipes.Namespace, r.Name, cli.FormatBytes(r.Size)))
+	b.show.note(fmt.Sprintf("building %s%s, once: about %s on disk with its base, and some minutes", recipes.Namespace, r.Name, cmdline.FormatBytes(r.Size)))
 	return b.build(ctx)
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 )
 
 // TestLines checks which lines of a command's output are kept, and that a carriage return replaces one.
@@ -45,7 +45,7 @@ func TestStyle(t *testing.T) {
 		{"", false, true, live, false}, {"auto", false, true, live, false}, {"auto", false, false, plain, false},
 		{"plain", false, true, plain, false}, {"tty", false, true, live, false}, {"tty", false, false, plain, true}, {"tty", true, true, quiet, false},
 	} {
-		got, err := styleOf(c.word, c.quiet, cli.Terminal{Redraw: c.redraw})
+		got, err := styleOf(c.word, c.quiet, cmdline.Terminal{Redraw: c.redraw})
 		if got != c.want || (err != nil) != c.wrong {
 			t.Errorf("%+v: %v, %v", c, got, err)
 		}

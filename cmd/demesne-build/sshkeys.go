@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 )
 
@@ -50,7 +50,7 @@ func keyOf(path string) (key any, err error) {
 	var locked *ssh.PassphraseMissingError
 	switch {
 	case errors.As(err, &locked):
-		return nil, cli.Hinted(fmt.Errorf("%q: the key has a passphrase", path), "ssh-agent sh -c 'ssh-add KEY && demesne build --ssh default …'")
+		return nil, cmdline.Hinted(fmt.Errorf("%q: the key has a passphrase", path), "ssh-agent sh -c 'ssh-add KEY && demesne build --ssh default …'")
 	case err != nil:
 		return nil, fmt.Errorf("%q: no private key", path) // the error could have parts of the file
 	}

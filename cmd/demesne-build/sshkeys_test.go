@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 )
 
 // keyFile writes a private key.
@@ -141,8 +141,8 @@ func TestAgentsOf(t *testing.T) {
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) || err != nil && strings.Contains(err.Error(), "top secret") {
 			t.Errorf("%s: %v, want %q", word, err, want)
 		}
-		if want == "the key has a passphrase" && !strings.Contains(cli.HintOf(err), "ssh-add") {
-			t.Errorf("hint: %q", cli.HintOf(err))
+		if want == "the key has a passphrase" && !strings.Contains(cmdline.HintOf(err), "ssh-add") {
+			t.Errorf("hint: %q", cmdline.HintOf(err))
 		}
 	}
 }

@@ -38,16 +38,16 @@ import (
 	"slices"
 	"syscall"
 
-	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/compression"
 	"demesne/images/events"
 	"demesne/images/pull"
+	"demesne/internal/cmdline"
 )
 
 // command is one verb.
 type command struct {
-	cli.Command
+	cmdline.Command
 	args  int  // exact number of operands
 	feeds bool // stdin is data, not a lifeline
 	run   func(*call) error
@@ -55,14 +55,14 @@ type command struct {
 
 // commands returns the verbs, whose flags set c.
 func commands(c *call) []command {
-	store := cli.Flag{Group: cli.GroupGeneral, Long: "store", Arg: "DIR", Complete: cli.Directory, Set: c.option("store"),
+	store := cmdline.Flag{Group: cmdline.GroupGeneral, Long: "store", Arg: "DIR", Complete: cmdline.Directory, Set: c.option("store"),
 		Help: "directory of the image store (default $DEMESNE_IMAGE_STORE or ~/.demesne/images)"}
-	with := func(name, usage, summary string, flags ...cli.Flag) cli.Command {
-		return cli.Command{Program: programName, Name: name, Usage: []string{"[flags] " + usage}, Summary: summary,
-			About: "demesne runs this command. It prints events as JSON on stdout, one per line.", Flags: append(cli.Flags{store}, flags...)}
+	with := func(name, usage, summary string, flags ...cmdline.Flag) cmdline.Command {
+		return cmdline.Command{Program: programName, Name: name, Usage: []string{"[flags] " + usage}, Summary: summary,
+			About: "demesne runs this command. It prints events as JSON on stdout, one per line.", Flags: append(cmdline.Flags{store}, flags...)}
 	}
-	flag := func(name, value, help string) cli.Flag {
-		return cli.Flag{Group: cli.GroupGeneral, Long: name, Arg: value, Set: c.option(name), Help: help}
+	flag := func(name, value, help string) cmdline.Flag {
+		return cmdline.Flag{Group: cmdline.GroupGeneral, Long: name, Arg: value, Set: c.option(name), Help: help}
 	}
 	authfile, verify := flag("authfile", "FILE", "file with credentials"), flag("tls-verify", "BOOL", "require a trusted certificate")
 	return []command{
@@ -92,8 +92,8 @@ func commands(c *call) []command {
 const programName = "demesne-images"
 
 // description describes all commands, for help.
-func description() *cli.Program {
-	p := &cli.Program{Name: programName, Summary: "do image work for demesne",
+func description() *cmdline.Program {
+	p := &cmdline.Program{Name: programName, Summary: "do image work for demesne",
 		About: "Pulls, pushes, imports, unpacks and writes images for demesne, which starts this program. Users call demesne pull, push, import, save and export."}
 	for _, c := range commands(&call{}) {
 		p.Commands = append(p.Commands, c.Command)
@@ -143,8 +143,8 @@ func run(argv []string) int {
 	defer stop()
 	c := &call{ctx: ctx, out: newReporter(os.Stdout)}
 	cmd, err := c.parse(argv)
-	if errors.Is(err, cli.ErrHelp) {
-		fmt.Print(cmd.Help(cli.Terminal{}.Width()))
+	if errors.Is(err, cmdline.ErrHelp) {
+		fmt.Print(cmd.Help(cmdline.Terminal{}.Width()))
 		return 0
 	}
 	if err == nil {
@@ -186,7 +186,7 @@ func (c *call) parse(argv []string) (command, error) {
 	}
 	rest, err := all[i].Parse(argv[1:])
 	switch {
-	case errors.Is(err, cli.ErrHelp):
+	case errors.Is(err, cmdline.ErrHelp):
 		return all[i], err
 	case err != nil:
 		return all[i], usage("%s: %v", all[i].Name, err)

@@ -12,7 +12,7 @@ package main
 import (
 	"os"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/runner/files"
 	"demesne/runner/pid1"
 	"demesne/runner/tarball"
@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	program := cli.Program{Name: "demesne-init", Summary: "PID 1 of a sandbox", About: "PID 1 of every sandbox. demesne-runner starts this program."}
+	program := cmdline.Program{Name: "demesne-init", Summary: "PID 1 of a sandbox", About: "PID 1 of every sandbox. demesne-runner starts this program."}
 	if text, ok := program.Answer(os.Args[1:]); ok {
 		os.Stdout.WriteString(text)
 		return

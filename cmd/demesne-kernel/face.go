@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/kernelcmd"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 )
 
@@ -34,7 +34,7 @@ func (f *face) main(args []string) int {
 	lines := kernelcmd.Commands(o)
 	i := -1
 	if len(args) > 0 {
-		i = slices.IndexFunc(lines, func(c cli.Command) bool { return c.Name == args[0] })
+		i = slices.IndexFunc(lines, func(c cmdline.Command) bool { return c.Name == args[0] })
 	}
 	if i < 0 {
 		fmt.Fprintln(f.stderr, "demesne-kernel: demesne kernel, demesne notebook and demesne repl execute this program")
@@ -50,8 +50,8 @@ func (f *face) main(args []string) int {
 		}[line.Name](o, rest, args[1:])
 	}
 	switch {
-	case errors.Is(err, cli.ErrHelp):
-		io.WriteString(f.stdout, line.Help(cli.TerminalOf(f.stdout, f.env).Width()))
+	case errors.Is(err, cmdline.ErrHelp):
+		io.WriteString(f.stdout, line.Help(cmdline.TerminalOf(f.stdout, f.env).Width()))
 		return 0
 	case err != nil:
 		return f.report(err, max(code, exitFailed))
@@ -62,7 +62,7 @@ func (f *face) main(args []string) int {
 // report prints an error with its hint, and returns the exit code.
 func (f *face) report(err error, code int) int {
 	f.say(err.Error())
-	if hint := cli.HintOf(err); hint != "" {
+	if hint := cmdline.HintOf(err); hint != "" {
 		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
 	}
 	return code
@@ -77,10 +77,10 @@ func (f *face) say(line string) {
 func (f *face) kernel(o *kernelcmd.Options, args, typed []string) (int, error) {
 	verbs := []string{"install", "list", "remove", "run"}
 	if len(args) == 0 {
-		return 0, cli.Hinted(errors.New("needs a verb"), "demesne kernel %s", strings.Join(verbs, " | "))
+		return 0, cmdline.Hinted(errors.New("needs a verb"), "demesne kernel %s", strings.Join(verbs, " | "))
 	}
 	verb, rest := args[0], args[1:]
-	if err := cli.OneOf(verb, verbs); err != nil {
+	if err := cmdline.OneOf(verb, verbs); err != nil {
 		return 0, fmt.Errorf("%q: %w", verb, err)
 	}
 	if len(rest) > 0 && verb != "remove" {

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/kernelcmd"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/kernels/languages"
@@ -73,7 +73,7 @@ func (f *face) environment() string {
 func (f *face) install(o *kernelcmd.Options, typed []string) (int, error) {
 	switch {
 	case o.Name == "":
-		return 0, cli.Hinted(errors.New("install: needs --name NAME"), "demesne kernel install --name sandbox")
+		return 0, cmdline.Hinted(errors.New("install: needs --name NAME"), "demesne kernel install --name sandbox")
 	case o.Prefix != "" && o.SysPrefix:
 		return 0, errors.New("install: --prefix and --sys-prefix name different places")
 	case o.Connection != "":
@@ -105,7 +105,7 @@ func (f *face) install(o *kernelcmd.Options, typed []string) (int, error) {
 	}
 	dir := filepath.Join(root, o.Name)
 	if old, err := readSpec(dir); err == nil && !old.own() {
-		return 0, cli.Hinted(fmt.Errorf("install: %q is another program's kernel", dir), "choose another --name")
+		return 0, cmdline.Hinted(fmt.Errorf("install: %q is another program's kernel", dir), "choose another --name")
 	}
 	if err := spec.write(dir); err != nil {
 		return 0, fmt.Errorf("install: write %q: %w", dir, fsutil.Reason(err))
@@ -133,7 +133,7 @@ func ownProgram() string {
 }
 
 // absolute makes the path in a flag's value absolute.
-func absolute(flag *cli.Flag, value string) string {
+func absolute(flag *cmdline.Flag, value string) string {
 	abs := func(path string) string {
 		if full, err := filepath.Abs(path); err == nil && path != "none" {
 			return full
@@ -141,9 +141,9 @@ func absolute(flag *cli.Flag, value string) string {
 		return path
 	}
 	switch flag.Complete {
-	case cli.File, cli.Directory:
+	case cmdline.File, cmdline.Directory:
 		return abs(value)
-	case cli.Image:
+	case cmdline.Image:
 		kind, path, found := strings.Cut(value, ":")
 		if found && slices.Contains([]imageref.Kind{imageref.Directory, imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive}, imageref.Kind(kind)) {
 			return kind + ":" + abs(path)
@@ -239,7 +239,7 @@ func (f *face) list(o *kernelcmd.Options) (int, error) {
 // remove removes kernelspecs that install wrote.
 func (f *face) remove(o *kernelcmd.Options, names []string) (int, error) {
 	if len(names) == 0 {
-		return 0, cli.Hinted(errors.New("remove: needs a name"), "demesne kernel list lists them")
+		return 0, cmdline.Hinted(errors.New("remove: needs a name"), "demesne kernel list lists them")
 	}
 	all, err := f.found(o)
 	if err != nil {
@@ -248,7 +248,7 @@ func (f *face) remove(o *kernelcmd.Options, names []string) (int, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(k installed) bool { return strings.EqualFold(k.Name, name) })
 		if i < 0 {
-			return 0, cli.Hinted(fmt.Errorf("remove: no kernel %q of demesne's", name), "demesne kernel list lists them")
+			return 0, cmdline.Hinted(fmt.Errorf("remove: no kernel %q of demesne's", name), "demesne kernel list lists them")
 		}
 		if err := os.Remove(filepath.Join(all[i].Path, specFile)); err != nil {
 			return 0, fmt.Errorf("remove %q: %w", all[i].Path, fsutil.Reason(err))

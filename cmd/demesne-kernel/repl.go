@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/code"
 	"demesne/cmd/internal/kernelcmd"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/procself"
 	"demesne/kernels"
 	"demesne/runner"
@@ -36,9 +36,9 @@ func (f *face) repl(o *kernelcmd.Options, args, _ []string) (int, error) {
 	}
 	co, err := f.options(o, language)
 	if err != nil {
-		return 0, cli.Hinted(err, "demesne repl --help lists the languages")
+		return 0, cmdline.Hinted(err, "demesne repl --help lists the languages")
 	}
-	l := &loop{face: f, timeout: o.Timeout, out: cli.TerminalOf(f.stdout, f.env), errs: cli.TerminalOf(f.stderr, f.env)}
+	l := &loop{face: f, timeout: o.Timeout, out: cmdline.TerminalOf(f.stdout, f.env), errs: cmdline.TerminalOf(f.stderr, f.env)}
 	if isTerminal(f.stdin) && isTerminal(f.stdout) {
 		return l.interactive(co)
 	}
@@ -50,7 +50,7 @@ type loop struct {
 	*face
 	session   *code.Session
 	timeout   time.Duration // 0: none
-	out, errs cli.Terminal
+	out, errs cmdline.Terminal
 	texts     [2]screen // stdout and stderr
 	figures   *figures
 }

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"sync"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/code"
 	"demesne/cmd/internal/kernelcmd"
 	"demesne/cmd/internal/session"
 	"demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/kernels/languages"
 	"demesne/runner"
@@ -46,7 +46,7 @@ func (f *face) options(o *kernelcmd.Options, language string) (c code.Options, e
 		},
 	}
 	if o.Egress != "" {
-		if err := cli.OneOf(o.Egress, []string{session.NoEgress, "package-managers", "open"}); err != nil {
+		if err := cmdline.OneOf(o.Egress, []string{session.NoEgress, "package-managers", "open"}); err != nil {
 			return c, fmt.Errorf("egress %q: %w", o.Egress, err)
 		}
 	} else {
@@ -80,7 +80,7 @@ func (f *face) variables(typed []string) (env []string, err error) {
 		if !given {
 			value, set := f.env(name)
 			if !set {
-				return nil, cli.Hinted(fmt.Errorf("env %q: not set in this environment", name), "use --env %s=VALUE", name)
+				return nil, cmdline.Hinted(fmt.Errorf("env %q: not set in this environment", name), "use --env %s=VALUE", name)
 			}
 			e = name + "=" + value
 		}

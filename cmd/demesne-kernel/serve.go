@@ -18,10 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/code"
 	"demesne/cmd/internal/kernelcmd"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/peeruser"
 	"demesne/kernels"
@@ -274,7 +274,7 @@ func (c *clients) twin(from *kernels.Peer, channel string) *kernels.Peer {
 // serve is demesne kernel run: a kernel for Jupyter's clients, until one of them ends it.
 func (f *face) serve(o *kernelcmd.Options) (int, error) {
 	if o.Connection == "" {
-		return 0, cli.Hinted(errors.New("run: needs -f FILE"), "demesne kernel install makes Jupyter execute this command")
+		return 0, cmdline.Hinted(errors.New("run: needs -f FILE"), "demesne kernel install makes Jupyter execute this command")
 	}
 	file, err := readConnection(o.Connection)
 	if err != nil {

@@ -52,9 +52,9 @@ import (
 	"io"
 	"os"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/toolbackend"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
@@ -79,10 +79,10 @@ func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) in
 	line := mcpinstall.ServerCommand(o)
 	err := parse(line, o, args)
 	switch {
-	case errors.Is(err, cli.ErrHelp):
-		io.WriteString(out, line.Help(cli.TerminalOf(os.Stdout, os.LookupEnv).Width()))
+	case errors.Is(err, cmdline.ErrHelp):
+		io.WriteString(out, line.Help(cmdline.TerminalOf(os.Stdout, os.LookupEnv).Width()))
 		return 0
-	case errors.Is(err, cli.ErrVersion):
+	case errors.Is(err, cmdline.ErrVersion):
 		io.WriteString(out, line.VersionLine())
 		return 0
 	case err != nil:
@@ -95,13 +95,13 @@ func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) in
 // exitUsage is the exit code for a wrong command line.
 const exitUsage = 2
 
-func parse(line *cli.Command, o *mcpinstall.ServerOptions, args []string) error {
+func parse(line *cmdline.Command, o *mcpinstall.ServerOptions, args []string) error {
 	rest, err := line.Parse(args)
 	switch {
 	case err != nil:
 		return err
 	case len(rest) > 0:
-		return cli.Hinted(fmt.Errorf("unexpected argument %q", rest[0]), "demesne-mcp --help lists the flags")
+		return cmdline.Hinted(fmt.Errorf("unexpected argument %q", rest[0]), "demesne-mcp --help lists the flags")
 	case o.HTTP == "" && (o.TokenFile != "" || o.Hosts != nil):
 		return errors.New("--token-file and --host: only with --http")
 	}
@@ -114,7 +114,7 @@ func report(errs io.Writer, err error) int {
 		return 0
 	}
 	fmt.Fprintf(errs, "demesne-mcp: %s\n", text.SafeLine(err.Error()))
-	if hint := cli.HintOf(err); hint != "" {
+	if hint := cmdline.HintOf(err); hint != "" {
 		fmt.Fprintf(errs, "hint: %s\n", text.SafeLine(hint))
 	}
 	return 1

@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
+	"demesne/internal/cmdline"
 	"demesne/mcp"
 	"demesne/mcp/backend"
 	"demesne/runner"
@@ -177,10 +177,10 @@ func TestParse(t *testing.T) {
 			t.Errorf("%v is accepted", args)
 		}
 	}
-	if _, err := given("-h"); !errors.Is(err, cli.ErrHelp) {
+	if _, err := given("-h"); !errors.Is(err, cmdline.ErrHelp) {
 		t.Errorf("-h: %v", err)
 	}
-	if _, err := given("--version"); !errors.Is(err, cli.ErrVersion) {
+	if _, err := given("--version"); !errors.Is(err, cmdline.ErrVersion) {
 		t.Errorf("--version: %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"os"
 	"slices"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 )
 
@@ -21,7 +21,7 @@ const programName = "demesne-proxy"
 
 // command is one verb. Its run function returns the exit code.
 type command struct {
-	cli.Command
+	cmdline.Command
 	least, most int // number of operands
 	run         func(*call) (int, error)
 }
@@ -38,14 +38,14 @@ type call struct {
 
 // commands returns the verbs, whose flags set c.
 func commands(c *call) []command {
-	with := func(name, usage, summary string, flags ...cli.Flag) cli.Command {
-		return cli.Command{Program: programName, Name: name, Usage: []string{usage}, Summary: summary,
+	with := func(name, usage, summary string, flags ...cmdline.Flag) cmdline.Command {
+		return cmdline.Command{Program: programName, Name: name, Usage: []string{usage}, Summary: summary,
 			About: "demesne runs this command. demesne help egress explains the commands for users.", Flags: flags}
 	}
 	text := func(to *string) func(string) error { return func(s string) error { *to = s; return nil } }
-	asJSON := cli.Flag{Group: cli.GroupGeneral, Long: "json", Set: cli.On(&c.json), Help: "print JSON"}
-	mode := cli.Flag{Group: cli.GroupGeneral, Long: "mode", Arg: "MODE", Set: text(&c.mode), Help: "mode of --egress (default the file's, or none)"}
-	file := cli.Flag{Group: cli.GroupGeneral, Long: "file", Arg: "FILE", Complete: cli.File, Set: text(&c.file), Help: "policy file"}
+	asJSON := cmdline.Flag{Group: cmdline.GroupGeneral, Long: "json", Set: cmdline.On(&c.json), Help: "print JSON"}
+	mode := cmdline.Flag{Group: cmdline.GroupGeneral, Long: "mode", Arg: "MODE", Set: text(&c.mode), Help: "mode of --egress (default the file's, or none)"}
+	file := cmdline.Flag{Group: cmdline.GroupGeneral, Long: "file", Arg: "FILE", Complete: cmdline.File, Set: text(&c.file), Help: "policy file"}
 	const many = 1 << 20
 	return []command{
 		{with("rules", "[--mode MODE] [--file FILE]", "print the rules of a run, as JSON", mode, file), 0, 0, giveRules},
@@ -59,8 +59,8 @@ func commands(c *call) []command {
 }
 
 // description describes all commands, for help.
-func description() *cli.Program {
-	p := &cli.Program{Name: programName, Summary: "decide what sandboxes may reach",
+func description() *cmdline.Program {
+	p := &cmdline.Program{Name: programName, Summary: "decide what sandboxes may reach",
 		About: "Serves the network of a runner's sandboxes, and reads policies and decision logs. demesne-runner and demesne start this program. Users call demesne egress."}
 	for _, c := range commands(&call{}) {
 		p.Commands = append(p.Commands, c.Command)
@@ -75,8 +75,8 @@ func run(argv []string, in io.Reader, out, errs io.Writer) int {
 	}
 	c := &call{in: in, out: out, host: thisHost()}
 	cmd, err := c.parse(argv)
-	if errors.Is(err, cli.ErrHelp) {
-		io.WriteString(out, cmd.Help(cli.TerminalOf(os.Stdout, os.LookupEnv).Width()))
+	if errors.Is(err, cmdline.ErrHelp) {
+		io.WriteString(out, cmd.Help(cmdline.TerminalOf(os.Stdout, os.LookupEnv).Width()))
 		return 0
 	}
 	code := exitFailed
@@ -97,7 +97,7 @@ func (c *call) parse(argv []string) (command, error) {
 	all := commands(c)
 	i := slices.IndexFunc(all, func(k command) bool { return k.Name == argv[0] })
 	if i < 0 {
-		return command{}, &cli.UnknownError{Name: argv[0]}
+		return command{}, &cmdline.UnknownError{Name: argv[0]}
 	}
 	rest, err := all[i].Parse(argv[1:])
 	if err != nil {

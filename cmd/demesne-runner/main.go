@@ -14,7 +14,7 @@ import (
 	"os"
 	"runtime"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/runner/container"
 	"demesne/runner/doctor"
 	"demesne/runner/engine"
@@ -43,7 +43,7 @@ func main() {
 			os.Exit(tidy())
 		}
 	}
-	program := cli.Program{Name: "demesne-runner", Summary: "make sandboxes for demesne",
+	program := cmdline.Program{Name: "demesne-runner", Summary: "make sandboxes for demesne",
 		About: "Makes the sandboxes of one user. demesne and demesne-mcp start this program."}
 	if text, ok := program.Answer(os.Args[1:]); ok {
 		os.Stdout.WriteString(text)

@@ -13,8 +13,8 @@ import (
 	"github.com/BurntSushi/toml"
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/servecmd"
+	"demesne/internal/cmdline"
 	"demesne/server"
 )
 
@@ -22,7 +22,7 @@ import (
 const configMost = 1 << 20
 
 // configured reads the command line, the environment, and the configuration file.
-func configured(line *cli.Command, o *servecmd.Options, args []string) (rest []string, err error) {
+func configured(line *cmdline.Command, o *servecmd.Options, args []string) (rest []string, err error) {
 	var namespaces map[string]any
 	rest, err = line.ParseWith(args, os.Getenv, func() (map[string]any, error) {
 		values, err := configuration(o.Config)

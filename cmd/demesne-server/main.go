@@ -19,8 +19,8 @@ import (
 	"io"
 	"os"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/servecmd"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
@@ -42,14 +42,14 @@ const approveVerb = "approve"
 func run(args []string, out, errs io.Writer) int {
 	if len(args) > 0 && args[0] == approveVerb {
 		o := &servecmd.ApproveOptions{}
-		rest, code := parse(servecmd.ApproveCommand(o), func(line *cli.Command) ([]string, error) { return line.Parse(args[1:]) }, out, errs)
+		rest, code := parse(servecmd.ApproveCommand(o), func(line *cmdline.Command) ([]string, error) { return line.Parse(args[1:]) }, out, errs)
 		if code >= 0 {
 			return code
 		}
 		return report(errs, approveVerb, approve(o, rest, out))
 	}
 	o := &servecmd.Options{}
-	rest, code := parse(servecmd.Command(o), func(line *cli.Command) ([]string, error) { return configured(line, o, args) }, out, errs)
+	rest, code := parse(servecmd.Command(o), func(line *cmdline.Command) ([]string, error) { return configured(line, o, args) }, out, errs)
 	switch {
 	case code >= 0:
 		return code
@@ -68,11 +68,11 @@ func run(args []string, out, errs io.Writer) int {
 const serveVerb = "serve"
 
 // parse reads a line with read, or prints its help. code is negative if the command is to be executed.
-func parse(line *cli.Command, read func(*cli.Command) ([]string, error), out, errs io.Writer) (rest []string, code int) {
+func parse(line *cmdline.Command, read func(*cmdline.Command) ([]string, error), out, errs io.Writer) (rest []string, code int) {
 	rest, err := read(line)
 	switch {
-	case errors.Is(err, cli.ErrHelp):
-		io.WriteString(out, line.Help(cli.TerminalOf(os.Stdout, os.LookupEnv).Width()))
+	case errors.Is(err, cmdline.ErrHelp):
+		io.WriteString(out, line.Help(cmdline.TerminalOf(os.Stdout, os.LookupEnv).Width()))
 		return nil, 0
 	case err != nil:
 		report(errs, line.Name, err)
@@ -87,7 +87,7 @@ func report(errs io.Writer, verb string, err error) int {
 		return 0
 	}
 	fmt.Fprintf(errs, "demesne: %s: %s\n", verb, text.SafeLine(err.Error()))
-	if hint := cli.HintOf(err); hint != "" {
+	if hint := cmdline.HintOf(err); hint != "" {
 		fmt.Fprintf(errs, "hint: %s\n", text.SafeLine(hint))
 	}
 	return 1

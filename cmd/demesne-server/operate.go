@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"os"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/server/operate"
@@ -22,7 +22,7 @@ func (p *program) openOperate(ctx context.Context) error {
 	}
 	os.Setenv(audit.Variable, dir) // for the programs of jobs and agents
 	p.operate, err = operate.New(ctx, operate.Options{
-		Dir: dir, Log: p.log, Version: cli.Version, Getenv: os.Getenv, Requests: p.options.LogRequests,
+		Dir: dir, Log: p.log, Version: cmdline.Version, Getenv: os.Getenv, Requests: p.options.LogRequests,
 		Sandboxes: func(ctx context.Context) ([]runner.Info, error) { return p.mine.List(ctx) },
 		Usage:     func(ctx context.Context, id string) (runner.Usage, error) { return p.mine.Measure(ctx, id) },
 	}, &p.bus)

@@ -18,8 +18,8 @@ import (
 	"strings"
 
 	"demesne/cmd/internal/apibackend"
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/servecmd"
+	"demesne/internal/cmdline"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/runner"
@@ -80,7 +80,7 @@ func serve(ctx context.Context, o *servecmd.Options, out, errs io.Writer) error 
 	}
 	l, err := server.Listen(addr, o.Exposed)
 	if errors.Is(err, server.ErrExposed) {
-		err = cli.Hinted(err, "--exposed allows it")
+		err = cmdline.Hinted(err, "--exposed allows it")
 	}
 	if err != nil {
 		return err
@@ -313,7 +313,7 @@ func (p *program) bounded(w http.ResponseWriter, r *http.Request) bool {
 func alone(dir string) (io.Closer, error) {
 	f, err := flock.TryOpen(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, flock.Exclusive)
 	if errors.Is(err, flock.ErrLocked) {
-		return nil, cli.Hinted(fmt.Errorf("another server uses %q", dir), "end it, or set DEMESNE_STATE for a second one")
+		return nil, cmdline.Hinted(fmt.Errorf("another server uses %q", dir), "end it, or set DEMESNE_STATE for a second one")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock state: %w", err)

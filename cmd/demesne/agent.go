@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
@@ -23,7 +23,7 @@ import (
 
 func agentCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "agent", Usage: []string{"[flags] NAME [ARG…]", "run [flags] PROMPT"},
 			Summary: "work with a coding agent in a sandbox",
 			About: `Starts the coding agent NAME (claude, codex, opencode, gemini, qwen, copilot, pi, or one of your own) in a sandbox. Its program is the one
@@ -46,31 +46,31 @@ it, at the same time and without a terminal. What the attempts share takes space
 outcome of each, with its branch.
 
 demesne agent run gives an agent one task, without a terminal and without this directory: see demesne agent run --help.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "work with Claude Code on this project", Line: "demesne agent claude"},
 				{Says: "continue Codex's last session, and let it reach one more name", Line: "demesne agent --allow-domain api.example.com codex resume --last"},
 				{Says: "get the work as a branch", Line: "demesne agent --branch claude"},
 				{Says: "compare three attempts", Line: "demesne agent --branch --fork 3 claude -p 'make the tests faster'"},
 			},
-			Operand: cli.Argv, Words: []string{"run", "claude", "codex", "opencode", "gemini"}, Topics: []cli.Topic{agentRunTopic()},
+			Operand: cmdline.Argv, Words: []string{"run", "claude", "codex", "opencode", "gemini"}, Topics: []cmdline.Topic{agentRunTopic()},
 		},
 		flags: agentFlags, run: cmdAgent,
 	}
 }
 
-func agentFlags(o *options) cli.Flags {
+func agentFlags(o *options) cmdline.Flags {
 	in := *sandboxFlags(o).Long("in")
 	require := *sandboxFlags(o).Long("require")
 	env := *commandFlags(&o.processOptions).Long("env")
 	root := rootFlags(&o.rootOptions)
 	root.Long("image").Help = "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"
 	return slices.Concat(
-		cli.Flags{
-			{Group: groupSandbox, Long: "branch", Set: cli.On(&o.branch), Help: "work on a clone, and bring the commits back as a branch"},
+		cmdline.Flags{
+			{Group: groupSandbox, Long: "branch", Set: cmdline.On(&o.branch), Help: "work on a clone, and bring the commits back as a branch"},
 			{Group: groupSandbox, Long: "fork", Arg: "N", Set: o.setForks, Help: "with --branch: make N attempts at one task"},
-			{Group: groupSandbox, Long: "setup", Arg: "COMMAND", Set: cli.Text(&o.setup), Help: "with --branch: first run this shell text in the clone, such as 'npm ci'; with --fork only once for all attempts"},
-			{Group: groupSandbox, Long: "fresh", Set: cli.On(&o.fresh), Help: "use an empty home that is removed at the end"},
-			{Group: groupSandbox, Long: "devcontainer", Arg: "DIR", Optional: true, Complete: cli.Directory, Set: o.setDevcontainer,
+			{Group: groupSandbox, Long: "setup", Arg: "COMMAND", Set: cmdline.Text(&o.setup), Help: "with --branch: first run this shell text in the clone, such as 'npm ci'; with --fork only once for all attempts"},
+			{Group: groupSandbox, Long: "fresh", Set: cmdline.On(&o.fresh), Help: "use an empty home that is removed at the end"},
+			{Group: groupSandbox, Long: "devcontainer", Arg: "DIR", Optional: true, Complete: cmdline.Directory, Set: o.setDevcontainer,
 				Help: "take the image and the variables of a devcontainer.json (default the working directory's); the image must have the agent's program"},
 			in, require, env,
 		},

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -177,7 +177,7 @@ func (b *branch) fetch(a *app, r *runner.Result) error {
 	case err != nil || !info.Mode().IsRegular():
 		err = errors.New("it is not a file")
 	case info.Size() > mostBundle:
-		err = fmt.Errorf("it has %s; the limit is %s", cli.FormatBytes(info.Size()), cli.FormatBytes(mostBundle))
+		err = fmt.Errorf("it has %s; the limit is %s", cmdline.FormatBytes(info.Size()), cmdline.FormatBytes(mostBundle))
 	}
 	if err == nil {
 		b.commits, err = b.receive(bundle)

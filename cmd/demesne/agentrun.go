@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
+	"demesne/internal/cmdline"
 	"demesne/runner/client"
 )
 
@@ -36,7 +36,7 @@ func researchCommand() command {
 	line.Raw, line.Flags = true, nil
 	return command{
 		Command: line,
-		flags:   func(*options) cli.Flags { return mcpinstall.AgentFlags(&mcpinstall.AgentOptions{}, true) },
+		flags:   func(*options) cmdline.Flags { return mcpinstall.AgentFlags(&mcpinstall.AgentOptions{}, true) },
 		run: func(_ *app, _ *options, args []string) (int, error) {
 			return executeAgent(append([]string{"research"}, args...))
 		},
@@ -44,11 +44,11 @@ func researchCommand() command {
 }
 
 // agentRunTopic describes demesne agent run on the page of demesne agent.
-func agentRunTopic() cli.Topic {
+func agentRunTopic() cmdline.Topic {
 	c := mcpinstall.AgentCommand(&mcpinstall.AgentOptions{}, false)
-	t := cli.Topic{Section: "AGENT RUN", Summary: c.Summary, Text: "demesne agent run " + strings.Join(c.Usage, "") + "\n\n" + c.About}
+	t := cmdline.Topic{Section: "AGENT RUN", Summary: c.Summary, Text: "demesne agent run " + strings.Join(c.Usage, "") + "\n\n" + c.About}
 	for _, f := range c.Flags {
-		t.Entries = append(t.Entries, cli.Entry{Name: strings.TrimSpace("--" + f.Long + " " + f.Arg), Text: f.Help})
+		t.Entries = append(t.Entries, cmdline.Entry{Name: strings.TrimSpace("--" + f.Long + " " + f.Arg), Text: f.Help})
 	}
 	return t
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/rootfs/upper"
 	"demesne/runner/ipc"
@@ -18,7 +18,7 @@ import (
 func applyCommands() []command {
 	return []command{
 		{
-			Command: cli.Command{
+			Command: cmdline.Command{
 				Name: "apply", Usage: []string{"[--force | --interactive] [ID] [PATH…]"}, Summary: "make the changes of a directory with mode cow",
 				About: `Makes the changes in the directory that a sandbox had with mode cow (--workspace DIR:cow, --mount DIR:cow, --here=cow):
 all of them, or those at and below each PATH. demesne diff lists them. ID may be that of the sandbox. It can be left out
@@ -34,7 +34,7 @@ made only if PATH names it or a directory above it. A link that leads out of the
 With --interactive, demesne shows each change on the terminal and asks: y makes it, n keeps it for later, a makes it and
 all that follow, q ends. A text that changed in several places is asked about place by place. The answer a covers no file
 that this machine would execute, no link that leads out, and none that you changed meanwhile: y does.`,
-				Examples: []cli.Example{
+				Examples: []cmdline.Example{
 					{Says: "try a command on a directory, look, and keep what it did", Line: "demesne run --here=cow -- make; demesne diff --patch; demesne apply"},
 					{Says: "keep one file", Line: "demesne apply src/main.go"},
 				},
@@ -42,21 +42,21 @@ that this machine would execute, no link that leads out, and none that you chang
 			flags: applyFlags, run: cmdApply,
 		},
 		{
-			Command: cli.Command{
+			Command: cmdline.Command{
 				Name: "discard", Usage: []string{"[ID…]"}, Summary: "drop the changes of a directory with mode cow",
 				About: `Removes changes that demesne diff lists. ID can be left out while one sandbox's changes are kept. The directories stay as they
 are. A persistent sandbox sees them as they are, from its next start on.`,
-				Examples: []cli.Example{{Says: "drop changes", Line: "demesne discard 3f9a12bc"}},
+				Examples: []cmdline.Example{{Says: "drop changes", Line: "demesne discard 3f9a12bc"}},
 			},
 			flags: noFlags, run: cmdDiscard,
 		},
 	}
 }
 
-func applyFlags(o *options) cli.Flags {
-	return cli.Flags{
-		{Group: cli.GroupGeneral, Long: "force", Short: 'f', Set: cli.On(&o.force), Help: "replace files that you changed meanwhile"},
-		{Group: cli.GroupGeneral, Long: "interactive", Short: 'i', Set: cli.On(&o.stepwise), Help: "show each change on the terminal, and ask"},
+func applyFlags(o *options) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force), Help: "replace files that you changed meanwhile"},
+		{Group: cmdline.GroupGeneral, Long: "interactive", Short: 'i', Set: cmdline.On(&o.stepwise), Help: "show each change on the terminal, and ask"},
 	}
 }
 
@@ -233,7 +233,7 @@ func (a *app) listChanges(o *options) (int, error) {
 
 // patchChanges shows what changed in files, in the order of their names.
 func (a *app) patchChanges(c *changeSet, paths []string) (int, error) {
-	s, err := c.patch(paths, cli.TerminalOf(a.stdout, a.env))
+	s, err := c.patch(paths, cmdline.TerminalOf(a.stdout, a.env))
 	if err != nil {
 		return 0, err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/rootfs/upper"
 )
 
@@ -17,7 +17,7 @@ import (
 type questions struct {
 	f     *os.File
 	in    *bufio.Reader
-	shows cli.Terminal
+	shows cmdline.Terminal
 	all   bool // the user answered a
 	quit  bool // the user answered q
 }
@@ -29,7 +29,7 @@ func (a *app) openQuestions() (*questions, error) {
 		return nil, hinted(errors.New("--interactive: there is no terminal to ask on"), "demesne diff --patch shows the changes; demesne apply PATH makes some")
 	}
 	unix.IoctlSetInt(fdOf(f), unix.TCFLSH, unix.TCIFLUSH) // typed before the question
-	return &questions{f: f, in: bufio.NewReader(f), shows: cli.TerminalOf(f, a.env)}, nil
+	return &questions{f: f, in: bufio.NewReader(f), shows: cmdline.TerminalOf(f, a.env)}, nil
 }
 
 func (q *questions) close() { q.f.Close() }

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/servecmd"
+	"demesne/internal/cmdline"
 )
 
 func approveCommand() command {
@@ -10,7 +10,7 @@ func approveCommand() command {
 	line.Raw, line.Flags = true, nil
 	return command{
 		Command: line,
-		flags:   func(*options) cli.Flags { return servecmd.ApproveFlags(&servecmd.ApproveOptions{}) },
+		flags:   func(*options) cmdline.Flags { return servecmd.ApproveFlags(&servecmd.ApproveOptions{}) },
 		run: func(_ *app, _ *options, args []string) (int, error) {
 			return executeProgram(serverProgram, append([]string{"approve"}, args...))
 		},

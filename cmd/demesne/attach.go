@@ -5,8 +5,8 @@ import (
 	"errors"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/runner/jobs"
@@ -14,7 +14,7 @@ import (
 
 func attachCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "attach", Usage: []string{"ID | JOB"}, Summary: "return to the terminal of a command, or to a job",
 			About: `Connects this terminal to the last command that demesne exec -t started in the sandbox ID. It first prints the last
 64 KiB that the command wrote. If no command has a terminal, it starts a shell. A command continues without a client.
@@ -22,11 +22,11 @@ func attachCommand() command {
 Ctrl-P Ctrl-Q leaves the command running, as in demesne exec -t.
 
 For a background job it prints the output from the beginning, and exits as demesne wait does.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "start a program, leave it with Ctrl-P Ctrl-Q, and return", Line: "demesne exec -t build -- top; demesne attach build"},
 				{Says: "watch a job", Line: "demesne attach $(demesne run --background -- make)"},
 			},
-			Operand: cli.Sandbox,
+			Operand: cmdline.Sandbox,
 		},
 		flags: noFlags, run: cmdAttach,
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/session/audit"
 	"demesne/session/events"
@@ -31,7 +31,7 @@ type operatorOptions struct {
 
 func auditCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "audit", Usage: []string{"list [--since DURATION] [--type TYPE] [--sandbox ID] [--namespace NS] [--limit N] [--json]", "verify [--mark ID:SHA256] [--json]"},
 			Summary: "show what callers of demesne serve did",
 			About: `list shows the audit log of demesne serve, the newest entries last: sandboxes, commands, network decisions, used secrets,
@@ -40,7 +40,7 @@ reached limits. A type such as execution stands for all that begin with it. Text
 verify checks the chain of the entries, and exits 1 if an entry was changed, removed or inserted. It prints the number and
 the hash of the last entry. With --mark it also checks that this entry is still the one that was printed then: keep such
 a line where the user of the server cannot write.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "show what happened in the last hour", Line: "demesne audit list --since 1h"},
 				{Says: "show what one sandbox was denied", Line: "demesne audit list --type egress.denied --sandbox 652616173782"},
 				{Says: "check the log", Line: "demesne audit verify"},
@@ -54,16 +54,16 @@ a line where the user of the server cannot write.`,
 // auditShown is the number of entries that list shows, unless --limit says otherwise.
 const auditShown = 50
 
-func auditFlags(o *options) cli.Flags {
+func auditFlags(o *options) cmdline.Flags {
 	a := &o.operatorOptions
 	a.auditLimit = auditShown
-	return slices.Concat(cli.Flags{
-		{Group: cli.GroupGeneral, Long: "since", Arg: "DURATION", Set: cli.Duration(&a.auditSince), Help: "entries of the last DURATION"},
-		{Group: cli.GroupGeneral, Long: "type", Arg: "TYPE", Set: cli.Text(&a.auditType), Help: "entries of this type, or of types that begin with TYPE and a dot"},
-		{Group: cli.GroupGeneral, Long: "sandbox", Arg: "ID", Set: cli.Text(&a.auditSandbox), Help: "entries of this sandbox"},
-		{Group: cli.GroupGeneral, Long: "namespace", Arg: "NS", Set: func(s string) error { a.auditNamespace = &s; return nil }, Help: "entries of this namespace"},
-		{Group: cli.GroupGeneral, Long: "limit", Arg: "N", Set: a.setLimit, Help: "show the last N entries, 0 for all (default " + strconv.Itoa(auditShown) + ")"},
-		{Group: cli.GroupGeneral, Long: "mark", Arg: "ID:SHA256", Repeat: true, Set: a.setMark, Help: "with verify: an entry and its hash, as an earlier verify printed them"},
+	return slices.Concat(cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "since", Arg: "DURATION", Set: cmdline.Duration(&a.auditSince), Help: "entries of the last DURATION"},
+		{Group: cmdline.GroupGeneral, Long: "type", Arg: "TYPE", Set: cmdline.Text(&a.auditType), Help: "entries of this type, or of types that begin with TYPE and a dot"},
+		{Group: cmdline.GroupGeneral, Long: "sandbox", Arg: "ID", Set: cmdline.Text(&a.auditSandbox), Help: "entries of this sandbox"},
+		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: func(s string) error { a.auditNamespace = &s; return nil }, Help: "entries of this namespace"},
+		{Group: cmdline.GroupGeneral, Long: "limit", Arg: "N", Set: a.setLimit, Help: "show the last N entries, 0 for all (default " + strconv.Itoa(auditShown) + ")"},
+		{Group: cmdline.GroupGeneral, Long: "mark", Arg: "ID:SHA256", Repeat: true, Set: a.setMark, Help: "with verify: an entry and its hash, as an earlier verify printed them"},
 	}, jsonFlag(o))
 }
 
@@ -104,7 +104,7 @@ func cmdAudit(a *app, o *options, args []string) (int, error) {
 	case "verify":
 		return verifyAudit(a, dir, o)
 	}
-	return 0, fmt.Errorf("%q: %w", args[0], cli.OneOf(args[0], []string{"list", "verify"}))
+	return 0, fmt.Errorf("%q: %w", args[0], cmdline.OneOf(args[0], []string{"list", "verify"}))
 }
 
 func listAudit(a *app, dir string, o *options) (int, error) {

@@ -2,7 +2,7 @@ package main
 
 import (
 	"demesne/cmd/internal/buildcmd"
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 )
 
 // buildProgram builds images. It is a separate program because it links the parser of Containerfiles.
@@ -13,7 +13,7 @@ func buildCommand() command {
 	line.Raw, line.Flags = true, nil
 	return command{
 		Command: line,
-		flags:   func(*options) cli.Flags { return buildcmd.Flags(&buildcmd.Options{}) },
+		flags:   func(*options) cmdline.Flags { return buildcmd.Flags(&buildcmd.Options{}) },
 		run:     func(_ *app, _ *options, args []string) (int, error) { return executeProgram(buildProgram, args) },
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/rootfs/upper"
@@ -302,7 +302,7 @@ func (o *overs) one(up string, d *changedDir) (*upper.Over, error) {
 	o.files = append(o.files, top)
 	if err := flock.Try(top, flock.Exclusive); errors.Is(err, flock.ErrLocked) {
 		name := o.changes.Sandbox
-		return nil, cli.Hinted(errors.New("a sandbox is using them"), "demesne stop %s ends its processes and keeps its files", name)
+		return nil, cmdline.Hinted(errors.New("a sandbox is using them"), "demesne stop %s ends its processes and keeps its files", name)
 	}
 	dir, err := openPlain(d.Path)
 	if err != nil {
@@ -416,7 +416,7 @@ func (c *changeSet) discard(i int) error {
 	}
 	defer top.Close()
 	if errors.Is(flock.Try(top, flock.Exclusive), flock.ErrLocked) {
-		return cli.Hinted(errors.New("a sandbox is using them"), "demesne stop %s ends its processes and keeps its files", c.Sandbox)
+		return cmdline.Hinted(errors.New("a sandbox is using them"), "demesne stop %s ends its processes and keeps its files", c.Sandbox)
 	}
 	_, err = fsutil.Empty(top)
 	return err

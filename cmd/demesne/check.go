@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
 )
@@ -29,7 +29,7 @@ func cmdCheck(a *app, o *options, args []string) (int, error) {
 			_, err = a.printJSON(append([]runner.Probe{}, probes...))
 			return code, err
 		}
-		on := cli.TerminalOf(a.stdout, a.env)
+		on := cmdline.TerminalOf(a.stdout, a.env)
 		_, err = a.print(probeTable(probes, on) + verdict(a.tryRun(ctx, s)))
 		return code, err
 	})

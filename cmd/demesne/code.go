@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/kernels/languages"
@@ -29,7 +29,7 @@ func checkable(l languages.Language) bool { return l.Check != nil }
 
 func codeCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "code", Usage: []string{"validate [flags] FILE…", "validate --language NAME [flags] -"}, Summary: "check the syntax of code without running it",
 			About: `validate checks the syntax of each FILE by the parser of its language, and executes nothing of it. The parser runs in a
 new sandbox without a network, and gets the code on stdin. FILE - is stdin. Its language is that of --language, else of
@@ -39,19 +39,19 @@ For each error it prints FILE:LINE:COLUMN: MESSAGE. Some parsers report no colum
 
 It exits 1 if a file has an error, 2 if a file cannot be read or a flag is wrong, and 125 or 127 if a parser failed or is
 missing.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "check files", Line: "demesne code validate app.py lib/*.js"},
 				{Says: "check what a program writes, by the parser of an image", Line: "make-script | demesne code validate --language ruby --image ruby:3 -"},
 				{Says: "get the errors as JSON", Line: "demesne code validate --json app.py"},
 			},
-			Operand: cli.File, Raw: true,
+			Operand: cmdline.File, Raw: true,
 		},
 		flags: codeFlags, run: cmdCode,
 	}
 }
 
-func codeFlags(o *options) cli.Flags {
-	return slices.Concat(cli.Flags{{Group: groupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
+func codeFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: groupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
 		Help: "language of all files (default that of each file's #! line or name)"}},
 		rootFlags(&o.rootOptions), jsonFlag(o))
 }
@@ -59,7 +59,7 @@ func codeFlags(o *options) cli.Flags {
 func (o *codeOptions) setChecked(s string) error {
 	l, ok := languages.Find(s)
 	if !ok {
-		return cli.OneOf(s, languages.Names(checkable))
+		return cmdline.OneOf(s, languages.Names(checkable))
 	}
 	o.language = l
 	return nil
@@ -80,7 +80,7 @@ func cmdCode(a *app, o *options, args []string) (int, error) {
 	line.Raw = false
 	rest, err := line.Parse(args)
 	switch {
-	case errors.Is(err, cli.ErrHelp):
+	case errors.Is(err, cmdline.ErrHelp):
 		return 0, err
 	case err == nil && (len(rest) < 2 || rest[0] != "validate"):
 		err = hinted(errors.New("needs the word validate and a file"), "demesne code validate FILE")
@@ -210,7 +210,7 @@ func (c *console) readCode(name string) ([]byte, error) {
 		return nil, fsutil.Reason(err)
 	}
 	if len(code) > maxScript {
-		return nil, fmt.Errorf("longer than %s", cli.FormatBytes(maxScript))
+		return nil, fmt.Errorf("longer than %s", cmdline.FormatBytes(maxScript))
 	}
 	return bytes.TrimPrefix(code, []byte("\xef\xbb\xbf")), nil
 }

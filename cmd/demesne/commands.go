@@ -3,18 +3,18 @@ package main
 import (
 	"slices"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 )
 
 // command is one verb. The function commands lists them.
 type command struct {
-	cli.Command                          // without its flags
-	flags       func(*options) cli.Flags // bound to the options that they set
-	run         func(*app, *options, []string) (int, error)
+	cmdline.Command                              // without its flags
+	flags           func(*options) cmdline.Flags // bound to the options that they set
+	run             func(*app, *options, []string) (int, error)
 }
 
 // bound returns the command line of c, whose flags set o.
-func (c *command) bound(o *options) *cli.Command {
+func (c *command) bound(o *options) *cmdline.Command {
 	line := c.Command
 	line.Program, line.Flags = programName, c.flags(o)
 	return &line
@@ -61,7 +61,7 @@ func lookup(verb string) (*command, error) {
 
 func runCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "run", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]", "[flags] FILE.py|.js|.ts|.R|.sh|… [ARG…]", "[flags] --language NAME -", "[flags] --commands FILE|-"},
 			Summary: "run a command in a one-shot sandbox",
 			About: `Makes a sandbox, runs CMD in it, and removes the sandbox. Inside, /in has the inputs, /out is an output directory
@@ -80,7 +80,7 @@ With --image, the environment, entrypoint, command, working directory and user a
 override them, as in docker run.
 
 The exit code is that of CMD. With --commands it is that of the first failure. demesne help exit-codes lists the codes of demesne itself.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "run a command with arguments", Line: "demesne run -- ls -l /"},
 				{Says: "run shell text, and keep a file", Line: `demesne run --out result -c 'date > /out/now'`},
 				{Says: "read an input; allow one minute and half a gigabyte", Line: "demesne run --in data.csv --timeout 1m --memory 512m -- wc -l /in/data.csv"},
@@ -93,7 +93,7 @@ The exit code is that of CMD. With --commands it is that of the first failure. d
 				{Says: "allow package registries and one other name", Line: "demesne run --egress package-managers --allow-domain api.example.com:443 -- npm install"},
 				{Says: "get output, exit code and receipt as JSON", Line: "demesne run --json --require full -- make test"},
 			},
-			Operand: cli.Argv,
+			Operand: cmdline.Argv,
 			Habits:  runHabits,
 		},
 		flags: runFlags, run: cmdRun,
@@ -102,14 +102,14 @@ The exit code is that of CMD. With --commands it is that of the first failure. d
 
 func createCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "create", Usage: []string{"[flags]"}, Summary: "make a persistent sandbox",
 			About: `Makes a sandbox, runs nothing in it, and prints its id. The sandbox exists until demesne rm removes it or its time
 is up.
 
 With --key it prints the id of the sandbox that has the key, and makes one only if it does not exist. A flag that is left
 out takes that sandbox's value. A flag with another value is an error that names the flag, unless --replace is given.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "make a sandbox with a name, for a directory of sources", Line: "demesne create --name build --image go --workspace ~/src/app"},
 				{Says: "run a command in it", Line: "demesne exec build -- make"},
 				{Says: "get the same sandbox each time", Line: "demesne create --key $PWD --workspace ."},
@@ -123,7 +123,7 @@ out takes that sandbox's value. A flag with another value is an error that names
 
 func execCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "exec", Usage: []string{"[flags] ID [--] CMD [ARG…]", "[flags] ID -c TEXT [ARG…]", "[flags] --key KEY -- CMD [ARG…]"},
 			Summary: "run a command in a persistent sandbox",
 			About: `Runs CMD in the sandbox ID, beside other commands that run there. ID can be a name. The exit codes are those of run.
@@ -138,13 +138,13 @@ A stopped sandbox is started again with its files and settings. Secrets are the 
 them: give them again, or stderr names the missing ones. A running sandbox that lacks a given secret runs nothing.
 
 With --background, CMD is a job. demesne cancel then ends its process group, but not the sandbox.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "run a command", Line: "demesne exec build -- make test"},
 				{Says: "get a shell", Line: "demesne exec -it build -- bash"},
 				{Says: "start a job and wait for it", Line: "demesne wait $(demesne exec --background build -- make test)"},
 				{Says: "start a server that continues", Line: `demesne exec build -c 'nohup ./server >/tmp/log 2>&1 &'`},
 			},
-			Operand: cli.Sandbox, Then: cli.Argv,
+			Operand: cmdline.Sandbox, Then: cmdline.Argv,
 			Habits: execHabits,
 		},
 		flags: execFlags, run: cmdExec,
@@ -153,11 +153,11 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 
 func listCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "ls", Usage: []string{"[--all] [--json | -q]"}, Summary: "list sandboxes",
 			About: `Lists the sandboxes of this user, the oldest first: running ones, stopped ones, and snapshots. --json and -q keep this order.
 A build of an image has sandboxes of its own, and fails without them. They are listed with --all only.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "list all sandboxes", Line: "demesne ls"},
 				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
 			},
@@ -168,16 +168,16 @@ A build of an image has sandboxes of its own, and fails without them. They are l
 
 func inspectCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "inspect", Usage: []string{"[--json] ID"}, Summary: "show a sandbox and its receipt",
 			About: `Shows the settings of a sandbox, and its receipt: what the kernel enforces. The receipt lists each layer, the id map, and
 each limit with its mechanism. For a layer that is not fully enforced it gives the reason, and a command that fixes it.
 ID can be a name.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "show it as a table", Line: "demesne inspect build"},
 				{Says: "show it as JSON", Line: "demesne inspect --json build"},
 			},
-			Operand: cli.Sandbox,
+			Operand: cmdline.Sandbox,
 		},
 		flags: jsonFlag, run: cmdInspect,
 	}
@@ -185,18 +185,18 @@ ID can be a name.`,
 
 func stopCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "stop", Usage: []string{"[--grace DURATION] ID…"}, Summary: "end the processes of sandboxes, and keep their files",
 			About: `Ends all processes in the sandboxes, and keeps their files. Each process first gets the image's stop signal (SIGTERM if
 it has none). Those that are left after --grace are killed.
 
 The next demesne exec starts a stopped sandbox again. demesne rm removes a sandbox with its files, and kills at once.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "stop one sandbox", Line: "demesne stop build"},
 				{Says: "give a database a minute to write its files", Line: "demesne stop --grace 1m db"},
 				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
 			},
-			Operand: cli.Sandbox,
+			Operand: cmdline.Sandbox,
 			Habits:  stopHabits,
 		},
 		flags: stopFlags, run: cmdStop,
@@ -205,15 +205,15 @@ The next demesne exec starts a stopped sandbox again. demesne rm removes a sandb
 
 func removeCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "rm", Usage: []string{"[--force] ID…"}, Summary: "remove sandboxes and their files",
 			About: `Ends all processes in the sandboxes, and removes the sandboxes with their files. It removes stopped sandboxes and
 snapshots too. Output directories remain, unless they are empty.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "remove one sandbox", Line: "demesne rm build"},
 				{Says: "remove all sandboxes", Line: "demesne ls -q | xargs -r demesne rm --force"},
 			},
-			Operand: cli.Sandbox,
+			Operand: cmdline.Sandbox,
 		},
 		flags: removeFlags, run: cmdRemove,
 	}
@@ -221,14 +221,14 @@ snapshots too. Output directories remain, unless they are empty.`,
 
 func checkCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "check", Usage: []string{"[--json]"}, Summary: "report which features sandboxes get on this machine",
 			About: `Tests each feature that sandboxes use, and reports it as held, degraded or missing. For a feature that is not held it gives
 the reason, and a command that fixes it. Exits 1 if a feature is missing.
 
 At the end it makes a sandbox on the host's files, and reports the level that demesne run has. It also says what that
 level is good for, and what it lacks. With --json it reports only the features.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "report as a table", Line: "demesne check"},
 				{Says: "report as JSON", Line: "demesne check --json"},
 			},
@@ -239,10 +239,10 @@ level is good for, and what it lacks. With --json it reports only the features.`
 
 func completionCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "completion", Usage: []string{"bash | zsh | fish"}, Summary: "print a completion script for a shell",
 			About: "Prints a script with which a shell completes demesne's commands, flags, sandboxes and images.",
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "load it in ~/.bashrc", Line: "source <(demesne completion bash)"},
 				{Says: "load it in ~/.zshrc, after compinit", Line: "source <(demesne completion zsh)"},
 				{Says: "install it for fish", Line: "demesne completion fish > ~/.config/fish/completions/demesne.fish"},
@@ -255,9 +255,9 @@ func completionCommand() command {
 
 func versionCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "version", Summary: "print the version", About: "Prints the version of demesne, of Go, and the platform.",
-			Examples: []cli.Example{{Says: "print the version", Line: "demesne version"}},
+			Examples: []cmdline.Example{{Says: "print the version", Line: "demesne version"}},
 		},
 		flags: noFlags, run: cmdVersion,
 	}
@@ -265,11 +265,11 @@ func versionCommand() command {
 
 func helpCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "help", Usage: []string{"[COMMAND | TOPIC]", "--markdown", "--man DIR"}, Summary: "explain a command or a topic",
 			About: `Explains a command or a topic, or lists all of them. The manual pages have the same text: man demesne-run explains
 demesne run.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "explain run", Line: "demesne help run"},
 				{Says: "list the exit codes", Line: "demesne help exit-codes"},
 				{Says: "write the manual pages", Line: "demesne help --man /usr/local/share/man/man1"},

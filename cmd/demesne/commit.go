@@ -9,36 +9,36 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/cmdline"
 	"demesne/runner"
 )
 
 func commitCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "commit", Usage: []string{"[flags] ID NAME [CMD [ARG…]]"}, Summary: "make an image from the changes of a sandbox",
 			About: `Makes an image from a sandbox: the image of the sandbox, with the changed files as a new layer. Processes, and files in
 /out or a --workspace, are not included. The files of a sandbox with processes are copied, as in demesne fork.
 
 CMD becomes the command of the new image. The rest of the configuration comes from the old image, unless flags override
 it. A sandbox on the host's own files has no image, and cannot be committed.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "install a package, and make an image", Line: "demesne exec build -- pip install flask; demesne commit build local/flask"},
 				{Says: "set a command and a variable", Line: "demesne commit --env PORT=80 build local/app:2 -- python app.py"},
 			},
-			Operand: cli.Sandbox,
+			Operand: cmdline.Sandbox,
 		},
 		flags: commitFlags, run: cmdCommit,
 	}
 }
 
-func commitFlags(o *options) cli.Flags {
-	return slices.Concat(cli.Flags{
-		{Group: groupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cli.List(&o.env, checkEnv),
+func commitFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{
+		{Group: groupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cmdline.List(&o.env, checkEnv),
 			Help: "set a variable for the image's commands; NAME alone takes the value from this environment"},
 		{Group: groupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir, Help: "directory that commands start in"},
 		{Group: groupCommand, Long: "user", Arg: "USER", Set: o.setUser, Help: "user that commands run as"},

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 )
 
@@ -37,7 +37,7 @@ func (c *console) print(s string) (int, error) {
 }
 
 // width returns the width of help on stdout.
-func (c *console) width() int { return cli.TerminalOf(c.stdout, c.env).Width() }
+func (c *console) width() int { return cmdline.TerminalOf(c.stdout, c.env).Width() }
 
 // printJSON writes an answer to stdout as JSON.
 func (c *console) printJSON(v any) (int, error) {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/tarball"
@@ -16,7 +16,7 @@ import (
 
 func copyCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "cp", Usage: []string{"SRC ID:DST", "ID:SRC DST", "ID:SRC ID:DST"},
 			Summary: "copy files into, out of or between sandboxes",
 			About: `Copies a file, or a directory with its contents. The path after ID: is absolute in the sandbox. If DST ends in a slash,
@@ -28,12 +28,12 @@ never copied; stderr names each skipped file. Modification times, and the holes 
 between sandboxes follows the rules for copying in.
 
 $DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES limit one copy. A copy that exceeds them leaves no files.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "copy in", Line: "demesne cp data.csv build:/tmp/"},
 				{Says: "copy out", Line: "demesne cp build:/workspace/app ./app"},
 				{Says: "copy between sandboxes", Line: "demesne cp build:/workspace/app test:/tmp/"},
 			},
-			Operand: cli.File,
+			Operand: cmdline.File,
 		},
 		flags: noFlags, run: cmdCopy,
 	}

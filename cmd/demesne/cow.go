@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 )
 
@@ -22,8 +22,8 @@ type cowOptions struct {
 
 var cowWords = []string{"ask", "keep"}
 
-func cowFlag(o *cowOptions) cli.Flags {
-	return cli.Flags{{Group: groupResult, Long: "cow", Arg: "WORD", Words: cowWords, Set: cli.Word(&o.cow, cowWords),
+func cowFlag(o *cowOptions) cmdline.Flags {
+	return cmdline.Flags{{Group: groupResult, Long: "cow", Arg: "WORD", Words: cowWords, Set: cmdline.Word(&o.cow, cowWords),
 		Help: "what to do with the changes of a directory with mode cow: keep them for demesne apply (the default), or ask on the terminal"}}
 }
 
@@ -134,7 +134,7 @@ func (p *placed) askChanges(edits []edit) {
 		case "l", "list":
 			fmt.Fprint(f, editsText(edits, true))
 		case "p", "patch":
-			text, perr := p.changes.patch(nil, cli.TerminalOf(f, p.app.env))
+			text, perr := p.changes.patch(nil, cmdline.TerminalOf(f, p.app.env))
 			if perr != nil {
 				p.app.report(p.o.verb, perr)
 			}

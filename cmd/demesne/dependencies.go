@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images/oci"
+	"demesne/internal/cmdline"
 	"demesne/kernels/languages"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -18,8 +18,8 @@ import (
 // installTime bounds an installation.
 const installTime = 30 * time.Minute
 
-func dependencyFlag(o *codeOptions) cli.Flags {
-	return cli.Flags{{Group: groupSandbox, Long: "dependency", Arg: "NAME[==VERSION]", Repeat: true, Set: cli.List(&o.dependencies, checkInput),
+func dependencyFlag(o *codeOptions) cmdline.Flags {
+	return cmdline.Flags{{Group: groupSandbox, Long: "dependency", Arg: "NAME[==VERSION]", Repeat: true, Set: cmdline.List(&o.dependencies, checkInput),
 		Help: "first install a package of the language's registry; a failure is reported and is no error (without a network flag, the sandbox may reach package registries)"}}
 }
 

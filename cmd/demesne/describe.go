@@ -6,13 +6,13 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
 )
 
 // describe returns the text output of inspect, for a terminal.
-func describe(i *runner.Info, on cli.Terminal) string {
+func describe(i *runner.Info, on cmdline.Terminal) string {
 	rows := [][]string{{"sandbox", i.ID}}
 	add := func(name, value string) {
 		if value != "" {
@@ -48,7 +48,7 @@ func describe(i *runner.Info, on cli.Terminal) string {
 		if size == 0 {
 			size = i.Spec.Limits.Disk
 		}
-		add("tmpfs", t.Target+map[bool]string{true: ", " + cli.FormatBytes(size)}[size > 0])
+		add("tmpfs", t.Target+map[bool]string{true: ", " + cmdline.FormatBytes(size)}[size > 0])
 	}
 	for _, h := range i.Spec.Hosts {
 		add("host", h.Name+" is "+h.Addr.String())
@@ -77,7 +77,7 @@ func orElse(s, other string) string {
 }
 
 // describeReceipt adds the receipt's simple values to rows; it returns its tables as text.
-func describeReceipt(rows [][]string, r *runner.Receipt, on cli.Terminal) ([][]string, string) {
+func describeReceipt(rows [][]string, r *runner.Receipt, on cmdline.Terminal) ([][]string, string) {
 	if r == nil {
 		return rows, ""
 	}
@@ -110,7 +110,7 @@ func limitValue(l runner.LimitReceipt) string {
 	if err != nil || l.Name != "memory" && l.Name != "disk" {
 		return l.Value
 	}
-	return cli.FormatBytes(n)
+	return cmdline.FormatBytes(n)
 }
 
 // ranges formats an id map: "0 is 100000 (65536 of them)".
@@ -137,7 +137,7 @@ type finding struct {
 }
 
 // paint returns text in the colour of a status.
-func paint(on cli.Terminal, s runner.Status, text string) string {
+func paint(on cmdline.Terminal, s runner.Status, text string) string {
 	switch s {
 	case runner.Held:
 		return on.Green(text)
@@ -150,7 +150,7 @@ func paint(on cli.Terminal, s runner.Status, text string) string {
 }
 
 // findings returns a table of findings. Lines with the reason and the fix follow those that have one.
-func findings(indent string, all []finding, on cli.Terminal) string {
+func findings(indent string, all []finding, on cmdline.Terminal) string {
 	name, status := 0, 0
 	for _, f := range all {
 		name, status = max(name, len(f.name)), max(status, len(f.status))
@@ -170,7 +170,7 @@ func findings(indent string, all []finding, on cli.Terminal) string {
 	return b.String()
 }
 
-func probeTable(probes []runner.Probe, on cli.Terminal) string {
+func probeTable(probes []runner.Probe, on cmdline.Terminal) string {
 	var all []finding
 	for _, p := range probes {
 		all = append(all, finding{p.Name, p.Status, p.Detail, p.Why, p.Fix})

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -19,7 +19,7 @@ import (
 
 func egressCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "egress", Usage: []string{
 				"list [--json] [MODE]", "lint FILE…", "allow ID NAME…", "deny ID NAME…",
 				"log [--json] ID|LOG", "suggest [--json] ID|LOG", "replay [--json] POLICY ID|LOG",
@@ -32,7 +32,7 @@ allow and deny change the rules of a sandbox that has a network, for new connect
 
 log prints the logged decisions of a run or a sandbox. suggest prints a policy file that allows everything that the log
 shows as allowed. replay reports the connections in the log that a policy would deny, and exits 1 if there are any.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "list what package-managers allows here", Line: "demesne egress list package-managers"},
 				{Says: "allow one more name in a sandbox", Line: "demesne egress allow build api.example.com:443"},
 				{Says: "make a policy from a run that could reach everything", Line: "demesne run --learn --json=run.json -- make fetch; demesne egress suggest $(jq -r .egress_log run.json) > policy.toml"},
@@ -81,7 +81,7 @@ func cmdEgress(a *app, o *options, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, hinted(errors.New("needs a verb"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
 	}
-	if err := cli.OneOf(args[0], egressVerbs()); err != nil {
+	if err := cmdline.OneOf(args[0], egressVerbs()); err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
 	}
 	table := egressTable()

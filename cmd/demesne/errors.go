@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
+	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/runner/ipc"
 )
@@ -24,12 +24,12 @@ const (
 
 // hinted adds a hint to an error: one line that the user can type.
 func hinted(err error, format string, a ...any) error {
-	return cli.Hinted(err, format, a...)
+	return cmdline.Hinted(err, format, a...)
 }
 
 // codeOf returns the exit code for an error that prevented the command from running.
 func codeOf(err error) int {
-	var unknown *cli.UnknownError
+	var unknown *cmdline.UnknownError
 	var e *ipc.Error
 	switch {
 	case errors.As(err, &unknown):
@@ -56,7 +56,7 @@ var hints = map[ipc.Code]string{
 }
 
 func hintOf(err error) string {
-	if h := cli.HintOf(err); h != "" {
+	if h := cmdline.HintOf(err); h != "" {
 		return h
 	}
 	if errors.Is(err, ipc.ErrTooLong) {

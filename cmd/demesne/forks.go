@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
 )
@@ -18,7 +18,7 @@ import (
 func forkCommands() []command {
 	return []command{
 		{
-			Command: cli.Command{
+			Command: cmdline.Command{
 				Name: "fork", Usage: []string{"[--name NAME] [--out DIR] [--publish PORT:INSIDE] ID"}, Summary: "make a sandbox from the files of another",
 				About: `Makes a sandbox that starts with the files of another sandbox or of a snapshot, and prints its id. The two share these
 files until one of them writes. Processes are not forked.
@@ -28,23 +28,23 @@ files that the sandbox wrote since its last fork without a copy. On btrfs and xf
 continues during the copy, and then pauses while the latest changes are copied; stderr reports for how long.
 
 A fork publishes only the ports that --publish gives. stderr names the ports of the other sandbox.`,
-				Examples: []cli.Example{{Says: "try something in a copy", Line: "demesne fork --name try build; demesne exec try -- make"}},
-				Operand:  cli.Sandbox,
+				Examples: []cmdline.Example{{Says: "try something in a copy", Line: "demesne fork --name try build; demesne exec try -- make"}},
+				Operand:  cmdline.Sandbox,
 			},
 			flags: forkFlags, run: cmdFork,
 		},
 		{
-			Command: cli.Command{
+			Command: cmdline.Command{
 				Name: "snapshot", Usage: []string{"[--name NAME] ID"}, Summary: "save the files of a sandbox",
 				About: `Saves the files of a sandbox, so that demesne fork can start from them, and prints the id of the snapshot. A snapshot does
 not expire; demesne rm removes it. The files of a sandbox with processes are copied, as in demesne fork.`,
-				Examples: []cli.Example{{Says: "save before a change, and go back", Line: "demesne snapshot --name before build; demesne fork --name again before"}},
-				Operand:  cli.Sandbox,
+				Examples: []cmdline.Example{{Says: "save before a change, and go back", Line: "demesne snapshot --name before build; demesne fork --name again before"}},
+				Operand:  cmdline.Sandbox,
 			},
 			flags: snapshotFlags, run: cmdSnapshot,
 		},
 		{
-			Command: cli.Command{
+			Command: cmdline.Command{
 				Name: "diff", Usage: []string{"[--json] [ID]", "--patch [ID] [PATH…]"}, Summary: "list the files that a sandbox changed",
 				About: `Lists the files that a sandbox added (A), modified (M) or deleted (D), compared with its image. It marks files that
 programs of this machine would execute after a copy: git hooks, startup files of shells, package scripts. Files in
@@ -57,11 +57,11 @@ several have, and with --json.
 --patch shows what changed in their files: all of them, or those at and below each PATH. On a terminal the text has colours
 and goes through $PAGER, or less. It names binary files and those larger than 1 MiB. It is for reading: control characters
 are spelled out.`,
-				Examples: []cli.Example{
+				Examples: []cmdline.Example{
 					{Says: "list the changes", Line: "demesne diff build"},
 					{Says: "read what a command would have changed here", Line: "demesne run --here=cow -- make; demesne diff --patch"},
 				},
-				Operand: cli.Sandbox,
+				Operand: cmdline.Sandbox,
 			},
 			flags: diffFlags, run: cmdDiff,
 		},
@@ -69,12 +69,12 @@ are spelled out.`,
 	}
 }
 
-func snapshotFlags(o *options) cli.Flags {
-	return cli.Flags{*sandboxFlags(o).Long("name")}
+func snapshotFlags(o *options) cmdline.Flags {
+	return cmdline.Flags{*sandboxFlags(o).Long("name")}
 }
 
-func forkFlags(o *options) cli.Flags {
-	return slices.Concat(snapshotFlags(o), cli.Flags{
+func forkFlags(o *options) cmdline.Flags {
+	return slices.Concat(snapshotFlags(o), cmdline.Flags{
 		*sandboxFlags(o).Long("out"),
 		*networkFlags(&o.network).Long("publish"),
 	})
@@ -127,7 +127,7 @@ const tellStill = 20 * time.Millisecond
 // last: the runner removes a fork whose id was never acknowledged.
 func (c *console) tellForked(ctx context.Context, s *session.Service, verb string, f runner.Forked) (int, error) {
 	if still := time.Duration(f.Still).Round(time.Millisecond); f.Copied > 0 || still > tellStill {
-		c.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, cli.FormatBytes(f.Copied), still))
+		c.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, cmdline.FormatBytes(f.Copied), still))
 	}
 	if len(f.Unpublished) > 0 {
 		c.say(verb + ": ports not published by the fork: " + listenersText(f.Unpublished) + "; use --publish to publish ports of the fork")
@@ -148,8 +148,8 @@ func listenersText(ports []runner.Port) string {
 	return strings.Join(at, ", ")
 }
 
-func diffFlags(o *options) cli.Flags {
-	return append(jsonFlag(o), cli.Flags{{Group: groupResult, Long: "patch", Short: 'p', Set: cli.On(&o.patch),
+func diffFlags(o *options) cmdline.Flags {
+	return append(jsonFlag(o), cmdline.Flags{{Group: groupResult, Long: "patch", Short: 'p', Set: cmdline.On(&o.patch),
 		Help: "show what changed in files of a directory with mode cow"}}...)
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 )
 
 // gcOutputs removes unused outputs only, and with --older-than logs and jobs.
@@ -32,5 +32,5 @@ func (a *app) gcOutputs(o *gcOptions, json bool) (int, error) {
 	if done.Logs+done.Jobs > 0 {
 		also = fmt.Sprintf(", %d network logs and %d jobs", done.Logs, done.Jobs)
 	}
-	return a.print(fmt.Sprintf("removed %d output directories%s, freed %s\n", done.Dirs, also, cli.FormatBytes(done.Bytes)))
+	return a.print(fmt.Sprintf("removed %d output directories%s, freed %s\n", done.Dirs, also, cmdline.FormatBytes(done.Bytes)))
 }

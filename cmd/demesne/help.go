@@ -6,19 +6,19 @@ import (
 	"os"
 	"path/filepath"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 )
 
 const programName = "demesne"
 
 // program returns the tables of all commands, for help. Their flags set nothing.
-func program() *cli.Program {
-	p := &cli.Program{
+func program() *cmdline.Program {
+	p := &cmdline.Program{
 		Name:    programName,
 		Summary: "run untrusted commands in rootless sandboxes",
 		About: `Runs untrusted commands in rootless sandboxes, without a daemon. A one-shot sandbox exists for one command. A
 persistent sandbox exists until it is removed.`,
-		Start: []cli.Example{
+		Start: []cmdline.Example{
 			{Line: "demesne run -- CMD", Says: "run a command in a one-shot sandbox"},
 			{Line: "demesne run -it -- bash", Says: "get a shell in a one-shot sandbox"},
 			{Line: "demesne run --in FILE -- CMD", Says: "show CMD a file, at /in"},
@@ -32,7 +32,7 @@ persistent sandbox exists until it is removed.`,
 			{Line: "demesne mcp install CLIENT", Says: "let an agent use sandboxes"},
 			{Line: "demesne check", Says: "report what this machine supports"},
 		},
-		Topics: []cli.Topic{exitCodes(), environment()},
+		Topics: []cmdline.Topic{exitCodes(), environment()},
 		Habits: programHabits,
 	}
 	for _, c := range commands() {
@@ -41,11 +41,11 @@ persistent sandbox exists until it is removed.`,
 	return p
 }
 
-func exitCodes() cli.Topic {
-	return cli.Topic{
+func exitCodes() cmdline.Topic {
+	return cmdline.Topic{
 		Name: "exit-codes", Section: "EXIT STATUS", Summary: "what the exit codes mean",
 		Text: "run and exec exit with the code of the command. Other commands exit with 0. These codes are demesne's:",
-		Entries: []cli.Entry{
+		Entries: []cmdline.Entry{
 			{Name: "1", Text: "check, code validate, images check, manifest verify or egress found a problem"},
 			{Name: "2", Text: "demesne has no such command, or code validate was used wrongly"},
 			{Name: "124", Text: "the command exceeded --timeout"},
@@ -57,11 +57,11 @@ func exitCodes() cli.Topic {
 	}
 }
 
-func environment() cli.Topic {
-	return cli.Topic{
+func environment() cmdline.Topic {
+	return cmdline.Topic{
 		Name: "environment", Section: "ENVIRONMENT", Summary: "the variables that demesne reads",
 		Text: "demesne reads these variables. demesne-mcp(1) has those of the MCP server. Only demesne serve has a configuration file.",
-		Entries: []cli.Entry{
+		Entries: []cmdline.Entry{
 			{Name: "DEMESNE_DEFAULT_IMAGE", Text: "image of runs without --image (default host)"},
 			{Name: "DEMESNE_OUTPUT_ROOT", Text: "directory for the /out of runs without --out (default ~/.demesne/out)"},
 			{Name: "DEMESNE_SANDBOX_ROOT", Text: "directory for the files of persistent sandboxes (default ~/.demesne/sandboxes, for root /var/lib/demesne/sandboxes)"},

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 )
 
 // archiveOptions describe an image that is pulled, exported or saved.
@@ -25,69 +25,69 @@ type gcOptions struct {
 // The flags of the commands about images.
 
 // rootFlags returns the image flags of run and create.
-func rootFlags(o *rootOptions) cli.Flags {
-	return cli.Flags{
-		{Group: groupSandbox, Long: "image", Arg: "NAME", Complete: cli.Image, Set: o.setImage,
+func rootFlags(o *rootOptions) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupSandbox, Long: "image", Arg: "NAME", Complete: cmdline.Image, Set: o.setImage,
 			Help: "root filesystem: host (this machine's /usr, read-only), a name from demesne images --all, a reference, or dir:ROOTFS (default $DEMESNE_DEFAULT_IMAGE or host)"},
-		{Group: groupSandbox, Long: "pull", Arg: "WHEN", Words: pullPolicies, Set: cli.Word(&o.pull, pullPolicies),
+		{Group: groupSandbox, Long: "pull", Arg: "WHEN", Words: pullPolicies, Set: cmdline.Word(&o.pull, pullPolicies),
 			Help: "when to ask the registry: missing, always or never (default missing)"},
 	}
 }
 
-func entrypointFlag(o *processOptions) cli.Flags {
-	return cli.Flags{{Group: groupCommand, Long: "entrypoint", Arg: "PROGRAM", Set: o.setEntrypoint,
+func entrypointFlag(o *processOptions) cmdline.Flags {
+	return cmdline.Flags{{Group: groupCommand, Long: "entrypoint", Arg: "PROGRAM", Set: o.setEntrypoint,
 		Help: "replace the image's entrypoint and command by a program; empty removes both"}}
 }
 
-func quietFlag(o *reportOptions, what string) cli.Flags {
-	return cli.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cli.On(&o.quiet), Help: what}}
+func quietFlag(o *reportOptions, what string) cmdline.Flags {
+	return cmdline.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cmdline.On(&o.quiet), Help: what}}
 }
 
-func pullFlags(o *options) cli.Flags {
-	return slices.Concat(cli.Flags{{Group: cli.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cli.Text(&o.platform),
+func pullFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
 		Help: "platform of an image with several, such as linux/arm64 (default this machine's)"}},
 		jsonFlag(o), quietFlag(&o.reportOptions, "print only the digests, and no progress"))
 }
 
-func imagesFlags(o *options) cli.Flags {
-	return slices.Concat(cli.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cli.On(&o.all),
+func imagesFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
 		Help: "list the whole catalogue, with images that are not pulled yet"}},
 		jsonFlag(o), quietFlag(&o.reportOptions, "print only the names"))
 }
 
-func rmiFlags(o *options) cli.Flags {
-	return cli.Flags{{Group: cli.GroupGeneral, Long: "force", Short: 'f', Set: cli.On(&o.force),
+func rmiFlags(o *options) cmdline.Flags {
+	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force),
 		Help: "also remove the names of an image that a sandbox uses"}}
 }
 
-func importFlags(o *options) cli.Flags {
+func importFlags(o *options) cmdline.Flags {
 	return slices.Concat(jsonFlag(o), quietFlag(&o.reportOptions, "print only the digest"))
 }
 
-func exportFlags(o *options) cli.Flags {
+func exportFlags(o *options) cmdline.Flags {
 	return fileFlag(&o.archiveOptions, "file to write (default stdout)")
 }
 
-func fileFlag(o *archiveOptions, help string) cli.Flags {
-	return cli.Flags{{Group: groupResult, Long: "output", Short: 'o', Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.file), Help: help}}
+func fileFlag(o *archiveOptions, help string) cmdline.Flags {
+	return cmdline.Flags{{Group: groupResult, Long: "output", Short: 'o', Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.file), Help: help}}
 }
 
-func saveFlags(o *options) cli.Flags {
+func saveFlags(o *options) cmdline.Flags {
 	return slices.Concat(fileFlag(&o.archiveOptions, "file to write; - is stdout"),
-		cli.Flags{{Group: groupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: cli.Word(&o.format, formats),
+		cmdline.Flags{{Group: groupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: cmdline.Word(&o.format, formats),
 			Help: "oci or docker (default oci)"}})
 }
 
-func gcFlags(o *options) cli.Flags {
-	return slices.Concat(cli.Flags{
-		{Group: cli.GroupGeneral, Long: "all", Short: 'a', Set: cli.On(&o.all), Help: "remove every image that is not in use"},
-		{Group: cli.GroupGeneral, Long: "older-than", Arg: "DURATION", Set: cli.Duration(&o.olderThan),
+func gcFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "all", Short: 'a', Set: cmdline.On(&o.all), Help: "remove every image that is not in use"},
+		{Group: cmdline.GroupGeneral, Long: "older-than", Arg: "DURATION", Set: cmdline.Duration(&o.olderThan),
 			Help: "remove images that no sandbox used for this time, such as 168h; with --outputs, output directories"},
-		{Group: cli.GroupGeneral, Long: "build", Set: cli.On(&o.build),
+		{Group: cmdline.GroupGeneral, Long: "build", Set: cmdline.On(&o.build),
 			Help: "also remove results of build steps, and caches of RUN --mount=type=cache, not used for a week, or --older-than; with --all, every one"},
-		{Group: cli.GroupGeneral, Long: "blobs", Set: cli.On(&o.blobs),
+		{Group: cmdline.GroupGeneral, Long: "blobs", Set: cmdline.On(&o.blobs),
 			Help: "remove the blobs of unpacked layers, too; they are fetched again when needed"},
-		{Group: cli.GroupGeneral, Long: "outputs", Set: cli.On(&o.outputs), Help: "remove unused output directories: empty ones, and with --older-than old ones"},
-		{Group: cli.GroupGeneral, Long: "runner", Set: cli.On(&o.runner), Help: "only end a runner that lingers after its last sandbox"},
+		{Group: cmdline.GroupGeneral, Long: "outputs", Set: cmdline.On(&o.outputs), Help: "remove unused output directories: empty ones, and with --older-than old ones"},
+		{Group: cmdline.GroupGeneral, Long: "runner", Set: cmdline.On(&o.runner), Help: "only end a runner that lingers after its last sandbox"},
 	}, jsonFlag(o))
 }

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/compression"
 	"demesne/images/oci"
+	"demesne/internal/cmdline"
 	"demesne/runner/client"
 )
 
@@ -124,6 +124,6 @@ func freedText(f *images.Freed, trees int64) string {
 	for _, full := range f.Names {
 		fmt.Fprintf(&b, "removed %s\n", shortName(full))
 	}
-	fmt.Fprintf(&b, "freed %s\n", cli.FormatBytes(f.Bytes+trees))
+	fmt.Fprintf(&b, "freed %s\n", cmdline.FormatBytes(f.Bytes+trees))
 	return b.String()
 }

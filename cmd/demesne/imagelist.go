@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/cmdline"
 )
 
 // imageInfo is an image as --json prints it.
@@ -109,9 +109,9 @@ func imageTable(infos []imageInfo, now time.Time) string {
 		row := []string{"-", "-", "-", "-", "-", "-"}
 		switch {
 		case i.Built > 0:
-			row = []string{"-", "-", "about " + cli.FormatBytes(i.Built), "-", "-", "not built"}
+			row = []string{"-", "-", "about " + cmdline.FormatBytes(i.Built), "-", "-", "not built"}
 		case i.Digest != "":
-			row = []string{"-", shortDigest(i.Digest), cli.FormatBytes(i.Size - i.Dropped), cli.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
+			row = []string{"-", shortDigest(i.Digest), cmdline.FormatBytes(i.Size - i.Dropped), cmdline.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
 		}
 		for _, full := range i.Names {
 			row[0] = shortName(full)
@@ -128,7 +128,7 @@ func unpacked(i imageInfo) string {
 	if i.Unpacked == 0 {
 		return "-"
 	}
-	return cli.FormatBytes(i.Unpacked)
+	return cmdline.FormatBytes(i.Unpacked)
 }
 
 func lastUsed(i imageInfo, now time.Time) string {

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/recipes"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner/ipc"
 )
@@ -41,7 +41,7 @@ func TestImageTable(t *testing.T) {
 		if r.Word {
 			name = r.Name
 		}
-		want = append(want, name+" - about "+cli.FormatBytes(r.Size)+" - - not built")
+		want = append(want, name+" - about "+cmdline.FormatBytes(r.Size)+" - - not built")
 	}
 	var got []string
 	for line := range strings.Lines(imageTable(infos, now)) {

@@ -11,15 +11,15 @@ import (
 	"path"
 	"strings"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
 // interiorFlags are flags of run and create about what is inside and comes from no file of this machine.
-func interiorFlags(o *options) cli.Flags {
-	return cli.Flags{
-		{Group: groupSandbox, Long: "platform", Arg: "OS/ARCH", Set: cli.Text(&o.platform),
+func interiorFlags(o *options) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupSandbox, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
 			Help: "platform of an image with several, such as linux/arm64; programs of another processor need its emulator (default this machine's)"},
 		{Group: groupSandbox, Long: "tmpfs", Arg: "PATH[:SIZE]", Repeat: true, Set: o.addTmpfs,
 			Help: "mount an empty directory in memory at PATH; it is discarded when the sandbox stops (default SIZE that of --disk)"},
@@ -30,8 +30,8 @@ func interiorFlags(o *options) cli.Flags {
 	}
 }
 
-func envFileFlag(o *processOptions) cli.Flags {
-	return cli.Flags{{Group: groupCommand, Long: "env-file", Arg: "FILE", Repeat: true, Complete: cli.File, Set: o.readEnvFile,
+func envFileFlag(o *processOptions) cmdline.Flags {
+	return cmdline.Flags{{Group: groupCommand, Long: "env-file", Arg: "FILE", Repeat: true, Complete: cmdline.File, Set: o.readEnvFile,
 		Help: "set the variables of a file, with one NAME[=VALUE] a line, # for comments and no quotes; --env wins"}}
 }
 
@@ -64,11 +64,11 @@ func (o *options) addTmpfs(s string) error {
 	}
 	t := runner.Tmpfs{Target: path.Clean(target)}
 	if given {
-		if err := cli.Size(&t.Size, 4096)(size); err != nil {
+		if err := cmdline.Size(&t.Size, 4096)(size); err != nil {
 			return err
 		}
 	}
-	if t.Size == cli.Unlimited {
+	if t.Size == cmdline.Unlimited {
 		return errors.New("needs a size (such as 64m)")
 	}
 	o.interior.Tmpfs = append(o.interior.Tmpfs, t)
@@ -90,7 +90,7 @@ func (o *processOptions) readEnvFile(file string) error {
 	case err != nil:
 		return fsutil.Reason(err)
 	case len(text) > maxEnvFile:
-		return fmt.Errorf("longer than %s", cli.FormatBytes(maxEnvFile))
+		return fmt.Errorf("longer than %s", cmdline.FormatBytes(maxEnvFile))
 	}
 	lines := bufio.NewScanner(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
 	lines.Buffer(nil, maxEnvFile+1)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -17,11 +17,11 @@ import (
 func jobCommands() []command {
 	return []command{
 		{
-			Command: cli.Command{
+			Command: cmdline.Command{
 				Name: "jobs", Usage: []string{"[--json | -q]"}, Summary: "list background jobs",
 				About: `Lists the background jobs of this user, the newest last. Jobs of the MCP server are among them. demesne gc removes jobs a
 week after their end; their output directories remain.`,
-				Examples: []cli.Example{
+				Examples: []cmdline.Example{
 					{Says: "list all jobs", Line: "demesne jobs"},
 					{Says: "cancel all jobs", Line: "demesne jobs -q | xargs -r demesne cancel"},
 				},
@@ -29,20 +29,20 @@ week after their end; their output directories remain.`,
 			flags: lsFlags, run: cmdJobs,
 		},
 		{
-			Command: cli.Command{
+			Command: cmdline.Command{
 				Name: "wait", Usage: []string{"[--timeout DURATION] [--json] JOB…"}, Summary: "wait for background jobs",
 				About: `Waits until each job has ended. Exits 0 if every command exited 0, and otherwise with the code of the last one that did
 not. The code is 125 for a job that could not run or was cancelled, and 124 if --timeout passed first.`,
-				Examples: []cli.Example{{Says: "start a job and wait for it", Line: "demesne wait $(demesne run --background -- make test)"}},
+				Examples: []cmdline.Example{{Says: "start a job and wait for it", Line: "demesne wait $(demesne run --background -- make test)"}},
 			},
 			flags: waitFlags, run: cmdWait,
 		},
 		{
-			Command: cli.Command{
+			Command: cmdline.Command{
 				Name: "logs", Usage: []string{"[--follow] JOB"}, Summary: "print the output of a background job",
 				About: `Prints the output of a job so far: its stdout on stdout, and its stderr on stderr. The last 64 MiB of each are kept.
 With --follow it continues until the job ends. The job continues if logs is interrupted.`,
-				Examples: []cli.Example{
+				Examples: []cmdline.Example{
 					{Says: "print the last lines", Line: "demesne logs JOB | tail"},
 					{Says: "follow the output", Line: "demesne logs -f JOB"},
 				},
@@ -50,23 +50,23 @@ With --follow it continues until the job ends. The job continues if logs is inte
 			flags: logsFlags, run: cmdLogs,
 		},
 		{
-			Command: cli.Command{
+			Command: cmdline.Command{
 				Name: "cancel", Usage: []string{"JOB…"}, Summary: "end background jobs",
 				About:    "Ends jobs with all their processes. A job that has already ended does not change.",
-				Examples: []cli.Example{{Says: "end one job", Line: "demesne cancel JOB"}},
+				Examples: []cmdline.Example{{Says: "end one job", Line: "demesne cancel JOB"}},
 			},
 			flags: noFlags, run: cmdCancel,
 		},
 	}
 }
 
-func waitFlags(o *options) cli.Flags {
-	return slices.Concat(cli.Flags{{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&o.timeout),
+func waitFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.timeout),
 		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, jsonFlag(o))
 }
 
-func logsFlags(o *options) cli.Flags {
-	return cli.Flags{{Group: groupResult, Long: "follow", Short: 'f', Set: cli.On(&o.follow), Help: "continue until the job ends"}}
+func logsFlags(o *options) cmdline.Flags {
+	return cmdline.Flags{{Group: groupResult, Long: "follow", Short: 'f', Set: cmdline.On(&o.follow), Help: "continue until the job ends"}}
 }
 
 func cmdJobs(a *app, o *options, args []string) (int, error) {

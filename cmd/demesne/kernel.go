@@ -1,8 +1,8 @@
 package main
 
 import (
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/kernelcmd"
+	"demesne/internal/cmdline"
 )
 
 // kernelProgram runs code in kernels. It is a separate program because it links ZeroMQ.
@@ -14,7 +14,7 @@ func kernelCommands() (all []command) {
 		line.Raw, line.Flags = true, nil
 		all = append(all, command{
 			Command: line,
-			flags:   func(*options) cli.Flags { return kernelcmd.Commands(&kernelcmd.Options{})[i].Flags },
+			flags:   func(*options) cmdline.Flags { return kernelcmd.Commands(&kernelcmd.Options{})[i].Flags },
 			run: func(_ *app, _ *options, args []string) (int, error) {
 				return executeProgram(kernelProgram, append([]string{line.Name}, args...))
 			},

@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
 )
@@ -133,7 +133,7 @@ func cmdInspect(a *app, o *options, args []string) (int, error) {
 		case o.json:
 			return a.printJSON(info)
 		}
-		return a.print(describe(info, cli.TerminalOf(a.stdout, a.env)))
+		return a.print(describe(info, cmdline.TerminalOf(a.stdout, a.env)))
 	})
 }
 
@@ -143,9 +143,9 @@ type stopOptions struct{ grace time.Duration }
 // defaultGrace is that of docker stop.
 const defaultGrace = 10 * time.Second
 
-func stopFlags(o *options) cli.Flags {
+func stopFlags(o *options) cmdline.Flags {
 	o.grace = defaultGrace
-	return cli.Flags{{Group: cli.GroupGeneral, Long: "grace", Arg: "DURATION", Set: o.setGrace,
+	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "grace", Arg: "DURATION", Set: o.setGrace,
 		Help: "how long the processes have to end before they are killed, 0 to kill them at once (default 10s)"}}
 }
 
@@ -154,7 +154,7 @@ func (o *stopOptions) setGrace(s string) error {
 		o.grace = 0
 		return nil
 	}
-	return cli.Duration(&o.grace)(s)
+	return cmdline.Duration(&o.grace)(s)
 }
 
 // cmdStop ends the processes of all sandboxes at the same time, and keeps their files.

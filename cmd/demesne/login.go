@@ -12,21 +12,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
 	"demesne/images"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 )
 
 func loginCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "login", Usage: []string{"[--username USER] [--password-stdin] [--tls-verify BOOL] REGISTRY"}, Summary: "store the password of a registry",
 			About: `Asks for a user name and a password, checks them with the registry, and stores them where podman and skopeo do: in
 auth.json, or in the credential helper that it names. Pulls and pushes of demesne and of these programs use them.
 
 REGISTRY is a host with an optional port. With a path, such as registry.example/team, the password is for the names below
 it. By default the file is in $XDG_RUNTIME_DIR, which is empty after a restart of the machine.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "log in on a terminal", Line: "demesne login registry.example"},
 				{Says: "log in in a CI job", Line: `printf %s "$TOKEN" | demesne login --username ci --password-stdin registry.example`},
 				{Says: "keep the password beyond a restart", Line: "demesne login --authfile ~/.config/containers/auth.json registry.example"},
@@ -37,20 +37,20 @@ it. By default the file is in $XDG_RUNTIME_DIR, which is empty after a restart o
 	}
 }
 
-func loginFlags(o *options) cli.Flags {
+func loginFlags(o *options) cmdline.Flags {
 	p := &o.pushOptions
-	return append(cli.Flags{
-		{Group: cli.GroupGeneral, Long: "username", Short: 'u', Arg: "USER", Set: cli.Text(&p.loginUser), Help: "user name (default: ask on the terminal)"},
-		{Group: cli.GroupGeneral, Long: "password-stdin", Set: cli.On(&p.passwordStdin), Help: "read the password from stdin"},
+	return append(cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "username", Short: 'u', Arg: "USER", Set: cmdline.Text(&p.loginUser), Help: "user name (default: ask on the terminal)"},
+		{Group: cmdline.GroupGeneral, Long: "password-stdin", Set: cmdline.On(&p.passwordStdin), Help: "read the password from stdin"},
 	}, accessFlags(p)...)
 }
 
 func logoutCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "logout", Usage: []string{"[--authfile FILE] REGISTRY", "[--authfile FILE] --all"}, Summary: "remove the password of a registry",
 			About: "Removes the password that demesne login or podman login stored for a registry, or with --all every one.",
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "log out", Line: "demesne logout registry.example"},
 				{Says: "remove all stored passwords", Line: "demesne logout --all"},
 			},
@@ -59,8 +59,8 @@ func logoutCommand() command {
 	}
 }
 
-func logoutFlags(o *options) cli.Flags {
-	return slices.Concat(cli.Flags{{Group: cli.GroupGeneral, Long: "all", Short: 'a', Set: cli.On(&o.allLogins), Help: "remove all stored passwords"}},
+func logoutFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "all", Short: 'a', Set: cmdline.On(&o.allLogins), Help: "remove all stored passwords"}},
 		authFileFlag(&o.pushOptions))
 }
 

@@ -43,9 +43,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
@@ -127,7 +127,7 @@ func (a *app) command(c *command, args []string) (int, error) {
 	if err == nil {
 		code, err = c.run(a, o, rest)
 	}
-	if errors.Is(err, cli.ErrHelp) {
+	if errors.Is(err, cmdline.ErrHelp) {
 		return a.print(line.Help(a.width()))
 	}
 	return code, err

@@ -7,14 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 )
 
 func manifestCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "manifest", Usage: []string{"verify [--write] DIR"}, Summary: "compare an output directory with its manifest",
 			About: `Compares an output directory with the manifest that was made when the run ended. It prints a line for each file or
 link that was changed, removed or added, and then exits 1.
@@ -22,18 +22,18 @@ link that was changed, removed or added, and then exits 1.
 A manifest has the SHA-256 sum and the mode of each file and the target of each link, and is in .manifests beside the directory. demesne makes one for runs with
 --manifest, and for agents' runs and background jobs. --write makes one from the present files. It covers up to 5000
 files with 256 MiB, and counts special files. demesne gc removes the manifests of directories that no longer exist.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "check the output of a run", Line: "demesne manifest verify ~/.demesne/out/6f9c2a51-0a7b-4c86-9a3e-2f6b1c1f7d10"},
 				{Says: "make the manifest of a directory", Line: "demesne manifest verify --write result"},
 			},
-			Operand: cli.File,
+			Operand: cmdline.File,
 		},
 		flags: manifestFlags, run: cmdManifest,
 	}
 }
 
-func manifestFlags(o *options) cli.Flags {
-	return cli.Flags{{Group: groupResult, Long: "write", Set: cli.On(&o.write), Help: "make a manifest of the present files"}}
+func manifestFlags(o *options) cmdline.Flags {
+	return cmdline.Flags{{Group: groupResult, Long: "write", Set: cmdline.On(&o.write), Help: "make a manifest of the present files"}}
 }
 
 func cmdManifest(a *app, o *options, args []string) (int, error) {

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
+	"demesne/internal/cmdline"
 	"demesne/runner/client"
 )
 
@@ -20,7 +20,7 @@ const mcpProgram = "demesne-mcp"
 
 func mcpCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "mcp", Usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] [--project] [--env NAME[=VALUE]]… [--tools SET] CLIENT", "uninstall [--project] CLIENT",
 				"wrap [run's flags] [--] CMD [ARG…]", "wrap --client CLIENT [run's flags] SERVER"},
 			Summary: "serve MCP tools, add the server to a client, or sandbox another server",
@@ -38,7 +38,7 @@ wrap runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwa
 demesne run. The server's own requests to the client are refused without --allow-requests. Servers that npx, uvx, bunx or pipx start may reach package registries unless a flag says otherwise; all
 others have no network. With --client, wrap changes the entry SERVER in the client's configuration, so that the client
 starts that server in a sandbox.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "add the server to Claude Code", Line: "demesne mcp install claude-code"},
 				{Says: "show the entry for Codex", Line: "demesne mcp install --print codex"},
 				{Says: "add the server to a project, with two settings", Line: "demesne mcp install --project --tools files --env DEMESNE_MAX_MEMORY=2g claude-code"},
@@ -47,7 +47,7 @@ starts that server in a sandbox.`,
 				{Says: "have Cursor start its server notes in a sandbox", Line: "demesne mcp wrap --client cursor --in ~/notes notes"},
 			},
 			Words: append([]string{"install", "uninstall", "wrap"}, mcpinstall.Names()...), Raw: true,
-			Topics: []cli.Topic{mcpinstall.ServerEnvironment()},
+			Topics: []cmdline.Topic{mcpinstall.ServerEnvironment()},
 		},
 		flags: mcpFlags, run: cmdMCP,
 	}
@@ -60,14 +60,14 @@ type mcpOptions struct {
 }
 
 // mcpFlags returns demesne-mcp's flags, which that program parses, and those of install.
-func mcpFlags(o *options) cli.Flags {
+func mcpFlags(o *options) cmdline.Flags {
 	m := &o.mcp
 	flags := mcpinstall.ServerFlags(&mcpinstall.ServerOptions{})
 	flags.Long("tools").Set = m.setTools
 	return append(flags,
-		cli.Flag{Group: groupResult, Long: "print", Set: cli.On(&m.print), Help: "with install: print the entry, and change no file"},
-		cli.Flag{Group: groupResult, Long: "project", Set: cli.On(&m.project), Help: "with install and uninstall: use the file of this directory's project"},
-		cli.Flag{Group: groupResult, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: m.addEnv,
+		cmdline.Flag{Group: groupResult, Long: "print", Set: cmdline.On(&m.print), Help: "with install: print the entry, and change no file"},
+		cmdline.Flag{Group: groupResult, Long: "project", Set: cmdline.On(&m.project), Help: "with install and uninstall: use the file of this directory's project"},
+		cmdline.Flag{Group: groupResult, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: m.addEnv,
 			Help: "with install: set a variable for the server; NAME alone takes the value from this environment"})
 }
 

@@ -7,8 +7,8 @@ import (
 	"os"
 	"slices"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 )
@@ -30,20 +30,20 @@ var yesNo = []string{"yes", "no"}
 
 // optionalWord returns a setter for a flag whose value may be left out. It then is the first of words.
 func optionalWord(to *string, words []string) func(string) error {
-	return func(s string) error { return cli.Word(to, words)(cmp.Or(s, words[0])) }
+	return func(s string) error { return cmdline.Word(to, words)(cmp.Or(s, words[0])) }
 }
 
-func mountFlags(o *mountOptions) cli.Flags {
-	return cli.Flags{
-		{Group: groupSandbox, Long: "mount", Arg: "SRC[:DST][:MODE]", Repeat: true, Complete: cli.File, Set: cli.List(&o.mounts, checkInput),
+func mountFlags(o *mountOptions) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupSandbox, Long: "mount", Arg: "SRC[:DST][:MODE]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.mounts, checkInput),
 			Help: "show a file or directory at DST (default its own path); MODE is ro (the default), rw, or cow: changes are kept apart, see demesne apply"},
 		{Group: groupSandbox, Long: "here", Arg: "MODE", Optional: true, Words: hereModes, Set: optionalWord(&o.here, hereModes),
 			Help: "mount the working directory at its own path, and start in it; MODE is rw (the default), ro or cow"},
-		{Group: groupSandbox, Long: "cache", Arg: "NAME", Repeat: true, Words: cacheNames(), Set: cli.List(&o.caches, func(s string) error { return cli.OneOf(s, cacheNames()) }),
+		{Group: groupSandbox, Long: "cache", Arg: "NAME", Repeat: true, Words: cacheNames(), Set: cmdline.List(&o.caches, func(s string) error { return cmdline.OneOf(s, cacheNames()) }),
 			Help: "share downloads with all sandboxes that name this cache: npm, pip, go or cargo; this machine's own caches stay apart"},
 		{Group: groupSandbox, Long: "git-identity", Arg: "yes|no", Optional: true, Words: yesNo, Set: optionalWord(&o.identity, yesNo),
 			Help: "let git in the sandbox use your name and email (default with --workspace and --here)"},
-		{Group: groupSandbox, Long: "devcontainer", Arg: "DIR[:MODE]", Optional: true, Complete: cli.Directory, Set: o.setDevcontainer,
+		{Group: groupSandbox, Long: "devcontainer", Arg: "DIR[:MODE]", Optional: true, Complete: cmdline.Directory, Set: o.setDevcontainer,
 			Help: "take image, mounts, variables and hooks from the devcontainer.json of a directory (default the working directory), and mount it as that file says; MODE is rw (the default), ro or cow"},
 	}
 }

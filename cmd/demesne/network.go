@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -36,32 +36,32 @@ type network struct {
 }
 
 // networkFlags returns the network flags of run and create.
-func networkFlags(n *network) cli.Flags {
-	return cli.Flags{
-		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: cli.Word(&n.mode, egressModes),
+func networkFlags(n *network) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: cmdline.Word(&n.mode, egressModes),
 			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
-		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&n.allow, checkRule),
+		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.allow, checkRule),
 			Help: "also allow a name, *.NAME for all names below it, an address or a range such as 10.0.0.0/8 or 2001:db8::/32; ports such as 443,8000-8010 or * (default 80,443)"},
-		{Group: groupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&n.deny, checkRule),
+		{Group: groupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.deny, checkRule),
 			Help: "deny a name, even if another rule allows it (default on all ports)"},
-		{Group: groupNetwork, Long: "egress-file", Arg: "FILE", Complete: cli.File, Set: n.setFile,
+		{Group: groupNetwork, Long: "egress-file", Arg: "FILE", Complete: cmdline.File, Set: n.setFile,
 			Help: "take mode and rules from a policy file, in TOML"},
-		{Group: groupNetwork, Long: "go-proxy", Set: cli.On(&n.goProxy),
+		{Group: groupNetwork, Long: "go-proxy", Set: cmdline.On(&n.goProxy),
 			Help: "provide a Go module proxy inside, at 127.0.0.1:8087, and set GOPROXY; package-managers includes it"},
-		{Group: groupNetwork, Long: "learn", Set: cli.On(&n.learn),
+		{Group: groupNetwork, Long: "learn", Set: cmdline.On(&n.learn),
 			Help: "allow all public destinations and log them, for demesne egress suggest; not with inputs"},
-		{Group: groupNetwork, Long: "allow-open-with-inputs", Set: cli.On(&n.openWithInputs),
+		{Group: groupNetwork, Long: "allow-open-with-inputs", Set: cmdline.On(&n.openWithInputs),
 			Help: "allow --egress open together with inputs: the command can send them anywhere"},
 		{Group: groupNetwork, Long: "publish", Arg: "[ADDR:]PORT:INSIDE", Repeat: true, Set: n.addPublish,
 			Help: "listen on this machine, and forward to port INSIDE of the sandbox; ADDR:PORT can be unix:PATH (default ADDR 127.0.0.1)"},
 	}
 }
 
-func askFlag(n *network) cli.Flags {
-	return cli.Flags{
-		{Group: groupNetwork, Long: "ask", Set: cli.On(&n.ask),
+func askFlag(n *network) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupNetwork, Long: "ask", Set: cmdline.On(&n.ask),
 			Help: "ask on the terminal about each name and port without a rule; output waits for the answer"},
-		{Group: groupNetwork, Long: "ask-timeout", Arg: "DURATION", Set: cli.Duration(&n.askTime),
+		{Group: groupNetwork, Long: "ask-timeout", Arg: "DURATION", Set: cmdline.Duration(&n.askTime),
 			Help: "how long a connection waits for the answer before it is denied (default 2m); the next connection asks again"},
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/rootfs/upper"
 )
@@ -117,7 +117,7 @@ func (p *filePatch) with(chosen []hunk) []byte {
 }
 
 // text returns the lines of a hunk for a terminal.
-func (h hunk) text(t cli.Terminal) string {
+func (h hunk) text(t cmdline.Terminal) string {
 	var b strings.Builder
 	b.WriteString(t.Yellow(h.head) + "\n")
 	for _, line := range h.lines {
@@ -139,7 +139,7 @@ func (p *filePatch) headText(e edit) string {
 }
 
 // patch returns the contents of the edits at or below paths, sorted by path.
-func (c *changeSet) patch(paths []string, t cli.Terminal) (string, error) {
+func (c *changeSet) patch(paths []string, t cmdline.Terminal) (string, error) {
 	o, err := c.open()
 	if err != nil {
 		return "", err
@@ -154,7 +154,7 @@ func (c *changeSet) patch(paths []string, t cli.Terminal) (string, error) {
 }
 
 // patchText returns the contents of edits, up to a bound.
-func patchText(o *overs, edits []edit, all bool, t cli.Terminal) string {
+func patchText(o *overs, edits []edit, all bool, t cmdline.Terminal) string {
 	var b strings.Builder
 	for _, e := range edits {
 		p := patchOf(o.all[e.dir], e)

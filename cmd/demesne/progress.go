@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/images/events"
 	"demesne/images/oci"
+	"demesne/internal/cmdline"
 )
 
 // progress prints the progress of an image on stderr. On a terminal that can redraw, it rewrites a bar for each layer
@@ -55,7 +55,7 @@ func (c *console) newProgress(quiet bool, noun string) *progress {
 	if quiet {
 		return nil
 	}
-	return &progress{on: c, noun: noun, words: pullWords, term: cli.TerminalOf(c.stderr, c.env).Redraw, now: time.Now, drawn: time.Now(), layers: map[oci.Digest]*layerState{}}
+	return &progress{on: c, noun: noun, words: pullWords, term: cmdline.TerminalOf(c.stderr, c.env).Redraw, now: time.Now, drawn: time.Now(), layers: map[oci.Digest]*layerState{}}
 }
 
 // take handles an event of an images.Client.
@@ -89,7 +89,7 @@ func (p *progress) layer(e events.Event) {
 	case events.Pulled:
 		l.begun, last = true, true
 		p.fetched(l, l.total)
-		p.plain(e.Digest, "fetched, "+cli.FormatBytes(l.total))
+		p.plain(e.Digest, "fetched, "+cmdline.FormatBytes(l.total))
 	case events.Unpacking:
 		l.fetched, l.unpacking = l.total, true // unpacking implies that it was fetched
 	case events.Done:
@@ -114,7 +114,7 @@ func (p *progress) sent(e events.Event) string {
 	if e.State == events.Mounted || e.Layer == nil {
 		return "mounted from another repository"
 	}
-	return "pushed, " + cli.FormatBytes(e.Layer.Size)
+	return "pushed, " + cmdline.FormatBytes(e.Layer.Size)
 }
 
 // fetched counts bytes of a layer. The bytes of an earlier pull, which this one resumes, are not part of its rate.

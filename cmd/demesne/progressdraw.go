@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 )
 
 const (
@@ -92,7 +92,7 @@ func (l *layerState) bar(width int, words progressWords) string {
 		}
 		bar = "[" + strings.Repeat("#", full) + strings.Repeat("-", w-full) + "] "
 	}
-	return fmt.Sprintf("  %s %s%s of %s  %s", l.name, bar, cli.FormatBytes(l.fetched), cli.FormatBytes(l.total), state)
+	return fmt.Sprintf("  %s %s%s of %s  %s", l.name, bar, cmdline.FormatBytes(l.fetched), cmdline.FormatBytes(l.total), state)
 }
 
 // summary returns the state of the whole image.
@@ -105,13 +105,13 @@ func (p *progress) summary() string {
 			unpacked++
 		}
 	}
-	text := cli.FormatBytes(fetched) + " of " + cli.FormatBytes(total)
+	text := cmdline.FormatBytes(fetched) + " of " + cmdline.FormatBytes(total)
 	if total > 0 {
 		text += fmt.Sprintf(" (%d%%)", 100*fetched/total)
 	}
 	if speed := p.rate.of(p.now()); speed > 0 && fetched < total {
 		left := time.Duration(float64(total-fetched) / speed * float64(time.Second))
-		text += fmt.Sprintf(", %s/s, %s left", cli.FormatBytes(int64(speed)), left.Round(time.Second))
+		text += fmt.Sprintf(", %s/s, %s left", cmdline.FormatBytes(int64(speed)), left.Round(time.Second))
 	}
 	return fmt.Sprintf("%s, %d of %d layers %s", text, unpacked, len(p.order), p.words.end)
 }

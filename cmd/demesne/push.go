@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strconv"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/cmdline"
 )
 
 // pushOptions describe a push, and logins.
@@ -33,7 +33,7 @@ var (
 
 func pushCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "push", Usage: []string{"[flags] NAME [DEST]"}, Summary: "copy an image to a registry",
 			About: `Copies an image to a registry, and prints the name and the digest that it has there. DEST is the new name, with its
 registry: registry.example/team/app:1. It can be left out if NAME has a registry.
@@ -43,23 +43,23 @@ compressed, always to the same bytes, so the digest is stable. demesne build beg
 that was pulled keeps its digest.
 
 demesne login, podman login or docker login store the password that the registry wants.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "push an image under a new name", Line: "demesne push local/app registry.example/team/app:1"},
 				{Says: "get the digest, for a deployment", Line: "demesne push -q local/app registry.example/team/app:1"},
 				{Says: "push to a test registry without TLS", Line: "demesne push --tls-verify=false local/app localhost:5000/app"},
 				{Says: "push with smaller layers", Line: "demesne push --compression zstd --compression-level 19 local/app registry.example/app"},
 			},
-			Operand: cli.Image, Here: true,
+			Operand: cmdline.Image, Here: true,
 			Habits: pushHabits,
 		},
 		flags: pushFlags, run: cmdPush,
 	}
 }
 
-func pushFlags(o *options) cli.Flags {
+func pushFlags(o *options) cmdline.Flags {
 	p := &o.pushOptions
-	return slices.Concat(cli.Flags{
-		{Group: groupResult, Long: "compression", Arg: "FORMAT", Words: compressions, Set: cli.Word(&p.compression, compressions),
+	return slices.Concat(cmdline.Flags{
+		{Group: groupResult, Long: "compression", Arg: "FORMAT", Words: compressions, Set: cmdline.Word(&p.compression, compressions),
 			Help: "format of all layers: gzip, zstd or none (default layers keep theirs, and uncompressed ones become gzip)"},
 		{Group: groupResult, Long: "compression-level", Arg: "N", Set: func(s string) (err error) {
 			if p.compressionLevel, err = strconv.Atoi(s); err != nil || p.compressionLevel < 1 || p.compressionLevel > 22 {
@@ -67,36 +67,36 @@ func pushFlags(o *options) cli.Flags {
 			}
 			return nil
 		}, Help: "level of layers that are compressed: 1 to 9 for gzip, 1 to 22 for zstd (default 5 for gzip, 3 for zstd)"},
-		{Group: groupResult, Long: "sign-by", Arg: "FILE", Complete: cli.File, Set: cli.Text(&p.signBy),
+		{Group: groupResult, Long: "sign-by", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.signBy),
 			Help: "also sign the image with this sigstore private key"},
-		{Group: groupResult, Long: "sign-passphrase-file", Arg: "FILE", Complete: cli.File, Set: cli.Text(&p.passphrase),
+		{Group: groupResult, Long: "sign-passphrase-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.passphrase),
 			Help: "file with the key's passphrase (default: ask on the terminal)"},
 	}, accessFlags(p), jsonFlag(o), quietFlag(&o.reportOptions, "print only the digest, and no progress"))
 }
 
 // accessFlags are the flags of commands that talk to a registry.
-func accessFlags(p *pushOptions) cli.Flags {
-	return append(cli.Flags{
-		{Group: cli.GroupGeneral, Long: "tls-verify", Arg: "BOOL", Words: booleans, Set: cli.Word(&p.tlsVerify, booleans),
+func accessFlags(p *pushOptions) cmdline.Flags {
+	return append(cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "tls-verify", Arg: "BOOL", Words: booleans, Set: cmdline.Word(&p.tlsVerify, booleans),
 			Help: "false allows plain HTTP and untrusted certificates (default true, or as registries.conf says)"},
 	}, authFileFlag(p)...)
 }
 
-func authFileFlag(p *pushOptions) cli.Flags {
-	return cli.Flags{{Group: cli.GroupGeneral, Long: "authfile", Arg: "FILE", Complete: cli.File, Set: cli.Text(&p.authFile),
+func authFileFlag(p *pushOptions) cmdline.Flags {
+	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "authfile", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.authFile),
 		Help: "file with credentials (default $REGISTRY_AUTH_FILE, or the one of podman)"}}
 }
 
 func tagCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "tag", Usage: []string{"NAME NEW…"}, Summary: "give an image another name",
 			About: "Gives an image one more name, or several. If a new name has another image, it moves to this one. demesne rmi removes a name.",
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "name an image for a registry, and push it", Line: "demesne tag local/app registry.example/team/app:1; demesne push registry.example/team/app:1"},
 				{Says: "keep the image of today", Line: "demesne tag local/app local/app:old"},
 			},
-			Operand: cli.Image, Here: true,
+			Operand: cmdline.Image, Here: true,
 		},
 		flags: noFlags, run: cmdTag,
 	}

@@ -14,9 +14,9 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images/oci"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/kernels/languages"
@@ -34,16 +34,16 @@ type codeOptions struct {
 // maxScript bounds a program that is not handed in as a file: one on stdin, or one for a sandbox that exists.
 const maxScript = 16 << 20
 
-func languageFlag(o *codeOptions) cli.Flags {
+func languageFlag(o *codeOptions) cmdline.Flags {
 	names := languages.Names(func(l languages.Language) bool { return l.Run != nil })
-	return cli.Flags{{Group: groupCommand, Long: "language", Arg: "NAME", Words: names, Set: o.setLanguage,
+	return cmdline.Flags{{Group: groupCommand, Long: "language", Arg: "NAME", Words: names, Set: o.setLanguage,
 		Help: "run CMD as a file of this machine, or stdin if CMD is -, by the interpreter of this language (default that of the file's #! line or name)"}}
 }
 
 func (o *codeOptions) setLanguage(s string) error {
 	l, ok := languages.Find(s)
 	if !ok || l.Run == nil {
-		return cli.OneOf(s, languages.Names(func(l languages.Language) bool { return l.Run != nil }))
+		return cmdline.OneOf(s, languages.Names(func(l languages.Language) bool { return l.Run != nil }))
 	}
 	o.language = l
 	return nil
@@ -145,7 +145,7 @@ func (s *script) takeStdin(a *app, o *options) error {
 	case err != nil:
 		return fmt.Errorf("read stdin: %w", err)
 	case len(code) > maxScript:
-		return fmt.Errorf("read stdin: longer than %s", cli.FormatBytes(maxScript))
+		return fmt.Errorf("read stdin: longer than %s", cmdline.FormatBytes(maxScript))
 	}
 	if s.temporary, err = os.MkdirTemp("", "demesne-stdin-"); err != nil {
 		return err
@@ -288,7 +288,7 @@ func (s *script) readIn() error {
 		return fmt.Errorf("script %q: %w", s.name, fsutil.Reason(err))
 	}
 	if len(s.content) > maxScript {
-		return fmt.Errorf("script %q: longer than %s, the most for a sandbox that exists", s.name, cli.FormatBytes(maxScript))
+		return fmt.Errorf("script %q: longer than %s, the most for a sandbox that exists", s.name, cmdline.FormatBytes(maxScript))
 	}
 	sum := sha256.Sum256(s.content)
 	s.inside = "/tmp/demesne-" + hex.EncodeToString(sum[:6]) + "/" + filepath.Base(s.real)

@@ -9,15 +9,15 @@ import (
 	"os/exec"
 	"strings"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/proxy/redact"
 	"demesne/runner"
 )
 
 // secretFlags are the flags for credentials that a command can use without seeing their values.
-func secretFlags(n *network) cli.Flags {
-	return cli.Flags{
+func secretFlags(n *network) cmdline.Flags {
+	return cmdline.Flags{
 		{Group: groupNetwork, Long: "secret", Arg: "NAME[=SOURCE]", Repeat: true, Hide: true, Set: n.addSecret,
 			Help: "give the command a placeholder for a credential, in $NAME; SOURCE is env:VARIABLE, file:PATH, vault:[NAMESPACE/]NAME of demesne secret, or cmd:TEXT, which a shell here runs (default env:NAME)"},
 		{Group: groupNetwork, Long: "secret-for", Arg: "NAME=HOST[:PORT][:HEADER]", Repeat: true, Set: n.addSecretFor,

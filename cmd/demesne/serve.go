@@ -1,8 +1,8 @@
 package main
 
 import (
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/servecmd"
+	"demesne/internal/cmdline"
 )
 
 // serverProgram serves HTTP APIs. It is a separate program because an HTTP server would slow down every run.
@@ -13,7 +13,7 @@ func serveCommand() command {
 	line.Raw, line.Flags = true, nil
 	return command{
 		Command: line,
-		flags:   func(*options) cli.Flags { return servecmd.Flags(&servecmd.Options{}) },
+		flags:   func(*options) cmdline.Flags { return servecmd.Flags(&servecmd.Options{}) },
 		run:     func(_ *app, _ *options, args []string) (int, error) { return executeProgram(serverProgram, args) },
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/runner"
 )
 
@@ -19,11 +19,11 @@ type stepOptions struct {
 	list     []runner.Step
 }
 
-func stepFlags(o *stepOptions) cli.Flags {
-	return cli.Flags{
-		{Group: groupCommand, Long: "commands", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.commands),
+func stepFlags(o *stepOptions) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupCommand, Long: "commands", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.commands),
 			Help: "run the commands of a JSON file, or of stdin if FILE is -, one after the other until one fails: an array of objects with shell or argv, and perhaps cwd, env, timeout_ms and allow_failure"},
-		{Group: groupCommand, Long: "continue-on-error", Set: cli.On(&o.goOn),
+		{Group: groupCommand, Long: "continue-on-error", Set: cmdline.On(&o.goOn),
 			Help: "with --commands: run all of them, even if one fails"},
 	}
 }

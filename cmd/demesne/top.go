@@ -13,21 +13,21 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
 )
 
 func topCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "top", Usage: []string{"[--interval DURATION]", "--once [--json]"}, Summary: "show what sandboxes use, as top(1) does",
 			About: `Shows the live sandboxes of this user, whichever program made them: processor time, memory, processes and running
 commands. The busiest comes first. Keys: q ends; c, m, p and a sort by processor, memory, processes and age.
 
 Without a terminal, or with --once, it prints one table and ends. It then measures for --interval.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "watch the sandboxes", Line: "demesne top"},
 				{Says: "print one table as JSON", Line: "demesne top --once --json"},
 			},
@@ -39,16 +39,16 @@ Without a terminal, or with --once, it prints one table and ends. It then measur
 // The time between two measurements of top: the usual one, and the shortest.
 const topInterval, topLeast = 2 * time.Second, 200 * time.Millisecond
 
-func topFlags(o *options) cli.Flags {
+func topFlags(o *options) cmdline.Flags {
 	o.interval = topInterval
-	return slices.Concat(cli.Flags{
-		{Group: cli.GroupGeneral, Long: "interval", Arg: "DURATION", Set: o.setInterval, Help: "measure so often (default 2s)"},
-		{Group: cli.GroupGeneral, Long: "once", Set: cli.On(&o.once), Help: "print one table and end"},
+	return slices.Concat(cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "interval", Arg: "DURATION", Set: o.setInterval, Help: "measure so often (default 2s)"},
+		{Group: cmdline.GroupGeneral, Long: "once", Set: cmdline.On(&o.once), Help: "print one table and end"},
 	}, jsonFlag(o))
 }
 
 func (o *operatorOptions) setInterval(s string) error {
-	err := cli.Duration(&o.interval)(s)
+	err := cmdline.Duration(&o.interval)(s)
 	if err == nil && o.interval < topLeast {
 		err = fmt.Errorf("less than %s", topLeast)
 	}
@@ -151,7 +151,7 @@ func cmdTop(a *app, o *options, args []string) (int, error) {
 	if o.json && !o.once {
 		return 0, errors.New("--json: needs --once")
 	}
-	out := cli.TerminalOf(a.stdout, a.env)
+	out := cmdline.TerminalOf(a.stdout, a.env)
 	return a.withSession(func(ctx context.Context, s *session.Service) (int, error) {
 		v := &topView{s: s, key: 'c'}
 		if o.once || !out.Redraw || !isTerminal(a.stdin) {
@@ -183,7 +183,7 @@ func topTable(rows []topRow, now time.Time) [][]string {
 	table := [][]string{{"ID", "NAME", "FRONTEND", "STATE", "CPU", "CPU TIME", "MEMORY", "PROCESSES", "COMMANDS", "AGE", "IMAGE"}}
 	for _, r := range rows {
 		table = append(table, []string{
-			r.ID, orDash(r.Name), r.Frontend, r.State, fmt.Sprintf("%.0f%%", 100*r.CPUs), fmt.Sprintf("%.1fs", r.CPU), cli.FormatBytes(r.Memory),
+			r.ID, orDash(r.Name), r.Frontend, r.State, fmt.Sprintf("%.0f%%", 100*r.CPUs), fmt.Sprintf("%.1fs", r.CPU), cmdline.FormatBytes(r.Memory),
 			fmt.Sprint(r.Processes), fmt.Sprint(r.Commands), span(now.Sub(r.Created)), orDash(r.Image),
 		})
 	}
@@ -305,7 +305,7 @@ func (v *topView) frame(rows []topRow, size runner.Winsize, now time.Time) strin
 		cpus, memory, processes = cpus+r.CPUs, memory+r.Memory, processes+r.Processes
 	}
 	lines := []string{
-		fmt.Sprintf("demesne top  %s  %d sandboxes, %.0f%% CPU, %s, %d processes", now.Format("15:04:05"), len(rows), 100*cpus, cli.FormatBytes(memory), processes),
+		fmt.Sprintf("demesne top  %s  %d sandboxes, %.0f%% CPU, %s, %d processes", now.Format("15:04:05"), len(rows), 100*cpus, cmdline.FormatBytes(memory), processes),
 		"sort: c CPU, m memory, p processes, a age; q ends", "",
 	}
 	for i, line := range strings.Split(strings.TrimSuffix(topNarrow(topTable(rows, now), int(size.Cols)), "\n"), "\n") {

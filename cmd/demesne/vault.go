@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/runner/client"
 )
 
@@ -40,7 +40,7 @@ type vaultOptions struct {
 
 func secretCommand() command {
 	return command{
-		Command: cli.Command{
+		Command: cmdline.Command{
 			Name: "secret", Usage: []string{"add [--namespace NS] [--host HOST[:PORT]] [--header HEADER] [--from SOURCE] NAME", "list [--namespace NS] [--json]", "rm [--namespace NS] NAME…"},
 			Summary: "store credentials for sandboxes",
 			About: `add asks for a value and stores it under a name, encrypted. On a terminal the value is not shown; otherwise it is read
@@ -53,7 +53,7 @@ namespace keeps the secrets of one project or caller apart from others: --secret
 The encryption is that of age. The key is in a file beside the secrets that only you can read, unless
 $DEMESNE_VAULT_KEY names another place: file:PATH, or cmd:TEXT, a command that prints the key, such as one that asks a
 keyring.`,
-			Examples: []cli.Example{
+			Examples: []cmdline.Example{
 				{Says: "store a token for one host", Line: "demesne secret add --host api.example.com --header Authorization TOKEN"},
 				{Says: "store the output of a command", Line: "demesne secret add --host api.example.com --from cmd:'pass show api' TOKEN"},
 				{Says: "use it", Line: `demesne run --allow-domain api.example.com --secret TOKEN=vault: -- sh -c 'curl -H "Authorization: Bearer $TOKEN" https://api.example.com/'`},
@@ -65,12 +65,12 @@ keyring.`,
 	}
 }
 
-func secretStoreFlags(o *options) cli.Flags {
+func secretStoreFlags(o *options) cmdline.Flags {
 	v := &o.vaultOptions
-	return slices.Concat(cli.Flags{
-		{Group: cli.GroupGeneral, Long: "namespace", Arg: "NS", Set: cli.Text(&v.namespace), Help: "namespace of the secret (default " + vaultNamespace + "; of list: all)"},
-		{Group: groupNetwork, Long: "host", Arg: "HOST[:PORT]", Set: cli.Text(&v.host), Help: "with add: the only host that gets the value, over TLS"},
-		{Group: groupNetwork, Long: "header", Arg: "HEADER", Set: cli.Text(&v.header), Help: "with add: the only header that may have the value"},
+	return slices.Concat(cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: cmdline.Text(&v.namespace), Help: "namespace of the secret (default " + vaultNamespace + "; of list: all)"},
+		{Group: groupNetwork, Long: "host", Arg: "HOST[:PORT]", Set: cmdline.Text(&v.host), Help: "with add: the only host that gets the value, over TLS"},
+		{Group: groupNetwork, Long: "header", Arg: "HEADER", Set: cmdline.Text(&v.header), Help: "with add: the only header that may have the value"},
 		{Group: groupNetwork, Long: "from", Arg: "SOURCE", Set: v.setFrom, Help: "with add: take the value from env:VARIABLE, file:PATH or cmd:TEXT"},
 	}, jsonFlag(o))
 }
@@ -87,7 +87,7 @@ func cmdSecret(a *app, o *options, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, hinted(errors.New("needs a verb"), "demesne secret add NAME | list | rm NAME…")
 	}
-	if err := cli.OneOf(args[0], []string{"add", "list", "rm"}); err != nil {
+	if err := cmdline.OneOf(args[0], []string{"add", "list", "rm"}); err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
 	}
 	verb, names := args[0], args[1:]

@@ -8,29 +8,29 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 )
 
 // packageRunners are programs that download the program they run.
 var packageRunners = []string{"npx", "bunx", "uvx", "pipx"}
 
 // wrapLine describes demesne mcp wrap: run's flags and --client.
-func wrapLine(o *options, client *string, requests *bool) *cli.Command {
+func wrapLine(o *options, client *string, requests *bool) *cmdline.Command {
 	c := runCommand()
 	line := c.bound(o)
 	line.Name, line.Usage = "mcp wrap", []string{"[run's flags] [--] CMD [ARG…]", "--client CLIENT [run's flags] SERVER"}
 	line.About = `Runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards its messages. With --client it
 changes the entry SERVER in the client's configuration, so that the client starts that server in a sandbox.`
-	line.Examples = []cli.Example{
+	line.Examples = []cmdline.Example{
 		{Says: "let a server see one directory", Line: "demesne mcp wrap --in ~/notes -- npx -y some-mcp-server /in/notes"},
 		{Says: "have Cursor start its server notes in a sandbox", Line: "demesne mcp wrap --client cursor --in ~/notes notes"},
 	}
 	line.Topics = nil
-	line.Flags = append(line.Flags, cli.Flag{Group: groupResult, Long: "client", Arg: "CLIENT", Words: mcpinstall.Names(), Set: cli.Text(client),
+	line.Flags = append(line.Flags, cmdline.Flag{Group: groupResult, Long: "client", Arg: "CLIENT", Words: mcpinstall.Names(), Set: cmdline.Text(client),
 		Help: "change the configuration of this client instead of running a server"},
-		cli.Flag{Group: groupResult, Long: "allow-requests", Set: cli.On(requests),
+		cmdline.Flag{Group: groupResult, Long: "allow-requests", Set: cmdline.On(requests),
 			Help: "pass the server's own requests: to ask the user, to use the client's model, to list its directories"})
 	return line
 }
@@ -43,7 +43,7 @@ func cmdWrap(a *app, args []string) (int, error) {
 	line := wrapLine(o, &client, &requests)
 	rest, err := line.Parse(args)
 	switch {
-	case errors.Is(err, cli.ErrHelp):
+	case errors.Is(err, cmdline.ErrHelp):
 		return a.print(line.Help(a.width()))
 	case err != nil:
 		return 0, err
@@ -78,7 +78,7 @@ func cmdWrap(a *app, args []string) (int, error) {
 
 // absoluteFlags returns the flags of a command line without --client, in their long forms and with absolute paths: the
 // client starts the server in a directory of its own.
-func absoluteFlags(line *cli.Command, args []string) (flags []string, err error) {
+func absoluteFlags(line *cmdline.Command, args []string) (flags []string, err error) {
 	own := *line
 	own.Flags = slices.Clone(line.Flags)
 	for i := range own.Flags {
@@ -95,7 +95,7 @@ func absoluteFlags(line *cli.Command, args []string) (flags []string, err error)
 }
 
 // absoluteFlag returns a flag with its value. In the values of --image and --secret a path follows the word for its kind.
-func absoluteFlag(f *cli.Flag, value string) []string {
+func absoluteFlag(f *cmdline.Flag, value string) []string {
 	abs := func(path string) string {
 		if full, err := filepath.Abs(path); err == nil {
 			return full
@@ -105,9 +105,9 @@ func absoluteFlag(f *cli.Flag, value string) []string {
 	switch {
 	case f.Arg == "":
 		return []string{"--" + f.Long}
-	case f.Complete == cli.File || f.Complete == cli.Directory:
+	case f.Complete == cmdline.File || f.Complete == cmdline.Directory:
 		value = abs(value)
-	case f.Complete == cli.Image:
+	case f.Complete == cmdline.Image:
 		kind, path, found := strings.Cut(value, ":")
 		if found && slices.Contains([]imageref.Kind{imageref.Directory, imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive}, imageref.Kind(kind)) {
 			value = kind + ":" + abs(path)

@@ -16,10 +16,10 @@ import (
 
 	"demesne/client"
 	"demesne/cmd/internal/apibackend"
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/servecmd"
 	"demesne/cmd/internal/session"
 	"demesne/cmd/internal/toolbackend"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/mcp"
 	"demesne/runner"
@@ -74,7 +74,7 @@ func (s *Server) open() error {
 	if err != nil {
 		return fmt.Errorf("find audit log: %w", err)
 	}
-	s.operate, err = operate.New(s.ctx, operate.Options{Dir: dir, Log: s.opts.Log, Version: cli.Version, Getenv: getenv}, &s.bus)
+	s.operate, err = operate.New(s.ctx, operate.Options{Dir: dir, Log: s.opts.Log, Version: cmdline.Version, Getenv: getenv}, &s.bus)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *Server) open() error {
 	}
 	s.done = append(s.done, s.backend.Close)
 	api := rest.New(rest.Options{
-		Backend: s.backend, Jobs: apibackend.Jobs{Of: s.toolsOf}, Version: cli.Version, Log: s.opts.Log,
+		Backend: s.backend, Jobs: apibackend.Jobs{Of: s.toolsOf}, Version: cmdline.Version, Log: s.opts.Log,
 		Queue: func(ctx context.Context) client.Queue { return client.Queue(counted.State(server.CallerOf(ctx))) },
 	})
 	s.done = append(s.done, api.Close)

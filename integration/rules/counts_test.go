@@ -16,7 +16,7 @@ const (
 // wide lists the packages that may export more than mostNames names, with the reason.
 var wide = map[string]string{
 	"client":           "the requests and answers of the HTTP API: each has a type",
-	"cmd/internal/cli": "the setters of flags: each kind of value has one",
+	"internal/cmdline": "the setters of flags: each kind of value has one",
 	"images/events":    "the protocol with demesne-images: each event, state and code has a name",
 	"runner":           "the vocabulary of sandboxes: every other package uses its types",
 	"runner/api":       "the protocol between caller and runner: an operation and its bodies each have a name",

@@ -19,11 +19,11 @@ import (
 	"syscall"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/servecmd"
 	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -304,7 +304,7 @@ func classified(err error) error {
 	case imageKind(err) != nil:
 		return kinded{err, imageKind(err)}
 	}
-	if hint := cli.HintOf(err); hint != "" {
+	if hint := cmdline.HintOf(err); hint != "" {
 		err = fmt.Errorf("%w (%s)", err, hint)
 	}
 	return err

@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"demesne/agents"
-	"demesne/cmd/internal/cli"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/mcp/backend"
 	"demesne/runner/ipc"
 )
@@ -35,7 +35,7 @@ func ProgramError(err error, p *agents.Provider, image, argv0 string) error {
 	if argv0 != p.Command {
 		hint = fmt.Sprintf("%s needs %s: install both in the image", p.Command, argv0)
 	}
-	return cli.Hinted(fmt.Errorf("image %q has no %q: %w", image, argv0, err), "%s", hint)
+	return cmdline.Hinted(fmt.Errorf("image %q has no %q: %w", image, argv0, err), "%s", hint)
 }
 
 const (
@@ -47,54 +47,54 @@ const (
 var agentModes = []string{"none", "package-managers"}
 
 // AgentFlags returns the flags of demesne agent run, or of demesne research, bound to o.
-func AgentFlags(o *AgentOptions, research bool) cli.Flags {
+func AgentFlags(o *AgentOptions, research bool) cmdline.Flags {
 	r := &o.Request
-	task := cli.Flags{
-		{Group: groupTask, Long: "model", Arg: "NAME", Set: cli.Text(&r.Model),
+	task := cmdline.Flags{
+		{Group: groupTask, Long: "model", Arg: "NAME", Set: cmdline.Text(&r.Model),
 			Help: "the model, which also selects the agent's program (default the first that this machine has a credential for)"},
-		{Group: groupTask, Long: "preamble", Arg: "TEXT", Set: cli.Text(&r.Preamble),
+		{Group: groupTask, Long: "preamble", Arg: "TEXT", Set: cmdline.Text(&r.Preamble),
 			Help: "put this text before all instructions"},
-		{Group: groupTask, Long: "output-path", Arg: "PATH", Set: cli.Text(&r.OutputPath),
+		{Group: groupTask, Long: "output-path", Arg: "PATH", Set: cmdline.Text(&r.OutputPath),
 			Help: "file in /out that the agent must write"},
-		{Group: groupTask, Long: "output-format", Arg: "TEXT", Set: cli.Text(&r.OutputFormat),
+		{Group: groupTask, Long: "output-format", Arg: "TEXT", Set: cmdline.Text(&r.OutputFormat),
 			Help: "what that file must look like"},
-		{Group: groupTask, Long: "criterion", Arg: "TEXT", Repeat: true, Set: cli.List(&r.SuccessCriteria, nil),
+		{Group: groupTask, Long: "criterion", Arg: "TEXT", Repeat: true, Set: cmdline.List(&r.SuccessCriteria, nil),
 			Help: "condition that the agent must check before it ends"},
-		{Group: groupTask, Long: "image", Arg: "NAME", Complete: cli.Image, Set: o.setImage,
+		{Group: groupTask, Long: "image", Arg: "NAME", Complete: cmdline.Image, Set: o.setImage,
 			Help: "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"},
-		{Group: groupTask, Long: "out", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&o.Out),
+		{Group: groupTask, Long: "out", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&o.Out),
 			Help: "directory for /out (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
 	}
 	if !research {
-		task = append(task, cli.Flag{Group: groupTask, Long: "script", Arg: "TEXT", Set: cli.Text(&r.Script),
+		task = append(task, cmdline.Flag{Group: groupTask, Long: "script", Arg: "TEXT", Set: cmdline.Text(&r.Script),
 			Help: "run this shell text in place of a coding agent, without a model or a credential, to try a run; $1 is the prompt, stdout the answer"},
-			cli.Flag{Group: groupTask, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cli.File, Set: cli.List(&o.Inputs, nil),
+			cmdline.Flag{Group: groupTask, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.Inputs, nil),
 				Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
-			cli.Flag{Group: groupTask, Long: "egress", Arg: "MODE", Words: agentModes, Set: func(s string) error { r.Egress = s; return checkMode(s) },
+			cmdline.Flag{Group: groupTask, Long: "egress", Arg: "MODE", Words: agentModes, Set: func(s string) error { r.Egress = s; return checkMode(s) },
 				Help: "destinations besides the model: none or package-managers (default none)"},
-			cli.Flag{Group: groupTask, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cli.List(&r.Domains, nil),
+			cmdline.Flag{Group: groupTask, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&r.Domains, nil),
 				Help: "also allow this destination, as in demesne run"},
-			cli.Flag{Group: groupTask, Long: "allow-research", Set: cli.On(&r.AllowResearch),
+			cmdline.Flag{Group: groupTask, Long: "allow-research", Set: cmdline.On(&r.AllowResearch),
 				Help: "let the agent start research agents, which have the whole network and could send what the agent tells them to anyone"},
-			cli.Flag{Group: groupTask, Long: "workspace", Arg: "DIR", Complete: cli.Directory, Set: cli.Text(&r.Workspace),
+			cmdline.Flag{Group: groupTask, Long: "workspace", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&r.Workspace),
 				Help: "directory for /workspace, writable; files that this machine would execute later are read-only (default a new one)"})
 	}
 	return append(task,
-		cli.Flag{Group: groupBounds, Long: "max-cost", Arg: "DOLLARS", Set: cost(&r.MaxCost),
+		cmdline.Flag{Group: groupBounds, Long: "max-cost", Arg: "DOLLARS", Set: cost(&r.MaxCost),
 			Help: "end the agent, with its children, when they cost more"},
-		cli.Flag{Group: groupBounds, Long: "max-tokens", Arg: "N", Set: tokens(&r.MaxTokens),
+		cmdline.Flag{Group: groupBounds, Long: "max-tokens", Arg: "N", Set: tokens(&r.MaxTokens),
 			Help: "end them when they use more tokens: input, cached or not, and output"},
-		cli.Flag{Group: groupBounds, Long: "max-turns", Arg: "N", Set: turns(&r.MaxTurns),
+		cmdline.Flag{Group: groupBounds, Long: "max-turns", Arg: "N", Set: turns(&r.MaxTurns),
 			Help: "end them when they make more requests to the model"},
-		cli.Flag{Group: groupBounds, Long: "timeout", Arg: "DURATION", Set: cli.Duration(&r.Timeout),
+		cmdline.Flag{Group: groupBounds, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&r.Timeout),
 			Help: "end them after this time: 30s, 5m, 1h30m, or seconds (default never)"},
-		cli.Flag{Group: groupBounds, Long: "memory", Arg: "SIZE", Set: cli.Memory(&r.Limits.Memory),
+		cmdline.Flag{Group: groupBounds, Long: "memory", Arg: "SIZE", Set: cmdline.Memory(&r.Limits.Memory),
 			Help: "memory limit of each sandbox, or none (default half of the machine's)"},
-		cli.Flag{Group: groupBounds, Long: "disk", Arg: "SIZE", Set: cli.Disk(&r.Limits.Disk),
+		cmdline.Flag{Group: groupBounds, Long: "disk", Arg: "SIZE", Set: cmdline.Disk(&r.Limits.Disk),
 			Help: "limit for what is written to each of /, /out and /workspace, or none (default 2g)"},
-		cli.Flag{Group: groupOutcome, Long: "background", Set: cli.On(&o.Background),
+		cmdline.Flag{Group: groupOutcome, Long: "background", Set: cmdline.On(&o.Background),
 			Help: "start a background job, and print its id; see logs, wait, jobs and cancel"},
-		cli.Flag{Group: groupOutcome, Long: "json", Set: cli.On(&o.JSON),
+		cmdline.Flag{Group: groupOutcome, Long: "json", Set: cmdline.On(&o.JSON),
 			Help: "print events as JSON, one object a line, in place of text"})
 }
 
@@ -111,9 +111,9 @@ func (o *AgentOptions) setImage(s string) error {
 
 func checkMode(s string) error {
 	if s == "open" {
-		return cli.Hinted(errors.New("an agent with inputs cannot have the whole network"), "demesne research PROMPT starts one without inputs")
+		return cmdline.Hinted(errors.New("an agent with inputs cannot have the whole network"), "demesne research PROMPT starts one without inputs")
 	}
-	return cli.OneOf(s, agentModes)
+	return cmdline.OneOf(s, agentModes)
 }
 
 func cost(to *float64) func(string) error {
@@ -151,11 +151,11 @@ func turns(to *int) func(string) error {
 
 // AgentCommand returns the command line of demesne agent run, or of demesne research, whose flags set o. Program and
 // Name are those of the program that executes demesne-agent.
-func AgentCommand(o *AgentOptions, research bool) *cli.Command {
+func AgentCommand(o *AgentOptions, research bool) *cmdline.Command {
 	if research {
 		return researchCommand(o)
 	}
-	return &cli.Command{
+	return &cmdline.Command{
 		Program: "demesne", Name: "agent run", Usage: []string{"[flags] PROMPT"},
 		Summary: "run a coding agent on a task, without a terminal",
 		About: `Runs the coding agent that MODEL selects in a sandbox, until its task is done. The final answer goes to stdout, and what
@@ -169,7 +169,7 @@ With --workspace the agent changes a directory of yours. Files there that progra
 such as git hooks, are read-only inside. At the end stderr names new ones, and other changed files of that kind.
 
 The exit code is that of the agent's program, 137 if a bound ended it, and 125 if it ended without doing its work.`,
-		Examples: []cli.Example{
+		Examples: []cmdline.Example{
 			{Says: "get an answer", Line: `demesne agent run "What does this repository do?" --in ~/src/app`},
 			{Says: "get a file, for at most one dollar", Line: `demesne agent run "Translate /in/letter.txt into French." --in letter.txt --output-path letter.fr.txt --max-cost 1`},
 			{Says: "change a project, with the program of an image", Line: `demesne agent run --workspace . --image local/agents "Make the tests pass."`},
@@ -180,13 +180,13 @@ The exit code is that of the agent's program, 137 if a bound ended it, and 125 i
 	}
 }
 
-func researchCommand(o *AgentOptions) *cli.Command {
-	return &cli.Command{
+func researchCommand(o *AgentOptions) *cmdline.Command {
+	return &cmdline.Command{
 		Program: "demesne", Name: "research", Usage: []string{"[flags] PROMPT"},
 		Summary: "run a coding agent with the whole network and no inputs",
 		About: `Runs a coding agent as demesne agent run does, with access to the whole network. It therefore gets no files of this
 machine.`,
-		Examples: []cli.Example{
+		Examples: []cmdline.Example{
 			{Says: "find something out", Line: `demesne research "Which Linux releases have Landlock ABI 6?" --output-path answer.md`},
 		},
 		Flags: AgentFlags(o, true),

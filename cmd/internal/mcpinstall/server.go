@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 )
 
 // ServerOptions holds the command line of demesne-mcp.
@@ -33,14 +33,14 @@ func ParseTools(list string) ([]string, error) {
 }
 
 // ServerFlags returns the flags of demesne-mcp, bound to o.
-func ServerFlags(o *ServerOptions) cli.Flags {
+func ServerFlags(o *ServerOptions) cmdline.Flags {
 	text := func(to *string) func(string) error { return func(s string) error { *to = s; return nil } }
-	return cli.Flags{
+	return cmdline.Flags{
 		{Group: groupServer, Long: "tools", Arg: "SETS", Set: text(&o.Tools),
 			Help: "add tool sets: files, to read, write, edit and search files of a sandbox; sandboxes, to fork and copy between them; code, to execute code in sessions; host, to run commands of this machine that its policy lists or a person approves (default $DEMESNE_TOOLS)"},
 		{Group: groupServer, Long: "http", Arg: "ADDR", Set: text(&o.HTTP),
 			Help: "listen on host:port or unix:PATH, instead of stdin and stdout"},
-		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cli.File, Set: text(&o.TokenFile),
+		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cmdline.File, Set: text(&o.TokenFile),
 			Help: "require the first line of this file as bearer token from HTTP clients (default $DEMESNE_MCP_TOKEN)"},
 		{Group: groupServer, Long: "host", Arg: "NAME", Repeat: true, Set: func(s string) error { o.Hosts = append(o.Hosts, s); return nil },
 			Help: "accept HTTP requests for this host name, besides localhost"},
@@ -48,8 +48,8 @@ func ServerFlags(o *ServerOptions) cli.Flags {
 }
 
 // ServerCommand returns the command line of demesne-mcp, whose flags set o.
-func ServerCommand(o *ServerOptions) *cli.Command {
-	return &cli.Command{
+func ServerCommand(o *ServerOptions) *cmdline.Command {
+	return &cmdline.Command{
 		Program: "demesne-mcp", Usage: []string{"[--tools SET]", "[--tools SET] --http ADDR|unix:PATH [--token-file FILE] [--host NAME]…"},
 		Summary: "serve MCP tools that run commands in sandboxes",
 		About: `Serves MCP tools that run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. demesne mcp starts this
@@ -59,22 +59,22 @@ An address that other machines can reach needs a bearer token. A socket at unix:
 
 At the end of its input, and on INT, TERM or HUP, the server answers the calls in progress and exits 0. A second INT or
 TERM ends it at once.`,
-		Examples: []cli.Example{
+		Examples: []cmdline.Example{
 			{Says: "serve HTTP clients of this machine", Line: "demesne-mcp --http 127.0.0.1:8765"},
 			{Says: "serve other machines", Line: "demesne-mcp --http 0.0.0.0:8765 --host tools.example --token-file token"},
 		},
 		Flags:  ServerFlags(o),
-		Topics: []cli.Topic{ServerEnvironment()},
+		Topics: []cmdline.Topic{ServerEnvironment()},
 	}
 }
 
 // ServerEnvironment describes the variables that demesne-mcp reads.
-func ServerEnvironment() cli.Topic {
-	return cli.Topic{
+func ServerEnvironment() cmdline.Topic {
+	return cmdline.Topic{
 		Section: "ENVIRONMENT", Summary: "the variables that demesne-mcp reads",
 		Text: `The operator's limits come from the environment; the server has no configuration file. It also reads the variables of
 demesne(1).`,
-		Entries: []cli.Entry{
+		Entries: []cmdline.Entry{
 			{Name: "DEMESNE_ALLOWED_PATHS", Text: "directories that tools can mount, separated by colons (default the working directory, unless it is a home directory or contains one)"},
 			{Name: "DEMESNE_SECRETS", Text: "namespace of the stored secrets that models can use, without seeing their values (default none)"},
 			{Name: "DEMESNE_ALLOWED_DOMAINS", Text: "network rules that models can use without a question (default none)"},

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/runner"
 )
 
@@ -93,27 +93,27 @@ const (
 )
 
 // Flags returns the flags, bound to o.
-func Flags(o *Options) cli.Flags {
-	all := cli.Flags{
-		{Group: groupServer, Long: "http", Arg: "ADDR", Set: cli.Text(&o.HTTP),
+func Flags(o *Options) cmdline.Flags {
+	all := cmdline.Flags{
+		{Group: groupServer, Long: "http", Arg: "ADDR", Set: cmdline.Text(&o.HTTP),
 			Help: "listen on host:port or unix:PATH (default " + DefaultAddress + ")"},
-		{Group: groupServer, Long: "exposed", Set: cli.On(&o.Exposed),
+		{Group: groupServer, Long: "exposed", Set: cmdline.On(&o.Exposed),
 			Help: "listen on an address that other machines can reach"},
-		{Group: groupServer, Long: "host", Arg: "NAME", Repeat: true, Set: cli.List(&o.Hosts, nil),
+		{Group: groupServer, Long: "host", Arg: "NAME", Repeat: true, Set: cmdline.List(&o.Hosts, nil),
 			Help: "accept requests for this host name, besides localhost"},
-		{Group: groupServer, Long: "domain", Arg: "NAME[:PORT]", Set: cli.Text(&o.Domain),
+		{Group: groupServer, Long: "domain", Arg: "NAME[:PORT]", Set: cmdline.Text(&o.Domain),
 			Help: "names of ports in sandboxes are PORT-ID.NAME (default localhost and the server's port)"},
-		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.TokenFile),
+		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.TokenFile),
 			Help: "the token that clients send as API key; made if it does not exist (default ~/.demesne/server/token)"},
-		{Group: groupServer, Long: "env", Set: cli.On(&o.Env),
+		{Group: groupServer, Long: "env", Set: cmdline.On(&o.Env),
 			Help: "print the variables for E2B's SDKs, with the token, and serve nothing"},
-		{Group: groupServer, Long: "page", Set: cli.On(&o.Page),
+		{Group: groupServer, Long: "page", Set: cmdline.On(&o.Page),
 			Help: "print the page's address, with the token, and serve nothing"},
-		{Group: groupServer, Long: "tools", Arg: "SETS", Env: "DEMESNE_TOOLS", Set: cli.Text(&o.Tools),
+		{Group: groupServer, Long: "tools", Arg: "SETS", Env: "DEMESNE_TOOLS", Set: cmdline.Text(&o.Tools),
 			Help: "add tool sets to those of MCP at /mcp: files, sandboxes, code, runs (default runs)"},
-		{Group: groupServer, Long: "tool-texts", Arg: "FILE", Env: "DEMESNE_TOOL_TEXTS", Complete: cli.File, Set: cli.Text(&o.ToolTexts),
+		{Group: groupServer, Long: "tool-texts", Arg: "FILE", Env: "DEMESNE_TOOL_TEXTS", Complete: cmdline.File, Set: cmdline.Text(&o.ToolTexts),
 			Help: "take texts about MCP's tools from this TOML file: a table for each tool, with override or append"},
-		{Group: groupServer, Long: "config", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.Config),
+		{Group: groupServer, Long: "config", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.Config),
 			Help: "take flags that are not typed from this TOML file (default ~/.config/demesne/serve.toml, if it exists)"},
 	}
 	all = append(all, accessFlags(o)...)
@@ -127,31 +127,31 @@ func Flags(o *Options) cli.Flags {
 	return append(all, tokenFlags(o)...)
 }
 
-func accessFlags(o *Options) cli.Flags {
-	return cli.Flags{
-		{Group: groupAccess, Long: "tls-cert", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.Cert),
+func accessFlags(o *Options) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupAccess, Long: "tls-cert", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.Cert),
 			Help: "serve TLS with this certificate; read again when it changes"},
-		{Group: groupAccess, Long: "tls-key", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.Key),
+		{Group: groupAccess, Long: "tls-key", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.Key),
 			Help: "its key, closed to other users"},
-		{Group: groupAccess, Long: "acme", Arg: "NAME", Repeat: true, Set: cli.List(&o.ACME, nil),
+		{Group: groupAccess, Long: "acme", Arg: "NAME", Repeat: true, Set: cmdline.List(&o.ACME, nil),
 			Help: "serve TLS with certificates for this host name by ACME: its port 443 must reach this server. You accept the authority's terms"},
-		{Group: groupAccess, Long: "acme-directory", Arg: "URL", Set: cli.Text(&o.ACMEDirectory),
+		{Group: groupAccess, Long: "acme-directory", Arg: "URL", Set: cmdline.Text(&o.ACMEDirectory),
 			Help: "directory of the ACME authority (default that of Let's Encrypt)"},
-		{Group: groupAccess, Long: "acme-ca-file", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.ACMECA),
+		{Group: groupAccess, Long: "acme-ca-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.ACMECA),
 			Help: "trust this certificate for the authority itself, such as step-ca's root (default the system's)"},
-		{Group: groupAccess, Long: "acme-contact", Arg: "MAIL", Set: cli.Text(&o.ACMEContact),
+		{Group: groupAccess, Long: "acme-contact", Arg: "MAIL", Set: cmdline.Text(&o.ACMEContact),
 			Help: "mail address for the authority"},
-		{Group: groupAccess, Long: "jwt-key-file", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.JWTKey),
+		{Group: groupAccess, Long: "jwt-key-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.JWTKey),
 			Help: "accept JWTs that are signed with the key in this file, and name a namespace"},
-		{Group: groupAccess, Long: "jwt-algorithm", Arg: "NAME", Words: jwtAlgorithms, Set: cli.Word(&o.JWTAlgorithm, jwtAlgorithms),
+		{Group: groupAccess, Long: "jwt-algorithm", Arg: "NAME", Words: jwtAlgorithms, Set: cmdline.Word(&o.JWTAlgorithm, jwtAlgorithms),
 			Help: "accept this algorithm alone: HS256, HS384 or HS512 (default all that the key is long enough for)"},
-		{Group: groupAccess, Long: "jwt-audience", Arg: "NAME", Set: cli.Text(&o.JWTAudience),
+		{Group: groupAccess, Long: "jwt-audience", Arg: "NAME", Set: cmdline.Text(&o.JWTAudience),
 			Help: "a JWT must have this audience (aud)"},
-		{Group: groupAccess, Long: "jwt-issuer", Arg: "NAME", Set: cli.Text(&o.JWTIssuer),
+		{Group: groupAccess, Long: "jwt-issuer", Arg: "NAME", Set: cmdline.Text(&o.JWTIssuer),
 			Help: "a JWT must have this issuer (iss)"},
-		{Group: groupAccess, Long: "cors", Arg: "ORIGIN", Repeat: true, Set: cli.List(&o.Origins, origin),
+		{Group: groupAccess, Long: "cors", Arg: "ORIGIN", Repeat: true, Set: cmdline.List(&o.Origins, origin),
 			Help: "let pages of this origin call the API with a token, such as https://app.example.com"},
-		{Group: groupAccess, Long: "max-body", Arg: "SIZE", Set: cli.Bytes(&o.MaxBody),
+		{Group: groupAccess, Long: "max-body", Arg: "SIZE", Set: cmdline.Bytes(&o.MaxBody),
 			Help: "largest body of a request but files (default 8m)"},
 	}
 }
@@ -162,29 +162,29 @@ var (
 )
 
 // BoundFlags returns the flags that a namespace can have too, bound to b.
-func BoundFlags(b *Bounds) cli.Flags {
-	return cli.Flags{
-		{Group: groupSandboxes, Long: "image", Arg: "NAME", Set: cli.Text(&b.Image),
+func BoundFlags(b *Bounds) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupSandboxes, Long: "image", Arg: "NAME", Set: cmdline.Text(&b.Image),
 			Help: "image of the templates base and code-interpreter-v1 (default $DEMESNE_DEFAULT_IMAGE, or host)"},
-		{Group: groupSandboxes, Long: "egress", Arg: "MODE", Words: egressModes, Set: cli.Word(&b.Egress, egressModes),
+		{Group: groupSandboxes, Long: "egress", Arg: "MODE", Words: egressModes, Set: cmdline.Word(&b.Egress, egressModes),
 			Help: "what a sandbox with internet access may reach: none, package-managers or open (default " + DefaultEgress + ")"},
-		{Group: groupSandboxes, Long: "memory", Arg: "SIZE", Set: cli.Memory(&b.Limits.Memory),
+		{Group: groupSandboxes, Long: "memory", Arg: "SIZE", Set: cmdline.Memory(&b.Limits.Memory),
 			Help: "memory limit of each sandbox, or none (default half of the machine's)"},
-		{Group: groupSandboxes, Long: "disk", Arg: "SIZE", Set: cli.Disk(&b.Limits.Disk),
+		{Group: groupSandboxes, Long: "disk", Arg: "SIZE", Set: cmdline.Disk(&b.Limits.Disk),
 			Help: "limit for what a sandbox writes, or none (default 2g)"},
-		{Group: groupBounds, Long: "max-memory", Arg: "SIZE", Env: "DEMESNE_MAX_MEMORY", Set: ceiling(&b.Max.Memory, cli.Memory),
+		{Group: groupBounds, Long: "max-memory", Arg: "SIZE", Env: "DEMESNE_MAX_MEMORY", Set: ceiling(&b.Max.Memory, cmdline.Memory),
 			Help: "largest memory limit that a caller may ask for (default that of --memory)"},
-		{Group: groupBounds, Long: "max-disk", Arg: "SIZE", Env: "DEMESNE_MAX_DISK", Set: ceiling(&b.Max.Disk, cli.Disk),
+		{Group: groupBounds, Long: "max-disk", Arg: "SIZE", Env: "DEMESNE_MAX_DISK", Set: ceiling(&b.Max.Disk, cmdline.Disk),
 			Help: "largest disk limit that a caller may ask for (default that of --disk)"},
-		{Group: groupBounds, Long: "max-pids", Arg: "N", Env: "DEMESNE_MAX_PIDS", Set: ceiling(&b.Max.PIDs, cli.PIDs),
+		{Group: groupBounds, Long: "max-pids", Arg: "N", Env: "DEMESNE_MAX_PIDS", Set: ceiling(&b.Max.PIDs, cmdline.PIDs),
 			Help: "most processes and threads that a caller may ask for (default 512)"},
 		{Group: groupBounds, Long: "max-cpus", Arg: "N", Env: "DEMESNE_MAX_CPUS", Set: positive(&b.Max.CPUs),
 			Help: "most processors that a sandbox has (default no bound)"},
-		{Group: groupBounds, Long: "max-timeout", Arg: "DURATION", Env: "DEMESNE_MAX_TIMEOUT", Set: cli.Duration(&b.MaxTimeout),
+		{Group: groupBounds, Long: "max-timeout", Arg: "DURATION", Env: "DEMESNE_MAX_TIMEOUT", Set: cmdline.Duration(&b.MaxTimeout),
 			Help: "longest time of one command, terminal or execution of code (default 48h)"},
 		{Group: groupBounds, Long: "max-sandboxes", Arg: "N", Set: number(&b.MaxSandboxes),
 			Help: "most sandboxes of one namespace (default no bound but $DEMESNE_MAX_SANDBOXES)"},
-		{Group: groupBounds, Long: "max-stored", Arg: "SIZE", Set: cli.Bytes(&b.MaxStored),
+		{Group: groupBounds, Long: "max-stored", Arg: "SIZE", Set: cmdline.Bytes(&b.MaxStored),
 			Help: "most that volumes, uploads and images of templates of one namespace hold, each volume at most a sandbox's disk limit (default 10 disk limits)"},
 		{Group: groupBounds, Long: "max-files", Arg: "N", Set: number(&b.MaxFiles),
 			Help: "most files and directories of these (default 100000)"},
@@ -194,9 +194,9 @@ func BoundFlags(b *Bounds) cli.Flags {
 			Help: "most snapshots of one namespace over E2B's API (default 100)"},
 		{Group: groupBounds, Long: "max-templates", Arg: "N", Set: number(&b.MaxTemplates),
 			Help: "most templates of one namespace (default 100)"},
-		{Group: groupBounds, Long: "allowed-images", Arg: "NAME", Repeat: true, Env: "DEMESNE_ALLOWED_IMAGES", Set: cli.List(&b.AllowedImages, nil),
+		{Group: groupBounds, Long: "allowed-images", Arg: "NAME", Repeat: true, Env: "DEMESNE_ALLOWED_IMAGES", Set: cmdline.List(&b.AllowedImages, nil),
 			Help: "images that callers may name besides the catalogue's, such as ghcr.io/org/*; any restricts the operator too"},
-		{Group: groupBounds, Long: "allowed-domains", Arg: "RULE", Repeat: true, Set: cli.List(&b.AllowedDomains, nil),
+		{Group: groupBounds, Long: "allowed-domains", Arg: "RULE", Repeat: true, Set: cmdline.List(&b.AllowedDomains, nil),
 			Help: "rule that callers may allow beyond --egress, such as api.example.com; private addresses too, if it names them"},
 		{Group: groupBounds, Long: "rate", Arg: "N", Set: positive(&b.Rate),
 			Help: "requests a second of one namespace; as many as in two seconds may come at once (default no bound)"},
@@ -204,34 +204,34 @@ func BoundFlags(b *Bounds) cli.Flags {
 			Help: "commands, terminals and executions of code that run at once; others wait in a queue (default no bound)"},
 		{Group: groupBounds, Long: "max-waiting", Arg: "N", Set: number(&b.MaxWaiting),
 			Help: "commands of a namespace that wait, with --max-running; one more is refused (default 100)"},
-		{Group: groupBounds, Long: "agents", Set: cli.On(&b.Agents),
+		{Group: groupBounds, Long: "agents", Set: cmdline.On(&b.Agents),
 			Help: "let callers of namespaces run agents, which use your credentials"},
 	}
 }
 
-func operationFlags(o *Options) cli.Flags {
-	return cli.Flags{
-		{Group: groupOperation, Long: "host-policy", Arg: "FILE", Complete: cli.File, Set: cli.Text(&o.HostPolicy),
+func operationFlags(o *Options) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupOperation, Long: "host-policy", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.HostPolicy),
 			Help: "let callers run the commands of this machine that a policy lists, and others after demesne approve (default: no command)"},
-		{Group: groupOperation, Long: "log-requests", Set: cli.On(&o.LogRequests),
+		{Group: groupOperation, Long: "log-requests", Set: cmdline.On(&o.LogRequests),
 			Help: "write a line for each request to stderr"},
-		{Group: groupOperation, Long: "keep-outputs", Arg: "DURATION", Set: cli.Duration(&o.KeepOutputs),
+		{Group: groupOperation, Long: "keep-outputs", Arg: "DURATION", Set: cmdline.Duration(&o.KeepOutputs),
 			Help: "remove outputs and logs that nothing has changed for so long, such as 720h (default: never)"},
-		{Group: groupOperation, Long: "keep-audit", Arg: "DURATION", Set: cli.Duration(&o.KeepAudit),
+		{Group: groupOperation, Long: "keep-audit", Arg: "DURATION", Set: cmdline.Duration(&o.KeepAudit),
 			Help: "remove files of the audit log that are older (default: never)"},
 	}
 }
 
-func tokenFlags(o *Options) cli.Flags {
-	return cli.Flags{
-		{Group: groupToken, Long: "name", Arg: "NAME", Set: cli.Text(&o.Name), Help: "with token add: name of the token (default the namespace's)"},
-		{Group: groupToken, Long: "expires", Arg: "DURATION", Set: cli.Duration(&o.Expires), Help: "with token add: end of the token, such as 720h (default never)"},
+func tokenFlags(o *Options) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupToken, Long: "name", Arg: "NAME", Set: cmdline.Text(&o.Name), Help: "with token add: name of the token (default the namespace's)"},
+		{Group: groupToken, Long: "expires", Arg: "DURATION", Set: cmdline.Duration(&o.Expires), Help: "with token add: end of the token, such as 720h (default never)"},
 	}
 }
 
 // Command returns the command with its help.
-func Command(o *Options) *cli.Command {
-	return &cli.Command{
+func Command(o *Options) *cmdline.Command {
+	return &cmdline.Command{
 		Name: "serve", Usage: []string{"[flags]", "token add [--name NAME] [--expires DURATION] NAMESPACE", "token list", "token rm NAME…"},
 		Summary: "serve sandboxes over HTTP, for programs and people",
 		About: `Serves HTTP APIs for programs that use sandboxes: the one that E2B's SDKs speak, demesne's own at /v1, and MCP. It
@@ -248,7 +248,7 @@ Each flag can be a key of the configuration file, without its dashes, and a vari
 counts before the variable, and that before the file. The table [namespaces.NAME] of the file has bounds of one namespace.
 
 docs/guide/serve.md lists the calls that are supported, and docs/guide/access.md is about tokens, TLS and bounds.`,
-		Examples: []cli.Example{
+		Examples: []cmdline.Example{
 			{Says: "print the address of the page, which logs in", Line: "demesne serve --page"},
 			{Says: "serve the SDKs of this machine", Line: "demesne serve"},
 			{Says: "run a program against it", Line: `eval "$(demesne serve --env)" && node program.mjs`},
@@ -288,7 +288,7 @@ func ceiling(to *int64, limit func(*int64) func(string) error) func(string) erro
 	return func(s string) error {
 		var n int64
 		err := limit(&n)(s)
-		if err == nil && n == cli.Unlimited {
+		if err == nil && n == cmdline.Unlimited {
 			err = errors.New("a ceiling cannot be none")
 		}
 		if err == nil {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 )
 
 // TestCeilings checks that a ceiling is a value that the limit itself can have.
@@ -18,7 +18,7 @@ func TestCeilings(t *testing.T) {
 		{"max-memory", "512m", true}, {"max-memory", "1", false}, {"max-memory", "none", false},
 		{"max-disk", "1g", true}, {"max-disk", "0", false}, {"max-pids", "512", true}, {"max-pids", "1", false}, {"max-pids", "none", false},
 	} {
-		at := slices.IndexFunc(flags, func(f cli.Flag) bool { return f.Long == c.flag })
+		at := slices.IndexFunc(flags, func(f cmdline.Flag) bool { return f.Long == c.flag })
 		if err := flags[at].Set(c.value); (err == nil) != c.ok {
 			t.Errorf("%s %s: %v", c.flag, c.value, err)
 		}

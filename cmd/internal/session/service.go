@@ -32,10 +32,10 @@ import (
 	"sync"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/images"
 	imageevents "demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/session/audit"
@@ -174,7 +174,7 @@ func (s *Service) DefaultImage() (imageref.Ref, error) {
 	name := imageref.Default(s.opts.Getenv)
 	ref, err := ParseImage(name)
 	if err != nil {
-		err = cli.Hinted(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
+		err = cmdline.Hinted(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
 	}
 	return ref, err
 }

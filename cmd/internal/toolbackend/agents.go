@@ -11,7 +11,7 @@ import (
 	"os/exec"
 	"strconv"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/mcp/backend"
 	"demesne/runner/client"
 )
@@ -74,7 +74,7 @@ func lastEvent(ctx context.Context, out io.Reader, progress func(string)) (*back
 		}
 		switch {
 		case e.Error != "":
-			return nil, cli.Hinted(errors.New(e.Error), "%s", e.Hint)
+			return nil, cmdline.Hinted(errors.New(e.Error), "%s", e.Hint)
 		case e.Result != nil:
 			return e.Result, nil
 		case progress != nil:

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/cli"
+	"demesne/internal/cmdline"
 	"demesne/mcp"
 	"demesne/runner"
 )
@@ -41,8 +41,8 @@ func ceilings(env func(string) string, m machine) (c mcp.Ceilings, err error) {
 		Memory: m.memory / 4 * 3, CPUs: float64(m.cpus),
 		PIDs: min(max(m.pids/4, runner.DefaultPIDs), 1<<15), Disk: max(m.memory/2, runner.DefaultDisk), // the scratch space may be a tmpfs, in memory
 	}
-	take(varMemory, cli.Bytes(&c.Limits.Memory))
-	take(varDisk, cli.Bytes(&c.Limits.Disk))
+	take(varMemory, cmdline.Bytes(&c.Limits.Memory))
+	take(varDisk, cmdline.Bytes(&c.Limits.Disk))
 	take(varPIDs, func(s string) (err error) {
 		if c.Limits.PIDs, err = strconv.ParseInt(s, 10, 64); err != nil || c.Limits.PIDs < 1 {
 			return fmt.Errorf("not a number of at least 1")

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/code"
 	"demesne/cmd/internal/session"
+	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/kernels"
 	"demesne/kernels/driver"
@@ -106,7 +106,7 @@ func language(name string) (languages.Language, error) {
 	}
 	err := fmt.Errorf("language %q is not known (%s)", name, strings.Join(languageNames(), ", "))
 	if near := text.Nearest(strings.ToLower(name), names); near != "" {
-		err = cli.Hinted(err, "did you mean %s?", near)
+		err = cmdline.Hinted(err, "did you mean %s?", near)
 	}
 	return l, err
 }

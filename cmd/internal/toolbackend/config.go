@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/mcpinstall"
 	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/mcp"
 	"demesne/proxy/policy"
 )
@@ -77,7 +77,7 @@ func serverOptions(s *session.Service, by Options, root, tools string, warn io.W
 	}
 	list := fields(by.setting(varImages))
 	o := mcp.Options{
-		Version: cli.Version, Mounts: mounts.Outputs(root, s.Made), Outputs: root, Mine: s.Made, Hidden: by.Namespace != "", Egress: modes, Sets: sets,
+		Version: cmdline.Version, Mounts: mounts.Outputs(root, s.Made), Outputs: root, Mine: s.Made, Hidden: by.Namespace != "", Egress: modes, Sets: sets,
 		Domain: names.decide, Ceilings: most, Research: research,
 		Images: append(imageref.Catalogue(), imageref.Entries(list)...), Image: imageref.Default(by.setting),
 		Allowed: func(name string) (ok, stored bool) { return imageref.Permitted(name, list) },

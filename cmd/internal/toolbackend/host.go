@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/cmd/internal/vault"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/mcp"
 	"demesne/proxy/redact"
@@ -86,7 +86,7 @@ func (f *Backend) offerHost(o *mcp.Options) (done func(), err error) {
 			o.Sets = append(o.Sets, setHost)
 		}
 	case wanted && f.options.Listed: // a server of several callers
-		return nil, cli.Hinted(errors.New("tools: host: needs a policy"), "demesne serve --host-policy FILE")
+		return nil, cmdline.Hinted(errors.New("tools: host: needs a policy"), "demesne serve --host-policy FILE")
 	case wanted:
 		if o.Host, done, err = f.ownHost(); err != nil {
 			return nil, fmt.Errorf("tools: host: %w", err)
@@ -128,7 +128,7 @@ func (f *Backend) ownHost() (g *hostcmd.Guard, done func(), err error) {
 		log.Close()
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		err = cli.Hinted(err, "the tool set host needs a policy: docs/guide/host-commands.md")
+		err = cmdline.Hinted(err, "the tool set host needs a policy: docs/guide/host-commands.md")
 	}
 	return g, func() { g.Close(); log.Close() }, err
 }

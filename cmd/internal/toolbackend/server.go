@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/cli"
 	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/mcp"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -163,7 +163,7 @@ func (f *Backend) Server(ctx context.Context, tools string, warn io.Writer, pref
 func (f *Backend) model(name, tool, image string) error {
 	_, err := f.agents.In(image).Choose(tool, name)
 	if errors.Is(err, agents.ErrNoProgram) {
-		err = cli.Hinted(err, "install it so that PATH has it, or name an image that has it in the argument image")
+		err = cmdline.Hinted(err, "install it so that PATH has it, or name an image that has it in the argument image")
 	}
 	return err
 }

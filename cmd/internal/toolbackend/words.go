@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"demesne/cmd/internal/cli"
 	"demesne/images/events"
+	"demesne/internal/cmdline"
 	"demesne/runner/ipc"
 )
 
@@ -17,13 +17,13 @@ func explained(err error) error {
 	)
 	switch {
 	case errors.As(err, &e) && e.Code == ipc.CodeTooMany:
-		return cli.Hinted(err, "sandbox_destroy removes a sandbox; sandbox_list lists them")
+		return cmdline.Hinted(err, "sandbox_destroy removes a sandbox; sandbox_list lists them")
 	case errors.As(err, &e) && e.Code == ipc.CodeDiffers:
-		return cli.Hinted(err, "omit the differing arguments to use the sandbox as it is, or set replace: true to remove it with its files and create a new one")
+		return cmdline.Hinted(err, "omit the differing arguments to use the sandbox as it is, or set replace: true to remove it with its files and create a new one")
 	case errors.As(err, &e) && e.Hint != "":
-		return cli.Hinted(err, "%s", e.Hint)
+		return cmdline.Hinted(err, "%s", e.Hint)
 	case errors.As(err, &f) && f.Hint != "":
-		return cli.Hinted(err, "%s", f.Hint)
+		return cmdline.Hinted(err, "%s", f.Hint)
 	}
 	return err
 }
@@ -32,7 +32,7 @@ func explained(err error) error {
 func attached(id string, err error) error {
 	var e *ipc.Error
 	if errors.As(err, &e) && (e.Code == ipc.CodeNoSuchSandbox || e.Code == ipc.CodeGone) {
-		return cli.Hinted(fmt.Errorf("attach to sandbox %s: %w", id, err), "sandbox_list lists the sandboxes that there are")
+		return cmdline.Hinted(fmt.Errorf("attach to sandbox %s: %w", id, err), "sandbox_list lists the sandboxes that there are")
 	}
 	return explained(err)
 }

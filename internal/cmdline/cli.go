@@ -1,4 +1,4 @@
-// Package cli reads the command lines of demesne's programs, and explains them.
+// Package cmdline reads the command lines of demesne's programs, and explains them.
 //
 // A table describes each command line: a [Command] with its [Flags]. Everything else is made from these tables: parsing,
 // --help, the overview, the manual pages, the reference in Markdown and the completion scripts. They agree because
@@ -24,7 +24,7 @@
 //
 // The package prints nothing and does not exit. It imports no heavy package, and initializes no table before main, because
 // every run pays for both.
-package cli
+package cmdline
 
 import (
 	"errors"
