@@ -21,7 +21,7 @@ PURE := ./cmd/demesne ./cmd/demesne-agent ./cmd/demesne-init ./cmd/demesne-proxy
   ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
 # Packages whose tests run under the race detector. It needs cgo and threads of its own; kernel tests of other packages
 # restrict themselves, and would fail with it. Packages that link heavy libraries are left to make test-race.
-RACE := ./agents ./cmd/demesne ./cmd/demesne-agent ./cmd/internal/session ./internal/flock ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... \
+RACE := ./agents ./cmd/demesne ./cmd/demesne-agent ./session ./internal/flock ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... \
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./cmd/internal/... ./server/...
 

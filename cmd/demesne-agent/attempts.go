@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/session"
 	"demesne/images/recipes"
 	"demesne/internal/text"
 	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // attempts are the executions of an agent's program in its sandbox: one, and one more after each rate limit. Their

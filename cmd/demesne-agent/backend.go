@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/ipc"
+	"demesne/session"
 )
 
 // family manages the children of one agent. It is the backend of the MCP server in that agent's sandbox. A child can

@@ -3,7 +3,7 @@ package main
 import (
 	"sync"
 
-	"demesne/cmd/internal/session"
+	"demesne/session"
 )
 
 // sandboxes are the sandboxes that an agent created and has not destroyed. The zero value is ready.

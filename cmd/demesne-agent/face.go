@@ -15,13 +15,13 @@ import (
 
 	"demesne/agents"
 	"demesne/cmd/internal/mcpinstall"
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/mcp"
 	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // face is the program's environment.

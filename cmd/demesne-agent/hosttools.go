@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/mcp/hosttools"
+	"demesne/session"
 )
 
 // hostToolsPort has the tools of this machine's MCP servers, at /NAME/mcp, on the loopback of an agent's sandbox.

@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/proxy/policy"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // narrow returns the egress mode of a child that asks for mode and domains: at most what the agent itself has. A mode

@@ -15,13 +15,13 @@ import (
 
 	"demesne/agents"
 	"demesne/cmd/internal/mcpinstall"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/text"
 	"demesne/mcp/backend"
 	"demesne/mcp/hosttools"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // node is one run of an agent.

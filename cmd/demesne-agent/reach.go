@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"demesne/cmd/internal/session"
 	"demesne/mcp"
 	"demesne/proxy/policy"
+	"demesne/session"
 )
 
 // reach is the network of one caller in a tree: an egress mode, and rules beside it. The zero value reaches nothing.

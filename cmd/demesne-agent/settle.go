@@ -7,9 +7,9 @@ import (
 	"os"
 
 	"demesne/agents"
-	"demesne/cmd/internal/session"
 	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // settle writes the results of a run whose sandbox is gone, and puts all files into the output directory. why is the

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
 	"demesne/mcp"
 	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // tree is the first agent with all its descendants. They live in this one process: so the end of a parent ends its

@@ -9,12 +9,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/build"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // options are a build's command line.

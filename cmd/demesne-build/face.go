@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"demesne/cmd/internal/buildcmd"
-	"demesne/cmd/internal/session"
 	"demesne/images/build"
 	"demesne/images/events"
 	"demesne/images/imageref"
@@ -21,6 +20,7 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
+	"demesne/session"
 )
 
 // exitFailed is the exit code of a build that demesne could not do. A build whose RUN failed has that command's.

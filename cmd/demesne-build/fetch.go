@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/build"
@@ -26,6 +25,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/tarball"
+	"demesne/session"
 )
 
 // A fetch is one source of ADD from the network. Its own sandbox fetches it, with the egress rules of the build, so that

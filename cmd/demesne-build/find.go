@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
+	"demesne/session"
 )
 
 // firstAnswer is how long a registry may take until it describes an image. A name that was mistyped is often asked for on

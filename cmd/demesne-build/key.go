@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"slices"
 
-	"demesne/cmd/internal/session"
 	"demesne/images/build"
 	"demesne/images/oci"
+	"demesne/session"
 )
 
 // keyVersion changes when a step's result does for the same inputs.

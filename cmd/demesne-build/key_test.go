@@ -7,9 +7,9 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
-	"demesne/cmd/internal/session"
 	"demesne/images/build"
 	"demesne/images/oci"
+	"demesne/session"
 )
 
 // seen reports keys that two different inputs have.

@@ -13,13 +13,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/build"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // sandbox is the sandbox in which a stage executes its steps.

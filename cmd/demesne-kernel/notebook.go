@@ -10,11 +10,11 @@ import (
 
 	"demesne/cmd/internal/code"
 	"demesne/cmd/internal/kernelcmd"
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/kernels"
+	"demesne/session"
 )
 
 // notebook is demesne notebook.

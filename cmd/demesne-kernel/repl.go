@@ -15,11 +15,11 @@ import (
 
 	"demesne/cmd/internal/code"
 	"demesne/cmd/internal/kernelcmd"
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/procself"
 	"demesne/kernels"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // maxInput bounds the code on a stdin that is no terminal, in bytes.

@@ -9,13 +9,13 @@ import (
 
 	"demesne/cmd/internal/code"
 	"demesne/cmd/internal/kernelcmd"
-	"demesne/cmd/internal/session"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/kernels/languages"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // options returns the sandbox and the kernel that the flags describe. language is the default.

@@ -20,12 +20,12 @@ import (
 
 	"demesne/cmd/internal/code"
 	"demesne/cmd/internal/kernelcmd"
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/peeruser"
 	"demesne/kernels"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // Bounds of the clients of a kernel. Every user of the machine can connect to its ports, and is then disconnected.

@@ -11,7 +11,7 @@
 // With a verb it works on policies and decision logs. demesne starts it, or executes it in its own place, because the
 // parsers would slow down every run without a network:
 //
-//	demesne-proxy rules [--mode MODE] [--file FILE]   the rules of a run; see cmd/internal/session
+//	demesne-proxy rules [--mode MODE] [--file FILE]   the rules of a run; see session
 //	demesne-proxy list [--json] [MODE]                the modes, or what one allows here
 //	demesne-proxy lint FILE…                          the errors in policy files
 //	demesne-proxy log [--json] LOG                    a run's decisions, as text

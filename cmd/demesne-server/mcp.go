@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 
-	"demesne/cmd/internal/session"
 	"demesne/cmd/internal/toolbackend"
 	"demesne/mcp"
 	"demesne/server"
 	"demesne/server/runs"
+	"demesne/session"
 )
 
 // addMCP adds the tools of demesne-mcp at /mcp.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 
-	"demesne/cmd/internal/vault"
 	"demesne/server/backend"
+	"demesne/session/vault"
 )
 
 // apiSecrets keeps the values of E2B's secrets in the user's vault.

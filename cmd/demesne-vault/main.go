@@ -20,9 +20,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/vault"
 	"demesne/internal/procself"
 	"demesne/internal/text"
+	"demesne/session/vault"
 )
 
 // exitNone is the exit code for a secret that does not exist.

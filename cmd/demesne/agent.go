@@ -12,13 +12,13 @@ import (
 
 	"demesne/agents"
 	"demesne/cmd/internal/mcpinstall"
-	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/session"
 )
 
 func agentCommand() command {

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/session"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // mostForks is how many attempts --fork starts.

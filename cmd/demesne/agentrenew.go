@@ -12,9 +12,9 @@ import (
 	"os/exec"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/runner"
 	"demesne/runner/client"
+	"demesne/session"
 )
 
 // agentProgram runs agents without a terminal, and sends the requests that renew a login: net/http would slow down the

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"strings"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 func attachCommand() command {

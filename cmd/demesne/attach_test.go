@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // TestDetachKeys checks that typed bytes reach the command unchanged, except Ctrl-P Ctrl-Q, however reads split

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/session"
 )
 
 func cmdCheck(a *app, o *options, args []string) (int, error) {

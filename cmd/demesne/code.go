@@ -12,13 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/kernels/languages"
 	"demesne/runner"
 	"demesne/runner/ipc"
+	"demesne/session"
 )
 
 // exitProblem is the exit code of a check that found something.

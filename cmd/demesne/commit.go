@@ -9,12 +9,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
 	"demesne/runner"
+	"demesne/session"
 )
 
 func commitCommand() command {

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // completionVerb is the verb by which package cli's scripts ask for words. No help names it.

@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/tarball"
+	"demesne/session"
 )
 
 func copyCommand() command {

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"demesne/cmd/internal/session"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // session returns a session with the credentials that n names.

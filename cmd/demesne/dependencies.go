@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
 	"demesne/kernels/languages"
 	"demesne/runner"
 	"demesne/runner/ipc"
+	"demesne/session"
 )
 
 // installTime bounds an installation.

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/devcontainer"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -27,6 +26,7 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/client"
+	"demesne/session"
 )
 
 // devContainer is the devcontainer.json of --devcontainer. The file may come with a repository of a stranger: see package

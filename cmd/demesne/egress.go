@@ -10,11 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/client"
+	"demesne/session"
 )
 
 func egressCommand() command {

@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // killGrace is how long a command may take to end after SIGKILL before the whole sandbox is stopped.

@@ -15,11 +15,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/ipc"
+	"demesne/session"
 )
 
 // bare is an engine without sandboxes: it runs commands directly on the host. It lets these tests drive

@@ -13,11 +13,11 @@ import (
 	"syscall"
 
 	"demesne/cmd/internal/devcontainer"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/fsutil"
+	"demesne/session"
 )
 
 // resolve finds the features of the file: in the store, in registries, and beside the file.

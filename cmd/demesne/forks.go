@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // forkCommands returns the verbs about the files of persistent sandboxes.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"os"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/fsutil"
+	"demesne/session"
 )
 
 func cmdImport(a *app, o *options, args []string) (int, error) {

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/session"
 )
 
 // named parses the operands of a command that takes image names.

@@ -9,10 +9,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // withSession calls f with a session.

@@ -43,13 +43,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/runner/client"
+	"demesne/session"
 )
 
 func main() {

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/session"
 )
 
 func manifestCommand() command {

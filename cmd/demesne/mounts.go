@@ -7,10 +7,10 @@ import (
 	"os"
 	"slices"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // mountOptions name directories of this machine that a sandbox has at paths of its own.

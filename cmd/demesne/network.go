@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // egressModes repeats the names in package policy, which this program does not link: see package

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // options holds a parsed command line, in one part for each subject. Each command uses the parts that its flags set.

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strconv"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
+	"demesne/session"
 )
 
 // pushOptions describe a push, and logins.

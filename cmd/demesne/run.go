@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/images/oci"
 	"demesne/runner"
 	"demesne/runner/ipc"
+	"demesne/session"
 )
 
 func cmdRun(a *app, o *options, args []string) (int, error) {

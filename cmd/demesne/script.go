@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/session"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -23,6 +22,7 @@ import (
 	"demesne/runner"
 	inside "demesne/runner/files"
 	"demesne/runner/ipc"
+	"demesne/session"
 )
 
 // codeOptions describe code that a command line names in place of a command.

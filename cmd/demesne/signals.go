@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/procself"
+	"demesne/session"
 )
 
 // forwarded lists the signals that are passed on to the command. Ctrl-Z is not among them: it stops this

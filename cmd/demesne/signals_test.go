@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
+	"demesne/session"
 )
 
 // hearing is a process that records the signals it is sent.

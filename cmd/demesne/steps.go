@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // stepOptions are a list of commands in place of one.

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"demesne/cmd/internal/session"
 	"demesne/proxy/redact"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // tail keeps the end of a stream. The zero value is ready.

@@ -13,10 +13,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/session"
 )
 
 func topCommand() command {

@@ -17,7 +17,6 @@ import (
 	"demesne/client"
 	"demesne/cmd/internal/apibackend"
 	"demesne/cmd/internal/servecmd"
-	"demesne/cmd/internal/session"
 	"demesne/cmd/internal/toolbackend"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -26,6 +25,7 @@ import (
 	"demesne/server"
 	"demesne/server/operate"
 	"demesne/server/rest"
+	"demesne/session"
 	"demesne/session/events"
 )
 

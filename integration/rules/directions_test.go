@@ -64,7 +64,7 @@ var homes = map[string][]string{
 	"google.golang.org/protobuf":             {"server/e2b"},
 	"github.com/coreos/go-systemd":           {"cmd/demesne-server"},
 	"github.com/godbus/dbus":                 {"runner/limits"},
-	"filippo.io/":                            {"cmd/internal/vault"},
+	"filippo.io/":                            {"session/vault"},
 	"github.com/rogpeppe/":                   {"cmd/demesne", "integration"},
 	"go.yaml.in/":                            {}, // one language for one schema: TOML
 	"gopkg.in/yaml":                          {},

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"demesne/cmd/internal/servecmd"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
@@ -30,6 +29,7 @@ import (
 	"demesne/runner/tree"
 	"demesne/server"
 	"demesne/server/backend"
+	"demesne/session"
 	"demesne/session/events"
 )
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"demesne/cmd/internal/servecmd"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/proxy/policy"
@@ -19,6 +18,7 @@ import (
 	"demesne/runner/limits"
 	"demesne/server"
 	"demesne/server/backend"
+	"demesne/session"
 )
 
 // bounds are the operator's bounds in the words of a session.

@@ -8,9 +8,9 @@ import (
 	"strconv"
 
 	"demesne/cmd/internal/buildcmd"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/server/backend"
+	"demesne/session"
 )
 
 // Build executes demesne-build, which links the parser of Containerfiles. Its steps have no more network than the

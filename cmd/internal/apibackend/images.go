@@ -8,11 +8,11 @@ import (
 	"syscall"
 
 	"demesne/client"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/server/backend"
+	"demesne/session"
 )
 
 // ListImages implements [rest.Images].

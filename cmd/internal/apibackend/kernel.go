@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"demesne/cmd/internal/code"
-	"demesne/cmd/internal/session"
 	"demesne/kernels"
 	"demesne/kernels/languages"
 	"demesne/server/backend"
+	"demesne/session"
 )
 
 // Kernel starts a kernel in the sandbox. It runs as the sandbox's own user.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 
-	"demesne/cmd/internal/session"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/server/backend"
 	"demesne/server/rest"
+	"demesne/session"
 )
 
 // The interface of the API under /v1.

@@ -3,10 +3,10 @@ package apibackend
 import (
 	"context"
 
-	"demesne/cmd/internal/session"
 	"demesne/runner"
 	"demesne/server/backend"
 	"demesne/server/rest"
+	"demesne/session"
 )
 
 // Inspect describes a sandbox.

@@ -8,10 +8,10 @@ import (
 	"os"
 	"sync"
 
-	"demesne/cmd/internal/vault"
 	"demesne/runner"
 	"demesne/server"
 	"demesne/server/backend"
+	"demesne/session/vault"
 )
 
 // given remembers which stored secrets sandboxes have, so that a restart finds their values again. It lives as long as the

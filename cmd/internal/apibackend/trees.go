@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/tree"
+	"demesne/session"
 )
 
 // trees keeps the processes that performed operations on files, for the next operations. A process serves one sandbox and

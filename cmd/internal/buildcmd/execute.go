@@ -8,10 +8,10 @@ import (
 	"syscall"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/runner/client"
+	"demesne/session"
 )
 
 // Execute executes demesne-build, which links the parser of Containerfiles. in may be nil, and log takes what the build says.

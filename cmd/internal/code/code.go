@@ -22,10 +22,10 @@ import (
 	"syscall"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/kernels"
 	"demesne/kernels/languages"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // Options describes a session.

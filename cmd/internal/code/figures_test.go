@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"demesne/cmd/internal/code"
-	"demesne/cmd/internal/session"
 	"demesne/kernels"
 	"demesne/kernels/driver"
 	"demesne/runner"
 	"demesne/runner/files"
+	"demesne/session"
 )
 
 // figures are the times of BenchmarkSessions, by name.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/text"
 	"demesne/kernels"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // State is what a session's processes have in memory. Its texts come from the sandbox and are untrusted.

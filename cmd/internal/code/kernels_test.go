@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"demesne/cmd/internal/code"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/kernels"
 	"demesne/kernels/languages"
+	"demesne/session"
 )
 
 // conversation is what a kernel of a language is expected to answer. The cases are those of Jupyter's own tests of kernels

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/kernels"
 	"demesne/kernels/languages"
 	"demesne/runner"
 	"demesne/runner/ipc"
+	"demesne/session"
 	"demesne/session/events"
 )
 

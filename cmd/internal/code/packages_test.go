@@ -16,8 +16,8 @@ import (
 	"testing"
 
 	"demesne/cmd/internal/code"
-	"demesne/cmd/internal/session"
 	"demesne/kernels/languages"
+	"demesne/session"
 )
 
 // registry serves the package left in two versions, as PyPI and npm do. It returns its port.

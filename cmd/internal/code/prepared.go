@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/runner/ipc"
+	"demesne/session"
 )
 
 // prepared keeps sessions that are started ahead, one of each shape that was asked for lately. A shape is all that a

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/text"
 	"demesne/kernels"
 	"demesne/kernels/driver"
 	"demesne/kernels/languages"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // Runtime is a language that a root has.

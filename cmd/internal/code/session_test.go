@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"demesne/cmd/internal/code"
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/kernels"
 	"demesne/kernels/languages"
+	"demesne/session"
 )
 
 // desk has a Service with directories of its own. At the end of the test nothing of its sandboxes remains.

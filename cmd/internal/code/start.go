@@ -7,11 +7,11 @@ import (
 	"io"
 	"strings"
 
-	"demesne/cmd/internal/session"
 	"demesne/kernels"
 	"demesne/kernels/driver"
 	"demesne/runner"
 	"demesne/runner/ipc"
+	"demesne/session"
 )
 
 // Driver is the Options.Kernel of demesne's own kernel, for a root that has kernelspecs too.

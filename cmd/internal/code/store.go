@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/runner/client"
+	"demesne/session"
 )
 
 // Limits bounds the sessions of a Store. A zero field is no limit.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/runner"
+	"demesne/session"
 )
 
 func TestDeathOf(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"demesne/cmd/internal/session"
 	"demesne/runner/client"
+	"demesne/session"
 )
 
 // errTable is the reason for leaving a file unchanged: without a TOML editor the end of such an entry is

@@ -3,8 +3,8 @@ package toolbackend
 import (
 	"testing"
 
-	"demesne/cmd/internal/session"
 	"demesne/mcp/backend"
+	"demesne/session"
 )
 
 // TestMayRun checks who may run an agent with the operator's credentials, and with which network.

@@ -12,11 +12,11 @@ import (
 	"slices"
 
 	"demesne/agents"
-	"demesne/cmd/internal/session"
 	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // Backend is a [backend.Backend] over a session: it turns requests of models into sessions' options.

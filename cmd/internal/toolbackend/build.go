@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/buildcmd"
-	"demesne/cmd/internal/session"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/fsutil"
@@ -26,6 +25,7 @@ import (
 	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/tarball"
+	"demesne/session"
 )
 
 // builtImages are the images that models built, and may use. builtMost is how many are kept.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"demesne/cmd/internal/code"
-	"demesne/cmd/internal/session"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/kernels"
@@ -19,6 +18,7 @@ import (
 	"demesne/mcp/backend"
 	"demesne/proxy/redact"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // codeFace is a [backend.Code] over package code: it turns requests of models into sessions' options.

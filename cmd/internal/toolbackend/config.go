@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"demesne/cmd/internal/mcpinstall"
-	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/mcp"
 	"demesne/proxy/policy"
+	"demesne/session"
 )
 
 // Environment variables.

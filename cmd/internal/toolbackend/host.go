@@ -10,16 +10,16 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/session"
-	"demesne/cmd/internal/vault"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/mcp"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/server/hostcmd"
+	"demesne/session"
 	"demesne/session/audit"
 	"demesne/session/events"
+	"demesne/session/vault"
 )
 
 // varHostPolicy names the operator's policy of host commands. [hostOff] turns them off, whatever else is set.

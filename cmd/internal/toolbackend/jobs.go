@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/text"
 	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // startTime and slowTime bound how long Start waits for a job to run: startTime if all job slots are taken,

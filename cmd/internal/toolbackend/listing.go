@@ -12,10 +12,10 @@ import (
 	"strconv"
 	"strings"
 
-	"demesne/cmd/internal/session"
 	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // List returns the sandboxes and jobs of MCP servers. Looking at them does not renew them, and resumes none.

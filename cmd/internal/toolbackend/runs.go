@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"demesne/cmd/internal/session"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/mcp"
@@ -22,6 +21,7 @@ import (
 	"demesne/runner/tarball"
 	"demesne/runner/tree"
 	"demesne/server/runs"
+	"demesne/session"
 )
 
 // OpenRuns opens the runs of the HTTP server. Their processes execute [AttendRun].

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"io"
 
-	"demesne/cmd/internal/session"
-	"demesne/cmd/internal/vault"
 	"demesne/mcp"
 	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
+	"demesne/session/vault"
 )
 
 // varSecrets names the namespace of the stored secrets that models may use; empty: none.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/session"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/mcp"
@@ -20,6 +19,7 @@ import (
 	"demesne/server"
 	"demesne/server/hostcmd"
 	"demesne/server/runs"
+	"demesne/session"
 )
 
 // jobProgram calls [Backend.Attend]. Any program that starts jobs executes it, so that a job outlives its starter.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/cmd/internal/session"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // A face turns its own requests into session's options, and results into its own answers. This one is an HTTP API:

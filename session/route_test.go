@@ -22,8 +22,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/session"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // realCredential is what a route inserts. It must never reach a sandbox or a file.
