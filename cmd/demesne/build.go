@@ -1,7 +1,7 @@
 package main
 
 import (
-	"demesne/cmd/internal/buildcmd"
+	"demesne/build/buildcmd"
 	"demesne/internal/cmdline"
 )
 

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/devcontainer"
+	"demesne/build/devcontainer"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"

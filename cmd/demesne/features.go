@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"demesne/cmd/internal/devcontainer"
+	"demesne/build/devcontainer"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strconv"
 
-	"demesne/cmd/internal/buildcmd"
+	"demesne/build/buildcmd"
 	"demesne/images"
 	"demesne/server/backend"
 	"demesne/session"

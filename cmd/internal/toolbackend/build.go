@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/buildcmd"
+	"demesne/build/buildcmd"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/fsutil"

@@ -1,0 +1,134 @@
+package containerfile
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// Remote is a source of ADD that is fetched over the network: a file, or a commit of a git repository.
+type Remote struct {
+	URL      string // without fragment
+	Name     string // of the file, from the URL; empty: the URL has none
+	Checksum string // sha256:HEX of the file, or the first digits of the commit; empty: any
+
+	Git     bool
+	Ref     string // branch, tag or commit; empty: the default branch
+	Subdir  string // of the repository; empty: all of it
+	KeepGit bool   // with .git
+}
+
+var (
+	fileSum   = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	commitSum = regexp.MustCompile(`^[0-9a-f]{7,64}$`)
+	gitRef    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./+@-]{0,250}$`)
+	scpLike   = regexp.MustCompile(`^[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:`) // git@host:path
+)
+
+// isRemote reports whether a source of ADD is not in the context, by the rules of docker build.
+func isRemote(source string) bool {
+	for _, scheme := range []string{"http://", "https://", "git://", "ssh://"} {
+		if strings.HasPrefix(source, scheme) {
+			return true
+		}
+	}
+	return scpLike.MatchString(source)
+}
+
+// remote parses a source of ADD that is not in the context.
+func remote(source string) (*Remote, error) {
+	if scpLike.MatchString(source) || strings.HasPrefix(source, "ssh://") {
+		return nil, fmt.Errorf("%w over ssh: use https, or git clone in RUN --mount=type=ssh", errUnsupported)
+	}
+	u, err := url.Parse(source)
+	switch {
+	case err != nil:
+		return nil, errors.Unwrap(err)
+	case u.Host == "":
+		return nil, errors.New("the URL has no host")
+	case u.User != nil:
+		return nil, errors.New("a password in a URL would be in the image's history: use RUN --mount=type=secret")
+	}
+	r := &Remote{Git: u.Scheme == "git" || strings.HasSuffix(u.Path, ".git")}
+	if r.Git {
+		if err := r.fragment(u.Fragment); err != nil {
+			return nil, err
+		}
+	}
+	u.Fragment = ""
+	r.URL = u.String()
+	if name := path.Base(u.Path); name != "/" && name != "." && len(name) < 256 && !strings.ContainsRune(name, 0) {
+		r.Name = name
+	}
+	return r, nil
+}
+
+// fragment parses REF[:SUBDIR].
+func (r *Remote) fragment(text string) error {
+	ref, dir, _ := strings.Cut(text, ":")
+	if ref != "" && (!gitRef.MatchString(ref) || strings.Contains(ref, "..")) {
+		return fmt.Errorf("%q: not a branch, tag or commit", ref)
+	}
+	r.Ref = ref
+	if r.Subdir = strings.TrimPrefix(path.Clean("/"+dir), "/"); r.Subdir == ".git" || strings.HasPrefix(r.Subdir, ".git/") {
+		return fmt.Errorf("%q: not a directory of the repository", dir)
+	}
+	return nil
+}
+
+// remotes moves the sources that are not in the context to to.Remotes.
+func (to *Copy) remotes(checksum string, keepGit bool) error {
+	local := []string{}
+	for _, source := range to.Sources {
+		if !isRemote(source) {
+			local = append(local, source)
+			continue
+		}
+		r, err := remote(source)
+		if err != nil {
+			return fmt.Errorf("ADD %s: %w", source, err)
+		}
+		if r.Name == "" && !r.Git && strings.HasSuffix(to.Dest, "/") {
+			return fmt.Errorf("ADD %s: the URL has no file name: end the destination with one", source)
+		}
+		r.Checksum, r.KeepGit = checksum, keepGit
+		to.Remotes = append(to.Remotes, r)
+	}
+	to.Sources = local
+	return to.checkSums(checksum, keepGit)
+}
+
+// checkSums checks --checksum and --keep-git-dir, which hold for one remote source.
+func (to *Copy) checkSums(checksum string, keepGit bool) error {
+	gits := 0
+	for _, r := range to.Remotes {
+		if r.Git {
+			gits++
+		}
+	}
+	switch {
+	case keepGit && gits == 0:
+		return errors.New("ADD --keep-git-dir: no source is a git repository")
+	case checksum == "":
+	case len(to.Remotes) != 1 || len(to.Sources) > 0:
+		return errors.New("ADD --checksum: needs one source, a URL or a git repository")
+	case gits == 0 && !fileSum.MatchString(checksum):
+		return fmt.Errorf("ADD --checksum=%s: not sha256: and 64 hexadecimal digits", checksum)
+	case gits == 1 && !commitSum.MatchString(checksum):
+		return fmt.Errorf("ADD --checksum=%s: not a commit", checksum)
+	}
+	return nil
+}
+
+// Into reports whether the destination is a directory even if it is missing.
+func (to *Copy) Into() bool {
+	for _, r := range to.Remotes {
+		if r.Git {
+			return true
+		}
+	}
+	return strings.HasSuffix(to.Dest, "/") || len(to.Sources)+len(to.Contents)+len(to.Remotes) == 0
+}
