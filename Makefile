@@ -83,7 +83,7 @@ recipes: build
 
 # Talks to Jupyter's kernels in the image of the recipe jupyter, as both users. It downloads a gigabyte.
 kernels: build
-	@DEMESNE_RECIPES=1 TIMEOUT=1h RUN="$${RUN:-^TestKernel}" PKG=./cmd/internal/code integration/test.sh
+	@DEMESNE_RECIPES=1 TIMEOUT=1h RUN="$${RUN:-^TestKernel}" PKG=./kernels/code integration/test.sh
 
 # Boots Debian in qemu, and tests there what needs systemd and cgroup v2. Needs root, and takes minutes.
 vm: build

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"demesne/cmd/internal/kernelcmd"
 	"demesne/internal/cmdline"
+	"demesne/kernels/kernelcmd"
 )
 
 // kernelProgram runs code in kernels. It is a separate program because it links ZeroMQ.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"demesne/cmd/internal/code"
 	"demesne/kernels"
+	"demesne/kernels/code"
 	"demesne/kernels/languages"
 	"demesne/server/backend"
 	"demesne/session"

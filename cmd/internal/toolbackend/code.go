@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"demesne/cmd/internal/code"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/kernels"
+	"demesne/kernels/code"
 	"demesne/kernels/driver"
 	"demesne/kernels/languages"
 	"demesne/mcp/backend"

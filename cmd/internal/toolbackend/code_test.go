@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"demesne/cmd/internal/code"
 	"demesne/kernels"
+	"demesne/kernels/code"
 	"demesne/proxy/redact"
 )
 

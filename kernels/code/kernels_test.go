@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"demesne/cmd/internal/code"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/kernels"
+	"demesne/kernels/code"
 	"demesne/kernels/languages"
 	"demesne/session"
 )

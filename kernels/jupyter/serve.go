@@ -1,4 +1,4 @@
-package main
+package jupyter
 
 import (
 	"context"
@@ -18,12 +18,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/code"
-	"demesne/cmd/internal/kernelcmd"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/peeruser"
 	"demesne/kernels"
+	"demesne/kernels/code"
+	"demesne/kernels/kernelcmd"
 	"demesne/runner"
 	"demesne/session"
 )

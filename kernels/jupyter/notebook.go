@@ -1,4 +1,4 @@
-package main
+package jupyter
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/code"
-	"demesne/cmd/internal/kernelcmd"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/kernels"
+	"demesne/kernels/code"
+	"demesne/kernels/kernelcmd"
 	"demesne/session"
 )
 

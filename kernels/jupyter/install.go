@@ -1,4 +1,4 @@
-package main
+package jupyter
 
 import (
 	"encoding/json"
@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/kernelcmd"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
+	"demesne/kernels/kernelcmd"
 	"demesne/kernels/languages"
 )
 

@@ -1,4 +1,4 @@
-package main
+package jupyter
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/code"
 	"demesne/kernels"
+	"demesne/kernels/code"
 )
 
 // maxPixels bounds a figure that is decoded.

@@ -1,4 +1,4 @@
-package main
+package jupyter
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"demesne/cmd/internal/code"
 	"demesne/internal/text"
 	"demesne/kernels"
+	"demesne/kernels/code"
 	"demesne/runner"
 )
 

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"demesne/cmd/internal/code"
 	"demesne/kernels"
+	"demesne/kernels/code"
 	"demesne/kernels/driver"
 	"demesne/runner"
 	"demesne/runner/files"

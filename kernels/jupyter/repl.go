@@ -1,4 +1,4 @@
-package main
+package jupyter
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 	"syscall"
 	"time"
 
-	"demesne/cmd/internal/code"
-	"demesne/cmd/internal/kernelcmd"
 	"demesne/internal/cmdline"
 	"demesne/internal/procself"
 	"demesne/kernels"
+	"demesne/kernels/code"
+	"demesne/kernels/kernelcmd"
 	"demesne/runner"
 	"demesne/session"
 )

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/cmd/internal/code"
+	"demesne/kernels/code"
 	"demesne/kernels/languages"
 	"demesne/session"
 )

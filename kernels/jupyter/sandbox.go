@@ -1,4 +1,4 @@
-package main
+package jupyter
 
 import (
 	"fmt"
@@ -7,12 +7,12 @@ import (
 	"strings"
 	"sync"
 
-	"demesne/cmd/internal/code"
-	"demesne/cmd/internal/kernelcmd"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
+	"demesne/kernels/code"
+	"demesne/kernels/kernelcmd"
 	"demesne/kernels/languages"
 	"demesne/runner"
 	"demesne/session"

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"demesne/cmd/internal/code"
 	"demesne/internal/cmdline"
 	"demesne/kernels"
+	"demesne/kernels/code"
 	"demesne/kernels/languages"
 	"demesne/session"
 )

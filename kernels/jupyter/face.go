@@ -1,4 +1,4 @@
-package main
+package jupyter
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/kernelcmd"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
+	"demesne/kernels/kernelcmd"
 )
 
 // Exit codes: the code failed; demesne failed; the command line is wrong.

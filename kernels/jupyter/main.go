@@ -1,0 +1,32 @@
+// Package jupyter is the program demesne-kernel, which executes code in kernels that run in sandboxes. demesne kernel, demesne notebook and demesne repl
+// execute it. Package kernels/code makes the sandboxes and the kernels.
+//
+//	face.go      the command lines; sandbox.go: from flags to a sandbox
+//	install.go   demesne kernel install, list and remove: kernelspecs of Jupyter
+//	serve.go     demesne kernel run: the sockets of a kernel, for Jupyter's client
+//	relay.go     the messages between that client and the kernel in the sandbox
+//	safe.go      outputs without what would act in the user's browser; html.go: HTML
+//	notebook.go  demesne notebook run; nbformat.go: the format of notebooks
+//	repl.go      demesne repl; editor.go: its terminal, figure.go: its figures
+//
+// The caller is trusted, and so is Jupyter's client. The kernel is not: what it sends is bounded, and reaches a terminal or
+// a browser only after this program has made it harmless.
+package jupyter
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
+	"demesne/internal/procself"
+)
+
+// Main executes the command line of the process, and exits.
+func Main() {
+	unix.Umask(unix.Umask(0o077) &^ 0o700)
+	procself.OwnHome()
+	procself.OwnState(fsutil.StateVariable)
+	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
+	os.Exit(f.main(os.Args[1:]))
+}
