@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/mcpinstall"
 	"demesne/internal/cmdline"
 	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/mcp"
 	"demesne/mcp/backend"
+	"demesne/mcp/install"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -82,13 +82,13 @@ func (f *face) report(verb string, err error) {
 // stored is a job of this program on disk. Jobs of the MCP server have the request alone.
 type stored struct {
 	backend.AgentRequest
-	Out string `json:",omitempty"` // see mcpinstall.AgentOptions
+	Out string `json:",omitempty"` // see install.AgentOptions
 }
 
 // run runs an agent for a person.
 func (f *face) run(args []string, research bool) (int, error) {
-	o := &mcpinstall.AgentOptions{}
-	line := mcpinstall.AgentCommand(o, research)
+	o := &install.AgentOptions{}
+	line := install.AgentCommand(o, research)
 	rest, err := line.Parse(args)
 	switch {
 	case errors.Is(err, cmdline.ErrHelp):
@@ -259,7 +259,7 @@ func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r
 		}
 		a, err := catalog.In(r.Image).Choose(tool, r.Model)
 		if errors.Is(err, agents.ErrNoProgram) && front == runner.FrontendCLI {
-			err = cmdline.Hinted(err, mcpinstall.ProgramHint)
+			err = cmdline.Hinted(err, install.ProgramHint)
 		}
 		return a, err
 	}

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/mcpinstall"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/text"
 	"demesne/mcp/backend"
 	"demesne/mcp/hosttools"
+	"demesne/mcp/install"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -116,7 +116,7 @@ func (n *node) run(w backend.Callbacks) (*backend.AgentResult, error) {
 	n.show(notice{Event: agents.Event{Kind: noticeStarted, Model: n.req.Model}, Output: n.dirs.out})
 	stopped := n.watchUsage()
 	done, err := n.tree.sessions.Run(n.ctx, n.createOptions(a.launch), a.options(), a.callbacks(w))
-	err = mcpinstall.ProgramError(err, &n.agent.Provider, n.image.Given, a.launch.Argv[0])
+	err = install.ProgramError(err, &n.agent.Provider, n.image.Given, a.launch.Argv[0])
 	why := context.Cause(n.ctx) // nil: the program ended by itself
 	n.endChildren()
 	stopped()

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cmd/internal/servecmd"
-	"demesne/cmd/internal/toolbackend"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
+	"demesne/mcp/toolbackend"
 	"demesne/server/hostcmd"
 )
 

@@ -5,7 +5,7 @@ import (
 	"context"
 	"path/filepath"
 
-	"demesne/cmd/internal/toolbackend"
+	"demesne/mcp/toolbackend"
 )
 
 // openHost opens the guard of host commands, if the operator named a policy. MCP and REST have the same one.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
-	"demesne/cmd/internal/toolbackend"
 	"demesne/mcp"
+	"demesne/mcp/toolbackend"
 	"demesne/server"
 	"demesne/server/runs"
 	"demesne/session"

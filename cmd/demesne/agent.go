@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/cmd/internal/mcpinstall"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
+	"demesne/mcp/install"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -166,7 +166,7 @@ func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err err
 	t.agent, err = catalog.In(o.image.Given).Find(name)
 	switch {
 	case errors.Is(err, agents.ErrNoProgram):
-		return hinted(err, mcpinstall.ProgramHint)
+		return hinted(err, install.ProgramHint)
 	case err != nil:
 		return hinted(err, "docs/guide/agents.md lists the agents, and the variables and files that hold their credentials")
 	}
@@ -372,7 +372,7 @@ func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
 	opts := j.runOptions()
 	opts.KeepEmpty = t.branch != nil
 	done, err := s.Run(j.sig.ctx, c, opts, cb)
-	return j.ended(done, mcpinstall.ProgramError(err, &t.agent.Provider, t.rootImage(), j.cmd.Argv[0]))
+	return j.ended(done, install.ProgramError(err, &t.agent.Provider, t.rootImage(), j.cmd.Argv[0]))
 }
 
 // renewing makes the callbacks start to renew the credential, once the sandbox exists.

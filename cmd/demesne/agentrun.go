@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/mcpinstall"
 	"demesne/internal/cmdline"
+	"demesne/mcp/install"
 	"demesne/runner/client"
 )
 
@@ -32,11 +32,11 @@ func executeProgram(name string, args []string) (int, error) {
 }
 
 func researchCommand() command {
-	line := *mcpinstall.AgentCommand(&mcpinstall.AgentOptions{}, true)
+	line := *install.AgentCommand(&install.AgentOptions{}, true)
 	line.Raw, line.Flags = true, nil
 	return command{
 		Command: line,
-		flags:   func(*options) cmdline.Flags { return mcpinstall.AgentFlags(&mcpinstall.AgentOptions{}, true) },
+		flags:   func(*options) cmdline.Flags { return install.AgentFlags(&install.AgentOptions{}, true) },
 		run: func(_ *app, _ *options, args []string) (int, error) {
 			return executeAgent(append([]string{"research"}, args...))
 		},
@@ -45,7 +45,7 @@ func researchCommand() command {
 
 // agentRunTopic describes demesne agent run on the page of demesne agent.
 func agentRunTopic() cmdline.Topic {
-	c := mcpinstall.AgentCommand(&mcpinstall.AgentOptions{}, false)
+	c := install.AgentCommand(&install.AgentOptions{}, false)
 	t := cmdline.Topic{Section: "AGENT RUN", Summary: c.Summary, Text: "demesne agent run " + strings.Join(c.Usage, "") + "\n\n" + c.About}
 	for _, f := range c.Flags {
 		t.Entries = append(t.Entries, cmdline.Entry{Name: strings.TrimSpace("--" + f.Long + " " + f.Arg), Text: f.Help})

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/mcpinstall"
 	"demesne/internal/cmdline"
+	"demesne/mcp/install"
 	"demesne/runner/client"
 )
 
@@ -46,8 +46,8 @@ starts that server in a sandbox.`,
 				{Says: "let a server of another vendor see one directory", Line: "demesne mcp wrap --in ~/notes -- npx -y some-mcp-server /in/notes"},
 				{Says: "have Cursor start its server notes in a sandbox", Line: "demesne mcp wrap --client cursor --in ~/notes notes"},
 			},
-			Words: append([]string{"install", "uninstall", "wrap"}, mcpinstall.Names()...), Raw: true,
-			Topics: []cmdline.Topic{mcpinstall.ServerEnvironment()},
+			Words: append([]string{"install", "uninstall", "wrap"}, install.Names()...), Raw: true,
+			Topics: []cmdline.Topic{install.ServerEnvironment()},
 		},
 		flags: mcpFlags, run: cmdMCP,
 	}
@@ -56,13 +56,13 @@ starts that server in a sandbox.`,
 // mcpOptions are the options of mcp install and uninstall.
 type mcpOptions struct {
 	print, project bool
-	settings       mcpinstall.Settings
+	settings       install.Settings
 }
 
 // mcpFlags returns demesne-mcp's flags, which that program parses, and those of install.
 func mcpFlags(o *options) cmdline.Flags {
 	m := &o.mcp
-	flags := mcpinstall.ServerFlags(&mcpinstall.ServerOptions{})
+	flags := install.ServerFlags(&install.ServerOptions{})
 	flags.Long("tools").Set = m.setTools
 	return append(flags,
 		cmdline.Flag{Group: groupResult, Long: "print", Set: cmdline.On(&m.print), Help: "with install: print the entry, and change no file"},
@@ -72,9 +72,9 @@ func mcpFlags(o *options) cmdline.Flags {
 }
 
 func (m *mcpOptions) setTools(s string) error {
-	sets, err := mcpinstall.ParseTools(s)
+	sets, err := install.ParseTools(s)
 	if err == nil && len(sets) == 0 {
-		err = fmt.Errorf("needs a tool set: %s", strings.Join(mcpinstall.ToolSets(), ", "))
+		err = fmt.Errorf("needs a tool set: %s", strings.Join(install.ToolSets(), ", "))
 	}
 	m.settings.Tools = s
 	return err
@@ -122,11 +122,11 @@ func changeClient(on *console, verb string, m *mcpOptions, args []string) (int, 
 	if len(args) != 1 {
 		return 0, hinted(fmt.Errorf("%s: needs the name of one client", verb), "demesne mcp --help lists them")
 	}
-	c, err := mcpinstall.Find(args[0])
+	c, err := install.Find(args[0])
 	if err != nil {
 		return 0, hinted(fmt.Errorf("%s: %w", verb, err), "demesne mcp install --print claude-code prints an entry to adapt for other clients")
 	}
-	at := mcpinstall.Here()
+	at := install.Here()
 	if m.project {
 		if at.Project, err = os.Getwd(); err != nil {
 			return 0, fmt.Errorf("find working directory: %w", err)
@@ -141,7 +141,7 @@ func changeClient(on *console, verb string, m *mcpOptions, args []string) (int, 
 	return installMCP(on, c, at, m)
 }
 
-func uninstallMCP(on *console, c mcpinstall.Client, at mcpinstall.Place) (int, error) {
+func uninstallMCP(on *console, c install.Client, at install.Place) (int, error) {
 	did, err := c.Uninstall(at)
 	switch {
 	case err != nil:
@@ -152,7 +152,7 @@ func uninstallMCP(on *console, c mcpinstall.Client, at mcpinstall.Place) (int, e
 	return on.print(fmt.Sprintf("removed from %s; backup in %s\n", did.Path, did.Backup))
 }
 
-func installMCP(on *console, c mcpinstall.Client, at mcpinstall.Place, m *mcpOptions) (int, error) {
+func installMCP(on *console, c install.Client, at install.Place, m *mcpOptions) (int, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
@@ -189,7 +189,7 @@ func shared(self string) string {
 	return name
 }
 
-func told(did mcpinstall.Did) string {
+func told(did install.Did) string {
 	switch {
 	case did.Same:
 		return fmt.Sprintf("%s already has the entry\n", did.Path)

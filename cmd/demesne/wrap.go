@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/mcpinstall"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
+	"demesne/mcp/install"
 )
 
 // packageRunners are programs that download the program they run.
@@ -28,7 +28,7 @@ changes the entry SERVER in the client's configuration, so that the client start
 		{Says: "have Cursor start its server notes in a sandbox", Line: "demesne mcp wrap --client cursor --in ~/notes notes"},
 	}
 	line.Topics = nil
-	line.Flags = append(line.Flags, cmdline.Flag{Group: groupResult, Long: "client", Arg: "CLIENT", Words: mcpinstall.Names(), Set: cmdline.Text(client),
+	line.Flags = append(line.Flags, cmdline.Flag{Group: groupResult, Long: "client", Arg: "CLIENT", Words: install.Names(), Set: cmdline.Text(client),
 		Help: "change the configuration of this client instead of running a server"},
 		cmdline.Flag{Group: groupResult, Long: "allow-requests", Set: cmdline.On(requests),
 			Help: "pass the server's own requests: to ask the user, to use the client's model, to list its directories"})
@@ -127,7 +127,7 @@ func (a *app) wrapEntry(client string, flags, rest []string) (int, error) {
 	if len(rest) != 1 {
 		return 0, hinted(errors.New("wrap: needs the name of one server, after the flags"), "demesne mcp wrap --help shows an example")
 	}
-	c, err := mcpinstall.Find(client)
+	c, err := install.Find(client)
 	if err != nil {
 		return 0, fmt.Errorf("wrap: %w", err)
 	}
@@ -135,7 +135,7 @@ func (a *app) wrapEntry(client string, flags, rest []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
-	did, err := c.Wrap(mcpinstall.Here(), self, rest[0], flags)
+	did, err := c.Wrap(install.Here(), self, rest[0], flags)
 	if err != nil {
 		return 0, fmt.Errorf("wrap: %w", err)
 	}

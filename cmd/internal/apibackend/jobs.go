@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 
 	"demesne/client"
-	"demesne/cmd/internal/toolbackend"
 	"demesne/mcp"
 	"demesne/mcp/backend"
+	"demesne/mcp/toolbackend"
 	"demesne/runner"
 	"demesne/server"
 	api "demesne/server/backend"

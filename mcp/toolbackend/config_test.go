@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/cmd/internal/mcpinstall"
 	"demesne/mcp"
+	"demesne/mcp/install"
 	"demesne/server/runs"
 )
 
@@ -82,7 +82,7 @@ func TestToolSets(t *testing.T) {
 			t.Errorf("%s: %v", list, err)
 		}
 	}
-	if known := mcpinstall.ToolSets(); !slices.Equal(known, mcp.ToolSets()) {
+	if known := install.ToolSets(); !slices.Equal(known, mcp.ToolSets()) {
 		t.Errorf("mcp install knows %q, the server %q", known, mcp.ToolSets())
 	}
 }

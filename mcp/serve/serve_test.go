@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"cmp"
@@ -14,10 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"demesne/cmd/internal/mcpinstall"
 	"demesne/internal/cmdline"
 	"demesne/mcp"
 	"demesne/mcp/backend"
+	"demesne/mcp/install"
 	"demesne/runner"
 )
 
@@ -164,9 +164,9 @@ func TestListen(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	given := func(args ...string) (*mcpinstall.ServerOptions, error) {
-		o := &mcpinstall.ServerOptions{}
-		return o, parse(mcpinstall.ServerCommand(o), o, args)
+	given := func(args ...string) (*install.ServerOptions, error) {
+		o := &install.ServerOptions{}
+		return o, parse(install.ServerCommand(o), o, args)
 	}
 	o, err := given("--http", "127.0.0.1:1", "--host", "a", "--host=b", "--token-file", "f")
 	if err != nil || o.HTTP != "127.0.0.1:1" || strings.Join(o.Hosts, " ") != "a b" || o.TokenFile != "f" {

@@ -1,4 +1,4 @@
-// Package mcpinstall adds demesne's MCP server to the configuration files of MCP clients.
+// Package install adds demesne's MCP server to the configuration files of MCP clients.
 //
 //	c, err := mcpinstall.Find("cursor")
 //	did, err := c.Install(mcpinstall.Here(), "/usr/local/bin/demesne", mcpinstall.Settings{})
@@ -11,7 +11,7 @@
 //
 // Install follows symbolic links, but not those of a project, which others may have written. Their target must exist. It replaces the file atomically and keeps the old
 // one beside it.
-package mcpinstall
+package install
 
 import (
 	"errors"

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cmd/internal/mcpinstall"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/mcp"
+	"demesne/mcp/install"
 	"demesne/proxy/policy"
 	"demesne/session"
 )
@@ -114,7 +114,7 @@ func (o Options) toolSets(list string) ([]string, error) {
 }
 
 func parseSets(list string) ([]string, error) {
-	sets, err := mcpinstall.ParseTools(list)
+	sets, err := install.ParseTools(list)
 	if err != nil {
 		return nil, fmt.Errorf("tools: %w", err)
 	}

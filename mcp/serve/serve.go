@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/mcpinstall"
-	"demesne/cmd/internal/toolbackend"
 	"demesne/mcp"
+	"demesne/mcp/install"
+	"demesne/mcp/toolbackend"
 	"demesne/server"
 )
 
 // serve answers clients until ctx ends, or the stdio client closes its end.
-func serve(ctx context.Context, o *mcpinstall.ServerOptions, in io.ReadCloser, out io.WriteCloser) error {
+func serve(ctx context.Context, o *install.ServerOptions, in io.ReadCloser, out io.WriteCloser) error {
 	f, err := toolbackend.Open(toolbackend.Options{})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package mcpinstall
+package install
 
 import (
 	"errors"
