@@ -1,0 +1,232 @@
+package tree
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/agents"
+	"demesne/images/recipes"
+	"demesne/internal/text"
+	"demesne/mcp/backend"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// attempts are the executions of an agent's program in its sandbox: one, and one more after each rate limit. Their
+// output is one transcript.
+type attempts struct {
+	node    *node
+	task    agents.Task
+	launch  *agents.Launch
+	renewal time.Time // when the credential is to be renewed; zero: never
+	renewed bool      // because the server refused it
+
+	renewing sync.Mutex // an agent's Renew is not for concurrent use
+
+	transcript, stderr *os.File
+	events             *agents.Transcript
+	out                io.Writer
+
+	count  int
+	waited time.Duration
+	gaveUp string // why a rate limit was the end
+}
+
+// Files of an agent run.
+const (
+	fileTranscript = "transcript.jsonl"
+	fileStderr     = "stderr.log"
+	fileAnswer     = "answer.txt" // in the sidecar directory only: the final answer, where no sandbox can change it
+)
+
+func (a *attempts) close() {
+	a.transcript.Close()
+	a.stderr.Close()
+}
+
+func (a *attempts) command(argv []string) runner.Command {
+	return runner.Command{Argv: argv, Env: a.launch.Env, Dir: a.launch.Dir, User: a.launch.User, Account: true}
+}
+
+func (a *attempts) options() session.RunOptions {
+	return session.RunOptions{Command: a.command(a.launch.Argv), Stdout: a.out, Stderr: a.stderr, Next: a.next, KeepEmpty: true}
+}
+
+// callbacks begins, when the sandbox has been made, what works beside the program.
+func (a *attempts) callbacks(w backend.Callbacks) session.Callbacks {
+	note := func(line string) { a.node.note("%s", line) }
+	cb := session.Callbacks{Note: note}
+	cb.Image = session.Request{Image: a.node.image.Given}.Callbacks(backend.Callbacks{Progress: sparsely(note)}).Image
+	cb.Made = func(sb *session.Sandbox) {
+		go a.renew(sb.ID)
+		a.node.appear(sb)
+	}
+	if w.Output != nil {
+		cb.Began = func(last func() session.Tail) {
+			w.Output(func() (string, int64) { t := last(); return t.Text, t.Bytes })
+		}
+	}
+	return cb
+}
+
+// noteEvery is how often the progress of an image is shown.
+const noteEvery = 2 * time.Second
+
+// sparsely returns a function that passes on a line if the last one is not recent, or if it announces that an image of a
+// recipe is built, which takes minutes. It is safe for concurrent use.
+func sparsely(tell func(string)) func(string) {
+	var mu sync.Mutex
+	last := time.Now()
+	return func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(last) >= noteEvery || strings.Contains(line, "building "+recipes.Namespace) {
+			last = time.Now()
+			tell(line)
+		}
+	}
+}
+
+// next returns the command that resumes the session: after a rate limit, once that is over, and once after the server
+// refused the credential, which may have expired.
+func (a *attempts) next(ctx context.Context, done *session.RunResult) (*runner.Command, error) {
+	a.ended(done.Result)
+	if reset, limited := a.limit(done); limited {
+		if more, err := a.pause(ctx, reset); !more || err != nil {
+			return nil, err
+		}
+		return a.resume()
+	}
+	if a.node.asked.refused() && a.unfinished() && !a.renewed {
+		a.renewed = true
+		if _, err := a.push(done.Sandbox, true); err != nil {
+			return nil, err
+		}
+		return a.resume()
+	}
+	return nil, nil
+}
+
+// ended tells the transcript that the program has ended. r is nil if it is not known how.
+func (a *attempts) ended(r *runner.Result) {
+	a.events.Close()
+	if r != nil && r.Reason == runner.Exited {
+		a.events.Exited(r.ExitCode)
+	}
+}
+
+// pause waits for the end of a rate limit. more is false if a bound forbids to.
+func (a *attempts) pause(ctx context.Context, reset time.Time) (more bool, err error) {
+	now := time.Now()
+	d, why, ok := backoff(a.node.agent.Provider.Retry, a.count, a.waited, now, reset)
+	if !ok {
+		a.gaveUp = why
+		return false, nil
+	}
+	a.node.show(notice{Event: agents.Event{Kind: noticeWaiting, Text: "a rate limit"}, Until: now.Add(d)})
+	sleep(d, ctx.Done())
+	a.waited, a.count = a.waited+d, a.count+1
+	return true, context.Cause(ctx)
+}
+
+// resume returns the command that continues the session in the same sandbox, or begins anew if there is no session yet.
+func (a *attempts) resume() (*runner.Command, error) {
+	argv := a.launch.Argv
+	if id := a.events.Session(); id != "" {
+		var err error
+		if argv, err = a.node.agent.Resume(a.task, id); err != nil {
+			return nil, err
+		}
+	}
+	a.events.Resume()
+	c := a.command(argv)
+	return &c, nil
+}
+
+// limit reports whether the program ended because of a rate limit: by its own words or, if it did not complete its work,
+// because its last request met one. reset is zero if neither named a time.
+func (a *attempts) limit(done *session.RunResult) (reset time.Time, limited bool) {
+	if done.Reason != runner.Exited {
+		return reset, false
+	}
+	a.node.readUsage()
+	reset, limited = a.node.asked.meter.Limited()
+	if said, ok := a.events.Limited(); ok {
+		if !said.IsZero() {
+			reset = said
+		}
+		return reset, true
+	}
+	return reset, limited && a.unfinished()
+}
+
+// unfinished reports whether the program ended without having done its work.
+func (a *attempts) unfinished() bool { return !a.events.Ended() || a.events.Fault() != "" }
+
+// again is how soon a renewal that failed is tried once more.
+const again = time.Minute
+
+// renew renews the credential of the routes whenever it is due, until the run ends.
+func (a *attempts) renew(sandbox string) {
+	n := a.node
+	for next := a.renewal; !next.IsZero(); {
+		sleep(time.Until(next), n.ctx.Done())
+		if n.ctx.Err() != nil {
+			return
+		}
+		var err error
+		if next, err = a.push(sandbox, false); err != nil && n.ctx.Err() == nil {
+			n.note("%v", err)
+			next = time.Now().Add(again)
+		}
+	}
+}
+
+// push gives the routes the credential as it is now. rejected means that the server refused the last one.
+func (a *attempts) push(sandbox string, rejected bool) (next time.Time, err error) {
+	n := a.node
+	a.renewing.Lock()
+	defer a.renewing.Unlock()
+	if rejected {
+		n.agent.Rejected()
+	}
+	headers, next, err := n.agent.Renew(n.ctx)
+	if err != nil {
+		return next, err
+	}
+	return next, n.tree.sessions.With(n.ctx, func(e session.Engine) error {
+		return e.ChangeEgress(n.ctx, runner.EgressChange{Sandbox: sandbox, Headers: headers})
+	})
+}
+
+// failure returns why an agent that ended by itself did not do its work, or nil.
+func (a *attempts) failure(res *runner.Result, stderr string) error {
+	why := cmp.Or(a.events.Fault(), lastLine(stderr), "its stderr is empty")
+	fault := a.node.asked.fault()
+	switch {
+	case a.gaveUp != "":
+		return fmt.Errorf("rate limit: gave up %s: %s", a.gaveUp, why)
+	case res.Reason != runner.Exited: // its Detail says why
+		if fault != "" {
+			res.Detail += "; " + fault
+		}
+		return nil
+	case fault != "" && a.unfinished():
+		return fmt.Errorf("%s: %s", fault, why)
+	case !a.events.Ended():
+		return fmt.Errorf("the program ended without a result (exit code %d): %s", res.ExitCode, why)
+	}
+	return nil
+}
+
+// lastLine returns the last line of text that is not empty, made fit for a message.
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return text.SafeLine(s[strings.LastIndexByte(s, '\n')+1:])
+}

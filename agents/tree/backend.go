@@ -1,0 +1,386 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"demesne/mcp/backend"
+	"demesne/runner"
+	"demesne/runner/files"
+	"demesne/runner/ipc"
+	"demesne/session"
+)
+
+// family manages the children of one agent. It is the backend of the MCP server in that agent's sandbox. A child can
+// have what the agent has, or less. Request.Spec.Name and AgentRequest.Name are the child's name.
+type family struct{ n *node }
+
+var _ backend.Backend = family{}
+
+// errNotInside is the error of operations that only exist on the host.
+var errNotInside = errors.New("not available inside a sandbox")
+
+// begin reserves a name and a directory for a child. The caller calls drop if it was not created, or else done when it
+// has ended.
+func (f family) begin(name, tool string) (c *child, drop func(), err error) {
+	n := f.n
+	release, err := n.names.reserve(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	n.mu.Lock()
+	closed := n.closed
+	if !closed {
+		n.calls.Add(1)
+	}
+	n.mu.Unlock()
+	if closed {
+		release()
+		return nil, nil, errParent
+	}
+	dir, err := makeChildDir(n.dirs.outDir, name)
+	if err != nil {
+		release()
+		n.calls.Done()
+		return nil, nil, err
+	}
+	c = &child{name: name, tool: tool, id: newRunID(), out: filepath.Join(n.dirs.out, childDir, name), dir: dir}
+	return c, func() {
+		dir.Close()
+		removeChildDir(n.dirs.outDir, name)
+		release()
+		n.calls.Done()
+	}, nil
+}
+
+// created makes the child known: it exists.
+func (f family) created(c *child) {
+	f.n.mu.Lock()
+	defer f.n.mu.Unlock()
+	f.n.children = append(f.n.children, c)
+}
+
+// done records the end of a child's work.
+func (f family) done(c *child, code int) {
+	f.n.mu.Lock()
+	c.ended, c.exitCode = true, code
+	f.n.mu.Unlock()
+	if c.node == nil { // an agent closes its own
+		c.dir.Close()
+	}
+	f.n.calls.Done()
+}
+
+// under returns a context that ends with ctx and with the agent.
+func (f family) under(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(f.n.ctx, func() { cancel(context.Cause(f.n.ctx)) })
+	return ctx, func(why error) { stop(); cancel(why) }
+}
+
+// inherit completes the sandbox of a child that runs commands.
+func (f family) inherit(r *backend.Request, c *child) (session.CreateOptions, error) {
+	n := f.n
+	if len(r.Spec.Inputs) > 0 || r.Spec.Workspace != "" || r.Spec.Key != "" {
+		return session.CreateOptions{}, errors.New("a child inherits its inputs and its workspace, and has no key")
+	}
+	mode, err := n.narrow(r.Egress, r.Domains, r.OwnEgress)
+	if err != nil {
+		return session.CreateOptions{}, err
+	}
+	r.Egress, r.Spec.Name, r.Ask = mode, "", false
+	o, err := session.Request(*r).Create()
+	if err != nil {
+		return o, err
+	}
+	o.Spec.Limits = narrowLimits(o.Spec.Limits, n.req.Limits)
+	o.Spec.Workspace, o.Out, o.OutInside = n.dirs.workspace, c.out, true
+	if !n.req.Research {
+		o.Spec.Inputs = slices.Clone(n.req.Inputs)
+	}
+	own := n.protected()
+	o.Spec.Mounts = slices.Concat(own, n.previous(len(own)))
+	o.Spec.Lifetime = runner.Attached
+	return o, nil
+}
+
+// Script runs a command in a sandbox of its own.
+func (f family) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
+	c, drop, err := f.begin(r.Spec.Name, "sandbox_script")
+	if err != nil {
+		return nil, err
+	}
+	return f.script(ctx, r, c, drop, w)
+}
+
+func (f family) script(ctx context.Context, r backend.Request, c *child, drop func(), w backend.Callbacks) (*backend.RunResult, error) {
+	ctx, cancel := f.under(ctx)
+	defer cancel(nil)
+	o, err := f.inherit(&r, c)
+	if err != nil {
+		drop()
+		return nil, err
+	}
+	o.Spec.Lifetime = runner.OneShot
+	made := false
+	cb := session.Request(r).Callbacks(w)
+	cb.Made = func(*session.Sandbox) { made = true; f.created(c) }
+	run := session.Request(r).Run()
+	run.Manifest, run.KeepEmpty = false, true
+	d, err := f.n.tree.sessions.Run(ctx, o, run, cb)
+	switch {
+	case !made:
+		drop()
+	case err != nil:
+		f.done(c, exitFailed)
+	default:
+		f.done(c, d.ExitCode)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.inside(d.Backend()), nil
+}
+
+// inside gives the result of a child the path and the name that its parent knows.
+func (c *child) inside(r *backend.RunResult) *backend.RunResult {
+	r.Job, r.OutputDir = c.id, "/out/"+childDir+"/"+c.name
+	if r.Stdout.File != "" {
+		r.Stdout.File = r.OutputDir + "/" + filepath.Base(r.Stdout.File)
+	}
+	return r
+}
+
+// Start runs Script in the background.
+func (f family) Start(_ context.Context, r backend.Request) (*backend.Job, error) {
+	c, drop, err := f.begin(r.Spec.Name, "sandbox_script")
+	if err != nil {
+		return nil, err
+	}
+	return f.n.jobs.start(f.n.ctx, func(ctx context.Context, j *job) (*backend.RunResult, error) {
+		return f.script(ctx, r, c, drop, backend.Callbacks{Output: func(last func() (string, int64)) { j.shows(last, nil) }})
+	}).status(), nil
+}
+
+// Create makes a sandbox that lives until it is destroyed or the agent ends.
+func (f family) Create(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.Created, error) {
+	c, drop, err := f.begin(r.Spec.Name, "sandbox_create")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := f.under(ctx)
+	defer cancel(nil)
+	var sb *session.Sandbox
+	o, err := f.inherit(&r, c)
+	if err == nil {
+		sb, err = f.n.tree.sessions.Create(ctx, o, session.Request(r).Callbacks(w))
+	}
+	if err != nil {
+		drop()
+		return nil, err
+	}
+	f.created(c)
+	if !f.n.sandboxes.add(sb.ID, func() { f.done(c, 0) }) {
+		f.n.tree.sessions.Discard(sb.ID)
+		f.done(c, exitFailed)
+		return nil, errParent
+	}
+	return &backend.Created{ID: sb.ID, OutputDir: c.inside(&backend.RunResult{}).OutputDir, Receipt: sb.Receipt, Told: func() {}}, nil
+}
+
+// Exec runs a command in a sandbox that this agent created.
+func (f family) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
+	if !f.n.sandboxes.has(id) {
+		return nil, attachTo(id)
+	}
+	ctx, cancel := f.under(ctx)
+	defer cancel(nil)
+	r.MaxOutput = 0 // the agent could not reach a file of the host
+	d, err := f.n.tree.sessions.Exec(ctx, id, session.Request(r).Run(), session.Request(r).Callbacks(w))
+	if err != nil {
+		return nil, err
+	}
+	return d.Backend(), nil
+}
+
+// attachTo is the error of a sandbox that this agent does not have.
+func attachTo(id string) error {
+	return fmt.Errorf("attach to sandbox %s: %w", id, ipc.Errorf(ipc.CodeNoSuchSandbox, "no such sandbox"))
+}
+
+// Destroy removes a sandbox that this agent created.
+func (f family) Destroy(ctx context.Context, id string) error {
+	if !f.n.sandboxes.has(id) {
+		return attachTo(id)
+	}
+	err := f.n.tree.sessions.Remove(ctx, id)
+	if err == nil {
+		f.n.sandboxes.remove(id)
+	}
+	return err
+}
+
+// Agent runs a child agent until it ends.
+func (f family) Agent(ctx context.Context, r backend.AgentRequest, w backend.Callbacks) (*backend.AgentResult, error) {
+	k, err := f.beginAgent(r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := f.under(ctx)
+	defer cancel(nil)
+	return k.run(ctx, w)
+}
+
+// StartAgent runs Agent in the background.
+func (f family) StartAgent(_ context.Context, r backend.AgentRequest) (*backend.Job, error) {
+	k, err := f.beginAgent(r)
+	if err != nil {
+		return nil, err
+	}
+	return f.n.jobs.start(f.n.ctx, func(ctx context.Context, j *job) (*backend.RunResult, error) {
+		res, err := k.run(ctx, backend.Callbacks{Output: func(last func() (string, int64)) { j.shows(last, k.cost) }})
+		if res == nil {
+			return nil, err
+		}
+		j.shows(nil, k.cost)
+		return &res.RunResult, err
+	}).status(), nil
+}
+
+// kid is a child agent that is about to run.
+type kid struct {
+	f    family
+	c    *child
+	r    backend.AgentRequest
+	drop func()
+}
+
+// beginAgent checks a request for a child agent.
+func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
+	n := f.n
+	if r.Research {
+		if err := n.mayResearch(); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.Inputs) > 0 || r.Workspace != "" {
+		return nil, errors.New("a child inherits its inputs and its workspace")
+	}
+	if err := n.mayStart(); err != nil {
+		return nil, err
+	}
+	r.Inputs = nil
+	if r.Research {
+		r.Egress, r.Domains = "", nil
+	} else {
+		var err error
+		if r.Egress, err = n.narrow(r.Egress, r.Domains, true); err != nil {
+			return nil, err
+		}
+		if !n.req.Research {
+			r.Inputs = n.req.Inputs
+		}
+	}
+	r.Limits = narrowLimits(r.Limits, n.req.Limits)
+	c, drop, err := f.begin(r.Name, toolOf(r))
+	if err != nil {
+		return nil, err
+	}
+	return &kid{f, c, r, drop}, nil
+}
+
+// run runs the child to its end.
+func (k *kid) run(ctx context.Context, w backend.Callbacks) (*backend.AgentResult, error) {
+	n := k.f.n
+	d := &dirs{base: filepath.Join(n.dirs.base, "children", k.c.name), sidecar: filepath.Join(n.dirs.sidecar, childDir, k.c.name), out: k.c.out, outDir: k.c.dir}
+	if !k.r.Research {
+		d.workspace = n.dirs.workspace
+	}
+	child, err := n.tree.newNode(ctx, n, k.r, d, k.c.id)
+	if err != nil {
+		k.drop()
+		return nil, err
+	}
+	child.made = func() { k.f.created(k.c) }
+	n.mu.Lock()
+	k.c.node = child
+	n.mu.Unlock()
+	res, err := child.run(w)
+	if !child.exists() {
+		n.mu.Lock()
+		k.c.node = nil
+		n.mu.Unlock()
+		k.drop()
+		return nil, err
+	}
+	k.f.done(k.c, res.Result.ExitCode)
+	k.c.inside(&res.RunResult)
+	return res, err
+}
+
+// cost returns what the child has used so far.
+func (k *kid) cost() *backend.Cost {
+	k.f.n.mu.Lock()
+	child := k.c.node
+	k.f.n.mu.Unlock()
+	if child == nil {
+		return &backend.Cost{}
+	}
+	return child.cost()
+}
+
+// Status returns the state of a background job of this agent.
+func (f family) Status(_ context.Context, id string) (*backend.Job, error) {
+	j, err := f.n.jobs.find(id)
+	if err != nil {
+		return nil, err
+	}
+	return j.status(), nil
+}
+
+// Wait returns the job at its end, or after most.
+func (f family) Wait(ctx context.Context, id string, most time.Duration) (*backend.Job, error) {
+	return f.n.jobs.wait(ctx, id, most)
+}
+
+// Cancel ends a job with all its descendants.
+func (f family) Cancel(ctx context.Context, id string) (*backend.Job, error) {
+	return f.n.jobs.stop(ctx, id)
+}
+
+// Upload is not available inside a sandbox.
+func (family) Upload(context.Context, string, string, string, backend.Callbacks) (backend.Copied, error) {
+	return backend.Copied{}, errNotInside
+}
+
+// Download is not available inside a sandbox.
+func (family) Download(context.Context, string, string, backend.Callbacks) (backend.Copied, error) {
+	return backend.Copied{}, errNotInside
+}
+
+// Files is not available inside a sandbox.
+func (family) Files(context.Context, string, files.Request) (*files.Answer, error) {
+	return nil, errNotInside
+}
+
+// List is not available inside a sandbox.
+func (family) List(context.Context) (*backend.Listing, error) { return nil, errNotInside }
+
+// Fork is not available inside a sandbox.
+func (family) Fork(context.Context, string, string) (*backend.Created, error) {
+	return nil, errNotInside
+}
+
+// CopyBetween is not available inside a sandbox.
+func (family) CopyBetween(context.Context, string, string, string, string, backend.Callbacks) (backend.Copied, error) {
+	return backend.Copied{}, errNotInside
+}
+
+// Usage is not available inside a sandbox.
+func (family) Usage(context.Context, string, string) (*backend.UsageReport, error) {
+	return nil, errNotInside
+}

@@ -1,0 +1,59 @@
+package tree
+
+import (
+	"sync"
+
+	"demesne/session"
+)
+
+// sandboxes are the sandboxes that an agent created and has not destroyed. The zero value is ready.
+type sandboxes struct {
+	mu     sync.Mutex
+	all    map[string]func() // by id; called when the sandbox is gone
+	closed bool              // see removeAll
+}
+
+// add returns false after removeAll. The caller then removes the sandbox.
+func (b *sandboxes) add(id string, gone func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all == nil {
+		b.all = map[string]func(){}
+	}
+	if !b.closed {
+		b.all[id] = gone
+	}
+	return !b.closed
+}
+
+func (b *sandboxes) has(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all[id] != nil
+}
+
+// remove forgets a sandbox that is gone.
+func (b *sandboxes) remove(id string) {
+	b.mu.Lock()
+	gone := b.all[id]
+	delete(b.all, id)
+	b.mu.Unlock()
+	if gone != nil {
+		gone()
+	}
+}
+
+// removeAll removes every sandbox. None can be added afterwards.
+func (b *sandboxes) removeAll(s *session.Service) {
+	b.mu.Lock()
+	b.closed = true
+	var ids []string
+	for id := range b.all {
+		ids = append(ids, id)
+	}
+	b.mu.Unlock()
+	for _, id := range ids {
+		s.Discard(id)
+		b.remove(id)
+	}
+}

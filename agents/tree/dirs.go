@@ -1,0 +1,119 @@
+package tree
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+
+	"demesne/agents"
+	"demesne/internal/fsutil"
+)
+
+// dirs are the directories of one agent. Its sandbox can write to out, workspace and home. It can read config. It never
+// sees sidecar, which holds the files that this program writes while the agent runs.
+//
+//	BASE/config BASE/home
+//	BASE/out BASE/workspace BASE/sidecar-results  of the first agent
+//	BASE/children/NAME  the base of a child; its out and its sidecar are child/NAME in its parent's
+type dirs struct {
+	base, config, sidecar, home string
+	out, workspace              string
+	outDir                      *os.File // out, opened before a sandbox could replace it
+}
+
+// makeDirs makes the directories below base that d lacks. out and workspace may be given.
+func (d *dirs) make() (err error) {
+	d.config, d.home = filepath.Join(d.base, "config"), filepath.Join(d.base, "home")
+	if d.sidecar == "" {
+		d.sidecar = filepath.Join(d.base, "sidecar-results")
+	}
+	all := []string{d.config, d.sidecar, d.home}
+	if d.workspace == "" {
+		d.workspace = filepath.Join(d.base, "workspace")
+		all = append(all, d.workspace)
+	}
+	if d.out == "" {
+		d.out = filepath.Join(d.base, "out")
+	}
+	if d.outDir == nil { // a child's exists
+		all = append(all, d.out)
+	}
+	for _, dir := range all {
+		if err := os.MkdirAll(dir, ownerOnly); err != nil {
+			return fmt.Errorf("make directory of agent: %w", err)
+		}
+	}
+	if d.outDir == nil {
+		if d.out, err = filepath.EvalSymlinks(d.out); err != nil {
+			return fmt.Errorf("open output directory: %w", err)
+		}
+		if d.outDir, err = os.Open(d.out); err != nil {
+			return fmt.Errorf("open output directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// close closes what make opened. It removes the home, which holds nothing that anyone reads later.
+func (d *dirs) close() {
+	if base, err := os.Open(d.base); err == nil {
+		fsutil.RemoveAll(int(base.Fd()), filepath.Base(d.home))
+		base.Close()
+	}
+	d.outDir.Close()
+}
+
+// fill writes files into a directory that no sandbox can write to yet. Names may have slashes.
+func fill(dir string, files map[string][]byte) error {
+	for name, content := range files {
+		if !filepath.IsLocal(name) {
+			return fmt.Errorf("write %q: not below its directory", name)
+		}
+		at := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(at), ownerOnly)
+		if err == nil {
+			err = os.WriteFile(at, content, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("write file of agent: %w", err)
+		}
+	}
+	return nil
+}
+
+// inside is the directory in /workspace where agents start, each in one of its own.
+const inside = ".demesne"
+
+// makeStart makes the directory in the workspace where agent id starts, with a link to the context file in /in/.agent.
+// Other sandboxes may be writing to the workspace. os.Root keeps every step inside it.
+func (d *dirs) makeStart(id, context string) error {
+	root, err := os.OpenRoot(d.workspace)
+	if err != nil {
+		return fmt.Errorf("open workspace: %w", err)
+	}
+	defer root.Close()
+	start := path.Join(inside, id)
+	if err := root.MkdirAll(start, ownerOnly); err != nil {
+		return fmt.Errorf("make %q in the workspace: %w", start, err)
+	}
+	if err := root.Symlink(path.Join(agents.ConfigDir, context), path.Join(start, context)); err != nil {
+		return fmt.Errorf("link %q in the workspace: %w", context, err)
+	}
+	return nil
+}
+
+// deliver copies the files of the host from sidecar into out, in place of whatever sandboxes put there.
+func (d *dirs) deliver() error {
+	from, err := os.OpenRoot(d.sidecar)
+	if err != nil {
+		return fmt.Errorf("deliver results: %w", err)
+	}
+	defer from.Close()
+	to, err := openRoot(d.outDir)
+	if err != nil {
+		return fmt.Errorf("deliver results: %w", err)
+	}
+	defer to.Close()
+	return agents.Place(from, to)
+}

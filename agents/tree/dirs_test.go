@@ -1,0 +1,81 @@
+package tree
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func newDirs(t *testing.T) *dirs {
+	t.Helper()
+	d := &dirs{base: t.TempDir()}
+	if err := d.make(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.close)
+	return d
+}
+
+// TestDeliver checks that results replace what a sandbox put at their names, also a directory that the caller cannot
+// remove in an output directory that the caller cannot write, and that no link is followed.
+func TestDeliver(t *testing.T) {
+	d := newDirs(t)
+	victim := filepath.Join(t.TempDir(), "victim")
+	os.WriteFile(victim, []byte("mine"), 0o600)
+	os.Symlink(victim, d.out+"/results.json")
+	os.MkdirAll(d.out+"/usage.json/full", 0o700)
+	os.WriteFile(d.out+"/stderr.log", []byte("forged"), 0o600)
+	os.Chmod(d.out+"/usage.json", 0)
+	os.Chmod(d.out, 0o500)
+	for _, name := range []string{"results.json", "usage.json", "stderr.log"} {
+		os.WriteFile(d.sidecar+"/"+name, []byte("true "+name), 0o600)
+	}
+	if err := d.deliver(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"results.json", "usage.json", "stderr.log"} {
+		info, err := os.Lstat(d.out + "/" + name)
+		got, _ := os.ReadFile(d.out + "/" + name)
+		if err != nil || !info.Mode().IsRegular() || string(got) != "true "+name {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if err := os.Chmod(d.out+"/usage.json.sandbox", 0o700); err != nil {
+		t.Error(err)
+	}
+	if got, _ := os.ReadFile(victim); string(got) != "mine" {
+		t.Errorf("the victim has %q", got)
+	}
+}
+
+// TestMakeStart checks that planted links in the workspace lead nowhere outside it.
+func TestMakeStart(t *testing.T) {
+	d, victim := newDirs(t), t.TempDir()
+	if err := d.makeStart("a", "context.txt"); err != nil {
+		t.Fatal(err)
+	}
+	to, err := os.Readlink(d.workspace + "/.demesne/a/context.txt")
+	if err != nil || to != "/in/.agent/context.txt" {
+		t.Errorf("%q, %v", to, err)
+	}
+	os.RemoveAll(d.workspace + "/.demesne")
+	os.Symlink(victim, d.workspace+"/.demesne")
+	if err := d.makeStart("b", "context.txt"); err == nil || !strings.Contains(err.Error(), `make ".demesne/b" in the workspace`) {
+		t.Errorf("planted: %v", err)
+	}
+	if left, _ := filepath.Glob(victim + "/*"); len(left) > 0 {
+		t.Errorf("made %s", left)
+	}
+}
+
+// TestFill checks that no name of a file leads out of its directory.
+func TestFill(t *testing.T) {
+	d := newDirs(t)
+	if err := fill(d.config, map[string][]byte{"a/b.json": []byte("x")}); err != nil {
+		t.Error(err)
+	}
+	if err := fill(d.config, map[string][]byte{"../b": nil}); err == nil {
+		t.Error("wrote above the directory")
+	}
+}

@@ -1,0 +1,314 @@
+package tree
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/agents"
+	"demesne/internal/cmdline"
+	"demesne/internal/procself"
+	"demesne/internal/text"
+	"demesne/mcp"
+	"demesne/mcp/backend"
+	"demesne/mcp/install"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// face is the program's environment.
+type face struct {
+	stdin          io.Reader
+	stdout, stderr *os.File
+	env            func(string) (string, bool)
+}
+
+func (f *face) getenv(name string) string {
+	v, _ := f.env(name)
+	return v
+}
+
+// main runs one command line and returns the exit code.
+func (f *face) main(args []string) int {
+	verbs := map[string]func([]string) (int, error){
+		"run":        func(args []string) (int, error) { return f.run(args, false) },
+		"research":   func(args []string) (int, error) { return f.run(args, true) },
+		"attend-job": f.attend,
+		"request":    f.request,
+		"post":       f.post,
+	}
+	p := program()
+	if text, ok := p.Answer(args); ok {
+		io.WriteString(f.stdout, text)
+		return 0
+	}
+	if len(args) == 0 || verbs[args[0]] == nil {
+		io.WriteString(f.stderr, p.Listing(cmdline.Terminal{}.Width()))
+		return 2
+	}
+	code, err := verbs[args[0]](args[1:])
+	if err != nil {
+		f.report(args[0], err)
+		return max(code, exitFailed)
+	}
+	return code
+}
+
+// program describes the command line of a program that users do not start themselves.
+func program() *cmdline.Program {
+	return &cmdline.Program{Name: "demesne-agent", Summary: "run coding agents in sandboxes",
+		About: "Runs coding agents in sandboxes. demesne agent, demesne research and demesne-mcp start this program."}
+}
+
+func (f *face) report(verb string, err error) {
+	name := map[string]string{"run": "agent run: "}[verb]
+	if verb == "research" {
+		name = "research: "
+	}
+	fmt.Fprintf(f.stderr, "demesne: %s%s\n", name, text.SafeLine(err.Error()))
+	if hint := cmdline.HintOf(err); hint != "" {
+		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
+	}
+}
+
+// stored is a job of this program on disk. Jobs of the MCP server have the request alone.
+type stored struct {
+	backend.AgentRequest
+	Out string `json:",omitempty"` // see install.AgentOptions
+}
+
+// run runs an agent for a person.
+func (f *face) run(args []string, research bool) (int, error) {
+	o := &install.AgentOptions{}
+	line := install.AgentCommand(o, research)
+	rest, err := line.Parse(args)
+	switch {
+	case errors.Is(err, cmdline.ErrHelp):
+		_, err := io.WriteString(f.stdout, line.Help(cmdline.TerminalOf(os.Stdout, os.LookupEnv).Width()))
+		return 0, err
+	case err != nil:
+		return 0, err
+	case len(rest) > 1:
+		return 0, cmdline.Hinted(fmt.Errorf("unexpected argument %q", rest[1]), "put the prompt into quotes")
+	case len(rest) == 0 || strings.TrimSpace(rest[0]) == "":
+		return 0, cmdline.Hinted(errors.New("prompt is required"), "demesne %s --help shows examples", line.Name)
+	}
+	job := stored{o.Request, o.Out}
+	job.Prompt, job.Research = rest[0], research
+	if job.Script != "" && job.Model != "" {
+		return 0, errors.New("--script: cannot be combined with --model, as no model is asked")
+	}
+	if job.Inputs, err = session.ParseInputs(o.Inputs, nil); err != nil {
+		return 0, err
+	}
+	if o.Out != "" {
+		if job.Out, err = absolute(o.Out); err != nil {
+			return 0, err
+		}
+	}
+	if job.Workspace != "" {
+		if job.Workspace, err = absolute(job.Workspace); err != nil {
+			return 0, err
+		}
+	}
+	if o.Background {
+		return f.start(job)
+	}
+	ctx := procself.Ending()
+	v := newView(f.stdout, f.stderr, o.JSON, cmdline.TerminalOf(f.stderr, f.env))
+	res, err := f.do(ctx, runner.FrontendCLI, job, "", v.show)
+	var s procself.Ended
+	if errors.As(context.Cause(ctx), &s) {
+		return 128 + int(s), nil
+	}
+	if res == nil {
+		return 0, err
+	}
+	if err == nil && !o.JSON {
+		v.answer(res)
+	}
+	return res.Result.ExitCode, err
+}
+
+// start starts a background job and prints its id.
+func (f *face) start(job stored) (int, error) {
+	catalog, err := f.catalog()
+	if err != nil {
+		return 0, err
+	}
+	if _, err := chooser(catalog, runner.FrontendCLI)(toolOf(job.AgentRequest), job.AgentRequest); err != nil {
+		return 0, err
+	}
+	if _, err := openWorkspace(job.Workspace, ""); err != nil {
+		return 0, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return 0, fmt.Errorf("find own program: %w", err)
+	}
+	s := session.New(session.Options{})
+	defer s.Close()
+	store, err := s.Jobs()
+	if err != nil {
+		return 0, err
+	}
+	j, err := store.Start([]string{self, "attend-job"}, job)
+	if err != nil {
+		return 0, err
+	}
+	_, err = fmt.Fprintln(f.stdout, j.ID)
+	return 0, err
+}
+
+// attend is the main function of a job's process.
+func (f *face) attend(args []string) (int, error) {
+	if len(args) != 1 {
+		return 0, errors.New("needs the id of a job")
+	}
+	s := session.New(session.Options{})
+	store, err := s.Jobs()
+	s.Close()
+	if err != nil {
+		return 0, err
+	}
+	j, err := store.Get(args[0])
+	if err != nil {
+		return 0, err
+	}
+	return 0, store.Attend(context.Background(), args[0], runner.JobKept, func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+		var job stored
+		if err := json.Unmarshal(what, &job); err != nil {
+			return nil, fmt.Errorf("read job: %w", err)
+		}
+		v := newView(out, errs, false, cmdline.Terminal{})
+		res, err := f.do(ctx, j.Frontend, job, s.DirectoryOf(j), v.show)
+		if res == nil {
+			return nil, err
+		}
+		if err == nil {
+			v.answer(res)
+		}
+		return res.Result, err
+	})
+}
+
+// request runs the agent of one line on stdin, and prints events until its result. args has the namespace of the caller,
+// or an empty word.
+func (f *face) request(args []string) (int, error) {
+	front := runner.FrontendMCP
+	if len(args) == 1 && args[0] != "" {
+		front = runner.FrontendOf(args[0])
+	}
+	in := bufio.NewReader(f.stdin)
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return 0, fmt.Errorf("read request: %w", err)
+	}
+	var job stored
+	if err := json.Unmarshal(line, &job); err != nil {
+		return 0, fmt.Errorf("read request: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(procself.Ending())
+	go func() {
+		io.Copy(io.Discard, in)
+		cancel(errors.New("the caller has closed its end"))
+	}()
+	var mu sync.Mutex
+	out := json.NewEncoder(f.stdout)
+	say := func(e backend.AgentEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		out.Encode(e)
+	}
+	res, err := f.do(ctx, front, job, "", func(n notice) {
+		if s := n.progress(); s != "" {
+			say(backend.AgentEvent{Progress: s})
+		}
+	})
+	if err != nil {
+		say(backend.AgentEvent{Error: err.Error(), Hint: cmdline.HintOf(err)})
+		return exitFailed, nil
+	}
+	say(backend.AgentEvent{Result: res})
+	return 0, nil
+}
+
+// catalog opens the table of agents.
+func (f *face) catalog() (*agents.Catalog, error) {
+	return agents.Open(agents.Options{Env: f.getenv, Post: post})
+}
+
+// chooser returns the function that finds the agent of a request. Its errors name the command of a person at the command
+// line, or the tool.
+func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r backend.AgentRequest) (*agents.Agent, error) {
+	command := map[string]string{"sandbox_agent": "demesne agent run", "sandbox_research": "demesne research"}
+	return func(tool string, r backend.AgentRequest) (*agents.Agent, error) {
+		if front == runner.FrontendCLI {
+			tool = command[tool]
+		}
+		if r.Script != "" {
+			return catalog.In(r.Image).Scripted(r.Script)
+		}
+		a, err := catalog.In(r.Image).Choose(tool, r.Model)
+		if errors.Is(err, agents.ErrNoProgram) && front == runner.FrontendCLI {
+			err = cmdline.Hinted(err, install.ProgramHint)
+		}
+		return a, err
+	}
+}
+
+// checkNames refuses inputs whose names an agent's sandbox needs itself.
+func checkNames(inputs []runner.Input) error {
+	for _, in := range inputs {
+		if in.Name == path.Base(agents.ConfigDir) || in.Name == path.Base(previousInside) {
+			return cmdline.Hinted(fmt.Errorf("input %q: the agent's sandbox has /in/%s already", in.Path, in.Name), "use PATH:NAME to rename it")
+		}
+	}
+	return nil
+}
+
+// do runs an agent to its end. dir is the name of its directory; empty: a new one.
+func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir string, show func(notice)) (*backend.AgentResult, error) {
+	catalog, err := f.catalog()
+	if err != nil {
+		return nil, err
+	}
+	research, err := mcp.ParseResearch(f.getenv(mcp.VarResearch))
+	switch {
+	case err != nil:
+		return nil, err
+	case job.Research && research == mcp.ResearchOff:
+		return nil, mcp.ErrNoResearch
+	}
+	if err := checkNames(job.Inputs); err != nil {
+		return nil, err
+	}
+	o := session.Options{}
+	o.Runner.Frontend = front
+	s := session.New(o)
+	defer s.Close()
+	if job.Dir != "" {
+		dir = job.Dir
+	}
+	d, err := s.NewDirectory(dir)
+	if err != nil {
+		return nil, err
+	}
+	t := &tree{sessions: s, choose: chooser(catalog, front), research: research, show: show,
+		allowResearch: job.AllowResearch, private: len(job.Inputs) > 0 || job.Workspace != "" || job.Out != ""}
+	t.serve = f.nested(catalog)
+	t.tools = f.hostTools(catalog, func(line string) {
+		if show != nil {
+			show(notice{Time: time.Now(), Event: agents.Event{Kind: noticeNote, Text: text.SafeLine(line)}})
+		}
+	})
+	return t.run(ctx, job.AgentRequest, d, job.Out)
+}

@@ -1,0 +1,83 @@
+package tree
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/proxy/policy"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// narrow returns the egress mode of a child that asks for mode and domains: at most what the agent itself has. A mode
+// that the child did not ask for is only a default, and becomes none where it is too much.
+func (n *node) narrow(mode string, domains []string, asked bool) (string, error) {
+	mode = cmp.Or(mode, session.NoEgress)
+	known := slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == openMode })
+	switch {
+	case mode == openMode:
+		return "", n.offered().RefuseOpen()
+	case !slices.Contains(known, mode):
+		return "", fmt.Errorf("egress mode %q is not in the allowlist (%s)", mode, join(append(known, openMode)))
+	case !asked && n.reach().permits(reach{mode: mode}) != nil:
+		mode = session.NoEgress
+	}
+	if err := n.reach().permits(reach{mode, domains}); err != nil {
+		return "", err
+	}
+	return mode, nil
+}
+
+// Bounds of one tree, against agents that start agents without end. Budgets are the finer means.
+const (
+	mostDepth = 8  // of a child
+	mostAlive = 64 // agents at once
+)
+
+// mayStart returns why n may not start another agent.
+func (n *node) mayStart() error {
+	switch {
+	case n.depth >= mostDepth:
+		return fmt.Errorf("agents can be nested at most %d deep", mostDepth)
+	case n.tree.alive.Load() >= mostAlive:
+		return fmt.Errorf("%d agents of this task run already: wait for one of them", mostAlive)
+	}
+	return nil
+}
+
+// narrowLimits returns the limits of a child: those that it asks for, and at most its parent's. A limit of 0 is the
+// default, and a negative one no limit.
+func narrowLimits(asked, most runner.Limits) runner.Limits {
+	usual := runner.Limits{Memory: halfMemory(), PIDs: runner.DefaultPIDs, Disk: runner.DefaultDisk}
+	return runner.Limits{
+		Memory: least(asked.Memory, most.Memory, usual.Memory), CPUs: least(asked.CPUs, most.CPUs, -1),
+		PIDs: least(asked.PIDs, most.PIDs, usual.PIDs), Disk: least(asked.Disk, most.Disk, usual.Disk),
+	}
+}
+
+// least returns the narrower of two limits. usual is the default.
+func least[T int64 | float64](asked, most, usual T) T {
+	bound := most
+	if bound == 0 {
+		bound = usual
+	}
+	switch {
+	case asked == 0: // as the parent has it
+		return most
+	case bound < 0 || asked > 0 && asked <= bound:
+		return asked
+	}
+	return most
+}
+
+// halfMemory is the runner's default for memory, in bytes; 0 if it cannot be read.
+func halfMemory() int64 {
+	var i unix.Sysinfo_t
+	if unix.Sysinfo(&i) != nil {
+		return 0
+	}
+	return int64(i.Totalram) * int64(i.Unit) / 2
+}

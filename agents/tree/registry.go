@@ -1,0 +1,185 @@
+package tree
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/mcp/backend"
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// keepEnded is how long a job that has ended is remembered.
+const keepEnded = time.Hour
+
+// errCancelled is the cause with which a cancelled run ends.
+var errCancelled = errors.New("cancelled by its parent")
+
+// registry holds the background jobs of one agent's children. They run in this process and end with the agent. The zero
+// value is ready.
+type registry struct {
+	mu   sync.Mutex
+	jobs map[string]*job
+}
+
+// job is a background job in this process.
+type job struct {
+	id      string
+	started time.Time
+	cancel  context.CancelCauseFunc
+	done    chan struct{} // closed at the end
+
+	mu    sync.Mutex
+	state backend.Job
+	last  func() (string, int64)
+	cost  func() *backend.Cost
+}
+
+// work is what a job does. It may call the methods of j that show its progress.
+type work func(ctx context.Context, j *job) (*backend.RunResult, error)
+
+// start starts a job, whose context ends with ctx or when it is cancelled.
+func (r *registry) start(ctx context.Context, do work) *job {
+	ctx, cancel := context.WithCancelCause(ctx)
+	j := &job{id: newJobID(), started: time.Now(), cancel: cancel, done: make(chan struct{})}
+	j.state = backend.Job{ID: j.id, Status: jobs.Running, Started: j.started}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.jobs == nil {
+		r.jobs = map[string]*job{}
+	}
+	for id, old := range r.jobs {
+		if old.endedBefore(time.Now().Add(-keepEnded)) {
+			delete(r.jobs, id)
+		}
+	}
+	r.jobs[j.id] = j
+	go j.run(ctx, do)
+	return j
+}
+
+// newJobID returns an id in the form of those that outlive a process.
+func newJobID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	h := hex.EncodeToString(b[:])
+	return "job-" + strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")
+}
+
+func (j *job) run(ctx context.Context, do work) {
+	defer close(j.done)
+	defer j.cancel(nil)
+	res, err := j.attempt(ctx, do)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.state.Ended, j.state.Outcome = time.Now(), res
+	switch {
+	case errors.Is(context.Cause(ctx), errCancelled):
+		j.state.Status, j.state.Message = jobs.Cancelled, errCancelled.Error()
+	case err != nil:
+		j.state.Status, j.state.Message = jobs.Failed, err.Error()
+	case res.Result.Reason == runner.Lost:
+		j.state.Status, j.state.Message = jobs.Failed, res.Result.Detail
+	default:
+		j.state.Status, j.state.Message = jobs.Succeeded, res.Result.Detail
+	}
+}
+
+// attempt does the work, and turns a panic into an error: one child must not end the others.
+func (j *job) attempt(ctx context.Context, do work) (res *backend.RunResult, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			res, err = nil, fmt.Errorf("internal error: %v", p)
+		}
+	}()
+	return do(ctx, j)
+}
+
+// shows sets how the job's progress is read; either may be nil.
+func (j *job) shows(last func() (string, int64), cost func() *backend.Cost) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.last, j.cost = last, cost
+}
+
+func (j *job) endedBefore(t time.Time) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return !j.state.Ended.IsZero() && j.state.Ended.Before(t)
+}
+
+// status describes the job now.
+func (j *job) status() *backend.Job {
+	j.mu.Lock()
+	s, last, cost := j.state, j.last, j.cost
+	j.mu.Unlock()
+	if cost != nil {
+		s.Cost = cost()
+	}
+	if s.Ended.IsZero() && last != nil {
+		text, n := last()
+		s.Outcome = &backend.RunResult{Stdout: backend.Tail{Text: text, Bytes: n, Cut: int64(len(text)) < n}}
+	}
+	return &s
+}
+
+func (r *registry) find(id string) (*job, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if j := r.jobs[id]; j != nil {
+		return j, nil
+	}
+	return nil, backend.ErrNoJob
+}
+
+// wait returns the job when it has ended, or after most, or when ctx ends.
+func (r *registry) wait(ctx context.Context, id string, most time.Duration) (*backend.Job, error) {
+	j, err := r.find(id)
+	if err != nil {
+		return nil, err
+	}
+	late := time.NewTimer(most)
+	defer late.Stop()
+	select {
+	case <-j.done:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return j.status(), nil
+}
+
+// stop cancels a job, and returns when it has ended.
+func (r *registry) stop(ctx context.Context, id string) (*backend.Job, error) {
+	j, err := r.find(id)
+	if err != nil {
+		return nil, err
+	}
+	j.cancel(errCancelled)
+	select {
+	case <-j.done:
+	case <-ctx.Done():
+	}
+	return j.status(), nil
+}
+
+// stopAll cancels every job, and returns when all have ended.
+func (r *registry) stopAll(why error) {
+	r.mu.Lock()
+	var all []*job
+	for _, j := range r.jobs {
+		all = append(all, j)
+	}
+	r.mu.Unlock()
+	for _, j := range all {
+		j.cancel(why)
+	}
+	for _, j := range all {
+		<-j.done
+	}
+}

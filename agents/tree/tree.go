@@ -1,0 +1,176 @@
+package tree
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"demesne/agents"
+	"demesne/images/imageref"
+	"demesne/mcp"
+	"demesne/mcp/backend"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// tree is the first agent with all its descendants. They live in this one process: so the end of a parent ends its
+// children, a bound holds for a whole subtree, and nothing that a sandbox sends can name another caller.
+type tree struct {
+	sessions *session.Service
+	choose   func(tool string, r backend.AgentRequest) (*agents.Agent, error)
+	alive    atomic.Int32 // agents that run
+	work     *workspace   // of the user; nil: one of the run
+	research mcp.Research // ask means on: the starter of the first agent has asked
+
+	allowResearch bool // also agents that do not reach everything may start research
+	private       bool // the first agent has files of the user, or may have
+
+	// serve answers MCP requests from inside the sandbox of the agent whose children b manages, until ctx ends. nil:
+	// agents cannot have children.
+	serve func(ctx context.Context, l net.Listener, b backend.Backend) error
+	tools *hostTools // nil: none
+	// show receives what happens, for a person or a log. It is called concurrently.
+	show func(notice)
+}
+
+// notice is one thing that happened to one agent of a tree.
+type notice struct {
+	Child string    `json:"child,omitempty"` // the names that lead to the agent, separated by slashes; empty: the first one
+	Time  time.Time `json:"ts"`
+	agents.Event
+
+	Output   string    `json:"output_dir,omitempty"`
+	Until    time.Time `json:"until,omitzero"`
+	Total    float64   `json:"total_usage_usd,omitempty"` // so far, with all descendants
+	Turns    int       `json:"turns,omitempty"`
+	ExitCode *int      `json:"exit_code,omitempty"`
+}
+
+// The kinds of notices besides those of package agents.
+const (
+	noticeStarted = "started" // Output, Model
+	noticeUsage   = "usage"   // Total and Turns
+	noticeWaiting = "waiting" // Until, and in Text for what
+	noticeNote    = "note"    // Text
+	noticeEnded   = "ended"   // ExitCode and Total, and in Text the reason
+)
+
+// run runs the first agent. dir is its directory, which it closes. out is its output directory; empty: one in dir.
+func (t *tree) run(ctx context.Context, r backend.AgentRequest, dir *session.Directory, out string) (*backend.AgentResult, error) {
+	defer dir.Close()
+	n, err := t.first(ctx, r, dir, out)
+	if err != nil {
+		for _, name := range []string{"config", "home", "out", "sidecar-results", "workspace"} { // no sandbox wrote there
+			os.RemoveAll(filepath.Join(dir.Path, name))
+		}
+		dir.Undo()
+		return nil, err
+	}
+	defer t.work.review(n.note)
+	return n.run(backend.Callbacks{})
+}
+
+// first prepares the first agent.
+func (t *tree) first(ctx context.Context, r backend.AgentRequest, dir *session.Directory, out string) (_ *node, err error) {
+	if t.work, err = openWorkspace(r.Workspace, dir.Path); err != nil {
+		return nil, err
+	}
+	d := &dirs{base: dir.Path, out: out}
+	if t.work != nil {
+		d.workspace = t.work.dir
+	}
+	return t.newNode(ctx, nil, r, d, dir.Name())
+}
+
+// newNode prepares an agent. Its context ends with ctx. A child without a model or an image has its parent's.
+func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest, d *dirs, id string) (*node, error) {
+	if r.Model == "" && parent != nil {
+		r.Model = parent.agent.Model
+	}
+	if r.Image == "" && parent != nil {
+		r.Image, r.Stored = parent.req.Image, parent.req.Stored
+	}
+	n := &node{tree: t, parent: parent, name: r.Name, id: id, req: r, dirs: d, began: time.Now()}
+	var above *budget
+	if parent != nil {
+		n.depth, above = parent.depth+1, parent.budget
+	}
+	n.budget = newBudget(above, amount{r.MaxCost, r.MaxTokens, r.MaxTurns}, n.end)
+	var err error
+	if n.agent, err = t.choose(toolOf(r), r); err != nil {
+		return nil, err
+	}
+	if n.image, err = imageOf(n.agent, r); err != nil {
+		return nil, err
+	}
+	n.asked.meter = agents.NewMeter(n.agent.Provider.API.Usage, n.agent.Provider.Prices...)
+	if err := n.mayBound(); err != nil {
+		return nil, err
+	}
+	if err := d.make(); err != nil {
+		return nil, err
+	}
+	n.ctx, n.cancel = context.WithCancelCause(ctx)
+	return n, nil
+}
+
+// mayBound returns why the bounds of an agent cannot hold.
+func (n *node) mayBound() error {
+	if _, cost, _ := n.budget.bounds(); cost && !n.asked.meter.Priced(n.agent.Inner()) {
+		return errUnpriced(n.agent.Inner())
+	}
+	return nil
+}
+
+// imageOf returns the image that has the agent's program; zero: the host's files and installation.
+func imageOf(a *agents.Agent, r backend.AgentRequest) (imageref.Ref, error) {
+	name := cmp.Or(r.Image, a.Image())
+	if name == "" || name == string(imageref.Host) {
+		return imageref.Ref{}, nil
+	}
+	ref, err := session.ParseImage(name)
+	if err != nil {
+		err = fmt.Errorf("image %q: %w", name, err)
+	}
+	return ref, err
+}
+
+// toolOf returns the name of the tool that starts such an agent.
+func toolOf(r backend.AgentRequest) string {
+	if r.Research {
+		return "sandbox_research"
+	}
+	return "sandbox_agent"
+}
+
+// mostPrevious bounds the siblings whose output a sandbox sees, with its other mounts: each takes two descriptors of one
+// message to the runner.
+const mostPrevious = 64
+
+// previous returns the outputs of children of n that have ended, for a new one that has other mounts: the latest, as far
+// as there is room.
+func (n *node) previous(others int) (all []runner.Mount) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.children {
+		if c.ended {
+			all = append(all, runner.Mount{Source: c.out, Target: previousInside + "/" + c.name, ReadOnly: true})
+		}
+	}
+	return all[max(0, len(all)-max(0, mostPrevious-others)):]
+}
+
+// Paths in a sandbox.
+const (
+	previousInside = "/in/previous-jobs"
+)
+
+// logged writes to a file of the sidecar directory, for a stream that is too long for memory.
+func logged(dir, name string) (*os.File, error) {
+	return os.OpenFile(dir+"/"+name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+}

@@ -1,0 +1,134 @@
+package tree
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"demesne/agents"
+	"demesne/runner"
+)
+
+// usageEvery is how often the records of requests are read. A budget ends a run within this time and the end of its
+// sandbox.
+const usageEvery = 50 * time.Millisecond
+
+// requests are those of one agent to its model. Its methods are safe for concurrent use.
+type requests struct {
+	meter *agents.Meter
+	gates []*gate // of the routes, in their order; empty: nothing bounds the requests
+
+	mu     sync.Mutex
+	files  []*records
+	status int // of the response to the latest one
+	failed int // how many of the latest ones in a row the server answered with a fault of its own
+}
+
+// watch adds the file with the records of a route, and the gate of the route; nil: none.
+func (r *requests) watch(path string, g *gate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.files = append(r.files, &records{path: path, gate: g})
+}
+
+// counted is a request whose usage is known.
+type counted struct {
+	amount
+	gate   *gate // that was asked about it; nil: none
+	number int64
+}
+
+// read counts new records.
+func (r *requests) read() (all []counted) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.files {
+		f.read(func(rec runner.UsageRecord) {
+			if r.status = rec.Status; rec.Status < http.StatusInternalServerError {
+				r.failed = 0
+			} else {
+				r.failed++
+			}
+			all = append(all, counted{r.add(rec), f.gate, rec.Number})
+		})
+	}
+	return all
+}
+
+// add counts a record, and returns what the request used. mu is held.
+func (r *requests) add(rec runner.UsageRecord) (a amount) {
+	cost, tokens := r.meter.Cost(), r.meter.Tokens()
+	r.meter.Add(rec)
+	a.cost, a.tokens = r.meter.Cost()-cost, r.meter.Tokens()-tokens
+	if rec.Status < http.StatusBadRequest {
+		a.turns = 1
+	}
+	return a
+}
+
+// lost counts a request that was forwarded and has no record, by an estimate.
+func (r *requests) lost(m runner.GateMessage) amount {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.add(runner.UsageRecord{Time: time.Now(), Asked: m.Model, Sent: m.Sent, MaxOutput: m.MaxOutput, Cut: true})
+}
+
+// refused reports whether the server refused the credential of the latest request.
+func (r *requests) refused() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status == http.StatusUnauthorized
+}
+
+// fault says that the server answers with faults of its own only; empty: it does not. Such an agent tries again, until one of its
+// own bounds, or one of the run, ends it.
+func (r *requests) fault() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch r.failed {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("the model's server answered the last request with status %d", r.status)
+	}
+	return fmt.Sprintf("the model's server answered the last %d requests with status %d", r.failed, r.status)
+}
+
+// records reads the usage records of one route, which the proxy appends to a file.
+type records struct {
+	path string
+	gate *gate
+	at   int64
+	rest []byte // an unfinished line
+}
+
+// read calls add with each new record.
+func (r *records) read(add func(runner.UsageRecord)) {
+	f, err := os.Open(r.path)
+	if err != nil {
+		return // there was no request yet
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() <= r.at {
+		return
+	}
+	b, _ := io.ReadAll(io.NewSectionReader(f, r.at, 1<<62-r.at))
+	r.at += int64(len(b))
+	r.rest = append(r.rest, b...)
+	for {
+		line, rest, whole := bytes.Cut(r.rest, []byte("\n"))
+		if !whole {
+			return
+		}
+		r.rest = rest
+		var rec runner.UsageRecord
+		if json.Unmarshal(line, &rec) == nil {
+			add(rec)
+		}
+	}
+}
