@@ -26,7 +26,7 @@ import (
 	"net/http"
 
 	"demesne/client"
-	"demesne/cmd/inprocess"
+	"demesne/server/inprocess"
 )
 
 // Options are the bounds of every sandbox of a Client. The zero value is that of demesne serve.

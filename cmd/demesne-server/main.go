@@ -3,92 +3,9 @@
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-server serves HTTP APIs over sandboxes. demesne serve executes it, and demesne approve too.
-//
-//	main.go     the command lines; config.go: the configuration file; tokens.go: demesne serve token
-//	serve.go    the callers, the listener and the APIs
-//	approve.go  decisions about requests for the host, for all programs that have such requests
-//
-// It writes one line to stderr when it listens, and its messages afterwards. On INT, TERM or HUP it ends; sandboxes live on,
-// and their commands end.
+// Command demesne-server serves HTTP APIs over sandboxes: see package server/serve.
 package main
 
-import (
-	"errors"
-	"fmt"
-	"io"
-	"os"
+import "demesne/server/serve"
 
-	"demesne/cmd/internal/servecmd"
-	"demesne/internal/cmdline"
-	"demesne/internal/fsutil"
-	"demesne/internal/procself"
-	"demesne/internal/text"
-)
-
-func main() {
-	procself.OwnHome()
-	procself.OwnState(fsutil.StateVariable) // on an error, what needs a directory reports it
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
-}
-
-// exitUsage is the exit code for a wrong command line.
-const exitUsage = 2
-
-// approveVerb is the first argument of demesne approve. All others are demesne serve's.
-const approveVerb = "approve"
-
-// run executes one command line and returns the exit code.
-func run(args []string, out, errs io.Writer) int {
-	if len(args) > 0 && args[0] == approveVerb {
-		o := &servecmd.ApproveOptions{}
-		rest, code := parse(servecmd.ApproveCommand(o), func(line *cmdline.Command) ([]string, error) { return line.Parse(args[1:]) }, out, errs)
-		if code >= 0 {
-			return code
-		}
-		return report(errs, approveVerb, approve(o, rest, out))
-	}
-	o := &servecmd.Options{}
-	rest, code := parse(servecmd.Command(o), func(line *cmdline.Command) ([]string, error) { return configured(line, o, args) }, out, errs)
-	switch {
-	case code >= 0:
-		return code
-	case (o.Name != "" || o.Expires != 0) && (len(rest) < 2 || rest[0] != "token" || rest[1] != "add"):
-		report(errs, serveVerb, errors.New("--name and --expires: with token add alone"))
-		return exitUsage
-	case len(rest) > 0 && rest[0] == "token":
-		return report(errs, serveVerb, tokenCommand(o, rest[1:], out))
-	case len(rest) > 0:
-		report(errs, serveVerb, fmt.Errorf("unexpected argument %q", rest[0]))
-		return exitUsage
-	}
-	return report(errs, serveVerb, serve(procself.Ending(), o, out, errs))
-}
-
-const serveVerb = "serve"
-
-// parse reads a line with read, or prints its help. code is negative if the command is to be executed.
-func parse(line *cmdline.Command, read func(*cmdline.Command) ([]string, error), out, errs io.Writer) (rest []string, code int) {
-	rest, err := read(line)
-	switch {
-	case errors.Is(err, cmdline.ErrHelp):
-		io.WriteString(out, line.Help(cmdline.TerminalOf(os.Stdout, os.LookupEnv).Width()))
-		return nil, 0
-	case err != nil:
-		report(errs, line.Name, err)
-		return nil, exitUsage
-	}
-	return rest, -1
-}
-
-// report prints err and its hint as one line each, and returns the exit code.
-func report(errs io.Writer, verb string, err error) int {
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintf(errs, "demesne: %s: %s\n", verb, text.SafeLine(err.Error()))
-	if hint := cmdline.HintOf(err); hint != "" {
-		fmt.Fprintf(errs, "hint: %s\n", text.SafeLine(hint))
-	}
-	return 1
-}
+func main() { serve.Main() }

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"demesne/cmd/internal/servecmd"
 	"demesne/internal/cmdline"
+	"demesne/server/servecmd"
 )
 
 func approveCommand() command {

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"demesne/cmd/internal/servecmd"
 	"demesne/internal/cmdline"
+	"demesne/server/servecmd"
 )
 
 // serverProgram serves HTTP APIs. It is a separate program because an HTTP server would slow down every run.

@@ -7,7 +7,7 @@ import (
 
 // The limits that keep the tree readable.
 const (
-	mostPackages = 97 // client, client/local and cmd/inprocess, server/rest, runs, events, audit, page, hostcmd, metrics, config, mcp/toolbackend, apibackend: the HTTP API; runner/tree, server, server/e2b, server/e2b/envd, cmd/internal/servecmd and demesne-server; session/vault and demesne-vault; with the rooms of builds (build/containerfile, push, compression, recipes, debian; build/buildcmd, devcontainer; demesne-build) and of kernels (kernels, driver, languages; kernels/code, kernelcmd; demesne-kernel)
+	mostPackages = 97 // client, client/local and server/inprocess, server/rest, runs, events, audit, page, hostcmd, metrics, config, mcp/toolbackend, apibackend: the HTTP API; runner/tree, server, server/e2b, server/e2b/envd, server/servecmd and demesne-server; session/vault and demesne-vault; with the rooms of builds (build/containerfile, push, compression, recipes, debian; build/buildcmd, devcontainer; demesne-build) and of kernels (kernels, driver, languages; kernels/code, kernelcmd; demesne-kernel)
 	mostNames    = 30 // exported names of a package
 	mostFields   = 25 // of a struct
 	mostMethods  = 40 // of a type

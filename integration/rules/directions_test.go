@@ -22,7 +22,7 @@ var rooms = map[string][]string{
 	"cmd":         {"agents", "runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/...", "kernels/...", "server/...", "client", "internal/..."},
 	"kernels":     {"runner", "runner/files", "internal/..."}, // cmd hands it sandboxes
 	"mcp":         {"runner/...", "server/hostcmd", "internal/..."},
-	"server":      {"runner/...", "client", "internal/..."},                                 // as mcp: cmd/demesne-server implements its interface
+	"server":      {"runner/...", "client", "internal/..."},                                 // as mcp: server/serve implements its interface
 	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "netns/...", "internal/..."}, // demesne-images unpacks, demesne-proxy decides
 	"images":      {"internal/..."},
 	"rootfs":      {"internal/..."},
@@ -35,7 +35,7 @@ var rooms = map[string][]string{
 
 // inProcess is the API without a server. It is no program: it is below cmd because it needs cmd/internal, and public because
 // client/local, which programs of others import, is not below cmd.
-const inProcess, inProcessUser = "cmd/inprocess", "client/local"
+const inProcess, inProcessUser = "server/inprocess", "client/local"
 
 // homes maps prefixes of import paths to the directories that may import them. It covers heavy libraries, and
 // package proxy, which another process links.
@@ -62,7 +62,7 @@ var homes = map[string][]string{
 	"github.com/prometheus/":                 {"server/operate"},
 	"go.opentelemetry.io/":                   {"server/operate"},
 	"google.golang.org/protobuf":             {"server/e2b"},
-	"github.com/coreos/go-systemd":           {"cmd/demesne-server"},
+	"github.com/coreos/go-systemd":           {"server/serve"},
 	"github.com/godbus/dbus":                 {"runner/limits"},
 	"filippo.io/":                            {"session/vault"},
 	"github.com/rogpeppe/":                   {"cmd/demesne", "integration"},
@@ -229,9 +229,9 @@ func TestRuleDirections(t *testing.T) {
 		{"integration", "demesne/agents", ""},
 		{"integration", "demesne/client", ""},
 		{"integration", "demesne/client/local", "integration drives programs"},
-		{"client/local", "demesne/cmd/inprocess", ""},
+		{"client/local", "demesne/server/inprocess", ""},
 		{"client/local", "demesne/runner", may("client")},
-		{"client", "demesne/cmd/inprocess", "a program cannot be imported"},
+		{"client", "demesne/server/inprocess", "a program cannot be imported"},
 		{"runner", "demesne/cmd/demesne", "a program cannot be imported"},
 		{"cmd/demesne-images", "demesne/cmd/demesne", "a program cannot be imported"},
 		{"cmd/demesne", "demesne/internal/cmdline", ""},

@@ -1,4 +1,4 @@
-// Package backend is the interface between the HTTP APIs and what runs sandboxes, which cmd/internal/apibackend implements.
+// Package backend is the interface between the HTTP APIs and what runs sandboxes, which server/apibackend implements.
 // It has types alone.
 package backend
 

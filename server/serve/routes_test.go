@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"demesne/cmd/internal/apibackend"
-	"demesne/cmd/internal/servecmd"
 	"demesne/runner"
 	"demesne/runner/limits"
 	"demesne/server"
+	"demesne/server/apibackend"
+	"demesne/server/servecmd"
 )
 
 // testProgram returns a server with all its APIs, which has made no sandbox.

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"cmp"
@@ -17,19 +17,19 @@ import (
 	"strconv"
 	"strings"
 
-	"demesne/cmd/internal/apibackend"
-	"demesne/cmd/internal/servecmd"
 	"demesne/internal/cmdline"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/limits"
 	"demesne/server"
+	"demesne/server/apibackend"
 	"demesne/server/backend"
 	"demesne/server/e2b"
 	"demesne/server/hostcmd"
 	"demesne/server/operate"
 	"demesne/server/page"
+	"demesne/server/servecmd"
 	"demesne/session/events"
 
 	"github.com/coreos/go-systemd/v22/daemon"

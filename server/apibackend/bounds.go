@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cmd/internal/servecmd"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/proxy/policy"
@@ -18,6 +17,7 @@ import (
 	"demesne/runner/limits"
 	"demesne/server"
 	"demesne/server/backend"
+	"demesne/server/servecmd"
 	"demesne/session"
 )
 

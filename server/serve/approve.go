@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"bufio"
@@ -13,11 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/servecmd"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/mcp/toolbackend"
 	"demesne/server/hostcmd"
+	"demesne/server/servecmd"
 )
 
 // approve lists requests for this machine, and records a person's decisions.

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 	"github.com/BurntSushi/toml"
 	"golang.org/x/sys/unix"
 
-	"demesne/cmd/internal/servecmd"
 	"demesne/internal/cmdline"
 	"demesne/server"
+	"demesne/server/servecmd"
 )
 
 // configMost bounds a configuration file, in bytes.

@@ -19,7 +19,6 @@ import (
 	"syscall"
 	"time"
 
-	"demesne/cmd/internal/servecmd"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
@@ -29,6 +28,7 @@ import (
 	"demesne/runner/tree"
 	"demesne/server"
 	"demesne/server/backend"
+	"demesne/server/servecmd"
 	"demesne/session"
 	"demesne/session/events"
 )

@@ -1,11 +1,11 @@
-package main
+package serve
 
 import (
 	"context"
 
 	"demesne/client"
-	"demesne/cmd/internal/apibackend"
 	"demesne/internal/cmdline"
+	"demesne/server/apibackend"
 	"demesne/server/rest"
 )
 

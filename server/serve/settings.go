@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"cmp"
@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"demesne/client"
-	"demesne/cmd/internal/servecmd"
 	"demesne/server"
 	"demesne/server/operate"
+	"demesne/server/servecmd"
 	"demesne/session/events"
 )
 

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"errors"
@@ -7,9 +7,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"demesne/cmd/internal/servecmd"
 	"demesne/internal/cmdline"
 	"demesne/server"
+	"demesne/server/servecmd"
 )
 
 // tokenCommand performs demesne serve token. args are the words after "token".

@@ -15,16 +15,16 @@ import (
 	"sync"
 
 	"demesne/client"
-	"demesne/cmd/internal/apibackend"
-	"demesne/cmd/internal/servecmd"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/mcp"
 	"demesne/mcp/toolbackend"
 	"demesne/runner"
 	"demesne/server"
+	"demesne/server/apibackend"
 	"demesne/server/operate"
 	"demesne/server/rest"
+	"demesne/server/servecmd"
 	"demesne/session"
 	"demesne/session/events"
 )
