@@ -1,5 +1,5 @@
 // Package events defines the events that demesne-images writes to its stdout: JSON, one [Event] per line.
 //
-// The package contains only types. cmd/demesne-images writes the events and package images reads them. The reader
+// The package contains only types. images/worker writes the events and package images reads them. The reader
 // bounds them, because the unpacking process has read untrusted layers.
 package events

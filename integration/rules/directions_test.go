@@ -47,10 +47,10 @@ var homes = map[string][]string{
 	"github.com/opencontainers/umoci":        {"rootfs/unpack"},
 	"github.com/opencontainers/runc":         {"runner/container", "integration/bench/floor"}, // compared by the bench
 	"github.com/opencontainers/cgroups":      {"runner/container", "integration/bench/floor"},
-	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack", "cmd/demesne-proxy"},
+	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack", "proxy/daemon"},
 	"github.com/vishvananda/":                {"netns"},
 	"github.com/google/nftables":             {"netns"},
-	"github.com/google/jsonschema-go":        {"cmd/demesne", "cmd/demesne-proxy", "server/rest", "integration"}, // tests
+	"github.com/google/jsonschema-go":        {"cmd/demesne", "proxy/daemon", "server/rest", "integration"}, // tests
 	"github.com/elazarl/goproxy":             {"proxy"},
 	"github.com/miekg/dns":                   {"proxy"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},
@@ -216,7 +216,7 @@ func TestRuleDirections(t *testing.T) {
 		{"netns", "github.com/vishvananda/netlink", ""},
 		{"runner/engine", "demesne/rootfs/layers", ""},
 		{"runner/engine", "demesne/proxy/policy", "lives in proxy, cmd"},
-		{"cmd/demesne-proxy", "demesne/proxy/policy", ""},
+		{"proxy/daemon", "demesne/proxy/policy", ""},
 		{"runner/engine", "demesne/rootfs/unpack", may("runner")},
 		{"rootfs/unpack", "demesne/rootfs/layers", ""},
 		{"rootfs/unpack", "demesne/images", may("rootfs")},
@@ -233,7 +233,7 @@ func TestRuleDirections(t *testing.T) {
 		{"client/local", "demesne/runner", may("client")},
 		{"client", "demesne/server/inprocess", "a program cannot be imported"},
 		{"runner", "demesne/cmd/demesne", "a program cannot be imported"},
-		{"cmd/demesne-images", "demesne/cmd/demesne", "a program cannot be imported"},
+		{"images/worker", "demesne/cmd/demesne", "a program cannot be imported"},
 		{"cmd/demesne", "demesne/internal/cmdline", ""},
 		{"mcp", "demesne/internal/cmdline", "a program cannot be imported"},
 		{"internal/text", "demesne/runner", "a leaf imports no package of demesne"},
@@ -270,7 +270,7 @@ func TestRuleLightPrograms(t *testing.T) {
 		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images", "demesne/runner/client",
 			"demesne/proxy", "net/http", "github.com/elazarl/", "github.com/miekg/", "golang.org/x/net/"}},
 		{"agents", []string{"net/http", "net/url", "crypto/tls", "C"}}, // cmd/demesne links it
-		{"cmd/demesne-proxy", []string{"github.com/opencontainers/", "demesne/rootfs", "demesne/netns", "demesne/runner/client", "go.podman.io/", "C"}},
+		{"proxy/daemon", []string{"github.com/opencontainers/", "demesne/rootfs", "demesne/netns", "demesne/runner/client", "go.podman.io/", "C"}},
 	} {
 		if all[c.program] == nil {
 			t.Errorf("%s: no such program", c.program)

@@ -1,0 +1,92 @@
+package worker
+
+import (
+	"demesne/images"
+	"demesne/images/archive"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
+	"demesne/images/pull"
+)
+
+// fetch downloads the blobs of an image that were dropped, and keeps all of its blobs while the store is open.
+func (c *call) fetch(store *images.Store, img *images.Image) error {
+	return pull.Fetch(c.ctx, img, pull.Options{Store: store, Transfer: pull.Transfer{Report: c.out.send}})
+}
+
+// fetchImage downloads the blobs of an image that were dropped.
+func fetchImage(c *call) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	ref, err := imageref.Parse(c.args[0])
+	if err != nil {
+		return usage("%v", err)
+	}
+	img, err := store.Lookup(ref)
+	if err != nil {
+		return err
+	}
+	if err := c.fetch(store, img); err != nil {
+		return err
+	}
+	c.out.send(events.Event{Event: events.Result, Digest: img.Digest})
+	return nil
+}
+
+// pullFeature copies a dev container feature into the store, as an image of one layer.
+func pullFeature(c *call) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	ref, err := imageref.Parse(c.args[0])
+	if err != nil || ref.Kind != imageref.Registry {
+		return usage("feature %q: not a name in a registry", c.args[0])
+	}
+	f, err := pull.Feature(c.ctx, ref, pull.Options{Store: store, Transfer: pull.Transfer{Report: c.out.send}})
+	if err != nil {
+		return err
+	}
+	d, err := archive.Feature(c.ctx, store, ref, f.Digest, f.Archive.Digest)
+	if err != nil {
+		return err
+	}
+	c.out.send(events.Event{Event: events.Result, Digest: d})
+	return nil
+}
+
+// pullImage copies an image into the store, from a registry or from files.
+func pullImage(c *call) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	ref, err := imageref.Parse(c.args[0])
+	if err != nil {
+		return usage("%v", err)
+	}
+	platform, err := pull.ParsePlatform(c.options["platform"])
+	if err != nil {
+		return err
+	}
+	options := pull.Options{Store: store, Platform: platform, Transfer: pull.Transfer{Report: c.out.send}}
+	var digest oci.Digest
+	switch ref.Kind {
+	case imageref.Registry:
+		digest, err = pull.Image(c.ctx, ref, options)
+	case imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive:
+		digest, err = c.load(ref.Kind, ref.Path, ref.Tag, ref, options)
+	default:
+		err = usage("%q cannot be pulled from a registry or archive", ref)
+	}
+	if err != nil {
+		return err
+	}
+	c.out.send(events.Event{Event: events.Result, Digest: digest})
+	return nil
+}
