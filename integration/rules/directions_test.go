@@ -50,7 +50,7 @@ var homes = map[string][]string{
 	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack", "proxy/daemon"},
 	"github.com/vishvananda/":                {"netns"},
 	"github.com/google/nftables":             {"netns"},
-	"github.com/google/jsonschema-go":        {"cmd/demesne", "proxy/daemon", "server/rest", "integration"}, // tests
+	"github.com/google/jsonschema-go":        {"cli", "proxy/daemon", "server/rest", "integration"}, // tests
 	"github.com/elazarl/goproxy":             {"proxy"},
 	"github.com/miekg/dns":                   {"proxy"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},
@@ -65,7 +65,7 @@ var homes = map[string][]string{
 	"github.com/coreos/go-systemd":           {"server/serve"},
 	"github.com/godbus/dbus":                 {"runner/limits"},
 	"filippo.io/":                            {"session/vault"},
-	"github.com/rogpeppe/":                   {"cmd/demesne", "integration"},
+	"github.com/rogpeppe/":                   {"cli", "integration"},
 	"go.yaml.in/":                            {}, // one language for one schema: TOML
 	"gopkg.in/yaml":                          {},
 	"demesne/proxy":                          {"proxy", "cmd"}, // linked by another process than the runner
@@ -232,9 +232,9 @@ func TestRuleDirections(t *testing.T) {
 		{"client/local", "demesne/server/inprocess", ""},
 		{"client/local", "demesne/runner", may("client")},
 		{"client", "demesne/server/inprocess", "a program cannot be imported"},
-		{"runner", "demesne/cmd/demesne", "a program cannot be imported"},
-		{"images/worker", "demesne/cmd/demesne", "a program cannot be imported"},
-		{"cmd/demesne", "demesne/internal/cmdline", ""},
+		{"runner", "demesne/cli", "a program cannot be imported"},
+		{"images/worker", "demesne/cli", "a program cannot be imported"},
+		{"cli", "demesne/internal/cmdline", ""},
 		{"mcp", "demesne/internal/cmdline", "a program cannot be imported"},
 		{"internal/text", "demesne/runner", "a leaf imports no package of demesne"},
 		{"internal/text", "demesne/internal/fsutil", "a leaf imports no package of demesne"},
@@ -262,14 +262,14 @@ func TestRuleLightPrograms(t *testing.T) {
 		program string
 		without []string
 	}{
-		{"cmd/demesne", []string{"github.com/opencontainers/umoci", "github.com/opencontainers/runc", "github.com/opencontainers/cgroups",
+		{"cli", []string{"github.com/opencontainers/umoci", "github.com/opencontainers/runc", "github.com/opencontainers/cgroups",
 			"github.com/google/go-containerregistry/", "github.com/containers/", "demesne/images/pull", "demesne/images/push", "demesne/images/archive", "demesne/rootfs/unpack", "github.com/vishvananda/", "github.com/google/nftables", "github.com/landlock-lsm/",
 			"go.podman.io/", "github.com/elazarl/", "github.com/godbus/", "github.com/coreos/", "net/http", "C",
 			"github.com/go-zeromq/", "demesne/kernels/driver", "demesne/kernels/code"}},
 		{"cmd/demesne-init", []string{"github.com/opencontainers/", "github.com/vishvananda/", "github.com/google/nftables", "github.com/godbus/", "net/http", "C"}},
 		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images", "demesne/runner/client",
 			"demesne/proxy", "net/http", "github.com/elazarl/", "github.com/miekg/", "golang.org/x/net/"}},
-		{"agents", []string{"net/http", "net/url", "crypto/tls", "C"}}, // cmd/demesne links it
+		{"agents", []string{"net/http", "net/url", "crypto/tls", "C"}}, // cli links it
 		{"proxy/daemon", []string{"github.com/opencontainers/", "demesne/rootfs", "demesne/netns", "demesne/runner/client", "go.podman.io/", "C"}},
 	} {
 		if all[c.program] == nil {

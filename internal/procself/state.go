@@ -52,7 +52,7 @@ func homeWorks(home string) bool {
 
 // Checkout reports whether a home directory is the top of a project's checkout, and not a person's own: a CI job may have
 // HOME there. It has .git, is not this user's home in /etc/passwd, and demesne keeps nothing there. An empty .demesne is a
-// mount point: see cmd/demesne.
+// mount point: see cli.
 func Checkout(home string) bool {
 	if !filepath.IsAbs(home) {
 		return false

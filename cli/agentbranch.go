@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"demesne/agents"
+	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
+	"demesne/runner"
+)
+
+// branch is the work of an agent on a clone. The clone exists in the sandbox only. What comes back is a bundle of
+// commits: see receive. No hook and no configuration of the clone is used outside.
+type branch struct {
+	name    string
+	project *project
+	repo    string // its data
+	base    string // the commit that the clone starts from
+	format  string // of object names
+	commits string // how many came back; empty: none
+}
+
+// bundleName is the bundle's name in /out. A larger bundle than mostBundle is left there.
+const (
+	bundleName = "branch.bundle"
+	mostBundle = 1 << 30
+)
+
+func newBranch(p *project, name string) (b *branch, err error) {
+	b = &branch{project: p, repo: p.git}
+	if b.repo == "" {
+		b.repo = filepath.Join(p.root, ".git")
+	}
+	if info, err := os.Lstat(b.repo); err != nil || !info.IsDir() {
+		return nil, hinted(errors.New("--branch: the working directory is in no git repository"), "git init, git add and git commit make one")
+	}
+	if b.format, err = p.git1("rev-parse", "--show-object-format"); err != nil {
+		return nil, fmt.Errorf("--branch: %w", err)
+	}
+	if b.base, err = p.git1("rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err != nil {
+		return nil, hinted(errors.New("--branch: the repository has no commit"), "commit first: the agent works on a clone of the last commit")
+	}
+	b.name = b.freeName(name)
+	return b, nil
+}
+
+// freeName returns the name of a branch that can be made.
+func (b *branch) freeName(last string) string {
+	taken := func(name string) bool {
+		_, err := b.project.git1("rev-parse", "--verify", "--quiet", "refs/heads/"+name)
+		return err == nil
+	}
+	group := "demesne/"
+	if taken("demesne") { // a branch of this name leaves no room for others below it
+		group = "demesne-"
+	}
+	name := group + last
+	for n := 2; taken(name) && n < 100; n++ {
+		name = fmt.Sprintf("%s%s-%d", group, last, n)
+	}
+	return name
+}
+
+// group makes the name that of a group of branches.
+func (b *branch) group() error {
+	for name, n := b.name, 2; n < 100; n++ {
+		if _, err := b.project.git1("rev-parse", "--verify", "--quiet", "refs/heads/"+b.name+"/attempt-1"); err != nil {
+			return nil
+		}
+		b.name = fmt.Sprintf("%s-%d", name, n)
+	}
+	return fmt.Errorf("--fork: the branches %s/attempt-1 and similar ones exist", b.name)
+}
+
+// tell says what the clone has.
+func (b *branch) tell(a *app) {
+	a.say(fmt.Sprintf("agent: it works on a clone of commit %.10s; changes that are not committed are not in it", b.base))
+}
+
+// input shows the repository's data, read-only.
+func (b *branch) input() runner.Input {
+	return runner.Input{Path: b.repo, Name: "repository.git"}
+}
+
+// The scripts of a sandbox with a clone. $1 is the branch, $2 the commit, $3 the path of the clone, $4 the directory to
+// work in, $5 the format of object names, $6 the shell text of --setup; the rest is the program.
+//
+// A session runs begin, clone and work. For attempts the prepared sandbox runs begin, home and clone, and each fork begin,
+// home and work.
+const (
+	beginScript = `set -e
+branch=$1 base=$2 root=$3 dir=$4 format=$5 setup=$6 from=/in/repository.git; shift 6
+export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
+`
+	// homeScript makes the home, which is in the sandbox's own files.
+	homeScript = `mkdir -p "$HOME" && cp -R ` + agents.ConfigDir + "/" + seedDir + `/. "$HOME"
+`
+	// cloneScript makes the clone. Files that --setup adds are no work of the agent.
+	cloneScript = `command -v git >/dev/null || { echo 'demesne: agent: --branch needs git in the sandbox' >&2; exit 127; }
+mkdir -p "$root" && cd "$root"
+git init -q --object-format="$format" .
+mkdir -p .git/objects/info
+echo "$from/objects" > .git/objects/info/alternates
+[ ! -f "$from/shallow" ] || cp "$from/shallow" .git/shallow
+git fetch -q --no-auto-maintenance "$from" '+refs/heads/*:refs/remotes/origin/*' '+refs/tags/*:refs/tags/*'
+git checkout -q --detach "$base"
+if [ -f .gitmodules ] && [ -d "$from/modules" ]; then
+  git config -f .gitmodules --name-only --get-regexp '^submodule\..*\.path$' | while read -r key; do
+    name=${key#submodule.} name=${name%.path}
+    [ -d "$from/modules/$name" ] || continue
+    git config "submodule.$name.url" "$from/modules/$name"
+    git -c protocol.file.allow=always submodule --quiet update --init -- "$(git config -f .gitmodules "$key")" >/dev/null || :
+  done
+fi
+mkdir -p "$dir"
+if [ -n "$setup" ]; then
+  (cd "$dir" && exec /bin/sh -c "$setup") || { code=$?; echo "demesne: agent: --setup: exit code $code" >&2; exit $code; }
+  cd "$root" && mkdir -p .git/info
+  git -c core.quotePath=false ls-files --others --exclude-standard --directory | sed 's/[][*?!#\\]/\\&/g; s/^/\//' >> .git/info/exclude
+fi
+`
+	// workScript runs the program. Work that the agent did not commit becomes a last commit, so that it is not lost.
+	workScript = `cd "$root" && git checkout -q -b "$branch"
+cd "$dir"
+code=0
+trap : HUP INT TERM # for the program: its work comes back however it ends
+"$@" || code=$?
+cd "$root"
+unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
+if [ -n "$(git status --porcelain 2>/dev/null)" ]; then
+  git add -A && git -c core.hooksPath=/dev/null -c commit.gpgSign=false commit -q --no-verify -m 'Keep work that the agent did not commit' || :
+fi
+tip=$(git rev-parse --verify -q HEAD) || tip=$base
+if [ "$tip" != "$base" ]; then
+  git update-ref "refs/heads/$branch" "$tip" 2>/dev/null || :
+  git bundle create -q /out/` + bundleName + ` "$base..refs/heads/$branch"
+fi
+exit $code`
+)
+
+// seedDir has the files for the home of an attempt, in [agents.ConfigDir].
+const seedDir = ".home"
+
+// wrap returns the command that makes the clone, runs argv in it, and writes the bundle.
+func (b *branch) wrap(setup string, argv []string) []string {
+	return b.script(beginScript+cloneScript+workScript, setup, argv...)
+}
+
+// script returns the command of a script.
+func (b *branch) script(text, setup string, argv ...string) []string {
+	return append([]string{"/bin/sh", "-c", text, "sh", b.name, b.base, b.project.root, b.project.dir, b.format, setup}, argv...)
+}
+
+// fetch makes the commits of the bundle a branch of the user's repository, and reports it.
+func (b *branch) fetch(a *app, r *runner.Result) error {
+	if r == nil {
+		return nil
+	}
+	bundle := filepath.Join(r.Out, bundleName)
+	info, err := os.Lstat(bundle)
+	if errors.Is(err, os.ErrNotExist) {
+		os.Remove(r.Out) // only if it is empty
+		a.say("agent: it made no commit: there is no branch")
+		return nil
+	}
+	switch {
+	case err != nil || !info.Mode().IsRegular():
+		err = errors.New("it is not a file")
+	case info.Size() > mostBundle:
+		err = fmt.Errorf("it has %s; the limit is %s", cmdline.FormatBytes(info.Size()), cmdline.FormatBytes(mostBundle))
+	}
+	if err == nil {
+		b.commits, err = b.receive(bundle)
+	}
+	if err != nil {
+		return hinted(fmt.Errorf("fetch branch: %w", err), "what the agent left is %s", bundle)
+	}
+	if os.Remove(bundle) == nil {
+		os.Remove(r.Out) // only if it is empty
+	}
+	commits := b.commits + " new commits"
+	if b.commits == "1" {
+		commits = "1 new commit"
+	}
+	a.say(fmt.Sprintf("agent: branch %s has %s; review with: git log -p HEAD..%s", b.name, commits, b.name))
+	return nil
+}
+
+// receive adds the commits of a bundle to the user's repository as a new branch, and counts them. It fetches them by way
+// of an empty repository: the user's has a configuration that names programs to run while fetching, and an earlier
+// sandbox may have written it. Git checks the objects as those of a stranger, and adds none if the check fails.
+func (b *branch) receive(bundle string) (count string, err error) {
+	dir, err := os.MkdirTemp("", "demesne-branch-")
+	if err != nil {
+		return "", fsutil.Reason(err)
+	}
+	defer os.RemoveAll(dir)
+	strict := func(args ...string) (string, error) {
+		return runGit([]string{"GIT_DIR=" + dir, "GIT_OBJECT_DIRECTORY=" + b.repo + "/objects", "GIT_ALLOW_PROTOCOL=file",
+			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}, args...)
+	}
+	if _, err := runGit([]string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}, "init", "--quiet", "--bare", "--template=", "--object-format="+b.format, dir); err != nil {
+		return "", err
+	}
+	if shallow, err := os.ReadFile(filepath.Join(b.repo, "shallow")); err == nil {
+		if err := os.WriteFile(filepath.Join(dir, "shallow"), shallow, 0o600); err != nil {
+			return "", err
+		}
+	}
+	ref := "refs/heads/" + b.name
+	if _, err = strict("update-ref", "refs/heads/base", b.base); err != nil {
+		return "", err
+	}
+	if _, err = strict("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-auto-maintenance", "--no-write-fetch-head", bundle, ref+":"+ref); err != nil {
+		return "", err
+	}
+	tip, err := strict("rev-parse", "--verify", ref)
+	if err == nil {
+		count, err = strict("rev-list", "--count", b.base+".."+tip)
+	}
+	if err == nil {
+		_, err = b.project.git1("update-ref", "-m", "demesne: work of an agent", ref, tip, "")
+	}
+	return count, err
+}
+
+// identity returns the variables that name the user as author of commits, as the user's git does: the home of the
+// sandbox has no configuration of git.
+func (p *project) identity(agent string) []string {
+	name, _ := p.git1("config", "user.name")
+	mail, _ := p.git1("config", "user.email")
+	name, mail = cmp.Or(name, agent), cmp.Or(mail, agent+"@localhost")
+	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + mail, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + mail}
+}
+
+// git1 runs git in the user's repository, for one line of output. The repository's configuration counts, so it may only
+// run commands that start no program.
+func (p *project) git1(args ...string) (string, error) {
+	return runGit([]string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, append([]string{"-C", p.root}, args...)...)
+}
+
+// gitTime is how long one git command may take.
+const gitTime = 5 * time.Minute
+
+// runGit runs git, with no hook and with strict checks of what it receives.
+func runGit(env []string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), gitTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.alternateRefsCommand=true",
+		"-c", "core.bigFileThreshold=32m", "-c", "fetch.fsckObjects=true", "-c", "transfer.fsckObjects=true"}, args...)...)
+	own := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "GIT_") })
+	cmd.Env = slices.Concat(own, []string{"GIT_TERMINAL_PROMPT=0"}, env)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		line, _, _ := strings.Cut(strings.TrimSpace(string(exit.Stderr)), "\n")
+		return "", fmt.Errorf("git: %s", text.SafeLine(cmp.Or(line, exit.Error())))
+	}
+	return strings.TrimSpace(string(out)), err
+}

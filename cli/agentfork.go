@@ -1,0 +1,326 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"demesne/agents"
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// mostForks is how many attempts --fork starts.
+const mostForks = 16
+
+// setForks sets the number of attempts.
+func (o *options) setForks(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > mostForks {
+		return fmt.Errorf("%q: not a number from 1 to %d", s, mostForks)
+	}
+	o.forks = n
+	return nil
+}
+
+func branchStamp() string { return time.Now().UTC().Format("20060102-150405") }
+
+// forking is one prepared sandbox, and the attempts on its forks.
+type forking struct {
+	app  *app
+	o    *options
+	home string
+	args []string
+
+	s    *session.Service
+	sig  *signals
+	dir  *session.Directory
+	base *agentTerminal // of the prepared sandbox
+	id   string         // of the prepared sandbox
+}
+
+// attempt is one of several forks that get the same task.
+type attempt struct {
+	t     *agentTerminal
+	s     *session.Service // the fork ends with it
+	id    string           // of the fork
+	files []*os.File       // its streams
+
+	code int
+	err  error
+	took time.Duration
+}
+
+// forkAgent prepares a sandbox, makes several attempts at one task, each on a fork of that, and prints their outcome.
+func (a *app) forkAgent(o *options, home string, args []string) (int, error) {
+	switch {
+	case !o.branch:
+		return 0, hinted(errors.New("--fork: needs --branch: attempts cannot share the working directory"), "demesne agent --branch --fork 3 claude -p 'the task'")
+	case o.network.ask:
+		return 0, hinted(errors.New("--fork: excludes --ask: attempts have no terminal"), "--allow-domain NAME allows a name without a question")
+	}
+	f := &forking{app: a, o: o, home: home, args: args, sig: signalsWatched(a.quit)}
+	// No credential for --setup: its requests to the model are forwarded without one.
+	f.s = a.routedSession(&o.network, func(runner.Spec) []runner.Route { return f.base.launch.Routes })
+	defer f.s.Close()
+	o.stamp = branchStamp()
+	all, code, err := f.start()
+	defer func() {
+		for _, t := range all {
+			t.close()
+		}
+		f.close()
+	}()
+	if early := f.sig.gaveUp(); early != 0 {
+		return early, nil
+	}
+	if err != nil || code != 0 {
+		return code, err
+	}
+	a.say(fmt.Sprintf("agent: %d attempts write to %s/N.stdout and N.stderr", o.forks, f.dir.Path))
+	var wg sync.WaitGroup
+	for _, t := range all {
+		wg.Go(t.run)
+	}
+	wg.Wait()
+	code = all[0].code
+	for _, t := range all {
+		if t.err == nil {
+			code = min(code, t.code)
+		}
+	}
+	if out, err := a.print(attemptsText(all)); err != nil {
+		return out, err
+	}
+	return code, nil
+}
+
+// start prepares the sandbox, and forks it. The forks need the prepared sandbox no longer.
+func (f *forking) start() (all []*attempt, code int, err error) {
+	if f.dir, err = f.s.NewDirectory(""); err != nil {
+		return nil, 0, err
+	}
+	o := *f.o
+	if f.base, err = f.app.newAgentTerminal(&o, f.home, f.args); err != nil {
+		return nil, 0, err
+	}
+	if err = f.base.branch.group(); err != nil {
+		return nil, 0, err
+	}
+	if code, err = f.prepare(); code != 0 || err != nil {
+		return nil, code, err
+	}
+	for n := 1; n <= f.o.forks && err == nil; n++ {
+		t := &attempt{}
+		all = append(all, t)
+		err = t.open(f, n)
+	}
+	if err == nil {
+		err = f.s.Remove(f.sig.ctx, f.id)
+	}
+	return all, 0, err
+}
+
+func (f *forking) close() {
+	if f.base != nil {
+		f.base.close()
+	}
+	if f.dir == nil {
+		return
+	}
+	for n := range f.o.forks + 1 {
+		os.Remove(f.out(n)) // only if it is empty
+	}
+	f.dir.Undo()
+}
+
+// out returns the output directory of attempt n, or of the prepared sandbox.
+func (f *forking) out(n int) string {
+	if n == 0 {
+		return filepath.Join(f.dir.Path, "setup")
+	}
+	return filepath.Join(f.dir.Path, strconv.Itoa(n))
+}
+
+// prepare makes the sandbox with the clone, and runs --setup in it. At the end it is stopped: its forks share its files.
+func (f *forking) prepare() (code int, err error) {
+	if f.id, err = f.empty(); err != nil {
+		return 0, err
+	}
+	t, own := f.base, *f.app
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+	own.stdin, own.stdout = null, own.stderr // stdout has the table of outcomes
+	t.branch.tell(f.app)
+	t.app = &own
+	script := t.branch.script(beginScript+homeScript+cloneScript, f.o.setup)
+	_, code, err = t.execute(script, func(j *execution) error {
+		return j.ended(f.s.Exec(j.sig.ctx, f.id, j.runOptions(), t.app.callbacks(t.o, j.sig, &j.stages, nil)))
+	})
+	if err == nil && code == 0 {
+		err = f.stop(f.id)
+	}
+	return code, err
+}
+
+// empty makes a sandbox without files of its own. It is a fork, because a fork can be attached: it ends even if this
+// process is killed.
+func (f *forking) empty() (id string, err error) {
+	t := f.base
+	spec, err := t.spec()
+	if err != nil {
+		return "", err
+	}
+	r, err := f.app.newRoot(f.o)
+	if err != nil {
+		return "", err
+	}
+	c := r.createOptions(spec)
+	c.Egress.Routes, c.Out = t.launch.Routes, f.out(0)
+	p := r.progress()
+	defer p.done()
+	first, err := f.s.Create(f.sig.ctx, c, f.app.callbacks(f.o, f.sig, &stages{}, p))
+	if err != nil {
+		return "", err
+	}
+	if err = f.stop(first.ID); err == nil {
+		id, err = f.fork(f.s, first.ID, t, 0)
+	}
+	return id, errors.Join(err, f.s.Discard(first.ID))
+}
+
+// stop ends the processes of a sandbox, and keeps its files.
+func (f *forking) stop(id string) error {
+	err := f.s.With(f.sig.ctx, func(e session.Engine) error { return e.Stop(f.sig.ctx, id, 0) })
+	if err != nil {
+		err = fmt.Errorf("--fork: %w", err)
+	}
+	return err
+}
+
+// fork forks a stopped sandbox for t. The fork ends with s.
+func (f *forking) fork(s *session.Service, from string, t *agentTerminal, n int) (id string, err error) {
+	return s.ForkAttached(f.sig.ctx, from, f.out(n), []runner.Mount{t.configMount()}, t.launch.Routes)
+}
+
+// open makes the fork of attempt n. Its streams are files beside its output directory.
+func (t *attempt) open(f *forking, n int) (err error) {
+	own, o := *f.app, *f.o
+	for _, s := range []struct {
+		at   **os.File
+		name string
+	}{{&own.stdin, os.DevNull}, {&own.stdout, f.out(n) + ".stdout"}, {&own.stderr, f.out(n) + ".stderr"}} {
+		if *s.at, err = os.OpenFile(s.name, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+			return fsutil.Reason(err)
+		}
+		t.files = append(t.files, *s.at)
+	}
+	if t.t, err = own.newAgentTerminal(&o, f.home, f.args); err != nil {
+		return err
+	}
+	t.t.branch.name = fmt.Sprintf("%s/attempt-%d", f.base.branch.name, n)
+	t.s = own.routedSession(&o.network, func(runner.Spec) []runner.Route { return t.t.launch.Routes })
+	t.id, err = f.fork(t.s, f.id, t.t, n)
+	return err
+}
+
+// run makes the attempt. The fork is removed before its output is read.
+func (t *attempt) run() {
+	began := time.Now()
+	argv := t.t.branch.script(beginScript+homeScript+workScript, "", t.t.launch.Argv...)
+	j, code, err := t.t.execute(argv, func(j *execution) error { return t.t.startFork(j, t.s, t.id) })
+	if t.code = code; err == nil {
+		err = t.s.Discard(t.id)
+	}
+	if err == nil {
+		err = t.t.branch.fetch(t.t.app, j.result)
+	}
+	if t.took, t.err = time.Since(began), err; err != nil {
+		t.t.app.report("agent", err)
+		t.code = max(t.code, codeOf(err))
+	}
+}
+
+func (t *attempt) close() {
+	if t.s != nil {
+		t.s.Close()
+	}
+	if t.t != nil {
+		t.t.close()
+	}
+	for _, f := range t.files {
+		f.Close()
+	}
+}
+
+// startFork authorizes the routes, and runs the command in a fork, which that starts.
+func (t *agentTerminal) startFork(j *execution, s *session.Service, id string) error {
+	headers, next, err := t.agent.Renew(j.sig.ctx)
+	if err != nil {
+		return err
+	}
+	t.launch.Authorize(headers)
+	cb := t.app.callbacks(t.o, j.sig, &j.stages, nil)
+	t.renewing(&cb, j, s, next)
+	return j.ended(s.Exec(j.sig.ctx, id, j.runOptions(), cb))
+}
+
+// attemptsText returns a line for each attempt.
+func attemptsText(all []*attempt) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ATTEMPT\tEXIT\tTIME\tCOST\tCOMMITS\tBRANCH")
+	for i, t := range all {
+		commits, branch := t.t.branch.commits, t.t.branch.name
+		if commits == "" {
+			commits, branch = "0", "-"
+		}
+		cost := costText(t.t.meter())
+		fmt.Fprintf(w, "%d\t%d\t%v\t%s\t%s\t%s\n", i+1, t.code, t.took.Round(100*time.Millisecond), cost, commits, branch)
+	}
+	w.Flush()
+	return b.String()
+}
+
+// meter counts the session's requests to its model.
+func (t *agentTerminal) meter() *agents.Meter {
+	m := agents.NewMeter(t.agent.Usage(), t.agent.Provider.Prices...)
+	f, err := os.Open(t.record)
+	if err != nil {
+		return m // there was no request
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var r runner.UsageRecord
+		if json.Unmarshal(lines.Bytes(), &r) == nil {
+			m.Add(r)
+		}
+	}
+	return m
+}
+
+// costText says what requests cost, as far as the prices of their models are known.
+func costText(m *agents.Meter) string {
+	cost, unknown := fmt.Sprintf("$%.4f", m.Cost()), strings.Join(m.Unpriced(), ", ")
+	switch {
+	case unknown == "":
+		return cost
+	case m.Cost() == 0:
+		return "unknown for " + text.SafeLine(unknown)
+	}
+	return cost + ", unknown for " + text.SafeLine(unknown)
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"demesne/rootfs/upper"
+)
+
+// applied is the outcome of Apply.
+type applied struct {
+	Done    []edit
+	Refused []refusal
+	Left    []edit // which the host would execute, and which were not named
+}
+
+// refusal is an edit that could not be applied.
+type refusal struct {
+	edit
+	Err error
+}
+
+// Why an applier does not make an edit.
+var (
+	errLeft = errors.New("the host would execute it")
+	errKept = errors.New("kept for later")
+	errQuit = errors.New("kept for later, with all that follow")
+)
+
+// applier makes one edit, or returns why it does not.
+type applier func(over *upper.Over, e edit) error
+
+// directly makes edits without a question. Unless paths name them, it leaves out the files that programs of the host would
+// execute and that a sandbox has no need to change. With force it replaces files that the caller changed meanwhile.
+func directly(paths []string, force bool) applier {
+	return func(over *upper.Over, e edit) error {
+		if len(paths) == 0 && e.Guarded {
+			return errLeft
+		}
+		return over.Apply(e.Edit, force)
+	}
+}
+
+// Apply makes changes in the caller's directories: those at or below paths, which are absolute, or all.
+func (c *changeSet) Apply(paths []string, apply applier) (done applied, err error) {
+	o, err := c.open()
+	if err != nil {
+		return done, err
+	}
+	defer o.close()
+	chosen, all, err := o.chosen(paths)
+	if err != nil {
+		return done, err
+	}
+	if !all {
+		return done, fmt.Errorf("changes %q: too many to apply", c.ID)
+	}
+edits:
+	for _, e := range chosen {
+		switch err := apply(o.all[e.dir], e); err {
+		case nil:
+			done.Done = append(done.Done, e)
+		case errLeft:
+			done.Left = append(done.Left, e)
+		case errKept:
+		case errQuit:
+			break edits
+		default:
+			done.Refused = append(done.Refused, refusal{e, err})
+		}
+	}
+	for _, over := range o.all {
+		if over != nil {
+			err = errors.Join(err, over.Finish())
+		}
+	}
+	return done, errors.Join(err, o.save())
+}
+
+// chosen returns the edits at or below paths in the order in which they are applied; see choose.
+func (o *overs) chosen(paths []string) ([]edit, bool, error) {
+	edits, all, err := o.edits()
+	if err != nil {
+		return nil, false, err
+	}
+	edits, err = choose(edits, paths)
+	return edits, all, err
+}
+
+// choose returns the edits at or below paths, in the order in which they are applied: deletions last, the deepest first.
+func choose(edits []edit, paths []string) (chosen []edit, err error) {
+	for _, p := range paths {
+		below := func(e edit) bool { return e.Path == p || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/") }
+		if !slices.ContainsFunc(edits, below) {
+			return nil, fmt.Errorf("path %q: nothing changed there", p)
+		}
+	}
+	var deleted []edit
+	for _, e := range edits {
+		at := func(p string) bool { return e.Path == p || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/") }
+		switch {
+		case len(paths) > 0 && !slices.ContainsFunc(paths, at):
+		case e.Kind == 'D':
+			deleted = append(deleted, e)
+		default:
+			chosen = append(chosen, e)
+		}
+	}
+	slices.Reverse(deleted)
+	chosen = append(chosen, deleted...)
+	parents := map[string]bool{}
+	for _, e := range chosen {
+		parents[filepath.Dir(e.Path)] = true
+	}
+	for i := range chosen {
+		chosen[i].parent = parents[chosen[i].Path]
+	}
+	return chosen, nil
+}

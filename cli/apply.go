@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"demesne/internal/cmdline"
+	"demesne/internal/text"
+	"demesne/rootfs/upper"
+	"demesne/runner/ipc"
+)
+
+// applyCommands returns the verbs about changes that are kept apart.
+func applyCommands() []command {
+	return []command{
+		{
+			Command: cmdline.Command{
+				Name: "apply", Usage: []string{"[--force | --interactive] [ID] [PATH…]"}, Summary: "make the changes of a directory with mode cow",
+				About: `Makes the changes in the directory that a sandbox had with mode cow (--workspace DIR:cow, --mount DIR:cow, --here=cow):
+all of them, or those at and below each PATH. demesne diff lists them. ID may be that of the sandbox. It can be left out
+while one sandbox's changes are kept; a PATH that looks like an id needs ./ before it.
+
+Each file is replaced in one step. A file that you changed after the start of the sandbox stays as it is, unless --force is
+given. Files of caches, such as __pycache__, are replaced without that. Devices, fifos and sockets are never made, and files
+get no setuid bit.
+
+Some files would be executed or obeyed by programs of this machine: git hooks, .envrc, editor tasks. Such a change is
+made only if PATH names it or a directory above it. A link that leads out of the directory is made, and named. Exits 1 if a change was not made.
+
+With --interactive, demesne shows each change on the terminal and asks: y makes it, n keeps it for later, a makes it and
+all that follow, q ends. A text that changed in several places is asked about place by place. The answer a covers no file
+that this machine would execute, no link that leads out, and none that you changed meanwhile: y does.`,
+				Examples: []cmdline.Example{
+					{Says: "try a command on a directory, look, and keep what it did", Line: "demesne run --here=cow -- make; demesne diff --patch; demesne apply"},
+					{Says: "keep one file", Line: "demesne apply src/main.go"},
+				},
+			},
+			flags: applyFlags, run: cmdApply,
+		},
+		{
+			Command: cmdline.Command{
+				Name: "discard", Usage: []string{"[ID…]"}, Summary: "drop the changes of a directory with mode cow",
+				About: `Removes changes that demesne diff lists. ID can be left out while one sandbox's changes are kept. The directories stay as they
+are. A persistent sandbox sees them as they are, from its next start on.`,
+				Examples: []cmdline.Example{{Says: "drop changes", Line: "demesne discard 3f9a12bc"}},
+			},
+			flags: noFlags, run: cmdDiscard,
+		},
+	}
+}
+
+func applyFlags(o *options) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force), Help: "replace files that you changed meanwhile"},
+		{Group: cmdline.GroupGeneral, Long: "interactive", Short: 'i', Set: cmdline.On(&o.stepwise), Help: "show each change on the terminal, and ask"},
+	}
+}
+
+// hintedChanges adds a hint to an error about the choice of changes.
+func hintedChanges(err error) error {
+	if errors.Is(err, errNoChanges) || errors.Is(err, errWhich) {
+		err = hinted(err, "demesne diff lists all changes that are kept apart")
+	}
+	return err
+}
+
+// openChanges returns the changes of an operand, or the only ones for "".
+func openChanges(id string) (c *changeSet, err error) {
+	if id == "" {
+		c, err = onlyChanges()
+	} else {
+		c, err = findChanges(id)
+	}
+	return c, hintedChanges(err)
+}
+
+// changesAnd returns the changes and paths that operands name. The id can be left out.
+func changesAnd(args []string) (c *changeSet, paths []string, err error) {
+	if len(args) > 0 {
+		c, err = findChanges(args[0])
+	}
+	if id := len(args) > 0 && !errors.Is(err, errNoChanges); id {
+		args = args[1:]
+	} else if only, oerr := onlyChanges(); oerr == nil && !(len(args) > 0 && isChangesID(args[0])) {
+		c, err = only, nil
+	} else {
+		err = cmp.Or(err, oerr)
+	}
+	if err != nil {
+		return nil, nil, hintedChanges(err)
+	}
+	for _, p := range args {
+		abs, err := realParent(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		paths = append(paths, abs)
+	}
+	return c, paths, nil
+}
+
+func cmdApply(a *app, o *options, args []string) (int, error) {
+	c, paths, err := changesAnd(args)
+	if err != nil {
+		return 0, err
+	}
+	if !o.stepwise {
+		return a.applyChanges(c, paths, directly(paths, o.force))
+	}
+	if o.force {
+		return 0, errors.New("--interactive: cannot be combined with --force, as it asks about such files")
+	}
+	q, err := a.openQuestions()
+	if err != nil {
+		return 0, err
+	}
+	defer q.close()
+	return a.applyChanges(c, paths, q.apply)
+}
+
+// realParent returns an absolute path as changes have it: without symbolic links, except in the last name.
+func realParent(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	for dir, rest := filepath.Dir(abs), filepath.Base(abs); ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Join(real, rest), nil
+		}
+		if dir == "/" {
+			return abs, nil
+		}
+	}
+}
+
+// applyChanges applies changes and reports what it did. It removes changes of which nothing is left.
+func (a *app) applyChanges(c *changeSet, paths []string, apply applier) (int, error) {
+	did, err := c.Apply(paths, apply)
+	if err != nil {
+		return 0, err
+	}
+	for _, line := range reviewEdits(did.Done) {
+		a.say("apply: " + line)
+	}
+	for _, r := range did.Refused {
+		a.say(fmt.Sprintf("apply: %s: %v", text.SafeLine(r.Path), r.Err))
+	}
+	for _, e := range did.Left {
+		a.say(fmt.Sprintf("apply: left out %s, which %s would execute", text.SafeLine(e.Path), e.By))
+	}
+	if len(did.Left) > 0 {
+		fmt.Fprintf(a.stderr, "hint: demesne apply %s PATH makes such a change\n", c.ID)
+	}
+	left, all, err := c.Edits()
+	if err == nil && len(left) == 0 && all {
+		err = c.discardAll()
+	}
+	if err != nil {
+		return 0, err
+	}
+	code, err := a.print(fmt.Sprintf("%d applied, %d left\n", len(did.Done), len(left)))
+	if len(did.Refused)+len(did.Left) > 0 && code == 0 {
+		code = 1
+	}
+	return code, err
+}
+
+// reviewLinks bounds the links that reviewEdits names.
+const reviewLinks = 20
+
+// reviewEdits names the changes that the caller should look at before this machine executes, obeys or follows them.
+func reviewEdits(done []edit) (lines []string) {
+	var files []upper.Executable
+	for _, e := range done {
+		if e.By != "" {
+			files = append(files, upper.Executable{Path: e.Path, By: e.By, Class: e.Class, New: e.Kind == 'A'})
+		}
+		if e.Leads != "" {
+			lines = append(lines, fmt.Sprintf("review before use: %s, a link that leads out of the directory: to %s", text.SafeLine(e.Path), text.SafeLine(e.Leads)))
+		}
+	}
+	if more := len(lines) - reviewLinks; more > 0 {
+		lines = append(lines[:reviewLinks], fmt.Sprintf("review before use: and %d more links that lead out of the directory", more))
+	}
+	return append(upper.Review(files), lines...)
+}
+
+func cmdDiscard(a *app, _ *options, args []string) (int, error) {
+	code := 0
+	if len(args) == 0 {
+		args = []string{""}
+	}
+	for _, id := range args {
+		c, err := openChanges(id)
+		if err == nil {
+			err = c.discardAll()
+		}
+		if err != nil {
+			code = a.report("discard", err)
+		}
+	}
+	return code, nil
+}
+
+// listChanges lists all changes that are kept apart.
+func (a *app) listChanges(o *options) (int, error) {
+	all, err := allChanges()
+	if err != nil {
+		return 0, err
+	}
+	list := []changesDocument{}
+	var b strings.Builder
+	for _, c := range all {
+		var dirs []string
+		d := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created}
+		for _, dir := range c.Dirs {
+			dirs = append(dirs, text.SafeLine(dir.Path))
+			d.Directories = append(d.Directories, dir.Path)
+		}
+		list = append(list, d)
+		fmt.Fprintf(&b, "%s  %s  %s\n", c.ID, c.Created.Local().Format(time.DateTime), strings.Join(dirs, ", "))
+	}
+	if o.json {
+		return a.printJSON(list)
+	}
+	return a.print(b.String())
+}
+
+// patchChanges shows what changed in files, in the order of their names.
+func (a *app) patchChanges(c *changeSet, paths []string) (int, error) {
+	s, err := c.patch(paths, cmdline.TerminalOf(a.stdout, a.env))
+	if err != nil {
+		return 0, err
+	}
+	return a.page(s)
+}
+
+// diffChanges lists one set of changes.
+func (a *app) diffChanges(o *options, c *changeSet) (int, error) {
+	edits, all, err := c.Edits()
+	if err != nil {
+		return 0, err
+	}
+	if !o.json {
+		return a.print(editsText(edits, all))
+	}
+	out := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created, Truncated: !all}
+	for _, e := range edits {
+		out.Changes = append(out.Changes, changeDocument{Path: ipc.Bytes(e.Path), Kind: string(e.Kind), Executes: e.By, Guarded: e.Guarded, LeadsTo: ipc.Bytes(e.Leads), Changed: e.Changed, Special: e.Special})
+	}
+	return a.printJSON(out)
+}
+
+// changesDocument is the output of diff --json for changes that are kept apart. In the list of all changes it has the
+// directories, and no single change.
+type changesDocument struct {
+	ID          string           `json:"id"`
+	Sandbox     string           `json:"sandbox,omitempty"`
+	Created     time.Time        `json:"created"`
+	Directories []string         `json:"directories,omitempty"`
+	Changes     []changeDocument `json:"changes,omitempty"`
+	Truncated   bool             `json:"truncated,omitempty"`
+}
+
+type changeDocument struct {
+	Path     ipc.Bytes `json:"path"` // on this machine, absolute
+	Kind     string    `json:"kind"` // A, M or D
+	Executes string    `json:"executes,omitempty"`
+	Guarded  bool      `json:"guarded,omitempty"`  // apply leaves it out unless it is named
+	LeadsTo  ipc.Bytes `json:"leads_to,omitempty"` // target of a link that leads out of the directory
+	Changed  bool      `json:"changed,omitempty"`  // the caller changed the file meanwhile
+	Special  bool      `json:"special,omitempty"`  // a device, fifo or socket: never applied
+}
+
+// editsText returns one line for each change. Names come from the sandbox.
+func editsText(edits []edit, all bool) string {
+	var b strings.Builder
+	for _, e := range edits {
+		fmt.Fprintf(&b, "%c %s", e.Kind, text.SafeLine(e.Path))
+		switch {
+		case e.Guarded:
+			fmt.Fprintf(&b, "  (executed by %s; apply it by its path)", e.By)
+		case e.By != "":
+			fmt.Fprintf(&b, "  (executed by %s)", e.By)
+		}
+		if e.Leads != "" {
+			fmt.Fprintf(&b, "  (leads out of the directory, to %s)", text.SafeLine(e.Leads))
+		}
+		if e.Changed {
+			b.WriteString("  (changed here meanwhile)")
+		}
+		if e.Special {
+			b.WriteString("  (not a file: never applied)")
+		}
+		b.WriteByte('\n')
+	}
+	if !all {
+		b.WriteString("… and more\n")
+	}
+	return b.String()
+}

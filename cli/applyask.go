@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/cmdline"
+	"demesne/rootfs/upper"
+)
+
+// questions asks about each change on the terminal. Only the user types there: stdin may be a program's.
+type questions struct {
+	f     *os.File
+	in    *bufio.Reader
+	shows cmdline.Terminal
+	all   bool // the user answered a
+	quit  bool // the user answered q
+}
+
+// openQuestions opens the user's terminal.
+func (a *app) openQuestions() (*questions, error) {
+	f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, hinted(errors.New("--interactive: there is no terminal to ask on"), "demesne diff --patch shows the changes; demesne apply PATH makes some")
+	}
+	unix.IoctlSetInt(fdOf(f), unix.TCFLSH, unix.TCIFLUSH) // typed before the question
+	return &questions{f: f, in: bufio.NewReader(f), shows: cmdline.TerminalOf(f, a.env)}, nil
+}
+
+func (q *questions) close() { q.f.Close() }
+
+// apply is an applier. It makes an edit, or some hunks of it, if the user agrees.
+func (q *questions) apply(over *upper.Over, e edit) error {
+	switch {
+	case q.quit:
+		return errQuit
+	case e.Special:
+		return over.Apply(e.Edit, false) // returns why it is never applied
+	case e.parent && e.Kind == 'A':
+		return errKept // it is made with the first file in it
+	}
+	if q.all && !e.Guarded && !e.Changed && e.Leads == "" {
+		return over.Apply(e.Edit, false)
+	}
+	p := patchOf(over, e)
+	fmt.Fprint(q.f, p.headText(e))
+	if !p.divisible() {
+		for _, h := range p.hunks {
+			fmt.Fprint(q.f, h.text(q.shows))
+		}
+		if err := q.ask("apply this change"); err != nil {
+			return err
+		}
+		return over.ApplySeen(e.Edit, p.State, nil)
+	}
+	var chosen []hunk
+	for i, h := range p.hunks {
+		fmt.Fprint(q.f, h.text(q.shows))
+		err := q.ask(fmt.Sprintf("apply this place (%d of %d)", i+1, len(p.hunks)))
+		if err == nil {
+			chosen = append(chosen, h)
+		}
+		if err == nil && q.all {
+			chosen = append(chosen, p.hunks[i+1:]...)
+			break
+		}
+		if q.quit {
+			break
+		}
+	}
+	return q.some(over, e, p, chosen)
+}
+
+// divisible reports whether hunks of a file can be applied one by one.
+func (p *filePatch) divisible() bool {
+	return len(p.hunks) > 1 && p.OldMode&unix.S_IFMT == unix.S_IFREG && p.NewMode&unix.S_IFMT == unix.S_IFREG
+}
+
+// some applies some hunks of a file.
+func (q *questions) some(over *upper.Over, e edit, p filePatch, chosen []hunk) error {
+	switch len(chosen) {
+	case 0:
+		return errKept
+	case len(p.hunks):
+		return over.ApplySeen(e.Edit, p.State, nil)
+	}
+	return over.ApplySeen(e.Edit, p.State, p.with(chosen))
+}
+
+// ask asks until the answer is one of those that it offers. A closed terminal ends the questions.
+func (q *questions) ask(what string) error {
+	for {
+		fmt.Fprintf(q.f, "demesne: %s? [y]es, [n]o, [a]ll that follow too, [q]uit: ", what)
+		line, err := q.in.ReadString('\n')
+		switch strings.ToLower(strings.TrimSpace(line)) {
+		case "a", "all":
+			q.all = true
+			fallthrough
+		case "y", "yes":
+			return nil
+		case "n", "no":
+			return errKept
+		case "q", "quit":
+			err = errQuit
+		}
+		if err != nil {
+			q.quit = true
+			return errQuit
+		}
+	}
+}

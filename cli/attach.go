@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"demesne/internal/cmdline"
+	"demesne/runner"
+	"demesne/runner/ipc"
+	"demesne/runner/jobs"
+	"demesne/session"
+)
+
+func attachCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "attach", Usage: []string{"ID | JOB"}, Summary: "return to the terminal of a command, or to a job",
+			About: `Connects this terminal to the last command that demesne exec -t started in the sandbox ID. It first prints the last
+64 KiB that the command wrote. If no command has a terminal, it starts a shell. A command continues without a client.
+
+Ctrl-P Ctrl-Q leaves the command running, as in demesne exec -t.
+
+For a background job it prints the output from the beginning, and exits as demesne wait does.`,
+			Examples: []cmdline.Example{
+				{Says: "start a program, leave it with Ctrl-P Ctrl-Q, and return", Line: "demesne exec -t build -- top; demesne attach build"},
+				{Says: "watch a job", Line: "demesne attach $(demesne run --background -- make)"},
+			},
+			Operand: cmdline.Sandbox,
+		},
+		flags: noFlags, run: cmdAttach,
+	}
+}
+
+// shellCommand runs bash if the sandbox has it, or else sh.
+var shellCommand = []string{"/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh"}
+
+func cmdAttach(a *app, o *options, args []string) (int, error) {
+	id, err := oneSandbox(args)
+	if err != nil {
+		return 0, err
+	}
+	if strings.HasPrefix(id, "job-") {
+		t := jobTool{a}
+		return t.each(o.verb, args, t.follow)
+	}
+	o.tty, o.interactive = true, true
+	j, err := a.newExecution(o, shellCommand)
+	if err != nil {
+		return 0, err
+	}
+	return j.finish(j.attach(id))
+}
+
+// follow is logs --follow with the exit code of wait.
+func (t jobTool) follow(ctx context.Context, store *jobs.Store, id string) (int, error) {
+	j, err := store.Follow(ctx, id, runner.JobKept, t.stdout, t.stderr)
+	if err != nil || ctx.Err() != nil {
+		return 0, err
+	}
+	return t.outcome(j), nil
+}
+
+// attach continues a command that has a terminal, or starts a shell.
+func (j *execution) attach(id string) error {
+	s := j.app.session(&j.o.network)
+	defer s.Close()
+	b, err := s.Open(j.sig.ctx, id, j.app.callbacks(j.o, j.sig, &j.stages, nil))
+	if err != nil {
+		return err
+	}
+	p, recent, err := b.Attach(j.sig.ctx)
+	var e *ipc.Error
+	switch {
+	case lacks(err) && j.term.fd < 0:
+		return hinted(err, "on a terminal this starts a shell; without one, use demesne exec -i %s -- sh", id)
+	case lacks(err):
+		return j.ended(s.Exec(j.sig.ctx, b.ID, j.runOptions(), session.Callbacks{}))
+	case errors.As(err, &e) && e.Code == ipc.CodeBusy:
+		return hinted(err, "detach there with Ctrl-P Ctrl-Q, or start a shell beside it: demesne exec -t %s -- sh", id)
+	case err != nil:
+		return err
+	}
+	j.started = true
+	j.sig.attach(p, func() {})
+	p.Resize(j.term.size()) // also makes a full-screen program redraw itself
+	return j.overTerminal(p, recent)
+}
+
+// errDetached ends the input pump when the caller detaches from the command.
+var errDetached = errors.New("detached")
+
+// detachKeys recognizes Ctrl-P followed by Ctrl-Q, as in docker.
+type detachKeys struct {
+	half bool // Ctrl-P was typed, and not yet passed on
+	left chan struct{}
+}
+
+func newDetachKeys() *detachKeys { return &detachKeys{left: make(chan struct{})} }
+
+const (
+	ctrlP = 0x10
+	ctrlQ = 0x11
+)
+
+// edit passes on what was typed, without the detach keys.
+func (k *detachKeys) edit(typed []byte) ([]byte, error) {
+	out := make([]byte, 0, len(typed)+1)
+	for _, c := range typed {
+		if k.half && c == ctrlQ {
+			close(k.left)
+			return out, errDetached
+		}
+		if k.half {
+			out = append(out, ctrlP)
+		}
+		if k.half = c == ctrlP; !k.half {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}

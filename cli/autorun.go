@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"demesne/rootfs/upper"
+	"demesne/runner"
+)
+
+// watch remembers the files of writable directories that programs of this machine would execute later.
+type watch struct {
+	verb string // begins each line
+	dirs []*upper.Autorun
+}
+
+// protect returns read-only mounts over the files in a writable mount that programs of this machine would execute, as
+// far as they exist, and remembers all of them for tell. others are the mounts of the sandbox: one below m hides
+// what m has there.
+func (w *watch) protect(m runner.Mount, others []runner.Mount) (mounts []runner.Mount, err error) {
+	found, err := upper.FindAutorun(m.Source)
+	if err != nil {
+		return nil, err
+	}
+	w.dirs = append(w.dirs, found)
+	for _, p := range found.Protected() {
+		target := filepath.Join(m.Target, p)
+		hidden := func(o runner.Mount) bool {
+			return o.Target != m.Target && strings.HasPrefix(o.Target+"/", m.Target+"/") && strings.HasPrefix(target+"/", o.Target+"/")
+		}
+		if !slices.ContainsFunc(others, hidden) {
+			mounts = append(mounts, runner.Mount{Source: filepath.Join(m.Source, p), Target: target, ReadOnly: true})
+		}
+	}
+	return mounts, nil
+}
+
+// tell names the files that the sandbox left or changed, and that a program of this machine would execute.
+func (w *watch) tell(c *console) {
+	for _, d := range w.dirs {
+		lines, err := d.Review()
+		if err != nil {
+			c.say(fmt.Sprintf("%s: %v", w.verb, err))
+		}
+		for _, line := range lines {
+			c.say(w.verb + ": " + line)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
+	"demesne/proxy/redact"
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// attendVerb is the argument that starts a job's process. It is not a command for users: only jobs.Store.Start
+// starts such a process.
+const attendVerb = "attend-job"
+
+// jobLine is a job of demesne as stored on disk: the command line, and its working directory. demesne-mcp
+// stores its jobs in another form.
+type jobLine struct {
+	Dir  string   `json:"dir"`
+	Run  []string `json:"run,omitempty"`  // arguments of demesne run
+	Exec []string `json:"exec,omitempty"` // or arguments of demesne exec
+}
+
+// command returns the job's command and its arguments.
+func (l jobLine) command() (command, []string) {
+	if l.Exec != nil {
+		return execCommand(), l.Exec
+	}
+	return runCommand(), l.Run
+}
+
+// jobTool adds to app the steps that the commands about background jobs share.
+type jobTool struct{ *app }
+
+// start starts a process that does a run or an exec, and prints the job's id. The caller has checked
+// everything that needs no sandbox.
+func (t jobTool) start(o *options) (int, error) {
+	switch {
+	case o.interactive || o.tty || o.network.ask:
+		return 0, errors.New("--background: cannot be combined with -i, -t or --ask")
+	case o.json && o.jsonFile == "":
+		return 0, hinted(errors.New("--background: cannot be combined with --json, except --json=FILE"), "demesne wait --json prints the result after the job's end")
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return 0, fmt.Errorf("find working directory: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return 0, fmt.Errorf("find own program: %w", err)
+	}
+	store, err := t.session(&network{}).Jobs()
+	if err != nil {
+		return 0, err
+	}
+	line := jobLine{Dir: dir, Run: o.line}
+	if o.verb == "exec" {
+		line = jobLine{Dir: dir, Exec: o.line}
+	}
+	j, err := store.Start([]string{self, attendVerb}, line)
+	if err != nil {
+		return 0, err
+	}
+	return t.print(j.ID + "\n")
+}
+
+// attend is the main function of a job's process.
+func (t jobTool) attend(id string) int {
+	store, err := t.session(&network{}).Jobs()
+	if err == nil {
+		err = store.Attend(context.Background(), id, runner.JobKept, t.do)
+	}
+	if err != nil {
+		return t.report(attendVerb, err)
+	}
+	return 0
+}
+
+// do does a run or an exec whose streams go to out and errs, with its credentials redacted. Messages of
+// demesne itself go there too.
+func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+	var line jobLine
+	if err := json.Unmarshal(what, &line); err != nil {
+		return nil, fmt.Errorf("read job: %w", err)
+	}
+	if err := os.Chdir(line.Dir); err != nil {
+		return nil, fmt.Errorf("go to %q: %w", line.Dir, fsutil.Reason(err))
+	}
+	in, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	mine := *t.app
+	mine.stdin = in
+	c, args := line.command()
+	o := &options{verb: c.Name}
+	args, err = c.bound(o).Parse(args)
+	if err == nil {
+		err = o.network.findSecrets(&mine.console)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := sinks{hidden: o.network.hidden()}
+	mine.stdout, mine.stderr = s.open(out), s.open(errs)
+	defer s.close()
+	if s.err != nil {
+		return nil, s.err
+	}
+	prepare := mine.newRun
+	if c.Name == "exec" {
+		prepare = mine.newExec
+	}
+	r, err := prepare(o, args)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, r.job.abandon)()
+	if _, err = r.finish(); err == nil && r.job.result == nil {
+		err = errors.New("interrupted before the start")
+	}
+	return r.job.result, err
+}
+
+// sinks are pipes that this process copies to writers.
+type sinks struct {
+	hidden *redact.Values
+	ends   []*os.File
+	copied sync.WaitGroup
+	err    error
+}
+
+func (s *sinks) open(to io.Writer) *os.File {
+	r, w, err := os.Pipe()
+	if err != nil {
+		s.err = err
+		return nil
+	}
+	s.ends = append(s.ends, w)
+	s.copied.Go(func() {
+		defer r.Close()
+		w := s.hidden.Writer(to)
+		io.Copy(w, r)
+		w.Close()
+	})
+	return w
+}
+
+// close closes the pipes, and returns once everything has been copied.
+func (s *sinks) close() {
+	for _, w := range s.ends {
+		w.Close()
+	}
+	s.copied.Wait()
+}
+
+// abandon ends a command as two INTs would: SIGTERM, and SIGKILL after killGrace.
+func (j *execution) abandon() {
+	j.sig.take(unix.SIGTERM)
+	time.AfterFunc(killGrace, func() { j.sig.take(unix.SIGTERM) })
+}
+
+// commandOf returns the command of a job for display. A job of demesne is a command line; one of demesne-mcp is
+// shell text.
+func commandOf(j *jobs.Job) string {
+	var what struct {
+		jobLine
+		Command string `json:"Command"`
+		Prompt  string `json:"Prompt"` // of an agent
+	}
+	if json.Unmarshal(j.Request, &what) != nil {
+		return ""
+	}
+	if what.Command != "" {
+		return what.Command
+	}
+	if what.Prompt != "" {
+		return "agent: " + what.Prompt
+	}
+	_, args := what.command()
+	rest := slices.DeleteFunc(slices.Clone(args), func(s string) bool { return s == "--background" || s == "--" })
+	return strings.Join(rest, " ")
+}

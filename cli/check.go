@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"demesne/internal/cmdline"
+	"demesne/internal/text"
+	"demesne/runner"
+	"demesne/session"
+)
+
+func cmdCheck(a *app, o *options, args []string) (int, error) {
+	if len(args) > 0 {
+		return 0, fmt.Errorf("unexpected argument %q", args[0])
+	}
+	return a.withSession(func(ctx context.Context, s *session.Service) (code int, err error) {
+		var probes []runner.Probe
+		err = s.With(ctx, func(eng session.Engine) error { probes, err = eng.Check(ctx); return err })
+		if err != nil {
+			return 0, err
+		}
+		if slices.ContainsFunc(probes, func(p runner.Probe) bool { return p.Status == runner.Missing }) {
+			code = 1
+		}
+		if o.json {
+			_, err = a.printJSON(append([]runner.Probe{}, probes...))
+			return code, err
+		}
+		on := cmdline.TerminalOf(a.stdout, a.env)
+		_, err = a.print(probeTable(probes, on) + verdict(a.tryRun(ctx, s)))
+		return code, err
+	})
+}
+
+// tryRun returns the receipt of a one-shot sandbox on the host's files: what demesne run gets.
+func (a *app) tryRun(ctx context.Context, s *session.Service) (*runner.Receipt, error) {
+	done, err := s.Run(ctx, session.CreateOptions{}, session.RunOptions{Command: runner.Command{Argv: []string{"true"}, Account: true}}, session.Callbacks{})
+	if err != nil {
+		return nil, err
+	}
+	return done.Receipt, nil
+}
+
+// verdict says which level a run has, and what that level is good for.
+func verdict(r *runner.Receipt, err error) string {
+	if err != nil || r == nil {
+		return fmt.Sprintf("\ndemesne run fails here: %s\n", text.SafeLine(fmt.Sprint(err)))
+	}
+	var layers, limits, lines []string
+	add := func(to *[]string, name string, s runner.Status, why, fix string) {
+		if s != runner.Degraded && s != runner.Missing {
+			return
+		}
+		*to = append(*to, name)
+		line := fmt.Sprintf("    %s: %s\n", name, text.SafeLine(orElse(why, string(s))))
+		if fix != "" && !strings.HasPrefix(fix, "demesne check") { // the table above has that one
+			line += fmt.Sprintf("    fix: %s\n", text.SafeLine(fix))
+		}
+		lines = append(lines, line)
+	}
+	for _, l := range r.Layers {
+		add(&layers, l.Name, l.Status, l.Why, l.Fix)
+	}
+	for _, l := range r.Limits {
+		add(&limits, l.Name+" limit", l.Status, l.Why, l.Fix)
+	}
+	return fmt.Sprintf("\ndemesne run has level %s here: %s\n", r.Level, judgement(r.Level, layers)) + strings.Join(lines, "")
+}
+
+// judgement returns what a level is good for. layers names the layers that are not held.
+func judgement(level runner.Level, layers []string) string {
+	switch {
+	case level == runner.LevelFull:
+		return "good for untrusted code"
+	case level == runner.LevelMinimal:
+		return "not good for hostile code, because there are no namespaces"
+	case len(layers) == 0:
+		return "good for untrusted code; limits below are enforced late"
+	}
+	return "weaker against hostile code: " + strings.Join(layers, ", ")
+}

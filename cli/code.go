@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
+	"demesne/kernels/languages"
+	"demesne/runner"
+	"demesne/runner/ipc"
+	"demesne/session"
+)
+
+// exitProblem is the exit code of a check that found something.
+const exitProblem = 1
+
+// checkable keeps the languages whose syntax can be checked.
+func checkable(l languages.Language) bool { return l.Check != nil }
+
+func codeCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "code", Usage: []string{"validate [flags] FILE…", "validate --language NAME [flags] -"}, Summary: "check the syntax of code without running it",
+			About: `validate checks the syntax of each FILE by the parser of its language, and executes nothing of it. The parser runs in a
+new sandbox without a network, and gets the code on stdin. FILE - is stdin. Its language is that of --language, else of
+the interpreter in its #! line, else of its name. The languages are ` + strings.Join(languages.Names(checkable), ", ") + `. Perl has no such check: perl -c executes BEGIN blocks.
+
+For each error it prints FILE:LINE:COLUMN: MESSAGE. Some parsers report no column, and most stop at the first error.
+
+It exits 1 if a file has an error, 2 if a file cannot be read or a flag is wrong, and 125 or 127 if a parser failed or is
+missing.`,
+			Examples: []cmdline.Example{
+				{Says: "check files", Line: "demesne code validate app.py lib/*.js"},
+				{Says: "check what a program writes, by the parser of an image", Line: "make-script | demesne code validate --language ruby --image ruby:3 -"},
+				{Says: "get the errors as JSON", Line: "demesne code validate --json app.py"},
+			},
+			Operand: cmdline.File, Raw: true,
+		},
+		flags: codeFlags, run: cmdCode,
+	}
+}
+
+func codeFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: groupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
+		Help: "language of all files (default that of each file's #! line or name)"}},
+		rootFlags(&o.rootOptions), jsonFlag(o))
+}
+
+func (o *codeOptions) setChecked(s string) error {
+	l, ok := languages.Find(s)
+	if !ok {
+		return cmdline.OneOf(s, languages.Names(checkable))
+	}
+	o.language = l
+	return nil
+}
+
+// validated is the result for one file, as --json prints it.
+type validated struct {
+	File     string              `json:"file"`
+	Language string              `json:"language,omitempty"`
+	Valid    bool                `json:"valid"`
+	Problems []languages.Problem `json:"problems"`
+	Error    *ipc.Error          `json:"error,omitempty"` // why it was not checked
+}
+
+func cmdCode(a *app, o *options, args []string) (int, error) {
+	c := codeCommand()
+	line := c.bound(o)
+	line.Raw = false
+	rest, err := line.Parse(args)
+	switch {
+	case errors.Is(err, cmdline.ErrHelp):
+		return 0, err
+	case err == nil && (len(rest) < 2 || rest[0] != "validate"):
+		err = hinted(errors.New("needs the word validate and a file"), "demesne code validate FILE")
+	}
+	if err != nil {
+		a.report(o.verb, err)
+		return exitUsage, nil
+	}
+	v := validation{app: a, o: o}
+	return v.all(rest[1:])
+}
+
+// validation checks files.
+type validation struct {
+	app    *app
+	o      *options
+	sig    *signals
+	failed int // exit code of the first failure of the machinery
+	wrong  bool
+}
+
+func (v *validation) all(names []string) (int, error) {
+	r, err := v.app.newRoot(v.o)
+	if err != nil {
+		return 0, err
+	}
+	s := v.app.session(&v.o.network)
+	defer s.Close()
+	v.sig = signalsWatched(v.app.quit)
+	results, valid := []validated{}, true
+	for _, name := range names {
+		one := v.file(s, r, name)
+		if code := v.sig.gaveUp(); code != 0 {
+			return code, nil
+		}
+		valid = valid && one.Valid
+		results = append(results, one)
+	}
+	if v.o.json {
+		if code, err := v.app.printJSON(map[string]any{"valid": valid, "files": results}); code != 0 || err != nil {
+			return code, err
+		}
+	}
+	switch {
+	case v.wrong:
+		return exitUsage, nil
+	case v.failed != 0:
+		return v.failed, nil
+	case !valid:
+		return exitProblem, nil
+	}
+	return 0, nil
+}
+
+// file checks one file, and prints its errors unless --json prints them.
+func (v *validation) file(s *session.Service, r *root, name string) validated {
+	one := validated{File: name, Problems: []languages.Problem{}}
+	code, err := v.app.readCode(name)
+	l := v.o.language
+	if err == nil && l.Name == "" {
+		var known bool
+		if l, known = languages.OfScript(name, code); !known {
+			err = hinted(errors.New("its name does not tell the language"), "--language NAME tells it: %s", strings.Join(languages.Names(checkable), ", "))
+		}
+	}
+	if err != nil {
+		v.wrong = true
+		return v.unchecked(one, err)
+	}
+	one.Language = l.Name
+	p := r.progress()
+	problems, err := s.Validate(v.sig.ctx, r.createOptions(runner.Spec{}), l, string(code), session.Callbacks{Image: p.take})
+	p.done()
+	if err != nil && v.sig.gaveUp() == 0 {
+		err = lacksParser(err, l)
+		if v.wrong = v.wrong || l.Check == nil; v.failed == 0 {
+			v.failed = codeOf(err)
+		}
+		return v.unchecked(one, err)
+	}
+	one.Valid = err == nil && len(problems) == 0
+	one.Problems = append(one.Problems, problems...)
+	for _, p := range problems {
+		if !v.o.json {
+			v.app.print(text.SafeLine(fmt.Sprintf("%s:%s", name, p)) + "\n")
+		}
+	}
+	return one
+}
+
+// unchecked reports why a file was not checked.
+func (v *validation) unchecked(one validated, err error) validated {
+	one.Error = asWire(err)
+	v.app.report(v.o.verb, fmt.Errorf("validate %q: %w", one.File, err))
+	return one
+}
+
+// lacksParser explains a root without the parser of a language.
+func lacksParser(err error, l languages.Language) error {
+	var e *ipc.Error
+	if !errors.As(err, &e) || e.Code != ipc.CodeCommandNotFound {
+		return err
+	}
+	err = ipc.Errorf(e.Code, "the sandbox has no %s, which checks %s", l.Check[0], l.Name)
+	if l.Image == "" {
+		return hinted(err, "--image NAME names an image that has it")
+	}
+	return hinted(err, "--image %s has it", l.Image)
+}
+
+// readCode reads a file of this machine, or stdin.
+func (c *console) readCode(name string) ([]byte, error) {
+	from := c.stdin
+	if name != "-" {
+		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, fsutil.Reason(err)
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeNamedPipe {
+			return nil, errors.New("is not a regular file or a pipe")
+		}
+		from = f
+	}
+	code, err := io.ReadAll(io.LimitReader(from, maxScript+1))
+	if err != nil {
+		return nil, fsutil.Reason(err)
+	}
+	if len(code) > maxScript {
+		return nil, fmt.Errorf("longer than %s", cmdline.FormatBytes(maxScript))
+	}
+	return bytes.TrimPrefix(code, []byte("\xef\xbb\xbf")), nil
+}

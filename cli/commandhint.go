@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
+	"demesne/runner/ipc"
+)
+
+// commandHint adds a hint to the error of a command that the sandbox does not have or cannot execute.
+func (j *execution) commandHint(err error) error {
+	var e *ipc.Error
+	switch errors.As(err, &e); {
+	case e == nil:
+	case e.Code == ipc.CodeCommandNotFound && j.script != nil:
+		return j.script.failed(j, err)
+	case e.Code == ipc.CodeCommandNotFound && len(j.cmd.Argv) > 0 && isScriptName(j.cmd.Argv[0]) && !fsutil.Exists(j.cmd.Argv[0]):
+		return ipc.Errorf(e.Code, "execute %q: the sandbox has no such program, and this machine no such file", j.cmd.Argv[0])
+	case e.Code == ipc.CodeNotExecutable && j.o.platform != "":
+		return hinted(err, "programs for %s need an emulator on this machine: sudo apt install qemu-user-static", text.SafeLine(j.o.platform))
+	case e.Code == ipc.CodeCommandNotFound && j.o.image.Kind == "" && len(j.cmd.Argv) > 0:
+		if file := j.onMachine(j.cmd.Argv[0]); file != "" {
+			return j.shows(err, file)
+		}
+	}
+	return err
+}
+
+// shows adds a hint to err: how a sandbox shows a program of this machine.
+func (j *execution) shows(err error, file string) error {
+	verb := "demesne create"
+	if j.o.verb == "run" {
+		verb = "demesne run"
+	}
+	return hinted(err, "the sandbox does not have %s, which is on this machine: %s --mount %s:ro shows that directory",
+		text.SafeLine(file), verb, text.SafeLine(filepath.Dir(file)))
+}
+
+// onMachine returns the path of a program in the caller's PATH, or "".
+func (j *execution) onMachine(name string) string {
+	if strings.Contains(name, "/") {
+		return ""
+	}
+	for _, dir := range filepath.SplitList(j.app.getenv("PATH")) {
+		file := filepath.Join(dir, name)
+		if info, err := os.Stat(file); filepath.IsAbs(dir) && err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+			return file
+		}
+	}
+	return ""
+}

@@ -1,0 +1,288 @@
+package cli
+
+import (
+	"slices"
+
+	"demesne/internal/cmdline"
+)
+
+// command is one verb. The function commands lists them.
+type command struct {
+	cmdline.Command                              // without its flags
+	flags           func(*options) cmdline.Flags // bound to the options that they set
+	run             func(*app, *options, []string) (int, error)
+}
+
+// bound returns the command line of c, whose flags set o.
+func (c *command) bound(o *options) *cmdline.Command {
+	line := c.Command
+	line.Program, line.Flags = programName, c.flags(o)
+	return &line
+}
+
+// commands is a function, not a variable, because the run function of help calls it. Each start of the program calls
+// it once, so it copies each command once.
+func commands() []command {
+	all := make([]command, 0, 40)
+	all = group(all, "Run", runCommand())
+	all = group(all, "Sandboxes", createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(), removeCommand(), attachCommand(), copyCommand())
+	all = group(all, "Sandboxes", forkCommands()...)
+	all = group(all, "Sandboxes", applyCommands()...)
+	all = group(all, "Sandboxes", manifestCommand())
+	all = group(all, "Jobs", jobCommands()...)
+	all = group(all, "Code", codeCommand())
+	all = group(all, "Code", kernelCommands()...)
+	all = group(all, "Images", imageCommands()...)
+	all = group(all, "Network", egressCommand(), secretCommand())
+	all = group(all, "Agents", agentCommand(), researchCommand(), mcpCommand(), serveCommand(), approveCommand())
+	return group(all, "Machine", topCommand(), auditCommand(), checkCommand(), gcCommand(), completionCommand(), versionCommand(), helpCommand())
+}
+
+// group appends commands under one heading of the overview.
+func group(all []command, name string, more ...command) []command {
+	from := len(all)
+	all = append(all, more...)
+	for i := range all[from:] {
+		all[from+i].Group = name
+	}
+	return all
+}
+
+// lookup returns the command of a verb.
+func lookup(verb string) (*command, error) {
+	all := commands()
+	i := slices.IndexFunc(all, func(c command) bool { return c.Name == verb })
+	if i < 0 {
+		_, err := program().Find(verb)
+		return nil, err
+	}
+	return &all[i], nil
+}
+
+func runCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "run", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]", "[flags] FILE.py|.js|.ts|.R|.sh|… [ARG…]", "[flags] --language NAME -", "[flags] --commands FILE|-"},
+			Summary: "run a command in a one-shot sandbox",
+			About: `Makes a sandbox, runs CMD in it, and removes the sandbox. Inside, /in has the inputs, /out is an output directory
+that remains, and CMD starts in /workspace. Everything else is read-only, or discarded at the end.
+
+There is no network except a loopback interface, unless flags allow destinations. At the end stderr lists the
+connections that were denied.
+
+CMD can be a file of this machine with the name of a program's text, such as app.py, app.js, app.ts, app.R, app.sh or
+app.go. It is shown read-only at /in, or in place if a mount or the workspace has it, and the first interpreter runs it
+that the sandbox has. A #! line or an executable file wins over the name. A program of the sandbox wins over the file.
+With an image that has an entrypoint, a file that a mount or the workspace shows is the entrypoint's argument.
+--language NAME says that CMD is a file, or with - stdin.
+
+With --image, the environment, entrypoint, command, working directory and user are the image's, unless flags
+override them, as in docker run.
+
+The exit code is that of CMD. With --commands it is that of the first failure. demesne help exit-codes lists the codes of demesne itself.`,
+			Examples: []cmdline.Example{
+				{Says: "run a command with arguments", Line: "demesne run -- ls -l /"},
+				{Says: "run shell text, and keep a file", Line: `demesne run --out result -c 'date > /out/now'`},
+				{Says: "read an input; allow one minute and half a gigabyte", Line: "demesne run --in data.csv --timeout 1m --memory 512m -- wc -l /in/data.csv"},
+				{Says: "run as part of a pipe", Line: "cat access.log | demesne run -i -- sort -u > sorted"},
+				{Says: "run a file by its language's interpreter, with a package of its registry", Line: "demesne run --dependency requests==2.32 app.py --verbose"},
+				{Says: "run several commands in one sandbox, until one fails", Line: "demesne run --workspace . --commands steps.json"},
+				{Says: "get an interactive shell", Line: "demesne run -it -- bash"},
+				{Says: "use the persistent sandbox of a key", Line: "demesne run --key app --workspace . -- make"},
+				{Says: "run on an image, which is pulled if it is not here", Line: "demesne run --image python:3.12 -- python -c 'print(1)'"},
+				{Says: "allow package registries and one other name", Line: "demesne run --egress package-managers --allow-domain api.example.com:443 -- npm install"},
+				{Says: "get output, exit code and receipt as JSON", Line: "demesne run --json --require full -- make test"},
+			},
+			Operand: cmdline.Argv,
+			Habits:  runHabits,
+		},
+		flags: runFlags, run: cmdRun,
+	}
+}
+
+func createCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "create", Usage: []string{"[flags]"}, Summary: "make a persistent sandbox",
+			About: `Makes a sandbox, runs nothing in it, and prints its id. The sandbox exists until demesne rm removes it or its time
+is up.
+
+With --key it prints the id of the sandbox that has the key, and makes one only if it does not exist. A flag that is left
+out takes that sandbox's value. A flag with another value is an error that names the flag, unless --replace is given.`,
+			Examples: []cmdline.Example{
+				{Says: "make a sandbox with a name, for a directory of sources", Line: "demesne create --name build --image go --workspace ~/src/app"},
+				{Says: "run a command in it", Line: "demesne exec build -- make"},
+				{Says: "get the same sandbox each time", Line: "demesne create --key $PWD --workspace ."},
+				{Says: "replace it by one with other limits and no files", Line: "demesne create --key $PWD --workspace . --memory 2g --replace"},
+			},
+			Habits: runHabits,
+		},
+		flags: createFlags, run: cmdCreate,
+	}
+}
+
+func execCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "exec", Usage: []string{"[flags] ID [--] CMD [ARG…]", "[flags] ID -c TEXT [ARG…]", "[flags] --key KEY -- CMD [ARG…]"},
+			Summary: "run a command in a persistent sandbox",
+			About: `Runs CMD in the sandbox ID, beside other commands that run there. ID can be a name. The exit codes are those of run.
+
+CMD can be a program's text on this machine, as in demesne run. If the sandbox does not show the file, it gets a copy
+below /tmp.
+
+Processes that CMD leaves in the background continue, but their output ends with CMD. If demesne is killed (SIGKILL),
+CMD ends too. With a terminal it continues, and demesne attach returns to it.
+
+A stopped sandbox is started again with its files and settings. Secrets are the exception, because no file stores
+them: give them again, or stderr names the missing ones. A running sandbox that lacks a given secret runs nothing.
+
+With --background, CMD is a job. demesne cancel then ends its process group, but not the sandbox.`,
+			Examples: []cmdline.Example{
+				{Says: "run a command", Line: "demesne exec build -- make test"},
+				{Says: "get a shell", Line: "demesne exec -it build -- bash"},
+				{Says: "start a job and wait for it", Line: "demesne wait $(demesne exec --background build -- make test)"},
+				{Says: "start a server that continues", Line: `demesne exec build -c 'nohup ./server >/tmp/log 2>&1 &'`},
+			},
+			Operand: cmdline.Sandbox, Then: cmdline.Argv,
+			Habits: execHabits,
+		},
+		flags: execFlags, run: cmdExec,
+	}
+}
+
+func listCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "ls", Usage: []string{"[--all] [--json | -q]"}, Summary: "list sandboxes",
+			About: `Lists the sandboxes of this user, the oldest first: running ones, stopped ones, and snapshots. --json and -q keep this order.
+A build of an image has sandboxes of its own, and fails without them. They are listed with --all only.`,
+			Examples: []cmdline.Example{
+				{Says: "list all sandboxes", Line: "demesne ls"},
+				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
+			},
+		},
+		flags: sandboxListFlags, run: cmdLs,
+	}
+}
+
+func inspectCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "inspect", Usage: []string{"[--json] ID"}, Summary: "show a sandbox and its receipt",
+			About: `Shows the settings of a sandbox, and its receipt: what the kernel enforces. The receipt lists each layer, the id map, and
+each limit with its mechanism. For a layer that is not fully enforced it gives the reason, and a command that fixes it.
+ID can be a name.`,
+			Examples: []cmdline.Example{
+				{Says: "show it as a table", Line: "demesne inspect build"},
+				{Says: "show it as JSON", Line: "demesne inspect --json build"},
+			},
+			Operand: cmdline.Sandbox,
+		},
+		flags: jsonFlag, run: cmdInspect,
+	}
+}
+
+func stopCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "stop", Usage: []string{"[--grace DURATION] ID…"}, Summary: "end the processes of sandboxes, and keep their files",
+			About: `Ends all processes in the sandboxes, and keeps their files. Each process first gets the image's stop signal (SIGTERM if
+it has none). Those that are left after --grace are killed.
+
+The next demesne exec starts a stopped sandbox again. demesne rm removes a sandbox with its files, and kills at once.`,
+			Examples: []cmdline.Example{
+				{Says: "stop one sandbox", Line: "demesne stop build"},
+				{Says: "give a database a minute to write its files", Line: "demesne stop --grace 1m db"},
+				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
+			},
+			Operand: cmdline.Sandbox,
+			Habits:  stopHabits,
+		},
+		flags: stopFlags, run: cmdStop,
+	}
+}
+
+func removeCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "rm", Usage: []string{"[--force] ID…"}, Summary: "remove sandboxes and their files",
+			About: `Ends all processes in the sandboxes, and removes the sandboxes with their files. It removes stopped sandboxes and
+snapshots too. Output directories remain, unless they are empty.`,
+			Examples: []cmdline.Example{
+				{Says: "remove one sandbox", Line: "demesne rm build"},
+				{Says: "remove all sandboxes", Line: "demesne ls -q | xargs -r demesne rm --force"},
+			},
+			Operand: cmdline.Sandbox,
+		},
+		flags: removeFlags, run: cmdRemove,
+	}
+}
+
+func checkCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "check", Usage: []string{"[--json]"}, Summary: "report which features sandboxes get on this machine",
+			About: `Tests each feature that sandboxes use, and reports it as held, degraded or missing. For a feature that is not held it gives
+the reason, and a command that fixes it. Exits 1 if a feature is missing.
+
+At the end it makes a sandbox on the host's files, and reports the level that demesne run has. It also says what that
+level is good for, and what it lacks. With --json it reports only the features.`,
+			Examples: []cmdline.Example{
+				{Says: "report as a table", Line: "demesne check"},
+				{Says: "report as JSON", Line: "demesne check --json"},
+			},
+		},
+		flags: jsonFlag, run: cmdCheck,
+	}
+}
+
+func completionCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "completion", Usage: []string{"bash | zsh | fish"}, Summary: "print a completion script for a shell",
+			About: "Prints a script with which a shell completes demesne's commands, flags, sandboxes and images.",
+			Examples: []cmdline.Example{
+				{Says: "load it in ~/.bashrc", Line: "source <(demesne completion bash)"},
+				{Says: "load it in ~/.zshrc, after compinit", Line: "source <(demesne completion zsh)"},
+				{Says: "install it for fish", Line: "demesne completion fish > ~/.config/fish/completions/demesne.fish"},
+			},
+			Words: []string{"bash", "zsh", "fish"},
+		},
+		flags: noFlags, run: cmdCompletion,
+	}
+}
+
+func versionCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "version", Summary: "print the version", About: "Prints the version of demesne, of Go, and the platform.",
+			Examples: []cmdline.Example{{Says: "print the version", Line: "demesne version"}},
+		},
+		flags: noFlags, run: cmdVersion,
+	}
+}
+
+func helpCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "help", Usage: []string{"[COMMAND | TOPIC]", "--markdown", "--man DIR"}, Summary: "explain a command or a topic",
+			About: `Explains a command or a topic, or lists all of them. The manual pages have the same text: man demesne-run explains
+demesne run.`,
+			Examples: []cmdline.Example{
+				{Says: "explain run", Line: "demesne help run"},
+				{Says: "list the exit codes", Line: "demesne help exit-codes"},
+				{Says: "write the manual pages", Line: "demesne help --man /usr/local/share/man/man1"},
+			},
+			Words: helpWords,
+		},
+		flags: helpFlags, run: cmdHelp,
+	}
+}
+
+// helpWords repeats the names of commands and topics, because the table of commands contains it.
+var helpWords = []string{
+	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "fork", "snapshot", "diff", "commit", "apply", "discard", "manifest",
+	"jobs", "wait", "logs", "cancel", "code", "kernel", "notebook", "repl", "build", "pull", "push", "images", "tag", "rmi", "import", "export", "save", "login", "logout", "egress", "secret", "agent", "research", "mcp", "serve", "approve",
+	"top", "audit", "check", "gc", "completion", "version", "help", "exit-codes", "environment",
+}

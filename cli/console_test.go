@@ -1,0 +1,28 @@
+package cli
+
+import (
+	"os"
+	"os/signal"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestPrintClosedPipe checks that a reader that has enough is no error.
+func TestPrintClosedPipe(t *testing.T) {
+	signal.Ignore(unix.SIGPIPE)
+	defer signal.Reset(unix.SIGPIPE)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	if code, err := (&console{stdout: w}).print("answer"); err != nil || code != 141 {
+		t.Errorf("%d, %v", code, err)
+	}
+	w.Close()
+	if _, err := (&console{stdout: w}).print("answer"); err == nil {
+		t.Error("a closed stdout is no error")
+	}
+}

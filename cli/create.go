@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"demesne/runner"
+	"demesne/session"
+)
+
+// session returns a session with the credentials that n names.
+func (a *app) session(n *network) *session.Service { return a.routedSession(n, nil) }
+
+// routedSession is session for a sandbox whose routes have credentials when it is restarted: see [session.Options].
+func (a *app) routedSession(n *network, routes func(runner.Spec) []runner.Route) *session.Service {
+	so := session.Options{Getenv: a.getenv, Connect: a.connect, Images: a.images, Routes: routes}
+	if n.order != nil {
+		so.Secrets = func() ([]runner.Secret, error) {
+			err := n.findSecrets(&a.console)
+			return n.found, err
+		}
+	}
+	return session.New(so)
+}
+
+// createOptions returns the sandbox that the command line asks for.
+func (r *root) createOptions(spec runner.Spec) session.CreateOptions {
+	o := r.o
+	c := session.CreateOptions{Spec: spec, Image: r.ref, Pull: o.pull, Platform: o.platform, User: o.userName, Out: o.out, Egress: o.network.egress()}
+	if o.image.Kind == "" {
+		c.Unasked = append(c.Unasked, "image")
+	}
+	if o.dev != nil {
+		c.Configured = r.configured
+	}
+	if o.network.mode == "" {
+		c.Unasked = append(c.Unasked, "egress")
+	}
+	return c
+}
+
+// callbacks returns the functions that report on a sandbox and its command, and that ask about names.
+func (a *app) callbacks(o *options, sig *signals, st *stages, p *progress) session.Callbacks {
+	return session.Callbacks{
+		Image: p.take,
+		Note:  func(line string) { a.say(o.verb + ": " + line) },
+		Stage: st.add,
+		Ready: func() { <-sig.watched },
+		Made: func(b *session.Sandbox) {
+			p.done()
+			st.add(b.Trace...)
+			a.tellMade(o, b)
+		},
+		Ask: a.asker(o.verb, &o.network),
+	}
+}
+
+// tellMade prints what the caller should know of a sandbox that was made or opened.
+func (c *console) tellMade(o *options, b *session.Sandbox) {
+	if o.verb == "run" || o.verb == "create" {
+		if b.Replaced {
+			c.say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.verb, o.key, b.ID))
+		}
+		c.warnMinimal(o.verb, b.Level)
+		c.warnUser(o.verb, b.Unmapped)
+	}
+	if o.verb == "create" && o.json {
+		return
+	}
+	if b.Restarted {
+		c.say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", o.verb, b.ID))
+	}
+	if len(b.MissingSecrets) > 0 {
+		c.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
+		fmt.Fprintf(c.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
+	}
+}
+
+// warnUser warns that commands do not run as the user that the image names.
+func (c *console) warnUser(verb string, u *runner.User) {
+	if u == nil {
+		return
+	}
+	c.say(fmt.Sprintf("%s: the image's user %d:%d is not mapped here; commands run as 0:0", verb, u.UID, u.GID))
+	fmt.Fprintln(c.stderr, "hint: demesne check shows how to get more ids; --user 0 says that 0:0 is right")
+}
+
+// warnMinimal warns about the minimal isolation level. The receipt reports all other fallbacks.
+func (c *console) warnMinimal(verb string, level runner.Level) {
+	if level != runner.LevelMinimal {
+		return
+	}
+	c.say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
+	fmt.Fprintln(c.stderr, "hint: demesne check shows what is missing; with --require degraded such a run fails")
+}

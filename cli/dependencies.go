@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"demesne/images/oci"
+	"demesne/internal/cmdline"
+	"demesne/kernels/languages"
+	"demesne/runner"
+	"demesne/runner/ipc"
+	"demesne/session"
+)
+
+// installTime bounds an installation.
+const installTime = 30 * time.Minute
+
+func dependencyFlag(o *codeOptions) cmdline.Flags {
+	return cmdline.Flags{{Group: groupSandbox, Long: "dependency", Arg: "NAME[==VERSION]", Repeat: true, Set: cmdline.List(&o.dependencies, checkInput),
+		Help: "first install a package of the language's registry; a failure is reported and is no error (without a network flag, the sandbox may reach package registries)"}}
+}
+
+// installer returns the command that installs the dependencies, or nil without any. Without a flag about the network
+// it allows package registries.
+func (o *options) installer(sc *script, args []string) (*runner.Command, error) {
+	if len(o.dependencies) == 0 {
+		return nil, nil
+	}
+	l := o.language
+	if sc != nil {
+		l = sc.lang
+	}
+	if l.Name == "" && len(args) > 0 {
+		l, _ = languages.OfProgram(args[0])
+	}
+	if l.Name == "" {
+		return nil, hinted(errors.New("--dependency: the language is not known"), "--language NAME tells it: %s",
+			strings.Join(languages.Names(func(l languages.Language) bool { return l.Install != nil }), ", "))
+	}
+	var all []languages.Dependency
+	for _, word := range o.dependencies {
+		d, err := l.ParseDependency(word)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	if err := l.CheckDependencies(all); err != nil {
+		return nil, err
+	}
+	if n := &o.network; n.mode == "" && n.file == "" && !n.learn && len(n.allow) == 0 {
+		n.mode = "package-managers"
+	}
+	argv, env := l.Installer(all)
+	return &runner.Command{Argv: argv, Env: env, User: o.user, Timeout: installTime}, nil
+}
+
+// install installs the dependencies in a sandbox. What the installer prints goes to stderr. A failure is reported only.
+func (a *app) install(ctx context.Context, s *session.Service, o *options, id string, tool *runner.Command) error {
+	if tool == nil {
+		return nil
+	}
+	done, err := s.Exec(ctx, id, session.RunOptions{Command: *tool, Stdout: a.stderr, Stderr: a.stderr}, session.Callbacks{})
+	var e *ipc.Error
+	failed := ""
+	switch {
+	case errors.As(err, &e) && (e.Code == ipc.CodeCommandNotFound || e.Code == ipc.CodeNotExecutable):
+		failed = fmt.Sprintf("the sandbox has no %s", tool.Argv[0])
+	case err != nil:
+		return err
+	case done.Reason != runner.Exited:
+		failed = string(done.Reason) + " " + done.Detail
+	case done.ExitCode != 0:
+		failed = fmt.Sprintf("exit code %d of the installer", done.ExitCode)
+	default:
+		return nil
+	}
+	a.say(fmt.Sprintf("%s: install %s: %s", o.verb, strings.Join(o.dependencies, " "), strings.TrimSpace(failed)))
+	if o.network.mode == session.NoEgress {
+		fmt.Fprintln(a.stderr, "hint: --egress package-managers lets the sandbox reach package registries")
+	}
+	return nil
+}
+
+// within makes the sandbox of c, or finds the one of its key, installs the dependencies there, and calls do with its id and
+// the image's configuration. Without a key it removes the sandbox then.
+func (j *execution) within(s *session.Service, c session.CreateOptions, cb session.Callbacks, do func(id string, image oci.Config) error) (err error) {
+	if c.Spec.Key == "" {
+		c.Spec.Lifetime = runner.Attached
+	}
+	var image oci.Config
+	configured := c.Configured
+	c.Configured = func(c *session.CreateOptions, i oci.Config) error {
+		if image = i; configured != nil {
+			return configured(c, i)
+		}
+		return nil
+	}
+	sb, err := s.Create(j.sig.ctx, c, cb)
+	if err != nil {
+		return err
+	}
+	if c.Spec.Key == "" {
+		defer func() {
+			err = errors.Join(err, s.Remove(context.WithoutCancel(j.sig.ctx), sb.ID))
+			if j.o.manifest && j.result != nil {
+				var failed error
+				_, j.manifest, failed = session.WriteManifest(sb.Out)
+				err = errors.Join(err, failed)
+			}
+		}()
+	}
+	if err := j.app.install(j.sig.ctx, s, j.o, sb.ID, j.tool); err != nil {
+		return err
+	}
+	return do(sb.ID, image)
+}

@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"demesne/internal/cmdline"
+	"demesne/internal/text"
+	"demesne/runner"
+)
+
+// describe returns the text output of inspect, for a terminal.
+func describe(i *runner.Info, on cmdline.Terminal) string {
+	rows := [][]string{{"sandbox", i.ID}}
+	add := func(name, value string) {
+		if value != "" {
+			rows = append(rows, []string{name, value})
+		}
+	}
+	if i.Name != i.ID {
+		add("name", i.Name)
+	}
+	state := string(i.State)
+	if i.State == runner.Running || i.State == runner.Paused {
+		state += fmt.Sprintf(", pid %d, %d commands", i.PID, i.Execs)
+	}
+	if i.State == runner.Paused {
+		state += "; paused (SIGSTOP) until the next command"
+	}
+	add("state", state)
+	add("created", i.Created.Local().Format(time.DateTime))
+	if !i.Expires.IsZero() {
+		add("expires", i.Expires.Local().Format(time.DateTime))
+	}
+	add("frontend", i.Spec.Frontends())
+	add("output", i.Out)
+	add("workspace", orElse(i.Spec.Workspace, "scratch"))
+	for _, in := range i.Spec.Inputs {
+		add("input", "/in/"+in.Name+" is "+in.Path)
+	}
+	for _, m := range i.Spec.Mounts {
+		add("mount", m.Target+" is "+m.Source+map[bool]string{true: ", read-only"}[m.ReadOnly])
+	}
+	for _, t := range i.Spec.Tmpfs {
+		size := t.Size
+		if size == 0 {
+			size = i.Spec.Limits.Disk
+		}
+		add("tmpfs", t.Target+map[bool]string{true: ", " + cmdline.FormatBytes(size)}[size > 0])
+	}
+	for _, h := range i.Spec.Hosts {
+		add("host", h.Name+" is "+h.Addr.String())
+	}
+	if e := i.Spec.Egress; e != nil {
+		add("egress log", e.Log)
+		for _, r := range e.Routes {
+			add("route", r.String())
+		}
+	}
+	for _, p := range i.Spec.Publish {
+		add("published", fmt.Sprintf("%s is port %d inside", p.Listen, p.To))
+	}
+	if r := i.Result; r != nil {
+		add("last command", fmt.Sprintf("exit code %d, %s %s", r.ExitCode, r.Reason, r.Detail))
+	}
+	rows, rest := describeReceipt(rows, i.Receipt, on)
+	return columns(rows) + rest
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// describeReceipt adds the receipt's simple values to rows; it returns its tables as text.
+func describeReceipt(rows [][]string, r *runner.Receipt, on cmdline.Terminal) ([][]string, string) {
+	if r == nil {
+		return rows, ""
+	}
+	rows = append(rows, []string{"image", r.Image})
+	if r.ImageDigest != "" {
+		rows = append(rows, []string{"image digest", r.ImageDigest})
+	}
+	rows = append(rows, [][]string{
+		{"isolation", string(r.Level)}, {"kernel", r.Kernel}, {"network", r.Network},
+		{"landlock ABI", fmt.Sprint(r.Landlock)}, {"seccomp filter", orElse(r.Seccomp, "none")},
+		{"user ids", ranges(r.UIDMap)}, {"group ids", ranges(r.GIDMap)},
+	}...)
+	var layers, limits []finding
+	for _, l := range r.Layers {
+		layers = append(layers, finding{l.Name, l.Status, l.Detail, l.Why, l.Fix})
+	}
+	for _, l := range r.Limits {
+		by := limitValue(l)
+		if l.Mechanism != "" {
+			by += ", by " + l.Mechanism
+		}
+		limits = append(limits, finding{l.Name, l.Status, by, l.Why, l.Fix})
+	}
+	return rows, "\nlayers\n" + findings("  ", layers, on) + "\nlimits\n" + findings("  ", limits, on)
+}
+
+// limitValue returns the value of a limit for reading. Memory and disk are in bytes.
+func limitValue(l runner.LimitReceipt) string {
+	n, err := strconv.ParseInt(l.Value, 10, 64)
+	if err != nil || l.Name != "memory" && l.Name != "disk" {
+		return l.Value
+	}
+	return cmdline.FormatBytes(n)
+}
+
+// ranges formats an id map: "0 is 100000 (65536 of them)".
+func ranges(m []runner.IDRange) string {
+	if len(m) == 0 {
+		return "not mapped"
+	}
+	var parts []string
+	for _, r := range m {
+		part := fmt.Sprintf("%d is %d", r.Inside, r.Host)
+		if r.Size > 1 {
+			part += fmt.Sprintf(" (%d of them)", r.Size)
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// finding is a layer, a limit or a probe, for display.
+type finding struct {
+	name             string
+	status           runner.Status
+	detail, why, fix string
+}
+
+// paint returns text in the colour of a status.
+func paint(on cmdline.Terminal, s runner.Status, text string) string {
+	switch s {
+	case runner.Held:
+		return on.Green(text)
+	case runner.Degraded:
+		return on.Yellow(text)
+	case runner.Missing:
+		return on.Red(text)
+	}
+	return text
+}
+
+// findings returns a table of findings. Lines with the reason and the fix follow those that have one.
+func findings(indent string, all []finding, on cmdline.Terminal) string {
+	name, status := 0, 0
+	for _, f := range all {
+		name, status = max(name, len(f.name)), max(status, len(f.status))
+	}
+	var b strings.Builder
+	for _, f := range all {
+		word := paint(on, f.status, fmt.Sprintf("%-*s", status, f.status))
+		line := fmt.Sprintf("%s%-*s  %s  %s", indent, name, f.name, word, text.SafeLine(f.detail))
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		if f.why != "" {
+			fmt.Fprintf(&b, "%s    why: %s\n", indent, text.SafeLine(f.why))
+		}
+		if f.fix != "" {
+			fmt.Fprintf(&b, "%s    fix: %s\n", indent, text.SafeLine(f.fix))
+		}
+	}
+	return b.String()
+}
+
+func probeTable(probes []runner.Probe, on cmdline.Terminal) string {
+	var all []finding
+	for _, p := range probes {
+		all = append(all, finding{p.Name, p.Status, p.Detail, p.Why, p.Fix})
+	}
+	return findings("", all, on)
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"demesne/images"
+	"demesne/images/events"
+	"demesne/internal/cmdline"
+	"demesne/runner"
+	"demesne/runner/ipc"
+)
+
+// Exit codes that are not the command's own.
+const (
+	exitUsage         = 2 // there is no such command
+	exitTimedOut      = 124
+	exitFailed        = 125
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitSignal        = 128 // plus the signal's number
+)
+
+// hinted adds a hint to an error: one line that the user can type.
+func hinted(err error, format string, a ...any) error {
+	return cmdline.Hinted(err, format, a...)
+}
+
+// codeOf returns the exit code for an error that prevented the command from running.
+func codeOf(err error) int {
+	var unknown *cmdline.UnknownError
+	var e *ipc.Error
+	switch {
+	case errors.As(err, &unknown):
+		return exitUsage
+	case errors.As(err, &e):
+		switch e.Code {
+		case ipc.CodeCommandNotFound:
+			return exitNotFound
+		case ipc.CodeNotExecutable:
+			return exitNotExecutable
+		}
+	}
+	return exitFailed
+}
+
+// hints are the hints for runner errors that carry none.
+var hints = map[ipc.Code]string{
+	ipc.CodeNoSuchSandbox: "demesne ls lists sandboxes",
+	ipc.CodeExists:        "demesne ls lists the names in use; demesne rm NAME frees a name",
+	ipc.CodeDiffers:       "omit the flag to keep the sandbox's setting, or use --replace to remove the sandbox with its files and create a new one",
+	ipc.CodeBusy:          "demesne stop ID ends its processes and keeps its files",
+	ipc.CodeNoSpace:       "df shows which disk is full; demesne gc removes unused demesne data; demesne rm removes sandboxes and their files",
+	ipc.CodeRequirement:   "demesne check names what is missing and how to fix it",
+}
+
+func hintOf(err error) string {
+	if h := cmdline.HintOf(err); h != "" {
+		return h
+	}
+	if errors.Is(err, ipc.ErrTooLong) {
+		return "arguments and environment (with the image's) are too large together: pass long values in a file or on stdin"
+	}
+	var e *ipc.Error
+	if !errors.As(err, &e) {
+		return cmp.Or(imageHint(err), hints[ipc.AsError(err).Code])
+	}
+	if e.Hint != "" {
+		return e.Hint
+	}
+	return hints[e.Code]
+}
+
+// imageHint returns the hint for an image error. Errors of demesne-images carry their own.
+func imageHint(err error) string {
+	var f *events.Failure
+	var unknown *images.UnknownError
+	switch {
+	case errors.As(err, &f):
+		return f.Hint
+	case errors.As(err, &unknown) && unknown.Near == "":
+		return fmt.Sprintf("a single word is a catalogue name; for an image of Docker Hub add a tag: %s:latest", unknown.Name)
+	case errors.As(err, &unknown):
+		return ""
+	case errors.Is(err, images.ErrCorrupt):
+		return "run demesne images check to remove damaged data, then pull again"
+	case errors.Is(err, images.ErrNotFound):
+		return "demesne images --all lists known names; demesne pull NAME fetches an image"
+	}
+	return ""
+}
+
+// asWire returns err in the form that --json prints.
+func asWire(err error) *ipc.Error {
+	e := ipc.AsError(err)
+	var f *events.Failure
+	if errors.As(err, &f) && e.Code == ipc.CodeInternal {
+		e.Code = ipc.Code(f.Code)
+	}
+	e.Hint = hintOf(err)
+	return e
+}
+
+// reasons are the texts for ends that the command did not cause itself.
+var reasons = map[runner.Reason]string{
+	runner.TimedOut: "timed out",
+	runner.OOM:      "out of memory",
+	runner.DiskFull: "disk limit",
+	runner.PIDLimit: "too many processes",
+	runner.Lost:     "sandbox lost",
+}
+
+// reasonLine returns the line about a command's end for stderr. It is empty for an exit or a signal, which the
+// exit code reports.
+func reasonLine(verb string, r *runner.Result) string {
+	word := reasons[r.Reason]
+	if word == "" {
+		return ""
+	}
+	line := verb + ": " + word
+	if r.Detail != "" {
+		line += ": " + r.Detail
+	}
+	return line
+}

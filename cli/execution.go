@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"demesne/internal/text"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// killGrace is how long a command may take to end after SIGKILL before the whole sandbox is stopped.
+const killGrace = time.Second
+
+// execution is one command of run, exec or attach, from its checks to its result. It is the session.Streams of its
+// command.
+type execution struct {
+	app     *app
+	o       *options
+	cmd     runner.Command
+	began   time.Time
+	stages  stages
+	sig     *signals
+	term    *terminal
+	kept    *capture // the output, if --json takes stdout
+	doc     *document
+	stdio   *stdio // nil with a terminal
+	placed  *placed
+	script  *script         // nil: the command is no script
+	tool    *runner.Command // installs dependencies first; nil: none
+	started bool
+	over    chan struct{} // closed when result is set
+	left    bool          // the caller detached and the command runs on: there is no result
+	result  *runner.Result
+
+	manifest string // path, if --manifest wrote one
+	problem  error  // why the script is not in the sandbox
+}
+
+// newExecution returns an execution after every check that needs no sandbox.
+func (a *app) newExecution(o *options, argv []string) (*execution, error) {
+	j := &execution{app: a, o: o, began: time.Now(), over: make(chan struct{})}
+	env, err := o.environment(a.env)
+	if err != nil {
+		return nil, err
+	}
+	j.cmd = runner.Command{Argv: argv, Env: env, Dir: o.workdir, User: o.user, Timeout: o.timeout}
+	if j.doc, err = a.openDocument(&o.reportOptions); err != nil {
+		return nil, err
+	}
+	if o.json && o.jsonFile == "" {
+		j.kept = &capture{}
+	}
+	j.term = &terminal{fd: -1}
+	if o.tty {
+		j.term = a.openTerminal()
+	}
+	j.sig = watchSignals(a.quit, j.term)
+	return j, nil
+}
+
+// Open makes the pipes, or asks for a terminal.
+func (j *execution) Open(cmd *runner.Command) (err error) {
+	<-j.sig.watched
+	j.kept.hide(j.o.network.hidden())
+	cmd.Account = j.doc != nil
+	if j.o.tty {
+		size := j.term.size()
+		cmd.TTY = &size
+		return nil
+	}
+	if j.stdio, err = j.app.openStdio(cmd, j.o.interactive, j.kept, j.stages.firstByte); err == nil {
+		j.stdio.share(j.app.floor, j.over)
+	}
+	return err
+}
+
+// Abandon closes the pipes of a command that was not started.
+func (j *execution) Abandon() {
+	if j.stdio != nil {
+		j.stdio.close()
+	}
+}
+
+// Carry copies until the command ends, or until the caller detaches from its terminal. Signals go to the command; kill
+// is for one that survives SIGKILL.
+func (j *execution) Carry(_ context.Context, p session.Process, kill func()) (*runner.Result, error) {
+	j.started = true
+	j.sig.attach(p, func() {
+		select {
+		case <-j.over:
+		case <-time.After(killGrace):
+			kill()
+		}
+	})
+	j.stages.add(p.Stages()...)
+	j.stages.executed()
+	if j.o.tty {
+		err := j.overTerminal(p, nil)
+		return j.result, err
+	}
+	j.stdio.start()
+	// Waiting does not depend on copying: a caller that does not read cannot delay the sandbox's teardown.
+	if err := j.wait(p); err != nil {
+		return nil, err
+	}
+	return j.result, j.stdio.drain(j.patience())
+}
+
+// ended takes the result of a session's call.
+func (j *execution) ended(done *session.RunResult, err error) error {
+	if done != nil {
+		j.manifest = done.Manifest
+		err = errors.Join(err, done.ManifestErr)
+	}
+	if j.problem != nil {
+		return j.problem
+	}
+	return j.commandHint(err)
+}
+
+// overTerminal continues a started command that has a terminal; recent is its output so far.
+func (j *execution) overTerminal(p session.Process, recent []byte) error {
+	defer j.term.restore()
+	if err := j.term.makeRaw(); err != nil {
+		return err
+	}
+	if err := writeAll(fdOf(j.app.stdout), recent); err != nil {
+		return err
+	}
+	if stays := j.o.verb != "run" || j.o.key != ""; stays && j.term.fd >= 0 && j.doc == nil {
+		j.term.keys = newDetachKeys()
+	}
+	j.term.answers, j.term.floor, j.term.over = j.app.answers, j.app.floor, j.over
+	j.app.answers.attach(func() { redraw(p, j.term.size()) })
+	out := j.term.connect(&j.app.console, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
+	if err := j.waitOrLeave(p); err != nil || j.left {
+		return err
+	}
+	settleTerminal(out)
+	return out.copyError()
+}
+
+// redraw makes a program draw its screen again: most do so when the size changes.
+func redraw(p session.Process, size runner.Winsize) {
+	p.Resize(runner.Winsize{Rows: max(1, size.Rows-1), Cols: size.Cols})
+	time.Sleep(50 * time.Millisecond)
+	p.Resize(size)
+}
+
+// waitOrLeave waits until the command ends or the caller types the detach keys.
+func (j *execution) waitOrLeave(p session.Process) error {
+	if j.term.keys == nil {
+		return j.wait(p)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- j.wait(p) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-j.term.keys.left:
+	}
+	select { // what was typed before the detach keys is for the command, which may read nothing
+	case <-j.term.typed.done:
+	case <-time.After(patience):
+	}
+	j.term.restore()
+	j.left = true
+	return nil
+}
+
+func (j *execution) wait(p session.Process) (err error) {
+	j.result, err = p.Wait(context.Background())
+	close(j.over)
+	j.sig.release()
+	j.stages.ended()
+	return err
+}
+
+// patience returns how long output may make no progress before the rest is discarded. It returns 0, no limit,
+// if the command exited by itself: then its reader is merely slow.
+func (j *execution) patience() time.Duration {
+	if j.result.Reason == runner.Exited {
+		return 0
+	}
+	return patience
+}
+
+// finish reports the outcome and returns the exit code. It runs once no more of the command's output can
+// arrive.
+func (j *execution) finish(err error) (int, error) {
+	j.term.restore()
+	if j.left {
+		fmt.Fprintln(j.app.stderr, "\r\ndemesne: detached, the command runs on: demesne attach returns to it")
+		return 0, nil
+	}
+	if code := j.sig.gaveUp(); code != 0 && !j.started {
+		return code, nil
+	}
+	trace := j.stages.all(j.began)
+	if werr := j.doc.write(j.result, j.manifest, trace, j.kept, err); err == nil {
+		err = werr
+	}
+	if j.o.trace {
+		printTrace(j.app.stderr, trace)
+	}
+	if j.result == nil {
+		return 0, err
+	}
+	if line := reasonLine(j.o.verb, j.result); line != "" {
+		j.app.say(line)
+	}
+	j.app.tellBlocked(j.result, j.o.verb != "run" || j.o.key != "")
+	j.tellLearned()
+	j.tellOutput()
+	j.script.tell(&j.app.console, j.result.ExitCode)
+	j.placed.tell()
+	if err != nil {
+		j.app.report(j.o.verb, err)
+		if j.result.ExitCode == 0 {
+			return exitFailed, nil
+		}
+	}
+	return j.result.ExitCode, nil
+}
+
+// tellLearned hints at the command that turns the log of --learn into a policy.
+func (j *execution) tellLearned() {
+	if j.o.network.learn && j.result.EgressLog != "" && isTerminal(j.app.stderr) {
+		fmt.Fprintf(j.app.stderr, "hint: to allow only what this run used: demesne egress suggest %s > policy.toml\n", text.SafeLine(j.result.EgressLog))
+	}
+}
+
+// tellOutput prints the path of an output directory that the user did not name, if it is not empty and stderr is a
+// terminal.
+func (j *execution) tellOutput() {
+	if j.o.verb != "run" || j.o.out != "" || !isTerminal(j.app.stderr) {
+		return
+	}
+	dir, err := os.Open(j.result.Out)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	if left, _ := dir.Readdirnames(1); len(left) > 0 { // read one name only: there may be millions
+		fmt.Fprintf(j.app.stderr, "hint: output is in %s\n", text.SafeLine(j.result.Out))
+	}
+}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"demesne/build/devcontainer"
+	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
+	"demesne/internal/fsutil"
+	"demesne/session"
+)
+
+// resolve finds the features of the file: in the store, in registries, and beside the file.
+func (d *devContainer) resolve(a *app, o *options) error {
+	if !d.plan.HasFeatures() {
+		return nil
+	}
+	pinned, err := d.pinned()
+	if err != nil {
+		return err
+	}
+	return d.withImages(a, func(ctx context.Context, c *images.Client) error {
+		return d.plan.Resolve(func(name string) (devcontainer.Content, error) {
+			dir, local, err := devcontainer.LocalFeature(name)
+			switch {
+			case err != nil:
+				return devcontainer.Content{}, err
+			case local:
+				text, err := d.small(path.Join(path.Dir(d.name), dir, devcontainer.FeatureFile))
+				return devcontainer.Content{Text: text, Dir: dir}, err
+			}
+			ref, err := session.ParseImage(cmp.Or(pinned[name], name))
+			if err != nil || ref.Kind != imageref.Registry {
+				return devcontainer.Content{}, errors.Join(err, errors.New("not a name in a registry"))
+			}
+			p := imageTool{a}.newProgress(false, fmt.Sprintf("feature %q", ref.Given))
+			defer p.done()
+			img, err := c.Feature(ctx, ref, o.pull, p.take)
+			if err != nil {
+				return devcontainer.Content{}, err
+			}
+			return devcontainer.Content{Text: []byte(img.Config.Labels[oci.FeatureLabel]), Image: string(img.Digest), Resolved: devcontainer.Pinned(ref.Full, string(img.Index))}, nil
+		})
+	})
+}
+
+// withImages calls f with the image store, until a signal ends it.
+func (d *devContainer) withImages(a *app, f func(context.Context, *images.Client) error) error {
+	code, err := imageTool{a}.with(func(ctx context.Context, c *images.Client) (int, error) { return 0, f(ctx, c) })
+	if err == nil && code != 0 {
+		err = context.Canceled
+	}
+	return err
+}
+
+// pinned reads the file that pins the features, if there is one.
+func (d *devContainer) pinned() (map[string]string, error) {
+	name := devcontainer.LockFile(d.name)
+	text, err := d.small(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var pinned map[string]string
+	if err == nil {
+		pinned, err = devcontainer.Locked(text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path.Base(name), err)
+	}
+	return pinned, nil
+}
+
+// small reads a regular file of the workspace. No link leads out of it.
+func (d *devContainer) small(name string) ([]byte, error) {
+	f, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path.Base(name), fsutil.Reason(err))
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %w", path.Base(name), errors.Join(err, notRegular(err)))
+	}
+	text, err := io.ReadAll(io.LimitReader(f, devcontainer.MaxSize+1))
+	if err == nil && len(text) > devcontainer.MaxSize {
+		err = fmt.Errorf("%s: longer than %d bytes", path.Base(name), devcontainer.MaxSize)
+	}
+	return text, err
+}
+
+// install builds the image with the features over the image that base names.
+func (d *devContainer) install(a *app, o *options, base, name string) error {
+	ref, err := session.ParseImage(base)
+	if err != nil {
+		return fmt.Errorf("image %q: %w", base, err)
+	}
+	has := devcontainer.Has{}
+	err = d.withImages(a, func(ctx context.Context, c *images.Client) error {
+		c.Platform = o.platform
+		policy := o.pull
+		if d.plan.Build != nil {
+			policy = images.PullNever
+		}
+		p := imageTool{a}.newProgress(false, fmt.Sprintf("pull %q", base))
+		defer p.done()
+		img, err := c.Ensure(ctx, ref, policy, p.take)
+		if err == nil {
+			has = imageHas(img.Config)
+		}
+		return err
+	})
+	if err != nil {
+		return session.NamedImage(ref, err)
+	}
+	text, err := d.plan.Containerfile(base, has)
+	if err != nil {
+		return err
+	}
+	beside, err := d.root.Open(path.Dir(d.name))
+	if err != nil {
+		return fsutil.Reason(err)
+	}
+	defer beside.Close()
+	return d.run(a, o, name, strings.NewReader(text), []string{"--file", "-"}, beside)
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"demesne/internal/cmdline"
+	"demesne/internal/text"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// forkCommands returns the verbs about the files of persistent sandboxes.
+func forkCommands() []command {
+	return []command{
+		{
+			Command: cmdline.Command{
+				Name: "fork", Usage: []string{"[--name NAME] [--out DIR] [--publish PORT:INSIDE] ID"}, Summary: "make a sandbox from the files of another",
+				About: `Makes a sandbox that starts with the files of another sandbox or of a snapshot, and prints its id. The two share these
+files until one of them writes. Processes are not forked.
+
+demesne copies nothing if the other sandbox is stopped, or has neither processes nor a network. Otherwise it copies the
+files that the sandbox wrote since its last fork without a copy. On btrfs and xfs the copies share contents. The sandbox
+continues during the copy, and then pauses while the latest changes are copied; stderr reports for how long.
+
+A fork publishes only the ports that --publish gives. stderr names the ports of the other sandbox.`,
+				Examples: []cmdline.Example{{Says: "try something in a copy", Line: "demesne fork --name try build; demesne exec try -- make"}},
+				Operand:  cmdline.Sandbox,
+			},
+			flags: forkFlags, run: cmdFork,
+		},
+		{
+			Command: cmdline.Command{
+				Name: "snapshot", Usage: []string{"[--name NAME] ID"}, Summary: "save the files of a sandbox",
+				About: `Saves the files of a sandbox, so that demesne fork can start from them, and prints the id of the snapshot. A snapshot does
+not expire; demesne rm removes it. The files of a sandbox with processes are copied, as in demesne fork.`,
+				Examples: []cmdline.Example{{Says: "save before a change, and go back", Line: "demesne snapshot --name before build; demesne fork --name again before"}},
+				Operand:  cmdline.Sandbox,
+			},
+			flags: snapshotFlags, run: cmdSnapshot,
+		},
+		{
+			Command: cmdline.Command{
+				Name: "diff", Usage: []string{"[--json] [ID]", "--patch [ID] [PATH…]"}, Summary: "list the files that a sandbox changed",
+				About: `Lists the files that a sandbox added (A), modified (M) or deleted (D), compared with its image. It marks files that
+programs of this machine would execute after a copy: git hooks, startup files of shells, package scripts. Files in
+/out and in a --workspace are not listed.
+
+ID may also be that of changes which --workspace DIR:cow, --mount DIR:cow or --here=cow kept apart. Then the paths are those
+of this machine. demesne apply makes them. Without ID, diff shows such changes if one sandbox has some. It lists the ids if
+several have, and with --json.
+
+--patch shows what changed in their files: all of them, or those at and below each PATH. On a terminal the text has colours
+and goes through $PAGER, or less. It names binary files and those larger than 1 MiB. It is for reading: control characters
+are spelled out.`,
+				Examples: []cmdline.Example{
+					{Says: "list the changes", Line: "demesne diff build"},
+					{Says: "read what a command would have changed here", Line: "demesne run --here=cow -- make; demesne diff --patch"},
+				},
+				Operand: cmdline.Sandbox,
+			},
+			flags: diffFlags, run: cmdDiff,
+		},
+		commitCommand(),
+	}
+}
+
+func snapshotFlags(o *options) cmdline.Flags {
+	return cmdline.Flags{*sandboxFlags(o).Long("name")}
+}
+
+func forkFlags(o *options) cmdline.Flags {
+	return slices.Concat(snapshotFlags(o), cmdline.Flags{
+		*sandboxFlags(o).Long("out"),
+		*networkFlags(&o.network).Long("publish"),
+	})
+}
+
+// oneSandbox returns the operand of a command that takes exactly one sandbox.
+func oneSandbox(args []string) (string, error) {
+	switch {
+	case len(args) == 0:
+		return "", hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
+	case len(args) > 1:
+		return "", fmt.Errorf("unexpected argument %q", args[1])
+	}
+	return args[0], nil
+}
+
+func cmdFork(a *app, o *options, args []string) (int, error) {
+	from, err := oneSandbox(args)
+	if err != nil {
+		return 0, err
+	}
+	return a.withSession(func(ctx context.Context, s *session.Service) (int, error) {
+		f, err := s.Fork(ctx, from, o.name, o.out, o.network.publish)
+		if err != nil {
+			return 0, err
+		}
+		return a.tellForked(ctx, s, "fork", f)
+	})
+}
+
+func cmdSnapshot(a *app, o *options, args []string) (int, error) {
+	from, err := oneSandbox(args)
+	if err != nil {
+		return 0, err
+	}
+	return a.withSession(func(ctx context.Context, s *session.Service) (int, error) {
+		var f runner.Forked
+		err := s.With(ctx, func(eng session.Engine) (err error) { f, err = eng.Snapshot(ctx, from, o.name); return err })
+		if err != nil {
+			return 0, err
+		}
+		return a.tellForked(ctx, s, "snapshot", f)
+	})
+}
+
+// tellStill is the pause of a forked sandbox from which it is reported.
+const tellStill = 20 * time.Millisecond
+
+// tellForked prints the new id, and reports the copy and pause of the source. It asks the runner about the fork
+// last: the runner removes a fork whose id was never acknowledged.
+func (c *console) tellForked(ctx context.Context, s *session.Service, verb string, f runner.Forked) (int, error) {
+	if still := time.Duration(f.Still).Round(time.Millisecond); f.Copied > 0 || still > tellStill {
+		c.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, cmdline.FormatBytes(f.Copied), still))
+	}
+	if len(f.Unpublished) > 0 {
+		c.say(verb + ": ports not published by the fork: " + listenersText(f.Unpublished) + "; use --publish to publish ports of the fork")
+	}
+	code, err := c.print(f.ID + "\n")
+	if code == 0 && err == nil {
+		s.Inspect(ctx, f.ID) // acknowledges the fork; the answer does not matter
+	}
+	return code, err
+}
+
+// listenersText lists the addresses that ports listen on.
+func listenersText(ports []runner.Port) string {
+	var at []string
+	for _, p := range ports {
+		at = append(at, p.Listen)
+	}
+	return strings.Join(at, ", ")
+}
+
+func diffFlags(o *options) cmdline.Flags {
+	return append(jsonFlag(o), cmdline.Flags{{Group: groupResult, Long: "patch", Short: 'p', Set: cmdline.On(&o.patch),
+		Help: "show what changed in files of a directory with mode cow"}}...)
+}
+
+func cmdDiff(a *app, o *options, args []string) (int, error) {
+	if o.patch {
+		if o.json {
+			return 0, errors.New("--patch: cannot be combined with --json")
+		}
+		c, paths, err := changesAnd(args)
+		if err != nil {
+			return 0, err
+		}
+		return a.patchChanges(c, paths)
+	}
+	if len(args) == 0 {
+		if c, err := onlyChanges(); err == nil && !o.json {
+			return a.diffChanges(o, c)
+		}
+		return a.listChanges(o)
+	}
+	id, err := oneSandbox(args)
+	if err != nil {
+		return 0, err
+	}
+	apart, _ := findChanges(id)
+	if apart != nil && (apart.ID == id || !apart.persistent()) {
+		return a.diffChanges(o, apart)
+	}
+	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
+		d, err := eng.Diff(ctx, id)
+		if err != nil {
+			return 0, err
+		}
+		if o.json {
+			d.Changes = append([]runner.Change{}, d.Changes...) // never null
+			return a.printJSON(d)
+		}
+		a.tellOthers(apart)
+		return a.print(diffText(d))
+	})
+}
+
+// diffText returns one line for each change. Names come from the sandbox; they are escaped so that they cannot
+// forge lines.
+func diffText(d *runner.Diff) string {
+	var b strings.Builder
+	for _, c := range d.Changes {
+		fmt.Fprintf(&b, "%s %s", c.Kind, text.SafeLine(string(c.Path)))
+		if c.Executes != "" {
+			fmt.Fprintf(&b, "  (executed by %s)", c.Executes)
+		}
+		b.WriteByte('\n')
+	}
+	if d.Truncated {
+		b.WriteString("… and more\n")
+	}
+	return b.String()
+}

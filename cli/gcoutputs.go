@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"demesne/internal/cmdline"
+)
+
+// gcOutputs removes unused outputs only, and with --older-than logs and jobs.
+func (a *app) gcOutputs(o *gcOptions, json bool) (int, error) {
+	if o.all {
+		return 0, hinted(errors.New("--all: cannot be combined with --outputs"), "demesne gc --outputs --older-than 1s removes all unused output directories")
+	}
+	if o.blobs {
+		return 0, errors.New("--blobs: cannot be combined with --outputs")
+	}
+	var before time.Time
+	if o.olderThan > 0 {
+		before = time.Now().Add(-o.olderThan)
+	}
+	done, err := a.session(&network{}).PruneOutputs(context.Background(), before)
+	if err != nil {
+		return 0, err
+	}
+	if json {
+		return a.printJSON(done)
+	}
+	also := ""
+	if done.Logs+done.Jobs > 0 {
+		also = fmt.Sprintf(", %d network logs and %d jobs", done.Logs, done.Jobs)
+	}
+	return a.print(fmt.Sprintf("removed %d output directories%s, freed %s\n", done.Dirs, also, cmdline.FormatBytes(done.Bytes)))
+}

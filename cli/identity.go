@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"demesne/internal/text"
+)
+
+// gitIdentity returns the variables with which git in the sandbox uses the caller's name and address.
+func (a *app) gitIdentity(o *options) (env []string, err error) {
+	dir, _ := o.cowWorkspace()
+	if o.identity == "no" || o.identity == "" && dir == "" && o.here == "" {
+		return nil, nil
+	}
+	if dir == "" {
+		dir = "."
+	}
+	if _, err := exec.LookPath("git"); err == nil {
+		env = identityIn(dir)
+	}
+	if len(env) == 0 && o.identity == "yes" {
+		return nil, hinted(errors.New("--git-identity: git has no name and no address here"), "git config --global user.name NAME sets one")
+	}
+	return env, nil
+}
+
+// identityIn asks the caller's git. The configuration of the repository counts, and a sandbox may have written it: its
+// values are only text.
+func identityIn(dir string) (env []string) {
+	out, err := runGit(nil, "-C", dir, "config", "--get-regexp", `^user\.(name|email)$`)
+	if err != nil {
+		return nil
+	}
+	values := map[string]string{}
+	for _, line := range strings.Split(out, "\n") {
+		if key, value, _ := strings.Cut(line, " "); value != "" {
+			values[key] = text.SafeLine(value)
+		}
+	}
+	for _, key := range []string{"name", "email"} {
+		if value := values["user."+key]; value != "" {
+			upper := strings.ToUpper(key)
+			env = append(env, fmt.Sprintf("GIT_AUTHOR_%s=%s", upper, value), fmt.Sprintf("GIT_COMMITTER_%s=%s", upper, value))
+		}
+	}
+	return env
+}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/internal/fsutil"
+	"demesne/session"
+)
+
+func cmdImport(a *app, o *options, args []string) (int, error) {
+	if len(args) != 2 {
+		return 0, hinted(errors.New("needs a tar file or directory, and a name"), "demesne import rootfs.tar base")
+	}
+	src, err := os.Stat(args[0])
+	if err != nil {
+		return 0, fmt.Errorf("source %q: %w", args[0], fsutil.Reason(err))
+	}
+	if !src.IsDir() && !src.Mode().IsRegular() {
+		return 0, fmt.Errorf("source %q: is not a regular file or directory", args[0])
+	}
+	ref, err := oneImage(args[1:])
+	if err != nil {
+		return 0, err
+	}
+	t := imageTool{a}
+	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+		p := t.newProgress(o.quiet, fmt.Sprintf("import %q", ref.Given))
+		defer p.done()
+		img, err := c.Import(ctx, args[0], ref, p.take)
+		if err == nil {
+			err = c.Unpack(ctx, img, p.take) // as pull does
+		}
+		if err != nil {
+			return 0, err
+		}
+		p.done()
+		if o.json {
+			return a.printJSON(infoOf(images.Listed{Image: img}))
+		}
+		return t.tell(&o.reportOptions, ref, img)
+	})
+}
+
+func cmdExport(a *app, o *options, args []string) (int, error) {
+	return imageTool{a}.write(o, args, "export", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
+		return c.Export(ctx, ref, to, p.take)
+	})
+}
+
+func cmdSave(a *app, o *options, args []string) (int, error) {
+	if o.file == "" {
+		return 0, hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
+	}
+	return imageTool{a}.write(o, args, "save", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
+		return c.Save(ctx, ref, to, orElse(o.format, formats[0]), p.take)
+	})
+}
+
+// write calls do with the file of -o, which appears when it is complete, or with stdout.
+func (t imageTool) write(o *options, args []string, verb string, do func(context.Context, *images.Client, imageref.Ref, *os.File, *progress) error) (int, error) {
+	ref, err := oneImage(args)
+	if err != nil {
+		return 0, err
+	}
+	toStdout := o.file == "" || o.file == "-"
+	if toStdout && isTerminal(t.stdout) {
+		return 0, hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", verb, ref.Given)
+	}
+	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+		p := t.newProgress(o.quiet, fmt.Sprintf("%s %q", verb, ref.Given))
+		defer p.done()
+		fill := func(to *os.File) error { return session.NamedImage(ref, do(ctx, c, ref, to, p)) }
+		if toStdout {
+			return 0, fill(t.stdout)
+		}
+		return 0, intoFile(o.file, fill)
+	})
+}
+
+// intoFile replaces a regular file atomically once it is complete. It writes directly to an existing file of
+// another kind, such as a pipe, a device or a link.
+func intoFile(path string, fill func(*os.File) error) error {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().IsRegular() {
+		return images.ToFile(path, fill)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return fmt.Errorf("write %q: %w", path, fsutil.Reason(err))
+	}
+	return errors.Join(fill(f), f.Close())
+}
+
+// oneImage parses the operand of a command that takes exactly one image name.
+func oneImage(args []string) (imageref.Ref, error) {
+	if len(args) > 1 {
+		return imageref.Ref{}, fmt.Errorf("unexpected argument %q", args[1])
+	}
+	refs, err := named(args)
+	if err != nil {
+		return imageref.Ref{}, err
+	}
+	return refs[0], nil
+}

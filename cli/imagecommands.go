@@ -1,0 +1,150 @@
+package cli
+
+import "demesne/internal/cmdline"
+
+// imageCommands returns the verbs about images.
+func imageCommands() []command {
+	return []command{buildCommand(), pullCommand(), pushCommand(), imagesCommand(), tagCommand(), rmiCommand(),
+		importCommand(), exportCommand(), saveCommand(), loginCommand(), logoutCommand()}
+}
+
+func pullCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "pull", Usage: []string{"[--platform OS/ARCH] [--json | -q] NAME…"}, Summary: "pull images",
+			About: `Asks the registry for each image, downloads the missing layers, and unpacks them, so that a run does not have to. It
+prints each image as its name and digest.
+
+NAME is a word of the catalogue (demesne images --all), a reference such as debian:12 or
+registry.example/o/n@sha256:…, or oci:DIR[:TAG], oci-archive:FILE or docker-archive:FILE. Mirrors, credentials and
+certificates come from the files of podman, skopeo and docker.`,
+			Examples: []cmdline.Example{
+				{Says: "pull an image of the catalogue", Line: "demesne pull python"},
+				{Says: "pull one exact image in a script", Line: "demesne pull -q registry.example/o/n@sha256:4bcf…"},
+				{Says: "pull from a directory in OCI layout", Line: "demesne pull oci:layout:v1"},
+			},
+			Operand: cmdline.Image,
+		},
+		flags: pullFlags, run: cmdPull,
+	}
+}
+
+func imagesCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "images", Usage: []string{"[--all] [--json | -q]", "check [--json]"}, Summary: "list images, or check their contents",
+			About: `Lists the local images: the size of the download, how much of it other images share, the unpacked size, and the last
+use by a sandbox.
+
+demesne images check reads all contents instead, and compares them with their digests. It removes content that does not
+match, and exits 1 if it found any. The next pull or run of such an image downloads that content again.`,
+			Examples: []cmdline.Example{
+				{Says: "list local images", Line: "demesne images"},
+				{Says: "list the catalogue too", Line: "demesne images --all"},
+				{Says: "check after a disk error", Line: "demesne images check"},
+			},
+			Words: []string{"check"},
+		},
+		flags: imagesFlags, run: cmdImages,
+	}
+}
+
+func rmiCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "rmi", Usage: []string{"[--force] NAME…"}, Summary: "remove images",
+			About: `Removes names of images. An image is removed with its last name. A digest, or its first twelve digits, removes all names
+of the image. An image that a sandbox uses is kept, unless --force is given. Even then only its names are removed, and
+the sandbox keeps its files.`,
+			Examples: []cmdline.Example{
+				{Says: "remove one image", Line: "demesne rmi python"},
+				{Says: "remove by digest", Line: "demesne rmi 4bcf01b2c3d4"},
+			},
+			Operand: cmdline.Image, Here: true,
+		},
+		flags: rmiFlags, run: cmdRmi,
+	}
+}
+
+func importCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "import", Usage: []string{"TAR|DIR NAME"}, Summary: "make an image from a directory or an archive",
+			About: `Makes an image of one layer from a root filesystem: a directory, or a tar of one, also compressed with gzip or zstd. A tar
+that podman save, docker save or demesne save wrote becomes the same image again.
+
+NAME is the name of the new image, such as local/base or local/base:2. The default tag is latest.`,
+			Examples: []cmdline.Example{
+				{Says: "import the result of debootstrap, mmdebstrap or buildroot", Line: "demesne import rootfs.tar local/base"},
+				{Says: "import an image from podman", Line: "podman save app | gzip > app.tgz; demesne import app.tgz local/app"},
+			},
+			Operand: cmdline.File,
+		},
+		flags: importFlags, run: cmdImport,
+	}
+}
+
+func exportCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "export", Usage: []string{"[-o FILE] NAME"}, Summary: "write the root filesystem of an image as a tar",
+			About: `Writes the root filesystem of an image as one tar, with its layers merged, to stdout or to FILE. The image's configuration
+is not included; demesne save keeps it.`,
+			Examples: []cmdline.Example{
+				{Says: "write a file", Line: "demesne export -o base.tar local/base"},
+				{Says: "print one file of an image", Line: "demesne export debian | tar -xO etc/os-release"},
+			},
+			Operand: cmdline.Image, Here: true,
+		},
+		flags: exportFlags, run: cmdExport,
+	}
+}
+
+func saveCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "save", Usage: []string{"[--format oci|docker] -o FILE NAME"}, Summary: "write an image as an archive",
+			About: `Writes an image, with its layers and configuration, into one file. demesne import, podman load and skopeo read it. With
+--format docker, docker load reads it too.`,
+			Examples: []cmdline.Example{
+				{Says: "write an archive for another machine", Line: "demesne save -o app.tar local/app"},
+				{Says: "write an archive for docker load", Line: "demesne save --format docker -o app.tar local/app"},
+			},
+			Operand: cmdline.Image, Here: true,
+		},
+		flags: saveFlags, run: cmdSave,
+	}
+}
+
+func gcCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "gc", Usage: []string{"[--all] [--older-than DURATION] [--blobs] [--json]", "--outputs [--older-than DURATION] [--json]", "--runner"},
+			Summary: "remove unused data",
+			About: `Removes data that no image needs: blobs, unpacked layers, abandoned downloads. --all and --older-than remove images
+first. It also removes jobs a week after their end, network logs that did not change for a week, manifests without an
+output directory, and what killed sessions of demesne agent left. It keeps everything that a sandbox, a pull or another
+user's demesne uses.
+
+With --blobs it also removes the compressed layers of pulled images that are unpacked, and keeps the images. They run
+without a network. save, export and commit fetch such layers again from the registry. Images that were made here keep
+their blobs, and so do the images below them.
+
+demesne build compresses the layers of a named image in the background, for demesne push. gc removes those that no push
+used for a week, and --all removes them all.
+
+With --outputs it removes output directories instead: empty ones, and with --older-than those that did not change for so
+long. It keeps directories that a sandbox, a run or a job uses. With --older-than it also removes network logs that did
+not change, and jobs that ended, for so long. demesne serve --keep-outputs does this by itself.`,
+			Examples: []cmdline.Example{
+				{Says: "remove unused data, and keep all images", Line: "demesne gc"},
+				{Says: "remove images that no sandbox used for a week", Line: "demesne gc --older-than 168h"},
+				{Says: "remove all unused images", Line: "demesne gc --all"},
+				{Says: "keep images only in unpacked form", Line: "demesne gc --blobs"},
+				{Says: "remove outputs that did not change for a week", Line: "demesne gc --outputs --older-than 168h"},
+				{Says: "end a lingering runner, and compression, now (see DEMESNE_LINGER)", Line: "demesne gc --runner"},
+			},
+		},
+		flags: gcFlags, run: cmdGC,
+	}
+}

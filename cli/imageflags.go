@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"slices"
+	"time"
+
+	"demesne/internal/cmdline"
+)
+
+// archiveOptions describe an image that is pulled, exported or saved.
+type archiveOptions struct {
+	file     string // -o
+	format   string
+	platform string
+}
+
+// gcOptions choose what gc removes, and whether images lists all.
+type gcOptions struct {
+	all, outputs bool
+	build, blobs bool
+	olderThan    time.Duration
+	runner       bool
+}
+
+// The flags of the commands about images.
+
+// rootFlags returns the image flags of run and create.
+func rootFlags(o *rootOptions) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupSandbox, Long: "image", Arg: "NAME", Complete: cmdline.Image, Set: o.setImage,
+			Help: "root filesystem: host (this machine's /usr, read-only), a name from demesne images --all, a reference, or dir:ROOTFS (default $DEMESNE_DEFAULT_IMAGE or host)"},
+		{Group: groupSandbox, Long: "pull", Arg: "WHEN", Words: pullPolicies, Set: cmdline.Word(&o.pull, pullPolicies),
+			Help: "when to ask the registry: missing, always or never (default missing)"},
+	}
+}
+
+func entrypointFlag(o *processOptions) cmdline.Flags {
+	return cmdline.Flags{{Group: groupCommand, Long: "entrypoint", Arg: "PROGRAM", Set: o.setEntrypoint,
+		Help: "replace the image's entrypoint and command by a program; empty removes both"}}
+}
+
+func quietFlag(o *reportOptions, what string) cmdline.Flags {
+	return cmdline.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cmdline.On(&o.quiet), Help: what}}
+}
+
+func pullFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
+		Help: "platform of an image with several, such as linux/arm64 (default this machine's)"}},
+		jsonFlag(o), quietFlag(&o.reportOptions, "print only the digests, and no progress"))
+}
+
+func imagesFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
+		Help: "list the whole catalogue, with images that are not pulled yet"}},
+		jsonFlag(o), quietFlag(&o.reportOptions, "print only the names"))
+}
+
+func rmiFlags(o *options) cmdline.Flags {
+	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force),
+		Help: "also remove the names of an image that a sandbox uses"}}
+}
+
+func importFlags(o *options) cmdline.Flags {
+	return slices.Concat(jsonFlag(o), quietFlag(&o.reportOptions, "print only the digest"))
+}
+
+func exportFlags(o *options) cmdline.Flags {
+	return fileFlag(&o.archiveOptions, "file to write (default stdout)")
+}
+
+func fileFlag(o *archiveOptions, help string) cmdline.Flags {
+	return cmdline.Flags{{Group: groupResult, Long: "output", Short: 'o', Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.file), Help: help}}
+}
+
+func saveFlags(o *options) cmdline.Flags {
+	return slices.Concat(fileFlag(&o.archiveOptions, "file to write; - is stdout"),
+		cmdline.Flags{{Group: groupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: cmdline.Word(&o.format, formats),
+			Help: "oci or docker (default oci)"}})
+}
+
+func gcFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "all", Short: 'a', Set: cmdline.On(&o.all), Help: "remove every image that is not in use"},
+		{Group: cmdline.GroupGeneral, Long: "older-than", Arg: "DURATION", Set: cmdline.Duration(&o.olderThan),
+			Help: "remove images that no sandbox used for this time, such as 168h; with --outputs, output directories"},
+		{Group: cmdline.GroupGeneral, Long: "build", Set: cmdline.On(&o.build),
+			Help: "also remove results of build steps, and caches of RUN --mount=type=cache, not used for a week, or --older-than; with --all, every one"},
+		{Group: cmdline.GroupGeneral, Long: "blobs", Set: cmdline.On(&o.blobs),
+			Help: "remove the blobs of unpacked layers, too; they are fetched again when needed"},
+		{Group: cmdline.GroupGeneral, Long: "outputs", Set: cmdline.On(&o.outputs), Help: "remove unused output directories: empty ones, and with --older-than old ones"},
+		{Group: cmdline.GroupGeneral, Long: "runner", Set: cmdline.On(&o.runner), Help: "only end a runner that lingers after its last sandbox"},
+	}, jsonFlag(o))
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/images/oci"
+	"demesne/internal/cmdline"
+	"demesne/session"
+)
+
+// imageInfo is an image as --json prints it.
+type imageInfo struct {
+	Names    []string    `json:"names"` // full names
+	Digest   oci.Digest  `json:"digest,omitempty"`
+	Index    oci.Digest  `json:"index_digest,omitempty"`
+	Size     int64       `json:"size"`                 // of its blobs, in bytes
+	Built    int64       `json:"built_size,omitempty"` // rough size on disk of an image that demesne builds on first use
+	Shared   int64       `json:"shared"`               // bytes of Size shared with other images
+	Dropped  int64       `json:"dropped"`              // bytes of Size whose blobs gc dropped
+	Unpacked int64       `json:"unpacked"`             // disk use of its unpacked layers; 0 if not all are unpacked
+	InUse    bool        `json:"in_use"`
+	Platform string      `json:"platform,omitempty"`
+	Layers   []oci.Layer `json:"layers,omitempty"`
+	Created  time.Time   `json:"created,omitzero"`
+	Pulled   time.Time   `json:"pulled,omitzero"`
+	Used     time.Time   `json:"used,omitzero"`
+	Damage   string      `json:"damage,omitempty"`
+}
+
+func infoOf(l images.Listed) imageInfo {
+	i := imageInfo{
+		Names: append([]string{}, l.Names...), Digest: l.Digest, Index: l.Index, Size: l.Size, Shared: l.Shared, Dropped: l.Dropped, InUse: l.InUse,
+		Layers: l.Layers, Created: l.Created, Pulled: l.Pulled, Used: l.Used,
+	}
+	if c := l.Config; c.OS != "" {
+		i.Platform = c.OS + "/" + c.Architecture
+	}
+	if l.Err != nil {
+		i.Damage = l.Err.Error()
+	}
+	return i
+}
+
+func cmdImages(a *app, o *options, args []string) (int, error) {
+	switch {
+	case len(args) > 1 || len(args) == 1 && args[0] != "check":
+		return 0, fmt.Errorf("unexpected argument %q", args[len(args)-1])
+	case len(args) == 1:
+		return cmdVerify(a, o)
+	}
+	return imageTool{a}.with(func(_ context.Context, c *images.Client) (int, error) {
+		list, err := c.Store.List()
+		if err != nil {
+			return 0, err
+		}
+		infos := []imageInfo{}
+		for _, l := range list {
+			info := infoOf(l)
+			info.Unpacked, _ = session.Unpacked(c.Store, l.DiffIDs())
+			infos = append(infos, info)
+		}
+		if o.all {
+			infos = append(infos, notPulled(infos)...)
+		}
+		switch {
+		case o.json:
+			return a.printJSON(infos)
+		case o.quiet:
+			return a.print(imageNames(infos))
+		}
+		return a.print(imageTable(infos, time.Now()))
+	})
+}
+
+// notPulled returns the names of the catalogue that have no image in the store, with the size of those that demesne builds.
+func notPulled(have []imageInfo) (more []imageInfo) {
+	for _, name := range imageref.Catalogue() {
+		ref, err := imageref.Parse(name)
+		pulled := func(i imageInfo) bool { return slices.Contains(i.Names, ref.Full) }
+		if err == nil && ref.Stored() && !slices.ContainsFunc(have, pulled) {
+			r, _, _ := imageref.RecipeOf(ref)
+			more = append(more, imageInfo{Names: []string{ref.Full}, Built: r.Size})
+		}
+	}
+	return more
+}
+
+// imageNames returns a line for each name, in the form that --image takes.
+func imageNames(infos []imageInfo) string {
+	var b strings.Builder
+	for _, i := range infos {
+		for _, full := range i.Names {
+			b.WriteString(shortName(full) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// imageTable returns a line for each name, and one for an image without names.
+func imageTable(infos []imageInfo, now time.Time) string {
+	rows := [][]string{{"NAME", "DIGEST", "SIZE", "SHARED", "UNPACKED", "LAST USED"}}
+	for _, i := range infos {
+		row := []string{"-", "-", "-", "-", "-", "-"}
+		switch {
+		case i.Built > 0:
+			row = []string{"-", "-", "about " + cmdline.FormatBytes(i.Built), "-", "-", "not built"}
+		case i.Digest != "":
+			row = []string{"-", shortDigest(i.Digest), cmdline.FormatBytes(i.Size - i.Dropped), cmdline.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
+		}
+		for _, full := range i.Names {
+			row[0] = shortName(full)
+			rows = append(rows, slices.Clone(row))
+		}
+		if len(i.Names) == 0 {
+			rows = append(rows, row)
+		}
+	}
+	return columns(rows)
+}
+
+func unpacked(i imageInfo) string {
+	if i.Unpacked == 0 {
+		return "-"
+	}
+	return cmdline.FormatBytes(i.Unpacked)
+}
+
+func lastUsed(i imageInfo, now time.Time) string {
+	switch {
+	case i.Damage != "":
+		return "damaged"
+	case i.InUse:
+		return "now"
+	case i.Used.IsZero():
+		return "-"
+	}
+	return span(now.Sub(i.Used)) + " ago"
+}
+
+// shortName returns the shortest name that imageref.Parse resolves to full.
+func shortName(full string) string {
+	familiar := strings.TrimPrefix(strings.TrimPrefix(full, "docker.io/"), "library/")
+	bare, _ := strings.CutSuffix(familiar, ":latest")
+	for _, name := range append(imageref.Catalogue(), bare, familiar) {
+		if ref, err := imageref.Parse(name); err == nil && ref.Full == full {
+			return name
+		}
+	}
+	return full
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/recipes"
+	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
+	"demesne/runner/ipc"
+)
+
+func TestImageTable(t *testing.T) {
+	now := time.Now()
+	infos := []imageInfo{
+		{Names: []string{"docker.io/library/python:3.12", "ghcr.io/o/n:1"}, Digest: digestNamed("a"), Size: 3 << 20, Shared: 1 << 20, Unpacked: 7 << 20, Used: now.Add(-49 * time.Hour)},
+		{Digest: digestNamed("b"), Size: 5, InUse: true},
+		{Names: []string{"docker.io/library/mine:latest"}, Digest: digestNamed("c"), Damage: "gone"},
+	}
+	infos = append(infos, notPulled(infos)...)
+	want := []string{
+		"NAME DIGEST SIZE SHARED UNPACKED LAST USED",
+		"python aaaaaaaaaaaa 3.0 MiB 1.0 MiB 7.0 MiB 2d ago",
+		"ghcr.io/o/n:1 aaaaaaaaaaaa 3.0 MiB 1.0 MiB 7.0 MiB 2d ago",
+		"- bbbbbbbbbbbb 5 B 0 B - now",
+		"mine cccccccccccc 0 B 0 B - damaged",
+		"node - - - - -", "go - - - - -", "anaconda - - - - -", "debian - - - - -", "ubuntu - - - - -", "alpine - - - - -",
+	}
+	for _, r := range recipes.All() {
+		name := recipes.Namespace + r.Name
+		if r.Word {
+			name = r.Name
+		}
+		want = append(want, name+" - about "+cmdline.FormatBytes(r.Size)+" - - not built")
+	}
+	var got []string
+	for line := range strings.Lines(imageTable(infos, now)) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("imageTable:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got := imageNames(infos[:3]); got != "python\nghcr.io/o/n:1\nmine\n" {
+		t.Errorf("imageNames: %q", got)
+	}
+}
+
+func TestDamageTable(t *testing.T) {
+	got := damageTable([]images.Damage{
+		{Why: errors.New("not\njson\x1b")},
+		{Digest: digestNamed("a"), Names: []string{"docker.io/library/python:3.12"}, Why: errors.New("it is missing")},
+		{Digest: digestNamed("b"), Names: []string{"docker.io/library/python:3.12", "mine"}, Made: []string{"mine"}, Why: errors.New("it is missing")},
+	})
+	if want := "index.json: not json?; removed\nblob aaaaaaaaaaaa: it is missing; removed\n    fix: demesne pull python\n" +
+		"blob bbbbbbbbbbbb: it is missing; removed\n    fix: demesne pull python\n    mine was made here: import or commit it again\n"; got != want {
+		t.Errorf("damageTable: %q, want %q", got, want)
+	}
+}
+
+func TestFreedText(t *testing.T) {
+	got := freedText(&images.Freed{Names: []string{"docker.io/library/python:3.12"}, Bytes: 1 << 20}, 2<<20)
+	if want := "removed python\nfreed 3.0 MiB\n"; got != want {
+		t.Errorf("freedText: %q, want %q", got, want)
+	}
+}
+
+// TestImageHints checks that each failure has the most specific hint, and that --json has its class.
+func TestImageHints(t *testing.T) {
+	fail := func(code events.Code, hint string) error {
+		return fmt.Errorf("image %q: %w", "x", &events.Failure{Code: code, Text: "text", Hint: hint})
+	}
+	for _, c := range []struct {
+		err  error
+		hint string
+		code ipc.Code
+	}{
+		{fail(events.CodeDenied, "their own"), "their own", "denied"},
+		{fail(events.CodePlatform, ""), "", "platform"},
+		{fmt.Errorf("blob: %w", images.ErrCorrupt), "run demesne images check", ipc.CodeInternal},
+		{images.ErrNotFound, "demesne images --all", ipc.CodeInternal},
+		{&ipc.Error{Code: ipc.CodeRequirement, Text: "t", Hint: "type this"}, "type this", ipc.CodeRequirement},
+		{errors.New("anything"), "", ipc.CodeInternal},
+	} {
+		e := asWire(c.err)
+		if !strings.HasPrefix(e.Hint, c.hint) || c.hint == "" && e.Hint != "" || e.Code != c.code || e.Text != c.err.Error() {
+			t.Errorf("%v: %+v, want %q, %s", c.err, e, c.hint, c.code)
+		}
+		if codeOf(c.err) != exitFailed {
+			t.Errorf("%v: exit %d", c.err, codeOf(c.err))
+		}
+	}
+}
+
+// TestArguments checks that flags may stand anywhere, except after the start of a foreign command line.
+func TestArguments(t *testing.T) {
+	for _, c := range []struct{ verb, args, rest string }{
+		{"rmi", "a --force b", "a b"},
+		{"rmi", "a -- --force", "a --force"},
+		{"save", "name -o file --format docker", "name"},
+		{"import", "-q dir name", "dir name"},
+		{"images", "check --json", "check"},
+		{"run", "--json ls --json", "ls --json"},
+		{"run", "-- ls", "ls"},
+		{"exec", "--json sb --tty ls --tty", "sb ls --tty"},
+		{"exec", "sb -- --tty", "sb --tty"},
+		{"inspect", "sb --json", "sb"},
+	} {
+		cmd, err := lookup(c.verb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, err := cmd.bound(&options{}).Parse(strings.Fields(c.args))
+		if err != nil || strings.Join(rest, " ") != c.rest {
+			t.Errorf("%s %s: %q, %v; want %q", c.verb, c.args, rest, err, c.rest)
+		}
+	}
+}
+
+// TestIntoFile checks that a file appears only when it is complete, and that an existing file of another kind
+// is written to directly.
+func TestIntoFile(t *testing.T) {
+	dir := t.TempDir()
+	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
+	write := func(f *os.File) error { _, err := f.WriteString("new"); return err }
+	fails := func(f *os.File) error { f.WriteString("half"); return fs.ErrInvalid }
+	if err := intoFile(target, fails); !errors.Is(err, fs.ErrInvalid) || fsutil.Exists(target) {
+		t.Errorf("half a file: %v, there %v", err, fsutil.Exists(target))
+	}
+	os.WriteFile(target, []byte("old and longer"), 0o600)
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := intoFile(link, write); err != nil {
+		t.Error(err)
+	}
+	if b, _ := os.ReadFile(target); string(b) != "new" {
+		t.Errorf("through a link: %q", b)
+	}
+	if info, _ := os.Lstat(link); info.Mode().IsRegular() {
+		t.Error("the link was replaced")
+	}
+	if err := intoFile("/dev/null", write); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 2 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestShortName(t *testing.T) {
+	for full, want := range map[string]string{
+		"docker.io/library/python:3.12":                    "python",
+		"docker.io/library/python:latest":                  "python:latest", // the bare word is the other one
+		"docker.io/library/debian:latest":                  "debian",
+		"docker.io/library/mine:latest":                    "mine",
+		"docker.io/library/redis:7":                        "redis:7",
+		"docker.io/me/app:latest":                          "me/app",
+		"ghcr.io/o/n:1":                                    "ghcr.io/o/n:1",
+		"localhost:5000/x:latest":                          "localhost:5000/x",
+		"oci:/abs/dir:tag":                                 "oci:/abs/dir:tag",
+		"docker.io/library/x@" + digestNamed("a").String(): "x@" + digestNamed("a").String(),
+	} {
+		if got := shortName(full); got != want {
+			t.Errorf("shortName(%q) = %q, want %q", full, got, want)
+		}
+		if ref, err := imageref.Parse(shortName(full)); err != nil || ref.Full != full {
+			t.Errorf("shortName(%q) = %q, which is %q, %v", full, shortName(full), ref.Full, err)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path"
+	"strings"
+
+	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
+	"demesne/runner"
+)
+
+// interiorFlags are flags of run and create about what is inside and comes from no file of this machine.
+func interiorFlags(o *options) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupSandbox, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
+			Help: "platform of an image with several, such as linux/arm64; programs of another processor need its emulator (default this machine's)"},
+		{Group: groupSandbox, Long: "tmpfs", Arg: "PATH[:SIZE]", Repeat: true, Set: o.addTmpfs,
+			Help: "mount an empty directory in memory at PATH; it is discarded when the sandbox stops (default SIZE that of --disk)"},
+		{Group: groupSandbox, Long: "hostname", Arg: "NAME", Set: o.setHostname,
+			Help: "host name inside (default demesne)"},
+		{Group: groupNetwork, Long: "add-host", Arg: "NAME:ADDR", Repeat: true, Set: o.addHost,
+			Help: "add a name to /etc/hosts inside; the network rules decide whether ADDR can be reached"},
+	}
+}
+
+func envFileFlag(o *processOptions) cmdline.Flags {
+	return cmdline.Flags{{Group: groupCommand, Long: "env-file", Arg: "FILE", Repeat: true, Complete: cmdline.File, Set: o.readEnvFile,
+		Help: "set the variables of a file, with one NAME[=VALUE] a line, # for comments and no quotes; --env wins"}}
+}
+
+func (o *options) setHostname(s string) error {
+	o.interior.Hostname = s
+	return checkHostname(s)
+}
+
+// addHost parses NAME:ADDR, or NAME=ADDR as docker does. An address of IPv6 can have brackets.
+func (o *options) addHost(s string) error {
+	name, addr, found := strings.Cut(s, ":")
+	if eq := strings.IndexByte(s, '='); eq >= 0 && (!found || eq < len(name)) {
+		name, addr, found = s[:eq], s[eq+1:], true
+	}
+	ip, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]"))
+	if !found || err != nil || ip.Zone() != "" {
+		return errors.New("not a name, a colon and an address (such as db.test:192.0.2.7 or db.test:[2001:db8::7])")
+	}
+	if err := checkHostname(name); err != nil {
+		return err
+	}
+	o.interior.Hosts = append(o.interior.Hosts, runner.Host{Name: name, Addr: ip})
+	return nil
+}
+
+func (o *options) addTmpfs(s string) error {
+	target, size, given := strings.Cut(s, ":")
+	if !strings.HasPrefix(target, "/") {
+		return errors.New("not an absolute path inside the sandbox")
+	}
+	t := runner.Tmpfs{Target: path.Clean(target)}
+	if given {
+		if err := cmdline.Size(&t.Size, 4096)(size); err != nil {
+			return err
+		}
+	}
+	if t.Size == cmdline.Unlimited {
+		return errors.New("needs a size (such as 64m)")
+	}
+	o.interior.Tmpfs = append(o.interior.Tmpfs, t)
+	return nil
+}
+
+// maxEnvFile bounds a file of variables: the kernel takes no larger environment.
+const maxEnvFile = 2 << 20
+
+// readEnvFile reads a file of variables in the format of docker. Its errors quote no line, which may hold a secret.
+func (o *processOptions) readEnvFile(file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return fsutil.Reason(err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
+	switch {
+	case err != nil:
+		return fsutil.Reason(err)
+	case len(text) > maxEnvFile:
+		return fmt.Errorf("longer than %s", cmdline.FormatBytes(maxEnvFile))
+	}
+	lines := bufio.NewScanner(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
+	lines.Buffer(nil, maxEnvFile+1)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimLeft(lines.Text(), " \t")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := checkEnv(line); err != nil {
+			err = fmt.Errorf("line %d: %w", n, err)
+			if strings.HasPrefix(line, "export ") {
+				return hinted(err, "leave out the word export: the file is not a shell script")
+			}
+			return err
+		}
+		o.fileEnv = append(o.fileEnv, line)
+	}
+	return lines.Err()
+}
+
+// checkHostname is the part of the check that a user can get wrong; the runner checks again.
+func checkHostname(s string) error {
+	ok := s != "" && len(s) <= 64 && strings.Trim(s, ".-") == s
+	for _, c := range []byte(s) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		ok = ok && (letter || '0' <= c && c <= '9' || strings.IndexByte("-._", c) >= 0)
+	}
+	if !ok {
+		return errors.New("not a host name (letters, digits, '-', '.' and '_', at most 64)")
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"demesne/internal/cmdline"
+	"demesne/internal/text"
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// jobCommands returns the verbs about the jobs of run and exec --background.
+func jobCommands() []command {
+	return []command{
+		{
+			Command: cmdline.Command{
+				Name: "jobs", Usage: []string{"[--json | -q]"}, Summary: "list background jobs",
+				About: `Lists the background jobs of this user, the newest last. Jobs of the MCP server are among them. demesne gc removes jobs a
+week after their end; their output directories remain.`,
+				Examples: []cmdline.Example{
+					{Says: "list all jobs", Line: "demesne jobs"},
+					{Says: "cancel all jobs", Line: "demesne jobs -q | xargs -r demesne cancel"},
+				},
+			},
+			flags: lsFlags, run: cmdJobs,
+		},
+		{
+			Command: cmdline.Command{
+				Name: "wait", Usage: []string{"[--timeout DURATION] [--json] JOB…"}, Summary: "wait for background jobs",
+				About: `Waits until each job has ended. Exits 0 if every command exited 0, and otherwise with the code of the last one that did
+not. The code is 125 for a job that could not run or was cancelled, and 124 if --timeout passed first.`,
+				Examples: []cmdline.Example{{Says: "start a job and wait for it", Line: "demesne wait $(demesne run --background -- make test)"}},
+			},
+			flags: waitFlags, run: cmdWait,
+		},
+		{
+			Command: cmdline.Command{
+				Name: "logs", Usage: []string{"[--follow] JOB"}, Summary: "print the output of a background job",
+				About: `Prints the output of a job so far: its stdout on stdout, and its stderr on stderr. The last 64 MiB of each are kept.
+With --follow it continues until the job ends. The job continues if logs is interrupted.`,
+				Examples: []cmdline.Example{
+					{Says: "print the last lines", Line: "demesne logs JOB | tail"},
+					{Says: "follow the output", Line: "demesne logs -f JOB"},
+				},
+			},
+			flags: logsFlags, run: cmdLogs,
+		},
+		{
+			Command: cmdline.Command{
+				Name: "cancel", Usage: []string{"JOB…"}, Summary: "end background jobs",
+				About:    "Ends jobs with all their processes. A job that has already ended does not change.",
+				Examples: []cmdline.Example{{Says: "end one job", Line: "demesne cancel JOB"}},
+			},
+			flags: noFlags, run: cmdCancel,
+		},
+	}
+}
+
+func waitFlags(o *options) cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.timeout),
+		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, jsonFlag(o))
+}
+
+func logsFlags(o *options) cmdline.Flags {
+	return cmdline.Flags{{Group: groupResult, Long: "follow", Short: 'f', Set: cmdline.On(&o.follow), Help: "continue until the job ends"}}
+}
+
+func cmdJobs(a *app, o *options, args []string) (int, error) {
+	if len(args) > 0 {
+		return 0, fmt.Errorf("unexpected argument %q", args[0])
+	}
+	store, err := a.session(&network{}).Jobs()
+	if err != nil {
+		return 0, err
+	}
+	all, err := store.List()
+	if err != nil {
+		return 0, err
+	}
+	for _, j := range all {
+		j.Status = j.Status.With(j.Result)
+	}
+	return printList(a, o, all, func(j *jobs.Job) string { return j.ID }, jobListing)
+}
+
+func jobListing(all []*jobs.Job, now time.Time) string {
+	rows := [][]string{{"JOB", "STATUS", "AGE", "TOOK", "EXIT", "COMMAND"}}
+	for _, j := range all {
+		took, exit := "-", "-"
+		if !j.Started.IsZero() {
+			end := now
+			if j.Status.Over() {
+				end = j.Ended
+			}
+			took = span(end.Sub(j.Started))
+		}
+		if j.Result != nil {
+			exit = fmt.Sprint(j.Result.ExitCode)
+		}
+		rows = append(rows, []string{j.ID, string(j.Status), span(now.Sub(j.Created)), took, exit, clip(text.SafeLine(commandOf(j)), 60)})
+	}
+	return columns(rows)
+}
+
+func clip(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+// forever is longer than any wait.
+const forever = 365 * 24 * time.Hour
+
+// each calls do for every id in args. It returns the last exit code that was not 0.
+func (t jobTool) each(verb string, args []string, do func(context.Context, *jobs.Store, string) (int, error)) (int, error) {
+	if len(args) == 0 {
+		return 0, hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
+	}
+	store, err := t.session(&network{}).Jobs()
+	if err != nil {
+		return 0, err
+	}
+	sig := signalsWatched(t.quit)
+	last := 0
+	for _, id := range args {
+		code, err := do(sig.ctx, store, id)
+		if gave := sig.gaveUp(); gave != 0 {
+			return gave, nil
+		}
+		if errors.Is(err, jobs.ErrUnknown) {
+			err = hinted(fmt.Errorf("unknown job %q", id), "demesne jobs lists jobs")
+		}
+		if err != nil {
+			code = t.report(verb, err)
+		}
+		if code != 0 {
+			last = code
+		}
+	}
+	return last, nil
+}
+
+func cmdWait(a *app, o *options, args []string) (int, error) {
+	most := o.timeout
+	if most == 0 {
+		most = forever
+	}
+	until := time.Now().Add(most)
+	t := jobTool{a}
+	return t.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
+		j, err := store.Wait(ctx, id, time.Until(until))
+		if err == nil && o.json {
+			shown := *j
+			shown.Status = j.Status.With(j.Result)
+			_, err = a.printJSON(&shown)
+		}
+		if err != nil || ctx.Err() != nil {
+			return 0, err
+		}
+		return t.outcome(j), nil
+	})
+}
+
+// outcome returns the exit code for j. It prints a reason that is not the command's own on stderr.
+func (t jobTool) outcome(j *jobs.Job) int {
+	switch {
+	case !j.Status.Over():
+		t.say(fmt.Sprintf("wait: job %q is still %s", j.ID, j.Status))
+		return exitTimedOut
+	case j.Status != jobs.Succeeded:
+		t.say(fmt.Sprintf("wait: job %q: %s: %s", j.ID, j.Status, j.Message))
+		return exitFailed
+	}
+	if line := reasonLine("wait", j.Result); line != "" {
+		t.say(line)
+	}
+	t.tellBlocked(j.Result, false)
+	return j.Result.ExitCode
+}
+
+func cmdLogs(a *app, o *options, args []string) (int, error) {
+	if len(args) > 1 {
+		return 0, fmt.Errorf("unexpected argument %q", args[1])
+	}
+	return jobTool{a}.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
+		if o.follow {
+			_, err := store.Follow(ctx, id, runner.JobKept, a.stdout, a.stderr)
+			return 0, err
+		}
+		if _, err := store.Get(id); err != nil {
+			return 0, err
+		}
+		out, err1 := store.Tail(id, "stdout", runner.JobKept)
+		errs, err2 := store.Tail(id, "stderr", runner.JobKept)
+		_, err3 := a.stdout.WriteString(out)
+		_, err4 := a.stderr.WriteString(errs)
+		return 0, errors.Join(err1, err2, err3, err4)
+	})
+}
+
+func cmdCancel(a *app, o *options, args []string) (int, error) {
+	return jobTool{a}.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
+		_, err := store.Cancel(ctx, id)
+		return 0, err
+	})
+}

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
+	"demesne/proxy/redact"
+	"demesne/runner"
+	"demesne/runner/ipc"
+)
+
+// capture collects a command's output while --json takes stdout.
+type capture struct{ out, err tail }
+
+// document is the destination of --json; nil discards it.
+type document struct {
+	to       *os.File
+	commands []listed // of a list
+}
+
+// outcome is the JSON document: the result's fields and, unless it was streamed, the command's output.
+type outcome struct {
+	*runner.Result
+	Manifest string   `json:"manifest,omitempty"`
+	Commands []listed `json:"commands,omitempty"`
+	*written
+}
+
+// written is the command's output: the last MiB of each stream.
+type written struct {
+	Stdout          string `json:"stdout"`
+	Stderr          string `json:"stderr"`
+	StdoutBase64    string `json:"stdout_base64,omitempty"` // only if the text is not UTF-8
+	StderrBase64    string `json:"stderr_base64,omitempty"`
+	StdoutBytes     int64  `json:"stdout_bytes"` // of the whole stream
+	StderrBytes     int64  `json:"stderr_bytes"`
+	StdoutTruncated bool   `json:"stdout_truncated"`
+	StderrTruncated bool   `json:"stderr_truncated"`
+}
+
+// hide redacts credentials in captured output. Output that is streamed to the caller is not changed.
+func (c *capture) hide(values *redact.Values) {
+	if c != nil {
+		c.out.hide(values)
+		c.err.hide(values)
+	}
+}
+
+func (c *capture) written() *written {
+	out, outExact := c.out.text()
+	err, errExact := c.err.text()
+	return &written{out.Text, err.Text, outExact, errExact, out.Bytes, err.Bytes, out.Cut, err.Cut}
+}
+
+type failed struct {
+	ExitCode int        `json:"exit_code"`
+	Error    *ipc.Error `json:"error"`
+}
+
+// openDocument opens the file of --json=FILE before anything runs, so that an unwritable one fails early.
+func (c *console) openDocument(o *reportOptions) (*document, error) {
+	switch {
+	case !o.json:
+		return nil, nil
+	case o.jsonFile == "":
+		return &document{to: c.stdout}, nil
+	}
+	if fd, err := strconv.Atoi(strings.TrimPrefix(o.jsonFile, "/dev/fd/")); err == nil && strings.HasPrefix(o.jsonFile, "/dev/fd/") {
+		f := os.NewFile(uintptr(fd), o.jsonFile)
+		if f == nil || fdOf(f) < 0 || stat(f).Mode == 0 {
+			return nil, fmt.Errorf("json %q: not open", o.jsonFile)
+		}
+		return &document{to: f}, nil
+	}
+	f, err := os.OpenFile(o.jsonFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("json %q: %w", o.jsonFile, fsutil.Reason(err))
+	}
+	return &document{to: f}, nil
+}
+
+// write writes the single document of this run. err is the reason if there is no result.
+func (d *document) write(r *runner.Result, manifest string, trace []runner.Stage, kept *capture, err error) error {
+	if d == nil {
+		return nil
+	}
+	if r == nil {
+		return d.encode(failed{codeOf(err), asWire(err)})
+	}
+	whole := *r
+	whole.Trace = trace
+	doc := outcome{Result: &whole, Manifest: manifest, Commands: d.commands}
+	if kept != nil && d.commands == nil {
+		doc.written = kept.written()
+	}
+	return d.encode(doc)
+}
+
+func (d *document) encode(v any) error {
+	b, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := writeAll(fdOf(d.to), b); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+func marshal(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode JSON: %w", err)
+	}
+	return []byte(text.SafeJSON(b.String())), nil
+}

@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"demesne/internal/cmdline"
+	"demesne/internal/text"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// withSession calls f with a session.
+func (a *app) withSession(f func(context.Context, *session.Service) (int, error)) (int, error) {
+	s := a.session(&network{})
+	defer s.Close()
+	return f(context.Background(), s)
+}
+
+// with calls f with a session's engine.
+func (a *app) with(f func(context.Context, session.Engine) (int, error)) (int, error) {
+	return a.withSession(func(ctx context.Context, s *session.Service) (code int, err error) {
+		err = s.With(ctx, func(eng session.Engine) error { code, err = f(ctx, eng); return err })
+		return code, err
+	})
+}
+
+func cmdLs(a *app, o *options, args []string) (int, error) {
+	if len(args) > 0 {
+		return 0, fmt.Errorf("unexpected argument %q", args[0])
+	}
+	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
+		infos, err := eng.List(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if !o.all {
+			infos = slices.DeleteFunc(infos, func(i runner.Info) bool { return i.Spec.OfBuild() })
+		}
+		return printList(a, o, infos, func(i runner.Info) string { return i.ID }, listing)
+	})
+}
+
+// printList prints all as JSON, as ids or as a table.
+func printList[T any](a *app, o *options, all []T, id func(T) string, table func([]T, time.Time) string) (int, error) {
+	switch {
+	case o.json:
+		return a.printJSON(append([]T{}, all...))
+	case o.quiet:
+		var b strings.Builder
+		for _, one := range all {
+			b.WriteString(id(one) + "\n")
+		}
+		return a.print(b.String())
+	}
+	return a.print(table(all, time.Now()))
+}
+
+func listing(infos []runner.Info, now time.Time) string {
+	rows := [][]string{{"ID", "NAME", "FRONTEND", "STATE", "AGE", "LEFT", "COMMANDS", "OUTPUT"}}
+	for _, i := range infos {
+		left := "-"
+		if !i.Expires.IsZero() {
+			left = span(i.Expires.Sub(now).Round(time.Second))
+		}
+		name := i.Name
+		if name == "" {
+			name = "-"
+		}
+		age := "-"
+		if !i.Created.IsZero() {
+			age = span(now.Sub(i.Created))
+		}
+		rows = append(rows, []string{i.ID, name, i.Spec.Frontends(), string(i.State), age, left, fmt.Sprint(i.Execs), i.Out})
+	}
+	return columns(rows)
+}
+
+// span formats a duration by its largest unit: 42s, 7m, 3h, 2d.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// columns pads all cells but the last of each row to their column's width. It escapes cells so that none can
+// add lines.
+func columns(rows [][]string) string {
+	var width []int
+	for _, r := range rows {
+		for i, cell := range r {
+			cell = text.SafeLine(cell)
+			r[i] = cell
+			if i == len(width) {
+				width = append(width, 0)
+			}
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		line := ""
+		for i, cell := range r {
+			line += cell + strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2)
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return b.String()
+}
+
+func cmdInspect(a *app, o *options, args []string) (int, error) {
+	if len(args) != 1 {
+		return 0, hinted(errors.New("needs the name of one sandbox"), "demesne ls lists sandboxes")
+	}
+	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
+		info, err := eng.Inspect(ctx, args[0])
+		switch {
+		case err != nil:
+			return 0, err
+		case o.json:
+			return a.printJSON(info)
+		}
+		return a.print(describe(info, cmdline.TerminalOf(a.stdout, a.env)))
+	})
+}
+
+// stopOptions are those of stop.
+type stopOptions struct{ grace time.Duration }
+
+// defaultGrace is that of docker stop.
+const defaultGrace = 10 * time.Second
+
+func stopFlags(o *options) cmdline.Flags {
+	o.grace = defaultGrace
+	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "grace", Arg: "DURATION", Set: o.setGrace,
+		Help: "how long the processes have to end before they are killed, 0 to kill them at once (default 10s)"}}
+}
+
+func (o *stopOptions) setGrace(s string) error {
+	if s == "0" || s == "0s" {
+		o.grace = 0
+		return nil
+	}
+	return cmdline.Duration(&o.grace)(s)
+}
+
+// cmdStop ends the processes of all sandboxes at the same time, and keeps their files.
+func cmdStop(a *app, o *options, args []string) (int, error) {
+	if len(args) == 0 {
+		return a.eachSandbox(o.verb, args, nil)
+	}
+	return a.withSession(func(ctx context.Context, s *session.Service) (code int, _ error) {
+		ended := make([]chan error, len(args))
+		for i, id := range args {
+			ended[i] = make(chan error, 1)
+			go func() {
+				ended[i] <- s.With(ctx, func(eng session.Engine) error { return eng.Stop(ctx, id, o.grace) })
+			}()
+		}
+		for _, one := range ended {
+			if err := <-one; err != nil {
+				code = a.report(o.verb, err)
+			}
+		}
+		return code, nil
+	})
+}
+
+// cmdRemove removes each sandbox. With --force it ignores those that do not exist.
+func cmdRemove(a *app, o *options, args []string) (int, error) {
+	if o.force && len(args) == 0 {
+		return 0, nil // of a list that was empty
+	}
+	return a.eachSandbox(o.verb, args, func(ctx context.Context, s *session.Service, id string) error {
+		changes, _ := findChanges(id)
+		err := s.Remove(ctx, id)
+		if err == nil {
+			changes.dropEmpty()
+		}
+		if o.force && lacks(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// eachSandbox calls do for each sandbox, and reports every failure.
+func (a *app) eachSandbox(verb string, ids []string, do func(context.Context, *session.Service, string) error) (int, error) {
+	if len(ids) == 0 {
+		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
+	}
+	return a.withSession(func(ctx context.Context, s *session.Service) (code int, _ error) {
+		for _, id := range ids {
+			if err := do(ctx, s, id); err != nil {
+				code = a.report(verb, err)
+			}
+		}
+		return code, nil
+	})
+}

@@ -1,0 +1,130 @@
+// Package cli is the program demesne, which runs untrusted commands in rootless sandboxes.
+//
+//	demesne run -- CMD        run one command in a one-shot sandbox
+//	demesne create / exec     create a persistent sandbox, and run commands in it
+//	demesne pull / images     root filesystems other than the host's own
+//	demesne egress / mcp      what sandboxes may reach; an MCP server for agents
+//	demesne check             which features sandboxes get on this machine
+//
+// This program does not create sandboxes itself. It reads its arguments and finds or starts demesne-runner,
+// both through package client. It hands the runner a description of the sandbox and the ends of pipes. It
+// copies between those pipes and the caller's own stdin, stdout and stderr.
+//
+// It does not pull or unpack images either. Package images reads the store, and starts demesne-images for
+// anything that has to be fetched.
+//
+// A sandbox never holds a descriptor of the caller's terminal, sockets or files. As streams it gets pipes,
+// /dev/null or a terminal created inside the sandbox.
+//
+// All output follows one rule: stdout belongs to the command, or to the requested answer. Messages of demesne
+// itself go to stderr, as one line "demesne: verb noun: reason". If the user can type a remedy, a second line
+// "hint: …" follows. demesne has no configuration file.
+//
+// The exit code is the command's own, with these exceptions:
+//
+//	2      demesne has no such command
+//	124    the command ran into --timeout
+//	125    demesne could not do what was asked
+//	126    the command exists and cannot be executed
+//	127    the command was not found
+//	128+n  the command was ended by signal n (137: also a limit, which stderr names)
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/images"
+	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
+	"demesne/internal/procself"
+	"demesne/internal/text"
+	"demesne/runner/client"
+	"demesne/session"
+)
+
+// Main executes the command line of the process, and exits.
+func Main() {
+	// Keep the owner's bits out of the umask: without them this program could not reopen its own lock files.
+	unix.Umask(unix.Umask(0o077) &^ 0o700)
+	procself.OwnHome()
+	a := &app{
+		console: console{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv},
+		images:  session.OpenImages,
+		quit:    procself.DefaultSIGQUIT(),
+	}
+	a.ownState()
+	os.Exit(a.main(os.Args[1:]))
+}
+
+// app is the program's environment. Tests construct their own.
+type app struct {
+	console
+	connect func(context.Context, client.Options) (session.Engine, error) // nil: client.Connect
+	images  func() (*images.Client, error)
+	quit    *procself.SIGQUITAction // SIGQUIT's disposition at the start
+	floor   floor
+	answers *answers // nil without --ask
+}
+
+// ownState chooses a directory for demesne's files, and says so when it makes one.
+func (a *app) ownState() {
+	dir, err := procself.OwnState(fsutil.StateVariable)
+	if err == nil && dir != "" {
+		why := "cannot be used"
+		if procself.Checkout(os.Getenv("HOME")) {
+			why = "is a checkout"
+		}
+		a.say(fmt.Sprintf("the home directory %q %s: state and outputs are in %s", os.Getenv("HOME"), why, text.SafeLine(dir)))
+	} // on an error, the command that needs a directory reports it
+}
+
+// main runs one command line and returns the exit code.
+func (a *app) main(args []string) int {
+	if len(args) == 0 {
+		if _, err := a.print(program().Overview(a.width())); err != nil {
+			return a.report("", err)
+		}
+		return 0
+	}
+	switch args[0] {
+	case "-h", "--help":
+		args = []string{"help"}
+	case "--version":
+		args = []string{"version"}
+	}
+	if args[0] == attendVerb && len(args) == 2 {
+		return jobTool{a}.attend(args[1])
+	}
+	if args[0] == completionVerb && len(args) == 2 {
+		return a.completionWords(args[1])
+	}
+	c, err := lookup(args[0])
+	if err != nil {
+		return a.report("", err)
+	}
+	code, err := a.command(c, args[1:])
+	if err != nil {
+		return a.report(c.Name, err)
+	}
+	return code
+}
+
+// command runs c, or prints its help if --help is among the flags.
+func (a *app) command(c *command, args []string) (int, error) {
+	o := &options{verb: c.Name, line: args}
+	line := c.bound(o)
+	rest, err := line.Parse(args)
+	code := 0
+	if err == nil {
+		code, err = c.run(a, o, rest)
+	}
+	if errors.Is(err, cmdline.ErrHelp) {
+		return a.print(line.Help(a.width()))
+	}
+	return code, err
+}

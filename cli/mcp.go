@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/cmdline"
+	"demesne/mcp/install"
+	"demesne/runner/client"
+)
+
+// mcpProgram is the MCP server. It is a separate program because the MCP library would cost every run 2 ms.
+const mcpProgram = "demesne-mcp"
+
+func mcpCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "mcp", Usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] [--project] [--env NAME[=VALUE]]… [--tools SET] CLIENT", "uninstall [--project] CLIENT",
+				"wrap [run's flags] [--] CMD [ARG…]", "wrap --client CLIENT [run's flags] SERVER"},
+			Summary: "serve MCP tools, add the server to a client, or sandbox another server",
+			About: `Serves MCP tools with which agents run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. It executes
+the program demesne-mcp, which takes the same flags.
+
+An address that other machines can reach needs a bearer token. A socket at unix:PATH is for its owner alone.
+
+install adds an entry for the server to the configuration of a client, and keeps the rest of the file. An entry that
+exists keeps its variables, arguments and timeout. --print shows a new entry instead. --project uses the file of the
+project in the working directory, such as .mcp.json. uninstall removes the entry. CLIENT is claude-code, codex, cursor,
+vscode, opencode, claude-desktop, gemini-cli, windsurf or zed.
+
+wrap runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards its messages. It takes the flags of
+demesne run. The server's own requests to the client are refused without --allow-requests. Servers that npx, uvx, bunx or pipx start may reach package registries unless a flag says otherwise; all
+others have no network. With --client, wrap changes the entry SERVER in the client's configuration, so that the client
+starts that server in a sandbox.`,
+			Examples: []cmdline.Example{
+				{Says: "add the server to Claude Code", Line: "demesne mcp install claude-code"},
+				{Says: "show the entry for Codex", Line: "demesne mcp install --print codex"},
+				{Says: "add the server to a project, with two settings", Line: "demesne mcp install --project --tools files --env DEMESNE_MAX_MEMORY=2g claude-code"},
+				{Says: "serve HTTP clients of this machine", Line: "demesne mcp --http 127.0.0.1:8765"},
+				{Says: "let a server of another vendor see one directory", Line: "demesne mcp wrap --in ~/notes -- npx -y some-mcp-server /in/notes"},
+				{Says: "have Cursor start its server notes in a sandbox", Line: "demesne mcp wrap --client cursor --in ~/notes notes"},
+			},
+			Words: append([]string{"install", "uninstall", "wrap"}, install.Names()...), Raw: true,
+			Topics: []cmdline.Topic{install.ServerEnvironment()},
+		},
+		flags: mcpFlags, run: cmdMCP,
+	}
+}
+
+// mcpOptions are the options of mcp install and uninstall.
+type mcpOptions struct {
+	print, project bool
+	settings       install.Settings
+}
+
+// mcpFlags returns demesne-mcp's flags, which that program parses, and those of install.
+func mcpFlags(o *options) cmdline.Flags {
+	m := &o.mcp
+	flags := install.ServerFlags(&install.ServerOptions{})
+	flags.Long("tools").Set = m.setTools
+	return append(flags,
+		cmdline.Flag{Group: groupResult, Long: "print", Set: cmdline.On(&m.print), Help: "with install: print the entry, and change no file"},
+		cmdline.Flag{Group: groupResult, Long: "project", Set: cmdline.On(&m.project), Help: "with install and uninstall: use the file of this directory's project"},
+		cmdline.Flag{Group: groupResult, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: m.addEnv,
+			Help: "with install: set a variable for the server; NAME alone takes the value from this environment"})
+}
+
+func (m *mcpOptions) setTools(s string) error {
+	sets, err := install.ParseTools(s)
+	if err == nil && len(sets) == 0 {
+		err = fmt.Errorf("needs a tool set: %s", strings.Join(install.ToolSets(), ", "))
+	}
+	m.settings.Tools = s
+	return err
+}
+
+func (m *mcpOptions) addEnv(s string) error {
+	if err := checkEnv(s); err != nil {
+		return err
+	}
+	if !strings.Contains(s, "=") {
+		value, set := os.LookupEnv(s)
+		if !set {
+			return errors.New("not set in this environment")
+		}
+		s += "=" + value
+	}
+	m.settings.Env = append(m.settings.Env, s)
+	return nil
+}
+
+func cmdMCP(a *app, o *options, args []string) (int, error) {
+	if len(args) > 0 && (args[0] == "install" || args[0] == "uninstall") {
+		c := mcpCommand()
+		rest, err := c.bound(o).Table().UpTo(len(args), args[1:])
+		if err != nil {
+			return 0, err
+		}
+		return changeClient(&a.console, args[0], &o.mcp, rest)
+	}
+	if len(args) > 0 && args[0] == "wrap" {
+		return cmdWrap(a, args[1:])
+	}
+	path, err := client.FindProgram(mcpProgram)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Exec(path, append([]string{mcpProgram}, args...), os.Environ()); err != nil {
+		return 0, fmt.Errorf("start %q: %w", path, err)
+	}
+	return 0, nil
+}
+
+// changeClient adds the entry to a client's configuration, or removes it.
+func changeClient(on *console, verb string, m *mcpOptions, args []string) (int, error) {
+	if len(args) != 1 {
+		return 0, hinted(fmt.Errorf("%s: needs the name of one client", verb), "demesne mcp --help lists them")
+	}
+	c, err := install.Find(args[0])
+	if err != nil {
+		return 0, hinted(fmt.Errorf("%s: %w", verb, err), "demesne mcp install --print claude-code prints an entry to adapt for other clients")
+	}
+	at := install.Here()
+	if m.project {
+		if at.Project, err = os.Getwd(); err != nil {
+			return 0, fmt.Errorf("find working directory: %w", err)
+		}
+	}
+	if verb == "uninstall" {
+		if m.print || m.settings.Tools != "" || m.settings.Env != nil {
+			return 0, errors.New("uninstall: takes no flag but --project")
+		}
+		return uninstallMCP(on, c, at)
+	}
+	return installMCP(on, c, at, m)
+}
+
+func uninstallMCP(on *console, c install.Client, at install.Place) (int, error) {
+	did, err := c.Uninstall(at)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("uninstall: %w", err)
+	case did.Same:
+		return on.print(fmt.Sprintf("%s has no such entry\n", did.Path))
+	}
+	return on.print(fmt.Sprintf("removed from %s; backup in %s\n", did.Path, did.Backup))
+}
+
+func installMCP(on *console, c install.Client, at install.Place, m *mcpOptions) (int, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, fmt.Errorf("find own program: %w", err)
+	}
+	if m.project {
+		self = shared(self)
+	}
+	if m.print {
+		text, err := c.Text(self, m.settings)
+		if err != nil {
+			return 0, err
+		}
+		return on.print(text)
+	}
+	did, err := c.Install(at, self, m.settings)
+	if err != nil {
+		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s prints the entry", c.Name)
+	}
+	return on.print(told(did))
+}
+
+// shared returns the name of the program at a path, if PATH has it: a project's file may be used on other machines.
+func shared(self string) string {
+	name := filepath.Base(self)
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return self
+	}
+	found, err := os.Stat(path)
+	own, err2 := os.Stat(self)
+	if err != nil || err2 != nil || !os.SameFile(found, own) {
+		return self
+	}
+	return name
+}
+
+func told(did install.Did) string {
+	switch {
+	case did.Same:
+		return fmt.Sprintf("%s already has the entry\n", did.Path)
+	case did.Backup != "":
+		return fmt.Sprintf("added to %s; backup in %s\n", did.Path, did.Backup)
+	}
+	return fmt.Sprintf("wrote %s\n", did.Path)
+}

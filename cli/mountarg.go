@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"demesne/internal/fsutil"
+	"demesne/runner"
+)
+
+// mountArg is a mount that a caller asked for.
+type mountArg struct {
+	runner.Mount
+	COW bool // the sandbox changes a copy, see newChanges
+}
+
+// mountModes are the words that may end the value of --mount.
+var mountModes = []string{"ro", "rw", "cow"}
+
+// splitMode cuts a mode off the end of a value. A value that exists as a path has no mode.
+func splitMode(arg string, modes ...string) (path, mode string) {
+	cut := strings.LastIndexByte(arg, ':')
+	if cut < 0 || !slices.Contains(modes, arg[cut+1:]) || fsutil.Exists(arg) {
+		return arg, ""
+	}
+	return arg[:cut], arg[cut+1:]
+}
+
+// parseMounts resolves the values of --mount: SRC[:DST][:ro|:rw|:cow]. DST is SRC if it is left out, and the mode ro.
+// A mount below another one comes after it, whatever their order in args.
+func parseMounts(args []string) (all []mountArg, err error) {
+	for _, arg := range args {
+		m, err := parseMount(arg)
+		if err != nil {
+			return nil, fmt.Errorf("mount %q: %w", arg, err)
+		}
+		all = append(all, m)
+	}
+	return byDepth(all), nil
+}
+
+// byDepth sorts mounts, so that one below another comes after it.
+func byDepth(all []mountArg) []mountArg {
+	slices.SortStableFunc(all, func(a, b mountArg) int { return cmp.Compare(depth(a.Target), depth(b.Target)) })
+	return all
+}
+
+// depth returns how many names the path of a mount point has.
+func depth(target string) int { return strings.Count(target, "/") }
+
+// parseMount resolves symbolic links in the source once, here, so that the receipt shows the real path. The target
+// keeps the caller's spelling.
+func parseMount(arg string) (m mountArg, err error) {
+	rest, mode := splitMode(arg, mountModes...)
+	source, target := rest, ""
+	if cut := strings.LastIndex(rest, ":/"); cut >= 0 && !fsutil.Exists(rest) {
+		source, target = rest[:cut], filepath.Clean(rest[cut+1:])
+	}
+	if source == "" {
+		return m, errors.New("no path before the colon")
+	}
+	abs, err := filepath.Abs(source)
+	if err != nil {
+		return m, err
+	}
+	real, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return m, noSource(rest, err)
+	}
+	m.Source, m.Target, m.COW = real, cmp.Or(target, abs), mode == "cow"
+	m.ReadOnly = mode == "" || mode == "ro"
+	if !utf8.ValidString(m.Source + m.Target) { // JSON, which carries it to the runner, would alter it
+		return m, errors.New("is not UTF-8")
+	}
+	info, err := os.Stat(real)
+	switch {
+	case err != nil:
+		return m, fsutil.Reason(err)
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return m, errors.New("is not a regular file or directory")
+	case !info.IsDir() && !m.ReadOnly:
+		return m, errors.New("is not a directory: a file can only be read-only")
+	}
+	return m, nil
+}
+
+// noSource explains a source that does not exist, perhaps because its last part was not understood.
+func noSource(rest string, err error) error {
+	if path, last, found := strings.Cut(rest, ":"); found && errors.Is(err, fs.ErrNotExist) && fsutil.Exists(path) {
+		return fmt.Errorf("%q is no absolute path and no mode (ro, rw, cow)", last)
+	}
+	return fsutil.Reason(err)
+}

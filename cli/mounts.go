@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// mountOptions name directories of this machine that a sandbox has at paths of its own.
+type mountOptions struct {
+	mounts   []string
+	here     string // rw, ro or cow; empty: not given
+	caches   []string
+	identity string // yes or no; empty: not given
+
+	asked *string       // --devcontainer; nil: not given
+	dev   *devContainer // that was read
+}
+
+var hereModes = []string{"rw", "ro", "cow"}
+
+var yesNo = []string{"yes", "no"}
+
+// optionalWord returns a setter for a flag whose value may be left out. It then is the first of words.
+func optionalWord(to *string, words []string) func(string) error {
+	return func(s string) error { return cmdline.Word(to, words)(cmp.Or(s, words[0])) }
+}
+
+func mountFlags(o *mountOptions) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupSandbox, Long: "mount", Arg: "SRC[:DST][:MODE]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.mounts, checkInput),
+			Help: "show a file or directory at DST (default its own path); MODE is ro (the default), rw, or cow: changes are kept apart, see demesne apply"},
+		{Group: groupSandbox, Long: "here", Arg: "MODE", Optional: true, Words: hereModes, Set: optionalWord(&o.here, hereModes),
+			Help: "mount the working directory at its own path, and start in it; MODE is rw (the default), ro or cow"},
+		{Group: groupSandbox, Long: "cache", Arg: "NAME", Repeat: true, Words: cacheNames(), Set: cmdline.List(&o.caches, func(s string) error { return cmdline.OneOf(s, cacheNames()) }),
+			Help: "share downloads with all sandboxes that name this cache: npm, pip, go or cargo; this machine's own caches stay apart"},
+		{Group: groupSandbox, Long: "git-identity", Arg: "yes|no", Optional: true, Words: yesNo, Set: optionalWord(&o.identity, yesNo),
+			Help: "let git in the sandbox use your name and email (default with --workspace and --here)"},
+		{Group: groupSandbox, Long: "devcontainer", Arg: "DIR[:MODE]", Optional: true, Complete: cmdline.Directory, Set: o.setDevcontainer,
+			Help: "take image, mounts, variables and hooks from the devcontainer.json of a directory (default the working directory), and mount it as that file says; MODE is rw (the default), ro or cow"},
+	}
+}
+
+// parsed returns the mounts that the flags ask for, without caches. dir is the working directory, with the caller's
+// spelling, if --here is given.
+func (o *mountOptions) parsed() (all []mountArg, dir string, err error) {
+	args := slices.Clone(o.mounts)
+	if o.here != "" {
+		if dir, err = os.Getwd(); err != nil {
+			return nil, "", fmt.Errorf("find working directory: %w", fsutil.Reason(err))
+		}
+		args = append(args, dir+":"+o.here)
+	}
+	all, err = parseMounts(args)
+	if o.dev != nil {
+		all = byDepth(slices.Concat(o.dev.mounts, all))
+		dir = cmp.Or(dir, o.dev.plan.Dir)
+	}
+	return all, dir, err
+}
+
+// placed are the mounts of one sandbox, with what must be told at its end.
+type placed struct {
+	app     *app
+	o       *options
+	watch   watch
+	changes *changeSet // nil: no mount has mode cow
+}
+
+// place adds the mounts to spec, with read-only ones over what programs of this machine would execute. It makes the
+// directory for the changes of mounts with mode cow.
+func (a *app) place(spec *runner.Spec, o *options) (*placed, error) {
+	p := &placed{app: a, o: o, watch: watch{verb: o.verb}}
+	mounts, dir, err := o.parsed()
+	if err != nil {
+		return nil, err
+	}
+	spec.Defaults.Dir = dir
+	if o.dev != nil {
+		for _, t := range o.dev.plan.Tmpfs {
+			spec.Tmpfs = append(spec.Tmpfs, runner.Tmpfs{Target: t})
+		}
+	}
+	if path, cow := o.cowWorkspace(); cow {
+		m, err := cowWorkspaceMount(path)
+		if err != nil {
+			return nil, err
+		}
+		mounts, spec.Workspace = append(mounts, m), ""
+		spec.Defaults.Dir = cmp.Or(dir, m.Target)
+	}
+	if spec.Defaults.Env, err = a.gitIdentity(o); err != nil {
+		return nil, err
+	}
+	if p.changes, err = newChanges(mounts); err != nil {
+		return nil, err
+	}
+	for _, m := range mounts {
+		spec.Mounts = append(spec.Mounts, m.Mount)
+	}
+	if err := errors.Join(p.protect(spec), addCaches(spec, o.caches)); err != nil {
+		p.changes.undo()
+		return nil, err
+	}
+	return p, nil
+}
+
+// cowWorkspace returns the directory of --workspace, and whether its mode is cow.
+func (o *options) cowWorkspace() (dir string, cow bool) {
+	dir, mode := splitMode(o.workspace, "cow")
+	return dir, mode != ""
+}
+
+// hasCow reports whether a flag keeps changes apart.
+func (o *options) hasCow() bool {
+	mounts, _, _ := o.parsed()
+	_, cow := o.cowWorkspace()
+	return cow || slices.ContainsFunc(mounts, func(m mountArg) bool { return m.COW })
+}
+
+// protect adds the read-only mounts. With nesting they would not hold, so the files are only named at the end.
+func (p *placed) protect(spec *runner.Spec) error {
+	own := spec.Mounts
+	for _, m := range own {
+		covers, err := coverHome(m)
+		if err != nil {
+			return err
+		}
+		spec.Mounts = append(spec.Mounts, covers...)
+		if m.Written() != m.Source {
+			continue
+		}
+		guards, err := p.watch.protect(m, own)
+		if err != nil {
+			return err
+		}
+		if !spec.Nesting {
+			spec.Mounts = append(spec.Mounts, guards...)
+		}
+	}
+	return nil
+}
+
+// made records the sandbox that has the mounts.
+func (p *placed) made(b *session.Sandbox) {
+	if p == nil || b.Existing {
+		return // an existing sandbox of the key has its own
+	}
+	if err := p.changes.made(b.ID, p.o.name); err != nil {
+		p.app.say(fmt.Sprintf("%s: record changes: %v", p.o.verb, err))
+	}
+}
+
+// undo removes what no sandbox got.
+func (p *placed) undo() {
+	if p != nil {
+		p.changes.undo()
+	}
+}
+
+// tell names the files that programs of this machine would execute, and sums up the changes that are kept apart.
+func (p *placed) tell() {
+	if p == nil {
+		return
+	}
+	p.watch.tell(&p.app.console)
+	if p.changes != nil && p.changes.Sandbox != "" {
+		p.tellChanges()
+	}
+}
+
+// recorded returns callbacks that record the sandbox, too.
+func (p *placed) recorded(cb session.Callbacks) session.Callbacks {
+	tell := cb.Made
+	cb.Made = func(b *session.Sandbox) {
+		p.made(b)
+		tell(b)
+	}
+	return cb
+}

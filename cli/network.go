@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// egressModes repeats the names in package policy, which this program does not link: see package
+// session. A test compares them.
+var egressModes = []string{session.NoEgress, "package-managers", "open"}
+
+// network holds the network options of a command line.
+type network struct {
+	mode, file     string
+	allow, deny    []string
+	openWithInputs bool
+	learn, ask     bool
+	askTime        time.Duration // 0: runner.AskTime
+	goProxy        bool
+	publish        []runner.Port
+	secrets        map[string]*secret
+	order          []string // names of secrets, in the order given
+	found          []runner.Secret
+}
+
+// networkFlags returns the network flags of run and create.
+func networkFlags(n *network) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: cmdline.Word(&n.mode, egressModes),
+			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
+		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.allow, checkRule),
+			Help: "also allow a name, *.NAME for all names below it, an address or a range such as 10.0.0.0/8 or 2001:db8::/32; ports such as 443,8000-8010 or * (default 80,443)"},
+		{Group: groupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.deny, checkRule),
+			Help: "deny a name, even if another rule allows it (default on all ports)"},
+		{Group: groupNetwork, Long: "egress-file", Arg: "FILE", Complete: cmdline.File, Set: n.setFile,
+			Help: "take mode and rules from a policy file, in TOML"},
+		{Group: groupNetwork, Long: "go-proxy", Set: cmdline.On(&n.goProxy),
+			Help: "provide a Go module proxy inside, at 127.0.0.1:8087, and set GOPROXY; package-managers includes it"},
+		{Group: groupNetwork, Long: "learn", Set: cmdline.On(&n.learn),
+			Help: "allow all public destinations and log them, for demesne egress suggest; not with inputs"},
+		{Group: groupNetwork, Long: "allow-open-with-inputs", Set: cmdline.On(&n.openWithInputs),
+			Help: "allow --egress open together with inputs: the command can send them anywhere"},
+		{Group: groupNetwork, Long: "publish", Arg: "[ADDR:]PORT:INSIDE", Repeat: true, Set: n.addPublish,
+			Help: "listen on this machine, and forward to port INSIDE of the sandbox; ADDR:PORT can be unix:PATH (default ADDR 127.0.0.1)"},
+	}
+}
+
+func askFlag(n *network) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupNetwork, Long: "ask", Set: cmdline.On(&n.ask),
+			Help: "ask on the terminal about each name and port without a rule; output waits for the answer"},
+		{Group: groupNetwork, Long: "ask-timeout", Arg: "DURATION", Set: cmdline.Duration(&n.askTime),
+			Help: "how long a connection waits for the answer before it is denied (default 2m); the next connection asks again"},
+	}
+}
+
+// setFile checks that the policy file exists. The file is read when it is used.
+func (n *network) setFile(s string) error {
+	if s == "" {
+		return errors.New("empty")
+	}
+	abs, err := filepath.Abs(s)
+	if err == nil {
+		_, err = os.Stat(abs)
+	}
+	n.file = s
+	return fsutil.Reason(err)
+}
+
+// checkRule is the part of the check that needs no parser; the runner does the rest.
+func checkRule(s string) error {
+	switch {
+	case s == "":
+		return errors.New("empty")
+	case strings.Contains(s, "://") && !strings.HasPrefix(s, "tcp://"):
+		return hinted(errors.New("is a URL, not a name"), "use only the name, such as example.com or example.com:443")
+	case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return errors.New("has a space or a control character")
+	}
+	return nil
+}
+
+// addPublish parses PORT:INSIDE, ADDR:PORT:INSIDE or unix:PATH:INSIDE.
+func (n *network) addPublish(s string) error {
+	listen, inside, found := cutLast(s, ':')
+	to, ok := parsePort(inside)
+	if !found || !ok {
+		return errors.New("does not end in a colon and the port in the sandbox (such as 127.0.0.1:8080:3000)")
+	}
+	listen, err := listenAt(listen)
+	if err != nil {
+		return err
+	}
+	n.publish = append(n.publish, runner.Port{Listen: listen, To: to})
+	return nil
+}
+
+func listenAt(s string) (string, error) {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		if path == "" {
+			return "", errors.New("no path after unix:")
+		}
+		abs, err := filepath.Abs(path)
+		return "unix:" + abs, err
+	}
+	if port, ok := parsePort(s); ok {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String(), nil
+	}
+	at, err := netip.ParseAddrPort(s)
+	if err != nil || at.Port() == 0 {
+		return "", fmt.Errorf("%q is not a port, an ADDRESS:PORT or a unix:PATH to listen on (such as 127.0.0.1:8080)", s)
+	}
+	return at.String(), nil
+}
+
+func cutLast(s string, sep byte) (before, after string, found bool) {
+	i := strings.LastIndexByte(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+func parsePort(s string) (uint16, bool) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return uint16(n), err == nil && n != 0 && s[0] != '+'
+}
+
+// egress returns the egress options for package session.
+func (n *network) egress() session.Egress {
+	e := session.Egress{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, GoProxy: n.goProxy, Learn: n.learn, OpenWithInputs: n.openWithInputs}
+	if n.ask {
+		e.Ask = n.waits()
+	}
+	return e
+}
+
+// blockedLines is how many denials are printed; the log has all of them.
+const blockedLines = 20
+
+// tellBlocked prints the connections of a command that were denied, each with the words that would allow it, and those to names
+// that do not resolve. persists
+// means that its sandbox has rules that can be changed.
+func (c *console) tellBlocked(r *runner.Result, persists bool) {
+	for i, b := range r.Denied {
+		if i == blockedLines {
+			fmt.Fprintf(c.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, text.SafeLine(r.EgressLog))
+			return
+		}
+		line, word := b.String(), "blocked"
+		if b.Failed {
+			word = "unreachable"
+		}
+		switch {
+		case b.Allow == "":
+		case persists:
+			line += "; to allow it: demesne egress allow " + r.Sandbox + " " + b.Allow
+		default:
+			line += "; to allow it: --allow-domain " + b.Allow
+		}
+		fmt.Fprintf(c.stderr, "%s: %s\n", word, text.SafeLine(line))
+	}
+}

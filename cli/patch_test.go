@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"demesne/internal/cmdline"
+	"demesne/rootfs/upper"
+)
+
+// TestPatchHunks checks that all hunks of a text make the new text, none the old one, and one of two only its own place.
+func TestPatchHunks(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	text := func() []byte {
+		var b strings.Builder
+		for range rnd.IntN(40) {
+			fmt.Fprintf(&b, "%d\n", rnd.IntN(6))
+		}
+		return []byte(strings.TrimSuffix(b.String(), []string{"", "\n"}[rnd.IntN(2)]))
+	}
+	for range 2000 {
+		p := filePatch{Texts: upper.Texts{Old: text(), New: text()}}
+		p.hunks = hunksOf(p.Old, p.New)
+		if got := p.with(p.hunks); string(got) != string(p.New) {
+			t.Fatalf("%q to %q: %q", p.Old, p.New, got)
+		}
+		if got := p.with(nil); string(got) != string(p.Old) {
+			t.Fatalf("%q: %q", p.Old, got)
+		}
+	}
+	same := ""
+	for i := range 20 {
+		same += fmt.Sprintf("line %d\n", i)
+	}
+	p := filePatch{Texts: upper.Texts{Old: []byte("a\n" + same + "z"), New: []byte("A\n" + same + "Z")}}
+	p.hunks = hunksOf(p.Old, p.New)
+	if len(p.hunks) != 2 {
+		t.Fatalf("hunks: %+v", p.hunks)
+	}
+	for i, want := range []string{"A\n" + same + "z", "a\n" + same + "Z"} {
+		if got := p.with(p.hunks[i : i+1]); string(got) != want {
+			t.Errorf("hunk %d: %q", i, got)
+		}
+	}
+}
+
+// TestPatchSafe checks that no byte of a file reaches the terminal as a control sequence.
+func TestPatchSafe(t *testing.T) {
+	h := hunksOf([]byte("a\tb\n"), []byte("x\x1b[2Jy\r\nz\u202e\xff\x7f\ufffd\tä\n"))
+	want := "@@ -1,1 +1,2 @@\n-a\tb\n+x^[[2Jy^M\n+z<U+202E><FF><U+007F><U+FFFD>\tä\n"
+	if got := h[0].text(cmdline.Terminal{}); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := h[0].text(cmdline.Terminal{Color: true}); !strings.Contains(got, "\x1b[32m+x^[[2Jy^M\x1b[0m\n") {
+		t.Errorf("in colours: %q", got)
+	}
+}

@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// start runs bare, the program without sandboxes, and waits until its command prints "ready".
+func start(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	heedHangUp(t)
+	cmd := exec.Command("bare", args...)
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	r := bufio.NewReader(out)
+	if line, err := r.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("said %q: %v", line, err)
+	}
+	return cmd, r
+}
+
+// heedHangUp lets programs started later receive SIGHUP, even if these tests run under nohup.
+func heedHangUp(t *testing.T) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, unix.SIGHUP)
+	t.Cleanup(func() { signal.Stop(c) })
+}
+
+// code waits for cmd and returns its exit code; the test reads cmd's output elsewhere.
+func code(t *testing.T, cmd *exec.Cmd) int {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("still running")
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+func TestSignalsAreForwarded(t *testing.T) {
+	for _, s := range []struct {
+		sig  syscall.Signal
+		name string
+	}{{unix.SIGINT, "INT"}, {unix.SIGTERM, "TERM"}, {unix.SIGHUP, "HUP"}, {unix.SIGQUIT, "QUIT"}, {unix.SIGUSR1, "USR1"}, {unix.SIGUSR2, "USR2"}} {
+		cmd, out := start(t, "run", "-c", "trap 'echo got; exit 7' "+s.name+"; echo ready; while :; do sleep 0.02; done")
+		cmd.Process.Signal(s.sig)
+		if line, _ := out.ReadString('\n'); line != "got\n" {
+			t.Errorf("%s: said %q", s.name, line)
+		}
+		if c := code(t, cmd); c != 7 {
+			t.Errorf("%s: exit %d", s.name, c)
+		}
+	}
+}
+
+func TestSecondInterruptKills(t *testing.T) {
+	cmd, out := start(t, "run", "-c", "trap 'echo got' INT; echo ready; while :; do sleep 0.02; done")
+	cmd.Process.Signal(unix.SIGINT)
+	if line, _ := out.ReadString('\n'); line != "got\n" {
+		t.Errorf("said %q", line)
+	}
+	cmd.Process.Signal(unix.SIGINT)
+	if c := code(t, cmd); c != 137 {
+		t.Errorf("exit %d", c)
+	}
+}
+
+// TestNohup checks that a SIGHUP that the caller ignores, as under nohup, is not forwarded.
+func TestNohup(t *testing.T) {
+	cmd, out := start(t, "run", "-c", "echo ready; read x; exit 5")
+	_ = out
+	if c := code(t, cmd); c != 5 {
+		t.Errorf("exit %d", c)
+	}
+	sh := exec.Command("sh", "-c", `trap '' HUP; exec bare run -c 'echo ready; sleep 0.5; exit 6'`)
+	sh.Env = append(os.Environ(), "HOME="+t.TempDir())
+	o, _ := sh.StdoutPipe()
+	sh.Start()
+	bufio.NewReader(o).ReadString('\n')
+	sh.Process.Signal(unix.SIGHUP)
+	if c := code(t, sh); c != 6 {
+		t.Errorf("exit %d", c)
+	}
+}
+
+// TestUnreadOutput checks that demesne does not wait for a caller that reads nothing if a timeout ended the
+// command.
+func TestUnreadOutput(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := exec.Command("bare", "run", "--timeout", "300ms", "--", "yes")
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if c := code(t, cmd); c != exitTimedOut {
+		t.Errorf("timed out without a reader: exit %d", c)
+	}
+
+	r2, w2, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r2.Close()
+	cmd = exec.Command("bare", "run", "--", "head", "-c", "100000", "/dev/zero")
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	cmd.Stdout = w2
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w2.Close()
+	time.Sleep(patience + 500*time.Millisecond)
+	if n, _ := io.Copy(io.Discard, r2); n != 100000 {
+		t.Errorf("%d of 100000 bytes reached a slow reader", n)
+	}
+	if c := code(t, cmd); c != 0 {
+		t.Errorf("exit %d", c)
+	}
+}
+
+// TestNonblockingCaller checks that the caller's own descriptors keep their flags, and may be non-blocking.
+func TestNonblockingCaller(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := exec.Command("bare", "run", "-i", "--", "cat")
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	cmd.Stdin = strings.NewReader(strings.Repeat("x", 3<<20))
+	cmd.Stdout = w
+	fd := fdOf(w)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	unix.SetNonblock(fd, true) // os/exec passed on a blocking descriptor
+	for n, end := 0, time.Now().Add(time.Minute); n == 0 && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		n, _ = unix.IoctlGetInt(fdOf(r), unix.TIOCINQ) // once it writes, it has set up its descriptors
+	}
+	if flags, _ := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); flags&unix.O_NONBLOCK == 0 {
+		t.Error("O_NONBLOCK was taken off the caller's pipe")
+	}
+	w.Close()
+	if n, _ := io.Copy(io.Discard, r); n != 3<<20 {
+		t.Errorf("%d bytes", n)
+	}
+	if c := code(t, cmd); c != 0 {
+		t.Errorf("exit %d", c)
+	}
+}

@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/images/events"
+	"demesne/images/oci"
+	"demesne/internal/fsutil"
+	"demesne/runner"
+)
+
+func digestNamed(c string) oci.Digest { return oci.Digest("sha256:" + strings.Repeat(c, 64)) }
+
+// pullEvents are the events of a pull whose layers are fetched, retried and unpacked concurrently.
+var pullEvents = []events.Event{
+	{Event: events.Layer, Digest: digestNamed("a"), State: events.Waiting, Total: 3 << 20},
+	{Event: events.Layer, Digest: digestNamed("b"), State: events.Present, Layer: &oci.Layer{Digest: digestNamed("b"), DiffID: digestNamed("2"), Size: 1 << 20}},
+	{Event: events.Layer, DiffID: digestNamed("2"), Digest: digestNamed("b"), State: events.Present},
+	{Event: events.Layer, Digest: digestNamed("a"), State: events.Pulling, Bytes: 1 << 20, Total: 3 << 20},
+	{Event: events.Retry, Digest: digestNamed("a"), In: 1500 * time.Millisecond, Why: "cut\r\x1b[2Jx"},
+	{Event: events.Layer, Digest: digestNamed("a"), State: events.Pulled, Layer: &oci.Layer{Digest: digestNamed("a"), DiffID: digestNamed("1"), Size: 3 << 20}},
+	{Event: events.Notice, DiffID: digestNamed("1"), Why: "ids over 65535"},
+	{Event: events.Layer, DiffID: digestNamed("1"), Digest: digestNamed("a"), State: events.Unpacking},
+	{Event: events.Layer, DiffID: digestNamed("1"), State: events.Done},
+}
+
+func TestProgressSummary(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := (&console{stderr: null, env: os.LookupEnv}).newProgress(false, "pull")
+	now := time.Unix(1_700_000_000, 0)
+	p.now = func() time.Time { return now }
+	for i, want := range []string{
+		"0 B of 3.0 MiB (0%), 0 of 1 layers unpacked",
+		"1.0 MiB of 4.0 MiB (25%), 0 of 2 layers unpacked",
+		"1.0 MiB of 4.0 MiB (25%), 1 of 2 layers unpacked",
+		"2.0 MiB of 4.0 MiB (50%), 1 of 2 layers unpacked",
+		"2.0 MiB of 4.0 MiB (50%), 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB (100%), 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB (100%), 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB (100%), 1 of 2 layers unpacked",
+		"4.0 MiB of 4.0 MiB (100%), 2 of 2 layers unpacked",
+	} {
+		p.take(pullEvents[i])
+		if got := p.summary(); got != want {
+			t.Errorf("after event %d: %q, want %q", i, got, want)
+		}
+	}
+	var none *progress // as with --quiet
+	none.take(pullEvents[0])
+	none.done()
+}
+
+// TestProgressRate checks the rate and the time left of a pull that resumes: bytes of an earlier pull do not count.
+func TestProgressRate(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := (&console{stderr: null, env: os.LookupEnv}).newProgress(false, "pull")
+	now := time.Unix(1_700_000_000, 0)
+	p.now = func() time.Time { return now }
+	for i, want := range []string{
+		"50.0 MiB of 100.0 MiB (50%), 0 of 1 layers unpacked",
+		"51.0 MiB of 100.0 MiB (51%), 0 of 1 layers unpacked",
+		"52.0 MiB of 100.0 MiB (52%), 1.0 MiB/s, 48s left, 0 of 1 layers unpacked",
+		"53.0 MiB of 100.0 MiB (53%), 1.0 MiB/s, 47s left, 0 of 1 layers unpacked",
+	} {
+		p.take(events.Event{Event: events.Layer, Digest: digestNamed("a"), State: events.Pulling, Bytes: int64(50+i) << 20, Total: 100 << 20})
+		if got := p.summary(); got != want {
+			t.Errorf("after %d s: %q, want %q", i, got, want)
+		}
+		now = now.Add(time.Second)
+	}
+}
+
+// TestProgressBars checks the lines of layers in a wide, a narrow and a low terminal.
+func TestProgressBars(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := (&console{stderr: null, env: os.LookupEnv}).newProgress(false, "pull")
+	for _, e := range append(pullEvents[:3:3],
+		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Waiting, Total: 4 << 20},
+		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Pulling, Bytes: 1 << 20, Total: 4 << 20}) {
+		p.take(e)
+	}
+	wide := []string{
+		"  cccccccccccc [##--------] 1.0 MiB of 4.0 MiB  fetching",
+		"  aaaaaaaaaaaa [----------] 0 B of 3.0 MiB  waiting",
+	}
+	if got := p.bars(10+besideBar+1, 10); !slices.Equal(got, wide) {
+		t.Errorf("wide: %q", got)
+	}
+	if got, want := p.bars(30, 1), []string{"  cccccccccccc 1.0 MiB of 4.0 MiB  fetching"}; !slices.Equal(got, want) {
+		t.Errorf("narrow: %q", got)
+	}
+}
+
+// TestProgressOnTerminal checks that lines, never wider than the terminal, are redrawn and finally erased.
+// Notices remain, without the registry's control characters.
+func TestProgressOnTerminal(t *testing.T) {
+	p := &bareProcess{}
+	slave, err := p.openTerminal(runner.Winsize{Rows: 10, Cols: 30})
+	if err != nil {
+		t.Skipf("needs /dev/ptmx: %v", err)
+	}
+	defer p.tty.Close()
+	pr := (&console{stderr: slave, env: func(string) (string, bool) { return "", false }}).newProgress(false, `pull "x"`)
+	for _, e := range pullEvents {
+		pr.take(e)
+	}
+	pr.done()
+	pr.done()
+	slave.Write([]byte("END"))
+	var seen bytes.Buffer
+	buf := make([]byte, 4096)
+	for !strings.Contains(seen.String(), "END") {
+		n, err := p.tty.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen.Write(buf[:n])
+	}
+	slave.Close()
+	text := seen.String()
+	if !strings.HasSuffix(text, "\x1b[JEND") {
+		t.Errorf("left on the terminal: %q", text)
+	}
+	for _, want := range []string{"demesne: pull \"x\": layer aaaaaaaaaaaa: again in 1.5s: cut??[2Jx\r\n", "demesne: pull \"x\": layer 111111111111: ids over 65535\r\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %q", want, text)
+		}
+	}
+	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\r' || r == '\n' || r == 0x1b }) {
+		line = strings.TrimPrefix(strings.TrimPrefix(line, "[K"), "[J")
+		if !strings.HasPrefix(line, "demesne: ") && len(line) > 29 {
+			t.Errorf("%q is wider than the terminal", line)
+		}
+	}
+}
+
+// TestPullInterrupted checks that Ctrl-C during a slow pull exits with 130 at once, and leaves no output
+// directory.
+func TestPullInterrupted(t *testing.T) {
+	for _, args := range [][]string{{"pull", "python"}, {"run", "--image", "python", "--", "true"}, {"create", "--image", "python"}} {
+		dir := t.TempDir()
+		cmd := exec.Command("bare", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HOME="+dir, "DEMESNE_IMAGE_STORE="+dir+"/images", "HANDS_FAIL=pull:slow")
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for range 1000 {
+			if fsutil.Exists(filepath.Join(dir, "pulling")) {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		cmd.Process.Signal(unix.SIGINT)
+		if c := code(t, cmd); c != exitSignal+int(unix.SIGINT) || out.Len() > 0 {
+			t.Errorf("%q: exit %d, %q", args, c, &out)
+		}
+		if fsutil.Exists(dir + "/.demesne/out") {
+			t.Errorf("%q left an output directory", args)
+		}
+	}
+}

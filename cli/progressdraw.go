@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/cmdline"
+)
+
+const (
+	mostBars  = 10 // layers that have a bar at once
+	mostWidth = 40 // columns of a bar
+	// besideBar is the width of the other text in the line of a layer.
+	besideBar = len("  0123456789ab []  999.9 MiB of 999.9 MiB  unpacking")
+)
+
+// draw rewrites the lines. It truncates them to the terminal's current width, because a wrapped line could not be
+// erased, and leaves one of its rows to other text.
+func (p *progress) draw() {
+	width, rows := 80, 24
+	if w, err := unix.IoctlGetWinsize(fdOf(p.on.stderr), unix.TIOCGWINSZ); err == nil && w.Col > 0 && w.Row > 0 {
+		width, rows = int(w.Col), int(w.Row)
+	}
+	lines := p.bars(width, max(0, min(mostBars, rows-2)))
+	lines = append(lines, p.noun+": "+p.summary())
+	var b strings.Builder
+	b.WriteString(p.home())
+	for i, text := range lines {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		line := []rune(text)
+		b.WriteString(string(line[:min(len(line), width-1)]))
+		b.WriteString("\x1b[K")
+	}
+	b.WriteString("\x1b[J")
+	p.lines = len(lines)
+	fmt.Fprint(p.on.stderr, b.String())
+}
+
+// home returns the control sequence that moves to the start of the first line.
+func (p *progress) home() string {
+	if p.lines > 1 {
+		return fmt.Sprintf("\r\x1b[%dA", p.lines-1)
+	}
+	return "\r"
+}
+
+// clear erases the lines.
+func (p *progress) clear() {
+	if p.lines > 0 {
+		fmt.Fprint(p.on.stderr, p.home()+"\x1b[J")
+		p.lines = 0
+	}
+}
+
+// bars returns the lines of layers that are not finished: first those in progress, then those that wait.
+func (p *progress) bars(width, most int) []string {
+	var lines, waiting []string
+	for _, l := range p.order {
+		switch {
+		case l.unpacked || l.total > 0 && l.fetched == l.total && !l.begun && !l.unpacking:
+		case l.begun || l.unpacking:
+			lines = append(lines, l.bar(width, p.words))
+		default:
+			waiting = append(waiting, l.bar(width, p.words))
+		}
+	}
+	lines = append(lines, waiting...)
+	return lines[:min(len(lines), most)]
+}
+
+// bar returns the line of one layer. A narrow terminal has room for the figures only.
+func (l *layerState) bar(width int, words progressWords) string {
+	state := "waiting"
+	switch {
+	case l.unpacking:
+		state = "unpacking"
+	case l.begun && l.fetched == l.total:
+		state = words.did
+	case l.begun:
+		state = words.doing
+	}
+	bar := ""
+	if w := min(mostWidth, width-1-besideBar); w >= 5 {
+		full := w
+		if l.total > 0 {
+			full = int(int64(w) * min(l.fetched, l.total) / l.total)
+		}
+		bar = "[" + strings.Repeat("#", full) + strings.Repeat("-", w-full) + "] "
+	}
+	return fmt.Sprintf("  %s %s%s of %s  %s", l.name, bar, cmdline.FormatBytes(l.fetched), cmdline.FormatBytes(l.total), state)
+}
+
+// summary returns the state of the whole image.
+func (p *progress) summary() string {
+	var fetched, total int64
+	unpacked := 0
+	for _, l := range p.order {
+		fetched, total = fetched+l.fetched, total+l.total
+		if l.unpacked {
+			unpacked++
+		}
+	}
+	text := cmdline.FormatBytes(fetched) + " of " + cmdline.FormatBytes(total)
+	if total > 0 {
+		text += fmt.Sprintf(" (%d%%)", 100*fetched/total)
+	}
+	if speed := p.rate.of(p.now()); speed > 0 && fetched < total {
+		left := time.Duration(float64(total-fetched) / speed * float64(time.Second))
+		text += fmt.Sprintf(", %s/s, %s left", cmdline.FormatBytes(int64(speed)), left.Round(time.Second))
+	}
+	return fmt.Sprintf("%s, %d of %d layers %s", text, unpacked, len(p.order), p.words.end)
+}
+
+// rate measures the speed of a download over the last seconds.
+type rate struct {
+	moved int64
+	marks []mark
+}
+
+type mark struct {
+	at    time.Time
+	moved int64
+}
+
+const (
+	rateOver  = 5 * time.Second
+	rateAfter = time.Second // a shorter measurement means little
+)
+
+func (r *rate) add(now time.Time, n int64) {
+	if n <= 0 {
+		return
+	}
+	r.moved += n
+	for len(r.marks) > 1 && now.Sub(r.marks[0].at) > rateOver {
+		r.marks = r.marks[1:]
+	}
+	r.marks = append(r.marks, mark{now, r.moved})
+}
+
+// of returns bytes a second, or 0 if it is not known yet.
+func (r *rate) of(now time.Time) float64 {
+	if len(r.marks) == 0 || now.Sub(r.marks[0].at) < rateAfter {
+		return 0
+	}
+	return float64(r.moved-r.marks[0].moved) / now.Sub(r.marks[0].at).Seconds()
+}

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"demesne/internal/fsutil"
+	"demesne/runner"
+)
+
+// project is the directory that an agent works on, at its own path.
+type project struct {
+	dir  string // where the user is, absolute, without symbolic links
+	root string // of the git repository, or dir
+	git  string // the directory of the repository's data, if it is outside of root: root is a linked worktree
+}
+
+// findProject returns the project of the working directory. It refuses a directory that contains the user's home: an
+// agent could write to all of it.
+func findProject(home string) (*project, error) {
+	dir, err := os.Getwd()
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find working directory: %w", err)
+	}
+	if real, err := filepath.EvalSymlinks(home); err == nil {
+		home = real
+	}
+	if contains(dir, home) {
+		return nil, hinted(fmt.Errorf("%q contains your home directory: an agent may change everything in its directory", dir), "go to a project's directory first")
+	}
+	p := &project{dir: dir, root: dir}
+	data := "" // of the repository or submodule around dir, if that is not a directory .git beside its files
+	for at := dir; !contains(at, home); at = filepath.Dir(at) {
+		info, err := os.Lstat(filepath.Join(at, ".git"))
+		if err != nil {
+			continue
+		}
+		switch {
+		case info.IsDir() && (data == "" || contains(filepath.Join(at, ".git/modules"), data)):
+			p.root = at
+		case info.Mode().IsRegular() && data == "":
+			if git := worktreeOf(at); git != "" && !contains(git, home) {
+				p.root, p.git = at, git
+			} else if data = gitDirOf(at); data != "" {
+				continue // a submodule: the repository around it has its data
+			}
+		}
+		return p, nil
+	}
+	return p, nil
+}
+
+// contains reports whether path is dir or below it. It errs on the side of true.
+func contains(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err != nil || rel == "." || filepath.IsLocal(rel)
+}
+
+// gitDirOf returns the directory that the file root/.git names, without symbolic links, or "".
+func gitDirOf(root string) string {
+	name, found := strings.CutPrefix(firstLine(filepath.Join(root, ".git")), "gitdir: ")
+	if !found {
+		return ""
+	}
+	return resolved(root, name)
+}
+
+// resolved returns the path of a name in a file of dir, without symbolic links, or "".
+func resolved(dir, name string) string {
+	if name != "" && !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
+	}
+	if real, err := filepath.EvalSymlinks(name); name != "" && err == nil {
+		return real
+	}
+	return ""
+}
+
+// worktreeOf returns the data of the repository that root is a linked worktree of, or "". An earlier sandbox may have
+// written root/.git and anything below root. So the worktree's own data must lie in the repository's directory
+// "worktrees", where git-worktree(1) puts it, and name root in turn. A sandbox that could write there had all of the
+// repository.
+func worktreeOf(root string) string {
+	own := gitDirOf(root)
+	if own == "" || resolved(own, firstLine(filepath.Join(own, "gitdir"))) != filepath.Join(root, ".git") {
+		return ""
+	}
+	above, common := filepath.Dir(own), resolved(own, firstLine(filepath.Join(own, "commondir")))
+	if filepath.Base(above) != "worktrees" || common != filepath.Dir(above) {
+		return ""
+	}
+	return common
+}
+
+// firstLine returns the first line of a small regular file, or "".
+func firstLine(path string) string {
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	line, _ := bufio.NewReader(io.LimitReader(f, 8<<10)).ReadString('\n')
+	return strings.TrimRight(line, "\r\n")
+}
+
+// mounts returns the project's directories, writable, each at its own path.
+func (p *project) mounts() []runner.Mount {
+	m := []runner.Mount{{Source: p.root, Target: p.root}}
+	if p.git != "" {
+		m = append(m, runner.Mount{Source: p.git, Target: p.git})
+	}
+	return m
+}
+
+// keptHome makes the home directory that an agent keeps for this project, and returns its path.
+func (p *project) keptHome(home, agent string) (string, error) {
+	sum := sha256.Sum256([]byte(p.root))
+	path := filepath.Join(agentsDir(home), agent, filepath.Base(p.root)+"-"+hex.EncodeToString(sum[:6]))
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return "", fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
+	}
+	if info, err := os.Lstat(real); err != nil || !info.IsDir() {
+		return "", fmt.Errorf("make the agent's home: %w", errors.Join(err, fs.ErrInvalid))
+	}
+	return real, nil
+}

@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"demesne/images"
+	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
+	"demesne/internal/cmdline"
+	"demesne/session"
+)
+
+// pushOptions describe a push, and logins.
+type pushOptions struct {
+	compression         string
+	compressionLevel    int
+	signBy, passphrase  string // files
+	tlsVerify, authFile string
+	loginUser           string
+	passwordStdin       bool
+	allLogins           bool
+}
+
+var (
+	compressions = []string{"gzip", "zstd", "none"}
+	booleans     = []string{"true", "false"}
+)
+
+func pushCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "push", Usage: []string{"[flags] NAME [DEST]"}, Summary: "copy an image to a registry",
+			About: `Copies an image to a registry, and prints the name and the digest that it has there. DEST is the new name, with its
+registry: registry.example/team/app:1. It can be left out if NAME has a registry.
+
+Layers that the registry has are not sent. The layers of an image that demesne build, commit or import made are
+compressed, always to the same bytes, so the digest is stable. demesne build begins with that in the background. An image
+that was pulled keeps its digest.
+
+demesne login, podman login or docker login store the password that the registry wants.`,
+			Examples: []cmdline.Example{
+				{Says: "push an image under a new name", Line: "demesne push local/app registry.example/team/app:1"},
+				{Says: "get the digest, for a deployment", Line: "demesne push -q local/app registry.example/team/app:1"},
+				{Says: "push to a test registry without TLS", Line: "demesne push --tls-verify=false local/app localhost:5000/app"},
+				{Says: "push with smaller layers", Line: "demesne push --compression zstd --compression-level 19 local/app registry.example/app"},
+			},
+			Operand: cmdline.Image, Here: true,
+			Habits: pushHabits,
+		},
+		flags: pushFlags, run: cmdPush,
+	}
+}
+
+func pushFlags(o *options) cmdline.Flags {
+	p := &o.pushOptions
+	return slices.Concat(cmdline.Flags{
+		{Group: groupResult, Long: "compression", Arg: "FORMAT", Words: compressions, Set: cmdline.Word(&p.compression, compressions),
+			Help: "format of all layers: gzip, zstd or none (default layers keep theirs, and uncompressed ones become gzip)"},
+		{Group: groupResult, Long: "compression-level", Arg: "N", Set: func(s string) (err error) {
+			if p.compressionLevel, err = strconv.Atoi(s); err != nil || p.compressionLevel < 1 || p.compressionLevel > 22 {
+				return errors.New("not a number from 1 to 22")
+			}
+			return nil
+		}, Help: "level of layers that are compressed: 1 to 9 for gzip, 1 to 22 for zstd (default 5 for gzip, 3 for zstd)"},
+		{Group: groupResult, Long: "sign-by", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.signBy),
+			Help: "also sign the image with this sigstore private key"},
+		{Group: groupResult, Long: "sign-passphrase-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.passphrase),
+			Help: "file with the key's passphrase (default: ask on the terminal)"},
+	}, accessFlags(p), jsonFlag(o), quietFlag(&o.reportOptions, "print only the digest, and no progress"))
+}
+
+// accessFlags are the flags of commands that talk to a registry.
+func accessFlags(p *pushOptions) cmdline.Flags {
+	return append(cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "tls-verify", Arg: "BOOL", Words: booleans, Set: cmdline.Word(&p.tlsVerify, booleans),
+			Help: "false allows plain HTTP and untrusted certificates (default true, or as registries.conf says)"},
+	}, authFileFlag(p)...)
+}
+
+func authFileFlag(p *pushOptions) cmdline.Flags {
+	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "authfile", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.authFile),
+		Help: "file with credentials (default $REGISTRY_AUTH_FILE, or the one of podman)"}}
+}
+
+func tagCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "tag", Usage: []string{"NAME NEW…"}, Summary: "give an image another name",
+			About: "Gives an image one more name, or several. If a new name has another image, it moves to this one. demesne rmi removes a name.",
+			Examples: []cmdline.Example{
+				{Says: "name an image for a registry, and push it", Line: "demesne tag local/app registry.example/team/app:1; demesne push registry.example/team/app:1"},
+				{Says: "keep the image of today", Line: "demesne tag local/app local/app:old"},
+			},
+			Operand: cmdline.Image, Here: true,
+		},
+		flags: noFlags, run: cmdTag,
+	}
+}
+
+func cmdTag(a *app, _ *options, args []string) (int, error) {
+	if len(args) < 2 {
+		return 0, hinted(errors.New("needs the name of an image, and a new name"), "demesne tag local/app local/app:2")
+	}
+	refs, err := named(args)
+	if err != nil {
+		return 0, err
+	}
+	return imageTool{a}.with(func(ctx context.Context, c *images.Client) (int, error) {
+		for _, to := range refs[1:] {
+			if _, err := c.Tag(ctx, refs[0], to); err != nil {
+				return 0, session.NamedImage(refs[0], err)
+			}
+		}
+		return 0, nil
+	})
+}
+
+// pushed is a pushed image as --json prints it.
+type pushed struct {
+	Name   string        `json:"name"`
+	Digest oci.Digest    `json:"digest"` // in the registry
+	Image  oci.Digest    `json:"image"`  // digest in the store
+	Layers []pushedLayer `json:"layers"`
+}
+
+type pushedLayer struct {
+	oci.Layer
+	State events.State `json:"state"` // pushed, mounted or present
+}
+
+func cmdPush(a *app, o *options, args []string) (int, error) {
+	from, to, err := pushNames(args)
+	if err != nil {
+		return 0, err
+	}
+	how := images.Push{Compression: o.compression, Level: o.compressionLevel, SignBy: o.signBy}
+	t := imageTool{a}
+	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+		c.TLSVerify, c.AuthFile = o.tlsVerify, o.authFile
+		img, err := c.Store.Lookup(from)
+		if err != nil {
+			return 0, session.NamedImage(from, err)
+		}
+		if how.Passphrase, err = t.keyPassphrase(ctx, &o.pushOptions); err != nil {
+			return 0, err
+		}
+		p := t.newProgress(o.quiet, fmt.Sprintf("push %q", to.Given))
+		if p != nil {
+			p.words = pushWords
+		}
+		defer p.done()
+		result := pushed{Name: to.Full, Image: img.Digest, Layers: []pushedLayer{}}
+		result.Digest, err = c.Push(ctx, from, to, how, func(e events.Event) {
+			if e.Event == events.Layer && e.Layer != nil {
+				result.Layers = append(result.Layers, pushedLayer{*e.Layer, e.State})
+			}
+			p.take(e)
+		})
+		if err != nil {
+			return 0, err
+		}
+		p.done()
+		switch {
+		case o.json:
+			return t.printJSON(result)
+		case o.quiet:
+			return t.print(string(result.Digest) + "\n")
+		}
+		return t.print(shortName(to.Full) + " " + string(result.Digest) + "\n")
+	})
+}
+
+// pushNames returns the image to push, and its name in a registry. A name without a registry never goes to one: a mistyped
+// "local/app" would be a name of Docker Hub.
+func pushNames(args []string) (from, to imageref.Ref, err error) {
+	if len(args) > 2 {
+		return from, to, fmt.Errorf("unexpected argument %q", args[2])
+	}
+	refs, err := named(args[:min(1, len(args))])
+	if err != nil {
+		return from, to, err
+	}
+	from, to = refs[0], refs[0]
+	if len(args) == 2 {
+		if to, err = session.ParseImage(args[1]); err != nil {
+			return from, to, fmt.Errorf("destination %q: %w", args[1], err)
+		}
+	}
+	switch {
+	case to.Local() || to.Kind == imageref.Directory:
+		return from, to, hinted(fmt.Errorf("destination %q: is not in a registry", to.Given), "demesne save -o FILE %s writes an archive", from.Given)
+	case to.Digest() != "":
+		return from, to, hinted(fmt.Errorf("destination %q: a digest cannot be chosen", to.Given), "name a tag in place of it: REGISTRY/NAME:TAG")
+	case !to.Explicit():
+		return from, to, hinted(fmt.Errorf("destination %q: names no registry", to.Given), "demesne push %s REGISTRY/NAME:TAG", from.Given)
+	}
+	return from, to, nil
+}
+
+// keyPassphrase reads the passphrase of the key that signs.
+func (t imageTool) keyPassphrase(ctx context.Context, p *pushOptions) (string, error) {
+	switch {
+	case p.signBy == "" && p.passphrase != "":
+		return "", hinted(errors.New("a passphrase without a key"), "--sign-by FILE names the key")
+	case p.signBy == "":
+		return "", nil
+	case p.passphrase != "":
+		return secretFile(p.passphrase)
+	}
+	return t.askSecret(ctx, fmt.Sprintf("Passphrase of %q: ", p.signBy), "--sign-passphrase-file FILE reads it from a file")
+}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"demesne/images/imageref"
+	"demesne/images/oci"
+)
+
+// root is the root file system of a sandbox that was not looked for yet.
+type root struct {
+	app *app
+	o   *options
+	ref imageref.Ref
+}
+
+// newRoot returns the root that o names, without looking for it.
+func (a *app) newRoot(o *options) (*root, error) {
+	r := &root{app: a, o: o, ref: o.image}
+	if r.ref.Kind == "" {
+		var err error
+		if r.ref, err = a.session(&o.network).DefaultImage(); err != nil {
+			return nil, err
+		}
+	}
+	if r.ref.Kind == imageref.Host && o.userName != "" {
+		return nil, fmt.Errorf("user %q: %w", o.userName, errUser)
+	}
+	return r, nil
+}
+
+// config returns the configuration of a root that is no image, or nil: that of an image is not known yet.
+func (r *root) config() *oci.Config {
+	if r.ref.Stored() {
+		return nil
+	}
+	return &oci.Config{}
+}
+
+// argv returns the command to run: shell text, or the image's entrypoint with args. c is the image's
+// configuration. argv returns nil if c is nil, not known yet.
+func (r *root) argv(c *oci.Config, args []string) ([]string, error) {
+	switch {
+	case r.o.shell != nil && r.o.entrypoint != nil:
+		return nil, errors.New("-c and --entrypoint: cannot be combined")
+	case r.o.shell != nil:
+		return append([]string{"/bin/sh", "-c", *r.o.shell}, args...), nil
+	case c == nil:
+		return nil, nil
+	case !r.ref.Stored() && r.o.entrypoint == nil:
+		return r.o.argv(r.o.verb, args)
+	}
+	argv, err := c.Command(r.o.entrypoint, args)
+	if errors.Is(err, oci.ErrNoCommand) {
+		return nil, hinted(fmt.Errorf("image %q: %w", r.ref.Given, err), "demesne run --image %s -- CMD", r.ref.Given)
+	}
+	return argv, err
+}
+
+func (r *root) progress() *progress {
+	return r.app.newProgress(r.o.quiet, fmt.Sprintf("%s: image %q", r.o.verb, r.ref.Given))
+}

@@ -1,0 +1,357 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"demesne/images/oci"
+	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
+	"demesne/kernels/languages"
+	"demesne/runner"
+	inside "demesne/runner/files"
+	"demesne/runner/ipc"
+	"demesne/session"
+)
+
+// codeOptions describe code that a command line names in place of a command.
+type codeOptions struct {
+	language     languages.Language // of --language; zero: the file's name tells
+	dependencies []string
+}
+
+// maxScript bounds a program that is not handed in as a file: one on stdin, or one for a sandbox that exists.
+const maxScript = 16 << 20
+
+func languageFlag(o *codeOptions) cmdline.Flags {
+	names := languages.Names(func(l languages.Language) bool { return l.Run != nil })
+	return cmdline.Flags{{Group: groupCommand, Long: "language", Arg: "NAME", Words: names, Set: o.setLanguage,
+		Help: "run CMD as a file of this machine, or stdin if CMD is -, by the interpreter of this language (default that of the file's #! line or name)"}}
+}
+
+func (o *codeOptions) setLanguage(s string) error {
+	l, ok := languages.Find(s)
+	if !ok || l.Run == nil {
+		return cmdline.OneOf(s, languages.Names(func(l languages.Language) bool { return l.Run != nil }))
+	}
+	o.language = l
+	return nil
+}
+
+// script is a program of this machine in place of a command. It runs in the sandbox by an interpreter of the sandbox.
+type script struct {
+	name string // as the user wrote it
+	real string // absolute, without symbolic links
+	lang languages.Language
+
+	executable bool     // has a permission to be executed
+	line       []string // of a first line with #!
+	only       bool     // --language: the first word cannot be a program of the sandbox
+	temporary  string   // directory of a program from stdin
+
+	shown  bool   // a directory that the sandbox shows has the file
+	inside string // path in the sandbox
+
+	content []byte // of one that is copied; nil: it is an input
+}
+
+// findScript returns the script that the first word of a command names, or nil if that is an ordinary command. It is
+// a script if it is a regular file of this machine with a name of the table, or with --language any one. Text of -c, and
+// arguments of a given entrypoint or for a dev container, are no scripts.
+func (a *app) findScript(o *options, args []string) (*script, error) {
+	forced := o.language.Name != ""
+	if forced && len(o.dependencies) > 0 && (len(args) == 0 || args[0] != "-" && !fsutil.Exists(args[0])) {
+		forced = false // the language is that of the dependencies alone
+	}
+	if o.shell != nil || o.entrypoint != nil || o.asked != nil || len(args) == 0 {
+		if forced {
+			return nil, errors.New("--language: needs a file or - as the command, without -c, --entrypoint and --devcontainer")
+		}
+		return nil, nil
+	}
+	s := &script{name: args[0], lang: o.language, only: forced}
+	if forced && s.name == "-" {
+		return s, s.takeStdin(a, o)
+	}
+	if !forced && !isScriptName(s.name) {
+		return nil, nil
+	}
+	switch info, err := os.Stat(s.name); {
+	case forced && err != nil:
+		return nil, fmt.Errorf("script %q: %w", s.name, fsutil.Reason(err))
+	case forced && !info.Mode().IsRegular():
+		return nil, fmt.Errorf("script %q: is not a regular file", s.name)
+	case err != nil || !info.Mode().IsRegular():
+		return nil, nil
+	default:
+		s.executable = !forced && info.Mode()&0o111 != 0
+	}
+	if err := s.look(); err != nil {
+		return nil, fmt.Errorf("script %q: %w", s.name, fsutil.Reason(err))
+	}
+	return s, nil
+}
+
+// isScriptName reports whether a name is that of a file in some language.
+func isScriptName(name string) bool {
+	l, known := languages.OfFile(name)
+	return known && l.Run != nil
+}
+
+// look finds the file without symbolic links, and reads its beginning.
+func (s *script) look() error {
+	abs, err := filepath.Abs(s.name)
+	if err == nil {
+		s.real, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(s.real)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	head := make([]byte, 4<<10)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	if !s.only {
+		s.line = languages.Interpreter(head[:n])
+		s.lang, _ = languages.OfScript(s.name, head[:n])
+	}
+	return nil
+}
+
+// takeStdin puts stdin into a file of a new directory.
+func (s *script) takeStdin(a *app, o *options) error {
+	if o.interactive || o.tty || o.background {
+		return errors.New("stdin has the program: it cannot be combined with -i, -t or --background")
+	}
+	code, err := io.ReadAll(io.LimitReader(a.stdin, maxScript+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read stdin: %w", err)
+	case len(code) > maxScript:
+		return fmt.Errorf("read stdin: longer than %s", cmdline.FormatBytes(maxScript))
+	}
+	if s.temporary, err = os.MkdirTemp("", "demesne-stdin-"); err != nil {
+		return err
+	}
+	s.real = filepath.Join(s.temporary, "stdin"+s.lang.Extensions[0])
+	return os.WriteFile(s.real, code, 0o644)
+}
+
+// close removes the file of a program from stdin.
+func (s *script) close() {
+	if s != nil && s.temporary != "" {
+		os.RemoveAll(s.temporary)
+	}
+}
+
+// locate finds the script in what a sandbox shows of this machine.
+func (s *script) locate(spec runner.Spec, mounts []runner.Mount) {
+	for _, in := range spec.Inputs {
+		mounts = append(mounts, runner.Mount{Source: in.Path, Target: "/in/" + in.Name})
+	}
+	if abs, err := filepath.Abs(spec.Workspace); err == nil && spec.Workspace != "" {
+		if real, err := filepath.EvalSymlinks(abs); err == nil {
+			mounts = append(mounts, runner.Mount{Source: real, Target: "/workspace"})
+		}
+	}
+	deepest := ""
+	for _, m := range mounts {
+		rel, err := filepath.Rel(m.Source, s.real)
+		if err == nil && (rel == "." || filepath.IsLocal(rel)) && len(m.Source) >= len(deepest) {
+			deepest, s.inside, s.shown = m.Source, path.Join(m.Target, rel), true
+		}
+	}
+}
+
+// shownBy returns the mounts of this command line, before their changes are kept apart.
+func (o *options) shownBy() (all []runner.Mount) {
+	mounts, _, _ := o.parsed()
+	if dir, cow := o.cowWorkspace(); cow {
+		if m, err := cowWorkspaceMount(dir); err == nil {
+			mounts = append(mounts, m)
+		}
+	}
+	for _, m := range mounts {
+		all = append(all, m.Mount)
+	}
+	return all
+}
+
+// handIn adds the script to the inputs of a new sandbox, unless that shows it.
+func (s *script) handIn(spec *runner.Spec, o *options) error {
+	if s.locate(*spec, o.shownBy()); s.shown {
+		return nil
+	}
+	name := filepath.Base(s.real)
+	if s.temporary == "" {
+		name = filepath.Base(s.name)
+	}
+	for slices.ContainsFunc(spec.Inputs, func(in runner.Input) bool { return in.Name == name }) {
+		name = "run-" + name
+	}
+	in, err := session.ParseInputs([]string{s.real + ":" + name}, nil)
+	if err != nil {
+		return err
+	}
+	spec.Inputs, s.inside = append(spec.Inputs, in...), "/in/"+name
+	return nil
+}
+
+// showScript makes the script visible in the sandbox of a run: as an input, or for the sandbox of a key as a copy.
+func (j *execution) showScript(s *session.Service, spec *runner.Spec) error {
+	if j.o.key == "" {
+		return j.script.handIn(spec, j.o)
+	}
+	j.script.locate(*spec, j.o.shownBy())
+	if id, err := s.OfKey(j.sig.ctx, j.o.key); err == nil && !j.o.replace && !j.script.shown {
+		if info, err := s.Inspect(j.sig.ctx, id); err == nil {
+			j.script.locate(info.Spec, info.Spec.Mounts)
+		}
+	}
+	return j.script.readIn()
+}
+
+// copyingScript returns callbacks that copy a script into the sandbox of a key before the command starts.
+func (j *execution) copyingScript(cb session.Callbacks) session.Callbacks {
+	if j.script == nil || j.o.key == "" {
+		return cb
+	}
+	tell := cb.Made
+	cb.Made = func(b *session.Sandbox) {
+		tell(b)
+		j.problem = j.script.copyIn(j.sig.ctx, b)
+	}
+	return cb
+}
+
+// bringScript opens a sandbox that exists, and makes the script visible in it.
+func (j *execution) bringScript(s *session.Service, id string, cb session.Callbacks) error {
+	sb, err := s.Open(j.sig.ctx, id, cb)
+	if err != nil {
+		return err
+	}
+	info, err := s.Inspect(j.sig.ctx, sb.ID)
+	if err != nil {
+		return err
+	}
+	j.script.locate(info.Spec, info.Spec.Mounts)
+	if err := j.script.readIn(); err != nil {
+		return err
+	}
+	return j.script.copyIn(j.sig.ctx, sb)
+}
+
+// copyIn copies the script into a sandbox that exists, which can have no further inputs, unless that shows it. The same
+// program has the same path each time.
+func (s *script) copyIn(ctx context.Context, sb *session.Sandbox) error {
+	if s.shown {
+		return nil
+	}
+	a, err := sb.Files(ctx, inside.Request{Write: &inside.Write{Path: s.inside, Content: s.content}})
+	if err == nil && a.Error != "" {
+		err = errors.New(a.Error)
+	}
+	if err != nil {
+		return fmt.Errorf("script %q: copy it into the sandbox: %w", s.name, err)
+	}
+	return nil
+}
+
+// readIn reads the script, and chooses its path in a sandbox that exists.
+func (s *script) readIn() error {
+	if s.shown {
+		return nil
+	}
+	f, err := os.Open(s.real)
+	if err != nil {
+		return fmt.Errorf("script %q: %w", s.name, fsutil.Reason(err))
+	}
+	defer f.Close()
+	if s.content, err = io.ReadAll(io.LimitReader(f, maxScript+1)); err != nil {
+		return fmt.Errorf("script %q: %w", s.name, fsutil.Reason(err))
+	}
+	if len(s.content) > maxScript {
+		return fmt.Errorf("script %q: longer than %s, the most for a sandbox that exists", s.name, cmdline.FormatBytes(maxScript))
+	}
+	sum := sha256.Sum256(s.content)
+	s.inside = "/tmp/demesne-" + hex.EncodeToString(sum[:6]) + "/" + filepath.Base(s.real)
+	return nil
+}
+
+// command sets the command lines that run the script. argv is the ordinary one. It comes first, as the sandbox's own
+// programs count, not those of this machine. c is the image's configuration.
+func (s *script) command(cmd *runner.Command, c oci.Config, argv, args []string) {
+	through := len(c.Entrypoint) > 0
+	cmd.Argv, cmd.Else = argv, nil
+	if through && s.shown && !s.only {
+		return // the word is an argument of the entrypoint, as in docker run
+	}
+	if cmd.Else = s.lines(args[1:]); through || s.only {
+		cmd.Argv = []string{"/in"} // a directory, which cannot be executed
+	}
+}
+
+// lines returns the command lines that run the script, the best first. The kernel reads a line with #! in an executable
+// file; an executable file without one may be a program of its own.
+func (s *script) lines(args []string) (all [][]string) {
+	whole := append([]string{s.inside}, args...)
+	if s.executable && s.content == nil { // a copy is not executable
+		all = append(all, whole)
+	}
+	if s.line != nil {
+		return append(all, slices.Concat(s.line, whole))
+	}
+	for _, run := range s.lang.Run {
+		all = append(all, slices.Concat(run, whole))
+	}
+	return all
+}
+
+// tooOld is the exit code of a node that knows no TypeScript: "bad option".
+const tooOld = 9
+
+// tell hints at what runs TypeScript, if the root's node does not.
+func (s *script) tell(c *console, code int) {
+	if s != nil && s.lang.Name == "typescript" && code == tooOld && s.line == nil {
+		fmt.Fprintln(c.stderr, "hint: node runs TypeScript from 22.6 on, and tsx, bun and deno do; --image node has a newer one")
+	}
+}
+
+// failed explains a script without an interpreter.
+func (s *script) failed(j *execution, err error) error {
+	if s.line != nil {
+		err = ipc.Errorf(ipc.CodeCommandNotFound, "script %q: the sandbox has no %s, which the file's first line names", s.name, s.line[0])
+		return hinted(err, "demesne run --language %s %s uses another interpreter", cmp.Or(s.lang.Name, "NAME"), text.SafeLine(s.name))
+	}
+	var names []string
+	for _, run := range s.lang.Run {
+		names = append(names, run[0])
+	}
+	err = ipc.Errorf(ipc.CodeCommandNotFound, "script %q: the sandbox has no interpreter of %s; looked for %s", s.name, s.lang.Name, strings.Join(names, ", "))
+	for _, name := range names {
+		if file := j.onMachine(name); file != "" && j.o.image.Kind == "" {
+			return j.shows(err, file)
+		}
+	}
+	if s.lang.Image != "" {
+		return hinted(err, "the image %s has one: demesne run --image %s %s", s.lang.Image, s.lang.Image, text.SafeLine(s.name))
+	}
+	return hinted(err, "demesne run --image NAME runs on an image that has one")
+}

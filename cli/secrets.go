@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
+	"demesne/proxy/redact"
+	"demesne/runner"
+)
+
+// secretFlags are the flags for credentials that a command can use without seeing their values.
+func secretFlags(n *network) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupNetwork, Long: "secret", Arg: "NAME[=SOURCE]", Repeat: true, Hide: true, Set: n.addSecret,
+			Help: "give the command a placeholder for a credential, in $NAME; SOURCE is env:VARIABLE, file:PATH, vault:[NAMESPACE/]NAME of demesne secret, or cmd:TEXT, which a shell here runs (default env:NAME)"},
+		{Group: groupNetwork, Long: "secret-for", Arg: "NAME=HOST[:PORT][:HEADER]", Repeat: true, Set: n.addSecretFor,
+			Help: "replace the placeholder by the credential in HTTPS requests to this host, on port 443 or PORT, in all headers or HEADER"},
+	}
+}
+
+// secret is a credential whose value was not read yet.
+type secret struct{ source, host, header string }
+
+func (n *network) addSecret(s string) error {
+	name, source, given := strings.Cut(s, "=")
+	if !isEnvName(name) {
+		return errors.New("does not begin with a variable's name")
+	}
+	if !given {
+		source = "env:" + name
+	}
+	if source == fromVault {
+		source += name
+	}
+	if !isSource(source) {
+		return errors.New("not env:VARIABLE, file:PATH, vault:NAME or cmd:TEXT after '='")
+	}
+	k := n.secret(name)
+	if k.source != "" {
+		return errors.New("given twice")
+	}
+	k.source = source
+	return nil
+}
+
+// fromVault begins the source of a secret of the vault.
+const fromVault = "vault:"
+
+func isSource(s string) bool {
+	kind, what, _ := strings.Cut(s, ":")
+	return what != "" && (kind == "env" || kind == "file" || kind == "cmd" || kind+":" == fromVault)
+}
+
+func (n *network) addSecretFor(s string) error {
+	name, at, found := strings.Cut(s, "=")
+	if strings.Contains(at, "://") {
+		return hinted(errors.New("is a URL, not a name"), "use only the name: %s=example.com or %s=example.com:8443", name, name)
+	}
+	host, header, _ := strings.Cut(at, ":")
+	switch port, more, _ := strings.Cut(header, ":"); {
+	case isPort(port):
+		host, header = host+":"+port, more
+	case port != "" && strings.Trim(port, "0123456789") == "":
+		return fmt.Errorf("port %q: not a number from 1 to 65535", port)
+	}
+	if !found || !isEnvName(name) || host == "" {
+		return errors.New("not NAME=HOST, NAME=HOST:HEADER or NAME=HOST:PORT:HEADER")
+	}
+	k := n.secret(name)
+	if k.host != "" {
+		return errors.New("a secret can have only one host")
+	}
+	k.host, k.header = host, header
+	return nil
+}
+
+func isPort(s string) bool {
+	_, ok := parsePort(s)
+	return ok
+}
+
+func (n *network) secret(name string) *secret {
+	if n.secrets == nil {
+		n.secrets = map[string]*secret{}
+	}
+	if n.secrets[name] == nil {
+		n.secrets[name] = &secret{}
+		n.order = append(n.order, name)
+	}
+	return n.secrets[name]
+}
+
+// checkSecrets returns an error if a flag's counterpart is missing. It reads no values.
+func (n *network) checkSecrets() error {
+	for _, name := range n.order {
+		switch k := n.secrets[name]; {
+		case k.source == "":
+			return hinted(fmt.Errorf("secret-for %q: no such secret", name), "use --secret %s to take it from $%s", name, name)
+		case k.host == "" && !strings.HasPrefix(k.source, fromVault):
+			return hinted(fmt.Errorf("secret %q: no --secret-for names its host", name), "use --secret-for %s=HOST", name)
+		}
+	}
+	return nil
+}
+
+// findSecrets reads the values of the secrets. It does so only once, because a source may be a command.
+func (n *network) findSecrets(c *console) error {
+	if len(n.found) > 0 {
+		return nil
+	}
+	var all []runner.Secret
+	for _, name := range n.order {
+		s, err := c.findSecret(name, n.secrets[name])
+		if err != nil {
+			return fmt.Errorf("secret %q: %w", name, err)
+		}
+		all = append(all, s)
+	}
+	n.found = all
+	return nil
+}
+
+// findSecret reads the value of a secret. One of the vault has its host there, unless a flag names another.
+func (c *console) findSecret(name string, k *secret) (runner.Secret, error) {
+	s := runner.Secret{Name: name, Host: k.host, Header: k.header}
+	what, stored := strings.CutPrefix(k.source, fromVault)
+	if !stored {
+		var err error
+		s.Value, err = c.secretValue(k.source)
+		return s, err
+	}
+	kept, err := vaultSecret(what)
+	if err != nil {
+		return s, err
+	}
+	if s.Value = kept.Value; s.Host == "" {
+		s.Host, s.Header = kept.Host, kept.Header
+	}
+	if s.Host == "" {
+		return s, hinted(errors.New("no host is stored with it"), "use --secret-for %s=HOST", name)
+	}
+	return s, nil
+}
+
+// hidden returns the values that were read, for redaction.
+func (n *network) hidden() *redact.Values {
+	var values []string
+	for _, s := range n.found {
+		values = append(values, s.Value)
+	}
+	return redact.New(values...)
+}
+
+// mostSecret bounds a credential in bytes: it has to fit into a header.
+const mostSecret = 64 << 10
+
+// secretValue reads a value, and strips the trailing newline of files and command output.
+func (c *console) secretValue(source string) (string, error) {
+	kind, what, _ := strings.Cut(source, ":")
+	var b []byte
+	var err error
+	verb := "read"
+	switch kind {
+	case "env":
+		value, ok := c.env(what)
+		if !ok || value == "" {
+			return "", fmt.Errorf("$%s is not set", what)
+		}
+		return value, nil
+	case "file":
+		b, err = readBounded(what)
+	default:
+		verb = "run"
+		sh := exec.Command("/bin/sh", "-c", what)
+		sh.Stdin, sh.Stderr = c.stdin, c.stderr
+		b, err = sh.Output()
+	}
+	b = bytes.TrimRight(b, "\r\n")
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s %q: %w", verb, what, fsutil.Reason(err))
+	case len(b) == 0:
+		return "", errors.New("is empty")
+	case len(b) > mostSecret:
+		return "", fmt.Errorf("longer than %d bytes", mostSecret)
+	}
+	return string(b), nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, mostSecret+2))
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"demesne/internal/cmdline"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// stepOptions are a list of commands in place of one.
+type stepOptions struct {
+	commands string // file with the list, or -; empty: none
+	goOn     bool
+	list     []runner.Step
+}
+
+func stepFlags(o *stepOptions) cmdline.Flags {
+	return cmdline.Flags{
+		{Group: groupCommand, Long: "commands", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.commands),
+			Help: "run the commands of a JSON file, or of stdin if FILE is -, one after the other until one fails: an array of objects with shell or argv, and perhaps cwd, env, timeout_ms and allow_failure"},
+		{Group: groupCommand, Long: "continue-on-error", Set: cmdline.On(&o.goOn),
+			Help: "with --commands: run all of them, even if one fails"},
+	}
+}
+
+// readSteps reads the list of --commands.
+func (a *app) readSteps(o *options, args []string) error {
+	switch {
+	case o.commands == "" && o.goOn:
+		return errors.New("--continue-on-error: needs --commands")
+	case o.commands == "":
+		return nil
+	case len(args) > 0 || o.shell != nil || o.entrypoint != nil || o.language.Name != "" && len(o.dependencies) == 0:
+		return errors.New("--commands: cannot be combined with a command, -c, --entrypoint or --language")
+	case o.interactive || o.tty || o.asked != nil:
+		return errors.New("--commands: cannot be combined with -i, -t or --devcontainer")
+	case o.commands == "-" && o.background:
+		return errors.New("--commands -: cannot be combined with --background")
+	case o.list != nil:
+		return nil
+	}
+	text, err := a.readCode(o.commands)
+	if err == nil {
+		o.list, err = runner.ParseSteps(text)
+	}
+	if err != nil {
+		return hinted(fmt.Errorf("commands %q: %w", o.commands, err), `such as [{"shell": "make | tail"}, {"argv": ["make", "test"], "cwd": "/workspace", "env": {"A": "1"}, "timeout_ms": 60000, "allow_failure": true}]`)
+	}
+	return nil
+}
+
+// listed is the result of one command of a list, as --json prints it.
+type listed struct {
+	Index    int           `json:"index"`
+	Command  string        `json:"command"`
+	Failed   bool          `json:"failed"` // and the list does not allow it
+	ExitCode int           `json:"exit_code"`
+	Signal   int           `json:"signal,omitempty"`
+	Reason   runner.Reason `json:"reason"`
+	Detail   string        `json:"detail,omitempty"`
+	Seconds  float64       `json:"seconds"`
+	*written
+}
+
+// batch runs a list of commands for an execution, each with an execution of its own.
+type batch struct {
+	*execution
+	cancel context.CancelFunc
+	each   []*execution
+}
+
+// steps runs the list of --commands in a sandbox, and makes the first failure, or the last command, the result.
+func (j *execution) steps(s *session.Service, id string, cb session.Callbacks) error {
+	b := &batch{execution: j}
+	ctx, cancel := context.WithCancel(j.sig.ctx)
+	defer cancel()
+	b.cancel = cancel
+	opts := j.runOptions()
+	opts.Steps.List, opts.Steps.GoOn, opts.Steps.Each, opts.Steps.Done = j.o.list, j.o.goOn, b.streams, b.done
+	all, err := opts.ExecSteps(ctx, s, id, cb)
+	interrupted := j.sig.interrupted()
+	if len(all) > 0 && interrupted {
+		err = nil
+	}
+	if len(all) == 0 || err != nil {
+		return err
+	}
+	last := all[len(all)-1]
+	if at := slices.IndexFunc(all, func(r *session.RunResult) bool { return r.Failed }); at >= 0 && !interrupted {
+		last = all[at]
+	}
+	result := *last.Result
+	if !last.Failed && !interrupted {
+		result.ExitCode, result.Reason, result.Signal, result.Detail = 0, runner.Exited, 0, ""
+	}
+	j.result = &result
+	return nil
+}
+
+// streams returns the streams of a command.
+func (b *batch) streams(i int) session.Streams {
+	j := &execution{app: b.app, o: b.o, began: time.Now(), sig: b.sig, term: &terminal{fd: -1}, over: make(chan struct{})}
+	if b.kept != nil {
+		j.kept = &capture{}
+	}
+	b.each = append(b.each, j)
+	return j
+}
+
+// done reports a command.
+func (b *batch) done(r *session.RunResult) {
+	b.started = true
+	one := listed{Index: r.Step, Command: b.o.list[r.Step].Text(), Failed: r.Failed,
+		ExitCode: r.ExitCode, Signal: r.Signal, Reason: r.Reason, Detail: r.Detail, Seconds: r.Seconds}
+	if kept := b.each[len(b.each)-1].kept; kept != nil {
+		one.written = kept.written()
+	}
+	if b.doc != nil {
+		b.doc.commands = append(b.doc.commands, one)
+	}
+	if r.ExitCode != 0 {
+		b.app.say(fmt.Sprintf("%s: commands[%d]: %s", b.o.verb, r.Step, howFailed(r)))
+	}
+	if b.sig.interrupted() {
+		b.cancel()
+	}
+}
+
+func howFailed(r *session.RunResult) string {
+	how := fmt.Sprintf("exit code %d", r.ExitCode)
+	if line := reasonLine(how, r.Result); line != "" {
+		how = line
+	} else if r.Detail != "" {
+		how += ": " + r.Detail
+	}
+	if !r.Failed {
+		how += " (allowed)"
+	}
+	return how
+}

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"demesne/internal/cmdline"
+	"demesne/runner/client"
+)
+
+// vaultProgram reads and changes the stored secrets. It is a separate program because it links their encryption.
+const vaultProgram = "demesne-vault"
+
+// storedSecret is a secret as that program reads and writes it.
+type storedSecret struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name,omitempty"`
+	Value     string    `json:"value,omitempty"`
+	Host      string    `json:"host,omitempty"`
+	Header    string    `json:"header,omitempty"`
+	Added     time.Time `json:"added,omitzero"`
+}
+
+// vaultNamespace is the namespace of commands that name none.
+const vaultNamespace = "default"
+
+// vaultOptions are the options of secret.
+type vaultOptions struct {
+	namespace, from, host, header string
+}
+
+func secretCommand() command {
+	return command{
+		Command: cmdline.Command{
+			Name: "secret", Usage: []string{"add [--namespace NS] [--host HOST[:PORT]] [--header HEADER] [--from SOURCE] NAME", "list [--namespace NS] [--json]", "rm [--namespace NS] NAME…"},
+			Summary: "store credentials for sandboxes",
+			About: `add asks for a value and stores it under a name, encrypted. On a terminal the value is not shown; otherwise it is read
+from stdin, or from where --from says. With --host the value goes to this host alone, and demesne run needs no
+--secret-for. list shows names, hosts and times, and never values. rm removes secrets.
+
+demesne run --secret NAME=vault: uses a stored secret: the sandbox sees a placeholder, and the proxy sends the value. A
+namespace keeps the secrets of one project or caller apart from others: --secret NAME=vault:NAMESPACE/NAME.
+
+The encryption is that of age. The key is in a file beside the secrets that only you can read, unless
+$DEMESNE_VAULT_KEY names another place: file:PATH, or cmd:TEXT, a command that prints the key, such as one that asks a
+keyring.`,
+			Examples: []cmdline.Example{
+				{Says: "store a token for one host", Line: "demesne secret add --host api.example.com --header Authorization TOKEN"},
+				{Says: "store the output of a command", Line: "demesne secret add --host api.example.com --from cmd:'pass show api' TOKEN"},
+				{Says: "use it", Line: `demesne run --allow-domain api.example.com --secret TOKEN=vault: -- sh -c 'curl -H "Authorization: Bearer $TOKEN" https://api.example.com/'`},
+				{Says: "make a key, and keep it in the keyring of the desktop", Line: "age-keygen | secret-tool store --label=demesne demesne vault; export DEMESNE_VAULT_KEY=cmd:'secret-tool lookup demesne vault'"},
+			},
+			Words: []string{"add", "list", "rm"},
+		},
+		flags: secretStoreFlags, run: cmdSecret,
+	}
+}
+
+func secretStoreFlags(o *options) cmdline.Flags {
+	v := &o.vaultOptions
+	return slices.Concat(cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: cmdline.Text(&v.namespace), Help: "namespace of the secret (default " + vaultNamespace + "; of list: all)"},
+		{Group: groupNetwork, Long: "host", Arg: "HOST[:PORT]", Set: cmdline.Text(&v.host), Help: "with add: the only host that gets the value, over TLS"},
+		{Group: groupNetwork, Long: "header", Arg: "HEADER", Set: cmdline.Text(&v.header), Help: "with add: the only header that may have the value"},
+		{Group: groupNetwork, Long: "from", Arg: "SOURCE", Set: v.setFrom, Help: "with add: take the value from env:VARIABLE, file:PATH or cmd:TEXT"},
+	}, jsonFlag(o))
+}
+
+func (v *vaultOptions) setFrom(s string) error {
+	if !isSource(s) || strings.HasPrefix(s, fromVault) {
+		return errors.New("not env:VARIABLE, file:PATH or cmd:TEXT")
+	}
+	v.from = s
+	return nil
+}
+
+func cmdSecret(a *app, o *options, args []string) (int, error) {
+	if len(args) == 0 {
+		return 0, hinted(errors.New("needs a verb"), "demesne secret add NAME | list | rm NAME…")
+	}
+	if err := cmdline.OneOf(args[0], []string{"add", "list", "rm"}); err != nil {
+		return 0, fmt.Errorf("%q: %w", args[0], err)
+	}
+	verb, names := args[0], args[1:]
+	switch {
+	case verb != "add" && (o.host != "" || o.header != "" || o.from != ""):
+		return 0, fmt.Errorf("--host, --header and --from are for add, not for %s", verb)
+	case verb == "list" && len(names) > 0:
+		return 0, fmt.Errorf("unexpected argument %q", names[0])
+	case verb != "list" && len(names) == 0:
+		return 0, hinted(errors.New("needs a name"), "demesne secret %s NAME", verb)
+	case verb == "add" && len(names) > 1:
+		return 0, fmt.Errorf("unexpected argument %q", names[1])
+	case o.header != "" && o.host == "":
+		return 0, errors.New("--header needs --host")
+	}
+	for _, name := range names {
+		if !isEnvName(name) {
+			return 0, fmt.Errorf("secret %q: not the name of a variable", name)
+		}
+	}
+	switch verb {
+	case "add":
+		return a.addSecret(o, names[0])
+	case "rm":
+		for _, name := range names {
+			if _, err := vault("remove", storedSecret{Namespace: cmp.Or(o.namespace, vaultNamespace), Name: name}); err != nil {
+				return 0, fmt.Errorf("secret %q: %w", name, err)
+			}
+		}
+		return 0, nil
+	}
+	all, err := vault("list", storedSecret{Namespace: o.namespace})
+	if err != nil {
+		return 0, fmt.Errorf("list secrets: %w", err)
+	}
+	if o.json {
+		return a.printJSON(append([]storedSecret{}, all...))
+	}
+	return a.print(secretTable(all, time.Now()))
+}
+
+func (a *app) addSecret(o *options, name string) (int, error) {
+	s := storedSecret{Namespace: cmp.Or(o.namespace, vaultNamespace), Name: name, Host: o.host, Header: o.header}
+	var err error
+	switch {
+	case o.from != "":
+		s.Value, err = a.secretValue(o.from)
+	case isTerminal(a.stdin):
+		sig := signalsWatched(a.quit)
+		s.Value, err = a.askSecret(sig.ctx, name+": ", "")
+		if gave := sig.gaveUp(); gave != 0 && err != nil {
+			return gave, nil
+		}
+	default:
+		s.Value, err = readSecret(a.stdin, "value")
+	}
+	if err == nil {
+		_, err = vault("add", s)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("secret %q: %w", name, err)
+	}
+	return 0, nil
+}
+
+func secretTable(all []storedSecret, now time.Time) string {
+	rows := [][]string{{"NAMESPACE", "NAME", "HOST", "HEADER", "AGE"}}
+	for _, s := range all {
+		rows = append(rows, []string{s.Namespace, s.Name, cmp.Or(s.Host, "-"), cmp.Or(s.Header, "any"), span(now.Sub(s.Added))})
+	}
+	return columns(rows)
+}
+
+// vaultSecret returns the secret of [NAMESPACE/]NAME.
+func vaultSecret(what string) (storedSecret, error) {
+	namespace, name, found := strings.Cut(what, "/")
+	if !found {
+		namespace, name = vaultNamespace, what
+	}
+	all, err := vault("get", storedSecret{Namespace: namespace, Name: name})
+	if err != nil {
+		return storedSecret{}, err
+	}
+	if len(all) != 1 {
+		return storedSecret{}, fmt.Errorf("%s: no answer", vaultProgram)
+	}
+	return all[0], nil
+}
+
+// vault runs one operation of the program. The value passes through a pipe, so it is in no argument and no variable.
+func vault(operation string, s storedSecret) ([]storedSecret, error) {
+	path, err := client.FindProgram(vaultProgram)
+	if err != nil {
+		return nil, err
+	}
+	request, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	var said bytes.Buffer
+	cmd := exec.CommandContext(context.Background(), path, operation)
+	cmd.Stdin, cmd.Stderr, cmd.Env = bytes.NewReader(request), &said, os.Environ()
+	answer, err := cmd.Output()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.ExitCode() == 3:
+		return nil, hinted(fmt.Errorf("not in namespace %q", s.Namespace), "demesne secret list")
+	case errors.As(err, &exit) && said.Len() > 0:
+		return nil, errors.New(strings.TrimSpace(said.String()))
+	case err != nil:
+		return nil, fmt.Errorf("run %s: %w", vaultProgram, err)
+	}
+	var all []storedSecret
+	if err := json.Unmarshal(answer, &all); err != nil {
+		return nil, fmt.Errorf("%s: no answer", vaultProgram)
+	}
+	return all, nil
+}

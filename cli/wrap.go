@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"demesne/images/imageref"
+	"demesne/internal/cmdline"
+	"demesne/mcp/install"
+)
+
+// packageRunners are programs that download the program they run.
+var packageRunners = []string{"npx", "bunx", "uvx", "pipx"}
+
+// wrapLine describes demesne mcp wrap: run's flags and --client.
+func wrapLine(o *options, client *string, requests *bool) *cmdline.Command {
+	c := runCommand()
+	line := c.bound(o)
+	line.Name, line.Usage = "mcp wrap", []string{"[run's flags] [--] CMD [ARG…]", "--client CLIENT [run's flags] SERVER"}
+	line.About = `Runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards its messages. With --client it
+changes the entry SERVER in the client's configuration, so that the client starts that server in a sandbox.`
+	line.Examples = []cmdline.Example{
+		{Says: "let a server see one directory", Line: "demesne mcp wrap --in ~/notes -- npx -y some-mcp-server /in/notes"},
+		{Says: "have Cursor start its server notes in a sandbox", Line: "demesne mcp wrap --client cursor --in ~/notes notes"},
+	}
+	line.Topics = nil
+	line.Flags = append(line.Flags, cmdline.Flag{Group: groupResult, Long: "client", Arg: "CLIENT", Words: install.Names(), Set: cmdline.Text(client),
+		Help: "change the configuration of this client instead of running a server"},
+		cmdline.Flag{Group: groupResult, Long: "allow-requests", Set: cmdline.On(requests),
+			Help: "pass the server's own requests: to ask the user, to use the client's model, to list its directories"})
+	return line
+}
+
+// cmdWrap runs an MCP server in a one-shot sandbox, with stdin and stdout for its messages, which a [wire] filters. With --client it changes a
+// client's configuration instead, so that the client does so.
+func cmdWrap(a *app, args []string) (int, error) {
+	o := &options{verb: "run", line: args}
+	client, requests := "", false
+	line := wrapLine(o, &client, &requests)
+	rest, err := line.Parse(args)
+	switch {
+	case errors.Is(err, cmdline.ErrHelp):
+		return a.print(line.Help(a.width()))
+	case err != nil:
+		return 0, err
+	case o.tty || o.background || o.json:
+		return 0, errors.New("wrap: cannot be combined with --tty, --background or --json: stdin and stdout carry MCP messages")
+	case client != "":
+		flags, err := absoluteFlags(line, args)
+		if err != nil {
+			return 0, err
+		}
+		return a.wrapEntry(client, flags, rest)
+	}
+	if root, err := a.newRoot(o); err == nil && len(rest) == 0 && o.shell == nil && o.entrypoint == nil && !root.ref.Stored() {
+		return 0, hinted(errors.New("wrap: no command given"), "demesne mcp wrap --help shows examples")
+	}
+	o.interactive = true
+	if n := &o.network; len(rest) > 0 && slices.Contains(packageRunners, filepath.Base(rest[0])) && n.mode == "" && n.file == "" && !n.learn {
+		n.mode = "package-managers"
+	}
+	w, err := wireUp(&a.console, requests)
+	if err != nil {
+		return 0, fmt.Errorf("wrap: make pipes: %w", err)
+	}
+	a.stdin, a.stdout = w.stdin, w.stdout
+	r, err := a.newRun(o, rest)
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	return r.finish()
+}
+
+// absoluteFlags returns the flags of a command line without --client, in their long forms and with absolute paths: the
+// client starts the server in a directory of its own.
+func absoluteFlags(line *cmdline.Command, args []string) (flags []string, err error) {
+	own := *line
+	own.Flags = slices.Clone(line.Flags)
+	for i := range own.Flags {
+		f := &own.Flags[i]
+		f.Set = func(value string) error {
+			if f.Long != "client" {
+				flags = append(flags, absoluteFlag(f, value)...)
+			}
+			return nil
+		}
+	}
+	_, err = own.Parse(args)
+	return flags, err
+}
+
+// absoluteFlag returns a flag with its value. In the values of --image and --secret a path follows the word for its kind.
+func absoluteFlag(f *cmdline.Flag, value string) []string {
+	abs := func(path string) string {
+		if full, err := filepath.Abs(path); err == nil {
+			return full
+		}
+		return path
+	}
+	switch {
+	case f.Arg == "":
+		return []string{"--" + f.Long}
+	case f.Complete == cmdline.File || f.Complete == cmdline.Directory:
+		value = abs(value)
+	case f.Complete == cmdline.Image:
+		kind, path, found := strings.Cut(value, ":")
+		if found && slices.Contains([]imageref.Kind{imageref.Directory, imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive}, imageref.Kind(kind)) {
+			value = kind + ":" + abs(path)
+		}
+	case f.Long == "secret":
+		if name, path, found := strings.Cut(value, "=file:"); found {
+			value = name + "=file:" + abs(path)
+		}
+	}
+	if f.Optional {
+		return []string{"--" + f.Long + "=" + value}
+	}
+	return []string{"--" + f.Long, value}
+}
+
+func (a *app) wrapEntry(client string, flags, rest []string) (int, error) {
+	if len(rest) != 1 {
+		return 0, hinted(errors.New("wrap: needs the name of one server, after the flags"), "demesne mcp wrap --help shows an example")
+	}
+	c, err := install.Find(client)
+	if err != nil {
+		return 0, fmt.Errorf("wrap: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return 0, fmt.Errorf("find own program: %w", err)
+	}
+	did, err := c.Wrap(install.Here(), self, rest[0], flags)
+	if err != nil {
+		return 0, fmt.Errorf("wrap: %w", err)
+	}
+	return a.print(fmt.Sprintf("changed the server %s in %s; backup in %s\n", rest[0], did.Path, did.Backup))
+}

@@ -1,0 +1,304 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"demesne/internal/text"
+)
+
+// Bounds of the messages of a wrapped server.
+const (
+	maxServerMessage = 64 << 20 // bytes of one line
+	maxRefusals      = 64       // answers that wait until the server reads
+)
+
+// Codes of JSON-RPC and MCP.
+const (
+	codeNoMethod  = -32601
+	codeInternal  = -32603
+	codeNeedsPage = -32042 // the client is asked to open an address
+)
+
+// wireMessage is a message of JSON-RPC. It has the fields that a receiver obeys, and is what the receiver gets: a field
+// that occurs twice, or in another spelling, means the same to the filter and to the receiver.
+type wireMessage struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Params  json.RawMessage `json:"params,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   json.RawMessage `json:"error,omitempty"`
+}
+
+// wireError is the error of a message.
+type wireError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// wireVerdict is what happens to a line of a wrapped server: each part may be empty.
+type wireVerdict struct {
+	pass   []byte   // for the client
+	answer [][]byte // for the server, in place of the client's
+	why    []string // reasons for what was dropped
+}
+
+var errNotRPC = errors.New("a line that is not JSON-RPC")
+
+// judge decides about a line of a wrapped server. Requests are the server's own requests to the client: to ask the user,
+// to use the client's model, or to list its directories. Without requests only ping passes.
+func judge(line []byte, requests bool) (v wireVerdict) {
+	line = bytes.TrimSpace(line)
+	if len(line) == 0 {
+		return v
+	}
+	var batch []json.RawMessage
+	if line[0] != '[' {
+		batch = []json.RawMessage{line}
+	} else if json.Unmarshal(line, &batch) != nil || len(batch) == 0 {
+		batch = []json.RawMessage{nil}
+	}
+	var passed []string
+	for _, raw := range batch {
+		m, err := parseWire(raw)
+		if err != nil {
+			v.why = append(v.why, err.Error())
+			continue
+		}
+		m, refusal, why := m.judge(requests)
+		if m != nil {
+			passed = append(passed, encodeWire(m))
+		}
+		if refusal != nil {
+			v.answer = append(v.answer, []byte(encodeWire(refusal)+"\n"))
+		}
+		if why != "" {
+			v.why = append(v.why, why)
+		}
+	}
+	switch all := strings.Join(passed, ","); {
+	case all == "":
+	case line[0] == '[':
+		v.pass = []byte("[" + all + "]\n")
+	default:
+		v.pass = []byte(all + "\n")
+	}
+	return v
+}
+
+// parseWire parses a message. Names of fields are compared exactly, which encoding/json does only for maps.
+func parseWire(raw []byte) (*wireMessage, error) {
+	var f map[string]json.RawMessage
+	if json.Unmarshal(raw, &f) != nil || f == nil {
+		return nil, errNotRPC
+	}
+	m := &wireMessage{ID: f["id"], Params: f["params"], Result: f["result"], Error: f["error"]}
+	if json.Unmarshal(f["jsonrpc"], &m.Version) != nil || m.Version != "2.0" {
+		return nil, errNotRPC
+	}
+	_, called := f["method"]
+	if called && (json.Unmarshal(f["method"], &m.Method) != nil || m.Method == "") {
+		return nil, errNotRPC
+	}
+	if len(m.ID) > 0 && !strings.ContainsRune(`"-0123456789n`, rune(m.ID[0])) {
+		return nil, errNotRPC
+	}
+	if answers := (m.Result != nil) != (m.Error != nil); called == answers || !called && m.ID == nil || called && (m.Result != nil || m.Error != nil) {
+		return nil, errNotRPC
+	}
+	return m, nil
+}
+
+// encodeWire returns a message as one line, without raw characters that a terminal obeys.
+func encodeWire(m *wireMessage) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.Encode(m) // its parts are valid JSON
+	return text.SafeJSON(strings.ToValidUTF8(strings.TrimSuffix(b.String(), "\n"), "\ufffd"))
+}
+
+// judge returns the message for the client, or an answer for the server, and the reason of a refusal.
+func (m *wireMessage) judge(requests bool) (pass, refusal *wireMessage, why string) {
+	switch {
+	case m.Method == "":
+		return m.judgeAnswer(requests)
+	case m.ID != nil && (requests || m.Method == "ping"):
+		return m, nil, ""
+	case m.ID != nil:
+		return nil, failure(m.ID, codeNoMethod, "the client takes no such request"), "request " + m.Method + ": --allow-requests passes the server's own requests"
+	case strings.HasPrefix(m.Method, "notifications/") && (requests || !asksInput(m.Params)):
+		return m, nil, ""
+	}
+	return nil, nil, "notification " + m.Method
+}
+
+// judgeAnswer refuses an answer that asks the client for something: from protocol 2026-07-28 on, the requests of a server
+// are in its results, and an error can name an address to open.
+func (m *wireMessage) judgeAnswer(requests bool) (pass, refusal *wireMessage, why string) {
+	var fault map[string]json.RawMessage
+	json.Unmarshal(m.Error, &fault)
+	needsPage := false
+	for name, value := range fault {
+		var code float64
+		needsPage = needsPage || strings.EqualFold(name, "code") && json.Unmarshal(value, &code) == nil && code == codeNeedsPage
+	}
+	if requests || !needsPage && !asksInput(m.Result) {
+		return m, nil, ""
+	}
+	return failure(m.ID, codeInternal, "the server asked for input, which this client does not give"), nil,
+		"a result that asks for input: --allow-requests passes the server's own requests"
+}
+
+// asksInput reports whether an object has requests for the client.
+func asksInput(raw json.RawMessage) bool {
+	var all map[string]json.RawMessage
+	json.Unmarshal(raw, &all)
+	for name := range all {
+		if strings.EqualFold(name, "inputRequests") {
+			return true
+		}
+	}
+	return false
+}
+
+func failure(id json.RawMessage, code int, message string) *wireMessage {
+	raw, _ := json.Marshal(wireError{code, message}) // never fails
+	return &wireMessage{Version: "2.0", ID: id, Error: raw}
+}
+
+// wire passes messages between a client and the server that it wraps. It replaces the caller's stdin and stdout.
+type wire struct {
+	stdin, stdout *os.File // for the server
+	requests      bool
+	say           func(string)
+
+	lines   chan []byte // of the client; closed at their end
+	answers chan []byte
+	done    chan struct{} // closed when all that the server wrote was passed
+	said    map[string]bool
+}
+
+// wireUp returns a wire between a client's streams and a server.
+func wireUp(client *console, requests bool) (*wire, error) {
+	fromClient, toServer, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	fromServer, toClient, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, fromClient.Close(), toServer.Close())
+	}
+	w := &wire{
+		stdin: fromClient, stdout: toClient, requests: requests, say: client.say,
+		lines: make(chan []byte), answers: make(chan []byte, maxRefusals), done: make(chan struct{}), said: map[string]bool{},
+	}
+	go w.read(client.stdin)
+	go w.send(toServer)
+	go w.filter(fromServer, client.stdout)
+	return w, nil
+}
+
+// close waits until the client has all that the server wrote. It must be called after the server's end.
+func (w *wire) close() {
+	w.stdout.Close()
+	<-w.done
+}
+
+// read reads the lines of the client.
+func (w *wire) read(from io.Reader) {
+	defer close(w.lines)
+	r := bufio.NewReader(from)
+	for {
+		line, err := r.ReadBytes('\n')
+		if len(line) > 0 {
+			w.lines <- line
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// send writes lines of the client to the server, and refusals between them.
+func (w *wire) send(to io.WriteCloser) {
+	defer to.Close()
+	for {
+		var line []byte
+		more := true
+		select {
+		case line, more = <-w.lines:
+		case line = <-w.answers:
+		}
+		if !more {
+			return
+		}
+		if _, err := to.Write(line); err != nil {
+			for range w.lines { // the server has ended
+			}
+			return
+		}
+	}
+}
+
+// filter passes lines of the server on to the client. After an error of the client the server gets one too.
+func (w *wire) filter(from io.ReadCloser, to io.Writer) {
+	defer close(w.done)
+	defer from.Close()
+	r := bufio.NewReaderSize(from, 64<<10)
+	for {
+		line, err := readServerLine(r)
+		v := wireVerdict{why: []string{"a line that is too large"}}
+		if line != nil {
+			v = judge(line, w.requests)
+		}
+		for _, why := range v.why {
+			w.tell(why)
+		}
+		for _, a := range v.answer {
+			select {
+			case w.answers <- a:
+			default: // a server that reads no answers
+			}
+		}
+		if len(v.pass) > 0 {
+			if _, werr := to.Write(v.pass); werr != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// tell reports why something was dropped, once for each reason.
+func (w *wire) tell(why string) {
+	if why = text.SafeLine(why); !w.said[why] && len(w.said) < maxRefusals {
+		w.said[why] = true
+		w.say("mcp wrap: dropped " + why)
+	}
+}
+
+// readServerLine reads one line. It returns nil for one that is too large, which it skips.
+func readServerLine(r *bufio.Reader) (line []byte, err error) {
+	line = []byte{}
+	for {
+		part, err := r.ReadSlice('\n')
+		if line != nil {
+			line = append(line, part...)
+		}
+		if len(line) > maxServerMessage {
+			line = nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
