@@ -62,7 +62,7 @@ func (a *attempts) options() session.RunOptions {
 func (a *attempts) callbacks(w backend.Callbacks) session.Callbacks {
 	note := func(line string) { a.node.note("%s", line) }
 	cb := session.Callbacks{Note: note}
-	cb.Image = session.Request{Image: a.node.image.Given}.Callbacks(backend.Callbacks{Progress: sparsely(note)}).Image
+	cb.Image = backend.Request{Image: a.node.image.Given}.Callbacks(backend.Callbacks{Progress: sparsely(note)}).Image
 	cb.Made = func(sb *session.Sandbox) {
 		go a.renew(sb.ID)
 		a.node.appear(sb)

@@ -93,7 +93,7 @@ func (f family) inherit(r *backend.Request, c *child) (session.CreateOptions, er
 		return session.CreateOptions{}, err
 	}
 	r.Egress, r.Spec.Name, r.Ask = mode, "", false
-	o, err := session.Request(*r).Create()
+	o, err := r.Create()
 	if err != nil {
 		return o, err
 	}
@@ -127,9 +127,9 @@ func (f family) script(ctx context.Context, r backend.Request, c *child, drop fu
 	}
 	o.Spec.Lifetime = runner.OneShot
 	made := false
-	cb := session.Request(r).Callbacks(w)
+	cb := r.Callbacks(w)
 	cb.Made = func(*session.Sandbox) { made = true; f.created(c) }
-	run := session.Request(r).Run()
+	run := r.Run()
 	run.Manifest, run.KeepEmpty = false, true
 	d, err := f.n.tree.sessions.Run(ctx, o, run, cb)
 	switch {
@@ -143,7 +143,7 @@ func (f family) script(ctx context.Context, r backend.Request, c *child, drop fu
 	if err != nil {
 		return nil, err
 	}
-	return c.inside(d.Backend()), nil
+	return c.inside(backend.ResultOf(d)), nil
 }
 
 // inside gives the result of a child the path and the name that its parent knows.
@@ -177,7 +177,7 @@ func (f family) Create(ctx context.Context, r backend.Request, w backend.Callbac
 	var sb *session.Sandbox
 	o, err := f.inherit(&r, c)
 	if err == nil {
-		sb, err = f.n.tree.sessions.Create(ctx, o, session.Request(r).Callbacks(w))
+		sb, err = f.n.tree.sessions.Create(ctx, o, r.Callbacks(w))
 	}
 	if err != nil {
 		drop()
@@ -200,11 +200,11 @@ func (f family) Exec(ctx context.Context, id string, r backend.Request, w backen
 	ctx, cancel := f.under(ctx)
 	defer cancel(nil)
 	r.MaxOutput = 0 // the agent could not reach a file of the host
-	d, err := f.n.tree.sessions.Exec(ctx, id, session.Request(r).Run(), session.Request(r).Callbacks(w))
+	d, err := f.n.tree.sessions.Exec(ctx, id, r.Run(), r.Callbacks(w))
 	if err != nil {
 		return nil, err
 	}
-	return d.Backend(), nil
+	return backend.ResultOf(d), nil
 }
 
 // attachTo is the error of a sandbox that this agent does not have.

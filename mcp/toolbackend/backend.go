@@ -49,14 +49,14 @@ func (f *Backend) Script(ctx context.Context, r backend.Request, w backend.Callb
 	}
 	defer done()
 	if r.Steps != nil {
-		all, err := session.Request(r).Run().RunSteps(ctx, f.Service, c, session.Request(r).Callbacks(w))
+		all, err := r.Run().RunSteps(ctx, f.Service, c, r.Callbacks(w))
 		return combined(all, explained(err))
 	}
-	d, err := f.Service.Run(ctx, c, session.Request(r).Run(), session.Request(r).Callbacks(w))
+	d, err := f.Service.Run(ctx, c, r.Run(), r.Callbacks(w))
 	if err != nil {
 		return nil, explained(err)
 	}
-	return d.Backend(), nil
+	return backend.ResultOf(d), nil
 }
 
 func (f *Backend) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
@@ -67,14 +67,14 @@ func (f *Backend) Exec(ctx context.Context, id string, r backend.Request, w back
 	}
 	defer done()
 	if r.Steps != nil {
-		all, err := session.Request(r).Run().ExecSteps(ctx, f.Service, id, session.Request(r).Callbacks(w))
+		all, err := r.Run().ExecSteps(ctx, f.Service, id, r.Callbacks(w))
 		return combined(all, attached(id, err))
 	}
-	d, err := f.Service.Exec(ctx, id, session.Request(r).Run(), session.Request(r).Callbacks(w))
+	d, err := f.Service.Exec(ctx, id, r.Run(), r.Callbacks(w))
 	if err != nil {
 		return nil, attached(id, err)
 	}
-	return d.Backend(), nil
+	return backend.ResultOf(d), nil
 }
 
 func (f *Backend) Create(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.Created, error) {
@@ -82,7 +82,7 @@ func (f *Backend) Create(ctx context.Context, r backend.Request, w backend.Callb
 	if err != nil {
 		return nil, err
 	}
-	sb, err := f.Service.Create(ctx, c, session.Request(r).Callbacks(w))
+	sb, err := f.Service.Create(ctx, c, r.Callbacks(w))
 	if err != nil {
 		return nil, explained(err)
 	}
@@ -143,7 +143,7 @@ func combined(all []*session.RunResult, err error) (*backend.RunResult, error) {
 	}
 	var steps []*backend.RunResult
 	for _, d := range all {
-		steps = append(steps, d.Backend())
+		steps = append(steps, backend.ResultOf(d))
 	}
 	shown := slices.IndexFunc(all, func(d *session.RunResult) bool { return d.Failed })
 	if shown < 0 {

@@ -60,7 +60,7 @@ func (f *codeFace) StartSession(ctx context.Context, r backend.CodeRequest, w ba
 	if err != nil {
 		return nil, err
 	}
-	s, err := f.store.Create(ctx, r.Owner, o, session.Request(r.Request).Callbacks(w))
+	s, err := f.store.Create(ctx, r.Owner, o, r.Request.Callbacks(w))
 	if err != nil {
 		return nil, explained(err)
 	}
@@ -215,7 +215,7 @@ func (f *codeFace) once(ctx context.Context, r backend.CodeRequest, w backend.Ca
 	if o.Kernel == "" { // a kernel of Jupyter starts more slowly, and one execution needs nothing more
 		o.Kernel = code.Driver
 	}
-	cb := session.Request(r.Request).Callbacks(w)
+	cb := r.Request.Callbacks(w)
 	s, err := f.store.Once(ctx, o, cb)
 	if err != nil {
 		return nil, explained(err)
@@ -233,7 +233,7 @@ func (f *codeFace) once(ctx context.Context, r backend.CodeRequest, w backend.Ca
 
 // execute executes code in a session.
 func (f *codeFace) execute(ctx context.Context, s *code.Session, figures *code.Figures, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
-	defer f.Answer(s.Sandbox.ID, session.Request(r.Request).Callbacks(w).Ask)()
+	defer f.Answer(s.Sandbox.ID, r.Request.Callbacks(w).Ask)()
 	hidden := f.Hidden(s.Sandbox.ID)
 	shown := code.NewHider(hidden, func(o kernels.Output) {
 		if w.Stream != nil {
@@ -345,7 +345,7 @@ func (f *codeFace) Install(ctx context.Context, r backend.CodeRequest, w backend
 	if a := f.aboutOf(s); a != nil && a.offline {
 		return &backend.CodeResult{Failed: true, Message: "the session has no network"}, nil
 	}
-	defer f.Answer(s.Sandbox.ID, session.Request(r.Request).Callbacks(w).Ask)()
+	defer f.Answer(s.Sandbox.ID, r.Request.Callbacks(w).Ask)()
 	tooLong := fmt.Errorf("the installation did not end within %s", r.Timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Timeout, tooLong)
 	defer cancel()
@@ -384,11 +384,11 @@ func (f *codeFace) Inspect(ctx context.Context, owner, id string) (*backend.Code
 }
 
 func (f *codeFace) Runtimes(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (list []backend.Runtime, err error) {
-	c, err := session.Request(r.Request).Create()
+	c, err := r.Request.Create()
 	if err != nil {
 		return nil, err
 	}
-	all, err := code.Runtimes(ctx, f.Service, c, session.Request(r.Request).Callbacks(w))
+	all, err := code.Runtimes(ctx, f.Service, c, r.Request.Callbacks(w))
 	if err != nil {
 		return nil, explained(err)
 	}
@@ -424,7 +424,7 @@ func (f *codeFace) Check(ctx context.Context, r backend.CodeRequest, w backend.C
 	}
 	var c session.CreateOptions
 	if r.Session == "" {
-		c, err = session.Request(r.Request).Create()
+		c, err = r.Request.Create()
 	} else if s, unknown := f.store.Get(r.Owner, r.Session); unknown != nil {
 		err = unknown
 	} else if a := f.aboutOf(s); a != nil {
@@ -433,7 +433,7 @@ func (f *codeFace) Check(ctx context.Context, r backend.CodeRequest, w backend.C
 	if err != nil {
 		return nil, err
 	}
-	all, err := f.Validate(ctx, c, l, r.Code, session.Request(r.Request).Callbacks(w))
+	all, err := f.Validate(ctx, c, l, r.Code, r.Request.Callbacks(w))
 	if err != nil {
 		return nil, explained(err)
 	}
@@ -459,7 +459,7 @@ func (f *codeFace) program(ctx context.Context, o code.Options, r backend.CodeRe
 		Argv: append([]string{"/bin/sh", "-c", runProgram, "sh", "code" + o.Language.Extensions[0]}, commands(o.Language)...),
 		Dir:  workDir, Timeout: r.Timeout,
 	}}
-	cb := session.Request(r.Request).Callbacks(w)
+	cb := r.Request.Callbacks(w)
 	done, err := f.Service.Run(ctx, o.Create, run, cb)
 	if err != nil {
 		return nil, explained(err)
@@ -488,7 +488,7 @@ func commands(l languages.Language) (all []string) {
 
 // ranProgram converts the result of a program.
 func ranProgram(done *session.RunResult, limit time.Duration) *backend.CodeResult {
-	b := done.Backend()
+	b := backend.ResultOf(done)
 	d := &backend.CodeResult{Stdout: b.Stdout, Stderr: b.Stderr, ExitCode: &done.ExitCode, OutputDir: b.OutputDir}
 	for _, one := range done.Denied {
 		d.Denied = append(d.Denied, one.String())

@@ -60,7 +60,7 @@ func (f *Backend) doJob(ctx context.Context, id string) error {
 		if err != nil {
 			return nil, err
 		}
-		o := session.Request(r).Run()
+		o := r.Run()
 		o.Stdout, o.Stderr = out, errs
 		d, err := f.Run(ctx, c, o, session.Callbacks{})
 		if err != nil {

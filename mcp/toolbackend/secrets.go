@@ -53,7 +53,7 @@ func (s secrets) offered(warn io.Writer) (all []mcp.SecretName, err error) {
 
 // create returns the sandbox that r asks for, with the values of its secrets.
 func (s secrets) create(r backend.Request) (c session.CreateOptions, err error) {
-	if c, err = session.Request(r).Create(); err != nil {
+	if c, err = r.Create(); err != nil {
 		return c, err
 	}
 	for _, name := range r.Secrets {

@@ -1,4 +1,4 @@
-package session
+package backend
 
 import (
 	"slices"
@@ -9,14 +9,13 @@ import (
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/oci"
-	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
 // TestTimeout checks that a command without a timeout gets 48 hours, and any other its own timeout.
 func TestTimeout(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{0: 48 * time.Hour, time.Second: time.Second, 72 * time.Hour: 72 * time.Hour} {
-		if got := Request(backend.Request{Command: "x", Timeout: asked}).Run().Command.Timeout; got != want {
+		if got := (Request{Command: "x", Timeout: asked}).Run().Command.Timeout; got != want {
 			t.Errorf("%v: %v, want %v", asked, got, want)
 		}
 	}
@@ -24,8 +23,8 @@ func TestTimeout(t *testing.T) {
 
 // TestUnasked checks that arguments that a model left out are defaults of a keyed sandbox.
 func TestUnasked(t *testing.T) {
-	r := backend.Request{Image: "host", OwnEgress: true, UnaskedLimits: []string{"cpus"}, Spec: runner.Spec{Key: "k"}}
-	c, err := Request(r).Create()
+	r := Request{Image: "host", OwnEgress: true, UnaskedLimits: []string{"cpus"}, Spec: runner.Spec{Key: "k"}}
+	c, err := r.Create()
 	if err != nil || !slices.Equal(c.Unasked, []string{"cpus", "image"}) {
 		t.Errorf("%q, %v", c.Unasked, err)
 	}
@@ -34,7 +33,7 @@ func TestUnasked(t *testing.T) {
 // TestStored checks that no registry is asked for an image that must be in the store.
 func TestStored(t *testing.T) {
 	for stored, want := range map[bool]images.PullPolicy{false: "", true: images.PullNever} {
-		if c, err := Request(backend.Request{Image: "local/x", Stored: stored}).Create(); err != nil || c.Pull != want {
+		if c, err := (Request{Image: "local/x", Stored: stored}).Create(); err != nil || c.Pull != want {
 			t.Errorf("%v: %q %v", stored, c.Pull, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package session
+package backend
 
 import (
 	"cmp"
@@ -9,21 +9,18 @@ import (
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/oci"
-	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
-
-// Request is a request of an MCP tool as a session's options.
-type Request backend.Request
 
 // outside is the default working directory.
 const outside = "/out"
 
 // Create returns the sandbox that r asks for.
-func (r Request) Create() (c CreateOptions, err error) {
-	c = CreateOptions{
+func (r Request) Create() (c session.CreateOptions, err error) {
+	c = session.CreateOptions{
 		Spec: r.Spec, User: r.User, Unasked: r.UnaskedLimits,
-		Egress: Egress{Mode: r.Egress, Allow: r.Domains},
+		Egress: session.Egress{Mode: r.Egress, Allow: r.Domains},
 	}
 	if r.Stored {
 		c.Pull = images.PullNever
@@ -37,14 +34,14 @@ func (r Request) Create() (c CreateOptions, err error) {
 	if !r.OwnEgress {
 		c.Unasked = append(c.Unasked, "egress")
 	}
-	if c.Image, err = ParseImage(r.Image); err != nil {
+	if c.Image, err = session.ParseImage(r.Image); err != nil {
 		err = fmt.Errorf("image %q: %w", r.Image, err)
 	}
 	return c, err
 }
 
 // Run returns the command that r asks for. Its output is kept, with a manifest.
-func (r Request) Run() RunOptions {
+func (r Request) Run() session.RunOptions {
 	cmd := runner.Command{
 		Argv: []string{"/bin/sh", "-c", r.Command}, Env: r.Env, Dir: cmp.Or(r.Dir, outside), User: r.Spec.User,
 		Timeout: r.Timeout, Account: true,
@@ -52,32 +49,32 @@ func (r Request) Run() RunOptions {
 	if cmd.Timeout <= 0 {
 		cmd.Timeout = runner.Longest
 	}
-	o := RunOptions{Command: cmd, Stdin: r.Stdin, Logs: true, Manifest: true, Queue: r.Queue, Shown: r.MaxOutput}
+	o := session.RunOptions{Command: cmd, Stdin: r.Stdin, Logs: true, Manifest: true, Queue: r.Queue, Shown: r.MaxOutput}
 	o.Steps.List, o.Steps.GoOn = r.Steps, r.GoOn
 	return o
 }
 
 // Callbacks returns callbacks that call w.
-func (r Request) Callbacks(w backend.Callbacks) Callbacks {
-	cb := Callbacks{Image: fetching(r.Image, w.Progress)}
+func (r Request) Callbacks(w Callbacks) session.Callbacks {
+	cb := session.Callbacks{Image: fetching(r.Image, w.Progress)}
 	if w.Ask != nil {
 		cb.Ask = func(q runner.Question, readable []string) (allow, answered bool) {
-			return w.Ask(backend.Question{Name: q.Name, Port: q.Port, Inputs: readable}), true
+			return w.Ask(Question{Name: q.Name, Port: q.Port, Inputs: readable}), true
 		}
 	}
 	if w.Output != nil {
-		cb.Began = func(last func() Tail) {
+		cb.Began = func(last func() session.Tail) {
 			w.Output(func() (string, int64) { t := last(); return t.Text, t.Bytes })
 		}
 	}
 	return cb
 }
 
-// Backend returns d in the form that the tools of MCP use.
-func (d *RunResult) Backend() *backend.RunResult {
-	return &backend.RunResult{
+// ResultOf returns d in the form that the tools use.
+func ResultOf(d *session.RunResult) *RunResult {
+	return &RunResult{
 		Job: filepath.Base(d.Out), OutputDir: d.Out, Manifest: d.Manifest, Result: d.Result,
-		Stdout: backend.Tail(d.Stdout), Stderr: backend.Tail(d.Stderr), Step: d.Step, Failed: d.Failed,
+		Stdout: Tail(d.Stdout), Stderr: Tail(d.Stderr), Step: d.Step, Failed: d.Failed,
 	}
 }
 
