@@ -21,9 +21,9 @@ PURE := ./cli ./agents/tree ./cmd/demesne-init ./proxy/daemon ./rootfs ./rootfs/
   ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
 # Packages whose tests run under the race detector. It needs cgo and threads of its own; kernel tests of other packages
 # restrict themselves, and would fail with it. Packages that link heavy libraries are left to make test-race.
-RACE := ./agents ./cli ./agents/tree ./session ./internal/flock ./images ./images/imageref ./images/oci ./mcp/... ./rootfs/layers ./proxy/... \
+RACE := ./agents ./cli ./agents/tree ./session ./internal/flock ./images ./images/imageref ./images/oci ./mcp ./mcp/hosttools ./rootfs/layers ./proxy ./proxy/policy ./proxy/redact \
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
-RACEALL := ./cmd/internal/... ./server/...
+RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
 .PHONY: generate build demo test test-crowded test-bare test-race check bench fuzz chaos clients recipes kernels vm docs install deps clean help
 build:

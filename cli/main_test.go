@@ -14,7 +14,7 @@ import (
 // host in place of sandboxes.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"demesne":        main,
+		"demesne":        Main,
 		"demesne-images": hands,
 		"bare": func() {
 			a := &app{
@@ -50,7 +50,7 @@ func programs(t *testing.T) string {
 		return dir
 	}
 	dir := t.TempDir()
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", dir, "../demesne-proxy", "../demesne-vault").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", dir, "../cmd/demesne-proxy", "../cmd/demesne-vault").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return dir

@@ -28,7 +28,7 @@ const asProgram = "DEMESNE_TEST_IMAGES"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		main()
+		Main()
 		return
 	}
 	os.Exit(m.Run())

@@ -31,10 +31,11 @@ var (
 		`image_(archive|config|gc|maps|metadata|pull|refused|registry|root|store)|jupyter|` +
 		`mcp_(ask|client|code|commands|egress|frontends|jobs|model|modern|operator|script|secret|session|transport|turns)|` +
 		`outputs|path|push|recipes|repl|schema|sessions_turns|skills|streams)/|/TestBuildCases$`)
-	notRootPackages = regexp.MustCompile(`^images/(archive|pull)$|^cmd/(demesne-build|internal/code)$`)
+	notRootPackages = regexp.MustCompile(`^images/(archive|pull)$|^build$|^kernels/code$`)
 	notUser         = regexp.MustCompile(`/Test(Page.*|Serve(E2B|ACME|Retention|ToolTexts|Runs|Killed)|BuildCasesPeer)$`)
-	notUserPackages = regexp.MustCompile(`^(kernels|mcp|server|proxy)(/|$)|^images/(push|build)$|^runner/ipc$|^netns$|^rootfs/unpack$`)
-	nowhere         = regexp.MustCompile(`^\b$`)
+	notUserPackages = regexp.MustCompile(`^kernels(/driver|/languages)?$|^mcp(/hosttools)?$|^server(/(e2b|hostcmd|operate|page|rest|runs))?$|^session/audit$|` +
+		`^proxy(/policy|/redact)?$|^images/push$|^build/containerfile$|^runner/ipc$|^netns$|^rootfs/unpack$`)
+	nowhere = regexp.MustCompile(`^\b$`)
 )
 
 // halves returns the current user, and the ordinary one if there is one. Tests that the caller chose run in both.

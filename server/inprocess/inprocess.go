@@ -1,5 +1,5 @@
 // Package inprocess is the API of demesne serve in the process of its only caller, for package demesne/client/local. It is
-// no program, and below cmd because it needs the packages of cmd/internal.
+// no program.
 //
 // It opens no port and no socket. The runner, which is shared with demesne's other programs, keeps the sandboxes. Events
 // are in the audit log of the user, as those of the server are.
