@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -14,28 +15,27 @@ import (
 	"testing"
 )
 
-// rooms maps each room (a top-level directory) to the packages of other rooms that it may import. "x/..." stands
-// for a whole room. Packages of an unlisted room may import nothing of demesne. Programs (package main) live in
-// cmd.
-var rooms = map[string][]string{
-	"agents":      {"runner", "mcp/backend", "internal/..."}, // data only: the programs of cmd make the sandboxes
-	"cmd":         {"agents", "runner/...", "rootfs/...", "netns/...", "proxy/...", "mcp/...", "images/...", "kernels/...", "server/...", "client", "internal/..."},
-	"kernels":     {"runner", "runner/files", "internal/..."}, // cmd hands it sandboxes
-	"mcp":         {"runner/...", "server/hostcmd", "internal/..."},
-	"server":      {"runner/...", "client", "internal/..."},                                 // as mcp: server/serve implements its interface
-	"runner":      {"rootfs", "rootfs/layers", "rootfs/upper", "netns/...", "internal/..."}, // demesne-images unpacks, demesne-proxy decides
-	"images":      {"internal/..."},
-	"rootfs":      {"internal/..."},
-	"netns":       {"internal/..."},
-	"proxy":       {"internal/..."},
-	"integration": {"agents"}, // its plans, which tests run through the programs
-	"client":      {},         // the types of the HTTP API, and its client, for programs of others; client/local: see inProcess
-	"internal":    {},         // leaves: see direction
+// floors lists the rooms from the roof to the ground. An entry is a package with all below it, unless a longer entry names
+// them. A package imports packages of its own entry, and of entries on lower floors. There are no exceptions.
+var floors = [][]string{
+	{"cmd", "integration"},
+	{"cli", "client/local"},
+	{"server/serve", "server/inprocess", "mcp/serve"},
+	{"server/apibackend"},
+	{"mcp/toolbackend", "agents/tree", "kernels/jupyter"},
+	{"server/runs"},
+	{"mcp", "server"},
+	{"mcp/install"},
+	{"agents", "server/hostcmd"},
+	{"mcp/backend", "kernels/code", "build", "server/servecmd", "client"},
+	{"session"},
+	{"kernels", "images/worker", "proxy/daemon", "build/containerfile", "build/devcontainer", "build/buildcmd"},
+	{"session/audit", "session/vault"},
+	{"runner", "session/events"},
+	{"images", "rootfs", "netns", "proxy"},
+	{"internal"},
+	{"internal/text"},
 }
-
-// inProcess is the API without a server. It is no program: it is below cmd because it needs cmd/internal, and public because
-// client/local, which programs of others import, is not below cmd.
-const inProcess, inProcessUser = "server/inprocess", "client/local"
 
 // homes maps prefixes of import paths to the directories that may import them. It covers heavy libraries, and
 // package proxy, which another process links.
@@ -68,7 +68,6 @@ var homes = map[string][]string{
 	"github.com/rogpeppe/":                   {"cli", "integration"},
 	"go.yaml.in/":                            {}, // one language for one schema: TOML
 	"gopkg.in/yaml":                          {},
-	"demesne/proxy":                          {"proxy", "cmd"}, // linked by another process than the runner
 }
 
 // aPackage describes the sources of one directory, as go/parser reads them. The output of `go list` is cached,
@@ -80,7 +79,6 @@ type aPackage struct {
 	lines     map[string]int
 	tests     map[string]bool // names of Test and Fuzz functions
 	loose     []string        // violations that TestRuleShape reports, outside test files
-	size      size
 }
 
 // sources parses the tree that contains this test, keyed by directory relative to its root.
@@ -103,8 +101,7 @@ func sources(t *testing.T) map[string]*aPackage {
 		}
 		dir, _ := filepath.Rel(root, filepath.Dir(path))
 		if all[dir] == nil {
-			all[dir] = &aPackage{imports: map[string]bool{}, testOnly: map[string]bool{}, lines: map[string]int{}, tests: map[string]bool{},
-				size: size{exported: map[string]bool{}, fields: map[string]int{}, methods: map[string]map[string]bool{}}}
+			all[dir] = &aPackage{imports: map[string]bool{}, testOnly: map[string]bool{}, lines: map[string]int{}, tests: map[string]bool{}}
 		}
 		return all[dir].read(path)
 	})
@@ -139,7 +136,6 @@ func (p *aPackage) read(path string) error {
 		p.name = f.Name.Name
 		p.doc += f.Doc.Text()
 		p.loose = append(p.loose, loose(set, f)...)
-		p.size.add(f)
 	}
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && isTest && fn.Recv == nil &&
@@ -172,31 +168,43 @@ func ours(path string) string {
 	return ""
 }
 
+// floor returns the number of the floor of dir, and its entry there; 0 is the roof. It returns -1 for an unknown directory.
+func floor(dir string) (at int, entry string) {
+	at = -1
+	for i, entries := range floors {
+		for _, e := range entries {
+			if within(dir, []string{e}) && len(e) > len(entry) {
+				at, entry = i, e
+			}
+		}
+	}
+	return at, entry
+}
+
 // direction returns why dir must not import path, or "".
 func direction(dir, path string) string {
-	from := room(dir)
 	for prefix, home := range homes {
 		if strings.HasPrefix(path, prefix) && !within(dir, home) {
 			return "lives in " + strings.Join(home, ", ")
 		}
 	}
 	to := ours(path)
-	switch allowed, known := rooms[from]; {
-	case to == "":
-	case from == "internal":
-		return "a leaf imports no package of demesne"
-	case !known:
-		return from + " is no room"
-	case from == "integration" && (to == "agents" || to == "client") && dir == from: // plans that the tests execute; a client of a program
-	case from == "integration" && room(to) != from:
-		return "integration drives programs"
-	case to == inProcess && dir == inProcessUser:
-	case room(to) == "cmd" && !(from == "cmd" && strings.HasPrefix(to, "cmd/internal/")):
-		return "a program cannot be imported"
-	case room(to) != from && !slices.Contains(allowed, to) && !slices.Contains(allowed, room(to)+"/..."):
-		return may(from)
+	if to == "" {
+		return ""
 	}
-	return ""
+	from, entry := floor(dir)
+	below, other := floor(to)
+	switch {
+	case from < 0:
+		return dir + " is on no floor"
+	case entry == "integration" && other != entry && to != "agents" && to != "client": // plans that the tests execute; a client of a program
+		return "integration drives programs"
+	case entry == other && room(dir) == "internal":
+		return "a leaf imports no other leaf"
+	case entry == other && (entry != "cmd" || dir == to), below > from:
+		return ""
+	}
+	return fmt.Sprintf("%s is not below %s", other, entry)
 }
 
 // within reports whether dir is one of homes, or below one.
@@ -204,43 +212,34 @@ func within(dir string, homes []string) bool {
 	return slices.ContainsFunc(homes, func(home string) bool { return dir == home || strings.HasPrefix(dir, home+"/") })
 }
 
-// may returns the reason to refuse an import of a room.
-func may(room string) string { return room + " may import " + strings.Join(rooms[room], ", ") }
-
 func TestRuleDirections(t *testing.T) {
 	for _, c := range []struct{ dir, path, why string }{
-		{"rootfs", "demesne/netns", may("rootfs")},
+		{"rootfs", "demesne/netns", "netns is not below rootfs"},
 		{"runner/engine", "demesne/rootfs", ""},
-		{"runner/engine", "demesne/images", may("runner")},
+		{"runner", "demesne/session", "session is not below runner"},
 		{"runner", "github.com/vishvananda/netlink", "lives in netns"},
 		{"netns", "github.com/vishvananda/netlink", ""},
 		{"runner/engine", "demesne/rootfs/layers", ""},
-		{"runner/engine", "demesne/proxy/policy", "lives in proxy, cmd"},
+		{"runner/engine", "demesne/proxy/daemon", "proxy/daemon is not below runner"},
 		{"proxy/daemon", "demesne/proxy/policy", ""},
-		{"runner/engine", "demesne/rootfs/unpack", may("runner")},
-		{"rootfs/unpack", "demesne/rootfs/layers", ""},
-		{"rootfs/unpack", "demesne/images", may("rootfs")},
+		{"proxy", "demesne/proxy/daemon", "proxy/daemon is not below proxy"},
 		{"images", "go.podman.io/image/v5/docker", "lives in images/pull, images/push, images/archive"},
 		{"images/pull", "go.podman.io/image/v5/docker", ""},
 		{"images/pull", "demesne/images", ""},
-		{"images", "demesne/rootfs/layers", may("images")},
+		{"images", "demesne/rootfs/layers", "rootfs is not below images"},
 		{"integration", "demesne/integration/fixture", ""},
 		{"integration", "demesne/runner", "integration drives programs"},
 		{"integration", "demesne/agents", ""},
-		{"integration", "demesne/client", ""},
 		{"integration", "demesne/client/local", "integration drives programs"},
 		{"client/local", "demesne/server/inprocess", ""},
-		{"client/local", "demesne/runner", may("client")},
-		{"client", "demesne/server/inprocess", "a program cannot be imported"},
-		{"runner", "demesne/cli", "a program cannot be imported"},
-		{"images/worker", "demesne/cli", "a program cannot be imported"},
-		{"cli", "demesne/internal/cmdline", ""},
-		{"mcp", "demesne/internal/cmdline", "a program cannot be imported"},
-		{"internal/text", "demesne/runner", "a leaf imports no package of demesne"},
-		{"internal/text", "demesne/internal/fsutil", "a leaf imports no package of demesne"},
-		{"integration/rules", "demesne/internal/text", "integration drives programs"},
+		{"session", "demesne/mcp/backend", "mcp/backend is not below session"},
+		{"cmd/demesne-mcp", "demesne/cmd/demesne", "cmd is not below cmd"},
+		{"cmd/demesne", "demesne/cli", ""},
+		{"internal/text", "demesne/runner", "runner is not below internal/text"},
+		{"internal/fsutil", "demesne/internal/text", ""},
+		{"internal/fsutil", "demesne/internal/flock", "a leaf imports no other leaf"},
 		{"images", "demesne/internal/text", ""},
-		{"extra", "demesne/runner", "extra is no room"},
+		{"extra", "demesne/runner", "extra is on no floor"},
 	} {
 		if why := direction(c.dir, c.path); why != c.why {
 			t.Errorf("direction(%s, %s) = %q, want %q", c.dir, c.path, why, c.why)
@@ -269,7 +268,7 @@ func TestRuleLightPrograms(t *testing.T) {
 		{"cmd/demesne-init", []string{"github.com/opencontainers/", "github.com/vishvananda/", "github.com/google/nftables", "github.com/godbus/", "net/http", "C"}},
 		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images", "demesne/runner/client",
 			"demesne/proxy", "net/http", "github.com/elazarl/", "github.com/miekg/", "golang.org/x/net/"}},
-		{"agents", []string{"net/http", "net/url", "crypto/tls", "C"}}, // cli links it
+		{"agents", []string{"net/http", "crypto/tls", "C"}}, // cli links it
 		{"proxy/daemon", []string{"github.com/opencontainers/", "demesne/rootfs", "demesne/netns", "demesne/runner/client", "go.podman.io/", "C"}},
 	} {
 		if all[c.program] == nil {

@@ -38,8 +38,8 @@ func loose(set *token.FileSet, f *ast.File) (all []string) {
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			if n := set.Position(d.End()).Line - set.Position(d.Pos()).Line; n > 100 {
-				all = append(all, fmt.Sprintf("%s has %d lines, more than 100", d.Name, n))
+			if n := set.Position(d.End()).Line - set.Position(d.Pos()).Line; n > 70 {
+				all = append(all, fmt.Sprintf("%s has %d lines, more than 70", d.Name, n))
 			}
 			if d.Recv == nil && d.Name.Name == "init" {
 				all = append(all, initFunction)
