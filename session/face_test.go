@@ -147,7 +147,7 @@ func place(t testing.TB) string {
 	bin := os.Getenv("DEMESNE_BIN")
 	if bin == "" {
 		bin = dir + "/bin"
-		out, err := exec.Command("sh", "-c", `go build -o "$0/" demesne/cmd/demesne-runner && CGO_ENABLED=0 go build -o "$0/" demesne/cmd/demesne-init demesne/proxy/daemon`, bin).CombinedOutput()
+		out, err := exec.Command("sh", "-c", `go build -o "$0/" demesne/cmd/demesne-runner && CGO_ENABLED=0 go build -o "$0/" demesne/cmd/demesne-init demesne/cmd/demesne-proxy`, bin).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
