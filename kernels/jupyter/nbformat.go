@@ -32,6 +32,9 @@ func readDocument(r io.Reader) (document, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	if err := dec.Decode(&d); err != nil {
+		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && wrong.Field == "" {
+			return nil, fmt.Errorf("not a notebook: its JSON is not an object, but %s", wrong.Value)
+		}
 		return nil, fmt.Errorf("not a notebook: %w", err)
 	}
 	if _, err := dec.Token(); err != io.EOF {

@@ -21,7 +21,7 @@ func TestReadDocument(t *testing.T) {
 		{`{"nbformat":4,"cells":[1]}`, "not a notebook: cell 1 is no object"},
 		{`{"nbformat":4,"cells":[{"source":"x"},{"source":[1]}]}`, "not a notebook: the source of cell 2 is no text"},
 		{`{"nbformat":4,"cells":[]} x`, "not a notebook: text after its end"},
-		{`[]`, "not a notebook: json: cannot unmarshal array into Go value of type main.document"},
+		{`[]`, "not a notebook: its JSON is not an object, but array"},
 		{``, "not a notebook: EOF"},
 	} {
 		_, err := readDocument(strings.NewReader(c.text))
