@@ -57,7 +57,7 @@ func buildImage(c *call) (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	if r.Spec.Limits.Disk == 0 {
-		r.Spec.Limits.Disk = runner.DefaultDisk // a build's own default is none
+		r.Spec.Limits.Disk = runner.DefaultDisk // a build has no default of its own
 	}
 	ctx, cancel := context.WithTimeoutCause(c.ctx, max(limit, time.Second), fmt.Errorf("the time limit of %s is over", limit))
 	defer cancel()

@@ -29,7 +29,7 @@ var floors = [][]string{
 	{"agents", "server/hostcmd"},
 	{"mcp/backend", "kernels/code", "build", "server/servecmd", "client"},
 	{"session"},
-	{"kernels", "images/worker", "proxy/daemon", "build/containerfile", "build/devcontainer", "build/buildcmd"},
+	{"kernels", "images/worker", "proxy/daemon", "build/containerfile", "build/devcontainer"},
 	{"session/audit", "session/vault"},
 	{"runner", "session/events"},
 	{"images", "rootfs", "netns", "proxy"},
