@@ -28,7 +28,7 @@ func (p *Plan) Containerfile(base string, has Has) (string, error) {
 	}
 	remote, container = cmp.Or(remote, "root"), cmp.Or(container, "root")
 	var b strings.Builder
-	fmt.Fprintf(&b, "FROM %s\nUSER root\n", base)
+	fmt.Fprintf(&b, "FROM %s\nUSER 0\n", base)
 	for _, f := range p.features {
 		if err := f.write(&b, remote, container); err != nil {
 			return "", fmt.Errorf("features: %q: %w", f.name, err)
