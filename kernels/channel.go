@@ -39,6 +39,9 @@ const (
 	Sub    = string(zmq4.Sub)    // iopub: this end subscribes to all topics
 )
 
+// errGreeting is the error of a stream whose other end makes no ZeroMQ socket of it.
+var errGreeting = errors.New("greeting")
+
 // zmtpChannel is a ZeroMQ socket with one peer.
 type zmtpChannel struct {
 	conn *zmq4.Conn
@@ -53,7 +56,7 @@ type zmtpChannel struct {
 func Dial(rw io.ReadWriteCloser, socket string, key []byte) (Channel, error) {
 	c, err := open(rw, socket)
 	if err != nil {
-		return nil, fmt.Errorf("connect to kernel: %w", err)
+		return nil, fmt.Errorf("connect to kernel: %w: %w", errGreeting, err)
 	}
 	ch := &zmtpChannel{conn: c, key: key}
 	if socket == Sub {

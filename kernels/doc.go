@@ -12,7 +12,7 @@
 //
 //	root, err := kernels.Look(ctx, sandbox)
 //	spec, found := root.Spec("", "python")
-//	k, err := kernels.Start(ctx, sandbox, spec, "/tmp", "/workspace")
+//	k, err := kernels.Start(ctx, sandbox, spec, "/tmp", "/workspace", 1)
 //	r, err := k.Execute(ctx, kernels.Execution{Code: "1 + 1", Timeout: time.Minute})
 //	text, _ := r.Value.Text("text/plain")
 //	k.Kill()

@@ -186,7 +186,7 @@ func TestIPykernel(t *testing.T) {
 		t.Skip("python3-ipykernel is not installed")
 	}
 	s := kernels.Spec{Argv: []string{"/usr/bin/python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"}, Language: "python"}
-	k, err := kernels.Start(t.Context(), local{t}, s, t.TempDir(), "")
+	k, err := kernels.Start(t.Context(), local{t}, s, t.TempDir(), "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}

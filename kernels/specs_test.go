@@ -75,7 +75,7 @@ func TestLook(t *testing.T) {
 func TestStartFromSpec(t *testing.T) {
 	dir := t.TempDir()
 	s := kernels.Spec{Name: "x", Dir: "/res", Argv: []string{"sh", "-c", `stat -c %a "$0" >&2; echo "$1 $A" >&2`, "{connection_file}", "{resource_dir}"}, Env: map[string]string{"A": "1"}}
-	_, err := kernels.Start(t.Context(), local{t}, s, dir, "")
+	_, err := kernels.Start(t.Context(), local{t}, s, dir, "", 1)
 	if err == nil || !strings.HasPrefix(err.Error(), "start kernel: the kernel has ended: ") || !strings.HasSuffix(err.Error(), ": /res 1") {
 		t.Errorf("error %v", err)
 	}

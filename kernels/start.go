@@ -86,8 +86,18 @@ func newConnection(name string) Connection {
 }
 
 // Start starts the kernel of a kernelspec and waits until it answers. dir is a directory of the sandbox in which its user
-// may write; the kernel runs in workdir.
-func Start(ctx context.Context, sb Sandbox, s Spec, dir, workdir string) (*Running, error) {
+// may write; the kernel runs in workdir. A kernel that ends, or cannot be reached because another program has one of its
+// ports, is started again at other ports until there were that many tries.
+func Start(ctx context.Context, sb Sandbox, s Spec, dir, workdir string, tries int) (k *Running, err error) {
+	for range tries {
+		if k, err = start(ctx, sb, s, dir, workdir); !errors.Is(err, ErrDead) || ctx.Err() != nil {
+			break
+		}
+	}
+	return k, err
+}
+
+func start(ctx context.Context, sb Sandbox, s Spec, dir, workdir string) (*Running, error) {
 	c := newConnection(s.Name)
 	content, err := json.Marshal(c)
 	if err != nil {
@@ -284,27 +294,39 @@ func (r *Running) interruptByMessage(sb Sandbox, c Connection) error {
 }
 
 // dial connects to a socket of the kernel, which may be starting yet. The kernel's end ends the attempt. A connection that
-// ends before it is made, while the kernel lives, is made again.
+// fails before it is made, while the kernel lives, is made again.
 func (r *Running) dial(ctx context.Context, sb Sandbox, port uint16, socket, key string) (c Channel, err error) {
 	for range dials {
-		if c, err = r.dialOnce(ctx, sb, port, socket, key); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if c, err = r.dialOnce(ctx, sb, port, socket, key); !errors.Is(err, errGreeting) || errors.Is(err, ErrTooLarge) {
 			return c, err
 		}
 		select {
 		case <-r.ended:
-			return nil, errEarly
+			return nil, ErrDead
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-time.After(greetEvery):
 		}
 	}
-	return nil, errEarly
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, errEarly
+	}
+	return nil, errOther
 }
 
 // dials bounds the attempts to connect to one socket.
 const dials = 5
 
-var errEarly = errors.New("connect to kernel: it closed the connection before it answered")
+// unreached is the error of a kernel that could not be reached at its ports, and so is ended.
+type unreached string
+
+func (u unreached) Error() string        { return "connect to kernel: " + string(u) }
+func (u unreached) Is(target error) bool { return target == ErrDead }
+
+const (
+	errEarly = unreached("it closed the connection before it answered")
+	errOther = unreached("another program answers at its port")
+)
 
 func (r *Running) dialOnce(ctx context.Context, sb Sandbox, port uint16, socket, key string) (Channel, error) {
 	rw, err := sb.Dial(ctx, port)

@@ -155,7 +155,7 @@ var ipykernel = kernels.Spec{Argv: []string{"/usr/bin/python3", "-m", "ipykernel
 // jupyter measures ipykernel without a sandbox, by our client and by Jupyter's.
 func jupyter(b *testing.B, d *desk, f figures) {
 	f.take(b, "ipykernel", func() error {
-		k, err := kernels.Start(b.Context(), local{}, ipykernel, b.TempDir(), "")
+		k, err := kernels.Start(b.Context(), local{}, ipykernel, b.TempDir(), "", 1)
 		if err == nil {
 			defer k.Kill()
 			_, err = k.Execute(b.Context(), kernels.Execution{Code: "1+1"})
@@ -216,7 +216,7 @@ func live(b *testing.B, d *desk, f figures, rounds int) {
 		b.Fatal(err)
 	}
 	defer own.Kill()
-	ipy, err := kernels.Start(b.Context(), local{}, ipykernel, b.TempDir(), "")
+	ipy, err := kernels.Start(b.Context(), local{}, ipykernel, b.TempDir(), "", 1)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -20,8 +20,9 @@ const Driver = "demesne"
 // kernelDir is the sandbox's directory for a kernel's connection file.
 const kernelDir = "/tmp/.demesne-kernels"
 
-// start starts the root's kernel, or else demesne's own. A kernel that was not asked for by name and ends at once is as
-// good as none: a kernelspec may have outlived its program. One that nothing can replace gets a second try.
+// start starts the root's kernel, or else demesne's own. A kernel that was not asked for by name, and ends at once
+// or cannot be reached, is as good as none: a kernelspec may have outlived its program. One that nothing can replace gets a
+// second try.
 func start(ctx context.Context, sb sandbox, o Options) (*kernels.Running, error) {
 	if o.Kernel == Driver {
 		return startDriver(ctx, sb, o)
@@ -38,12 +39,10 @@ func start(ctx context.Context, sb sandbox, o Options) (*kernels.Running, error)
 	spec, found := root.Spec(o.Kernel, o.Language.Kernel)
 	switch {
 	case found:
-		k, err := kernels.Start(ctx, sb, spec, kernelDir, o.Dir)
-		alone := o.Kernel != "" || driver.Argv(o.Language.Name) == nil
-		if alone && errors.Is(err, kernels.ErrDead) && ctx.Err() == nil { // at other ports
-			k, err = kernels.Start(ctx, sb, spec, kernelDir, o.Dir)
+		if o.Kernel != "" || driver.Argv(o.Language.Name) == nil {
+			return kernels.Start(ctx, sb, spec, kernelDir, o.Dir, 2)
 		}
-		if alone || !errors.Is(err, kernels.ErrDead) {
+		if k, err := kernels.Start(ctx, sb, spec, kernelDir, o.Dir, 1); !errors.Is(err, kernels.ErrDead) || ctx.Err() != nil {
 			return k, err
 		}
 	case o.Kernel != "":
