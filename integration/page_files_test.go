@@ -94,6 +94,7 @@ func (p *pageBrowser) edits(b *box) {
 	p.t.Helper()
 	p.inFiles("/workspace/"+hostileName, "return")
 	p.press("Edit")
+	p.await(`document.querySelector("main textarea")?.selectionEnd === 0`)
 	p.typeInto("42", "43")
 	p.picture("files-edit")
 	p.inFiles("/workspace/Makefile", "echo $@") // what is not saved is there again
@@ -121,6 +122,14 @@ func (p *pageBrowser) edits(b *box) {
 	}
 
 	p.inFiles("/workspace/Makefile", "echo $@")
+	p.press("Edit")
+	p.await(`document.querySelector("main textarea")`)
+	p.check(p.Eval(`[...document.querySelectorAll("main button")].find(b => b.textContent === "Cancel").click(); location.hash = "#/sandbox/edit/files/at/%2Fworkspace"`, nil))
+	p.inFiles("/workspace/Makefile", "echo $@")
+	var failed bool
+	if p.check(p.Eval(`document.querySelector(".note.bad") !== null`, &failed)); failed {
+		p.t.Error("a view that is left meanwhile is a failure")
+	}
 	p.press("Edit")
 	p.typeInto("all:\n", "all: clean\n")
 	p.check(p.Press("Tab")) // a tab, and not the focus

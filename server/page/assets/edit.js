@@ -33,6 +33,7 @@ export function edit(address, at, file, data, { read, done }) {
   const gutter = el("pre.gutter", { "aria-hidden": "true" });
   const area = el("textarea", { "aria-label": `Content of ${file}`, spellcheck: "false", autocapitalize: "off", autocomplete: "off" });
   area.value = draft.value;
+  area.setSelectionRange(0, 0);
   const state = el("small.quiet", { role: "status" });
   const place = el("div.source.edit", gutter, area);
   const drawn = () => {

@@ -94,7 +94,7 @@ export function button(label, f, kind = "", off = false) {
     try {
       await f();
     } catch (e) {
-      note(e.message, true);
+      if (e.name !== "AbortError") note(e.message, true); // the view was left meanwhile
     }
     b.busy = false;
     gate(b);
