@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -59,7 +58,10 @@ func buildImage(c *call) (*sdk.CallToolResult, error) {
 	if r.Spec.Limits.Disk == 0 {
 		r.Spec.Limits.Disk = runner.DefaultDisk // a build has no default of its own
 	}
-	ctx, cancel := context.WithTimeoutCause(c.ctx, max(limit, time.Second), fmt.Errorf("the time limit of %s is over", limit))
+	if limit <= 0 {
+		limit = runner.Longest
+	}
+	ctx, cancel := context.WithTimeoutCause(c.ctx, limit, fmt.Errorf("the time limit of %s is over", limit))
 	defer cancel()
 	watch, stop := c.watch()
 	defer stop()
