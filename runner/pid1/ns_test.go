@@ -211,7 +211,7 @@ func TestLandlockAndSeccompHold(t *testing.T) {
 			t.Errorf("%s: worked, output %q", script, out)
 		}
 	}
-	if got := s.must(sh("f=/tmp/demesne-guest-$$; echo yes > $f && cat $f && rm $f")); got != "yes" {
+	if got := s.must(sh("f=$(mktemp /tmp/demesne-guest-XXXXXX) && echo yes > $f && cat $f && rm $f")); got != "yes" {
 		t.Errorf("write below /tmp: %q", got)
 	}
 }
