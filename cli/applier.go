@@ -92,17 +92,18 @@ func (o *overs) chosen(paths []string) ([]edit, bool, error) {
 
 // choose returns the edits at or below paths, in the order in which they are applied: deletions last, the deepest first.
 func choose(edits []edit, paths []string) (chosen []edit, err error) {
+	at := func(e edit, p string) bool {
+		return e.Path == p || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/")
+	}
 	for _, p := range paths {
-		below := func(e edit) bool { return e.Path == p || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/") }
-		if !slices.ContainsFunc(edits, below) {
+		if !slices.ContainsFunc(edits, func(e edit) bool { return at(e, p) }) {
 			return nil, fmt.Errorf("path %q: nothing changed there", p)
 		}
 	}
 	var deleted []edit
 	for _, e := range edits {
-		at := func(p string) bool { return e.Path == p || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/") }
 		switch {
-		case len(paths) > 0 && !slices.ContainsFunc(paths, at):
+		case len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool { return at(e, p) }):
 		case e.Kind == 'D':
 			deleted = append(deleted, e)
 		default:

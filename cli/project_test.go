@@ -5,28 +5,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"demesne/internal/need"
 )
 
 func git(t *testing.T, args ...string) {
 	t.Helper()
-	need(t, "git")
+	need.Program(t, "git")
 	cmd := exec.Command("git", args...)
 	cmd.Env = append(os.Environ(), "HOME=/nonexistent", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@a.test", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@a.test")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("git %q: %v\n%s", args, err, out)
 	}
-}
-
-// need skips the test on a machine without a program, which CI must have.
-func need(t testing.TB, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err == nil {
-		return
-	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("needs %s, and CI must have it: integration/deps.sh", program)
-	}
-	t.Skipf("needs %s: integration/deps.sh", program)
 }
 
 func TestFindProject(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"demesne/internal/need"
 	"demesne/proxy/policy"
 )
 
@@ -19,7 +20,7 @@ func ip(t *testing.T, args ...string) {
 	if err != nil {
 		program = "/usr/sbin/ip"
 	}
-	need(t, program)
+	need.Program(t, program)
 	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
 		t.Fatalf("ip %v: %v: %s", args, err, out)
 	}

@@ -3,13 +3,14 @@ package proxy
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/need"
 )
 
 // configure runs lines of ip(8).
@@ -19,24 +20,12 @@ func configure(t testing.TB, lines string) {
 	if err != nil {
 		program = "/usr/sbin/ip"
 	}
-	need(t, program)
+	need.Program(t, program)
 	for line := range strings.Lines(lines) {
 		if out, err := exec.Command(program, strings.Fields(line)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %v: %s", line, err, out)
 		}
 	}
-}
-
-// need skips the test on a machine without a program, which CI must have.
-func need(t testing.TB, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err == nil {
-		return
-	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("needs %s, and CI must have it: integration/deps.sh", program)
-	}
-	t.Skipf("needs %s: integration/deps.sh", program)
 }
 
 // TestEscapeN34Routes checks addresses of all kinds, in both families, against the kernel's routes.

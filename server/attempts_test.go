@@ -14,19 +14,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-)
 
-// need skips the test on a machine without a program, which CI must have.
-func need(t testing.TB, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err == nil {
-		return
-	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("needs %s, and CI must have it: integration/deps.sh", program)
-	}
-	t.Skipf("needs %s: integration/deps.sh", program)
-}
+	"demesne/internal/need"
+)
 
 // attempt sends a token from an address, and returns the status.
 func attempt(a *Access, from, token string, headers ...string) int {
@@ -136,7 +126,7 @@ func TestAttemptsOfUsers(t *testing.T) {
 		return codes
 	}
 	if os.Geteuid() == 0 { // another user guesses
-		need(t, "curl")
+		need.Program(t, "curl")
 		script := "for i in $(seq 30); do curl -s -o /dev/null -w '%{http_code} ' -H \"X-API-KEY: guess$i\" " + url + "; done"
 		cmd := exec.Command("sh", "-c", script)
 		cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

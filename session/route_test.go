@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/need"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -120,22 +121,10 @@ for top in ("/in", "/out", "/workspace", "/tmp", "/run", "/root", "/home", "/var
 print("searched")
 `
 
-// need skips the test on a machine without a program, which CI must have.
-func need(t testing.TB, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err == nil {
-		return
-	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("needs %s, and CI must have it: integration/deps.sh", program)
-	}
-	t.Skipf("needs %s: integration/deps.sh", program)
-}
-
 // TestEscapeN37Route checks a route from inside a sandbox: what passes, what does not, and that the credential is
 // nowhere in the sandbox and in no file.
 func TestEscapeN37Route(t *testing.T) {
-	need(t, "curl")
+	need.Program(t, "curl")
 	m := newModel(t)
 	e, token := m.egress(1)
 	script := request + "\n" + `code() { curl -sS --noproxy '*' -o /dev/null -w '%{http_code} ' "$@"; }
@@ -216,7 +205,7 @@ func (m *model) nowhere(words ...string) {
 // TestRouteLive checks a persistent sandbox: a renewed credential serves the next request, the route works after the
 // proxy has died, and a restart needs the credentials again.
 func TestRouteLive(t *testing.T) {
-	need(t, "curl")
+	need.Program(t, "curl")
 	m := newModel(t)
 	e, token := m.egress(1)
 	again := e.Routes
@@ -321,7 +310,7 @@ func (m *model) mine(pid int) bool {
 // twice, as the second time prepared sandboxes may serve.
 func TestRouteMany(t *testing.T) {
 	t.Setenv("DEMESNE_POOL_SIZE", "4")
-	need(t, "curl")
+	need.Program(t, "curl")
 	m := newModel(t)
 	for round := range 2 {
 		var all sync.WaitGroup
@@ -346,7 +335,7 @@ func TestRouteMany(t *testing.T) {
 // TestRouteRefused checks that routes which cannot be served fail the creation of a sandbox, with errors that contain
 // no credential.
 func TestRouteRefused(t *testing.T) {
-	need(t, "curl")
+	need.Program(t, "curl")
 	m := newModel(t)
 	for want, change := range map[string]func(*session.Egress){
 		"its token is shorter than":   func(e *session.Egress) { e.Routes[0].Token = "short" },

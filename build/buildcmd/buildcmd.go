@@ -1,5 +1,5 @@
 // Package buildcmd is the command line of demesne build. demesne shows its help, and demesne-build, which it executes,
-// parses it. The package is small because both link it. Servers execute builds through [Execute].
+// parses it. Servers execute builds through [Execute].
 package buildcmd
 
 import (

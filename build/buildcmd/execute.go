@@ -14,15 +14,16 @@ import (
 	"demesne/session"
 )
 
-// Execute executes demesne-build, which links the parser of Containerfiles. in may be nil, and log takes what the build says.
+// Execute executes demesne-build, which links the parser of Containerfiles. in may be nil. out takes the
+// digest of the image, and log what the build says.
 // A build removes its sandboxes and intermediate images at SIGTERM. It does not outlive this process.
-func Execute(ctx context.Context, args []string, in io.Reader, log io.Writer) error {
+func Execute(ctx context.Context, args []string, in io.Reader, out, log io.Writer) error {
 	program, err := client.FindProgram("demesne-build")
 	if err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, log, log
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread() // the signal comes at the end of the thread

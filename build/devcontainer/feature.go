@@ -101,10 +101,7 @@ func (p *Plan) Resolve(fetch func(name string) (Content, error)) error {
 func (p *Plan) contributed(f *feature) error {
 	from := fmt.Sprintf("feature %s: ", f.name)
 	p.omitted(from, f.file)
-	if err := p.mounts(f.file); err != nil {
-		return err
-	}
-	return nil
+	return p.mounts(f.file)
 }
 
 // resolver finds features.

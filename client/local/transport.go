@@ -72,7 +72,7 @@ func (a *answer) serve(h http.Handler, r *http.Request) {
 	}()
 	h.ServeHTTP(a, r)
 	a.WriteHeader(http.StatusOK)
-	a.to.CloseWithError(context.Cause(r.Context())) // nil, which is the end, unless the client has left: what it got is a part then
+	a.to.CloseWithError(context.Cause(r.Context())) // nil is the end of the body; a client that cancelled has only a part of it
 }
 
 // Header implements [http.ResponseWriter].

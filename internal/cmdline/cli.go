@@ -4,8 +4,8 @@
 // --help, the overview, the manual pages, the reference in Markdown and the completion scripts. They agree because
 // they have one source.
 //
-//	c := cli.Command{Program: "demesne", Name: "wait", Flags: cli.Flags{
-//		{Long: "timeout", Arg: "DURATION", Set: cli.Duration(&timeout), Help: "stop waiting after this time"},
+//	c := cmdline.Command{Program: "demesne", Name: "wait", Flags: cmdline.Flags{
+//		{Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&timeout), Help: "stop waiting after this time"},
 //	}}
 //	rest, err := c.Parse(args)      // ErrHelp: print c.Help(80)
 //

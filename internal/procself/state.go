@@ -11,8 +11,8 @@ import (
 )
 
 // OwnState chooses a private directory for demesne's files if the home directory is / or cannot be written, as in a
-// container that was started with a user id, or if it is a checkout, as in some CI jobs. It sets the variable for this process and its
-// children. The directory is below $XDG_RUNTIME_DIR, $TMPDIR or /tmp. made is its path if this call made it.
+// container that was started with a user id, or if it is a checkout, as in some CI jobs. It sets the variable for this
+// process and its children. The directory is below $XDG_RUNTIME_DIR, $TMPDIR or /tmp. made is its path if this call made it.
 func OwnState(variable string) (made string, err error) {
 	home := os.Getenv("HOME")
 	if os.Getenv(variable) != "" || homeWorks(home) && !Checkout(home) {
@@ -52,7 +52,7 @@ func homeWorks(home string) bool {
 
 // Checkout reports whether a home directory is the top of a project's checkout, and not a person's own: a CI job may have
 // HOME there. It has .git, is not this user's home in /etc/passwd, and demesne keeps nothing there. An empty .demesne is a
-// mount point: see cli.
+// mount point, which the command line makes.
 func Checkout(home string) bool {
 	if !filepath.IsAbs(home) {
 		return false

@@ -14,6 +14,7 @@ import (
 
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/internal/need"
 	"demesne/kernels"
 	"demesne/kernels/code"
 	"demesne/kernels/languages"
@@ -179,7 +180,7 @@ func TestKernelDrivers(t *testing.T) {
 func TestKernelHost(t *testing.T) {
 	d := newDesk(t)
 	_, err := os.Stat("/usr/share/jupyter/kernels/python3/kernel.json")
-	needs(t, err == nil, "python3-ipykernel")
+	need.That(t, err == nil, "python3-ipykernel")
 	o := options(t, "python")
 	o.Kernel = ""
 	s := d.start(o)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"demesne/internal/need"
 	"demesne/kernels/code"
 	"demesne/kernels/languages"
 	"demesne/session"
@@ -111,7 +112,7 @@ func installs(t testing.TB, language string) {
 	t.Helper()
 	argv := map[string][]string{"python": {"python3", "-m", "pip"}, "node": {"npm"}}[language]
 	found := exec.Command("env", append(append([]string{"PATH=/usr/local/bin:/usr/bin:/bin"}, argv...), "--version")...).Run() // as in a sandbox
-	needs(t, found == nil, strings.Join(argv, " "))
+	need.That(t, found == nil, strings.Join(argv, " "))
 }
 
 // TestDependencies installs packages when a session begins and later, on the host's files.

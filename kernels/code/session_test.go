@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"demesne/internal/cmdline"
+	"demesne/internal/need"
 	"demesne/kernels"
 	"demesne/kernels/code"
 	"demesne/kernels/languages"
@@ -28,7 +29,7 @@ type desk struct {
 
 func newDesk(t testing.TB) *desk {
 	t.Helper()
-	needs(t, os.Getenv("DEMESNE_BIN") != "", "DEMESNE_BIN, the directory of the programs")
+	need.That(t, os.Getenv("DEMESNE_BIN") != "", "DEMESNE_BIN, the directory of the programs")
 	dir, err := os.MkdirTemp("/var/tmp", "code.")
 	if err != nil {
 		t.Fatal(err)
@@ -95,20 +96,8 @@ func options(t testing.TB, name string) code.Options {
 		_, err := os.Stat(dir + l.Driver)
 		found = found || err == nil
 	}
-	needs(t, found, l.Driver)
+	need.That(t, found, l.Driver)
 	return code.Options{Language: l, Kernel: code.Driver}
-}
-
-// needs skips the test on a machine that lacks what CI must have.
-func needs(t testing.TB, ok bool, what string) {
-	t.Helper()
-	switch {
-	case ok:
-	case os.Getenv("CI") != "":
-		t.Fatalf("needs %s, and CI must have it: integration/deps.sh", what)
-	default:
-		t.Skipf("needs %s: integration/deps.sh", what)
-	}
 }
 
 func (d *desk) start(o code.Options) *code.Session {

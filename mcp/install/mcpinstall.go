@@ -1,7 +1,7 @@
 // Package install adds demesne's MCP server to the configuration files of MCP clients.
 //
-//	c, err := mcpinstall.Find("cursor")
-//	did, err := c.Install(mcpinstall.Here(), "/usr/local/bin/demesne", mcpinstall.Settings{})
+//	c, err := install.Find("cursor")
+//	did, err := c.Install(install.Here(), "/usr/local/bin/demesne", install.Settings{})
 //
 // The existing content of a file is kept byte for byte; the new entry is inserted into it. In an entry that exists, only
 // the program and what [Settings] name change. A file is parsed before it is changed, and a change of JSON is checked to

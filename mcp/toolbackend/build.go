@@ -60,13 +60,14 @@ func (b *imageBuilder) build(ctx context.Context, r backend.Request, w backend.C
 	name := builtPrefix + strings.ToLower(rand.Text()[:12])
 	log := &buildLog{tell: w.Progress}
 	log.kept.Most = runner.StderrKept
-	err = buildcmd.Execute(ctx, buildArgs(name, b.allowed, r), in, log)
+	var printed strings.Builder
+	err = buildcmd.Execute(ctx, buildArgs(name, b.allowed, r), in, &printed, log)
 	in.Close()
 	if perr := <-packed; err != nil {
 		return "", "", said, log.failure(ctx, err, perr)
 	}
 	forgetBuilt(context.WithoutCancel(ctx), name) // ignore failures: the next build tries again
-	return name, log.digest(), log.tail(), nil
+	return name, strings.TrimSpace(printed.String()), log.tail(), nil
 }
 
 // buildArgs returns the arguments of demesne-build.
@@ -170,12 +171,6 @@ func (l *buildLog) tail() backend.Tail {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return backend.Tail{Text: strings.ToValidUTF8(string(l.kept.End(runner.StderrKept)), "\uFFFD"), Bytes: l.kept.Bytes, Cut: l.kept.Bytes > runner.StderrKept}
-}
-
-// digest returns the last line, which is the digest of the image.
-func (l *buildLog) digest() string {
-	lines := strings.Split(strings.TrimSpace(l.tail().Text), "\n")
-	return lines[len(lines)-1]
 }
 
 // failure returns why a build failed, with the end of its log.

@@ -115,7 +115,7 @@ func (r Record) Write(run, key string) (name string, err error) {
 	// Unique is enough: the directory is closed to all but the caller and the runner.
 	name = key + "-" + strconv.FormatUint(rand.Uint64(), 16)
 	dir := filepath.Join(run, Subdir)
-	fd, placed, err := create(dir, name)
+	fd, named, err := create(dir, name)
 	if err != nil {
 		return "", fmt.Errorf("write record of shared directories: %w", err)
 	}
@@ -126,7 +126,7 @@ func (r Record) Write(run, key string) (name string, err error) {
 	if err == nil {
 		err = mark(fd, dir, name)
 	}
-	if err == nil && !placed {
+	if err == nil && !named {
 		err = unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.AT_FDCWD, filepath.Join(dir, name), unix.AT_SYMLINK_FOLLOW)
 	}
 	if err = errors.Join(err, unix.Close(fd)); err != nil {
@@ -136,9 +136,9 @@ func (r Record) Write(run, key string) (name string, err error) {
 	return name, nil
 }
 
-// create creates the file of a record. It has no name yet where the file system has such files (open(2), O_TMPFILE): a
-// reaper that runs at the same time sees a whole record or none. Otherwise it is placed at once.
-func create(dir, name string) (fd int, placed bool, err error) {
+// create creates the file of a record, without a name where the file system can do so (open(2), O_TMPFILE). Write then
+// names the whole file, and a reaper that runs at the same time never sees a part of a record.
+func create(dir, name string) (fd int, named bool, err error) {
 	// os.OpenFile would ask the poller first, in four more calls.
 	fd, err = unix.Open(dir, unix.O_WRONLY|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {

@@ -34,7 +34,7 @@ func (b *Backend) Build(ctx context.Context, o backend.Build, log io.Writer) err
 	if o.MaxLayers > 0 {
 		most = strconv.FormatInt(o.MaxLayers, 10)
 	}
-	if err := buildcmd.Execute(ctx, append(args, "--max-layers", most, "-t", o.Name, "-f", o.Containerfile, o.Dir), nil, log); err != nil {
+	if err := buildcmd.Execute(ctx, append(args, "--max-layers", most, "-t", o.Name, "-f", o.Containerfile, o.Dir), nil, log, log); err != nil {
 		return fmt.Errorf("build %q: %w", o.Name, err)
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 )
 
 // head is the content of the file head: the last entry, and how long its segment is. It is written after the entry, so a
-// kill in between leaves it one entry behind. Before the first entry it is written with ID 0: a log without any head has
-// lost it.
+// kill in between leaves it one entry behind. Before the first entry it is written with ID 0, so a log without a head is
+// always wrong.
 type head struct {
 	ID      uint64 `json:"id"`
 	Sum     string `json:"sha256"` // of the entry's line
