@@ -63,14 +63,18 @@ func (op *Operator) compare(all []runner.Info) {
 	op.changed(op.listed.update(all))
 }
 
-// Listed takes the sandboxes that a client was shown. A sandbox that was made and removed between two looks of Watch may be among
-// them, and compare must notice its end.
+// Listed takes the sandboxes that a client was shown, and tells the others if they differ. A sandbox that was made and removed
+// between two looks of Watch may be among them, and compare must notice its end.
 func (op *Operator) Listed(some []runner.Info) {
 	op.watching.Lock()
 	defer op.watching.Unlock()
+	differs := map[string]bool{}
 	for _, i := range some {
-		op.listed.see(&i)
+		if op.listed.see(&i) {
+			op.listed[i.ID].mark(differs)
+		}
 	}
+	op.changed(differs)
 }
 
 // list is what a list shows of each sandbox, by id.
@@ -84,6 +88,11 @@ type shown struct {
 	owner, shared string
 }
 
+// mark adds the namespaces that see a sandbox: "" is the operator's.
+func (s shown) mark(namespaces map[string]bool) {
+	namespaces[""], namespaces[s.owner], namespaces[s.shared] = true, true, true
+}
+
 // see takes a sandbox as it is now, and reports whether that differs.
 func (l list) see(i *runner.Info) (differs bool) {
 	if i.Spec.Lifetime != runner.Persistent {
@@ -95,18 +104,17 @@ func (l list) see(i *runner.Info) (differs bool) {
 	return differs
 }
 
-// update takes the next list, and returns the namespaces for whom it differs: "" is the operator's.
+// update takes the next list, and returns the namespaces for whom it differs; see mark.
 func (l list) update(all []runner.Info) (differs map[string]bool) {
 	differs, here := map[string]bool{}, map[string]bool{}
-	changed := func(s shown) { differs[""], differs[s.owner], differs[s.shared] = true, true, true }
 	for _, i := range all {
 		if here[i.ID] = true; l.see(&i) {
-			changed(l[i.ID])
+			l[i.ID].mark(differs)
 		}
 	}
 	for id, old := range maps.All(l) {
 		if !here[id] {
-			changed(old)
+			old.mark(differs)
 			delete(l, id)
 		}
 	}
