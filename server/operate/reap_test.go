@@ -76,7 +76,7 @@ func TestListChanged(t *testing.T) {
 	defer stop()
 	r.expect(next, "connected")
 	r.Listed([]runner.Info{one("short", "", runner.Running, 0)}) // and no look of Watch has it
-	r.expect(next, "0  ") // the event sandboxes, which is empty: a client that saw the list before learns it too
+	r.expect(next, "0  ")                                        // the event sandboxes, which is empty: a client that saw the list before learns it too
 	r.compare(nil)
 	r.expect(next, "0  ")
 }

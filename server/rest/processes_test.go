@@ -3,9 +3,12 @@ package rest
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"demesne/client"
 )
 
 // TestProcesses lists a child of the test, whose name and command line are hostile.
@@ -19,8 +22,9 @@ func TestProcesses(t *testing.T) {
 	defer child.Process.Kill()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		all := processesOf(os.Getpid())
-		if len(all) > 0 && strings.HasSuffix(all[len(all)-1].Command, " 3141") {
-			if p := all[len(all)-1]; p.Command != "a) R 1 1\n\uFFFD<b> 3141" || p.Parent != 1 {
+		// It is the last one only until process ids begin again at the lowest.
+		if i := slices.IndexFunc(all, func(p client.Process) bool { return strings.HasSuffix(p.Command, " 3141") }); i >= 0 {
+			if p := all[i]; p.Command != "a) R 1 1\n\uFFFD<b> 3141" || p.Parent != 1 {
 				t.Errorf("%+v", p)
 			}
 			break
