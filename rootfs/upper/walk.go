@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	maxOpen   = 32      // descriptors a walk keeps open, besides the top's
+	maxOpen   = 32      // descriptors a walk of 100,000 levels keeps open, besides the top's; from this depth on it reads small pieces
+	openEach  = 4       // levels that a walk keeps open for each power of this number: see keeps
 	maxSorted = 1 << 16 // names that a sorted walk holds; a directory with more is visited in pieces
 )
 
@@ -21,9 +22,12 @@ var errMoved = errors.New("moved while it was walked")
 
 // A walk visits everything below an untrusted directory. It follows no link, enters no other mount, and holds few
 // descriptors however deep or wide the tree is. A level takes some 100 bytes, and so does each of its few
-// directories that wait to be entered. So the number of directories bounds the memory. Only the maxOpen lowest
-// levels are open at once, and the top. A directory closed on the way down is opened again as ".." on the way up.
-// The walk compares it with its recorded identity, and reads on from where it left it.
+// directories that wait to be entered. So the number of directories bounds the memory.
+//
+// Only some levels are open at once: see keeps. On the way up a closed one is opened again by the names below the next
+// open one above it, or as ".." if one of these was renamed meanwhile. The walk compares it with its recorded identity,
+// and reads on from where it left it. The kernel compares each ".." below a bind mount with all levels above it
+// (path_connected in fs/namei.c), so that ".." alone would take a time that grows with the square of the depth.
 type walk struct {
 	// visit is called for each name with the result of statx; the top has the name "". Operations on (at, name)
 	// must use AT_EMPTY_PATH and AT_SYMLINK_NOFOLLOW.
@@ -157,7 +161,26 @@ func (w *walk) names(here *level) (names []string, more bool) {
 	return names, more
 }
 
-// down enters a directory, and closes the one that is maxOpen levels above.
+// keeps reports whether a walk at a depth keeps a level open: of the multiples of each power of openEach, the openEach
+// nearest ones. To open all levels again on the way up then takes as many steps for each level as there are powers.
+func keeps(level, depth int) bool {
+	for step := 1; step <= depth; step *= openEach {
+		if level%step == 0 && depth-level <= step*openEach {
+			return true
+		}
+	}
+	return level == 0
+}
+
+// shut closes a level, unless the walk keeps it open at a depth.
+func (w *walk) shut(level, depth int) {
+	if l := &w.levels[level]; l.fd >= 0 && !keeps(level, depth) {
+		unix.Close(l.fd)
+		l.fd = -1
+	}
+}
+
+// down enters a directory, and closes those that are too far above.
 func (w *walk) down(at int, c child) {
 	if w.most > 0 && len(w.levels) >= w.most {
 		w.note(c.name, errors.New("too deep"))
@@ -172,9 +195,11 @@ func (w *walk) down(at int, c child) {
 		return
 	}
 	w.levels = append(w.levels, level{name: c.name, fd: fd, id: c.id})
-	if far := len(w.levels) - 1 - maxOpen; far > 0 && w.levels[far].fd >= 0 {
-		unix.Close(w.levels[far].fd)
-		w.levels[far].fd = -1
+	depth := len(w.levels) - 1
+	for step := 1; step < depth; step *= openEach {
+		if far := depth - 1 - step*openEach; far > 0 {
+			w.shut(far, depth)
+		}
 	}
 }
 
@@ -188,10 +213,10 @@ func (w *walk) up() {
 		return
 	}
 	above := &w.levels[len(w.levels)-1]
-	if above.fd >= 0 {
+	if above.fd >= 0 || w.descend() == nil {
 		return
 	}
-	fd, err := above.reopen(last.fd)
+	fd, err := above.reopen(last.fd, "..")
 	if err == nil {
 		above.fd = fd
 		return
@@ -202,9 +227,28 @@ func (w *walk) up() {
 	}
 }
 
-// reopen opens a level again from the one below it.
-func (l *level) reopen(below int) (int, error) {
-	fd, err := enter(below, "..")
+// descend opens the last level again by its names below the next open one, and on the way each level that the walk keeps.
+func (w *walk) descend() error {
+	last := len(w.levels) - 1
+	from := last - 1
+	for w.levels[from].fd < 0 {
+		from--
+	}
+	for i := from + 1; i <= last; i++ {
+		l := &w.levels[i]
+		fd, err := l.reopen(w.levels[i-1].fd, l.name)
+		if err != nil {
+			return err
+		}
+		l.fd = fd
+		w.shut(i-1, last)
+	}
+	return nil
+}
+
+// reopen opens a level again, by a name in another directory.
+func (l *level) reopen(at int, name string) (int, error) {
+	fd, err := enter(at, name)
 	if err != nil {
 		return -1, err
 	}
