@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // mostModels is how many models a Meter tells apart. A server that invents names gets the rest under one.
@@ -27,7 +27,7 @@ type Meter struct {
 
 	mu       sync.Mutex
 	per      map[string]*modelSum
-	dropped  backend.DroppedUsage
+	dropped  DroppedUsage
 	requests int
 	searches int64
 	reset    time.Time
@@ -36,7 +36,7 @@ type Meter struct {
 }
 
 type modelSum struct {
-	tokens    backend.Tokens
+	tokens    session.Tokens
 	reasoning int64
 }
 
@@ -51,7 +51,7 @@ type usageLine struct {
 	RequestID string    `json:"requestId"`
 	Time      time.Time `json:"ts"`
 	Model     string    `json:"model"`
-	backend.Tokens
+	session.Tokens
 	Estimated bool `json:"estimated,omitempty"` // the server did not state all of them
 }
 
@@ -80,12 +80,12 @@ func (m *Meter) Add(r runner.UsageRecord) {
 }
 
 func (m *Meter) count(r runner.UsageRecord) {
-	t := backend.Tokens{Input: sane(r.Input), Output: sane(r.Output), CacheCreation: sane(r.CacheCreation), CacheRead: sane(r.CacheRead)}
+	t := session.Tokens{Input: sane(r.Input), Output: sane(r.Output), CacheCreation: sane(r.CacheCreation), CacheRead: sane(r.CacheRead)}
 	lost := r.Cut || r.Missing || r.Malformed
 	if lost {
 		t = atLeast(t, r)
 	}
-	if m.searches = min(m.searches+sane(r.Searches), mostSum); lost && t == (backend.Tokens{}) {
+	if m.searches = min(m.searches+sane(r.Searches), mostSum); lost && t == (session.Tokens{}) {
 		return
 	}
 	l := usageLine{RequestID: brief(r.RequestID), Time: r.Time.UTC().Truncate(time.Second), Model: m.model(m.dearer(r.Model, r.Asked, t)), Tokens: t, Estimated: lost}
@@ -102,7 +102,7 @@ func (m *Meter) count(r runner.UsageRecord) {
 }
 
 // dearer returns the name under which tokens cost more: the one that the server states, or the one that was asked for.
-func (m *Meter) dearer(stated, asked string, t backend.Tokens) string {
+func (m *Meter) dearer(stated, asked string, t session.Tokens) string {
 	if stated == "" || priceOf(asked, m.extra).cost(t) > priceOf(stated, m.extra).cost(t) {
 		return asked
 	}
@@ -117,8 +117,8 @@ const (
 
 // estimate returns the tokens that a request of that many bytes uses at most, if its response has got bytes. maxOutput is
 // the bound that the request itself sets; 0: none.
-func estimate(sent, got, maxOutput int64) backend.Tokens {
-	t := backend.Tokens{Input: (sane(sent) + bytesPerToken - 1) / bytesPerToken, Output: max(usualOutput, sane(got))}
+func estimate(sent, got, maxOutput int64) session.Tokens {
+	t := session.Tokens{Input: (sane(sent) + bytesPerToken - 1) / bytesPerToken, Output: max(usualOutput, sane(got))}
 	if maxOutput > 0 {
 		t.Output = min(t.Output, sane(maxOutput))
 	}
@@ -126,7 +126,7 @@ func estimate(sent, got, maxOutput int64) backend.Tokens {
 }
 
 // atLeast returns the tokens of a request whose counts are incomplete. A count of input that the server did state holds.
-func atLeast(t backend.Tokens, r runner.UsageRecord) backend.Tokens {
+func atLeast(t session.Tokens, r runner.UsageRecord) session.Tokens {
 	if r.Sent <= 0 {
 		return t
 	}
@@ -159,7 +159,7 @@ func (m *Meter) Tokens() (total int64) {
 }
 
 // all returns the sum of the kinds of tokens.
-func all(t backend.Tokens) int64 { return min(t.Input+t.Output+t.CacheCreation+t.CacheRead, mostSum) }
+func all(t session.Tokens) int64 { return min(t.Input+t.Output+t.CacheCreation+t.CacheRead, mostSum) }
 
 // model returns the name under which a model is counted.
 func (m *Meter) model(name string) string {
@@ -194,7 +194,7 @@ func (m *Meter) Unpriced() (models []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, sum := range m.per {
-		if sum.tokens != (backend.Tokens{}) && priceOf(name, m.extra) == (Price{}) {
+		if sum.tokens != (session.Tokens{}) && priceOf(name, m.extra) == (Price{}) {
 			models = append(models, name)
 		}
 	}
@@ -203,10 +203,10 @@ func (m *Meter) Unpriced() (models []string) {
 }
 
 // PerModel returns the tokens so far of each model.
-func (m *Meter) PerModel() map[string]backend.Tokens {
+func (m *Meter) PerModel() map[string]session.Tokens {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := map[string]backend.Tokens{}
+	all := map[string]session.Tokens{}
 	for name, sum := range m.per {
 		all[name] = sum.tokens
 	}
@@ -232,7 +232,7 @@ func (m *Meter) Limited() (reset time.Time, ok bool) {
 type usageFile struct {
 	Cost     float64               `json:"cost_usd"`
 	PerModel map[string]usageModel `json:"per_model"`
-	Dropped  *backend.DroppedUsage `json:"dropped,omitempty"`
+	Dropped  *DroppedUsage         `json:"dropped,omitempty"`
 }
 
 // usageModel has the fields of either kind of wire format. Input has no cached tokens in either.
@@ -268,7 +268,7 @@ func (m *Meter) WriteFiles(dir *os.Root) error {
 
 func (m *Meter) file() usageFile {
 	f := usageFile{Cost: m.cost(), PerModel: map[string]usageModel{}}
-	if m.dropped != (backend.DroppedUsage{}) {
+	if m.dropped != (DroppedUsage{}) {
 		f.Dropped = &m.dropped
 	}
 	for name, sum := range maps.All(m.per) {

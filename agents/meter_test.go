@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // request returns the record of one request at a fixed time.
-func request(id, model string, t backend.Tokens) runner.UsageRecord {
+func request(id, model string, t session.Tokens) runner.UsageRecord {
 	return runner.UsageRecord{
 		RequestID: id, Time: lab.Add(123 * time.Millisecond), Status: 200, Model: model,
 		Input: t.Input, Output: t.Output, CacheCreation: t.CacheCreation, CacheRead: t.CacheRead,
@@ -46,14 +46,14 @@ func TestMeterFiles(t *testing.T) {
 			dir := openRoot(t, t.TempDir())
 			m := NewMeter(usage)
 			for i := range 2 {
-				r := request(fmt.Sprint("req_", i), model, backend.Tokens{Input: 100, Output: 50, CacheCreation: 20, CacheRead: 30})
+				r := request(fmt.Sprint("req_", i), model, session.Tokens{Input: 100, Output: 50, CacheCreation: 20, CacheRead: 30})
 				r.Reasoning = 10
 				m.Add(r)
 				if err := m.WriteFiles(dir); err != nil {
 					t.Fatal(err)
 				}
 			}
-			m.Add(request("req_2", "another-model", backend.Tokens{Input: 5}))
+			m.Add(request("req_2", "another-model", session.Tokens{Input: 5}))
 			m.Add(runner.UsageRecord{Status: 200, Missing: true, Time: lab})
 			m.Add(runner.UsageRecord{Status: 200, Malformed: true, Time: lab})
 			if err := m.WriteFiles(dir); err != nil {
@@ -99,7 +99,7 @@ func TestMeterLimited(t *testing.T) {
 	m.Add(runner.UsageRecord{Status: 429, Time: lab, RetryAfter: runner.Duration(1000 * time.Hour)})
 	check(true, time.Time{})
 	m.Add(runner.UsageRecord{Status: 400, Time: lab})
-	m.Add(request("a", "sonnet", backend.Tokens{Input: 1}))
+	m.Add(request("a", "sonnet", session.Tokens{Input: 1}))
 	if reset, limited := m.Limited(); limited || m.Requests() != 1 {
 		t.Errorf("Limited = %v, %v; Requests = %d", reset, limited, m.Requests())
 	}
@@ -109,14 +109,14 @@ func TestMeterLimited(t *testing.T) {
 func TestMeterHostile(t *testing.T) {
 	m := NewMeter("chat", Price{Model: "m", Input: 1})
 	for i := range 1000 {
-		m.Add(request("x", fmt.Sprint("model", i)+strings.Repeat("x", 1000), backend.Tokens{Input: 1}))
+		m.Add(request("x", fmt.Sprint("model", i)+strings.Repeat("x", 1000), session.Tokens{Input: 1}))
 	}
 	if n := len(m.PerModel()); n > mostModels+1 {
 		t.Errorf("%d models", n)
 	}
 	m = NewMeter("chat", Price{Model: "m", Input: 1})
-	m.Add(request("x", "m", backend.Tokens{Input: 1_000_000}))
-	m.Add(request("x\n\x1b", "m", backend.Tokens{Input: -5_000_000, Output: -1}))
+	m.Add(request("x", "m", session.Tokens{Input: 1_000_000}))
+	m.Add(request("x\n\x1b", "m", session.Tokens{Input: -5_000_000, Output: -1}))
 	if m.Cost() != 1 {
 		t.Errorf("Cost = %v", m.Cost())
 	}
@@ -131,7 +131,7 @@ func TestMeterTogether(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 20 {
-				m.Add(request("a", "haiku", backend.Tokens{Input: 1000}))
+				m.Add(request("a", "haiku", session.Tokens{Input: 1000}))
 				if err := m.WriteFiles(dir); err != nil {
 					t.Error(err)
 				}
@@ -149,19 +149,19 @@ func TestMeterTogether(t *testing.T) {
 func TestMeterLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		r    runner.UsageRecord
-		want backend.Tokens
+		want session.Tokens
 	}{
-		"no head":          {runner.UsageRecord{Cut: true, Asked: "opus", Sent: 2001}, backend.Tokens{Input: 1001, Output: usualOutput}},
-		"bounded":          {runner.UsageRecord{Status: 200, Missing: true, Asked: "opus", Sent: 2001, MaxOutput: 7}, backend.Tokens{Input: 1001, Output: 7}},
-		"long":             {runner.UsageRecord{Status: 200, Cut: true, Asked: "opus", Sent: 10, Got: 1e6}, backend.Tokens{Input: 5, Output: 1e6}},
-		"with its input":   {runner.UsageRecord{Status: 200, Cut: true, Asked: "opus", Sent: 2000, Input: 30, CacheRead: 10, MaxOutput: 9}, backend.Tokens{Input: 30, CacheRead: 10, Output: 9}},
-		"an odd count":     {runner.UsageRecord{Status: 200, Malformed: true, Asked: "opus", Sent: 2000, Input: 30, MaxOutput: 9}, backend.Tokens{Input: 1000, Output: 9}},
-		"more than stated": {runner.UsageRecord{Status: 200, Malformed: true, Asked: "opus", Sent: 2, Input: 30, Output: 40, MaxOutput: 9}, backend.Tokens{Input: 30, Output: 40}},
-		"an error":         {runner.UsageRecord{Status: 500, Asked: "opus", Sent: 2000}, backend.Tokens{}},
+		"no head":          {runner.UsageRecord{Cut: true, Asked: "opus", Sent: 2001}, session.Tokens{Input: 1001, Output: usualOutput}},
+		"bounded":          {runner.UsageRecord{Status: 200, Missing: true, Asked: "opus", Sent: 2001, MaxOutput: 7}, session.Tokens{Input: 1001, Output: 7}},
+		"long":             {runner.UsageRecord{Status: 200, Cut: true, Asked: "opus", Sent: 10, Got: 1e6}, session.Tokens{Input: 5, Output: 1e6}},
+		"with its input":   {runner.UsageRecord{Status: 200, Cut: true, Asked: "opus", Sent: 2000, Input: 30, CacheRead: 10, MaxOutput: 9}, session.Tokens{Input: 30, CacheRead: 10, Output: 9}},
+		"an odd count":     {runner.UsageRecord{Status: 200, Malformed: true, Asked: "opus", Sent: 2000, Input: 30, MaxOutput: 9}, session.Tokens{Input: 1000, Output: 9}},
+		"more than stated": {runner.UsageRecord{Status: 200, Malformed: true, Asked: "opus", Sent: 2, Input: 30, Output: 40, MaxOutput: 9}, session.Tokens{Input: 30, Output: 40}},
+		"an error":         {runner.UsageRecord{Status: 500, Asked: "opus", Sent: 2000}, session.Tokens{}},
 	} {
 		m := NewMeter("messages")
 		m.Add(c.r)
-		if got := m.PerModel()["opus"]; got != c.want || m.Tokens() != all(c.want) || (m.Cost() > 0) != (c.want != backend.Tokens{}) {
+		if got := m.PerModel()["opus"]; got != c.want || m.Tokens() != all(c.want) || (m.Cost() > 0) != (c.want != session.Tokens{}) {
 			t.Errorf("%s: %+v, cost %v, want %+v", name, got, m.Cost(), c.want)
 		}
 	}

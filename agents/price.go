@@ -1,13 +1,12 @@
 package agents
 
 import (
+	"demesne/session"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
-
-	"demesne/mcp/backend"
 )
 
 // Price is what the tokens of a model cost, in US dollars a million. The figures are indicative: a subscription or a
@@ -123,7 +122,7 @@ func priceOf(model string, extra []Price) Price {
 }
 
 // cost returns what t costs, in US dollars.
-func (p Price) cost(t backend.Tokens) float64 {
+func (p Price) cost(t session.Tokens) float64 {
 	return dollars((float64(t.Input)*p.Input + float64(t.Output)*p.Output + float64(t.CacheCreation)*p.CacheWrite + float64(t.CacheRead)*p.CacheRead) / 1e6)
 }
 
@@ -134,8 +133,8 @@ func dollars(x float64) float64 { return math.Round(x*1e8) / 1e8 }
 const mostSum = 1 << 53
 
 // plus returns the sum of t and b.
-func plus(t, b backend.Tokens) backend.Tokens {
-	return backend.Tokens{
+func plus(t, b session.Tokens) session.Tokens {
+	return session.Tokens{
 		Input: min(t.Input+b.Input, mostSum), Output: min(t.Output+b.Output, mostSum),
 		CacheCreation: min(t.CacheCreation+b.CacheCreation, mostSum), CacheRead: min(t.CacheRead+b.CacheRead, mostSum),
 	}

@@ -1,9 +1,8 @@
 package agents
 
 import (
+	"demesne/session"
 	"testing"
-
-	"demesne/mcp/backend"
 )
 
 func TestPriceOf(t *testing.T) {
@@ -30,21 +29,21 @@ func TestCost(t *testing.T) {
 	const m = 1_000_000
 	for _, c := range []struct {
 		model string
-		t     backend.Tokens
+		t     session.Tokens
 		want  float64
 	}{
-		{"sonnet", backend.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 22.05},
-		{"opus", backend.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 36.75},
-		{"fable", backend.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 73.5},
-		{"haiku", backend.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 7.35},
-		{"gpt-5.6-sol", backend.Tokens{Input: m, Output: m, CacheRead: m}, 35.5},
-		{"gpt-5.6-terra", backend.Tokens{Input: m, Output: m, CacheRead: m}, 17.75},
-		{"gpt-5.6-luna", backend.Tokens{Input: m, Output: m, CacheRead: m}, 7.1},
-		{"gpt-5.5", backend.Tokens{Input: m, Output: m, CacheRead: m}, 35.5},
-		{"gpt-5.4-mini", backend.Tokens{Input: m, Output: m, CacheRead: m}, 5.325},
-		{"claude-sonnet-5", backend.Tokens{Input: 200, Output: 100, CacheCreation: 40, CacheRead: 60}, 0.002268},
-		{"claude-sonnet-5", backend.Tokens{Input: 500, Output: 250, CacheCreation: 100, CacheRead: 150}, 0.00567},
-		{"unknown", backend.Tokens{Input: m}, 0},
+		{"sonnet", session.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 22.05},
+		{"opus", session.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 36.75},
+		{"fable", session.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 73.5},
+		{"haiku", session.Tokens{Input: m, Output: m, CacheCreation: m, CacheRead: m}, 7.35},
+		{"gpt-5.6-sol", session.Tokens{Input: m, Output: m, CacheRead: m}, 35.5},
+		{"gpt-5.6-terra", session.Tokens{Input: m, Output: m, CacheRead: m}, 17.75},
+		{"gpt-5.6-luna", session.Tokens{Input: m, Output: m, CacheRead: m}, 7.1},
+		{"gpt-5.5", session.Tokens{Input: m, Output: m, CacheRead: m}, 35.5},
+		{"gpt-5.4-mini", session.Tokens{Input: m, Output: m, CacheRead: m}, 5.325},
+		{"claude-sonnet-5", session.Tokens{Input: 200, Output: 100, CacheCreation: 40, CacheRead: 60}, 0.002268},
+		{"claude-sonnet-5", session.Tokens{Input: 500, Output: 250, CacheCreation: 100, CacheRead: 150}, 0.00567},
+		{"unknown", session.Tokens{Input: m}, 0},
 	} {
 		if got := priceOf(c.model, nil).cost(c.t); got != c.want {
 			t.Errorf("%s, %+v: %v, want %v", c.model, c.t, got, c.want)
@@ -53,7 +52,7 @@ func TestCost(t *testing.T) {
 }
 
 func TestPlusIsBounded(t *testing.T) {
-	big := backend.Tokens{Input: mostSum, Output: mostSum, CacheCreation: mostSum, CacheRead: mostSum}
+	big := session.Tokens{Input: mostSum, Output: mostSum, CacheCreation: mostSum, CacheRead: mostSum}
 	if got := plus(big, big); got != big {
 		t.Errorf("%+v", got)
 	}

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"cmp"
+	"demesne/session"
 	"encoding/json"
 	"errors"
 	"io"
@@ -11,8 +12,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"demesne/mcp/backend"
 )
 
 // Bounds of what ReadReport reads.
@@ -31,7 +30,7 @@ const (
 // A job that runs has a report as well. extra are rows for the table of prices.
 //
 // A sandbox may have written all of it. ReadReport follows no link, bounds sizes and depth, and ignores other content.
-func ReadReport(dir *os.Root, extra ...Price) (*backend.UsageReport, error) {
+func ReadReport(dir *os.Root, extra ...Price) (*UsageReport, error) {
 	node, err := reportRoot(dir)
 	if err != nil {
 		return nil, err
@@ -39,7 +38,7 @@ func ReadReport(dir *os.Root, extra ...Price) (*backend.UsageReport, error) {
 	if node != dir {
 		defer node.Close()
 	}
-	r := &reader{extra: extra, models: map[string]backend.Tokens{}, subagents: map[string]*backend.SubagentUsage{}}
+	r := &reader{extra: extra, models: map[string]session.Tokens{}, subagents: map[string]*SubagentUsage{}}
 	r.node(node, "", 0)
 	return r.report(), nil
 }
@@ -72,10 +71,10 @@ func hasUsage(dir *os.Root) bool {
 // A reader sums a tree of agents.
 type reader struct {
 	extra     []Price
-	models    map[string]backend.Tokens
-	children  []backend.ChildUsage
-	subagents map[string]*backend.SubagentUsage
-	dropped   backend.DroppedUsage
+	models    map[string]session.Tokens
+	children  []ChildUsage
+	subagents map[string]*SubagentUsage
+	dropped   DroppedUsage
 	nodes     int
 }
 
@@ -113,11 +112,11 @@ func (r *reader) stated(c Results, depth int) {
 	if r.nodes++; r.nodes > mostReportNodes || depth > mostReportDepth {
 		return
 	}
-	own := map[string]backend.Tokens{}
+	own := map[string]session.Tokens{}
 	for model, t := range c.PerModel {
 		for _, below := range c.Children {
 			b := below.PerModel[model]
-			t = plus(t, backend.Tokens{Input: -b.Input, Output: -b.Output, CacheCreation: -b.CacheCreation, CacheRead: -b.CacheRead})
+			t = plus(t, session.Tokens{Input: -b.Input, Output: -b.Output, CacheCreation: -b.CacheCreation, CacheRead: -b.CacheRead})
 		}
 		own[model] = sanitized(t)
 	}
@@ -130,8 +129,8 @@ func (r *reader) stated(c Results, depth int) {
 }
 
 // add adds what one agent itself used.
-func (r *reader) add(name string, depth int, own map[string]backend.Tokens) {
-	child := backend.ChildUsage{Name: brief(name), Depth: depth}
+func (r *reader) add(name string, depth int, own map[string]session.Tokens) {
+	child := ChildUsage{Name: brief(name), Depth: depth}
 	for model, t := range own {
 		if _, known := r.models[model]; !known && len(r.models) >= mostModels {
 			model = otherModels
@@ -146,7 +145,7 @@ func (r *reader) add(name string, depth int, own map[string]backend.Tokens) {
 }
 
 // own reads what the agent of one directory used, by model.
-func (r *reader) own(dir *os.Root) map[string]backend.Tokens {
+func (r *reader) own(dir *os.Root) map[string]session.Tokens {
 	var who attributions
 	readLines(dir, "attribution.jsonl", func(line []byte) {
 		var a attribution
@@ -154,7 +153,7 @@ func (r *reader) own(dir *os.Root) map[string]backend.Tokens {
 			who.add(a)
 		}
 	})
-	own := map[string]backend.Tokens{}
+	own := map[string]session.Tokens{}
 	readLines(dir, "usage.jsonl", func(line []byte) {
 		var l usageLine
 		if !decode(line, &l) || l.Model == "" {
@@ -172,7 +171,7 @@ func (r *reader) own(dir *os.Root) map[string]backend.Tokens {
 }
 
 // summary reads usage.json: what was dropped and, for a job without usage.jsonl, the sums.
-func (r *reader) summary(dir *os.Root, own map[string]backend.Tokens) {
+func (r *reader) summary(dir *os.Root, own map[string]session.Tokens) {
 	var f usageFile
 	if !readJSON(dir, "usage.json", &f) {
 		return
@@ -191,14 +190,14 @@ func (r *reader) summary(dir *os.Root, own map[string]backend.Tokens) {
 	}
 }
 
-func (u *usageModel) tokens() backend.Tokens {
+func (u *usageModel) tokens() session.Tokens {
 	count := func(n *int64) int64 {
 		if n == nil {
 			return 0
 		}
 		return *n
 	}
-	return sanitized(backend.Tokens{
+	return sanitized(session.Tokens{
 		Input: u.Input, Output: u.Output, CacheCreation: count(u.CacheCreation), CacheRead: count(u.CacheRead) + count(u.Cached),
 	})
 }
@@ -211,7 +210,7 @@ func (r *reader) subagent(name string, l usageLine) {
 	if s == nil && len(r.subagents) >= mostSubagents {
 		return
 	} else if s == nil {
-		s = &backend.SubagentUsage{Name: name}
+		s = &SubagentUsage{Name: name}
 		r.subagents[name] = s
 	}
 	s.Tokens = plus(s.Tokens, l.Tokens)
@@ -220,20 +219,20 @@ func (r *reader) subagent(name string, l usageLine) {
 }
 
 // report returns the sums. The largest costs are first; children are in the order of the tree.
-func (r *reader) report() *backend.UsageReport {
-	out := &backend.UsageReport{ByChild: r.children, Dropped: r.dropped}
+func (r *reader) report() *UsageReport {
+	out := &UsageReport{ByChild: r.children, Dropped: r.dropped}
 	for model, t := range r.models {
 		cost := priceOf(model, r.extra).cost(t)
-		out.ByModel = append(out.ByModel, backend.ModelUsage{Model: model, Tokens: t, Cost: cost})
+		out.ByModel = append(out.ByModel, ModelUsage{Model: model, Tokens: t, Cost: cost})
 		out.Totals, out.TotalCost = plus(out.Totals, t), dollars(out.TotalCost+cost)
 	}
-	slices.SortFunc(out.ByModel, func(a, b backend.ModelUsage) int {
+	slices.SortFunc(out.ByModel, func(a, b ModelUsage) int {
 		return cmp.Or(cmp.Compare(b.Cost, a.Cost), strings.Compare(a.Model, b.Model))
 	})
 	for _, s := range r.subagents {
 		out.BySubagent = append(out.BySubagent, *s)
 	}
-	slices.SortFunc(out.BySubagent, func(a, b backend.SubagentUsage) int {
+	slices.SortFunc(out.BySubagent, func(a, b SubagentUsage) int {
 		return cmp.Or(cmp.Compare(b.Cost, a.Cost), strings.Compare(a.Name, b.Name))
 	})
 	if all := out.Totals.Input + out.Totals.CacheCreation + out.Totals.CacheRead; all > 0 {
@@ -242,8 +241,8 @@ func (r *reader) report() *backend.UsageReport {
 	return out
 }
 
-func sanitized(t backend.Tokens) backend.Tokens {
-	return backend.Tokens{Input: sane(t.Input), Output: sane(t.Output), CacheCreation: sane(t.CacheCreation), CacheRead: sane(t.CacheRead)}
+func sanitized(t session.Tokens) session.Tokens {
+	return session.Tokens{Input: sane(t.Input), Output: sane(t.Output), CacheCreation: sane(t.CacheCreation), CacheRead: sane(t.CacheRead)}
 }
 
 // openDir opens a directory of dir, but no link.

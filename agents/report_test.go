@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 func mkfifo(path string) error { return syscall.Mkfifo(path, 0o600) }
@@ -22,7 +22,7 @@ func agentDir(t testing.TB, dir string, results *Results, models ...string) {
 	root := openRoot(t, dir)
 	m := NewMeter("messages")
 	for i, model := range models {
-		m.Add(request(fmt.Sprintf("req_%d", i), model, backend.Tokens{Input: 1000, Output: 100, CacheCreation: 10, CacheRead: 3000}))
+		m.Add(request(fmt.Sprintf("req_%d", i), model, session.Tokens{Input: 1000, Output: 100, CacheCreation: 10, CacheRead: 3000}))
 	}
 	m.Add(runner.UsageRecord{Status: 200, Missing: true, Time: lab})
 	must(t, m.WriteFiles(root))
@@ -89,7 +89,7 @@ func TestReadReportStated(t *testing.T) {
 	must(t, err)
 	b, err := ReadReport(openRoot(t, flat))
 	must(t, err)
-	a.Dropped, b.Dropped = backend.DroppedUsage{}, backend.DroppedUsage{}
+	a.Dropped, b.Dropped = DroppedUsage{}, DroppedUsage{}
 	if x, y := ReportText(a), ReportText(b); x != y {
 		t.Errorf("got\n%s\nwant\n%s", y, x)
 	}
@@ -115,12 +115,12 @@ func TestReadReportSums(t *testing.T) {
 	for _, usage := range []string{"messages", "responses"} {
 		dir := openRoot(t, t.TempDir())
 		m := NewMeter(usage)
-		m.Add(request("a", "sonnet", backend.Tokens{Input: 1, Output: 2, CacheRead: 4}))
+		m.Add(request("a", "sonnet", session.Tokens{Input: 1, Output: 2, CacheRead: 4}))
 		must(t, m.WriteFiles(dir))
 		must(t, dir.Remove("usage.jsonl"))
 		r, err := ReadReport(dir)
 		must(t, err)
-		if r.Totals != (backend.Tokens{Input: 1, Output: 2, CacheRead: 4}) || r.TotalCost != m.Cost() {
+		if r.Totals != (session.Tokens{Input: 1, Output: 2, CacheRead: 4}) || r.TotalCost != m.Cost() {
 			t.Errorf("%s: %+v", usage, r)
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"text/tabwriter"
 
 	"demesne/internal/text"
-	"demesne/mcp/backend"
+	"demesne/session"
 )
 
 // ReportText returns a report as tables, for a person and for a client that reads text.
-func ReportText(r *backend.UsageReport) string {
+func ReportText(r *UsageReport) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "total_cost_usd: %.4f\n", r.TotalCost)
 	fmt.Fprintf(&b, "input: %d\noutput: %d\ncache_creation: %d\ncache_read: %d\n", r.Totals.Input, r.Totals.Output, r.Totals.CacheCreation, r.Totals.CacheRead)
@@ -27,13 +27,13 @@ func ReportText(r *backend.UsageReport) string {
 		s := r.BySubagent[i]
 		return row(fmt.Sprintf("%s\t%d", text.SafeLine(s.Name), s.Requests), s.Cost, s.Tokens)
 	})
-	if r.Dropped != (backend.DroppedUsage{}) {
+	if r.Dropped != (DroppedUsage{}) {
 		fmt.Fprintf(&b, "\ndropped: parse_errors %d, no_usage_block %d\n", r.Dropped.ParseErrors, r.Dropped.NoUsageBlock)
 	}
 	return b.String()
 }
 
-func row(first string, cost float64, t backend.Tokens) []any {
+func row(first string, cost float64, t session.Tokens) []any {
 	return []any{first, cost, t.Input, t.Output, t.CacheCreation, t.CacheRead}
 }
 

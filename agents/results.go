@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"demesne/session"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,8 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"demesne/mcp/backend"
 )
 
 const resultsName = "results.json"
@@ -25,16 +24,16 @@ type Results struct {
 	Own      float64                   `json:"own_usage_usd"`
 	Total    float64                   `json:"total_usage_usd"` // with the children
 	Children []Results                 `json:"children,omitempty"`
-	PerModel map[string]backend.Tokens `json:"per_model_tokens,omitempty"` // with the children
+	PerModel map[string]session.Tokens `json:"per_model_tokens,omitempty"` // with the children
 }
 
 // Cost returns the costs in the form that the tools report.
-func (r *Results) Cost() backend.Cost {
-	return backend.Cost{Own: r.Own, Total: r.Total, PerModel: r.PerModel, Summary: summaryOf(r.PerModel)}
+func (r *Results) Cost() session.Cost {
+	return session.Cost{Own: r.Own, Total: r.Total, PerModel: r.PerModel, Summary: summaryOf(r.PerModel)}
 }
 
 // summaryOf returns the tokens of each model in one line; "" if models is empty.
-func summaryOf(models map[string]backend.Tokens) string {
+func summaryOf(models map[string]session.Tokens) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(models)) {
 		t := models[name]

@@ -7,9 +7,10 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
+	"demesne/agents"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // ranAgent is the result of an agent, and the reply to a background one.
@@ -17,7 +18,7 @@ type ranAgent struct {
 	ran
 	Cost      *float64                  `json:"cost_usd,omitempty"`
 	Total     *float64                  `json:"total_usage_usd,omitempty"`
-	PerModel  map[string]backend.Tokens `json:"per_model_tokens,omitempty"`
+	PerModel  map[string]session.Tokens `json:"per_model_tokens,omitempty"`
 	UsageLine string                    `json:"usage_summary,omitempty"`
 }
 
@@ -98,7 +99,7 @@ func (s *Server) research() tool {
 }
 
 // taskRequest reads the arguments that both tools have.
-func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
+func (c *call) taskRequest(tool string) (r agents.Request, err error) {
 	if r.Prompt, err = c.args.required("prompt"); err != nil {
 		return r, err
 	}
@@ -133,7 +134,7 @@ func (c *call) taskRequest(tool string) (r backend.AgentRequest, err error) {
 	return r, err
 }
 
-// programImage returns the image that has the agent's program: see [backend.AgentRequest].
+// programImage returns the image that has the agent's program: see [agents.Request].
 func (c *call) programImage() (name string, stored bool, err error) {
 	name = c.args.text("image")
 	if name == "" || name == "host" {
@@ -143,7 +144,7 @@ func (c *call) programImage() (name string, stored bool, err error) {
 	return name, stored, err
 }
 
-func (c *call) agentRequest() (backend.AgentRequest, error) {
+func (c *call) agentRequest() (agents.Request, error) {
 	r, err := c.taskRequest("sandbox_agent")
 	if err != nil {
 		return r, err
@@ -152,11 +153,11 @@ func (c *call) agentRequest() (backend.AgentRequest, error) {
 	if err != nil {
 		return r, err
 	}
-	r.Egress, r.Domains, r.Inputs, r.Limits = sb.Egress, sb.Domains, sb.Spec.Inputs, sb.Spec.Limits
+	r.Egress, r.Domains, r.Inputs, r.Limits = sb.Create.Egress.Mode, sb.Create.Egress.Allow, sb.Create.Spec.Inputs, sb.Create.Spec.Limits
 	return r, nil
 }
 
-func (c *call) researchRequest() (backend.AgentRequest, error) {
+func (c *call) researchRequest() (agents.Request, error) {
 	r, err := c.taskRequest("sandbox_research")
 	if err != nil {
 		return r, err
@@ -168,7 +169,7 @@ func (c *call) researchRequest() (backend.AgentRequest, error) {
 	return r, mayResearch(c, r) // last, so that a person is asked only about an otherwise valid call
 }
 
-func (c *call) runAgent(tool string, request func() (backend.AgentRequest, error)) (*sdk.CallToolResult, error) {
+func (c *call) runAgent(tool string, request func() (agents.Request, error)) (*sdk.CallToolResult, error) {
 	r, err := request()
 	if err != nil {
 		return nil, err
@@ -186,7 +187,7 @@ func (c *call) runAgent(tool string, request func() (backend.AgentRequest, error
 	return c.answerAgent(o), nil
 }
 
-func (c *call) answerAgent(o *backend.AgentResult) *sdk.CallToolResult {
+func (c *call) answerAgent(o *agents.Result) *sdk.CallToolResult {
 	out := ranAgent{ran: outcome(&o.RunResult, "", runner.OutputKept), Cost: &o.Own, Total: &o.Total, PerModel: o.PerModel, UsageLine: o.Summary}
 	answer32 := answerText(o.Stdout)
 	out.Stdout = &answer32
@@ -201,7 +202,7 @@ func (c *call) answerAgent(o *backend.AgentResult) *sdk.CallToolResult {
 }
 
 // answerText returns an agent's final answer. If it is cut, a line in front says where the whole is.
-func answerText(t backend.Tail) string {
+func answerText(t session.Tail) string {
 	if !t.Cut {
 		return t.Text
 	}
@@ -209,7 +210,7 @@ func answerText(t backend.Tail) string {
 }
 
 // began answers a background call.
-func (c *call) began(j *backend.Job, err error) (*sdk.CallToolResult, error) {
+func (c *call) began(j *session.Job, err error) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 func withModels(o *Options) {
@@ -266,7 +266,7 @@ func sortedLists(v any) any {
 
 // TestBackgroundAgent: the job's costs are in status and wait.
 func TestBackgroundAgent(t *testing.T) {
-	d := &desk{jobs: map[string]*backend.Job{"job-2": {ID: "job-2", Status: jobs.Running, Cost: &backend.Cost{Own: 0.1, Total: 0.2}}}}
+	d := &desk{jobs: map[string]*session.Job{"job-2": {ID: "job-2", Status: jobs.Running, Cost: &session.Cost{Own: 0.1, Total: 0.2}}}}
 	s, _ := serverFor(t, d, withModels)
 	cs := client(t, s, nil)
 	if text, structured, _ := callTool(t, cs, "sandbox_agent", `{"prompt":"x","background":true}`); text != "job_id: job-2\nstatus: running" || structured["status"] != "running" {
@@ -281,7 +281,7 @@ func TestBackgroundAgent(t *testing.T) {
 
 // TestNested: nine tools with results in text, whose callers name what they start and cannot name files of the host.
 func TestNested(t *testing.T) {
-	d := &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded}}}
+	d := &desk{jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded}}}
 	s, _ := serverFor(t, d, withModels, func(o *Options) { o.Nested = true })
 	cs := client(t, s, nil)
 	list, err := cs.ListTools(t.Context(), nil)
@@ -319,7 +319,7 @@ func TestNested(t *testing.T) {
 			t.Errorf("%s %s: %q %v %v", c.tool, c.args, text, structured, isError)
 		}
 	}
-	if d.asked[0].Spec.Name != "a" || d.agents[0].Inputs != nil {
+	if d.asked[0].Create.Spec.Name != "a" || d.agents[0].Inputs != nil {
 		t.Errorf("%+v %+v", d.asked[0], d.agents[0])
 	}
 }

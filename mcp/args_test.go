@@ -28,21 +28,21 @@ func FuzzArgs(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.Image != "host" || r.Spec.Inputs != nil || r.Egress != "none" && r.Egress != "package-managers" {
+		if r.Create.Image.String() != "host" || r.Create.Spec.Inputs != nil || r.Create.Egress.Mode != "none" && r.Create.Egress.Mode != "package-managers" {
 			t.Errorf("%+v", r)
 		}
-		if l := r.Spec.Limits; l.Memory < 0 || !(l.CPUs >= 0) || math.IsInf(l.CPUs, 0) || l.PIDs < 0 || l.Disk < 0 {
+		if l := r.Create.Spec.Limits; l.Memory < 0 || !(l.CPUs >= 0) || math.IsInf(l.CPUs, 0) || l.PIDs < 0 || l.Disk < 0 {
 			t.Errorf("limits %+v", l)
 		}
 		if c.commandRequest(&r) != nil {
 			return
 		}
-		for _, s := range append(r.Env, r.Command) {
+		for _, s := range append(r.Run.Command.Env, r.Text()) {
 			if strings.ContainsRune(s, 0) || s == "" || s[0] == '=' || len(s) > longestArg {
 				t.Errorf("%q", s)
 			}
 		}
-		if r.Timeout < 0 || r.Timeout > runner.Longest || r.Dir != "" && r.Dir[0] != '/' {
+		if r.Run.Command.Timeout < 0 || r.Run.Command.Timeout > runner.Longest || r.Run.Command.Dir != "" && r.Run.Command.Dir[0] != '/' {
 			t.Errorf("%+v", r)
 		}
 	})

@@ -47,7 +47,7 @@ func buildImage(c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Stdin = text
+	r.Run.Stdin = text
 	if len(r.Secrets) > 0 {
 		return nil, errors.New("secrets: a build gets none")
 	}
@@ -55,8 +55,8 @@ func buildImage(c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Spec.Limits.Disk == 0 {
-		r.Spec.Limits.Disk = runner.DefaultDisk // a build has no default of its own
+	if r.Create.Spec.Limits.Disk == 0 {
+		r.Create.Spec.Limits.Disk = runner.DefaultDisk // a build has no default of its own
 	}
 	if limit <= 0 {
 		limit = runner.Longest

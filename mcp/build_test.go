@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // TestBuildTime checks that a build without a time limit may take the longest time.
@@ -14,10 +14,10 @@ func TestBuildTime(t *testing.T) {
 	var left time.Duration
 	s, _ := serverFor(t, &desk{}, func(o *Options) {
 		o.Sets = ToolSets()
-		o.Build = func(ctx context.Context, _ backend.Request, _ backend.Callbacks) (image, digest string, log backend.Tail, err error) {
+		o.Build = func(ctx context.Context, _ session.Request, _ session.Callbacks) (image, digest string, log session.Tail, err error) {
 			end, _ := ctx.Deadline()
 			left = time.Until(end)
-			return "local/x", "sha256:x", backend.Tail{}, nil
+			return "local/x", "sha256:x", session.Tail{}, nil
 		}
 	})
 	c := client(t, s, nil)

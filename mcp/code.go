@@ -2,6 +2,8 @@ package mcp
 
 import (
 	"context"
+	"demesne/kernels/code"
+	"demesne/session"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,8 +12,6 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 // The tool set "code" keeps kernels in sandboxes: interpreters whose variables outlive a call. Its handlers are functions,
@@ -84,7 +84,7 @@ func sandboxFields(s *Server) []property {
 var hostless = []string{"name", "key", "replace", "background"}
 
 // codeRequest reads the arguments of sandboxFields, and those of every call.
-func codeRequest(c *call) (r backend.CodeRequest, err error) {
+func codeRequest(c *call) (r code.Request, err error) {
 	for _, name := range hostless {
 		delete(c.args, name)
 	}
@@ -129,7 +129,7 @@ func dependencies(v any) (list []string, err error) {
 func ownerOf(c *call) string { return c.req.Session.ID() }
 
 // sessionOf returns the session that session_id names. Its error lists the live sessions, for a model that lost the id.
-func sessionOf(c *call) (*backend.CodeSession, error) {
+func sessionOf(c *call) (*code.SessionInfo, error) {
 	id, err := c.args.required("session_id")
 	if err != nil {
 		return nil, fmt.Errorf("%w\nhint: %s", err, liveSessions(c))
@@ -207,7 +207,7 @@ func createSession(c *call) (*sdk.CallToolResult, error) {
 	out.Dependencies = r.Dependencies
 	text := fmt.Sprintf("session_id: %s\nlanguage: %s\nruntime: %s\noutput_dir: %s", out.ID, out.Language, out.Runtime, out.OutputDir)
 	if made.InstallError != "" {
-		out.Stderr, _ = endOf(backend.Tail{Text: made.InstallError, Bytes: int64(len(made.InstallError))}, 4096, "")
+		out.Stderr, _ = endOf(session.Tail{Text: made.InstallError, Bytes: int64(len(made.InstallError))}, 4096, "")
 		if out.Hint = installHint(made); out.Hint != "" {
 			text += "\nhint: " + out.Hint
 		}
@@ -217,14 +217,14 @@ func createSession(c *call) (*sdk.CallToolResult, error) {
 }
 
 // installHint says how dependencies can be installed, if the session has no network.
-func installHint(s *backend.CodeSession) string {
+func installHint(s *code.SessionInfo) string {
 	if s.Egress != "none" {
 		return ""
 	}
 	return "this session has no network: create_session with egress=package-managers"
 }
 
-func sessionResult(s backend.CodeSession) codeSession {
+func sessionResult(s code.SessionInfo) codeSession {
 	return codeSession{
 		Success: true, ID: s.ID, Language: s.Language, Runtime: s.Kernel, Status: "ready",
 		OutputDir: s.OutputDir, Image: s.Image, Egress: s.Egress,

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"cmp"
+	"demesne/kernels/code"
 	"fmt"
 	"maps"
 	"regexp"
@@ -9,8 +10,6 @@ import (
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 // codeError is an exception of the code, or the reason of its failure.
@@ -107,8 +106,8 @@ func executeCode(c *call) (*sdk.CallToolResult, error) {
 }
 
 // executionRequest reads the arguments of execute_code.
-func executionRequest(c *call) (r backend.CodeRequest, err error) {
-	code, err := codeText(c)
+func executionRequest(c *call) (r code.Request, err error) {
+	text, err := codeText(c)
 	if err != nil {
 		return r, err
 	}
@@ -123,7 +122,7 @@ func executionRequest(c *call) (r backend.CodeRequest, err error) {
 	default:
 		r, err = codeRequest(c)
 	}
-	r.Code, r.Timeout, r.MaxOutput = code, limit, c.args.maxOutput()
+	r.Code, r.Run.Command.Timeout, r.Run.Shown = text, limit, c.args.maxOutput()
 	return r, err
 }
 
@@ -144,7 +143,7 @@ const codeMost = 4 << 20
 
 // inSession returns a request for an existing session. It refuses arguments of a new sandbox, which would be ignored: the
 // model believes in a network or in limits that the session does not have.
-func inSession(c *call) (r backend.CodeRequest, err error) {
+func inSession(c *call) (r code.Request, err error) {
 	s, err := sessionOf(c)
 	if err != nil {
 		return r, err
@@ -168,10 +167,10 @@ const (
 )
 
 // executedResult converts the outcome of an execution.
-func executedResult(c *call, r backend.CodeRequest, d *backend.CodeResult) *sdk.CallToolResult {
+func executedResult(c *call, r code.Request, d *code.Result) *sdk.CallToolResult {
 	e := executed{Success: !d.Failed, ID: r.Session, TimedOut: d.TimedOut, ExitCode: d.ExitCode, Hint: d.Hint, Count: d.Count, OutputDir: d.OutputDir, OutputsDropped: d.Dropped, Denied: d.Denied}
-	e.Stdout, e.StdoutTruncated = shorten(d.Stdout, r.MaxOutput)
-	e.Stderr, e.StderrTruncated = endOf(d.Stderr, r.MaxOutput, "")
+	e.Stdout, e.StdoutTruncated = shorten(d.Stdout, r.Run.Shown)
+	e.Stderr, e.StderrTruncated = endOf(d.Stderr, r.Run.Shown, "")
 	if e.StdoutTruncated {
 		e.StdoutBytes = d.Stdout.Bytes
 	}
@@ -182,7 +181,7 @@ func executedResult(c *call, r backend.CodeRequest, d *backend.CodeResult) *sdk.
 		e.Error = errorOf(d)
 		e.Hint = cmp.Or(e.Hint, packageHint(d, r.Session))
 	}
-	left := r.MaxOutput
+	left := r.Run.Shown
 	for _, mime := range plainFirst(d.Value) {
 		text, cut := beginning(d.Value[mime], left)
 		if e.ResultTruncated = e.ResultTruncated || cut; text == "" && cut {
@@ -195,7 +194,7 @@ func executedResult(c *call, r backend.CodeRequest, d *backend.CodeResult) *sdk.
 		left -= len(text)
 	}
 	var media []sdk.Content
-	e.Outputs, media = shownOf(d.Outputs, r.MaxOutput)
+	e.Outputs, media = shownOf(d.Outputs, r.Run.Shown)
 	result := answer(e.text(), e)
 	result.IsError = d.Died != ""
 	result.Content = append(result.Content, media...)
@@ -206,7 +205,7 @@ func executedResult(c *call, r backend.CodeRequest, d *backend.CodeResult) *sdk.
 var noModule = regexp.MustCompile(`(?m)^(?:ModuleNotFoundError: )?No module named '([A-Za-z_][A-Za-z0-9_]{0,99})(?:\.[A-Za-z0-9_.]*)?'`)
 
 // packageHint says how code gets a Python package that it lacks. session is empty for code without one.
-func packageHint(d *backend.CodeResult, session string) string {
+func packageHint(d *code.Result, session string) string {
 	said := d.Message
 	if d.Type != "ModuleNotFoundError" {
 		if said = d.Stderr.Text; !strings.Contains(said, "ModuleNotFoundError: ") {
@@ -239,7 +238,7 @@ func plainFirst(texts map[string]string) []string {
 // escapes are the control sequences of terminals with which some kernels colour a traceback.
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 
-func errorOf(d *backend.CodeResult) *codeError {
+func errorOf(d *code.Result) *codeError {
 	e := &codeError{Type: d.Type, Message: escapes.ReplaceAllString(d.Message, "")}
 	if d.Died != "" {
 		e.Type, e.Message = "CONTAINER_DIED", d.Died
@@ -270,7 +269,7 @@ func beginning(s string, most int) (text string, cut bool) {
 // shownOf converts values that the code showed, and returns the pictures and sounds among them as content of their own. most
 // bounds the texts of all of them; a text that would have to be cut, and so be no JSON or HTML any more, is left to its
 // file.
-func shownOf(list []backend.CodeOutput, most int) (all []shown, media []sdk.Content) {
+func shownOf(list []code.Output, most int) (all []shown, media []sdk.Content) {
 	room := allMediaMost
 	for _, o := range list {
 		s := shown{Type: o.MIME, Bytes: max(len(o.Data), len(o.Text)), File: o.File}
@@ -288,7 +287,7 @@ func shownOf(list []backend.CodeOutput, most int) (all []shown, media []sdk.Cont
 }
 
 // mediumOf returns a picture or a sound that models can take, or nil.
-func mediumOf(o backend.CodeOutput) sdk.Content {
+func mediumOf(o code.Output) sdk.Content {
 	switch {
 	case len(o.Data) == 0:
 		return nil

@@ -10,8 +10,9 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
+	"demesne/kernels/code"
 	"demesne/runner/files"
+	"demesne/session"
 )
 
 // transfersMost bounds the files of one call.
@@ -88,7 +89,7 @@ func transfers(c *call) (list []args, err error) {
 }
 
 // each calls one with each file of the call, and collects the outcomes.
-func each(c *call, one func(s *backend.CodeSession, w backend.Callbacks, f args) transfer) (*sdk.CallToolResult, error) {
+func each(c *call, one func(s *code.SessionInfo, w session.Callbacks, f args) transfer) (*sdk.CallToolResult, error) {
 	s, err := sessionOf(c)
 	if err != nil {
 		return nil, err
@@ -123,7 +124,7 @@ func each(c *call, one func(s *backend.CodeSession, w backend.Callbacks, f args)
 }
 
 func importFiles(c *call) (*sdk.CallToolResult, error) {
-	return each(c, func(s *backend.CodeSession, w backend.Callbacks, f args) transfer {
+	return each(c, func(s *code.SessionInfo, w session.Callbacks, f args) transfer {
 		switch {
 		case f.text("file_name") != "":
 			return importText(c, s, f)
@@ -150,7 +151,7 @@ func placeIn(destination, name string) string {
 	return path.Clean(destination)
 }
 
-func importText(c *call, s *backend.CodeSession, f args) transfer {
+func importText(c *call, s *code.SessionInfo, f args) transfer {
 	t := transfer{Source: f.text("file_name"), Destination: placeIn(f.text("destination"), f.text("file_name"))}
 	content := []byte(f.text("file_content"))
 	var err error
@@ -176,7 +177,7 @@ func importText(c *call, s *backend.CodeSession, f args) transfer {
 	return t.ended(int64(len(content)), err)
 }
 
-func importHost(c *call, s *backend.CodeSession, w backend.Callbacks, f args) transfer {
+func importHost(c *call, s *code.SessionInfo, w session.Callbacks, f args) transfer {
 	t := transfer{Source: f.text("source")}
 	real, _, err := c.opts.Mounts.resolve(t.Source)
 	if err != nil {
@@ -187,7 +188,7 @@ func importHost(c *call, s *backend.CodeSession, w backend.Callbacks, f args) tr
 	return t.ended(did.Bytes, err)
 }
 
-func importAcross(c *call, s *backend.CodeSession, w backend.Callbacks, f args) transfer {
+func importAcross(c *call, s *code.SessionInfo, w session.Callbacks, f args) transfer {
 	src := placeIn("", f.text("path"))
 	t := transfer{Source: f.text("session_id") + ":" + src}
 	if f.text("path") == "" {
@@ -226,7 +227,7 @@ func exportTool() tool {
 
 func exportFiles(c *call) (*sdk.CallToolResult, error) {
 	taken := map[string]string{}
-	return each(c, func(s *backend.CodeSession, w backend.Callbacks, f args) transfer {
+	return each(c, func(s *code.SessionInfo, w session.Callbacks, f args) transfer {
 		src := f.text("source")
 		if src == "" {
 			src = f.text("path")

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"demesne/kernels/code"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,8 +9,6 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 // heldVariable is a variable of a kernel.
@@ -74,7 +73,7 @@ func inspectState(c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	live := liveSessionOf(got.CodeSession)
+	live := liveSessionOf(got.SessionInfo)
 	out := codeState{
 		codeSession: live.codeSession, Age: live.Age, Idle: live.Idle, Variables: []heldVariable{}, More: got.More, Unread: got.Unread,
 		Env: got.Env, Processes: got.Processes, Memory: got.Memory,
@@ -85,7 +84,7 @@ func inspectState(c *call) (*sdk.CallToolResult, error) {
 	return answer(live.text()+out.text(), out), nil
 }
 
-func liveSessionOf(s backend.CodeSession) liveSession {
+func liveSessionOf(s code.SessionInfo) liveSession {
 	l := liveSession{codeSession: sessionResult(s), Age: int64(time.Since(s.Created).Seconds())}
 	if l.Status = "busy"; !s.Used.IsZero() {
 		l.Status, l.Idle = "idle", int64(time.Since(s.Used).Seconds())
@@ -169,11 +168,11 @@ func listRuntimes(c *call) (*sdk.CallToolResult, error) {
 	out := struct {
 		Image    string        `json:"image"`
 		Runtimes []codeRuntime `json:"runtimes"`
-	}{r.Image, []codeRuntime{}}
+	}{r.Create.Image.String(), []codeRuntime{}}
 	text := ""
 	for _, one := range all {
-		out.Runtimes = append(out.Runtimes, codeRuntime(one))
-		text += fmt.Sprintf("%s %s session: %t", one.Language, oneLine(one.Version), one.Session)
+		out.Runtimes = append(out.Runtimes, codeRuntime{one.Language, one.Program, one.Version, one.Kernels, len(one.Kernels) > 0})
+		text += fmt.Sprintf("%s %s session: %t", one.Language, oneLine(one.Version), len(one.Kernels) > 0)
 		if len(one.Kernels) > 0 {
 			text += " kernels: " + strings.Join(one.Kernels, ", ")
 		}

@@ -1,13 +1,13 @@
 package mcp
 
 import (
+	"demesne/kernels/code"
+	"demesne/session"
 	"errors"
 	"fmt"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 func terminalTool() tool {
@@ -32,18 +32,18 @@ func executeTerminal(c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	var r backend.Request
+	var r session.Request
 	if err := c.commandRequest(&r); err != nil {
 		return nil, err
 	}
-	r.Timeout = limit
+	r.Run.Command.Timeout = limit
 	watch, stop := c.watch()
 	defer stop()
 	o, err := c.engine.Exec(c.ctx, s.Sandbox, r, watch)
 	if err != nil {
 		return nil, err
 	}
-	out := outcome(o, "", r.MaxOutput)
+	out := outcome(o, "", r.Run.Shown)
 	text := fmt.Sprintf("exit_code: %d\n%s---\n%s\n---stderr---\n%s", *out.ExitCode, out.lines(), *out.Stdout, *out.Stderr)
 	return withMeta(answer(text, out), o.Result.Receipt, ""), nil
 }
@@ -75,7 +75,7 @@ func installPackages(c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := backend.CodeRequest{Owner: ownerOf(c), Session: s.ID, Language: s.Language}
+	r := code.Request{Owner: ownerOf(c), Session: s.ID, Language: s.Language}
 	named := c.args["packages"]
 	if named == nil {
 		named = c.args["package"] // one name
@@ -86,7 +86,7 @@ func installPackages(c *call) (*sdk.CallToolResult, error) {
 	if len(r.Dependencies) == 0 {
 		return nil, errors.New("packages is required")
 	}
-	if r.Timeout, err = codeTimeout(c, installTime, installTimeMost); err != nil {
+	if r.Run.Command.Timeout, err = codeTimeout(c, installTime, installTimeMost); err != nil {
 		return nil, err
 	}
 	watch, stop := c.watch()
@@ -98,7 +98,7 @@ func installPackages(c *call) (*sdk.CallToolResult, error) {
 	return installed(s, r, d), nil
 }
 
-func installed(s *backend.CodeSession, r backend.CodeRequest, d *backend.CodeResult) *sdk.CallToolResult {
+func installed(s *code.SessionInfo, r code.Request, d *code.Result) *sdk.CallToolResult {
 	out := struct {
 		Success  bool     `json:"success"`
 		ID       string   `json:"session_id"`
@@ -138,14 +138,14 @@ func validateTool(s *Server) tool {
 }
 
 func validateCode(c *call) (*sdk.CallToolResult, error) {
-	code, err := codeText(c)
+	text, err := codeText(c)
 	if err != nil {
 		return nil, err
 	}
-	var r backend.CodeRequest
+	var r code.Request
 	switch {
 	case c.args.text("session_id") != "":
-		var s *backend.CodeSession
+		var s *code.SessionInfo
 		if s, err = sessionOf(c); err != nil {
 			return nil, err
 		}
@@ -157,7 +157,7 @@ func validateCode(c *call) (*sdk.CallToolResult, error) {
 			return nil, err
 		}
 	}
-	r.Code = code
+	r.Code = text
 	watch, stop := c.watch()
 	defer stop()
 	d, err := c.opts.Code.Check(c.ctx, r, watch)
@@ -174,7 +174,7 @@ func validateCode(c *call) (*sdk.CallToolResult, error) {
 		Language string    `json:"language"`
 		Errors   []problem `json:"errors"`
 	}{len(d.Problems) == 0, r.Language, []problem{}}
-	text := fmt.Sprintf("valid: %t\n", out.Valid)
+	text = fmt.Sprintf("valid: %t\n", out.Valid)
 	for _, p := range d.Problems {
 		out.Errors = append(out.Errors, problem(p))
 		text += fmt.Sprintf("line %d, column %d: %s\n", p.Line, p.Column, p.Message)

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // Arguments of sandbox_script and sandbox_exec in the set "sandboxes": a list of commands in place of one.
@@ -29,17 +29,19 @@ func (o *Options) commandField(description string) property {
 }
 
 // whatRequest reads the argument command, or commands.
-func whatRequest(c *call, r *backend.Request) (err error) {
+func whatRequest(c *call, r *session.Request) error {
 	if list := c.args["commands"]; list != nil && c.opts.has(setSandboxes) {
 		return stepsRequest(c, r, list)
 	}
-	if r.Command, err = c.args.required("command"); err != nil {
+	text, err := c.args.required("command")
+	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(r.Command) == "" {
+	if strings.TrimSpace(text) == "" {
 		return fmt.Errorf("command is required")
 	}
-	return checkArg("command", r.Command)
+	r.Run.Command.Argv = session.Shell(text)
+	return checkArg("command", text)
 }
 
 func checkArg(what, text string) error {
@@ -52,7 +54,7 @@ func checkArg(what, text string) error {
 	return nil
 }
 
-func stepsRequest(c *call, r *backend.Request, list any) error {
+func stepsRequest(c *call, r *session.Request, list any) error {
 	switch {
 	case c.args.text("command") != "":
 		return fmt.Errorf("command and commands exclude each other")
@@ -65,17 +67,17 @@ func stepsRequest(c *call, r *backend.Request, list any) error {
 	if err != nil {
 		return err
 	}
-	if r.Steps, err = runner.ParseSteps(raw); err != nil {
+	if r.Run.Steps.List, err = runner.ParseSteps(raw); err != nil {
 		return err
 	}
-	for i := range r.Steps {
-		for _, word := range slices.Concat(r.Steps[i].Argv, r.Steps[i].Env) {
+	for i := range r.Run.Steps.List {
+		for _, word := range slices.Concat(r.Run.Steps.List[i].Argv, r.Run.Steps.List[i].Env) {
 			if err := checkArg(fmt.Sprintf("commands[%d]", i), word); err != nil {
 				return err
 			}
 		}
 	}
-	r.GoOn = c.args.flag("continue_on_error")
+	r.Run.Steps.GoOn = c.args.flag("continue_on_error")
 	return nil
 }
 
@@ -91,9 +93,10 @@ type ranStep struct {
 var ranStepsField = field("commands", "array", "the commands of the list, in turn; those behind a failed one are skipped and have no exit_code").with("items", map[string]any{"type": "object"}).minor()
 
 // ranSteps returns the results of a list, and a text for each.
-func ranSteps(r *backend.Request, o *backend.RunResult) (all []ranStep, text string) {
+func ranSteps(r *session.Request, o *session.RunResult) (all []ranStep, text string) {
+	list := r.Run.Steps.List
 	for _, d := range o.Steps {
-		one := ranStep{Index: d.Step, Command: r.Steps[d.Step].Text(), Failed: d.Failed, ran: outcome(d, "", r.MaxOutput)}
+		one := ranStep{Index: d.Step, Command: list[d.Step].Text(), Failed: d.Failed, ran: outcome(d, "", r.Run.Shown)}
 		if one.Message == "" {
 			one.Message = d.Result.Detail
 		}
@@ -103,8 +106,8 @@ func ranSteps(r *backend.Request, o *backend.RunResult) (all []ranStep, text str
 	if len(o.Steps) == 0 {
 		return nil, ""
 	}
-	for i := o.Steps[len(o.Steps)-1].Step + 1; i < len(r.Steps); i++ {
-		all = append(all, ranStep{Index: i, Command: r.Steps[i].Text(), Skipped: true})
+	for i := o.Steps[len(o.Steps)-1].Step + 1; i < len(list); i++ {
+		all = append(all, ranStep{Index: i, Command: list[i].Text(), Skipped: true})
 		text += fmt.Sprintf("commands[%d]: skipped\n", i)
 	}
 	return all, text

@@ -1,12 +1,11 @@
 package mcp
 
 import (
+	"demesne/session"
 	"fmt"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 type made struct {
@@ -55,7 +54,7 @@ func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
 	return answerMade(c, sb), nil
 }
 
-func answerMade(c *call, sb *backend.Created) *sdk.CallToolResult {
+func answerMade(c *call, sb *session.Created) *sdk.CallToolResult {
 	c.told = sb.Told
 	m := made{SandboxID: sb.ID, OutputDir: sb.OutputDir, Replaced: sb.Replaced}
 	if !sb.Expires.IsZero() {

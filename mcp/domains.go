@@ -1,10 +1,9 @@
 package mcp
 
 import (
+	"demesne/session"
 	"fmt"
 	"strings"
-
-	"demesne/mcp/backend"
 )
 
 // Verdict is the decision about a rule that a model requested.
@@ -25,7 +24,7 @@ const domainHint = "ask the user to add it to DEMESNE_ALLOWED_DOMAINS, or downlo
 
 // domains reads allowed_domains. It asks the person at the client about rules that no operator listed, and shows the
 // files that the sandbox could send there. The call fails if the client cannot ask or the person does not accept.
-func (c *call) domains(r *backend.Request) error {
+func (c *call) domains(r *session.Request) error {
 	words, err := c.args.texts("allowed_domains")
 	if err != nil {
 		return err
@@ -37,7 +36,7 @@ func (c *call) domains(r *backend.Request) error {
 	for _, w := range words {
 		use, verdict, err := "", Refused, error(nil)
 		if c.opts.Domain != nil {
-			use, verdict, err = c.opts.Domain(r.Egress, w)
+			use, verdict, err = c.opts.Domain(r.Create.Egress.Mode, w)
 		}
 		switch {
 		case err != nil:
@@ -48,13 +47,13 @@ func (c *call) domains(r *backend.Request) error {
 			ask = append(ask, use)
 		}
 		if use != "" {
-			r.Domains = append(r.Domains, use)
+			r.Create.Egress.Allow = append(r.Create.Egress.Allow, use)
 		}
 	}
 	if len(ask) == 0 {
 		return nil
 	}
-	return c.consent(ask, inputPaths(r.Spec))
+	return c.consent(ask, inputPaths(r.Create.Spec))
 }
 
 // consent asks the person at the client about all rules in one question.

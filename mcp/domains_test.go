@@ -2,11 +2,13 @@ package mcp
 
 import (
 	"context"
+	"demesne/session"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -62,7 +64,7 @@ func TestEscapeM1Asked(t *testing.T) {
 		text, _, isError := callTool(t, clientOf(t, s, o, c.version), "sandbox_create", `{"allowed_domains":`+string(list)+`,"files":["`+secret+`"]}`)
 		got := ""
 		if len(d.seen()) > 0 {
-			got = strings.Join(d.seen()[0].Domains, " ")
+			got = strings.Join(d.seen()[0].Create.Egress.Allow, " ")
 		}
 		if got != c.want || isError != (c.want == "") {
 			t.Errorf("%+v: %q, %s", c, got, text)
@@ -226,8 +228,9 @@ func TestEscapeM2Bound(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.args, text, c.want)
 		}
 	}
-	if r := d.seen(); len(r) != 3 || r[1].Spec.Limits.PIDs != 10 || r[1].Spec.Limits.Memory != 0 || r[1].Timeout != time.Minute || r[2].Timeout != time.Nanosecond ||
-		len(r[0].UnaskedLimits) != 0 || len(r[1].UnaskedLimits) != 1 || r[1].UnaskedLimits[0] != "pids" {
+	limit := func(r session.Request) time.Duration { return r.Run.Command.Timeout }
+	if r := d.seen(); len(r) != 3 || r[1].Create.Spec.Limits.PIDs != 10 || r[1].Create.Spec.Limits.Memory != 0 || limit(r[0]) != time.Minute || limit(r[1]) != time.Minute || limit(r[2]) != time.Nanosecond ||
+		!slices.Equal(r[0].Create.Unasked, []string{"image", "egress"}) || !slices.Equal(r[1].Create.Unasked, []string{"pids", "image", "egress"}) {
 		t.Errorf("%+v", r)
 	}
 }

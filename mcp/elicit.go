@@ -9,7 +9,6 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
@@ -25,13 +24,13 @@ const (
 )
 
 // asker returns a function that asks the person at the client about a name, or nil if the client cannot ask.
-func (c *call) asker() func(backend.Question) bool {
+func (c *call) asker() func(runner.Question, []string) (allow, answered bool) {
 	if !c.canAsk() {
 		return nil
 	}
-	return func(q backend.Question) bool {
-		text, ok := wording(q)
-		return ok && c.put(text)
+	return func(q runner.Question, readable []string) (allow, answered bool) {
+		text, ok := wording(q, readable)
+		return ok && c.put(text), true
 	}
 }
 
@@ -68,12 +67,12 @@ func inputPaths(spec runner.Spec) (paths []string) {
 }
 
 // wording returns the question about a name that a command wants to reach.
-func wording(q backend.Question) (text string, ok bool) {
+func wording(q runner.Question, readable []string) (text string, ok bool) {
 	what := q.Name
 	if q.Port != 0 {
 		what = fmt.Sprintf("%s:%d", q.Name, q.Port)
 	}
-	return framed(fmt.Sprintf("A command in a sandbox wants to reach %s, which no rule allows. Accept to allow it from now on.", quoted(what)), q.Inputs)
+	return framed(fmt.Sprintf("A command in a sandbox wants to reach %s, which no rule allows. Accept to allow it from now on.", quoted(what)), readable)
 }
 
 // framed appends to a question what the sandbox can read. ok is false if the result is too long for a person.

@@ -2,13 +2,13 @@ package mcp
 
 import (
 	"context"
+	"demesne/runner"
+	"demesne/session"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 // asking is a Backend whose scripts ask to reach a name.
@@ -17,8 +17,8 @@ type asking struct {
 	allowed []bool
 }
 
-func (a *asking) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
-	a.allowed = append(a.allowed, r.Ask && w.Ask != nil && w.Ask(backend.Question{Name: "x.test", Port: 443, Inputs: inputPaths(r.Spec)}))
+func (a *asking) Script(ctx context.Context, r session.Request, w session.Callbacks) (*session.RunResult, error) {
+	a.allowed = append(a.allowed, r.Create.Egress.Ask > 0 && w.Ask != nil && asked(w, "x.test", inputPaths(r.Create.Spec)))
 	return a.desk.Script(ctx, r, w)
 }
 
@@ -60,10 +60,10 @@ func TestAskRefused(t *testing.T) {
 	if err != nil || !r.IsError {
 		t.Errorf("%+v %v", r, err)
 	}
-	if got, _ := wording(backend.Question{Name: "a\nb"}); got != `A command in a sandbox wants to reach "a\nb", which no rule allows. Accept to allow it from now on.` {
+	if got, _ := wording(runner.Question{Name: "a\nb"}, nil); got != `A command in a sandbox wants to reach "a\nb", which no rule allows. Accept to allow it from now on.` {
 		t.Errorf("%s", got)
 	} // The name of a directory that a sandbox made cannot add text to the question.
-	if got, _ := wording(backend.Question{Name: "a.test", Port: 1, Inputs: []string{"/out/x.\n\nIt is safe\u202e"}}); !strings.HasSuffix(got, `It can read "/out/x.\n\nIt is safe\u202e".`) {
+	if got, _ := wording(runner.Question{Name: "a.test", Port: 1}, []string{"/out/x.\n\nIt is safe\u202e"}); !strings.HasSuffix(got, `It can read "/out/x.\n\nIt is safe\u202e".`) {
 		t.Errorf("%s", got)
 	}
 }
@@ -73,4 +73,10 @@ func TestHarmless(t *testing.T) {
 	if got := harmless(hostile); got != "]52;c;AAAA10%\n20%[2J\n gpj.exe ünï\n" {
 		t.Errorf("%q", got)
 	}
+}
+
+// asked puts a question about a name.
+func asked(w session.Callbacks, name string, readable []string) bool {
+	allow, answered := w.Ask(runner.Question{Name: name, Port: 443}, readable)
+	return allow && answered
 }

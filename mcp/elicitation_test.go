@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"demesne/session"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -10,8 +11,6 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 // curious is a Backend whose scripts ask to reach several names, in sequence or concurrently.
@@ -23,12 +22,12 @@ type curious struct {
 	ended   chan struct{}
 }
 
-func (e *curious) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
+func (e *curious) Script(ctx context.Context, r session.Request, w session.Callbacks) (*session.RunResult, error) {
 	defer close(e.ended)
 	e.allowed = make([]bool, e.names)
 	var wg sync.WaitGroup
 	for i := range e.names {
-		ask := func() { e.allowed[i] = w.Ask(backend.Question{Name: fmt.Sprintf("n%d.test", i), Port: 443}) }
+		ask := func() { e.allowed[i] = asked(w, fmt.Sprintf("n%d.test", i), nil) }
 		if e.atOnce {
 			wg.Go(ask)
 		} else {

@@ -1,11 +1,10 @@
 package mcp
 
 import (
+	"demesne/session"
 	"fmt"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 func (s *Server) exec() tool {
@@ -27,7 +26,7 @@ func (c *call) execute() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	var r backend.Request
+	var r session.Request
 	if err := c.commandRequest(&r); err != nil {
 		return nil, err
 	}
@@ -37,7 +36,7 @@ func (c *call) execute() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := outcome(o, "", r.MaxOutput)
+	out := outcome(o, "", r.Run.Shown)
 	steps, said := ranSteps(&r, o)
 	if out.Commands = steps; steps != nil {
 		return withMeta(answer(said, out), o.Result.Receipt, ""), nil

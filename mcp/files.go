@@ -7,8 +7,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
 	"demesne/runner/tarball"
+	"demesne/session"
 )
 
 func (s *Server) upload() tool {
@@ -91,7 +91,7 @@ var copiedFields = results(
 // leftShown is the maximum number of left-out files that a text names.
 const leftShown = 10
 
-func copyResult(text string, did backend.Copied) *sdk.CallToolResult {
+func copyResult(text string, did session.Copied) *sdk.CallToolResult {
 	var names []string
 	for _, l := range did.Left[:min(len(did.Left), leftShown)] {
 		names = append(names, fmt.Sprintf("%s (%s)", plainName(l.Path), l.Kind))

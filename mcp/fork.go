@@ -8,8 +8,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // has reports whether a tool set is offered.
@@ -28,7 +28,7 @@ var (
 )
 
 // lifeRequest reads those arguments. They are unknown without the set.
-func lifeRequest(c *call, r *backend.Request) error {
+func lifeRequest(c *call, r *session.Request) error {
 	if !c.opts.has(setSandboxes) {
 		return nil
 	}
@@ -36,10 +36,10 @@ func lifeRequest(c *call, r *backend.Request) error {
 	if !ok || n < 0 || n > runner.Longest.Seconds() {
 		return fmt.Errorf("ttl_seconds must be a number of seconds, at most %.0f", runner.Longest.Seconds())
 	}
-	r.Spec.TTL = runner.Duration(n * float64(time.Second))
-	r.User = c.args.text("user")
-	if strings.ContainsRune(r.User, 0) || len(r.User) > longestArg {
-		return fmt.Errorf("user %s is not a user", clipped(r.User))
+	r.Create.Spec.TTL = runner.Duration(n * float64(time.Second))
+	r.Create.User = c.args.text("user")
+	if strings.ContainsRune(r.Create.User, 0) || len(r.Create.User) > longestArg {
+		return fmt.Errorf("user %s is not a user", clipped(r.Create.User))
 	}
 	return nil
 }

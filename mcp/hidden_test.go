@@ -9,8 +9,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // TestHidden checks that callers who may not learn paths of the host get URIs, can use them, and cannot find out which
@@ -24,8 +24,8 @@ func TestHidden(t *testing.T) {
 	if err := os.MkdirAll(root+"/run/d", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{result: &backend.RunResult{Job: "run", OutputDir: root + "/run", Manifest: root + "/.manifests/run", Result: &runner.Result{Reason: runner.Exited, Receipt: &runner.Receipt{}},
-		Stdout: backend.Tail{Text: root, Bytes: 9}}}
+	d := &desk{result: &session.RunResult{Job: "run", OutputDir: root + "/run", Manifest: root + "/.manifests/run", Result: &runner.Result{Reason: runner.Exited, Receipt: &runner.Receipt{}},
+		Stdout: session.Tail{Text: root, Bytes: 9}}}
 	s, _ := serverFor(t, d, func(o *Options) {
 		o.Hidden, o.Outputs, o.Mine = true, root, func(name string) bool { return name == "run" }
 		o.Mounts = o.Mounts.Outputs(root, o.Mine)

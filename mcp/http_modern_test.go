@@ -47,8 +47,8 @@ func open(t *testing.T, r *http.Request) (*http.Response, *bufio.Scanner) {
 	return a, bufio.NewScanner(a.Body)
 }
 
-// session begins a session of protocol 2025-11-25.
-func session(t *testing.T, to string) string {
+// openSession begins a session of protocol 2025-11-25.
+func openSession(t *testing.T, to string) string {
 	t.Helper()
 	const version = "2025-11-25"
 	a, lines := open(t, post(t.Context(), to, version, "", strings.Replace(strings.Split(hello, "\n")[0], "2025-06-18", version, 1)))
@@ -138,7 +138,7 @@ func TestHTTPReplay(t *testing.T) {
 	s, _ := serverFor(t, d)
 	srv := httptest.NewServer(s.Handler(HTTPOptions{}))
 	defer srv.Close()
-	id := session(t, srv.URL)
+	id := openSession(t, srv.URL)
 	ctx, leave := context.WithCancel(t.Context())
 	call := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"x"},"_meta":{"progressToken":"p"}}}`
 	_, lines := open(t, post(ctx, srv.URL, "2025-11-25", id, call))

@@ -2,23 +2,22 @@ package mcp
 
 import (
 	"context"
+	"demesne/session"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
-
-	"demesne/mcp/backend"
 )
 
 // waiting is a backend whose scripts wait for the end of their call.
 type waiting struct {
-	backend.Backend
+	Service
 	began, ended chan bool
 }
 
-func (w waiting) Script(ctx context.Context, _ backend.Request, _ backend.Callbacks) (*backend.RunResult, error) {
+func (w waiting) Script(ctx context.Context, _ session.Request, _ session.Callbacks) (*session.RunResult, error) {
 	w.began <- true
 	<-ctx.Done()
 	w.ended <- true

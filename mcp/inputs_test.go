@@ -77,7 +77,7 @@ func TestInputNames(t *testing.T) {
 			continue
 		}
 		var names []string
-		for _, in := range d.asked[0].Spec.Inputs {
+		for _, in := range d.asked[0].Create.Spec.Inputs {
 			names = append(names, in.Name)
 			if len(in.Name) > runner.MostInputName {
 				t.Errorf("%q has %d bytes", in.Name, len(in.Name))

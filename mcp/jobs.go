@@ -10,9 +10,9 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // told describes a job, for status, wait and cancel.
@@ -45,7 +45,7 @@ var (
 var toldFields = minor(reasonField, stderrField, restartField, missingField, replacedField, deniedField, warningField)
 
 // tell returns the fields that status and wait share. most bounds stderr, in bytes.
-func tell(j *backend.Job, most int) told {
+func tell(j *session.Job, most int) told {
 	t := told{JobID: j.ID, Status: j.Status, Message: j.Message}
 	if j.Cost != nil {
 		t.Cost, t.Total = &j.Cost.Own, &j.Cost.Total
@@ -94,7 +94,7 @@ func section(b *strings.Builder, title string, text *string) {
 }
 
 // ofJob adds what _meta has of a job that ended.
-func ofJob(r *sdk.CallToolResult, j *backend.Job) *sdk.CallToolResult {
+func ofJob(r *sdk.CallToolResult, j *session.Job) *sdk.CallToolResult {
 	if !j.Status.Over() || j.Outcome == nil || j.Outcome.Result == nil {
 		return r
 	}
@@ -102,7 +102,7 @@ func ofJob(r *sdk.CallToolResult, j *backend.Job) *sdk.CallToolResult {
 }
 
 // elapsed returns the run time of a job in seconds, until now or its end.
-func elapsed(j *backend.Job, now time.Time) float64 {
+func elapsed(j *session.Job, now time.Time) float64 {
 	if !j.Ended.IsZero() {
 		now = j.Ended
 	}
@@ -110,14 +110,14 @@ func elapsed(j *backend.Job, now time.Time) float64 {
 }
 
 // job reads job_id and calls f with it.
-func (c *call) job(f func(context.Context, string) (*backend.Job, error)) (*backend.Job, error) {
+func (c *call) job(f func(context.Context, string) (*session.Job, error)) (*session.Job, error) {
 	id, err := c.args.required("job_id")
 	if err != nil {
 		return nil, err
 	}
 	j, err := f(c.ctx, id)
-	if errors.Is(err, backend.ErrNoJob) {
-		return nil, hinted(c, fmt.Errorf("%w: %s", backend.ErrNoJob, id), "sandbox_list shows the jobs that this server knows")
+	if errors.Is(err, session.ErrNoJob) {
+		return nil, hinted(c, fmt.Errorf("%w: %s", session.ErrNoJob, id), "sandbox_list shows the jobs that this server knows")
 	}
 	return j, err
 }

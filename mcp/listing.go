@@ -7,9 +7,9 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // Bounds of a listing. Names and commands come from models and sandboxes.
@@ -92,7 +92,7 @@ func listAll(c *call) (*sdk.CallToolResult, error) {
 	return answer(text.String(), l), nil
 }
 
-func listedOf(b backend.Listed, now time.Time) listed {
+func listedOf(b session.Listed, now time.Time) listed {
 	out := listed{
 		ID: b.ID, Name: b.Name, Key: b.Key, State: b.State, Age: int64(now.Sub(b.Created).Seconds()),
 		Image: b.Image, Egress: b.Egress, OutputDir: b.OutputDir,
@@ -106,7 +106,7 @@ func listedOf(b backend.Listed, now time.Time) listed {
 	return out
 }
 
-func listedJobOf(j backend.ListedJob, now time.Time) listedJob {
+func listedJobOf(j session.ListedJob, now time.Time) listedJob {
 	out := listedJob{ID: j.ID, Status: j.Status, Elapsed: int64(elapsed(&j.Job, now)), Agent: j.Agent, Command: oneLine(j.Command)}
 	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
 		out.ExitCode = &j.Outcome.Result.ExitCode

@@ -15,9 +15,10 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
+	"demesne/images"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // typical are the options of a server of an ordinary user, with credentials for agents.
@@ -130,11 +131,11 @@ type tool_ = tool
 // TestOutputBounded checks that a model sees the head and the tail of a long stdout, and where the whole is.
 func TestOutputBounded(t *testing.T) {
 	long := "first line\n" + strings.Repeat("é middle\n", 20000) + "last line\n"
-	d := &desk{result: &backend.RunResult{
+	d := &desk{result: &session.RunResult{
 		Job: "u-1", OutputDir: "/o/u-1", Result: &runner.Result{},
-		Stdout: backend.Tail{Text: long, Bytes: int64(len(long)), File: "/o/u-1/stdout.log"},
+		Stdout: session.Tail{Text: long, Bytes: int64(len(long)), File: "/o/u-1/stdout.log"},
 	}}
-	d.jobs = map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: d.result}}
+	d.jobs = map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: d.result}}
 	s, _ := serverFor(t, d)
 	cs := client(t, s, nil)
 	for _, c := range []struct{ tool, args, field string }{
@@ -156,19 +157,19 @@ func TestOutputBounded(t *testing.T) {
 // TestOutputOfGiant checks a stream of which the backend has only the beginning and the end.
 func TestOutputOfGiant(t *testing.T) {
 	end := strings.Repeat("y\n", 1<<19)
-	got, cut := shorten(backend.Tail{Head: strings.Repeat("x\n", 6000), Text: end, Bytes: 1 << 30, Cut: true}, 24000)
+	got, cut := shorten(session.Tail{Head: strings.Repeat("x\n", 6000), Text: end, Bytes: 1 << 30, Cut: true}, 24000)
 	if !cut || !strings.HasPrefix(got, "x\nx\n") || !strings.HasSuffix(got, "y\ny\n") || len(got) > 24200 || !strings.Contains(got, "1073741824") {
 		t.Errorf("%v, %d bytes: %.60q", cut, len(got), got)
 	}
-	if got, cut := shorten(backend.Tail{Text: end, Bytes: 1 << 30, Cut: true}, 1000); !cut || len(got) > 1200 || !strings.HasPrefix(got, "[") {
+	if got, cut := shorten(session.Tail{Text: end, Bytes: 1 << 30, Cut: true}, 1000); !cut || len(got) > 1200 || !strings.HasPrefix(got, "[") {
 		t.Errorf("%v, %d bytes: %.60q", cut, len(got), got)
 	}
 }
 
 // TestFieldOrder checks that a reader that stops early has read how the command ended.
 func TestFieldOrder(t *testing.T) {
-	d := &desk{result: &backend.RunResult{Job: "u", OutputDir: "/o/u", Manifest: "/o/.manifests/u.json",
-		Stdout: backend.Tail{Text: "hi\n"}, Stderr: backend.Tail{Text: "oops\n"},
+	d := &desk{result: &session.RunResult{Job: "u", OutputDir: "/o/u", Manifest: "/o/.manifests/u.json",
+		Stdout: session.Tail{Text: "hi\n"}, Stderr: session.Tail{Text: "oops\n"},
 		Result: &runner.Result{ExitCode: 137, Reason: "oom", Detail: "memory", Receipt: &runner.Receipt{Level: runner.LevelFull, Image: "host", Network: "none", Layers: make([]runner.Layer, 9)}}}}
 	s, _ := serverFor(t, d)
 	r, err := client(t, s, nil).CallTool(t.Context(), &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x"}`)})
@@ -196,13 +197,13 @@ func TestFieldOrder(t *testing.T) {
 // TestJobTexts checks status and wait: the texts of the original demesne, and what went wrong.
 func TestJobTexts(t *testing.T) {
 	ended := time.Now()
-	ran := func(code int, stdout, stderr string) *backend.Job {
-		return &backend.Job{ID: "j", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
-			Outcome: &backend.RunResult{OutputDir: "/o", Result: &runner.Result{ExitCode: code, Reason: runner.Exited}, Stdout: backend.Tail{Text: stdout}, Stderr: backend.Tail{Text: stderr}}}
+	ran := func(code int, stdout, stderr string) *session.Job {
+		return &session.Job{ID: "j", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
+			Outcome: &session.RunResult{OutputDir: "/o", Result: &runner.Result{ExitCode: code, Reason: runner.Exited}, Stdout: session.Tail{Text: stdout}, Stderr: session.Tail{Text: stderr}}}
 	}
-	running := &backend.Job{ID: "j", Status: jobs.Running, Started: ended, Ended: ended, Outcome: &backend.RunResult{}}
+	running := &session.Job{ID: "j", Status: jobs.Running, Started: ended, Ended: ended, Outcome: &session.RunResult{}}
 	for _, c := range []struct {
-		job                    *backend.Job
+		job                    *session.Job
 		tool, args, text       string
 		code                   any
 		stderrField, stderrHas string
@@ -216,7 +217,7 @@ func TestJobTexts(t *testing.T) {
 		{ran(3, "out\n", "no such file\n"), "sandbox_wait", `"x":1`, "job_id: j\nstatus: succeeded\nexit_code: 3\n---\nout\n---stderr---\nno such file\n", 3.0, "stderr", "no such file\n"},
 		{ran(3, "", "no such file\n"), "sandbox_status", `"x":1`, "job_id: j\nstatus: succeeded\nelapsed_seconds: 1.5\nexit_code: 3\n---stderr---\nno such file\n", 3.0, "stderr", "no such file\n"},
 	} {
-		s, _ := serverFor(t, &desk{jobs: map[string]*backend.Job{"j": c.job}})
+		s, _ := serverFor(t, &desk{jobs: map[string]*session.Job{"j": c.job}})
 		text, got, _ := callTool(t, client(t, s, nil), c.tool, `{"job_id":"j",`+c.args+`}`)
 		if has, _ := got[c.stderrField].(string); text != c.text || got["exit_code"] != c.code || has != c.stderrHas {
 			t.Errorf("%s %s: %q, want %q; %v", c.tool, c.args, text, c.text, got)
@@ -241,7 +242,7 @@ func TestWarnings(t *testing.T) {
 		{"sandbox_wait", `{"job_id":"j","timeout_seconds":"soon"}`, []string{"timeout_seconds"}},
 		{"sandbox_destroy", `{"sandbox_id":"s","force":true}`, []string{`"force"`}},
 	} {
-		d := &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.RunResult{}}}}
+		d := &desk{jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &session.RunResult{}}}}
 		s, _ := serverFor(t, d)
 		r, err := client(t, s, nil).CallTool(t.Context(), &sdk.CallToolParams{Name: c.tool, Arguments: json.RawMessage(c.args)})
 		if err != nil || r.IsError {
@@ -259,8 +260,8 @@ func TestWarnings(t *testing.T) {
 				t.Errorf("%s %s: %q, %q", c.tool, c.args, warning, last)
 			}
 		}
-		if strings.Contains(c.args, "1m") && d.asked[0].Timeout != time.Minute {
-			t.Errorf("timeout %v", d.asked[0].Timeout)
+		if strings.Contains(c.args, "1m") && d.asked[0].Run.Command.Timeout != time.Minute {
+			t.Errorf("timeout %v", d.asked[0].Run.Command.Timeout)
 		}
 	}
 }
@@ -295,10 +296,10 @@ func TestUnreadableTimeout(t *testing.T) {
 // TestListing checks sandbox_list, by which a model finds its sandboxes and jobs again.
 func TestListing(t *testing.T) {
 	now := time.Now()
-	d := &desk{listing: &backend.Listing{
-		Sandboxes: []backend.Listed{{ID: "0a1b", Name: "web", Key: "k1", State: "running", Image: "host", Egress: "none", OutputDir: "/o/1", Created: now.Add(-90 * time.Second),
+	d := &desk{listing: &session.Listing{
+		Sandboxes: []session.Listed{{ID: "0a1b", Name: "web", Key: "k1", State: "running", Image: "host", Egress: "none", OutputDir: "/o/1", Created: now.Add(-90 * time.Second),
 			Expires: now.Add(time.Hour), Commands: []string{"python3 -m http.server\n\x1b[2J" + strings.Repeat("x", 500)}}, {ID: "2c3d", State: "stopped", Created: now}},
-		Jobs: []backend.ListedJob{{Job: backend.Job{ID: "job-1", Status: jobs.Running, Started: now.Add(-time.Minute)}, Command: "make test"}},
+		Jobs: []session.ListedJob{{Job: session.Job{ID: "job-1", Status: jobs.Running, Started: now.Add(-time.Minute)}, Command: "make test"}},
 	}}
 	s, _ := serverFor(t, d)
 	cs := client(t, s, nil)
@@ -316,7 +317,7 @@ func TestListing(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	fits(t, s, "sandbox_list", got)
-	d.listing = &backend.Listing{}
+	d.listing = &session.Listing{}
 	if text, got, _ := callTool(t, cs, "sandbox_list", `{}`); text != "no sandboxes\nno jobs\n" || len(got["sandboxes"].([]any)) != 0 || len(got["jobs"].([]any)) != 0 {
 		t.Errorf("%q %v", text, got)
 	}
@@ -325,18 +326,18 @@ func TestListing(t *testing.T) {
 // TestBuildTool checks what a build gets of a call: the same images, networks, inputs and ceilings as other tools, no
 // credential, and a bound of its disk. A server without a builder has no such tool.
 func TestBuildTool(t *testing.T) {
-	var asked []backend.Request
+	var asked []session.Request
 	s, root := serverFor(t, &desk{}, func(o *Options) {
 		o.Sets, o.Ceilings.Limits.Memory = []string{"sandboxes"}, 1<<30
-		o.Build = func(ctx context.Context, r backend.Request, w backend.Callbacks) (image, digest string, log backend.Tail, err error) {
+		o.Build = func(ctx context.Context, r session.Request, w session.Callbacks) (image, digest string, log session.Tail, err error) {
 			asked = append(asked, r)
 			if _, ok := ctx.Deadline(); !ok {
 				t.Error("a build without a time limit")
 			}
-			if strings.Contains(r.Stdin, "fail") {
+			if strings.Contains(r.Run.Stdin, "fail") {
 				return "", "", log, errors.New("build: exit status 1\nSTEP 1")
 			}
-			return "local/x", "sha256:0", backend.Tail{Text: "done\n", Bytes: 5}, nil
+			return "local/x", "sha256:0", session.Tail{Text: "done\n", Bytes: 5}, nil
 		}
 	})
 	in := filepath.Join(root, "in.txt")
@@ -348,7 +349,7 @@ func TestBuildTool(t *testing.T) {
 	if isError || text != "image: local/x\ndigest: sha256:0\nlog: done\n" || got["image"] != "local/x" || got["log"] != "done\n" {
 		t.Errorf("%q %v", text, got)
 	}
-	if r := asked[0]; r.Stdin != "FROM host" || r.Egress != "none" || r.Spec.Limits.Memory != 1000000 || r.Spec.Limits.Disk != runner.DefaultDisk || len(r.Spec.Inputs) != 1 || r.Spec.Inputs[0].Name != "in.txt" {
+	if r := asked[0]; r.Run.Stdin != "FROM host" || r.Create.Egress.Mode != "none" || r.Create.Spec.Limits.Memory != 1000000 || r.Create.Spec.Limits.Disk != runner.DefaultDisk || len(r.Create.Spec.Inputs) != 1 || r.Create.Spec.Inputs[0].Name != "in.txt" {
 		t.Errorf("%+v", r)
 	}
 	for args, want := range map[string]string{
@@ -385,7 +386,7 @@ func TestSandboxesSet(t *testing.T) {
 	if strings.Join(append(d.forked, d.copied...), " ") != "s n s /a f1 /b" {
 		t.Errorf("%v %v", d.forked, d.copied)
 	}
-	if text, _, isError := callTool(t, cs, "sandbox_create", `{"ttl_seconds":60,"user":"nobody"}`); isError || time.Duration(d.asked[0].Spec.TTL) != time.Minute || d.asked[0].User != "nobody" {
+	if text, _, isError := callTool(t, cs, "sandbox_create", `{"ttl_seconds":60,"user":"nobody"}`); isError || time.Duration(d.asked[0].Create.Spec.TTL) != time.Minute || d.asked[0].Create.User != "nobody" {
 		t.Errorf("%q %+v", text, d.asked)
 	}
 	for _, ttl := range []string{`-1`, `172801`, `"soon"`, `1e300`, `"NaN"`} {
@@ -395,7 +396,7 @@ func TestSandboxesSet(t *testing.T) {
 	}
 	s, _ = serverFor(t, d)
 	_, got, _ := callTool(t, client(t, s, nil), "sandbox_create", `{"ttl_seconds":60,"user":"nobody"}`)
-	if warning, _ := got["warning"].(string); !strings.Contains(warning, "ttl_seconds") || !strings.Contains(warning, "user") || d.asked[len(d.asked)-1].User != "" {
+	if warning, _ := got["warning"].(string); !strings.Contains(warning, "ttl_seconds") || !strings.Contains(warning, "user") || d.asked[len(d.asked)-1].Create.User != "" {
 		t.Errorf("without the set: %v %+v", got, d.asked)
 	}
 }
@@ -411,7 +412,7 @@ func TestImagesNamed(t *testing.T) {
 	if raw, _ := listOfTools(t, s); !strings.Contains(raw, "python, local/*") {
 		t.Error("local/* is not in the list")
 	}
-	if text, _, isError := callTool(t, cs, "sandbox_script", `{"command":"x","image":"local/tool"}`); isError || !d.asked[0].Stored || d.asked[0].Image != "local/tool" {
+	if text, _, isError := callTool(t, cs, "sandbox_script", `{"command":"x","image":"local/tool"}`); isError || d.asked[0].Create.Pull != images.PullNever || d.asked[0].Create.Image.String() != "local/tool" {
 		t.Errorf("%q %+v", text, d.asked)
 	}
 	if text, _, isError := callTool(t, cs, "sandbox_script", `{"command":"x","image":"zzz"}`); !isError || !strings.HasPrefix(text, `image "zzz" is not in the allowlist (host, python, local/*)`+"\n") {
@@ -422,7 +423,7 @@ func TestImagesNamed(t *testing.T) {
 // TestLongLine checks that a stream that is one long line has a head and a tail too.
 func TestLongLine(t *testing.T) {
 	for _, text := range []string{strings.Repeat("x", 100000) + "end\n", strings.Repeat("x", 100000), "begin\n" + strings.Repeat("x", 100000) + "end\n"} {
-		got, cut := shorten(backend.Tail{Text: text, Bytes: int64(len(text))}, 24000)
+		got, cut := shorten(session.Tail{Text: text, Bytes: int64(len(text))}, 24000)
 		if !cut || len(got) < 23000 || len(got) > 24200 || got[:6] != text[:6] || got[len(got)-4:] != text[len(text)-4:] {
 			t.Errorf("%d bytes: %.20q … %q", len(got), got, got[len(got)-20:])
 		}

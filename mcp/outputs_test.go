@@ -12,9 +12,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // written returns an output root with files that a hostile sandbox could write.
@@ -156,7 +156,7 @@ func FuzzOutputRead(f *testing.F) {
 // results.
 func TestResources(t *testing.T) {
 	o := written(t)
-	d := &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.RunResult{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
+	d := &desk{jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &session.RunResult{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
 	s, _ := serverFor(t, d, func(opts *Options) { opts.Outputs = o.root })
 	cs := client(t, s, nil)
 	list, err := cs.ListResources(t.Context(), nil)
@@ -183,9 +183,9 @@ func TestResources(t *testing.T) {
 }
 
 func TestPrompts(t *testing.T) {
-	d := &desk{jobs: map[string]*backend.Job{"j": {
+	d := &desk{jobs: map[string]*session.Job{"j": {
 		ID: "j", Status: jobs.Failed, Message: "the runner was killed",
-		Outcome: &backend.RunResult{Stderr: backend.Tail{Text: "last words"}, Result: &runner.Result{ExitCode: 125, Reason: runner.Lost}},
+		Outcome: &session.RunResult{Stderr: session.Tail{Text: "last words"}, Result: &runner.Result{ExitCode: 125, Reason: runner.Lost}},
 	}}}
 	s, _ := serverFor(t, d)
 	cs := client(t, s, nil)

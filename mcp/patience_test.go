@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // TestPatience checks, with a fake clock, the maximum duration of each long call. A call is still open one minute
@@ -22,7 +22,7 @@ func TestPatience(t *testing.T) {
 		"sandbox_wait":   `{"job_id":"job-1","timeout_seconds":172800}`,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d := &desk{jobs: map[string]*backend.Job{"job-1": {ID: "job-1", Status: jobs.Succeeded, Outcome: &backend.RunResult{Result: &runner.Result{}}}}}
+			d := &desk{jobs: map[string]*session.Job{"job-1": {ID: "job-1", Status: jobs.Succeeded, Outcome: &session.RunResult{Result: &runner.Result{}}}}}
 			d.hold = make(chan struct{})
 			s, _ := serverFor(t, d, func(o *Options) { o.Heartbeat = time.Minute })
 			in, feed := io.Pipe()

@@ -11,7 +11,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/internal/text"
-	"demesne/mcp/backend"
+	"demesne/session"
 )
 
 // keepaliveToken is the token of the nested server's heartbeats to clients that sent none. Those clients drop a silent
@@ -28,7 +28,7 @@ type beat struct {
 	req      *sdk.CallToolRequest // the request to report on; nil: no client is waiting
 	stream   *eventStream         // its answer; nil: not over HTTP, or of an earlier protocol
 	message  string
-	output   func() (tail string, n int64)
+	output   func() session.Tail
 	moved    func() (files, bytes int64) // of a copy
 	fresh    text.Last                   // output that was not sent yet
 	streamed int64                       // bytes of all output
@@ -43,7 +43,7 @@ const freshKept = 8 << 10
 
 // watch starts the heartbeats of a call and returns the callbacks that feed them. stop ends them and waits until no
 // heartbeat is being sent.
-func (c *call) watch() (w backend.Callbacks, stop func()) {
+func (c *call) watch() (w session.Callbacks, stop func()) {
 	b := &beat{server: c.Server, req: c.req, stream: streamOf(c.ctx), began: time.Now(), wake: make(chan struct{}, 1)}
 	b.fresh.Most = freshKept
 	if c.talk != nil {
@@ -60,7 +60,7 @@ func (c *call) watch() (w backend.Callbacks, stop func()) {
 		b.message = m
 		b.mu.Unlock()
 	}
-	w.Output = func(last func() (string, int64)) {
+	w.Began = func(last func() session.Tail) {
 		b.mu.Lock()
 		b.output = last
 		b.mu.Unlock()
@@ -172,8 +172,8 @@ func (b *beat) progress() *sdk.ProgressNotificationParams {
 		message += ": " + b.message
 	}
 	if b.output != nil {
-		if tail, n := b.output(); n > 0 {
-			message += fmt.Sprintf(" (%d bytes of output)\n%s", n, harmless(tail))
+		if last := b.output(); last.Bytes > 0 {
+			message += fmt.Sprintf(" (%d bytes of output)\n%s", last.Bytes, harmless(last.Text))
 		}
 	}
 	if n := b.streamed; n > 0 {

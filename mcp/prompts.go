@@ -2,12 +2,11 @@ package mcp
 
 import (
 	"context"
+	"demesne/session"
 	"fmt"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 // A prompt is a template for a message of the user, with arguments.
@@ -76,7 +75,7 @@ func (s *Server) explainPrompt(ctx context.Context, args map[string]string) (str
 	var b strings.Builder
 	o := j.Outcome
 	if o == nil {
-		o = &backend.RunResult{}
+		o = &session.RunResult{}
 	}
 	fmt.Fprintf(&b, "The background job %s is %s. %s\n", j.ID, j.Status.With(o.Result), j.Message)
 	if o.Result != nil {

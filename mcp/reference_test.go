@@ -2,7 +2,7 @@ package mcp
 
 import (
 	"context"
-	"demesne/mcp/backend"
+	"demesne/session"
 	"fmt"
 	"os"
 	"slices"
@@ -13,7 +13,7 @@ import (
 // TestToolReference compares docs/reference/mcp.md with the tools that the server lists, optional ones included.
 // With -update it writes the document.
 func TestToolReference(t *testing.T) {
-	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"DEMESNE_ALLOWED_PATHS"}}, Image: "host", Sets: append(ToolSets(), RunsSet), Runs: noRuns{}, Build: func(context.Context, backend.Request, backend.Callbacks) (_, _ string, _ backend.Tail, _ error) {
+	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"DEMESNE_ALLOWED_PATHS"}}, Image: "host", Sets: append(ToolSets(), RunsSet), Runs: noRuns{}, Build: func(context.Context, session.Request, session.Callbacks) (_, _ string, _ session.Tail, _ error) {
 		return
 	}, Egress: []string{"none", "package-managers"},
 		Images: []string{"host", "node", "python", "go", "anaconda", "debian", "ubuntu", "alpine"}})

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"demesne/mcp/backend"
+	"demesne/images"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // The arguments that script, create and exec share. The first four are part of the original tool
@@ -81,20 +82,14 @@ func cwdField(fallback string) property {
 
 // sandboxRequest reads the arguments that script and create share. If the egress argument is absent or
 // not a string, it uses fallback.
-func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
-	r := backend.Request{Image: c.args.text("image"), Egress: c.args.text("egress")}
-	r.Spec.Name, r.Spec.Key, r.Spec.Replace = c.args.text("name"), c.args.text("key"), c.args.flag("replace")
-	r.OwnImage, r.OwnEgress = r.Image != "", r.Egress != ""
-	if r.Spec.Replace && r.Spec.Key == "" {
+func (c *call) sandboxRequest(fallback string) (session.Request, error) {
+	var r session.Request
+	b := &r.Create
+	b.Spec.Name, b.Spec.Key, b.Spec.Replace = c.args.text("name"), c.args.text("key"), c.args.flag("replace")
+	if b.Spec.Replace && b.Spec.Key == "" {
 		return r, fmt.Errorf("replace: needs a key")
 	}
-	if r.Image == "" {
-		r.Image = c.opts.Image
-	}
-	if r.Egress == "" {
-		r.Egress = c.opts.egressDefault(fallback)
-	}
-	if err := c.checkWords(&r); err != nil {
+	if err := c.rootAndMode(b, fallback); err != nil {
 		return r, err
 	}
 	files, err1 := c.args.inputs("files")
@@ -103,33 +98,55 @@ func (c *call) sandboxRequest(fallback string) (backend.Request, error) {
 		return r, err
 	}
 	var err error
-	if r.Spec.Inputs, c.inputs, err = c.opts.Mounts.inputs(files, dirs); err != nil {
+	if b.Spec.Inputs, c.inputs, err = c.opts.Mounts.inputs(files, dirs); err != nil {
 		return r, err
 	}
-	if r.Ask = c.args.flag("ask"); r.Ask && c.args.flag("background") {
-		return r, fmt.Errorf("ask: not possible with background")
+	if c.args.flag("ask") {
+		if b.Egress.Ask = runner.AskTime; c.args.flag("background") {
+			return r, fmt.Errorf("ask: not possible with background")
+		}
 	}
-	if r.Spec.Limits, err = c.limits(); err != nil {
+	if b.Spec.Limits, err = c.limits(); err != nil {
 		return r, err
 	}
-	if r.UnaskedLimits, err = c.opts.Ceilings.bound(&r.Spec.Limits); err != nil {
+	unasked, err := c.opts.Ceilings.bound(&b.Spec.Limits)
+	if err != nil {
 		return r, err
 	}
+	b.Unasked = append(unasked, b.Unasked...)
 	if err := secretsRequest(c, &r); err != nil {
 		return r, err
 	}
 	return r, c.domains(&r) // last, so that a person is asked only about an otherwise valid call
 }
 
-func (c *call) checkWords(r *backend.Request) (err error) {
-	if r.Egress == "open" {
+// rootAndMode reads the image and the egress mode of a sandbox.
+func (c *call) rootAndMode(b *session.CreateOptions, fallback string) error {
+	image, mode := c.args.text("image"), c.args.text("egress")
+	if image == "" {
+		image, b.Unasked = c.opts.Image, append(b.Unasked, "image")
+	}
+	if mode == "" {
+		mode, b.Unasked = c.opts.egressDefault(fallback), append(b.Unasked, "egress")
+	}
+	if mode == "open" {
 		return c.opts.Research.RefuseOpen()
 	}
-	if !slices.Contains(c.opts.Egress, r.Egress) {
-		return hinted(c, fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", r.Egress, strings.Join(c.opts.Egress, ", ")), "allowed_domains names single hosts")
+	if !slices.Contains(c.opts.Egress, mode) {
+		return hinted(c, fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", mode, strings.Join(c.opts.Egress, ", ")), "allowed_domains names single hosts")
 	}
-	r.Stored, err = c.checkImage(r.Image)
-	return err
+	b.Egress.Mode = mode
+	stored, err := c.checkImage(image)
+	if err != nil {
+		return err
+	}
+	if stored {
+		b.Pull = images.PullNever
+	}
+	if b.Image, err = session.ParseImage(image); err != nil {
+		return fmt.Errorf("image %q: %w", image, err)
+	}
+	return nil
 }
 
 // checkImage returns why a model may not use an image, or whether it may only from the store.
@@ -175,10 +192,11 @@ func (c *call) limits() (l runner.Limits, err error) {
 }
 
 // commandRequest reads the arguments of a command into r.
-func (c *call) commandRequest(r *backend.Request) (err error) {
+func (c *call) commandRequest(r *session.Request) (err error) {
 	if err := whatRequest(c, r); err != nil {
 		return err
 	}
+	cmd := &r.Run.Command
 	env, err := c.args.table("env")
 	if err != nil {
 		return err
@@ -190,15 +208,16 @@ func (c *call) commandRequest(r *backend.Request) (err error) {
 		if len(k)+1+len(v) > longestArg {
 			return fmt.Errorf("env %q is longer than %d bytes", k, longestArg)
 		}
-		r.Env = append(r.Env, k+"="+v)
+		cmd.Env = append(cmd.Env, k+"="+v)
 	}
-	slices.Sort(r.Env)
-	r.Dir, r.Stdin = c.args.text("cwd"), c.args.text("stdin")
-	if r.Dir != "" && !strings.HasPrefix(r.Dir, "/") {
-		return fmt.Errorf("cwd %q is not absolute", r.Dir)
+	slices.Sort(cmd.Env)
+	if cmd.Dir = cmp.Or(c.args.text("cwd"), "/out"); !strings.HasPrefix(cmd.Dir, "/") {
+		return fmt.Errorf("cwd %q is not absolute", cmd.Dir)
 	}
-	r.Queue, r.MaxOutput = c.args.flag("queue"), c.args.maxOutput()
-	r.Timeout, err = c.timeLimit()
+	limit, err := c.timeLimit()
+	cmd.Timeout, cmd.Account = cmp.Or(limit, runner.Longest), true
+	r.Run.Stdin, r.Run.Queue, r.Run.Shown = c.args.text("stdin"), c.args.flag("queue"), c.args.maxOutput()
+	r.Run.Logs, r.Run.Manifest = true, true
 	return err
 }
 

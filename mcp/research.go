@@ -1,12 +1,11 @@
 package mcp
 
 import (
+	"demesne/agents"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-
-	"demesne/mcp/backend"
 )
 
 // VarResearch names the variable with the operator's word about agents that reach the whole network.
@@ -49,7 +48,7 @@ func (r Research) RefuseOpen() error {
 }
 
 // mayResearch returns why a call may not start that agent, or nil. It may ask the person at the client.
-func mayResearch(c *call, r backend.AgentRequest) error {
+func mayResearch(c *call, r agents.Request) error {
 	switch {
 	case c.opts.Research == researchOn:
 		return nil
@@ -69,7 +68,7 @@ func mayResearch(c *call, r backend.AgentRequest) error {
 }
 
 // researchQuestion shows all that the model tells the agent.
-func researchQuestion(r backend.AgentRequest) string {
+func researchQuestion(r agents.Request) string {
 	text := "A model wants to start an agent that reaches the whole network. The agent could send all of the following to anyone. Accept to allow it."
 	for _, part := range []struct{ name, text string }{
 		{"prompt", r.Prompt}, {"preamble", r.Preamble}, {"output_path", r.OutputPath}, {"output_format", r.OutputFormat},

@@ -7,9 +7,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/internal/text"
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // ran is the result of a command, for script and exec, and the reply to a background script. Clients that show a model
@@ -123,7 +123,7 @@ var ranFields = minor(
 const defaultOutput = 24000
 
 // outcome converts an Outcome. where is the directory with the complete logs, or empty. most bounds stdout, in bytes.
-func outcome(o *backend.RunResult, where string, most int) ran {
+func outcome(o *session.RunResult, where string, most int) ran {
 	code := o.Result.ExitCode
 	stdout, cut := shorten(o.Stdout, most)
 	stderr, less := endOf(o.Stderr, most, where)
@@ -187,7 +187,7 @@ func denied(r *runner.Result) (lines []string) {
 
 // shorten returns a stream of at most most bytes whole. Of a longer one it returns the head and the tail, and between them
 // a line with the file that has the whole.
-func shorten(t backend.Tail, most int) (shown string, cut bool) {
+func shorten(t session.Tail, most int) (shown string, cut bool) {
 	if !t.Cut && len(t.Text) <= most {
 		return t.Text, false
 	}
@@ -235,7 +235,7 @@ func endLines(s string, n int) string {
 }
 
 // endOf returns the end of stderr. If it is cut, a line in front says so: it is that of the original demesne.
-func endOf(t backend.Tail, most int, where string) (shown string, cut bool) {
+func endOf(t session.Tail, most int, where string) (shown string, cut bool) {
 	if !t.Cut && len(t.Text) <= most {
 		return t.Text, false
 	}

@@ -2,14 +2,13 @@ package mcp
 
 import (
 	"context"
+	"demesne/session"
 	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 // The tool set "runs" has the tools of mcp-sandboxd, with their names, arguments, results and errors. A run goes on
@@ -22,9 +21,9 @@ var ErrArguments = errors.New("invalid_arguments")
 // tools, unchecked. sandbox describes the sandbox, if one must be made. Its methods are safe for concurrent use.
 type Runs interface {
 	// Run starts a run, and waits for its end if the arguments say so. The run does not end with ctx.
-	Run(ctx context.Context, arguments json.RawMessage, sandbox backend.Request) (*StartedRun, error)
+	Run(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*StartedRun, error)
 	// Restart replaces a sandbox by a new one.
-	Restart(ctx context.Context, arguments json.RawMessage, sandbox backend.Request) (*RunSandbox, error)
+	Restart(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*RunSandbox, error)
 	// Delete removes a sandbox. It fails if the sandbox does not exist.
 	Delete(ctx context.Context, arguments json.RawMessage) (identifier string, err error)
 }
@@ -158,7 +157,7 @@ func startRun(c *call) (*sdk.CallToolResult, error) {
 }
 
 // newRunSandbox reads the options of a new sandbox, within the operator's bounds.
-func newRunSandbox(c *call) (backend.Request, error) {
+func newRunSandbox(c *call) (session.Request, error) {
 	o, _ := c.args["options"].(map[string]any)
 	inner := *c
 	inner.args = args{}

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"demesne/session"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,8 +10,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 // noRuns is a backend that is not called.
@@ -19,10 +18,10 @@ type noRuns struct{ Runs }
 // fakeRuns answers with what it is asked for.
 type fakeRuns struct {
 	Runs
-	sandbox backend.Request
+	sandbox session.Request
 }
 
-func (f *fakeRuns) Run(_ context.Context, raw json.RawMessage, sandbox backend.Request) (*StartedRun, error) {
+func (f *fakeRuns) Run(_ context.Context, raw json.RawMessage, sandbox session.Request) (*StartedRun, error) {
 	var a struct{ Identifier string }
 	json.Unmarshal(raw, &a)
 	f.sandbox = sandbox
@@ -51,7 +50,7 @@ func TestRunTools(t *testing.T) {
 	if got := r.StructuredContent.(map[string]any); got["run_id"] != "run-1" || got["tool"] != "run_sandbox" || got["final"] != nil {
 		t.Errorf("%+v", got)
 	}
-	if f.sandbox.Egress != "none" || f.sandbox.Spec.Limits.PIDs != 9 {
+	if f.sandbox.Create.Egress.Mode != "none" || f.sandbox.Create.Spec.Limits.PIDs != 9 {
 		t.Errorf("%+v", f.sandbox)
 	}
 	for _, c := range []struct {

@@ -1,11 +1,10 @@
 package mcp
 
 import (
+	"demesne/session"
 	"fmt"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 func (s *Server) script() tool {
@@ -49,10 +48,10 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	where := "output_dir"
-	if r.Spec.Key != "" { // other commands write to that directory too
+	if r.Create.Spec.Key != "" { // other commands write to that directory too
 		where = ""
 	}
-	out := outcome(o, where, r.MaxOutput)
+	out := outcome(o, where, r.Run.Shown)
 	out.OutputDir, out.JobID, out.Outputs = o.OutputDir, o.Job, c.written(o.OutputDir)
 	steps, said := ranSteps(&r, o)
 	if out.Commands = steps; steps != nil {
@@ -63,7 +62,7 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 	return c.link(withMeta(answer(text, out), o.Result.Receipt, o.Manifest), out.Outputs), nil
 }
 
-func (c *call) startJob(r backend.Request) (*sdk.CallToolResult, error) {
+func (c *call) startJob(r session.Request) (*sdk.CallToolResult, error) {
 	j, err := c.engine.Start(c.ctx, r)
 	return c.began(j, err)
 }

@@ -1,11 +1,10 @@
 package mcp
 
 import (
+	"demesne/session"
 	"fmt"
 	"slices"
 	"strings"
-
-	"demesne/mcp/backend"
 )
 
 // SecretName is a credential that models may use without seeing its value.
@@ -29,7 +28,7 @@ func (o *Options) secretsField() property {
 }
 
 // secretsRequest reads the argument secrets. The operator chose the hosts, so no person is asked about them.
-func secretsRequest(c *call, r *backend.Request) error {
+func secretsRequest(c *call, r *session.Request) error {
 	names, err := c.args.texts("secrets")
 	if err != nil {
 		return err
@@ -47,7 +46,7 @@ func secretsRequest(c *call, r *backend.Request) error {
 		if !strings.Contains(host, ":") {
 			host += ":443"
 		}
-		r.Domains = append(r.Domains, host)
+		r.Create.Egress.Allow = append(r.Create.Egress.Allow, host)
 	}
 	return nil
 }

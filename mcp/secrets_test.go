@@ -22,7 +22,7 @@ func TestSecrets(t *testing.T) {
 		text, _, isError := callTool(t, clientOf(t, s, nil, "2025-11-25"), "sandbox_create", c.said)
 		var names, domains string
 		if len(d.seen()) > 0 {
-			names, domains = strings.Join(d.seen()[0].Secrets, " "), strings.Join(d.seen()[0].Domains, " ")
+			names, domains = strings.Join(d.seen()[0].Secrets, " "), strings.Join(d.seen()[0].Create.Egress.Allow, " ")
 		}
 		if isError != (c.err != "") || !strings.Contains(text, c.err) || names != c.names || domains != c.domains {
 			t.Errorf("%s: %q, %q, %s", c.said, names, domains, text)

@@ -12,8 +12,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
 	"demesne/server/hostcmd"
+	"demesne/session"
 )
 
 // Options configures a server. New does not validate it.
@@ -45,11 +45,11 @@ type Options struct {
 	Models []string
 	Model  func(name, tool, image string) error
 	// Code keeps the sessions of the set "code". Languages are the names of the languages that its tools describe.
-	Code      backend.Code
+	Code      Code
 	Languages []string
-	// Build builds an image of a Containerfile, which is r.Stdin. r.Spec has its inputs and limits. log is the end of what
+	// Build builds an image of a Containerfile, which is r.Run.Stdin. r.Create.Spec has its inputs and limits. log is the end of what
 	// the build said, which comes from sandboxes. Nil: sandbox_build is not offered.
-	Build func(ctx context.Context, r backend.Request, w backend.Callbacks) (image, digest string, log backend.Tail, err error)
+	Build func(ctx context.Context, r session.Request, w session.Callbacks) (image, digest string, log session.Tail, err error)
 	// Runs executes the runs of the set "runs"; nil: the set is not offered.
 	Runs Runs
 	// Host performs the requests of the set "host", for callers of Namespace. Nil: they are refused.
@@ -82,7 +82,7 @@ func (t ToolText) apply(description string) string {
 
 // Server answers MCP clients. It serves any number of connections concurrently.
 type Server struct {
-	engine  backend.Backend
+	engine  Service
 	opts    Options
 	sdk     *sdk.Server
 	known   map[string]bool // names of tools
@@ -141,7 +141,7 @@ type call struct {
 }
 
 // New returns a server that uses e.
-func New(e backend.Backend, o Options) *Server {
+func New(e Service, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}

@@ -15,11 +15,12 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/mcp/backend"
+	"demesne/agents"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/jobs"
 	"demesne/runner/tarball"
+	"demesne/session"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -28,26 +29,26 @@ var update = flag.Bool("update", false, "write the golden files")
 // protocol, and those of package integration the sandboxes.
 type desk struct {
 	mu     sync.Mutex
-	asked  []backend.Request
-	agents []backend.AgentRequest
+	asked  []session.Request
+	agents []agents.Request
 	hold   chan struct{} // if not nil, Script returns after it is closed
 	fail   error
-	jobs   map[string]*backend.Job
+	jobs   map[string]*session.Job
 	files  *files.Answer
 	told   func()
 
-	result  *backend.RunResult // of Script and Exec, if not nil
-	listing *backend.Listing
+	result  *session.RunResult // of Script and Exec, if not nil
+	listing *session.Listing
 	forked  []string
 	copied  []string
 }
 
-func (d *desk) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
+func (d *desk) Script(ctx context.Context, r session.Request, w session.Callbacks) (*session.RunResult, error) {
 	d.mu.Lock()
 	d.asked = append(d.asked, r)
 	d.mu.Unlock()
 	w.Progress("running")
-	w.Output(func() (string, int64) { return "half\n", 5 })
+	w.Began(func() session.Tail { return session.Tail{Text: "half\n", Bytes: 5} })
 	if d.hold != nil {
 		select {
 		case <-d.hold:
@@ -61,29 +62,29 @@ func (d *desk) Script(ctx context.Context, r backend.Request, w backend.Callback
 	if d.result != nil {
 		return d.result, nil
 	}
-	return &backend.RunResult{
-		Job: "u-1", OutputDir: "/o/u-1", Stdout: backend.Tail{Text: "hi\n", Bytes: 3}, Stderr: backend.Tail{Text: "oops", Bytes: 4},
+	return &session.RunResult{
+		Job: "u-1", OutputDir: "/o/u-1", Stdout: session.Tail{Text: "hi\n", Bytes: 3}, Stderr: session.Tail{Text: "oops", Bytes: 4},
 		Result: &runner.Result{ExitCode: 3, Reason: runner.Exited, Receipt: &runner.Receipt{Level: runner.LevelFull, Image: "host", Network: "none"}},
 	}, nil
 }
 
 // seen returns the requests so far.
-func (d *desk) seen() []backend.Request {
+func (d *desk) seen() []session.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.asked
 }
 
-func (d *desk) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
+func (d *desk) Exec(ctx context.Context, id string, r session.Request, w session.Callbacks) (*session.RunResult, error) {
 	return d.Script(ctx, r, w)
 }
 
-func (d *desk) Start(context.Context, backend.Request) (*backend.Job, error) {
-	return &backend.Job{ID: "job-1", Status: jobs.Running}, nil
+func (d *desk) Start(context.Context, session.Request) (*session.Job, error) {
+	return &session.Job{ID: "job-1", Status: jobs.Running}, nil
 }
 
 // moves holds a copy that has moved 2 files.
-func (d *desk) moves(ctx context.Context, w backend.Callbacks) {
+func (d *desk) moves(ctx context.Context, w session.Callbacks) {
 	w.Moves(func() (int64, int64) { return 2, 1500 })
 	if d.hold != nil {
 		select {
@@ -93,41 +94,41 @@ func (d *desk) moves(ctx context.Context, w backend.Callbacks) {
 	}
 }
 
-func (d *desk) Create(_ context.Context, r backend.Request, _ backend.Callbacks) (*backend.Created, error) {
+func (d *desk) Create(_ context.Context, r session.Request, _ session.Callbacks) (*session.Created, error) {
 	d.asked = append(d.asked, r)
-	return &backend.Created{ID: "s1", OutputDir: "/o/s1", Told: d.told}, d.fail
+	return &session.Created{ID: "s1", OutputDir: "/o/s1", Told: d.told}, d.fail
 }
-func (d *desk) Upload(ctx context.Context, _, _, dst string, w backend.Callbacks) (backend.Copied, error) {
+func (d *desk) Upload(ctx context.Context, _, _, dst string, w session.Callbacks) (session.Copied, error) {
 	d.moves(ctx, w)
-	return backend.Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
+	return session.Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
 }
-func (d *desk) Download(ctx context.Context, _, _ string, w backend.Callbacks) (backend.Copied, error) {
+func (d *desk) Download(ctx context.Context, _, _ string, w session.Callbacks) (session.Copied, error) {
 	d.moves(ctx, w)
 	did := tarball.Report{Files: 2, Bytes: 7, LeftAll: 3, Left: []tarball.LeftOut{{Path: "x/l", Kind: "a link"}, {Path: "x/p", Kind: "a named pipe"}}}
-	return backend.Copied{Path: "/o/downloads/x", Report: did}, d.fail
+	return session.Copied{Path: "/o/downloads/x", Report: did}, d.fail
 }
-func (d *desk) List(context.Context) (*backend.Listing, error) { return d.listing, d.fail }
-func (d *desk) Fork(_ context.Context, id, name string) (*backend.Created, error) {
+func (d *desk) List(context.Context) (*session.Listing, error) { return d.listing, d.fail }
+func (d *desk) Fork(_ context.Context, id, name string) (*session.Created, error) {
 	d.forked = append(d.forked, id, name)
-	return &backend.Created{ID: "f1", OutputDir: "/o/f1", Told: d.told}, d.fail
+	return &session.Created{ID: "f1", OutputDir: "/o/f1", Told: d.told}, d.fail
 }
-func (d *desk) CopyBetween(ctx context.Context, id, src, to, dst string, w backend.Callbacks) (backend.Copied, error) {
+func (d *desk) CopyBetween(ctx context.Context, id, src, to, dst string, w session.Callbacks) (session.Copied, error) {
 	d.moves(ctx, w)
 	d.copied = append(d.copied, id, src, to, dst)
-	return backend.Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
+	return session.Copied{Path: dst, Report: tarball.Report{Files: 1}}, d.fail
 }
 func (d *desk) Destroy(context.Context, string) error { return d.fail }
 func (d *desk) Files(_ context.Context, _ string, r files.Request) (*files.Answer, error) {
 	return d.files, d.fail
 }
 
-func (d *desk) Status(_ context.Context, id string) (*backend.Job, error) {
+func (d *desk) Status(_ context.Context, id string) (*session.Job, error) {
 	if j := d.jobs[id]; j != nil {
 		return j, nil
 	}
-	return nil, backend.ErrNoJob
+	return nil, session.ErrNoJob
 }
-func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*backend.Job, error) {
+func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*session.Job, error) {
 	if d.hold != nil {
 		select {
 		case <-d.hold:
@@ -137,25 +138,25 @@ func (d *desk) Wait(ctx context.Context, id string, _ time.Duration) (*backend.J
 	}
 	return d.Status(ctx, id)
 }
-func (d *desk) Agent(ctx context.Context, r backend.AgentRequest, w backend.Callbacks) (*backend.AgentResult, error) {
+func (d *desk) Agent(ctx context.Context, r agents.Request, w session.Callbacks) (*agents.Result, error) {
 	d.agents = append(d.agents, r)
-	o, err := d.Script(ctx, backend.Request{}, w)
+	o, err := d.Script(ctx, session.Request{}, w)
 	if err != nil {
 		return nil, err
 	}
-	return &backend.AgentResult{RunResult: *o, Cost: backend.Cost{
-		Own: 0.5, Total: 0.75, Summary: "1 model", PerModel: map[string]backend.Tokens{"sonnet": {Input: 1, Output: 2, CacheCreation: 3, CacheRead: 4}},
+	return &agents.Result{RunResult: *o, Cost: session.Cost{
+		Own: 0.5, Total: 0.75, Summary: "1 model", PerModel: map[string]session.Tokens{"sonnet": {Input: 1, Output: 2, CacheCreation: 3, CacheRead: 4}},
 	}}, nil
 }
-func (d *desk) StartAgent(_ context.Context, r backend.AgentRequest) (*backend.Job, error) {
+func (d *desk) StartAgent(_ context.Context, r agents.Request) (*session.Job, error) {
 	d.agents = append(d.agents, r)
-	return &backend.Job{ID: "job-2", Status: jobs.Running}, d.fail
+	return &session.Job{ID: "job-2", Status: jobs.Running}, d.fail
 }
-func (d *desk) Usage(_ context.Context, job, dir string) (*backend.UsageReport, error) {
-	return &backend.UsageReport{TotalCost: 0.75, Text: "total_cost_usd: 0.7500\n", ByModel: []backend.ModelUsage{{Model: "sonnet", Cost: 0.75}}}, d.fail
+func (d *desk) Usage(_ context.Context, job, dir string) (*agents.UsageReport, error) {
+	return &agents.UsageReport{TotalCost: 0.75, Text: "total_cost_usd: 0.7500\n", ByModel: []agents.ModelUsage{{Model: "sonnet", Cost: 0.75}}}, d.fail
 }
 
-func (d *desk) Cancel(ctx context.Context, id string) (*backend.Job, error) { return d.Status(ctx, id) }
+func (d *desk) Cancel(ctx context.Context, id string) (*session.Job, error) { return d.Status(ctx, id) }
 
 func serverFor(t *testing.T, d *desk, change ...func(*Options)) (*Server, string) {
 	t.Helper()
@@ -249,7 +250,7 @@ func TestToolList(t *testing.T) {
 
 // TestErrorTexts checks the text of results. Clients of the original demesne search for the text in each row.
 func TestErrorTexts(t *testing.T) {
-	s, root := serverFor(t, &desk{jobs: map[string]*backend.Job{}})
+	s, root := serverFor(t, &desk{jobs: map[string]*session.Job{}})
 	cs := client(t, s, nil)
 	file := filepath.Join(root, "a.txt")
 	if err := errors.Join(os.WriteFile(file, nil, 0o644), os.Mkdir(filepath.Join(root, "d"), 0o755), os.WriteFile(filepath.Join(root, "d", "a.txt"), nil, 0o644), os.Symlink("/etc", filepath.Join(root, "etc"))); err != nil {
@@ -301,9 +302,9 @@ func TestErrorTexts(t *testing.T) {
 
 func TestTextForms(t *testing.T) {
 	ended := time.Now().Add(-time.Hour)
-	d := &desk{listing: &backend.Listing{}, jobs: map[string]*backend.Job{"job-1": {
+	d := &desk{listing: &session.Listing{}, jobs: map[string]*session.Job{"job-1": {
 		ID: "job-1", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
-		Outcome: &backend.RunResult{OutputDir: "/o", Result: &runner.Result{}, Stdout: backend.Tail{Text: "out\n"}},
+		Outcome: &session.RunResult{OutputDir: "/o", Result: &runner.Result{}, Stdout: session.Tail{Text: "out\n"}},
 	}}}
 	s, root := serverFor(t, d)
 	cs := client(t, s, nil)
@@ -332,7 +333,7 @@ func TestTextForms(t *testing.T) {
 // TestStructured checks that exit code 0 is present in a result. An absent field would mean that the exit code
 // is unknown.
 func TestStructured(t *testing.T) {
-	s, _ := serverFor(t, &desk{jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &backend.RunResult{Result: &runner.Result{}}}}})
+	s, _ := serverFor(t, &desk{jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &session.RunResult{Result: &runner.Result{}}}}})
 	cs := client(t, s, nil)
 	_, got, _ := callTool(t, cs, "sandbox_status", `{"job_id":"j"}`)
 	if got["exit_code"] != 0.0 {
@@ -351,17 +352,17 @@ func TestLenience(t *testing.T) {
 	cs := client(t, s, nil)
 	callTool(t, cs, "sandbox_script", `{"command":"x","image":5,"egress":null,"timeout_seconds":"90","env":{"N":1,"B":true},"files":null}`)
 	r := d.asked[0]
-	if r.Image != "host" || r.Egress != "package-managers" || r.Timeout != 90*time.Second || strings.Join(r.Env, " ") != "B=true N=1" {
+	if r.Create.Image.String() != "host" || r.Create.Egress.Mode != "package-managers" || r.Run.Command.Timeout != 90*time.Second || strings.Join(r.Run.Command.Env, " ") != "B=true N=1" {
 		t.Errorf("request: %+v", r)
 	}
 	callTool(t, cs, "sandbox_create", `{}`)
-	if d.asked[1].Egress != "none" {
-		t.Errorf("sandbox_create defaults to egress %q", d.asked[1].Egress)
+	if d.asked[1].Create.Egress.Mode != "none" {
+		t.Errorf("sandbox_create defaults to egress %q", d.asked[1].Create.Egress.Mode)
 	}
 }
 
 func TestProgress(t *testing.T) {
-	half := &backend.RunResult{Stdout: backend.Tail{Text: "half\n", Bytes: 5}}
+	half := &session.RunResult{Stdout: session.Tail{Text: "half\n", Bytes: 5}}
 	file := t.TempDir() + "/f"
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -379,7 +380,7 @@ func TestProgress(t *testing.T) {
 		"sandbox_download": {`{"sandbox_id":"s","src":"/d"}`, " elapsed: copied 1500 bytes, 2 files complete"},
 		"sandbox_copy":     {`{"sandbox_id":"s","src":"/d","to_sandbox_id":"t","dst":"/d"}`, " elapsed: copied 1500 bytes, 2 files complete"},
 	} {
-		d := &desk{hold: make(chan struct{}), jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Running, Outcome: half}}}
+		d := &desk{hold: make(chan struct{}), jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Running, Outcome: half}}}
 		s, _ := serverFor(t, d, func(o *Options) { o.Sets, o.Mounts = ToolSets(), mounts })
 		var once sync.Once
 		cs := client(t, s, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
@@ -460,5 +461,15 @@ func TestLogLevel(t *testing.T) {
 		if err := cs.SetLoggingLevel(t.Context(), &sdk.SetLoggingLevelParams{Level: level}); (err == nil) != ok {
 			t.Errorf("%q: %v", level, err)
 		}
+	}
+}
+
+// TestTimeDefault checks that a command without a time limit gets the longest.
+func TestTimeDefault(t *testing.T) {
+	d := &desk{}
+	s, _ := serverFor(t, d)
+	callTool(t, clientOf(t, s, nil, "2025-11-25"), "sandbox_script", `{"command":"x"}`)
+	if r := d.seen(); len(r) != 1 || r[0].Run.Command.Timeout != 48*time.Hour || r[0].Run.Command.Dir != "/out" {
+		t.Errorf("%+v", r)
 	}
 }

@@ -6,18 +6,18 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // TestTextSaysAll checks that the text form of a result has what its structured form has: some clients show nothing else.
 func TestTextSaysAll(t *testing.T) {
-	ended := &backend.RunResult{Job: "u-1", OutputDir: "/o/u-1", Result: &runner.Result{
+	ended := &session.RunResult{Job: "u-1", OutputDir: "/o/u-1", Result: &runner.Result{
 		ExitCode: 137, Reason: runner.OOM, Detail: "more than 100 MiB\nof memory", Restarted: true, MissingSecrets: []string{"TOKEN"},
 		Denied: []runner.Blocked{{Host: "evil.test", Port: 443, Reason: "no rule", Times: 2}},
-	}, Stdout: backend.Tail{Text: "hi\n", Bytes: 3}}
-	d := &desk{result: ended, jobs: map[string]*backend.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: ended, Cost: &backend.Cost{Own: 0.1, Total: 0.25}}}}
+	}, Stdout: session.Tail{Text: "hi\n", Bytes: 3}}
+	d := &desk{result: ended, jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: ended, Cost: &session.Cost{Own: 0.1, Total: 0.25}}}}
 	s, _ := serverFor(t, d, withModels)
 	cs := client(t, s, nil)
 	for _, c := range []struct {
@@ -41,9 +41,9 @@ func TestTextSaysAll(t *testing.T) {
 
 // TestStepsSkipped checks that the commands behind a failed one are there as skipped, without an exit code.
 func TestStepsSkipped(t *testing.T) {
-	failed := &backend.RunResult{Result: &runner.Result{ExitCode: 4, Reason: runner.Exited}, Step: 1, Failed: true}
+	failed := &session.RunResult{Result: &runner.Result{ExitCode: 4, Reason: runner.Exited}, Step: 1, Failed: true}
 	all := *failed
-	all.Steps = []*backend.RunResult{{Result: &runner.Result{Reason: runner.Exited}}, failed}
+	all.Steps = []*session.RunResult{{Result: &runner.Result{Reason: runner.Exited}}, failed}
 	s, _ := serverFor(t, &desk{result: &all}, func(o *Options) { o.Sets = []string{setSandboxes} })
 	cs := client(t, s, nil)
 	for _, tool := range []string{"sandbox_script", "sandbox_exec"} {

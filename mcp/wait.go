@@ -3,12 +3,11 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"demesne/session"
 	"strings"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"demesne/mcp/backend"
 )
 
 // defaultWait is how long sandbox_wait waits by default.
@@ -32,14 +31,13 @@ func (s *Server) wait() tool {
 // shownWhileWaiting is the number of bytes of a job's output in a progress message.
 const shownWhileWaiting = 2 << 10
 
-// jobsOutput returns the last lines that the job has written to stdout, and the number of bytes so
-// far.
-func (c *call) jobsOutput() (tail string, n int64) {
+// jobsOutput returns the last lines that the job has written to stdout.
+func (c *call) jobsOutput() session.Tail {
 	j, err := c.engine.Status(c.ctx, c.args.text("job_id"))
 	if err != nil || j.Outcome == nil {
-		return "", 0
+		return session.Tail{}
 	}
-	return lastLines(j.Outcome.Stdout.Text, shownWhileWaiting), j.Outcome.Stdout.Bytes
+	return session.Tail{Text: lastLines(j.Outcome.Stdout.Text, shownWhileWaiting), Bytes: j.Outcome.Stdout.Bytes}
 }
 
 // goOn is the message of a wait that ended before the job did.
@@ -53,8 +51,8 @@ func (c *call) awaitJob() (*sdk.CallToolResult, error) {
 	}
 	watch, stop := c.watch()
 	defer stop()
-	watch.Output(c.jobsOutput)
-	j, err := c.job(func(ctx context.Context, id string) (*backend.Job, error) { return c.engine.Wait(ctx, id, most) })
+	watch.Began(c.jobsOutput)
+	j, err := c.job(func(ctx context.Context, id string) (*session.Job, error) { return c.engine.Wait(ctx, id, most) })
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ type CreateOptions struct {
 
 	// Configured is called with the image's configuration before the sandbox is made, and may change User and Spec.Defaults.
 	// Its error ends Create. nil: nothing. It is not called for a root that is no image.
-	Configured func(c *CreateOptions, image oci.Config) error
+	Configured func(c *CreateOptions, image oci.Config) error `json:"-"`
 
 	// OutInside means that a sandbox can write to a directory above Out, which exists. Symbolic links in its path are
 	// refused, because the sandbox may have made them.
@@ -124,7 +124,7 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 		}
 		began = time.Now()
 	}
-	st.base, err = findBase(ctx, s.opts.Images, c.Image, wanted{c.Pull, c.Platform}, cb.Image)
+	st.base, err = findBase(ctx, s.opts.Images, c.Image, wanted{c.Pull, c.Platform}, cb.image(c.Image))
 	defer func() {
 		if err != nil {
 			st.base.release()

@@ -35,9 +35,9 @@ type Egress struct {
 	// Ask is how long a connection waits for Callbacks.Ask; 0: no questions.
 	Ask time.Duration
 
-	Secrets []runner.Secret // in addition to those of Options.Secrets. A restart has those of Options.SecretsOf
+	Secrets []runner.Secret `json:"-"` // in addition to those of Options.Secrets. A restart has those of Options.SecretsOf
 
-	Routes []runner.Route // HTTP services on the sandbox's loopback; any mode may have them
+	Routes []runner.Route `json:"-"` // HTTP services on the sandbox's loopback; any mode may have them
 	Listen []uint16       // see runner.Egress; any mode may have them
 }
 

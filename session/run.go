@@ -26,20 +26,20 @@ type RunOptions struct {
 
 	// Complete completes the command once the image's configuration is known; it is empty for a root that is no image.
 	// nil: Command is complete. Only Run calls it.
-	Complete func(oci.Config, *runner.Command) error
+	Complete func(oci.Config, *runner.Command) error `json:"-"`
 
 	// Streams carry the command's input and output. nil: Stdin is its input, and its output is collected, and copied
 	// to Stdout and Stderr unless they are nil. Logs then puts it into a one-shot sandbox's output directory, as
 	// stdout.log and stderr.log.
-	Streams        Streams
+	Streams        Streams `json:"-"`
 	Stdin          string
-	Stdout, Stderr io.Writer
+	Stdout, Stderr io.Writer `json:"-"`
 	Logs           bool
 
 	// Next returns a further command for the same sandbox, which ends with the last one. It is called with the result of
 	// each command that was not killed, and may wait. nil, or no command: done is the last one. Only Run calls it, for
 	// a sandbox without a key and with collected output, which goes on. Its error is that of the run.
-	Next func(ctx context.Context, done *RunResult) (*runner.Command, error)
+	Next func(ctx context.Context, done *RunResult) (*runner.Command, error) `json:"-"`
 
 	// Steps is a list of commands in place of one: see RunSteps.
 	Steps steps
@@ -72,12 +72,15 @@ type Streams interface {
 // directory any more.
 type RunResult struct {
 	*runner.Result
+	Job            string // name of OutputDir, or of the run of a child
+	OutputDir      string // the output directory, by the path that the caller knows
 	Stdout, Stderr Tail   // of collected output
-	Manifest       string // path; empty: no manifest
-	ManifestErr    error  // why a manifest that was asked for is missing
+	Manifest       string // path of a file with the SHA-256 of each output; empty: no manifest
+	ManifestErr    error  `json:"-"` // why a manifest that was asked for is missing
 
-	Step   int  // place in a list of commands
-	Failed bool // of such a command: its failure is one that the list does not allow
+	Steps  []*RunResult `json:",omitempty"` // see [Joined]
+	Step   int          // place in a list of commands
+	Failed bool         // of such a command: its failure is one that the list does not allow
 }
 
 // Run makes a one-shot sandbox, runs a command in it, and removes the sandbox. With Spec.Key it uses the persistent
@@ -171,7 +174,7 @@ func (r *RunOptions) result(res *runner.Result) *RunResult {
 	if res == nil {
 		return nil
 	}
-	done := &RunResult{Result: res}
+	done := &RunResult{Result: res, Job: filepath.Base(res.Out), OutputDir: res.Out}
 	if c, ok := r.Streams.(*collector); ok {
 		done.Stdout, done.Stderr = c.out.last(), c.errs.last()
 	}

@@ -75,14 +75,18 @@ type Options struct {
 // called on any goroutine, and concurrently. Made may take a [client.Sandbox.Listener]: connections of a command that runs
 // already wait there.
 type Callbacks struct {
-	Image func(imageevents.Event) // progress of fetching or unpacking the image
-	Note  func(string)            // one line for a person, about configuration that is not understood
-	Stage func(...runner.Stage)   // how long each step took
-	Ready func()                  // called before anything is made that a killed face would leave behind
-	Made  func(*Sandbox)          // the sandbox was made or opened; in Run and Exec its command may run already
-	Began func(last func() Tail)  // a command with collected output began; last returns the end of its stdout so far
+	Image func(imageevents.Event) // progress of fetching or unpacking the image; nil: Progress gets it
+	// Progress is called with one line about what the call does now. It may be called on any goroutine.
+	Progress func(line string)
+	Note     func(string)           // one line for a person, about configuration that is not understood
+	Stage    func(...runner.Stage)  // how long each step took
+	Ready    func()                 // called before anything is made that a killed face would leave behind
+	Made     func(*Sandbox)         // the sandbox was made or opened; in Run and Exec its command may run already
+	Began    func(last func() Tail) // a command with collected output began; last returns the end of its stdout so far
 	// Moves is called when a copy begins; moved returns the number of complete files and the bytes so far.
 	Moves func(moved func() (files, bytes int64))
+	// Stream takes the output of code in a kernel, as it appears. It may be called on any goroutine.
+	Stream func(output string)
 
 	// Ask decides whether the sandbox may reach a name that no rule covers. It may take as long as Egress.Ask.
 	// readable lists the host's paths that the sandbox can read, and so could send. Without an answer the name is

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -12,8 +13,8 @@ import (
 type steps struct {
 	List []runner.Step
 	GoOn bool              // the list does not end with the first failure
-	Each func(int) Streams // the streams of each command; nil: its output is collected
-	Done func(*RunResult)  // called with the result of each command; nil: nothing
+	Each func(int) Streams `json:"-"` // the streams of each command; nil: its output is collected
+	Done func(*RunResult)  `json:"-"` // called with the result of each command; nil: nothing
 }
 
 // RunSteps runs the list of r in a new sandbox, and removes the sandbox, unless it has a key. It returns the results of
@@ -60,6 +61,25 @@ func (r RunOptions) ExecSteps(ctx context.Context, s *Service, idOrName string, 
 		}
 	}
 	return all, nil
+}
+
+// Joined returns the results of a list of commands as one: that of the first failure, or else of the last command. A
+// failure that the list allows is no failure of the whole.
+func Joined(all []*RunResult) *RunResult {
+	shown := slices.IndexFunc(all, func(d *RunResult) bool { return d.Failed })
+	if shown < 0 {
+		shown = len(all) - 1
+	}
+	whole := *all[shown]
+	if whole.Steps = all; !whole.Failed && whole.ExitCode != 0 {
+		result := *whole.Result
+		result.ExitCode, result.Reason, result.Signal, result.Detail = 0, runner.Exited, 0, ""
+		whole.Result = &result
+	}
+	if whole.OutputDir == "" {
+		whole.OutputDir = all[0].OutputDir
+	}
+	return &whole
 }
 
 // notStarted returns the result of a command that the sandbox does not have or cannot execute, or nil for another error.

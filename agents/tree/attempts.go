@@ -13,7 +13,6 @@ import (
 	"demesne/agents"
 	"demesne/images/recipes"
 	"demesne/internal/text"
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -59,20 +58,12 @@ func (a *attempts) options() session.RunOptions {
 }
 
 // callbacks begins, when the sandbox has been made, what works beside the program.
-func (a *attempts) callbacks(w backend.Callbacks) session.Callbacks {
+func (a *attempts) callbacks(w session.Callbacks) session.Callbacks {
 	note := func(line string) { a.node.note("%s", line) }
-	cb := session.Callbacks{Note: note}
-	cb.Image = backend.Request{Image: a.node.image.Given}.Callbacks(backend.Callbacks{Progress: sparsely(note)}).Image
-	cb.Made = func(sb *session.Sandbox) {
+	return session.Callbacks{Note: note, Progress: sparsely(note), Began: w.Began, Made: func(sb *session.Sandbox) {
 		go a.renew(sb.ID)
 		a.node.appear(sb)
-	}
-	if w.Output != nil {
-		cb.Began = func(last func() session.Tail) {
-			w.Output(func() (string, int64) { t := last(); return t.Text, t.Bytes })
-		}
-	}
-	return cb
+	}}
 }
 
 // noteEvery is how often the progress of an image is shown.

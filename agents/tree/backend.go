@@ -8,7 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"demesne/mcp/backend"
+	"demesne/agents"
+	"demesne/mcp"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/ipc"
@@ -16,10 +17,10 @@ import (
 )
 
 // family manages the children of one agent. It is the backend of the MCP server in that agent's sandbox. A child can
-// have what the agent has, or less. Request.Spec.Name and AgentRequest.Name are the child's name.
+// have what the agent has, or less. session.Request.Create.Spec.Name and agents.Request.Name are the child's name.
 type family struct{ n *node }
 
-var _ backend.Backend = family{}
+var _ mcp.Service = family{}
 
 // errNotInside is the error of operations that only exist on the host.
 var errNotInside = errors.New("not available inside a sandbox")
@@ -83,20 +84,17 @@ func (f family) under(ctx context.Context) (context.Context, context.CancelCause
 }
 
 // inherit completes the sandbox of a child that runs commands.
-func (f family) inherit(r *backend.Request, c *child) (session.CreateOptions, error) {
+func (f family) inherit(r *session.Request, c *child) (session.CreateOptions, error) {
 	n := f.n
-	if len(r.Spec.Inputs) > 0 || r.Spec.Workspace != "" || r.Spec.Key != "" {
-		return session.CreateOptions{}, errors.New("a child inherits its inputs and its workspace, and has no key")
+	o := r.Create
+	if len(o.Spec.Inputs) > 0 || o.Spec.Workspace != "" || o.Spec.Key != "" {
+		return o, errors.New("a child inherits its inputs and its workspace, and has no key")
 	}
-	mode, err := n.narrow(r.Egress, r.Domains, r.OwnEgress)
-	if err != nil {
-		return session.CreateOptions{}, err
-	}
-	r.Egress, r.Spec.Name, r.Ask = mode, "", false
-	o, err := r.Create()
+	mode, err := n.narrow(o.Egress.Mode, o.Egress.Allow, !slices.Contains(o.Unasked, "egress"))
 	if err != nil {
 		return o, err
 	}
+	o.Egress.Mode, o.Spec.Name, o.Egress.Ask = mode, "", 0
 	o.Spec.Limits = narrowLimits(o.Spec.Limits, n.req.Limits)
 	o.Spec.Workspace, o.Out, o.OutInside = n.dirs.workspace, c.out, true
 	if !n.req.Research {
@@ -109,15 +107,15 @@ func (f family) inherit(r *backend.Request, c *child) (session.CreateOptions, er
 }
 
 // Script runs a command in a sandbox of its own.
-func (f family) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
-	c, drop, err := f.begin(r.Spec.Name, "sandbox_script")
+func (f family) Script(ctx context.Context, r session.Request, w session.Callbacks) (*session.RunResult, error) {
+	c, drop, err := f.begin(r.Create.Spec.Name, "sandbox_script")
 	if err != nil {
 		return nil, err
 	}
 	return f.script(ctx, r, c, drop, w)
 }
 
-func (f family) script(ctx context.Context, r backend.Request, c *child, drop func(), w backend.Callbacks) (*backend.RunResult, error) {
+func (f family) script(ctx context.Context, r session.Request, c *child, drop func(), w session.Callbacks) (*session.RunResult, error) {
 	ctx, cancel := f.under(ctx)
 	defer cancel(nil)
 	o, err := f.inherit(&r, c)
@@ -127,11 +125,10 @@ func (f family) script(ctx context.Context, r backend.Request, c *child, drop fu
 	}
 	o.Spec.Lifetime = runner.OneShot
 	made := false
-	cb := r.Callbacks(w)
-	cb.Made = func(*session.Sandbox) { made = true; f.created(c) }
-	run := r.Run()
+	w.Made = func(*session.Sandbox) { made = true; f.created(c) }
+	run := r.Run
 	run.Manifest, run.KeepEmpty = false, true
-	d, err := f.n.tree.sessions.Run(ctx, o, run, cb)
+	d, err := f.n.tree.sessions.Run(ctx, o, run, w)
 	switch {
 	case !made:
 		drop()
@@ -143,12 +140,15 @@ func (f family) script(ctx context.Context, r backend.Request, c *child, drop fu
 	if err != nil {
 		return nil, err
 	}
-	return c.inside(backend.ResultOf(d)), nil
+	return c.inside(d), nil
 }
 
+// path returns the output directory of a child, as its parent knows it.
+func (c *child) path() string { return "/out/" + childDir + "/" + c.name }
+
 // inside gives the result of a child the path and the name that its parent knows.
-func (c *child) inside(r *backend.RunResult) *backend.RunResult {
-	r.Job, r.OutputDir = c.id, "/out/"+childDir+"/"+c.name
+func (c *child) inside(r *session.RunResult) *session.RunResult {
+	r.Job, r.OutputDir = c.id, c.path()
 	if r.Stdout.File != "" {
 		r.Stdout.File = r.OutputDir + "/" + filepath.Base(r.Stdout.File)
 	}
@@ -156,19 +156,19 @@ func (c *child) inside(r *backend.RunResult) *backend.RunResult {
 }
 
 // Start runs Script in the background.
-func (f family) Start(_ context.Context, r backend.Request) (*backend.Job, error) {
-	c, drop, err := f.begin(r.Spec.Name, "sandbox_script")
+func (f family) Start(_ context.Context, r session.Request) (*session.Job, error) {
+	c, drop, err := f.begin(r.Create.Spec.Name, "sandbox_script")
 	if err != nil {
 		return nil, err
 	}
-	return f.n.jobs.start(f.n.ctx, func(ctx context.Context, j *job) (*backend.RunResult, error) {
-		return f.script(ctx, r, c, drop, backend.Callbacks{Output: func(last func() (string, int64)) { j.shows(last, nil) }})
+	return f.n.jobs.start(f.n.ctx, func(ctx context.Context, j *job) (*session.RunResult, error) {
+		return f.script(ctx, r, c, drop, session.Callbacks{Began: func(last func() session.Tail) { j.shows(last, nil) }})
 	}).status(), nil
 }
 
 // Create makes a sandbox that lives until it is destroyed or the agent ends.
-func (f family) Create(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.Created, error) {
-	c, drop, err := f.begin(r.Spec.Name, "sandbox_create")
+func (f family) Create(ctx context.Context, r session.Request, w session.Callbacks) (*session.Created, error) {
+	c, drop, err := f.begin(r.Create.Spec.Name, "sandbox_create")
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (f family) Create(ctx context.Context, r backend.Request, w backend.Callbac
 	var sb *session.Sandbox
 	o, err := f.inherit(&r, c)
 	if err == nil {
-		sb, err = f.n.tree.sessions.Create(ctx, o, r.Callbacks(w))
+		sb, err = f.n.tree.sessions.Create(ctx, o, w)
 	}
 	if err != nil {
 		drop()
@@ -189,22 +189,18 @@ func (f family) Create(ctx context.Context, r backend.Request, w backend.Callbac
 		f.done(c, exitFailed)
 		return nil, errParent
 	}
-	return &backend.Created{ID: sb.ID, OutputDir: c.inside(&backend.RunResult{}).OutputDir, Receipt: sb.Receipt, Told: func() {}}, nil
+	return &session.Created{ID: sb.ID, OutputDir: c.path(), Receipt: sb.Receipt, Told: func() {}}, nil
 }
 
 // Exec runs a command in a sandbox that this agent created.
-func (f family) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
+func (f family) Exec(ctx context.Context, id string, r session.Request, w session.Callbacks) (*session.RunResult, error) {
 	if !f.n.sandboxes.has(id) {
 		return nil, attachTo(id)
 	}
 	ctx, cancel := f.under(ctx)
 	defer cancel(nil)
-	r.MaxOutput = 0 // the agent could not reach a file of the host
-	d, err := f.n.tree.sessions.Exec(ctx, id, r.Run(), r.Callbacks(w))
-	if err != nil {
-		return nil, err
-	}
-	return backend.ResultOf(d), nil
+	r.Run.Shown = 0 // the agent could not reach a file of the host
+	return f.n.tree.sessions.Exec(ctx, id, r.Run, w)
 }
 
 // attachTo is the error of a sandbox that this agent does not have.
@@ -225,7 +221,7 @@ func (f family) Destroy(ctx context.Context, id string) error {
 }
 
 // Agent runs a child agent until it ends.
-func (f family) Agent(ctx context.Context, r backend.AgentRequest, w backend.Callbacks) (*backend.AgentResult, error) {
+func (f family) Agent(ctx context.Context, r agents.Request, w session.Callbacks) (*agents.Result, error) {
 	k, err := f.beginAgent(r)
 	if err != nil {
 		return nil, err
@@ -236,13 +232,13 @@ func (f family) Agent(ctx context.Context, r backend.AgentRequest, w backend.Cal
 }
 
 // StartAgent runs Agent in the background.
-func (f family) StartAgent(_ context.Context, r backend.AgentRequest) (*backend.Job, error) {
+func (f family) StartAgent(_ context.Context, r agents.Request) (*session.Job, error) {
 	k, err := f.beginAgent(r)
 	if err != nil {
 		return nil, err
 	}
-	return f.n.jobs.start(f.n.ctx, func(ctx context.Context, j *job) (*backend.RunResult, error) {
-		res, err := k.run(ctx, backend.Callbacks{Output: func(last func() (string, int64)) { j.shows(last, k.cost) }})
+	return f.n.jobs.start(f.n.ctx, func(ctx context.Context, j *job) (*session.RunResult, error) {
+		res, err := k.run(ctx, session.Callbacks{Began: func(last func() session.Tail) { j.shows(last, k.cost) }})
 		if res == nil {
 			return nil, err
 		}
@@ -255,12 +251,12 @@ func (f family) StartAgent(_ context.Context, r backend.AgentRequest) (*backend.
 type kid struct {
 	f    family
 	c    *child
-	r    backend.AgentRequest
+	r    agents.Request
 	drop func()
 }
 
 // beginAgent checks a request for a child agent.
-func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
+func (f family) beginAgent(r agents.Request) (*kid, error) {
 	n := f.n
 	if r.Research {
 		if err := n.mayResearch(); err != nil {
@@ -294,7 +290,7 @@ func (f family) beginAgent(r backend.AgentRequest) (*kid, error) {
 }
 
 // run runs the child to its end.
-func (k *kid) run(ctx context.Context, w backend.Callbacks) (*backend.AgentResult, error) {
+func (k *kid) run(ctx context.Context, w session.Callbacks) (*agents.Result, error) {
 	n := k.f.n
 	d := &dirs{base: filepath.Join(n.dirs.base, "children", k.c.name), sidecar: filepath.Join(n.dirs.sidecar, childDir, k.c.name), out: k.c.out, outDir: k.c.dir}
 	if !k.r.Research {
@@ -323,18 +319,18 @@ func (k *kid) run(ctx context.Context, w backend.Callbacks) (*backend.AgentResul
 }
 
 // cost returns what the child has used so far.
-func (k *kid) cost() *backend.Cost {
+func (k *kid) cost() *session.Cost {
 	k.f.n.mu.Lock()
 	child := k.c.node
 	k.f.n.mu.Unlock()
 	if child == nil {
-		return &backend.Cost{}
+		return &session.Cost{}
 	}
 	return child.cost()
 }
 
 // Status returns the state of a background job of this agent.
-func (f family) Status(_ context.Context, id string) (*backend.Job, error) {
+func (f family) Status(_ context.Context, id string) (*session.Job, error) {
 	j, err := f.n.jobs.find(id)
 	if err != nil {
 		return nil, err
@@ -343,23 +339,23 @@ func (f family) Status(_ context.Context, id string) (*backend.Job, error) {
 }
 
 // Wait returns the job at its end, or after most.
-func (f family) Wait(ctx context.Context, id string, most time.Duration) (*backend.Job, error) {
+func (f family) Wait(ctx context.Context, id string, most time.Duration) (*session.Job, error) {
 	return f.n.jobs.wait(ctx, id, most)
 }
 
 // Cancel ends a job with all its descendants.
-func (f family) Cancel(ctx context.Context, id string) (*backend.Job, error) {
+func (f family) Cancel(ctx context.Context, id string) (*session.Job, error) {
 	return f.n.jobs.stop(ctx, id)
 }
 
 // Upload is not available inside a sandbox.
-func (family) Upload(context.Context, string, string, string, backend.Callbacks) (backend.Copied, error) {
-	return backend.Copied{}, errNotInside
+func (family) Upload(context.Context, string, string, string, session.Callbacks) (session.Copied, error) {
+	return session.Copied{}, errNotInside
 }
 
 // Download is not available inside a sandbox.
-func (family) Download(context.Context, string, string, backend.Callbacks) (backend.Copied, error) {
-	return backend.Copied{}, errNotInside
+func (family) Download(context.Context, string, string, session.Callbacks) (session.Copied, error) {
+	return session.Copied{}, errNotInside
 }
 
 // Files is not available inside a sandbox.
@@ -368,19 +364,19 @@ func (family) Files(context.Context, string, files.Request) (*files.Answer, erro
 }
 
 // List is not available inside a sandbox.
-func (family) List(context.Context) (*backend.Listing, error) { return nil, errNotInside }
+func (family) List(context.Context) (*session.Listing, error) { return nil, errNotInside }
 
 // Fork is not available inside a sandbox.
-func (family) Fork(context.Context, string, string) (*backend.Created, error) {
+func (family) Fork(context.Context, string, string) (*session.Created, error) {
 	return nil, errNotInside
 }
 
 // CopyBetween is not available inside a sandbox.
-func (family) CopyBetween(context.Context, string, string, string, string, backend.Callbacks) (backend.Copied, error) {
-	return backend.Copied{}, errNotInside
+func (family) CopyBetween(context.Context, string, string, string, string, session.Callbacks) (session.Copied, error) {
+	return session.Copied{}, errNotInside
 }
 
 // Usage is not available inside a sandbox.
-func (family) Usage(context.Context, string, string) (*backend.UsageReport, error) {
+func (family) Usage(context.Context, string, string) (*agents.UsageReport, error) {
 	return nil, errNotInside
 }

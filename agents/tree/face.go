@@ -18,7 +18,6 @@ import (
 	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/mcp"
-	"demesne/mcp/backend"
 	"demesne/mcp/install"
 	"demesne/runner"
 	"demesne/session"
@@ -81,7 +80,7 @@ func (f *face) report(verb string, err error) {
 
 // stored is a job of this program on disk. Jobs of the MCP server have the request alone.
 type stored struct {
-	backend.AgentRequest
+	agents.Request
 	Out string `json:",omitempty"` // see install.AgentOptions
 }
 
@@ -144,7 +143,7 @@ func (f *face) start(job stored) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if _, err := chooser(catalog, runner.FrontendCLI)(toolOf(job.AgentRequest), job.AgentRequest); err != nil {
+	if _, err := chooser(catalog, runner.FrontendCLI)(toolOf(job.Request), job.Request); err != nil {
 		return 0, err
 	}
 	if _, err := openWorkspace(job.Workspace, ""); err != nil {
@@ -223,21 +222,21 @@ func (f *face) request(args []string) (int, error) {
 	}()
 	var mu sync.Mutex
 	out := json.NewEncoder(f.stdout)
-	say := func(e backend.AgentEvent) {
+	say := func(e agents.Message) {
 		mu.Lock()
 		defer mu.Unlock()
 		out.Encode(e)
 	}
 	res, err := f.do(ctx, front, job, "", func(n notice) {
 		if s := n.progress(); s != "" {
-			say(backend.AgentEvent{Progress: s})
+			say(agents.Message{Progress: s})
 		}
 	})
 	if err != nil {
-		say(backend.AgentEvent{Error: err.Error(), Hint: cmdline.HintOf(err)})
+		say(agents.Message{Error: err.Error(), Hint: cmdline.HintOf(err)})
 		return exitFailed, nil
 	}
-	say(backend.AgentEvent{Result: res})
+	say(agents.Message{Result: res})
 	return 0, nil
 }
 
@@ -248,9 +247,9 @@ func (f *face) catalog() (*agents.Catalog, error) {
 
 // chooser returns the function that finds the agent of a request. Its errors name the command of a person at the command
 // line, or the tool.
-func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r backend.AgentRequest) (*agents.Agent, error) {
+func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r agents.Request) (*agents.Agent, error) {
 	command := map[string]string{"sandbox_agent": "demesne agent run", "sandbox_research": "demesne research"}
-	return func(tool string, r backend.AgentRequest) (*agents.Agent, error) {
+	return func(tool string, r agents.Request) (*agents.Agent, error) {
 		if front == runner.FrontendCLI {
 			tool = command[tool]
 		}
@@ -276,7 +275,7 @@ func checkNames(inputs []runner.Input) error {
 }
 
 // do runs an agent to its end. dir is the name of its directory; empty: a new one.
-func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir string, show func(notice)) (*backend.AgentResult, error) {
+func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir string, show func(notice)) (*agents.Result, error) {
 	catalog, err := f.catalog()
 	if err != nil {
 		return nil, err
@@ -310,5 +309,5 @@ func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir st
 			show(notice{Time: time.Now(), Event: agents.Event{Kind: noticeNote, Text: text.SafeLine(line)}})
 		}
 	})
-	return t.run(ctx, job.AgentRequest, d, job.Out)
+	return t.run(ctx, job.Request, d, job.Out)
 }

@@ -4,16 +4,16 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/mcp/backend"
+	"demesne/agents"
 	"demesne/runner"
 )
 
 // TestNarrow checks that a child reaches at most what the agent reaches that starts it.
 func TestNarrow(t *testing.T) {
-	none, managers := backend.AgentRequest{}, backend.AgentRequest{Egress: "package-managers", Domains: []string{"a.test:443"}}
-	research := backend.AgentRequest{Research: true}
+	none, managers := agents.Request{}, agents.Request{Egress: "package-managers", Domains: []string{"a.test:443"}}
+	research := agents.Request{Research: true}
 	for name, c := range map[string]struct {
-		parent  backend.AgentRequest
+		parent  agents.Request
 		mode    string
 		domains []string
 		asked   bool

@@ -17,7 +17,6 @@ import (
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/text"
-	"demesne/mcp/backend"
 	"demesne/mcp/hosttools"
 	"demesne/mcp/install"
 	"demesne/runner"
@@ -31,7 +30,7 @@ type node struct {
 	name   string
 	depth  int
 	id     string
-	req    backend.AgentRequest
+	req    agents.Request
 	agent  *agents.Agent
 	image  imageref.Ref // see imageOf
 	dirs   *dirs
@@ -90,7 +89,7 @@ func (n *node) note(format string, a ...any) {
 }
 
 // run runs the agent to its end, and ends its children before it returns. An error may come with a result.
-func (n *node) run(w backend.Callbacks) (*backend.AgentResult, error) {
+func (n *node) run(w session.Callbacks) (*agents.Result, error) {
 	n.tree.alive.Add(1)
 	defer n.tree.alive.Add(-1)
 	defer n.dirs.close()

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"demesne/agents"
 	"demesne/mcp"
-	"demesne/mcp/backend"
 	"demesne/runner"
 )
 
@@ -46,7 +46,7 @@ func TestReach(t *testing.T) {
 }
 
 // descent returns the last of agents of which each started the next, in a tree as t.
-func descent(t *tree, requests ...backend.AgentRequest) *node {
+func descent(t *tree, requests ...agents.Request) *node {
 	var n *node
 	for _, r := range requests {
 		n = &node{tree: t, parent: n, req: r}
@@ -56,9 +56,9 @@ func descent(t *tree, requests ...backend.AgentRequest) *node {
 
 // TestDescent checks what a descendant may start and use: research, and tools of the host.
 func TestDescent(t *testing.T) {
-	closed, managers, research := backend.AgentRequest{Egress: "none"}, backend.AgentRequest{Egress: "package-managers"}, backend.AgentRequest{Research: true}
+	closed, managers, research := agents.Request{Egress: "none"}, agents.Request{Egress: "package-managers"}, agents.Request{Research: true}
 	ask, _ := mcp.ParseResearch("ask")
-	inputs := backend.AgentRequest{Inputs: []runner.Input{{Path: "/x", Name: "x"}}}
+	inputs := agents.Request{Inputs: []runner.Input{{Path: "/x", Name: "x"}}}
 	allowed, off, private := &tree{allowResearch: true}, &tree{allowResearch: true, research: mcp.ResearchOff}, &tree{private: true}
 	for name, c := range map[string]struct {
 		n                          *node
@@ -87,7 +87,7 @@ func TestDescent(t *testing.T) {
 		if c.research {
 			continue
 		}
-		if _, err := (family{c.n}).beginAgent(backend.AgentRequest{Research: true}); err == nil {
+		if _, err := (family{c.n}).beginAgent(agents.Request{Research: true}); err == nil {
 			t.Errorf("%s: its research begins", name)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // keepEnded is how long a job that has ended is remembered.
@@ -36,19 +36,19 @@ type job struct {
 	done    chan struct{} // closed at the end
 
 	mu    sync.Mutex
-	state backend.Job
-	last  func() (string, int64)
-	cost  func() *backend.Cost
+	state session.Job
+	last  func() session.Tail
+	cost  func() *session.Cost
 }
 
 // work is what a job does. It may call the methods of j that show its progress.
-type work func(ctx context.Context, j *job) (*backend.RunResult, error)
+type work func(ctx context.Context, j *job) (*session.RunResult, error)
 
 // start starts a job, whose context ends with ctx or when it is cancelled.
 func (r *registry) start(ctx context.Context, do work) *job {
 	ctx, cancel := context.WithCancelCause(ctx)
 	j := &job{id: newJobID(), started: time.Now(), cancel: cancel, done: make(chan struct{})}
-	j.state = backend.Job{ID: j.id, Status: jobs.Running, Started: j.started}
+	j.state = session.Job{ID: j.id, Status: jobs.Running, Started: j.started}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.jobs == nil {
@@ -92,7 +92,7 @@ func (j *job) run(ctx context.Context, do work) {
 }
 
 // attempt does the work, and turns a panic into an error: one child must not end the others.
-func (j *job) attempt(ctx context.Context, do work) (res *backend.RunResult, err error) {
+func (j *job) attempt(ctx context.Context, do work) (res *session.RunResult, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			res, err = nil, fmt.Errorf("internal error: %v", p)
@@ -102,7 +102,7 @@ func (j *job) attempt(ctx context.Context, do work) (res *backend.RunResult, err
 }
 
 // shows sets how the job's progress is read; either may be nil.
-func (j *job) shows(last func() (string, int64), cost func() *backend.Cost) {
+func (j *job) shows(last func() session.Tail, cost func() *session.Cost) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.last, j.cost = last, cost
@@ -115,7 +115,7 @@ func (j *job) endedBefore(t time.Time) bool {
 }
 
 // status describes the job now.
-func (j *job) status() *backend.Job {
+func (j *job) status() *session.Job {
 	j.mu.Lock()
 	s, last, cost := j.state, j.last, j.cost
 	j.mu.Unlock()
@@ -123,8 +123,7 @@ func (j *job) status() *backend.Job {
 		s.Cost = cost()
 	}
 	if s.Ended.IsZero() && last != nil {
-		text, n := last()
-		s.Outcome = &backend.RunResult{Stdout: backend.Tail{Text: text, Bytes: n, Cut: int64(len(text)) < n}}
+		s.Outcome = &session.RunResult{Stdout: last()}
 	}
 	return &s
 }
@@ -135,11 +134,11 @@ func (r *registry) find(id string) (*job, error) {
 	if j := r.jobs[id]; j != nil {
 		return j, nil
 	}
-	return nil, backend.ErrNoJob
+	return nil, session.ErrNoJob
 }
 
 // wait returns the job when it has ended, or after most, or when ctx ends.
-func (r *registry) wait(ctx context.Context, id string, most time.Duration) (*backend.Job, error) {
+func (r *registry) wait(ctx context.Context, id string, most time.Duration) (*session.Job, error) {
 	j, err := r.find(id)
 	if err != nil {
 		return nil, err
@@ -155,7 +154,7 @@ func (r *registry) wait(ctx context.Context, id string, most time.Duration) (*ba
 }
 
 // stop cancels a job, and returns when it has ended.
-func (r *registry) stop(ctx context.Context, id string) (*backend.Job, error) {
+func (r *registry) stop(ctx context.Context, id string) (*session.Job, error) {
 	j, err := r.find(id)
 	if err != nil {
 		return nil, err

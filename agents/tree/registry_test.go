@@ -6,31 +6,31 @@ import (
 	"testing"
 	"time"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // TestRegistry checks the states of jobs: each end has its status and its reason, and the time of a job stops with it.
 func TestRegistry(t *testing.T) {
-	ok := &backend.RunResult{Result: &runner.Result{ExitCode: 3, Reason: runner.Exited}}
+	ok := &session.RunResult{Result: &runner.Result{ExitCode: 3, Reason: runner.Exited}}
 	for name, c := range map[string]struct {
 		do      work
 		cancel  bool
 		status  jobs.Status
 		message string
 	}{
-		"exit code": {do: func(context.Context, *job) (*backend.RunResult, error) { return ok, nil }, status: jobs.Succeeded},
-		"error":     {do: func(context.Context, *job) (*backend.RunResult, error) { return nil, errors.New("no image") }, status: jobs.Failed, message: "no image"},
-		"panic":     {do: func(context.Context, *job) (*backend.RunResult, error) { panic("oops") }, status: jobs.Failed, message: "internal error: oops"},
-		"lost": {do: func(context.Context, *job) (*backend.RunResult, error) {
-			return &backend.RunResult{Result: &runner.Result{Reason: runner.Lost, Detail: "gone"}}, nil
+		"exit code": {do: func(context.Context, *job) (*session.RunResult, error) { return ok, nil }, status: jobs.Succeeded},
+		"error":     {do: func(context.Context, *job) (*session.RunResult, error) { return nil, errors.New("no image") }, status: jobs.Failed, message: "no image"},
+		"panic":     {do: func(context.Context, *job) (*session.RunResult, error) { panic("oops") }, status: jobs.Failed, message: "internal error: oops"},
+		"lost": {do: func(context.Context, *job) (*session.RunResult, error) {
+			return &session.RunResult{Result: &runner.Result{Reason: runner.Lost, Detail: "gone"}}, nil
 		}, status: jobs.Failed, message: "gone"},
-		"cancelled": {do: func(ctx context.Context, _ *job) (*backend.RunResult, error) {
+		"cancelled": {do: func(ctx context.Context, _ *job) (*session.RunResult, error) {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		}, cancel: true, status: jobs.Cancelled, message: "cancelled by its parent"},
-		"cancel-end": {do: func(context.Context, *job) (*backend.RunResult, error) { return ok, nil }, cancel: false, status: jobs.Succeeded},
+		"cancel-end": {do: func(context.Context, *job) (*session.RunResult, error) { return ok, nil }, cancel: false, status: jobs.Succeeded},
 	} {
 		var r registry
 		j := r.start(t.Context(), c.do)
@@ -51,7 +51,7 @@ func TestRegistry(t *testing.T) {
 		}
 	}
 	var r registry
-	if _, err := r.wait(t.Context(), "job-x", 0); !errors.Is(err, backend.ErrNoJob) {
+	if _, err := r.wait(t.Context(), "job-x", 0); !errors.Is(err, session.ErrNoJob) {
 		t.Error(err)
 	}
 }
@@ -59,7 +59,7 @@ func TestRegistry(t *testing.T) {
 // TestRegistryForgets checks that a job is forgotten an hour after its end.
 func TestRegistryForgets(t *testing.T) {
 	var r registry
-	nothing := func(context.Context, *job) (*backend.RunResult, error) { return nil, errors.New("x") }
+	nothing := func(context.Context, *job) (*session.RunResult, error) { return nil, errors.New("x") }
 	old := r.start(t.Context(), nothing)
 	<-old.done
 	old.state.Ended = time.Now().Add(-2 * keepEnded)

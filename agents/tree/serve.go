@@ -13,14 +13,13 @@ import (
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/mcp"
-	"demesne/mcp/backend"
 	"demesne/proxy/policy"
 )
 
 // nested returns the function that serves the MCP server of an agent on a listener in its sandbox. What connects is a
 // process of that sandbox: so the server needs no name or token from its caller.
-func (f *face) nested(catalog *agents.Catalog) func(context.Context, net.Listener, backend.Backend) error {
-	return func(ctx context.Context, l net.Listener, b backend.Backend) error {
+func (f *face) nested(catalog *agents.Catalog) func(context.Context, net.Listener, mcp.Service) error {
+	return func(ctx context.Context, l net.Listener, b mcp.Service) error {
 		own := catalog
 		parent, ok := b.(family)
 		if ok {

@@ -7,23 +7,22 @@ import (
 	"os"
 
 	"demesne/agents"
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/session"
 )
 
 // settle writes the results of a run whose sandbox is gone, and puts all files into the output directory. why is the
 // cause with which the run was ended, or nil.
-func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*backend.AgentResult, error) {
+func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*agents.Result, error) {
 	defer a.close()
 	var ended *runner.Result
 	if done != nil {
 		ended = done.Result
 	}
 	a.ended(ended)
-	res := &backend.AgentResult{RunResult: backend.RunResult{Job: n.id, OutputDir: n.dirs.out, Result: n.unfinished()}}
+	res := &agents.Result{RunResult: session.RunResult{Job: n.id, OutputDir: n.dirs.out, Result: n.unfinished()}}
 	if ended != nil {
-		res.Result, res.Stderr = ended, backend.Tail(done.Stderr)
+		res.Result, res.Stderr = ended, session.Tail(done.Stderr)
 	}
 	switch reason, over := overBudget(why); {
 	case over:
@@ -39,7 +38,7 @@ func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*ba
 	}
 	res.Result.Out, res.Result.Started, res.Result.Seconds = n.dirs.out, n.began.UTC(), sinceSeconds(n.began)
 	answer := a.events.Final()
-	res.Stdout = backend.Tail{Text: answer, Bytes: int64(len(answer))}
+	res.Stdout = session.Tail{Text: answer, Bytes: int64(len(answer))}
 	reason := reasonOf(res.Result, err)
 	r := n.results(res.Result, reason)
 	res.Cost = r.Cost()
@@ -71,15 +70,15 @@ func reasonOf(r *runner.Result, err error) string {
 }
 
 // cost returns the usage so far: that of n itself, and with all descendants.
-func (n *node) cost() *backend.Cost {
-	c := &backend.Cost{Own: n.asked.meter.Cost(), PerModel: map[string]backend.Tokens{}}
+func (n *node) cost() *session.Cost {
+	c := &session.Cost{Own: n.asked.meter.Cost(), PerModel: map[string]session.Tokens{}}
 	c.Total = n.budget.total().cost
 	n.addModels(c.PerModel)
 	return c
 }
 
 // addModels adds the tokens of n and its descendants.
-func (n *node) addModels(all map[string]backend.Tokens) {
+func (n *node) addModels(all map[string]session.Tokens) {
 	for model, t := range n.asked.meter.PerModel() {
 		sum := all[model]
 		sum.Input, sum.Output = sum.Input+t.Input, sum.Output+t.Output
@@ -116,7 +115,7 @@ func (n *node) writeUsage() error {
 }
 
 // writeResults writes the files that describe the run, first where no sandbox can reach them.
-func (n *node) writeResults(a *attempts, res *backend.AgentResult, r *agents.Results) error {
+func (n *node) writeResults(a *attempts, res *agents.Result, r *agents.Results) error {
 	root, err := os.OpenRoot(n.dirs.sidecar)
 	if err != nil {
 		return fmt.Errorf("write results: %w", err)

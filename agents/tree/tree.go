@@ -13,7 +13,6 @@ import (
 	"demesne/agents"
 	"demesne/images/imageref"
 	"demesne/mcp"
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -22,7 +21,7 @@ import (
 // children, a bound holds for a whole subtree, and nothing that a sandbox sends can name another caller.
 type tree struct {
 	sessions *session.Service
-	choose   func(tool string, r backend.AgentRequest) (*agents.Agent, error)
+	choose   func(tool string, r agents.Request) (*agents.Agent, error)
 	alive    atomic.Int32 // agents that run
 	work     *workspace   // of the user; nil: one of the run
 	research mcp.Research // ask means on: the starter of the first agent has asked
@@ -32,7 +31,7 @@ type tree struct {
 
 	// serve answers MCP requests from inside the sandbox of the agent whose children b manages, until ctx ends. nil:
 	// agents cannot have children.
-	serve func(ctx context.Context, l net.Listener, b backend.Backend) error
+	serve func(ctx context.Context, l net.Listener, b mcp.Service) error
 	tools *hostTools // nil: none
 	// show receives what happens, for a person or a log. It is called concurrently.
 	show func(notice)
@@ -61,7 +60,7 @@ const (
 )
 
 // run runs the first agent. dir is its directory, which it closes. out is its output directory; empty: one in dir.
-func (t *tree) run(ctx context.Context, r backend.AgentRequest, dir *session.Directory, out string) (*backend.AgentResult, error) {
+func (t *tree) run(ctx context.Context, r agents.Request, dir *session.Directory, out string) (*agents.Result, error) {
 	defer dir.Close()
 	n, err := t.first(ctx, r, dir, out)
 	if err != nil {
@@ -72,11 +71,11 @@ func (t *tree) run(ctx context.Context, r backend.AgentRequest, dir *session.Dir
 		return nil, err
 	}
 	defer t.work.review(n.note)
-	return n.run(backend.Callbacks{})
+	return n.run(session.Callbacks{})
 }
 
 // first prepares the first agent.
-func (t *tree) first(ctx context.Context, r backend.AgentRequest, dir *session.Directory, out string) (_ *node, err error) {
+func (t *tree) first(ctx context.Context, r agents.Request, dir *session.Directory, out string) (_ *node, err error) {
 	if t.work, err = openWorkspace(r.Workspace, dir.Path); err != nil {
 		return nil, err
 	}
@@ -88,7 +87,7 @@ func (t *tree) first(ctx context.Context, r backend.AgentRequest, dir *session.D
 }
 
 // newNode prepares an agent. Its context ends with ctx. A child without a model or an image has its parent's.
-func (t *tree) newNode(ctx context.Context, parent *node, r backend.AgentRequest, d *dirs, id string) (*node, error) {
+func (t *tree) newNode(ctx context.Context, parent *node, r agents.Request, d *dirs, id string) (*node, error) {
 	if r.Model == "" && parent != nil {
 		r.Model = parent.agent.Model
 	}
@@ -128,7 +127,7 @@ func (n *node) mayBound() error {
 }
 
 // imageOf returns the image that has the agent's program; zero: the host's files and installation.
-func imageOf(a *agents.Agent, r backend.AgentRequest) (imageref.Ref, error) {
+func imageOf(a *agents.Agent, r agents.Request) (imageref.Ref, error) {
 	name := cmp.Or(r.Image, a.Image())
 	if name == "" || name == string(imageref.Host) {
 		return imageref.Ref{}, nil
@@ -141,7 +140,7 @@ func imageOf(a *agents.Agent, r backend.AgentRequest) (imageref.Ref, error) {
 }
 
 // toolOf returns the name of the tool that starts such an agent.
-func toolOf(r backend.AgentRequest) string {
+func toolOf(r agents.Request) string {
 	if r.Research {
 		return "sandbox_research"
 	}

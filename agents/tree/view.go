@@ -10,9 +10,9 @@ import (
 	"time"
 	"unicode"
 
+	"demesne/agents"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
-	"demesne/mcp/backend"
 )
 
 // view shows a run to a person, or as JSON lines to a program. Text of an agent is untrusted: what a terminal could act on
@@ -62,7 +62,7 @@ func (v *view) show(n notice) {
 }
 
 // answer prints the final answer, unless it is on the same terminal already: most agents' last text is their answer.
-func (v *view) answer(r *backend.AgentResult) {
+func (v *view) answer(r *agents.Result) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	answer := strings.TrimRight(r.Stdout.Text, "\n")

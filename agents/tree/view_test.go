@@ -8,8 +8,8 @@ import (
 
 	"demesne/agents"
 	"demesne/internal/cmdline"
-	"demesne/mcp/backend"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // story is what happened in one run.
@@ -37,7 +37,7 @@ func TestView(t *testing.T) {
 	for _, n := range story() {
 		v.show(n)
 	}
-	v.answer(&backend.AgentResult{RunResult: backend.RunResult{Result: &runner.Result{}, Stdout: backend.Tail{Text: "The \x07answer:\n\tindented.\n"}}})
+	v.answer(&agents.Result{RunResult: session.RunResult{Result: &runner.Result{}, Stdout: session.Tail{Text: "The \x07answer:\n\tindented.\n"}}})
 	want := "output: /o/out\nI look.\nThen I write.\n→ Bash ls ?[2J\n  failed: no such file\na/b: one\na/b: two\n" +
 		"$0.5000, 1 request\nwaiting until 12:30:00 for the end of a rate limit\nended: budget: turns: 4 of 3 ($0.7500)\n"
 	if errs.String() != want || out.String() != "The ?answer:\n\tindented.\n" {
@@ -59,7 +59,7 @@ func TestViewAnswer(t *testing.T) {
 		v.raw, v.same = false, c.same
 		v.show(notice{Event: agents.Event{Kind: "text", Text: "It is\ndone.\n"}})
 		v.show(notice{Event: agents.Event{Kind: "text", Text: "of a child"}, Child: "a"})
-		v.answer(&backend.AgentResult{RunResult: backend.RunResult{Result: &runner.Result{}, Stdout: backend.Tail{Text: c.answer}}})
+		v.answer(&agents.Result{RunResult: session.RunResult{Result: &runner.Result{}, Stdout: session.Tail{Text: c.answer}}})
 		if out.String() != c.want {
 			t.Errorf("%+v: stdout %q", c, out.String())
 		}

@@ -8,14 +8,13 @@ import (
 	"demesne/agents"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
-	"demesne/mcp/backend"
 	"demesne/runner/ipc"
 )
 
 // AgentOptions holds a command line of demesne-agent.
 type AgentOptions struct {
-	Request    backend.AgentRequest // without Prompt and Inputs
-	Inputs     []string             // PATH[:NAME]
+	Request    agents.Request // without Prompt and Inputs
+	Inputs     []string       // PATH[:NAME]
 	Out        string
 	Background bool
 	JSON       bool

@@ -16,21 +16,21 @@ import (
 
 	"demesne/internal/cmdline"
 	"demesne/mcp"
-	"demesne/mcp/backend"
 	"demesne/mcp/install"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // slow is a backend whose scripts take a given time.
 type slow struct {
-	backend.Backend
+	mcp.Service
 	takes time.Duration
 }
 
-func (s slow) Script(ctx context.Context, _ backend.Request, _ backend.Callbacks) (*backend.RunResult, error) {
+func (s slow) Script(ctx context.Context, _ session.Request, _ session.Callbacks) (*session.RunResult, error) {
 	select {
 	case <-time.After(s.takes):
-		return &backend.RunResult{Stdout: backend.Tail{Text: "late", Bytes: 4}, Result: &runner.Result{Reason: runner.Exited}}, nil
+		return &session.RunResult{Stdout: session.Tail{Text: "late", Bytes: 4}, Result: &runner.Result{Reason: runner.Exited}}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -11,9 +11,10 @@ import (
 	"os/exec"
 	"strconv"
 
+	"demesne/agents"
 	"demesne/internal/cmdline"
-	"demesne/mcp/backend"
 	"demesne/runner/client"
+	"demesne/session"
 )
 
 // agentProgram runs agents, each with its children in a process of its own. An agent in the background so survives this
@@ -27,7 +28,7 @@ func agentCommand(verb string) ([]string, error) {
 }
 
 // Agent runs an agent until it ends.
-func (f *Backend) Agent(ctx context.Context, r backend.AgentRequest, w backend.Callbacks) (*backend.AgentResult, error) {
+func (f *Backend) Agent(ctx context.Context, r agents.Request, w session.Callbacks) (*agents.Result, error) {
 	if err := f.options.mayRun(r); err != nil {
 		return nil, err
 	}
@@ -64,11 +65,11 @@ func (f *Backend) Agent(ctx context.Context, r backend.AgentRequest, w backend.C
 }
 
 // lastEvent reads the events of an agent until its result.
-func lastEvent(ctx context.Context, out io.Reader, progress func(string)) (*backend.AgentResult, error) {
+func lastEvent(ctx context.Context, out io.Reader, progress func(string)) (*agents.Result, error) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, agentLine)
 	for lines.Scan() {
-		var e backend.AgentEvent
+		var e agents.Message
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return nil, fmt.Errorf("read agent: %w", err)
 		}
@@ -91,7 +92,7 @@ func lastEvent(ctx context.Context, out io.Reader, progress func(string)) (*back
 const agentLine = 16 << 20
 
 // StartAgent stores an agent as a job, and starts the process that runs it.
-func (f *Backend) StartAgent(ctx context.Context, r backend.AgentRequest) (*backend.Job, error) {
+func (f *Backend) StartAgent(ctx context.Context, r agents.Request) (*session.Job, error) {
 	if err := f.options.mayRun(r); err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func (f *Backend) StartAgent(ctx context.Context, r backend.AgentRequest) (*back
 
 // mayRun refuses an agent of a namespace unless the operator, whose credentials it uses, allows them. It also refuses one
 // with the whole network where the operator's widest mode is a narrower one.
-func (o Options) mayRun(r backend.AgentRequest) error {
+func (o Options) mayRun(r agents.Request) error {
 	if on, _ := strconv.ParseBool(o.setting(varAgents)); o.Namespace != "" && !on {
 		return errors.New("the operator allows no agents in this namespace")
 	}

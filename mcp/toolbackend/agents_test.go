@@ -3,7 +3,7 @@ package toolbackend
 import (
 	"testing"
 
-	"demesne/mcp/backend"
+	"demesne/agents"
 	"demesne/session"
 )
 
@@ -19,7 +19,7 @@ func TestMayRun(t *testing.T) {
 	} {
 		env := map[string]string{varAgents: c.allowed, varEgress: c.egress}
 		o := Options{Namespace: c.namespace, Session: session.Options{Getenv: func(name string) string { return env[name] }}}
-		if err := o.mayRun(backend.AgentRequest{Research: c.research}); (err == nil) != c.want {
+		if err := o.mayRun(agents.Request{Research: c.research}); (err == nil) != c.want {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package toolbackend implements the interfaces of package mcp/backend over a session: it turns requests of models into
+// Package toolbackend implements the interfaces of package mcp over a session: it turns requests of models into
 // options of sandboxes, and results into answers. The programs that offer MCP tools link it.
 //
 //	server.go   from the environment's settings to an MCP server
@@ -9,17 +9,16 @@ package toolbackend
 
 import (
 	"context"
-	"slices"
 
 	"demesne/agents"
-	"demesne/mcp/backend"
+	"demesne/mcp"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/runner/jobs"
 	"demesne/session"
 )
 
-// Backend is a [backend.Backend] over a session: it turns requests of models into sessions' options.
+// Backend is a [mcp.Service] over a session: it turns requests of models into sessions' options.
 type Backend struct {
 	*session.Service
 	jobs    *jobs.Store
@@ -38,7 +37,7 @@ func (f *Backend) holding(sandbox string) (done func()) {
 	return f.hold(sandbox)
 }
 
-func (f *Backend) Script(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
+func (f *Backend) Script(ctx context.Context, r session.Request, w session.Callbacks) (*session.RunResult, error) {
 	c, err := f.secrets.create(r)
 	if err != nil {
 		return nil, err
@@ -48,41 +47,35 @@ func (f *Backend) Script(ctx context.Context, r backend.Request, w backend.Callb
 		return nil, err
 	}
 	defer done()
-	if r.Steps != nil {
-		all, err := r.Run().RunSteps(ctx, f.Service, c, r.Callbacks(w))
-		return combined(all, explained(err))
+	if r.Run.Steps.List != nil {
+		all, err := r.Run.RunSteps(ctx, f.Service, c, w)
+		return joined(all, explained(err))
 	}
-	d, err := f.Service.Run(ctx, c, r.Run(), r.Callbacks(w))
-	if err != nil {
-		return nil, explained(err)
-	}
-	return backend.ResultOf(d), nil
+	d, err := f.Service.Run(ctx, c, r.Run, w)
+	return d, explained(err)
 }
 
-func (f *Backend) Exec(ctx context.Context, id string, r backend.Request, w backend.Callbacks) (*backend.RunResult, error) {
+func (f *Backend) Exec(ctx context.Context, id string, r session.Request, w session.Callbacks) (*session.RunResult, error) {
 	defer f.holding(id)()
 	done, err := f.options.place(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if r.Steps != nil {
-		all, err := r.Run().ExecSteps(ctx, f.Service, id, r.Callbacks(w))
-		return combined(all, attached(id, err))
+	if r.Run.Steps.List != nil {
+		all, err := r.Run.ExecSteps(ctx, f.Service, id, w)
+		return joined(all, attached(id, err))
 	}
-	d, err := f.Service.Exec(ctx, id, r.Run(), r.Callbacks(w))
-	if err != nil {
-		return nil, attached(id, err)
-	}
-	return backend.ResultOf(d), nil
+	d, err := f.Service.Exec(ctx, id, r.Run, w)
+	return d, attached(id, err)
 }
 
-func (f *Backend) Create(ctx context.Context, r backend.Request, w backend.Callbacks) (*backend.Created, error) {
+func (f *Backend) Create(ctx context.Context, r session.Request, w session.Callbacks) (*session.Created, error) {
 	c, err := f.secrets.create(r)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := f.Service.Create(ctx, c, r.Callbacks(w))
+	sb, err := f.Service.Create(ctx, c, w)
 	if err != nil {
 		return nil, explained(err)
 	}
@@ -93,7 +86,7 @@ func (f *Backend) Create(ctx context.Context, r backend.Request, w backend.Callb
 		}
 		return nil, explained(err)
 	}
-	return &backend.Created{
+	return &session.Created{
 		ID: sb.ID, OutputDir: sb.Out, Replaced: sb.Replaced, Receipt: info.Receipt, Expires: info.Expires,
 		Told: func() { f.known(sb.ID) },
 	}, nil
@@ -117,16 +110,16 @@ func (f *Backend) Files(ctx context.Context, id string, r files.Request) (*files
 }
 
 // Upload copies a file or directory of the host into a sandbox. src must be free of symbolic links.
-func (f *Backend) Upload(ctx context.Context, id, src, dst string, w backend.Callbacks) (backend.Copied, error) {
+func (f *Backend) Upload(ctx context.Context, id, src, dst string, w session.Callbacks) (session.Copied, error) {
 	defer f.holding(id)()
 	did, err := f.Copy(ctx, session.Place{Path: src}, session.Place{Sandbox: id, Path: dst}, session.Callbacks{Moves: w.Moves})
-	return backend.Copied{Report: did, Path: dst}, attached(id, err)
+	return session.Copied{Report: did, Path: dst}, attached(id, err)
 }
 
-func (f *Backend) Download(ctx context.Context, id, src string, w backend.Callbacks) (backend.Copied, error) {
+func (f *Backend) Download(ctx context.Context, id, src string, w session.Callbacks) (session.Copied, error) {
 	defer f.holding(id)()
 	did, path, err := f.Service.Download(ctx, id, src, session.Callbacks{Moves: w.Moves})
-	return backend.Copied{Report: did, Path: path}, attached(id, err)
+	return session.Copied{Report: did, Path: path}, attached(id, err)
 }
 
 // Destroy removes a sandbox, and its output directory if that is empty. It fails if the sandbox does not exist.
@@ -134,29 +127,12 @@ func (f *Backend) Destroy(ctx context.Context, id string) error {
 	return attached(id, f.Remove(ctx, id))
 }
 
-var _ backend.Backend = (*Backend)(nil)
+var _ mcp.Service = (*Backend)(nil)
 
-// combined returns the results of a list of commands as one: that of the first failure, or else of the last command.
-func combined(all []*session.RunResult, err error) (*backend.RunResult, error) {
+// joined returns the results of a list of commands as one.
+func joined(all []*session.RunResult, err error) (*session.RunResult, error) {
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	var steps []*backend.RunResult
-	for _, d := range all {
-		steps = append(steps, backend.ResultOf(d))
-	}
-	shown := slices.IndexFunc(all, func(d *session.RunResult) bool { return d.Failed })
-	if shown < 0 {
-		shown = len(all) - 1
-	}
-	whole := *steps[shown]
-	if whole.Steps = steps; !whole.Failed && whole.Result.ExitCode != 0 { // it was allowed
-		result := *whole.Result
-		result.ExitCode, result.Reason, result.Signal, result.Detail = 0, runner.Exited, 0, ""
-		whole.Result = &result
-	}
-	if whole.OutputDir == "" {
-		whole.OutputDir = steps[0].OutputDir
-	}
-	return &whole, nil
+	return session.Joined(all), nil
 }

@@ -22,7 +22,6 @@ import (
 	"demesne/images/imageref"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/tarball"
 	"demesne/session"
@@ -45,7 +44,7 @@ type imageBuilder struct {
 }
 
 // build is the Build of [mcp.Options].
-func (b *imageBuilder) build(ctx context.Context, r backend.Request, w backend.Callbacks) (image, digest string, said backend.Tail, err error) {
+func (b *imageBuilder) build(ctx context.Context, r session.Request, w session.Callbacks) (image, digest string, said session.Tail, err error) {
 	done, err := b.options.place(ctx)
 	if err != nil {
 		return "", "", said, err
@@ -71,14 +70,14 @@ func (b *imageBuilder) build(ctx context.Context, r backend.Request, w backend.C
 }
 
 // buildArgs returns the arguments of demesne-build.
-func buildArgs(name string, allowed []string, r backend.Request) []string {
-	args := []string{"--progress", "plain", "--egress", r.Egress, "-t", name, "-f", buildFile, "--max-layers", strconv.FormatInt(r.Spec.Limits.Disk, 10)}
-	for flag, n := range map[string]float64{"--memory": float64(r.Spec.Limits.Memory), "--disk": float64(r.Spec.Limits.Disk), "--cpus": r.Spec.Limits.CPUs, "--pids": float64(r.Spec.Limits.PIDs)} {
+func buildArgs(name string, allowed []string, r session.Request) []string {
+	args := []string{"--progress", "plain", "--egress", r.Create.Egress.Mode, "-t", name, "-f", buildFile, "--max-layers", strconv.FormatInt(r.Create.Spec.Limits.Disk, 10)}
+	for flag, n := range map[string]float64{"--memory": float64(r.Create.Spec.Limits.Memory), "--disk": float64(r.Create.Spec.Limits.Disk), "--cpus": r.Create.Spec.Limits.CPUs, "--pids": float64(r.Create.Spec.Limits.PIDs)} {
 		if n > 0 {
 			args = append(args, flag, strconv.FormatFloat(n, 'f', -1, 64))
 		}
 	}
-	for _, d := range r.Domains {
+	for _, d := range r.Create.Egress.Allow {
 		args = append(args, "--allow-domain", d)
 	}
 	for _, i := range slices.Concat(allowed, []string{builtImages}) {
@@ -88,11 +87,11 @@ func buildArgs(name string, allowed []string, r backend.Request) []string {
 }
 
 // packContext writes a context as a tar: the Containerfile, and the inputs by their names. It follows no link.
-func packContext(w io.Writer, r backend.Request) error {
+func packContext(w io.Writer, r session.Request) error {
 	head := tar.NewWriter(w)
-	err := head.WriteHeader(&tar.Header{Name: buildFile, Mode: 0o600, Size: int64(len(r.Stdin))})
+	err := head.WriteHeader(&tar.Header{Name: buildFile, Mode: 0o600, Size: int64(len(r.Run.Stdin))})
 	if err == nil {
-		_, err = io.WriteString(head, r.Stdin)
+		_, err = io.WriteString(head, r.Run.Stdin)
 	}
 	if err == nil {
 		err = head.Flush()
@@ -101,7 +100,7 @@ func packContext(w io.Writer, r backend.Request) error {
 		return err
 	}
 	var all tarball.Sources
-	for _, in := range r.Spec.Inputs {
+	for _, in := range r.Create.Spec.Inputs {
 		if in.Name == buildFile {
 			return fmt.Errorf("input %q: the Containerfile has that name", in.Name)
 		}
@@ -118,7 +117,7 @@ func packContext(w io.Writer, r backend.Request) error {
 		defer root.Close()
 		all.Add(root, filepath.Base(in.Path), in.Name)
 	}
-	_, err = all.Pack(w, tarball.Limits{Bytes: r.Spec.Limits.Disk})
+	_, err = all.Pack(w, tarball.Limits{Bytes: r.Create.Spec.Limits.Disk})
 	return err
 }
 
@@ -167,10 +166,10 @@ func (l *buildLog) Write(p []byte) (int, error) {
 	return l.kept.Write(p)
 }
 
-func (l *buildLog) tail() backend.Tail {
+func (l *buildLog) tail() session.Tail {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return backend.Tail{Text: strings.ToValidUTF8(string(l.kept.End(runner.StderrKept)), "\uFFFD"), Bytes: l.kept.Bytes, Cut: l.kept.Bytes > runner.StderrKept}
+	return session.Tail{Text: strings.ToValidUTF8(string(l.kept.End(runner.StderrKept)), "\uFFFD"), Bytes: l.kept.Bytes, Cut: l.kept.Bytes > runner.StderrKept}
 }
 
 // failure returns why a build failed, with the end of its log.

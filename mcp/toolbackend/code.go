@@ -15,13 +15,13 @@ import (
 	"demesne/kernels/code"
 	"demesne/kernels/driver"
 	"demesne/kernels/languages"
-	"demesne/mcp/backend"
+	"demesne/mcp"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/session"
 )
 
-// codeFace is a [backend.Code] over package code: it turns requests of models into sessions' options.
+// codeFace is a [mcp.Code] over package code: it turns requests of models into sessions' options.
 type codeFace struct {
 	*Backend
 	store *code.Store
@@ -55,15 +55,16 @@ func (f *codeFace) Close() { f.store.Close() }
 // workDir is the working directory of a session's kernel: what code writes there is on the host.
 const workDir = "/out"
 
-func (f *codeFace) StartSession(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeSession, error) {
+func (f *codeFace) StartSession(ctx context.Context, r code.Request, w session.Callbacks) (*code.SessionInfo, error) {
 	o, err := f.sessionOptions(r)
 	if err != nil {
 		return nil, err
 	}
-	s, err := f.store.Create(ctx, r.Owner, o, r.Request.Callbacks(w))
+	s, err := f.store.Create(ctx, r.Owner, o, w)
 	if err != nil {
 		return nil, explained(err)
 	}
+	e := o.Create.Egress
 	f.mu.Lock()
 	live := f.store.List(r.Owner)
 	for old := range f.about {
@@ -71,14 +72,14 @@ func (f *codeFace) StartSession(ctx context.Context, r backend.CodeRequest, w ba
 			delete(f.about, old)
 		}
 	}
-	f.about[s] = &about{image: r.Image, egress: r.Egress, offline: r.Egress == session.NoEgress && len(r.Domains) == 0 && !r.Ask, create: o.Create, figures: code.Figures{Dir: s.Sandbox.Out}}
+	f.about[s] = &about{image: r.Create.Image.String(), egress: e.Mode, offline: e.Mode == session.NoEgress && len(e.Allow) == 0 && e.Ask == 0, create: o.Create, figures: code.Figures{Dir: s.Sandbox.Out}}
 	f.mu.Unlock()
 	made := f.describe(s)
 	return &made, nil
 }
 
 // sessionOptions returns the session that a request asks for.
-func (f *codeFace) sessionOptions(r backend.CodeRequest) (o code.Options, err error) {
+func (f *codeFace) sessionOptions(r code.Request) (o code.Options, err error) {
 	if o.Language, err = language(r.Language); err != nil {
 		return o, err
 	}
@@ -118,7 +119,7 @@ func languageNames() (names []string) {
 	return names
 }
 
-func (f *codeFace) Session(owner, id string) (*backend.CodeSession, error) {
+func (f *codeFace) Session(owner, id string) (*code.SessionInfo, error) {
 	s, err := f.store.Get(owner, id)
 	if err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func (f *codeFace) Session(owner, id string) (*backend.CodeSession, error) {
 	return &found, nil
 }
 
-func (f *codeFace) Sessions(owner string) (list []backend.CodeSession) {
+func (f *codeFace) Sessions(owner string) (list []code.SessionInfo) {
 	for _, s := range f.store.List(owner) {
 		if s.Death() == nil {
 			list = append(list, f.describe(s))
@@ -136,8 +137,8 @@ func (f *codeFace) Sessions(owner string) (list []backend.CodeSession) {
 	return list
 }
 
-func (f *codeFace) describe(s *code.Session) backend.CodeSession {
-	b := backend.CodeSession{ID: s.ID, Sandbox: s.Sandbox.ID, Language: s.Language.Name, OutputDir: s.Sandbox.Out, Created: s.Created}
+func (f *codeFace) describe(s *code.Session) code.SessionInfo {
+	b := code.SessionInfo{ID: s.ID, Sandbox: s.Sandbox.ID, Language: s.Language.Name, OutputDir: s.Sandbox.Out, Created: s.Created}
 	if a := f.aboutOf(s); a != nil {
 		b.Image, b.Egress = a.image, a.egress
 	}
@@ -173,7 +174,7 @@ func (f *codeFace) StopSession(_ context.Context, owner, id string) error {
 	return nil
 }
 
-func (f *codeFace) Execute(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
+func (f *codeFace) Execute(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
 	done, err := f.options.place(ctx)
 	if err != nil {
 		return nil, err
@@ -204,7 +205,7 @@ func (f *codeFace) Execute(ctx context.Context, r backend.CodeRequest, w backend
 
 // once executes code in a sandbox of its own: in a kernel if the language has one of demesne's, or one was named, and else
 // by the interpreter. A script of bash ends as a process of its own does, with an exit status and traps.
-func (f *codeFace) once(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
+func (f *codeFace) once(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
 	o, err := f.sessionOptions(r)
 	if err != nil {
 		return nil, err
@@ -215,8 +216,7 @@ func (f *codeFace) once(ctx context.Context, r backend.CodeRequest, w backend.Ca
 	if o.Kernel == "" { // a kernel of Jupyter starts more slowly, and one execution needs nothing more
 		o.Kernel = code.Driver
 	}
-	cb := r.Request.Callbacks(w)
-	s, err := f.store.Once(ctx, o, cb)
+	s, err := f.store.Once(ctx, o, w)
 	if err != nil {
 		return nil, explained(err)
 	}
@@ -232,21 +232,21 @@ func (f *codeFace) once(ctx context.Context, r backend.CodeRequest, w backend.Ca
 }
 
 // execute executes code in a session.
-func (f *codeFace) execute(ctx context.Context, s *code.Session, figures *code.Figures, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
-	defer f.Answer(s.Sandbox.ID, r.Request.Callbacks(w).Ask)()
+func (f *codeFace) execute(ctx context.Context, s *code.Session, figures *code.Figures, r code.Request, w session.Callbacks) (*code.Result, error) {
+	defer f.Answer(s.Sandbox.ID, w.Ask)()
 	hidden := f.Hidden(s.Sandbox.ID)
 	shown := code.NewHider(hidden, func(o kernels.Output) {
 		if w.Stream != nil {
 			w.Stream(o.Stdout + o.Stderr)
 		}
 	})
-	res, err := s.Execute(ctx, kernels.Execution{Code: r.Code, Timeout: r.Timeout, Emit: shown.Show})
+	res, err := s.Execute(ctx, kernels.Execution{Code: r.Code, Timeout: r.Run.Command.Timeout, Emit: shown.Show})
 	shown.Rest()
 	var death *code.Death
 	if err != nil && !errors.As(err, &death) {
 		return nil, explained(err)
 	}
-	d := resultOf(res, figures, r.Timeout, hidden)
+	d := resultOf(res, figures, r.Run.Command.Timeout, hidden)
 	d.OutputDir = s.Sandbox.Out
 	if death != nil {
 		d.Failed, d.Died, d.Hint = true, death.Reason, death.Hint()
@@ -255,13 +255,13 @@ func (f *codeFace) execute(ctx context.Context, s *code.Session, figures *code.F
 }
 
 // resultOf converts an execution's result without the values of secrets, and saves what it showed. res may be nil.
-func resultOf(res *kernels.Result, figures *code.Figures, limit time.Duration, hidden *redact.Values) *backend.CodeResult {
+func resultOf(res *kernels.Result, figures *code.Figures, limit time.Duration, hidden *redact.Values) *code.Result {
 	if res == nil {
-		return &backend.CodeResult{}
+		return &code.Result{}
 	}
 	value := code.Blanked(res.Value, hidden)
-	d := &backend.CodeResult{Stdout: tailOf(res.Stdout), Stderr: tailOf(res.Stderr), Value: code.Texts(value), Dropped: res.Dropped, Count: res.Count}
-	for _, t := range []*backend.Tail{&d.Stdout, &d.Stderr} {
+	d := &code.Result{Stdout: tailOf(res.Stdout), Stderr: tailOf(res.Stderr), Value: code.Texts(value), Dropped: res.Dropped, Count: res.Count}
+	for _, t := range []*session.Tail{&d.Stdout, &d.Stderr} {
 		t.Text, t.Head = hidden.Text(t.Text), hidden.Text(t.Head)
 	}
 	if e := res.Error; e != nil {
@@ -288,16 +288,16 @@ func resultOf(res *kernels.Result, figures *code.Figures, limit time.Duration, h
 }
 
 // outputOf converts what code showed, and saves it to a file unless plain text shows it.
-func outputOf(b kernels.Bundle, figures *code.Figures) backend.CodeOutput {
+func outputOf(b kernels.Bundle, figures *code.Figures) code.Output {
 	if plain, ok := code.Plain(b); ok {
-		return backend.CodeOutput{MIME: "text/plain", Text: shortTable(plain)}
+		return code.Output{MIME: "text/plain", Text: shortTable(plain)}
 	}
 	s, ok := code.Richest(b)
 	if !ok {
 		plain, _ := b.Text("text/plain")
-		return backend.CodeOutput{MIME: "text/plain", Text: plain}
+		return code.Output{MIME: "text/plain", Text: plain}
 	}
-	o := backend.CodeOutput{MIME: s.MIME, Text: s.Text, Data: s.Data}
+	o := code.Output{MIME: s.MIME, Text: s.Text, Data: s.Data}
 	if figures != nil {
 		o.File, _ = figures.Save(s) // a full disk or a directory that is gone: the result has the value
 	}
@@ -319,12 +319,12 @@ func shortTable(s string) string {
 }
 
 // tailOf returns the kept end of a stream.
-func tailOf(l text.Last) backend.Tail {
+func tailOf(l text.Last) session.Tail {
 	kept := session.Last{Last: l}
-	return backend.Tail(kept.Tail(kernels.MaxStream))
+	return kept.Tail(kernels.MaxStream)
 }
 
-func (f *codeFace) Install(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
+func (f *codeFace) Install(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
 	done, err := f.options.place(ctx)
 	if err != nil {
 		return nil, err
@@ -343,59 +343,45 @@ func (f *codeFace) Install(ctx context.Context, r backend.CodeRequest, w backend
 		all = append(all, d)
 	}
 	if a := f.aboutOf(s); a != nil && a.offline {
-		return &backend.CodeResult{Failed: true, Message: "the session has no network"}, nil
+		return &code.Result{Failed: true, Message: "the session has no network"}, nil
 	}
-	defer f.Answer(s.Sandbox.ID, r.Request.Callbacks(w).Ask)()
-	tooLong := fmt.Errorf("the installation did not end within %s", r.Timeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, r.Timeout, tooLong)
+	defer f.Answer(s.Sandbox.ID, w.Ask)()
+	tooLong := fmt.Errorf("the installation did not end within %s", r.Run.Command.Timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.Run.Command.Timeout, tooLong)
 	defer cancel()
 	i, err := s.Install(ctx, all)
 	switch {
 	case errors.Is(err, tooLong):
-		return &backend.CodeResult{Failed: true, Message: err.Error(), Hint: "pass a longer timeout"}, nil
+		return &code.Result{Failed: true, Message: err.Error(), Hint: "pass a longer timeout"}, nil
 	case err != nil:
 		return nil, explained(err)
 	case !i.OK:
 		return notInstalled(i), nil
 	}
-	return &backend.CodeResult{}, nil
+	return &code.Result{}, nil
 }
 
 // notInstalled is the result of an installation that failed.
-func notInstalled(i *code.Installed) *backend.CodeResult {
-	return &backend.CodeResult{
+func notInstalled(i *code.Installed) *code.Result {
+	return &code.Result{
 		Failed: true, Type: "InstallError", Message: "the packages could not be installed", Hint: i.Hint,
-		Stderr: backend.Tail{Text: i.Stderr, Bytes: int64(len(i.Stderr))},
+		Stderr: session.Tail{Text: i.Stderr, Bytes: int64(len(i.Stderr))},
 	}
 }
 
-func (f *codeFace) Inspect(ctx context.Context, owner, id string) (*backend.CodeState, error) {
+func (f *codeFace) Inspect(ctx context.Context, owner, id string) (*code.SessionState, error) {
 	s, err := f.store.Get(owner, id)
 	if err != nil {
 		return nil, err
 	}
-	got := &backend.CodeState{CodeSession: f.describe(s)} // before the inspection, which uses the session
-	state := s.Inspect(ctx)
-	for _, v := range state.Variables {
-		got.Variables = append(got.Variables, v)
-	}
-	got.More, got.Unread, got.Env, got.Processes, got.Memory = state.More, state.Unread, state.Env, state.Processes, state.Memory
+	got := &code.SessionState{SessionInfo: f.describe(s)} // before the inspection, which uses the session
+	got.State = s.Inspect(ctx)
 	return got, nil
 }
 
-func (f *codeFace) Runtimes(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (list []backend.Runtime, err error) {
-	c, err := r.Request.Create()
-	if err != nil {
-		return nil, err
-	}
-	all, err := code.Runtimes(ctx, f.Service, c, r.Request.Callbacks(w))
-	if err != nil {
-		return nil, explained(err)
-	}
-	for _, one := range all {
-		list = append(list, backend.Runtime{Language: one.Language, Program: one.Program, Version: one.Version, Kernels: one.Kernels, Session: len(one.Kernels) > 0})
-	}
-	return list, nil
+func (f *codeFace) Runtimes(ctx context.Context, r code.Request, w session.Callbacks) ([]code.Runtime, error) {
+	all, err := code.Runtimes(ctx, f.Service, r.Create, w)
+	return all, explained(err)
 }
 
 // holdingSession keeps the store from ending the session of a sandbox while a command or a copy uses the sandbox.
@@ -410,9 +396,9 @@ func (f *codeFace) holdingSession(sandbox string) (done func()) {
 	return func() {}
 }
 
-var _ backend.Code = (*codeFace)(nil)
+var _ mcp.Code = (*codeFace)(nil)
 
-func (f *codeFace) Check(ctx context.Context, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
+func (f *codeFace) Check(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
 	done, err := f.options.place(ctx)
 	if err != nil {
 		return nil, err
@@ -424,7 +410,7 @@ func (f *codeFace) Check(ctx context.Context, r backend.CodeRequest, w backend.C
 	}
 	var c session.CreateOptions
 	if r.Session == "" {
-		c, err = r.Request.Create()
+		c = r.Create
 	} else if s, unknown := f.store.Get(r.Owner, r.Session); unknown != nil {
 		err = unknown
 	} else if a := f.aboutOf(s); a != nil {
@@ -433,38 +419,30 @@ func (f *codeFace) Check(ctx context.Context, r backend.CodeRequest, w backend.C
 	if err != nil {
 		return nil, err
 	}
-	all, err := f.Validate(ctx, c, l, r.Code, r.Request.Callbacks(w))
+	all, err := f.Validate(ctx, c, l, r.Code, w)
 	if err != nil {
 		return nil, explained(err)
 	}
-	d := &backend.CodeResult{}
-	for _, p := range all {
-		d.Problems = append(d.Problems, struct {
-			Line, Column int
-			Message      string
-		}{p.Line, p.Column, p.Message})
-	}
-	return d, nil
+	return &code.Result{Problems: all}, nil
 }
 
 // program executes code with the language's interpreter.
-func (f *codeFace) program(ctx context.Context, o code.Options, r backend.CodeRequest, w backend.Callbacks) (*backend.CodeResult, error) {
+func (f *codeFace) program(ctx context.Context, o code.Options, r code.Request, w session.Callbacks) (*code.Result, error) {
 	if len(o.Language.Run) == 0 {
 		return nil, fmt.Errorf("no program runs %s: list_runtimes says what an image has", o.Language.Name)
 	}
 	if len(o.Dependencies) > 0 {
 		return nil, fmt.Errorf("dependencies: not for %s without a session", o.Language.Name)
 	}
-	run := session.RunOptions{Stdin: r.Code, Shown: r.MaxOutput, Command: runner.Command{
+	run := session.RunOptions{Stdin: r.Code, Shown: r.Run.Shown, Command: runner.Command{
 		Argv: append([]string{"/bin/sh", "-c", runProgram, "sh", "code" + o.Language.Extensions[0]}, commands(o.Language)...),
-		Dir:  workDir, Timeout: r.Timeout,
+		Dir:  workDir, Timeout: r.Run.Command.Timeout,
 	}}
-	cb := r.Request.Callbacks(w)
-	done, err := f.Service.Run(ctx, o.Create, run, cb)
+	done, err := f.Service.Run(ctx, o.Create, run, w)
 	if err != nil {
 		return nil, explained(err)
 	}
-	return ranProgram(done, r.Timeout), nil
+	return ranProgram(done, r.Run.Command.Timeout), nil
 }
 
 // runProgram stores stdin in a file and runs it with the first command whose program exists. Its arguments are the name of
@@ -487,9 +465,8 @@ func commands(l languages.Language) (all []string) {
 }
 
 // ranProgram converts the result of a program.
-func ranProgram(done *session.RunResult, limit time.Duration) *backend.CodeResult {
-	b := backend.ResultOf(done)
-	d := &backend.CodeResult{Stdout: b.Stdout, Stderr: b.Stderr, ExitCode: &done.ExitCode, OutputDir: b.OutputDir}
+func ranProgram(done *session.RunResult, limit time.Duration) *code.Result {
+	d := &code.Result{Stdout: done.Stdout, Stderr: done.Stderr, ExitCode: &done.ExitCode, OutputDir: done.OutputDir}
 	for _, one := range done.Denied {
 		d.Denied = append(d.Denied, one.String())
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"demesne/internal/text"
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/session"
@@ -23,11 +22,11 @@ const startTime, slowTime = 500 * time.Millisecond, 20 * time.Second
 
 // Start stores a script as a job, and starts the process that runs it. The returned status is Running, even if
 // the job has ended since, or Queued.
-func (f *Backend) Start(ctx context.Context, r backend.Request) (*backend.Job, error) {
+func (f *Backend) Start(ctx context.Context, r session.Request) (*session.Job, error) {
 	return f.startJob(ctx, f.attend, r)
 }
 
-func (f *Backend) startJob(ctx context.Context, argv []string, r any) (*backend.Job, error) {
+func (f *Backend) startJob(ctx context.Context, argv []string, r any) (*session.Job, error) {
 	if err := f.Closed(); err != nil {
 		return nil, err
 	}
@@ -35,7 +34,7 @@ func (f *Backend) startJob(ctx context.Context, argv []string, r any) (*backend.
 	if err != nil {
 		return nil, explained(err)
 	}
-	t := &backend.Job{ID: j.ID, Status: jobs.Queued, Started: j.Created}
+	t := &session.Job{ID: j.ID, Status: jobs.Queued, Started: j.Created}
 	began := time.Now()
 	for pause := time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 100*time.Millisecond) {
 		if took := time.Since(began); took > slowTime || took > startTime && !f.jobs.Free() {
@@ -52,7 +51,7 @@ func (f *Backend) startJob(ctx context.Context, argv []string, r any) (*backend.
 
 func (f *Backend) doJob(ctx context.Context, id string) error {
 	return f.jobs.Attend(ctx, id, runner.JobKept, func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
-		var r backend.Request
+		var r session.Request
 		if err := json.Unmarshal(what, &r); err != nil {
 			return nil, fmt.Errorf("read job: %w", err)
 		}
@@ -60,7 +59,7 @@ func (f *Backend) doJob(ctx context.Context, id string) error {
 		if err != nil {
 			return nil, err
 		}
-		o := r.Run()
+		o := r.Run
 		o.Stdout, o.Stderr = out, errs
 		d, err := f.Run(ctx, c, o, session.Callbacks{})
 		if err != nil {
@@ -71,33 +70,33 @@ func (f *Backend) doJob(ctx context.Context, id string) error {
 }
 
 // Status returns the state of a job.
-func (f *Backend) Status(_ context.Context, id string) (*backend.Job, error) {
+func (f *Backend) Status(_ context.Context, id string) (*session.Job, error) {
 	return f.told(f.jobs.Get(id))
 }
 
 // Wait waits up to most for a job's end, and returns its state.
-func (f *Backend) Wait(ctx context.Context, id string, most time.Duration) (*backend.Job, error) {
+func (f *Backend) Wait(ctx context.Context, id string, most time.Duration) (*session.Job, error) {
 	return f.told(f.jobs.Wait(ctx, id, most))
 }
 
 // Cancel cancels a job and returns its state.
-func (f *Backend) Cancel(ctx context.Context, id string) (*backend.Job, error) {
+func (f *Backend) Cancel(ctx context.Context, id string) (*session.Job, error) {
 	return f.told(f.jobs.Cancel(ctx, id))
 }
 
-// told converts a job of the store to a [backend.Job].
-func (f *Backend) told(j *jobs.Job, err error) (*backend.Job, error) {
+// told converts a job of the store to a [session.Job].
+func (f *Backend) told(j *jobs.Job, err error) (*session.Job, error) {
 	switch {
 	case errors.Is(err, jobs.ErrUnknown):
-		return nil, backend.ErrNoJob
+		return nil, session.ErrNoJob
 	case err != nil:
 		return nil, explained(err)
 	}
-	t := &backend.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}
+	t := &session.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}
 	if t.Started.IsZero() {
 		t.Started = j.Created
 	}
-	o := &backend.RunResult{Result: j.Result}
+	o := &session.RunResult{Result: j.Result}
 	if j.Result != nil {
 		o.OutputDir, o.Job = j.Result.Out, filepath.Base(j.Result.Out)
 		o.Manifest = f.ManifestOf(o.OutputDir)
@@ -117,13 +116,13 @@ func (f *Backend) told(j *jobs.Job, err error) (*backend.Job, error) {
 
 // whole adds the head of a job's stdout, and the file that has all of it: stdout.log of the output directory, unless
 // the sandbox of a key has that, where any command can write such a file.
-func (f *Backend) whole(t *backend.Tail, j *jobs.Job) (err error) {
+func (f *Backend) whole(t *session.Tail, j *jobs.Job) (err error) {
 	if t.Head, err = f.jobs.Head(j.ID, "stdout", runner.OutputKept); err != nil {
 		return err
 	}
 	t.Head = strings.ToValidUTF8(t.Head, "\uFFFD")
-	var r backend.Request
-	if json.Unmarshal(j.Request, &r) == nil && r.Spec.Key == "" && j.Result != nil && j.Result.Out != "" {
+	var r session.Request
+	if json.Unmarshal(j.Request, &r) == nil && r.Create.Spec.Key == "" && j.Result != nil && j.Result.Out != "" {
 		t.File = filepath.Join(j.Result.Out, "stdout.log")
 		return nil
 	}
@@ -131,10 +130,10 @@ func (f *Backend) whole(t *backend.Tail, j *jobs.Job) (err error) {
 	return err
 }
 
-func (f *Backend) tail(id, stream string, most int, all int64) (backend.Tail, error) {
+func (f *Backend) tail(id, stream string, most int, all int64) (session.Tail, error) {
 	written, err := f.jobs.Tail(id, stream, int64(most))
 	last := session.Last{Last: text.Last{Most: most}}
 	last.Write([]byte(written))
 	last.Bytes = max(last.Bytes, all)
-	return backend.Tail(last.Tail(most)), err
+	return session.Tail(last.Tail(most)), err
 }

@@ -2,6 +2,7 @@ package toolbackend
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,26 +13,25 @@ import (
 	"strconv"
 	"strings"
 
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/session"
 )
 
 // List returns the sandboxes and jobs of MCP servers. Looking at them does not renew them, and resumes none.
-func (f *Backend) List(ctx context.Context) (*backend.Listing, error) {
+func (f *Backend) List(ctx context.Context) (*session.Listing, error) {
 	var infos []runner.Info
 	err := f.With(ctx, func(e session.Engine) (err error) { infos, err = e.List(ctx); return err })
 	if err != nil {
 		return nil, explained(err)
 	}
-	l := &backend.Listing{}
+	l := &session.Listing{}
 	for _, i := range infos {
 		if i.Spec.Lifetime == runner.Persistent {
 			l.Sandboxes = append(l.Sandboxes, listed(i))
 		}
 	}
-	slices.SortFunc(l.Sandboxes, func(a, b backend.Listed) int { return a.Created.Compare(b.Created) })
+	slices.SortFunc(l.Sandboxes, func(a, b session.Listed) int { return a.Created.Compare(b.Created) })
 	all, err := f.jobs.List()
 	if err != nil {
 		return nil, explained(err)
@@ -42,8 +42,8 @@ func (f *Backend) List(ctx context.Context) (*backend.Listing, error) {
 	return l, nil
 }
 
-func listed(i runner.Info) backend.Listed {
-	b := backend.Listed{
+func listed(i runner.Info) session.Listed {
+	b := session.Listed{
 		ID: i.ID, Name: i.Name, Key: i.Spec.Key, State: i.State, Image: i.Spec.Image, Egress: session.NoEgress,
 		OutputDir: i.Out, Created: i.Created, Expires: i.Expires,
 	}
@@ -59,18 +59,18 @@ func listed(i runner.Info) backend.Listed {
 	return b
 }
 
-func (f *Backend) listedJob(j *jobs.Job) backend.ListedJob {
-	t := backend.ListedJob{Job: backend.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}}
+func (f *Backend) listedJob(j *jobs.Job) session.ListedJob {
+	t := session.ListedJob{Job: session.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}}
 	if t.Started.IsZero() {
 		t.Started = j.Created
 	}
-	t.Outcome = &backend.RunResult{Result: j.Result}
-	var r struct{ Command, Prompt string }
+	t.Outcome = &session.RunResult{Result: j.Result}
+	var r struct {
+		session.Request
+		Prompt string // of an agent
+	}
 	if json.Unmarshal(j.Request, &r) == nil {
-		t.Command, t.Agent = r.Command, r.Prompt != ""
-		if t.Agent {
-			t.Command = r.Prompt
-		}
+		t.Command, t.Agent = cmp.Or(r.Prompt, r.Text()), r.Prompt != ""
 	}
 	return t
 }
@@ -126,7 +126,7 @@ func commandLine(dir *os.Root) string {
 }
 
 // Fork copies a persistent sandbox.
-func (f *Backend) Fork(ctx context.Context, id, name string) (*backend.Created, error) {
+func (f *Backend) Fork(ctx context.Context, id, name string) (*session.Created, error) {
 	done, err := f.Service.Fork(ctx, id, name, "", nil)
 	if err != nil {
 		return nil, attached(id, err)
@@ -136,20 +136,20 @@ func (f *Backend) Fork(ctx context.Context, id, name string) (*backend.Created, 
 		f.Discard(done.ID) // the caller will never learn its id
 		return nil, explained(err)
 	}
-	return &backend.Created{
+	return &session.Created{
 		ID: done.ID, OutputDir: info.Out, Receipt: info.Receipt, Expires: info.Expires, Told: func() { f.known(done.ID) },
 	}, nil
 }
 
 // CopyBetween copies src in one sandbox to dst in another.
-func (f *Backend) CopyBetween(ctx context.Context, id, src, toID, dst string, w backend.Callbacks) (backend.Copied, error) {
+func (f *Backend) CopyBetween(ctx context.Context, id, src, toID, dst string, w session.Callbacks) (session.Copied, error) {
 	defer f.holding(id)()
 	defer f.holding(toID)()
 	for _, sb := range []string{id, toID} { // an error so names the right one
 		if _, err := f.Inspect(ctx, sb); err != nil {
-			return backend.Copied{}, attached(sb, err)
+			return session.Copied{}, attached(sb, err)
 		}
 	}
 	did, err := f.Copy(ctx, session.Place{Sandbox: id, Path: src}, session.Place{Sandbox: toID, Path: dst}, session.Callbacks{Moves: w.Moves})
-	return backend.Copied{Report: did, Path: dst}, explained(err)
+	return session.Copied{Report: did, Path: dst}, explained(err)
 }

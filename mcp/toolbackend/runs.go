@@ -14,7 +14,6 @@ import (
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/mcp"
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/ipc"
@@ -66,7 +65,7 @@ type runsFace struct {
 // sees reports whether f's callers have a namespace.
 func (f *runsFace) sees(namespace string) bool { return namespace == f.options.Namespace }
 
-func (f *runsFace) Run(ctx context.Context, arguments json.RawMessage, sandbox backend.Request) (*mcp.StartedRun, error) {
+func (f *runsFace) Run(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*mcp.StartedRun, error) {
 	r, err := runs.Parse(arguments)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", mcp.ErrArguments, err)
@@ -126,7 +125,7 @@ func reduce(commands []runs.Step, most time.Duration) (said []string) {
 // keyOf returns the key of the sandbox of an identifier. No key that a model chooses begins so.
 func keyOf(identifier string) string { return "run/" + identifier }
 
-func (f *runsFace) Restart(ctx context.Context, arguments json.RawMessage, sandbox backend.Request) (*mcp.RunSandbox, error) {
+func (f *runsFace) Restart(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*mcp.RunSandbox, error) {
 	identifier, ttl, err := runs.ParseTTL(arguments)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", mcp.ErrArguments, err)
@@ -167,8 +166,8 @@ func identified(identifier string, err error) error {
 }
 
 // ensure makes the sandbox of a run, or finds it. One whose settings the operator has changed since is replaced.
-func (f *Backend) ensure(ctx context.Context, r *runs.Request, sandbox backend.Request, replace bool) (*session.Sandbox, error) {
-	sandbox.Spec.Key, sandbox.Spec.TTL, sandbox.Spec.Replace = keyOf(r.Identifier), runner.Duration(r.TTL), replace
+func (f *Backend) ensure(ctx context.Context, r *runs.Request, sandbox session.Request, replace bool) (*session.Sandbox, error) {
+	sandbox.Create.Spec.Key, sandbox.Create.Spec.TTL, sandbox.Create.Spec.Replace = keyOf(r.Identifier), runner.Duration(r.TTL), replace
 	c, err := f.secrets.create(sandbox)
 	if err != nil {
 		return nil, err
@@ -215,7 +214,7 @@ func openPlaces(ctx context.Context, s *session.Service, sb *session.Sandbox) {
 
 // doRun executes a run.
 func (f *Backend) doRun(ctx context.Context, r *runs.Request, rec *runs.Recorder) error {
-	var sandbox backend.Request
+	var sandbox session.Request
 	if err := json.Unmarshal(r.Sandbox, &sandbox); err != nil {
 		return fmt.Errorf("read run: %w", err)
 	}

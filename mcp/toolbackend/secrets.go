@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"demesne/mcp"
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/session"
 	"demesne/session/vault"
@@ -52,10 +51,8 @@ func (s secrets) offered(warn io.Writer) (all []mcp.SecretName, err error) {
 }
 
 // create returns the sandbox that r asks for, with the values of its secrets.
-func (s secrets) create(r backend.Request) (c session.CreateOptions, err error) {
-	if c, err = r.Create(); err != nil {
-		return c, err
-	}
+func (s secrets) create(r session.Request) (c session.CreateOptions, err error) {
+	c = r.Create
 	for _, name := range r.Secrets {
 		if s.Vault == nil {
 			return c, fmt.Errorf("secret %q: %s is not set", name, varSecrets)

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"demesne/agents"
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // Log copies the last part of a job's stdout or stderr to out, and what is added to it until the job or ctx ends.
@@ -26,7 +26,7 @@ func (f *Backend) Log(ctx context.Context, id, stream string, out io.Writer) err
 	}
 	_, err := f.jobs.Follow(ctx, id, runner.JobKept, stdout, stderr)
 	if errors.Is(err, jobs.ErrUnknown) {
-		return backend.ErrNoJob
+		return session.ErrNoJob
 	}
 	return err
 }
@@ -35,7 +35,7 @@ func (f *Backend) Log(ctx context.Context, id, stream string, out io.Writer) err
 type ModelRequest struct {
 	Time  time.Time `json:"ts"`
 	Model string    `json:"model"`
-	backend.Tokens
+	session.Tokens
 }
 
 // traceMost bounds a trace: the events, and the requests. traceRead bounds what is read of each file, from its end.
@@ -45,14 +45,14 @@ const traceMost, traceRead = 2000, 32 << 20
 func (f *Backend) Trace(_ context.Context, id string) (events []agents.Event, requests []ModelRequest, err error) {
 	j, err := f.jobs.Get(id)
 	if errors.Is(err, jobs.ErrUnknown) {
-		return nil, nil, backend.ErrNoJob
+		return nil, nil, session.ErrNoJob
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	var r backend.AgentRequest
+	var r agents.Request
 	if json.Unmarshal(j.Request, &r) != nil || r.Prompt == "" {
-		return nil, nil, fmt.Errorf("%w: %s is no agent", backend.ErrNoJob, id)
+		return nil, nil, fmt.Errorf("%w: %s is no agent", session.ErrNoJob, id)
 	}
 	tool := "sandbox_agent"
 	if r.Research {

@@ -13,9 +13,9 @@ import (
 	"strings"
 
 	"demesne/agents"
-	"demesne/mcp/backend"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // An agent's directory in the output root has these two: its /out, and the files that only the host writes. A child of
@@ -23,7 +23,7 @@ import (
 const outDir, sidecarDir = "out", "sidecar-results"
 
 // Usage reports what an agent run and its children used. job is the id of a job, or of a run: the name of its directory.
-func (f *Backend) Usage(_ context.Context, job, dir string) (*backend.UsageReport, error) {
+func (f *Backend) Usage(_ context.Context, job, dir string) (*agents.UsageReport, error) {
 	root, err := f.OutputRoot()
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (f *Backend) Usage(_ context.Context, job, dir string) (*backend.UsageRepor
 	r, err := f.report(root, name)
 	switch {
 	case err != nil && live: // it made no request yet
-		r = &backend.UsageReport{}
+		r = &agents.UsageReport{}
 	case err != nil:
 		return nil, fmt.Errorf("report usage of %q: %w", cmp.Or(dir, job), err)
 	}
@@ -60,7 +60,7 @@ func (f *Backend) runOf(root, job, dir string) (name string, live bool, err erro
 	}
 	j, err := f.jobs.Get(job)
 	if err != nil {
-		return "", false, fmt.Errorf("%w: %s", backend.ErrNoJob, job)
+		return "", false, fmt.Errorf("%w: %s", session.ErrNoJob, job)
 	}
 	return f.DirectoryOf(j), isAgent(j), nil
 }
@@ -78,7 +78,7 @@ func outputBelow(root, dir string) (string, error) {
 
 // report reads the usage of an agent, or of one of its descendants. It reads the host's own files, since a sandbox could
 // write others to its /out.
-func (f *Backend) report(root, name string) (*backend.UsageReport, error) {
+func (f *Backend) report(root, name string) (*agents.UsageReport, error) {
 	top, rest, _ := strings.Cut(name, "/")
 	kind, child, _ := strings.Cut(rest, "/")
 	if kind != "" && kind != outDir && kind != sidecarDir {
@@ -99,18 +99,18 @@ func (f *Backend) report(root, name string) (*backend.UsageReport, error) {
 
 // isAgent reports whether a job runs an agent.
 func isAgent(j *jobs.Job) bool {
-	var r backend.AgentRequest
+	var r agents.Request
 	return json.Unmarshal(j.Request, &r) == nil && r.Prompt != ""
 }
 
 // toldAgent adds to t what an agent has answered and used so far. Until its end, Stdout has what it does.
-func (f *Backend) toldAgent(t *backend.Job, j *jobs.Job) (err error) {
+func (f *Backend) toldAgent(t *session.Job, j *jobs.Job) (err error) {
 	root, err := f.OutputRoot()
 	if err != nil {
 		return err
 	}
 	name := f.DirectoryOf(j)
-	t.Cost = &backend.Cost{}
+	t.Cost = &session.Cost{}
 	if r, err := f.report(root, name); err == nil {
 		t.Cost = costOf(r)
 	}
@@ -127,7 +127,7 @@ func (f *Backend) toldAgent(t *backend.Job, j *jobs.Job) (err error) {
 	if errors.Is(err, fs.ErrNotExist) { // it did not start
 		return nil
 	}
-	o.Stdout = backend.Tail{Text: string(answer), Bytes: int64(len(answer))}
+	o.Stdout = session.Tail{Text: string(answer), Bytes: int64(len(answer))}
 	return err
 }
 
@@ -135,8 +135,8 @@ func (f *Backend) toldAgent(t *backend.Job, j *jobs.Job) (err error) {
 const answerFile = "answer.txt"
 
 // costOf returns the part of the first agent in a report, and the whole.
-func costOf(r *backend.UsageReport) *backend.Cost {
-	c := &backend.Cost{Own: r.TotalCost, Total: r.TotalCost, PerModel: map[string]backend.Tokens{}}
+func costOf(r *agents.UsageReport) *session.Cost {
+	c := &session.Cost{Own: r.TotalCost, Total: r.TotalCost, PerModel: map[string]session.Tokens{}}
 	for _, child := range r.ByChild {
 		c.Own -= child.Cost
 	}

@@ -12,11 +12,11 @@ import (
 
 	"demesne/client"
 	"demesne/mcp"
-	"demesne/mcp/backend"
 	"demesne/mcp/toolbackend"
 	"demesne/runner"
 	"demesne/server"
 	api "demesne/server/backend"
+	"demesne/session"
 )
 
 // Jobs implements the jobs of package rest over the tools of the caller's namespace, so that a job of that API passes the
@@ -48,7 +48,7 @@ func (b Jobs) mine(ctx context.Context) (*Tools, error) {
 }
 
 // with calls f with the caller's face, and converts the job.
-func (b Jobs) with(ctx context.Context, id string, f func(*Tools) (*backend.Job, error)) (*client.Job, error) {
+func (b Jobs) with(ctx context.Context, id string, f func(*Tools) (*session.Job, error)) (*client.Job, error) {
 	face, err := b.mine(ctx)
 	if err != nil {
 		return nil, err
@@ -66,18 +66,18 @@ func (b Jobs) with(ctx context.Context, id string, f func(*Tools) (*backend.Job,
 }
 
 func unknownJob(id string, err error) error {
-	if errors.Is(err, backend.ErrNoJob) {
+	if errors.Is(err, session.ErrNoJob) {
 		return notFound{fmt.Errorf("no such job: %q", id)}
 	}
 	return err
 }
 
-func outputOf(t backend.Tail) *client.Output {
+func outputOf(t session.Tail) *client.Output {
 	return &client.Output{Text: t.Text, Bytes: t.Bytes, Cut: t.Cut}
 }
 
 // jobOf returns a job without its output, and without paths of the host.
-func jobOf(j *backend.Job) client.Job {
+func jobOf(j *session.Job) client.Job {
 	out := client.Job{ID: j.ID, Status: string(j.Status), Started: j.Started, Ended: j.Ended, Message: j.Message}
 	if o := j.Outcome; o != nil && j.Status.Over() {
 		out.Run = o.Job
@@ -102,15 +102,15 @@ func jobOf(j *backend.Job) client.Job {
 }
 
 func (b Jobs) Get(ctx context.Context, id string) (*client.Job, error) {
-	return b.with(ctx, id, func(f *Tools) (*backend.Job, error) { return f.Status(ctx, id) })
+	return b.with(ctx, id, func(f *Tools) (*session.Job, error) { return f.Status(ctx, id) })
 }
 
 func (b Jobs) Wait(ctx context.Context, id string, most time.Duration) (*client.Job, error) {
-	return b.with(ctx, id, func(f *Tools) (*backend.Job, error) { return f.Wait(ctx, id, most) })
+	return b.with(ctx, id, func(f *Tools) (*session.Job, error) { return f.Wait(ctx, id, most) })
 }
 
 func (b Jobs) Cancel(ctx context.Context, id string) (*client.Job, error) {
-	return b.with(ctx, id, func(f *Tools) (*backend.Job, error) { return f.Backend.Cancel(ctx, id) })
+	return b.with(ctx, id, func(f *Tools) (*session.Job, error) { return f.Backend.Cancel(ctx, id) })
 }
 
 // commandShown bounds a command in a list, in bytes.

@@ -1,13 +1,14 @@
-package backend
+package agents
 
 import (
 	"time"
 
 	"demesne/runner"
+	"demesne/session"
 )
 
-// AgentRequest is a checked request to run a coding agent. It is also the form in which such a job is stored on disk.
-type AgentRequest struct {
+// Request is a checked request to run a coding agent. It is also the form in which such a job is stored on disk.
+type Request struct {
 	Name  string `json:",omitempty"` // of a child, unique among the children of one agent; empty for the first agent
 	Dir   string `json:",omitempty"` // of the run, below the output root; empty: a new one
 	Model string // empty: the default of this machine
@@ -43,31 +44,16 @@ type AgentRequest struct {
 	Timeout   time.Duration `json:",omitempty"`
 }
 
-// AgentResult is the result of an agent. Stdout is its final answer, at most [runner.AnswerKept] bytes.
-type AgentResult struct {
-	RunResult
-	Cost
-}
-
-// Cost is what an agent used, in US dollars by the table of prices, and in tokens.
-type Cost struct {
-	Own, Total float64           // Total includes the children
-	PerModel   map[string]Tokens // with the children
-	Summary    string            // one line for a person; may be empty
-}
-
-// Tokens counts tokens. Input has none of those that were read from or written to a cache.
-type Tokens struct {
-	Input         int64 `json:"input"`
-	Output        int64 `json:"output"`
-	CacheCreation int64 `json:"cache_creation"`
-	CacheRead     int64 `json:"cache_read"`
+// Result is the result of an agent. Stdout is its final answer, at most [runner.AnswerKept] bytes.
+type Result struct {
+	session.RunResult
+	session.Cost
 }
 
 // UsageReport is what an agent run and its children used.
 type UsageReport struct {
 	TotalCost  float64         `json:"total_cost_usd"`
-	Totals     Tokens          `json:"token_type_totals"`
+	Totals     session.Tokens  `json:"token_type_totals"`
 	CacheRead  float64         `json:"cache_read_pct"` // of all input tokens, in percent
 	ByModel    []ModelUsage    `json:"by_model"`
 	ByChild    []ChildUsage    `json:"by_child"`
@@ -79,7 +65,7 @@ type UsageReport struct {
 // ModelUsage is the part of one model.
 type ModelUsage struct {
 	Model string `json:"model"`
-	Tokens
+	session.Tokens
 	Cost float64 `json:"cost_usd"`
 }
 
@@ -88,13 +74,13 @@ type ChildUsage struct {
 	Name  string  `json:"name"`
 	Depth int     `json:"depth"` // 1: a child of the first agent
 	Cost  float64 `json:"cost_usd"`
-	Tokens
+	session.Tokens
 }
 
 // SubagentUsage is the part of one kind of subagent that the agent's program started within its own sandbox.
 type SubagentUsage struct {
 	Name string `json:"name"`
-	Tokens
+	session.Tokens
 	Cost     float64 `json:"cost_usd"`
 	Requests int     `json:"requests"`
 }
@@ -105,11 +91,11 @@ type DroppedUsage struct {
 	NoUsageBlock int `json:"no_usage_block"`
 }
 
-// AgentEvent is one line, as JSON, from the program that runs agents to the face that started it. The first line on its
-// input is an [AgentRequest]; the end of its input cancels the run. The last event has a Result or an Error.
-type AgentEvent struct {
-	Progress string       `json:",omitempty"` // what the agent does, one line
-	Result   *AgentResult `json:",omitempty"`
-	Error    string       `json:",omitempty"`
-	Hint     string       `json:",omitempty"`
+// Message is one line, as JSON, from the program that runs agents to the frontend that started it. The first line on its
+// input is an [Request]; the end of its input cancels the run. The last event has a Result or an Error.
+type Message struct {
+	Progress string  `json:",omitempty"` // what the agent does, one line
+	Result   *Result `json:",omitempty"`
+	Error    string  `json:",omitempty"`
+	Hint     string  `json:",omitempty"`
 }

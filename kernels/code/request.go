@@ -1,0 +1,63 @@
+package code
+
+import (
+	"time"
+
+	"demesne/kernels/languages"
+	"demesne/session"
+)
+
+// Request is a checked request to make a session or to execute code. Its Request describes a new sandbox.
+type Request struct {
+	session.Request
+	Owner, Session string
+	Language       string   // name or alias of a language; empty: the session's
+	Kernel         string   // name of a kernelspec; empty: the first one of the language, or demesne's own kernel
+	Dependencies   []string // packages to install: NAME or NAME==VERSION
+	Code           string
+}
+
+// SessionInfo is a live session.
+type SessionInfo struct {
+	ID, Sandbox      string
+	Language, Kernel string
+	Image, Egress    string
+	OutputDir        string
+	Created, Used    time.Time // Used is zero while it is busy
+	InstallError     string    // why its dependencies are not all there; empty: they are
+}
+
+// Result is the outcome of an execution. All of it comes from a sandbox and is untrusted.
+type Result struct {
+	Stdout, Stderr session.Tail
+	Value          map[string]string // of the last expression: its texts, by MIME type
+	Outputs        []Output          // what the code showed, in order, and the media of the value
+	Dropped        int               // outputs that were not kept
+	Count          int               // of the execution in its session
+	ExitCode       *int              // of a program that is no kernel
+	OutputDir      string
+	Denied         []string // connections that were refused, one line each
+
+	Failed        bool // the fields below say why
+	Type, Message string
+	Traceback     []string
+	TimedOut      bool   // the code was interrupted at its time limit
+	Died          string // how the kernel ended, one line; empty: it lives
+	Hint          string // what to do next; may be empty
+
+	Problems []languages.Problem // errors of syntax
+}
+
+// Output is one value that code showed, in the richest form that it has.
+type Output struct {
+	MIME string
+	Text string // of a text type
+	Data []byte // of a binary type
+	File string // file of the host with all of it; empty: none
+}
+
+// SessionState describes a session and what its processes have in memory. The texts come from the sandbox and are untrusted.
+type SessionState struct {
+	SessionInfo
+	State
+}

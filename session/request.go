@@ -1,0 +1,102 @@
+package session
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"demesne/runner"
+	"demesne/runner/jobs"
+	"demesne/runner/tarball"
+)
+
+// ErrNoJob reports that no job has the given id.
+var ErrNoJob = errors.New("job not found")
+
+// Request is a checked request to make a sandbox, or to run a command in one. It is also the form in which a job is stored
+// on disk. It does not identify its caller, and has no value of a credential.
+type Request struct {
+	Create  CreateOptions
+	Run     RunOptions
+	Secrets []string `json:",omitempty"` // names of stored credentials that the sandbox gets
+}
+
+// Copied is the result of a copy, with the path of the copy.
+type Copied struct {
+	tarball.Report
+	Path string
+}
+
+// Created is a persistent sandbox.
+type Created struct {
+	ID        string
+	OutputDir string
+	Receipt   *runner.Receipt
+	Expires   time.Time
+	Replaced  bool   // a sandbox with the same key was removed first, with its files
+	Told      func() // must be called once the client has the ID; else the sandbox is removed after this process dies
+}
+
+// Job is a background job, as stored on disk.
+type Job struct {
+	ID      string
+	Name    string // of a child; empty for another one
+	Status  jobs.Status
+	Started time.Time
+	Ended   time.Time  // zero while it runs
+	Message string     // the reason if it failed, was cancelled or ended abnormally
+	Outcome *RunResult // Stdout is set while it runs, Result once it has ended
+	Cost    *Cost      // of an agent, so far; nil: the job is no agent
+}
+
+// Listing is what one frontend has.
+type Listing struct {
+	Sandboxes []Listed    // persistent ones, the oldest first
+	Jobs      []ListedJob // the newest first
+}
+
+// Listed describes one sandbox. Commands come from the sandbox and are untrusted.
+type Listed struct {
+	ID, Name, Key string
+	State         runner.State
+	Image, Egress string
+	OutputDir     string
+	Created       time.Time
+	Expires       time.Time
+	Commands      []string // command lines of processes that run in it, without their children
+}
+
+// ListedJob is a job with the command or prompt that it was started with.
+type ListedJob struct {
+	Job
+	Command string
+	Agent   bool
+}
+
+// Cost is what an agent used, in US dollars by the table of prices, and in tokens.
+type Cost struct {
+	Own, Total float64           // Total includes the children
+	PerModel   map[string]Tokens // with the children
+	Summary    string            // one line for a person; may be empty
+}
+
+// Tokens counts tokens. Input has none of those that were read from or written to a cache.
+type Tokens struct {
+	Input         int64 `json:"input"`
+	Output        int64 `json:"output"`
+	CacheCreation int64 `json:"cache_creation"`
+	CacheRead     int64 `json:"cache_read"`
+}
+
+// Shell returns the command that executes shell text.
+func Shell(text string) []string { return []string{"/bin/sh", "-c", text} }
+
+// Text returns the command of a request as a person reads it: the text of a shell, or its words.
+func (r *Request) Text() string {
+	argv := r.Run.Command.Argv
+	if len(argv) == 3 && slices.Equal(argv[:2], Shell("")[:2]) {
+		return argv[2]
+	}
+	return strings.Join(argv, " ")
+}
