@@ -1,12 +1,13 @@
 package agents
 
 import (
-	"demesne/session"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+
+	"demesne/session"
 )
 
 // Price is what the tokens of a model cost, in US dollars a million. The figures are indicative: a subscription or a

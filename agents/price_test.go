@@ -1,8 +1,9 @@
 package agents
 
 import (
-	"demesne/session"
 	"testing"
+
+	"demesne/session"
 )
 
 func TestPriceOf(t *testing.T) {

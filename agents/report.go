@@ -2,7 +2,6 @@ package agents
 
 import (
 	"cmp"
-	"demesne/session"
 	"encoding/json"
 	"errors"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"demesne/session"
 )
 
 // Bounds of what ReadReport reads.

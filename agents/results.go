@@ -1,7 +1,6 @@
 package agents
 
 import (
-	"demesne/session"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"demesne/session"
 )
 
 const resultsName = "results.json"

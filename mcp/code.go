@@ -2,14 +2,15 @@ package mcp
 
 import (
 	"context"
-	"demesne/kernels/code"
-	"demesne/session"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"demesne/kernels/code"
+	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )

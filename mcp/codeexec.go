@@ -2,12 +2,13 @@ package mcp
 
 import (
 	"cmp"
-	"demesne/kernels/code"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
+
+	"demesne/kernels/code"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )

@@ -1,12 +1,13 @@
 package mcp
 
 import (
-	"demesne/kernels/code"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"demesne/kernels/code"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )

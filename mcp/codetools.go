@@ -1,11 +1,12 @@
 package mcp
 
 import (
-	"demesne/kernels/code"
-	"demesne/session"
 	"errors"
 	"fmt"
 	"strings"
+
+	"demesne/kernels/code"
+	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )

@@ -1,9 +1,10 @@
 package mcp
 
 import (
-	"demesne/session"
 	"fmt"
 	"time"
+
+	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )

@@ -1,9 +1,10 @@
 package mcp
 
 import (
-	"demesne/session"
 	"fmt"
 	"strings"
+
+	"demesne/session"
 )
 
 // Verdict is the decision about a rule that a model requested.

@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"demesne/session"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )

@@ -2,11 +2,12 @@ package mcp
 
 import (
 	"context"
-	"demesne/runner"
-	"demesne/session"
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"demesne/runner"
+	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )

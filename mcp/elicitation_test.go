@@ -2,13 +2,14 @@ package mcp
 
 import (
 	"context"
-	"demesne/session"
 	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )

@@ -1,8 +1,9 @@
 package mcp
 
 import (
-	"demesne/session"
 	"fmt"
+
+	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )

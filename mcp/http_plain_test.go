@@ -2,13 +2,14 @@ package mcp
 
 import (
 	"context"
-	"demesne/session"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"demesne/session"
 )
 
 // waiting is a backend whose scripts wait for the end of their call.

@@ -2,9 +2,10 @@ package mcp
 
 import (
 	"context"
-	"demesne/session"
 	"fmt"
 	"strings"
+
+	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )

@@ -2,12 +2,13 @@ package mcp
 
 import (
 	"context"
-	"demesne/session"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"demesne/session"
 )
 
 // TestToolReference compares docs/reference/mcp.md with the tools that the server lists, optional ones included.

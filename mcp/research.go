@@ -1,11 +1,12 @@
 package mcp
 
 import (
-	"demesne/agents"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"demesne/agents"
 )
 
 // VarResearch names the variable with the operator's word about agents that reach the whole network.

@@ -2,10 +2,11 @@ package mcp
 
 import (
 	"context"
-	"demesne/session"
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"demesne/session"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"

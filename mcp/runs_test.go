@@ -2,11 +2,12 @@ package mcp
 
 import (
 	"context"
-	"demesne/session"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
+
+	"demesne/session"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"

@@ -1,10 +1,11 @@
 package mcp
 
 import (
-	"demesne/session"
 	"fmt"
 	"slices"
 	"strings"
+
+	"demesne/session"
 )
 
 // SecretName is a credential that models may use without seeing its value.

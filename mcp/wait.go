@@ -3,9 +3,10 @@ package mcp
 import (
 	"cmp"
 	"context"
-	"demesne/session"
 	"strings"
 	"time"
+
+	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
