@@ -8,6 +8,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/agents"
+	"demesne/images"
 	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/session"
@@ -119,10 +120,10 @@ func (c *call) taskRequest(tool string) (r agents.Request, err error) {
 			return r, err
 		}
 	}
-	if r.MaxCost, err = c.opts.Ceilings.cost(c.args); err != nil {
+	if r.MaxCost, err = c.cost(); err != nil {
 		return r, err
 	}
-	if r.MaxTokens, err = c.opts.Ceilings.tokens(c.args); err != nil {
+	if r.MaxTokens, err = c.tokens(); err != nil {
 		return r, err
 	}
 	turns, ok := c.args.numeric("max_turns")
@@ -140,8 +141,8 @@ func (c *call) programImage() (name string, stored bool, err error) {
 	if name == "" || name == "host" {
 		return name, false, nil
 	}
-	stored, err = c.checkImage(name)
-	return name, stored, err
+	_, pull, err := c.image(name)
+	return name, pull == images.PullNever, err
 }
 
 func (c *call) agentRequest() (agents.Request, error) {
@@ -163,7 +164,7 @@ func (c *call) researchRequest() (agents.Request, error) {
 		return r, err
 	}
 	r.Research = true
-	if _, err = c.opts.Ceilings.bound(&r.Limits); err != nil {
+	if r.Limits, _, err = granted(c.opts.Policy, r.Limits); err != nil {
 		return r, err
 	}
 	return r, mayResearch(c, r) // last, so that a person is asked only about an otherwise valid call

@@ -30,7 +30,7 @@ func withModels(o *Options) {
 		}
 		return nil
 	}
-	o.Ceilings.Cost = 5
+	o.Policy = bounded(session.Bounds{MaxCost: 5})
 }
 
 // TestAgentTool: the text and the structured result of an agent, and what its request becomes.
@@ -130,7 +130,7 @@ func TestResearchWord(t *testing.T) {
 // is asked.
 func TestNestedResearch(t *testing.T) {
 	for word, offered := range map[Research]bool{researchOn: true, ResearchOff: false} {
-		s := New(&desk{}, Options{Nested: true, Images: []string{"host"}, Image: "host", Egress: []string{"none"}, Research: word})
+		s := New(&desk{}, Options{Nested: true, Images: []string{"host"}, Image: "host", Egress: []string{"none"}, Policy: bounded(session.Bounds{}), Research: word})
 		if Offers(s, "sandbox_research") != offered || !Offers(s, "sandbox_agent") {
 			t.Errorf("%d: offered %t", word, !offered)
 		}

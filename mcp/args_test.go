@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"demesne/runner"
+	"demesne/session"
 )
 
 // FuzzArgs checks that no arguments of a client yield a request that the Backend must not receive.
@@ -17,7 +18,7 @@ func FuzzArgs(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	s := &Server{opts: Options{Images: []string{"host"}, Image: "host", Egress: []string{"none", "package-managers"}}}
+	s := &Server{opts: Options{Images: []string{"host"}, Image: "host", Egress: []string{"none", "package-managers"}, Policy: bounded(session.Bounds{Egress: "package-managers"})}}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		a, err := parseArgs(raw)
 		if err != nil {

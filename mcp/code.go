@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"demesne/kernels/code"
+	"demesne/runner"
 	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -56,14 +57,11 @@ func codeTimeout(c *call, preset, most float64) (time.Duration, error) {
 	n, ok := c.args.seconds(name)
 	switch {
 	case c.args[name] == nil:
-		n = preset
-		if most := c.opts.Ceilings.Timeout.Seconds(); most > 0 {
-			n = min(n, most)
-		}
+		n = min(preset, c.opts.Policy.Time(runner.Longest).Seconds())
 	case !ok || !(n >= 1 && n <= most):
 		return 0, fmt.Errorf("%s must be a number of seconds, from 1 to %.0f", name, most)
 	}
-	return c.opts.Ceilings.timeout(n)
+	return timeout(c.opts.Policy, n)
 }
 
 // hiddenSeconds is the name of the time limit in the other tools. It is understood here too.

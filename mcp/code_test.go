@@ -139,7 +139,7 @@ func TestCodeErrors(t *testing.T) {
 		{"create_session", `{"image":"zzz"}`, `image "zzz" is not in the allowlist (host, python)` + "\nhint: ask the user to add it to DEMESNE_ALLOWED_IMAGES"},
 		{"create_session", `{"files":["/etc/passwd"]}`, "mount path /etc/passwd is not within DEMESNE_ALLOWED_PATHS (`" + root + "`)\nhint: " + outside{}.Hint()},
 		{"create_session", `{"limits":{"memory":-1}}`, "limits.memory must be a positive number of bytes, such as 536870912 for 512 MiB"},
-		{"create_session", `{"allowed_domains":["a.test"]}`, `allowed_domains: "a.test" is not in DEMESNE_ALLOWED_DOMAINS` + "\nhint: " + domainHint},
+		{"create_session", `{"allowed_domains":["a.test"]}`, `allowed_domains: "a.test": not in DEMESNE_ALLOWED_DOMAINS, and this client cannot ask a person (elicitation)` + "\nhint: " + domainHint},
 		{"execute_code", `{}`, `required argument "code" not found`},
 		{"execute_code", `{"code":" ","language":"python"}`, "code is required"},
 		{"execute_code", `{"code":7,"language":"python"}`, `argument "code" is not a string`},
@@ -183,7 +183,7 @@ func TestCodeErrors(t *testing.T) {
 // TestCodeRequests checks what the backend is asked: defaults, and the limits that the operator sets.
 func TestCodeRequests(t *testing.T) {
 	d := oneSession()
-	cs, _, _ := codeServer(t, d, &desk{}, func(o *Options) { o.Ceilings = Ceilings{Timeout: 20 * time.Second} })
+	cs, _, _ := codeServer(t, d, &desk{}, func(o *Options) { o.Policy = bounded(session.Bounds{MaxTimeout: 20 * time.Second}) })
 	ask := func(tool, args string) code.Request {
 		t.Helper()
 		if text, _, isError := callTool(t, cs, tool, args); isError {

@@ -5,16 +5,7 @@ import (
 	"strings"
 
 	"demesne/session"
-)
-
-// Verdict is the decision about a rule that a model requested.
-type Verdict int
-
-// The verdicts.
-const (
-	Refused Verdict = iota // refused, even if a person would allow it
-	Ask                    // the person at the client decides
-	Listed                 // allowed by the operator or the egress mode
+	"demesne/session/operator"
 )
 
 // domainsMost is the maximum number of rules in one call.
@@ -35,16 +26,11 @@ func (c *call) domains(r *session.Request) error {
 	}
 	var ask []string
 	for _, w := range words {
-		use, verdict, err := "", Refused, error(nil)
-		if c.opts.Domain != nil {
-			use, verdict, err = c.opts.Domain(r.Create.Egress.Mode, w)
-		}
-		switch {
-		case err != nil:
+		use, verdict, err := c.opts.Policy.Rule(r.Create.Egress.Mode, w)
+		if err != nil {
 			return fmt.Errorf("allowed_domains: %w", err)
-		case verdict == Refused:
-			return hinted(c, fmt.Errorf("allowed_domains: %q is not in DEMESNE_ALLOWED_DOMAINS", w), domainHint)
-		case verdict == Ask:
+		}
+		if verdict == operator.Ask {
 			ask = append(ask, use)
 		}
 		if use != "" {

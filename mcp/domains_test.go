@@ -13,24 +13,26 @@ import (
 	"testing"
 	"time"
 
+	"demesne/runner"
 	"demesne/session"
+	"demesne/session/operator"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // listedTest configures an operator's list with listed.test, which refuses *.never.test.
 func listedTest(o *Options) {
-	o.Domain = func(_, words string) (string, Verdict, error) {
+	o.Policy = ruled{o.Policy, func(words string) (string, operator.Verdict, error) {
 		switch {
 		case words == "listed.test":
-			return words, Listed, nil
+			return words, operator.Allowed, nil
 		case words == "mode.test":
-			return "", Listed, nil
+			return "", operator.Allowed, nil
 		case strings.HasSuffix(words, ".never.test"):
-			return "", Refused, errors.New("never")
+			return "", operator.Refused, errors.New("never")
 		}
-		return words, Ask, nil
-	}
+		return words, operator.Ask, nil
+	}}
 }
 
 // TestEscapeM1Asked checks that an unlisted rule applies after the person at the client accepts it. The question
@@ -210,17 +212,16 @@ func TestEscapeM7Imitated(t *testing.T) {
 func TestEscapeM2Bound(t *testing.T) {
 	d := &desk{}
 	s, _ := serverFor(t, d, func(o *Options) {
-		o.Ceilings.Limits.Memory, o.Ceilings.Limits.CPUs, o.Ceilings.Limits.PIDs, o.Ceilings.Limits.Disk = 100, 1.5, 10, 1000
-		o.Ceilings.Unasked.PIDs, o.Ceilings.Timeout = 10, time.Minute
+		o.Policy = bounded(session.Bounds{Max: runner.Limits{Memory: 100, CPUs: 0.5, PIDs: 10, Disk: 1000}, MaxTimeout: time.Minute})
 	})
 	cs := client(t, s, nil)
 	for _, c := range []struct{ args, want string }{
 		{`"limits":{"memory":101}`, "limits.memory: 101 is more than 100, the ceiling (DEMESNE_MAX_MEMORY)"},
-		{`"limits":{"cpus":"1.6"}`, "limits.cpus: 1.6 is more than 1.5, the ceiling (DEMESNE_MAX_CPUS)"},
+		{`"limits":{"cpus":"0.6"}`, "limits.cpus: 0.6 is more than 0.5, the ceiling (DEMESNE_MAX_CPUS)"},
 		{`"limits":{"pids":1000000}`, "limits.pids: 1000000 is more than 10, the ceiling (DEMESNE_MAX_PIDS)"},
 		{`"limits":{"disk":1125899906842624}`, "limits.disk: 1125899906842624 is more than 1000, the ceiling (DEMESNE_MAX_DISK)"},
 		{`"timeout_seconds":61`, "timeout_seconds: 61 is more than 60, the ceiling (DEMESNE_MAX_TIMEOUT)"},
-		{`"limits":{"memory":100,"cpus":1.5,"pids":10,"disk":1000},"timeout_seconds":60`, ""},
+		{`"limits":{"memory":100,"cpus":0.5,"pids":10,"disk":1000},"timeout_seconds":60`, ""},
 		{`"limits":{}`, ""},
 		{`"timeout_seconds":1e-12`, ""},
 	} {
@@ -230,8 +231,8 @@ func TestEscapeM2Bound(t *testing.T) {
 		}
 	}
 	limit := func(r session.Request) time.Duration { return r.Run.Command.Timeout }
-	if r := d.seen(); len(r) != 3 || r[1].Create.Spec.Limits.PIDs != 10 || r[1].Create.Spec.Limits.Memory != 0 || limit(r[0]) != time.Minute || limit(r[1]) != time.Minute || limit(r[2]) != time.Nanosecond ||
-		!slices.Equal(r[0].Create.Unasked, []string{"image", "egress"}) || !slices.Equal(r[1].Create.Unasked, []string{"pids", "image", "egress"}) {
+	if r := d.seen(); len(r) != 3 || r[1].Create.Spec.Limits.PIDs != 10 || r[1].Create.Spec.Limits.Memory != 100 || limit(r[0]) != time.Minute || limit(r[1]) != time.Minute || limit(r[2]) != time.Nanosecond ||
+		!slices.Equal(r[0].Create.Unasked, []string{"image", "egress"}) || !slices.Equal(r[1].Create.Unasked, []string{"memory", "cpus", "pids", "disk", "image", "egress"}) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"demesne/session"
+	"demesne/session/operator"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -184,7 +185,7 @@ func TestRoundsLate(t *testing.T) {
 func TestRoundsProgress(t *testing.T) {
 	d := &desk{hold: make(chan struct{})}
 	s, _ := serverFor(t, d, func(o *Options) {
-		o.Domain = func(_, words string) (string, Verdict, error) { return words, Ask, nil }
+		o.Policy = ruled{o.Policy, func(words string) (string, operator.Verdict, error) { return words, operator.Ask, nil }}
 	})
 	var once sync.Once
 	cs := clientOf(t, s, &sdk.ClientOptions{

@@ -29,7 +29,7 @@ func (w waiting) Script(ctx context.Context, _ session.Request, _ session.Callba
 // with its connection.
 func TestHTTPPlain(t *testing.T) {
 	e := waiting{began: make(chan bool, 1), ended: make(chan bool, 1)}
-	web := httptest.NewServer(New(e, Options{Version: "1", Images: []string{"host"}, Image: "host", Egress: []string{"none", "package-managers"}}).Endpoint())
+	web := httptest.NewServer(New(e, Options{Version: "1", Images: []string{"host"}, Image: "host", Egress: []string{"none", "package-managers"}, Policy: bounded(session.Bounds{})}).Endpoint())
 	defer web.Close()
 	post := func(ctx context.Context, body string) (*http.Response, error) {
 		r, err := http.NewRequestWithContext(ctx, "POST", web.URL, strings.NewReader(body))

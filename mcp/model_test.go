@@ -328,7 +328,7 @@ func TestListing(t *testing.T) {
 func TestBuildTool(t *testing.T) {
 	var asked []session.Request
 	s, root := serverFor(t, &desk{}, func(o *Options) {
-		o.Sets, o.Ceilings.Limits.Memory = []string{"sandboxes"}, 1<<30
+		o.Sets, o.Policy = []string{"sandboxes"}, bounded(session.Bounds{Max: runner.Limits{Memory: 1 << 30}})
 		o.Build = func(ctx context.Context, r session.Request, w session.Callbacks) (image, digest string, log session.Tail, err error) {
 			asked = append(asked, r)
 			if _, ok := ctx.Deadline(); !ok {
@@ -406,7 +406,7 @@ func TestImagesNamed(t *testing.T) {
 	d := &desk{}
 	s, _ := serverFor(t, d, func(o *Options) {
 		o.Images = append(o.Images, "local/*")
-		o.Allowed = func(name string) (ok, stored bool) { return strings.HasPrefix(name, "local/"), true }
+		o.Policy = bounded(session.Bounds{AllowedImages: []string{"local/*"}})
 	})
 	cs := client(t, s, nil)
 	if raw, _ := listOfTools(t, s); !strings.Contains(raw, "python, local/*") {

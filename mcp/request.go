@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/imageref"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -106,11 +107,12 @@ func (c *call) sandboxRequest(fallback string) (session.Request, error) {
 			return r, fmt.Errorf("ask: not possible with background")
 		}
 	}
-	if b.Spec.Limits, err = c.limits(); err != nil {
+	asked, err := c.limits()
+	if err != nil {
 		return r, err
 	}
-	unasked, err := c.opts.Ceilings.bound(&b.Spec.Limits)
-	if err != nil {
+	var unasked []string
+	if b.Spec.Limits, unasked, err = granted(c.opts.Policy, asked); err != nil {
 		return r, err
 	}
 	b.Unasked = append(unasked, b.Unasked...)
@@ -136,29 +138,18 @@ func (c *call) rootAndMode(b *session.CreateOptions, fallback string) error {
 		return hinted(c, fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", mode, strings.Join(c.opts.Egress, ", ")), "allowed_domains names single hosts")
 	}
 	b.Egress.Mode = mode
-	stored, err := c.checkImage(image)
-	if err != nil {
-		return err
-	}
-	if stored {
-		b.Pull = images.PullNever
-	}
-	if b.Image, err = session.ParseImage(image); err != nil {
-		return fmt.Errorf("image %q: %w", image, err)
-	}
-	return nil
+	var err error
+	b.Image, b.Pull, err = c.image(image)
+	return err
 }
 
-// checkImage returns why a model may not use an image, or whether it may only from the store.
-func (c *call) checkImage(name string) (stored bool, err error) {
-	ok := name == c.opts.Image || slices.Contains(c.opts.Images, name)
-	if c.opts.Allowed != nil && !ok {
-		ok, stored = c.opts.Allowed(name)
+// image returns the image that a model names, and whether a registry may be asked for it.
+func (c *call) image(name string) (ref imageref.Ref, pull images.PullPolicy, err error) {
+	ref, pull, err = c.opts.Policy.Image(name)
+	if err != nil {
+		err = hinted(c, fmt.Errorf("image %q is not in the allowlist (%s)", name, c.opts.imageNames()), "ask the user to add it to DEMESNE_ALLOWED_IMAGES")
 	}
-	if !ok {
-		return false, hinted(c, fmt.Errorf("image %q is not in the allowlist (%s)", name, c.opts.imageNames()), "ask the user to add it to DEMESNE_ALLOWED_IMAGES")
-	}
-	return stored, nil
+	return ref, pull, err
 }
 
 // limitUnits says in which unit a limit is.
@@ -227,7 +218,7 @@ func (c *call) timeLimit() (time.Duration, error) {
 	if !ok {
 		return 0, fmt.Errorf("timeout_seconds must be a number of seconds")
 	}
-	return c.opts.Ceilings.timeout(n)
+	return timeout(c.opts.Policy, n)
 }
 
 // maxOutput reads max_output_bytes.

@@ -20,24 +20,19 @@ import (
 type Options struct {
 	Version string
 	Mounts  Mounts
-	Images  []string
-	Image   string // the default, always allowed
+	Images  []string // names and patterns that models see
+	Image   string   // the default
 	// Outputs is where the output directories are, links resolved; empty: no resources.
 	Outputs string
 	// Mine reports whether the output directory of that name belongs to a run over MCP; nil: all do.
 	Mine func(name string) bool
 	// Hidden means that callers do not learn paths of the host: those below Outputs are shown as URIs of resources.
 	Hidden bool
-	// Domain decides about an egress rule that a model requested in addition to an egress mode. use is the rule to
-	// add; it is empty if the mode already contains the rule. If Domain is nil, every rule is refused.
-	Domain   func(mode, words string) (use string, v Verdict, err error)
-	Ceilings Ceilings
-	Egress   []string // modes; the first is the default of sandbox_create
+	// Policy decides about images, limits, times, budgets and rules of the network.
+	Policy Policy
+	Egress []string // modes that are shown; the first is the default of sandbox_create
 	// Secrets are the credentials that models may use.
 	Secrets []SecretName
-	// Allowed reports whether an image outside Images may be used, and whether only from the store; nil: no other image.
-	// Models see Images, which may therefore have patterns too.
-	Allowed func(image string) (ok, stored bool)
 	// Sets are the tool sets offered in addition to the standard tools; see [ToolSets].
 	Sets []string
 	// Models are the names that sandbox_agent accepts here, the default first. Model checks a name, or "" for the

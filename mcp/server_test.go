@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"demesne/runner/jobs"
 	"demesne/runner/tarball"
 	"demesne/session"
+	"demesne/session/operator"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -158,6 +160,26 @@ func (d *desk) Usage(_ context.Context, job, dir string) (*agents.UsageReport, e
 
 func (d *desk) Cancel(ctx context.Context, id string) (*session.Job, error) { return d.Status(ctx, id) }
 
+// bounded returns a policy for models. Without bounds it has the widest ones.
+func bounded(b session.Bounds) Policy {
+	b.MaxTimeout, b.Max.PIDs = cmp.Or(b.MaxTimeout, runner.Longest), cmp.Or(b.Max.PIDs, 1<<15)
+	p, err := operator.New(b, operator.Caller{Model: true})
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// ruled is a policy with another decision about rules of the network.
+type ruled struct {
+	Policy
+	rule func(words string) (use string, v operator.Verdict, err error)
+}
+
+func (r ruled) Rule(_, words string) (use string, v operator.Verdict, err error) {
+	return r.rule(words)
+}
+
 func serverFor(t *testing.T, d *desk, change ...func(*Options)) (*Server, string) {
 	t.Helper()
 	root := t.TempDir()
@@ -165,7 +187,7 @@ func serverFor(t *testing.T, d *desk, change ...func(*Options)) (*Server, string
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Version: "1", Mounts: m, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}, Heartbeat: 5 * time.Millisecond}
+	o := Options{Version: "1", Mounts: m, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}, Heartbeat: 5 * time.Millisecond, Policy: bounded(session.Bounds{})}
 	for _, f := range change {
 		f(&o)
 	}
@@ -224,7 +246,7 @@ func wholeText(t *testing.T, cs *sdk.ClientSession, name, arguments string) (tex
 
 // TestToolList compares the published list, on which clients and models depend. It must change only on purpose.
 func TestToolList(t *testing.T) {
-	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"/srv"}}, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}})
+	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"/srv"}}, Images: []string{"host", "python"}, Image: "host", Egress: []string{"none", "package-managers"}, Policy: bounded(session.Bounds{})})
 	list, err := client(t, s, nil).ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // Queue bounds the commands that run at once. Others wait, and one that would wait beyond the bound is refused. A free
@@ -94,7 +94,7 @@ func (q *Queue) enter(ns string) (w *waiter, ahead int, err error) {
 		q.take(ns)
 		return nil, 0, nil
 	case mine >= q.Waiting:
-		return nil, mine, backend.ErrQueueFull
+		return nil, mine, session.ErrQueueFull
 	}
 	w = &waiter{ns, make(chan struct{})}
 	q.waiting = append(q.waiting, w)

@@ -303,7 +303,7 @@ func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir st
 	}
 	t := &tree{sessions: s, choose: chooser(catalog, front), research: research, show: show,
 		allowResearch: job.AllowResearch, private: len(job.Inputs) > 0 || job.Workspace != "" || job.Out != ""}
-	t.serve = f.nested(catalog)
+	t.serve = f.nested(catalog, front.Namespace())
 	t.tools = f.hostTools(catalog, func(line string) {
 		if show != nil {
 			show(notice{Time: time.Now(), Event: agents.Event{Kind: noticeNote, Text: text.SafeLine(line)}})

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 
 	"demesne/agents"
 	"demesne/internal/cmdline"
@@ -29,7 +28,7 @@ func agentCommand(verb string) ([]string, error) {
 
 // Agent runs an agent until it ends.
 func (f *Backend) Agent(ctx context.Context, r agents.Request, w session.Callbacks) (*agents.Result, error) {
-	if err := f.options.mayRun(r); err != nil {
+	if err := f.policy.Agent(r.Research); err != nil {
 		return nil, err
 	}
 	done, err := f.options.place(ctx)
@@ -93,7 +92,7 @@ const agentLine = 16 << 20
 
 // StartAgent stores an agent as a job, and starts the process that runs it.
 func (f *Backend) StartAgent(ctx context.Context, r agents.Request) (*session.Job, error) {
-	if err := f.options.mayRun(r); err != nil {
+	if err := f.policy.Agent(r.Research); err != nil {
 		return nil, err
 	}
 	argv, err := agentCommand("attend-job")
@@ -101,16 +100,4 @@ func (f *Backend) StartAgent(ctx context.Context, r agents.Request) (*session.Jo
 		return nil, err
 	}
 	return f.startJob(ctx, argv, r)
-}
-
-// mayRun refuses an agent of a namespace unless the operator, whose credentials it uses, allows them. It also refuses one
-// with the whole network where the operator's widest mode is a narrower one.
-func (o Options) mayRun(r agents.Request) error {
-	if on, _ := strconv.ParseBool(o.setting(varAgents)); o.Namespace != "" && !on {
-		return errors.New("the operator allows no agents in this namespace")
-	}
-	if most := o.setting(varEgress); r.Research && most != "" && most != "open" {
-		return fmt.Errorf("sandbox_research: the operator allows %q (%s)", most, varEgress)
-	}
-	return nil
 }

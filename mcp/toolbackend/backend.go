@@ -16,6 +16,7 @@ import (
 	"demesne/runner/files"
 	"demesne/runner/jobs"
 	"demesne/session"
+	"demesne/session/operator"
 )
 
 // Backend is a [mcp.Service] over a session: it turns requests of models into sessions' options.
@@ -24,7 +25,7 @@ type Backend struct {
 	jobs    *jobs.Store
 	options Options
 	attend  []string // the command that calls Attend; the job's id is appended
-	secrets secrets
+	policy  *operator.Policy
 	agents  *agents.Catalog                    // nil until Server
 	hold    func(sandbox string) (done func()) // keeps a code session from ending; nil: this process has no sessions
 }
@@ -38,7 +39,7 @@ func (f *Backend) holding(sandbox string) (done func()) {
 }
 
 func (f *Backend) Script(ctx context.Context, r session.Request, w session.Callbacks) (*session.RunResult, error) {
-	c, err := f.secrets.create(r)
+	c, err := f.create(r)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (f *Backend) Exec(ctx context.Context, id string, r session.Request, w sess
 }
 
 func (f *Backend) Create(ctx context.Context, r session.Request, w session.Callbacks) (*session.Created, error) {
-	c, err := f.secrets.create(r)
+	c, err := f.create(r)
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +91,13 @@ func (f *Backend) Create(ctx context.Context, r session.Request, w session.Callb
 		ID: sb.ID, OutputDir: sb.Out, Replaced: sb.Replaced, Receipt: info.Receipt, Expires: info.Expires,
 		Told: func() { f.known(sb.ID) },
 	}, nil
+}
+
+// create returns the sandbox that r asks for, with the values of its credentials.
+func (f *Backend) create(r session.Request) (c session.CreateOptions, err error) {
+	c = r.Create
+	c.Egress.Secrets, err = f.policy.AllSecrets(r.Secrets)
+	return c, err
 }
 
 // known tells the runner that the id has reached the caller. If that fails, the caller's next command does it.

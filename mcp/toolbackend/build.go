@@ -25,12 +25,12 @@ import (
 	"demesne/runner"
 	"demesne/runner/tarball"
 	"demesne/session"
+	"demesne/session/operator"
 )
 
-// builtImages are the images that models built, and may use. builtMost is how many are kept.
+// builtPrefix is that of the images that models built: see operator.Built. builtMost is how many are kept.
 const (
 	builtPrefix = "local/built-by-models/"
-	builtImages = builtPrefix + "*"
 	builtMost   = 16
 )
 
@@ -80,7 +80,7 @@ func buildArgs(name string, allowed []string, r session.Request) []string {
 	for _, d := range r.Create.Egress.Allow {
 		args = append(args, "--allow-domain", d)
 	}
-	for _, i := range slices.Concat(allowed, []string{builtImages}) {
+	for _, i := range slices.Concat(allowed, []string{operator.Built}) {
 		args = append(args, "--allow-image", i)
 	}
 	return append(args, "-")
@@ -136,7 +136,7 @@ func forgetBuilt(ctx context.Context, newest string) {
 	for _, img := range all {
 		for _, n := range img.Names {
 			if ref, err := session.ParseImage(n); err == nil && strings.Contains(n, builtPrefix) && !strings.Contains(n, newest) {
-				if ok, stored := imageref.Permitted(n, []string{builtImages}); ok && stored {
+				if ok, stored := imageref.Permitted(n, []string{operator.Built}); ok && stored {
 					names = append(names, ref)
 				}
 			}

@@ -91,7 +91,7 @@ func (f *codeFace) sessionOptions(r code.Request) (o code.Options, err error) {
 		o.Dependencies = append(o.Dependencies, d)
 	}
 	o.Kernel, o.Dir = r.Kernel, workDir
-	o.Create, err = f.secrets.create(r.Request)
+	o.Create, err = f.create(r.Request)
 	return o, err
 }
 

@@ -1,6 +1,7 @@
 package toolbackend
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,26 +11,35 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/mcp"
 	"demesne/mcp/install"
-	"demesne/proxy/policy"
-	"demesne/session"
+	"demesne/session/operator"
 )
 
 // Environment variables.
 const (
-	varPaths  = "DEMESNE_ALLOWED_PATHS"
-	varImages = "DEMESNE_ALLOWED_IMAGES"
-	varTools  = "DEMESNE_TOOLS"
-	varEgress = "DEMESNE_MAX_EGRESS" // the widest mode of sandboxes
-	varAgents = "DEMESNE_NAMESPACE_AGENTS"
+	varPaths = "DEMESNE_ALLOWED_PATHS"
+	varTools = "DEMESNE_TOOLS"
 )
 
-// serverOptions returns the MCP server's options. root is the output root of s. tools is the list of tool sets from the
+// policy returns what the callers may ask.
+func (o Options) policy() (*operator.Policy, error) {
+	if o.Policy != nil {
+		return o.Policy, nil
+	}
+	getenv := o.Session.Getenv
+	b, err := operator.FromEnvironment(getenv)
+	if err != nil {
+		return nil, err
+	}
+	return operator.New(b, operator.Caller{Namespace: o.Namespace, Model: true, Secrets: cmp.Or(o.Namespace, getenv(operator.VarSecrets)), VaultKey: getenv("DEMESNE_VAULT_KEY")})
+}
+
+// serverOptions returns the MCP server's options. root is the output root. tools is the list of tool sets from the
 // command line; if it is empty, that of the settings applies.
-func serverOptions(s *session.Service, by Options, root, tools string, warn io.Writer) (mcp.Options, error) {
+func (f *Backend) serverOptions(root, tools string, warn io.Writer) (mcp.Options, error) {
+	by := f.options
 	sets, err := by.toolSets(tools)
 	if err != nil {
 		return mcp.Options{}, err
@@ -51,44 +61,24 @@ func serverOptions(s *session.Service, by Options, root, tools string, warn io.W
 	if err != nil {
 		return mcp.Options{}, err
 	}
-	names, err := parseDomains(by.setting(varDomains))
-	if err != nil {
-		return mcp.Options{}, err
-	}
-	modes, err := network(by.setting(varEgress))
-	if err != nil {
-		return mcp.Options{}, err
-	}
-	names.widest = modes[len(modes)-1]
-	if w := by.setting(varEgress); w == "" || w == "open" {
-		names.widest = "" // a person may allow any name
-	}
-	size, err := thisMachine()
-	if err != nil {
-		return mcp.Options{}, err
-	}
-	most, err := ceilings(by.setting, size)
-	if err != nil {
-		return mcp.Options{}, err
-	}
 	research, err := mcp.ParseResearch(by.setting(mcp.VarResearch))
 	if err != nil {
 		return mcp.Options{}, err
 	}
-	list := fields(by.setting(varImages))
+	p := f.policy
+	offered, hostless, err := p.Offered()
+	if err != nil {
+		return mcp.Options{}, err
+	}
 	o := mcp.Options{
-		Version: cmdline.Version, Mounts: mounts.Outputs(root, s.Made), Outputs: root, Mine: s.Made, Hidden: by.Namespace != "", Egress: modes, Sets: sets,
-		Domain: names.decide, Ceilings: most, Research: research,
-		Images: append(imageref.Catalogue(), imageref.Entries(list)...), Image: imageref.Default(by.setting),
-		Allowed: func(name string) (ok, stored bool) { return imageref.Permitted(name, list) },
+		Version: cmdline.Version, Mounts: mounts.Outputs(root, f.Made), Outputs: root, Mine: f.Made, Hidden: by.Namespace != "", Sets: sets,
+		Policy: p, Egress: p.Modes(), Images: p.Images(), Image: p.Default().Given, Research: research,
 	}
-	if by.Namespace == "" { // what a namespace stores is counted, and these images are not
-		o.Allowed = func(name string) (ok, stored bool) {
-			return imageref.Permitted(name, slices.Concat(list, []string{builtImages}))
-		}
+	for _, s := range offered {
+		o.Secrets = append(o.Secrets, mcp.SecretName{Name: s.Name, Host: s.Host})
 	}
-	if _, err := session.ParseImage(o.Image); err != nil {
-		return o, fmt.Errorf("DEMESNE_DEFAULT_IMAGE %q: %w", o.Image, err)
+	for _, name := range hostless {
+		fmt.Fprintf(warn, "warning: %s: %s has no host, and is ignored\n", operator.VarSecrets, name)
 	}
 	return o, nil
 }
@@ -105,9 +95,9 @@ func (o Options) toolSets(list string) ([]string, error) {
 	if list == "" {
 		return []string{mcp.RunsSet}, nil
 	}
-	others := slices.DeleteFunc(fields(list), func(name string) bool { return name == mcp.RunsSet })
+	others := slices.DeleteFunc(operator.Fields(list), func(name string) bool { return name == mcp.RunsSet })
 	sets, err := parseSets(strings.Join(others, ","))
-	if len(others) < len(fields(list)) {
+	if len(others) < len(operator.Fields(list)) {
 		sets = append(sets, mcp.RunsSet)
 	}
 	return sets, err
@@ -119,22 +109,6 @@ func parseSets(list string) ([]string, error) {
 		return nil, fmt.Errorf("tools: %w", err)
 	}
 	return sets, nil
-}
-
-// network returns the modes that a model may ask for, up to the operator's widest; empty: all. It excludes modes that allow
-// every destination.
-func network(widest string) ([]string, error) {
-	if _, err := policy.ParseMode(widest); widest != "" && err != nil {
-		return nil, fmt.Errorf("%s: %w", varEgress, err)
-	}
-	names := policy.ModeNames()
-	if n := slices.Index(names, widest); n >= 0 {
-		names = names[:n+1]
-	}
-	return slices.DeleteFunc(names, func(name string) bool {
-		m, err := policy.ParseMode(name)
-		return err != nil || m.Everything()
-	}), nil
 }
 
 // allowedPaths returns the directories that may be mounted: those in value, or else the working directory. It
@@ -178,9 +152,4 @@ func resolved(path string) string {
 		return to
 	}
 	return path
-}
-
-// fields splits a list at commas and white space.
-func fields(s string) []string {
-	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
 }

@@ -55,7 +55,7 @@ func (f *Backend) doJob(ctx context.Context, id string) error {
 		if err := json.Unmarshal(what, &r); err != nil {
 			return nil, fmt.Errorf("read job: %w", err)
 		}
-		c, err := f.secrets.create(r)
+		c, err := f.create(r)
 		if err != nil {
 			return nil, err
 		}

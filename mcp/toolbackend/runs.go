@@ -71,15 +71,7 @@ func (f *runsFace) Run(ctx context.Context, arguments json.RawMessage, sandbox s
 		return nil, fmt.Errorf("%w: %w", mcp.ErrArguments, err)
 	}
 	r.Namespace = f.options.Namespace
-	size, err := thisMachine()
-	if err != nil {
-		return nil, err
-	}
-	most, err := ceilings(f.options.setting, size)
-	if err != nil {
-		return nil, err
-	}
-	warnings := reduce(r.Commands, most.Timeout)
+	warnings := reduce(r.Commands, f.policy.Time(runner.Longest))
 	if r.Sandbox, err = json.Marshal(sandbox); err != nil {
 		return nil, err
 	}
@@ -168,7 +160,7 @@ func identified(identifier string, err error) error {
 // ensure makes the sandbox of a run, or finds it. One whose settings the operator has changed since is replaced.
 func (f *Backend) ensure(ctx context.Context, r *runs.Request, sandbox session.Request, replace bool) (*session.Sandbox, error) {
 	sandbox.Create.Spec.Key, sandbox.Create.Spec.TTL, sandbox.Create.Spec.Replace = keyOf(r.Identifier), runner.Duration(r.TTL), replace
-	c, err := f.secrets.create(sandbox)
+	c, err := f.create(sandbox)
 	if err != nil {
 		return nil, err
 	}

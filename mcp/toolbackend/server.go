@@ -20,6 +20,7 @@ import (
 	"demesne/server/hostcmd"
 	"demesne/server/runs"
 	"demesne/session"
+	"demesne/session/operator"
 )
 
 // jobProgram calls [Backend.Attend]. Any program that starts jobs executes it, so that a job outlives its starter.
@@ -29,8 +30,10 @@ const jobProgram = "demesne-mcp"
 // user.
 type Options struct {
 	Session session.Options // its Getenv has the operator's settings
-	// Namespace is that of the callers; empty: none. Callers with a namespace see its sandboxes, jobs, outputs and secrets
-	// alone.
+	// Policy decides what the callers may ask; nil: one of the settings.
+	Policy *operator.Policy
+	// Namespace is that of the callers; empty: none. Callers with a namespace see only its sandboxes, jobs, outputs and
+	// secrets.
 	Namespace string
 	// Queue bounds the commands that calls wait for; nil: they do not queue.
 	Queue *server.Queue
@@ -45,10 +48,7 @@ type Options struct {
 
 // setting returns a setting of the operator.
 func (o Options) setting(name string) string {
-	switch {
-	case o.Namespace != "" && name == varSecrets:
-		return o.Namespace
-	case o.Namespace != "" && name == varPaths: // the operator listed them for the operator's own models
+	if o.Namespace != "" && name == varPaths { // the operator listed them for the operator's own models
 		return ""
 	}
 	return o.Session.Getenv(name)
@@ -76,11 +76,11 @@ func Open(o Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	offered, err := openSecrets(o.setting)
+	p, err := o.policy()
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Service: s, options: o, secrets: offered, jobs: store, attend: []string{program, "job"}}, nil
+	return &Backend{Service: s, options: o, policy: p, jobs: store, attend: []string{program, "job"}}, nil
 }
 
 // Closed returns why no command may start now, or nil.
@@ -121,14 +121,11 @@ func (f *Backend) Server(ctx context.Context, tools string, warn io.Writer, pref
 		return nil, nil, err
 	}
 	lines := prefixed{warn, prefix}
-	opts, err := serverOptions(f.Service, f.options, root, tools, lines)
+	opts, err := f.serverOptions(root, tools, lines)
 	if err != nil {
 		return nil, nil, err
 	}
 	if f.agents, err = agents.Open(agents.Options{}); err != nil {
-		return nil, nil, err
-	}
-	if opts.Secrets, err = f.secrets.offered(lines); err != nil {
 		return nil, nil, err
 	}
 	opts.Models, opts.Model = f.agents.Models(), f.model
@@ -141,7 +138,7 @@ func (f *Backend) Server(ctx context.Context, tools string, warn io.Writer, pref
 	}
 	opts.Code, opts.Languages = sessions, languageNames()
 	if f.options.Namespace == "" {
-		b := imageBuilder{f.options, append(imageref.Entries(fields(f.options.setting(varImages))), opts.Image)}
+		b := imageBuilder{f.options, append(imageref.Entries(f.policy.AllowedImages), opts.Image)}
 		opts.Build = b.build
 	}
 	if f.options.Runs != nil {

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"syscall"
 	"time"
 
@@ -27,15 +28,15 @@ import (
 	"demesne/runner/ipc"
 	"demesne/runner/tree"
 	"demesne/server"
-	"demesne/server/backend"
-	"demesne/server/servecmd"
 	"demesne/session"
 	"demesne/session/events"
+	"demesne/session/operator"
+	"demesne/session/vault"
 )
 
 // Options are the operator's bounds of all sandboxes.
 type Options struct {
-	servecmd.Bounds // an empty Image is the environment's default
+	session.Bounds // an empty Image is the environment's default
 	// Secrets returns the credentials of a sandbox, by name, when it is restarted; nil: none.
 	Secrets func(name string) []runner.Secret
 
@@ -44,11 +45,10 @@ type Options struct {
 	Queue     *server.Queue                       // of commands; nil: none waits
 }
 
-// Backend is a [backend.Backend] over a session.
+// Backend is a [server.Sandboxes] over a session.
 type Backend struct {
 	service *session.Service
-	image   imageref.Ref
-	bounds  bounds
+	policy  *operator.Policy
 	queue   *server.Queue
 	trees   trees
 	given   given
@@ -71,18 +71,12 @@ func New(o Options) (*Backend, error) {
 		so.MostSandboxes = o.MaxSandboxes
 	}
 	b.service = session.New(so)
-	var err error
-	if b.bounds, err = newBounds(o); err != nil {
-		return nil, err
-	}
 	if err := b.service.Check(); err != nil {
 		return nil, err
 	}
-	if o.Image == "" {
-		b.image, err = b.service.DefaultImage()
-	} else if b.image, err = session.ParseImage(o.Image); err != nil {
-		err = fmt.Errorf("image %q: %w", o.Image, err)
-	}
+	o.Image = cmp.Or(o.Image, imageref.Default(os.Getenv))
+	var err error
+	b.policy, err = operator.New(o.Bounds, operator.Caller{Namespace: o.Namespace, Secrets: cmp.Or(o.Namespace, vault.DefaultNamespace), VaultKey: os.Getenv("DEMESNE_VAULT_KEY")})
 	return b, err
 }
 
@@ -97,15 +91,12 @@ func (b *Backend) Connect(ctx context.Context) {
 // aMonth is how long the runner keeps a sandbox without any use. Timeouts of clients are the API's.
 const aMonth = runner.Duration(30 * 24 * time.Hour)
 
-func (b *Backend) Create(ctx context.Context, c backend.Create) (backend.Sandbox, error) {
+// Create implements [server.Sandboxes].
+func (b *Backend) Create(ctx context.Context, r session.Request, built bool) (server.Sandbox, error) {
 	if err := b.queue.Closed(); err != nil {
 		return nil, err
 	}
-	secrets, err := b.fill(ctx, &c)
-	if err != nil {
-		return nil, err
-	}
-	o, err := b.options(c)
+	o, err := b.allowed(r, built)
 	if err != nil {
 		return nil, err
 	}
@@ -113,62 +104,49 @@ func (b *Backend) Create(ctx context.Context, c backend.Create) (backend.Sandbox
 	if err != nil {
 		return nil, classified(err)
 	}
-	b.given.remember(secrets, sb.ID, c.Name)
+	b.given.remember(r.Secrets, sb.ID, o.Spec.Name)
 	return &sandbox{sb, b}, nil
 }
 
-// options returns what a session makes of c, within the operator's bounds.
-func (b *Backend) options(c backend.Create) (o session.CreateOptions, err error) {
-	o.Image = b.image
-	switch {
-	case c.Built: // by Build, whose base was checked
-		o.Image, err = session.ParseImage(c.Image)
+// allowed returns what a session makes of a request, within the operator's bounds.
+func (b *Backend) allowed(r session.Request, built bool) (o session.CreateOptions, err error) {
+	o = r.Create
+	if built { // by Build, whose base was checked
+		o.Image, err = session.ParseImage(o.Image.Given)
 		o.Pull = images.PullNever
-	case c.Image != "":
-		o.Image, o.Pull, err = b.bounds.clientImage(c.Image)
+	} else {
+		o.Image, o.Pull, err = b.policy.Image(o.Image.Given)
 	}
 	if err != nil {
+		return o, invalid(err)
+	}
+	if o.Egress, err = b.reach(o.Egress); err != nil {
 		return o, err
 	}
-	if o.Egress, err = b.reach(c.Network); err != nil {
-		return o, err
+	stored, err := b.policy.AllSecrets(r.Secrets)
+	if err != nil {
+		return o, invalid(err)
 	}
-	o.Spec = runner.Spec{Name: c.Name, TTL: cmp.Or(c.TTL, aMonth), Mounts: c.Mounts, Limits: b.Grants(context.Background(), c.Limits, 0).Limits}
-	o.Spec.Defaults.Env = c.Env
+	o.Egress.Secrets = append(o.Egress.Secrets, stored...)
+	o.Spec.TTL = cmp.Or(o.Spec.TTL, aMonth)
+	o.Spec.Limits, _, _ = b.policy.Grant(o.Spec.Limits)
 	return o, nil
 }
 
-// Grants implements [backend.Backend].
-func (b *Backend) Grants(_ context.Context, l runner.Limits, timeout time.Duration) backend.Granted {
-	return backend.Granted{Limits: b.bounds.clamped(l).Over(b.bounds.Limits), Timeout: b.bounds.time(timeout)}
+// Grants implements [server.Sandboxes].
+func (b *Backend) Grants(_ context.Context, l runner.Limits, timeout time.Duration) operator.Granted {
+	return b.policy.Granted(l, timeout)
 }
 
 // reach returns the rules of a sandbox, within the operator's.
-func (b *Backend) reach(n backend.Network) (session.Egress, error) {
-	e := session.Egress{Mode: session.NoEgress, Allow: n.Allow, Deny: n.Deny, Secrets: n.Secrets, OpenWithInputs: true} // a volume is the client's own
-	switch {
-	case b.bounds.Egress == session.NoEgress:
-		e.Allow = nil
-	case n.Open:
-		e.Mode = b.bounds.Egress
-	}
-	if err := b.bounds.mayAllow(e.Allow); err != nil {
-		return e, err
-	}
-	if n.Mode != "" {
-		if err := b.bounds.within(n.Mode); err != nil {
-			return e, err
-		}
-		e.Mode = n.Mode
-	}
-	if n.Ask && b.bounds.Egress != session.NoEgress {
-		e.Ask = runner.AskTime
-	}
-	return e, nil
+func (b *Backend) reach(e session.Egress) (session.Egress, error) {
+	e, err := b.policy.Network(e)
+	e.OpenWithInputs = true // a volume is the client's own
+	return e, invalid(err)
 }
 
-func (b *Backend) Reach(ctx context.Context, name string, n backend.Network) error {
-	r, err := b.reach(n)
+func (b *Backend) Reach(ctx context.Context, name string, e session.Egress) error {
+	r, err := b.reach(e)
 	if err != nil {
 		return err
 	}
@@ -181,7 +159,7 @@ func (b *Backend) do(ctx context.Context, f func(session.Engine) error) error {
 	return classified(b.service.With(ctx, f))
 }
 
-func (b *Backend) Open(ctx context.Context, name string) (backend.Sandbox, error) {
+func (b *Backend) Open(ctx context.Context, name string) (server.Sandbox, error) {
 	sb, err := b.service.Open(ctx, name, session.Callbacks{})
 	if err != nil {
 		return nil, classified(err)
@@ -259,7 +237,7 @@ func (b *Backend) Measure(ctx context.Context, id string) (u runner.Usage, err e
 }
 
 func (b *Backend) HasImage(ctx context.Context, name string) bool {
-	ref, _, err := b.bounds.clientImage(name)
+	ref, _, err := b.policy.Image(name)
 	if err != nil || !ref.Stored() {
 		return err == nil
 	}
@@ -273,9 +251,17 @@ func (b *Backend) HasImage(ctx context.Context, name string) bool {
 
 // kinds are the errors of package server, by the runner's codes.
 var kinds = map[ipc.Code]error{
-	ipc.CodeNoSuchSandbox: backend.ErrNotFound, ipc.CodeGone: backend.ErrNotFound, ipc.CodeInvalid: backend.ErrInvalid, ipc.CodeExists: backend.ErrConflict, ipc.CodeStopped: backend.ErrConflict,
-	ipc.CodeBusy: backend.ErrBusy, ipc.CodeTooMuch: backend.ErrBusy, ipc.CodeNoSpace: backend.ErrBusy,
+	ipc.CodeNoSuchSandbox: session.ErrNotFound, ipc.CodeGone: session.ErrNotFound, ipc.CodeInvalid: session.ErrInvalid, ipc.CodeExists: session.ErrConflict, ipc.CodeStopped: session.ErrConflict,
+	ipc.CodeBusy: session.ErrBusy, ipc.CodeTooMuch: session.ErrBusy, ipc.CodeNoSpace: session.ErrBusy,
 	ipc.CodeCommandNotFound: fs.ErrNotExist, ipc.CodeNotExecutable: syscall.EINVAL,
+}
+
+// invalid gives a refusal of the policy its kind.
+func invalid(err error) error {
+	if errors.Is(err, operator.ErrRefused) {
+		return fmt.Errorf("%w: %w", session.ErrInvalid, err)
+	}
+	return err
 }
 
 // kinded is an error of a kind.
@@ -296,9 +282,9 @@ func classified(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &e) && e.Code == ipc.CodeTooMany:
-		return kinded{fmt.Errorf("%w (%s)", err, e.Hint), backend.ErrQuota}
+		return kinded{fmt.Errorf("%w (%s)", err, e.Hint), session.ErrQuota}
 	case errors.As(err, &unknown):
-		return kinded{err, backend.ErrInvalid}
+		return kinded{err, session.ErrInvalid}
 	case errors.As(err, &e) && kinds[e.Code] != nil:
 		return kinded{err, kinds[e.Code]}
 	case imageKind(err) != nil:
@@ -310,7 +296,7 @@ func classified(err error) error {
 	return err
 }
 
-// sandbox is a [backend.Sandbox].
+// sandbox is a [server.Sandbox].
 type sandbox struct {
 	*session.Sandbox
 	backend *Backend
@@ -320,12 +306,12 @@ type sandbox struct {
 func (s *sandbox) hidden() *redact.Values { return s.backend.service.Hidden(s.ID) }
 
 // Start starts a command, which waits for a place among those that run, and has it until its end.
-func (s *sandbox) Start(ctx context.Context, cmd runner.Command) (backend.Process, error) {
+func (s *sandbox) Start(ctx context.Context, cmd runner.Command) (server.Process, error) {
 	done, err := s.backend.queue.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	cmd.Timeout = s.backend.bounds.time(cmd.Timeout)
+	cmd.Timeout = s.backend.policy.Time(cmd.Timeout)
 	if until, ok := ctx.Deadline(); ok && cmd.Timeout > 0 {
 		cmd.Timeout = max(min(cmd.Timeout, time.Until(until)), time.Millisecond) // the time that it waited is over
 	}
@@ -356,7 +342,7 @@ func (s *sandbox) Dial(ctx context.Context, port uint16) (io.ReadWriteCloser, er
 	return c, nil
 }
 
-// process is a [backend.Process].
+// process is a [server.Process].
 type process struct {
 	session.Process
 	sandbox *sandbox

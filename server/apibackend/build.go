@@ -9,20 +9,20 @@ import (
 
 	"demesne/build/buildcmd"
 	"demesne/images"
-	"demesne/server/backend"
+	"demesne/server"
 	"demesne/session"
 )
 
 // Build executes demesne-build, which links the parser of Containerfiles. Its steps have no more network than the
 // operator's mode, and the limits of its sandboxes. The build has a place among the commands that run.
-func (b *Backend) Build(ctx context.Context, o backend.Build, log io.Writer) error {
+func (b *Backend) Build(ctx context.Context, o server.Build, log io.Writer) error {
 	done, err := b.queue.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	args := []string{"--progress", "plain", "--egress", b.bounds.Egress}
-	for flag, most := range map[string]int64{"--memory": b.bounds.Limits.Memory, "--disk": b.bounds.Limits.Disk} {
+	args := []string{"--progress", "plain", "--egress", b.policy.Egress}
+	for flag, most := range map[string]int64{"--memory": b.policy.Limits.Memory, "--disk": b.policy.Limits.Disk} {
 		switch {
 		case most > 0:
 			args = append(args, flag, strconv.FormatInt(most, 10))
@@ -40,7 +40,7 @@ func (b *Backend) Build(ctx context.Context, o backend.Build, log io.Writer) err
 	return nil
 }
 
-// Blobs implements [backend.Backend].
+// Blobs implements [server.Sandboxes].
 func (b *Backend) Blobs(_ context.Context, name string) (map[string]int64, error) {
 	ref, err := session.ParseImage(name)
 	if err != nil {
@@ -66,7 +66,7 @@ func (b *Backend) Blobs(_ context.Context, name string) (map[string]int64, error
 	return all, nil
 }
 
-// Discard implements [backend.Backend]. The stored sandboxes of all namespaces keep their layers.
+// Discard implements [server.Sandboxes]. The stored sandboxes of all namespaces keep their layers.
 func (b *Backend) Discard(ctx context.Context, name string) error {
 	ref, err := session.ParseImage(name)
 	if err != nil {
@@ -74,7 +74,7 @@ func (b *Backend) Discard(ctx context.Context, name string) error {
 	}
 	err = buildcmd.Drop(ctx, ref)
 	if errors.Is(err, images.ErrInUse) {
-		return kinded{err, backend.ErrConflict}
+		return kinded{err, session.ErrConflict}
 	}
 	return imageError(err)
 }

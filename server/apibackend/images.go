@@ -11,7 +11,6 @@ import (
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
-	"demesne/server/backend"
 	"demesne/session"
 )
 
@@ -26,13 +25,13 @@ func (b *Backend) ListImages(context.Context) ([]client.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []client.Image{}
+	all, foreign := []client.Image{}, b.policy.Namespace != ""
 	for _, l := range list {
 		i := imageOf(l)
-		if b.bounds.foreign { // names can be another namespace's
-			i.Names = slices.DeleteFunc(i.Names, func(name string) bool { _, _, err := b.bounds.clientImage(name); return err != nil })
+		if foreign { // names can be another namespace's
+			i.Names = slices.DeleteFunc(i.Names, func(name string) bool { _, _, err := b.policy.Image(name); return err != nil })
 		}
-		if !b.bounds.foreign || len(i.Names) > 0 {
+		if !foreign || len(i.Names) > 0 {
 			all = append(all, i)
 		}
 	}
@@ -60,9 +59,9 @@ func imageOf(l images.Listed) client.Image {
 
 // storeRef parses the name of an image that a store can have.
 func (b *Backend) storeRef(name string) (imageref.Ref, error) {
-	ref, _, err := b.bounds.clientImage(name)
+	ref, _, err := b.policy.Image(name)
 	if err == nil && !ref.Stored() {
-		err = fmt.Errorf("%w: image %q: not in a store", backend.ErrInvalid, name)
+		err = fmt.Errorf("%w: image %q: not in a store", session.ErrInvalid, name)
 	}
 	return ref, err
 }
@@ -113,10 +112,10 @@ func said(e events.Event) string {
 
 // imageKinds are the errors of package server, by the codes of demesne-images.
 var imageKinds = map[events.Code]error{
-	events.CodeNotFound: backend.ErrInvalid, events.CodeInvalid: backend.ErrInvalid, events.CodeDenied: backend.ErrInvalid,
-	events.CodePlatform: backend.ErrInvalid, events.CodeUnsupported: backend.ErrInvalid, events.CodeNoImage: backend.ErrInvalid,
-	events.CodePolicy: backend.ErrInvalid, events.CodeRefused: backend.ErrInvalid, events.CodeCorrupt: backend.ErrRegistry,
-	events.CodeUnreachable: backend.ErrRegistry, events.CodeBusy: backend.ErrBusy, events.CodeNoSpace: syscall.ENOSPC,
+	events.CodeNotFound: session.ErrInvalid, events.CodeInvalid: session.ErrInvalid, events.CodeDenied: session.ErrInvalid,
+	events.CodePlatform: session.ErrInvalid, events.CodeUnsupported: session.ErrInvalid, events.CodeNoImage: session.ErrInvalid,
+	events.CodePolicy: session.ErrInvalid, events.CodeRefused: session.ErrInvalid, events.CodeCorrupt: session.ErrRegistry,
+	events.CodeUnreachable: session.ErrRegistry, events.CodeBusy: session.ErrBusy, events.CodeNoSpace: syscall.ENOSPC,
 }
 
 // imageKind returns the kind of a failure of demesne-images; nil: err has no kind, or is this machine's own fault.
@@ -131,7 +130,7 @@ func imageKind(err error) error {
 // imageError gives an error about an image of the store its kind.
 func imageError(err error) error {
 	if errors.Is(err, images.ErrNotFound) {
-		return kinded{err, backend.ErrNotFound}
+		return kinded{err, session.ErrNotFound}
 	}
 	return classified(err)
 }
@@ -154,7 +153,7 @@ func (b *Backend) RemoveImage(ctx context.Context, name string) error {
 	defer release()
 	_, err = c.Store.Remove(ctx, ref, false)
 	if errors.Is(err, images.ErrInUse) {
-		return kinded{err, backend.ErrConflict}
+		return kinded{err, session.ErrConflict}
 	}
 	return imageError(session.NamedImage(ref, err))
 }

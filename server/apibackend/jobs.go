@@ -15,7 +15,6 @@ import (
 	"demesne/mcp/toolbackend"
 	"demesne/runner"
 	"demesne/server"
-	api "demesne/server/backend"
 	"demesne/session"
 )
 
@@ -34,14 +33,14 @@ type Tools struct {
 // notFound is an error for which the API answers 404.
 type notFound struct{ error }
 
-func (notFound) Is(target error) bool { return target == api.ErrNotFound }
+func (notFound) Is(target error) bool { return target == session.ErrNotFound }
 
 func (e notFound) Unwrap() error { return e.error }
 
 // refusal is an error for which the API answers 400.
 type refusal struct{ error }
 
-func (refusal) Is(target error) bool { return target == api.ErrInvalid }
+func (refusal) Is(target error) bool { return target == session.ErrInvalid }
 
 func (b Jobs) mine(ctx context.Context) (*Tools, error) {
 	return b.Of(server.CallerOf(ctx).Namespace)

@@ -9,15 +9,15 @@ import (
 	"demesne/kernels"
 	"demesne/kernels/code"
 	"demesne/kernels/languages"
-	"demesne/server/backend"
+	"demesne/server"
 	"demesne/session"
 )
 
 // Kernel starts a kernel in the sandbox. It runs as the sandbox's own user.
-func (s *sandbox) Kernel(ctx context.Context, o backend.KernelOptions) (backend.Kernel, error) {
+func (s *sandbox) Kernel(ctx context.Context, o server.KernelOptions) (server.Kernel, error) {
 	language, ok := languages.Find(o.Language)
 	if !ok {
-		return nil, fmt.Errorf("%w: language %q: unknown", backend.ErrInvalid, o.Language)
+		return nil, fmt.Errorf("%w: language %q: unknown", session.ErrInvalid, o.Language)
 	}
 	c, err := code.Start(ctx, s.backend.service, code.Options{Sandbox: s.Sandbox, Language: language, Dir: o.Dir, Env: o.Env, PreferOwn: true}, session.Callbacks{})
 	if err != nil {
@@ -27,7 +27,7 @@ func (s *sandbox) Kernel(ctx context.Context, o backend.KernelOptions) (backend.
 	return k, k.prepare(ctx)
 }
 
-// kernel is a [backend.Kernel].
+// kernel is a [server.Kernel].
 type kernel struct {
 	*code.Session
 	sandbox *sandbox
@@ -51,12 +51,10 @@ func (k *kernel) Restart(ctx context.Context) error {
 	return k.prepare(ctx)
 }
 
-func (k *kernel) Execute(ctx context.Context, text string, emit func(backend.Output)) (*backend.Executed, error) {
+func (k *kernel) Execute(ctx context.Context, text string, emit func(kernels.Output)) (*kernels.Result, error) {
 	hidden := k.sandbox.hidden()
-	e := kernels.Execution{Code: text, Timeout: k.sandbox.backend.bounds.MaxTimeout, Silent: emit == nil}
-	shown := code.NewHider(hidden, func(o kernels.Output) {
-		emit(backend.Output{Stdout: o.Stdout, Stderr: o.Stderr, Display: o.Display, Main: o.Value})
-	})
+	e := kernels.Execution{Code: text, Timeout: k.sandbox.backend.policy.MaxTimeout, Silent: emit == nil}
+	shown := code.NewHider(hidden, emit)
 	if emit != nil {
 		e.Emit = shown.Show
 	}
@@ -71,9 +69,9 @@ func (k *kernel) Execute(ctx context.Context, text string, emit func(backend.Out
 	if errors.As(err, &dead) {
 		k.revive() // the next execution finds a new kernel
 	}
-	done := &backend.Executed{Count: r.Count}
-	if r.Error != nil {
-		done.Name, done.Value, done.Traceback = r.Error.Type, hidden.Text(r.Error.Message), hidden.Text(strings.Join(r.Error.Traceback, "\n"))
+	done := &kernels.Result{Count: r.Count}
+	if e := r.Error; e != nil {
+		done.Error = &kernels.Error{Type: e.Type, Message: hidden.Text(e.Message), Traceback: []string{hidden.Text(strings.Join(e.Traceback, "\n"))}}
 	}
 	return done, err
 }

@@ -6,25 +6,25 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/files"
-	"demesne/server/backend"
+	"demesne/server"
 	"demesne/server/rest"
 	"demesne/session"
 )
 
 // The interface of the API under /v1.
-var _ rest.Backend = (*Backend)(nil)
+var _ rest.Service = (*Backend)(nil)
 
-// Limit implements [rest.Backend].
+// Limit implements [rest.Service].
 func (b *Backend) Limit(ctx context.Context, name string, l runner.Limits) error {
 	return b.do(ctx, func(e session.Engine) error {
-		return e.ChangeLimits(ctx, runner.LimitChange{Sandbox: name, Limits: b.bounds.clamped(l)})
+		return e.ChangeLimits(ctx, runner.LimitChange{Sandbox: name, Limits: b.policy.Change(l)})
 	})
 }
 
-// Files implements [rest.Backend].
+// Files implements [rest.Service].
 func (b *Backend) Files(ctx context.Context, name string, r files.Request) (*files.Answer, error) {
 	if err := r.Check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", backend.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", session.ErrInvalid, err)
 	}
 	sb, err := b.service.Open(ctx, name, session.Callbacks{})
 	if err != nil {
@@ -34,29 +34,35 @@ func (b *Backend) Files(ctx context.Context, name string, r files.Request) (*fil
 	return a, classified(err)
 }
 
-// Copy implements [rest.Backend].
+// Copy implements [rest.Service].
 func (b *Backend) Copy(ctx context.Context, name, from, to string) error {
 	_, err := b.service.Copy(ctx, session.Place{Sandbox: name, Path: from}, session.Place{Sandbox: name, Path: to}, session.Callbacks{})
 	return classified(err)
 }
 
-// Diff implements [rest.Backend].
+// Diff implements [rest.Service].
 func (b *Backend) Diff(ctx context.Context, name string) (d *runner.Diff, err error) {
 	err = b.do(ctx, func(e session.Engine) error { d, err = e.Diff(ctx, name); return err })
 	return d, err
 }
 
-// Rules implements [rest.Backend].
+// Rules implements [rest.Service].
 func (b *Backend) Rules(ctx context.Context, name string, allow, deny []string) error {
-	if err := b.bounds.mayAllow(allow); err != nil {
-		return err
+	allow, err := b.policy.Rules(session.NoEgress, allow)
+	if err != nil {
+		return invalid(err)
 	}
 	return b.do(ctx, func(e session.Engine) error {
 		return e.ChangeEgress(ctx, runner.EgressChange{Sandbox: name, Allow: allow, Deny: deny})
 	})
 }
 
-// Questions implements [rest.Backend].
+// Questions implements [rest.Service].
 func (b *Backend) Questions(ask func(runner.Question) (allow, answered bool)) {
 	b.service.Answer(session.Every, func(q runner.Question, _ []string) (allow, answered bool) { return ask(q) })
+}
+
+// MayDecide implements [rest.Service].
+func (b *Backend) MayDecide(ctx context.Context) error {
+	return invalid(b.policy.MayAnswer(server.CallerOf(ctx).Operator))
 }

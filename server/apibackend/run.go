@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"demesne/runner"
-	"demesne/server/backend"
-	"demesne/server/rest"
 	"demesne/session"
 )
 
@@ -15,12 +13,9 @@ func (b *Backend) Inspect(ctx context.Context, name string) (*runner.Info, error
 	return info, classified(err)
 }
 
-// Run implements [rest.Backend].
-func (b *Backend) Run(ctx context.Context, c backend.Create, cmd rest.Command) (*rest.Result, error) {
-	if _, err := b.fill(ctx, &c); err != nil {
-		return nil, err
-	}
-	o, err := b.options(c)
+// Run implements [rest.Service].
+func (b *Backend) Run(ctx context.Context, r session.Request, cb session.Callbacks) (*session.RunResult, error) {
+	o, err := b.allowed(r, false)
 	if err != nil {
 		return nil, err
 	}
@@ -29,36 +24,24 @@ func (b *Backend) Run(ctx context.Context, c backend.Create, cmd rest.Command) (
 		return nil, err
 	}
 	defer done()
-	run, cb := b.started(cmd, "")
-	run.Logs, run.Manifest = true, true
-	return finished(b.service.Run(ctx, o, run, cb))
+	r.Run.Logs, r.Run.Manifest = true, true
+	d, err := b.service.Run(ctx, o, b.timed(r.Run), cb)
+	return d, classified(err)
 }
 
-// Exec implements [rest.Backend].
-func (b *Backend) Exec(ctx context.Context, name string, cmd rest.Command) (*rest.Result, error) {
+// Exec implements [rest.Service].
+func (b *Backend) Exec(ctx context.Context, name string, r session.RunOptions, cb session.Callbacks) (*session.RunResult, error) {
 	done, err := b.queue.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	run, cb := b.started(cmd, name)
-	return finished(b.service.Exec(ctx, name, run, cb))
+	d, err := b.service.Exec(ctx, name, b.timed(r), cb)
+	return d, classified(err)
 }
 
-// started returns a command in the words of a session. sandbox is its id, or empty until it is made.
-func (b *Backend) started(cmd rest.Command, sandbox string) (session.RunOptions, session.Callbacks) {
-	cmd.Timeout = b.bounds.time(cmd.Timeout)
-	cb := session.Callbacks{Made: func(sb *session.Sandbox) { sandbox = sb.ID }}
-	if cmd.Began != nil {
-		cb.Began = func(func() session.Tail) { cmd.Began(sandbox) }
-	}
-	return session.RunOptions{Command: cmd.Command, Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr}, cb
-}
-
-func finished(d *session.RunResult, err error) (*rest.Result, error) {
-	if err != nil || d == nil {
-		return nil, classified(err)
-	}
-	tail := func(t session.Tail) rest.Tail { return rest.Tail{Text: t.Text, Bytes: t.Bytes, Cut: t.Cut} }
-	return &rest.Result{Result: d.Result, Stdout: tail(d.Stdout), Stderr: tail(d.Stderr)}, nil
+// timed returns a command with a time within the operator's bound.
+func (b *Backend) timed(r session.RunOptions) session.RunOptions {
+	r.Command.Timeout = b.policy.Time(r.Command.Timeout)
+	return r
 }

@@ -12,7 +12,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/tree"
-	"demesne/server/backend"
+	"demesne/server"
 )
 
 // account is a user of a sandbox, and where its relative paths begin.
@@ -57,7 +57,7 @@ func (e *entry) account(ctx context.Context, name string) (account, error) {
 	if known {
 		return a, nil
 	}
-	err := e.with(ctx, func(sb backend.Sandbox) (err error) {
+	err := e.with(ctx, func(sb server.Sandbox) (err error) {
 		a, err = find(ctx, sb, name)
 		return err
 	})
@@ -82,7 +82,7 @@ func (e *entry) findAccount() {
 
 // find looks for an account in the sandbox. The default user is the image's account of that name, if the sandbox can have
 // its id; otherwise it is the sandbox's own user, with a home directory of that name.
-func find(ctx context.Context, sb backend.Sandbox, name string) (account, error) {
+func find(ctx context.Context, sb server.Sandbox, name string) (account, error) {
 	if strings.ContainsAny(name, "/:\x00\n") {
 		return account{}, fmt.Errorf("%w: %q", errUser, name)
 	}
@@ -112,7 +112,7 @@ func find(ctx context.Context, sb backend.Sandbox, name string) (account, error)
 	return account{name, nil, h.Dir}, nil
 }
 
-func home(ctx context.Context, sb backend.Sandbox, t tree.Request) (*tree.Home, error) {
+func home(ctx context.Context, sb server.Sandbox, t tree.Request) (*tree.Home, error) {
 	a, err := sb.Tree(ctx, nil, "/", t, nil, nil)
 	switch {
 	case err != nil:
@@ -124,9 +124,9 @@ func home(ctx context.Context, sb backend.Sandbox, t tree.Request) (*tree.Home, 
 }
 
 // touch executes an operation without effect.
-func touch(ctx context.Context, sb backend.Sandbox) error { return touchAs(ctx, sb, nil) }
+func touch(ctx context.Context, sb server.Sandbox) error { return touchAs(ctx, sb, nil) }
 
-func touchAs(ctx context.Context, sb backend.Sandbox, user *runner.User) error {
+func touchAs(ctx context.Context, sb server.Sandbox, user *runner.User) error {
 	_, err := sb.Tree(ctx, user, "/", tree.Request{Op: tree.OpStat, Path: "/"}, nil, nil)
 	return err
 }

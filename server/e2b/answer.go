@@ -13,7 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // empty answers with a success without a body. A chunked empty body breaks the SDKs, and 204 has none.
@@ -41,13 +41,13 @@ func body(w http.ResponseWriter, r *http.Request, to any) bool {
 }
 
 // bodyStatus returns the status of an error of a body.
-func bodyStatus(err error) int { return statusOf(fmt.Errorf("%w: %w", backend.ErrInvalid, err)) }
+func bodyStatus(err error) int { return statusOf(fmt.Errorf("%w: %w", session.ErrInvalid, err)) }
 
 // fail answers with the status that fits an error of the backend.
 func fail(w http.ResponseWriter, err error) {
 	text := err.Error()
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		text = backend.TooLarge(large.Limit)
+		text = server.TooLarge(large.Limit)
 	}
 	server.Refuse(w, statusOf(err), text)
 }
@@ -57,15 +57,15 @@ func statusOf(err error) int {
 	switch {
 	case errors.As(err, &tooLarge):
 		return http.StatusRequestEntityTooLarge
-	case errors.Is(err, backend.ErrNotFound):
+	case errors.Is(err, session.ErrNotFound):
 		return http.StatusNotFound
-	case errors.Is(err, backend.ErrInvalid):
+	case errors.Is(err, session.ErrInvalid):
 		return http.StatusBadRequest
 	case errors.Is(err, syscall.EDQUOT):
 		return http.StatusInsufficientStorage
-	case errors.Is(err, backend.ErrQueueFull), errors.Is(err, backend.ErrQuota):
+	case errors.Is(err, session.ErrQueueFull), errors.Is(err, session.ErrQuota):
 		return http.StatusTooManyRequests
-	case errors.Is(err, backend.ErrBusy):
+	case errors.Is(err, session.ErrBusy):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
@@ -92,9 +92,9 @@ func rpcError(err error) error {
 	switch {
 	case errors.Is(err, errUser):
 		code = connect.CodeUnauthenticated
-	case errors.Is(err, backend.ErrInvalid):
+	case errors.Is(err, session.ErrInvalid):
 		code = connect.CodeInvalidArgument
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNoProcess), errors.Is(err, backend.ErrNotFound):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNoProcess), errors.Is(err, session.ErrNotFound):
 		code = connect.CodeNotFound
 	case errors.Is(err, fs.ErrExist):
 		code = connect.CodeAlreadyExists
@@ -103,7 +103,7 @@ func rpcError(err error) error {
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENAMETOOLONG),
 		errors.Is(err, syscall.ELOOP):
 		code = connect.CodeInvalidArgument
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EOVERFLOW), errors.Is(err, syscall.EDQUOT), errors.Is(err, backend.ErrQueueFull), errors.Is(err, backend.ErrQuota):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EOVERFLOW), errors.Is(err, syscall.EDQUOT), errors.Is(err, session.ErrQueueFull), errors.Is(err, session.ErrQuota):
 		code = connect.CodeResourceExhausted
 	}
 	return connect.NewError(code, err)

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // builds serves templates, and has the builds since the server's start.
@@ -94,7 +94,7 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 	}
 	name, tag, tagged := strings.Cut(q.Name, ":")
 	if !nameForm.MatchString(name) {
-		fail(w, fmt.Errorf("%w: name %q: must have lower case letters, digits and ._-", backend.ErrInvalid, name))
+		fail(w, fmt.Errorf("%w: name %q: must have lower case letters, digits and ._-", session.ErrInvalid, name))
 		return
 	}
 	tags := slices.Clone(q.Tags)
@@ -197,7 +197,7 @@ func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if q.StartCmd != "" || len(q.Registry) > 0 && string(q.Registry) != "null" {
-		fail(w, fmt.Errorf("%w: startCmd and fromImageRegistry are not supported by demesne", backend.ErrInvalid))
+		fail(w, fmt.Errorf("%w: startCmd and fromImageRegistry are not supported by demesne", session.ErrInvalid))
 		return
 	}
 	b.mu.Lock()
@@ -268,7 +268,7 @@ func (s *builds) image(ctx context.Context, b *build, q recipe) (steps []string,
 	}
 	blobs := map[string]int64{}
 	name := imageOf(b.template.ID, b.id)
-	err = s.opts.Backend.Build(ctx, backend.Build{Dir: work.dir, Containerfile: file, Name: name, MaxLayers: reserved}, b)
+	err = s.opts.Backend.Build(ctx, server.Build{Dir: work.dir, Containerfile: file, Name: name, MaxLayers: reserved}, b)
 	if err == nil {
 		blobs, err = s.opts.Backend.Blobs(ctx, name)
 	}
@@ -354,7 +354,7 @@ func (s *builds) containerfile(ctx context.Context, work *workspace, q recipe) (
 		s.store.mu.Unlock()
 	}
 	if from == "" || strings.ContainsAny(from, " \t\r\n$") || !own && (strings.Contains(from, builtPrefix) || !s.opts.Backend.HasImage(ctx, from)) {
-		return "", nil, stepError{baseStep, fmt.Errorf("%w: base %q: not an image", backend.ErrInvalid, cmp.Or(from, q.FromTemplate))}
+		return "", nil, stepError{baseStep, fmt.Errorf("%w: base %q: not an image", session.ErrInvalid, cmp.Or(from, q.FromTemplate))}
 	}
 	text, lines = "FROM "+from+"\n", []string{baseStep}
 	user := `""` // root
@@ -377,7 +377,7 @@ func (s *builds) containerfile(ctx context.Context, work *workspace, q recipe) (
 }
 
 // errStep means that a step lacks arguments, or has impossible ones.
-var errStep = fmt.Errorf("%w: its arguments are not understood", backend.ErrInvalid)
+var errStep = fmt.Errorf("%w: its arguments are not understood", session.ErrInvalid)
 
 func (s *builds) instruction(work *workspace, i int, st step) (string, error) {
 	for _, a := range st.Args {
@@ -429,7 +429,7 @@ func (s *builds) copyStep(work *workspace, i int, st step, plain func(string) bo
 	}
 	f, err := s.openUpload(st.Files)
 	if err != nil {
-		return "", fmt.Errorf("%w: the files of COPY %q were not uploaded", backend.ErrInvalid, st.Args[0])
+		return "", fmt.Errorf("%w: the files of COPY %q were not uploaded", session.ErrInvalid, st.Args[0])
 	}
 	defer f.Close()
 	part := fmt.Sprintf("step%d", i)

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // templateFile answers whether the files of a COPY are here, and where to send them. The address has a token of its own,
@@ -90,7 +90,7 @@ func (s *builds) keep(id, hash, tmp string, size Stored) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.store.hasTemplate(id) {
-		return fmt.Errorf("%w: the template was removed", backend.ErrNotFound)
+		return fmt.Errorf("%w: the template was removed", session.ErrNotFound)
 	}
 	name := path.Join(uploadDir, id, hash)
 	if err := s.store.dir.Rename(tmp, name); err != nil {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // built is an image that a build makes or has made. Its record is written before the build and removed after the image, so
@@ -166,7 +166,7 @@ func (p *pictures) collect() (n int) {
 	defer cancel()
 	for _, one := range p.unnamed() {
 		err := p.store.backend.Discard(ctx, imageOf(one.Template, one.Build))
-		if err != nil && !errors.Is(err, backend.ErrConflict) {
+		if err != nil && !errors.Is(err, session.ErrConflict) {
 			p.store.opts.Log.Printf("remove image of template %s: %v", one.Template, err)
 		}
 		if err != nil {

@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"demesne/server/backend"
+	"demesne/server"
+	"demesne/session"
 )
 
 // begin sends a recipe for a template of that name. It returns the status and the path of the build.
@@ -107,7 +108,7 @@ func TestQuotaTemplates(t *testing.T) {
 		is("too large", r.build("a", layers("debian", fmt.Sprintf("m%d %d", i, 201*kilo))), "error")
 	}
 	is("the base is missing", r.build("a", layers("none", "x 1")), "error")
-	r.fake.builds = func(backend.Build) error { return errors.New("a step failed") }
+	r.fake.builds = func(server.Build) error { return errors.New("a step failed") }
 	is("a failed build", r.build("a", layers("debian", "x 1000")), "error")
 	r.fake.builds = nil
 	counts("failed builds", 1, 1, 100*kilo)
@@ -154,7 +155,7 @@ func TestQuotaTemplateInUse(t *testing.T) {
 	r.images("not any more", 0)
 
 	running, proceed := make(chan int64), make(chan bool)
-	r.fake.builds = func(b backend.Build) error { running <- b.MaxLayers; <-proceed; return nil }
+	r.fake.builds = func(b server.Build) error { running <- b.MaxLayers; <-proceed; return nil }
 	_, path := r.begin("b", layers("debian", "l 1000"))
 	if most := <-running; most != 200*kilo || r.stored().Bytes != most+fixedOf(1).Bytes {
 		t.Errorf("a build that runs: %d of %+v", most, r.stored())
@@ -212,7 +213,7 @@ func TestUnpackBounds(t *testing.T) {
 		{"directories", many(tar.TypeDir, 21), quotaError{"files and directories", 20}},
 		{"links", many(tar.TypeSymlink, 21), quotaError{"files and directories", 20}},
 		{"parents", []*tar.Header{file(deep+"f", 0)}, quotaError{"files and directories", 20}},
-		{"too deep", []*tar.Header{file(strings.Repeat("d/", mostDepth)+"f", 0)}, backend.ErrInvalid},
+		{"too deep", []*tar.Header{file(strings.Repeat("d/", mostDepth)+"f", 0)}, session.ErrInvalid},
 	} {
 		l := &ledger{most: Quota{Bytes: 256 * kilo, Files: 20}}
 		w := &workspace{dir: t.TempDir(), ledger: l}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // content serves the files of one volume. A sandbox writes there too, so no link leads out of the root, and no file but a
@@ -80,7 +80,7 @@ func (c *content) serve(w http.ResponseWriter, r *http.Request, what string) err
 		}
 	case "DELETE path":
 		if name == "." {
-			return fmt.Errorf("%w: the volume itself", backend.ErrInvalid)
+			return fmt.Errorf("%w: the volume itself", session.ErrInvalid)
 		}
 		if err := c.remove(name); err != nil {
 			return err
@@ -112,7 +112,7 @@ func modeOf(text string) (*fs.FileMode, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		return nil, fmt.Errorf("%w: mode %q: not a number", backend.ErrInvalid, text)
+		return nil, fmt.Errorf("%w: mode %q: not a number", session.ErrInvalid, text)
 	}
 	mode := fs.FileMode(n & 0o777)
 	return &mode, nil

@@ -35,13 +35,12 @@ import (
 	"connectrpc.com/connect"
 
 	"demesne/server"
-	"demesne/server/backend"
 	"demesne/server/e2b/envd"
 )
 
 // Options configures a Server.
 type Options struct {
-	Backend backend.Backend
+	Backend server.Sandboxes
 	State   string // directory for records, which only this user can reach
 	Key     string // signs addresses for uploads; the token of control calls without Access
 	Access  *server.Access

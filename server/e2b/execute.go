@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"demesne/server/backend"
+	"demesne/kernels"
 )
 
 // line is one line of the answer to /execute.
@@ -117,7 +117,7 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, e *entry) {
 func (e *entry) gone() bool { return e.removed() || !e.running() }
 
 // execute waits for its turn, and executes code with variables that hold for it alone.
-func (c *kernelContext) execute(ctx context.Context, code string, env map[string]string, out *lines) (*backend.Executed, error) {
+func (c *kernelContext) execute(ctx context.Context, code string, env map[string]string, out *lines) (*kernels.Result, error) {
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -139,12 +139,12 @@ func (c *kernelContext) execute(ctx context.Context, code string, env map[string
 }
 
 // end sends the end of an execution.
-func (l *lines) end(done *backend.Executed, err error) {
+func (l *lines) end(done *kernels.Result, err error) {
 	switch {
 	case err != nil:
 		l.send(line{"type": "error", "name": "KernelError", "value": err.Error(), "traceback": ""})
-	case done.Name != "":
-		l.send(line{"type": "error", "name": done.Name, "value": done.Value, "traceback": done.Traceback})
+	case done.Error != nil:
+		l.send(line{"type": "error", "name": done.Error.Type, "value": done.Error.Message, "traceback": strings.Join(done.Error.Traceback, "\n")})
 	}
 	if done != nil {
 		l.send(line{"type": "number_of_executions", "execution_count": done.Count})
@@ -152,7 +152,7 @@ func (l *lines) end(done *backend.Executed, err error) {
 	l.send(line{"type": "end_of_execution"})
 }
 
-func (l *lines) output(o backend.Output) {
+func (l *lines) output(o kernels.Output) {
 	switch {
 	case o.Stdout != "":
 		l.send(line{"type": "stdout", "text": o.Stdout, "timestamp": time.Now().UnixNano()})
@@ -171,8 +171,8 @@ var formats = map[string]string{
 }
 
 // result translates a value in several representations. One that E2B has no name for keeps its MIME type.
-func result(o backend.Output) line {
-	l := line{"type": "result", "is_main_result": o.Main}
+func result(o kernels.Output) line {
+	l := line{"type": "result", "is_main_result": o.Value}
 	for mime, raw := range o.Display {
 		key := formats[mime]
 		switch {

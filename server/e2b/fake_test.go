@@ -19,10 +19,12 @@ import (
 	"testing"
 	"time"
 
+	"demesne/kernels"
 	"demesne/runner"
 	"demesne/runner/tree"
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
+	"demesne/session/operator"
 )
 
 // fake is a backend whose sandboxes are directories, and whose commands are programs of the test's.
@@ -30,14 +32,14 @@ type fake struct {
 	mu    sync.Mutex
 	all   map[string]*fakeSandbox
 	fails error // of Create
-	reach backend.Network
+	reach session.Egress
 	dial  func() (io.ReadWriteCloser, error)
 	calls []string
 
 	images map[string]map[string]int64 // blobs of the images that are here
 	busy   map[string]bool             // images that are in use
 	steps  map[string]bool             // images for which a build left something
-	builds func(backend.Build) error   // may be nil
+	builds func(server.Build) error    // may be nil
 
 	started int                         // kernels
 	kernel  func() error                // starts a kernel; may be nil
@@ -59,7 +61,7 @@ func (f *fake) find(name string) (*fakeSandbox, error) {
 	if s := f.all[name]; s != nil {
 		return s, nil
 	}
-	return nil, backend.ErrNotFound
+	return nil, session.ErrNotFound
 }
 
 func (f *fake) add(name string) (*fakeSandbox, error) {
@@ -75,15 +77,15 @@ func (f *fake) add(name string) (*fakeSandbox, error) {
 	return s, nil
 }
 
-func (f *fake) Create(_ context.Context, c backend.Create) (backend.Sandbox, error) {
+func (f *fake) Create(_ context.Context, r session.Request, _ bool) (server.Sandbox, error) {
 	if f.fails != nil {
 		return nil, f.fails
 	}
-	f.reach = c.Network
-	return f.add(c.Name)
+	f.reach = r.Create.Egress
+	return f.add(r.Create.Spec.Name)
 }
 
-func (f *fake) Open(_ context.Context, name string) (backend.Sandbox, error) {
+func (f *fake) Open(_ context.Context, name string) (server.Sandbox, error) {
 	s, err := f.find(name)
 	if err != nil {
 		return nil, err
@@ -133,22 +135,22 @@ func (f *fake) Fork(_ context.Context, from, name string) error {
 
 func (f *fake) Snapshot(ctx context.Context, from, name string) error { return f.Fork(ctx, from, name) }
 
-func (f *fake) Reach(_ context.Context, _ string, n backend.Network) error { f.reach = n; return nil }
+func (f *fake) Reach(_ context.Context, _ string, n session.Egress) error { f.reach = n; return nil }
 
 func (f *fake) Usage(context.Context, string) (runner.Usage, error) {
 	return runner.Usage{CPU: 1, Memory: 1 << 20}, nil
 }
 
 // Grants gives at most 2 GiB of memory, one processor, and 100 MiB of disk.
-func (f *fake) Grants(_ context.Context, l runner.Limits, timeout time.Duration) backend.Granted {
+func (f *fake) Grants(_ context.Context, l runner.Limits, timeout time.Duration) operator.Granted {
 	l.Memory, l.CPUs, l.Disk = min(cmp.Or(l.Memory, 2<<30), 2<<30), 1, 100<<20
-	return backend.Granted{Limits: l, Timeout: timeout}
+	return operator.Granted{Limits: l, Timeout: timeout}
 }
 
 func (f *fake) HasImage(_ context.Context, name string) bool { return name == "debian" }
 
 // Build makes a layer for each RUN: its text is NAME SIZE. The layers of the base are below them.
-func (f *fake) Build(_ context.Context, b backend.Build, log io.Writer) error {
+func (f *fake) Build(_ context.Context, b server.Build, log io.Writer) error {
 	text, err := os.ReadFile(b.Containerfile)
 	fmt.Fprintf(log, "%s", text)
 	if f.builds != nil {
@@ -183,7 +185,7 @@ func (f *fake) Blobs(_ context.Context, name string) (map[string]int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.images[name] == nil {
-		return nil, backend.ErrNotFound
+		return nil, session.ErrNotFound
 	}
 	return f.images[name], nil
 }
@@ -192,14 +194,14 @@ func (f *fake) Discard(_ context.Context, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.busy[name] {
-		return backend.ErrConflict
+		return session.ErrConflict
 	}
 	delete(f.images, name)
 	delete(f.steps, name)
 	return nil
 }
 
-func (s *fakeSandbox) Start(context.Context, runner.Command) (backend.Process, error) {
+func (s *fakeSandbox) Start(context.Context, runner.Command) (server.Process, error) {
 	return nil, syscall.ENOSYS
 }
 
@@ -241,7 +243,7 @@ func (s *fakeSandbox) Dial(context.Context, uint16) (io.ReadWriteCloser, error) 
 	return nil, syscall.ECONNREFUSED
 }
 
-func (s *fakeSandbox) Kernel(context.Context, backend.KernelOptions) (backend.Kernel, error) {
+func (s *fakeSandbox) Kernel(context.Context, server.KernelOptions) (server.Kernel, error) {
 	s.fake.mu.Lock()
 	defer s.fake.mu.Unlock()
 	s.fake.started++
@@ -254,12 +256,12 @@ func (s *fakeSandbox) Kernel(context.Context, backend.KernelOptions) (backend.Ke
 // fakeKernel answers with its code, in characters that a chunk may split.
 type fakeKernel struct{ fake *fake }
 
-func (k fakeKernel) Execute(ctx context.Context, code string, emit func(backend.Output)) (*backend.Executed, error) {
+func (k fakeKernel) Execute(ctx context.Context, code string, emit func(kernels.Output)) (*kernels.Result, error) {
 	if k.fake.execute != nil {
 		return nil, k.fake.execute(ctx)
 	}
-	emit(backend.Output{Stdout: code + " € 😀\n"})
-	return &backend.Executed{Count: 1}, nil
+	emit(kernels.Output{Stdout: code + " € 😀\n"})
+	return &kernels.Result{Count: 1}, nil
 }
 
 func (fakeKernel) Restart(context.Context) error { return nil }

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"demesne/runner/tree"
-	"demesne/server/backend"
+	"demesne/server"
 	"demesne/server/e2b/envd"
 )
 
@@ -29,7 +29,7 @@ func operate(ctx context.Context, t tree.Request) ([]tree.Info, error) {
 		return nil, rpcError(err)
 	}
 	var infos []tree.Info
-	err = e.with(ctx, func(sb backend.Sandbox) error {
+	err = e.with(ctx, func(sb server.Sandbox) error {
 		got, err := sb.Tree(ctx, a.user, a.home, t, nil, nil)
 		if err == nil {
 			infos = got.Infos

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // snapshot is the record of a snapshot.
@@ -57,7 +57,7 @@ func (s *Server) fork(w http.ResponseWriter, r *http.Request) {
 	}
 	d, err := seconds(q.Timeout, 15)
 	if n < 1 || n > mostForks {
-		err = fmt.Errorf("%w: count %d: must be from 1 to %d", backend.ErrInvalid, n, mostForks)
+		err = fmt.Errorf("%w: count %d: must be from 1 to %d", session.ErrInvalid, n, mostForks)
 	}
 	if err != nil {
 		fail(w, err)
@@ -90,7 +90,7 @@ func (s *Server) forkOne(ctx context.Context, from *entry, d time.Duration) fork
 	if rec.TrafficToken != "" {
 		rec.TrafficToken = newToken()
 	}
-	e, err := s.store.make(rec, func(name string) (backend.Sandbox, error) {
+	e, err := s.store.make(rec, func(name string) (server.Sandbox, error) {
 		if err := s.opts.Backend.Fork(ctx, from.rec.name(), name); err != nil {
 			return nil, err
 		}
@@ -177,7 +177,7 @@ func (s *Server) removeTemplate(w http.ResponseWriter, r *http.Request) {
 	s.store.mu.Unlock()
 	switch {
 	case snap != nil:
-		if err := s.opts.Backend.Remove(r.Context(), snap.name()); err != nil && !errors.Is(err, backend.ErrNotFound) {
+		if err := s.opts.Backend.Remove(r.Context(), snap.name()); err != nil && !errors.Is(err, session.ErrNotFound) {
 			fail(w, err)
 			return
 		}

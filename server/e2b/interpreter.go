@@ -15,7 +15,8 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"demesne/server/backend"
+	"demesne/server"
+	"demesne/session"
 )
 
 // contextTable has the kernels of a sandbox. They end with the server.
@@ -33,7 +34,7 @@ type kernelContext struct {
 	main   bool          // the default context of its language
 	begun  sync.Once     // the kernel's start, or the context's end before it
 	ready  chan struct{} // closed when kernel or err is set
-	kernel backend.Kernel
+	kernel server.Kernel
 	err    error
 	turn   chan struct{} // holds one value while code is executed
 }
@@ -112,7 +113,7 @@ func (t *contextTable) add(language, dir string, main bool) (*kernelContext, err
 	}
 	if len(t.all) >= mostContexts {
 		t.mu.Unlock()
-		return nil, fmt.Errorf("%w: the sandbox has %d contexts", backend.ErrBusy, mostContexts)
+		return nil, fmt.Errorf("%w: the sandbox has %d contexts", session.ErrBusy, mostContexts)
 	}
 	t.all = append(t.all, c)
 	t.mu.Unlock()
@@ -138,8 +139,8 @@ func (c *kernelContext) start(e *entry, t *contextTable) {
 		if dir == defaultHome {
 			dir = a.home
 		}
-		err = e.with(ctx, func(sb backend.Sandbox) (err error) {
-			c.kernel, err = sb.Kernel(ctx, backend.KernelOptions{Language: c.Language, Prelude: preludes[c.Language], Dir: dir, User: a.user, Env: e.environ(a, nil)})
+		err = e.with(ctx, func(sb server.Sandbox) (err error) {
+			c.kernel, err = sb.Kernel(ctx, server.KernelOptions{Language: c.Language, Prelude: preludes[c.Language], Dir: dir, User: a.user, Env: e.environ(a, nil)})
 			return err
 		})
 	}

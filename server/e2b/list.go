@@ -14,7 +14,7 @@ import (
 
 	"demesne/runner"
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // detail is the answer to getInfo; a list omits what is specific to one sandbox.
@@ -102,13 +102,13 @@ func pageOf(q url.Values) (p page, err error) {
 	p.limit = 100
 	if text := q.Get("limit"); text != "" {
 		if p.limit, err = strconv.Atoi(text); err != nil || p.limit < 1 || p.limit > 1000 {
-			return p, fmt.Errorf("%w: limit %q: must be from 1 to 1000", backend.ErrInvalid, text)
+			return p, fmt.Errorf("%w: limit %q: must be from 1 to 1000", session.ErrInvalid, text)
 		}
 	}
 	if text := q.Get("nextToken"); text != "" {
 		raw, err := base64.RawURLEncoding.DecodeString(text)
 		if err != nil {
-			return p, fmt.Errorf("%w: nextToken: not from this server", backend.ErrInvalid)
+			return p, fmt.Errorf("%w: nextToken: not from this server", session.ErrInvalid)
 		}
 		p.after = string(raw)
 	}
@@ -173,7 +173,7 @@ func filterOf(q url.Values) (f filter, err error) {
 	}
 	if text := q.Get("startedAfter"); text != "" {
 		if f.after, err = time.Parse(time.RFC3339, text); err != nil {
-			return f, fmt.Errorf("%w: startedAfter %q: not a time", backend.ErrInvalid, text)
+			return f, fmt.Errorf("%w: startedAfter %q: not a time", session.ErrInvalid, text)
 		}
 	}
 	f.template = q.Get("template")
@@ -185,14 +185,14 @@ func filterOf(q url.Values) (f filter, err error) {
 func metadataOf(text string) (map[string]string, error) {
 	form, err := url.ParseQuery(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: metadata %q: not a form", backend.ErrInvalid, text)
+		return nil, fmt.Errorf("%w: metadata %q: not a form", session.ErrInvalid, text)
 	}
 	m := map[string]string{}
 	for k, v := range form {
 		key, err1 := url.PathUnescape(k)
 		value, err2 := url.PathUnescape(v[0])
 		if err1 != nil || err2 != nil {
-			return nil, fmt.Errorf("%w: metadata %q: not encoded", backend.ErrInvalid, k)
+			return nil, fmt.Errorf("%w: metadata %q: not encoded", session.ErrInvalid, k)
 		}
 		m[key] = value
 	}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner/tree"
-	"demesne/server/backend"
+	"demesne/server"
 )
 
 // sample is one measurement of a sandbox.
@@ -57,7 +57,7 @@ func (e *entry) measure(ctx context.Context) (sample, error) {
 		Timestamp: now, Unix: now.Unix(), CPUCount: cmp.Or(rec.CPUs, hostCPUs()), MemUsed: u.Memory, MemCache: u.Cache,
 		MemTotal: int64(cmp.Or(rec.MemoryMB, hostMemoryMB())) << 20, cpu: u.CPU,
 	}
-	e.with(ctx, func(sb backend.Sandbox) error {
+	e.with(ctx, func(sb server.Sandbox) error {
 		a, err := sb.Tree(ctx, nil, "/", tree.Request{Op: tree.OpSpace, Path: "/"}, nil, nil)
 		if err == nil && a.Space != nil {
 			m.DiskTotal = max(a.Space.Total, 0)

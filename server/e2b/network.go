@@ -11,7 +11,8 @@ import (
 	"strings"
 
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
+	"demesne/session/operator"
 )
 
 // network is what a sandbox may reach, in E2B's words.
@@ -46,22 +47,24 @@ func (n *network) maskedHost(port uint16) string {
 
 // rules translates n. E2B lets allowOut win over denyOut, and demesne's policy the other way round: a denial that is also
 // allowed is left out, and a range of which only a part is allowed cannot be expressed.
-func (n *network) rules() (to backend.Network, err error) {
+func (n *network) rules() (to session.Egress, err error) {
 	if n.Proxy != nil {
-		return to, fmt.Errorf("%w: network: egressProxy is not supported by demesne", backend.ErrInvalid)
+		return to, fmt.Errorf("%w: network: egressProxy is not supported by demesne", session.ErrInvalid)
 	}
 	if _, err := n.headers(); err != nil {
 		return to, err
 	}
 	if mask := n.maskedHost(1); mask != "" {
 		if u, err := url.Parse("http://" + mask); err != nil || u.Host != mask {
-			return to, fmt.Errorf("%w: network: maskRequestHost %q: not a host name", backend.ErrInvalid, n.MaskHost)
+			return to, fmt.Errorf("%w: network: maskRequestHost %q: not a host name", session.ErrInvalid, n.MaskHost)
 		}
 	}
-	to.Open = n.open()
+	if n.open() {
+		to.Mode = operator.Everything
+	}
 	for _, word := range n.AllowOut {
 		if word == everything {
-			to.Open = true
+			to.Mode = operator.Everything
 			continue
 		}
 		rule, err := rule(word)
@@ -76,11 +79,11 @@ func (n *network) rules() (to backend.Network, err error) {
 		}
 		r, err := prefixOf(word)
 		if err != nil {
-			return to, fmt.Errorf("%w: denyOut %q: not an address or a range", backend.ErrInvalid, word)
+			return to, fmt.Errorf("%w: denyOut %q: not an address or a range", session.ErrInvalid, word)
 		}
 		for _, other := range n.AllowOut {
 			if p, err := prefixOf(other); err == nil && p.Overlaps(r) {
-				return to, fmt.Errorf("%w: network: %q is allowed and %q denied, which overlap: demesne denies then", backend.ErrInvalid, other, word)
+				return to, fmt.Errorf("%w: network: %q is allowed and %q denied, which overlap: demesne denies then", session.ErrInvalid, other, word)
 			}
 		}
 		to.Deny = append(to.Deny, address(r))
@@ -94,7 +97,7 @@ func rule(word string) (string, error) {
 		return address(p) + ":*", nil
 	}
 	if word == "" || strings.ContainsAny(word, " \t\n=/") {
-		return "", fmt.Errorf("%w: allowOut %q: not a name, an address or a range", backend.ErrInvalid, word)
+		return "", fmt.Errorf("%w: allowOut %q: not a name, an address or a range", session.ErrInvalid, word)
 	}
 	return word, nil
 }
@@ -131,7 +134,7 @@ func (s *Server) network(w http.ResponseWriter, r *http.Request) {
 	}
 	rules, err := n.rules()
 	if was := e.snap().Network; err == nil && !reflect.DeepEqual(was.Rules, n.Rules) {
-		err = fmt.Errorf("%w: network: demesne sets the rules of a sandbox when it is made: pass the same ones", backend.ErrInvalid)
+		err = fmt.Errorf("%w: network: demesne sets the rules of a sandbox when it is made: pass the same ones", session.ErrInvalid)
 	}
 	if err == nil {
 		err = s.opts.Backend.Reach(r.Context(), e.rec.name(), rules)

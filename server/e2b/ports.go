@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"demesne/server"
-	"demesne/server/backend"
 )
 
 // forward passes a request to a program in the sandbox. The connection is made inside, so a program that listens on the
@@ -95,7 +94,7 @@ func unreachable(w http.ResponseWriter, id string, port uint16, text string) {
 // dial connects to a port of the sandbox.
 func (e *entry) dial(ctx context.Context, port uint16) (net.Conn, error) {
 	var c io.ReadWriteCloser
-	err := e.with(ctx, func(sb backend.Sandbox) (err error) {
+	err := e.with(ctx, func(sb server.Sandbox) (err error) {
 		c, err = sb.Dial(ctx, port)
 		return err
 	})

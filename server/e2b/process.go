@@ -19,8 +19,9 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/tree"
-	"demesne/server/backend"
+	"demesne/server"
 	"demesne/server/e2b/envd"
+	"demesne/session"
 )
 
 // processes implements envd's process.Process.
@@ -111,10 +112,10 @@ func keepalive(ctx context.Context) (<-chan time.Time, func()) {
 func (e *entry) start(ctx context.Context, q *envd.StartRequest) (*process, *reader, error) {
 	c := q.GetProcess()
 	if c.GetCmd() == "" {
-		return nil, nil, fmt.Errorf("%w: process.cmd is required", backend.ErrInvalid)
+		return nil, nil, fmt.Errorf("%w: process.cmd is required", session.ErrInvalid)
 	}
 	if name, bad := badVariable(c.GetEnvs()); bad {
-		return nil, nil, fmt.Errorf("%w: envs: %q is not a variable", backend.ErrInvalid, name)
+		return nil, nil, fmt.Errorf("%w: envs: %q is not a variable", session.ErrInvalid, name)
 	}
 	a, err := e.account(ctx, userOf(headers(ctx)))
 	if err != nil {
@@ -151,19 +152,19 @@ func (e *entry) workdir(ctx context.Context, a account, cwd string) (string, err
 	if !path.IsAbs(cwd) {
 		cwd = path.Join(a.home, cwd)
 	}
-	err := e.with(ctx, func(sb backend.Sandbox) error {
+	err := e.with(ctx, func(sb server.Sandbox) error {
 		_, err := sb.Tree(ctx, a.user, "/", tree.Request{Op: tree.OpStat, Path: cwd}, nil, nil)
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("%w: cwd %q: %w", backend.ErrInvalid, cwd, err)
+		return "", fmt.Errorf("%w: cwd %q: %w", session.ErrInvalid, cwd, err)
 	}
 	return cwd, nil
 }
 
 // launch starts the command. Where the root has no bash, a command for it goes to sh.
 func (p *process) launch(ctx context.Context, e *entry, cmd runner.Command) error {
-	err := e.with(ctx, func(sb backend.Sandbox) (err error) {
+	err := e.with(ctx, func(sb server.Sandbox) (err error) {
 		p.run, err = sb.Start(ctx, cmd)
 		if errors.Is(err, fs.ErrNotExist) && cmd.Argv[0] == "/bin/bash" {
 			cmd.Argv[0] = "/bin/sh"
@@ -281,7 +282,7 @@ func (*processes) StreamInput(ctx context.Context, from *connect.ClientStream[en
 		case m.GetStart() != nil:
 			p, err = entryOf(ctx).procs.find(m.GetStart().GetProcess(), false)
 		case m.GetData() != nil && p == nil:
-			err = fmt.Errorf("%w: the first message must name the process", backend.ErrInvalid)
+			err = fmt.Errorf("%w: the first message must name the process", session.ErrInvalid)
 		case m.GetData() != nil:
 			err = p.write(m.GetData().GetInput())
 		}
@@ -303,7 +304,7 @@ func (*processes) SendSignal(ctx context.Context, q *envd.SendSignalRequest) (*e
 				p.await()
 			}
 		default:
-			err = fmt.Errorf("%w: signal %d: only SIGTERM and SIGKILL", backend.ErrInvalid, q.GetSignal())
+			err = fmt.Errorf("%w: signal %d: only SIGTERM and SIGKILL", session.ErrInvalid, q.GetSignal())
 		}
 	}
 	return &envd.SendSignalResponse{}, rpcError(err)
@@ -313,7 +314,7 @@ func (*processes) SendSignal(ctx context.Context, q *envd.SendSignalRequest) (*e
 func (*processes) CloseStdin(ctx context.Context, q *envd.CloseStdinRequest) (*envd.CloseStdinResponse, error) {
 	p, err := entryOf(ctx).procs.find(q.GetProcess(), false)
 	if err == nil && p.pty != nil {
-		err = fmt.Errorf("%w: a terminal has no end of input: send 0x04", backend.ErrInvalid)
+		err = fmt.Errorf("%w: a terminal has no end of input: send 0x04", session.ErrInvalid)
 	}
 	if err == nil {
 		p.closeStdin()

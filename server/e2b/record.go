@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // States of a sandbox.
@@ -70,7 +70,7 @@ func writeRecord(dir *os.Root, kind, id string, v any) error {
 		return err
 	}
 	if len(text) > recordMost {
-		return fmt.Errorf("%w: metadata and variables: more than 1 MiB", backend.ErrInvalid)
+		return fmt.Errorf("%w: metadata and variables: more than 1 MiB", session.ErrInvalid)
 	}
 	tmp := path.Join(kind, ".new-"+rand.Text())
 	if err := dir.WriteFile(tmp, text, 0o600); err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"demesne/runner"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // headerRule is a header that the proxy sets in requests to a host.
@@ -31,7 +31,7 @@ const (
 func (n *network) headers() (all []headerRule, err error) {
 	for _, host := range slices.Sorted(maps.Keys(n.Rules)) {
 		if strings.Contains(host, "*") {
-			return nil, fmt.Errorf("%w: network: rule for %q: demesne sets headers for whole names only", backend.ErrInvalid, host)
+			return nil, fmt.Errorf("%w: network: rule for %q: demesne sets headers for whole names only", session.ErrInvalid, host)
 		}
 		set := map[string]string{}
 		for _, r := range n.Rules[host] {
@@ -44,7 +44,7 @@ func (n *network) headers() (all []headerRule, err error) {
 		}
 	}
 	if len(all) > mostRules {
-		return nil, fmt.Errorf("%w: network: more than %d headers", backend.ErrInvalid, mostRules)
+		return nil, fmt.Errorf("%w: network: more than %d headers", session.ErrInvalid, mostRules)
 	}
 	for _, r := range all {
 		if _, _, err := r.parts(); err != nil {
@@ -63,7 +63,7 @@ const (
 // parts returns the text of a header with "${}" for the secret that it names. Without a secret the whole text is one.
 func (r headerRule) parts() (template, secret string, err error) {
 	refuse := func(why string) (string, string, error) {
-		return "", "", fmt.Errorf("%w: network: header %s of %q: %s", backend.ErrInvalid, r.header, r.host, why)
+		return "", "", fmt.Errorf("%w: network: header %s of %q: %s", session.ErrInvalid, r.header, r.host, why)
 	}
 	before, rest, found := strings.Cut(r.value, fillBegin)
 	secret, after, closed := strings.Cut(rest, fillEnd)

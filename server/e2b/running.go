@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/server/backend"
+	"demesne/server"
 	"demesne/server/e2b/envd"
+	"demesne/session"
 )
 
 // Times of a process's streams.
@@ -32,7 +33,7 @@ type process struct {
 	of   *entry
 	dead chan struct{} // closed when the process has ended; its output may go on
 	info *envd.ProcessInfo
-	run  backend.Process
+	run  server.Process
 	pty  *os.File // nil: pipes
 
 	in    *os.File   // stdin; nil: it has none
@@ -219,7 +220,7 @@ func (p *process) write(in *envd.ProcessInput) error {
 		to, data = p.pty, in.GetPty()
 	}
 	if to == nil {
-		return fmt.Errorf("%w: the process has no such input", backend.ErrInvalid)
+		return fmt.Errorf("%w: the process has no such input", session.ErrInvalid)
 	}
 	if _, err := to.Write(data); err != nil {
 		return fmt.Errorf("write input: %w", err)

@@ -9,7 +9,7 @@ import (
 
 	"demesne/runner"
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // Times in E2B's API.
@@ -63,7 +63,7 @@ func seconds(n *int64, absent int64) (time.Duration, error) {
 		v = *n
 	}
 	if v < 0 || v > longestTimeout {
-		return 0, fmt.Errorf("%w: timeout %d: must be from 0 to %d seconds", backend.ErrInvalid, v, longestTimeout)
+		return 0, fmt.Errorf("%w: timeout %d: must be from 0 to %d seconds", session.ErrInvalid, v, longestTimeout)
 	}
 	return time.Duration(v) * time.Second, nil
 }
@@ -81,7 +81,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	from := s.store.source(rec.Template)
 	if from.snapshot != nil {
 		if len(rec.Volumes) > 0 {
-			fail(w, fmt.Errorf("%w: a sandbox from a snapshot has the volumes of its source", backend.ErrInvalid))
+			fail(w, fmt.Errorf("%w: a sandbox from a snapshot has the volumes of its source", session.ErrInvalid))
 			return
 		}
 		rec.Volumes = from.snapshot.Volumes
@@ -92,7 +92,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	if rec.Template == "" {
 		rec.Template = "base"
 	}
-	e, err := s.store.make(*rec, func(name string) (backend.Sandbox, error) { return s.sandboxOf(r.Context(), name, rec, from) })
+	e, err := s.store.make(*rec, func(name string) (server.Sandbox, error) { return s.sandboxOf(r.Context(), name, rec, from) })
 	if err != nil {
 		fail(w, err)
 		return
@@ -123,10 +123,10 @@ func (s *Server) described(q *createRequest) (*record, error) {
 		return nil, err
 	}
 	if name, bad := badVariable(q.EnvVars); bad {
-		return nil, fmt.Errorf("%w: envVars: %q is not a variable", backend.ErrInvalid, name)
+		return nil, fmt.Errorf("%w: envVars: %q is not a variable", session.ErrInvalid, name)
 	}
 	if len(q.MCP) > 0 || len(q.IAM) > 0 {
-		return nil, fmt.Errorf("%w: mcp and iam are not supported by demesne", backend.ErrInvalid)
+		return nil, fmt.Errorf("%w: mcp and iam are not supported by demesne", session.ErrInvalid)
 	}
 	now := time.Now().UTC()
 	rec := &record{
@@ -170,7 +170,7 @@ func (st *store) source(id string) source {
 }
 
 // sandboxOf makes the sandbox of a record.
-func (s *Server) sandboxOf(ctx context.Context, name string, rec *record, from source) (backend.Sandbox, error) {
+func (s *Server) sandboxOf(ctx context.Context, name string, rec *record, from source) (server.Sandbox, error) {
 	rules, err := rec.Network.rules()
 	if err == nil {
 		rules.Secrets, err = s.credentials(&rec.Network)
@@ -192,11 +192,13 @@ func (s *Server) sandboxOf(ctx context.Context, name string, rec *record, from s
 		}
 		return sb, nil
 	}
-	c := backend.Create{Name: name, Image: from.image, Built: from.template != nil, Network: rules, Limits: from.template.limits()}
-	if c.Mounts, err = s.volumes.mounts(rec.Volumes); err != nil {
+	var r session.Request
+	c := &r.Create
+	c.Spec.Name, c.Spec.Limits, c.Image.Given, c.Egress = name, from.template.limits(), from.image, rules
+	if c.Spec.Mounts, err = s.volumes.mounts(rec.Volumes); err != nil {
 		return nil, err
 	}
-	return s.opts.Backend.Create(ctx, c)
+	return s.opts.Backend.Create(ctx, r, from.template != nil)
 }
 
 // found returns the sandbox that a control call names. It answers by itself if the sandbox does not exist.

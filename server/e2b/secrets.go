@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // Vault keeps values of secrets, by name. It is safe for concurrent use.
@@ -70,7 +70,7 @@ func (s *secrets) value(name string) (string, error) {
 	one := s.find(name)
 	s.mu.Unlock()
 	if one == nil {
-		return "", fmt.Errorf("%w: secret %q was not found", backend.ErrInvalid, name)
+		return "", fmt.Errorf("%w: secret %q was not found", session.ErrInvalid, name)
 	}
 	value, err := s.vault.Value(one.ID)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *secrets) secretCreate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if q.Name == "" {
-		fail(w, fmt.Errorf("%w: name is required", backend.ErrInvalid))
+		fail(w, fmt.Errorf("%w: name is required", session.ErrInvalid))
 		return
 	}
 	now := time.Now().UTC()

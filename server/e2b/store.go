@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/server/backend"
+	"demesne/server"
+	"demesne/session"
 	"demesne/session/events"
 )
 
 // store has the server's sandboxes.
 type store struct {
-	backend  backend.Backend
+	backend  server.Sandboxes
 	opts     Options
 	dir      *os.Root
 	ledger   ledger
@@ -44,7 +45,7 @@ type entry struct {
 
 	mu       sync.Mutex
 	rec      record // ID, Token, TrafficToken and Started do not change
-	live     backend.Sandbox
+	live     server.Sandbox
 	stop     func() // of the timer
 	accounts map[string]account
 	procs    procTable
@@ -172,13 +173,13 @@ func (s *store) discard(e *entry) {
 	ctx, cancel := context.WithTimeout(context.Background(), appearTime+removeTime)
 	defer cancel()
 	err := s.backend.Remove(ctx, e.rec.name())
-	for end := time.Now().Add(appearTime); errors.Is(err, backend.ErrNotFound) && time.Now().Before(end) && !s.isClosed(); {
+	for end := time.Now().Add(appearTime); errors.Is(err, session.ErrNotFound) && time.Now().Before(end) && !s.isClosed(); {
 		time.Sleep(appearEvery)
 		err = s.backend.Remove(ctx, e.rec.name())
 	}
 	switch {
-	case errors.Is(err, backend.ErrNotFound) && s.isClosed(): // the next server looks for it
-	case err != nil && !errors.Is(err, backend.ErrNotFound):
+	case errors.Is(err, session.ErrNotFound) && s.isClosed(): // the next server looks for it
+	case err != nil && !errors.Is(err, session.ErrNotFound):
 		s.opts.Log.Printf("remove sandbox %s: %v", e.rec.ID, err)
 	default:
 		e.unmount()
@@ -234,7 +235,7 @@ func (s *store) isClosed() bool {
 
 // make makes a sandbox with f, which fails with an ended context if the sandbox may be made all the same. A server that is
 // killed meanwhile removes it at its next start. No client finds the sandbox before it is made; [Server.Credentials] does.
-func (s *store) make(rec record, f func(name string) (backend.Sandbox, error)) (*entry, error) {
+func (s *store) make(rec record, f func(name string) (server.Sandbox, error)) (*entry, error) {
 	e := &entry{store: s, rec: rec}
 	e.rec.State = creating
 	if err := e.mount(false); err != nil {
@@ -305,7 +306,7 @@ func (e *entry) end(ctx context.Context) error {
 	e.going.Lock()
 	defer e.going.Unlock()
 	err := e.store.backend.Remove(ctx, e.rec.name())
-	if err != nil && !errors.Is(err, backend.ErrNotFound) {
+	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		return err
 	}
 	e.store.unlist(e)
@@ -411,7 +412,7 @@ func (e *entry) resume(ctx context.Context, d time.Duration) (was bool, err erro
 	e.turn.Lock()
 	defer e.turn.Unlock()
 	if e.store.get(e.rec.ID) != e {
-		return false, backend.ErrNotFound
+		return false, session.ErrNotFound
 	}
 	was = e.state() == paused
 	if was {
@@ -438,18 +439,18 @@ func (e *entry) wake(ctx context.Context) error {
 		e.live = nil
 	}
 	e.mu.Unlock()
-	return e.with(ctx, func(sb backend.Sandbox) error { return touch(ctx, sb) })
+	return e.with(ctx, func(sb server.Sandbox) error { return touch(ctx, sb) })
 }
 
 // with calls f with the sandbox, and once more if the runner had ended meanwhile. So f must have had no effect if its error
-// is backend.ErrNotFound.
-func (e *entry) with(ctx context.Context, f func(backend.Sandbox) error) error {
+// is session.ErrNotFound.
+func (e *entry) with(ctx context.Context, f func(server.Sandbox) error) error {
 	e.mu.Lock()
 	live := e.live
 	e.mu.Unlock()
 	if live != nil {
 		err := f(live)
-		if !errors.Is(err, backend.ErrNotFound) {
+		if !errors.Is(err, session.ErrNotFound) {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"demesne/runner"
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // template is an image that a client has built. Its images have the names local/NAME:TAG.
@@ -74,7 +74,7 @@ func (st *store) name(b *build) error {
 	defer st.mu.Unlock()
 	t := b.template
 	if st.templates[t.ID] != t {
-		return fmt.Errorf("%w: the template was removed", backend.ErrNotFound)
+		return fmt.Errorf("%w: the template was removed", session.ErrNotFound)
 	}
 	return st.change(t, func() error { t.tag(b.id, b.tags); return nil })
 }
@@ -173,7 +173,7 @@ func (s *builds) templateExists(w http.ResponseWriter, r *http.Request) {
 func (s *builds) tagged(w http.ResponseWriter, name string, f func(*template) error) bool {
 	s.store.mu.Lock()
 	t := s.store.findTemplate(name)
-	err := fmt.Errorf("%w: template %q", backend.ErrNotFound, name)
+	err := fmt.Errorf("%w: template %q", session.ErrNotFound, name)
 	if t != nil {
 		err = s.store.change(t, func() error { return f(t) })
 	}
@@ -194,7 +194,7 @@ func (s *builds) tagged(w http.ResponseWriter, name string, f func(*template) er
 func checkTags(tags []string) error {
 	for _, tag := range tags {
 		if !tagForm.MatchString(tag) {
-			return fmt.Errorf("%w: tag %q: must have letters, digits and ._-", backend.ErrInvalid, tag)
+			return fmt.Errorf("%w: tag %q: must have letters, digits and ._-", session.ErrInvalid, tag)
 		}
 	}
 	return nil
@@ -233,7 +233,7 @@ func (s *builds) templateTag(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if build == "" {
-			return fmt.Errorf("%w: %q: no such tag", backend.ErrNotFound, q.Target)
+			return fmt.Errorf("%w: %q: no such tag", session.ErrNotFound, q.Target)
 		}
 		t.tag(build, q.Tags)
 		return nil

@@ -15,7 +15,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"demesne/server/backend"
+	"demesne/session"
+	"demesne/session/operator"
 )
 
 // signature signs as the SDKs do.
@@ -87,7 +88,7 @@ func TestErrorShape(t *testing.T) {
 			t.Errorf("%s %s: an empty body without a length", c.method, c.path)
 		}
 	}
-	for err, want := range map[error]int{errors.New("x"): 500, backend.ErrBusy: 503, backend.ErrQuota: 429, backend.ErrInvalid: 400} {
+	for err, want := range map[error]int{errors.New("x"): 500, session.ErrBusy: 503, session.ErrQuota: 429, session.ErrInvalid: 400} {
 		r.fake.fails = err
 		if resp, _ := r.control("POST", "/v2/sandboxes", "{}"); resp.StatusCode != want {
 			t.Errorf("%v: %d", err, resp.StatusCode)
@@ -146,7 +147,7 @@ func TestMetadataOf(t *testing.T) {
 	if err != nil || len(m) != 2 || m["a"] != "1 &b" || m["user"] != "abc" {
 		t.Errorf("%v %v", m, err)
 	}
-	if _, err := metadataOf("%zz=x"); !errors.Is(err, backend.ErrInvalid) {
+	if _, err := metadataOf("%zz=x"); !errors.Is(err, session.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
 }
@@ -348,7 +349,7 @@ func TestRules(t *testing.T) {
 		{network{AllowOut: []string{"a path=/x"}}, true, "", "", true}, {network{Rules: map[string][]hostRule{"*.x": nil}}, true, "", "", true},
 	} {
 		got, err := c.n.rules()
-		if (err != nil) != c.wrong || err == nil && (got.Open != c.open || strings.Join(got.Allow, " ") != c.allow || strings.Join(got.Deny, " ") != c.deny) {
+		if (err != nil) != c.wrong || err == nil && ((got.Mode == operator.Everything) != c.open || strings.Join(got.Allow, " ") != c.allow || strings.Join(got.Deny, " ") != c.deny) {
 			t.Errorf("%+v: %+v %v", c.n, got, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"path"
 	"strings"
 
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // workDir holds the directories of builds.
@@ -98,14 +98,14 @@ func unpack(dir string, from io.Reader, take func(Stored) error) (top []string, 
 // charge counts an entry, with the directories above it that are missing. The names of links count too.
 func (u *unpacking) charge(name string, h *tar.Header) error {
 	if strings.Count(name, "/") >= mostDepth {
-		return fmt.Errorf("%w: more than %d directories deep", backend.ErrInvalid, mostDepth)
+		return fmt.Errorf("%w: more than %d directories deep", session.ErrInvalid, mostDepth)
 	}
 	n := missing(u.root, path.Dir(name)).plus(Stored{Bytes: entryCost, Files: 1})
 	if h.Size > u.left.Bytes {
-		return fmt.Errorf("%w: more than 4 GiB", backend.ErrInvalid)
+		return fmt.Errorf("%w: more than 4 GiB", session.ErrInvalid)
 	}
 	if n.Files > u.left.Files {
-		return fmt.Errorf("%w: more than %d files", backend.ErrInvalid, mostUnpacked)
+		return fmt.Errorf("%w: more than %d files", session.ErrInvalid, mostUnpacked)
 	}
 	u.left = u.left.plus(Stored{Bytes: -h.Size, Files: -n.Files})
 	n.Bytes += h.Size

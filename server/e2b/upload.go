@@ -19,7 +19,7 @@ import (
 
 	"demesne/runner/tree"
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // signed reports whether the URL of a request for /files has a signature made with the sandbox's token that is valid now.
@@ -111,7 +111,7 @@ func (e *entry) file(ctx context.Context, user string, t tree.Request, from func
 	if err != nil {
 		return err
 	}
-	return e.with(ctx, func(sb backend.Sandbox) error {
+	return e.with(ctx, func(sb server.Sandbox) error {
 		_, err := sb.Tree(ctx, a.user, a.home, t, from, to)
 		return err
 	})
@@ -129,7 +129,7 @@ type written struct {
 func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	all, err := s.receive(r)
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%w: the request has no file", backend.ErrInvalid)
+		err = fmt.Errorf("%w: the request has no file", session.ErrInvalid)
 	}
 	if err != nil {
 		server.Refuse(w, fileStatus(err), err.Error())
@@ -141,12 +141,12 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 func (s *Server) receive(r *http.Request) ([]written, error) {
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil && r.Header.Get("Content-Type") != "" {
-		return nil, fmt.Errorf("%w: Content-Type: %w", backend.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: Content-Type: %w", session.ErrInvalid, err)
 	}
 	in := io.Reader(r.Body)
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		if in, err = gzip.NewReader(r.Body); err != nil {
-			return nil, fmt.Errorf("%w: the body is not gzip", backend.ErrInvalid)
+			return nil, fmt.Errorf("%w: the body is not gzip", session.ErrInvalid)
 		}
 	}
 	meta, where := metadataHeaders(r.Header), r.URL.Query().Get("path")
@@ -168,7 +168,7 @@ func (s *Server) parts(r *http.Request, form *multipart.Reader, where string, me
 			return all, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: read form: %w", backend.ErrInvalid, err)
+			return nil, fmt.Errorf("%w: read form: %w", session.ErrInvalid, err)
 		}
 		if part.FormName() != "file" {
 			continue
@@ -178,7 +178,7 @@ func (s *Server) parts(r *http.Request, form *multipart.Reader, where string, me
 			to = fileName(part)
 		}
 		if where != "" && len(all) > 0 {
-			return nil, fmt.Errorf("%w: several files for one path", backend.ErrInvalid)
+			return nil, fmt.Errorf("%w: several files for one path", session.ErrInvalid)
 		}
 		f, err := put(r, to, meta, part)
 		if err != nil {
@@ -199,7 +199,7 @@ func fileName(p *multipart.Part) string {
 
 func put(r *http.Request, where string, meta map[string]string, in io.Reader) (f written, err error) {
 	if where == "" {
-		return f, fmt.Errorf("%w: path is required", backend.ErrInvalid)
+		return f, fmt.Errorf("%w: path is required", session.ErrInvalid)
 	}
 	t := tree.Request{Op: tree.OpPut, Path: where, Meta: meta}
 	var broken error
@@ -220,7 +220,7 @@ func put(r *http.Request, where string, meta map[string]string, in io.Reader) (f
 			return nil
 		})
 	if broken != nil {
-		err = fmt.Errorf("%w: read body: %w", backend.ErrInvalid, broken)
+		err = fmt.Errorf("%w: read body: %w", session.ErrInvalid, broken)
 	}
 	return f, err
 }

@@ -15,7 +15,7 @@ import (
 
 	"demesne/runner"
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // volumeDir holds the records of volumes, and volumeData their files.
@@ -95,10 +95,10 @@ func (v *volumes) mounts(all []volumeMount) (mounts []runner.Mount, err error) {
 	for _, m := range all {
 		one := v.find(m.Name)
 		if one == nil {
-			return nil, fmt.Errorf("%w: volume %q was not found", backend.ErrInvalid, m.Name)
+			return nil, fmt.Errorf("%w: volume %q was not found", session.ErrInvalid, m.Name)
 		}
 		if !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path {
-			return nil, fmt.Errorf("%w: volume %q: path %q: must be absolute and clean", backend.ErrInvalid, m.Name, m.Path)
+			return nil, fmt.Errorf("%w: volume %q: path %q: must be absolute and clean", session.ErrInvalid, m.Name, m.Path)
 		}
 		mounts = append(mounts, runner.Mount{Source: filepath.Join(v.dir.Name(), volumeData, one.ID), Target: m.Path, Whole: true})
 	}
@@ -115,7 +115,7 @@ func (v *volumes) volumeCreate(w http.ResponseWriter, r *http.Request) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err := runner.CheckName(q.Name); err != nil {
-		fail(w, fmt.Errorf("%w: name %q: %w", backend.ErrInvalid, q.Name, err))
+		fail(w, fmt.Errorf("%w: name %q: %w", session.ErrInvalid, q.Name, err))
 		return
 	}
 	if v.find(q.Name) != nil {

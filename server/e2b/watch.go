@@ -12,7 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"demesne/runner/tree"
-	"demesne/server/backend"
+	"demesne/server"
 	"demesne/server/e2b/envd"
 )
 
@@ -68,7 +68,7 @@ type watching struct {
 // run passes the events on until ctx ends. It calls began once the directory is watched.
 func (w watching) run(ctx context.Context, e *entry, a account, began func(), events chan<- *envd.FilesystemEvent) error {
 	t := tree.Request{Op: tree.OpWatch, Path: w.path, Recursive: w.recursive}
-	return e.with(ctx, func(sb backend.Sandbox) error {
+	return e.with(ctx, func(sb server.Sandbox) error {
 		_, err := sb.Tree(ctx, a.user, a.home, t, nil, func(_ *tree.Answer, r *bufio.Reader) error {
 			began()
 			for {

@@ -83,7 +83,7 @@ func (s *Server) open() error {
 	var counted server.Queue // without a bound
 	s.backend, err = apibackend.New(apibackend.Options{
 		Namespace: s.opts.Namespace, Observe: s.operate.Observe, Queue: &counted,
-		Bounds: servecmd.Bounds{
+		Bounds: session.Bounds{
 			Image: s.opts.Image, Egress: cmp.Or(s.opts.Egress, servecmd.DefaultEgress),
 			Limits: runner.Limits{Memory: l.Memory, CPUs: l.CPUs, PIDs: l.PIDs, Disk: l.Disk},
 		},
@@ -93,7 +93,7 @@ func (s *Server) open() error {
 	}
 	s.done = append(s.done, s.backend.Close)
 	api := rest.New(rest.Options{
-		Backend: s.backend, Jobs: apibackend.Jobs{Of: s.toolsOf}, Version: cmdline.Version, Log: s.opts.Log,
+		Of: func(context.Context) (rest.Service, error) { return s.backend, nil }, Questions: s.backend.Questions, Jobs: apibackend.Jobs{Of: s.toolsOf}, Version: cmdline.Version, Log: s.opts.Log,
 		Queue: func(ctx context.Context) client.Queue { return client.Queue(counted.State(server.CallerOf(ctx))) },
 	})
 	s.done = append(s.done, api.Close)

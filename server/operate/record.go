@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 	"demesne/session/events"
 )
 
@@ -50,10 +50,10 @@ func (op *Operator) Record(ctx context.Context, e events.Event) error {
 	return err
 }
 
-// Unrecorded returns [backend.ErrUnrecorded] while the audit log cannot be written.
+// Unrecorded returns [session.ErrUnrecorded] while the audit log cannot be written.
 func (op *Operator) Unrecorded() error {
 	if op.failure() != nil {
-		return backend.ErrUnrecorded
+		return session.ErrUnrecorded
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"demesne/server/backend"
+	"demesne/session"
 	"demesne/session/audit"
 	"demesne/session/events"
 )
@@ -32,7 +32,7 @@ func TestUnrecorded(t *testing.T) {
 	if err := r.Record(by("someone", "team"), events.Event{Type: events.SessionCreated, Sandbox: "s2"}); err == nil {
 		t.Error("an event was recorded")
 	}
-	if err := r.Unrecorded(); !errors.Is(err, backend.ErrBusy) || strings.Contains(err.Error(), dir) {
+	if err := r.Unrecorded(); !errors.Is(err, session.ErrBusy) || strings.Contains(err.Error(), dir) {
 		t.Errorf("err = %v, want ErrBusy without a path", err)
 	}
 	r.get("someone", "/ready", 503)

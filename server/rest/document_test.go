@@ -14,6 +14,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"demesne/client"
+	"demesne/runner"
 	"demesne/server/hostcmd"
 )
 
@@ -24,7 +25,7 @@ const document = "../../docs/reference/openapi.json"
 
 // TestDocument compares the OpenAPI document of the handlers with the one that is checked in. UPDATE=1 replaces it.
 func TestDocument(t *testing.T) {
-	every := Options{Backend: &fake{}, Jobs: struct{ Jobs }{}, Host: &hostcmd.Guard{}, Queue: func(context.Context) client.Queue { return client.Queue{} }, Version: "1"}
+	every := Options{Questions: func(func(runner.Question) (allow, answered bool)) {}, Jobs: struct{ Jobs }{}, Host: &hostcmd.Guard{}, Queue: func(context.Context) client.Queue { return client.Queue{} }, Version: "1"}
 	now, err := New(every).Document()
 	if err != nil {
 		t.Fatal(err)

@@ -55,10 +55,10 @@ func (s egressAPI) setEgress(ctx context.Context, in *inSandbox[client.Network])
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.opts.Backend.Open(ctx, info.ID); err != nil { // a stopped sandbox has no rules to change
+	if _, err := s.service(ctx).Open(ctx, info.ID); err != nil { // a stopped sandbox has no rules to change
 		return nil, failed(err)
 	}
-	if err := s.opts.Backend.Reach(ctx, info.ID, networkOf(&in.Body)); err != nil {
+	if err := s.service(ctx).Reach(ctx, info.ID, networkOf(&in.Body)); err != nil {
 		return nil, failed(err)
 	}
 	return s.getEgress(ctx, &Named{info.ID})
@@ -69,10 +69,10 @@ func (s egressAPI) addRules(ctx context.Context, id string, allow, deny []string
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.opts.Backend.Open(ctx, info.ID); err != nil {
+	if _, err := s.service(ctx).Open(ctx, info.ID); err != nil {
 		return nil, failed(err)
 	}
-	if err := s.opts.Backend.Rules(ctx, info.ID, allow, deny); err != nil {
+	if err := s.service(ctx).Rules(ctx, info.ID, allow, deny); err != nil {
 		return nil, failed(err)
 	}
 	return s.getEgress(ctx, &Named{info.ID})

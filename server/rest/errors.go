@@ -16,14 +16,14 @@ import (
 	"demesne/client"
 	"demesne/internal/text"
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // errorShape sets the shape of huma's own errors, which is one for the whole process.
 var errorShape = sync.OnceFunc(func() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		if most := bodyLimit(message, errs); most > 0 {
-			return problem(http.StatusRequestEntityTooLarge, backend.TooLarge(most))
+			return problem(http.StatusRequestEntityTooLarge, server.TooLarge(most))
 		}
 		e := problem(status, message)
 		for _, err := range errs {
@@ -69,7 +69,7 @@ func failed(err error) error {
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	if errors.Is(err, backend.ErrQueueFull) {
+	if errors.Is(err, session.ErrQueueFull) {
 		return huma.ErrorWithHeaders(problem(http.StatusTooManyRequests, err.Error()), http.Header{"Retry-After": {"1"}})
 	}
 	return problem(statusOf(err), err.Error())
@@ -96,13 +96,13 @@ var statuses = []struct {
 	is     error
 	status int
 }{
-	{backend.ErrNotFound, http.StatusNotFound},
-	{backend.ErrQuota, http.StatusTooManyRequests},
-	{backend.ErrBusy, http.StatusServiceUnavailable},
+	{session.ErrNotFound, http.StatusNotFound},
+	{session.ErrQuota, http.StatusTooManyRequests},
+	{session.ErrBusy, http.StatusServiceUnavailable},
 	{fs.ErrNotExist, http.StatusNotFound},
-	{backend.ErrConflict, http.StatusConflict},
-	{backend.ErrRegistry, http.StatusBadGateway},
-	{backend.ErrInvalid, http.StatusBadRequest},
+	{session.ErrConflict, http.StatusConflict},
+	{session.ErrRegistry, http.StatusBadGateway},
+	{session.ErrInvalid, http.StatusBadRequest},
 	{fs.ErrExist, http.StatusConflict},
 	{fs.ErrPermission, http.StatusForbidden},
 	{syscall.ENOSPC, http.StatusInsufficientStorage},

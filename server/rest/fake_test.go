@@ -27,10 +27,12 @@ import (
 
 	"demesne/client"
 	"demesne/runner"
+	runnerclient "demesne/runner/client"
 	"demesne/runner/files"
 	"demesne/runner/tree"
 	"demesne/server"
-	"demesne/server/backend"
+	"demesne/session"
+	"demesne/session/operator"
 )
 
 // fake is a backend whose sandboxes are directories, and whose commands are programs of the test's machine. A sandbox
@@ -41,14 +43,14 @@ type fake struct {
 	calls []string
 	fails error // of every call about a sandbox
 	ask   func(runner.Question) (allow, answered bool)
-	last  backend.Create
+	last  session.Request
 	first func() // called by Remove; may be nil
 }
 
 type fakeSandbox struct {
-	backend.Sandbox // nil: Kernel is not called
-	dir, namespace  string
-	info            runner.Info
+	server.Sandbox // nil: Kernel is not called
+	dir, namespace string
+	info           runner.Info
 }
 
 func (f *fake) note(format string, a ...any) {
@@ -68,12 +70,12 @@ func (f *fake) find(ctx context.Context, name string) (*fakeSandbox, error) {
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("find sandbox %q: %w", name, backend.ErrNotFound)
+	return nil, fmt.Errorf("find sandbox %q: %w", name, session.ErrNotFound)
 }
 
-func (f *fake) Create(ctx context.Context, c backend.Create) (backend.Sandbox, error) {
-	if _, err := f.find(ctx, c.Name); err == nil {
-		return nil, backend.ErrConflict
+func (f *fake) Create(ctx context.Context, c session.Request, _ bool) (server.Sandbox, error) {
+	if _, err := f.find(ctx, c.Create.Spec.Name); err == nil {
+		return nil, session.ErrConflict
 	}
 	dir, err := os.MkdirTemp("", "rest-fake-")
 	if err != nil {
@@ -83,21 +85,22 @@ func (f *fake) Create(ctx context.Context, c backend.Create) (backend.Sandbox, e
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = c
+	spec, egress := c.Create.Spec, c.Create.Egress
 	s := &fakeSandbox{dir: dir, namespace: server.CallerOf(ctx).Namespace}
 	s.info = runner.Info{
-		ID: fmt.Sprintf("%012d", len(f.all)+1), Name: c.Name, State: runner.Running, Created: time.Unix(int64(len(f.all)), 0),
-		Spec:    runner.Spec{Lifetime: runner.Persistent, Limits: c.Limits, Out: "/home/secret/out"},
+		ID: fmt.Sprintf("%012d", len(f.all)+1), Name: spec.Name, State: runner.Running, Created: time.Unix(int64(len(f.all)), 0),
+		Spec:    runner.Spec{Lifetime: runner.Persistent, Limits: spec.Limits, Out: "/home/secret/out"},
 		Receipt: &runner.Receipt{Version: 1, Level: runner.LevelFull, Layers: []runner.Layer{{Name: "seccomp", Status: runner.Held}}},
 	}
-	if c.Network.Mode != "" {
-		s.info.Spec.Egress = &runner.Egress{Mode: c.Network.Mode, Allow: c.Network.Allow, Log: dir + "/log"}
+	if egress.Mode != "" {
+		s.info.Spec.Egress = &runner.Egress{Mode: egress.Mode, Allow: egress.Allow, Log: dir + "/log"}
 		os.WriteFile(dir+"/log", []byte(`{"host":"a.test","port":443,"verdict":"denied","reason":"no rule"}`+"\nnonsense\n"), 0o600)
 	}
 	f.all[s.info.ID] = s
 	return s, nil
 }
 
-func (f *fake) Open(ctx context.Context, name string) (backend.Sandbox, error) {
+func (f *fake) Open(ctx context.Context, name string) (server.Sandbox, error) {
 	s, err := f.find(ctx, name)
 	if err != nil {
 		return nil, err
@@ -155,7 +158,7 @@ func (f *fake) Stop(ctx context.Context, name string) error {
 
 func (f *fake) Fork(ctx context.Context, from, name string) error {
 	f.note("fork %s", from)
-	_, err := f.Create(ctx, backend.Create{Name: name})
+	_, err := f.Create(ctx, session.Request{Create: session.CreateOptions{Spec: runner.Spec{Name: name}}}, false)
 	return err
 }
 
@@ -167,8 +170,8 @@ func (f *fake) Snapshot(ctx context.Context, from, name string) error {
 	return err
 }
 
-func (f *fake) Reach(_ context.Context, name string, n backend.Network) error {
-	f.note("reach %s %+v", name, n)
+func (f *fake) Reach(_ context.Context, name string, n session.Egress) error {
+	f.note("reach %s Mode:%s Allow:%v Deny:%v", name, n.Mode, n.Allow, n.Deny)
 	return nil
 }
 
@@ -182,19 +185,18 @@ func (f *fake) Usage(context.Context, string) (runner.Usage, error) {
 }
 
 // Grants gives at most 2 GiB and a minute.
-func (f *fake) Grants(_ context.Context, l runner.Limits, timeout time.Duration) backend.Granted {
+func (f *fake) Grants(_ context.Context, l runner.Limits, timeout time.Duration) operator.Granted {
 	l.Memory = min(l.Memory, 2<<30)
-	return backend.Granted{Limits: l, Timeout: min(cmp.Or(timeout, time.Minute), time.Minute)}
+	return operator.Granted{Limits: l, Timeout: min(cmp.Or(timeout, time.Minute), time.Minute)}
 }
 
-func (f *fake) HasImage(context.Context, string) bool                 { return true }
-func (f *fake) Build(context.Context, backend.Build, io.Writer) error { return nil }
-func (f *fake) Discard(context.Context, string) error                 { return nil }
+func (f *fake) HasImage(context.Context, string) bool                { return true }
+func (f *fake) Build(context.Context, server.Build, io.Writer) error { return nil }
+func (f *fake) Discard(context.Context, string) error                { return nil }
 
 func (f *fake) Blobs(context.Context, string) (map[string]int64, error) { return nil, nil }
 func (f *fake) MayDecide(context.Context) error                         { return nil }
 
-func (f *fake) Questions(ask func(runner.Question) (allow, answered bool)) { f.ask = ask }
 func (f *fake) Diff(context.Context, string) (*runner.Diff, error) {
 	return &runner.Diff{Changes: []runner.Change{{Path: []byte("/a\xff"), Kind: "A"}}}, nil
 }
@@ -212,44 +214,46 @@ func (f *fake) Copy(ctx context.Context, name, from, to string) error {
 	return exec.Command("cp", "-a", s.dir+from, s.dir+to).Run()
 }
 
-func (f *fake) Run(ctx context.Context, c backend.Create, cmd Command) (*Result, error) {
-	f.last = c
-	return command(ctx, "run", os.TempDir(), cmd)
+func (f *fake) Run(ctx context.Context, r session.Request, cb session.Callbacks) (*session.RunResult, error) {
+	f.last = r
+	return command(ctx, "run", os.TempDir(), r.Run, cb)
 }
 
-func (f *fake) Exec(ctx context.Context, name string, cmd Command) (*Result, error) {
+func (f *fake) Exec(ctx context.Context, name string, r session.RunOptions, cb session.Callbacks) (*session.RunResult, error) {
 	s, err := f.find(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	s.info.State = runner.Running
-	return command(ctx, s.info.ID, s.dir, cmd)
+	return command(ctx, s.info.ID, s.dir, r, cb)
 }
 
 // command executes a program.
-func command(ctx context.Context, id, dir string, c Command) (*Result, error) {
+func command(ctx context.Context, id, dir string, o session.RunOptions, cb session.Callbacks) (*session.RunResult, error) {
+	c := o.Command
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout+time.Hour*24*boolean(c.Timeout == 0))
 	defer cancel()
 	x := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	var out, errs bytes.Buffer
-	x.Dir, x.Env, x.Stdin, x.Stdout, x.Stderr = dir, append(os.Environ(), c.Env...), strings.NewReader(c.Stdin), &out, &errs
-	if c.Stdout != nil {
-		x.Stdout, x.Stderr = io.MultiWriter(&out, c.Stdout), io.MultiWriter(&errs, c.Stderr)
+	x.Dir, x.Env, x.Stdin, x.Stdout, x.Stderr = dir, append(os.Environ(), c.Env...), strings.NewReader(o.Stdin), &out, &errs
+	if o.Stdout != nil {
+		x.Stdout, x.Stderr = io.MultiWriter(&out, o.Stdout), io.MultiWriter(&errs, o.Stderr)
 	}
 	if err := x.Start(); errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 		return nil, os.ErrNotExist
 	} else if err != nil {
 		return nil, err
 	}
-	if c.Began != nil {
-		c.Began(id)
+	if cb.Made != nil {
+		cb.Made(&session.Sandbox{Sandbox: &runnerclient.Sandbox{ID: id}})
+		cb.Began(nil)
 	}
 	x.Wait()
-	tail := func(b *bytes.Buffer) Tail {
-		return Tail{Text: strings.ToValidUTF8(b.String(), "?"), Bytes: int64(b.Len())}
+	tail := func(b *bytes.Buffer) session.Tail {
+		return session.Tail{Text: strings.ToValidUTF8(b.String(), "?"), Bytes: int64(b.Len())}
 	}
 	r := &runner.Result{Sandbox: id, ExitCode: x.ProcessState.ExitCode(), Reason: runner.Exited, Out: "/home/secret/out/RUN", Denied: []runner.Blocked{{Host: "b.test", Times: 1}}}
-	return &Result{Result: r, Stdout: tail(&out), Stderr: tail(&errs)}, nil
+	return &session.RunResult{Result: r, Stdout: tail(&out), Stderr: tail(&errs)}, nil
 }
 
 func boolean(b bool) time.Duration {
@@ -306,7 +310,7 @@ func (f *fake) ListImages(context.Context) ([]client.Image, error) {
 
 func (f *fake) Pull(_ context.Context, name string, progress func(string)) (*client.Image, error) {
 	if name == "nope" {
-		return nil, backend.ErrInvalid
+		return nil, session.ErrInvalid
 	}
 	progress("fetching")
 	if name == "late" {
@@ -365,7 +369,7 @@ func (s *fakeSandbox) Dial(context.Context, uint16) (io.ReadWriteCloser, error) 
 }
 
 // Start starts a terminal that echoes until it gets "exit\n".
-func (s *fakeSandbox) Start(_ context.Context, c runner.Command) (backend.Process, error) {
+func (s *fakeSandbox) Start(_ context.Context, c runner.Command) (server.Process, error) {
 	if slices.Contains(c.Argv, "nope") {
 		return nil, os.ErrNotExist
 	}
@@ -439,7 +443,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{T: t, fake: &fake{all: map[string]*fakeSandbox{}}}
-	r.api = New(Options{Backend: r.fake, Version: "1.2.3", Log: log.New(io.Discard, "", 0)})
+	r.api = New(Options{Of: func(context.Context) (Service, error) { return r.fake, nil }, Questions: func(ask func(runner.Question) (allow, answered bool)) { r.fake.ask = ask }, Version: "1.2.3", Log: log.New(io.Discard, "", 0)})
 	r.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		c := server.Caller{Name: q.Header.Get("Caller"), Namespace: q.Header.Get("Caller")}
 		if c.Name == "" {

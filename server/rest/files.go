@@ -103,7 +103,7 @@ func at(name string) string {
 
 // tree performs an operation on files.
 func (s fileAPI) tree(ctx context.Context, id string, t tree.Request, from func(io.Writer) error, to func(*tree.Answer, *bufio.Reader) error) (*tree.Answer, error) {
-	sb, err := s.opts.Backend.Open(ctx, id)
+	sb, err := s.service(ctx).Open(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (s fileAPI) putStream(ctx context.Context, id, name string, from func(io.Wr
 
 // small performs an operation of package files. Its errors are the request's fault, or the sandbox's.
 func (s fileAPI) small(ctx context.Context, id string, r files.Request) (*files.Answer, error) {
-	a, err := s.opts.Backend.Files(ctx, id, r)
+	a, err := s.service(ctx).Files(ctx, id, r)
 	if err != nil && statusOf(err) == http.StatusInternalServerError {
 		return nil, problem(http.StatusBadRequest, err.Error())
 	}
@@ -253,7 +253,7 @@ func (s fileAPI) moveFile(ctx context.Context, id string, q *client.TwoPaths) (c
 }
 
 func (s fileAPI) copyFile(ctx context.Context, id string, q *client.TwoPaths) (f client.File, err error) {
-	if err := s.opts.Backend.Copy(ctx, id, at(q.Source), at(q.Destination)); err != nil {
+	if err := s.service(ctx).Copy(ctx, id, at(q.Source), at(q.Destination)); err != nil {
 		return f, err
 	}
 	to := at(q.Destination)

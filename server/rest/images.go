@@ -24,7 +24,7 @@ func (s *Server) imageRoutes() {
 }
 
 func (s imageAPI) listImages(ctx context.Context, _ *struct{}) (*of[client.Page[client.Image]], error) {
-	all, err := s.opts.Backend.ListImages(ctx)
+	all, err := s.service(ctx).ListImages(ctx)
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -42,7 +42,7 @@ func (s imageAPI) pullImage(ctx context.Context, in *pullInput) (*huma.StreamRes
 	ctx, cancel := context.WithCancel(ctx)
 	lines, end := make(chan string), make(chan pulled, 1)
 	go func() {
-		img, err := s.opts.Backend.Pull(ctx, in.Body.Name, func(line string) {
+		img, err := s.service(ctx).Pull(ctx, in.Body.Name, func(line string) {
 			select {
 			case lines <- line:
 			case <-ctx.Done():
@@ -93,5 +93,5 @@ func (s imageAPI) removeImage(ctx context.Context, in *imageInput) (*struct{}, e
 	if !server.CallerOf(ctx).Operator {
 		return nil, problem(http.StatusForbidden, "only the operator may remove images, which all callers share")
 	}
-	return nil, failed(s.opts.Backend.RemoveImage(ctx, in.Name))
+	return nil, failed(s.service(ctx).RemoveImage(ctx, in.Name))
 }

@@ -11,6 +11,7 @@ import (
 
 	"demesne/client"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // lifeAPI has the handlers that change the state of a sandbox.
@@ -20,15 +21,15 @@ func (s *Server) lifeRoutes() {
 	h := lifeAPI{s}
 	for verb, what := range map[string]struct {
 		summary string
-		do      func(ctx context.Context, id string) error
+		do      func(service Service, ctx context.Context, id string) error
 	}{
-		"start": {"Start a stopped sandbox", func(ctx context.Context, id string) error {
-			_, err := s.opts.Backend.Open(ctx, id)
+		"start": {"Start a stopped sandbox", func(service Service, ctx context.Context, id string) error {
+			_, err := service.Open(ctx, id)
 			return err
 		}},
-		"stop":   {"End the processes of a sandbox, and keep its files", s.opts.Backend.Stop},
-		"pause":  {"Pause the processes of a sandbox, in memory", s.opts.Backend.Pause},
-		"resume": {"Resume the processes of a paused sandbox", h.resume},
+		"stop":   {"End the processes of a sandbox, and keep its files", Service.Stop},
+		"pause":  {"Pause the processes of a sandbox, in memory", Service.Pause},
+		"resume": {"Resume the processes of a paused sandbox", resume},
 	} {
 		op := operation(verb+"-sandbox", http.MethodPost, "/sandboxes/{id}/"+verb, "Sandboxes", what.summary)
 		huma.Register(s.api, op, func(ctx context.Context, in *Named) (*of[client.Sandbox], error) {
@@ -36,7 +37,7 @@ func (s *Server) lifeRoutes() {
 			if err != nil {
 				return nil, err
 			}
-			if err := what.do(ctx, info.ID); err != nil {
+			if err := what.do(s.service(ctx), ctx, info.ID); err != nil {
 				return nil, failed(err)
 			}
 			return s.described(ctx, info.ID)
@@ -44,10 +45,10 @@ func (s *Server) lifeRoutes() {
 	}
 	for verb, what := range map[string]struct {
 		summary string
-		do      func(ctx context.Context, from, name string) error
+		do      func(service Service, ctx context.Context, from, name string) error
 	}{
-		"fork":     {"Make a sandbox with the files of another one, or of a snapshot", s.opts.Backend.Fork},
-		"snapshot": {"Keep the files of a sandbox as they are now", s.opts.Backend.Snapshot},
+		"fork":     {"Make a sandbox with the files of another one, or of a snapshot", Service.Fork},
+		"snapshot": {"Keep the files of a sandbox as they are now", Service.Snapshot},
 	} {
 		op := operation(verb+"-sandbox", http.MethodPost, "/sandboxes/{id}/"+verb, "Sandboxes", what.summary)
 		op.DefaultStatus = http.StatusCreated
@@ -57,7 +58,7 @@ func (s *Server) lifeRoutes() {
 				return nil, err
 			}
 			name := cmp.Or(in.Body.Name, newName())
-			if err := what.do(ctx, info.ID, name); err != nil {
+			if err := what.do(s.service(ctx), ctx, info.ID, name); err != nil {
 				return nil, failed(err)
 			}
 			return s.described(ctx, name)
@@ -74,8 +75,8 @@ func (s *Server) lifeRoutes() {
 func newName() string { return "sb-" + strings.ToLower(rand.Text())[:12] }
 
 // resume starts a command, which resumes the others.
-func (s lifeAPI) resume(ctx context.Context, id string) error {
-	_, err := s.opts.Backend.Exec(ctx, id, Command{Command: runner.Command{Argv: []string{"/bin/true"}, Dir: "/", Else: [][]string{{"/usr/bin/true"}, {"/bin/sh", "-c", ":"}}}})
+func resume(service Service, ctx context.Context, id string) error {
+	_, err := service.Exec(ctx, id, session.RunOptions{Command: runner.Command{Argv: []string{"/bin/true"}, Dir: "/", Else: [][]string{{"/usr/bin/true"}, session.Shell(":")}}}, session.Callbacks{})
 	return err
 }
 
@@ -91,16 +92,16 @@ func (s lifeAPI) limit(ctx context.Context, in *inSandbox[client.Limits]) (*of[c
 	if q.Disk != 0 {
 		return nil, refused("disk", "cannot change while the sandbox exists")
 	}
-	if _, err := s.opts.Backend.Open(ctx, info.ID); err != nil { // a stopped sandbox has no limits to change
+	if _, err := s.service(ctx).Open(ctx, info.ID); err != nil { // a stopped sandbox has no limits to change
 		return nil, failed(err)
 	}
 	l := runner.Limits{Memory: q.Memory, CPUs: q.CPUs, PIDs: q.PIDs}
-	if err := s.opts.Backend.Limit(ctx, info.ID, l); err != nil {
+	if err := s.service(ctx).Limit(ctx, info.ID, l); err != nil {
 		return nil, failed(err)
 	}
 	a, err := s.described(ctx, info.ID)
 	if err == nil {
-		a.Body.Warnings = s.opts.Backend.Grants(ctx, l, 0).Reduced(l, 0)
+		a.Body.Warnings = s.service(ctx).Grants(ctx, l, 0).Reduced(l, 0)
 	}
 	return a, err
 }
@@ -112,7 +113,7 @@ func (s lifeAPI) usage(ctx context.Context, in *Named) (*of[client.Usage], error
 	}
 	var u runner.Usage
 	if info.State == runner.Running || info.State == runner.Paused { // to measure others would start them
-		if u, err = s.opts.Backend.Usage(ctx, info.ID); err != nil {
+		if u, err = s.service(ctx).Usage(ctx, info.ID); err != nil {
 			return nil, failed(err)
 		}
 	}
@@ -130,7 +131,7 @@ func (s lifeAPI) usages(ctx context.Context, in *usagesInput) (*of[client.Page[c
 	var infos []runner.Info
 	var err error
 	if in.Sandbox == "" {
-		infos, err = s.opts.Backend.List(ctx)
+		infos, err = s.service(ctx).List(ctx)
 		err = failed(err)
 	} else if one, wrong := s.find(ctx, in.Sandbox); wrong == nil {
 		infos = append(infos, *one)
@@ -179,7 +180,7 @@ func (s lifeAPI) changes(ctx context.Context, in *Named) (*of[client.Changes], e
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.opts.Backend.Diff(ctx, info.ID)
+	d, err := s.service(ctx).Diff(ctx, info.ID)
 	if err != nil {
 		return nil, failed(err)
 	}

@@ -29,7 +29,7 @@ func (s *Server) list(ctx context.Context, in *listInput) (*of[client.SandboxPag
 	if err != nil {
 		return nil, err
 	}
-	infos, err := s.opts.Backend.List(ctx)
+	infos, err := s.service(ctx).List(ctx)
 	if err != nil {
 		return nil, failed(err)
 	}

@@ -80,9 +80,9 @@ func (s portAPI) publishPort(ctx context.Context, in *inSandbox[client.PortReque
 	if err != nil {
 		return nil, err
 	}
-	port, caller := in.Body.To, server.CallerOf(ctx)
+	port, caller, service := in.Body.To, server.CallerOf(ctx), s.service(ctx)
 	f, err := s.published.add(info.ID, port, func(ctx context.Context) (io.ReadWriteCloser, error) {
-		sb, err := s.opts.Backend.Open(server.WithCaller(ctx, caller), info.ID)
+		sb, err := service.Open(server.WithCaller(ctx, caller), info.ID)
 		if err != nil {
 			return nil, err
 		}

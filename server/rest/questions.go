@@ -149,7 +149,7 @@ func (q *questions) subscribe() (now []client.Question, later chan notice, leave
 
 func (s *Server) questionRoutes() {
 	h := egressAPI{s}
-	s.opts.Backend.Questions(s.questions.ask)
+	s.opts.Questions(s.questions.ask)
 	huma.Register(s.api, operation("list-questions", http.MethodGet, "/egress/questions", "Network", "List the connections that wait for an answer"), h.listQuestions)
 	live := operation("stream-questions", http.MethodGet, "/egress/questions/stream", "Network", "Stream the connections that wait for an answer")
 	eventResponse(s.api, &live, eventOf[client.Question]("question"), eventOf[client.Answered]("answered"))
@@ -189,7 +189,7 @@ func (s egressAPI) answer(ctx context.Context, id, verdict string) (*of[client.A
 			continue
 		}
 		if verdict == "allowed" {
-			if err := s.opts.Backend.MayDecide(ctx); err != nil {
+			if err := s.service(ctx).MayDecide(ctx); err != nil {
 				return nil, failed(err)
 			}
 		}

@@ -33,16 +33,18 @@ import (
 
 // Options configures a Server.
 type Options struct {
-	Backend Backend
-	Jobs    Jobs // nil: there are no jobs and agents
-	Version string
-	Queue   func(context.Context) client.Queue // what runs and waits; nil: no route
-	Log     *log.Logger
-	Host    *hostcmd.Guard                                  // nil: there are no routes for the host
-	Beside  *http.ServeMux                                  // has routes below /v1 that others serve; may be nil
-	Listed  func([]runner.Info)                             // called with the sandboxes that a client is shown; may be nil
-	Samples func(id string) []client.UsageSample            // what a sandbox used in the last minutes; nil: it is not known
-	Stored  func(namespace string) map[string]client.Stored // what a namespace stores; nil: it is not known
+	Of func(context.Context) (Service, error) // what the caller of a request uses
+	// Questions makes ask answer for every sandbox whose network asks. It is called once.
+	Questions func(ask func(runner.Question) (allow, answered bool))
+	Jobs      Jobs // nil: there are no jobs and agents
+	Version   string
+	Queue     func(context.Context) client.Queue // what runs and waits; nil: no route
+	Log       *log.Logger
+	Host      *hostcmd.Guard                                  // nil: there are no routes for the host
+	Beside    *http.ServeMux                                  // has routes below /v1 that others serve; may be nil
+	Listed    func([]runner.Info)                             // called with the sandboxes that a client is shown; may be nil
+	Samples   func(id string) []client.UsageSample            // what a sandbox used in the last minutes; nil: it is not known
+	Stored    func(namespace string) map[string]client.Stored // what a namespace stores; nil: it is not known
 }
 
 // Server serves the API. Its methods may be called concurrently.
@@ -110,8 +112,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = &body{ReadCloser: r.Body, c: http.NewResponseController(w)}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
+	if _, known := server.CallerOf(r.Context()).Frontend(); known {
+		of, err := s.opts.Of(r.Context())
+		if err != nil {
+			write(w, s.shown(r.Context(), err))
+			return
+		}
+		r = r.WithContext(context.WithValue(r.Context(), serviceKey{}, of))
+	}
 	s.mux.ServeHTTP(w, r)
 }
+
+type serviceKey struct{}
+
+// service returns the service of a request's caller. Only routes without one are served to others.
+func (s *Server) service(ctx context.Context) Service { return ctx.Value(serviceKey{}).(Service) }
 
 // body bounds the time between parts of a request. A deadline must not remain once the request was read: net/http would
 // end the answer at it.

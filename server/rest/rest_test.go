@@ -128,7 +128,7 @@ func TestCommands(t *testing.T) {
 		{"POST /v1/sandboxes/web/exec/stream", hi, 200, "event: done\ndata: {\"sandbox\":\"" + id + "\",\"exit_code\":3"},
 	})
 	r.steps([]step{{"POST /v1/run", `{"argv":["/bin/echo","x y"],"limits":{"memory":7},"network":{"mode":"open","allow":["a.test"]}}`, 200, `"run":"RUN"`}})
-	if c := r.fake.last; c.Limits.Memory != 7 || c.Network.Mode != "open" || len(c.Network.Allow) != 1 {
+	if c := r.fake.last.Create; c.Spec.Limits.Memory != 7 || c.Egress.Mode != "open" || len(c.Egress.Allow) != 1 {
 		t.Errorf("the sandbox of run: %+v", c)
 	}
 	if status, text := r.send("POST", "/v1/run", `{"command":"true"}`, "Content-Type: text/plain"); status != 415 {

@@ -14,7 +14,7 @@ import (
 
 	"demesne/client"
 	"demesne/runner"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 func (s *Server) runRoutes() {
@@ -37,15 +37,16 @@ type execInput struct {
 type of[T any] struct{ Body T }
 
 func (s *Server) run(ctx context.Context, in *runInput) (*of[client.Result], error) {
-	create, cmd, err := runOf(&in.Body)
+	r, err := runOf(&in.Body)
 	if err != nil {
 		return nil, err
 	}
-	return collected(s.warned(ctx, create.Limits, &in.Body.Command)(s.opts.Backend.Run(ctx, create, cmd)))
+	d, err := s.service(ctx).Run(ctx, r, session.Callbacks{})
+	return s.collected(ctx, r, d, err)
 }
 
 func (s *Server) exec(ctx context.Context, in *execInput) (*of[client.Result], error) {
-	cmd, err := commandOf(&in.Body)
+	run, err := commandOf(&in.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -53,94 +54,88 @@ func (s *Server) exec(ctx context.Context, in *execInput) (*of[client.Result], e
 	if err != nil {
 		return nil, err
 	}
-	return collected(s.warned(ctx, runner.Limits{}, &in.Body)(s.opts.Backend.Exec(ctx, info.ID, cmd)))
+	d, err := s.service(ctx).Exec(ctx, info.ID, run, session.Callbacks{})
+	return s.collected(ctx, session.Request{Run: run}, d, err)
 }
 
-// warned adds to a result what the operator's bounds reduced of the limits and the time that its command asked for.
-func (s *Server) warned(ctx context.Context, l runner.Limits, q *client.Command) func(*Result, error) (*Result, error) {
-	return func(r *Result, err error) (*Result, error) {
-		if r != nil {
-			timeout := time.Duration(q.TimeoutMS) * time.Millisecond
-			r.Warnings = s.opts.Backend.Grants(ctx, l, timeout).Reduced(l, timeout)
-		}
-		return r, err
-	}
+// reduced lists what the operator's bounds reduced of the limits and the time that a request asked for.
+func (s *Server) reduced(ctx context.Context, r session.Request) []string {
+	l, timeout := r.Create.Spec.Limits, r.Run.Command.Timeout
+	return s.service(ctx).Grants(ctx, l, timeout).Reduced(l, timeout)
 }
 
-func collected(r *Result, err error) (*of[client.Result], error) {
+func (s *Server) collected(ctx context.Context, r session.Request, d *session.RunResult, err error) (*of[client.Result], error) {
 	if err != nil {
 		return nil, unstarted(err)
 	}
-	return &of[client.Result]{resultOf(r)}, nil
+	return &of[client.Result]{resultOf(d, s.reduced(ctx, r))}, nil
 }
 
 // unstarted is failed for an error of a command. A program that does not exist is the request's fault: 404 would mean the
 // sandbox.
 func unstarted(err error) error {
-	if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, backend.ErrNotFound) {
+	if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, session.ErrNotFound) {
 		return problem(http.StatusBadRequest, err.Error())
 	}
 	return failed(err)
 }
 
-func (s *Server) runStream(ctx context.Context, in *runInput) (starter, error) {
-	create, cmd, err := runOf(&in.Body)
-	return func(ctx context.Context, c Command) (*Result, error) {
-		cmd.Stdout, cmd.Stderr, cmd.Began = c.Stdout, c.Stderr, c.Began
-		return s.warned(ctx, create.Limits, &in.Body.Command)(s.opts.Backend.Run(ctx, create, cmd))
-	}, err
+func (s *Server) runStream(_ context.Context, in *runInput) (started, error) {
+	r, err := runOf(&in.Body)
+	return started{r, func(ctx context.Context, o session.RunOptions, cb session.Callbacks) (*session.RunResult, error) {
+		r.Run = o
+		return s.service(ctx).Run(ctx, r, cb)
+	}}, err
 }
 
-func (s *Server) execStream(ctx context.Context, in *execInput) (starter, error) {
-	cmd, err := commandOf(&in.Body)
+func (s *Server) execStream(ctx context.Context, in *execInput) (started, error) {
+	run, err := commandOf(&in.Body)
 	if err != nil {
-		return nil, err
+		return started{}, err
 	}
 	info, err := s.find(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, c Command) (*Result, error) {
-		cmd.Stdout, cmd.Stderr, cmd.Began = c.Stdout, c.Stderr, c.Began
-		return s.warned(ctx, runner.Limits{}, &in.Body)(s.opts.Backend.Exec(ctx, info.ID, cmd))
-	}, nil
+	return started{session.Request{Run: run}, func(ctx context.Context, o session.RunOptions, cb session.Callbacks) (*session.RunResult, error) {
+		return s.service(ctx).Exec(ctx, info.ID, o, cb)
+	}}, err
 }
 
 // runOf checks a request of run.
-func runOf(q *client.RunRequest) (create backend.Create, cmd Command, err error) {
-	if cmd, err = commandOf(&q.Command); err != nil {
-		return create, cmd, err
+func runOf(q *client.RunRequest) (r session.Request, err error) {
+	if r.Run, err = commandOf(&q.Command); err != nil {
+		return r, err
 	}
-	create, err = createOf(&client.Settings{Image: q.Image, Limits: q.Limits, Network: q.Network, Secrets: q.Secrets})
-	return create, cmd, err
+	create, err := createOf(&client.Settings{Image: q.Image, Limits: q.Limits, Network: q.Network, Secrets: q.Secrets})
+	r.Create, r.Secrets = create.Create, create.Secrets
+	return r, err
 }
 
 // commandOf checks a command.
-func commandOf(q *client.Command) (c Command, err error) {
+func commandOf(q *client.Command) (r session.RunOptions, err error) {
+	c := &r.Command
 	switch {
 	case q.Command != "" && len(q.Argv) > 0:
-		return c, refused("argv", "excludes command")
+		return r, refused("argv", "excludes command")
 	case q.Command != "":
-		c.Argv = []string{"/bin/sh", "-c", q.Command}
+		c.Argv = session.Shell(q.Command)
 	case len(q.Argv) > 0 && q.Argv[0] != "":
 		c.Argv = q.Argv
 	default:
-		return c, refused("command", "command or argv is required")
+		return r, refused("command", "command or argv is required")
 	}
 	if slices.ContainsFunc(append([]string{q.Dir}, c.Argv...), hasNUL) {
-		return c, refused("command", "has a NUL byte")
+		return r, refused("command", "has a NUL byte")
 	}
 	if q.Dir != "" && !strings.HasPrefix(q.Dir, "/") {
-		return c, refused("cwd", "not an absolute path")
+		return r, refused("cwd", "not an absolute path")
 	}
 	if c.Env, err = environ(q.Env); err != nil {
-		return c, err
+		return r, err
 	}
-	c.Dir, c.Stdin, c.Timeout = q.Dir, q.Stdin, runner.Longest
+	c.Dir, r.Stdin, c.Timeout = q.Dir, q.Stdin, runner.Longest
 	if q.TimeoutMS > 0 {
 		c.Timeout = time.Duration(q.TimeoutMS) * time.Millisecond
 	}
-	return c, nil
+	return r, nil
 }
 
 func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }
@@ -157,12 +152,15 @@ func environ(table map[string]string) (all []string, err error) {
 	return all, nil
 }
 
+func outputOf(t session.Tail) client.Output {
+	return client.Output{Text: t.Text, Bytes: t.Bytes, Cut: t.Cut}
+}
+
 // resultOf returns what an answer has of a result. Of the output directory it has the name alone.
-func resultOf(r *Result) client.Result {
+func resultOf(r *session.RunResult, warnings []string) client.Result {
 	a := client.Result{
 		Sandbox: r.Sandbox, ExitCode: r.ExitCode, Reason: string(r.Reason), Detail: r.Detail, Seconds: r.Seconds,
-		CPU: r.CPU, MaxRSS: r.MaxRSS, Restarted: r.Restarted, Missing: r.MissingSecrets, Stdout: client.Output(r.Stdout), Stderr: client.Output(r.Stderr),
-		Warnings: r.Warnings,
+		CPU: r.CPU, MaxRSS: r.MaxRSS, Restarted: r.Restarted, Missing: r.MissingSecrets, Stdout: outputOf(r.Stdout), Stderr: outputOf(r.Stderr), Warnings: warnings,
 	}
 	if r.Out != "" {
 		a.Run = filepath.Base(r.Out)

@@ -14,7 +14,7 @@ import (
 
 	"demesne/client"
 	"demesne/runner"
-	"demesne/server/backend"
+	"demesne/session"
 )
 
 // Named is the part of a request that names a sandbox.
@@ -47,7 +47,7 @@ func (s *Server) inspect(ctx context.Context, id string, ended bool) (*runner.In
 	if !runner.IsTarget(id) {
 		return nil, problem(http.StatusNotFound, "no such sandbox")
 	}
-	info, err := s.opts.Backend.Inspect(ctx, id)
+	info, err := s.service(ctx).Inspect(ctx, id)
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -61,37 +61,43 @@ func (s *Server) inspect(ctx context.Context, id string, ended bool) (*runner.In
 type createInput struct{ Body client.CreateRequest }
 
 func (s *Server) create(ctx context.Context, in *createInput) (*of[client.Sandbox], error) {
-	c, err := createOf(&in.Body.Settings)
+	r, err := createOf(&in.Body.Settings)
 	if err != nil {
 		return nil, err
 	}
-	c.Name = cmp.Or(in.Body.Name, newName())
-	c.TTL = runner.Duration(cmp.Or(time.Duration(in.Body.TTLSeconds)*time.Second, runner.Longest))
-	if _, err := s.opts.Backend.Create(ctx, c); err != nil {
+	spec := &r.Create.Spec
+	spec.Name = cmp.Or(in.Body.Name, newName())
+	spec.TTL = runner.Duration(cmp.Or(time.Duration(in.Body.TTLSeconds)*time.Second, runner.Longest))
+	if _, err := s.service(ctx).Create(ctx, r, false); err != nil {
 		return nil, failed(err)
 	}
-	a, err := s.described(ctx, c.Name)
+	a, err := s.described(ctx, spec.Name)
 	if err == nil {
-		a.Body.Warnings = s.opts.Backend.Grants(ctx, c.Limits, 0).Reduced(c.Limits, 0)
+		a.Body.Warnings = s.reduced(ctx, r)
 	}
 	return a, err
 }
 
 // createOf checks the settings of a sandbox.
-func createOf(q *client.Settings) (c backend.Create, err error) {
-	c.Image, c.Secrets = q.Image, q.Secrets
+func createOf(q *client.Settings) (r session.Request, err error) {
+	c := &r.Create
+	c.Image.Given, r.Secrets = q.Image, q.Secrets
 	if q.Limits != nil {
-		c.Limits = runner.Limits{Memory: q.Limits.Memory, CPUs: q.Limits.CPUs, PIDs: q.Limits.PIDs, Disk: q.Limits.Disk}
+		c.Spec.Limits = runner.Limits{Memory: q.Limits.Memory, CPUs: q.Limits.CPUs, PIDs: q.Limits.PIDs, Disk: q.Limits.Disk}
 	}
 	if q.Network != nil {
-		c.Network = networkOf(q.Network)
+		c.Egress = networkOf(q.Network)
 	}
-	c.Env, err = environ(q.Env)
-	return c, err
+	c.Spec.Defaults.Env, err = environ(q.Env)
+	return r, err
 }
 
-func networkOf(n *client.Network) backend.Network {
-	return backend.Network{Mode: n.Mode, Allow: n.Allow, Deny: n.Deny, Ask: n.Ask}
+func networkOf(n *client.Network) session.Egress {
+	e := session.Egress{Mode: n.Mode, Allow: n.Allow, Deny: n.Deny}
+	if n.Ask {
+		e.Ask = runner.AskTime
+	}
+	return e
 }
 
 // described returns a sandbox as an answer.
@@ -138,7 +144,7 @@ func (s *Server) remove(ctx context.Context, in *Named) (*struct{}, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.opts.Backend.Remove(ctx, info.ID); errors.Is(err, backend.ErrNotFound) { // another call was first
+	if err := s.service(ctx).Remove(ctx, info.ID); errors.Is(err, session.ErrNotFound) { // another call was first
 		return nil, problem(http.StatusNotFound, fmt.Sprintf("find sandbox %q: no such sandbox", in.ID))
 	} else if err != nil {
 		return nil, failed(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"demesne/client"
+	"demesne/session"
 )
 
 // Times of a stream.
@@ -122,33 +123,40 @@ func eventOf[T any](name string) event {
 	return event{name, func(r huma.Registry) *huma.Schema { return schemaOf[T](r) }}
 }
 
-// starter runs a command with the streams of c.
-type starter func(ctx context.Context, c Command) (*Result, error)
+// started is a request whose command run runs.
+type started struct {
+	session.Request
+	run func(context.Context, session.RunOptions, session.Callbacks) (*session.RunResult, error)
+}
 
 // streamed registers a route that streams a command: the events start, chunk, and at last done or error. What fails before
 // the command starts is an ordinary error.
-func streamed[I any](s *Server, op huma.Operation, begin func(context.Context, *I) (starter, error)) {
+func streamed[I any](s *Server, op huma.Operation, begin func(context.Context, *I) (started, error)) {
 	eventResponse(s.api, &op, eventOf[client.Started]("start"), eventOf[client.Chunk]("chunk"), eventOf[client.Result]("done"), eventOf[client.Error]("error"))
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
-		run, err := begin(ctx, in)
+		r, err := begin(ctx, in)
 		if err != nil {
 			return nil, err
 		}
-		return s.carry(ctx, run)
+		return s.carry(ctx, r)
 	})
 }
 
 // carry starts a command, and returns the answer that streams it.
-func (s *Server) carry(ctx context.Context, run starter) (*huma.StreamResponse, error) {
+func (s *Server) carry(ctx context.Context, from started) (*huma.StreamResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	type ended struct {
-		r   *Result
+		r   *session.RunResult
 		err error
 	}
 	began, end, chunks := make(chan string, 1), make(chan ended, 1), make(chan client.Chunk)
 	out, errs := &chunker{name: "stdout", to: chunks, ctx: ctx}, &chunker{name: "stderr", to: chunks, ctx: ctx}
 	go func() {
-		r, err := run(ctx, Command{Stdout: out, Stderr: errs, Began: func(id string) { began <- id }})
+		o, id := from.Run, ""
+		o.Stdout, o.Stderr = out, errs
+		r, err := from.run(ctx, o, session.Callbacks{
+			Made: func(sb *session.Sandbox) { id = sb.ID }, Began: func(func() session.Tail) { began <- id },
+		})
 		out.finish()
 		errs.finish()
 		end <- ended{r, err}
@@ -183,7 +191,7 @@ func (s *Server) carry(ctx context.Context, run starter) (*huma.StreamResponse, 
 				if e.err != nil {
 					to.send("", "error", s.shown(ctx, e.err))
 				} else {
-					to.send("", "done", resultOf(e.r))
+					to.send("", "done", resultOf(e.r, s.reduced(ctx, from.Request)))
 				}
 				return
 			}

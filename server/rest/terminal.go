@@ -19,7 +19,7 @@ import (
 
 	"demesne/client"
 	"demesne/runner"
-	"demesne/server/backend"
+	"demesne/server"
 )
 
 // terminalInput is the request of a terminal.
@@ -54,7 +54,7 @@ func (s *Server) terminal(ctx context.Context, in *terminalInput) (*huma.StreamR
 	if err != nil {
 		return nil, err
 	}
-	sb, err := s.opts.Backend.Open(ctx, info.ID)
+	sb, err := s.service(ctx).Open(ctx, info.ID)
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -72,7 +72,7 @@ func (s *Server) terminal(ctx context.Context, in *terminalInput) (*huma.StreamR
 			c.Close(websocket.StatusInternalError, "not started")
 			return
 		}
-		if most := s.opts.Backend.Grants(ctx, runner.Limits{}, 0).Timeout; most > 0 {
+		if most := s.service(ctx).Grants(ctx, runner.Limits{}, 0).Timeout; most > 0 {
 			tell(ctx, c, client.TerminalEvent{Type: "note", Message: fmt.Sprintf("the operator's maximum ends this program after %v", most)})
 		}
 		(&terminal{c: c, p: p, pty: p.Terminal()}).carry(r.Context())
@@ -80,7 +80,7 @@ func (s *Server) terminal(ctx context.Context, in *terminalInput) (*huma.StreamR
 }
 
 // startTerminal starts a command, or the first shell that the sandbox has.
-func startTerminal(ctx context.Context, sb backend.Sandbox, in *terminalInput) (backend.Process, error) {
+func startTerminal(ctx context.Context, sb server.Sandbox, in *terminalInput) (server.Process, error) {
 	cmd := runner.Command{
 		Argv: []string{"/bin/bash", "-l"}, Else: [][]string{{"/bin/sh", "-l"}}, Dir: in.Dir, Env: []string{"TERM=" + cmp.Or(in.Term, "xterm-256color")},
 		TTY: &runner.Winsize{Rows: cmp.Or(in.Rows, 24), Cols: cmp.Or(in.Cols, 80)},
@@ -99,7 +99,7 @@ func startTerminal(ctx context.Context, sb backend.Sandbox, in *terminalInput) (
 // terminal carries a command's terminal over a connection.
 type terminal struct {
 	c   *websocket.Conn
-	p   backend.Process
+	p   server.Process
 	pty *os.File
 }
 

@@ -16,6 +16,7 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/server"
 	"demesne/server/servecmd"
+	"demesne/session"
 )
 
 // configMost bounds a configuration file, in bytes.
@@ -101,7 +102,7 @@ func table(values map[string]any, name string) (map[string]any, error) {
 
 // namespaceBounds reads the bounds of single namespaces.
 func namespaceBounds(o *servecmd.Options, all map[string]any) error {
-	o.Namespaces = map[string]servecmd.Bounds{}
+	o.Namespaces = map[string]session.Bounds{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		values, ok := all[name].(map[string]any)
 		if err := server.CheckNamespace(name); err != nil {

@@ -80,11 +80,13 @@ func (t *tools) of(namespace string) (*toolFace, error) {
 	if f := t.faces[namespace]; f != nil {
 		return f, nil
 	}
+	policy, err := t.forModels(namespace)
+	if err != nil {
+		return nil, err
+	}
 	b, err := toolbackend.Open(toolbackend.Options{
-		Session: session.Options{
-			Getenv: t.setting(namespace), Observe: t.operate.Observe, MostSandboxes: boundsOf(t.options, namespace).MaxSandboxes,
-		},
-		Namespace: namespace, Listed: true, Runs: t.runs, Host: t.host, Queue: t.queue,
+		Session: session.Options{Getenv: t.setting, Observe: t.operate.Observe, MostSandboxes: policy.MaxSandboxes},
+		Policy:  policy, Namespace: namespace, Listed: true, Runs: t.runs, Host: t.host, Queue: t.queue,
 	})
 	if err != nil {
 		return nil, err

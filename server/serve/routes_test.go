@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"demesne/server"
 	"demesne/server/apibackend"
 	"demesne/server/servecmd"
+	"demesne/session"
 )
 
 // testProgram returns a server with all its APIs, which has made no sandbox.
@@ -235,7 +235,7 @@ func TestRoutesForeignPages(t *testing.T) {
 
 // TestRate checks that the requests of a namespace are bounded, and those of others are not.
 func TestRate(t *testing.T) {
-	o := &servecmd.Options{Namespaces: map[string]servecmd.Bounds{"slow": {Rate: 1}}}
+	o := &servecmd.Options{Namespaces: map[string]session.Bounds{"slow": {Rate: 1}}}
 	p := testProgram(t, o)
 	codes := map[string][]int{}
 	for _, ns := range []string{"slow", "fast"} {
@@ -280,14 +280,14 @@ func TestCeilingsUnset(t *testing.T) {
 	if b.Max != (runner.Limits{Memory: usual.Memory, Disk: usual.Disk, PIDs: runner.DefaultPIDs}) || b.Egress != servecmd.DefaultEgress {
 		t.Errorf("%+v", b)
 	}
-	p := &program{options: &servecmd.Options{Bounds: servecmd.Bounds{Limits: runner.Limits{Memory: 1 << 30, Disk: -1}}}}
-	env := p.setting("team")
-	for name, want := range map[string]string{
-		"DEMESNE_MAX_MEMORY": "1073741824", "DEMESNE_MAX_DISK": "", "DEMESNE_MAX_PIDS": strconv.Itoa(runner.DefaultPIDs), "DEMESNE_MAX_EGRESS": "open",
-	} {
-		if got := env(name); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
+	p := &program{options: &servecmd.Options{Bounds: session.Bounds{Limits: runner.Limits{Memory: 1 << 30, Disk: -1}}}}
+	models, err := p.forModels("team")
+	if err != nil {
+		t.Fatal(err)
+	}
+	huge := runner.Limits{Memory: 1 << 60, Disk: 1 << 60, PIDs: 1 << 40}
+	if got, _, _ := models.Grant(huge); got.Memory != 1<<30 || got.PIDs != runner.DefaultPIDs || got.Disk <= 0 || got.Disk == huge.Disk || models.Egress != "open" {
+		t.Errorf("of models: %+v", got)
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"demesne/server/backend"
+	"demesne/session"
 	"demesne/session/vault"
 )
 
@@ -25,7 +25,7 @@ func openSecrets(namespace string) (*apiSecrets, error) {
 func (s *apiSecrets) Set(name, value string) error {
 	_, err := s.vault.Add(vault.Secret{Namespace: s.namespace, Name: name, Value: value})
 	if errors.Is(err, vault.ErrInvalid) {
-		err = fmt.Errorf("%w: %w", backend.ErrInvalid, err)
+		err = fmt.Errorf("%w: %w", session.ErrInvalid, err)
 	}
 	return err
 }

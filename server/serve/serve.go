@@ -24,12 +24,12 @@ import (
 	"demesne/runner/limits"
 	"demesne/server"
 	"demesne/server/apibackend"
-	"demesne/server/backend"
 	"demesne/server/e2b"
 	"demesne/server/hostcmd"
 	"demesne/server/operate"
 	"demesne/server/page"
 	"demesne/server/servecmd"
+	"demesne/session"
 	"demesne/session/events"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -136,7 +136,7 @@ func callers(o *servecmd.Options, dir string) (*server.Access, error) {
 }
 
 // boundsOf returns the bounds of a namespace; empty: the operator's.
-func boundsOf(o *servecmd.Options, namespace string) servecmd.Bounds {
+func boundsOf(o *servecmd.Options, namespace string) session.Bounds {
 	b, ok := o.Namespaces[namespace]
 	if !ok {
 		b = o.Bounds
@@ -302,7 +302,7 @@ func (p *program) bounded(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	if r.ContentLength > most {
-		server.Refuse(w, http.StatusRequestEntityTooLarge, backend.TooLarge(most))
+		server.Refuse(w, http.StatusRequestEntityTooLarge, server.TooLarge(most))
 		return false
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, most)

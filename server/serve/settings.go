@@ -5,40 +5,33 @@ import (
 	"context"
 	"os"
 	"strconv"
-	"strings"
 
 	"demesne/client"
 	"demesne/server"
 	"demesne/server/operate"
 	"demesne/server/servecmd"
 	"demesne/session/events"
+	"demesne/session/operator"
 )
 
-// setting returns the environment in which the tools of a namespace work: the bounds of its callers are in the variables
-// that bound models.
-func (p *program) setting(namespace string) func(name string) string {
-	b := boundsOf(p.options, namespace)
-	most := map[string]string{
-		"DEMESNE_MAX_MEMORY": count(b.Max.Memory), "DEMESNE_MAX_DISK": count(b.Max.Disk),
-		"DEMESNE_MAX_PIDS": count(b.Max.PIDs), "DEMESNE_MAX_EGRESS": b.Egress, "DEMESNE_TOOL_TEXTS": p.options.ToolTexts, "DEMESNE_DEFAULT_IMAGE": b.Image,
-		"DEMESNE_ALLOWED_IMAGES": strings.Join(b.AllowedImages, ","), "DEMESNE_ALLOWED_DOMAINS": strings.Join(b.AllowedDomains, ","),
+// setting returns a variable of the tools. A flag of the server precedes it.
+func (p *program) setting(name string) string {
+	if name == "DEMESNE_TOOL_TEXTS" && p.options.ToolTexts != "" {
+		return p.options.ToolTexts
 	}
-	most["DEMESNE_NAMESPACE_AGENTS"] = strconv.FormatBool(b.Agents)
-	if b.Max.CPUs > 0 {
-		most["DEMESNE_MAX_CPUS"] = strconv.FormatFloat(b.Max.CPUs, 'f', -1, 64)
-	}
-	if b.MaxTimeout > 0 {
-		most["DEMESNE_MAX_TIMEOUT"] = b.MaxTimeout.String()
-	}
-	return func(name string) string { return cmp.Or(most[name], os.Getenv(name)) }
+	return os.Getenv(name)
 }
 
-// count formats a limit; empty: none.
-func count(n int64) string {
-	if n <= 0 {
-		return ""
+// forModels returns the policy of models over MCP. Where the bounds of their namespace say nothing, the variables of models
+// and the machine do.
+func (p *program) forModels(namespace string) (*operator.Policy, error) {
+	others, err := operator.FromEnvironment(os.Getenv)
+	if err != nil {
+		return nil, err
 	}
-	return strconv.FormatInt(n, 10)
+	return operator.New(boundsOf(p.options, namespace).Over(others), operator.Caller{
+		Namespace: namespace, Model: true, Secrets: cmp.Or(namespace, os.Getenv(operator.VarSecrets)), VaultKey: os.Getenv("DEMESNE_VAULT_KEY"),
+	})
 }
 
 // defaultWaiting is how many commands of a namespace wait for others.

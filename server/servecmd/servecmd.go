@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"demesne/internal/cmdline"
-	"demesne/runner"
+	"demesne/session"
 )
 
 // Options holds the flags of demesne serve as they were typed, or as the environment or the configuration file has them.
@@ -26,7 +26,7 @@ type Options struct {
 	ToolTexts string
 	Access
 	TLS
-	Bounds
+	session.Bounds
 
 	LogRequests            bool
 	HostPolicy             string
@@ -34,7 +34,7 @@ type Options struct {
 
 	// Namespaces are the bounds of single namespaces, from the configuration file. Each has the general ones where it
 	// names none.
-	Namespaces map[string]Bounds
+	Namespaces map[string]session.Bounds
 
 	// Of demesne serve token:
 	Name    string
@@ -54,27 +54,6 @@ type TLS struct {
 	Cert, Key                          string // files
 	ACME                               []string
 	ACMEDirectory, ACMECA, ACMEContact string
-}
-
-// Bounds are what the operator gives the callers of a namespace. The operator has the same but for MaxSandboxes, Rate and what
-// is stored.
-type Bounds struct {
-	Image  string
-	Egress string        // the widest mode
-	Limits runner.Limits // of a sandbox whose caller asks for none
-
-	Max          runner.Limits // the most that a caller may ask for; 0: that of Limits, or none
-	MaxTimeout   time.Duration
-	MaxSandboxes int
-
-	MaxStored, MaxFiles, MaxVolumes, MaxSnapshots, MaxTemplates int64 // that a namespace stores; 0: the default
-
-	AllowedImages  []string
-	AllowedDomains []string
-	Rate           float64 // requests a second
-	MaxRunning     int     // commands
-	MaxWaiting     int
-	Agents         bool // in a namespace
 }
 
 const (
@@ -162,7 +141,7 @@ var (
 )
 
 // BoundFlags returns the flags that a namespace can have too, bound to b.
-func BoundFlags(b *Bounds) cmdline.Flags {
+func BoundFlags(b *session.Bounds) cmdline.Flags {
 	return cmdline.Flags{
 		{Group: groupSandboxes, Long: "image", Arg: "NAME", Set: cmdline.Text(&b.Image),
 			Help: "image of the templates base and code-interpreter-v1 (default $DEMESNE_DEFAULT_IMAGE, or host)"},

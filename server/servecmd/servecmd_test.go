@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"demesne/internal/cmdline"
+	"demesne/session"
 )
 
 // TestCeilings checks that a ceiling is a value that the limit itself can have.
 func TestCeilings(t *testing.T) {
-	var b Bounds
+	var b session.Bounds
 	flags := BoundFlags(&b)
 	for _, c := range []struct {
 		flag, value string

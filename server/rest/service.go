@@ -2,23 +2,23 @@ package rest
 
 import (
 	"context"
-	"io"
 
 	"demesne/client"
 	"demesne/runner"
 	"demesne/runner/files"
-	"demesne/server/backend"
+	"demesne/server"
+	"demesne/session"
 )
 
-// Backend is what the API needs beside [backend.Backend]. A sandbox is named by its id or name; the context has the caller,
+// Service is what the API needs beside [server.Sandboxes]. A sandbox is named by its id or name; the context has the caller,
 // and other callers' sandboxes do not exist for it.
-type Backend interface {
-	backend.Backend
+type Service interface {
+	server.Sandboxes
 	Inspect(ctx context.Context, name string) (*runner.Info, error)
 	// Run makes a sandbox, runs a command in it, and removes it. Exec runs a command in a persistent sandbox. The end of ctx
 	// kills the command. The result comes with the end of each stream.
-	Run(context.Context, backend.Create, Command) (*Result, error)
-	Exec(ctx context.Context, name string, c Command) (*Result, error)
+	Run(context.Context, session.Request, session.Callbacks) (*session.RunResult, error)
+	Exec(ctx context.Context, name string, r session.RunOptions, cb session.Callbacks) (*session.RunResult, error)
 	// Limit changes limits of a live sandbox, within the operator's. A zero leaves a limit as it is.
 	Limit(ctx context.Context, name string, l runner.Limits) error
 	// Files performs an operation whose answer is small. Its error may be the sandbox's text.
@@ -30,8 +30,6 @@ type Backend interface {
 	Rules(ctx context.Context, name string, allow, deny []string) error
 	// MayDecide checks that the caller may allow a name that a sandbox asks for.
 	MayDecide(context.Context) error
-	// Questions makes ask answer for every sandbox with [backend.Network].Ask. It is called once.
-	Questions(ask func(runner.Question) (allow, answered bool))
 	Images
 }
 
@@ -42,26 +40,4 @@ type Images interface {
 	Pull(ctx context.Context, name string, progress func(string)) (*client.Image, error)
 	// RemoveImage removes a name, unless a sandbox uses its image.
 	RemoveImage(ctx context.Context, name string) error
-}
-
-// Command is a command with its streams. Streams receive what the command writes; nil: none.
-type Command struct {
-	runner.Command
-	Stdin          string
-	Stdout, Stderr io.Writer
-	Began          func(sandbox string) // the command was started; nil: not called
-}
-
-// Result is the outcome of a command.
-type Result struct {
-	*runner.Result
-	Stdout, Stderr Tail
-	Warnings       []string // see [client.Result]
-}
-
-// Tail is the end of a stream, as text.
-type Tail struct {
-	Text  string
-	Bytes int64
-	Cut   bool
 }
