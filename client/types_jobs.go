@@ -7,7 +7,7 @@ type JobRequest struct {
 	Command
 	Image   string   `json:"image,omitempty" maxLength:"512" example:"python:3.12" doc:"Empty: the server's own"`
 	Limits  *Limits  `json:"limits,omitempty" doc:"At most the operator's"`
-	Network *Network `json:"network,omitempty" doc:"Modes: none and package-managers. deny and ask are not possible"`
+	Network *Network `json:"network,omitempty" doc:"deny and ask are not possible"`
 }
 
 // Job describes a background job, or an agent.

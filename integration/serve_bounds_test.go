@@ -156,9 +156,9 @@ func (c tenant) everyFace() {
 		{"POST", "/v1/jobs", `{"command": "true", "image": "ghcr.io/other/image"}`, 400, "image"},
 		{"POST", "/v1/jobs", `{"command": "true", "limits": {"memory": 1073741824}}`, 400, "limits.memory"},
 		{"POST", "/v1/jobs", `{"command": "true", "limits": {"pids": 5000}}`, 400, "limits.pids"},
-		{"POST", "/v1/jobs", `{"command": "true", "network": {"mode": "open"}}`, 400, "egress"},
+		{"POST", "/v1/jobs", `{"command": "true", "network": {"mode": "open"}}`, 400, "the operator allows"},
 		{"POST", "/v1/jobs", `{"command": "true", "network": {"mode": "none", "allow": ["example.com"]}}`, 400, "example.com"},
-		{"POST", "/v1/jobs", `{"command": "true", "timeout_ms": 60000}`, 400, "timeout_seconds"},
+		{"POST", "/v1/jobs", `{"command": "true", "timeout_ms": 60000}`, 400, "timeout_ms"},
 		{"POST", "/v1/agents", `{"prompt": "x"}`, 400, "agent"},
 		{"POST", "/v1/host/commands", `{"argv": ["id"]}`, 404, ""},
 	} {

@@ -40,6 +40,17 @@ func ParseResearch(word string) (Research, error) {
 // ErrNoResearch is the error of a caller that may not start research.
 var ErrNoResearch = errors.New("research agents are disabled on this machine (" + VarResearch + ")")
 
+// Unasked returns why a caller may not start research that no person can accept, or nil.
+func (r Research) Unasked() error {
+	switch r {
+	case researchOn:
+		return nil
+	case researchAsk:
+		return fmt.Errorf("research: a person must accept it (%s), and no person can be asked here", VarResearch)
+	}
+	return ErrNoResearch
+}
+
 // RefuseOpen returns the error of a caller that wants another sandbox with the whole network.
 func (r Research) RefuseOpen() error {
 	if r == ResearchOff {

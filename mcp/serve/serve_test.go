@@ -19,6 +19,7 @@ import (
 	"demesne/mcp/install"
 	"demesne/runner"
 	"demesne/session"
+	"demesne/session/operator"
 )
 
 // slow is a backend whose scripts take a given time.
@@ -74,7 +75,11 @@ func TestHTTPPatience(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := mcp.New(slow{takes: 48*time.Hour - time.Second}, mcp.Options{Version: "1", Mounts: mounts, Images: []string{"host"}, Image: "host", Egress: []string{"none", "package-managers"}, Heartbeat: time.Hour})
+		policy, err := operator.New(session.Bounds{MaxTimeout: runner.Longest}, operator.Caller{Model: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := mcp.New(slow{takes: 48*time.Hour - time.Second}, mcp.Options{Version: "1", Mounts: mounts, Images: []string{"host"}, Image: "host", Egress: []string{"none", "package-managers"}, Heartbeat: time.Hour, Policy: policy})
 		ctx, end := context.WithCancel(context.Background())
 		l, served := newPipes(), make(chan error, 1)
 		go func() { served <- serveHTTP(ctx, s, l, mcp.HTTPOptions{}) }()

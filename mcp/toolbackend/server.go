@@ -165,6 +165,24 @@ func (f *Backend) model(name, tool, image string) error {
 	return err
 }
 
+// CheckModel returns why an agent cannot run here, or nil.
+func (f *Backend) CheckModel(r agents.Request) error {
+	tool := "sandbox_agent"
+	if r.Research {
+		tool = "sandbox_research"
+	}
+	return f.model(r.Model, tool, r.Image)
+}
+
+// MayResearch returns why a caller that no person can answer for may not start an agent, or nil.
+func (f *Backend) MayResearch(r agents.Request) error {
+	word, err := mcp.ParseResearch(f.options.setting(mcp.VarResearch))
+	if err != nil || !r.Research {
+		return err
+	}
+	return word.Unasked()
+}
+
 // pruneEvery is the interval between checks for too many output directories.
 const pruneEvery = 10 * time.Minute
 

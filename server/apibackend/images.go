@@ -63,7 +63,7 @@ func (b *Backend) storeRef(name string) (imageref.Ref, error) {
 	if err == nil && !ref.Stored() {
 		err = fmt.Errorf("%w: image %q: not in a store", session.ErrInvalid, name)
 	}
-	return ref, err
+	return ref, invalid(err)
 }
 
 // Pull implements [rest.Images].

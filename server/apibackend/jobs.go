@@ -1,6 +1,7 @@
 package apibackend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"demesne/agents"
 	"demesne/client"
+	"demesne/images"
 	"demesne/mcp"
 	"demesne/mcp/toolbackend"
 	"demesne/runner"
@@ -18,16 +21,16 @@ import (
 	"demesne/session"
 )
 
-// Jobs implements the jobs of package rest over the tools of the caller's namespace, so that a job of that API passes the
-// checks of a job of a model.
+// Jobs implements the jobs of package rest over the jobs of the caller's namespace.
 type Jobs struct {
-	Of func(namespace string) (*Tools, error)
+	Of      func(namespace string) (*Tools, error)
+	Service func(namespace string) (*Backend, error)
 }
 
 // Tools are what the callers of one namespace use.
 type Tools struct {
 	*toolbackend.Backend
-	Caller *mcp.Caller // of the tools that Backend.Server offers
+	Outputs *mcp.Server
 }
 
 // notFound is an error for which the API answers 404.
@@ -36,11 +39,6 @@ type notFound struct{ error }
 func (notFound) Is(target error) bool { return target == session.ErrNotFound }
 
 func (e notFound) Unwrap() error { return e.error }
-
-// refusal is an error for which the API answers 400.
-type refusal struct{ error }
-
-func (refusal) Is(target error) bool { return target == session.ErrInvalid }
 
 func (b Jobs) mine(ctx context.Context) (*Tools, error) {
 	return b.Of(server.CallerOf(ctx).Namespace)
@@ -151,82 +149,95 @@ func beginning(s string) string {
 	return s[:n] + "…"
 }
 
-// start calls a tool that starts a job, and returns the job.
-func (b Jobs) start(ctx context.Context, tool string, args map[string]any) (*client.Job, error) {
+// Start implements [rest.Jobs]. The sandbox has what one without a job would have.
+func (b Jobs) Start(ctx context.Context, r session.Request) (*client.Job, error) {
 	f, err := b.mine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.Closed(); err != nil {
+	service, err := b.Service(server.CallerOf(ctx).Namespace)
+	if err != nil {
 		return nil, err
 	}
-	args["background"] = true
-	var started struct {
-		ID string `json:"job_id"`
+	if err := service.enough(r.Create.Spec.Limits, r.Run.Command.Timeout); err != nil {
+		return nil, err
 	}
-	if err := f.Caller.Call(ctx, tool, args, &started); err != nil {
-		return nil, refusal{err}
+	if r.Create, err = service.allowed(r, false); err != nil {
+		return nil, err
 	}
-	return b.Get(ctx, started.ID)
+	r.Run = service.timed(r.Run)
+	r.Run.Logs, r.Run.Manifest, r.Run.Command.Account = true, true, true
+	r.Run.Command.Dir = cmp.Or(r.Run.Command.Dir, "/out")
+	j, err := f.Start(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return b.Get(ctx, j.ID)
 }
 
-func (b Jobs) Start(ctx context.Context, r *client.JobRequest) (*client.Job, error) {
-	args := sandboxArgs(r.Image, r.Limits, r.Network)
-	args["command"] = r.Command.Command
-	if len(r.Argv) > 0 {
-		args["command"] = "exec " + quoted(r.Argv)
+// enough refuses a job that would get less than it asks for: it has no answer that could say so later.
+func (b *Backend) enough(l runner.Limits, timeout time.Duration) error {
+	if timeout >= runner.Longest {
+		timeout = 0
 	}
-	add(args, "env", r.Env, len(r.Env) > 0)
-	add(args, "cwd", r.Dir, r.Dir != "")
-	add(args, "stdin", r.Stdin, r.Stdin != "")
-	add(args, "timeout_seconds", float64(r.TimeoutMS)/1000, r.TimeoutMS > 0)
-	return b.start(ctx, "sandbox_script", args)
+	if less := b.policy.Granted(l, timeout).Reduced(l, timeout); len(less) > 0 {
+		return fmt.Errorf("%w: %s", session.ErrInvalid, strings.Join(less, "; "))
+	}
+	return nil
 }
 
-func (b Jobs) StartAgent(ctx context.Context, r *client.AgentRequest) (*client.Job, error) {
-	tool, args := "sandbox_agent", sandboxArgs(r.Image, r.Limits, r.Network)
-	if r.Research {
-		tool = "sandbox_research"
-		delete(args, "egress")
+// StartAgent implements [rest.Jobs].
+func (b Jobs) StartAgent(ctx context.Context, r agents.Request) (*client.Job, error) {
+	f, err := b.mine(ctx)
+	if err != nil {
+		return nil, err
 	}
-	for name, text := range map[string]string{"prompt": r.Prompt, "model": r.Model, "preamble": r.Preamble, "output_path": r.OutputPath, "output_format": r.OutputFormat} {
-		add(args, name, text, text != "")
+	service, err := b.Service(server.CallerOf(ctx).Namespace)
+	if err != nil {
+		return nil, err
 	}
-	add(args, "success_criteria", r.Criteria, len(r.Criteria) > 0)
-	add(args, "max_cost_usd", r.MaxCost, r.MaxCost > 0)
-	add(args, "max_tokens", r.MaxTokens, r.MaxTokens > 0)
-	add(args, "max_turns", r.MaxTurns, r.MaxTurns > 0)
-	add(args, "timeout_seconds", float64(r.TimeoutMS)/1000, r.TimeoutMS > 0)
-	return b.start(ctx, tool, args)
+	if err := f.MayResearch(r); err != nil {
+		return nil, invalid(err)
+	}
+	if err := service.enough(r.Limits, r.Timeout); err != nil {
+		return nil, err
+	}
+	if r, err = service.agent(r); err != nil {
+		return nil, invalid(err)
+	}
+	if err := f.CheckModel(r); err != nil {
+		return nil, fmt.Errorf("%w: %w", session.ErrInvalid, err)
+	}
+	j, err := f.StartAgent(ctx, r)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	return b.Get(ctx, j.ID)
 }
 
-func add(args map[string]any, name string, value any, given bool) {
-	if given {
-		args[name] = value
+// agent returns an agent within the operator's bounds.
+func (b *Backend) agent(r agents.Request) (agents.Request, error) {
+	if r.Image != "" && r.Image != "host" {
+		_, pull, err := b.policy.Image(r.Image)
+		if err != nil {
+			return r, err
+		}
+		r.Stored = pull == images.PullNever
 	}
-}
-
-// sandboxArgs returns the arguments of a tool that makes a sandbox. Without a network the sandbox has none.
-func sandboxArgs(image string, l *client.Limits, n *client.Network) map[string]any {
-	args := map[string]any{"egress": "none"}
-	add(args, "image", image, image != "")
-	if l != nil {
-		args["limits"] = map[string]any{"memory": l.Memory, "cpus": l.CPUs, "pids": l.PIDs, "disk": l.Disk}
+	if r.Egress == "open" {
+		return r, fmt.Errorf("%w: network.mode: an agent with the whole network is research", session.ErrInvalid)
 	}
-	if n != nil {
-		add(args, "egress", n.Mode, n.Mode != "")
-		add(args, "allowed_domains", n.Allow, len(n.Allow) > 0)
+	e, err := b.policy.Network(session.Egress{Mode: r.Egress, Allow: r.Domains})
+	if err != nil {
+		return r, err
 	}
-	return args
-}
-
-// quoted returns words as a shell reads them.
-func quoted(words []string) string {
-	var all []string
-	for _, w := range words {
-		all = append(all, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
+	if r.Egress, r.Domains = e.Mode, e.Allow; r.Research {
+		r.Egress, r.Domains = "", nil
 	}
-	return strings.Join(all, " ")
+	r.Limits, _, _ = b.policy.Grant(r.Limits)
+	r.Timeout = b.policy.Time(r.Timeout)
+	r.MaxCost, r.MaxTokens, err = b.policy.Spend(r.MaxCost, r.MaxTokens)
+	return r, err
 }
 
 func (b Jobs) Log(ctx context.Context, id, stream string, to func([]byte) error) error {
@@ -280,7 +291,7 @@ func (b Jobs) Outputs(ctx context.Context, run string) (list []client.OutputFile
 	if err != nil {
 		return nil, err
 	}
-	all, err := f.Caller.Outputs(run)
+	all, err := f.Outputs.Outputs(run)
 	for _, o := range all {
 		list = append(list, client.OutputFile{Path: o.Path, Size: o.Size, MIME: o.MIME})
 	}
@@ -293,7 +304,7 @@ func (b Jobs) OpenOutput(ctx context.Context, run, path string) (*os.File, error
 	if err != nil {
 		return nil, err
 	}
-	file, err := f.Caller.OpenOutput(run, path)
+	file, err := f.Outputs.OpenOutput(run, path)
 	return file, noRun(run, err)
 }
 

@@ -17,7 +17,6 @@ import (
 	"demesne/client"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
-	"demesne/mcp"
 	"demesne/mcp/toolbackend"
 	"demesne/runner"
 	"demesne/server"
@@ -93,7 +92,7 @@ func (s *Server) open() error {
 	}
 	s.done = append(s.done, s.backend.Close)
 	api := rest.New(rest.Options{
-		Of: func(context.Context) (rest.Service, error) { return s.backend, nil }, Questions: s.backend.Questions, Jobs: apibackend.Jobs{Of: s.toolsOf}, Version: cmdline.Version, Log: s.opts.Log,
+		Of: func(context.Context) (rest.Service, error) { return s.backend, nil }, Questions: s.backend.Questions, Jobs: apibackend.Jobs{Of: s.toolsOf, Service: func(string) (*apibackend.Backend, error) { return s.backend, nil }}, Version: cmdline.Version, Log: s.opts.Log,
 		Queue: func(ctx context.Context) client.Queue { return client.Queue(counted.State(server.CallerOf(ctx))) },
 	})
 	s.done = append(s.done, api.Close)
@@ -132,12 +131,7 @@ func (s *Server) toolsOf(string) (*apibackend.Tools, error) {
 		return nil, err
 	}
 	s.done = append(s.done, done)
-	caller, err := mcp.NewCaller(s.ctx, tools)
-	if err != nil {
-		return nil, err
-	}
-	s.done = append(s.done, func() { caller.Close() })
-	s.tools = &apibackend.Tools{Backend: b, Caller: caller}
+	s.tools = &apibackend.Tools{Backend: b, Outputs: tools}
 	return s.tools, nil
 }
 

@@ -5,24 +5,27 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"demesne/agents"
 	"demesne/client"
+	"demesne/session"
 )
 
 // Jobs keeps background jobs and agents of the caller of a request. Each method fails with [backend.ErrNotFound] for a job
 // of another namespace.
 type Jobs interface {
-	Start(context.Context, *client.JobRequest) (*client.Job, error)
+	Start(context.Context, session.Request) (*client.Job, error)
 	List(context.Context) ([]client.Job, error)
 	Get(ctx context.Context, id string) (*client.Job, error)
 	// Wait returns the job when it has ended, or after most.
 	Wait(ctx context.Context, id string, most time.Duration) (*client.Job, error)
 	Cancel(ctx context.Context, id string) (*client.Job, error)
-	StartAgent(context.Context, *client.AgentRequest) (*client.Job, error)
+	StartAgent(context.Context, agents.Request) (*client.Job, error)
 	Trace(ctx context.Context, id string) (*client.Trace, error)
 	// Log copies a stream from an offset on, until the job ends.
 	Log(ctx context.Context, id, stream string, to func(chunk []byte) error) error
@@ -105,7 +108,11 @@ func (f jobFace) startJob(ctx context.Context, in *jobInput) (*of[client.Job], e
 	if err := plainNetwork(in.Body.Network); err != nil {
 		return nil, err
 	}
-	return oneJob(f.Jobs.Start(ctx, &in.Body))
+	r, err := runOf(&client.RunRequest{Command: in.Body.Command, Image: in.Body.Image, Limits: in.Body.Limits, Network: in.Body.Network})
+	if err != nil {
+		return nil, err
+	}
+	return oneJob(f.Jobs.Start(ctx, r))
 }
 
 // plainNetwork refuses what only a sandbox with a live connection has.
@@ -201,7 +208,11 @@ func (f jobFace) startAgent(ctx context.Context, in *agentInput) (*of[client.Job
 	if err := plainNetwork(in.Body.Network); err != nil {
 		return nil, err
 	}
-	return oneJob(f.Jobs.StartAgent(ctx, &in.Body))
+	r, err := agentOf(&in.Body)
+	if err != nil {
+		return nil, err
+	}
+	return oneJob(f.Jobs.StartAgent(ctx, r))
 }
 
 func (f jobFace) agentTrace(ctx context.Context, in *JobID) (*of[client.Trace], error) {
@@ -210,4 +221,18 @@ func (f jobFace) agentTrace(ctx context.Context, in *JobID) (*of[client.Trace], 
 		return nil, failed(err)
 	}
 	return &of[client.Trace]{*t}, nil
+}
+
+// agentOf checks a request for an agent.
+func agentOf(q *client.AgentRequest) (r agents.Request, err error) {
+	if strings.TrimSpace(q.Prompt) == "" {
+		return r, refused("prompt", "prompt is required")
+	}
+	create, err := createOf(&client.Settings{Image: q.Image, Limits: q.Limits, Network: q.Network})
+	c := &create.Create
+	return agents.Request{
+		Prompt: q.Prompt, Model: q.Model, Image: q.Image, Preamble: q.Preamble, OutputPath: q.OutputPath, OutputFormat: q.OutputFormat,
+		SuccessCriteria: q.Criteria, Research: q.Research, Egress: c.Egress.Mode, Domains: c.Egress.Allow, Limits: c.Spec.Limits,
+		MaxCost: q.MaxCost, MaxTokens: q.MaxTokens, MaxTurns: q.MaxTurns, Timeout: time.Duration(q.TimeoutMS) * time.Millisecond,
+	}, err
 }

@@ -67,10 +67,9 @@ type tools struct {
 // toolFace is what the callers of one namespace use.
 type toolFace struct {
 	*toolbackend.Backend
-	mcp    *mcp.Server
-	http   http.Handler
-	caller *mcp.Caller
-	done   func()
+	mcp  *mcp.Server
+	http http.Handler
+	done func()
 }
 
 // of returns the face of a namespace, which it makes if necessary.
@@ -96,13 +95,7 @@ func (t *tools) of(namespace string) (*toolFace, error) {
 		b.Close()
 		return nil, err
 	}
-	caller, err := mcp.NewCaller(t.ctx, s)
-	if err != nil {
-		done()
-		b.Close()
-		return nil, err
-	}
-	f := &toolFace{Backend: b, mcp: s, http: s.Endpoint(), caller: caller, done: done}
+	f := &toolFace{Backend: b, mcp: s, http: s.Endpoint(), done: done}
 	t.faces[namespace] = f
 	return f, nil
 }
@@ -143,7 +136,6 @@ func (t *tools) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, f := range t.faces {
-		f.caller.Close()
 		f.done()
 		f.Close()
 	}

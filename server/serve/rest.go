@@ -12,7 +12,7 @@ import (
 // addREST adds demesne's own API.
 func (p *program) addREST(context.Context) error {
 	api := rest.New(rest.Options{
-		Of: p.backend.For, Questions: p.backend.Questions, Jobs: apibackend.Jobs{Of: p.toolsOf}, Queue: p.queueState, Version: cmdline.Version, Log: p.log, Host: p.host, Stored: p.stored, Beside: p.mux.ServeMux, Listed: p.operate.Listed, Samples: p.samples,
+		Of: p.backend.For, Questions: p.backend.Questions, Jobs: apibackend.Jobs{Of: p.toolsOf, Service: p.backend.Of}, Queue: p.queueState, Version: cmdline.Version, Log: p.log, Host: p.host, Stored: p.stored, Beside: p.mux.ServeMux, Listed: p.operate.Listed, Samples: p.samples,
 	})
 	p.mux.Handle("/v1/", p.access.Handler(api))
 	// Neither the document nor its page has data of the server. Generators of clients send no token.
@@ -46,5 +46,5 @@ func (p *program) toolsOf(namespace string) (*apibackend.Tools, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &apibackend.Tools{Backend: f.Backend, Caller: f.caller}, nil
+	return &apibackend.Tools{Backend: f.Backend, Outputs: f.mcp}, nil
 }

@@ -31,6 +31,7 @@ import (
 	"demesne/server/servecmd"
 	"demesne/session"
 	"demesne/session/events"
+	"demesne/session/operator"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 )
@@ -68,12 +69,9 @@ func serve(ctx context.Context, o *servecmd.Options, out, errs io.Writer) error 
 	}
 	defer p.operate.Close()
 	p.queue = newQueue(o, p.operate)
-	p.backend = apibackend.NewSpaces(func(namespace string) apibackend.Options {
-		return apibackend.Options{
-			Bounds: boundsOf(o, namespace), Observe: p.operate.Observe, Queue: p.queue,
-			Secrets: func(sandbox string) []runner.Secret { return p.credentials(namespace, sandbox) },
-		}
-	})
+	if err := p.openBackends(); err != nil {
+		return err
+	}
 	defer p.backend.Close()
 	if p.mine, err = p.backend.Of(""); err != nil {
 		return err
@@ -105,6 +103,23 @@ func serve(ctx context.Context, o *servecmd.Options, out, errs io.Writer) error 
 	}
 	guard := server.Guard{Hosts: slices.Concat(o.Hosts, o.ACME), Domain: p.domain, Origins: o.Origins}
 	return server.Serve(ctx, l, p.operate.Handler(guard.Handler(p)), secure, p.log)
+}
+
+// openBackends makes what serves the callers of each namespace.
+func (p *program) openBackends() error {
+	models, err := operator.FromEnvironment(os.Getenv)
+	if err != nil {
+		return err
+	}
+	p.backend = apibackend.NewSpaces(func(namespace string) apibackend.Options {
+		b := boundsOf(p.options, namespace)
+		b.MaxCost, b.MaxTokens = models.MaxCost, models.MaxTokens // of agents
+		return apibackend.Options{
+			Bounds: b, Observe: p.operate.Observe, Queue: p.queue,
+			Secrets: func(sandbox string) []runner.Secret { return p.credentials(namespace, sandbox) },
+		}
+	})
+	return nil
 }
 
 // stateDir makes the directory of the server's state.

@@ -121,8 +121,10 @@ func ownAddresses() (own []netip.Addr) {
 const Everything = "everything"
 
 // Network returns what a sandbox may reach whose caller asks for e, with the rules that the operator's contain. It refuses
-// what leads further. A caller whose rules need a person's word is refused too.
+// what leads further. A caller whose rules need a person's word is refused too. One that asks for everything gets what there
+// is.
 func (p *Policy) Network(e session.Egress) (session.Egress, error) {
+	all := e.Mode == Everything
 	switch e.Mode {
 	case "":
 		e.Mode = session.NoEgress
@@ -133,6 +135,9 @@ func (p *Policy) Network(e session.Egress) (session.Egress, error) {
 		return e, err
 	}
 	if p.Egress == session.NoEgress {
+		if len(e.Allow) > 0 && !all {
+			return e, refused("rule %q: the operator allows no network", e.Allow[0])
+		}
 		e.Allow, e.Ask = nil, 0
 		return e, nil
 	}

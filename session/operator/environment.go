@@ -35,7 +35,9 @@ const (
 )
 
 // LimitVariable returns the variable that bounds a limit.
-func LimitVariable(limit string) string { return "DEMESNE_MAX_" + strings.ToUpper(limit) }
+func LimitVariable(limit string) string {
+	return map[string]string{"memory": varMemory, "cpus": varCPUs, "pids": varPIDs, "disk": varDisk}[limit]
+}
 
 // FromEnvironment returns the bounds of the models of a user. Where the environment has no limit, the capacity of the
 // machine is the most.

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"runtime"
 	"time"
 
@@ -83,3 +84,14 @@ func full(l runner.Limits) runner.Limits {
 
 // Budget returns the most that an agent may cost with its children, in US dollars and in tokens; 0: no bound.
 func (p *Policy) Budget() (cost float64, tokens int64) { return p.MaxCost, p.MaxTokens }
+
+// Spend returns the bounds of an agent whose caller asks for some, within the operator's; 0: none. It refuses more.
+func (p *Policy) Spend(cost float64, tokens int64) (float64, int64, error) {
+	switch {
+	case p.MaxCost > 0 && cost > p.MaxCost:
+		return 0, 0, refused("max_cost_usd: %v is more than %v, the operator's maximum", cost, p.MaxCost)
+	case p.MaxTokens > 0 && tokens > p.MaxTokens:
+		return 0, 0, refused("max_tokens: %d is more than %d, the operator's maximum", tokens, p.MaxTokens)
+	}
+	return cmp.Or(max(cost, 0), p.MaxCost), cmp.Or(max(tokens, 0), p.MaxTokens), nil
+}

@@ -36,7 +36,7 @@ type Caller struct {
 	// Namespace of the callers; empty: they have the rights of the user, but for what a model may not do.
 	Namespace string
 	// Model means that a model asks: it may name no rule that leads to this machine's networks, and a person decides
-	// about names that nobody listed.
+	// about names that are on no list.
 	Model bool
 	// Secrets is the namespace of the stored credentials that the callers may use; empty: none.
 	Secrets string
