@@ -34,6 +34,9 @@ type box struct {
 // hung is after how long a test hangs, on the slowest of machines. Images of recipes are downloads of gigabytes.
 const hung = 30 * time.Minute
 
+// patience bounds the wait for one event, on a slow and busy machine too.
+const patience = 5 * time.Minute
+
 func newBox(t testing.TB) *box {
 	t.Helper()
 	// The path must be short, because the path of a Unix socket has at most 108 bytes. It must be searchable,
@@ -264,10 +267,10 @@ func program(t testing.TB, name string) string {
 // eventually polls cond until it is true. After a minute, far longer than it should take, it fails the test.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	if fixture.Poll(time.Minute, cond) {
+	if fixture.Poll(patience, cond) {
 		return
 	}
-	t.Fatalf("waited a minute for %s", what)
+	t.Fatalf("waited %v for %s", patience, what)
 }
 
 // nextSecond waits until the clock shows another second: times in an image are whole seconds.

@@ -82,7 +82,7 @@ func (t *terminal) screen() string { t.mu.Lock(); defer t.mu.Unlock(); return t.
 // expect waits for text on the terminal. The terminal echoes input, so text must not be part of what was typed.
 func (t *terminal) expect(text string) {
 	t.Helper()
-	late := time.After(time.Minute)
+	late := time.After(patience)
 	for ended := false; ; {
 		t.mu.Lock()
 		found, more := bytes.Contains(t.seen.Bytes(), []byte(text)), t.more

@@ -70,9 +70,13 @@ if os.path.getsize(count) > last:
 if how == "dies":
     sys.exit("zmq.error.ZMQError: Address already in use")
 listener = socket.create_server(("127.0.0.1", json.load(open(file))["shell_port"]))
+open_ones = []
 while True:
     c, _ = listener.accept()
-    if how == "answers": c.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 100)
+    if how == "answers":
+        c.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 100)
+        open_ones.append(c) # a close could discard the answer
+        continue
     if how == "resets": c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     c.close()
 `

@@ -308,8 +308,10 @@ func (r *Running) dial(ctx context.Context, sb Sandbox, port uint16, socket, key
 		case <-time.After(greetEvery):
 		}
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, errEarly
+	for _, closed := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, closed) {
+			return nil, errEarly
+		}
 	}
 	return nil, errOther
 }
