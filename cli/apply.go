@@ -233,7 +233,7 @@ func (a *app) listChanges(o *options) (int, error) {
 
 // patchChanges shows what changed in files, in the order of their names.
 func (a *app) patchChanges(c *changeSet, paths []string) (int, error) {
-	s, err := c.patch(paths, cmdline.TerminalOf(a.stdout, a.env))
+	s, err := patchText(c, paths, cmdline.TerminalOf(a.stdout, a.env))
 	if err != nil {
 		return 0, err
 	}

@@ -48,10 +48,10 @@ func (q *questions) apply(over *upper.Over, e edit) error {
 		return over.Apply(e.Edit, false)
 	}
 	p := patchOf(over, e)
-	fmt.Fprint(q.f, p.headText(e))
+	fmt.Fprint(q.f, headText(&p, e))
 	if !p.divisible() {
 		for _, h := range p.hunks {
-			fmt.Fprint(q.f, h.text(q.shows))
+			fmt.Fprint(q.f, hunkText(h, q.shows))
 		}
 		if err := q.ask("apply this change"); err != nil {
 			return err
@@ -60,7 +60,7 @@ func (q *questions) apply(over *upper.Over, e edit) error {
 	}
 	var chosen []hunk
 	for i, h := range p.hunks {
-		fmt.Fprint(q.f, h.text(q.shows))
+		fmt.Fprint(q.f, hunkText(h, q.shows))
 		err := q.ask(fmt.Sprintf("apply this place (%d of %d)", i+1, len(p.hunks)))
 		if err == nil {
 			chosen = append(chosen, h)
@@ -74,11 +74,6 @@ func (q *questions) apply(over *upper.Over, e edit) error {
 		}
 	}
 	return q.some(over, e, p, chosen)
-}
-
-// divisible reports whether hunks of a file can be applied one by one.
-func (p *filePatch) divisible() bool {
-	return len(p.hunks) > 1 && p.OldMode&unix.S_IFMT == unix.S_IFREG && p.NewMode&unix.S_IFMT == unix.S_IFREG
 }
 
 // some applies some hunks of a file.

@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/rootfs/upper"
+	"demesne/runner"
 	"demesne/runner/client"
 )
 
@@ -60,24 +60,15 @@ type edit struct {
 	parent bool // of another edit that was chosen
 }
 
-// changesRecord is the name of the record, and changesMost the bound of its size.
+// changesRecord is the name of the record, and maxRecord the bound of its size.
 const (
 	changesRecord = "changes.json"
-	changesMost   = 256 << 20
+	maxRecord     = 256 << 20
 )
 
-// cowWorkspaceMount returns the mount of a directory at /workspace with mode cow.
-func cowWorkspaceMount(dir string) (m mountArg, err error) {
-	if m, err = parseMount(dir + ":/workspace:cow"); err == nil {
-		return m, nil
-	}
-	return m, fmt.Errorf("workspace %q: %w", dir, err)
-}
-
-// newChanges makes a directory for the changes of the mounts with mode cow, and sets their Upper. It returns nil if there
-// is no such mount.
-func newChanges(mounts []mountArg) (c *changeSet, err error) {
-	if !slices.ContainsFunc(mounts, func(m mountArg) bool { return m.COW }) {
+// newChanges makes a directory for the changes of mounts, and sets their Upper. It returns nil without mounts.
+func newChanges(mounts []*runner.Mount) (c *changeSet, err error) {
+	if len(mounts) == 0 {
 		return nil, nil
 	}
 	c = &changeSet{ID: fmt.Sprintf("%08x", rand.Uint32()), Created: time.Now().UTC().Truncate(time.Second)}
@@ -95,15 +86,13 @@ func newChanges(mounts []mountArg) (c *changeSet, err error) {
 	if err := errors.Join(os.MkdirAll(root, 0o700), os.Mkdir(c.path, 0o700)); err != nil {
 		return c, err
 	}
-	for i := range mounts {
-		if m := &mounts[i]; m.COW {
-			m.Upper = c.upper(len(c.Dirs))
-			d, err := newChangedDir(m.Source, m.Upper)
-			if err != nil {
-				return c, err
-			}
-			c.Dirs = append(c.Dirs, d)
+	for _, m := range mounts {
+		m.Upper = c.upper(len(c.Dirs))
+		d, err := newChangedDir(m.Source, m.Upper)
+		if err != nil {
+			return c, err
 		}
+		c.Dirs = append(c.Dirs, d)
 	}
 	return c, c.save()
 }
@@ -175,6 +164,11 @@ func (c *changeSet) undo() {
 	}
 	c.discardAll() // a failure leaves changes that demesne diff lists
 }
+
+// usedError reports that a sandbox is using changes.
+type usedError struct{ Sandbox string }
+
+func (*usedError) Error() string { return "a sandbox is using them" }
 
 // errNoChanges reports that no changes have that id, and errWhich that an id must choose some.
 var (
@@ -253,7 +247,7 @@ func readChanges(path string) (*changeSet, error) {
 	if err != nil {
 		return nil, fsutil.Reason(err)
 	}
-	if st.Size() > changesMost {
+	if st.Size() > maxRecord {
 		return nil, fmt.Errorf("read changes %q: too large", filepath.Base(path))
 	}
 	text, err := os.ReadFile(filepath.Join(path, changesRecord))
@@ -301,8 +295,7 @@ func (o *overs) one(up string, d *changedDir) (*upper.Over, error) {
 	}
 	o.files = append(o.files, top)
 	if err := flock.Try(top, flock.Exclusive); errors.Is(err, flock.ErrLocked) {
-		name := o.changes.Sandbox
-		return nil, cmdline.Hinted(errors.New("a sandbox is using them"), "demesne stop %s ends its processes and keeps its files", name)
+		return nil, &usedError{o.changes.Sandbox}
 	}
 	dir, err := openPlain(d.Path)
 	if err != nil {
@@ -416,7 +409,7 @@ func (c *changeSet) discard(i int) error {
 	}
 	defer top.Close()
 	if errors.Is(flock.Try(top, flock.Exclusive), flock.ErrLocked) {
-		return cmdline.Hinted(errors.New("a sandbox is using them"), "demesne stop %s ends its processes and keeps its files", c.Sandbox)
+		return &usedError{c.Sandbox}
 	}
 	_, err = fsutil.Empty(top)
 	return err

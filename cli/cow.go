@@ -134,7 +134,7 @@ func (p *placed) askChanges(edits []edit) {
 		case "l", "list":
 			fmt.Fprint(f, editsText(edits, true))
 		case "p", "patch":
-			text, perr := p.changes.patch(nil, cmdline.TerminalOf(f, p.app.env))
+			text, perr := patchText(p.changes, nil, cmdline.TerminalOf(f, p.app.env))
 			if perr != nil {
 				p.app.report(p.o.verb, perr)
 			}

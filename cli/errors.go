@@ -59,6 +59,10 @@ func hintOf(err error) string {
 	if h := cmdline.HintOf(err); h != "" {
 		return h
 	}
+	var used *usedError
+	if errors.As(err, &used) {
+		return fmt.Sprintf("demesne stop %s ends its processes and keeps its files", used.Sandbox)
+	}
 	if errors.Is(err, ipc.ErrTooLong) {
 		return "arguments and environment (with the image's) are too large together: pass long values in a file or on stdin"
 	}

@@ -98,3 +98,11 @@ func noSource(rest string, err error) error {
 	}
 	return fsutil.Reason(err)
 }
+
+// cowWorkspaceMount returns the mount of a directory at /workspace with mode cow.
+func cowWorkspaceMount(dir string) (m mountArg, err error) {
+	if m, err = parseMount(dir + ":/workspace:cow"); err == nil {
+		return m, nil
+	}
+	return m, fmt.Errorf("workspace %q: %w", dir, err)
+}

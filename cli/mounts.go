@@ -99,7 +99,13 @@ func (a *app) place(spec *runner.Spec, o *options) (*placed, error) {
 	if spec.Defaults.Env, err = a.gitIdentity(o); err != nil {
 		return nil, err
 	}
-	if p.changes, err = newChanges(mounts); err != nil {
+	var apart []*runner.Mount
+	for i := range mounts {
+		if mounts[i].COW {
+			apart = append(apart, &mounts[i].Mount)
+		}
+	}
+	if p.changes, err = newChanges(apart); err != nil {
 		return nil, err
 	}
 	for _, m := range mounts {

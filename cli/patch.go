@@ -6,19 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/rootfs/upper"
 )
-
-// patchMost bounds the text of diff --patch.
-const patchMost = 16 << 20
 
 // filePatch is what one edit changes, as a person reads it.
 type filePatch struct {
@@ -116,82 +110,29 @@ func (p *filePatch) with(chosen []hunk) []byte {
 	return append(out, bytes.Join(lines[at:], nil)...)
 }
 
-// text returns the lines of a hunk for a terminal.
-func (h hunk) text(t cmdline.Terminal) string {
-	var b strings.Builder
-	b.WriteString(t.Yellow(h.head) + "\n")
-	for _, line := range h.lines {
-		line = safeCode(strings.TrimSuffix(line, "\n"))
-		switch line[0] {
-		case '+':
-			line = t.Green(line)
-		case '-':
-			line = t.Red(line)
-		}
-		b.WriteString(line + "\n")
-	}
-	return b.String()
+// divisible reports whether hunks of a file can be applied one by one.
+func (p *filePatch) divisible() bool {
+	return len(p.hunks) > 1 && p.OldMode&unix.S_IFMT == unix.S_IFREG && p.NewMode&unix.S_IFMT == unix.S_IFREG
 }
 
-// headText returns the lines before the hunks. The first is that of diff without --patch.
-func (p *filePatch) headText(e edit) string {
-	return editsText([]edit{e}, true) + strings.Join(append(p.head, ""), "\n")
-}
-
-// patch returns the contents of the edits at or below paths, sorted by path.
-func (c *changeSet) patch(paths []string, t cmdline.Terminal) (string, error) {
+// patches calls show with the contents of the edits at or below paths, sorted by path, until it returns false. all is false
+// if there are more.
+func (c *changeSet) patches(paths []string, show func(edit, *filePatch) bool) (all bool, err error) {
 	o, err := c.open()
 	if err != nil {
-		return "", err
+		return false, err
 	}
 	defer o.close()
 	edits, all, err := o.chosen(paths)
 	if err != nil {
-		return "", err
+		return false, err
 	}
 	slices.SortStableFunc(edits, func(a, b edit) int { return strings.Compare(a.Path, b.Path) })
-	return patchText(o, edits, all, t), nil
-}
-
-// patchText returns the contents of edits, up to a bound.
-func patchText(o *overs, edits []edit, all bool, t cmdline.Terminal) string {
-	var b strings.Builder
 	for _, e := range edits {
 		p := patchOf(o.all[e.dir], e)
-		b.WriteString(p.headText(e))
-		for _, h := range p.hunks {
-			b.WriteString(h.text(t))
-		}
-		if b.Len() > patchMost {
-			all = false
-			break
+		if !show(e, &p) {
+			return false, nil
 		}
 	}
-	if !all {
-		b.WriteString("… and more: name a PATH\n")
-	}
-	return b.String()
-}
-
-// safeCode returns a line of a file as it is safe to print on a terminal. Control characters, those that are invisible or
-// change the writing direction, and bytes that are not UTF-8 are spelled as less spells them.
-func safeCode(line string) string {
-	var b strings.Builder
-	for i, r := range line {
-		switch {
-		case r == '\t' || unicode.IsPrint(r) && r != utf8.RuneError:
-			b.WriteRune(r)
-		case r < ' ':
-			b.WriteString("^" + string('@'+r))
-		case r == utf8.RuneError:
-			if _, size := utf8.DecodeRuneInString(line[i:]); size == 1 {
-				fmt.Fprintf(&b, "<%02X>", line[i])
-				continue
-			}
-			fallthrough
-		default:
-			fmt.Fprintf(&b, "<U+%04X>", r)
-		}
-	}
-	return b.String()
+	return all, nil
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"demesne/internal/cmdline"
 	"demesne/rootfs/upper"
 )
 
@@ -43,17 +42,5 @@ func TestPatchHunks(t *testing.T) {
 		if got := p.with(p.hunks[i : i+1]); string(got) != want {
 			t.Errorf("hunk %d: %q", i, got)
 		}
-	}
-}
-
-// TestPatchSafe checks that no byte of a file reaches the terminal as a control sequence.
-func TestPatchSafe(t *testing.T) {
-	h := hunksOf([]byte("a\tb\n"), []byte("x\x1b[2Jy\r\nz\u202e\xff\x7f\ufffd\tä\n"))
-	want := "@@ -1,1 +1,2 @@\n-a\tb\n+x^[[2Jy^M\n+z<U+202E><FF><U+007F><U+FFFD>\tä\n"
-	if got := h[0].text(cmdline.Terminal{}); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if got := h[0].text(cmdline.Terminal{Color: true}); !strings.Contains(got, "\x1b[32m+x^[[2Jy^M\x1b[0m\n") {
-		t.Errorf("in colours: %q", got)
 	}
 }

@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"demesne/internal/cmdline"
+)
+
+// maxPatch bounds the text of diff --patch.
+const maxPatch = 16 << 20
+
+// patchText returns the contents of the edits at or below paths, up to a bound.
+func patchText(c *changeSet, paths []string, t cmdline.Terminal) (string, error) {
+	var b strings.Builder
+	all, err := c.patches(paths, func(e edit, p *filePatch) bool {
+		b.WriteString(headText(p, e))
+		for _, h := range p.hunks {
+			b.WriteString(hunkText(h, t))
+		}
+		return b.Len() <= maxPatch
+	})
+	if err != nil {
+		return "", err
+	}
+	if !all {
+		b.WriteString("… and more: name a PATH\n")
+	}
+	return b.String(), nil
+}
+
+// headText returns the lines before the hunks. The first is that of diff without --patch.
+func headText(p *filePatch, e edit) string {
+	return editsText([]edit{e}, true) + strings.Join(append(p.head, ""), "\n")
+}
+
+// hunkText returns the lines of a hunk for a terminal.
+func hunkText(h hunk, t cmdline.Terminal) string {
+	var b strings.Builder
+	b.WriteString(t.Yellow(h.head) + "\n")
+	for _, line := range h.lines {
+		line = safeCode(strings.TrimSuffix(line, "\n"))
+		switch line[0] {
+		case '+':
+			line = t.Green(line)
+		case '-':
+			line = t.Red(line)
+		}
+		b.WriteString(line + "\n")
+	}
+	return b.String()
+}
+
+// safeCode returns a line of a file as it is safe to print on a terminal. Control characters, those that are invisible or
+// change the writing direction, and bytes that are not UTF-8 are spelled as less spells them.
+func safeCode(line string) string {
+	var b strings.Builder
+	for i, r := range line {
+		switch {
+		case r == '\t' || unicode.IsPrint(r) && r != utf8.RuneError:
+			b.WriteRune(r)
+		case r < ' ':
+			b.WriteString("^" + string('@'+r))
+		case r == utf8.RuneError:
+			if _, size := utf8.DecodeRuneInString(line[i:]); size == 1 {
+				fmt.Fprintf(&b, "<%02X>", line[i])
+				continue
+			}
+			fallthrough
+		default:
+			fmt.Fprintf(&b, "<U+%04X>", r)
+		}
+	}
+	return b.String()
+}
