@@ -12,6 +12,7 @@ import (
 	"demesne/internal/text"
 	"demesne/rootfs/upper"
 	"demesne/runner/ipc"
+	"demesne/session/cow"
 )
 
 // applyCommands returns the verbs about changes that are kept apart.
@@ -62,30 +63,30 @@ func applyFlags(o *options) cmdline.Flags {
 
 // hintedChanges adds a hint to an error about the choice of changes.
 func hintedChanges(err error) error {
-	if errors.Is(err, errNoChanges) || errors.Is(err, errWhich) {
+	if errors.Is(err, cow.ErrNone) || errors.Is(err, cow.ErrChoose) {
 		err = hinted(err, "demesne diff lists all changes that are kept apart")
 	}
 	return err
 }
 
 // openChanges returns the changes of an operand, or the only ones for "".
-func openChanges(id string) (c *changeSet, err error) {
+func openChanges(id string) (c *cow.Set, err error) {
 	if id == "" {
-		c, err = onlyChanges()
+		c, err = cow.Only()
 	} else {
-		c, err = findChanges(id)
+		c, err = cow.Find(id)
 	}
 	return c, hintedChanges(err)
 }
 
 // changesAnd returns the changes and paths that operands name. The id can be left out.
-func changesAnd(args []string) (c *changeSet, paths []string, err error) {
+func changesAnd(args []string) (c *cow.Set, paths []string, err error) {
 	if len(args) > 0 {
-		c, err = findChanges(args[0])
+		c, err = cow.Find(args[0])
 	}
-	if id := len(args) > 0 && !errors.Is(err, errNoChanges); id {
+	if id := len(args) > 0 && !errors.Is(err, cow.ErrNone); id {
 		args = args[1:]
-	} else if only, oerr := onlyChanges(); oerr == nil && !(len(args) > 0 && isChangesID(args[0])) {
+	} else if only, oerr := cow.Only(); oerr == nil && !(len(args) > 0 && cow.IsID(args[0])) {
 		c, err = only, nil
 	} else {
 		err = cmp.Or(err, oerr)
@@ -109,7 +110,7 @@ func cmdApply(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	if !o.stepwise {
-		return a.applyChanges(c, paths, directly(paths, o.force))
+		return a.applyChanges(c, paths, cow.Directly(paths, o.force))
 	}
 	if o.force {
 		return 0, errors.New("--interactive: cannot be combined with --force, as it asks about such files")
@@ -139,7 +140,7 @@ func realParent(path string) (string, error) {
 }
 
 // applyChanges applies changes and reports what it did. It removes changes of which nothing is left.
-func (a *app) applyChanges(c *changeSet, paths []string, apply applier) (int, error) {
+func (a *app) applyChanges(c *cow.Set, paths []string, apply cow.Applier) (int, error) {
 	did, err := c.Apply(paths, apply)
 	if err != nil {
 		return 0, err
@@ -158,7 +159,7 @@ func (a *app) applyChanges(c *changeSet, paths []string, apply applier) (int, er
 	}
 	left, all, err := c.Edits()
 	if err == nil && len(left) == 0 && all {
-		err = c.discardAll()
+		err = c.Discard()
 	}
 	if err != nil {
 		return 0, err
@@ -174,7 +175,7 @@ func (a *app) applyChanges(c *changeSet, paths []string, apply applier) (int, er
 const reviewLinks = 20
 
 // reviewEdits names the changes that the caller should look at before this machine executes, obeys or follows them.
-func reviewEdits(done []edit) (lines []string) {
+func reviewEdits(done []cow.Edit) (lines []string) {
 	var files []upper.Executable
 	for _, e := range done {
 		if e.By != "" {
@@ -198,7 +199,7 @@ func cmdDiscard(a *app, _ *options, args []string) (int, error) {
 	for _, id := range args {
 		c, err := openChanges(id)
 		if err == nil {
-			err = c.discardAll()
+			err = c.Discard()
 		}
 		if err != nil {
 			code = a.report("discard", err)
@@ -209,7 +210,7 @@ func cmdDiscard(a *app, _ *options, args []string) (int, error) {
 
 // listChanges lists all changes that are kept apart.
 func (a *app) listChanges(o *options) (int, error) {
-	all, err := allChanges()
+	all, err := cow.All()
 	if err != nil {
 		return 0, err
 	}
@@ -232,7 +233,7 @@ func (a *app) listChanges(o *options) (int, error) {
 }
 
 // patchChanges shows what changed in files, in the order of their names.
-func (a *app) patchChanges(c *changeSet, paths []string) (int, error) {
+func (a *app) patchChanges(c *cow.Set, paths []string) (int, error) {
 	s, err := patchText(c, paths, cmdline.TerminalOf(a.stdout, a.env))
 	if err != nil {
 		return 0, err
@@ -241,7 +242,7 @@ func (a *app) patchChanges(c *changeSet, paths []string) (int, error) {
 }
 
 // diffChanges lists one set of changes.
-func (a *app) diffChanges(o *options, c *changeSet) (int, error) {
+func (a *app) diffChanges(o *options, c *cow.Set) (int, error) {
 	edits, all, err := c.Edits()
 	if err != nil {
 		return 0, err
@@ -278,7 +279,7 @@ type changeDocument struct {
 }
 
 // editsText returns one line for each change. Names come from the sandbox.
-func editsText(edits []edit, all bool) string {
+func editsText(edits []cow.Edit, all bool) string {
 	var b strings.Builder
 	for _, e := range edits {
 		fmt.Fprintf(&b, "%c %s", e.Kind, text.SafeLine(e.Path))

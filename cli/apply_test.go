@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"demesne/rootfs/upper"
+	"demesne/session/cow"
 )
 
 // TestReviewEdits: apply names what this machine would execute first, builds in one line, and links that lead out.
 func TestReviewEdits(t *testing.T) {
-	one := func(e upper.Edit) edit { return edit{Edit: e, Path: e.Path} }
-	var done []edit
+	one := func(e upper.Edit) cow.Edit { return cow.Edit{Edit: e, Path: e.Path} }
+	var done []cow.Edit
 	for _, d := range strings.Fields("a b c d") {
 		done = append(done, one(upper.Edit{Path: "/p/" + d + "/package.json", Kind: 'A', By: "npm", Class: upper.Build}))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"demesne/internal/cmdline"
 	"demesne/rootfs/upper"
+	"demesne/session/cow"
 )
 
 // questions asks about each change on the terminal. Only the user types there: stdin may be a program's.
@@ -35,22 +36,22 @@ func (a *app) openQuestions() (*questions, error) {
 func (q *questions) close() { q.f.Close() }
 
 // apply is an applier. It makes an edit, or some hunks of it, if the user agrees.
-func (q *questions) apply(over *upper.Over, e edit) error {
+func (q *questions) apply(over *upper.Over, e cow.Edit) error {
 	switch {
 	case q.quit:
-		return errQuit
+		return cow.ErrQuit
 	case e.Special:
 		return over.Apply(e.Edit, false) // returns why it is never applied
-	case e.parent && e.Kind == 'A':
-		return errKept // it is made with the first file in it
+	case e.Parent && e.Kind == 'A':
+		return cow.ErrKept // it is made with the first file in it
 	}
 	if q.all && !e.Guarded && !e.Changed && e.Leads == "" {
 		return over.Apply(e.Edit, false)
 	}
-	p := patchOf(over, e)
+	p := cow.PatchOf(over, e)
 	fmt.Fprint(q.f, headText(&p, e))
-	if !p.divisible() {
-		for _, h := range p.hunks {
+	if !p.Divisible() {
+		for _, h := range p.Hunks {
 			fmt.Fprint(q.f, hunkText(h, q.shows))
 		}
 		if err := q.ask("apply this change"); err != nil {
@@ -58,15 +59,15 @@ func (q *questions) apply(over *upper.Over, e edit) error {
 		}
 		return over.ApplySeen(e.Edit, p.State, nil)
 	}
-	var chosen []hunk
-	for i, h := range p.hunks {
+	var chosen []cow.Hunk
+	for i, h := range p.Hunks {
 		fmt.Fprint(q.f, hunkText(h, q.shows))
-		err := q.ask(fmt.Sprintf("apply this place (%d of %d)", i+1, len(p.hunks)))
+		err := q.ask(fmt.Sprintf("apply this place (%d of %d)", i+1, len(p.Hunks)))
 		if err == nil {
 			chosen = append(chosen, h)
 		}
 		if err == nil && q.all {
-			chosen = append(chosen, p.hunks[i+1:]...)
+			chosen = append(chosen, p.Hunks[i+1:]...)
 			break
 		}
 		if q.quit {
@@ -77,14 +78,14 @@ func (q *questions) apply(over *upper.Over, e edit) error {
 }
 
 // some applies some hunks of a file.
-func (q *questions) some(over *upper.Over, e edit, p filePatch, chosen []hunk) error {
+func (q *questions) some(over *upper.Over, e cow.Edit, p cow.Patch, chosen []cow.Hunk) error {
 	switch len(chosen) {
 	case 0:
-		return errKept
-	case len(p.hunks):
+		return cow.ErrKept
+	case len(p.Hunks):
 		return over.ApplySeen(e.Edit, p.State, nil)
 	}
-	return over.ApplySeen(e.Edit, p.State, p.with(chosen))
+	return over.ApplySeen(e.Edit, p.State, p.With(chosen))
 }
 
 // ask asks until the answer is one of those that it offers. A closed terminal ends the questions.
@@ -99,13 +100,13 @@ func (q *questions) ask(what string) error {
 		case "y", "yes":
 			return nil
 		case "n", "no":
-			return errKept
+			return cow.ErrKept
 		case "q", "quit":
-			err = errQuit
+			err = cow.ErrQuit
 		}
 		if err != nil {
 			q.quit = true
-			return errQuit
+			return cow.ErrQuit
 		}
 	}
 }

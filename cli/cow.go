@@ -11,6 +11,7 @@ import (
 
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
+	"demesne/session/cow"
 )
 
 // cowOptions say what becomes of changes that are kept apart.
@@ -56,7 +57,7 @@ func (p *placed) tellApart() {
 }
 
 // tellOthers says where to see the changes of a sandbox that diff does not list. c may be nil.
-func (a *app) tellOthers(c *changeSet) {
+func (a *app) tellOthers(c *cow.Set) {
 	if c != nil {
 		fmt.Fprintf(a.stderr, "hint: demesne diff %s lists the changes to directories with mode cow\n", c.ID)
 	}
@@ -75,7 +76,7 @@ func (p *placed) tellChanges() {
 		return
 	}
 	if len(edits) == 0 && all {
-		if err := c.discardAll(); err != nil {
+		if err := c.Discard(); err != nil {
 			say(err.Error())
 		}
 		return
@@ -91,7 +92,7 @@ func (p *placed) tellChanges() {
 }
 
 // changeSums returns a line for each directory with changes, and lines for the files that this machine would execute.
-func changeSums(c *changeSet, edits []edit) (lines []string) {
+func changeSums(c *cow.Set, edits []cow.Edit) (lines []string) {
 	for _, d := range c.Dirs {
 		n := map[byte]int{}
 		for _, e := range edits {
@@ -107,7 +108,7 @@ func changeSums(c *changeSet, edits []edit) (lines []string) {
 }
 
 // askChanges asks on the terminal until the answer is one of those that it offers.
-func (p *placed) askChanges(edits []edit) {
+func (p *placed) askChanges(edits []cow.Edit) {
 	f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return
@@ -122,12 +123,12 @@ func (p *placed) askChanges(edits []edit) {
 		line, err := in.ReadString('\n')
 		switch strings.ToLower(strings.TrimSpace(line)) {
 		case "y", "yes":
-			if _, err := p.app.applyChanges(p.changes, nil, directly(nil, false)); err != nil {
+			if _, err := p.app.applyChanges(p.changes, nil, cow.Directly(nil, false)); err != nil {
 				p.app.report(p.o.verb, err)
 			}
 			return
 		case "d", "discard":
-			if err := p.changes.discardAll(); err != nil {
+			if err := p.changes.Discard(); err != nil {
 				p.app.report(p.o.verb, err)
 			}
 			return

@@ -10,6 +10,7 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/runner/ipc"
+	"demesne/session/cow"
 )
 
 // Exit codes that are not the command's own.
@@ -59,7 +60,7 @@ func hintOf(err error) string {
 	if h := cmdline.HintOf(err); h != "" {
 		return h
 	}
-	var used *usedError
+	var used *cow.UsedError
 	if errors.As(err, &used) {
 		return fmt.Sprintf("demesne stop %s ends its processes and keeps its files", used.Sandbox)
 	}

@@ -12,6 +12,7 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
+	"demesne/session/cow"
 )
 
 // forkCommands returns the verbs about the files of persistent sandboxes.
@@ -165,7 +166,7 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 		return a.patchChanges(c, paths)
 	}
 	if len(args) == 0 {
-		if c, err := onlyChanges(); err == nil && !o.json {
+		if c, err := cow.Only(); err == nil && !o.json {
 			return a.diffChanges(o, c)
 		}
 		return a.listChanges(o)
@@ -174,8 +175,8 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	apart, _ := findChanges(id)
-	if apart != nil && (apart.ID == id || !apart.persistent()) {
+	apart, _ := cow.Find(id)
+	if apart != nil && (apart.ID == id || !apart.Persistent()) {
 		return a.diffChanges(o, apart)
 	}
 	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {

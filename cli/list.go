@@ -13,6 +13,7 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
+	"demesne/session/cow"
 )
 
 // withSession calls f with a session.
@@ -185,10 +186,10 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 		return 0, nil // of a list that was empty
 	}
 	return a.eachSandbox(o.verb, args, func(ctx context.Context, s *session.Service, id string) error {
-		changes, _ := findChanges(id)
+		changes, _ := cow.Find(id)
 		err := s.Remove(ctx, id)
 		if err == nil {
-			changes.dropEmpty()
+			changes.DropEmpty()
 		}
 		if o.force && lacks(err) {
 			return nil

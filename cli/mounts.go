@@ -11,6 +11,7 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/session"
+	"demesne/session/cow"
 )
 
 // mountOptions name directories of this machine that a sandbox has at paths of its own.
@@ -71,7 +72,7 @@ type placed struct {
 	app     *app
 	o       *options
 	watch   watch
-	changes *changeSet // nil: no mount has mode cow
+	changes *cow.Set // nil: no mount has mode cow
 }
 
 // place adds the mounts to spec, with read-only ones over what programs of this machine would execute. It makes the
@@ -105,14 +106,14 @@ func (a *app) place(spec *runner.Spec, o *options) (*placed, error) {
 			apart = append(apart, &mounts[i].Mount)
 		}
 	}
-	if p.changes, err = newChanges(apart); err != nil {
+	if p.changes, err = cow.New(apart); err != nil {
 		return nil, err
 	}
 	for _, m := range mounts {
 		spec.Mounts = append(spec.Mounts, m.Mount)
 	}
 	if err := errors.Join(p.protect(spec), addCaches(spec, o.caches)); err != nil {
-		p.changes.undo()
+		p.changes.Undo()
 		return nil, err
 	}
 	return p, nil
@@ -159,7 +160,7 @@ func (p *placed) made(b *session.Sandbox) {
 	if p == nil || b.Existing {
 		return // an existing sandbox of the key has its own
 	}
-	if err := p.changes.made(b.ID, p.o.name); err != nil {
+	if err := p.changes.Made(b.ID, p.o.name); err != nil {
 		p.app.say(fmt.Sprintf("%s: record changes: %v", p.o.verb, err))
 	}
 }
@@ -167,7 +168,7 @@ func (p *placed) made(b *session.Sandbox) {
 // undo removes what no sandbox got.
 func (p *placed) undo() {
 	if p != nil {
-		p.changes.undo()
+		p.changes.Undo()
 	}
 }
 

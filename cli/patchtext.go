@@ -7,17 +7,18 @@ import (
 	"unicode/utf8"
 
 	"demesne/internal/cmdline"
+	"demesne/session/cow"
 )
 
 // maxPatch bounds the text of diff --patch.
 const maxPatch = 16 << 20
 
 // patchText returns the contents of the edits at or below paths, up to a bound.
-func patchText(c *changeSet, paths []string, t cmdline.Terminal) (string, error) {
+func patchText(c *cow.Set, paths []string, t cmdline.Terminal) (string, error) {
 	var b strings.Builder
-	all, err := c.patches(paths, func(e edit, p *filePatch) bool {
+	all, err := c.Patches(paths, func(e cow.Edit, p *cow.Patch) bool {
 		b.WriteString(headText(p, e))
-		for _, h := range p.hunks {
+		for _, h := range p.Hunks {
 			b.WriteString(hunkText(h, t))
 		}
 		return b.Len() <= maxPatch
@@ -32,15 +33,15 @@ func patchText(c *changeSet, paths []string, t cmdline.Terminal) (string, error)
 }
 
 // headText returns the lines before the hunks. The first is that of diff without --patch.
-func headText(p *filePatch, e edit) string {
-	return editsText([]edit{e}, true) + strings.Join(append(p.head, ""), "\n")
+func headText(p *cow.Patch, e cow.Edit) string {
+	return editsText([]cow.Edit{e}, true) + strings.Join(append(p.Head, ""), "\n")
 }
 
 // hunkText returns the lines of a hunk for a terminal.
-func hunkText(h hunk, t cmdline.Terminal) string {
+func hunkText(h cow.Hunk, t cmdline.Terminal) string {
 	var b strings.Builder
-	b.WriteString(t.Yellow(h.head) + "\n")
-	for _, line := range h.lines {
+	b.WriteString(t.Yellow(h.Head) + "\n")
+	for _, line := range h.Lines {
 		line = safeCode(strings.TrimSuffix(line, "\n"))
 		switch line[0] {
 		case '+':

@@ -1,4 +1,13 @@
-package cli
+// Package cow keeps the changes apart that a sandbox makes in directories of this machine, and applies them later.
+//
+// A mount with mode cow is an overlay: the sandbox sees a directory and writes to an upper below ~/.demesne/changes. A [Set]
+// is the record of such mounts of one sandbox. It lists what differs, as edits and as hunks of text, makes chosen edits in
+// the directories, or drops them.
+//
+// An upper comes from a sandbox, and is hostile: package upper reads it, and decides what can be applied. This package adds
+// the record. It opens directories without following links, refuses a directory that is another one by now, and applies
+// nothing while a sandbox uses the changes (flock(2)). It prints nothing, and asks nobody: see [Applier].
+package cow
 
 import (
 	"encoding/hex"
@@ -21,24 +30,24 @@ import (
 	"demesne/runner/client"
 )
 
-// changeSet is what one sandbox changed in directories with mode cow, while the directories stay as they are:
+// Set is what one sandbox changed in directories with mode cow, while the directories stay as they are:
 //
 //	ROOT/ID/changes.json    the directories, and the caller's files as the changes were first looked at
 //	ROOT/ID/0/up, 0/work    the upper of the first directory; 0 is locked while a sandbox uses it
 //
 // A sandbox can write below the numbers only. One process at a time uses the record.
-type changeSet struct {
-	ID      string        `json:"id"`
-	Sandbox string        `json:"sandbox,omitempty"` // empty: it was not made
-	Name    string        `json:"name,omitempty"`    // of the sandbox
-	Created time.Time     `json:"created"`
-	Dirs    []*changedDir `json:"dirs"`
+type Set struct {
+	ID      string    `json:"id"`
+	Sandbox string    `json:"sandbox,omitempty"` // empty: it was not made
+	Name    string    `json:"name,omitempty"`    // of the sandbox
+	Created time.Time `json:"created"`
+	Dirs    []*Dir    `json:"dirs"`
 
 	path string // absolute, without symbolic links
 }
 
-// changedDir is one of the directories.
-type changedDir struct {
+// Dir is one of the directories.
+type Dir struct {
 	Path   string      `json:"path"` // absolute, without symbolic links
 	Dev    uint64      `json:"dev"`
 	Ino    uint64      `json:"ino"`
@@ -52,29 +61,29 @@ type fileState struct {
 	State upper.State `json:"state"`
 }
 
-// edit is one change. Path is absolute.
-type edit struct {
+// Edit is one change. Path is absolute.
+type Edit struct {
 	upper.Edit
 	Path   string
 	dir    int
-	parent bool // of another edit that was chosen
+	Parent bool // of another edit that was chosen
 }
 
-// changesRecord is the name of the record, and maxRecord the bound of its size.
+// recordName is the name of the record, and maxRecord the bound of its size.
 const (
-	changesRecord = "changes.json"
-	maxRecord     = 256 << 20
+	recordName = "changes.json"
+	maxRecord  = 256 << 20
 )
 
-// newChanges makes a directory for the changes of mounts, and sets their Upper. It returns nil without mounts.
-func newChanges(mounts []*runner.Mount) (c *changeSet, err error) {
+// New makes a directory for the changes of mounts, and sets their Upper. It returns nil without mounts.
+func New(mounts []*runner.Mount) (c *Set, err error) {
 	if len(mounts) == 0 {
 		return nil, nil
 	}
-	c = &changeSet{ID: fmt.Sprintf("%08x", rand.Uint32()), Created: time.Now().UTC().Truncate(time.Second)}
+	c = &Set{ID: fmt.Sprintf("%08x", rand.Uint32()), Created: time.Now().UTC().Truncate(time.Second)}
 	defer func() {
 		if err != nil {
-			c.undo()
+			c.Undo()
 			c, err = nil, fmt.Errorf("keep changes apart: %w", fsutil.Reason(err))
 		}
 	}()
@@ -88,7 +97,7 @@ func newChanges(mounts []*runner.Mount) (c *changeSet, err error) {
 	}
 	for _, m := range mounts {
 		m.Upper = c.upper(len(c.Dirs))
-		d, err := newChangedDir(m.Source, m.Upper)
+		d, err := newDir(m.Source, m.Upper)
 		if err != nil {
 			return c, err
 		}
@@ -97,7 +106,7 @@ func newChanges(mounts []*runner.Mount) (c *changeSet, err error) {
 	return c, c.save()
 }
 
-func newChangedDir(source, up string) (*changedDir, error) {
+func newDir(source, up string) (*Dir, error) {
 	if err := os.Mkdir(up, 0o700); err != nil {
 		return nil, err
 	}
@@ -110,7 +119,7 @@ func newChangedDir(source, up string) (*changedDir, error) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil, err
 	}
-	d := &changedDir{Path: source, Dev: st.Dev, Ino: st.Ino}
+	d := &Dir{Path: source, Dev: st.Dev, Ino: st.Ino}
 	if d.Since, err = clockOf(f, up); err != nil {
 		return nil, err
 	}
@@ -133,23 +142,23 @@ func clockOf(dir *os.File, other string) (time.Time, error) {
 	return time.Now().UTC(), nil
 }
 
-func (c *changeSet) upper(i int) string { return filepath.Join(c.path, fmt.Sprint(i)) }
+func (c *Set) upper(i int) string { return filepath.Join(c.path, fmt.Sprint(i)) }
 
 // save writes the record anew.
-func (c *changeSet) save() error {
+func (c *Set) save() error {
 	b, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	temp := filepath.Join(c.path, changesRecord+".new")
+	temp := filepath.Join(c.path, recordName+".new")
 	if err := os.WriteFile(temp, b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(temp, filepath.Join(c.path, changesRecord))
+	return os.Rename(temp, filepath.Join(c.path, recordName))
 }
 
-// made records the sandbox that has the changes. c may be nil.
-func (c *changeSet) made(id, name string) error {
+// Made records the sandbox that has the changes. c may be nil.
+func (c *Set) Made(id, name string) error {
 	if c == nil {
 		return nil
 	}
@@ -157,67 +166,67 @@ func (c *changeSet) made(id, name string) error {
 	return c.save()
 }
 
-// undo removes changes that no sandbox was made for. c may be nil.
-func (c *changeSet) undo() {
+// Undo removes changes that no sandbox was made for. c may be nil.
+func (c *Set) Undo() {
 	if c == nil || c.path == "" || c.Sandbox != "" {
 		return
 	}
-	c.discardAll() // a failure leaves changes that demesne diff lists
+	c.Discard() // a failure leaves changes that demesne diff lists
 }
 
-// usedError reports that a sandbox is using changes.
-type usedError struct{ Sandbox string }
+// UsedError reports that a sandbox is using changes.
+type UsedError struct{ Sandbox string }
 
-func (*usedError) Error() string { return "a sandbox is using them" }
+func (*UsedError) Error() string { return "a sandbox is using them" }
 
-// errNoChanges reports that no changes have that id, and errWhich that an id must choose some.
+// ErrNone reports that no changes have that id, and ErrChoose that an id must choose some.
 var (
-	errNoChanges = errors.New("no such changes")
-	errWhich     = errors.New("needs the id of changes")
+	ErrNone   = errors.New("no such changes")
+	ErrChoose = errors.New("needs the id of changes")
 )
 
-// onlyChanges returns the changes that are kept apart if there is exactly one set of them.
-func onlyChanges() (*changeSet, error) {
-	all, err := allChanges()
+// Only returns the changes that are kept apart if there is exactly one set of them.
+func Only() (*Set, error) {
+	all, err := All()
 	switch {
 	case err != nil:
 		return nil, err
 	case len(all) == 0:
-		return nil, fmt.Errorf("no changes are kept apart: %w", errWhich)
+		return nil, fmt.Errorf("no changes are kept apart: %w", ErrChoose)
 	case len(all) > 1:
-		return nil, fmt.Errorf("%d sets of changes are kept apart: %w", len(all), errWhich)
+		return nil, fmt.Errorf("%d sets of changes are kept apart: %w", len(all), ErrChoose)
 	}
 	return all[0], nil
 }
 
-// isChangesID reports whether a word has the form of an id.
-func isChangesID(word string) bool {
+// IsID reports whether a word has the form of an id.
+func IsID(word string) bool {
 	b, err := hex.DecodeString(word)
 	return err == nil && len(b) == 4
 }
 
-// findChanges returns the changes of that id, or of the sandbox with that id or name.
-func findChanges(id string) (*changeSet, error) {
-	if isChangesID(id) {
+// Find returns the changes of that id, or of the sandbox with that id or name.
+func Find(id string) (*Set, error) {
+	if IsID(id) {
 		root, err := client.ChangesRoot()
 		if err != nil {
 			return nil, err
 		}
-		if c, err := readChanges(filepath.Join(root, id)); !errors.Is(err, fs.ErrNotExist) {
+		if c, err := read(filepath.Join(root, id)); !errors.Is(err, fs.ErrNotExist) {
 			return c, err
 		}
 	}
-	all, err := allChanges()
+	all, err := All()
 	for _, c := range slices.Backward(all) {
 		if id != "" && (c.Sandbox == id || c.Name == id) {
 			return c, nil
 		}
 	}
-	return nil, errors.Join(err, fmt.Errorf("changes %q: %w", id, errNoChanges))
+	return nil, errors.Join(err, fmt.Errorf("changes %q: %w", id, ErrNone))
 }
 
-// allChanges returns all changes, the earliest first.
-func allChanges() (all []*changeSet, err error) {
+// All returns all changes, the earliest first.
+func All() (all []*Set, err error) {
 	root, err := client.ChangesRoot()
 	if err != nil {
 		return nil, err
@@ -227,7 +236,7 @@ func allChanges() (all []*changeSet, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		c, rerr := readChanges(filepath.Join(root, e.Name()))
+		c, rerr := read(filepath.Join(root, e.Name()))
 		if errors.Is(rerr, fs.ErrNotExist) {
 			continue // being made, or removed
 		}
@@ -237,20 +246,20 @@ func allChanges() (all []*changeSet, err error) {
 		}
 		all = append(all, c)
 	}
-	slices.SortFunc(all, func(a, b *changeSet) int { return a.Created.Compare(b.Created) })
+	slices.SortFunc(all, func(a, b *Set) int { return a.Created.Compare(b.Created) })
 	return all, err
 }
 
-func readChanges(path string) (*changeSet, error) {
-	c := &changeSet{}
-	st, err := os.Stat(filepath.Join(path, changesRecord))
+func read(path string) (*Set, error) {
+	c := &Set{}
+	st, err := os.Stat(filepath.Join(path, recordName))
 	if err != nil {
 		return nil, fsutil.Reason(err)
 	}
 	if st.Size() > maxRecord {
 		return nil, fmt.Errorf("read changes %q: too large", filepath.Base(path))
 	}
-	text, err := os.ReadFile(filepath.Join(path, changesRecord))
+	text, err := os.ReadFile(filepath.Join(path, recordName))
 	if err == nil {
 		err = json.Unmarshal(text, c)
 	}
@@ -263,7 +272,7 @@ func readChanges(path string) (*changeSet, error) {
 
 // overs are the opened directories of changes.
 type overs struct {
-	changes *changeSet
+	changes *Set
 	all     []*upper.Over // nil: the sandbox wrote nothing there
 	files   []*os.File
 }
@@ -275,7 +284,7 @@ func (o *overs) close() {
 }
 
 // open opens and locks the directories. It refuses changes that a sandbox is using.
-func (c *changeSet) open() (o *overs, err error) {
+func (c *Set) open() (o *overs, err error) {
 	o = &overs{changes: c}
 	for i, d := range c.Dirs {
 		over, err := o.one(c.upper(i), d)
@@ -288,14 +297,14 @@ func (c *changeSet) open() (o *overs, err error) {
 	return o, nil
 }
 
-func (o *overs) one(up string, d *changedDir) (*upper.Over, error) {
+func (o *overs) one(up string, d *Dir) (*upper.Over, error) {
 	top, err := openPlain(up)
 	if err != nil {
 		return nil, err
 	}
 	o.files = append(o.files, top)
 	if err := flock.Try(top, flock.Exclusive); errors.Is(err, flock.ErrLocked) {
-		return nil, &usedError{o.changes.Sandbox}
+		return nil, &UsedError{o.changes.Sandbox}
 	}
 	dir, err := openPlain(d.Path)
 	if err != nil {
@@ -326,7 +335,7 @@ func (o *overs) one(up string, d *changedDir) (*upper.Over, error) {
 }
 
 // edits returns the edits of all directories, and records the state of the caller's files.
-func (o *overs) edits() (edits []edit, all bool, err error) {
+func (o *overs) edits() (edits []Edit, all bool, err error) {
 	all = true
 	for i, over := range o.all {
 		if over == nil {
@@ -338,7 +347,7 @@ func (o *overs) edits() (edits []edit, all bool, err error) {
 		}
 		all = all && complete
 		for _, e := range found {
-			edits = append(edits, edit{Edit: e, Path: filepath.Join(o.changes.Dirs[i].Path, e.Path), dir: i})
+			edits = append(edits, Edit{Edit: e, Path: filepath.Join(o.changes.Dirs[i].Path, e.Path), dir: i})
 		}
 	}
 	return edits, all, o.save()
@@ -361,7 +370,7 @@ func (o *overs) save() error {
 }
 
 // Edits returns what the sandbox changed. If all is false, there were too many changes to return them all.
-func (c *changeSet) Edits() (edits []edit, all bool, err error) {
+func (c *Set) Edits() (edits []Edit, all bool, err error) {
 	o, err := c.open()
 	if err != nil {
 		return nil, false, err
@@ -370,15 +379,15 @@ func (c *changeSet) Edits() (edits []edit, all bool, err error) {
 	return o.edits()
 }
 
-// discardAll drops the changes. A persistent sandbox keeps their directory, and sees the caller's directories as they are
+// Discard drops the changes. A persistent sandbox keeps their directory, and sees the caller's directories as they are
 // when it is started again; the record goes when that sandbox is removed.
-func (c *changeSet) discardAll() error {
+func (c *Set) Discard() error {
 	for i := range c.Dirs {
 		if err := c.discard(i); err != nil {
 			return fmt.Errorf("changes %q: %w", c.ID, err)
 		}
 	}
-	if c.persistent() {
+	if c.Persistent() {
 		for _, d := range c.Dirs {
 			d.States = nil
 		}
@@ -393,13 +402,13 @@ func (c *changeSet) discardAll() error {
 	return err
 }
 
-// persistent reports whether the sandbox can be started again, and then needs the directory of its changes.
-func (c *changeSet) persistent() bool {
+// Persistent reports whether the sandbox can be started again, and then needs the directory of its changes.
+func (c *Set) Persistent() bool {
 	root, err := client.SandboxRoot()
 	return err == nil && c.Sandbox != "" && fsutil.Exists(filepath.Join(root, c.Sandbox))
 }
 
-func (c *changeSet) discard(i int) error {
+func (c *Set) discard(i int) error {
 	top, err := openPlain(c.upper(i))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -409,19 +418,19 @@ func (c *changeSet) discard(i int) error {
 	}
 	defer top.Close()
 	if errors.Is(flock.Try(top, flock.Exclusive), flock.ErrLocked) {
-		return &usedError{c.Sandbox}
+		return &UsedError{c.Sandbox}
 	}
 	_, err = fsutil.Empty(top)
 	return err
 }
 
-// dropEmpty drops the changes of a removed sandbox if nothing changed. Others remain for apply. c may be nil.
-func (c *changeSet) dropEmpty() {
+// DropEmpty drops the changes of a removed sandbox if nothing changed. Others remain for apply. c may be nil.
+func (c *Set) DropEmpty() {
 	if c == nil {
 		return
 	}
 	if edits, all, err := c.Edits(); err == nil && all && len(edits) == 0 {
-		c.discardAll() // a failure leaves changes that demesne diff lists
+		c.Discard() // a failure leaves changes that demesne diff lists
 	}
 }
 

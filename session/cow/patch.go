@@ -1,4 +1,4 @@
-package cli
+package cow
 
 import (
 	"bytes"
@@ -14,22 +14,22 @@ import (
 	"demesne/rootfs/upper"
 )
 
-// filePatch is what one edit changes, as a person reads it.
-type filePatch struct {
+// Patch is what one edit changes, as a person reads it.
+type Patch struct {
 	upper.Texts
-	head  []string // lines before the hunks
-	hunks []hunk
+	Head  []string // lines before the hunks
+	Hunks []Hunk
 }
 
-// hunk is one place of a unified diff. Its lines end with a newline.
-type hunk struct {
-	head     string   // @@ -1,2 +1,3 @@
-	lines    []string // each with its first character
+// Hunk is one place of a unified diff. Its lines end with a newline.
+type Hunk struct {
+	Head     string   // @@ -1,2 +1,3 @@
+	Lines    []string // each with its first character
 	from, to int      // of the lines of the old file that it replaces
 }
 
-// patchOf reads an edit. A file that cannot be read is part of the answer, with the reason.
-func patchOf(over *upper.Over, e edit) (p filePatch) {
+// PatchOf reads an edit. A file that cannot be read is part of the answer, with the reason.
+func PatchOf(over *upper.Over, e Edit) (p Patch) {
 	var err error
 	if p.Texts, err = over.Texts(e.Edit); err != nil {
 		p.Unshown = err.Error()
@@ -37,10 +37,10 @@ func patchOf(over *upper.Over, e edit) (p filePatch) {
 	switch {
 	case p.OldMode == 0 || p.NewMode == 0:
 		if mode := p.OldMode | p.NewMode; mode&0o111 != 0 && mode&unix.S_IFMT == unix.S_IFREG || mode&unix.S_IFMT == unix.S_IFLNK {
-			p.head = append(p.head, fmt.Sprintf("mode %o", mode))
+			p.Head = append(p.Head, fmt.Sprintf("mode %o", mode))
 		}
 	case p.OldMode != p.NewMode:
-		p.head = append(p.head, fmt.Sprintf("old mode %o", p.OldMode), fmt.Sprintf("new mode %o", p.NewMode))
+		p.Head = append(p.Head, fmt.Sprintf("old mode %o", p.OldMode), fmt.Sprintf("new mode %o", p.NewMode))
 	}
 	old, now := "/dev/null", "/dev/null"
 	if p.OldMode != 0 {
@@ -50,21 +50,21 @@ func patchOf(over *upper.Over, e edit) (p filePatch) {
 		now = e.Path
 	}
 	if p.Unshown != "" {
-		p.head = append(p.head, "the content is not shown: "+p.Unshown)
+		p.Head = append(p.Head, "the content is not shown: "+p.Unshown)
 		return p
 	}
-	if p.hunks = hunksOf(p.Old, p.New); len(p.hunks) > 0 {
-		p.head = append(p.head, "--- "+text.SafeLine(old), "+++ "+text.SafeLine(now))
+	if p.Hunks = hunksOf(p.Old, p.New); len(p.Hunks) > 0 {
+		p.Head = append(p.Head, "--- "+text.SafeLine(old), "+++ "+text.SafeLine(now))
 	}
 	return p
 }
 
 // hunksOf compares two texts.
-func hunksOf(old, now []byte) (hunks []hunk) {
+func hunksOf(old, now []byte) (hunks []Hunk) {
 	for _, line := range strings.SplitAfter(string(diff.Diff("", old, "", now)), "\n") {
 		switch {
 		case strings.HasPrefix(line, "@@ "):
-			h := hunk{head: strings.TrimSuffix(line, "\n")}
+			h := Hunk{Head: strings.TrimSuffix(line, "\n")}
 			from, count, _ := strings.Cut(strings.TrimPrefix(strings.Fields(line)[1], "-"), ",")
 			h.from, _ = strconv.Atoi(from)
 			n, _ := strconv.Atoi(count)
@@ -75,14 +75,14 @@ func hunksOf(old, now []byte) (hunks []hunk) {
 			hunks = append(hunks, h)
 		case line != "" && len(hunks) > 0:
 			h := &hunks[len(hunks)-1]
-			h.lines = append(h.lines, line)
+			h.Lines = append(h.Lines, line)
 		}
 	}
 	return hunks
 }
 
-// with returns the old text with some of the hunks.
-func (p *filePatch) with(chosen []hunk) []byte {
+// With returns the old text with some of the hunks.
+func (p *Patch) With(chosen []Hunk) []byte {
 	lines := bytes.SplitAfter(p.Old, []byte("\n"))
 	if len(lines[len(lines)-1]) == 0 {
 		lines = lines[:len(lines)-1]
@@ -91,7 +91,7 @@ func (p *filePatch) with(chosen []hunk) []byte {
 	for _, h := range chosen {
 		out = append(out, bytes.Join(lines[at:h.from], nil)...)
 		kept := false // the line before is one of the new text
-		for _, line := range h.lines {
+		for _, line := range h.Lines {
 			switch line[0] {
 			case '\\': // no newline at the end of the line before
 				if kept {
@@ -110,14 +110,14 @@ func (p *filePatch) with(chosen []hunk) []byte {
 	return append(out, bytes.Join(lines[at:], nil)...)
 }
 
-// divisible reports whether hunks of a file can be applied one by one.
-func (p *filePatch) divisible() bool {
-	return len(p.hunks) > 1 && p.OldMode&unix.S_IFMT == unix.S_IFREG && p.NewMode&unix.S_IFMT == unix.S_IFREG
+// Divisible reports whether hunks of a file can be applied one by one.
+func (p *Patch) Divisible() bool {
+	return len(p.Hunks) > 1 && p.OldMode&unix.S_IFMT == unix.S_IFREG && p.NewMode&unix.S_IFMT == unix.S_IFREG
 }
 
-// patches calls show with the contents of the edits at or below paths, sorted by path, until it returns false. all is false
+// Patches calls show with the contents of the edits at or below paths, sorted by path, until it returns false. all is false
 // if there are more.
-func (c *changeSet) patches(paths []string, show func(edit, *filePatch) bool) (all bool, err error) {
+func (c *Set) Patches(paths []string, show func(Edit, *Patch) bool) (all bool, err error) {
 	o, err := c.open()
 	if err != nil {
 		return false, err
@@ -127,9 +127,9 @@ func (c *changeSet) patches(paths []string, show func(edit, *filePatch) bool) (a
 	if err != nil {
 		return false, err
 	}
-	slices.SortStableFunc(edits, func(a, b edit) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(edits, func(a, b Edit) int { return strings.Compare(a.Path, b.Path) })
 	for _, e := range edits {
-		p := patchOf(o.all[e.dir], e)
+		p := PatchOf(o.all[e.dir], e)
 		if !show(e, &p) {
 			return false, nil
 		}

@@ -1,4 +1,4 @@
-package cli
+package cow
 
 import (
 	"fmt"
@@ -20,12 +20,12 @@ func TestPatchHunks(t *testing.T) {
 		return []byte(strings.TrimSuffix(b.String(), []string{"", "\n"}[rnd.IntN(2)]))
 	}
 	for range 2000 {
-		p := filePatch{Texts: upper.Texts{Old: text(), New: text()}}
-		p.hunks = hunksOf(p.Old, p.New)
-		if got := p.with(p.hunks); string(got) != string(p.New) {
+		p := Patch{Texts: upper.Texts{Old: text(), New: text()}}
+		p.Hunks = hunksOf(p.Old, p.New)
+		if got := p.With(p.Hunks); string(got) != string(p.New) {
 			t.Fatalf("%q to %q: %q", p.Old, p.New, got)
 		}
-		if got := p.with(nil); string(got) != string(p.Old) {
+		if got := p.With(nil); string(got) != string(p.Old) {
 			t.Fatalf("%q: %q", p.Old, got)
 		}
 	}
@@ -33,13 +33,13 @@ func TestPatchHunks(t *testing.T) {
 	for i := range 20 {
 		same += fmt.Sprintf("line %d\n", i)
 	}
-	p := filePatch{Texts: upper.Texts{Old: []byte("a\n" + same + "z"), New: []byte("A\n" + same + "Z")}}
-	p.hunks = hunksOf(p.Old, p.New)
-	if len(p.hunks) != 2 {
-		t.Fatalf("hunks: %+v", p.hunks)
+	p := Patch{Texts: upper.Texts{Old: []byte("a\n" + same + "z"), New: []byte("A\n" + same + "Z")}}
+	p.Hunks = hunksOf(p.Old, p.New)
+	if len(p.Hunks) != 2 {
+		t.Fatalf("hunks: %+v", p.Hunks)
 	}
 	for i, want := range []string{"A\n" + same + "z", "a\n" + same + "Z"} {
-		if got := p.with(p.hunks[i : i+1]); string(got) != want {
+		if got := p.With(p.Hunks[i : i+1]); string(got) != want {
 			t.Errorf("hunk %d: %q", i, got)
 		}
 	}

@@ -1,4 +1,4 @@
-package cli
+package cow
 
 import (
 	"errors"
@@ -10,33 +10,33 @@ import (
 	"demesne/rootfs/upper"
 )
 
-// applied is the outcome of Apply.
-type applied struct {
-	Done    []edit
-	Refused []refusal
-	Left    []edit // which the host would execute, and which were not named
+// Applied is the outcome of Apply.
+type Applied struct {
+	Done    []Edit
+	Refused []Refusal
+	Left    []Edit // which the host would execute, and which were not named
 }
 
-// refusal is an edit that could not be applied.
-type refusal struct {
-	edit
+// Refusal is an edit that could not be applied.
+type Refusal struct {
+	Edit
 	Err error
 }
 
 // Why an applier does not make an edit.
 var (
 	errLeft = errors.New("the host would execute it")
-	errKept = errors.New("kept for later")
-	errQuit = errors.New("kept for later, with all that follow")
+	ErrKept = errors.New("kept for later")
+	ErrQuit = errors.New("kept for later, with all that follow")
 )
 
-// applier makes one edit, or returns why it does not.
-type applier func(over *upper.Over, e edit) error
+// Applier makes one edit, or returns why it does not.
+type Applier func(over *upper.Over, e Edit) error
 
-// directly makes edits without a question. Unless paths name them, it leaves out the files that programs of the host would
+// Directly makes edits without a question. Unless paths name them, it leaves out the files that programs of the host would
 // execute and that a sandbox has no need to change. With force it replaces files that the caller changed meanwhile.
-func directly(paths []string, force bool) applier {
-	return func(over *upper.Over, e edit) error {
+func Directly(paths []string, force bool) Applier {
+	return func(over *upper.Over, e Edit) error {
 		if len(paths) == 0 && e.Guarded {
 			return errLeft
 		}
@@ -45,7 +45,7 @@ func directly(paths []string, force bool) applier {
 }
 
 // Apply makes changes in the caller's directories: those at or below paths, which are absolute, or all.
-func (c *changeSet) Apply(paths []string, apply applier) (done applied, err error) {
+func (c *Set) Apply(paths []string, apply Applier) (done Applied, err error) {
 	o, err := c.open()
 	if err != nil {
 		return done, err
@@ -65,11 +65,11 @@ edits:
 			done.Done = append(done.Done, e)
 		case errLeft:
 			done.Left = append(done.Left, e)
-		case errKept:
-		case errQuit:
+		case ErrKept:
+		case ErrQuit:
 			break edits
 		default:
-			done.Refused = append(done.Refused, refusal{e, err})
+			done.Refused = append(done.Refused, Refusal{e, err})
 		}
 	}
 	for _, over := range o.all {
@@ -81,7 +81,7 @@ edits:
 }
 
 // chosen returns the edits at or below paths in the order in which they are applied; see choose.
-func (o *overs) chosen(paths []string) ([]edit, bool, error) {
+func (o *overs) chosen(paths []string) ([]Edit, bool, error) {
 	edits, all, err := o.edits()
 	if err != nil {
 		return nil, false, err
@@ -91,16 +91,16 @@ func (o *overs) chosen(paths []string) ([]edit, bool, error) {
 }
 
 // choose returns the edits at or below paths, in the order in which they are applied: deletions last, the deepest first.
-func choose(edits []edit, paths []string) (chosen []edit, err error) {
-	at := func(e edit, p string) bool {
+func choose(edits []Edit, paths []string) (chosen []Edit, err error) {
+	at := func(e Edit, p string) bool {
 		return e.Path == p || strings.HasPrefix(e.Path, strings.TrimSuffix(p, "/")+"/")
 	}
 	for _, p := range paths {
-		if !slices.ContainsFunc(edits, func(e edit) bool { return at(e, p) }) {
+		if !slices.ContainsFunc(edits, func(e Edit) bool { return at(e, p) }) {
 			return nil, fmt.Errorf("path %q: nothing changed there", p)
 		}
 	}
-	var deleted []edit
+	var deleted []Edit
 	for _, e := range edits {
 		switch {
 		case len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool { return at(e, p) }):
@@ -117,7 +117,7 @@ func choose(edits []edit, paths []string) (chosen []edit, err error) {
 		parents[filepath.Dir(e.Path)] = true
 	}
 	for i := range chosen {
-		chosen[i].parent = parents[chosen[i].Path]
+		chosen[i].Parent = parents[chosen[i].Path]
 	}
 	return chosen, nil
 }
