@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -14,8 +13,8 @@ import (
 // console is the caller's side of the program: its streams and its environment. Answers go to stdout, and messages of
 // demesne itself to stderr.
 type console struct {
-	stdin, stdout, stderr *os.File
-	env                   func(string) (string, bool)
+	files
+	env func(string) (string, bool)
 }
 
 // getenv returns the value of a variable, or the empty string.

@@ -20,7 +20,6 @@ const (
 	exitFailed        = 125
 	exitNotExecutable = 126
 	exitNotFound      = 127
-	exitSignal        = 128 // plus the signal's number
 )
 
 // hinted adds a hint to an error: one line that the user can type.

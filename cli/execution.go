@@ -136,11 +136,11 @@ func (j *execution) overTerminal(p session.Process, recent []byte) error {
 	}
 	j.term.answers, j.term.floor, j.term.over = j.app.answers, j.app.floor, j.over
 	j.app.answers.attach(func() { redraw(p, j.term.size()) })
-	out := j.term.connect(&j.app.console, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
+	out := j.term.connect(&j.app.files, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
 	if err := j.waitOrLeave(p); err != nil || j.left {
 		return err
 	}
-	settleTerminal(out)
+	drainTerminal(out)
 	return out.copyError()
 }
 

@@ -53,7 +53,7 @@ func Main() {
 	unix.Umask(unix.Umask(0o077) &^ 0o700)
 	procself.OwnHome()
 	a := &app{
-		console: console{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv},
+		console: console{files: files{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}, env: os.LookupEnv},
 		images:  session.OpenImages,
 		quit:    procself.DefaultSIGQUIT(),
 	}

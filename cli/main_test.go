@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 		"demesne-images": hands,
 		"bare": func() {
 			a := &app{
-				console: console{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv},
+				console: console{files: files{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}, env: os.LookupEnv},
 				connect: connectBare, images: openBareImages,
 			}
 			os.Exit(a.main(os.Args[1:]))

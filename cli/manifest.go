@@ -55,7 +55,7 @@ func cmdManifest(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("%q: %w", args[0], err)
 		}
-		return a.print(fmt.Sprintf("%s in %s\n", files(len(m.Files)), path))
+		return a.print(fmt.Sprintf("%s in %s\n", fileCount(len(m.Files)), path))
 	}
 	m, err := session.ReadManifest(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -78,7 +78,7 @@ func differences(c *console, m *session.Manifest, root *os.Root) (int, error) {
 		if len(m.Files) == 1 {
 			as = " is unchanged\n"
 		}
-		return c.print(files(len(m.Files)) + as)
+		return c.print(fileCount(len(m.Files)) + as)
 	}
 	if code, err := c.print(strings.Join(lines, "\n") + "\n"); code != 0 || err != nil {
 		return code, err
@@ -86,7 +86,7 @@ func differences(c *console, m *session.Manifest, root *os.Root) (int, error) {
 	return 1, nil
 }
 
-func files(n int) string {
+func fileCount(n int) string {
 	if n == 1 {
 		return "1 file"
 	}

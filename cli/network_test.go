@@ -65,10 +65,10 @@ func TestTellBlocked(t *testing.T) {
 	for range 40 {
 		res.Denied = append(res.Denied, runner.Blocked{Host: "many.test", Port: 1, Reason: "no rule"})
 	}
-	(&console{stderr: w}).tellBlocked(res, false)
-	(&console{stderr: w}).tellBlocked(&runner.Result{Denied: []runner.Blocked{{Host: "ghost.test", Port: 443, Reason: "the name does not resolve: no such host", Failed: true}}}, false)
+	(&console{files: files{stderr: w}}).tellBlocked(res, false)
+	(&console{files: files{stderr: w}}).tellBlocked(&runner.Result{Denied: []runner.Blocked{{Host: "ghost.test", Port: 443, Reason: "the name does not resolve: no such host", Failed: true}}}, false)
 	kept := &runner.Result{Sandbox: "ab12", Denied: []runner.Blocked{{Host: "2001:db8::7", Port: 22, Reason: "no rule", Allow: "[2001:db8::7]:22"}}}
-	(&console{stderr: w}).tellBlocked(kept, true)
+	(&console{files: files{stderr: w}}).tellBlocked(kept, true)
 	w.Close()
 	var said bytes.Buffer
 	said.ReadFrom(r)

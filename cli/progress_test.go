@@ -38,7 +38,7 @@ func TestProgressSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := (&console{stderr: null, env: os.LookupEnv}).newProgress(false, "pull")
+	p := (&console{files: files{stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
 	now := time.Unix(1_700_000_000, 0)
 	p.now = func() time.Time { return now }
 	for i, want := range []string{
@@ -68,7 +68,7 @@ func TestProgressRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := (&console{stderr: null, env: os.LookupEnv}).newProgress(false, "pull")
+	p := (&console{files: files{stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
 	now := time.Unix(1_700_000_000, 0)
 	p.now = func() time.Time { return now }
 	for i, want := range []string{
@@ -91,7 +91,7 @@ func TestProgressBars(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := (&console{stderr: null, env: os.LookupEnv}).newProgress(false, "pull")
+	p := (&console{files: files{stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
 	for _, e := range append(pullEvents[:3:3],
 		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Waiting, Total: 4 << 20},
 		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Pulling, Bytes: 1 << 20, Total: 4 << 20}) {
@@ -118,7 +118,7 @@ func TestProgressOnTerminal(t *testing.T) {
 		t.Skipf("needs /dev/ptmx: %v", err)
 	}
 	defer p.tty.Close()
-	pr := (&console{stderr: slave, env: func(string) (string, bool) { return "", false }}).newProgress(false, `pull "x"`)
+	pr := (&console{files: files{stderr: slave}, env: func(string) (string, bool) { return "", false }}).newProgress(false, `pull "x"`)
 	for _, e := range pullEvents {
 		pr.take(e)
 	}

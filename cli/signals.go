@@ -18,6 +18,9 @@ var forwarded = []os.Signal{
 	unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
 }
 
+// exitSignal plus a signal's number is the exit code of a command that the signal ended.
+const exitSignal = 128
+
 // signals handles the signals that this program receives:
 //
 //	before the command runs   INT, TERM, HUP, QUIT give up, exit 128+n;

@@ -11,6 +11,9 @@ import (
 // itself has ended the command.
 const patience = 2 * time.Second
 
+// files are the caller's standard streams.
+type files struct{ stdin, stdout, stderr *os.File }
+
 // stdio holds a command's streams: its ends of the pipes, and the pumps at the other ends.
 type stdio struct {
 	theirs   []*os.File // the command's ends; closed here as soon as it has them
@@ -21,7 +24,7 @@ type stdio struct {
 
 // openStdio creates the pipes that cmd needs and puts its ends into cmd. A non-nil kept receives the output in
 // place of the caller.
-func (c *console) openStdio(cmd *runner.Command, interactive bool, kept *capture, first func()) (s *stdio, err error) {
+func (c *files) openStdio(cmd *runner.Command, interactive bool, kept *capture, first func()) (s *stdio, err error) {
 	s = &stdio{first: first}
 	defer func() {
 		if err != nil {

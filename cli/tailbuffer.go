@@ -43,3 +43,32 @@ func (t *tail) text() (kept session.Tail, exact string) {
 	}
 	return t.last.Tail(runner.OutputKept), exact
 }
+
+// capture collects a command's output while --json takes stdout.
+type capture struct{ out, err tail }
+
+// hide redacts credentials in captured output. Output that is streamed to the caller is not changed.
+func (c *capture) hide(values *redact.Values) {
+	if c != nil {
+		c.out.hide(values)
+		c.err.hide(values)
+	}
+}
+
+func (c *capture) written() *written {
+	out, outExact := c.out.text()
+	err, errExact := c.err.text()
+	return &written{out.Text, err.Text, outExact, errExact, out.Bytes, err.Bytes, out.Cut, err.Cut}
+}
+
+// written is the command's output: the last MiB of each stream.
+type written struct {
+	Stdout          string `json:"stdout"`
+	Stderr          string `json:"stderr"`
+	StdoutBase64    string `json:"stdout_base64,omitempty"` // only if the text is not UTF-8
+	StderrBase64    string `json:"stderr_base64,omitempty"`
+	StdoutBytes     int64  `json:"stdout_bytes"` // of the whole stream
+	StderrBytes     int64  `json:"stderr_bytes"`
+	StdoutTruncated bool   `json:"stdout_truncated"`
+	StderrTruncated bool   `json:"stderr_truncated"`
+}

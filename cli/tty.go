@@ -34,7 +34,7 @@ func (t *terminal) edit(typed []byte) ([]byte, error) {
 }
 
 // openTerminal returns the caller's terminal. Its fd is -1 if stdin is not a terminal.
-func (c *console) openTerminal() *terminal {
+func (c *files) openTerminal() *terminal {
 	fd := fdOf(c.stdin)
 	if !isTerminal(c.stdin) {
 		fd = -1
@@ -96,7 +96,7 @@ func (t *terminal) resume() {
 
 // connect copies between the caller and master, the controlling end of the terminal inside. If the caller has
 // no terminal, its stdin is copied only with -i.
-func (t *terminal) connect(on *console, master *os.File, interactive bool, kept *capture, first func()) *pump {
+func (t *terminal) connect(on *files, master *os.File, interactive bool, kept *capture, first func()) *pump {
 	// If the caller closes stdout, the pump ends and closes master, which hangs up the terminal inside.
 	out := &pump{src: master, dst: on.stdout, floor: t.floor, over: t.over, first: first, end: func() { master.Close(); t.restore() }}
 	if kept != nil {
@@ -153,11 +153,11 @@ func endOfFile(edited, midLine bool) []byte {
 	return []byte{eof}
 }
 
-// settleTerminal waits for the remaining output of a terminal whose command has ended. It returns when every
+// drainTerminal waits for the remaining output of a terminal whose command has ended. It returns when every
 // process has closed the other end, or when the terminal has been silent for a moment with no data pending. It
 // also returns if the pump makes no progress for the time of patience.
-func settleTerminal(out *pump) {
-	const silent, most = 30 * time.Millisecond, patience
+func drainTerminal(out *pump) {
+	const silent, limit = 30 * time.Millisecond, patience
 	seen, since := int64(-1), time.Now()
 	for {
 		select {
@@ -169,7 +169,7 @@ func settleTerminal(out *pump) {
 		switch moved := out.moved.Load(); {
 		case moved != seen:
 			seen, since = moved, time.Now()
-		case idle > most, idle > silent && !out.pending() && !out.busy.Load():
+		case idle > limit, idle > silent && !out.pending() && !out.busy.Load():
 			return
 		}
 	}

@@ -228,7 +228,7 @@ func TestLearnedTold(t *testing.T) {
 		if err != nil {
 			t.Skipf("needs /dev/ptmx: %v", err)
 		}
-		j := &execution{app: &app{console: console{stderr: slave}}, o: &options{network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
+		j := &execution{app: &app{console: console{files: files{stderr: slave}}}, o: &options{network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
 		j.tellLearned()
 		fmt.Fprintln(slave, "end")
 		line, err := bufio.NewReader(p.tty).ReadString('\n')

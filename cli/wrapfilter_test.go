@@ -96,7 +96,7 @@ func TestWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := wireUp(&console{stdin: clientIn, stdout: clientOut, stderr: errs}, false)
+	w, err := wireUp(&console{files: files{stdin: clientIn, stdout: clientOut, stderr: errs}}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
