@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/cli/stream"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/internal/flock"
@@ -148,7 +149,7 @@ func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agent
 		return nil, err
 	}
 	o.interactive = o.stamp == ""
-	o.tty = o.interactive && isTerminal(a.stdin) && isTerminal(a.stdout)
+	o.tty = o.interactive && stream.IsTerminal(a.Stdin) && stream.IsTerminal(a.Stdout)
 	if n := &o.network; n.mode == "" && n.file == "" && !n.learn {
 		n.mode = "package-managers"
 	}
@@ -309,7 +310,7 @@ func (t *agentTerminal) run() (int, error) {
 		err = t.branch.fetch(t.app, j.result)
 	}
 	t.watch.tell(&t.app.console)
-	if m := t.meter(); m.Requests() > 0 && isTerminal(t.app.stderr) {
+	if m := t.meter(); m.Requests() > 0 && stream.IsTerminal(t.app.Stderr) {
 		t.app.say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
 	}
 	t.tellContinue()
@@ -326,7 +327,7 @@ func (t *agentTerminal) tellContinue() {
 	if t.o.branch {
 		flags = "--branch "
 	}
-	fmt.Fprintf(t.app.stderr, "hint: to continue this session: demesne agent %s%s %s\n", flags, p.Command, text.SafeLine(strings.Join(p.Continue, " ")))
+	fmt.Fprintf(t.app.Stderr, "hint: to continue this session: demesne agent %s%s %s\n", flags, p.Command, text.SafeLine(strings.Join(p.Continue, " ")))
 }
 
 // execute runs a command of the session by start, and reports how it ended.
@@ -339,7 +340,7 @@ func (t *agentTerminal) execute(argv []string, start func(*execution) error) (j 
 	if j, err = t.app.newExecution(t.o, argv); err != nil {
 		return nil, 0, err
 	}
-	defer j.sig.stop()
+	defer j.sig.Stop()
 	code, err = j.finish(start(j))
 	return j, code, err
 }
@@ -356,7 +357,7 @@ func (a *app) colors() (env []string) {
 
 // start authorizes the routes, and runs the command.
 func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
-	headers, next, err := t.agent.Renew(j.sig.ctx)
+	headers, next, err := t.agent.Renew(j.sig.Ctx)
 	if err != nil {
 		return err
 	}
@@ -371,7 +372,7 @@ func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
 	t.renewing(&cb, j, s, next)
 	opts := j.runOptions()
 	opts.KeepEmpty = t.branch != nil
-	done, err := s.Run(j.sig.ctx, c, opts, cb)
+	done, err := s.Run(j.sig.Ctx, c, opts, cb)
 	return j.ended(done, install.ProgramError(err, &t.agent.Provider, t.rootImage(), j.cmd.Argv[0]))
 }
 

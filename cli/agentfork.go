@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/cli/stream"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -43,7 +44,7 @@ type forking struct {
 	args []string
 
 	s    *session.Service
-	sig  *signals
+	sig  *stream.Signals
 	dir  *session.Directory
 	base *agentTerminal // of the prepared sandbox
 	id   string         // of the prepared sandbox
@@ -69,7 +70,7 @@ func (a *app) forkAgent(o *options, home string, args []string) (int, error) {
 	case o.network.ask:
 		return 0, hinted(errors.New("--fork: excludes --ask: attempts have no terminal"), "--allow-domain NAME allows a name without a question")
 	}
-	f := &forking{app: a, o: o, home: home, args: args, sig: signalsWatched(a.quit)}
+	f := &forking{app: a, o: o, home: home, args: args, sig: stream.SignalsWatched(a.quit)}
 	// No credential for --setup: its requests to the model are forwarded without one.
 	f.s = a.routedSession(&o.network, func(runner.Spec) []runner.Route { return f.base.launch.Routes })
 	defer f.s.Close()
@@ -81,7 +82,7 @@ func (a *app) forkAgent(o *options, home string, args []string) (int, error) {
 		}
 		f.close()
 	}()
-	if early := f.sig.gaveUp(); early != 0 {
+	if early := f.sig.GaveUp(); early != 0 {
 		return early, nil
 	}
 	if err != nil || code != 0 {
@@ -126,7 +127,7 @@ func (f *forking) start() (all []*attempt, code int, err error) {
 		err = t.open(f, n)
 	}
 	if err == nil {
-		err = f.s.Remove(f.sig.ctx, f.id)
+		err = f.s.Remove(f.sig.Ctx, f.id)
 	}
 	return all, 0, err
 }
@@ -163,12 +164,12 @@ func (f *forking) prepare() (code int, err error) {
 		return 0, err
 	}
 	defer null.Close()
-	own.stdin, own.stdout = null, own.stderr // stdout has the table of outcomes
+	own.Stdin, own.Stdout = null, own.Stderr // stdout has the table of outcomes
 	t.branch.tell(f.app)
 	t.app = &own
 	script := t.branch.script(beginScript+homeScript+cloneScript, f.o.setup)
 	_, code, err = t.execute(script, func(j *execution) error {
-		return j.ended(f.s.Exec(j.sig.ctx, f.id, j.runOptions(), t.app.callbacks(t.o, j.sig, &j.stages, nil)))
+		return j.ended(f.s.Exec(j.sig.Ctx, f.id, j.runOptions(), t.app.callbacks(t.o, j.sig, &j.stages, nil)))
 	})
 	if err == nil && code == 0 {
 		err = f.stop(f.id)
@@ -192,7 +193,7 @@ func (f *forking) empty() (id string, err error) {
 	c.Egress.Routes, c.Out = t.launch.Routes, f.out(0)
 	p := r.progress()
 	defer p.done()
-	first, err := f.s.Create(f.sig.ctx, c, f.app.callbacks(f.o, f.sig, &stages{}, p))
+	first, err := f.s.Create(f.sig.Ctx, c, f.app.callbacks(f.o, f.sig, &stages{}, p))
 	if err != nil {
 		return "", err
 	}
@@ -204,7 +205,7 @@ func (f *forking) empty() (id string, err error) {
 
 // stop ends the processes of a sandbox, and keeps its files.
 func (f *forking) stop(id string) error {
-	err := f.s.With(f.sig.ctx, func(e session.Engine) error { return e.Stop(f.sig.ctx, id, 0) })
+	err := f.s.With(f.sig.Ctx, func(e session.Engine) error { return e.Stop(f.sig.Ctx, id, 0) })
 	if err != nil {
 		err = fmt.Errorf("--fork: %w", err)
 	}
@@ -213,7 +214,7 @@ func (f *forking) stop(id string) error {
 
 // fork forks a stopped sandbox for t. The fork ends with s.
 func (f *forking) fork(s *session.Service, from string, t *agentTerminal, n int) (id string, err error) {
-	return s.ForkAttached(f.sig.ctx, from, f.out(n), []runner.Mount{t.configMount()}, t.launch.Routes)
+	return s.ForkAttached(f.sig.Ctx, from, f.out(n), []runner.Mount{t.configMount()}, t.launch.Routes)
 }
 
 // open makes the fork of attempt n. Its streams are files beside its output directory.
@@ -222,7 +223,7 @@ func (t *attempt) open(f *forking, n int) (err error) {
 	for _, s := range []struct {
 		at   **os.File
 		name string
-	}{{&own.stdin, os.DevNull}, {&own.stdout, f.out(n) + ".stdout"}, {&own.stderr, f.out(n) + ".stderr"}} {
+	}{{&own.Stdin, os.DevNull}, {&own.Stdout, f.out(n) + ".stdout"}, {&own.Stderr, f.out(n) + ".stderr"}} {
 		if *s.at, err = os.OpenFile(s.name, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 			return fsutil.Reason(err)
 		}
@@ -268,14 +269,14 @@ func (t *attempt) close() {
 
 // startFork authorizes the routes, and runs the command in a fork, which that starts.
 func (t *agentTerminal) startFork(j *execution, s *session.Service, id string) error {
-	headers, next, err := t.agent.Renew(j.sig.ctx)
+	headers, next, err := t.agent.Renew(j.sig.Ctx)
 	if err != nil {
 		return err
 	}
 	t.launch.Authorize(headers)
 	cb := t.app.callbacks(t.o, j.sig, &j.stages, nil)
 	t.renewing(&cb, j, s, next)
-	return j.ended(s.Exec(j.sig.ctx, id, j.runOptions(), cb))
+	return j.ended(s.Exec(j.sig.Ctx, id, j.runOptions(), cb))
 }
 
 // attemptsText returns a line for each attempt.

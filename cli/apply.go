@@ -155,7 +155,7 @@ func (a *app) applyChanges(c *cow.Set, paths []string, apply cow.Applier) (int, 
 		a.say(fmt.Sprintf("apply: left out %s, which %s would execute", text.SafeLine(e.Path), e.By))
 	}
 	if len(did.Left) > 0 {
-		fmt.Fprintf(a.stderr, "hint: demesne apply %s PATH makes such a change\n", c.ID)
+		fmt.Fprintf(a.Stderr, "hint: demesne apply %s PATH makes such a change\n", c.ID)
 	}
 	left, all, err := c.Edits()
 	if err == nil && len(left) == 0 && all {
@@ -234,7 +234,7 @@ func (a *app) listChanges(o *options) (int, error) {
 
 // patchChanges shows what changed in files, in the order of their names.
 func (a *app) patchChanges(c *cow.Set, paths []string) (int, error) {
-	s, err := patchText(c, paths, cmdline.TerminalOf(a.stdout, a.env))
+	s, err := patchText(c, paths, cmdline.TerminalOf(a.Stdout, a.env))
 	if err != nil {
 		return 0, err
 	}

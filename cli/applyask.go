@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/rootfs/upper"
 	"demesne/session/cow"
@@ -25,11 +26,11 @@ type questions struct {
 
 // openQuestions opens the user's terminal.
 func (a *app) openQuestions() (*questions, error) {
-	f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, hinted(errors.New("--interactive: there is no terminal to ask on"), "demesne diff --patch shows the changes; demesne apply PATH makes some")
 	}
-	unix.IoctlSetInt(fdOf(f), unix.TCFLSH, unix.TCIFLUSH) // typed before the question
+	unix.IoctlSetInt(stream.FD(f), unix.TCFLSH, unix.TCIFLUSH) // typed before the question
 	return &questions{f: f, in: bufio.NewReader(f), shows: cmdline.TerminalOf(f, a.env)}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/internal/text"
 	"demesne/runner"
 )
@@ -22,10 +23,10 @@ func (c *console) canAsk(n *network, p *processOptions) error {
 		}
 		return nil
 	}
-	if !p.tty && p.interactive && isTerminal(c.stdin) {
+	if !p.tty && p.interactive && stream.IsTerminal(c.Stdin) {
 		return hinted(errors.New("--ask: the command reads from the terminal"), "with -t, it does so through demesne, which can ask in between")
 	}
-	f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return hinted(errors.New("--ask: there is no terminal to ask on"), "--allow-domain NAME allows without a question; --learn records what would be asked")
 	}
@@ -41,17 +42,17 @@ func (a *app) asker(verb string, n *network) func(runner.Question, []string) (al
 	if !n.ask {
 		return nil
 	}
-	a.floor, a.answers = make(floor, 1), &answers{}
+	a.floor, a.answers = make(stream.Floor, 1), &stream.Answers{}
 	return func(q runner.Question, _ []string) (allow, answered bool) {
 		late := time.Now().Add(n.waits())
-		defer a.floor.take(nil)()
-		f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+		defer a.floor.Take(nil)()
+		f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 		if err != nil || !time.Now().Before(late) {
 			return false, false
 		}
 		defer f.Close()
 		question := fmt.Sprintf("demesne: %s: allow access to %s? [y/N] ", verb, text.SafeLine(fmt.Sprintf("%s:%d", q.Name, q.Port)))
-		line, err := a.answers.line(f, question, late)
+		line, err := a.answers.Line(f, question, late)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			fmt.Fprintf(f, "no answer in %v: denied for now\n", n.waits())
 			return false, false
@@ -59,6 +60,6 @@ func (a *app) asker(verb string, n *network) func(runner.Question, []string) (al
 		if err != nil {
 			fmt.Fprintln(f)
 		}
-		return isYes(line), true
+		return stream.IsYes(line), true
 	}
 }

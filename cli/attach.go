@@ -54,7 +54,7 @@ func cmdAttach(a *app, o *options, args []string) (int, error) {
 
 // follow is logs --follow with the exit code of wait.
 func (t jobTool) follow(ctx context.Context, store *jobs.Store, id string) (int, error) {
-	j, err := store.Follow(ctx, id, runner.JobKept, t.stdout, t.stderr)
+	j, err := store.Follow(ctx, id, runner.JobKept, t.Stdout, t.Stderr)
 	if err != nil || ctx.Err() != nil {
 		return 0, err
 	}
@@ -65,24 +65,24 @@ func (t jobTool) follow(ctx context.Context, store *jobs.Store, id string) (int,
 func (j *execution) attach(id string) error {
 	s := j.app.session(&j.o.network)
 	defer s.Close()
-	b, err := s.Open(j.sig.ctx, id, j.app.callbacks(j.o, j.sig, &j.stages, nil))
+	b, err := s.Open(j.sig.Ctx, id, j.app.callbacks(j.o, j.sig, &j.stages, nil))
 	if err != nil {
 		return err
 	}
-	p, recent, err := b.Attach(j.sig.ctx)
+	p, recent, err := b.Attach(j.sig.Ctx)
 	var e *ipc.Error
 	switch {
-	case lacks(err) && j.term.fd < 0:
+	case lacks(err) && j.term.Fd < 0:
 		return hinted(err, "on a terminal this starts a shell; without one, use demesne exec -i %s -- sh", id)
 	case lacks(err):
-		return j.ended(s.Exec(j.sig.ctx, b.ID, j.runOptions(), session.Callbacks{}))
+		return j.ended(s.Exec(j.sig.Ctx, b.ID, j.runOptions(), session.Callbacks{}))
 	case errors.As(err, &e) && e.Code == ipc.CodeBusy:
 		return hinted(err, "detach there with Ctrl-P Ctrl-Q, or start a shell beside it: demesne exec -t %s -- sh", id)
 	case err != nil:
 		return err
 	}
 	j.started = true
-	j.sig.attach(p, func() {})
-	p.Resize(j.term.size()) // also makes a full-screen program redraw itself
+	j.sig.Attach(p, func() {})
+	p.Resize(j.term.Size()) // also makes a full-screen program redraw itself
 	return j.overTerminal(p, recent)
 }

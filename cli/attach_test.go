@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -39,9 +40,9 @@ func TestDetachTyped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	term := &terminal{fd: fdOf(keys), keys: newDetachKeys()}
+	term := &stream.Terminal{Fd: stream.FD(keys), Keys: stream.NewDetachKeys()}
 	j := &execution{term: term, over: make(chan struct{})}
-	term.connect(&files{stdin: keys, stdout: null}, master, false, nil, nil)
+	term.Connect(&stream.Files{Stdin: keys, Stdout: null}, master, false, nil, nil)
 	typed.WriteString("text\x10\x11")
 	left := make(chan struct{})
 	go func() { j.waitOrLeave(endless{}); close(left) }()

@@ -103,7 +103,7 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	}
 	defer in.Close()
 	mine := *t.app
-	mine.stdin = in
+	mine.Stdin = in
 	c, args := line.command()
 	o := &options{verb: c.Name}
 	args, err = c.bound(o).Parse(args)
@@ -114,7 +114,7 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 		return nil, err
 	}
 	s := sinks{hidden: o.network.hidden()}
-	mine.stdout, mine.stderr = s.open(out), s.open(errs)
+	mine.Stdout, mine.Stderr = s.open(out), s.open(errs)
 	defer s.close()
 	if s.err != nil {
 		return nil, s.err
@@ -168,8 +168,8 @@ func (s *sinks) close() {
 
 // abandon ends a command as two INTs would: SIGTERM, and SIGKILL after killGrace.
 func (j *execution) abandon() {
-	j.sig.take(unix.SIGTERM)
-	time.AfterFunc(killGrace, func() { j.sig.take(unix.SIGTERM) })
+	j.sig.Take(unix.SIGTERM)
+	time.AfterFunc(killGrace, func() { j.sig.Take(unix.SIGTERM) })
 }
 
 // commandOf returns the command of a job for display. A job of demesne is a command line; one of demesne-mcp is

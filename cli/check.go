@@ -29,7 +29,7 @@ func cmdCheck(a *app, o *options, args []string) (int, error) {
 			_, err = a.printJSON(append([]runner.Probe{}, probes...))
 			return code, err
 		}
-		on := cmdline.TerminalOf(a.stdout, a.env)
+		on := cmdline.TerminalOf(a.Stdout, a.env)
 		_, err = a.print(probeTable(probes, on) + verdict(a.tryRun(ctx, s)))
 		return code, err
 	})

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
@@ -97,7 +98,7 @@ func cmdCode(a *app, o *options, args []string) (int, error) {
 type validation struct {
 	app    *app
 	o      *options
-	sig    *signals
+	sig    *stream.Signals
 	failed int // exit code of the first failure of the machinery
 	wrong  bool
 }
@@ -109,11 +110,11 @@ func (v *validation) all(names []string) (int, error) {
 	}
 	s := v.app.session(&v.o.network)
 	defer s.Close()
-	v.sig = signalsWatched(v.app.quit)
+	v.sig = stream.SignalsWatched(v.app.quit)
 	results, valid := []validated{}, true
 	for _, name := range names {
 		one := v.file(s, r, name)
-		if code := v.sig.gaveUp(); code != 0 {
+		if code := v.sig.GaveUp(); code != 0 {
 			return code, nil
 		}
 		valid = valid && one.Valid
@@ -152,9 +153,9 @@ func (v *validation) file(s *session.Service, r *root, name string) validated {
 	}
 	one.Language = l.Name
 	p := r.progress()
-	problems, err := s.Validate(v.sig.ctx, r.createOptions(runner.Spec{}), l, string(code), session.Callbacks{Image: p.take})
+	problems, err := s.Validate(v.sig.Ctx, r.createOptions(runner.Spec{}), l, string(code), session.Callbacks{Image: p.take})
 	p.done()
-	if err != nil && v.sig.gaveUp() == 0 {
+	if err != nil && v.sig.GaveUp() == 0 {
 		err = lacksParser(err, l)
 		if v.wrong = v.wrong || l.Check == nil; v.failed == 0 {
 			v.failed = codeOf(err)
@@ -193,7 +194,7 @@ func lacksParser(err error, l languages.Language) error {
 
 // readCode reads a file of this machine, or stdin.
 func (c *console) readCode(name string) ([]byte, error) {
-	from := c.stdin
+	from := c.Stdin
 	if name != "-" {
 		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 )
@@ -13,7 +14,7 @@ import (
 // console is the caller's side of the program: its streams and its environment. Answers go to stdout, and messages of
 // demesne itself to stderr.
 type console struct {
-	files
+	stream.Files
 	env func(string) (string, bool)
 }
 
@@ -26,9 +27,9 @@ func (c *console) getenv(name string) string {
 // print writes an answer to stdout. A reader that has enough, such as head, is no error: the exit code is that of SIGPIPE,
 // also for a caller that ignores the signal.
 func (c *console) print(s string) (int, error) {
-	switch _, err := c.stdout.WriteString(s); {
+	switch _, err := c.Stdout.WriteString(s); {
 	case errors.Is(err, unix.EPIPE):
-		return exitSignal + int(unix.SIGPIPE), nil
+		return stream.ExitSignal + int(unix.SIGPIPE), nil
 	case err != nil:
 		return 0, fmt.Errorf("write stdout: %w", err)
 	}
@@ -36,7 +37,7 @@ func (c *console) print(s string) (int, error) {
 }
 
 // width returns the width of help on stdout.
-func (c *console) width() int { return cmdline.TerminalOf(c.stdout, c.env).Width() }
+func (c *console) width() int { return cmdline.TerminalOf(c.Stdout, c.env).Width() }
 
 // printJSON writes an answer to stdout as JSON.
 func (c *console) printJSON(v any) (int, error) {
@@ -57,10 +58,10 @@ func (c *console) report(verb string, err error) int {
 	}
 	c.say(line)
 	if h := hintOf(err); h != "" {
-		fmt.Fprintf(c.stderr, "hint: %s\n", text.SafeLine(h))
+		fmt.Fprintf(c.Stderr, "hint: %s\n", text.SafeLine(h))
 	}
 	return code
 }
 
 // say prints one line on stderr.
-func (c *console) say(line string) { fmt.Fprintf(c.stderr, "demesne: %s\n", text.SafeLine(line)) }
+func (c *console) say(line string) { fmt.Fprintf(c.Stderr, "demesne: %s\n", text.SafeLine(line)) }

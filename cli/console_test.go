@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/cli/stream"
 )
 
 // TestPrintClosedPipe checks that a reader that has enough is no error.
@@ -18,11 +20,11 @@ func TestPrintClosedPipe(t *testing.T) {
 	}
 	r.Close()
 	defer w.Close()
-	if code, err := (&console{files: files{stdout: w}}).print("answer"); err != nil || code != 141 {
+	if code, err := (&console{Files: stream.Files{Stdout: w}}).print("answer"); err != nil || code != 141 {
 		t.Errorf("%d, %v", code, err)
 	}
 	w.Close()
-	if _, err := (&console{files: files{stdout: w}}).print("answer"); err == nil {
+	if _, err := (&console{Files: stream.Files{Stdout: w}}).print("answer"); err == nil {
 		t.Error("a closed stdout is no error")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
@@ -84,12 +85,12 @@ func cmdCopy(a *app, o *options, args []string) (int, error) {
 			return 0, err
 		}
 	}
-	sig := signalsWatched(a.quit)
+	sig := stream.SignalsWatched(a.quit)
 	s := a.session(&o.network)
 	defer s.Close()
-	did, err := s.Copy(sig.ctx, source, target, a.callbacks(o, sig, &stages{}, nil))
+	did, err := s.Copy(sig.Ctx, source, target, a.callbacks(o, sig, &stages{}, nil))
 	a.tellLeft(did)
-	if code := sig.gaveUp(); err != nil && code != 0 {
+	if code := sig.GaveUp(); err != nil && code != 0 {
 		return code, nil
 	}
 	return 0, err

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/session/cow"
@@ -38,7 +39,7 @@ func (c *console) canAskCow(o *options) error {
 	case o.key != "" || o.background:
 		return hinted(errors.New("--cow ask: cannot be combined with --key or --background"), "demesne diff lists the changes afterwards")
 	}
-	f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return hinted(errors.New("--cow ask: there is no terminal to ask on"), "without it the changes are kept for demesne apply")
 	}
@@ -53,13 +54,13 @@ func (p *placed) tellApart() {
 	for _, d := range p.changes.Dirs {
 		p.app.say(fmt.Sprintf("%s: changes to %s are kept apart, as %s", p.o.verb, text.SafeLine(d.Path), p.changes.ID))
 	}
-	fmt.Fprintf(p.app.stderr, "hint: after demesne stop %s, demesne apply %s makes them; demesne diff %s lists them\n", p.changes.Sandbox, p.changes.ID, p.changes.ID)
+	fmt.Fprintf(p.app.Stderr, "hint: after demesne stop %s, demesne apply %s makes them; demesne diff %s lists them\n", p.changes.Sandbox, p.changes.ID, p.changes.ID)
 }
 
 // tellOthers says where to see the changes of a sandbox that diff does not list. c may be nil.
 func (a *app) tellOthers(c *cow.Set) {
 	if c != nil {
-		fmt.Fprintf(a.stderr, "hint: demesne diff %s lists the changes to directories with mode cow\n", c.ID)
+		fmt.Fprintf(a.Stderr, "hint: demesne diff %s lists the changes to directories with mode cow\n", c.ID)
 	}
 }
 
@@ -88,7 +89,7 @@ func (p *placed) tellChanges() {
 		p.askChanges(edits)
 		return
 	}
-	fmt.Fprintf(p.app.stderr, "hint: demesne diff --patch %s shows them; demesne apply %s makes them, demesne discard %s drops them\n", c.ID, c.ID, c.ID)
+	fmt.Fprintf(p.app.Stderr, "hint: demesne diff --patch %s shows them; demesne apply %s makes them, demesne discard %s drops them\n", c.ID, c.ID, c.ID)
 }
 
 // changeSums returns a line for each directory with changes, and lines for the files that this machine would execute.
@@ -109,14 +110,14 @@ func changeSums(c *cow.Set, edits []cow.Edit) (lines []string) {
 
 // askChanges asks on the terminal until the answer is one of those that it offers.
 func (p *placed) askChanges(edits []cow.Edit) {
-	f, err := os.OpenFile(controlling, os.O_RDWR|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return
 	}
 	defer f.Close()
 	// The user typed earlier keys for the command, whose output may have left the terminal in any state.
-	unix.IoctlSetInt(fdOf(f), unix.TCFLSH, unix.TCIFLUSH)
-	fmt.Fprint(f, aloud)
+	unix.IoctlSetInt(stream.FD(f), unix.TCFLSH, unix.TCIFLUSH)
+	fmt.Fprint(f, stream.Reset)
 	in := bufio.NewReader(f)
 	for {
 		fmt.Fprint(f, "demesne: apply these changes? [y]es, [n]o and keep them, [d]iscard, [l]ist, [p]atch: ")

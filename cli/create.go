@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"demesne/cli/stream"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -40,12 +41,12 @@ func (r *root) createOptions(spec runner.Spec) session.CreateOptions {
 }
 
 // callbacks returns the functions that report on a sandbox and its command, and that ask about names.
-func (a *app) callbacks(o *options, sig *signals, st *stages, p *progress) session.Callbacks {
+func (a *app) callbacks(o *options, sig *stream.Signals, st *stages, p *progress) session.Callbacks {
 	return session.Callbacks{
 		Image: p.take,
 		Note:  func(line string) { a.say(o.verb + ": " + line) },
 		Stage: st.add,
-		Ready: func() { <-sig.watched },
+		Ready: func() { <-sig.Watched },
 		Made: func(b *session.Sandbox) {
 			p.done()
 			st.add(b.Trace...)
@@ -72,7 +73,7 @@ func (c *console) tellMade(o *options, b *session.Sandbox) {
 	}
 	if len(b.MissingSecrets) > 0 {
 		c.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
-		fmt.Fprintf(c.stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
+		fmt.Fprintf(c.Stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
 	}
 }
 
@@ -82,7 +83,7 @@ func (c *console) warnUser(verb string, u *runner.User) {
 		return
 	}
 	c.say(fmt.Sprintf("%s: the image's user %d:%d is not mapped here; commands run as 0:0", verb, u.UID, u.GID))
-	fmt.Fprintln(c.stderr, "hint: demesne check shows how to get more ids; --user 0 says that 0:0 is right")
+	fmt.Fprintln(c.Stderr, "hint: demesne check shows how to get more ids; --user 0 says that 0:0 is right")
 }
 
 // warnMinimal warns about the minimal isolation level. The receipt reports all other fallbacks.
@@ -91,5 +92,5 @@ func (c *console) warnMinimal(verb string, level runner.Level) {
 		return
 	}
 	c.say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
-	fmt.Fprintln(c.stderr, "hint: demesne check shows what is missing; with --require degraded such a run fails")
+	fmt.Fprintln(c.Stderr, "hint: demesne check shows what is missing; with --require degraded such a run fails")
 }

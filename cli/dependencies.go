@@ -63,7 +63,7 @@ func (a *app) install(ctx context.Context, s *session.Service, o *options, id st
 	if tool == nil {
 		return nil
 	}
-	done, err := s.Exec(ctx, id, session.RunOptions{Command: *tool, Stdout: a.stderr, Stderr: a.stderr}, session.Callbacks{})
+	done, err := s.Exec(ctx, id, session.RunOptions{Command: *tool, Stdout: a.Stderr, Stderr: a.Stderr}, session.Callbacks{})
 	var e *ipc.Error
 	failed := ""
 	switch {
@@ -80,7 +80,7 @@ func (a *app) install(ctx context.Context, s *session.Service, o *options, id st
 	}
 	a.say(fmt.Sprintf("%s: install %s: %s", o.verb, strings.Join(o.dependencies, " "), strings.TrimSpace(failed)))
 	if o.network.mode == session.NoEgress {
-		fmt.Fprintln(a.stderr, "hint: --egress package-managers lets the sandbox reach package registries")
+		fmt.Fprintln(a.Stderr, "hint: --egress package-managers lets the sandbox reach package registries")
 	}
 	return nil
 }
@@ -99,13 +99,13 @@ func (j *execution) within(s *session.Service, c session.CreateOptions, cb sessi
 		}
 		return nil
 	}
-	sb, err := s.Create(j.sig.ctx, c, cb)
+	sb, err := s.Create(j.sig.Ctx, c, cb)
 	if err != nil {
 		return err
 	}
 	if c.Spec.Key == "" {
 		defer func() {
-			err = errors.Join(err, s.Remove(context.WithoutCancel(j.sig.ctx), sb.ID))
+			err = errors.Join(err, s.Remove(context.WithoutCancel(j.sig.Ctx), sb.ID))
 			if j.o.manifest && j.result != nil {
 				var failed error
 				_, j.manifest, failed = session.WriteManifest(sb.Out)
@@ -113,7 +113,7 @@ func (j *execution) within(s *session.Service, c session.CreateOptions, cb sessi
 			}
 		}()
 	}
-	if err := j.app.install(j.sig.ctx, s, j.o, sb.ID, j.tool); err != nil {
+	if err := j.app.install(j.sig.Ctx, s, j.o, sb.ID, j.tool); err != nil {
 		return err
 	}
 	return do(sb.ID, image)

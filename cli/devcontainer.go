@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/build/devcontainer"
+	"demesne/cli/stream"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -277,14 +278,14 @@ func (d *devContainer) run(a *app, o *options, name string, stdin io.Reader, fla
 		return err
 	}
 	argv := append([]string{"--tag", name}, flags...)
-	if !isTerminal(a.stderr) {
+	if !stream.IsTerminal(a.Stderr) {
 		argv = append(argv, "--quiet")
 	}
 	if o.platform != "" {
 		argv = append(argv, "--platform="+o.platform)
 	}
 	cmd := exec.Command(program, append(argv, "/proc/self/fd/3")...)
-	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = stdin, a.stderr, files
+	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = stdin, a.Stderr, files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread() // the signal comes when the thread ends that started the program
 	defer runtime.UnlockOSThread()
@@ -350,7 +351,7 @@ func (r *root) hooks(ctx context.Context, s *session.Service, b *session.Sandbox
 		return 0, nil
 	}
 	argv := r.o.dev.plan.Wrap([]string{"/bin/sh", "-c", ":"}, true)
-	done, err := s.Exec(ctx, b.ID, session.RunOptions{Command: runner.Command{Argv: argv}, Stdout: r.app.stderr, Stderr: r.app.stderr}, session.Callbacks{})
+	done, err := s.Exec(ctx, b.ID, session.RunOptions{Command: runner.Command{Argv: argv}, Stdout: r.app.Stderr, Stderr: r.app.Stderr}, session.Callbacks{})
 	if err == nil && done != nil {
 		code = done.ExitCode
 	}

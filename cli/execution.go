@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"demesne/cli/stream"
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
@@ -23,11 +24,11 @@ type execution struct {
 	cmd     runner.Command
 	began   time.Time
 	stages  stages
-	sig     *signals
-	term    *terminal
-	kept    *capture // the output, if --json takes stdout
+	sig     *stream.Signals
+	term    *stream.Terminal
+	kept    *stream.Capture // the output, if --json takes stdout
 	doc     *document
-	stdio   *stdio // nil with a terminal
+	stdio   *stream.Stdio // nil with a terminal
 	placed  *placed
 	script  *script         // nil: the command is no script
 	tool    *runner.Command // installs dependencies first; nil: none
@@ -52,28 +53,28 @@ func (a *app) newExecution(o *options, argv []string) (*execution, error) {
 		return nil, err
 	}
 	if o.json && o.jsonFile == "" {
-		j.kept = &capture{}
+		j.kept = &stream.Capture{}
 	}
-	j.term = &terminal{fd: -1}
+	j.term = &stream.Terminal{Fd: -1}
 	if o.tty {
-		j.term = a.openTerminal()
+		j.term = a.OpenTerminal()
 	}
-	j.sig = watchSignals(a.quit, j.term)
+	j.sig = stream.WatchSignals(a.quit, j.term)
 	return j, nil
 }
 
 // Open makes the pipes, or asks for a terminal.
 func (j *execution) Open(cmd *runner.Command) (err error) {
-	<-j.sig.watched
-	j.kept.hide(j.o.network.hidden())
+	<-j.sig.Watched
+	j.kept.Hide(j.o.network.hidden())
 	cmd.Account = j.doc != nil
 	if j.o.tty {
-		size := j.term.size()
+		size := j.term.Size()
 		cmd.TTY = &size
 		return nil
 	}
-	if j.stdio, err = j.app.openStdio(cmd, j.o.interactive, j.kept, j.stages.firstByte); err == nil {
-		j.stdio.share(j.app.floor, j.over)
+	if j.stdio, err = j.app.OpenStdio(cmd, j.o.interactive, j.kept, j.stages.firstByte); err == nil {
+		j.stdio.Share(j.app.floor, j.over)
 	}
 	return err
 }
@@ -81,7 +82,7 @@ func (j *execution) Open(cmd *runner.Command) (err error) {
 // Abandon closes the pipes of a command that was not started.
 func (j *execution) Abandon() {
 	if j.stdio != nil {
-		j.stdio.close()
+		j.stdio.Close()
 	}
 }
 
@@ -89,7 +90,7 @@ func (j *execution) Abandon() {
 // is for one that survives SIGKILL.
 func (j *execution) Carry(_ context.Context, p session.Process, kill func()) (*runner.Result, error) {
 	j.started = true
-	j.sig.attach(p, func() {
+	j.sig.Attach(p, func() {
 		select {
 		case <-j.over:
 		case <-time.After(killGrace):
@@ -102,12 +103,12 @@ func (j *execution) Carry(_ context.Context, p session.Process, kill func()) (*r
 		err := j.overTerminal(p, nil)
 		return j.result, err
 	}
-	j.stdio.start()
+	j.stdio.Start()
 	// Waiting does not depend on copying: a caller that does not read cannot delay the sandbox's teardown.
 	if err := j.wait(p); err != nil {
 		return nil, err
 	}
-	return j.result, j.stdio.drain(j.patience())
+	return j.result, j.stdio.Drain(j.patience())
 }
 
 // ended takes the result of a session's call.
@@ -124,24 +125,24 @@ func (j *execution) ended(done *session.RunResult, err error) error {
 
 // overTerminal continues a started command that has a terminal; recent is its output so far.
 func (j *execution) overTerminal(p session.Process, recent []byte) error {
-	defer j.term.restore()
-	if err := j.term.makeRaw(); err != nil {
+	defer j.term.Restore()
+	if err := j.term.MakeRaw(); err != nil {
 		return err
 	}
-	if err := writeAll(fdOf(j.app.stdout), recent); err != nil {
+	if err := stream.WriteAll(stream.FD(j.app.Stdout), recent); err != nil {
 		return err
 	}
-	if stays := j.o.verb != "run" || j.o.key != ""; stays && j.term.fd >= 0 && j.doc == nil {
-		j.term.keys = newDetachKeys()
+	if stays := j.o.verb != "run" || j.o.key != ""; stays && j.term.Fd >= 0 && j.doc == nil {
+		j.term.Keys = stream.NewDetachKeys()
 	}
-	j.term.answers, j.term.floor, j.term.over = j.app.answers, j.app.floor, j.over
-	j.app.answers.attach(func() { redraw(p, j.term.size()) })
-	out := j.term.connect(&j.app.files, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
+	j.term.Answers, j.term.Floor, j.term.Over = j.app.answers, j.app.floor, j.over
+	j.app.answers.Attach(func() { redraw(p, j.term.Size()) })
+	out := j.term.Connect(&j.app.Files, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
 	if err := j.waitOrLeave(p); err != nil || j.left {
 		return err
 	}
-	drainTerminal(out)
-	return out.copyError()
+	stream.DrainTerminal(out)
+	return out.CopyError()
 }
 
 // redraw makes a program draw its screen again: most do so when the size changes.
@@ -153,7 +154,7 @@ func redraw(p session.Process, size runner.Winsize) {
 
 // waitOrLeave waits until the command ends or the caller types the detach keys.
 func (j *execution) waitOrLeave(p session.Process) error {
-	if j.term.keys == nil {
+	if j.term.Keys == nil {
 		return j.wait(p)
 	}
 	ended := make(chan error, 1)
@@ -161,13 +162,13 @@ func (j *execution) waitOrLeave(p session.Process) error {
 	select {
 	case err := <-ended:
 		return err
-	case <-j.term.keys.left:
+	case <-j.term.Keys.Left:
 	}
 	select { // what was typed before the detach keys is for the command, which may read nothing
-	case <-j.term.typed.done:
-	case <-time.After(patience):
+	case <-j.term.Typed.Done:
+	case <-time.After(stream.Patience):
 	}
-	j.term.restore()
+	j.term.Restore()
 	j.left = true
 	return nil
 }
@@ -175,7 +176,7 @@ func (j *execution) waitOrLeave(p session.Process) error {
 func (j *execution) wait(p session.Process) (err error) {
 	j.result, err = p.Wait(context.Background())
 	close(j.over)
-	j.sig.release()
+	j.sig.Release()
 	j.stages.ended()
 	return err
 }
@@ -186,18 +187,18 @@ func (j *execution) patience() time.Duration {
 	if j.result.Reason == runner.Exited {
 		return 0
 	}
-	return patience
+	return stream.Patience
 }
 
 // finish reports the outcome and returns the exit code. It runs once no more of the command's output can
 // arrive.
 func (j *execution) finish(err error) (int, error) {
-	j.term.restore()
+	j.term.Restore()
 	if j.left {
-		fmt.Fprintln(j.app.stderr, "\r\ndemesne: detached, the command runs on: demesne attach returns to it")
+		fmt.Fprintln(j.app.Stderr, "\r\ndemesne: detached, the command runs on: demesne attach returns to it")
 		return 0, nil
 	}
-	if code := j.sig.gaveUp(); code != 0 && !j.started {
+	if code := j.sig.GaveUp(); code != 0 && !j.started {
 		return code, nil
 	}
 	trace := j.stages.all(j.began)
@@ -205,7 +206,7 @@ func (j *execution) finish(err error) (int, error) {
 		err = werr
 	}
 	if j.o.trace {
-		printTrace(j.app.stderr, trace)
+		printTrace(j.app.Stderr, trace)
 	}
 	if j.result == nil {
 		return 0, err
@@ -229,15 +230,15 @@ func (j *execution) finish(err error) (int, error) {
 
 // tellLearned hints at the command that turns the log of --learn into a policy.
 func (j *execution) tellLearned() {
-	if j.o.network.learn && j.result.EgressLog != "" && isTerminal(j.app.stderr) {
-		fmt.Fprintf(j.app.stderr, "hint: to allow only what this run used: demesne egress suggest %s > policy.toml\n", text.SafeLine(j.result.EgressLog))
+	if j.o.network.learn && j.result.EgressLog != "" && stream.IsTerminal(j.app.Stderr) {
+		fmt.Fprintf(j.app.Stderr, "hint: to allow only what this run used: demesne egress suggest %s > policy.toml\n", text.SafeLine(j.result.EgressLog))
 	}
 }
 
 // tellOutput prints the path of an output directory that the user did not name, if it is not empty and stderr is a
 // terminal.
 func (j *execution) tellOutput() {
-	if j.o.verb != "run" || j.o.out != "" || !isTerminal(j.app.stderr) {
+	if j.o.verb != "run" || j.o.out != "" || !stream.IsTerminal(j.app.Stderr) {
 		return
 	}
 	dir, err := os.Open(j.result.Out)
@@ -246,6 +247,6 @@ func (j *execution) tellOutput() {
 	}
 	defer dir.Close()
 	if left, _ := dir.Readdirnames(1); len(left) > 0 { // read one name only: there may be millions
-		fmt.Fprintf(j.app.stderr, "hint: output is in %s\n", text.SafeLine(j.result.Out))
+		fmt.Fprintf(j.app.Stderr, "hint: output is in %s\n", text.SafeLine(j.result.Out))
 	}
 }

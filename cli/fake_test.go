@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -270,7 +271,7 @@ func (p *bareProcess) openTerminal(w runner.Winsize) (slave *os.File, err error)
 	if p.tty, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		return nil, err
 	}
-	fd := fdOf(p.tty)
+	fd := stream.FD(p.tty)
 	unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err != nil {
@@ -297,7 +298,7 @@ func (p *bareProcess) Wait(context.Context) (*runner.Result, error) {
 	case p.timedOut.Load():
 		r.ExitCode, r.Reason, r.Detail = exitTimedOut, runner.TimedOut, "ended after --timeout"
 	case st.Signaled():
-		r.ExitCode, r.Signal, r.Reason = exitSignal+int(st.Signal()), int(st.Signal()), runner.Signaled
+		r.ExitCode, r.Signal, r.Reason = stream.ExitSignal+int(st.Signal()), int(st.Signal()), runner.Signaled
 	default:
 		r.ExitCode = st.ExitStatus()
 	}
@@ -315,5 +316,5 @@ func (p *bareProcess) Terminal() *os.File { return p.tty }
 func (p *bareProcess) Signal(s syscall.Signal) error { return unix.Kill(-p.cmd.Process.Pid, s) }
 
 func (p *bareProcess) Resize(w runner.Winsize) error {
-	return unix.IoctlSetWinsize(fdOf(p.tty), unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols})
+	return unix.IoctlSetWinsize(stream.FD(p.tty), unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"demesne/cli/stream"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/fsutil"
@@ -68,7 +69,7 @@ func (t imageTool) write(o *options, args []string, verb string, do func(context
 		return 0, err
 	}
 	toStdout := o.file == "" || o.file == "-"
-	if toStdout && isTerminal(t.stdout) {
+	if toStdout && stream.IsTerminal(t.Stdout) {
 		return 0, hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", verb, ref.Given)
 	}
 	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
@@ -76,7 +77,7 @@ func (t imageTool) write(o *options, args []string, verb string, do func(context
 		defer p.done()
 		fill := func(to *os.File) error { return session.NamedImage(ref, do(ctx, c, ref, to, p)) }
 		if toStdout {
-			return 0, fill(t.stdout)
+			return 0, fill(t.Stdout)
 		}
 		return 0, intoFile(o.file, fill)
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/stream"
 	"demesne/images"
 	"demesne/images/compression"
 	"demesne/images/oci"
@@ -104,12 +105,12 @@ func (a *app) retireRunner(o *gcOptions, json bool) (int, error) {
 	if o.all || o.build || o.olderThan != 0 || json || o.outputs || o.blobs {
 		return 0, errors.New("--runner: cannot be combined with other flags")
 	}
-	sig := watchSignals(a.quit, &terminal{fd: -1})
+	sig := stream.WatchSignals(a.quit, &stream.Terminal{Fd: -1})
 	dir, err := images.DefaultDir()
 	if err != nil {
 		return 0, err
 	}
-	n, err := client.Retire(sig.ctx)
+	n, err := client.Retire(sig.Ctx)
 	if err = errors.Join(err, compression.End(dir)); err != nil {
 		return 0, err
 	}

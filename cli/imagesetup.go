@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 
+	"demesne/cli/stream"
 	"demesne/images"
 )
 
@@ -15,9 +16,9 @@ func (t imageTool) with(f func(context.Context, *images.Client) (int, error)) (i
 	if err != nil {
 		return 0, err
 	}
-	sig := signalsWatched(t.quit)
-	code, err := f(sig.ctx, c)
-	if gave := sig.gaveUp(); gave != 0 && (err != nil || code != 0) {
+	sig := stream.SignalsWatched(t.quit)
+	code, err := f(sig.Ctx, c)
+	if gave := sig.GaveUp(); gave != 0 && (err != nil || code != 0) {
 		return gave, nil
 	}
 	return code, err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -125,11 +126,11 @@ func (t jobTool) each(verb string, args []string, do func(context.Context, *jobs
 	if err != nil {
 		return 0, err
 	}
-	sig := signalsWatched(t.quit)
+	sig := stream.SignalsWatched(t.quit)
 	last := 0
 	for _, id := range args {
-		code, err := do(sig.ctx, store, id)
-		if gave := sig.gaveUp(); gave != 0 {
+		code, err := do(sig.Ctx, store, id)
+		if gave := sig.GaveUp(); gave != 0 {
 			return gave, nil
 		}
 		if errors.Is(err, jobs.ErrUnknown) {
@@ -189,7 +190,7 @@ func cmdLogs(a *app, o *options, args []string) (int, error) {
 	}
 	return jobTool{a}.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		if o.follow {
-			_, err := store.Follow(ctx, id, runner.JobKept, a.stdout, a.stderr)
+			_, err := store.Follow(ctx, id, runner.JobKept, a.Stdout, a.Stderr)
 			return 0, err
 		}
 		if _, err := store.Get(id); err != nil {
@@ -197,8 +198,8 @@ func cmdLogs(a *app, o *options, args []string) (int, error) {
 		}
 		out, err1 := store.Tail(id, "stdout", runner.JobKept)
 		errs, err2 := store.Tail(id, "stderr", runner.JobKept)
-		_, err3 := a.stdout.WriteString(out)
-		_, err4 := a.stderr.WriteString(errs)
+		_, err3 := a.Stdout.WriteString(out)
+		_, err4 := a.Stderr.WriteString(errs)
 		return 0, errors.Join(err1, err2, err3, err4)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"demesne/cli/stream"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -25,7 +26,7 @@ type outcome struct {
 	*runner.Result
 	Manifest string   `json:"manifest,omitempty"`
 	Commands []listed `json:"commands,omitempty"`
-	*written
+	*stream.Written
 }
 
 type failed struct {
@@ -39,11 +40,11 @@ func (c *console) openDocument(o *reportOptions) (*document, error) {
 	case !o.json:
 		return nil, nil
 	case o.jsonFile == "":
-		return &document{to: c.stdout}, nil
+		return &document{to: c.Stdout}, nil
 	}
 	if fd, err := strconv.Atoi(strings.TrimPrefix(o.jsonFile, "/dev/fd/")); err == nil && strings.HasPrefix(o.jsonFile, "/dev/fd/") {
 		f := os.NewFile(uintptr(fd), o.jsonFile)
-		if f == nil || fdOf(f) < 0 || stat(f).Mode == 0 {
+		if f == nil || stream.FD(f) < 0 || stream.Stat(f).Mode == 0 {
 			return nil, fmt.Errorf("json %q: not open", o.jsonFile)
 		}
 		return &document{to: f}, nil
@@ -56,7 +57,7 @@ func (c *console) openDocument(o *reportOptions) (*document, error) {
 }
 
 // write writes the single document of this run. err is the reason if there is no result.
-func (d *document) write(r *runner.Result, manifest string, trace []runner.Stage, kept *capture, err error) error {
+func (d *document) write(r *runner.Result, manifest string, trace []runner.Stage, kept *stream.Capture, err error) error {
 	if d == nil {
 		return nil
 	}
@@ -67,7 +68,7 @@ func (d *document) write(r *runner.Result, manifest string, trace []runner.Stage
 	whole.Trace = trace
 	doc := outcome{Result: &whole, Manifest: manifest, Commands: d.commands}
 	if kept != nil && d.commands == nil {
-		doc.written = kept.written()
+		doc.Written = kept.Written()
 	}
 	return d.encode(doc)
 }
@@ -77,7 +78,7 @@ func (d *document) encode(v any) error {
 	if err != nil {
 		return err
 	}
-	if err := writeAll(fdOf(d.to), b); err != nil && !errors.Is(err, os.ErrClosed) {
+	if err := stream.WriteAll(stream.FD(d.to), b); err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("write JSON: %w", err)
 	}
 	return nil

@@ -134,7 +134,7 @@ func cmdInspect(a *app, o *options, args []string) (int, error) {
 		case o.json:
 			return a.printJSON(info)
 		}
-		return a.print(describe(info, cmdline.TerminalOf(a.stdout, a.env)))
+		return a.print(describe(info, cmdline.TerminalOf(a.Stdout, a.env)))
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/images"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -126,7 +127,7 @@ func (t imageTool) credentials(ctx context.Context, p *pushOptions) (user, passw
 		return "", "", fmt.Errorf("user name %q: has a colon", user)
 	}
 	if p.passwordStdin {
-		password, err = readSecret(t.stdin, "password")
+		password, err = readSecret(t.Stdin, "password")
 	} else {
 		password, err = t.askSecret(ctx, "Password: ", "--password-stdin reads it from a pipe")
 	}
@@ -140,33 +141,33 @@ func (c *console) askSecret(ctx context.Context, prompt, hint string) (string, e
 
 // ask reads a line from the terminal. A signal ends the wait.
 func (c *console) ask(ctx context.Context, prompt string, echo bool, hint string) (string, error) {
-	if !isTerminal(c.stdin) {
+	if !stream.IsTerminal(c.Stdin) {
 		return "", hinted(errors.New("stdin is not a terminal, so it cannot be asked for a name or a password"), "%s", hint)
 	}
 	if !echo {
-		restore, err := hideTyping(fdOf(c.stdin))
+		restore, err := hideTyping(stream.FD(c.Stdin))
 		if err != nil {
 			return "", err
 		}
 		defer restore()
 	}
-	fmt.Fprint(c.stderr, prompt)
+	fmt.Fprint(c.Stderr, prompt)
 	type answer struct {
 		text string
 		err  error
 	}
 	got := make(chan answer, 1)
 	go func() {
-		text, err := bufio.NewReaderSize(oneByte{c.stdin}, 16).ReadString('\n')
+		text, err := bufio.NewReaderSize(oneByte{c.Stdin}, 16).ReadString('\n')
 		got <- answer{text, err}
 	}()
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(c.stderr)
+		fmt.Fprintln(c.Stderr)
 		return "", ctx.Err()
 	case a := <-got:
 		if !echo || a.err != nil {
-			fmt.Fprintln(c.stderr)
+			fmt.Fprintln(c.Stderr)
 		}
 		text := strings.TrimRight(a.text, "\r\n")
 		if text == "" {

@@ -38,6 +38,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/images"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -53,7 +54,7 @@ func Main() {
 	unix.Umask(unix.Umask(0o077) &^ 0o700)
 	procself.OwnHome()
 	a := &app{
-		console: console{files: files{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}, env: os.LookupEnv},
+		console: console{Files: stream.Files{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, env: os.LookupEnv},
 		images:  session.OpenImages,
 		quit:    procself.DefaultSIGQUIT(),
 	}
@@ -67,8 +68,8 @@ type app struct {
 	connect func(context.Context, client.Options) (session.Engine, error) // nil: client.Connect
 	images  func() (*images.Client, error)
 	quit    *procself.SIGQUITAction // SIGQUIT's disposition at the start
-	floor   floor
-	answers *answers // nil without --ask
+	floor   stream.Floor
+	answers *stream.Answers // nil without --ask
 }
 
 // ownState chooses a directory for demesne's files, and says so when it makes one.

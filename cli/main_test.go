@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"demesne/cli/stream"
 )
 
 // TestMain gives scripts two programs: demesne is the real main, and bare the same program with commands of the
@@ -18,7 +20,7 @@ func TestMain(m *testing.M) {
 		"demesne-images": hands,
 		"bare": func() {
 			a := &app{
-				console: console{files: files{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}, env: os.LookupEnv},
+				console: console{Files: stream.Files{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, env: os.LookupEnv},
 				connect: connectBare, images: openBareImages,
 			}
 			os.Exit(a.main(os.Args[1:]))

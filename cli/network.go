@@ -156,7 +156,7 @@ const blockedLines = 20
 func (c *console) tellBlocked(r *runner.Result, persists bool) {
 	for i, b := range r.Denied {
 		if i == blockedLines {
-			fmt.Fprintf(c.stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, text.SafeLine(r.EgressLog))
+			fmt.Fprintf(c.Stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, text.SafeLine(r.EgressLog))
 			return
 		}
 		line, word := b.String(), "blocked"
@@ -170,6 +170,6 @@ func (c *console) tellBlocked(r *runner.Result, persists bool) {
 		default:
 			line += "; to allow it: --allow-domain " + b.Allow
 		}
-		fmt.Fprintf(c.stderr, "%s: %s\n", word, text.SafeLine(line))
+		fmt.Fprintf(c.Stderr, "%s: %s\n", word, text.SafeLine(line))
 	}
 }

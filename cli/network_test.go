@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"demesne/cli/stream"
 	"demesne/proxy/policy"
 	"demesne/runner"
 )
@@ -48,7 +49,7 @@ func TestSplitInside(t *testing.T) {
 
 func TestIsYes(t *testing.T) {
 	for in, want := range map[string]bool{"y\n": true, "Yes\n": true, " y ": true, "": false, "\n": false, "n\n": false, "yy": false} {
-		if isYes(in) != want {
+		if stream.IsYes(in) != want {
 			t.Errorf("%q: %t", in, !want)
 		}
 	}
@@ -65,10 +66,10 @@ func TestTellBlocked(t *testing.T) {
 	for range 40 {
 		res.Denied = append(res.Denied, runner.Blocked{Host: "many.test", Port: 1, Reason: "no rule"})
 	}
-	(&console{files: files{stderr: w}}).tellBlocked(res, false)
-	(&console{files: files{stderr: w}}).tellBlocked(&runner.Result{Denied: []runner.Blocked{{Host: "ghost.test", Port: 443, Reason: "the name does not resolve: no such host", Failed: true}}}, false)
+	(&console{Files: stream.Files{Stderr: w}}).tellBlocked(res, false)
+	(&console{Files: stream.Files{Stderr: w}}).tellBlocked(&runner.Result{Denied: []runner.Blocked{{Host: "ghost.test", Port: 443, Reason: "the name does not resolve: no such host", Failed: true}}}, false)
 	kept := &runner.Result{Sandbox: "ab12", Denied: []runner.Blocked{{Host: "2001:db8::7", Port: 22, Reason: "no rule", Allow: "[2001:db8::7]:22"}}}
-	(&console{files: files{stderr: w}}).tellBlocked(kept, true)
+	(&console{Files: stream.Files{Stderr: w}}).tellBlocked(kept, true)
 	w.Close()
 	var said bytes.Buffer
 	said.ReadFrom(r)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/cli/stream"
 )
 
 // start runs bare, the program without sandboxes, and waits until its command prints "ready".
@@ -132,7 +134,7 @@ func TestUnreadOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	w2.Close()
-	time.Sleep(patience + 500*time.Millisecond)
+	time.Sleep(stream.Patience + 500*time.Millisecond)
 	if n, _ := io.Copy(io.Discard, r2); n != 100000 {
 		t.Errorf("%d of 100000 bytes reached a slow reader", n)
 	}
@@ -152,13 +154,13 @@ func TestNonblockingCaller(t *testing.T) {
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	cmd.Stdin = strings.NewReader(strings.Repeat("x", 3<<20))
 	cmd.Stdout = w
-	fd := fdOf(w)
+	fd := stream.FD(w)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	unix.SetNonblock(fd, true) // os/exec passed on a blocking descriptor
 	for n, end := 0, time.Now().Add(time.Minute); n == 0 && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		n, _ = unix.IoctlGetInt(fdOf(r), unix.TIOCINQ) // once it writes, it has set up its descriptors
+		n, _ = unix.IoctlGetInt(stream.FD(r), unix.TIOCINQ) // once it writes, it has set up its descriptors
 	}
 	if flags, _ := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); flags&unix.O_NONBLOCK == 0 {
 		t.Error("O_NONBLOCK was taken off the caller's pipe")

@@ -55,7 +55,7 @@ func (c *console) newProgress(quiet bool, noun string) *progress {
 	if quiet {
 		return nil
 	}
-	return &progress{on: c, noun: noun, words: pullWords, term: cmdline.TerminalOf(c.stderr, c.env).Redraw, now: time.Now, drawn: time.Now(), layers: map[oci.Digest]*layerState{}}
+	return &progress{on: c, noun: noun, words: pullWords, term: cmdline.TerminalOf(c.Stderr, c.env).Redraw, now: time.Now, drawn: time.Now(), layers: map[oci.Digest]*layerState{}}
 }
 
 // take handles an event of an images.Client.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/images/events"
 	"demesne/images/oci"
 	"demesne/internal/fsutil"
@@ -38,7 +39,7 @@ func TestProgressSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := (&console{files: files{stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
+	p := (&console{Files: stream.Files{Stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
 	now := time.Unix(1_700_000_000, 0)
 	p.now = func() time.Time { return now }
 	for i, want := range []string{
@@ -68,7 +69,7 @@ func TestProgressRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := (&console{files: files{stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
+	p := (&console{Files: stream.Files{Stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
 	now := time.Unix(1_700_000_000, 0)
 	p.now = func() time.Time { return now }
 	for i, want := range []string{
@@ -91,7 +92,7 @@ func TestProgressBars(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := (&console{files: files{stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
+	p := (&console{Files: stream.Files{Stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
 	for _, e := range append(pullEvents[:3:3],
 		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Waiting, Total: 4 << 20},
 		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Pulling, Bytes: 1 << 20, Total: 4 << 20}) {
@@ -118,7 +119,7 @@ func TestProgressOnTerminal(t *testing.T) {
 		t.Skipf("needs /dev/ptmx: %v", err)
 	}
 	defer p.tty.Close()
-	pr := (&console{files: files{stderr: slave}, env: func(string) (string, bool) { return "", false }}).newProgress(false, `pull "x"`)
+	pr := (&console{Files: stream.Files{Stderr: slave}, env: func(string) (string, bool) { return "", false }}).newProgress(false, `pull "x"`)
 	for _, e := range pullEvents {
 		pr.take(e)
 	}
@@ -172,7 +173,7 @@ func TestPullInterrupted(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 		cmd.Process.Signal(unix.SIGINT)
-		if c := code(t, cmd); c != exitSignal+int(unix.SIGINT) || out.Len() > 0 {
+		if c := code(t, cmd); c != stream.ExitSignal+int(unix.SIGINT) || out.Len() > 0 {
 			t.Errorf("%q: exit %d, %q", args, c, &out)
 		}
 		if fsutil.Exists(dir + "/.demesne/out") {

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 )
 
@@ -21,7 +22,7 @@ const (
 // erased, and leaves one of its rows to other text.
 func (p *progress) draw() {
 	width, rows := 80, 24
-	if w, err := unix.IoctlGetWinsize(fdOf(p.on.stderr), unix.TIOCGWINSZ); err == nil && w.Col > 0 && w.Row > 0 {
+	if w, err := unix.IoctlGetWinsize(stream.FD(p.on.Stderr), unix.TIOCGWINSZ); err == nil && w.Col > 0 && w.Row > 0 {
 		width, rows = int(w.Col), int(w.Row)
 	}
 	lines := p.bars(width, max(0, min(mostBars, rows-2)))
@@ -38,7 +39,7 @@ func (p *progress) draw() {
 	}
 	b.WriteString("\x1b[J")
 	p.lines = len(lines)
-	fmt.Fprint(p.on.stderr, b.String())
+	fmt.Fprint(p.on.Stderr, b.String())
 }
 
 // home returns the control sequence that moves to the start of the first line.
@@ -52,7 +53,7 @@ func (p *progress) home() string {
 // clear erases the lines.
 func (p *progress) clear() {
 	if p.lines > 0 {
-		fmt.Fprint(p.on.stderr, p.home()+"\x1b[J")
+		fmt.Fprint(p.on.Stderr, p.home()+"\x1b[J")
 		p.lines = 0
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"demesne/cli/stream"
 	"demesne/images/oci"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -127,7 +128,7 @@ func (j *execution) run(spec runner.Spec, r *root, args []string) error {
 	cb := j.copyingScript(j.placed.recorded(j.app.callbacks(j.o, j.sig, &j.stages, p)))
 	c := r.createOptions(spec)
 	if j.tool == nil && j.o.list == nil {
-		return j.ended(s.Run(j.sig.ctx, c, opts, cb))
+		return j.ended(s.Run(j.sig.Ctx, c, opts, cb))
 	}
 	return j.ended(nil, j.within(s, c, cb, func(id string, image oci.Config) error {
 		cb.Made = nil // it was called
@@ -138,7 +139,7 @@ func (j *execution) run(spec runner.Spec, r *root, args []string) error {
 			return err
 		}
 		opts.Complete = nil
-		_, err := s.Exec(j.sig.ctx, id, opts, cb)
+		_, err := s.Exec(j.sig.Ctx, id, opts, cb)
 		return err
 	}))
 }
@@ -168,7 +169,7 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	sig := watchSignals(a.quit, &terminal{fd: -1})
+	sig := stream.WatchSignals(a.quit, &stream.Terminal{Fd: -1})
 	began, st := time.Now(), &stages{}
 	sess := a.session(&o.network)
 	defer sess.Close()
@@ -178,9 +179,9 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	}
 	defer mounts.undo()
 	p := r.progress()
-	b, err := sess.Create(sig.ctx, r.createOptions(spec), mounts.recorded(a.callbacks(o, sig, st, p)))
+	b, err := sess.Create(sig.Ctx, r.createOptions(spec), mounts.recorded(a.callbacks(o, sig, st, p)))
 	p.done()
-	if code := sig.gaveUp(); err != nil && code != 0 {
+	if code := sig.GaveUp(); err != nil && code != 0 {
 		return code, nil
 	}
 	if err != nil {
@@ -188,19 +189,19 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	}
 	trace := st.all(began)
 	if o.trace {
-		printTrace(a.stderr, trace)
+		printTrace(a.Stderr, trace)
 	}
 	mounts.tellApart()
-	if err := a.install(sig.ctx, sess, o, b.ID, tool); err != nil {
+	if err := a.install(sig.Ctx, sess, o, b.ID, tool); err != nil {
 		return 0, err
 	}
-	code, err := r.hooks(sig.ctx, sess, b)
+	code, err := r.hooks(sig.Ctx, sess, b)
 	if code != 0 || err != nil {
 		return code, err
 	}
-	code, err = a.tellCreated(sig.ctx, o, b, trace)
+	code, err = a.tellCreated(sig.Ctx, o, b, trace)
 	if err == nil { // the caller knows the id: make the sandbox outlive this process
-		_, err = sess.Open(sig.ctx, b.ID, session.Callbacks{})
+		_, err = sess.Open(sig.Ctx, b.ID, session.Callbacks{})
 	}
 	return code, err
 }
@@ -301,7 +302,7 @@ func (j *execution) exec(id string, args []string) (err error) {
 	s := j.app.session(&j.o.network)
 	defer s.Close()
 	if id == "" {
-		if id, err = ofKey(j.sig.ctx, s, j.o.key); err != nil {
+		if id, err = ofKey(j.sig.Ctx, s, j.o.key); err != nil {
 			return err
 		}
 	}
@@ -316,5 +317,5 @@ func (j *execution) exec(id string, args []string) (err error) {
 		j.script.command(&j.cmd, oci.Config{}, j.cmd.Argv, args)
 		cb.Made = nil // it was called
 	}
-	return j.ended(s.Exec(j.sig.ctx, id, j.runOptions(), cb))
+	return j.ended(s.Exec(j.sig.Ctx, id, j.runOptions(), cb))
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"demesne/cli/stream"
 	"demesne/proxy"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -169,7 +170,7 @@ func collect(typ reflect.Type, optional bool, fields map[string]reflect.Type, re
 			if inner.Kind() == reflect.Pointer {
 				inner = inner.Elem()
 			}
-			collect(inner, optional || inner == reflect.TypeFor[written](), fields, required)
+			collect(inner, optional || inner == reflect.TypeFor[stream.Written](), fields, required)
 			continue
 		}
 		name, options, _ := strings.Cut(tag, ",")

@@ -140,7 +140,7 @@ func (s *script) takeStdin(a *app, o *options) error {
 	if o.interactive || o.tty || o.background {
 		return errors.New("stdin has the program: it cannot be combined with -i, -t or --background")
 	}
-	code, err := io.ReadAll(io.LimitReader(a.stdin, maxScript+1))
+	code, err := io.ReadAll(io.LimitReader(a.Stdin, maxScript+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("read stdin: %w", err)
@@ -220,8 +220,8 @@ func (j *execution) showScript(s *session.Service, spec *runner.Spec) error {
 		return j.script.handIn(spec, j.o)
 	}
 	j.script.locate(*spec, j.o.shownBy())
-	if id, err := s.OfKey(j.sig.ctx, j.o.key); err == nil && !j.o.replace && !j.script.shown {
-		if info, err := s.Inspect(j.sig.ctx, id); err == nil {
+	if id, err := s.OfKey(j.sig.Ctx, j.o.key); err == nil && !j.o.replace && !j.script.shown {
+		if info, err := s.Inspect(j.sig.Ctx, id); err == nil {
 			j.script.locate(info.Spec, info.Spec.Mounts)
 		}
 	}
@@ -236,18 +236,18 @@ func (j *execution) copyingScript(cb session.Callbacks) session.Callbacks {
 	tell := cb.Made
 	cb.Made = func(b *session.Sandbox) {
 		tell(b)
-		j.problem = j.script.copyIn(j.sig.ctx, b)
+		j.problem = j.script.copyIn(j.sig.Ctx, b)
 	}
 	return cb
 }
 
 // bringScript opens a sandbox that exists, and makes the script visible in it.
 func (j *execution) bringScript(s *session.Service, id string, cb session.Callbacks) error {
-	sb, err := s.Open(j.sig.ctx, id, cb)
+	sb, err := s.Open(j.sig.Ctx, id, cb)
 	if err != nil {
 		return err
 	}
-	info, err := s.Inspect(j.sig.ctx, sb.ID)
+	info, err := s.Inspect(j.sig.Ctx, sb.ID)
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (j *execution) bringScript(s *session.Service, id string, cb session.Callba
 	if err := j.script.readIn(); err != nil {
 		return err
 	}
-	return j.script.copyIn(j.sig.ctx, sb)
+	return j.script.copyIn(j.sig.Ctx, sb)
 }
 
 // copyIn copies the script into a sandbox that exists, which can have no further inputs, unless that shows it. The same
@@ -330,7 +330,7 @@ const tooOld = 9
 // tell hints at what runs TypeScript, if the root's node does not.
 func (s *script) tell(c *console, code int) {
 	if s != nil && s.lang.Name == "typescript" && code == tooOld && s.line == nil {
-		fmt.Fprintln(c.stderr, "hint: node runs TypeScript from 22.6 on, and tsx, bun and deno do; --image node has a newer one")
+		fmt.Fprintln(c.Stderr, "hint: node runs TypeScript from 22.6 on, and tsx, bun and deno do; --image node has a newer one")
 	}
 }
 

@@ -179,7 +179,7 @@ func (c *console) secretValue(source string) (string, error) {
 	default:
 		verb = "run"
 		sh := exec.Command("/bin/sh", "-c", what)
-		sh.Stdin, sh.Stderr = c.stdin, c.stderr
+		sh.Stdin, sh.Stderr = c.Stdin, c.Stderr
 		b, err = sh.Output()
 	}
 	b = bytes.TrimRight(b, "\r\n")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/session"
@@ -64,7 +65,7 @@ type listed struct {
 	Reason   runner.Reason `json:"reason"`
 	Detail   string        `json:"detail,omitempty"`
 	Seconds  float64       `json:"seconds"`
-	*written
+	*stream.Written
 }
 
 // batch runs a list of commands for an execution, each with an execution of its own.
@@ -77,13 +78,13 @@ type batch struct {
 // steps runs the list of --commands in a sandbox, and makes the first failure, or the last command, the result.
 func (j *execution) steps(s *session.Service, id string, cb session.Callbacks) error {
 	b := &batch{execution: j}
-	ctx, cancel := context.WithCancel(j.sig.ctx)
+	ctx, cancel := context.WithCancel(j.sig.Ctx)
 	defer cancel()
 	b.cancel = cancel
 	opts := j.runOptions()
 	opts.Steps.List, opts.Steps.GoOn, opts.Steps.Each, opts.Steps.Done = j.o.list, j.o.goOn, b.streams, b.done
 	all, err := opts.ExecSteps(ctx, s, id, cb)
-	interrupted := j.sig.interrupted()
+	interrupted := j.sig.Interrupted()
 	if len(all) > 0 && interrupted {
 		err = nil
 	}
@@ -104,9 +105,9 @@ func (j *execution) steps(s *session.Service, id string, cb session.Callbacks) e
 
 // streams returns the streams of a command.
 func (b *batch) streams(i int) session.Streams {
-	j := &execution{app: b.app, o: b.o, began: time.Now(), sig: b.sig, term: &terminal{fd: -1}, over: make(chan struct{})}
+	j := &execution{app: b.app, o: b.o, began: time.Now(), sig: b.sig, term: &stream.Terminal{Fd: -1}, over: make(chan struct{})}
 	if b.kept != nil {
-		j.kept = &capture{}
+		j.kept = &stream.Capture{}
 	}
 	b.each = append(b.each, j)
 	return j
@@ -118,7 +119,7 @@ func (b *batch) done(r *session.RunResult) {
 	one := listed{Index: r.Step, Command: b.o.list[r.Step].Text(), Failed: r.Failed,
 		ExitCode: r.ExitCode, Signal: r.Signal, Reason: r.Reason, Detail: r.Detail, Seconds: r.Seconds}
 	if kept := b.each[len(b.each)-1].kept; kept != nil {
-		one.written = kept.written()
+		one.Written = kept.Written()
 	}
 	if b.doc != nil {
 		b.doc.commands = append(b.doc.commands, one)
@@ -126,7 +127,7 @@ func (b *batch) done(r *session.RunResult) {
 	if r.ExitCode != 0 {
 		b.app.say(fmt.Sprintf("%s: commands[%d]: %s", b.o.verb, r.Step, howFailed(r)))
 	}
-	if b.sig.interrupted() {
+	if b.sig.Interrupted() {
 		b.cancel()
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -151,10 +152,10 @@ func cmdTop(a *app, o *options, args []string) (int, error) {
 	if o.json && !o.once {
 		return 0, errors.New("--json: needs --once")
 	}
-	out := cmdline.TerminalOf(a.stdout, a.env)
+	out := cmdline.TerminalOf(a.Stdout, a.env)
 	return a.withSession(func(ctx context.Context, s *session.Service) (int, error) {
 		v := &topView{s: s, key: 'c'}
-		if o.once || !out.Redraw || !isTerminal(a.stdin) {
+		if o.once || !out.Redraw || !stream.IsTerminal(a.Stdin) {
 			return topOnce(ctx, a, v, o)
 		}
 		return topLive(a, v, o.interval)
@@ -235,32 +236,32 @@ const (
 
 // topLive draws the table until a key or a signal ends it.
 func topLive(a *app, v *topView, interval time.Duration) (int, error) {
-	t := a.openTerminal()
-	sig := watchSignals(a.quit, t)
-	if err := t.makeRaw(); err != nil {
+	t := a.OpenTerminal()
+	sig := stream.WatchSignals(a.quit, t)
+	if err := t.MakeRaw(); err != nil {
 		return 0, err
 	}
-	defer t.restore()
+	defer t.Restore()
 	if _, err := a.print(screenOpen); err != nil {
 		return 0, err
 	}
 	defer a.print(screenClose)
 	keys := make(chan byte)
-	go typed(a.stdin, keys, sig.ctx.Done())
+	go typed(a.Stdin, keys, sig.Ctx.Done())
 	for {
-		rows, err := v.measure(sig.ctx)
-		if sig.ctx.Err() != nil {
-			return sig.gaveUp(), nil
+		rows, err := v.measure(sig.Ctx)
+		if sig.Ctx.Err() != nil {
+			return sig.GaveUp(), nil
 		}
 		if err != nil {
 			return 0, err
 		}
-		if _, err := a.print(v.frame(rows, t.size(), time.Now())); err != nil {
+		if _, err := a.print(v.frame(rows, t.Size(), time.Now())); err != nil {
 			return 0, err
 		}
 		select {
-		case <-sig.ctx.Done():
-			return sig.gaveUp(), nil
+		case <-sig.Ctx.Done():
+			return sig.GaveUp(), nil
 		case <-time.After(interval):
 		case k, ok := <-keys:
 			if !ok || k == 'q' || k == 'Q' || k == interrupt || k == escape {

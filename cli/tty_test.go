@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/stream"
 	"demesne/runner"
 )
 
@@ -81,7 +82,7 @@ func (a *aTerminal) expect(text string) {
 }
 
 func (a *aTerminal) modes() unix.Termios {
-	m, err := unix.IoctlGetTermios(fdOf(a.slave), unix.TCGETS)
+	m, err := unix.IoctlGetTermios(stream.FD(a.slave), unix.TCGETS)
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func TestTerminal(t *testing.T) {
 	}
 	a.master.WriteString("\x03")
 	a.expect("interrupted")
-	unix.IoctlSetWinsize(fdOf(a.master), unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 77})
+	unix.IoctlSetWinsize(stream.FD(a.master), unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 77})
 	a.master.WriteString("\n") // a shell runs its traps between commands
 	a.expect("33 77")
 	a.master.WriteString("bye\n")
@@ -207,7 +208,7 @@ func TestEndOfFile(t *testing.T) {
 		edited, midLine bool
 		want            string
 	}{{false, false, "\x04"}, {false, true, "\x04\x04"}, {true, false, "\x04"}, {true, true, "\r\x04"}} {
-		if got := string(endOfFile(c.edited, c.midLine)); got != c.want {
+		if got := string(stream.EndOfFile(c.edited, c.midLine)); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
@@ -228,7 +229,7 @@ func TestLearnedTold(t *testing.T) {
 		if err != nil {
 			t.Skipf("needs /dev/ptmx: %v", err)
 		}
-		j := &execution{app: &app{console: console{files: files{stderr: slave}}}, o: &options{network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
+		j := &execution{app: &app{console: console{Files: stream.Files{Stderr: slave}}}, o: &options{network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
 		j.tellLearned()
 		fmt.Fprintln(slave, "end")
 		line, err := bufio.NewReader(p.tty).ReadString('\n')

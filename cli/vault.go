@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/runner/client"
 )
@@ -135,14 +136,14 @@ func (a *app) addSecret(o *options, name string) (int, error) {
 	switch {
 	case o.from != "":
 		s.Value, err = a.secretValue(o.from)
-	case isTerminal(a.stdin):
-		sig := signalsWatched(a.quit)
-		s.Value, err = a.askSecret(sig.ctx, name+": ", "")
-		if gave := sig.gaveUp(); gave != 0 && err != nil {
+	case stream.IsTerminal(a.Stdin):
+		sig := stream.SignalsWatched(a.quit)
+		s.Value, err = a.askSecret(sig.Ctx, name+": ", "")
+		if gave := sig.GaveUp(); gave != 0 && err != nil {
 			return gave, nil
 		}
 	default:
-		s.Value, err = readSecret(a.stdin, "value")
+		s.Value, err = readSecret(a.Stdin, "value")
 	}
 	if err == nil {
 		_, err = vault("add", s)

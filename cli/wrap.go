@@ -67,7 +67,7 @@ func cmdWrap(a *app, args []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("wrap: make pipes: %w", err)
 	}
-	a.stdin, a.stdout = w.stdin, w.stdout
+	a.Stdin, a.Stdout = w.stdin, w.stdout
 	r, err := a.newRun(o, rest)
 	if err != nil {
 		return 0, err

@@ -199,9 +199,9 @@ func wireUp(client *console, requests bool) (*wire, error) {
 		stdin: fromClient, stdout: toClient, requests: requests, say: client.say,
 		lines: make(chan []byte), answers: make(chan []byte, maxRefusals), done: make(chan struct{}), said: map[string]bool{},
 	}
-	go w.read(client.stdin)
+	go w.read(client.Stdin)
 	go w.send(toServer)
-	go w.filter(fromServer, client.stdout)
+	go w.filter(fromServer, client.Stdout)
 	return w, nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"demesne/cli/stream"
 )
 
 // TestWrapJudge (M15) checks which lines of a wrapped server reach its client.
@@ -96,7 +98,7 @@ func TestWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := wireUp(&console{files: files{stdin: clientIn, stdout: clientOut, stderr: errs}}, false)
+	w, err := wireUp(&console{Files: stream.Files{Stdin: clientIn, Stdout: clientOut, Stderr: errs}}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

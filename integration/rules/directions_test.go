@@ -20,6 +20,7 @@ import (
 var floors = [][]string{
 	{"cmd", "integration"},
 	{"cli", "client/local"},
+	{"cli/stream"},
 	{"server/serve", "server/inprocess", "mcp/serve"},
 	{"server/apibackend"},
 	{"mcp/toolbackend", "agents/tree", "kernels/jupyter"},

@@ -1,4 +1,4 @@
-package cli
+package stream
 
 import "errors"
 
@@ -8,10 +8,11 @@ var errDetached = errors.New("detached")
 // detachKeys recognizes Ctrl-P followed by Ctrl-Q, as in docker.
 type detachKeys struct {
 	half bool // Ctrl-P was typed, and not yet passed on
-	left chan struct{}
+	Left chan struct{}
 }
 
-func newDetachKeys() *detachKeys { return &detachKeys{left: make(chan struct{})} }
+// NewDetachKeys returns detach keys of which none was typed.
+func NewDetachKeys() *detachKeys { return &detachKeys{Left: make(chan struct{})} }
 
 const (
 	ctrlP = 0x10
@@ -23,7 +24,7 @@ func (k *detachKeys) edit(typed []byte) ([]byte, error) {
 	out := make([]byte, 0, len(typed)+1)
 	for _, c := range typed {
 		if k.half && c == ctrlQ {
-			close(k.left)
+			close(k.Left)
 			return out, errDetached
 		}
 		if k.half {

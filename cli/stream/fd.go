@@ -1,4 +1,4 @@
-package cli
+package stream
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fdOf returns f's descriptor. Unlike os.File.Fd it does not change the flags of the open file description,
+// FD returns f's descriptor. Unlike os.File.Fd it does not change the flags of the open file description,
 // which the caller shares.
-func fdOf(f *os.File) int {
+func FD(f *os.File) int {
 	fd := -1
 	if rc, err := f.SyscallConn(); err == nil {
 		rc.Control(func(n uintptr) { fd = int(n) })
@@ -40,28 +40,30 @@ func pipe(ours int, polled bool) (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), pipeName), os.NewFile(uintptr(fds[1]), pipeName), nil
 }
 
-func stat(f *os.File) (st unix.Stat_t) {
+// Stat returns what fstat(2) knows of a file.
+func Stat(f *os.File) (st unix.Stat_t) {
 	// An error leaves st zero: a file of unknown kind, which is the safe answer.
-	unix.Fstat(fdOf(f), &st)
+	unix.Fstat(FD(f), &st)
 	return st
 }
 
-func isPipe(f *os.File) bool { return stat(f).Mode&unix.S_IFMT == unix.S_IFIFO }
+func isPipe(f *os.File) bool { return Stat(f).Mode&unix.S_IFMT == unix.S_IFIFO }
 
 // isNull reports whether f is /dev/null, device 1:3.
 func isNull(f *os.File) bool {
-	st := stat(f)
+	st := Stat(f)
 	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
 }
 
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(fdOf(f), unix.TCGETS)
+// IsTerminal reports whether f is a terminal.
+func IsTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(FD(f), unix.TCGETS)
 	return err == nil
 }
 
 // sameFile reports whether a and b are the same file, as after 2>&1.
 func sameFile(a, b *os.File) bool {
-	x, y := stat(a), stat(b)
+	x, y := Stat(a), Stat(b)
 	return x.Ino == y.Ino && x.Dev == y.Dev && x.Mode == y.Mode && x.Mode != 0
 }
 
@@ -80,8 +82,8 @@ func poll(fd int, events int16, timeout int) bool {
 	}
 }
 
-// writeAll writes b to fd, which may be blocking or non-blocking: the caller owns its flags.
-func writeAll(fd int, b []byte) error {
+// WriteAll writes b to fd, which may be blocking or non-blocking: the caller owns its flags.
+func WriteAll(fd int, b []byte) error {
 	for len(b) > 0 {
 		n, err := unix.Write(fd, b)
 		switch {

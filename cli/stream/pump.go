@@ -1,4 +1,4 @@
-package cli
+package stream
 
 import (
 	"errors"
@@ -27,7 +27,7 @@ type pump struct {
 	dst   *os.File // nil: collect in keep
 	keep  *tail
 	edit  func([]byte) ([]byte, error) // nil: copy unchanged
-	floor floor                        // acquired for each write
+	floor Floor                        // acquired for each write
 	over  <-chan struct{}              // when it is closed, writes no longer wait for floor
 	first func()                       // called once, after the first bytes were copied
 	end   func()                       // called when the source has ended or the destination is closed
@@ -39,22 +39,22 @@ type pump struct {
 	last    byte // last byte copied
 	moved   atomic.Int64
 	busy    atomic.Bool // bytes were read, and not yet written and counted
-	done    chan struct{}
+	Done    chan struct{}
 	err     error // reason for an early end; read it after done is closed
 }
 
 // start runs the pump on a goroutine that ends with the source or with the process. A caller that neither
 // writes nor reads can block it indefinitely.
 func (p *pump) start() {
-	p.done = make(chan struct{})
+	p.Done = make(chan struct{})
 	p.splices = p.dst != nil && p.edit == nil && p.floor == nil && isPipe(p.src) && isPipe(p.dst)
 	p.rc, p.err = p.src.SyscallConn()
 	if p.err != nil {
-		close(p.done)
+		close(p.Done)
 		return
 	}
 	go func() {
-		defer close(p.done)
+		defer close(p.Done)
 		if p.end != nil {
 			defer p.end() // also in a panic: it may restore the terminal
 		}
@@ -96,7 +96,7 @@ func (p *pump) step() (int64, error) {
 
 // splice moves the available data. EAGAIN does not say which end would block.
 func (p *pump) splice() (n int64, err error) {
-	dst := fdOf(p.dst)
+	dst := FD(p.dst)
 	rerr := p.rc.Read(func(fd uintptr) bool {
 		for {
 			p.busy.Store(true)
@@ -163,8 +163,8 @@ func (p *pump) put(b []byte) error {
 		p.keep.add(b)
 		return nil
 	}
-	defer p.floor.take(p.over)()
-	if err := writeAll(fdOf(p.dst), b); err != nil {
+	defer p.floor.Take(p.over)()
+	if err := WriteAll(FD(p.dst), b); err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(p.dst.Name()), err)
 	}
 	return nil
@@ -175,7 +175,7 @@ func (p *pump) put(b []byte) error {
 func (p *pump) grow() {
 	for _, f := range []*os.File{p.src, p.dst} {
 		if f != nil && f.Name() == pipeName {
-			unix.FcntlInt(uintptr(fdOf(f)), unix.F_SETPIPE_SZ, chunk)
+			unix.FcntlInt(uintptr(FD(f)), unix.F_SETPIPE_SZ, chunk)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (p *pump) grow() {
 // drained reports whether everything written to the source so far has been copied.
 func (p *pump) drained() bool {
 	select {
-	case <-p.done:
+	case <-p.Done:
 		return true
 	default:
 	}
@@ -199,11 +199,11 @@ func (p *pump) pending() (yes bool) {
 	return yes
 }
 
-// copyError returns the error of a pump that ended early. It returns nil while the pump runs, and if the reader
+// CopyError returns the error of a pump that ended early. It returns nil while the pump runs, and if the reader
 // closed the destination.
-func (p *pump) copyError() error {
+func (p *pump) CopyError() error {
 	select {
-	case <-p.done:
+	case <-p.Done:
 	default:
 		return nil
 	}

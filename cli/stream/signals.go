@@ -1,4 +1,4 @@
-package cli
+package stream
 
 import (
 	"context"
@@ -18,24 +18,24 @@ var forwarded = []os.Signal{
 	unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
 }
 
-// exitSignal plus a signal's number is the exit code of a command that the signal ended.
-const exitSignal = 128
+// ExitSignal plus a signal's number is the exit code of a command that the signal ended.
+const ExitSignal = 128
 
-// signals handles the signals that this program receives:
+// Signals handles the signals that this program receives:
 //
 //	before the command runs   INT, TERM, HUP, QUIT give up, exit 128+n;
 //	                          the third INT or TERM exits even if the runner is starting a command
 //	while it runs             forwarded to its process group;
 //	                          the second INT or TERM kills it, the third exits without waiting
 //	once it has ended         INT, TERM, HUP, QUIT exit without waiting for output to be read
-type signals struct {
-	ctx    context.Context // cancelled when the caller gives up before the command runs
+type Signals struct {
+	Ctx    context.Context // cancelled when the caller gives up before the command runs
 	cancel context.CancelFunc
 	ch     chan os.Signal
-	term   *terminal
+	term   *Terminal
 	quit   *procself.SIGQUITAction
 
-	watched chan struct{} // closed once handlers are installed: until then signals have their default actions
+	Watched chan struct{} // closed once handlers are installed: until then signals have their default actions
 
 	mu    sync.Mutex
 	early unix.Signal // the signal that cancelled ctx
@@ -45,15 +45,15 @@ type signals struct {
 	ended bool
 }
 
-// watchSignals installs the signal handlers in the background: signal.Notify hands each signal to another
+// WatchSignals installs the signal handlers in the background: signal.Notify hands each signal to another
 // thread and waits for it, 0.5 ms in all. A caller that would leave something behind when killed must wait for
 // watched. Signals that matter only to a terminal are omitted without one.
-func watchSignals(quit *procself.SIGQUITAction, term *terminal) *signals {
+func WatchSignals(quit *procself.SIGQUITAction, term *Terminal) *Signals {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &signals{ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term, quit: quit, watched: make(chan struct{})}
+	s := &Signals{Ctx: ctx, cancel: cancel, ch: make(chan os.Signal, 16), term: term, quit: quit, Watched: make(chan struct{})}
 	// SIGPIPE is caught so that a closed stderr does not end this program too early.
 	set := []os.Signal{unix.SIGPIPE}
-	if term.fd >= 0 {
+	if term.Fd >= 0 {
 		set = append(set, unix.SIGWINCH, unix.SIGCONT)
 	}
 	for _, sig := range forwarded {
@@ -66,25 +66,25 @@ func watchSignals(quit *procself.SIGQUITAction, term *terminal) *signals {
 	return s
 }
 
-// signalsWatched is watchSignals without a terminal; it returns once the handlers are installed.
-func signalsWatched(quit *procself.SIGQUITAction) *signals {
-	s := watchSignals(quit, &terminal{fd: -1})
-	<-s.watched
+// SignalsWatched is watchSignals without a terminal; it returns once the handlers are installed.
+func SignalsWatched(quit *procself.SIGQUITAction) *Signals {
+	s := WatchSignals(quit, &Terminal{Fd: -1})
+	<-s.Watched
 	return s
 }
 
 // loop handles signals until the program exits.
-func (s *signals) loop(set []os.Signal) {
-	defer s.term.restore()
+func (s *Signals) loop(set []os.Signal) {
+	defer s.term.Restore()
 	signal.Notify(s.ch, set...)
 	s.quit.Restore()
-	close(s.watched)
+	close(s.Watched)
 	for sig := range s.ch {
-		s.take(sig.(unix.Signal))
+		s.Take(sig.(unix.Signal))
 	}
 }
 
-func (s *signals) take(sig unix.Signal) {
+func (s *Signals) Take(sig unix.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	deadly := sig == unix.SIGINT || sig == unix.SIGTERM
@@ -114,7 +114,7 @@ func (s *signals) take(sig unix.Signal) {
 
 // giveUp handles a signal that arrives before there is a command. If the runner is already starting a command,
 // attach passes the signal on to it.
-func (s *signals) giveUp(sig unix.Signal, deadly bool) {
+func (s *Signals) giveUp(sig unix.Signal, deadly bool) {
 	if deadly {
 		s.asked++
 	}
@@ -126,7 +126,7 @@ func (s *signals) giveUp(sig unix.Signal, deadly bool) {
 }
 
 // insist handles an INT or TERM while the command runs; each has a stronger effect than the one before.
-func (s *signals) insist(sig unix.Signal) {
+func (s *Signals) insist(sig unix.Signal) {
 	switch s.asked {
 	case 1:
 		s.forward(sig)
@@ -139,26 +139,26 @@ func (s *signals) insist(sig unix.Signal) {
 }
 
 // exit ends this program. Its connection to the runner closes, which ends a one-shot sandbox.
-func (s *signals) exit(sig unix.Signal) {
-	s.term.restore()
-	os.Exit(exitSignal + int(sig))
+func (s *Signals) exit(sig unix.Signal) {
+	s.term.Restore()
+	os.Exit(ExitSignal + int(sig))
 }
 
 // forward does not wait: a slow runner must not delay the next signal. It ignores the error of a command that
 // has ended meanwhile.
-func (s *signals) forward(sig unix.Signal) {
+func (s *Signals) forward(sig unix.Signal) {
 	p := s.proc
 	go p.Signal(sig)
 }
 
-func (s *signals) resize() {
-	if p := s.proc; p != nil && s.term.fd >= 0 && p.Terminal() != nil {
-		go p.Resize(s.term.size())
+func (s *Signals) resize() {
+	if p := s.proc; p != nil && s.term.Fd >= 0 && p.Terminal() != nil {
+		go p.Resize(s.term.Size())
 	}
 }
 
-// attach sets the process that receives signals from now on.
-func (s *signals) attach(p session.Process, kill func()) {
+// Attach sets the process that receives signals from now on.
+func (s *Signals) Attach(p session.Process, kill func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proc, s.kill, s.ended = p, kill, false
@@ -171,33 +171,33 @@ func (s *signals) attach(p session.Process, kill func()) {
 	}
 }
 
-// gaveUp returns the exit code if the caller gave up before the command ran, or else 0.
-func (s *signals) gaveUp() int {
+// GaveUp returns the exit code if the caller gave up before the command ran, or else 0.
+func (s *Signals) GaveUp() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.early == 0 {
 		return 0
 	}
-	return exitSignal + int(s.early)
+	return ExitSignal + int(s.early)
 }
 
-// interrupted reports whether an INT or TERM arrived.
-func (s *signals) interrupted() bool {
+// Interrupted reports whether an INT or TERM arrived.
+func (s *Signals) Interrupted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked > 0 || s.early != 0
 }
 
-// release records that the command has ended.
-func (s *signals) release() {
+// Release records that the command has ended.
+func (s *Signals) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
 }
 
-// stop ends the handling of signals. Without it, the handler of a command that has ended would end this program.
-func (s *signals) stop() {
-	<-s.watched
+// Stop ends the handling of signals. Without it, the handler of a command that has ended would end this program.
+func (s *Signals) Stop() {
+	<-s.Watched
 	signal.Stop(s.ch)
 	close(s.ch)
 }

@@ -1,4 +1,4 @@
-package cli
+package stream
 
 import (
 	"os"
@@ -10,55 +10,55 @@ import (
 	"demesne/runner"
 )
 
-// terminal is the caller's own terminal, while a command has a terminal inside the sandbox.
-type terminal struct {
-	fd    int // -1: the caller has no terminal
+// Terminal is the caller's own terminal, while a command has a terminal inside the sandbox.
+type Terminal struct {
+	Fd    int // -1: the caller has no terminal
 	mu    sync.Mutex
 	saved *unix.Termios
 	raw   *unix.Termios
-	keys  *detachKeys // nil: no keys detach from the command
-	typed *pump       // copies what is typed; nil: nothing does
+	Keys  *detachKeys // nil: no keys detach from the command
+	Typed *pump       // copies what is typed; nil: nothing does
 
-	answers *answers // may be nil
-	floor   floor    // of output; may be nil
-	over    <-chan struct{}
+	Answers *Answers // may be nil
+	Floor   Floor    // of output; may be nil
+	Over    <-chan struct{}
 }
 
 // edit returns what of the user's input is for the command.
-func (t *terminal) edit(typed []byte) ([]byte, error) {
-	typed = t.answers.divert(typed)
-	if t.keys == nil {
+func (t *Terminal) edit(typed []byte) ([]byte, error) {
+	typed = t.Answers.divert(typed)
+	if t.Keys == nil {
 		return typed, nil
 	}
-	return t.keys.edit(typed)
+	return t.Keys.edit(typed)
 }
 
-// openTerminal returns the caller's terminal. Its fd is -1 if stdin is not a terminal.
-func (c *files) openTerminal() *terminal {
-	fd := fdOf(c.stdin)
-	if !isTerminal(c.stdin) {
+// OpenTerminal returns the caller's terminal. Its fd is -1 if stdin is not a terminal.
+func (c *Files) OpenTerminal() *Terminal {
+	fd := FD(c.Stdin)
+	if !IsTerminal(c.Stdin) {
 		fd = -1
 	}
-	return &terminal{fd: fd}
+	return &Terminal{Fd: fd}
 }
 
-// size returns the size of the caller's terminal, or 24x80 if it is unknown.
-func (t *terminal) size() runner.Winsize {
-	w, err := unix.IoctlGetWinsize(t.fd, unix.TIOCGWINSZ)
+// Size returns the size of the caller's terminal, or 24x80 if it is unknown.
+func (t *Terminal) Size() runner.Winsize {
+	w, err := unix.IoctlGetWinsize(t.Fd, unix.TIOCGWINSZ)
 	if err != nil || w.Row == 0 || w.Col == 0 {
 		return runner.Winsize{Rows: 24, Cols: 80}
 	}
 	return runner.Winsize{Rows: w.Row, Cols: w.Col}
 }
 
-// makeRaw passes every key on to the terminal inside, which echoes it and turns Ctrl-C into a signal.
-func (t *terminal) makeRaw() error {
+// MakeRaw passes every key on to the terminal inside, which echoes it and turns Ctrl-C into a signal.
+func (t *Terminal) MakeRaw() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.fd < 0 {
+	if t.Fd < 0 {
 		return nil
 	}
-	saved, err := unix.IoctlGetTermios(t.fd, unix.TCGETS)
+	saved, err := unix.IoctlGetTermios(t.Fd, unix.TCGETS)
 	if err != nil {
 		return os.NewSyscallError("tcgetattr", err)
 	}
@@ -68,51 +68,51 @@ func (t *terminal) makeRaw() error {
 	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
 	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
-	if err := unix.IoctlSetTermios(t.fd, unix.TCSETS, &raw); err != nil {
+	if err := unix.IoctlSetTermios(t.Fd, unix.TCSETS, &raw); err != nil {
 		return os.NewSyscallError("tcsetattr", err)
 	}
 	t.saved, t.raw = saved, &raw
 	return nil
 }
 
-// restore undoes makeRaw. It may be called at any time, and more than once.
-func (t *terminal) restore() {
+// Restore undoes makeRaw. It may be called at any time, and more than once.
+func (t *Terminal) Restore() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.saved != nil {
-		unix.IoctlSetTermios(t.fd, unix.TCSETS, t.saved)
+		unix.IoctlSetTermios(t.Fd, unix.TCSETS, t.saved)
 		t.saved = nil
 	}
 }
 
 // resume makes the terminal raw again after a stop: between SIGSTOP and SIGCONT a shell may have used it.
-func (t *terminal) resume() {
+func (t *Terminal) resume() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.saved != nil {
-		unix.IoctlSetTermios(t.fd, unix.TCSETS, t.raw)
+		unix.IoctlSetTermios(t.Fd, unix.TCSETS, t.raw)
 	}
 }
 
-// connect copies between the caller and master, the controlling end of the terminal inside. If the caller has
+// Connect copies between the caller and master, the controlling end of the terminal inside. If the caller has
 // no terminal, its stdin is copied only with -i.
-func (t *terminal) connect(on *files, master *os.File, interactive bool, kept *capture, first func()) *pump {
+func (t *Terminal) Connect(on *Files, master *os.File, interactive bool, kept *Capture, first func()) *pump {
 	// If the caller closes stdout, the pump ends and closes master, which hangs up the terminal inside.
-	out := &pump{src: master, dst: on.stdout, floor: t.floor, over: t.over, first: first, end: func() { master.Close(); t.restore() }}
+	out := &pump{src: master, dst: on.Stdout, floor: t.Floor, over: t.Over, first: first, end: func() { master.Close(); t.Restore() }}
 	if kept != nil {
 		out.dst, out.keep = nil, &kept.out
 	}
 	out.start()
-	if t.fd >= 0 || interactive {
-		in := &pump{src: on.stdin, dst: master}
-		if t.keys != nil || t.answers != nil {
+	if t.Fd >= 0 || interactive {
+		in := &pump{src: on.Stdin, dst: master}
+		if t.Keys != nil || t.Answers != nil {
 			in.edit = t.edit
 		}
-		if t.fd < 0 {
-			in.end = func() { endInput(master, in.last, out.done) }
+		if t.Fd < 0 {
+			in.end = func() { endInput(master, in.last, out.Done) }
 		}
 		in.start()
-		t.typed = in
+		t.Typed = in
 	}
 	return out
 }
@@ -123,12 +123,12 @@ func (t *terminal) connect(on *files, master *os.File, interactive bool, kept *c
 func endInput(master *os.File, last byte, ended <-chan struct{}) {
 	midLine := last != '\n' && last != 0
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		modes, err := unix.IoctlGetTermios(fdOf(master), unix.TCGETS) // the settings of the other end, tty_ioctl(4)
+		modes, err := unix.IoctlGetTermios(FD(master), unix.TCGETS) // the settings of the other end, tty_ioctl(4)
 		if err != nil {
 			return
 		}
 		edited := modes.Lflag&unix.ICANON == 0
-		if writeAll(fdOf(master), endOfFile(edited, midLine)) != nil {
+		if WriteAll(FD(master), EndOfFile(edited, midLine)) != nil {
 			return
 		}
 		midLine = midLine && !edited
@@ -140,9 +140,9 @@ func endInput(master *os.File, last byte, ended <-chan struct{}) {
 	}
 }
 
-// endOfFile returns the keys that signal end of file on a terminal: Ctrl-D. In the middle of a line Ctrl-D only submits
+// EndOfFile returns the keys that signal end of file on a terminal: Ctrl-D. In the middle of a line Ctrl-D only submits
 // that line, so two are needed. If the program edits the line itself, only Enter submits it.
-func endOfFile(edited, midLine bool) []byte {
+func EndOfFile(edited, midLine bool) []byte {
 	const eof, enter = 4, '\r'
 	switch {
 	case midLine && edited:
@@ -153,15 +153,15 @@ func endOfFile(edited, midLine bool) []byte {
 	return []byte{eof}
 }
 
-// drainTerminal waits for the remaining output of a terminal whose command has ended. It returns when every
+// DrainTerminal waits for the remaining output of a terminal whose command has ended. It returns when every
 // process has closed the other end, or when the terminal has been silent for a moment with no data pending. It
 // also returns if the pump makes no progress for the time of patience.
-func drainTerminal(out *pump) {
-	const silent, limit = 30 * time.Millisecond, patience
+func DrainTerminal(out *pump) {
+	const silent, limit = 30 * time.Millisecond, Patience
 	seen, since := int64(-1), time.Now()
 	for {
 		select {
-		case <-out.done:
+		case <-out.Done:
 			return
 		case <-time.After(5 * time.Millisecond):
 		}

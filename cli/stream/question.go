@@ -1,4 +1,4 @@
-package cli
+package stream
 
 import (
 	"bufio"
@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlling is the controlling terminal of the user, whatever stdin and stdout are.
-const controlling = "/dev/tty"
+// Controlling is the controlling terminal of the user, whatever stdin and stdout are.
+const Controlling = "/dev/tty"
 
-// floor serializes writes to the user's terminal. The command takes it for each write, and --ask until the
+// Floor serializes writes to the user's terminal. The command takes it for each write, and --ask until the
 // question is answered, so that the command's output cannot follow or overwrite the question. The writer holds
 // it by sending. A nil floor never blocks.
-type floor chan struct{}
+type Floor chan struct{}
 
-// take acquires the floor. It stops waiting when over is closed: after that there is no other writer.
-func (f floor) take(over <-chan struct{}) (leave func()) {
+// Take acquires the floor. It stops waiting when over is closed: after that there is no other writer.
+func (f Floor) Take(over <-chan struct{}) (leave func()) {
 	if f == nil {
 		return func() {}
 	}
@@ -37,12 +37,12 @@ func (f floor) take(over <-chan struct{}) (leave func()) {
 // line.
 const resetRaw = "\x18\x1b[?2026l\x0f\x1b(B\x1b[0m\x1b[r\x1b[999;1H\r\n"
 
-// aloud ends whatever state the command's output has left on the terminal: an escape sequence, a synchronized update,
+// Reset ends whatever state the command's output has left on the terminal: an escape sequence, a synchronized update,
 // another character set, colours, margins.
-const aloud = "\x18\x1b[?2026l\x0f\x1b[!p\x1b[0m\n"
+const Reset = "\x18\x1b[?2026l\x0f\x1b[!p\x1b[0m\n"
 
-// answers reads the user's answers: from the terminal, or from what the user types to a command that has it.
-type answers struct {
+// Answers reads the user's answers: from the terminal, or from what the user types to a command that has it.
+type Answers struct {
 	mu     sync.Mutex
 	raw    bool   // a command has the terminal
 	redraw func() // makes it redraw its screen
@@ -55,14 +55,14 @@ type answers struct {
 // ignoreKeys is how long after a question keys are ignored: they were meant for the command.
 const ignoreKeys = 300 * time.Millisecond
 
-// line asks on f, and returns the line of the answer.
-func (a *answers) line(f *os.File, question string, late time.Time) (string, error) {
+// Line asks on f, and returns the line of the answer.
+func (a *Answers) Line(f *os.File, question string, late time.Time) (string, error) {
 	a.mu.Lock()
 	if !a.raw {
 		a.mu.Unlock()
 		f.SetReadDeadline(late)
 		forget(f)
-		fmt.Fprint(f, aloud+question)
+		fmt.Fprint(f, Reset+question)
 		return bufio.NewReader(f).ReadString('\n')
 	}
 	lines := make(chan string, 1)
@@ -84,8 +84,8 @@ func (a *answers) line(f *os.File, question string, late time.Time) (string, err
 	}
 }
 
-// attach tells that a command has the terminal from now on. a may be nil.
-func (a *answers) attach(redraw func()) {
+// Attach tells that a command has the terminal from now on. a may be nil.
+func (a *Answers) Attach(redraw func()) {
 	if a == nil {
 		return
 	}
@@ -95,7 +95,7 @@ func (a *answers) attach(redraw func()) {
 }
 
 // divert takes what is typed while a question is asked, and returns the rest. a may be nil.
-func (a *answers) divert(typed []byte) []byte {
+func (a *Answers) divert(typed []byte) []byte {
 	if a == nil {
 		return typed
 	}
@@ -135,7 +135,8 @@ func forget(terminal *os.File) {
 	}
 }
 
-func isYes(line string) bool {
+// IsYes reports whether a line answers yes.
+func IsYes(line string) bool {
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":
 		return true

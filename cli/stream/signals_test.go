@@ -1,4 +1,4 @@
-package cli
+package stream
 
 import (
 	"syscall"
@@ -32,14 +32,14 @@ func TestSignalsEarly(t *testing.T) {
 		{[]unix.Signal{unix.SIGTERM, unix.SIGHUP}, unix.SIGHUP},
 		{[]unix.Signal{unix.SIGTERM, unix.SIGTERM}, unix.SIGKILL},
 	} {
-		s, h := signalsWatched(nil), hearing{heard: make(chan syscall.Signal)}
+		s, h := SignalsWatched(nil), hearing{heard: make(chan syscall.Signal)}
 		for _, sig := range c.came {
-			s.take(sig)
+			s.Take(sig)
 		}
-		if s.ctx.Err() == nil || s.gaveUp() == 0 {
+		if s.Ctx.Err() == nil || s.GaveUp() == 0 {
 			t.Errorf("%v: not given up", c.came)
 		}
-		s.attach(h, func() {})
+		s.Attach(h, func() {})
 		if got := <-h.heard; got != c.want {
 			t.Errorf("%v: the command has %v, want %v", c.came, got, c.want)
 		}

@@ -1,4 +1,4 @@
-package cli
+package stream
 
 import (
 	"encoding/base64"
@@ -44,25 +44,25 @@ func (t *tail) text() (kept session.Tail, exact string) {
 	return t.last.Tail(runner.OutputKept), exact
 }
 
-// capture collects a command's output while --json takes stdout.
-type capture struct{ out, err tail }
+// Capture collects a command's output while --json takes stdout.
+type Capture struct{ out, err tail }
 
-// hide redacts credentials in captured output. Output that is streamed to the caller is not changed.
-func (c *capture) hide(values *redact.Values) {
+// Hide redacts credentials in captured output. Output that is streamed to the caller is not changed.
+func (c *Capture) Hide(values *redact.Values) {
 	if c != nil {
 		c.out.hide(values)
 		c.err.hide(values)
 	}
 }
 
-func (c *capture) written() *written {
+func (c *Capture) Written() *Written {
 	out, outExact := c.out.text()
 	err, errExact := c.err.text()
-	return &written{out.Text, err.Text, outExact, errExact, out.Bytes, err.Bytes, out.Cut, err.Cut}
+	return &Written{out.Text, err.Text, outExact, errExact, out.Bytes, err.Bytes, out.Cut, err.Cut}
 }
 
-// written is the command's output: the last MiB of each stream.
-type written struct {
+// Written is the command's output: the last MiB of each stream.
+type Written struct {
 	Stdout          string `json:"stdout"`
 	Stderr          string `json:"stderr"`
 	StdoutBase64    string `json:"stdout_base64,omitempty"` // only if the text is not UTF-8

@@ -1,4 +1,4 @@
-package cli
+package stream
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ func TestDetachKeys(t *testing.T) {
 		{[]string{p, p, "x"}, p + p + "x", false},
 		{[]string{p}, "", false},
 	} {
-		k := newDetachKeys()
+		k := NewDetachKeys()
 		got, left := "", false
 		for _, typed := range c.typed {
 			out, err := k.edit([]byte(typed))

@@ -1,4 +1,4 @@
-package cli
+package stream
 
 import (
 	"bytes"
@@ -47,14 +47,14 @@ func TestPumpDestinations(t *testing.T) {
 		if c.from != nil {
 			go func() { b := make([]byte, len(data)); readFull(c.from, b); got <- b }()
 		}
-		writeAll(fdOf(w), data)
+		WriteAll(FD(w), data)
 		w.Close()
-		<-p.done
+		<-p.Done
 		if c.from == nil {
 			b, _ := os.ReadFile(c.dst.Name())
 			got <- b
 		}
-		if !bytes.Equal(<-got, data) || p.moved.Load() != int64(len(data)) || p.copyError() != nil {
+		if !bytes.Equal(<-got, data) || p.moved.Load() != int64(len(data)) || p.CopyError() != nil {
 			t.Errorf("%s: moved %d of %d, %v", c.name, p.moved.Load(), len(data), p.err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestDrain(t *testing.T) {
 	defer w.Close()
 	out, _ := os.Create(t.TempDir() + "/out")
 	p := &pump{src: r, dst: out, polled: true}
-	writeAll(fdOf(w), []byte("all of it"))
+	WriteAll(FD(w), []byte("all of it"))
 	p.start()
 	drain([]*pump{p, nil}, 0)
 	if b, _ := os.ReadFile(out.Name()); string(b) != "all of it" {
@@ -92,14 +92,14 @@ func TestDrainGivesUp(t *testing.T) {
 	r, w, _ := pipe(0, true)
 	fullR, fullW, _ := pipe(0, false)
 	defer fullR.Close()
-	unix.SetNonblock(fdOf(fullW), true)
+	unix.SetNonblock(FD(fullW), true)
 	for b := make([]byte, 4096); ; {
-		if _, err := unix.Write(fdOf(fullW), b); err != nil {
+		if _, err := unix.Write(FD(fullW), b); err != nil {
 			break
 		}
 	}
 	p := &pump{src: r, dst: fullW, polled: true}
-	writeAll(fdOf(w), []byte("stuck"))
+	WriteAll(FD(w), []byte("stuck"))
 	p.start()
 	drain([]*pump{p}, 30*time.Millisecond)
 	if p.drained() {
@@ -117,7 +117,7 @@ func TestPending(t *testing.T) {
 	if p.rc, err = r.SyscallConn(); err != nil || p.pending() {
 		t.Errorf("nothing was written: %v", err)
 	}
-	writeAll(fdOf(w), []byte("x"))
+	WriteAll(FD(w), []byte("x"))
 	if !p.pending() {
 		t.Error("a byte is not seen")
 	}
@@ -157,8 +157,8 @@ func TestFloor(t *testing.T) {
 	}
 	pr, pw, _ := os.Pipe()
 	over := make(chan struct{})
-	p := &pump{src: r, dst: pw, polled: true, floor: make(floor, 1), over: over}
-	leave := p.floor.take(nil)
+	p := &pump{src: r, dst: pw, polled: true, floor: make(Floor, 1), over: over}
+	leave := p.floor.Take(nil)
 	p.start()
 	w.WriteString("a")
 	for !p.busy.Load() {
@@ -170,12 +170,12 @@ func TestFloor(t *testing.T) {
 	leave()
 	got := make([]byte, 2)
 	readFull(pr, got[:1])
-	defer p.floor.take(nil)()
+	defer p.floor.Take(nil)()
 	close(over)
 	w.WriteString("b")
 	readFull(pr, got[1:])
 	if w.Close(); string(got) != "ab" {
 		t.Errorf("%q", got)
 	}
-	<-p.done
+	<-p.Done
 }
