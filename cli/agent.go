@@ -55,7 +55,7 @@ demesne agent run gives an agent one task, without a terminal and without this d
 			},
 			Operand: cmdline.Argv, Words: []string{"run", "claude", "codex", "opencode", "gemini"}, Topics: []cmdline.Topic{agentRunTopic()},
 		},
-		flags: agentFlags, run: cmdAgent,
+		new: shared(agentFlags, cmdAgent),
 	}
 }
 
@@ -362,7 +362,7 @@ func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
 		return err
 	}
 	t.launch.Authorize(headers)
-	s := t.app.session(&t.o.network)
+	s := t.app.session(t.o.network.source(&t.app.console), nil)
 	defer s.Close()
 	p := r.progress()
 	defer p.done()

@@ -72,7 +72,7 @@ func (a *app) forkAgent(o *options, home string, args []string) (int, error) {
 	}
 	f := &forking{app: a, o: o, home: home, args: args, sig: stream.SignalsWatched(a.quit)}
 	// No credential for --setup: its requests to the model are forwarded without one.
-	f.s = a.routedSession(&o.network, func(runner.Spec) []runner.Route { return f.base.launch.Routes })
+	f.s = a.session(o.network.source(&a.console), func(runner.Spec) []runner.Route { return f.base.launch.Routes })
 	defer f.s.Close()
 	o.stamp = branchStamp()
 	all, code, err := f.start()
@@ -233,7 +233,7 @@ func (t *attempt) open(f *forking, n int) (err error) {
 		return err
 	}
 	t.t.branch.name = fmt.Sprintf("%s/attempt-%d", f.base.branch.name, n)
-	t.s = own.routedSession(&o.network, func(runner.Spec) []runner.Route { return t.t.launch.Routes })
+	t.s = own.session(o.network.source(&own.console), func(runner.Spec) []runner.Route { return t.t.launch.Routes })
 	t.id, err = f.fork(t.s, f.id, t.t, n)
 	return err
 }

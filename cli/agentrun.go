@@ -1,15 +1,10 @@
 package cli
 
 import (
-	"fmt"
-	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"demesne/internal/cmdline"
 	"demesne/mcp/install"
-	"demesne/runner/client"
 )
 
 // headlessProgram runs agents without a terminal. It is a separate program because it serves HTTP and links the MCP
@@ -19,28 +14,9 @@ const headlessProgram = "demesne-agent"
 // executeAgent executes that program: run or research, with their flags.
 func executeAgent(args []string) (int, error) { return executeProgram(headlessProgram, args) }
 
-// executeProgram executes another program of demesne in place of this one.
-func executeProgram(name string, args []string) (int, error) {
-	path, err := client.FindProgram(name)
-	if err != nil {
-		return 0, err
-	}
-	if err := unix.Exec(path, append([]string{name}, args...), os.Environ()); err != nil {
-		return 0, fmt.Errorf("start %q: %w", path, err)
-	}
-	return 0, nil
-}
-
 func researchCommand() command {
-	line := *install.AgentCommand(&install.AgentOptions{}, true)
-	line.Raw, line.Flags = true, nil
-	return command{
-		Command: line,
-		flags:   func(*options) cmdline.Flags { return install.AgentFlags(&install.AgentOptions{}, true) },
-		run: func(_ *app, _ *options, args []string) (int, error) {
-			return executeAgent(append([]string{"research"}, args...))
-		},
-	}
+	flags := func() cmdline.Flags { return install.AgentFlags(&install.AgentOptions{}, true) }
+	return external(*install.AgentCommand(&install.AgentOptions{}, true), flags, headlessProgram, "research")
 }
 
 // agentRunTopic describes demesne agent run on the page of demesne agent.

@@ -40,7 +40,7 @@ that this machine would execute, no link that leads out, and none that you chang
 					{Says: "keep one file", Line: "demesne apply src/main.go"},
 				},
 			},
-			flags: applyFlags, run: cmdApply,
+			new: shared(applyFlags, cmdApply),
 		},
 		{
 			Command: cmdline.Command{
@@ -49,7 +49,7 @@ that this machine would execute, no link that leads out, and none that you chang
 are. A persistent sandbox sees them as they are, from its next start on.`,
 				Examples: []cmdline.Example{{Says: "drop changes", Line: "demesne discard 3f9a12bc"}},
 			},
-			flags: noFlags, run: cmdDiscard,
+			new: shared(noFlags, cmdDiscard),
 		},
 	}
 }

@@ -28,7 +28,7 @@ For a background job it prints the output from the beginning, and exits as demes
 			},
 			Operand: cmdline.Sandbox,
 		},
-		flags: noFlags, run: cmdAttach,
+		new: shared(noFlags, cmdAttach),
 	}
 }
 
@@ -63,7 +63,7 @@ func (t jobTool) follow(ctx context.Context, store *jobs.Store, id string) (int,
 
 // attach continues a command that has a terminal, or starts a shell.
 func (j *execution) attach(id string) error {
-	s := j.app.session(&j.o.network)
+	s := j.app.session(j.o.network.source(&j.app.console), nil)
 	defer s.Close()
 	b, err := s.Open(j.sig.Ctx, id, j.app.callbacks(j.o, j.sig, &j.stages, nil))
 	if err != nil {

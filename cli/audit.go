@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,7 +48,7 @@ a line where the user of the server cannot write.`,
 			},
 			Words: []string{"list", "verify"},
 		},
-		flags: auditFlags, run: cmdAudit,
+		new: shared(auditFlags, cmdAudit),
 	}
 }
 
@@ -64,7 +65,7 @@ func auditFlags(o *options) cmdline.Flags {
 		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: func(s string) error { a.auditNamespace = &s; return nil }, Help: "entries of this namespace"},
 		{Group: cmdline.GroupGeneral, Long: "limit", Arg: "N", Set: a.setLimit, Help: "show the last N entries, 0 for all (default " + strconv.Itoa(auditShown) + ")"},
 		{Group: cmdline.GroupGeneral, Long: "mark", Arg: "ID:SHA256", Repeat: true, Set: a.setMark, Help: "with verify: an entry and its hash, as an earlier verify printed them"},
-	}, jsonFlag(o))
+	}, jsonFlag(&o.json))
 }
 
 func (o *operatorOptions) setLimit(s string) (err error) {
@@ -152,18 +153,11 @@ func auditTable(all []audit.Entry) string {
 	rows := [][]string{{"ID", "TIME", "TYPE", "CALLER", "NAMESPACE", "SANDBOX", "DETAIL"}}
 	for _, e := range all {
 		rows = append(rows, []string{
-			strconv.FormatUint(e.ID, 10), e.Time.Local().Format("2006-01-02 15:04:05"), string(e.Type), orDash(e.Caller), orDash(e.Namespace), orDash(e.Sandbox),
+			strconv.FormatUint(e.ID, 10), e.Time.Local().Format("2006-01-02 15:04:05"), string(e.Type), cmp.Or(e.Caller, "-"), cmp.Or(e.Namespace, "-"), cmp.Or(e.Sandbox, "-"),
 			detailText(e.Detail),
 		})
 	}
 	return columns(rows)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // detailText returns details as NAME=VALUE, with quotes around values that have spaces.

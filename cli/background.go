@@ -60,7 +60,7 @@ func (t jobTool) start(o *options) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
-	store, err := t.session(&network{}).Jobs()
+	store, err := t.session(nil, nil).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -77,7 +77,7 @@ func (t jobTool) start(o *options) (int, error) {
 
 // attend is the main function of a job's process.
 func (t jobTool) attend(id string) int {
-	store, err := t.session(&network{}).Jobs()
+	store, err := t.session(nil, nil).Jobs()
 	if err == nil {
 		err = store.Attend(context.Background(), id, runner.JobKept, t.do)
 	}
@@ -106,7 +106,11 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	mine.Stdin = in
 	c, args := line.command()
 	o := &options{verb: c.Name}
-	args, err = c.bound(o).Parse(args)
+	flags, prepare := runFlags, (*app).newRun
+	if c.Name == "exec" {
+		flags, prepare = execFlags, (*app).newExec
+	}
+	args, err = c.with(flags(o)).Parse(args)
 	if err == nil {
 		err = o.network.findSecrets(&mine.console)
 	}
@@ -119,11 +123,7 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	if s.err != nil {
 		return nil, s.err
 	}
-	prepare := mine.newRun
-	if c.Name == "exec" {
-		prepare = mine.newExec
-	}
-	r, err := prepare(o, args)
+	r, err := prepare(&mine, o, args)
 	if err != nil {
 		return nil, err
 	}

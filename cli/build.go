@@ -9,11 +9,6 @@ import (
 const buildProgram = "demesne-build"
 
 func buildCommand() command {
-	line := *buildcmd.Command(&buildcmd.Options{})
-	line.Raw, line.Flags = true, nil
-	return command{
-		Command: line,
-		flags:   func(*options) cmdline.Flags { return buildcmd.Flags(&buildcmd.Options{}) },
-		run:     func(_ *app, _ *options, args []string) (int, error) { return executeProgram(buildProgram, args) },
-	}
+	flags := func() cmdline.Flags { return buildcmd.Flags(&buildcmd.Options{}) }
+	return external(*buildcmd.Command(&buildcmd.Options{}), flags, buildProgram)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -55,7 +56,7 @@ func verdict(r *runner.Receipt, err error) string {
 			return
 		}
 		*to = append(*to, name)
-		line := fmt.Sprintf("    %s: %s\n", name, text.SafeLine(orElse(why, string(s))))
+		line := fmt.Sprintf("    %s: %s\n", name, text.SafeLine(cmp.Or(why, string(s))))
 		if fix != "" && !strings.HasPrefix(fix, "demesne check") { // the table above has that one
 			line += fmt.Sprintf("    fix: %s\n", text.SafeLine(fix))
 		}

@@ -47,14 +47,14 @@ missing.`,
 			},
 			Operand: cmdline.File, Raw: true,
 		},
-		flags: codeFlags, run: cmdCode,
+		new: shared(codeFlags, cmdCode),
 	}
 }
 
 func codeFlags(o *options) cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: groupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
 		Help: "language of all files (default that of each file's #! line or name)"}},
-		rootFlags(&o.rootOptions), jsonFlag(o))
+		rootFlags(&o.rootOptions), jsonFlag(&o.json))
 }
 
 func (o *codeOptions) setChecked(s string) error {
@@ -77,7 +77,7 @@ type validated struct {
 
 func cmdCode(a *app, o *options, args []string) (int, error) {
 	c := codeCommand()
-	line := c.bound(o)
+	line := c.with(codeFlags(o))
 	line.Raw = false
 	rest, err := line.Parse(args)
 	switch {
@@ -108,7 +108,7 @@ func (v *validation) all(names []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	s := v.app.session(&v.o.network)
+	s := v.app.session(v.o.network.source(&v.app.console), nil)
 	defer s.Close()
 	v.sig = stream.SignalsWatched(v.app.quit)
 	results, valid := []validated{}, true

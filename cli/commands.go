@@ -6,18 +6,12 @@ import (
 	"demesne/internal/cmdline"
 )
 
-// command is one verb. The function commands lists them.
-type command struct {
-	cmdline.Command                              // without its flags
-	flags           func(*options) cmdline.Flags // bound to the options that they set
-	run             func(*app, *options, []string) (int, error)
-}
-
-// bound returns the command line of c, whose flags set o.
-func (c *command) bound(o *options) *cmdline.Command {
-	line := c.Command
-	line.Program, line.Flags = programName, c.flags(o)
-	return &line
+// shared returns a constructor for a verb that has the options of all.
+func shared(flags func(*options) cmdline.Flags, run func(*app, *options, []string) (int, error)) func(*app) bound {
+	return func(a *app) bound {
+		o := &options{verb: a.verb, line: a.args}
+		return bound{flags(o), func(args []string) (int, error) { return run(a, o, args) }}
+	}
 }
 
 // commands is a function, not a variable, because the run function of help calls it. Each start of the program calls
@@ -96,7 +90,7 @@ The exit code is that of CMD. With --commands it is that of the first failure. d
 			Operand: cmdline.Argv,
 			Habits:  runHabits,
 		},
-		flags: runFlags, run: cmdRun,
+		new: shared(runFlags, cmdRun),
 	}
 }
 
@@ -117,7 +111,7 @@ out takes that sandbox's value. A flag with another value is an error that names
 			},
 			Habits: runHabits,
 		},
-		flags: createFlags, run: cmdCreate,
+		new: shared(createFlags, cmdCreate),
 	}
 }
 
@@ -147,7 +141,7 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 			Operand: cmdline.Sandbox, Then: cmdline.Argv,
 			Habits: execHabits,
 		},
-		flags: execFlags, run: cmdExec,
+		new: shared(execFlags, cmdExec),
 	}
 }
 
@@ -162,7 +156,7 @@ A build of an image has sandboxes of its own, and fails without them. They are l
 				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
 			},
 		},
-		flags: sandboxListFlags, run: cmdLs,
+		new: shared(sandboxListFlags, cmdLs),
 	}
 }
 
@@ -179,7 +173,7 @@ ID can be a name.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		flags: jsonFlag, run: cmdInspect,
+		new: shared(jsonOf, cmdInspect),
 	}
 }
 
@@ -199,7 +193,7 @@ The next demesne exec starts a stopped sandbox again. demesne rm removes a sandb
 			Operand: cmdline.Sandbox,
 			Habits:  stopHabits,
 		},
-		flags: stopFlags, run: cmdStop,
+		new: shared(stopFlags, cmdStop),
 	}
 }
 
@@ -215,7 +209,7 @@ snapshots too. Output directories remain, unless they are empty.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		flags: removeFlags, run: cmdRemove,
+		new: shared(removeFlags, cmdRemove),
 	}
 }
 
@@ -233,7 +227,7 @@ level is good for, and what it lacks. With --json it reports only the features.`
 				{Says: "report as JSON", Line: "demesne check --json"},
 			},
 		},
-		flags: jsonFlag, run: cmdCheck,
+		new: shared(jsonOf, cmdCheck),
 	}
 }
 
@@ -249,7 +243,7 @@ func completionCommand() command {
 			},
 			Words: []string{"bash", "zsh", "fish"},
 		},
-		flags: noFlags, run: cmdCompletion,
+		new: shared(noFlags, cmdCompletion),
 	}
 }
 
@@ -259,7 +253,7 @@ func versionCommand() command {
 			Name: "version", Summary: "print the version", About: "Prints the version of demesne, of Go, and the platform.",
 			Examples: []cmdline.Example{{Says: "print the version", Line: "demesne version"}},
 		},
-		flags: noFlags, run: cmdVersion,
+		new: shared(noFlags, cmdVersion),
 	}
 }
 
@@ -276,7 +270,7 @@ demesne run.`,
 			},
 			Words: helpWords,
 		},
-		flags: helpFlags, run: cmdHelp,
+		new: shared(helpFlags, cmdHelp),
 	}
 }
 

@@ -32,7 +32,7 @@ it. A sandbox on the host's own files has no image, and cannot be committed.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		flags: commitFlags, run: cmdCommit,
+		new: shared(commitFlags, cmdCommit),
 	}
 }
 
@@ -62,7 +62,7 @@ func cmdCommit(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	t := imageTool{a}
-	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+	return t.withImages(func(ctx context.Context, c *images.Client) (int, error) {
 		img, err := t.commit(ctx, c, args[0], refs[0], change)
 		if err != nil {
 			return 0, err
@@ -89,7 +89,7 @@ func (o *processOptions) change(lookup func(string) (string, bool), cmd []string
 
 // commit takes a snapshot, so that the sandbox can go on, and makes an image from the snapshot's layers.
 func (t imageTool) commit(ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
-	s := t.session(&network{})
+	s := t.session(nil, nil)
 	defer s.Close()
 	eng, err := s.Engine(ctx)
 	if err != nil {

@@ -54,7 +54,7 @@ func sandboxWords(infos []runner.Info) (words []string) {
 }
 
 func (a *app) imagesHere() (infos []imageInfo) {
-	imageTool{a}.with(func(_ context.Context, c *images.Client) (int, error) {
+	a.withImages(func(_ context.Context, c *images.Client) (int, error) {
 		list, err := c.Store.List()
 		for _, l := range list {
 			infos = append(infos, infoOf(l))

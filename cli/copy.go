@@ -36,7 +36,7 @@ $DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES limit one copy. A copy that 
 			},
 			Operand: cmdline.File,
 		},
-		flags: noFlags, run: cmdCopy,
+		new: shared(noFlags, cmdCopy),
 	}
 }
 
@@ -86,7 +86,7 @@ func cmdCopy(a *app, o *options, args []string) (int, error) {
 		}
 	}
 	sig := stream.SignalsWatched(a.quit)
-	s := a.session(&o.network)
+	s := a.session(o.network.source(&a.console), nil)
 	defer s.Close()
 	did, err := s.Copy(sig.Ctx, source, target, a.callbacks(o, sig, &stages{}, nil))
 	a.tellLeft(did)

@@ -9,21 +9,6 @@ import (
 	"demesne/session"
 )
 
-// session returns a session with the credentials that n names.
-func (a *app) session(n *network) *session.Service { return a.routedSession(n, nil) }
-
-// routedSession is session for a sandbox whose routes have credentials when it is restarted: see [session.Options].
-func (a *app) routedSession(n *network, routes func(runner.Spec) []runner.Route) *session.Service {
-	so := session.Options{Getenv: a.getenv, Connect: a.connect, Images: a.images, Routes: routes}
-	if n.order != nil {
-		so.Secrets = func() ([]runner.Secret, error) {
-			err := n.findSecrets(&a.console)
-			return n.found, err
-		}
-	}
-	return session.New(so)
-}
-
 // createOptions returns the sandbox that the command line asks for.
 func (r *root) createOptions(spec runner.Spec) session.CreateOptions {
 	o := r.o

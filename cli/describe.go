@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -36,7 +37,7 @@ func describe(i *runner.Info, on cmdline.Terminal) string {
 	}
 	add("frontend", i.Spec.Frontends())
 	add("output", i.Out)
-	add("workspace", orElse(i.Spec.Workspace, "scratch"))
+	add("workspace", cmp.Or(i.Spec.Workspace, "scratch"))
 	for _, in := range i.Spec.Inputs {
 		add("input", "/in/"+in.Name+" is "+in.Path)
 	}
@@ -69,13 +70,6 @@ func describe(i *runner.Info, on cmdline.Terminal) string {
 	return columns(rows) + rest
 }
 
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
-
 // describeReceipt adds the receipt's simple values to rows; it returns its tables as text.
 func describeReceipt(rows [][]string, r *runner.Receipt, on cmdline.Terminal) ([][]string, string) {
 	if r == nil {
@@ -87,7 +81,7 @@ func describeReceipt(rows [][]string, r *runner.Receipt, on cmdline.Terminal) ([
 	}
 	rows = append(rows, [][]string{
 		{"isolation", string(r.Level)}, {"kernel", r.Kernel}, {"network", r.Network},
-		{"landlock ABI", fmt.Sprint(r.Landlock)}, {"seccomp filter", orElse(r.Seccomp, "none")},
+		{"landlock ABI", fmt.Sprint(r.Landlock)}, {"seccomp filter", cmp.Or(r.Seccomp, "none")},
 		{"user ids", ranges(r.UIDMap)}, {"group ids", ranges(r.GIDMap)},
 	}...)
 	var layers, limits []finding

@@ -40,7 +40,7 @@ shows as allowed. replay reports the connections in the log that a policy would 
 			},
 			Words: egressVerbs(),
 		},
-		flags: jsonFlag, run: cmdEgress,
+		new: shared(jsonOf, cmdEgress),
 	}
 }
 

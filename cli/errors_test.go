@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"demesne/images"
+	"demesne/images/events"
 	"demesne/runner/ipc"
 )
 
@@ -26,6 +27,33 @@ func TestHintOf(t *testing.T) {
 	} {
 		if got := hintOf(fmt.Errorf("run: %w", c.err)); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%v: %q", c.err, got)
+		}
+	}
+}
+
+// TestImageHints checks that each failure has the most specific hint, and that --json has its class.
+func TestImageHints(t *testing.T) {
+	fail := func(code events.Code, hint string) error {
+		return fmt.Errorf("image %q: %w", "x", &events.Failure{Code: code, Text: "text", Hint: hint})
+	}
+	for _, c := range []struct {
+		err  error
+		hint string
+		code ipc.Code
+	}{
+		{fail(events.CodeDenied, "their own"), "their own", "denied"},
+		{fail(events.CodePlatform, ""), "", "platform"},
+		{fmt.Errorf("blob: %w", images.ErrCorrupt), "run demesne images check", ipc.CodeInternal},
+		{images.ErrNotFound, "demesne images --all", ipc.CodeInternal},
+		{&ipc.Error{Code: ipc.CodeRequirement, Text: "t", Hint: "type this"}, "type this", ipc.CodeRequirement},
+		{errors.New("anything"), "", ipc.CodeInternal},
+	} {
+		e := asWire(c.err)
+		if !strings.HasPrefix(e.Hint, c.hint) || c.hint == "" && e.Hint != "" || e.Code != c.code || e.Text != c.err.Error() {
+			t.Errorf("%v: %+v, want %q, %s", c.err, e, c.hint, c.code)
+		}
+		if codeOf(c.err) != exitFailed {
+			t.Errorf("%v: exit %d", c.err, codeOf(c.err))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,7 @@ func newBareBox(id, out string, root *runner.Rootfs) *session.Sandbox {
 	b.Exec = func(_ context.Context, c runner.Command) (session.Process, error) {
 		if root != nil {
 			c.Env = append(slices.Clone(root.Env), append(c.Env, "IMAGE_USER="+root.User, "IMAGE_DIR="+root.Dir)...)
-			c.Dir = orElse(c.Dir, root.WorkingDir)
+			c.Dir = cmp.Or(c.Dir, root.WorkingDir)
 		}
 		p, err := startBare(b.Sandbox, c)
 		for _, c.Argv = range c.Else {

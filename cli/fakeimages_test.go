@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -74,7 +75,7 @@ func handsPull(s *images.Store, name, config string) {
 	emit(events.Event{Event: events.Retry, Digest: l.Digest, In: time.Second, Why: "connection\x1b[31m cut"})
 	emit(events.Event{Event: events.Layer, Digest: l.Digest, State: events.Pulled,
 		Layer: &oci.Layer{Digest: l.Digest, DiffID: diffID, Size: l.Size, MediaType: l.MediaType}})
-	c := put(fmt.Appendf(nil, `{"os":"linux","architecture":%q,"rootfs":{"diff_ids":[%q]},"config":%s}`, orElse(os.Getenv("HANDS_ARCH"), "amd64"), diffID, orElse(config, "{}")))
+	c := put(fmt.Appendf(nil, `{"os":"linux","architecture":%q,"rootfs":{"diff_ids":[%q]},"config":%s}`, cmp.Or(os.Getenv("HANDS_ARCH"), "amd64"), diffID, cmp.Or(config, "{}")))
 	m, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": oci.TypeOCIManifest, "config": c, "layers": []oci.Descriptor{l}})
 	check(err)
 	ref, err := imageref.Parse(name)

@@ -43,7 +43,7 @@ func (d *devContainer) resolve(a *app, o *options) error {
 			if err != nil || ref.Kind != imageref.Registry {
 				return devcontainer.Content{}, errors.Join(err, errors.New("not a name in a registry"))
 			}
-			p := imageTool{a}.newProgress(false, fmt.Sprintf("feature %q", ref.Given))
+			p := a.newProgress(false, fmt.Sprintf("feature %q", ref.Given))
 			defer p.done()
 			img, err := c.Feature(ctx, ref, o.pull, p.take)
 			if err != nil {
@@ -56,7 +56,7 @@ func (d *devContainer) resolve(a *app, o *options) error {
 
 // withImages calls f with the image store, until a signal ends it.
 func (d *devContainer) withImages(a *app, f func(context.Context, *images.Client) error) error {
-	code, err := imageTool{a}.with(func(ctx context.Context, c *images.Client) (int, error) { return 0, f(ctx, c) })
+	code, err := a.withImages(func(ctx context.Context, c *images.Client) (int, error) { return 0, f(ctx, c) })
 	if err == nil && code != 0 {
 		err = context.Canceled
 	}
@@ -110,7 +110,7 @@ func (d *devContainer) install(a *app, o *options, base, name string) error {
 		if d.plan.Build != nil {
 			policy = images.PullNever
 		}
-		p := imageTool{a}.newProgress(false, fmt.Sprintf("pull %q", base))
+		p := a.newProgress(false, fmt.Sprintf("pull %q", base))
 		defer p.done()
 		img, err := c.Ensure(ctx, ref, policy, p.take)
 		if err == nil {

@@ -8,14 +8,6 @@ import (
 
 // The flags of each command. A group is a heading in --help.
 
-const (
-	groupSandbox = "Sandbox"
-	groupNetwork = "Network"
-	groupLimits  = "Limits"
-	groupCommand = "Command"
-	groupResult  = "Result"
-)
-
 func sandboxFlags(o *options) cmdline.Flags {
 	return cmdline.Flags{
 		{Group: groupSandbox, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.inputs, checkInput),
@@ -104,7 +96,7 @@ func createFlags(o *options) cmdline.Flags {
 	trace := *resultFlags(&o.reportOptions).Long("trace")
 	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(o), dependencyFlag(&o.codeOptions), language, interiorFlags(o), mountFlags(&o.mountOptions), cmdline.Flags{user},
 		keyFlag(&o.lifeOptions, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
-		replaceFlag(&o.lifeOptions), shareFlag(&o.lifeOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), limitFlags(&o.isolationOptions), jsonFlag(o), cmdline.Flags{trace})
+		replaceFlag(&o.lifeOptions), shareFlag(&o.lifeOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), limitFlags(&o.isolationOptions), jsonFlag(&o.json), cmdline.Flags{trace})
 }
 
 func shareFlag(o *lifeOptions) cmdline.Flags {
@@ -117,9 +109,7 @@ func execFlags(o *options) cmdline.Flags {
 		keyFlag(&o.lifeOptions, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(&o.reportOptions))
 }
 
-func jsonFlag(o *options) cmdline.Flags {
-	return cmdline.Flags{{Group: groupResult, Long: "json", Set: cmdline.On(&o.json), Help: "print JSON"}}
-}
+func jsonOf(o *options) cmdline.Flags { return jsonFlag(&o.json) }
 
 func sandboxListFlags(o *options) cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
@@ -127,8 +117,7 @@ func sandboxListFlags(o *options) cmdline.Flags {
 }
 
 func lsFlags(o *options) cmdline.Flags {
-	return slices.Concat(jsonFlag(o), cmdline.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cmdline.On(&o.quiet),
-		Help: "print only the ids"}})
+	return slices.Concat(jsonFlag(&o.json), quietFlag(&o.quiet, "print only the ids"))
 }
 
 func helpFlags(o *options) cmdline.Flags {

@@ -32,7 +32,7 @@ A fork publishes only the ports that --publish gives. stderr names the ports of 
 				Examples: []cmdline.Example{{Says: "try something in a copy", Line: "demesne fork --name try build; demesne exec try -- make"}},
 				Operand:  cmdline.Sandbox,
 			},
-			flags: forkFlags, run: cmdFork,
+			new: shared(forkFlags, cmdFork),
 		},
 		{
 			Command: cmdline.Command{
@@ -42,7 +42,7 @@ not expire; demesne rm removes it. The files of a sandbox with processes are cop
 				Examples: []cmdline.Example{{Says: "save before a change, and go back", Line: "demesne snapshot --name before build; demesne fork --name again before"}},
 				Operand:  cmdline.Sandbox,
 			},
-			flags: snapshotFlags, run: cmdSnapshot,
+			new: shared(snapshotFlags, cmdSnapshot),
 		},
 		{
 			Command: cmdline.Command{
@@ -64,7 +64,7 @@ are spelled out.`,
 				},
 				Operand: cmdline.Sandbox,
 			},
-			flags: diffFlags, run: cmdDiff,
+			new: shared(diffFlags, cmdDiff),
 		},
 		commitCommand(),
 	}
@@ -79,17 +79,6 @@ func forkFlags(o *options) cmdline.Flags {
 		*sandboxFlags(o).Long("out"),
 		*networkFlags(&o.network).Long("publish"),
 	})
-}
-
-// oneSandbox returns the operand of a command that takes exactly one sandbox.
-func oneSandbox(args []string) (string, error) {
-	switch {
-	case len(args) == 0:
-		return "", hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
-	case len(args) > 1:
-		return "", fmt.Errorf("unexpected argument %q", args[1])
-	}
-	return args[0], nil
 }
 
 func cmdFork(a *app, o *options, args []string) (int, error) {
@@ -150,7 +139,7 @@ func listenersText(ports []runner.Port) string {
 }
 
 func diffFlags(o *options) cmdline.Flags {
-	return append(jsonFlag(o), cmdline.Flags{{Group: groupResult, Long: "patch", Short: 'p', Set: cmdline.On(&o.patch),
+	return append(jsonFlag(&o.json), cmdline.Flags{{Group: groupResult, Long: "patch", Short: 'p', Set: cmdline.On(&o.patch),
 		Help: "show what changed in files of a directory with mode cow"}}...)
 }
 

@@ -21,7 +21,7 @@ func (a *app) gcOutputs(o *gcOptions, json bool) (int, error) {
 	if o.olderThan > 0 {
 		before = time.Now().Add(-o.olderThan)
 	}
-	done, err := a.session(&network{}).PruneOutputs(context.Background(), before)
+	done, err := a.session(nil, nil).PruneOutputs(context.Background(), before)
 	if err != nil {
 		return 0, err
 	}

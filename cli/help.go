@@ -9,8 +9,6 @@ import (
 	"demesne/internal/cmdline"
 )
 
-const programName = "demesne"
-
 // program returns the tables of all commands, for help. Their flags set nothing.
 func program() *cmdline.Program {
 	p := &cmdline.Program{
@@ -36,7 +34,8 @@ persistent sandbox exists until it is removed.`,
 		Habits: programHabits,
 	}
 	for _, c := range commands() {
-		p.Commands = append(p.Commands, *c.bound(&options{}))
+		line, _ := c.line(&app{}, nil)
+		p.Commands = append(p.Commands, *line)
 	}
 	return p
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ func cmdImport(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	t := imageTool{a}
-	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+	return t.withImages(func(ctx context.Context, c *images.Client) (int, error) {
 		p := t.newProgress(o.quiet, fmt.Sprintf("import %q", ref.Given))
 		defer p.done()
 		img, err := c.Import(ctx, args[0], ref, p.take)
@@ -58,7 +59,7 @@ func cmdSave(a *app, o *options, args []string) (int, error) {
 		return 0, hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
 	}
 	return imageTool{a}.write(o, args, "save", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
-		return c.Save(ctx, ref, to, orElse(o.format, formats[0]), p.take)
+		return c.Save(ctx, ref, to, cmp.Or(o.format, formats[0]), p.take)
 	})
 }
 
@@ -72,7 +73,7 @@ func (t imageTool) write(o *options, args []string, verb string, do func(context
 	if toStdout && stream.IsTerminal(t.Stdout) {
 		return 0, hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", verb, ref.Given)
 	}
-	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+	return t.withImages(func(ctx context.Context, c *images.Client) (int, error) {
 		p := t.newProgress(o.quiet, fmt.Sprintf("%s %q", verb, ref.Given))
 		defer p.done()
 		fill := func(to *os.File) error { return session.NamedImage(ref, do(ctx, c, ref, to, p)) }

@@ -2,6 +2,9 @@ package cli
 
 import "demesne/internal/cmdline"
 
+// imageTool adds to app the steps that the commands about images share.
+type imageTool struct{ *app }
+
 // imageCommands returns the verbs about images.
 func imageCommands() []command {
 	return []command{buildCommand(), pullCommand(), pushCommand(), imagesCommand(), tagCommand(), rmiCommand(),
@@ -25,7 +28,7 @@ certificates come from the files of podman, skopeo and docker.`,
 			},
 			Operand: cmdline.Image,
 		},
-		flags: pullFlags, run: cmdPull,
+		new: shared(pullFlags, cmdPull),
 	}
 }
 
@@ -45,7 +48,7 @@ match, and exits 1 if it found any. The next pull or run of such an image downlo
 			},
 			Words: []string{"check"},
 		},
-		flags: imagesFlags, run: cmdImages,
+		new: shared(imagesFlags, cmdImages),
 	}
 }
 
@@ -62,7 +65,7 @@ the sandbox keeps its files.`,
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		flags: rmiFlags, run: cmdRmi,
+		new: shared(rmiFlags, cmdRmi),
 	}
 }
 
@@ -80,7 +83,7 @@ NAME is the name of the new image, such as local/base or local/base:2. The defau
 			},
 			Operand: cmdline.File,
 		},
-		flags: importFlags, run: cmdImport,
+		new: shared(importFlags, cmdImport),
 	}
 }
 
@@ -96,7 +99,7 @@ is not included; demesne save keeps it.`,
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		flags: exportFlags, run: cmdExport,
+		new: shared(exportFlags, cmdExport),
 	}
 }
 
@@ -112,7 +115,7 @@ func saveCommand() command {
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		flags: saveFlags, run: cmdSave,
+		new: shared(saveFlags, cmdSave),
 	}
 }
 
@@ -145,6 +148,6 @@ not change, and jobs that ended, for so long. demesne serve --keep-outputs does 
 				{Says: "end a lingering runner, and compression, now (see DEMESNE_LINGER)", Line: "demesne gc --runner"},
 			},
 		},
-		flags: gcFlags, run: cmdGC,
+		new: shared(gcFlags, cmdGC),
 	}
 }

@@ -39,20 +39,16 @@ func entrypointFlag(o *processOptions) cmdline.Flags {
 		Help: "replace the image's entrypoint and command by a program; empty removes both"}}
 }
 
-func quietFlag(o *reportOptions, what string) cmdline.Flags {
-	return cmdline.Flags{{Group: groupResult, Long: "quiet", Short: 'q', Set: cmdline.On(&o.quiet), Help: what}}
-}
-
 func pullFlags(o *options) cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
 		Help: "platform of an image with several, such as linux/arm64 (default this machine's)"}},
-		jsonFlag(o), quietFlag(&o.reportOptions, "print only the digests, and no progress"))
+		jsonFlag(&o.json), quietFlag(&o.quiet, "print only the digests, and no progress"))
 }
 
 func imagesFlags(o *options) cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
 		Help: "list the whole catalogue, with images that are not pulled yet"}},
-		jsonFlag(o), quietFlag(&o.reportOptions, "print only the names"))
+		jsonFlag(&o.json), quietFlag(&o.quiet, "print only the names"))
 }
 
 func rmiFlags(o *options) cmdline.Flags {
@@ -61,7 +57,7 @@ func rmiFlags(o *options) cmdline.Flags {
 }
 
 func importFlags(o *options) cmdline.Flags {
-	return slices.Concat(jsonFlag(o), quietFlag(&o.reportOptions, "print only the digest"))
+	return slices.Concat(jsonFlag(&o.json), quietFlag(&o.quiet, "print only the digest"))
 }
 
 func exportFlags(o *options) cmdline.Flags {
@@ -89,5 +85,5 @@ func gcFlags(o *options) cmdline.Flags {
 			Help: "remove the blobs of unpacked layers, too; they are fetched again when needed"},
 		{Group: cmdline.GroupGeneral, Long: "outputs", Set: cmdline.On(&o.outputs), Help: "remove unused output directories: empty ones, and with --older-than old ones"},
 		{Group: cmdline.GroupGeneral, Long: "runner", Set: cmdline.On(&o.runner), Help: "only end a runner that lingers after its last sandbox"},
-	}, jsonFlag(o))
+	}, jsonFlag(&o.json))
 }

@@ -42,7 +42,7 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	t := imageTool{a}
-	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+	return t.withImages(func(ctx context.Context, c *images.Client) (int, error) {
 		release, layers, err := t.holdKept(ctx, c.Store, func(err error) { a.say("gc: " + err.Error()) })
 		if err != nil {
 			return 0, err
@@ -93,7 +93,7 @@ func dropBuilds(ctx context.Context, c *images.Client, o *gcOptions) (left []str
 
 // tidy removes ended jobs, old logs and what killed sessions of agents left.
 func (a *app) tidy() error {
-	err := a.session(&network{}).Tidy()
+	err := a.session(nil, nil).Tidy()
 	if home := a.getenv("HOME"); home != "" {
 		err = errors.Join(err, gcSessions(home))
 	}

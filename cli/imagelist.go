@@ -54,7 +54,7 @@ func cmdImages(a *app, o *options, args []string) (int, error) {
 	case len(args) == 1:
 		return cmdVerify(a, o)
 	}
-	return imageTool{a}.with(func(_ context.Context, c *images.Client) (int, error) {
+	return a.withImages(func(_ context.Context, c *images.Client) (int, error) {
 		list, err := c.Store.List()
 		if err != nil {
 			return 0, err

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,12 +11,10 @@ import (
 	"time"
 
 	"demesne/images"
-	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/recipes"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
-	"demesne/runner/ipc"
 )
 
 func TestImageTable(t *testing.T) {
@@ -74,33 +71,6 @@ func TestFreedText(t *testing.T) {
 	}
 }
 
-// TestImageHints checks that each failure has the most specific hint, and that --json has its class.
-func TestImageHints(t *testing.T) {
-	fail := func(code events.Code, hint string) error {
-		return fmt.Errorf("image %q: %w", "x", &events.Failure{Code: code, Text: "text", Hint: hint})
-	}
-	for _, c := range []struct {
-		err  error
-		hint string
-		code ipc.Code
-	}{
-		{fail(events.CodeDenied, "their own"), "their own", "denied"},
-		{fail(events.CodePlatform, ""), "", "platform"},
-		{fmt.Errorf("blob: %w", images.ErrCorrupt), "run demesne images check", ipc.CodeInternal},
-		{images.ErrNotFound, "demesne images --all", ipc.CodeInternal},
-		{&ipc.Error{Code: ipc.CodeRequirement, Text: "t", Hint: "type this"}, "type this", ipc.CodeRequirement},
-		{errors.New("anything"), "", ipc.CodeInternal},
-	} {
-		e := asWire(c.err)
-		if !strings.HasPrefix(e.Hint, c.hint) || c.hint == "" && e.Hint != "" || e.Code != c.code || e.Text != c.err.Error() {
-			t.Errorf("%v: %+v, want %q, %s", c.err, e, c.hint, c.code)
-		}
-		if codeOf(c.err) != exitFailed {
-			t.Errorf("%v: exit %d", c.err, codeOf(c.err))
-		}
-	}
-}
-
 // TestArguments checks that flags may stand anywhere, except after the start of a foreign command line.
 func TestArguments(t *testing.T) {
 	for _, c := range []struct{ verb, args, rest string }{
@@ -119,7 +89,8 @@ func TestArguments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rest, err := cmd.bound(&options{}).Parse(strings.Fields(c.args))
+		line, _ := cmd.line(&app{}, nil)
+		rest, err := line.Parse(strings.Fields(c.args))
 		if err != nil || strings.Join(rest, " ") != c.rest {
 			t.Errorf("%s %s: %q, %v; want %q", c.verb, c.args, rest, err, c.rest)
 		}

@@ -36,7 +36,7 @@ func cmdPull(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	t := imageTool{a}
-	return t.with(func(ctx context.Context, c *images.Client) (code int, _ error) {
+	return t.withImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
 		c.Platform = o.platform
 		infos := []imageInfo{}
 		for _, ref := range refs {
@@ -91,7 +91,7 @@ func cmdRmi(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	t := imageTool{a}
-	return t.with(func(ctx context.Context, c *images.Client) (code int, _ error) {
+	return t.withImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
 		release, _, err := t.holdKept(ctx, c.Store, nil)
 		if err != nil {
 			return 0, err

@@ -13,7 +13,7 @@ import (
 
 // cmdVerify removes damaged blobs, so that the next pull fetches them again.
 func cmdVerify(a *app, o *options) (int, error) {
-	return imageTool{a}.with(func(ctx context.Context, c *images.Client) (int, error) {
+	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
 		damage, err := c.Store.Verify(ctx)
 		if err != nil {
 			return 0, err

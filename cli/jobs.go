@@ -27,7 +27,7 @@ week after their end; their output directories remain.`,
 					{Says: "cancel all jobs", Line: "demesne jobs -q | xargs -r demesne cancel"},
 				},
 			},
-			flags: lsFlags, run: cmdJobs,
+			new: shared(lsFlags, cmdJobs),
 		},
 		{
 			Command: cmdline.Command{
@@ -36,7 +36,7 @@ week after their end; their output directories remain.`,
 not. The code is 125 for a job that could not run or was cancelled, and 124 if --timeout passed first.`,
 				Examples: []cmdline.Example{{Says: "start a job and wait for it", Line: "demesne wait $(demesne run --background -- make test)"}},
 			},
-			flags: waitFlags, run: cmdWait,
+			new: shared(waitFlags, cmdWait),
 		},
 		{
 			Command: cmdline.Command{
@@ -48,7 +48,7 @@ With --follow it continues until the job ends. The job continues if logs is inte
 					{Says: "follow the output", Line: "demesne logs -f JOB"},
 				},
 			},
-			flags: logsFlags, run: cmdLogs,
+			new: shared(logsFlags, cmdLogs),
 		},
 		{
 			Command: cmdline.Command{
@@ -56,14 +56,14 @@ With --follow it continues until the job ends. The job continues if logs is inte
 				About:    "Ends jobs with all their processes. A job that has already ended does not change.",
 				Examples: []cmdline.Example{{Says: "end one job", Line: "demesne cancel JOB"}},
 			},
-			flags: noFlags, run: cmdCancel,
+			new: shared(noFlags, cmdCancel),
 		},
 	}
 }
 
 func waitFlags(o *options) cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.timeout),
-		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, jsonFlag(o))
+		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, jsonFlag(&o.json))
 }
 
 func logsFlags(o *options) cmdline.Flags {
@@ -74,7 +74,7 @@ func cmdJobs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	store, err := a.session(&network{}).Jobs()
+	store, err := a.session(nil, nil).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -85,7 +85,7 @@ func cmdJobs(a *app, o *options, args []string) (int, error) {
 	for _, j := range all {
 		j.Status = j.Status.With(j.Result)
 	}
-	return printList(a, o, all, func(j *jobs.Job) string { return j.ID }, jobListing)
+	return printList(&a.console, o.json, o.quiet, all, func(j *jobs.Job) string { return j.ID }, jobListing)
 }
 
 func jobListing(all []*jobs.Job, now time.Time) string {
@@ -107,13 +107,6 @@ func jobListing(all []*jobs.Job, now time.Time) string {
 	return columns(rows)
 }
 
-func clip(s string, most int) string {
-	if r := []rune(s); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return s
-}
-
 // forever is longer than any wait.
 const forever = 365 * 24 * time.Hour
 
@@ -122,7 +115,7 @@ func (t jobTool) each(verb string, args []string, do func(context.Context, *jobs
 	if len(args) == 0 {
 		return 0, hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
 	}
-	store, err := t.session(&network{}).Jobs()
+	store, err := t.session(nil, nil).Jobs()
 	if err != nil {
 		return 0, err
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 
 	"demesne/cli/stream"
 	"demesne/internal/fsutil"
-	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/ipc"
 )
@@ -82,15 +80,4 @@ func (d *document) encode(v any) error {
 		return fmt.Errorf("write JSON: %w", err)
 	}
 	return nil
-}
-
-func marshal(v any) ([]byte, error) {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("encode JSON: %w", err)
-	}
-	return []byte(text.SafeJSON(b.String())), nil
 }

@@ -5,31 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"demesne/internal/cmdline"
-	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
 	"demesne/session/cow"
 )
-
-// withSession calls f with a session.
-func (a *app) withSession(f func(context.Context, *session.Service) (int, error)) (int, error) {
-	s := a.session(&network{})
-	defer s.Close()
-	return f(context.Background(), s)
-}
-
-// with calls f with a session's engine.
-func (a *app) with(f func(context.Context, session.Engine) (int, error)) (int, error) {
-	return a.withSession(func(ctx context.Context, s *session.Service) (code int, err error) {
-		err = s.With(ctx, func(eng session.Engine) error { code, err = f(ctx, eng); return err })
-		return code, err
-	})
-}
 
 func cmdLs(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 {
@@ -43,23 +25,8 @@ func cmdLs(a *app, o *options, args []string) (int, error) {
 		if !o.all {
 			infos = slices.DeleteFunc(infos, func(i runner.Info) bool { return i.Spec.OfBuild() })
 		}
-		return printList(a, o, infos, func(i runner.Info) string { return i.ID }, listing)
+		return printList(&a.console, o.json, o.quiet, infos, func(i runner.Info) string { return i.ID }, listing)
 	})
-}
-
-// printList prints all as JSON, as ids or as a table.
-func printList[T any](a *app, o *options, all []T, id func(T) string, table func([]T, time.Time) string) (int, error) {
-	switch {
-	case o.json:
-		return a.printJSON(append([]T{}, all...))
-	case o.quiet:
-		var b strings.Builder
-		for _, one := range all {
-			b.WriteString(id(one) + "\n")
-		}
-		return a.print(b.String())
-	}
-	return a.print(table(all, time.Now()))
 }
 
 func listing(infos []runner.Info, now time.Time) string {
@@ -80,46 +47,6 @@ func listing(infos []runner.Info, now time.Time) string {
 		rows = append(rows, []string{i.ID, name, i.Spec.Frontends(), string(i.State), age, left, fmt.Sprint(i.Execs), i.Out})
 	}
 	return columns(rows)
-}
-
-// span formats a duration by its largest unit: 42s, 7m, 3h, 2d.
-func span(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "0s"
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	}
-	return fmt.Sprintf("%dd", d/(24*time.Hour))
-}
-
-// columns pads all cells but the last of each row to their column's width. It escapes cells so that none can
-// add lines.
-func columns(rows [][]string) string {
-	var width []int
-	for _, r := range rows {
-		for i, cell := range r {
-			cell = text.SafeLine(cell)
-			r[i] = cell
-			if i == len(width) {
-				width = append(width, 0)
-			}
-			width[i] = max(width[i], utf8.RuneCountInString(cell))
-		}
-	}
-	var b strings.Builder
-	for _, r := range rows {
-		line := ""
-		for i, cell := range r {
-			line += cell + strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2)
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
-	return b.String()
 }
 
 func cmdInspect(a *app, o *options, args []string) (int, error) {

@@ -31,20 +31,14 @@
 package cli
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
 
 	"demesne/cli/stream"
-	"demesne/images"
 	"demesne/internal/cmdline"
-	"demesne/internal/fsutil"
 	"demesne/internal/procself"
-	"demesne/internal/text"
-	"demesne/runner/client"
 	"demesne/session"
 )
 
@@ -60,28 +54,6 @@ func Main() {
 	}
 	a.ownState()
 	os.Exit(a.main(os.Args[1:]))
-}
-
-// app is the program's environment. Tests construct their own.
-type app struct {
-	console
-	connect func(context.Context, client.Options) (session.Engine, error) // nil: client.Connect
-	images  func() (*images.Client, error)
-	quit    *procself.SIGQUITAction // SIGQUIT's disposition at the start
-	floor   stream.Floor
-	answers *stream.Answers // nil without --ask
-}
-
-// ownState chooses a directory for demesne's files, and says so when it makes one.
-func (a *app) ownState() {
-	dir, err := procself.OwnState(fsutil.StateVariable)
-	if err == nil && dir != "" {
-		why := "cannot be used"
-		if procself.Checkout(os.Getenv("HOME")) {
-			why = "is a checkout"
-		}
-		a.say(fmt.Sprintf("the home directory %q %s: state and outputs are in %s", os.Getenv("HOME"), why, text.SafeLine(dir)))
-	} // on an error, the command that needs a directory reports it
 }
 
 // main runs one command line and returns the exit code.
@@ -117,12 +89,11 @@ func (a *app) main(args []string) int {
 
 // command runs c, or prints its help if --help is among the flags.
 func (a *app) command(c *command, args []string) (int, error) {
-	o := &options{verb: c.Name, line: args}
-	line := c.bound(o)
+	line, run := c.line(a, args)
 	rest, err := line.Parse(args)
 	code := 0
 	if err == nil {
-		code, err = c.run(a, o, rest)
+		code, err = run(rest)
 	}
 	if errors.Is(err, cmdline.ErrHelp) {
 		return a.print(line.Help(a.width()))

@@ -28,7 +28,7 @@ files with 256 MiB, and counts special files. demesne gc removes the manifests o
 			},
 			Operand: cmdline.File,
 		},
-		flags: manifestFlags, run: cmdManifest,
+		new: shared(manifestFlags, cmdManifest),
 	}
 }
 

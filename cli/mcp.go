@@ -49,7 +49,7 @@ starts that server in a sandbox.`,
 			Words: append([]string{"install", "uninstall", "wrap"}, install.Names()...), Raw: true,
 			Topics: []cmdline.Topic{install.ServerEnvironment()},
 		},
-		flags: mcpFlags, run: cmdMCP,
+		new: shared(mcpFlags, cmdMCP),
 	}
 }
 
@@ -98,7 +98,7 @@ func (m *mcpOptions) addEnv(s string) error {
 func cmdMCP(a *app, o *options, args []string) (int, error) {
 	if len(args) > 0 && (args[0] == "install" || args[0] == "uninstall") {
 		c := mcpCommand()
-		rest, err := c.bound(o).Table().UpTo(len(args), args[1:])
+		rest, err := c.with(mcpFlags(o)).Table().UpTo(len(args), args[1:])
 		if err != nil {
 			return 0, err
 		}
@@ -158,7 +158,7 @@ func installMCP(on *console, c install.Client, at install.Place, m *mcpOptions) 
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
 	if m.project {
-		self = shared(self)
+		self = portable(self)
 	}
 	if m.print {
 		text, err := c.Text(self, m.settings)
@@ -174,8 +174,8 @@ func installMCP(on *console, c install.Client, at install.Place, m *mcpOptions) 
 	return on.print(told(did))
 }
 
-// shared returns the name of the program at a path, if PATH has it: a project's file may be used on other machines.
-func shared(self string) string {
+// portable returns the name of the program at a path, if PATH has it: a project's file may be used on other machines.
+func portable(self string) string {
 	name := filepath.Base(self)
 	path, err := exec.LookPath(name)
 	if err != nil {

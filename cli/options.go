@@ -242,24 +242,3 @@ func (o *processOptions) setWorkdir(s string) error {
 	o.workdir = s
 	return nil
 }
-
-func checkEnv(s string) error {
-	name, value, _ := strings.Cut(s, "=")
-	if !isEnvName(name) {
-		return errors.New("not a variable name (letters, digits and '_', no digit first)")
-	}
-	if strings.ContainsRune(value, 0) {
-		return errors.New("has a NUL byte")
-	}
-	return nil
-}
-
-func isEnvName(s string) bool {
-	for i, c := range []byte(s) {
-		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return s != ""
-}

@@ -43,7 +43,7 @@ func queueFlag(o *processOptions) cmdline.Flags {
 
 // holdKept is [session.Service.HoldStored]. If no sandbox was ever stored, it starts no runner.
 func (t imageTool) holdKept(ctx context.Context, s *images.Store, sweep func(left error)) (release func(), layers []oci.Digest, err error) {
-	sess := t.session(&network{})
+	sess := t.session(nil, nil)
 	defer sess.Close()
 	return sess.HoldStored(ctx, s, sweep)
 }

@@ -52,7 +52,7 @@ demesne login, podman login or docker login store the password that the registry
 			Operand: cmdline.Image, Here: true,
 			Habits: pushHabits,
 		},
-		flags: pushFlags, run: cmdPush,
+		new: shared(pushFlags, cmdPush),
 	}
 }
 
@@ -71,7 +71,7 @@ func pushFlags(o *options) cmdline.Flags {
 			Help: "also sign the image with this sigstore private key"},
 		{Group: groupResult, Long: "sign-passphrase-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.passphrase),
 			Help: "file with the key's passphrase (default: ask on the terminal)"},
-	}, accessFlags(p), jsonFlag(o), quietFlag(&o.reportOptions, "print only the digest, and no progress"))
+	}, accessFlags(p), jsonFlag(&o.json), quietFlag(&o.quiet, "print only the digest, and no progress"))
 }
 
 // accessFlags are the flags of commands that talk to a registry.
@@ -98,7 +98,7 @@ func tagCommand() command {
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		flags: noFlags, run: cmdTag,
+		new: shared(noFlags, cmdTag),
 	}
 }
 
@@ -110,7 +110,7 @@ func cmdTag(a *app, _ *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return imageTool{a}.with(func(ctx context.Context, c *images.Client) (int, error) {
+	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
 		for _, to := range refs[1:] {
 			if _, err := c.Tag(ctx, refs[0], to); err != nil {
 				return 0, session.NamedImage(refs[0], err)
@@ -140,7 +140,7 @@ func cmdPush(a *app, o *options, args []string) (int, error) {
 	}
 	how := images.Push{Compression: o.compression, Level: o.compressionLevel, SignBy: o.signBy}
 	t := imageTool{a}
-	return t.with(func(ctx context.Context, c *images.Client) (int, error) {
+	return t.withImages(func(ctx context.Context, c *images.Client) (int, error) {
 		c.TLSVerify, c.AuthFile = o.tlsVerify, o.authFile
 		img, err := c.Store.Lookup(from)
 		if err != nil {

@@ -20,7 +20,7 @@ func (a *app) newRoot(o *options) (*root, error) {
 	r := &root{app: a, o: o, ref: o.image}
 	if r.ref.Kind == "" {
 		var err error
-		if r.ref, err = a.session(&o.network).DefaultImage(); err != nil {
+		if r.ref, err = a.session(o.network.source(&a.console), nil).DefaultImage(); err != nil {
 			return nil, err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"demesne/cli/stream"
 	"demesne/images/oci"
 	"demesne/runner"
-	"demesne/runner/ipc"
 	"demesne/session"
 )
 
@@ -101,7 +100,7 @@ func (a *app) scripted(o *options, args, argv []string, run func(*execution) err
 }
 
 func (j *execution) run(spec runner.Spec, r *root, args []string) error {
-	s := j.app.session(&j.o.network)
+	s := j.app.session(j.o.network.source(&j.app.console), nil)
 	defer s.Close()
 	var err error
 	if j.placed, err = j.app.place(&spec, j.o); err != nil {
@@ -171,7 +170,7 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 	}
 	sig := stream.WatchSignals(a.quit, &stream.Terminal{Fd: -1})
 	began, st := time.Now(), &stages{}
-	sess := a.session(&o.network)
+	sess := a.session(o.network.source(&a.console), nil)
 	defer sess.Close()
 	mounts, err := a.place(&spec, o)
 	if err != nil {
@@ -267,7 +266,7 @@ func (a *app) newExec(o *options, args []string) (*checked, error) {
 
 // isThere checks that the sandbox of a background command exists.
 func (a *app) isThere(o *options, args []string) error {
-	s, ctx := a.session(&o.network), context.Background()
+	s, ctx := a.session(o.network.source(&a.console), nil), context.Background()
 	defer s.Close()
 	if o.key != "" {
 		_, err := ofKey(ctx, s, o.key)
@@ -289,17 +288,11 @@ func ofKey(ctx context.Context, s *session.Service, key string) (string, error) 
 	return id, err
 }
 
-// lacks reports whether err means that there is no such sandbox.
-func lacks(err error) bool {
-	var e *ipc.Error
-	return errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox
-}
-
 func (j *execution) exec(id string, args []string) (err error) {
 	if err := j.o.network.checkSecrets(); err != nil {
 		return err
 	}
-	s := j.app.session(&j.o.network)
+	s := j.app.session(j.o.network.source(&j.app.console), nil)
 	defer s.Close()
 	if id == "" {
 		if id, err = ofKey(j.sig.Ctx, s, j.o.key); err != nil {

@@ -127,6 +127,17 @@ func (n *network) findSecrets(c *console) error {
 	return nil
 }
 
+// source returns a function that reads the values of the secrets, or nil without any.
+func (n *network) source(c *console) func() ([]runner.Secret, error) {
+	if n.order == nil {
+		return nil
+	}
+	return func() ([]runner.Secret, error) {
+		err := n.findSecrets(c)
+		return n.found, err
+	}
+}
+
 // findSecret reads the value of a secret. One of the vault has its host there, unless a flag names another.
 func (c *console) findSecret(name string, k *secret) (runner.Secret, error) {
 	s := runner.Secret{Name: name, Host: k.host, Header: k.header}

@@ -9,11 +9,6 @@ import (
 const serverProgram = "demesne-server"
 
 func serveCommand() command {
-	line := *servecmd.Command(&servecmd.Options{})
-	line.Raw, line.Flags = true, nil
-	return command{
-		Command: line,
-		flags:   func(*options) cmdline.Flags { return servecmd.Flags(&servecmd.Options{}) },
-		run:     func(_ *app, _ *options, args []string) (int, error) { return executeProgram(serverProgram, args) },
-	}
+	flags := func() cmdline.Flags { return servecmd.Flags(&servecmd.Options{}) }
+	return external(*servecmd.Command(&servecmd.Options{}), flags, serverProgram)
 }

@@ -33,7 +33,7 @@ Without a terminal, or with --once, it prints one table and ends. It then measur
 				{Says: "print one table as JSON", Line: "demesne top --once --json"},
 			},
 		},
-		flags: topFlags, run: cmdTop,
+		new: shared(topFlags, cmdTop),
 	}
 }
 
@@ -45,7 +45,7 @@ func topFlags(o *options) cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "interval", Arg: "DURATION", Set: o.setInterval, Help: "measure so often (default 2s)"},
 		{Group: cmdline.GroupGeneral, Long: "once", Set: cmdline.On(&o.once), Help: "print one table and end"},
-	}, jsonFlag(o))
+	}, jsonFlag(&o.json))
 }
 
 func (o *operatorOptions) setInterval(s string) error {
@@ -184,8 +184,8 @@ func topTable(rows []topRow, now time.Time) [][]string {
 	table := [][]string{{"ID", "NAME", "FRONTEND", "STATE", "CPU", "CPU TIME", "MEMORY", "PROCESSES", "COMMANDS", "AGE", "IMAGE"}}
 	for _, r := range rows {
 		table = append(table, []string{
-			r.ID, orDash(r.Name), r.Frontend, r.State, fmt.Sprintf("%.0f%%", 100*r.CPUs), fmt.Sprintf("%.1fs", r.CPU), cmdline.FormatBytes(r.Memory),
-			fmt.Sprint(r.Processes), fmt.Sprint(r.Commands), span(now.Sub(r.Created)), orDash(r.Image),
+			r.ID, cmp.Or(r.Name, "-"), r.Frontend, r.State, fmt.Sprintf("%.0f%%", 100*r.CPUs), fmt.Sprintf("%.1fs", r.CPU), cmdline.FormatBytes(r.Memory),
+			fmt.Sprint(r.Processes), fmt.Sprint(r.Commands), span(now.Sub(r.Created)), cmp.Or(r.Image, "-"),
 		})
 	}
 	return table

@@ -62,7 +62,7 @@ keyring.`,
 			},
 			Words: []string{"add", "list", "rm"},
 		},
-		flags: secretStoreFlags, run: cmdSecret,
+		new: shared(secretStoreFlags, cmdSecret),
 	}
 }
 
@@ -73,7 +73,7 @@ func secretStoreFlags(o *options) cmdline.Flags {
 		{Group: groupNetwork, Long: "host", Arg: "HOST[:PORT]", Set: cmdline.Text(&v.host), Help: "with add: the only host that gets the value, over TLS"},
 		{Group: groupNetwork, Long: "header", Arg: "HEADER", Set: cmdline.Text(&v.header), Help: "with add: the only header that may have the value"},
 		{Group: groupNetwork, Long: "from", Arg: "SOURCE", Set: v.setFrom, Help: "with add: take the value from env:VARIABLE, file:PATH or cmd:TEXT"},
-	}, jsonFlag(o))
+	}, jsonFlag(&o.json))
 }
 
 func (v *vaultOptions) setFrom(s string) error {

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/cli/stream"
+	"demesne/internal/fsutil"
+)
+
+// askSecret asks for a secret, which the terminal does not show.
+func (c *console) askSecret(ctx context.Context, prompt, hint string) (string, error) {
+	return c.ask(ctx, prompt, false, hint)
+}
+
+// ask reads a line from the terminal. A signal ends the wait.
+func (c *console) ask(ctx context.Context, prompt string, echo bool, hint string) (string, error) {
+	if !stream.IsTerminal(c.Stdin) {
+		return "", hinted(errors.New("stdin is not a terminal, so it cannot be asked for a name or a password"), "%s", hint)
+	}
+	if !echo {
+		restore, err := hideTyping(stream.FD(c.Stdin))
+		if err != nil {
+			return "", err
+		}
+		defer restore()
+	}
+	fmt.Fprint(c.Stderr, prompt)
+	type answer struct {
+		text string
+		err  error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		text, err := bufio.NewReaderSize(oneByte{c.Stdin}, 16).ReadString('\n')
+		got <- answer{text, err}
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(c.Stderr)
+		return "", ctx.Err()
+	case a := <-got:
+		if !echo || a.err != nil {
+			fmt.Fprintln(c.Stderr)
+		}
+		text := strings.TrimRight(a.text, "\r\n")
+		if text == "" {
+			return "", errors.New("nothing was typed")
+		}
+		return text, nil
+	}
+}
+
+// oneByte reads a byte at a time, so that nothing after the line is taken from the terminal.
+type oneByte struct{ io.Reader }
+
+func (r oneByte) Read(b []byte) (int, error) { return r.Reader.Read(b[:min(1, len(b))]) }
+
+// hideTyping turns off the echo of a terminal.
+func hideTyping(fd int) (restore func(), err error) {
+	saved, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, os.NewSyscallError("tcgetattr", err)
+	}
+	hidden := *saved
+	hidden.Lflag &^= unix.ECHO
+	hidden.Lflag |= unix.ICANON | unix.ISIG
+	if err := unix.IoctlSetTermios(fd, unix.TCSETSF, &hidden); err != nil {
+		return nil, os.NewSyscallError("tcsetattr", err)
+	}
+	return func() { unix.IoctlSetTermios(fd, unix.TCSETSF, saved) }, nil
+}
+
+// maxSecret is the length of the longest password.
+const maxSecret = 64 << 10
+
+// readSecret reads a secret to the end of a file, without the line end that echo adds.
+func readSecret(r io.Reader, what string) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxSecret+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read %s: %w", what, fsutil.Reason(err))
+	case len(text) > maxSecret:
+		return "", fmt.Errorf("read %s: longer than %d bytes", what, maxSecret)
+	}
+	secret := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	if secret == "" {
+		return "", fmt.Errorf("read %s: empty", what)
+	}
+	return secret, nil
+}

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"demesne/internal/text"
+)
+
+// printList prints all as JSON, as ids or as a table.
+func printList[T any](c *console, json, quiet bool, all []T, id func(T) string, table func([]T, time.Time) string) (int, error) {
+	switch {
+	case json:
+		return c.printJSON(append([]T{}, all...))
+	case quiet:
+		var b strings.Builder
+		for _, one := range all {
+			b.WriteString(id(one) + "\n")
+		}
+		return c.print(b.String())
+	}
+	return c.print(table(all, time.Now()))
+}
+
+// columns pads all cells but the last of each row to their column's width. It escapes cells so that none can
+// add lines.
+func columns(rows [][]string) string {
+	var width []int
+	for _, r := range rows {
+		for i, cell := range r {
+			cell = text.SafeLine(cell)
+			r[i] = cell
+			if i == len(width) {
+				width = append(width, 0)
+			}
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		line := ""
+		for i, cell := range r {
+			line += cell + strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2)
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return b.String()
+}
+
+// span formats a duration by its largest unit: 42s, 7m, 3h, 2d.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+func clip(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
