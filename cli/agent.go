@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
@@ -22,8 +23,8 @@ import (
 	"demesne/session"
 )
 
-func agentCommand() command {
-	return command{
+func agentCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "agent", Usage: []string{"[flags] NAME [ARG…]", "run [flags] PROMPT"},
 			Summary: "work with a coding agent in a sandbox",
@@ -55,7 +56,7 @@ demesne agent run gives an agent one task, without a terminal and without this d
 			},
 			Operand: cmdline.Argv, Words: []string{"run", "claude", "codex", "opencode", "gemini"}, Topics: []cmdline.Topic{agentRunTopic()},
 		},
-		new: shared(agentFlags, cmdAgent),
+		New: shared(agentFlags, cmdAgent),
 	}
 }
 
@@ -67,11 +68,11 @@ func agentFlags(o *options) cmdline.Flags {
 	root.Long("image").Help = "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"
 	return slices.Concat(
 		cmdline.Flags{
-			{Group: groupSandbox, Long: "branch", Set: cmdline.On(&o.branch), Help: "work on a clone, and bring the commits back as a branch"},
-			{Group: groupSandbox, Long: "fork", Arg: "N", Set: o.setForks, Help: "with --branch: make N attempts at one task"},
-			{Group: groupSandbox, Long: "setup", Arg: "COMMAND", Set: cmdline.Text(&o.setup), Help: "with --branch: first run this shell text in the clone, such as 'npm ci'; with --fork only once for all attempts"},
-			{Group: groupSandbox, Long: "fresh", Set: cmdline.On(&o.fresh), Help: "use an empty home that is removed at the end"},
-			{Group: groupSandbox, Long: "devcontainer", Arg: "DIR", Optional: true, Complete: cmdline.Directory, Set: o.setDevcontainer,
+			{Group: app.GroupSandbox, Long: "branch", Set: cmdline.On(&o.branch), Help: "work on a clone, and bring the commits back as a branch"},
+			{Group: app.GroupSandbox, Long: "fork", Arg: "N", Set: o.setForks, Help: "with --branch: make N attempts at one task"},
+			{Group: app.GroupSandbox, Long: "setup", Arg: "COMMAND", Set: cmdline.Text(&o.setup), Help: "with --branch: first run this shell text in the clone, such as 'npm ci'; with --fork only once for all attempts"},
+			{Group: app.GroupSandbox, Long: "fresh", Set: cmdline.On(&o.fresh), Help: "use an empty home that is removed at the end"},
+			{Group: app.GroupSandbox, Long: "devcontainer", Arg: "DIR", Optional: true, Complete: cmdline.Directory, Set: o.setDevcontainer,
 				Help: "take the image and the variables of a devcontainer.json (default the working directory's); the image must have the agent's program"},
 			in, require, env,
 		},
@@ -79,27 +80,27 @@ func agentFlags(o *options) cmdline.Flags {
 }
 
 // cmdAgent runs an agent's program on the terminal.
-func cmdAgent(a *app, o *options, args []string) (int, error) {
+func cmdAgent(a *app.App, o *options, args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, hinted(errors.New("no agent given"), "demesne agent claude, or demesne agent codex")
+		return 0, app.Hinted(errors.New("no agent given"), "demesne agent claude, or demesne agent codex")
 	}
 	if args[0] == "run" {
 		return executeAgent(args)
 	}
 	if o.setup != "" && !o.branch {
-		return 0, hinted(errors.New("--setup: needs --branch: it prepares the clone"), "demesne agent --branch --setup 'npm ci' %s", args[0])
+		return 0, app.Hinted(errors.New("--setup: needs --branch: it prepares the clone"), "demesne agent --branch --setup 'npm ci' %s", args[0])
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return 0, fmt.Errorf("find home directory: %w", err)
 	}
-	if err := a.openDevcontainer(o, nil); err != nil {
+	if err := openDevcontainer(a, o, nil); err != nil {
 		return 0, err
 	}
 	if o.forks != 0 {
-		return a.forkAgent(o, home, args)
+		return forkAgent(a, o, home, args)
 	}
-	t, err := a.newAgentTerminal(o, home, args)
+	t, err := newAgentTerminal(a, o, home, args)
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +113,7 @@ const agentHome = agents.HomeDir
 
 // agentTerminal is an agent's program on the user's terminal.
 type agentTerminal struct {
-	app     *app
+	app     *app.App
 	o       *options
 	agent   *agents.Agent
 	project *project
@@ -125,8 +126,8 @@ type agentTerminal struct {
 	record  string // file with a line for each request to the model
 }
 
-func (a *app) newAgentTerminal(o *options, home string, args []string) (_ *agentTerminal, err error) {
-	catalog, err := agents.Open(agents.Options{Env: a.getenv, Home: home, Post: post})
+func newAgentTerminal(a *app.App, o *options, home string, args []string) (_ *agentTerminal, err error) {
+	catalog, err := agents.Open(agents.Options{Env: a.Getenv, Home: home, Post: post})
 	if err != nil {
 		return nil, err
 	}
@@ -167,9 +168,9 @@ func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err err
 	t.agent, err = catalog.In(o.image.Given).Find(name)
 	switch {
 	case errors.Is(err, agents.ErrNoProgram):
-		return hinted(err, install.ProgramHint)
+		return app.Hinted(err, install.ProgramHint)
 	case err != nil:
-		return hinted(err, "docs/guide/agents.md lists the agents, and the variables and files that hold their credentials")
+		return app.Hinted(err, "docs/guide/agents.md lists the agents, and the variables and files that hold their credentials")
 	}
 	if image := cmp.Or(t.agent.Image(), string(imageref.Host)); o.image.Kind == "" || o.image.Kind == imageref.Host {
 		if o.image, err = session.ParseImage(image); err != nil {
@@ -220,7 +221,7 @@ func (t *agentTerminal) seed() error {
 	}
 	defer root.Close()
 	if err := t.launch.Seed(root); err != nil {
-		return hinted(err, "an earlier session changed %s; remove it, or use --fresh", text.SafeLine(at))
+		return app.Hinted(err, "an earlier session changed %s; remove it, or use --fresh", text.SafeLine(at))
 	}
 	return nil
 }
@@ -296,7 +297,7 @@ func (t *agentTerminal) run() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	r, err := t.app.newRoot(t.o)
+	r, err := newRoot(t.app, t.o)
 	if err != nil {
 		return 0, err
 	}
@@ -309,9 +310,9 @@ func (t *agentTerminal) run() (int, error) {
 	if err == nil && t.branch != nil {
 		err = t.branch.fetch(t.app, j.result)
 	}
-	t.watch.tell(&t.app.console)
+	t.watch.tell(&t.app.Console)
 	if m := t.meter(); m.Requests() > 0 && stream.IsTerminal(t.app.Stderr) {
-		t.app.say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
+		t.app.Say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
 	}
 	t.tellContinue()
 	return code, err
@@ -332,12 +333,12 @@ func (t *agentTerminal) tellContinue() {
 
 // execute runs a command of the session by start, and reports how it ended.
 func (t *agentTerminal) execute(argv []string, start func(*execution) error) (j *execution, code int, err error) {
-	t.o.env = slices.Concat(t.project.identity(t.agent.Provider.Name), t.app.colors(), t.launch.Env, t.o.env)
+	t.o.env = slices.Concat(t.project.identity(t.agent.Provider.Name), colors(t.app), t.launch.Env, t.o.env)
 	t.o.workdir = t.project.dir
 	if t.branch != nil {
 		t.o.workdir = "/workspace"
 	}
-	if j, err = t.app.newExecution(t.o, argv); err != nil {
+	if j, err = newExecution(t.app, t.o, argv); err != nil {
 		return nil, 0, err
 	}
 	defer j.sig.Stop()
@@ -346,9 +347,9 @@ func (t *agentTerminal) execute(argv []string, start func(*execution) error) (j 
 }
 
 // colors returns the caller's variables that describe the colours of the terminal, beside TERM.
-func (a *app) colors() (env []string) {
+func colors(a *app.App) (env []string) {
 	for _, name := range []string{"COLORTERM", "COLORFGBG", "NO_COLOR"} {
-		if value := a.getenv(name); value != "" {
+		if value := a.Getenv(name); value != "" {
 			env = append(env, name+"="+value)
 		}
 	}
@@ -362,13 +363,13 @@ func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
 		return err
 	}
 	t.launch.Authorize(headers)
-	s := t.app.session(t.o.network.source(&t.app.console), nil)
+	s := t.app.Session(t.o.network.source(&t.app.Console), nil)
 	defer s.Close()
 	p := r.progress()
 	defer p.done()
 	c := r.createOptions(spec)
 	c.Egress.Routes = t.launch.Routes
-	cb := t.app.callbacks(t.o, j.sig, &j.stages, p)
+	cb := callbacks(t.app, t.o, j.sig, &j.stages, p)
 	t.renewing(&cb, j, s, next)
 	opts := j.runOptions()
 	opts.KeepEmpty = t.branch != nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
@@ -42,13 +43,13 @@ func newBranch(p *project, name string) (b *branch, err error) {
 		b.repo = filepath.Join(p.root, ".git")
 	}
 	if info, err := os.Lstat(b.repo); err != nil || !info.IsDir() {
-		return nil, hinted(errors.New("--branch: the working directory is in no git repository"), "git init, git add and git commit make one")
+		return nil, app.Hinted(errors.New("--branch: the working directory is in no git repository"), "git init, git add and git commit make one")
 	}
 	if b.format, err = p.git1("rev-parse", "--show-object-format"); err != nil {
 		return nil, fmt.Errorf("--branch: %w", err)
 	}
 	if b.base, err = p.git1("rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err != nil {
-		return nil, hinted(errors.New("--branch: the repository has no commit"), "commit first: the agent works on a clone of the last commit")
+		return nil, app.Hinted(errors.New("--branch: the repository has no commit"), "commit first: the agent works on a clone of the last commit")
 	}
 	b.name = b.freeName(name)
 	return b, nil
@@ -83,8 +84,8 @@ func (b *branch) group() error {
 }
 
 // tell says what the clone has.
-func (b *branch) tell(a *app) {
-	a.say(fmt.Sprintf("agent: it works on a clone of commit %.10s; changes that are not committed are not in it", b.base))
+func (b *branch) tell(a *app.App) {
+	a.Say(fmt.Sprintf("agent: it works on a clone of commit %.10s; changes that are not committed are not in it", b.base))
 }
 
 // input shows the repository's data, read-only.
@@ -162,7 +163,7 @@ func (b *branch) script(text, setup string, argv ...string) []string {
 }
 
 // fetch makes the commits of the bundle a branch of the user's repository, and reports it.
-func (b *branch) fetch(a *app, r *runner.Result) error {
+func (b *branch) fetch(a *app.App, r *runner.Result) error {
 	if r == nil {
 		return nil
 	}
@@ -170,7 +171,7 @@ func (b *branch) fetch(a *app, r *runner.Result) error {
 	info, err := os.Lstat(bundle)
 	if errors.Is(err, os.ErrNotExist) {
 		os.Remove(r.Out) // only if it is empty
-		a.say("agent: it made no commit: there is no branch")
+		a.Say("agent: it made no commit: there is no branch")
 		return nil
 	}
 	switch {
@@ -183,7 +184,7 @@ func (b *branch) fetch(a *app, r *runner.Result) error {
 		b.commits, err = b.receive(bundle)
 	}
 	if err != nil {
-		return hinted(fmt.Errorf("fetch branch: %w", err), "what the agent left is %s", bundle)
+		return app.Hinted(fmt.Errorf("fetch branch: %w", err), "what the agent left is %s", bundle)
 	}
 	if os.Remove(bundle) == nil {
 		os.Remove(r.Out) // only if it is empty
@@ -192,7 +193,7 @@ func (b *branch) fetch(a *app, r *runner.Result) error {
 	if b.commits == "1" {
 		commits = "1 new commit"
 	}
-	a.say(fmt.Sprintf("agent: branch %s has %s; review with: git log -p HEAD..%s", b.name, commits, b.name))
+	a.Say(fmt.Sprintf("agent: branch %s has %s; review with: git log -p HEAD..%s", b.name, commits, b.name))
 	return nil
 }
 

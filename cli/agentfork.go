@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
@@ -38,7 +39,7 @@ func branchStamp() string { return time.Now().UTC().Format("20060102-150405") }
 
 // forking is one prepared sandbox, and the attempts on its forks.
 type forking struct {
-	app  *app
+	app  *app.App
 	o    *options
 	home string
 	args []string
@@ -63,16 +64,16 @@ type attempt struct {
 }
 
 // forkAgent prepares a sandbox, makes several attempts at one task, each on a fork of that, and prints their outcome.
-func (a *app) forkAgent(o *options, home string, args []string) (int, error) {
+func forkAgent(a *app.App, o *options, home string, args []string) (int, error) {
 	switch {
 	case !o.branch:
-		return 0, hinted(errors.New("--fork: needs --branch: attempts cannot share the working directory"), "demesne agent --branch --fork 3 claude -p 'the task'")
+		return 0, app.Hinted(errors.New("--fork: needs --branch: attempts cannot share the working directory"), "demesne agent --branch --fork 3 claude -p 'the task'")
 	case o.network.ask:
-		return 0, hinted(errors.New("--fork: excludes --ask: attempts have no terminal"), "--allow-domain NAME allows a name without a question")
+		return 0, app.Hinted(errors.New("--fork: excludes --ask: attempts have no terminal"), "--allow-domain NAME allows a name without a question")
 	}
-	f := &forking{app: a, o: o, home: home, args: args, sig: stream.SignalsWatched(a.quit)}
+	f := &forking{app: a, o: o, home: home, args: args, sig: stream.SignalsWatched(a.Quit)}
 	// No credential for --setup: its requests to the model are forwarded without one.
-	f.s = a.session(o.network.source(&a.console), func(runner.Spec) []runner.Route { return f.base.launch.Routes })
+	f.s = a.Session(o.network.source(&a.Console), func(runner.Spec) []runner.Route { return f.base.launch.Routes })
 	defer f.s.Close()
 	o.stamp = branchStamp()
 	all, code, err := f.start()
@@ -88,7 +89,7 @@ func (a *app) forkAgent(o *options, home string, args []string) (int, error) {
 	if err != nil || code != 0 {
 		return code, err
 	}
-	a.say(fmt.Sprintf("agent: %d attempts write to %s/N.stdout and N.stderr", o.forks, f.dir.Path))
+	a.Say(fmt.Sprintf("agent: %d attempts write to %s/N.stdout and N.stderr", o.forks, f.dir.Path))
 	var wg sync.WaitGroup
 	for _, t := range all {
 		wg.Go(t.run)
@@ -100,7 +101,7 @@ func (a *app) forkAgent(o *options, home string, args []string) (int, error) {
 			code = min(code, t.code)
 		}
 	}
-	if out, err := a.print(attemptsText(all)); err != nil {
+	if out, err := a.Print(attemptsText(all)); err != nil {
 		return out, err
 	}
 	return code, nil
@@ -112,7 +113,7 @@ func (f *forking) start() (all []*attempt, code int, err error) {
 		return nil, 0, err
 	}
 	o := *f.o
-	if f.base, err = f.app.newAgentTerminal(&o, f.home, f.args); err != nil {
+	if f.base, err = newAgentTerminal(f.app, &o, f.home, f.args); err != nil {
 		return nil, 0, err
 	}
 	if err = f.base.branch.group(); err != nil {
@@ -169,7 +170,7 @@ func (f *forking) prepare() (code int, err error) {
 	t.app = &own
 	script := t.branch.script(beginScript+homeScript+cloneScript, f.o.setup)
 	_, code, err = t.execute(script, func(j *execution) error {
-		return j.ended(f.s.Exec(j.sig.Ctx, f.id, j.runOptions(), t.app.callbacks(t.o, j.sig, &j.stages, nil)))
+		return j.ended(f.s.Exec(j.sig.Ctx, f.id, j.runOptions(), callbacks(t.app, t.o, j.sig, &j.stages, nil)))
 	})
 	if err == nil && code == 0 {
 		err = f.stop(f.id)
@@ -185,7 +186,7 @@ func (f *forking) empty() (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	r, err := f.app.newRoot(f.o)
+	r, err := newRoot(f.app, f.o)
 	if err != nil {
 		return "", err
 	}
@@ -193,7 +194,7 @@ func (f *forking) empty() (id string, err error) {
 	c.Egress.Routes, c.Out = t.launch.Routes, f.out(0)
 	p := r.progress()
 	defer p.done()
-	first, err := f.s.Create(f.sig.Ctx, c, f.app.callbacks(f.o, f.sig, &stages{}, p))
+	first, err := f.s.Create(f.sig.Ctx, c, callbacks(f.app, f.o, f.sig, &stages{}, p))
 	if err != nil {
 		return "", err
 	}
@@ -229,11 +230,11 @@ func (t *attempt) open(f *forking, n int) (err error) {
 		}
 		t.files = append(t.files, *s.at)
 	}
-	if t.t, err = own.newAgentTerminal(&o, f.home, f.args); err != nil {
+	if t.t, err = newAgentTerminal(&own, &o, f.home, f.args); err != nil {
 		return err
 	}
 	t.t.branch.name = fmt.Sprintf("%s/attempt-%d", f.base.branch.name, n)
-	t.s = own.session(o.network.source(&own.console), func(runner.Spec) []runner.Route { return t.t.launch.Routes })
+	t.s = own.Session(o.network.source(&own.Console), func(runner.Spec) []runner.Route { return t.t.launch.Routes })
 	t.id, err = f.fork(t.s, f.id, t.t, n)
 	return err
 }
@@ -250,8 +251,8 @@ func (t *attempt) run() {
 		err = t.t.branch.fetch(t.t.app, j.result)
 	}
 	if t.took, t.err = time.Since(began), err; err != nil {
-		t.t.app.report("agent", err)
-		t.code = max(t.code, codeOf(err))
+		t.t.app.Report("agent", err)
+		t.code = max(t.code, app.ExitCode(err))
 	}
 }
 
@@ -274,7 +275,7 @@ func (t *agentTerminal) startFork(j *execution, s *session.Service, id string) e
 		return err
 	}
 	t.launch.Authorize(headers)
-	cb := t.app.callbacks(t.o, j.sig, &j.stages, nil)
+	cb := callbacks(t.app, t.o, j.sig, &j.stages, nil)
 	t.renewing(&cb, j, s, next)
 	return j.ended(s.Exec(j.sig.Ctx, id, j.runOptions(), cb))
 }

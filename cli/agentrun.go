@@ -3,6 +3,7 @@ package cli
 import (
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/mcp/install"
 )
@@ -12,11 +13,11 @@ import (
 const headlessProgram = "demesne-agent"
 
 // executeAgent executes that program: run or research, with their flags.
-func executeAgent(args []string) (int, error) { return executeProgram(headlessProgram, args) }
+func executeAgent(args []string) (int, error) { return app.Become(headlessProgram, args) }
 
-func researchCommand() command {
+func researchCommand() app.Verb {
 	flags := func() cmdline.Flags { return install.AgentFlags(&install.AgentOptions{}, true) }
-	return external(*install.AgentCommand(&install.AgentOptions{}, true), flags, headlessProgram, "research")
+	return app.External(*install.AgentCommand(&install.AgentOptions{}, true), flags, headlessProgram, "research")
 }
 
 // agentRunTopic describes demesne agent run on the page of demesne agent.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/rootfs/upper"
@@ -16,8 +17,8 @@ import (
 )
 
 // applyCommands returns the verbs about changes that are kept apart.
-func applyCommands() []command {
-	return []command{
+func applyCommands() []app.Verb {
+	return []app.Verb{
 		{
 			Command: cmdline.Command{
 				Name: "apply", Usage: []string{"[--force | --interactive] [ID] [PATH…]"}, Summary: "make the changes of a directory with mode cow",
@@ -40,7 +41,7 @@ that this machine would execute, no link that leads out, and none that you chang
 					{Says: "keep one file", Line: "demesne apply src/main.go"},
 				},
 			},
-			new: shared(applyFlags, cmdApply),
+			New: shared(applyFlags, cmdApply),
 		},
 		{
 			Command: cmdline.Command{
@@ -49,7 +50,7 @@ that this machine would execute, no link that leads out, and none that you chang
 are. A persistent sandbox sees them as they are, from its next start on.`,
 				Examples: []cmdline.Example{{Says: "drop changes", Line: "demesne discard 3f9a12bc"}},
 			},
-			new: shared(noFlags, cmdDiscard),
+			New: shared(noFlags, cmdDiscard),
 		},
 	}
 }
@@ -64,7 +65,7 @@ func applyFlags(o *options) cmdline.Flags {
 // hintedChanges adds a hint to an error about the choice of changes.
 func hintedChanges(err error) error {
 	if errors.Is(err, cow.ErrNone) || errors.Is(err, cow.ErrChoose) {
-		err = hinted(err, "demesne diff lists all changes that are kept apart")
+		err = app.Hinted(err, "demesne diff lists all changes that are kept apart")
 	}
 	return err
 }
@@ -104,23 +105,23 @@ func changesAnd(args []string) (c *cow.Set, paths []string, err error) {
 	return c, paths, nil
 }
 
-func cmdApply(a *app, o *options, args []string) (int, error) {
+func cmdApply(a *app.App, o *options, args []string) (int, error) {
 	c, paths, err := changesAnd(args)
 	if err != nil {
 		return 0, err
 	}
 	if !o.stepwise {
-		return a.applyChanges(c, paths, cow.Directly(paths, o.force))
+		return applyChanges(a, c, paths, cow.Directly(paths, o.force))
 	}
 	if o.force {
 		return 0, errors.New("--interactive: cannot be combined with --force, as it asks about such files")
 	}
-	q, err := a.openQuestions()
+	q, err := openQuestions(a)
 	if err != nil {
 		return 0, err
 	}
 	defer q.close()
-	return a.applyChanges(c, paths, q.apply)
+	return applyChanges(a, c, paths, q.apply)
 }
 
 // realParent returns an absolute path as changes have it: without symbolic links, except in the last name.
@@ -140,19 +141,19 @@ func realParent(path string) (string, error) {
 }
 
 // applyChanges applies changes and reports what it did. It removes changes of which nothing is left.
-func (a *app) applyChanges(c *cow.Set, paths []string, apply cow.Applier) (int, error) {
+func applyChanges(a *app.App, c *cow.Set, paths []string, apply cow.Applier) (int, error) {
 	did, err := c.Apply(paths, apply)
 	if err != nil {
 		return 0, err
 	}
 	for _, line := range reviewEdits(did.Done) {
-		a.say("apply: " + line)
+		a.Say("apply: " + line)
 	}
 	for _, r := range did.Refused {
-		a.say(fmt.Sprintf("apply: %s: %v", text.SafeLine(r.Path), r.Err))
+		a.Say(fmt.Sprintf("apply: %s: %v", text.SafeLine(r.Path), r.Err))
 	}
 	for _, e := range did.Left {
-		a.say(fmt.Sprintf("apply: left out %s, which %s would execute", text.SafeLine(e.Path), e.By))
+		a.Say(fmt.Sprintf("apply: left out %s, which %s would execute", text.SafeLine(e.Path), e.By))
 	}
 	if len(did.Left) > 0 {
 		fmt.Fprintf(a.Stderr, "hint: demesne apply %s PATH makes such a change\n", c.ID)
@@ -164,7 +165,7 @@ func (a *app) applyChanges(c *cow.Set, paths []string, apply cow.Applier) (int, 
 	if err != nil {
 		return 0, err
 	}
-	code, err := a.print(fmt.Sprintf("%d applied, %d left\n", len(did.Done), len(left)))
+	code, err := a.Print(fmt.Sprintf("%d applied, %d left\n", len(did.Done), len(left)))
 	if len(did.Refused)+len(did.Left) > 0 && code == 0 {
 		code = 1
 	}
@@ -191,7 +192,7 @@ func reviewEdits(done []cow.Edit) (lines []string) {
 	return append(upper.Review(files), lines...)
 }
 
-func cmdDiscard(a *app, _ *options, args []string) (int, error) {
+func cmdDiscard(a *app.App, _ *options, args []string) (int, error) {
 	code := 0
 	if len(args) == 0 {
 		args = []string{""}
@@ -202,14 +203,14 @@ func cmdDiscard(a *app, _ *options, args []string) (int, error) {
 			err = c.Discard()
 		}
 		if err != nil {
-			code = a.report("discard", err)
+			code = a.Report("discard", err)
 		}
 	}
 	return code, nil
 }
 
 // listChanges lists all changes that are kept apart.
-func (a *app) listChanges(o *options) (int, error) {
+func listChanges(a *app.App, o *options) (int, error) {
 	all, err := cow.All()
 	if err != nil {
 		return 0, err
@@ -227,34 +228,34 @@ func (a *app) listChanges(o *options) (int, error) {
 		fmt.Fprintf(&b, "%s  %s  %s\n", c.ID, c.Created.Local().Format(time.DateTime), strings.Join(dirs, ", "))
 	}
 	if o.json {
-		return a.printJSON(list)
+		return a.PrintJSON(list)
 	}
-	return a.print(b.String())
+	return a.Print(b.String())
 }
 
 // patchChanges shows what changed in files, in the order of their names.
-func (a *app) patchChanges(c *cow.Set, paths []string) (int, error) {
-	s, err := patchText(c, paths, cmdline.TerminalOf(a.Stdout, a.env))
+func patchChanges(a *app.App, c *cow.Set, paths []string) (int, error) {
+	s, err := patchText(c, paths, cmdline.TerminalOf(a.Stdout, a.Env))
 	if err != nil {
 		return 0, err
 	}
-	return a.page(s)
+	return a.Page(s)
 }
 
 // diffChanges lists one set of changes.
-func (a *app) diffChanges(o *options, c *cow.Set) (int, error) {
+func diffChanges(a *app.App, o *options, c *cow.Set) (int, error) {
 	edits, all, err := c.Edits()
 	if err != nil {
 		return 0, err
 	}
 	if !o.json {
-		return a.print(editsText(edits, all))
+		return a.Print(editsText(edits, all))
 	}
 	out := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created, Truncated: !all}
 	for _, e := range edits {
 		out.Changes = append(out.Changes, changeDocument{Path: ipc.Bytes(e.Path), Kind: string(e.Kind), Executes: e.By, Guarded: e.Guarded, LeadsTo: ipc.Bytes(e.Leads), Changed: e.Changed, Special: e.Special})
 	}
-	return a.printJSON(out)
+	return a.PrintJSON(out)
 }
 
 // changesDocument is the output of diff --json for changes that are kept apart. In the list of all changes it has the

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/rootfs/upper"
@@ -25,13 +26,13 @@ type questions struct {
 }
 
 // openQuestions opens the user's terminal.
-func (a *app) openQuestions() (*questions, error) {
+func openQuestions(a *app.App) (*questions, error) {
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		return nil, hinted(errors.New("--interactive: there is no terminal to ask on"), "demesne diff --patch shows the changes; demesne apply PATH makes some")
+		return nil, app.Hinted(errors.New("--interactive: there is no terminal to ask on"), "demesne diff --patch shows the changes; demesne apply PATH makes some")
 	}
 	unix.IoctlSetInt(stream.FD(f), unix.TCFLSH, unix.TCIFLUSH) // typed before the question
-	return &questions{f: f, in: bufio.NewReader(f), shows: cmdline.TerminalOf(f, a.env)}, nil
+	return &questions{f: f, in: bufio.NewReader(f), shows: cmdline.TerminalOf(f, a.Env)}, nil
 }
 
 func (q *questions) close() { q.f.Close() }

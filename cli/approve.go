@@ -1,11 +1,12 @@
 package cli
 
 import (
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/server/servecmd"
 )
 
-func approveCommand() command {
+func approveCommand() app.Verb {
 	flags := func() cmdline.Flags { return servecmd.ApproveFlags(&servecmd.ApproveOptions{}) }
-	return external(*servecmd.ApproveCommand(&servecmd.ApproveOptions{}), flags, serverProgram, "approve")
+	return app.External(*servecmd.ApproveCommand(&servecmd.ApproveOptions{}), flags, serverProgram, "approve")
 }

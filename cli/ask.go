@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -16,19 +17,19 @@ import (
 
 // canAsk returns an error if --ask is impossible. The question and the command must not read from one terminal
 // at the same time.
-func (c *console) canAsk(n *network, p *processOptions) error {
+func canAsk(c *app.Console, n *network, p *processOptions) error {
 	if !n.ask {
 		if n.askTime > 0 {
-			return hinted(errors.New("--ask-timeout: needs --ask"), "--ask --ask-timeout 5m")
+			return app.Hinted(errors.New("--ask-timeout: needs --ask"), "--ask --ask-timeout 5m")
 		}
 		return nil
 	}
 	if !p.tty && p.interactive && stream.IsTerminal(c.Stdin) {
-		return hinted(errors.New("--ask: the command reads from the terminal"), "with -t, it does so through demesne, which can ask in between")
+		return app.Hinted(errors.New("--ask: the command reads from the terminal"), "with -t, it does so through demesne, which can ask in between")
 	}
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		return hinted(errors.New("--ask: there is no terminal to ask on"), "--allow-domain NAME allows without a question; --learn records what would be asked")
+		return app.Hinted(errors.New("--ask: there is no terminal to ask on"), "--allow-domain NAME allows without a question; --learn records what would be asked")
 	}
 	return f.Close()
 }
@@ -38,21 +39,21 @@ func (n *network) waits() time.Duration { return cmp.Or(n.askTime, runner.AskTim
 
 // asker returns a function that asks the user at the terminal, one question at a time, or nil without --ask. A
 // question that waited too long for its turn is skipped: the runner has denied it.
-func (a *app) asker(verb string, n *network) func(runner.Question, []string) (allow, answered bool) {
+func asker(a *app.App, verb string, n *network) func(runner.Question, []string) (allow, answered bool) {
 	if !n.ask {
 		return nil
 	}
-	a.floor, a.answers = make(stream.Floor, 1), &stream.Answers{}
+	a.Floor, a.Answers = make(stream.Floor, 1), &stream.Answers{}
 	return func(q runner.Question, _ []string) (allow, answered bool) {
 		late := time.Now().Add(n.waits())
-		defer a.floor.Take(nil)()
+		defer a.Floor.Take(nil)()
 		f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 		if err != nil || !time.Now().Before(late) {
 			return false, false
 		}
 		defer f.Close()
 		question := fmt.Sprintf("demesne: %s: allow access to %s? [y/N] ", verb, text.SafeLine(fmt.Sprintf("%s:%d", q.Name, q.Port)))
-		line, err := a.answers.Line(f, question, late)
+		line, err := a.Answers.Line(f, question, late)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			fmt.Fprintf(f, "no answer in %v: denied for now\n", n.waits())
 			return false, false

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -12,8 +13,8 @@ import (
 	"demesne/session"
 )
 
-func attachCommand() command {
-	return command{
+func attachCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "attach", Usage: []string{"ID | JOB"}, Summary: "return to the terminal of a command, or to a job",
 			About: `Connects this terminal to the last command that demesne exec -t started in the sandbox ID. It first prints the last
@@ -28,15 +29,15 @@ For a background job it prints the output from the beginning, and exits as demes
 			},
 			Operand: cmdline.Sandbox,
 		},
-		new: shared(noFlags, cmdAttach),
+		New: shared(noFlags, cmdAttach),
 	}
 }
 
 // shellCommand runs bash if the sandbox has it, or else sh.
 var shellCommand = []string{"/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh"}
 
-func cmdAttach(a *app, o *options, args []string) (int, error) {
-	id, err := oneSandbox(args)
+func cmdAttach(a *app.App, o *options, args []string) (int, error) {
+	id, err := app.OneSandbox(args)
 	if err != nil {
 		return 0, err
 	}
@@ -45,7 +46,7 @@ func cmdAttach(a *app, o *options, args []string) (int, error) {
 		return t.each(o.verb, args, t.follow)
 	}
 	o.tty, o.interactive = true, true
-	j, err := a.newExecution(o, shellCommand)
+	j, err := newExecution(a, o, shellCommand)
 	if err != nil {
 		return 0, err
 	}
@@ -63,21 +64,21 @@ func (t jobTool) follow(ctx context.Context, store *jobs.Store, id string) (int,
 
 // attach continues a command that has a terminal, or starts a shell.
 func (j *execution) attach(id string) error {
-	s := j.app.session(j.o.network.source(&j.app.console), nil)
+	s := j.app.Session(j.o.network.source(&j.app.Console), nil)
 	defer s.Close()
-	b, err := s.Open(j.sig.Ctx, id, j.app.callbacks(j.o, j.sig, &j.stages, nil))
+	b, err := s.Open(j.sig.Ctx, id, callbacks(j.app, j.o, j.sig, &j.stages, nil))
 	if err != nil {
 		return err
 	}
 	p, recent, err := b.Attach(j.sig.Ctx)
 	var e *ipc.Error
 	switch {
-	case lacks(err) && j.term.Fd < 0:
-		return hinted(err, "on a terminal this starts a shell; without one, use demesne exec -i %s -- sh", id)
-	case lacks(err):
+	case app.NoSuchSandbox(err) && j.term.Fd < 0:
+		return app.Hinted(err, "on a terminal this starts a shell; without one, use demesne exec -i %s -- sh", id)
+	case app.NoSuchSandbox(err):
 		return j.ended(s.Exec(j.sig.Ctx, b.ID, j.runOptions(), session.Callbacks{}))
 	case errors.As(err, &e) && e.Code == ipc.CodeBusy:
-		return hinted(err, "detach there with Ctrl-P Ctrl-Q, or start a shell beside it: demesne exec -t %s -- sh", id)
+		return app.Hinted(err, "detach there with Ctrl-P Ctrl-Q, or start a shell beside it: demesne exec -t %s -- sh", id)
 	case err != nil:
 		return err
 	}

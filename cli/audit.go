@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/session/audit"
@@ -30,8 +31,8 @@ type operatorOptions struct {
 	once           bool
 }
 
-func auditCommand() command {
-	return command{
+func auditCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "audit", Usage: []string{"list [--since DURATION] [--type TYPE] [--sandbox ID] [--namespace NS] [--limit N] [--json]", "verify [--mark ID:SHA256] [--json]"},
 			Summary: "show what callers of demesne serve did",
@@ -48,7 +49,7 @@ a line where the user of the server cannot write.`,
 			},
 			Words: []string{"list", "verify"},
 		},
-		new: shared(auditFlags, cmdAudit),
+		New: shared(auditFlags, cmdAudit),
 	}
 }
 
@@ -65,7 +66,7 @@ func auditFlags(o *options) cmdline.Flags {
 		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: func(s string) error { a.auditNamespace = &s; return nil }, Help: "entries of this namespace"},
 		{Group: cmdline.GroupGeneral, Long: "limit", Arg: "N", Set: a.setLimit, Help: "show the last N entries, 0 for all (default " + strconv.Itoa(auditShown) + ")"},
 		{Group: cmdline.GroupGeneral, Long: "mark", Arg: "ID:SHA256", Repeat: true, Set: a.setMark, Help: "with verify: an entry and its hash, as an earlier verify printed them"},
-	}, jsonFlag(&o.json))
+	}, app.JSONFlag(&o.json))
 }
 
 func (o *operatorOptions) setLimit(s string) (err error) {
@@ -88,9 +89,9 @@ func (o *operatorOptions) setMark(s string) error {
 	return nil
 }
 
-func cmdAudit(a *app, o *options, args []string) (int, error) {
+func cmdAudit(a *app.App, o *options, args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, hinted(errors.New("needs a verb"), "demesne audit list | verify")
+		return 0, app.Hinted(errors.New("needs a verb"), "demesne audit list | verify")
 	}
 	if len(args) > 1 {
 		return 0, fmt.Errorf("unexpected argument %q", args[1])
@@ -108,7 +109,7 @@ func cmdAudit(a *app, o *options, args []string) (int, error) {
 	return 0, fmt.Errorf("%q: %w", args[0], cmdline.OneOf(args[0], []string{"list", "verify"}))
 }
 
-func listAudit(a *app, dir string, o *options) (int, error) {
+func listAudit(a *app.App, dir string, o *options) (int, error) {
 	if o.auditMarks != nil {
 		return 0, errors.New("--mark is for verify, not for list")
 	}
@@ -133,11 +134,11 @@ func listAudit(a *app, dir string, o *options) (int, error) {
 	if o.json {
 		return printEntries(a, all)
 	}
-	return a.print(auditTable(all))
+	return a.Print(auditTable(all))
 }
 
 // printEntries prints each entry as one line of JSON.
-func printEntries(a *app, all []audit.Entry) (int, error) {
+func printEntries(a *app.App, all []audit.Entry) (int, error) {
 	var b strings.Builder
 	for _, e := range all {
 		line, err := json.Marshal(e)
@@ -146,7 +147,7 @@ func printEntries(a *app, all []audit.Entry) (int, error) {
 		}
 		b.Write(append(line, '\n'))
 	}
-	return a.print(b.String())
+	return a.Print(b.String())
 }
 
 func auditTable(all []audit.Entry) string {
@@ -157,7 +158,7 @@ func auditTable(all []audit.Entry) string {
 			detailText(e.Detail),
 		})
 	}
-	return columns(rows)
+	return app.Columns(rows)
 }
 
 // detailText returns details as NAME=VALUE, with quotes around values that have spaces.
@@ -173,7 +174,7 @@ func detailText(all map[string]string) string {
 	return strings.Join(words, " ")
 }
 
-func verifyAudit(a *app, dir string, o *options) (int, error) {
+func verifyAudit(a *app.App, dir string, o *options) (int, error) {
 	if o.auditSince != 0 || o.auditType != "" || o.auditSandbox != "" || o.auditNamespace != nil || o.auditLimit != auditShown {
 		return 0, errors.New("--since, --type, --sandbox, --namespace and --limit are for list, not for verify")
 	}
@@ -186,17 +187,17 @@ func verifyAudit(a *app, dir string, o *options) (int, error) {
 		code = 1
 	}
 	if o.json {
-		_, err = a.printJSON(r)
+		_, err = a.PrintJSON(r)
 		return code, err
 	}
 	for _, line := range r.Wrong {
-		a.say("audit: " + line)
+		a.Say("audit: " + line)
 	}
 	switch {
 	case code != 0:
 		return code, nil
 	case r.Entries == 0:
-		return a.print("no entries\n")
+		return a.Print("no entries\n")
 	}
-	return a.print(fmt.Sprintf("entries %d to %d are unchanged\nlast: %d:%s\n", r.First, r.Last, r.Last, r.Sum))
+	return a.Print(fmt.Sprintf("entries %d to %d are unchanged\nlast: %d:%s\n", r.First, r.Last, r.Last, r.Sum))
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/rootfs/upper"
 	"demesne/runner"
 )
@@ -38,14 +39,14 @@ func (w *watch) protect(m runner.Mount, others []runner.Mount) (mounts []runner.
 }
 
 // tell names the files that the sandbox left or changed, and that a program of this machine would execute.
-func (w *watch) tell(c *console) {
+func (w *watch) tell(c *app.Console) {
 	for _, d := range w.dirs {
 		lines, err := d.Review()
 		if err != nil {
-			c.say(fmt.Sprintf("%s: %v", w.verb, err))
+			c.Say(fmt.Sprintf("%s: %v", w.verb, err))
 		}
 		for _, line := range lines {
-			c.say(w.verb + ": " + line)
+			c.Say(w.verb + ": " + line)
 		}
 	}
 }

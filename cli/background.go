@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/internal/fsutil"
 	"demesne/proxy/redact"
 	"demesne/runner"
@@ -33,7 +34,7 @@ type jobLine struct {
 }
 
 // command returns the job's command and its arguments.
-func (l jobLine) command() (command, []string) {
+func (l jobLine) command() (app.Verb, []string) {
 	if l.Exec != nil {
 		return execCommand(), l.Exec
 	}
@@ -41,7 +42,7 @@ func (l jobLine) command() (command, []string) {
 }
 
 // jobTool adds to app the steps that the commands about background jobs share.
-type jobTool struct{ *app }
+type jobTool struct{ *app.App }
 
 // start starts a process that does a run or an exec, and prints the job's id. The caller has checked
 // everything that needs no sandbox.
@@ -50,7 +51,7 @@ func (t jobTool) start(o *options) (int, error) {
 	case o.interactive || o.tty || o.network.ask:
 		return 0, errors.New("--background: cannot be combined with -i, -t or --ask")
 	case o.json && o.jsonFile == "":
-		return 0, hinted(errors.New("--background: cannot be combined with --json, except --json=FILE"), "demesne wait --json prints the result after the job's end")
+		return 0, app.Hinted(errors.New("--background: cannot be combined with --json, except --json=FILE"), "demesne wait --json prints the result after the job's end")
 	}
 	dir, err := os.Getwd()
 	if err != nil {
@@ -60,7 +61,7 @@ func (t jobTool) start(o *options) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
-	store, err := t.session(nil, nil).Jobs()
+	store, err := t.Session(nil, nil).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -72,17 +73,17 @@ func (t jobTool) start(o *options) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return t.print(j.ID + "\n")
+	return t.Print(j.ID + "\n")
 }
 
 // attend is the main function of a job's process.
 func (t jobTool) attend(id string) int {
-	store, err := t.session(nil, nil).Jobs()
+	store, err := t.Session(nil, nil).Jobs()
 	if err == nil {
 		err = store.Attend(context.Background(), id, runner.JobKept, t.do)
 	}
 	if err != nil {
-		return t.report(attendVerb, err)
+		return t.Report(attendVerb, err)
 	}
 	return 0
 }
@@ -102,17 +103,17 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 		return nil, err
 	}
 	defer in.Close()
-	mine := *t.app
+	mine := *t.App
 	mine.Stdin = in
 	c, args := line.command()
 	o := &options{verb: c.Name}
-	flags, prepare := runFlags, (*app).newRun
+	flags, prepare := runFlags, newRun
 	if c.Name == "exec" {
-		flags, prepare = execFlags, (*app).newExec
+		flags, prepare = execFlags, newExec
 	}
-	args, err = c.with(flags(o)).Parse(args)
+	args, err = c.With(flags(o)).Parse(args)
 	if err == nil {
-		err = o.network.findSecrets(&mine.console)
+		err = o.network.findSecrets(&mine.Console)
 	}
 	if err != nil {
 		return nil, err

@@ -7,17 +7,18 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
 )
 
-func cmdCheck(a *app, o *options, args []string) (int, error) {
+func cmdCheck(a *app.App, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	return a.withSession(func(ctx context.Context, s *session.Service) (code int, err error) {
+	return a.WithSession(func(ctx context.Context, s *session.Service) (code int, err error) {
 		var probes []runner.Probe
 		err = s.With(ctx, func(eng session.Engine) error { probes, err = eng.Check(ctx); return err })
 		if err != nil {
@@ -27,17 +28,17 @@ func cmdCheck(a *app, o *options, args []string) (int, error) {
 			code = 1
 		}
 		if o.json {
-			_, err = a.printJSON(append([]runner.Probe{}, probes...))
+			_, err = a.PrintJSON(append([]runner.Probe{}, probes...))
 			return code, err
 		}
-		on := cmdline.TerminalOf(a.Stdout, a.env)
-		_, err = a.print(probeTable(probes, on) + verdict(a.tryRun(ctx, s)))
+		on := cmdline.TerminalOf(a.Stdout, a.Env)
+		_, err = a.Print(probeTable(probes, on) + verdict(tryRun(a, ctx, s)))
 		return code, err
 	})
 }
 
 // tryRun returns the receipt of a one-shot sandbox on the host's files: what demesne run gets.
-func (a *app) tryRun(ctx context.Context, s *session.Service) (*runner.Receipt, error) {
+func tryRun(a *app.App, ctx context.Context, s *session.Service) (*runner.Receipt, error) {
 	done, err := s.Run(ctx, session.CreateOptions{}, session.RunOptions{Command: runner.Command{Argv: []string{"true"}, Account: true}}, session.Callbacks{})
 	if err != nil {
 		return nil, err

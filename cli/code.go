@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -28,8 +29,8 @@ const exitProblem = 1
 // checkable keeps the languages whose syntax can be checked.
 func checkable(l languages.Language) bool { return l.Check != nil }
 
-func codeCommand() command {
-	return command{
+func codeCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "code", Usage: []string{"validate [flags] FILE…", "validate --language NAME [flags] -"}, Summary: "check the syntax of code without running it",
 			About: `validate checks the syntax of each FILE by the parser of its language, and executes nothing of it. The parser runs in a
@@ -47,14 +48,14 @@ missing.`,
 			},
 			Operand: cmdline.File, Raw: true,
 		},
-		new: shared(codeFlags, cmdCode),
+		New: shared(codeFlags, cmdCode),
 	}
 }
 
 func codeFlags(o *options) cmdline.Flags {
-	return slices.Concat(cmdline.Flags{{Group: groupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
+	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
 		Help: "language of all files (default that of each file's #! line or name)"}},
-		rootFlags(&o.rootOptions), jsonFlag(&o.json))
+		rootFlags(&o.rootOptions), app.JSONFlag(&o.json))
 }
 
 func (o *codeOptions) setChecked(s string) error {
@@ -75,20 +76,20 @@ type validated struct {
 	Error    *ipc.Error          `json:"error,omitempty"` // why it was not checked
 }
 
-func cmdCode(a *app, o *options, args []string) (int, error) {
+func cmdCode(a *app.App, o *options, args []string) (int, error) {
 	c := codeCommand()
-	line := c.with(codeFlags(o))
+	line := c.With(codeFlags(o))
 	line.Raw = false
 	rest, err := line.Parse(args)
 	switch {
 	case errors.Is(err, cmdline.ErrHelp):
 		return 0, err
 	case err == nil && (len(rest) < 2 || rest[0] != "validate"):
-		err = hinted(errors.New("needs the word validate and a file"), "demesne code validate FILE")
+		err = app.Hinted(errors.New("needs the word validate and a file"), "demesne code validate FILE")
 	}
 	if err != nil {
-		a.report(o.verb, err)
-		return exitUsage, nil
+		a.Report(o.verb, err)
+		return app.ExitUsage, nil
 	}
 	v := validation{app: a, o: o}
 	return v.all(rest[1:])
@@ -96,7 +97,7 @@ func cmdCode(a *app, o *options, args []string) (int, error) {
 
 // validation checks files.
 type validation struct {
-	app    *app
+	app    *app.App
 	o      *options
 	sig    *stream.Signals
 	failed int // exit code of the first failure of the machinery
@@ -104,13 +105,13 @@ type validation struct {
 }
 
 func (v *validation) all(names []string) (int, error) {
-	r, err := v.app.newRoot(v.o)
+	r, err := newRoot(v.app, v.o)
 	if err != nil {
 		return 0, err
 	}
-	s := v.app.session(v.o.network.source(&v.app.console), nil)
+	s := v.app.Session(v.o.network.source(&v.app.Console), nil)
 	defer s.Close()
-	v.sig = stream.SignalsWatched(v.app.quit)
+	v.sig = stream.SignalsWatched(v.app.Quit)
 	results, valid := []validated{}, true
 	for _, name := range names {
 		one := v.file(s, r, name)
@@ -121,13 +122,13 @@ func (v *validation) all(names []string) (int, error) {
 		results = append(results, one)
 	}
 	if v.o.json {
-		if code, err := v.app.printJSON(map[string]any{"valid": valid, "files": results}); code != 0 || err != nil {
+		if code, err := v.app.PrintJSON(map[string]any{"valid": valid, "files": results}); code != 0 || err != nil {
 			return code, err
 		}
 	}
 	switch {
 	case v.wrong:
-		return exitUsage, nil
+		return app.ExitUsage, nil
 	case v.failed != 0:
 		return v.failed, nil
 	case !valid:
@@ -139,12 +140,12 @@ func (v *validation) all(names []string) (int, error) {
 // file checks one file, and prints its errors unless --json prints them.
 func (v *validation) file(s *session.Service, r *root, name string) validated {
 	one := validated{File: name, Problems: []languages.Problem{}}
-	code, err := v.app.readCode(name)
+	code, err := readCode(&v.app.Console, name)
 	l := v.o.language
 	if err == nil && l.Name == "" {
 		var known bool
 		if l, known = languages.OfScript(name, code); !known {
-			err = hinted(errors.New("its name does not tell the language"), "--language NAME tells it: %s", strings.Join(languages.Names(checkable), ", "))
+			err = app.Hinted(errors.New("its name does not tell the language"), "--language NAME tells it: %s", strings.Join(languages.Names(checkable), ", "))
 		}
 	}
 	if err != nil {
@@ -158,7 +159,7 @@ func (v *validation) file(s *session.Service, r *root, name string) validated {
 	if err != nil && v.sig.GaveUp() == 0 {
 		err = lacksParser(err, l)
 		if v.wrong = v.wrong || l.Check == nil; v.failed == 0 {
-			v.failed = codeOf(err)
+			v.failed = app.ExitCode(err)
 		}
 		return v.unchecked(one, err)
 	}
@@ -166,7 +167,7 @@ func (v *validation) file(s *session.Service, r *root, name string) validated {
 	one.Problems = append(one.Problems, problems...)
 	for _, p := range problems {
 		if !v.o.json {
-			v.app.print(text.SafeLine(fmt.Sprintf("%s:%s", name, p)) + "\n")
+			v.app.Print(text.SafeLine(fmt.Sprintf("%s:%s", name, p)) + "\n")
 		}
 	}
 	return one
@@ -174,8 +175,8 @@ func (v *validation) file(s *session.Service, r *root, name string) validated {
 
 // unchecked reports why a file was not checked.
 func (v *validation) unchecked(one validated, err error) validated {
-	one.Error = asWire(err)
-	v.app.report(v.o.verb, fmt.Errorf("validate %q: %w", one.File, err))
+	one.Error = app.Wire(err)
+	v.app.Report(v.o.verb, fmt.Errorf("validate %q: %w", one.File, err))
 	return one
 }
 
@@ -187,13 +188,13 @@ func lacksParser(err error, l languages.Language) error {
 	}
 	err = ipc.Errorf(e.Code, "the sandbox has no %s, which checks %s", l.Check[0], l.Name)
 	if l.Image == "" {
-		return hinted(err, "--image NAME names an image that has it")
+		return app.Hinted(err, "--image NAME names an image that has it")
 	}
-	return hinted(err, "--image %s has it", l.Image)
+	return app.Hinted(err, "--image %s has it", l.Image)
 }
 
 // readCode reads a file of this machine, or stdin.
-func (c *console) readCode(name string) ([]byte, error) {
+func readCode(c *app.Console, name string) ([]byte, error) {
 	from := c.Stdin
 	if name != "-" {
 		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)

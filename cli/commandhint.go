@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner/ipc"
@@ -21,7 +22,7 @@ func (j *execution) commandHint(err error) error {
 	case e.Code == ipc.CodeCommandNotFound && len(j.cmd.Argv) > 0 && isScriptName(j.cmd.Argv[0]) && !fsutil.Exists(j.cmd.Argv[0]):
 		return ipc.Errorf(e.Code, "execute %q: the sandbox has no such program, and this machine no such file", j.cmd.Argv[0])
 	case e.Code == ipc.CodeNotExecutable && j.o.platform != "":
-		return hinted(err, "programs for %s need an emulator on this machine: sudo apt install qemu-user-static", text.SafeLine(j.o.platform))
+		return app.Hinted(err, "programs for %s need an emulator on this machine: sudo apt install qemu-user-static", text.SafeLine(j.o.platform))
 	case e.Code == ipc.CodeCommandNotFound && j.o.image.Kind == "" && len(j.cmd.Argv) > 0:
 		if file := j.onMachine(j.cmd.Argv[0]); file != "" {
 			return j.shows(err, file)
@@ -36,7 +37,7 @@ func (j *execution) shows(err error, file string) error {
 	if j.o.verb == "run" {
 		verb = "demesne run"
 	}
-	return hinted(err, "the sandbox does not have %s, which is on this machine: %s --mount %s:ro shows that directory",
+	return app.Hinted(err, "the sandbox does not have %s, which is on this machine: %s --mount %s:ro shows that directory",
 		text.SafeLine(file), verb, text.SafeLine(filepath.Dir(file)))
 }
 
@@ -45,7 +46,7 @@ func (j *execution) onMachine(name string) string {
 	if strings.Contains(name, "/") {
 		return ""
 	}
-	for _, dir := range filepath.SplitList(j.app.getenv("PATH")) {
+	for _, dir := range filepath.SplitList(j.app.Getenv("PATH")) {
 		file := filepath.Join(dir, name)
 		if info, err := os.Stat(file); filepath.IsAbs(dir) && err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
 			return file

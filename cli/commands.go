@@ -3,21 +3,22 @@ package cli
 import (
 	"slices"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 )
 
 // shared returns a constructor for a verb that has the options of all.
-func shared(flags func(*options) cmdline.Flags, run func(*app, *options, []string) (int, error)) func(*app) bound {
-	return func(a *app) bound {
-		o := &options{verb: a.verb, line: a.args}
-		return bound{flags(o), func(args []string) (int, error) { return run(a, o, args) }}
+func shared(flags func(*options) cmdline.Flags, run func(*app.App, *options, []string) (int, error)) func(*app.App) app.Bound {
+	return func(a *app.App) app.Bound {
+		o := &options{verb: a.Verb, line: a.Args}
+		return app.Bound{Flags: flags(o), Run: func(args []string) (int, error) { return run(a, o, args) }}
 	}
 }
 
 // commands is a function, not a variable, because the run function of help calls it. Each start of the program calls
 // it once, so it copies each command once.
-func commands() []command {
-	all := make([]command, 0, 40)
+func commands() []app.Verb {
+	all := make([]app.Verb, 0, 40)
 	all = group(all, "Run", runCommand())
 	all = group(all, "Sandboxes", createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(), removeCommand(), attachCommand(), copyCommand())
 	all = group(all, "Sandboxes", forkCommands()...)
@@ -33,7 +34,7 @@ func commands() []command {
 }
 
 // group appends commands under one heading of the overview.
-func group(all []command, name string, more ...command) []command {
+func group(all []app.Verb, name string, more ...app.Verb) []app.Verb {
 	from := len(all)
 	all = append(all, more...)
 	for i := range all[from:] {
@@ -43,9 +44,9 @@ func group(all []command, name string, more ...command) []command {
 }
 
 // lookup returns the command of a verb.
-func lookup(verb string) (*command, error) {
+func lookup(verb string) (*app.Verb, error) {
 	all := commands()
-	i := slices.IndexFunc(all, func(c command) bool { return c.Name == verb })
+	i := slices.IndexFunc(all, func(c app.Verb) bool { return c.Name == verb })
 	if i < 0 {
 		_, err := program().Find(verb)
 		return nil, err
@@ -53,8 +54,8 @@ func lookup(verb string) (*command, error) {
 	return &all[i], nil
 }
 
-func runCommand() command {
-	return command{
+func runCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "run", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]", "[flags] FILE.py|.js|.ts|.R|.sh|… [ARG…]", "[flags] --language NAME -", "[flags] --commands FILE|-"},
 			Summary: "run a command in a one-shot sandbox",
@@ -90,12 +91,12 @@ The exit code is that of CMD. With --commands it is that of the first failure. d
 			Operand: cmdline.Argv,
 			Habits:  runHabits,
 		},
-		new: shared(runFlags, cmdRun),
+		New: shared(runFlags, cmdRun),
 	}
 }
 
-func createCommand() command {
-	return command{
+func createCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "create", Usage: []string{"[flags]"}, Summary: "make a persistent sandbox",
 			About: `Makes a sandbox, runs nothing in it, and prints its id. The sandbox exists until demesne rm removes it or its time
@@ -111,12 +112,12 @@ out takes that sandbox's value. A flag with another value is an error that names
 			},
 			Habits: runHabits,
 		},
-		new: shared(createFlags, cmdCreate),
+		New: shared(createFlags, cmdCreate),
 	}
 }
 
-func execCommand() command {
-	return command{
+func execCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "exec", Usage: []string{"[flags] ID [--] CMD [ARG…]", "[flags] ID -c TEXT [ARG…]", "[flags] --key KEY -- CMD [ARG…]"},
 			Summary: "run a command in a persistent sandbox",
@@ -141,12 +142,12 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 			Operand: cmdline.Sandbox, Then: cmdline.Argv,
 			Habits: execHabits,
 		},
-		new: shared(execFlags, cmdExec),
+		New: shared(execFlags, cmdExec),
 	}
 }
 
-func listCommand() command {
-	return command{
+func listCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "ls", Usage: []string{"[--all] [--json | -q]"}, Summary: "list sandboxes",
 			About: `Lists the sandboxes of this user, the oldest first: running ones, stopped ones, and snapshots. --json and -q keep this order.
@@ -156,12 +157,12 @@ A build of an image has sandboxes of its own, and fails without them. They are l
 				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
 			},
 		},
-		new: shared(sandboxListFlags, cmdLs),
+		New: shared(sandboxListFlags, cmdLs),
 	}
 }
 
-func inspectCommand() command {
-	return command{
+func inspectCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "inspect", Usage: []string{"[--json] ID"}, Summary: "show a sandbox and its receipt",
 			About: `Shows the settings of a sandbox, and its receipt: what the kernel enforces. The receipt lists each layer, the id map, and
@@ -173,12 +174,12 @@ ID can be a name.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		new: shared(jsonOf, cmdInspect),
+		New: shared(jsonOf, cmdInspect),
 	}
 }
 
-func stopCommand() command {
-	return command{
+func stopCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "stop", Usage: []string{"[--grace DURATION] ID…"}, Summary: "end the processes of sandboxes, and keep their files",
 			About: `Ends all processes in the sandboxes, and keeps their files. Each process first gets the image's stop signal (SIGTERM if
@@ -193,12 +194,12 @@ The next demesne exec starts a stopped sandbox again. demesne rm removes a sandb
 			Operand: cmdline.Sandbox,
 			Habits:  stopHabits,
 		},
-		new: shared(stopFlags, cmdStop),
+		New: shared(stopFlags, cmdStop),
 	}
 }
 
-func removeCommand() command {
-	return command{
+func removeCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "rm", Usage: []string{"[--force] ID…"}, Summary: "remove sandboxes and their files",
 			About: `Ends all processes in the sandboxes, and removes the sandboxes with their files. It removes stopped sandboxes and
@@ -209,12 +210,12 @@ snapshots too. Output directories remain, unless they are empty.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		new: shared(removeFlags, cmdRemove),
+		New: shared(removeFlags, cmdRemove),
 	}
 }
 
-func checkCommand() command {
-	return command{
+func checkCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "check", Usage: []string{"[--json]"}, Summary: "report which features sandboxes get on this machine",
 			About: `Tests each feature that sandboxes use, and reports it as held, degraded or missing. For a feature that is not held it gives
@@ -227,12 +228,12 @@ level is good for, and what it lacks. With --json it reports only the features.`
 				{Says: "report as JSON", Line: "demesne check --json"},
 			},
 		},
-		new: shared(jsonOf, cmdCheck),
+		New: shared(jsonOf, cmdCheck),
 	}
 }
 
-func completionCommand() command {
-	return command{
+func completionCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "completion", Usage: []string{"bash | zsh | fish"}, Summary: "print a completion script for a shell",
 			About: "Prints a script with which a shell completes demesne's commands, flags, sandboxes and images.",
@@ -243,22 +244,22 @@ func completionCommand() command {
 			},
 			Words: []string{"bash", "zsh", "fish"},
 		},
-		new: shared(noFlags, cmdCompletion),
+		New: shared(noFlags, cmdCompletion),
 	}
 }
 
-func versionCommand() command {
-	return command{
+func versionCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "version", Summary: "print the version", About: "Prints the version of demesne, of Go, and the platform.",
 			Examples: []cmdline.Example{{Says: "print the version", Line: "demesne version"}},
 		},
-		new: shared(noFlags, cmdVersion),
+		New: shared(noFlags, cmdVersion),
 	}
 }
 
-func helpCommand() command {
-	return command{
+func helpCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "help", Usage: []string{"[COMMAND | TOPIC]", "--markdown", "--man DIR"}, Summary: "explain a command or a topic",
 			About: `Explains a command or a topic, or lists all of them. The manual pages have the same text: man demesne-run explains
@@ -270,7 +271,7 @@ demesne run.`,
 			},
 			Words: helpWords,
 		},
-		new: shared(helpFlags, cmdHelp),
+		New: shared(helpFlags, cmdHelp),
 	}
 }
 

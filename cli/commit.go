@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -17,8 +18,8 @@ import (
 	"demesne/session"
 )
 
-func commitCommand() command {
-	return command{
+func commitCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "commit", Usage: []string{"[flags] ID NAME [CMD [ARG…]]"}, Summary: "make an image from the changes of a sandbox",
 			About: `Makes an image from a sandbox: the image of the sandbox, with the changed files as a new layer. Processes, and files in
@@ -32,22 +33,22 @@ it. A sandbox on the host's own files has no image, and cannot be committed.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		new: shared(commitFlags, cmdCommit),
+		New: shared(commitFlags, cmdCommit),
 	}
 }
 
 func commitFlags(o *options) cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
-		{Group: groupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cmdline.List(&o.env, checkEnv),
+		{Group: app.GroupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cmdline.List(&o.env, app.CheckEnv),
 			Help: "set a variable for the image's commands; NAME alone takes the value from this environment"},
-		{Group: groupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir, Help: "directory that commands start in"},
-		{Group: groupCommand, Long: "user", Arg: "USER", Set: o.setUser, Help: "user that commands run as"},
+		{Group: app.GroupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir, Help: "directory that commands start in"},
+		{Group: app.GroupCommand, Long: "user", Arg: "USER", Set: o.setUser, Help: "user that commands run as"},
 	}, entrypointFlag(&o.processOptions), importFlags(o))
 }
 
-func cmdCommit(a *app, o *options, args []string) (int, error) {
+func cmdCommit(a *app.App, o *options, args []string) (int, error) {
 	if len(args) < 2 {
-		return 0, hinted(errors.New("needs a sandbox and an image name"), "demesne commit build local/app")
+		return 0, app.Hinted(errors.New("needs a sandbox and an image name"), "demesne commit build local/app")
 	}
 	refs, err := named(args[1:2])
 	if err != nil {
@@ -57,18 +58,18 @@ func cmdCommit(a *app, o *options, args []string) (int, error) {
 	if len(cmd) > 0 && cmd[0] == "--" {
 		cmd = cmd[1:]
 	}
-	change, err := o.change(a.env, cmd)
+	change, err := o.change(a.Env, cmd)
 	if err != nil {
 		return 0, err
 	}
 	t := imageTool{a}
-	return t.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		img, err := t.commit(ctx, c, args[0], refs[0], change)
 		if err != nil {
 			return 0, err
 		}
 		if o.json {
-			return t.printJSON(infoOf(images.Listed{Image: img}))
+			return t.PrintJSON(infoOf(images.Listed{Image: img}))
 		}
 		return t.tell(&o.reportOptions, refs[0], img)
 	})
@@ -89,7 +90,7 @@ func (o *processOptions) change(lookup func(string) (string, bool), cmd []string
 
 // commit takes a snapshot, so that the sandbox can go on, and makes an image from the snapshot's layers.
 func (t imageTool) commit(ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
-	s := t.session(nil, nil)
+	s := t.Session(nil, nil)
 	defer s.Close()
 	eng, err := s.Engine(ctx)
 	if err != nil {
@@ -102,9 +103,9 @@ func (t imageTool) commit(ctx context.Context, c *images.Client, id string, ref 
 	root := info.Spec.Rootfs
 	switch {
 	case root == nil:
-		return nil, hinted(fmt.Errorf("sandbox %q: runs on this machine's own files, not on an image", id), "demesne create --image NAME creates a sandbox that can be committed")
+		return nil, app.Hinted(fmt.Errorf("sandbox %q: runs on this machine's own files, not on an image", id), "demesne create --image NAME creates a sandbox that can be committed")
 	case root.Digest == "" || root.Store != c.Store.Dir():
-		return nil, hinted(fmt.Errorf("sandbox %q: its image is not in the store %q", id, c.Store.Dir()), "demesne import makes an image from a directory")
+		return nil, app.Hinted(fmt.Errorf("sandbox %q: its image is not in the store %q", id, c.Store.Dir()), "demesne import makes an image from a directory")
 	}
 	snap, err := eng.EphemeralSnapshot(ctx, id)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/runner"
 	"demesne/session"
@@ -15,27 +16,27 @@ const completionVerb = "complete-words"
 
 // completionWords prints the words that a completion script offers. It says nothing about errors, because the user is in
 // the middle of a line.
-func (a *app) completionWords(list string) int {
+func completionWords(a *app.App, list string) int {
 	var words []string
 	switch list {
 	case "sandboxes":
-		a.with(func(ctx context.Context, eng session.Engine) (int, error) {
+		a.WithEngine(func(ctx context.Context, eng session.Engine) (int, error) {
 			infos, err := eng.List(ctx)
 			words = sandboxWords(slices.DeleteFunc(infos, func(i runner.Info) bool { return i.Spec.OfBuild() }))
 			return 0, err
 		})
 	case "images", "here":
-		infos := a.imagesHere()
+		infos := imagesHere(a)
 		if list == "images" {
 			infos = append(infos, notPulled(infos)...)
 			words = []string{"host"}
 		}
 		words = append(words, strings.Fields(imageNames(infos))...)
 	default:
-		return exitUsage
+		return app.ExitUsage
 	}
 	if len(words) > 0 {
-		a.print(strings.Join(words, "\n") + "\n")
+		a.Print(strings.Join(words, "\n") + "\n")
 	}
 	return 0
 }
@@ -53,8 +54,8 @@ func sandboxWords(infos []runner.Info) (words []string) {
 	return words
 }
 
-func (a *app) imagesHere() (infos []imageInfo) {
-	a.withImages(func(_ context.Context, c *images.Client) (int, error) {
+func imagesHere(a *app.App) (infos []imageInfo) {
+	a.WithImages(func(_ context.Context, c *images.Client) (int, error) {
 		list, err := c.Store.List()
 		for _, l := range list {
 			infos = append(infos, infoOf(l))

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -15,8 +16,8 @@ import (
 	"demesne/session"
 )
 
-func copyCommand() command {
-	return command{
+func copyCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "cp", Usage: []string{"SRC ID:DST", "ID:SRC DST", "ID:SRC ID:DST"},
 			Summary: "copy files into, out of or between sandboxes",
@@ -36,7 +37,7 @@ $DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES limit one copy. A copy that 
 			},
 			Operand: cmdline.File,
 		},
-		new: shared(noFlags, cmdCopy),
+		New: shared(noFlags, cmdCopy),
 	}
 }
 
@@ -55,12 +56,12 @@ func notRelative(arg string) error {
 	if !found || !runner.IsTarget(id) || strings.HasPrefix(inside, "/") {
 		return nil
 	}
-	return hinted(fmt.Errorf("path %q: a path inside a sandbox must be absolute", arg), "%s:/workspace/%s, or ./%s for a file of this machine", id, inside, arg)
+	return app.Hinted(fmt.Errorf("path %q: a path inside a sandbox must be absolute", arg), "%s:/workspace/%s, or ./%s for a file of this machine", id, inside, arg)
 }
 
-func cmdCopy(a *app, o *options, args []string) (int, error) {
+func cmdCopy(a *app.App, o *options, args []string) (int, error) {
 	if len(args) != 2 {
-		return 0, hinted(errors.New("needs two paths, one of them ID:/PATH"), "demesne cp data.csv build:/tmp/")
+		return 0, app.Hinted(errors.New("needs two paths, one of them ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
 	for _, arg := range args {
 		if err := notRelative(arg); err != nil {
@@ -70,10 +71,10 @@ func cmdCopy(a *app, o *options, args []string) (int, error) {
 	from, src := splitInside(args[0])
 	to, dst := splitInside(args[1])
 	if from == "" && to == "" {
-		return 0, hinted(errors.New("one of the paths must be ID:/PATH"), "demesne cp data.csv build:/tmp/")
+		return 0, app.Hinted(errors.New("one of the paths must be ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
 	if from != "" && to == "" && path.Base(path.Clean(src)) == "/" {
-		return 0, hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
+		return 0, app.Hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
 	}
 	source, target := session.Place{Sandbox: from, Path: src}, session.Place{Sandbox: to, Path: dst}
 	if to == "" {
@@ -85,11 +86,11 @@ func cmdCopy(a *app, o *options, args []string) (int, error) {
 			return 0, err
 		}
 	}
-	sig := stream.SignalsWatched(a.quit)
-	s := a.session(o.network.source(&a.console), nil)
+	sig := stream.SignalsWatched(a.Quit)
+	s := a.Session(o.network.source(&a.Console), nil)
 	defer s.Close()
-	did, err := s.Copy(sig.Ctx, source, target, a.callbacks(o, sig, &stages{}, nil))
-	a.tellLeft(did)
+	did, err := s.Copy(sig.Ctx, source, target, callbacks(a, o, sig, &stages{}, nil))
+	tellLeft(&a.Console, did)
 	if code := sig.GaveUp(); err != nil && code != 0 {
 		return code, nil
 	}
@@ -113,11 +114,11 @@ func hostSource(src, dst string) (string, string, error) {
 }
 
 // tellLeft lists the entries that were not copied.
-func (c *console) tellLeft(did tarball.Report) {
+func tellLeft(c *app.Console, did tarball.Report) {
 	for _, l := range did.Left {
-		c.say(fmt.Sprintf("cp: %q: skipped: %s", l.Path, l.Kind))
+		c.Say(fmt.Sprintf("cp: %q: skipped: %s", l.Path, l.Kind))
 	}
 	if more := did.LeftAll - len(did.Left); more > 0 {
-		c.say(fmt.Sprintf("cp: %d more were skipped", more))
+		c.Say(fmt.Sprintf("cp: %d more were skipped", more))
 	}
 }

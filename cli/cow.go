@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
@@ -25,23 +26,23 @@ type cowOptions struct {
 var cowWords = []string{"ask", "keep"}
 
 func cowFlag(o *cowOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: groupResult, Long: "cow", Arg: "WORD", Words: cowWords, Set: cmdline.Word(&o.cow, cowWords),
+	return cmdline.Flags{{Group: app.GroupResult, Long: "cow", Arg: "WORD", Words: cowWords, Set: cmdline.Word(&o.cow, cowWords),
 		Help: "what to do with the changes of a directory with mode cow: keep them for demesne apply (the default), or ask on the terminal"}}
 }
 
 // canAskCow returns an error if --cow ask is impossible.
-func (c *console) canAskCow(o *options) error {
+func canAskCow(c *app.Console, o *options) error {
 	switch {
 	case o.cow != "ask":
 		return nil
 	case !o.hasCow():
-		return hinted(errors.New("--cow: no directory has mode cow"), "--workspace DIR:cow, --mount DIR:cow or --here=cow")
+		return app.Hinted(errors.New("--cow: no directory has mode cow"), "--workspace DIR:cow, --mount DIR:cow or --here=cow")
 	case o.key != "" || o.background:
-		return hinted(errors.New("--cow ask: cannot be combined with --key or --background"), "demesne diff lists the changes afterwards")
+		return app.Hinted(errors.New("--cow ask: cannot be combined with --key or --background"), "demesne diff lists the changes afterwards")
 	}
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		return hinted(errors.New("--cow ask: there is no terminal to ask on"), "without it the changes are kept for demesne apply")
+		return app.Hinted(errors.New("--cow ask: there is no terminal to ask on"), "without it the changes are kept for demesne apply")
 	}
 	return f.Close()
 }
@@ -52,13 +53,13 @@ func (p *placed) tellApart() {
 		return
 	}
 	for _, d := range p.changes.Dirs {
-		p.app.say(fmt.Sprintf("%s: changes to %s are kept apart, as %s", p.o.verb, text.SafeLine(d.Path), p.changes.ID))
+		p.app.Say(fmt.Sprintf("%s: changes to %s are kept apart, as %s", p.o.verb, text.SafeLine(d.Path), p.changes.ID))
 	}
 	fmt.Fprintf(p.app.Stderr, "hint: after demesne stop %s, demesne apply %s makes them; demesne diff %s lists them\n", p.changes.Sandbox, p.changes.ID, p.changes.ID)
 }
 
 // tellOthers says where to see the changes of a sandbox that diff does not list. c may be nil.
-func (a *app) tellOthers(c *cow.Set) {
+func tellOthers(a *app.App, c *cow.Set) {
 	if c != nil {
 		fmt.Fprintf(a.Stderr, "hint: demesne diff %s lists the changes to directories with mode cow\n", c.ID)
 	}
@@ -70,7 +71,7 @@ func (p *placed) tellChanges() {
 		p.tellApart()
 		return
 	}
-	c, say := p.changes, func(s string) { p.app.say(p.o.verb + ": " + s) }
+	c, say := p.changes, func(s string) { p.app.Say(p.o.verb + ": " + s) }
 	edits, all, err := c.Edits()
 	if err != nil {
 		say(err.Error())
@@ -124,21 +125,21 @@ func (p *placed) askChanges(edits []cow.Edit) {
 		line, err := in.ReadString('\n')
 		switch strings.ToLower(strings.TrimSpace(line)) {
 		case "y", "yes":
-			if _, err := p.app.applyChanges(p.changes, nil, cow.Directly(nil, false)); err != nil {
-				p.app.report(p.o.verb, err)
+			if _, err := applyChanges(p.app, p.changes, nil, cow.Directly(nil, false)); err != nil {
+				p.app.Report(p.o.verb, err)
 			}
 			return
 		case "d", "discard":
 			if err := p.changes.Discard(); err != nil {
-				p.app.report(p.o.verb, err)
+				p.app.Report(p.o.verb, err)
 			}
 			return
 		case "l", "list":
 			fmt.Fprint(f, editsText(edits, true))
 		case "p", "patch":
-			text, perr := patchText(p.changes, nil, cmdline.TerminalOf(f, p.app.env))
+			text, perr := patchText(p.changes, nil, cmdline.TerminalOf(f, p.app.Env))
 			if perr != nil {
-				p.app.report(p.o.verb, perr)
+				p.app.Report(p.o.verb, perr)
 			}
 			fmt.Fprint(f, text)
 		case "n", "no":

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/runner"
 	"demesne/session"
@@ -26,56 +27,56 @@ func (r *root) createOptions(spec runner.Spec) session.CreateOptions {
 }
 
 // callbacks returns the functions that report on a sandbox and its command, and that ask about names.
-func (a *app) callbacks(o *options, sig *stream.Signals, st *stages, p *progress) session.Callbacks {
+func callbacks(a *app.App, o *options, sig *stream.Signals, st *stages, p *progress) session.Callbacks {
 	return session.Callbacks{
 		Image: p.take,
-		Note:  func(line string) { a.say(o.verb + ": " + line) },
+		Note:  func(line string) { a.Say(o.verb + ": " + line) },
 		Stage: st.add,
 		Ready: func() { <-sig.Watched },
 		Made: func(b *session.Sandbox) {
 			p.done()
 			st.add(b.Trace...)
-			a.tellMade(o, b)
+			tellMade(&a.Console, o, b)
 		},
-		Ask: a.asker(o.verb, &o.network),
+		Ask: asker(a, o.verb, &o.network),
 	}
 }
 
 // tellMade prints what the caller should know of a sandbox that was made or opened.
-func (c *console) tellMade(o *options, b *session.Sandbox) {
+func tellMade(c *app.Console, o *options, b *session.Sandbox) {
 	if o.verb == "run" || o.verb == "create" {
 		if b.Replaced {
-			c.say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.verb, o.key, b.ID))
+			c.Say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.verb, o.key, b.ID))
 		}
-		c.warnMinimal(o.verb, b.Level)
-		c.warnUser(o.verb, b.Unmapped)
+		warnMinimal(c, o.verb, b.Level)
+		warnUser(c, o.verb, b.Unmapped)
 	}
 	if o.verb == "create" && o.json {
 		return
 	}
 	if b.Restarted {
-		c.say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", o.verb, b.ID))
+		c.Say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", o.verb, b.ID))
 	}
 	if len(b.MissingSecrets) > 0 {
-		c.say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
+		c.Say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
 		fmt.Fprintf(c.Stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
 	}
 }
 
 // warnUser warns that commands do not run as the user that the image names.
-func (c *console) warnUser(verb string, u *runner.User) {
+func warnUser(c *app.Console, verb string, u *runner.User) {
 	if u == nil {
 		return
 	}
-	c.say(fmt.Sprintf("%s: the image's user %d:%d is not mapped here; commands run as 0:0", verb, u.UID, u.GID))
+	c.Say(fmt.Sprintf("%s: the image's user %d:%d is not mapped here; commands run as 0:0", verb, u.UID, u.GID))
 	fmt.Fprintln(c.Stderr, "hint: demesne check shows how to get more ids; --user 0 says that 0:0 is right")
 }
 
 // warnMinimal warns about the minimal isolation level. The receipt reports all other fallbacks.
-func (c *console) warnMinimal(verb string, level runner.Level) {
+func warnMinimal(c *app.Console, verb string, level runner.Level) {
 	if level != runner.LevelMinimal {
 		return
 	}
-	c.say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
+	c.Say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
 	fmt.Fprintln(c.Stderr, "hint: demesne check shows what is missing; with --require degraded such a run fails")
 }

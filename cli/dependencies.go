@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
 	"demesne/kernels/languages"
@@ -19,7 +20,7 @@ import (
 const installTime = 30 * time.Minute
 
 func dependencyFlag(o *codeOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: groupSandbox, Long: "dependency", Arg: "NAME[==VERSION]", Repeat: true, Set: cmdline.List(&o.dependencies, checkInput),
+	return cmdline.Flags{{Group: app.GroupSandbox, Long: "dependency", Arg: "NAME[==VERSION]", Repeat: true, Set: cmdline.List(&o.dependencies, checkInput),
 		Help: "first install a package of the language's registry; a failure is reported and is no error (without a network flag, the sandbox may reach package registries)"}}
 }
 
@@ -37,7 +38,7 @@ func (o *options) installer(sc *script, args []string) (*runner.Command, error) 
 		l, _ = languages.OfProgram(args[0])
 	}
 	if l.Name == "" {
-		return nil, hinted(errors.New("--dependency: the language is not known"), "--language NAME tells it: %s",
+		return nil, app.Hinted(errors.New("--dependency: the language is not known"), "--language NAME tells it: %s",
 			strings.Join(languages.Names(func(l languages.Language) bool { return l.Install != nil }), ", "))
 	}
 	var all []languages.Dependency
@@ -59,7 +60,7 @@ func (o *options) installer(sc *script, args []string) (*runner.Command, error) 
 }
 
 // install installs the dependencies in a sandbox. What the installer prints goes to stderr. A failure is reported only.
-func (a *app) install(ctx context.Context, s *session.Service, o *options, id string, tool *runner.Command) error {
+func installDependencies(a *app.App, ctx context.Context, s *session.Service, o *options, id string, tool *runner.Command) error {
 	if tool == nil {
 		return nil
 	}
@@ -78,7 +79,7 @@ func (a *app) install(ctx context.Context, s *session.Service, o *options, id st
 	default:
 		return nil
 	}
-	a.say(fmt.Sprintf("%s: install %s: %s", o.verb, strings.Join(o.dependencies, " "), strings.TrimSpace(failed)))
+	a.Say(fmt.Sprintf("%s: install %s: %s", o.verb, strings.Join(o.dependencies, " "), strings.TrimSpace(failed)))
 	if o.network.mode == session.NoEgress {
 		fmt.Fprintln(a.Stderr, "hint: --egress package-managers lets the sandbox reach package registries")
 	}
@@ -113,7 +114,7 @@ func (j *execution) within(s *session.Service, c session.CreateOptions, cb sessi
 			}
 		}()
 	}
-	if err := j.app.install(j.sig.Ctx, s, j.o, sb.ID, j.tool); err != nil {
+	if err := installDependencies(j.app, j.sig.Ctx, s, j.o, sb.ID, j.tool); err != nil {
 		return err
 	}
 	return do(sb.ID, image)

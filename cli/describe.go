@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -67,7 +68,7 @@ func describe(i *runner.Info, on cmdline.Terminal) string {
 		add("last command", fmt.Sprintf("exit code %d, %s %s", r.ExitCode, r.Reason, r.Detail))
 	}
 	rows, rest := describeReceipt(rows, i.Receipt, on)
-	return columns(rows) + rest
+	return app.Columns(rows) + rest
 }
 
 // describeReceipt adds the receipt's simple values to rows; it returns its tables as text.

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/build/devcontainer"
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/images"
 	"demesne/images/imageref"
@@ -48,14 +49,14 @@ func (o *mountOptions) setDevcontainer(arg string) error {
 }
 
 // openDevcontainer reads the file that --devcontainer names, builds its image, and sets the options that it decides.
-func (a *app) openDevcontainer(o *options, args []string) error {
+func openDevcontainer(a *app.App, o *options, args []string) error {
 	switch {
 	case o.asked == nil:
 		return nil
 	case o.image.Kind != "":
 		return errors.New("--devcontainer and --image: cannot be combined")
 	case *o.asked == "" && len(args) > 0 && isDirectory(args[0]):
-		return hinted(fmt.Errorf("command %q: is a directory", args[0]), "--devcontainer=%s -- CMD", args[0])
+		return app.Hinted(fmt.Errorf("command %q: is a directory", args[0]), "--devcontainer=%s -- CMD", args[0])
 	}
 	d, err := findDevcontainer(*o.asked)
 	if err != nil {
@@ -88,7 +89,7 @@ func isDirectory(path string) bool {
 func devHinted(err error) error {
 	var refused *devcontainer.Refused
 	if errors.As(err, &refused) {
-		return hinted(err, "%s", refused.Hint)
+		return app.Hinted(err, "%s", refused.Hint)
 	}
 	return err
 }
@@ -117,12 +118,12 @@ func findDevcontainer(arg string) (d *devContainer, err error) {
 }
 
 // read reads the file, and finds the directories that it mounts.
-func (d *devContainer) read(a *app, o *options) error {
+func (d *devContainer) read(a *app.App, o *options) error {
 	f, err := devcontainer.Read(d.root, d.name)
 	if err != nil {
 		return err
 	}
-	env, err := o.environment(a.env)
+	env, err := o.environment(a.Env)
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func (d *devContainer) mount(m devcontainer.Mount) (found mountArg, err error) {
 }
 
 // tell reports what the file asks for and does not get.
-func (d *devContainer) tell(a *app, o *options) {
+func (d *devContainer) tell(a *app.App, o *options) {
 	lines := slices.Clone(d.plan.Notes)
 	for _, port := range d.plan.Ports {
 		n, err := strconv.ParseUint(port, 10, 16)
@@ -201,15 +202,15 @@ func (d *devContainer) tell(a *app, o *options) {
 	d.say(a, o, lines)
 }
 
-func (d *devContainer) say(a *app, o *options, lines []string) {
+func (d *devContainer) say(a *app.App, o *options, lines []string) {
 	for _, line := range lines {
-		a.say(fmt.Sprintf("%s: devcontainer.json: %s", o.verb, text.SafeLine(line)))
+		a.Say(fmt.Sprintf("%s: devcontainer.json: %s", o.verb, text.SafeLine(line)))
 	}
 }
 
 // setImage sets the image that the file names, or builds it. Only an image of a registry, of the store or of a recipe can
 // be named: a directory or archive would be a file of this machine.
-func (d *devContainer) setImage(a *app, o *options) (err error) {
+func (d *devContainer) setImage(a *app.App, o *options) (err error) {
 	base, name := d.plan.Name, d.imageName()
 	if d.plan.Build != nil {
 		if base = name; d.plan.HasFeatures() {
@@ -243,7 +244,7 @@ func imageHas(c oci.Config) devcontainer.Has {
 // build builds the image of the file under a name.
 // The build has the context and the directory of the Dockerfile as descriptors, which lie in the workspace whatever
 // becomes of their paths.
-func (d *devContainer) build(a *app, o *options, name string) error {
+func (d *devContainer) build(a *app.App, o *options, name string) error {
 	b := d.plan.Build
 	if info, err := d.root.Lstat(b.File); err != nil || !info.Mode().IsRegular() {
 		return fmt.Errorf("build: dockerfile %q: %w", b.File, errors.Join(fsutil.Reason(err), notRegular(err)))
@@ -272,7 +273,7 @@ func (d *devContainer) build(a *app, o *options, name string) error {
 }
 
 // run executes a build with files on descriptors from 3 on, of which the first is the context.
-func (d *devContainer) run(a *app, o *options, name string, stdin io.Reader, flags []string, files ...*os.File) error {
+func (d *devContainer) run(a *app.App, o *options, name string, stdin io.Reader, flags []string, files ...*os.File) error {
 	program, err := client.FindProgram(buildProgram)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
@@ -17,8 +18,8 @@ import (
 	"demesne/session"
 )
 
-func egressCommand() command {
-	return command{
+func egressCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "egress", Usage: []string{
 				"list [--json] [MODE]", "lint FILE…", "allow ID NAME…", "deny ID NAME…",
@@ -40,7 +41,7 @@ shows as allowed. replay reports the connections in the log that a policy would 
 			},
 			Words: egressVerbs(),
 		},
-		new: shared(jsonOf, cmdEgress),
+		New: shared(jsonOf, cmdEgress),
 	}
 }
 
@@ -77,9 +78,9 @@ func egressVerbs() (names []string) {
 	return names
 }
 
-func cmdEgress(a *app, o *options, args []string) (int, error) {
+func cmdEgress(a *app.App, o *options, args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, hinted(errors.New("needs a verb"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
+		return 0, app.Hinted(errors.New("needs a verb"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
 	}
 	if err := cmdline.OneOf(args[0], egressVerbs()); err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
@@ -88,7 +89,7 @@ func cmdEgress(a *app, o *options, args []string) (int, error) {
 	v := table[slices.IndexFunc(table, func(v egressVerb) bool { return v.name == args[0] })]
 	rest := slices.Clone(args[1:])
 	if len(rest) < v.least || len(rest) > v.most {
-		return 0, hinted(fmt.Errorf("%s: wrong number of operands", v.name), "demesne egress --help shows the operands")
+		return 0, app.Hinted(fmt.Errorf("%s: wrong number of operands", v.name), "demesne egress --help shows the operands")
 	}
 	if v.run != nil {
 		return v.run(egressTool{a}, rest)
@@ -103,7 +104,7 @@ func cmdEgress(a *app, o *options, args []string) (int, error) {
 }
 
 // egressTool adds to app the steps that the verbs of demesne egress share.
-type egressTool struct{ *app }
+type egressTool struct{ *app.App }
 
 // change changes the rules of a sandbox.
 func (t egressTool) change(c runner.EgressChange) (int, error) {
@@ -112,7 +113,7 @@ func (t egressTool) change(c runner.EgressChange) (int, error) {
 			return 0, fmt.Errorf("rule %q: %w", rule, err)
 		}
 	}
-	return t.with(func(ctx context.Context, eng session.Engine) (int, error) { return 0, eng.ChangeEgress(ctx, c) })
+	return t.WithEngine(func(ctx context.Context, eng session.Engine) (int, error) { return 0, eng.ChangeEgress(ctx, c) })
 }
 
 // log returns the path of the log that arg names: a file, or a sandbox's log.
@@ -120,7 +121,7 @@ func (t egressTool) log(arg string) (path string, err error) {
 	if strings.Contains(arg, "/") || fsutil.Exists(arg) {
 		return arg, nil
 	}
-	_, err = t.with(func(ctx context.Context, eng session.Engine) (int, error) {
+	_, err = t.WithEngine(func(ctx context.Context, eng session.Engine) (int, error) {
 		info, err := eng.Inspect(ctx, arg)
 		if err == nil && (info.Spec.Egress == nil || info.Spec.Egress.Log == "") {
 			err = fmt.Errorf("sandbox %q: has no network, so there is no log", arg)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -19,7 +20,7 @@ const killGrace = time.Second
 // execution is one command of run, exec or attach, from its checks to its result. It is the session.Streams of its
 // command.
 type execution struct {
-	app     *app
+	app     *app.App
 	o       *options
 	cmd     runner.Command
 	began   time.Time
@@ -42,14 +43,14 @@ type execution struct {
 }
 
 // newExecution returns an execution after every check that needs no sandbox.
-func (a *app) newExecution(o *options, argv []string) (*execution, error) {
+func newExecution(a *app.App, o *options, argv []string) (*execution, error) {
 	j := &execution{app: a, o: o, began: time.Now(), over: make(chan struct{})}
-	env, err := o.environment(a.env)
+	env, err := o.environment(a.Env)
 	if err != nil {
 		return nil, err
 	}
 	j.cmd = runner.Command{Argv: argv, Env: env, Dir: o.workdir, User: o.user, Timeout: o.timeout}
-	if j.doc, err = a.openDocument(&o.reportOptions); err != nil {
+	if j.doc, err = openDocument(&a.Console, &o.reportOptions); err != nil {
 		return nil, err
 	}
 	if o.json && o.jsonFile == "" {
@@ -59,7 +60,7 @@ func (a *app) newExecution(o *options, argv []string) (*execution, error) {
 	if o.tty {
 		j.term = a.OpenTerminal()
 	}
-	j.sig = stream.WatchSignals(a.quit, j.term)
+	j.sig = stream.WatchSignals(a.Quit, j.term)
 	return j, nil
 }
 
@@ -74,7 +75,7 @@ func (j *execution) Open(cmd *runner.Command) (err error) {
 		return nil
 	}
 	if j.stdio, err = j.app.OpenStdio(cmd, j.o.interactive, j.kept, j.stages.firstByte); err == nil {
-		j.stdio.Share(j.app.floor, j.over)
+		j.stdio.Share(j.app.Floor, j.over)
 	}
 	return err
 }
@@ -135,8 +136,8 @@ func (j *execution) overTerminal(p session.Process, recent []byte) error {
 	if stays := j.o.verb != "run" || j.o.key != ""; stays && j.term.Fd >= 0 && j.doc == nil {
 		j.term.Keys = stream.NewDetachKeys()
 	}
-	j.term.Answers, j.term.Floor, j.term.Over = j.app.answers, j.app.floor, j.over
-	j.app.answers.Attach(func() { redraw(p, j.term.Size()) })
+	j.term.Answers, j.term.Floor, j.term.Over = j.app.Answers, j.app.Floor, j.over
+	j.app.Answers.Attach(func() { redraw(p, j.term.Size()) })
 	out := j.term.Connect(&j.app.Files, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
 	if err := j.waitOrLeave(p); err != nil || j.left {
 		return err
@@ -211,18 +212,18 @@ func (j *execution) finish(err error) (int, error) {
 	if j.result == nil {
 		return 0, err
 	}
-	if line := reasonLine(j.o.verb, j.result); line != "" {
-		j.app.say(line)
+	if line := app.ReasonLine(j.o.verb, j.result); line != "" {
+		j.app.Say(line)
 	}
-	j.app.tellBlocked(j.result, j.o.verb != "run" || j.o.key != "")
+	tellBlocked(&j.app.Console, j.result, j.o.verb != "run" || j.o.key != "")
 	j.tellLearned()
 	j.tellOutput()
-	j.script.tell(&j.app.console, j.result.ExitCode)
+	j.script.tell(&j.app.Console, j.result.ExitCode)
 	j.placed.tell()
 	if err != nil {
-		j.app.report(j.o.verb, err)
+		j.app.Report(j.o.verb, err)
 		if j.result.ExitCode == 0 {
-			return exitFailed, nil
+			return app.ExitFailed, nil
 		}
 	}
 	return j.result.ExitCode, nil

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/fsutil"
 	"demesne/runner"
@@ -297,7 +298,7 @@ func (p *bareProcess) Wait(context.Context) (*runner.Result, error) {
 	st := p.state.Sys().(syscall.WaitStatus)
 	switch {
 	case p.timedOut.Load():
-		r.ExitCode, r.Reason, r.Detail = exitTimedOut, runner.TimedOut, "ended after --timeout"
+		r.ExitCode, r.Reason, r.Detail = app.ExitTimedOut, runner.TimedOut, "ended after --timeout"
 	case st.Signaled():
 		r.ExitCode, r.Signal, r.Reason = stream.ExitSignal+int(st.Signal()), int(st.Signal()), runner.Signaled
 	default:

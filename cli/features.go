@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"demesne/build/devcontainer"
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -21,7 +22,7 @@ import (
 )
 
 // resolve finds the features of the file: in the store, in registries, and beside the file.
-func (d *devContainer) resolve(a *app, o *options) error {
+func (d *devContainer) resolve(a *app.App, o *options) error {
 	if !d.plan.HasFeatures() {
 		return nil
 	}
@@ -43,7 +44,7 @@ func (d *devContainer) resolve(a *app, o *options) error {
 			if err != nil || ref.Kind != imageref.Registry {
 				return devcontainer.Content{}, errors.Join(err, errors.New("not a name in a registry"))
 			}
-			p := a.newProgress(false, fmt.Sprintf("feature %q", ref.Given))
+			p := newProgress(&a.Console, false, fmt.Sprintf("feature %q", ref.Given))
 			defer p.done()
 			img, err := c.Feature(ctx, ref, o.pull, p.take)
 			if err != nil {
@@ -55,8 +56,8 @@ func (d *devContainer) resolve(a *app, o *options) error {
 }
 
 // withImages calls f with the image store, until a signal ends it.
-func (d *devContainer) withImages(a *app, f func(context.Context, *images.Client) error) error {
-	code, err := a.withImages(func(ctx context.Context, c *images.Client) (int, error) { return 0, f(ctx, c) })
+func (d *devContainer) withImages(a *app.App, f func(context.Context, *images.Client) error) error {
+	code, err := a.WithImages(func(ctx context.Context, c *images.Client) (int, error) { return 0, f(ctx, c) })
 	if err == nil && code != 0 {
 		err = context.Canceled
 	}
@@ -98,7 +99,7 @@ func (d *devContainer) small(name string) ([]byte, error) {
 }
 
 // install builds the image with the features over the image that base names.
-func (d *devContainer) install(a *app, o *options, base, name string) error {
+func (d *devContainer) install(a *app.App, o *options, base, name string) error {
 	ref, err := session.ParseImage(base)
 	if err != nil {
 		return fmt.Errorf("image %q: %w", base, err)
@@ -110,7 +111,7 @@ func (d *devContainer) install(a *app, o *options, base, name string) error {
 		if d.plan.Build != nil {
 			policy = images.PullNever
 		}
-		p := a.newProgress(false, fmt.Sprintf("pull %q", base))
+		p := newProgress(&a.Console, false, fmt.Sprintf("pull %q", base))
 		defer p.done()
 		img, err := c.Ensure(ctx, ref, policy, p.take)
 		if err == nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"slices"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 )
 
@@ -10,62 +11,62 @@ import (
 
 func sandboxFlags(o *options) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupSandbox, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.inputs, checkInput),
+		{Group: app.GroupSandbox, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.inputs, checkInput),
 			Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
-		{Group: groupSandbox, Long: "socket", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.sockets, checkInput),
+		{Group: app.GroupSandbox, Long: "socket", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.sockets, checkInput),
 			Help: "let the command connect to a unix socket of this machine, at /in/NAME; the server there obeys the command"},
-		{Group: groupSandbox, Long: "out", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&o.out),
+		{Group: app.GroupSandbox, Long: "out", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&o.out),
 			Help: "directory for /out; a new one is readable by you alone (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
-		{Group: groupSandbox, Long: "workspace", Arg: "DIR[:cow]", Complete: cmdline.Directory, Set: cmdline.Text(&o.workspace),
+		{Group: app.GroupSandbox, Long: "workspace", Arg: "DIR[:cow]", Complete: cmdline.Directory, Set: cmdline.Text(&o.workspace),
 			Help: "writable directory for /workspace (default a temporary one); with :cow it stays as it is, see demesne apply"},
-		{Group: groupSandbox, Long: "name", Arg: "NAME", Set: o.setName,
+		{Group: app.GroupSandbox, Long: "name", Arg: "NAME", Set: o.setName,
 			Help: "name of the sandbox, for other commands (default its id)"},
-		{Group: groupSandbox, Long: "require", Arg: "LEVEL", Words: levels, Set: cmdline.Word(&o.require, levels),
+		{Group: app.GroupSandbox, Long: "require", Arg: "LEVEL", Words: levels, Set: cmdline.Word(&o.require, levels),
 			Help: "refuse to run with less isolation: full, degraded or minimal"},
-		{Group: groupSandbox, Long: "nesting", Set: cmdline.On(&o.nesting),
+		{Group: app.GroupSandbox, Long: "nesting", Set: cmdline.On(&o.nesting),
 			Help: "let the command make sandboxes: disable the Landlock file rules and the masks over /proc"},
 	}
 }
 
 func limitFlags(o *isolationOptions) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupLimits, Long: "memory", Arg: "SIZE", Set: cmdline.Memory(&o.limits.Memory),
+		{Group: app.GroupLimits, Long: "memory", Arg: "SIZE", Set: cmdline.Memory(&o.limits.Memory),
 			Help: "memory limit, such as 512m or 2g, or none (default half of the machine's)"},
-		{Group: groupLimits, Long: "cpus", Arg: "N", Set: cmdline.CPUs(&o.limits.CPUs),
+		{Group: app.GroupLimits, Long: "cpus", Arg: "N", Set: cmdline.CPUs(&o.limits.CPUs),
 			Help: "limit of processor time, in processors: 0.5, 2, or none (default none)"},
-		{Group: groupLimits, Long: "pids", Arg: "N", Set: cmdline.PIDs(&o.limits.PIDs),
+		{Group: app.GroupLimits, Long: "pids", Arg: "N", Set: cmdline.PIDs(&o.limits.PIDs),
 			Help: "limit of processes and threads, or none (default 512)"},
-		{Group: groupLimits, Long: "disk", Arg: "SIZE", Set: cmdline.Disk(&o.limits.Disk),
+		{Group: app.GroupLimits, Long: "disk", Arg: "SIZE", Set: cmdline.Disk(&o.limits.Disk),
 			Help: "limit for data written to each of /, /out and /workspace, or none (default 2g)"},
-		{Group: groupLimits, Long: "files", Arg: "N", Set: cmdline.Files(&o.limits.Files),
+		{Group: app.GroupLimits, Long: "files", Arg: "N", Set: cmdline.Files(&o.limits.Files),
 			Help: "limit of open descriptors of each process (default 65536, or 4096 where no control group counts their memory)"},
 	}
 }
 
 func commandFlags(o *processOptions) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupCommand, Short: 'c', Arg: "TEXT", Set: o.setShell,
+		{Group: app.GroupCommand, Short: 'c', Arg: "TEXT", Set: o.setShell,
 			Help: "run /bin/sh -c TEXT; the following arguments are $0, $1, …"},
-		{Group: groupCommand, Long: "interactive", Short: 'i', Set: cmdline.On(&o.interactive),
+		{Group: app.GroupCommand, Long: "interactive", Short: 'i', Set: cmdline.On(&o.interactive),
 			Help: "forward stdin (default /dev/null)"},
-		{Group: groupCommand, Long: "tty", Short: 't', Set: cmdline.On(&o.tty),
+		{Group: app.GroupCommand, Long: "tty", Short: 't', Set: cmdline.On(&o.tty),
 			Help: "run on a new terminal inside; if stdin is a terminal, forward it too"},
-		{Group: groupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cmdline.List(&o.env, checkEnv),
+		{Group: app.GroupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cmdline.List(&o.env, app.CheckEnv),
 			Help: "set a variable; NAME alone takes the value from this environment"},
-		{Group: groupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir,
+		{Group: app.GroupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir,
 			Help: "directory in the sandbox to start in (default that of --here or --workspace, else the image's, else /workspace)"},
-		{Group: groupCommand, Long: "user", Arg: "UID[:GID]", Set: o.setUser,
+		{Group: app.GroupCommand, Long: "user", Arg: "UID[:GID]", Set: o.setUser,
 			Help: "numeric user and group in the sandbox; GID defaults to UID (default 0:0, or the image's user); with --image, run and create also take NAME[:GROUP]"},
-		{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.timeout),
+		{Group: app.GroupCommand, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.timeout),
 			Help: "end the command after this time: 30s, 5m, 1h30m, or seconds (default never)"},
 	}
 }
 
 func resultFlags(o *reportOptions) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupResult, Long: "json", Arg: "FILE", Optional: true, Complete: cmdline.File, Set: o.setJSON,
+		{Group: app.GroupResult, Long: "json", Arg: "FILE", Optional: true, Complete: cmdline.File, Set: o.setJSON,
 			Help: "print result and receipt as JSON, with the last MiB of output, instead of streaming; =FILE (or =/dev/fd/3) writes it there and streams as usual"},
-		{Group: groupResult, Long: "trace", Set: cmdline.On(&o.trace),
+		{Group: app.GroupResult, Long: "trace", Set: cmdline.On(&o.trace),
 			Help: "print the duration of each stage on stderr"},
 	}
 }
@@ -79,28 +80,28 @@ func runFlags(o *options) cmdline.Flags {
 }
 
 func manifestFlag(o *fileOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: groupResult, Long: "manifest", Set: cmdline.On(&o.manifest),
+	return cmdline.Flags{{Group: app.GroupResult, Long: "manifest", Set: cmdline.On(&o.manifest),
 		Help: "write a manifest: the SHA-256 sum of each file in /out, beside that directory"}}
 }
 
 func backgroundFlag(o *processOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: groupCommand, Long: "background", Set: cmdline.On(&o.background),
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "background", Set: cmdline.On(&o.background),
 		Help: "start a background job, and print its id; see wait, logs, jobs and cancel"}}
 }
 
 func createFlags(o *options) cmdline.Flags {
 	user := *commandFlags(&o.processOptions).Long("user")
-	user.Group = groupSandbox
+	user.Group = app.GroupSandbox
 	language := languageFlag(&o.codeOptions)
-	language[0].Group, language[0].Help = groupSandbox, "language of --dependency"
+	language[0].Group, language[0].Help = app.GroupSandbox, "language of --dependency"
 	trace := *resultFlags(&o.reportOptions).Long("trace")
 	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(o), dependencyFlag(&o.codeOptions), language, interiorFlags(o), mountFlags(&o.mountOptions), cmdline.Flags{user},
 		keyFlag(&o.lifeOptions, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
-		replaceFlag(&o.lifeOptions), shareFlag(&o.lifeOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), limitFlags(&o.isolationOptions), jsonFlag(&o.json), cmdline.Flags{trace})
+		replaceFlag(&o.lifeOptions), shareFlag(&o.lifeOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), limitFlags(&o.isolationOptions), app.JSONFlag(&o.json), cmdline.Flags{trace})
 }
 
 func shareFlag(o *lifeOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: groupSandbox, Long: "share", Arg: "FRONTEND", Words: shares, Set: cmdline.Word(&o.share, shares),
+	return cmdline.Flags{{Group: app.GroupSandbox, Long: "share", Arg: "FRONTEND", Words: shares, Set: cmdline.Word(&o.share, shares),
 		Help: "let models use the sandbox by its id or name: mcp means all MCP servers of this user (default the command line alone)"}}
 }
 
@@ -109,21 +110,21 @@ func execFlags(o *options) cmdline.Flags {
 		keyFlag(&o.lifeOptions, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(&o.reportOptions))
 }
 
-func jsonOf(o *options) cmdline.Flags { return jsonFlag(&o.json) }
+func jsonOf(o *options) cmdline.Flags { return app.JSONFlag(&o.json) }
 
 func sandboxListFlags(o *options) cmdline.Flags {
-	return slices.Concat(cmdline.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
+	return slices.Concat(cmdline.Flags{{Group: app.GroupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
 		Help: "also list the sandboxes of builds that run now"}}, lsFlags(o))
 }
 
 func lsFlags(o *options) cmdline.Flags {
-	return slices.Concat(jsonFlag(&o.json), quietFlag(&o.quiet, "print only the ids"))
+	return slices.Concat(app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the ids"))
 }
 
 func helpFlags(o *options) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupResult, Long: "markdown", Set: cmdline.On(&o.markdown), Help: "print the reference of all commands in Markdown"},
-		{Group: groupResult, Long: "man", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&o.man),
+		{Group: app.GroupResult, Long: "markdown", Set: cmdline.On(&o.markdown), Help: "print the reference of all commands in Markdown"},
+		{Group: app.GroupResult, Long: "man", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&o.man),
 			Help: "write the manual pages into a directory"},
 	}
 }

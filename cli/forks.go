@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -16,8 +17,8 @@ import (
 )
 
 // forkCommands returns the verbs about the files of persistent sandboxes.
-func forkCommands() []command {
-	return []command{
+func forkCommands() []app.Verb {
+	return []app.Verb{
 		{
 			Command: cmdline.Command{
 				Name: "fork", Usage: []string{"[--name NAME] [--out DIR] [--publish PORT:INSIDE] ID"}, Summary: "make a sandbox from the files of another",
@@ -32,7 +33,7 @@ A fork publishes only the ports that --publish gives. stderr names the ports of 
 				Examples: []cmdline.Example{{Says: "try something in a copy", Line: "demesne fork --name try build; demesne exec try -- make"}},
 				Operand:  cmdline.Sandbox,
 			},
-			new: shared(forkFlags, cmdFork),
+			New: shared(forkFlags, cmdFork),
 		},
 		{
 			Command: cmdline.Command{
@@ -42,7 +43,7 @@ not expire; demesne rm removes it. The files of a sandbox with processes are cop
 				Examples: []cmdline.Example{{Says: "save before a change, and go back", Line: "demesne snapshot --name before build; demesne fork --name again before"}},
 				Operand:  cmdline.Sandbox,
 			},
-			new: shared(snapshotFlags, cmdSnapshot),
+			New: shared(snapshotFlags, cmdSnapshot),
 		},
 		{
 			Command: cmdline.Command{
@@ -64,7 +65,7 @@ are spelled out.`,
 				},
 				Operand: cmdline.Sandbox,
 			},
-			new: shared(diffFlags, cmdDiff),
+			New: shared(diffFlags, cmdDiff),
 		},
 		commitCommand(),
 	}
@@ -81,32 +82,32 @@ func forkFlags(o *options) cmdline.Flags {
 	})
 }
 
-func cmdFork(a *app, o *options, args []string) (int, error) {
-	from, err := oneSandbox(args)
+func cmdFork(a *app.App, o *options, args []string) (int, error) {
+	from, err := app.OneSandbox(args)
 	if err != nil {
 		return 0, err
 	}
-	return a.withSession(func(ctx context.Context, s *session.Service) (int, error) {
+	return a.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
 		f, err := s.Fork(ctx, from, o.name, o.out, o.network.publish)
 		if err != nil {
 			return 0, err
 		}
-		return a.tellForked(ctx, s, "fork", f)
+		return tellForked(&a.Console, ctx, s, "fork", f)
 	})
 }
 
-func cmdSnapshot(a *app, o *options, args []string) (int, error) {
-	from, err := oneSandbox(args)
+func cmdSnapshot(a *app.App, o *options, args []string) (int, error) {
+	from, err := app.OneSandbox(args)
 	if err != nil {
 		return 0, err
 	}
-	return a.withSession(func(ctx context.Context, s *session.Service) (int, error) {
+	return a.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
 		var f runner.Forked
 		err := s.With(ctx, func(eng session.Engine) (err error) { f, err = eng.Snapshot(ctx, from, o.name); return err })
 		if err != nil {
 			return 0, err
 		}
-		return a.tellForked(ctx, s, "snapshot", f)
+		return tellForked(&a.Console, ctx, s, "snapshot", f)
 	})
 }
 
@@ -115,14 +116,14 @@ const tellStill = 20 * time.Millisecond
 
 // tellForked prints the new id, and reports the copy and pause of the source. It asks the runner about the fork
 // last: the runner removes a fork whose id was never acknowledged.
-func (c *console) tellForked(ctx context.Context, s *session.Service, verb string, f runner.Forked) (int, error) {
+func tellForked(c *app.Console, ctx context.Context, s *session.Service, verb string, f runner.Forked) (int, error) {
 	if still := time.Duration(f.Still).Round(time.Millisecond); f.Copied > 0 || still > tellStill {
-		c.say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, cmdline.FormatBytes(f.Copied), still))
+		c.Say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, cmdline.FormatBytes(f.Copied), still))
 	}
 	if len(f.Unpublished) > 0 {
-		c.say(verb + ": ports not published by the fork: " + listenersText(f.Unpublished) + "; use --publish to publish ports of the fork")
+		c.Say(verb + ": ports not published by the fork: " + listenersText(f.Unpublished) + "; use --publish to publish ports of the fork")
 	}
-	code, err := c.print(f.ID + "\n")
+	code, err := c.Print(f.ID + "\n")
 	if code == 0 && err == nil {
 		s.Inspect(ctx, f.ID) // acknowledges the fork; the answer does not matter
 	}
@@ -139,11 +140,11 @@ func listenersText(ports []runner.Port) string {
 }
 
 func diffFlags(o *options) cmdline.Flags {
-	return append(jsonFlag(&o.json), cmdline.Flags{{Group: groupResult, Long: "patch", Short: 'p', Set: cmdline.On(&o.patch),
+	return append(app.JSONFlag(&o.json), cmdline.Flags{{Group: app.GroupResult, Long: "patch", Short: 'p', Set: cmdline.On(&o.patch),
 		Help: "show what changed in files of a directory with mode cow"}}...)
 }
 
-func cmdDiff(a *app, o *options, args []string) (int, error) {
+func cmdDiff(a *app.App, o *options, args []string) (int, error) {
 	if o.patch {
 		if o.json {
 			return 0, errors.New("--patch: cannot be combined with --json")
@@ -152,33 +153,33 @@ func cmdDiff(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		return a.patchChanges(c, paths)
+		return patchChanges(a, c, paths)
 	}
 	if len(args) == 0 {
 		if c, err := cow.Only(); err == nil && !o.json {
-			return a.diffChanges(o, c)
+			return diffChanges(a, o, c)
 		}
-		return a.listChanges(o)
+		return listChanges(a, o)
 	}
-	id, err := oneSandbox(args)
+	id, err := app.OneSandbox(args)
 	if err != nil {
 		return 0, err
 	}
 	apart, _ := cow.Find(id)
 	if apart != nil && (apart.ID == id || !apart.Persistent()) {
-		return a.diffChanges(o, apart)
+		return diffChanges(a, o, apart)
 	}
-	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
+	return a.WithEngine(func(ctx context.Context, eng session.Engine) (int, error) {
 		d, err := eng.Diff(ctx, id)
 		if err != nil {
 			return 0, err
 		}
 		if o.json {
 			d.Changes = append([]runner.Change{}, d.Changes...) // never null
-			return a.printJSON(d)
+			return a.PrintJSON(d)
 		}
-		a.tellOthers(apart)
-		return a.print(diffText(d))
+		tellOthers(a, apart)
+		return a.Print(diffText(d))
 	})
 }
 

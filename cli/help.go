@@ -6,13 +6,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 )
 
 // program returns the tables of all commands, for help. Their flags set nothing.
 func program() *cmdline.Program {
 	p := &cmdline.Program{
-		Name:    programName,
+		Name:    app.ProgramName,
 		Summary: "run untrusted commands in rootless sandboxes",
 		About: `Runs untrusted commands in rootless sandboxes, without a daemon. A one-shot sandbox exists for one command. A
 persistent sandbox exists until it is removed.`,
@@ -34,7 +35,7 @@ persistent sandbox exists until it is removed.`,
 		Habits: programHabits,
 	}
 	for _, c := range commands() {
-		line, _ := c.line(&app{}, nil)
+		line, _ := c.Line(&app.App{}, nil)
 		p.Commands = append(p.Commands, *line)
 	}
 	return p
@@ -85,22 +86,22 @@ type helpOptions struct {
 	man      string
 }
 
-func cmdHelp(a *app, o *options, args []string) (int, error) {
+func cmdHelp(a *app.App, o *options, args []string) (int, error) {
 	switch {
 	case len(args) > 1:
 		return 0, errors.New("more than one command given")
 	case o.markdown:
-		return a.print(program().Markdown())
+		return a.Print(program().Markdown())
 	case o.man != "":
 		return 0, writeManual(o.man)
 	case len(args) == 0:
-		return a.print(program().Listing(a.width()))
+		return a.Print(program().Listing(a.Width()))
 	}
-	text, err := program().Explain(args[0], a.width())
+	text, err := program().Explain(args[0], a.Width())
 	if err != nil {
 		return 0, err
 	}
-	return a.print(text)
+	return a.Print(text)
 }
 
 // writeManual writes the manual pages. That of demesne mcp is also that of the program demesne-mcp.
@@ -116,20 +117,20 @@ func writeManual(dir string) error {
 	return nil
 }
 
-func cmdVersion(a *app, _ *options, args []string) (int, error) {
+func cmdVersion(a *app.App, _ *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	return a.print(program().VersionLine())
+	return a.Print(program().VersionLine())
 }
 
-func cmdCompletion(a *app, _ *options, args []string) (int, error) {
+func cmdCompletion(a *app.App, _ *options, args []string) (int, error) {
 	if len(args) != 1 {
-		return 0, hinted(errors.New("needs the name of one shell"), "demesne completion bash | zsh | fish")
+		return 0, app.Hinted(errors.New("needs the name of one shell"), "demesne completion bash | zsh | fish")
 	}
 	text, err := program().Completion(args[0])
 	if err != nil {
 		return 0, err
 	}
-	return a.print(text)
+	return a.Print(text)
 }

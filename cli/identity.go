@@ -6,11 +6,12 @@ import (
 	"os/exec"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/internal/text"
 )
 
 // gitIdentity returns the variables with which git in the sandbox uses the caller's name and address.
-func (a *app) gitIdentity(o *options) (env []string, err error) {
+func gitIdentity(a *app.App, o *options) (env []string, err error) {
 	dir, _ := o.cowWorkspace()
 	if o.identity == "no" || o.identity == "" && dir == "" && o.here == "" {
 		return nil, nil
@@ -22,7 +23,7 @@ func (a *app) gitIdentity(o *options) (env []string, err error) {
 		env = identityIn(dir)
 	}
 	if len(env) == 0 && o.identity == "yes" {
-		return nil, hinted(errors.New("--git-identity: git has no name and no address here"), "git config --global user.name NAME sets one")
+		return nil, app.Hinted(errors.New("--git-identity: git has no name and no address here"), "git config --global user.name NAME sets one")
 	}
 	return env, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/images"
 	"demesne/images/imageref"
@@ -14,9 +15,9 @@ import (
 	"demesne/session"
 )
 
-func cmdImport(a *app, o *options, args []string) (int, error) {
+func cmdImport(a *app.App, o *options, args []string) (int, error) {
 	if len(args) != 2 {
-		return 0, hinted(errors.New("needs a tar file or directory, and a name"), "demesne import rootfs.tar base")
+		return 0, app.Hinted(errors.New("needs a tar file or directory, and a name"), "demesne import rootfs.tar base")
 	}
 	src, err := os.Stat(args[0])
 	if err != nil {
@@ -30,8 +31,8 @@ func cmdImport(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	t := imageTool{a}
-	return t.withImages(func(ctx context.Context, c *images.Client) (int, error) {
-		p := t.newProgress(o.quiet, fmt.Sprintf("import %q", ref.Given))
+	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+		p := newProgress(&t.App.Console, o.quiet, fmt.Sprintf("import %q", ref.Given))
 		defer p.done()
 		img, err := c.Import(ctx, args[0], ref, p.take)
 		if err == nil {
@@ -42,21 +43,21 @@ func cmdImport(a *app, o *options, args []string) (int, error) {
 		}
 		p.done()
 		if o.json {
-			return a.printJSON(infoOf(images.Listed{Image: img}))
+			return a.PrintJSON(infoOf(images.Listed{Image: img}))
 		}
 		return t.tell(&o.reportOptions, ref, img)
 	})
 }
 
-func cmdExport(a *app, o *options, args []string) (int, error) {
+func cmdExport(a *app.App, o *options, args []string) (int, error) {
 	return imageTool{a}.write(o, args, "export", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
 		return c.Export(ctx, ref, to, p.take)
 	})
 }
 
-func cmdSave(a *app, o *options, args []string) (int, error) {
+func cmdSave(a *app.App, o *options, args []string) (int, error) {
 	if o.file == "" {
-		return 0, hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
+		return 0, app.Hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
 	}
 	return imageTool{a}.write(o, args, "save", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
 		return c.Save(ctx, ref, to, cmp.Or(o.format, formats[0]), p.take)
@@ -71,10 +72,10 @@ func (t imageTool) write(o *options, args []string, verb string, do func(context
 	}
 	toStdout := o.file == "" || o.file == "-"
 	if toStdout && stream.IsTerminal(t.Stdout) {
-		return 0, hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", verb, ref.Given)
+		return 0, app.Hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", verb, ref.Given)
 	}
-	return t.withImages(func(ctx context.Context, c *images.Client) (int, error) {
-		p := t.newProgress(o.quiet, fmt.Sprintf("%s %q", verb, ref.Given))
+	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+		p := newProgress(&t.App.Console, o.quiet, fmt.Sprintf("%s %q", verb, ref.Given))
 		defer p.done()
 		fill := func(to *os.File) error { return session.NamedImage(ref, do(ctx, c, ref, to, p)) }
 		if toStdout {

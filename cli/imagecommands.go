@@ -1,18 +1,21 @@
 package cli
 
-import "demesne/internal/cmdline"
+import (
+	"demesne/cli/app"
+	"demesne/internal/cmdline"
+)
 
 // imageTool adds to app the steps that the commands about images share.
-type imageTool struct{ *app }
+type imageTool struct{ *app.App }
 
 // imageCommands returns the verbs about images.
-func imageCommands() []command {
-	return []command{buildCommand(), pullCommand(), pushCommand(), imagesCommand(), tagCommand(), rmiCommand(),
+func imageCommands() []app.Verb {
+	return []app.Verb{buildCommand(), pullCommand(), pushCommand(), imagesCommand(), tagCommand(), rmiCommand(),
 		importCommand(), exportCommand(), saveCommand(), loginCommand(), logoutCommand()}
 }
 
-func pullCommand() command {
-	return command{
+func pullCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "pull", Usage: []string{"[--platform OS/ARCH] [--json | -q] NAME…"}, Summary: "pull images",
 			About: `Asks the registry for each image, downloads the missing layers, and unpacks them, so that a run does not have to. It
@@ -28,12 +31,12 @@ certificates come from the files of podman, skopeo and docker.`,
 			},
 			Operand: cmdline.Image,
 		},
-		new: shared(pullFlags, cmdPull),
+		New: shared(pullFlags, cmdPull),
 	}
 }
 
-func imagesCommand() command {
-	return command{
+func imagesCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "images", Usage: []string{"[--all] [--json | -q]", "check [--json]"}, Summary: "list images, or check their contents",
 			About: `Lists the local images: the size of the download, how much of it other images share, the unpacked size, and the last
@@ -48,12 +51,12 @@ match, and exits 1 if it found any. The next pull or run of such an image downlo
 			},
 			Words: []string{"check"},
 		},
-		new: shared(imagesFlags, cmdImages),
+		New: shared(imagesFlags, cmdImages),
 	}
 }
 
-func rmiCommand() command {
-	return command{
+func rmiCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "rmi", Usage: []string{"[--force] NAME…"}, Summary: "remove images",
 			About: `Removes names of images. An image is removed with its last name. A digest, or its first twelve digits, removes all names
@@ -65,12 +68,12 @@ the sandbox keeps its files.`,
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		new: shared(rmiFlags, cmdRmi),
+		New: shared(rmiFlags, cmdRmi),
 	}
 }
 
-func importCommand() command {
-	return command{
+func importCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "import", Usage: []string{"TAR|DIR NAME"}, Summary: "make an image from a directory or an archive",
 			About: `Makes an image of one layer from a root filesystem: a directory, or a tar of one, also compressed with gzip or zstd. A tar
@@ -83,12 +86,12 @@ NAME is the name of the new image, such as local/base or local/base:2. The defau
 			},
 			Operand: cmdline.File,
 		},
-		new: shared(importFlags, cmdImport),
+		New: shared(importFlags, cmdImport),
 	}
 }
 
-func exportCommand() command {
-	return command{
+func exportCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "export", Usage: []string{"[-o FILE] NAME"}, Summary: "write the root filesystem of an image as a tar",
 			About: `Writes the root filesystem of an image as one tar, with its layers merged, to stdout or to FILE. The image's configuration
@@ -99,12 +102,12 @@ is not included; demesne save keeps it.`,
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		new: shared(exportFlags, cmdExport),
+		New: shared(exportFlags, cmdExport),
 	}
 }
 
-func saveCommand() command {
-	return command{
+func saveCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "save", Usage: []string{"[--format oci|docker] -o FILE NAME"}, Summary: "write an image as an archive",
 			About: `Writes an image, with its layers and configuration, into one file. demesne import, podman load and skopeo read it. With
@@ -115,12 +118,12 @@ func saveCommand() command {
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		new: shared(saveFlags, cmdSave),
+		New: shared(saveFlags, cmdSave),
 	}
 }
 
-func gcCommand() command {
-	return command{
+func gcCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "gc", Usage: []string{"[--all] [--older-than DURATION] [--blobs] [--json]", "--outputs [--older-than DURATION] [--json]", "--runner"},
 			Summary: "remove unused data",
@@ -148,6 +151,6 @@ not change, and jobs that ended, for so long. demesne serve --keep-outputs does 
 				{Says: "end a lingering runner, and compression, now (see DEMESNE_LINGER)", Line: "demesne gc --runner"},
 			},
 		},
-		new: shared(gcFlags, cmdGC),
+		New: shared(gcFlags, cmdGC),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 )
 
@@ -27,28 +28,28 @@ type gcOptions struct {
 // rootFlags returns the image flags of run and create.
 func rootFlags(o *rootOptions) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupSandbox, Long: "image", Arg: "NAME", Complete: cmdline.Image, Set: o.setImage,
+		{Group: app.GroupSandbox, Long: "image", Arg: "NAME", Complete: cmdline.Image, Set: o.setImage,
 			Help: "root filesystem: host (this machine's /usr, read-only), a name from demesne images --all, a reference, or dir:ROOTFS (default $DEMESNE_DEFAULT_IMAGE or host)"},
-		{Group: groupSandbox, Long: "pull", Arg: "WHEN", Words: pullPolicies, Set: cmdline.Word(&o.pull, pullPolicies),
+		{Group: app.GroupSandbox, Long: "pull", Arg: "WHEN", Words: pullPolicies, Set: cmdline.Word(&o.pull, pullPolicies),
 			Help: "when to ask the registry: missing, always or never (default missing)"},
 	}
 }
 
 func entrypointFlag(o *processOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: groupCommand, Long: "entrypoint", Arg: "PROGRAM", Set: o.setEntrypoint,
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "entrypoint", Arg: "PROGRAM", Set: o.setEntrypoint,
 		Help: "replace the image's entrypoint and command by a program; empty removes both"}}
 }
 
 func pullFlags(o *options) cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
 		Help: "platform of an image with several, such as linux/arm64 (default this machine's)"}},
-		jsonFlag(&o.json), quietFlag(&o.quiet, "print only the digests, and no progress"))
+		app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the digests, and no progress"))
 }
 
 func imagesFlags(o *options) cmdline.Flags {
-	return slices.Concat(cmdline.Flags{{Group: groupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
+	return slices.Concat(cmdline.Flags{{Group: app.GroupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
 		Help: "list the whole catalogue, with images that are not pulled yet"}},
-		jsonFlag(&o.json), quietFlag(&o.quiet, "print only the names"))
+		app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the names"))
 }
 
 func rmiFlags(o *options) cmdline.Flags {
@@ -57,7 +58,7 @@ func rmiFlags(o *options) cmdline.Flags {
 }
 
 func importFlags(o *options) cmdline.Flags {
-	return slices.Concat(jsonFlag(&o.json), quietFlag(&o.quiet, "print only the digest"))
+	return slices.Concat(app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the digest"))
 }
 
 func exportFlags(o *options) cmdline.Flags {
@@ -65,12 +66,12 @@ func exportFlags(o *options) cmdline.Flags {
 }
 
 func fileFlag(o *archiveOptions, help string) cmdline.Flags {
-	return cmdline.Flags{{Group: groupResult, Long: "output", Short: 'o', Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.file), Help: help}}
+	return cmdline.Flags{{Group: app.GroupResult, Long: "output", Short: 'o', Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.file), Help: help}}
 }
 
 func saveFlags(o *options) cmdline.Flags {
 	return slices.Concat(fileFlag(&o.archiveOptions, "file to write; - is stdout"),
-		cmdline.Flags{{Group: groupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: cmdline.Word(&o.format, formats),
+		cmdline.Flags{{Group: app.GroupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: cmdline.Word(&o.format, formats),
 			Help: "oci or docker (default oci)"}})
 }
 
@@ -85,5 +86,5 @@ func gcFlags(o *options) cmdline.Flags {
 			Help: "remove the blobs of unpacked layers, too; they are fetched again when needed"},
 		{Group: cmdline.GroupGeneral, Long: "outputs", Set: cmdline.On(&o.outputs), Help: "remove unused output directories: empty ones, and with --older-than old ones"},
 		{Group: cmdline.GroupGeneral, Long: "runner", Set: cmdline.On(&o.runner), Help: "only end a runner that lingers after its last sandbox"},
-	}, jsonFlag(&o.json))
+	}, app.JSONFlag(&o.json))
 }

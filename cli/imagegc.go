@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/images"
 	"demesne/images/compression"
@@ -28,22 +29,22 @@ type freedInfo struct {
 
 // cmdGC removes unused images and blobs. Then it removes, under the ids that own them, the unpacked layers that
 // no image uses any more.
-func cmdGC(a *app, o *options, args []string) (int, error) {
+func cmdGC(a *app.App, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
 	switch {
 	case o.runner:
-		return a.retireRunner(&o.gcOptions, o.json)
+		return retireRunner(a, &o.gcOptions, o.json)
 	case o.outputs:
-		return a.gcOutputs(&o.gcOptions, o.json)
+		return gcOutputs(a, &o.gcOptions, o.json)
 	}
-	if err := a.tidy(); err != nil {
+	if err := tidy(a); err != nil {
 		return 0, err
 	}
 	t := imageTool{a}
-	return t.withImages(func(ctx context.Context, c *images.Client) (int, error) {
-		release, layers, err := t.holdKept(ctx, c.Store, func(err error) { a.say("gc: " + err.Error()) })
+	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+		release, layers, err := t.holdKept(ctx, c.Store, func(err error) { a.Say("gc: " + err.Error()) })
 		if err != nil {
 			return 0, err
 		}
@@ -65,14 +66,14 @@ func cmdGC(a *app, o *options, args []string) (int, error) {
 			return 0, err
 		}
 		if left = append(left, caches...); len(left) > 0 {
-			a.say("gc: files of another id map stay in " + strings.Join(left, ", ") + "; a gc with that id map removes them")
+			a.Say("gc: files of another id map stay in " + strings.Join(left, ", ") + "; a gc with that id map removes them")
 		}
 		if o.json {
-			return a.printJSON(freedInfo{
+			return a.PrintJSON(freedInfo{
 				append([]oci.Digest{}, freed.Images...), append([]string{}, freed.Names...), freed.Blobs, freed.Bytes, trees, left,
 			})
 		}
-		return a.print(freedText(freed, trees))
+		return a.Print(freedText(freed, trees))
 	})
 }
 
@@ -92,20 +93,20 @@ func dropBuilds(ctx context.Context, c *images.Client, o *gcOptions) (left []str
 }
 
 // tidy removes ended jobs, old logs and what killed sessions of agents left.
-func (a *app) tidy() error {
-	err := a.session(nil, nil).Tidy()
-	if home := a.getenv("HOME"); home != "" {
+func tidy(a *app.App) error {
+	err := a.Session(nil, nil).Tidy()
+	if home := a.Getenv("HOME"); home != "" {
 		err = errors.Join(err, gcSessions(home))
 	}
 	return err
 }
 
 // retireRunner ends an idle runner. A runner with sandboxes goes on until they end.
-func (a *app) retireRunner(o *gcOptions, json bool) (int, error) {
+func retireRunner(a *app.App, o *gcOptions, json bool) (int, error) {
 	if o.all || o.build || o.olderThan != 0 || json || o.outputs || o.blobs {
 		return 0, errors.New("--runner: cannot be combined with other flags")
 	}
-	sig := stream.WatchSignals(a.quit, &stream.Terminal{Fd: -1})
+	sig := stream.WatchSignals(a.Quit, &stream.Terminal{Fd: -1})
 	dir, err := images.DefaultDir()
 	if err != nil {
 		return 0, err
@@ -115,7 +116,7 @@ func (a *app) retireRunner(o *gcOptions, json bool) (int, error) {
 		return 0, err
 	}
 	if n > 0 {
-		a.say(fmt.Sprintf("gc: the runner continues: %d running", n))
+		a.Say(fmt.Sprintf("gc: the runner continues: %d running", n))
 	}
 	return 0, nil
 }

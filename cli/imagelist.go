@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -47,14 +48,14 @@ func infoOf(l images.Listed) imageInfo {
 	return i
 }
 
-func cmdImages(a *app, o *options, args []string) (int, error) {
+func cmdImages(a *app.App, o *options, args []string) (int, error) {
 	switch {
 	case len(args) > 1 || len(args) == 1 && args[0] != "check":
 		return 0, fmt.Errorf("unexpected argument %q", args[len(args)-1])
 	case len(args) == 1:
 		return cmdVerify(a, o)
 	}
-	return a.withImages(func(_ context.Context, c *images.Client) (int, error) {
+	return a.WithImages(func(_ context.Context, c *images.Client) (int, error) {
 		list, err := c.Store.List()
 		if err != nil {
 			return 0, err
@@ -70,11 +71,11 @@ func cmdImages(a *app, o *options, args []string) (int, error) {
 		}
 		switch {
 		case o.json:
-			return a.printJSON(infos)
+			return a.PrintJSON(infos)
 		case o.quiet:
-			return a.print(imageNames(infos))
+			return a.Print(imageNames(infos))
 		}
-		return a.print(imageTable(infos, time.Now()))
+		return a.Print(imageTable(infos, time.Now()))
 	})
 }
 
@@ -121,7 +122,7 @@ func imageTable(infos []imageInfo, now time.Time) string {
 			rows = append(rows, row)
 		}
 	}
-	return columns(rows)
+	return app.Columns(rows)
 }
 
 func unpacked(i imageInfo) string {
@@ -140,7 +141,7 @@ func lastUsed(i imageInfo, now time.Time) string {
 	case i.Used.IsZero():
 		return "-"
 	}
-	return span(now.Sub(i.Used)) + " ago"
+	return app.Span(now.Sub(i.Used)) + " ago"
 }
 
 // shortName returns the shortest name that imageref.Parse resolves to full.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/recipes"
@@ -89,7 +90,7 @@ func TestArguments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		line, _ := cmd.line(&app{}, nil)
+		line, _ := cmd.Line(&app.App{}, nil)
 		rest, err := line.Parse(strings.Fields(c.args))
 		if err != nil || strings.Join(rest, " ") != c.rest {
 			t.Errorf("%s %s: %q, %v; want %q", c.verb, c.args, rest, err, c.rest)

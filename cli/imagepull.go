@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/session"
@@ -13,7 +14,7 @@ import (
 // named parses the operands of a command that takes image names.
 func named(args []string) ([]imageref.Ref, error) {
 	if len(args) == 0 {
-		return nil, hinted(errors.New("needs the name of an image"), "demesne images --all lists names")
+		return nil, app.Hinted(errors.New("needs the name of an image"), "demesne images --all lists names")
 	}
 	var refs []imageref.Ref
 	for _, name := range args {
@@ -30,22 +31,22 @@ func named(args []string) ([]imageref.Ref, error) {
 }
 
 // cmdPull pulls images one at a time (layers are pulled in parallel), and reports every failure.
-func cmdPull(a *app, o *options, args []string) (int, error) {
+func cmdPull(a *app.App, o *options, args []string) (int, error) {
 	refs, err := named(args)
 	if err != nil {
 		return 0, err
 	}
 	t := imageTool{a}
-	return t.withImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
+	return t.WithImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
 		c.Platform = o.platform
 		infos := []imageInfo{}
 		for _, ref := range refs {
 			img, err := t.pull(ctx, c, ref, o.quiet)
 			if ctx.Err() != nil {
-				return exitFailed, err
+				return app.ExitFailed, err
 			}
 			if err != nil {
-				code = a.report("pull", err)
+				code = a.Report("pull", err)
 				continue
 			}
 			infos = append(infos, infoOf(images.Listed{Image: img}))
@@ -54,7 +55,7 @@ func cmdPull(a *app, o *options, args []string) (int, error) {
 			}
 		}
 		if o.json {
-			if _, err := a.printJSON(infos); err != nil {
+			if _, err := a.PrintJSON(infos); err != nil {
 				return 0, err
 			}
 		}
@@ -63,7 +64,7 @@ func cmdPull(a *app, o *options, args []string) (int, error) {
 }
 
 func (t imageTool) pull(ctx context.Context, c *images.Client, ref imageref.Ref, quiet bool) (*images.Image, error) {
-	p := t.newProgress(quiet, fmt.Sprintf("pull %q", ref.Given))
+	p := newProgress(&t.App.Console, quiet, fmt.Sprintf("pull %q", ref.Given))
 	defer p.done()
 	img, err := c.Pull(ctx, ref, p.take)
 	if err != nil {
@@ -79,19 +80,19 @@ func (t imageTool) tell(o *reportOptions, ref imageref.Ref, img *images.Image) (
 	case o.json:
 		return 0, nil
 	case o.quiet:
-		return t.print(img.Digest.String() + "\n")
+		return t.Print(img.Digest.String() + "\n")
 	}
-	return t.print(shortName(ref.Full) + " " + img.Digest.String() + "\n")
+	return t.Print(shortName(ref.Full) + " " + img.Digest.String() + "\n")
 }
 
 // cmdRmi removes each image, and reports every failure.
-func cmdRmi(a *app, o *options, args []string) (int, error) {
+func cmdRmi(a *app.App, o *options, args []string) (int, error) {
 	refs, err := named(args)
 	if err != nil {
 		return 0, err
 	}
 	t := imageTool{a}
-	return t.withImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
+	return t.WithImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
 		release, _, err := t.holdKept(ctx, c.Store, nil)
 		if err != nil {
 			return 0, err
@@ -100,10 +101,10 @@ func cmdRmi(a *app, o *options, args []string) (int, error) {
 		for _, ref := range refs {
 			_, err := c.Store.Remove(ctx, ref, o.force)
 			if errors.Is(err, images.ErrInUse) {
-				err = hinted(err, "demesne ls lists the sandboxes; demesne rmi --force removes the names anyway")
+				err = app.Hinted(err, "demesne ls lists the sandboxes; demesne rmi --force removes the names anyway")
 			}
 			if err != nil {
-				code = a.report("rmi", session.NamedImage(ref, err))
+				code = a.Report("rmi", session.NamedImage(ref, err))
 			}
 		}
 		return code, nil

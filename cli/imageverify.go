@@ -6,14 +6,15 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/oci"
 	"demesne/internal/text"
 )
 
 // cmdVerify removes damaged blobs, so that the next pull fetches them again.
-func cmdVerify(a *app, o *options) (int, error) {
-	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+func cmdVerify(a *app.App, o *options) (int, error) {
+	return a.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		damage, err := c.Store.Verify(ctx)
 		if err != nil {
 			return 0, err
@@ -23,10 +24,10 @@ func cmdVerify(a *app, o *options) (int, error) {
 		}
 		code := min(len(damage), 1)
 		if o.json {
-			_, err := a.printJSON(damageInfos(damage))
+			_, err := a.PrintJSON(damageInfos(damage))
 			return code, err
 		}
-		_, err = a.print(damageTable(damage))
+		_, err = a.Print(damageTable(damage))
 		return code, err
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"path"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
@@ -19,19 +20,19 @@ import (
 // interiorFlags are flags of run and create about what is inside and comes from no file of this machine.
 func interiorFlags(o *options) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupSandbox, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
+		{Group: app.GroupSandbox, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
 			Help: "platform of an image with several, such as linux/arm64; programs of another processor need its emulator (default this machine's)"},
-		{Group: groupSandbox, Long: "tmpfs", Arg: "PATH[:SIZE]", Repeat: true, Set: o.addTmpfs,
+		{Group: app.GroupSandbox, Long: "tmpfs", Arg: "PATH[:SIZE]", Repeat: true, Set: o.addTmpfs,
 			Help: "mount an empty directory in memory at PATH; it is discarded when the sandbox stops (default SIZE that of --disk)"},
-		{Group: groupSandbox, Long: "hostname", Arg: "NAME", Set: o.setHostname,
+		{Group: app.GroupSandbox, Long: "hostname", Arg: "NAME", Set: o.setHostname,
 			Help: "host name inside (default demesne)"},
-		{Group: groupNetwork, Long: "add-host", Arg: "NAME:ADDR", Repeat: true, Set: o.addHost,
+		{Group: app.GroupNetwork, Long: "add-host", Arg: "NAME:ADDR", Repeat: true, Set: o.addHost,
 			Help: "add a name to /etc/hosts inside; the network rules decide whether ADDR can be reached"},
 	}
 }
 
 func envFileFlag(o *processOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: groupCommand, Long: "env-file", Arg: "FILE", Repeat: true, Complete: cmdline.File, Set: o.readEnvFile,
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "env-file", Arg: "FILE", Repeat: true, Complete: cmdline.File, Set: o.readEnvFile,
 		Help: "set the variables of a file, with one NAME[=VALUE] a line, # for comments and no quotes; --env wins"}}
 }
 
@@ -99,10 +100,10 @@ func (o *processOptions) readEnvFile(file string) error {
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		if err := checkEnv(line); err != nil {
+		if err := app.CheckEnv(line); err != nil {
 			err = fmt.Errorf("line %d: %w", n, err)
 			if strings.HasPrefix(line, "export ") {
-				return hinted(err, "leave out the word export: the file is not a shell script")
+				return app.Hinted(err, "leave out the word export: the file is not a shell script")
 			}
 			return err
 		}

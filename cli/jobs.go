@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
@@ -15,8 +16,8 @@ import (
 )
 
 // jobCommands returns the verbs about the jobs of run and exec --background.
-func jobCommands() []command {
-	return []command{
+func jobCommands() []app.Verb {
+	return []app.Verb{
 		{
 			Command: cmdline.Command{
 				Name: "jobs", Usage: []string{"[--json | -q]"}, Summary: "list background jobs",
@@ -27,7 +28,7 @@ week after their end; their output directories remain.`,
 					{Says: "cancel all jobs", Line: "demesne jobs -q | xargs -r demesne cancel"},
 				},
 			},
-			new: shared(lsFlags, cmdJobs),
+			New: shared(lsFlags, cmdJobs),
 		},
 		{
 			Command: cmdline.Command{
@@ -36,7 +37,7 @@ week after their end; their output directories remain.`,
 not. The code is 125 for a job that could not run or was cancelled, and 124 if --timeout passed first.`,
 				Examples: []cmdline.Example{{Says: "start a job and wait for it", Line: "demesne wait $(demesne run --background -- make test)"}},
 			},
-			new: shared(waitFlags, cmdWait),
+			New: shared(waitFlags, cmdWait),
 		},
 		{
 			Command: cmdline.Command{
@@ -48,7 +49,7 @@ With --follow it continues until the job ends. The job continues if logs is inte
 					{Says: "follow the output", Line: "demesne logs -f JOB"},
 				},
 			},
-			new: shared(logsFlags, cmdLogs),
+			New: shared(logsFlags, cmdLogs),
 		},
 		{
 			Command: cmdline.Command{
@@ -56,25 +57,25 @@ With --follow it continues until the job ends. The job continues if logs is inte
 				About:    "Ends jobs with all their processes. A job that has already ended does not change.",
 				Examples: []cmdline.Example{{Says: "end one job", Line: "demesne cancel JOB"}},
 			},
-			new: shared(noFlags, cmdCancel),
+			New: shared(noFlags, cmdCancel),
 		},
 	}
 }
 
 func waitFlags(o *options) cmdline.Flags {
-	return slices.Concat(cmdline.Flags{{Group: groupCommand, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.timeout),
-		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, jsonFlag(&o.json))
+	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.timeout),
+		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, app.JSONFlag(&o.json))
 }
 
 func logsFlags(o *options) cmdline.Flags {
-	return cmdline.Flags{{Group: groupResult, Long: "follow", Short: 'f', Set: cmdline.On(&o.follow), Help: "continue until the job ends"}}
+	return cmdline.Flags{{Group: app.GroupResult, Long: "follow", Short: 'f', Set: cmdline.On(&o.follow), Help: "continue until the job ends"}}
 }
 
-func cmdJobs(a *app, o *options, args []string) (int, error) {
+func cmdJobs(a *app.App, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	store, err := a.session(nil, nil).Jobs()
+	store, err := a.Session(nil, nil).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -85,7 +86,7 @@ func cmdJobs(a *app, o *options, args []string) (int, error) {
 	for _, j := range all {
 		j.Status = j.Status.With(j.Result)
 	}
-	return printList(&a.console, o.json, o.quiet, all, func(j *jobs.Job) string { return j.ID }, jobListing)
+	return app.PrintList(&a.Console, o.json, o.quiet, all, func(j *jobs.Job) string { return j.ID }, jobListing)
 }
 
 func jobListing(all []*jobs.Job, now time.Time) string {
@@ -97,14 +98,14 @@ func jobListing(all []*jobs.Job, now time.Time) string {
 			if j.Status.Over() {
 				end = j.Ended
 			}
-			took = span(end.Sub(j.Started))
+			took = app.Span(end.Sub(j.Started))
 		}
 		if j.Result != nil {
 			exit = fmt.Sprint(j.Result.ExitCode)
 		}
-		rows = append(rows, []string{j.ID, string(j.Status), span(now.Sub(j.Created)), took, exit, clip(text.SafeLine(commandOf(j)), 60)})
+		rows = append(rows, []string{j.ID, string(j.Status), app.Span(now.Sub(j.Created)), took, exit, app.Clip(text.SafeLine(commandOf(j)), 60)})
 	}
-	return columns(rows)
+	return app.Columns(rows)
 }
 
 // forever is longer than any wait.
@@ -113,13 +114,13 @@ const forever = 365 * 24 * time.Hour
 // each calls do for every id in args. It returns the last exit code that was not 0.
 func (t jobTool) each(verb string, args []string, do func(context.Context, *jobs.Store, string) (int, error)) (int, error) {
 	if len(args) == 0 {
-		return 0, hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
+		return 0, app.Hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
 	}
-	store, err := t.session(nil, nil).Jobs()
+	store, err := t.Session(nil, nil).Jobs()
 	if err != nil {
 		return 0, err
 	}
-	sig := stream.SignalsWatched(t.quit)
+	sig := stream.SignalsWatched(t.Quit)
 	last := 0
 	for _, id := range args {
 		code, err := do(sig.Ctx, store, id)
@@ -127,10 +128,10 @@ func (t jobTool) each(verb string, args []string, do func(context.Context, *jobs
 			return gave, nil
 		}
 		if errors.Is(err, jobs.ErrUnknown) {
-			err = hinted(fmt.Errorf("unknown job %q", id), "demesne jobs lists jobs")
+			err = app.Hinted(fmt.Errorf("unknown job %q", id), "demesne jobs lists jobs")
 		}
 		if err != nil {
-			code = t.report(verb, err)
+			code = t.Report(verb, err)
 		}
 		if code != 0 {
 			last = code
@@ -139,7 +140,7 @@ func (t jobTool) each(verb string, args []string, do func(context.Context, *jobs
 	return last, nil
 }
 
-func cmdWait(a *app, o *options, args []string) (int, error) {
+func cmdWait(a *app.App, o *options, args []string) (int, error) {
 	most := o.timeout
 	if most == 0 {
 		most = forever
@@ -151,7 +152,7 @@ func cmdWait(a *app, o *options, args []string) (int, error) {
 		if err == nil && o.json {
 			shown := *j
 			shown.Status = j.Status.With(j.Result)
-			_, err = a.printJSON(&shown)
+			_, err = a.PrintJSON(&shown)
 		}
 		if err != nil || ctx.Err() != nil {
 			return 0, err
@@ -164,20 +165,20 @@ func cmdWait(a *app, o *options, args []string) (int, error) {
 func (t jobTool) outcome(j *jobs.Job) int {
 	switch {
 	case !j.Status.Over():
-		t.say(fmt.Sprintf("wait: job %q is still %s", j.ID, j.Status))
-		return exitTimedOut
+		t.Say(fmt.Sprintf("wait: job %q is still %s", j.ID, j.Status))
+		return app.ExitTimedOut
 	case j.Status != jobs.Succeeded:
-		t.say(fmt.Sprintf("wait: job %q: %s: %s", j.ID, j.Status, j.Message))
-		return exitFailed
+		t.Say(fmt.Sprintf("wait: job %q: %s: %s", j.ID, j.Status, j.Message))
+		return app.ExitFailed
 	}
-	if line := reasonLine("wait", j.Result); line != "" {
-		t.say(line)
+	if line := app.ReasonLine("wait", j.Result); line != "" {
+		t.Say(line)
 	}
-	t.tellBlocked(j.Result, false)
+	tellBlocked(&t.App.Console, j.Result, false)
 	return j.Result.ExitCode
 }
 
-func cmdLogs(a *app, o *options, args []string) (int, error) {
+func cmdLogs(a *app.App, o *options, args []string) (int, error) {
 	if len(args) > 1 {
 		return 0, fmt.Errorf("unexpected argument %q", args[1])
 	}
@@ -197,7 +198,7 @@ func cmdLogs(a *app, o *options, args []string) (int, error) {
 	})
 }
 
-func cmdCancel(a *app, o *options, args []string) (int, error) {
+func cmdCancel(a *app.App, o *options, args []string) (int, error) {
 	return jobTool{a}.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		_, err := store.Cancel(ctx, id)
 		return 0, err

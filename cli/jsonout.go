@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/fsutil"
 	"demesne/runner"
@@ -33,7 +34,7 @@ type failed struct {
 }
 
 // openDocument opens the file of --json=FILE before anything runs, so that an unwritable one fails early.
-func (c *console) openDocument(o *reportOptions) (*document, error) {
+func openDocument(c *app.Console, o *reportOptions) (*document, error) {
 	switch {
 	case !o.json:
 		return nil, nil
@@ -60,7 +61,7 @@ func (d *document) write(r *runner.Result, manifest string, trace []runner.Stage
 		return nil
 	}
 	if r == nil {
-		return d.encode(failed{codeOf(err), asWire(err)})
+		return d.encode(failed{app.ExitCode(err), app.Wire(err)})
 	}
 	whole := *r
 	whole.Trace = trace
@@ -72,7 +73,7 @@ func (d *document) write(r *runner.Result, manifest string, trace []runner.Stage
 }
 
 func (d *document) encode(v any) error {
-	b, err := marshal(v)
+	b, err := app.Marshal(v)
 	if err != nil {
 		return err
 	}

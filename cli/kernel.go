@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/kernels/kernelcmd"
 )
@@ -9,10 +10,10 @@ import (
 const kernelProgram = "demesne-kernel"
 
 // kernelCommands returns kernel, notebook and repl.
-func kernelCommands() (all []command) {
+func kernelCommands() (all []app.Verb) {
 	for i, line := range kernelcmd.Commands(&kernelcmd.Options{}) {
 		flags := func() cmdline.Flags { return kernelcmd.Commands(&kernelcmd.Options{})[i].Flags }
-		all = append(all, external(line, flags, kernelProgram, line.Name))
+		all = append(all, app.External(line, flags, kernelProgram, line.Name))
 	}
 	return all
 }

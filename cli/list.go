@@ -7,17 +7,18 @@ import (
 	"slices"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/session"
 	"demesne/session/cow"
 )
 
-func cmdLs(a *app, o *options, args []string) (int, error) {
+func cmdLs(a *app.App, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
+	return a.WithEngine(func(ctx context.Context, eng session.Engine) (int, error) {
 		infos, err := eng.List(ctx)
 		if err != nil {
 			return 0, err
@@ -25,7 +26,7 @@ func cmdLs(a *app, o *options, args []string) (int, error) {
 		if !o.all {
 			infos = slices.DeleteFunc(infos, func(i runner.Info) bool { return i.Spec.OfBuild() })
 		}
-		return printList(&a.console, o.json, o.quiet, infos, func(i runner.Info) string { return i.ID }, listing)
+		return app.PrintList(&a.Console, o.json, o.quiet, infos, func(i runner.Info) string { return i.ID }, listing)
 	})
 }
 
@@ -34,7 +35,7 @@ func listing(infos []runner.Info, now time.Time) string {
 	for _, i := range infos {
 		left := "-"
 		if !i.Expires.IsZero() {
-			left = span(i.Expires.Sub(now).Round(time.Second))
+			left = app.Span(i.Expires.Sub(now).Round(time.Second))
 		}
 		name := i.Name
 		if name == "" {
@@ -42,26 +43,26 @@ func listing(infos []runner.Info, now time.Time) string {
 		}
 		age := "-"
 		if !i.Created.IsZero() {
-			age = span(now.Sub(i.Created))
+			age = app.Span(now.Sub(i.Created))
 		}
 		rows = append(rows, []string{i.ID, name, i.Spec.Frontends(), string(i.State), age, left, fmt.Sprint(i.Execs), i.Out})
 	}
-	return columns(rows)
+	return app.Columns(rows)
 }
 
-func cmdInspect(a *app, o *options, args []string) (int, error) {
+func cmdInspect(a *app.App, o *options, args []string) (int, error) {
 	if len(args) != 1 {
-		return 0, hinted(errors.New("needs the name of one sandbox"), "demesne ls lists sandboxes")
+		return 0, app.Hinted(errors.New("needs the name of one sandbox"), "demesne ls lists sandboxes")
 	}
-	return a.with(func(ctx context.Context, eng session.Engine) (int, error) {
+	return a.WithEngine(func(ctx context.Context, eng session.Engine) (int, error) {
 		info, err := eng.Inspect(ctx, args[0])
 		switch {
 		case err != nil:
 			return 0, err
 		case o.json:
-			return a.printJSON(info)
+			return a.PrintJSON(info)
 		}
-		return a.print(describe(info, cmdline.TerminalOf(a.Stdout, a.env)))
+		return a.Print(describe(info, cmdline.TerminalOf(a.Stdout, a.Env)))
 	})
 }
 
@@ -86,11 +87,11 @@ func (o *stopOptions) setGrace(s string) error {
 }
 
 // cmdStop ends the processes of all sandboxes at the same time, and keeps their files.
-func cmdStop(a *app, o *options, args []string) (int, error) {
+func cmdStop(a *app.App, o *options, args []string) (int, error) {
 	if len(args) == 0 {
-		return a.eachSandbox(o.verb, args, nil)
+		return eachSandbox(a, o.verb, args, nil)
 	}
-	return a.withSession(func(ctx context.Context, s *session.Service) (code int, _ error) {
+	return a.WithSession(func(ctx context.Context, s *session.Service) (code int, _ error) {
 		ended := make([]chan error, len(args))
 		for i, id := range args {
 			ended[i] = make(chan error, 1)
@@ -100,7 +101,7 @@ func cmdStop(a *app, o *options, args []string) (int, error) {
 		}
 		for _, one := range ended {
 			if err := <-one; err != nil {
-				code = a.report(o.verb, err)
+				code = a.Report(o.verb, err)
 			}
 		}
 		return code, nil
@@ -108,17 +109,17 @@ func cmdStop(a *app, o *options, args []string) (int, error) {
 }
 
 // cmdRemove removes each sandbox. With --force it ignores those that do not exist.
-func cmdRemove(a *app, o *options, args []string) (int, error) {
+func cmdRemove(a *app.App, o *options, args []string) (int, error) {
 	if o.force && len(args) == 0 {
 		return 0, nil // of a list that was empty
 	}
-	return a.eachSandbox(o.verb, args, func(ctx context.Context, s *session.Service, id string) error {
+	return eachSandbox(a, o.verb, args, func(ctx context.Context, s *session.Service, id string) error {
 		changes, _ := cow.Find(id)
 		err := s.Remove(ctx, id)
 		if err == nil {
 			changes.DropEmpty()
 		}
-		if o.force && lacks(err) {
+		if o.force && app.NoSuchSandbox(err) {
 			return nil
 		}
 		return err
@@ -126,14 +127,14 @@ func cmdRemove(a *app, o *options, args []string) (int, error) {
 }
 
 // eachSandbox calls do for each sandbox, and reports every failure.
-func (a *app) eachSandbox(verb string, ids []string, do func(context.Context, *session.Service, string) error) (int, error) {
+func eachSandbox(a *app.App, verb string, ids []string, do func(context.Context, *session.Service, string) error) (int, error) {
 	if len(ids) == 0 {
-		return 0, hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
+		return 0, app.Hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
 	}
-	return a.withSession(func(ctx context.Context, s *session.Service) (code int, _ error) {
+	return a.WithSession(func(ctx context.Context, s *session.Service) (code int, _ error) {
 		for _, id := range ids {
 			if err := do(ctx, s, id); err != nil {
-				code = a.report(verb, err)
+				code = a.Report(verb, err)
 			}
 		}
 		return code, nil

@@ -8,13 +8,14 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 )
 
-func loginCommand() command {
-	return command{
+func loginCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "login", Usage: []string{"[--username USER] [--password-stdin] [--tls-verify BOOL] REGISTRY"}, Summary: "store the password of a registry",
 			About: `Asks for a user name and a password, checks them with the registry, and stores them where podman and skopeo do: in
@@ -29,7 +30,7 @@ it. By default the file is in $XDG_RUNTIME_DIR, which is empty after a restart o
 			},
 			Habits: loginHabits,
 		},
-		new: shared(loginFlags, cmdLogin),
+		New: shared(loginFlags, cmdLogin),
 	}
 }
 
@@ -41,8 +42,8 @@ func loginFlags(o *options) cmdline.Flags {
 	}, accessFlags(p)...)
 }
 
-func logoutCommand() command {
-	return command{
+func logoutCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "logout", Usage: []string{"[--authfile FILE] REGISTRY", "[--authfile FILE] --all"}, Summary: "remove the password of a registry",
 			About: "Removes the password that demesne login or podman login stored for a registry, or with --all every one.",
@@ -51,7 +52,7 @@ func logoutCommand() command {
 				{Says: "remove all stored passwords", Line: "demesne logout --all"},
 			},
 		},
-		new: shared(logoutFlags, cmdLogout),
+		New: shared(logoutFlags, cmdLogout),
 	}
 }
 
@@ -64,37 +65,37 @@ func logoutFlags(o *options) cmdline.Flags {
 func oneRegistry(args []string) (string, error) {
 	switch {
 	case len(args) == 0 || args[0] == "":
-		return "", hinted(errors.New("needs a registry"), "demesne login REGISTRY, such as registry.example or localhost:5000")
+		return "", app.Hinted(errors.New("needs a registry"), "demesne login REGISTRY, such as registry.example or localhost:5000")
 	case len(args) > 1:
 		return "", fmt.Errorf("unexpected argument %q", args[1])
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(args[0], "https://"), "/"), nil
 }
 
-func cmdLogin(a *app, o *options, args []string) (int, error) {
+func cmdLogin(a *app.App, o *options, args []string) (int, error) {
 	registry, err := oneRegistry(args)
 	if err != nil {
 		return 0, err
 	}
 	if o.passwordStdin && o.loginUser == "" {
-		return 0, hinted(errors.New("--password-stdin needs a user name"), "--username USER")
+		return 0, app.Hinted(errors.New("--password-stdin needs a user name"), "--username USER")
 	}
 	t := imageTool{a}
-	return t.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		c.TLSVerify, c.AuthFile = o.tlsVerify, o.authFile
 		user, password, err := t.credentials(ctx, &o.pushOptions)
 		if err != nil {
 			return 0, err
 		}
-		where, err := c.Login(ctx, registry, user, password, a.newProgress(false, "login").take)
+		where, err := c.Login(ctx, registry, user, password, newProgress(&a.Console, false, "login").take)
 		if err != nil {
 			return 0, err
 		}
-		return t.print(fmt.Sprintf("logged in to %s as %s; stored in %s\n", registry, user, where))
+		return t.Print(fmt.Sprintf("logged in to %s as %s; stored in %s\n", registry, user, where))
 	})
 }
 
-func cmdLogout(a *app, o *options, args []string) (int, error) {
+func cmdLogout(a *app.App, o *options, args []string) (int, error) {
 	registry := ""
 	var err error
 	switch {
@@ -105,7 +106,7 @@ func cmdLogout(a *app, o *options, args []string) (int, error) {
 			return 0, err
 		}
 	}
-	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+	return a.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		c.AuthFile = o.authFile
 		return 0, c.Logout(ctx, registry)
 	})
@@ -114,7 +115,7 @@ func cmdLogout(a *app, o *options, args []string) (int, error) {
 // credentials returns the user name and the password, which it asks for where no flag says where they are.
 func (t imageTool) credentials(ctx context.Context, p *pushOptions) (user, password string, err error) {
 	if user = p.loginUser; user == "" {
-		if user, err = t.ask(ctx, "Username: ", true, "--username USER"); err != nil {
+		if user, err = t.Ask(ctx, "Username: ", true, "--username USER"); err != nil {
 			return "", "", err
 		}
 	}
@@ -122,9 +123,9 @@ func (t imageTool) credentials(ctx context.Context, p *pushOptions) (user, passw
 		return "", "", fmt.Errorf("user name %q: has a colon", user)
 	}
 	if p.passwordStdin {
-		password, err = readSecret(t.Stdin, "password")
+		password, err = app.ReadSecret(t.Stdin, "password")
 	} else {
-		password, err = t.askSecret(ctx, "Password: ", "--password-stdin reads it from a pipe")
+		password, err = t.AskSecret(ctx, "Password: ", "--password-stdin reads it from a pipe")
 	}
 	return user, password, err
 }
@@ -135,5 +136,5 @@ func secretFile(path string) (string, error) {
 		return "", fmt.Errorf("read passphrase %q: %w", path, fsutil.Reason(err))
 	}
 	defer f.Close()
-	return readSecret(f, "passphrase")
+	return app.ReadSecret(f, "passphrase")
 }

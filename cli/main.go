@@ -36,6 +36,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/procself"
@@ -47,20 +48,20 @@ func Main() {
 	// Keep the owner's bits out of the umask: without them this program could not reopen its own lock files.
 	unix.Umask(unix.Umask(0o077) &^ 0o700)
 	procself.OwnHome()
-	a := &app{
-		console: console{Files: stream.Files{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, env: os.LookupEnv},
-		images:  session.OpenImages,
-		quit:    procself.DefaultSIGQUIT(),
+	a := &app.App{
+		Console: app.Console{Files: stream.Files{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, Env: os.LookupEnv},
+		Images:  session.OpenImages,
+		Quit:    procself.DefaultSIGQUIT(),
 	}
-	a.ownState()
-	os.Exit(a.main(os.Args[1:]))
+	a.OwnState()
+	os.Exit(execute(a, os.Args[1:]))
 }
 
 // main runs one command line and returns the exit code.
-func (a *app) main(args []string) int {
+func execute(a *app.App, args []string) int {
 	if len(args) == 0 {
-		if _, err := a.print(program().Overview(a.width())); err != nil {
-			return a.report("", err)
+		if _, err := a.Print(program().Overview(a.Width())); err != nil {
+			return a.Report("", err)
 		}
 		return 0
 	}
@@ -74,29 +75,29 @@ func (a *app) main(args []string) int {
 		return jobTool{a}.attend(args[1])
 	}
 	if args[0] == completionVerb && len(args) == 2 {
-		return a.completionWords(args[1])
+		return completionWords(a, args[1])
 	}
 	c, err := lookup(args[0])
 	if err != nil {
-		return a.report("", err)
+		return a.Report("", err)
 	}
-	code, err := a.command(c, args[1:])
+	code, err := executeVerb(a, c, args[1:])
 	if err != nil {
-		return a.report(c.Name, err)
+		return a.Report(c.Name, err)
 	}
 	return code
 }
 
 // command runs c, or prints its help if --help is among the flags.
-func (a *app) command(c *command, args []string) (int, error) {
-	line, run := c.line(a, args)
+func executeVerb(a *app.App, c *app.Verb, args []string) (int, error) {
+	line, run := c.Line(a, args)
 	rest, err := line.Parse(args)
 	code := 0
 	if err == nil {
 		code, err = run(rest)
 	}
 	if errors.Is(err, cmdline.ErrHelp) {
-		return a.print(line.Help(a.width()))
+		return a.Print(line.Help(a.Width()))
 	}
 	return code, err
 }

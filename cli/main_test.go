@@ -9,6 +9,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 )
 
@@ -19,11 +20,11 @@ func TestMain(m *testing.M) {
 		"demesne":        Main,
 		"demesne-images": hands,
 		"bare": func() {
-			a := &app{
-				console: console{Files: stream.Files{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, env: os.LookupEnv},
-				connect: connectBare, images: openBareImages,
+			a := &app.App{
+				Console: app.Console{Files: stream.Files{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, Env: os.LookupEnv},
+				Connect: connectBare, Images: openBareImages,
 			}
-			os.Exit(a.main(os.Args[1:]))
+			os.Exit(execute(a, os.Args[1:]))
 		},
 	})
 }

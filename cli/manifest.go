@@ -7,13 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/session"
 )
 
-func manifestCommand() command {
-	return command{
+func manifestCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "manifest", Usage: []string{"verify [--write] DIR"}, Summary: "compare an output directory with its manifest",
 			About: `Compares an output directory with the manifest that was made when the run ended. It prints a line for each file or
@@ -28,17 +29,17 @@ files with 256 MiB, and counts special files. demesne gc removes the manifests o
 			},
 			Operand: cmdline.File,
 		},
-		new: shared(manifestFlags, cmdManifest),
+		New: shared(manifestFlags, cmdManifest),
 	}
 }
 
 func manifestFlags(o *options) cmdline.Flags {
-	return cmdline.Flags{{Group: groupResult, Long: "write", Set: cmdline.On(&o.write), Help: "make a manifest of the present files"}}
+	return cmdline.Flags{{Group: app.GroupResult, Long: "write", Set: cmdline.On(&o.write), Help: "make a manifest of the present files"}}
 }
 
-func cmdManifest(a *app, o *options, args []string) (int, error) {
+func cmdManifest(a *app.App, o *options, args []string) (int, error) {
 	if len(args) != 2 || args[0] != "verify" || args[1] == "" {
-		return 0, hinted(errors.New("needs the word verify and one directory"), "demesne manifest verify DIR")
+		return 0, app.Hinted(errors.New("needs the word verify and one directory"), "demesne manifest verify DIR")
 	}
 	args = args[1:]
 	dir, err := filepath.Abs(args[0])
@@ -55,20 +56,20 @@ func cmdManifest(a *app, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("%q: %w", args[0], err)
 		}
-		return a.print(fmt.Sprintf("%s in %s\n", fileCount(len(m.Files)), path))
+		return a.Print(fmt.Sprintf("%s in %s\n", fileCount(len(m.Files)), path))
 	}
 	m, err := session.ReadManifest(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of the current files", args[0])
+		return 0, app.Hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of the current files", args[0])
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
 	}
-	return differences(&a.console, m, root)
+	return differences(&a.Console, m, root)
 }
 
 // differences prints the differences from the manifest; the exit code is 1 if it finds any.
-func differences(c *console, m *session.Manifest, root *os.Root) (int, error) {
+func differences(c *app.Console, m *session.Manifest, root *os.Root) (int, error) {
 	lines, err := m.Differences(root)
 	if err != nil {
 		return 0, err
@@ -78,9 +79,9 @@ func differences(c *console, m *session.Manifest, root *os.Root) (int, error) {
 		if len(m.Files) == 1 {
 			as = " is unchanged\n"
 		}
-		return c.print(fileCount(len(m.Files)) + as)
+		return c.Print(fileCount(len(m.Files)) + as)
 	}
-	if code, err := c.print(strings.Join(lines, "\n") + "\n"); code != 0 || err != nil {
+	if code, err := c.Print(strings.Join(lines, "\n") + "\n"); code != 0 || err != nil {
 		return code, err
 	}
 	return 1, nil

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/mcp/install"
 	"demesne/runner/client"
@@ -18,8 +19,8 @@ import (
 // mcpProgram is the MCP server. It is a separate program because the MCP library would cost every run 2 ms.
 const mcpProgram = "demesne-mcp"
 
-func mcpCommand() command {
-	return command{
+func mcpCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "mcp", Usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] [--project] [--env NAME[=VALUE]]… [--tools SET] CLIENT", "uninstall [--project] CLIENT",
 				"wrap [run's flags] [--] CMD [ARG…]", "wrap --client CLIENT [run's flags] SERVER"},
@@ -49,7 +50,7 @@ starts that server in a sandbox.`,
 			Words: append([]string{"install", "uninstall", "wrap"}, install.Names()...), Raw: true,
 			Topics: []cmdline.Topic{install.ServerEnvironment()},
 		},
-		new: shared(mcpFlags, cmdMCP),
+		New: shared(mcpFlags, cmdMCP),
 	}
 }
 
@@ -65,9 +66,9 @@ func mcpFlags(o *options) cmdline.Flags {
 	flags := install.ServerFlags(&install.ServerOptions{})
 	flags.Long("tools").Set = m.setTools
 	return append(flags,
-		cmdline.Flag{Group: groupResult, Long: "print", Set: cmdline.On(&m.print), Help: "with install: print the entry, and change no file"},
-		cmdline.Flag{Group: groupResult, Long: "project", Set: cmdline.On(&m.project), Help: "with install and uninstall: use the file of this directory's project"},
-		cmdline.Flag{Group: groupResult, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: m.addEnv,
+		cmdline.Flag{Group: app.GroupResult, Long: "print", Set: cmdline.On(&m.print), Help: "with install: print the entry, and change no file"},
+		cmdline.Flag{Group: app.GroupResult, Long: "project", Set: cmdline.On(&m.project), Help: "with install and uninstall: use the file of this directory's project"},
+		cmdline.Flag{Group: app.GroupResult, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: m.addEnv,
 			Help: "with install: set a variable for the server; NAME alone takes the value from this environment"})
 }
 
@@ -81,7 +82,7 @@ func (m *mcpOptions) setTools(s string) error {
 }
 
 func (m *mcpOptions) addEnv(s string) error {
-	if err := checkEnv(s); err != nil {
+	if err := app.CheckEnv(s); err != nil {
 		return err
 	}
 	if !strings.Contains(s, "=") {
@@ -95,14 +96,14 @@ func (m *mcpOptions) addEnv(s string) error {
 	return nil
 }
 
-func cmdMCP(a *app, o *options, args []string) (int, error) {
+func cmdMCP(a *app.App, o *options, args []string) (int, error) {
 	if len(args) > 0 && (args[0] == "install" || args[0] == "uninstall") {
 		c := mcpCommand()
-		rest, err := c.with(mcpFlags(o)).Table().UpTo(len(args), args[1:])
+		rest, err := c.With(mcpFlags(o)).Table().UpTo(len(args), args[1:])
 		if err != nil {
 			return 0, err
 		}
-		return changeClient(&a.console, args[0], &o.mcp, rest)
+		return changeClient(&a.Console, args[0], &o.mcp, rest)
 	}
 	if len(args) > 0 && args[0] == "wrap" {
 		return cmdWrap(a, args[1:])
@@ -118,13 +119,13 @@ func cmdMCP(a *app, o *options, args []string) (int, error) {
 }
 
 // changeClient adds the entry to a client's configuration, or removes it.
-func changeClient(on *console, verb string, m *mcpOptions, args []string) (int, error) {
+func changeClient(on *app.Console, verb string, m *mcpOptions, args []string) (int, error) {
 	if len(args) != 1 {
-		return 0, hinted(fmt.Errorf("%s: needs the name of one client", verb), "demesne mcp --help lists them")
+		return 0, app.Hinted(fmt.Errorf("%s: needs the name of one client", verb), "demesne mcp --help lists them")
 	}
 	c, err := install.Find(args[0])
 	if err != nil {
-		return 0, hinted(fmt.Errorf("%s: %w", verb, err), "demesne mcp install --print claude-code prints an entry to adapt for other clients")
+		return 0, app.Hinted(fmt.Errorf("%s: %w", verb, err), "demesne mcp install --print claude-code prints an entry to adapt for other clients")
 	}
 	at := install.Here()
 	if m.project {
@@ -141,18 +142,18 @@ func changeClient(on *console, verb string, m *mcpOptions, args []string) (int, 
 	return installMCP(on, c, at, m)
 }
 
-func uninstallMCP(on *console, c install.Client, at install.Place) (int, error) {
+func uninstallMCP(on *app.Console, c install.Client, at install.Place) (int, error) {
 	did, err := c.Uninstall(at)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("uninstall: %w", err)
 	case did.Same:
-		return on.print(fmt.Sprintf("%s has no such entry\n", did.Path))
+		return on.Print(fmt.Sprintf("%s has no such entry\n", did.Path))
 	}
-	return on.print(fmt.Sprintf("removed from %s; backup in %s\n", did.Path, did.Backup))
+	return on.Print(fmt.Sprintf("removed from %s; backup in %s\n", did.Path, did.Backup))
 }
 
-func installMCP(on *console, c install.Client, at install.Place, m *mcpOptions) (int, error) {
+func installMCP(on *app.Console, c install.Client, at install.Place, m *mcpOptions) (int, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
@@ -165,13 +166,13 @@ func installMCP(on *console, c install.Client, at install.Place, m *mcpOptions) 
 		if err != nil {
 			return 0, err
 		}
-		return on.print(text)
+		return on.Print(text)
 	}
 	did, err := c.Install(at, self, m.settings)
 	if err != nil {
-		return 0, hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s prints the entry", c.Name)
+		return 0, app.Hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s prints the entry", c.Name)
 	}
-	return on.print(told(did))
+	return on.Print(told(did))
 }
 
 // portable returns the name of the program at a path, if PATH has it: a project's file may be used on other machines.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
@@ -36,15 +37,15 @@ func optionalWord(to *string, words []string) func(string) error {
 
 func mountFlags(o *mountOptions) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupSandbox, Long: "mount", Arg: "SRC[:DST][:MODE]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.mounts, checkInput),
+		{Group: app.GroupSandbox, Long: "mount", Arg: "SRC[:DST][:MODE]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.mounts, checkInput),
 			Help: "show a file or directory at DST (default its own path); MODE is ro (the default), rw, or cow: changes are kept apart, see demesne apply"},
-		{Group: groupSandbox, Long: "here", Arg: "MODE", Optional: true, Words: hereModes, Set: optionalWord(&o.here, hereModes),
+		{Group: app.GroupSandbox, Long: "here", Arg: "MODE", Optional: true, Words: hereModes, Set: optionalWord(&o.here, hereModes),
 			Help: "mount the working directory at its own path, and start in it; MODE is rw (the default), ro or cow"},
-		{Group: groupSandbox, Long: "cache", Arg: "NAME", Repeat: true, Words: cacheNames(), Set: cmdline.List(&o.caches, func(s string) error { return cmdline.OneOf(s, cacheNames()) }),
+		{Group: app.GroupSandbox, Long: "cache", Arg: "NAME", Repeat: true, Words: cacheNames(), Set: cmdline.List(&o.caches, func(s string) error { return cmdline.OneOf(s, cacheNames()) }),
 			Help: "share downloads with all sandboxes that name this cache: npm, pip, go or cargo; this machine's own caches stay apart"},
-		{Group: groupSandbox, Long: "git-identity", Arg: "yes|no", Optional: true, Words: yesNo, Set: optionalWord(&o.identity, yesNo),
+		{Group: app.GroupSandbox, Long: "git-identity", Arg: "yes|no", Optional: true, Words: yesNo, Set: optionalWord(&o.identity, yesNo),
 			Help: "let git in the sandbox use your name and email (default with --workspace and --here)"},
-		{Group: groupSandbox, Long: "devcontainer", Arg: "DIR[:MODE]", Optional: true, Complete: cmdline.Directory, Set: o.setDevcontainer,
+		{Group: app.GroupSandbox, Long: "devcontainer", Arg: "DIR[:MODE]", Optional: true, Complete: cmdline.Directory, Set: o.setDevcontainer,
 			Help: "take image, mounts, variables and hooks from the devcontainer.json of a directory (default the working directory), and mount it as that file says; MODE is rw (the default), ro or cow"},
 	}
 }
@@ -69,7 +70,7 @@ func (o *mountOptions) parsed() (all []mountArg, dir string, err error) {
 
 // placed are the mounts of one sandbox, with what must be told at its end.
 type placed struct {
-	app     *app
+	app     *app.App
 	o       *options
 	watch   watch
 	changes *cow.Set // nil: no mount has mode cow
@@ -77,7 +78,7 @@ type placed struct {
 
 // place adds the mounts to spec, with read-only ones over what programs of this machine would execute. It makes the
 // directory for the changes of mounts with mode cow.
-func (a *app) place(spec *runner.Spec, o *options) (*placed, error) {
+func place(a *app.App, spec *runner.Spec, o *options) (*placed, error) {
 	p := &placed{app: a, o: o, watch: watch{verb: o.verb}}
 	mounts, dir, err := o.parsed()
 	if err != nil {
@@ -97,7 +98,7 @@ func (a *app) place(spec *runner.Spec, o *options) (*placed, error) {
 		mounts, spec.Workspace = append(mounts, m), ""
 		spec.Defaults.Dir = cmp.Or(dir, m.Target)
 	}
-	if spec.Defaults.Env, err = a.gitIdentity(o); err != nil {
+	if spec.Defaults.Env, err = gitIdentity(a, o); err != nil {
 		return nil, err
 	}
 	var apart []*runner.Mount
@@ -161,7 +162,7 @@ func (p *placed) made(b *session.Sandbox) {
 		return // an existing sandbox of the key has its own
 	}
 	if err := p.changes.Made(b.ID, p.o.name); err != nil {
-		p.app.say(fmt.Sprintf("%s: record changes: %v", p.o.verb, err))
+		p.app.Say(fmt.Sprintf("%s: record changes: %v", p.o.verb, err))
 	}
 }
 
@@ -177,7 +178,7 @@ func (p *placed) tell() {
 	if p == nil {
 		return
 	}
-	p.watch.tell(&p.app.console)
+	p.watch.tell(&p.app.Console)
 	if p.changes != nil && p.changes.Sandbox != "" {
 		p.tellChanges()
 	}

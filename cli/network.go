@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
@@ -38,30 +39,30 @@ type network struct {
 // networkFlags returns the network flags of run and create.
 func networkFlags(n *network) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: cmdline.Word(&n.mode, egressModes),
+		{Group: app.GroupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: cmdline.Word(&n.mode, egressModes),
 			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
-		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.allow, checkRule),
+		{Group: app.GroupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.allow, checkRule),
 			Help: "also allow a name, *.NAME for all names below it, an address or a range such as 10.0.0.0/8 or 2001:db8::/32; ports such as 443,8000-8010 or * (default 80,443)"},
-		{Group: groupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.deny, checkRule),
+		{Group: app.GroupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.deny, checkRule),
 			Help: "deny a name, even if another rule allows it (default on all ports)"},
-		{Group: groupNetwork, Long: "egress-file", Arg: "FILE", Complete: cmdline.File, Set: n.setFile,
+		{Group: app.GroupNetwork, Long: "egress-file", Arg: "FILE", Complete: cmdline.File, Set: n.setFile,
 			Help: "take mode and rules from a policy file, in TOML"},
-		{Group: groupNetwork, Long: "go-proxy", Set: cmdline.On(&n.goProxy),
+		{Group: app.GroupNetwork, Long: "go-proxy", Set: cmdline.On(&n.goProxy),
 			Help: "provide a Go module proxy inside, at 127.0.0.1:8087, and set GOPROXY; package-managers includes it"},
-		{Group: groupNetwork, Long: "learn", Set: cmdline.On(&n.learn),
+		{Group: app.GroupNetwork, Long: "learn", Set: cmdline.On(&n.learn),
 			Help: "allow all public destinations and log them, for demesne egress suggest; not with inputs"},
-		{Group: groupNetwork, Long: "allow-open-with-inputs", Set: cmdline.On(&n.openWithInputs),
+		{Group: app.GroupNetwork, Long: "allow-open-with-inputs", Set: cmdline.On(&n.openWithInputs),
 			Help: "allow --egress open together with inputs: the command can send them anywhere"},
-		{Group: groupNetwork, Long: "publish", Arg: "[ADDR:]PORT:INSIDE", Repeat: true, Set: n.addPublish,
+		{Group: app.GroupNetwork, Long: "publish", Arg: "[ADDR:]PORT:INSIDE", Repeat: true, Set: n.addPublish,
 			Help: "listen on this machine, and forward to port INSIDE of the sandbox; ADDR:PORT can be unix:PATH (default ADDR 127.0.0.1)"},
 	}
 }
 
 func askFlag(n *network) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupNetwork, Long: "ask", Set: cmdline.On(&n.ask),
+		{Group: app.GroupNetwork, Long: "ask", Set: cmdline.On(&n.ask),
 			Help: "ask on the terminal about each name and port without a rule; output waits for the answer"},
-		{Group: groupNetwork, Long: "ask-timeout", Arg: "DURATION", Set: cmdline.Duration(&n.askTime),
+		{Group: app.GroupNetwork, Long: "ask-timeout", Arg: "DURATION", Set: cmdline.Duration(&n.askTime),
 			Help: "how long a connection waits for the answer before it is denied (default 2m); the next connection asks again"},
 	}
 }
@@ -85,7 +86,7 @@ func checkRule(s string) error {
 	case s == "":
 		return errors.New("empty")
 	case strings.Contains(s, "://") && !strings.HasPrefix(s, "tcp://"):
-		return hinted(errors.New("is a URL, not a name"), "use only the name, such as example.com or example.com:443")
+		return app.Hinted(errors.New("is a URL, not a name"), "use only the name, such as example.com or example.com:443")
 	case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		return errors.New("has a space or a control character")
 	}
@@ -153,7 +154,7 @@ const blockedLines = 20
 // tellBlocked prints the connections of a command that were denied, each with the words that would allow it, and those to names
 // that do not resolve. persists
 // means that its sandbox has rules that can be changed.
-func (c *console) tellBlocked(r *runner.Result, persists bool) {
+func tellBlocked(c *app.Console, r *runner.Result, persists bool) {
 	for i, b := range r.Denied {
 		if i == blockedLines {
 			fmt.Fprintf(c.Stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, text.SafeLine(r.EgressLog))

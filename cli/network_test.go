@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/proxy/policy"
 	"demesne/runner"
@@ -66,10 +67,10 @@ func TestTellBlocked(t *testing.T) {
 	for range 40 {
 		res.Denied = append(res.Denied, runner.Blocked{Host: "many.test", Port: 1, Reason: "no rule"})
 	}
-	(&console{Files: stream.Files{Stderr: w}}).tellBlocked(res, false)
-	(&console{Files: stream.Files{Stderr: w}}).tellBlocked(&runner.Result{Denied: []runner.Blocked{{Host: "ghost.test", Port: 443, Reason: "the name does not resolve: no such host", Failed: true}}}, false)
+	tellBlocked((&app.Console{Files: stream.Files{Stderr: w}}), res, false)
+	tellBlocked((&app.Console{Files: stream.Files{Stderr: w}}), &runner.Result{Denied: []runner.Blocked{{Host: "ghost.test", Port: 443, Reason: "the name does not resolve: no such host", Failed: true}}}, false)
 	kept := &runner.Result{Sandbox: "ab12", Denied: []runner.Blocked{{Host: "2001:db8::7", Port: 22, Reason: "no rule", Allow: "[2001:db8::7]:22"}}}
-	(&console{Files: stream.Files{Stderr: w}}).tellBlocked(kept, true)
+	tellBlocked((&app.Console{Files: stream.Files{Stderr: w}}), kept, true)
 	w.Close()
 	var said bytes.Buffer
 	said.ReadFrom(r)

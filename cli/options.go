@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/runner"
@@ -136,7 +137,7 @@ func (o *processOptions) argv(verb string, args []string) ([]string, error) {
 		return append([]string{"/bin/sh", "-c", *o.shell}, args...), nil
 	}
 	if len(args) == 0 || args[0] == "" {
-		return nil, hinted(errors.New("no command given"), "demesne %s --help shows examples", verb)
+		return nil, app.Hinted(errors.New("no command given"), "demesne %s --help shows examples", verb)
 	}
 	return args, nil
 }
@@ -152,7 +153,7 @@ func (o *processOptions) environment(lookup func(string) (string, bool)) ([]stri
 		}
 		value, ok := lookup(name)
 		if !ok {
-			return nil, hinted(fmt.Errorf("env %q: not set in this environment", name), "use --env %s=VALUE", name)
+			return nil, app.Hinted(fmt.Errorf("env %q: not set in this environment", name), "use --env %s=VALUE", name)
 		}
 		env = append(env, name+"="+value)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"demesne/cli/app"
 	"demesne/runner"
 )
 
@@ -81,7 +82,7 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 	for name, ok := range map[string]bool{"A": true, "_a1": true, "": false, "1A": false, "A-B": false, "A B": false, "Ä": false, "A\n": false} {
-		if isEnvName(name) != ok {
+		if app.IsEnvName(name) != ok {
 			t.Errorf("isEnvName(%q) = %t", name, !ok)
 		}
 	}

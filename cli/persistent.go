@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
@@ -14,36 +15,36 @@ func removeFlags(o *options) cmdline.Flags {
 
 // keyFlag is a flag of create, run and exec. With it, exec takes no sandbox argument.
 func keyFlag(o *lifeOptions, help string) cmdline.Flags {
-	return cmdline.Flags{{Group: groupSandbox, Long: "key", Arg: "KEY", Set: cmdline.Text(&o.key), Help: help}}
+	return cmdline.Flags{{Group: app.GroupSandbox, Long: "key", Arg: "KEY", Set: cmdline.Text(&o.key), Help: help}}
 }
 
 // replaceFlag is a flag of create and run.
 func replaceFlag(o *lifeOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: groupSandbox, Long: "replace", Set: cmdline.On(&o.replace),
+	return cmdline.Flags{{Group: app.GroupSandbox, Long: "replace", Set: cmdline.On(&o.replace),
 		Help: "first remove the sandbox that has the key, with its files"}}
 }
 
 // lifeFlags returns the flags about the lifetime of a persistent sandbox.
 func lifeFlags(o *lifeOptions) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupSandbox, Long: "ttl", Arg: "DURATION", Set: cmdline.Duration(&o.ttl),
+		{Group: app.GroupSandbox, Long: "ttl", Arg: "DURATION", Set: cmdline.Duration(&o.ttl),
 			Help: "how long the sandbox exists after its last command (default 48h)"},
-		{Group: groupSandbox, Long: "max-age", Arg: "DURATION", Set: cmdline.Duration(&o.maxAge),
+		{Group: app.GroupSandbox, Long: "max-age", Arg: "DURATION", Set: cmdline.Duration(&o.maxAge),
 			Help: "how long the sandbox exists at most, even in use (default no limit)"},
-		{Group: groupSandbox, Long: "pause-idle", Arg: "DURATION", Set: cmdline.Duration(&o.pauseIdle),
+		{Group: app.GroupSandbox, Long: "pause-idle", Arg: "DURATION", Set: cmdline.Duration(&o.pauseIdle),
 			Help: "pause its processes (SIGSTOP) after this time without a command, until the next command; paused servers do not answer (default never)"},
 	}
 }
 
 // queueFlag is a flag of exec and, with --key, of run.
 func queueFlag(o *processOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: groupCommand, Long: "queue", Set: cmdline.On(&o.queue),
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "queue", Set: cmdline.On(&o.queue),
 		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
 }
 
 // holdKept is [session.Service.HoldStored]. If no sandbox was ever stored, it starts no runner.
 func (t imageTool) holdKept(ctx context.Context, s *images.Store, sweep func(left error)) (release func(), layers []oci.Digest, err error) {
-	sess := t.session(nil, nil)
+	sess := t.Session(nil, nil)
 	defer sess.Close()
 	return sess.HoldStored(ctx, s, sweep)
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 )
 
@@ -118,7 +119,7 @@ func TestUnreadOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Close()
-	if c := code(t, cmd); c != exitTimedOut {
+	if c := code(t, cmd); c != app.ExitTimedOut {
 		t.Errorf("timed out without a reader: exit %d", c)
 	}
 

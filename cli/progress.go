@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/images/events"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
@@ -15,7 +16,7 @@ import (
 // and a line for the image, and erases them in the end; elsewhere it prints a line for each completed step. A nil
 // progress prints nothing. It has no timer: it prints only when an event arrives.
 type progress struct {
-	on    *console
+	on    *app.Console
 	noun  string // `pull "python"`
 	words progressWords
 	term  bool
@@ -51,11 +52,11 @@ var (
 const drawEvery = 100 * time.Millisecond
 
 // newProgress returns nil if quiet.
-func (c *console) newProgress(quiet bool, noun string) *progress {
+func newProgress(c *app.Console, quiet bool, noun string) *progress {
 	if quiet {
 		return nil
 	}
-	return &progress{on: c, noun: noun, words: pullWords, term: cmdline.TerminalOf(c.Stderr, c.env).Redraw, now: time.Now, drawn: time.Now(), layers: map[oci.Digest]*layerState{}}
+	return &progress{on: c, noun: noun, words: pullWords, term: cmdline.TerminalOf(c.Stderr, c.Env).Redraw, now: time.Now, drawn: time.Now(), layers: map[oci.Digest]*layerState{}}
 }
 
 // take handles an event of an images.Client.
@@ -159,7 +160,7 @@ func (p *progress) plain(d oci.Digest, what string) {
 // tell prints a permanent line.
 func (p *progress) tell(text string) {
 	p.clear()
-	p.on.say(p.noun + ": " + text)
+	p.on.Say(p.noun + ": " + text)
 }
 
 // done erases the progress lines; no events may follow.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/images/events"
 	"demesne/images/oci"
@@ -39,7 +40,7 @@ func TestProgressSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := (&console{Files: stream.Files{Stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
+	p := newProgress((&app.Console{Files: stream.Files{Stderr: null}, Env: os.LookupEnv}), false, "pull")
 	now := time.Unix(1_700_000_000, 0)
 	p.now = func() time.Time { return now }
 	for i, want := range []string{
@@ -69,7 +70,7 @@ func TestProgressRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := (&console{Files: stream.Files{Stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
+	p := newProgress((&app.Console{Files: stream.Files{Stderr: null}, Env: os.LookupEnv}), false, "pull")
 	now := time.Unix(1_700_000_000, 0)
 	p.now = func() time.Time { return now }
 	for i, want := range []string{
@@ -92,7 +93,7 @@ func TestProgressBars(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := (&console{Files: stream.Files{Stderr: null}, env: os.LookupEnv}).newProgress(false, "pull")
+	p := newProgress((&app.Console{Files: stream.Files{Stderr: null}, Env: os.LookupEnv}), false, "pull")
 	for _, e := range append(pullEvents[:3:3],
 		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Waiting, Total: 4 << 20},
 		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Pulling, Bytes: 1 << 20, Total: 4 << 20}) {
@@ -119,7 +120,7 @@ func TestProgressOnTerminal(t *testing.T) {
 		t.Skipf("needs /dev/ptmx: %v", err)
 	}
 	defer p.tty.Close()
-	pr := (&console{Files: stream.Files{Stderr: slave}, env: func(string) (string, bool) { return "", false }}).newProgress(false, `pull "x"`)
+	pr := newProgress((&app.Console{Files: stream.Files{Stderr: slave}, Env: func(string) (string, bool) { return "", false }}), false, `pull "x"`)
 	for _, e := range pullEvents {
 		pr.take(e)
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 )
@@ -37,7 +38,7 @@ func findProject(home string) (*project, error) {
 		home = real
 	}
 	if contains(dir, home) {
-		return nil, hinted(fmt.Errorf("%q contains your home directory: an agent may change everything in its directory", dir), "go to a project's directory first")
+		return nil, app.Hinted(fmt.Errorf("%q contains your home directory: an agent may change everything in its directory", dir), "go to a project's directory first")
 	}
 	p := &project{dir: dir, root: dir}
 	data := "" // of the repository or submodule around dir, if that is not a directory .git beside its files

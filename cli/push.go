@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
@@ -31,8 +32,8 @@ var (
 	booleans     = []string{"true", "false"}
 )
 
-func pushCommand() command {
-	return command{
+func pushCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "push", Usage: []string{"[flags] NAME [DEST]"}, Summary: "copy an image to a registry",
 			About: `Copies an image to a registry, and prints the name and the digest that it has there. DEST is the new name, with its
@@ -52,26 +53,26 @@ demesne login, podman login or docker login store the password that the registry
 			Operand: cmdline.Image, Here: true,
 			Habits: pushHabits,
 		},
-		new: shared(pushFlags, cmdPush),
+		New: shared(pushFlags, cmdPush),
 	}
 }
 
 func pushFlags(o *options) cmdline.Flags {
 	p := &o.pushOptions
 	return slices.Concat(cmdline.Flags{
-		{Group: groupResult, Long: "compression", Arg: "FORMAT", Words: compressions, Set: cmdline.Word(&p.compression, compressions),
+		{Group: app.GroupResult, Long: "compression", Arg: "FORMAT", Words: compressions, Set: cmdline.Word(&p.compression, compressions),
 			Help: "format of all layers: gzip, zstd or none (default layers keep theirs, and uncompressed ones become gzip)"},
-		{Group: groupResult, Long: "compression-level", Arg: "N", Set: func(s string) (err error) {
+		{Group: app.GroupResult, Long: "compression-level", Arg: "N", Set: func(s string) (err error) {
 			if p.compressionLevel, err = strconv.Atoi(s); err != nil || p.compressionLevel < 1 || p.compressionLevel > 22 {
 				return errors.New("not a number from 1 to 22")
 			}
 			return nil
 		}, Help: "level of layers that are compressed: 1 to 9 for gzip, 1 to 22 for zstd (default 5 for gzip, 3 for zstd)"},
-		{Group: groupResult, Long: "sign-by", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.signBy),
+		{Group: app.GroupResult, Long: "sign-by", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.signBy),
 			Help: "also sign the image with this sigstore private key"},
-		{Group: groupResult, Long: "sign-passphrase-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.passphrase),
+		{Group: app.GroupResult, Long: "sign-passphrase-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.passphrase),
 			Help: "file with the key's passphrase (default: ask on the terminal)"},
-	}, accessFlags(p), jsonFlag(&o.json), quietFlag(&o.quiet, "print only the digest, and no progress"))
+	}, accessFlags(p), app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the digest, and no progress"))
 }
 
 // accessFlags are the flags of commands that talk to a registry.
@@ -87,8 +88,8 @@ func authFileFlag(p *pushOptions) cmdline.Flags {
 		Help: "file with credentials (default $REGISTRY_AUTH_FILE, or the one of podman)"}}
 }
 
-func tagCommand() command {
-	return command{
+func tagCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "tag", Usage: []string{"NAME NEW…"}, Summary: "give an image another name",
 			About: "Gives an image one more name, or several. If a new name has another image, it moves to this one. demesne rmi removes a name.",
@@ -98,19 +99,19 @@ func tagCommand() command {
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		new: shared(noFlags, cmdTag),
+		New: shared(noFlags, cmdTag),
 	}
 }
 
-func cmdTag(a *app, _ *options, args []string) (int, error) {
+func cmdTag(a *app.App, _ *options, args []string) (int, error) {
 	if len(args) < 2 {
-		return 0, hinted(errors.New("needs the name of an image, and a new name"), "demesne tag local/app local/app:2")
+		return 0, app.Hinted(errors.New("needs the name of an image, and a new name"), "demesne tag local/app local/app:2")
 	}
 	refs, err := named(args)
 	if err != nil {
 		return 0, err
 	}
-	return a.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+	return a.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		for _, to := range refs[1:] {
 			if _, err := c.Tag(ctx, refs[0], to); err != nil {
 				return 0, session.NamedImage(refs[0], err)
@@ -133,14 +134,14 @@ type pushedLayer struct {
 	State events.State `json:"state"` // pushed, mounted or present
 }
 
-func cmdPush(a *app, o *options, args []string) (int, error) {
+func cmdPush(a *app.App, o *options, args []string) (int, error) {
 	from, to, err := pushNames(args)
 	if err != nil {
 		return 0, err
 	}
 	how := images.Push{Compression: o.compression, Level: o.compressionLevel, SignBy: o.signBy}
 	t := imageTool{a}
-	return t.withImages(func(ctx context.Context, c *images.Client) (int, error) {
+	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		c.TLSVerify, c.AuthFile = o.tlsVerify, o.authFile
 		img, err := c.Store.Lookup(from)
 		if err != nil {
@@ -149,7 +150,7 @@ func cmdPush(a *app, o *options, args []string) (int, error) {
 		if how.Passphrase, err = t.keyPassphrase(ctx, &o.pushOptions); err != nil {
 			return 0, err
 		}
-		p := t.newProgress(o.quiet, fmt.Sprintf("push %q", to.Given))
+		p := newProgress(&t.App.Console, o.quiet, fmt.Sprintf("push %q", to.Given))
 		if p != nil {
 			p.words = pushWords
 		}
@@ -167,11 +168,11 @@ func cmdPush(a *app, o *options, args []string) (int, error) {
 		p.done()
 		switch {
 		case o.json:
-			return t.printJSON(result)
+			return t.PrintJSON(result)
 		case o.quiet:
-			return t.print(string(result.Digest) + "\n")
+			return t.Print(string(result.Digest) + "\n")
 		}
-		return t.print(shortName(to.Full) + " " + string(result.Digest) + "\n")
+		return t.Print(shortName(to.Full) + " " + string(result.Digest) + "\n")
 	})
 }
 
@@ -193,11 +194,11 @@ func pushNames(args []string) (from, to imageref.Ref, err error) {
 	}
 	switch {
 	case to.Local() || to.Kind == imageref.Directory:
-		return from, to, hinted(fmt.Errorf("destination %q: is not in a registry", to.Given), "demesne save -o FILE %s writes an archive", from.Given)
+		return from, to, app.Hinted(fmt.Errorf("destination %q: is not in a registry", to.Given), "demesne save -o FILE %s writes an archive", from.Given)
 	case to.Digest() != "":
-		return from, to, hinted(fmt.Errorf("destination %q: a digest cannot be chosen", to.Given), "name a tag in place of it: REGISTRY/NAME:TAG")
+		return from, to, app.Hinted(fmt.Errorf("destination %q: a digest cannot be chosen", to.Given), "name a tag in place of it: REGISTRY/NAME:TAG")
 	case !to.Explicit():
-		return from, to, hinted(fmt.Errorf("destination %q: names no registry", to.Given), "demesne push %s REGISTRY/NAME:TAG", from.Given)
+		return from, to, app.Hinted(fmt.Errorf("destination %q: names no registry", to.Given), "demesne push %s REGISTRY/NAME:TAG", from.Given)
 	}
 	return from, to, nil
 }
@@ -206,11 +207,11 @@ func pushNames(args []string) (from, to imageref.Ref, err error) {
 func (t imageTool) keyPassphrase(ctx context.Context, p *pushOptions) (string, error) {
 	switch {
 	case p.signBy == "" && p.passphrase != "":
-		return "", hinted(errors.New("a passphrase without a key"), "--sign-by FILE names the key")
+		return "", app.Hinted(errors.New("a passphrase without a key"), "--sign-by FILE names the key")
 	case p.signBy == "":
 		return "", nil
 	case p.passphrase != "":
 		return secretFile(p.passphrase)
 	}
-	return t.askSecret(ctx, fmt.Sprintf("Passphrase of %q: ", p.signBy), "--sign-passphrase-file FILE reads it from a file")
+	return t.AskSecret(ctx, fmt.Sprintf("Passphrase of %q: ", p.signBy), "--sign-passphrase-file FILE reads it from a file")
 }

@@ -4,23 +4,24 @@ import (
 	"errors"
 	"fmt"
 
+	"demesne/cli/app"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 )
 
 // root is the root file system of a sandbox that was not looked for yet.
 type root struct {
-	app *app
+	app *app.App
 	o   *options
 	ref imageref.Ref
 }
 
 // newRoot returns the root that o names, without looking for it.
-func (a *app) newRoot(o *options) (*root, error) {
+func newRoot(a *app.App, o *options) (*root, error) {
 	r := &root{app: a, o: o, ref: o.image}
 	if r.ref.Kind == "" {
 		var err error
-		if r.ref, err = a.session(o.network.source(&a.console), nil).DefaultImage(); err != nil {
+		if r.ref, err = a.Session(o.network.source(&a.Console), nil).DefaultImage(); err != nil {
 			return nil, err
 		}
 	}
@@ -53,11 +54,11 @@ func (r *root) argv(c *oci.Config, args []string) ([]string, error) {
 	}
 	argv, err := c.Command(r.o.entrypoint, args)
 	if errors.Is(err, oci.ErrNoCommand) {
-		return nil, hinted(fmt.Errorf("image %q: %w", r.ref.Given, err), "demesne run --image %s -- CMD", r.ref.Given)
+		return nil, app.Hinted(fmt.Errorf("image %q: %w", r.ref.Given, err), "demesne run --image %s -- CMD", r.ref.Given)
 	}
 	return argv, err
 }
 
 func (r *root) progress() *progress {
-	return r.app.newProgress(r.o.quiet, fmt.Sprintf("%s: image %q", r.o.verb, r.ref.Given))
+	return newProgress(&r.app.Console, r.o.quiet, fmt.Sprintf("%s: image %q", r.o.verb, r.ref.Given))
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -17,7 +18,7 @@ func rootOf(t *testing.T, name string, o *options) *root {
 			t.Fatal(err)
 		}
 	}
-	r, err := (&app{console: console{env: func(string) (string, bool) { return "", false }}}).newRoot(o)
+	r, err := newRoot((&app.App{Console: app.Console{Env: func(string) (string, bool) { return "", false }}}), o)
 	if err != nil {
 		t.Fatal(err)
 	}

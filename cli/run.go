@@ -7,14 +7,15 @@ import (
 	"slices"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/images/oci"
 	"demesne/runner"
 	"demesne/session"
 )
 
-func cmdRun(a *app, o *options, args []string) (int, error) {
-	r, err := a.newRun(o, args)
+func cmdRun(a *app.App, o *options, args []string) (int, error) {
+	r, err := newRun(a, o, args)
 	switch {
 	case err != nil:
 		return 0, err
@@ -32,7 +33,7 @@ type checked struct {
 
 func (c *checked) finish() (int, error) { return c.job.finish(c.run()) }
 
-func (a *app) newRun(o *options, args []string) (*checked, error) {
+func newRun(a *app.App, o *options, args []string) (*checked, error) {
 	spec, err := o.spec()
 	switch {
 	case err != nil:
@@ -42,25 +43,25 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 	case o.key != "":
 		spec.Lifetime = runner.Persistent
 	case o.ttl != 0 || o.maxAge != 0 || o.pauseIdle != 0:
-		return nil, hinted(errors.New("--ttl, --max-age and --pause-idle: a run's sandbox ends with its command"), "--key KEY makes a persistent sandbox")
+		return nil, app.Hinted(errors.New("--ttl, --max-age and --pause-idle: a run's sandbox ends with its command"), "--key KEY makes a persistent sandbox")
 	}
 	if o.queue && o.key == "" {
-		return nil, hinted(errors.New("--queue: a sandbox of one command has no queue"), "--key KEY names a persistent sandbox")
+		return nil, app.Hinted(errors.New("--queue: a sandbox of one command has no queue"), "--key KEY names a persistent sandbox")
 	}
 	if _, _, err := o.parsed(); err != nil {
 		return nil, err
 	}
-	if err := a.canAskCow(o); err != nil {
+	if err := canAskCow(&a.Console, o); err != nil {
 		return nil, err
 	}
-	if err := a.openDevcontainer(o, args); err != nil {
+	if err := openDevcontainer(a, o, args); err != nil {
 		return nil, err
 	}
-	r, err := a.newRoot(o)
+	r, err := newRoot(a, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.readSteps(o, args); err != nil {
+	if err := readSteps(a, o, args); err != nil {
 		return nil, err
 	}
 	var argv []string
@@ -69,22 +70,22 @@ func (a *app) newRun(o *options, args []string) (*checked, error) {
 			return nil, err
 		}
 	}
-	if err := a.canAsk(&o.network, &o.processOptions); err != nil {
+	if err := canAsk(&a.Console, &o.network, &o.processOptions); err != nil {
 		return nil, err
 	}
-	return a.scripted(o, args, argv, func(j *execution) error { return j.run(spec, r, args) })
+	return scripted(a, o, args, argv, func(j *execution) error { return j.run(spec, r, args) })
 }
 
 // scripted returns the execution of a command, which may be a script.
-func (a *app) scripted(o *options, args, argv []string, run func(*execution) error) (*checked, error) {
-	sc, err := a.findScript(o, args)
+func scripted(a *app.App, o *options, args, argv []string, run func(*execution) error) (*checked, error) {
+	sc, err := findScript(a, o, args)
 	var tool *runner.Command
 	if err == nil {
 		tool, err = o.installer(sc, args)
 	}
 	var j *execution
 	if err == nil {
-		j, err = a.newExecution(o, argv)
+		j, err = newExecution(a, o, argv)
 	}
 	if err != nil {
 		sc.close()
@@ -100,10 +101,10 @@ func (a *app) scripted(o *options, args, argv []string, run func(*execution) err
 }
 
 func (j *execution) run(spec runner.Spec, r *root, args []string) error {
-	s := j.app.session(j.o.network.source(&j.app.console), nil)
+	s := j.app.Session(j.o.network.source(&j.app.Console), nil)
 	defer s.Close()
 	var err error
-	if j.placed, err = j.app.place(&spec, j.o); err != nil {
+	if j.placed, err = place(j.app, &spec, j.o); err != nil {
 		return err
 	}
 	defer j.placed.undo()
@@ -124,7 +125,7 @@ func (j *execution) run(spec runner.Spec, r *root, args []string) error {
 	}
 	// A path that some output names stays, though it is empty.
 	opts.Manifest, opts.KeepEmpty = j.o.manifest, j.o.json || j.o.background || j.o.manifest
-	cb := j.copyingScript(j.placed.recorded(j.app.callbacks(j.o, j.sig, &j.stages, p)))
+	cb := j.copyingScript(j.placed.recorded(callbacks(j.app, j.o, j.sig, &j.stages, p)))
 	c := r.createOptions(spec)
 	if j.tool == nil && j.o.list == nil {
 		return j.ended(s.Run(j.sig.Ctx, c, opts, cb))
@@ -147,9 +148,9 @@ func (j *execution) runOptions() session.RunOptions {
 	return session.RunOptions{Command: j.cmd, Streams: j, Queue: j.o.queue}
 }
 
-func cmdCreate(a *app, o *options, args []string) (int, error) {
+func cmdCreate(a *app.App, o *options, args []string) (int, error) {
 	if len(args) > 0 {
-		return 0, hinted(fmt.Errorf("unexpected argument %q", args[0]),
+		return 0, app.Hinted(fmt.Errorf("unexpected argument %q", args[0]),
 			"create runs no command; afterwards use demesne exec ID -- %s", args[0])
 	}
 	spec, err := o.spec()
@@ -157,28 +158,28 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	spec.Lifetime = runner.Persistent
-	if err := a.openDevcontainer(o, nil); err != nil {
+	if err := openDevcontainer(a, o, nil); err != nil {
 		return 0, err
 	}
 	tool, err := o.installer(nil, nil)
 	if err != nil {
 		return 0, err
 	}
-	r, err := a.newRoot(o)
+	r, err := newRoot(a, o)
 	if err != nil {
 		return 0, err
 	}
-	sig := stream.WatchSignals(a.quit, &stream.Terminal{Fd: -1})
+	sig := stream.WatchSignals(a.Quit, &stream.Terminal{Fd: -1})
 	began, st := time.Now(), &stages{}
-	sess := a.session(o.network.source(&a.console), nil)
+	sess := a.Session(o.network.source(&a.Console), nil)
 	defer sess.Close()
-	mounts, err := a.place(&spec, o)
+	mounts, err := place(a, &spec, o)
 	if err != nil {
 		return 0, err
 	}
 	defer mounts.undo()
 	p := r.progress()
-	b, err := sess.Create(sig.Ctx, r.createOptions(spec), mounts.recorded(a.callbacks(o, sig, st, p)))
+	b, err := sess.Create(sig.Ctx, r.createOptions(spec), mounts.recorded(callbacks(a, o, sig, st, p)))
 	p.done()
 	if code := sig.GaveUp(); err != nil && code != 0 {
 		return code, nil
@@ -191,14 +192,14 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 		printTrace(a.Stderr, trace)
 	}
 	mounts.tellApart()
-	if err := a.install(sig.Ctx, sess, o, b.ID, tool); err != nil {
+	if err := installDependencies(a, sig.Ctx, sess, o, b.ID, tool); err != nil {
 		return 0, err
 	}
 	code, err := r.hooks(sig.Ctx, sess, b)
 	if code != 0 || err != nil {
 		return code, err
 	}
-	code, err = a.tellCreated(sig.Ctx, o, b, trace)
+	code, err = tellCreated(a, sig.Ctx, o, b, trace)
 	if err == nil { // the caller knows the id: make the sandbox outlive this process
 		_, err = sess.Open(sig.Ctx, b.ID, session.Callbacks{})
 	}
@@ -206,14 +207,14 @@ func cmdCreate(a *app, o *options, args []string) (int, error) {
 }
 
 // tellCreated prints the id of a new sandbox, or all about it.
-func (a *app) tellCreated(ctx context.Context, o *options, b *session.Sandbox, trace []runner.Stage) (int, error) {
+func tellCreated(a *app.App, ctx context.Context, o *options, b *session.Sandbox, trace []runner.Stage) (int, error) {
 	if !o.json {
-		return a.print(b.ID + "\n")
+		return a.Print(b.ID + "\n")
 	}
 	if err := b.Account(ctx); err != nil {
 		return 0, err
 	}
-	return a.printJSON(created{b.ID, o.name, b.Out, b.Replaced, b.Receipt, trace})
+	return a.PrintJSON(created{b.ID, o.name, b.Out, b.Replaced, b.Receipt, trace})
 }
 
 // created is the output of create --json.
@@ -226,13 +227,13 @@ type created struct {
 	Trace    []runner.Stage  `json:"trace,omitempty"`
 }
 
-func cmdExec(a *app, o *options, args []string) (int, error) {
-	x, err := a.newExec(o, args)
+func cmdExec(a *app.App, o *options, args []string) (int, error) {
+	x, err := newExec(a, o, args)
 	switch {
 	case err != nil:
 		return 0, err
 	case o.background:
-		if err := a.isThere(o, args); err != nil {
+		if err := isThere(a, o, args); err != nil {
 			return 0, err
 		}
 		return jobTool{a}.start(o)
@@ -240,15 +241,15 @@ func cmdExec(a *app, o *options, args []string) (int, error) {
 	return x.finish()
 }
 
-func (a *app) newExec(o *options, args []string) (*checked, error) {
+func newExec(a *app.App, o *options, args []string) (*checked, error) {
 	id := ""
 	if o.key == "" {
 		if len(args) == 0 || args[0] == "" {
-			return nil, hinted(errors.New("no sandbox given"), "demesne ls lists sandboxes")
+			return nil, app.Hinted(errors.New("no sandbox given"), "demesne ls lists sandboxes")
 		}
 		id, args = args[0], args[1:]
 	}
-	if err := a.readSteps(o, args); err != nil {
+	if err := readSteps(a, o, args); err != nil {
 		return nil, err
 	}
 	var argv []string
@@ -261,12 +262,12 @@ func (a *app) newExec(o *options, args []string) (*checked, error) {
 	if o.userName != "" {
 		return nil, fmt.Errorf("user %q: %w", o.userName, errUser)
 	}
-	return a.scripted(o, args, argv, func(j *execution) error { return j.exec(id, args) })
+	return scripted(a, o, args, argv, func(j *execution) error { return j.exec(id, args) })
 }
 
 // isThere checks that the sandbox of a background command exists.
-func (a *app) isThere(o *options, args []string) error {
-	s, ctx := a.session(o.network.source(&a.console), nil), context.Background()
+func isThere(a *app.App, o *options, args []string) error {
+	s, ctx := a.Session(o.network.source(&a.Console), nil), context.Background()
 	defer s.Close()
 	if o.key != "" {
 		_, err := ofKey(ctx, s, o.key)
@@ -274,7 +275,7 @@ func (a *app) isThere(o *options, args []string) error {
 	}
 	i, err := s.Inspect(ctx, args[0])
 	if err == nil && (i.State == runner.Ended || i.State == runner.Snapshot) {
-		err = hinted(fmt.Errorf("sandbox %q: it cannot run commands: %s", args[0], i.State), "demesne ls lists sandboxes")
+		err = app.Hinted(fmt.Errorf("sandbox %q: it cannot run commands: %s", args[0], i.State), "demesne ls lists sandboxes")
 	}
 	return err
 }
@@ -282,8 +283,8 @@ func (a *app) isThere(o *options, args []string) error {
 // ofKey returns the id of the sandbox with that key.
 func ofKey(ctx context.Context, s *session.Service, key string) (string, error) {
 	id, err := s.OfKey(ctx, key)
-	if lacks(err) {
-		err = hinted(err, "demesne run --key %s makes one", key)
+	if app.NoSuchSandbox(err) {
+		err = app.Hinted(err, "demesne run --key %s makes one", key)
 	}
 	return id, err
 }
@@ -292,14 +293,14 @@ func (j *execution) exec(id string, args []string) (err error) {
 	if err := j.o.network.checkSecrets(); err != nil {
 		return err
 	}
-	s := j.app.session(j.o.network.source(&j.app.console), nil)
+	s := j.app.Session(j.o.network.source(&j.app.Console), nil)
 	defer s.Close()
 	if id == "" {
 		if id, err = ofKey(j.sig.Ctx, s, j.o.key); err != nil {
 			return err
 		}
 	}
-	cb := j.app.callbacks(j.o, j.sig, &j.stages, nil)
+	cb := callbacks(j.app, j.o, j.sig, &j.stages, nil)
 	if j.o.list != nil {
 		return j.ended(nil, j.steps(s, id, cb))
 	}

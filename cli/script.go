@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -36,7 +37,7 @@ const maxScript = 16 << 20
 
 func languageFlag(o *codeOptions) cmdline.Flags {
 	names := languages.Names(func(l languages.Language) bool { return l.Run != nil })
-	return cmdline.Flags{{Group: groupCommand, Long: "language", Arg: "NAME", Words: names, Set: o.setLanguage,
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "language", Arg: "NAME", Words: names, Set: o.setLanguage,
 		Help: "run CMD as a file of this machine, or stdin if CMD is -, by the interpreter of this language (default that of the file's #! line or name)"}}
 }
 
@@ -69,7 +70,7 @@ type script struct {
 // findScript returns the script that the first word of a command names, or nil if that is an ordinary command. It is
 // a script if it is a regular file of this machine with a name of the table, or with --language any one. Text of -c, and
 // arguments of a given entrypoint or for a dev container, are no scripts.
-func (a *app) findScript(o *options, args []string) (*script, error) {
+func findScript(a *app.App, o *options, args []string) (*script, error) {
 	forced := o.language.Name != ""
 	if forced && len(o.dependencies) > 0 && (len(args) == 0 || args[0] != "-" && !fsutil.Exists(args[0])) {
 		forced = false // the language is that of the dependencies alone
@@ -136,7 +137,7 @@ func (s *script) look() error {
 }
 
 // takeStdin puts stdin into a file of a new directory.
-func (s *script) takeStdin(a *app, o *options) error {
+func (s *script) takeStdin(a *app.App, o *options) error {
 	if o.interactive || o.tty || o.background {
 		return errors.New("stdin has the program: it cannot be combined with -i, -t or --background")
 	}
@@ -328,7 +329,7 @@ func (s *script) lines(args []string) (all [][]string) {
 const tooOld = 9
 
 // tell hints at what runs TypeScript, if the root's node does not.
-func (s *script) tell(c *console, code int) {
+func (s *script) tell(c *app.Console, code int) {
 	if s != nil && s.lang.Name == "typescript" && code == tooOld && s.line == nil {
 		fmt.Fprintln(c.Stderr, "hint: node runs TypeScript from 22.6 on, and tsx, bun and deno do; --image node has a newer one")
 	}
@@ -338,7 +339,7 @@ func (s *script) tell(c *console, code int) {
 func (s *script) failed(j *execution, err error) error {
 	if s.line != nil {
 		err = ipc.Errorf(ipc.CodeCommandNotFound, "script %q: the sandbox has no %s, which the file's first line names", s.name, s.line[0])
-		return hinted(err, "demesne run --language %s %s uses another interpreter", cmp.Or(s.lang.Name, "NAME"), text.SafeLine(s.name))
+		return app.Hinted(err, "demesne run --language %s %s uses another interpreter", cmp.Or(s.lang.Name, "NAME"), text.SafeLine(s.name))
 	}
 	var names []string
 	for _, run := range s.lang.Run {
@@ -351,7 +352,7 @@ func (s *script) failed(j *execution, err error) error {
 		}
 	}
 	if s.lang.Image != "" {
-		return hinted(err, "the image %s has one: demesne run --image %s %s", s.lang.Image, s.lang.Image, text.SafeLine(s.name))
+		return app.Hinted(err, "the image %s has one: demesne run --image %s %s", s.lang.Image, s.lang.Image, text.SafeLine(s.name))
 	}
-	return hinted(err, "demesne run --image NAME runs on an image that has one")
+	return app.Hinted(err, "demesne run --image NAME runs on an image that has one")
 }

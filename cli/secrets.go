@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/proxy/redact"
@@ -18,9 +19,9 @@ import (
 // secretFlags are the flags for credentials that a command can use without seeing their values.
 func secretFlags(n *network) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupNetwork, Long: "secret", Arg: "NAME[=SOURCE]", Repeat: true, Hide: true, Set: n.addSecret,
+		{Group: app.GroupNetwork, Long: "secret", Arg: "NAME[=SOURCE]", Repeat: true, Hide: true, Set: n.addSecret,
 			Help: "give the command a placeholder for a credential, in $NAME; SOURCE is env:VARIABLE, file:PATH, vault:[NAMESPACE/]NAME of demesne secret, or cmd:TEXT, which a shell here runs (default env:NAME)"},
-		{Group: groupNetwork, Long: "secret-for", Arg: "NAME=HOST[:PORT][:HEADER]", Repeat: true, Set: n.addSecretFor,
+		{Group: app.GroupNetwork, Long: "secret-for", Arg: "NAME=HOST[:PORT][:HEADER]", Repeat: true, Set: n.addSecretFor,
 			Help: "replace the placeholder by the credential in HTTPS requests to this host, on port 443 or PORT, in all headers or HEADER"},
 	}
 }
@@ -30,7 +31,7 @@ type secret struct{ source, host, header string }
 
 func (n *network) addSecret(s string) error {
 	name, source, given := strings.Cut(s, "=")
-	if !isEnvName(name) {
+	if !app.IsEnvName(name) {
 		return errors.New("does not begin with a variable's name")
 	}
 	if !given {
@@ -61,7 +62,7 @@ func isSource(s string) bool {
 func (n *network) addSecretFor(s string) error {
 	name, at, found := strings.Cut(s, "=")
 	if strings.Contains(at, "://") {
-		return hinted(errors.New("is a URL, not a name"), "use only the name: %s=example.com or %s=example.com:8443", name, name)
+		return app.Hinted(errors.New("is a URL, not a name"), "use only the name: %s=example.com or %s=example.com:8443", name, name)
 	}
 	host, header, _ := strings.Cut(at, ":")
 	switch port, more, _ := strings.Cut(header, ":"); {
@@ -70,7 +71,7 @@ func (n *network) addSecretFor(s string) error {
 	case port != "" && strings.Trim(port, "0123456789") == "":
 		return fmt.Errorf("port %q: not a number from 1 to 65535", port)
 	}
-	if !found || !isEnvName(name) || host == "" {
+	if !found || !app.IsEnvName(name) || host == "" {
 		return errors.New("not NAME=HOST, NAME=HOST:HEADER or NAME=HOST:PORT:HEADER")
 	}
 	k := n.secret(name)
@@ -102,22 +103,22 @@ func (n *network) checkSecrets() error {
 	for _, name := range n.order {
 		switch k := n.secrets[name]; {
 		case k.source == "":
-			return hinted(fmt.Errorf("secret-for %q: no such secret", name), "use --secret %s to take it from $%s", name, name)
+			return app.Hinted(fmt.Errorf("secret-for %q: no such secret", name), "use --secret %s to take it from $%s", name, name)
 		case k.host == "" && !strings.HasPrefix(k.source, fromVault):
-			return hinted(fmt.Errorf("secret %q: no --secret-for names its host", name), "use --secret-for %s=HOST", name)
+			return app.Hinted(fmt.Errorf("secret %q: no --secret-for names its host", name), "use --secret-for %s=HOST", name)
 		}
 	}
 	return nil
 }
 
 // findSecrets reads the values of the secrets. It does so only once, because a source may be a command.
-func (n *network) findSecrets(c *console) error {
+func (n *network) findSecrets(c *app.Console) error {
 	if len(n.found) > 0 {
 		return nil
 	}
 	var all []runner.Secret
 	for _, name := range n.order {
-		s, err := c.findSecret(name, n.secrets[name])
+		s, err := findSecret(c, name, n.secrets[name])
 		if err != nil {
 			return fmt.Errorf("secret %q: %w", name, err)
 		}
@@ -128,7 +129,7 @@ func (n *network) findSecrets(c *console) error {
 }
 
 // source returns a function that reads the values of the secrets, or nil without any.
-func (n *network) source(c *console) func() ([]runner.Secret, error) {
+func (n *network) source(c *app.Console) func() ([]runner.Secret, error) {
 	if n.order == nil {
 		return nil
 	}
@@ -139,12 +140,12 @@ func (n *network) source(c *console) func() ([]runner.Secret, error) {
 }
 
 // findSecret reads the value of a secret. One of the vault has its host there, unless a flag names another.
-func (c *console) findSecret(name string, k *secret) (runner.Secret, error) {
+func findSecret(c *app.Console, name string, k *secret) (runner.Secret, error) {
 	s := runner.Secret{Name: name, Host: k.host, Header: k.header}
 	what, stored := strings.CutPrefix(k.source, fromVault)
 	if !stored {
 		var err error
-		s.Value, err = c.secretValue(k.source)
+		s.Value, err = secretValue(c, k.source)
 		return s, err
 	}
 	kept, err := vaultSecret(what)
@@ -155,7 +156,7 @@ func (c *console) findSecret(name string, k *secret) (runner.Secret, error) {
 		s.Host, s.Header = kept.Host, kept.Header
 	}
 	if s.Host == "" {
-		return s, hinted(errors.New("no host is stored with it"), "use --secret-for %s=HOST", name)
+		return s, app.Hinted(errors.New("no host is stored with it"), "use --secret-for %s=HOST", name)
 	}
 	return s, nil
 }
@@ -173,14 +174,14 @@ func (n *network) hidden() *redact.Values {
 const mostSecret = 64 << 10
 
 // secretValue reads a value, and strips the trailing newline of files and command output.
-func (c *console) secretValue(source string) (string, error) {
+func secretValue(c *app.Console, source string) (string, error) {
 	kind, what, _ := strings.Cut(source, ":")
 	var b []byte
 	var err error
 	verb := "read"
 	switch kind {
 	case "env":
-		value, ok := c.env(what)
+		value, ok := c.Env(what)
 		if !ok || value == "" {
 			return "", fmt.Errorf("$%s is not set", what)
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/server/servecmd"
 )
@@ -8,7 +9,7 @@ import (
 // serverProgram serves HTTP APIs. It is a separate program because an HTTP server would slow down every run.
 const serverProgram = "demesne-server"
 
-func serveCommand() command {
+func serveCommand() app.Verb {
 	flags := func() cmdline.Flags { return servecmd.Flags(&servecmd.Options{}) }
-	return external(*servecmd.Command(&servecmd.Options{}), flags, serverProgram)
+	return app.External(*servecmd.Command(&servecmd.Options{}), flags, serverProgram)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/runner"
@@ -22,15 +23,15 @@ type stepOptions struct {
 
 func stepFlags(o *stepOptions) cmdline.Flags {
 	return cmdline.Flags{
-		{Group: groupCommand, Long: "commands", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.commands),
+		{Group: app.GroupCommand, Long: "commands", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.commands),
 			Help: "run the commands of a JSON file, or of stdin if FILE is -, one after the other until one fails: an array of objects with shell or argv, and perhaps cwd, env, timeout_ms and allow_failure"},
-		{Group: groupCommand, Long: "continue-on-error", Set: cmdline.On(&o.goOn),
+		{Group: app.GroupCommand, Long: "continue-on-error", Set: cmdline.On(&o.goOn),
 			Help: "with --commands: run all of them, even if one fails"},
 	}
 }
 
 // readSteps reads the list of --commands.
-func (a *app) readSteps(o *options, args []string) error {
+func readSteps(a *app.App, o *options, args []string) error {
 	switch {
 	case o.commands == "" && o.goOn:
 		return errors.New("--continue-on-error: needs --commands")
@@ -45,12 +46,12 @@ func (a *app) readSteps(o *options, args []string) error {
 	case o.list != nil:
 		return nil
 	}
-	text, err := a.readCode(o.commands)
+	text, err := readCode(&a.Console, o.commands)
 	if err == nil {
 		o.list, err = runner.ParseSteps(text)
 	}
 	if err != nil {
-		return hinted(fmt.Errorf("commands %q: %w", o.commands, err), `such as [{"shell": "make | tail"}, {"argv": ["make", "test"], "cwd": "/workspace", "env": {"A": "1"}, "timeout_ms": 60000, "allow_failure": true}]`)
+		return app.Hinted(fmt.Errorf("commands %q: %w", o.commands, err), `such as [{"shell": "make | tail"}, {"argv": ["make", "test"], "cwd": "/workspace", "env": {"A": "1"}, "timeout_ms": 60000, "allow_failure": true}]`)
 	}
 	return nil
 }
@@ -125,7 +126,7 @@ func (b *batch) done(r *session.RunResult) {
 		b.doc.commands = append(b.doc.commands, one)
 	}
 	if r.ExitCode != 0 {
-		b.app.say(fmt.Sprintf("%s: commands[%d]: %s", b.o.verb, r.Step, howFailed(r)))
+		b.app.Say(fmt.Sprintf("%s: commands[%d]: %s", b.o.verb, r.Step, howFailed(r)))
 	}
 	if b.sig.Interrupted() {
 		b.cancel()
@@ -134,7 +135,7 @@ func (b *batch) done(r *session.RunResult) {
 
 func howFailed(r *session.RunResult) string {
 	how := fmt.Sprintf("exit code %d", r.ExitCode)
-	if line := reasonLine(how, r.Result); line != "" {
+	if line := app.ReasonLine(how, r.Result); line != "" {
 		how = line
 	} else if r.Detail != "" {
 		how += ": " + r.Detail

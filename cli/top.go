@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
@@ -20,8 +21,8 @@ import (
 	"demesne/session"
 )
 
-func topCommand() command {
-	return command{
+func topCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "top", Usage: []string{"[--interval DURATION]", "--once [--json]"}, Summary: "show what sandboxes use, as top(1) does",
 			About: `Shows the live sandboxes of this user, whichever program made them: processor time, memory, processes and running
@@ -33,7 +34,7 @@ Without a terminal, or with --once, it prints one table and ends. It then measur
 				{Says: "print one table as JSON", Line: "demesne top --once --json"},
 			},
 		},
-		new: shared(topFlags, cmdTop),
+		New: shared(topFlags, cmdTop),
 	}
 }
 
@@ -45,7 +46,7 @@ func topFlags(o *options) cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "interval", Arg: "DURATION", Set: o.setInterval, Help: "measure so often (default 2s)"},
 		{Group: cmdline.GroupGeneral, Long: "once", Set: cmdline.On(&o.once), Help: "print one table and end"},
-	}, jsonFlag(&o.json))
+	}, app.JSONFlag(&o.json))
 }
 
 func (o *operatorOptions) setInterval(s string) error {
@@ -145,15 +146,15 @@ func (v *topView) sort(rows []topRow) {
 	})
 }
 
-func cmdTop(a *app, o *options, args []string) (int, error) {
+func cmdTop(a *app.App, o *options, args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
 	if o.json && !o.once {
 		return 0, errors.New("--json: needs --once")
 	}
-	out := cmdline.TerminalOf(a.Stdout, a.env)
-	return a.withSession(func(ctx context.Context, s *session.Service) (int, error) {
+	out := cmdline.TerminalOf(a.Stdout, a.Env)
+	return a.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
 		v := &topView{s: s, key: 'c'}
 		if o.once || !out.Redraw || !stream.IsTerminal(a.Stdin) {
 			return topOnce(ctx, a, v, o)
@@ -163,7 +164,7 @@ func cmdTop(a *app, o *options, args []string) (int, error) {
 }
 
 // topOnce measures twice, because the use of processors is a difference.
-func topOnce(ctx context.Context, a *app, v *topView, o *options) (int, error) {
+func topOnce(ctx context.Context, a *app.App, v *topView, o *options) (int, error) {
 	if _, err := v.measure(ctx); err != nil {
 		return 0, err
 	}
@@ -175,9 +176,9 @@ func topOnce(ctx context.Context, a *app, v *topView, o *options) (int, error) {
 	case err != nil:
 		return 0, err
 	case o.json:
-		return a.printJSON(append([]topRow{}, rows...))
+		return a.PrintJSON(append([]topRow{}, rows...))
 	}
-	return a.print(columns(topTable(rows, time.Now())))
+	return a.Print(app.Columns(topTable(rows, time.Now())))
 }
 
 func topTable(rows []topRow, now time.Time) [][]string {
@@ -185,7 +186,7 @@ func topTable(rows []topRow, now time.Time) [][]string {
 	for _, r := range rows {
 		table = append(table, []string{
 			r.ID, cmp.Or(r.Name, "-"), r.Frontend, r.State, fmt.Sprintf("%.0f%%", 100*r.CPUs), fmt.Sprintf("%.1fs", r.CPU), cmdline.FormatBytes(r.Memory),
-			fmt.Sprint(r.Processes), fmt.Sprint(r.Commands), span(now.Sub(r.Created)), cmp.Or(r.Image, "-"),
+			fmt.Sprint(r.Processes), fmt.Sprint(r.Commands), app.Span(now.Sub(r.Created)), cmp.Or(r.Image, "-"),
 		})
 	}
 	return table
@@ -201,7 +202,7 @@ func topNarrow(table [][]string, most int) string {
 			r[1] = string(name[:max(1, most/3-1)]) + "…"
 		}
 	}
-	drawn := columns(table)
+	drawn := app.Columns(table)
 	for _, spared := range topSpared {
 		if widest(drawn) <= most {
 			break
@@ -210,7 +211,7 @@ func topNarrow(table [][]string, most int) string {
 		for i := range table {
 			table[i] = slices.Delete(table[i], at, at+1)
 		}
-		drawn = columns(table)
+		drawn = app.Columns(table)
 	}
 	return drawn
 }
@@ -235,17 +236,17 @@ const (
 )
 
 // topLive draws the table until a key or a signal ends it.
-func topLive(a *app, v *topView, interval time.Duration) (int, error) {
+func topLive(a *app.App, v *topView, interval time.Duration) (int, error) {
 	t := a.OpenTerminal()
-	sig := stream.WatchSignals(a.quit, t)
+	sig := stream.WatchSignals(a.Quit, t)
 	if err := t.MakeRaw(); err != nil {
 		return 0, err
 	}
 	defer t.Restore()
-	if _, err := a.print(screenOpen); err != nil {
+	if _, err := a.Print(screenOpen); err != nil {
 		return 0, err
 	}
-	defer a.print(screenClose)
+	defer a.Print(screenClose)
 	keys := make(chan byte)
 	go typed(a.Stdin, keys, sig.Ctx.Done())
 	for {
@@ -256,7 +257,7 @@ func topLive(a *app, v *topView, interval time.Duration) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if _, err := a.print(v.frame(rows, t.Size(), time.Now())); err != nil {
+		if _, err := a.Print(v.frame(rows, t.Size(), time.Now())); err != nil {
 			return 0, err
 		}
 		select {

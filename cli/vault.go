@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/runner/client"
@@ -39,8 +40,8 @@ type vaultOptions struct {
 	namespace, from, host, header string
 }
 
-func secretCommand() command {
-	return command{
+func secretCommand() app.Verb {
+	return app.Verb{
 		Command: cmdline.Command{
 			Name: "secret", Usage: []string{"add [--namespace NS] [--host HOST[:PORT]] [--header HEADER] [--from SOURCE] NAME", "list [--namespace NS] [--json]", "rm [--namespace NS] NAME…"},
 			Summary: "store credentials for sandboxes",
@@ -62,7 +63,7 @@ keyring.`,
 			},
 			Words: []string{"add", "list", "rm"},
 		},
-		new: shared(secretStoreFlags, cmdSecret),
+		New: shared(secretStoreFlags, cmdSecret),
 	}
 }
 
@@ -70,10 +71,10 @@ func secretStoreFlags(o *options) cmdline.Flags {
 	v := &o.vaultOptions
 	return slices.Concat(cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: cmdline.Text(&v.namespace), Help: "namespace of the secret (default " + vaultNamespace + "; of list: all)"},
-		{Group: groupNetwork, Long: "host", Arg: "HOST[:PORT]", Set: cmdline.Text(&v.host), Help: "with add: the only host that gets the value, over TLS"},
-		{Group: groupNetwork, Long: "header", Arg: "HEADER", Set: cmdline.Text(&v.header), Help: "with add: the only header that may have the value"},
-		{Group: groupNetwork, Long: "from", Arg: "SOURCE", Set: v.setFrom, Help: "with add: take the value from env:VARIABLE, file:PATH or cmd:TEXT"},
-	}, jsonFlag(&o.json))
+		{Group: app.GroupNetwork, Long: "host", Arg: "HOST[:PORT]", Set: cmdline.Text(&v.host), Help: "with add: the only host that gets the value, over TLS"},
+		{Group: app.GroupNetwork, Long: "header", Arg: "HEADER", Set: cmdline.Text(&v.header), Help: "with add: the only header that may have the value"},
+		{Group: app.GroupNetwork, Long: "from", Arg: "SOURCE", Set: v.setFrom, Help: "with add: take the value from env:VARIABLE, file:PATH or cmd:TEXT"},
+	}, app.JSONFlag(&o.json))
 }
 
 func (v *vaultOptions) setFrom(s string) error {
@@ -84,9 +85,9 @@ func (v *vaultOptions) setFrom(s string) error {
 	return nil
 }
 
-func cmdSecret(a *app, o *options, args []string) (int, error) {
+func cmdSecret(a *app.App, o *options, args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, hinted(errors.New("needs a verb"), "demesne secret add NAME | list | rm NAME…")
+		return 0, app.Hinted(errors.New("needs a verb"), "demesne secret add NAME | list | rm NAME…")
 	}
 	if err := cmdline.OneOf(args[0], []string{"add", "list", "rm"}); err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
@@ -98,20 +99,20 @@ func cmdSecret(a *app, o *options, args []string) (int, error) {
 	case verb == "list" && len(names) > 0:
 		return 0, fmt.Errorf("unexpected argument %q", names[0])
 	case verb != "list" && len(names) == 0:
-		return 0, hinted(errors.New("needs a name"), "demesne secret %s NAME", verb)
+		return 0, app.Hinted(errors.New("needs a name"), "demesne secret %s NAME", verb)
 	case verb == "add" && len(names) > 1:
 		return 0, fmt.Errorf("unexpected argument %q", names[1])
 	case o.header != "" && o.host == "":
 		return 0, errors.New("--header needs --host")
 	}
 	for _, name := range names {
-		if !isEnvName(name) {
+		if !app.IsEnvName(name) {
 			return 0, fmt.Errorf("secret %q: not the name of a variable", name)
 		}
 	}
 	switch verb {
 	case "add":
-		return a.addSecret(o, names[0])
+		return addSecret(a, o, names[0])
 	case "rm":
 		for _, name := range names {
 			if _, err := vault("remove", storedSecret{Namespace: cmp.Or(o.namespace, vaultNamespace), Name: name}); err != nil {
@@ -125,25 +126,25 @@ func cmdSecret(a *app, o *options, args []string) (int, error) {
 		return 0, fmt.Errorf("list secrets: %w", err)
 	}
 	if o.json {
-		return a.printJSON(append([]storedSecret{}, all...))
+		return a.PrintJSON(append([]storedSecret{}, all...))
 	}
-	return a.print(secretTable(all, time.Now()))
+	return a.Print(secretTable(all, time.Now()))
 }
 
-func (a *app) addSecret(o *options, name string) (int, error) {
+func addSecret(a *app.App, o *options, name string) (int, error) {
 	s := storedSecret{Namespace: cmp.Or(o.namespace, vaultNamespace), Name: name, Host: o.host, Header: o.header}
 	var err error
 	switch {
 	case o.from != "":
-		s.Value, err = a.secretValue(o.from)
+		s.Value, err = secretValue(&a.Console, o.from)
 	case stream.IsTerminal(a.Stdin):
-		sig := stream.SignalsWatched(a.quit)
-		s.Value, err = a.askSecret(sig.Ctx, name+": ", "")
+		sig := stream.SignalsWatched(a.Quit)
+		s.Value, err = a.AskSecret(sig.Ctx, name+": ", "")
 		if gave := sig.GaveUp(); gave != 0 && err != nil {
 			return gave, nil
 		}
 	default:
-		s.Value, err = readSecret(a.Stdin, "value")
+		s.Value, err = app.ReadSecret(a.Stdin, "value")
 	}
 	if err == nil {
 		_, err = vault("add", s)
@@ -157,9 +158,9 @@ func (a *app) addSecret(o *options, name string) (int, error) {
 func secretTable(all []storedSecret, now time.Time) string {
 	rows := [][]string{{"NAMESPACE", "NAME", "HOST", "HEADER", "AGE"}}
 	for _, s := range all {
-		rows = append(rows, []string{s.Namespace, s.Name, cmp.Or(s.Host, "-"), cmp.Or(s.Header, "any"), span(now.Sub(s.Added))})
+		rows = append(rows, []string{s.Namespace, s.Name, cmp.Or(s.Host, "-"), cmp.Or(s.Header, "any"), app.Span(now.Sub(s.Added))})
 	}
-	return columns(rows)
+	return app.Columns(rows)
 }
 
 // vaultSecret returns the secret of [NAMESPACE/]NAME.
@@ -195,7 +196,7 @@ func vault(operation string, s storedSecret) ([]storedSecret, error) {
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.ExitCode() == 3:
-		return nil, hinted(fmt.Errorf("not in namespace %q", s.Namespace), "demesne secret list")
+		return nil, app.Hinted(fmt.Errorf("not in namespace %q", s.Namespace), "demesne secret list")
 	case errors.As(err, &exit) && said.Len() > 0:
 		return nil, errors.New(strings.TrimSpace(said.String()))
 	case err != nil:

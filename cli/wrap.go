@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/mcp/install"
@@ -19,7 +20,7 @@ var packageRunners = []string{"npx", "bunx", "uvx", "pipx"}
 // wrapLine describes demesne mcp wrap: run's flags and --client.
 func wrapLine(o *options, client *string, requests *bool) *cmdline.Command {
 	c := runCommand()
-	line := c.with(runFlags(o))
+	line := c.With(runFlags(o))
 	line.Name, line.Usage = "mcp wrap", []string{"[run's flags] [--] CMD [ARG…]", "--client CLIENT [run's flags] SERVER"}
 	line.About = `Runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards its messages. With --client it
 changes the entry SERVER in the client's configuration, so that the client starts that server in a sandbox.`
@@ -28,23 +29,23 @@ changes the entry SERVER in the client's configuration, so that the client start
 		{Says: "have Cursor start its server notes in a sandbox", Line: "demesne mcp wrap --client cursor --in ~/notes notes"},
 	}
 	line.Topics = nil
-	line.Flags = append(line.Flags, cmdline.Flag{Group: groupResult, Long: "client", Arg: "CLIENT", Words: install.Names(), Set: cmdline.Text(client),
+	line.Flags = append(line.Flags, cmdline.Flag{Group: app.GroupResult, Long: "client", Arg: "CLIENT", Words: install.Names(), Set: cmdline.Text(client),
 		Help: "change the configuration of this client instead of running a server"},
-		cmdline.Flag{Group: groupResult, Long: "allow-requests", Set: cmdline.On(requests),
+		cmdline.Flag{Group: app.GroupResult, Long: "allow-requests", Set: cmdline.On(requests),
 			Help: "pass the server's own requests: to ask the user, to use the client's model, to list its directories"})
 	return line
 }
 
 // cmdWrap runs an MCP server in a one-shot sandbox, with stdin and stdout for its messages, which a [wire] filters. With --client it changes a
 // client's configuration instead, so that the client does so.
-func cmdWrap(a *app, args []string) (int, error) {
+func cmdWrap(a *app.App, args []string) (int, error) {
 	o := &options{verb: "run", line: args}
 	client, requests := "", false
 	line := wrapLine(o, &client, &requests)
 	rest, err := line.Parse(args)
 	switch {
 	case errors.Is(err, cmdline.ErrHelp):
-		return a.print(line.Help(a.width()))
+		return a.Print(line.Help(a.Width()))
 	case err != nil:
 		return 0, err
 	case o.tty || o.background || o.json:
@@ -54,21 +55,21 @@ func cmdWrap(a *app, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		return a.wrapEntry(client, flags, rest)
+		return wrapEntry(a, client, flags, rest)
 	}
-	if root, err := a.newRoot(o); err == nil && len(rest) == 0 && o.shell == nil && o.entrypoint == nil && !root.ref.Stored() {
-		return 0, hinted(errors.New("wrap: no command given"), "demesne mcp wrap --help shows examples")
+	if root, err := newRoot(a, o); err == nil && len(rest) == 0 && o.shell == nil && o.entrypoint == nil && !root.ref.Stored() {
+		return 0, app.Hinted(errors.New("wrap: no command given"), "demesne mcp wrap --help shows examples")
 	}
 	o.interactive = true
 	if n := &o.network; len(rest) > 0 && slices.Contains(packageRunners, filepath.Base(rest[0])) && n.mode == "" && n.file == "" && !n.learn {
 		n.mode = "package-managers"
 	}
-	w, err := wireUp(&a.console, requests)
+	w, err := wireUp(&a.Console, requests)
 	if err != nil {
 		return 0, fmt.Errorf("wrap: make pipes: %w", err)
 	}
 	a.Stdin, a.Stdout = w.stdin, w.stdout
-	r, err := a.newRun(o, rest)
+	r, err := newRun(a, o, rest)
 	if err != nil {
 		return 0, err
 	}
@@ -123,9 +124,9 @@ func absoluteFlag(f *cmdline.Flag, value string) []string {
 	return []string{"--" + f.Long, value}
 }
 
-func (a *app) wrapEntry(client string, flags, rest []string) (int, error) {
+func wrapEntry(a *app.App, client string, flags, rest []string) (int, error) {
 	if len(rest) != 1 {
-		return 0, hinted(errors.New("wrap: needs the name of one server, after the flags"), "demesne mcp wrap --help shows an example")
+		return 0, app.Hinted(errors.New("wrap: needs the name of one server, after the flags"), "demesne mcp wrap --help shows an example")
 	}
 	c, err := install.Find(client)
 	if err != nil {
@@ -139,5 +140,5 @@ func (a *app) wrapEntry(client string, flags, rest []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("wrap: %w", err)
 	}
-	return a.print(fmt.Sprintf("changed the server %s in %s; backup in %s\n", rest[0], did.Path, did.Backup))
+	return a.Print(fmt.Sprintf("changed the server %s in %s; backup in %s\n", rest[0], did.Path, did.Backup))
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"demesne/cli/app"
 	"demesne/internal/text"
 )
 
@@ -186,7 +187,7 @@ type wire struct {
 }
 
 // wireUp returns a wire between a client's streams and a server.
-func wireUp(client *console, requests bool) (*wire, error) {
+func wireUp(client *app.Console, requests bool) (*wire, error) {
 	fromClient, toServer, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -196,7 +197,7 @@ func wireUp(client *console, requests bool) (*wire, error) {
 		return nil, errors.Join(err, fromClient.Close(), toServer.Close())
 	}
 	w := &wire{
-		stdin: fromClient, stdout: toClient, requests: requests, say: client.say,
+		stdin: fromClient, stdout: toClient, requests: requests, say: client.Say,
 		lines: make(chan []byte), answers: make(chan []byte, maxRefusals), done: make(chan struct{}), said: map[string]bool{},
 	}
 	go w.read(client.Stdin)

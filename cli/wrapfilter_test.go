@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"demesne/cli/app"
 	"demesne/cli/stream"
 )
 
@@ -98,7 +99,7 @@ func TestWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := wireUp(&console{Files: stream.Files{Stdin: clientIn, Stdout: clientOut, Stderr: errs}}, false)
+	w, err := wireUp(&app.Console{Files: stream.Files{Stdin: clientIn, Stdout: clientOut, Stderr: errs}}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"bufio"
@@ -15,15 +15,15 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// askSecret asks for a secret, which the terminal does not show.
-func (c *console) askSecret(ctx context.Context, prompt, hint string) (string, error) {
-	return c.ask(ctx, prompt, false, hint)
+// AskSecret asks for a secret, which the terminal does not show.
+func (c *Console) AskSecret(ctx context.Context, prompt, hint string) (string, error) {
+	return c.Ask(ctx, prompt, false, hint)
 }
 
-// ask reads a line from the terminal. A signal ends the wait.
-func (c *console) ask(ctx context.Context, prompt string, echo bool, hint string) (string, error) {
+// Ask reads a line from the terminal. A signal ends the wait.
+func (c *Console) Ask(ctx context.Context, prompt string, echo bool, hint string) (string, error) {
 	if !stream.IsTerminal(c.Stdin) {
-		return "", hinted(errors.New("stdin is not a terminal, so it cannot be asked for a name or a password"), "%s", hint)
+		return "", Hinted(errors.New("stdin is not a terminal, so it cannot be asked for a name or a password"), "%s", hint)
 	}
 	if !echo {
 		restore, err := hideTyping(stream.FD(c.Stdin))
@@ -81,8 +81,8 @@ func hideTyping(fd int) (restore func(), err error) {
 // maxSecret is the length of the longest password.
 const maxSecret = 64 << 10
 
-// readSecret reads a secret to the end of a file, without the line end that echo adds.
-func readSecret(r io.Reader, what string) (string, error) {
+// ReadSecret reads a secret to the end of a file, without the line end that echo adds.
+func ReadSecret(r io.Reader, what string) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxSecret+1))
 	switch {
 	case err != nil:

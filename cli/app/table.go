@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"fmt"
@@ -9,24 +9,24 @@ import (
 	"demesne/internal/text"
 )
 
-// printList prints all as JSON, as ids or as a table.
-func printList[T any](c *console, json, quiet bool, all []T, id func(T) string, table func([]T, time.Time) string) (int, error) {
+// PrintList prints all as JSON, as ids or as a table.
+func PrintList[T any](c *Console, json, quiet bool, all []T, id func(T) string, table func([]T, time.Time) string) (int, error) {
 	switch {
 	case json:
-		return c.printJSON(append([]T{}, all...))
+		return c.PrintJSON(append([]T{}, all...))
 	case quiet:
 		var b strings.Builder
 		for _, one := range all {
 			b.WriteString(id(one) + "\n")
 		}
-		return c.print(b.String())
+		return c.Print(b.String())
 	}
-	return c.print(table(all, time.Now()))
+	return c.Print(table(all, time.Now()))
 }
 
-// columns pads all cells but the last of each row to their column's width. It escapes cells so that none can
+// Columns pads all cells but the last of each row to their column's width. It escapes cells so that none can
 // add lines.
-func columns(rows [][]string) string {
+func Columns(rows [][]string) string {
 	var width []int
 	for _, r := range rows {
 		for i, cell := range r {
@@ -49,8 +49,8 @@ func columns(rows [][]string) string {
 	return b.String()
 }
 
-// span formats a duration by its largest unit: 42s, 7m, 3h, 2d.
-func span(d time.Duration) string {
+// Span formats a duration by its largest unit: 42s, 7m, 3h, 2d.
+func Span(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0s"
@@ -64,9 +64,10 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-func clip(s string, most int) string {
-	if r := []rune(s); len(r) > most {
-		return string(r[:most-1]) + "…"
+// Clip shortens a text to a number of characters.
+func Clip(s string, limit int) string {
+	if r := []rune(s); len(r) > limit {
+		return string(r[:limit-1]) + "…"
 	}
 	return s
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ func TestHintOf(t *testing.T) {
 		{&images.UnknownError{Name: "pyhton", Near: "python"}, ""},
 		{ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox"), "demesne ls"},
 		{&ipc.Error{Code: ipc.CodeNoSuchSandbox, Hint: "its own"}, "its own"},
-		{hinted(ipc.ErrTooLong, "the caller's"), "the caller's"},
+		{Hinted(ipc.ErrTooLong, "the caller's"), "the caller's"},
 		{errors.New("any other"), ""},
 	} {
 		if got := hintOf(fmt.Errorf("run: %w", c.err)); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
@@ -48,12 +48,12 @@ func TestImageHints(t *testing.T) {
 		{&ipc.Error{Code: ipc.CodeRequirement, Text: "t", Hint: "type this"}, "type this", ipc.CodeRequirement},
 		{errors.New("anything"), "", ipc.CodeInternal},
 	} {
-		e := asWire(c.err)
+		e := Wire(c.err)
 		if !strings.HasPrefix(e.Hint, c.hint) || c.hint == "" && e.Hint != "" || e.Code != c.code || e.Text != c.err.Error() {
 			t.Errorf("%v: %+v, want %q, %s", c.err, e, c.hint, c.code)
 		}
-		if codeOf(c.err) != exitFailed {
-			t.Errorf("%v: exit %d", c.err, codeOf(c.err))
+		if ExitCode(c.err) != ExitFailed {
+			t.Errorf("%v: exit %d", c.err, ExitCode(c.err))
 		}
 	}
 }

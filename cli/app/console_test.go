@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"os"
@@ -20,11 +20,11 @@ func TestPrintClosedPipe(t *testing.T) {
 	}
 	r.Close()
 	defer w.Close()
-	if code, err := (&console{Files: stream.Files{Stdout: w}}).print("answer"); err != nil || code != 141 {
+	if code, err := (&Console{Files: stream.Files{Stdout: w}}).Print("answer"); err != nil || code != 141 {
 		t.Errorf("%d, %v", code, err)
 	}
 	w.Close()
-	if _, err := (&console{Files: stream.Files{Stdout: w}}).print("answer"); err == nil {
+	if _, err := (&Console{Files: stream.Files{Stdout: w}}).Print("answer"); err == nil {
 		t.Error("a closed stdout is no error")
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"cmp"
@@ -18,22 +18,22 @@ import (
 	"demesne/internal/text"
 )
 
-// console is the caller's side of the program: its streams and its environment. Answers go to stdout, and messages of
+// Console is the caller's side of the program: its streams and its environment. Answers go to stdout, and messages of
 // demesne itself to stderr.
-type console struct {
+type Console struct {
 	stream.Files
-	env func(string) (string, bool)
+	Env func(string) (string, bool)
 }
 
-// getenv returns the value of a variable, or the empty string.
-func (c *console) getenv(name string) string {
-	value, _ := c.env(name)
+// Getenv returns the value of a variable, or the empty string.
+func (c *Console) Getenv(name string) string {
+	value, _ := c.Env(name)
 	return value
 }
 
-// print writes an answer to stdout. A reader that has enough, such as head, is no error: the exit code is that of SIGPIPE,
+// Print writes an answer to stdout. A reader that has enough, such as head, is no error: the exit code is that of SIGPIPE,
 // also for a caller that ignores the signal.
-func (c *console) print(s string) (int, error) {
+func (c *Console) Print(s string) (int, error) {
 	switch _, err := c.Stdout.WriteString(s); {
 	case errors.Is(err, unix.EPIPE):
 		return stream.ExitSignal + int(unix.SIGPIPE), nil
@@ -43,54 +43,54 @@ func (c *console) print(s string) (int, error) {
 	return 0, nil
 }
 
-// width returns the width of help on stdout.
-func (c *console) width() int { return cmdline.TerminalOf(c.Stdout, c.env).Width() }
+// Width returns the width of help on stdout.
+func (c *Console) Width() int { return cmdline.TerminalOf(c.Stdout, c.Env).Width() }
 
-// printJSON writes an answer to stdout as JSON.
-func (c *console) printJSON(v any) (int, error) {
-	b, err := marshal(v)
+// PrintJSON writes an answer to stdout as JSON.
+func (c *Console) PrintJSON(v any) (int, error) {
+	b, err := Marshal(v)
 	if err != nil {
 		return 0, err
 	}
-	return c.print(string(b))
+	return c.Print(string(b))
 }
 
-// report prints err and its hint as one line each, and returns the exit code.
-func (c *console) report(verb string, err error) int {
-	code := codeOf(err)
+// Report prints err and its hint as one line each, and returns the exit code.
+func (c *Console) Report(verb string, err error) int {
+	code := ExitCode(err)
 	line := err.Error()
 	// A missing command is the command's error, not the verb's. Shells print no verb either.
-	if verb != "" && (code == exitFailed || code == exitUsage) {
+	if verb != "" && (code == ExitFailed || code == ExitUsage) {
 		line = verb + ": " + line
 	}
-	c.say(line)
+	c.Say(line)
 	if h := hintOf(err); h != "" {
 		fmt.Fprintf(c.Stderr, "hint: %s\n", text.SafeLine(h))
 	}
 	return code
 }
 
-// say prints one line on stderr.
-func (c *console) say(line string) { fmt.Fprintf(c.Stderr, "demesne: %s\n", text.SafeLine(line)) }
+// Say prints one line on stderr.
+func (c *Console) Say(line string) { fmt.Fprintf(c.Stderr, "demesne: %s\n", text.SafeLine(line)) }
 
-// page prints a long answer: through $PAGER or less on a terminal, and as print does elsewhere.
-func (c *console) page(s string) (int, error) {
+// Page prints a long answer: through $PAGER or less on a terminal, and as print does elsewhere.
+func (c *Console) Page(s string) (int, error) {
 	pager := "less"
-	if name, ok := c.env("PAGER"); ok {
+	if name, ok := c.Env("PAGER"); ok {
 		pager = name
 	}
-	if !stream.IsTerminal(c.Stdout) || c.getenv("TERM") == "dumb" || pager == "" || pager == "cat" {
-		return c.print(s)
+	if !stream.IsTerminal(c.Stdout) || c.Getenv("TERM") == "dumb" || pager == "" || pager == "cat" {
+		return c.Print(s)
 	}
 	cmd := exec.Command("/bin/sh", "-c", pager)
 	// As git has it: leave if all fits on the screen, show colours, and do not clear the screen.
-	cmd.Env = append(os.Environ(), "LESS="+cmp.Or(c.getenv("LESS"), "FRX"))
+	cmd.Env = append(os.Environ(), "LESS="+cmp.Or(c.Getenv("LESS"), "FRX"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(s), c.Stdout, io.Discard
 	interrupts := make(chan os.Signal, 1) // they are the pager's, which does not end by them
 	signal.Notify(interrupts, os.Interrupt)
 	defer signal.Stop(interrupts)
 	if err := cmd.Run(); notStarted(err) {
-		return c.print(s)
+		return c.Print(s)
 	}
 	return 0, nil
 }
@@ -101,7 +101,8 @@ func notStarted(err error) bool {
 	return err != nil && (!ok || exit.ExitCode() == 127 || exit.ExitCode() == 126)
 }
 
-func marshal(v any) ([]byte, error) {
+// Marshal returns JSON for a person and for a terminal: indented, without control characters.
+func Marshal(v any) ([]byte, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"cmp"
@@ -15,25 +15,25 @@ import (
 
 // Exit codes that are not the command's own.
 const (
-	exitUsage         = 2 // there is no such command
-	exitTimedOut      = 124
-	exitFailed        = 125
+	ExitUsage         = 2 // there is no such command
+	ExitTimedOut      = 124
+	ExitFailed        = 125
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
-// hinted adds a hint to an error: one line that the user can type.
-func hinted(err error, format string, a ...any) error {
+// Hinted adds a hint to an error: one line that the user can type.
+func Hinted(err error, format string, a ...any) error {
 	return cmdline.Hinted(err, format, a...)
 }
 
-// codeOf returns the exit code for an error that prevented the command from running.
-func codeOf(err error) int {
+// ExitCode returns the exit code for an error that prevented the command from running.
+func ExitCode(err error) int {
 	var unknown *cmdline.UnknownError
 	var e *ipc.Error
 	switch {
 	case errors.As(err, &unknown):
-		return exitUsage
+		return ExitUsage
 	case errors.As(err, &e):
 		switch e.Code {
 		case ipc.CodeCommandNotFound:
@@ -42,7 +42,7 @@ func codeOf(err error) int {
 			return exitNotExecutable
 		}
 	}
-	return exitFailed
+	return ExitFailed
 }
 
 // hints are the hints for runner errors that carry none.
@@ -95,8 +95,8 @@ func imageHint(err error) string {
 	return ""
 }
 
-// asWire returns err in the form that --json prints.
-func asWire(err error) *ipc.Error {
+// Wire returns err in the form that --json prints.
+func Wire(err error) *ipc.Error {
 	e := ipc.AsError(err)
 	var f *events.Failure
 	if errors.As(err, &f) && e.Code == ipc.CodeInternal {
@@ -115,9 +115,9 @@ var reasons = map[runner.Reason]string{
 	runner.Lost:     "sandbox lost",
 }
 
-// reasonLine returns the line about a command's end for stderr. It is empty for an exit or a signal, which the
+// ReasonLine returns the line about a command's end for stderr. It is empty for an exit or a signal, which the
 // exit code reports.
-func reasonLine(verb string, r *runner.Result) string {
+func ReasonLine(verb string, r *runner.Result) string {
 	word := reasons[r.Reason]
 	if word == "" {
 		return ""
