@@ -13,6 +13,7 @@ import (
 	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/images/recipes"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -150,3 +151,5 @@ func TestShortName(t *testing.T) {
 		}
 	}
 }
+
+func digestNamed(c string) oci.Digest { return oci.Digest("sha256:" + strings.Repeat(c, 64)) }

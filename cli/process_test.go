@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"demesne/cli/app"
 	"demesne/cli/stream"
+	"demesne/internal/fsutil"
 )
 
 // start runs bare, the program without sandboxes, and waits until its command prints "ready".
@@ -172,5 +175,34 @@ func TestNonblockingCaller(t *testing.T) {
 	}
 	if c := code(t, cmd); c != 0 {
 		t.Errorf("exit %d", c)
+	}
+}
+
+// TestPullInterrupted checks that Ctrl-C during a slow pull exits with 130 at once, and leaves no output
+// directory.
+func TestPullInterrupted(t *testing.T) {
+	for _, args := range [][]string{{"pull", "python"}, {"run", "--image", "python", "--", "true"}, {"create", "--image", "python"}} {
+		dir := t.TempDir()
+		cmd := exec.Command("bare", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HOME="+dir, "DEMESNE_IMAGE_STORE="+dir+"/images", "HANDS_FAIL=pull:slow")
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for range 1000 {
+			if fsutil.Exists(filepath.Join(dir, "pulling")) {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		cmd.Process.Signal(unix.SIGINT)
+		if c := code(t, cmd); c != stream.ExitSignal+int(unix.SIGINT) || out.Len() > 0 {
+			t.Errorf("%q: exit %d, %q", args, c, &out)
+		}
+		if fsutil.Exists(dir + "/.demesne/out") {
+			t.Errorf("%q left an output directory", args)
+		}
 	}
 }

@@ -3,9 +3,8 @@ package cli
 import (
 	"bytes"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,23 +15,21 @@ import (
 	"demesne/cli/stream"
 	"demesne/images/events"
 	"demesne/images/oci"
-	"demesne/internal/fsutil"
-	"demesne/runner"
 )
 
-func digestNamed(c string) oci.Digest { return oci.Digest("sha256:" + strings.Repeat(c, 64)) }
+func digestOf(c string) oci.Digest { return oci.Digest("sha256:" + strings.Repeat(c, 64)) }
 
 // pullEvents are the events of a pull whose layers are fetched, retried and unpacked concurrently.
 var pullEvents = []events.Event{
-	{Event: events.Layer, Digest: digestNamed("a"), State: events.Waiting, Total: 3 << 20},
-	{Event: events.Layer, Digest: digestNamed("b"), State: events.Present, Layer: &oci.Layer{Digest: digestNamed("b"), DiffID: digestNamed("2"), Size: 1 << 20}},
-	{Event: events.Layer, DiffID: digestNamed("2"), Digest: digestNamed("b"), State: events.Present},
-	{Event: events.Layer, Digest: digestNamed("a"), State: events.Pulling, Bytes: 1 << 20, Total: 3 << 20},
-	{Event: events.Retry, Digest: digestNamed("a"), In: 1500 * time.Millisecond, Why: "cut\r\x1b[2Jx"},
-	{Event: events.Layer, Digest: digestNamed("a"), State: events.Pulled, Layer: &oci.Layer{Digest: digestNamed("a"), DiffID: digestNamed("1"), Size: 3 << 20}},
-	{Event: events.Notice, DiffID: digestNamed("1"), Why: "ids over 65535"},
-	{Event: events.Layer, DiffID: digestNamed("1"), Digest: digestNamed("a"), State: events.Unpacking},
-	{Event: events.Layer, DiffID: digestNamed("1"), State: events.Done},
+	{Event: events.Layer, Digest: digestOf("a"), State: events.Waiting, Total: 3 << 20},
+	{Event: events.Layer, Digest: digestOf("b"), State: events.Present, Layer: &oci.Layer{Digest: digestOf("b"), DiffID: digestOf("2"), Size: 1 << 20}},
+	{Event: events.Layer, DiffID: digestOf("2"), Digest: digestOf("b"), State: events.Present},
+	{Event: events.Layer, Digest: digestOf("a"), State: events.Pulling, Bytes: 1 << 20, Total: 3 << 20},
+	{Event: events.Retry, Digest: digestOf("a"), In: 1500 * time.Millisecond, Why: "cut\r\x1b[2Jx"},
+	{Event: events.Layer, Digest: digestOf("a"), State: events.Pulled, Layer: &oci.Layer{Digest: digestOf("a"), DiffID: digestOf("1"), Size: 3 << 20}},
+	{Event: events.Notice, DiffID: digestOf("1"), Why: "ids over 65535"},
+	{Event: events.Layer, DiffID: digestOf("1"), Digest: digestOf("a"), State: events.Unpacking},
+	{Event: events.Layer, DiffID: digestOf("1"), State: events.Done},
 }
 
 func TestProgressSummary(t *testing.T) {
@@ -79,7 +76,7 @@ func TestProgressRate(t *testing.T) {
 		"52.0 MiB of 100.0 MiB (52%), 1.0 MiB/s, 48s left, 0 of 1 layers unpacked",
 		"53.0 MiB of 100.0 MiB (53%), 1.0 MiB/s, 47s left, 0 of 1 layers unpacked",
 	} {
-		p.take(events.Event{Event: events.Layer, Digest: digestNamed("a"), State: events.Pulling, Bytes: int64(50+i) << 20, Total: 100 << 20})
+		p.take(events.Event{Event: events.Layer, Digest: digestOf("a"), State: events.Pulling, Bytes: int64(50+i) << 20, Total: 100 << 20})
 		if got := p.summary(); got != want {
 			t.Errorf("after %d s: %q, want %q", i, got, want)
 		}
@@ -95,8 +92,8 @@ func TestProgressBars(t *testing.T) {
 	}
 	p := newProgress((&app.Console{Files: stream.Files{Stderr: null}, Env: os.LookupEnv}), false, "pull")
 	for _, e := range append(pullEvents[:3:3],
-		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Waiting, Total: 4 << 20},
-		events.Event{Event: events.Layer, Digest: digestNamed("c"), State: events.Pulling, Bytes: 1 << 20, Total: 4 << 20}) {
+		events.Event{Event: events.Layer, Digest: digestOf("c"), State: events.Waiting, Total: 4 << 20},
+		events.Event{Event: events.Layer, Digest: digestOf("c"), State: events.Pulling, Bytes: 1 << 20, Total: 4 << 20}) {
 		p.take(e)
 	}
 	wide := []string{
@@ -114,12 +111,8 @@ func TestProgressBars(t *testing.T) {
 // TestProgressOnTerminal checks that lines, never wider than the terminal, are redrawn and finally erased.
 // Notices remain, without the registry's control characters.
 func TestProgressOnTerminal(t *testing.T) {
-	p := &bareProcess{}
-	slave, err := p.openTerminal(runner.Winsize{Rows: 10, Cols: 30})
-	if err != nil {
-		t.Skipf("needs /dev/ptmx: %v", err)
-	}
-	defer p.tty.Close()
+	master, slave := newTerminal(t, 10, 30)
+	defer master.Close()
 	pr := newProgress((&app.Console{Files: stream.Files{Stderr: slave}, Env: func(string) (string, bool) { return "", false }}), false, `pull "x"`)
 	for _, e := range pullEvents {
 		pr.take(e)
@@ -130,7 +123,7 @@ func TestProgressOnTerminal(t *testing.T) {
 	var seen bytes.Buffer
 	buf := make([]byte, 4096)
 	for !strings.Contains(seen.String(), "END") {
-		n, err := p.tty.Read(buf)
+		n, err := master.Read(buf)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,31 +147,24 @@ func TestProgressOnTerminal(t *testing.T) {
 	}
 }
 
-// TestPullInterrupted checks that Ctrl-C during a slow pull exits with 130 at once, and leaves no output
-// directory.
-func TestPullInterrupted(t *testing.T) {
-	for _, args := range [][]string{{"pull", "python"}, {"run", "--image", "python", "--", "true"}, {"create", "--image", "python"}} {
-		dir := t.TempDir()
-		cmd := exec.Command("bare", args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "HOME="+dir, "DEMESNE_IMAGE_STORE="+dir+"/images", "HANDS_FAIL=pull:slow")
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		for range 1000 {
-			if fsutil.Exists(filepath.Join(dir, "pulling")) {
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		cmd.Process.Signal(unix.SIGINT)
-		if c := code(t, cmd); c != stream.ExitSignal+int(unix.SIGINT) || out.Len() > 0 {
-			t.Errorf("%q: exit %d, %q", args, c, &out)
-		}
-		if fsutil.Exists(dir + "/.demesne/out") {
-			t.Errorf("%q left an output directory", args)
-		}
+// newTerminal returns both ends of a new terminal.
+func newTerminal(t *testing.T, rows, columns uint16) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("needs /dev/ptmx: %v", err)
 	}
+	fd := stream.FD(master)
+	unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, slave
 }
