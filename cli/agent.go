@@ -366,7 +366,7 @@ func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
 	s := t.app.Session(t.o.network.source(&t.app.Console), nil)
 	defer s.Close()
 	p := r.progress()
-	defer p.done()
+	defer p.Done()
 	c := r.createOptions(spec)
 	c.Egress.Routes = t.launch.Routes
 	cb := callbacks(t.app, t.o, j.sig, &j.stages, p)

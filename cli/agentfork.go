@@ -193,7 +193,7 @@ func (f *forking) empty() (id string, err error) {
 	c := r.createOptions(spec)
 	c.Egress.Routes, c.Out = t.launch.Routes, f.out(0)
 	p := r.progress()
-	defer p.done()
+	defer p.Done()
 	first, err := f.s.Create(f.sig.Ctx, c, callbacks(f.app, f.o, f.sig, &stages{}, p))
 	if err != nil {
 		return "", err

@@ -154,8 +154,8 @@ func (v *validation) file(s *session.Service, r *root, name string) validated {
 	}
 	one.Language = l.Name
 	p := r.progress()
-	problems, err := s.Validate(v.sig.Ctx, r.createOptions(runner.Spec{}), l, string(code), session.Callbacks{Image: p.take})
-	p.done()
+	problems, err := s.Validate(v.sig.Ctx, r.createOptions(runner.Spec{}), l, string(code), session.Callbacks{Image: p.Take})
+	p.Done()
 	if err != nil && v.sig.GaveUp() == 0 {
 		err = lacksParser(err, l)
 		if v.wrong = v.wrong || l.Check == nil; v.failed == 0 {

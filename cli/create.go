@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"demesne/cli/app"
+	"demesne/cli/progress"
 	"demesne/cli/stream"
 	"demesne/runner"
 	"demesne/session"
@@ -27,14 +28,14 @@ func (r *root) createOptions(spec runner.Spec) session.CreateOptions {
 }
 
 // callbacks returns the functions that report on a sandbox and its command, and that ask about names.
-func callbacks(a *app.App, o *options, sig *stream.Signals, st *stages, p *progress) session.Callbacks {
+func callbacks(a *app.App, o *options, sig *stream.Signals, st *stages, p *progress.Progress) session.Callbacks {
 	return session.Callbacks{
-		Image: p.take,
+		Image: p.Take,
 		Note:  func(line string) { a.Say(o.verb + ": " + line) },
 		Stage: st.add,
 		Ready: func() { <-sig.Watched },
 		Made: func(b *session.Sandbox) {
-			p.done()
+			p.Done()
 			st.add(b.Trace...)
 			tellMade(&a.Console, o, b)
 		},

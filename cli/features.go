@@ -14,6 +14,7 @@ import (
 
 	"demesne/build/devcontainer"
 	"demesne/cli/app"
+	"demesne/cli/progress"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -44,9 +45,9 @@ func (d *devContainer) resolve(a *app.App, o *options) error {
 			if err != nil || ref.Kind != imageref.Registry {
 				return devcontainer.Content{}, errors.Join(err, errors.New("not a name in a registry"))
 			}
-			p := newProgress(&a.Console, false, fmt.Sprintf("feature %q", ref.Given))
-			defer p.done()
-			img, err := c.Feature(ctx, ref, o.pull, p.take)
+			p := progress.New(&a.Console, false, fmt.Sprintf("feature %q", ref.Given))
+			defer p.Done()
+			img, err := c.Feature(ctx, ref, o.pull, p.Take)
 			if err != nil {
 				return devcontainer.Content{}, err
 			}
@@ -111,9 +112,9 @@ func (d *devContainer) install(a *app.App, o *options, base, name string) error 
 		if d.plan.Build != nil {
 			policy = images.PullNever
 		}
-		p := newProgress(&a.Console, false, fmt.Sprintf("pull %q", base))
-		defer p.done()
-		img, err := c.Ensure(ctx, ref, policy, p.take)
+		p := progress.New(&a.Console, false, fmt.Sprintf("pull %q", base))
+		defer p.Done()
+		img, err := c.Ensure(ctx, ref, policy, p.Take)
 		if err == nil {
 			has = imageHas(img.Config)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"demesne/cli/app"
+	"demesne/cli/progress"
 	"demesne/cli/stream"
 	"demesne/images"
 	"demesne/images/imageref"
@@ -32,16 +33,16 @@ func cmdImport(a *app.App, o *options, args []string) (int, error) {
 	}
 	t := imageTool{a}
 	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
-		p := newProgress(&t.App.Console, o.quiet, fmt.Sprintf("import %q", ref.Given))
-		defer p.done()
-		img, err := c.Import(ctx, args[0], ref, p.take)
+		p := progress.New(&t.App.Console, o.quiet, fmt.Sprintf("import %q", ref.Given))
+		defer p.Done()
+		img, err := c.Import(ctx, args[0], ref, p.Take)
 		if err == nil {
-			err = c.Unpack(ctx, img, p.take) // as pull does
+			err = c.Unpack(ctx, img, p.Take) // as pull does
 		}
 		if err != nil {
 			return 0, err
 		}
-		p.done()
+		p.Done()
 		if o.json {
 			return a.PrintJSON(infoOf(images.Listed{Image: img}))
 		}
@@ -50,8 +51,8 @@ func cmdImport(a *app.App, o *options, args []string) (int, error) {
 }
 
 func cmdExport(a *app.App, o *options, args []string) (int, error) {
-	return imageTool{a}.write(o, args, "export", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
-		return c.Export(ctx, ref, to, p.take)
+	return imageTool{a}.write(o, args, "export", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress.Progress) error {
+		return c.Export(ctx, ref, to, p.Take)
 	})
 }
 
@@ -59,13 +60,13 @@ func cmdSave(a *app.App, o *options, args []string) (int, error) {
 	if o.file == "" {
 		return 0, app.Hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
 	}
-	return imageTool{a}.write(o, args, "save", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress) error {
-		return c.Save(ctx, ref, to, cmp.Or(o.format, formats[0]), p.take)
+	return imageTool{a}.write(o, args, "save", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress.Progress) error {
+		return c.Save(ctx, ref, to, cmp.Or(o.format, formats[0]), p.Take)
 	})
 }
 
 // write calls do with the file of -o, which appears when it is complete, or with stdout.
-func (t imageTool) write(o *options, args []string, verb string, do func(context.Context, *images.Client, imageref.Ref, *os.File, *progress) error) (int, error) {
+func (t imageTool) write(o *options, args []string, verb string, do func(context.Context, *images.Client, imageref.Ref, *os.File, *progress.Progress) error) (int, error) {
 	ref, err := oneImage(args)
 	if err != nil {
 		return 0, err
@@ -75,8 +76,8 @@ func (t imageTool) write(o *options, args []string, verb string, do func(context
 		return 0, app.Hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", verb, ref.Given)
 	}
 	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
-		p := newProgress(&t.App.Console, o.quiet, fmt.Sprintf("%s %q", verb, ref.Given))
-		defer p.done()
+		p := progress.New(&t.App.Console, o.quiet, fmt.Sprintf("%s %q", verb, ref.Given))
+		defer p.Done()
 		fill := func(to *os.File) error { return session.NamedImage(ref, do(ctx, c, ref, to, p)) }
 		if toStdout {
 			return 0, fill(t.Stdout)

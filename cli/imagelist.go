@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"demesne/cli/app"
+	"demesne/cli/progress"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -112,7 +113,7 @@ func imageTable(infos []imageInfo, now time.Time) string {
 		case i.Built > 0:
 			row = []string{"-", "-", "about " + cmdline.FormatBytes(i.Built), "-", "-", "not built"}
 		case i.Digest != "":
-			row = []string{"-", shortDigest(i.Digest), cmdline.FormatBytes(i.Size - i.Dropped), cmdline.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
+			row = []string{"-", progress.ShortDigest(i.Digest), cmdline.FormatBytes(i.Size - i.Dropped), cmdline.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
 		}
 		for _, full := range i.Names {
 			row[0] = shortName(full)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"demesne/cli/app"
+	"demesne/cli/progress"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/session"
@@ -64,9 +65,9 @@ func cmdPull(a *app.App, o *options, args []string) (int, error) {
 }
 
 func (t imageTool) pull(ctx context.Context, c *images.Client, ref imageref.Ref, quiet bool) (*images.Image, error) {
-	p := newProgress(&t.App.Console, quiet, fmt.Sprintf("pull %q", ref.Given))
-	defer p.done()
-	img, err := c.Pull(ctx, ref, p.take)
+	p := progress.New(&t.App.Console, quiet, fmt.Sprintf("pull %q", ref.Given))
+	defer p.Done()
+	img, err := c.Pull(ctx, ref, p.Take)
 	if err != nil {
 		return nil, session.NamedImage(ref, err)
 	}

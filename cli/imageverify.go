@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"demesne/cli/app"
+	"demesne/cli/progress"
 	"demesne/images"
 	"demesne/images/oci"
 	"demesne/internal/text"
@@ -54,7 +55,7 @@ func damageTable(damage []images.Damage) string {
 	for _, d := range damage {
 		what := "index.json"
 		if d.Digest != "" {
-			what = "blob " + shortDigest(d.Digest)
+			what = "blob " + progress.ShortDigest(d.Digest)
 		}
 		fmt.Fprintf(&b, "%s: %s; removed\n", what, text.SafeLine(d.Why.Error()))
 		for _, full := range d.Names {

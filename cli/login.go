@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"demesne/cli/app"
+	"demesne/cli/progress"
 	"demesne/images"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -87,7 +88,7 @@ func cmdLogin(a *app.App, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		where, err := c.Login(ctx, registry, user, password, newProgress(&a.Console, false, "login").take)
+		where, err := c.Login(ctx, registry, user, password, progress.New(&a.Console, false, "login").Take)
 		if err != nil {
 			return 0, err
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"demesne/cli/app"
+	"demesne/cli/progress"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
@@ -150,22 +151,19 @@ func cmdPush(a *app.App, o *options, args []string) (int, error) {
 		if how.Passphrase, err = t.keyPassphrase(ctx, &o.pushOptions); err != nil {
 			return 0, err
 		}
-		p := newProgress(&t.App.Console, o.quiet, fmt.Sprintf("push %q", to.Given))
-		if p != nil {
-			p.words = pushWords
-		}
-		defer p.done()
+		p := progress.NewPush(&t.App.Console, o.quiet, fmt.Sprintf("push %q", to.Given))
+		defer p.Done()
 		result := pushed{Name: to.Full, Image: img.Digest, Layers: []pushedLayer{}}
 		result.Digest, err = c.Push(ctx, from, to, how, func(e events.Event) {
 			if e.Event == events.Layer && e.Layer != nil {
 				result.Layers = append(result.Layers, pushedLayer{*e.Layer, e.State})
 			}
-			p.take(e)
+			p.Take(e)
 		})
 		if err != nil {
 			return 0, err
 		}
-		p.done()
+		p.Done()
 		switch {
 		case o.json:
 			return t.PrintJSON(result)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"demesne/cli/app"
+	"demesne/cli/progress"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 )
@@ -59,6 +60,6 @@ func (r *root) argv(c *oci.Config, args []string) ([]string, error) {
 	return argv, err
 }
 
-func (r *root) progress() *progress {
-	return newProgress(&r.app.Console, r.o.quiet, fmt.Sprintf("%s: image %q", r.o.verb, r.ref.Given))
+func (r *root) progress() *progress.Progress {
+	return progress.New(&r.app.Console, r.o.quiet, fmt.Sprintf("%s: image %q", r.o.verb, r.ref.Given))
 }

@@ -114,7 +114,7 @@ func (j *execution) run(spec runner.Spec, r *root, args []string) error {
 		}
 	}
 	p := r.progress()
-	defer p.done()
+	defer p.Done()
 	opts := j.runOptions()
 	opts.Complete = func(c oci.Config, cmd *runner.Command) (err error) {
 		cmd.Argv, err = r.wrapped(&c, args)
@@ -180,7 +180,7 @@ func cmdCreate(a *app.App, o *options, args []string) (int, error) {
 	defer mounts.undo()
 	p := r.progress()
 	b, err := sess.Create(sig.Ctx, r.createOptions(spec), mounts.recorded(callbacks(a, o, sig, st, p)))
-	p.done()
+	p.Done()
 	if code := sig.GaveUp(); err != nil && code != 0 {
 		return code, nil
 	}

@@ -20,6 +20,7 @@ import (
 var floors = [][]string{
 	{"cmd", "integration"},
 	{"cli", "client/local"},
+	{"cli/progress"},
 	{"cli/app"},
 	{"cli/stream"},
 	{"server/serve", "server/inprocess", "mcp/serve"},

@@ -1,4 +1,4 @@
-package cli
+package progress
 
 import (
 	"fmt"
@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	mostBars  = 10 // layers that have a bar at once
-	mostWidth = 40 // columns of a bar
+	maxBars  = 10 // layers that have a bar at once
+	maxWidth = 40 // columns of a bar
 	// besideBar is the width of the other text in the line of a layer.
 	besideBar = len("  0123456789ab []  999.9 MiB of 999.9 MiB  unpacking")
 )
 
 // draw rewrites the lines. It truncates them to the terminal's current width, because a wrapped line could not be
 // erased, and leaves one of its rows to other text.
-func (p *progress) draw() {
+func (p *Progress) draw() {
 	width, rows := 80, 24
 	if w, err := unix.IoctlGetWinsize(stream.FD(p.on.Stderr), unix.TIOCGWINSZ); err == nil && w.Col > 0 && w.Row > 0 {
 		width, rows = int(w.Col), int(w.Row)
 	}
-	lines := p.bars(width, max(0, min(mostBars, rows-2)))
+	lines := p.bars(width, max(0, min(maxBars, rows-2)))
 	lines = append(lines, p.noun+": "+p.summary())
 	var b strings.Builder
 	b.WriteString(p.home())
@@ -43,7 +43,7 @@ func (p *progress) draw() {
 }
 
 // home returns the control sequence that moves to the start of the first line.
-func (p *progress) home() string {
+func (p *Progress) home() string {
 	if p.lines > 1 {
 		return fmt.Sprintf("\r\x1b[%dA", p.lines-1)
 	}
@@ -51,7 +51,7 @@ func (p *progress) home() string {
 }
 
 // clear erases the lines.
-func (p *progress) clear() {
+func (p *Progress) clear() {
 	if p.lines > 0 {
 		fmt.Fprint(p.on.Stderr, p.home()+"\x1b[J")
 		p.lines = 0
@@ -59,7 +59,7 @@ func (p *progress) clear() {
 }
 
 // bars returns the lines of layers that are not finished: first those in progress, then those that wait.
-func (p *progress) bars(width, most int) []string {
+func (p *Progress) bars(width, limit int) []string {
 	var lines, waiting []string
 	for _, l := range p.order {
 		switch {
@@ -71,7 +71,7 @@ func (p *progress) bars(width, most int) []string {
 		}
 	}
 	lines = append(lines, waiting...)
-	return lines[:min(len(lines), most)]
+	return lines[:min(len(lines), limit)]
 }
 
 // bar returns the line of one layer. A narrow terminal has room for the figures only.
@@ -86,7 +86,7 @@ func (l *layerState) bar(width int, words progressWords) string {
 		state = words.doing
 	}
 	bar := ""
-	if w := min(mostWidth, width-1-besideBar); w >= 5 {
+	if w := min(maxWidth, width-1-besideBar); w >= 5 {
 		full := w
 		if l.total > 0 {
 			full = int(int64(w) * min(l.fetched, l.total) / l.total)
@@ -97,7 +97,7 @@ func (l *layerState) bar(width int, words progressWords) string {
 }
 
 // summary returns the state of the whole image.
-func (p *progress) summary() string {
+func (p *Progress) summary() string {
 	var fetched, total int64
 	unpacked := 0
 	for _, l := range p.order {

@@ -1,4 +1,4 @@
-package cli
+package progress
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ func TestProgressSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProgress((&app.Console{Files: stream.Files{Stderr: null}, Env: os.LookupEnv}), false, "pull")
+	p := New((&app.Console{Files: stream.Files{Stderr: null}, Env: os.LookupEnv}), false, "pull")
 	now := time.Unix(1_700_000_000, 0)
 	p.now = func() time.Time { return now }
 	for i, want := range []string{
@@ -51,14 +51,14 @@ func TestProgressSummary(t *testing.T) {
 		"4.0 MiB of 4.0 MiB (100%), 1 of 2 layers unpacked",
 		"4.0 MiB of 4.0 MiB (100%), 2 of 2 layers unpacked",
 	} {
-		p.take(pullEvents[i])
+		p.Take(pullEvents[i])
 		if got := p.summary(); got != want {
 			t.Errorf("after event %d: %q, want %q", i, got, want)
 		}
 	}
-	var none *progress // as with --quiet
-	none.take(pullEvents[0])
-	none.done()
+	var none *Progress // as with --quiet
+	none.Take(pullEvents[0])
+	none.Done()
 }
 
 // TestProgressRate checks the rate and the time left of a pull that resumes: bytes of an earlier pull do not count.
@@ -67,7 +67,7 @@ func TestProgressRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProgress((&app.Console{Files: stream.Files{Stderr: null}, Env: os.LookupEnv}), false, "pull")
+	p := New((&app.Console{Files: stream.Files{Stderr: null}, Env: os.LookupEnv}), false, "pull")
 	now := time.Unix(1_700_000_000, 0)
 	p.now = func() time.Time { return now }
 	for i, want := range []string{
@@ -76,7 +76,7 @@ func TestProgressRate(t *testing.T) {
 		"52.0 MiB of 100.0 MiB (52%), 1.0 MiB/s, 48s left, 0 of 1 layers unpacked",
 		"53.0 MiB of 100.0 MiB (53%), 1.0 MiB/s, 47s left, 0 of 1 layers unpacked",
 	} {
-		p.take(events.Event{Event: events.Layer, Digest: digestOf("a"), State: events.Pulling, Bytes: int64(50+i) << 20, Total: 100 << 20})
+		p.Take(events.Event{Event: events.Layer, Digest: digestOf("a"), State: events.Pulling, Bytes: int64(50+i) << 20, Total: 100 << 20})
 		if got := p.summary(); got != want {
 			t.Errorf("after %d s: %q, want %q", i, got, want)
 		}
@@ -90,11 +90,11 @@ func TestProgressBars(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProgress((&app.Console{Files: stream.Files{Stderr: null}, Env: os.LookupEnv}), false, "pull")
+	p := New((&app.Console{Files: stream.Files{Stderr: null}, Env: os.LookupEnv}), false, "pull")
 	for _, e := range append(pullEvents[:3:3],
 		events.Event{Event: events.Layer, Digest: digestOf("c"), State: events.Waiting, Total: 4 << 20},
 		events.Event{Event: events.Layer, Digest: digestOf("c"), State: events.Pulling, Bytes: 1 << 20, Total: 4 << 20}) {
-		p.take(e)
+		p.Take(e)
 	}
 	wide := []string{
 		"  cccccccccccc [##--------] 1.0 MiB of 4.0 MiB  fetching",
@@ -113,12 +113,12 @@ func TestProgressBars(t *testing.T) {
 func TestProgressOnTerminal(t *testing.T) {
 	master, slave := newTerminal(t, 10, 30)
 	defer master.Close()
-	pr := newProgress((&app.Console{Files: stream.Files{Stderr: slave}, Env: func(string) (string, bool) { return "", false }}), false, `pull "x"`)
+	pr := New((&app.Console{Files: stream.Files{Stderr: slave}, Env: func(string) (string, bool) { return "", false }}), false, `pull "x"`)
 	for _, e := range pullEvents {
-		pr.take(e)
+		pr.Take(e)
 	}
-	pr.done()
-	pr.done()
+	pr.Done()
+	pr.Done()
 	slave.Write([]byte("END"))
 	var seen bytes.Buffer
 	buf := make([]byte, 4096)

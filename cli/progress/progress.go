@@ -1,4 +1,9 @@
-package cli
+// Package progress prints on stderr how far the pull or push of an image is.
+//
+// A [Progress] takes the events of an images.Client. On a terminal it draws a bar for each layer and a line for the image, and
+// erases them at the end. Elsewhere it prints a line for each completed step. It has no timer: it draws when an event
+// arrives. Texts of events come from registries, and are printed without control characters.
+package progress
 
 import (
 	"fmt"
@@ -12,10 +17,10 @@ import (
 	"demesne/internal/cmdline"
 )
 
-// progress prints the progress of an image on stderr. On a terminal that can redraw, it rewrites a bar for each layer
+// Progress prints the progress of an image on stderr. On a terminal that can redraw, it rewrites a bar for each layer
 // and a line for the image, and erases them in the end; elsewhere it prints a line for each completed step. A nil
 // progress prints nothing. It has no timer: it prints only when an event arrives.
-type progress struct {
+type Progress struct {
 	on    *app.Console
 	noun  string // `pull "python"`
 	words progressWords
@@ -51,16 +56,25 @@ var (
 // waits as long, until the size of each layer is known.
 const drawEvery = 100 * time.Millisecond
 
-// newProgress returns nil if quiet.
-func newProgress(c *app.Console, quiet bool, noun string) *progress {
+// New returns nil if quiet.
+func New(c *app.Console, quiet bool, noun string) *Progress {
 	if quiet {
 		return nil
 	}
-	return &progress{on: c, noun: noun, words: pullWords, term: cmdline.TerminalOf(c.Stderr, c.Env).Redraw, now: time.Now, drawn: time.Now(), layers: map[oci.Digest]*layerState{}}
+	return &Progress{on: c, noun: noun, words: pullWords, term: cmdline.TerminalOf(c.Stderr, c.Env).Redraw, now: time.Now, drawn: time.Now(), layers: map[oci.Digest]*layerState{}}
 }
 
-// take handles an event of an images.Client.
-func (p *progress) take(e events.Event) {
+// NewPush is New for an image that is sent.
+func NewPush(c *app.Console, quiet bool, noun string) *Progress {
+	p := New(c, quiet, noun)
+	if p != nil {
+		p.words = pushWords
+	}
+	return p
+}
+
+// Take handles an event of an images.Client.
+func (p *Progress) Take(e events.Event) {
 	if p == nil {
 		return
 	}
@@ -80,7 +94,7 @@ func (p *progress) take(e events.Event) {
 	}
 }
 
-func (p *progress) layer(e events.Event) {
+func (p *Progress) layer(e events.Event) {
 	l := p.find(e)
 	l.total = max(l.total, e.Total)
 	last := false
@@ -111,7 +125,7 @@ func (p *progress) layer(e events.Event) {
 }
 
 // sent describes a layer that the registry got.
-func (p *progress) sent(e events.Event) string {
+func (p *Progress) sent(e events.Event) string {
 	if e.State == events.Mounted || e.Layer == nil {
 		return "mounted from another repository"
 	}
@@ -119,7 +133,7 @@ func (p *progress) sent(e events.Event) string {
 }
 
 // fetched counts bytes of a layer. The bytes of an earlier pull, which this one resumes, are not part of its rate.
-func (p *progress) fetched(l *layerState, n int64) {
+func (p *Progress) fetched(l *layerState, n int64) {
 	if l.begun {
 		p.rate.add(p.now(), n-l.fetched)
 	}
@@ -128,14 +142,14 @@ func (p *progress) fetched(l *layerState, n int64) {
 
 // find returns the state of e's layer. Pull events name a layer by its digest, unpack events by its DiffID; the
 // event of a completed pull has both.
-func (p *progress) find(e events.Event) *layerState {
+func (p *Progress) find(e events.Event) *layerState {
 	name := e.Digest
 	if name == "" {
 		name = e.DiffID
 	}
 	l := p.layers[name]
 	if l == nil {
-		l = &layerState{name: shortDigest(name)}
+		l = &layerState{name: ShortDigest(name)}
 		p.layers[name] = l
 		p.order = append(p.order, l)
 	}
@@ -151,20 +165,20 @@ func (p *progress) find(e events.Event) *layerState {
 }
 
 // plain prints a line about a layer if stderr is not a terminal.
-func (p *progress) plain(d oci.Digest, what string) {
+func (p *Progress) plain(d oci.Digest, what string) {
 	if !p.term {
 		p.tell(layerName(d) + ": " + what)
 	}
 }
 
 // tell prints a permanent line.
-func (p *progress) tell(text string) {
+func (p *Progress) tell(text string) {
 	p.clear()
 	p.on.Say(p.noun + ": " + text)
 }
 
-// done erases the progress lines; no events may follow.
-func (p *progress) done() {
+// Done erases the progress lines; no events may follow.
+func (p *Progress) Done() {
 	if p == nil {
 		return
 	}
@@ -177,11 +191,11 @@ func layerName(d oci.Digest) string {
 	if d == "" {
 		return "manifest"
 	}
-	return "layer " + shortDigest(d)
+	return "layer " + ShortDigest(d)
 }
 
-// shortDigest returns the prefix of a digest that commands print and accept.
-func shortDigest(d oci.Digest) string {
+// ShortDigest returns the prefix of a digest that commands print and accept.
+func ShortDigest(d oci.Digest) string {
 	hex := d.Encoded()
 	return hex[:min(12, len(hex))]
 }
