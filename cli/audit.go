@@ -19,16 +19,16 @@ import (
 	"demesne/session/events"
 )
 
-// operatorOptions are the options of audit and top.
-type operatorOptions struct {
-	auditSince     time.Duration
-	auditType      string
-	auditSandbox   string
-	auditNamespace *string
-	auditLimit     int64
-	auditMarks     map[uint64]string
-	interval       time.Duration
-	once           bool
+// auditOptions are the options of audit.
+type auditOptions struct {
+	*app.App
+	since     time.Duration
+	kind      string // of events
+	sandbox   string
+	namespace *string
+	limit     int64
+	marks     map[uint64]string
+	json      bool
 }
 
 func auditCommand() app.Verb {
@@ -49,47 +49,48 @@ a line where the user of the server cannot write.`,
 			},
 			Words: []string{"list", "verify"},
 		},
-		New: shared(auditFlags, cmdAudit),
+		New: func(a *app.App) app.Bound {
+			o := &auditOptions{App: a, limit: auditShown}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
 // auditShown is the number of entries that list shows, unless --limit says otherwise.
 const auditShown = 50
 
-func auditFlags(o *options) cmdline.Flags {
-	a := &o.operatorOptions
-	a.auditLimit = auditShown
+func (o *auditOptions) flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
-		{Group: cmdline.GroupGeneral, Long: "since", Arg: "DURATION", Set: cmdline.Duration(&a.auditSince), Help: "entries of the last DURATION"},
-		{Group: cmdline.GroupGeneral, Long: "type", Arg: "TYPE", Set: cmdline.Text(&a.auditType), Help: "entries of this type, or of types that begin with TYPE and a dot"},
-		{Group: cmdline.GroupGeneral, Long: "sandbox", Arg: "ID", Set: cmdline.Text(&a.auditSandbox), Help: "entries of this sandbox"},
-		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: func(s string) error { a.auditNamespace = &s; return nil }, Help: "entries of this namespace"},
-		{Group: cmdline.GroupGeneral, Long: "limit", Arg: "N", Set: a.setLimit, Help: "show the last N entries, 0 for all (default " + strconv.Itoa(auditShown) + ")"},
-		{Group: cmdline.GroupGeneral, Long: "mark", Arg: "ID:SHA256", Repeat: true, Set: a.setMark, Help: "with verify: an entry and its hash, as an earlier verify printed them"},
+		{Group: cmdline.GroupGeneral, Long: "since", Arg: "DURATION", Set: cmdline.Duration(&o.since), Help: "entries of the last DURATION"},
+		{Group: cmdline.GroupGeneral, Long: "type", Arg: "TYPE", Set: cmdline.Text(&o.kind), Help: "entries of this type, or of types that begin with TYPE and a dot"},
+		{Group: cmdline.GroupGeneral, Long: "sandbox", Arg: "ID", Set: cmdline.Text(&o.sandbox), Help: "entries of this sandbox"},
+		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: func(s string) error { o.namespace = &s; return nil }, Help: "entries of this namespace"},
+		{Group: cmdline.GroupGeneral, Long: "limit", Arg: "N", Set: o.setLimit, Help: "show the last N entries, 0 for all (default " + strconv.Itoa(auditShown) + ")"},
+		{Group: cmdline.GroupGeneral, Long: "mark", Arg: "ID:SHA256", Repeat: true, Set: o.setMark, Help: "with verify: an entry and its hash, as an earlier verify printed them"},
 	}, app.JSONFlag(&o.json))
 }
 
-func (o *operatorOptions) setLimit(s string) (err error) {
-	if o.auditLimit, err = strconv.ParseInt(s, 10, 32); err != nil || o.auditLimit < 0 {
+func (o *auditOptions) setLimit(s string) (err error) {
+	if o.limit, err = strconv.ParseInt(s, 10, 32); err != nil || o.limit < 0 {
 		return errors.New("not a number")
 	}
 	return nil
 }
 
-func (o *operatorOptions) setMark(s string) error {
+func (o *auditOptions) setMark(s string) error {
 	id, sum, _ := strings.Cut(s, ":")
 	n, err := strconv.ParseUint(id, 10, 64)
 	if err != nil || len(sum) != 64 || strings.Trim(sum, "0123456789abcdef") != "" {
 		return errors.New("not ID:SHA256")
 	}
-	if o.auditMarks == nil {
-		o.auditMarks = map[uint64]string{}
+	if o.marks == nil {
+		o.marks = map[uint64]string{}
 	}
-	o.auditMarks[n] = sum
+	o.marks[n] = sum
 	return nil
 }
 
-func cmdAudit(a *app.App, o *options, args []string) (int, error) {
+func (o *auditOptions) run(args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, app.Hinted(errors.New("needs a verb"), "demesne audit list | verify")
 	}
@@ -102,43 +103,43 @@ func cmdAudit(a *app.App, o *options, args []string) (int, error) {
 	}
 	switch args[0] {
 	case "list":
-		return listAudit(a, dir, o)
+		return o.list(dir)
 	case "verify":
-		return verifyAudit(a, dir, o)
+		return o.verify(dir)
 	}
 	return 0, fmt.Errorf("%q: %w", args[0], cmdline.OneOf(args[0], []string{"list", "verify"}))
 }
 
-func listAudit(a *app.App, dir string, o *options) (int, error) {
-	if o.auditMarks != nil {
+func (o *auditOptions) list(dir string) (int, error) {
+	if o.marks != nil {
 		return 0, errors.New("--mark is for verify, not for list")
 	}
-	f := audit.Filter{Type: events.Type(o.auditType), Sandbox: o.auditSandbox, Namespace: o.auditNamespace}
-	if o.auditSince > 0 {
-		f.Since = time.Now().Add(-o.auditSince)
+	f := audit.Filter{Type: events.Type(o.kind), Sandbox: o.sandbox, Namespace: o.namespace}
+	if o.since > 0 {
+		f.Since = time.Now().Add(-o.since)
 	}
 	all := []audit.Entry{}
-	most := int(o.auditLimit)
+	limit := int(o.limit)
 	err := audit.Read(context.Background(), dir, f, func(e audit.Entry) bool {
-		if all = append(all, e); most > 0 && len(all) > 2*most {
-			all = slices.Clone(all[len(all)-most:])
+		if all = append(all, e); limit > 0 && len(all) > 2*limit {
+			all = slices.Clone(all[len(all)-limit:])
 		}
 		return true
 	})
 	if err != nil {
 		return 0, err
 	}
-	if most > 0 {
-		all = all[max(0, len(all)-most):]
+	if limit > 0 {
+		all = all[max(0, len(all)-limit):]
 	}
 	if o.json {
-		return printEntries(a, all)
+		return o.printEntries(all)
 	}
-	return a.Print(auditTable(all))
+	return o.Print(auditTable(all))
 }
 
 // printEntries prints each entry as one line of JSON.
-func printEntries(a *app.App, all []audit.Entry) (int, error) {
+func (o *auditOptions) printEntries(all []audit.Entry) (int, error) {
 	var b strings.Builder
 	for _, e := range all {
 		line, err := json.Marshal(e)
@@ -147,7 +148,7 @@ func printEntries(a *app.App, all []audit.Entry) (int, error) {
 		}
 		b.Write(append(line, '\n'))
 	}
-	return a.Print(b.String())
+	return o.Print(b.String())
 }
 
 func auditTable(all []audit.Entry) string {
@@ -174,11 +175,11 @@ func detailText(all map[string]string) string {
 	return strings.Join(words, " ")
 }
 
-func verifyAudit(a *app.App, dir string, o *options) (int, error) {
-	if o.auditSince != 0 || o.auditType != "" || o.auditSandbox != "" || o.auditNamespace != nil || o.auditLimit != auditShown {
+func (o *auditOptions) verify(dir string) (int, error) {
+	if o.since != 0 || o.kind != "" || o.sandbox != "" || o.namespace != nil || o.limit != auditShown {
 		return 0, errors.New("--since, --type, --sandbox, --namespace and --limit are for list, not for verify")
 	}
-	r, err := audit.Verify(context.Background(), dir, o.auditMarks)
+	r, err := audit.Verify(context.Background(), dir, o.marks)
 	if err != nil {
 		return 0, err
 	}
@@ -187,17 +188,17 @@ func verifyAudit(a *app.App, dir string, o *options) (int, error) {
 		code = 1
 	}
 	if o.json {
-		_, err = a.PrintJSON(r)
+		_, err = o.PrintJSON(r)
 		return code, err
 	}
 	for _, line := range r.Wrong {
-		a.Say("audit: " + line)
+		o.Say("audit: " + line)
 	}
 	switch {
 	case code != 0:
 		return code, nil
 	case r.Entries == 0:
-		return a.Print("no entries\n")
+		return o.Print("no entries\n")
 	}
-	return a.Print(fmt.Sprintf("entries %d to %d are unchanged\nlast: %d:%s\n", r.First, r.Last, r.Last, r.Sum))
+	return o.Print(fmt.Sprintf("entries %d to %d are unchanged\nlast: %d:%s\n", r.First, r.Last, r.Last, r.Sum))
 }

@@ -14,11 +14,38 @@ import (
 	"demesne/session"
 )
 
-func cmdCheck(a *app.App, o *options, args []string) (int, error) {
+func checkCommand() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "check", Usage: []string{"[--json]"}, Summary: "report which features sandboxes get on this machine",
+			About: `Tests each feature that sandboxes use, and reports it as held, degraded or missing. For a feature that is not held it gives
+the reason, and a command that fixes it. Exits 1 if a feature is missing.
+
+At the end it makes a sandbox on the host's files, and reports the level that demesne run has. It also says what that
+level is good for, and what it lacks. With --json it reports only the features.`,
+			Examples: []cmdline.Example{
+				{Says: "report as a table", Line: "demesne check"},
+				{Says: "report as JSON", Line: "demesne check --json"},
+			},
+		},
+		New: func(a *app.App) app.Bound {
+			o := &checkOptions{App: a}
+			return app.Bound{Flags: app.JSONFlag(&o.json), Run: o.run}
+		},
+	}
+}
+
+// checkOptions are the options of check.
+type checkOptions struct {
+	*app.App
+	json bool
+}
+
+func (o *checkOptions) run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	return a.WithSession(func(ctx context.Context, s *session.Service) (code int, err error) {
+	return o.WithSession(func(ctx context.Context, s *session.Service) (code int, err error) {
 		var probes []runner.Probe
 		err = s.With(ctx, func(eng session.Engine) error { probes, err = eng.Check(ctx); return err })
 		if err != nil {
@@ -28,17 +55,17 @@ func cmdCheck(a *app.App, o *options, args []string) (int, error) {
 			code = 1
 		}
 		if o.json {
-			_, err = a.PrintJSON(append([]runner.Probe{}, probes...))
+			_, err = o.PrintJSON(append([]runner.Probe{}, probes...))
 			return code, err
 		}
-		on := cmdline.TerminalOf(a.Stdout, a.Env)
-		_, err = a.Print(probeTable(probes, on) + verdict(tryRun(a, ctx, s)))
+		on := cmdline.TerminalOf(o.Stdout, o.Env)
+		_, err = o.Print(probeTable(probes, on) + verdict(tryRun(ctx, s)))
 		return code, err
 	})
 }
 
 // tryRun returns the receipt of a one-shot sandbox on the host's files: what demesne run gets.
-func tryRun(a *app.App, ctx context.Context, s *session.Service) (*runner.Receipt, error) {
+func tryRun(ctx context.Context, s *session.Service) (*runner.Receipt, error) {
 	done, err := s.Run(ctx, session.CreateOptions{}, session.RunOptions{Command: runner.Command{Argv: []string{"true"}, Account: true}}, session.Callbacks{})
 	if err != nil {
 		return nil, err
@@ -83,4 +110,12 @@ func judgement(level runner.Level, layers []string) string {
 		return "good for untrusted code; limits below are enforced late"
 	}
 	return "weaker against hostile code: " + strings.Join(layers, ", ")
+}
+
+func probeTable(probes []runner.Probe, on cmdline.Terminal) string {
+	var all []finding
+	for _, p := range probes {
+		all = append(all, finding{p.Name, p.Status, p.Detail, p.Why, p.Fix})
+	}
+	return findings("", all, on)
 }

@@ -30,7 +30,7 @@ func commands() []app.Verb {
 	all = group(all, "Images", imageCommands()...)
 	all = group(all, "Network", egressCommand(), secretCommand())
 	all = group(all, "Agents", agentCommand(), researchCommand(), mcpCommand(), serveCommand(), approveCommand())
-	return group(all, "Machine", topCommand(), auditCommand(), checkCommand(), gcCommand(), completionCommand(), versionCommand(), helpCommand())
+	return group(all, "Machine", topCommand(), auditCommand(), checkCommand(), gcCommand(gcSessions), completionCommand(), versionCommand(), helpCommand())
 }
 
 // group appends commands under one heading of the overview.
@@ -211,24 +211,6 @@ snapshots too. Output directories remain, unless they are empty.`,
 			Operand: cmdline.Sandbox,
 		},
 		New: shared(removeFlags, cmdRemove),
-	}
-}
-
-func checkCommand() app.Verb {
-	return app.Verb{
-		Command: cmdline.Command{
-			Name: "check", Usage: []string{"[--json]"}, Summary: "report which features sandboxes get on this machine",
-			About: `Tests each feature that sandboxes use, and reports it as held, degraded or missing. For a feature that is not held it gives
-the reason, and a command that fixes it. Exits 1 if a feature is missing.
-
-At the end it makes a sandbox on the host's files, and reports the level that demesne run has. It also says what that
-level is good for, and what it lacks. With --json it reports only the features.`,
-			Examples: []cmdline.Example{
-				{Says: "report as a table", Line: "demesne check"},
-				{Says: "report as JSON", Line: "demesne check --json"},
-			},
-		},
-		New: shared(jsonOf, cmdCheck),
 	}
 }
 

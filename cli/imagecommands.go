@@ -121,36 +121,3 @@ func saveCommand() app.Verb {
 		New: shared(saveFlags, cmdSave),
 	}
 }
-
-func gcCommand() app.Verb {
-	return app.Verb{
-		Command: cmdline.Command{
-			Name: "gc", Usage: []string{"[--all] [--older-than DURATION] [--blobs] [--json]", "--outputs [--older-than DURATION] [--json]", "--runner"},
-			Summary: "remove unused data",
-			About: `Removes data that no image needs: blobs, unpacked layers, abandoned downloads. --all and --older-than remove images
-first. It also removes jobs a week after their end, network logs that did not change for a week, manifests without an
-output directory, and what killed sessions of demesne agent left. It keeps everything that a sandbox, a pull or another
-user's demesne uses.
-
-With --blobs it also removes the compressed layers of pulled images that are unpacked, and keeps the images. They run
-without a network. save, export and commit fetch such layers again from the registry. Images that were made here keep
-their blobs, and so do the images below them.
-
-demesne build compresses the layers of a named image in the background, for demesne push. gc removes those that no push
-used for a week, and --all removes them all.
-
-With --outputs it removes output directories instead: empty ones, and with --older-than those that did not change for so
-long. It keeps directories that a sandbox, a run or a job uses. With --older-than it also removes network logs that did
-not change, and jobs that ended, for so long. demesne serve --keep-outputs does this by itself.`,
-			Examples: []cmdline.Example{
-				{Says: "remove unused data, and keep all images", Line: "demesne gc"},
-				{Says: "remove images that no sandbox used for a week", Line: "demesne gc --older-than 168h"},
-				{Says: "remove all unused images", Line: "demesne gc --all"},
-				{Says: "keep images only in unpacked form", Line: "demesne gc --blobs"},
-				{Says: "remove outputs that did not change for a week", Line: "demesne gc --outputs --older-than 168h"},
-				{Says: "end a lingering runner, and compression, now (see DEMESNE_LINGER)", Line: "demesne gc --runner"},
-			},
-		},
-		New: shared(gcFlags, cmdGC),
-	}
-}

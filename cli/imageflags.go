@@ -2,7 +2,6 @@ package cli
 
 import (
 	"slices"
-	"time"
 
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
@@ -13,14 +12,6 @@ type archiveOptions struct {
 	file     string // -o
 	format   string
 	platform string
-}
-
-// gcOptions choose what gc removes, and whether images lists all.
-type gcOptions struct {
-	all, outputs bool
-	build, blobs bool
-	olderThan    time.Duration
-	runner       bool
 }
 
 // The flags of the commands about images.
@@ -73,18 +64,4 @@ func saveFlags(o *options) cmdline.Flags {
 	return slices.Concat(fileFlag(&o.archiveOptions, "file to write; - is stdout"),
 		cmdline.Flags{{Group: app.GroupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: cmdline.Word(&o.format, formats),
 			Help: "oci or docker (default oci)"}})
-}
-
-func gcFlags(o *options) cmdline.Flags {
-	return slices.Concat(cmdline.Flags{
-		{Group: cmdline.GroupGeneral, Long: "all", Short: 'a', Set: cmdline.On(&o.all), Help: "remove every image that is not in use"},
-		{Group: cmdline.GroupGeneral, Long: "older-than", Arg: "DURATION", Set: cmdline.Duration(&o.olderThan),
-			Help: "remove images that no sandbox used for this time, such as 168h; with --outputs, output directories"},
-		{Group: cmdline.GroupGeneral, Long: "build", Set: cmdline.On(&o.build),
-			Help: "also remove results of build steps, and caches of RUN --mount=type=cache, not used for a week, or --older-than; with --all, every one"},
-		{Group: cmdline.GroupGeneral, Long: "blobs", Set: cmdline.On(&o.blobs),
-			Help: "remove the blobs of unpacked layers, too; they are fetched again when needed"},
-		{Group: cmdline.GroupGeneral, Long: "outputs", Set: cmdline.On(&o.outputs), Help: "remove unused output directories: empty ones, and with --older-than old ones"},
-		{Group: cmdline.GroupGeneral, Long: "runner", Set: cmdline.On(&o.runner), Help: "only end a runner that lingers after its last sandbox"},
-	}, app.JSONFlag(&o.json))
 }

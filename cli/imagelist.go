@@ -98,7 +98,7 @@ func imageNames(infos []imageInfo) string {
 	var b strings.Builder
 	for _, i := range infos {
 		for _, full := range i.Names {
-			b.WriteString(shortName(full) + "\n")
+			b.WriteString(imageref.Short(full) + "\n")
 		}
 	}
 	return b.String()
@@ -116,7 +116,7 @@ func imageTable(infos []imageInfo, now time.Time) string {
 			row = []string{"-", progress.ShortDigest(i.Digest), cmdline.FormatBytes(i.Size - i.Dropped), cmdline.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
 		}
 		for _, full := range i.Names {
-			row[0] = shortName(full)
+			row[0] = imageref.Short(full)
 			rows = append(rows, slices.Clone(row))
 		}
 		if len(i.Names) == 0 {
@@ -143,16 +143,4 @@ func lastUsed(i imageInfo, now time.Time) string {
 		return "-"
 	}
 	return app.Span(now.Sub(i.Used)) + " ago"
-}
-
-// shortName returns the shortest name that imageref.Parse resolves to full.
-func shortName(full string) string {
-	familiar := strings.TrimPrefix(strings.TrimPrefix(full, "docker.io/"), "library/")
-	bare, _ := strings.CutSuffix(familiar, ":latest")
-	for _, name := range append(imageref.Catalogue(), bare, familiar) {
-		if ref, err := imageref.Parse(name); err == nil && ref.Full == full {
-			return name
-		}
-	}
-	return full
 }

@@ -12,7 +12,6 @@ import (
 
 	"demesne/cli/app"
 	"demesne/images"
-	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/images/recipes"
 	"demesne/internal/cmdline"
@@ -63,13 +62,6 @@ func TestDamageTable(t *testing.T) {
 	if want := "index.json: not json?; removed\nblob aaaaaaaaaaaa: it is missing; removed\n    fix: demesne pull python\n" +
 		"blob bbbbbbbbbbbb: it is missing; removed\n    fix: demesne pull python\n    mine was made here: import or commit it again\n"; got != want {
 		t.Errorf("damageTable: %q, want %q", got, want)
-	}
-}
-
-func TestFreedText(t *testing.T) {
-	got := freedText(&images.Freed{Names: []string{"docker.io/library/python:3.12"}, Bytes: 1 << 20}, 2<<20)
-	if want := "removed python\nfreed 3.0 MiB\n"; got != want {
-		t.Errorf("freedText: %q, want %q", got, want)
 	}
 }
 
@@ -127,28 +119,6 @@ func TestIntoFile(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 2 {
 		t.Errorf("left behind: %v", left)
-	}
-}
-
-func TestShortName(t *testing.T) {
-	for full, want := range map[string]string{
-		"docker.io/library/python:3.12":                    "python",
-		"docker.io/library/python:latest":                  "python:latest", // the bare word is the other one
-		"docker.io/library/debian:latest":                  "debian",
-		"docker.io/library/mine:latest":                    "mine",
-		"docker.io/library/redis:7":                        "redis:7",
-		"docker.io/me/app:latest":                          "me/app",
-		"ghcr.io/o/n:1":                                    "ghcr.io/o/n:1",
-		"localhost:5000/x:latest":                          "localhost:5000/x",
-		"oci:/abs/dir:tag":                                 "oci:/abs/dir:tag",
-		"docker.io/library/x@" + digestNamed("a").String(): "x@" + digestNamed("a").String(),
-	} {
-		if got := shortName(full); got != want {
-			t.Errorf("shortName(%q) = %q, want %q", full, got, want)
-		}
-		if ref, err := imageref.Parse(shortName(full)); err != nil || ref.Full != full {
-			t.Errorf("shortName(%q) = %q, which is %q, %v", full, shortName(full), ref.Full, err)
-		}
 	}
 }
 

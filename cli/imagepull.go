@@ -83,7 +83,7 @@ func (t imageTool) tell(o *reportOptions, ref imageref.Ref, img *images.Image) (
 	case o.quiet:
 		return t.Print(img.Digest.String() + "\n")
 	}
-	return t.Print(shortName(ref.Full) + " " + img.Digest.String() + "\n")
+	return t.Print(imageref.Short(ref.Full) + " " + img.Digest.String() + "\n")
 }
 
 // cmdRmi removes each image, and reports every failure.

@@ -9,6 +9,7 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/progress"
 	"demesne/images"
+	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/text"
 )
@@ -60,10 +61,10 @@ func damageTable(damage []images.Damage) string {
 		fmt.Fprintf(&b, "%s: %s; removed\n", what, text.SafeLine(d.Why.Error()))
 		for _, full := range d.Names {
 			if slices.Contains(d.Made, full) {
-				fmt.Fprintf(&b, "    %s was made here: import or commit it again\n", shortName(full))
+				fmt.Fprintf(&b, "    %s was made here: import or commit it again\n", imageref.Short(full))
 				continue
 			}
-			fmt.Fprintf(&b, "    fix: demesne pull %s\n", shortName(full))
+			fmt.Fprintf(&b, "    fix: demesne pull %s\n", imageref.Short(full))
 		}
 	}
 	return b.String()

@@ -34,9 +34,8 @@ type options struct {
 	archiveOptions
 	pushOptions
 	vaultOptions
-	operatorOptions
 	stopOptions
-	gcOptions
+	all bool // of ls and images
 	helpOptions
 	force  bool // of rm and rmi
 	follow bool // of logs

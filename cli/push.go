@@ -170,7 +170,7 @@ func cmdPush(a *app.App, o *options, args []string) (int, error) {
 		case o.quiet:
 			return t.Print(string(result.Digest) + "\n")
 		}
-		return t.Print(shortName(to.Full) + " " + string(result.Digest) + "\n")
+		return t.Print(imageref.Short(to.Full) + " " + string(result.Digest) + "\n")
 	})
 }
 

@@ -34,22 +34,31 @@ Without a terminal, or with --once, it prints one table and ends. It then measur
 				{Says: "print one table as JSON", Line: "demesne top --once --json"},
 			},
 		},
-		New: shared(topFlags, cmdTop),
+		New: func(a *app.App) app.Bound {
+			o := &topOptions{App: a, interval: topInterval}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
 // The time between two measurements of top: the usual one, and the shortest.
 const topInterval, topLeast = 2 * time.Second, 200 * time.Millisecond
 
-func topFlags(o *options) cmdline.Flags {
-	o.interval = topInterval
+// topOptions are the options of top.
+type topOptions struct {
+	*app.App
+	interval   time.Duration
+	once, json bool
+}
+
+func (o *topOptions) flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "interval", Arg: "DURATION", Set: o.setInterval, Help: "measure so often (default 2s)"},
 		{Group: cmdline.GroupGeneral, Long: "once", Set: cmdline.On(&o.once), Help: "print one table and end"},
 	}, app.JSONFlag(&o.json))
 }
 
-func (o *operatorOptions) setInterval(s string) error {
+func (o *topOptions) setInterval(s string) error {
 	err := cmdline.Duration(&o.interval)(s)
 	if err == nil && o.interval < topLeast {
 		err = fmt.Errorf("less than %s", topLeast)
@@ -146,25 +155,25 @@ func (v *topView) sort(rows []topRow) {
 	})
 }
 
-func cmdTop(a *app.App, o *options, args []string) (int, error) {
+func (o *topOptions) run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
 	if o.json && !o.once {
 		return 0, errors.New("--json: needs --once")
 	}
-	out := cmdline.TerminalOf(a.Stdout, a.Env)
-	return a.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
+	out := cmdline.TerminalOf(o.Stdout, o.Env)
+	return o.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
 		v := &topView{s: s, key: 'c'}
-		if o.once || !out.Redraw || !stream.IsTerminal(a.Stdin) {
-			return topOnce(ctx, a, v, o)
+		if o.once || !out.Redraw || !stream.IsTerminal(o.Stdin) {
+			return o.printOnce(ctx, v)
 		}
-		return topLive(a, v, o.interval)
+		return o.live(v)
 	})
 }
 
-// topOnce measures twice, because the use of processors is a difference.
-func topOnce(ctx context.Context, a *app.App, v *topView, o *options) (int, error) {
+// printOnce measures twice, because the use of processors is a difference.
+func (o *topOptions) printOnce(ctx context.Context, v *topView) (int, error) {
 	if _, err := v.measure(ctx); err != nil {
 		return 0, err
 	}
@@ -176,9 +185,9 @@ func topOnce(ctx context.Context, a *app.App, v *topView, o *options) (int, erro
 	case err != nil:
 		return 0, err
 	case o.json:
-		return a.PrintJSON(append([]topRow{}, rows...))
+		return o.PrintJSON(append([]topRow{}, rows...))
 	}
-	return a.Print(app.Columns(topTable(rows, time.Now())))
+	return o.Print(app.Columns(topTable(rows, time.Now())))
 }
 
 func topTable(rows []topRow, now time.Time) [][]string {
@@ -195,16 +204,16 @@ func topTable(rows []topRow, now time.Time) [][]string {
 // topSpared are the columns that a narrow screen lacks, the first of them first.
 var topSpared = []string{"IMAGE", "FRONTEND", "CPU TIME", "COMMANDS", "STATE", "AGE", "ID", "PROCESSES"}
 
-// topNarrow returns a table that has room in most columns of a screen if possible. A name has a third of them.
-func topNarrow(table [][]string, most int) string {
+// topNarrow returns a table that has room in limit columns of a screen if possible. A name has a third of them.
+func topNarrow(table [][]string, limit int) string {
 	for _, r := range table[1:] {
-		if name := []rune(text.SafeLine(r[1])); len(name) > most/3 {
-			r[1] = string(name[:max(1, most/3-1)]) + "…"
+		if name := []rune(text.SafeLine(r[1])); len(name) > limit/3 {
+			r[1] = string(name[:max(1, limit/3-1)]) + "…"
 		}
 	}
 	drawn := app.Columns(table)
 	for _, spared := range topSpared {
-		if widest(drawn) <= most {
+		if widest(drawn) <= limit {
 			break
 		}
 		at := slices.Index(table[0], spared)
@@ -235,20 +244,20 @@ const (
 	upright     = "\x1b[0m"
 )
 
-// topLive draws the table until a key or a signal ends it.
-func topLive(a *app.App, v *topView, interval time.Duration) (int, error) {
-	t := a.OpenTerminal()
-	sig := stream.WatchSignals(a.Quit, t)
+// live draws the table until a key or a signal ends it.
+func (o *topOptions) live(v *topView) (int, error) {
+	t := o.OpenTerminal()
+	sig := stream.WatchSignals(o.Quit, t)
 	if err := t.MakeRaw(); err != nil {
 		return 0, err
 	}
 	defer t.Restore()
-	if _, err := a.Print(screenOpen); err != nil {
+	if _, err := o.Print(screenOpen); err != nil {
 		return 0, err
 	}
-	defer a.Print(screenClose)
+	defer o.Print(screenClose)
 	keys := make(chan byte)
-	go typed(a.Stdin, keys, sig.Ctx.Done())
+	go typed(o.Stdin, keys, sig.Ctx.Done())
 	for {
 		rows, err := v.measure(sig.Ctx)
 		if sig.Ctx.Err() != nil {
@@ -257,13 +266,13 @@ func topLive(a *app.App, v *topView, interval time.Duration) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if _, err := a.Print(v.frame(rows, t.Size(), time.Now())); err != nil {
+		if _, err := o.Print(v.frame(rows, t.Size(), time.Now())); err != nil {
 			return 0, err
 		}
 		select {
 		case <-sig.Ctx.Done():
 			return sig.GaveUp(), nil
-		case <-time.After(interval):
+		case <-time.After(o.interval):
 		case k, ok := <-keys:
 			if !ok || k == 'q' || k == 'Q' || k == interrupt || k == escape {
 				return 0, nil
@@ -323,9 +332,9 @@ func (v *topView) frame(rows []topRow, size runner.Winsize, now time.Time) strin
 	return screenHome + strings.Join(lines, eraseLine+"\r\n") + eraseLine + eraseBelow
 }
 
-func clipped(s string, most int) string {
-	if r := []rune(s); len(r) > most {
-		return string(r[:most])
+func clipped(s string, limit int) string {
+	if r := []rune(s); len(r) > limit {
+		return string(r[:limit])
 	}
 	return s
 }
