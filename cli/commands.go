@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"demesne/cli/app"
+	"demesne/cli/machine"
 	"demesne/internal/cmdline"
 )
 
@@ -30,7 +31,7 @@ func commands() []app.Verb {
 	all = group(all, "Images", imageCommands()...)
 	all = group(all, "Network", egressCommand(), secretCommand())
 	all = group(all, "Agents", agentCommand(), researchCommand(), mcpCommand(), serveCommand(), approveCommand())
-	return group(all, "Machine", topCommand(), auditCommand(), checkCommand(), gcCommand(gcSessions), completionCommand(), versionCommand(), helpCommand())
+	return group(all, "Machine", machine.Top(), machine.Audit(), machine.Check(), machine.GC(gcSessions), completionCommand(), versionCommand(), helpCommand())
 }
 
 // group appends commands under one heading of the overview.

@@ -84,18 +84,18 @@ func describeReceipt(rows [][]string, r *runner.Receipt, on cmdline.Terminal) ([
 		{"landlock ABI", fmt.Sprint(r.Landlock)}, {"seccomp filter", cmp.Or(r.Seccomp, "none")},
 		{"user ids", ranges(r.UIDMap)}, {"group ids", ranges(r.GIDMap)},
 	}...)
-	var layers, limits []finding
+	var layers, limits []app.Finding
 	for _, l := range r.Layers {
-		layers = append(layers, finding{l.Name, l.Status, l.Detail, l.Why, l.Fix})
+		layers = append(layers, app.Finding{Name: l.Name, Status: l.Status, Detail: l.Detail, Why: l.Why, Fix: l.Fix})
 	}
 	for _, l := range r.Limits {
 		by := limitValue(l)
 		if l.Mechanism != "" {
 			by += ", by " + l.Mechanism
 		}
-		limits = append(limits, finding{l.Name, l.Status, by, l.Why, l.Fix})
+		limits = append(limits, app.Finding{Name: l.Name, Status: l.Status, Detail: by, Why: l.Why, Fix: l.Fix})
 	}
-	return rows, "\nlayers\n" + findings("  ", layers, on) + "\nlimits\n" + findings("  ", limits, on)
+	return rows, "\nlayers\n" + app.Findings("  ", layers, on) + "\nlimits\n" + app.Findings("  ", limits, on)
 }
 
 // limitValue returns the value of a limit for reading. Memory and disk are in bytes.

@@ -1,4 +1,4 @@
-package cli
+package machine
 
 import (
 	"cmp"
@@ -19,8 +19,8 @@ import (
 	"demesne/runner/client"
 )
 
-// gcCommand returns gc. sweepAgents removes what killed sessions of agents left in a home directory.
-func gcCommand(sweepAgents func(home string) error) app.Verb {
+// GC returns gc. sweepAgents removes what killed sessions of agents left in a home directory.
+func GC(sweepAgents func(home string) error) app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "gc", Usage: []string{"[--all] [--older-than DURATION] [--blobs] [--json]", "--outputs [--older-than DURATION] [--json]", "--runner"},

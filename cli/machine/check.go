@@ -1,4 +1,9 @@
-package cli
+// Package machine has the verbs about this machine and all that runs on it: check, top, audit and gc.
+//
+// They show, and change no sandbox. check and top ask the runner, audit reads the log that demesne serve writes, and gc removes
+// data that nothing uses: images, unpacked layers, outputs, jobs and logs. What a sandbox, a pull or another user uses is
+// locked (flock(2)), and stays.
+package machine
 
 import (
 	"cmp"
@@ -14,7 +19,8 @@ import (
 	"demesne/session"
 )
 
-func checkCommand() app.Verb {
+// Check returns demesne check.
+func Check() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "check", Usage: []string{"[--json]"}, Summary: "report which features sandboxes get on this machine",
@@ -113,9 +119,9 @@ func judgement(level runner.Level, layers []string) string {
 }
 
 func probeTable(probes []runner.Probe, on cmdline.Terminal) string {
-	var all []finding
+	var all []app.Finding
 	for _, p := range probes {
-		all = append(all, finding{p.Name, p.Status, p.Detail, p.Why, p.Fix})
+		all = append(all, app.Finding{Name: p.Name, Status: p.Status, Detail: p.Detail, Why: p.Why, Fix: p.Fix})
 	}
-	return findings("", all, on)
+	return app.Findings("", all, on)
 }

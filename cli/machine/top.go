@@ -1,4 +1,4 @@
-package cli
+package machine
 
 import (
 	"cmp"
@@ -21,7 +21,8 @@ import (
 	"demesne/session"
 )
 
-func topCommand() app.Verb {
+// Top returns demesne top.
+func Top() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "top", Usage: []string{"[--interval DURATION]", "--once [--json]"}, Summary: "show what sandboxes use, as top(1) does",

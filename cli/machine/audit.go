@@ -1,4 +1,4 @@
-package cli
+package machine
 
 import (
 	"cmp"
@@ -31,7 +31,8 @@ type auditOptions struct {
 	json      bool
 }
 
-func auditCommand() app.Verb {
+// Audit returns demesne audit.
+func Audit() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "audit", Usage: []string{"list [--since DURATION] [--type TYPE] [--sandbox ID] [--namespace NS] [--limit N] [--json]", "verify [--mark ID:SHA256] [--json]"},
