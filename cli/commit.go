@@ -43,7 +43,7 @@ func commitFlags(o *options) cmdline.Flags {
 			Help: "set a variable for the image's commands; NAME alone takes the value from this environment"},
 		{Group: app.GroupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir, Help: "directory that commands start in"},
 		{Group: app.GroupCommand, Long: "user", Arg: "USER", Set: o.setUser, Help: "user that commands run as"},
-	}, entrypointFlag(&o.processOptions), importFlags(o))
+	}, entrypointFlag(&o.processOptions), madeFlags(&o.json, &o.quiet))
 }
 
 func cmdCommit(a *app.App, o *options, args []string) (int, error) {
@@ -62,16 +62,15 @@ func cmdCommit(a *app.App, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	t := imageTool{a}
-	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
-		img, err := t.commit(ctx, c, args[0], refs[0], change)
+	return a.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+		img, err := commit(a, ctx, c, args[0], refs[0], change)
 		if err != nil {
 			return 0, err
 		}
 		if o.json {
-			return t.PrintJSON(infoOf(images.Listed{Image: img}))
+			return a.PrintJSON(infoOf(images.Listed{Image: img}))
 		}
-		return t.tell(&o.reportOptions, refs[0], img)
+		return tell(&a.Console, o.json, o.quiet, refs[0], img)
 	})
 }
 
@@ -89,8 +88,8 @@ func (o *processOptions) change(lookup func(string) (string, bool), cmd []string
 }
 
 // commit takes a snapshot, so that the sandbox can go on, and makes an image from the snapshot's layers.
-func (t imageTool) commit(ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
-	s := t.Session(nil, nil)
+func commit(a *app.App, ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
+	s := a.Session(nil, nil)
 	defer s.Close()
 	eng, err := s.Engine(ctx)
 	if err != nil {

@@ -6,17 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"demesne/cli/app"
 	"demesne/cli/progress"
 	"demesne/cli/stream"
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/session"
 )
 
-func cmdImport(a *app.App, o *options, args []string) (int, error) {
+// importOptions are the options of import.
+type importOptions struct {
+	*app.App
+	json, quiet bool
+}
+
+func (o *importOptions) run(args []string) (int, error) {
 	if len(args) != 2 {
 		return 0, app.Hinted(errors.New("needs a tar file or directory, and a name"), "demesne import rootfs.tar base")
 	}
@@ -31,9 +39,8 @@ func cmdImport(a *app.App, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	t := imageTool{a}
-	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
-		p := progress.New(&t.App.Console, o.quiet, fmt.Sprintf("import %q", ref.Given))
+	return o.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+		p := progress.New(&o.Console, o.quiet, fmt.Sprintf("import %q", ref.Given))
 		defer p.Done()
 		img, err := c.Import(ctx, args[0], ref, p.Take)
 		if err == nil {
@@ -44,43 +51,65 @@ func cmdImport(a *app.App, o *options, args []string) (int, error) {
 		}
 		p.Done()
 		if o.json {
-			return a.PrintJSON(infoOf(images.Listed{Image: img}))
+			return o.PrintJSON(infoOf(images.Listed{Image: img}))
 		}
-		return t.tell(&o.reportOptions, ref, img)
+		return tell(&o.Console, o.json, o.quiet, ref, img)
 	})
 }
 
-func cmdExport(a *app.App, o *options, args []string) (int, error) {
-	return imageTool{a}.write(o, args, "export", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress.Progress) error {
+// archiveOptions are the options of export and save.
+type archiveOptions struct {
+	*app.App
+	file   string // -o
+	format string // of save
+}
+
+var formats = []string{"oci", "docker"}
+
+func (o *archiveOptions) exportFlags() cmdline.Flags {
+	return o.fileFlag("file to write (default stdout)")
+}
+
+func (o *archiveOptions) fileFlag(help string) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupResult, Long: "output", Short: 'o', Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.file), Help: help}}
+}
+
+func (o *archiveOptions) saveFlags() cmdline.Flags {
+	return slices.Concat(o.fileFlag("file to write; - is stdout"),
+		cmdline.Flags{{Group: app.GroupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: cmdline.Word(&o.format, formats),
+			Help: "oci or docker (default oci)"}})
+}
+func (o *archiveOptions) export(args []string) (int, error) {
+	return o.write(args, func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress.Progress) error {
 		return c.Export(ctx, ref, to, p.Take)
 	})
 }
 
-func cmdSave(a *app.App, o *options, args []string) (int, error) {
+func (o *archiveOptions) save(args []string) (int, error) {
 	if o.file == "" {
 		return 0, app.Hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
 	}
-	return imageTool{a}.write(o, args, "save", func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress.Progress) error {
+	return o.write(args, func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress.Progress) error {
 		return c.Save(ctx, ref, to, cmp.Or(o.format, formats[0]), p.Take)
 	})
 }
 
 // write calls do with the file of -o, which appears when it is complete, or with stdout.
-func (t imageTool) write(o *options, args []string, verb string, do func(context.Context, *images.Client, imageref.Ref, *os.File, *progress.Progress) error) (int, error) {
+func (o *archiveOptions) write(args []string, do func(context.Context, *images.Client, imageref.Ref, *os.File, *progress.Progress) error) (int, error) {
 	ref, err := oneImage(args)
 	if err != nil {
 		return 0, err
 	}
 	toStdout := o.file == "" || o.file == "-"
-	if toStdout && stream.IsTerminal(t.Stdout) {
-		return 0, app.Hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", verb, ref.Given)
+	if toStdout && stream.IsTerminal(o.Stdout) {
+		return 0, app.Hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", o.Verb, ref.Given)
 	}
-	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
-		p := progress.New(&t.App.Console, o.quiet, fmt.Sprintf("%s %q", verb, ref.Given))
+	return o.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+		p := progress.New(&o.Console, false, fmt.Sprintf("%s %q", o.Verb, ref.Given))
 		defer p.Done()
 		fill := func(to *os.File) error { return session.NamedImage(ref, do(ctx, c, ref, to, p)) }
 		if toStdout {
-			return 0, fill(t.Stdout)
+			return 0, fill(o.Stdout)
 		}
 		return 0, intoFile(o.file, fill)
 	})

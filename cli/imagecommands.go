@@ -5,9 +5,6 @@ import (
 	"demesne/internal/cmdline"
 )
 
-// imageTool adds to app the steps that the commands about images share.
-type imageTool struct{ *app.App }
-
 // imageCommands returns the verbs about images.
 func imageCommands() []app.Verb {
 	return []app.Verb{buildCommand(), pullCommand(), pushCommand(), imagesCommand(), tagCommand(), rmiCommand(),
@@ -31,7 +28,10 @@ certificates come from the files of podman, skopeo and docker.`,
 			},
 			Operand: cmdline.Image,
 		},
-		New: shared(pullFlags, cmdPull),
+		New: func(a *app.App) app.Bound {
+			o := &pullOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
@@ -51,7 +51,10 @@ match, and exits 1 if it found any. The next pull or run of such an image downlo
 			},
 			Words: []string{"check"},
 		},
-		New: shared(imagesFlags, cmdImages),
+		New: func(a *app.App) app.Bound {
+			o := &listOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
@@ -68,7 +71,10 @@ the sandbox keeps its files.`,
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		New: shared(rmiFlags, cmdRmi),
+		New: func(a *app.App) app.Bound {
+			o := &removeOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
@@ -86,7 +92,10 @@ NAME is the name of the new image, such as local/base or local/base:2. The defau
 			},
 			Operand: cmdline.File,
 		},
-		New: shared(importFlags, cmdImport),
+		New: func(a *app.App) app.Bound {
+			o := &importOptions{App: a}
+			return app.Bound{Flags: madeFlags(&o.json, &o.quiet), Run: o.run}
+		},
 	}
 }
 
@@ -102,7 +111,10 @@ is not included; demesne save keeps it.`,
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		New: shared(exportFlags, cmdExport),
+		New: func(a *app.App) app.Bound {
+			o := &archiveOptions{App: a}
+			return app.Bound{Flags: o.exportFlags(), Run: o.export}
+		},
 	}
 }
 
@@ -118,6 +130,9 @@ func saveCommand() app.Verb {
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		New: shared(saveFlags, cmdSave),
+		New: func(a *app.App) app.Bound {
+			o := &archiveOptions{App: a}
+			return app.Bound{Flags: o.saveFlags(), Run: o.save}
+		},
 	}
 }

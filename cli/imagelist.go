@@ -49,14 +49,26 @@ func infoOf(l images.Listed) imageInfo {
 	return i
 }
 
-func cmdImages(a *app.App, o *options, args []string) (int, error) {
+// listOptions are the options of images.
+type listOptions struct {
+	*app.App
+	all, json, quiet bool
+}
+
+func (o *listOptions) flags() cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: app.GroupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
+		Help: "list the whole catalogue, with images that are not pulled yet"}},
+		app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the names"))
+}
+
+func (o *listOptions) run(args []string) (int, error) {
 	switch {
 	case len(args) > 1 || len(args) == 1 && args[0] != "check":
 		return 0, fmt.Errorf("unexpected argument %q", args[len(args)-1])
 	case len(args) == 1:
-		return cmdVerify(a, o)
+		return o.verify()
 	}
-	return a.WithImages(func(_ context.Context, c *images.Client) (int, error) {
+	return o.WithImages(func(_ context.Context, c *images.Client) (int, error) {
 		list, err := c.Store.List()
 		if err != nil {
 			return 0, err
@@ -72,11 +84,11 @@ func cmdImages(a *app.App, o *options, args []string) (int, error) {
 		}
 		switch {
 		case o.json:
-			return a.PrintJSON(infos)
+			return o.PrintJSON(infos)
 		case o.quiet:
-			return a.Print(imageNames(infos))
+			return o.Print(imageNames(infos))
 		}
-		return a.Print(imageTable(infos, time.Now()))
+		return o.Print(imageTable(infos, time.Now()))
 	})
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"demesne/cli/app"
 	"demesne/cli/progress"
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/session"
 )
 
@@ -31,32 +33,44 @@ func named(args []string) ([]imageref.Ref, error) {
 	return refs, nil
 }
 
-// cmdPull pulls images one at a time (layers are pulled in parallel), and reports every failure.
-func cmdPull(a *app.App, o *options, args []string) (int, error) {
+// pullOptions are the options of pull.
+type pullOptions struct {
+	*app.App
+	platform    string
+	json, quiet bool
+}
+
+func (o *pullOptions) flags() cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
+		Help: "platform of an image with several, such as linux/arm64 (default this machine's)"}},
+		app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the digests, and no progress"))
+}
+
+// run pulls images one at a time (layers are pulled in parallel), and reports every failure.
+func (o *pullOptions) run(args []string) (int, error) {
 	refs, err := named(args)
 	if err != nil {
 		return 0, err
 	}
-	t := imageTool{a}
-	return t.WithImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
+	return o.WithImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
 		c.Platform = o.platform
 		infos := []imageInfo{}
 		for _, ref := range refs {
-			img, err := t.pull(ctx, c, ref, o.quiet)
+			img, err := o.pull(ctx, c, ref)
 			if ctx.Err() != nil {
 				return app.ExitFailed, err
 			}
 			if err != nil {
-				code = a.Report("pull", err)
+				code = o.Report("pull", err)
 				continue
 			}
 			infos = append(infos, infoOf(images.Listed{Image: img}))
-			if _, err = t.tell(&o.reportOptions, ref, img); err != nil {
+			if _, err = tell(&o.Console, o.json, o.quiet, ref, img); err != nil {
 				return 0, err
 			}
 		}
 		if o.json {
-			if _, err := a.PrintJSON(infos); err != nil {
+			if _, err := o.PrintJSON(infos); err != nil {
 				return 0, err
 			}
 		}
@@ -64,8 +78,8 @@ func cmdPull(a *app.App, o *options, args []string) (int, error) {
 	})
 }
 
-func (t imageTool) pull(ctx context.Context, c *images.Client, ref imageref.Ref, quiet bool) (*images.Image, error) {
-	p := progress.New(&t.App.Console, quiet, fmt.Sprintf("pull %q", ref.Given))
+func (o *pullOptions) pull(ctx context.Context, c *images.Client, ref imageref.Ref) (*images.Image, error) {
+	p := progress.New(&o.Console, o.quiet, fmt.Sprintf("pull %q", ref.Given))
 	defer p.Done()
 	img, err := c.Pull(ctx, ref, p.Take)
 	if err != nil {
@@ -76,25 +90,37 @@ func (t imageTool) pull(ctx context.Context, c *images.Client, ref imageref.Ref,
 
 // tell prints the name and digest of a new image, or with -q the digest alone. With --json it prints
 // nothing.
-func (t imageTool) tell(o *reportOptions, ref imageref.Ref, img *images.Image) (int, error) {
+func tell(c *app.Console, json, quiet bool, ref imageref.Ref, img *images.Image) (int, error) {
 	switch {
-	case o.json:
+	case json:
 		return 0, nil
-	case o.quiet:
-		return t.Print(img.Digest.String() + "\n")
+	case quiet:
+		return c.Print(img.Digest.String() + "\n")
 	}
-	return t.Print(imageref.Short(ref.Full) + " " + img.Digest.String() + "\n")
+	return c.Print(imageref.Short(ref.Full) + " " + img.Digest.String() + "\n")
 }
 
-// cmdRmi removes each image, and reports every failure.
-func cmdRmi(a *app.App, o *options, args []string) (int, error) {
+// removeOptions are the options of rmi.
+type removeOptions struct {
+	*app.App
+	force bool
+}
+
+func (o *removeOptions) flags() cmdline.Flags {
+	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force),
+		Help: "also remove the names of an image that a sandbox uses"}}
+}
+
+// run removes each image, and reports every failure.
+func (o *removeOptions) run(args []string) (int, error) {
 	refs, err := named(args)
 	if err != nil {
 		return 0, err
 	}
-	t := imageTool{a}
-	return t.WithImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
-		release, _, err := t.holdKept(ctx, c.Store, nil)
+	return o.WithImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
+		sess := o.Session(nil, nil)
+		defer sess.Close()
+		release, _, err := sess.HoldStored(ctx, c.Store, nil)
 		if err != nil {
 			return 0, err
 		}
@@ -105,7 +131,7 @@ func cmdRmi(a *app.App, o *options, args []string) (int, error) {
 				err = app.Hinted(err, "demesne ls lists the sandboxes; demesne rmi --force removes the names anyway")
 			}
 			if err != nil {
-				code = a.Report("rmi", session.NamedImage(ref, err))
+				code = o.Report("rmi", session.NamedImage(ref, err))
 			}
 		}
 		return code, nil

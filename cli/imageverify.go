@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"demesne/cli/app"
 	"demesne/cli/progress"
 	"demesne/images"
 	"demesne/images/imageref"
@@ -14,9 +13,9 @@ import (
 	"demesne/internal/text"
 )
 
-// cmdVerify removes damaged blobs, so that the next pull fetches them again.
-func cmdVerify(a *app.App, o *options) (int, error) {
-	return a.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+// verify removes damaged blobs, so that the next pull fetches them again.
+func (o *listOptions) verify() (int, error) {
+	return o.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		damage, err := c.Store.Verify(ctx)
 		if err != nil {
 			return 0, err
@@ -26,10 +25,10 @@ func cmdVerify(a *app.App, o *options) (int, error) {
 		}
 		code := min(len(damage), 1)
 		if o.json {
-			_, err := a.PrintJSON(damageInfos(damage))
+			_, err := o.PrintJSON(damageInfos(damage))
 			return code, err
 		}
-		_, err = a.Print(damageTable(damage))
+		_, err = o.Print(damageTable(damage))
 		return code, err
 	})
 }

@@ -31,16 +31,11 @@ it. By default the file is in $XDG_RUNTIME_DIR, which is empty after a restart o
 			},
 			Habits: loginHabits,
 		},
-		New: shared(loginFlags, cmdLogin),
+		New: func(a *app.App) app.Bound {
+			o := &loginOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
-}
-
-func loginFlags(o *options) cmdline.Flags {
-	p := &o.pushOptions
-	return append(cmdline.Flags{
-		{Group: cmdline.GroupGeneral, Long: "username", Short: 'u', Arg: "USER", Set: cmdline.Text(&p.loginUser), Help: "user name (default: ask on the terminal)"},
-		{Group: cmdline.GroupGeneral, Long: "password-stdin", Set: cmdline.On(&p.passwordStdin), Help: "read the password from stdin"},
-	}, accessFlags(p)...)
 }
 
 func logoutCommand() app.Verb {
@@ -53,13 +48,11 @@ func logoutCommand() app.Verb {
 				{Says: "remove all stored passwords", Line: "demesne logout --all"},
 			},
 		},
-		New: shared(logoutFlags, cmdLogout),
+		New: func(a *app.App) app.Bound {
+			o := &logoutOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
-}
-
-func logoutFlags(o *options) cmdline.Flags {
-	return slices.Concat(cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "all", Short: 'a', Set: cmdline.On(&o.allLogins), Help: "remove all stored passwords"}},
-		authFileFlag(&o.pushOptions))
 }
 
 // oneRegistry returns the only operand.
@@ -73,60 +66,86 @@ func oneRegistry(args []string) (string, error) {
 	return strings.TrimSuffix(strings.TrimPrefix(args[0], "https://"), "/"), nil
 }
 
-func cmdLogin(a *app.App, o *options, args []string) (int, error) {
+// loginOptions are the options of login.
+type loginOptions struct {
+	*app.App
+	access
+	user          string
+	passwordStdin bool
+}
+
+func (o *loginOptions) flags() cmdline.Flags {
+	return append(cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "username", Short: 'u', Arg: "USER", Set: cmdline.Text(&o.user), Help: "user name (default: ask on the terminal)"},
+		{Group: cmdline.GroupGeneral, Long: "password-stdin", Set: cmdline.On(&o.passwordStdin), Help: "read the password from stdin"},
+	}, o.access.flags()...)
+}
+
+func (o *loginOptions) run(args []string) (int, error) {
 	registry, err := oneRegistry(args)
 	if err != nil {
 		return 0, err
 	}
-	if o.passwordStdin && o.loginUser == "" {
+	if o.passwordStdin && o.user == "" {
 		return 0, app.Hinted(errors.New("--password-stdin needs a user name"), "--username USER")
 	}
-	t := imageTool{a}
-	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+	return o.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		c.TLSVerify, c.AuthFile = o.tlsVerify, o.authFile
-		user, password, err := t.credentials(ctx, &o.pushOptions)
+		user, password, err := o.credentials(ctx)
 		if err != nil {
 			return 0, err
 		}
-		where, err := c.Login(ctx, registry, user, password, progress.New(&a.Console, false, "login").Take)
+		where, err := c.Login(ctx, registry, user, password, progress.New(&o.Console, false, "login").Take)
 		if err != nil {
 			return 0, err
 		}
-		return t.Print(fmt.Sprintf("logged in to %s as %s; stored in %s\n", registry, user, where))
+		return o.Print(fmt.Sprintf("logged in to %s as %s; stored in %s\n", registry, user, where))
 	})
 }
 
-func cmdLogout(a *app.App, o *options, args []string) (int, error) {
+// logoutOptions are the options of logout.
+type logoutOptions struct {
+	*app.App
+	access
+	all bool
+}
+
+func (o *logoutOptions) flags() cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "all", Short: 'a', Set: cmdline.On(&o.all), Help: "remove all stored passwords"}},
+		o.authFileFlag())
+}
+
+func (o *logoutOptions) run(args []string) (int, error) {
 	registry := ""
 	var err error
 	switch {
-	case o.allLogins && len(args) > 0:
+	case o.all && len(args) > 0:
 		return 0, fmt.Errorf("unexpected argument %q with --all", args[0])
-	case !o.allLogins:
+	case !o.all:
 		if registry, err = oneRegistry(args); err != nil {
 			return 0, err
 		}
 	}
-	return a.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+	return o.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		c.AuthFile = o.authFile
 		return 0, c.Logout(ctx, registry)
 	})
 }
 
 // credentials returns the user name and the password, which it asks for where no flag says where they are.
-func (t imageTool) credentials(ctx context.Context, p *pushOptions) (user, password string, err error) {
-	if user = p.loginUser; user == "" {
-		if user, err = t.Ask(ctx, "Username: ", true, "--username USER"); err != nil {
+func (o *loginOptions) credentials(ctx context.Context) (user, password string, err error) {
+	if user = o.user; user == "" {
+		if user, err = o.Ask(ctx, "Username: ", true, "--username USER"); err != nil {
 			return "", "", err
 		}
 	}
 	if strings.Contains(user, ":") {
 		return "", "", fmt.Errorf("user name %q: has a colon", user)
 	}
-	if p.passwordStdin {
-		password, err = app.ReadSecret(t.Stdin, "password")
+	if o.passwordStdin {
+		password, err = app.ReadSecret(o.Stdin, "password")
 	} else {
-		password, err = t.AskSecret(ctx, "Password: ", "--password-stdin reads it from a pipe")
+		password, err = o.AskSecret(ctx, "Password: ", "--password-stdin reads it from a pipe")
 	}
 	return user, password, err
 }

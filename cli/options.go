@@ -31,8 +31,6 @@ type options struct {
 	reportOptions
 
 	// Of single commands:
-	archiveOptions
-	pushOptions
 	vaultOptions
 	stopOptions
 	all bool // of ls and images
@@ -53,8 +51,9 @@ type agentOptions struct {
 
 // rootOptions choose the root filesystem of a sandbox.
 type rootOptions struct {
-	image imageref.Ref // zero: no image was named
-	pull  images.PullPolicy
+	image    imageref.Ref // zero: no image was named
+	pull     images.PullPolicy
+	platform string
 }
 
 // fileOptions name the files of this machine that a sandbox reads or writes.
@@ -105,8 +104,6 @@ type reportOptions struct {
 }
 
 var pullPolicies = []string{string(images.PullMissing), string(images.PullAlways), string(images.PullNever)}
-
-var formats = []string{"oci", "docker"}
 
 var shares = []string{string(runner.FrontendMCP)}
 

@@ -1,11 +1,7 @@
 package cli
 
 import (
-	"context"
-
 	"demesne/cli/app"
-	"demesne/images"
-	"demesne/images/oci"
 	"demesne/internal/cmdline"
 )
 
@@ -40,11 +36,4 @@ func lifeFlags(o *lifeOptions) cmdline.Flags {
 func queueFlag(o *processOptions) cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupCommand, Long: "queue", Set: cmdline.On(&o.queue),
 		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
-}
-
-// holdKept is [session.Service.HoldStored]. If no sandbox was ever stored, it starts no runner.
-func (t imageTool) holdKept(ctx context.Context, s *images.Store, sweep func(left error)) (release func(), layers []oci.Digest, err error) {
-	sess := t.Session(nil, nil)
-	defer sess.Close()
-	return sess.HoldStored(ctx, s, sweep)
 }

@@ -17,16 +17,8 @@ import (
 	"demesne/session"
 )
 
-// pushOptions describe a push, and logins.
-type pushOptions struct {
-	compression         string
-	compressionLevel    int
-	signBy, passphrase  string // files
-	tlsVerify, authFile string
-	loginUser           string
-	passwordStdin       bool
-	allLogins           bool
-}
+// access are the options of verbs that talk to a registry.
+type access struct{ tlsVerify, authFile string }
 
 var (
 	compressions = []string{"gzip", "zstd", "none"}
@@ -54,37 +46,22 @@ demesne login, podman login or docker login store the password that the registry
 			Operand: cmdline.Image, Here: true,
 			Habits: pushHabits,
 		},
-		New: shared(pushFlags, cmdPush),
+		New: func(a *app.App) app.Bound {
+			o := &pushOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
-func pushFlags(o *options) cmdline.Flags {
-	p := &o.pushOptions
-	return slices.Concat(cmdline.Flags{
-		{Group: app.GroupResult, Long: "compression", Arg: "FORMAT", Words: compressions, Set: cmdline.Word(&p.compression, compressions),
-			Help: "format of all layers: gzip, zstd or none (default layers keep theirs, and uncompressed ones become gzip)"},
-		{Group: app.GroupResult, Long: "compression-level", Arg: "N", Set: func(s string) (err error) {
-			if p.compressionLevel, err = strconv.Atoi(s); err != nil || p.compressionLevel < 1 || p.compressionLevel > 22 {
-				return errors.New("not a number from 1 to 22")
-			}
-			return nil
-		}, Help: "level of layers that are compressed: 1 to 9 for gzip, 1 to 22 for zstd (default 5 for gzip, 3 for zstd)"},
-		{Group: app.GroupResult, Long: "sign-by", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.signBy),
-			Help: "also sign the image with this sigstore private key"},
-		{Group: app.GroupResult, Long: "sign-passphrase-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.passphrase),
-			Help: "file with the key's passphrase (default: ask on the terminal)"},
-	}, accessFlags(p), app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the digest, and no progress"))
-}
-
-// accessFlags are the flags of commands that talk to a registry.
-func accessFlags(p *pushOptions) cmdline.Flags {
+// flags are the flags of commands that talk to a registry.
+func (p *access) flags() cmdline.Flags {
 	return append(cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "tls-verify", Arg: "BOOL", Words: booleans, Set: cmdline.Word(&p.tlsVerify, booleans),
 			Help: "false allows plain HTTP and untrusted certificates (default true, or as registries.conf says)"},
-	}, authFileFlag(p)...)
+	}, p.authFileFlag()...)
 }
 
-func authFileFlag(p *pushOptions) cmdline.Flags {
+func (p *access) authFileFlag() cmdline.Flags {
 	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "authfile", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.authFile),
 		Help: "file with credentials (default $REGISTRY_AUTH_FILE, or the one of podman)"}}
 }
@@ -100,11 +77,19 @@ func tagCommand() app.Verb {
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		New: shared(noFlags, cmdTag),
+		New: func(a *app.App) app.Bound {
+			o := &tagOptions{App: a}
+			return app.Bound{Flags: nil, Run: o.run}
+		},
 	}
 }
 
-func cmdTag(a *app.App, _ *options, args []string) (int, error) {
+// tagOptions are the options of tag.
+type tagOptions struct {
+	*app.App
+}
+
+func (o *tagOptions) run(args []string) (int, error) {
 	if len(args) < 2 {
 		return 0, app.Hinted(errors.New("needs the name of an image, and a new name"), "demesne tag local/app local/app:2")
 	}
@@ -112,7 +97,7 @@ func cmdTag(a *app.App, _ *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+	return o.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		for _, to := range refs[1:] {
 			if _, err := c.Tag(ctx, refs[0], to); err != nil {
 				return 0, session.NamedImage(refs[0], err)
@@ -135,23 +120,49 @@ type pushedLayer struct {
 	State events.State `json:"state"` // pushed, mounted or present
 }
 
-func cmdPush(a *app.App, o *options, args []string) (int, error) {
+// pushOptions are the options of push.
+type pushOptions struct {
+	*app.App
+	access
+	compression        string
+	compressionLevel   int
+	signBy, passphrase string // files
+	json, quiet        bool
+}
+
+func (o *pushOptions) flags() cmdline.Flags {
+	return slices.Concat(cmdline.Flags{
+		{Group: app.GroupResult, Long: "compression", Arg: "FORMAT", Words: compressions, Set: cmdline.Word(&o.compression, compressions),
+			Help: "format of all layers: gzip, zstd or none (default layers keep theirs, and uncompressed ones become gzip)"},
+		{Group: app.GroupResult, Long: "compression-level", Arg: "N", Set: func(s string) (err error) {
+			if o.compressionLevel, err = strconv.Atoi(s); err != nil || o.compressionLevel < 1 || o.compressionLevel > 22 {
+				return errors.New("not a number from 1 to 22")
+			}
+			return nil
+		}, Help: "level of layers that are compressed: 1 to 9 for gzip, 1 to 22 for zstd (default 5 for gzip, 3 for zstd)"},
+		{Group: app.GroupResult, Long: "sign-by", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.signBy),
+			Help: "also sign the image with this sigstore private key"},
+		{Group: app.GroupResult, Long: "sign-passphrase-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.passphrase),
+			Help: "file with the key's passphrase (default: ask on the terminal)"},
+	}, o.access.flags(), app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the digest, and no progress"))
+}
+
+func (o *pushOptions) run(args []string) (int, error) {
 	from, to, err := pushNames(args)
 	if err != nil {
 		return 0, err
 	}
 	how := images.Push{Compression: o.compression, Level: o.compressionLevel, SignBy: o.signBy}
-	t := imageTool{a}
-	return t.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+	return o.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		c.TLSVerify, c.AuthFile = o.tlsVerify, o.authFile
 		img, err := c.Store.Lookup(from)
 		if err != nil {
 			return 0, session.NamedImage(from, err)
 		}
-		if how.Passphrase, err = t.keyPassphrase(ctx, &o.pushOptions); err != nil {
+		if how.Passphrase, err = o.keyPassphrase(ctx); err != nil {
 			return 0, err
 		}
-		p := progress.NewPush(&t.App.Console, o.quiet, fmt.Sprintf("push %q", to.Given))
+		p := progress.NewPush(&o.Console, o.quiet, fmt.Sprintf("push %q", to.Given))
 		defer p.Done()
 		result := pushed{Name: to.Full, Image: img.Digest, Layers: []pushedLayer{}}
 		result.Digest, err = c.Push(ctx, from, to, how, func(e events.Event) {
@@ -166,11 +177,11 @@ func cmdPush(a *app.App, o *options, args []string) (int, error) {
 		p.Done()
 		switch {
 		case o.json:
-			return t.PrintJSON(result)
+			return o.PrintJSON(result)
 		case o.quiet:
-			return t.Print(string(result.Digest) + "\n")
+			return o.Print(string(result.Digest) + "\n")
 		}
-		return t.Print(imageref.Short(to.Full) + " " + string(result.Digest) + "\n")
+		return o.Print(imageref.Short(to.Full) + " " + string(result.Digest) + "\n")
 	})
 }
 
@@ -202,14 +213,14 @@ func pushNames(args []string) (from, to imageref.Ref, err error) {
 }
 
 // keyPassphrase reads the passphrase of the key that signs.
-func (t imageTool) keyPassphrase(ctx context.Context, p *pushOptions) (string, error) {
+func (o *pushOptions) keyPassphrase(ctx context.Context) (string, error) {
 	switch {
-	case p.signBy == "" && p.passphrase != "":
+	case o.signBy == "" && o.passphrase != "":
 		return "", app.Hinted(errors.New("a passphrase without a key"), "--sign-by FILE names the key")
-	case p.signBy == "":
+	case o.signBy == "":
 		return "", nil
-	case p.passphrase != "":
-		return secretFile(p.passphrase)
+	case o.passphrase != "":
+		return secretFile(o.passphrase)
 	}
-	return t.AskSecret(ctx, fmt.Sprintf("Passphrase of %q: ", p.signBy), "--sign-passphrase-file FILE reads it from a file")
+	return o.AskSecret(ctx, fmt.Sprintf("Passphrase of %q: ", o.signBy), "--sign-passphrase-file FILE reads it from a file")
 }
