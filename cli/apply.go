@@ -41,7 +41,10 @@ that this machine would execute, no link that leads out, and none that you chang
 					{Says: "keep one file", Line: "demesne apply src/main.go"},
 				},
 			},
-			New: shared(applyFlags, cmdApply),
+			New: func(a *app.App) app.Bound {
+				o := &applyOptions{App: a}
+				return app.Bound{Flags: o.flags(), Run: o.run}
+			},
 		},
 		{
 			Command: cmdline.Command{
@@ -50,15 +53,11 @@ that this machine would execute, no link that leads out, and none that you chang
 are. A persistent sandbox sees them as they are, from its next start on.`,
 				Examples: []cmdline.Example{{Says: "drop changes", Line: "demesne discard 3f9a12bc"}},
 			},
-			New: shared(noFlags, cmdDiscard),
+			New: func(a *app.App) app.Bound {
+				o := &discardOptions{App: a}
+				return app.Bound{Flags: nil, Run: o.run}
+			},
 		},
-	}
-}
-
-func applyFlags(o *options) cmdline.Flags {
-	return cmdline.Flags{
-		{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force), Help: "replace files that you changed meanwhile"},
-		{Group: cmdline.GroupGeneral, Long: "interactive", Short: 'i', Set: cmdline.On(&o.stepwise), Help: "show each change on the terminal, and ask"},
 	}
 }
 
@@ -105,23 +104,36 @@ func changesAnd(args []string) (c *cow.Set, paths []string, err error) {
 	return c, paths, nil
 }
 
-func cmdApply(a *app.App, o *options, args []string) (int, error) {
+// applyOptions are the options of apply.
+type applyOptions struct {
+	*app.App
+	force, stepwise bool
+}
+
+func (o *applyOptions) flags() cmdline.Flags {
+	return cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force), Help: "replace files that you changed meanwhile"},
+		{Group: cmdline.GroupGeneral, Long: "interactive", Short: 'i', Set: cmdline.On(&o.stepwise), Help: "show each change on the terminal, and ask"},
+	}
+}
+
+func (o *applyOptions) run(args []string) (int, error) {
 	c, paths, err := changesAnd(args)
 	if err != nil {
 		return 0, err
 	}
 	if !o.stepwise {
-		return applyChanges(a, c, paths, cow.Directly(paths, o.force))
+		return applyChanges(o.App, c, paths, cow.Directly(paths, o.force))
 	}
 	if o.force {
 		return 0, errors.New("--interactive: cannot be combined with --force, as it asks about such files")
 	}
-	q, err := openQuestions(a)
+	q, err := openQuestions(o.App)
 	if err != nil {
 		return 0, err
 	}
 	defer q.close()
-	return applyChanges(a, c, paths, q.apply)
+	return applyChanges(o.App, c, paths, q.apply)
 }
 
 // realParent returns an absolute path as changes have it: without symbolic links, except in the last name.
@@ -192,7 +204,12 @@ func reviewEdits(done []cow.Edit) (lines []string) {
 	return append(upper.Review(files), lines...)
 }
 
-func cmdDiscard(a *app.App, _ *options, args []string) (int, error) {
+// discardOptions are the options of discard.
+type discardOptions struct {
+	*app.App
+}
+
+func (o *discardOptions) run(args []string) (int, error) {
 	code := 0
 	if len(args) == 0 {
 		args = []string{""}
@@ -203,14 +220,14 @@ func cmdDiscard(a *app.App, _ *options, args []string) (int, error) {
 			err = c.Discard()
 		}
 		if err != nil {
-			code = a.Report("discard", err)
+			code = o.Report("discard", err)
 		}
 	}
 	return code, nil
 }
 
 // listChanges lists all changes that are kept apart.
-func listChanges(a *app.App, o *options) (int, error) {
+func (o *diffOptions) listChanges() (int, error) {
 	all, err := cow.All()
 	if err != nil {
 		return 0, err
@@ -228,34 +245,34 @@ func listChanges(a *app.App, o *options) (int, error) {
 		fmt.Fprintf(&b, "%s  %s  %s\n", c.ID, c.Created.Local().Format(time.DateTime), strings.Join(dirs, ", "))
 	}
 	if o.json {
-		return a.PrintJSON(list)
+		return o.PrintJSON(list)
 	}
-	return a.Print(b.String())
+	return o.Print(b.String())
 }
 
 // patchChanges shows what changed in files, in the order of their names.
-func patchChanges(a *app.App, c *cow.Set, paths []string) (int, error) {
-	s, err := patchText(c, paths, cmdline.TerminalOf(a.Stdout, a.Env))
+func (o *diffOptions) patchChanges(c *cow.Set, paths []string) (int, error) {
+	s, err := patchText(c, paths, cmdline.TerminalOf(o.Stdout, o.Env))
 	if err != nil {
 		return 0, err
 	}
-	return a.Page(s)
+	return o.Page(s)
 }
 
 // diffChanges lists one set of changes.
-func diffChanges(a *app.App, o *options, c *cow.Set) (int, error) {
+func (o *diffOptions) diffChanges(c *cow.Set) (int, error) {
 	edits, all, err := c.Edits()
 	if err != nil {
 		return 0, err
 	}
 	if !o.json {
-		return a.Print(editsText(edits, all))
+		return o.Print(editsText(edits, all))
 	}
 	out := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created, Truncated: !all}
 	for _, e := range edits {
 		out.Changes = append(out.Changes, changeDocument{Path: ipc.Bytes(e.Path), Kind: string(e.Kind), Executes: e.By, Guarded: e.Guarded, LeadsTo: ipc.Bytes(e.Leads), Changed: e.Changed, Special: e.Special})
 	}
-	return a.PrintJSON(out)
+	return o.PrintJSON(out)
 }
 
 // changesDocument is the output of diff --json for changes that are kept apart. In the list of all changes it has the

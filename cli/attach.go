@@ -43,7 +43,7 @@ func cmdAttach(a *app.App, o *options, args []string) (int, error) {
 	}
 	if strings.HasPrefix(id, "job-") {
 		t := jobTool{a}
-		return t.each(o.verb, args, t.follow)
+		return t.each(args, t.follow)
 	}
 	o.tty, o.interactive = true, true
 	j, err := newExecution(a, o, shellCommand)

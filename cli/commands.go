@@ -158,7 +158,10 @@ A build of an image has sandboxes of its own, and fails without them. They are l
 				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
 			},
 		},
-		New: shared(sandboxListFlags, cmdLs),
+		New: func(a *app.App) app.Bound {
+			o := &sandboxListOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
@@ -175,7 +178,10 @@ ID can be a name.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		New: shared(jsonOf, cmdInspect),
+		New: func(a *app.App) app.Bound {
+			o := &inspectOptions{App: a}
+			return app.Bound{Flags: app.JSONFlag(&o.json), Run: o.run}
+		},
 	}
 }
 
@@ -195,7 +201,10 @@ The next demesne exec starts a stopped sandbox again. demesne rm removes a sandb
 			Operand: cmdline.Sandbox,
 			Habits:  stopHabits,
 		},
-		New: shared(stopFlags, cmdStop),
+		New: func(a *app.App) app.Bound {
+			o := &stopOptions{App: a, grace: defaultGrace}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
@@ -211,7 +220,10 @@ snapshots too. Output directories remain, unless they are empty.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		New: shared(removeFlags, cmdRemove),
+		New: func(a *app.App) app.Bound {
+			o := &rmOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
@@ -227,7 +239,10 @@ func completionCommand() app.Verb {
 			},
 			Words: []string{"bash", "zsh", "fish"},
 		},
-		New: shared(noFlags, cmdCompletion),
+		New: func(a *app.App) app.Bound {
+			o := &completionOptions{App: a}
+			return app.Bound{Flags: nil, Run: o.run}
+		},
 	}
 }
 
@@ -237,7 +252,10 @@ func versionCommand() app.Verb {
 			Name: "version", Summary: "print the version", About: "Prints the version of demesne, of Go, and the platform.",
 			Examples: []cmdline.Example{{Says: "print the version", Line: "demesne version"}},
 		},
-		New: shared(noFlags, cmdVersion),
+		New: func(a *app.App) app.Bound {
+			o := &versionOptions{App: a}
+			return app.Bound{Flags: nil, Run: o.run}
+		},
 	}
 }
 
@@ -254,7 +272,10 @@ demesne run.`,
 			},
 			Words: helpWords,
 		},
-		New: shared(helpFlags, cmdHelp),
+		New: func(a *app.App) app.Bound {
+			o := &helpOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 

@@ -18,9 +18,7 @@ import (
 
 // cowOptions say what becomes of changes that are kept apart.
 type cowOptions struct {
-	cow      string // ask or keep; empty: keep
-	patch    bool   // of diff
-	stepwise bool   // of apply
+	cow string // ask or keep; empty: keep
 }
 
 var cowWords = []string{"ask", "keep"}
@@ -56,13 +54,6 @@ func (p *placed) tellApart() {
 		p.app.Say(fmt.Sprintf("%s: changes to %s are kept apart, as %s", p.o.verb, text.SafeLine(d.Path), p.changes.ID))
 	}
 	fmt.Fprintf(p.app.Stderr, "hint: after demesne stop %s, demesne apply %s makes them; demesne diff %s lists them\n", p.changes.Sandbox, p.changes.ID, p.changes.ID)
-}
-
-// tellOthers says where to see the changes of a sandbox that diff does not list. c may be nil.
-func tellOthers(a *app.App, c *cow.Set) {
-	if c != nil {
-		fmt.Fprintf(a.Stderr, "hint: demesne diff %s lists the changes to directories with mode cow\n", c.ID)
-	}
 }
 
 // tellChanges sums up the changes of a one-shot sandbox, and asks what to do with them if the user wanted that.

@@ -41,7 +41,10 @@ shows as allowed. replay reports the connections in the log that a policy would 
 			},
 			Words: egressVerbs(),
 		},
-		New: shared(jsonOf, cmdEgress),
+		New: func(a *app.App) app.Bound {
+			o := &egressOptions{App: a}
+			return app.Bound{Flags: app.JSONFlag(&o.json), Run: o.run}
+		},
 	}
 }
 
@@ -78,7 +81,13 @@ func egressVerbs() (names []string) {
 	return names
 }
 
-func cmdEgress(a *app.App, o *options, args []string) (int, error) {
+// egressOptions are the options of egress.
+type egressOptions struct {
+	*app.App
+	json bool
+}
+
+func (o *egressOptions) run(args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, app.Hinted(errors.New("needs a verb"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
 	}
@@ -92,11 +101,11 @@ func cmdEgress(a *app.App, o *options, args []string) (int, error) {
 		return 0, app.Hinted(fmt.Errorf("%s: wrong number of operands", v.name), "demesne egress --help shows the operands")
 	}
 	if v.run != nil {
-		return v.run(egressTool{a}, rest)
+		return v.run(egressTool{o.App}, rest)
 	}
 	if v.logAt >= 0 {
 		var err error
-		if rest[v.logAt], err = (egressTool{a}).log(rest[v.logAt]); err != nil {
+		if rest[v.logAt], err = (egressTool{o.App}).log(rest[v.logAt]); err != nil {
 			return 0, err
 		}
 	}

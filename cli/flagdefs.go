@@ -112,21 +112,8 @@ func execFlags(o *options) cmdline.Flags {
 
 func jsonOf(o *options) cmdline.Flags { return app.JSONFlag(&o.json) }
 
-func sandboxListFlags(o *options) cmdline.Flags {
-	return slices.Concat(cmdline.Flags{{Group: app.GroupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
-		Help: "also list the sandboxes of builds that run now"}}, lsFlags(o))
-}
-
 func lsFlags(o *options) cmdline.Flags {
 	return slices.Concat(app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the ids"))
-}
-
-func helpFlags(o *options) cmdline.Flags {
-	return cmdline.Flags{
-		{Group: app.GroupResult, Long: "markdown", Set: cmdline.On(&o.markdown), Help: "print the reference of all commands in Markdown"},
-		{Group: app.GroupResult, Long: "man", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&o.man),
-			Help: "write the manual pages into a directory"},
-	}
 }
 
 func noFlags(*options) cmdline.Flags { return nil }

@@ -65,7 +65,10 @@ are spelled out.`,
 				},
 				Operand: cmdline.Sandbox,
 			},
-			New: shared(diffFlags, cmdDiff),
+			New: func(a *app.App) app.Bound {
+				o := &diffOptions{App: a}
+				return app.Bound{Flags: o.flags(), Run: o.run}
+			},
 		},
 		commitCommand(),
 	}
@@ -139,12 +142,18 @@ func listenersText(ports []runner.Port) string {
 	return strings.Join(at, ", ")
 }
 
-func diffFlags(o *options) cmdline.Flags {
+// diffOptions are the options of diff.
+type diffOptions struct {
+	*app.App
+	json, patch bool
+}
+
+func (o *diffOptions) flags() cmdline.Flags {
 	return append(app.JSONFlag(&o.json), cmdline.Flags{{Group: app.GroupResult, Long: "patch", Short: 'p', Set: cmdline.On(&o.patch),
 		Help: "show what changed in files of a directory with mode cow"}}...)
 }
 
-func cmdDiff(a *app.App, o *options, args []string) (int, error) {
+func (o *diffOptions) run(args []string) (int, error) {
 	if o.patch {
 		if o.json {
 			return 0, errors.New("--patch: cannot be combined with --json")
@@ -153,13 +162,13 @@ func cmdDiff(a *app.App, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		return patchChanges(a, c, paths)
+		return o.patchChanges(c, paths)
 	}
 	if len(args) == 0 {
 		if c, err := cow.Only(); err == nil && !o.json {
-			return diffChanges(a, o, c)
+			return o.diffChanges(c)
 		}
-		return listChanges(a, o)
+		return o.listChanges()
 	}
 	id, err := app.OneSandbox(args)
 	if err != nil {
@@ -167,19 +176,19 @@ func cmdDiff(a *app.App, o *options, args []string) (int, error) {
 	}
 	apart, _ := cow.Find(id)
 	if apart != nil && (apart.ID == id || !apart.Persistent()) {
-		return diffChanges(a, o, apart)
+		return o.diffChanges(apart)
 	}
-	return a.WithEngine(func(ctx context.Context, eng session.Engine) (int, error) {
+	return o.WithEngine(func(ctx context.Context, eng session.Engine) (int, error) {
 		d, err := eng.Diff(ctx, id)
 		if err != nil {
 			return 0, err
 		}
 		if o.json {
 			d.Changes = append([]runner.Change{}, d.Changes...) // never null
-			return a.PrintJSON(d)
+			return o.PrintJSON(d)
 		}
-		tellOthers(a, apart)
-		return a.Print(diffText(d))
+		o.tellOthers(apart)
+		return o.Print(diffText(d))
 	})
 }
 
@@ -198,4 +207,11 @@ func diffText(d *runner.Diff) string {
 		b.WriteString("… and more\n")
 	}
 	return b.String()
+}
+
+// tellOthers says where to see the changes of a sandbox that diff does not list. c may be nil.
+func (o *diffOptions) tellOthers(c *cow.Set) {
+	if c != nil {
+		fmt.Fprintf(o.Stderr, "hint: demesne diff %s lists the changes to directories with mode cow\n", c.ID)
+	}
 }

@@ -80,28 +80,37 @@ func environment() cmdline.Topic {
 	}
 }
 
-// helpOptions choose the form of all help at once.
+// helpOptions are the options of help.
 type helpOptions struct {
+	*app.App
 	markdown bool
 	man      string
 }
 
-func cmdHelp(a *app.App, o *options, args []string) (int, error) {
+func (o *helpOptions) flags() cmdline.Flags {
+	return cmdline.Flags{
+		{Group: app.GroupResult, Long: "markdown", Set: cmdline.On(&o.markdown), Help: "print the reference of all commands in Markdown"},
+		{Group: app.GroupResult, Long: "man", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&o.man),
+			Help: "write the manual pages into a directory"},
+	}
+}
+
+func (o *helpOptions) run(args []string) (int, error) {
 	switch {
 	case len(args) > 1:
 		return 0, errors.New("more than one command given")
 	case o.markdown:
-		return a.Print(program().Markdown())
+		return o.Print(program().Markdown())
 	case o.man != "":
 		return 0, writeManual(o.man)
 	case len(args) == 0:
-		return a.Print(program().Listing(a.Width()))
+		return o.Print(program().Listing(o.Width()))
 	}
-	text, err := program().Explain(args[0], a.Width())
+	text, err := program().Explain(args[0], o.Width())
 	if err != nil {
 		return 0, err
 	}
-	return a.Print(text)
+	return o.Print(text)
 }
 
 // writeManual writes the manual pages. That of demesne mcp is also that of the program demesne-mcp.
@@ -117,14 +126,24 @@ func writeManual(dir string) error {
 	return nil
 }
 
-func cmdVersion(a *app.App, _ *options, args []string) (int, error) {
+// versionOptions are the options of version.
+type versionOptions struct {
+	*app.App
+}
+
+func (o *versionOptions) run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	return a.Print(program().VersionLine())
+	return o.Print(program().VersionLine())
 }
 
-func cmdCompletion(a *app.App, _ *options, args []string) (int, error) {
+// completionOptions are the options of completion.
+type completionOptions struct {
+	*app.App
+}
+
+func (o *completionOptions) run(args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, app.Hinted(errors.New("needs the name of one shell"), "demesne completion bash | zsh | fish")
 	}
@@ -132,5 +151,5 @@ func cmdCompletion(a *app.App, _ *options, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.Print(text)
+	return o.Print(text)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,10 @@ week after their end; their output directories remain.`,
 					{Says: "cancel all jobs", Line: "demesne jobs -q | xargs -r demesne cancel"},
 				},
 			},
-			New: shared(lsFlags, cmdJobs),
+			New: func(a *app.App) app.Bound {
+				o := &jobsOptions{App: a}
+				return app.Bound{Flags: slices.Concat(app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the ids")), Run: o.run}
+			},
 		},
 		{
 			Command: cmdline.Command{
@@ -37,7 +41,10 @@ week after their end; their output directories remain.`,
 not. The code is 125 for a job that could not run or was cancelled, and 124 if --timeout passed first.`,
 				Examples: []cmdline.Example{{Says: "start a job and wait for it", Line: "demesne wait $(demesne run --background -- make test)"}},
 			},
-			New: shared(waitFlags, cmdWait),
+			New: func(a *app.App) app.Bound {
+				o := &waitOptions{App: a}
+				return app.Bound{Flags: o.flags(), Run: o.run}
+			},
 		},
 		{
 			Command: cmdline.Command{
@@ -49,7 +56,10 @@ With --follow it continues until the job ends. The job continues if logs is inte
 					{Says: "follow the output", Line: "demesne logs -f JOB"},
 				},
 			},
-			New: shared(logsFlags, cmdLogs),
+			New: func(a *app.App) app.Bound {
+				o := &logsOptions{App: a}
+				return app.Bound{Flags: o.flags(), Run: o.run}
+			},
 		},
 		{
 			Command: cmdline.Command{
@@ -57,25 +67,25 @@ With --follow it continues until the job ends. The job continues if logs is inte
 				About:    "Ends jobs with all their processes. A job that has already ended does not change.",
 				Examples: []cmdline.Example{{Says: "end one job", Line: "demesne cancel JOB"}},
 			},
-			New: shared(noFlags, cmdCancel),
+			New: func(a *app.App) app.Bound {
+				o := &cancelOptions{App: a}
+				return app.Bound{Flags: nil, Run: o.run}
+			},
 		},
 	}
 }
 
-func waitFlags(o *options) cmdline.Flags {
-	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.timeout),
-		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, app.JSONFlag(&o.json))
+// jobsOptions are the options of jobs.
+type jobsOptions struct {
+	*app.App
+	json, quiet bool
 }
 
-func logsFlags(o *options) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupResult, Long: "follow", Short: 'f', Set: cmdline.On(&o.follow), Help: "continue until the job ends"}}
-}
-
-func cmdJobs(a *app.App, o *options, args []string) (int, error) {
+func (o *jobsOptions) run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	store, err := a.Session(nil, nil).Jobs()
+	store, err := o.Session(nil, nil).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -86,7 +96,7 @@ func cmdJobs(a *app.App, o *options, args []string) (int, error) {
 	for _, j := range all {
 		j.Status = j.Status.With(j.Result)
 	}
-	return app.PrintList(&a.Console, o.json, o.quiet, all, func(j *jobs.Job) string { return j.ID }, jobListing)
+	return app.PrintList(&o.Console, o.json, o.quiet, all, func(j *jobs.Job) string { return j.ID }, jobListing)
 }
 
 func jobListing(all []*jobs.Job, now time.Time) string {
@@ -112,7 +122,7 @@ func jobListing(all []*jobs.Job, now time.Time) string {
 const forever = 365 * 24 * time.Hour
 
 // each calls do for every id in args. It returns the last exit code that was not 0.
-func (t jobTool) each(verb string, args []string, do func(context.Context, *jobs.Store, string) (int, error)) (int, error) {
+func (t jobTool) each(args []string, do func(context.Context, *jobs.Store, string) (int, error)) (int, error) {
 	if len(args) == 0 {
 		return 0, app.Hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
 	}
@@ -131,7 +141,7 @@ func (t jobTool) each(verb string, args []string, do func(context.Context, *jobs
 			err = app.Hinted(fmt.Errorf("unknown job %q", id), "demesne jobs lists jobs")
 		}
 		if err != nil {
-			code = t.Report(verb, err)
+			code = t.Report(t.Verb, err)
 		}
 		if code != 0 {
 			last = code
@@ -140,24 +150,31 @@ func (t jobTool) each(verb string, args []string, do func(context.Context, *jobs
 	return last, nil
 }
 
-func cmdWait(a *app.App, o *options, args []string) (int, error) {
-	most := o.timeout
-	if most == 0 {
-		most = forever
-	}
-	until := time.Now().Add(most)
-	t := jobTool{a}
-	return t.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
+// waitOptions are the options of wait.
+type waitOptions struct {
+	*app.App
+	timeout time.Duration
+	json    bool
+}
+
+func (o *waitOptions) flags() cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.timeout),
+		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, app.JSONFlag(&o.json))
+}
+
+func (o *waitOptions) run(args []string) (int, error) {
+	until := time.Now().Add(cmp.Or(o.timeout, forever))
+	return jobTool{o.App}.each(args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		j, err := store.Wait(ctx, id, time.Until(until))
 		if err == nil && o.json {
 			shown := *j
 			shown.Status = j.Status.With(j.Result)
-			_, err = a.PrintJSON(&shown)
+			_, err = o.PrintJSON(&shown)
 		}
 		if err != nil || ctx.Err() != nil {
 			return 0, err
 		}
-		return t.outcome(j), nil
+		return jobTool{o.App}.outcome(j), nil
 	})
 }
 
@@ -178,13 +195,23 @@ func (t jobTool) outcome(j *jobs.Job) int {
 	return j.Result.ExitCode
 }
 
-func cmdLogs(a *app.App, o *options, args []string) (int, error) {
+// logsOptions are the options of logs.
+type logsOptions struct {
+	*app.App
+	follow bool
+}
+
+func (o *logsOptions) flags() cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupResult, Long: "follow", Short: 'f', Set: cmdline.On(&o.follow), Help: "continue until the job ends"}}
+}
+
+func (o *logsOptions) run(args []string) (int, error) {
 	if len(args) > 1 {
 		return 0, fmt.Errorf("unexpected argument %q", args[1])
 	}
-	return jobTool{a}.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
+	return jobTool{o.App}.each(args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		if o.follow {
-			_, err := store.Follow(ctx, id, runner.JobKept, a.Stdout, a.Stderr)
+			_, err := store.Follow(ctx, id, runner.JobKept, o.Stdout, o.Stderr)
 			return 0, err
 		}
 		if _, err := store.Get(id); err != nil {
@@ -192,14 +219,19 @@ func cmdLogs(a *app.App, o *options, args []string) (int, error) {
 		}
 		out, err1 := store.Tail(id, "stdout", runner.JobKept)
 		errs, err2 := store.Tail(id, "stderr", runner.JobKept)
-		_, err3 := a.Stdout.WriteString(out)
-		_, err4 := a.Stderr.WriteString(errs)
+		_, err3 := o.Stdout.WriteString(out)
+		_, err4 := o.Stderr.WriteString(errs)
 		return 0, errors.Join(err1, err2, err3, err4)
 	})
 }
 
-func cmdCancel(a *app.App, o *options, args []string) (int, error) {
-	return jobTool{a}.each(o.verb, args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
+// cancelOptions are the options of cancel.
+type cancelOptions struct {
+	*app.App
+}
+
+func (o *cancelOptions) run(args []string) (int, error) {
+	return jobTool{o.App}.each(args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		_, err := store.Cancel(ctx, id)
 		return 0, err
 	})

@@ -29,15 +29,24 @@ files with 256 MiB, and counts special files. demesne gc removes the manifests o
 			},
 			Operand: cmdline.File,
 		},
-		New: shared(manifestFlags, cmdManifest),
+		New: func(a *app.App) app.Bound {
+			o := &manifestOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
-func manifestFlags(o *options) cmdline.Flags {
+// manifestOptions are the options of manifest.
+type manifestOptions struct {
+	*app.App
+	write bool
+}
+
+func (o *manifestOptions) flags() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupResult, Long: "write", Set: cmdline.On(&o.write), Help: "make a manifest of the present files"}}
 }
 
-func cmdManifest(a *app.App, o *options, args []string) (int, error) {
+func (o *manifestOptions) run(args []string) (int, error) {
 	if len(args) != 2 || args[0] != "verify" || args[1] == "" {
 		return 0, app.Hinted(errors.New("needs the word verify and one directory"), "demesne manifest verify DIR")
 	}
@@ -56,7 +65,7 @@ func cmdManifest(a *app.App, o *options, args []string) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("%q: %w", args[0], err)
 		}
-		return a.Print(fmt.Sprintf("%s in %s\n", fileCount(len(m.Files)), path))
+		return o.Print(fmt.Sprintf("%s in %s\n", fileCount(len(m.Files)), path))
 	}
 	m, err := session.ReadManifest(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -65,7 +74,7 @@ func cmdManifest(a *app.App, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
 	}
-	return differences(&a.Console, m, root)
+	return differences(&o.Console, m, root)
 }
 
 // differences prints the differences from the manifest; the exit code is 1 if it finds any.

@@ -50,38 +50,41 @@ starts that server in a sandbox.`,
 			Words: append([]string{"install", "uninstall", "wrap"}, install.Names()...), Raw: true,
 			Topics: []cmdline.Topic{install.ServerEnvironment()},
 		},
-		New: shared(mcpFlags, cmdMCP),
+		New: func(a *app.App) app.Bound {
+			o := &mcpOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
 // mcpOptions are the options of mcp install and uninstall.
 type mcpOptions struct {
+	*app.App
 	print, project bool
 	settings       install.Settings
 }
 
-// mcpFlags returns demesne-mcp's flags, which that program parses, and those of install.
-func mcpFlags(o *options) cmdline.Flags {
-	m := &o.mcp
+// flags returns demesne-mcp's flags, which that program parses, and those of install.
+func (o *mcpOptions) flags() cmdline.Flags {
 	flags := install.ServerFlags(&install.ServerOptions{})
-	flags.Long("tools").Set = m.setTools
+	flags.Long("tools").Set = o.setTools
 	return append(flags,
-		cmdline.Flag{Group: app.GroupResult, Long: "print", Set: cmdline.On(&m.print), Help: "with install: print the entry, and change no file"},
-		cmdline.Flag{Group: app.GroupResult, Long: "project", Set: cmdline.On(&m.project), Help: "with install and uninstall: use the file of this directory's project"},
-		cmdline.Flag{Group: app.GroupResult, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: m.addEnv,
+		cmdline.Flag{Group: app.GroupResult, Long: "print", Set: cmdline.On(&o.print), Help: "with install: print the entry, and change no file"},
+		cmdline.Flag{Group: app.GroupResult, Long: "project", Set: cmdline.On(&o.project), Help: "with install and uninstall: use the file of this directory's project"},
+		cmdline.Flag{Group: app.GroupResult, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: o.addEnv,
 			Help: "with install: set a variable for the server; NAME alone takes the value from this environment"})
 }
 
-func (m *mcpOptions) setTools(s string) error {
+func (o *mcpOptions) setTools(s string) error {
 	sets, err := install.ParseTools(s)
 	if err == nil && len(sets) == 0 {
 		err = fmt.Errorf("needs a tool set: %s", strings.Join(install.ToolSets(), ", "))
 	}
-	m.settings.Tools = s
+	o.settings.Tools = s
 	return err
 }
 
-func (m *mcpOptions) addEnv(s string) error {
+func (o *mcpOptions) addEnv(s string) error {
 	if err := app.CheckEnv(s); err != nil {
 		return err
 	}
@@ -92,21 +95,21 @@ func (m *mcpOptions) addEnv(s string) error {
 		}
 		s += "=" + value
 	}
-	m.settings.Env = append(m.settings.Env, s)
+	o.settings.Env = append(o.settings.Env, s)
 	return nil
 }
 
-func cmdMCP(a *app.App, o *options, args []string) (int, error) {
+func (o *mcpOptions) run(args []string) (int, error) {
 	if len(args) > 0 && (args[0] == "install" || args[0] == "uninstall") {
 		c := mcpCommand()
-		rest, err := c.With(mcpFlags(o)).Table().UpTo(len(args), args[1:])
+		rest, err := c.With(o.flags()).Table().UpTo(len(args), args[1:])
 		if err != nil {
 			return 0, err
 		}
-		return changeClient(&a.Console, args[0], &o.mcp, rest)
+		return o.change(args[0], rest)
 	}
 	if len(args) > 0 && args[0] == "wrap" {
-		return cmdWrap(a, args[1:])
+		return cmdWrap(o.App, args[1:])
 	}
 	path, err := client.FindProgram(mcpProgram)
 	if err != nil {
@@ -118,8 +121,8 @@ func cmdMCP(a *app.App, o *options, args []string) (int, error) {
 	return 0, nil
 }
 
-// changeClient adds the entry to a client's configuration, or removes it.
-func changeClient(on *app.Console, verb string, m *mcpOptions, args []string) (int, error) {
+// change adds the entry to a client's configuration, or removes it.
+func (o *mcpOptions) change(verb string, args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, app.Hinted(fmt.Errorf("%s: needs the name of one client", verb), "demesne mcp --help lists them")
 	}
@@ -128,51 +131,51 @@ func changeClient(on *app.Console, verb string, m *mcpOptions, args []string) (i
 		return 0, app.Hinted(fmt.Errorf("%s: %w", verb, err), "demesne mcp install --print claude-code prints an entry to adapt for other clients")
 	}
 	at := install.Here()
-	if m.project {
+	if o.project {
 		if at.Project, err = os.Getwd(); err != nil {
 			return 0, fmt.Errorf("find working directory: %w", err)
 		}
 	}
 	if verb == "uninstall" {
-		if m.print || m.settings.Tools != "" || m.settings.Env != nil {
+		if o.print || o.settings.Tools != "" || o.settings.Env != nil {
 			return 0, errors.New("uninstall: takes no flag but --project")
 		}
-		return uninstallMCP(on, c, at)
+		return o.uninstall(c, at)
 	}
-	return installMCP(on, c, at, m)
+	return o.install(c, at)
 }
 
-func uninstallMCP(on *app.Console, c install.Client, at install.Place) (int, error) {
+func (o *mcpOptions) uninstall(c install.Client, at install.Place) (int, error) {
 	did, err := c.Uninstall(at)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("uninstall: %w", err)
 	case did.Same:
-		return on.Print(fmt.Sprintf("%s has no such entry\n", did.Path))
+		return o.Print(fmt.Sprintf("%s has no such entry\n", did.Path))
 	}
-	return on.Print(fmt.Sprintf("removed from %s; backup in %s\n", did.Path, did.Backup))
+	return o.Print(fmt.Sprintf("removed from %s; backup in %s\n", did.Path, did.Backup))
 }
 
-func installMCP(on *app.Console, c install.Client, at install.Place, m *mcpOptions) (int, error) {
+func (o *mcpOptions) install(c install.Client, at install.Place) (int, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
-	if m.project {
+	if o.project {
 		self = portable(self)
 	}
-	if m.print {
-		text, err := c.Text(self, m.settings)
+	if o.print {
+		text, err := c.Text(self, o.settings)
 		if err != nil {
 			return 0, err
 		}
-		return on.Print(text)
+		return o.Print(text)
 	}
-	did, err := c.Install(at, self, m.settings)
+	did, err := c.Install(at, self, o.settings)
 	if err != nil {
 		return 0, app.Hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s prints the entry", c.Name)
 	}
-	return on.Print(told(did))
+	return o.Print(told(did))
 }
 
 // portable returns the name of the program at a path, if PATH has it: a project's file may be used on other machines.

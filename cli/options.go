@@ -31,14 +31,6 @@ type options struct {
 	reportOptions
 
 	// Of single commands:
-	vaultOptions
-	stopOptions
-	all bool // of ls and images
-	helpOptions
-	force  bool // of rm and rmi
-	follow bool // of logs
-	write  bool // of manifest
-	mcp    mcpOptions
 	agentOptions
 }
 

@@ -5,10 +5,6 @@ import (
 	"demesne/internal/cmdline"
 )
 
-func removeFlags(o *options) cmdline.Flags {
-	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force), Help: "ignore sandboxes that do not exist"}}
-}
-
 // keyFlag is a flag of create, run and exec. With it, exec takes no sandbox argument.
 func keyFlag(o *lifeOptions, help string) cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupSandbox, Long: "key", Arg: "KEY", Set: cmdline.Text(&o.key), Help: help}}

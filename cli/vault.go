@@ -35,11 +35,6 @@ type storedSecret struct {
 // vaultNamespace is the namespace of commands that name none.
 const vaultNamespace = "default"
 
-// vaultOptions are the options of secret.
-type vaultOptions struct {
-	namespace, from, host, header string
-}
-
 func secretCommand() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
@@ -63,29 +58,38 @@ keyring.`,
 			},
 			Words: []string{"add", "list", "rm"},
 		},
-		New: shared(secretStoreFlags, cmdSecret),
+		New: func(a *app.App) app.Bound {
+			o := &secretOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
-func secretStoreFlags(o *options) cmdline.Flags {
-	v := &o.vaultOptions
-	return slices.Concat(cmdline.Flags{
-		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: cmdline.Text(&v.namespace), Help: "namespace of the secret (default " + vaultNamespace + "; of list: all)"},
-		{Group: app.GroupNetwork, Long: "host", Arg: "HOST[:PORT]", Set: cmdline.Text(&v.host), Help: "with add: the only host that gets the value, over TLS"},
-		{Group: app.GroupNetwork, Long: "header", Arg: "HEADER", Set: cmdline.Text(&v.header), Help: "with add: the only header that may have the value"},
-		{Group: app.GroupNetwork, Long: "from", Arg: "SOURCE", Set: v.setFrom, Help: "with add: take the value from env:VARIABLE, file:PATH or cmd:TEXT"},
-	}, app.JSONFlag(&o.json))
-}
-
-func (v *vaultOptions) setFrom(s string) error {
+func (o *secretOptions) setFrom(s string) error {
 	if !isSource(s) || strings.HasPrefix(s, fromVault) {
 		return errors.New("not env:VARIABLE, file:PATH or cmd:TEXT")
 	}
-	v.from = s
+	o.from = s
 	return nil
 }
 
-func cmdSecret(a *app.App, o *options, args []string) (int, error) {
+// secretOptions are the options of secret.
+type secretOptions struct {
+	*app.App
+	namespace, from, host, header string
+	json                          bool
+}
+
+func (o *secretOptions) flags() cmdline.Flags {
+	return slices.Concat(cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: cmdline.Text(&o.namespace), Help: "namespace of the secret (default " + vaultNamespace + "; of list: all)"},
+		{Group: app.GroupNetwork, Long: "host", Arg: "HOST[:PORT]", Set: cmdline.Text(&o.host), Help: "with add: the only host that gets the value, over TLS"},
+		{Group: app.GroupNetwork, Long: "header", Arg: "HEADER", Set: cmdline.Text(&o.header), Help: "with add: the only header that may have the value"},
+		{Group: app.GroupNetwork, Long: "from", Arg: "SOURCE", Set: o.setFrom, Help: "with add: take the value from env:VARIABLE, file:PATH or cmd:TEXT"},
+	}, app.JSONFlag(&o.json))
+}
+
+func (o *secretOptions) run(args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, app.Hinted(errors.New("needs a verb"), "demesne secret add NAME | list | rm NAME…")
 	}
@@ -112,7 +116,7 @@ func cmdSecret(a *app.App, o *options, args []string) (int, error) {
 	}
 	switch verb {
 	case "add":
-		return addSecret(a, o, names[0])
+		return o.add(names[0])
 	case "rm":
 		for _, name := range names {
 			if _, err := vault("remove", storedSecret{Namespace: cmp.Or(o.namespace, vaultNamespace), Name: name}); err != nil {
@@ -126,25 +130,25 @@ func cmdSecret(a *app.App, o *options, args []string) (int, error) {
 		return 0, fmt.Errorf("list secrets: %w", err)
 	}
 	if o.json {
-		return a.PrintJSON(append([]storedSecret{}, all...))
+		return o.PrintJSON(append([]storedSecret{}, all...))
 	}
-	return a.Print(secretTable(all, time.Now()))
+	return o.Print(secretTable(all, time.Now()))
 }
 
-func addSecret(a *app.App, o *options, name string) (int, error) {
+func (o *secretOptions) add(name string) (int, error) {
 	s := storedSecret{Namespace: cmp.Or(o.namespace, vaultNamespace), Name: name, Host: o.host, Header: o.header}
 	var err error
 	switch {
 	case o.from != "":
-		s.Value, err = secretValue(&a.Console, o.from)
-	case stream.IsTerminal(a.Stdin):
-		sig := stream.SignalsWatched(a.Quit)
-		s.Value, err = a.AskSecret(sig.Ctx, name+": ", "")
+		s.Value, err = secretValue(&o.Console, o.from)
+	case stream.IsTerminal(o.Stdin):
+		sig := stream.SignalsWatched(o.Quit)
+		s.Value, err = o.AskSecret(sig.Ctx, name+": ", "")
 		if gave := sig.GaveUp(); gave != 0 && err != nil {
 			return gave, nil
 		}
 	default:
-		s.Value, err = app.ReadSecret(a.Stdin, "value")
+		s.Value, err = app.ReadSecret(o.Stdin, "value")
 	}
 	if err == nil {
 		_, err = vault("add", s)
