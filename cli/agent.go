@@ -56,13 +56,24 @@ demesne agent run gives an agent one task, without a terminal and without this d
 			},
 			Operand: cmdline.Argv, Words: []string{"run", "claude", "codex", "opencode", "gemini"}, Topics: []cmdline.Topic{agentRunTopic()},
 		},
-		New: shared(agentFlags, cmdAgent),
+		New: func(a *app.App) app.Bound {
+			o := &agentOptions{options: options{App: a}}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
-func agentFlags(o *options) cmdline.Flags {
-	in := *sandboxFlags(o).Long("in")
-	require := *sandboxFlags(o).Long("require")
+// agentOptions are the options of agent.
+type agentOptions struct {
+	options
+	branch, fresh bool
+	forks         int
+	setup, stamp  string // stamp: of an attempt
+}
+
+func (o *agentOptions) flags() cmdline.Flags {
+	in := *sandboxFlags(&o.options).Long("in")
+	require := *sandboxFlags(&o.options).Long("require")
 	env := *commandFlags(&o.processOptions).Long("env")
 	root := rootFlags(&o.rootOptions)
 	root.Long("image").Help = "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"
@@ -80,7 +91,7 @@ func agentFlags(o *options) cmdline.Flags {
 }
 
 // cmdAgent runs an agent's program on the terminal.
-func cmdAgent(a *app.App, o *options, args []string) (int, error) {
+func (o *agentOptions) run(args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, app.Hinted(errors.New("no agent given"), "demesne agent claude, or demesne agent codex")
 	}
@@ -94,13 +105,13 @@ func cmdAgent(a *app.App, o *options, args []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find home directory: %w", err)
 	}
-	if err := openDevcontainer(a, o, nil); err != nil {
+	if err := o.openDevcontainer(nil); err != nil {
 		return 0, err
 	}
 	if o.forks != 0 {
-		return forkAgent(a, o, home, args)
+		return o.forkAgent(home, args)
 	}
-	t, err := newAgentTerminal(a, o, home, args)
+	t, err := o.newAgentTerminal(home, args)
 	if err != nil {
 		return 0, err
 	}
@@ -113,8 +124,7 @@ const agentHome = agents.HomeDir
 
 // agentTerminal is an agent's program on the user's terminal.
 type agentTerminal struct {
-	app     *app.App
-	o       *options
+	o       *agentOptions
 	agent   *agents.Agent
 	project *project
 	launch  *agents.Launch
@@ -126,12 +136,12 @@ type agentTerminal struct {
 	record  string // file with a line for each request to the model
 }
 
-func newAgentTerminal(a *app.App, o *options, home string, args []string) (_ *agentTerminal, err error) {
-	catalog, err := agents.Open(agents.Options{Env: a.Getenv, Home: home, Post: post})
+func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTerminal, err error) {
+	catalog, err := agents.Open(agents.Options{Env: o.Getenv, Home: home, Post: post})
 	if err != nil {
 		return nil, err
 	}
-	t := &agentTerminal{app: a, o: o, watch: watch{verb: "agent"}}
+	t := &agentTerminal{o: o, watch: watch{verb: "agent"}}
 	defer func() {
 		if err != nil {
 			t.close()
@@ -150,7 +160,7 @@ func newAgentTerminal(a *app.App, o *options, home string, args []string) (_ *ag
 		return nil, err
 	}
 	o.interactive = o.stamp == ""
-	o.tty = o.interactive && stream.IsTerminal(a.Stdin) && stream.IsTerminal(a.Stdout)
+	o.tty = o.interactive && stream.IsTerminal(o.Stdin) && stream.IsTerminal(o.Stdout)
 	if n := &o.network; n.mode == "" && n.file == "" && !n.learn {
 		n.mode = "package-managers"
 	}
@@ -297,22 +307,22 @@ func (t *agentTerminal) run() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	r, err := newRoot(t.app, t.o)
+	r, err := t.o.newRoot()
 	if err != nil {
 		return 0, err
 	}
 	argv := t.launch.Argv
 	if t.branch != nil {
 		argv = t.branch.wrap(t.o.setup, argv)
-		t.branch.tell(t.app)
+		t.branch.tell(t.o.App)
 	}
 	j, code, err := t.execute(argv, func(j *execution) error { return t.start(j, spec, r) })
 	if err == nil && t.branch != nil {
-		err = t.branch.fetch(t.app, j.result)
+		err = t.branch.fetch(t.o.App, j.result)
 	}
-	t.watch.tell(&t.app.Console)
-	if m := t.meter(); m.Requests() > 0 && stream.IsTerminal(t.app.Stderr) {
-		t.app.Say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
+	t.watch.tell(&t.o.Console)
+	if m := t.meter(); m.Requests() > 0 && stream.IsTerminal(t.o.Stderr) {
+		t.o.Say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
 	}
 	t.tellContinue()
 	return code, err
@@ -328,17 +338,17 @@ func (t *agentTerminal) tellContinue() {
 	if t.o.branch {
 		flags = "--branch "
 	}
-	fmt.Fprintf(t.app.Stderr, "hint: to continue this session: demesne agent %s%s %s\n", flags, p.Command, text.SafeLine(strings.Join(p.Continue, " ")))
+	fmt.Fprintf(t.o.Stderr, "hint: to continue this session: demesne agent %s%s %s\n", flags, p.Command, text.SafeLine(strings.Join(p.Continue, " ")))
 }
 
 // execute runs a command of the session by start, and reports how it ended.
 func (t *agentTerminal) execute(argv []string, start func(*execution) error) (j *execution, code int, err error) {
-	t.o.env = slices.Concat(t.project.identity(t.agent.Provider.Name), colors(t.app), t.launch.Env, t.o.env)
+	t.o.env = slices.Concat(t.project.identity(t.agent.Provider.Name), colors(t.o.App), t.launch.Env, t.o.env)
 	t.o.workdir = t.project.dir
 	if t.branch != nil {
 		t.o.workdir = "/workspace"
 	}
-	if j, err = newExecution(t.app, t.o, argv); err != nil {
+	if j, err = t.o.newExecution(argv); err != nil {
 		return nil, 0, err
 	}
 	defer j.sig.Stop()
@@ -363,13 +373,13 @@ func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
 		return err
 	}
 	t.launch.Authorize(headers)
-	s := t.app.Session(t.o.network.source(&t.app.Console), nil)
+	s := t.o.Session(t.o.network.source(&t.o.Console), nil)
 	defer s.Close()
 	p := r.progress()
 	defer p.Done()
 	c := r.createOptions(spec)
 	c.Egress.Routes = t.launch.Routes
-	cb := callbacks(t.app, t.o, j.sig, &j.stages, p)
+	cb := t.o.callbacks(j.sig, &j.stages, p)
 	t.renewing(&cb, j, s, next)
 	opts := j.runOptions()
 	opts.KeepEmpty = t.branch != nil

@@ -26,7 +26,7 @@ import (
 const mostForks = 16
 
 // setForks sets the number of attempts.
-func (o *options) setForks(s string) error {
+func (o *agentOptions) setForks(s string) error {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 || n > mostForks {
 		return fmt.Errorf("%q: not a number from 1 to %d", s, mostForks)
@@ -39,8 +39,7 @@ func branchStamp() string { return time.Now().UTC().Format("20060102-150405") }
 
 // forking is one prepared sandbox, and the attempts on its forks.
 type forking struct {
-	app  *app.App
-	o    *options
+	o    *agentOptions
 	home string
 	args []string
 
@@ -64,16 +63,16 @@ type attempt struct {
 }
 
 // forkAgent prepares a sandbox, makes several attempts at one task, each on a fork of that, and prints their outcome.
-func forkAgent(a *app.App, o *options, home string, args []string) (int, error) {
+func (o *agentOptions) forkAgent(home string, args []string) (int, error) {
 	switch {
 	case !o.branch:
 		return 0, app.Hinted(errors.New("--fork: needs --branch: attempts cannot share the working directory"), "demesne agent --branch --fork 3 claude -p 'the task'")
 	case o.network.ask:
 		return 0, app.Hinted(errors.New("--fork: excludes --ask: attempts have no terminal"), "--allow-domain NAME allows a name without a question")
 	}
-	f := &forking{app: a, o: o, home: home, args: args, sig: stream.SignalsWatched(a.Quit)}
+	f := &forking{o: o, home: home, args: args, sig: stream.SignalsWatched(o.Quit)}
 	// No credential for --setup: its requests to the model are forwarded without one.
-	f.s = a.Session(o.network.source(&a.Console), func(runner.Spec) []runner.Route { return f.base.launch.Routes })
+	f.s = o.Session(o.network.source(&o.Console), func(runner.Spec) []runner.Route { return f.base.launch.Routes })
 	defer f.s.Close()
 	o.stamp = branchStamp()
 	all, code, err := f.start()
@@ -89,7 +88,7 @@ func forkAgent(a *app.App, o *options, home string, args []string) (int, error) 
 	if err != nil || code != 0 {
 		return code, err
 	}
-	a.Say(fmt.Sprintf("agent: %d attempts write to %s/N.stdout and N.stderr", o.forks, f.dir.Path))
+	o.Say(fmt.Sprintf("agent: %d attempts write to %s/N.stdout and N.stderr", o.forks, f.dir.Path))
 	var wg sync.WaitGroup
 	for _, t := range all {
 		wg.Go(t.run)
@@ -101,7 +100,7 @@ func forkAgent(a *app.App, o *options, home string, args []string) (int, error) 
 			code = min(code, t.code)
 		}
 	}
-	if out, err := a.Print(attemptsText(all)); err != nil {
+	if out, err := o.Print(attemptsText(all)); err != nil {
 		return out, err
 	}
 	return code, nil
@@ -113,7 +112,7 @@ func (f *forking) start() (all []*attempt, code int, err error) {
 		return nil, 0, err
 	}
 	o := *f.o
-	if f.base, err = newAgentTerminal(f.app, &o, f.home, f.args); err != nil {
+	if f.base, err = o.newAgentTerminal(f.home, f.args); err != nil {
 		return nil, 0, err
 	}
 	if err = f.base.branch.group(); err != nil {
@@ -159,18 +158,18 @@ func (f *forking) prepare() (code int, err error) {
 	if f.id, err = f.empty(); err != nil {
 		return 0, err
 	}
-	t, own := f.base, *f.app
+	t, own := f.base, *f.o.App
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return 0, err
 	}
 	defer null.Close()
 	own.Stdin, own.Stdout = null, own.Stderr // stdout has the table of outcomes
-	t.branch.tell(f.app)
-	t.app = &own
+	t.branch.tell(f.o.App)
+	t.o.App = &own
 	script := t.branch.script(beginScript+homeScript+cloneScript, f.o.setup)
 	_, code, err = t.execute(script, func(j *execution) error {
-		return j.ended(f.s.Exec(j.sig.Ctx, f.id, j.runOptions(), callbacks(t.app, t.o, j.sig, &j.stages, nil)))
+		return j.ended(f.s.Exec(j.sig.Ctx, f.id, j.runOptions(), t.o.callbacks(j.sig, &j.stages, nil)))
 	})
 	if err == nil && code == 0 {
 		err = f.stop(f.id)
@@ -186,7 +185,7 @@ func (f *forking) empty() (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	r, err := newRoot(f.app, f.o)
+	r, err := f.o.newRoot()
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +193,7 @@ func (f *forking) empty() (id string, err error) {
 	c.Egress.Routes, c.Out = t.launch.Routes, f.out(0)
 	p := r.progress()
 	defer p.Done()
-	first, err := f.s.Create(f.sig.Ctx, c, callbacks(f.app, f.o, f.sig, &stages{}, p))
+	first, err := f.s.Create(f.sig.Ctx, c, f.o.callbacks(f.sig, &stages{}, p))
 	if err != nil {
 		return "", err
 	}
@@ -220,7 +219,8 @@ func (f *forking) fork(s *session.Service, from string, t *agentTerminal, n int)
 
 // open makes the fork of attempt n. Its streams are files beside its output directory.
 func (t *attempt) open(f *forking, n int) (err error) {
-	own, o := *f.app, *f.o
+	own, o := *f.o.App, *f.o
+	o.App = &own
 	for _, s := range []struct {
 		at   **os.File
 		name string
@@ -230,7 +230,7 @@ func (t *attempt) open(f *forking, n int) (err error) {
 		}
 		t.files = append(t.files, *s.at)
 	}
-	if t.t, err = newAgentTerminal(&own, &o, f.home, f.args); err != nil {
+	if t.t, err = o.newAgentTerminal(f.home, f.args); err != nil {
 		return err
 	}
 	t.t.branch.name = fmt.Sprintf("%s/attempt-%d", f.base.branch.name, n)
@@ -248,10 +248,10 @@ func (t *attempt) run() {
 		err = t.s.Discard(t.id)
 	}
 	if err == nil {
-		err = t.t.branch.fetch(t.t.app, j.result)
+		err = t.t.branch.fetch(t.t.o.App, j.result)
 	}
 	if t.took, t.err = time.Since(began), err; err != nil {
-		t.t.app.Report("agent", err)
+		t.t.o.Report("agent", err)
 		t.code = max(t.code, app.ExitCode(err))
 	}
 }
@@ -275,7 +275,7 @@ func (t *agentTerminal) startFork(j *execution, s *session.Service, id string) e
 		return err
 	}
 	t.launch.Authorize(headers)
-	cb := callbacks(t.app, t.o, j.sig, &j.stages, nil)
+	cb := t.o.callbacks(j.sig, &j.stages, nil)
 	t.renewing(&cb, j, s, next)
 	return j.ended(s.Exec(j.sig.Ctx, id, j.runOptions(), cb))
 }

@@ -29,24 +29,30 @@ For a background job it prints the output from the beginning, and exits as demes
 			},
 			Operand: cmdline.Sandbox,
 		},
-		New: shared(noFlags, cmdAttach),
+		New: func(a *app.App) app.Bound {
+			o := &attachOptions{options: options{App: a}}
+			return app.Bound{Flags: nil, Run: o.run}
+		},
 	}
 }
 
 // shellCommand runs bash if the sandbox has it, or else sh.
 var shellCommand = []string{"/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh"}
 
-func cmdAttach(a *app.App, o *options, args []string) (int, error) {
+// attachOptions are the options of attach.
+type attachOptions struct{ options }
+
+func (o *attachOptions) run(args []string) (int, error) {
 	id, err := app.OneSandbox(args)
 	if err != nil {
 		return 0, err
 	}
 	if strings.HasPrefix(id, "job-") {
-		t := jobTool{a}
+		t := jobTool{o.App}
 		return t.each(args, t.follow)
 	}
 	o.tty, o.interactive = true, true
-	j, err := newExecution(a, o, shellCommand)
+	j, err := o.newExecution(shellCommand)
 	if err != nil {
 		return 0, err
 	}
@@ -64,9 +70,9 @@ func (t jobTool) follow(ctx context.Context, store *jobs.Store, id string) (int,
 
 // attach continues a command that has a terminal, or starts a shell.
 func (j *execution) attach(id string) error {
-	s := j.app.Session(j.o.network.source(&j.app.Console), nil)
+	s := j.o.Session(j.o.network.source(&j.o.Console), nil)
 	defer s.Close()
-	b, err := s.Open(j.sig.Ctx, id, callbacks(j.app, j.o, j.sig, &j.stages, nil))
+	b, err := s.Open(j.sig.Ctx, id, j.o.callbacks(j.sig, &j.stages, nil))
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ type jobTool struct{ *app.App }
 
 // start starts a process that does a run or an exec, and prints the job's id. The caller has checked
 // everything that needs no sandbox.
-func (t jobTool) start(o *options) (int, error) {
+func (t jobTool) start(o *runOptions) (int, error) {
 	switch {
 	case o.interactive || o.tty || o.network.ask:
 		return 0, errors.New("--background: cannot be combined with -i, -t or --ask")
@@ -65,9 +65,9 @@ func (t jobTool) start(o *options) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	line := jobLine{Dir: dir, Run: o.line}
-	if o.verb == "exec" {
-		line = jobLine{Dir: dir, Exec: o.line}
+	line := jobLine{Dir: dir, Run: o.Args}
+	if o.Verb == "exec" {
+		line = jobLine{Dir: dir, Exec: o.Args}
 	}
 	j, err := store.Start([]string{self, attendVerb}, line)
 	if err != nil {
@@ -106,12 +106,13 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	mine := *t.App
 	mine.Stdin = in
 	c, args := line.command()
-	o := &options{verb: c.Name}
-	flags, prepare := runFlags, newRun
+	mine.Verb = c.Name
+	o := &runOptions{options: options{App: &mine}}
+	flags, prepare := o.flags, o.newRun
 	if c.Name == "exec" {
-		flags, prepare = execFlags, newExec
+		flags, prepare = o.execFlags, o.newExec
 	}
-	args, err = c.With(flags(o)).Parse(args)
+	args, err = c.With(flags()).Parse(args)
 	if err == nil {
 		err = o.network.findSecrets(&mine.Console)
 	}
@@ -124,15 +125,15 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	if s.err != nil {
 		return nil, s.err
 	}
-	r, err := prepare(&mine, o, args)
+	r, err := prepare(args)
 	if err != nil {
 		return nil, err
 	}
-	defer context.AfterFunc(ctx, r.job.abandon)()
-	if _, err = r.finish(); err == nil && r.job.result == nil {
+	defer context.AfterFunc(ctx, r.abandon)()
+	if _, err = r.finish(); err == nil && r.result == nil {
 		err = errors.New("interrupted before the start")
 	}
-	return r.job.result, err
+	return r.result, err
 }
 
 // sinks are pipes that this process copies to writers.

@@ -48,11 +48,20 @@ missing.`,
 			},
 			Operand: cmdline.File, Raw: true,
 		},
-		New: shared(codeFlags, cmdCode),
+		New: func(a *app.App) app.Bound {
+			o := &validateOptions{options: options{App: a}}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
-func codeFlags(o *options) cmdline.Flags {
+// validateOptions are the options of code validate.
+type validateOptions struct {
+	options
+	codeOptions
+}
+
+func (o *validateOptions) flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
 		Help: "language of all files (default that of each file's #! line or name)"}},
 		rootFlags(&o.rootOptions), app.JSONFlag(&o.json))
@@ -76,9 +85,9 @@ type validated struct {
 	Error    *ipc.Error          `json:"error,omitempty"` // why it was not checked
 }
 
-func cmdCode(a *app.App, o *options, args []string) (int, error) {
+func (o *validateOptions) run(args []string) (int, error) {
 	c := codeCommand()
-	line := c.With(codeFlags(o))
+	line := c.With(o.flags())
 	line.Raw = false
 	rest, err := line.Parse(args)
 	switch {
@@ -88,30 +97,29 @@ func cmdCode(a *app.App, o *options, args []string) (int, error) {
 		err = app.Hinted(errors.New("needs the word validate and a file"), "demesne code validate FILE")
 	}
 	if err != nil {
-		a.Report(o.verb, err)
+		o.Report(o.Verb, err)
 		return app.ExitUsage, nil
 	}
-	v := validation{app: a, o: o}
+	v := validation{o: o}
 	return v.all(rest[1:])
 }
 
 // validation checks files.
 type validation struct {
-	app    *app.App
-	o      *options
+	o      *validateOptions
 	sig    *stream.Signals
 	failed int // exit code of the first failure of the machinery
 	wrong  bool
 }
 
 func (v *validation) all(names []string) (int, error) {
-	r, err := newRoot(v.app, v.o)
+	r, err := v.o.newRoot()
 	if err != nil {
 		return 0, err
 	}
-	s := v.app.Session(v.o.network.source(&v.app.Console), nil)
+	s := v.o.Session(v.o.network.source(&v.o.Console), nil)
 	defer s.Close()
-	v.sig = stream.SignalsWatched(v.app.Quit)
+	v.sig = stream.SignalsWatched(v.o.Quit)
 	results, valid := []validated{}, true
 	for _, name := range names {
 		one := v.file(s, r, name)
@@ -122,7 +130,7 @@ func (v *validation) all(names []string) (int, error) {
 		results = append(results, one)
 	}
 	if v.o.json {
-		if code, err := v.app.PrintJSON(map[string]any{"valid": valid, "files": results}); code != 0 || err != nil {
+		if code, err := v.o.PrintJSON(map[string]any{"valid": valid, "files": results}); code != 0 || err != nil {
 			return code, err
 		}
 	}
@@ -140,7 +148,7 @@ func (v *validation) all(names []string) (int, error) {
 // file checks one file, and prints its errors unless --json prints them.
 func (v *validation) file(s *session.Service, r *root, name string) validated {
 	one := validated{File: name, Problems: []languages.Problem{}}
-	code, err := readCode(&v.app.Console, name)
+	code, err := readCode(&v.o.Console, name)
 	l := v.o.language
 	if err == nil && l.Name == "" {
 		var known bool
@@ -167,7 +175,7 @@ func (v *validation) file(s *session.Service, r *root, name string) validated {
 	one.Problems = append(one.Problems, problems...)
 	for _, p := range problems {
 		if !v.o.json {
-			v.app.Print(text.SafeLine(fmt.Sprintf("%s:%s", name, p)) + "\n")
+			v.o.Print(text.SafeLine(fmt.Sprintf("%s:%s", name, p)) + "\n")
 		}
 	}
 	return one
@@ -176,7 +184,7 @@ func (v *validation) file(s *session.Service, r *root, name string) validated {
 // unchecked reports why a file was not checked.
 func (v *validation) unchecked(one validated, err error) validated {
 	one.Error = app.Wire(err)
-	v.app.Report(v.o.verb, fmt.Errorf("validate %q: %w", one.File, err))
+	v.o.Report(v.o.Verb, fmt.Errorf("validate %q: %w", one.File, err))
 	return one
 }
 

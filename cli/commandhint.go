@@ -9,16 +9,17 @@ import (
 	"demesne/cli/app"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
+	"demesne/kernels/languages"
 	"demesne/runner/ipc"
 )
 
-// commandHint adds a hint to the error of a command that the sandbox does not have or cannot execute.
-func (j *execution) commandHint(err error) error {
+// explain adds a hint to the error of a command that the sandbox does not have or cannot execute.
+func (j *execution) explain(err error) error {
 	var e *ipc.Error
 	switch errors.As(err, &e); {
 	case e == nil:
-	case e.Code == ipc.CodeCommandNotFound && j.script != nil:
-		return j.script.failed(j, err)
+	case e.Code == ipc.CodeCommandNotFound && j.missing != nil:
+		return j.missing(err)
 	case e.Code == ipc.CodeCommandNotFound && len(j.cmd.Argv) > 0 && isScriptName(j.cmd.Argv[0]) && !fsutil.Exists(j.cmd.Argv[0]):
 		return ipc.Errorf(e.Code, "execute %q: the sandbox has no such program, and this machine no such file", j.cmd.Argv[0])
 	case e.Code == ipc.CodeNotExecutable && j.o.platform != "":
@@ -34,7 +35,7 @@ func (j *execution) commandHint(err error) error {
 // shows adds a hint to err: how a sandbox shows a program of this machine.
 func (j *execution) shows(err error, file string) error {
 	verb := "demesne create"
-	if j.o.verb == "run" {
+	if j.o.Verb == "run" {
 		verb = "demesne run"
 	}
 	return app.Hinted(err, "the sandbox does not have %s, which is on this machine: %s --mount %s:ro shows that directory",
@@ -46,11 +47,17 @@ func (j *execution) onMachine(name string) string {
 	if strings.Contains(name, "/") {
 		return ""
 	}
-	for _, dir := range filepath.SplitList(j.app.Getenv("PATH")) {
+	for _, dir := range filepath.SplitList(j.o.Getenv("PATH")) {
 		file := filepath.Join(dir, name)
 		if info, err := os.Stat(file); filepath.IsAbs(dir) && err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
 			return file
 		}
 	}
 	return ""
+}
+
+// isScriptName reports whether a name is that of a file in some language.
+func isScriptName(name string) bool {
+	l, known := languages.OfFile(name)
+	return known && l.Run != nil
 }

@@ -8,14 +8,6 @@ import (
 	"demesne/internal/cmdline"
 )
 
-// shared returns a constructor for a verb that has the options of all.
-func shared(flags func(*options) cmdline.Flags, run func(*app.App, *options, []string) (int, error)) func(*app.App) app.Bound {
-	return func(a *app.App) app.Bound {
-		o := &options{verb: a.Verb, line: a.Args}
-		return app.Bound{Flags: flags(o), Run: func(args []string) (int, error) { return run(a, o, args) }}
-	}
-}
-
 // commands is a function, not a variable, because the run function of help calls it. Each start of the program calls
 // it once, so it copies each command once.
 func commands() []app.Verb {
@@ -92,7 +84,10 @@ The exit code is that of CMD. With --commands it is that of the first failure. d
 			Operand: cmdline.Argv,
 			Habits:  runHabits,
 		},
-		New: shared(runFlags, cmdRun),
+		New: func(a *app.App) app.Bound {
+			o := &runOptions{options: options{App: a}}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
@@ -113,7 +108,10 @@ out takes that sandbox's value. A flag with another value is an error that names
 			},
 			Habits: runHabits,
 		},
-		New: shared(createFlags, cmdCreate),
+		New: func(a *app.App) app.Bound {
+			o := &createOptions{options: options{App: a}}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
@@ -143,7 +141,10 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 			Operand: cmdline.Sandbox, Then: cmdline.Argv,
 			Habits: execHabits,
 		},
-		New: shared(execFlags, cmdExec),
+		New: func(a *app.App) app.Bound {
+			o := &runOptions{options: options{App: a}}
+			return app.Bound{Flags: o.execFlags(), Run: o.exec}
+		},
 	}
 }
 

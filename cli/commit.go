@@ -33,11 +33,21 @@ it. A sandbox on the host's own files has no image, and cannot be committed.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		New: shared(commitFlags, cmdCommit),
+		New: func(a *app.App) app.Bound {
+			o := &commitOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
 	}
 }
 
-func commitFlags(o *options) cmdline.Flags {
+// commitOptions are the options of commit.
+type commitOptions struct {
+	*app.App
+	processOptions
+	json, quiet bool
+}
+
+func (o *commitOptions) flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: app.GroupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cmdline.List(&o.env, app.CheckEnv),
 			Help: "set a variable for the image's commands; NAME alone takes the value from this environment"},
@@ -46,7 +56,7 @@ func commitFlags(o *options) cmdline.Flags {
 	}, entrypointFlag(&o.processOptions), madeFlags(&o.json, &o.quiet))
 }
 
-func cmdCommit(a *app.App, o *options, args []string) (int, error) {
+func (o *commitOptions) run(args []string) (int, error) {
 	if len(args) < 2 {
 		return 0, app.Hinted(errors.New("needs a sandbox and an image name"), "demesne commit build local/app")
 	}
@@ -58,19 +68,19 @@ func cmdCommit(a *app.App, o *options, args []string) (int, error) {
 	if len(cmd) > 0 && cmd[0] == "--" {
 		cmd = cmd[1:]
 	}
-	change, err := o.change(a.Env, cmd)
+	change, err := o.change(o.Env, cmd)
 	if err != nil {
 		return 0, err
 	}
-	return a.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
-		img, err := commit(a, ctx, c, args[0], refs[0], change)
+	return o.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
+		img, err := o.commit(ctx, c, args[0], refs[0], change)
 		if err != nil {
 			return 0, err
 		}
 		if o.json {
-			return a.PrintJSON(infoOf(images.Listed{Image: img}))
+			return o.PrintJSON(infoOf(images.Listed{Image: img}))
 		}
-		return tell(&a.Console, o.json, o.quiet, refs[0], img)
+		return tell(&o.Console, o.json, o.quiet, refs[0], img)
 	})
 }
 
@@ -88,8 +98,8 @@ func (o *processOptions) change(lookup func(string) (string, bool), cmd []string
 }
 
 // commit takes a snapshot, so that the sandbox can go on, and makes an image from the snapshot's layers.
-func commit(a *app.App, ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
-	s := a.Session(nil, nil)
+func (o *commitOptions) commit(ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
+	s := o.Session(nil, nil)
 	defer s.Close()
 	eng, err := s.Engine(ctx)
 	if err != nil {

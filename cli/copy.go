@@ -37,7 +37,10 @@ $DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES limit one copy. A copy that 
 			},
 			Operand: cmdline.File,
 		},
-		New: shared(noFlags, cmdCopy),
+		New: func(a *app.App) app.Bound {
+			o := &copyOptions{App: a}
+			return app.Bound{Flags: nil, Run: o.run}
+		},
 	}
 }
 
@@ -59,7 +62,10 @@ func notRelative(arg string) error {
 	return app.Hinted(fmt.Errorf("path %q: a path inside a sandbox must be absolute", arg), "%s:/workspace/%s, or ./%s for a file of this machine", id, inside, arg)
 }
 
-func cmdCopy(a *app.App, o *options, args []string) (int, error) {
+// copyOptions are the options of cp.
+type copyOptions struct{ *app.App }
+
+func (o *copyOptions) run(args []string) (int, error) {
 	if len(args) != 2 {
 		return 0, app.Hinted(errors.New("needs two paths, one of them ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
@@ -86,11 +92,11 @@ func cmdCopy(a *app.App, o *options, args []string) (int, error) {
 			return 0, err
 		}
 	}
-	sig := stream.SignalsWatched(a.Quit)
-	s := a.Session(o.network.source(&a.Console), nil)
+	sig := stream.SignalsWatched(o.Quit)
+	s := o.Session(nil, nil)
 	defer s.Close()
-	did, err := s.Copy(sig.Ctx, source, target, callbacks(a, o, sig, &stages{}, nil))
-	tellLeft(&a.Console, did)
+	did, err := s.Copy(sig.Ctx, source, target, (&options{App: o.App}).callbacks(sig, &stages{}, nil))
+	tellLeft(&o.Console, did)
 	if code := sig.GaveUp(); err != nil && code != 0 {
 		return code, nil
 	}

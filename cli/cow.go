@@ -29,13 +29,13 @@ func cowFlag(o *cowOptions) cmdline.Flags {
 }
 
 // canAskCow returns an error if --cow ask is impossible.
-func canAskCow(c *app.Console, o *options) error {
+func (o *options) canAskCow(background bool) error {
 	switch {
 	case o.cow != "ask":
 		return nil
 	case !o.hasCow():
 		return app.Hinted(errors.New("--cow: no directory has mode cow"), "--workspace DIR:cow, --mount DIR:cow or --here=cow")
-	case o.key != "" || o.background:
+	case o.key != "" || background:
 		return app.Hinted(errors.New("--cow ask: cannot be combined with --key or --background"), "demesne diff lists the changes afterwards")
 	}
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
@@ -51,9 +51,9 @@ func (p *placed) tellApart() {
 		return
 	}
 	for _, d := range p.changes.Dirs {
-		p.app.Say(fmt.Sprintf("%s: changes to %s are kept apart, as %s", p.o.verb, text.SafeLine(d.Path), p.changes.ID))
+		p.o.Say(fmt.Sprintf("%s: changes to %s are kept apart, as %s", p.o.Verb, text.SafeLine(d.Path), p.changes.ID))
 	}
-	fmt.Fprintf(p.app.Stderr, "hint: after demesne stop %s, demesne apply %s makes them; demesne diff %s lists them\n", p.changes.Sandbox, p.changes.ID, p.changes.ID)
+	fmt.Fprintf(p.o.Stderr, "hint: after demesne stop %s, demesne apply %s makes them; demesne diff %s lists them\n", p.changes.Sandbox, p.changes.ID, p.changes.ID)
 }
 
 // tellChanges sums up the changes of a one-shot sandbox, and asks what to do with them if the user wanted that.
@@ -62,7 +62,7 @@ func (p *placed) tellChanges() {
 		p.tellApart()
 		return
 	}
-	c, say := p.changes, func(s string) { p.app.Say(p.o.verb + ": " + s) }
+	c, say := p.changes, func(s string) { p.o.Say(p.o.Verb + ": " + s) }
 	edits, all, err := c.Edits()
 	if err != nil {
 		say(err.Error())
@@ -81,7 +81,7 @@ func (p *placed) tellChanges() {
 		p.askChanges(edits)
 		return
 	}
-	fmt.Fprintf(p.app.Stderr, "hint: demesne diff --patch %s shows them; demesne apply %s makes them, demesne discard %s drops them\n", c.ID, c.ID, c.ID)
+	fmt.Fprintf(p.o.Stderr, "hint: demesne diff --patch %s shows them; demesne apply %s makes them, demesne discard %s drops them\n", c.ID, c.ID, c.ID)
 }
 
 // changeSums returns a line for each directory with changes, and lines for the files that this machine would execute.
@@ -116,21 +116,21 @@ func (p *placed) askChanges(edits []cow.Edit) {
 		line, err := in.ReadString('\n')
 		switch strings.ToLower(strings.TrimSpace(line)) {
 		case "y", "yes":
-			if _, err := applyChanges(p.app, p.changes, nil, cow.Directly(nil, false)); err != nil {
-				p.app.Report(p.o.verb, err)
+			if _, err := applyChanges(p.o.App, p.changes, nil, cow.Directly(nil, false)); err != nil {
+				p.o.Report(p.o.Verb, err)
 			}
 			return
 		case "d", "discard":
 			if err := p.changes.Discard(); err != nil {
-				p.app.Report(p.o.verb, err)
+				p.o.Report(p.o.Verb, err)
 			}
 			return
 		case "l", "list":
 			fmt.Fprint(f, editsText(edits, true))
 		case "p", "patch":
-			text, perr := patchText(p.changes, nil, cmdline.TerminalOf(f, p.app.Env))
+			text, perr := patchText(p.changes, nil, cmdline.TerminalOf(f, p.o.Env))
 			if perr != nil {
-				p.app.Report(p.o.verb, perr)
+				p.o.Report(p.o.Verb, perr)
 			}
 			fmt.Fprint(f, text)
 		case "n", "no":

@@ -28,39 +28,39 @@ func (r *root) createOptions(spec runner.Spec) session.CreateOptions {
 }
 
 // callbacks returns the functions that report on a sandbox and its command, and that ask about names.
-func callbacks(a *app.App, o *options, sig *stream.Signals, st *stages, p *progress.Progress) session.Callbacks {
+func (o *options) callbacks(sig *stream.Signals, st *stages, p *progress.Progress) session.Callbacks {
 	return session.Callbacks{
 		Image: p.Take,
-		Note:  func(line string) { a.Say(o.verb + ": " + line) },
+		Note:  func(line string) { o.Say(o.Verb + ": " + line) },
 		Stage: st.add,
 		Ready: func() { <-sig.Watched },
 		Made: func(b *session.Sandbox) {
 			p.Done()
 			st.add(b.Trace...)
-			tellMade(&a.Console, o, b)
+			o.tellMade(b)
 		},
-		Ask: asker(a, o.verb, &o.network),
+		Ask: asker(o.App, o.Verb, &o.network),
 	}
 }
 
 // tellMade prints what the caller should know of a sandbox that was made or opened.
-func tellMade(c *app.Console, o *options, b *session.Sandbox) {
-	if o.verb == "run" || o.verb == "create" {
+func (o *options) tellMade(b *session.Sandbox) {
+	if o.Verb == "run" || o.Verb == "create" {
 		if b.Replaced {
-			c.Say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.verb, o.key, b.ID))
+			o.Say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.Verb, o.key, b.ID))
 		}
-		warnMinimal(c, o.verb, b.Level)
-		warnUser(c, o.verb, b.Unmapped)
+		warnMinimal(&o.Console, o.Verb, b.Level)
+		warnUser(&o.Console, o.Verb, b.Unmapped)
 	}
-	if o.verb == "create" && o.json {
+	if o.Verb == "create" && o.json {
 		return
 	}
 	if b.Restarted {
-		c.Say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", o.verb, b.ID))
+		o.Say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", o.Verb, b.ID))
 	}
 	if len(b.MissingSecrets) > 0 {
-		c.Say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
-		fmt.Fprintf(c.Stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
+		o.Say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.Verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
+		fmt.Fprintf(o.Stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)
 	}
 }
 

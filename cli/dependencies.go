@@ -26,11 +26,11 @@ func dependencyFlag(o *codeOptions) cmdline.Flags {
 
 // installer returns the command that installs the dependencies, or nil without any. Without a flag about the network
 // it allows package registries.
-func (o *options) installer(sc *script, args []string) (*runner.Command, error) {
-	if len(o.dependencies) == 0 {
+func (c *codeOptions) installer(o *options, sc *script, args []string) (*runner.Command, error) {
+	if len(c.dependencies) == 0 {
 		return nil, nil
 	}
-	l := o.language
+	l := c.language
 	if sc != nil {
 		l = sc.lang
 	}
@@ -42,7 +42,7 @@ func (o *options) installer(sc *script, args []string) (*runner.Command, error) 
 			strings.Join(languages.Names(func(l languages.Language) bool { return l.Install != nil }), ", "))
 	}
 	var all []languages.Dependency
-	for _, word := range o.dependencies {
+	for _, word := range c.dependencies {
 		d, err := l.ParseDependency(word)
 		if err != nil {
 			return nil, err
@@ -60,11 +60,11 @@ func (o *options) installer(sc *script, args []string) (*runner.Command, error) 
 }
 
 // install installs the dependencies in a sandbox. What the installer prints goes to stderr. A failure is reported only.
-func installDependencies(a *app.App, ctx context.Context, s *session.Service, o *options, id string, tool *runner.Command) error {
+func (c *codeOptions) install(ctx context.Context, o *options, s *session.Service, id string, tool *runner.Command) error {
 	if tool == nil {
 		return nil
 	}
-	done, err := s.Exec(ctx, id, session.RunOptions{Command: *tool, Stdout: a.Stderr, Stderr: a.Stderr}, session.Callbacks{})
+	done, err := s.Exec(ctx, id, session.RunOptions{Command: *tool, Stdout: o.Stderr, Stderr: o.Stderr}, session.Callbacks{})
 	var e *ipc.Error
 	failed := ""
 	switch {
@@ -79,16 +79,16 @@ func installDependencies(a *app.App, ctx context.Context, s *session.Service, o 
 	default:
 		return nil
 	}
-	a.Say(fmt.Sprintf("%s: install %s: %s", o.verb, strings.Join(o.dependencies, " "), strings.TrimSpace(failed)))
+	o.Say(fmt.Sprintf("%s: install %s: %s", o.Verb, strings.Join(c.dependencies, " "), strings.TrimSpace(failed)))
 	if o.network.mode == session.NoEgress {
-		fmt.Fprintln(a.Stderr, "hint: --egress package-managers lets the sandbox reach package registries")
+		fmt.Fprintln(o.Stderr, "hint: --egress package-managers lets the sandbox reach package registries")
 	}
 	return nil
 }
 
 // within makes the sandbox of c, or finds the one of its key, installs the dependencies there, and calls do with its id and
 // the image's configuration. Without a key it removes the sandbox then.
-func (j *execution) within(s *session.Service, c session.CreateOptions, cb session.Callbacks, do func(id string, image oci.Config) error) (err error) {
+func (j *command) within(s *session.Service, c session.CreateOptions, cb session.Callbacks, do func(id string, image oci.Config) error) (err error) {
 	if c.Spec.Key == "" {
 		c.Spec.Lifetime = runner.Attached
 	}
@@ -114,7 +114,7 @@ func (j *execution) within(s *session.Service, c session.CreateOptions, cb sessi
 			}
 		}()
 	}
-	if err := installDependencies(j.app, j.sig.Ctx, s, j.o, sb.ID, j.tool); err != nil {
+	if err := j.o.install(j.sig.Ctx, &j.o.options, s, sb.ID, j.tool); err != nil {
 		return err
 	}
 	return do(sb.ID, image)

@@ -49,7 +49,7 @@ func (o *mountOptions) setDevcontainer(arg string) error {
 }
 
 // openDevcontainer reads the file that --devcontainer names, builds its image, and sets the options that it decides.
-func openDevcontainer(a *app.App, o *options, args []string) error {
+func (o *options) openDevcontainer(args []string) error {
 	switch {
 	case o.asked == nil:
 		return nil
@@ -63,14 +63,14 @@ func openDevcontainer(a *app.App, o *options, args []string) error {
 		return fmt.Errorf("devcontainer: %w", devHinted(err))
 	}
 	defer d.root.Close()
-	if err := d.read(a, o); err != nil {
+	if err := d.read(o); err != nil {
 		return fmt.Errorf("%s: %w", d.name, devHinted(err))
 	}
-	if d.agent = o.verb == "agent"; d.agent && d.mode != "" {
+	if d.agent = o.Verb == "agent"; d.agent && d.mode != "" {
 		return fmt.Errorf("devcontainer %q: an agent's project is always mounted for writing", *o.asked)
 	}
-	d.tell(a, o)
-	if err := d.setImage(a, o); err != nil {
+	d.tell(o)
+	if err := d.setImage(o); err != nil {
 		return fmt.Errorf("%s: %w", d.name, err)
 	}
 	if len(args) > 0 && o.entrypoint == nil && o.shell == nil {
@@ -118,12 +118,12 @@ func findDevcontainer(arg string) (d *devContainer, err error) {
 }
 
 // read reads the file, and finds the directories that it mounts.
-func (d *devContainer) read(a *app.App, o *options) error {
+func (d *devContainer) read(o *options) error {
 	f, err := devcontainer.Read(d.root, d.name)
 	if err != nil {
 		return err
 	}
-	env, err := o.environment(a.Env)
+	env, err := o.environment(o.Env)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (d *devContainer) read(a *app.App, o *options) error {
 	if d.plan, err = f.Plan(place); err != nil {
 		return err
 	}
-	if err := d.resolve(a, o); err != nil {
+	if err := d.resolve(o); err != nil {
 		return err
 	}
 	for _, m := range d.plan.Mounts {
@@ -181,7 +181,7 @@ func (d *devContainer) mount(m devcontainer.Mount) (found mountArg, err error) {
 }
 
 // tell reports what the file asks for and does not get.
-func (d *devContainer) tell(a *app.App, o *options) {
+func (d *devContainer) tell(o *options) {
 	lines := slices.Clone(d.plan.Notes)
 	for _, port := range d.plan.Ports {
 		n, err := strconv.ParseUint(port, 10, 16)
@@ -199,24 +199,24 @@ func (d *devContainer) tell(a *app.App, o *options) {
 	}
 	unix.Sysinfo(&memory)
 	lines = append(lines, d.plan.Needs.Lacks(runtime.NumCPU(), memory.Totalram*uint64(memory.Unit), disk.Bavail*uint64(disk.Bsize))...)
-	d.say(a, o, lines)
+	d.say(o, lines)
 }
 
-func (d *devContainer) say(a *app.App, o *options, lines []string) {
+func (d *devContainer) say(o *options, lines []string) {
 	for _, line := range lines {
-		a.Say(fmt.Sprintf("%s: devcontainer.json: %s", o.verb, text.SafeLine(line)))
+		o.Say(fmt.Sprintf("%s: devcontainer.json: %s", o.Verb, text.SafeLine(line)))
 	}
 }
 
 // setImage sets the image that the file names, or builds it. Only an image of a registry, of the store or of a recipe can
 // be named: a directory or archive would be a file of this machine.
-func (d *devContainer) setImage(a *app.App, o *options) (err error) {
+func (d *devContainer) setImage(o *options) (err error) {
 	base, name := d.plan.Name, d.imageName()
 	if d.plan.Build != nil {
 		if base = name; d.plan.HasFeatures() {
 			base += "-base"
 		}
-		if err := d.build(a, o, base); err != nil {
+		if err := d.build(o, base); err != nil {
 			return err
 		}
 	} else if err := o.setImage(base); err != nil {
@@ -225,7 +225,7 @@ func (d *devContainer) setImage(a *app.App, o *options) (err error) {
 		return fmt.Errorf("image %q: a devcontainer.json can only name an image of a registry or of demesne images", base)
 	}
 	if d.plan.HasFeatures() {
-		if err := d.install(a, o, base, name); err != nil {
+		if err := d.install(o, base, name); err != nil {
 			return fmt.Errorf("features: %w", err)
 		}
 	}
@@ -244,7 +244,7 @@ func imageHas(c oci.Config) devcontainer.Has {
 // build builds the image of the file under a name.
 // The build has the context and the directory of the Dockerfile as descriptors, which lie in the workspace whatever
 // becomes of their paths.
-func (d *devContainer) build(a *app.App, o *options, name string) error {
+func (d *devContainer) build(o *options, name string) error {
 	b := d.plan.Build
 	if info, err := d.root.Lstat(b.File); err != nil || !info.Mode().IsRegular() {
 		return fmt.Errorf("build: dockerfile %q: %w", b.File, errors.Join(fsutil.Reason(err), notRegular(err)))
@@ -269,24 +269,24 @@ func (d *devContainer) build(a *app.App, o *options, name string) error {
 	if o.pull == images.PullAlways {
 		flags = append(flags, "--pull")
 	}
-	return d.run(a, o, name, nil, flags, context, beside)
+	return d.run(o, name, nil, flags, context, beside)
 }
 
 // run executes a build with files on descriptors from 3 on, of which the first is the context.
-func (d *devContainer) run(a *app.App, o *options, name string, stdin io.Reader, flags []string, files ...*os.File) error {
+func (d *devContainer) run(o *options, name string, stdin io.Reader, flags []string, files ...*os.File) error {
 	program, err := client.FindProgram(buildProgram)
 	if err != nil {
 		return err
 	}
 	argv := append([]string{"--tag", name}, flags...)
-	if !stream.IsTerminal(a.Stderr) {
+	if !stream.IsTerminal(o.Stderr) {
 		argv = append(argv, "--quiet")
 	}
 	if o.platform != "" {
 		argv = append(argv, "--platform="+o.platform)
 	}
 	cmd := exec.Command(program, append(argv, "/proc/self/fd/3")...)
-	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = stdin, a.Stderr, files
+	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = stdin, o.Stderr, files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread() // the signal comes when the thread ends that started the program
 	defer runtime.UnlockOSThread()
@@ -325,7 +325,7 @@ func (r *root) configured(c *session.CreateOptions, image oci.Config) error {
 	if d.agent && p.Hooks() {
 		p.Notes = append(p.Notes, "its commands are not executed for an agent; RUN in the Dockerfile, or --branch --setup, prepares its sandbox")
 	}
-	d.say(r.app, r.o, p.Notes)
+	d.say(r.o, p.Notes)
 	c.Spec.Defaults.Env = slices.Concat(p.Env, c.Spec.Defaults.Env)
 	switch {
 	case own:
@@ -352,7 +352,7 @@ func (r *root) hooks(ctx context.Context, s *session.Service, b *session.Sandbox
 		return 0, nil
 	}
 	argv := r.o.dev.plan.Wrap([]string{"/bin/sh", "-c", ":"}, true)
-	done, err := s.Exec(ctx, b.ID, session.RunOptions{Command: runner.Command{Argv: argv}, Stdout: r.app.Stderr, Stderr: r.app.Stderr}, session.Callbacks{})
+	done, err := s.Exec(ctx, b.ID, session.RunOptions{Command: runner.Command{Argv: argv}, Stdout: r.o.Stderr, Stderr: r.o.Stderr}, session.Callbacks{})
 	if err == nil && done != nil {
 		code = done.ExitCode
 	}

@@ -20,7 +20,6 @@ const killGrace = time.Second
 // execution is one command of run, exec or attach, from its checks to its result. It is the session.Streams of its
 // command.
 type execution struct {
-	app     *app.App
 	o       *options
 	cmd     runner.Command
 	began   time.Time
@@ -31,26 +30,26 @@ type execution struct {
 	doc     *document
 	stdio   *stream.Stdio // nil with a terminal
 	placed  *placed
-	script  *script         // nil: the command is no script
-	tool    *runner.Command // installs dependencies first; nil: none
+	missing func(error) error    // explains that the sandbox lacks the program; nil: see explain
+	after   func(*runner.Result) // hints at what the result means; may be nil
 	started bool
 	over    chan struct{} // closed when result is set
 	left    bool          // the caller detached and the command runs on: there is no result
 	result  *runner.Result
 
 	manifest string // path, if --manifest wrote one
-	problem  error  // why the script is not in the sandbox
+	problem  error  // why the command could not run in the sandbox that was made
 }
 
 // newExecution returns an execution after every check that needs no sandbox.
-func newExecution(a *app.App, o *options, argv []string) (*execution, error) {
-	j := &execution{app: a, o: o, began: time.Now(), over: make(chan struct{})}
-	env, err := o.environment(a.Env)
+func (o *options) newExecution(argv []string) (*execution, error) {
+	j := &execution{o: o, began: time.Now(), over: make(chan struct{})}
+	env, err := o.environment(o.Env)
 	if err != nil {
 		return nil, err
 	}
 	j.cmd = runner.Command{Argv: argv, Env: env, Dir: o.workdir, User: o.user, Timeout: o.timeout}
-	if j.doc, err = openDocument(&a.Console, &o.reportOptions); err != nil {
+	if j.doc, err = openDocument(&o.Console, &o.reportOptions); err != nil {
 		return nil, err
 	}
 	if o.json && o.jsonFile == "" {
@@ -58,10 +57,15 @@ func newExecution(a *app.App, o *options, argv []string) (*execution, error) {
 	}
 	j.term = &stream.Terminal{Fd: -1}
 	if o.tty {
-		j.term = a.OpenTerminal()
+		j.term = o.OpenTerminal()
 	}
-	j.sig = stream.WatchSignals(a.Quit, j.term)
+	j.sig = stream.WatchSignals(o.Quit, j.term)
 	return j, nil
+}
+
+// runOptions returns how a session runs the command.
+func (j *execution) runOptions() session.RunOptions {
+	return session.RunOptions{Command: j.cmd, Streams: j}
 }
 
 // Open makes the pipes, or asks for a terminal.
@@ -74,8 +78,8 @@ func (j *execution) Open(cmd *runner.Command) (err error) {
 		cmd.TTY = &size
 		return nil
 	}
-	if j.stdio, err = j.app.OpenStdio(cmd, j.o.interactive, j.kept, j.stages.firstByte); err == nil {
-		j.stdio.Share(j.app.Floor, j.over)
+	if j.stdio, err = j.o.OpenStdio(cmd, j.o.interactive, j.kept, j.stages.firstByte); err == nil {
+		j.stdio.Share(j.o.Floor, j.over)
 	}
 	return err
 }
@@ -121,7 +125,7 @@ func (j *execution) ended(done *session.RunResult, err error) error {
 	if j.problem != nil {
 		return j.problem
 	}
-	return j.commandHint(err)
+	return j.explain(err)
 }
 
 // overTerminal continues a started command that has a terminal; recent is its output so far.
@@ -130,15 +134,15 @@ func (j *execution) overTerminal(p session.Process, recent []byte) error {
 	if err := j.term.MakeRaw(); err != nil {
 		return err
 	}
-	if err := stream.WriteAll(stream.FD(j.app.Stdout), recent); err != nil {
+	if err := stream.WriteAll(stream.FD(j.o.Stdout), recent); err != nil {
 		return err
 	}
-	if stays := j.o.verb != "run" || j.o.key != ""; stays && j.term.Fd >= 0 && j.doc == nil {
+	if stays := j.o.Verb != "run" || j.o.key != ""; stays && j.term.Fd >= 0 && j.doc == nil {
 		j.term.Keys = stream.NewDetachKeys()
 	}
-	j.term.Answers, j.term.Floor, j.term.Over = j.app.Answers, j.app.Floor, j.over
-	j.app.Answers.Attach(func() { redraw(p, j.term.Size()) })
-	out := j.term.Connect(&j.app.Files, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
+	j.term.Answers, j.term.Floor, j.term.Over = j.o.Answers, j.o.Floor, j.over
+	j.o.Answers.Attach(func() { redraw(p, j.term.Size()) })
+	out := j.term.Connect(&j.o.Files, p.Terminal(), j.o.interactive, j.kept, j.stages.firstByte)
 	if err := j.waitOrLeave(p); err != nil || j.left {
 		return err
 	}
@@ -196,7 +200,7 @@ func (j *execution) patience() time.Duration {
 func (j *execution) finish(err error) (int, error) {
 	j.term.Restore()
 	if j.left {
-		fmt.Fprintln(j.app.Stderr, "\r\ndemesne: detached, the command runs on: demesne attach returns to it")
+		fmt.Fprintln(j.o.Stderr, "\r\ndemesne: detached, the command runs on: demesne attach returns to it")
 		return 0, nil
 	}
 	if code := j.sig.GaveUp(); code != 0 && !j.started {
@@ -207,21 +211,23 @@ func (j *execution) finish(err error) (int, error) {
 		err = werr
 	}
 	if j.o.trace {
-		printTrace(j.app.Stderr, trace)
+		printTrace(j.o.Stderr, trace)
 	}
 	if j.result == nil {
 		return 0, err
 	}
-	if line := app.ReasonLine(j.o.verb, j.result); line != "" {
-		j.app.Say(line)
+	if line := app.ReasonLine(j.o.Verb, j.result); line != "" {
+		j.o.Say(line)
 	}
-	tellBlocked(&j.app.Console, j.result, j.o.verb != "run" || j.o.key != "")
+	tellBlocked(&j.o.Console, j.result, j.o.Verb != "run" || j.o.key != "")
 	j.tellLearned()
 	j.tellOutput()
-	j.script.tell(&j.app.Console, j.result.ExitCode)
+	if j.after != nil {
+		j.after(j.result)
+	}
 	j.placed.tell()
 	if err != nil {
-		j.app.Report(j.o.verb, err)
+		j.o.Report(j.o.Verb, err)
 		if j.result.ExitCode == 0 {
 			return app.ExitFailed, nil
 		}
@@ -231,15 +237,15 @@ func (j *execution) finish(err error) (int, error) {
 
 // tellLearned hints at the command that turns the log of --learn into a policy.
 func (j *execution) tellLearned() {
-	if j.o.network.learn && j.result.EgressLog != "" && stream.IsTerminal(j.app.Stderr) {
-		fmt.Fprintf(j.app.Stderr, "hint: to allow only what this run used: demesne egress suggest %s > policy.toml\n", text.SafeLine(j.result.EgressLog))
+	if j.o.network.learn && j.result.EgressLog != "" && stream.IsTerminal(j.o.Stderr) {
+		fmt.Fprintf(j.o.Stderr, "hint: to allow only what this run used: demesne egress suggest %s > policy.toml\n", text.SafeLine(j.result.EgressLog))
 	}
 }
 
 // tellOutput prints the path of an output directory that the user did not name, if it is not empty and stderr is a
 // terminal.
 func (j *execution) tellOutput() {
-	if j.o.verb != "run" || j.o.out != "" || !stream.IsTerminal(j.app.Stderr) {
+	if j.o.Verb != "run" || j.o.out != "" || !stream.IsTerminal(j.o.Stderr) {
 		return
 	}
 	dir, err := os.Open(j.result.Out)
@@ -248,6 +254,6 @@ func (j *execution) tellOutput() {
 	}
 	defer dir.Close()
 	if left, _ := dir.Readdirnames(1); len(left) > 0 { // read one name only: there may be millions
-		fmt.Fprintf(j.app.Stderr, "hint: output is in %s\n", text.SafeLine(j.result.Out))
+		fmt.Fprintf(j.o.Stderr, "hint: output is in %s\n", text.SafeLine(j.result.Out))
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"demesne/build/devcontainer"
-	"demesne/cli/app"
 	"demesne/cli/progress"
 	"demesne/images"
 	"demesne/images/imageref"
@@ -23,7 +22,7 @@ import (
 )
 
 // resolve finds the features of the file: in the store, in registries, and beside the file.
-func (d *devContainer) resolve(a *app.App, o *options) error {
+func (d *devContainer) resolve(o *options) error {
 	if !d.plan.HasFeatures() {
 		return nil
 	}
@@ -31,7 +30,7 @@ func (d *devContainer) resolve(a *app.App, o *options) error {
 	if err != nil {
 		return err
 	}
-	return d.withImages(a, func(ctx context.Context, c *images.Client) error {
+	return d.withImages(o, func(ctx context.Context, c *images.Client) error {
 		return d.plan.Resolve(func(name string) (devcontainer.Content, error) {
 			dir, local, err := devcontainer.LocalFeature(name)
 			switch {
@@ -45,7 +44,7 @@ func (d *devContainer) resolve(a *app.App, o *options) error {
 			if err != nil || ref.Kind != imageref.Registry {
 				return devcontainer.Content{}, errors.Join(err, errors.New("not a name in a registry"))
 			}
-			p := progress.New(&a.Console, false, fmt.Sprintf("feature %q", ref.Given))
+			p := progress.New(&o.Console, false, fmt.Sprintf("feature %q", ref.Given))
 			defer p.Done()
 			img, err := c.Feature(ctx, ref, o.pull, p.Take)
 			if err != nil {
@@ -57,8 +56,8 @@ func (d *devContainer) resolve(a *app.App, o *options) error {
 }
 
 // withImages calls f with the image store, until a signal ends it.
-func (d *devContainer) withImages(a *app.App, f func(context.Context, *images.Client) error) error {
-	code, err := a.WithImages(func(ctx context.Context, c *images.Client) (int, error) { return 0, f(ctx, c) })
+func (d *devContainer) withImages(o *options, f func(context.Context, *images.Client) error) error {
+	code, err := o.WithImages(func(ctx context.Context, c *images.Client) (int, error) { return 0, f(ctx, c) })
 	if err == nil && code != 0 {
 		err = context.Canceled
 	}
@@ -100,19 +99,19 @@ func (d *devContainer) small(name string) ([]byte, error) {
 }
 
 // install builds the image with the features over the image that base names.
-func (d *devContainer) install(a *app.App, o *options, base, name string) error {
+func (d *devContainer) install(o *options, base, name string) error {
 	ref, err := session.ParseImage(base)
 	if err != nil {
 		return fmt.Errorf("image %q: %w", base, err)
 	}
 	has := devcontainer.Has{}
-	err = d.withImages(a, func(ctx context.Context, c *images.Client) error {
+	err = d.withImages(o, func(ctx context.Context, c *images.Client) error {
 		c.Platform = o.platform
 		policy := o.pull
 		if d.plan.Build != nil {
 			policy = images.PullNever
 		}
-		p := progress.New(&a.Console, false, fmt.Sprintf("pull %q", base))
+		p := progress.New(&o.Console, false, fmt.Sprintf("pull %q", base))
 		defer p.Done()
 		img, err := c.Ensure(ctx, ref, policy, p.Take)
 		if err == nil {
@@ -132,5 +131,5 @@ func (d *devContainer) install(a *app.App, o *options, base, name string) error 
 		return fsutil.Reason(err)
 	}
 	defer beside.Close()
-	return d.run(a, o, name, strings.NewReader(text), []string{"--file", "-"}, beside)
+	return d.run(o, name, strings.NewReader(text), []string{"--file", "-"}, beside)
 }

@@ -15,12 +15,10 @@ func sandboxFlags(o *options) cmdline.Flags {
 			Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
 		{Group: app.GroupSandbox, Long: "socket", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.sockets, checkInput),
 			Help: "let the command connect to a unix socket of this machine, at /in/NAME; the server there obeys the command"},
-		{Group: app.GroupSandbox, Long: "out", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&o.out),
-			Help: "directory for /out; a new one is readable by you alone (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
+		outFlag(&o.out),
 		{Group: app.GroupSandbox, Long: "workspace", Arg: "DIR[:cow]", Complete: cmdline.Directory, Set: cmdline.Text(&o.workspace),
 			Help: "writable directory for /workspace (default a temporary one); with :cow it stays as it is, see demesne apply"},
-		{Group: app.GroupSandbox, Long: "name", Arg: "NAME", Set: o.setName,
-			Help: "name of the sandbox, for other commands (default its id)"},
+		nameFlag(&o.lifeOptions),
 		{Group: app.GroupSandbox, Long: "require", Arg: "LEVEL", Words: levels, Set: cmdline.Word(&o.require, levels),
 			Help: "refuse to run with less isolation: full, degraded or minimal"},
 		{Group: app.GroupSandbox, Long: "nesting", Set: cmdline.On(&o.nesting),
@@ -71,31 +69,31 @@ func resultFlags(o *reportOptions) cmdline.Flags {
 	}
 }
 
-func runFlags(o *options) cmdline.Flags {
-	return slices.Concat(commandFlags(&o.processOptions), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), envFileFlag(&o.processOptions), entrypointFlag(&o.processOptions), backgroundFlag(&o.processOptions),
-		rootFlags(&o.rootOptions), sandboxFlags(o), dependencyFlag(&o.codeOptions), interiorFlags(o), mountFlags(&o.mountOptions), cowFlag(&o.cowOptions),
+func (o *runOptions) flags() cmdline.Flags {
+	return slices.Concat(commandFlags(&o.processOptions), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), envFileFlag(&o.processOptions), entrypointFlag(&o.processOptions), backgroundFlag(&o.background),
+		rootFlags(&o.rootOptions), sandboxFlags(&o.options), dependencyFlag(&o.codeOptions), interiorFlags(&o.options), mountFlags(&o.mountOptions), cowFlag(&o.cowOptions),
 		keyFlag(&o.lifeOptions, "run in the persistent sandbox of this key; make it if it does not exist"), replaceFlag(&o.lifeOptions),
-		queueFlag(&o.processOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network),
-		limitFlags(&o.isolationOptions), resultFlags(&o.reportOptions), manifestFlag(&o.fileOptions))
+		queueFlag(&o.queue), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network),
+		limitFlags(&o.isolationOptions), resultFlags(&o.reportOptions), manifestFlag(&o.manifest))
 }
 
-func manifestFlag(o *fileOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupResult, Long: "manifest", Set: cmdline.On(&o.manifest),
+func manifestFlag(to *bool) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupResult, Long: "manifest", Set: cmdline.On(to),
 		Help: "write a manifest: the SHA-256 sum of each file in /out, beside that directory"}}
 }
 
-func backgroundFlag(o *processOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupCommand, Long: "background", Set: cmdline.On(&o.background),
+func backgroundFlag(to *bool) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "background", Set: cmdline.On(to),
 		Help: "start a background job, and print its id; see wait, logs, jobs and cancel"}}
 }
 
-func createFlags(o *options) cmdline.Flags {
+func (o *createOptions) flags() cmdline.Flags {
 	user := *commandFlags(&o.processOptions).Long("user")
 	user.Group = app.GroupSandbox
 	language := languageFlag(&o.codeOptions)
 	language[0].Group, language[0].Help = app.GroupSandbox, "language of --dependency"
 	trace := *resultFlags(&o.reportOptions).Long("trace")
-	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(o), dependencyFlag(&o.codeOptions), language, interiorFlags(o), mountFlags(&o.mountOptions), cmdline.Flags{user},
+	return slices.Concat(rootFlags(&o.rootOptions), sandboxFlags(&o.options), dependencyFlag(&o.codeOptions), language, interiorFlags(&o.options), mountFlags(&o.mountOptions), cmdline.Flags{user},
 		keyFlag(&o.lifeOptions, "return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
 		replaceFlag(&o.lifeOptions), shareFlag(&o.lifeOptions), lifeFlags(&o.lifeOptions), networkFlags(&o.network), secretFlags(&o.network), limitFlags(&o.isolationOptions), app.JSONFlag(&o.json), cmdline.Flags{trace})
 }
@@ -105,15 +103,18 @@ func shareFlag(o *lifeOptions) cmdline.Flags {
 		Help: "let models use the sandbox by its id or name: mcp means all MCP servers of this user (default the command line alone)"}}
 }
 
-func execFlags(o *options) cmdline.Flags {
-	return slices.Concat(commandFlags(&o.processOptions), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), envFileFlag(&o.processOptions), backgroundFlag(&o.processOptions), queueFlag(&o.processOptions),
+func (o *runOptions) execFlags() cmdline.Flags {
+	return slices.Concat(commandFlags(&o.processOptions), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), envFileFlag(&o.processOptions), backgroundFlag(&o.background), queueFlag(&o.queue),
 		keyFlag(&o.lifeOptions, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(&o.reportOptions))
 }
 
-func jsonOf(o *options) cmdline.Flags { return app.JSONFlag(&o.json) }
 
-func lsFlags(o *options) cmdline.Flags {
-	return slices.Concat(app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the ids"))
+func outFlag(to *string) cmdline.Flag {
+	return cmdline.Flag{Group: app.GroupSandbox, Long: "out", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(to),
+		Help: "directory for /out; a new one is readable by you alone (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"}
 }
 
-func noFlags(*options) cmdline.Flags { return nil }
+func nameFlag(o *lifeOptions) cmdline.Flag {
+	return cmdline.Flag{Group: app.GroupSandbox, Long: "name", Arg: "NAME", Set: o.setName,
+		Help: "name of the sandbox, for other commands (default its id)"}
+}

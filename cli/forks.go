@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +32,10 @@ A fork publishes only the ports that --publish gives. stderr names the ports of 
 				Examples: []cmdline.Example{{Says: "try something in a copy", Line: "demesne fork --name try build; demesne exec try -- make"}},
 				Operand:  cmdline.Sandbox,
 			},
-			New: shared(forkFlags, cmdFork),
+			New: func(a *app.App) app.Bound {
+				o := &forkOptions{App: a}
+				return app.Bound{Flags: o.flags(), Run: o.run}
+			},
 		},
 		{
 			Command: cmdline.Command{
@@ -43,7 +45,10 @@ not expire; demesne rm removes it. The files of a sandbox with processes are cop
 				Examples: []cmdline.Example{{Says: "save before a change, and go back", Line: "demesne snapshot --name before build; demesne fork --name again before"}},
 				Operand:  cmdline.Sandbox,
 			},
-			New: shared(snapshotFlags, cmdSnapshot),
+			New: func(a *app.App) app.Bound {
+				o := &snapshotOptions{App: a}
+				return app.Bound{Flags: cmdline.Flags{nameFlag(&o.lifeOptions)}, Run: o.run}
+			},
 		},
 		{
 			Command: cmdline.Command{
@@ -74,43 +79,50 @@ are spelled out.`,
 	}
 }
 
-func snapshotFlags(o *options) cmdline.Flags {
-	return cmdline.Flags{*sandboxFlags(o).Long("name")}
+// snapshotOptions are the options of snapshot.
+type snapshotOptions struct {
+	*app.App
+	lifeOptions
 }
 
-func forkFlags(o *options) cmdline.Flags {
-	return slices.Concat(snapshotFlags(o), cmdline.Flags{
-		*sandboxFlags(o).Long("out"),
-		*networkFlags(&o.network).Long("publish"),
-	})
+// forkOptions are the options of fork.
+type forkOptions struct {
+	*app.App
+	lifeOptions
+	out     string
+	network network
 }
 
-func cmdFork(a *app.App, o *options, args []string) (int, error) {
+func (o *forkOptions) flags() cmdline.Flags {
+	return cmdline.Flags{nameFlag(&o.lifeOptions), outFlag(&o.out), *networkFlags(&o.network).Long("publish")}
+}
+
+func (o *forkOptions) run(args []string) (int, error) {
 	from, err := app.OneSandbox(args)
 	if err != nil {
 		return 0, err
 	}
-	return a.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
+	return o.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
 		f, err := s.Fork(ctx, from, o.name, o.out, o.network.publish)
 		if err != nil {
 			return 0, err
 		}
-		return tellForked(&a.Console, ctx, s, "fork", f)
+		return tellForked(&o.Console, ctx, s, "fork", f)
 	})
 }
 
-func cmdSnapshot(a *app.App, o *options, args []string) (int, error) {
+func (o *snapshotOptions) run(args []string) (int, error) {
 	from, err := app.OneSandbox(args)
 	if err != nil {
 		return 0, err
 	}
-	return a.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
+	return o.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
 		var f runner.Forked
 		err := s.With(ctx, func(eng session.Engine) (err error) { f, err = eng.Snapshot(ctx, from, o.name); return err })
 		if err != nil {
 			return 0, err
 		}
-		return tellForked(&a.Console, ctx, s, "snapshot", f)
+		return tellForked(&o.Console, ctx, s, "snapshot", f)
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // gitIdentity returns the variables with which git in the sandbox uses the caller's name and address.
-func gitIdentity(a *app.App, o *options) (env []string, err error) {
+func (o *options) gitIdentity() (env []string, err error) {
 	dir, _ := o.cowWorkspace()
 	if o.identity == "no" || o.identity == "" && dir == "" && o.here == "" {
 		return nil, nil

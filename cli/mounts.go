@@ -70,7 +70,6 @@ func (o *mountOptions) parsed() (all []mountArg, dir string, err error) {
 
 // placed are the mounts of one sandbox, with what must be told at its end.
 type placed struct {
-	app     *app.App
 	o       *options
 	watch   watch
 	changes *cow.Set // nil: no mount has mode cow
@@ -78,8 +77,8 @@ type placed struct {
 
 // place adds the mounts to spec, with read-only ones over what programs of this machine would execute. It makes the
 // directory for the changes of mounts with mode cow.
-func place(a *app.App, spec *runner.Spec, o *options) (*placed, error) {
-	p := &placed{app: a, o: o, watch: watch{verb: o.verb}}
+func (o *options) place(spec *runner.Spec) (*placed, error) {
+	p := &placed{o: o, watch: watch{verb: o.Verb}}
 	mounts, dir, err := o.parsed()
 	if err != nil {
 		return nil, err
@@ -98,7 +97,7 @@ func place(a *app.App, spec *runner.Spec, o *options) (*placed, error) {
 		mounts, spec.Workspace = append(mounts, m), ""
 		spec.Defaults.Dir = cmp.Or(dir, m.Target)
 	}
-	if spec.Defaults.Env, err = gitIdentity(a, o); err != nil {
+	if spec.Defaults.Env, err = o.gitIdentity(); err != nil {
 		return nil, err
 	}
 	var apart []*runner.Mount
@@ -162,7 +161,7 @@ func (p *placed) made(b *session.Sandbox) {
 		return // an existing sandbox of the key has its own
 	}
 	if err := p.changes.Made(b.ID, p.o.name); err != nil {
-		p.app.Say(fmt.Sprintf("%s: record changes: %v", p.o.verb, err))
+		p.o.Say(fmt.Sprintf("%s: record changes: %v", p.o.Verb, err))
 	}
 }
 
@@ -178,7 +177,7 @@ func (p *placed) tell() {
 	if p == nil {
 		return
 	}
-	p.watch.tell(&p.app.Console)
+	p.watch.tell(&p.o.Console)
 	if p.changes != nil && p.changes.Sandbox != "" {
 		p.tellChanges()
 	}

@@ -17,8 +17,7 @@ import (
 
 // options holds a parsed command line, in one part for each subject. Each command uses the parts that its flags set.
 type options struct {
-	verb string
-	line []string // all arguments after the verb
+	*app.App
 
 	rootOptions
 	fileOptions
@@ -29,16 +28,6 @@ type options struct {
 	network network
 	processOptions
 	reportOptions
-
-	// Of single commands:
-	agentOptions
-}
-
-// agentOptions are of the command agent.
-type agentOptions struct {
-	branch, fresh bool
-	forks         int
-	setup, stamp  string // stamp: of an attempt
 }
 
 // rootOptions choose the root filesystem of a sandbox.
@@ -52,7 +41,6 @@ type rootOptions struct {
 type fileOptions struct {
 	inputs, sockets []string
 	out, workspace  string
-	manifest        bool // of out
 	interior        runner.Interior
 }
 
@@ -82,9 +70,6 @@ type processOptions struct {
 	userName         string // instead of user; resolved in the image
 	timeout          time.Duration
 	tty, interactive bool
-	codeOptions
-	stepOptions
-	background, queue bool
 }
 
 // reportOptions choose the form of an answer.

@@ -29,7 +29,7 @@ func lifeFlags(o *lifeOptions) cmdline.Flags {
 }
 
 // queueFlag is a flag of exec and, with --key, of run.
-func queueFlag(o *processOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupCommand, Long: "queue", Set: cmdline.On(&o.queue),
+func queueFlag(to *bool) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "queue", Set: cmdline.On(to),
 		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
 }

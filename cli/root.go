@@ -12,17 +12,16 @@ import (
 
 // root is the root file system of a sandbox that was not looked for yet.
 type root struct {
-	app *app.App
 	o   *options
 	ref imageref.Ref
 }
 
 // newRoot returns the root that o names, without looking for it.
-func newRoot(a *app.App, o *options) (*root, error) {
-	r := &root{app: a, o: o, ref: o.image}
+func (o *options) newRoot() (*root, error) {
+	r := &root{o: o, ref: o.image}
 	if r.ref.Kind == "" {
 		var err error
-		if r.ref, err = a.Session(o.network.source(&a.Console), nil).DefaultImage(); err != nil {
+		if r.ref, err = o.Session(o.network.source(&o.Console), nil).DefaultImage(); err != nil {
 			return nil, err
 		}
 	}
@@ -51,7 +50,7 @@ func (r *root) argv(c *oci.Config, args []string) ([]string, error) {
 	case c == nil:
 		return nil, nil
 	case !r.ref.Stored() && r.o.entrypoint == nil:
-		return r.o.argv(r.o.verb, args)
+		return r.o.argv(r.o.Verb, args)
 	}
 	argv, err := c.Command(r.o.entrypoint, args)
 	if errors.Is(err, oci.ErrNoCommand) {
@@ -61,5 +60,5 @@ func (r *root) argv(c *oci.Config, args []string) ([]string, error) {
 }
 
 func (r *root) progress() *progress.Progress {
-	return progress.New(&r.app.Console, r.o.quiet, fmt.Sprintf("%s: image %q", r.o.verb, r.ref.Given))
+	return progress.New(&r.o.Console, r.o.quiet, fmt.Sprintf("%s: image %q", r.o.Verb, r.ref.Given))
 }

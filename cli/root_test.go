@@ -18,7 +18,8 @@ func rootOf(t *testing.T, name string, o *options) *root {
 			t.Fatal(err)
 		}
 	}
-	r, err := newRoot((&app.App{Console: app.Console{Env: func(string) (string, bool) { return "", false }}}), o)
+	o.App = &app.App{Console: app.Console{Env: func(string) (string, bool) { return "", false }}}
+	r, err := o.newRoot()
 	if err != nil {
 		t.Fatal(err)
 	}

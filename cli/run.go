@@ -14,26 +14,44 @@ import (
 	"demesne/session"
 )
 
-func cmdRun(a *app.App, o *options, args []string) (int, error) {
-	r, err := newRun(a, o, args)
+// runOptions are the options of run and exec.
+type runOptions struct {
+	options
+	codeOptions
+	stepOptions
+	background, queue bool
+	manifest          bool // of out
+}
+
+func (o *runOptions) run(args []string) (int, error) {
+	r, err := o.newRun(args)
 	switch {
 	case err != nil:
 		return 0, err
 	case o.background:
-		return jobTool{a}.start(o)
+		return jobTool{o.App}.start(o)
 	}
 	return r.finish()
 }
 
-// checked is a command that passed every check that needs no sandbox, with the function that runs it.
-type checked struct {
-	job *execution
-	run func() error
+// command is a command of run or exec that passed every check that needs no sandbox.
+type command struct {
+	*execution
+	o      *runOptions
+	script *script         // nil: the command is no script
+	tool   *runner.Command // installs dependencies first; nil: none
+	run    func() error
 }
 
-func (c *checked) finish() (int, error) { return c.job.finish(c.run()) }
+func (c *command) finish() (int, error) { return c.execution.finish(c.run()) }
 
-func newRun(a *app.App, o *options, args []string) (*checked, error) {
+func (c *command) runOptions() session.RunOptions {
+	opts := c.execution.runOptions()
+	opts.Queue = c.o.queue
+	return opts
+}
+
+func (o *runOptions) newRun(args []string) (*command, error) {
 	spec, err := o.spec()
 	switch {
 	case err != nil:
@@ -51,17 +69,17 @@ func newRun(a *app.App, o *options, args []string) (*checked, error) {
 	if _, _, err := o.parsed(); err != nil {
 		return nil, err
 	}
-	if err := canAskCow(&a.Console, o); err != nil {
+	if err := o.canAskCow(o.background); err != nil {
 		return nil, err
 	}
-	if err := openDevcontainer(a, o, args); err != nil {
+	if err := o.openDevcontainer(args); err != nil {
 		return nil, err
 	}
-	r, err := newRoot(a, o)
+	r, err := o.newRoot()
 	if err != nil {
 		return nil, err
 	}
-	if err := readSteps(a, o, args); err != nil {
+	if err := o.readSteps(args); err != nil {
 		return nil, err
 	}
 	var argv []string
@@ -70,41 +88,45 @@ func newRun(a *app.App, o *options, args []string) (*checked, error) {
 			return nil, err
 		}
 	}
-	if err := canAsk(&a.Console, &o.network, &o.processOptions); err != nil {
+	if err := canAsk(&o.Console, &o.network, &o.processOptions); err != nil {
 		return nil, err
 	}
-	return scripted(a, o, args, argv, func(j *execution) error { return j.run(spec, r, args) })
+	return o.scripted(args, argv, func(c *command) error { return c.start(spec, r, args) })
 }
 
-// scripted returns the execution of a command, which may be a script.
-func scripted(a *app.App, o *options, args, argv []string, run func(*execution) error) (*checked, error) {
-	sc, err := findScript(a, o, args)
-	var tool *runner.Command
+// scripted returns a command, which may be a script.
+func (o *runOptions) scripted(args, argv []string, run func(*command) error) (*command, error) {
+	sc, err := o.findScript(args)
+	c := &command{o: o, script: sc}
 	if err == nil {
-		tool, err = o.installer(sc, args)
+		c.tool, err = o.installer(&o.options, sc, args)
 	}
-	var j *execution
 	if err == nil {
-		j, err = newExecution(a, o, argv)
+		c.execution, err = o.newExecution(argv)
 	}
 	if err != nil {
 		sc.close()
 		return nil, err
 	}
-	if j.script, j.tool = sc, tool; tool != nil {
-		tool.Env = slices.Concat(tool.Env, j.cmd.Env)
+	if c.tool != nil {
+		c.tool.Env = slices.Concat(c.tool.Env, c.cmd.Env)
 	}
-	return &checked{j, func() error {
+	if sc != nil {
+		c.missing = func(err error) error { return sc.failed(c.execution, err) }
+		c.after = func(r *runner.Result) { sc.tell(&o.Console, r.ExitCode) }
+	}
+	c.run = func() error {
 		defer sc.close()
-		return run(j)
-	}}, nil
+		return run(c)
+	}
+	return c, nil
 }
 
-func (j *execution) run(spec runner.Spec, r *root, args []string) error {
-	s := j.app.Session(j.o.network.source(&j.app.Console), nil)
+func (j *command) start(spec runner.Spec, r *root, args []string) error {
+	s := j.o.Session(j.o.network.source(&j.o.Console), nil)
 	defer s.Close()
 	var err error
-	if j.placed, err = place(j.app, &spec, j.o); err != nil {
+	if j.placed, err = j.o.place(&spec); err != nil {
 		return err
 	}
 	defer j.placed.undo()
@@ -125,7 +147,7 @@ func (j *execution) run(spec runner.Spec, r *root, args []string) error {
 	}
 	// A path that some output names stays, though it is empty.
 	opts.Manifest, opts.KeepEmpty = j.o.manifest, j.o.json || j.o.background || j.o.manifest
-	cb := j.copyingScript(j.placed.recorded(callbacks(j.app, j.o, j.sig, &j.stages, p)))
+	cb := j.copyingScript(j.placed.recorded(j.o.callbacks(j.sig, &j.stages, p)))
 	c := r.createOptions(spec)
 	if j.tool == nil && j.o.list == nil {
 		return j.ended(s.Run(j.sig.Ctx, c, opts, cb))
@@ -144,11 +166,13 @@ func (j *execution) run(spec runner.Spec, r *root, args []string) error {
 	}))
 }
 
-func (j *execution) runOptions() session.RunOptions {
-	return session.RunOptions{Command: j.cmd, Streams: j, Queue: j.o.queue}
+// createOptions are the options of create.
+type createOptions struct {
+	options
+	codeOptions
 }
 
-func cmdCreate(a *app.App, o *options, args []string) (int, error) {
+func (o *createOptions) run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, app.Hinted(fmt.Errorf("unexpected argument %q", args[0]),
 			"create runs no command; afterwards use demesne exec ID -- %s", args[0])
@@ -158,28 +182,28 @@ func cmdCreate(a *app.App, o *options, args []string) (int, error) {
 		return 0, err
 	}
 	spec.Lifetime = runner.Persistent
-	if err := openDevcontainer(a, o, nil); err != nil {
+	if err := o.openDevcontainer(nil); err != nil {
 		return 0, err
 	}
-	tool, err := o.installer(nil, nil)
+	tool, err := o.installer(&o.options, nil, nil)
 	if err != nil {
 		return 0, err
 	}
-	r, err := newRoot(a, o)
+	r, err := o.newRoot()
 	if err != nil {
 		return 0, err
 	}
-	sig := stream.WatchSignals(a.Quit, &stream.Terminal{Fd: -1})
+	sig := stream.WatchSignals(o.Quit, &stream.Terminal{Fd: -1})
 	began, st := time.Now(), &stages{}
-	sess := a.Session(o.network.source(&a.Console), nil)
+	sess := o.Session(o.network.source(&o.Console), nil)
 	defer sess.Close()
-	mounts, err := place(a, &spec, o)
+	mounts, err := o.place(&spec)
 	if err != nil {
 		return 0, err
 	}
 	defer mounts.undo()
 	p := r.progress()
-	b, err := sess.Create(sig.Ctx, r.createOptions(spec), mounts.recorded(callbacks(a, o, sig, st, p)))
+	b, err := sess.Create(sig.Ctx, r.createOptions(spec), mounts.recorded(o.callbacks(sig, st, p)))
 	p.Done()
 	if code := sig.GaveUp(); err != nil && code != 0 {
 		return code, nil
@@ -189,17 +213,17 @@ func cmdCreate(a *app.App, o *options, args []string) (int, error) {
 	}
 	trace := st.all(began)
 	if o.trace {
-		printTrace(a.Stderr, trace)
+		printTrace(o.Stderr, trace)
 	}
 	mounts.tellApart()
-	if err := installDependencies(a, sig.Ctx, sess, o, b.ID, tool); err != nil {
+	if err := o.install(sig.Ctx, &o.options, sess, b.ID, tool); err != nil {
 		return 0, err
 	}
 	code, err := r.hooks(sig.Ctx, sess, b)
 	if code != 0 || err != nil {
 		return code, err
 	}
-	code, err = tellCreated(a, sig.Ctx, o, b, trace)
+	code, err = o.tellCreated(sig.Ctx, b, trace)
 	if err == nil { // the caller knows the id: make the sandbox outlive this process
 		_, err = sess.Open(sig.Ctx, b.ID, session.Callbacks{})
 	}
@@ -207,14 +231,14 @@ func cmdCreate(a *app.App, o *options, args []string) (int, error) {
 }
 
 // tellCreated prints the id of a new sandbox, or all about it.
-func tellCreated(a *app.App, ctx context.Context, o *options, b *session.Sandbox, trace []runner.Stage) (int, error) {
+func (o *createOptions) tellCreated(ctx context.Context, b *session.Sandbox, trace []runner.Stage) (int, error) {
 	if !o.json {
-		return a.Print(b.ID + "\n")
+		return o.Print(b.ID + "\n")
 	}
 	if err := b.Account(ctx); err != nil {
 		return 0, err
 	}
-	return a.PrintJSON(created{b.ID, o.name, b.Out, b.Replaced, b.Receipt, trace})
+	return o.PrintJSON(created{b.ID, o.name, b.Out, b.Replaced, b.Receipt, trace})
 }
 
 // created is the output of create --json.
@@ -227,21 +251,21 @@ type created struct {
 	Trace    []runner.Stage  `json:"trace,omitempty"`
 }
 
-func cmdExec(a *app.App, o *options, args []string) (int, error) {
-	x, err := newExec(a, o, args)
+func (o *runOptions) exec(args []string) (int, error) {
+	x, err := o.newExec(args)
 	switch {
 	case err != nil:
 		return 0, err
 	case o.background:
-		if err := isThere(a, o, args); err != nil {
+		if err := o.isThere(args); err != nil {
 			return 0, err
 		}
-		return jobTool{a}.start(o)
+		return jobTool{o.App}.start(o)
 	}
 	return x.finish()
 }
 
-func newExec(a *app.App, o *options, args []string) (*checked, error) {
+func (o *runOptions) newExec(args []string) (*command, error) {
 	id := ""
 	if o.key == "" {
 		if len(args) == 0 || args[0] == "" {
@@ -249,25 +273,25 @@ func newExec(a *app.App, o *options, args []string) (*checked, error) {
 		}
 		id, args = args[0], args[1:]
 	}
-	if err := readSteps(a, o, args); err != nil {
+	if err := o.readSteps(args); err != nil {
 		return nil, err
 	}
 	var argv []string
 	if o.list == nil {
 		var err error
-		if argv, err = o.argv(o.verb, args); err != nil {
+		if argv, err = o.argv(o.Verb, args); err != nil {
 			return nil, err
 		}
 	}
 	if o.userName != "" {
 		return nil, fmt.Errorf("user %q: %w", o.userName, errUser)
 	}
-	return scripted(a, o, args, argv, func(j *execution) error { return j.exec(id, args) })
+	return o.scripted(args, argv, func(c *command) error { return c.exec(id, args) })
 }
 
 // isThere checks that the sandbox of a background command exists.
-func isThere(a *app.App, o *options, args []string) error {
-	s, ctx := a.Session(o.network.source(&a.Console), nil), context.Background()
+func (o *runOptions) isThere(args []string) error {
+	s, ctx := o.Session(o.network.source(&o.Console), nil), context.Background()
 	defer s.Close()
 	if o.key != "" {
 		_, err := ofKey(ctx, s, o.key)
@@ -289,18 +313,18 @@ func ofKey(ctx context.Context, s *session.Service, key string) (string, error) 
 	return id, err
 }
 
-func (j *execution) exec(id string, args []string) (err error) {
+func (j *command) exec(id string, args []string) (err error) {
 	if err := j.o.network.checkSecrets(); err != nil {
 		return err
 	}
-	s := j.app.Session(j.o.network.source(&j.app.Console), nil)
+	s := j.o.Session(j.o.network.source(&j.o.Console), nil)
 	defer s.Close()
 	if id == "" {
 		if id, err = ofKey(j.sig.Ctx, s, j.o.key); err != nil {
 			return err
 		}
 	}
-	cb := callbacks(j.app, j.o, j.sig, &j.stages, nil)
+	cb := j.o.callbacks(j.sig, &j.stages, nil)
 	if j.o.list != nil {
 		return j.ended(nil, j.steps(s, id, cb))
 	}

@@ -70,7 +70,7 @@ type script struct {
 // findScript returns the script that the first word of a command names, or nil if that is an ordinary command. It is
 // a script if it is a regular file of this machine with a name of the table, or with --language any one. Text of -c, and
 // arguments of a given entrypoint or for a dev container, are no scripts.
-func findScript(a *app.App, o *options, args []string) (*script, error) {
+func (o *runOptions) findScript(args []string) (*script, error) {
 	forced := o.language.Name != ""
 	if forced && len(o.dependencies) > 0 && (len(args) == 0 || args[0] != "-" && !fsutil.Exists(args[0])) {
 		forced = false // the language is that of the dependencies alone
@@ -83,7 +83,7 @@ func findScript(a *app.App, o *options, args []string) (*script, error) {
 	}
 	s := &script{name: args[0], lang: o.language, only: forced}
 	if forced && s.name == "-" {
-		return s, s.takeStdin(a, o)
+		return s, s.takeStdin(o)
 	}
 	if !forced && !isScriptName(s.name) {
 		return nil, nil
@@ -102,12 +102,6 @@ func findScript(a *app.App, o *options, args []string) (*script, error) {
 		return nil, fmt.Errorf("script %q: %w", s.name, fsutil.Reason(err))
 	}
 	return s, nil
-}
-
-// isScriptName reports whether a name is that of a file in some language.
-func isScriptName(name string) bool {
-	l, known := languages.OfFile(name)
-	return known && l.Run != nil
 }
 
 // look finds the file without symbolic links, and reads its beginning.
@@ -137,11 +131,11 @@ func (s *script) look() error {
 }
 
 // takeStdin puts stdin into a file of a new directory.
-func (s *script) takeStdin(a *app.App, o *options) error {
+func (s *script) takeStdin(o *runOptions) error {
 	if o.interactive || o.tty || o.background {
 		return errors.New("stdin has the program: it cannot be combined with -i, -t or --background")
 	}
-	code, err := io.ReadAll(io.LimitReader(a.Stdin, maxScript+1))
+	code, err := io.ReadAll(io.LimitReader(o.Stdin, maxScript+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("read stdin: %w", err)
@@ -216,9 +210,9 @@ func (s *script) handIn(spec *runner.Spec, o *options) error {
 }
 
 // showScript makes the script visible in the sandbox of a run: as an input, or for the sandbox of a key as a copy.
-func (j *execution) showScript(s *session.Service, spec *runner.Spec) error {
+func (j *command) showScript(s *session.Service, spec *runner.Spec) error {
 	if j.o.key == "" {
-		return j.script.handIn(spec, j.o)
+		return j.script.handIn(spec, &j.o.options)
 	}
 	j.script.locate(*spec, j.o.shownBy())
 	if id, err := s.OfKey(j.sig.Ctx, j.o.key); err == nil && !j.o.replace && !j.script.shown {
@@ -230,7 +224,7 @@ func (j *execution) showScript(s *session.Service, spec *runner.Spec) error {
 }
 
 // copyingScript returns callbacks that copy a script into the sandbox of a key before the command starts.
-func (j *execution) copyingScript(cb session.Callbacks) session.Callbacks {
+func (j *command) copyingScript(cb session.Callbacks) session.Callbacks {
 	if j.script == nil || j.o.key == "" {
 		return cb
 	}
@@ -243,7 +237,7 @@ func (j *execution) copyingScript(cb session.Callbacks) session.Callbacks {
 }
 
 // bringScript opens a sandbox that exists, and makes the script visible in it.
-func (j *execution) bringScript(s *session.Service, id string, cb session.Callbacks) error {
+func (j *command) bringScript(s *session.Service, id string, cb session.Callbacks) error {
 	sb, err := s.Open(j.sig.Ctx, id, cb)
 	if err != nil {
 		return err

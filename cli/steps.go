@@ -31,7 +31,7 @@ func stepFlags(o *stepOptions) cmdline.Flags {
 }
 
 // readSteps reads the list of --commands.
-func readSteps(a *app.App, o *options, args []string) error {
+func (o *runOptions) readSteps(args []string) error {
 	switch {
 	case o.commands == "" && o.goOn:
 		return errors.New("--continue-on-error: needs --commands")
@@ -46,7 +46,7 @@ func readSteps(a *app.App, o *options, args []string) error {
 	case o.list != nil:
 		return nil
 	}
-	text, err := readCode(&a.Console, o.commands)
+	text, err := readCode(&o.Console, o.commands)
 	if err == nil {
 		o.list, err = runner.ParseSteps(text)
 	}
@@ -71,14 +71,14 @@ type listed struct {
 
 // batch runs a list of commands for an execution, each with an execution of its own.
 type batch struct {
-	*execution
+	*command
 	cancel context.CancelFunc
 	each   []*execution
 }
 
 // steps runs the list of --commands in a sandbox, and makes the first failure, or the last command, the result.
-func (j *execution) steps(s *session.Service, id string, cb session.Callbacks) error {
-	b := &batch{execution: j}
+func (j *command) steps(s *session.Service, id string, cb session.Callbacks) error {
+	b := &batch{command: j}
 	ctx, cancel := context.WithCancel(j.sig.Ctx)
 	defer cancel()
 	b.cancel = cancel
@@ -106,7 +106,7 @@ func (j *execution) steps(s *session.Service, id string, cb session.Callbacks) e
 
 // streams returns the streams of a command.
 func (b *batch) streams(i int) session.Streams {
-	j := &execution{app: b.app, o: b.o, began: time.Now(), sig: b.sig, term: &stream.Terminal{Fd: -1}, over: make(chan struct{})}
+	j := &execution{o: &b.o.options, began: time.Now(), sig: b.sig, term: &stream.Terminal{Fd: -1}, over: make(chan struct{})}
 	if b.kept != nil {
 		j.kept = &stream.Capture{}
 	}
@@ -126,7 +126,7 @@ func (b *batch) done(r *session.RunResult) {
 		b.doc.commands = append(b.doc.commands, one)
 	}
 	if r.ExitCode != 0 {
-		b.app.Say(fmt.Sprintf("%s: commands[%d]: %s", b.o.verb, r.Step, howFailed(r)))
+		b.o.Say(fmt.Sprintf("%s: commands[%d]: %s", b.o.Verb, r.Step, howFailed(r)))
 	}
 	if b.sig.Interrupted() {
 		b.cancel()

@@ -230,7 +230,7 @@ func TestLearnedTold(t *testing.T) {
 		if err != nil {
 			t.Skipf("needs /dev/ptmx: %v", err)
 		}
-		j := &execution{app: &app.App{Console: app.Console{Files: stream.Files{Stderr: slave}}}, o: &options{network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
+		j := &execution{o: &options{App: &app.App{Console: app.Console{Files: stream.Files{Stderr: slave}}}, network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
 		j.tellLearned()
 		fmt.Fprintln(slave, "end")
 		line, err := bufio.NewReader(p.tty).ReadString('\n')

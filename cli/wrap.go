@@ -18,9 +18,9 @@ import (
 var packageRunners = []string{"npx", "bunx", "uvx", "pipx"}
 
 // wrapLine describes demesne mcp wrap: run's flags and --client.
-func wrapLine(o *options, client *string, requests *bool) *cmdline.Command {
+func wrapLine(o *runOptions, client *string, requests *bool) *cmdline.Command {
 	c := runCommand()
-	line := c.With(runFlags(o))
+	line := c.With(o.flags())
 	line.Name, line.Usage = "mcp wrap", []string{"[run's flags] [--] CMD [ARG…]", "--client CLIENT [run's flags] SERVER"}
 	line.About = `Runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards its messages. With --client it
 changes the entry SERVER in the client's configuration, so that the client starts that server in a sandbox.`
@@ -39,7 +39,9 @@ changes the entry SERVER in the client's configuration, so that the client start
 // cmdWrap runs an MCP server in a one-shot sandbox, with stdin and stdout for its messages, which a [wire] filters. With --client it changes a
 // client's configuration instead, so that the client does so.
 func cmdWrap(a *app.App, args []string) (int, error) {
-	o := &options{verb: "run", line: args}
+	own := *a
+	own.Verb, own.Args = "run", args
+	o := &runOptions{options: options{App: &own}}
 	client, requests := "", false
 	line := wrapLine(o, &client, &requests)
 	rest, err := line.Parse(args)
@@ -57,7 +59,7 @@ func cmdWrap(a *app.App, args []string) (int, error) {
 		}
 		return wrapEntry(a, client, flags, rest)
 	}
-	if root, err := newRoot(a, o); err == nil && len(rest) == 0 && o.shell == nil && o.entrypoint == nil && !root.ref.Stored() {
+	if root, err := o.newRoot(); err == nil && len(rest) == 0 && o.shell == nil && o.entrypoint == nil && !root.ref.Stored() {
 		return 0, app.Hinted(errors.New("wrap: no command given"), "demesne mcp wrap --help shows examples")
 	}
 	o.interactive = true
@@ -68,8 +70,8 @@ func cmdWrap(a *app.App, args []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("wrap: make pipes: %w", err)
 	}
-	a.Stdin, a.Stdout = w.stdin, w.stdout
-	r, err := newRun(a, o, rest)
+	own.Stdin, own.Stdout = w.stdin, w.stdout
+	r, err := o.newRun(rest)
 	if err != nil {
 		return 0, err
 	}
