@@ -112,3 +112,46 @@ func (q *questions) ask(what string) error {
 		}
 	}
 }
+
+// askChanges asks on the terminal until the answer is one of those that it offers.
+func askChanges(a *app.App, c *cow.Set, edits []cow.Edit) {
+	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	// The user typed earlier keys for the command, whose output may have left the terminal in any state.
+	unix.IoctlSetInt(stream.FD(f), unix.TCFLSH, unix.TCIFLUSH)
+	fmt.Fprint(f, stream.Reset)
+	in := bufio.NewReader(f)
+	for {
+		fmt.Fprint(f, "demesne: apply these changes? [y]es, [n]o and keep them, [d]iscard, [l]ist, [p]atch: ")
+		line, err := in.ReadString('\n')
+		switch strings.ToLower(strings.TrimSpace(line)) {
+		case "y", "yes":
+			if _, err := applyChanges(a, c, nil, cow.Directly(nil, false)); err != nil {
+				a.Report(a.Verb, err)
+			}
+			return
+		case "d", "discard":
+			if err := c.Discard(); err != nil {
+				a.Report(a.Verb, err)
+			}
+			return
+		case "l", "list":
+			fmt.Fprint(f, editsText(edits, true))
+		case "p", "patch":
+			text, perr := patchText(c, nil, cmdline.TerminalOf(f, a.Env))
+			if perr != nil {
+				a.Report(a.Verb, perr)
+			}
+			fmt.Fprint(f, text)
+		case "n", "no":
+			err = errors.New("keep")
+		}
+		if err != nil {
+			fmt.Fprintf(f, "kept as %s: demesne apply %s makes them\n", c.ID, c.ID)
+			return
+		}
+	}
+}

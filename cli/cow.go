@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -13,7 +11,6 @@ import (
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
-	"demesne/session/cow"
 )
 
 // cowOptions say what becomes of changes that are kept apart.
@@ -78,67 +75,8 @@ func (p *placed) tellChanges() {
 		say(line)
 	}
 	if p.o.cow == "ask" {
-		p.askChanges(edits)
+		askChanges(p.o.App, c, edits)
 		return
 	}
 	fmt.Fprintf(p.o.Stderr, "hint: demesne diff --patch %s shows them; demesne apply %s makes them, demesne discard %s drops them\n", c.ID, c.ID, c.ID)
-}
-
-// changeSums returns a line for each directory with changes, and lines for the files that this machine would execute.
-func changeSums(c *cow.Set, edits []cow.Edit) (lines []string) {
-	for _, d := range c.Dirs {
-		n := map[byte]int{}
-		for _, e := range edits {
-			if e.Path == d.Path || strings.HasPrefix(e.Path, strings.TrimSuffix(d.Path, "/")+"/") {
-				n[e.Kind]++
-			}
-		}
-		if n['A']+n['M']+n['D'] > 0 {
-			lines = append(lines, fmt.Sprintf("kept apart from %s: %d added, %d modified, %d deleted", text.SafeLine(d.Path), n['A'], n['M'], n['D']))
-		}
-	}
-	return append(lines, reviewEdits(edits)...)
-}
-
-// askChanges asks on the terminal until the answer is one of those that it offers.
-func (p *placed) askChanges(edits []cow.Edit) {
-	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	// The user typed earlier keys for the command, whose output may have left the terminal in any state.
-	unix.IoctlSetInt(stream.FD(f), unix.TCFLSH, unix.TCIFLUSH)
-	fmt.Fprint(f, stream.Reset)
-	in := bufio.NewReader(f)
-	for {
-		fmt.Fprint(f, "demesne: apply these changes? [y]es, [n]o and keep them, [d]iscard, [l]ist, [p]atch: ")
-		line, err := in.ReadString('\n')
-		switch strings.ToLower(strings.TrimSpace(line)) {
-		case "y", "yes":
-			if _, err := applyChanges(p.o.App, p.changes, nil, cow.Directly(nil, false)); err != nil {
-				p.o.Report(p.o.Verb, err)
-			}
-			return
-		case "d", "discard":
-			if err := p.changes.Discard(); err != nil {
-				p.o.Report(p.o.Verb, err)
-			}
-			return
-		case "l", "list":
-			fmt.Fprint(f, editsText(edits, true))
-		case "p", "patch":
-			text, perr := patchText(p.changes, nil, cmdline.TerminalOf(f, p.o.Env))
-			if perr != nil {
-				p.o.Report(p.o.Verb, perr)
-			}
-			fmt.Fprint(f, text)
-		case "n", "no":
-			err = errors.New("keep")
-		}
-		if err != nil {
-			fmt.Fprintf(f, "kept as %s: demesne apply %s makes them\n", p.changes.ID, p.changes.ID)
-			return
-		}
-	}
 }

@@ -108,7 +108,6 @@ func (o *runOptions) execFlags() cmdline.Flags {
 		keyFlag(&o.lifeOptions, "use the sandbox that was made with this key, instead of ID"), secretFlags(&o.network), resultFlags(&o.reportOptions))
 }
 
-
 func outFlag(to *string) cmdline.Flag {
 	return cmdline.Flag{Group: app.GroupSandbox, Long: "out", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(to),
 		Help: "directory for /out; a new one is readable by you alone (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"}
