@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"demesne/cli/app"
+	"demesne/cli/changes"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner/ipc"
@@ -122,17 +123,17 @@ func (o *applyOptions) run(args []string) (int, error) {
 		return 0, err
 	}
 	if !o.stepwise {
-		return applyChanges(o.App, c, paths, cow.Directly(paths, o.force))
+		return changes.Apply(o.App, c, paths, cow.Directly(paths, o.force))
 	}
 	if o.force {
 		return 0, errors.New("--interactive: cannot be combined with --force, as it asks about such files")
 	}
-	q, err := openQuestions(o.App)
+	q, err := changes.OpenQuestions(o.App)
 	if err != nil {
 		return 0, err
 	}
-	defer q.close()
-	return applyChanges(o.App, c, paths, q.apply)
+	defer q.Close()
+	return changes.Apply(o.App, c, paths, q.Apply)
 }
 
 // realParent returns an absolute path as changes have it: without symbolic links, except in the last name.
@@ -199,7 +200,7 @@ func (o *diffOptions) listChanges() (int, error) {
 
 // patchChanges shows what changed in files, in the order of their names.
 func (o *diffOptions) patchChanges(c *cow.Set, paths []string) (int, error) {
-	s, err := patchText(c, paths, cmdline.TerminalOf(o.Stdout, o.Env))
+	s, err := changes.PatchText(c, paths, cmdline.TerminalOf(o.Stdout, o.Env))
 	if err != nil {
 		return 0, err
 	}
@@ -213,7 +214,7 @@ func (o *diffOptions) diffChanges(c *cow.Set) (int, error) {
 		return 0, err
 	}
 	if !o.json {
-		return o.Print(editsText(edits, all))
+		return o.Print(changes.List(edits, all))
 	}
 	out := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created, Truncated: !all}
 	for _, e := range edits {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
+	"demesne/cli/changes"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
@@ -71,11 +72,11 @@ func (p *placed) tellChanges() {
 		}
 		return
 	}
-	for _, line := range changeSums(c, edits) {
+	for _, line := range changes.Sums(c, edits) {
 		say(line)
 	}
 	if p.o.cow == "ask" {
-		askChanges(p.o.App, c, edits)
+		changes.Ask(p.o.App, c, edits)
 		return
 	}
 	fmt.Fprintf(p.o.Stderr, "hint: demesne diff --patch %s shows them; demesne apply %s makes them, demesne discard %s drops them\n", c.ID, c.ID, c.ID)

@@ -1,4 +1,4 @@
-package cli
+package changes
 
 import (
 	"bufio"
@@ -25,8 +25,8 @@ type questions struct {
 	quit  bool // the user answered q
 }
 
-// openQuestions opens the user's terminal.
-func openQuestions(a *app.App) (*questions, error) {
+// OpenQuestions opens the user's terminal.
+func OpenQuestions(a *app.App) (*questions, error) {
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, app.Hinted(errors.New("--interactive: there is no terminal to ask on"), "demesne diff --patch shows the changes; demesne apply PATH makes some")
@@ -35,10 +35,10 @@ func openQuestions(a *app.App) (*questions, error) {
 	return &questions{f: f, in: bufio.NewReader(f), shows: cmdline.TerminalOf(f, a.Env)}, nil
 }
 
-func (q *questions) close() { q.f.Close() }
+func (q *questions) Close() { q.f.Close() }
 
-// apply is an applier. It makes an edit, or some hunks of it, if the user agrees.
-func (q *questions) apply(over *upper.Over, e cow.Edit) error {
+// Apply is an applier. It makes an edit, or some hunks of it, if the user agrees.
+func (q *questions) Apply(over *upper.Over, e cow.Edit) error {
 	switch {
 	case q.quit:
 		return cow.ErrQuit
@@ -113,8 +113,8 @@ func (q *questions) ask(what string) error {
 	}
 }
 
-// askChanges asks on the terminal until the answer is one of those that it offers.
-func askChanges(a *app.App, c *cow.Set, edits []cow.Edit) {
+// Ask asks on the terminal until the answer is one of those that it offers.
+func Ask(a *app.App, c *cow.Set, edits []cow.Edit) {
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return
@@ -129,7 +129,7 @@ func askChanges(a *app.App, c *cow.Set, edits []cow.Edit) {
 		line, err := in.ReadString('\n')
 		switch strings.ToLower(strings.TrimSpace(line)) {
 		case "y", "yes":
-			if _, err := applyChanges(a, c, nil, cow.Directly(nil, false)); err != nil {
+			if _, err := Apply(a, c, nil, cow.Directly(nil, false)); err != nil {
 				a.Report(a.Verb, err)
 			}
 			return
@@ -139,9 +139,9 @@ func askChanges(a *app.App, c *cow.Set, edits []cow.Edit) {
 			}
 			return
 		case "l", "list":
-			fmt.Fprint(f, editsText(edits, true))
+			fmt.Fprint(f, List(edits, true))
 		case "p", "patch":
-			text, perr := patchText(c, nil, cmdline.TerminalOf(f, a.Env))
+			text, perr := PatchText(c, nil, cmdline.TerminalOf(f, a.Env))
 			if perr != nil {
 				a.Report(a.Verb, perr)
 			}

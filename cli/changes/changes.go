@@ -1,4 +1,9 @@
-package cli
+// Package changes shows changes that are kept apart, and asks what to do with them.
+//
+// Package session/cow reads and applies such changes. This package has the lines and the questions: [List] and [PatchText] are
+// what demesne diff prints, [Apply] reports what was applied, and [Ask] and [Questions] ask on the terminal. Names and texts
+// come from a sandbox. They are printed without control characters, as less(1) shows them.
+package changes
 
 import (
 	"fmt"
@@ -10,8 +15,8 @@ import (
 	"demesne/session/cow"
 )
 
-// changeSums returns a line for each directory with changes, and lines for the files that this machine would execute.
-func changeSums(c *cow.Set, edits []cow.Edit) (lines []string) {
+// Sums returns a line for each directory with changes, and lines for the files that this machine would execute.
+func Sums(c *cow.Set, edits []cow.Edit) (lines []string) {
 	for _, d := range c.Dirs {
 		n := map[byte]int{}
 		for _, e := range edits {
@@ -23,16 +28,16 @@ func changeSums(c *cow.Set, edits []cow.Edit) (lines []string) {
 			lines = append(lines, fmt.Sprintf("kept apart from %s: %d added, %d modified, %d deleted", text.SafeLine(d.Path), n['A'], n['M'], n['D']))
 		}
 	}
-	return append(lines, reviewEdits(edits)...)
+	return append(lines, Review(edits)...)
 }
 
-// applyChanges applies changes and reports what it did. It removes changes of which nothing is left.
-func applyChanges(a *app.App, c *cow.Set, paths []string, apply cow.Applier) (int, error) {
+// Apply applies changes and reports what it did. It removes changes of which nothing is left.
+func Apply(a *app.App, c *cow.Set, paths []string, apply cow.Applier) (int, error) {
 	did, err := c.Apply(paths, apply)
 	if err != nil {
 		return 0, err
 	}
-	for _, line := range reviewEdits(did.Done) {
+	for _, line := range Review(did.Done) {
 		a.Say("apply: " + line)
 	}
 	for _, r := range did.Refused {
@@ -61,8 +66,8 @@ func applyChanges(a *app.App, c *cow.Set, paths []string, apply cow.Applier) (in
 // reviewLinks bounds the links that reviewEdits names.
 const reviewLinks = 20
 
-// reviewEdits names the changes that the caller should look at before this machine executes, obeys or follows them.
-func reviewEdits(done []cow.Edit) (lines []string) {
+// Review names the changes that the caller should look at before this machine executes, obeys or follows them.
+func Review(done []cow.Edit) (lines []string) {
 	var files []upper.Executable
 	for _, e := range done {
 		if e.By != "" {
@@ -78,8 +83,8 @@ func reviewEdits(done []cow.Edit) (lines []string) {
 	return append(upper.Review(files), lines...)
 }
 
-// editsText returns one line for each change. Names come from the sandbox.
-func editsText(edits []cow.Edit, all bool) string {
+// List returns one line for each change. Names come from the sandbox.
+func List(edits []cow.Edit, all bool) string {
 	var b strings.Builder
 	for _, e := range edits {
 		fmt.Fprintf(&b, "%c %s", e.Kind, text.SafeLine(e.Path))

@@ -1,4 +1,4 @@
-package cli
+package changes
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 // maxPatch bounds the text of diff --patch.
 const maxPatch = 16 << 20
 
-// patchText returns the contents of the edits at or below paths, up to a bound.
-func patchText(c *cow.Set, paths []string, t cmdline.Terminal) (string, error) {
+// PatchText returns the contents of the edits at or below paths, up to a bound.
+func PatchText(c *cow.Set, paths []string, t cmdline.Terminal) (string, error) {
 	var b strings.Builder
 	all, err := c.Patches(paths, func(e cow.Edit, p *cow.Patch) bool {
 		b.WriteString(headText(p, e))
@@ -34,7 +34,7 @@ func patchText(c *cow.Set, paths []string, t cmdline.Terminal) (string, error) {
 
 // headText returns the lines before the hunks. The first is that of diff without --patch.
 func headText(p *cow.Patch, e cow.Edit) string {
-	return editsText([]cow.Edit{e}, true) + strings.Join(append(p.Head, ""), "\n")
+	return List([]cow.Edit{e}, true) + strings.Join(append(p.Head, ""), "\n")
 }
 
 // hunkText returns the lines of a hunk for a terminal.
