@@ -72,10 +72,10 @@ type agentOptions struct {
 }
 
 func (o *agentOptions) flags() cmdline.Flags {
-	in := *sandboxFlags(&o.options).Long("in")
-	require := *sandboxFlags(&o.options).Long("require")
-	env := *commandFlags(&o.processOptions).Long("env")
-	root := rootFlags(&o.rootOptions)
+	in := *o.sandboxFlags().Long("in")
+	require := *o.sandboxFlags().Long("require")
+	env := *o.commandFlags().Long("env")
+	root := o.rootFlags()
 	root.Long("image").Help = "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"
 	return slices.Concat(
 		cmdline.Flags{
@@ -87,7 +87,7 @@ func (o *agentOptions) flags() cmdline.Flags {
 				Help: "take the image and the variables of a devcontainer.json (default the working directory's); the image must have the agent's program"},
 			in, require, env,
 		},
-		root, networkFlags(&o.network), secretFlags(&o.network), askFlag(&o.network), limitFlags(&o.isolationOptions))
+		root, o.network.flags(), o.network.secretFlags(), o.network.askFlags(), o.limitFlags())
 }
 
 // cmdAgent runs an agent's program on the terminal.

@@ -10,9 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
 	"demesne/internal/fsutil"
@@ -166,12 +163,6 @@ func (s *sinks) close() {
 		w.Close()
 	}
 	s.copied.Wait()
-}
-
-// abandon ends a command as two INTs would: SIGTERM, and SIGKILL after killGrace.
-func (j *execution) abandon() {
-	j.sig.Take(unix.SIGTERM)
-	time.AfterFunc(killGrace, func() { j.sig.Take(unix.SIGTERM) })
 }
 
 // commandOf returns the command of a job for display. A job of demesne is a command line; one of demesne-mcp is

@@ -64,7 +64,7 @@ type validateOptions struct {
 func (o *validateOptions) flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
 		Help: "language of all files (default that of each file's #! line or name)"}},
-		rootFlags(&o.rootOptions), app.JSONFlag(&o.json))
+		o.rootFlags(), app.JSONFlag(&o.json))
 }
 
 func (o *codeOptions) setChecked(s string) error {

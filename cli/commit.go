@@ -53,7 +53,7 @@ func (o *commitOptions) flags() cmdline.Flags {
 			Help: "set a variable for the image's commands; NAME alone takes the value from this environment"},
 		{Group: app.GroupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir, Help: "directory that commands start in"},
 		{Group: app.GroupCommand, Long: "user", Arg: "USER", Set: o.setUser, Help: "user that commands run as"},
-	}, entrypointFlag(&o.processOptions), madeFlags(&o.json, &o.quiet))
+	}, o.entrypointFlag(), madeFlags(&o.json, &o.quiet))
 }
 
 func (o *commitOptions) run(args []string) (int, error) {

@@ -21,7 +21,7 @@ type cowOptions struct {
 
 var cowWords = []string{"ask", "keep"}
 
-func cowFlag(o *cowOptions) cmdline.Flags {
+func (o *cowOptions) cowFlag() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupResult, Long: "cow", Arg: "WORD", Words: cowWords, Set: cmdline.Word(&o.cow, cowWords),
 		Help: "what to do with the changes of a directory with mode cow: keep them for demesne apply (the default), or ask on the terminal"}}
 }

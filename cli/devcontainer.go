@@ -361,3 +361,6 @@ func (r *root) hooks(ctx context.Context, s *session.Service, b *session.Sandbox
 	}
 	return code, err
 }
+
+// buildProgram builds images. It is a separate program because it links the parser of Containerfiles.
+const buildProgram = "demesne-build"

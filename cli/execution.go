@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/text"
@@ -256,4 +258,10 @@ func (j *execution) tellOutput() {
 	if left, _ := dir.Readdirnames(1); len(left) > 0 { // read one name only: there may be millions
 		fmt.Fprintf(j.o.Stderr, "hint: output is in %s\n", text.SafeLine(j.result.Out))
 	}
+}
+
+// abandon ends a command as two INTs would: SIGTERM, and SIGKILL after killGrace.
+func (j *execution) abandon() {
+	j.sig.Take(unix.SIGTERM)
+	time.AfterFunc(killGrace, func() { j.sig.Take(unix.SIGTERM) })
 }

@@ -47,7 +47,7 @@ not expire; demesne rm removes it. The files of a sandbox with processes are cop
 			},
 			New: func(a *app.App) app.Bound {
 				o := &snapshotOptions{App: a}
-				return app.Bound{Flags: cmdline.Flags{nameFlag(&o.lifeOptions)}, Run: o.run}
+				return app.Bound{Flags: cmdline.Flags{o.nameFlag()}, Run: o.run}
 			},
 		},
 		{
@@ -94,7 +94,7 @@ type forkOptions struct {
 }
 
 func (o *forkOptions) flags() cmdline.Flags {
-	return cmdline.Flags{nameFlag(&o.lifeOptions), outFlag(&o.out), *networkFlags(&o.network).Long("publish")}
+	return cmdline.Flags{o.nameFlag(), outFlag(&o.out), *o.network.flags().Long("publish")}
 }
 
 func (o *forkOptions) run(args []string) (int, error) {

@@ -1,10 +1,15 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"time"
 
 	"demesne/cli/app"
 	"demesne/internal/text"
@@ -48,4 +53,24 @@ func identityIn(dir string) (env []string) {
 		}
 	}
 	return env
+}
+
+// gitTime is how long one git command may take.
+const gitTime = 5 * time.Minute
+
+// runGit runs git, with no hook and with strict checks of what it receives.
+func runGit(env []string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), gitTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.alternateRefsCommand=true",
+		"-c", "core.bigFileThreshold=32m", "-c", "fetch.fsckObjects=true", "-c", "transfer.fsckObjects=true"}, args...)...)
+	own := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "GIT_") })
+	cmd.Env = slices.Concat(own, []string{"GIT_TERMINAL_PROMPT=0"}, env)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		line, _, _ := strings.Cut(strings.TrimSpace(string(exit.Stderr)), "\n")
+		return "", fmt.Errorf("git: %s", text.SafeLine(cmp.Or(line, exit.Error())))
+	}
+	return strings.TrimSpace(string(out)), err
 }

@@ -140,3 +140,8 @@ func oneImage(args []string) (imageref.Ref, error) {
 	}
 	return refs[0], nil
 }
+
+// madeFlags are the flags of verbs that make an image.
+func madeFlags(json, quiet *bool) cmdline.Flags {
+	return slices.Concat(app.JSONFlag(json), app.QuietFlag(quiet, "print only the digest"))
+}

@@ -18,7 +18,7 @@ import (
 )
 
 // interiorFlags are flags of run and create about what is inside and comes from no file of this machine.
-func interiorFlags(o *options) cmdline.Flags {
+func (o *options) interiorFlags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: app.GroupSandbox, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
 			Help: "platform of an image with several, such as linux/arm64; programs of another processor need its emulator (default this machine's)"},
@@ -31,7 +31,7 @@ func interiorFlags(o *options) cmdline.Flags {
 	}
 }
 
-func envFileFlag(o *processOptions) cmdline.Flags {
+func (o *processOptions) envFileFlag() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupCommand, Long: "env-file", Arg: "FILE", Repeat: true, Complete: cmdline.File, Set: o.readEnvFile,
 		Help: "set the variables of a file, with one NAME[=VALUE] a line, # for comments and no quotes; --env wins"}}
 }

@@ -82,3 +82,16 @@ func (d *document) encode(v any) error {
 	}
 	return nil
 }
+
+// listed is the result of one command of a list, as --json prints it.
+type listed struct {
+	Index    int           `json:"index"`
+	Command  string        `json:"command"`
+	Failed   bool          `json:"failed"` // and the list does not allow it
+	ExitCode int           `json:"exit_code"`
+	Signal   int           `json:"signal,omitempty"`
+	Reason   runner.Reason `json:"reason"`
+	Detail   string        `json:"detail,omitempty"`
+	Seconds  float64       `json:"seconds"`
+	*stream.Written
+}

@@ -106,3 +106,9 @@ func cowWorkspaceMount(dir string) (m mountArg, err error) {
 	}
 	return m, fmt.Errorf("workspace %q: %w", dir, err)
 }
+
+// contains reports whether path is dir or below it. It errs on the side of true.
+func contains(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err != nil || rel == "." || filepath.IsLocal(rel)
+}

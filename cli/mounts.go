@@ -35,7 +35,7 @@ func optionalWord(to *string, words []string) func(string) error {
 	return func(s string) error { return cmdline.Word(to, words)(cmp.Or(s, words[0])) }
 }
 
-func mountFlags(o *mountOptions) cmdline.Flags {
+func (o *mountOptions) mountFlags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: app.GroupSandbox, Long: "mount", Arg: "SRC[:DST][:MODE]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.mounts, checkInput),
 			Help: "show a file or directory at DST (default its own path); MODE is ro (the default), rw, or cow: changes are kept apart, see demesne apply"},

@@ -36,8 +36,8 @@ type network struct {
 	found          []runner.Secret
 }
 
-// networkFlags returns the network flags of run and create.
-func networkFlags(n *network) cmdline.Flags {
+// flags returns the network flags of run and create.
+func (n *network) flags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: app.GroupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: cmdline.Word(&n.mode, egressModes),
 			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
@@ -58,7 +58,7 @@ func networkFlags(n *network) cmdline.Flags {
 	}
 }
 
-func askFlag(n *network) cmdline.Flags {
+func (n *network) askFlags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: app.GroupNetwork, Long: "ask", Set: cmdline.On(&n.ask),
 			Help: "ask on the terminal about each name and port without a rule; output waits for the answer"},

@@ -37,25 +37,6 @@ func TestAddPublish(t *testing.T) {
 	}
 }
 
-func TestSplitInside(t *testing.T) {
-	for in, want := range map[string]string{
-		"build:/tmp/x": "build /tmp/x", "a:/": "a /", "a:/b:/c": "a /b:/c",
-		"./a:/b": " ", "a:b": " ", "a:": " ", ":/x": " ", "a/b:/c": " ", "/a:/b": " ", "x": " ",
-	} {
-		if id, path := splitInside(in); id+" "+path != want {
-			t.Errorf("%q: %q, %q", in, id, path)
-		}
-	}
-}
-
-func TestIsYes(t *testing.T) {
-	for in, want := range map[string]bool{"y\n": true, "Yes\n": true, " y ": true, "": false, "\n": false, "n\n": false, "yy": false} {
-		if stream.IsYes(in) != want {
-			t.Errorf("%q: %t", in, !want)
-		}
-	}
-}
-
 // TestTellBlocked checks that each denial prints as one line, whatever its name contains, up to a bound.
 func TestTellBlocked(t *testing.T) {
 	r, w, err := os.Pipe()

@@ -11,6 +11,7 @@ import (
 	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/imageref"
+	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -214,5 +215,64 @@ func (o *processOptions) setWorkdir(s string) error {
 		return errors.New("has a NUL byte")
 	}
 	o.workdir = s
+	return nil
+}
+
+// rootFlags returns the image flags of run and create.
+func (o *rootOptions) rootFlags() cmdline.Flags {
+	return cmdline.Flags{
+		{Group: app.GroupSandbox, Long: "image", Arg: "NAME", Complete: cmdline.Image, Set: o.setImage,
+			Help: "root filesystem: host (this machine's /usr, read-only), a name from demesne images --all, a reference, or dir:ROOTFS (default $DEMESNE_DEFAULT_IMAGE or host)"},
+		{Group: app.GroupSandbox, Long: "pull", Arg: "WHEN", Words: pullPolicies, Set: cmdline.Word(&o.pull, pullPolicies),
+			Help: "when to ask the registry: missing, always or never (default missing)"},
+	}
+}
+
+func (o *processOptions) entrypointFlag() cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "entrypoint", Arg: "PROGRAM", Set: o.setEntrypoint,
+		Help: "replace the image's entrypoint and command by a program; empty removes both"}}
+}
+
+func outFlag(to *string) cmdline.Flag {
+	return cmdline.Flag{Group: app.GroupSandbox, Long: "out", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(to),
+		Help: "directory for /out; a new one is readable by you alone (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"}
+}
+
+func (o *lifeOptions) nameFlag() cmdline.Flag {
+	return cmdline.Flag{Group: app.GroupSandbox, Long: "name", Arg: "NAME", Set: o.setName,
+		Help: "name of the sandbox, for other commands (default its id)"}
+}
+
+// keyFlag is a flag of create, run and exec. With it, exec takes no sandbox argument.
+func (o *lifeOptions) keyFlag(help string) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupSandbox, Long: "key", Arg: "KEY", Set: cmdline.Text(&o.key), Help: help}}
+}
+
+// replaceFlag is a flag of create and run.
+func (o *lifeOptions) replaceFlag() cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupSandbox, Long: "replace", Set: cmdline.On(&o.replace),
+		Help: "first remove the sandbox that has the key, with its files"}}
+}
+
+// lifeFlags returns the flags about the lifetime of a persistent sandbox.
+func (o *lifeOptions) lifeFlags() cmdline.Flags {
+	return cmdline.Flags{
+		{Group: app.GroupSandbox, Long: "ttl", Arg: "DURATION", Set: cmdline.Duration(&o.ttl),
+			Help: "how long the sandbox exists after its last command (default 48h)"},
+		{Group: app.GroupSandbox, Long: "max-age", Arg: "DURATION", Set: cmdline.Duration(&o.maxAge),
+			Help: "how long the sandbox exists at most, even in use (default no limit)"},
+		{Group: app.GroupSandbox, Long: "pause-idle", Arg: "DURATION", Set: cmdline.Duration(&o.pauseIdle),
+			Help: "pause its processes (SIGSTOP) after this time without a command, until the next command; paused servers do not answer (default never)"},
+	}
+}
+
+// checkInput is the part of the check that needs no file system.
+func checkInput(arg string) error {
+	switch {
+	case arg == "":
+		return errors.New("empty")
+	case strings.ContainsRune(arg, 0):
+		return errors.New("has a NUL byte")
+	}
 	return nil
 }

@@ -62,12 +62,6 @@ func findProject(home string) (*project, error) {
 	return p, nil
 }
 
-// contains reports whether path is dir or below it. It errs on the side of true.
-func contains(dir, path string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err != nil || rel == "." || filepath.IsLocal(rel)
-}
-
 // gitDirOf returns the directory that the file root/.git names, without symbolic links, or "".
 func gitDirOf(root string) string {
 	name, found := strings.CutPrefix(firstLine(filepath.Join(root, ".git")), "gitdir: ")

@@ -10,6 +10,7 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/images/oci"
+	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -336,4 +337,44 @@ func (j *command) exec(id string, args []string) (err error) {
 		cb.Made = nil // it was called
 	}
 	return j.ended(s.Exec(j.sig.Ctx, id, j.runOptions(), cb))
+}
+
+func (o *runOptions) flags() cmdline.Flags {
+	return slices.Concat(o.commandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.envFileFlag(), o.entrypointFlag(), backgroundFlag(&o.background),
+		o.rootFlags(), o.sandboxFlags(), dependencyFlag(&o.codeOptions), o.interiorFlags(), o.mountFlags(), o.cowFlag(),
+		o.keyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.replaceFlag(),
+		queueFlag(&o.queue), o.lifeFlags(), o.network.flags(), o.network.secretFlags(), o.network.askFlags(),
+		o.limitFlags(), o.resultFlags(), manifestFlag(&o.manifest))
+}
+
+func (o *runOptions) execFlags() cmdline.Flags {
+	return slices.Concat(o.commandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.envFileFlag(), backgroundFlag(&o.background), queueFlag(&o.queue),
+		o.keyFlag("use the sandbox that was made with this key, instead of ID"), o.network.secretFlags(), o.resultFlags())
+}
+
+func manifestFlag(to *bool) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupResult, Long: "manifest", Set: cmdline.On(to),
+		Help: "write a manifest: the SHA-256 sum of each file in /out, beside that directory"}}
+}
+
+func backgroundFlag(to *bool) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "background", Set: cmdline.On(to),
+		Help: "start a background job, and print its id; see wait, logs, jobs and cancel"}}
+}
+
+// queueFlag is a flag of exec and, with --key, of run.
+func queueFlag(to *bool) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "queue", Set: cmdline.On(to),
+		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
+}
+
+func (o *createOptions) flags() cmdline.Flags {
+	user := *o.commandFlags().Long("user")
+	user.Group = app.GroupSandbox
+	language := languageFlag(&o.codeOptions)
+	language[0].Group, language[0].Help = app.GroupSandbox, "language of --dependency"
+	trace := *o.resultFlags().Long("trace")
+	return slices.Concat(o.rootFlags(), o.sandboxFlags(), dependencyFlag(&o.codeOptions), language, o.interiorFlags(), o.mountFlags(), cmdline.Flags{user},
+		o.keyFlag("return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
+		o.replaceFlag(), o.shareFlag(), o.lifeFlags(), o.network.flags(), o.network.secretFlags(), o.limitFlags(), app.JSONFlag(&o.json), cmdline.Flags{trace})
 }

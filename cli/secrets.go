@@ -17,7 +17,7 @@ import (
 )
 
 // secretFlags are the flags for credentials that a command can use without seeing their values.
-func secretFlags(n *network) cmdline.Flags {
+func (n *network) secretFlags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: app.GroupNetwork, Long: "secret", Arg: "NAME[=SOURCE]", Repeat: true, Hide: true, Set: n.addSecret,
 			Help: "give the command a placeholder for a credential, in $NAME; SOURCE is env:VARIABLE, file:PATH, vault:[NAMESPACE/]NAME of demesne secret, or cmd:TEXT, which a shell here runs (default env:NAME)"},

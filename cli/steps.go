@@ -56,19 +56,6 @@ func (o *runOptions) readSteps(args []string) error {
 	return nil
 }
 
-// listed is the result of one command of a list, as --json prints it.
-type listed struct {
-	Index    int           `json:"index"`
-	Command  string        `json:"command"`
-	Failed   bool          `json:"failed"` // and the list does not allow it
-	ExitCode int           `json:"exit_code"`
-	Signal   int           `json:"signal,omitempty"`
-	Reason   runner.Reason `json:"reason"`
-	Detail   string        `json:"detail,omitempty"`
-	Seconds  float64       `json:"seconds"`
-	*stream.Written
-}
-
 // batch runs a list of commands for an execution, each with an execution of its own.
 type batch struct {
 	*command

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,9 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/cli/app"
 	"demesne/cli/stream"
-	"demesne/runner"
+	"demesne/internal/need"
 )
 
 // aTerminal is a pty on which bare runs, as on a user's terminal.
@@ -36,12 +33,8 @@ func onTerminal(t *testing.T, args ...string) *aTerminal {
 // onTerminalWith is onTerminal with variables of the environment.
 func onTerminalWith(t *testing.T, env []string, args ...string) *aTerminal {
 	t.Helper()
-	p := &bareProcess{}
-	slave, err := p.openTerminal(runner.Winsize{Rows: 50, Cols: 120})
-	if err != nil {
-		t.Skipf("needs /dev/ptmx: %v", err)
-	}
-	a := &aTerminal{T: t, master: p.tty, slave: slave, cmd: exec.Command("bare", args...)}
+	master, slave := need.Terminal(t, 50, 120)
+	a := &aTerminal{T: t, master: master, slave: slave, cmd: exec.Command("bare", args...)}
 	a.cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "TERM=vt220", "NO_COLOR=")
 	a.cmd.Env = append(a.cmd.Env, env...)
 	a.cmd.Dir = t.TempDir() // where bare writes files
@@ -50,7 +43,7 @@ func onTerminalWith(t *testing.T, env []string, args ...string) *aTerminal {
 	if err := a.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { a.cmd.Process.Kill(); a.cmd.Wait(); a.master.Close(); slave.Close() })
+	t.Cleanup(func() { a.cmd.Process.Kill(); a.cmd.Wait() })
 	go a.read()
 	return a
 }
@@ -212,32 +205,5 @@ func TestEndOfFile(t *testing.T) {
 		if got := string(stream.EndOfFile(c.edited, c.midLine)); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
-	}
-}
-
-// TestLearnedTold checks the hint about egress suggest after a --learn run that has a log.
-func TestLearnedTold(t *testing.T) {
-	for _, c := range []struct {
-		learn bool
-		log   string
-		want  string
-	}{
-		{true, "/logs/x.jsonl", "hint: to allow only what this run used: demesne egress suggest /logs/x.jsonl > policy.toml"},
-		{true, "", "end"}, {false, "/logs/x.jsonl", "end"},
-	} {
-		p := &bareProcess{}
-		slave, err := p.openTerminal(runner.Winsize{Rows: 50, Cols: 120})
-		if err != nil {
-			t.Skipf("needs /dev/ptmx: %v", err)
-		}
-		j := &execution{o: &options{App: &app.App{Console: app.Console{Files: stream.Files{Stderr: slave}}}, network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
-		j.tellLearned()
-		fmt.Fprintln(slave, "end")
-		line, err := bufio.NewReader(p.tty).ReadString('\n')
-		if err != nil || !strings.HasPrefix(line, c.want) {
-			t.Errorf("%+v: %q, %v", c, line, err)
-		}
-		slave.Close()
-		p.tty.Close()
 	}
 }

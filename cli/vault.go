@@ -1,14 +1,9 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -16,24 +11,7 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
-	"demesne/runner/client"
 )
-
-// vaultProgram reads and changes the stored secrets. It is a separate program because it links their encryption.
-const vaultProgram = "demesne-vault"
-
-// storedSecret is a secret as that program reads and writes it.
-type storedSecret struct {
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name,omitempty"`
-	Value     string    `json:"value,omitempty"`
-	Host      string    `json:"host,omitempty"`
-	Header    string    `json:"header,omitempty"`
-	Added     time.Time `json:"added,omitzero"`
-}
-
-// vaultNamespace is the namespace of commands that name none.
-const vaultNamespace = "default"
 
 func secretCommand() app.Verb {
 	return app.Verb{
@@ -165,50 +143,4 @@ func secretTable(all []storedSecret, now time.Time) string {
 		rows = append(rows, []string{s.Namespace, s.Name, cmp.Or(s.Host, "-"), cmp.Or(s.Header, "any"), app.Span(now.Sub(s.Added))})
 	}
 	return app.Columns(rows)
-}
-
-// vaultSecret returns the secret of [NAMESPACE/]NAME.
-func vaultSecret(what string) (storedSecret, error) {
-	namespace, name, found := strings.Cut(what, "/")
-	if !found {
-		namespace, name = vaultNamespace, what
-	}
-	all, err := vault("get", storedSecret{Namespace: namespace, Name: name})
-	if err != nil {
-		return storedSecret{}, err
-	}
-	if len(all) != 1 {
-		return storedSecret{}, fmt.Errorf("%s: no answer", vaultProgram)
-	}
-	return all[0], nil
-}
-
-// vault runs one operation of the program. The value passes through a pipe, so it is in no argument and no variable.
-func vault(operation string, s storedSecret) ([]storedSecret, error) {
-	path, err := client.FindProgram(vaultProgram)
-	if err != nil {
-		return nil, err
-	}
-	request, err := json.Marshal(s)
-	if err != nil {
-		return nil, err
-	}
-	var said bytes.Buffer
-	cmd := exec.CommandContext(context.Background(), path, operation)
-	cmd.Stdin, cmd.Stderr, cmd.Env = bytes.NewReader(request), &said, os.Environ()
-	answer, err := cmd.Output()
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit) && exit.ExitCode() == 3:
-		return nil, app.Hinted(fmt.Errorf("not in namespace %q", s.Namespace), "demesne secret list")
-	case errors.As(err, &exit) && said.Len() > 0:
-		return nil, errors.New(strings.TrimSpace(said.String()))
-	case err != nil:
-		return nil, fmt.Errorf("run %s: %w", vaultProgram, err)
-	}
-	var all []storedSecret
-	if err := json.Unmarshal(answer, &all); err != nil {
-		return nil, fmt.Errorf("%s: no answer", vaultProgram)
-	}
-	return all, nil
 }

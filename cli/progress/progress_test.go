@@ -4,17 +4,15 @@ import (
 	"bytes"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/images/events"
 	"demesne/images/oci"
+	"demesne/internal/need"
 )
 
 func digestOf(c string) oci.Digest { return oci.Digest("sha256:" + strings.Repeat(c, 64)) }
@@ -111,8 +109,7 @@ func TestProgressBars(t *testing.T) {
 // TestProgressOnTerminal checks that lines, never wider than the terminal, are redrawn and finally erased.
 // Notices remain, without the registry's control characters.
 func TestProgressOnTerminal(t *testing.T) {
-	master, slave := newTerminal(t, 10, 30)
-	defer master.Close()
+	master, slave := need.Terminal(t, 10, 30)
 	pr := New((&app.Console{Files: stream.Files{Stderr: slave}, Env: func(string) (string, bool) { return "", false }}), false, `pull "x"`)
 	for _, e := range pullEvents {
 		pr.Take(e)
@@ -145,26 +142,4 @@ func TestProgressOnTerminal(t *testing.T) {
 			t.Errorf("%q is wider than the terminal", line)
 		}
 	}
-}
-
-// newTerminal returns both ends of a new terminal.
-func newTerminal(t *testing.T, rows, columns uint16) (master, slave *os.File) {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("needs /dev/ptmx: %v", err)
-	}
-	fd := stream.FD(master)
-	unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return master, slave
 }
