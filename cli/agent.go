@@ -12,6 +12,7 @@ import (
 
 	"demesne/agents"
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
@@ -57,7 +58,7 @@ demesne agent run gives an agent one task, without a terminal and without this d
 			Operand: cmdline.Argv, Words: []string{"run", "claude", "codex", "opencode", "gemini"}, Topics: []cmdline.Topic{agentRunTopic()},
 		},
 		New: func(a *app.App) app.Bound {
-			o := &agentOptions{options: options{App: a}}
+			o := &agentOptions{Options: launch.Options{App: a}}
 			return app.Bound{Flags: o.flags(), Run: o.run}
 		},
 	}
@@ -65,17 +66,17 @@ demesne agent run gives an agent one task, without a terminal and without this d
 
 // agentOptions are the options of agent.
 type agentOptions struct {
-	options
+	launch.Options
 	branch, fresh bool
 	forks         int
 	setup, stamp  string // stamp: of an attempt
 }
 
 func (o *agentOptions) flags() cmdline.Flags {
-	in := *o.sandboxFlags().Long("in")
-	require := *o.sandboxFlags().Long("require")
-	env := *o.commandFlags().Long("env")
-	root := o.rootFlags()
+	in := *o.SandboxFlags().Long("in")
+	require := *o.SandboxFlags().Long("require")
+	env := *o.CommandFlags().Long("env")
+	root := o.RootFlags()
 	root.Long("image").Help = "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"
 	return slices.Concat(
 		cmdline.Flags{
@@ -83,11 +84,11 @@ func (o *agentOptions) flags() cmdline.Flags {
 			{Group: app.GroupSandbox, Long: "fork", Arg: "N", Set: o.setForks, Help: "with --branch: make N attempts at one task"},
 			{Group: app.GroupSandbox, Long: "setup", Arg: "COMMAND", Set: cmdline.Text(&o.setup), Help: "with --branch: first run this shell text in the clone, such as 'npm ci'; with --fork only once for all attempts"},
 			{Group: app.GroupSandbox, Long: "fresh", Set: cmdline.On(&o.fresh), Help: "use an empty home that is removed at the end"},
-			{Group: app.GroupSandbox, Long: "devcontainer", Arg: "DIR", Optional: true, Complete: cmdline.Directory, Set: o.setDevcontainer,
+			{Group: app.GroupSandbox, Long: "devcontainer", Arg: "DIR", Optional: true, Complete: cmdline.Directory, Set: o.SetDevcontainer,
 				Help: "take the image and the variables of a devcontainer.json (default the working directory's); the image must have the agent's program"},
 			in, require, env,
 		},
-		root, o.network.flags(), o.network.secretFlags(), o.network.askFlags(), o.limitFlags())
+		root, o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
 }
 
 // cmdAgent runs an agent's program on the terminal.
@@ -105,7 +106,7 @@ func (o *agentOptions) run(args []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find home directory: %w", err)
 	}
-	if err := o.openDevcontainer(nil); err != nil {
+	if err := o.OpenDevcontainer(nil); err != nil {
 		return 0, err
 	}
 	if o.forks != 0 {
@@ -132,7 +133,7 @@ type agentTerminal struct {
 	home    string // directory of the host; empty: the sandbox's own files have the home
 	config  string // directory of the host for the files of the launch
 	branch  *branch
-	watch   watch
+	watch   launch.Watch
 	record  string // file with a line for each request to the model
 }
 
@@ -141,7 +142,7 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	if err != nil {
 		return nil, err
 	}
-	t := &agentTerminal{o: o, watch: watch{verb: "agent"}}
+	t := &agentTerminal{o: o, watch: launch.Watch{Verb: "agent"}}
 	defer func() {
 		if err != nil {
 			t.close()
@@ -159,12 +160,12 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	if t.home, err = t.openHome(home); err != nil {
 		return nil, err
 	}
-	o.interactive = o.stamp == ""
-	o.tty = o.interactive && stream.IsTerminal(o.Stdin) && stream.IsTerminal(o.Stdout)
-	if n := &o.network; n.mode == "" && n.file == "" && !n.learn {
-		n.mode = "package-managers"
+	o.Interactive = o.stamp == ""
+	o.TTY = o.Interactive && stream.IsTerminal(o.Stdin) && stream.IsTerminal(o.Stdout)
+	if n := &o.Network; n.Mode == "" && n.File == "" && !n.Learn {
+		n.Mode = "package-managers"
 	}
-	t.launch = t.agent.Interactive(agents.Task{Dir: t.project.dir, Egress: o.network.mode}, args[1:], agentHome)
+	t.launch = t.agent.Interactive(agents.Task{Dir: t.project.dir, Egress: o.Network.Mode}, args[1:], agentHome)
 	if o.branch {
 		t.branch, err = newBranch(t.project, t.agent.Provider.Name+"-"+cmp.Or(o.stamp, branchStamp()))
 	}
@@ -175,15 +176,15 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 // provider's row, or the host's own, on which an installation works. $DEMESNE_DEFAULT_IMAGE does not count.
 func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err error) {
 	o := t.o
-	t.agent, err = catalog.In(o.image.Given).Find(name)
+	t.agent, err = catalog.In(o.Image.Given).Find(name)
 	switch {
 	case errors.Is(err, agents.ErrNoProgram):
 		return app.Hinted(err, install.ProgramHint)
 	case err != nil:
 		return app.Hinted(err, "docs/guide/agents.md lists the agents, and the variables and files that hold their credentials")
 	}
-	if image := cmp.Or(t.agent.Image(), string(imageref.Host)); o.image.Kind == "" || o.image.Kind == imageref.Host {
-		if o.image, err = session.ParseImage(image); err != nil {
+	if image := cmp.Or(t.agent.Image(), string(imageref.Host)); o.Image.Kind == "" || o.Image.Kind == imageref.Host {
+		if o.Image, err = session.ParseImage(image); err != nil {
 			err = fmt.Errorf("image %q: %w", image, err)
 		}
 	}
@@ -192,10 +193,10 @@ func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err err
 
 // rootImage returns the name of the image that has the program, or "".
 func (t *agentTerminal) rootImage() string {
-	if t.o.image.Kind == imageref.Host {
+	if t.o.Image.Kind == imageref.Host {
 		return ""
 	}
-	return t.o.image.Given
+	return t.o.Image.Given
 }
 
 // openHome makes the agent's home: the one of this project, or a temporary one. An attempt has none outside.
@@ -271,7 +272,7 @@ func (t *agentTerminal) close() { t.dir.close() }
 
 // spec returns the sandbox: the project with its protected files, the home, and the program.
 func (t *agentTerminal) spec() (runner.Spec, error) {
-	spec, err := t.o.spec()
+	spec, err := t.o.Spec()
 	if err != nil {
 		return spec, err
 	}
@@ -282,7 +283,7 @@ func (t *agentTerminal) spec() (runner.Spec, error) {
 		spec.Mounts = t.project.mounts()
 		own := spec.Mounts
 		for _, m := range own {
-			protected, err := t.watch.protect(m, own)
+			protected, err := t.watch.Protect(m, own)
 			if err != nil {
 				return spec, err
 			}
@@ -307,7 +308,7 @@ func (t *agentTerminal) run() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	r, err := t.o.newRoot()
+	r, err := t.o.NewRoot()
 	if err != nil {
 		return 0, err
 	}
@@ -316,11 +317,11 @@ func (t *agentTerminal) run() (int, error) {
 		argv = t.branch.wrap(t.o.setup, argv)
 		t.branch.tell(t.o.App)
 	}
-	j, code, err := t.execute(argv, func(j *execution) error { return t.start(j, spec, r) })
+	j, code, err := t.execute(argv, func(j *launch.Execution) error { return t.start(j, spec, r) })
 	if err == nil && t.branch != nil {
-		err = t.branch.fetch(t.o.App, j.result)
+		err = t.branch.fetch(t.o.App, j.Result)
 	}
-	t.watch.tell(&t.o.Console)
+	t.watch.Tell(&t.o.Console)
 	if m := t.meter(); m.Requests() > 0 && stream.IsTerminal(t.o.Stderr) {
 		t.o.Say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
 	}
@@ -331,7 +332,7 @@ func (t *agentTerminal) run() (int, error) {
 // tellContinue says how to continue the session. The home keeps it, unless it was a temporary one.
 func (t *agentTerminal) tellContinue() {
 	p := t.agent.Provider
-	if len(p.Continue) == 0 || t.o.fresh || !t.o.tty {
+	if len(p.Continue) == 0 || t.o.fresh || !t.o.TTY {
 		return
 	}
 	flags := ""
@@ -342,17 +343,17 @@ func (t *agentTerminal) tellContinue() {
 }
 
 // execute runs a command of the session by start, and reports how it ended.
-func (t *agentTerminal) execute(argv []string, start func(*execution) error) (j *execution, code int, err error) {
-	t.o.env = slices.Concat(t.project.identity(t.agent.Provider.Name), colors(t.o.App), t.launch.Env, t.o.env)
-	t.o.workdir = t.project.dir
+func (t *agentTerminal) execute(argv []string, start func(*launch.Execution) error) (j *launch.Execution, code int, err error) {
+	t.o.Variables = slices.Concat(t.project.identity(t.agent.Provider.Name), colors(t.o.App), t.launch.Env, t.o.Variables)
+	t.o.Workdir = t.project.dir
 	if t.branch != nil {
-		t.o.workdir = "/workspace"
+		t.o.Workdir = "/workspace"
 	}
-	if j, err = t.o.newExecution(argv); err != nil {
+	if j, err = t.o.NewExecution(argv); err != nil {
 		return nil, 0, err
 	}
-	defer j.sig.Stop()
-	code, err = j.finish(start(j))
+	defer j.Sig.Stop()
+	code, err = j.Finish(start(j))
 	return j, code, err
 }
 
@@ -367,28 +368,28 @@ func colors(a *app.App) (env []string) {
 }
 
 // start authorizes the routes, and runs the command.
-func (t *agentTerminal) start(j *execution, spec runner.Spec, r *root) error {
-	headers, next, err := t.agent.Renew(j.sig.Ctx)
+func (t *agentTerminal) start(j *launch.Execution, spec runner.Spec, r *launch.Root) error {
+	headers, next, err := t.agent.Renew(j.Sig.Ctx)
 	if err != nil {
 		return err
 	}
 	t.launch.Authorize(headers)
-	s := t.o.Session(t.o.network.source(&t.o.Console), nil)
+	s := t.o.Session(t.o.Network.Source(&t.o.Console), nil)
 	defer s.Close()
-	p := r.progress()
+	p := r.Progress()
 	defer p.Done()
-	c := r.createOptions(spec)
+	c := r.CreateOptions(spec)
 	c.Egress.Routes = t.launch.Routes
-	cb := t.o.callbacks(j.sig, &j.stages, p)
+	cb := t.o.Callbacks(j.Sig, &j.Stages, p)
 	t.renewing(&cb, j, s, next)
-	opts := j.runOptions()
+	opts := j.RunOptions()
 	opts.KeepEmpty = t.branch != nil
-	done, err := s.Run(j.sig.Ctx, c, opts, cb)
-	return j.ended(done, install.ProgramError(err, &t.agent.Provider, t.rootImage(), j.cmd.Argv[0]))
+	done, err := s.Run(j.Sig.Ctx, c, opts, cb)
+	return j.Ended(done, install.ProgramError(err, &t.agent.Provider, t.rootImage(), j.Cmd.Argv[0]))
 }
 
 // renewing makes the callbacks start to renew the credential, once the sandbox exists.
-func (t *agentTerminal) renewing(cb *session.Callbacks, j *execution, s *session.Service, next time.Time) {
+func (t *agentTerminal) renewing(cb *session.Callbacks, j *launch.Execution, s *session.Service, next time.Time) {
 	made := cb.Made
 	cb.Made = func(b *session.Sandbox) {
 		made(b)

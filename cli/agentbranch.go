@@ -9,6 +9,7 @@ import (
 
 	"demesne/agents"
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
@@ -201,10 +202,10 @@ func (b *branch) receive(bundle string) (count string, err error) {
 	}
 	defer os.RemoveAll(dir)
 	strict := func(args ...string) (string, error) {
-		return runGit([]string{"GIT_DIR=" + dir, "GIT_OBJECT_DIRECTORY=" + b.repo + "/objects", "GIT_ALLOW_PROTOCOL=file",
+		return launch.Git([]string{"GIT_DIR=" + dir, "GIT_OBJECT_DIRECTORY=" + b.repo + "/objects", "GIT_ALLOW_PROTOCOL=file",
 			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}, args...)
 	}
-	if _, err := runGit([]string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}, "init", "--quiet", "--bare", "--template=", "--object-format="+b.format, dir); err != nil {
+	if _, err := launch.Git([]string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}, "init", "--quiet", "--bare", "--template=", "--object-format="+b.format, dir); err != nil {
 		return "", err
 	}
 	if shallow, err := os.ReadFile(filepath.Join(b.repo, "shallow")); err == nil {
@@ -241,5 +242,5 @@ func (p *project) identity(agent string) []string {
 // git1 runs git in the user's repository, for one line of output. The repository's configuration counts, so it may only
 // run commands that start no program.
 func (p *project) git1(args ...string) (string, error) {
-	return runGit([]string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, append([]string{"-C", p.root}, args...)...)
+	return launch.Git([]string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, append([]string{"-C", p.root}, args...)...)
 }

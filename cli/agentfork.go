@@ -15,6 +15,7 @@ import (
 
 	"demesne/agents"
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
@@ -67,12 +68,12 @@ func (o *agentOptions) forkAgent(home string, args []string) (int, error) {
 	switch {
 	case !o.branch:
 		return 0, app.Hinted(errors.New("--fork: needs --branch: attempts cannot share the working directory"), "demesne agent --branch --fork 3 claude -p 'the task'")
-	case o.network.ask:
+	case o.Network.Ask:
 		return 0, app.Hinted(errors.New("--fork: excludes --ask: attempts have no terminal"), "--allow-domain NAME allows a name without a question")
 	}
 	f := &forking{o: o, home: home, args: args, sig: stream.SignalsWatched(o.Quit)}
 	// No credential for --setup: its requests to the model are forwarded without one.
-	f.s = o.Session(o.network.source(&o.Console), func(runner.Spec) []runner.Route { return f.base.launch.Routes })
+	f.s = o.Session(o.Network.Source(&o.Console), func(runner.Spec) []runner.Route { return f.base.launch.Routes })
 	defer f.s.Close()
 	o.stamp = branchStamp()
 	all, code, err := f.start()
@@ -168,8 +169,8 @@ func (f *forking) prepare() (code int, err error) {
 	t.branch.tell(f.o.App)
 	t.o.App = &own
 	script := t.branch.script(beginScript+homeScript+cloneScript, f.o.setup)
-	_, code, err = t.execute(script, func(j *execution) error {
-		return j.ended(f.s.Exec(j.sig.Ctx, f.id, j.runOptions(), t.o.callbacks(j.sig, &j.stages, nil)))
+	_, code, err = t.execute(script, func(j *launch.Execution) error {
+		return j.Ended(f.s.Exec(j.Sig.Ctx, f.id, j.RunOptions(), t.o.Callbacks(j.Sig, &j.Stages, nil)))
 	})
 	if err == nil && code == 0 {
 		err = f.stop(f.id)
@@ -185,15 +186,15 @@ func (f *forking) empty() (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	r, err := f.o.newRoot()
+	r, err := f.o.NewRoot()
 	if err != nil {
 		return "", err
 	}
-	c := r.createOptions(spec)
+	c := r.CreateOptions(spec)
 	c.Egress.Routes, c.Out = t.launch.Routes, f.out(0)
-	p := r.progress()
+	p := r.Progress()
 	defer p.Done()
-	first, err := f.s.Create(f.sig.Ctx, c, f.o.callbacks(f.sig, &stages{}, p))
+	first, err := f.s.Create(f.sig.Ctx, c, f.o.Callbacks(f.sig, &launch.Stages{}, p))
 	if err != nil {
 		return "", err
 	}
@@ -234,7 +235,7 @@ func (t *attempt) open(f *forking, n int) (err error) {
 		return err
 	}
 	t.t.branch.name = fmt.Sprintf("%s/attempt-%d", f.base.branch.name, n)
-	t.s = own.Session(o.network.source(&own.Console), func(runner.Spec) []runner.Route { return t.t.launch.Routes })
+	t.s = own.Session(o.Network.Source(&own.Console), func(runner.Spec) []runner.Route { return t.t.launch.Routes })
 	t.id, err = f.fork(t.s, f.id, t.t, n)
 	return err
 }
@@ -243,12 +244,12 @@ func (t *attempt) open(f *forking, n int) (err error) {
 func (t *attempt) run() {
 	began := time.Now()
 	argv := t.t.branch.script(beginScript+homeScript+workScript, "", t.t.launch.Argv...)
-	j, code, err := t.t.execute(argv, func(j *execution) error { return t.t.startFork(j, t.s, t.id) })
+	j, code, err := t.t.execute(argv, func(j *launch.Execution) error { return t.t.startFork(j, t.s, t.id) })
 	if t.code = code; err == nil {
 		err = t.s.Discard(t.id)
 	}
 	if err == nil {
-		err = t.t.branch.fetch(t.t.o.App, j.result)
+		err = t.t.branch.fetch(t.t.o.App, j.Result)
 	}
 	if t.took, t.err = time.Since(began), err; err != nil {
 		t.t.o.Report("agent", err)
@@ -269,15 +270,15 @@ func (t *attempt) close() {
 }
 
 // startFork authorizes the routes, and runs the command in a fork, which that starts.
-func (t *agentTerminal) startFork(j *execution, s *session.Service, id string) error {
-	headers, next, err := t.agent.Renew(j.sig.Ctx)
+func (t *agentTerminal) startFork(j *launch.Execution, s *session.Service, id string) error {
+	headers, next, err := t.agent.Renew(j.Sig.Ctx)
 	if err != nil {
 		return err
 	}
 	t.launch.Authorize(headers)
-	cb := t.o.callbacks(j.sig, &j.stages, nil)
+	cb := t.o.Callbacks(j.Sig, &j.Stages, nil)
 	t.renewing(&cb, j, s, next)
-	return j.ended(s.Exec(j.sig.Ctx, id, j.runOptions(), cb))
+	return j.Ended(s.Exec(j.Sig.Ctx, id, j.RunOptions(), cb))
 }
 
 // attemptsText returns a line for each attempt.

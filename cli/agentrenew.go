@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"time"
 
+	"demesne/cli/launch"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/session"
@@ -48,13 +49,13 @@ const (
 
 // renew renews the credential of the routes until the command has ended: when it is due, and when the server has
 // rejected it. A sandbox may cause rejections, so they renew it once a minute at most.
-func (t *agentTerminal) renew(j *execution, s *session.Service, sandbox string, next time.Time) {
+func (t *agentTerminal) renew(j *launch.Execution, s *session.Service, sandbox string, next time.Time) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	rejected, refused, earliest := false, rejections{path: t.record}, time.Time{}
 	for {
 		select {
-		case <-j.over:
+		case <-j.Over:
 			return
 		case now := <-look.C:
 			rejected = refused.more() || rejected

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -30,7 +31,7 @@ For a background job it prints the output from the beginning, and exits as demes
 			Operand: cmdline.Sandbox,
 		},
 		New: func(a *app.App) app.Bound {
-			o := &attachOptions{options: options{App: a}}
+			o := &attachOptions{Options: launch.Options{App: a}}
 			return app.Bound{Flags: nil, Run: o.run}
 		},
 	}
@@ -40,7 +41,7 @@ For a background job it prints the output from the beginning, and exits as demes
 var shellCommand = []string{"/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh"}
 
 // attachOptions are the options of attach.
-type attachOptions struct{ options }
+type attachOptions struct{ launch.Options }
 
 func (o *attachOptions) run(args []string) (int, error) {
 	id, err := app.OneSandbox(args)
@@ -51,12 +52,12 @@ func (o *attachOptions) run(args []string) (int, error) {
 		t := jobTool{o.App}
 		return t.each(args, t.follow)
 	}
-	o.tty, o.interactive = true, true
-	j, err := o.newExecution(shellCommand)
+	o.TTY, o.Interactive = true, true
+	j, err := o.NewExecution(shellCommand)
 	if err != nil {
 		return 0, err
 	}
-	return j.finish(j.attach(id))
+	return j.Finish(attach(j, id))
 }
 
 // follow is logs --follow with the exit code of wait.
@@ -69,27 +70,27 @@ func (t jobTool) follow(ctx context.Context, store *jobs.Store, id string) (int,
 }
 
 // attach continues a command that has a terminal, or starts a shell.
-func (j *execution) attach(id string) error {
-	s := j.o.Session(j.o.network.source(&j.o.Console), nil)
+func attach(j *launch.Execution, id string) error {
+	s := j.Options.Session(j.Options.Network.Source(&j.Options.Console), nil)
 	defer s.Close()
-	b, err := s.Open(j.sig.Ctx, id, j.o.callbacks(j.sig, &j.stages, nil))
+	b, err := s.Open(j.Sig.Ctx, id, j.Options.Callbacks(j.Sig, &j.Stages, nil))
 	if err != nil {
 		return err
 	}
-	p, recent, err := b.Attach(j.sig.Ctx)
+	p, recent, err := b.Attach(j.Sig.Ctx)
 	var e *ipc.Error
 	switch {
-	case app.NoSuchSandbox(err) && j.term.Fd < 0:
+	case app.NoSuchSandbox(err) && j.Term.Fd < 0:
 		return app.Hinted(err, "on a terminal this starts a shell; without one, use demesne exec -i %s -- sh", id)
 	case app.NoSuchSandbox(err):
-		return j.ended(s.Exec(j.sig.Ctx, b.ID, j.runOptions(), session.Callbacks{}))
+		return j.Ended(s.Exec(j.Sig.Ctx, b.ID, j.RunOptions(), session.Callbacks{}))
 	case errors.As(err, &e) && e.Code == ipc.CodeBusy:
 		return app.Hinted(err, "detach there with Ctrl-P Ctrl-Q, or start a shell beside it: demesne exec -t %s -- sh", id)
 	case err != nil:
 		return err
 	}
-	j.started = true
-	j.sig.Attach(p, func() {})
-	p.Resize(j.term.Size()) // also makes a full-screen program redraw itself
-	return j.overTerminal(p, recent)
+	j.Started = true
+	j.Sig.Attach(p, func() {})
+	p.Resize(j.Term.Size()) // also makes a full-screen program redraw itself
+	return j.OverTerminal(p, recent)
 }

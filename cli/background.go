@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/internal/fsutil"
 	"demesne/proxy/redact"
 	"demesne/runner"
@@ -45,9 +46,9 @@ type jobTool struct{ *app.App }
 // everything that needs no sandbox.
 func (t jobTool) start(o *runOptions) (int, error) {
 	switch {
-	case o.interactive || o.tty || o.network.ask:
+	case o.Interactive || o.TTY || o.Network.Ask:
 		return 0, errors.New("--background: cannot be combined with -i, -t or --ask")
-	case o.json && o.jsonFile == "":
+	case o.JSON && o.JSONFile == "":
 		return 0, app.Hinted(errors.New("--background: cannot be combined with --json, except --json=FILE"), "demesne wait --json prints the result after the job's end")
 	}
 	dir, err := os.Getwd()
@@ -104,19 +105,19 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	mine.Stdin = in
 	c, args := line.command()
 	mine.Verb = c.Name
-	o := &runOptions{options: options{App: &mine}}
+	o := &runOptions{Options: launch.Options{App: &mine}}
 	flags, prepare := o.flags, o.newRun
 	if c.Name == "exec" {
 		flags, prepare = o.execFlags, o.newExec
 	}
 	args, err = c.With(flags()).Parse(args)
 	if err == nil {
-		err = o.network.findSecrets(&mine.Console)
+		err = o.Network.FindSecrets(&mine.Console)
 	}
 	if err != nil {
 		return nil, err
 	}
-	s := sinks{hidden: o.network.hidden()}
+	s := sinks{hidden: o.Network.Hidden()}
 	mine.Stdout, mine.Stderr = s.open(out), s.open(errs)
 	defer s.close()
 	if s.err != nil {
@@ -126,11 +127,11 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	if err != nil {
 		return nil, err
 	}
-	defer context.AfterFunc(ctx, r.abandon)()
-	if _, err = r.finish(); err == nil && r.result == nil {
+	defer context.AfterFunc(ctx, r.Interrupt)()
+	if _, err = r.finish(); err == nil && r.Result == nil {
 		err = errors.New("interrupted before the start")
 	}
-	return r.result, err
+	return r.Result, err
 }
 
 // sinks are pipes that this process copies to writers.

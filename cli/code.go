@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -49,7 +50,7 @@ missing.`,
 			Operand: cmdline.File, Raw: true,
 		},
 		New: func(a *app.App) app.Bound {
-			o := &validateOptions{options: options{App: a}}
+			o := &validateOptions{Options: launch.Options{App: a}}
 			return app.Bound{Flags: o.flags(), Run: o.run}
 		},
 	}
@@ -57,14 +58,14 @@ missing.`,
 
 // validateOptions are the options of code validate.
 type validateOptions struct {
-	options
+	launch.Options
 	codeOptions
 }
 
 func (o *validateOptions) flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
 		Help: "language of all files (default that of each file's #! line or name)"}},
-		o.rootFlags(), app.JSONFlag(&o.json))
+		o.RootFlags(), app.JSONFlag(&o.JSON))
 }
 
 func (o *codeOptions) setChecked(s string) error {
@@ -113,11 +114,11 @@ type validation struct {
 }
 
 func (v *validation) all(names []string) (int, error) {
-	r, err := v.o.newRoot()
+	r, err := v.o.NewRoot()
 	if err != nil {
 		return 0, err
 	}
-	s := v.o.Session(v.o.network.source(&v.o.Console), nil)
+	s := v.o.Session(v.o.Network.Source(&v.o.Console), nil)
 	defer s.Close()
 	v.sig = stream.SignalsWatched(v.o.Quit)
 	results, valid := []validated{}, true
@@ -129,7 +130,7 @@ func (v *validation) all(names []string) (int, error) {
 		valid = valid && one.Valid
 		results = append(results, one)
 	}
-	if v.o.json {
+	if v.o.JSON {
 		if code, err := v.o.PrintJSON(map[string]any{"valid": valid, "files": results}); code != 0 || err != nil {
 			return code, err
 		}
@@ -146,7 +147,7 @@ func (v *validation) all(names []string) (int, error) {
 }
 
 // file checks one file, and prints its errors unless --json prints them.
-func (v *validation) file(s *session.Service, r *root, name string) validated {
+func (v *validation) file(s *session.Service, r *launch.Root, name string) validated {
 	one := validated{File: name, Problems: []languages.Problem{}}
 	code, err := readCode(&v.o.Console, name)
 	l := v.o.language
@@ -161,8 +162,8 @@ func (v *validation) file(s *session.Service, r *root, name string) validated {
 		return v.unchecked(one, err)
 	}
 	one.Language = l.Name
-	p := r.progress()
-	problems, err := s.Validate(v.sig.Ctx, r.createOptions(runner.Spec{}), l, string(code), session.Callbacks{Image: p.Take})
+	p := r.Progress()
+	problems, err := s.Validate(v.sig.Ctx, r.CreateOptions(runner.Spec{}), l, string(code), session.Callbacks{Image: p.Take})
 	p.Done()
 	if err != nil && v.sig.GaveUp() == 0 {
 		err = lacksParser(err, l)
@@ -174,7 +175,7 @@ func (v *validation) file(s *session.Service, r *root, name string) validated {
 	one.Valid = err == nil && len(problems) == 0
 	one.Problems = append(one.Problems, problems...)
 	for _, p := range problems {
-		if !v.o.json {
+		if !v.o.JSON {
 			v.o.Print(text.SafeLine(fmt.Sprintf("%s:%s", name, p)) + "\n")
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/cli/machine"
 	"demesne/internal/cmdline"
 )
@@ -85,7 +86,7 @@ The exit code is that of CMD. With --commands it is that of the first failure. d
 			Habits:  runHabits,
 		},
 		New: func(a *app.App) app.Bound {
-			o := &runOptions{options: options{App: a}}
+			o := &runOptions{Options: launch.Options{App: a}}
 			return app.Bound{Flags: o.flags(), Run: o.run}
 		},
 	}
@@ -109,7 +110,7 @@ out takes that sandbox's value. A flag with another value is an error that names
 			Habits: runHabits,
 		},
 		New: func(a *app.App) app.Bound {
-			o := &createOptions{options: options{App: a}}
+			o := &createOptions{Options: launch.Options{App: a}}
 			return app.Bound{Flags: o.flags(), Run: o.run}
 		},
 	}
@@ -142,7 +143,7 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 			Habits: execHabits,
 		},
 		New: func(a *app.App) app.Bound {
-			o := &runOptions{options: options{App: a}}
+			o := &runOptions{Options: launch.Options{App: a}}
 			return app.Bound{Flags: o.execFlags(), Run: o.exec}
 		},
 	}

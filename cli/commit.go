@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
@@ -43,17 +44,17 @@ it. A sandbox on the host's own files has no image, and cannot be committed.`,
 // commitOptions are the options of commit.
 type commitOptions struct {
 	*app.App
-	processOptions
+	launch.ProcessOptions
 	json, quiet bool
 }
 
 func (o *commitOptions) flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
-		{Group: app.GroupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cmdline.List(&o.env, app.CheckEnv),
+		{Group: app.GroupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cmdline.List(&o.Variables, app.CheckEnv),
 			Help: "set a variable for the image's commands; NAME alone takes the value from this environment"},
-		{Group: app.GroupCommand, Long: "workdir", Arg: "PATH", Set: o.setWorkdir, Help: "directory that commands start in"},
-		{Group: app.GroupCommand, Long: "user", Arg: "USER", Set: o.setUser, Help: "user that commands run as"},
-	}, o.entrypointFlag(), madeFlags(&o.json, &o.quiet))
+		{Group: app.GroupCommand, Long: "workdir", Arg: "PATH", Set: o.SetWorkdir, Help: "directory that commands start in"},
+		{Group: app.GroupCommand, Long: "user", Arg: "USER", Set: o.SetUser, Help: "user that commands run as"},
+	}, o.EntrypointFlag(), madeFlags(&o.json, &o.quiet))
 }
 
 func (o *commitOptions) run(args []string) (int, error) {
@@ -68,7 +69,7 @@ func (o *commitOptions) run(args []string) (int, error) {
 	if len(cmd) > 0 && cmd[0] == "--" {
 		cmd = cmd[1:]
 	}
-	change, err := o.change(o.Env, cmd)
+	change, err := change(&o.ProcessOptions, o.Env, cmd)
 	if err != nil {
 		return 0, err
 	}
@@ -85,11 +86,11 @@ func (o *commitOptions) run(args []string) (int, error) {
 }
 
 // change returns the configuration changes that the flags of commit ask for.
-func (o *processOptions) change(lookup func(string) (string, bool), cmd []string) (images.Change, error) {
-	env, err := o.environment(lookup)
-	c := images.Change{Env: env, Entrypoint: o.entrypoint, WorkingDir: o.workdir, User: o.userName}
-	if o.user != nil {
-		c.User = fmt.Sprintf("%d:%d", o.user.UID, o.user.GID)
+func change(o *launch.ProcessOptions, lookup func(string) (string, bool), cmd []string) (images.Change, error) {
+	env, err := o.Environment(lookup)
+	c := images.Change{Env: env, Entrypoint: o.Entrypoint, WorkingDir: o.Workdir, User: o.UserName}
+	if o.User != nil {
+		c.User = fmt.Sprintf("%d:%d", o.User.UID, o.User.GID)
 	}
 	if len(cmd) > 0 {
 		c.Cmd = &cmd

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -95,7 +96,7 @@ func (o *copyOptions) run(args []string) (int, error) {
 	sig := stream.SignalsWatched(o.Quit)
 	s := o.Session(nil, nil)
 	defer s.Close()
-	did, err := s.Copy(sig.Ctx, source, target, (&options{App: o.App}).callbacks(sig, &stages{}, nil))
+	did, err := s.Copy(sig.Ctx, source, target, (&launch.Options{App: o.App}).Callbacks(sig, &launch.Stages{}, nil))
 	tellLeft(&o.Console, did)
 	if code := sig.GaveUp(); err != nil && code != 0 {
 		return code, nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
 	"demesne/kernels/languages"
@@ -20,13 +21,13 @@ import (
 const installTime = 30 * time.Minute
 
 func dependencyFlag(o *codeOptions) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupSandbox, Long: "dependency", Arg: "NAME[==VERSION]", Repeat: true, Set: cmdline.List(&o.dependencies, checkInput),
+	return cmdline.Flags{{Group: app.GroupSandbox, Long: "dependency", Arg: "NAME[==VERSION]", Repeat: true, Set: cmdline.List(&o.dependencies, launch.CheckInput),
 		Help: "first install a package of the language's registry; a failure is reported and is no error (without a network flag, the sandbox may reach package registries)"}}
 }
 
 // installer returns the command that installs the dependencies, or nil without any. Without a flag about the network
 // it allows package registries.
-func (c *codeOptions) installer(o *options, sc *script, args []string) (*runner.Command, error) {
+func (c *codeOptions) installer(o *launch.Options, sc *script, args []string) (*runner.Command, error) {
 	if len(c.dependencies) == 0 {
 		return nil, nil
 	}
@@ -52,15 +53,15 @@ func (c *codeOptions) installer(o *options, sc *script, args []string) (*runner.
 	if err := l.CheckDependencies(all); err != nil {
 		return nil, err
 	}
-	if n := &o.network; n.mode == "" && n.file == "" && !n.learn && len(n.allow) == 0 {
-		n.mode = "package-managers"
+	if n := &o.Network; n.Mode == "" && n.File == "" && !n.Learn && len(n.Allow) == 0 {
+		n.Mode = "package-managers"
 	}
 	argv, env := l.Installer(all)
-	return &runner.Command{Argv: argv, Env: env, User: o.user, Timeout: installTime}, nil
+	return &runner.Command{Argv: argv, Env: env, User: o.User, Timeout: installTime}, nil
 }
 
 // install installs the dependencies in a sandbox. What the installer prints goes to stderr. A failure is reported only.
-func (c *codeOptions) install(ctx context.Context, o *options, s *session.Service, id string, tool *runner.Command) error {
+func (c *codeOptions) install(ctx context.Context, o *launch.Options, s *session.Service, id string, tool *runner.Command) error {
 	if tool == nil {
 		return nil
 	}
@@ -80,7 +81,7 @@ func (c *codeOptions) install(ctx context.Context, o *options, s *session.Servic
 		return nil
 	}
 	o.Say(fmt.Sprintf("%s: install %s: %s", o.Verb, strings.Join(c.dependencies, " "), strings.TrimSpace(failed)))
-	if o.network.mode == session.NoEgress {
+	if o.Network.Mode == session.NoEgress {
 		fmt.Fprintln(o.Stderr, "hint: --egress package-managers lets the sandbox reach package registries")
 	}
 	return nil
@@ -100,21 +101,21 @@ func (j *command) within(s *session.Service, c session.CreateOptions, cb session
 		}
 		return nil
 	}
-	sb, err := s.Create(j.sig.Ctx, c, cb)
+	sb, err := s.Create(j.Sig.Ctx, c, cb)
 	if err != nil {
 		return err
 	}
 	if c.Spec.Key == "" {
 		defer func() {
-			err = errors.Join(err, s.Remove(context.WithoutCancel(j.sig.Ctx), sb.ID))
-			if j.o.manifest && j.result != nil {
+			err = errors.Join(err, s.Remove(context.WithoutCancel(j.Sig.Ctx), sb.ID))
+			if j.o.manifest && j.Result != nil {
 				var failed error
-				_, j.manifest, failed = session.WriteManifest(sb.Out)
+				_, j.Manifest, failed = session.WriteManifest(sb.Out)
 				err = errors.Join(err, failed)
 			}
 		}()
 	}
-	if err := j.o.install(j.sig.Ctx, &j.o.options, s, sb.ID, j.tool); err != nil {
+	if err := j.o.install(j.Sig.Ctx, &j.o.Options, s, sb.ID, j.tool); err != nil {
 		return err
 	}
 	return do(sb.ID, image)

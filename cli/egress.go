@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
@@ -118,7 +119,7 @@ type egressTool struct{ *app.App }
 // change changes the rules of a sandbox.
 func (t egressTool) change(c runner.EgressChange) (int, error) {
 	for _, rule := range slices.Concat(c.Allow, c.Deny) {
-		if err := checkRule(rule); err != nil {
+		if err := launch.CheckRule(rule); err != nil {
 			return 0, fmt.Errorf("rule %q: %w", rule, err)
 		}
 	}

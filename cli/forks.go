@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -47,7 +48,7 @@ not expire; demesne rm removes it. The files of a sandbox with processes are cop
 			},
 			New: func(a *app.App) app.Bound {
 				o := &snapshotOptions{App: a}
-				return app.Bound{Flags: cmdline.Flags{o.nameFlag()}, Run: o.run}
+				return app.Bound{Flags: cmdline.Flags{o.NameFlag()}, Run: o.run}
 			},
 		},
 		{
@@ -82,19 +83,19 @@ are spelled out.`,
 // snapshotOptions are the options of snapshot.
 type snapshotOptions struct {
 	*app.App
-	lifeOptions
+	launch.LifeOptions
 }
 
 // forkOptions are the options of fork.
 type forkOptions struct {
 	*app.App
-	lifeOptions
+	launch.LifeOptions
 	out     string
-	network network
+	network launch.Network
 }
 
 func (o *forkOptions) flags() cmdline.Flags {
-	return cmdline.Flags{o.nameFlag(), outFlag(&o.out), *o.network.flags().Long("publish")}
+	return cmdline.Flags{o.NameFlag(), launch.OutFlag(&o.out), *o.network.Flags().Long("publish")}
 }
 
 func (o *forkOptions) run(args []string) (int, error) {
@@ -103,7 +104,7 @@ func (o *forkOptions) run(args []string) (int, error) {
 		return 0, err
 	}
 	return o.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
-		f, err := s.Fork(ctx, from, o.name, o.out, o.network.publish)
+		f, err := s.Fork(ctx, from, o.Name, o.out, o.network.Publish)
 		if err != nil {
 			return 0, err
 		}
@@ -118,7 +119,7 @@ func (o *snapshotOptions) run(args []string) (int, error) {
 	}
 	return o.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
 		var f runner.Forked
-		err := s.With(ctx, func(eng session.Engine) (err error) { f, err = eng.Snapshot(ctx, from, o.name); return err })
+		err := s.With(ctx, func(eng session.Engine) (err error) { f, err = eng.Snapshot(ctx, from, o.Name); return err })
 		if err != nil {
 			return 0, err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
@@ -191,7 +192,7 @@ func (t jobTool) outcome(j *jobs.Job) int {
 	if line := app.ReasonLine("wait", j.Result); line != "" {
 		t.Say(line)
 	}
-	tellBlocked(&t.App.Console, j.Result, false)
+	launch.TellBlocked(&t.App.Console, j.Result, false)
 	return j.Result.ExitCode
 }
 

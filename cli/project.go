@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 )
@@ -37,21 +38,21 @@ func findProject(home string) (*project, error) {
 	if real, err := filepath.EvalSymlinks(home); err == nil {
 		home = real
 	}
-	if contains(dir, home) {
+	if launch.Contains(dir, home) {
 		return nil, app.Hinted(fmt.Errorf("%q contains your home directory: an agent may change everything in its directory", dir), "go to a project's directory first")
 	}
 	p := &project{dir: dir, root: dir}
 	data := "" // of the repository or submodule around dir, if that is not a directory .git beside its files
-	for at := dir; !contains(at, home); at = filepath.Dir(at) {
+	for at := dir; !launch.Contains(at, home); at = filepath.Dir(at) {
 		info, err := os.Lstat(filepath.Join(at, ".git"))
 		if err != nil {
 			continue
 		}
 		switch {
-		case info.IsDir() && (data == "" || contains(filepath.Join(at, ".git/modules"), data)):
+		case info.IsDir() && (data == "" || launch.Contains(filepath.Join(at, ".git/modules"), data)):
 			p.root = at
 		case info.Mode().IsRegular() && data == "":
-			if git := worktreeOf(at); git != "" && !contains(git, home) {
+			if git := worktreeOf(at); git != "" && !launch.Contains(git, home) {
 				p.root, p.git = at, git
 			} else if data = gitDirOf(at); data != "" {
 				continue // a submodule: the repository around it has its data

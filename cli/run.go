@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
@@ -17,7 +18,7 @@ import (
 
 // runOptions are the options of run and exec.
 type runOptions struct {
-	options
+	launch.Options
 	codeOptions
 	stepOptions
 	background, queue bool
@@ -37,46 +38,46 @@ func (o *runOptions) run(args []string) (int, error) {
 
 // command is a command of run or exec that passed every check that needs no sandbox.
 type command struct {
-	*execution
+	*launch.Execution
 	o      *runOptions
 	script *script         // nil: the command is no script
 	tool   *runner.Command // installs dependencies first; nil: none
 	run    func() error
 }
 
-func (c *command) finish() (int, error) { return c.execution.finish(c.run()) }
+func (c *command) finish() (int, error) { return c.Execution.Finish(c.run()) }
 
 func (c *command) runOptions() session.RunOptions {
-	opts := c.execution.runOptions()
+	opts := c.Execution.RunOptions()
 	opts.Queue = c.o.queue
 	return opts
 }
 
 func (o *runOptions) newRun(args []string) (*command, error) {
-	spec, err := o.spec()
+	spec, err := o.Spec()
 	switch {
 	case err != nil:
 		return nil, err
-	case o.key != "" && o.manifest:
+	case o.Key != "" && o.manifest:
 		return nil, errors.New("--manifest: cannot be combined with --key")
-	case o.key != "":
+	case o.Key != "":
 		spec.Lifetime = runner.Persistent
-	case o.ttl != 0 || o.maxAge != 0 || o.pauseIdle != 0:
+	case o.TTL != 0 || o.MaxAge != 0 || o.PauseIdle != 0:
 		return nil, app.Hinted(errors.New("--ttl, --max-age and --pause-idle: a run's sandbox ends with its command"), "--key KEY makes a persistent sandbox")
 	}
-	if o.queue && o.key == "" {
+	if o.queue && o.Key == "" {
 		return nil, app.Hinted(errors.New("--queue: a sandbox of one command has no queue"), "--key KEY names a persistent sandbox")
 	}
-	if _, _, err := o.parsed(); err != nil {
+	if _, _, err := o.Parsed(); err != nil {
 		return nil, err
 	}
-	if err := o.canAskCow(o.background); err != nil {
+	if err := o.CanAskCow(o.background); err != nil {
 		return nil, err
 	}
-	if err := o.openDevcontainer(args); err != nil {
+	if err := o.OpenDevcontainer(args); err != nil {
 		return nil, err
 	}
-	r, err := o.newRoot()
+	r, err := o.NewRoot()
 	if err != nil {
 		return nil, err
 	}
@@ -85,11 +86,11 @@ func (o *runOptions) newRun(args []string) (*command, error) {
 	}
 	var argv []string
 	if o.list == nil {
-		if argv, err = r.argv(r.config(), args); err != nil {
+		if argv, err = r.Argv(r.Config(), args); err != nil {
 			return nil, err
 		}
 	}
-	if err := canAsk(&o.Console, &o.network, &o.processOptions); err != nil {
+	if err := launch.CanAsk(&o.Console, &o.Network, &o.ProcessOptions); err != nil {
 		return nil, err
 	}
 	return o.scripted(args, argv, func(c *command) error { return c.start(spec, r, args) })
@@ -100,21 +101,21 @@ func (o *runOptions) scripted(args, argv []string, run func(*command) error) (*c
 	sc, err := o.findScript(args)
 	c := &command{o: o, script: sc}
 	if err == nil {
-		c.tool, err = o.installer(&o.options, sc, args)
+		c.tool, err = o.installer(&o.Options, sc, args)
 	}
 	if err == nil {
-		c.execution, err = o.newExecution(argv)
+		c.Execution, err = o.NewExecution(argv)
 	}
 	if err != nil {
 		sc.close()
 		return nil, err
 	}
 	if c.tool != nil {
-		c.tool.Env = slices.Concat(c.tool.Env, c.cmd.Env)
+		c.tool.Env = slices.Concat(c.tool.Env, c.Cmd.Env)
 	}
 	if sc != nil {
-		c.missing = func(err error) error { return sc.failed(c.execution, err) }
-		c.after = func(r *runner.Result) { sc.tell(&o.Console, r.ExitCode) }
+		c.Missing = func(err error) error { return sc.failed(c.Execution, err) }
+		c.After = func(r *runner.Result) { sc.tell(&o.Console, r.ExitCode) }
 	}
 	c.run = func() error {
 		defer sc.close()
@@ -123,37 +124,37 @@ func (o *runOptions) scripted(args, argv []string, run func(*command) error) (*c
 	return c, nil
 }
 
-func (j *command) start(spec runner.Spec, r *root, args []string) error {
-	s := j.o.Session(j.o.network.source(&j.o.Console), nil)
+func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
+	s := j.o.Session(j.o.Network.Source(&j.o.Console), nil)
 	defer s.Close()
 	var err error
-	if j.placed, err = j.o.place(&spec); err != nil {
+	if j.Placed, err = j.o.Place(&spec); err != nil {
 		return err
 	}
-	defer j.placed.undo()
+	defer j.Placed.Undo()
 	if j.script != nil {
 		if err := j.showScript(s, &spec); err != nil {
 			return err
 		}
 	}
-	p := r.progress()
+	p := r.Progress()
 	defer p.Done()
 	opts := j.runOptions()
 	opts.Complete = func(c oci.Config, cmd *runner.Command) (err error) {
-		cmd.Argv, err = r.wrapped(&c, args)
+		cmd.Argv, err = r.Wrapped(&c, args)
 		if err == nil && j.script != nil {
 			j.script.command(cmd, c, cmd.Argv, args)
 		}
 		return err
 	}
 	// A path that some output names stays, though it is empty.
-	opts.Manifest, opts.KeepEmpty = j.o.manifest, j.o.json || j.o.background || j.o.manifest
-	cb := j.copyingScript(j.placed.recorded(j.o.callbacks(j.sig, &j.stages, p)))
-	c := r.createOptions(spec)
+	opts.Manifest, opts.KeepEmpty = j.o.manifest, j.o.JSON || j.o.background || j.o.manifest
+	cb := j.copyingScript(j.Placed.Recorded(j.o.Callbacks(j.Sig, &j.Stages, p)))
+	c := r.CreateOptions(spec)
 	if j.tool == nil && j.o.list == nil {
-		return j.ended(s.Run(j.sig.Ctx, c, opts, cb))
+		return j.Ended(s.Run(j.Sig.Ctx, c, opts, cb))
 	}
-	return j.ended(nil, j.within(s, c, cb, func(id string, image oci.Config) error {
+	return j.Ended(nil, j.within(s, c, cb, func(id string, image oci.Config) error {
 		cb.Made = nil // it was called
 		if j.o.list != nil {
 			return j.steps(s, id, cb)
@@ -162,14 +163,14 @@ func (j *command) start(spec runner.Spec, r *root, args []string) error {
 			return err
 		}
 		opts.Complete = nil
-		_, err := s.Exec(j.sig.Ctx, id, opts, cb)
+		_, err := s.Exec(j.Sig.Ctx, id, opts, cb)
 		return err
 	}))
 }
 
 // createOptions are the options of create.
 type createOptions struct {
-	options
+	launch.Options
 	codeOptions
 }
 
@@ -178,33 +179,33 @@ func (o *createOptions) run(args []string) (int, error) {
 		return 0, app.Hinted(fmt.Errorf("unexpected argument %q", args[0]),
 			"create runs no command; afterwards use demesne exec ID -- %s", args[0])
 	}
-	spec, err := o.spec()
+	spec, err := o.Spec()
 	if err != nil {
 		return 0, err
 	}
 	spec.Lifetime = runner.Persistent
-	if err := o.openDevcontainer(nil); err != nil {
+	if err := o.OpenDevcontainer(nil); err != nil {
 		return 0, err
 	}
-	tool, err := o.installer(&o.options, nil, nil)
+	tool, err := o.installer(&o.Options, nil, nil)
 	if err != nil {
 		return 0, err
 	}
-	r, err := o.newRoot()
+	r, err := o.NewRoot()
 	if err != nil {
 		return 0, err
 	}
 	sig := stream.WatchSignals(o.Quit, &stream.Terminal{Fd: -1})
-	began, st := time.Now(), &stages{}
-	sess := o.Session(o.network.source(&o.Console), nil)
+	began, st := time.Now(), &launch.Stages{}
+	sess := o.Session(o.Network.Source(&o.Console), nil)
 	defer sess.Close()
-	mounts, err := o.place(&spec)
+	mounts, err := o.Place(&spec)
 	if err != nil {
 		return 0, err
 	}
-	defer mounts.undo()
-	p := r.progress()
-	b, err := sess.Create(sig.Ctx, r.createOptions(spec), mounts.recorded(o.callbacks(sig, st, p)))
+	defer mounts.Undo()
+	p := r.Progress()
+	b, err := sess.Create(sig.Ctx, r.CreateOptions(spec), mounts.Recorded(o.Callbacks(sig, st, p)))
 	p.Done()
 	if code := sig.GaveUp(); err != nil && code != 0 {
 		return code, nil
@@ -212,15 +213,15 @@ func (o *createOptions) run(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	trace := st.all(began)
-	if o.trace {
-		printTrace(o.Stderr, trace)
+	trace := st.All(began)
+	if o.Trace {
+		launch.PrintTrace(o.Stderr, trace)
 	}
-	mounts.tellApart()
-	if err := o.install(sig.Ctx, &o.options, sess, b.ID, tool); err != nil {
+	mounts.TellApart()
+	if err := o.install(sig.Ctx, &o.Options, sess, b.ID, tool); err != nil {
 		return 0, err
 	}
-	code, err := r.hooks(sig.Ctx, sess, b)
+	code, err := r.Hooks(sig.Ctx, sess, b)
 	if code != 0 || err != nil {
 		return code, err
 	}
@@ -233,13 +234,13 @@ func (o *createOptions) run(args []string) (int, error) {
 
 // tellCreated prints the id of a new sandbox, or all about it.
 func (o *createOptions) tellCreated(ctx context.Context, b *session.Sandbox, trace []runner.Stage) (int, error) {
-	if !o.json {
+	if !o.JSON {
 		return o.Print(b.ID + "\n")
 	}
 	if err := b.Account(ctx); err != nil {
 		return 0, err
 	}
-	return o.PrintJSON(created{b.ID, o.name, b.Out, b.Replaced, b.Receipt, trace})
+	return o.PrintJSON(created{b.ID, o.Name, b.Out, b.Replaced, b.Receipt, trace})
 }
 
 // created is the output of create --json.
@@ -268,7 +269,7 @@ func (o *runOptions) exec(args []string) (int, error) {
 
 func (o *runOptions) newExec(args []string) (*command, error) {
 	id := ""
-	if o.key == "" {
+	if o.Key == "" {
 		if len(args) == 0 || args[0] == "" {
 			return nil, app.Hinted(errors.New("no sandbox given"), "demesne ls lists sandboxes")
 		}
@@ -280,22 +281,22 @@ func (o *runOptions) newExec(args []string) (*command, error) {
 	var argv []string
 	if o.list == nil {
 		var err error
-		if argv, err = o.argv(o.Verb, args); err != nil {
+		if argv, err = o.Argv(o.Verb, args); err != nil {
 			return nil, err
 		}
 	}
-	if o.userName != "" {
-		return nil, fmt.Errorf("user %q: %w", o.userName, errUser)
+	if o.UserName != "" {
+		return nil, fmt.Errorf("user %q: %w", o.UserName, launch.ErrUser)
 	}
 	return o.scripted(args, argv, func(c *command) error { return c.exec(id, args) })
 }
 
 // isThere checks that the sandbox of a background command exists.
 func (o *runOptions) isThere(args []string) error {
-	s, ctx := o.Session(o.network.source(&o.Console), nil), context.Background()
+	s, ctx := o.Session(o.Network.Source(&o.Console), nil), context.Background()
 	defer s.Close()
-	if o.key != "" {
-		_, err := ofKey(ctx, s, o.key)
+	if o.Key != "" {
+		_, err := ofKey(ctx, s, o.Key)
 		return err
 	}
 	i, err := s.Inspect(ctx, args[0])
@@ -315,41 +316,41 @@ func ofKey(ctx context.Context, s *session.Service, key string) (string, error) 
 }
 
 func (j *command) exec(id string, args []string) (err error) {
-	if err := j.o.network.checkSecrets(); err != nil {
+	if err := j.o.Network.CheckSecrets(); err != nil {
 		return err
 	}
-	s := j.o.Session(j.o.network.source(&j.o.Console), nil)
+	s := j.o.Session(j.o.Network.Source(&j.o.Console), nil)
 	defer s.Close()
 	if id == "" {
-		if id, err = ofKey(j.sig.Ctx, s, j.o.key); err != nil {
+		if id, err = ofKey(j.Sig.Ctx, s, j.o.Key); err != nil {
 			return err
 		}
 	}
-	cb := j.o.callbacks(j.sig, &j.stages, nil)
+	cb := j.o.Callbacks(j.Sig, &j.Stages, nil)
 	if j.o.list != nil {
-		return j.ended(nil, j.steps(s, id, cb))
+		return j.Ended(nil, j.steps(s, id, cb))
 	}
 	if j.script != nil {
 		if err := j.bringScript(s, id, cb); err != nil {
 			return err
 		}
-		j.script.command(&j.cmd, oci.Config{}, j.cmd.Argv, args)
+		j.script.command(&j.Cmd, oci.Config{}, j.Cmd.Argv, args)
 		cb.Made = nil // it was called
 	}
-	return j.ended(s.Exec(j.sig.Ctx, id, j.runOptions(), cb))
+	return j.Ended(s.Exec(j.Sig.Ctx, id, j.runOptions(), cb))
 }
 
 func (o *runOptions) flags() cmdline.Flags {
-	return slices.Concat(o.commandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.envFileFlag(), o.entrypointFlag(), backgroundFlag(&o.background),
-		o.rootFlags(), o.sandboxFlags(), dependencyFlag(&o.codeOptions), o.interiorFlags(), o.mountFlags(), o.cowFlag(),
-		o.keyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.replaceFlag(),
-		queueFlag(&o.queue), o.lifeFlags(), o.network.flags(), o.network.secretFlags(), o.network.askFlags(),
-		o.limitFlags(), o.resultFlags(), manifestFlag(&o.manifest))
+	return slices.Concat(o.CommandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), backgroundFlag(&o.background),
+		o.RootFlags(), o.SandboxFlags(), dependencyFlag(&o.codeOptions), o.InteriorFlags(), o.MountFlags(), o.CowFlag(),
+		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
+		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(),
+		o.LimitFlags(), o.ResultFlags(), manifestFlag(&o.manifest))
 }
 
 func (o *runOptions) execFlags() cmdline.Flags {
-	return slices.Concat(o.commandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.envFileFlag(), backgroundFlag(&o.background), queueFlag(&o.queue),
-		o.keyFlag("use the sandbox that was made with this key, instead of ID"), o.network.secretFlags(), o.resultFlags())
+	return slices.Concat(o.CommandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.EnvFileFlag(), backgroundFlag(&o.background), queueFlag(&o.queue),
+		o.KeyFlag("use the sandbox that was made with this key, instead of ID"), o.Network.SecretFlags(), o.ResultFlags())
 }
 
 func manifestFlag(to *bool) cmdline.Flags {
@@ -369,12 +370,12 @@ func queueFlag(to *bool) cmdline.Flags {
 }
 
 func (o *createOptions) flags() cmdline.Flags {
-	user := *o.commandFlags().Long("user")
+	user := *o.CommandFlags().Long("user")
 	user.Group = app.GroupSandbox
 	language := languageFlag(&o.codeOptions)
 	language[0].Group, language[0].Help = app.GroupSandbox, "language of --dependency"
-	trace := *o.resultFlags().Long("trace")
-	return slices.Concat(o.rootFlags(), o.sandboxFlags(), dependencyFlag(&o.codeOptions), language, o.interiorFlags(), o.mountFlags(), cmdline.Flags{user},
-		o.keyFlag("return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
-		o.replaceFlag(), o.shareFlag(), o.lifeFlags(), o.network.flags(), o.network.secretFlags(), o.limitFlags(), app.JSONFlag(&o.json), cmdline.Flags{trace})
+	trace := *o.ResultFlags().Long("trace")
+	return slices.Concat(o.RootFlags(), o.SandboxFlags(), dependencyFlag(&o.codeOptions), language, o.InteriorFlags(), o.MountFlags(), cmdline.Flags{user},
+		o.KeyFlag("return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
+		o.ReplaceFlag(), o.ShareFlag(), o.LifeFlags(), o.Network.Flags(), o.Network.SecretFlags(), o.LimitFlags(), app.JSONFlag(&o.JSON), cmdline.Flags{trace})
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
@@ -75,7 +76,7 @@ func (o *runOptions) findScript(args []string) (*script, error) {
 	if forced && len(o.dependencies) > 0 && (len(args) == 0 || args[0] != "-" && !fsutil.Exists(args[0])) {
 		forced = false // the language is that of the dependencies alone
 	}
-	if o.shell != nil || o.entrypoint != nil || o.asked != nil || len(args) == 0 {
+	if o.Shell != nil || o.Entrypoint != nil || o.Asked != nil || len(args) == 0 {
 		if forced {
 			return nil, errors.New("--language: needs a file or - as the command, without -c, --entrypoint and --devcontainer")
 		}
@@ -85,7 +86,7 @@ func (o *runOptions) findScript(args []string) (*script, error) {
 	if forced && s.name == "-" {
 		return s, s.takeStdin(o)
 	}
-	if !forced && !isScriptName(s.name) {
+	if !forced && !launch.IsScriptName(s.name) {
 		return nil, nil
 	}
 	switch info, err := os.Stat(s.name); {
@@ -132,7 +133,7 @@ func (s *script) look() error {
 
 // takeStdin puts stdin into a file of a new directory.
 func (s *script) takeStdin(o *runOptions) error {
-	if o.interactive || o.tty || o.background {
+	if o.Interactive || o.TTY || o.background {
 		return errors.New("stdin has the program: it cannot be combined with -i, -t or --background")
 	}
 	code, err := io.ReadAll(io.LimitReader(o.Stdin, maxScript+1))
@@ -176,10 +177,10 @@ func (s *script) locate(spec runner.Spec, mounts []runner.Mount) {
 }
 
 // shownBy returns the mounts of this command line, before their changes are kept apart.
-func (o *options) shownBy() (all []runner.Mount) {
-	mounts, _, _ := o.parsed()
-	if dir, cow := o.cowWorkspace(); cow {
-		if m, err := cowWorkspaceMount(dir); err == nil {
+func shownBy(o *launch.Options) (all []runner.Mount) {
+	mounts, _, _ := o.Parsed()
+	if dir, cow := o.CowWorkspace(); cow {
+		if m, err := launch.CowWorkspaceMount(dir); err == nil {
 			mounts = append(mounts, m)
 		}
 	}
@@ -190,8 +191,8 @@ func (o *options) shownBy() (all []runner.Mount) {
 }
 
 // handIn adds the script to the inputs of a new sandbox, unless that shows it.
-func (s *script) handIn(spec *runner.Spec, o *options) error {
-	if s.locate(*spec, o.shownBy()); s.shown {
+func (s *script) handIn(spec *runner.Spec, o *launch.Options) error {
+	if s.locate(*spec, shownBy(o)); s.shown {
 		return nil
 	}
 	name := filepath.Base(s.real)
@@ -211,12 +212,12 @@ func (s *script) handIn(spec *runner.Spec, o *options) error {
 
 // showScript makes the script visible in the sandbox of a run: as an input, or for the sandbox of a key as a copy.
 func (j *command) showScript(s *session.Service, spec *runner.Spec) error {
-	if j.o.key == "" {
-		return j.script.handIn(spec, &j.o.options)
+	if j.o.Key == "" {
+		return j.script.handIn(spec, &j.o.Options)
 	}
-	j.script.locate(*spec, j.o.shownBy())
-	if id, err := s.OfKey(j.sig.Ctx, j.o.key); err == nil && !j.o.replace && !j.script.shown {
-		if info, err := s.Inspect(j.sig.Ctx, id); err == nil {
+	j.script.locate(*spec, shownBy(&j.o.Options))
+	if id, err := s.OfKey(j.Sig.Ctx, j.o.Key); err == nil && !j.o.Replace && !j.script.shown {
+		if info, err := s.Inspect(j.Sig.Ctx, id); err == nil {
 			j.script.locate(info.Spec, info.Spec.Mounts)
 		}
 	}
@@ -225,24 +226,24 @@ func (j *command) showScript(s *session.Service, spec *runner.Spec) error {
 
 // copyingScript returns callbacks that copy a script into the sandbox of a key before the command starts.
 func (j *command) copyingScript(cb session.Callbacks) session.Callbacks {
-	if j.script == nil || j.o.key == "" {
+	if j.script == nil || j.o.Key == "" {
 		return cb
 	}
 	tell := cb.Made
 	cb.Made = func(b *session.Sandbox) {
 		tell(b)
-		j.problem = j.script.copyIn(j.sig.Ctx, b)
+		j.Problem = j.script.copyIn(j.Sig.Ctx, b)
 	}
 	return cb
 }
 
 // bringScript opens a sandbox that exists, and makes the script visible in it.
 func (j *command) bringScript(s *session.Service, id string, cb session.Callbacks) error {
-	sb, err := s.Open(j.sig.Ctx, id, cb)
+	sb, err := s.Open(j.Sig.Ctx, id, cb)
 	if err != nil {
 		return err
 	}
-	info, err := s.Inspect(j.sig.Ctx, sb.ID)
+	info, err := s.Inspect(j.Sig.Ctx, sb.ID)
 	if err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (j *command) bringScript(s *session.Service, id string, cb session.Callback
 	if err := j.script.readIn(); err != nil {
 		return err
 	}
-	return j.script.copyIn(j.sig.Ctx, sb)
+	return j.script.copyIn(j.Sig.Ctx, sb)
 }
 
 // copyIn copies the script into a sandbox that exists, which can have no further inputs, unless that shows it. The same
@@ -330,7 +331,7 @@ func (s *script) tell(c *app.Console, code int) {
 }
 
 // failed explains a script without an interpreter.
-func (s *script) failed(j *execution, err error) error {
+func (s *script) failed(j *launch.Execution, err error) error {
 	if s.line != nil {
 		err = ipc.Errorf(ipc.CodeCommandNotFound, "script %q: the sandbox has no %s, which the file's first line names", s.name, s.line[0])
 		return app.Hinted(err, "demesne run --language %s %s uses another interpreter", cmp.Or(s.lang.Name, "NAME"), text.SafeLine(s.name))
@@ -341,8 +342,8 @@ func (s *script) failed(j *execution, err error) error {
 	}
 	err = ipc.Errorf(ipc.CodeCommandNotFound, "script %q: the sandbox has no interpreter of %s; looked for %s", s.name, s.lang.Name, strings.Join(names, ", "))
 	for _, name := range names {
-		if file := j.onMachine(name); file != "" && j.o.image.Kind == "" {
-			return j.shows(err, file)
+		if file := j.OnMachine(name); file != "" && j.Options.Image.Kind == "" {
+			return j.Shows(err, file)
 		}
 	}
 	if s.lang.Image != "" {

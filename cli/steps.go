@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/runner"
@@ -37,9 +38,9 @@ func (o *runOptions) readSteps(args []string) error {
 		return errors.New("--continue-on-error: needs --commands")
 	case o.commands == "":
 		return nil
-	case len(args) > 0 || o.shell != nil || o.entrypoint != nil || o.language.Name != "" && len(o.dependencies) == 0:
+	case len(args) > 0 || o.Shell != nil || o.Entrypoint != nil || o.language.Name != "" && len(o.dependencies) == 0:
 		return errors.New("--commands: cannot be combined with a command, -c, --entrypoint or --language")
-	case o.interactive || o.tty || o.asked != nil:
+	case o.Interactive || o.TTY || o.Asked != nil:
 		return errors.New("--commands: cannot be combined with -i, -t or --devcontainer")
 	case o.commands == "-" && o.background:
 		return errors.New("--commands -: cannot be combined with --background")
@@ -60,19 +61,19 @@ func (o *runOptions) readSteps(args []string) error {
 type batch struct {
 	*command
 	cancel context.CancelFunc
-	each   []*execution
+	each   []*launch.Execution
 }
 
 // steps runs the list of --commands in a sandbox, and makes the first failure, or the last command, the result.
 func (j *command) steps(s *session.Service, id string, cb session.Callbacks) error {
 	b := &batch{command: j}
-	ctx, cancel := context.WithCancel(j.sig.Ctx)
+	ctx, cancel := context.WithCancel(j.Sig.Ctx)
 	defer cancel()
 	b.cancel = cancel
 	opts := j.runOptions()
 	opts.Steps.List, opts.Steps.GoOn, opts.Steps.Each, opts.Steps.Done = j.o.list, j.o.goOn, b.streams, b.done
 	all, err := opts.ExecSteps(ctx, s, id, cb)
-	interrupted := j.sig.Interrupted()
+	interrupted := j.Sig.Interrupted()
 	if len(all) > 0 && interrupted {
 		err = nil
 	}
@@ -87,15 +88,15 @@ func (j *command) steps(s *session.Service, id string, cb session.Callbacks) err
 	if !last.Failed && !interrupted {
 		result.ExitCode, result.Reason, result.Signal, result.Detail = 0, runner.Exited, 0, ""
 	}
-	j.result = &result
+	j.Result = &result
 	return nil
 }
 
 // streams returns the streams of a command.
 func (b *batch) streams(i int) session.Streams {
-	j := &execution{o: &b.o.options, began: time.Now(), sig: b.sig, term: &stream.Terminal{Fd: -1}, over: make(chan struct{})}
-	if b.kept != nil {
-		j.kept = &stream.Capture{}
+	j := &launch.Execution{Options: &b.o.Options, Began: time.Now(), Sig: b.Sig, Term: &stream.Terminal{Fd: -1}, Over: make(chan struct{})}
+	if b.Kept != nil {
+		j.Kept = &stream.Capture{}
 	}
 	b.each = append(b.each, j)
 	return j
@@ -103,19 +104,19 @@ func (b *batch) streams(i int) session.Streams {
 
 // done reports a command.
 func (b *batch) done(r *session.RunResult) {
-	b.started = true
-	one := listed{Index: r.Step, Command: b.o.list[r.Step].Text(), Failed: r.Failed,
+	b.Started = true
+	one := launch.Listed{Index: r.Step, Command: b.o.list[r.Step].Text(), Failed: r.Failed,
 		ExitCode: r.ExitCode, Signal: r.Signal, Reason: r.Reason, Detail: r.Detail, Seconds: r.Seconds}
-	if kept := b.each[len(b.each)-1].kept; kept != nil {
+	if kept := b.each[len(b.each)-1].Kept; kept != nil {
 		one.Written = kept.Written()
 	}
-	if b.doc != nil {
-		b.doc.commands = append(b.doc.commands, one)
+	if b.Doc != nil {
+		b.Doc.Commands = append(b.Doc.Commands, one)
 	}
 	if r.ExitCode != 0 {
 		b.o.Say(fmt.Sprintf("%s: commands[%d]: %s", b.o.Verb, r.Step, howFailed(r)))
 	}
-	if b.sig.Interrupted() {
+	if b.Sig.Interrupted() {
 		b.cancel()
 	}
 }

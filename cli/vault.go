@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 )
@@ -44,7 +45,7 @@ keyring.`,
 }
 
 func (o *secretOptions) setFrom(s string) error {
-	if !isSource(s) || strings.HasPrefix(s, fromVault) {
+	if !launch.IsSource(s) || strings.HasPrefix(s, launch.FromVault) {
 		return errors.New("not env:VARIABLE, file:PATH or cmd:TEXT")
 	}
 	o.from = s
@@ -60,7 +61,7 @@ type secretOptions struct {
 
 func (o *secretOptions) flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
-		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: cmdline.Text(&o.namespace), Help: "namespace of the secret (default " + vaultNamespace + "; of list: all)"},
+		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: cmdline.Text(&o.namespace), Help: "namespace of the secret (default " + launch.VaultNamespace + "; of list: all)"},
 		{Group: app.GroupNetwork, Long: "host", Arg: "HOST[:PORT]", Set: cmdline.Text(&o.host), Help: "with add: the only host that gets the value, over TLS"},
 		{Group: app.GroupNetwork, Long: "header", Arg: "HEADER", Set: cmdline.Text(&o.header), Help: "with add: the only header that may have the value"},
 		{Group: app.GroupNetwork, Long: "from", Arg: "SOURCE", Set: o.setFrom, Help: "with add: take the value from env:VARIABLE, file:PATH or cmd:TEXT"},
@@ -97,28 +98,28 @@ func (o *secretOptions) run(args []string) (int, error) {
 		return o.add(names[0])
 	case "rm":
 		for _, name := range names {
-			if _, err := vault("remove", storedSecret{Namespace: cmp.Or(o.namespace, vaultNamespace), Name: name}); err != nil {
+			if _, err := launch.Vault("remove", launch.Secret{Namespace: cmp.Or(o.namespace, launch.VaultNamespace), Name: name}); err != nil {
 				return 0, fmt.Errorf("secret %q: %w", name, err)
 			}
 		}
 		return 0, nil
 	}
-	all, err := vault("list", storedSecret{Namespace: o.namespace})
+	all, err := launch.Vault("list", launch.Secret{Namespace: o.namespace})
 	if err != nil {
 		return 0, fmt.Errorf("list secrets: %w", err)
 	}
 	if o.json {
-		return o.PrintJSON(append([]storedSecret{}, all...))
+		return o.PrintJSON(append([]launch.Secret{}, all...))
 	}
 	return o.Print(secretTable(all, time.Now()))
 }
 
 func (o *secretOptions) add(name string) (int, error) {
-	s := storedSecret{Namespace: cmp.Or(o.namespace, vaultNamespace), Name: name, Host: o.host, Header: o.header}
+	s := launch.Secret{Namespace: cmp.Or(o.namespace, launch.VaultNamespace), Name: name, Host: o.host, Header: o.header}
 	var err error
 	switch {
 	case o.from != "":
-		s.Value, err = secretValue(&o.Console, o.from)
+		s.Value, err = launch.SecretValue(&o.Console, o.from)
 	case stream.IsTerminal(o.Stdin):
 		sig := stream.SignalsWatched(o.Quit)
 		s.Value, err = o.AskSecret(sig.Ctx, name+": ", "")
@@ -129,7 +130,7 @@ func (o *secretOptions) add(name string) (int, error) {
 		s.Value, err = app.ReadSecret(o.Stdin, "value")
 	}
 	if err == nil {
-		_, err = vault("add", s)
+		_, err = launch.Vault("add", s)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("secret %q: %w", name, err)
@@ -137,7 +138,7 @@ func (o *secretOptions) add(name string) (int, error) {
 	return 0, nil
 }
 
-func secretTable(all []storedSecret, now time.Time) string {
+func secretTable(all []launch.Secret, now time.Time) string {
 	rows := [][]string{{"NAMESPACE", "NAME", "HOST", "HEADER", "AGE"}}
 	for _, s := range all {
 		rows = append(rows, []string{s.Namespace, s.Name, cmp.Or(s.Host, "-"), cmp.Or(s.Header, "any"), app.Span(now.Sub(s.Added))})

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/mcp/install"
@@ -41,7 +42,7 @@ changes the entry SERVER in the client's configuration, so that the client start
 func cmdWrap(a *app.App, args []string) (int, error) {
 	own := *a
 	own.Verb, own.Args = "run", args
-	o := &runOptions{options: options{App: &own}}
+	o := &runOptions{Options: launch.Options{App: &own}}
 	client, requests := "", false
 	line := wrapLine(o, &client, &requests)
 	rest, err := line.Parse(args)
@@ -50,7 +51,7 @@ func cmdWrap(a *app.App, args []string) (int, error) {
 		return a.Print(line.Help(a.Width()))
 	case err != nil:
 		return 0, err
-	case o.tty || o.background || o.json:
+	case o.TTY || o.background || o.JSON:
 		return 0, errors.New("wrap: cannot be combined with --tty, --background or --json: stdin and stdout carry MCP messages")
 	case client != "":
 		flags, err := absoluteFlags(line, args)
@@ -59,12 +60,12 @@ func cmdWrap(a *app.App, args []string) (int, error) {
 		}
 		return wrapEntry(a, client, flags, rest)
 	}
-	if root, err := o.newRoot(); err == nil && len(rest) == 0 && o.shell == nil && o.entrypoint == nil && !root.ref.Stored() {
+	if root, err := o.NewRoot(); err == nil && len(rest) == 0 && o.Shell == nil && o.Entrypoint == nil && !root.Ref.Stored() {
 		return 0, app.Hinted(errors.New("wrap: no command given"), "demesne mcp wrap --help shows examples")
 	}
-	o.interactive = true
-	if n := &o.network; len(rest) > 0 && slices.Contains(packageRunners, filepath.Base(rest[0])) && n.mode == "" && n.file == "" && !n.learn {
-		n.mode = "package-managers"
+	o.Interactive = true
+	if n := &o.Network; len(rest) > 0 && slices.Contains(packageRunners, filepath.Base(rest[0])) && n.Mode == "" && n.File == "" && !n.Learn {
+		n.Mode = "package-managers"
 	}
 	w, err := wireUp(&a.Console, requests)
 	if err != nil {

@@ -21,6 +21,7 @@ var floors = [][]string{
 	{"cmd", "integration"},
 	{"cli", "client/local"},
 	{"cli/machine"}, // one of these packages imports no other
+	{"cli/launch"},
 	{"cli/changes", "cli/progress"},
 	{"cli/app"},
 	{"cli/stream"},

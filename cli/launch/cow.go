@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"errors"
@@ -21,19 +21,19 @@ type cowOptions struct {
 
 var cowWords = []string{"ask", "keep"}
 
-func (o *cowOptions) cowFlag() cmdline.Flags {
+func (o *cowOptions) CowFlag() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupResult, Long: "cow", Arg: "WORD", Words: cowWords, Set: cmdline.Word(&o.cow, cowWords),
 		Help: "what to do with the changes of a directory with mode cow: keep them for demesne apply (the default), or ask on the terminal"}}
 }
 
-// canAskCow returns an error if --cow ask is impossible.
-func (o *options) canAskCow(background bool) error {
+// CanAskCow returns an error if --cow ask is impossible.
+func (o *Options) CanAskCow(background bool) error {
 	switch {
 	case o.cow != "ask":
 		return nil
 	case !o.hasCow():
 		return app.Hinted(errors.New("--cow: no directory has mode cow"), "--workspace DIR:cow, --mount DIR:cow or --here=cow")
-	case o.key != "" || background:
+	case o.Key != "" || background:
 		return app.Hinted(errors.New("--cow ask: cannot be combined with --key or --background"), "demesne diff lists the changes afterwards")
 	}
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
@@ -43,8 +43,8 @@ func (o *options) canAskCow(background bool) error {
 	return f.Close()
 }
 
-// tellApart says where the changes of a persistent sandbox are.
-func (p *placed) tellApart() {
+// TellApart says where the changes of a persistent sandbox are.
+func (p *placed) TellApart() {
 	if p == nil || p.changes == nil || p.changes.Sandbox == "" {
 		return
 	}
@@ -56,8 +56,8 @@ func (p *placed) tellApart() {
 
 // tellChanges sums up the changes of a one-shot sandbox, and asks what to do with them if the user wanted that.
 func (p *placed) tellChanges() {
-	if p.o.key != "" {
-		p.tellApart()
+	if p.o.Key != "" {
+		p.TellApart()
 		return
 	}
 	c, say := p.changes, func(s string) { p.o.Say(p.o.Verb + ": " + s) }

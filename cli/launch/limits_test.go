@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"strings"
@@ -15,7 +15,7 @@ func TestLimitFlags(t *testing.T) {
 		{"--cpus 0.5", true}, {"--cpus none", true}, {"--cpus 0", false}, {"--cpus Inf", false}, {"--cpus -1", false},
 		{"--disk 1m", true}, {"--disk 1023k", false},
 	} {
-		_, err := (&isolationOptions{}).limitFlags().Parse(strings.Fields(c.args))
+		_, err := (&isolationOptions{}).LimitFlags().Parse(strings.Fields(c.args))
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.args, err)
 		}

@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 
 func TestSetUser(t *testing.T) {
 	for _, s := range []string{"", "ro ot", "-1", "root:-1", "/x", "4294967295:wheel", "1:", ":1", "1:2:3", "4294967295", "0:4294967295", "4294967296", "+1", " 1"} {
-		if err := (&processOptions{}).setUser(s); err == nil {
+		if err := (&ProcessOptions{}).SetUser(s); err == nil {
 			t.Errorf("setUser(%q): taken", s)
 		}
 	}
@@ -20,7 +20,7 @@ func TestSetName(t *testing.T) {
 		"a": true, "Build-1.2_x": true, strings.Repeat("n", 63): true,
 		"": false, ".": false, "..": false, "-x": false, "a/b": false, "a b": false, "a\nb": false, "é": false, strings.Repeat("n", 64): false,
 	} {
-		if err := (&lifeOptions{}).setName(s); (err == nil) != ok {
+		if err := (&LifeOptions{}).setName(s); (err == nil) != ok {
 			t.Errorf("setName(%q): %v", s, err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestEnvironment(t *testing.T) {
 		{[]string{"TERM=dumb"}, true, "TERM=vt100 TERM=dumb", ""}, // later ones win
 		{[]string{"UNSET"}, false, "", `env "UNSET": not set in this environment`},
 	} {
-		env, err := (&processOptions{env: c.env, tty: c.tty}).environment(lookup)
+		env, err := (&ProcessOptions{Variables: c.env, TTY: c.tty}).Environment(lookup)
 		if err != nil && err.Error() != c.why || err == nil && strings.Join(env, " ") != c.want {
 			t.Errorf("%q: %q, %v", c.env, env, err)
 		}

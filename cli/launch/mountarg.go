@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"cmp"
@@ -99,16 +99,16 @@ func noSource(rest string, err error) error {
 	return fsutil.Reason(err)
 }
 
-// cowWorkspaceMount returns the mount of a directory at /workspace with mode cow.
-func cowWorkspaceMount(dir string) (m mountArg, err error) {
+// CowWorkspaceMount returns the mount of a directory at /workspace with mode cow.
+func CowWorkspaceMount(dir string) (m mountArg, err error) {
 	if m, err = parseMount(dir + ":/workspace:cow"); err == nil {
 		return m, nil
 	}
 	return m, fmt.Errorf("workspace %q: %w", dir, err)
 }
 
-// contains reports whether path is dir or below it. It errs on the side of true.
-func contains(dir, path string) bool {
+// Contains reports whether path is dir or below it. It errs on the side of true.
+func Contains(dir, path string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err != nil || rel == "." || filepath.IsLocal(rel)
 }

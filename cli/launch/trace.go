@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 	"demesne/runner"
 )
 
-// stages collects durations: the runner's own stages, and those that only the client sees. It is safe for
+// Stages collects durations: the runner's own stages, and those that only the client sees. It is safe for
 // concurrent use.
-type stages struct {
+type Stages struct {
 	mu    sync.Mutex
 	list  []runner.Stage
 	exec  time.Time // when the command started
@@ -19,20 +19,20 @@ type stages struct {
 	end   time.Time // when its result arrived
 }
 
-func (s *stages) add(st ...runner.Stage) {
+func (s *Stages) add(st ...runner.Stage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(s.list, st...)
 }
 
-func (s *stages) executed() { s.mark(&s.exec) }
+func (s *Stages) executed() { s.mark(&s.exec) }
 
-func (s *stages) firstByte() { s.mark(&s.first) }
+func (s *Stages) firstByte() { s.mark(&s.first) }
 
-func (s *stages) ended() { s.mark(&s.end) }
+func (s *Stages) ended() { s.mark(&s.end) }
 
 // mark sets t to the current time, once.
-func (s *stages) mark(t *time.Time) {
+func (s *Stages) mark(t *time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.IsZero() {
@@ -40,8 +40,8 @@ func (s *stages) mark(t *time.Time) {
 	}
 }
 
-// all returns the stages in order; the last one is the total time since began.
-func (s *stages) all(began time.Time) []runner.Stage {
+// All returns the stages in order; the last one is the total time since began.
+func (s *Stages) All(began time.Time) []runner.Stage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := append([]runner.Stage(nil), s.list...)
@@ -58,8 +58,8 @@ func (s *stages) all(began time.Time) []runner.Stage {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// printTrace writes the stages as a table. "first byte" and "result" count from the command's start.
-func printTrace(w io.Writer, trace []runner.Stage) {
+// PrintTrace writes the stages as a table. "first byte" and "result" count from the command's start.
+func PrintTrace(w io.Writer, trace []runner.Stage) {
 	for _, st := range trace {
 		fmt.Fprintf(w, "%-16s %9.3f ms\n", st.Name, st.MS)
 	}

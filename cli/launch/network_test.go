@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"bytes"
@@ -29,10 +29,10 @@ func TestAddPublish(t *testing.T) {
 		"":                     {}, "80": {}, ":80": {}, "80:": {}, "0:80": {}, "80:0": {}, "80:65536": {}, "+80:80": {}, "80:+80": {},
 		"localhost:80:80": {}, "::1:80:80": {}, "unix::80": {}, "-1:80": {}, "127.0.0.1:0:80": {},
 	} {
-		var n network
+		var n Network
 		err := n.addPublish(in)
-		if err != nil && want != (runner.Port{}) || err == nil && (want == (runner.Port{}) || n.publish[0] != want) {
-			t.Errorf("%q: %+v, %v; want %+v", in, n.publish, err, want)
+		if err != nil && want != (runner.Port{}) || err == nil && (want == (runner.Port{}) || n.Publish[0] != want) {
+			t.Errorf("%q: %+v, %v; want %+v", in, n.Publish, err, want)
 		}
 	}
 }
@@ -48,10 +48,10 @@ func TestTellBlocked(t *testing.T) {
 	for range 40 {
 		res.Denied = append(res.Denied, runner.Blocked{Host: "many.test", Port: 1, Reason: "no rule"})
 	}
-	tellBlocked((&app.Console{Files: stream.Files{Stderr: w}}), res, false)
-	tellBlocked((&app.Console{Files: stream.Files{Stderr: w}}), &runner.Result{Denied: []runner.Blocked{{Host: "ghost.test", Port: 443, Reason: "the name does not resolve: no such host", Failed: true}}}, false)
+	TellBlocked((&app.Console{Files: stream.Files{Stderr: w}}), res, false)
+	TellBlocked((&app.Console{Files: stream.Files{Stderr: w}}), &runner.Result{Denied: []runner.Blocked{{Host: "ghost.test", Port: 443, Reason: "the name does not resolve: no such host", Failed: true}}}, false)
 	kept := &runner.Result{Sandbox: "ab12", Denied: []runner.Blocked{{Host: "2001:db8::7", Port: 22, Reason: "no rule", Allow: "[2001:db8::7]:22"}}}
-	tellBlocked((&app.Console{Files: stream.Files{Stderr: w}}), kept, true)
+	TellBlocked((&app.Console{Files: stream.Files{Stderr: w}}), kept, true)
 	w.Close()
 	var said bytes.Buffer
 	said.ReadFrom(r)

@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"bufio"
@@ -30,7 +30,7 @@ func TestLearnedTold(t *testing.T) {
 		{true, "", "end"}, {false, "/logs/x.jsonl", "end"},
 	} {
 		controlling, slave := need.Terminal(t, 50, 120)
-		j := &execution{o: &options{App: &app.App{Console: app.Console{Files: stream.Files{Stderr: slave}}}, network: network{learn: c.learn}}, result: &runner.Result{EgressLog: c.log}}
+		j := &Execution{Options: &Options{App: &app.App{Console: app.Console{Files: stream.Files{Stderr: slave}}}, Network: Network{Learn: c.learn}}, Result: &runner.Result{EgressLog: c.log}}
 		j.tellLearned()
 		fmt.Fprintln(slave, "end")
 		line, err := bufio.NewReader(controlling).ReadString('\n')
@@ -62,7 +62,7 @@ func TestDetachTyped(t *testing.T) {
 		t.Fatal(err)
 	}
 	term := &stream.Terminal{Fd: stream.FD(keys), Keys: stream.NewDetachKeys()}
-	j := &execution{term: term, over: make(chan struct{})}
+	j := &Execution{Term: term, Over: make(chan struct{})}
 	term.Connect(&stream.Files{Stdin: keys, Stdout: null}, master, false, nil, nil)
 	typed.WriteString("text\x10\x11")
 	left := make(chan struct{})

@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"cmp"
@@ -16,8 +16,8 @@ import (
 )
 
 // gitIdentity returns the variables with which git in the sandbox uses the caller's name and address.
-func (o *options) gitIdentity() (env []string, err error) {
-	dir, _ := o.cowWorkspace()
+func (o *Options) gitIdentity() (env []string, err error) {
+	dir, _ := o.CowWorkspace()
 	if o.identity == "no" || o.identity == "" && dir == "" && o.here == "" {
 		return nil, nil
 	}
@@ -36,7 +36,7 @@ func (o *options) gitIdentity() (env []string, err error) {
 // identityIn asks the caller's git. The configuration of the repository counts, and a sandbox may have written it: its
 // values are only text.
 func identityIn(dir string) (env []string) {
-	out, err := runGit(nil, "-C", dir, "config", "--get-regexp", `^user\.(name|email)$`)
+	out, err := Git(nil, "-C", dir, "config", "--get-regexp", `^user\.(name|email)$`)
 	if err != nil {
 		return nil
 	}
@@ -58,8 +58,8 @@ func identityIn(dir string) (env []string) {
 // gitTime is how long one git command may take.
 const gitTime = 5 * time.Minute
 
-// runGit runs git, with no hook and with strict checks of what it receives.
-func runGit(env []string, args ...string) (string, error) {
+// Git runs git, with no hook and with strict checks of what it receives.
+func Git(env []string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), gitTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.alternateRefsCommand=true",

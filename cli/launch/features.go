@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ import (
 )
 
 // resolve finds the features of the file: in the store, in registries, and beside the file.
-func (d *devContainer) resolve(o *options) error {
+func (d *devContainer) resolve(o *Options) error {
 	if !d.plan.HasFeatures() {
 		return nil
 	}
@@ -46,7 +46,7 @@ func (d *devContainer) resolve(o *options) error {
 			}
 			p := progress.New(&o.Console, false, fmt.Sprintf("feature %q", ref.Given))
 			defer p.Done()
-			img, err := c.Feature(ctx, ref, o.pull, p.Take)
+			img, err := c.Feature(ctx, ref, o.Pull, p.Take)
 			if err != nil {
 				return devcontainer.Content{}, err
 			}
@@ -56,7 +56,7 @@ func (d *devContainer) resolve(o *options) error {
 }
 
 // withImages calls f with the image store, until a signal ends it.
-func (d *devContainer) withImages(o *options, f func(context.Context, *images.Client) error) error {
+func (d *devContainer) withImages(o *Options, f func(context.Context, *images.Client) error) error {
 	code, err := o.WithImages(func(ctx context.Context, c *images.Client) (int, error) { return 0, f(ctx, c) })
 	if err == nil && code != 0 {
 		err = context.Canceled
@@ -99,7 +99,7 @@ func (d *devContainer) small(name string) ([]byte, error) {
 }
 
 // install builds the image with the features over the image that base names.
-func (d *devContainer) install(o *options, base, name string) error {
+func (d *devContainer) install(o *Options, base, name string) error {
 	ref, err := session.ParseImage(base)
 	if err != nil {
 		return fmt.Errorf("image %q: %w", base, err)
@@ -107,7 +107,7 @@ func (d *devContainer) install(o *options, base, name string) error {
 	has := devcontainer.Has{}
 	err = d.withImages(o, func(ctx context.Context, c *images.Client) error {
 		c.Platform = o.platform
-		policy := o.pull
+		policy := o.Pull
 		if d.plan.Build != nil {
 			policy = images.PullNever
 		}

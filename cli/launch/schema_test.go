@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"encoding"
@@ -24,7 +24,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-const schemas = "../docs/reference/schema/"
+const schemas = "../../docs/reference/schema/"
 
 // TestSchemas compares the published schemas with the Go types that are encoded. Both must have the same fields,
 // the same JSON types, and the same required fields.
@@ -55,9 +55,9 @@ func TestSchemaWords(t *testing.T) {
 		dir, kind string
 		schema    *jsonschema.Schema
 	}{
-		{"../runner", "Level", receipt.Defs["level"]},
-		{"../runner", "Status", receipt.Defs["status"]},
-		{"../runner", "Reason", result.Defs["reason"]},
+		{"../../runner", "Level", receipt.Defs["level"]},
+		{"../../runner", "Status", receipt.Defs["status"]},
+		{"../../runner", "Reason", result.Defs["reason"]},
 	} {
 		if got, want := words(c.schema.Enum), constants(t, c.dir, c.kind); !slices.Equal(got, want) || len(want) == 0 {
 			t.Errorf("the schema has the %ss %q, and the source %q", c.kind, got, want)

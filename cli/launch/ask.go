@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"cmp"
@@ -15,16 +15,16 @@ import (
 	"demesne/runner"
 )
 
-// canAsk returns an error if --ask is impossible. The question and the command must not read from one terminal
+// CanAsk returns an error if --ask is impossible. The question and the command must not read from one terminal
 // at the same time.
-func canAsk(c *app.Console, n *network, p *processOptions) error {
-	if !n.ask {
+func CanAsk(c *app.Console, n *Network, p *ProcessOptions) error {
+	if !n.Ask {
 		if n.askTime > 0 {
 			return app.Hinted(errors.New("--ask-timeout: needs --ask"), "--ask --ask-timeout 5m")
 		}
 		return nil
 	}
-	if !p.tty && p.interactive && stream.IsTerminal(c.Stdin) {
+	if !p.TTY && p.Interactive && stream.IsTerminal(c.Stdin) {
 		return app.Hinted(errors.New("--ask: the command reads from the terminal"), "with -t, it does so through demesne, which can ask in between")
 	}
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
@@ -35,12 +35,12 @@ func canAsk(c *app.Console, n *network, p *processOptions) error {
 }
 
 // waits returns how long a connection waits for an answer.
-func (n *network) waits() time.Duration { return cmp.Or(n.askTime, runner.AskTime) }
+func (n *Network) waits() time.Duration { return cmp.Or(n.askTime, runner.AskTime) }
 
 // asker returns a function that asks the user at the terminal, one question at a time, or nil without --ask. A
 // question that waited too long for its turn is skipped: the runner has denied it.
-func asker(a *app.App, verb string, n *network) func(runner.Question, []string) (allow, answered bool) {
-	if !n.ask {
+func asker(a *app.App, verb string, n *Network) func(runner.Question, []string) (allow, answered bool) {
+	if !n.Ask {
 		return nil
 	}
 	a.Floor, a.Answers = make(stream.Floor, 1), &stream.Answers{}

@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"cmp"
@@ -43,22 +43,22 @@ type devContainer struct {
 	agent  bool // for an agent, which has the project at its own path, a user of its own, and no hooks
 }
 
-func (o *mountOptions) setDevcontainer(arg string) error {
-	o.asked = &arg
+func (o *mountOptions) SetDevcontainer(arg string) error {
+	o.Asked = &arg
 	return nil
 }
 
-// openDevcontainer reads the file that --devcontainer names, builds its image, and sets the options that it decides.
-func (o *options) openDevcontainer(args []string) error {
+// OpenDevcontainer reads the file that --devcontainer names, builds its image, and sets the options that it decides.
+func (o *Options) OpenDevcontainer(args []string) error {
 	switch {
-	case o.asked == nil:
+	case o.Asked == nil:
 		return nil
-	case o.image.Kind != "":
+	case o.Image.Kind != "":
 		return errors.New("--devcontainer and --image: cannot be combined")
-	case *o.asked == "" && len(args) > 0 && isDirectory(args[0]):
+	case *o.Asked == "" && len(args) > 0 && isDirectory(args[0]):
 		return app.Hinted(fmt.Errorf("command %q: is a directory", args[0]), "--devcontainer=%s -- CMD", args[0])
 	}
-	d, err := findDevcontainer(*o.asked)
+	d, err := findDevcontainer(*o.Asked)
 	if err != nil {
 		return fmt.Errorf("devcontainer: %w", devHinted(err))
 	}
@@ -67,14 +67,14 @@ func (o *options) openDevcontainer(args []string) error {
 		return fmt.Errorf("%s: %w", d.name, devHinted(err))
 	}
 	if d.agent = o.Verb == "agent"; d.agent && d.mode != "" {
-		return fmt.Errorf("devcontainer %q: an agent's project is always mounted for writing", *o.asked)
+		return fmt.Errorf("devcontainer %q: an agent's project is always mounted for writing", *o.Asked)
 	}
 	d.tell(o)
 	if err := d.setImage(o); err != nil {
 		return fmt.Errorf("%s: %w", d.name, err)
 	}
-	if len(args) > 0 && o.entrypoint == nil && o.shell == nil {
-		o.entrypoint = &[]string{} // a command of a dev container does not go through the image's entrypoint
+	if len(args) > 0 && o.Entrypoint == nil && o.Shell == nil {
+		o.Entrypoint = &[]string{} // a command of a dev container does not go through the image's entrypoint
 	}
 	o.dev = d
 	return nil
@@ -118,12 +118,12 @@ func findDevcontainer(arg string) (d *devContainer, err error) {
 }
 
 // read reads the file, and finds the directories that it mounts.
-func (d *devContainer) read(o *options) error {
+func (d *devContainer) read(o *Options) error {
 	f, err := devcontainer.Read(d.root, d.name)
 	if err != nil {
 		return err
 	}
-	env, err := o.environment(o.Env)
+	env, err := o.Environment(o.Env)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (d *devContainer) mount(m devcontainer.Mount) (found mountArg, err error) {
 	if err != nil {
 		return found, fsutil.Reason(err)
 	}
-	if !contains(d.dir, real) {
+	if !Contains(d.dir, real) {
 		return found, errors.New("a symbolic link leads out of the workspace")
 	}
 	info, err := os.Lstat(real)
@@ -181,14 +181,14 @@ func (d *devContainer) mount(m devcontainer.Mount) (found mountArg, err error) {
 }
 
 // tell reports what the file asks for and does not get.
-func (d *devContainer) tell(o *options) {
+func (d *devContainer) tell(o *Options) {
 	lines := slices.Clone(d.plan.Notes)
 	for _, port := range d.plan.Ports {
 		n, err := strconv.ParseUint(port, 10, 16)
 		switch {
 		case err != nil:
 			lines = append(lines, fmt.Sprintf("forwardPorts: %s is not forwarded", port))
-		case !slices.ContainsFunc(o.network.publish, func(p runner.Port) bool { return p.To == uint16(n) }):
+		case !slices.ContainsFunc(o.Network.Publish, func(p runner.Port) bool { return p.To == uint16(n) }):
 			lines = append(lines, fmt.Sprintf("forwardPorts: %d is not forwarded; --publish %d:%d does it", n, n, n))
 		}
 	}
@@ -202,7 +202,7 @@ func (d *devContainer) tell(o *options) {
 	d.say(o, lines)
 }
 
-func (d *devContainer) say(o *options, lines []string) {
+func (d *devContainer) say(o *Options, lines []string) {
 	for _, line := range lines {
 		o.Say(fmt.Sprintf("%s: devcontainer.json: %s", o.Verb, text.SafeLine(line)))
 	}
@@ -210,7 +210,7 @@ func (d *devContainer) say(o *options, lines []string) {
 
 // setImage sets the image that the file names, or builds it. Only an image of a registry, of the store or of a recipe can
 // be named: a directory or archive would be a file of this machine.
-func (d *devContainer) setImage(o *options) (err error) {
+func (d *devContainer) setImage(o *Options) (err error) {
 	base, name := d.plan.Name, d.imageName()
 	if d.plan.Build != nil {
 		if base = name; d.plan.HasFeatures() {
@@ -221,7 +221,7 @@ func (d *devContainer) setImage(o *options) (err error) {
 		}
 	} else if err := o.setImage(base); err != nil {
 		return fmt.Errorf("image %q: %w", base, err)
-	} else if k := o.image.Kind; k != imageref.Registry && k != imageref.Bare && k != imageref.Recipe {
+	} else if k := o.Image.Kind; k != imageref.Registry && k != imageref.Bare && k != imageref.Recipe {
 		return fmt.Errorf("image %q: a devcontainer.json can only name an image of a registry or of demesne images", base)
 	}
 	if d.plan.HasFeatures() {
@@ -232,7 +232,7 @@ func (d *devContainer) setImage(o *options) (err error) {
 	if d.plan.Build == nil && !d.plan.HasFeatures() {
 		return nil
 	}
-	o.pull = images.PullNever
+	o.Pull = images.PullNever
 	return o.setImage(name)
 }
 
@@ -244,7 +244,7 @@ func imageHas(c oci.Config) devcontainer.Has {
 // build builds the image of the file under a name.
 // The build has the context and the directory of the Dockerfile as descriptors, which lie in the workspace whatever
 // becomes of their paths.
-func (d *devContainer) build(o *options, name string) error {
+func (d *devContainer) build(o *Options, name string) error {
 	b := d.plan.Build
 	if info, err := d.root.Lstat(b.File); err != nil || !info.Mode().IsRegular() {
 		return fmt.Errorf("build: dockerfile %q: %w", b.File, errors.Join(fsutil.Reason(err), notRegular(err)))
@@ -266,15 +266,15 @@ func (d *devContainer) build(o *options, name string) error {
 	for _, arg := range b.Args {
 		flags = append(flags, "--build-arg="+arg)
 	}
-	if o.pull == images.PullAlways {
+	if o.Pull == images.PullAlways {
 		flags = append(flags, "--pull")
 	}
 	return d.run(o, name, nil, flags, context, beside)
 }
 
 // run executes a build with files on descriptors from 3 on, of which the first is the context.
-func (d *devContainer) run(o *options, name string, stdin io.Reader, flags []string, files ...*os.File) error {
-	program, err := client.FindProgram(buildProgram)
+func (d *devContainer) run(o *Options, name string, stdin io.Reader, flags []string, files ...*os.File) error {
+	program, err := client.FindProgram(BuildProgram)
 	if err != nil {
 		return err
 	}
@@ -315,9 +315,9 @@ func (d *devContainer) imageName() string {
 }
 
 // configured completes the sandbox with what the image says.
-func (r *root) configured(c *session.CreateOptions, image oci.Config) error {
+func (r *Root) configured(c *session.CreateOptions, image oci.Config) error {
 	d, p := r.o.dev, r.o.dev.plan
-	own := d.agent || r.o.user != nil || r.o.userName != ""
+	own := d.agent || r.o.User != nil || r.o.UserName != ""
 	writable := slices.ContainsFunc(d.mounts, func(m mountArg) bool { return !m.ReadOnly })
 	if err := p.Image(imageHas(image), writable && !own); err != nil {
 		return fmt.Errorf("%s: %w", d.name, err)
@@ -337,17 +337,17 @@ func (r *root) configured(c *session.CreateOptions, image oci.Config) error {
 	return nil
 }
 
-// wrapped returns the command to run, after the hooks of a devcontainer.json.
-func (r *root) wrapped(c *oci.Config, args []string) ([]string, error) {
-	argv, err := r.argv(c, args)
+// Wrapped returns the command to run, after the hooks of a devcontainer.json.
+func (r *Root) Wrapped(c *oci.Config, args []string) ([]string, error) {
+	argv, err := r.Argv(c, args)
 	if err == nil && r.o.dev != nil {
-		argv = r.o.dev.plan.Wrap(argv, r.o.key != "")
+		argv = r.o.dev.plan.Wrap(argv, r.o.Key != "")
 	}
 	return argv, err
 }
 
-// hooks executes the hooks of a devcontainer.json in a persistent sandbox. It removes a new sandbox if one fails.
-func (r *root) hooks(ctx context.Context, s *session.Service, b *session.Sandbox) (code int, err error) {
+// Hooks executes the hooks of a devcontainer.json in a persistent sandbox. It removes a new sandbox if one fails.
+func (r *Root) Hooks(ctx context.Context, s *session.Service, b *session.Sandbox) (code int, err error) {
 	if r.o.dev == nil || !r.o.dev.plan.Hooks() {
 		return 0, nil
 	}
@@ -362,5 +362,5 @@ func (r *root) hooks(ctx context.Context, s *session.Service, b *session.Sandbox
 	return code, err
 }
 
-// buildProgram builds images. It is a separate program because it links the parser of Containerfiles.
-const buildProgram = "demesne-build"
+// BuildProgram builds images. It is a separate program because it links the parser of Containerfiles.
+const BuildProgram = "demesne-build"

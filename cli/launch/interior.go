@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"bufio"
@@ -17,8 +17,8 @@ import (
 	"demesne/runner"
 )
 
-// interiorFlags are flags of run and create about what is inside and comes from no file of this machine.
-func (o *options) interiorFlags() cmdline.Flags {
+// InteriorFlags are flags of run and create about what is inside and comes from no file of this machine.
+func (o *Options) InteriorFlags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: app.GroupSandbox, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
 			Help: "platform of an image with several, such as linux/arm64; programs of another processor need its emulator (default this machine's)"},
@@ -31,18 +31,18 @@ func (o *options) interiorFlags() cmdline.Flags {
 	}
 }
 
-func (o *processOptions) envFileFlag() cmdline.Flags {
+func (o *ProcessOptions) EnvFileFlag() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupCommand, Long: "env-file", Arg: "FILE", Repeat: true, Complete: cmdline.File, Set: o.readEnvFile,
 		Help: "set the variables of a file, with one NAME[=VALUE] a line, # for comments and no quotes; --env wins"}}
 }
 
-func (o *options) setHostname(s string) error {
+func (o *Options) setHostname(s string) error {
 	o.interior.Hostname = s
 	return checkHostname(s)
 }
 
 // addHost parses NAME:ADDR, or NAME=ADDR as docker does. An address of IPv6 can have brackets.
-func (o *options) addHost(s string) error {
+func (o *Options) addHost(s string) error {
 	name, addr, found := strings.Cut(s, ":")
 	if eq := strings.IndexByte(s, '='); eq >= 0 && (!found || eq < len(name)) {
 		name, addr, found = s[:eq], s[eq+1:], true
@@ -58,7 +58,7 @@ func (o *options) addHost(s string) error {
 	return nil
 }
 
-func (o *options) addTmpfs(s string) error {
+func (o *Options) addTmpfs(s string) error {
 	target, size, given := strings.Cut(s, ":")
 	if !strings.HasPrefix(target, "/") {
 		return errors.New("not an absolute path inside the sandbox")
@@ -80,7 +80,7 @@ func (o *options) addTmpfs(s string) error {
 const maxEnvFile = 2 << 20
 
 // readEnvFile reads a file of variables in the format of docker. Its errors quote no line, which may hold a secret.
-func (o *processOptions) readEnvFile(file string) error {
+func (o *ProcessOptions) readEnvFile(file string) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return fsutil.Reason(err)

@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ type mountOptions struct {
 	caches   []string
 	identity string // yes or no; empty: not given
 
-	asked *string       // --devcontainer; nil: not given
+	Asked *string       // --devcontainer; nil: not given
 	dev   *devContainer // that was read
 }
 
@@ -35,9 +35,9 @@ func optionalWord(to *string, words []string) func(string) error {
 	return func(s string) error { return cmdline.Word(to, words)(cmp.Or(s, words[0])) }
 }
 
-func (o *mountOptions) mountFlags() cmdline.Flags {
+func (o *mountOptions) MountFlags() cmdline.Flags {
 	return cmdline.Flags{
-		{Group: app.GroupSandbox, Long: "mount", Arg: "SRC[:DST][:MODE]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.mounts, checkInput),
+		{Group: app.GroupSandbox, Long: "mount", Arg: "SRC[:DST][:MODE]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.mounts, CheckInput),
 			Help: "show a file or directory at DST (default its own path); MODE is ro (the default), rw, or cow: changes are kept apart, see demesne apply"},
 		{Group: app.GroupSandbox, Long: "here", Arg: "MODE", Optional: true, Words: hereModes, Set: optionalWord(&o.here, hereModes),
 			Help: "mount the working directory at its own path, and start in it; MODE is rw (the default), ro or cow"},
@@ -45,14 +45,14 @@ func (o *mountOptions) mountFlags() cmdline.Flags {
 			Help: "share downloads with all sandboxes that name this cache: npm, pip, go or cargo; this machine's own caches stay apart"},
 		{Group: app.GroupSandbox, Long: "git-identity", Arg: "yes|no", Optional: true, Words: yesNo, Set: optionalWord(&o.identity, yesNo),
 			Help: "let git in the sandbox use your name and email (default with --workspace and --here)"},
-		{Group: app.GroupSandbox, Long: "devcontainer", Arg: "DIR[:MODE]", Optional: true, Complete: cmdline.Directory, Set: o.setDevcontainer,
+		{Group: app.GroupSandbox, Long: "devcontainer", Arg: "DIR[:MODE]", Optional: true, Complete: cmdline.Directory, Set: o.SetDevcontainer,
 			Help: "take image, mounts, variables and hooks from the devcontainer.json of a directory (default the working directory), and mount it as that file says; MODE is rw (the default), ro or cow"},
 	}
 }
 
-// parsed returns the mounts that the flags ask for, without caches. dir is the working directory, with the caller's
+// Parsed returns the mounts that the flags ask for, without caches. dir is the working directory, with the caller's
 // spelling, if --here is given.
-func (o *mountOptions) parsed() (all []mountArg, dir string, err error) {
+func (o *mountOptions) Parsed() (all []mountArg, dir string, err error) {
 	args := slices.Clone(o.mounts)
 	if o.here != "" {
 		if dir, err = os.Getwd(); err != nil {
@@ -70,16 +70,16 @@ func (o *mountOptions) parsed() (all []mountArg, dir string, err error) {
 
 // placed are the mounts of one sandbox, with what must be told at its end.
 type placed struct {
-	o       *options
-	watch   watch
+	o       *Options
+	watch   Watch
 	changes *cow.Set // nil: no mount has mode cow
 }
 
-// place adds the mounts to spec, with read-only ones over what programs of this machine would execute. It makes the
+// Place adds the mounts to spec, with read-only ones over what programs of this machine would execute. It makes the
 // directory for the changes of mounts with mode cow.
-func (o *options) place(spec *runner.Spec) (*placed, error) {
-	p := &placed{o: o, watch: watch{verb: o.Verb}}
-	mounts, dir, err := o.parsed()
+func (o *Options) Place(spec *runner.Spec) (*placed, error) {
+	p := &placed{o: o, watch: Watch{Verb: o.Verb}}
+	mounts, dir, err := o.Parsed()
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +89,8 @@ func (o *options) place(spec *runner.Spec) (*placed, error) {
 			spec.Tmpfs = append(spec.Tmpfs, runner.Tmpfs{Target: t})
 		}
 	}
-	if path, cow := o.cowWorkspace(); cow {
-		m, err := cowWorkspaceMount(path)
+	if path, cow := o.CowWorkspace(); cow {
+		m, err := CowWorkspaceMount(path)
 		if err != nil {
 			return nil, err
 		}
@@ -119,16 +119,16 @@ func (o *options) place(spec *runner.Spec) (*placed, error) {
 	return p, nil
 }
 
-// cowWorkspace returns the directory of --workspace, and whether its mode is cow.
-func (o *options) cowWorkspace() (dir string, cow bool) {
+// CowWorkspace returns the directory of --workspace, and whether its mode is cow.
+func (o *Options) CowWorkspace() (dir string, cow bool) {
 	dir, mode := splitMode(o.workspace, "cow")
 	return dir, mode != ""
 }
 
 // hasCow reports whether a flag keeps changes apart.
-func (o *options) hasCow() bool {
-	mounts, _, _ := o.parsed()
-	_, cow := o.cowWorkspace()
+func (o *Options) hasCow() bool {
+	mounts, _, _ := o.Parsed()
+	_, cow := o.CowWorkspace()
 	return cow || slices.ContainsFunc(mounts, func(m mountArg) bool { return m.COW })
 }
 
@@ -144,7 +144,7 @@ func (p *placed) protect(spec *runner.Spec) error {
 		if m.Written() != m.Source {
 			continue
 		}
-		guards, err := p.watch.protect(m, own)
+		guards, err := p.watch.Protect(m, own)
 		if err != nil {
 			return err
 		}
@@ -160,13 +160,13 @@ func (p *placed) made(b *session.Sandbox) {
 	if p == nil || b.Existing {
 		return // an existing sandbox of the key has its own
 	}
-	if err := p.changes.Made(b.ID, p.o.name); err != nil {
+	if err := p.changes.Made(b.ID, p.o.Name); err != nil {
 		p.o.Say(fmt.Sprintf("%s: record changes: %v", p.o.Verb, err))
 	}
 }
 
-// undo removes what no sandbox got.
-func (p *placed) undo() {
+// Undo removes what no sandbox got.
+func (p *placed) Undo() {
 	if p != nil {
 		p.changes.Undo()
 	}
@@ -177,14 +177,14 @@ func (p *placed) tell() {
 	if p == nil {
 		return
 	}
-	p.watch.tell(&p.o.Console)
+	p.watch.Tell(&p.o.Console)
 	if p.changes != nil && p.changes.Sandbox != "" {
 		p.tellChanges()
 	}
 }
 
-// recorded returns callbacks that record the sandbox, too.
-func (p *placed) recorded(cb session.Callbacks) session.Callbacks {
+// Recorded returns callbacks that record the sandbox, too.
+func (p *placed) Recorded(cb session.Callbacks) session.Callbacks {
 	tell := cb.Made
 	cb.Made = func(b *session.Sandbox) {
 		p.made(b)

@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"errors"
@@ -17,14 +17,14 @@ import (
 // document is the destination of --json; nil discards it.
 type document struct {
 	to       *os.File
-	commands []listed // of a list
+	Commands []Listed // of a list
 }
 
 // outcome is the JSON document: the result's fields and, unless it was streamed, the command's output.
 type outcome struct {
 	*runner.Result
 	Manifest string   `json:"manifest,omitempty"`
-	Commands []listed `json:"commands,omitempty"`
+	Commands []Listed `json:"commands,omitempty"`
 	*stream.Written
 }
 
@@ -36,21 +36,21 @@ type failed struct {
 // openDocument opens the file of --json=FILE before anything runs, so that an unwritable one fails early.
 func openDocument(c *app.Console, o *reportOptions) (*document, error) {
 	switch {
-	case !o.json:
+	case !o.JSON:
 		return nil, nil
-	case o.jsonFile == "":
+	case o.JSONFile == "":
 		return &document{to: c.Stdout}, nil
 	}
-	if fd, err := strconv.Atoi(strings.TrimPrefix(o.jsonFile, "/dev/fd/")); err == nil && strings.HasPrefix(o.jsonFile, "/dev/fd/") {
-		f := os.NewFile(uintptr(fd), o.jsonFile)
+	if fd, err := strconv.Atoi(strings.TrimPrefix(o.JSONFile, "/dev/fd/")); err == nil && strings.HasPrefix(o.JSONFile, "/dev/fd/") {
+		f := os.NewFile(uintptr(fd), o.JSONFile)
 		if f == nil || stream.FD(f) < 0 || stream.Stat(f).Mode == 0 {
-			return nil, fmt.Errorf("json %q: not open", o.jsonFile)
+			return nil, fmt.Errorf("json %q: not open", o.JSONFile)
 		}
 		return &document{to: f}, nil
 	}
-	f, err := os.OpenFile(o.jsonFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := os.OpenFile(o.JSONFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("json %q: %w", o.jsonFile, fsutil.Reason(err))
+		return nil, fmt.Errorf("json %q: %w", o.JSONFile, fsutil.Reason(err))
 	}
 	return &document{to: f}, nil
 }
@@ -65,8 +65,8 @@ func (d *document) write(r *runner.Result, manifest string, trace []runner.Stage
 	}
 	whole := *r
 	whole.Trace = trace
-	doc := outcome{Result: &whole, Manifest: manifest, Commands: d.commands}
-	if kept != nil && d.commands == nil {
+	doc := outcome{Result: &whole, Manifest: manifest, Commands: d.Commands}
+	if kept != nil && d.Commands == nil {
 		doc.Written = kept.Written()
 	}
 	return d.encode(doc)
@@ -83,8 +83,8 @@ func (d *document) encode(v any) error {
 	return nil
 }
 
-// listed is the result of one command of a list, as --json prints it.
-type listed struct {
+// Listed is the result of one command of a list, as --json prints it.
+type Listed struct {
 	Index    int           `json:"index"`
 	Command  string        `json:"command"`
 	Failed   bool          `json:"failed"` // and the list does not allow it

@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"fmt"
@@ -11,16 +11,16 @@ import (
 	"demesne/runner"
 )
 
-// watch remembers the files of writable directories that programs of this machine would execute later.
-type watch struct {
-	verb string // begins each line
+// Watch remembers the files of writable directories that programs of this machine would execute later.
+type Watch struct {
+	Verb string // begins each line
 	dirs []*upper.Autorun
 }
 
-// protect returns read-only mounts over the files in a writable mount that programs of this machine would execute, as
+// Protect returns read-only mounts over the files in a writable mount that programs of this machine would execute, as
 // far as they exist, and remembers all of them for tell. others are the mounts of the sandbox: one below m hides
 // what m has there.
-func (w *watch) protect(m runner.Mount, others []runner.Mount) (mounts []runner.Mount, err error) {
+func (w *Watch) Protect(m runner.Mount, others []runner.Mount) (mounts []runner.Mount, err error) {
 	found, err := upper.FindAutorun(m.Source)
 	if err != nil {
 		return nil, err
@@ -38,15 +38,15 @@ func (w *watch) protect(m runner.Mount, others []runner.Mount) (mounts []runner.
 	return mounts, nil
 }
 
-// tell names the files that the sandbox left or changed, and that a program of this machine would execute.
-func (w *watch) tell(c *app.Console) {
+// Tell names the files that the sandbox left or changed, and that a program of this machine would execute.
+func (w *Watch) Tell(c *app.Console) {
 	for _, d := range w.dirs {
 		lines, err := d.Review()
 		if err != nil {
-			c.Say(fmt.Sprintf("%s: %v", w.verb, err))
+			c.Say(fmt.Sprintf("%s: %v", w.Verb, err))
 		}
 		for _, line := range lines {
-			c.Say(w.verb + ": " + line)
+			c.Say(w.Verb + ": " + line)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"bytes"
@@ -18,8 +18,8 @@ import (
 // vaultProgram reads and changes the stored secrets. It is a separate program because it links their encryption.
 const vaultProgram = "demesne-vault"
 
-// storedSecret is a secret as that program reads and writes it.
-type storedSecret struct {
+// Secret is a secret as that program reads and writes it.
+type Secret struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name,omitempty"`
 	Value     string    `json:"value,omitempty"`
@@ -28,27 +28,27 @@ type storedSecret struct {
 	Added     time.Time `json:"added,omitzero"`
 }
 
-// vaultNamespace is the namespace of commands that name none.
-const vaultNamespace = "default"
+// VaultNamespace is the namespace of commands that name none.
+const VaultNamespace = "default"
 
 // vaultSecret returns the secret of [NAMESPACE/]NAME.
-func vaultSecret(what string) (storedSecret, error) {
+func vaultSecret(what string) (Secret, error) {
 	namespace, name, found := strings.Cut(what, "/")
 	if !found {
-		namespace, name = vaultNamespace, what
+		namespace, name = VaultNamespace, what
 	}
-	all, err := vault("get", storedSecret{Namespace: namespace, Name: name})
+	all, err := Vault("get", Secret{Namespace: namespace, Name: name})
 	if err != nil {
-		return storedSecret{}, err
+		return Secret{}, err
 	}
 	if len(all) != 1 {
-		return storedSecret{}, fmt.Errorf("%s: no answer", vaultProgram)
+		return Secret{}, fmt.Errorf("%s: no answer", vaultProgram)
 	}
 	return all[0], nil
 }
 
-// vault runs one operation of the program. The value passes through a pipe, so it is in no argument and no variable.
-func vault(operation string, s storedSecret) ([]storedSecret, error) {
+// Vault runs one operation of the program. The value passes through a pipe, so it is in no argument and no variable.
+func Vault(operation string, s Secret) ([]Secret, error) {
 	path, err := client.FindProgram(vaultProgram)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func vault(operation string, s storedSecret) ([]storedSecret, error) {
 	case err != nil:
 		return nil, fmt.Errorf("run %s: %w", vaultProgram, err)
 	}
-	var all []storedSecret
+	var all []Secret
 	if err := json.Unmarshal(answer, &all); err != nil {
 		return nil, fmt.Errorf("%s: no answer", vaultProgram)
 	}

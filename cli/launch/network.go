@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"errors"
@@ -22,34 +22,34 @@ import (
 // session. A test compares them.
 var egressModes = []string{session.NoEgress, "package-managers", "open"}
 
-// network holds the network options of a command line.
-type network struct {
-	mode, file     string
-	allow, deny    []string
+// Network holds the network options of a command line.
+type Network struct {
+	Mode, File     string
+	Allow, deny    []string
 	openWithInputs bool
-	learn, ask     bool
+	Learn, Ask     bool
 	askTime        time.Duration // 0: runner.AskTime
 	goProxy        bool
-	publish        []runner.Port
+	Publish        []runner.Port
 	secrets        map[string]*secret
 	order          []string // names of secrets, in the order given
 	found          []runner.Secret
 }
 
-// flags returns the network flags of run and create.
-func (n *network) flags() cmdline.Flags {
+// Flags returns the network flags of run and create.
+func (n *Network) Flags() cmdline.Flags {
 	return cmdline.Flags{
-		{Group: app.GroupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: cmdline.Word(&n.mode, egressModes),
+		{Group: app.GroupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: cmdline.Word(&n.Mode, egressModes),
 			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
-		{Group: app.GroupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.allow, checkRule),
+		{Group: app.GroupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.Allow, CheckRule),
 			Help: "also allow a name, *.NAME for all names below it, an address or a range such as 10.0.0.0/8 or 2001:db8::/32; ports such as 443,8000-8010 or * (default 80,443)"},
-		{Group: app.GroupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.deny, checkRule),
+		{Group: app.GroupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.deny, CheckRule),
 			Help: "deny a name, even if another rule allows it (default on all ports)"},
 		{Group: app.GroupNetwork, Long: "egress-file", Arg: "FILE", Complete: cmdline.File, Set: n.setFile,
 			Help: "take mode and rules from a policy file, in TOML"},
 		{Group: app.GroupNetwork, Long: "go-proxy", Set: cmdline.On(&n.goProxy),
 			Help: "provide a Go module proxy inside, at 127.0.0.1:8087, and set GOPROXY; package-managers includes it"},
-		{Group: app.GroupNetwork, Long: "learn", Set: cmdline.On(&n.learn),
+		{Group: app.GroupNetwork, Long: "learn", Set: cmdline.On(&n.Learn),
 			Help: "allow all public destinations and log them, for demesne egress suggest; not with inputs"},
 		{Group: app.GroupNetwork, Long: "allow-open-with-inputs", Set: cmdline.On(&n.openWithInputs),
 			Help: "allow --egress open together with inputs: the command can send them anywhere"},
@@ -58,9 +58,9 @@ func (n *network) flags() cmdline.Flags {
 	}
 }
 
-func (n *network) askFlags() cmdline.Flags {
+func (n *Network) AskFlags() cmdline.Flags {
 	return cmdline.Flags{
-		{Group: app.GroupNetwork, Long: "ask", Set: cmdline.On(&n.ask),
+		{Group: app.GroupNetwork, Long: "ask", Set: cmdline.On(&n.Ask),
 			Help: "ask on the terminal about each name and port without a rule; output waits for the answer"},
 		{Group: app.GroupNetwork, Long: "ask-timeout", Arg: "DURATION", Set: cmdline.Duration(&n.askTime),
 			Help: "how long a connection waits for the answer before it is denied (default 2m); the next connection asks again"},
@@ -68,7 +68,7 @@ func (n *network) askFlags() cmdline.Flags {
 }
 
 // setFile checks that the policy file exists. The file is read when it is used.
-func (n *network) setFile(s string) error {
+func (n *Network) setFile(s string) error {
 	if s == "" {
 		return errors.New("empty")
 	}
@@ -76,12 +76,12 @@ func (n *network) setFile(s string) error {
 	if err == nil {
 		_, err = os.Stat(abs)
 	}
-	n.file = s
+	n.File = s
 	return fsutil.Reason(err)
 }
 
-// checkRule is the part of the check that needs no parser; the runner does the rest.
-func checkRule(s string) error {
+// CheckRule is the part of the check that needs no parser; the runner does the rest.
+func CheckRule(s string) error {
 	switch {
 	case s == "":
 		return errors.New("empty")
@@ -94,7 +94,7 @@ func checkRule(s string) error {
 }
 
 // addPublish parses PORT:INSIDE, ADDR:PORT:INSIDE or unix:PATH:INSIDE.
-func (n *network) addPublish(s string) error {
+func (n *Network) addPublish(s string) error {
 	listen, inside, found := cutLast(s, ':')
 	to, ok := parsePort(inside)
 	if !found || !ok {
@@ -104,7 +104,7 @@ func (n *network) addPublish(s string) error {
 	if err != nil {
 		return err
 	}
-	n.publish = append(n.publish, runner.Port{Listen: listen, To: to})
+	n.Publish = append(n.Publish, runner.Port{Listen: listen, To: to})
 	return nil
 }
 
@@ -140,9 +140,9 @@ func parsePort(s string) (uint16, bool) {
 }
 
 // egress returns the egress options for package session.
-func (n *network) egress() session.Egress {
-	e := session.Egress{Mode: n.mode, File: n.file, Allow: n.allow, Deny: n.deny, GoProxy: n.goProxy, Learn: n.learn, OpenWithInputs: n.openWithInputs}
-	if n.ask {
+func (n *Network) egress() session.Egress {
+	e := session.Egress{Mode: n.Mode, File: n.File, Allow: n.Allow, Deny: n.deny, GoProxy: n.goProxy, Learn: n.Learn, OpenWithInputs: n.openWithInputs}
+	if n.Ask {
 		e.Ask = n.waits()
 	}
 	return e
@@ -151,10 +151,10 @@ func (n *network) egress() session.Egress {
 // blockedLines is how many denials are printed; the log has all of them.
 const blockedLines = 20
 
-// tellBlocked prints the connections of a command that were denied, each with the words that would allow it, and those to names
+// TellBlocked prints the connections of a command that were denied, each with the words that would allow it, and those to names
 // that do not resolve. persists
 // means that its sandbox has rules that can be changed.
-func tellBlocked(c *app.Console, r *runner.Result, persists bool) {
+func TellBlocked(c *app.Console, r *runner.Result, persists bool) {
 	for i, b := range r.Denied {
 		if i == blockedLines {
 			fmt.Fprintf(c.Stderr, "blocked: and %d more, in %s\n", len(r.Denied)-i, text.SafeLine(r.EgressLog))

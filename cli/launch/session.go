@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"fmt"
@@ -11,24 +11,24 @@ import (
 	"demesne/session"
 )
 
-// createOptions returns the sandbox that the command line asks for.
-func (r *root) createOptions(spec runner.Spec) session.CreateOptions {
+// CreateOptions returns the sandbox that the command line asks for.
+func (r *Root) CreateOptions(spec runner.Spec) session.CreateOptions {
 	o := r.o
-	c := session.CreateOptions{Spec: spec, Image: r.ref, Pull: o.pull, Platform: o.platform, User: o.userName, Out: o.out, Egress: o.network.egress()}
-	if o.image.Kind == "" {
+	c := session.CreateOptions{Spec: spec, Image: r.Ref, Pull: o.Pull, Platform: o.platform, User: o.UserName, Out: o.out, Egress: o.Network.egress()}
+	if o.Image.Kind == "" {
 		c.Unasked = append(c.Unasked, "image")
 	}
 	if o.dev != nil {
 		c.Configured = r.configured
 	}
-	if o.network.mode == "" {
+	if o.Network.Mode == "" {
 		c.Unasked = append(c.Unasked, "egress")
 	}
 	return c
 }
 
-// callbacks returns the functions that report on a sandbox and its command, and that ask about names.
-func (o *options) callbacks(sig *stream.Signals, st *stages, p *progress.Progress) session.Callbacks {
+// Callbacks returns the functions that report on a sandbox and its command, and that ask about names.
+func (o *Options) Callbacks(sig *stream.Signals, st *Stages, p *progress.Progress) session.Callbacks {
 	return session.Callbacks{
 		Image: p.Take,
 		Note:  func(line string) { o.Say(o.Verb + ": " + line) },
@@ -39,20 +39,20 @@ func (o *options) callbacks(sig *stream.Signals, st *stages, p *progress.Progres
 			st.add(b.Trace...)
 			o.tellMade(b)
 		},
-		Ask: asker(o.App, o.Verb, &o.network),
+		Ask: asker(o.App, o.Verb, &o.Network),
 	}
 }
 
 // tellMade prints what the caller should know of a sandbox that was made or opened.
-func (o *options) tellMade(b *session.Sandbox) {
+func (o *Options) tellMade(b *session.Sandbox) {
 	if o.Verb == "run" || o.Verb == "create" {
 		if b.Replaced {
-			o.Say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.Verb, o.key, b.ID))
+			o.Say(fmt.Sprintf("%s: removed the sandbox with the key %q and its files; %s replaces it", o.Verb, o.Key, b.ID))
 		}
 		warnMinimal(&o.Console, o.Verb, b.Level)
 		warnUser(&o.Console, o.Verb, b.Unmapped)
 	}
-	if o.Verb == "create" && o.json {
+	if o.Verb == "create" && o.JSON {
 		return
 	}
 	if b.Restarted {

@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 	"demesne/runner"
 )
 
-// secretFlags are the flags for credentials that a command can use without seeing their values.
-func (n *network) secretFlags() cmdline.Flags {
+// SecretFlags are the flags for credentials that a command can use without seeing their values.
+func (n *Network) SecretFlags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: app.GroupNetwork, Long: "secret", Arg: "NAME[=SOURCE]", Repeat: true, Hide: true, Set: n.addSecret,
 			Help: "give the command a placeholder for a credential, in $NAME; SOURCE is env:VARIABLE, file:PATH, vault:[NAMESPACE/]NAME of demesne secret, or cmd:TEXT, which a shell here runs (default env:NAME)"},
@@ -29,7 +29,7 @@ func (n *network) secretFlags() cmdline.Flags {
 // secret is a credential whose value was not read yet.
 type secret struct{ source, host, header string }
 
-func (n *network) addSecret(s string) error {
+func (n *Network) addSecret(s string) error {
 	name, source, given := strings.Cut(s, "=")
 	if !app.IsEnvName(name) {
 		return errors.New("does not begin with a variable's name")
@@ -37,10 +37,10 @@ func (n *network) addSecret(s string) error {
 	if !given {
 		source = "env:" + name
 	}
-	if source == fromVault {
+	if source == FromVault {
 		source += name
 	}
-	if !isSource(source) {
+	if !IsSource(source) {
 		return errors.New("not env:VARIABLE, file:PATH, vault:NAME or cmd:TEXT after '='")
 	}
 	k := n.secret(name)
@@ -51,15 +51,16 @@ func (n *network) addSecret(s string) error {
 	return nil
 }
 
-// fromVault begins the source of a secret of the vault.
-const fromVault = "vault:"
+// FromVault begins the source of a secret of the vault.
+const FromVault = "vault:"
 
-func isSource(s string) bool {
+// IsSource reports whether a word says where a secret is.
+func IsSource(s string) bool {
 	kind, what, _ := strings.Cut(s, ":")
-	return what != "" && (kind == "env" || kind == "file" || kind == "cmd" || kind+":" == fromVault)
+	return what != "" && (kind == "env" || kind == "file" || kind == "cmd" || kind+":" == FromVault)
 }
 
-func (n *network) addSecretFor(s string) error {
+func (n *Network) addSecretFor(s string) error {
 	name, at, found := strings.Cut(s, "=")
 	if strings.Contains(at, "://") {
 		return app.Hinted(errors.New("is a URL, not a name"), "use only the name: %s=example.com or %s=example.com:8443", name, name)
@@ -87,7 +88,7 @@ func isPort(s string) bool {
 	return ok
 }
 
-func (n *network) secret(name string) *secret {
+func (n *Network) secret(name string) *secret {
 	if n.secrets == nil {
 		n.secrets = map[string]*secret{}
 	}
@@ -98,21 +99,21 @@ func (n *network) secret(name string) *secret {
 	return n.secrets[name]
 }
 
-// checkSecrets returns an error if a flag's counterpart is missing. It reads no values.
-func (n *network) checkSecrets() error {
+// CheckSecrets returns an error if a flag's counterpart is missing. It reads no values.
+func (n *Network) CheckSecrets() error {
 	for _, name := range n.order {
 		switch k := n.secrets[name]; {
 		case k.source == "":
 			return app.Hinted(fmt.Errorf("secret-for %q: no such secret", name), "use --secret %s to take it from $%s", name, name)
-		case k.host == "" && !strings.HasPrefix(k.source, fromVault):
+		case k.host == "" && !strings.HasPrefix(k.source, FromVault):
 			return app.Hinted(fmt.Errorf("secret %q: no --secret-for names its host", name), "use --secret-for %s=HOST", name)
 		}
 	}
 	return nil
 }
 
-// findSecrets reads the values of the secrets. It does so only once, because a source may be a command.
-func (n *network) findSecrets(c *app.Console) error {
+// FindSecrets reads the values of the secrets. It does so only once, because a source may be a command.
+func (n *Network) FindSecrets(c *app.Console) error {
 	if len(n.found) > 0 {
 		return nil
 	}
@@ -128,13 +129,13 @@ func (n *network) findSecrets(c *app.Console) error {
 	return nil
 }
 
-// source returns a function that reads the values of the secrets, or nil without any.
-func (n *network) source(c *app.Console) func() ([]runner.Secret, error) {
+// Source returns a function that reads the values of the secrets, or nil without any.
+func (n *Network) Source(c *app.Console) func() ([]runner.Secret, error) {
 	if n.order == nil {
 		return nil
 	}
 	return func() ([]runner.Secret, error) {
-		err := n.findSecrets(c)
+		err := n.FindSecrets(c)
 		return n.found, err
 	}
 }
@@ -142,10 +143,10 @@ func (n *network) source(c *app.Console) func() ([]runner.Secret, error) {
 // findSecret reads the value of a secret. One of the vault has its host there, unless a flag names another.
 func findSecret(c *app.Console, name string, k *secret) (runner.Secret, error) {
 	s := runner.Secret{Name: name, Host: k.host, Header: k.header}
-	what, stored := strings.CutPrefix(k.source, fromVault)
+	what, stored := strings.CutPrefix(k.source, FromVault)
 	if !stored {
 		var err error
-		s.Value, err = secretValue(c, k.source)
+		s.Value, err = SecretValue(c, k.source)
 		return s, err
 	}
 	kept, err := vaultSecret(what)
@@ -161,8 +162,8 @@ func findSecret(c *app.Console, name string, k *secret) (runner.Secret, error) {
 	return s, nil
 }
 
-// hidden returns the values that were read, for redaction.
-func (n *network) hidden() *redact.Values {
+// Hidden returns the values that were read, for redaction.
+func (n *Network) Hidden() *redact.Values {
 	var values []string
 	for _, s := range n.found {
 		values = append(values, s.Value)
@@ -173,8 +174,8 @@ func (n *network) hidden() *redact.Values {
 // mostSecret bounds a credential in bytes: it has to fit into a header.
 const mostSecret = 64 << 10
 
-// secretValue reads a value, and strips the trailing newline of files and command output.
-func secretValue(c *app.Console, source string) (string, error) {
+// SecretValue reads a value, and strips the trailing newline of files and command output.
+func SecretValue(c *app.Console, source string) (string, error) {
 	kind, what, _ := strings.Cut(source, ":")
 	var b []byte
 	var err error

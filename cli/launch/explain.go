@@ -1,0 +1,63 @@
+package launch
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"demesne/cli/app"
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
+	"demesne/kernels/languages"
+	"demesne/runner/ipc"
+)
+
+// explain adds a hint to the error of a command that the sandbox does not have or cannot execute.
+func (j *Execution) explain(err error) error {
+	var e *ipc.Error
+	switch errors.As(err, &e); {
+	case e == nil:
+	case e.Code == ipc.CodeCommandNotFound && j.Missing != nil:
+		return j.Missing(err)
+	case e.Code == ipc.CodeCommandNotFound && len(j.Cmd.Argv) > 0 && IsScriptName(j.Cmd.Argv[0]) && !fsutil.Exists(j.Cmd.Argv[0]):
+		return ipc.Errorf(e.Code, "execute %q: the sandbox has no such program, and this machine no such file", j.Cmd.Argv[0])
+	case e.Code == ipc.CodeNotExecutable && j.Options.platform != "":
+		return app.Hinted(err, "programs for %s need an emulator on this machine: sudo apt install qemu-user-static", text.SafeLine(j.Options.platform))
+	case e.Code == ipc.CodeCommandNotFound && j.Options.Image.Kind == "" && len(j.Cmd.Argv) > 0:
+		if file := j.OnMachine(j.Cmd.Argv[0]); file != "" {
+			return j.Shows(err, file)
+		}
+	}
+	return err
+}
+
+// Shows adds a hint to err: how a sandbox shows a program of this machine.
+func (j *Execution) Shows(err error, file string) error {
+	verb := "demesne create"
+	if j.Options.Verb == "run" {
+		verb = "demesne run"
+	}
+	return app.Hinted(err, "the sandbox does not have %s, which is on this machine: %s --mount %s:ro shows that directory",
+		text.SafeLine(file), verb, text.SafeLine(filepath.Dir(file)))
+}
+
+// OnMachine returns the path of a program in the caller's PATH, or "".
+func (j *Execution) OnMachine(name string) string {
+	if strings.Contains(name, "/") {
+		return ""
+	}
+	for _, dir := range filepath.SplitList(j.Options.Getenv("PATH")) {
+		file := filepath.Join(dir, name)
+		if info, err := os.Stat(file); filepath.IsAbs(dir) && err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+			return file
+		}
+	}
+	return ""
+}
+
+// IsScriptName reports whether a name is that of a file in some language.
+func IsScriptName(name string) bool {
+	l, known := languages.OfFile(name)
+	return known && l.Run != nil
+}
