@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"demesne/cli/app"
-	"demesne/images"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -25,13 +24,10 @@ func completionWords(a *app.App, list string) int {
 			words = sandboxWords(slices.DeleteFunc(infos, func(i runner.Info) bool { return i.Spec.OfBuild() }))
 			return 0, err
 		})
-	case "images", "here":
-		infos := imagesHere(a)
-		if list == "images" {
-			infos = append(infos, notPulled(infos)...)
-			words = []string{"host"}
-		}
-		words = append(words, strings.Fields(imageNames(infos))...)
+	case "images":
+		words = append([]string{"host"}, imageWords(a, true)...)
+	case "here":
+		words = imageWords(a, false)
 	default:
 		return app.ExitUsage
 	}
@@ -52,15 +48,4 @@ func sandboxWords(infos []runner.Info) (words []string) {
 		words = append(words, i.ID)
 	}
 	return words
-}
-
-func imagesHere(a *app.App) (infos []imageInfo) {
-	a.WithImages(func(_ context.Context, c *images.Client) (int, error) {
-		list, err := c.Store.List()
-		for _, l := range list {
-			infos = append(infos, infoOf(l))
-		}
-		return 0, err
-	})
-	return infos
 }

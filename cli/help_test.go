@@ -2,7 +2,10 @@ package cli
 
 import (
 	"slices"
+	"strings"
 	"testing"
+
+	"demesne/cli/app"
 )
 
 // TestVerbs checks that each command is explained, and that help completes to all commands and topics.
@@ -19,5 +22,31 @@ func TestVerbs(t *testing.T) {
 	}
 	if !slices.Equal(names, helpWords) {
 		t.Errorf("commands and topics %q, helpWords %q", names, helpWords)
+	}
+}
+
+// TestArguments checks that flags may stand anywhere, except after the start of a foreign command line.
+func TestArguments(t *testing.T) {
+	for _, c := range []struct{ verb, args, rest string }{
+		{"rmi", "a --force b", "a b"},
+		{"rmi", "a -- --force", "a --force"},
+		{"save", "name -o file --format docker", "name"},
+		{"import", "-q dir name", "dir name"},
+		{"images", "check --json", "check"},
+		{"run", "--json ls --json", "ls --json"},
+		{"run", "-- ls", "ls"},
+		{"exec", "--json sb --tty ls --tty", "sb ls --tty"},
+		{"exec", "sb -- --tty", "sb --tty"},
+		{"inspect", "sb --json", "sb"},
+	} {
+		cmd, err := lookup(c.verb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, _ := cmd.Line(&app.App{}, nil)
+		rest, err := line.Parse(strings.Fields(c.args))
+		if err != nil || strings.Join(rest, " ") != c.rest {
+			t.Errorf("%s %s: %q, %v; want %q", c.verb, c.args, rest, err, c.rest)
+		}
 	}
 }

@@ -156,3 +156,19 @@ func lastUsed(i imageInfo, now time.Time) string {
 	}
 	return app.Span(now.Sub(i.Used)) + " ago"
 }
+
+// imageWords returns the names of the images that are here, and with all those of the catalogue.
+func imageWords(a *app.App, all bool) []string {
+	var infos []imageInfo
+	a.WithImages(func(_ context.Context, c *images.Client) (int, error) {
+		list, err := c.Store.List()
+		for _, l := range list {
+			infos = append(infos, infoOf(l))
+		}
+		return 0, err
+	})
+	if all {
+		infos = append(infos, notPulled(infos)...)
+	}
+	return strings.Fields(imageNames(infos))
+}

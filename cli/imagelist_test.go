@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"demesne/cli/app"
 	"demesne/images"
 	"demesne/images/oci"
 	"demesne/images/recipes"
@@ -62,32 +61,6 @@ func TestDamageTable(t *testing.T) {
 	if want := "index.json: not json?; removed\nblob aaaaaaaaaaaa: it is missing; removed\n    fix: demesne pull python\n" +
 		"blob bbbbbbbbbbbb: it is missing; removed\n    fix: demesne pull python\n    mine was made here: import or commit it again\n"; got != want {
 		t.Errorf("damageTable: %q, want %q", got, want)
-	}
-}
-
-// TestArguments checks that flags may stand anywhere, except after the start of a foreign command line.
-func TestArguments(t *testing.T) {
-	for _, c := range []struct{ verb, args, rest string }{
-		{"rmi", "a --force b", "a b"},
-		{"rmi", "a -- --force", "a --force"},
-		{"save", "name -o file --format docker", "name"},
-		{"import", "-q dir name", "dir name"},
-		{"images", "check --json", "check"},
-		{"run", "--json ls --json", "ls --json"},
-		{"run", "-- ls", "ls"},
-		{"exec", "--json sb --tty ls --tty", "sb ls --tty"},
-		{"exec", "sb -- --tty", "sb --tty"},
-		{"inspect", "sb --json", "sb"},
-	} {
-		cmd, err := lookup(c.verb)
-		if err != nil {
-			t.Fatal(err)
-		}
-		line, _ := cmd.Line(&app.App{}, nil)
-		rest, err := line.Parse(strings.Fields(c.args))
-		if err != nil || strings.Join(rest, " ") != c.rest {
-			t.Errorf("%s %s: %q, %v; want %q", c.verb, c.args, rest, err, c.rest)
-		}
 	}
 }
 

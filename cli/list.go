@@ -169,3 +169,9 @@ func eachSandbox(a *app.App, ids []string, do func(context.Context, *session.Ser
 		return code, nil
 	})
 }
+
+// stopHabits are flags of docker stop.
+func stopHabits() map[string]string {
+	const grace = "use --grace DURATION"
+	return map[string]string{"-t": grace, "--time": grace, "--timeout": grace}
+}

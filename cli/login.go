@@ -158,3 +158,9 @@ func secretFile(path string) (string, error) {
 	defer f.Close()
 	return app.ReadSecret(f, "passphrase")
 }
+
+// loginHabits are flags of docker login and podman login.
+func loginHabits() map[string]string {
+	const password = "other users could see it: use --password-stdin, or type it"
+	return map[string]string{"-p": password, "--password": password, "--insecure": "use --tls-verify=false"}
+}

@@ -224,3 +224,13 @@ func (o *pushOptions) keyPassphrase(ctx context.Context) (string, error) {
 	}
 	return o.AskSecret(ctx, fmt.Sprintf("Passphrase of %q: ", o.signBy), "--sign-passphrase-file FILE reads it from a file")
 }
+
+// pushHabits are flags of podman push and skopeo copy.
+func pushHabits() map[string]string {
+	const login = "demesne login stores a password; --authfile FILE names another file with one"
+	return map[string]string{
+		"--creds": login, "--dest-creds": login, "--insecure": "use --tls-verify=false", "--dest-tls-verify": "use --tls-verify",
+		"--compression-format": "use --compression", "--digestfile": "demesne push -q prints the digest",
+		"--sign-by-sigstore-private-key": "use --sign-by FILE", "--sign-by-sigstore": "keyless signatures (Fulcio, Rekor) are not supported: use --sign-by FILE", "--cert-dir": "put the certificate into ~/.config/containers/certs.d/REGISTRY",
+	}
+}
