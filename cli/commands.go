@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"demesne/cli/app"
+	"demesne/cli/image"
 	"demesne/cli/launch"
 	"demesne/cli/machine"
 	"demesne/internal/cmdline"
@@ -21,7 +22,7 @@ func commands() []app.Verb {
 	all = group(all, "Jobs", jobCommands()...)
 	all = group(all, "Code", codeCommand())
 	all = group(all, "Code", kernelCommands()...)
-	all = group(all, "Images", imageCommands()...)
+	all = group(all, "Images", image.Verbs()...)
 	all = group(all, "Network", egressCommand(), secretCommand())
 	all = group(all, "Agents", agentCommand(), researchCommand(), mcpCommand(), serveCommand(), approveCommand())
 	return group(all, "Machine", machine.Top(), machine.Audit(), machine.Check(), machine.GC(gcSessions), completionCommand(), versionCommand(), helpCommand())

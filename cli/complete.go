@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"demesne/cli/app"
+	"demesne/cli/image"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -25,9 +26,9 @@ func completionWords(a *app.App, list string) int {
 			return 0, err
 		})
 	case "images":
-		words = append([]string{"host"}, imageWords(a, true)...)
+		words = append([]string{"host"}, image.Words(a, true)...)
 	case "here":
-		words = imageWords(a, false)
+		words = image.Words(a, false)
 	default:
 		return app.ExitUsage
 	}

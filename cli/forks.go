@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"demesne/cli/app"
+	"demesne/cli/image"
 	"demesne/cli/launch"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
@@ -76,7 +77,7 @@ are spelled out.`,
 				return app.Bound{Flags: o.flags(), Run: o.run}
 			},
 		},
-		commitCommand(),
+		image.Commit(),
 	}
 }
 

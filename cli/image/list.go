@@ -1,4 +1,4 @@
-package cli
+package image
 
 import (
 	"context"
@@ -157,8 +157,8 @@ func lastUsed(i imageInfo, now time.Time) string {
 	return app.Span(now.Sub(i.Used)) + " ago"
 }
 
-// imageWords returns the names of the images that are here, and with all those of the catalogue.
-func imageWords(a *app.App, all bool) []string {
+// Words returns the names of the images that are here, and with all those of the catalogue.
+func Words(a *app.App, all bool) []string {
 	var infos []imageInfo
 	a.WithImages(func(_ context.Context, c *images.Client) (int, error) {
 		list, err := c.Store.List()

@@ -1,12 +1,17 @@
-package cli
+// Package image has the verbs about images: build, pull, push, images, tag, rmi, import, export, save, login, logout and commit.
+//
+// Package images reads the store, and starts demesne-images for whatever has to be fetched, unpacked or sent; this package
+// parses no archive and talks to no registry. commit asks the runner for the layers of a snapshot, so that a sandbox
+// continues. A file that export and save write appears when it is complete (rename(2)).
+package image
 
 import (
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
 )
 
-// imageCommands returns the verbs about images.
-func imageCommands() []app.Verb {
+// Verbs returns the verbs about images.
+func Verbs() []app.Verb {
 	return []app.Verb{buildCommand(), pullCommand(), pushCommand(), imagesCommand(), tagCommand(), rmiCommand(),
 		importCommand(), exportCommand(), saveCommand(), loginCommand(), logoutCommand()}
 }

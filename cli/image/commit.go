@@ -1,4 +1,4 @@
-package cli
+package image
 
 import (
 	"context"
@@ -19,7 +19,8 @@ import (
 	"demesne/session"
 )
 
-func commitCommand() app.Verb {
+// Commit returns demesne commit.
+func Commit() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "commit", Usage: []string{"[flags] ID NAME [CMD [ARG…]]"}, Summary: "make an image from the changes of a sandbox",
