@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"demesne/cli/app"
-	"demesne/cli/image"
 	"demesne/cli/launch"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
@@ -77,7 +76,6 @@ are spelled out.`,
 				return app.Bound{Flags: o.flags(), Run: o.run}
 			},
 		},
-		image.Commit(),
 	}
 }
 

@@ -175,3 +175,83 @@ func stopHabits() map[string]string {
 	const grace = "use --grace DURATION"
 	return map[string]string{"-t": grace, "--time": grace, "--timeout": grace}
 }
+
+func listCommand() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "ls", Usage: []string{"[--all] [--json | -q]"}, Summary: "list sandboxes",
+			About: `Lists the sandboxes of this user, the oldest first: running ones, stopped ones, and snapshots. --json and -q keep this order.
+A build of an image has sandboxes of its own, and fails without them. They are listed with --all only.`,
+			Examples: []cmdline.Example{
+				{Says: "list all sandboxes", Line: "demesne ls"},
+				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
+			},
+		},
+		New: func(a *app.App) app.Bound {
+			o := &sandboxListOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
+	}
+}
+
+func inspectCommand() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "inspect", Usage: []string{"[--json] ID"}, Summary: "show a sandbox and its receipt",
+			About: `Shows the settings of a sandbox, and its receipt: what the kernel enforces. The receipt lists each layer, the id map, and
+each limit with its mechanism. For a layer that is not fully enforced it gives the reason, and a command that fixes it.
+ID can be a name.`,
+			Examples: []cmdline.Example{
+				{Says: "show it as a table", Line: "demesne inspect build"},
+				{Says: "show it as JSON", Line: "demesne inspect --json build"},
+			},
+			Operand: cmdline.Sandbox,
+		},
+		New: func(a *app.App) app.Bound {
+			o := &inspectOptions{App: a}
+			return app.Bound{Flags: app.JSONFlag(&o.json), Run: o.run}
+		},
+	}
+}
+
+func stopCommand() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "stop", Usage: []string{"[--grace DURATION] ID…"}, Summary: "end the processes of sandboxes, and keep their files",
+			About: `Ends all processes in the sandboxes, and keeps their files. Each process first gets the image's stop signal (SIGTERM if
+it has none). Those that are left after --grace are killed.
+
+The next demesne exec starts a stopped sandbox again. demesne rm removes a sandbox with its files, and kills at once.`,
+			Examples: []cmdline.Example{
+				{Says: "stop one sandbox", Line: "demesne stop build"},
+				{Says: "give a database a minute to write its files", Line: "demesne stop --grace 1m db"},
+				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
+			},
+			Operand: cmdline.Sandbox,
+			Habits:  stopHabits,
+		},
+		New: func(a *app.App) app.Bound {
+			o := &stopOptions{App: a, grace: defaultGrace}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
+	}
+}
+
+func removeCommand() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "rm", Usage: []string{"[--force] ID…"}, Summary: "remove sandboxes and their files",
+			About: `Ends all processes in the sandboxes, and removes the sandboxes with their files. It removes stopped sandboxes and
+snapshots too. Output directories remain, unless they are empty.`,
+			Examples: []cmdline.Example{
+				{Says: "remove one sandbox", Line: "demesne rm build"},
+				{Says: "remove all sandboxes", Line: "demesne ls -q | xargs -r demesne rm --force"},
+			},
+			Operand: cmdline.Sandbox,
+		},
+		New: func(a *app.App) app.Bound {
+			o := &rmOptions{App: a}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
+	}
+}
