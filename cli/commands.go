@@ -7,6 +7,7 @@ import (
 	"demesne/cli/image"
 	"demesne/cli/launch"
 	"demesne/cli/machine"
+	"demesne/cli/network"
 	"demesne/internal/cmdline"
 )
 
@@ -24,7 +25,7 @@ func commands() []app.Verb {
 	all = group(all, "Code", codeCommand())
 	all = group(all, "Code", kernelCommands()...)
 	all = group(all, "Images", image.Verbs()...)
-	all = group(all, "Network", egressCommand(), secretCommand())
+	all = group(all, "Network", network.Egress(), network.Secret())
 	all = group(all, "Agents", agentCommand(), researchCommand(), mcpCommand(), serveCommand(), approveCommand())
 	return group(all, "Machine", machine.Top(), machine.Audit(), machine.Check(), machine.GC(gcSessions), completionCommand(), versionCommand(), helpCommand())
 }

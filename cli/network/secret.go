@@ -1,4 +1,4 @@
-package cli
+package network
 
 import (
 	"cmp"
@@ -14,7 +14,8 @@ import (
 	"demesne/internal/cmdline"
 )
 
-func secretCommand() app.Verb {
+// Secret returns demesne secret.
+func Secret() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "secret", Usage: []string{"add [--namespace NS] [--host HOST[:PORT]] [--header HEADER] [--from SOURCE] NAME", "list [--namespace NS] [--json]", "rm [--namespace NS] NAME…"},

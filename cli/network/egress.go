@@ -1,4 +1,9 @@
-package cli
+// Package network has the verbs egress and secret: what sandboxes may reach, and with which credentials.
+//
+// egress changes the rules of a running sandbox through the runner, and starts demesne-proxy for everything that parses rules
+// or logs. secret stores credentials with demesne-vault. A value goes through a pipe, and never through an argument or a
+// variable of the environment.
+package network
 
 import (
 	"context"
@@ -19,7 +24,8 @@ import (
 	"demesne/session"
 )
 
-func egressCommand() app.Verb {
+// Egress returns demesne egress.
+func Egress() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "egress", Usage: []string{
@@ -52,10 +58,10 @@ shows as allowed. replay reports the connections in the log that a policy would 
 // egressVerb is a verb of demesne egress. If run is nil, demesne-proxy is executed with the same arguments;
 // operand logAt, a sandbox, is first replaced by its log.
 type egressVerb struct {
-	name        string
-	least, most int
-	logAt       int // index of the operand that names a log or its sandbox; -1: no operand
-	run         func(egressTool, []string) (int, error)
+	name     string
+	min, max int
+	logAt    int // index of the operand that names a log or its sandbox; -1: no operand
+	run      func(egressTool, []string) (int, error)
 }
 
 func egressTable() []egressVerb {
@@ -98,7 +104,7 @@ func (o *egressOptions) run(args []string) (int, error) {
 	table := egressTable()
 	v := table[slices.IndexFunc(table, func(v egressVerb) bool { return v.name == args[0] })]
 	rest := slices.Clone(args[1:])
-	if len(rest) < v.least || len(rest) > v.most {
+	if len(rest) < v.min || len(rest) > v.max {
 		return 0, app.Hinted(fmt.Errorf("%s: wrong number of operands", v.name), "demesne egress --help shows the operands")
 	}
 	if v.run != nil {
