@@ -8,6 +8,7 @@ import (
 	"demesne/cli/launch"
 	"demesne/cli/machine"
 	"demesne/cli/network"
+	"demesne/cli/sandbox"
 	"demesne/internal/cmdline"
 )
 
@@ -16,11 +17,11 @@ import (
 func commands() []app.Verb {
 	all := make([]app.Verb, 0, 40)
 	all = group(all, "Run", runCommand())
-	all = group(all, "Sandboxes", createCommand(), execCommand(), listCommand(), inspectCommand(), stopCommand(), removeCommand(), attachCommand(), copyCommand())
-	all = group(all, "Sandboxes", forkCommands()...)
+	all = group(all, "Sandboxes", createCommand(), execCommand(), sandbox.List(), sandbox.Inspect(), sandbox.Stop(), sandbox.Remove(), attachCommand(), sandbox.Copy())
+	all = group(all, "Sandboxes", sandbox.Forks()...)
 	all = group(all, "Sandboxes", image.Commit())
-	all = group(all, "Sandboxes", applyCommands()...)
-	all = group(all, "Sandboxes", manifestCommand())
+	all = group(all, "Sandboxes", sandbox.Changes()...)
+	all = group(all, "Sandboxes", sandbox.Manifest())
 	all = group(all, "Jobs", jobCommands()...)
 	all = group(all, "Code", codeCommand())
 	all = group(all, "Code", kernelCommands()...)

@@ -1,4 +1,4 @@
-package cli
+package sandbox
 
 import (
 	"cmp"
@@ -16,8 +16,8 @@ import (
 	"demesne/session/cow"
 )
 
-// applyCommands returns the verbs about changes that are kept apart.
-func applyCommands() []app.Verb {
+// Changes returns the verbs about changes that are kept apart.
+func Changes() []app.Verb {
 	return []app.Verb{
 		{
 			Command: cmdline.Command{

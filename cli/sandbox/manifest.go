@@ -1,4 +1,4 @@
-package cli
+package sandbox
 
 import (
 	"errors"
@@ -13,7 +13,8 @@ import (
 	"demesne/session"
 )
 
-func manifestCommand() app.Verb {
+// Manifest returns demesne manifest.
+func Manifest() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "manifest", Usage: []string{"verify [--write] DIR"}, Summary: "compare an output directory with its manifest",

@@ -1,4 +1,9 @@
-package cli
+// Package sandbox has the verbs about sandboxes that exist: ls, inspect, stop, rm, cp, fork, snapshot and diff, those about
+// changes that are kept apart (apply and discard), and manifest.
+//
+// They ask the runner, or read a record, and print. Names and texts come from sandboxes, and are printed without control
+// characters. What a copy may contain, and which changes can be applied, packages session and session/cow decide.
+package sandbox
 
 import (
 	"context"
@@ -176,7 +181,8 @@ func stopHabits() map[string]string {
 	return map[string]string{"-t": grace, "--time": grace, "--timeout": grace}
 }
 
-func listCommand() app.Verb {
+// List returns demesne ls.
+func List() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "ls", Usage: []string{"[--all] [--json | -q]"}, Summary: "list sandboxes",
@@ -194,7 +200,8 @@ A build of an image has sandboxes of its own, and fails without them. They are l
 	}
 }
 
-func inspectCommand() app.Verb {
+// Inspect returns demesne inspect.
+func Inspect() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "inspect", Usage: []string{"[--json] ID"}, Summary: "show a sandbox and its receipt",
@@ -214,7 +221,8 @@ ID can be a name.`,
 	}
 }
 
-func stopCommand() app.Verb {
+// Stop returns demesne stop.
+func Stop() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "stop", Usage: []string{"[--grace DURATION] ID…"}, Summary: "end the processes of sandboxes, and keep their files",
@@ -237,7 +245,8 @@ The next demesne exec starts a stopped sandbox again. demesne rm removes a sandb
 	}
 }
 
-func removeCommand() app.Verb {
+// Remove returns demesne rm.
+func Remove() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "rm", Usage: []string{"[--force] ID…"}, Summary: "remove sandboxes and their files",

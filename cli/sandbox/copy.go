@@ -1,4 +1,4 @@
-package cli
+package sandbox
 
 import (
 	"errors"
@@ -17,7 +17,8 @@ import (
 	"demesne/session"
 )
 
-func copyCommand() app.Verb {
+// Copy returns demesne cp.
+func Copy() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "cp", Usage: []string{"SRC ID:DST", "ID:SRC DST", "ID:SRC ID:DST"},

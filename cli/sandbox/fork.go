@@ -1,4 +1,4 @@
-package cli
+package sandbox
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"demesne/session/cow"
 )
 
-// forkCommands returns the verbs about the files of persistent sandboxes.
-func forkCommands() []app.Verb {
+// Forks returns the verbs about the files of persistent sandboxes.
+func Forks() []app.Verb {
 	return []app.Verb{
 		{
 			Command: cmdline.Command{
