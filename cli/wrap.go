@@ -67,7 +67,7 @@ func cmdWrap(a *app.App, args []string) (int, error) {
 	if n := &o.Network; len(rest) > 0 && slices.Contains(packageRunners, filepath.Base(rest[0])) && n.Mode == "" && n.File == "" && !n.Learn {
 		n.Mode = "package-managers"
 	}
-	w, err := wireUp(&a.Console, requests)
+	w, err := wireUp(a.Stdin, a.Stdout, a.Say, requests)
 	if err != nil {
 		return 0, fmt.Errorf("wrap: make pipes: %w", err)
 	}

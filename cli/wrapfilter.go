@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 
-	"demesne/cli/app"
 	"demesne/internal/text"
 )
 
@@ -186,8 +185,8 @@ type wire struct {
 	said    map[string]bool
 }
 
-// wireUp returns a wire between a client's streams and a server.
-func wireUp(client *app.Console, requests bool) (*wire, error) {
+// wireUp returns a wire between the streams of a client and a server. say reports what was dropped.
+func wireUp(stdin, stdout *os.File, say func(string), requests bool) (*wire, error) {
 	fromClient, toServer, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -197,12 +196,12 @@ func wireUp(client *app.Console, requests bool) (*wire, error) {
 		return nil, errors.Join(err, fromClient.Close(), toServer.Close())
 	}
 	w := &wire{
-		stdin: fromClient, stdout: toClient, requests: requests, say: client.Say,
+		stdin: fromClient, stdout: toClient, requests: requests, say: say,
 		lines: make(chan []byte), answers: make(chan []byte, maxRefusals), done: make(chan struct{}), said: map[string]bool{},
 	}
-	go w.read(client.Stdin)
+	go w.read(stdin)
 	go w.send(toServer)
-	go w.filter(fromServer, client.Stdout)
+	go w.filter(fromServer, stdout)
 	return w, nil
 }
 

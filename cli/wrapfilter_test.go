@@ -5,9 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"demesne/cli/app"
-	"demesne/cli/stream"
 )
 
 // TestWrapJudge (M15) checks which lines of a wrapped server reach its client.
@@ -95,11 +92,8 @@ func TestWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	errs, err := os.Create(t.TempDir() + "/stderr")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := wireUp(&app.Console{Files: stream.Files{Stdin: clientIn, Stdout: clientOut, Stderr: errs}}, false)
+	said := ""
+	w, err := wireUp(clientIn, clientOut, func(line string) { said += line + "\n" }, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +116,7 @@ func TestWire(t *testing.T) {
 		t.Errorf("after the client's end: %q, %v", line, err)
 	}
 	w.close()
-	said, err := os.ReadFile(errs.Name())
-	if err != nil || strings.Count(string(said), "\n") != 2 || !strings.Contains(string(said), "--allow-requests") {
-		t.Errorf("said %q, %v", said, err)
+	if strings.Count(said, "\n") != 2 || !strings.Contains(said, "--allow-requests") {
+		t.Errorf("said %q", said)
 	}
 }
