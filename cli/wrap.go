@@ -12,6 +12,7 @@ import (
 	"demesne/cli/launch"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
+	"demesne/mcp/filter"
 	"demesne/mcp/install"
 )
 
@@ -37,7 +38,7 @@ changes the entry SERVER in the client's configuration, so that the client start
 	return line
 }
 
-// cmdWrap runs an MCP server in a one-shot sandbox, with stdin and stdout for its messages, which a [wire] filters. With --client it changes a
+// cmdWrap runs an MCP server in a one-shot sandbox, with stdin and stdout for its messages, which a [filter.Wire] filters. With --client it changes a
 // client's configuration instead, so that the client does so.
 func cmdWrap(a *app.App, args []string) (int, error) {
 	own := *a
@@ -67,16 +68,16 @@ func cmdWrap(a *app.App, args []string) (int, error) {
 	if n := &o.Network; len(rest) > 0 && slices.Contains(packageRunners, filepath.Base(rest[0])) && n.Mode == "" && n.File == "" && !n.Learn {
 		n.Mode = "package-managers"
 	}
-	w, err := wireUp(a.Stdin, a.Stdout, a.Say, requests)
+	w, err := filter.New(a.Stdin, a.Stdout, a.Say, requests)
 	if err != nil {
 		return 0, fmt.Errorf("wrap: make pipes: %w", err)
 	}
-	own.Stdin, own.Stdout = w.stdin, w.stdout
+	own.Stdin, own.Stdout = w.Stdin, w.Stdout
 	r, err := o.newRun(rest)
 	if err != nil {
 		return 0, err
 	}
-	defer w.close()
+	defer w.Close()
 	return r.finish()
 }
 

@@ -30,7 +30,7 @@ var floors = [][]string{
 	{"mcp/toolbackend", "agents/tree", "kernels/jupyter"},
 	{"server/runs"},
 	{"mcp", "server"},
-	{"mcp/install"},
+	{"mcp/install", "mcp/filter"},
 	{"agents", "server/hostcmd"},
 	{"kernels/code", "build", "server/servecmd", "client"},
 	{"session"},

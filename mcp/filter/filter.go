@@ -1,4 +1,11 @@
-package cli
+// Package filter passes messages between an MCP client and a server that runs in a sandbox, and drops what would make the
+// client act for the server.
+//
+// A [Wire] replaces the streams of the server. Requests of a client pass unchanged. Of the server only answers, pings and
+// notifications pass: its own requests (to ask the user, to use the client's model, to list directories) are answered with an
+// error, unless they were allowed. Each message is parsed and encoded anew, so that filter and client read the same fields.
+// A line that is no message of JSON-RPC is dropped. The package links no MCP library, because demesne run pays for it.
+package filter
 
 import (
 	"bufio"
@@ -173,9 +180,9 @@ func failure(id json.RawMessage, code int, message string) *wireMessage {
 	return &wireMessage{Version: "2.0", ID: id, Error: raw}
 }
 
-// wire passes messages between a client and the server that it wraps. It replaces the caller's stdin and stdout.
-type wire struct {
-	stdin, stdout *os.File // for the server
+// Wire passes messages between a client and the server that it wraps. It replaces the caller's stdin and stdout.
+type Wire struct {
+	Stdin, Stdout *os.File // for the server
 	requests      bool
 	say           func(string)
 
@@ -185,8 +192,8 @@ type wire struct {
 	said    map[string]bool
 }
 
-// wireUp returns a wire between the streams of a client and a server. say reports what was dropped.
-func wireUp(stdin, stdout *os.File, say func(string), requests bool) (*wire, error) {
+// New returns a wire between the streams of a client and a server. say reports what was dropped.
+func New(stdin, stdout *os.File, say func(string), requests bool) (*Wire, error) {
 	fromClient, toServer, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -195,8 +202,8 @@ func wireUp(stdin, stdout *os.File, say func(string), requests bool) (*wire, err
 	if err != nil {
 		return nil, errors.Join(err, fromClient.Close(), toServer.Close())
 	}
-	w := &wire{
-		stdin: fromClient, stdout: toClient, requests: requests, say: say,
+	w := &Wire{
+		Stdin: fromClient, Stdout: toClient, requests: requests, say: say,
 		lines: make(chan []byte), answers: make(chan []byte, maxRefusals), done: make(chan struct{}), said: map[string]bool{},
 	}
 	go w.read(stdin)
@@ -205,14 +212,14 @@ func wireUp(stdin, stdout *os.File, say func(string), requests bool) (*wire, err
 	return w, nil
 }
 
-// close waits until the client has all that the server wrote. It must be called after the server's end.
-func (w *wire) close() {
-	w.stdout.Close()
+// Close waits until the client has all that the server wrote. It must be called after the server's end.
+func (w *Wire) Close() {
+	w.Stdout.Close()
 	<-w.done
 }
 
 // read reads the lines of the client.
-func (w *wire) read(from io.Reader) {
+func (w *Wire) read(from io.Reader) {
 	defer close(w.lines)
 	r := bufio.NewReader(from)
 	for {
@@ -227,7 +234,7 @@ func (w *wire) read(from io.Reader) {
 }
 
 // send writes lines of the client to the server, and refusals between them.
-func (w *wire) send(to io.WriteCloser) {
+func (w *Wire) send(to io.WriteCloser) {
 	defer to.Close()
 	for {
 		var line []byte
@@ -248,7 +255,7 @@ func (w *wire) send(to io.WriteCloser) {
 }
 
 // filter passes lines of the server on to the client. After an error of the client the server gets one too.
-func (w *wire) filter(from io.ReadCloser, to io.Writer) {
+func (w *Wire) filter(from io.ReadCloser, to io.Writer) {
 	defer close(w.done)
 	defer from.Close()
 	r := bufio.NewReaderSize(from, 64<<10)
@@ -279,7 +286,7 @@ func (w *wire) filter(from io.ReadCloser, to io.Writer) {
 }
 
 // tell reports why something was dropped, once for each reason.
-func (w *wire) tell(why string) {
+func (w *Wire) tell(why string) {
 	if why = text.SafeLine(why); !w.said[why] && len(w.said) < maxRefusals {
 		w.said[why] = true
 		w.say("mcp wrap: dropped " + why)

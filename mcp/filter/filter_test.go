@@ -1,4 +1,4 @@
-package cli
+package filter
 
 import (
 	"bufio"
@@ -93,17 +93,17 @@ func TestWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := ""
-	w, err := wireUp(clientIn, clientOut, func(line string) { said += line + "\n" }, false)
+	w, err := New(clientIn, clientOut, func(line string) { said += line + "\n" }, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, client := bufio.NewReader(w.stdin), bufio.NewReader(fromWire)
+	server, client := bufio.NewReader(w.Stdin), bufio.NewReader(fromWire)
 	for range 3 {
 		toWire.WriteString("{\"a\":1}\n")
 		if line, err := server.ReadString('\n'); line != "{\"a\":1}\n" {
 			t.Fatalf("%q, %v", line, err)
 		}
-		w.stdout.WriteString("noise\n{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"roots/list\"}\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n")
+		w.Stdout.WriteString("noise\n{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"roots/list\"}\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n")
 		if line, err := server.ReadString('\n'); !strings.Contains(line, `"id":7,"error"`) {
 			t.Fatalf("%q, %v", line, err)
 		}
@@ -115,7 +115,7 @@ func TestWire(t *testing.T) {
 	if line, err := server.ReadString('\n'); line != "" || err == nil {
 		t.Errorf("after the client's end: %q, %v", line, err)
 	}
-	w.close()
+	w.Close()
 	if strings.Count(said, "\n") != 2 || !strings.Contains(said, "--allow-requests") {
 		t.Errorf("said %q", said)
 	}
