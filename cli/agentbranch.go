@@ -26,10 +26,10 @@ type branch struct {
 	commits string // how many came back; empty: none
 }
 
-// bundleName is the bundle's name in /out. A larger bundle than mostBundle is left there.
+// bundleName is the bundle's name in /out. A larger bundle than maxBundle is left there.
 const (
 	bundleName = "branch.bundle"
-	mostBundle = 1 << 30
+	maxBundle  = 1 << 30
 )
 
 func newBranch(p *project, name string) (b *branch, err error) {
@@ -172,8 +172,8 @@ func (b *branch) fetch(a *app.App, r *runner.Result) error {
 	switch {
 	case err != nil || !info.Mode().IsRegular():
 		err = errors.New("it is not a file")
-	case info.Size() > mostBundle:
-		err = fmt.Errorf("it has %s; the limit is %s", cmdline.FormatBytes(info.Size()), cmdline.FormatBytes(mostBundle))
+	case info.Size() > maxBundle:
+		err = fmt.Errorf("it has %s; the limit is %s", cmdline.FormatBytes(info.Size()), cmdline.FormatBytes(maxBundle))
 	}
 	if err == nil {
 		b.commits, err = b.receive(bundle)

@@ -23,14 +23,14 @@ import (
 	"demesne/session"
 )
 
-// mostForks is how many attempts --fork starts.
-const mostForks = 16
+// maxForks is how many attempts --fork starts.
+const maxForks = 16
 
 // setForks sets the number of attempts.
 func (o *agentOptions) setForks(s string) error {
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > mostForks {
-		return fmt.Errorf("%q: not a number from 1 to %d", s, mostForks)
+	if err != nil || n < 1 || n > maxForks {
+		return fmt.Errorf("%q: not a number from 1 to %d", s, maxForks)
 	}
 	o.forks = n
 	return nil

@@ -18,8 +18,8 @@ import (
 	"demesne/session"
 )
 
-// agentProgram runs agents without a terminal, and sends the requests that renew a login: net/http would slow down the
-// start of this program.
+// agentProgram runs agents without a terminal, and sends the requests that renew a login. It is a separate program because
+// net/http and the MCP library would slow down the start of this one.
 const agentProgram = "demesne-agent"
 
 // post sends a JSON body to a URL. It is agents.Options.Post.

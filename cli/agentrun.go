@@ -8,16 +8,12 @@ import (
 	"demesne/mcp/install"
 )
 
-// headlessProgram runs agents without a terminal. It is a separate program because it serves HTTP and links the MCP
-// library, which would cost every run milliseconds.
-const headlessProgram = "demesne-agent"
-
 // executeAgent executes that program: run or research, with their flags.
-func executeAgent(args []string) (int, error) { return app.Become(headlessProgram, args) }
+func executeAgent(args []string) (int, error) { return app.Become(agentProgram, args) }
 
 func researchCommand() app.Verb {
 	flags := func() cmdline.Flags { return install.AgentFlags(&install.AgentOptions{}, true) }
-	return app.External(*install.AgentCommand(&install.AgentOptions{}, true), flags, headlessProgram, "research")
+	return app.External(*install.AgentCommand(&install.AgentOptions{}, true), flags, agentProgram, "research")
 }
 
 // agentRunTopic describes demesne agent run on the page of demesne agent.
