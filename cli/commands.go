@@ -3,6 +3,7 @@ package cli
 import (
 	"slices"
 
+	"demesne/cli/agent"
 	"demesne/cli/app"
 	"demesne/cli/image"
 	"demesne/cli/launch"
@@ -27,8 +28,8 @@ func commands() []app.Verb {
 	all = group(all, "Code", kernelCommands()...)
 	all = group(all, "Images", image.Verbs()...)
 	all = group(all, "Network", network.Egress(), network.Secret())
-	all = group(all, "Agents", agentCommand(), researchCommand(), mcpCommand(), serveCommand(), approveCommand())
-	return group(all, "Machine", machine.Top(), machine.Audit(), machine.Check(), machine.GC(gcSessions), completionCommand(), versionCommand(), helpCommand())
+	all = group(all, "Agents", agent.Agent(), agent.Research(), mcpCommand(), serveCommand(), approveCommand())
+	return group(all, "Machine", machine.Top(), machine.Audit(), machine.Check(), machine.GC(agent.RemoveSessions), completionCommand(), versionCommand(), helpCommand())
 }
 
 // group appends commands under one heading of the overview.

@@ -1,4 +1,4 @@
-package cli
+package agent
 
 import (
 	"strings"
@@ -11,7 +11,8 @@ import (
 // executeAgent executes that program: run or research, with their flags.
 func executeAgent(args []string) (int, error) { return app.Become(agentProgram, args) }
 
-func researchCommand() app.Verb {
+// Research returns demesne research.
+func Research() app.Verb {
 	flags := func() cmdline.Flags { return install.AgentFlags(&install.AgentOptions{}, true) }
 	return app.External(*install.AgentCommand(&install.AgentOptions{}, true), flags, agentProgram, "research")
 }

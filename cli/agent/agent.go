@@ -1,4 +1,14 @@
-package cli
+// Package agent has the verbs agent and research: coding agents in sandboxes, on the user's terminal and project.
+//
+// Package agents knows the vendors, and plans one execution: program, home, configuration and routes to the model. This
+// package finds the project and its git repository, keeps a home for each project, and runs the plan by package launch. With
+// --branch the agent works on a clone, and only a bundle of commits comes back: see receive. With --fork it makes attempts on
+// forks of one prepared sandbox. Agents without a terminal (agent run, research) are another program, which it starts.
+//
+// An agent never gets the credential: the routes replace a token on the way, and renew sends the routes new values. Files that
+// programs of this machine execute are read-only in the sandbox. A directory of a session is locked until its process ends
+// (flock(2)), so the next session or gc removes what a killed one left.
+package agent
 
 import (
 	"cmp"
@@ -24,7 +34,8 @@ import (
 	"demesne/session"
 )
 
-func agentCommand() app.Verb {
+// Agent returns demesne agent.
+func Agent() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "agent", Usage: []string{"[flags] NAME [ARG…]", "run [flags] PROMPT"},

@@ -1,4 +1,4 @@
-package cli
+package agent
 
 import (
 	"crypto/rand"
@@ -94,8 +94,8 @@ func sweepSessions(root *os.Root) {
 	}
 }
 
-// gcSessions removes the directories of killed sessions.
-func gcSessions(home string) error {
+// RemoveSessions removes the directories of killed sessions.
+func RemoveSessions(home string) error {
 	root, err := os.OpenRoot(filepath.Join(agentsDir(home), ".sessions"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
