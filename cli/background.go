@@ -75,7 +75,8 @@ func (t jobTool) start(o *runOptions) (int, error) {
 }
 
 // attend is the main function of a job's process.
-func (t jobTool) attend(id string) int {
+func attend(a *app.App, id string) int {
+	t := jobTool{a}
 	store, err := t.Session(nil, nil).Jobs()
 	if err == nil {
 		err = store.Attend(context.Background(), id, runner.JobKept, t.do)

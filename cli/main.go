@@ -72,7 +72,7 @@ func execute(a *app.App, args []string) int {
 		args = []string{"version"}
 	}
 	if args[0] == attendVerb && len(args) == 2 {
-		return jobTool{a}.attend(args[1])
+		return attend(a, args[1])
 	}
 	if args[0] == completionVerb && len(args) == 2 {
 		return completionWords(a, args[1])

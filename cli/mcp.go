@@ -8,18 +8,16 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/mcp/install"
-	"demesne/runner/client"
 )
 
 // mcpProgram is the MCP server. It is a separate program because the MCP library would cost every run 2 ms.
 const mcpProgram = "demesne-mcp"
 
-func mcpCommand() app.Verb {
+// mcpCommand returns demesne mcp. wrap is demesne mcp wrap, which takes the flags of demesne run.
+func mcpCommand(wrap func(*app.App, []string) (int, error)) app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "mcp", Usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] [--project] [--env NAME[=VALUE]]… [--tools SET] CLIENT", "uninstall [--project] CLIENT",
@@ -51,7 +49,7 @@ starts that server in a sandbox.`,
 			Topics: []cmdline.Topic{install.ServerEnvironment()},
 		},
 		New: func(a *app.App) app.Bound {
-			o := &mcpOptions{App: a}
+			o := &mcpOptions{App: a, wrap: wrap}
 			return app.Bound{Flags: o.flags(), Run: o.run}
 		},
 	}
@@ -60,6 +58,7 @@ starts that server in a sandbox.`,
 // mcpOptions are the options of mcp install and uninstall.
 type mcpOptions struct {
 	*app.App
+	wrap           func(*app.App, []string) (int, error)
 	print, project bool
 	settings       install.Settings
 }
@@ -101,7 +100,7 @@ func (o *mcpOptions) addEnv(s string) error {
 
 func (o *mcpOptions) run(args []string) (int, error) {
 	if len(args) > 0 && (args[0] == "install" || args[0] == "uninstall") {
-		c := mcpCommand()
+		c := mcpCommand(o.wrap)
 		rest, err := c.With(o.flags()).Table().UpTo(len(args), args[1:])
 		if err != nil {
 			return 0, err
@@ -109,16 +108,9 @@ func (o *mcpOptions) run(args []string) (int, error) {
 		return o.change(args[0], rest)
 	}
 	if len(args) > 0 && args[0] == "wrap" {
-		return cmdWrap(o.App, args[1:])
+		return o.wrap(o.App, args[1:])
 	}
-	path, err := client.FindProgram(mcpProgram)
-	if err != nil {
-		return 0, err
-	}
-	if err := unix.Exec(path, append([]string{mcpProgram}, args...), os.Environ()); err != nil {
-		return 0, fmt.Errorf("start %q: %w", path, err)
-	}
-	return 0, nil
+	return app.Become(mcpProgram, args)
 }
 
 // change adds the entry to a client's configuration, or removes it.

@@ -1,15 +1,11 @@
 package cli
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	"demesne/cli/app"
 	"demesne/cli/launch"
-	"demesne/cli/stream"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
 	"demesne/runner"
@@ -168,189 +164,12 @@ func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
 	}))
 }
 
-// createOptions are the options of create.
-type createOptions struct {
-	launch.Options
-	codeOptions
-}
-
-func (o *createOptions) run(args []string) (int, error) {
-	if len(args) > 0 {
-		return 0, app.Hinted(fmt.Errorf("unexpected argument %q", args[0]),
-			"create runs no command; afterwards use demesne exec ID -- %s", args[0])
-	}
-	spec, err := o.Spec()
-	if err != nil {
-		return 0, err
-	}
-	spec.Lifetime = runner.Persistent
-	if err := o.OpenDevcontainer(nil); err != nil {
-		return 0, err
-	}
-	tool, err := o.installer(&o.Options, nil, nil)
-	if err != nil {
-		return 0, err
-	}
-	r, err := o.NewRoot()
-	if err != nil {
-		return 0, err
-	}
-	sig := stream.WatchSignals(o.Quit, &stream.Terminal{Fd: -1})
-	began, st := time.Now(), &launch.Stages{}
-	sess := o.Session(o.Network.Source(&o.Console), nil)
-	defer sess.Close()
-	mounts, err := o.Place(&spec)
-	if err != nil {
-		return 0, err
-	}
-	defer mounts.Undo()
-	p := r.Progress()
-	b, err := sess.Create(sig.Ctx, r.CreateOptions(spec), mounts.Recorded(o.Callbacks(sig, st, p)))
-	p.Done()
-	if code := sig.GaveUp(); err != nil && code != 0 {
-		return code, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	trace := st.All(began)
-	if o.Trace {
-		launch.PrintTrace(o.Stderr, trace)
-	}
-	mounts.TellApart()
-	if err := o.install(sig.Ctx, &o.Options, sess, b.ID, tool); err != nil {
-		return 0, err
-	}
-	code, err := r.Hooks(sig.Ctx, sess, b)
-	if code != 0 || err != nil {
-		return code, err
-	}
-	code, err = o.tellCreated(sig.Ctx, b, trace)
-	if err == nil { // the caller knows the id: make the sandbox outlive this process
-		_, err = sess.Open(sig.Ctx, b.ID, session.Callbacks{})
-	}
-	return code, err
-}
-
-// tellCreated prints the id of a new sandbox, or all about it.
-func (o *createOptions) tellCreated(ctx context.Context, b *session.Sandbox, trace []runner.Stage) (int, error) {
-	if !o.JSON {
-		return o.Print(b.ID + "\n")
-	}
-	if err := b.Account(ctx); err != nil {
-		return 0, err
-	}
-	return o.PrintJSON(created{b.ID, o.Name, b.Out, b.Replaced, b.Receipt, trace})
-}
-
-// created is the output of create --json.
-type created struct {
-	Sandbox  string          `json:"sandbox"`
-	Name     string          `json:"name,omitempty"`
-	Out      string          `json:"output_dir"`
-	Replaced bool            `json:"replaced,omitempty"` // an older sandbox with this key was removed
-	Receipt  *runner.Receipt `json:"receipt,omitempty"`
-	Trace    []runner.Stage  `json:"trace,omitempty"`
-}
-
-func (o *runOptions) exec(args []string) (int, error) {
-	x, err := o.newExec(args)
-	switch {
-	case err != nil:
-		return 0, err
-	case o.background:
-		if err := o.isThere(args); err != nil {
-			return 0, err
-		}
-		return jobTool{o.App}.start(o)
-	}
-	return x.finish()
-}
-
-func (o *runOptions) newExec(args []string) (*command, error) {
-	id := ""
-	if o.Key == "" {
-		if len(args) == 0 || args[0] == "" {
-			return nil, app.Hinted(errors.New("no sandbox given"), "demesne ls lists sandboxes")
-		}
-		id, args = args[0], args[1:]
-	}
-	if err := o.readSteps(args); err != nil {
-		return nil, err
-	}
-	var argv []string
-	if o.list == nil {
-		var err error
-		if argv, err = o.Argv(o.Verb, args); err != nil {
-			return nil, err
-		}
-	}
-	if o.UserName != "" {
-		return nil, fmt.Errorf("user %q: %w", o.UserName, launch.ErrUser)
-	}
-	return o.scripted(args, argv, func(c *command) error { return c.exec(id, args) })
-}
-
-// isThere checks that the sandbox of a background command exists.
-func (o *runOptions) isThere(args []string) error {
-	s, ctx := o.Session(o.Network.Source(&o.Console), nil), context.Background()
-	defer s.Close()
-	if o.Key != "" {
-		_, err := ofKey(ctx, s, o.Key)
-		return err
-	}
-	i, err := s.Inspect(ctx, args[0])
-	if err == nil && (i.State == runner.Ended || i.State == runner.Snapshot) {
-		err = app.Hinted(fmt.Errorf("sandbox %q: it cannot run commands: %s", args[0], i.State), "demesne ls lists sandboxes")
-	}
-	return err
-}
-
-// ofKey returns the id of the sandbox with that key.
-func ofKey(ctx context.Context, s *session.Service, key string) (string, error) {
-	id, err := s.OfKey(ctx, key)
-	if app.NoSuchSandbox(err) {
-		err = app.Hinted(err, "demesne run --key %s makes one", key)
-	}
-	return id, err
-}
-
-func (j *command) exec(id string, args []string) (err error) {
-	if err := j.o.Network.CheckSecrets(); err != nil {
-		return err
-	}
-	s := j.o.Session(j.o.Network.Source(&j.o.Console), nil)
-	defer s.Close()
-	if id == "" {
-		if id, err = ofKey(j.Sig.Ctx, s, j.o.Key); err != nil {
-			return err
-		}
-	}
-	cb := j.o.Callbacks(j.Sig, &j.Stages, nil)
-	if j.o.list != nil {
-		return j.Ended(nil, j.steps(s, id, cb))
-	}
-	if j.script != nil {
-		if err := j.bringScript(s, id, cb); err != nil {
-			return err
-		}
-		j.script.command(&j.Cmd, oci.Config{}, j.Cmd.Argv, args)
-		cb.Made = nil // it was called
-	}
-	return j.Ended(s.Exec(j.Sig.Ctx, id, j.runOptions(), cb))
-}
-
 func (o *runOptions) flags() cmdline.Flags {
 	return slices.Concat(o.CommandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), backgroundFlag(&o.background),
 		o.RootFlags(), o.SandboxFlags(), dependencyFlag(&o.codeOptions), o.InteriorFlags(), o.MountFlags(), o.CowFlag(),
 		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
 		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(),
 		o.LimitFlags(), o.ResultFlags(), manifestFlag(&o.manifest))
-}
-
-func (o *runOptions) execFlags() cmdline.Flags {
-	return slices.Concat(o.CommandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.EnvFileFlag(), backgroundFlag(&o.background), queueFlag(&o.queue),
-		o.KeyFlag("use the sandbox that was made with this key, instead of ID"), o.Network.SecretFlags(), o.ResultFlags())
 }
 
 func manifestFlag(to *bool) cmdline.Flags {
@@ -369,13 +188,46 @@ func queueFlag(to *bool) cmdline.Flags {
 		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
 }
 
-func (o *createOptions) flags() cmdline.Flags {
-	user := *o.CommandFlags().Long("user")
-	user.Group = app.GroupSandbox
-	language := languageFlag(&o.codeOptions)
-	language[0].Group, language[0].Help = app.GroupSandbox, "language of --dependency"
-	trace := *o.ResultFlags().Long("trace")
-	return slices.Concat(o.RootFlags(), o.SandboxFlags(), dependencyFlag(&o.codeOptions), language, o.InteriorFlags(), o.MountFlags(), cmdline.Flags{user},
-		o.KeyFlag("return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
-		o.ReplaceFlag(), o.ShareFlag(), o.LifeFlags(), o.Network.Flags(), o.Network.SecretFlags(), o.LimitFlags(), app.JSONFlag(&o.JSON), cmdline.Flags{trace})
+func runCommand() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "run", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]", "[flags] FILE.py|.js|.ts|.R|.sh|… [ARG…]", "[flags] --language NAME -", "[flags] --commands FILE|-"},
+			Summary: "run a command in a one-shot sandbox",
+			About: `Makes a sandbox, runs CMD in it, and removes the sandbox. Inside, /in has the inputs, /out is an output directory
+that remains, and CMD starts in /workspace. Everything else is read-only, or discarded at the end.
+
+There is no network except a loopback interface, unless flags allow destinations. At the end stderr lists the
+connections that were denied.
+
+CMD can be a file of this machine with the name of a program's text, such as app.py, app.js, app.ts, app.R, app.sh or
+app.go. It is shown read-only at /in, or in place if a mount or the workspace has it, and the first interpreter runs it
+that the sandbox has. A #! line or an executable file wins over the name. A program of the sandbox wins over the file.
+With an image that has an entrypoint, a file that a mount or the workspace shows is the entrypoint's argument.
+--language NAME says that CMD is a file, or with - stdin.
+
+With --image, the environment, entrypoint, command, working directory and user are the image's, unless flags
+override them, as in docker run.
+
+The exit code is that of CMD. With --commands it is that of the first failure. demesne help exit-codes lists the codes of demesne itself.`,
+			Examples: []cmdline.Example{
+				{Says: "run a command with arguments", Line: "demesne run -- ls -l /"},
+				{Says: "run shell text, and keep a file", Line: `demesne run --out result -c 'date > /out/now'`},
+				{Says: "read an input; allow one minute and half a gigabyte", Line: "demesne run --in data.csv --timeout 1m --memory 512m -- wc -l /in/data.csv"},
+				{Says: "run as part of a pipe", Line: "cat access.log | demesne run -i -- sort -u > sorted"},
+				{Says: "run a file by its language's interpreter, with a package of its registry", Line: "demesne run --dependency requests==2.32 app.py --verbose"},
+				{Says: "run several commands in one sandbox, until one fails", Line: "demesne run --workspace . --commands steps.json"},
+				{Says: "get an interactive shell", Line: "demesne run -it -- bash"},
+				{Says: "use the persistent sandbox of a key", Line: "demesne run --key app --workspace . -- make"},
+				{Says: "run on an image, which is pulled if it is not here", Line: "demesne run --image python:3.12 -- python -c 'print(1)'"},
+				{Says: "allow package registries and one other name", Line: "demesne run --egress package-managers --allow-domain api.example.com:443 -- npm install"},
+				{Says: "get output, exit code and receipt as JSON", Line: "demesne run --json --require full -- make test"},
+			},
+			Operand: cmdline.Argv,
+			Habits:  runHabits,
+		},
+		New: func(a *app.App) app.Bound {
+			o := &runOptions{Options: launch.Options{App: a}}
+			return app.Bound{Flags: o.flags(), Run: o.run}
+		},
+	}
 }
