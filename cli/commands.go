@@ -9,6 +9,7 @@ import (
 	"demesne/cli/machine"
 	"demesne/cli/network"
 	"demesne/cli/sandbox"
+	"demesne/cli/server"
 	"demesne/internal/cmdline"
 )
 
@@ -24,10 +25,10 @@ func commands() []app.Verb {
 	all = group(all, "Sandboxes", sandbox.Manifest())
 	all = group(all, "Jobs", jobCommands()...)
 	all = group(all, "Code", codeCommand())
-	all = group(all, "Code", kernelCommands()...)
+	all = group(all, "Code", server.Kernels()...)
 	all = group(all, "Images", image.Verbs()...)
 	all = group(all, "Network", network.Egress(), network.Secret())
-	all = group(all, "Agents", agent.Agent(), agent.Research(), mcpCommand(cmdWrap), serveCommand(), approveCommand())
+	all = group(all, "Agents", agent.Agent(), agent.Research(), server.MCP(cmdWrap), server.Serve(), server.Approve())
 	return group(all, "Machine", machine.Top(), machine.Audit(), machine.Check(), machine.GC(agent.RemoveSessions), completionCommand(), versionCommand(), helpCommand())
 }
 

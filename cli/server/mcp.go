@@ -1,4 +1,9 @@
-package cli
+// Package server has the verbs that start other frontends: mcp, serve, approve, kernel, notebook and repl.
+//
+// Each is a program of its own, because an HTTP server, the MCP library and ZeroMQ would slow down every run. This package
+// has their help, and starts them. It also adds the MCP server to the configuration of a client (package install). mcp wrap
+// is a run, and comes from package run as a function.
+package server
 
 import (
 	"errors"
@@ -16,8 +21,8 @@ import (
 // mcpProgram is the MCP server. It is a separate program because the MCP library would cost every run 2 ms.
 const mcpProgram = "demesne-mcp"
 
-// mcpCommand returns demesne mcp. wrap is demesne mcp wrap, which takes the flags of demesne run.
-func mcpCommand(wrap func(*app.App, []string) (int, error)) app.Verb {
+// MCP returns demesne mcp. wrap is demesne mcp wrap, which takes the flags of demesne run.
+func MCP(wrap func(*app.App, []string) (int, error)) app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "mcp", Usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] [--project] [--env NAME[=VALUE]]… [--tools SET] CLIENT", "uninstall [--project] CLIENT",
@@ -100,7 +105,7 @@ func (o *mcpOptions) addEnv(s string) error {
 
 func (o *mcpOptions) run(args []string) (int, error) {
 	if len(args) > 0 && (args[0] == "install" || args[0] == "uninstall") {
-		c := mcpCommand(o.wrap)
+		c := MCP(o.wrap)
 		rest, err := c.With(o.flags()).Table().UpTo(len(args), args[1:])
 		if err != nil {
 			return 0, err

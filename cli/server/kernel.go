@@ -1,4 +1,4 @@
-package cli
+package server
 
 import (
 	"demesne/cli/app"
@@ -9,8 +9,8 @@ import (
 // kernelProgram runs code in kernels. It is a separate program because it links ZeroMQ.
 const kernelProgram = "demesne-kernel"
 
-// kernelCommands returns kernel, notebook and repl.
-func kernelCommands() (all []app.Verb) {
+// Kernels returns kernel, notebook and repl.
+func Kernels() (all []app.Verb) {
 	for i, line := range kernelcmd.Commands(&kernelcmd.Options{}) {
 		flags := func() cmdline.Flags { return kernelcmd.Commands(&kernelcmd.Options{})[i].Flags }
 		all = append(all, app.External(line, flags, kernelProgram, line.Name))

@@ -1,4 +1,4 @@
-package cli
+package server
 
 import (
 	"demesne/cli/app"
@@ -9,7 +9,8 @@ import (
 // serverProgram serves HTTP APIs. It is a separate program because an HTTP server would slow down every run.
 const serverProgram = "demesne-server"
 
-func serveCommand() app.Verb {
+// Serve returns demesne serve.
+func Serve() app.Verb {
 	flags := func() cmdline.Flags { return servecmd.Flags(&servecmd.Options{}) }
 	return app.External(*servecmd.Command(&servecmd.Options{}), flags, serverProgram)
 }

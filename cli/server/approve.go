@@ -1,4 +1,4 @@
-package cli
+package server
 
 import (
 	"demesne/cli/app"
@@ -6,7 +6,8 @@ import (
 	"demesne/server/servecmd"
 )
 
-func approveCommand() app.Verb {
+// Approve returns demesne approve.
+func Approve() app.Verb {
 	flags := func() cmdline.Flags { return servecmd.ApproveFlags(&servecmd.ApproveOptions{}) }
 	return app.External(*servecmd.ApproveCommand(&servecmd.ApproveOptions{}), flags, serverProgram, "approve")
 }
