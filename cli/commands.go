@@ -8,6 +8,7 @@ import (
 	"demesne/cli/image"
 	"demesne/cli/machine"
 	"demesne/cli/network"
+	"demesne/cli/run"
 	"demesne/cli/sandbox"
 	"demesne/cli/server"
 	"demesne/internal/cmdline"
@@ -17,18 +18,18 @@ import (
 // it once, so it copies each command once.
 func commands() []app.Verb {
 	all := make([]app.Verb, 0, 40)
-	all = group(all, "Run", runCommand())
-	all = group(all, "Sandboxes", createCommand(), execCommand(), sandbox.List(), sandbox.Inspect(), sandbox.Stop(), sandbox.Remove(), attachCommand(), sandbox.Copy())
+	all = group(all, "Run", run.Run())
+	all = group(all, "Sandboxes", run.Create(), run.Exec(), sandbox.List(), sandbox.Inspect(), sandbox.Stop(), sandbox.Remove(), run.Attach(), sandbox.Copy())
 	all = group(all, "Sandboxes", sandbox.Forks()...)
 	all = group(all, "Sandboxes", image.Commit())
 	all = group(all, "Sandboxes", sandbox.Changes()...)
 	all = group(all, "Sandboxes", sandbox.Manifest())
-	all = group(all, "Jobs", jobCommands()...)
-	all = group(all, "Code", codeCommand())
+	all = group(all, "Jobs", run.Jobs()...)
+	all = group(all, "Code", run.Code())
 	all = group(all, "Code", server.Kernels()...)
 	all = group(all, "Images", image.Verbs()...)
 	all = group(all, "Network", network.Egress(), network.Secret())
-	all = group(all, "Agents", agent.Agent(), agent.Research(), server.MCP(cmdWrap), server.Serve(), server.Approve())
+	all = group(all, "Agents", agent.Agent(), agent.Research(), server.MCP(run.Wrap), server.Serve(), server.Approve())
 	return group(all, "Machine", machine.Top(), machine.Audit(), machine.Check(), machine.GC(agent.RemoveSessions), completionCommand(), versionCommand(), helpCommand())
 }
 

@@ -37,6 +37,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
+	"demesne/cli/run"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/procself"
@@ -71,8 +72,8 @@ func execute(a *app.App, args []string) int {
 	case "--version":
 		args = []string{"version"}
 	}
-	if args[0] == attendVerb && len(args) == 2 {
-		return attend(a, args[1])
+	if args[0] == run.AttendVerb && len(args) == 2 {
+		return run.Attend(a, args[1])
 	}
 	if args[0] == completionVerb && len(args) == 2 {
 		return completionWords(a, args[1])

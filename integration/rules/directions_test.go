@@ -20,7 +20,7 @@ import (
 var floors = [][]string{
 	{"cmd", "integration"},
 	{"cli", "client/local"},
-	{"cli/agent", "cli/image", "cli/machine", "cli/network", "cli/sandbox", "cli/server"}, // one of these packages imports no other
+	{"cli/agent", "cli/image", "cli/machine", "cli/network", "cli/run", "cli/sandbox", "cli/server"}, // one of these packages imports no other
 	{"cli/launch"},
 	{"cli/changes", "cli/progress"},
 	{"cli/app"},

@@ -1,4 +1,15 @@
-package cli
+// Package run has the verbs that run commands in sandboxes: run, exec, create and attach, those about background jobs, and code
+// validate. mcp wrap is a run whose streams package mcp/filter filters.
+//
+//	run.go, exec.go, create.go, attach.go    the verbs; package launch makes the sandbox and carries the streams
+//	script.go, dependencies.go, steps.go     a program's text in place of a command; its packages; a list of commands
+//	background.go, jobs.go                   a job is a process that executes the same line again: see attend
+//	code.go                                  the syntax of code, by a parser in a sandbox
+//	wrap.go                                  an MCP server of another vendor
+//
+// A command of the caller is one argv from here to execve(2). A script is an input, or a copy below /tmp of a sandbox that
+// exists; the sandbox's own interpreter runs it. Whatever needs no sandbox is checked before one is made.
+package run
 
 import (
 	"errors"
@@ -188,7 +199,8 @@ func queueFlag(to *bool) cmdline.Flags {
 		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
 }
 
-func runCommand() app.Verb {
+// Run returns demesne run.
+func Run() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "run", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]", "[flags] FILE.py|.js|.ts|.R|.sh|… [ARG…]", "[flags] --language NAME -", "[flags] --commands FILE|-"},

@@ -1,4 +1,4 @@
-package cli
+package run
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"demesne/session"
 )
 
-func execCommand() app.Verb {
+// Exec returns demesne exec.
+func Exec() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "exec", Usage: []string{"[flags] ID [--] CMD [ARG…]", "[flags] ID -c TEXT [ARG…]", "[flags] --key KEY -- CMD [ARG…]"},

@@ -1,4 +1,4 @@
-package cli
+package run
 
 // runHabits are flags of docker run and bwrap, and of the tools around them.
 func runHabits() map[string]string {

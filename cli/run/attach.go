@@ -1,4 +1,4 @@
-package cli
+package run
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"demesne/session"
 )
 
-func attachCommand() app.Verb {
+// Attach returns demesne attach.
+func Attach() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "attach", Usage: []string{"ID | JOB"}, Summary: "return to the terminal of a command, or to a job",

@@ -1,4 +1,4 @@
-package cli
+package run
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"demesne/session"
 )
 
-func createCommand() app.Verb {
+// Create returns demesne create.
+func Create() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "create", Usage: []string{"[flags]"}, Summary: "make a persistent sandbox",

@@ -1,4 +1,4 @@
-package cli
+package run
 
 import (
 	"cmp"
@@ -17,8 +17,8 @@ import (
 	"demesne/runner/jobs"
 )
 
-// jobCommands returns the verbs about the jobs of run and exec --background.
-func jobCommands() []app.Verb {
+// Jobs returns the verbs about the jobs of run and exec --background.
+func Jobs() []app.Verb {
 	return []app.Verb{
 		{
 			Command: cmdline.Command{

@@ -1,4 +1,4 @@
-package cli
+package run
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 	"demesne/runner/jobs"
 )
 
-// attendVerb is the argument that starts a job's process. It is not a command for users: only jobs.Store.Start
+// AttendVerb is the argument that starts a job's process. It is not a command for users: only jobs.Store.Start
 // starts such a process.
-const attendVerb = "attend-job"
+const AttendVerb = "attend-job"
 
 // jobLine is a job of demesne as stored on disk: the command line, and its working directory. demesne-mcp
 // stores its jobs in another form.
@@ -34,9 +34,9 @@ type jobLine struct {
 // command returns the job's command and its arguments.
 func (l jobLine) command() (app.Verb, []string) {
 	if l.Exec != nil {
-		return execCommand(), l.Exec
+		return Exec(), l.Exec
 	}
-	return runCommand(), l.Run
+	return Run(), l.Run
 }
 
 // jobTool adds to app the steps that the commands about background jobs share.
@@ -67,22 +67,22 @@ func (t jobTool) start(o *runOptions) (int, error) {
 	if o.Verb == "exec" {
 		line = jobLine{Dir: dir, Exec: o.Args}
 	}
-	j, err := store.Start([]string{self, attendVerb}, line)
+	j, err := store.Start([]string{self, AttendVerb}, line)
 	if err != nil {
 		return 0, err
 	}
 	return t.Print(j.ID + "\n")
 }
 
-// attend is the main function of a job's process.
-func attend(a *app.App, id string) int {
+// Attend is the main function of a job's process.
+func Attend(a *app.App, id string) int {
 	t := jobTool{a}
 	store, err := t.Session(nil, nil).Jobs()
 	if err == nil {
 		err = store.Attend(context.Background(), id, runner.JobKept, t.do)
 	}
 	if err != nil {
-		return t.Report(attendVerb, err)
+		return t.Report(AttendVerb, err)
 	}
 	return 0
 }

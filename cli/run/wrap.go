@@ -1,4 +1,4 @@
-package cli
+package run
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ var packageRunners = []string{"npx", "bunx", "uvx", "pipx"}
 
 // wrapLine describes demesne mcp wrap: run's flags and --client.
 func wrapLine(o *runOptions, client *string, requests *bool) *cmdline.Command {
-	c := runCommand()
+	c := Run()
 	line := c.With(o.flags())
 	line.Name, line.Usage = "mcp wrap", []string{"[run's flags] [--] CMD [ARG…]", "--client CLIENT [run's flags] SERVER"}
 	line.About = `Runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards its messages. With --client it
@@ -38,9 +38,9 @@ changes the entry SERVER in the client's configuration, so that the client start
 	return line
 }
 
-// cmdWrap runs an MCP server in a one-shot sandbox, with stdin and stdout for its messages, which a [filter.Wire] filters. With --client it changes a
+// Wrap runs an MCP server in a one-shot sandbox, with stdin and stdout for its messages, which a [filter.Wire] filters. With --client it changes a
 // client's configuration instead, so that the client does so.
-func cmdWrap(a *app.App, args []string) (int, error) {
+func Wrap(a *app.App, args []string) (int, error) {
 	own := *a
 	own.Verb, own.Args = "run", args
 	o := &runOptions{Options: launch.Options{App: &own}}

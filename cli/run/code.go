@@ -1,4 +1,4 @@
-package cli
+package run
 
 import (
 	"bytes"
@@ -30,7 +30,8 @@ const exitProblem = 1
 // checkable keeps the languages whose syntax can be checked.
 func checkable(l languages.Language) bool { return l.Check != nil }
 
-func codeCommand() app.Verb {
+// Code returns demesne code.
+func Code() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "code", Usage: []string{"validate [flags] FILE…", "validate --language NAME [flags] -"}, Summary: "check the syntax of code without running it",
@@ -87,7 +88,7 @@ type validated struct {
 }
 
 func (o *validateOptions) run(args []string) (int, error) {
-	c := codeCommand()
+	c := Code()
 	line := c.With(o.flags())
 	line.Raw = false
 	rest, err := line.Parse(args)
