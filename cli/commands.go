@@ -66,10 +66,7 @@ func completionCommand() app.Verb {
 			},
 			Words: []string{"bash", "zsh", "fish"},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &completionOptions{App: a}
-			return app.Bound{Flags: nil, Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &completionOptions{App: a} },
 	}
 }
 
@@ -79,10 +76,7 @@ func versionCommand() app.Verb {
 			Name: "version", Summary: "print the version", About: "Prints the version of demesne, of Go, and the platform.",
 			Examples: []cmdline.Example{{Says: "print the version", Line: "demesne version"}},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &versionOptions{App: a}
-			return app.Bound{Flags: nil, Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &versionOptions{App: a} },
 	}
 }
 
@@ -99,10 +93,7 @@ demesne run.`,
 			},
 			Words: helpWords,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &helpOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &helpOptions{App: a} },
 	}
 }
 

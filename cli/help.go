@@ -87,7 +87,7 @@ type helpOptions struct {
 	man      string
 }
 
-func (o *helpOptions) flags() cmdline.Flags {
+func (o *helpOptions) Flags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: app.GroupResult, Long: "markdown", Set: cmdline.On(&o.markdown), Help: "print the reference of all commands in Markdown"},
 		{Group: app.GroupResult, Long: "man", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&o.man),
@@ -95,7 +95,7 @@ func (o *helpOptions) flags() cmdline.Flags {
 	}
 }
 
-func (o *helpOptions) run(args []string) (int, error) {
+func (o *helpOptions) Run(args []string) (int, error) {
 	switch {
 	case len(args) > 1:
 		return 0, errors.New("more than one command given")
@@ -131,7 +131,7 @@ type versionOptions struct {
 	*app.App
 }
 
-func (o *versionOptions) run(args []string) (int, error) {
+func (o *versionOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
@@ -143,7 +143,7 @@ type completionOptions struct {
 	*app.App
 }
 
-func (o *completionOptions) run(args []string) (int, error) {
+func (o *completionOptions) Run(args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, app.Hinted(errors.New("needs the name of one shell"), "demesne completion bash | zsh | fish")
 	}

@@ -91,11 +91,11 @@ func execute(a *app.App, args []string) int {
 
 // command runs c, or prints its help if --help is among the flags.
 func executeVerb(a *app.App, c *app.Verb, args []string) (int, error) {
-	line, run := c.Line(a, args)
+	line, o := c.Line(a, args)
 	rest, err := line.Parse(args)
 	code := 0
 	if err == nil {
-		code, err = run(rest)
+		code, err = o.Run(rest)
 	}
 	if errors.Is(err, cmdline.ErrHelp) {
 		return a.Print(line.Help(a.Width()))

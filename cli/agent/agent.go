@@ -68,10 +68,7 @@ demesne agent run gives an agent one task, without a terminal and without this d
 			},
 			Operand: cmdline.Argv, Words: []string{"run", "claude", "codex", "opencode", "gemini"}, Topics: []cmdline.Topic{agentRunTopic()},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &agentOptions{Options: launch.Options{App: a}}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &agentOptions{Options: launch.Options{App: a}} },
 	}
 }
 
@@ -83,7 +80,7 @@ type agentOptions struct {
 	setup, stamp  string // stamp: of an attempt
 }
 
-func (o *agentOptions) flags() cmdline.Flags {
+func (o *agentOptions) Flags() cmdline.Flags {
 	in := *o.SandboxFlags().Long("in")
 	require := *o.SandboxFlags().Long("require")
 	env := *o.CommandFlags().Long("env")
@@ -103,7 +100,7 @@ func (o *agentOptions) flags() cmdline.Flags {
 }
 
 // cmdAgent runs an agent's program on the terminal.
-func (o *agentOptions) run(args []string) (int, error) {
+func (o *agentOptions) Run(args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, app.Hinted(errors.New("no agent given"), "demesne agent claude, or demesne agent codex")
 	}
@@ -313,7 +310,7 @@ func (t *agentTerminal) configMount() runner.Mount {
 	return runner.Mount{Source: t.config, Target: agents.ConfigDir, ReadOnly: true}
 }
 
-// run runs the program until it ends, and reports what it left.
+// Run runs the program until it ends, and reports what it left.
 func (t *agentTerminal) run() (int, error) {
 	spec, err := t.spec()
 	if err != nil {

@@ -1,17 +1,20 @@
 // Package app is what all verbs of demesne share: the caller's console, errors with their exit codes and hints, tables, and
 // the frame of a verb.
 //
-// A [Verb] is a command line of package cmdline with a constructor. The constructor gets the [App] of one command line, makes
-// the options of the verb, and returns the flags that set them and the function that takes them:
+// A [Verb] is a command line of package cmdline with a constructor of its options. The constructor gets the [App] of one
+// command line. The options declare the flags that set them, and execute the line:
 //
 //	type stopOptions struct {
 //		*app.App
 //		grace time.Duration
 //	}
 //
-//	app.Verb{Command: cmdline.Command{Name: "stop", …}, New: func(a *app.App) app.Bound {
-//		o := &stopOptions{App: a, grace: defaultGrace}
-//		return app.Bound{Flags: o.flags(), Run: o.run}
+//	func (o *stopOptions) Flags() cmdline.Flags { … cmdline.Duration(&o.grace) … }
+//
+//	func (o *stopOptions) Run(ids []string) (int, error) { … }
+//
+//	app.Verb{Command: cmdline.Command{Name: "stop", …}, New: func(a *app.App) app.Options {
+//		return &stopOptions{App: a, grace: defaultGrace}
 //	}}
 //
 // An App has its dependencies as functions: Connect finds the runner, Images opens the image store. Tests give it others.

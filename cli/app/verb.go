@@ -20,21 +20,24 @@ const ProgramName = "demesne"
 // Verb is one verb of demesne.
 type Verb struct {
 	cmdline.Command // without its flags
-	New             func(*App) Bound
+	New             func(*App) Options
 }
 
-// Bound are the flags of one command line, which set options of their own, and the function that takes these options.
-type Bound struct {
-	Flags cmdline.Flags
-	Run   func(args []string) (int, error)
+// Options are the options of one command line. Run executes it with the operands, after the flags were set.
+type Options interface {
+	Flags() cmdline.Flags
+	Run(operands []string) (code int, err error)
 }
 
-// Line returns a command line of c with arguments, and the function that executes it after its flags were parsed.
-func (c *Verb) Line(a *App, args []string) (*cmdline.Command, func([]string) (int, error)) {
+// Flags returns no flags, for the options of a verb without any.
+func (a *App) Flags() cmdline.Flags { return nil }
+
+// Line returns a command line of c with arguments, and its options.
+func (c *Verb) Line(a *App, args []string) (*cmdline.Command, Options) {
 	own := *a
 	own.Verb, own.Args = c.Name, args
-	b := c.New(&own)
-	return c.With(b.Flags), b.Run
+	o := c.New(&own)
+	return c.With(o.Flags()), o
 }
 
 // With returns the command line of c with flags.
@@ -47,9 +50,20 @@ func (c *Verb) With(flags cmdline.Flags) *cmdline.Command {
 // External returns a verb whose command line another program parses. first are arguments before those of the user.
 func External(line cmdline.Command, flags func() cmdline.Flags, program string, first ...string) Verb {
 	line.Raw, line.Flags = true, nil
-	return Verb{Command: line, New: func(*App) Bound {
-		return Bound{flags(), func(args []string) (int, error) { return Become(program, slices.Concat(first, args)) }}
-	}}
+	return Verb{Command: line, New: func(*App) Options { return &externalOptions{flags, program, first} }}
+}
+
+// externalOptions are the options of another program.
+type externalOptions struct {
+	flags   func() cmdline.Flags
+	program string
+	first   []string
+}
+
+func (o *externalOptions) Flags() cmdline.Flags { return o.flags() }
+
+func (o *externalOptions) Run(args []string) (int, error) {
+	return Become(o.program, slices.Concat(o.first, args))
 }
 
 // Become executes another program of demesne in place of this one.

@@ -24,7 +24,9 @@ type importOptions struct {
 	json, quiet bool
 }
 
-func (o *importOptions) run(args []string) (int, error) {
+func (o *importOptions) Flags() cmdline.Flags { return madeFlags(&o.json, &o.quiet) }
+
+func (o *importOptions) Run(args []string) (int, error) {
 	if len(args) != 2 {
 		return 0, app.Hinted(errors.New("needs a tar file or directory, and a name"), "demesne import rootfs.tar base")
 	}
@@ -57,16 +59,24 @@ func (o *importOptions) run(args []string) (int, error) {
 	})
 }
 
-// archiveOptions are the options of export and save.
+// archiveOptions are what export and save share.
 type archiveOptions struct {
 	*app.App
-	file   string // -o
-	format string // of save
+	file string // -o
+}
+
+// exportOptions are the options of export.
+type exportOptions struct{ archiveOptions }
+
+// saveOptions are the options of save.
+type saveOptions struct {
+	archiveOptions
+	format string
 }
 
 var formats = []string{"oci", "docker"}
 
-func (o *archiveOptions) exportFlags() cmdline.Flags {
+func (o *exportOptions) Flags() cmdline.Flags {
 	return o.fileFlag("file to write (default stdout)")
 }
 
@@ -74,18 +84,18 @@ func (o *archiveOptions) fileFlag(help string) cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupResult, Long: "output", Short: 'o', Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.file), Help: help}}
 }
 
-func (o *archiveOptions) saveFlags() cmdline.Flags {
+func (o *saveOptions) Flags() cmdline.Flags {
 	return slices.Concat(o.fileFlag("file to write; - is stdout"),
 		cmdline.Flags{{Group: app.GroupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: cmdline.Word(&o.format, formats),
 			Help: "oci or docker (default oci)"}})
 }
-func (o *archiveOptions) export(args []string) (int, error) {
+func (o *exportOptions) Run(args []string) (int, error) {
 	return o.write(args, func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress.Progress) error {
 		return c.Export(ctx, ref, to, p.Take)
 	})
 }
 
-func (o *archiveOptions) save(args []string) (int, error) {
+func (o *saveOptions) Run(args []string) (int, error) {
 	if o.file == "" {
 		return 0, app.Hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
 	}

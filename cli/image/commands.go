@@ -33,10 +33,7 @@ certificates come from the files of podman, skopeo and docker.`,
 			},
 			Operand: cmdline.Image,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &pullOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &pullOptions{App: a} },
 	}
 }
 
@@ -56,10 +53,7 @@ match, and exits 1 if it found any. The next pull or run of such an image downlo
 			},
 			Words: []string{"check"},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &listOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &listOptions{App: a} },
 	}
 }
 
@@ -76,10 +70,7 @@ the sandbox keeps its files.`,
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &removeOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &removeOptions{App: a} },
 	}
 }
 
@@ -97,10 +88,7 @@ NAME is the name of the new image, such as local/base or local/base:2. The defau
 			},
 			Operand: cmdline.File,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &importOptions{App: a}
-			return app.Bound{Flags: madeFlags(&o.json, &o.quiet), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &importOptions{App: a} },
 	}
 }
 
@@ -116,10 +104,7 @@ is not included; demesne save keeps it.`,
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &archiveOptions{App: a}
-			return app.Bound{Flags: o.exportFlags(), Run: o.export}
-		},
+		New: func(a *app.App) app.Options { return &exportOptions{archiveOptions{App: a}} },
 	}
 }
 
@@ -135,9 +120,6 @@ func saveCommand() app.Verb {
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &archiveOptions{App: a}
-			return app.Bound{Flags: o.saveFlags(), Run: o.save}
-		},
+		New: func(a *app.App) app.Options { return &saveOptions{archiveOptions: archiveOptions{App: a}} },
 	}
 }

@@ -35,10 +35,7 @@ it. A sandbox on the host's own files has no image, and cannot be committed.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &commitOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &commitOptions{App: a} },
 	}
 }
 
@@ -49,7 +46,7 @@ type commitOptions struct {
 	json, quiet bool
 }
 
-func (o *commitOptions) flags() cmdline.Flags {
+func (o *commitOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: app.GroupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cmdline.List(&o.Variables, app.CheckEnv),
 			Help: "set a variable for the image's commands; NAME alone takes the value from this environment"},
@@ -58,7 +55,7 @@ func (o *commitOptions) flags() cmdline.Flags {
 	}, o.EntrypointFlag(), madeFlags(&o.json, &o.quiet))
 }
 
-func (o *commitOptions) run(args []string) (int, error) {
+func (o *commitOptions) Run(args []string) (int, error) {
 	if len(args) < 2 {
 		return 0, app.Hinted(errors.New("needs a sandbox and an image name"), "demesne commit build local/app")
 	}

@@ -55,13 +55,13 @@ type listOptions struct {
 	all, json, quiet bool
 }
 
-func (o *listOptions) flags() cmdline.Flags {
+func (o *listOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: app.GroupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
 		Help: "list the whole catalogue, with images that are not pulled yet"}},
 		app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the names"))
 }
 
-func (o *listOptions) run(args []string) (int, error) {
+func (o *listOptions) Run(args []string) (int, error) {
 	switch {
 	case len(args) > 1 || len(args) == 1 && args[0] != "check":
 		return 0, fmt.Errorf("unexpected argument %q", args[len(args)-1])

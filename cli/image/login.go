@@ -31,10 +31,7 @@ it. By default the file is in $XDG_RUNTIME_DIR, which is empty after a restart o
 			},
 			Habits: loginHabits,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &loginOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &loginOptions{App: a} },
 	}
 }
 
@@ -48,10 +45,7 @@ func logoutCommand() app.Verb {
 				{Says: "remove all stored passwords", Line: "demesne logout --all"},
 			},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &logoutOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &logoutOptions{App: a} },
 	}
 }
 
@@ -74,14 +68,14 @@ type loginOptions struct {
 	passwordStdin bool
 }
 
-func (o *loginOptions) flags() cmdline.Flags {
+func (o *loginOptions) Flags() cmdline.Flags {
 	return append(cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "username", Short: 'u', Arg: "USER", Set: cmdline.Text(&o.user), Help: "user name (default: ask on the terminal)"},
 		{Group: cmdline.GroupGeneral, Long: "password-stdin", Set: cmdline.On(&o.passwordStdin), Help: "read the password from stdin"},
-	}, o.access.flags()...)
+	}, o.accessFlags()...)
 }
 
-func (o *loginOptions) run(args []string) (int, error) {
+func (o *loginOptions) Run(args []string) (int, error) {
 	registry, err := oneRegistry(args)
 	if err != nil {
 		return 0, err
@@ -110,12 +104,12 @@ type logoutOptions struct {
 	all bool
 }
 
-func (o *logoutOptions) flags() cmdline.Flags {
+func (o *logoutOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "all", Short: 'a', Set: cmdline.On(&o.all), Help: "remove all stored passwords"}},
 		o.authFileFlag())
 }
 
-func (o *logoutOptions) run(args []string) (int, error) {
+func (o *logoutOptions) Run(args []string) (int, error) {
 	registry := ""
 	var err error
 	switch {

@@ -40,14 +40,14 @@ type pullOptions struct {
 	json, quiet bool
 }
 
-func (o *pullOptions) flags() cmdline.Flags {
+func (o *pullOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
 		Help: "platform of an image with several, such as linux/arm64 (default this machine's)"}},
 		app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the digests, and no progress"))
 }
 
-// run pulls images one at a time (layers are pulled in parallel), and reports every failure.
-func (o *pullOptions) run(args []string) (int, error) {
+// Run pulls images one at a time (layers are pulled in parallel), and reports every failure.
+func (o *pullOptions) Run(args []string) (int, error) {
 	refs, err := named(args)
 	if err != nil {
 		return 0, err
@@ -106,13 +106,13 @@ type removeOptions struct {
 	force bool
 }
 
-func (o *removeOptions) flags() cmdline.Flags {
+func (o *removeOptions) Flags() cmdline.Flags {
 	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force),
 		Help: "also remove the names of an image that a sandbox uses"}}
 }
 
-// run removes each image, and reports every failure.
-func (o *removeOptions) run(args []string) (int, error) {
+// Run removes each image, and reports every failure.
+func (o *removeOptions) Run(args []string) (int, error) {
 	refs, err := named(args)
 	if err != nil {
 		return 0, err

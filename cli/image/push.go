@@ -46,15 +46,12 @@ demesne login, podman login or docker login store the password that the registry
 			Operand: cmdline.Image, Here: true,
 			Habits: pushHabits,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &pushOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &pushOptions{App: a} },
 	}
 }
 
-// flags are the flags of commands that talk to a registry.
-func (p *access) flags() cmdline.Flags {
+// accessFlags are the flags of commands that talk to a registry.
+func (p *access) accessFlags() cmdline.Flags {
 	return append(cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "tls-verify", Arg: "BOOL", Words: booleans, Set: cmdline.Word(&p.tlsVerify, booleans),
 			Help: "false allows plain HTTP and untrusted certificates (default true, or as registries.conf says)"},
@@ -77,10 +74,7 @@ func tagCommand() app.Verb {
 			},
 			Operand: cmdline.Image, Here: true,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &tagOptions{App: a}
-			return app.Bound{Flags: nil, Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &tagOptions{App: a} },
 	}
 }
 
@@ -89,7 +83,7 @@ type tagOptions struct {
 	*app.App
 }
 
-func (o *tagOptions) run(args []string) (int, error) {
+func (o *tagOptions) Run(args []string) (int, error) {
 	if len(args) < 2 {
 		return 0, app.Hinted(errors.New("needs the name of an image, and a new name"), "demesne tag local/app local/app:2")
 	}
@@ -130,7 +124,7 @@ type pushOptions struct {
 	json, quiet        bool
 }
 
-func (o *pushOptions) flags() cmdline.Flags {
+func (o *pushOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: app.GroupResult, Long: "compression", Arg: "FORMAT", Words: compressions, Set: cmdline.Word(&o.compression, compressions),
 			Help: "format of all layers: gzip, zstd or none (default layers keep theirs, and uncompressed ones become gzip)"},
@@ -144,10 +138,10 @@ func (o *pushOptions) flags() cmdline.Flags {
 			Help: "also sign the image with this sigstore private key"},
 		{Group: app.GroupResult, Long: "sign-passphrase-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.passphrase),
 			Help: "file with the key's passphrase (default: ask on the terminal)"},
-	}, o.access.flags(), app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the digest, and no progress"))
+	}, o.accessFlags(), app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the digest, and no progress"))
 }
 
-func (o *pushOptions) run(args []string) (int, error) {
+func (o *pushOptions) Run(args []string) (int, error) {
 	from, to, err := pushNames(args)
 	if err != nil {
 		return 0, err

@@ -50,17 +50,14 @@ a line where the user of the server cannot write.`,
 			},
 			Words: []string{"list", "verify"},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &auditOptions{App: a, limit: auditShown}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &auditOptions{App: a, limit: auditShown} },
 	}
 }
 
 // auditShown is the number of entries that list shows, unless --limit says otherwise.
 const auditShown = 50
 
-func (o *auditOptions) flags() cmdline.Flags {
+func (o *auditOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "since", Arg: "DURATION", Set: cmdline.Duration(&o.since), Help: "entries of the last DURATION"},
 		{Group: cmdline.GroupGeneral, Long: "type", Arg: "TYPE", Set: cmdline.Text(&o.kind), Help: "entries of this type, or of types that begin with TYPE and a dot"},
@@ -91,7 +88,7 @@ func (o *auditOptions) setMark(s string) error {
 	return nil
 }
 
-func (o *auditOptions) run(args []string) (int, error) {
+func (o *auditOptions) Run(args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, app.Hinted(errors.New("needs a verb"), "demesne audit list | verify")
 	}

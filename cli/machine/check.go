@@ -34,10 +34,7 @@ level is good for, and what it lacks. With --json it reports only the features.`
 				{Says: "report as JSON", Line: "demesne check --json"},
 			},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &checkOptions{App: a}
-			return app.Bound{Flags: app.JSONFlag(&o.json), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &checkOptions{App: a} },
 	}
 }
 
@@ -47,7 +44,9 @@ type checkOptions struct {
 	json bool
 }
 
-func (o *checkOptions) run(args []string) (int, error) {
+func (o *checkOptions) Flags() cmdline.Flags { return app.JSONFlag(&o.json) }
+
+func (o *checkOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}

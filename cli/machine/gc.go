@@ -49,10 +49,7 @@ not change, and jobs that ended, for so long. demesne serve --keep-outputs does 
 				{Says: "end a lingering runner, and compression, now (see DEMESNE_LINGER)", Line: "demesne gc --runner"},
 			},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &gcOptions{App: a, sweepAgents: sweepAgents}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &gcOptions{App: a, sweepAgents: sweepAgents} },
 	}
 }
 
@@ -66,7 +63,7 @@ type gcOptions struct {
 	runner, json bool
 }
 
-func (o *gcOptions) flags() cmdline.Flags {
+func (o *gcOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "all", Short: 'a', Set: cmdline.On(&o.all), Help: "remove every image that is not in use"},
 		{Group: cmdline.GroupGeneral, Long: "older-than", Arg: "DURATION", Set: cmdline.Duration(&o.olderThan),
@@ -90,9 +87,9 @@ type freedInfo struct {
 	Left   []string     `json:"left,omitempty"` // directories with files of another id map
 }
 
-// run removes unused images and blobs. Then it removes, under the ids that own them, the unpacked layers that
+// Run removes unused images and blobs. Then it removes, under the ids that own them, the unpacked layers that
 // no image uses any more.
-func (o *gcOptions) run(args []string) (int, error) {
+func (o *gcOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}

@@ -35,10 +35,7 @@ Without a terminal, or with --once, it prints one table and ends. It then measur
 				{Says: "print one table as JSON", Line: "demesne top --once --json"},
 			},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &topOptions{App: a, interval: topInterval}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &topOptions{App: a, interval: topInterval} },
 	}
 }
 
@@ -52,7 +49,7 @@ type topOptions struct {
 	once, json bool
 }
 
-func (o *topOptions) flags() cmdline.Flags {
+func (o *topOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "interval", Arg: "DURATION", Set: o.setInterval, Help: "measure so often (default 2s)"},
 		{Group: cmdline.GroupGeneral, Long: "once", Set: cmdline.On(&o.once), Help: "print one table and end"},
@@ -156,7 +153,7 @@ func (v *topView) sort(rows []topRow) {
 	})
 }
 
-func (o *topOptions) run(args []string) (int, error) {
+func (o *topOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}

@@ -48,10 +48,7 @@ shows as allowed. replay reports the connections in the log that a policy would 
 			},
 			Words: egressVerbs(),
 		},
-		New: func(a *app.App) app.Bound {
-			o := &egressOptions{App: a}
-			return app.Bound{Flags: app.JSONFlag(&o.json), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &egressOptions{App: a} },
 	}
 }
 
@@ -94,7 +91,9 @@ type egressOptions struct {
 	json bool
 }
 
-func (o *egressOptions) run(args []string) (int, error) {
+func (o *egressOptions) Flags() cmdline.Flags { return app.JSONFlag(&o.json) }
+
+func (o *egressOptions) Run(args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, app.Hinted(errors.New("needs a verb"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
 	}

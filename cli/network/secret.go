@@ -38,10 +38,7 @@ keyring.`,
 			},
 			Words: []string{"add", "list", "rm"},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &secretOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &secretOptions{App: a} },
 	}
 }
 
@@ -60,7 +57,7 @@ type secretOptions struct {
 	json                          bool
 }
 
-func (o *secretOptions) flags() cmdline.Flags {
+func (o *secretOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: cmdline.Text(&o.namespace), Help: "namespace of the secret (default " + launch.VaultNamespace + "; of list: all)"},
 		{Group: app.GroupNetwork, Long: "host", Arg: "HOST[:PORT]", Set: cmdline.Text(&o.host), Help: "with add: the only host that gets the value, over TLS"},
@@ -69,7 +66,7 @@ func (o *secretOptions) flags() cmdline.Flags {
 	}, app.JSONFlag(&o.json))
 }
 
-func (o *secretOptions) run(args []string) (int, error) {
+func (o *secretOptions) Run(args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, app.Hinted(errors.New("needs a verb"), "demesne secret add NAME | list | rm NAME…")
 	}

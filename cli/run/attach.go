@@ -31,10 +31,7 @@ For a background job it prints the output from the beginning, and exits as demes
 			},
 			Operand: cmdline.Sandbox,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &attachOptions{Options: launch.Options{App: a}}
-			return app.Bound{Flags: nil, Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &attachOptions{Options: launch.Options{App: a}} },
 	}
 }
 
@@ -44,7 +41,7 @@ var shellCommand = []string{"/bin/sh", "-c", "command -v bash >/dev/null 2>&1 &&
 // attachOptions are the options of attach.
 type attachOptions struct{ launch.Options }
 
-func (o *attachOptions) run(args []string) (int, error) {
+func (o *attachOptions) Run(args []string) (int, error) {
 	id, err := app.OneSandbox(args)
 	if err != nil {
 		return 0, err

@@ -107,9 +107,10 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	c, args := line.command()
 	mine.Verb = c.Name
 	o := &runOptions{Options: launch.Options{App: &mine}}
-	flags, prepare := o.flags, o.newRun
+	flags, prepare := o.Flags, o.newRun
 	if c.Name == "exec" {
-		flags, prepare = o.execFlags, o.newExec
+		exec := &execOptions{*o}
+		o, flags, prepare = &exec.runOptions, exec.Flags, exec.newExec
 	}
 	args, err = c.With(flags()).Parse(args)
 	if err == nil {

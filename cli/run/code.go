@@ -50,10 +50,7 @@ missing.`,
 			},
 			Operand: cmdline.File, Raw: true,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &validateOptions{Options: launch.Options{App: a}}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &validateOptions{Options: launch.Options{App: a}} },
 	}
 }
 
@@ -63,7 +60,7 @@ type validateOptions struct {
 	codeOptions
 }
 
-func (o *validateOptions) flags() cmdline.Flags {
+func (o *validateOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
 		Help: "language of all files (default that of each file's #! line or name)"}},
 		o.RootFlags(), app.JSONFlag(&o.JSON))
@@ -87,9 +84,9 @@ type validated struct {
 	Error    *ipc.Error          `json:"error,omitempty"` // why it was not checked
 }
 
-func (o *validateOptions) run(args []string) (int, error) {
+func (o *validateOptions) Run(args []string) (int, error) {
 	c := Code()
-	line := c.With(o.flags())
+	line := c.With(o.Flags())
 	line.Raw = false
 	rest, err := line.Parse(args)
 	switch {

@@ -32,10 +32,7 @@ out takes that sandbox's value. A flag with another value is an error that names
 			},
 			Habits: runHabits,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &createOptions{Options: launch.Options{App: a}}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &createOptions{Options: launch.Options{App: a}} },
 	}
 }
 
@@ -45,7 +42,7 @@ type createOptions struct {
 	codeOptions
 }
 
-func (o *createOptions) flags() cmdline.Flags {
+func (o *createOptions) Flags() cmdline.Flags {
 	user := *o.CommandFlags().Long("user")
 	user.Group = app.GroupSandbox
 	language := languageFlag(&o.codeOptions)
@@ -56,7 +53,7 @@ func (o *createOptions) flags() cmdline.Flags {
 		o.ReplaceFlag(), o.ShareFlag(), o.LifeFlags(), o.Network.Flags(), o.Network.SecretFlags(), o.LimitFlags(), app.JSONFlag(&o.JSON), cmdline.Flags{trace})
 }
 
-func (o *createOptions) run(args []string) (int, error) {
+func (o *createOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, app.Hinted(fmt.Errorf("unexpected argument %q", args[0]),
 			"create runs no command; afterwards use demesne exec ID -- %s", args[0])

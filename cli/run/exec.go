@@ -41,19 +41,19 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 			Operand: cmdline.Sandbox, Then: cmdline.Argv,
 			Habits: execHabits,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &runOptions{Options: launch.Options{App: a}}
-			return app.Bound{Flags: o.execFlags(), Run: o.exec}
-		},
+		New: func(a *app.App) app.Options { return &execOptions{runOptions{Options: launch.Options{App: a}}} },
 	}
 }
 
-func (o *runOptions) execFlags() cmdline.Flags {
+// execOptions are the options of exec.
+type execOptions struct{ runOptions }
+
+func (o *execOptions) Flags() cmdline.Flags {
 	return slices.Concat(o.CommandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.EnvFileFlag(), backgroundFlag(&o.background), queueFlag(&o.queue),
 		o.KeyFlag("use the sandbox that was made with this key, instead of ID"), o.Network.SecretFlags(), o.ResultFlags())
 }
 
-func (o *runOptions) exec(args []string) (int, error) {
+func (o *execOptions) Run(args []string) (int, error) {
 	x, err := o.newExec(args)
 	switch {
 	case err != nil:
@@ -62,12 +62,12 @@ func (o *runOptions) exec(args []string) (int, error) {
 		if err := o.isThere(args); err != nil {
 			return 0, err
 		}
-		return jobTool{o.App}.start(o)
+		return jobTool{o.App}.start(&o.runOptions)
 	}
 	return x.finish()
 }
 
-func (o *runOptions) newExec(args []string) (*command, error) {
+func (o *execOptions) newExec(args []string) (*command, error) {
 	id := ""
 	if o.Key == "" {
 		if len(args) == 0 || args[0] == "" {
@@ -92,7 +92,7 @@ func (o *runOptions) newExec(args []string) (*command, error) {
 }
 
 // isThere checks that the sandbox of a background command exists.
-func (o *runOptions) isThere(args []string) error {
+func (o *execOptions) isThere(args []string) error {
 	s, ctx := o.Session(o.Network.Source(&o.Console), nil), context.Background()
 	defer s.Close()
 	if o.Key != "" {

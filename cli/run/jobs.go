@@ -30,10 +30,7 @@ week after their end; their output directories remain.`,
 					{Says: "cancel all jobs", Line: "demesne jobs -q | xargs -r demesne cancel"},
 				},
 			},
-			New: func(a *app.App) app.Bound {
-				o := &jobsOptions{App: a}
-				return app.Bound{Flags: slices.Concat(app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the ids")), Run: o.run}
-			},
+			New: func(a *app.App) app.Options { return &jobsOptions{App: a} },
 		},
 		{
 			Command: cmdline.Command{
@@ -42,10 +39,7 @@ week after their end; their output directories remain.`,
 not. The code is 125 for a job that could not run or was cancelled, and 124 if --timeout passed first.`,
 				Examples: []cmdline.Example{{Says: "start a job and wait for it", Line: "demesne wait $(demesne run --background -- make test)"}},
 			},
-			New: func(a *app.App) app.Bound {
-				o := &waitOptions{App: a}
-				return app.Bound{Flags: o.flags(), Run: o.run}
-			},
+			New: func(a *app.App) app.Options { return &waitOptions{App: a} },
 		},
 		{
 			Command: cmdline.Command{
@@ -57,10 +51,7 @@ With --follow it continues until the job ends. The job continues if logs is inte
 					{Says: "follow the output", Line: "demesne logs -f JOB"},
 				},
 			},
-			New: func(a *app.App) app.Bound {
-				o := &logsOptions{App: a}
-				return app.Bound{Flags: o.flags(), Run: o.run}
-			},
+			New: func(a *app.App) app.Options { return &logsOptions{App: a} },
 		},
 		{
 			Command: cmdline.Command{
@@ -68,10 +59,7 @@ With --follow it continues until the job ends. The job continues if logs is inte
 				About:    "Ends jobs with all their processes. A job that has already ended does not change.",
 				Examples: []cmdline.Example{{Says: "end one job", Line: "demesne cancel JOB"}},
 			},
-			New: func(a *app.App) app.Bound {
-				o := &cancelOptions{App: a}
-				return app.Bound{Flags: nil, Run: o.run}
-			},
+			New: func(a *app.App) app.Options { return &cancelOptions{App: a} },
 		},
 	}
 }
@@ -82,7 +70,11 @@ type jobsOptions struct {
 	json, quiet bool
 }
 
-func (o *jobsOptions) run(args []string) (int, error) {
+func (o *jobsOptions) Flags() cmdline.Flags {
+	return slices.Concat(app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the ids"))
+}
+
+func (o *jobsOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
@@ -158,12 +150,12 @@ type waitOptions struct {
 	json    bool
 }
 
-func (o *waitOptions) flags() cmdline.Flags {
+func (o *waitOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.timeout),
 		Help: "wait at most this time: 30s, 5m, 1h30m, or seconds (default no limit)"}}, app.JSONFlag(&o.json))
 }
 
-func (o *waitOptions) run(args []string) (int, error) {
+func (o *waitOptions) Run(args []string) (int, error) {
 	until := time.Now().Add(cmp.Or(o.timeout, forever))
 	return jobTool{o.App}.each(args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		j, err := store.Wait(ctx, id, time.Until(until))
@@ -202,11 +194,11 @@ type logsOptions struct {
 	follow bool
 }
 
-func (o *logsOptions) flags() cmdline.Flags {
+func (o *logsOptions) Flags() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupResult, Long: "follow", Short: 'f', Set: cmdline.On(&o.follow), Help: "continue until the job ends"}}
 }
 
-func (o *logsOptions) run(args []string) (int, error) {
+func (o *logsOptions) Run(args []string) (int, error) {
 	if len(args) > 1 {
 		return 0, fmt.Errorf("unexpected argument %q", args[1])
 	}
@@ -231,7 +223,7 @@ type cancelOptions struct {
 	*app.App
 }
 
-func (o *cancelOptions) run(args []string) (int, error) {
+func (o *cancelOptions) Run(args []string) (int, error) {
 	return jobTool{o.App}.each(args, func(ctx context.Context, store *jobs.Store, id string) (int, error) {
 		_, err := store.Cancel(ctx, id)
 		return 0, err

@@ -32,7 +32,7 @@ type runOptions struct {
 	manifest          bool // of out
 }
 
-func (o *runOptions) run(args []string) (int, error) {
+func (o *runOptions) Run(args []string) (int, error) {
 	r, err := o.newRun(args)
 	switch {
 	case err != nil:
@@ -175,7 +175,7 @@ func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
 	}))
 }
 
-func (o *runOptions) flags() cmdline.Flags {
+func (o *runOptions) Flags() cmdline.Flags {
 	return slices.Concat(o.CommandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), backgroundFlag(&o.background),
 		o.RootFlags(), o.SandboxFlags(), dependencyFlag(&o.codeOptions), o.InteriorFlags(), o.MountFlags(), o.CowFlag(),
 		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
@@ -237,9 +237,6 @@ The exit code is that of CMD. With --commands it is that of the first failure. d
 			Operand: cmdline.Argv,
 			Habits:  runHabits,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &runOptions{Options: launch.Options{App: a}}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &runOptions{Options: launch.Options{App: a}} },
 	}
 }

@@ -34,7 +34,7 @@ func TestFlagParsing(t *testing.T) {
 		{"--user 1000:5 x", "x", func(o *runOptions) bool { return *o.User == runner.User{UID: 1000, GID: 5} }},
 	} {
 		o := &runOptions{}
-		rest, err := o.flags().Parse(strings.Fields(c.args))
+		rest, err := o.Flags().Parse(strings.Fields(c.args))
 		if err != nil || strings.Join(rest, " ") != c.rest || !c.says(o) {
 			t.Errorf("%q: rest %q, %+v, %v", c.args, rest, o, err)
 		}

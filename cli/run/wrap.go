@@ -22,7 +22,7 @@ var packageRunners = []string{"npx", "bunx", "uvx", "pipx"}
 // wrapLine describes demesne mcp wrap: run's flags and --client.
 func wrapLine(o *runOptions, client *string, requests *bool) *cmdline.Command {
 	c := Run()
-	line := c.With(o.flags())
+	line := c.With(o.Flags())
 	line.Name, line.Usage = "mcp wrap", []string{"[run's flags] [--] CMD [ARG…]", "--client CLIENT [run's flags] SERVER"}
 	line.About = `Runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards its messages. With --client it
 changes the entry SERVER in the client's configuration, so that the client starts that server in a sandbox.`

@@ -41,10 +41,7 @@ that this machine would execute, no link that leads out, and none that you chang
 					{Says: "keep one file", Line: "demesne apply src/main.go"},
 				},
 			},
-			New: func(a *app.App) app.Bound {
-				o := &applyOptions{App: a}
-				return app.Bound{Flags: o.flags(), Run: o.run}
-			},
+			New: func(a *app.App) app.Options { return &applyOptions{App: a} },
 		},
 		{
 			Command: cmdline.Command{
@@ -53,10 +50,7 @@ that this machine would execute, no link that leads out, and none that you chang
 are. A persistent sandbox sees them as they are, from its next start on.`,
 				Examples: []cmdline.Example{{Says: "drop changes", Line: "demesne discard 3f9a12bc"}},
 			},
-			New: func(a *app.App) app.Bound {
-				o := &discardOptions{App: a}
-				return app.Bound{Flags: nil, Run: o.run}
-			},
+			New: func(a *app.App) app.Options { return &discardOptions{App: a} },
 		},
 	}
 }
@@ -110,14 +104,14 @@ type applyOptions struct {
 	force, stepwise bool
 }
 
-func (o *applyOptions) flags() cmdline.Flags {
+func (o *applyOptions) Flags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force), Help: "replace files that you changed meanwhile"},
 		{Group: cmdline.GroupGeneral, Long: "interactive", Short: 'i', Set: cmdline.On(&o.stepwise), Help: "show each change on the terminal, and ask"},
 	}
 }
 
-func (o *applyOptions) run(args []string) (int, error) {
+func (o *applyOptions) Run(args []string) (int, error) {
 	c, paths, err := changesAnd(args)
 	if err != nil {
 		return 0, err
@@ -157,7 +151,7 @@ type discardOptions struct {
 	*app.App
 }
 
-func (o *discardOptions) run(args []string) (int, error) {
+func (o *discardOptions) Run(args []string) (int, error) {
 	code := 0
 	if len(args) == 0 {
 		args = []string{""}

@@ -39,10 +39,7 @@ $DEMESNE_MAX_COPY_BYTES and $DEMESNE_MAX_COPY_FILES limit one copy. A copy that 
 			},
 			Operand: cmdline.File,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &copyOptions{App: a}
-			return app.Bound{Flags: nil, Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &copyOptions{App: a} },
 	}
 }
 
@@ -67,7 +64,7 @@ func notRelative(arg string) error {
 // copyOptions are the options of cp.
 type copyOptions struct{ *app.App }
 
-func (o *copyOptions) run(args []string) (int, error) {
+func (o *copyOptions) Run(args []string) (int, error) {
 	if len(args) != 2 {
 		return 0, app.Hinted(errors.New("needs two paths, one of them ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}

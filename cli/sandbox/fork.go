@@ -33,10 +33,7 @@ A fork publishes only the ports that --publish gives. stderr names the ports of 
 				Examples: []cmdline.Example{{Says: "try something in a copy", Line: "demesne fork --name try build; demesne exec try -- make"}},
 				Operand:  cmdline.Sandbox,
 			},
-			New: func(a *app.App) app.Bound {
-				o := &forkOptions{App: a}
-				return app.Bound{Flags: o.flags(), Run: o.run}
-			},
+			New: func(a *app.App) app.Options { return &forkOptions{App: a} },
 		},
 		{
 			Command: cmdline.Command{
@@ -46,10 +43,7 @@ not expire; demesne rm removes it. The files of a sandbox with processes are cop
 				Examples: []cmdline.Example{{Says: "save before a change, and go back", Line: "demesne snapshot --name before build; demesne fork --name again before"}},
 				Operand:  cmdline.Sandbox,
 			},
-			New: func(a *app.App) app.Bound {
-				o := &snapshotOptions{App: a}
-				return app.Bound{Flags: cmdline.Flags{o.NameFlag()}, Run: o.run}
-			},
+			New: func(a *app.App) app.Options { return &snapshotOptions{App: a} },
 		},
 		{
 			Command: cmdline.Command{
@@ -71,10 +65,7 @@ are spelled out.`,
 				},
 				Operand: cmdline.Sandbox,
 			},
-			New: func(a *app.App) app.Bound {
-				o := &diffOptions{App: a}
-				return app.Bound{Flags: o.flags(), Run: o.run}
-			},
+			New: func(a *app.App) app.Options { return &diffOptions{App: a} },
 		},
 	}
 }
@@ -93,11 +84,11 @@ type forkOptions struct {
 	network launch.Network
 }
 
-func (o *forkOptions) flags() cmdline.Flags {
+func (o *forkOptions) Flags() cmdline.Flags {
 	return cmdline.Flags{o.NameFlag(), launch.OutFlag(&o.out), *o.network.Flags().Long("publish")}
 }
 
-func (o *forkOptions) run(args []string) (int, error) {
+func (o *forkOptions) Run(args []string) (int, error) {
 	from, err := app.OneSandbox(args)
 	if err != nil {
 		return 0, err
@@ -111,7 +102,9 @@ func (o *forkOptions) run(args []string) (int, error) {
 	})
 }
 
-func (o *snapshotOptions) run(args []string) (int, error) {
+func (o *snapshotOptions) Flags() cmdline.Flags { return cmdline.Flags{o.NameFlag()} }
+
+func (o *snapshotOptions) Run(args []string) (int, error) {
 	from, err := app.OneSandbox(args)
 	if err != nil {
 		return 0, err
@@ -160,12 +153,12 @@ type diffOptions struct {
 	json, patch bool
 }
 
-func (o *diffOptions) flags() cmdline.Flags {
+func (o *diffOptions) Flags() cmdline.Flags {
 	return append(app.JSONFlag(&o.json), cmdline.Flags{{Group: app.GroupResult, Long: "patch", Short: 'p', Set: cmdline.On(&o.patch),
 		Help: "show what changed in files of a directory with mode cow"}}...)
 }
 
-func (o *diffOptions) run(args []string) (int, error) {
+func (o *diffOptions) Run(args []string) (int, error) {
 	if o.patch {
 		if o.json {
 			return 0, errors.New("--patch: cannot be combined with --json")

@@ -25,12 +25,12 @@ type sandboxListOptions struct {
 	all, json, quiet bool
 }
 
-func (o *sandboxListOptions) flags() cmdline.Flags {
+func (o *sandboxListOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: app.GroupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
 		Help: "also list the sandboxes of builds that run now"}}, app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the ids"))
 }
 
-func (o *sandboxListOptions) run(args []string) (int, error) {
+func (o *sandboxListOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
@@ -72,7 +72,9 @@ type inspectOptions struct {
 	json bool
 }
 
-func (o *inspectOptions) run(args []string) (int, error) {
+func (o *inspectOptions) Flags() cmdline.Flags { return app.JSONFlag(&o.json) }
+
+func (o *inspectOptions) Run(args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, app.Hinted(errors.New("needs the name of one sandbox"), "demesne ls lists sandboxes")
 	}
@@ -105,13 +107,13 @@ type stopOptions struct {
 	grace time.Duration
 }
 
-func (o *stopOptions) flags() cmdline.Flags {
+func (o *stopOptions) Flags() cmdline.Flags {
 	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "grace", Arg: "DURATION", Set: o.setGrace,
 		Help: "how long the processes have to end before they are killed, 0 to kill them at once (default 10s)"}}
 }
 
-// run ends the processes of all sandboxes at the same time, and keeps their files.
-func (o *stopOptions) run(args []string) (int, error) {
+// Run ends the processes of all sandboxes at the same time, and keeps their files.
+func (o *stopOptions) Run(args []string) (int, error) {
 	if len(args) == 0 {
 		return eachSandbox(o.App, args, nil)
 	}
@@ -138,12 +140,12 @@ type rmOptions struct {
 	force bool
 }
 
-func (o *rmOptions) flags() cmdline.Flags {
+func (o *rmOptions) Flags() cmdline.Flags {
 	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force), Help: "ignore sandboxes that do not exist"}}
 }
 
-// run removes each sandbox. With --force it ignores those that do not exist.
-func (o *rmOptions) run(args []string) (int, error) {
+// Run removes each sandbox. With --force it ignores those that do not exist.
+func (o *rmOptions) Run(args []string) (int, error) {
 	if o.force && len(args) == 0 {
 		return 0, nil // of a list that was empty
 	}
@@ -193,10 +195,7 @@ A build of an image has sandboxes of its own, and fails without them. They are l
 				{Says: "stop all sandboxes", Line: "demesne ls -q | xargs -r demesne stop"},
 			},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &sandboxListOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &sandboxListOptions{App: a} },
 	}
 }
 
@@ -214,10 +213,7 @@ ID can be a name.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &inspectOptions{App: a}
-			return app.Bound{Flags: app.JSONFlag(&o.json), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &inspectOptions{App: a} },
 	}
 }
 
@@ -238,10 +234,7 @@ The next demesne exec starts a stopped sandbox again. demesne rm removes a sandb
 			Operand: cmdline.Sandbox,
 			Habits:  stopHabits,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &stopOptions{App: a, grace: defaultGrace}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &stopOptions{App: a, grace: defaultGrace} },
 	}
 }
 
@@ -258,9 +251,6 @@ snapshots too. Output directories remain, unless they are empty.`,
 			},
 			Operand: cmdline.Sandbox,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &rmOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &rmOptions{App: a} },
 	}
 }

@@ -30,10 +30,7 @@ files with 256 MiB, and counts special files. demesne gc removes the manifests o
 			},
 			Operand: cmdline.File,
 		},
-		New: func(a *app.App) app.Bound {
-			o := &manifestOptions{App: a}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &manifestOptions{App: a} },
 	}
 }
 
@@ -43,11 +40,11 @@ type manifestOptions struct {
 	write bool
 }
 
-func (o *manifestOptions) flags() cmdline.Flags {
+func (o *manifestOptions) Flags() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupResult, Long: "write", Set: cmdline.On(&o.write), Help: "make a manifest of the present files"}}
 }
 
-func (o *manifestOptions) run(args []string) (int, error) {
+func (o *manifestOptions) Run(args []string) (int, error) {
 	if len(args) != 2 || args[0] != "verify" || args[1] == "" {
 		return 0, app.Hinted(errors.New("needs the word verify and one directory"), "demesne manifest verify DIR")
 	}

@@ -53,10 +53,7 @@ starts that server in a sandbox.`,
 			Words: append([]string{"install", "uninstall", "wrap"}, install.Names()...), Raw: true,
 			Topics: []cmdline.Topic{install.ServerEnvironment()},
 		},
-		New: func(a *app.App) app.Bound {
-			o := &mcpOptions{App: a, wrap: wrap}
-			return app.Bound{Flags: o.flags(), Run: o.run}
-		},
+		New: func(a *app.App) app.Options { return &mcpOptions{App: a, wrap: wrap} },
 	}
 }
 
@@ -68,8 +65,8 @@ type mcpOptions struct {
 	settings       install.Settings
 }
 
-// flags returns demesne-mcp's flags, which that program parses, and those of install.
-func (o *mcpOptions) flags() cmdline.Flags {
+// Flags returns demesne-mcp's flags, which that program parses, and those of install.
+func (o *mcpOptions) Flags() cmdline.Flags {
 	flags := install.ServerFlags(&install.ServerOptions{})
 	flags.Long("tools").Set = o.setTools
 	return append(flags,
@@ -103,10 +100,10 @@ func (o *mcpOptions) addEnv(s string) error {
 	return nil
 }
 
-func (o *mcpOptions) run(args []string) (int, error) {
+func (o *mcpOptions) Run(args []string) (int, error) {
 	if len(args) > 0 && (args[0] == "install" || args[0] == "uninstall") {
 		c := MCP(o.wrap)
-		rest, err := c.With(o.flags()).Table().UpTo(len(args), args[1:])
+		rest, err := c.With(o.Flags()).Table().UpTo(len(args), args[1:])
 		if err != nil {
 			return 0, err
 		}
