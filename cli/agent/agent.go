@@ -99,7 +99,7 @@ func (o *agentOptions) Flags() cmdline.Flags {
 		root, o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
 }
 
-// cmdAgent runs an agent's program on the terminal.
+// Run runs an agent's program on the terminal.
 func (o *agentOptions) Run(args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, app.Hinted(errors.New("no agent given"), "demesne agent claude, or demesne agent codex")

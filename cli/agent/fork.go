@@ -44,11 +44,11 @@ type forking struct {
 	home string
 	args []string
 
-	s    *session.Service
-	sig  *stream.Signals
-	dir  *session.Directory
-	base *agentTerminal // of the prepared sandbox
-	id   string         // of the prepared sandbox
+	s        *session.Service
+	sig      *stream.Signals
+	dir      *session.Directory
+	prepared *agentTerminal // of the sandbox that is forked
+	id       string         // of the prepared sandbox
 }
 
 // attempt is one of several forks that get the same task.
@@ -73,7 +73,7 @@ func (o *agentOptions) forkAgent(home string, args []string) (int, error) {
 	}
 	f := &forking{o: o, home: home, args: args, sig: stream.SignalsWatched(o.Quit)}
 	// No credential for --setup: its requests to the model are forwarded without one.
-	f.s = o.Session(o.Network.Source(&o.Console), func(runner.Spec) []runner.Route { return f.base.launch.Routes })
+	f.s = o.Session(o.Network.Source(&o.Console), func(runner.Spec) []runner.Route { return f.prepared.launch.Routes })
 	defer f.s.Close()
 	o.stamp = branchStamp()
 	all, code, err := f.start()
@@ -113,10 +113,10 @@ func (f *forking) start() (all []*attempt, code int, err error) {
 		return nil, 0, err
 	}
 	o := *f.o
-	if f.base, err = o.newAgentTerminal(f.home, f.args); err != nil {
+	if f.prepared, err = o.newAgentTerminal(f.home, f.args); err != nil {
 		return nil, 0, err
 	}
-	if err = f.base.branch.group(); err != nil {
+	if err = f.prepared.branch.group(); err != nil {
 		return nil, 0, err
 	}
 	if code, err = f.prepare(); code != 0 || err != nil {
@@ -134,8 +134,8 @@ func (f *forking) start() (all []*attempt, code int, err error) {
 }
 
 func (f *forking) close() {
-	if f.base != nil {
-		f.base.close()
+	if f.prepared != nil {
+		f.prepared.close()
 	}
 	if f.dir == nil {
 		return
@@ -159,7 +159,7 @@ func (f *forking) prepare() (code int, err error) {
 	if f.id, err = f.empty(); err != nil {
 		return 0, err
 	}
-	t, own := f.base, *f.o.App
+	t, own := f.prepared, *f.o.App
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return 0, err
@@ -181,7 +181,7 @@ func (f *forking) prepare() (code int, err error) {
 // empty makes a sandbox without files of its own. It is a fork, because a fork can be attached: it ends even if this
 // process is killed.
 func (f *forking) empty() (id string, err error) {
-	t := f.base
+	t := f.prepared
 	spec, err := t.spec()
 	if err != nil {
 		return "", err
@@ -234,7 +234,7 @@ func (t *attempt) open(f *forking, n int) (err error) {
 	if t.t, err = o.newAgentTerminal(f.home, f.args); err != nil {
 		return err
 	}
-	t.t.branch.name = fmt.Sprintf("%s/attempt-%d", f.base.branch.name, n)
+	t.t.branch.name = fmt.Sprintf("%s/attempt-%d", f.prepared.branch.name, n)
 	t.s = own.Session(o.Network.Source(&own.Console), func(runner.Spec) []runner.Route { return t.t.launch.Routes })
 	t.id, err = f.fork(t.s, f.id, t.t, n)
 	return err

@@ -16,8 +16,8 @@ import (
 	"demesne/session/cow"
 )
 
-// questions asks about each change on the terminal. Only the user types there: stdin may be a program's.
-type questions struct {
+// Questions asks about each change on the terminal. Only the user types there: stdin may be a program's.
+type Questions struct {
 	f     *os.File
 	in    *bufio.Reader
 	shows cmdline.Terminal
@@ -26,19 +26,19 @@ type questions struct {
 }
 
 // OpenQuestions opens the user's terminal.
-func OpenQuestions(a *app.App) (*questions, error) {
+func OpenQuestions(a *app.App) (*Questions, error) {
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, app.Hinted(errors.New("--interactive: there is no terminal to ask on"), "demesne diff --patch shows the changes; demesne apply PATH makes some")
 	}
 	unix.IoctlSetInt(stream.FD(f), unix.TCFLSH, unix.TCIFLUSH) // typed before the question
-	return &questions{f: f, in: bufio.NewReader(f), shows: cmdline.TerminalOf(f, a.Env)}, nil
+	return &Questions{f: f, in: bufio.NewReader(f), shows: cmdline.TerminalOf(f, a.Env)}, nil
 }
 
-func (q *questions) Close() { q.f.Close() }
+func (q *Questions) Close() { q.f.Close() }
 
 // Apply is an applier. It makes an edit, or some hunks of it, if the user agrees.
-func (q *questions) Apply(over *upper.Over, e cow.Edit) error {
+func (q *Questions) Apply(over *upper.Over, e cow.Edit) error {
 	switch {
 	case q.quit:
 		return cow.ErrQuit
@@ -80,7 +80,7 @@ func (q *questions) Apply(over *upper.Over, e cow.Edit) error {
 }
 
 // some applies some hunks of a file.
-func (q *questions) some(over *upper.Over, e cow.Edit, p cow.Patch, chosen []cow.Hunk) error {
+func (q *Questions) some(over *upper.Over, e cow.Edit, p cow.Patch, chosen []cow.Hunk) error {
 	switch len(chosen) {
 	case 0:
 		return cow.ErrKept
@@ -91,7 +91,7 @@ func (q *questions) some(over *upper.Over, e cow.Edit, p cow.Patch, chosen []cow
 }
 
 // ask asks until the answer is one of those that it offers. A closed terminal ends the questions.
-func (q *questions) ask(what string) error {
+func (q *Questions) ask(what string) error {
 	for {
 		fmt.Fprintf(q.f, "demesne: %s? [y]es, [n]o, [a]ll that follow too, [q]uit: ", what)
 		line, err := q.in.ReadString('\n')

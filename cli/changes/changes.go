@@ -63,7 +63,7 @@ func Apply(a *app.App, c *cow.Set, paths []string, apply cow.Applier) (int, erro
 	return code, err
 }
 
-// reviewLinks bounds the links that reviewEdits names.
+// reviewLinks bounds the links that Review names.
 const reviewLinks = 20
 
 // Review names the changes that the caller should look at before this machine executes, obeys or follows them.

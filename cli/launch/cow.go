@@ -44,7 +44,7 @@ func (o *Options) CanAskCow(background bool) error {
 }
 
 // TellApart says where the changes of a persistent sandbox are.
-func (p *placed) TellApart() {
+func (p *Placed) TellApart() {
 	if p == nil || p.changes == nil || p.changes.Sandbox == "" {
 		return
 	}
@@ -55,7 +55,7 @@ func (p *placed) TellApart() {
 }
 
 // tellChanges sums up the changes of a one-shot sandbox, and asks what to do with them if the user wanted that.
-func (p *placed) tellChanges() {
+func (p *Placed) tellChanges() {
 	if p.o.Key != "" {
 		p.TellApart()
 		return

@@ -39,7 +39,7 @@ type devContainer struct {
 	name   string // of the file, in dir
 	mode   string // of the workspace: rw, ro or cow
 	plan   *devcontainer.Plan
-	mounts []mountArg
+	mounts []Mount
 	agent  bool // for an agent, which has the project at its own path, a user of its own, and no hooks
 }
 
@@ -159,7 +159,7 @@ func (d *devContainer) read(o *Options) error {
 }
 
 // mount finds a directory of the workspace. The runner follows no symbolic link in the path that it returns.
-func (d *devContainer) mount(m devcontainer.Mount) (found mountArg, err error) {
+func (d *devContainer) mount(m devcontainer.Mount) (found Mount, err error) {
 	real, err := filepath.EvalSymlinks(filepath.Join(d.dir, m.Source))
 	if err != nil {
 		return found, fsutil.Reason(err)
@@ -318,7 +318,7 @@ func (d *devContainer) imageName() string {
 func (r *Root) configured(c *session.CreateOptions, image oci.Config) error {
 	d, p := r.o.dev, r.o.dev.plan
 	own := d.agent || r.o.User != nil || r.o.UserName != ""
-	writable := slices.ContainsFunc(d.mounts, func(m mountArg) bool { return !m.ReadOnly })
+	writable := slices.ContainsFunc(d.mounts, func(m Mount) bool { return !m.ReadOnly })
 	if err := p.Image(imageHas(image), writable && !own); err != nil {
 		return fmt.Errorf("%s: %w", d.name, err)
 	}

@@ -31,7 +31,7 @@ type Execution struct {
 	Kept    *stream.Capture // the output, if --json takes stdout
 	Doc     *document
 	stdio   *stream.Stdio // nil with a terminal
-	Placed  *placed
+	Placed  *Placed
 	Missing func(error) error    // explains that the sandbox lacks the program; nil: see explain
 	After   func(*runner.Result) // hints at what the result means; may be nil
 	Started bool
@@ -148,7 +148,7 @@ func (j *Execution) OverTerminal(p session.Process, recent []byte) error {
 	if err := j.waitOrLeave(p); err != nil || j.left {
 		return err
 	}
-	stream.DrainTerminal(out)
+	out.DrainTerminal()
 	return out.CopyError()
 }
 

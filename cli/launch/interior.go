@@ -59,12 +59,12 @@ func (o *Options) addHost(s string) error {
 }
 
 func (o *Options) addTmpfs(s string) error {
-	target, size, given := strings.Cut(s, ":")
+	target, size, limited := strings.Cut(s, ":")
 	if !strings.HasPrefix(target, "/") {
 		return errors.New("not an absolute path inside the sandbox")
 	}
 	t := runner.Tmpfs{Target: path.Clean(target)}
-	if given {
+	if limited {
 		if err := cmdline.Size(&t.Size, 4096)(size); err != nil {
 			return err
 		}

@@ -15,10 +15,10 @@ import (
 	"demesne/runner"
 )
 
-// mountArg is a mount that a caller asked for.
-type mountArg struct {
+// Mount is a mount that a caller asked for.
+type Mount struct {
 	runner.Mount
-	COW bool // the sandbox changes a copy, see newChanges
+	COW bool // the sandbox changes a copy, see package cow
 }
 
 // mountModes are the words that may end the value of --mount.
@@ -35,7 +35,7 @@ func splitMode(arg string, modes ...string) (path, mode string) {
 
 // parseMounts resolves the values of --mount: SRC[:DST][:ro|:rw|:cow]. DST is SRC if it is left out, and the mode ro.
 // A mount below another one comes after it, whatever their order in args.
-func parseMounts(args []string) (all []mountArg, err error) {
+func parseMounts(args []string) (all []Mount, err error) {
 	for _, arg := range args {
 		m, err := parseMount(arg)
 		if err != nil {
@@ -47,8 +47,8 @@ func parseMounts(args []string) (all []mountArg, err error) {
 }
 
 // byDepth sorts mounts, so that one below another comes after it.
-func byDepth(all []mountArg) []mountArg {
-	slices.SortStableFunc(all, func(a, b mountArg) int { return cmp.Compare(depth(a.Target), depth(b.Target)) })
+func byDepth(all []Mount) []Mount {
+	slices.SortStableFunc(all, func(a, b Mount) int { return cmp.Compare(depth(a.Target), depth(b.Target)) })
 	return all
 }
 
@@ -57,7 +57,7 @@ func depth(target string) int { return strings.Count(target, "/") }
 
 // parseMount resolves symbolic links in the source once, here, so that the receipt shows the real path. The target
 // keeps the caller's spelling.
-func parseMount(arg string) (m mountArg, err error) {
+func parseMount(arg string) (m Mount, err error) {
 	rest, mode := splitMode(arg, mountModes...)
 	source, target := rest, ""
 	if cut := strings.LastIndex(rest, ":/"); cut >= 0 && !fsutil.Exists(rest) {
@@ -100,7 +100,7 @@ func noSource(rest string, err error) error {
 }
 
 // CowWorkspaceMount returns the mount of a directory at /workspace with mode cow.
-func CowWorkspaceMount(dir string) (m mountArg, err error) {
+func CowWorkspaceMount(dir string) (m Mount, err error) {
 	if m, err = parseMount(dir + ":/workspace:cow"); err == nil {
 		return m, nil
 	}

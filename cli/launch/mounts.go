@@ -18,11 +18,11 @@ import (
 // mountOptions name directories of this machine that a sandbox has at paths of its own.
 type mountOptions struct {
 	mounts   []string
-	here     string // rw, ro or cow; empty: not given
+	here     string // rw, ro or cow; empty: not requested
 	caches   []string
-	identity string // yes or no; empty: not given
+	identity string // yes or no; empty: not requested
 
-	Asked *string       // --devcontainer; nil: not given
+	Asked *string       // --devcontainer; nil: not requested
 	dev   *devContainer // that was read
 }
 
@@ -52,7 +52,7 @@ func (o *mountOptions) MountFlags() cmdline.Flags {
 
 // Parsed returns the mounts that the flags ask for, without caches. dir is the working directory, with the caller's
 // spelling, if --here is given.
-func (o *mountOptions) Parsed() (all []mountArg, dir string, err error) {
+func (o *mountOptions) Parsed() (all []Mount, dir string, err error) {
 	args := slices.Clone(o.mounts)
 	if o.here != "" {
 		if dir, err = os.Getwd(); err != nil {
@@ -68,8 +68,8 @@ func (o *mountOptions) Parsed() (all []mountArg, dir string, err error) {
 	return all, dir, err
 }
 
-// placed are the mounts of one sandbox, with what must be told at its end.
-type placed struct {
+// Placed are the mounts of one sandbox, with what must be told at its end.
+type Placed struct {
 	o       *Options
 	watch   Watch
 	changes *cow.Set // nil: no mount has mode cow
@@ -77,8 +77,8 @@ type placed struct {
 
 // Place adds the mounts to spec, with read-only ones over what programs of this machine would execute. It makes the
 // directory for the changes of mounts with mode cow.
-func (o *Options) Place(spec *runner.Spec) (*placed, error) {
-	p := &placed{o: o, watch: Watch{Verb: o.Verb}}
+func (o *Options) Place(spec *runner.Spec) (*Placed, error) {
+	p := &Placed{o: o, watch: Watch{Verb: o.Verb}}
 	mounts, dir, err := o.Parsed()
 	if err != nil {
 		return nil, err
@@ -129,11 +129,11 @@ func (o *Options) CowWorkspace() (dir string, cow bool) {
 func (o *Options) hasCow() bool {
 	mounts, _, _ := o.Parsed()
 	_, cow := o.CowWorkspace()
-	return cow || slices.ContainsFunc(mounts, func(m mountArg) bool { return m.COW })
+	return cow || slices.ContainsFunc(mounts, func(m Mount) bool { return m.COW })
 }
 
 // protect adds the read-only mounts. With nesting they would not hold, so the files are only named at the end.
-func (p *placed) protect(spec *runner.Spec) error {
+func (p *Placed) protect(spec *runner.Spec) error {
 	own := spec.Mounts
 	for _, m := range own {
 		covers, err := coverHome(m)
@@ -156,7 +156,7 @@ func (p *placed) protect(spec *runner.Spec) error {
 }
 
 // made records the sandbox that has the mounts.
-func (p *placed) made(b *session.Sandbox) {
+func (p *Placed) made(b *session.Sandbox) {
 	if p == nil || b.Existing {
 		return // an existing sandbox of the key has its own
 	}
@@ -166,14 +166,14 @@ func (p *placed) made(b *session.Sandbox) {
 }
 
 // Undo removes what no sandbox got.
-func (p *placed) Undo() {
+func (p *Placed) Undo() {
 	if p != nil {
 		p.changes.Undo()
 	}
 }
 
 // tell names the files that programs of this machine would execute, and sums up the changes that are kept apart.
-func (p *placed) tell() {
+func (p *Placed) tell() {
 	if p == nil {
 		return
 	}
@@ -184,7 +184,7 @@ func (p *placed) tell() {
 }
 
 // Recorded returns callbacks that record the sandbox, too.
-func (p *placed) Recorded(cb session.Callbacks) session.Callbacks {
+func (p *Placed) Recorded(cb session.Callbacks) session.Callbacks {
 	tell := cb.Made
 	cb.Made = func(b *session.Sandbox) {
 		p.made(b)

@@ -32,7 +32,7 @@ type Network struct {
 	goProxy        bool
 	Publish        []runner.Port
 	secrets        map[string]*secret
-	order          []string // names of secrets, in the order given
+	order          []string // names of secrets, in the order of their flags
 	found          []runner.Secret
 }
 

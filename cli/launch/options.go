@@ -136,8 +136,8 @@ func (o *ProcessOptions) Argv(verb string, args []string) ([]string, error) {
 func (o *ProcessOptions) Environment(lookup func(string) (string, bool)) ([]string, error) {
 	var env []string
 	for _, e := range slices.Concat(o.fileEnv, o.Variables) {
-		name, _, given := strings.Cut(e, "=")
-		if given {
+		name, _, hasValue := strings.Cut(e, "=")
+		if hasValue {
 			env = append(env, e)
 			continue
 		}

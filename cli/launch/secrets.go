@@ -30,11 +30,11 @@ func (n *Network) SecretFlags() cmdline.Flags {
 type secret struct{ source, host, header string }
 
 func (n *Network) addSecret(s string) error {
-	name, source, given := strings.Cut(s, "=")
+	name, source, named := strings.Cut(s, "=")
 	if !app.IsEnvName(name) {
 		return errors.New("does not begin with a variable's name")
 	}
-	if !given {
+	if !named {
 		source = "env:" + name
 	}
 	if source == FromVault {
@@ -171,8 +171,8 @@ func (n *Network) Hidden() *redact.Values {
 	return redact.New(values...)
 }
 
-// mostSecret bounds a credential in bytes: it has to fit into a header.
-const mostSecret = 64 << 10
+// maxSecret bounds a credential in bytes: it has to fit into a header.
+const maxSecret = 64 << 10
 
 // SecretValue reads a value, and strips the trailing newline of files and command output.
 func SecretValue(c *app.Console, source string) (string, error) {
@@ -201,8 +201,8 @@ func SecretValue(c *app.Console, source string) (string, error) {
 		return "", fmt.Errorf("%s %q: %w", verb, what, fsutil.Reason(err))
 	case len(b) == 0:
 		return "", errors.New("is empty")
-	case len(b) > mostSecret:
-		return "", fmt.Errorf("longer than %d bytes", mostSecret)
+	case len(b) > maxSecret:
+		return "", fmt.Errorf("longer than %d bytes", maxSecret)
 	}
 	return string(b), nil
 }
@@ -213,5 +213,5 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, mostSecret+2))
+	return io.ReadAll(io.LimitReader(f, maxSecret+2))
 }

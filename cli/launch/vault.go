@@ -18,8 +18,8 @@ import (
 // vaultProgram reads and changes the stored secrets. It is a separate program because it links their encryption.
 const vaultProgram = "demesne-vault"
 
-// Secret is a secret as that program reads and writes it.
-type Secret struct {
+// StoredSecret is a secret as that program reads and writes it.
+type StoredSecret struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name,omitempty"`
 	Value     string    `json:"value,omitempty"`
@@ -32,23 +32,23 @@ type Secret struct {
 const VaultNamespace = "default"
 
 // vaultSecret returns the secret of [NAMESPACE/]NAME.
-func vaultSecret(what string) (Secret, error) {
+func vaultSecret(what string) (StoredSecret, error) {
 	namespace, name, found := strings.Cut(what, "/")
 	if !found {
 		namespace, name = VaultNamespace, what
 	}
-	all, err := Vault("get", Secret{Namespace: namespace, Name: name})
+	all, err := Vault("get", StoredSecret{Namespace: namespace, Name: name})
 	if err != nil {
-		return Secret{}, err
+		return StoredSecret{}, err
 	}
 	if len(all) != 1 {
-		return Secret{}, fmt.Errorf("%s: no answer", vaultProgram)
+		return StoredSecret{}, fmt.Errorf("%s: no answer", vaultProgram)
 	}
 	return all[0], nil
 }
 
 // Vault runs one operation of the program. The value passes through a pipe, so it is in no argument and no variable.
-func Vault(operation string, s Secret) ([]Secret, error) {
+func Vault(operation string, s StoredSecret) ([]StoredSecret, error) {
 	path, err := client.FindProgram(vaultProgram)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func Vault(operation string, s Secret) ([]Secret, error) {
 	case err != nil:
 		return nil, fmt.Errorf("run %s: %w", vaultProgram, err)
 	}
-	var all []Secret
+	var all []StoredSecret
 	if err := json.Unmarshal(answer, &all); err != nil {
 		return nil, fmt.Errorf("%s: no answer", vaultProgram)
 	}

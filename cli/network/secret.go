@@ -96,24 +96,24 @@ func (o *secretOptions) Run(args []string) (int, error) {
 		return o.add(names[0])
 	case "rm":
 		for _, name := range names {
-			if _, err := launch.Vault("remove", launch.Secret{Namespace: cmp.Or(o.namespace, launch.VaultNamespace), Name: name}); err != nil {
+			if _, err := launch.Vault("remove", launch.StoredSecret{Namespace: cmp.Or(o.namespace, launch.VaultNamespace), Name: name}); err != nil {
 				return 0, fmt.Errorf("secret %q: %w", name, err)
 			}
 		}
 		return 0, nil
 	}
-	all, err := launch.Vault("list", launch.Secret{Namespace: o.namespace})
+	all, err := launch.Vault("list", launch.StoredSecret{Namespace: o.namespace})
 	if err != nil {
 		return 0, fmt.Errorf("list secrets: %w", err)
 	}
 	if o.json {
-		return o.PrintJSON(append([]launch.Secret{}, all...))
+		return o.PrintJSON(append([]launch.StoredSecret{}, all...))
 	}
 	return o.Print(secretTable(all, time.Now()))
 }
 
 func (o *secretOptions) add(name string) (int, error) {
-	s := launch.Secret{Namespace: cmp.Or(o.namespace, launch.VaultNamespace), Name: name, Host: o.host, Header: o.header}
+	s := launch.StoredSecret{Namespace: cmp.Or(o.namespace, launch.VaultNamespace), Name: name, Host: o.host, Header: o.header}
 	var err error
 	switch {
 	case o.from != "":
@@ -136,7 +136,7 @@ func (o *secretOptions) add(name string) (int, error) {
 	return 0, nil
 }
 
-func secretTable(all []launch.Secret, now time.Time) string {
+func secretTable(all []launch.StoredSecret, now time.Time) string {
 	rows := [][]string{{"NAMESPACE", "NAME", "HOST", "HEADER", "AGE"}}
 	for _, s := range all {
 		rows = append(rows, []string{s.Namespace, s.Name, cmp.Or(s.Host, "-"), cmp.Or(s.Header, "any"), app.Span(now.Sub(s.Added))})

@@ -5,14 +5,14 @@ import "errors"
 // errDetached ends the input pump when the caller detaches from the command.
 var errDetached = errors.New("detached")
 
-// detachKeys recognizes Ctrl-P followed by Ctrl-Q, as in docker.
-type detachKeys struct {
+// DetachKeys recognizes Ctrl-P followed by Ctrl-Q, as in docker.
+type DetachKeys struct {
 	half bool // Ctrl-P was typed, and not yet passed on
 	Left chan struct{}
 }
 
 // NewDetachKeys returns detach keys of which none was typed.
-func NewDetachKeys() *detachKeys { return &detachKeys{Left: make(chan struct{})} }
+func NewDetachKeys() *DetachKeys { return &DetachKeys{Left: make(chan struct{})} }
 
 const (
 	ctrlP = 0x10
@@ -20,7 +20,7 @@ const (
 )
 
 // edit passes on what was typed, without the detach keys.
-func (k *detachKeys) edit(typed []byte) ([]byte, error) {
+func (k *DetachKeys) edit(typed []byte) ([]byte, error) {
 	out := make([]byte, 0, len(typed)+1)
 	for _, c := range typed {
 		if k.half && c == ctrlQ {

@@ -16,13 +16,13 @@ const (
 	copySize = 256 << 10 // bytes of one read
 )
 
-// pump copies from one descriptor to another until the source ends.
+// Pump copies from one descriptor to another until the source ends.
 //
 // Between two pipes it splices, which moves pages instead of copying them. It never splices to or from any
 // other kind of file: the kernel would hold the pipe's lock during the read or write of that file. On a stopped
 // terminal or a stalled network mount that takes forever. A command that touches its end of the pipe meanwhile
 // would wait for the lock, and not even SIGKILL would end it.
-type pump struct {
+type Pump struct {
 	src   *os.File
 	dst   *os.File // nil: collect in keep
 	keep  *tail
@@ -45,7 +45,7 @@ type pump struct {
 
 // start runs the pump on a goroutine that ends with the source or with the process. A caller that neither
 // writes nor reads can block it indefinitely.
-func (p *pump) start() {
+func (p *Pump) start() {
 	p.Done = make(chan struct{})
 	p.splices = p.dst != nil && p.edit == nil && p.floor == nil && isPipe(p.src) && isPipe(p.dst)
 	p.rc, p.err = p.src.SyscallConn()
@@ -62,7 +62,7 @@ func (p *pump) start() {
 	}()
 }
 
-func (p *pump) run() error {
+func (p *Pump) run() error {
 	for grown := false; ; {
 		n, err := p.step()
 		switch {
@@ -87,7 +87,7 @@ func (p *pump) run() error {
 	}
 }
 
-func (p *pump) step() (int64, error) {
+func (p *Pump) step() (int64, error) {
 	if p.splices {
 		return p.splice()
 	}
@@ -95,7 +95,7 @@ func (p *pump) step() (int64, error) {
 }
 
 // splice moves the available data. EAGAIN does not say which end would block.
-func (p *pump) splice() (n int64, err error) {
+func (p *Pump) splice() (n int64, err error) {
 	dst := FD(p.dst)
 	rerr := p.rc.Read(func(fd uintptr) bool {
 		for {
@@ -122,7 +122,7 @@ func (p *pump) splice() (n int64, err error) {
 	return n, err
 }
 
-func (p *pump) copy() (int64, error) {
+func (p *Pump) copy() (int64, error) {
 	if p.buf == nil {
 		p.buf = make([]byte, copySize)
 	}
@@ -158,7 +158,7 @@ func (p *pump) copy() (int64, error) {
 	return int64(n), errors.Join(p.put(edited), err)
 }
 
-func (p *pump) put(b []byte) error {
+func (p *Pump) put(b []byte) error {
 	if p.dst == nil {
 		p.keep.add(b)
 		return nil
@@ -172,7 +172,7 @@ func (p *pump) put(b []byte) error {
 
 // grow enlarges this program's pipe once it has proved busy. Idle pipes stay small, because the kernel bounds
 // the total of a user's pipes (pipe-user-pages-soft, pipe(7)).
-func (p *pump) grow() {
+func (p *Pump) grow() {
 	for _, f := range []*os.File{p.src, p.dst} {
 		if f != nil && f.Name() == pipeName {
 			unix.FcntlInt(uintptr(FD(f)), unix.F_SETPIPE_SZ, chunk)
@@ -181,7 +181,7 @@ func (p *pump) grow() {
 }
 
 // drained reports whether everything written to the source so far has been copied.
-func (p *pump) drained() bool {
+func (p *Pump) drained() bool {
 	select {
 	case <-p.Done:
 		return true
@@ -194,14 +194,14 @@ func (p *pump) drained() bool {
 }
 
 // pending reports whether the source has data to read or is at its end.
-func (p *pump) pending() (yes bool) {
+func (p *Pump) pending() (yes bool) {
 	p.rc.Control(func(fd uintptr) { yes = ready(int(fd), unix.POLLIN) })
 	return yes
 }
 
 // CopyError returns the error of a pump that ended early. It returns nil while the pump runs, and if the reader
 // closed the destination.
-func (p *pump) CopyError() error {
+func (p *Pump) CopyError() error {
 	select {
 	case <-p.Done:
 	default:

@@ -38,7 +38,7 @@ func TestPumpDestinations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &pump{src: r, dst: c.dst, polled: true}
+		p := &Pump{src: r, dst: c.dst, polled: true}
 		p.start()
 		if p.splices != c.splicing {
 			t.Errorf("%s: splices: %t", c.name, p.splices)
@@ -78,10 +78,10 @@ func TestDrain(t *testing.T) {
 	}
 	defer w.Close()
 	out, _ := os.Create(t.TempDir() + "/out")
-	p := &pump{src: r, dst: out, polled: true}
+	p := &Pump{src: r, dst: out, polled: true}
 	WriteAll(FD(w), []byte("all of it"))
 	p.start()
-	drain([]*pump{p, nil}, 0)
+	drain([]*Pump{p, nil}, 0)
 	if b, _ := os.ReadFile(out.Name()); string(b) != "all of it" {
 		t.Errorf("%q", b)
 	}
@@ -98,10 +98,10 @@ func TestDrainGivesUp(t *testing.T) {
 			break
 		}
 	}
-	p := &pump{src: r, dst: fullW, polled: true}
+	p := &Pump{src: r, dst: fullW, polled: true}
 	WriteAll(FD(w), []byte("stuck"))
 	p.start()
-	drain([]*pump{p}, 30*time.Millisecond)
+	drain([]*Pump{p}, 30*time.Millisecond)
 	if p.drained() {
 		t.Error("drained into a full pipe")
 	}
@@ -113,7 +113,7 @@ func TestPending(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	p := &pump{src: r}
+	p := &Pump{src: r}
 	if p.rc, err = r.SyscallConn(); err != nil || p.pending() {
 		t.Errorf("nothing was written: %v", err)
 	}
@@ -157,7 +157,7 @@ func TestFloor(t *testing.T) {
 	}
 	pr, pw, _ := os.Pipe()
 	over := make(chan struct{})
-	p := &pump{src: r, dst: pw, polled: true, floor: make(Floor, 1), over: over}
+	p := &Pump{src: r, dst: pw, polled: true, floor: make(Floor, 1), over: over}
 	leave := p.floor.Take(nil)
 	p.start()
 	w.WriteString("a")

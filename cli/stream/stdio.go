@@ -28,8 +28,8 @@ type Files struct{ Stdin, Stdout, Stderr *os.File }
 // Stdio holds a command's streams: its ends of the pipes, and the pumps at the other ends.
 type Stdio struct {
 	theirs   []*os.File // the command's ends; closed here as soon as it has them
-	in       *pump
-	out, err *pump // err is nil if stderr shares stdout's pipe
+	in       *Pump
+	out, err *Pump // err is nil if stderr shares stdout's pipe
 	first    func()
 }
 
@@ -48,7 +48,7 @@ func (c *Files) OpenStdio(cmd *runner.Command, interactive bool, kept *Capture, 
 			return s, err
 		}
 		cmd.Stdin, s.theirs = r, append(s.theirs, r)
-		s.in = &pump{src: c.Stdin, dst: w, end: func() { w.Close() }}
+		s.in = &Pump{src: c.Stdin, dst: w, end: func() { w.Close() }}
 	}
 	if kept != nil {
 		if s.out, err = s.output(&cmd.Stdout, nil, &kept.out); err == nil {
@@ -68,7 +68,7 @@ func (c *Files) OpenStdio(cmd *runner.Command, interactive bool, kept *Capture, 
 }
 
 // output creates the pipe of one output stream. A caller's /dev/null needs no pipe.
-func (s *Stdio) output(end **os.File, dst *os.File, keep *tail) (*pump, error) {
+func (s *Stdio) output(end **os.File, dst *os.File, keep *tail) (*Pump, error) {
 	if dst != nil && isNull(dst) {
 		return nil, nil
 	}
@@ -78,14 +78,14 @@ func (s *Stdio) output(end **os.File, dst *os.File, keep *tail) (*pump, error) {
 	}
 	*end, s.theirs = w, append(s.theirs, w)
 	// Closing the reading end tells the command that its reader is gone.
-	return &pump{src: r, dst: dst, keep: keep, polled: true, first: s.first, end: func() { r.Close() }}, nil
+	return &Pump{src: r, dst: dst, keep: keep, polled: true, first: s.first, end: func() { r.Close() }}, nil
 }
 
 // Start begins to copy. It is called once the command has its ends, so that a command that cannot be started
 // consumes nothing of the caller's stdin.
 func (s *Stdio) Start() {
 	s.release()
-	for _, p := range []*pump{s.in, s.out, s.err} {
+	for _, p := range []*Pump{s.in, s.out, s.err} {
 		if p != nil {
 			p.start()
 		}
@@ -94,7 +94,7 @@ func (s *Stdio) Start() {
 
 // Share makes the output wait for f until over is closed.
 func (s *Stdio) Share(f Floor, over <-chan struct{}) {
-	for _, p := range []*pump{s.out, s.err} {
+	for _, p := range []*Pump{s.out, s.err} {
 		if p != nil {
 			p.floor, p.over = f, over
 		}
@@ -111,7 +111,7 @@ func (s *Stdio) release() {
 // Close releases streams that were never started.
 func (s *Stdio) Close() {
 	s.release()
-	for _, p := range []*pump{s.in, s.out, s.err} {
+	for _, p := range []*Pump{s.in, s.out, s.err} {
 		if p != nil {
 			p.end()
 		}
@@ -121,7 +121,7 @@ func (s *Stdio) Close() {
 // Drain copies what the command left in its pipes. It does not wait for end of file: in a persistent sandbox,
 // background processes may hold the pipes open.
 func (s *Stdio) Drain(limit time.Duration) error {
-	outs := []*pump{s.out, s.err}
+	outs := []*Pump{s.out, s.err}
 	drain(outs, limit)
 	for _, p := range outs {
 		if p == nil {
@@ -135,7 +135,7 @@ func (s *Stdio) Drain(limit time.Duration) error {
 }
 
 // drain returns when every pump is drained, or no pump has moved a byte for limit (0: no limit).
-func drain(pumps []*pump, limit time.Duration) {
+func drain(pumps []*Pump, limit time.Duration) {
 	wait := 50 * time.Microsecond
 	var seen int64
 	since := time.Now()

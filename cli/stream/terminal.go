@@ -16,8 +16,8 @@ type Terminal struct {
 	mu    sync.Mutex
 	saved *unix.Termios
 	raw   *unix.Termios
-	Keys  *detachKeys // nil: no keys detach from the command
-	Typed *pump       // copies what is typed; nil: nothing does
+	Keys  *DetachKeys // nil: no keys detach from the command
+	Typed *Pump       // copies what is typed; nil: nothing does
 
 	Answers *Answers // may be nil
 	Floor   Floor    // of output; may be nil
@@ -75,7 +75,7 @@ func (t *Terminal) MakeRaw() error {
 	return nil
 }
 
-// Restore undoes makeRaw. It may be called at any time, and more than once.
+// Restore undoes MakeRaw. It may be called at any time, and more than once.
 func (t *Terminal) Restore() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,15 +96,15 @@ func (t *Terminal) resume() {
 
 // Connect copies between the caller and master, the controlling end of the terminal inside. If the caller has
 // no terminal, its stdin is copied only with -i.
-func (t *Terminal) Connect(on *Files, master *os.File, interactive bool, kept *Capture, first func()) *pump {
+func (t *Terminal) Connect(on *Files, master *os.File, interactive bool, kept *Capture, first func()) *Pump {
 	// If the caller closes stdout, the pump ends and closes master, which hangs up the terminal inside.
-	out := &pump{src: master, dst: on.Stdout, floor: t.Floor, over: t.Over, first: first, end: func() { master.Close(); t.Restore() }}
+	out := &Pump{src: master, dst: on.Stdout, floor: t.Floor, over: t.Over, first: first, end: func() { master.Close(); t.Restore() }}
 	if kept != nil {
 		out.dst, out.keep = nil, &kept.out
 	}
 	out.start()
 	if t.Fd >= 0 || interactive {
-		in := &pump{src: on.Stdin, dst: master}
+		in := &Pump{src: on.Stdin, dst: master}
 		if t.Keys != nil || t.Answers != nil {
 			in.edit = t.edit
 		}
@@ -156,20 +156,20 @@ func EndOfFile(edited, midLine bool) []byte {
 // DrainTerminal waits for the remaining output of a terminal whose command has ended. It returns when every
 // process has closed the other end, or when the terminal has been silent for a moment with no data pending. It
 // also returns if the pump makes no progress for the time of patience.
-func DrainTerminal(out *pump) {
+func (p *Pump) DrainTerminal() {
 	const silent, limit = 30 * time.Millisecond, Patience
 	seen, since := int64(-1), time.Now()
 	for {
 		select {
-		case <-out.Done:
+		case <-p.Done:
 			return
 		case <-time.After(5 * time.Millisecond):
 		}
 		idle := time.Since(since)
-		switch moved := out.moved.Load(); {
+		switch moved := p.moved.Load(); {
 		case moved != seen:
 			seen, since = moved, time.Now()
-		case idle > limit, idle > silent && !out.pending() && !out.busy.Load():
+		case idle > limit, idle > silent && !p.pending() && !p.busy.Load():
 			return
 		}
 	}
