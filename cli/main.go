@@ -58,7 +58,7 @@ func Main() {
 	os.Exit(execute(a, os.Args[1:]))
 }
 
-// main runs one command line and returns the exit code.
+// execute runs one command line and returns the exit code.
 func execute(a *app.App, args []string) int {
 	if len(args) == 0 {
 		if _, err := a.Print(program().Overview(a.Width())); err != nil {
@@ -89,7 +89,7 @@ func execute(a *app.App, args []string) int {
 	return code
 }
 
-// command runs c, or prints its help if --help is among the flags.
+// executeVerb runs c, or prints its help if --help is among the flags.
 func executeVerb(a *app.App, c *app.Verb, args []string) (int, error) {
 	line, o := c.Line(a, args)
 	rest, err := line.Parse(args)

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -33,9 +32,6 @@ func CanAsk(c *app.Console, n *Network, p *ProcessOptions) error {
 	}
 	return f.Close()
 }
-
-// waits returns how long a connection waits for an answer.
-func (n *Network) waits() time.Duration { return cmp.Or(n.askTime, runner.AskTime) }
 
 // asker returns a function that asks the user at the terminal, one question at a time, or nil without --ask. A
 // question that waited too long for its turn is skipped: the runner has denied it.

@@ -1,46 +1,21 @@
 package launch
 
 import (
-	"errors"
 	"fmt"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
 	"demesne/cli/changes"
-	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
+	"demesne/session"
+	"demesne/session/cow"
 )
-
-// cowOptions say what becomes of changes that are kept apart.
-type cowOptions struct {
-	cow string // ask or keep; empty: keep
-}
 
 var cowWords = []string{"ask", "keep"}
 
 func (o *cowOptions) CowFlag() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupResult, Long: "cow", Arg: "WORD", Words: cowWords, Set: cmdline.Word(&o.cow, cowWords),
 		Help: "what to do with the changes of a directory with mode cow: keep them for demesne apply (the default), or ask on the terminal"}}
-}
-
-// CanAskCow returns an error if --cow ask is impossible.
-func (o *Options) CanAskCow(background bool) error {
-	switch {
-	case o.cow != "ask":
-		return nil
-	case !o.hasCow():
-		return app.Hinted(errors.New("--cow: no directory has mode cow"), "--workspace DIR:cow, --mount DIR:cow or --here=cow")
-	case o.Key != "" || background:
-		return app.Hinted(errors.New("--cow ask: cannot be combined with --key or --background"), "demesne diff lists the changes afterwards")
-	}
-	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		return app.Hinted(errors.New("--cow ask: there is no terminal to ask on"), "without it the changes are kept for demesne apply")
-	}
-	return f.Close()
 }
 
 // TellApart says where the changes of a persistent sandbox are.
@@ -80,4 +55,49 @@ func (p *Placed) tellChanges() {
 		return
 	}
 	fmt.Fprintf(p.o.Stderr, "hint: demesne diff --patch %s shows them; demesne apply %s makes them, demesne discard %s drops them\n", c.ID, c.ID, c.ID)
+}
+
+// Placed are the mounts of one sandbox, with what must be told at its end.
+type Placed struct {
+	o       *Options
+	watch   Watch
+	changes *cow.Set // nil: no mount has mode cow
+}
+
+// made records the sandbox that has the mounts.
+func (p *Placed) made(b *session.Sandbox) {
+	if p == nil || b.Existing {
+		return // an existing sandbox of the key has its own
+	}
+	if err := p.changes.Made(b.ID, p.o.Name); err != nil {
+		p.o.Say(fmt.Sprintf("%s: record changes: %v", p.o.Verb, err))
+	}
+}
+
+// Undo removes what no sandbox got.
+func (p *Placed) Undo() {
+	if p != nil {
+		p.changes.Undo()
+	}
+}
+
+// tell names the files that programs of this machine would execute, and sums up the changes that are kept apart.
+func (p *Placed) tell() {
+	if p == nil {
+		return
+	}
+	p.watch.Tell(&p.o.Console)
+	if p.changes != nil && p.changes.Sandbox != "" {
+		p.tellChanges()
+	}
+}
+
+// Recorded returns callbacks that record the sandbox, too.
+func (p *Placed) Recorded(cb session.Callbacks) session.Callbacks {
+	tell := cb.Made
+	cb.Made = func(b *session.Sandbox) {
+		p.made(b)
+		tell(b)
+	}
+	return cb
 }

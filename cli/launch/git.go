@@ -11,27 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cli/app"
 	"demesne/internal/text"
 )
-
-// gitIdentity returns the variables with which git in the sandbox uses the caller's name and address.
-func (o *Options) gitIdentity() (env []string, err error) {
-	dir, _ := o.CowWorkspace()
-	if o.identity == "no" || o.identity == "" && dir == "" && o.here == "" {
-		return nil, nil
-	}
-	if dir == "" {
-		dir = "."
-	}
-	if _, err := exec.LookPath("git"); err == nil {
-		env = identityIn(dir)
-	}
-	if len(env) == 0 && o.identity == "yes" {
-		return nil, app.Hinted(errors.New("--git-identity: git has no name and no address here"), "git config --global user.name NAME sets one")
-	}
-	return env, nil
-}
 
 // identityIn asks the caller's git. The configuration of the repository counts, and a sandbox may have written it: its
 // values are only text.

@@ -5,26 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/cli/app"
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
-	"demesne/session"
 	"demesne/session/cow"
 )
-
-// mountOptions name directories of this machine that a sandbox has at paths of its own.
-type mountOptions struct {
-	mounts   []string
-	here     string // rw, ro or cow; empty: not requested
-	caches   []string
-	identity string // yes or no; empty: not requested
-
-	Asked *string       // --devcontainer; nil: not requested
-	dev   *devContainer // that was read
-}
 
 var hereModes = []string{"rw", "ro", "cow"}
 
@@ -66,13 +58,6 @@ func (o *mountOptions) Parsed() (all []Mount, dir string, err error) {
 		dir = cmp.Or(dir, o.dev.plan.Dir)
 	}
 	return all, dir, err
-}
-
-// Placed are the mounts of one sandbox, with what must be told at its end.
-type Placed struct {
-	o       *Options
-	watch   Watch
-	changes *cow.Set // nil: no mount has mode cow
 }
 
 // Place adds the mounts to spec, with read-only ones over what programs of this machine would execute. It makes the
@@ -155,40 +140,37 @@ func (p *Placed) protect(spec *runner.Spec) error {
 	return nil
 }
 
-// made records the sandbox that has the mounts.
-func (p *Placed) made(b *session.Sandbox) {
-	if p == nil || b.Existing {
-		return // an existing sandbox of the key has its own
+// gitIdentity returns the variables with which git in the sandbox uses the caller's name and address.
+func (o *Options) gitIdentity() (env []string, err error) {
+	dir, _ := o.CowWorkspace()
+	if o.identity == "no" || o.identity == "" && dir == "" && o.here == "" {
+		return nil, nil
 	}
-	if err := p.changes.Made(b.ID, p.o.Name); err != nil {
-		p.o.Say(fmt.Sprintf("%s: record changes: %v", p.o.Verb, err))
+	if dir == "" {
+		dir = "."
 	}
+	if _, err := exec.LookPath("git"); err == nil {
+		env = identityIn(dir)
+	}
+	if len(env) == 0 && o.identity == "yes" {
+		return nil, app.Hinted(errors.New("--git-identity: git has no name and no address here"), "git config --global user.name NAME sets one")
+	}
+	return env, nil
 }
 
-// Undo removes what no sandbox got.
-func (p *Placed) Undo() {
-	if p != nil {
-		p.changes.Undo()
+// CanAskCow returns an error if --cow ask is impossible.
+func (o *Options) CanAskCow(background bool) error {
+	switch {
+	case o.cow != "ask":
+		return nil
+	case !o.hasCow():
+		return app.Hinted(errors.New("--cow: no directory has mode cow"), "--workspace DIR:cow, --mount DIR:cow or --here=cow")
+	case o.Key != "" || background:
+		return app.Hinted(errors.New("--cow ask: cannot be combined with --key or --background"), "demesne diff lists the changes afterwards")
 	}
-}
-
-// tell names the files that programs of this machine would execute, and sums up the changes that are kept apart.
-func (p *Placed) tell() {
-	if p == nil {
-		return
+	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return app.Hinted(errors.New("--cow ask: there is no terminal to ask on"), "without it the changes are kept for demesne apply")
 	}
-	p.watch.Tell(&p.o.Console)
-	if p.changes != nil && p.changes.Sandbox != "" {
-		p.tellChanges()
-	}
-}
-
-// Recorded returns callbacks that record the sandbox, too.
-func (p *Placed) Recorded(cb session.Callbacks) session.Callbacks {
-	tell := cb.Made
-	cb.Made = func(b *session.Sandbox) {
-		p.made(b)
-		tell(b)
-	}
-	return cb
+	return f.Close()
 }

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -174,3 +175,9 @@ func TellBlocked(c *app.Console, r *runner.Result, persists bool) {
 		fmt.Fprintf(c.Stderr, "%s: %s\n", word, text.SafeLine(line))
 	}
 }
+
+// waits returns how long a connection waits for an answer.
+func (n *Network) waits() time.Duration { return cmp.Or(n.askTime, runner.AskTime) }
+
+// secret is a credential whose value was not read yet.
+type secret struct{ source, host, header string }

@@ -293,3 +293,19 @@ func CheckInput(arg string) error {
 	}
 	return nil
 }
+
+// mountOptions name directories of this machine that a sandbox has at paths of its own.
+type mountOptions struct {
+	mounts   []string
+	here     string // rw, ro or cow; empty: not requested
+	caches   []string
+	identity string // yes or no; empty: not requested
+
+	Asked *string       // --devcontainer; nil: not requested
+	dev   *devContainer // that was read
+}
+
+// cowOptions say what becomes of changes that are kept apart.
+type cowOptions struct {
+	cow string // ask or keep; empty: keep
+}

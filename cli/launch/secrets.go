@@ -26,9 +26,6 @@ func (n *Network) SecretFlags() cmdline.Flags {
 	}
 }
 
-// secret is a credential whose value was not read yet.
-type secret struct{ source, host, header string }
-
 func (n *Network) addSecret(s string) error {
 	name, source, named := strings.Cut(s, "=")
 	if !app.IsEnvName(name) {

@@ -1,22 +1,15 @@
 package run
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
-	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/kernels/languages"
 	"demesne/runner"
@@ -198,28 +191,4 @@ func lacksParser(err error, l languages.Language) error {
 		return app.Hinted(err, "--image NAME names an image that has it")
 	}
 	return app.Hinted(err, "--image %s has it", l.Image)
-}
-
-// readCode reads a file of this machine, or stdin.
-func readCode(c *app.Console, name string) ([]byte, error) {
-	from := c.Stdin
-	if name != "-" {
-		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return nil, fsutil.Reason(err)
-		}
-		defer f.Close()
-		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeNamedPipe {
-			return nil, errors.New("is not a regular file or a pipe")
-		}
-		from = f
-	}
-	code, err := io.ReadAll(io.LimitReader(from, maxScript+1))
-	if err != nil {
-		return nil, fsutil.Reason(err)
-	}
-	if len(code) > maxScript {
-		return nil, fmt.Errorf("longer than %s", cmdline.FormatBytes(maxScript))
-	}
-	return bytes.TrimPrefix(code, []byte("\xef\xbb\xbf")), nil
 }

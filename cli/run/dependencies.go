@@ -9,7 +9,6 @@ import (
 
 	"demesne/cli/app"
 	"demesne/cli/launch"
-	"demesne/images/oci"
 	"demesne/internal/cmdline"
 	"demesne/kernels/languages"
 	"demesne/runner"
@@ -85,38 +84,4 @@ func (c *codeOptions) install(ctx context.Context, o *launch.Options, s *session
 		fmt.Fprintln(o.Stderr, "hint: --egress package-managers lets the sandbox reach package registries")
 	}
 	return nil
-}
-
-// within makes the sandbox of c, or finds the one of its key, installs the dependencies there, and calls do with its id and
-// the image's configuration. Without a key it removes the sandbox then.
-func (j *command) within(s *session.Service, c session.CreateOptions, cb session.Callbacks, do func(id string, image oci.Config) error) (err error) {
-	if c.Spec.Key == "" {
-		c.Spec.Lifetime = runner.Attached
-	}
-	var image oci.Config
-	configured := c.Configured
-	c.Configured = func(c *session.CreateOptions, i oci.Config) error {
-		if image = i; configured != nil {
-			return configured(c, i)
-		}
-		return nil
-	}
-	sb, err := s.Create(j.Sig.Ctx, c, cb)
-	if err != nil {
-		return err
-	}
-	if c.Spec.Key == "" {
-		defer func() {
-			err = errors.Join(err, s.Remove(context.WithoutCancel(j.Sig.Ctx), sb.ID))
-			if j.o.manifest && j.Result != nil {
-				var failed error
-				_, j.Manifest, failed = session.WriteManifest(sb.Out)
-				err = errors.Join(err, failed)
-			}
-		}()
-	}
-	if err := j.o.install(j.Sig.Ctx, &j.o.Options, s, sb.ID, j.tool); err != nil {
-		return err
-	}
-	return do(sb.ID, image)
 }

@@ -12,6 +12,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -23,15 +24,6 @@ import (
 	"demesne/session"
 )
 
-// runOptions are the options of run and exec.
-type runOptions struct {
-	launch.Options
-	codeOptions
-	stepOptions
-	background, queue bool
-	manifest          bool // of out
-}
-
 func (o *runOptions) Run(args []string) (int, error) {
 	r, err := o.newRun(args)
 	switch {
@@ -41,23 +33,6 @@ func (o *runOptions) Run(args []string) (int, error) {
 		return jobTool{o.App}.start(o)
 	}
 	return r.finish()
-}
-
-// command is a command of run or exec that passed every check that needs no sandbox.
-type command struct {
-	*launch.Execution
-	o      *runOptions
-	script *script         // nil: the command is no script
-	tool   *runner.Command // installs dependencies first; nil: none
-	run    func() error
-}
-
-func (c *command) finish() (int, error) { return c.Execution.Finish(c.run()) }
-
-func (c *command) runOptions() session.RunOptions {
-	opts := c.Execution.RunOptions()
-	opts.Queue = c.o.queue
-	return opts
 }
 
 func (o *runOptions) newRun(args []string) (*command, error) {
@@ -101,34 +76,6 @@ func (o *runOptions) newRun(args []string) (*command, error) {
 		return nil, err
 	}
 	return o.scripted(args, argv, func(c *command) error { return c.start(spec, r, args) })
-}
-
-// scripted returns a command, which may be a script.
-func (o *runOptions) scripted(args, argv []string, run func(*command) error) (*command, error) {
-	sc, err := o.findScript(args)
-	c := &command{o: o, script: sc}
-	if err == nil {
-		c.tool, err = o.installer(&o.Options, sc, args)
-	}
-	if err == nil {
-		c.Execution, err = o.NewExecution(argv)
-	}
-	if err != nil {
-		sc.close()
-		return nil, err
-	}
-	if c.tool != nil {
-		c.tool.Env = slices.Concat(c.tool.Env, c.Cmd.Env)
-	}
-	if sc != nil {
-		c.Missing = func(err error) error { return sc.failed(c.Execution, err) }
-		c.After = func(r *runner.Result) { sc.tell(&o.Console, r.ExitCode) }
-	}
-	c.run = func() error {
-		defer sc.close()
-		return run(c)
-	}
-	return c, nil
 }
 
 func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
@@ -239,4 +186,38 @@ The exit code is that of CMD. With --commands it is that of the first failure. d
 		},
 		New: func(a *app.App) app.Options { return &runOptions{Options: launch.Options{App: a}} },
 	}
+}
+
+// within makes the sandbox of c, or finds the one of its key, installs the dependencies there, and calls do with its id and
+// the image's configuration. Without a key it removes the sandbox then.
+func (j *command) within(s *session.Service, c session.CreateOptions, cb session.Callbacks, do func(id string, image oci.Config) error) (err error) {
+	if c.Spec.Key == "" {
+		c.Spec.Lifetime = runner.Attached
+	}
+	var image oci.Config
+	configured := c.Configured
+	c.Configured = func(c *session.CreateOptions, i oci.Config) error {
+		if image = i; configured != nil {
+			return configured(c, i)
+		}
+		return nil
+	}
+	sb, err := s.Create(j.Sig.Ctx, c, cb)
+	if err != nil {
+		return err
+	}
+	if c.Spec.Key == "" {
+		defer func() {
+			err = errors.Join(err, s.Remove(context.WithoutCancel(j.Sig.Ctx), sb.ID))
+			if j.o.manifest && j.Result != nil {
+				var failed error
+				_, j.Manifest, failed = session.WriteManifest(sb.Out)
+				err = errors.Join(err, failed)
+			}
+		}()
+	}
+	if err := j.o.install(j.Sig.Ctx, &j.o.Options, s, sb.ID, j.tool); err != nil {
+		return err
+	}
+	return do(sb.ID, image)
 }

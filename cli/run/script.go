@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -8,11 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
 	"demesne/cli/launch"
@@ -26,12 +30,6 @@ import (
 	"demesne/runner/ipc"
 	"demesne/session"
 )
-
-// codeOptions describe code that a command line names in place of a command.
-type codeOptions struct {
-	language     languages.Language // of --language; zero: the file's name tells
-	dependencies []string
-}
 
 // maxScript bounds a program that is not handed in as a file: one on stdin, or one for a sandbox that exists.
 const maxScript = 16 << 20
@@ -68,43 +66,6 @@ type script struct {
 	content []byte // of one that is copied; nil: it is an input
 }
 
-// findScript returns the script that the first word of a command names, or nil if that is an ordinary command. It is
-// a script if it is a regular file of this machine with a name of the table, or with --language any one. Text of -c, and
-// arguments of a given entrypoint or for a dev container, are no scripts.
-func (o *runOptions) findScript(args []string) (*script, error) {
-	forced := o.language.Name != ""
-	if forced && len(o.dependencies) > 0 && (len(args) == 0 || args[0] != "-" && !fsutil.Exists(args[0])) {
-		forced = false // the language is that of the dependencies alone
-	}
-	if o.Shell != nil || o.Entrypoint != nil || o.Asked != nil || len(args) == 0 {
-		if forced {
-			return nil, errors.New("--language: needs a file or - as the command, without -c, --entrypoint and --devcontainer")
-		}
-		return nil, nil
-	}
-	s := &script{name: args[0], lang: o.language, only: forced}
-	if forced && s.name == "-" {
-		return s, s.takeStdin(o)
-	}
-	if !forced && !launch.IsScriptName(s.name) {
-		return nil, nil
-	}
-	switch info, err := os.Stat(s.name); {
-	case forced && err != nil:
-		return nil, fmt.Errorf("script %q: %w", s.name, fsutil.Reason(err))
-	case forced && !info.Mode().IsRegular():
-		return nil, fmt.Errorf("script %q: is not a regular file", s.name)
-	case err != nil || !info.Mode().IsRegular():
-		return nil, nil
-	default:
-		s.executable = !forced && info.Mode()&0o111 != 0
-	}
-	if err := s.look(); err != nil {
-		return nil, fmt.Errorf("script %q: %w", s.name, fsutil.Reason(err))
-	}
-	return s, nil
-}
-
 // look finds the file without symbolic links, and reads its beginning.
 func (s *script) look() error {
 	abs, err := filepath.Abs(s.name)
@@ -129,25 +90,6 @@ func (s *script) look() error {
 		s.lang, _ = languages.OfScript(s.name, head[:n])
 	}
 	return nil
-}
-
-// takeStdin puts stdin into a file of a new directory.
-func (s *script) takeStdin(o *runOptions) error {
-	if o.Interactive || o.TTY || o.background {
-		return errors.New("stdin has the program: it cannot be combined with -i, -t or --background")
-	}
-	code, err := io.ReadAll(io.LimitReader(o.Stdin, maxScript+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("read stdin: %w", err)
-	case len(code) > maxScript:
-		return fmt.Errorf("read stdin: longer than %s", cmdline.FormatBytes(maxScript))
-	}
-	if s.temporary, err = os.MkdirTemp("", "demesne-stdin-"); err != nil {
-		return err
-	}
-	s.real = filepath.Join(s.temporary, "stdin"+s.lang.Extensions[0])
-	return os.WriteFile(s.real, code, 0o644)
 }
 
 // close removes the file of a program from stdin.
@@ -210,50 +152,6 @@ func (s *script) handIn(spec *runner.Spec, o *launch.Options) error {
 	return nil
 }
 
-// showScript makes the script visible in the sandbox of a run: as an input, or for the sandbox of a key as a copy.
-func (j *command) showScript(s *session.Service, spec *runner.Spec) error {
-	if j.o.Key == "" {
-		return j.script.handIn(spec, &j.o.Options)
-	}
-	j.script.locate(*spec, shownBy(&j.o.Options))
-	if id, err := s.OfKey(j.Sig.Ctx, j.o.Key); err == nil && !j.o.Replace && !j.script.shown {
-		if info, err := s.Inspect(j.Sig.Ctx, id); err == nil {
-			j.script.locate(info.Spec, info.Spec.Mounts)
-		}
-	}
-	return j.script.readIn()
-}
-
-// copyingScript returns callbacks that copy a script into the sandbox of a key before the command starts.
-func (j *command) copyingScript(cb session.Callbacks) session.Callbacks {
-	if j.script == nil || j.o.Key == "" {
-		return cb
-	}
-	tell := cb.Made
-	cb.Made = func(b *session.Sandbox) {
-		tell(b)
-		j.Problem = j.script.copyIn(j.Sig.Ctx, b)
-	}
-	return cb
-}
-
-// bringScript opens a sandbox that exists, and makes the script visible in it.
-func (j *command) bringScript(s *session.Service, id string, cb session.Callbacks) error {
-	sb, err := s.Open(j.Sig.Ctx, id, cb)
-	if err != nil {
-		return err
-	}
-	info, err := s.Inspect(j.Sig.Ctx, sb.ID)
-	if err != nil {
-		return err
-	}
-	j.script.locate(info.Spec, info.Spec.Mounts)
-	if err := j.script.readIn(); err != nil {
-		return err
-	}
-	return j.script.copyIn(j.Sig.Ctx, sb)
-}
-
 // copyIn copies the script into a sandbox that exists, which can have no further inputs, unless that shows it. The same
 // program has the same path each time.
 func (s *script) copyIn(ctx context.Context, sb *session.Sandbox) error {
@@ -291,8 +189,8 @@ func (s *script) readIn() error {
 	return nil
 }
 
-// command sets the command lines that run the script. argv is the ordinary one. It comes first, as the sandbox's own
-// programs count, not those of this machine. c is the image's configuration.
+// command sets the command lines that run the script. argv is tried first: a program of that name in the sandbox wins over
+// the script. c is the image's configuration.
 func (s *script) command(cmd *runner.Command, c oci.Config, argv, args []string) {
 	through := len(c.Entrypoint) > 0
 	cmd.Argv, cmd.Else = argv, nil
@@ -350,4 +248,28 @@ func (s *script) failed(j *launch.Execution, err error) error {
 		return app.Hinted(err, "the image %s has one: demesne run --image %s %s", s.lang.Image, s.lang.Image, text.SafeLine(s.name))
 	}
 	return app.Hinted(err, "demesne run --image NAME runs on an image that has one")
+}
+
+// readCode reads a file of this machine, or stdin.
+func readCode(c *app.Console, name string) ([]byte, error) {
+	from := c.Stdin
+	if name != "-" {
+		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, fsutil.Reason(err)
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeNamedPipe {
+			return nil, errors.New("is not a regular file or a pipe")
+		}
+		from = f
+	}
+	code, err := io.ReadAll(io.LimitReader(from, maxScript+1))
+	if err != nil {
+		return nil, fsutil.Reason(err)
+	}
+	if len(code) > maxScript {
+		return nil, fmt.Errorf("longer than %s", cmdline.FormatBytes(maxScript))
+	}
+	return bytes.TrimPrefix(code, []byte("\xef\xbb\xbf")), nil
 }

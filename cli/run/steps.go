@@ -15,13 +15,6 @@ import (
 	"demesne/session"
 )
 
-// stepOptions are a list of commands in place of one.
-type stepOptions struct {
-	commands string // file with the list, or -; empty: none
-	goOn     bool
-	list     []runner.Step
-}
-
 func stepFlags(o *stepOptions) cmdline.Flags {
 	return cmdline.Flags{
 		{Group: app.GroupCommand, Long: "commands", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.commands),

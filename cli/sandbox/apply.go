@@ -3,16 +3,11 @@ package sandbox
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"demesne/cli/app"
 	"demesne/cli/changes"
 	"demesne/internal/cmdline"
-	"demesne/internal/text"
-	"demesne/runner/ipc"
 	"demesne/session/cow"
 )
 
@@ -166,74 +161,4 @@ func (o *discardOptions) Run(args []string) (int, error) {
 		}
 	}
 	return code, nil
-}
-
-// listChanges lists all changes that are kept apart.
-func (o *diffOptions) listChanges() (int, error) {
-	all, err := cow.All()
-	if err != nil {
-		return 0, err
-	}
-	list := []changesDocument{}
-	var b strings.Builder
-	for _, c := range all {
-		var dirs []string
-		d := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created}
-		for _, dir := range c.Dirs {
-			dirs = append(dirs, text.SafeLine(dir.Path))
-			d.Directories = append(d.Directories, dir.Path)
-		}
-		list = append(list, d)
-		fmt.Fprintf(&b, "%s  %s  %s\n", c.ID, c.Created.Local().Format(time.DateTime), strings.Join(dirs, ", "))
-	}
-	if o.json {
-		return o.PrintJSON(list)
-	}
-	return o.Print(b.String())
-}
-
-// patchChanges shows what changed in files, in the order of their names.
-func (o *diffOptions) patchChanges(c *cow.Set, paths []string) (int, error) {
-	s, err := changes.PatchText(c, paths, cmdline.TerminalOf(o.Stdout, o.Env))
-	if err != nil {
-		return 0, err
-	}
-	return o.Page(s)
-}
-
-// diffChanges lists one set of changes.
-func (o *diffOptions) diffChanges(c *cow.Set) (int, error) {
-	edits, all, err := c.Edits()
-	if err != nil {
-		return 0, err
-	}
-	if !o.json {
-		return o.Print(changes.List(edits, all))
-	}
-	out := changesDocument{ID: c.ID, Sandbox: c.Sandbox, Created: c.Created, Truncated: !all}
-	for _, e := range edits {
-		out.Changes = append(out.Changes, changeDocument{Path: ipc.Bytes(e.Path), Kind: string(e.Kind), Executes: e.By, Guarded: e.Guarded, LeadsTo: ipc.Bytes(e.Leads), Changed: e.Changed, Special: e.Special})
-	}
-	return o.PrintJSON(out)
-}
-
-// changesDocument is the output of diff --json for changes that are kept apart. In the list of all changes it has the
-// directories, and no single change.
-type changesDocument struct {
-	ID          string           `json:"id"`
-	Sandbox     string           `json:"sandbox,omitempty"`
-	Created     time.Time        `json:"created"`
-	Directories []string         `json:"directories,omitempty"`
-	Changes     []changeDocument `json:"changes,omitempty"`
-	Truncated   bool             `json:"truncated,omitempty"`
-}
-
-type changeDocument struct {
-	Path     ipc.Bytes `json:"path"` // on this machine, absolute
-	Kind     string    `json:"kind"` // A, M or D
-	Executes string    `json:"executes,omitempty"`
-	Guarded  bool      `json:"guarded,omitempty"`  // apply leaves it out unless it is named
-	LeadsTo  ipc.Bytes `json:"leads_to,omitempty"` // target of a link that leads out of the directory
-	Changed  bool      `json:"changed,omitempty"`  // the caller changed the file meanwhile
-	Special  bool      `json:"special,omitempty"`  // a device, fifo or socket: never applied
 }

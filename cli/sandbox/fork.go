@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,10 +9,8 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/cmdline"
-	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
-	"demesne/session/cow"
 )
 
 // Forks returns the verbs about the files of persistent sandboxes.
@@ -145,78 +142,4 @@ func listenersText(ports []runner.Port) string {
 		at = append(at, p.Listen)
 	}
 	return strings.Join(at, ", ")
-}
-
-// diffOptions are the options of diff.
-type diffOptions struct {
-	*app.App
-	json, patch bool
-}
-
-func (o *diffOptions) Flags() cmdline.Flags {
-	return append(app.JSONFlag(&o.json), cmdline.Flags{{Group: app.GroupResult, Long: "patch", Short: 'p', Set: cmdline.On(&o.patch),
-		Help: "show what changed in files of a directory with mode cow"}}...)
-}
-
-func (o *diffOptions) Run(args []string) (int, error) {
-	if o.patch {
-		if o.json {
-			return 0, errors.New("--patch: cannot be combined with --json")
-		}
-		c, paths, err := changesAnd(args)
-		if err != nil {
-			return 0, err
-		}
-		return o.patchChanges(c, paths)
-	}
-	if len(args) == 0 {
-		if c, err := cow.Only(); err == nil && !o.json {
-			return o.diffChanges(c)
-		}
-		return o.listChanges()
-	}
-	id, err := app.OneSandbox(args)
-	if err != nil {
-		return 0, err
-	}
-	apart, _ := cow.Find(id)
-	if apart != nil && (apart.ID == id || !apart.Persistent()) {
-		return o.diffChanges(apart)
-	}
-	return o.WithEngine(func(ctx context.Context, eng session.Engine) (int, error) {
-		d, err := eng.Diff(ctx, id)
-		if err != nil {
-			return 0, err
-		}
-		if o.json {
-			d.Changes = append([]runner.Change{}, d.Changes...) // never null
-			return o.PrintJSON(d)
-		}
-		o.tellOthers(apart)
-		return o.Print(diffText(d))
-	})
-}
-
-// diffText returns one line for each change. Names come from the sandbox; they are escaped so that they cannot
-// forge lines.
-func diffText(d *runner.Diff) string {
-	var b strings.Builder
-	for _, c := range d.Changes {
-		fmt.Fprintf(&b, "%s %s", c.Kind, text.SafeLine(string(c.Path)))
-		if c.Executes != "" {
-			fmt.Fprintf(&b, "  (executed by %s)", c.Executes)
-		}
-		b.WriteByte('\n')
-	}
-	if d.Truncated {
-		b.WriteString("… and more\n")
-	}
-	return b.String()
-}
-
-// tellOthers says where to see the changes of a sandbox that diff does not list. c may be nil.
-func (o *diffOptions) tellOthers(c *cow.Set) {
-	if c != nil {
-		fmt.Fprintf(o.Stderr, "hint: demesne diff %s lists the changes to directories with mode cow\n", c.ID)
-	}
 }

@@ -66,7 +66,7 @@ func WatchSignals(quit *procself.SIGQUITAction, term *Terminal) *Signals {
 	return s
 }
 
-// SignalsWatched is watchSignals without a terminal; it returns once the handlers are installed.
+// SignalsWatched is WatchSignals without a terminal; it returns once the handlers are installed.
 func SignalsWatched(quit *procself.SIGQUITAction) *Signals {
 	s := WatchSignals(quit, &Terminal{Fd: -1})
 	<-s.Watched
@@ -113,7 +113,7 @@ func (s *Signals) Take(sig unix.Signal) {
 }
 
 // giveUp handles a signal that arrives before there is a command. If the runner is already starting a command,
-// attach passes the signal on to it.
+// Attach passes the signal on to it.
 func (s *Signals) giveUp(sig unix.Signal, deadly bool) {
 	if deadly {
 		s.asked++
