@@ -8,10 +8,11 @@
 //
 // A value is found in plain form, however writes split it. A value of at least [encodedFrom] bytes is also found
 // in base64, in hexadecimal, and escaped for a URL, for HTML, for JSON, and for JSON in JSON, as the usual libraries
-// write it. Base64 may use either alphabet and may contain a longer text, as in basic authentication. A value of less than [least] bytes is ignored, because it would match everywhere.
+// write it. Base64 may use either alphabet, may contain a longer text, as in basic authentication, and may be broken into
+// lines, as in MIME and PEM. A value of less than [least] bytes is ignored, because it would match everywhere.
 //
 // This prevents accidental disclosure. It does not stop a program that has a credential from encoding it in
-// another way: backwards, one byte a line, or in base64 that is broken into lines as in MIME.
+// another way: backwards, one byte a line, or in base64 with spaces.
 //
 // Bytes that may begin a value are held back until the next bytes decide, so never more than the longest form of
 // a value. The package searches for fixed strings with [bytes.Index] only.

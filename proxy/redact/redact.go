@@ -22,6 +22,7 @@ const (
 type Values struct {
 	forms  [][]byte
 	folded [][]byte // the forms in lower case
+	base64 [][]byte // those that may be broken into lines
 }
 
 // New returns the Values for values. It returns nil if all of them are shorter than least.
@@ -29,9 +30,14 @@ func New(values ...string) *Values {
 	var v Values
 	for _, s := range values {
 		for _, form := range forms(s) {
-			if !slices.ContainsFunc(v.forms, func(b []byte) bool { return string(b) == form }) {
+			if !contains(v.forms, form) {
 				v.forms = append(v.forms, []byte(form))
 				v.folded = append(v.folded, bytes.ToLower([]byte(form)))
+			}
+		}
+		for _, form := range inBase64(s) {
+			if !contains(v.base64, form) {
+				v.base64 = append(v.base64, []byte(form))
 			}
 		}
 	}
@@ -39,6 +45,10 @@ func New(values ...string) *Values {
 		return nil
 	}
 	return &v
+}
+
+func contains(all [][]byte, form string) bool {
+	return slices.ContainsFunc(all, func(b []byte) bool { return string(b) == form })
 }
 
 // Text returns s with every value blanked.
@@ -78,11 +88,7 @@ func forms(value string) []string {
 	if len(value) < encodedFrom {
 		return all
 	}
-	for _, code := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		for before := range 3 {
-			all = append(all, inside(code, before, value))
-		}
-	}
+	all = append(all, inBase64(value)...)
 	all = append(all, hex.EncodeToString([]byte(value)), strings.ToUpper(hex.EncodeToString([]byte(value))))
 	for _, escaped := range []string{url.QueryEscape(value), url.PathEscape(value), percent(value, "-_.~"), percent(value, "-_.~/"), percent(value, "-_.~!'()*")} {
 		all = append(all, escaped, lowerHex(escaped))
@@ -109,6 +115,19 @@ func percent(s, safe string) string {
 		}
 	}
 	return b.String()
+}
+
+// inBase64 returns the forms of a value in base64: in both alphabets, after 0, 1 and 2 bytes of a group of three.
+func inBase64(value string) (all []string) {
+	if len(value) < encodedFrom {
+		return nil
+	}
+	for _, code := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for before := range 3 {
+			all = append(all, inside(code, before, value))
+		}
+	}
+	return all
 }
 
 // inside returns the part of a longer text's base64 that depends on value alone. before is the number of bytes

@@ -66,6 +66,50 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
+// TestLines checks base64 that is broken into lines, as MIME and PEM have it: at each alignment and place in a line, however
+// the text is split.
+func TestLines(t *testing.T) {
+	for name, value := range map[string]string{"short": secret, "long": strings.Repeat("k3y-", 50)} {
+		v := New(value)
+		for _, c := range []struct {
+			width int
+			end   string
+		}{{76, "\r\n"}, {76, "\n"}, {64, "\n"}, {1, "\r\n"}} {
+			for before := range 60 {
+				var text strings.Builder
+				for rest := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("u", before) + value + "tail")); rest != ""; {
+					n := min(c.width, len(rest))
+					text.WriteString(rest[:n] + c.end)
+					rest = rest[n:]
+				}
+				got := v.Text(text.String())
+				if n := strings.Count(got, "*"); n < len(value)*4/3-2 || len(got) != text.Len() {
+					t.Errorf("%s, lines of %d, after %d bytes:\n%s", name, c.width, before, got)
+				}
+				for _, size := range []int{1, 3, 77} {
+					var out bytes.Buffer
+					w := v.Writer(&out)
+					for rest := text.String(); rest != ""; rest = rest[min(size, len(rest)):] {
+						w.Write([]byte(rest[:min(size, len(rest))]))
+					}
+					if w.Close(); out.String() != got {
+						t.Errorf("%s, lines of %d, after %d bytes, writes of %d:\n%s", name, c.width, before, size, out.String())
+					}
+				}
+			}
+		}
+		half := base64.StdEncoding.EncodeToString([]byte(value))[:8]
+		var out bytes.Buffer
+		w := v.Writer(&out)
+		for range 1000 {
+			w.Write([]byte("\n" + half + "\n\n"))
+		}
+		if len(w.held) > 12 {
+			t.Errorf("%s: %d bytes are held back", name, len(w.held))
+		}
+	}
+}
+
 // TestFoldedText checks that a value is found in any case, as parsers change the case of header names.
 func TestFoldedText(t *testing.T) {
 	v := New("ghp_AbCdEf123")
@@ -165,6 +209,8 @@ func FuzzCut(f *testing.F) {
 	f.Add("abcdefgh", "xxabcdefghabcdefghxx", 3)
 	f.Add("aaaaaaaa", "aaaaaaaaaaaaaaab", 1)
 	f.Add(secret, "t="+url.QueryEscape(secret), 4)
+	f.Add(secret, "dTNjcjN0L\r\nyYiK3Y", 2)
+	f.Add(secret, "czNjcjN0\nLyYiK3Y\n\n", 2)
 	f.Fuzz(func(t *testing.T, value, text string, size int) {
 		if strings.Contains(value, "*") || len(value) > 1<<10 || size < 1 {
 			return

@@ -3,6 +3,7 @@ package redact
 import (
 	"bytes"
 	"io"
+	"sort"
 )
 
 // stream holds the bytes that were passed in and not yet returned.
@@ -54,6 +55,23 @@ func (s *stream) blanked(known int) (out []byte, lead int) {
 			lead = max(lead, blank(out, at, at+len(form)))
 		}
 	}
+	if s.values.base64 == nil {
+		return out, lead
+	}
+	u := unbreak(s.held)
+	if len(u.cuts) == 0 {
+		return out, lead
+	}
+	for _, form := range s.values.base64 {
+		for at := 0; ; at++ {
+			i := bytes.Index(u.text[at:], form)
+			if i < 0 || u.original(at+i) >= known {
+				break
+			}
+			at += i
+			lead = max(lead, blank(out, u.original(at), u.original(at+len(form)-1)+1))
+		}
+	}
 	return out, lead
 }
 
@@ -67,7 +85,21 @@ func blank(b []byte, from, to int) (behind int) {
 
 // begun returns how many bytes at the end of b may begin a value.
 func (v *Values) begun(b []byte) (most int) {
-	for _, form := range v.forms {
+	most = begun(v.forms, b)
+	longest := 0
+	for _, form := range v.base64 {
+		longest = max(longest, len(form))
+	}
+	tail := b[max(0, len(b)-3*longest):] // a line has at least one byte, and two at its end
+	u := unbreak(tail)
+	if n := begun(v.base64, u.text); n > 0 {
+		most = max(most, len(tail)-u.original(len(u.text)-n))
+	}
+	return most
+}
+
+func begun(forms [][]byte, b []byte) (most int) {
+	for _, form := range forms {
 		end := b[max(0, len(b)-len(form)+1):]
 		for len(end) > most {
 			i := bytes.IndexByte(end, form[0])
@@ -82,6 +114,55 @@ func (v *Values) begun(b []byte) (most int) {
 		}
 	}
 	return most
+}
+
+// unbroken is a text without its line breaks, as they are in base64 of MIME and PEM. An empty line is not base64: the break
+// before it is left out, and its own remains.
+type unbroken struct {
+	text []byte
+	cuts []cut
+}
+
+// cut is a place where bytes of the original are left out.
+type cut struct {
+	at   int // of the byte behind it in the text
+	gone int // bytes left out until here
+}
+
+func unbreak(b []byte) (u unbroken) {
+	start, gone := 0, 0
+	for from := 0; ; {
+		i := bytes.IndexByte(b[from:], '\n')
+		if i < 0 {
+			break
+		}
+		end := from + i
+		from = end + 1
+		if end > 0 && b[end-1] == '\r' {
+			end--
+		}
+		if end == 0 || b[end-1] == '\n' {
+			continue
+		}
+		u.text = append(u.text, b[start:end]...)
+		gone, start = gone+from-end, from
+		u.cuts = append(u.cuts, cut{len(u.text), gone})
+	}
+	if start == 0 { // most often
+		u.text = b
+	} else {
+		u.text = append(u.text, b[start:]...)
+	}
+	u.text = bytes.TrimSuffix(u.text, []byte("\r")) // the rest of the break may follow
+	return u
+}
+
+// original returns the place in the original of the byte i of the text.
+func (u unbroken) original(i int) int {
+	if n := sort.Search(len(u.cuts), func(n int) bool { return u.cuts[n].at > i }); n > 0 {
+		i += u.cuts[n-1].gone
+	}
+	return i
 }
 
 // Writer blanks the values in the bytes written to it and forwards them.
