@@ -66,12 +66,11 @@ func newCorner(t *testing.T) corner {
 // buildPrograms builds the programs that Connect starts, unless they exist.
 func buildPrograms(t *testing.T) {
 	t.Helper()
+	buildRunner(t)
 	if os.Getenv("DEMESNE_BIN") != "" {
-		buildRunner(t)
 		return
 	}
-	buildRunner(t)
-	c := exec.Command("go", "build", "-o", os.Getenv("DEMESNE_LIBEXEC"), "demesne/cmd/demesne-init")
+	c := exec.Command("go", "build", "-o", os.Getenv("DEMESNE_LIBEXEC"), "demesne/cmd/demesne-init", "demesne/cmd/demesne-proxy")
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
