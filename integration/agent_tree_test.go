@@ -115,7 +115,7 @@ func TestAgentRun(t *testing.T) {
 		t.Errorf("copied %q", got)
 	}
 	transcript := r.file(t, "out/transcript.jsonl")
-	for _, want := range []string{"/workspace/.demesne/" + filepath.Base(r.dir), "## Task", "Copy the note.", "copy.txt exists", "IS_SANDBOX=1", "demesne-agent-"} {
+	for _, want := range []string{"/workspace/.demesne-agents/" + filepath.Base(r.dir), "## Task", "Copy the note.", "copy.txt exists", "IS_SANDBOX=1", "demesne-agent-"} {
 		if !strings.Contains(transcript, want) {
 			t.Errorf("the transcript has no %q", want)
 		}
@@ -444,7 +444,7 @@ func TestAgentPlanted(t *testing.T) {
 		shell("cd /out && ln -s "+victim+" results.json && ln -s "+victim+" usage.json && mkdir transcript.jsonl && mkdir -p usage.jsonl/deep && chmod 0 usage.jsonl && ln -s "+b.dir+"/victims child; ls -la /out"),
 		childTool("script", map[string]any{"name": "a", "command": "echo x > /out/planted"}),
 		childTool("agent", map[string]any{"name": "b", "prompt": "x"}),
-		shell("rm /out/child && rm -rf /workspace/.demesne && ln -s "+b.dir+"/victims /workspace/.demesne"),
+		shell("rm /out/child && rm -rf /workspace/.demesne-agents && ln -s "+b.dir+"/victims /workspace/.demesne-agents"),
 		childTool("agent", map[string]any{"name": "c", "prompt": "x"}),
 		fixture.Answer{Text: "Done."})
 	m := &fixture.Model{Script: script}

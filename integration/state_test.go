@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"demesne/integration/fixture"
 )
 
 // TestStateWithoutHome checks that commands work for a user whose home is / or cannot be written, and that demesne says
@@ -53,9 +55,13 @@ func TestEscapeF41Home(t *testing.T) {
 	attack := `for d in .demesne .config/demesne; do
 	echo evil > $d/egress-rules.json; mkdir $d/jobs; rm -rf $d; mv $d gone; ln -s /tmp $d/x; chmod 777 $d; umount $d; done
 	mv .config away; rm -rf .config; mkdir -p .config/demesne/y; mv .git aside; echo done`
-	for range 2 { // the second one without .git in its place
-		if r := b.in(p, "run", "--here", "-c", attack); r.stdout != "" && r.stdout != "done\n" {
-			t.Errorf("attack: %+v", r)
+	// The last one is without .git in its place.
+	for _, flags := range [][]string{{"--workspace", p}, {"--workspace", "../p/."}, {"--here"}, {"--here"}} {
+		if flags[0] == "--workspace" {
+			b.file("ci/p/.git/HEAD", "ref: refs/heads/main\n", 0o644)
+		}
+		if r := b.in(p, append(append([]string{"run"}, flags...), "-c", attack)...); r.stdout != "" && r.stdout != "done\n" {
+			t.Errorf("%q: attack: %+v", flags, r)
 		}
 		for _, d := range []string{".demesne", ".config/demesne"} {
 			if info, err := os.Lstat(p + "/" + d); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || d != ".demesne" && len(names(p+"/"+d)) > 0 {
@@ -81,10 +87,11 @@ func TestEscapeF41Home(t *testing.T) {
 		}
 	}
 	refused("overlaps", "--here", "--nesting")
+	refused("overlaps", "--workspace", p, "--nesting")
 	for _, f := range []struct{ name, text string }{{".npmrc", "//registry.test/:_authToken=x\n"}, {".netrc", ""}, {".config/gh/hosts.yml", ""}, {".claude/.credentials.json", ""}} {
 		old, existed := read(p+"/"+f.name), f.name == ".npmrc"
 		b.file("ci/p/"+f.name, f.text, 0o644)
-		for _, args := range [][]string{{"--here"}, {"--here=ro"}, {"--here=cow"}, {"--in", p}, {"--mount", b.dir + "/ci"}} {
+		for _, args := range [][]string{{"--here"}, {"--here=ro"}, {"--here=cow"}, {"--workspace", p}, {"--in", p}, {"--mount", b.dir + "/ci"}} {
 			refused("contains the home directory, which has credentials", args...)
 		}
 		if os.RemoveAll(p + "/" + f.name); existed {
@@ -94,4 +101,64 @@ func TestEscapeF41Home(t *testing.T) {
 	}
 	os.Rename(p+"/.git", p+"/git")
 	refused("overlaps demesne's", "--here")
+	refused("overlaps demesne's", "--workspace", p)
+}
+
+// TestEscapeF41Agents checks the same for agents: at a terminal in that checkout, and without one that have it as their
+// workspace. Their own homes are elsewhere, so the checkout stays one.
+func TestEscapeF41Agents(t *testing.T) {
+	const attack = `for d in .demesne .config/demesne; do (echo x > $d/agents.json; mkdir $d/jobs; mv $d gone; rm -rf $d) 2> /dev/null; done; ls -A .demesne .config/demesne; echo made >> made`
+	const nothing = ".config/demesne:\n\n.demesne:\n"
+	checkout := func(b *box) string {
+		p := b.mkdir("ci/p")
+		b.file("ci/p/.git/HEAD", "ref: refs/heads/main\n", 0o644)
+		if os.Getuid() == 0 {
+			b.as(54321)
+			filepath.Walk(b.dir, func(path string, _ os.FileInfo, _ error) error { return os.Lchown(path, 54321, 54321) })
+		}
+		b.extra = append(b.extra, "HOME="+p, "TMPDIR="+b.mkdir("t"), "XDG_RUNTIME_DIR=", "DEMESNE_SANDBOX_ROOT=", "DEMESNE_IMAGE_STORE=")
+		if os.Getuid() == 0 {
+			os.Chown(b.dir+"/t", 54321, 54321)
+		}
+		return p
+	}
+	holds := func(p string, n int) {
+		t.Helper()
+		if len(names(p+"/.demesne")) > 0 || len(names(p+"/.config/demesne")) > 0 || read(p+"/made") != strings.Repeat("made\n", n) {
+			t.Errorf("%q %q, made %q", names(p+"/.demesne"), names(p+"/.config/demesne"), read(p+"/made"))
+		}
+	}
+	t.Run("terminal", func(t *testing.T) {
+		b, _, _ := newScriptBox(t)
+		p := checkout(b)
+		for n := range 2 {
+			if r := b.agentIn(p, attack+"; echo $n >> ~/kept; cat ~/kept"); r.code != 0 || r.stdout != nothing+strings.Repeat("\n", n+1) {
+				t.Errorf("%+v", r)
+			}
+			holds(p, n+1)
+		}
+		b.file("ci/p/.netrc", "", 0o644)
+		if r := b.agentIn(p, "true"); r.code == 0 || !strings.Contains(r.stderr, "contains the home directory, which has credentials") {
+			t.Errorf("with a credential: %+v", r)
+		}
+		os.Remove(p + "/.netrc")
+		os.Rename(p+"/.git", p+"/git")
+		if r := b.agentIn(p, "true"); r.code == 0 || !strings.Contains(r.stderr, "contains your home directory") {
+			t.Errorf("no checkout: %+v", r)
+		}
+	})
+	t.Run("workspace", func(t *testing.T) {
+		b, _ := newAgentBox(t, fixture.Steps(shell("cd /workspace; "+attack), fixture.Answer{Text: "Done."}))
+		p := checkout(b)
+		for n := range 2 {
+			if r := b.demesne("agent", "run", "--workspace", p, "Attack."); r.code != 0 {
+				t.Errorf("%+v", r)
+			}
+			holds(p, n+1)
+		}
+		b.file("ci/p/.netrc", "", 0o644)
+		if r := b.demesne("agent", "run", "--workspace", p, "Attack."); r.code == 0 || !strings.Contains(r.stderr, "contains the home directory, which has credentials") {
+			t.Errorf("with a credential: %+v", r)
+		}
+	})
 }

@@ -82,8 +82,9 @@ func fill(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// inside is the directory in /workspace where agents start, each in one of its own.
-const inside = ".demesne"
+// inside is the directory in /workspace where agents start, each in one of its own. It is not .demesne: a home directory
+// that is a checkout has demesne's own files at that name.
+const inside = ".demesne-agents"
 
 // makeStart makes the directory in the workspace where agent id starts, with a link to the context file in /in/.agent.
 // Other sandboxes may be writing to the workspace. os.Root keeps every step inside it.

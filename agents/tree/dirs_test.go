@@ -55,13 +55,13 @@ func TestMakeStart(t *testing.T) {
 	if err := d.makeStart("a", "context.txt"); err != nil {
 		t.Fatal(err)
 	}
-	to, err := os.Readlink(d.workspace + "/.demesne/a/context.txt")
+	to, err := os.Readlink(d.workspace + "/.demesne-agents/a/context.txt")
 	if err != nil || to != "/in/.agent/context.txt" {
 		t.Errorf("%q, %v", to, err)
 	}
-	os.RemoveAll(d.workspace + "/.demesne")
-	os.Symlink(victim, d.workspace+"/.demesne")
-	if err := d.makeStart("b", "context.txt"); err == nil || !strings.Contains(err.Error(), `make ".demesne/b" in the workspace`) {
+	os.RemoveAll(d.workspace + "/.demesne-agents")
+	os.Symlink(victim, d.workspace+"/.demesne-agents")
+	if err := d.makeStart("b", "context.txt"); err == nil || !strings.Contains(err.Error(), `make ".demesne-agents/b" in the workspace`) {
 		t.Errorf("planted: %v", err)
 	}
 	if left, _ := filepath.Glob(victim + "/*"); len(left) > 0 {

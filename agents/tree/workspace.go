@@ -9,6 +9,7 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/rootfs/upper"
 	"demesne/runner"
+	"demesne/runner/client"
 )
 
 // workspace is a directory of the user that the agents of a tree share as /workspace. The files there that programs of
@@ -20,8 +21,8 @@ type workspace struct {
 }
 
 // openWorkspace checks the directory that a user chose. The agents can write to all of it, so it must contain neither the
-// home of the user nor the directory of the run, which holds files that no sandbox may change. run is empty if there is
-// none yet.
+// home of the user, unless that is a checkout, nor the directory of the run, which holds files that no sandbox may change.
+// run is empty if there is none yet.
 func openWorkspace(dir, run string) (*workspace, error) {
 	if dir == "" {
 		return nil, nil
@@ -34,8 +35,14 @@ func openWorkspace(dir, run string) (*workspace, error) {
 	if w.dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, fmt.Errorf("workspace %q: %w", dir, fsutil.Reason(err))
 	}
+	if w.mounts, err = client.CoverHome(runner.Mount{Source: w.dir, Target: "/workspace"}); err != nil {
+		return nil, err
+	}
+	if len(w.mounts) > 0 {
+		home = "" // a checkout, with demesne's own places in it covered
+	}
 	for _, c := range []struct{ path, what string }{{home, "your home directory"}, {run, "the directory of the run"}} {
-		if real, err := filepath.EvalSymlinks(c.path); err == nil && contains(w.dir, real) {
+		if real, err := filepath.EvalSymlinks(c.path); c.path != "" && err == nil && contains(w.dir, real) {
 			return nil, cmdline.Hinted(fmt.Errorf("workspace %q: it contains %s, and an agent may change everything in it", dir, c.what), "choose the directory of a project")
 		}
 	}

@@ -31,6 +31,7 @@ import (
 	"demesne/internal/text"
 	"demesne/mcp/install"
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/session"
 )
 
@@ -290,6 +291,11 @@ func (t *agentTerminal) spec() (runner.Spec, error) {
 	} else {
 		spec.Mounts = t.project.mounts()
 		own := spec.Mounts
+		covers, err := client.CoverHome(own...)
+		if err != nil {
+			return spec, err
+		}
+		spec.Mounts = append(spec.Mounts, covers...)
 		for _, m := range own {
 			protected, err := t.watch.Protect(m, own)
 			if err != nil {

@@ -15,6 +15,7 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/fsutil"
+	"demesne/internal/procself"
 	"demesne/runner"
 )
 
@@ -25,8 +26,8 @@ type project struct {
 	git  string // the directory of the repository's data, if it is outside of root: root is a linked worktree
 }
 
-// findProject returns the project of the working directory. It refuses a directory that contains the user's home: an
-// agent could write to all of it.
+// findProject returns the project of the working directory. It refuses a directory that contains the user's home, unless
+// that is a checkout: an agent could write to all of it.
 func findProject(home string) (*project, error) {
 	dir, err := os.Getwd()
 	if err == nil {
@@ -38,12 +39,13 @@ func findProject(home string) (*project, error) {
 	if real, err := filepath.EvalSymlinks(home); err == nil {
 		home = real
 	}
-	if launch.Contains(dir, home) {
+	atHome := dir == home && procself.Checkout(home)
+	if launch.Contains(dir, home) && !atHome {
 		return nil, app.Hinted(fmt.Errorf("%q contains your home directory: an agent may change everything in its directory", dir), "go to a project's directory first")
 	}
 	p := &project{dir: dir, root: dir}
 	data := "" // of the repository or submodule around dir, if that is not a directory .git beside its files
-	for at := dir; !launch.Contains(at, home); at = filepath.Dir(at) {
+	for at := dir; at == home && atHome || !launch.Contains(at, home); at = filepath.Dir(at) {
 		info, err := os.Lstat(filepath.Join(at, ".git"))
 		if err != nil {
 			continue

@@ -12,8 +12,14 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// agentsDir returns the directory of what agents at a terminal keep, and of what their sessions use.
-func agentsDir(home string) string { return filepath.Join(home, ".demesne/agents") }
+// agentsDir returns the directory of what agents at a terminal keep, and of what their sessions use. home applies unless
+// demesne's files are elsewhere.
+func agentsDir(home string) string {
+	if dir, err := fsutil.StateDir("agents"); err == nil && os.Getenv(fsutil.StateVariable) != "" {
+		return dir
+	}
+	return filepath.Join(home, ".demesne/agents")
+}
 
 // sessionDir is the directory of one session. It is locked until the process ends, even if that is killed. So the next
 // session, or demesne gc, can remove what a killed one left. Sandboxes see only directories inside it, and so cannot

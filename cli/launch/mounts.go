@@ -15,6 +15,7 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/session/cow"
 )
 
@@ -120,12 +121,12 @@ func (o *Options) hasCow() bool {
 // protect adds the read-only mounts. With nesting they would not hold, so the files are only named at the end.
 func (p *Placed) protect(spec *runner.Spec) error {
 	own := spec.Mounts
+	covers, err := client.CoverHome(append(slices.Clone(own), runner.Mount{Source: spec.Workspace, Target: "/workspace"})...)
+	if err != nil {
+		return err
+	}
+	spec.Mounts = append(spec.Mounts, covers...)
 	for _, m := range own {
-		covers, err := coverHome(m)
-		if err != nil {
-			return err
-		}
-		spec.Mounts = append(spec.Mounts, covers...)
 		if m.Written() != m.Source {
 			continue
 		}

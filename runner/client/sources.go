@@ -52,7 +52,8 @@ func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
 	if err := s.source(api.SourceOut, &spec.Out, 0); err != nil {
 		return nil, fmt.Errorf("open output: %w", err)
 	}
-	if err := s.source(api.SourceWorkspace, &spec.Workspace, 0); err != nil {
+	workspace := covered(spec, &runner.Mount{Source: spec.Workspace, Target: "/workspace"})
+	if err := s.source(api.SourceWorkspace, &spec.Workspace, 0, workspace...); err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
 	if err := s.mounts(spec); err != nil {
