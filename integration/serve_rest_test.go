@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/coder/websocket"
@@ -72,7 +74,7 @@ func TestServeREST(t *testing.T) {
 	c.do("POST /v1/run", `{"argv":["/nope"]}`, 400, `"code":400`)
 	c.do("POST /v1/run", `{"command":"true","image":"dir:/etc"}`, 400, `of the host`)
 	c.do("POST /v1/run", `{"command":"true","image":"docker-archive:/etc/passwd"}`, 400, `of the host`)
-	c.do("POST /v1/run/stream", `{"command":"echo one; sleep 0.1; echo two"}`, 200, "event: chunk\ndata: {\"stream\":\"stdout\",\"text\":\"two\\n\"}\n\nevent: done\n")
+	c.do("POST /v1/run/stream", `{"command":"echo one; sleep 0.1; echo two"}`, 200, "two\\n\"}\n\nevent: done\n")
 	anyone := rest{t, &apiServer{url: api.url}}
 	anyone.do("GET /docs", "", 200, `<script src="/docs/docs.js"`)
 	anyone.do("GET /docs/docs.js", "", 200, `openapi.json`)
@@ -126,12 +128,34 @@ func (c rest) files(t *testing.T) {
 	if got := c.do("GET /v1/sandboxes/web/files/raw?path=big", "", 200, ""); got != string(big) {
 		t.Errorf("the download has %d bytes", len(got))
 	}
+	c.exec("web", "echo old > kept")
+	for _, name := range []string{"kept", "fresh"} {
+		c.cutUpload("/v1/sandboxes/web/files/raw?path=" + name)
+	}
+	if got := c.exec("web", "cat kept; rm kept; ls -A"); got != "old\nbig\nn" {
+		t.Errorf("after uploads that broke off: %q", got)
+	}
 	c.exec("web", "ln -s /nowhere broken; mkfifo pipe")
 	c.do(at+"read", `{"path":"broken"}`, 404, `"code":404`)
 	c.do(at+"read", `{"path":"pipe"}`, 400, `"code":400`)
 	c.do(at+"list", `{}`, 200, `"type":"link"`)
 	c.do("GET /v1/sandboxes/web/changes", "", 200, `{"path":"/workspace/n/a.txt","kind":"A"}`)
 	c.do(at+"write", `{"path":"n/a.txt","content":"kept"}`, 200, `"size":4`)
+}
+
+// cutUpload sends half of a file, of which the server has taken a part, and disconnects.
+func (c rest) cutUpload(path string) {
+	c.Helper()
+	half := bytes.NewReader(make([]byte, 12<<20))
+	req, err := http.NewRequestWithContext(c.Context(), "PUT", c.api.url+path, io.MultiReader(half, iotest.ErrReader(errors.New("cut"))))
+	if err != nil {
+		c.Fatal(err)
+	}
+	req.ContentLength = 24 << 20
+	req.Header.Set("Authorization", "Bearer "+c.api.key)
+	if resp, err := http.DefaultClient.Do(req); err == nil || half.Len() > 0 {
+		c.Errorf("%s: %v, %v; %d bytes were not sent", path, resp, err, half.Len())
+	}
 }
 
 // limits checks that a limit that changes holds, and that none passes the operator's.

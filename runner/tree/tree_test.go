@@ -266,6 +266,61 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// TestPutCut checks that an upload whose stream breaks off changes nothing, and that a whole one keeps what a file has
+// besides its bytes: owner, mode and other names.
+func TestPutCut(t *testing.T) {
+	d := t.TempDir()
+	large := strings.Repeat("new ", 50_000) // several times what is in hand before the file is opened
+	for _, name := range []string{"old", "missing", "dangling"} {
+		path := d + "/" + name
+		switch name {
+		case "old":
+			if err := errors.Join(os.WriteFile(path, []byte(strings.Repeat("old", 100_000)), 0o600), os.Chmod(path, 0o750), os.Link(path, d+"/other")); err != nil {
+				t.Fatal(err)
+			}
+		case "dangling":
+			if err := os.Symlink("target", path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, _ := os.ReadFile(path)
+		line, err := json.Marshal(Request{Op: OpPut, Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := append(append(line, '\n'), chunksOf(large)...)
+		for _, cut := range []int{len(line) + 1, len(line) + 100, len(line) + 1 + smallMost, len(whole) / 2, len(whole) - 1} {
+			if code := Serve(bytes.NewReader(whole[:cut]), io.Discard); code == 0 {
+				t.Errorf("%s, cut at %d: success", name, cut)
+			}
+			after, err := os.ReadFile(path)
+			if !bytes.Equal(before, after) || (err == nil) != (name == "old") {
+				t.Errorf("%s, cut at %d: %d bytes, %v", name, cut, len(after), err)
+			}
+		}
+		if a, _, err := do(t, Request{Op: OpPut, Path: path}, large); err != nil || a.Infos[0].Size != int64(len(large)) {
+			t.Errorf("%s, whole: %+v, %v", name, a, err)
+		}
+		if got, err := os.ReadFile(path); string(got) != large {
+			t.Errorf("%s, whole: %d bytes, %v", name, len(got), err)
+		}
+		mode := fs.FileMode(0o644)
+		if name == "old" {
+			mode = 0o750
+		}
+		if st, err := os.Stat(path); err != nil || st.Mode() != mode {
+			t.Errorf("%s, whole: %v, %v", name, st.Mode(), err)
+		}
+	}
+	if got, err := os.ReadFile(d + "/other"); string(got) != large {
+		t.Errorf("the other name: %d bytes, %v", len(got), err)
+	}
+	entries, err := os.ReadDir(d)
+	if len(entries) != 5 { // dangling missing old other target
+		t.Errorf("left: %v, %v", entries, err)
+	}
+}
+
 // TestLinks checks that a link is described with the file that it leads to, if that exists.
 func TestLinks(t *testing.T) {
 	d := t.TempDir()
