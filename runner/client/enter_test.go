@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,19 +22,39 @@ import (
 	"demesne/runner/ipc"
 )
 
-// buildRunner builds the program that Enter executes, unless it exists.
-func buildRunner(t *testing.T) {
+// built are the programs that Connect and Enter start, built once for all tests.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	os.RemoveAll(built.dir)
+	os.Exit(code)
+}
+
+// buildPrograms builds the programs, unless they exist.
+func buildPrograms(t *testing.T) {
 	t.Helper()
 	if dir := os.Getenv("DEMESNE_BIN"); dir != "" {
 		t.Setenv("DEMESNE_LIBEXEC", dir)
 		return
 	}
-	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", dir, "demesne/cmd/demesne-runner").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "demesne-client-test-*"); built.err != nil {
+			return
+		}
+		const build = `go build -o "$0/" demesne/cmd/demesne-runner && CGO_ENABLED=0 go build -o "$0/" demesne/cmd/demesne-init demesne/cmd/demesne-proxy`
+		if out, err := exec.Command("sh", "-c", build, built.dir).CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	t.Setenv("DEMESNE_LIBEXEC", dir)
+	t.Setenv("DEMESNE_LIBEXEC", built.dir)
 }
 
 // requireEnter skips the test where the machine forbids user namespaces, except under CI.
@@ -57,7 +79,7 @@ func enterNew(ctx context.Context, c *exec.Cmd) error {
 }
 
 func TestEnter(t *testing.T) {
-	buildRunner(t)
+	buildPrograms(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +125,7 @@ func expectMap(t *testing.T) string {
 
 // TestEnterNoNewPrivs expects a single id, except as real root.
 func TestEnterNoNewPrivs(t *testing.T) {
-	buildRunner(t)
+	buildPrograms(t)
 	done := make(chan error)
 	var out []byte
 	go func() {
@@ -129,7 +151,7 @@ func TestEnterNoNewPrivs(t *testing.T) {
 }
 
 func TestEnterErrors(t *testing.T) {
-	buildRunner(t)
+	buildPrograms(t)
 	bad := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(bad, []byte("not a program"), 0o755); err != nil {
 		t.Fatal(err)
@@ -160,7 +182,7 @@ func TestEnterDiesWithCaller(t *testing.T) {
 		c.Wait()
 		return
 	}
-	buildRunner(t)
+	buildPrograms(t)
 	requireEnter(t, enterNew(context.Background(), &exec.Cmd{Path: "/bin/true"}))
 	caller := exec.Command("/proc/self/exe", "-test.run=^TestEnterDiesWithCaller$")
 	caller.Env = append(os.Environ(), helperVar+"=1")
@@ -204,7 +226,7 @@ func TestPrepareOwned(t *testing.T) {
 	if err := prepareOwned(dir, realRoot()); err != nil {
 		t.Fatal(err)
 	}
-	buildRunner(t)
+	buildPrograms(t)
 	c := exec.Command("mkdir", filepath.Join(dir, "tree"))
 	requireEnter(t, enterNew(context.Background(), c))
 	if err := c.Wait(); err != nil {

@@ -11,7 +11,7 @@ func TestOutMap(t *testing.T) {
 	if !realRoot() {
 		return // only real root maps files so
 	}
-	buildRunner(t)
+	buildPrograms(t)
 	progs, err := findPrograms("")
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -61,20 +60,6 @@ func newCorner(t *testing.T) corner {
 		}
 	})
 	return c
-}
-
-// buildPrograms builds the programs that Connect starts, unless they exist.
-func buildPrograms(t *testing.T) {
-	t.Helper()
-	buildRunner(t)
-	if os.Getenv("DEMESNE_BIN") != "" {
-		return
-	}
-	c := exec.Command("go", "build", "-o", os.Getenv("DEMESNE_LIBEXEC"), "demesne/cmd/demesne-init", "demesne/cmd/demesne-proxy")
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 }
 
 func (c corner) connect() *Client {
