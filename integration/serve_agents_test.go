@@ -50,6 +50,8 @@ func TestServeAgents(t *testing.T) {
 		switch {
 		case strings.Contains(r.Prompt, "CHILD"):
 			return shell("sleep 1000")
+		case strings.Contains(r.Prompt, "Loop."):
+			return endless(r)
 		case strings.Contains(r.Prompt, "Wait."):
 			return fixture.Steps(childTool("agent", map[string]any{"name": "one", "prompt": "CHILD", "background": true}), shell("sleep 1000"))(r)
 		}
@@ -100,6 +102,19 @@ func TestServeAgents(t *testing.T) {
 	}
 	if trace, err := c.Agents().Trace(ctx, bad.ID); err != nil || len(trace.Requests) > 0 {
 		t.Errorf("the trace of one that failed: %+v %v", trace, err)
+	}
+
+	// Each bound ends one, and says so.
+	for reason, q := range map[string]client.AgentRequest{
+		"budget: tokens: ":      {Prompt: "Loop.", MaxTokens: 500},
+		"budget: turns: 3 of 2": {Prompt: "Loop.", MaxTurns: 2},
+		"budget: cost: $":       {Prompt: "Loop.", MaxCost: 0.002},
+	} {
+		j := got[*client.Job](t)(c.Agents().Start(ctx, q))
+		j = got[*client.Job](t)(c.Jobs().Wait(ctx, j.ID))
+		if j.Exit == nil || *j.Exit != 137 || j.Reason != "budget" || !strings.HasPrefix(j.Message, reason) || j.Cost == nil || j.Cost.Total <= 0 {
+			t.Errorf("%q: %+v %+v", reason, j, j.Cost)
+		}
 	}
 
 	// A cancelled one ends with its child.

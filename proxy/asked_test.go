@@ -141,6 +141,34 @@ func TestEscapeN40Refused(t *testing.T) {
 	}
 }
 
+// TestEscapeN40HTTP2 checks that a route speaks HTTP/1.1 only: a request over HTTP/2, or one that asks to switch to it, does
+// not reach the server.
+func TestEscapeN40HTTP2(t *testing.T) {
+	d := &doorkeeper{}
+	s := newService(t, true, Route{Usage: "messages", Gate: d}, func(http.ResponseWriter, *http.Request) {})
+	const body = `{"model":"m","max_tokens":5}`
+	var two http.Protocols
+	two.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: &two}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequest("POST", "http://"+s.at+"/v1/messages", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Api-Key", routeToken)
+	if resp, err := transport.RoundTrip(req); err == nil {
+		resp.Body.Close()
+		t.Errorf("over HTTP/2: %s", resp.Status)
+	}
+	resp, _ := s.call("POST", "/v1/messages", body, "Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "HTTP2-Settings", "AAMAAABkAAQCAAAAAAIAAAAA")
+	if resp.StatusCode != http.StatusForbidden || resp.ProtoMajor != 1 {
+		t.Errorf("a switch to HTTP/2: %s %s", resp.Proto, resp.Status)
+	}
+	if len(d.asked) != 0 || len(s.seen) != 0 {
+		t.Errorf("asked %v, %d requests reached the server", d.asked, len(s.seen))
+	}
+}
+
 // TestEscapeN40HangUp checks that a client which disconnects before the head of the response, or in the middle of the body, does
 // not change what is counted.
 func TestEscapeN40HangUp(t *testing.T) {
