@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/base64"
 	"strings"
+	"syscall"
 	"testing"
 
 	"demesne/integration/fixture"
@@ -86,5 +87,69 @@ func TestAgentUnpriced(t *testing.T) {
 	b.extra = append(b.extra, "DEMESNE_AGENTS_FILE="+b.file("priced.json", row, 0o644))
 	if r := b.demesne("agent", "run", "--model", "fake/mystery", "--max-cost", "1", "Work."); r.code != 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// hanger is an agent's own program: it sends requests that the model does not answer, one after the other, for ever.
+const hanger = `
+import json, os, socket, time
+host, port = os.environ["FAKE_URL"].split("//")[1].split(":")
+text = json.dumps({"model": "claude-sonnet-5", "max_tokens": 1000, "messages": [{"role": "user", "content": "HANG"}], "tools": [{"name": "Bash", "input_schema": {}}]})
+head = "POST /v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (os.environ["FAKE_TOKEN"], len(text))
+while True:
+    try:
+        s = socket.create_connection((host, int(port)))
+        s.sendall((head + text).encode())
+        while s.recv(65536):
+            pass
+        s.close()
+    except OSError:
+        time.sleep(0.05)
+`
+
+// TestEscapeN40ProxyKilled checks that requests which are open when their proxy is killed count, with an estimate: a budget
+// ends the agent also if no request gets an answer.
+func TestEscapeN40ProxyKilled(t *testing.T) {
+	for flag, c := range map[string]struct {
+		value string
+		most  int // hanging requests that reach the model
+	}{"--max-turns": {"4", 3}, "--max-cost": {"0.02", 2}, "--max-tokens": {"2000", 2}} {
+		t.Run(flag, func(t *testing.T) {
+			never, hanging := make(chan struct{}), make(chan struct{}, 100)
+			attack := shell("echo " + base64.StdEncoding.EncodeToString([]byte(hanger)) + " | base64 -d > /tmp/s.py; python3 /tmp/s.py")
+			b, _ := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+				if strings.Contains(r.Prompt, "HANG") {
+					hanging <- struct{}{}
+					<-never
+				}
+				return attack
+			})
+			n, done := 0, make(chan struct{})
+			killed := make(chan struct{})
+			go func() {
+				defer close(killed)
+				for {
+					select {
+					case <-hanging:
+						n++
+						for _, pid := range named("demesne-proxy") {
+							syscall.Kill(pid, syscall.SIGKILL)
+						}
+					case <-done:
+						return
+					}
+				}
+			}()
+			r := b.agentTree("Spend.", flag, c.value)
+			close(done)
+			<-killed
+			close(never)
+			if r.code != 137 || !strings.HasPrefix(r.results.Reason, "budget: "+strings.TrimPrefix(flag, "--max-")) {
+				t.Errorf("%+v", r)
+			}
+			if n != c.most {
+				t.Errorf("%d requests reached the model, not %d", n, c.most)
+			}
+		})
 	}
 }
