@@ -38,6 +38,7 @@ type Meter struct {
 type modelSum struct {
 	tokens    session.Tokens
 	reasoning int64
+	surcharge float64 // of requests with a long prompt
 }
 
 // NewMeter returns a Meter for the requests to a route whose wire format is usage, one of [runner.Usages]. The rows
@@ -95,6 +96,7 @@ func (m *Meter) count(r runner.UsageRecord) {
 		m.per[l.Model] = sum
 	}
 	sum.tokens = plus(sum.tokens, l.Tokens)
+	sum.surcharge += surcharge(l.Model, m.extra, l.Tokens)
 	sum.reasoning += sane(r.Reasoning)
 	if line, err := json.Marshal(l); err == nil {
 		m.lines = append(append(m.lines, line...), '\n')
@@ -103,10 +105,15 @@ func (m *Meter) count(r runner.UsageRecord) {
 
 // dearer returns the name under which tokens cost more: the one that the server states, or the one that was asked for.
 func (m *Meter) dearer(stated, asked string, t session.Tokens) string {
-	if stated == "" || priceOf(asked, m.extra).cost(t) > priceOf(stated, m.extra).cost(t) {
+	if stated == "" || m.request(asked, t) > m.request(stated, t) {
 		return asked
 	}
 	return stated
+}
+
+// request returns what one request costs.
+func (m *Meter) request(model string, t session.Tokens) float64 {
+	return priceOf(model, m.extra).cost(t) + surcharge(model, m.extra, t)
 }
 
 // Bounds of an estimate of tokens.
@@ -145,7 +152,7 @@ func (m *Meter) Priced(model string) bool { return priceOf(model, m.extra) != (P
 // bound of its output; 0: none.
 func (m *Meter) Estimate(model string, sent, maxOutput int64) (cost float64, tokens int64) {
 	t := estimate(sent, 0, maxOutput)
-	return priceOf(model, m.extra).cost(t), all(t)
+	return m.request(model, t), all(t)
 }
 
 // Tokens returns the sum of all tokens so far.
@@ -184,9 +191,14 @@ func (m *Meter) Cost() float64 {
 
 func (m *Meter) cost() (total float64) {
 	for name, sum := range m.per {
-		total += priceOf(name, m.extra).cost(sum.tokens)
+		total += m.sum(name, sum)
 	}
 	return dollars(total + float64(m.searches)*searchPrice)
+}
+
+// sum returns what all requests to one model cost.
+func (m *Meter) sum(model string, s *modelSum) float64 {
+	return dollars(priceOf(model, m.extra).cost(s.tokens) + s.surcharge)
 }
 
 // Unpriced returns the models whose price is not known: Cost does not include them.
@@ -273,7 +285,7 @@ func (m *Meter) file() usageFile {
 	}
 	for name, sum := range maps.All(m.per) {
 		t := sum.tokens
-		u := usageModel{Input: t.Input, Output: t.Output, Cost: priceOf(name, m.extra).cost(t)}
+		u := usageModel{Input: t.Input, Output: t.Output, Cost: m.sum(name, sum)}
 		if m.reasoning {
 			u.Cached, u.Reasoning = &t.CacheRead, &sum.reasoning
 		} else {

@@ -48,7 +48,9 @@ func (p Price) filled() Price {
 const searchPrice = 0.035
 
 // prices is the table of the known models. Where a maker charges nothing extra to write its cache, CacheWrite is
-// Input.
+// Input. Prices for long prompts, by what the makers published until November 2026: Anthropic has none above these rows
+// (that of claude-haiku-4-5 covers the long prompts of claude-haiku-5-5), for OpenAI see [surcharge], and the rows of Google
+// and Alibaba have the price of the longest prompts.
 var prices = []Price{
 	{"sonnet", 3, 15, 3.75, 0.30},
 	{"opus", 5, 25, 6.25, 0.50},
@@ -61,8 +63,8 @@ var prices = []Price{
 	{"gpt-6-astra", 10, 50, 12.50, 1},
 	{"gpt-6-sol", 2, 10, 2.50, 0.20},
 	{"gpt-6-luna", 0.10, 0.50, 0.125, 0.01},
-	{"gpt-6.1-sol", 10, 50, 12.50, 1}, // not published yet: as the dearest of gpt-6
-	{"gpt-6.1-terra", 10, 50, 12.50, 1},
+	{"gpt-6.1-sol", 2, 10, 2.50, 0.10},
+	{"gpt-6.1-terra", 10, 50, 12.50, 1}, // not published yet: as the dearest of gpt-6
 	{"gpt-5.6-sol", 5, 30, 5, 0.50},
 	{"gpt-5.6-terra", 2.5, 15, 2.5, 0.25},
 	{"gpt-5.6-luna", 1, 6, 1, 0.10},
@@ -125,6 +127,25 @@ func priceOf(model string, extra []Price) Price {
 // cost returns what t costs, in US dollars.
 func (p Price) cost(t session.Tokens) float64 {
 	return dollars((float64(t.Input)*p.Input + float64(t.Output)*p.Output + float64(t.CacheCreation)*p.CacheWrite + float64(t.CacheRead)*p.CacheRead) / 1e6)
+}
+
+// longPrompt is the number of input tokens, cached or not, beyond which OpenAI charges more for a whole request to a model
+// of longModels: twice for its input, and half as much again for its output.
+const longPrompt = 272_000
+
+var longModels = []string{"gpt-5.5", "gpt-5.6-sol", "gpt-5.6-terra", "gpt-5.6-luna", "gpt-6-astra", "gpt-6-sol", "gpt-6-luna", "gpt-6.1-sol", "gpt-6.1-terra"}
+
+// surcharge returns what one request costs beyond its price because its prompt is long. A row of extra has none.
+func surcharge(model string, extra []Price, t session.Tokens) float64 {
+	if t.Input+t.CacheCreation+t.CacheRead <= longPrompt || !slices.Contains(longModels, baseModel(model)) {
+		return 0
+	}
+	p := priceOf(model, extra)
+	if p != priceOf(model, nil) {
+		return 0
+	}
+	p.Output /= 2
+	return p.cost(t)
 }
 
 // dollars rounds away what the sums of binary fractions add.

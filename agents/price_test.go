@@ -52,6 +52,51 @@ func TestCost(t *testing.T) {
 	}
 }
 
+// TestLongPrompts checks that a request whose prompt is long costs what its maker charges for it, also before it is
+// forwarded, that several short ones do not, and that a user's own price holds.
+func TestLongPrompts(t *testing.T) {
+	long := session.Tokens{Input: 100_000, Output: 10_000, CacheRead: 172_001}
+	for _, c := range []struct {
+		model string
+		t     session.Tokens
+		want  float64
+	}{
+		{"openai/gpt-5.5-2026-04-23", long, 2*(0.5+0.0860005) + 1.5*0.3},
+		{"gpt-5.5", session.Tokens{Input: 100_000, Output: 10_000, CacheRead: 172_000}, 0.5 + 0.086 + 0.3},
+		{"gpt-6.1-sol", long, 2*(0.2+0.0172001) + 1.5*0.1},
+		{"gpt-5.4-mini", long, 0.075 + 0.0129000750 + 0.045},
+		{"claude-fable-5", long, 1 + 0.172001 + 0.5},
+	} {
+		m := NewMeter("responses")
+		m.Add(request("a", c.model, c.t))
+		if got := m.Cost(); got != dollars(c.want) || got != m.file().PerModel[c.model].Cost {
+			t.Errorf("%s %+v: %v, want %v", c.model, c.t, got, c.want)
+		}
+	}
+	m := NewMeter("responses")
+	for range 10 {
+		m.Add(request("a", "gpt-5.5", session.Tokens{Input: 100_000}))
+	}
+	if got := m.Cost(); got != 5 {
+		t.Errorf("ten short requests: %v", got)
+	}
+	if short, _ := m.Estimate("gpt-5.5", 500_000, 1); short != 1.25003 {
+		t.Errorf("estimate of a short request: %v", short)
+	}
+	if long, _ := m.Estimate("gpt-5.5", 600_000, 1); long != 3.000045 {
+		t.Errorf("estimate of a long request: %v", long)
+	}
+	m = NewMeter("responses", Price{Model: "gpt-5.5", Input: 1, Output: 1, CacheRead: 1})
+	if m.Add(request("a", "gpt-5.5", session.Tokens{Input: 500_000})); m.Cost() != 0.5 {
+		t.Errorf("a user's price: %v", m.Cost())
+	}
+	for _, name := range longModels {
+		if priceOf(name, nil) == (Price{}) {
+			t.Errorf("%s has no price", name)
+		}
+	}
+}
+
 func TestPlusIsBounded(t *testing.T) {
 	big := session.Tokens{Input: mostSum, Output: mostSum, CacheCreation: mostSum, CacheRead: mostSum}
 	if got := plus(big, big); got != big {

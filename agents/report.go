@@ -129,7 +129,7 @@ func (r *reader) stated(c Results, depth int) {
 	}
 }
 
-// add adds what one agent itself used.
+// add adds what one agent itself used. Sums do not tell how long each prompt was, so costs here have no [surcharge].
 func (r *reader) add(name string, depth int, own map[string]session.Tokens) {
 	child := ChildUsage{Name: brief(name), Depth: depth}
 	for model, t := range own {
