@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // usable checks that the host still responds: it starts processes, and has memory.
@@ -165,23 +167,56 @@ func TestEscapeF37DiskSlow(t *testing.T) {
 }
 
 // TestEscapeP29KernelRoot checks that the limit on processes holds for the kernel's uid 0, which ignores RLIMIT_NPROC, and
-// that the receipt does not call it held there (P29). Root without CAP_SYS_ADMIN stands in for root of a container.
+// that the receipt does not call it held there (P29), also where the machine has the fewest process ids that it can have.
+// Root without CAP_SYS_ADMIN stands in for root of a container.
 func TestEscapeP29KernelRoot(t *testing.T) {
-	b := newBox(t)
-	args := []string{"run", "--json", "--pids", "40", "--timeout", "10s", "--in", tools + "/forks", "--", "/in/forks", "300"}
-	cmd := b.command("demesne", args...)
-	if os.Getuid() == 0 {
-		cmd = b.command(program(t, "setpriv"), append([]string{"--bounding-set", "-sys_admin", bin + "/demesne"}, args...)...)
-	}
-	p := b.parse(b.finish(cmd))
-	switch l := limitOf(t, p, "pids"); {
-	case strings.Contains(l.Mechanism, "watchdog"):
-		if p.Reason != "pids" || l.Status != "degraded" || l.Why == "" {
+	args := []string{"run", "--json", "--pids", "40", "--timeout", "10s", "--in", tools + "/forks", "--", "/in/forks"}
+	judge := func(t *testing.T, p report) {
+		t.Helper()
+		switch l := limitOf(t, p, "pids"); {
+		case strings.Contains(l.Mechanism, "watchdog"):
+			if p.Reason != "pids" || l.Status != "degraded" || l.Why == "" {
+				t.Errorf("reason %q: %s; %+v", p.Reason, p.Detail, l)
+			}
+		case os.Getuid() == 0 && l.Mechanism == "RLIMIT_NPROC", p.Reason != "timed-out" && p.Reason != "exited", l.Status != "held":
 			t.Errorf("reason %q: %s; %+v", p.Reason, p.Detail, l)
 		}
-	case os.Getuid() == 0 && l.Mechanism == "RLIMIT_NPROC", p.Reason != "timed-out" && p.Reason != "exited", l.Status != "held":
-		t.Errorf("reason %q: %s; %+v", p.Reason, p.Detail, l)
 	}
+	t.Run("ids enough", func(t *testing.T) {
+		b := newBox(t)
+		args := append(args, "300")
+		cmd := b.command("demesne", args...)
+		if os.Getuid() == 0 {
+			cmd = b.command(program(t, "setpriv"), append([]string{"--bounding-set", "-sys_admin", bin + "/demesne"}, args...)...)
+		}
+		judge(t, b.parse(b.finish(cmd)))
+	})
+	if os.Getuid() != 0 || !pidMaxPerNamespace() {
+		return
+	}
+	t.Run("fewest ids", func(t *testing.T) {
+		b := newBox(t)
+		// The namespace's PID 1 stays until the runner has cleaned up.
+		script := `echo 301 > /proc/sys/kernel/pid_max && setpriv --bounding-set -sys_admin "$@"; code=$?
+			cd $XDG_RUNTIME_DIR/demesne && while set -- *.lock && test -e "$1"; do sleep 0.05; done; exit $code`
+		few := []string{"--pid", "--fork", "--mount-proc", "sh", "-c", script, "sh", bin + "/demesne"}
+		p := b.parse(b.finish(b.command(program(t, "unshare"), append(append(few, args...), "100")...)))
+		judge(t, p)
+		if l := limitOf(t, p, "pids"); l.Mechanism == "RLIMIT_NPROC" {
+			t.Errorf("%+v", l)
+		}
+	})
+}
+
+// pidMaxPerNamespace reports whether kernel.pid_max is one of each pid namespace (Linux 6.14). Elsewhere it is the machine's.
+func pidMaxPerNamespace() bool {
+	var u unix.Utsname
+	var major, minor int
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return major > 6 || major == 6 && minor >= 14
 }
 
 // TestEscapeP26Users checks that the sum of processes is bounded where each user of an image has a limit of its
@@ -199,6 +234,49 @@ func TestEscapeP26Users(t *testing.T) {
 		}
 	case p.Reason != "pids" || r.code != 137 || l.Status != "degraded" || !strings.Contains(l.Mechanism, "watchdog"):
 		t.Errorf("reason %q, exit %d: %s; %+v", p.Reason, r.code, p.Detail, l)
+	}
+}
+
+// TestEscapeP26Exec checks that the sum is bounded too where the caller runs commands as several users, and that the receipt
+// says so from the second user on (P26).
+func TestEscapeP26Exec(t *testing.T) {
+	needIDs(t)
+	b := newBox(t)
+	pids := func(id string) limit {
+		t.Helper()
+		var one struct{ Receipt struct{ Limits []limit } }
+		if err := json.Unmarshal([]byte(b.must("inspect", "--json", id)), &one); err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(one.Receipt.Limits, func(l limit) bool { return l.Name == "pids" })
+		return one.Receipt.Limits[i]
+	}
+	for _, first := range []string{"0", "1000"} {
+		id := b.create("--pids", "20")
+		b.must("exec", "--user", first, id, "--", "true")
+		group := strings.HasPrefix(pids(id).Mechanism, "cgroup")
+		if l := pids(id); l.Status != "held" && !strings.Contains(l.Mechanism, "kernel's uid 0") {
+			t.Errorf("one user: %+v", l)
+		}
+		for n := range 4 { // 10 processes of each, which remain
+			b.demesne("exec", "--user", fmt.Sprint(2000+n), id, "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1000 > /dev/null 2>&1 & done")
+		}
+		if group { // it refuses more processes
+			if l := pids(id); l.Status != "held" {
+				t.Errorf("several users: %+v", l)
+			}
+			b.must("rm", id)
+			continue
+		}
+		last := b.demesne("exec", "--json", "--timeout", "60s", id, "--", "sleep", "1000")
+		if b.parse(last).Reason != "pids" {
+			t.Errorf("several users run all they want: %s", last.stdout)
+		}
+		l := limitOf(t, b.parse(last), "pids")
+		if l.Status != "degraded" || !strings.Contains(l.Mechanism, "a watchdog for all") || !strings.Contains(l.Why, "several users") {
+			t.Errorf("several users: %+v", l)
+		}
+		b.demesne("rm", id)
 	}
 }
 

@@ -158,6 +158,26 @@ func (g *Group) watchedMemory() int64 {
 	return g.want.Memory
 }
 
+// SeveralUsers tells the group that several users of the sandbox may run processes. RLIMIT_NPROC then bounds each of them, so
+// the watchdog counts all. It reports whether this changes the receipt.
+func (g *Group) SeveralUsers() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.several
+	g.several = true
+	return !before && g.want.PIDs != None && !g.held("pids")
+}
+
+// watchedPIDs returns the number of processes and threads that the watchdog allows, or None.
+func (g *Group) watchedPIDs() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.want.PIDs == None || g.held("pids") || !g.several && !g.host.exempts {
+		return None
+	}
+	return g.want.PIDs + ownThreads
+}
+
 func (g *Group) memoryLimit() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -30,6 +30,7 @@ type Group struct {
 	affinity int               // number of processors PID 1 was bound to; 0 if it was not bound
 	diskWhy  string            // why the disk limit counts more than the sandbox's files; "" if it does not
 	oom      bool              // never reset once true
+	several  bool              // several users may run processes: see SeveralUsers
 	stop     func()            // stops the watch; nil without one
 }
 

@@ -2,7 +2,7 @@
 // that mechanism in the receipt.
 //
 //	memory  cgroup2 memory.max | cgroup1 memory.limit_in_bytes | watchdog + RLIMIT_DATA
-//	pids    cgroup pids.max | RLIMIT_NPROC, plus a watchdog where uid 0 may become other users or is the kernel's
+//	pids    cgroup pids.max | RLIMIT_NPROC, plus a watchdog for several users, or where uid 0 is the kernel's
 //	cpus    cgroup2 cpu.max | cgroup1 cpu.cfs_quota_us | sched_setaffinity
 //	disk    the size of the tmpfs at / (package rootfs), RLIMIT_FSIZE, polling of directories on a disk
 //

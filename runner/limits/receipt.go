@@ -15,7 +15,7 @@ import (
 func (g *Group) Receipt(what Watched) []runner.LimitReceipt {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return []runner.LimitReceipt{g.memory(), g.cpus(), g.pids(what.PIDs), g.disk(what.Dirs)}
+	return []runner.LimitReceipt{g.memory(), g.cpus(), g.pids(what.PIDs || g.several), g.disk(what.Dirs)}
 }
 
 // fromGroup returns the receipt of a limit that a cgroup enforces.
@@ -82,9 +82,9 @@ func (g *Group) cpus() runner.LimitReceipt {
 }
 
 // pids returns the receipt of the process limit. RLIMIT_NPROC is as strong as a cgroup if the kernel counts per
-// user namespace, and nothing in the sandbox can become another user or is the kernel's uid 0. Otherwise the watchdog
+// user namespace, and all processes of the sandbox are of one user that is not the kernel's uid 0. Otherwise the watchdog
 // counts processes.
-func (g *Group) pids(counted bool) runner.LimitReceipt {
+func (g *Group) pids(several bool) runner.LimitReceipt {
 	if g.want.PIDs == None {
 		return off("pids")
 	}
@@ -100,9 +100,9 @@ func (g *Group) pids(counted bool) runner.LimitReceipt {
 	case g.host.exempts:
 		r.Mechanism = "RLIMIT_NPROC for users other than the kernel's uid 0, a watchdog for all"
 		why = "the kernel exempts its uid 0 from RLIMIT_NPROC"
-	case counted:
+	case several:
 		r.Mechanism = "RLIMIT_NPROC for each user, a watchdog for all"
-		why = "uid 0 may switch to other users, each with its own RLIMIT_NPROC"
+		why = "processes may run as several users, each with its own RLIMIT_NPROC"
 	case !countsPerNamespace():
 		why = "before Linux 5.14 it counts all processes of the user"
 	default:

@@ -43,7 +43,7 @@ func (u *uses) watch() {
 	}
 	for left := start; u.w.sleep(u.pause(left)); {
 		now := time.Now()
-		left, u.memory = p.available(now), u.w.g.watchedMemory()
+		left, u.memory, u.pids = p.available(now), u.w.g.watchedMemory(), u.w.g.watchedPIDs()
 		scarce, crowded := short(left, u.total, start), p.running(now) >= mostTasks()/8*7
 		if (scarce || crowded && now.Sub(u.looked) >= time.Second || u.due(now, left)) && !u.look(now, left) {
 			return

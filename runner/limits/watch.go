@@ -24,7 +24,7 @@ type watch struct {
 // Watched lists the resources to watch besides memory.
 type Watched struct {
 	Dirs []Written
-	PIDs bool // count processes also where RLIMIT_NPROC holds for each user: a sandbox may have several
+	PIDs bool // as after [Group.SeveralUsers]
 }
 
 // Watch enforces limits that the kernel does not. It watches memory without a cgroup, and kills in a cgroup
@@ -38,14 +38,11 @@ func (g *Group) Watch(pid1 int, what Watched, over func(runner.Reason, string)) 
 	w := &watch{g: g, quit: make(chan struct{}), over: over}
 	g.mu.Lock()
 	s, k := g.seatOf("memory")
-	pids := (what.PIDs || g.host.exempts) && g.want.PIDs != None && !g.held("pids")
+	g.several = g.several || what.PIDs
 	g.mu.Unlock()
-	u := &uses{w: w, pid1: pid1, memory: g.watchedMemory(), pids: None}
+	u := &uses{w: w, pid1: pid1, memory: g.watchedMemory(), pids: g.watchedPIDs()}
 	if s != nil && s.place.version == 1 {
 		w.goes(func() { w.kills(s.outer, k.oom) })
-	}
-	if pids {
-		u.pids = g.want.PIDs + ownThreads
 	}
 	w.goes(u.watch)
 	if disks := w.disks(what.Dirs); len(disks) > 0 {

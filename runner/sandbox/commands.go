@@ -14,6 +14,7 @@ type commands struct {
 	next    uint64
 	primary bool                  // the command that a one-shot sandbox ends with has been started
 	running map[uint64]*Execution // nil after the end
+	user    *uint32               // of the first command, and of all others until noteUser
 	last    *runner.Result
 }
 

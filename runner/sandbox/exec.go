@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"slices"
 	"syscall"
 	"time"
 
@@ -59,6 +60,7 @@ func (x *Execution) begin(c Caller, req api.ExecRequest, m *ipc.Message) (pid in
 	if err != nil {
 		return 0, nil, err
 	}
+	x.s.noteUser(g.UID)
 	reply = ipc.Files{}
 	stdio := ipc.Files{}
 	if req.TTY != nil {
@@ -89,6 +91,23 @@ func (x *Execution) begin(c Caller, req api.ExecRequest, m *ipc.Message) (pid in
 		reply["tty"].Close() // a no-op on a nil file
 	}
 	return done.PID, reply, err
+}
+
+// noteUser makes the limit on processes one for all users, before the second user of the sandbox gets a command.
+func (s *Sandbox) noteUser(uid uint32) {
+	s.mu.Lock()
+	known := s.commands.user == nil || *s.commands.user == uid
+	if known {
+		s.commands.user = &uid
+	}
+	s.mu.Unlock()
+	if known || !s.group.SeveralUsers() {
+		return
+	}
+	all := s.group.Receipt(s.files.watched())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.receipts.setLimits(slices.DeleteFunc(all, func(l runner.LimitReceipt) bool { return l.Name != "pids" }))
 }
 
 // register numbers a new execution and adds it to the tables.
