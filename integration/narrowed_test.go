@@ -107,4 +107,21 @@ func TestSessionFilteredCaller(t *testing.T) {
 			}
 		})
 	}
+	// What does not hold: the kernel tells the number of filters, and not what they do.
+	t.Run("equal number", func(t *testing.T) {
+		b := newBox(t)
+		runners := func() int {
+			locks, _ := filepath.Glob(b.run + "/demesne/*.lock")
+			return len(locks)
+		}
+		if r := filtered(b, "create", "--name", "one"); r.code != 0 {
+			t.Fatalf("create: %+v", r)
+		}
+		if r := b.finish(b.command(tools+"/nons", "--flock", bin+"/demesne", "exec", "one", "--", "true")); r.code != 0 || runners() != 1 {
+			t.Errorf("another filter: %d runners, %+v", runners(), r)
+		}
+		if r := filtered(b, "rm", "one"); r.code != 0 {
+			t.Errorf("rm: %+v", r)
+		}
+	})
 }

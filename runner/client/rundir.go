@@ -301,8 +301,9 @@ func runnerKey(p programs, dir, sandboxRoot string) (string, error) {
 // confinement, and must not impose its own on others. The values are:
 //
 //   - the labels of Linux security modules: AppArmor's, SELinux's, Smack's. A module that is off has none;
-//   - the mode of seccomp and the number of filters. The kernel does not show what a filter does, so callers under
-//     different filters of the same number are not told apart;
+//   - the mode of seccomp and the number of filters. The kernel shows what a filter does to CAP_SYS_ADMIN of the initial
+//     namespace only (PTRACE_SECCOMP_GET_FILTER), so callers under different filters of the same number are not told
+//     apart. A runner for each process tree would tell them apart, but no later command would find its sandbox;
 //   - the capabilities that the caller has, and those that it can gain. newuidmap needs some.
 func confinement(proc string) (all []string) {
 	for _, name := range []string{"current", "apparmor/current", "smack/current"} {
