@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // mcpClient is the client's end of a demesne-mcp over stdio.
@@ -27,6 +29,7 @@ type mcpClient struct {
 	elicit string   // what the user answers to questions
 	garble []string // lines of stdout that are not messages
 	ended  chan struct{}
+	shapes map[string]*jsonschema.Resolved // of results, by tool; nil: not asked for yet
 }
 
 // answer is a tool's result, or the JSON-RPC error in its place.
@@ -229,7 +232,44 @@ func (c *mcpClient) start(tool string, a args) (id int, answers <-chan answer) {
 func (c *mcpClient) call(tool string, a args) answer {
 	c.Helper()
 	_, ch := c.start(tool, a)
-	return c.await(ch)
+	r := c.await(ch)
+	c.fits(tool, r)
+	return r
+}
+
+// fits checks that a result has the shape that the server publishes for the tool. Clients refuse any other.
+func (c *mcpClient) fits(tool string, r answer) {
+	c.Helper()
+	if r.IsError || r.Lost || r.Fields == nil {
+		return
+	}
+	if c.shapes == nil {
+		var list struct {
+			Tools []struct {
+				Name         string
+				OutputSchema *jsonschema.Schema
+			}
+		}
+		if err := json.Unmarshal(c.ask("tools/list", nil).Result, &list); err != nil {
+			c.Fatalf("tools/list: %v", err)
+		}
+		c.shapes = map[string]*jsonschema.Resolved{}
+		for _, t := range list.Tools {
+			if t.OutputSchema == nil {
+				continue
+			}
+			shape, err := t.OutputSchema.Resolve(nil)
+			if err != nil {
+				c.Fatalf("%s: %v", t.Name, err)
+			}
+			c.shapes[t.Name] = shape
+		}
+	}
+	if shape := c.shapes[tool]; shape != nil {
+		if err := shape.Validate(r.Fields); err != nil {
+			c.Errorf("%s: the result does not fit the published schema: %v\n%s", tool, err, r.Result)
+		}
+	}
 }
 
 // must calls a tool, which has to succeed.
