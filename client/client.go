@@ -222,7 +222,7 @@ type Audit interface {
 	Verify(ctx context.Context, mark string) (*AuditReport, error)
 }
 
-// Host is the server's machine, if the operator turned host commands on. Otherwise, and for a Client of package local,
+// Host is the server's machine, if the operator turned host commands on. Otherwise, and for a Client of package inprocess,
 // every method fails with ErrNotFound. The operator's policy lists what happens at once. The rest waits for a person:
 // such an outcome has the state "pending", and Result returns what became of it.
 type Host interface {

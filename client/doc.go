@@ -6,7 +6,7 @@
 //	fmt.Print(r.Stdout.Text)
 //
 // There are two ways to get a Client. [New] speaks HTTP to demesne serve, over TCP or a unix socket. The New of package
-// demesne/client/local needs no server: it has the same API in this process. Both behave alike, because they have the
+// demesne/server/inprocess needs no server: it has the same API in this process. Both behave alike, because they have the
 // same handlers.
 //
 // # Sandboxes

@@ -19,27 +19,27 @@ import (
 // them. A package imports packages of its own entry, and of entries on lower floors. There are no exceptions.
 var floors = [][]string{
 	{"cmd", "integration"},
-	{"cli", "client/local"},
+	{"cli", "server/inprocess"},
 	{"cli/agent", "cli/image", "cli/machine", "cli/network", "cli/run", "cli/sandbox", "cli/server"}, // one of these packages imports no other
 	{"cli/launch"},
 	{"cli/changes", "cli/progress"},
 	{"cli/app"},
 	{"cli/stream"},
-	{"server/serve", "server/inprocess", "mcp/serve"},
+	{"server/serve", "mcp/serve"},
 	{"server/apibackend"},
 	{"mcp/toolbackend", "agents/tree", "kernels/jupyter"},
 	{"server/runs"},
 	{"mcp", "server"},
 	{"mcp/install", "mcp/filter"},
 	{"agents", "server/hostcmd"},
-	{"kernels/code", "build", "server/servecmd", "client"},
+	{"kernels/code", "build", "server/servecmd"},
 	{"session"},
 	{"kernels", "images/worker", "proxy/daemon", "build/containerfile", "build/devcontainer"},
 	{"session/audit", "session/vault"},
 	{"runner", "session/events"},
 	{"images", "rootfs", "netns", "proxy"},
 	{"internal"},
-	{"internal/text"},
+	{"internal/text", "client"},
 }
 
 // homes maps prefixes of import paths to the directories that may import them. It covers heavy libraries, and
@@ -235,8 +235,9 @@ func TestRuleDirections(t *testing.T) {
 		{"integration", "demesne/integration/fixture", ""},
 		{"integration", "demesne/runner", "integration drives programs"},
 		{"integration", "demesne/agents", ""},
-		{"integration", "demesne/client/local", "integration drives programs"},
-		{"client/local", "demesne/server/inprocess", ""},
+		{"integration", "demesne/server/inprocess", "integration drives programs"},
+		{"client", "demesne/internal/text", "internal/text is not below client"},
+		{"server/rest", "demesne/client", ""},
 		{"session", "demesne/mcp", "mcp is not below session"},
 		{"cmd/demesne-mcp", "demesne/cmd/demesne", "cmd is not below cmd"},
 		{"cmd/demesne", "demesne/cli", ""},

@@ -1,8 +1,23 @@
-// Package inprocess is the API of demesne serve in the process of its only caller, for package demesne/client/local. It is
-// no program.
+// Package inprocess has the API of package demesne/client in this process: no server, no port, no token.
 //
-// It opens no port and no socket. The runner, which is shared with demesne's other programs, keeps the sandboxes. Events
-// are in the audit log of the user, as those of the server are.
+//	c, err := inprocess.New(inprocess.Options{})
+//	defer c.Close()
+//	r, err := c.Run(ctx, client.RunRequest{Command: client.Command{Command: "echo hello"}})
+//
+// A request passes in memory to the handlers of demesne serve, so that every method does what it does over HTTP.
+//
+// # What it needs
+//
+// demesne's programs do the work: demesne-runner keeps the sandboxes, demesne-images fetches images. The package looks for
+// them in $DEMESNE_LIBEXEC, or else beside this program and in ../libexec/demesne. The other variables of
+// docs/reference/environment.md apply too, as for the command line, which sees the same sandboxes. The programs must be of
+// the version of this package.
+//
+// # What it shares
+//
+// The sandboxes, jobs and images are those of this process's user. Persistent sandboxes and jobs live on when the process
+// ends; a command that a request runs ends with it. The package appends events to the user's audit log. It sets
+// huma.NewError of github.com/danielgtaylor/huma/v2, which that library has once for a process.
 package inprocess
 
 import (
@@ -28,17 +43,46 @@ import (
 	"demesne/session/events"
 )
 
-// Options are the bounds of all sandboxes, and where messages go.
+// Options are the bounds of every sandbox of a Client. The zero value is that of demesne serve.
 type Options struct {
-	Image     string        // of a sandbox that names none
-	Egress    string        // the widest mode
-	Limits    client.Limits // what a sandbox has that asks for none, and the most that it gets
-	Namespace string        // empty: the user's own sandboxes
-	Log       *log.Logger   // nil: log.Default()
+	Image  string        // of a sandbox that names none; empty: $DEMESNE_DEFAULT_IMAGE, or host
+	Egress string        // the widest mode that a request may name: none, package-managers or open; empty: open
+	Limits client.Limits // of a sandbox that asks for none, and the most that one may ask for; zero: the usual ones
+	// Namespace keeps the sandboxes, jobs and secrets of this Client apart from those of other namespaces. Empty: it has those
+	// of the user, and sees all.
+	Namespace string
+	Log       *log.Logger // messages, one line each; nil: log.Default()
 }
 
-// Server answers requests of its caller. It is safe for concurrent use.
-type Server struct {
+// Client is a [client.Client] with its own server.
+type Client struct {
+	client.Client
+	service *service
+}
+
+// New returns a Client that works in this process. It does not connect to the runner yet. The caller closes it, which ends
+// requests and streams.
+func New(o Options) (*Client, error) {
+	s, err := newService(o)
+	if err != nil {
+		return nil, fmt.Errorf("open sandboxes: %w", err)
+	}
+	c, err := client.New(client.Options{URL: "http://in-process", HTTP: &http.Client{Transport: transport{s}}})
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return &Client{c, s}, nil
+}
+
+// Close ends requests, and closes connections to the runner. Sandboxes and jobs live on. It may be repeated.
+func (c *Client) Close() error {
+	c.service.Close()
+	return c.Client.Close()
+}
+
+// service answers requests of its caller. It is safe for concurrent use.
+type service struct {
 	opts    Options
 	backend *apibackend.Backend
 	operate *operate.Operator
@@ -53,12 +97,12 @@ type Server struct {
 	done  []func()
 }
 
-// New returns a Server, which has not yet connected to the runner. The caller closes it.
-func New(o Options) (*Server, error) {
+// newService returns a service, which has not yet connected to the runner. The caller closes it.
+func newService(o Options) (*service, error) {
 	if o.Log == nil {
 		o.Log = log.Default()
 	}
-	s := &Server{opts: o, caller: server.Caller{Name: "in-process", Namespace: o.Namespace, Operator: o.Namespace == ""}}
+	s := &service{opts: o, caller: server.Caller{Name: "in-process", Namespace: o.Namespace, Operator: o.Namespace == ""}}
 	s.ctx, s.end = context.WithCancel(server.WithCaller(context.Background(), s.caller))
 	if err := s.open(); err != nil {
 		s.Close()
@@ -68,7 +112,7 @@ func New(o Options) (*Server, error) {
 }
 
 // open opens the audit log and the API.
-func (s *Server) open() error {
+func (s *service) open() error {
 	dir, err := fsutil.StateDir("audit")
 	if err != nil {
 		return fmt.Errorf("find audit log: %w", err)
@@ -105,7 +149,7 @@ func (s *Server) open() error {
 func getenv(string) string { return "" }
 
 // ServeHTTP answers one request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(server.WithCaller(r.Context(), s.caller))
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -113,7 +157,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // toolsOf opens the tools that start jobs.
-func (s *Server) toolsOf(string) (*apibackend.Tools, error) {
+func (s *service) toolsOf(string) (*apibackend.Tools, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tools != nil || s.ctx.Err() != nil {
@@ -136,7 +180,7 @@ func (s *Server) toolsOf(string) (*apibackend.Tools, error) {
 }
 
 // Close ends requests, and closes connections to the runner. Sandboxes and jobs live on. It may be repeated.
-func (s *Server) Close() {
+func (s *service) Close() {
 	s.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()

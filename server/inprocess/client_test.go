@@ -1,4 +1,4 @@
-package local_test
+package inprocess_test
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"demesne/client"
-	"demesne/client/local"
+	"demesne/server/inprocess"
 )
 
 // ways are the ways to get a Client.
@@ -26,7 +26,7 @@ var ways = []struct {
 		return client.New(client.Options{URL: os.Getenv("DEMESNE_URL"), Token: os.Getenv("DEMESNE_TOKEN")})
 	}},
 	{"in-process", func(t testing.TB) (client.Client, error) {
-		return local.New(local.Options{Log: log.New(writer{t}, "", 0)})
+		return inprocess.New(inprocess.Options{Log: log.New(writer{t}, "", 0)})
 	}},
 }
 

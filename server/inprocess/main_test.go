@@ -1,4 +1,4 @@
-package local_test
+package inprocess_test
 
 import (
 	"bufio"
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestMain starts a server for the tests and examples, in directories of their own. The examples find it by the variables
-// DEMESNE_URL and DEMESNE_TOKEN, which the package itself does not read.
+// TestMain starts a server for the tests, in directories of its own. They find it by the variables DEMESNE_URL and
+// DEMESNE_TOKEN, which the package itself does not read.
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {

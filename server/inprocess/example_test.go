@@ -1,4 +1,4 @@
-package local_test
+package inprocess_test
 
 import (
 	"context"
@@ -6,13 +6,13 @@ import (
 	"log"
 
 	"demesne/client"
-	"demesne/client/local"
+	"demesne/server/inprocess"
 )
 
 // A program that has demesne's programs beside it, or names their directory in DEMESNE_LIBEXEC, needs no server.
 func Example() {
 	ctx := context.Background()
-	c, err := local.New(local.Options{Egress: "none"})
+	c, err := inprocess.New(inprocess.Options{Egress: "none"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package local_test
+package client_test
 
 import (
 	"context"
@@ -12,8 +12,6 @@ import (
 
 	"demesne/client"
 )
-
-// The examples here are of package client. They are beside the tests of package local, which start a server for them.
 
 // connect returns a client of a server that the environment names.
 func connect() client.Client {

@@ -1,4 +1,4 @@
-package local_test
+package inprocess_test
 
 import (
 	"context"
