@@ -18,7 +18,7 @@ import (
 )
 
 // served returns a client of a server with one handler.
-func served(t *testing.T, h http.HandlerFunc) Client {
+func served(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
@@ -98,10 +98,10 @@ func TestNew(t *testing.T) {
 	os.Mkdir(os.Getenv("DEMESNE_STATE")+"/server", 0o700)
 	os.WriteFile(os.Getenv("DEMESNE_STATE")+"/server/token", []byte("of-the-file\n"), 0o600)
 	c, err := New(Options{})
-	if err != nil || c.(*remote).token != "of-the-file" || c.(*remote).base.String() != DefaultURL {
+	if err != nil || c.remote.token != "of-the-file" || c.remote.base.String() != DefaultURL {
 		t.Errorf("%+v %v", c, err)
 	}
-	if c, err := New(Options{URL: "http://other.test"}); err != nil || c.(*remote).token != "" {
+	if c, err := New(Options{URL: "http://other.test"}); err != nil || c.remote.token != "" {
 		t.Errorf("the token of this machine's server goes elsewhere: %+v %v", c, err)
 	}
 	path := filepath.Join(t.TempDir(), "s")

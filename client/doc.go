@@ -1,5 +1,5 @@
 // Package client runs commands in sandboxes. It has the requests and answers of demesne's HTTP API under /v1, and a
-// [Client] of it.
+// [Client] of it. The package is a module of its own: a program that imports it gets the standard library and this package.
 //
 //	c, err := client.New(client.Options{URL: "http://127.0.0.1:7480", Token: token})
 //	r, err := c.Run(ctx, client.RunRequest{Command: client.Command{Command: "echo hello"}})
@@ -25,8 +25,8 @@
 //
 // # Results and errors
 //
-// A command that ends with another exit code than 0 is no error: see [Result]. An answer of the server that is an error
-// is an [*Error], and matches one of the variables ErrNotFound, ErrDenied, ErrInvalid, ErrConflict, ErrBusy and
+// A command that ends with another exit code than 0 is a result, not an error: see [Result]. An answer of the server that
+// is an error is an [*Error], and matches one of the variables ErrNotFound, ErrDenied, ErrInvalid, ErrConflict, ErrBusy and
 // ErrTooLarge by errors.Is. Other errors are those of the connection, and of the context. The package repeats no request.
 //
 // The end of a context ends the request, and with it the command that the request runs. Commands of other requests, jobs

@@ -9,27 +9,35 @@ import (
 	"strconv"
 )
 
-type egress struct{ *remote }
+// Egress is what sandboxes may reach, and the questions of those with [Network].Ask.
+type Egress struct{ *remote }
 
-func (c *remote) Egress() Egress { return egress{c} }
+// Egress returns what sandboxes may reach, and their questions.
+func (c *Client) Egress() Egress { return Egress{c.remote} }
 
-func (g egress) Rules(ctx context.Context, sandbox string) (*Network, error) {
+// Rules returns the rules of a sandbox.
+func (g Egress) Rules(ctx context.Context, sandbox string) (*Network, error) {
 	return got[Network](g.remote, ctx, "get rules", http.MethodGet, at(sandbox, "/egress"), nil, nil)
 }
 
-func (g egress) SetRules(ctx context.Context, sandbox string, n Network) (*Network, error) {
+// SetRules replaces the rules. It fails for a sandbox that was made without a network.
+func (g Egress) SetRules(ctx context.Context, sandbox string, n Network) (*Network, error) {
 	return got[Network](g.remote, ctx, "set rules", http.MethodPut, at(sandbox, "/egress"), nil, n)
 }
 
-func (g egress) Allow(ctx context.Context, sandbox string, rules ...string) (*Network, error) {
+// Allow adds rules, such as example.com or *.example.com:443.
+func (g Egress) Allow(ctx context.Context, sandbox string, rules ...string) (*Network, error) {
 	return got[Network](g.remote, ctx, "allow", http.MethodPost, at(sandbox, "/egress/allow"), nil, RuleRequest{rules})
 }
 
-func (g egress) Deny(ctx context.Context, sandbox string, rules ...string) (*Network, error) {
+// Deny adds rules that take precedence over all others.
+func (g Egress) Deny(ctx context.Context, sandbox string, rules ...string) (*Network, error) {
 	return got[Network](g.remote, ctx, "deny", http.MethodPost, at(sandbox, "/egress/deny"), nil, RuleRequest{rules})
 }
 
-func (g egress) Log(ctx context.Context, sandbox string, follow bool) iter.Seq2[Decision, error] {
+// Log yields the newest decisions about connections, and with follow also those that come, until ctx ends or the loop is
+// left. An error is the last thing that it yields.
+func (g Egress) Log(ctx context.Context, sandbox string, follow bool) iter.Seq2[Decision, error] {
 	q := query{"follow": strconv.FormatBool(follow)}
 	return all(g.remote, ctx, "read network log", at(sandbox, "/egress/log"), q, !follow, func(e sent) (d Decision, ignore bool, err error) {
 		if e.name != "decision" {
@@ -39,11 +47,14 @@ func (g egress) Log(ctx context.Context, sandbox string, follow bool) iter.Seq2[
 	})
 }
 
-func (g egress) Pending(ctx context.Context) ([]Question, error) {
+// Pending lists the connections that wait for an answer.
+func (g Egress) Pending(ctx context.Context) ([]Question, error) {
 	return listed[Question](g.remote, ctx, "list questions", "/egress/questions")
 }
 
-func (g egress) Answer(ctx context.Context, question string, allow bool) (*Answered, error) {
+// Answer answers a question. The answer holds for the sandbox's later connections to that name. ErrNotFound: the question
+// no longer waits.
+func (g Egress) Answer(ctx context.Context, question string, allow bool) (*Answered, error) {
 	verb := "/deny"
 	if allow {
 		verb = "/allow"
@@ -51,7 +62,9 @@ func (g egress) Answer(ctx context.Context, question string, allow bool) (*Answe
 	return got[Answered](g.remote, ctx, "answer question", http.MethodPost, "/egress/questions/"+segment(question)+verb, nil, nil)
 }
 
-func (g egress) Follow(ctx context.Context) iter.Seq2[Notice, error] {
+// Follow yields the questions that wait and those that come, and their answers, until ctx ends or the loop is left. An
+// error is the last thing that it yields.
+func (g Egress) Follow(ctx context.Context) iter.Seq2[Notice, error] {
 	return all(g.remote, ctx, "follow questions", "/egress/questions/stream", nil, false, func(e sent) (n Notice, ignore bool, err error) {
 		switch e.name {
 		case "question":
@@ -67,19 +80,24 @@ func (g egress) Follow(ctx context.Context) iter.Seq2[Notice, error] {
 	})
 }
 
-type images struct{ *remote }
+// Images are the images in the server's store, which all callers share.
+type Images struct{ *remote }
 
-func (c *remote) Images() Images { return images{c} }
+// Images returns the images of the server's store.
+func (c *Client) Images() Images { return Images{c.remote} }
 
-func (i images) List(ctx context.Context) ([]Image, error) {
+// List returns the images.
+func (i Images) List(ctx context.Context) ([]Image, error) {
 	return listed[Image](i.remote, ctx, "list images", "/images")
 }
 
-func (i images) Remove(ctx context.Context, name string) error {
+// Remove removes an image that no sandbox uses. Only the operator may.
+func (i Images) Remove(ctx context.Context, name string) error {
 	return i.call(ctx, "remove image", http.MethodDelete, "/images", query{"name": name}, nil, nil)
 }
 
-func (i images) Pull(ctx context.Context, name string, progress func(string)) (*Image, error) {
+// Pull fetches an image. progress gets one line for each step; nil: it is not called.
+func (i Images) Pull(ctx context.Context, name string, progress func(string)) (*Image, error) {
 	var done *Image
 	err := i.follow(ctx, http.MethodPost, "/images/pull", nil, PullRequest{name}, func(e sent) error {
 		switch e.name {

@@ -12,8 +12,10 @@ import (
 // errBehind means that the server dropped a client that was too slow.
 var errBehind = errors.New("too slow for the events")
 
-func (c *remote) Events(ctx context.Context, f EventFilter) iter.Seq2[Event, error] {
-	return all(c, ctx, "follow events", "/events", f.query("last"), false, func(e sent) (v Event, ignore bool, err error) {
+// Events yields what happens to the caller's sandboxes, until ctx ends or the loop is left. An error is the last thing
+// that it yields.
+func (c *Client) Events(ctx context.Context, f EventFilter) iter.Seq2[Event, error] {
+	return all(c.remote, ctx, "follow events", "/events", f.query("last"), false, func(e sent) (v Event, ignore bool, err error) {
 		if e.name == "lost" {
 			return v, false, errBehind
 		}
@@ -37,11 +39,15 @@ func (f EventFilter) query(last string) query {
 	return q
 }
 
-type audit struct{ *remote }
+// Audit is the log of what happened. Each entry has the digest of the one before it.
+type Audit struct{ *remote }
 
-func (c *remote) Audit() Audit { return audit{c} }
+// Audit returns the log of what happened.
+func (c *Client) Audit() Audit { return Audit{c.remote} }
 
-func (a audit) List(ctx context.Context, f EventFilter) ([]AuditEntry, error) {
+// List returns entries, the oldest first: the newest of those that f selects, or with f.After the first ones after it.
+// f.Last is their number, at most 1000; 0: 100. Callers of a namespace get only its entries.
+func (a Audit) List(ctx context.Context, f EventFilter) ([]AuditEntry, error) {
 	all, err := got[AuditEntries](a.remote, ctx, "read audit log", http.MethodGet, "/audit", f.query("limit"), nil)
 	if err != nil {
 		return nil, err
@@ -49,6 +55,8 @@ func (a audit) List(ctx context.Context, f EventFilter) ([]AuditEntry, error) {
 	return all.Entries, nil
 }
 
-func (a audit) Verify(ctx context.Context, mark string) (*AuditReport, error) {
+// Verify checks the chain, as the operator. mark is empty, or ID:SHA256 of an entry from an earlier report: then it must
+// still be there, which it is not in a log that was replaced as a whole.
+func (a Audit) Verify(ctx context.Context, mark string) (*AuditReport, error) {
 	return got[AuditReport](a.remote, ctx, "verify audit log", http.MethodGet, "/audit/verify", query{"mark": mark}, nil)
 }

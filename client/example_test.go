@@ -14,7 +14,7 @@ import (
 )
 
 // connect returns a client of a server that the environment names.
-func connect() client.Client {
+func connect() *client.Client {
 	c, err := client.New(client.Options{URL: os.Getenv("DEMESNE_URL"), Token: os.Getenv("DEMESNE_TOKEN")})
 	if err != nil {
 		log.Fatal(err)
@@ -23,7 +23,7 @@ func connect() client.Client {
 }
 
 // A command has a time limit, and a result also if it fails.
-func Example_run() {
+func ExampleClient_Run() {
 	c := connect()
 	defer c.Close()
 	r, err := c.Run(context.Background(), client.RunRequest{
@@ -41,7 +41,7 @@ func Example_run() {
 }
 
 // Output comes while the command runs.
-func Example_stream() {
+func ExampleClient_RunStream() {
 	c := connect()
 	defer c.Close()
 	_, err := c.RunStream(context.Background(), client.RunRequest{Command: client.Command{Argv: []string{"seq", "3"}}}, client.Streams{Stdout: os.Stdout})
@@ -55,7 +55,7 @@ func Example_stream() {
 }
 
 // A persistent sandbox keeps its files between commands. A fork has a copy of them.
-func Example_sandbox() {
+func ExampleSandboxes() {
 	ctx := context.Background()
 	c := connect()
 	defer c.Close()
@@ -85,7 +85,7 @@ func Example_sandbox() {
 }
 
 // Errors have kinds, and say which field of a request is wrong.
-func Example_errors() {
+func ExampleError() {
 	ctx := context.Background()
 	c := connect()
 	defer c.Close()
@@ -102,7 +102,7 @@ func Example_errors() {
 }
 
 // A sandbox with Ask asks about names that no rule covers. A loop answers until its context ends.
-func Example_egress() {
+func ExampleEgress() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c := connect()
@@ -131,7 +131,7 @@ func Example_egress() {
 }
 
 // Events show what happens, also to the sandboxes of other programs.
-func Example_events() {
+func ExampleClient_Events() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c := connect()
@@ -151,7 +151,7 @@ func Example_events() {
 }
 
 // A job outlives its client. Its output can be read while it runs.
-func Example_job() {
+func ExampleJobs() {
 	ctx := context.Background()
 	c := connect()
 	defer c.Close()
@@ -178,7 +178,7 @@ func Example_job() {
 }
 
 // The files in /out outlive their sandbox.
-func Example_outputs() {
+func ExampleOutputs() {
 	ctx := context.Background()
 	c := connect()
 	defer c.Close()
@@ -198,7 +198,7 @@ func Example_outputs() {
 }
 
 // The audit log has what happened before the program started too. A later check finds the log of an earlier one in it.
-func Example_audit() {
+func ExampleAudit() {
 	ctx := context.Background()
 	c := connect()
 	defer c.Close()
@@ -228,7 +228,7 @@ func Example_audit() {
 }
 
 // A request for the host waits for a person, whose program shows what it is and approves by the digest of that.
-func Example_host() {
+func ExampleHost() {
 	ctx := context.Background()
 	c := connect()
 	defer c.Close()

@@ -9,16 +9,18 @@ import (
 	"sync/atomic"
 )
 
-// files are the files of one sandbox.
-type files struct {
+// Files are the files of a sandbox. A relative path begins at /workspace. A missing file is ErrNotFound, and also
+// fs.ErrNotExist.
+type Files struct {
 	*remote
 	sandbox string
 }
 
-func (c *remote) Files(sandbox string) Files { return files{c, sandbox} }
+// Files returns the files of a sandbox.
+func (c *Client) Files(sandbox string) Files { return Files{c.remote, sandbox} }
 
 // about performs an operation whose answer is in an envelope.
-func about[T any](f files, ctx context.Context, verb, path string, in any) (*T, error) {
+func about[T any](f Files, ctx context.Context, verb, path string, in any) (*T, error) {
 	e, err := got[Envelope[T]](f.remote, ctx, verb, http.MethodPost, at(f.sandbox, path), nil, in)
 	if err != nil {
 		return nil, err
@@ -26,7 +28,9 @@ func about[T any](f files, ctx context.Context, verb, path string, in any) (*T, 
 	return &e.Data, nil
 }
 
-func (f files) Download(ctx context.Context, path string) (io.ReadCloser, error) {
+// Download returns the content of a file of any size. The caller closes it. If the server cannot read the file to its end,
+// the reader ends with another error than io.EOF.
+func (f Files) Download(ctx context.Context, path string) (io.ReadCloser, error) {
 	resp, err := f.send(ctx, http.MethodGet, at(f.sandbox, "/files/raw"), query{"path": path}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read file: %w", err)
@@ -34,7 +38,8 @@ func (f files) Download(ctx context.Context, path string) (io.ReadCloser, error)
 	return resp.Body, nil
 }
 
-func (f files) Read(ctx context.Context, path string) ([]byte, error) {
+// Read returns the content of a file of at most ReadMost bytes. A larger one is ErrTooLarge.
+func (f Files) Read(ctx context.Context, path string) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, err := f.Download(ctx, path)
@@ -49,11 +54,13 @@ func (f files) Read(ctx context.Context, path string) ([]byte, error) {
 	return b, nil
 }
 
-func (f files) Write(ctx context.Context, path string, content []byte) (*File, error) {
+// Write replaces a file, and makes missing directories.
+func (f Files) Write(ctx context.Context, path string, content []byte) (*File, error) {
 	return f.Upload(ctx, path, bytes.NewReader(content))
 }
 
-func (f files) Upload(ctx context.Context, path string, content io.Reader) (*File, error) {
+// Upload is Write for content of any size. A failed upload leaves the file as it was.
+func (f Files) Upload(ctx context.Context, path string, content io.Reader) (*File, error) {
 	body := &source{Reader: content}
 	resp, err := f.send(ctx, http.MethodPut, at(f.sandbox, "/files/raw"), query{"path": path}, body, "Content-Type", "application/octet-stream")
 	var e Envelope[File]
@@ -83,11 +90,13 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (f files) Edit(ctx context.Context, path, old, new string) (*Edited, error) {
+// Edit replaces a passage of a text file. old must occur once.
+func (f Files) Edit(ctx context.Context, path, old, new string) (*Edited, error) {
 	return about[Edited](f, ctx, "edit file", "/files/edit", EditRequest{PathRequest: PathRequest{path}, Old: old, New: new})
 }
 
-func (f files) List(ctx context.Context, dir string, depth int) ([]File, error) {
+// List returns the entries of a directory, and of those below it down to a depth; 0: only the entries.
+func (f Files) List(ctx context.Context, dir string, depth int) ([]File, error) {
 	all, err := about[[]File](f, ctx, "list files", "/files/list", ListRequest{Path: dir, Depth: depth})
 	if err != nil {
 		return nil, err
@@ -95,7 +104,8 @@ func (f files) List(ctx context.Context, dir string, depth int) ([]File, error) 
 	return *all, nil
 }
 
-func (f files) Stat(ctx context.Context, path string) (*File, error) {
+// Stat describes a file.
+func (f Files) Stat(ctx context.Context, path string) (*File, error) {
 	e, err := about[Exists](f, ctx, "stat file", "/files/exists", PathRequest{path})
 	if err != nil {
 		return nil, err
@@ -106,27 +116,33 @@ func (f files) Stat(ctx context.Context, path string) (*File, error) {
 	return e.File, nil
 }
 
-func (f files) Mkdir(ctx context.Context, path string) (*File, error) {
+// Mkdir makes a directory with its parents.
+func (f Files) Mkdir(ctx context.Context, path string) (*File, error) {
 	return about[File](f, ctx, "make directory", "/files/mkdir", PathRequest{path})
 }
 
-func (f files) Move(ctx context.Context, from, to string) (*File, error) {
+// Move renames a file or a directory.
+func (f Files) Move(ctx context.Context, from, to string) (*File, error) {
 	return about[File](f, ctx, "move file", "/files/move", TwoPaths{from, to})
 }
 
-func (f files) Copy(ctx context.Context, from, to string) (*File, error) {
+// Copy copies a file or a directory.
+func (f Files) Copy(ctx context.Context, from, to string) (*File, error) {
 	return about[File](f, ctx, "copy file", "/files/copy", TwoPaths{from, to})
 }
 
-func (f files) Remove(ctx context.Context, path string) error {
+// Remove removes a file, or a directory with what is in it.
+func (f Files) Remove(ctx context.Context, path string) error {
 	_, err := about[Exists](f, ctx, "remove file", "/files/delete", PathRequest{path})
 	return err
 }
 
-func (f files) Glob(ctx context.Context, q GlobRequest) (*Paths, error) {
+// Glob finds files by a pattern of their path.
+func (f Files) Glob(ctx context.Context, q GlobRequest) (*Paths, error) {
 	return about[Paths](f, ctx, "find files", "/files/glob", q)
 }
 
-func (f files) Grep(ctx context.Context, q GrepRequest) (*Matches, error) {
+// Grep finds lines of files.
+func (f Files) Grep(ctx context.Context, q GrepRequest) (*Matches, error) {
 	return about[Matches](f, ctx, "search files", "/grep", q)
 }

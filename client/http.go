@@ -32,7 +32,7 @@ type Options struct {
 }
 
 // New returns a Client that speaks HTTP. It does not connect yet.
-func New(o Options) (Client, error) {
+func New(o Options) (*Client, error) {
 	c := &remote{http: &http.Client{}, token: o.Token, namespace: o.Namespace}
 	if o.HTTP != nil {
 		*c.http = *o.HTTP
@@ -60,7 +60,7 @@ func New(o Options) (Client, error) {
 		c.own = newTransport(path)
 		c.http.Transport = c.own
 	}
-	return c, nil
+	return &Client{c}, nil
 }
 
 // newTransport returns a transport. path is that of a socket; empty: TCP.
@@ -95,7 +95,7 @@ func readToken() (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// remote is a Client of a server, which may be in this process.
+// remote sends requests to a server, which may be in this process.
 type remote struct {
 	base             *url.URL
 	token, namespace string
@@ -103,7 +103,8 @@ type remote struct {
 	own              *http.Transport // nil: the caller's
 }
 
-func (c *remote) Close() error {
+// Close releases connections. Sandboxes and jobs live on.
+func (c *Client) Close() error {
 	if c.own != nil {
 		c.own.CloseIdleConnections()
 	}
@@ -222,10 +223,12 @@ func listed[T any](c *remote, ctx context.Context, verb, path string) ([]T, erro
 	return p.Items, nil
 }
 
-func (c *remote) Server(ctx context.Context) (*Server, error) {
-	return got[Server](c, ctx, "describe server", http.MethodGet, "/server", nil, nil)
+// Server describes the server and the caller.
+func (c *Client) Server(ctx context.Context) (*Server, error) {
+	return got[Server](c.remote, ctx, "describe server", http.MethodGet, "/server", nil, nil)
 }
 
-func (c *remote) Queue(ctx context.Context) (*Queue, error) {
-	return got[Queue](c, ctx, "describe queue", http.MethodGet, "/queue", nil, nil)
+// Queue counts the commands that run and wait.
+func (c *Client) Queue(ctx context.Context) (*Queue, error) {
+	return got[Queue](c.remote, ctx, "describe queue", http.MethodGet, "/queue", nil, nil)
 }

@@ -8,19 +8,24 @@ import (
 	"net/http"
 )
 
-func (c *remote) Run(ctx context.Context, q RunRequest) (*Result, error) {
-	return got[Result](c, ctx, "run", http.MethodPost, "/run", nil, q)
+// Run makes a sandbox, runs a command in it, removes the sandbox, and returns the result. A failing command is a result, not
+// an error.
+func (c *Client) Run(ctx context.Context, q RunRequest) (*Result, error) {
+	return got[Result](c.remote, ctx, "run", http.MethodPost, "/run", nil, q)
 }
 
-func (c *remote) RunStream(ctx context.Context, q RunRequest, to Streams) (*Result, error) {
+// RunStream is Run, and copies the output while the command runs.
+func (c *Client) RunStream(ctx context.Context, q RunRequest, to Streams) (*Result, error) {
 	return c.stream(ctx, "run", "/run/stream", q, to)
 }
 
-func (s sandboxes) Exec(ctx context.Context, sandbox string, q Command) (*Result, error) {
+// Exec runs a command. It starts the processes of a stopped sandbox, and resumes those of a paused one.
+func (s Sandboxes) Exec(ctx context.Context, sandbox string, q Command) (*Result, error) {
 	return got[Result](s.remote, ctx, "exec", http.MethodPost, at(sandbox, "/exec"), nil, q)
 }
 
-func (s sandboxes) ExecStream(ctx context.Context, sandbox string, q Command, to Streams) (*Result, error) {
+// ExecStream is Exec, and copies the output while the command runs.
+func (s Sandboxes) ExecStream(ctx context.Context, sandbox string, q Command, to Streams) (*Result, error) {
 	return s.stream(ctx, "exec", at(sandbox, "/exec/stream"), q, to)
 }
 

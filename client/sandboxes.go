@@ -8,9 +8,11 @@ import (
 	"strconv"
 )
 
-type sandboxes struct{ *remote }
+// Sandboxes are the caller's persistent sandboxes.
+type Sandboxes struct{ *remote }
 
-func (c *remote) Sandboxes() Sandboxes { return sandboxes{c} }
+// Sandboxes returns the caller's persistent sandboxes.
+func (c *Client) Sandboxes() Sandboxes { return Sandboxes{c.remote} }
 
 // at returns a path of a sandbox.
 func at(sandbox, path string) string { return "/sandboxes/" + segment(sandbox) + path }
@@ -23,11 +25,13 @@ func segment(name string) string {
 	return url.PathEscape(name)
 }
 
-func (s sandboxes) Create(ctx context.Context, q CreateRequest) (*Sandbox, error) {
+// Create makes a sandbox.
+func (s Sandboxes) Create(ctx context.Context, q CreateRequest) (*Sandbox, error) {
 	return got[Sandbox](s.remote, ctx, "create sandbox", http.MethodPost, "/sandboxes", nil, q)
 }
 
-func (s sandboxes) List(ctx context.Context, f SandboxFilter) (*SandboxPage, error) {
+// List returns a page of sandboxes, the newest first.
+func (s Sandboxes) List(ctx context.Context, f SandboxFilter) (*SandboxPage, error) {
 	q := query{"state": f.State, "name": f.Name, "namespace": f.Namespace, "cursor": f.Cursor}
 	if f.Oldest {
 		q["order"] = "oldest"
@@ -38,7 +42,8 @@ func (s sandboxes) List(ctx context.Context, f SandboxFilter) (*SandboxPage, err
 	return got[SandboxPage](s.remote, ctx, "list sandboxes", http.MethodGet, "/sandboxes", q, nil)
 }
 
-func (s sandboxes) All(ctx context.Context, f SandboxFilter) iter.Seq2[Sandbox, error] {
+// All yields the sandboxes of all pages: one that exists from the first request to the last one exactly once.
+func (s Sandboxes) All(ctx context.Context, f SandboxFilter) iter.Seq2[Sandbox, error] {
 	return func(yield func(Sandbox, error) bool) {
 		for {
 			page, err := s.List(ctx, f)
@@ -58,52 +63,66 @@ func (s sandboxes) All(ctx context.Context, f SandboxFilter) iter.Seq2[Sandbox, 
 	}
 }
 
-func (s sandboxes) Get(ctx context.Context, sandbox string) (*Sandbox, error) {
+// Get describes a sandbox. One that has ended is not found.
+func (s Sandboxes) Get(ctx context.Context, sandbox string) (*Sandbox, error) {
 	return got[Sandbox](s.remote, ctx, "get sandbox", http.MethodGet, at(sandbox, ""), nil, nil)
 }
 
-func (s sandboxes) Remove(ctx context.Context, sandbox string) error {
+// Remove removes a sandbox with its files, and ends its processes.
+func (s Sandboxes) Remove(ctx context.Context, sandbox string) error {
 	return s.call(ctx, "remove sandbox", http.MethodDelete, at(sandbox, ""), nil, nil, nil)
 }
 
 // change performs a verb without a body.
-func (s sandboxes) change(ctx context.Context, verb, sandbox string) (*Sandbox, error) {
+func (s Sandboxes) change(ctx context.Context, verb, sandbox string) (*Sandbox, error) {
 	return got[Sandbox](s.remote, ctx, verb+" sandbox", http.MethodPost, at(sandbox, "/"+verb), nil, nil)
 }
 
-func (s sandboxes) Start(ctx context.Context, sandbox string) (*Sandbox, error) {
+// Start starts the processes of a stopped sandbox.
+func (s Sandboxes) Start(ctx context.Context, sandbox string) (*Sandbox, error) {
 	return s.change(ctx, "start", sandbox)
 }
 
-func (s sandboxes) Stop(ctx context.Context, sandbox string) (*Sandbox, error) {
+// Stop ends the processes and keeps the files.
+func (s Sandboxes) Stop(ctx context.Context, sandbox string) (*Sandbox, error) {
 	return s.change(ctx, "stop", sandbox)
 }
 
-func (s sandboxes) Pause(ctx context.Context, sandbox string) (*Sandbox, error) {
+// Pause stops the processes and keeps them in memory. Resume, or the next command, continues them.
+func (s Sandboxes) Pause(ctx context.Context, sandbox string) (*Sandbox, error) {
 	return s.change(ctx, "pause", sandbox)
 }
 
-func (s sandboxes) Resume(ctx context.Context, sandbox string) (*Sandbox, error) {
+// Resume continues the processes of a paused sandbox.
+func (s Sandboxes) Resume(ctx context.Context, sandbox string) (*Sandbox, error) {
 	return s.change(ctx, "resume", sandbox)
 }
 
-func (s sandboxes) Fork(ctx context.Context, sandbox, name string) (*Sandbox, error) {
+// Fork makes a sandbox with the files of another one or of a snapshot, and none of its processes. An empty name: a new
+// one.
+func (s Sandboxes) Fork(ctx context.Context, sandbox, name string) (*Sandbox, error) {
 	return got[Sandbox](s.remote, ctx, "fork sandbox", http.MethodPost, at(sandbox, "/fork"), nil, ForkRequest{Name: name})
 }
 
-func (s sandboxes) Snapshot(ctx context.Context, sandbox, name string) (*Sandbox, error) {
+// Snapshot keeps the files as they are now. It is a sandbox in state "snapshot", for Fork.
+func (s Sandboxes) Snapshot(ctx context.Context, sandbox, name string) (*Sandbox, error) {
 	return got[Sandbox](s.remote, ctx, "snapshot sandbox", http.MethodPost, at(sandbox, "/snapshot"), nil, ForkRequest{Name: name})
 }
 
-func (s sandboxes) SetLimits(ctx context.Context, sandbox string, l Limits) (*Sandbox, error) {
+// SetLimits changes limits of a running sandbox, at most to the operator's. A zero leaves a limit as it is, and Disk
+// cannot change.
+func (s Sandboxes) SetLimits(ctx context.Context, sandbox string, l Limits) (*Sandbox, error) {
 	return got[Sandbox](s.remote, ctx, "limit sandbox", http.MethodPatch, at(sandbox, "/limits"), nil, l)
 }
 
-func (s sandboxes) Usage(ctx context.Context, sandbox string) (*Usage, error) {
+// Usage measures a sandbox: processor seconds, and bytes of memory. It is zero for one without processes.
+func (s Sandboxes) Usage(ctx context.Context, sandbox string) (*Usage, error) {
 	return got[Usage](s.remote, ctx, "measure sandbox", http.MethodGet, at(sandbox, "/usage"), nil, nil)
 }
 
-func (s sandboxes) Usages(ctx context.Context, sandbox string) ([]SandboxUsage, error) {
+// Usages returns what running sandboxes used, as the server measured it in the last minutes: all samples of one sandbox,
+// or the newest of each if sandbox is empty.
+func (s Sandboxes) Usages(ctx context.Context, sandbox string) ([]SandboxUsage, error) {
 	p, err := got[Page[SandboxUsage]](s.remote, ctx, "list usage", http.MethodGet, "/usage", query{"sandbox": sandbox}, nil)
 	if err != nil {
 		return nil, err
@@ -111,26 +130,32 @@ func (s sandboxes) Usages(ctx context.Context, sandbox string) ([]SandboxUsage, 
 	return p.Items, nil
 }
 
-func (s sandboxes) Receipt(ctx context.Context, sandbox string) (*Receipt, error) {
+// Receipt returns what the kernel enforces of a sandbox, also of one that has ended not long ago.
+func (s Sandboxes) Receipt(ctx context.Context, sandbox string) (*Receipt, error) {
 	return got[Receipt](s.remote, ctx, "get receipt", http.MethodGet, at(sandbox, "/receipt"), nil, nil)
 }
 
-func (s sandboxes) Processes(ctx context.Context, sandbox string) ([]Process, error) {
+// Processes lists the processes in a sandbox. A stopped one has none.
+func (s Sandboxes) Processes(ctx context.Context, sandbox string) ([]Process, error) {
 	return listed[Process](s.remote, ctx, "list processes", at(sandbox, "/processes"))
 }
 
-func (s sandboxes) Changes(ctx context.Context, sandbox string) (*Changes, error) {
+// Changes lists the files that differ from the sandbox's image.
+func (s Sandboxes) Changes(ctx context.Context, sandbox string) (*Changes, error) {
 	return got[Changes](s.remote, ctx, "list changes", http.MethodGet, at(sandbox, "/changes"), nil, nil)
 }
 
-func (s sandboxes) Ports(ctx context.Context, sandbox string) ([]Port, error) {
+// Ports lists the ports that the server's machine can reach.
+func (s Sandboxes) Ports(ctx context.Context, sandbox string) ([]Port, error) {
 	return listed[Port](s.remote, ctx, "list ports", at(sandbox, "/ports"))
 }
 
-func (s sandboxes) Publish(ctx context.Context, sandbox string, port uint16) (*Port, error) {
+// Publish makes a port reachable, on an address that the server chooses, until Unpublish or the end of the server.
+func (s Sandboxes) Publish(ctx context.Context, sandbox string, port uint16) (*Port, error) {
 	return got[Port](s.remote, ctx, "publish port", http.MethodPost, at(sandbox, "/ports"), nil, PortRequest{To: port})
 }
 
-func (s sandboxes) Unpublish(ctx context.Context, sandbox string, port uint16) error {
+// Unpublish ends what Publish began.
+func (s Sandboxes) Unpublish(ctx context.Context, sandbox string, port uint16) error {
 	return s.call(ctx, "unpublish port", http.MethodDelete, at(sandbox, "/ports/"+strconv.Itoa(int(port))), nil, nil, nil)
 }

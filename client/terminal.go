@@ -11,7 +11,8 @@ import (
 	"sync"
 )
 
-func (s sandboxes) Terminal(ctx context.Context, sandbox string, o TerminalOptions) (Terminal, error) {
+// Terminal starts a command on a terminal, which the caller closes. The end of ctx closes it too.
+func (s Sandboxes) Terminal(ctx context.Context, sandbox string, o TerminalOptions) (*Terminal, error) {
 	q := query{"command": o.Command, "cwd": o.Dir, "term": o.Term}
 	for name, n := range map[string]uint16{"rows": o.Rows, "cols": o.Cols} {
 		if n > 0 {
@@ -22,7 +23,7 @@ func (s sandboxes) Terminal(ctx context.Context, sandbox string, o TerminalOptio
 	if err != nil {
 		return nil, fmt.Errorf("open terminal: %w", err)
 	}
-	t := &terminal{c: c}
+	t := &Terminal{c: c}
 	t.release = context.AfterFunc(ctx, func() { c.Close() })
 	return t, nil
 }
@@ -43,8 +44,9 @@ func (c *remote) dial(ctx context.Context, path string, q query) (*socket, error
 	return newSocket(conn), nil
 }
 
-// terminal is a [Terminal] over a WebSocket.
-type terminal struct {
+// Terminal is a command on a terminal. Read returns what the command writes, and io.EOF once it has ended. Write types.
+// Close ends the command. One goroutine may read while others write.
+type Terminal struct {
 	c       *socket
 	release func() bool
 
@@ -57,7 +59,7 @@ type terminal struct {
 }
 
 // Read implements [io.Reader].
-func (t *terminal) Read(p []byte) (int, error) {
+func (t *Terminal) Read(p []byte) (int, error) {
 	for len(t.rest) == 0 {
 		if err := t.next(); err != nil {
 			return 0, err
@@ -69,7 +71,7 @@ func (t *terminal) Read(p []byte) (int, error) {
 }
 
 // next reads a message.
-func (t *terminal) next() error {
+func (t *Terminal) next() error {
 	t.mu.Lock()
 	err := t.err
 	t.mu.Unlock()
@@ -107,7 +109,7 @@ func (t *terminal) next() error {
 const inputMost = 64 << 10
 
 // Write implements [io.Writer].
-func (t *terminal) Write(p []byte) (n int, err error) {
+func (t *Terminal) Write(p []byte) (n int, err error) {
 	for len(p) > 0 {
 		part := p[:min(len(p), inputMost)]
 		if err := t.c.write(frameBinary, part); err != nil {
@@ -118,8 +120,8 @@ func (t *terminal) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Resize implements [Terminal].
-func (t *terminal) Resize(rows, cols uint16) error {
+// Resize sets the size, and tells the command.
+func (t *Terminal) Resize(rows, cols uint16) error {
 	b, err := json.Marshal(TerminalRequest{Type: "resize", Rows: rows, Cols: cols})
 	if err == nil {
 		err = t.c.write(frameText, b)
@@ -130,15 +132,16 @@ func (t *terminal) Resize(rows, cols uint16) error {
 	return nil
 }
 
-// Exit implements [Terminal].
-func (t *terminal) Exit() (code int, reason string) {
+// Exit returns the exit code and the reason of the end, as in a [Result]. They are valid once Read has returned io.EOF;
+// before that, reason is empty.
+func (t *Terminal) Exit() (code int, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.code, t.reason
 }
 
 // Close implements [io.Closer]. It may be repeated.
-func (t *terminal) Close() error {
+func (t *Terminal) Close() error {
 	t.release()
 	return t.c.Close()
 }

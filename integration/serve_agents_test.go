@@ -15,7 +15,7 @@ import (
 )
 
 // client returns a client of package client.
-func (s *apiServer) client(t *testing.T, token string) client.Client {
+func (s *apiServer) client(t *testing.T, token string) *client.Client {
 	t.Helper()
 	c, err := client.New(client.Options{URL: s.url, Token: token})
 	if err != nil {

@@ -68,7 +68,7 @@ func TestServeImages(t *testing.T) {
 	if _, n := g.reg.Count(http.MethodGet, "/blobs/"); n > 0 {
 		t.Errorf("a second pull fetched %d bytes of layers", n)
 	}
-	list := func(c client.Client) []client.Image {
+	list := func(c *client.Client) []client.Image {
 		t.Helper()
 		all, err := c.Images().List(ctx)
 		if err != nil {

@@ -61,7 +61,7 @@ func TestServeSecrets(t *testing.T) {
 			return `curl -sS -H "Authorization: Bearer $KEY" https://vault.test/` + path + `; curl -sS -H "Authorization: Bearer $KEY" https://other.test/` + path + `; echo "${KEY:-no key}"`
 		}
 		var told []string // all that callers see
-		exec := func(c client.Client, sandbox, command string) *client.Result {
+		exec := func(c *client.Client, sandbox, command string) *client.Result {
 			t.Helper()
 			r, err := c.Sandboxes().Exec(ctx, sandbox, client.Command{Command: command})
 			if err != nil {
@@ -119,7 +119,7 @@ func TestServeSecrets(t *testing.T) {
 		if _, err := c.Sandboxes().ExecStream(ctx, "web", client.Command{Command: show}, client.Streams{Stdout: &out, Stderr: &errs}); err != nil || strings.Count(out.String(), "***") < 4 {
 			t.Errorf("a stream: %v %s %s", err, out.String(), errs.String())
 		}
-		term := got[client.Terminal](t)(c.Sandboxes().Terminal(ctx, "web", client.TerminalOptions{Command: show}))
+		term := got[*client.Terminal](t)(c.Sandboxes().Terminal(ctx, "web", client.TerminalOptions{Command: show}))
 		text, err := io.ReadAll(term)
 		if err != nil || strings.Count(string(text), "***") < 5 {
 			t.Errorf("a terminal: %v %s", err, text)

@@ -20,13 +20,18 @@ import (
 // ways are the ways to get a Client.
 var ways = []struct {
 	name string
-	open func(testing.TB) (client.Client, error)
+	open func(testing.TB) (*client.Client, error)
 }{
-	{"HTTP", func(testing.TB) (client.Client, error) {
+	{"HTTP", func(testing.TB) (*client.Client, error) {
 		return client.New(client.Options{URL: os.Getenv("DEMESNE_URL"), Token: os.Getenv("DEMESNE_TOKEN")})
 	}},
-	{"in-process", func(t testing.TB) (client.Client, error) {
-		return inprocess.New(inprocess.Options{Log: log.New(writer{t}, "", 0)})
+	{"in-process", func(t testing.TB) (*client.Client, error) {
+		c, err := inprocess.New(inprocess.Options{Log: log.New(writer{t}, "", 0)})
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { c.Close() })
+		return c.Client, nil
 	}},
 }
 
@@ -49,7 +54,7 @@ func TestClient(t *testing.T) {
 			t.Cleanup(func() { c.Close() })
 			for _, part := range []struct {
 				name string
-				test func(*testing.T, client.Client)
+				test func(*testing.T, *client.Client)
 			}{
 				{"run", runs}, {"errors", problems}, {"life", life}, {"files", contents}, {"terminal", types}, {"network", reaches}, {"secrets", uses},
 				{"ports", publishes}, {"events", happens}, {"jobs", background}, {"images", stores}, {"outputs", leaves}, {"audit", records}, {"host", asks},
@@ -77,7 +82,7 @@ func must[T any](t *testing.T) func(v T, err error) T {
 }
 
 // made makes a sandbox for a test.
-func made(t *testing.T, c client.Client, q client.CreateRequest) string {
+func made(t *testing.T, c *client.Client, q client.CreateRequest) string {
 	t.Helper()
 	sb := must[*client.Sandbox](t)(c.Sandboxes().Create(soon(t), q))
 	t.Cleanup(func() {
@@ -92,7 +97,7 @@ func made(t *testing.T, c client.Client, q client.CreateRequest) string {
 
 func shell(text string) client.Command { return client.Command{Command: text} }
 
-func runs(t *testing.T, c client.Client) {
+func runs(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	r := must[*client.Result](t)(c.Run(ctx, client.RunRequest{Command: client.Command{
 		Command: `cat; echo "$WORD" >&2; pwd; exit 3`, Stdin: "in\n", Env: map[string]string{"WORD": "err"}, Dir: "/tmp",
@@ -131,7 +136,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-func problems(t *testing.T, c client.Client) {
+func problems(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	sb := made(t, c, client.CreateRequest{})
 	name := must[*client.Sandbox](t)(c.Sandboxes().Get(ctx, sb)).Name
@@ -196,7 +201,7 @@ func problems(t *testing.T, c client.Client) {
 	}
 }
 
-func life(t *testing.T, c client.Client) {
+func life(t *testing.T, c *client.Client) {
 	ctx, all := soon(t), c.Sandboxes()
 	sb := made(t, c, client.CreateRequest{TTLSeconds: 600, Settings: client.Settings{Env: map[string]string{"WORD": "hello"}, Limits: &client.Limits{Memory: 256 << 20}}})
 	list := must[*client.SandboxPage](t)(all.List(ctx, client.SandboxFilter{State: "running"})).Items
@@ -265,7 +270,7 @@ func life(t *testing.T, c client.Client) {
 	}
 }
 
-func contents(t *testing.T, c client.Client) {
+func contents(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	at := c.Files(made(t, c, client.CreateRequest{}))
 	f := must[*client.File](t)(at.Write(ctx, "deep/a b.txt", []byte("one\ntwo\x00\xff\n")))
@@ -342,10 +347,10 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errFull }
 
-func types(t *testing.T, c client.Client) {
+func types(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	sb := made(t, c, client.CreateRequest{})
-	term := must[client.Terminal](t)(c.Sandboxes().Terminal(ctx, sb, client.TerminalOptions{Command: "stty size; read x; stty size; echo got-$x; exit 7", Rows: 30, Cols: 90}))
+	term := must[*client.Terminal](t)(c.Sandboxes().Terminal(ctx, sb, client.TerminalOptions{Command: "stty size; read x; stty size; echo got-$x; exit 7", Rows: 30, Cols: 90}))
 	seen := make(chan string)
 	go func() {
 		b, err := io.ReadAll(term)
@@ -372,7 +377,7 @@ func types(t *testing.T, c client.Client) {
 		t.Error(err)
 	}
 	brief, cancel := context.WithCancel(ctx)
-	term = must[client.Terminal](t)(c.Sandboxes().Terminal(brief, sb, client.TerminalOptions{}))
+	term = must[*client.Terminal](t)(c.Sandboxes().Terminal(brief, sb, client.TerminalOptions{}))
 	time.AfterFunc(300*time.Millisecond, cancel)
 	if b, err := io.ReadAll(term); err == nil {
 		t.Errorf("the end of the context: %q", b)
@@ -380,7 +385,7 @@ func types(t *testing.T, c client.Client) {
 	term.Close()
 }
 
-func happens(t *testing.T, c client.Client) {
+func happens(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	sb := made(t, c, client.CreateRequest{})
 	must[*client.Result](t)(c.Sandboxes().Exec(ctx, sb, shell("exit 4")))
@@ -415,7 +420,7 @@ func happens(t *testing.T, c client.Client) {
 	}
 }
 
-func background(t *testing.T, c client.Client) {
+func background(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	j := must[*client.Job](t)(c.Jobs().Start(ctx, client.JobRequest{Command: shell("echo out; echo err >&2; sleep 0.3; exit 5")}))
 	r := must[io.ReadCloser](t)(c.Jobs().Output(ctx, j.ID, "stdout"))
@@ -450,7 +455,7 @@ func background(t *testing.T, c client.Client) {
 	}
 }
 
-func stores(t *testing.T, c client.Client) {
+func stores(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	must[[]client.Image](t)(c.Images().List(ctx))
 	if _, err := c.Images().Pull(ctx, "127.0.0.1:1/none:latest", nil); err == nil {

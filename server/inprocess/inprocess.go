@@ -56,7 +56,7 @@ type Options struct {
 
 // Client is a [client.Client] with its own server.
 type Client struct {
-	client.Client
+	*client.Client
 	service *service
 }
 

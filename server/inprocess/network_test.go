@@ -13,7 +13,7 @@ import (
 	"demesne/client"
 )
 
-func reaches(t *testing.T, c client.Client) {
+func reaches(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	sb := made(t, c, client.CreateRequest{Settings: client.Settings{Network: &client.Network{Allow: []string{"a.test"}, Ask: true}}})
 	if n := must[*client.Network](t)(c.Egress().Rules(ctx, sb)); !slices.Equal(n.Allow, []string{"a.test"}) || !n.Ask {
@@ -51,7 +51,7 @@ func reaches(t *testing.T, c client.Client) {
 	}
 }
 
-func uses(t *testing.T, c client.Client) {
+func uses(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	name := "TOKEN_" + map[bool]string{true: "HTTP", false: "LOCAL"}[strings.HasPrefix(t.Name(), "TestClient/HTTP")]
 	vault := func(value string, args ...string) {
@@ -87,7 +87,7 @@ func uses(t *testing.T, c client.Client) {
 }
 
 // refuse waits for a sandbox's question, finds it in the list, and answers it.
-func refuse(ctx context.Context, c client.Client, sb string) error {
+func refuse(ctx context.Context, c *client.Client, sb string) error {
 	id := ""
 	for n, err := range c.Egress().Follow(ctx) {
 		switch {
@@ -115,7 +115,7 @@ func refuse(ctx context.Context, c client.Client, sb string) error {
 	return errors.New("the stream ended")
 }
 
-func publishes(t *testing.T, c client.Client) {
+func publishes(t *testing.T, c *client.Client) {
 	ctx, all := soon(t), c.Sandboxes()
 	sb := made(t, c, client.CreateRequest{})
 	p := must[*client.Port](t)(all.Publish(ctx, sb, 8080))

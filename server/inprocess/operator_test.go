@@ -14,7 +14,7 @@ import (
 )
 
 // leaves reads what a command and a job left in /out.
-func leaves(t *testing.T, c client.Client) {
+func leaves(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	const command = "mkdir /out/d; echo hello >/out/d/f.txt; ln -s /etc/passwd /out/link"
 	r := must[*client.Result](t)(c.Run(ctx, client.RunRequest{Command: shell(command)}))
@@ -42,7 +42,7 @@ func leaves(t *testing.T, c client.Client) {
 }
 
 // records reads the audit log and the queue, and lists processes.
-func records(t *testing.T, c client.Client) {
+func records(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	sb := made(t, c, client.CreateRequest{})
 	before := time.Now().Add(-time.Minute)
@@ -89,7 +89,7 @@ func records(t *testing.T, c client.Client) {
 }
 
 // asks uses the host commands, which the server of the tests has, and a process of its own has not.
-func asks(t *testing.T, c client.Client) {
+func asks(t *testing.T, c *client.Client) {
 	ctx, host := soon(t), c.Host()
 	if !strings.HasPrefix(t.Name(), "TestClient/HTTP") {
 		_, err := host.Exec(ctx, client.HostExec{Argv: []string{"echo"}})
