@@ -25,7 +25,7 @@ RACE := ./agents ./cli/... ./agents/tree ./session ./internal/flock ./images ./i
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build demo test test-crowded test-bare test-race check bench fuzz chaos clients recipes kernels vm docs install deps clean help
+.PHONY: generate build demo test test-crowded test-bare test-race check bench fuzz chaos clients recipes kernels vm docs module install deps clean help
 build:
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ $(addprefix ./,$(filter-out cmd/demesne-runner,$(wildcard cmd/demesne*)))
@@ -58,6 +58,7 @@ test-race: build
 check:
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "gofmt -l: $$bad"; exit 1; }
 	$(GO) vet ./...
+	cd client && $(GO) vet ./...
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(PURE)
 	$(GO) test -count=1 ./integration/rules
 
@@ -67,7 +68,7 @@ bench: build
 # Runs every fuzz target of the tree. Without a bound, minimizing each new input takes all of the time.
 fuzz:
 	@set -e; grep -ro '^func Fuzz[A-Za-z0-9]*' --include='*_test.go' . | sort | while IFS=: read -r file target; do \
-	  $(GO) test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $${FUZZTIME:-30s} -fuzzminimizetime 10x "$$(dirname "$$file")"; done
+	  (cd "$$(dirname "$$file")" && $(GO) test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $${FUZZTIME:-30s} -fuzzminimizetime 10x .); done
 
 chaos: build
 	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^(TestLeftovers|TestImagePullKilled|TestMCPKilled)' ./integration
@@ -95,6 +96,12 @@ docs: build
 	@bin/demesne help --markdown >> docs/reference/cli.md
 	@$(GO) test ./mcp -run '^TestToolReference$$' -update
 
+# Gives the modules a path that go get can fetch: make module PATH=example.test/demesne. The programs' own PATH is that of make.
+module:
+	@[ "$(origin PATH)" = "command line" ] || { echo "make: which path? make module PATH=example.test/demesne"; exit 2; }
+	@while IFS= read -rd '' e; do case $$e in PATH=*) export PATH="$${e#PATH=}";; esac; done </proc/$$PPID/environ; \
+	$(GO) run ./integration/module '$(PATH)'
+
 # Installs tools that only the tests and the bench use. demesne itself needs only the kernel, and uses
 # newuidmap (uidmap), where installed, to get more than one user id.
 deps:
@@ -119,4 +126,5 @@ help:
 	@echo 'make recipes the images of images/recipes, built and used'
 	@echo 'make kernels ipykernel, IRkernel and tslab in sandboxes'
 	@echo 'make vm      the unit of systemd, and limits of its control groups, in a virtual machine'
+	@echo 'make module PATH=example.test/demesne   another module path, so that go get finds it'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'

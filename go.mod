@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	connectrpc.com/connect v1.19.2
+	demesne/client v0.0.0
 	filippo.io/age v1.3.2
 	github.com/BurntSushi/toml v1.6.0
 	github.com/ProtonMail/go-crypto v1.4.1
@@ -136,3 +137,6 @@ require (
 
 // Without it a plain build would need libgpgme and cgo: images/gpgme says what stands in.
 replace github.com/proglottis/gpgme => ./images/gpgme
+
+// A program that imports only the client fetches only that. make module changes both paths.
+replace demesne/client => ./client

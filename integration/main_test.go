@@ -84,7 +84,7 @@ func programs(dir string) (err error) {
 		if p == "internal" {
 			continue
 		}
-		cmd := exec.Command("go", "build", "-o", filepath.Join(bin, p), "demesne/cmd/"+p)
+		cmd := exec.Command("go", "build", "-o", filepath.Join(bin, p), "../cmd/"+p)
 		if p != "demesne-runner" {
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		}

@@ -60,5 +60,5 @@ else
   echo "== as $(id -un). What needs root is left out: sudo make test runs it, and all of this as an ordinary user again"
 fi
 $GO build -o "$stage/suite" ./integration/suite
-packages=${PKG:-$($GO list ./... | grep -v /integration/rules$)} # make check has the rules
+packages=${PKG:-$($GO list ./... | grep -v /integration/rules$; cd client && $GO list ./...)} # make check has the rules
 "$stage/suite" -stage "$stage" -user "$user" -run "${RUN:-}" -race "${RACE:-}" -timeout "${TIMEOUT:-1h}" ${WORKERS:+-workers $WORKERS} $packages

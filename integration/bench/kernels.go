@@ -11,7 +11,7 @@ import (
 // kernels measures sessions. The benchmark of package code does it, because a face adds its own time.
 func kernels(m *machine) error {
 	test := m.bin + "/code.test"
-	build := exec.Command("go", "test", "-c", "-o", test, "demesne/kernels/code")
+	build := exec.Command("go", "test", "-c", "-o", test, "./kernels/code")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the benchmark of sessions: %w: %s", err, out)
 	}

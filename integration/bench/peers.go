@@ -95,7 +95,7 @@ func (m *machine) floor() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	const from = "demesne/integration/bench/floor"
+	const from = "./integration/bench/floor"
 	light, static := "-s -w", "-s -w -linkmode external -extldflags -static"
 	err = goBuild("0", light, m.bin+"/floor", from)
 	if err == nil && goBuild("1", static, m.bin+"/floor-container", from) != nil {

@@ -12,7 +12,7 @@ import (
 // benchmark of package session does it.
 func routes(m *machine) error {
 	test := m.bin + "/session.test"
-	build := exec.Command("go", "test", "-c", "-o", test, "demesne/session")
+	build := exec.Command("go", "test", "-c", "-o", test, "./session")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the benchmark of routes: %w: %s", err, out)
 	}

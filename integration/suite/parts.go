@@ -34,7 +34,7 @@ var (
 	notRootPackages = regexp.MustCompile(`^images/(archive|pull)$|^build$|^kernels/code$`)
 	notUser         = regexp.MustCompile(`/Test(Page.*|Serve(E2B|ACME|Retention|ToolTexts|Runs|Killed)|BuildCasesPeer)$`)
 	notUserPackages = regexp.MustCompile(`^kernels(/driver|/languages)?$|^mcp(/hosttools)?$|^server(/(e2b|hostcmd|operate|page|rest|runs))?$|^session/audit$|` +
-		`^proxy(/policy|/redact)?$|^images/push$|^build/containerfile$|^runner/ipc$|^netns$|^rootfs/unpack$`)
+		`^proxy(/policy|/redact)?$|^integration/module$|^images/push$|^build/containerfile$|^runner/ipc$|^netns$|^rootfs/unpack$`)
 	nowhere = regexp.MustCompile(`^\b$`)
 )
 

@@ -46,7 +46,7 @@ func buildPrograms(t *testing.T) {
 		if built.dir, built.err = os.MkdirTemp("", "demesne-client-test-*"); built.err != nil {
 			return
 		}
-		const build = `go build -o "$0/" demesne/cmd/demesne-runner && CGO_ENABLED=0 go build -o "$0/" demesne/cmd/demesne-init demesne/cmd/demesne-proxy`
+		const build = `go build -o "$0/" ../../cmd/demesne-runner && CGO_ENABLED=0 go build -o "$0/" ../../cmd/demesne-init ../../cmd/demesne-proxy`
 		if out, err := exec.Command("sh", "-c", build, built.dir).CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("%w\n%s", err, out)
 		}

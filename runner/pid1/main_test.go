@@ -67,7 +67,7 @@ func run(m *testing.M) int {
 		initPath = filepath.Join(bin, "demesne-init")
 	} else {
 		initPath = filepath.Join(dir, "demesne-init")
-		build := exec.Command("go", "build", "-o", initPath, "demesne/cmd/demesne-init")
+		build := exec.Command("go", "build", "-o", initPath, "../../cmd/demesne-init")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build demesne-init: %v\n%s", err, out)

@@ -1,0 +1,3 @@
+module demesne/client
+
+go 1.26.0
