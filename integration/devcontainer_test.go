@@ -204,9 +204,9 @@ func TestDevcontainerHostile(t *testing.T) {
 		{name: "no image", file: `{"name": "x"}`, says: "neither an image nor a build"},
 		{name: "both", file: `{"image": "local/bb", "build": {"dockerfile": "Dockerfile"}}`, says: "both an image and a build"},
 		{name: "a bad variable", file: `{"image": "local/bb", "containerEnv": {"A=B": "1"}}`, says: `variable "A=B"`},
-		{name: "no JSON", file: "{\n\"image\": local\n}", says: "line 2: invalid character"},
+		{name: "no JSON", file: "{\n\"image\": local\n}", says: "line 2, column 10: invalid literal: local"},
 		{name: "a list", file: "[]", says: "devcontainer.json: "},
-		{name: "depth", file: `{"x": ` + strings.Repeat("[", 100000), says: "exceeded max depth"},
+		{name: "depth", file: `{"x": ` + strings.Repeat("[", 100000), says: "more than 30000 brackets"},
 		{name: "size", file: `{"x": "` + strings.Repeat("a", 1<<20) + `"}`, says: "longer than 1048576 bytes"},
 		{name: "a hook that is a number", file: `{"image": "local/bb", "postCreateCommand": 3}`, says: "postCreateCommand: not a string"},
 		{name: "no variables, ports, privileges and commands of this machine", file: `{

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func TestStandardize(t *testing.T) {
+func TestDecode(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{`{"a": 1, // no
 "b": [1, 2,], /* c, */ }`, `{"a":1,"b":[1,2]}`},
@@ -37,9 +37,9 @@ func TestStandardize(t *testing.T) {
 
 func TestErrorsHaveTheLine(t *testing.T) {
 	for in, want := range map[string]string{
-		"{\n\n\"image\": nope}":                     "line 3: invalid character",
-		"{\"a\": 1 // x\n\"b\": 2}":                 "line 2: invalid character",
-		"{\n/* \n":                                  "line 2: a comment has no end",
+		"{\n\n\"image\": nope}":                     "line 3, column 10: invalid literal: nope",
+		"{\"a\": 1 // x\n\"b\": 2}":                 "line 2, column 1: invalid character",
+		"{\n/* \n":                                  "line 2, column 1: parsing comment: unexpected EOF",
 		`{"image": ["x"]}`:                          "image: array cannot stand here",
 		`{"build": {"dockerfile": 3}}`:              "build: dockerfile: number cannot stand here",
 		`{"image": "x", "containerEnv": {"": "1"}}`: `variable "": not a name`,
@@ -260,7 +260,7 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that no file makes a plan that leaves the workspace, and that plain JSON keeps its meaning.
+// FuzzParse checks that no file makes a plan that leaves the workspace.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`{"image": "a", "mounts": ["source=${localWorkspaceFolder}/../x,target=/y"], // c` + "\n" + `"postCreateCommand": {"a": ["b"]},}`,
@@ -270,9 +270,6 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if plain, err := standardize(text); json.Valid(text) && (err != nil || !bytes.Equal(plain, text)) {
-			t.Fatalf("plain JSON became %q, %v", plain, err)
-		}
 		file, err := Parse(text)
 		if err != nil {
 			return

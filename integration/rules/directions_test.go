@@ -71,6 +71,7 @@ var homes = map[string][]string{
 	"github.com/coreos/go-systemd":           {"server/serve"},
 	"github.com/godbus/dbus":                 {"runner/limits"},
 	"filippo.io/":                            {"session/vault"},
+	"github.com/tailscale/hujson":            {"internal/jsonc"},
 	"github.com/rogpeppe/":                   {"session/cow", "cli", "integration"}, // cli: tests
 	"go.yaml.in/":                            {},                                    // one language for one schema: TOML
 	"gopkg.in/yaml":                          {},

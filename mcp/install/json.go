@@ -7,6 +7,8 @@ import (
 	"maps"
 	"reflect"
 	"strings"
+
+	"demesne/internal/jsonc"
 )
 
 // errNotJSON is the reason for leaving a file unchanged.
@@ -55,8 +57,8 @@ func (c Client) addJSON(text, program string, s Settings) (string, error) {
 	if strings.TrimSpace(text) == "" {
 		text = "{}\n"
 	}
-	plain := c.plain(text)
-	if err := whole(plain); err != nil {
+	plain, err := c.plain(text)
+	if err != nil {
 		return "", err
 	}
 	at, err := entryAt(plain, c.key, server)
@@ -80,7 +82,11 @@ func (c Client) addJSON(text, program string, s Settings) (string, error) {
 	} else {
 		changed = top.insert(text, c.key, "{\n    "+quoted(server)+": "+entry+"\n  }", "  ")
 	}
-	return changed, onlyAdded(plain, c.plain(changed), c.key, entry)
+	after, err := c.plain(changed)
+	if err != nil {
+		return "", err
+	}
+	return changed, onlyAdded(plain, after, c.key, entry)
 }
 
 // mergeJSON changes the program of the entry at a place, and what s names. The entry keeps all else.
@@ -120,16 +126,20 @@ func (c Client) mergeJSON(text, plain string, at span, program string, s Setting
 		return text, nil
 	}
 	changed := setMembers(text, entry, want)
-	return changed, onlyMembers(plain, c.plain(changed), c.key, server, want)
+	after, err := c.plain(changed)
+	if err != nil {
+		return "", err
+	}
+	return changed, onlyMembers(plain, after, c.key, server, want)
 }
 
 // removeJSON removes the entry with one of the commas around it.
 func (c Client) removeJSON(text string) (string, error) {
-	plain := c.plain(text)
-	if strings.TrimSpace(plain) == "" {
+	if strings.TrimSpace(text) == "" {
 		return text, nil
 	}
-	if err := whole(plain); err != nil {
+	plain, err := c.plain(text)
+	if err != nil {
 		return "", err
 	}
 	at, err := entryAt(plain, c.key, server)
@@ -151,7 +161,11 @@ func (c Client) removeJSON(text string) (string, error) {
 		from = len(strings.TrimRight(text[:from], " \t\r\n"))
 	}
 	changed := text[:from] + text[to:]
-	return changed, onlyRemoved(plain, c.plain(changed), c.key)
+	after, err := c.plain(changed)
+	if err != nil {
+		return "", err
+	}
+	return changed, onlyRemoved(plain, after, c.key)
 }
 
 // onlyRemoved returns an error unless b is a without the entry.
@@ -168,53 +182,17 @@ func onlyRemoved(a, b, key string) error {
 	return nil
 }
 
-// plain returns the text with spaces in place of comments and trailing commas, so that each offset stays the same. For
-// clients that refuse them it returns the text itself.
-func (c Client) plain(text string) string {
+// plain returns the text as JSON, with spaces in place of comments and trailing commas. Clients without comments refuse
+// both: for them it returns the text itself. It fails unless that is one value.
+func (c Client) plain(text string) (string, error) {
 	if !c.comments {
-		return text
+		return text, whole(text)
 	}
-	b := []byte(text)
-	comma := -1 // offset of a comma that nothing but space follows so far
-	for i := 0; i < len(b); i++ {
-		n := 0
-		switch rest := text[i:]; {
-		case rest[0] == '"':
-			i, comma = i+stringEnd(rest), -1
-		case strings.HasPrefix(rest, "//"):
-			n = len(rest[:strings.IndexByte(rest+"\n", '\n')])
-		case strings.HasPrefix(rest, "/*"):
-			n = strings.Index(rest[2:]+"*/", "*/") + 4
-		case rest[0] == ',':
-			comma = i
-		case (rest[0] == '}' || rest[0] == ']') && comma >= 0:
-			b[comma], comma = ' ', -1
-		case !strings.ContainsRune(" \t\r\n", rune(rest[0])):
-			comma = -1
-		}
-		for end := min(i+n, len(b)); n > 0 && i < end; i++ {
-			if b[i] != '\n' {
-				b[i] = ' '
-			}
-		}
-		if n > 0 {
-			i--
-		}
+	b, err := jsonc.Standardize([]byte(text))
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errNotJSON, err)
 	}
-	return string(b)
-}
-
-// stringEnd returns the offset of the quote that ends the string at the start of a text.
-func stringEnd(text string) int {
-	for i := 1; i < len(text); i++ {
-		switch text[i] {
-		case '\\':
-			i++
-		case '"':
-			return i
-		}
-	}
-	return len(text)
+	return string(b), nil
 }
 
 // whole returns an error with the line where text stops being one JSON value.

@@ -285,8 +285,13 @@ func TestUninstall(t *testing.T) {
 			got, _ := os.ReadFile(path)
 			same := strings.TrimSpace(string(got)) == strings.TrimSpace(before)
 			if !k.toml {
-				plain := strings.ReplaceAll(k.plain(string(got)), `"`+k.key+`": {}`, "")
-				same = sameJSON(k.plain(string(got)), k.plain(before)) || !strings.Contains(before, k.key) && !strings.Contains(plain, server)
+				after, wrong := k.plain(string(got))
+				if wrong != nil {
+					t.Errorf("%s in %q: %v", k.Name, before, wrong)
+				}
+				old, _ := k.plain(before)
+				plain := strings.ReplaceAll(after, `"`+k.key+`": {}`, "")
+				same = sameJSON(after, old) || !strings.Contains(before, k.key) && !strings.Contains(plain, server)
 			}
 			if err != nil || did.Same || !same || strings.Contains(before, "mine") && !strings.Contains(string(got), "// mine") {
 				t.Errorf("%s in %q: %+v, %v\n%s", k.Name, before, did, err, got)
