@@ -1,7 +1,7 @@
 # make demo    build, then show a command running in a sandbox
 # make test    every test, kernel tests included, as root and as an ordinary user;
 #             RUN=TestEscapeP6 PKG=./integration only these
-# make check   format, vet (amd64 and arm64), import directions; make help lists the rest
+# make check   format, vet (amd64 and arm64), staticcheck, import directions; make help lists the rest
 
 SHELL := /bin/bash
 GO ?= go
@@ -55,11 +55,15 @@ test-crowded test-bare: build
 test-race: build
 	GORACE=atexit_sleep_ms=10 DEMESNE_BIN=$(BIN) $(GO) test -count=1 -race $(RACEALL)
 
+# The first staticcheck on a machine takes minutes: it reads every library too. Its cache makes the next ones seconds.
 check:
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "gofmt -l: $$bad"; exit 1; }
 	$(GO) vet ./...
 	cd client && $(GO) vet ./...
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(PURE)
+	$(GO) build -C integration/tools -o $(BIN)/ honnef.co/go/tools/cmd/staticcheck
+	bin/staticcheck ./...
+	cd client && ../bin/staticcheck ./...
 	$(GO) test -count=1 ./integration/rules
 
 bench: build

@@ -145,7 +145,6 @@ func TestCowPaged(t *testing.T) {
 // TestCowInteractive checks that apply --interactive makes what the user agrees to: by file, by place of a text, and all
 // that follow except for files that this machine would execute and links that lead out.
 func TestCowInteractive(t *testing.T) {
-	const file, place = "demesne: apply this change? [y]es, [n]o, [a]ll that follow too, [q]uit: ", "demesne: apply this place "
 	b := newBox(t)
 	p := b.edited(editScript)
 	apply := func(code int, says string, args []string, answers ...string) {

@@ -108,6 +108,9 @@ open("suid", "w").close(); os.chmod("suid", 0o4755); print(oct(os.stat("suid").s
 		t.Fatalf("%+v", r)
 	}
 	fd, err := unix.Open(out, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range depth {
 		next, nerr := unix.Openat(fd, "d", unix.O_PATH|unix.O_DIRECTORY, 0)
 		unix.Close(fd)

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -325,7 +326,9 @@ func TestMCPOverUnixSocket(t *testing.T) {
 		if st, err := os.Stat(path); err != nil || st.Mode().Perm()&0o077 != 0 {
 			t.Errorf("the socket: %v %v", st, err)
 		}
-		client := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+		client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}}}
 		hello, _, _ := strings.Cut(greeting, "\n")
 		if code, text := post(t, client, "http://localhost/mcp", hello, nil); code != 200 {
 			t.Errorf("initialize: %d %s", code, text)

@@ -286,7 +286,9 @@ func TestDNSWithoutDescriptors(t *testing.T) {
 
 // TestEscapeN15Redirects checks that the proxy follows no redirects.
 func TestEscapeN15Redirects(t *testing.T) {
-	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://evil.test/", 302) })
+	serveHTTP(t, "8.0.0.2:80", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://evil.test/", http.StatusFound)
+	})
 	r := newRig(t, Config{Policy: allow(t, "allowed.test")}, "allowed.test", "evil.test")
 	if code, _, err := get(t, r.client(nil), "http://allowed.test/"); err != nil || code != 302 {
 		t.Error(code, err)

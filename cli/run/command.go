@@ -73,7 +73,7 @@ func (o *runOptions) scripted(args, argv []string, run func(*command) error) (*c
 		c.tool.Env = slices.Concat(c.tool.Env, c.Cmd.Env)
 	}
 	if sc != nil {
-		c.Missing = func(err error) error { return sc.failed(c.Execution, err) }
+		c.Missing = func(error) error { return sc.failed(c.Execution) }
 		c.After = func(r *runner.Result) { sc.tell(&o.Console, r.ExitCode) }
 	}
 	c.run = func() error {

@@ -229,16 +229,16 @@ func (s *script) tell(c *app.Console, code int) {
 }
 
 // failed explains a script without an interpreter.
-func (s *script) failed(j *launch.Execution, err error) error {
+func (s *script) failed(j *launch.Execution) error {
 	if s.line != nil {
-		err = ipc.Errorf(ipc.CodeCommandNotFound, "script %q: the sandbox has no %s, which the file's first line names", s.name, s.line[0])
+		err := ipc.Errorf(ipc.CodeCommandNotFound, "script %q: the sandbox has no %s, which the file's first line names", s.name, s.line[0])
 		return app.Hinted(err, "demesne run --language %s %s uses another interpreter", cmp.Or(s.lang.Name, "NAME"), text.SafeLine(s.name))
 	}
 	var names []string
 	for _, run := range s.lang.Run {
 		names = append(names, run[0])
 	}
-	err = ipc.Errorf(ipc.CodeCommandNotFound, "script %q: the sandbox has no interpreter of %s; looked for %s", s.name, s.lang.Name, strings.Join(names, ", "))
+	err := ipc.Errorf(ipc.CodeCommandNotFound, "script %q: the sandbox has no interpreter of %s; looked for %s", s.name, s.lang.Name, strings.Join(names, ", "))
 	for _, name := range names {
 		if file := j.OnMachine(name); file != "" && j.Options.Image.Kind == "" {
 			return j.Shows(err, file)

@@ -58,7 +58,7 @@ func grep(g Grep) (*Matches, error) {
 			return nil
 		}
 		err := s.file(at)
-		if errors.Is(err, enough) {
+		if errors.Is(err, errEnough) {
 			return err
 		}
 		return nil // skip unreadable files
@@ -68,13 +68,13 @@ func grep(g Grep) (*Matches, error) {
 }
 
 func ended(err error) error {
-	if errors.Is(err, enough) {
+	if errors.Is(err, errEnough) {
 		return nil
 	}
 	return err
 }
 
-// file searches one file. It returns enough when the answer is full.
+// file searches one file. It returns errEnough when the answer is full.
 func (s *search) file(path string) error {
 	f, _, err := open(path)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *search) count(in *bufio.Reader, path string) error {
 	}
 	if len(s.found.Files) == s.most || s.bytes > readMax {
 		s.found.Cut = true
-		return enough
+		return errEnough
 	}
 	c := Count{Path: path}
 	if s.mode == Counts {
@@ -141,7 +141,7 @@ func (s *search) lines(in *bufio.Reader, path string) error {
 		case s.re.MatchString(text):
 			if s.found.Total == s.most || s.bytes > readMax {
 				s.found.Cut = true
-				return enough
+				return errEnough
 			}
 			s.found.Total++
 			s.show(append(before, l)...)

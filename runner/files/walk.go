@@ -19,10 +19,10 @@ const (
 	deepest    = 32      // levels of a list
 )
 
-// enough ends a walk whose answer is full; full ends a walk that has visited too many entries.
+// errEnough ends a walk whose answer is full; errFull ends a walk that has visited too many entries.
 var (
-	enough = errors.New("enough")
-	full   = errors.New("full")
+	errEnough = errors.New("enough")
+	errFull   = errors.New("full")
 )
 
 // apart lists the trees that a walk skips unless it starts in one: kernel file systems and devices.
@@ -39,7 +39,7 @@ func walk(root string, f func(path, rel string, d fs.DirEntry) error) (cut bool,
 	visited := 0
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if visited++; visited > visitedMax {
-			return full
+			return errFull
 		}
 		switch {
 		case err != nil && path == root:
@@ -53,7 +53,7 @@ func walk(root string, f func(path, rel string, d fs.DirEntry) error) (cut bool,
 		}
 		return f(path, below(root, path), d)
 	})
-	if errors.Is(err, full) || errors.Is(err, enough) {
+	if errors.Is(err, errFull) || errors.Is(err, errEnough) {
 		return true, nil
 	}
 	return false, err

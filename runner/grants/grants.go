@@ -231,7 +231,9 @@ func list(run, key, end string) (dir *os.File, names []string, err error) {
 // each calls do for each record of a runner that the caller wrote, and removes the records.
 func each(run, key, end string, do func(Record) error) error {
 	dir, names, err := list(run, key, end)
-	defer dir.Close()
+	if dir != nil {
+		defer dir.Close()
+	}
 	for _, name := range names {
 		r, rerr := readOne(dir, name)
 		if rerr == nil {

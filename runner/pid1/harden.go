@@ -44,7 +44,7 @@ func harden() {
 			all = append(all, s)
 		}
 	}
-	signal.Notify(make(chan os.Signal), all...)
+	signal.Notify(make(chan os.Signal, 1), all...)
 	// Signal 32 cannot be caught by signal.Notify, and processes started by make(1) inherit it as ignored:
 	// glibc's posix_spawn leaves it so.
 	defaultSignal(32)
