@@ -107,7 +107,7 @@ func (b *box) sdk(s *apiServer, script string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestServeE2B calls every method of E2B's SDKs: the table is docs/guide/serve.md's.
+// TestServeE2B calls every method of E2B's SDKs: the table is docs/guide/server/serve.md's.
 func TestServeE2B(t *testing.T) {
 	s := newSite(t, newGallery(t))
 	s.base()

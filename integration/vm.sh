@@ -1,6 +1,6 @@
 #!/bin/bash
 # make vm: boots Debian in qemu, without KVM, and runs vm-guest.sh there. It shows what needs a machine that systemd
-# booted with cgroup v2: the unit of docs/guide/operate.md, and limits of a delegated control group. Takes minutes.
+# booted with cgroup v2: the unit of docs/guide/server/operate.md, and limits of a delegated control group. Takes minutes.
 set -eu
 cd "$(dirname "$0")/.."
 cache=${DEMESNE_VM:-/var/tmp/demesne-vm}
@@ -71,7 +71,7 @@ mkdir -p "$work/demesne/bin"
 install -m 755 bin/demesne* "$work/demesne/bin/"
 install -m 755 integration/vm-guest.sh "$work/demesne/guest.sh"
 # The guest installs the unit as the document has it.
-sed -n '/^```ini$/,/^```$/{/^```/!p}' docs/guide/operate.md >"$work/demesne/demesne.service"
+sed -n '/^```ini$/,/^```$/{/^```/!p}' docs/guide/server/operate.md >"$work/demesne/demesne.service"
 disk "$work/programs" 256M "$work/demesne"
 
 # Each boot has the disk as it was made: snapshot=on drops what it wrote.

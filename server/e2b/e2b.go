@@ -17,7 +17,7 @@
 //	template.go    templates; build.go: their builds; buildfiles.go, unpack.go: files for builds
 //	built.go       what the images of templates hold; secrets.go, rules.go, volumes.go
 //
-// A fork and a snapshot have files, and no processes. docs/guide/serve.md has the table of calls that are not supported.
+// A fork and a snapshot have files, and no processes. docs/guide/server/serve.md has the table of calls that are not supported.
 //
 // Paths and users of a request mean those of the sandbox, where the kernel resolves them: the package opens no file of a
 // sandbox. Everything that a sandbox sends is untrusted, and passed on as data.

@@ -226,7 +226,7 @@ of their own, and see no other ones. token list shows names and namespaces, and 
 Each flag can be a key of the configuration file, without its dashes, and a variable such as DEMESNE_SERVE_HTTP. The line
 counts before the variable, and that before the file. The table [namespaces.NAME] of the file has bounds of one namespace.
 
-docs/guide/serve.md lists the calls that are supported, and docs/guide/access.md is about tokens, TLS and bounds.`,
+docs/guide/server/serve.md lists the calls that are supported, and docs/guide/server/access.md is about tokens, TLS and bounds.`,
 		Examples: []cmdline.Example{
 			{Says: "print the address of the page, which logs in", Line: "demesne serve --page"},
 			{Says: "serve the SDKs of this machine", Line: "demesne serve"},

@@ -1,5 +1,5 @@
 // Calls every method of E2B's SDKs, as programs use them, and prints one line for each: ok, FAIL with the reason, or skip.
-// The numbers are those of the table in docs/guide/serve.md. Arguments select calls by number; without any, all are made.
+// The numbers are those of the table in docs/guide/server/serve.md. Arguments select calls by number; without any, all are made.
 // E2E_IMAGE names an image for templates, and E2E_CLI the command line of @e2b/cli.
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
