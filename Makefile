@@ -94,11 +94,13 @@ kernels: build
 vm: build
 	@integration/vm.sh
 
-# Writes the program's own help into docs/reference/cli.md, and the MCP server's tools into docs/reference/mcp.md.
+# Writes the program's own help into docs/reference/cli.md, and the MCP server's tools into docs/reference/mcp.md. Draws the
+# pictures of docs/pictures.
 docs: build
 	@sed -i '/^<!-- made by/q' docs/reference/cli.md && echo >> docs/reference/cli.md
 	@bin/demesne help --markdown >> docs/reference/cli.md
 	@$(GO) test ./mcp -run '^TestToolReference$$' -update
+	@$(GO) run ./integration/pictures
 
 # Gives the modules a path that go get can fetch: make module PATH=example.test/demesne. The programs' own PATH is that of make.
 module:

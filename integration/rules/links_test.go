@@ -12,11 +12,11 @@ import (
 // contextFiles are the files that agents read in directories of their own.
 var contextFiles = map[string]bool{"SKILL.md": true, "AGENTS.md": true, "CLAUDE.md": true, "GEMINI.md": true, "QWEN.md": true}
 
-// TestRuleLinks checks that every relative link in the documents leads to a file of the tree, and to a heading where
-// it has an anchor. It also checks that documents and sources name no document that is not in the tree.
+// TestRuleLinks checks that every relative link and picture in the documents leads to a file of the tree, and to a heading
+// where it has an anchor, and that a document shows each picture. It also checks that documents and sources name no document that is not in the tree.
 func TestRuleLinks(t *testing.T) {
-	link, named := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`(?:docs/[\w/-]+|\b[A-Z]{4,})\.md\b`)
-	found := 0
+	link, named := regexp.MustCompile(`(?:\]\(|\bsrc="|\bhref=")([^)\s"]+)`), regexp.MustCompile(`(?:docs/[\w/-]+|\b[A-Z]{4,})\.md\b`)
+	found, shown := 0, map[string]bool{}
 	tree(t, func(path string) {
 		source := filepath.Ext(path) == ".go" || filepath.Base(path) == "Makefile"
 		if !source && filepath.Ext(path) != ".md" {
@@ -41,11 +41,16 @@ func TestRuleLinks(t *testing.T) {
 			if target != "" {
 				to = filepath.Join(filepath.Dir(path), target)
 			}
-			if !inTree(to) {
+			if shown[to] = true; !inTree(to) {
 				t.Errorf("%s links to %s, which does not exist", path, m[1])
 			} else if anchor != "" && !anchors(text(t, to))[anchor] {
 				t.Errorf("%s links to %s, and that document has no such heading", path, m[1])
 			}
+		}
+	})
+	tree(t, func(path string) {
+		if strings.HasPrefix(path, "docs/pictures/") && filepath.Ext(path) == ".svg" && !shown[path] {
+			t.Errorf("no document shows %s", path)
 		}
 	})
 	if found < 50 {
