@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestGuide reads the example of docs/guide/agents.md as a user's file.
+// TestGuide reads the example of docs/reference/agents.md as a user's file.
 func TestGuide(t *testing.T) {
-	text, err := os.ReadFile("../docs/guide/agents.md")
+	text, err := os.ReadFile("../docs/reference/agents.md")
 	if err != nil {
 		t.Fatal(err)
 	}

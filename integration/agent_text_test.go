@@ -19,11 +19,11 @@ ask = urllib.request.Request(os.environ["OPENAI_API_BASE"] + "/chat/completions"
 print(json.load(urllib.request.urlopen(ask))["choices"][0]["message"]["content"])' "$prompt"
 `
 
-// TestAgentText runs the row of the guide, whose format is text: in a terminal's place, by a tool, and with arguments of the
+// TestAgentText runs the row of the reference, whose format is text: in a terminal's place, by a tool, and with arguments of the
 // user's. Its program is a small one.
 func TestAgentText(t *testing.T) {
-	guide := readFile(t, "../docs/guide/agents.md")
-	_, after, _ := strings.Cut(guide, "```json\n")
+	page := readFile(t, "../docs/reference/agents.md")
+	_, after, _ := strings.Cut(page, "```json\n")
 	row, _, _ := strings.Cut(after, "```")
 	if _, err := os.Stat("/usr/bin/python3"); err != nil {
 		t.Skip("needs python3")

@@ -190,7 +190,7 @@ func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err err
 	case errors.Is(err, agents.ErrNoProgram):
 		return app.Hinted(err, install.ProgramHint)
 	case err != nil:
-		return app.Hinted(err, "docs/guide/agents.md lists the agents, and the variables and files that hold their credentials")
+		return app.Hinted(err, "docs/reference/agents.md lists the agents, and the variables and files that hold their credentials")
 	}
 	if image := cmp.Or(t.agent.Image(), string(imageref.Host)); o.Image.Kind == "" || o.Image.Kind == imageref.Host {
 		if o.Image, err = session.ParseImage(image); err != nil {
