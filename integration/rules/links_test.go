@@ -110,3 +110,13 @@ func TestRuleReadme(t *testing.T) {
 		t.Errorf("README.md has %d bytes, more than 10000", n)
 	}
 }
+
+// TestRuleCommands checks that the table of docs/reference/cli.md leads to each command.
+func TestRuleCommands(t *testing.T) {
+	head, commands, _ := strings.Cut(text(t, "docs/reference/cli.md"), "<!-- made by")
+	for _, m := range regexp.MustCompile(`(?m)^## demesne (\S+)$`).FindAllStringSubmatch(commands, -1) {
+		if !strings.Contains(head, "["+m[1]+"](#demesne-"+m[1]+")") {
+			t.Errorf("the table of docs/reference/cli.md does not have %s", m[1])
+		}
+	}
+}
