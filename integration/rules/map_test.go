@@ -53,7 +53,7 @@ func synopsis(p *aPackage) string {
 	return strings.ReplaceAll(strings.ReplaceAll(d.Synopsis(p.doc), "|", `\|`), "<", `\<`)
 }
 
-// TestRuleMapped checks that the paths which CONTRIBUTING.md names exist.
+// TestRuleMapped checks that the paths and files which CONTRIBUTING.md names exist.
 func TestRuleMapped(t *testing.T) {
 	text, all := text(t, "CONTRIBUTING.md"), sources(t)
 	rooms := map[string]bool{}
@@ -72,6 +72,13 @@ func TestRuleMapped(t *testing.T) {
 					t.Errorf("CONTRIBUTING.md: %v", err)
 				}
 			}
+		}
+	}
+	files := map[string]bool{}
+	tree(t, func(path string) { files[filepath.Base(path)] = true })
+	for _, name := range regexp.MustCompile(`\b[a-z0-9_]+\.(?:go|c|sh)\b`).FindAllString(text, -1) {
+		if !files[name] { // a walk leaves out the directory where the sentence says it
+			t.Errorf("CONTRIBUTING.md names %s, which does not exist", name)
 		}
 	}
 	for _, word := range regexp.MustCompile(`[a-z0-9_]+(/[a-z0-9_.-]+)+`).FindAllString(text, -1) {
