@@ -68,7 +68,6 @@ require (
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/checkpoint-restore/go-criu/v8 v8.3.0 // indirect
-	github.com/chzyer/readline v1.5.1 // indirect
 	github.com/cloudflare/circl v1.6.3 // indirect
 	github.com/containerd/console v1.0.5 // indirect
 	github.com/containerd/typeurl/v2 v2.3.0 // indirect
@@ -141,3 +140,6 @@ replace github.com/proglottis/gpgme => ./images/gpgme
 
 // A program that imports only the client fetches only that. make module changes both paths.
 replace demesne/client => ./client
+
+// The original links text/template, which keeps every method of a program: images/promptui says what stands in.
+replace github.com/manifoldco/promptui => ./images/promptui

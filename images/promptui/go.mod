@@ -1,0 +1,3 @@
+module github.com/manifoldco/promptui
+
+go 1.26.0
