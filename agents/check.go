@@ -4,26 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
+	"demesne/internal/lazy"
 	"demesne/runner"
 )
 
 var (
-	rowName    = lazy(`^[a-z0-9]+(-[a-z0-9]+)*$`)
-	allowed    = lazy(`^(GET|POST) /\S+$`)
-	headerName = lazy(`^[A-Za-z0-9-]+$`)
-	baseURL    = lazy(`^https?://[^/?#\s]+(/[^?#\s]*)?$`)
+	rowName    = lazy.Regexp(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	allowed    = lazy.Regexp(`^(GET|POST) /\S+$`)
+	headerName = lazy.Regexp(`^[A-Za-z0-9-]+$`)
+	baseURL    = lazy.Regexp(`^https?://[^/?#\s]+(/[^?#\s]*)?$`)
 )
-
-// lazy returns a regular expression that is compiled when it is first used. Small programs link this package, and most
-// of them end before they use it.
-func lazy(expr string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
-}
 
 // ownPort is the port of the interface for rows that name none. A sandbox has one agent, so rows may share it.
 const ownPort = 8083

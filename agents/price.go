@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/internal/lazy"
 	"demesne/session"
 )
 
@@ -85,7 +86,7 @@ var prices = []Price{
 }
 
 // modelSuffix is what ids of one model differ in: a date, "latest", a version of a cloud's catalog, a context size.
-var modelSuffix = lazy(`(?:[-@]20\d{2}-?\d{2}-?\d{2}|-latest|[-@]default|-v\d+(?::\d+)?|\[\w+\])$`)
+var modelSuffix = lazy.Regexp(`(?:[-@]20\d{2}-?\d{2}-?\d{2}|-latest|[-@]default|-v\d+(?::\d+)?|\[\w+\])$`)
 
 // baseModel returns a model's id without its catalog and suffixes: "claude-sonnet-4-5" of
 // "vertex/claude-sonnet-4-5@20250929".

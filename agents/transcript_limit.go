@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"demesne/internal/lazy"
 )
 
 // farthest is the longest plausible time until a rate limit ends.
@@ -36,12 +38,12 @@ func isLimit(status int, message string) bool {
 
 var (
 	// "Claude AI usage limit reached|1762952400"
-	epochText = lazy(`\|(\d{10})\b`)
+	epochText = lazy.Regexp(`\|(\d{10})\b`)
 	// "resets Nov 25, 2:05pm (America/New_York)", "resets 3pm", "try again at Nov 25th, 2026 2:05 PM."
-	clockText = lazy(`(?i)(?:resets?|try again)(?: at)? (?:([a-z]{3})[a-z]* (\d{1,2})(?:st|nd|rd|th)?,?(?: (\d{4}),?)? (?:at )?)?(\d{1,2})(?::(\d\d))? ?([ap])m\b(?: \(([\w/+-]+)\))?`)
+	clockText = lazy.Regexp(`(?i)(?:resets?|try again)(?: at)? (?:([a-z]{3})[a-z]* (\d{1,2})(?:st|nd|rd|th)?,?(?: (\d{4}),?)? (?:at )?)?(\d{1,2})(?::(\d\d))? ?([ap])m\b(?: \(([\w/+-]+)\))?`)
 	// "Please try again in 10.172s", "Suggested retry after 3600s", "try again in 3 days 4 hours"
-	waitText = lazy(`(?i)(?:try again in|retry after) ((?:[\d.]+ ?(?:ms|s|m|h|d|milliseconds?|seconds?|minutes?|hours?|days?)\b[ ,]*)+)`)
-	waitPart = lazy(`(?i)([\d.]+) ?(ms|mil|s|m|h|d)`)
+	waitText = lazy.Regexp(`(?i)(?:try again in|retry after) ((?:[\d.]+ ?(?:ms|s|m|h|d|milliseconds?|seconds?|minutes?|hours?|days?)\b[ ,]*)+)`)
+	waitPart = lazy.Regexp(`(?i)([\d.]+) ?(ms|mil|s|m|h|d)`)
 )
 
 var waitUnits = map[string]time.Duration{

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"demesne/internal/lazy"
 	"demesne/internal/text"
 )
 
@@ -120,7 +121,7 @@ func cut(s string, n int) string {
 // brief returns an id or a name as a short line.
 func brief(s string) string { return oneLine(s, nameKept) }
 
-var sessionText = lazy(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+var sessionText = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 
 // sessionID returns s if it can be an argument of the program, and is no option.
 func sessionID(s string) string {

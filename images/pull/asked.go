@@ -3,7 +3,6 @@ package pull
 import (
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"demesne/images/events"
+	"demesne/internal/lazy"
 )
 
 // longPause is the wait after a 429 from which on a pull fails at once.
@@ -51,11 +51,11 @@ func (p *pauses) add(w *idle) (remove func()) {
 
 func (p *pauses) Levels() []logrus.Level { return []logrus.Level{logrus.DebugLevel} }
 
-var retryAfter = regexp.MustCompile(`^Detected 'Retry-After' header ("(?:[^"\\]|\\.){1,100}")$`)
+var retryAfter = lazy.Regexp(`^Detected 'Retry-After' header ("(?:[^"\\]|\\.){1,100}")$`)
 
 // Fire reads one message.
 func (p *pauses) Fire(e *logrus.Entry) error {
-	found := retryAfter.FindStringSubmatch(e.Message)
+	found := retryAfter().FindStringSubmatch(e.Message)
 	if found == nil {
 		return nil
 	}

@@ -89,6 +89,16 @@ func TestRuleErrors(t *testing.T) {
 	})
 }
 
+// TestRuleLazy checks that no package compiles a regular expression before main: each start of a program would pay for it.
+func TestRuleLazy(t *testing.T) {
+	early := regexp.MustCompile(`(?m)^(?:var |\t)\w+\s*= regexp\.MustCompile`)
+	programs(t, func(path, src string) {
+		for _, found := range early.FindAllString(src, -1) {
+			t.Errorf("%s: %s: lazy.Regexp compiles at the first use", path, found)
+		}
+	})
+}
+
 // TestRuleDocumented checks that docs/reference/environment.md names every environment variable that the programs
 // read, and that docs/explanation/dependencies.md gives the reason for every direct dependency in go.mod. It also
 // checks where that document says that a module is used.

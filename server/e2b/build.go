@@ -11,13 +11,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"demesne/internal/lazy"
 	"demesne/server"
 	"demesne/session"
 )
@@ -70,13 +70,13 @@ const (
 	mostBuilds = 100            // that are kept
 )
 
-var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var hashForm = lazy.Regexp(`^[0-9a-f]{64}$`)
 
 // tagForm is what can be a tag of an image.
-var tagForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+var tagForm = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 
 // nameForm is what can be both a template's name and part of an image's.
-var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._/-]{0,62}$`)
+var nameForm = lazy.Regexp(`^[a-z0-9][a-z0-9._/-]{0,62}$`)
 
 func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 	var q struct {
@@ -93,7 +93,7 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 		q.Name = q.Alias
 	}
 	name, tag, tagged := strings.Cut(q.Name, ":")
-	if !nameForm.MatchString(name) {
+	if !nameForm().MatchString(name) {
 		fail(w, fmt.Errorf("%w: name %q: must have lower case letters, digits and ._-", session.ErrInvalid, name))
 		return
 	}
@@ -283,7 +283,7 @@ func (s *builds) image(ctx context.Context, b *build, q recipe) (steps []string,
 }
 
 // lineForm is how demesne-build reports the line at which a build failed. Output of a command has a prefix and never matches.
-var lineForm = regexp.MustCompile(`^demesne: build: \.Containerfile:([0-9]+): (.+)$`)
+var lineForm = lazy.Regexp(`^demesne: build: \.Containerfile:([0-9]+): (.+)$`)
 
 // why returns why a build failed. steps are those of the lines of its Containerfile. mu is held.
 func (b *build) why(err error, steps []string) buildReason {
@@ -292,7 +292,7 @@ func (b *build) why(err error, steps []string) buildReason {
 		return buildReason{err.Error(), at.step}
 	}
 	for _, l := range slices.Backward(b.logs) {
-		if m := lineForm.FindStringSubmatch(l.Message); m != nil {
+		if m := lineForm().FindStringSubmatch(l.Message); m != nil {
 			if line, _ := strconv.Atoi(m[1]); line >= 1 && line <= len(steps) {
 				return buildReason{m[2], steps[line-1]}
 			}
@@ -415,7 +415,7 @@ func (s *builds) instruction(work *workspace, i int, st step) (string, error) {
 
 // copyStep unpacks the files of a COPY below a directory of its own.
 func (s *builds) copyStep(work *workspace, i int, st step, plain func(string) bool) (string, error) {
-	if !hashForm.MatchString(st.Files) {
+	if !hashForm().MatchString(st.Files) {
 		return "", errStep
 	}
 	flags := ""

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"demesne/internal/lazy"
 	"demesne/kernels"
 )
 
@@ -272,11 +272,11 @@ func scopedR(env map[string]string) (before, after string) {
 }
 
 // shellName is the form of a variable's name in a shell.
-var shellName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var shellName = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func scopedBash(env map[string]string) (before, after string) {
 	for _, k := range slices.Sorted(maps.Keys(env)) {
-		if !shellName.MatchString(k) {
+		if !shellName().MatchString(k) {
 			continue
 		}
 		old := "__demesne_env_" + k

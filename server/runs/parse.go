@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"strings"
 	"time"
+
+	"demesne/internal/lazy"
 )
 
 // Bounds of a request.
@@ -30,12 +31,12 @@ const (
 	workDir     = "/workspace"
 )
 
-var identifiers = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,36}$`)
+var identifiers = lazy.Regexp(`^[a-zA-Z0-9_-]{1,36}$`)
 
 // CheckIdentifier validates a caller's name for a sandbox.
 func CheckIdentifier(name string) error {
-	if !identifiers.MatchString(name) {
-		return fmt.Errorf("identifier must match %s", identifiers)
+	if !identifiers().MatchString(name) {
+		return fmt.Errorf("identifier must match %s", identifiers())
 	}
 	return nil
 }
