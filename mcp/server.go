@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -253,13 +254,13 @@ func ToolSets() (names []string) {
 	return names
 }
 
+// unencoded is a schema that cannot be encoded, and that AddTool accepts.
+var unencoded = jsonschema.Schema{Type: "object", Types: []string{"object"}}
+
 func (s *Server) add(t tool) {
 	spec := &sdk.Tool{
-		Name: t.name, Description: s.opts.Texts[t.name].apply(t.description), InputSchema: t.in,
+		Name: t.name, Description: s.opts.Texts[t.name].apply(t.description), InputSchema: &unencoded,
 		Annotations: t.hints.annotations(),
-	}
-	if t.out != nil && !t.textual {
-		spec.OutputSchema = published(t.out)
 	}
 	s.sdk.AddTool(spec, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		ctx, end := s.begin(ctx, req.Session.ID())
@@ -269,6 +270,11 @@ func (s *Server) add(t tool) {
 		}
 		return s.serve(ctx, t, req), nil
 	})
+	// The library encodes and parses each schema three times when it gets a tool, which would take half of the memory of a
+	// start. It keeps the pointer, and encodes the schema again for each list.
+	if spec.InputSchema = t.in; t.out != nil && !t.textual {
+		spec.OutputSchema = published(t.out)
+	}
 }
 
 // serve answers a call, or one round of it.

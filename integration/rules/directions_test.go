@@ -56,7 +56,7 @@ var homes = map[string][]string{
 	"github.com/landlock-lsm/go-landlock":    {"runner", "rootfs/unpack", "proxy/daemon"},
 	"github.com/vishvananda/":                {"netns"},
 	"github.com/google/nftables":             {"netns"},
-	"github.com/google/jsonschema-go":        {"cli", "proxy/daemon", "server/rest", "integration"}, // tests
+	"github.com/google/jsonschema-go":        {"cli", "mcp", "proxy/daemon", "server/rest", "integration"}, // tests, apart from mcp
 	"github.com/elazarl/goproxy":             {"proxy"},
 	"github.com/miekg/dns":                   {"proxy"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},
