@@ -107,7 +107,7 @@ func TestSessionFilteredCaller(t *testing.T) {
 			}
 		})
 	}
-	// What does not hold: the kernel tells the number of filters, and not what they do.
+	// The limit of the check: the kernel shows the number of filters, but not their content.
 	t.Run("equal number", func(t *testing.T) {
 		b := newBox(t)
 		runners := func() int {

@@ -22,7 +22,7 @@ type workspace struct {
 
 // openWorkspace checks the directory that a user chose. The agents can write to all of it, so it must contain neither the
 // home of the user, unless that is a checkout, nor the directory of the run, which holds files that no sandbox may change.
-// run is empty if there is none yet.
+// run is empty if there is no such directory yet.
 func openWorkspace(dir, run string) (*workspace, error) {
 	if dir == "" {
 		return nil, nil

@@ -6,7 +6,7 @@
 //
 //	options.go, interior.go, network.go, secrets.go    flags → a session's options
 //	root.go, devcontainer.go, features.go              the image, and what a devcontainer.json decides
-//	mounts.go, mountarg.go, autorun.go, cow.go         directories of this machine, and what is told of them at the end
+//	mounts.go, mountarg.go, autorun.go, cow.go         directories of this machine, and the reports about them at the end
 //	execution.go, document.go, explain.go, trace.go    one command: streams, result, exit code
 //
 // An [Execution] is one command, from its checks to its exit code. It is the session.Streams of its command.
