@@ -28,10 +28,12 @@ RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 .PHONY: generate build demo test test-crowded test-bare test-race check bench fuzz chaos clients recipes kernels vm docs module install deps clean help
 build:
 	@mkdir -p bin
+	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
 	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ $(addprefix ./,$(filter-out cmd/demesne-runner,$(wildcard cmd/demesne*)))
 	@CGO_ENABLED=1 $(GO) build $(STATIC) -o bin/demesne-runner ./cmd/demesne-runner || { \
 	  echo "make: no static C library here: demesne-runner becomes dynamic"; \
 	  CGO_ENABLED=1 $(GO) build $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }
+	@ln -s demesne-frontend bin/demesne-mcp
 	@bin/demesne help --man bin/man/man1 # man -M bin/man demesne-run
 
 # Makes the types of E2B's protocol from the .proto files, with pinned generators.
@@ -115,7 +117,8 @@ deps:
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 bin/demesne* $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))) $(DESTDIR)$(PREFIX)/bin/
+	ln -sf demesne-frontend $(DESTDIR)$(PREFIX)/bin/demesne-mcp
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 bin/man/man1/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 

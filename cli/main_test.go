@@ -46,14 +46,14 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// programs returns the directory of demesne-proxy and demesne-vault: $DEMESNE_BIN, or one where it was just built.
+// programs returns the directory of demesne-proxy and demesne-frontend: $DEMESNE_BIN, or one where it was just built.
 func programs(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("DEMESNE_BIN"); dir != "" {
 		return dir
 	}
 	dir := t.TempDir()
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", dir, "../cmd/demesne-proxy", "../cmd/demesne-vault").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", dir, "../cmd/demesne-proxy", "../cmd/demesne-frontend").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return dir

@@ -98,7 +98,7 @@ func TestAgentRequest(t *testing.T) {
 		return fixture.Answer{Text: "Answer."}
 	})
 	talk := func(prompt string, hangUp bool) (last map[string]any) {
-		cmd := b.command("demesne-agent", "request")
+		cmd := b.command("demesne-frontend", "agent", "request")
 		in, _ := cmd.StdinPipe()
 		out, _ := cmd.StdoutPipe()
 		if err := cmd.Start(); err != nil {

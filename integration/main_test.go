@@ -92,7 +92,7 @@ func programs(dir string) (err error) {
 			return fmt.Errorf("build %s: %w: %s", p, err, out)
 		}
 	}
-	return nil
+	return os.Symlink("demesne-frontend", filepath.Join(bin, "demesne-mcp"))
 }
 
 func tool(name string, args ...string) error {

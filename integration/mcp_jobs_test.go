@@ -116,7 +116,7 @@ func kill(pids []int) {
 // jobProcesses lists the processes that supervise jobs.
 func jobProcesses() (pids []int) {
 	for _, p := range descendants() {
-		if strings.Contains(p.String(), `"`+bin+`/demesne-mcp\x00job\x00`) {
+		if strings.Contains(p.String(), `"`+bin+`/demesne-frontend\x00mcp\x00job\x00`) {
 			pids = append(pids, p.pid)
 		}
 	}

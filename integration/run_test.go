@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -161,6 +162,33 @@ func TestRunTrace(t *testing.T) {
 	}
 	if r.code != 0 || r.stdout != "x\n" {
 		t.Errorf("--trace: %+v", r)
+	}
+}
+
+// TestPrograms checks that there are few programs, one for each set of privileges, that make build keeps them small, and
+// that a link starts the MCP server.
+func TestPrograms(t *testing.T) {
+	want := []string{"demesne", "demesne-build", "demesne-frontend", "demesne-images", "demesne-init", "demesne-proxy", "demesne-runner"}
+	if got := names("../cmd"); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	var size int64
+	for _, name := range want {
+		info, err := os.Stat(filepath.Join(bin, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += info.Size()
+	}
+	if made := os.Getenv("DEMESNE_BIN") != ""; made && size > 90_000_000 { // others keep their symbols
+		t.Errorf("the programs have %d bytes", size)
+	}
+	b := newBox(t)
+	if r := b.finish(b.command("demesne-mcp", "--version")); !strings.HasPrefix(r.stdout, "demesne-mcp ") {
+		t.Errorf("the link: %+v", r)
+	}
+	if r := b.finish(b.command("demesne-frontend", "none")); r.code != 2 || r.stdout != "" {
+		t.Errorf("an unknown frontend: %+v", r)
 	}
 }
 

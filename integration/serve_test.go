@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// apiServer is a running demesne-server.
+// apiServer is a running demesne serve.
 type apiServer struct {
 	cmd      *exec.Cmd
 	url, key string

@@ -41,7 +41,8 @@ stage=$(mktemp -d /var/tmp/demesne-test.XXXXXX)
 trap 'rm -rf "$stage"' EXIT
 chmod 755 "$stage"
 mkdir "$stage/bin" "$stage/src" "$stage/tools"
-install -m 755 bin/demesne* "$stage/bin/"
+for p in cmd/demesne*; do install -m 755 "bin/${p#cmd/}" "$stage/bin/"; done
+ln -s demesne-frontend "$stage/bin/demesne-mcp"
 tar --exclude=./.git --exclude=./bin -cf - . | tar -C "$stage/src" -xf -
 chmod -R a+rX "$stage/src"
 for c in integration/testdata/c/*.c; do

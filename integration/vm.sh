@@ -68,7 +68,7 @@ if [ "$(cat "$cache/recipe" 2>/dev/null)" != "$packages$setup" ]; then
 fi
 
 mkdir -p "$work/demesne/bin"
-install -m 755 bin/demesne* "$work/demesne/bin/"
+for p in cmd/demesne*; do install -m 755 "bin/${p#cmd/}" "$work/demesne/bin/"; done
 install -m 755 integration/vm-guest.sh "$work/demesne/guest.sh"
 # The guest installs the unit as the document has it.
 sed -n '/^```ini$/,/^```$/{/^```/!p}' docs/guide/server/operate.md >"$work/demesne/demesne.service"

@@ -20,6 +20,7 @@ import (
 	"demesne/mcp"
 	"demesne/mcp/install"
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/session"
 )
 
@@ -64,7 +65,7 @@ func (f *face) main(args []string) int {
 // program describes the command line of a program that users do not start themselves.
 func program() *cmdline.Program {
 	return &cmdline.Program{Name: "demesne-agent", Summary: "run coding agents in sandboxes",
-		About: "Runs coding agents in sandboxes. demesne agent, demesne research and demesne-mcp start this program."}
+		About: "Runs coding agents in sandboxes. demesne agent, demesne research and the MCP server start it."}
 }
 
 func (f *face) report(verb string, err error) {
@@ -149,9 +150,9 @@ func (f *face) start(job stored) (int, error) {
 	if _, err := openWorkspace(job.Workspace, ""); err != nil {
 		return 0, err
 	}
-	self, err := os.Executable()
+	argv, err := client.FindFrontend("agent")
 	if err != nil {
-		return 0, fmt.Errorf("find own program: %w", err)
+		return 0, err
 	}
 	s := session.New(session.Options{})
 	defer s.Close()
@@ -159,7 +160,7 @@ func (f *face) start(job stored) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	j, err := store.Start([]string{self, "attend-job"}, job)
+	j, err := store.Start(append(argv, "attend-job"), job)
 	if err != nil {
 		return 0, err
 	}

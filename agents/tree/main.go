@@ -1,10 +1,10 @@
-// Package tree is the program demesne-agent, which runs coding agents in sandboxes, without a terminal.
+// Package tree runs coding agents in sandboxes, without a terminal: the frontend agent of demesne-frontend.
 //
-//	demesne-agent run PROMPT        runs an agent; demesne agent run executes this
-//	demesne-agent research PROMPT   likewise, with the whole network and without inputs; demesne research executes this
-//	demesne-agent attend-job ID     runs an agent as a background job; --background and the MCP server start this
-//	demesne-agent request           runs the agent of one JSON line on stdin, and prints events as JSON lines, the last
-//	                                of them with the result; the MCP server starts this, and closes stdin to end it
+//	run PROMPT        runs an agent; demesne agent run executes this
+//	research PROMPT   likewise, with the whole network and without inputs; demesne research executes this
+//	attend-job ID     runs an agent as a background job; --background and the MCP server start this
+//	request           runs the agent of one JSON line on stdin, and prints events as JSON lines, the last of them with the
+//	                  result; the MCP server starts this, and closes stdin to end it
 //
 // One process runs one tree: the first agent, the agents and commands that it starts through the MCP server in its
 // sandbox, and theirs. So one signal ends the whole tree, what a child uses counts as its parent's, and a killed process

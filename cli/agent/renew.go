@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,25 +17,22 @@ import (
 	"demesne/session"
 )
 
-// agentProgram runs agents without a terminal, and sends the requests that renew a login. It is a separate program because
-// net/http and the MCP library would slow down the start of this one.
-const agentProgram = "demesne-agent"
-
-// post sends a JSON body to a URL. It is agents.Options.Post.
+// post sends a JSON body to a URL. It is agents.Options.Post. The frontend of agents sends it, because net/http would slow
+// down the start of this program.
 func post(ctx context.Context, url string, body []byte) (status int, response []byte, err error) {
-	path, err := client.FindProgram(agentProgram)
+	argv, err := client.FindFrontend(frontend)
 	if err != nil {
 		return 0, nil, err
 	}
-	cmd := exec.CommandContext(ctx, path, "post", url)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1], "post", url)
 	cmd.Stdin = bytes.NewReader(body)
 	out, err := cmd.Output()
 	if err != nil {
-		return 0, nil, fmt.Errorf("run %s: %w", agentProgram, err)
+		return 0, nil, fmt.Errorf("run %s: %w", argv[0], err)
 	}
 	line, response, found := bytes.Cut(out, []byte("\n"))
 	if _, err := fmt.Sscan(string(line), &status); err != nil || !found {
-		return 0, nil, errors.New("run " + agentProgram + ": it printed no status")
+		return 0, nil, fmt.Errorf("run %s: it printed no status", argv[0])
 	}
 	return status, response, nil
 }

@@ -6,15 +6,21 @@ import (
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/mcp/install"
+	"demesne/runner/client"
 )
 
-// executeAgent executes that program: run or research, with their flags.
-func executeAgent(args []string) (int, error) { return app.Become(agentProgram, args) }
+// frontend runs agents without a terminal.
+const frontend = "agent"
+
+// executeAgent executes that frontend: run or research, with their flags.
+func executeAgent(args []string) (int, error) {
+	return app.Become(client.FrontendProgram, append([]string{frontend}, args...))
+}
 
 // Research returns demesne research.
 func Research() app.Verb {
 	flags := func() cmdline.Flags { return install.AgentFlags(&install.AgentOptions{}, true) }
-	return app.External(*install.AgentCommand(&install.AgentOptions{}, true), flags, agentProgram, "research")
+	return app.External(*install.AgentCommand(&install.AgentOptions{}, true), flags, client.FrontendProgram, frontend, "research")
 }
 
 // agentRunTopic describes demesne agent run on the page of demesne agent.

@@ -15,10 +15,7 @@ import (
 	"demesne/runner/client"
 )
 
-// vaultProgram reads and changes the stored secrets. It is a separate program because it links their encryption.
-const vaultProgram = "demesne-vault"
-
-// StoredSecret is a secret as that program reads and writes it.
+// StoredSecret is a secret as the frontend vault reads and writes it, which links the encryption.
 type StoredSecret struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name,omitempty"`
@@ -42,14 +39,14 @@ func vaultSecret(what string) (StoredSecret, error) {
 		return StoredSecret{}, err
 	}
 	if len(all) != 1 {
-		return StoredSecret{}, fmt.Errorf("%s: no answer", vaultProgram)
+		return StoredSecret{}, errors.New("read vault: no answer")
 	}
 	return all[0], nil
 }
 
-// Vault runs one operation of the program. The value passes through a pipe, so it is in no argument and no variable.
+// Vault runs one operation of that frontend. The value passes through a pipe, so it is in no argument and no variable.
 func Vault(operation string, s StoredSecret) ([]StoredSecret, error) {
-	path, err := client.FindProgram(vaultProgram)
+	argv, err := client.FindFrontend("vault")
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +55,7 @@ func Vault(operation string, s StoredSecret) ([]StoredSecret, error) {
 		return nil, err
 	}
 	var said bytes.Buffer
-	cmd := exec.CommandContext(context.Background(), path, operation)
+	cmd := exec.CommandContext(context.Background(), argv[0], argv[1], operation)
 	cmd.Stdin, cmd.Stderr, cmd.Env = bytes.NewReader(request), &said, os.Environ()
 	answer, err := cmd.Output()
 	var exit *exec.ExitError
@@ -68,11 +65,11 @@ func Vault(operation string, s StoredSecret) ([]StoredSecret, error) {
 	case errors.As(err, &exit) && said.Len() > 0:
 		return nil, errors.New(strings.TrimSpace(said.String()))
 	case err != nil:
-		return nil, fmt.Errorf("run %s: %w", vaultProgram, err)
+		return nil, fmt.Errorf("run %s: %w", argv[0], err)
 	}
 	var all []StoredSecret
 	if err := json.Unmarshal(answer, &all); err != nil {
-		return nil, fmt.Errorf("%s: no answer", vaultProgram)
+		return nil, errors.New("read vault: no answer")
 	}
 	return all, nil
 }

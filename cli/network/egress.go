@@ -1,7 +1,7 @@
 // Package network has the verbs egress and secret: what sandboxes may reach, and with which credentials.
 //
 // egress changes the rules of a running sandbox through the runner, and starts demesne-proxy for everything that parses rules
-// or logs. secret stores credentials with demesne-vault. A value goes through a pipe, and never through an argument or a
+// or logs. secret stores credentials in the vault. A value goes through a pipe, and never through an argument or a
 // variable of the environment.
 package network
 

@@ -3,11 +3,12 @@ package server
 import (
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
+	"demesne/runner/client"
 	"demesne/server/servecmd"
 )
 
 // Approve returns demesne approve.
 func Approve() app.Verb {
 	flags := func() cmdline.Flags { return servecmd.ApproveFlags(&servecmd.ApproveOptions{}) }
-	return app.External(*servecmd.ApproveCommand(&servecmd.ApproveOptions{}), flags, serverProgram, "approve")
+	return app.External(*servecmd.ApproveCommand(&servecmd.ApproveOptions{}), flags, client.FrontendProgram, serveName, "approve")
 }

@@ -16,10 +16,8 @@ import (
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/mcp/install"
+	"demesne/runner/client"
 )
-
-// mcpProgram is the MCP server. It is a separate program because the MCP library would cost every run 2 ms.
-const mcpProgram = "demesne-mcp"
 
 // MCP returns demesne mcp. wrap is demesne mcp wrap, which takes the flags of demesne run.
 func MCP(wrap func(*app.App, []string) (int, error)) app.Verb {
@@ -28,8 +26,8 @@ func MCP(wrap func(*app.App, []string) (int, error)) app.Verb {
 			Name: "mcp", Usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] [--project] [--env NAME[=VALUE]]… [--tools SET] CLIENT", "uninstall [--project] CLIENT",
 				"wrap [run's flags] [--] CMD [ARG…]", "wrap --client CLIENT [run's flags] SERVER"},
 			Summary: "serve MCP tools, add the server to a client, or sandbox another server",
-			About: `Serves MCP tools with which agents run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. It executes
-the program demesne-mcp, which takes the same flags.
+			About: `Serves MCP tools with which agents run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. The
+program demesne-mcp does the same, with the same flags.
 
 An address that other machines can reach needs a bearer token. A socket at unix:PATH is for its owner alone.
 
@@ -65,7 +63,7 @@ type mcpOptions struct {
 	settings       install.Settings
 }
 
-// Flags returns demesne-mcp's flags, which that program parses, and those of install.
+// Flags returns the flags of the server, which the frontend parses, and those of install.
 func (o *mcpOptions) Flags() cmdline.Flags {
 	flags := install.ServerFlags(&install.ServerOptions{})
 	flags.Long("tools").Set = o.setTools
@@ -112,7 +110,7 @@ func (o *mcpOptions) Run(args []string) (int, error) {
 	if len(args) > 0 && args[0] == "wrap" {
 		return o.wrap(o.App, args[1:])
 	}
-	return app.Become(mcpProgram, args)
+	return app.Become(client.FrontendProgram, append([]string{"mcp"}, args...))
 }
 
 // change adds the entry to a client's configuration, or removes it.

@@ -44,7 +44,7 @@ func main() {
 		}
 	}
 	program := cmdline.Program{Name: "demesne-runner", Summary: "make sandboxes for demesne",
-		About: "Makes the sandboxes of one user. demesne and demesne-mcp start this program."}
+		About: "Makes the sandboxes of one user. demesne and its frontends start this program."}
 	if text, ok := program.Answer(os.Args[1:]); ok {
 		os.Stdout.WriteString(text)
 		return

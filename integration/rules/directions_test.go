@@ -252,7 +252,7 @@ func TestRuleDirections(t *testing.T) {
 		{"client", "demesne/internal/text", "internal/text is not below client"},
 		{"server/rest", "demesne/client", ""},
 		{"session", "demesne/mcp", "mcp is not below session"},
-		{"cmd/demesne-mcp", "demesne/cmd/demesne", "cmd is not below cmd"},
+		{"cmd/demesne-frontend", "demesne/cmd/demesne", "cmd is not below cmd"},
 		{"cmd/demesne", "demesne/cli", ""},
 		{"internal/text", "demesne/runner", "runner is not below internal/text"},
 		{"internal/fsutil", "demesne/internal/text", ""},

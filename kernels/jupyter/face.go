@@ -13,8 +13,8 @@ import (
 	"demesne/kernels/kernelcmd"
 )
 
-// Exit codes: the code failed; demesne failed; the command line is wrong.
-const exitCode, exitFailed, exitUsage = 1, 125, 125
+// Exit codes: the code failed; demesne failed.
+const exitCode, exitFailed = 1, 125
 
 // face is the program's environment.
 type face struct {
@@ -28,26 +28,18 @@ func (f *face) getenv(name string) string {
 	return v
 }
 
-// main runs one command line, which begins with kernel, notebook or repl, and returns the exit code.
-func (f *face) main(args []string) int {
+// main runs one command line of kernel, notebook or repl, and returns the exit code.
+func (f *face) main(verb string, args []string) int {
 	o := &kernelcmd.Options{}
 	lines := kernelcmd.Commands(o)
-	i := -1
-	if len(args) > 0 {
-		i = slices.IndexFunc(lines, func(c cmdline.Command) bool { return c.Name == args[0] })
-	}
-	if i < 0 {
-		fmt.Fprintln(f.stderr, "demesne-kernel: demesne kernel, demesne notebook and demesne repl execute this program")
-		return exitUsage
-	}
-	line := &lines[i]
-	line.Program, f.verb = "demesne", line.Name
-	rest, err := line.Parse(args[1:])
+	line := &lines[slices.IndexFunc(lines, func(c cmdline.Command) bool { return c.Name == verb })]
+	line.Program, f.verb = "demesne", verb
+	rest, err := line.Parse(args)
 	code := 0
 	if err == nil {
 		code, err = map[string]func(*kernelcmd.Options, []string, []string) (int, error){
 			"kernel": f.kernel, "notebook": f.notebook, "repl": f.repl,
-		}[line.Name](o, rest, args[1:])
+		}[verb](o, rest, args)
 	}
 	switch {
 	case errors.Is(err, cmdline.ErrHelp):

@@ -1,5 +1,5 @@
-// Package jupyter is the program demesne-kernel, which executes code in kernels that run in sandboxes. demesne kernel, demesne notebook and demesne repl
-// execute it. Package kernels/code makes the sandboxes and the kernels.
+// Package jupyter is the frontends kernel, notebook and repl of demesne-frontend, which execute code in kernels that run in
+// sandboxes. Package kernels/code makes the sandboxes and the kernels.
 //
 //	face.go      the command lines; sandbox.go: from flags to a sandbox
 //	install.go   demesne kernel install, list and remove: kernelspecs of Jupyter
@@ -22,11 +22,11 @@ import (
 	"demesne/internal/procself"
 )
 
-// Main executes the command line of the process, and exits.
-func Main() {
+// Main executes the command line of the process for a verb, and exits.
+func Main(verb string) {
 	unix.Umask(unix.Umask(0o077) &^ 0o700)
 	procself.OwnHome()
 	procself.OwnState(fsutil.StateVariable)
 	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
-	os.Exit(f.main(os.Args[1:]))
+	os.Exit(f.main(verb, os.Args[1:]))
 }

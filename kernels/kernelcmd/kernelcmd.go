@@ -1,5 +1,5 @@
 // Package kernelcmd is the command lines of demesne kernel, demesne notebook and demesne repl. demesne shows their help,
-// and demesne-kernel, which it executes, parses them. The package is small because both link it.
+// and demesne-frontend, which it executes, parses them. The package is small because both link it.
 package kernelcmd
 
 import (

@@ -1,4 +1,4 @@
-// Package serve is the program demesne-mcp, which is demesne's MCP server, over stdio or HTTP.
+// Package serve is demesne's MCP server, over stdio or HTTP: the frontend mcp of demesne-frontend, and its link demesne-mcp.
 //
 //	demesne-mcp                       stdio, as clients start it
 //	demesne-mcp --http 127.0.0.1:8765 streamable HTTP at /mcp

@@ -16,14 +16,12 @@ import (
 	"demesne/session"
 )
 
-// agentProgram runs agents, each with its children in a process of its own. An agent in the background so survives this
-// server; one that a call waits for ends with the server, whose end closes the program's input.
-const agentProgram = "demesne-agent"
-
-// agentCommand returns that program's command for what it is to do: "request" and a namespace, or "attend-job" and an id.
+// agentCommand returns the command that runs an agent, with its children, in a process of its own: "request" and a
+// namespace, or "attend-job" and an id. An agent in the background so survives this server; one that a call waits for ends
+// with the server, whose end closes the program's input.
 func agentCommand(verb string) ([]string, error) {
-	path, err := client.FindProgram(agentProgram)
-	return []string{path, verb}, err
+	argv, err := client.FindFrontend("agent")
+	return append(argv, verb), err
 }
 
 // Agent runs an agent until it ends.
@@ -84,7 +82,7 @@ func lastEvent(ctx context.Context, out io.Reader, progress func(string)) (*agen
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return nil, fmt.Errorf("read agent: %s ended without a result", agentProgram)
+	return nil, errors.New("read agent: the program ended without a result")
 }
 
 // agentLine bounds one event, in bytes. The largest has the kept output and a receipt.

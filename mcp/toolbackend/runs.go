@@ -29,7 +29,7 @@ func OpenRuns() (*runs.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := client.FindProgram(jobProgram)
+	argv, err := client.FindFrontend("mcp")
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func OpenRuns() (*runs.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return runs.Open(filepath.Join(dir, "runs"), all.Slots, []string{program, "run"})
+	return runs.Open(filepath.Join(dir, "runs"), all.Slots, append(argv, "run"))
 }
 
 // AttendRun executes one run. The process that does nothing else outlives the server that started it.

@@ -23,9 +23,6 @@ import (
 	"demesne/session/operator"
 )
 
-// jobProgram calls [Backend.Attend]. Any program that starts jobs executes it, so that a job outlives its starter.
-const jobProgram = "demesne-mcp"
-
 // Options says for whom a Backend works. The zero value is that of a program with one client, which has the rights of its
 // user.
 type Options struct {
@@ -72,7 +69,7 @@ func Open(o Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := client.FindProgram(jobProgram)
+	argv, err := client.FindFrontend("mcp") // calls Attend in a process of its own, so that a job outlives its starter
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +77,7 @@ func Open(o Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Service: s, options: o, policy: p, jobs: store, attend: []string{program, "job"}}, nil
+	return &Backend{Service: s, options: o, policy: p, jobs: store, attend: append(argv, "job")}, nil
 }
 
 // Closed returns why no command may start now, or nil.

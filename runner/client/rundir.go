@@ -363,6 +363,15 @@ func findPrograms(libexec string) (programs, error) {
 // FindProgram finds another of demesne's programs in the same way as [Connect] finds the runner.
 func FindProgram(name string) (string, error) { return findProgram(name, "") }
 
+// FrontendProgram has every frontend but the command line. Its first argument names one, such as "mcp".
+const FrontendProgram = "demesne-frontend"
+
+// FindFrontend returns the command that starts a frontend. Its arguments follow.
+func FindFrontend(name string) (argv []string, err error) {
+	path, err := FindProgram(FrontendProgram)
+	return []string{path, name}, err
+}
+
 func findProgram(name, libexec string) (string, error) {
 	if libexec == "" {
 		libexec = os.Getenv("DEMESNE_LIBEXEC")

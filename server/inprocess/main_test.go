@@ -46,7 +46,7 @@ func surroundings() (dir string, err error) {
 			return "", err
 		}
 	}
-	if _, err := os.Stat(bin + "/demesne-server"); err != nil {
+	if _, err := os.Stat(bin + "/demesne-frontend"); err != nil {
 		return "", fmt.Errorf("make build, or name the programs' directory in DEMESNE_BIN: %w", err)
 	}
 	if dir, err = os.MkdirTemp("/tmp", "dc"); err != nil { // short: a socket's path has at most 108 bytes
@@ -74,7 +74,7 @@ func serve() (stop func() error, err error) {
 	if err := os.WriteFile(policy, []byte(`allow = ["echo *"]`), 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(bin+"/demesne-server", "--http", "127.0.0.1:0", "--host-policy", policy)
+	cmd := exec.Command(bin+"/demesne-frontend", "serve", "--http", "127.0.0.1:0", "--host-policy", policy)
 	errs, err := cmd.StderrPipe()
 	if err != nil {
 		return nil, err

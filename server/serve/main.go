@@ -1,4 +1,5 @@
-// Package serve is the program demesne-server, which serves HTTP APIs over sandboxes. demesne serve executes it, and demesne approve too.
+// Package serve serves HTTP APIs over sandboxes: the frontend serve of demesne-frontend. demesne serve executes it, and
+// demesne approve too.
 //
 //	main.go     the command lines; config.go: the configuration file; tokens.go: demesne serve token
 //	serve.go    the callers, the listener and the APIs

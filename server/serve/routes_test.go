@@ -32,7 +32,7 @@ func testProgram(t *testing.T, o *servecmd.Options) *program {
 	} {
 		t.Setenv(name, value)
 	}
-	for _, program := range []string{"demesne-mcp", "demesne-agent", "demesne-runner", "demesne-init", "demesne-proxy"} {
+	for _, program := range []string{"demesne-frontend", "demesne-runner", "demesne-init", "demesne-proxy"} {
 		if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/false\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package servecmd is the command line of demesne serve. demesne shows its help, and demesne-server, which it executes,
+// Package servecmd is the command line of demesne serve. demesne shows its help, and demesne-frontend, which it executes,
 // parses it. The package is small because both link it.
 package servecmd
 
@@ -213,8 +213,7 @@ func Command(o *Options) *cmdline.Command {
 	return &cmdline.Command{
 		Name: "serve", Usage: []string{"[flags]", "token add [--name NAME] [--expires DURATION] NAMESPACE", "token list", "token rm NAME…"},
 		Summary: "serve sandboxes over HTTP, for programs and people",
-		About: `Serves HTTP APIs for programs that use sandboxes: the one that E2B's SDKs speak, demesne's own at /v1, and MCP. It
-executes the program demesne-server.
+		About: `Serves HTTP APIs for programs that use sandboxes: the one that E2B's SDKs speak, demesne's own at /v1, and MCP.
 
 Clients need the token as API key. The server makes the token at its first start, in a file that only its user can read.
 It listens on loopback, or on a socket for its owner alone. Sandboxes live until their timeout, also while no server runs:

@@ -1,0 +1,75 @@
+// Keep the Go runtime from opening and watching the cgroup's CPU limit: this program is not CPU-bound.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+// Command demesne-frontend is every frontend but the command line: callers of a runner, for other programs and for models.
+// The first argument names the frontend:
+//
+//	demesne-frontend mcp      the MCP server: see package mcp/serve
+//	demesne-frontend serve    HTTP APIs: see package server/serve
+//	demesne-frontend agent    coding agents without a terminal: see package agents/tree
+//	demesne-frontend kernel, notebook, repl   code in kernels: see package kernels/jupyter
+//	demesne-frontend vault    the stored secrets: see package session/vault
+//
+// A link named demesne-mcp starts that frontend, with all arguments. demesne executes this program for its verbs, because
+// its libraries would cost every run milliseconds. Frontends have the same rights: those of their user.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"demesne/agents/tree"
+	"demesne/internal/cmdline"
+	"demesne/kernels/jupyter"
+	mcp "demesne/mcp/serve"
+	server "demesne/server/serve"
+	"demesne/session/vault"
+)
+
+const programName = "demesne-frontend"
+
+func main() {
+	name, isLink := strings.CutPrefix(filepath.Base(os.Args[0]), "demesne-")
+	if start := frontend(name); isLink && start != nil {
+		start()
+		return
+	}
+	program := cmdline.Program{Name: programName, Summary: "serve sandboxes to other programs and to models",
+		About: "Serves sandboxes: by MCP, HTTP, agents, notebooks. demesne starts this program for mcp, serve, agent, kernel, notebook, repl and secret."}
+	if text, ok := program.Answer(os.Args[1:]); ok {
+		os.Stdout.WriteString(text)
+		return
+	}
+	if len(os.Args) > 1 {
+		if start := frontend(os.Args[1]); start != nil {
+			// ps shows this name: each frontend keeps the name that its link would have.
+			os.WriteFile("/proc/self/comm", []byte("demesne-"+os.Args[1]), 0)
+			os.Args = append([]string{"demesne-" + os.Args[1]}, os.Args[2:]...)
+			start()
+			return
+		}
+	}
+	fmt.Fprintln(os.Stderr, programName+": demesne starts this program; users do not")
+	os.Exit(2)
+}
+
+// frontend returns the main function of a frontend, or nil.
+func frontend(name string) func() {
+	switch name {
+	case "mcp":
+		return mcp.Main
+	case "serve":
+		return server.Main
+	case "agent":
+		return tree.Main
+	case "kernel", "notebook", "repl":
+		return func() { jupyter.Main(name) }
+	case "vault":
+		return vault.Main
+	}
+	return nil
+}
