@@ -2,71 +2,54 @@ package build
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
-	"sync"
+	"os/exec"
+	"runtime"
 	"syscall"
+	"time"
 
-	"demesne/build/containerfile"
-	"demesne/runner"
+	"demesne/images"
+	"demesne/images/imageref"
+	"demesne/runner/client"
+	"demesne/session"
 )
 
-// ExitError is the failure of a RUN.
-type ExitError struct {
-	Text   string
-	Result *runner.Result
-}
-
-func (e *ExitError) Error() string {
-	if e.Result.Detail != "" {
-		return fmt.Sprintf("%s: %s", e.Text, e.Result.Detail)
-	}
-	return fmt.Sprintf("%s: exit code %d", e.Text, e.Result.ExitCode)
-}
-
-// run executes a RUN in the stage's sandbox.
-func (s *stage) run(ctx context.Context, r *containerfile.Run, text string) error {
-	out, theirs, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("make pipe: %w", err)
-	}
-	defer out.Close()
-	if m := s.sandbox.mounts; m != nil {
-		r.Env = append(r.Env, m.env...)
-	}
-	cmd := runner.Command{Argv: r.Argv, Env: r.Env, Dir: r.Dir, Stdout: theirs, Stderr: theirs, Alone: true, Account: true}
-	p, err := s.sandbox.Exec(ctx, cmd)
-	theirs.Close()
+// Execute executes demesne-build, which links the parser of Containerfiles. in may be nil. out takes the
+// digest of the image, and log what the build says.
+// A build removes its sandboxes and intermediate images at SIGTERM. It does not outlive this process.
+func Execute(ctx context.Context, args []string, in io.Reader, out, log io.Writer) error {
+	program, err := client.FindProgram("demesne-build")
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, func() { p.Signal(syscall.SIGKILL) })()
-	var wg sync.WaitGroup
-	shown := s.show.output(s)
-	wg.Go(func() { io.Copy(shown, out) })
-	res, err := p.Wait(context.WithoutCancel(ctx))
-	wg.Wait()
-	shown.Close()
-	switch {
-	case err != nil:
-		return err
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	}
-	s.sayOwners(res.Receipt)
-	if res.ExitCode != 0 || res.Reason != runner.Exited {
-		return &ExitError{text, res}
-	}
-	return nil
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, log
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	runtime.LockOSThread() // the signal comes at the end of the thread
+	defer runtime.UnlockOSThread()
+	cmd.WaitDelay = 10 * time.Second
+	return cmd.Run()
 }
 
-// sayOwners says once that a RUN cannot give files to other users. COPY and ADD can: see package tarball.
-func (s *stage) sayOwners(r *runner.Receipt) {
-	if r == nil || len(r.UIDMap) != 1 || r.UIDMap[0].Size != 1 {
-		return
+// Drop removes an image that a build with --max-layers made, and the layers that nothing else uses. The stored sandboxes
+// of all namespaces keep theirs.
+func Drop(ctx context.Context, ref imageref.Ref) error {
+	c, err := session.OpenImages()
+	if err != nil {
+		return err
 	}
-	s.owners.Do(func() {
-		s.show.note("this machine gives one user id: files that a RUN gives to other users stay root's; demesne check says how to get more ids")
-	})
+	defer c.Store.Close()
+	whole := session.New(session.Options{})
+	defer whole.Close()
+	release, layers, err := whole.HoldStored(ctx, c.Store, nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := (images.Steps{Store: c.Store}).Discard(ctx, ref); err != nil {
+		return err
+	}
+	_, _, err = c.Sweep(ctx, layers) // what other id maps unpacked stays until gc runs under them
+	return err
 }

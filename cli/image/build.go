@@ -1,13 +1,13 @@
 package image
 
 import (
-	"demesne/build/buildcmd"
+	"demesne/build"
 	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/cmdline"
 )
 
 func buildCommand() app.Verb {
-	flags := func() cmdline.Flags { return buildcmd.Flags(&buildcmd.Options{}) }
-	return app.External(*buildcmd.Command(&buildcmd.Options{}), flags, launch.BuildProgram)
+	flags := func() cmdline.Flags { return build.Flags(&build.Options{}) }
+	return app.External(*build.Command(&build.Options{}), flags, launch.BuildProgram)
 }

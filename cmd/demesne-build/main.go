@@ -3,9 +3,9 @@
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
 
-// Command demesne-build builds images: see package build.
+// Command demesne-build builds images: see package build/executor.
 package main
 
-import "demesne/build"
+import "demesne/build/executor"
 
-func main() { build.Main() }
+func main() { executor.Main() }

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/build/buildcmd"
+	"demesne/build"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/fsutil"
@@ -60,7 +60,7 @@ func (b *imageBuilder) build(ctx context.Context, r session.Request, w session.C
 	log := &buildLog{tell: w.Progress}
 	log.kept.Most = runner.StderrKept
 	var printed strings.Builder
-	err = buildcmd.Execute(ctx, buildArgs(name, b.allowed, r), in, &printed, log)
+	err = build.Execute(ctx, buildArgs(name, b.allowed, r), in, &printed, log)
 	in.Close()
 	if perr := <-packed; err != nil {
 		return "", "", said, log.failure(ctx, err, perr)
@@ -143,7 +143,7 @@ func forgetBuilt(ctx context.Context, newest string) {
 		}
 	}
 	for _, ref := range names[:max(0, len(names)-builtMost+1)] {
-		if err := buildcmd.Drop(ctx, ref); err != nil && !errors.Is(err, images.ErrInUse) {
+		if err := build.Drop(ctx, ref); err != nil && !errors.Is(err, images.ErrInUse) {
 			return
 		}
 	}

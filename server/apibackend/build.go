@@ -7,7 +7,7 @@ import (
 	"io"
 	"strconv"
 
-	"demesne/build/buildcmd"
+	"demesne/build"
 	"demesne/images"
 	"demesne/server"
 	"demesne/session"
@@ -34,7 +34,7 @@ func (b *Backend) Build(ctx context.Context, o server.Build, log io.Writer) erro
 	if o.MaxLayers > 0 {
 		most = strconv.FormatInt(o.MaxLayers, 10)
 	}
-	if err := buildcmd.Execute(ctx, append(args, "--max-layers", most, "-t", o.Name, "-f", o.Containerfile, o.Dir), nil, log, log); err != nil {
+	if err := build.Execute(ctx, append(args, "--max-layers", most, "-t", o.Name, "-f", o.Containerfile, o.Dir), nil, log, log); err != nil {
 		return fmt.Errorf("build %q: %w", o.Name, err)
 	}
 	return nil
@@ -72,7 +72,7 @@ func (b *Backend) Discard(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	err = buildcmd.Drop(ctx, ref)
+	err = build.Drop(ctx, ref)
 	if errors.Is(err, images.ErrInUse) {
 		return kinded{err, session.ErrConflict}
 	}

@@ -1,0 +1,42 @@
+// Package executor is the program demesne-build, which builds images. demesne build executes it.
+//
+// Package build/containerfile says what each instruction asks for. This program executes the steps that make layers, one
+// sandbox for the steps of a stage, and keeps each layer under the step's key, so that the next build finds it:
+//
+//	face.go      the command line
+//	builder.go   one build: its stages, in parallel where none needs another
+//	stage.go     one stage: from FROM to its last instruction
+//	find.go      images of the store and of registries
+//	sandbox.go   the sandbox of a stage, and the layers it makes; own.go: what in them is not of the build
+//	run.go       RUN; mounts.go, secrets.go: what it mounts, temp.go: private files of a build on the host
+//	copy.go      COPY and WORKDIR; unpack.go, fetch.go, fetchurl.go: ADD; context.go, stdin.go: the files that they read
+//	key.go       what a step's result depends on
+//	publish.go   the image's configuration, history and name; output.go: files of it
+//	recipe.go    images that demesne has a recipe for; bootstrap.go: the Debian system below them
+//	show.go      progress
+//
+// A build makes nothing visible before its end: layers have no name but their key, and the image gets its name last. So a
+// killed build leaves only layers, which the next build uses, or gc removes.
+package executor
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/procself"
+)
+
+// Main executes the command line of the process, and exits.
+func Main() {
+	unix.Umask(0o077)
+	if os.Args[0] == bootstrapPath {
+		os.Exit(bootstrap())
+	}
+	if len(os.Args) == 3 && os.Args[1] == fetchVerb {
+		os.Exit(fetchMain(os.Args[2]))
+	}
+	procself.OwnHome()
+	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
+	os.Exit(f.main(os.Args[1:]))
+}
