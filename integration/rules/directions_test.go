@@ -67,7 +67,7 @@ var homes = map[string][]string{
 	"connectrpc.com/":                        {"server/e2b"},
 	"github.com/prometheus/":                 {"server/operate"},
 	"go.opentelemetry.io/":                   {"server/operate"},
-	"google.golang.org/protobuf":             {"server/e2b"},
+	"google.golang.org/protobuf":             {"server/e2b", "server/operate"},
 	"github.com/coreos/go-systemd":           {"server/serve"},
 	"github.com/godbus/dbus":                 {"runner/limits"},
 	"filippo.io/":                            {"session/vault"},

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -57,7 +57,11 @@ func newTraces(ctx context.Context, getenv func(string) string, version string, 
 	case exporters[0] != "" && !slices.Contains(exporters, "otlp"):
 		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER %q: not otlp or none", getenv("OTEL_TRACES_EXPORTER"))
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	place, err := newCollector(getenv)
+	if err != nil {
+		return nil, fmt.Errorf("open traces: %w", err)
+	}
+	exporter, err := otlptrace.New(ctx, place)
 	if err != nil {
 		return nil, fmt.Errorf("open traces: %w", err)
 	}
