@@ -1,5 +1,9 @@
-// Package build is the command line of demesne build. demesne shows its help, and demesne-build, which it executes,
-// parses it. Servers execute builds through [Execute].
+// Package build builds images of Containerfiles, for every frontend. [Run] takes [Options], which are also the flags of demesne
+// build, and returns the image or a [Failure].
+//
+//	result, err := build.Run(ctx, build.Options{Context: dir, Names: []string{"local/app"}}, build.Streams{Log: os.Stderr})
+//
+// The package is small, because demesne links it. Package build/executor does the work, in a process of demesne-images.
 package build
 
 import (
@@ -10,8 +14,9 @@ import (
 	"demesne/runner"
 )
 
-// Options holds the flags of demesne build as they were typed.
+// Options say what to build. Their words are those of the flags of demesne build.
 type Options struct {
+	Context   string // directory; -: a tar, or a Containerfile, on stdin; empty: of Recipe
 	File      string
 	Recipe    string
 	Names     []string

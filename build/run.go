@@ -1,55 +1,99 @@
 package build
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
-	"runtime"
-	"syscall"
+	"strings"
 	"time"
 
-	"demesne/images"
-	"demesne/images/imageref"
+	"demesne/images/events"
 	"demesne/runner/client"
-	"demesne/session"
 )
 
-// Execute executes demesne-build, which links the parser of Containerfiles. in may be nil. out takes the
-// digest of the image, and log what the build says.
-// A build removes its sandboxes and intermediate images at SIGTERM. It does not outlive this process.
-func Execute(ctx context.Context, args []string, in io.Reader, out, log io.Writer) error {
-	program, err := client.FindProgram("demesne-build")
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, log
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	runtime.LockOSThread() // the signal comes at the end of the thread
-	defer runtime.UnlockOSThread()
-	cmd.WaitDelay = 10 * time.Second
-	return cmd.Run()
+// RequestVerb is the verb of demesne-images that executes one build for [Run]. It reads the Options from descriptor 3 as
+// JSON, and ends when its caller closes the other end. Its only output is an event with the result.
+const RequestVerb = "build-request"
+
+// MaxFiles bounds [Streams].Files.
+const MaxFiles = 2
+
+// Streams are the files of a build. The zero value has none.
+type Streams struct {
+	Stdin io.Reader // read where the options have "-" as Context or File
+	Log   io.Writer // progress and the output of commands, for people; a terminal is redrawn
+	// Files are for paths in the options: the first one is /proc/self/fd/4. There are at most MaxFiles.
+	Files []*os.File
 }
 
-// Drop removes an image that a build with --max-layers made, and the layers that nothing else uses. The stored sandboxes
-// of all namespaces keep theirs.
-func Drop(ctx context.Context, ref imageref.Ref) error {
-	c, err := session.OpenImages()
+// Result describes the image of a build.
+type Result struct{ Digest string }
+
+// Failure is why a build failed.
+type Failure struct {
+	Text   string
+	Line   int    // of the Containerfile; 0: not one line's
+	Reason string // Text without the position
+	hint   string
+}
+
+func (f *Failure) Error() string { return f.Text }
+
+// Hint is for [cmdline.HintOf].
+func (f *Failure) Hint() string { return f.hint }
+
+// grace is how long an interrupted build may take to remove its sandboxes and intermediate images.
+const grace = 10 * time.Second
+
+// Run builds an image. A process of demesne-images executes the build, because contexts and archives are untrusted, and so
+// that callers need not link it. The process does not outlive this one. A build that fails returns a [Failure].
+func Run(ctx context.Context, o Options, s Streams) (*Result, error) {
+	program, err := client.FindProgram("demesne-images")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer c.Store.Close()
-	whole := session.New(session.Options{})
-	defer whole.Close()
-	release, layers, err := whole.HoldStored(ctx, c.Store, nil)
+	request, err := json.Marshal(o)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer release()
-	if err := (images.Steps{Store: c.Store}).Discard(ctx, ref); err != nil {
-		return err
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start build: %w", err)
 	}
-	_, _, err = c.Sweep(ctx, layers) // what other id maps unpacked stays until gc runs under them
-	return err
+	defer ours.Close()
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, RequestVerb)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = s.Stdin, &said, s.Log, append([]*os.File{theirs}, s.Files...)
+	cmd.Cancel, cmd.WaitDelay = ours.Close, grace
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return nil, fmt.Errorf("start build: %w", err)
+	}
+	_, werr := ours.Write(append(request, '\n'))
+	err = errors.Join(cmd.Wait(), werr)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return outcome(said.Bytes(), err)
+}
+
+// outcome reads the last event. ended is the error with which the program ended.
+func outcome(said []byte, ended error) (*Result, error) {
+	var e events.Event
+	err := json.Unmarshal(said, &e)
+	switch {
+	case err == nil && e.Event == events.Result:
+		return &Result{string(e.Digest)}, nil
+	case err == nil && e.Event == events.Error:
+		return nil, &Failure{e.Text, e.Line, e.Why, e.Hint}
+	case ended == nil:
+		ended = errors.New("exit status 0")
+	}
+	return nil, fmt.Errorf("ended without a result: %w%s", ended, strings.TrimRight(" "+string(said), " \n"))
 }

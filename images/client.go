@@ -20,8 +20,6 @@ import (
 type Client struct {
 	Store   *Store
 	Program string // path of demesne-images
-	// Builder returns the path of demesne-build, which builds the images of recipes.
-	Builder func() (string, error)
 	// Enter starts c in place of c.Start. The command runs without a network, as uid 0 of a user
 	// namespace with the sandboxes' id map. c.Wait and c.Process must work afterwards. The command
 	// must end when this process ends.

@@ -14,19 +14,14 @@ func (c *Client) make(ctx context.Context, ref imageref.Ref, progress func(event
 	if !ok {
 		return nil, fmt.Errorf("image %q: %w: its recipe makes another image now", ref, ErrNotFound)
 	}
-	b := *c
-	var err error
-	if b.Program, err = c.Builder(); err != nil {
-		return nil, err
-	}
-	args := []string{"--progress=events", "--recipe=" + r.Name}
+	args := []string{"build", "--progress=events", "--recipe=" + r.Name}
 	for _, v := range values {
 		args = append(args, "--build-arg="+v)
 	}
 	if c.Platform != "" {
 		args = append(args, "--platform="+c.Platform)
 	}
-	if _, err := b.run(ctx, job{args: args, on: progress}); err != nil {
+	if _, err := c.run(ctx, job{args: args, on: progress}); err != nil {
 		return nil, fmt.Errorf("build image %q: %w", ref, err)
 	}
 	img, err := c.Store.Lookup(ref)

@@ -192,7 +192,7 @@ func TestDevcontainerHostile(t *testing.T) {
 		{name: "a Dockerfile that is a pipe", file: `{"build": {"dockerfile": "pipe"}}`, prepare: "mkfifo .devcontainer/pipe", says: "is not a regular file"},
 		{name: "the file by a link", file: `{}`, prepare: "ln -sf " + secret + " .devcontainer/devcontainer.json", says: "devcontainer.json: path escapes"},
 		{name: "the file a pipe", file: `{}`, prepare: "rm .devcontainer/devcontainer.json; mkfifo .devcontainer/devcontainer.json", says: "is not a regular file"},
-		{name: "flags as words", file: `{"build": {"dockerfile": "Dockerfile", "target": "--secret=id=x,src=` + secret + `"}}`, says: "not built: exit status 125"},
+		{name: "flags as words", file: `{"build": {"dockerfile": "Dockerfile", "target": "--secret=id=x,src=` + secret + `"}}`, says: `not built: Dockerfile: no stage "--secret=id=x`},
 		{name: "options of the build", file: `{"build": {"dockerfile": "Dockerfile", "options": ["--network=host", "-v", "/:/host"]}}`, says: "options: not supported: --network=host -v /:/host"},
 		{name: "the host's files", file: `{"image": "host"}`, says: "can only name an image"},
 		{name: "a directory as image", file: `{"image": "dir:/root"}`, says: "can only name an image"},

@@ -28,8 +28,7 @@ func OpenImages() (*images.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	builder := func() (string, error) { return client.FindProgram("demesne-build") }
-	c := &images.Client{Store: store, Program: program, Builder: builder}
+	c := &images.Client{Store: store, Program: program}
 	unpackIn(c, client.NewUserns)
 	return c, nil
 }

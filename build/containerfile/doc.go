@@ -5,7 +5,7 @@
 //	st, err := plan.Begin(stage, config)            the state after FROM
 //	step, err := st.Apply(command)                  variables expanded; a nil step changed the configuration only
 //
-// The package executes nothing, and opens no file of an image. Command demesne-build executes steps: a Run in a
+// The package executes nothing, and opens no file of an image. Package build/executor executes steps: a Run in a
 // sandbox, and a Copy by a tar that is laid into it. A [Step] has a key that covers all that its result depends on, except the
 // content of copied files, which the executor adds.
 //

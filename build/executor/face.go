@@ -1,7 +1,9 @@
 package executor
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"demesne/build"
 	"demesne/build/containerfile"
@@ -31,6 +35,8 @@ type face struct {
 	stdin          *os.File
 	stdout, stderr *os.File
 	env            func(string) (string, bool)
+	events         *reporter // of a caller that is a program; nil: a person reads stderr
+	caller         io.Reader // ends with the caller; nil: the signals decide
 }
 
 func (f *face) getenv(name string) string {
@@ -43,6 +49,9 @@ func (f *face) main(args []string) int {
 	typed := &build.Options{}
 	line := build.Command(typed)
 	rest, err := line.Parse(args)
+	if typed.Progress == build.EventProgress {
+		f.events, f.caller = &reporter{f.stdout}, f.stdin
+	}
 	switch {
 	case errors.Is(err, cmdline.ErrHelp):
 		io.WriteString(f.stdout, line.Help(cmdline.TerminalOf(f.stdout, f.env).Width()))
@@ -52,20 +61,58 @@ func (f *face) main(args []string) int {
 	case typed.Recipe != "" && len(rest) > 0:
 		return f.report(errors.New("--recipe has a context of its own"), exitUsage)
 	case typed.Recipe != "":
-		rest = []string{""}
 	case len(rest) == 0:
 		return f.report(cmdline.Hinted(errors.New("needs a context"), "demesne build -t local/app ."), exitUsage)
 	case len(rest) > 1:
 		return f.report(fmt.Errorf("unexpected argument %q", rest[1]), exitUsage)
 	}
-	o, err := f.options(typed, rest[0])
+	if len(rest) == 1 {
+		typed.Context = rest[0]
+	}
+	return f.execute(typed)
+}
+
+// callerFD is the descriptor from which a request is read. The caller's end stays open until the build is no longer wanted.
+const callerFD = 3
+
+// request executes the build of one request on that descriptor.
+func (f *face) request() int {
+	caller := os.NewFile(callerFD, "caller")
+	f.events, f.caller = &reporter{f.stdout}, caller
+	for fd := range callerFD + 1 + build.MaxFiles {
+		if fd >= callerFD {
+			unix.CloseOnExec(fd)
+		}
+	}
+	typed := &build.Options{}
+	line, err := bufio.NewReader(caller).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, typed)
+	}
+	if err != nil {
+		return f.report(fmt.Errorf("read request: %w", err), exitUsage)
+	}
+	return f.execute(typed)
+}
+
+func (f *face) execute(typed *build.Options) int {
+	o, err := f.options(typed)
 	if err != nil {
 		return f.report(err, exitUsage)
 	}
 	return f.build(o)
 }
 
+// report tells the caller why a build failed, and returns the exit code.
 func (f *face) report(err error, code int) int {
+	if f.events != nil {
+		e := events.Event{Event: events.Error, Text: text.SafeLine(err.Error()), Hint: text.SafeLine(cmdline.HintOf(err))}
+		if at := (*containerfile.Error)(nil); errors.As(err, &at) && at.Line > 0 {
+			e.Line, e.Why = at.Line, text.SafeLine(at.Err.Error())
+		}
+		f.events.write(e)
+		return code
+	}
 	fmt.Fprintf(f.stderr, "demesne: build: %s\n", text.SafeLine(err.Error()))
 	if hint := cmdline.HintOf(err); hint != "" {
 		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
@@ -74,9 +121,9 @@ func (f *face) report(err error, code int) int {
 }
 
 // options checks what was typed.
-func (f *face) options(t *build.Options, dir string) (o options, err error) {
+func (f *face) options(t *build.Options) (o options, err error) {
 	o = options{
-		dir: dir, file: t.File, recipe: t.Recipe, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits, allowed: t.Images,
+		dir: t.Context, file: t.File, recipe: t.Recipe, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits, allowed: t.Images,
 		claimed: t.MaxLayers != 0, most: max(t.MaxLayers, 0),
 		plan:   containerfile.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}, Offline: t.Network == build.NoNetwork},
 		egress: session.Egress{Mode: t.Egress, Allow: t.Allow, OpenWithInputs: true}, // a step has only what the caller gives it
@@ -195,17 +242,15 @@ func (f *face) build(o options) int {
 		return f.report(err, exitFailed)
 	}
 	b.show = newShow(f.stderr, o.style, countOf(plan))
-	if o.style == reported {
-		b.show.events = &reporter{f.stdout}
-	}
+	b.show.events = f.events
 	b.noteUnused()
 	ctx := procself.Ending()
 	do := b.build
 	if o.recipe != "" {
 		do = b.once
 	}
-	if o.style == reported {
-		ctx = lifeline(ctx, f.stdin)
+	if f.caller != nil {
+		ctx = lifeline(ctx, f.caller)
 	}
 	d, err := do(ctx)
 	b.show.close()
@@ -238,15 +283,12 @@ func (f *face) end(ctx context.Context, b *builder, d oci.Digest, err error) int
 	switch {
 	case errors.As(context.Cause(ctx), &ended):
 		return 128 + int(ended)
-	case err != nil && b.show.events != nil:
-		b.show.events.write(events.Event{Event: events.Error, Text: err.Error(), Hint: cmdline.HintOf(err)})
-		return exitFailed
 	case errors.As(err, &failed):
 		return f.report(err, failed.Result.ExitCode)
 	case err != nil:
 		return f.report(err, exitFailed)
-	case b.show.events != nil:
-		b.show.events.write(events.Event{Event: events.Result, Digest: d})
+	case f.events != nil:
+		f.events.write(events.Event{Event: events.Result, Digest: d})
 		return 0
 	}
 	if b.options.output.dest != "-" {

@@ -46,7 +46,7 @@ type fetch struct {
 
 const (
 	fetchDir     = "/workspace/fetched"
-	fetchProgram = "/workspace/demesne-build"
+	fetchProgram = "/workspace/demesne-images"
 	maxAnswer    = 1 << 20 // bytes that a program in the sandbox may print
 )
 
@@ -212,7 +212,7 @@ func (f *fetch) open(ctx context.Context) error {
 	if f.egress.Mode == session.NoEgress && len(f.egress.Allow) == 0 {
 		return cmdline.Hinted(errors.New("--egress none forbids it"), "--allow-domain NAME allows one server")
 	}
-	self, err := client.FindProgram("demesne-build")
+	self, err := client.FindProgram("demesne-images")
 	if err != nil {
 		return err
 	}

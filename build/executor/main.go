@@ -1,6 +1,7 @@
-// Package executor is the program demesne-build, which builds images. demesne build executes it.
+// Package executor builds images, for package build: it is the verbs build and build-request of demesne-images. demesne build
+// executes the first, and package build the second.
 //
-// Package build/containerfile says what each instruction asks for. This program executes the steps that make layers, one
+// Package build/containerfile says what each instruction asks for. This package executes the steps that make layers, one
 // sandbox for the steps of a stage, and keeps each layer under the step's key, so that the next build finds it:
 //
 //	face.go      the command line
@@ -24,19 +25,36 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/build"
 	"demesne/internal/procself"
 )
 
-// Main executes the command line of the process, and exits.
+// Main executes the command line of the process and exits, if it is one of a build.
 func Main() {
-	unix.Umask(0o077)
-	if os.Args[0] == bootstrapPath {
+	switch {
+	case os.Args[0] == bootstrapPath:
+		unix.Umask(0o077)
 		os.Exit(bootstrap())
+	case len(os.Args) < 2:
+		return
 	}
-	if len(os.Args) == 3 && os.Args[1] == fetchVerb {
-		os.Exit(fetchMain(os.Args[2]))
+	switch verb, rest := os.Args[1], os.Args[2:]; {
+	case verb == fetchVerb && len(rest) == 1:
+		unix.Umask(0o077)
+		os.Exit(fetchMain(rest[0]))
+	case verb == buildVerb:
+		os.Exit(newFace().main(rest))
+	case verb == build.RequestVerb && len(rest) == 0:
+		os.Exit(newFace().request())
 	}
+}
+
+// buildVerb begins the command line of a person.
+const buildVerb = "build"
+
+func newFace() *face {
+	os.WriteFile("/proc/self/comm", []byte("demesne-build"), 0) // the name in ps
+	unix.Umask(0o077)
 	procself.OwnHome()
-	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
-	os.Exit(f.main(os.Args[1:]))
+	return &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
 }

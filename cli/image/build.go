@@ -3,11 +3,10 @@ package image
 import (
 	"demesne/build"
 	"demesne/cli/app"
-	"demesne/cli/launch"
 	"demesne/internal/cmdline"
 )
 
 func buildCommand() app.Verb {
 	flags := func() cmdline.Flags { return build.Flags(&build.Options{}) }
-	return app.External(*build.Command(&build.Options{}), flags, launch.BuildProgram)
+	return app.External(*build.Command(&build.Options{}), flags, "demesne-images", "build")
 }

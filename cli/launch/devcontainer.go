@@ -5,19 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"demesne/build"
 	"demesne/build/devcontainer"
 	"demesne/cli/app"
 	"demesne/cli/stream"
@@ -249,48 +247,25 @@ func (d *devContainer) build(o *Options, name string) error {
 	if info, err := d.root.Lstat(b.File); err != nil || !info.Mode().IsRegular() {
 		return fmt.Errorf("build: dockerfile %q: %w", b.File, errors.Join(fsutil.Reason(err), notRegular(err)))
 	}
-	context, err := d.root.Open(b.Context)
+	dir, err := d.root.Open(b.Context)
 	if err != nil {
 		return fmt.Errorf("build: context %q: %w", b.Context, fsutil.Reason(err))
 	}
-	defer context.Close()
+	defer dir.Close()
 	beside, err := d.root.Open(filepath.Dir(b.File))
 	if err != nil {
 		return fmt.Errorf("build: dockerfile %q: %w", b.File, fsutil.Reason(err))
 	}
 	defer beside.Close()
-	flags := []string{"--file", "/proc/self/fd/4/" + filepath.Base(b.File)}
-	if b.Target != "" {
-		flags = append(flags, "--target="+b.Target)
-	}
-	for _, arg := range b.Args {
-		flags = append(flags, "--build-arg="+arg)
-	}
-	if o.Pull == images.PullAlways {
-		flags = append(flags, "--pull")
-	}
-	return d.run(o, name, nil, flags, context, beside)
+	options := build.Options{File: "/proc/self/fd/5/" + filepath.Base(b.File), Target: b.Target, Args: b.Args, Pull: o.Pull == images.PullAlways}
+	return d.run(o, name, options, build.Streams{Files: []*os.File{dir, beside}})
 }
 
-// run executes a build with files on descriptors from 3 on, of which the first is the context.
-func (d *devContainer) run(o *Options, name string, stdin io.Reader, flags []string, files ...*os.File) error {
-	program, err := client.FindProgram(BuildProgram)
-	if err != nil {
-		return err
-	}
-	argv := append([]string{"--tag", name}, flags...)
-	if !stream.IsTerminal(o.Stderr) {
-		argv = append(argv, "--quiet")
-	}
-	if o.platform != "" {
-		argv = append(argv, "--platform="+o.platform)
-	}
-	cmd := exec.Command(program, append(argv, "/proc/self/fd/3")...)
-	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = stdin, o.Stderr, files
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	runtime.LockOSThread() // the signal comes when the thread ends that started the program
-	defer runtime.UnlockOSThread()
-	if err := cmd.Run(); err != nil {
+// run builds an image under a name. The first file of the streams is the context.
+func (d *devContainer) run(o *Options, name string, b build.Options, s build.Streams) error {
+	b.Context, b.Names, b.Platform, b.Quiet = "/proc/self/fd/4", []string{name}, o.platform, !stream.IsTerminal(o.Stderr)
+	s.Log = o.Stderr
+	if _, err := build.Run(context.Background(), b, s); err != nil {
 		return fmt.Errorf("image %q: not built: %w", name, err)
 	}
 	return nil
@@ -361,6 +336,3 @@ func (r *Root) Hooks(ctx context.Context, s *session.Service, b *session.Sandbox
 	}
 	return code, err
 }
-
-// BuildProgram builds images. It is a separate program because it links the parser of Containerfiles.
-const BuildProgram = "demesne-build"

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"demesne/build"
 	"demesne/build/devcontainer"
 	"demesne/cli/progress"
 	"demesne/images"
@@ -131,5 +132,5 @@ func (d *devContainer) install(o *Options, base, name string) error {
 		return fsutil.Reason(err)
 	}
 	defer beside.Close()
-	return d.run(o, name, strings.NewReader(text), []string{"--file", "-"}, beside)
+	return d.run(o, name, build.Options{File: "-"}, build.Streams{Stdin: strings.NewReader(text), Files: []*os.File{beside}})
 }

@@ -25,8 +25,9 @@ import (
 //	        {"event":"result","digest":M}                                          the tag has the image
 //	login   {"event":"result","why":FILE}                                          where the credentials are stored
 //	sweep   {"event":"result","freed":bytes}
-//	build   {"event":"notice","why":…}                                             a step of demesne-build
+//	build   {"event":"notice","why":…}                                             a step
 //	        {"event":"result","digest":M}                                          the image is in the store
+//	        {"event":"error","text":…,"hint":…,"line":N,"why":…}                   at line N of the Containerfile: why
 //	any     {"event":"error","text":…,"hint":…,"code":…}                           the last line; exit status 1
 //
 // A program ends with "result" or "error"; unpack may end with neither. A line is at most 64 KiB.
@@ -44,6 +45,7 @@ type Event struct {
 	Left   []string      `json:"left,omitempty"` // directories with files that the ids of another id map must remove
 	Text   string        `json:"text,omitempty"`
 	Hint   string        `json:"hint,omitempty"`
+	Line   int           `json:"line,omitempty"`
 	Code   Code          `json:"code,omitempty"`
 }
 

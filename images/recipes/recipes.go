@@ -2,8 +2,8 @@
 // context of the build; the table says what they are for. An image of a recipe is named demesne/NAME:TAG, where the tag
 // depends on the recipe, on its arguments and on the recipes below it.
 //
-// The package is small, because every program that parses the name of an image links it. It builds nothing: the program
-// demesne-build does.
+// The package is small, because every program that parses the name of an image links it. It builds nothing: package
+// build does.
 package recipes
 
 import (

@@ -1,5 +1,4 @@
-// Package worker is the program demesne-images, which does the image work that a run does not need: registries, archives, unpacking. demesne
-// starts it. Package events defines their protocol: JSON on stdout, one event a line, the last one "result" or
+// Package worker is the program demesne-images, apart from its builds: registries, archives, unpacking. demesne starts it. Package events defines their protocol: JSON on stdout, one event a line, the last one "result" or
 // "error".
 //
 //	demesne-images pull   [--store DIR] [--platform OS/ARCH] REF

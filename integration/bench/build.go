@@ -169,15 +169,15 @@ func (k *kitchen) contest(rounds int, note string, names []string, run map[strin
 	return median, nil
 }
 
-// cached times a build whose steps are all kept, and the start-up of demesne-build, which is part of it.
+// cached times a build whose steps are all kept, and the start-up of its program, which is part of it.
 func (k *kitchen) cached() error {
 	dir, err := k.context("cached", runs(buildBase, steps))
 	if err != nil {
 		return err
 	}
-	const ours, theirs, start = "demesne build, 10 steps cached", "buildah build, 10 steps cached", "demesne-build, start-up"
+	const ours, theirs, start = "demesne build, 10 steps cached", "buildah build, 10 steps cached", "demesne-images build, start-up"
 	median, err := k.contest(k.rounds/2, "", []string{start, ours, theirs}, map[string]func() (time.Duration, error){
-		start:  func() (time.Duration, error) { return k.time("demesne-build", "--help") },
+		start:  func() (time.Duration, error) { return k.time("demesne-images", "build", "--help") },
 		ours:   func() (time.Duration, error) { return k.time("demesne", "build", "-q", "-t", "local/cached", dir) },
 		theirs: func() (time.Duration, error) { return k.timePeer("--layers", "-t", "local/cached", dir) },
 	})
@@ -285,7 +285,7 @@ func (k *kitchen) parallel() error {
 	return nil
 }
 
-// memory reports the peak memory of demesne-build with a context and layers of 1 GiB.
+// memory reports the peak memory of a build with a context and layers of 1 GiB.
 func (k *kitchen) memory() error {
 	dir, err := k.context("heavy", "FROM "+buildBase+"\nCOPY heavy /heavy\nRUN cat /heavy > /more\n")
 	if err != nil {
@@ -303,7 +303,7 @@ func (k *kitchen) memory() error {
 	for peak := 0.0; ; {
 		select {
 		case err := <-done:
-			k.limit("peak memory of demesne-build, 1 GiB copied, 2 GiB stored", peak > 0 && peak <= 64, fmt.Sprintf("%.0f MiB", peak), "<= 64 MiB")
+			k.limit("peak memory of a build, 1 GiB copied, 2 GiB stored", peak > 0 && peak <= 64, fmt.Sprintf("%.0f MiB", peak), "<= 64 MiB")
 			return err
 		case <-time.After(5 * time.Millisecond):
 			for _, p := range family() {

@@ -14,7 +14,7 @@ import (
 // inits reports the time that each program spends in package initializers before main.
 func inits(m *machine) error {
 	line := regexp.MustCompile(`(?m)^init (\S+) @\S+ ms, (\S+) ms clock`)
-	for _, p := range []string{"demesne", "demesne-runner", "demesne-init", "demesne-images", "demesne-build", "demesne-frontend", "demesne-proxy"} {
+	for _, p := range []string{"demesne", "demesne-runner", "demesne-init", "demesne-images", "demesne-frontend", "demesne-proxy"} {
 		cmd := m.command(p, "--version")
 		var errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &errs, &errs

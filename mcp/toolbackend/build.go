@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -59,31 +58,23 @@ func (b *imageBuilder) build(ctx context.Context, r session.Request, w session.C
 	name := builtPrefix + strings.ToLower(rand.Text()[:12])
 	log := &buildLog{tell: w.Progress}
 	log.kept.Most = runner.StderrKept
-	var printed strings.Builder
-	err = build.Execute(ctx, buildArgs(name, b.allowed, r), in, &printed, log)
+	result, err := build.Run(ctx, buildOptions(name, b.allowed, r), build.Streams{Stdin: in, Log: log})
 	in.Close()
 	if perr := <-packed; err != nil {
 		return "", "", said, log.failure(ctx, err, perr)
 	}
 	forgetBuilt(context.WithoutCancel(ctx), name) // ignore failures: the next build tries again
-	return name, strings.TrimSpace(printed.String()), log.tail(), nil
+	return name, result.Digest, log.tail(), nil
 }
 
-// buildArgs returns the arguments of demesne-build.
-func buildArgs(name string, allowed []string, r session.Request) []string {
-	args := []string{"--progress", "plain", "--egress", r.Create.Egress.Mode, "-t", name, "-f", buildFile, "--max-layers", strconv.FormatInt(r.Create.Spec.Limits.Disk, 10)}
-	for flag, n := range map[string]float64{"--memory": float64(r.Create.Spec.Limits.Memory), "--disk": float64(r.Create.Spec.Limits.Disk), "--cpus": r.Create.Spec.Limits.CPUs, "--pids": float64(r.Create.Spec.Limits.PIDs)} {
-		if n > 0 {
-			args = append(args, flag, strconv.FormatFloat(n, 'f', -1, 64))
-		}
+// buildOptions returns the options of a build, whose context is a tar on stdin.
+func buildOptions(name string, allowed []string, r session.Request) build.Options {
+	l := r.Create.Spec.Limits
+	return build.Options{
+		Context: "-", File: buildFile, Names: []string{name}, Progress: "plain",
+		Egress: r.Create.Egress.Mode, Allow: r.Create.Egress.Allow, Images: slices.Concat(allowed, []string{operator.Built}), MaxLayers: l.Disk,
+		Limits: runner.Limits{Memory: max(l.Memory, 0), CPUs: max(l.CPUs, 0), PIDs: max(l.PIDs, 0), Disk: max(l.Disk, 0)},
 	}
-	for _, d := range r.Create.Egress.Allow {
-		args = append(args, "--allow-domain", d)
-	}
-	for _, i := range slices.Concat(allowed, []string{operator.Built}) {
-		args = append(args, "--allow-image", i)
-	}
-	return append(args, "-")
 }
 
 // packContext writes a context as a tar: the Containerfile, and the inputs by their names. It follows no link.

@@ -3,7 +3,7 @@
 //	backend.go  sandboxes; run.go: commands, for package rest; kernel.go: kernels; jobs.go: jobs and agents; secrets.go
 //	trees.go    processes that perform operations on files
 //	spaces.go   a Backend for each namespace
-//	build.go    builds of images, by demesne-build
+//	build.go    builds of images
 //
 // It applies the operator's bounds: no caller gets a wider network, more memory, or a directory of the host as image.
 package apibackend

@@ -1,40 +1,32 @@
 package apibackend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 
 	"demesne/build"
 	"demesne/images"
+	"demesne/runner"
 	"demesne/server"
 	"demesne/session"
 )
 
-// Build executes demesne-build, which links the parser of Containerfiles. Its steps have no more network than the
-// operator's mode, and the limits of its sandboxes. The build has a place among the commands that run.
+// Build builds an image. Its steps have no more network than the operator's mode, and the limits of its sandboxes. The build
+// has a place among the commands that run.
 func (b *Backend) Build(ctx context.Context, o server.Build, log io.Writer) error {
 	done, err := b.queue.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	args := []string{"--progress", "plain", "--egress", b.policy.Egress}
-	for flag, most := range map[string]int64{"--memory": b.policy.Limits.Memory, "--disk": b.policy.Limits.Disk} {
-		switch {
-		case most > 0:
-			args = append(args, flag, strconv.FormatInt(most, 10))
-		case most < 0:
-			args = append(args, flag, "none")
-		}
-	}
-	most := "none"
-	if o.MaxLayers > 0 {
-		most = strconv.FormatInt(o.MaxLayers, 10)
-	}
-	if err := build.Execute(ctx, append(args, "--max-layers", most, "-t", o.Name, "-f", o.Containerfile, o.Dir), nil, log, log); err != nil {
+	_, err = build.Run(ctx, build.Options{
+		Context: o.Dir, File: o.Containerfile, Names: []string{o.Name}, Progress: "plain",
+		Egress: b.policy.Egress, Limits: runner.Limits{Memory: b.policy.Limits.Memory, Disk: b.policy.Limits.Disk}, MaxLayers: cmp.Or(o.MaxLayers, -1),
+	}, build.Streams{Log: log})
+	if err != nil {
 		return fmt.Errorf("build %q: %w", o.Name, err)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	builder "demesne/build"
 	"demesne/internal/lazy"
 	"demesne/server"
 	"demesne/session"
@@ -24,8 +25,11 @@ import (
 
 // builds serves templates, and has the builds since the server's start.
 type builds struct {
-	opts  *Options
-	store *store
+	opts    *Options
+	store   *store
+	ctx     context.Context // ends with the server
+	end     context.CancelFunc
+	running sync.WaitGroup
 
 	mu      sync.Mutex
 	all     map[string]*build
@@ -213,9 +217,32 @@ func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	go s.run(b, q)
+	if err := s.start(func() { s.run(b, q) }); err != nil {
+		s.ended(b, err, nil)
+		fail(w, err)
+		return
+	}
 	w.Header().Set("Content-Length", "0")
 	w.WriteHeader(http.StatusAccepted)
+}
+
+// start runs a build until the server ends.
+func (s *builds) start(run func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.ctx.Err(); err != nil {
+		return fmt.Errorf("start build: %w", err)
+	}
+	s.running.Go(run)
+	return nil
+}
+
+// close ends the builds.
+func (s *builds) close() {
+	s.mu.Lock()
+	s.end()
+	s.mu.Unlock()
+	s.running.Wait()
 }
 
 // buildTime bounds a build.
@@ -223,7 +250,7 @@ const buildTime = 2 * time.Hour
 
 // run builds, and names the image by the template's tags.
 func (s *builds) run(b *build, q recipe) {
-	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
+	ctx, cancel := context.WithTimeout(s.ctx, buildTime)
 	defer cancel()
 	steps, err := s.image(ctx, b, q)
 	if err == nil {
@@ -236,10 +263,13 @@ func (s *builds) run(b *build, q recipe) {
 // ended says how a build ended.
 func (s *builds) ended(b *build, err error, steps []string) {
 	s.forgetUploads(b)
+	if err != nil {
+		b.Write([]byte(err.Error()))
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.status = "ready"; err != nil {
-		b.status, b.reason = "error", b.why(err, steps)
+		b.status, b.reason = "error", why(err, steps)
 	}
 }
 
@@ -282,21 +312,15 @@ func (s *builds) image(ctx context.Context, b *build, q recipe) (steps []string,
 	return steps, s.store.pictures.made(b.id, s.store.pictures.added(blobs, below), reserved)
 }
 
-// lineForm is how demesne-build reports the line at which a build failed. Output of a command has a prefix and never matches.
-var lineForm = lazy.Regexp(`^demesne: build: \.Containerfile:([0-9]+): (.+)$`)
-
-// why returns why a build failed. steps are those of the lines of its Containerfile. mu is held.
-func (b *build) why(err error, steps []string) buildReason {
+// why returns why a build failed. steps are those of the lines of its Containerfile.
+func why(err error, steps []string) buildReason {
 	var at stepError
-	if errors.As(err, &at) {
+	var failed *builder.Failure
+	switch {
+	case errors.As(err, &at):
 		return buildReason{err.Error(), at.step}
-	}
-	for _, l := range slices.Backward(b.logs) {
-		if m := lineForm().FindStringSubmatch(l.Message); m != nil {
-			if line, _ := strconv.Atoi(m[1]); line >= 1 && line <= len(steps) {
-				return buildReason{m[2], steps[line-1]}
-			}
-		}
+	case errors.As(err, &failed) && failed.Line >= 1 && failed.Line <= len(steps):
+		return buildReason{failed.Reason, steps[failed.Line-1]}
 	}
 	return buildReason{Message: err.Error()}
 }

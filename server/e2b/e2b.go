@@ -106,6 +106,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	s.volumes.access = s.opts.Access
 	s.volumes.users, s.builds.opts, s.builds.store, s.store.volumes = s.store.all, &s.opts, s.store, s.volumes
+	s.builds.ctx, s.builds.end = context.WithCancel(ctx)
 	s.store.mount()
 	s.store.pictures.collect()
 	s.control, s.inside = s.controlRoutes(), http.NewServeMux()
@@ -121,8 +122,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Close stops the timers. The sandboxes live on.
-func (s *Server) Close() { s.store.close() }
+// Close stops the timers, and ends the builds. The sandboxes live on.
+func (s *Server) Close() {
+	s.builds.close()
+	s.store.close()
+}
 
 func (s *Server) controlRoutes() *http.ServeMux {
 	m := http.NewServeMux()

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	builder "demesne/build"
 )
 
 // TestUnreachable checks that the error about a port has the form that E2B's proxy gives it.
@@ -151,17 +153,15 @@ RUN ["/bin/sh","-c","c"]
 		t.Fatalf("%v\n%s%q", err, text, lines)
 	}
 	for _, c := range []struct {
-		log  string
+		err  error
 		want buildReason
 	}{
-		{"[0 9/9] RUN b\ndemesne: build: .Containerfile:9: RUN b: exit code 1\n", buildReason{"RUN b: exit code 1", "4"}},
-		{"demesne: build: .Containerfile:1: no such image\n", buildReason{"no such image", "base"}},
-		{"demesne: build: .Containerfile:99: x\n", buildReason{"exit 1", ""}}, {"[0 1/1] demesne: build: .Containerfile:1: x\n", buildReason{"exit 1", ""}}, {"", buildReason{"exit 1", ""}},
+		{fmt.Errorf("build: %w", &builder.Failure{Text: ".Containerfile:9: RUN b: exit code 1", Line: 9, Reason: "RUN b: exit code 1"}), buildReason{"RUN b: exit code 1", "4"}},
+		{&builder.Failure{Line: 1, Reason: "no such image"}, buildReason{"no such image", "base"}},
+		{&builder.Failure{Text: "far", Line: 99, Reason: "x"}, buildReason{"far", ""}}, {&builder.Failure{Text: "whole"}, buildReason{"whole", ""}}, {errors.New("exit 1"), buildReason{"exit 1", ""}},
 	} {
-		b := &build{}
-		b.Write([]byte(c.log))
-		if got := b.why(errors.New("exit 1"), lines); got != c.want {
-			t.Errorf("%q: %+v, want %+v", c.log, got, c.want)
+		if got := why(c.err, lines); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.err, got, c.want)
 		}
 	}
 	for _, c := range []struct {
@@ -172,7 +172,7 @@ RUN ["/bin/sh","-c","c"]
 		{recipe{FromImage: "debian", Steps: []step{{Type: "WORKDIR", Args: []string{"/"}}, {Type: "NONE"}}}, buildReason{"step 2: " + errStep.Error(), "2"}},
 	} {
 		_, _, err := r.api.builds.containerfile(t.Context(), &workspace{dir: t.TempDir(), ledger: &r.api.store.ledger}, c.recipe)
-		if got := new(build).why(err, nil); got != c.want {
+		if got := why(err, nil); got != c.want {
 			t.Errorf("%+v, want %+v", got, c.want)
 		}
 	}
