@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/binary"
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
@@ -208,10 +207,7 @@ func (c tenant) queuesProcesses() {
 	c.t.Helper()
 	made := c.get("POST", "/v2/sandboxes", `{"allow_internet_access": false}`)
 	start := func(command, more string) (int, string) {
-		message := `{"process": {"cmd": "/bin/sh", "args": ["-c", "` + command + `"]}` + more + `}`
-		frame := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
-		return c.send("POST", "/process.Process/Start", string(frame), "Content-Type: application/connect+json", "Connect-Protocol-Version: 1",
-			"E2b-Sandbox-Id: "+made["sandboxID"].(string), "E2b-Sandbox-Port: 49983", "X-Access-Token: "+made["envdAccessToken"].(string))
+		return c.process(made, []string{"/bin/sh", "-c", command}, more)
 	}
 	state := func(want string) {
 		eventually(c.t, want, func() bool { _, text := c.send("GET", "/v1/queue", ""); return strings.Contains(text, want) })

@@ -82,10 +82,12 @@ func (p *Policy) forModel(mode, words string, r policy.Rule) (use string, v Verd
 	switch {
 	case covers(m, r): // the mode allows it
 		return "", Allowed, nil
-	case p.Egress != open:
-		return "", Refused, refused("%q: the operator allows %q, and the rules in %s", words, p.Egress, VarDomains)
+	case p.Egress == open:
+		return r.Canonical(), Ask, nil
+	case p.beyond(r) == "": // a part of the widest mode
+		return r.Canonical(), Allowed, nil
 	}
-	return r.Canonical(), Ask, nil
+	return "", Refused, refused("%q: the operator allows %q, and the rules in %s", words, p.Egress, VarDomains)
 }
 
 // beyond returns why a rule leads further than the operator's widest mode, or "".
