@@ -46,3 +46,23 @@ func TestMakeBuilds(t *testing.T) {
 		t.Errorf("the first target is %q", first)
 	}
 }
+
+// TestRuleWorkflows checks that both workflows run .ci/run, and that each names its tools by a version that cannot change.
+func TestRuleWorkflows(t *testing.T) {
+	for _, path := range []string{".github/workflows/ci.yml", ".gitlab-ci.yml"} {
+		text := text(t, path)
+		if !regexp.MustCompile(`(?m)\.ci/run$`).MatchString(text) || !regexp.MustCompile(`govulncheck@v[0-9.]+ `).MatchString(text) {
+			t.Errorf("%s does not run .ci/run, or a pinned govulncheck", path)
+		}
+		for _, m := range regexp.MustCompile(`(?m)uses: (.*)$`).FindAllStringSubmatch(text, -1) {
+			if !regexp.MustCompile(`^[\w/-]+@[0-9a-f]{40} # v[0-9.]+$`).MatchString(m[1]) {
+				t.Errorf("%s: %q is not pinned by a commit, with its version behind it", path, m[1])
+			}
+		}
+		for _, m := range regexp.MustCompile(`(?m)(?:image|runs-on): (.*)$`).FindAllStringSubmatch(text, -1) {
+			if !regexp.MustCompile(`[0-9]`).MatchString(m[1]) || strings.Contains(m[1], "latest") {
+				t.Errorf("%s: %q has no version", path, m[1])
+			}
+		}
+	}
+}
