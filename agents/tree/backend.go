@@ -205,7 +205,7 @@ func (f family) Exec(ctx context.Context, id string, r session.Request, w sessio
 
 // attachTo is the error of a sandbox that this agent does not have.
 func attachTo(id string) error {
-	return fmt.Errorf("attach to sandbox %s: %w", id, ipc.Errorf(ipc.CodeNoSuchSandbox, "no such sandbox"))
+	return fmt.Errorf("attach to sandbox %s: %w", id, ipc.NoSuchSandbox(id))
 }
 
 // Destroy removes a sandbox that this agent created.

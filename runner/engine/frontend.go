@@ -52,7 +52,7 @@ func (c *caller) hold(m *ipc.Message) error {
 	}
 	switch {
 	case spec == nil || !c.frontend.Sees(spec):
-		return ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", t.Sandbox)
+		return ipc.NoSuchSandbox(t.Sandbox)
 	case !may.shared && !c.frontend.Owns(spec):
 		return ipc.Errorf(ipc.CodeInvalid, "%s sandbox %q: only the command line may do this to a shared sandbox", m.Op, t.Sandbox)
 	}

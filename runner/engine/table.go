@@ -117,7 +117,7 @@ func (t *table) find(idOrName string) (*sandbox.Sandbox, error) {
 	if done != nil {
 		return done, nil
 	}
-	return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
+	return nil, ipc.NoSuchSandbox(idOrName)
 }
 
 // list returns the live and the persistent sandboxes, oldest first.
@@ -191,7 +191,7 @@ func (t *table) stopped(idOrName string) (store.Record, error) {
 			return rec, nil
 		}
 	}
-	return store.Record{}, ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
+	return store.Record{}, ipc.NoSuchSandbox(idOrName)
 }
 
 func (t *table) lives(id string) bool {

@@ -86,3 +86,8 @@ func shortened(s string) string {
 	}
 	return strings.ToValidUTF8(s[:half], "") + gap + strings.ToValidUTF8(s[len(s)-half:], "")
 }
+
+// NoSuchSandbox returns the error of an id or name that no sandbox has.
+func NoSuchSandbox(idOrName string) *Error {
+	return Errorf(CodeNoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
+}

@@ -167,7 +167,7 @@ func (d *History) Find(idOrName string) (*runner.Info, error) {
 		}
 	}
 	if found == nil {
-		return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", idOrName)
+		return nil, ipc.NoSuchSandbox(idOrName)
 	}
 	return found, nil
 }

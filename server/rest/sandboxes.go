@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"reflect"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"demesne/client"
 	"demesne/runner"
+	"demesne/runner/ipc"
 	"demesne/session"
 )
 
@@ -45,7 +45,7 @@ func (s *Server) find(ctx context.Context, id string) (*runner.Info, error) {
 // a while.
 func (s *Server) inspect(ctx context.Context, id string, ended bool) (*runner.Info, error) {
 	if !runner.IsTarget(id) {
-		return nil, problem(http.StatusNotFound, "no such sandbox")
+		return nil, problem(http.StatusNotFound, ipc.NoSuchSandbox(id).Error())
 	}
 	info, err := s.service(ctx).Inspect(ctx, id)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *Server) remove(ctx context.Context, in *Named) (*struct{}, error) {
 		return nil, err
 	}
 	if err := s.service(ctx).Remove(ctx, info.ID); errors.Is(err, session.ErrNotFound) { // another call was first
-		return nil, problem(http.StatusNotFound, fmt.Sprintf("find sandbox %q: no such sandbox", in.ID))
+		return nil, problem(http.StatusNotFound, ipc.NoSuchSandbox(in.ID).Error())
 	} else if err != nil {
 		return nil, failed(err)
 	}
