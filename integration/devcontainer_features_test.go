@@ -135,7 +135,7 @@ func TestDevcontainerFeaturesHostile(t *testing.T) {
 		{"a cut archive", w.publishAs("h/cut:1", fixture.FeatureType, big[:300]), "unexpected EOF"},
 		{"no description", w.publish("h/none:1", says("x")), "has no devcontainer-feature.json"},
 		{"a link as description", w.publish("h/link:1", fixture.Link("devcontainer-feature.json", "/etc/passwd"), says("x")), "not a regular file"},
-		{"a bad description", w.publish("h/bad:1", fixture.File("devcontainer-feature.json", `{"id": 3`), says("x")), "devcontainer-feature.json: line 1"},
+		{"a bad description", w.publish("h/bad:1", fixture.File("devcontainer-feature.json", `{"id": 3`), says("x")), "devcontainer-feature.json: line 2"},
 		{"many files", w.publish("h/many:1", many...), "more than 10000 files"},
 		{"no install.sh", w.publish("h/install:1", description), "has no install.sh"},
 		{"a failing install.sh", w.publish("h/fails:1", description, fixture.File("install.sh", "exit 7\n")), "install.sh: exit 7"},
