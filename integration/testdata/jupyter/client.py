@@ -35,6 +35,18 @@ def tour(km, kc):
     content, found = outputs(kc, "class H:\n    def _repr_html_(self): return '<b>x</b><script>alert(1)</script>'\nH()")
     page = [c["data"]["text/html"] for t, c in found if t == "execute_result"]
     assert page == ["<b>x</b>"], found
+    # A widget of which no type may be shown says what was withheld, and its comm is not opened.
+    if value(kc, "'ipykernel' in sys.modules") == "True":
+        content, found = outputs(kc, "from IPython.display import display\ndisplay({'application/vnd.jupyter.widget-view+json': {'model_id': 'm'}}, raw=True)")
+        shown = [c["data"] for t, c in found if t == "display_data"]
+        want = "demesne withheld this output (application/vnd.jupyter.widget-view+json)"
+        assert len(shown) == 1 and list(shown[0]) == ["text/plain"] and shown[0]["text/plain"].startswith(want), found
+    kc.shell_channel.send(kc.session.msg("comm_open", {"comm_id": "c", "target_name": "jupyter.widget", "data": {}}))
+    assert kc.comm_info(reply=True, timeout=20)["content"]["comms"] == {}
+    # A debugger gets no answer: that to the next request is the first.
+    kc.control_channel.send(kc.session.msg("debug_request", {"type": "request", "seq": 1, "command": "initialize", "arguments": {"clientID": "test", "adapterID": ""}}))
+    kc.control_channel.send(kc.session.msg("kernel_info_request", {}))
+    assert kc.get_control_msg(timeout=20)["msg_type"] == "kernel_info_reply"
     content, _ = outputs(kc, "def f():\n    return 1 / 0\nf()")
     assert content["ename"] == "ZeroDivisionError", content
     matches = kc.complete("os.getcw", reply=True, timeout=20)["content"]["matches"]
