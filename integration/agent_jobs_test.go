@@ -32,7 +32,7 @@ func asleep(t *testing.T, m *fixture.Model) {
 	eventually(t, "six requests", func() bool { return len(m.Log()) >= 6 })
 }
 
-// TestAgentInterrupted checks that a signal ends the whole tree, with results, and that a killed demesne-agent leaves no
+// TestAgentInterrupted checks that a signal ends the whole tree, with results, and that a killed process of the frontend leaves no
 // sandbox: newBox looks for them.
 func TestAgentInterrupted(t *testing.T) {
 	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGKILL: 137} {
@@ -89,7 +89,7 @@ func TestAgentJob(t *testing.T) {
 	}
 }
 
-// TestAgentRequest checks the protocol between demesne-mcp and demesne-agent, and that the end of stdin ends the run.
+// TestAgentRequest checks the protocol between the MCP server and the frontend agent, and that the end of stdin ends the run.
 func TestAgentRequest(t *testing.T) {
 	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
 		if strings.Contains(r.Prompt, "Wait.") {

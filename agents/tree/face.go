@@ -64,7 +64,7 @@ func (f *face) main(args []string) int {
 
 // program describes the command line of a program that users do not start themselves.
 func program() *cmdline.Program {
-	return &cmdline.Program{Name: "demesne-agent", Summary: "run coding agents in sandboxes",
+	return &cmdline.Program{Name: "demesne-frontend agent", Summary: "run coding agents in sandboxes",
 		About: "Runs coding agents in sandboxes. demesne agent, demesne research and the MCP server start it."}
 }
 

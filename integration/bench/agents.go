@@ -129,6 +129,6 @@ func manyAgents(m *machine, run []string) error {
 	wg.Wait()
 	m.limit("20 agents at once that do not fail", failed == 0, fmt.Sprint(n-failed), "20")
 	m.rows = append(m.rows, row{Name: "20 agents at once, each for 1 s", Median: time.Since(start),
-		Note: fmt.Sprintf("demesne-agent: at most %d MiB, %.0f ms of CPU each", rss>>10, cpu.Seconds()*1000/n)})
+		Note: fmt.Sprintf("the frontend agent: at most %d MiB, %.0f ms of CPU each", rss>>10, cpu.Seconds()*1000/n)})
 	return nil
 }

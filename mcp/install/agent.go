@@ -11,7 +11,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// AgentOptions holds a command line of demesne-agent.
+// AgentOptions holds a command line of the frontend agent.
 type AgentOptions struct {
 	Request    agents.Request // without Prompt and Inputs
 	Inputs     []string       // PATH[:NAME]
@@ -149,7 +149,7 @@ func turns(to *int) func(string) error {
 }
 
 // AgentCommand returns the command line of demesne agent run, or of demesne research, whose flags set o. Program and
-// Name are those of the program that executes demesne-agent.
+// Name are those of the program that executes that frontend.
 func AgentCommand(o *AgentOptions, research bool) *cmdline.Command {
 	if research {
 		return researchCommand(o)

@@ -19,7 +19,7 @@ import (
 )
 
 // An agent's directory in the output root has these two: its /out, and the files that only the host writes. A child of
-// the agent has child/NAME in each. demesne-agent makes them.
+// the agent has child/NAME in each. agents/tree makes them.
 const outDir, sidecarDir = "out", "sidecar-results"
 
 // Usage reports what an agent run and its children used. job is the id of a job, or of a run: the name of its directory.
