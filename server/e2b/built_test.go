@@ -177,6 +177,25 @@ func TestQuotaTemplateInUse(t *testing.T) {
 	r.images("of a killed server", 0)
 }
 
+// TestBuildsEnd checks that a server that closes waits for its builds, and begins none afterwards.
+func TestBuildsEnd(t *testing.T) {
+	r := newRig(t)
+	running, proceed, closed := make(chan bool), make(chan bool), make(chan bool)
+	ended := false
+	r.fake.builds = func(server.Build) error { close(running); <-proceed; ended = true; return nil }
+	r.begin("a", layers("debian", "l 1"))
+	<-running
+	go func() { r.api.Close(); close(closed) }()
+	close(proceed)
+	<-closed
+	if !ended {
+		t.Error("it did not wait")
+	}
+	if status, _ := r.begin("b", layers("debian", "l 1")); status < 400 {
+		t.Errorf("a build after the end: %d", status)
+	}
+}
+
 // TestUnpackBounds checks that an archive for a build counts before it is unpacked, entry by entry (M16).
 func TestUnpackBounds(t *testing.T) {
 	archive := func(all ...*tar.Header) []byte {
