@@ -14,6 +14,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"sync"
 
 	"demesne/images/imageref"
 	"demesne/proxy/policy"
@@ -48,10 +49,10 @@ type Caller struct {
 type Policy struct {
 	session.Bounds
 	Caller
-	most    runner.Limits // 0: no bound
-	listed  []policy.Rule // what callers may reach beyond the widest mode
-	image   imageref.Ref  // the default
-	secrets *vault.Vault
+	most    runner.Limits                // 0: no bound
+	listed  []policy.Rule                // what callers may reach beyond the widest mode
+	image   imageref.Ref                 // the default
+	secrets func() (*vault.Vault, error) // opens them when they are needed; nil: none are offered
 }
 
 // New returns the policy of bounds for a caller.
@@ -81,9 +82,7 @@ func New(b session.Bounds, c Caller) (*Policy, error) {
 		if !vault.IsNamespace(c.Secrets) {
 			return nil, fmt.Errorf("secrets %q: not lower-case letters, digits and dashes", c.Secrets)
 		}
-		if p.secrets, err = vault.Default(c.VaultKey); err != nil {
-			return nil, err
-		}
+		p.secrets = sync.OnceValues(func() (*vault.Vault, error) { return vault.Default(c.VaultKey) })
 	}
 	return p, nil
 }

@@ -14,7 +14,11 @@ func (p *Policy) Secret(name string) (runner.Secret, error) {
 	if p.secrets == nil {
 		return runner.Secret{}, refused("secret %q: the operator offers none: %s is not set", name, VarSecrets)
 	}
-	one, err := p.secrets.Get(p.Secrets, name)
+	stored, err := p.secrets()
+	if err != nil {
+		return runner.Secret{}, err
+	}
+	one, err := stored.Get(p.Secrets, name)
 	switch {
 	case errors.Is(err, vault.ErrNone):
 		return runner.Secret{}, refused("secret %q: %w", name, err)
@@ -44,7 +48,11 @@ func (p *Policy) Offered() (all []runner.Secret, hostless []string, err error) {
 	if p.secrets == nil {
 		return nil, nil, nil
 	}
-	list, err := p.secrets.List(p.Secrets)
+	stored, err := p.secrets()
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := stored.List(p.Secrets)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", VarSecrets, err)
 	}
