@@ -141,13 +141,13 @@ func TestAgentImageLacking(t *testing.T) {
 		headless := g.do(append(append([]string{"agent", "run", "--model", c.model}, flags...), "x")...)
 		cmd := g.cli(append(append([]string{"agent"}, flags...), c.command, "-p", "x")...)
 		cmd.Dir = proj
-		for face, r := range map[string]result{"run": headless, "terminal": g.finish(cmd)} {
-			if r.code != c.code && face == "terminal" || r.code == 0 {
-				t.Errorf("%s of %s in %q: exit %d, want %d", face, c.command, c.image, r.code, c.code)
+		for door, r := range map[string]result{"run": headless, "terminal": g.finish(cmd)} {
+			if r.code != c.code && door == "terminal" || r.code == 0 {
+				t.Errorf("%s of %s in %q: exit %d, want %d", door, c.command, c.image, r.code, c.code)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(r.stderr, want) {
-					t.Errorf("%s of %s in %q: no %q in %s", face, c.command, c.image, want, r.stderr)
+					t.Errorf("%s of %s in %q: no %q in %s", door, c.command, c.image, want, r.stderr)
 				}
 			}
 		}

@@ -118,7 +118,7 @@ egress = "none"
 		}
 	}
 	bob.queuesProcesses()
-	alice.everyFace()
+	alice.everyDoor()
 	if _, text := bob.send("GET", "/v1/audit", ""); !strings.Contains(text, "queue.backpressure") {
 		t.Errorf("the events of the queue: %s", text)
 	}
@@ -127,9 +127,9 @@ egress = "none"
 	}
 }
 
-// everyFace sends what the ceilings of TestServeBounds exclude to each face that makes or changes a sandbox. c's namespace has
+// everyDoor sends what the ceilings of TestServeBounds exclude at each door that makes or changes a sandbox. c's namespace has
 // two sandboxes, the most that it may have.
-func (c tenant) everyFace() {
+func (c tenant) everyDoor() {
 	c.t.Helper()
 	id := c.get("GET", "/v1/sandboxes", "")["items"].([]any)[0].(map[string]any)["id"].(string)
 	var list []struct{ SandboxID string }

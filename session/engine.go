@@ -10,7 +10,7 @@ import (
 	"demesne/runner/client"
 )
 
-// Engine is the part of [client.Client] that faces use. Tests without a kernel replace it.
+// Engine is the part of [client.Client] that frontends use. Tests without a kernel replace it.
 type Engine interface {
 	Create(context.Context, runner.Spec) (*Sandbox, error)
 	Run(context.Context, runner.Spec, runner.Command) (*Sandbox, Process, error)

@@ -19,7 +19,7 @@ import (
 )
 
 // observer reports what a Service does to Options.Observe. It stands between a Service and its engine, so that every
-// face is observed alike. The zero value reports nothing.
+// frontend is observed alike. The zero value reports nothing.
 //
 // Texts of events are bounded, and lack the values of the sandbox's credentials.
 type observer struct {
@@ -396,7 +396,7 @@ func (p *observedProcess) ended(r *runner.Result, err error) {
 
 func seconds(f float64) string { return strconv.FormatFloat(f, 'f', 3, 64) }
 
-// Report passes an event to Options.Observe, for what faces do in a sandbox beyond commands.
+// Report passes an event to Options.Observe, for what frontends do in a sandbox beyond commands.
 func (s *Service) Report(ctx context.Context, kind events.Type, sandbox string, details map[string]string) {
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(details)) {

@@ -44,7 +44,7 @@ type RunOptions struct {
 	// Steps is a list of commands in place of one: see RunSteps.
 	Steps steps
 
-	// Shown is how many bytes of stdout a face shows. Of a longer one that is collected, the result has the head too, and
+	// Shown is how many bytes of stdout a frontend shows. Of a longer one that is collected, the result has the head too, and
 	// the whole is kept in a file: stdout.log of Logs, else one below the sandbox's id in the output root. It is at most
 	// runner.OutputKept; 0: neither.
 	Shown int
@@ -63,8 +63,8 @@ type Streams interface {
 	// Abandon releases what Open made: the command was not started.
 	Abandon()
 	// Carry copies until the command has ended, and returns its result, which may come with an error of the copying.
-	// Without a result the face left the command running. kill ends the command for certain: it removes a one-shot
-	// sandbox. If ctx ends, the face decides what becomes of the command.
+	// Without a result the frontend left the command running. kill ends the command for certain: it removes a one-shot
+	// sandbox. If ctx ends, the frontend decides what becomes of the command.
 	Carry(ctx context.Context, p Process, kill func()) (*runner.Result, error)
 }
 
@@ -85,7 +85,7 @@ type RunResult struct {
 
 // Run makes a one-shot sandbox, runs a command in it, and removes the sandbox. With Spec.Key it uses the persistent
 // sandbox of that key, and keeps it. An error may come with a result: the command then ended, and its output is
-// incomplete. Without either the face left the command running.
+// incomplete. Without either the frontend left the command running.
 func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Callbacks) (*RunResult, error) {
 	if c.Spec.Key != "" {
 		return s.runKeyed(ctx, c, r, cb)
@@ -370,7 +370,7 @@ func (s *Service) execute(ctx context.Context, begin begin, r RunOptions, cb Cal
 	return res, true, err
 }
 
-// CallerPath returns the absolute directories of this process's PATH, for commands that a face starts itself.
+// CallerPath returns the absolute directories of this process's PATH, for commands that a frontend starts itself.
 func (s *Service) CallerPath() []string {
 	return slices.DeleteFunc(filepath.SplitList(s.opts.Getenv("PATH")), func(dir string) bool { return !filepath.IsAbs(dir) })
 }

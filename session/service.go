@@ -1,12 +1,12 @@
 // Package session makes sandboxes and runs commands in them, for the programs that people and models use. Each of
-// those is a face: it turns its own requests into options, and results into its own answers. The command line is
+// those is a frontend: it turns its own requests into options, and results into its own answers. The command line is
 // one, the MCP server another.
 //
 //	s := session.New(session.Options{})
 //	defer s.Close()
 //	r, err := s.Run(ctx, session.CreateOptions{}, session.RunOptions{Command: runner.Command{Argv: argv}}, session.Callbacks{})
 //
-// The package owns everything between a face and package client:
+// The package owns everything between a frontend and package client:
 //
 //	service.go  options; engine.go, connection.go: the connection to the runner, renewed when it has ended
 //	create.go   from options to a sandbox: base.go finds the image, outputs.go makes /out, egress.go and keptrules.go get rules
@@ -15,7 +15,7 @@
 //	observe.go  reports events; auditlog.go: to a log; hidden.go: the credentials that no event has
 //	prune.go    removes old outputs, logs and manifests; manifest.go: SHA-256 sums of outputs
 //
-// face_test.go is the smallest face, and shows how to write one.
+// frontend_test.go is the smallest frontend, and shows how to write one.
 //
 // Every run without a directory of the caller has its own below the output root. The sandbox sees it as /out, and it
 // outlives the run. Output that the package collects never passes through a file that the sandbox can reach. Pipes
@@ -71,7 +71,7 @@ type Options struct {
 	Observe func(context.Context, events.Event)
 }
 
-// Callbacks are the functions by which a face takes part in a call. Each may be nil. Image, Note, Stage and Ask may be
+// Callbacks are the functions by which a frontend takes part in a call. Each may be nil. Image, Note, Stage and Ask may be
 // called on any goroutine, and concurrently. Made may take a [client.Sandbox.Listener]: connections of a command that runs
 // already wait there.
 type Callbacks struct {
@@ -80,7 +80,7 @@ type Callbacks struct {
 	Progress func(line string)
 	Note     func(string)           // one line for a person, about configuration that is not understood
 	Stage    func(...runner.Stage)  // how long each step took
-	Ready    func()                 // called before anything is made that a killed face would leave behind
+	Ready    func()                 // called before anything is made that a killed frontend would leave behind
 	Made     func(*Sandbox)         // the sandbox was made or opened; in Run and Exec its command may run already
 	Began    func(last func() Tail) // a command with collected output began; last returns the end of its stdout so far
 	// Moves is called when a copy begins; moved returns the number of complete files and the bytes so far.

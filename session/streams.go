@@ -17,7 +17,7 @@ import (
 	"demesne/runner/jobs"
 )
 
-// collector is the Streams of a face that has none: text for the command's stdin, and what it writes.
+// collector is the Streams of a frontend that has none: text for the command's stdin, and what it writes.
 type collector struct {
 	stdin     string
 	out, errs *stream

@@ -29,7 +29,7 @@ type hostTools struct {
 
 // hostTools reads the configurations of the user's own agents, and the allowlist. What cannot be read only disables host
 // tools, with a warning.
-func (f *face) hostTools(catalog *agents.Catalog, warn func(string)) *hostTools {
+func (f *console) hostTools(catalog *agents.Catalog, warn func(string)) *hostTools {
 	path := f.getenv(varAllowlist)
 	if home, err := os.UserHomeDir(); path == "" && err == nil {
 		path = filepath.Join(home, ".config/demesne/mcp-allowlist.json")

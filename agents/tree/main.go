@@ -14,7 +14,7 @@
 //	attempts.go         the executions of its program: rate limits, renewed credentials; retry.go
 //	backend.go          its children: names.go, childdir.go, registry.go (jobs), sandboxes.go (sandboxes)
 //	usage.go, budget.go what it uses, and may use
-//	face.go, view.go    command lines, and what people see
+//	console.go, view.go    command lines, and what people see
 //
 // The package knows no vendor: package agents plans what is executed. A sandbox never gets a credential. The routes that
 // the proxy provides on its loopback insert it.
@@ -37,6 +37,6 @@ func Main() {
 	unix.Umask(0o077)
 	procself.OwnHome()
 	procself.OwnState(fsutil.StateVariable) // on an error, what needs a directory reports it
-	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
+	f := &console{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
 	os.Exit(f.main(os.Args[1:]))
 }

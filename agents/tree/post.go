@@ -38,7 +38,7 @@ func post(ctx context.Context, url string, body []byte) (status int, response []
 
 // post is the verb for demesne, which does not link net/http: it sends stdin to a URL, and prints the status on a line
 // before the response.
-func (f *face) post(args []string) (int, error) {
+func (f *console) post(args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, errors.New("needs one URL")
 	}

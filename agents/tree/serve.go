@@ -16,7 +16,7 @@ import (
 
 // nested returns the function that serves the MCP server of an agent on a listener in its sandbox. What connects is a
 // process of that sandbox: so the server needs no name or token from its caller.
-func (f *face) nested(catalog *agents.Catalog, namespace string) func(context.Context, net.Listener, mcp.Service) error {
+func (f *console) nested(catalog *agents.Catalog, namespace string) func(context.Context, net.Listener, mcp.Service) error {
 	return func(ctx context.Context, l net.Listener, b mcp.Service) error {
 		own := catalog
 		parent, ok := b.(family)
@@ -46,7 +46,7 @@ func first(list []string, v string) []string {
 	return append([]string{v}, slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == v })...)
 }
 
-func (f *face) nestedOptions(catalog *agents.Catalog, namespace string) (mcp.Options, error) {
+func (f *console) nestedOptions(catalog *agents.Catalog, namespace string) (mcp.Options, error) {
 	bounds, err := operator.FromEnvironment(f.getenv)
 	if err != nil {
 		return mcp.Options{}, err

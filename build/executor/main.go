@@ -4,7 +4,7 @@
 // Package build/containerfile says what each instruction asks for. This package executes the steps that make layers, one
 // sandbox for the steps of a stage, and keeps each layer under the step's key, so that the next build finds it:
 //
-//	face.go      the command line
+//	console.go      the command line
 //	builder.go   one build: its stages, in parallel where none needs another
 //	stage.go     one stage: from FROM to its last instruction
 //	find.go      images of the store and of registries
@@ -43,18 +43,18 @@ func Main() {
 		unix.Umask(0o077)
 		os.Exit(fetchMain(rest[0]))
 	case verb == buildVerb:
-		os.Exit(newFace().main(rest))
+		os.Exit(newConsole().main(rest))
 	case verb == build.RequestVerb && len(rest) == 0:
-		os.Exit(newFace().request())
+		os.Exit(newConsole().request())
 	}
 }
 
 // buildVerb begins the command line of a person.
 const buildVerb = "build"
 
-func newFace() *face {
+func newConsole() *console {
 	os.WriteFile("/proc/self/comm", []byte("demesne-build"), 0) // the name in ps
 	unix.Umask(0o077)
 	procself.OwnHome()
-	return &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
+	return &console{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
 }

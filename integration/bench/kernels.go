@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// kernels measures sessions. The benchmark of package code does it, because a face adds its own time.
+// kernels measures sessions. The benchmark of package code does it, because a frontend adds its own time.
 func kernels(m *machine) error {
 	test := m.bin + "/code.test"
 	build := exec.Command("go", "test", "-c", "-o", test, "./kernels/code")

@@ -1,4 +1,4 @@
-// Package code keeps kernels in sandboxes for the faces: MCP's tools of the set code, `demesne repl`, and the kernels that
+// Package code keeps kernels in sandboxes for the frontends: MCP's tools of the set code, `demesne repl`, and the kernels that
 // Jupyter starts.
 //
 //	s, err := code.Start(ctx, service, code.Options{Language: python}, callbacks)
@@ -11,7 +11,7 @@
 //	code.go      a session: executions in their order, restart and end; start.go: which kernel it starts
 //	packages.go  dependencies: names, and their installation in the sandbox
 //	death.go     why a kernel ended
-//	store.go     the sessions of a long-lived face: ids, limits, idle times; prepared.go: sessions that are started ahead
+//	store.go     the sessions of a long-lived frontend: ids, limits, idle times; prepared.go: sessions that are started ahead
 package code
 
 import (
@@ -197,7 +197,7 @@ func (c *Session) Restart(ctx context.Context) error {
 var errClosed = errors.New("the session has ended")
 
 // Hold marks the session as busy until release is called: a Store ends no busy session. Execute and Install do so
-// themselves; a face does it for commands and copies in the sandbox.
+// themselves; a frontend does it for commands and copies in the sandbox.
 func (c *Session) Hold() (release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

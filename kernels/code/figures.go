@@ -22,7 +22,7 @@ type Shown struct {
 	Data []byte // of a binary type
 }
 
-// forms are the MIME types that a face shows, the richest first, with the extensions of their files. A type of Jupyter's
+// forms are the MIME types that a frontend shows, the richest first, with the extensions of their files. A type of Jupyter's
 // that ends in +json is text.
 var forms = []struct{ mime, extension string }{
 	{"image/png", ".png"}, {"image/jpeg", ".jpg"}, {"image/gif", ".gif"}, {"image/webp", ".webp"},

@@ -84,7 +84,7 @@ var ErrNoSession = errors.New("no such session")
 // ErrTooMany is the error of a session that would exceed a limit.
 var ErrTooMany = errors.New("too many sessions")
 
-// Store holds the sessions of a long-lived face. It is safe for concurrent use.
+// Store holds the sessions of a long-lived frontend. It is safe for concurrent use.
 type Store struct {
 	service *session.Service
 	limits  Limits
@@ -125,7 +125,7 @@ func NewStore(s *session.Service, l Limits) *Store {
 }
 
 // Create starts a session of a caller, as [Start] does, and gives it an id. A session of a shape that was asked for lately
-// may have been started ahead: nothing has used it. caller is a word of the face; a caller has its own sessions only.
+// may have been started ahead: nothing has used it. caller is a word of the frontend; a caller has its own sessions only.
 func (s *Store) Create(ctx context.Context, caller string, o Options, cb session.Callbacks) (*Session, error) {
 	room, evicted, err := s.reserve(caller)
 	if err != nil {

@@ -40,7 +40,7 @@ type installed struct {
 const specFile = "kernel.json"
 
 // dataDir returns the directory that install writes to: Jupyter's for this user, or the one below a prefix.
-func (f *face) dataDir(o *kernelcmd.Options) (string, error) {
+func (f *console) dataDir(o *kernelcmd.Options) (string, error) {
 	prefix := o.Prefix
 	if o.SysPrefix {
 		if prefix = f.environment(); prefix == "" {
@@ -62,7 +62,7 @@ func (f *face) dataDir(o *kernelcmd.Options) (string, error) {
 }
 
 // environment returns the directory of the active virtual environment, or "".
-func (f *face) environment() string {
+func (f *console) environment() string {
 	if dir := f.getenv("VIRTUAL_ENV"); dir != "" {
 		return dir
 	}
@@ -70,7 +70,7 @@ func (f *face) environment() string {
 }
 
 // install writes a kernelspec.
-func (f *face) install(o *kernelcmd.Options, typed []string) (int, error) {
+func (f *console) install(o *kernelcmd.Options, typed []string) (int, error) {
 	switch {
 	case o.Name == "":
 		return 0, cmdline.Hinted(errors.New("install: needs --name NAME"), "demesne kernel install --name sandbox")
@@ -193,7 +193,7 @@ func (s *kernelSpec) own() bool {
 }
 
 // found returns the kernels that demesne installed, in Jupyter's order of directories.
-func (f *face) found(o *kernelcmd.Options) (all []installed, err error) {
+func (f *console) found(o *kernelcmd.Options) (all []installed, err error) {
 	dir, err := f.dataDir(o)
 	if err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func (f *face) found(o *kernelcmd.Options) (all []installed, err error) {
 	return all, nil
 }
 
-func (f *face) list(o *kernelcmd.Options) (int, error) {
+func (f *console) list(o *kernelcmd.Options) (int, error) {
 	all, err := f.found(o)
 	if err != nil {
 		return 0, err
@@ -237,7 +237,7 @@ func (f *face) list(o *kernelcmd.Options) (int, error) {
 }
 
 // remove removes kernelspecs that install wrote.
-func (f *face) remove(o *kernelcmd.Options, names []string) (int, error) {
+func (f *console) remove(o *kernelcmd.Options, names []string) (int, error) {
 	if len(names) == 0 {
 		return 0, cmdline.Hinted(errors.New("remove: needs a name"), "demesne kernel list lists them")
 	}

@@ -1,7 +1,7 @@
 // Package jupyter is the frontends kernel, notebook and repl of demesne-frontend, which execute code in kernels that run in
 // sandboxes. Package kernels/code makes the sandboxes and the kernels.
 //
-//	face.go      the command lines; sandbox.go: from flags to a sandbox
+//	console.go      the command lines; sandbox.go: from flags to a sandbox
 //	install.go   demesne kernel install, list and remove: kernelspecs of Jupyter
 //	serve.go     demesne kernel run: the sockets of a kernel, for Jupyter's client
 //	relay.go     the messages between that client and the kernel in the sandbox
@@ -27,6 +27,6 @@ func Main(verb string) {
 	unix.Umask(unix.Umask(0o077) &^ 0o700)
 	procself.OwnHome()
 	procself.OwnState(fsutil.StateVariable)
-	f := &face{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
+	f := &console{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
 	os.Exit(f.main(verb, os.Args[1:]))
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // notebook is demesne notebook.
-func (f *face) notebook(o *kernelcmd.Options, args, _ []string) (int, error) {
+func (f *console) notebook(o *kernelcmd.Options, args, _ []string) (int, error) {
 	const use = "demesne notebook run FILE.ipynb"
 	switch {
 	case len(args) == 0:
@@ -34,7 +34,7 @@ func (f *face) notebook(o *kernelcmd.Options, args, _ []string) (int, error) {
 }
 
 // runNotebook executes a notebook, and writes the executed one.
-func (f *face) runNotebook(o *kernelcmd.Options, path string) (int, error) {
+func (f *console) runNotebook(o *kernelcmd.Options, path string) (int, error) {
 	file, err := openFile(path, o.Workspace)
 	if err != nil {
 		return 0, fmt.Errorf("read %q: %w", path, fsutil.Reason(err))
@@ -76,7 +76,7 @@ func (f *face) runNotebook(o *kernelcmd.Options, path string) (int, error) {
 }
 
 // executeDocument executes all code cells, and returns the exit code.
-func (f *face) executeDocument(o *kernelcmd.Options, d document) (int, error) {
+func (f *console) executeDocument(o *kernelcmd.Options, d document) (int, error) {
 	language := d.language()
 	if language == "" {
 		language = "python"
@@ -101,7 +101,7 @@ func (f *face) executeDocument(o *kernelcmd.Options, d document) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n := &execution{face: f, session: k, timeout: o.Timeout, allow: o.AllowErrors, shown: map[string][]map[string]any{}, left: maxNotebook}
+	n := &execution{console: f, session: k, timeout: o.Timeout, allow: o.AllowErrors, shown: map[string][]map[string]any{}, left: maxNotebook}
 	for _, c := range cells {
 		c.clear()
 	}
@@ -119,7 +119,7 @@ func (f *face) executeDocument(o *kernelcmd.Options, d document) (int, error) {
 
 // execution is the execution of a notebook.
 type execution struct {
-	*face
+	*console
 	session *code.Session
 	timeout time.Duration
 	allow   bool

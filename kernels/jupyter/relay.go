@@ -278,7 +278,7 @@ func (r *relay) signals(ch <-chan os.Signal, end func(error)) {
 }
 
 // wait waits for the end of the kernel, and returns the exit code. keep is whether the sandbox may get another kernel.
-func (r *relay) wait(ctx context.Context, f *face, k *code.Session) (code int, keep bool) {
+func (r *relay) wait(ctx context.Context, f *console, k *code.Session) (code int, keep bool) {
 	select {
 	case <-ctx.Done():
 		return 0, errors.Is(context.Cause(ctx), errRestart)

@@ -26,7 +26,7 @@ import (
 const maxInput = 32 << 20
 
 // repl is demesne repl.
-func (f *face) repl(o *kernelcmd.Options, args, _ []string) (int, error) {
+func (f *console) repl(o *kernelcmd.Options, args, _ []string) (int, error) {
 	language := "python"
 	switch {
 	case len(args) > 1:
@@ -38,7 +38,7 @@ func (f *face) repl(o *kernelcmd.Options, args, _ []string) (int, error) {
 	if err != nil {
 		return 0, cmdline.Hinted(err, "demesne repl --help lists the languages")
 	}
-	l := &loop{face: f, timeout: o.Timeout, out: cmdline.TerminalOf(f.stdout, f.env), errs: cmdline.TerminalOf(f.stderr, f.env)}
+	l := &loop{console: f, timeout: o.Timeout, out: cmdline.TerminalOf(f.stdout, f.env), errs: cmdline.TerminalOf(f.stderr, f.env)}
 	if isTerminal(f.stdin) && isTerminal(f.stdout) {
 		return l.interactive(co)
 	}
@@ -47,7 +47,7 @@ func (f *face) repl(o *kernelcmd.Options, args, _ []string) (int, error) {
 
 // loop is the execution of what is typed.
 type loop struct {
-	*face
+	*console
 	session   *code.Session
 	timeout   time.Duration // 0: none
 	out, errs cmdline.Terminal

@@ -19,7 +19,7 @@ import (
 )
 
 // options returns the sandbox and the kernel that the flags describe. language is the default.
-func (f *face) options(o *kernelcmd.Options, language string) (c code.Options, err error) {
+func (f *console) options(o *kernelcmd.Options, language string) (c code.Options, err error) {
 	if o.Language != "" {
 		language = o.Language
 	}
@@ -71,7 +71,7 @@ func (f *face) options(o *kernelcmd.Options, language string) (c code.Options, e
 const workspace = "/workspace"
 
 // variables resolves --env. A name alone has this environment's value.
-func (f *face) variables(typed []string) (env []string, err error) {
+func (f *console) variables(typed []string) (env []string, err error) {
 	for _, e := range typed {
 		name, _, given := strings.Cut(e, "=")
 		if name == "" {
@@ -90,7 +90,7 @@ func (f *face) variables(typed []string) (env []string, err error) {
 }
 
 // tellInstalled reports dependencies that could not be installed, which does not keep the code from running.
-func (f *face) tellInstalled(k *code.Session) {
+func (f *console) tellInstalled(k *code.Session) {
 	if i := k.Installed; i != nil && !i.OK {
 		said := strings.TrimSpace(i.Stderr)
 		f.say("dependencies were not installed: " + said[strings.LastIndexByte(said, '\n')+1:])
@@ -101,7 +101,7 @@ func (f *face) tellInstalled(k *code.Session) {
 }
 
 // callbacks report on stderr while a sandbox is made.
-func (f *face) callbacks() session.Callbacks {
+func (f *console) callbacks() session.Callbacks {
 	var once sync.Once
 	return session.Callbacks{
 		Image: func(e events.Event) {
@@ -119,7 +119,7 @@ func (f *face) callbacks() session.Callbacks {
 }
 
 // isHome reports whether a directory is the user's home, or above it: no sandbox gets all of it without being told to.
-func (f *face) isHome(dir string) bool {
+func (f *console) isHome(dir string) bool {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return false

@@ -272,7 +272,7 @@ func (c *clients) twin(from *kernels.Peer, channel string) *kernels.Peer {
 }
 
 // serve is demesne kernel run: a kernel for Jupyter's clients, until one of them ends it.
-func (f *face) serve(o *kernelcmd.Options) (int, error) {
+func (f *console) serve(o *kernelcmd.Options) (int, error) {
 	if o.Connection == "" {
 		return 0, cmdline.Hinted(errors.New("run: needs -f FILE"), "demesne kernel install makes Jupyter execute this command")
 	}
@@ -322,7 +322,7 @@ func (f *face) serve(o *kernelcmd.Options) (int, error) {
 
 // useDirectory makes the working directory, which is the notebook's, the workspace. Jupyter is often started in the
 // user's home: that is not given to a sandbox unasked, and the notice for the user says so.
-func (f *face) useDirectory(o *kernelcmd.Options) (notice string, err error) {
+func (f *console) useDirectory(o *kernelcmd.Options) (notice string, err error) {
 	switch o.Workspace {
 	case "none":
 		o.Workspace = ""

@@ -21,8 +21,8 @@ import (
 	"demesne/session"
 )
 
-// codeFace is a [mcp.Code] over package code: it turns requests of models into sessions' options.
-type codeFace struct {
+// codeSessions is a [mcp.Code] over package code: it turns requests of models into sessions' options.
+type codeSessions struct {
 	*Backend
 	store *code.Store
 
@@ -30,7 +30,7 @@ type codeFace struct {
 	about map[*code.Session]*about // of the sessions in the store
 }
 
-// about is what the face knows of a session.
+// about is what the frontend knows of a session.
 type about struct {
 	image, egress string
 	offline       bool // no egress, and no person can allow any
@@ -39,23 +39,23 @@ type about struct {
 }
 
 // openCode opens the sessions that the environment configures.
-func openCode(f *Backend, getenv func(string) string) (*codeFace, error) {
+func openCode(f *Backend, getenv func(string) string) (*codeSessions, error) {
 	l, err := code.LimitsFrom(getenv)
 	if err != nil {
 		return nil, err
 	}
-	c := &codeFace{Backend: f, store: code.NewStore(f.Service, l), about: map[*code.Session]*about{}}
+	c := &codeSessions{Backend: f, store: code.NewStore(f.Service, l), about: map[*code.Session]*about{}}
 	f.hold = c.holdingSession
 	return c, nil
 }
 
 // Close ends all sessions.
-func (f *codeFace) Close() { f.store.Close() }
+func (f *codeSessions) Close() { f.store.Close() }
 
 // workDir is the working directory of a session's kernel: what code writes there is on the host.
 const workDir = "/out"
 
-func (f *codeFace) StartSession(ctx context.Context, r code.Request, w session.Callbacks) (*code.SessionInfo, error) {
+func (f *codeSessions) StartSession(ctx context.Context, r code.Request, w session.Callbacks) (*code.SessionInfo, error) {
 	o, err := f.sessionOptions(r)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (f *codeFace) StartSession(ctx context.Context, r code.Request, w session.C
 }
 
 // sessionOptions returns the session that a request asks for.
-func (f *codeFace) sessionOptions(r code.Request) (o code.Options, err error) {
+func (f *codeSessions) sessionOptions(r code.Request) (o code.Options, err error) {
 	if o.Language, err = language(r.Language); err != nil {
 		return o, err
 	}
@@ -119,7 +119,7 @@ func languageNames() (names []string) {
 	return names
 }
 
-func (f *codeFace) Session(owner, id string) (*code.SessionInfo, error) {
+func (f *codeSessions) Session(owner, id string) (*code.SessionInfo, error) {
 	s, err := f.store.Get(owner, id)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (f *codeFace) Session(owner, id string) (*code.SessionInfo, error) {
 	return &found, nil
 }
 
-func (f *codeFace) Sessions(owner string) (list []code.SessionInfo) {
+func (f *codeSessions) Sessions(owner string) (list []code.SessionInfo) {
 	for _, s := range f.store.List(owner) {
 		if s.Death() == nil {
 			list = append(list, f.describe(s))
@@ -137,7 +137,7 @@ func (f *codeFace) Sessions(owner string) (list []code.SessionInfo) {
 	return list
 }
 
-func (f *codeFace) describe(s *code.Session) code.SessionInfo {
+func (f *codeSessions) describe(s *code.Session) code.SessionInfo {
 	b := code.SessionInfo{ID: s.ID, Sandbox: s.Sandbox.ID, Language: s.Language.Name, OutputDir: s.Sandbox.Out, Created: s.Created}
 	if a := f.aboutOf(s); a != nil {
 		b.Image, b.Egress = a.image, a.egress
@@ -154,13 +154,13 @@ func (f *codeFace) describe(s *code.Session) code.SessionInfo {
 	return b
 }
 
-func (f *codeFace) aboutOf(s *code.Session) *about {
+func (f *codeSessions) aboutOf(s *code.Session) *about {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.about[s]
 }
 
-func (f *codeFace) StopSession(_ context.Context, owner, id string) error {
+func (f *codeSessions) StopSession(_ context.Context, owner, id string) error {
 	s, err := f.store.Get(owner, id)
 	if err == nil {
 		err = f.store.Stop(owner, id)
@@ -174,7 +174,7 @@ func (f *codeFace) StopSession(_ context.Context, owner, id string) error {
 	return nil
 }
 
-func (f *codeFace) Execute(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
+func (f *codeSessions) Execute(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
 	done, err := f.options.place(ctx)
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (f *codeFace) Execute(ctx context.Context, r code.Request, w session.Callba
 
 // once executes code in a sandbox of its own: in a kernel if the language has one of demesne's, or one was named, and else
 // by the interpreter. A script of bash ends as a process of its own does, with an exit status and traps.
-func (f *codeFace) once(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
+func (f *codeSessions) once(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
 	o, err := f.sessionOptions(r)
 	if err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func (f *codeFace) once(ctx context.Context, r code.Request, w session.Callbacks
 }
 
 // execute executes code in a session.
-func (f *codeFace) execute(ctx context.Context, s *code.Session, figures *code.Figures, r code.Request, w session.Callbacks) (*code.Result, error) {
+func (f *codeSessions) execute(ctx context.Context, s *code.Session, figures *code.Figures, r code.Request, w session.Callbacks) (*code.Result, error) {
 	defer f.Answer(s.Sandbox.ID, w.Ask)()
 	hidden := f.Hidden(s.Sandbox.ID)
 	shown := code.NewHider(hidden, func(o kernels.Output) {
@@ -324,7 +324,7 @@ func tailOf(l text.Last) session.Tail {
 	return kept.Tail(kernels.MaxStream)
 }
 
-func (f *codeFace) Install(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
+func (f *codeSessions) Install(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
 	done, err := f.options.place(ctx)
 	if err != nil {
 		return nil, err
@@ -369,7 +369,7 @@ func notInstalled(i *code.Installed) *code.Result {
 	}
 }
 
-func (f *codeFace) Inspect(ctx context.Context, owner, id string) (*code.SessionState, error) {
+func (f *codeSessions) Inspect(ctx context.Context, owner, id string) (*code.SessionState, error) {
 	s, err := f.store.Get(owner, id)
 	if err != nil {
 		return nil, err
@@ -379,13 +379,13 @@ func (f *codeFace) Inspect(ctx context.Context, owner, id string) (*code.Session
 	return got, nil
 }
 
-func (f *codeFace) Runtimes(ctx context.Context, r code.Request, w session.Callbacks) ([]code.Runtime, error) {
+func (f *codeSessions) Runtimes(ctx context.Context, r code.Request, w session.Callbacks) ([]code.Runtime, error) {
 	all, err := code.Runtimes(ctx, f.Service, r.Create, w)
 	return all, explained(err)
 }
 
 // holdingSession keeps the store from ending the session of a sandbox while a command or a copy uses the sandbox.
-func (f *codeFace) holdingSession(sandbox string) (done func()) {
+func (f *codeSessions) holdingSession(sandbox string) (done func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.about {
@@ -396,9 +396,9 @@ func (f *codeFace) holdingSession(sandbox string) (done func()) {
 	return func() {}
 }
 
-var _ mcp.Code = (*codeFace)(nil)
+var _ mcp.Code = (*codeSessions)(nil)
 
-func (f *codeFace) Check(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
+func (f *codeSessions) Check(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
 	done, err := f.options.place(ctx)
 	if err != nil {
 		return nil, err
@@ -427,7 +427,7 @@ func (f *codeFace) Check(ctx context.Context, r code.Request, w session.Callback
 }
 
 // program executes code with the language's interpreter.
-func (f *codeFace) program(ctx context.Context, o code.Options, r code.Request, w session.Callbacks) (*code.Result, error) {
+func (f *codeSessions) program(ctx context.Context, o code.Options, r code.Request, w session.Callbacks) (*code.Result, error) {
 	if len(o.Language.Run) == 0 {
 		return nil, fmt.Errorf("no program runs %s: list_runtimes says what an image has", o.Language.Name)
 	}

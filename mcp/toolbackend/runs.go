@@ -56,16 +56,16 @@ func AttendRun(ctx context.Context, job string) error {
 	})
 }
 
-// runsFace is a [mcp.Runs] over a store, for the callers of one namespace.
-type runsFace struct {
+// runTools is a [mcp.Runs] over a store, for the callers of one namespace.
+type runTools struct {
 	*Backend
 	store *runs.Store
 }
 
 // sees reports whether f's callers have a namespace.
-func (f *runsFace) sees(namespace string) bool { return namespace == f.options.Namespace }
+func (f *runTools) sees(namespace string) bool { return namespace == f.options.Namespace }
 
-func (f *runsFace) Run(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*mcp.StartedRun, error) {
+func (f *runTools) Run(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*mcp.StartedRun, error) {
 	r, err := runs.Parse(arguments)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", mcp.ErrArguments, err)
@@ -117,7 +117,7 @@ func reduce(commands []runs.Step, most time.Duration) (said []string) {
 // keyOf returns the key of the sandbox of an identifier. No key that a model chooses begins so.
 func keyOf(identifier string) string { return "run/" + identifier }
 
-func (f *runsFace) Restart(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*mcp.RunSandbox, error) {
+func (f *runTools) Restart(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*mcp.RunSandbox, error) {
 	identifier, ttl, err := runs.ParseTTL(arguments)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", mcp.ErrArguments, err)
@@ -137,7 +137,7 @@ func (f *runsFace) Restart(ctx context.Context, arguments json.RawMessage, sandb
 	}, nil
 }
 
-func (f *runsFace) Delete(ctx context.Context, arguments json.RawMessage) (string, error) {
+func (f *runTools) Delete(ctx context.Context, arguments json.RawMessage) (string, error) {
 	identifier, _, err := runs.ParseTTL(arguments)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", mcp.ErrArguments, err)
@@ -259,7 +259,7 @@ func lineOf(r *runs.Request) string { return "run-" + r.Namespace + "-" + r.Iden
 const lineTime = 5 * time.Second
 
 // inLine waits until the process of a run stands in line, so that runs have their turns in the order of their answers.
-func (f *runsFace) inLine(ctx context.Context, r *runs.Request, id string) {
+func (f *runTools) inLine(ctx context.Context, r *runs.Request, id string) {
 	dir, err := flock.QueueDir()
 	for end := time.Now().Add(lineTime); err == nil && ctx.Err() == nil && time.Now().Before(end) && !flock.InQueue(dir, lineOf(r), id); time.Sleep(5 * time.Millisecond) {
 		if run, gone := f.store.Get(id, f.sees); gone != nil || run.State != runs.Queued {

@@ -139,7 +139,7 @@ func (f *Backend) Server(ctx context.Context, tools string, warn io.Writer, pref
 		opts.Build = b.build
 	}
 	if f.options.Runs != nil {
-		opts.Runs = &runsFace{f, f.options.Runs}
+		opts.Runs = &runTools{f, f.options.Runs}
 	}
 	ended, err := f.offerHost(&opts)
 	if err != nil {

@@ -44,13 +44,13 @@ func (b Jobs) mine(ctx context.Context) (*Tools, error) {
 	return b.Of(server.CallerOf(ctx).Namespace)
 }
 
-// with calls f with the caller's face, and converts the job.
+// with calls f with the caller's tools, and converts the job.
 func (b Jobs) with(ctx context.Context, id string, f func(*Tools) (*session.Job, error)) (*client.Job, error) {
-	face, err := b.mine(ctx)
+	tools, err := b.mine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	j, err := f(face)
+	j, err := f(tools)
 	if err != nil {
 		return nil, unknownJob(id, err)
 	}

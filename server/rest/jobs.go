@@ -38,7 +38,7 @@ func (s *Server) jobRoutes() {
 	if s.opts.Jobs == nil {
 		return
 	}
-	f := jobFace{s.opts.Jobs}
+	f := jobAPI{s.opts.Jobs}
 	const tag = "Jobs"
 	start := operation("start-job", http.MethodPost, "/jobs", tag, "Run a command in the background")
 	start.DefaultStatus = http.StatusCreated
@@ -58,8 +58,8 @@ func (s *Server) jobRoutes() {
 	huma.Register(s.api, operation("agent-trace", http.MethodGet, "/agents/{id}/trace", "Agents", "Get what an agent did"), f.agentTrace)
 }
 
-// jobFace has the handlers of jobs.
-type jobFace struct{ Jobs }
+// jobAPI has the handlers of jobs.
+type jobAPI struct{ Jobs }
 
 // JobID names a job in a path.
 type JobID struct {
@@ -101,7 +101,7 @@ func oneJob(j *client.Job, err error) (*of[client.Job], error) {
 	return &of[client.Job]{*j}, nil
 }
 
-func (f jobFace) startJob(ctx context.Context, in *jobInput) (*of[client.Job], error) {
+func (f jobAPI) startJob(ctx context.Context, in *jobInput) (*of[client.Job], error) {
 	if (in.Body.Command.Command == "") == (len(in.Body.Argv) == 0) {
 		return nil, refused("command", "either command or argv is required")
 	}
@@ -127,15 +127,15 @@ func plainNetwork(n *client.Network) error {
 	return nil
 }
 
-func (f jobFace) listJobs(ctx context.Context, _ *struct{}) (*of[client.Page[client.Job]], error) {
+func (f jobAPI) listJobs(ctx context.Context, _ *struct{}) (*of[client.Page[client.Job]], error) {
 	return f.jobs(ctx, func(j *client.Job) bool { return true })
 }
 
-func (f jobFace) listAgents(ctx context.Context, _ *struct{}) (*of[client.Page[client.Job]], error) {
+func (f jobAPI) listAgents(ctx context.Context, _ *struct{}) (*of[client.Page[client.Job]], error) {
 	return f.jobs(ctx, func(j *client.Job) bool { return j.Agent })
 }
 
-func (f jobFace) jobs(ctx context.Context, want func(*client.Job) bool) (*of[client.Page[client.Job]], error) {
+func (f jobAPI) jobs(ctx context.Context, want func(*client.Job) bool) (*of[client.Page[client.Job]], error) {
 	all, err := f.Jobs.List(ctx)
 	if err != nil {
 		return nil, failed(err)
@@ -149,20 +149,20 @@ func (f jobFace) jobs(ctx context.Context, want func(*client.Job) bool) (*of[cli
 	return &of[client.Page[client.Job]]{page}, nil
 }
 
-func (f jobFace) getJob(ctx context.Context, in *JobID) (*of[client.Job], error) {
+func (f jobAPI) getJob(ctx context.Context, in *JobID) (*of[client.Job], error) {
 	return oneJob(f.Jobs.Get(ctx, in.ID))
 }
 
-func (f jobFace) waitJob(ctx context.Context, in *waitInput) (*of[client.Job], error) {
+func (f jobAPI) waitJob(ctx context.Context, in *waitInput) (*of[client.Job], error) {
 	return oneJob(f.Jobs.Wait(ctx, in.ID, time.Duration(in.Timeout)*time.Millisecond))
 }
 
-func (f jobFace) cancelJob(ctx context.Context, in *JobID) (*of[client.Job], error) {
+func (f jobAPI) cancelJob(ctx context.Context, in *JobID) (*of[client.Job], error) {
 	return oneJob(f.Jobs.Cancel(ctx, in.ID))
 }
 
 // jobOutput streams the bytes of a stream. It ends with the job.
-func (f jobFace) jobOutput(ctx context.Context, in *streamInput) (*huma.StreamResponse, error) {
+func (f jobAPI) jobOutput(ctx context.Context, in *streamInput) (*huma.StreamResponse, error) {
 	if _, err := f.Jobs.Get(ctx, in.ID); err != nil {
 		return nil, failed(err)
 	}
@@ -180,7 +180,7 @@ func (f jobFace) jobOutput(ctx context.Context, in *streamInput) (*huma.StreamRe
 	}}, nil
 }
 
-func (f jobFace) listOutputs(ctx context.Context, in *RunName) (*of[client.Page[client.OutputFile]], error) {
+func (f jobAPI) listOutputs(ctx context.Context, in *RunName) (*of[client.Page[client.OutputFile]], error) {
 	all, err := f.Jobs.Outputs(ctx, in.Run)
 	if err != nil {
 		return nil, failed(err)
@@ -189,7 +189,7 @@ func (f jobFace) listOutputs(ctx context.Context, in *RunName) (*of[client.Page[
 	return &of[client.Page[client.OutputFile]]{page}, nil
 }
 
-func (f jobFace) getOutput(ctx context.Context, in *outputInput) (*huma.StreamResponse, error) {
+func (f jobAPI) getOutput(ctx context.Context, in *outputInput) (*huma.StreamResponse, error) {
 	file, err := f.Jobs.OpenOutput(ctx, in.Run, in.Path)
 	if err != nil {
 		return nil, failed(err)
@@ -204,7 +204,7 @@ func (f jobFace) getOutput(ctx context.Context, in *outputInput) (*huma.StreamRe
 	}}, nil
 }
 
-func (f jobFace) startAgent(ctx context.Context, in *agentInput) (*of[client.Job], error) {
+func (f jobAPI) startAgent(ctx context.Context, in *agentInput) (*of[client.Job], error) {
 	if err := plainNetwork(in.Body.Network); err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (f jobFace) startAgent(ctx context.Context, in *agentInput) (*of[client.Job
 	return oneJob(f.Jobs.StartAgent(ctx, r))
 }
 
-func (f jobFace) agentTrace(ctx context.Context, in *JobID) (*of[client.Trace], error) {
+func (f jobAPI) agentTrace(ctx context.Context, in *JobID) (*of[client.Trace], error) {
 	t, err := f.Jobs.Trace(ctx, in.ID)
 	if err != nil {
 		return nil, failed(err)

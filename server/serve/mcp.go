@@ -23,7 +23,7 @@ func (p *program) addMCP(ctx context.Context) error {
 	if err := p.countRuns(kept); err != nil {
 		return err
 	}
-	t := &tools{program: p, ctx: ctx, runs: kept, faces: map[string]*toolFace{}}
+	t := &tools{program: p, ctx: ctx, runs: kept, sets: map[string]*toolSet{}}
 	p.tools = t
 	p.closers = append(p.closers, t.close)
 	if _, err := t.of(""); err != nil { // what the environment has wrong is an error now
@@ -54,29 +54,29 @@ func ending(ctx context.Context, h http.HandlerFunc) http.Handler {
 	})
 }
 
-// tools makes a face of tools for each namespace that has callers.
+// tools makes the tools for each namespace that has callers.
 type tools struct {
 	*program
 	ctx  context.Context
 	runs *runs.Store
 
-	mu    sync.Mutex
-	faces map[string]*toolFace
+	mu   sync.Mutex
+	sets map[string]*toolSet
 }
 
-// toolFace is what the callers of one namespace use.
-type toolFace struct {
+// toolSet is what the callers of one namespace use.
+type toolSet struct {
 	*toolbackend.Backend
 	mcp  *mcp.Server
 	http http.Handler
 	done func()
 }
 
-// of returns the face of a namespace, which it makes if necessary.
-func (t *tools) of(namespace string) (*toolFace, error) {
+// of returns the tools of a namespace, which it makes if necessary.
+func (t *tools) of(namespace string) (*toolSet, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if f := t.faces[namespace]; f != nil {
+	if f := t.sets[namespace]; f != nil {
 		return f, nil
 	}
 	policy, err := t.forModels(namespace)
@@ -95,13 +95,13 @@ func (t *tools) of(namespace string) (*toolFace, error) {
 		b.Close()
 		return nil, err
 	}
-	f := &toolFace{Backend: b, mcp: s, http: s.Endpoint(), done: done}
-	t.faces[namespace] = f
+	f := &toolSet{Backend: b, mcp: s, http: s.Endpoint(), done: done}
+	t.sets[namespace] = f
 	return f, nil
 }
 
-// face returns the face of a request's caller, or answers with an error.
-func (t *tools) face(w http.ResponseWriter, r *http.Request) *toolFace {
+// toolsFor returns the tools of a request's caller, or answers with an error.
+func (t *tools) toolsFor(w http.ResponseWriter, r *http.Request) *toolSet {
 	f, err := t.of(server.CallerOf(r.Context()).Namespace)
 	if err != nil {
 		t.log.Print(err)
@@ -121,7 +121,7 @@ func (t *tools) serveMCP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, mcpInfo)
 	default:
-		if f := t.face(w, r); f != nil {
+		if f := t.toolsFor(w, r); f != nil {
 			f.http.ServeHTTP(w, r)
 		}
 	}
@@ -131,11 +131,11 @@ func (t *tools) serveMCP(w http.ResponseWriter, r *http.Request) {
 const mcpInfo = `{"message":"This is an MCP endpoint (streamable HTTP): POST JSON-RPC messages.","mcp_path":"/mcp",` +
 	`"examples":{"tools_list":{"method":"POST","path":"/mcp","body":{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}}}}` + "\n"
 
-// close ends the sessions and connections of all faces. Sandboxes and jobs live on.
+// close ends the sessions and connections of all namespaces. Sandboxes and jobs live on.
 func (t *tools) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, f := range t.faces {
+	for _, f := range t.sets {
 		f.done()
 		f.Close()
 	}

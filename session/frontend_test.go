@@ -15,7 +15,7 @@ import (
 	"demesne/session"
 )
 
-// A face turns its own requests into session's options, and results into its own answers. This one is an HTTP API:
+// A frontend turns its own requests into session's options, and results into its own answers. This one is an HTTP API:
 //
 //	POST   /run                          run the body, shell text, in a sandbox of its own
 //	POST   /sandboxes                    make a persistent sandbox; the answer is its id
@@ -25,12 +25,12 @@ import (
 //	DELETE /sandboxes/ID                 remove it with its files
 //
 // A real one would also decide which client may do what: package session does not.
-type face struct {
+type frontend struct {
 	sessions *session.Service
 	allow    func(name string) bool // decides about the names that a run wants to reach
 }
 
-func (f *face) handler() http.Handler {
+func (f *frontend) handler() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("POST /run", f.run)
 	m.HandleFunc("POST /sandboxes", f.create)
@@ -48,7 +48,7 @@ func (f *face) handler() http.Handler {
 }
 
 // run asks about every name, because no rule covers any.
-func (f *face) run(w http.ResponseWriter, r *http.Request) {
+func (f *frontend) run(w http.ResponseWriter, r *http.Request) {
 	c := session.CreateOptions{Egress: session.Egress{Ask: runner.AskTime}}
 	ask := func(q runner.Question, _ []string) (allow, answered bool) { return f.allow(q.Name), true }
 	done, err := f.sessions.Run(r.Context(), c, command(r), session.Callbacks{Ask: ask})
@@ -57,7 +57,7 @@ func (f *face) run(w http.ResponseWriter, r *http.Request) {
 
 // create answers with an id, and then lets the runner know that the client has it. Without that the runner removes the
 // sandbox soon after this program.
-func (f *face) create(w http.ResponseWriter, r *http.Request) {
+func (f *frontend) create(w http.ResponseWriter, r *http.Request) {
 	sb, err := f.sessions.Create(r.Context(), session.CreateOptions{}, session.Callbacks{})
 	if err != nil {
 		answer(w, "", err)
@@ -67,17 +67,17 @@ func (f *face) create(w http.ResponseWriter, r *http.Request) {
 	f.sessions.Open(context.WithoutCancel(r.Context()), sb.ID, session.Callbacks{})
 }
 
-func (f *face) exec(w http.ResponseWriter, r *http.Request) {
+func (f *frontend) exec(w http.ResponseWriter, r *http.Request) {
 	done, err := f.sessions.Exec(r.Context(), r.PathValue("id"), command(r), session.Callbacks{})
 	answer(w, result(done), err)
 }
 
-func (f *face) copy(w http.ResponseWriter, r *http.Request, from, to session.Place) {
+func (f *frontend) copy(w http.ResponseWriter, r *http.Request, from, to session.Place) {
 	_, err := f.sessions.Copy(r.Context(), from, to, session.Callbacks{})
 	answer(w, "", err)
 }
 
-func (f *face) inside(r *http.Request) session.Place {
+func (f *frontend) inside(r *http.Request) session.Place {
 	return session.Place{Sandbox: r.PathValue("id"), Path: "/" + r.PathValue("path")}
 }
 
@@ -101,11 +101,11 @@ func answer(w http.ResponseWriter, text string, err error) {
 	fmt.Fprint(w, text)
 }
 
-// TestFace drives the face as an HTTP client does, with the kernel's own sandboxes.
-func TestFace(t *testing.T) {
+// TestFrontend drives the frontend as an HTTP client does, with the kernel's own sandboxes.
+func TestFrontend(t *testing.T) {
 	dir := place(t)
 	asked := make(chan string, 10)
-	f := &face{session.New(session.Options{}), func(name string) bool { asked <- name; return false }}
+	f := &frontend{session.New(session.Options{}), func(name string) bool { asked <- name; return false }}
 	t.Cleanup(f.sessions.Close)
 	do := func(method, path, body, want string) string {
 		t.Helper()
@@ -138,7 +138,7 @@ func TestFace(t *testing.T) {
 // place returns a directory for all that the test makes, and finds or builds demesne's programs.
 func place(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "face.")
+	dir, err := os.MkdirTemp("/var/tmp", "frontend.")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,20 +24,20 @@ import (
 	"demesne/session"
 )
 
-// face is the program's environment.
-type face struct {
+// console is the program's environment.
+type console struct {
 	stdin          io.Reader
 	stdout, stderr *os.File
 	env            func(string) (string, bool)
 }
 
-func (f *face) getenv(name string) string {
+func (f *console) getenv(name string) string {
 	v, _ := f.env(name)
 	return v
 }
 
 // main runs one command line and returns the exit code.
-func (f *face) main(args []string) int {
+func (f *console) main(args []string) int {
 	verbs := map[string]func([]string) (int, error){
 		"run":        func(args []string) (int, error) { return f.run(args, false) },
 		"research":   func(args []string) (int, error) { return f.run(args, true) },
@@ -68,7 +68,7 @@ func program() *cmdline.Program {
 		About: "Runs coding agents in sandboxes. demesne agent, demesne research and the MCP server start it."}
 }
 
-func (f *face) report(verb string, err error) {
+func (f *console) report(verb string, err error) {
 	name := map[string]string{"run": "agent run: "}[verb]
 	if verb == "research" {
 		name = "research: "
@@ -86,7 +86,7 @@ type stored struct {
 }
 
 // run runs an agent for a person.
-func (f *face) run(args []string, research bool) (int, error) {
+func (f *console) run(args []string, research bool) (int, error) {
 	o := &install.AgentOptions{}
 	line := install.AgentCommand(o, research)
 	rest, err := line.Parse(args)
@@ -139,7 +139,7 @@ func (f *face) run(args []string, research bool) (int, error) {
 }
 
 // start starts a background job and prints its id.
-func (f *face) start(job stored) (int, error) {
+func (f *console) start(job stored) (int, error) {
 	catalog, err := f.catalog()
 	if err != nil {
 		return 0, err
@@ -169,7 +169,7 @@ func (f *face) start(job stored) (int, error) {
 }
 
 // attend is the main function of a job's process.
-func (f *face) attend(args []string) (int, error) {
+func (f *console) attend(args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, errors.New("needs the id of a job")
 	}
@@ -202,7 +202,7 @@ func (f *face) attend(args []string) (int, error) {
 
 // request runs the agent of one line on stdin, and prints events until its result. args has the namespace of the caller,
 // or an empty word.
-func (f *face) request(args []string) (int, error) {
+func (f *console) request(args []string) (int, error) {
 	front := runner.FrontendMCP
 	if len(args) == 1 && args[0] != "" {
 		front = runner.FrontendOf(args[0])
@@ -242,7 +242,7 @@ func (f *face) request(args []string) (int, error) {
 }
 
 // catalog opens the table of agents.
-func (f *face) catalog() (*agents.Catalog, error) {
+func (f *console) catalog() (*agents.Catalog, error) {
 	return agents.Open(agents.Options{Env: f.getenv, Post: post})
 }
 
@@ -276,7 +276,7 @@ func checkNames(inputs []runner.Input) error {
 }
 
 // do runs an agent to its end. dir is the name of its directory; empty: a new one.
-func (f *face) do(ctx context.Context, front runner.Frontend, job stored, dir string, show func(notice)) (*agents.Result, error) {
+func (f *console) do(ctx context.Context, front runner.Frontend, job stored, dir string, show func(notice)) (*agents.Result, error) {
 	catalog, err := f.catalog()
 	if err != nil {
 		return nil, err

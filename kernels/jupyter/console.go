@@ -16,20 +16,20 @@ import (
 // Exit codes: the code failed; demesne failed.
 const exitCode, exitFailed = 1, 125
 
-// face is the program's environment.
-type face struct {
+// console is the program's environment.
+type console struct {
 	stdin, stdout, stderr *os.File
 	env                   func(string) (string, bool)
 	verb                  string
 }
 
-func (f *face) getenv(name string) string {
+func (f *console) getenv(name string) string {
 	v, _ := f.env(name)
 	return v
 }
 
 // main runs one command line of kernel, notebook or repl, and returns the exit code.
-func (f *face) main(verb string, args []string) int {
+func (f *console) main(verb string, args []string) int {
 	o := &kernelcmd.Options{}
 	lines := kernelcmd.Commands(o)
 	line := &lines[slices.IndexFunc(lines, func(c cmdline.Command) bool { return c.Name == verb })]
@@ -52,7 +52,7 @@ func (f *face) main(verb string, args []string) int {
 }
 
 // report prints an error with its hint, and returns the exit code.
-func (f *face) report(err error, code int) int {
+func (f *console) report(err error, code int) int {
 	f.say(err.Error())
 	if hint := cmdline.HintOf(err); hint != "" {
 		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
@@ -61,12 +61,12 @@ func (f *face) report(err error, code int) int {
 }
 
 // say prints one line on stderr.
-func (f *face) say(line string) {
+func (f *console) say(line string) {
 	fmt.Fprintf(f.stderr, "demesne: %s: %s\n", f.verb, text.SafeLine(line))
 }
 
 // kernel executes a verb of demesne kernel.
-func (f *face) kernel(o *kernelcmd.Options, args, typed []string) (int, error) {
+func (f *console) kernel(o *kernelcmd.Options, args, typed []string) (int, error) {
 	verbs := []string{"install", "list", "remove", "run"}
 	if len(args) == 0 {
 		return 0, cmdline.Hinted(errors.New("needs a verb"), "demesne kernel %s", strings.Join(verbs, " | "))

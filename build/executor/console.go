@@ -30,8 +30,8 @@ import (
 // exitFailed is the exit code of a build that demesne could not do. A build whose RUN failed has that command's.
 const exitFailed, exitUsage = 125, 2
 
-// face is the program's environment.
-type face struct {
+// console is the program's environment.
+type console struct {
 	stdin          *os.File
 	stdout, stderr *os.File
 	env            func(string) (string, bool)
@@ -39,13 +39,13 @@ type face struct {
 	caller         io.Reader // ends with the caller; nil: the signals decide
 }
 
-func (f *face) getenv(name string) string {
+func (f *console) getenv(name string) string {
 	v, _ := f.env(name)
 	return v
 }
 
 // main runs one command line and returns the exit code.
-func (f *face) main(args []string) int {
+func (f *console) main(args []string) int {
 	typed := &build.Options{}
 	line := build.Command(typed)
 	rest, err := line.Parse(args)
@@ -76,7 +76,7 @@ func (f *face) main(args []string) int {
 const callerFD = 3
 
 // request executes the build of one request on that descriptor.
-func (f *face) request() int {
+func (f *console) request() int {
 	caller := os.NewFile(callerFD, "caller")
 	f.events, f.caller = &reporter{f.stdout}, caller
 	for fd := range callerFD + 1 + build.MaxFiles {
@@ -95,7 +95,7 @@ func (f *face) request() int {
 	return f.execute(typed)
 }
 
-func (f *face) execute(typed *build.Options) int {
+func (f *console) execute(typed *build.Options) int {
 	o, err := f.options(typed)
 	if err != nil {
 		return f.report(err, exitUsage)
@@ -104,7 +104,7 @@ func (f *face) execute(typed *build.Options) int {
 }
 
 // report tells the caller why a build failed, and returns the exit code.
-func (f *face) report(err error, code int) int {
+func (f *console) report(err error, code int) int {
 	if f.events != nil {
 		e := events.Event{Event: events.Error, Text: text.SafeLine(err.Error()), Hint: text.SafeLine(cmdline.HintOf(err))}
 		if at := (*containerfile.Error)(nil); errors.As(err, &at) && at.Line > 0 {
@@ -121,7 +121,7 @@ func (f *face) report(err error, code int) int {
 }
 
 // options checks what was typed.
-func (f *face) options(t *build.Options) (o options, err error) {
+func (f *console) options(t *build.Options) (o options, err error) {
 	o = options{
 		dir: t.Context, file: t.File, recipe: t.Recipe, labels: t.Labels, noCache: t.NoCache, pull: t.Pull, iidFile: t.IIDFile, limits: t.Limits, allowed: t.Images,
 		claimed: t.MaxLayers != 0, most: max(t.MaxLayers, 0),
@@ -212,7 +212,7 @@ func epochOf(what, text string) (*time.Time, error) {
 }
 
 // build runs a build.
-func (f *face) build(o options) int {
+func (f *console) build(o options) int {
 	typed := o.file
 	file, remove, err := f.open(&o)
 	defer remove()
@@ -277,7 +277,7 @@ func (b *builder) noteUnused() {
 }
 
 // end reports how a build ended, and returns its exit code.
-func (f *face) end(ctx context.Context, b *builder, d oci.Digest, err error) int {
+func (f *console) end(ctx context.Context, b *builder, d oci.Digest, err error) int {
 	var ended procself.Ended
 	var failed *ExitError
 	switch {
@@ -310,7 +310,7 @@ var fileNames = []string{"Containerfile", "Dockerfile", "dockerfile"}
 
 // open opens the Containerfile, and makes the context of a build that reads it from stdin. The caller must call close,
 // also after an error.
-func (f *face) open(o *options) (file io.Reader, close func(), err error) {
+func (f *console) open(o *options) (file io.Reader, close func(), err error) {
 	if o.recipe != "" {
 		return o.openRecipe()
 	}
