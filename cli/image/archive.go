@@ -18,6 +18,24 @@ import (
 	"demesne/session"
 )
 
+func importCommand() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "import", Usage: []string{"TAR|DIR NAME"}, Summary: "make an image from a directory or an archive",
+			About: `Makes an image of one layer from a root filesystem: a directory, or a tar of one, also compressed with gzip or zstd. A tar
+that podman save, docker save or demesne save wrote becomes the same image again.
+
+NAME is the name of the new image, such as local/base or local/base:2. The default tag is latest.`,
+			Examples: []cmdline.Example{
+				{Says: "import the result of debootstrap, mmdebstrap or buildroot", Line: "demesne import rootfs.tar local/base"},
+				{Says: "import an image from podman", Line: "podman save app | gzip > app.tgz; demesne import app.tgz local/app"},
+			},
+			Operand: cmdline.File,
+		},
+		New: func(a *app.App) app.Options { return &importOptions{App: a} },
+	}
+}
+
 // importOptions are the options of import.
 type importOptions struct {
 	*app.App
@@ -59,14 +77,55 @@ func (o *importOptions) Run(args []string) (int, error) {
 	})
 }
 
-// archiveOptions are what export and save share.
-type archiveOptions struct {
-	*app.App
-	file string // -o
+// madeFlags are the flags of verbs that make an image.
+func madeFlags(json, quiet *bool) cmdline.Flags {
+	return slices.Concat(app.JSONFlag(json), app.QuietFlag(quiet, "print only the digest"))
+}
+
+func exportCommand() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "export", Usage: []string{"[-o FILE] NAME"}, Summary: "write the root filesystem of an image as a tar",
+			About: `Writes the root filesystem of an image as one tar, with its layers merged, to stdout or to FILE. The image's configuration
+is not included; demesne save keeps it.`,
+			Examples: []cmdline.Example{
+				{Says: "write a file", Line: "demesne export -o base.tar local/base"},
+				{Says: "print one file of an image", Line: "demesne export debian | tar -xO etc/os-release"},
+			},
+			Operand: cmdline.Image, Here: true,
+		},
+		New: func(a *app.App) app.Options { return &exportOptions{archiveOptions{App: a}} },
+	}
 }
 
 // exportOptions are the options of export.
 type exportOptions struct{ archiveOptions }
+
+func (o *exportOptions) Flags() cmdline.Flags {
+	return o.fileFlag("file to write (default stdout)")
+}
+
+func (o *exportOptions) Run(args []string) (int, error) {
+	return o.write(args, func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress.Progress) error {
+		return c.Export(ctx, ref, to, p.Take)
+	})
+}
+
+func saveCommand() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "save", Usage: []string{"[--format oci|docker] -o FILE NAME"}, Summary: "write an image as an archive",
+			About: `Writes an image, with its layers and configuration, into one file. demesne import, podman load and skopeo read it. With
+--format docker, docker load reads it too.`,
+			Examples: []cmdline.Example{
+				{Says: "write an archive for another machine", Line: "demesne save -o app.tar local/app"},
+				{Says: "write an archive for docker load", Line: "demesne save --format docker -o app.tar local/app"},
+			},
+			Operand: cmdline.Image, Here: true,
+		},
+		New: func(a *app.App) app.Options { return &saveOptions{archiveOptions: archiveOptions{App: a}} },
+	}
+}
 
 // saveOptions are the options of save.
 type saveOptions struct {
@@ -76,23 +135,10 @@ type saveOptions struct {
 
 var formats = []string{"oci", "docker"}
 
-func (o *exportOptions) Flags() cmdline.Flags {
-	return o.fileFlag("file to write (default stdout)")
-}
-
-func (o *archiveOptions) fileFlag(help string) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupResult, Long: "output", Short: 'o', Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.file), Help: help}}
-}
-
 func (o *saveOptions) Flags() cmdline.Flags {
 	return slices.Concat(o.fileFlag("file to write; - is stdout"),
 		cmdline.Flags{{Group: app.GroupResult, Long: "format", Arg: "FORMAT", Words: formats, Set: cmdline.Word(&o.format, formats),
 			Help: "oci or docker (default oci)"}})
-}
-func (o *exportOptions) Run(args []string) (int, error) {
-	return o.write(args, func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress.Progress) error {
-		return c.Export(ctx, ref, to, p.Take)
-	})
 }
 
 func (o *saveOptions) Run(args []string) (int, error) {
@@ -102,6 +148,16 @@ func (o *saveOptions) Run(args []string) (int, error) {
 	return o.write(args, func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress.Progress) error {
 		return c.Save(ctx, ref, to, cmp.Or(o.format, formats[0]), p.Take)
 	})
+}
+
+// archiveOptions are what export and save share.
+type archiveOptions struct {
+	*app.App
+	file string // -o
+}
+
+func (o *archiveOptions) fileFlag(help string) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupResult, Long: "output", Short: 'o', Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.file), Help: help}}
 }
 
 // write calls do with the file of -o, which appears when it is complete, or with stdout.
@@ -149,9 +205,4 @@ func oneImage(args []string) (imageref.Ref, error) {
 		return imageref.Ref{}, err
 	}
 	return refs[0], nil
-}
-
-// madeFlags are the flags of verbs that make an image.
-func madeFlags(json, quiet *bool) cmdline.Flags {
-	return slices.Concat(app.JSONFlag(json), app.QuietFlag(quiet, "print only the digest"))
 }

@@ -16,6 +16,26 @@ import (
 	"demesne/session"
 )
 
+func imagesCommand() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "images", Usage: []string{"[--all] [--json | -q]", "check [--json]"}, Summary: "list images, or check their contents",
+			About: `Lists the local images: the size of the download, how much of it other images share, the unpacked size, and the last
+use by a sandbox.
+
+demesne images check reads all contents instead, and compares them with their digests. It removes content that does not
+match, and exits 1 if it found any. The next pull or run of such an image downloads that content again.`,
+			Examples: []cmdline.Example{
+				{Says: "list local images", Line: "demesne images"},
+				{Says: "list the catalogue too", Line: "demesne images --all"},
+				{Says: "check after a disk error", Line: "demesne images check"},
+			},
+			Words: []string{"check"},
+		},
+		New: func(a *app.App) app.Options { return &listOptions{App: a} },
+	}
+}
+
 // imageInfo is an image as --json prints it.
 type imageInfo struct {
 	Names    []string    `json:"names"` // full names

@@ -14,6 +14,27 @@ import (
 	"demesne/session"
 )
 
+func pullCommand() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "pull", Usage: []string{"[--platform OS/ARCH] [--json | -q] NAME…"}, Summary: "pull images",
+			About: `Asks the registry for each image, downloads the missing layers, and unpacks them, so that a run does not have to. It
+prints each image as its name and digest.
+
+NAME is a word of the catalogue (demesne images --all), a reference such as debian:12 or
+registry.example/o/n@sha256:…, or oci:DIR[:TAG], oci-archive:FILE or docker-archive:FILE. Mirrors, credentials and
+certificates come from the files of podman, skopeo and docker.`,
+			Examples: []cmdline.Example{
+				{Says: "pull an image of the catalogue", Line: "demesne pull python"},
+				{Says: "pull one exact image in a script", Line: "demesne pull -q registry.example/o/n@sha256:4bcf…"},
+				{Says: "pull from a directory in OCI layout", Line: "demesne pull oci:layout:v1"},
+			},
+			Operand: cmdline.Image,
+		},
+		New: func(a *app.App) app.Options { return &pullOptions{App: a} },
+	}
+}
+
 // named parses the operands of a command that takes image names.
 func named(args []string) ([]imageref.Ref, error) {
 	if len(args) == 0 {
@@ -98,42 +119,4 @@ func tell(c *app.Console, json, quiet bool, ref imageref.Ref, img *images.Image)
 		return c.Print(img.Digest.String() + "\n")
 	}
 	return c.Print(imageref.Short(ref.Full) + " " + img.Digest.String() + "\n")
-}
-
-// removeOptions are the options of rmi.
-type removeOptions struct {
-	*app.App
-	force bool
-}
-
-func (o *removeOptions) Flags() cmdline.Flags {
-	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force),
-		Help: "also remove the names of an image that a sandbox uses"}}
-}
-
-// Run removes each image, and reports every failure.
-func (o *removeOptions) Run(args []string) (int, error) {
-	refs, err := named(args)
-	if err != nil {
-		return 0, err
-	}
-	return o.WithImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
-		sess := o.Session(nil, nil)
-		defer sess.Close()
-		release, _, err := sess.HoldStored(ctx, c.Store, nil)
-		if err != nil {
-			return 0, err
-		}
-		defer release()
-		for _, ref := range refs {
-			_, err := c.Store.Remove(ctx, ref, o.force)
-			if errors.Is(err, images.ErrInUse) {
-				err = app.Hinted(err, "demesne ls lists the sandboxes; demesne rmi --force removes the names anyway")
-			}
-			if err != nil {
-				code = o.Report("rmi", session.NamedImage(ref, err))
-			}
-		}
-		return code, nil
-	})
 }

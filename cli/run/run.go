@@ -24,6 +24,72 @@ import (
 	"demesne/session"
 )
 
+// Run returns demesne run.
+func Run() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "run", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]", "[flags] FILE.py|.js|.ts|.R|.sh|… [ARG…]", "[flags] --language NAME -", "[flags] --commands FILE|-"},
+			Summary: "run a command in a one-shot sandbox",
+			About: `Makes a sandbox, runs CMD in it, and removes the sandbox. Inside, /in has the inputs, /out is an output directory
+that remains, and CMD starts in /workspace. Everything else is read-only, or discarded at the end.
+
+There is no network except a loopback interface, unless flags allow destinations. At the end stderr lists the
+connections that were denied.
+
+CMD can be a file of this machine with the name of a program's text, such as app.py, app.js, app.ts, app.R, app.sh or
+app.go. It is shown read-only at /in, or in place if a mount or the workspace has it, and the first interpreter runs it
+that the sandbox has. A #! line or an executable file wins over the name. A program of the sandbox wins over the file.
+With an image that has an entrypoint, a file that a mount or the workspace shows is the entrypoint's argument.
+--language NAME says that CMD is a file, or with - stdin.
+
+With --image, the environment, entrypoint, command, working directory and user are the image's, unless flags
+override them, as in docker run.
+
+The exit code is that of CMD. With --commands it is that of the first failure. demesne help exit-codes lists the codes of demesne itself.`,
+			Examples: []cmdline.Example{
+				{Says: "run a command with arguments", Line: "demesne run -- ls -l /"},
+				{Says: "run shell text, and keep a file", Line: `demesne run --out result -c 'date > /out/now'`},
+				{Says: "read an input; allow one minute and half a gigabyte", Line: "demesne run --in data.csv --timeout 1m --memory 512m -- wc -l /in/data.csv"},
+				{Says: "run as part of a pipe", Line: "cat access.log | demesne run -i -- sort -u > sorted"},
+				{Says: "run a file by its language's interpreter, with a package of its registry", Line: "demesne run --dependency requests==2.32 app.py --verbose"},
+				{Says: "run several commands in one sandbox, until one fails", Line: "demesne run --workspace . --commands steps.json"},
+				{Says: "get an interactive shell", Line: "demesne run -it -- bash"},
+				{Says: "use the persistent sandbox of a key", Line: "demesne run --key app --workspace . -- make"},
+				{Says: "run on an image, which is pulled if it is not here", Line: "demesne run --image python:3.12 -- python -c 'print(1)'"},
+				{Says: "allow package registries and one other name", Line: "demesne run --egress package-managers --allow-domain api.example.com:443 -- npm install"},
+				{Says: "get output, exit code and receipt as JSON", Line: "demesne run --json --require full -- make test"},
+			},
+			Operand: cmdline.Argv,
+			Habits:  runHabits,
+		},
+		New: func(a *app.App) app.Options { return &runOptions{Options: launch.Options{App: a}} },
+	}
+}
+
+func (o *runOptions) Flags() cmdline.Flags {
+	return slices.Concat(o.CommandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), backgroundFlag(&o.background),
+		o.RootFlags(), o.SandboxFlags(), dependencyFlag(&o.codeOptions), o.InteriorFlags(), o.MountFlags(), o.CowFlag(),
+		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
+		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(),
+		o.LimitFlags(), o.ResultFlags(), manifestFlag(&o.manifest))
+}
+
+func manifestFlag(to *bool) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupResult, Long: "manifest", Set: cmdline.On(to),
+		Help: "write a manifest: the SHA-256 sum of each file in /out, beside that directory"}}
+}
+
+func backgroundFlag(to *bool) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "background", Set: cmdline.On(to),
+		Help: "start a background job, and print its id; see wait, logs, jobs and cancel"}}
+}
+
+// queueFlag is a flag of exec and, with --key, of run.
+func queueFlag(to *bool) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "queue", Set: cmdline.On(to),
+		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
+}
+
 func (o *runOptions) Run(args []string) (int, error) {
 	r, err := o.newRun(args)
 	switch {
@@ -120,72 +186,6 @@ func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
 		_, err := s.Exec(j.Sig.Ctx, id, opts, cb)
 		return err
 	}))
-}
-
-func (o *runOptions) Flags() cmdline.Flags {
-	return slices.Concat(o.CommandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), backgroundFlag(&o.background),
-		o.RootFlags(), o.SandboxFlags(), dependencyFlag(&o.codeOptions), o.InteriorFlags(), o.MountFlags(), o.CowFlag(),
-		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
-		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(),
-		o.LimitFlags(), o.ResultFlags(), manifestFlag(&o.manifest))
-}
-
-func manifestFlag(to *bool) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupResult, Long: "manifest", Set: cmdline.On(to),
-		Help: "write a manifest: the SHA-256 sum of each file in /out, beside that directory"}}
-}
-
-func backgroundFlag(to *bool) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupCommand, Long: "background", Set: cmdline.On(to),
-		Help: "start a background job, and print its id; see wait, logs, jobs and cancel"}}
-}
-
-// queueFlag is a flag of exec and, with --key, of run.
-func queueFlag(to *bool) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupCommand, Long: "queue", Set: cmdline.On(to),
-		Help: "run after all earlier --queue commands for this sandbox, calls of agents included"}}
-}
-
-// Run returns demesne run.
-func Run() app.Verb {
-	return app.Verb{
-		Command: cmdline.Command{
-			Name: "run", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] -c TEXT [ARG…]", "[flags] --image NAME [--] [ARG…]", "[flags] FILE.py|.js|.ts|.R|.sh|… [ARG…]", "[flags] --language NAME -", "[flags] --commands FILE|-"},
-			Summary: "run a command in a one-shot sandbox",
-			About: `Makes a sandbox, runs CMD in it, and removes the sandbox. Inside, /in has the inputs, /out is an output directory
-that remains, and CMD starts in /workspace. Everything else is read-only, or discarded at the end.
-
-There is no network except a loopback interface, unless flags allow destinations. At the end stderr lists the
-connections that were denied.
-
-CMD can be a file of this machine with the name of a program's text, such as app.py, app.js, app.ts, app.R, app.sh or
-app.go. It is shown read-only at /in, or in place if a mount or the workspace has it, and the first interpreter runs it
-that the sandbox has. A #! line or an executable file wins over the name. A program of the sandbox wins over the file.
-With an image that has an entrypoint, a file that a mount or the workspace shows is the entrypoint's argument.
---language NAME says that CMD is a file, or with - stdin.
-
-With --image, the environment, entrypoint, command, working directory and user are the image's, unless flags
-override them, as in docker run.
-
-The exit code is that of CMD. With --commands it is that of the first failure. demesne help exit-codes lists the codes of demesne itself.`,
-			Examples: []cmdline.Example{
-				{Says: "run a command with arguments", Line: "demesne run -- ls -l /"},
-				{Says: "run shell text, and keep a file", Line: `demesne run --out result -c 'date > /out/now'`},
-				{Says: "read an input; allow one minute and half a gigabyte", Line: "demesne run --in data.csv --timeout 1m --memory 512m -- wc -l /in/data.csv"},
-				{Says: "run as part of a pipe", Line: "cat access.log | demesne run -i -- sort -u > sorted"},
-				{Says: "run a file by its language's interpreter, with a package of its registry", Line: "demesne run --dependency requests==2.32 app.py --verbose"},
-				{Says: "run several commands in one sandbox, until one fails", Line: "demesne run --workspace . --commands steps.json"},
-				{Says: "get an interactive shell", Line: "demesne run -it -- bash"},
-				{Says: "use the persistent sandbox of a key", Line: "demesne run --key app --workspace . -- make"},
-				{Says: "run on an image, which is pulled if it is not here", Line: "demesne run --image python:3.12 -- python -c 'print(1)'"},
-				{Says: "allow package registries and one other name", Line: "demesne run --egress package-managers --allow-domain api.example.com:443 -- npm install"},
-				{Says: "get output, exit code and receipt as JSON", Line: "demesne run --json --require full -- make test"},
-			},
-			Operand: cmdline.Argv,
-			Habits:  runHabits,
-		},
-		New: func(a *app.App) app.Options { return &runOptions{Options: launch.Options{App: a}} },
-	}
 }
 
 // within makes the sandbox of c, or finds the one of its key, installs the dependencies there, and calls do with its id and

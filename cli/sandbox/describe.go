@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,7 +12,50 @@ import (
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/runner"
+	"demesne/session"
 )
+
+// Inspect returns demesne inspect.
+func Inspect() app.Verb {
+	return app.Verb{
+		Command: cmdline.Command{
+			Name: "inspect", Usage: []string{"[--json] ID"}, Summary: "show a sandbox and its receipt",
+			About: `Shows the settings of a sandbox, and its receipt: what the kernel enforces. The receipt lists each layer, the id map, and
+each limit with its mechanism. For a layer that is not fully enforced it gives the reason, and a command that fixes it.
+ID can be a name.`,
+			Examples: []cmdline.Example{
+				{Says: "show it as a table", Line: "demesne inspect build"},
+				{Says: "show it as JSON", Line: "demesne inspect --json build"},
+			},
+			Operand: cmdline.Sandbox,
+		},
+		New: func(a *app.App) app.Options { return &inspectOptions{App: a} },
+	}
+}
+
+// inspectOptions are the options of inspect.
+type inspectOptions struct {
+	*app.App
+	json bool
+}
+
+func (o *inspectOptions) Flags() cmdline.Flags { return app.JSONFlag(&o.json) }
+
+func (o *inspectOptions) Run(args []string) (int, error) {
+	if len(args) != 1 {
+		return 0, app.Hinted(errors.New("needs the name of one sandbox"), "demesne ls lists sandboxes")
+	}
+	return o.WithEngine(func(ctx context.Context, eng session.Engine) (int, error) {
+		info, err := eng.Inspect(ctx, args[0])
+		switch {
+		case err != nil:
+			return 0, err
+		case o.json:
+			return o.PrintJSON(info)
+		}
+		return o.Print(describe(info, cmdline.TerminalOf(o.Stdout, o.Env)))
+	})
+}
 
 // describe returns the text output of inspect, for a terminal.
 func describe(i *runner.Info, on cmdline.Terminal) string {
