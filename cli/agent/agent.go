@@ -388,7 +388,7 @@ func (t *agentTerminal) start(j *launch.Execution, spec runner.Spec, r *launch.R
 		return err
 	}
 	t.launch.Authorize(headers)
-	s := t.o.Session(t.o.Network.Source(&t.o.Console), nil)
+	s := t.o.Session(nil)
 	defer s.Close()
 	p := r.Progress()
 	defer p.Done()

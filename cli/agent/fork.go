@@ -73,7 +73,7 @@ func (o *agentOptions) forkAgent(home string, args []string) (int, error) {
 	}
 	f := &forking{o: o, home: home, args: args, sig: stream.SignalsWatched(o.Quit)}
 	// No credential for --setup: its requests to the model are forwarded without one.
-	f.s = o.Session(o.Network.Source(&o.Console), func(runner.Spec) []runner.Route { return f.prepared.launch.Routes })
+	f.s = o.Session(func(runner.Spec) []runner.Route { return f.prepared.launch.Routes })
 	defer f.s.Close()
 	o.stamp = branchStamp()
 	all, code, err := f.start()
@@ -235,7 +235,7 @@ func (t *attempt) open(f *forking, n int) (err error) {
 		return err
 	}
 	t.t.branch.name = fmt.Sprintf("%s/attempt-%d", f.prepared.branch.name, n)
-	t.s = own.Session(o.Network.Source(&own.Console), func(runner.Spec) []runner.Route { return t.t.launch.Routes })
+	t.s = o.Session(func(runner.Spec) []runner.Route { return t.t.launch.Routes })
 	t.id, err = f.fork(t.s, f.id, t.t, n)
 	return err
 }

@@ -33,7 +33,6 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
-	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/session"
 )
@@ -62,14 +61,15 @@ func (a *App) OwnState() {
 	} // on an error, the command that needs a directory reports it
 }
 
-// Session returns a session of this program's environment. secrets and routes may be nil: see [session.Options].
-func (a *App) Session(secrets func() ([]runner.Secret, error), routes func(runner.Spec) []runner.Route) *session.Service {
-	return session.New(session.Options{Getenv: a.Getenv, Connect: a.Connect, Images: a.Images, Secrets: secrets, Routes: routes})
+// Session returns a session of this program's environment, with secrets and routes of o.
+func (a *App) Session(o session.Options) *session.Service {
+	o.Getenv, o.Connect, o.Images = a.Getenv, a.Connect, a.Images
+	return session.New(o)
 }
 
 // WithSession calls f with a session.
 func (a *App) WithSession(f func(context.Context, *session.Service) (int, error)) (int, error) {
-	s := a.Session(nil, nil)
+	s := a.Session(session.Options{})
 	defer s.Close()
 	return f(context.Background(), s)
 }

@@ -98,7 +98,7 @@ func change(o *launch.ProcessOptions, lookup func(string) (string, bool), cmd []
 
 // commit takes a snapshot, so that the sandbox can go on, and makes an image from the snapshot's layers.
 func (o *commitOptions) commit(ctx context.Context, c *images.Client, id string, ref imageref.Ref, change images.Change) (*images.Image, error) {
-	s := o.Session(nil, nil)
+	s := o.Session(session.Options{})
 	defer s.Close()
 	eng, err := s.Engine(ctx)
 	if err != nil {

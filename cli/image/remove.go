@@ -45,7 +45,7 @@ func (o *removeOptions) Run(args []string) (int, error) {
 		return 0, err
 	}
 	return o.WithImages(func(ctx context.Context, c *images.Client) (code int, _ error) {
-		sess := o.Session(nil, nil)
+		sess := o.Session(session.Options{})
 		defer sess.Close()
 		release, _, err := sess.HoldStored(ctx, c.Store, nil)
 		if err != nil {

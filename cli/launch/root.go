@@ -21,7 +21,7 @@ func (o *Options) NewRoot() (*Root, error) {
 	r := &Root{o: o, Ref: o.Image}
 	if r.Ref.Kind == "" {
 		var err error
-		if r.Ref, err = o.Session(o.Network.Source(&o.Console), nil).DefaultImage(); err != nil {
+		if r.Ref, err = o.Session(nil).DefaultImage(); err != nil {
 			return nil, err
 		}
 	}

@@ -126,17 +126,6 @@ func (n *Network) FindSecrets(c *app.Console) error {
 	return nil
 }
 
-// Source returns a function that reads the values of the secrets, or nil without any.
-func (n *Network) Source(c *app.Console) func() ([]runner.Secret, error) {
-	if n.order == nil {
-		return nil
-	}
-	return func() ([]runner.Secret, error) {
-		err := n.FindSecrets(c)
-		return n.found, err
-	}
-}
-
 // findSecret reads the value of a secret. One of the vault has its host there, unless a flag names another.
 func findSecret(c *app.Console, name string, k *secret) (runner.Secret, error) {
 	s := runner.Secret{Name: name, Host: k.host, Header: k.header}

@@ -11,6 +11,18 @@ import (
 	"demesne/session"
 )
 
+// Session returns a session with the secrets of the flags. routes may be nil: see [session.Options].
+func (o *Options) Session(routes func(runner.Spec) []runner.Route) *session.Service {
+	so := session.Options{Routes: routes}
+	if o.Network.order != nil {
+		so.Secrets = func() ([]runner.Secret, error) {
+			err := o.Network.FindSecrets(&o.Console)
+			return o.Network.found, err
+		}
+	}
+	return o.App.Session(so)
+}
+
 // CreateOptions returns the sandbox that the command line asks for.
 func (r *Root) CreateOptions(spec runner.Spec) session.CreateOptions {
 	o := r.o

@@ -17,6 +17,7 @@ import (
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
 	"demesne/runner/client"
+	"demesne/session"
 )
 
 // GC returns gc. sweepAgents removes what killed sessions of agents left in a home directory.
@@ -103,7 +104,7 @@ func (o *gcOptions) Run(args []string) (int, error) {
 		return 0, err
 	}
 	return o.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
-		sess := o.Session(nil, nil)
+		sess := o.Session(session.Options{})
 		defer sess.Close()
 		release, layers, err := sess.HoldStored(ctx, c.Store, func(err error) { o.Say("gc: " + err.Error()) })
 		if err != nil {
@@ -155,7 +156,7 @@ func (o *gcOptions) dropBuilds(ctx context.Context, c *images.Client) (left []st
 
 // tidy removes ended jobs, old logs and what killed sessions of agents left.
 func (o *gcOptions) tidy() error {
-	err := o.Session(nil, nil).Tidy()
+	err := o.Session(session.Options{}).Tidy()
 	if home := o.Getenv("HOME"); home != "" {
 		err = errors.Join(err, o.sweepAgents(home))
 	}
@@ -203,7 +204,7 @@ func (o *gcOptions) removeOutputs() (int, error) {
 	if o.olderThan > 0 {
 		before = time.Now().Add(-o.olderThan)
 	}
-	done, err := o.Session(nil, nil).PruneOutputs(context.Background(), before)
+	done, err := o.Session(session.Options{}).PruneOutputs(context.Background(), before)
 	if err != nil {
 		return 0, err
 	}

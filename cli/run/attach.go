@@ -69,7 +69,7 @@ func (t jobTool) follow(ctx context.Context, store *jobs.Store, id string) (int,
 
 // attach continues a command that has a terminal, or starts a shell.
 func attach(j *launch.Execution, id string) error {
-	s := j.Options.Session(j.Options.Network.Source(&j.Options.Console), nil)
+	s := j.Options.Session(nil)
 	defer s.Close()
 	b, err := s.Open(j.Sig.Ctx, id, j.Options.Callbacks(j.Sig, &j.Stages, nil))
 	if err != nil {

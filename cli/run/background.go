@@ -17,6 +17,7 @@ import (
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // command returns the job's command and its arguments.
@@ -30,7 +31,7 @@ func (l jobLine) command() (app.Verb, []string) {
 // Attend is the main function of a job's process.
 func Attend(a *app.App, id string) int {
 	t := jobTool{a}
-	store, err := t.Session(nil, nil).Jobs()
+	store, err := t.Session(session.Options{}).Jobs()
 	if err == nil {
 		err = store.Attend(context.Background(), id, runner.JobKept, t.do)
 	}

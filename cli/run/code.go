@@ -109,7 +109,7 @@ func (v *validation) all(names []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	s := v.o.Session(v.o.Network.Source(&v.o.Console), nil)
+	s := v.o.Session(nil)
 	defer s.Close()
 	v.sig = stream.SignalsWatched(v.o.Quit)
 	results, valid := []validated{}, true

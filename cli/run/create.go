@@ -76,7 +76,7 @@ func (o *createOptions) Run(args []string) (int, error) {
 	}
 	sig := stream.WatchSignals(o.Quit, &stream.Terminal{Fd: -1})
 	began, st := time.Now(), &launch.Stages{}
-	sess := o.Session(o.Network.Source(&o.Console), nil)
+	sess := o.Session(nil)
 	defer sess.Close()
 	mounts, err := o.Place(&spec)
 	if err != nil {

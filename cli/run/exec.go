@@ -93,7 +93,7 @@ func (o *execOptions) newExec(args []string) (*command, error) {
 
 // isThere checks that the sandbox of a background command exists.
 func (o *execOptions) isThere(args []string) error {
-	s, ctx := o.Session(o.Network.Source(&o.Console), nil), context.Background()
+	s, ctx := o.Session(nil), context.Background()
 	defer s.Close()
 	if o.Key != "" {
 		_, err := ofKey(ctx, s, o.Key)
@@ -119,7 +119,7 @@ func (j *command) exec(id string, args []string) (err error) {
 	if err := j.o.Network.CheckSecrets(); err != nil {
 		return err
 	}
-	s := j.o.Session(j.o.Network.Source(&j.o.Console), nil)
+	s := j.o.Session(nil)
 	defer s.Close()
 	if id == "" {
 		if id, err = ofKey(j.Sig.Ctx, s, j.o.Key); err != nil {

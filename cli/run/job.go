@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"demesne/cli/app"
+	"demesne/session"
 )
 
 // AttendVerb is the argument that starts a job's process. It is not a command for users: only jobs.Store.Start
@@ -40,7 +41,7 @@ func (t jobTool) start(o *runOptions) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find own program: %w", err)
 	}
-	store, err := t.Session(nil, nil).Jobs()
+	store, err := t.Session(session.Options{}).Jobs()
 	if err != nil {
 		return 0, err
 	}

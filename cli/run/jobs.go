@@ -15,6 +15,7 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session"
 )
 
 // Jobs returns the verbs about the jobs of run and exec --background.
@@ -78,7 +79,7 @@ func (o *jobsOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	store, err := o.Session(nil, nil).Jobs()
+	store, err := o.Session(session.Options{}).Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -119,7 +120,7 @@ func (t jobTool) each(args []string, do func(context.Context, *jobs.Store, strin
 	if len(args) == 0 {
 		return 0, app.Hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
 	}
-	store, err := t.Session(nil, nil).Jobs()
+	store, err := t.Session(session.Options{}).Jobs()
 	if err != nil {
 		return 0, err
 	}

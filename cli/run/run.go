@@ -145,7 +145,7 @@ func (o *runOptions) newRun(args []string) (*command, error) {
 }
 
 func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
-	s := j.o.Session(j.o.Network.Source(&j.o.Console), nil)
+	s := j.o.Session(nil)
 	defer s.Close()
 	var err error
 	if j.Placed, err = j.o.Place(&spec); err != nil {

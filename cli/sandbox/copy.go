@@ -92,7 +92,7 @@ func (o *copyOptions) Run(args []string) (int, error) {
 		}
 	}
 	sig := stream.SignalsWatched(o.Quit)
-	s := o.Session(nil, nil)
+	s := o.Session(session.Options{})
 	defer s.Close()
 	did, err := s.Copy(sig.Ctx, source, target, (&launch.Options{App: o.App}).Callbacks(sig, &launch.Stages{}, nil))
 	tellLeft(&o.Console, did)
