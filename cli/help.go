@@ -80,7 +80,6 @@ func environment() cmdline.Topic {
 	}
 }
 
-// helpOptions are the options of help.
 type helpOptions struct {
 	*app.App
 	markdown bool
@@ -126,7 +125,6 @@ func writeManual(dir string) error {
 	return nil
 }
 
-// versionOptions are the options of version.
 type versionOptions struct {
 	*app.App
 }
@@ -138,7 +136,6 @@ func (o *versionOptions) Run(args []string) (int, error) {
 	return o.Print(program().VersionLine())
 }
 
-// completionOptions are the options of completion.
 type completionOptions struct {
 	*app.App
 }

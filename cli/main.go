@@ -6,6 +6,10 @@
 //	demesne egress / mcp      what sandboxes may reach; an MCP server for agents
 //	demesne check             which features sandboxes get on this machine
 //
+// Each noun has a package with its verbs: run, sandbox, image, network, agent, server, machine. None of them imports another.
+// They share app (the frame of a verb), stream (pipes, terminal, signals), progress, changes and launch (flags → a
+// sandbox and a command in it). This package has the table of verbs, help and completion.
+//
 // This program does not create sandboxes itself. It reads its arguments and finds or starts demesne-runner,
 // both through package client. It hands the runner a description of the sandbox and the ends of pipes. It
 // copies between those pipes and the caller's own stdin, stdout and stderr.

@@ -73,7 +73,6 @@ demesne agent run gives an agent one task, without a terminal and without this d
 	}
 }
 
-// agentOptions are the options of agent.
 type agentOptions struct {
 	launch.Options
 	branch, fresh bool

@@ -53,7 +53,6 @@ func External(line cmdline.Command, flags func() cmdline.Flags, program string, 
 	return Verb{Command: line, New: func(*App) Options { return &externalOptions{flags, program, first} }}
 }
 
-// externalOptions are the options of another program.
 type externalOptions struct {
 	flags   func() cmdline.Flags
 	program string

@@ -36,7 +36,6 @@ NAME is the name of the new image, such as local/base or local/base:2. The defau
 	}
 }
 
-// importOptions are the options of import.
 type importOptions struct {
 	*app.App
 	json, quiet bool
@@ -98,7 +97,6 @@ is not included; demesne save keeps it.`,
 	}
 }
 
-// exportOptions are the options of export.
 type exportOptions struct{ archiveOptions }
 
 func (o *exportOptions) Flags() cmdline.Flags {
@@ -127,7 +125,6 @@ func saveCommand() app.Verb {
 	}
 }
 
-// saveOptions are the options of save.
 type saveOptions struct {
 	archiveOptions
 	format string

@@ -39,7 +39,6 @@ it. A sandbox on the host's own files has no image, and cannot be committed.`,
 	}
 }
 
-// commitOptions are the options of commit.
 type commitOptions struct {
 	*app.App
 	launch.ProcessOptions

@@ -69,7 +69,6 @@ func infoOf(l images.Listed) imageInfo {
 	return i
 }
 
-// listOptions are the options of images.
 type listOptions struct {
 	*app.App
 	all, json, quiet bool

@@ -60,7 +60,6 @@ func oneRegistry(args []string) (string, error) {
 	return strings.TrimSuffix(strings.TrimPrefix(args[0], "https://"), "/"), nil
 }
 
-// loginOptions are the options of login.
 type loginOptions struct {
 	*app.App
 	access
@@ -97,7 +96,6 @@ func (o *loginOptions) Run(args []string) (int, error) {
 	})
 }
 
-// logoutOptions are the options of logout.
 type logoutOptions struct {
 	*app.App
 	access

@@ -54,7 +54,6 @@ func named(args []string) ([]imageref.Ref, error) {
 	return refs, nil
 }
 
-// pullOptions are the options of pull.
 type pullOptions struct {
 	*app.App
 	platform    string

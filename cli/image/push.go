@@ -78,7 +78,6 @@ func tagCommand() app.Verb {
 	}
 }
 
-// tagOptions are the options of tag.
 type tagOptions struct {
 	*app.App
 }
@@ -114,7 +113,6 @@ type pushedLayer struct {
 	State events.State `json:"state"` // pushed, mounted or present
 }
 
-// pushOptions are the options of push.
 type pushOptions struct {
 	*app.App
 	access

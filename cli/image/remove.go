@@ -27,7 +27,6 @@ the sandbox keeps its files.`,
 	}
 }
 
-// removeOptions are the options of rmi.
 type removeOptions struct {
 	*app.App
 	force bool

@@ -19,7 +19,6 @@ import (
 	"demesne/session/events"
 )
 
-// auditOptions are the options of audit.
 type auditOptions struct {
 	*app.App
 	since     time.Duration

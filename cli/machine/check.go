@@ -38,7 +38,6 @@ level is good for, and what it lacks. With --json it reports only the features.`
 	}
 }
 
-// checkOptions are the options of check.
 type checkOptions struct {
 	*app.App
 	json bool

@@ -54,7 +54,6 @@ not change, and jobs that ended, for so long. demesne serve --keep-outputs does 
 	}
 }
 
-// gcOptions are the options of gc.
 type gcOptions struct {
 	*app.App
 	sweepAgents  func(home string) error

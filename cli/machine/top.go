@@ -42,7 +42,6 @@ Without a terminal, or with --once, it prints one table and ends. It then measur
 // The time between two measurements of top: the usual one, and the shortest.
 const topInterval, topLeast = 2 * time.Second, 200 * time.Millisecond
 
-// topOptions are the options of top.
 type topOptions struct {
 	*app.App
 	interval   time.Duration

@@ -85,7 +85,6 @@ func egressVerbs() (names []string) {
 	return names
 }
 
-// egressOptions are the options of egress.
 type egressOptions struct {
 	*app.App
 	json bool

@@ -50,7 +50,6 @@ func (o *secretOptions) setFrom(s string) error {
 	return nil
 }
 
-// secretOptions are the options of secret.
 type secretOptions struct {
 	*app.App
 	namespace, from, host, header string

@@ -38,7 +38,6 @@ For a background job it prints the output from the beginning, and exits as demes
 // shellCommand runs bash if the sandbox has it, or else sh.
 var shellCommand = []string{"/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh"}
 
-// attachOptions are the options of attach.
 type attachOptions struct{ launch.Options }
 
 func (o *attachOptions) Run(args []string) (int, error) {

@@ -47,7 +47,6 @@ missing.`,
 	}
 }
 
-// validateOptions are the options of code validate.
 type validateOptions struct {
 	launch.Options
 	codeOptions

@@ -16,7 +16,6 @@ import (
 	"demesne/session"
 )
 
-// runOptions are the options of run and exec.
 type runOptions struct {
 	launch.Options
 	codeOptions

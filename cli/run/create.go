@@ -36,7 +36,6 @@ out takes that sandbox's value. A flag with another value is an error that names
 	}
 }
 
-// createOptions are the options of create.
 type createOptions struct {
 	launch.Options
 	codeOptions

@@ -45,7 +45,6 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 	}
 }
 
-// execOptions are the options of exec.
 type execOptions struct{ runOptions }
 
 func (o *execOptions) Flags() cmdline.Flags {

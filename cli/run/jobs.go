@@ -65,7 +65,6 @@ With --follow it continues until the job ends. The job continues if logs is inte
 	}
 }
 
-// jobsOptions are the options of jobs.
 type jobsOptions struct {
 	*app.App
 	json, quiet bool
@@ -144,7 +143,6 @@ func (t jobTool) each(args []string, do func(context.Context, *jobs.Store, strin
 	return last, nil
 }
 
-// waitOptions are the options of wait.
 type waitOptions struct {
 	*app.App
 	timeout time.Duration
@@ -189,7 +187,6 @@ func (t jobTool) outcome(j *jobs.Job) int {
 	return j.Result.ExitCode
 }
 
-// logsOptions are the options of logs.
 type logsOptions struct {
 	*app.App
 	follow bool
@@ -219,7 +216,6 @@ func (o *logsOptions) Run(args []string) (int, error) {
 	})
 }
 
-// cancelOptions are the options of cancel.
 type cancelOptions struct {
 	*app.App
 }

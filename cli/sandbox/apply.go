@@ -93,7 +93,6 @@ func changesAnd(args []string) (c *cow.Set, paths []string, err error) {
 	return c, paths, nil
 }
 
-// applyOptions are the options of apply.
 type applyOptions struct {
 	*app.App
 	force, stepwise bool
@@ -141,7 +140,6 @@ func realParent(path string) (string, error) {
 	}
 }
 
-// discardOptions are the options of discard.
 type discardOptions struct {
 	*app.App
 }

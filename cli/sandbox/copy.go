@@ -61,7 +61,6 @@ func notRelative(arg string) error {
 	return app.Hinted(fmt.Errorf("path %q: a path inside a sandbox must be absolute", arg), "%s:/workspace/%s, or ./%s for a file of this machine", id, inside, arg)
 }
 
-// copyOptions are the options of cp.
 type copyOptions struct{ *app.App }
 
 func (o *copyOptions) Run(args []string) (int, error) {

@@ -33,7 +33,6 @@ ID can be a name.`,
 	}
 }
 
-// inspectOptions are the options of inspect.
 type inspectOptions struct {
 	*app.App
 	json bool

@@ -17,7 +17,6 @@ import (
 	"demesne/session/cow"
 )
 
-// diffOptions are the options of diff.
 type diffOptions struct {
 	*app.App
 	json, patch bool

@@ -67,13 +67,11 @@ are spelled out.`,
 	}
 }
 
-// snapshotOptions are the options of snapshot.
 type snapshotOptions struct {
 	*app.App
 	launch.LifeOptions
 }
 
-// forkOptions are the options of fork.
 type forkOptions struct {
 	*app.App
 	launch.LifeOptions

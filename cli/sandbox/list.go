@@ -33,7 +33,6 @@ A build of an image has sandboxes of its own, and fails without them. They are l
 	}
 }
 
-// listOptions are the options of ls.
 type listOptions struct {
 	*app.App
 	all, json, quiet bool

@@ -34,7 +34,6 @@ files with 256 MiB, and counts special files. demesne gc removes the manifests o
 	}
 }
 
-// manifestOptions are the options of manifest.
 type manifestOptions struct {
 	*app.App
 	write bool

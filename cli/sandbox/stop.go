@@ -38,7 +38,6 @@ func stopHabits() map[string]string {
 	return map[string]string{"-t": grace, "--time": grace, "--timeout": grace}
 }
 
-// stopOptions are the options of stop.
 type stopOptions struct {
 	*app.App
 	grace time.Duration
@@ -99,7 +98,6 @@ snapshots too. Output directories remain, unless they are empty.`,
 	}
 }
 
-// removeOptions are the options of rm.
 type removeOptions struct {
 	*app.App
 	force bool

@@ -55,7 +55,6 @@ starts that server in a sandbox.`,
 	}
 }
 
-// mcpOptions are the options of mcp install and uninstall.
 type mcpOptions struct {
 	*app.App
 	wrap           func(*app.App, []string) (int, error)
