@@ -16,6 +16,7 @@ import (
 	"demesne/session"
 )
 
+// runOptions are the options of run and exec.
 type runOptions struct {
 	launch.Options
 	codeOptions

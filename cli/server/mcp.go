@@ -55,6 +55,7 @@ starts that server in a sandbox.`,
 	}
 }
 
+// mcpOptions are the options of mcp install and uninstall.
 type mcpOptions struct {
 	*app.App
 	wrap           func(*app.App, []string) (int, error)
