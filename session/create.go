@@ -59,11 +59,11 @@ func (s *Service) Create(ctx context.Context, c CreateOptions, cb Callbacks) (*S
 	if err != nil {
 		return nil, err
 	}
-	return s.settle(ctx, st, cb)
+	return s.adopt(ctx, st, cb)
 }
 
-// settle makes the sandbox of st, which outlives its commands, or finds the one of its key.
-func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox, error) {
+// adopt creates the persistent sandbox of st, or returns the one with its key.
+func (s *Service) adopt(ctx context.Context, st *pending, cb Callbacks) (*Sandbox, error) {
 	defer st.close()
 	sb, err := st.create(ctx, &s.conn)
 	if err != nil || sb.Existing {
@@ -77,9 +77,9 @@ func (s *Service) settle(ctx context.Context, st *site, cb Callbacks) (*Sandbox,
 	return sb, nil
 }
 
-// site holds the parts of a new sandbox: Spec, image and output directory.
-type site struct {
-	base *base
+// pending holds the parts of a new sandbox: Spec, image and output directory.
+type pending struct {
+	root *rootImage
 	spec runner.Spec
 	out  *outDir
 
@@ -87,8 +87,8 @@ type site struct {
 }
 
 // create makes the sandbox of st, or finds the one of its key.
-func (st *site) create(ctx context.Context, conn *connection) (sb *Sandbox, err error) {
-	err = st.base.make(ctx, st.spec, conn, func(ctx context.Context, spec runner.Spec) error {
+func (st *pending) create(ctx context.Context, conn *connection) (sb *Sandbox, err error) {
+	err = st.root.make(ctx, st.spec, conn, func(ctx context.Context, spec runner.Spec) error {
 		sb, err = conn.create(ctx, spec)
 		return err
 	})
@@ -96,7 +96,7 @@ func (st *site) create(ctx context.Context, conn *connection) (sb *Sandbox, err 
 }
 
 // undo removes the directories of a sandbox that was not made, and gives up its place.
-func (st *site) undo() {
+func (st *pending) undo() {
 	if st.unreserve != nil {
 		st.unreserve()
 	}
@@ -106,28 +106,28 @@ func (st *site) undo() {
 	}
 }
 
-func (st *site) close() {
-	st.base.release()
+func (st *pending) close() {
+	st.root.release()
 	st.out.close()
 }
 
 // prepare reserves a place for a persistent sandbox, finds the image, connects to the runner, and makes the directories. The
 // runner is started first: that takes longest, and a runner ends by itself if this process is killed. Directories would
 // remain.
-func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_ *site, err error) {
-	rules := s.gateway.resolve(ctx, c.Egress, cb.Note)
+func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_ *pending, err error) {
+	rules := s.egress.resolve(ctx, c.Egress, cb.Note)
 	began := time.Now()
-	st := &site{spec: c.Spec}
+	st := &pending{spec: c.Spec}
 	if c.Spec.Lifetime == runner.Persistent {
-		if err = s.quota.reserve(ctx, &s.conn, s.gateway.likely(c.Egress), st); err != nil {
+		if err = s.quota.reserve(ctx, &s.conn, s.egress.likely(c.Egress), st); err != nil {
 			return nil, err
 		}
 		began = time.Now()
 	}
-	st.base, err = findBase(ctx, s.opts.Images, c.Image, wanted{c.Pull, c.Platform}, cb.image(c.Image))
+	st.root, err = findRoot(ctx, s.opts.Images, c.Image, wanted{c.Pull, c.Platform}, cb.image(c.Image))
 	defer func() {
 		if err != nil {
-			st.base.release()
+			st.root.release()
 			st.undo()
 		}
 	}()
@@ -137,8 +137,8 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	if c.Image.Stored() {
 		cb.since("image", began)
 	}
-	if c.Configured != nil && st.base.image != nil {
-		if err = c.Configured(&c, st.base.image.Config); err != nil {
+	if c.Configured != nil && st.root.image != nil {
+		if err = c.Configured(&c, st.root.image.Config); err != nil {
 			return nil, err
 		}
 		st.spec.Defaults = c.Spec.Defaults
@@ -146,7 +146,7 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	connected := make(chan error, 1)
 	go func() {
 		began := time.Now()
-		_, _, err := s.conn.get(ctx, s.gateway.likely(c.Egress))
+		_, _, err := s.conn.get(ctx, s.egress.likely(c.Egress))
 		cb.since("connect", began)
 		connected <- err
 	}()
@@ -166,9 +166,9 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 		r.egress.Log, err = s.outputs.logFile(st.out.name())
 	}
 	if err == nil && c.Spec.Key != "" {
-		st.spec.Given, err = given(c, st)
+		st.spec.Given, err = requested(c, st)
 	}
-	st.base.fill(&st.spec, c.User)
+	st.root.fill(&st.spec, c.User)
 	if c.Aside && st.spec.Rootfs != nil {
 		st.spec.Rootfs.Aside = true
 	}
@@ -176,7 +176,7 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 }
 
 // makeDirs checks the workspace, and makes /out.
-func (st *site) makeDirs(u outputs, c CreateOptions) (err error) {
+func (st *pending) makeDirs(u outputs, c CreateOptions) (err error) {
 	if st.spec.Workspace, err = workspaceDir(c.Spec.Workspace); err != nil {
 		return err
 	}
@@ -290,9 +290,9 @@ func (s *Service) ForkAttached(ctx context.Context, from, out string, mounts []r
 	return id, err
 }
 
-// given returns the properties that c asks of a keyed sandbox, and marks those that are defaults. The rules of its
+// requested returns the properties that c asks of a keyed sandbox, and marks those that are defaults. The rules of its
 // egress include this machine's mirrors, so the caller's words are compared instead.
-func given(c CreateOptions, st *site) ([]runner.Argument, error) {
+func requested(c CreateOptions, st *pending) ([]runner.Argument, error) {
 	mode := NoEgress
 	if e := st.spec.Egress; e != nil && e.Mode != "" {
 		mode = e.Mode

@@ -44,8 +44,8 @@ type Egress struct {
 // services reports whether e provides services on the sandbox's loopback, whatever the mode.
 func (e *Egress) services() bool { return len(e.Routes) > 0 || len(e.Listen) > 0 }
 
-// gateway makes the runner's settings of what sandboxes may reach.
-type gateway struct {
+// egressResolver makes the runner's settings of what sandboxes may reach.
+type egressResolver struct {
 	getenv func(string) string
 	source func() ([]runner.Secret, error) // see Options.Secrets
 	again  func(runner.Spec) []runner.Secret
@@ -53,7 +53,7 @@ type gateway struct {
 }
 
 // likely reports whether the sandbox may get a gateway, before any rules are read.
-func (g *gateway) likely(e Egress) bool {
+func (g *egressResolver) likely(e Egress) bool {
 	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Ask > 0 || e.GoProxy || g.source != nil || len(e.Secrets) > 0
 	return some && e.Mode != NoEgress || e.services()
 }
@@ -77,7 +77,7 @@ type resolved struct {
 
 // resolve turns e into the runner's settings, in the background: reading a policy file or this host's configuration
 // takes some milliseconds.
-func (g *gateway) resolve(ctx context.Context, e Egress, note func(string)) <-chan resolved {
+func (g *egressResolver) resolve(ctx context.Context, e Egress, note func(string)) <-chan resolved {
 	answer := make(chan resolved, 1)
 	go func() {
 		to, r, err := g.settings(ctx, e)
@@ -93,7 +93,7 @@ func (g *gateway) resolve(ctx context.Context, e Egress, note func(string)) <-ch
 
 // settings returns the runner's settings for e, with the host's own proxy and the caller's credentials, or nil if e
 // wants no network. It also returns the rules that they come from.
-func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, runner.EgressRules, error) {
+func (g *egressResolver) settings(ctx context.Context, e Egress) (*runner.Egress, runner.EgressRules, error) {
 	var r runner.EgressRules
 	if (e.Mode != "" && e.Mode != NoEgress) || e.File != "" {
 		var err error
@@ -120,7 +120,7 @@ func (g *gateway) settings(ctx context.Context, e Egress) (*runner.Egress, runne
 }
 
 // restart adds to a restarted sandbox what no file stores; see client.Options.
-func (g *gateway) restart(spec *runner.Spec) {
+func (g *egressResolver) restart(spec *runner.Spec) {
 	spec.Egress.Upstream, spec.Egress.Trust = upstream(g.getenv), trust(g.getenv, nil)
 	spec.Egress.Secrets, _ = g.secrets() // read before: it did not fail
 	if g.again != nil {
@@ -131,7 +131,7 @@ func (g *gateway) restart(spec *runner.Spec) {
 	}
 }
 
-func (g *gateway) secrets() ([]runner.Secret, error) {
+func (g *egressResolver) secrets() ([]runner.Secret, error) {
 	if g.source == nil {
 		return nil, nil
 	}

@@ -26,7 +26,7 @@ func noEnv(string) string { return "" }
 
 // find returns the settings for e of a gateway without an environment, and with the secrets.
 func find(ctx context.Context, e Egress, secrets ...runner.Secret) (*runner.Egress, []string, error) {
-	g := gateway{getenv: noEnv, source: func() ([]runner.Secret, error) { return secrets, nil }}
+	g := egressResolver{getenv: noEnv, source: func() ([]runner.Secret, error) { return secrets, nil }}
 	to, r, err := g.settings(ctx, e)
 	return to, r.Notes, err
 }
@@ -90,7 +90,7 @@ func TestFindFails(t *testing.T) {
 // TestUpstream checks that the host's proxy variables are passed to the runner, NO_PROXY included.
 func TestUpstream(t *testing.T) {
 	env := map[string]string{"https_proxy": "http://u:p@proxy.test:3128", "NO_PROXY": "corp.test", "HTTP_PROXY": "", "ALL_PROXY": "x", "HOME": "/"}
-	e, _, err := (&gateway{getenv: func(k string) string { return env[k] }}).settings(context.Background(), Egress{Allow: []string{"a.test"}})
+	e, _, err := (&egressResolver{getenv: func(k string) string { return env[k] }}).settings(context.Background(), Egress{Allow: []string{"a.test"}})
 	if err != nil || len(e.Upstream) != 2 || e.Upstream["https_proxy"] != env["https_proxy"] || e.Upstream["NO_PROXY"] != "corp.test" {
 		t.Errorf("%+v, %v", e, err)
 	}

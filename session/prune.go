@@ -18,8 +18,8 @@ import (
 	"demesne/runner/jobs"
 )
 
-// settle is how long a directory may stay empty before it counts as unused.
-const settle = time.Minute
+// emptyTime is how long a directory may stay empty before it counts as unused.
+const emptyTime = time.Minute
 
 // pruneOptions says which output directories are too old or too many.
 type pruneOptions struct {
@@ -166,7 +166,7 @@ func (o pruneOptions) candidates(root *os.File) ([]candidate, error) {
 	}
 	var old []candidate
 	for i, c := range list {
-		if i < tooMany || c.changed.Before(o.before) || c.empty && time.Since(c.changed) > settle {
+		if i < tooMany || c.changed.Before(o.before) || c.empty && time.Since(c.changed) > emptyTime {
 			old = append(old, c)
 		}
 	}

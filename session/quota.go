@@ -72,7 +72,7 @@ func (s *Service) Jobs() (*jobs.Store, error) {
 }
 
 // reserve takes a place for the persistent sandbox of st, before anything of it is made. st.undo gives it up.
-func (q quota) reserve(ctx context.Context, c *connection, network bool, st *site) error {
+func (q quota) reserve(ctx context.Context, c *connection, network bool, st *pending) error {
 	if _, err := q.sandboxes(); err != nil {
 		return err
 	}

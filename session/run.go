@@ -109,7 +109,7 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 		st.undo()
 		return nil, err
 	}
-	begin := st.once(&s.conn, cb)
+	begin := st.createAndStart(&s.conn, cb)
 	if c.Egress.Ask > 0 && cb.Ask != nil { // a question may come before the answer to the command's start
 		sb, err := st.create(ctx, &s.conn)
 		if err != nil {
@@ -118,7 +118,7 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 		}
 		cb.made(sb)
 		defer s.asks.listen(sb.ID, cb.Ask)()
-		begin = orRemove(sb, &s.conn)
+		begin = startOrRemove(sb, &s.conn)
 	}
 	res, started, err := s.execute(ctx, begin, r, cb, true)
 	if !started {
@@ -133,19 +133,19 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 }
 
 // complete completes the command with what the image says of it.
-func (st *site) complete(r *RunOptions) error {
+func (st *pending) complete(r *RunOptions) error {
 	if r.Complete == nil {
 		return nil
 	}
 	var c oci.Config
-	if st.base.image != nil {
-		c = st.base.image.Config
+	if st.root.image != nil {
+		c = st.root.image.Config
 	}
 	return r.Complete(c, &r.Command)
 }
 
 // finish makes the result of a one-shot sandbox that has ended.
-func (st *site) finish(r RunOptions, res *runner.Result, err error) (*RunResult, error) {
+func (st *pending) finish(r RunOptions, res *runner.Result, err error) (*RunResult, error) {
 	done := r.result(res)
 	own, collected := r.Streams.(*collector)
 	if res != nil {
@@ -195,7 +195,7 @@ func (s *Service) runKeyed(ctx context.Context, c CreateOptions, r RunOptions, c
 		st.close()
 		return nil, err
 	}
-	sb, err := s.settle(ctx, st, cb)
+	sb, err := s.adopt(ctx, st, cb)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (s *Service) runKeyed(ctx context.Context, c CreateOptions, r RunOptions, c
 // Exec runs a command in a persistent sandbox, and renews its TTL. It starts a sandbox that has lost its processes.
 // Errors and results are as in Run.
 func (s *Service) Exec(ctx context.Context, idOrName string, r RunOptions, cb Callbacks) (*RunResult, error) {
-	if _, err := s.gateway.secrets(); err != nil {
+	if _, err := s.egress.secrets(); err != nil {
 		return nil, err
 	}
 	if sb := s.conn.known(idOrName); sb != nil {
@@ -258,7 +258,7 @@ func (s *Service) within(ctx context.Context, sb *Sandbox, r RunOptions, cb Call
 		}
 	}
 	r.hidden = s.watch.hidden.values(sb.ID)
-	return s.start(ctx, in(sb), r, cb)
+	return s.start(ctx, startIn(sb), r, cb)
 }
 
 // joinQueue joins the queue of a sandbox; dir is Options.Queues.
@@ -273,7 +273,7 @@ func joinQueue(dir, id string) (_ *flock.Turn, err error) {
 
 // start runs a command that begin starts in a persistent sandbox.
 func (s *Service) start(ctx context.Context, begin begin, r RunOptions, cb Callbacks) (_ *RunResult, err error) {
-	if r.Command.Secrets, err = s.gateway.secrets(); err != nil {
+	if r.Command.Secrets, err = s.egress.secrets(); err != nil {
 		return nil, err
 	}
 	if r.hidden == nil {
@@ -302,10 +302,10 @@ func (s *Service) start(ctx context.Context, begin begin, r RunOptions, cb Callb
 // begin starts a command, and may first make its sandbox. On an error it leaves nothing behind.
 type begin func(context.Context, runner.Command) (*Sandbox, Process, error)
 
-// once makes the sandbox of st and starts a command in it, in one call. It ignores cancellation as connection.create.
-func (st *site) once(conn *connection, cb Callbacks) begin {
+// createAndStart makes the sandbox of st and starts a command in it, in one call. It ignores cancellation as connection.create.
+func (st *pending) createAndStart(conn *connection, cb Callbacks) begin {
 	return func(ctx context.Context, cmd runner.Command) (sb *Sandbox, p Process, err error) {
-		err = st.base.make(ctx, st.spec, conn, func(ctx context.Context, spec runner.Spec) error {
+		err = st.root.make(ctx, st.spec, conn, func(ctx context.Context, spec runner.Spec) error {
 			return conn.with(ctx, func(e Engine) (err error) {
 				sb, p, err = e.Run(context.WithoutCancel(ctx), spec, cmd)
 				return err
@@ -318,16 +318,16 @@ func (st *site) once(conn *connection, cb Callbacks) begin {
 	}
 }
 
-// in starts a command in an existing sandbox.
-func in(sb *Sandbox) begin {
+// startIn starts a command in an existing sandbox.
+func startIn(sb *Sandbox) begin {
 	return func(ctx context.Context, cmd runner.Command) (*Sandbox, Process, error) {
 		p, err := sb.Exec(ctx, cmd)
 		return sb, p, err
 	}
 }
 
-// orRemove is in, and removes the sandbox if the command cannot be started.
-func orRemove(sb *Sandbox, conn *connection) begin {
+// startOrRemove is startIn, and removes the sandbox if the command cannot be started.
+func startOrRemove(sb *Sandbox, conn *connection) begin {
 	return func(ctx context.Context, cmd runner.Command) (*Sandbox, Process, error) {
 		p, err := sb.Exec(ctx, cmd)
 		if err != nil {

@@ -9,7 +9,7 @@
 // The package owns everything between a frontend and package client:
 //
 //	service.go  options; engine.go, connection.go: the connection to the runner, renewed when it has ended
-//	create.go   from options to a sandbox: base.go finds the image, outputs.go makes /out, egress.go and keptrules.go get rules
+//	create.go   from options to a sandbox: rootimage.go finds the image, outputs.go makes /out, egress.go and keptrules.go get rules
 //	run.go      a command from its start to its result; streams.go and tail.go collect what it writes
 //	ask.go      questions about names; copy.go, download.go: files; quota.go: bounds of one user, jobs
 //	observe.go  reports events; auditlog.go: to a log; hidden.go: the credentials that no event has
@@ -117,7 +117,7 @@ type Service struct {
 	conn    connection
 	outputs outputs
 	quota   quota
-	gateway gateway
+	egress  egressResolver
 	asks    asks
 	watch   observer
 	swap    sync.Mutex // held while a download replaces an earlier one
@@ -135,9 +135,9 @@ func New(o Options) *Service {
 		o.Images = OpenImages
 	}
 	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Frontend, o.Mark}, quota: quota{o.Getenv}}
-	s.gateway = gateway{o.Getenv, o.Secrets, o.SecretsOf, o.Routes}
+	s.egress = egressResolver{o.Getenv, o.Secrets, o.SecretsOf, o.Routes}
 	o.Runner.Ask = func(q runner.Question) (allow, answered bool) { return question(s, q) }
-	o.Runner.Restart = s.gateway.restart
+	o.Runner.Restart = s.egress.restart
 	s.watch.tell, s.watch.namespace = o.Observe, o.Runner.Frontend.Namespace()
 	if dir := o.Getenv(audit.Variable); dir != "" && o.Observe == nil {
 		s.watch.tell = auditTo(dir, o.Runner.Frontend)

@@ -33,7 +33,7 @@ func (c CreateOptions) Shape(ctx context.Context, s *Service) (word string, ok b
 		}
 		image = found.Digest.String()
 	}
-	egress, rules, err := s.gateway.settings(ctx, c.Egress)
+	egress, rules, err := s.egress.settings(ctx, c.Egress)
 	if err != nil {
 		return "", false
 	}

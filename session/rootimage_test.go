@@ -40,7 +40,7 @@ func TestFindWithoutStore(t *testing.T) {
 		{"dir:" + dir + "/none", "", "no such file or directory"},
 		{"dir:" + dir + "/file", "", "is not a directory"},
 	} {
-		g, err := findBase(t.Context(), never, parse(t, c.name), wanted{}, nil)
+		g, err := findRoot(t.Context(), never, parse(t, c.name), wanted{}, nil)
 		if c.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("%s: %v, want %q", c.name, err, c.wrong)
@@ -70,16 +70,16 @@ func TestFindUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func() (*images.Client, error) { return &images.Client{Store: store, Program: "/nonexistent"}, nil }
-	g, err := findBase(t.Context(), open, parse(t, "pyhton"), wanted{}, nil)
+	g, err := findRoot(t.Context(), open, parse(t, "pyhton"), wanted{}, nil)
 	g.release()
 	if err == nil || !strings.Contains(err.Error(), `image "pyhton": unknown (did you mean "python"? known: host, `) {
 		t.Errorf("%v", err)
 	}
-	if _, err := findBase(t.Context(), open, parse(t, "debian:12"), wanted{pull: images.PullNever}, nil); !errors.Is(err, images.ErrNotFound) {
+	if _, err := findRoot(t.Context(), open, parse(t, "debian:12"), wanted{pull: images.PullNever}, nil); !errors.Is(err, images.ErrNotFound) {
 		t.Errorf("never pulled: %v", err)
 	}
 	broken := errors.New("no home")
-	if _, err := findBase(t.Context(), func() (*images.Client, error) { return nil, broken }, parse(t, "debian:12"), wanted{}, nil); !errors.Is(err, broken) {
+	if _, err := findRoot(t.Context(), func() (*images.Client, error) { return nil, broken }, parse(t, "debian:12"), wanted{}, nil); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
 }
@@ -89,7 +89,7 @@ func TestBaseRootfs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &base{ref: parse(t, "debian:12"), client: &images.Client{Store: store}, image: &images.Image{
+	g := &rootImage{ref: parse(t, "debian:12"), client: &images.Client{Store: store}, image: &images.Image{
 		Digest: "sha256:d", Layers: []oci.Layer{{DiffID: "sha256:1"}, {DiffID: "sha256:2"}},
 		Config: oci.Config{User: "app", WorkingDir: "srv", Env: []string{"A=1", "D="}},
 	}}
@@ -113,7 +113,7 @@ func TestBaseMake(t *testing.T) {
 		err  error
 	}{{"made", nil}, {"refused", ipc.Errorf(ipc.CodeInvalid, "no")}, {"missing, but no image", missing}} {
 		calls := 0
-		err := new(base).make(t.Context(), runner.Spec{}, nil, func(context.Context, runner.Spec) error {
+		err := new(rootImage).make(t.Context(), runner.Spec{}, nil, func(context.Context, runner.Spec) error {
 			calls++
 			return c.err
 		})

@@ -24,10 +24,10 @@ import (
 	"demesne/runner/ipc"
 )
 
-// base is the root file system of a sandbox: an image, a directory, or the host's own tree. An image is found or
+// rootImage is the root file system of a sandbox: an image, a directory, or the host's own tree. An image is found or
 // pulled, and locked while a sandbox is made from it. It is unpacked when the runner lacks a copy for its user and
 // group ids. Its user must release it.
-type base struct {
+type rootImage struct {
 	ref   imageref.Ref
 	image *images.Image // nil unless ref's kind is kept in the store
 
@@ -42,13 +42,13 @@ type wanted struct {
 	platform string // empty: any that is here, else this machine's
 }
 
-// tries is how often findBase fetches an image that vanished before it was locked.
+// tries is how often findRoot fetches an image that vanished before it was locked.
 const tries = 5
 
-// findBase resolves ref, and pulls the image if necessary. It does not unpack the image. store opens the image store,
+// findRoot resolves ref, and pulls the image if necessary. It does not unpack the image. store opens the image store,
 // and is called only for an image.
-func findBase(ctx context.Context, store func() (*images.Client, error), ref imageref.Ref, want wanted, progress func(events.Event)) (*base, error) {
-	g := &base{ref: ref, progress: progress}
+func findRoot(ctx context.Context, store func() (*images.Client, error), ref imageref.Ref, want wanted, progress func(events.Event)) (*rootImage, error) {
+	g := &rootImage{ref: ref, progress: progress}
 	switch ref.Kind {
 	case imageref.Host, "":
 		return g, want.none()
@@ -69,13 +69,13 @@ func findBase(ctx context.Context, store func() (*images.Client, error), ref ima
 	return g, NamedImage(ref, err)
 }
 
-// fetchable reports whether findBase can fetch an image that is missing from the store.
+// fetchable reports whether findRoot can fetch an image that is missing from the store.
 func fetchable(ref imageref.Ref, policy images.PullPolicy) bool {
 	return policy != images.PullNever && ref.Kind != imageref.Bare && ref.Kind != imageref.Pinned
 }
 
 // take fetches the image if necessary, and locks it against garbage collection.
-func (g *base) take(ctx context.Context, want wanted) (err error) {
+func (g *rootImage) take(ctx context.Context, want wanted) (err error) {
 	if want.platform != "" && fetchable(g.ref, want.pull) {
 		if img, err := g.client.Store.Lookup(g.ref); err == nil && !want.fits(img.Config) {
 			want.pull = images.PullAlways
@@ -107,7 +107,7 @@ func (w wanted) none() error {
 }
 
 // checkDirectory resolves symbolic links once, so that the path shown is the path used.
-func (g *base) checkDirectory() error {
+func (g *rootImage) checkDirectory() error {
 	real, err := filepath.EvalSymlinks(g.ref.Path)
 	if err != nil {
 		return fmt.Errorf("image %q: %w", g.ref.Given, fsutil.Reason(err))
@@ -120,7 +120,7 @@ func (g *base) checkDirectory() error {
 }
 
 // fill sets the base in spec. A non-empty user replaces the image's own.
-func (g *base) fill(spec *runner.Spec, user string) {
+func (g *rootImage) fill(spec *runner.Spec, user string) {
 	spec.Image = g.ref.Given
 	switch {
 	case g.ref.Kind == imageref.Directory:
@@ -130,7 +130,7 @@ func (g *base) fill(spec *runner.Spec, user string) {
 	}
 }
 
-func (g *base) rootfs(user string) *runner.Rootfs {
+func (g *rootImage) rootfs(user string) *runner.Rootfs {
 	c := g.image.Config
 	if user == "" {
 		user = c.User
@@ -180,7 +180,7 @@ func imageWord(ref imageref.Ref) string {
 }
 
 // release unlocks the image; a sandbox made from it holds its own lock. g may be nil.
-func (g *base) release() {
+func (g *rootImage) release() {
 	if g != nil && g.hold != nil {
 		g.hold.Close()
 		g.hold = nil
@@ -193,7 +193,7 @@ const unpackTries = 5
 
 // make makes the sandbox through create. If the runner lacks an unpacked copy of the image, it unpacks the image in the
 // runner's user namespace and calls create again. Another one, even of this user, may have another id map.
-func (g *base) make(ctx context.Context, spec runner.Spec, conn *connection, create func(context.Context, runner.Spec) error) error {
+func (g *rootImage) make(ctx context.Context, spec runner.Spec, conn *connection, create func(context.Context, runner.Spec) error) error {
 	err := create(ctx, spec)
 	for range unpackTries {
 		var e *ipc.Error
