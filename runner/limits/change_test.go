@@ -12,7 +12,7 @@ import (
 
 // changeIn checks changes of limits that control groups enforce. withGroups calls it for each version.
 func changeIn(t *testing.T, h *Host, names map[string]string) {
-	g := groupIn(t, h, "change", runner.Limits{Memory: 256 << 20, PIDs: 100, CPUs: 1})
+	g := groupIn(t, h, "change", runner.Limits{Memory: 256 << 20, PIDs: 100, CPUs: 0.5})
 	s := start(t, g, "while :; do :; done")
 	for _, step := range []struct {
 		to   runner.Limits
