@@ -81,7 +81,7 @@ func (b *box) browseFirefox(s *apiServer) *pageTab {
 // tab returns the tab of a browser, which ends with the test.
 func (b *box) tab(s *apiServer, at tab) *pageTab {
 	b.Cleanup(at.Close)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), hung)
 	b.Cleanup(cancel)
 	return &pageTab{at, b, ctx, s.url}
 }
@@ -111,7 +111,7 @@ func (p *pageTab) check(err error) {
 // await waits until an expression is true.
 func (p *pageTab) await(expression string) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	for {
 		var ok bool

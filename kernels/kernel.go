@@ -15,11 +15,13 @@ import (
 
 // Times that a kernel gets.
 const (
-	interruptGrace = 5 * time.Second        // from an interrupt to the end of the execution
 	interruptEvery = time.Second            // between two interrupts
 	idleGrace      = 5 * time.Second        // from the reply to the last output: ipykernel sends them on two connections
 	greetEvery     = 100 * time.Millisecond // between two attempts to reach a kernel that starts
 )
+
+// interruptGrace is the time from an interrupt to the end of the execution. Tests on a slow machine change it.
+var interruptGrace = 5 * time.Second
 
 // ErrDead is the error of a kernel that has ended, or was ended because it sent what is no message.
 var ErrDead = errors.New("the kernel has ended")

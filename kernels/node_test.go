@@ -87,6 +87,7 @@ await display({[Symbol.for('Jupyter.display')]: () => ({'application/json': {a: 
 
 // TestNodeInterrupt ends endless code wherever it runs, and keeps the state.
 func TestNodeInterrupt(t *testing.T) {
+	t.Cleanup(kernels.SetInterruptGrace(5 * time.Minute)) // it checks that code ends, on a slow machine too
 	k := startDriver(t, "node")
 	execute(t, k, "let x = 1")
 	for _, code := range []string{
