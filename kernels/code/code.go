@@ -99,7 +99,7 @@ func begin(ctx context.Context, s *session.Service, o Options, cb session.Callba
 		return nil, err
 	}
 	c.used = time.Now()
-	go c.watch(c.kernel)
+	go c.EndOf(c.kernel) // notices the end of a kernel that executes nothing
 	return c, nil
 }
 
@@ -190,7 +190,7 @@ func (c *Session) Restart(ctx context.Context) error {
 		k.Kill()
 		return errClosed
 	}
-	go c.watch(k)
+	go c.EndOf(k)
 	return nil
 }
 

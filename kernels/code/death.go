@@ -46,13 +46,13 @@ func (c *Session) Death() *Death {
 	return c.death
 }
 
-// watch notices the end of a kernel that executes nothing.
-func (c *Session) watch(k *kernels.Running) {
+// EndOf waits for the end of a kernel of the session, and returns how it ended.
+func (c *Session) EndOf(k *kernels.Running) *Death {
 	select {
 	case <-k.Ended():
 	case <-k.Done():
 	}
-	c.died(k, nil)
+	return c.died(k, nil)
 }
 
 // died records the death of a kernel, and makes sure of it. It returns the first reason. A nil reason is that of its

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -211,14 +211,9 @@ func TestDeathIdle(t *testing.T) {
 	d := newDesk(t)
 	s := d.start(options(t, "python"))
 	said(t, s, "import threading, os, time\nthreading.Thread(target=lambda: (time.sleep(0.2), os._exit(5))).start()")
-	for range 200 {
-		if s.Death() != nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if d := s.Death(); d == nil || d.Reason != "exited with status 5" {
-		t.Errorf("%v", d)
+	eventually(t, "the death to be noticed", func() bool { return s.Death() != nil })
+	if d := s.Death(); d.Reason != "exited with status 5" || s.EndOf(s.Kernel()) != d {
+		t.Errorf("%v, then %v", d, s.EndOf(s.Kernel()))
 	}
 }
 
@@ -238,14 +233,7 @@ func TestRestart(t *testing.T) {
 	s := d.start(options(t, "python"))
 	said(t, s, "x = 1\nopen('/tmp/kept', 'w').write('kept')")
 	busy := make(chan error, 1)
-	go func() {
-		_, err := s.Execute(t.Context(), kernels.Execution{Code: "import time\ntime.sleep(60)"})
-		busy <- err
-	}()
-	for _, idle := s.Idle(); idle; _, idle = s.Idle() {
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(50 * time.Millisecond)
+	begun(t, s, "import time\nprint('up', flush=True)\ntime.sleep(60)", busy)
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -272,24 +260,66 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// begun executes code that writes something once it runs, and returns when it has. The error of its end goes to ended.
+func begun(t *testing.T, s *code.Session, text string, ended chan<- error) {
+	t.Helper()
+	up := make(chan kernels.Output, 100)
+	go func() {
+		_, err := s.Execute(t.Context(), kernels.Execution{Code: text, Emit: func(o kernels.Output) { up <- o }})
+		ended <- err
+		close(up)
+	}()
+	if _, ok := <-up; !ok {
+		t.Error("the code ended without output")
+	}
+}
+
+// waiting counts the goroutines that wait in a select of that function.
+func waiting(function string) (n int) {
+	b := make([]byte, 1<<20)
+	for g := range strings.SplitSeq(string(b[:runtime.Stack(b, true)]), "\n\n") {
+		if state, stack, _ := strings.Cut(g, "\n"); strings.Contains(state, "[select") && strings.Contains(stack, function) {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually waits until cond is true.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
 // TestTurns checks that calls execute one after another, in their order.
 func TestTurns(t *testing.T) {
 	d := newDesk(t)
 	s := d.start(options(t, "python"))
 	said(t, s, "order = []")
-	var all sync.WaitGroup
-	for n := range 5 {
-		all.Go(func() {
-			s.Execute(t.Context(), kernels.Execution{Code: fmt.Sprintf("import time; order.append(%d); time.sleep(0.3); order.append(%[1]d)", n)})
-		})
-		time.Sleep(100 * time.Millisecond)
+	ended := make(chan error, 5)
+	begun(t, s, "import time\norder.append(0)\ntry:\n  print('up', flush=True)\n  time.sleep(60)\nexcept KeyboardInterrupt: order.append(0)", ended)
+	for n := 1; n < 5; n++ {
+		go func() {
+			_, err := s.Execute(t.Context(), kernels.Execution{Code: fmt.Sprintf("order.append(%d); time.sleep(0.01); order.append(%[1]d)", n)})
+			ended <- err
+		}()
+		eventually(t, "the call to wait for its turn", func() bool { return waiting("code.(*Session).waitTurn(") == n })
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := s.Execute(ctx, kernels.Execution{Code: "order.append(99)"}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a call that stopped waiting: %v", err)
 	}
-	all.Wait()
+	s.Interrupt()
+	for range cap(ended) {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
 	if got := said(t, s, "order"); got != "[0, 0, 1, 1, 2, 2, 3, 3, 4, 4]" {
 		t.Errorf("%s", got)
 	}
@@ -373,10 +403,7 @@ func TestStoreIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	said(t, s, "import time; time.sleep(3)") // a busy session is not ended
-	for err == nil {
-		time.Sleep(10 * time.Millisecond)
-		_, err = old.Get("", s.ID)
-	}
+	eventually(t, "its end", func() bool { _, err = old.Get("", s.ID); return err != nil })
 	if !strings.Contains(err.Error(), "it was older than 1s") {
 		t.Errorf("the old session: %v", err)
 	}
@@ -402,9 +429,7 @@ func TestPrepared(t *testing.T) {
 		}
 		said(t, s, "x = 1\nopen('/tmp/x', 'w').close()")
 		d.sandboxes(2) // this one, and the next one
-		for st.Ready() == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		eventually(t, "the next one", func() bool { return st.Ready() > 0 })
 	}
 	st.Close()
 	d.sandboxes(0)
@@ -424,9 +449,8 @@ func TestPrepared(t *testing.T) {
 // sandboxes waits until the runner has n sandboxes.
 func (d *desk) sandboxes(n int) {
 	d.Helper()
-	var ids []string
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		ids = nil
+	eventually(d, fmt.Sprintf("%d sandboxes", n), func() bool {
+		var ids []string
 		d.With(context.Background(), func(e session.Engine) error {
 			all, err := e.List(context.Background())
 			for _, i := range all {
@@ -434,11 +458,8 @@ func (d *desk) sandboxes(n int) {
 			}
 			return err
 		})
-		if len(ids) == n {
-			return
-		}
-	}
-	d.Errorf("sandboxes: %q, want %d", ids, n)
+		return len(ids) == n
+	})
 }
 
 // TestPreparedYields checks that prepared sessions end where a new session would find no room.
@@ -459,9 +480,7 @@ func TestPreparedYields(t *testing.T) {
 		}
 		if n == 100 {
 			d.sandboxes(2)
-			for st.Ready() == 0 {
-				time.Sleep(time.Millisecond)
-			}
+			eventually(t, "the prepared session", func() bool { return st.Ready() > 0 })
 		}
 	}
 	d.sandboxes(2)
@@ -480,7 +499,7 @@ func TestPreparedDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.sandboxes(2)
+	eventually(t, "a prepared session", func() bool { return st.Ready() == 1 })
 	// The prepared session's sandbox vanishes: the next session is a new one.
 	d.With(t.Context(), func(e session.Engine) error {
 		all, _ := e.List(t.Context())
@@ -491,7 +510,7 @@ func TestPreparedDies(t *testing.T) {
 		}
 		return nil
 	})
-	time.Sleep(100 * time.Millisecond)
+	eventually(t, "its end to be noticed", func() bool { return st.Ready() == 0 })
 	next, err := st.Create(t.Context(), "", options(t, "python"), session.Callbacks{})
 	if err != nil {
 		t.Fatal(err)

@@ -284,7 +284,7 @@ func (r *relay) wait(ctx context.Context, f *console, k *code.Session) (code int
 		return 0, errors.Is(context.Cause(ctx), errRestart)
 	case <-r.kernel.Ended():
 	}
-	d := deathOf(k)
+	d := k.EndOf(r.kernel)
 	if res := r.kernel.Result(); res != nil && res.Reason == runner.Exited && res.ExitCode == 0 {
 		return 0, true // the code asked for it
 	}
@@ -305,15 +305,4 @@ func (r *relay) wait(ctx context.Context, f *console, k *code.Session) (code int
 		r.say(h, "demesne: the kernel ended: "+text.SafeLine(d.Reason)+"\n")
 	}
 	return exitCode, true
-}
-
-// deathOf returns how the kernel of a session ended. The session notices the end a moment after its process.
-func deathOf(k *code.Session) *code.Death {
-	for range 500 {
-		if d := k.Death(); d != nil {
-			return d
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return &code.Death{Reason: "for an unknown reason"}
 }
