@@ -70,12 +70,15 @@ func JoinQueue(dir, name, who string) (*Turn, error) {
 	return t, nil
 }
 
-// InQueue reports whether who waits in the queue of that name, or has its turn.
-func InQueue(dir, name, who string) bool {
-	entries, err := os.ReadDir(dir)
-	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
-		return strings.HasPrefix(e.Name(), name+".") && strings.HasSuffix(e.Name(), "."+who)
-	})
+// Left returns when who has no turn in the queue of that name, or with an error when ctx ends.
+func Left(ctx context.Context, dir, name, who string) error {
+	t := Turn{dir: dir, name: name}
+	all, err := t.all()
+	i := slices.IndexFunc(all, func(p place) bool { return p.who == who })
+	if err != nil || i < 0 {
+		return err
+	}
+	return Gone(ctx, all[i].path)
 }
 
 // AdoptTurn returns the turn that another process joined as who, and whose file f it has passed to this process.

@@ -35,18 +35,17 @@ func (f *Backend) startJob(ctx context.Context, argv []string, r any) (*session.
 		return nil, explained(err)
 	}
 	t := &session.Job{ID: j.ID, Status: jobs.Queued, Started: j.Created}
-	began := time.Now()
-	for pause := time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 100*time.Millisecond) {
-		if took := time.Since(began); took > slowTime || took > startTime && !f.jobs.Free() {
-			break
-		}
-		if j, err = f.jobs.Get(j.ID); err != nil || j.Status != jobs.Queued {
+	for end := time.Now().Add(slowTime); ; {
+		late, cancel := context.WithTimeout(ctx, startTime)
+		err := f.jobs.Begun(late, j.ID)
+		cancel()
+		if err == nil {
 			t.Status = jobs.Running
-			break
 		}
-		time.Sleep(pause)
+		if err == nil || ctx.Err() != nil || time.Now().After(end) || !f.jobs.Free() {
+			return t, nil
+		}
 	}
-	return t, nil
 }
 
 func (f *Backend) doJob(ctx context.Context, id string) error {

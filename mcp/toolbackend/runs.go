@@ -46,15 +46,31 @@ func AttendRun(ctx context.Context, job string) error {
 	if err != nil {
 		return err
 	}
-	return store.Attend(ctx, job, func(ctx context.Context, r *runs.Request, rec *runs.Recorder) error {
+	var turn *flock.Turn // of a run that locks its sandbox
+	stand := func(id string, r *runs.Request) (err error) {
+		if r.Lock {
+			turn, err = standInLine(r, id)
+		}
+		return err
+	}
+	return store.Attend(ctx, job, stand, func(ctx context.Context, r *runs.Request, rec *runs.Recorder) error {
 		f, err := Open(Options{Namespace: r.Namespace})
 		if err != nil {
 			return err
 		}
 		defer f.Close()
+		if turn != nil {
+			defer turn.Leave()
+			if err := turn.Wait(ctx); err != nil {
+				return err
+			}
+		}
 		return f.doRun(ctx, r, rec)
 	})
 }
+
+// lineTime bounds the wait for a run to stand in line. One that waits for a free process is not in line yet.
+const lineTime = 5 * time.Second
 
 // runTools is a [mcp.Runs] over a store, for the callers of one namespace.
 type runTools struct {
@@ -82,8 +98,10 @@ func (f *runTools) Run(ctx context.Context, arguments json.RawMessage, sandbox s
 	if err != nil {
 		return nil, explained(err)
 	}
-	if r.Lock {
-		f.inLine(ctx, r, run.ID)
+	if r.Lock { // such runs have their turns in the order of their answers
+		late, cancel := context.WithTimeout(ctx, lineTime)
+		f.store.Begun(late, run.ID)
+		cancel()
 	}
 	out := &mcp.StartedRun{Warnings: warnings, ID: run.ID, EventsURL: runs.EventsURL(run.ID), StatusURL: runs.StatusURL(run.ID), Identifier: run.Identifier}
 	if r.Await > 0 {
@@ -210,13 +228,6 @@ func (f *Backend) doRun(ctx context.Context, r *runs.Request, rec *runs.Recorder
 	if err := json.Unmarshal(r.Sandbox, &sandbox); err != nil {
 		return fmt.Errorf("read run: %w", err)
 	}
-	if r.Lock {
-		unlock, err := lockRun(ctx, r, rec.Run())
-		if err != nil {
-			return err
-		}
-		defer unlock()
-	}
 	sb, err := f.ensure(ctx, r, sandbox, false)
 	if err != nil {
 		return explained(err)
@@ -235,37 +246,13 @@ func (f *Backend) doRun(ctx context.Context, r *runs.Request, rec *runs.Recorder
 	return err
 }
 
-// lockRun waits for the earlier runs that lock the same sandbox.
-func lockRun(ctx context.Context, r *runs.Request, id string) (unlock func(), err error) {
+// standInLine joins the line of runs that lock the same sandbox.
+func standInLine(r *runs.Request, id string) (*flock.Turn, error) {
 	dir, err := flock.QueueDir()
 	if err != nil {
 		return nil, err
 	}
-	turn, err := flock.JoinQueue(dir, lineOf(r), id)
-	if err != nil {
-		return nil, err
-	}
-	if err := turn.Wait(ctx); err != nil {
-		turn.Leave()
-		return nil, err
-	}
-	return func() { turn.Leave() }, nil
-}
-
-// lineOf names the line of runs that lock the same sandbox.
-func lineOf(r *runs.Request) string { return "run-" + r.Namespace + "-" + r.Identifier }
-
-// lineTime bounds the wait for a run to stand in line. One that waits for a free process is not in line yet.
-const lineTime = 5 * time.Second
-
-// inLine waits until the process of a run stands in line, so that runs have their turns in the order of their answers.
-func (f *runTools) inLine(ctx context.Context, r *runs.Request, id string) {
-	dir, err := flock.QueueDir()
-	for end := time.Now().Add(lineTime); err == nil && ctx.Err() == nil && time.Now().Before(end) && !flock.InQueue(dir, lineOf(r), id); time.Sleep(5 * time.Millisecond) {
-		if run, gone := f.store.Get(id, f.sees); gone != nil || run.State != runs.Queued {
-			return // its turn came, or it has ended
-		}
-	}
+	return flock.JoinQueue(dir, "run-"+r.Namespace+"-"+r.Identifier, id)
 }
 
 // runCommands executes the commands of a run, until one fails.

@@ -70,8 +70,14 @@ func (s *Store) attend(ctx context.Context, turn *flock.Turn, dir string, what j
 	slot, err := s.slot(ctx, turn)
 	if err == nil {
 		defer slot.Close()
+		if s.Admit != nil {
+			err = s.Admit(what)
+		}
+	}
+	if err == nil {
 		err = writeJSON(dir, "started", time.Now())
 	}
+	turn.Leave()
 	var res *runner.Result
 	if err == nil {
 		res, err = run(ctx, what, out, errs)
@@ -114,7 +120,6 @@ func listen(path string, cancelled func(by runner.Frontend)) error {
 // slot waits for all earlier jobs in the queue, and then for the first free slot. At any time only one process looks
 // for a slot.
 func (s *Store) slot(ctx context.Context, turn *flock.Turn) (*os.File, error) {
-	defer turn.Leave()
 	if err := turn.Wait(ctx); err != nil {
 		return nil, err
 	}

@@ -115,6 +115,8 @@ type Store struct {
 	// Frontend owns the jobs that this Store starts. Any frontend other than the command line sees only its own jobs:
 	// for the others, [Store.Get] and the methods built on it return ErrUnknown.
 	Frontend runner.Frontend
+	// Admit is called in the process of a job that has a slot, before a later job can have one. nil: it is not called.
+	Admit func(what json.RawMessage) error
 }
 
 // DefaultDir returns ~/.demesne/jobs.

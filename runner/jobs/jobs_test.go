@@ -116,6 +116,43 @@ func awaitStatus(t *testing.T, s *Store, id string, want Status) {
 	}
 }
 
+// TestBegun checks that Begun returns once a job runs or has ended.
+func TestBegun(t *testing.T) {
+	s := store(t, 1)
+	first, second := start(t, s, "stay"), start(t, s, "stay")
+	begun := func(id string, most time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), most)
+		defer cancel()
+		return s.Begun(ctx, id)
+	}
+	if err := begun(first.ID, time.Minute); err != nil {
+		t.Error(err)
+	}
+	if j, err := s.Get(first.ID); err != nil || j.Status != Running {
+		t.Errorf("the first: %+v, %v", j, err)
+	}
+	if err := begun(second.ID, 50*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the second: %v", err)
+	}
+	if _, err := s.Cancel(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := begun(second.ID, time.Minute); err != nil {
+		t.Error(err)
+	}
+	if j, err := s.Get(second.ID); err != nil || j.Status != Running {
+		t.Errorf("the second, after the first: %+v, %v", j, err)
+	}
+	third := start(t, s, "stay")
+	kill(t, third.ID)
+	if err := begun(third.ID, time.Minute); err != nil {
+		t.Errorf("killed before its turn: %v", err)
+	}
+	if _, err := s.Cancel(t.Context(), second.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestHowJobsEnd(t *testing.T) {
 	s := store(t, 4)
 	for _, c := range []struct {
@@ -271,7 +308,7 @@ func TestKilled(t *testing.T) {
 	for i := range 40 {
 		wg.Go(func() {
 			j := start(t, s, "stay")
-			time.Sleep(time.Duration(i) * 200 * time.Microsecond)
+			time.Sleep(time.Duration(i) * 200 * time.Microsecond) // another moment in each round
 			kill(t, j.ID)
 			got := wait(t, s, j.ID)
 			if got.Status != Failed || !strings.Contains(got.Message, "was killed") {

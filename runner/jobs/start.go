@@ -122,6 +122,11 @@ func launch(argv []string, dir string, files ...*os.File) error {
 	return nil
 }
 
+// Begun returns when a job no longer waits for its turn: it runs, or has ended. It returns an error when ctx ends.
+func (s *Store) Begun(ctx context.Context, id string) error {
+	return flock.Left(ctx, s.queue(), queueName, id)
+}
+
 // Wait returns the job once it has ended. It returns the job as it is when the time most has passed or ctx ends.
 func (s *Store) Wait(ctx context.Context, id string, most time.Duration) (*Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)

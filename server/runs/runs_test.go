@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"demesne/runner"
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	}
 	s, err := Open(dir, 0, nil)
 	if err == nil {
-		err = s.Attend(context.Background(), os.Args[len(os.Args)-1], execute)
+		err = s.Attend(context.Background(), os.Args[len(os.Args)-1], nil, execute)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -244,7 +245,9 @@ func TestEvents(t *testing.T) {
 }
 
 // TestRecorder checks the bounds of output: of a chunk, of a stream and of the log.
-func TestRecorder(t *testing.T) {
+func TestRecorder(t *testing.T) { synctest.Test(t, testRecorder) }
+
+func testRecorder(t *testing.T) {
 	var log strings.Builder
 	rec := &Recorder{job: "job-1", out: &log, left: 1 << 30, request: Request{Commands: []Step{{Shell: "x"}}}}
 	o := rec.Command(0)
@@ -252,7 +255,7 @@ func TestRecorder(t *testing.T) {
 		io.WriteString(o.Stdout, strings.Repeat("ü", streamMost/10))
 	}
 	o.Stderr.Write([]byte{0xc3})
-	time.Sleep(2 * chunkWait)
+	time.Sleep(2 * chunkWait) // of the fake clock
 	o.Stderr.Write([]byte{0xbc, 0xff})
 	o.Ended(nil)
 	run := Run{Commands: []Command{{}}}

@@ -76,6 +76,9 @@ func (s *Store) Start(r *Request) (*Run, error) {
 	return newRun(j, r), nil
 }
 
+// Begun returns when a run is admitted, or has ended. It returns an error when ctx ends.
+func (s *Store) Begun(ctx context.Context, id string) error { return s.jobs.Begun(ctx, jobOf(id)) }
+
 // Resume observes the runs that an earlier server has started and that go on. It returns their number.
 func (s *Store) Resume() (n int, err error) {
 	all, err := s.newest()
@@ -225,8 +228,18 @@ func (s *Store) lines(job string, from int64, f func(line []byte)) error {
 	return nil
 }
 
-// Attend is the main function of the process that executes a run. The end of ctx, and Cancel, end the run.
-func (s *Store) Attend(ctx context.Context, job string, do func(context.Context, *Request, *Recorder) error) error {
+// Attend is the main function of the process that executes a run. admit is called first, for one run after another in the
+// order of their start; it may be nil. The end of ctx, and Cancel, end the run.
+func (s *Store) Attend(ctx context.Context, job string, admit func(id string, r *Request) error, do func(context.Context, *Request, *Recorder) error) error {
+	if admit != nil {
+		s.jobs.Admit = func(what json.RawMessage) error {
+			var r Request
+			if err := json.Unmarshal(what, &r); err != nil {
+				return fmt.Errorf("read run: %w", err)
+			}
+			return admit(idOf(job), &r)
+		}
+	}
 	return s.jobs.Attend(ctx, job, 2*logMost, func(ctx context.Context, what json.RawMessage, out, _ io.Writer) (*runner.Result, error) {
 		rec := &Recorder{store: s, job: job, out: out, left: logMost}
 		if err := json.Unmarshal(what, &rec.request); err != nil {
