@@ -42,9 +42,10 @@ func TestFilesInputs(t *testing.T) {
 func TestFilesInputsByDescriptor(t *testing.T) {
 	b := newBox(t)
 	file := b.file("in/data", "first\n", 0o644)
-	cmd, out := b.started([]string{"-i", "--in", filepath.Dir(file) + ":d"}, "echo ready; sleep 0.7; cat /in/d/data; ls /in/d")
+	cmd, out := b.started([]string{"-i", "--in", filepath.Dir(file) + ":d"}, "echo ready; until test -e /in/d/go; do sleep 0.02; done; cat /in/d/data; ls /in/d")
 	os.Rename(b.dir+"/in", b.dir+"/moved")
 	b.file("in/data", "second\n", 0o644)
+	b.file("moved/go", "", 0o644)
 	line, _ := out.ReadString('\n')
 	cmd.Wait()
 	if line != "first\n" {

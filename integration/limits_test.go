@@ -30,8 +30,22 @@ func usable(t *testing.T) {
 func TestEscapeP11Forks(t *testing.T) {
 	b := newBox(t)
 	cmd := b.command("demesne", "run", "--json", "--timeout", "4s", "--pids", "64", "--", "sh", "-c", "f() { f | f & }; f; f; sleep 60")
-	go func() { time.Sleep(time.Second); usable(t) }()
+	over, used := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(used)
+		eventually(t, "the bomb", func() bool {
+			select {
+			case <-over:
+				return true
+			default:
+				return len(named("sh")) > 32
+			}
+		})
+		usable(t)
+	}()
 	p := b.parse(b.finish(cmd))
+	close(over)
+	<-used
 	if p.Reason != "timed-out" && p.Reason != "exited" {
 		t.Errorf("reason %q: %s", p.Reason, p.Detail)
 	}

@@ -1,10 +1,13 @@
 package integration
 
 import (
+	"fmt"
 	"io"
 	"math/rand"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,7 +48,6 @@ func TestMCPJob(t *testing.T) {
 		t.Errorf("stderr.log: %q", got)
 	}
 	first := c.must("sandbox_status", args{"job_id": id}).field("elapsed_seconds")
-	time.Sleep(50 * time.Millisecond)
 	if again := b.once("sandbox_status", args{"job_id": id}).field("elapsed_seconds"); again != first {
 		t.Errorf("elapsed %s, then %s", first, again)
 	}
@@ -218,7 +220,7 @@ func (c *mcpClient) killedAfter(delay time.Duration, creates, answered bool) (jo
 		_, box = c.start("sandbox_create", args{})
 	}
 	end := func() {
-		time.Sleep(delay)
+		time.Sleep(delay) // the moment that the caller chose
 		c.cmd.Process.Kill()
 		<-c.ended
 		c.cmd.Wait()
@@ -251,7 +253,7 @@ func TestMCPKilledWhileItMakes(t *testing.T) {
 	runner := runners(true)[0]
 	syscall.Kill(runner, syscall.SIGSTOP)
 	c.start("sandbox_create", args{})
-	time.Sleep(200 * time.Millisecond) // until it has asked the runner
+	eventually(t, "the request to wait in the runner's socket", func() bool { return unread(t, runner) })
 	c.cmd.Process.Kill()
 	<-c.ended
 	syscall.Kill(runner, syscall.SIGCONT)
@@ -259,6 +261,22 @@ func TestMCPKilledWhileItMakes(t *testing.T) {
 		return strings.TrimSpace(b.demesne("ls", "-q").stdout) == kept && len(named("demesne-init")) == 1
 	})
 	b.demesne("rm", kept)
+}
+
+// unread reports whether a connected socket of a process has bytes that the process has not read.
+func unread(t *testing.T, pid int) bool {
+	sockets, err := exec.Command(program(t, "ss"), "-xnH", "state", "established").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for l := range strings.Lines(string(sockets)) {
+		f := strings.Fields(l) // type, received, sent, path, inode, and its peer's
+		if len(f) > 4 && f[1] != "0" && slices.ContainsFunc(links, func(link string) bool { to, _ := os.Readlink(link); return to == "socket:["+f[4]+"]" }) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestMCPKilledUntold checks that a sandbox whose id was delivered keeps its full TTL. One whose creator was
@@ -297,7 +315,8 @@ func TestMCPKilledUntold(t *testing.T) {
 		}
 		return false
 	})
-	time.Sleep(200 * time.Millisecond) // until the runner has answered
+	// No state outside the server says that the runner's answer has arrived. A kill before it checks less, and passes.
+	time.Sleep(200 * time.Millisecond)
 	cmd.Process.Kill()
 	cmd.Wait()
 	eventually(t, "the sandbox with an unknown id to be gone", func() bool { return len(ids()) == 2 })

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 func TestMCPScript(t *testing.T) {
@@ -217,9 +216,11 @@ func TestMCPCancelled(t *testing.T) {
 	b.extra = append(b.extra, "DEMESNE_POOL_SIZE=0") // the only PID 1 is the one of the call
 	c := b.mcp()
 	tree := "setsid sleep 3333 & (sleep 3333 & sleep 3333) & echo up; sleep 3333"
-	for _, after := range []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond} {
+	for _, begun := range []func() bool{
+		func() bool { return true }, func() bool { return len(named("demesne-init")) > 0 }, func() bool { return sleepers("3333") == 4 },
+	} {
 		id, _ := c.start("sandbox_script", args{"command": tree})
-		time.Sleep(after)
+		eventually(t, "the call to come so far", begun)
 		c.tell("notifications/cancelled", args{"requestId": id, "reason": "test"})
 		eventually(t, "the sandbox to be gone", func() bool { return len(named("demesne-init")) == 0 })
 	}

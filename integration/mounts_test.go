@@ -384,9 +384,8 @@ func TestCowAsk(t *testing.T) {
 		cmd := b.command("demesne", "run", "--here=cow", "--cow", "ask", "-c", "echo "+text+" > f")
 		cmd.Dir = p
 		term := b.terminalOf(cmd)
-		for _, key := range keys {
-			term.expect("[p]atch: ")
-			time.Sleep(100 * time.Millisecond)
+		for i, key := range keys {
+			eventually(t, "the question", func() bool { return strings.Count(term.screen(), "[p]atch: ") > i })
 			term.typ(key + "\n")
 			if key == "l" {
 				term.expect("M " + f)

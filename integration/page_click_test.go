@@ -45,7 +45,8 @@ func TestPageClick(t *testing.T) {
 // ports publishes a server of the sandbox, opens it in a tab, and ends that.
 func (p *pageBrowser) ports() {
 	p.t.Helper()
-	p.send("/v1/sandboxes/web/exec", args{"command": "echo '<title>published</title>' > index.html; setsid python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 & sleep 1"})
+	p.send("/v1/sandboxes/web/exec", args{"command": "echo '<title>published</title>' > index.html; setsid python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 & " +
+		`until python3 -c 'import socket; socket.create_connection(("127.0.0.1", 8000))' 2>/dev/null; do sleep 0.1; done`})
 	p.press("Publish")
 	p.fill(map[string]string{"to": "8000"})
 	p.await(`window.sent && document.querySelector("main td a.mono")`)

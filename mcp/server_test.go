@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -431,32 +432,25 @@ func TestSignsOfLife(t *testing.T) {
 		{meta(``), ""},
 		{meta(`,"progressToken":7`), ` elapsed: running (5 bytes of output)\nhalf\n","progress":`},
 	} {
-		d := &desk{hold: make(chan struct{})}
-		s, _ := serverFor(t, d)
-		in, w := io.Pipe()
-		var out writer
-		done := make(chan error)
-		go func() { done <- s.ServeStdio(t.Context(), in, &out) }()
-		io.WriteString(w, hello+`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"x"},"_meta":`+c.meta+`}}`+"\n")
-		for range 1000 {
-			time.Sleep(time.Millisecond)
-			if c.want != "" && strings.Contains(out.String(), c.want) {
-				break
+		synctest.Test(t, func(t *testing.T) {
+			d := &desk{hold: make(chan struct{})}
+			s, _ := serverFor(t, d)
+			in, w := io.Pipe()
+			var out writer
+			done := make(chan error)
+			go func() { done <- s.ServeStdio(t.Context(), in, &out) }()
+			io.WriteString(w, hello+`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"x"},"_meta":`+c.meta+`}}`+"\n")
+			time.Sleep(5 * s.opts.Heartbeat) // of the fake clock
+			close(d.hold)
+			w.Close()
+			if err := <-done; err != nil {
+				t.Error(err)
 			}
-			if c.want == "" && len(d.seen()) > 0 {
-				time.Sleep(5 * s.opts.Heartbeat)
-				break
+			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+			if c.want == "" && len(lines) != 2 || !strings.Contains(out.String(), c.want) || !strings.Contains(out.String(), `"id":2`) {
+				t.Errorf("%s: no %s in %d lines, the last\n%s", c.meta, c.want, len(lines), lines[len(lines)-1])
 			}
-		}
-		close(d.hold)
-		w.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		if c.want == "" && len(lines) != 2 || !strings.Contains(out.String(), c.want) || !strings.Contains(out.String(), `"id":2`) {
-			t.Errorf("%s: no %s in %d lines, the last\n%s", c.meta, c.want, len(lines), lines[len(lines)-1])
-		}
+		})
 	}
 }
 

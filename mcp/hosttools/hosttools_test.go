@@ -12,6 +12,8 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"demesne/internal/fsutil"
 )
 
 // TestMain makes this program an MCP server if it is started as one.
@@ -34,8 +36,8 @@ func serve() {
 	sdk.AddTool(s, &sdk.Tool{Name: "look", Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true}},
 		func(_ context.Context, req *sdk.CallToolRequest, _ none) (*sdk.CallToolResult, any, error) {
 			req.Session.NotifyProgress(context.Background(), &sdk.ProgressNotificationParams{ProgressToken: req.Params.GetProgressToken(), Progress: 1, Message: "half"})
-			if req.Params.GetProgressToken() != nil {
-				time.Sleep(time.Second) // progress that arrives with the result may be dropped
+			for heard := os.Getenv("HEARD"); heard != "" && !fsutil.Exists(heard); { // progress that arrives with the result may be dropped
+				time.Sleep(time.Millisecond)
 			}
 			return text("pid " + os.Getenv("MARK"))
 		})
@@ -194,12 +196,15 @@ func TestStarts(t *testing.T) {
 
 // TestProgressPasses: the server's progress and signs of life reach the client under its own token.
 func TestProgressPasses(t *testing.T) {
-	s := Open([]Server{real(t, "a", "yes")}, Allowlist{"a": {Tools: Tools{All: true}}}, Options{})
+	server, heard := real(t, "a", "yes"), filepath.Join(t.TempDir(), "heard")
+	server.Env = append(server.Env, "HEARD="+heard)
+	s := Open([]Server{server}, Allowlist{"a": {Tools: Tools{All: true}}}, Options{})
 	defer s.Close()
 	got := make(chan string, 16)
 	cs := connect(t, s, "a", &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, req *sdk.ProgressNotificationClientRequest) {
 		if req.Params.ProgressToken == "mine" {
 			got <- req.Params.Message
+			os.WriteFile(heard, nil, 0o600)
 		}
 	}})
 	p := &sdk.CallToolParams{Name: "look"}

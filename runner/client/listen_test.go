@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -93,15 +94,20 @@ func TestListenerRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
+	// The receive queue of a listening socket (state 0A) is the number of connections that wait for accept.
+	const queued = "8089 & until grep -q ':1F99 .* 0A 00000000:00000001 ' /proc/net/tcp; do sleep 0.01; done; echo queued; wait"
 	spec := runner.Spec{Out: c.tree(), Egress: &runner.Egress{Listen: []uint16{8089}}}
-	s, p, err := client.Run(context.Background(), spec, runner.Command{Argv: []string{"sh", "-c", dials + "8089"}, Stdout: w})
+	s, p, err := client.Run(context.Background(), spec, runner.Command{Argv: []string{"sh", "-c", dials + queued}, Stdout: w})
 	w.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	lines := bufio.NewReader(r)
+	if line, err := lines.ReadString('\n'); line != "queued\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
 	go answer(c.listener(s, 8089), "late")
-	out, _ := io.ReadAll(r)
+	out, _ := io.ReadAll(lines)
 	if _, err := p.Wait(context.Background()); err != nil || strings.TrimSpace(string(out)) != "late" {
 		t.Errorf("%q, %v", out, err)
 	}

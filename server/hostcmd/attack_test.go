@@ -184,13 +184,14 @@ func TestAttackRecord(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 	edit(s, r, func(r *Record) { r.State, r.Digest = Approved, r.Request.Digest() })
-	s.Kick()
-	time.Sleep(2 * lookEvery)
-	if n := s.logged(events.HostStarted); n != 1 {
-		t.Errorf("executed %d times", n)
+	if o := s.yes(s.waits(s.exec("show", "next"))); o.State != Done { // each look at decisions is at those of all requests
+		t.Fatalf("%+v", o)
 	}
 	if o := s.outcome(r); o.State != Done { // a repeated call gets the same result
 		t.Errorf("%+v", o)
+	}
+	if n := s.logged(events.HostStarted); n != 2 {
+		t.Errorf("executed %d times with the next one", n)
 	}
 	r = s.waits(s.exec("show", "four"))
 	if err := os.Remove(s.Store().path(r.Request.ID)); err != nil {
@@ -465,7 +466,7 @@ func TestAttackGrant(t *testing.T) {
 	s.waits(s.exec("show", "web", "db"))
 	s.waits(s.Do(t.Context(), Caller{Namespace: "a"}, Ask{Kind: Exec, Argv: []string{"show", "web"}}, 0))
 	s.waits(s.Do(t.Context(), model, Ask{Kind: Exec, Argv: []string{"show", "web"}, Dir: s.work}, 0))
-	time.Sleep(20 * time.Millisecond)
+	time.Sleep(20 * time.Millisecond) // a ctime is as coarse as the kernel's tick
 	s.program("show", "echo evil")
 	s.waits(s.exec("show", "again"))
 	s.program("other", "echo ran")

@@ -138,7 +138,7 @@ func TestAttackWrite(t *testing.T) {
 	s.has(s.dir+"/new2", "mine")
 	old := s.file("old", "before", 0o600)
 	r = s.waits(s.write(old, "x"))
-	time.Sleep(20 * time.Millisecond)
+	time.Sleep(20 * time.Millisecond) // a ctime is as coarse as the kernel's tick
 	s.file("old", "edited", 0o600)
 	if o := s.yes(r); o.State != Failed {
 		t.Errorf("edited since: %+v", o)
@@ -228,9 +228,12 @@ func TestAttackOracle(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	s.Store().Decide(Decision{ID: s.Access(model).Requests[0].ID})
+	id := s.Access(model).Requests[0].ID
+	s.Store().Decide(Decision{ID: id})
 	s.Kick()
-	time.Sleep(50 * time.Millisecond)
+	if o, err := s.Collect(s.Context(), model, id, 5*time.Second); err != nil || o.State != Refused {
+		t.Errorf("%+v %v", o, err)
+	}
 	s.waits(s.Do(t.Context(), model, Ask{Kind: Exec, Argv: []string{"show"}, Dir: s.dir + "/private/absent"}, 0))
 }
 

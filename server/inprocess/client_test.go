@@ -1,6 +1,7 @@
 package inprocess_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -351,24 +352,19 @@ func types(t *testing.T, c *client.Client) {
 	ctx := soon(t)
 	sb := made(t, c, client.CreateRequest{})
 	term := must[*client.Terminal](t)(c.Sandboxes().Terminal(ctx, sb, client.TerminalOptions{Command: "stty size; read x; stty size; echo got-$x; exit 7", Rows: 30, Cols: 90}))
-	seen := make(chan string)
-	go func() {
-		b, err := io.ReadAll(term)
-		if err != nil {
-			b = append(b, err.Error()...)
-		}
-		seen <- string(b)
-	}()
-	time.Sleep(200 * time.Millisecond)
+	shown := bufio.NewReader(term)
+	first, err := shown.ReadString('\n') // the command has looked at its size
+	if err != nil || !strings.Contains(first, "30 90") {
+		t.Errorf("%q %v", first, err)
+	}
 	if err := term.Resize(40, 100); err != nil {
 		t.Error(err)
 	}
-	time.Sleep(100 * time.Millisecond)
 	if n, err := io.WriteString(term, "word\n"); n != 5 || err != nil {
 		t.Error(n, err)
 	}
-	if got := <-seen; !strings.Contains(got, "30 90") || !strings.Contains(got, "40 100") || !strings.Contains(got, "got-word") {
-		t.Errorf("%q", got)
+	if rest, err := io.ReadAll(shown); err != nil || !strings.Contains(string(rest), "40 100") || !strings.Contains(string(rest), "got-word") {
+		t.Errorf("%q %v", rest, err)
 	}
 	if code, reason := term.Exit(); code != 7 || reason != "exited" {
 		t.Errorf("%d %q", code, reason)

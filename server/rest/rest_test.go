@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -283,14 +284,10 @@ func TestEgress(t *testing.T) {
 				answer <- [2]bool{allow, answered}
 			}()
 		}
-		var id string
-		for id == "" {
-			if all := r.api.questions.list(); len(all) == 1 {
-				id = all[0].ID
-			}
+		for waiting("(*questions).ask(") < 2 {
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(10 * time.Millisecond)
+		id := r.api.questions.list()[0].ID
 		r.steps([]step{
 			{"GET /v1/egress/questions", "", 200, `"name":"q.test","port":443`},
 			{"POST /v1/egress/questions/" + id + "/" + verb, "", 200, `"verdict":"`},
@@ -302,6 +299,17 @@ func TestEgress(t *testing.T) {
 			}
 		}
 	}
+}
+
+// waiting counts the goroutines that wait in a select of that function.
+func waiting(function string) (n int) {
+	b := make([]byte, 1<<20)
+	for g := range strings.SplitSeq(string(b[:runtime.Stack(b, true)]), "\n\n") {
+		if state, stack, _ := strings.Cut(g, "\n"); strings.Contains(state, "[select") && strings.Contains(stack, function) {
+			n++
+		}
+	}
+	return n
 }
 
 // TestQuestions checks the bound of questions and their stream.
