@@ -138,7 +138,7 @@ func TestUnreadOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	w2.Close()
-	time.Sleep(stream.Patience + 500*time.Millisecond)
+	time.Sleep(stream.Patience + 500*time.Millisecond) // what is tested: a reader that is slower than the patience
 	if n, _ := io.Copy(io.Discard, r2); n != 100000 {
 		t.Errorf("%d of 100000 bytes reached a slow reader", n)
 	}

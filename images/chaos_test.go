@@ -30,7 +30,7 @@ func TestKill(t *testing.T) {
 			}
 			all = append(all, startRole(t, name, s))
 		}
-		time.Sleep(rand.N(time.Duration(1+round/rounds) * 50 * time.Millisecond))
+		time.Sleep(rand.N(time.Duration(1+round/rounds) * 50 * time.Millisecond)) // at any moment
 		for _, cmd := range all {
 			cmd.Process.Kill()
 		}

@@ -131,7 +131,7 @@ func fakeBlob(ctx context.Context, from, to *Store, b oci.Descriptor) error {
 		if n < piece {
 			return w.Commit(ctx)
 		}
-		time.Sleep(rand.N(2 * time.Millisecond))
+		time.Sleep(rand.N(2 * time.Millisecond)) // so that a kill can fall between two pieces
 	}
 }
 
@@ -183,7 +183,7 @@ var fakeWrong = map[string]func() int{
 	},
 	"garbage pull": func() int {
 		fmt.Println("hello")
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // what is tested: a process that does not end
 		return 0
 	},
 	"endless pull": func() int {
@@ -200,7 +200,7 @@ var fakeWrong = map[string]func() int{
 	},
 	"deaf pull": func() int { // ignores the end of stdin, and signals
 		fmt.Println(`{"event":"notice","why":"deaf"}`)
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // what is tested: a process that does not end
 		return 0
 	},
 	"daemon pull": func() int { // leaves a process behind that holds its pipes

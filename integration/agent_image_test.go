@@ -104,7 +104,7 @@ func (g *gallery) firstScreen(t *testing.T) {
 	eventually(t, "the answer", func() bool { return strings.Contains(unstyled(term.screen()), "zebra") })
 	for range 2 {
 		term.typ("\x03")
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond) // two presses, each read by itself
 	}
 	if code := term.wait(); code != 0 && code != 130 {
 		t.Errorf("exit %d: %q", code, unstyled(term.screen()))

@@ -102,7 +102,7 @@ func testAgentTerminal(t *testing.T, name, ready string) {
 	term.quiet()
 	for range 2 {
 		term.typ("\x03")
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond) // two presses, each read by itself
 	}
 	if code := term.wait(); code != 0 && code != 130 {
 		t.Errorf("exit %d", code)
@@ -168,12 +168,12 @@ func TestAgentAsks(t *testing.T) {
 	term := b.agentTerminal(dir, "--ask", "--ask-timeout", "3s", "script-agent",
 		`for n in one two three; do curl -s -m 20 -o $n.txt http://$n.test/; echo "over $n"; done; read -r x; echo "got <$x>"`)
 	term.expect(strings.Replace(question, "%s", "one", 1))
-	term.typ("y\r") // too early: typed for the program before the question appeared
-	time.Sleep(400 * time.Millisecond)
+	term.typ("y\r")                    // too early: typed for the program before the question appeared
+	time.Sleep(400 * time.Millisecond) // keys within 300 ms of a question are ignored
 	term.typ("n\r")
 	term.expect("over one")
 	term.expect(strings.Replace(question, "%s", "two", 1))
-	time.Sleep(400 * time.Millisecond)
+	time.Sleep(400 * time.Millisecond) // keys within 300 ms of a question are ignored
 	term.typ("y\r")
 	term.expect("over two")
 	term.expect("no answer in 3s: denied for now")
@@ -201,7 +201,7 @@ for n in one two; do curl -s -m 20 -o $n.txt http://$n.test/; echo "over $n"; un
 read -r x; printf 'got <%s>' "$x"`)
 	for _, c := range []struct{ name, typed string }{{"one", "n\r"}, {"two", "\x1b[200~y\r"}} {
 		term.expect("allow access to " + c.name + ".test:80? [y/N]")
-		time.Sleep(400 * time.Millisecond)
+		time.Sleep(400 * time.Millisecond) // keys within 300 ms of a question are ignored
 		asked := len(term.screen())
 		term.typ(c.typed)
 		eventually(t, "the screen to be drawn again", func() bool { return strings.Contains(term.screen()[asked:], "frame <24 80>") })

@@ -94,7 +94,7 @@ func TestProxyKilledEarly(t *testing.T) {
 				n.Fatal(err)
 			}
 			eventually(t, "a proxy", func() bool { return len(named("demesne-proxy")) > 0 })
-			time.Sleep(time.Duration(round) * time.Millisecond)
+			time.Sleep(time.Duration(round) * time.Millisecond) // another moment in each round
 			for _, pid := range named("demesne-proxy") {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}

@@ -26,7 +26,7 @@ func (b *box) halfway(rounds int, whom func(cli int) []int, args []string, after
 		if err := cmd.Start(); err != nil {
 			b.Fatal(err)
 		}
-		time.Sleep(rand.N(took))
+		time.Sleep(rand.N(took)) // at any moment of the call
 		for _, pid := range whom(cmd.Process.Pid) {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}

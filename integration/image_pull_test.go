@@ -121,7 +121,7 @@ func TestImagePullKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(rng.Intn(400)) * time.Millisecond)
+		time.Sleep(time.Duration(rng.Intn(400)) * time.Millisecond) // another moment in each round
 		victims := []int{cmd.Process.Pid}
 		if round%2 == 1 {
 			victims = append(victims, named("demesne-images")...)

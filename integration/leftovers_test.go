@@ -96,7 +96,7 @@ func killRound(t *testing.T, find func(int) []int, sig syscall.Signal, delay tim
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(delay)
+	time.Sleep(delay) // the moment that the caller chose
 	// Wait for a victim that does not exist yet. Kill again one that an unconnected caller has replaced.
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -182,7 +182,7 @@ func TestLeftoversCheckKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(rng.Intn(120)) * time.Millisecond)
+		time.Sleep(time.Duration(rng.Intn(120)) * time.Millisecond) // another moment in each round
 		victims := []int{cmd.Process.Pid}
 		if round%2 == 1 {
 			victims = runners(true)

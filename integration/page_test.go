@@ -145,14 +145,14 @@ func (p *pageBrowser) picture(name string) {
 	if dir == "" {
 		return
 	}
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // only for a person who looks at the picture: transitions end
 	for _, shape := range []struct {
 		name          string
 		width, height int
 		dark          bool
 	}{{"light", 1280, 900, false}, {"dark", 1280, 900, true}, {"phone", 390, 844, false}} {
 		p.check(p.Size(shape.width, shape.height, shape.dark))
-		time.Sleep(150 * time.Millisecond)
+		time.Sleep(150 * time.Millisecond) // as above
 		p.check(p.Screenshot(filepath.Join(dir, name+"-"+shape.name+".png")))
 	}
 	p.check(p.Size(1280, 900, false))

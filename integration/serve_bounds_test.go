@@ -306,7 +306,7 @@ func TestServeTLS(t *testing.T) {
 		t.Errorf("without TLS: %d", resp.StatusCode)
 	}
 	b.file("cert.pem", "broken", 0o644)
-	time.Sleep(1100 * time.Millisecond)
+	time.Sleep(1100 * time.Millisecond) // the server looks at the files once a second
 	if serial, _ := get(cert); serial != 1 {
 		t.Error("a broken file stops the server")
 	}

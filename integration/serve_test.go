@@ -149,7 +149,7 @@ func TestServeKilledAny(t *testing.T) {
 		if err := churn.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(400+rand.IntN(1600)) * time.Millisecond)
+		time.Sleep(time.Duration(400+rand.IntN(1600)) * time.Millisecond) // another moment in each round
 		api.stop(syscall.SIGKILL)
 		churn.Wait()
 		api = b.serveAPI("--egress", "none")

@@ -264,7 +264,7 @@ func TestSessionPauseIdle(t *testing.T) {
 	for range 3 {
 		eventually(t, "it to be frozen", func() bool { return state() == "paused" })
 		before, _ := os.ReadFile(one.Out + "/beat")
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // what is tested: nothing is written for so long
 		if after, err := os.ReadFile(one.Out + "/beat"); err != nil || len(before) == 0 || len(after) != len(before) {
 			t.Errorf("frozen, and %d bytes became %d, %v", len(before), len(after), err)
 		}
@@ -349,7 +349,7 @@ func TestSessionIdleCPU(t *testing.T) {
 	b.must("exec", id, "-c", "sleep 60 >/dev/null 2>&1 &")
 	time.Sleep(500 * time.Millisecond) // what a start still does
 	before := spent(t)
-	time.Sleep(3 * time.Second)
+	time.Sleep(3 * time.Second) // what is measured
 	if used := spent(t) - before; used > 150*time.Millisecond {
 		t.Errorf("%v of 3 s", used)
 	}

@@ -21,7 +21,7 @@ func TestSpareShapes(t *testing.T) {
 			}
 			all = onSpare(p) && all
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // time to prepare the next one
 		return all
 	})
 }
@@ -58,7 +58,7 @@ func TestSpareImage(t *testing.T) {
 		if got := g.inside(ref, "head -c 5 /etc/passwd; ls /bin | head -1; touch /bin/mark"); !strings.HasPrefix(got, "root:") {
 			t.Errorf("after gc --all: %q", got)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // most rounds find a prepared sandbox
 	}
 }
 
@@ -71,7 +71,7 @@ func TestSpareImageRemoved(t *testing.T) {
 	for i := range 10 {
 		ref, _ := g.simple(fmt.Sprintf("demo:%d", i))
 		g.ok("run", "--image", ref, "--", "true")
-		time.Sleep(time.Duration(6*i) * time.Millisecond)
+		time.Sleep(time.Duration(6*i) * time.Millisecond) // another moment in each round
 		g.ok("rmi", ref)
 	}
 }

@@ -44,7 +44,7 @@ func (b *box) warm(flags ...string) {
 	b.Helper()
 	eventually(b, "a spare", func() bool {
 		p, _ := b.report(append([]string{"--trace"}, flags...), "true")
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // time to prepare the next one
 		return onSpare(p)
 	})
 }
@@ -114,7 +114,7 @@ func TestSpareFresh(t *testing.T) {
 		if n := len(names(out)); n != 1 {
 			t.Errorf("round %d: %d files in /out", i, n)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // most rounds find a prepared sandbox
 	}
 	work := b.mkdir("w")
 	b.warm("--workspace", work)
@@ -199,7 +199,7 @@ func TestSpareOff(t *testing.T) {
 			if p, _ := b.report([]string{"--trace"}, "true"); onSpare(p) {
 				t.Error("made in advance, unwanted")
 			}
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond) // an unwanted one would be prepared by then
 		}
 	})
 	t.Run("many", func(t *testing.T) {
@@ -261,7 +261,7 @@ func TestSpareKilled(t *testing.T) {
 			b := newBox(t)
 			b.demesne("create", "--name", "holder")
 			b.sh("true")
-			time.Sleep(time.Duration(rng.Intn(60)) * time.Millisecond)
+			time.Sleep(time.Duration(rng.Intn(60)) * time.Millisecond) // another moment in each round
 			for _, pid := range named(name) {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}

@@ -264,7 +264,7 @@ func TestSlowOutputs(t *testing.T) {
 			fmt.Fprintf(output, "%s%08x", mark("key"), 1)
 			continue
 		}
-		time.Sleep(still / 4)
+		time.Sleep(still / 4) // what is tested: pieces that come slowly, but in time
 		output.WriteString("piece\n")
 	}
 	if said != "status "+strings.Repeat("stream ", pieces)+"execute_reply " {

@@ -158,7 +158,7 @@ func TestRoundsAbandoned(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var p parked
 		state := p.put(&talk{cancel: cancel})
-		time.Sleep(returnTime - time.Second)
+		time.Sleep(returnTime - time.Second) // of the fake clock
 		if ctx.Err() != nil {
 			t.Error("ended too soon")
 		}

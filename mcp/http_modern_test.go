@@ -187,12 +187,12 @@ func TestHTTPGone(t *testing.T) {
 		do(t.Context(), "POST", id, strings.Split(hello, "\n")[1])
 		ctx, leave := context.WithCancel(t.Context())
 		go do(ctx, "POST", id, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"x"}}}`, 2))
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // of the fake clock
 		drained := make(chan struct{})
 		go func() { s.Drain(); close(drained) }()
 		still := func(after time.Duration, want bool) {
 			t.Helper()
-			time.Sleep(after)
+			time.Sleep(after) // of the fake clock
 			select {
 			case <-drained:
 				if want {
@@ -245,7 +245,7 @@ func TestReplayBounds(t *testing.T) {
 		check("s", "a", -1, 0, false)
 		check("s", "b", -1, 0, true)
 		p.Append(ctx, "s", "a", []byte("0"))
-		time.Sleep(replayTime / 2)
+		time.Sleep(replayTime / 2) // of the fake clock
 		p.Append(ctx, "s", "a", []byte("1"))
 		check("s", "a", -1, 2, false)
 		check("s", "a", 0, 1, false)

@@ -164,7 +164,7 @@ func TestUnread(t *testing.T) {
 		settled := int64(-1)
 		for n := sent.Load(); n != settled; n = sent.Load() {
 			settled = n
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(200 * time.Millisecond) // nothing says that the server has stopped reading
 		}
 		if settled > 3*mostUnread {
 			t.Errorf("id %s: took %d requests of a client that reads nothing", id, settled)

@@ -30,7 +30,7 @@ func TestPatience(t *testing.T) {
 			served := make(chan error, 1)
 			go func() { served <- s.ServeStdio(t.Context(), in, &out) }()
 			fmt.Fprintf(feed, `%s{"jsonrpc":"2.0","id":"call","method":"tools/call","params":{"name":%q,"arguments":%s}}`+"\n", hello, name, arguments)
-			time.Sleep(runner.Longest - time.Minute)
+			time.Sleep(runner.Longest - time.Minute) // of the fake clock
 			if strings.Contains(out.String(), `"id":"call"`) {
 				t.Errorf("%s: answered before it was done", name)
 			}

@@ -413,7 +413,7 @@ func TestConnectPieces(t *testing.T) {
 			for rest := text; rest != ""; rest = rest[min(size, len(rest)):] {
 				io.WriteString(c, rest[:min(size, len(rest))])
 				if size < len(text) {
-					time.Sleep(time.Millisecond)
+					time.Sleep(time.Millisecond) // each part in a packet of its own
 				}
 			}
 			io.WriteString(c, "hello")

@@ -367,7 +367,7 @@ func (clock) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body)
 	w.Header().Set("Content-Type", "text/event-stream")
 	for range events {
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond) // the rate at which a model writes
 		var now unix.Timespec
 		unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
 		fmt.Fprintf(w, "data: {\"type\":\"text\",\"at\":\"%d\"}\n\n", now.Nano())

@@ -114,7 +114,7 @@ func TestPullTwice(t *testing.T) {
 	c := child{Ref: ref.Given, Store: t.TempDir(), Certs: r.trust(t).DockerPerHostCertDirPath}
 	r.behave(func(w http.ResponseWriter, req *http.Request, next http.Handler) {
 		if strings.Contains(req.URL.Path, "/blobs/") {
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond) // so that both processes want each layer at the same time
 		}
 		next.ServeHTTP(w, req)
 	})

@@ -246,7 +246,7 @@ func TestForkKilled(t *testing.T) {
 	for round := range 10 {
 		c.sh(s, "sleep 1000 > /dev/null 2>&1 &")
 		go client.Fork(ctx, "one", "", t.TempDir())
-		time.Sleep(time.Duration(round) * 8 * time.Millisecond)
+		time.Sleep(time.Duration(round) * 8 * time.Millisecond) // another moment in each round
 		c.kill(client)
 		client = c.connect()
 		if _, err := client.GC(ctx); err != nil {

@@ -33,7 +33,7 @@ func changeIn(t *testing.T, h *Host, names map[string]string) {
 		}
 	}
 	refusesChanges(t, g)
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // what is measured
 	s.end()
 	if used := s.cmd.ProcessState.UserTime(); used > 500*time.Millisecond {
 		t.Errorf("used %v with 0.1 processors", used)

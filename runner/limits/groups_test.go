@@ -127,7 +127,7 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 		g := groupIn(t, h, "cpu", runner.Limits{CPUs: 0.2})
 		began := time.Now()
 		s := start(t, g, "while :; do :; done")
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(1500 * time.Millisecond) // what is measured
 		s.end()
 		if took, used := time.Since(began), s.cmd.ProcessState.UserTime()+s.cmd.ProcessState.SystemTime(); used > took/2 {
 			t.Errorf("used %v of %v with 0.2 processors", used, took)

@@ -43,7 +43,7 @@ func forks() {
 		_, _ = os.StartProcess("/bin/sleep", []string{"sleep", "60"}, &os.ProcAttr{})
 	}
 	fmt.Println("done")
-	time.Sleep(time.Minute)
+	time.Sleep(time.Minute) // the processes count as long as this one lives
 	os.Exit(0)
 }
 

@@ -52,7 +52,7 @@ func TestWatchdogShared(t *testing.T) {
 		t.Fatal("not up")
 	}
 	stop := g.Watch(s.pid(), Watched{}, a.over)
-	time.Sleep(600 * time.Millisecond)
+	time.Sleep(600 * time.Millisecond) // what is tested: several looks find nothing
 	stop()
 	pids, _ := processes(s.pid())
 	sum, _ := resident(pids)
@@ -192,7 +192,7 @@ func TestWatchdogDisk(t *testing.T) {
 				stop()
 				return
 			}
-			time.Sleep(1500 * time.Millisecond)
+			time.Sleep(1500 * time.Millisecond) // what is tested: several looks find nothing
 			stop()
 			if a.reason != "" {
 				t.Error(a.detail)
@@ -415,7 +415,7 @@ func BenchmarkIdle(b *testing.B) {
 	var before, after syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
 	for b.Loop() {
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // what is measured
 	}
 	syscall.Getrusage(syscall.RUSAGE_SELF, &after)
 	used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()

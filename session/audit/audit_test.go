@@ -179,7 +179,7 @@ func TestKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(20+7*i) * time.Millisecond)
+		time.Sleep(time.Duration(20+7*i) * time.Millisecond) // another moment in each round
 		cmd.Process.Kill()
 		cmd.Wait()
 		last, lines := 0, bufio.NewScanner(&out)
