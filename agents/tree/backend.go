@@ -16,18 +16,18 @@ import (
 	"demesne/session"
 )
 
-// family manages the children of one agent. It is the backend of the MCP server in that agent's sandbox. A child can
+// children manages the children of one agent. It is the backend of the MCP server in that agent's sandbox. A child can
 // have what the agent has, or less. session.Request.Create.Spec.Name and agents.Request.Name are the child's name.
-type family struct{ n *node }
+type children struct{ n *node }
 
-var _ mcp.Service = family{}
+var _ mcp.Service = children{}
 
 // errNotInside is the error of operations that only exist on the host.
 var errNotInside = errors.New("not available inside a sandbox")
 
 // begin reserves a name and a directory for a child. The caller calls drop if it was not created, or else done when it
 // has ended.
-func (f family) begin(name, tool string) (c *child, drop func(), err error) {
+func (f children) begin(name, tool string) (c *child, drop func(), err error) {
 	n := f.n
 	release, err := n.names.reserve(name)
 	if err != nil {
@@ -59,14 +59,14 @@ func (f family) begin(name, tool string) (c *child, drop func(), err error) {
 }
 
 // created makes the child known: it exists.
-func (f family) created(c *child) {
+func (f children) created(c *child) {
 	f.n.mu.Lock()
 	defer f.n.mu.Unlock()
 	f.n.children = append(f.n.children, c)
 }
 
 // done records the end of a child's work.
-func (f family) done(c *child, code int) {
+func (f children) done(c *child, code int) {
 	f.n.mu.Lock()
 	c.ended, c.exitCode = true, code
 	f.n.mu.Unlock()
@@ -77,14 +77,14 @@ func (f family) done(c *child, code int) {
 }
 
 // under returns a context that ends with ctx and with the agent.
-func (f family) under(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+func (f children) under(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(f.n.ctx, func() { cancel(context.Cause(f.n.ctx)) })
 	return ctx, func(why error) { stop(); cancel(why) }
 }
 
 // inherit completes the sandbox of a child that runs commands.
-func (f family) inherit(r *session.Request, c *child) (session.CreateOptions, error) {
+func (f children) inherit(r *session.Request, c *child) (session.CreateOptions, error) {
 	n := f.n
 	o := r.Create
 	if len(o.Spec.Inputs) > 0 || o.Spec.Workspace != "" || o.Spec.Key != "" {
@@ -107,7 +107,7 @@ func (f family) inherit(r *session.Request, c *child) (session.CreateOptions, er
 }
 
 // Script runs a command in a sandbox of its own.
-func (f family) Script(ctx context.Context, r session.Request, w session.Callbacks) (*session.RunResult, error) {
+func (f children) Script(ctx context.Context, r session.Request, w session.Callbacks) (*session.RunResult, error) {
 	c, drop, err := f.begin(r.Create.Spec.Name, "sandbox_script")
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (f family) Script(ctx context.Context, r session.Request, w session.Callbac
 	return f.script(ctx, r, c, drop, w)
 }
 
-func (f family) script(ctx context.Context, r session.Request, c *child, drop func(), w session.Callbacks) (*session.RunResult, error) {
+func (f children) script(ctx context.Context, r session.Request, c *child, drop func(), w session.Callbacks) (*session.RunResult, error) {
 	ctx, cancel := f.under(ctx)
 	defer cancel(nil)
 	o, err := f.inherit(&r, c)
@@ -156,7 +156,7 @@ func (c *child) inside(r *session.RunResult) *session.RunResult {
 }
 
 // Start runs Script in the background.
-func (f family) Start(_ context.Context, r session.Request) (*session.Job, error) {
+func (f children) Start(_ context.Context, r session.Request) (*session.Job, error) {
 	c, drop, err := f.begin(r.Create.Spec.Name, "sandbox_script")
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (f family) Start(_ context.Context, r session.Request) (*session.Job, error
 }
 
 // Create makes a sandbox that lives until it is destroyed or the agent ends.
-func (f family) Create(ctx context.Context, r session.Request, w session.Callbacks) (*session.Created, error) {
+func (f children) Create(ctx context.Context, r session.Request, w session.Callbacks) (*session.Created, error) {
 	c, drop, err := f.begin(r.Create.Spec.Name, "sandbox_create")
 	if err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func (f family) Create(ctx context.Context, r session.Request, w session.Callbac
 }
 
 // Exec runs a command in a sandbox that this agent created.
-func (f family) Exec(ctx context.Context, id string, r session.Request, w session.Callbacks) (*session.RunResult, error) {
+func (f children) Exec(ctx context.Context, id string, r session.Request, w session.Callbacks) (*session.RunResult, error) {
 	if !f.n.sandboxes.has(id) {
 		return nil, attachTo(id)
 	}
@@ -209,7 +209,7 @@ func attachTo(id string) error {
 }
 
 // Destroy removes a sandbox that this agent created.
-func (f family) Destroy(ctx context.Context, id string) error {
+func (f children) Destroy(ctx context.Context, id string) error {
 	if !f.n.sandboxes.has(id) {
 		return attachTo(id)
 	}
@@ -221,7 +221,7 @@ func (f family) Destroy(ctx context.Context, id string) error {
 }
 
 // Agent runs a child agent until it ends.
-func (f family) Agent(ctx context.Context, r agents.Request, w session.Callbacks) (*agents.Result, error) {
+func (f children) Agent(ctx context.Context, r agents.Request, w session.Callbacks) (*agents.Result, error) {
 	k, err := f.beginAgent(r)
 	if err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func (f family) Agent(ctx context.Context, r agents.Request, w session.Callbacks
 }
 
 // StartAgent runs Agent in the background.
-func (f family) StartAgent(_ context.Context, r agents.Request) (*session.Job, error) {
+func (f children) StartAgent(_ context.Context, r agents.Request) (*session.Job, error) {
 	k, err := f.beginAgent(r)
 	if err != nil {
 		return nil, err
@@ -247,16 +247,16 @@ func (f family) StartAgent(_ context.Context, r agents.Request) (*session.Job, e
 	}).status(), nil
 }
 
-// kid is a child agent that is about to run.
-type kid struct {
-	f    family
+// childAgent is a child agent that is about to run.
+type childAgent struct {
+	f    children
 	c    *child
 	r    agents.Request
 	drop func()
 }
 
 // beginAgent checks a request for a child agent.
-func (f family) beginAgent(r agents.Request) (*kid, error) {
+func (f children) beginAgent(r agents.Request) (*childAgent, error) {
 	n := f.n
 	if r.Research {
 		if err := n.mayResearch(); err != nil {
@@ -286,11 +286,11 @@ func (f family) beginAgent(r agents.Request) (*kid, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &kid{f, c, r, drop}, nil
+	return &childAgent{f, c, r, drop}, nil
 }
 
 // run runs the child to its end.
-func (k *kid) run(ctx context.Context, w session.Callbacks) (*agents.Result, error) {
+func (k *childAgent) run(ctx context.Context, w session.Callbacks) (*agents.Result, error) {
 	n := k.f.n
 	d := &dirs{base: filepath.Join(n.dirs.base, "children", k.c.name), sidecar: filepath.Join(n.dirs.sidecar, childDir, k.c.name), out: k.c.out, outDir: k.c.dir}
 	if !k.r.Research {
@@ -319,7 +319,7 @@ func (k *kid) run(ctx context.Context, w session.Callbacks) (*agents.Result, err
 }
 
 // cost returns what the child has used so far.
-func (k *kid) cost() *session.Cost {
+func (k *childAgent) cost() *session.Cost {
 	k.f.n.mu.Lock()
 	child := k.c.node
 	k.f.n.mu.Unlock()
@@ -330,7 +330,7 @@ func (k *kid) cost() *session.Cost {
 }
 
 // Status returns the state of a background job of this agent.
-func (f family) Status(_ context.Context, id string) (*session.Job, error) {
+func (f children) Status(_ context.Context, id string) (*session.Job, error) {
 	j, err := f.n.jobs.find(id)
 	if err != nil {
 		return nil, err
@@ -339,44 +339,44 @@ func (f family) Status(_ context.Context, id string) (*session.Job, error) {
 }
 
 // Wait returns the job at its end, or after most.
-func (f family) Wait(ctx context.Context, id string, most time.Duration) (*session.Job, error) {
+func (f children) Wait(ctx context.Context, id string, most time.Duration) (*session.Job, error) {
 	return f.n.jobs.wait(ctx, id, most)
 }
 
 // Cancel ends a job with all its descendants.
-func (f family) Cancel(ctx context.Context, id string) (*session.Job, error) {
+func (f children) Cancel(ctx context.Context, id string) (*session.Job, error) {
 	return f.n.jobs.stop(ctx, id)
 }
 
 // Upload is not available inside a sandbox.
-func (family) Upload(context.Context, string, string, string, session.Callbacks) (session.Copied, error) {
+func (children) Upload(context.Context, string, string, string, session.Callbacks) (session.Copied, error) {
 	return session.Copied{}, errNotInside
 }
 
 // Download is not available inside a sandbox.
-func (family) Download(context.Context, string, string, session.Callbacks) (session.Copied, error) {
+func (children) Download(context.Context, string, string, session.Callbacks) (session.Copied, error) {
 	return session.Copied{}, errNotInside
 }
 
 // Files is not available inside a sandbox.
-func (family) Files(context.Context, string, files.Request) (*files.Answer, error) {
+func (children) Files(context.Context, string, files.Request) (*files.Answer, error) {
 	return nil, errNotInside
 }
 
 // List is not available inside a sandbox.
-func (family) List(context.Context) (*session.Listing, error) { return nil, errNotInside }
+func (children) List(context.Context) (*session.Listing, error) { return nil, errNotInside }
 
 // Fork is not available inside a sandbox.
-func (family) Fork(context.Context, string, string) (*session.Created, error) {
+func (children) Fork(context.Context, string, string) (*session.Created, error) {
 	return nil, errNotInside
 }
 
 // CopyBetween is not available inside a sandbox.
-func (family) CopyBetween(context.Context, string, string, string, string, session.Callbacks) (session.Copied, error) {
+func (children) CopyBetween(context.Context, string, string, string, string, session.Callbacks) (session.Copied, error) {
 	return session.Copied{}, errNotInside
 }
 
 // Usage is not available inside a sandbox.
-func (family) Usage(context.Context, string, string) (*agents.UsageReport, error) {
+func (children) Usage(context.Context, string, string) (*agents.UsageReport, error) {
 	return nil, errNotInside
 }

@@ -56,7 +56,7 @@ func makeDirAt(at *os.File, name string, again bool) (*os.File, error) {
 	}
 	dir, err := openDirAt(at, name)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		err = fmt.Errorf("%q: %w, and it is no directory", name, errPlanted)
+		err = fmt.Errorf("%q: %w, and it is not a directory", name, errPlanted)
 	}
 	return dir, err
 }

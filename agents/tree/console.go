@@ -79,7 +79,7 @@ func (f *console) report(verb string, err error) {
 	}
 }
 
-// stored is a job of this program on disk. Jobs of the MCP server have the request alone.
+// stored is a job of this program on disk. Jobs of the MCP server have only the request.
 type stored struct {
 	agents.Request
 	Out string `json:",omitempty"` // see install.AgentOptions

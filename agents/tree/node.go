@@ -65,7 +65,7 @@ type child struct {
 	exitCode            int
 }
 
-// end ends the run, and so all its descendants, with a reason. The first reason counts.
+// end ends the run, and so all its descendants, with a reason. The first reason stays.
 func (n *node) end(why error) { n.cancel(why) }
 
 // path returns the names that lead to n.
@@ -343,7 +343,7 @@ func (n *node) appear(sb *session.Sandbox) {
 	stop := context.AfterFunc(n.ctx, func() { l.Close() })
 	go func() {
 		defer stop()
-		if err := n.tree.serve(n.ctx, l, family{n}); err != nil && n.ctx.Err() == nil {
+		if err := n.tree.serve(n.ctx, l, children{n}); err != nil && n.ctx.Err() == nil {
 			n.note("serve children: %v", err)
 		}
 	}()

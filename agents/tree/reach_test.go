@@ -87,7 +87,7 @@ func TestDescent(t *testing.T) {
 		if c.research {
 			continue
 		}
-		if _, err := (family{c.n}).beginAgent(agents.Request{Research: true}); err == nil {
+		if _, err := (children{c.n}).beginAgent(agents.Request{Research: true}); err == nil {
 			t.Errorf("%s: its research begins", name)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 func (f *console) nested(catalog *agents.Catalog, namespace string) func(context.Context, net.Listener, mcp.Service) error {
 	return func(ctx context.Context, l net.Listener, b mcp.Service) error {
 		own := catalog
-		parent, ok := b.(family)
+		parent, ok := b.(children)
 		if ok {
 			own = catalog.In(parent.n.req.Image) // which children inherit
 		}

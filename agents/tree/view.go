@@ -20,7 +20,7 @@ import (
 type view struct {
 	out, errs io.Writer
 	json      bool
-	raw       bool // out is no terminal: the answer is printed as it is
+	raw       bool // out is not a terminal: the answer is printed as it is
 	term      cmdline.Terminal
 	same      bool // out and errs are one terminal
 

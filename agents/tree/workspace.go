@@ -75,7 +75,7 @@ func (w *workspace) review(tell func(format string, a ...any)) {
 	}
 }
 
-// leave removes the directory where agent id started, if the agent left no file there: the user's directory is no place
+// leave removes the directory where agent id started, if the agent left no file there: the user's directory is not a place
 // for it.
 func (w *workspace) leave(id, context string) {
 	root, err := os.OpenRoot(w.dir)

@@ -120,7 +120,7 @@ func (s *server) fill(x *sandbox, b proxyclient.Serve, m *ipc.Message) (*proxycl
 	if err != nil {
 		return nil, err
 	}
-	e, err := understand(b.Egress)
+	e, err := compile(b.Egress)
 	if err != nil {
 		return nil, ipc.Errorf(ipc.CodeInvalid, "%w", err)
 	}
@@ -278,7 +278,7 @@ func (s *server) change(c proxyclient.Change) error {
 	if err != nil {
 		return err
 	}
-	e, err := understand(c.Egress)
+	e, err := compile(c.Egress)
 	if err != nil {
 		return ipc.Errorf(ipc.CodeInvalid, "%w", err)
 	}

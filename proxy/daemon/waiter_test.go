@@ -92,7 +92,7 @@ func TestWaiterLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := d.wait(plain, nil); err == nil || plain.Close() == nil {
-		t.Errorf("waits at what is no socket: %v", err)
+		t.Errorf("waits at what is not a socket: %v", err)
 	}
 }
 

@@ -45,8 +45,8 @@ func (g *Guard) Access(by Caller) Accesses {
 	}
 	slices.SortFunc(own, func(a, b *entry) int { return a.Filed.Compare(b.Filed) })
 	for _, e := range own {
-		said := Request{Kind: e.Kind, Argv: e.Argv, Given: e.Given, Size: e.Size, Sandbox: e.Sandbox, Dst: e.Dst}
-		one := Asked{ID: e.ID, State: e.state, Kind: e.Kind, Asked: e.Filed, What: said.Summary(), Expires: e.until}
+		shown := Request{Kind: e.Kind, Argv: e.Argv, Given: e.Given, Size: e.Size, Sandbox: e.Sandbox, Dst: e.Dst}
+		one := Asked{ID: e.ID, State: e.state, Kind: e.Kind, Asked: e.Filed, What: shown.Summary(), Expires: e.until}
 		if e.state == Pending {
 			one.Expires = e.Expires
 		}

@@ -134,7 +134,7 @@ func TestAttackEnvironment(t *testing.T) {
 	}
 }
 
-// TestAttackPath checks that programs come from the operator's path alone, and not from directories that other users write.
+// TestAttackPath checks that programs come only from the operator's path, and not from directories that other users write.
 func TestAttackPath(t *testing.T) {
 	s := newSite(t, `allow = ["evil", "open"]`)
 	t.Setenv("PATH", s.file("own/evil", "#!/bin/sh\n", 0o755)[:len(s.dir)+4]+":"+os.Getenv("PATH"))
@@ -283,7 +283,7 @@ func TestAttackFlood(t *testing.T) {
 		for _, r := range all {
 			if r.State == Pending && r.Request.Caller.Namespace == "a" {
 				s.Store().Decide(Decision{ID: r.Request.ID})
-				s.Kick()
+				s.CheckDecisions()
 				s.Collect(t.Context(), a, r.Request.ID, time.Second)
 			}
 		}
@@ -415,7 +415,7 @@ func TestAttackOutput(t *testing.T) {
 	}
 }
 
-// alive reports whether a process exists and is no zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid string) bool {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	return err == nil && !strings.Contains(string(b), ") Z ")

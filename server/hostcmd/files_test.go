@@ -230,7 +230,7 @@ func TestAttackOracle(t *testing.T) {
 	}
 	id := s.Access(model).Requests[0].ID
 	s.Store().Decide(Decision{ID: id})
-	s.Kick()
+	s.CheckDecisions()
 	if o, err := s.Collect(s.Context(), model, id, 5*time.Second); err != nil || o.State != Refused {
 		t.Errorf("%+v %v", o, err)
 	}
@@ -277,7 +277,7 @@ func TestAttackCredentials(t *testing.T) {
 	}
 }
 
-// TestAttackCopy checks that a copy has regular files of the approved directory alone.
+// TestAttackCopy checks that a copy has only regular files of the approved directory.
 func TestAttackCopy(t *testing.T) {
 	var got string
 	s := newSite(t, filePolicy, func(o *Options) {

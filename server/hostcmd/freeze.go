@@ -118,8 +118,8 @@ func (r *Request) repeats() string {
 	return same.Digest()
 }
 
-// gist identifies what a caller chose in a request, however files changed since and whatever bounds it has.
-func (r *Request) gist() string {
+// choiceDigest identifies what a caller chose in a request, however files changed since and whatever bounds it has.
+func (r *Request) choiceDigest() string {
 	same := Request{Kind: r.Kind, Caller: Caller{Namespace: r.Caller.Namespace}, Argv: r.Argv, Given: r.Given, Sum: r.Sum, Sandbox: r.Sandbox}
 	return same.Digest()
 }
@@ -192,7 +192,7 @@ func (g *Guard) freezeExec(f *frozen, r *rules, a Ask) (allowed bool, err error)
 	f.Given = dir
 	known := slices.ContainsFunc(r.allow, func(p Pattern) bool { return p.Match(f.Argv) }) || g.granted(f.Caller, f.Argv)
 	if f.Program, err = program(f.Argv[0], g.policy.path); err != nil {
-		if known || !filepath.IsAbs(f.Argv[0]) { // which names the system's directories have is no secret
+		if known || !filepath.IsAbs(f.Argv[0]) { // which names the system's directories have is not a secret
 			return false, err
 		}
 		f.problem(err)

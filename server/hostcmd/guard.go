@@ -40,14 +40,14 @@ type Guard struct {
 	lives   *os.File
 	private []string
 	slots   chan struct{}
-	kick    chan struct{}
+	decided chan struct{}
 	ctx     context.Context
 	end     context.CancelFunc
 	workers sync.WaitGroup
 
 	mu      sync.Mutex
 	entries map[string]*entry
-	refused map[string]bool // what a person or time refused, by [Request.gist]
+	refused map[string]bool // what a person or time refused, by [Request.choiceDigest]
 	filed   map[string][]time.Time
 }
 
@@ -88,7 +88,7 @@ func Open(o Options) (*Guard, error) {
 		return nil, err
 	}
 	g := &Guard{
-		options: o, policy: o.Policy, store: store, slots: make(chan struct{}, atOnce), kick: make(chan struct{}, 1),
+		options: o, policy: o.Policy, store: store, slots: make(chan struct{}, atOnce), decided: make(chan struct{}, 1),
 		entries: map[string]*entry{}, refused: map[string]bool{}, filed: map[string][]time.Time{},
 	}
 	if err := g.keepPrivate(); err != nil {
@@ -218,7 +218,7 @@ func (g *Guard) perform(ctx context.Context, f *frozen, by string) (*Result, err
 
 // file puts a request into the queue, or finds the same one there.
 func (g *Guard) file(f *frozen) (*entry, error) {
-	g.look() // what a person refused a moment ago is not asked again
+	g.obeyDecisions() // what a person refused a moment ago is not asked again
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ctx.Err() != nil {
@@ -242,7 +242,7 @@ func (g *Guard) file(f *frozen) (*entry, error) {
 	}
 	recent := slices.DeleteFunc(g.filed[f.Caller.Namespace], func(t time.Time) bool { return time.Since(t) > filedTime })
 	switch {
-	case g.refused[f.gist()]:
+	case g.refused[f.choiceDigest()]:
 		return nil, errAgain
 	case waiting >= maxWaiting || own >= maxOfCaller:
 		return nil, errFull
@@ -259,7 +259,7 @@ func (g *Guard) file(f *frozen) (*entry, error) {
 	e := &entry{frozen: f, done: make(chan struct{}), state: Pending}
 	g.entries[f.ID] = e
 	g.forget()
-	g.Kick()
+	g.CheckDecisions()
 	return e, nil
 }
 
@@ -317,7 +317,7 @@ func (g *Guard) finish(e *entry, s State, why string) {
 	e.state, e.why, e.ended = s, why, time.Now()
 	e.content = nil
 	if (s == Refused || s == Expired) && waits && len(g.refused) < maxRemembered {
-		g.refused[e.gist()] = true
+		g.refused[e.choiceDigest()] = true
 	}
 	if waits {
 		close(e.done)

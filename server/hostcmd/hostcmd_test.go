@@ -118,7 +118,7 @@ func (s *site) yes(r *Record) *Outcome {
 
 func (s *site) outcome(r *Record) *Outcome {
 	s.Helper()
-	s.Kick()
+	s.CheckDecisions()
 	o, err := s.Collect(s.Context(), r.Request.Caller, r.Request.ID, 5*time.Second)
 	if err != nil {
 		s.Fatal(err)
@@ -187,7 +187,7 @@ func TestAgain(t *testing.T) {
 	if _, err := s.Store().Decide(Decision{ID: grant.Request.ID, By: "person"}); err != nil {
 		t.Fatal(err)
 	}
-	s.look()
+	s.obeyDecisions()
 	s.waits(s.exec("show", "x"))
 	for _, a := range []Ask{{Argv: []string{"show", "x*"}}, {Argv: []string{"show", "z"}, Dir: s.bin}} {
 		a.Kind = Exec

@@ -18,7 +18,7 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// File is a file or directory as a request found it. The zero value is no file.
+// File is a file or directory as a request found it. The zero value is not a file.
 type File struct {
 	Path  string `json:"path"` // without links
 	Dev   uint64 `json:"dev,omitempty"`
@@ -34,7 +34,7 @@ var (
 	errSpecial = errors.New("not a file of a disk")
 )
 
-// open opens a path without links, for operations by descriptor alone (O_PATH).
+// open opens a path without links, for operations only by descriptor (O_PATH).
 func open(path string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {

@@ -163,7 +163,7 @@ func (s *Store) put(r *Record) error {
 	return nil
 }
 
-// List returns the requests, the oldest first. It skips files that are no records.
+// List returns the requests, the oldest first. It skips files that are not records.
 func (s *Store) List() (all []*Record, err error) {
 	names, err := os.ReadDir(s.requests())
 	if err != nil {

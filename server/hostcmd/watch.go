@@ -9,13 +9,13 @@ import (
 	"demesne/session/events"
 )
 
-// lookEvery is how often decisions of other processes are looked for while requests wait.
-const lookEvery = 150 * time.Millisecond
+// checkEvery is the interval at which the Guard reads decisions of other processes while requests wait.
+const checkEvery = 150 * time.Millisecond
 
-// Kick makes the Guard look for decisions now.
-func (g *Guard) Kick() {
+// CheckDecisions makes the Guard look for decisions now.
+func (g *Guard) CheckDecisions() {
 	select {
-	case g.kick <- struct{}{}:
+	case g.decided <- struct{}{}:
 	default:
 	}
 }
@@ -24,20 +24,20 @@ func (g *Guard) Kick() {
 func (g *Guard) watch() {
 	for {
 		next := (<-chan time.Time)(nil)
-		if g.look() {
-			next = time.After(lookEvery)
+		if g.obeyDecisions() {
+			next = time.After(checkEvery)
 		}
 		select {
 		case <-g.ctx.Done():
 			return
-		case <-g.kick:
+		case <-g.decided:
 		case <-next:
 		}
 	}
 }
 
-// look obeys what was decided, and reports whether requests wait for a decision or a grant for its end.
-func (g *Guard) look() (more bool) {
+// obeyDecisions obeys the decisions in the records, and reports whether requests wait for a decision or a grant for its end.
+func (g *Guard) obeyDecisions() (more bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, e := range g.entries {
@@ -48,7 +48,7 @@ func (g *Guard) look() (more bool) {
 		switch {
 		case errors.Is(err, ErrNone) || errors.Is(err, os.ErrPermission):
 			g.finish(e, Refused, "its record is gone")
-		case err != nil: // of the disk: look again
+		case err != nil: // of the disk: try again
 		default:
 			g.obey(e, rec)
 		}

@@ -9,7 +9,7 @@ import (
 // sandboxes are the sandboxes that an agent created and has not destroyed. The zero value is ready.
 type sandboxes struct {
 	mu     sync.Mutex
-	all    map[string]func() // by id; called when the sandbox is gone
+	all    map[string]func() // by id; called when the sandbox is removed
 	closed bool              // see removeAll
 }
 
@@ -32,7 +32,7 @@ func (b *sandboxes) has(id string) bool {
 	return b.all[id] != nil
 }
 
-// remove forgets a sandbox that is gone.
+// remove forgets a removed sandbox.
 func (b *sandboxes) remove(id string) {
 	b.mu.Lock()
 	gone := b.all[id]

@@ -22,7 +22,8 @@ type egress struct {
 	routes   []proxy.Route
 }
 
-func understand(asked runner.Egress) (*egress, error) {
+// compile parses what a sandbox may reach.
+func compile(asked runner.Egress) (*egress, error) {
 	e := &egress{}
 	var err error
 	if e.policy, e.open, err = policyOf(asked); err != nil {
@@ -105,7 +106,7 @@ func reachesAnybody(p policy.Policy) bool {
 
 // planOf returns the plan for an Egress.
 func planOf(asked runner.Egress) (*proxyclient.Plan, error) {
-	e, err := understand(asked)
+	e, err := compile(asked)
 	if err != nil {
 		return nil, ipc.Errorf(ipc.CodeInvalid, "%w", err)
 	}

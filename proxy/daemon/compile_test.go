@@ -65,7 +65,7 @@ func TestModeNone(t *testing.T) {
 // TestMemory: a process with the memory of its predecessor uses the same placeholders.
 func TestMemory(t *testing.T) {
 	asked := runner.Egress{Mode: "open", Secrets: []runner.Secret{{Name: "A", Value: "hidden", Host: "a.test"}, {Name: "B", Value: "hidden", Host: "b.test"}}}
-	first, err := understand(asked)
+	first, err := compile(asked)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestMemory(t *testing.T) {
 	if err != nil || m.Generation != 1 || string(m.CA) != "pem" {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	again, _ := understand(asked)
+	again, _ := compile(asked)
 	again.hold(m)
 	for i, v := range first.plan().Env {
 		if got := again.plan().Env[i]; got != v || strings.Contains(v.Value, "hidden") {
