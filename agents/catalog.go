@@ -158,7 +158,7 @@ func (c *Catalog) enabled() (on []Provider) {
 const hostImage = "host"
 
 // In returns the catalog for sandboxes with an image that the caller chose. The image has the programs of the agents, and
-// no installation is used. In "host" only the host's installations count. With "" no image is chosen: an agent has the
+// no installation is used. "host" uses only the host's installations. With "" no image is chosen: an agent has the
 // host's installation, or else the image of its row.
 func (c *Catalog) In(image string) *Catalog {
 	in := *c
@@ -234,7 +234,7 @@ func (c *Catalog) Choose(tool, model string) (*Agent, error) {
 }
 
 // standard chooses the first provider that has a credential and a program. An installed program is preferred to an image
-// of a row. If none has both, the error is that of the first one with a credential, or else that of the preferred one.
+// of a row. If none has both, the error is the one of the first row with a credential, else of the preferred row.
 func (c *Catalog) standard(tool string) (*Agent, error) {
 	var first *Provider
 	var missing error

@@ -50,7 +50,7 @@ type Provider struct {
 // Arguments are those of the program in each kind of run.
 type Arguments struct {
 	Headless    []string `json:"headless"`              // of a run without a terminal
-	Resume      []string `json:"resume"`                // of a run that continues {session}
+	Resume      []string `json:"resume"`                // arguments of a run that continues {session}
 	Interactive []string `json:"interactive,omitempty"` // of the program at a terminal; empty: {args}
 	Continue    []string `json:"continue,omitempty"`    // what a user types to continue the last session at a terminal
 }
@@ -105,7 +105,7 @@ func (h Hosted) of(t Task) string {
 // Credential is a place where a host may have the provider's credential, and how requests carry it.
 type Credential struct {
 	// Env is the variable with the value. File is a file with it, or FileEnv the variable with that file's path. Kind
-	// names the format of the file: "codex", "claude-login", or "text" for the value alone.
+	// names the format of the file: "codex", "claude-login", or "text" only for the value.
 	Env     string `json:"env,omitempty"`
 	File    string `json:"file,omitempty"` // ~/ is the user's home
 	FileEnv string `json:"file_env,omitempty"`
@@ -126,7 +126,7 @@ type Program struct {
 	// the command in PATH is a script that starts it. Beside are files that the executable needs, relative to it.
 	Native string   `json:"native,omitempty"`
 	Beside []string `json:"beside,omitempty"`
-	// Image is the image that has the program as Command in PATH. Hosts without an installation use it. That of a built-in
+	// Image is the image that has the program as Command in PATH. Hosts without an installation use it. The image of a built-in
 	// row is a recipe: see package recipes.
 	Image string `json:"image,omitempty"`
 	// Shell is a shell that the program starts and does not bring. It starts the program of an image, so that an image

@@ -123,7 +123,7 @@ func brief(s string) string { return oneLine(s, nameKept) }
 
 var sessionText = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 
-// sessionID returns s if it can be an argument of the program, and is no option.
+// sessionID returns s if it can be an argument of the program, and is not an option.
 func sessionID(s string) string {
 	if !sessionText().MatchString(s) {
 		return ""

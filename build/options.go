@@ -109,7 +109,7 @@ func Flags(o *Options) cmdline.Flags {
 		{Group: groupResult, Long: "progress", Arg: "STYLE", Words: progresses, Set: cmdline.Word(&o.Progress, append(progresses, EventProgress)),
 			Help: "how to show progress: plain, tty, or auto (default auto: tty on a terminal)"},
 		{Group: groupResult, Long: "quiet", Short: 'q', Set: cmdline.On(&o.Quiet),
-			Help: "print the digest alone, and the output of a failed step"},
+			Help: "print only the digest, and the output of a failed step"},
 	}
 }
 
@@ -121,8 +121,8 @@ func Command(o *Options) *cmdline.Command {
 for a tar or a Containerfile on stdin. Files that .containerignore or .dockerignore excludes are not read.
 
 Every RUN is executed in a sandbox over the layers below it. It reaches package registries and no other name, unless
---egress or --allow-domain is given; RUN --network=none has no network, and with --network none no RUN has one. It sees
-nothing of this machine.
+--egress or --allow-domain is given; RUN --network=none has no network, and with --network none no RUN has one. It cannot read
+files of this machine.
 
 The result of each step is kept. A later build takes it if the instruction, its arguments, the layers below and the copied
 files are the same. demesne gc --build removes results that were not used for a week.`,
@@ -137,7 +137,7 @@ files are the same. demesne gc --build removes results that were not used for a 
 }
 
 // network is the hint for the ways of others to give steps a network.
-const network = "use --egress none, --egress open or --allow-domain NAME; --network none is for RUN alone, and RUN --network=none for one step"
+const network = "use --egress none, --egress open or --allow-domain NAME; --network none is only for RUN, and RUN --network=none for one step"
 
 // NoNetwork is the network of a RUN that has none.
 const NoNetwork = "none"

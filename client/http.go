@@ -24,7 +24,7 @@ type Options struct {
 	// $DEMESNE_STATE/server/token, or ~/.demesne/server/token. Other users of this machine may listen on the port of a
 	// server that does not run, and so learn the token: they cannot with unix:PATH.
 	URL       string
-	Token     string // the server's, or that of a namespace. It is sent to URL alone, as it is: use https beyond this machine
+	Token     string // the server's, or that of a namespace. It is sent only to URL, as it is: use https beyond this machine
 	Namespace string // makes the operator one of that namespace's callers; empty: not
 	// HTTP makes the requests; nil: a client of its own. It is copied, and follows no redirect. Its Timeout bounds whole
 	// requests, and so commands and streams: 0 is best.

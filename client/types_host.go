@@ -98,5 +98,5 @@ type HostRequest struct {
 // HostApproval approves a request.
 type HostApproval struct {
 	Digest     string  `json:"digest" maxLength:"64" doc:"Of the request as it was shown"`
-	ForSeconds float64 `json:"for_seconds,omitempty" minimum:"0" doc:"How long the approval holds, at most the policy's; 0: of a pattern the policy's time, and a command once"`
+	ForSeconds float64 `json:"for_seconds,omitempty" minimum:"0" doc:"How long the approval holds, at most the policy's time; 0: a pattern has the policy's time, and a command runs once"`
 }

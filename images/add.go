@@ -26,7 +26,7 @@ type Record struct {
 
 // Add names an image, all of whose blobs must be in the store. If the name pointed to another
 // image, it now points to this one. The other image is kept until garbage collection. Adding the
-// same image again is no error.
+// same image again is not an error.
 func (s *Store) Add(ctx context.Context, r Record) (*Image, error) {
 	if k := r.Ref.Kind; k != "" && (k == imageref.Pinned || !r.Ref.Stored()) {
 		return nil, fmt.Errorf("add image %q: not a valid name for an image", r.Ref)

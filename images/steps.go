@@ -107,7 +107,7 @@ func (t Steps) Claim(ctx context.Context, key oci.Digest, image string) error {
 	return t.Put(key, r)
 }
 
-// dropOf forgets the results that are kept for one image alone. The caller has the lock.
+// dropOf forgets the results that are kept only for one image. The caller has the lock.
 func (t Steps) dropOf(image string) error {
 	s := t.Store
 	return s.eachFile(stepsDir, func(name, path string) error {
@@ -123,7 +123,7 @@ func (t Steps) dropOf(image string) error {
 }
 
 // Discard removes the name of an image that a build made or was to make, as [Store.Remove] does, and the results of steps
-// that are kept for it alone. It also removes the layers that such a build left without an image.
+// that are kept only for it. It also removes the layers that such a build left without an image.
 func (t Steps) Discard(ctx context.Context, ref imageref.Ref) error {
 	s := t.Store
 	freed := &Freed{}

@@ -39,8 +39,8 @@ for s in all:
     print(got.decode("utf-8", "replace"))
 `
 
-// TestEscapeN40Budgets checks that bounds hold against an agent that sends requests itself, many at once: it disconnects
-// before their answers, or has them cut, without counts, or by a model without a price.
+// TestEscapeN40Budgets checks that bounds hold against an agent that sends many requests at once. It disconnects before
+// the answers, the answers are cut or lack counts, or the model has no price.
 func TestEscapeN40Budgets(t *testing.T) {
 	answers := map[string]fixture.Answer{"HANGUP": {Delay: 500e6}, "CUT": {Cut: 1}, "SILENT": {Silent: true}, "UNPRICED": {}}
 	program := base64.StdEncoding.EncodeToString([]byte(spender))

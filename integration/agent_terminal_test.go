@@ -190,7 +190,7 @@ func TestAgentAsks(t *testing.T) {
 }
 
 // TestAgentAskRedraws answers a question over a full-screen program: the question is visible and keeps the program's
-// modes, a paste is no consent, and the program draws its screen again at its size.
+// modes, a paste is not consent, and the program draws its screen again at its size.
 func TestAgentAskRedraws(t *testing.T) {
 	program(t, "curl")
 	b, _, dir := newScriptBox(t)

@@ -50,7 +50,7 @@ func (f *fileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, text)
 }
 
-// alice returns the ids that alice's files have in a build of onBuildInternet: this process may have one id alone.
+// alice returns the ids that alice's files have in a build of onBuildInternet: this process may have only one id.
 func alice(t *testing.T, uid, gid string) (string, string) {
 	t.Helper()
 	ids, err := os.ReadFile("/proc/self/uid_map")

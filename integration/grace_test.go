@@ -11,7 +11,7 @@ import (
 // server writes the signal that ends it to /mark, once it runs.
 const server = `for s in TERM INT QUIT; do trap "echo $s >> /mark; exit 0" $s; done; echo up > /up; while :; do sleep 0.05; done`
 
-// serve starts a command in a sandbox, and waits until it has made /up. It is no background job of a shell, which would
+// serve starts a command in a sandbox, and waits until it has made /up. It is not a background job of a shell, which would
 // ignore SIGINT and SIGQUIT.
 func (b *box) serve(id, script string) {
 	b.Helper()

@@ -186,7 +186,7 @@ func (s *apiServer) hostAPI(b *box, method, path, namespace string, body any) (i
 }
 
 // TestEscapeM14HostServe checks host commands of demesne serve: off without a policy, by REST and MCP with one, apart for
-// namespaces, and decided by the operator alone (M14).
+// namespaces, and decided only by the operator (M14).
 func TestEscapeM14HostServe(t *testing.T) {
 	b := newBox(t)
 	b.keepsJobs()

@@ -140,7 +140,7 @@ func TestImageLocal(t *testing.T) {
 	})
 }
 
-// TestImageImportRefused checks that import refuses input that is no root file system, and leaves no files of it.
+// TestImageImportRefused checks that import refuses input that is not a root file system, and leaves no files of it.
 func TestImageImportRefused(t *testing.T) {
 	g := newGallery(t)
 	for _, args := range [][]string{

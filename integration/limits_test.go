@@ -180,8 +180,8 @@ func TestEscapeF37DiskSlow(t *testing.T) {
 	})
 }
 
-// TestEscapeP29KernelRoot checks that the limit on processes holds for the kernel's uid 0, which ignores RLIMIT_NPROC, and
-// that the receipt does not call it held there (P29), also where the machine has the fewest process ids that it can have.
+// TestEscapeP29KernelRoot checks that the limit on processes holds for the kernel's uid 0, which ignores RLIMIT_NPROC. The
+// receipt must not call it enforced there (P29), even on a machine with the smallest possible pid_max.
 // Root without CAP_SYS_ADMIN stands in for root of a container.
 func TestEscapeP29KernelRoot(t *testing.T) {
 	args := []string{"run", "--json", "--pids", "40", "--timeout", "10s", "--in", tools + "/forks", "--", "/in/forks"}

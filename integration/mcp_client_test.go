@@ -199,7 +199,7 @@ func (c *mcpClient) write(m any) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.in.Write(append(raw, '\n')) // if the server is gone, the answer shows that
+	c.in.Write(append(raw, '\n')) // if the server has ended, the answer shows that
 }
 
 // ask sends a request and waits for the answer.

@@ -60,7 +60,7 @@ func endsSoon(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// TestMCPClientGone checks that a client of protocol 2026-07-28 that is gone leaves no command and no server, although
+// TestMCPClientGone checks that a disconnected client of protocol 2026-07-28 leaves no command and no server, although
 // it had a subscription open and its call writes nothing before its result.
 func TestMCPClientGone(t *testing.T) {
 	b := newBox(t)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMCPSecrets checks that a model uses a stored credential by its name. Its value goes to the stored host alone. A model
+// TestMCPSecrets checks that a model uses a stored credential by its name. Its value goes only to the stored host. A model
 // can neither name another host, nor use a credential that is not offered, nor see a value.
 func TestMCPSecrets(t *testing.T) {
 	onInternet(t, func(n *internet) {

@@ -59,7 +59,7 @@ func leaking(domain string) string {
 func row(i int, name string) string { return strings.ReplaceAll(leaks[i], "%s", name) }
 
 // TestPageOutputNames (N39) shows HTML outputs in Chromium and in Firefox that name hosts, and looks at the queries that
-// arrive at the DNS server. An output that was not cleaned makes such queries, and so does a page of another server. An
+// arrive at the DNS server. An output that was not cleaned makes such queries, as does a page of another server. An
 // ordinary output, with styles and a chart, looks as before.
 func TestPageOutputNames(t *testing.T) {
 	both := []string{`<link rel="dns-prefetch"`, `<link rel="preconnect"`, `<link rel=prefetch`, `<link rel=icon`, `<img src`}

@@ -212,7 +212,7 @@ func (p *pageBrowser) checkMarkup(view string) {
 	for _, s := range p.Said() {
 		switch {
 		case strings.Contains(s, "status of 40"), strings.Contains(s, "WebSocket"), strings.Contains(s, "/v1/events"): // what the fake lacks
-		case strings.Contains(s, "blob:"): // the planted text is no image
+		case strings.Contains(s, "blob:"): // the planted text is not an image
 		case strings.Contains(s, "about:srcdoc"), strings.Contains(s, "frame/still.html"), strings.Contains(s, "failed:  csp"), strings.Contains(s, "Content Security Policy"):
 			if !p.outputs { // a policy keeps an output's scripts from running, and the browser may say so later
 				p.t.Errorf("%s: %s", view, s)

@@ -26,7 +26,7 @@ func heavy(t *testing.T) {
 	}
 }
 
-// TestRecipeDebian makes a Debian system from a package mirror alone, with subordinate ids as root and with one id as an
+// TestRecipeDebian makes a Debian system only from a package mirror, with subordinate ids as root and with one id as an
 // ordinary user: lazily, once for two commands at a time, and such that apt and users work in it.
 func TestRecipeDebian(t *testing.T) {
 	g := newGallery(t)

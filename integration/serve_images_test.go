@@ -16,7 +16,7 @@ import (
 )
 
 // TestServeImages fetches images over /v1 from a registry: the progress, the digest, a private one with credentials, names
-// that nothing has, a registry that is gone, the operator's list, other namespaces, and removal of one in use.
+// that nothing has, a registry that does not answer, the operator's list, other namespaces, and removal of one in use.
 func TestServeImages(t *testing.T) {
 	g := newGalleryOf(t, fixture.Options{User: "me", Password: "private-7f3a"})
 	ref, img := g.simple("demo:1")
@@ -47,10 +47,10 @@ func TestServeImages(t *testing.T) {
 		c := api.client(t, token)
 		var e *client.Error
 		if _, err := c.Images().Pull(ctx, gone, nil); !errors.As(err, &e) || e.Code != 502 || !strings.Contains(e.Message, "refused") {
-			t.Errorf("a registry that is gone, for %s: %v %+v", who, err, e)
+			t.Errorf("a registry that does not answer, for %s: %v %+v", who, err, e)
 		}
 		if _, err := c.Run(ctx, client.RunRequest{Command: client.Command{Command: "true"}, Image: gone}); !errors.As(err, &e) || e.Code != 502 {
-			t.Errorf("a run from a registry that is gone, for %s: %v", who, err)
+			t.Errorf("a run from a registry that does not answer, for %s: %v", who, err)
 		}
 	}
 

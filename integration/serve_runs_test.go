@@ -207,7 +207,7 @@ func TestServeRuns(t *testing.T) {
 	c.s.stop(syscall.SIGTERM)
 }
 
-// runsEndpoint checks what is no call of a tool, and that each route needs the token.
+// runsEndpoint checks what is not a call of a tool, and that each route needs the token.
 func runsEndpoint(c runsClient) {
 	t := c.t
 	for _, r := range []struct{ method, path string }{
@@ -487,7 +487,7 @@ func runsJobs(c runsClient) {
 }
 
 // runsWire checks what programs for mcp-sandboxd read: the answer of a run that goes on, runs that take turns, the events of
-// one that fails, and what is no call.
+// one that fails, and what is not a call.
 func runsWire(c runsClient) {
 	t := c.t
 	options := map[string]any{"egress": "none", "lock_sandbox": true}

@@ -45,7 +45,7 @@ func TestServeSecret(t *testing.T) {
 	})
 }
 
-// TestServeSecrets uses a stored secret over /v1. The value goes to the secret's host alone, for the sandbox and its forks.
+// TestServeSecrets uses a stored secret over /v1. The value goes only to the secret's host, for the sandbox and its forks.
 // Copies of a snapshot, other sandboxes and other namespaces do not get it. A value that reached the sandbox by another way is in no output that its caller sees,
 // however it is encoded or split, and in no event, log or file of the server.
 func TestServeSecrets(t *testing.T) {

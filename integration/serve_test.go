@@ -159,7 +159,7 @@ func TestServeKilledAny(t *testing.T) {
 		}
 		listed := strings.Split(strings.TrimRight(r.stdout, "\n"), "\n")
 		sandboxes, secrets := strings.Fields(listed[0]), strings.Fields(strings.Join(listed[1:], " "))
-		eventually(t, "the runner to have the sandboxes of the API alone", func() bool {
+		eventually(t, "the runner to have only the sandboxes of the API", func() bool {
 			return len(strings.Fields(b.demesne("ls", "-q").stdout)) == len(sandboxes)
 		})
 		stored := strings.Count(b.demesne("secret", "list", "--namespace", "e2b:").stdout, "seci")

@@ -137,7 +137,7 @@ func TestSessionMany(t *testing.T) {
 		t.Errorf("there are %q", all)
 	}
 	b.must("rm", snap)
-	if left := names(b.out); len(left) != 2 { // those of the two sandboxes; that of the run stayed empty
+	if left := names(b.out); len(left) != 2 { // of the two sandboxes; the run's stayed empty
 		t.Errorf("output directories: %q", left)
 	}
 }

@@ -23,7 +23,7 @@ const (
 // interruptGrace is the time from an interrupt to the end of the execution. Tests on a slow machine change it.
 var interruptGrace = 5 * time.Second
 
-// ErrDead is the error of a kernel that has ended, or was ended because it sent what is no message.
+// ErrDead is the error of a kernel that has ended, or was ended because it sent what is not a message.
 var ErrDead = errors.New("the kernel has ended")
 
 // ErrStuck is the error of an execution that did not end after an interrupt. The kernel should be killed.
@@ -335,7 +335,7 @@ type Execution struct {
 	Messages func(*Message)
 }
 
-// Execute executes code and returns its outputs. An exception of the code is no error: see [Result.Error]. The error is
+// Execute executes code and returns its outputs. An exception of the code is not an error: see [Result.Error]. The error is
 // [ErrDead] if the kernel ended, with the outputs so far, and [ErrStuck] if it did not react to an interrupt. If ctx
 // ends, the code is interrupted too.
 func (k *Kernel) Execute(ctx context.Context, e Execution) (*Result, error) {

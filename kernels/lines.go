@@ -20,7 +20,7 @@ import (
 // A kernel marks a place in its outputs: it writes the mark with a number to stdout and stderr, and then sends a message
 // with that number in its metadata. The message arrives after the outputs before the mark, and before those after it.
 // Code may forge marks. That only confuses its own outputs: a wait for a mark ends when no output has moved for markWait,
-// and at the latest after mostWaits of these. What an output delivers after such a wait is no move, so that many forged
+// and at the latest after mostWaits of these. What an output delivers after such a wait is not a move, so that many forged
 // marks do not prolong the wait for a message.
 type lines struct {
 	requests, answers *os.File
@@ -56,7 +56,7 @@ const (
 	pieceMost  = 64 << 10
 )
 
-// mark returns the mark that a kernel makes of the key that it was given. The mark is no text, so that code which prints
+// mark returns the mark that a kernel makes of the key that it was given. The mark is not text, so that code which prints
 // the kernel's arguments does not print it.
 func mark(key string) []byte { return []byte("\x00\x01" + key + "\x02") }
 

@@ -112,7 +112,7 @@ type content struct {
 	Traceback []string `json:"traceback"`
 }
 
-// take adds a message of the iopub channel. It ignores messages that are no outputs, and those with another content than
+// take adds a message of the iopub channel. It ignores messages that are not outputs, and those with another content than
 // their type says.
 func (c *collector) take(m *Message) {
 	if c.raw != nil {

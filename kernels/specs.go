@@ -119,7 +119,7 @@ func label(s string) string {
 }
 
 // Spec returns the kernelspec of that name; without a name, the language's. A kernelspec that has the language's name in
-// its own, as python3 has, precedes others, and then the order of the directories counts.
+// its own, as python3 has, precedes others, and then the order of the directories decides.
 func (r *Root) Spec(name, language string) (Spec, bool) {
 	var others []Spec
 	for _, s := range r.Specs {

@@ -356,7 +356,7 @@ func TestCodeFiles(t *testing.T) {
 		t.Errorf("export: %v", rows)
 	}
 	if _, _, isError = callTool(t, cs, "import_files", `{"session_id":"k1","files":[{"source":"/etc/shadow"}]}`); !isError {
-		t.Error("an import of which nothing arrived is no error")
+		t.Error("an import of which nothing arrived is not an error")
 	}
 }
 

@@ -268,7 +268,7 @@ func beginning(s string, most int) (text string, cut bool) {
 }
 
 // shownOf converts values that the code showed, and returns the pictures and sounds among them as content of their own. most
-// bounds the texts of all of them; a text that would have to be cut, and so be no JSON or HTML any more, is left to its
+// bounds the texts of all of them; a text that would have to be cut, and would no longer be JSON or HTML, is left to its
 // file.
 func shownOf(list []code.Output, most int) (all []shown, media []sdk.Content) {
 	room := allMediaMost

@@ -14,7 +14,7 @@
 //     therefore contains everything.
 //
 // The stdio transport differs from the SDK's in three ways. An invalid message is answered with an error and does not
-// end the connection ([frames]). At the end of the input, calls in flight are answered first, unless the client is gone
+// end the connection ([frames]). At the end of the input, calls in flight are answered first, unless the client has left
 // ([draining]). It stops reading from a client that reads no answers. Both ways to ask a person are supported: during a
 // call, and for newer clients in its answer ([talk]). Over HTTP, clients of both eras are served ([Server.Handler]).
 //

@@ -61,7 +61,7 @@ func hostRequestTool() tool {
 	return tool{
 		name:        "request_host_access",
 		description: "Ask a person for a pattern of host commands that you need several times, such as docker restart *. list_host_access shows what is allowed already.",
-		more:        "* stands for one word, or a part of one, and ** at the end for any number of words. It is no option, has no slash and none of =$();|&<>`, and begins with no dot. A pattern that lets a known program execute any command is refused. A grant ends after a time.",
+		more:        "* stands for one word, or a part of one, and ** at the end for any number of words. It is not an option, has no slash and none of =$();|&<>`, and begins with no dot. A pattern that lets a known program execute any command is refused. A grant ends after a time.",
 		in: arguments(field("pattern", "string", "").must().also("Or a list of words."), hostReason, hostWaitField,
 			hostRequestField),
 		out:    hostFields(),
@@ -165,7 +165,7 @@ type hostEntry struct {
 	Modified time.Time `json:"modified"`
 }
 
-// hostCaller returns who asks. The name is the client's own, and for a person to read alone.
+// hostCaller returns who asks. The name is the client's own, and only a person reads it.
 func hostCaller(c *call) hostcmd.Caller {
 	by := hostcmd.Caller{Namespace: c.opts.Namespace, Over: hostcmd.OverMCP}
 	if p := c.req.Session.InitializeParams(); p != nil && p.ClientInfo != nil {

@@ -57,7 +57,7 @@ func (s *Server) Handler(o HTTPOptions) http.Handler {
 }
 
 // Endpoint serves streamable HTTP. From protocol 2026-07-28 on, a request is the whole of a call, which is cancelled when
-// its connection is gone. Before, a client has a session: it can return within replayTime and gets what it missed. A
+// its connection has ended. Before, a client has a session: it can return within replayTime and gets what it missed. A
 // client that accepts no event stream has no session, and gets each answer as JSON.
 //
 // Endpoint does not check where a request comes from: its caller does.
@@ -193,7 +193,7 @@ func (e *eventStream) end() {
 	e.done = true
 }
 
-// comment sends bytes that are no event. It may only be called while the request is handled.
+// comment sends bytes that are not an event. It may only be called while the request is handled.
 func (e *eventStream) comment() {
 	if e == nil {
 		return

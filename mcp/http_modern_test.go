@@ -86,7 +86,7 @@ func TestHTTPModern(t *testing.T) {
 	}
 }
 
-// TestHTTPModernGone checks that a call of protocol 2026-07-28 is cancelled when its connection is gone.
+// TestHTTPModernGone checks that a call of protocol 2026-07-28 is cancelled when its connection ends.
 func TestHTTPModernGone(t *testing.T) {
 	d := &desk{hold: make(chan struct{})}
 	s, _ := serverFor(t, d)

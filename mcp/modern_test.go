@@ -107,7 +107,7 @@ func TestListsNeverChange(t *testing.T) {
 	}
 }
 
-// TestClientGone checks that the calls of a client that is gone are cancelled, also if nothing is written to the
+// TestClientGone checks that the calls of a disconnected client are cancelled, also if nothing is written to the
 // client before the result.
 func TestClientGone(t *testing.T) {
 	d := &desk{hold: make(chan struct{})}

@@ -56,7 +56,7 @@ func spawner(t tool) tool {
 	return t
 }
 
-// nested returns t with results in text alone: the clients inside show only that to a model.
+// nested returns t with results only in text: the clients inside show only that to a model.
 func nested(t tool) tool {
 	handle := t.handle
 	t.out, t.handle = nil, func(c *call) (*sdk.CallToolResult, error) {

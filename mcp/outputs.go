@@ -69,7 +69,7 @@ func (o outputs) files(dir string, most int) (list []output) {
 	return list
 }
 
-// Directories in that of an agent: its /out, and one for files of the host alone.
+// Directories in that of an agent: its /out, and one for files only of the host.
 const agentOut, agentSidecar = "out", "sidecar-results"
 
 // outOf returns the directory with the files of a run, relative to the root.

@@ -102,7 +102,7 @@ type tool struct {
 	description string
 	more        string         // further sentences, for the reference
 	in, out     map[string]any // out is nil for a tool without structured content
-	closed      bool           // a result has no member but those of out, which is that of the original demesne
+	closed      bool           // a result has only the members of out, as in the original demesne
 	textual     bool           // clients do not get out: the tool had only a text once, or a model does not need it
 	hints       hints
 	wire        string // if not empty, an error of a call is one of JSON-RPC, with this message: see wireError

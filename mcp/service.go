@@ -59,7 +59,7 @@ type Code interface {
 	// Sessions returns the live sessions, the oldest first.
 	Sessions(owner string) []code.SessionInfo
 	// Execute executes r.Code in the session r.Session. Without one it makes a sandbox, executes the code and removes the
-	// sandbox. An exception of the code is no error, and neither is the end of the kernel: see [code.Result].
+	// sandbox. An exception of the code is not an error, and neither is the end of the kernel: see [code.Result].
 	Execute(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error)
 	// Check parses r.Code in a sandbox of its own, and executes nothing of it: see [code.Result].Problems. With r.Session the
 	// sandbox has the image of that session.

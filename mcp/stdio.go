@@ -57,7 +57,7 @@ const (
 	// mostUnread is the maximum number of other requests without an answer, and of answers being written. They need
 	// nothing but a client that reads, so the connection stops reading until the client does.
 	mostUnread = 64
-	// goneEvery is the interval between checks whether the client is gone.
+	// goneEvery is the interval between checks whether the client has disconnected.
 	goneEvery = 200 * time.Millisecond
 )
 
@@ -85,7 +85,7 @@ func kindOf(method string) kind {
 //
 //	Read:  request   → open
 //	Write: response  → writing, and then done, even if the write failed
-//	Read:  EOF       → returned when nothing but subscriptions is open, or the client is gone
+//	Read:  EOF       → returned when nothing but subscriptions is open, or the client has left
 type drainingConn struct {
 	sdk.Connection
 	stop <-chan struct{}

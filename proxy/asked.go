@@ -127,8 +127,8 @@ func (f fields) number(name string) int64 {
 	return int64(math.Ceil(min(n, mostCount)))
 }
 
-// unknowable are the fields with which a request's cost is not known from its answer, or is no sum of tokens: work that
-// continues after the answer, input that the request does not contain, other models, and other prices.
+// unknowable are fields that hide a request's cost: its answer does not show it, or it is not a sum of tokens. They ask for
+// work after the answer, input from elsewhere, other models or other prices.
 var unknowable = []string{
 	"background", "previous_response_id", "conversation", "prompt", "cached_content", "container", // Responses, GenerateContent, Messages
 	"web_search_options", "audio", "models", "fallbacks", "plugins", // Chat Completions and servers with that interface

@@ -69,7 +69,7 @@ func TestEscapeN40Asked(t *testing.T) {
 	}
 }
 
-// TestEscapeN40Counts checks that counts which are no counts never hide a request, and that readable ones are counted.
+// TestEscapeN40Counts checks that counts which are not counts never hide a request, and that readable ones are counted.
 func TestEscapeN40Counts(t *testing.T) {
 	for text, want := range map[string]Usage{
 		`"10"`: {Input: 10, Output: 2}, `10.2`: {Input: 11, Output: 2}, `1e30`: {Input: mostCount, Output: 2}, `1e999`: {Input: mostCount, Output: 2},

@@ -28,7 +28,7 @@ func (rt *route) close(r Route) error {
 	}
 	newSchema := interfaces[r.Usage]
 	if newSchema == nil {
-		return fmt.Errorf("its network is closed, and usage %q is no interface whose requests can be checked", r.Usage)
+		return fmt.Errorf("its network is closed, and usage %q is not an interface whose requests can be checked", r.Usage)
 	}
 	rt.check = newSchema()
 	for _, name := range append(slices.Clone(harmless), r.Headers...) {

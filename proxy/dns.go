@@ -125,7 +125,7 @@ func record(q dns.Question, a netip.Addr) dns.RR {
 }
 
 // exists asks the host's resolver whether a name exists that only a wildcard rule allows. Other names count as
-// existing, and dialling them reports any error. Only the resolver's "no such name" counts. Behind an upstream
+// existing, and dialling them reports any error. Only the resolver's "no such name" is believed. Behind an upstream
 // proxy exists returns true, as the host may be unable to resolve anything.
 func (r *resolver) exists(f *flow) bool {
 	if _, exact := f.d.Rule.Name(); exact || f.d.Unknown || r.p.Upstream != nil {

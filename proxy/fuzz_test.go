@@ -27,7 +27,7 @@ func FuzzHello(f *testing.F) {
 			t.Fatalf("%+v %v", h, err)
 		}
 		if again, err := policy.ParseName(h.name.String()); err == nil && again != h.name {
-			t.Fatalf("%q is no name", h.name)
+			t.Fatalf("%q is not a name", h.name)
 		}
 	})
 }

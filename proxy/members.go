@@ -43,7 +43,7 @@ func (v jsonText) elements() iter.Seq[jsonText] {
 	}
 }
 
-// members returns the members of an object. A name that occurs twice is an error: parsers differ in which one counts.
+// members returns the members of an object. A name that occurs twice is an error: parsers differ in which one they take.
 func (v jsonText) members() (map[string]jsonText, error) {
 	all := map[string]jsonText{}
 	for rest := trimmed(v[1:]); rest[0] != '}'; {

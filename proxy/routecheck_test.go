@@ -35,7 +35,7 @@ func TestRouteValidate(t *testing.T) {
 		`request "POST /a;b": its path`:         func(r *Route) { r.Allow = []string{"POST /a;b"} },
 		`usage "x": unknown`:                    func(r *Route) { r.Usage = "x" },
 		`query parameter "API_KEY": cannot`:     func(r *Route) { r.Query = []string{"beta", "API_KEY"} },
-		`usage "" is no interface`:              func(r *Route) { r.Closed = true },
+		`usage "" is not an interface`:          func(r *Route) { r.Closed = true },
 		`header "*": cannot`:                    func(r *Route) { r.Closed, r.Usage, r.Headers = true, "chat", []string{"*"} },
 		`header "x-api-key": cannot`:            func(r *Route) { r.Closed, r.Usage, r.Headers = true, "chat", []string{"x-api-key"} },
 		`header "Host": cannot`:                 func(r *Route) { r.Header = map[string]string{"Host": "x"} },

@@ -262,8 +262,8 @@ func (rs *routes) forward(rt *route, fl *flow, w http.ResponseWriter, r *http.Re
 	}
 }
 
-// lasting returns the context of a request to the server. A request that a gate is asked about does not end with its
-// client: its response is read to the usage, for some time.
+// lasting returns the context of a request to the server. If a gate decides about the request, it does not end with
+// its client: the proxy reads the response for some time, up to the usage.
 func (rs *routes) lasting(rt *route, r *http.Request, path string) (context.Context, func()) {
 	if !rt.gated || !generates(r.Method, path) {
 		return r.Context(), func() {}

@@ -108,7 +108,7 @@ func TestHalfClosed(t *testing.T) {
 	reset(c)
 	up.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := up.Read(make([]byte, 1)); err == nil || errors.Is(err, syscall.ETIMEDOUT) {
-		t.Errorf("a client that is gone: %v", err)
+		t.Errorf("a disconnected client: %v", err)
 	}
 	r.idle()
 }

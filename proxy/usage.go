@@ -36,7 +36,7 @@ type Usage struct {
 	MaxOutput int64  // the most tokens that the request asks for
 	Searches  int64  // of the web, by the provider
 
-	RetryAfter time.Duration // of an error: until the limit is reset, if the server names it
+	RetryAfter time.Duration // in an error: the time until the limit is reset, if the server names it
 }
 
 // mostUsage bounds a JSON response or an event that a meter reads, in bytes. mostName bounds a text in a Usage.
@@ -76,7 +76,7 @@ type meter struct {
 	memory *memory
 	header http.Header // of the response
 
-	length   int64   // of the body as its header says; negative: unknown
+	length   int64   // of the body, by its header; negative: unknown
 	size     int64   // of the body so far
 	events   *events // nil: the response is JSON
 	text     []byte  // of a JSON response so far

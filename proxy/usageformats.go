@@ -6,7 +6,7 @@ import "bytes"
 type format struct {
 	read  func(m *meter, text []byte) error // of a JSON response, or of an event's data
 	marks []string                          // an event without any of these texts has neither counts nor an end
-	last  string                            // data of the last event, if that is no JSON
+	last  string                            // data of the last event, if that is not JSON
 	ends  bool                              // a stream has a last event
 }
 

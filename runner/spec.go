@@ -110,7 +110,7 @@ type Mount struct {
 	Source   string `json:"source"` // absolute
 	Target   string `json:"target"` // absolute and clean; not /, /in, /out, /proc, /sys or /dev, nor below one of the last three
 	ReadOnly bool   `json:"readonly,omitempty"`
-	// Upper is a directory of the host, below [client.ChangesRoot], which holds the changes of this mount alone.
+	// Upper is a directory of the host, below [client.ChangesRoot], which holds only the changes of this mount.
 	Upper string `json:"upper,omitempty"`
 	// Whole means that the disk limit bounds everything in the directory, and not only what this sandbox adds.
 	Whole bool `json:"whole,omitempty"`

@@ -255,7 +255,7 @@ func TestLogin(t *testing.T) {
 		{"POST", []string{"Origin: null"}, false},
 		{"GET", []string{"Upgrade: websocket"}, false},
 		{"GET", append([]string{"Upgrade: websocket"}, page...), true},
-		{"GET", []string{"Authorization: Bearer wrong"}, false}, // the cookie does not stand in for it
+		{"GET", []string{"Authorization: Bearer wrong"}, false}, // a valid cookie does not replace the token
 	} {
 		if got, err := a.Caller(request(c.method, slices.Concat(c.headers, []string{in, other})...)); (err == nil) != c.ok || c.ok && got.Namespace != "team" {
 			t.Errorf("%s %v: %+v %v", c.method, c.headers, got, err)

@@ -23,8 +23,8 @@ import (
 //
 // Several users can be behind one address, and a stranger among them must not lock out the others. Therefore:
 //
-//   - A client of loopback is the user whose process has the other end of the connection, as the kernel says. A guessing
-//     user of this machine exhausts its own attempts alone.
+//   - A client of loopback is the user whose process has the other end of the connection, according to the kernel. A guessing
+//     user of this machine exhausts only its own attempts.
 //   - A credential that was accepted from a client is accepted from it for an hour more, whatever others send meanwhile.
 //   - The operator's token is always accepted from the server's own user, whose processes can read it anyway.
 //   - The same wrong credential counts once: a program with an old token, which tries for ever, exhausts nothing.

@@ -87,7 +87,7 @@ func TestQueueBounds(t *testing.T) {
 	ctx, cancel := context.WithCancel(in("a"))
 	cancel()
 	if _, err := q.Acquire(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("a caller that has gone: %v", err)
+		t.Errorf("a disconnected caller: %v", err)
 	}
 	if done, err := q.Acquire(in("b")); err != nil {
 		t.Errorf("a namespace without a bound: %v", err)

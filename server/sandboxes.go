@@ -25,7 +25,7 @@ type Sandboxes interface {
 	// Create makes a persistent sandbox, within the operator's bounds. Its image is the one that r.Create.Image.Given names.
 	// built means that Build made it.
 	Create(ctx context.Context, r session.Request, built bool) (Sandbox, error)
-	// Grants returns what a sandbox has whose caller asks for limits, and a command that asks for a time.
+	// Grants returns the limits and the timeout that a caller gets who asks for l and timeout.
 	Grants(ctx context.Context, l runner.Limits, timeout time.Duration) operator.Granted
 	// Open opens a sandbox. It starts the processes of a stopped one and leaves a paused one paused.
 	Open(ctx context.Context, name string) (Sandbox, error)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestToken checks the form of the token, that it is made once, for its owner alone, and that a file that others can read is
+// TestToken checks the form of the token, that it is made once, only for its owner, and that a file that others can read is
 // refused.
 func TestToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")

@@ -81,7 +81,7 @@ func newToken() string {
 	return "e2b_" + hex.EncodeToString(b[:])
 }
 
-// Same compares two secrets in a time that says nothing about them. An empty want matches nothing.
+// Same compares two secrets in a time that does not depend on their contents. An empty want matches nothing.
 func Same(got, want string) bool {
 	a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(want))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1 && want != ""

@@ -19,7 +19,7 @@ import (
 	"demesne/runner"
 )
 
-// Tokens are the tokens of namespaces, in one file that several processes may change. The file has their hashes alone.
+// Tokens are the tokens of namespaces, in one file that several processes may change. The file has only their hashes.
 // A running server sees changes at the next request.
 type Tokens struct {
 	path string

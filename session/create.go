@@ -35,7 +35,7 @@ type CreateOptions struct {
 	Aside    bool // see runner.Rootfs; for an image
 
 	// Configured is called with the image's configuration before the sandbox is made, and may change User and Spec.Defaults.
-	// Its error ends Create. nil: nothing. It is not called for a root that is no image.
+	// Its error ends Create. nil: nothing. It is not called for a root that is not an image.
 	Configured func(c *CreateOptions, image oci.Config) error `json:"-"`
 
 	// OutInside means that a sandbox can write to a directory above Out, which exists. Symbolic links in its path are

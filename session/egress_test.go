@@ -31,7 +31,7 @@ func find(ctx context.Context, e Egress, secrets ...runner.Secret) (*runner.Egre
 	return to, r.Notes, err
 }
 
-// TestFindAlone checks that rules of names alone start no helper, and that no options mean no network.
+// TestFindAlone checks that rules with only names start no helper, and that no options mean no network.
 func TestFindAlone(t *testing.T) {
 	t.Setenv("DEMESNE_LIBEXEC", t.TempDir())
 	for _, w := range []Egress{{}, {Mode: NoEgress}, {Deny: []string{"a.test"}}} {

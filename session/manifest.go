@@ -193,7 +193,7 @@ func (m *Manifest) write(path string) error {
 	return nil
 }
 
-// pruneManifests removes the manifests below root of output directories that are gone. It also removes temporary files
+// pruneManifests removes the manifests below root of removed output directories. It also removes temporary files
 // of interrupted writes that are older than before. It returns the number of removed files.
 func pruneManifests(root string, before time.Time) (removed int, err error) {
 	dir := filepath.Dir(manifestPath(filepath.Join(root, "any")))

@@ -46,7 +46,7 @@ func (u outputs) marked(name string) bool {
 	return err == nil && string(owner) == u.frontend.Namespace()
 }
 
-// pruneMarks removes the marks of output directories that are gone.
+// pruneMarks removes the marks of removed output directories.
 func pruneMarks(root string) {
 	entries, err := os.ReadDir(filepath.Join(root, markDir))
 	if err != nil {

@@ -364,7 +364,7 @@ func (p *observedProcess) Wait(ctx context.Context) (*runner.Result, error) {
 	return r, err
 }
 
-// kinds are the events of the ends that are no failure of the command itself.
+// kinds are the events of the ends that are not a failure of the command itself.
 var kinds = map[runner.Reason]events.Type{runner.TimedOut: events.ExecutionTimeout, runner.Exited: events.ExecutionCompleted}
 
 // ended reports the end of a command.

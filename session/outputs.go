@@ -16,7 +16,7 @@ import (
 	"demesne/runner/client"
 )
 
-// outputs is the output root with the directories in it: those of sandboxes, and those of their logs, marks and
+// outputs is the output root with the directories in it: those of sandboxes, and of their logs, marks and
 // manifests.
 type outputs struct {
 	dir      string          // see Options.OutputRoot
@@ -121,7 +121,7 @@ func (u outputs) fresh(o *outDir, name string) error {
 	return nil
 }
 
-// removeEmpty removes the output directory of a sandbox that is gone. It does so only if dir is empty, lies
+// removeEmpty removes the output directory of a removed sandbox. It does so only if dir is empty, lies
 // directly in the root, and has a name of the known form.
 func (u outputs) removeEmpty(dir string) {
 	root, err := u.root()

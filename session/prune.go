@@ -43,7 +43,7 @@ type pruned struct {
 // All frontends share the output root, so it asks the runner as the command line, which sees every sandbox.
 //
 // It also removes what else did not change since the given time, unless that is zero: network logs that no sandbox uses,
-// jobs that ended, and the manifests of directories that are gone.
+// jobs that ended, and the manifests of removed directories.
 func (s *Service) PruneOutputs(ctx context.Context, before time.Time) (pruned, error) {
 	done, err := s.pruneOutputs(ctx, pruneOptions{before: before})
 	if err != nil || before.IsZero() {
@@ -99,7 +99,7 @@ func (s *Service) pruneOutputs(ctx context.Context, o pruneOptions) (pruned, err
 const retention = 7 * 24 * time.Hour
 
 // Tidy removes ended jobs and egress logs that were not used for the time of retention, and the manifests and marks of
-// output directories that are gone.
+// removed output directories.
 func (s *Service) Tidy() error {
 	before := time.Now().Add(-retention)
 	_, err := pruneJobs(before)
@@ -224,8 +224,8 @@ func removeUnused(root *os.File, list []candidate, inUse func() ([]runner.Info, 
 	return done, err
 }
 
-// directoryOf returns the last element of path with the form of an output directory's name: a sandbox of an agent has a
-// directory inside one as its /out.
+// directoryOf returns the last element of path that has the form of an output directory's name. Not every path ends in
+// one: the /out of an agent's sandbox is a directory below it.
 func directoryOf(path string) (name string, ours bool) {
 	for ; path != "/" && path != "."; path = filepath.Dir(path) {
 		if name = filepath.Base(path); isOurs(name) {

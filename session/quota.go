@@ -13,7 +13,7 @@ import (
 )
 
 // Environment variables that bound what one user may have at once, and one copy into a sandbox, out of it, or between
-// sandboxes. They are the same for all programs. They protect against mistakes, such as a loop, and are no security
+// sandboxes. They are the same for all programs. They protect against mistakes, such as a loop, and are not a security
 // boundary: a user can set other ones.
 const (
 	varSandboxes = "DEMESNE_MAX_SANDBOXES"

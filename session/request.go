@@ -47,7 +47,7 @@ type Job struct {
 	Ended   time.Time  // zero while it runs
 	Message string     // the reason if it failed, was cancelled or ended abnormally
 	Outcome *RunResult // Stdout is set while it runs, Result once it has ended
-	Cost    *Cost      // of an agent, so far; nil: the job is no agent
+	Cost    *Cost      // of an agent, so far; nil: the job is not an agent
 }
 
 // Listing is what one frontend has.

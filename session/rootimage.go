@@ -98,7 +98,7 @@ func (w wanted) fits(c oci.Config) bool {
 	return w.platform == "" || len(names) >= 2 && len(names) <= 3 && slices.Equal(names, has[:len(names)])
 }
 
-// none refuses a platform for files that are no image.
+// none refuses a platform for files that are not an image.
 func (w wanted) none() error {
 	if w.platform != "" {
 		return fmt.Errorf("platform %q: only an image has one", w.platform)

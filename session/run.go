@@ -24,7 +24,7 @@ import (
 type RunOptions struct {
 	Command runner.Command // without streams
 
-	// Complete completes the command once the image's configuration is known; it is empty for a root that is no image.
+	// Complete completes the command once the image's configuration is known; it is empty for a root that is not an image.
 	// nil: Command is complete. Only Run calls it.
 	Complete func(oci.Config, *runner.Command) error `json:"-"`
 

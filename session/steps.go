@@ -64,7 +64,7 @@ func (r RunOptions) ExecSteps(ctx context.Context, s *Service, idOrName string, 
 }
 
 // Joined returns the results of a list of commands as one: that of the first failure, or else of the last command. A
-// failure that the list allows is no failure of the whole.
+// failure that the list allows is not a failure of the whole.
 func Joined(all []*RunResult) *RunResult {
 	shown := slices.IndexFunc(all, func(d *RunResult) bool { return d.Failed })
 	if shown < 0 {

@@ -40,7 +40,7 @@ func (a amount) minus(b amount) amount {
 	return amount{max(0, a.cost-b.cost), a.tokens - b.tokens, a.turns - b.turns}
 }
 
-// reaches returns the first bound of most that a reaches, or nil.
+// reaches returns an error for the first bound of most that a has reached, or nil.
 func (a amount) reaches(most amount) error {
 	switch {
 	case most.cost > 0 && a.cost >= most.cost:
@@ -73,7 +73,7 @@ type budget struct {
 	used    amount
 	held    amount // reserved
 	flying  int    // number of reservations
-	largest amount // that one request used; zero: none is settled yet
+	largest amount // the most that one request used; zero: none is settled yet
 }
 
 // ledger serializes the changes of all budgets of a tree.

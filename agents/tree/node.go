@@ -153,7 +153,7 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 	return c
 }
 
-// atUsers reports whether the workspace of n is a directory of the user. That of a research child is not.
+// atUsers reports whether the workspace of n is a directory of the user. The workspace of a research child is not.
 func (n *node) atUsers() bool { return n.tree.work != nil && n.dirs.workspace == n.tree.work.dir }
 
 // protected returns the mounts that every sandbox with the workspace of n must have.

@@ -44,12 +44,12 @@ type Run struct {
 	Script  []byte   // with a "#!" line: the command is this file, at Argv[0]
 	Env     []string // NAME=VALUE: the image's environment and the declared arguments
 	Dir     string   // absolute
-	User    string   // as USER says
+	User    string   // the value of USER
 	Network string   // "default" or "none"
 	Mounts  []*instructions.Mount
 }
 
-// Copy makes files and directories from sources. Without any sources it makes the directory Dest alone.
+// Copy makes files and directories from sources. Without any sources it makes only the directory Dest.
 type Copy struct {
 	From     string // value of --from: a stage or an image; empty: the context
 	Sources  []string
@@ -62,7 +62,7 @@ type Copy struct {
 	Exclude  []string
 
 	Add     bool      // archives of the context are unpacked
-	Unpack  *bool     // nil: those of the context, and not those of Remotes
+	Unpack  *bool     // nil: archives of the context, not of Remotes
 	Remotes []*Remote `json:"-"` // their content counts in a key, not where it is
 }
 
@@ -157,7 +157,7 @@ func (st *State) values() map[string]string {
 	return all
 }
 
-// Apply changes the state as c says. It returns a step if c makes a layer.
+// Apply changes the state by the instruction c. It returns a step if c makes a layer.
 func (st *State) Apply(c instructions.Command) (*Step, error) {
 	step, err := st.apply(c)
 	if err != nil {
@@ -268,7 +268,7 @@ func (st *State) configure(c instructions.Command) error {
 	return nil
 }
 
-// arguments declares the variables of an ARG, one after the other. A default counts only if nothing else gives a value.
+// arguments declares the variables of an ARG, one after the other. A default applies only if nothing else gives a value.
 func (st *State) arguments(c *instructions.ArgCommand) error {
 	if len(c.Args)+len(st.args) > maxVariables {
 		return errVariables

@@ -141,7 +141,7 @@ func (s *service) take(n *node, name string) error {
 	case s.image == "" && s.build == nil:
 		return at(n.line, "%s: neither an image nor a build", what)
 	case s.dir != "" && !path.IsAbs(s.dir):
-		return at(n.line, "%s: working_dir: %q is no absolute path", what, s.dir)
+		return at(n.line, "%s: working_dir: %q is not an absolute path", what, s.dir)
 	}
 	return s.file.check()
 }

@@ -226,7 +226,7 @@ func TestComposeRefused(t *testing.T) {
 		{``, "services: {app: {command: x}}\n", "neither an image nor a build"},
 		{``, app("user: [a]"), "line 4: services: app: user: a text is expected, not a list"},
 		{``, app("environment: x"), "a mapping or a list is expected"}, {``, app("environment: [=x]"), "not a name"}, {``, app("environment: [A=1, A=2]"), "a second value"}, {``, app("environment: {A: [b]}"), "line 4: A: a text is expected"},
-		{``, app("working_dir: here"), "is no absolute path"},
+		{``, app("working_dir: here"), "is not an absolute path"},
 		{``, app("command: {a: b}"), "a text or a list is expected"},
 		{``, app("volumes: [/etc:/etc]"), `line 4: volumes: "/etc" is outside of the workspace`},
 		{``, app("volumes: ['~/.ssh:/ssh']"), "outside of the workspace"}, {``, app("volumes: [../../../x:/x]"), "outside of the workspace"},

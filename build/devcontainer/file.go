@@ -99,9 +99,9 @@ func plainly(err error) error {
 		return err
 	}
 	if kind.Field != "" {
-		return fmt.Errorf("%s: %s cannot stand here", kind.Field, kind.Value)
+		return fmt.Errorf("%s: %s is not allowed here", kind.Field, kind.Value)
 	}
-	return fmt.Errorf("%s cannot stand here", kind.Value)
+	return fmt.Errorf("%s is not allowed here", kind.Value)
 }
 
 // has reports whether the file has a property with a value that is not empty, false or null.
@@ -136,7 +136,7 @@ func (t *text) UnmarshalJSON(raw []byte) error {
 	case c == '"':
 		return json.Unmarshal(raw, (*string)(t))
 	case c == '{' || c == '[':
-		return errors.New("a list or an object cannot stand here")
+		return errors.New("a list or an object is not allowed here")
 	case string(raw) != "null":
 		*t = text(raw)
 	}

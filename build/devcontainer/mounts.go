@@ -140,7 +140,7 @@ func (p *Plan) composed(f *File) error {
 
 func (p *Plan) absolute(what, target string) error {
 	if !path.IsAbs(target) {
-		return fmt.Errorf("%s: %q is no absolute path", what, target)
+		return fmt.Errorf("%s: %q is not an absolute path", what, target)
 	}
 	return nil
 }

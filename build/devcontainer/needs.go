@@ -44,7 +44,7 @@ func size(s string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 63-shift)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no size (such as 8gb)", s)
+		return 0, fmt.Errorf("%q is not a size (such as 8gb)", s)
 	}
 	return n << shift, nil
 }

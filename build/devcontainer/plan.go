@@ -296,7 +296,7 @@ func (p *Plan) remoteEnv(f *File, own map[string]string) {
 	}
 }
 
-// parts returns the parts of a devcontainer.json that an image has. Its mounts are left out: they are no mounts of the
+// parts returns the parts of a devcontainer.json that an image has. Its mounts are left out: they are not mounts of the
 // workspace.
 func (p *Plan) parts(metadata string) (all []*File) {
 	if metadata == "" {

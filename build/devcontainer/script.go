@@ -25,7 +25,7 @@ func (p *Plan) addHooks(f *File) {
 			p.hooks[stage] = append(p.hooks[stage], c)
 		}
 		if len(h) > 0 {
-			p.hooks[stage] = append(p.hooks[stage], command{}) // the end of those that run at the same time
+			p.hooks[stage] = append(p.hooks[stage], command{}) // ends a group of commands that run in parallel
 		}
 	}
 }

@@ -29,7 +29,7 @@ type options struct {
 	egress  session.Egress
 	limits  runner.Limits
 	allowed []string // images that the Containerfile may name; empty: all
-	claimed bool     // results of steps are kept for the image alone
+	claimed bool     // results of steps are kept only for the image
 	most    int64    // bytes of all new layers; 0: no bound
 	noCache bool
 	pull    bool

@@ -10,7 +10,7 @@ import (
 
 // chmod is the mode of a --chmod.
 type chmod struct {
-	all     *uint32 // of every file and directory
+	all     *uint32 // the mode of every file and directory
 	clauses []clause
 }
 

@@ -305,7 +305,7 @@ func countOf(p *containerfile.Plan) (n int) {
 	return n
 }
 
-// fileNames are the names of a Containerfile. The first that exists counts.
+// fileNames are the names of a Containerfile. The first that exists is used.
 var fileNames = []string{"Containerfile", "Dockerfile", "dockerfile"}
 
 // open opens the Containerfile, and makes the context of a build that reads it from stdin. The caller must call close,

@@ -33,7 +33,7 @@ type buildContext struct {
 	ignore *patternmatcher.PatternMatcher
 }
 
-// ignoreFiles are the names of the file with the patterns of ignored files. The first that exists counts.
+// ignoreFiles are the names of the file with the patterns of ignored files. The first that exists is used.
 var ignoreFiles = []string{".containerignore", ".dockerignore"}
 
 // maxIgnore bounds that file in bytes.

@@ -160,7 +160,7 @@ func TestContextSwapped(t *testing.T) {
 	}
 }
 
-// TestContextDigest checks that what is sent has the digest that is part of the key, and that a change has another.
+// TestContextDigest checks that the digest of the sent files is the one in the key, and that a change of a file changes it.
 func TestContextDigest(t *testing.T) {
 	dir := put(t, map[string]string{"a": "a", "d/b": "b", "d/e/": ""})
 	c := opened(t, dir)

@@ -292,7 +292,7 @@ func (f *fetch) git(ctx context.Context, args ...string) (string, error) {
 	return out, nil
 }
 
-// clone makes the files of the commit. Most servers give a commit alone; from others all branches and tags come.
+// clone makes the files of the commit. Most servers give only a commit; from others all branches and tags come.
 func (f *fetch) clone(ctx context.Context) error {
 	at := []string{"-C", f.path()}
 	run := func(args ...string) error {

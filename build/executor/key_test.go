@@ -124,7 +124,7 @@ func TestKeyNetwork(t *testing.T) {
 	}
 }
 
-// TestBelow checks that what follows a RUN depends on it, even if it made no layer, and on a COPY by its layer alone.
+// TestBelow checks that what follows a RUN depends on it, even if it made no layer, and on a COPY only by its layer.
 func TestBelow(t *testing.T) {
 	run, copied := &containerfile.Step{Run: &containerfile.Run{}}, &containerfile.Step{Copy: &containerfile.Copy{}}
 	after := func(step *containerfile.Step, key oci.Digest, layer *oci.Layer) string {

@@ -178,7 +178,7 @@ func number(n *uint64) int {
 }
 
 // bind mounts files of the context, of a stage or of an image. They are copied first, so that the ignore file counts, and
-// that the command changes the copy alone.
+// that the command changes only the copy.
 func (m *mounts) bind(ctx context.Context, one *instructions.Mount, target string) error {
 	dir, err := m.temporary()
 	if err != nil {

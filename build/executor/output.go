@@ -56,7 +56,7 @@ func outputOf(word string) (o output, err error) {
 	case o.dest == "":
 		return o, fmt.Errorf("output %q: no dest", word)
 	case o.dest == "-" && o.kind == "local":
-		return o, fmt.Errorf("output %q: stdout is no directory", word)
+		return o, fmt.Errorf("output %q: stdout is not a directory", word)
 	}
 	return o, nil
 }

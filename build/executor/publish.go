@@ -104,7 +104,7 @@ func (b *builder) publish(ctx context.Context, s *stage) (oci.Digest, error) {
 	return d, nil
 }
 
-// compress has the new image compressed in the background, if a user gave it a name: it may be pushed then.
+// compress starts the compression of a named image in the background, because a user may push it.
 func (b *builder) compress(d oci.Digest) {
 	named := slices.ContainsFunc(b.names, func(n imageref.Ref) bool { return !strings.HasPrefix(n.Given, devcontainer.ImagePrefix) })
 	if !named || b.claimed || b.options.recipe != "" || !client.Lingers() {

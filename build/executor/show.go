@@ -158,7 +158,7 @@ func (w *show) done(s *stage, step *containerfile.Step, took time.Duration) {
 	w.line("%s DONE %.1fs", at(s), took.Seconds())
 }
 
-// failed ends a step. Its output has been shown in the plain style alone.
+// failed ends a step. Its output has been shown only in the plain style.
 func (w *show) failed(s *stage, step *containerfile.Step) {
 	w.remove(s.task, false)
 	if w.style == plain {

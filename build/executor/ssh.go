@@ -51,7 +51,7 @@ func agentOf(paths []string) (a sshAgent, err error) {
 		case err != nil:
 			return a, fmt.Errorf("open %q: %w", path, fsutil.Reason(err))
 		case st.Mode()&os.ModeSocket != 0 && len(paths) > 1:
-			return a, fmt.Errorf("%q: a socket is an agent of its own: give it another id", path)
+			return a, fmt.Errorf("%q: one id has one socket: give this one another id", path)
 		case st.Mode()&os.ModeSocket != 0:
 			a.socket, err = filepath.Abs(path)
 			return a, err

@@ -181,7 +181,7 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 }
 
 // findAgent finds the agent of a command, and the root filesystem for it: the image that the caller chose, that of the
-// provider's row, or the host's own, on which an installation works. $DEMESNE_DEFAULT_IMAGE does not count.
+// provider's row, or the host's own, on which an installation works. $DEMESNE_DEFAULT_IMAGE is ignored.
 func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err error) {
 	o := t.o
 	t.agent, err = catalog.In(o.Image.Given).Find(name)

@@ -101,7 +101,7 @@ export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
 	// homeScript makes the home, which is in the sandbox's own files.
 	homeScript = `mkdir -p "$HOME" && cp -R ` + agents.ConfigDir + "/" + seedDir + `/. "$HOME"
 `
-	// cloneScript makes the clone. Files that --setup adds are no work of the agent.
+	// cloneScript makes the clone. Files that --setup adds are not work of the agent.
 	cloneScript = `command -v git >/dev/null || { echo 'demesne: agent: --branch needs git in the sandbox' >&2; exit 127; }
 mkdir -p "$root" && cd "$root"
 git init -q --object-format="$format" .
@@ -239,7 +239,7 @@ func (p *project) identity(agent string) []string {
 	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + mail, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + mail}
 }
 
-// git1 runs git in the user's repository, for one line of output. The repository's configuration counts, so it may only
+// git1 runs git in the user's repository, for one line of output. The repository's configuration applies, so it may only
 // run commands that start no program.
 func (p *project) git1(args ...string) (string, error) {
 	return launch.Git([]string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, append([]string{"-C", p.root}, args...)...)

@@ -31,7 +31,7 @@ func (c *Console) Getenv(name string) string {
 	return value
 }
 
-// Print writes an answer to stdout. A reader that has enough, such as head, is no error: the exit code is that of SIGPIPE,
+// Print writes an answer to stdout. A reader that has enough, such as head, is not an error: the exit code is that of SIGPIPE,
 // also for a caller that ignores the signal.
 func (c *Console) Print(s string) (int, error) {
 	switch _, err := c.Stdout.WriteString(s); {
@@ -83,7 +83,7 @@ func (c *Console) Page(s string) (int, error) {
 		return c.Print(s)
 	}
 	cmd := exec.Command("/bin/sh", "-c", pager)
-	// As git has it: leave if all fits on the screen, show colours, and do not clear the screen.
+	// git's defaults: leave if all fits on the screen, show colours, and do not clear the screen.
 	cmd.Env = append(os.Environ(), "LESS="+cmp.Or(c.Getenv("LESS"), "FRX"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(s), c.Stdout, io.Discard
 	interrupts := make(chan os.Signal, 1) // they are the pager's, which does not end by them

@@ -10,7 +10,7 @@ import (
 	"demesne/cli/stream"
 )
 
-// TestPrintClosedPipe checks that a reader that has enough is no error.
+// TestPrintClosedPipe checks that a reader that has enough is not an error.
 func TestPrintClosedPipe(t *testing.T) {
 	signal.Ignore(unix.SIGPIPE)
 	defer signal.Reset(unix.SIGPIPE)
@@ -25,6 +25,6 @@ func TestPrintClosedPipe(t *testing.T) {
 	}
 	w.Close()
 	if _, err := (&Console{Files: stream.Files{Stdout: w}}).Print("answer"); err == nil {
-		t.Error("a closed stdout is no error")
+		t.Error("a closed stdout is not an error")
 	}
 }

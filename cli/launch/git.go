@@ -14,7 +14,7 @@ import (
 	"demesne/internal/text"
 )
 
-// identityIn asks the caller's git. The configuration of the repository counts, and a sandbox may have written it: its
+// identityIn asks the caller's git. The configuration of the repository applies, and a sandbox may have written it: its
 // values are only text.
 func identityIn(dir string) (env []string) {
 	out, err := Git(nil, "-C", dir, "config", "--get-regexp", `^user\.(name|email)$`)

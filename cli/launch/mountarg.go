@@ -94,7 +94,7 @@ func parseMount(arg string) (m Mount, err error) {
 // noSource explains a source that does not exist, perhaps because its last part was not understood.
 func noSource(rest string, err error) error {
 	if path, last, found := strings.Cut(rest, ":"); found && errors.Is(err, fs.ErrNotExist) && fsutil.Exists(path) {
-		return fmt.Errorf("%q is no absolute path and no mode (ro, rw, cow)", last)
+		return fmt.Errorf("%q is neither an absolute path nor a mode (ro, rw, cow)", last)
 	}
 	return fsutil.Reason(err)
 }

@@ -34,8 +34,8 @@ func TestParseMounts(t *testing.T) {
 		{"file", dir + "/file:" + dir + "/file:ro"},
 		{"file:rw", "error: is not a directory"},
 		{"none", "error: no such file"},
-		{"a:x", `error: "x" is no absolute path and no mode`},
-		{"a:wr", `error: "wr" is no absolute path and no mode`},
+		{"a:x", `error: "x" is neither an absolute path nor a mode`},
+		{"a:wr", `error: "wr" is neither an absolute path nor a mode`},
 		{":/x", "error: no path before the colon"},
 		{"/dev/null", "error: is not a regular file or directory"},
 	} {

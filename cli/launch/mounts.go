@@ -39,7 +39,7 @@ func (o *mountOptions) MountFlags() cmdline.Flags {
 		{Group: app.GroupSandbox, Long: "git-identity", Arg: "yes|no", Optional: true, Words: yesNo, Set: optionalWord(&o.identity, yesNo),
 			Help: "let git in the sandbox use your name and email (default with --workspace and --here)"},
 		{Group: app.GroupSandbox, Long: "devcontainer", Arg: "DIR[:MODE]", Optional: true, Complete: cmdline.Directory, Set: o.SetDevcontainer,
-			Help: "take image, mounts, variables and hooks from the devcontainer.json of a directory (default the working directory), and mount it as that file says; MODE is rw (the default), ro or cow"},
+			Help: "take image, mounts, variables and hooks from the devcontainer.json of a directory (default the working directory), and mount it as configured there; MODE is rw (the default), ro or cow"},
 	}
 }
 

@@ -252,7 +252,7 @@ func (o *ProcessOptions) EntrypointFlag() cmdline.Flags {
 // OutFlag is the flag for the output directory.
 func OutFlag(to *string) cmdline.Flag {
 	return cmdline.Flag{Group: app.GroupSandbox, Long: "out", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(to),
-		Help: "directory for /out; a new one is readable by you alone (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"}
+		Help: "directory for /out; a new one is readable only by you (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"}
 }
 
 func (o *LifeOptions) NameFlag() cmdline.Flag {

@@ -33,7 +33,7 @@ user's demesne uses.
 
 With --blobs it also removes the compressed layers of pulled images that are unpacked, and keeps the images. They run
 without a network. save, export and commit fetch such layers again from the registry. Images that were made here keep
-their blobs, and so do the images below them.
+their blobs, as do the images below them.
 
 demesne build compresses the layers of a named image in the background, for demesne push. gc removes those that no push
 used for a week, and --all removes them all.

@@ -21,13 +21,13 @@ func Secret() app.Verb {
 			Name: "secret", Usage: []string{"add [--namespace NS] [--host HOST[:PORT]] [--header HEADER] [--from SOURCE] NAME", "list [--namespace NS] [--json]", "rm [--namespace NS] NAME…"},
 			Summary: "store credentials for sandboxes",
 			About: `add asks for a value and stores it under a name, encrypted. On a terminal the value is not shown; otherwise it is read
-from stdin, or from where --from says. With --host the value goes to this host alone, and demesne run needs no
+from stdin, or from where --from says. With --host the value goes only to this host, and demesne run needs no
 --secret-for. list shows names, hosts and times, and never values. rm removes secrets.
 
 demesne run --secret NAME=vault: uses a stored secret: the sandbox sees a placeholder, and the proxy sends the value. A
 namespace keeps the secrets of one project or caller apart from others: --secret NAME=vault:NAMESPACE/NAME.
 
-The encryption is that of age. The key is in a file beside the secrets that only you can read, unless
+age encrypts the secrets. The key is in a file beside the secrets that only you can read, unless
 $DEMESNE_VAULT_KEY names another place: file:PATH, or cmd:TEXT, a command that prints the key, such as one that asks a
 keyring.`,
 			Examples: []cmdline.Example{

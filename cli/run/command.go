@@ -42,7 +42,7 @@ type stepOptions struct {
 type command struct {
 	*launch.Execution
 	o      *runOptions
-	script *script         // nil: the command is no script
+	script *script         // nil: the command is not a script
 	tool   *runner.Command // installs dependencies first; nil: none
 	run    func() error
 }
@@ -85,11 +85,11 @@ func (o *runOptions) scripted(args, argv []string, run func(*command) error) (*c
 
 // findScript returns the script that the first word of a command names, or nil if that is an ordinary command. It is
 // a script if it is a regular file of this machine with a name of the table, or with --language any one. Text of -c, and
-// arguments of a given entrypoint or for a dev container, are no scripts.
+// arguments of a given entrypoint or for a dev container, are not scripts.
 func (o *runOptions) findScript(args []string) (*script, error) {
 	forced := o.language.Name != ""
 	if forced && len(o.dependencies) > 0 && (len(args) == 0 || args[0] != "-" && !fsutil.Exists(args[0])) {
-		forced = false // the language is that of the dependencies alone
+		forced = false // only the dependencies decide the language
 	}
 	if o.Shell != nil || o.Entrypoint != nil || o.Asked != nil || len(args) == 0 {
 		if forced {

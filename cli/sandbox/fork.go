@@ -49,8 +49,8 @@ not expire; demesne rm removes it. The files of a sandbox with processes are cop
 programs of this machine would execute after a copy: git hooks, startup files of shells, package scripts. Files in
 /out and in a --workspace are not listed.
 
-ID may also be that of changes which --workspace DIR:cow, --mount DIR:cow or --here=cow kept apart. Then the paths are those
-of this machine. demesne apply makes them. Without ID, diff shows such changes if one sandbox has some. It lists the ids if
+ID may also name changes that --workspace DIR:cow, --mount DIR:cow or --here=cow kept apart. Then the paths are on this
+machine. demesne apply makes them. Without ID, diff shows such changes if one sandbox has some. It lists the ids if
 several have, and with --json.
 
 --patch shows what changed in their files: all of them, or those at and below each PATH. On a terminal the text has colours

@@ -29,7 +29,7 @@ func MCP(wrap func(*app.App, []string) (int, error)) app.Verb {
 			About: `Serves MCP tools with which agents run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. The
 program demesne-mcp does the same, with the same flags.
 
-An address that other machines can reach needs a bearer token. A socket at unix:PATH is for its owner alone.
+An address that other machines can reach needs a bearer token. A socket at unix:PATH is only for its owner.
 
 install adds an entry for the server to the configuration of a client, and keeps the rest of the file. An entry that
 exists keeps its variables, arguments and timeout. --print shows a new entry instead. --project uses the file of the

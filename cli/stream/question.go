@@ -55,7 +55,7 @@ type Answers struct {
 // ignoreKeys is how long after a question keys are ignored: they were meant for the command.
 const ignoreKeys = 300 * time.Millisecond
 
-// Line asks on f, and returns the line of the answer.
+// Line asks a question on f, and returns the line that the user types.
 func (a *Answers) Line(f *os.File, question string, late time.Time) (string, error) {
 	a.mu.Lock()
 	if !a.raw {

@@ -77,7 +77,7 @@ func (s *Stdio) output(end **os.File, dst *os.File, keep *tail) (*Pump, error) {
 		return nil, err
 	}
 	*end, s.theirs = w, append(s.theirs, w)
-	// Closing the reading end tells the command that its reader is gone.
+	// Closing the reading end tells the command that its reader has closed.
 	return &Pump{src: r, dst: dst, keep: keep, polled: true, first: s.first, end: func() { r.Close() }}, nil
 }
 

@@ -49,7 +49,7 @@ func reap() int {
 const reapFor = time.Minute
 
 // removeAll removes the paths in order; the last is the lock. On a starved machine a killed process, and with it
-// its control group, may take long to go. No other process will remove it, so removeAll retries a busy path after
+// its control group, may exist for long. No other process will remove it, so removeAll retries a busy path after
 // increasing pauses.
 func removeAll(paths []string, remove func(string) error, sleep func(time.Duration)) (errs []error) {
 	slept, pause := time.Duration(0), 10*time.Millisecond

@@ -17,6 +17,6 @@ sandbox --in "$work/in/upload.mkv" --out "$work/out" -- sh -ec '
   ffprobe -v error -show_entries format=format_name:stream=codec_name -of csv=p=0 /out/video.webm'
 printf 'poster: %s bytes of JPEG\n' "$(wc -c < "$work/out/poster.jpg")"
 
-# A file that is no video ends in an error, and nothing else.
+# A file that is not a video ends in an error, and nothing else.
 echo nonsense > "$work/in/upload.mkv"
 sandbox --in "$work/in/upload.mkv" -- ffmpeg -v error -i /in/upload.mkv -f null - 2> "$work/messages" || echo "refused: exit $?"

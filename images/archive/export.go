@@ -138,8 +138,8 @@ func (m *merge) last(h *tar.Header, at place) *tar.Header {
 	return rewrite(h, name, h.Linkname)
 }
 
-// rewrite returns a portable header. It has a relative name, and of the PAX records only the extended
-// attributes.
+// rewrite returns a portable header. It has a relative name, and keeps extended attributes but no other PAX
+// records.
 func rewrite(h *tar.Header, name, link string) *tar.Header {
 	if name == "" {
 		name = "."

@@ -1,4 +1,4 @@
-// Package debian makes the root of a Debian system from a package mirror alone. It needs no program of Debian and no
+// Package debian makes the root of a Debian system only from a package mirror. It needs no program of Debian and no
 // root: it runs inside an empty sandbox, whose root becomes the system's.
 //
 //	release.go   a release: InRelease, by its signature, and the index of its packages, by its digest

@@ -76,7 +76,7 @@ func TestParseParts(t *testing.T) {
 		t.Errorf("digest is %q", d)
 	}
 	if parsed(t, "host").Stored() || parsed(t, "dir:/").Stored() {
-		t.Error("what is no image is said to be stored")
+		t.Error("what is not an image is said to be stored")
 	}
 }
 

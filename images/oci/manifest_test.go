@@ -129,7 +129,7 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// TestConfigEnvironment checks F33: entries that are no variables are dropped, and none of them takes the place of another.
+// TestConfigEnvironment checks F33: entries that are not variables are dropped, and none of them takes the place of another.
 func TestConfigEnvironment(t *testing.T) {
 	for in, want := range map[string][]string{
 		`["A=1","A","*","LD_*","","=","=x","A\u0000=1","B=\u0000","PATH","HOME"]`: {"A=1"},
@@ -164,7 +164,7 @@ func TestConfigIsAllThatIsRead(t *testing.T) {
 }
 
 // TestConfigAmbiguous checks documents that two parsers could read in two ways. Each is refused, or read as encoding/json
-// reads it everywhere in demesne: the last member counts, and the case of its name does not.
+// reads it everywhere in demesne: the last member applies, and the case of its name does not.
 func TestConfigAmbiguous(t *testing.T) {
 	rep := strings.Repeat
 	for _, c := range []struct{ name, in, user string }{ // user "!": refused

@@ -32,7 +32,7 @@ func (s thin) Blob(ctx context.Context, d oci.Descriptor, offset int64) (io.Read
 	return io.NopCloser(s.other), nil
 }
 
-// TestCopyLacks (F40) checks that an archive gets no layer or configuration of the store by its digest alone.
+// TestCopyLacks (F40) checks that an archive gets no layer or configuration of the store only by its digest.
 func TestCopyLacks(t *testing.T) {
 	r := newRegistry(t)
 	ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 1000, 2))

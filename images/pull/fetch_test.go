@@ -33,7 +33,7 @@ func dropAll(t *testing.T, dir string, unpacked func(oci.Digest) bool) *images.F
 	return freed
 }
 
-// TestFetch checks that dropped blobs are no damage, that a pull leaves them out, and that Fetch gets exactly them
+// TestFetch checks that dropped blobs are not damage, that a pull leaves them out, and that Fetch gets exactly them
 // again, also after the tag moved in
 // the registry.
 func TestFetch(t *testing.T) {
@@ -115,7 +115,7 @@ func TestFetchPinned(t *testing.T) {
 	}
 }
 
-// TestFetchFails checks the errors: of a registry that is gone, and of a blob that is missing without a record.
+// TestFetchFails checks the errors: of a registry that does not answer, and of a blob that is missing without a record.
 func TestFetchFails(t *testing.T) {
 	r := newRegistry(t)
 	ref := r.push(t, "o/n:1", anImage(t, runtime.GOARCH, 1000, 2))

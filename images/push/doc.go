@@ -8,7 +8,7 @@
 //	manifest   last, so that a push that fails changes no tag
 //	signature  if asked for, next to the image (sign.go)
 //
-// Layers that an image has in compressed form are sent unchanged, and so is the manifest: the image keeps its digest. A
+// Layers that an image has in compressed form are sent unchanged, as is the manifest: the image keeps its digest. A
 // layer that is not compressed, as builds make them, is compressed while it is sent, unless [Compress] did it after the
 // build. The same layer, format and level give
 // the same bytes on any machine, so the digest of a pushed image is stable. Every byte read from the store is hashed, so

@@ -395,7 +395,7 @@ func TestPushElsewhere(t *testing.T) {
 	}
 }
 
-// TestPushCertificate checks that a registry's certificate counts only if certs.d has it, or the user needs none.
+// TestPushCertificate checks that a registry's certificate is trusted only if certs.d has it, or the user needs none.
 func TestPushCertificate(t *testing.T) {
 	r, s := newRegistry(t), newShop(t)
 	img := s.image("local/app", 1000)

@@ -121,7 +121,7 @@ func transportFor(sys *types.SystemContext, domain string, insecure bool) (*http
 	return t, nil
 }
 
-// certDirs returns the directories that may have a directory for a registry. The first one that has it counts.
+// certDirs returns the directories that may have a directory for a registry. The first one that has it is used.
 func certDirs(sys *types.SystemContext) ([]string, error) {
 	if sys.DockerPerHostCertDirPath != "" {
 		return []string{sys.DockerPerHostCertDirPath}, nil

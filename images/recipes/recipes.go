@@ -41,7 +41,7 @@ const mb = 1 << 20
 
 // table lists the recipes in the order of the help text. It is the only such table.
 var table = []Recipe{
-	{Name: "debian", About: "Debian, from a package mirror alone", Size: 85 * mb},
+	{Name: "debian", About: "Debian, only from a package mirror", Size: 85 * mb},
 	{Name: "node", About: "Debian with Node and npm", Size: 205 * mb},
 	{Name: "media", About: "ffmpeg, ImageMagick, libvips and sox", Size: 790 * mb, Word: true},
 	{Name: "twine", About: "a compiler from Twee to HTML, with story formats", Size: 215 * mb, Word: true},

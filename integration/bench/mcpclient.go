@@ -20,7 +20,7 @@ type session struct {
 
 	mu   sync.Mutex
 	next int
-	open map[int]chan message // nil: the server is gone
+	open map[int]chan message // nil: the server has ended
 }
 
 type params = map[string]any

@@ -152,7 +152,7 @@ func (p *aPackage) read(path string) error {
 	return nil
 }
 
-// imported adds the imports of a file that is no test.
+// imported adds the imports of a file that is not a test.
 func (p *aPackage) imported(f *ast.File) error {
 	for _, i := range f.Imports {
 		p.imports[importPath(i)] = true
@@ -160,7 +160,7 @@ func (p *aPackage) imported(f *ast.File) error {
 	return nil
 }
 
-// importPath returns the path of an import. Those of this tree begin with demesne/, whatever path make module gave it.
+// importPath returns the path of an import. Imports of this tree begin with demesne/, whatever path make module gave it.
 func importPath(i *ast.ImportSpec) string {
 	path, _ := strconv.Unquote(i.Path.Value)
 	if rest, ok := strings.CutPrefix(path, modulePath()+"/"); ok {

@@ -1,7 +1,7 @@
 // Command suite compiles the tests of every package once, runs them as root and as an ordinary user, and prints what they
 // cost. make test calls it by integration/test.sh, which prepares the directories.
 //
-// Each source file of package integration is a part, and so is every other package. A few parts run at once; the largest
+// Each source file of package integration is a part, as is every other package. A few parts run at once; the largest
 // start first, so that the last ones to end are small. A part has no time limit: only the whole run has one, and the
 // integration tests' own fixture finds a test that hangs.
 package main

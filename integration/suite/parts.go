@@ -20,10 +20,10 @@ type half struct {
 	skip  string         // pattern of tests that its packages leave out
 }
 
-// Tests and packages that behave the same for every user, and cost much, belong to one half. The ordinary user's half has
-// those that need no right of root's: builds, pulls, agents, kernels, MCP and the documents. What could differ for root is
-// the kernel's part, which both halves run: ids, owners of files, mounts, control groups, networks, signals, escapes. Root's
-// half has what an ordinary user of every machine could not prepare. The packages of notUserPackages are pure, or run their
+// Slow tests and packages that behave the same for every user belong to one half. The ordinary user's half has those that
+// need no rights of root: builds, pulls, agents, kernels, MCP and the documents. Both halves run what the kernel could decide
+// differently for root: ids, owners of files, mounts, control groups, networks, signals, escapes. Root's half has what an
+// ordinary user cannot prepare on every machine. The packages of notUserPackages are pure, or run their
 // tests as an ordinary user too when root starts them.
 var (
 	notRoot = regexp.MustCompile(`^(agent_(branch|budget|hosted|image|jobs|mcp|programs|renew|terminal|tools|transcript|tree|workspace)|` +

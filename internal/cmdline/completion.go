@@ -261,7 +261,7 @@ func (p *Program) fish() string {
 	return b.String()
 }
 
-// fishOwn returns the condition that the word is no part of the command that runs inside.
+// fishOwn returns the condition that the word is not part of the command that runs inside.
 func (c *Command) fishOwn() string {
 	switch {
 	case c.Operand == Argv:

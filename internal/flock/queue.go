@@ -119,7 +119,7 @@ func (t *Turn) Wait(ctx context.Context) error {
 	}
 }
 
-// Ahead returns how many turns are ahead of this one. That of a killed process counts until another process waits behind
+// Ahead returns how many turns are ahead of this one. The turn of a killed process counts until another process waits behind
 // it.
 func (t *Turn) Ahead() (n int) {
 	t.locked(func(all []place) error {

@@ -31,7 +31,7 @@ var inCheckout = map[string]string{
 var tokenWords = []string{"_auth", "_password", "npmAuth"}
 
 // CredentialsIn returns the existing places in a home directory where programs keep credentials, sessions and histories.
-// With checkout set, the directory is also that of a project, and places that projects have count only if they have a token.
+// With checkout set, the directory is also that of a project, and places that projects have are returned only if they have a token.
 func CredentialsIn(home string, checkout bool) (paths []string) {
 	for _, name := range credentials {
 		below, project := inCheckout[name]

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestCredentialsIn checks that settings of a project are no credentials in a checkout, unless they have a token.
+// TestCredentialsIn checks that settings of a project are not credentials in a checkout, unless they have a token.
 func TestCredentialsIn(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "h*[1]")
 	for name, text := range map[string]string{".npmrc": "save-exact=true", ".claude/settings.json": "{}", ".claude.json": "{}", ".yarnrc.yml": "npmAuthToken: x", ".codex/auth.json": "{}", ".netrc": "", "src/.netrc": ""} {

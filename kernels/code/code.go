@@ -62,7 +62,7 @@ type Session struct {
 }
 
 // Start makes a sandbox, or finds the one of its key, and starts a kernel in it. It waits until the kernel answers, and
-// until the dependencies are installed. An installation that fails is no error: see [Session.Installed].
+// until the dependencies are installed. An installation that fails is not an error: see [Session.Installed].
 func Start(ctx context.Context, s *session.Service, o Options, cb session.Callbacks) (_ *Session, err error) {
 	c, err := begin(ctx, s, o, cb)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"demesne/proxy/redact"
 )
 
-// Blanked returns a bundle without the values of secrets; values may be nil. A representation that is no JSON afterwards is
+// Blanked returns a bundle without the values of secrets; values may be nil. A representation that is not JSON afterwards is
 // left out: its value was part of the syntax.
 func Blanked(b kernels.Bundle, values *redact.Values) kernels.Bundle {
 	if b == nil || values == nil {

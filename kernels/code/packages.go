@@ -33,7 +33,7 @@ var notices = map[string]string{
 const installTime = 15 * time.Minute
 
 // Install installs packages in the sandbox by the language's own installer, through the sandbox's egress. The running
-// kernel finds them. It waits for its turn, as Execute does. A failure of the installer is no error: see [Installed].
+// kernel finds them. It waits for its turn, as Execute does. A failure of the installer is not an error: see [Installed].
 func (c *Session) Install(ctx context.Context, all []languages.Dependency) (*Installed, error) {
 	if err := c.Language.CheckDependencies(all); err != nil {
 		return nil, err

@@ -33,8 +33,8 @@ type Result struct {
 	Value          map[string]string // of the last expression: its texts, by MIME type
 	Outputs        []Output          // what the code showed, in order, and the media of the value
 	Dropped        int               // outputs that were not kept
-	Count          int               // of the execution in its session
-	ExitCode       *int              // of a program that is no kernel
+	Count          int               // the number of the execution in its session
+	ExitCode       *int              // set for a program that is not a kernel
 	OutputDir      string
 	Denied         []string // connections that were refused, one line each
 

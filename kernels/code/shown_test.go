@@ -68,7 +68,7 @@ func TestFiguresSave(t *testing.T) {
 	}
 	f = Figures{Dir: dir + "/gone"}
 	if _, err := f.Save(Shown{MIME: "image/png", Data: []byte("x")}); err == nil {
-		t.Error("a directory that is gone is no error")
+		t.Error("a removed directory is not an error")
 	}
 }
 

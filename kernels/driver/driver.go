@@ -15,7 +15,7 @@ package driver
 
 import _ "embed"
 
-// Python is a kernel for Python 3.8 and later. It needs the standard library alone.
+// Python is a kernel for Python 3.8 and later. It needs only the standard library.
 //
 //go:embed driver.py
 var Python string

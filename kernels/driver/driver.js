@@ -226,7 +226,7 @@
     return `${name}:${d.lineNumber + 1}\n${line.slice(0, 500)}\n${" ".repeat(Math.min(d.columnNumber, 500))}^`;
   }
 
-  // Parts of code that are no code: comments, strings, templates (their ${} is left out, too) and regular expressions.
+  // Parts of code that are not code: comments, strings, templates (their ${} is left out, too) and regular expressions.
   const skip = /\/\/.*|\/\*[^]*?\*\/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\[^]|[^`\\])*`|(?<=(?:^|[(,=:[!&|?{};+\-*%<>~^]|\breturn|\btypeof)\s*)\/(?![*\/])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^\/\\\n[])+\/|(?<![.\w$#])import\s*\(/gm;
   const statement = /^([ \t]*)import\s+(?:(?:([\w$]+)\s*,?\s*)?(?:\{([^}]*)\}|\*\s*as\s+([\w$]+))?\s*from\s*)?(["'])([^"'\n]+)\5(?:\s*(?:with|assert)\s*(\{[^}]*\}))?[ \t]*;?/gm;
   const IMPORT = 'globalThis[Symbol.for("demesne.import")](';

@@ -123,7 +123,7 @@ func (e *editor) probe() (can protocol, width int) {
 	return can, width
 }
 
-// protocolOf reads a terminal's answer to probe. typed is what is no part of it.
+// protocolOf reads a terminal's answer to probe. typed is what is not part of it.
 func protocolOf(answer string) (can protocol, typed string) {
 	before, da1, found := attributesOf(answer)
 	if !found {

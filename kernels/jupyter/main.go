@@ -9,7 +9,7 @@
 //	notebook.go  demesne notebook run; nbformat.go: the format of notebooks
 //	repl.go      demesne repl; editor.go: its terminal, figure.go: its figures
 //
-// The caller is trusted, and so is Jupyter's client. The kernel is not: what it sends is bounded, and reaches a terminal or
+// The caller and Jupyter's client are trusted. The kernel is not: what it sends is bounded, and reaches a terminal or
 // a browser only after this program has made it harmless.
 package jupyter
 

@@ -59,10 +59,10 @@ func (d document) cells() ([]cell, error) {
 	for i, c := range list {
 		one, ok := c.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("not a notebook: cell %d is no object", i+1)
+			return nil, fmt.Errorf("not a notebook: cell %d is not an object", i+1)
 		}
 		if _, ok := cell(one).source(); !ok {
-			return nil, fmt.Errorf("not a notebook: the source of cell %d is no text", i+1)
+			return nil, fmt.Errorf("not a notebook: the source of cell %d is not text", i+1)
 		}
 		all = append(all, one)
 	}

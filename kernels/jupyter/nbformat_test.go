@@ -18,8 +18,8 @@ func TestReadDocument(t *testing.T) {
 		{`{"cells":[]}`, `not a notebook of nbformat 4, but of ""`},
 		{`{"nbformat":4}`, "not a notebook: no list of cells"},
 		{`{"nbformat":4,"cells":{}}`, "not a notebook: no list of cells"},
-		{`{"nbformat":4,"cells":[1]}`, "not a notebook: cell 1 is no object"},
-		{`{"nbformat":4,"cells":[{"source":"x"},{"source":[1]}]}`, "not a notebook: the source of cell 2 is no text"},
+		{`{"nbformat":4,"cells":[1]}`, "not a notebook: cell 1 is not an object"},
+		{`{"nbformat":4,"cells":[{"source":"x"},{"source":[1]}]}`, "not a notebook: the source of cell 2 is not text"},
 		{`{"nbformat":4,"cells":[]} x`, "not a notebook: text after its end"},
 		{`[]`, "not a notebook: its JSON is not an object, but array"},
 		{``, "not a notebook: EOF"},
@@ -124,7 +124,7 @@ func TestRecorder(t *testing.T) {
 			[]string{`stream {"name":"stdout","text":"a"}`, `clear_output {"wait":true}`, `stream {"name":"stdout","text":"b"}`}},
 		{"a clear at once", `[]`, []string{`stream {"name":"stdout","text":"a"}`, `clear_output {}`}},
 		{"an error", `[{"ename":"E","evalue":"v","output_type":"error","traceback":["a","b"]}]`, []string{`error {"ename":"E","evalue":"v","traceback":["a","b"]}`}},
-		{"what is no output", `[]`, []string{`stream 7`, `stream {"text":1}`, `display_data {"data":[]}`, `status {"execution_state":"idle"}`, `unknown {}`}},
+		{"what is not an output", `[]`, []string{`stream 7`, `stream {"text":1}`, `display_data {"data":[]}`, `status {"execution_state":"idle"}`, `unknown {}`}},
 	} {
 		left := 1 << 20
 		one := cell{"cell_type": "code", "source": ""}

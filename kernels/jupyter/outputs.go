@@ -38,7 +38,7 @@ type message struct {
 	} `json:"transient"`
 }
 
-// take adds a message. It ignores what is no output.
+// take adds a message. It ignores what is not an output.
 func (r *recorder) take(m *kernels.Message) {
 	var c message
 	dec := json.NewDecoder(bytes.NewReader(m.Content))

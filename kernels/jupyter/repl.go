@@ -22,7 +22,7 @@ import (
 	"demesne/session"
 )
 
-// maxInput bounds the code on a stdin that is no terminal, in bytes.
+// maxInput bounds the code on a stdin that is not a terminal, in bytes.
 const maxInput = 32 << 20
 
 // repl is demesne repl.

@@ -117,7 +117,7 @@ func TestHarmless(t *testing.T) {
 	}
 }
 
-// TestWithheld checks that an output of which nothing may be shown says what it was, in one line that nothing of it escapes from.
+// TestWithheld checks that one harmless line stands for an output that must not be shown.
 func TestWithheld(t *testing.T) {
 	const end = "): a browser could execute it. demesne kernel install --trust-output shows it"
 	for _, c := range []struct{ data, want string }{

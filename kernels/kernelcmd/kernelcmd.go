@@ -231,7 +231,7 @@ remains until the end of the input.
 On a terminal, Enter executes what is complete, Tab completes names, the arrow keys recall earlier input, Ctrl-C interrupts,
 and Ctrl-D ends. Figures are drawn where the terminal can draw them, and are files in /out otherwise.
 
-If stdin is no terminal, all of it is executed as one input, without prompts. The exit code is 1 if it fails.`, strings.Join(names(), ", ")),
+If stdin is not a terminal, all of it is executed as one input, without prompts. The exit code is 1 if it fails.`, strings.Join(names(), ", ")),
 		Examples: []cmdline.Example{
 			{Says: "type Python", Line: "demesne repl"},
 			{Says: "type Node, on an image", Line: "demesne repl --image node:24 node"},

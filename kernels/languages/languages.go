@@ -17,7 +17,7 @@ type Language struct {
 	Name       string
 	Aliases    []string // further names, in lower case
 	Extensions []string // of files, with the dot; the first is the usual one
-	// Run has command lines that run a file: its path and the arguments follow. The first one counts whose program the
+	// Run has command lines that run a file: its path and the arguments follow. The first one applies whose program the
 	// root has. nil: no such program is usual.
 	Run [][]string
 	// Check reads code from stdin, executes nothing of it, and reports errors of its syntax: see [Language.Problems]. nil:

@@ -114,7 +114,7 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestChecks runs the checks with the programs of this machine. Those of the others run in integration tests.
+// TestChecks runs the checks with the programs of this machine. Integration tests run the checks of the others.
 func TestChecks(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	for _, c := range []struct{ file, code, want string }{

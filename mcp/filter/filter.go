@@ -4,7 +4,7 @@
 // A [Wire] replaces the streams of the server. Requests of a client pass unchanged. Of the server only answers, pings and
 // notifications pass: its own requests (to ask the user, to use the client's model, to list directories) are answered with an
 // error, unless they were allowed. Each message is parsed and encoded anew, so that filter and client read the same fields.
-// A line that is no message of JSON-RPC is dropped. The package links no MCP library, because demesne run pays for it.
+// A line that is not a message of JSON-RPC is dropped. The package links no MCP library, because demesne run pays for it.
 package filter
 
 import (

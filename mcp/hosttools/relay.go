@@ -50,7 +50,7 @@ func newRelay(server Server, rule Rule, o Options) *relay {
 	return r
 }
 
-// handle answers the requests that the rule allows. Those of the protocol itself are the SDK's.
+// handle answers the requests that the rule allows. The SDK answers requests of the protocol itself.
 func (r *relay) handle(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		switch p := req.GetParams().(type) {

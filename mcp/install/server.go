@@ -55,7 +55,7 @@ func ServerCommand(o *ServerOptions) *cmdline.Command {
 		About: `Serves MCP tools that run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. demesne mcp starts this
 program; demesne mcp install adds it to the configuration of a client.
 
-An address that other machines can reach needs a bearer token. A socket at unix:PATH is for its owner alone.
+An address that other machines can reach needs a bearer token. A socket at unix:PATH is only for its owner.
 
 At the end of its input, and on INT, TERM or HUP, the server answers the calls in progress and exits 0. A second INT or
 TERM ends it at once.`,

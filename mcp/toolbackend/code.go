@@ -299,7 +299,7 @@ func outputOf(b kernels.Bundle, figures *code.Figures) code.Output {
 	}
 	o := code.Output{MIME: s.MIME, Text: s.Text, Data: s.Data}
 	if figures != nil {
-		o.File, _ = figures.Save(s) // a full disk or a directory that is gone: the result has the value
+		o.File, _ = figures.Save(s) // a full disk or a removed directory: the result has the value
 	}
 	return o
 }

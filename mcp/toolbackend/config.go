@@ -50,7 +50,7 @@ func (f *Backend) serverOptions(root, tools string, warn io.Writer) (mcp.Options
 	}
 	wd := os.Getwd
 	if by.Listed {
-		wd = func() (string, error) { return home, nil } // that is no default
+		wd = func() (string, error) { return home, nil } // that is not a default
 	}
 	dirs, err := allowedPaths(by.setting(varPaths), home, wd)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestAllowedPaths(t *testing.T) {
 		}
 	}
 	if _, err := allowedPaths("", "/home/u", func() (string, error) { return "", os.ErrNotExist }); err == nil {
-		t.Error("a working directory that is gone")
+		t.Error("a removed working directory")
 	}
 }
 

@@ -132,7 +132,7 @@ func reduce(commands []runs.Step, most time.Duration) (said []string) {
 	return said
 }
 
-// keyOf returns the key of the sandbox of an identifier. No key that a model chooses begins so.
+// keyOf returns the key of the sandbox of an identifier. A key that a model chooses never has this prefix.
 func keyOf(identifier string) string { return "run/" + identifier }
 
 func (f *runTools) Restart(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*mcp.RunSandbox, error) {

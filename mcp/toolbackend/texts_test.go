@@ -30,6 +30,6 @@ func TestToolTexts(t *testing.T) {
 		}
 	}
 	if _, err := toolTexts(file + "x"); err == nil {
-		t.Error("a missing file is no error")
+		t.Error("a missing file is not an error")
 	}
 }

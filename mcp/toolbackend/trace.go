@@ -52,7 +52,7 @@ func (f *Backend) Trace(_ context.Context, id string) (events []agents.Event, re
 	}
 	var r agents.Request
 	if json.Unmarshal(j.Request, &r) != nil || r.Prompt == "" {
-		return nil, nil, fmt.Errorf("%w: %s is no agent", session.ErrNoJob, id)
+		return nil, nil, fmt.Errorf("%w: %s is not an agent", session.ErrNoJob, id)
 	}
 	tool := "sandbox_agent"
 	if r.Research {

@@ -32,7 +32,7 @@ func TestExplained(t *testing.T) {
 	}
 }
 
-// TestIdentified checks that an error about a sandbox that is gone names what the caller knows, and no key or id.
+// TestIdentified checks that an error about a removed sandbox names what the caller knows, and no key or id.
 func TestIdentified(t *testing.T) {
 	busy := ipc.Errorf(ipc.CodeBusy, "busy")
 	for _, c := range []struct {

@@ -13,12 +13,12 @@ import (
 // errName is the error for a host that is neither a name nor an address.
 var errName = errors.New("not a host name")
 
-// Name is a host name in its canonical spelling. The zero Name is no name.
+// Name is a host name in its canonical spelling. The zero Name is not a name.
 type Name struct{ s string }
 
 func (n Name) String() string { return n.s }
 
-// IsZero reports whether n is no name.
+// IsZero reports whether n is not a name.
 func (n Name) IsZero() bool { return n.s == "" }
 
 // maxName is the longest host name in text, without the trailing dot (RFC 1035).

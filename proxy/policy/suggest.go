@@ -20,7 +20,7 @@ func Instead(refused string) string {
 // services maps common names of services to their ports.
 var services = map[string]string{"http": "80", "https": "443", "ssh": "22", "git": "9418", "postgres": "5432", "postgresql": "5432", "redis": "6379"}
 
-// guess turns s, which is no rule, into text that may be one.
+// guess turns s, which is not a rule, into text that may be one.
 func guess(s string) string {
 	scheme, rest, isURL := strings.Cut(strings.TrimSpace(s), "://")
 	if !isURL {

@@ -130,7 +130,7 @@ func inBase64(value string) (all []string) {
 	return all
 }
 
-// inside returns the part of a longer text's base64 that depends on value alone. before is the number of bytes
+// inside returns the part of a longer text's base64 that depends only on value. before is the number of bytes
 // ahead of value, modulo 3, as three bytes become four characters.
 func inside(code *base64.Encoding, before int, value string) string {
 	s := code.EncodeToString([]byte(strings.Repeat("\x00", before) + value))

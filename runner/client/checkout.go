@@ -14,7 +14,7 @@ import (
 
 // A CI job may have HOME in its checkout. demesne then keeps its own files elsewhere (procself.OwnState), so that a sandbox
 // can get the checkout. Three rules make this safe (F41). demesne's places in that home are covered: the sandbox cannot
-// write what a later demesne obeys. A home with credentials is refused. A home that is no checkout has demesne's own files,
+// write what a later demesne obeys. A home with credentials is refused. A home that is not a checkout has demesne's own files,
 // which no sandbox gets.
 
 // ownPlaces are where a later demesne with this home looks for its files and its configuration.

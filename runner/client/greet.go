@@ -60,7 +60,7 @@ func greeting(ctx context.Context, conn *ipc.Conn, sock *os.File) (*ipc.Message,
 	}
 }
 
-// runnerAt returns the pid of the runner at the other end of sock, or 0 if that is no runner. SO_PEERCRED names the
+// runnerAt returns the pid of the runner at the other end of sock, or 0 if that is not a runner. SO_PEERCRED names the
 // process that called listen(2) last, see package engine.
 func runnerAt(sock *os.File) int {
 	rc, err := sock.SyscallConn()

@@ -40,7 +40,7 @@ func (c corner) listener(s *Sandbox, port uint16) net.Listener {
 	return l
 }
 
-// TestEscapeN14Listener: what a caller serves on a sandbox's loopback is reached from this sandbox alone, no process of
+// TestEscapeN14Listener: what a caller serves on a sandbox's loopback is reached only from this sandbox, no process of
 // the sandbox can take the port, and the port is refused when the caller has closed it (N14).
 func TestEscapeN14Listener(t *testing.T) {
 	c := newCorner(t)

@@ -20,7 +20,7 @@ const outMapOwner = rootBase + rangeSize
 // outMap is the user namespace of [outMaps]. To make one takes a process, so real root's clients make one per runner:
 // the runner keeps it and hands it to each later client.
 //
-// Real root does not trust its runner. A namespace that a runner hands over counts only if its owner is outMapOwner
+// Real root does not trust its runner. A namespace that a runner hands over is trusted only if its owner is outMapOwner
 // and its parent is the client's own namespace. A process in the runner's namespace cannot make such a one: its
 // namespaces have the runner's as their parent, and its user ids are others.
 type outMap struct {

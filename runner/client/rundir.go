@@ -297,7 +297,7 @@ func runnerKey(p programs, dir, sandboxRoot string) (string, error) {
 }
 
 // confinement returns how the kernel confines a process, by its directory in /proc. A runner has the confinement of the
-// caller that started it, and so have its sandboxes. A confined caller must not get a sandbox of a runner without its
+// caller that started it, as have its sandboxes. A confined caller must not get a sandbox of a runner without its
 // confinement, and must not impose its own on others. The values are:
 //
 //   - the labels of Linux security modules: AppArmor's, SELinux's, Smack's. A module that is off has none;

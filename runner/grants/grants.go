@@ -7,9 +7,9 @@
 // A record is written with the caller's rights before the sandbox can write: by an ordinary user's runner, which has
 // these rights, and otherwise by the client. The runner removes it after the directories are settled (package
 // rootfs/upper). The reaper acts on a record with its own rights, which may be
-// root's, so a record counts only if the caller owns it. Real root's runner is not root. It owns the directory, so
+// root's, so a record is valid only if the caller owns it. Real root's runner is not root. It owns the directory, so
 // it can remove records, and link or move files of root into it. So each record of real root also has an extended
-// attribute that only real root can set. A directory is identified by device and inode, not by its path alone.
+// attribute that only real root can set. A directory is identified by device and inode, not only by its path.
 package grants
 
 import (

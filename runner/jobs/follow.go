@@ -11,7 +11,7 @@ import (
 )
 
 // Follow copies a job's output to out and errs until the job or ctx ends. It starts n bytes before the current end of
-// each stream. It returns the last known state of the job; the end of ctx is no error. A reader that is too slow gets
+// each stream. It returns the last known state of the job; the end of ctx is not an error. A reader that is too slow gets
 // NUL bytes for output that has been discarded.
 func (s *Store) Follow(ctx context.Context, id string, n int64, out, errs io.Writer) (*Job, error) {
 	outs := []*follower{{stream: "stdout", to: out}, {stream: "stderr", to: errs}}

@@ -77,7 +77,7 @@ func (s *Store) room() error {
 	return nil
 }
 
-// lay creates the directory of a job and returns its lock. It writes job.json last: a directory without it is no job.
+// lay creates the directory of a job and returns its lock. It writes job.json last: a directory without it is not a job.
 func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err

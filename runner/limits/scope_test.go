@@ -23,7 +23,7 @@ type fakeManager struct {
 	result  string
 	refused *dbus.Error
 
-	mu      sync.Mutex // the bus is no order that the race detector sees
+	mu      sync.Mutex // the bus is not an order that the race detector sees
 	unit    string
 	got     map[string]any
 	watched bool

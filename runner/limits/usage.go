@@ -12,7 +12,7 @@ import (
 // system counts.
 const maxEntries = 100_000
 
-// A walk does a bounded amount of work. Names that vanish before they are counted are work too, and so is each
+// A walk does a bounded amount of work. Names that vanish before they are counted are work too, as is each
 // component of a path: a chain of directories as deep as PATH_MAX takes two million lookups.
 const (
 	maxNames = 2 * maxEntries

@@ -303,7 +303,7 @@ func TestWatchdogDiskOthers(t *testing.T) {
 	}
 }
 
-// TestSearchBounded: what exceeds the bounds of a search is a place that may hide files, and so is a mount namespace of
+// TestSearchBounded: what exceeds the bounds of a search is a place that may hide files, as is a mount namespace of
 // a process's own. A search that must stop does so.
 func TestSearchBounded(t *testing.T) {
 	if !ordinary(t) {

@@ -120,7 +120,7 @@ func (w *Egress) Open(gateway func() (*netns.Gateway, error)) (ns *netns.NS, err
 	return w.gateway.Sandbox, err
 }
 
-// Serve passes the gateway's sockets to the proxy, once the proxy has answered. Begin did so if it knew them.
+// Serve passes the gateway's sockets to the proxy, once the proxy has answered. It does nothing if Begin has passed them.
 func (w *Egress) Serve() error {
 	plan, err := w.Settled()
 	if err != nil || w.serves {

@@ -38,7 +38,7 @@ func (s SlotInfo) file() string {
 	return slotPrefix + s.ID + "." + hex.EncodeToString([]byte(s.Frontend)) + "." + s.Replaces
 }
 
-// slotOf reads the name of a file. ok is false if it is no slot.
+// slotOf reads the name of a file. ok is false if it is not a slot.
 func slotOf(file string) (s SlotInfo, ok bool) {
 	rest, ok := strings.CutPrefix(file, slotPrefix)
 	parts := strings.Split(rest, ".")

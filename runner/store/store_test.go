@@ -98,7 +98,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestNewest: of two sandboxes with one name the newer counts. A runner with another id map may have made the second.
+// TestNewest: of two sandboxes with one name the newer has it. A runner with another id map may have made the second.
 func TestNewest(t *testing.T) {
 	d := open(t)
 	add(t, d, "aa", "web", time.Hour).Close()
@@ -161,7 +161,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestTorn: an incomplete record is no sandbox and disturbs no other operation.
+// TestTorn: an incomplete record is not a sandbox and disturbs no other operation.
 func TestTorn(t *testing.T) {
 	d := open(t)
 	for id, text := range map[string]string{

@@ -38,7 +38,7 @@ const (
 	OpGet    Op = "get"
 	OpPut    Op = "put"
 	OpWatch  Op = "watch"
-	OpSpace  Op = "space" // of the file system
+	OpSpace  Op = "space" // measures the file system
 	OpHome   Op = "home"  // finds the account Path, or makes a home directory for the sandbox's user
 )
 

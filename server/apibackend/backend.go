@@ -40,7 +40,7 @@ type Options struct {
 	// Secrets returns the credentials of a sandbox, by name, when it is restarted; nil: none.
 	Secrets func(name string) []runner.Secret
 
-	Namespace string                              // of the callers, who see its sandboxes alone; empty: the operator, who sees all
+	Namespace string                              // of the callers, who see only its sandboxes; empty: the operator, who sees all
 	Observe   func(context.Context, events.Event) // see session.Options
 	Queue     *server.Queue                       // of commands; nil: none waits
 }

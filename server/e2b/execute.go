@@ -116,7 +116,7 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, e *entry) {
 // gone reports whether the sandbox was removed, or does not run.
 func (e *entry) gone() bool { return e.removed() || !e.running() }
 
-// execute waits for its turn, and executes code with variables that hold for it alone.
+// execute waits for its turn, and executes code with variables that hold only for it.
 func (c *kernelContext) execute(ctx context.Context, code string, env map[string]string, out *lines) (*kernels.Result, error) {
 	select {
 	case c.turn <- struct{}{}:

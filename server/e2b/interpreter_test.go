@@ -137,7 +137,7 @@ print(len(shown))
 	}
 }
 
-// TestScoped checks, with the interpreters of the host, that variables hold for the code alone.
+// TestScoped checks, with the interpreters of the host, that variables hold only for the code.
 func TestScoped(t *testing.T) {
 	awkward := `a'b"c\d $HOME é`
 	env := map[string]string{"DEMESNE_OLD": "new", "DEMESNE_NEW": awkward, "not.a-name": "x"}

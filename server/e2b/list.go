@@ -119,7 +119,7 @@ func pageOf(q url.Values) (p page, err error) {
 func cut[T any](w http.ResponseWriter, p page, all []T, key func(T) string) []T {
 	if p.after != "" {
 		i := slices.IndexFunc(all, func(v T) bool { return key(v) == p.after })
-		all = all[i+1:] // an item that is gone: the list begins again
+		all = all[i+1:] // a removed item: the list begins again
 	}
 	if len(all) > p.limit {
 		all = all[:p.limit]

@@ -139,7 +139,7 @@ func (s *Server) envs(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, m)
 }
 
-// logEntry is one event in the life of a sandbox. The output of its commands goes to their clients alone.
+// logEntry is one event in the life of a sandbox. The output of its commands goes only to their clients.
 type logEntry struct {
 	Timestamp time.Time         `json:"timestamp"`
 	Level     string            `json:"level"`

@@ -140,7 +140,7 @@ func (s *Server) network(w http.ResponseWriter, r *http.Request) {
 		err = s.opts.Backend.Reach(r.Context(), e.rec.name(), rules)
 	}
 	if err == nil {
-		was := e.snap().Network // an update has rules alone
+		was := e.snap().Network // an update has only rules
 		n.Public, n.MaskHost = was.Public, was.MaskHost
 		err = e.change(func(r *record) { r.Network = n })
 	}

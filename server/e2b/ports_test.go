@@ -218,7 +218,7 @@ func TestGuesses(t *testing.T) {
 			t.Errorf("%s: %d of 40 guesses were refused unread", c.what, refused)
 		}
 	}
-	for range 40 { // an address that is over is no guess
+	for range 40 { // an address that is over is not a guess
 		if got := ask("203.0.113.99", "GET", "/files?path=/a&signature_expiration=1&signature=v1_"+newToken()); got != http.StatusUnauthorized {
 			t.Fatalf("an expired address: %d", got)
 		}

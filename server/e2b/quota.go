@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Quota has the ceilings of what a namespace may store. A field that is 0 is no ceiling.
+// Quota has the ceilings of what a namespace may store. A field that is 0 is not a ceiling.
 type Quota struct {
 	Bytes     int64 // of volumes, images of templates and files for their builds
 	Files     int64 // of the same, with directories

@@ -141,7 +141,7 @@ def _demesne_results():
 
     def drawn(ax, x, y):
         for line in ax.get_lines():
-            if line.get_transform().contains_branch(ax.transData):  # others, such as marks across the axes, are no data
+            if line.get_transform().contains_branch(ax.transData):  # others, such as marks across the axes, are not data
                 points = zip(x.values(line.get_xdata(orig=False)), y.values(line.get_ydata(orig=False)))
                 yield {"label": shown(line.get_label()), "points": list(points)}
 
@@ -218,7 +218,7 @@ def _demesne_results():
         def saved(picture, to, *args, **options):
             save(picture, to, *args, **options)
             caller = sys._getframe(1).f_globals.get("__name__", "")
-            if not hasattr(to, "write") and not caller.startswith("matplotlib."):  # a form for a message is no file
+            if not hasattr(to, "write") and not caller.startswith("matplotlib."):  # a form for a message is not a file
                 show(picture)
 
         def show(picture, *args, **options):

@@ -52,7 +52,7 @@ func TestMaskHost(t *testing.T) {
 		}
 	}
 	if resp, _ := r.control("POST", "/v2/sandboxes", `{"network":{"maskRequestHost":"a/b"}}`); resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("a mask that is no host: %d", resp.StatusCode)
+		t.Errorf("a mask that is not a host: %d", resp.StatusCode)
 	}
 }
 
@@ -69,7 +69,7 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (*oneConn) Close() error   { return nil }
 func (*oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestVolumeForce checks that a write replaces a file with force alone, and the permissions of new files and directories.
+// TestVolumeForce checks that a write replaces a file only with force, and the permissions of new files and directories.
 func TestVolumeForce(t *testing.T) {
 	r := newRig(t)
 	_, text := r.control("POST", "/volumes", `{"name":"v"}`)
@@ -110,7 +110,7 @@ func TestVolumeForce(t *testing.T) {
 
 type failingReader struct{}
 
-func (failingReader) Read([]byte) (int, error) { return 0, errors.New("the client is gone") }
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("the client disconnected") }
 
 // TestTags checks which tags a template can have.
 func TestTags(t *testing.T) {

@@ -161,7 +161,7 @@ func (s *store) all() []*entry {
 // removeTime bounds the removal of a sandbox that no client waits for.
 const removeTime = runner.RemoveTime
 
-// appearTime is how long the runner may go on making a sandbox whose caller has gone, and appearEvery how often discard
+// appearTime is how long the runner may go on making a sandbox whose caller has left, and appearEvery how often discard
 // looks for it.
 const (
 	appearTime  = 10 * time.Second
@@ -187,7 +187,7 @@ func (s *store) discard(e *entry) {
 	}
 }
 
-// mount counts the volumes of the sandboxes of the server before, and ends those that no client knows.
+// mount counts the volumes of sandboxes that an earlier server left, and ends sandboxes that no client knows.
 func (s *store) mount() {
 	for _, e := range s.entries {
 		e.mount(true)

@@ -29,7 +29,7 @@ func signature(token, path, op, user, until string) string {
 	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// TestSigned checks that a signed URL finds its sandbox by the signature alone, and that no other signature is good (trap 1).
+// TestSigned checks that a signed URL finds its sandbox only by the signature, and that no other signature is good (trap 1).
 func TestSigned(t *testing.T) {
 	r := newRig(t)
 	r.make(`{}`)
@@ -106,7 +106,7 @@ func frame(text string) string {
 	return string(b) + text
 }
 
-// TestStreams checks that a stream's errors come in its last frame, and with 401 where only that is understood (traps 4, 5, 13).
+// TestStreams checks that a stream's last frame has its error, and that clients which understand only 401 get it (traps 4, 5, 13).
 func TestStreams(t *testing.T) {
 	r := newRig(t)
 	rec := r.make(`{}`)

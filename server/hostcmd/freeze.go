@@ -89,7 +89,7 @@ type Request struct {
 
 	Reason  string `json:"reason,omitempty"`
 	Problem string `json:"problem,omitempty"` // why it cannot be approved
-	Lasting bool   `json:"lasting,omitempty"` // an approval may be for a time: of a pattern, or of a command and the same one later
+	Lasting bool   `json:"lasting,omitempty"` // an approval can hold for a time, for a pattern or for repeats of a command
 }
 
 // frozen is a request with what is too large or too secret for its record.

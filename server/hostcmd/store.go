@@ -23,7 +23,7 @@ import (
 // State is what has become of a request.
 type State string
 
-// The states. Pending and Approved requests whose process ended are Lost; so is what a killed process was running.
+// The states. Pending and Approved requests whose process ended are Lost, as is what a killed process was running.
 const (
 	Pending  State = "pending"
 	Approved State = "approved" // not yet begun
@@ -185,7 +185,7 @@ type Decision struct {
 	ID      string
 	Digest  string // of the request that the person saw
 	Approve bool
-	For     time.Duration // of a grant; 0: of a pattern as long as the policy says, and a command once
+	For     time.Duration // how long a grant holds; 0: a pattern has the policy's time, and a command runs once
 	By      string
 }
 

@@ -38,7 +38,7 @@ var interpreters = []string{
 	"at,batch,crontab,ncat,run-parts,screen,socat,tmux",
 }
 
-// among reports whether a table's line has a name.
+// among reports whether line, names separated by commas, contains name.
 func among(line, name string) bool { return slices.Contains(strings.Split(line, ","), name) }
 
 func isWild(word string) bool { return strings.Contains(word, one) }

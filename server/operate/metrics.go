@@ -171,7 +171,7 @@ func limitWord(limit string) string {
 type sandboxes struct{ op *Operator }
 
 var (
-	activeSandboxes = prometheus.NewDesc("mcp_active_sandboxes", "Sandboxes that exist and are no snapshots.", nil, nil)
+	activeSandboxes = prometheus.NewDesc("mcp_active_sandboxes", "Sandboxes that exist and are not snapshots.", nil, nil)
 	sandboxStates   = prometheus.NewDesc("demesne_sandboxes", "Sandboxes, by state.", []string{"state"}, nil)
 )
 

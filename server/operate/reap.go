@@ -121,7 +121,7 @@ func (l list) update(all []runner.Info) (differs map[string]bool) {
 	return differs
 }
 
-// update takes the next list, and returns the sandboxes that are gone, with the cause. A sandbox is gone when two lists
+// update takes the next list, and returns the removed sandboxes, with the cause. A sandbox is removed when two lists
 // lack it: a call that removes it reports that meanwhile.
 func (a alive) update(all []runner.Info, now time.Time) map[string]string {
 	gone, here := map[string]string{}, map[string]bool{}

@@ -65,7 +65,7 @@ func files() (map[string]file, error) {
 	return all, err
 }
 
-// frame returns a document with its styles and scripts in it. Its policy allows these scripts alone.
+// frame returns a document with its styles and scripts in it. Its policy allows only these scripts.
 func frame(title, policy, styles, body string, scripts ...string) file {
 	var b strings.Builder
 	fmt.Fprintf(&b, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>%s</title>\n<style>%s</style>\n<body>%s\n", title, styles, body)

@@ -48,7 +48,7 @@ type who struct {
 	Half      string `json:"half,omitempty"`
 }
 
-// login takes JSON alone, which no form of another site can send.
+// login takes only JSON, which no form of another site can send.
 func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Token string `json:"token"`

@@ -217,6 +217,6 @@ func (h hostAPI) decide(ctx context.Context, d hostcmd.Decision) (*struct{}, err
 	case err != nil:
 		return nil, problem(http.StatusConflict, err.Error())
 	}
-	h.Kick()
+	h.CheckDecisions()
 	return nil, nil
 }

@@ -20,7 +20,7 @@ type listInput struct {
 	Cursor    string `query:"cursor" maxLength:"200" doc:"The field next of the page before, with the same filter and order"`
 	State     string `query:"state" enum:"running,paused,stopped,snapshot,unreadable" doc:"Sandboxes in this state"`
 	Name      string `query:"name" maxLength:"128" doc:"Sandboxes whose name begins so"`
-	Namespace string `query:"namespace" maxLength:"63" doc:"Sandboxes of this namespace. The operator sees all; other callers see their own namespace alone"`
+	Namespace string `query:"namespace" maxLength:"63" doc:"Sandboxes of this namespace. The operator sees all; other callers see only their own namespace"`
 	Order     string `query:"order" enum:"newest,oldest" default:"newest" doc:"Which are first"`
 }
 

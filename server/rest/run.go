@@ -156,7 +156,7 @@ func outputOf(t session.Tail) client.Output {
 	return client.Output{Text: t.Text, Bytes: t.Bytes, Cut: t.Cut}
 }
 
-// resultOf returns what an answer has of a result. Of the output directory it has the name alone.
+// resultOf returns what an answer has of a result. Of the output directory it has only the name.
 func resultOf(r *session.RunResult, warnings []string) client.Result {
 	a := client.Result{
 		Sandbox: r.Sandbox, ExitCode: r.ExitCode, Reason: string(r.Reason), Detail: r.Detail, Seconds: r.Seconds,

@@ -214,7 +214,7 @@ func (c *chunker) Write(b []byte) (int, error) {
 	return len(b), c.pass(all[:n])
 }
 
-// finish passes on what is no whole character.
+// finish passes on what is not a whole character.
 func (c *chunker) finish() { c.pass(c.rest) }
 
 func (c *chunker) pass(b []byte) error {

@@ -81,7 +81,7 @@ func (s *Store) evict(most int, age time.Duration, space int64) (removed int) {
 	return removed
 }
 
-// evictLatest removes the names of runs that are gone.
+// evictLatest removes the names of removed runs.
 func (s *Store) evictLatest() {
 	dir := filepath.Join(s.dir, latestDir)
 	names, err := os.ReadDir(dir)

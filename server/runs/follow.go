@@ -17,7 +17,7 @@ import (
 const replayed = 200
 
 // feed has the newest events of a run, and reads its log while clients or Store.Observe want them. Clients share it, so
-// that an idle one costs a goroutine alone.
+// that an idle one costs only a goroutine.
 type feed struct {
 	mu   sync.Mutex
 	last int // number of the newest event; the first is 1

@@ -165,7 +165,7 @@ func ttlOf(seconds float64) time.Duration {
 	return ttlDefault
 }
 
-// within returns n units, at most most. What is no positive number becomes 0.
+// within returns n units, at most most. What is not a positive number becomes 0.
 func within(n float64, unit, most time.Duration) time.Duration {
 	if !(n > 0) {
 		return 0
@@ -212,7 +212,7 @@ func (s *Step) check() error {
 	words := append([]string{s.Shell, s.Cwd}, s.Argv...)
 	for name, value := range s.Env {
 		if name == "" || strings.Contains(name, "=") {
-			return fmt.Errorf("%q is no name of a variable", name)
+			return fmt.Errorf("%q is not the name of a variable", name)
 		}
 		words = append(words, name+"="+value)
 	}

@@ -55,7 +55,7 @@ const runPrefix, jobPrefix = "run-", "job-"
 
 func idOf(job string) string { return runPrefix + strings.TrimPrefix(job, jobPrefix) }
 
-// jobOf returns the job of a run. What is no id names no job either.
+// jobOf returns the job of a run. What is not an id names no job either.
 func jobOf(run string) string {
 	rest, ok := strings.CutPrefix(run, runPrefix)
 	if !ok {

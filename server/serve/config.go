@@ -61,7 +61,7 @@ func configuration(path string) (map[string]any, error) {
 	}
 	for _, key := range []string{"config", "env", "page", "name", "expires"} {
 		if values[key] != nil {
-			return nil, fmt.Errorf("read configuration %q: key %q: for the command line alone", path, key)
+			return nil, fmt.Errorf("read configuration %q: key %q: only for the command line", path, key)
 		}
 	}
 	return values, nil

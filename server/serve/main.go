@@ -51,7 +51,7 @@ func run(args []string, out, errs io.Writer) int {
 	case code >= 0:
 		return code
 	case (o.Name != "" || o.Expires != 0) && (len(rest) < 2 || rest[0] != "token" || rest[1] != "add"):
-		report(errs, serveVerb, errors.New("--name and --expires: with token add alone"))
+		report(errs, serveVerb, errors.New("--name and --expires: only with token add"))
 		return exitUsage
 	case len(rest) > 0 && rest[0] == "token":
 		return report(errs, serveVerb, tokenCommand(o, rest[1:], out))

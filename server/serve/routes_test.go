@@ -291,7 +291,7 @@ func TestCeilingsUnset(t *testing.T) {
 	}
 }
 
-// TestLineAlone checks that what belongs to one command line is no setting of a file, nor a flag of another command.
+// TestLineAlone checks that what belongs to one command line is not a setting of a file, nor a flag of another command.
 func TestLineAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "serve.toml")
 	for _, key := range []string{`env = true`, `page = true`, `config = "x"`, `name = "x"`, `expires = "1h"`} {
@@ -299,7 +299,7 @@ func TestLineAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		var errs strings.Builder
-		if code := run([]string{"--config", file}, io.Discard, &errs); code != exitUsage || !strings.Contains(errs.String(), "for the command line alone") {
+		if code := run([]string{"--config", file}, io.Discard, &errs); code != exitUsage || !strings.Contains(errs.String(), "only for the command line") {
 			t.Errorf("%s: %d %s", key, code, errs.String())
 		}
 	}

@@ -30,9 +30,9 @@ func ApproveCommand(o *ApproveOptions) *cmdline.Command {
 		About: `Models and programs can ask for commands and files of this machine itself, if the operator turned that on: demesne serve
 --host-policy, or the tool set host of demesne mcp. What the policy does not list waits here for a person.
 
-list shows what waits. Each word of a command is shown as the program gets it: no shell is involved. yes shows one
-request, asks on the terminal, and lets it happen once. What was shown is what happens: if a program, directory or file
-changed since it was asked for, it does not. no refuses requests, and ends the time of an approved pattern.
+list shows the waiting requests. Each word of a command is shown as the program gets it: no shell is involved. yes shows one
+request, asks on the terminal, and lets it happen once. If a program, directory or file changed
+since the request, demesne refuses it: only what was shown happens. no refuses requests, and ends the time of an approved pattern.
 
 yes needs a terminal. An approved command has all your rights.`,
 		Examples: []cmdline.Example{

@@ -123,7 +123,7 @@ func accessFlags(o *Options) cmdline.Flags {
 		{Group: groupAccess, Long: "jwt-key-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.JWTKey),
 			Help: "accept JWTs that are signed with the key in this file, and name a namespace"},
 		{Group: groupAccess, Long: "jwt-algorithm", Arg: "NAME", Words: jwtAlgorithms, Set: cmdline.Word(&o.JWTAlgorithm, jwtAlgorithms),
-			Help: "accept this algorithm alone: HS256, HS384 or HS512 (default all that the key is long enough for)"},
+			Help: "accept only this algorithm: HS256, HS384 or HS512 (default all that the key is long enough for)"},
 		{Group: groupAccess, Long: "jwt-audience", Arg: "NAME", Set: cmdline.Text(&o.JWTAudience),
 			Help: "a JWT must have this audience (aud)"},
 		{Group: groupAccess, Long: "jwt-issuer", Arg: "NAME", Set: cmdline.Text(&o.JWTIssuer),
@@ -216,14 +216,14 @@ func Command(o *Options) *cmdline.Command {
 		About: `Serves HTTP APIs for programs that use sandboxes: the one that E2B's SDKs speak, demesne's own at /v1, and MCP.
 
 Clients need the token as API key. The server makes the token at its first start, in a file that only its user can read.
-It listens on loopback, or on a socket for its owner alone. Sandboxes live until their timeout, also while no server runs:
+It listens on loopback, or on a socket only for its owner. Sandboxes live until their timeout, also while no server runs:
 the next server finds them, and removes those whose time is over.
 
 token add makes a token for a namespace, and prints it once. Callers with such a token have sandboxes, secrets and bounds
 of their own, and see no other ones. token list shows names and namespaces, and token rm ends a token at once.
 
-Each flag can be a key of the configuration file, without its dashes, and a variable such as DEMESNE_SERVE_HTTP. The line
-counts before the variable, and that before the file. The table [namespaces.NAME] of the file has bounds of one namespace.
+Each flag can be a key of the configuration file, without its dashes, and a variable such as DEMESNE_SERVE_HTTP. The command line overrides
+the variable, and the variable overrides the file. The table [namespaces.NAME] of the file has bounds of one namespace.
 
 docs/guide/server/serve.md lists the calls that are supported, and docs/guide/server/access.md is about tokens, TLS and bounds.`,
 		Examples: []cmdline.Example{

@@ -36,7 +36,7 @@ func (f *Filter) Match(e *events.Event) bool {
 		(f.Namespace == nil || e.Namespace == *f.Namespace) && (f.Sandbox == "" || e.Sandbox == f.Sandbox)
 }
 
-// Read calls f with each selected entry of a log, the oldest first, until f returns false. Lines that are no entries are
+// Read calls f with each selected entry of a log, the oldest first, until f returns false. Lines that are not entries are
 // left out: [Verify] reports them.
 func Read(ctx context.Context, dir string, which Filter, f func(Entry) bool) error {
 	return lines(ctx, dir, which.After, func(_ place, line []byte, _ bool) bool {

@@ -14,7 +14,7 @@ import (
 type Applied struct {
 	Done    []Edit
 	Refused []Refusal
-	Left    []Edit // which the host would execute, and which were not named
+	Left    []Edit // files that the host would execute, unless the caller named them
 }
 
 // Refusal is an edit that could not be applied.
@@ -23,11 +23,11 @@ type Refusal struct {
 	Err error
 }
 
-// Why an applier does not make an edit.
+// The reasons why an applier does not make an edit.
 var (
 	errLeft = errors.New("the host would execute it")
 	ErrKept = errors.New("kept for later")
-	ErrQuit = errors.New("kept for later, with all that follow")
+	ErrQuit = errors.New("kept for later, with all further changes")
 )
 
 // Applier makes one edit, or returns why it does not.

@@ -8,7 +8,7 @@ import (
 	"demesne/runner"
 )
 
-// Granted is what a caller gets who asks for more than the operator allows. 0 is no bound.
+// Granted is what a caller gets who asks for more than the operator allows. 0 is not a bound.
 type Granted struct {
 	Limits  runner.Limits
 	Timeout time.Duration // of a command

@@ -22,7 +22,7 @@ func (p *Policy) Image(name string) (ref imageref.Ref, pull images.PullPolicy, e
 		return ref, "", refused("image %q: %w", name, err)
 	}
 	if ref.Kind == imageref.Directory || ref.Local() {
-		return ref, "", refused("image %q: a file or directory of the host is no image for its callers", name)
+		return ref, "", refused("image %q: a file or directory of the host is not an image for its callers", name)
 	}
 	if !p.Model && p.Namespace == "" && len(p.AllowedImages) == 0 {
 		return ref, "", nil

@@ -94,7 +94,7 @@ func TestEscapeM1Decide(t *testing.T) {
 	}
 }
 
-// TestEscapeM1Narrowed checks that a client that is no model gets the part of a rule that the operator lists, and no more.
+// TestEscapeM1Narrowed checks that a client that is not a model gets the part of a rule that the operator lists, and no more.
 func TestEscapeM1Narrowed(t *testing.T) {
 	p := of(t, session.Bounds{Egress: "package-managers", AllowedDomains: []string{"read.test:443 methods=GET path=/v1/*", "a.test"}}, Caller{Namespace: "team"})
 	for words, want := range map[string]string{

@@ -7,7 +7,7 @@
 // All secrets are in one file, which is replaced atomically under a lock. Its key is an X25519 identity. Where that comes
 // from says what the encryption is worth:
 //
-//   - a file beside the secrets, of mode 0600, which is the default: copies of the secrets alone, such as backups, say
+//   - a file beside the secrets, of mode 0600, which is the default: copies of only the secrets, such as backups, say
 //     nothing. A reader of both files knows all values.
 //   - a file elsewhere, or the output of a command, such as one that asks a keyring.
 //

@@ -144,7 +144,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestDamaged has a file that was cut, changed, or is no file.
+// TestDamaged has a file that was cut, changed, or is not a file.
 func TestDamaged(t *testing.T) {
 	dir := t.TempDir()
 	v := Open(dir, Source{})

@@ -1,6 +1,6 @@
 // nons [--hostname | --flock | --splice | --netfilter] CMD ARG…: executes CMD under a filter like the one Docker has by
 // default: no namespaces, no mounts, no keyrings. clone3 does not exist, so that libc uses
-// clone. With --hostname the filter refuses sethostname alone, with --flock flock as a file system without locks does,
+// clone. With --hostname the filter refuses only sethostname, with --flock flock as a file system without locks does,
 // with --splice splice as a kernel without it, with --netfilter sockets to nf_tables.
 #define _GNU_SOURCE
 #include <errno.h>

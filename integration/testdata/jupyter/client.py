@@ -139,7 +139,7 @@ def peers(km, kc):
         session.send(s, "execute_request", {"code": "open('forged', 'w')", "silent": False})
         assert s.poll(1000) == 0
         s.close()
-    # What is no ZMTP, a greeting of a socket that does not exist, and a frame of 2^62 bytes.
+    # What is not ZMTP, a greeting of a socket that does not exist, and a frame of 2^62 bytes.
     hello = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16) + bytes(32)
     odd = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x01X"
     odd = b"\x04" + bytes([len(odd) - 2]) + odd[2:]

@@ -42,7 +42,7 @@ export async function request(method, path, { body, signal, accept, raw, after }
   throw failure(path, r, await r.text().catch(() => ""));
 }
 
-// failure returns the reason of an answer that is no success.
+// failure returns the reason of an answer that is not a success.
 function failure(path, { status, statusText }, text) {
   let message = `${status} ${statusText}`;
   try {

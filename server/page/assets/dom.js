@@ -7,7 +7,7 @@ const plainAttributes = new Set([
   "spellcheck", "autocapitalize", "inputmode", "enterkeyhint", "lang", "datetime", "referrerpolicy", "credentialless", "allow", "multiple",
 ]);
 
-// el makes an element: el("a.plain", {href, onclick}, "text", child, [children]). A child that is no node becomes text.
+// el makes an element: el("a.plain", {href, onclick}, "text", child, [children]). A child that is not a node becomes text.
 export function el(what, ...rest) {
   const [tag, ...classes] = what.split(".");
   const e = document.createElement(tag);

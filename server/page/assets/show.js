@@ -26,7 +26,7 @@ export function content(name, data, { mime = "", signal, truncated = false } = {
   const kind = kindOf(name, mime);
   if (kind === "image") return image(name, data, images[extension(name)] ?? mime, signal);
   const text = decoded(data);
-  if (text === null) return el("p.quiet", `${bytes(data.byteLength)} that are no text.`);
+  if (text === null) return el("p.quiet", `${bytes(data.byteLength)} that are not text.`);
   switch (kind) {
     case "html":
       return html(text, signal);

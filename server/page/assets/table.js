@@ -88,7 +88,7 @@ export async function list(main, signal, o) {
     view.picks[f.name] = e.target.value;
     draw();
   } }) }));
-  const options = (f) => { // the values that there are. One value is no choice.
+  const options = (f) => { // the values that there are. One value is not a choice.
     const values = [...new Set([...all.map((x) => String(f.of(x) ?? "")), view.picks[f.name] ?? ""])].filter(Boolean).sort(collator.compare);
     if (f.values === (f.values = values.join("\n"))) return;
     replace(f.select, el("option", { value: "" }, f.label), values.map((v) => el("option", { value: v }, v)));

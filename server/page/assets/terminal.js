@@ -102,7 +102,7 @@ class Terminal {
     const text = { Enter: "\r", Backspace: "\x7f", Escape: "\x1b" }[e.key] ?? ([...e.key].length === 1 ? e.key : "");
     if (!text || this.held.length >= heldMost) return;
     e.preventDefault();
-    e.stopPropagation(); // it is no shortcut of the page
+    e.stopPropagation(); // it is not a shortcut of the page
     this.held += text;
   }
 
