@@ -43,7 +43,7 @@ func hostTools(*Server) []tool {
 func hostExecTool() tool {
 	return tool{
 		name: "host_exec",
-		description: "Run one program on the host itself, outside of any sandbox. What the operator's list has not waits until a person approves it. " +
+		description: "Run one program on the host itself, outside of any sandbox. A command outside the operator's list waits until a person approves it. " +
 			"Prefer a sandbox for everything else.",
 		more: "No shell is involved: there are no pipes, variables or wildcards. An approved command runs once, when it is approved.",
 		in: arguments(listOf("argv", "The program and its arguments, one word each.").also("Needed without command."),

@@ -142,7 +142,7 @@ func repack(w *tar.Writer, r *tar.Reader, p *placing, left *ration) error {
 	}
 }
 
-// inside returns a name relative to the root that it cannot leave.
+// inside returns a name relative to the root, without a way out of the root.
 func inside(name string) string {
 	return cmp.Or(strings.TrimPrefix(path.Clean("/"+name), "/"), ".")
 }

@@ -23,7 +23,7 @@ func (o *Options) InteriorFlags() cmdline.Flags {
 		{Group: app.GroupSandbox, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
 			Help: "platform of an image with several, such as linux/arm64; programs of another processor need its emulator (default this machine's)"},
 		{Group: app.GroupSandbox, Long: "tmpfs", Arg: "PATH[:SIZE]", Repeat: true, Set: o.addTmpfs,
-			Help: "mount an empty directory in memory at PATH; it is discarded when the sandbox stops (default SIZE that of --disk)"},
+			Help: "mount an empty directory in memory at PATH; it is discarded when the sandbox stops (default SIZE: the limit of --disk)"},
 		{Group: app.GroupSandbox, Long: "hostname", Arg: "NAME", Set: o.setHostname,
 			Help: "host name inside (default demesne)"},
 		{Group: app.GroupNetwork, Long: "add-host", Arg: "NAME:ADDR", Repeat: true, Set: o.addHost,

@@ -217,7 +217,7 @@ func (d *runDir) kept() []place {
 		{d.sandboxRoot, "the files of other sandboxes", "DEMESNE_SANDBOX_ROOT"},
 		{d.changesRoot, "the changes of other sandboxes", fsutil.StateVariable},
 	}
-	// Without the variables of this call, the files in the home are the ones that a later call obeys.
+	// A later call without these variables obeys the files in the home.
 	if state, err := fsutil.StateDir(""); err == nil && filepath.IsAbs(os.Getenv("HOME")) && state != filepath.Join(os.Getenv("HOME"), ".demesne") {
 		all = append(all, place{fsutil.WithoutLinks(filepath.Join(os.Getenv("HOME"), ".demesne")), "demesne's own files", "HOME"})
 	}

@@ -29,7 +29,7 @@ func (r *rig) restart() {
 	r.start()
 }
 
-// volume makes a volume, and returns what sends a request for its content.
+// volume makes a volume, and returns a function that sends requests for its content.
 func (r *rig) volume(name string) (id string, ask func(method, what, body string) int) {
 	r.Helper()
 	resp, text := r.control("POST", "/volumes", `{"name":"`+name+`"}`)
