@@ -103,7 +103,7 @@ type Result struct {
 // Output is the end of a stream.
 type Output struct {
 	Text  string `json:"text"`
-	Bytes int64  `json:"bytes" doc:"Of the whole stream"`
+	Bytes int64  `json:"bytes" doc:"The size of the whole stream"`
 	Cut   bool   `json:"truncated,omitempty" doc:"The text is the end of a longer stream"`
 }
 
@@ -133,7 +133,7 @@ type Chunk struct {
 type Sandbox struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name,omitempty"`
-	Namespace string    `json:"namespace,omitempty" doc:"Of its creator; empty: the operator"`
+	Namespace string    `json:"namespace,omitempty" doc:"The creator's namespace; empty: the operator"`
 	State     string    `json:"state" enum:"running,paused,ended,stopped,snapshot,unreadable"`
 	Image     string    `json:"image,omitempty"`
 	Created   time.Time `json:"created"`

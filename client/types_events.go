@@ -30,6 +30,6 @@ type AuditReport struct {
 	Entries int      `json:"entries"`
 	First   uint64   `json:"first" doc:"Above 1: older entries were removed"`
 	Last    uint64   `json:"last"`
-	SHA256  string   `json:"sha256" doc:"Of the last entry's line"`
+	SHA256  string   `json:"sha256" doc:"The sum of the last entry's line"`
 	Wrong   []string `json:"wrong" nullable:"false" doc:"Empty: no entry was changed"`
 }

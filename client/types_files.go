@@ -28,7 +28,7 @@ type Content struct {
 	Path    string `json:"path"`
 	Content string `json:"content"`
 	Base64  bool   `json:"base64" doc:"The content is in base64: it was asked for, or is not UTF-8"`
-	Size    int64  `json:"size" doc:"Of the whole file"`
+	Size    int64  `json:"size" doc:"The size of the whole file"`
 	Cut     bool   `json:"truncated,omitempty" doc:"The file goes on"`
 }
 
@@ -50,7 +50,7 @@ type EditRequest struct {
 // Edited is the result of an edit.
 type Edited struct {
 	Replaced int `json:"replaced"`
-	Line     int `json:"line" doc:"Of the first replacement"`
+	Line     int `json:"line" doc:"The line of the first replacement"`
 }
 
 // ListRequest asks for the entries of a directory.
@@ -77,7 +77,7 @@ type File struct {
 	Group    string    `json:"group,omitempty"`
 	ModTime  int64     `json:"mod_time_unix"`
 	Modified time.Time `json:"modified"`
-	Target   string    `json:"target,omitempty" doc:"Of a link"`
+	Target   string    `json:"target,omitempty" doc:"The target of a link"`
 }
 
 // Exists says whether a file exists.

@@ -14,7 +14,7 @@ type HostExec struct {
 	Command        string   `json:"command,omitempty" maxLength:"16384" example:"docker restart web" doc:"The same in one text, with quotes as in a shell"`
 	Dir            string   `json:"dir,omitempty" maxLength:"4096" doc:"Default the operator's"`
 	TimeoutSeconds float64  `json:"timeout_seconds,omitempty" minimum:"0" doc:"At most the operator's, which is the default"`
-	MaxOutput      int      `json:"max_output_bytes,omitempty" minimum:"0" maximum:"1048576" doc:"Of the end of each stream"`
+	MaxOutput      int      `json:"max_output_bytes,omitempty" minimum:"0" maximum:"1048576" doc:"How much of the end of each stream to return"`
 	HostWait
 }
 
@@ -27,11 +27,11 @@ type HostPattern struct {
 // HostFile asks for a file or directory of the host.
 type HostFile struct {
 	Path    string `json:"path" maxLength:"4096"`
-	Offset  int64  `json:"offset,omitempty" minimum:"0" doc:"Of a read: the first byte"`
-	Limit   int64  `json:"limit,omitempty" minimum:"0" maximum:"262144" doc:"Of a read: bytes"`
-	Content []byte `json:"content,omitempty" maxLength:"1398104" doc:"Of a write, in base64"`
-	Sandbox string `json:"sandbox,omitempty" maxLength:"128" doc:"Of a copy"`
-	Dst     string `json:"dst,omitempty" maxLength:"4096" doc:"Of a copy: its absolute path in the sandbox"`
+	Offset  int64  `json:"offset,omitempty" minimum:"0" doc:"The first byte of a read"`
+	Limit   int64  `json:"limit,omitempty" minimum:"0" maximum:"262144" doc:"How many bytes a read returns"`
+	Content []byte `json:"content,omitempty" maxLength:"1398104" doc:"The content of a write, in base64"`
+	Sandbox string `json:"sandbox,omitempty" maxLength:"128" doc:"The sandbox of a copy"`
+	Dst     string `json:"dst,omitempty" maxLength:"4096" doc:"The absolute path of a copy in the sandbox"`
 	HostWait
 }
 
@@ -40,15 +40,15 @@ type HostOutcome struct {
 	ID      string     `json:"id"`
 	State   string     `json:"state" doc:"done, pending, refused, expired, failed, granted, approved, running or lost"`
 	Message string     `json:"message,omitempty"`
-	Expires *time.Time `json:"expires,omitempty" doc:"Of a pending request or a grant"`
+	Expires *time.Time `json:"expires,omitempty" doc:"The end of a pending request or of a grant"`
 
 	ExitCode    *int        `json:"exit_code,omitempty"`
 	Stdout      *string     `json:"stdout,omitempty"`
 	Stderr      *string     `json:"stderr,omitempty"`
-	StdoutBytes int64       `json:"stdout_bytes,omitempty" doc:"Of all of it"`
+	StdoutBytes int64       `json:"stdout_bytes,omitempty" doc:"The size of all of it"`
 	StderrBytes int64       `json:"stderr_bytes,omitempty"`
 	TimedOut    bool        `json:"timed_out,omitempty"`
-	Content     []byte      `json:"content,omitempty" doc:"Of a file, in base64"`
+	Content     []byte      `json:"content,omitempty" doc:"The content of a file, in base64"`
 	Size        *int64      `json:"size,omitempty"`
 	NextOffset  int64       `json:"next_offset,omitempty"`
 	Created     bool        `json:"created,omitempty"`
@@ -97,6 +97,6 @@ type HostRequest struct {
 
 // HostApproval approves a request.
 type HostApproval struct {
-	Digest     string  `json:"digest" maxLength:"64" doc:"Of the request as it was shown"`
+	Digest     string  `json:"digest" maxLength:"64" doc:"The digest of the request as it was shown"`
 	ForSeconds float64 `json:"for_seconds,omitempty" minimum:"0" doc:"How long the approval holds, at most the policy's time; 0: a pattern has the policy's time, and a command runs once"`
 }

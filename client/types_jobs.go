@@ -21,7 +21,7 @@ type Job struct {
 	Exit    *int       `json:"exit_code,omitempty" doc:"After the end"`
 	Reason  string     `json:"reason,omitempty" doc:"Why the command ended, as in a result"`
 	Message string     `json:"message,omitempty" doc:"Why it failed, or how many jobs are before it"`
-	Cost    *AgentCost `json:"cost,omitempty" doc:"Of an agent"`
+	Cost    *AgentCost `json:"cost,omitempty" doc:"The cost of an agent"`
 	Stdout  *Output    `json:"stdout,omitempty" doc:"Not in a list. Of an agent: what it does, and at its end the answer"`
 	Stderr  *Output    `json:"stderr,omitempty" doc:"Not in a list"`
 	Run     string     `json:"run,omitempty" doc:"Names what was left in /out: see /v1/outputs"`
@@ -37,7 +37,7 @@ type OutputFile struct {
 // AgentCost is what an agent used so far.
 type AgentCost struct {
 	Own    float64           `json:"own_usd"`
-	Total  float64           `json:"total_usd" doc:"With its children"`
+	Total  float64           `json:"total_usd" doc:"The cost with its children"`
 	Models map[string]Tokens `json:"models,omitempty" doc:"By model, with its children"`
 }
 
@@ -79,7 +79,7 @@ type TraceEvent struct {
 	Model  string  `json:"model,omitempty"`
 	Agent  string  `json:"agent,omitempty" doc:"The kind of subagent; empty for the agent itself"`
 	Tool   string  `json:"tool,omitempty"`
-	ID     string  `json:"id,omitempty" doc:"Of a tool call and its result"`
+	ID     string  `json:"id,omitempty" doc:"The id of a tool call and its result"`
 	Text   string  `json:"text,omitempty"`
 	Failed bool    `json:"failed,omitempty"`
 	Cost   float64 `json:"cost_usd,omitempty"`

@@ -31,7 +31,7 @@ type SandboxUsage struct {
 
 // Process is a process in a sandbox. Its command line is untrusted.
 type Process struct {
-	PID     int     `json:"pid" doc:"In the sandbox"`
+	PID     int     `json:"pid" doc:"The pid in the sandbox"`
 	Parent  int     `json:"parent"`
 	State   string  `json:"state" example:"S"`
 	Command string  `json:"command"`
@@ -63,7 +63,7 @@ type Receipt struct {
 	Layers      []Layer        `json:"layers" nullable:"true"`
 	Limits      []LimitReceipt `json:"limits" nullable:"true"`
 	Landlock    int            `json:"landlock_abi" doc:"0: no Landlock"`
-	Seccomp     string         `json:"seccomp_sha256,omitempty" doc:"Of the loaded filter"`
+	Seccomp     string         `json:"seccomp_sha256,omitempty" doc:"The sum of the loaded filter"`
 	Network     string         `json:"network"`
 }
 
@@ -162,9 +162,9 @@ type TerminalRequest struct {
 // TerminalEvent is a message of a terminal's server.
 type TerminalEvent struct {
 	Type     string `json:"type" enum:"exit,pong,note,error"`
-	ExitCode int    `json:"exit_code" doc:"Of an exit"`
+	ExitCode int    `json:"exit_code" doc:"The exit code, in an exit"`
 	Reason   string `json:"reason,omitempty"`
-	Message  string `json:"message,omitempty" doc:"Of an error, and of a note: what the operator's bounds reduce"`
+	Message  string `json:"message,omitempty" doc:"The text of an error, or of a note that says what the operator's bounds reduce"`
 }
 
 // Server describes the server and the caller that asks.
