@@ -36,7 +36,7 @@ func TestBuildOutput(t *testing.T) {
 		t.Errorf("stdout: exit %d, %d bytes, %s", r.code, len(r.stdout), r.stderr)
 	}
 	for flags, want := range map[string]string{
-		"-o type=registry,dest=x": "demesne push NAME", "-o type=zip,dest=x": `unknown type "zip"`, "-o type=oci": "no dest", "-o type=local,dest=-": "no directory",
+		"-o type=registry,dest=x": "demesne push NAME", "-o type=zip,dest=x": `unknown type "zip"`, "-o type=oci": "no dest", "-o type=local,dest=-": "not a directory",
 		"--squash": "FROM scratch", "--network host": "--egress none", "--cache-from x": "the results of steps are kept", "--add-host a:b": "/etc/hosts",
 		"--no-cache-filter a": "--no-cache executes all", "--isolation chroot": "always in a sandbox", "--load": "in demesne's store", "--push": "demesne push",
 	} {

@@ -51,7 +51,7 @@ func TestMountsHere(t *testing.T) {
 		t.Errorf("nested mounts: %+v", r)
 	}
 	b.in(b.dir, "rm", strings.TrimSpace(b.in(b.dir, "create").stdout)) // makes the directory of sandboxes
-	for flag, want := range map[string]string{b.dir + "/k:rw": "overlaps the files of other sandboxes", b.run: "run directory", p + ":/proc/x": "belongs to demesne", p + ":rx": "no absolute path and no mode"} {
+	for flag, want := range map[string]string{b.dir + "/k:rw": "overlaps the files of other sandboxes", b.run: "run directory", p + ":/proc/x": "belongs to demesne", p + ":rx": "neither an absolute path nor a mode"} {
 		if r := b.in(b.dir, "run", "--mount", flag, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: %+v", flag, r)
 		}

@@ -30,27 +30,25 @@ func TestSessionQueue(t *testing.T) {
 	}
 	wg.Go(func() { b.must("exec", "--key", "k", "--queue", "-c", step(0)) })
 	come(2)
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		cmd := b.command("demesne", "exec", "--queue", box, "-c", "echo gone >> /tmp/order")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		come(3)
-		cmd.Process.Signal(sig)
-		cmd.Wait()
-		if code := exitCode(cmd.ProcessState.Sys().(syscall.WaitStatus)); code != 128+int(sig) {
-			t.Errorf("%v: exit %d", sig, code)
-		}
-		if sig == syscall.SIGINT {
-			come(2)
-		}
-	}
-	// The entry of the killed one may still be there, so the next ones are known by names of their own.
+	// The entry of one that was ended may stay, so others are known by names of their own.
 	another := func(before []string) {
 		t.Helper()
 		eventually(t, "another to stand in line", func() bool {
 			return slices.ContainsFunc(names(line), func(n string) bool { return !slices.Contains(before, n) })
 		})
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		before := names(line)
+		cmd := b.command("demesne", "exec", "--queue", box, "-c", "echo gone >> /tmp/order")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		another(before)
+		cmd.Process.Signal(sig)
+		cmd.Wait()
+		if code := exitCode(cmd.ProcessState.Sys().(syscall.WaitStatus)); code != 128+int(sig) {
+			t.Errorf("%v: exit %d", sig, code)
+		}
 	}
 	agent, before := b.mcp(), names(line)
 	_, answer := agent.start("sandbox_exec", args{"sandbox_id": box, "queue": true, "command": step(1)})

@@ -133,7 +133,7 @@ func TestAgentsOf(t *testing.T) {
 		"x=":                                    "no socket",
 		"x=/nosuch":                             `open "/nosuch": no such file`,
 		"x=" + text:                             `text": no private key`,
-		"x=" + text + "," + socket:              "give it another id",
+		"x=" + text + "," + socket:              "give this one another id",
 		"x=" + filepath.Dir(text):               "neither a socket nor a file",
 		"x=" + keyFile(t, "locked", ed, "pass"): "the key has a passphrase",
 	} {
