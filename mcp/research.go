@@ -46,7 +46,7 @@ func (r Research) Unasked() error {
 	case researchOn:
 		return nil
 	case researchAsk:
-		return fmt.Errorf("research: a person must accept it (%s), and no person can be asked here", VarResearch)
+		return fmt.Errorf("%w: a person must accept each one, and no person can be asked here", ErrNoResearch)
 	}
 	return ErrNoResearch
 }

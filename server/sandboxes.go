@@ -38,6 +38,8 @@ type Sandboxes interface {
 	// Fork makes a sandbox with the files of another one or of a snapshot, and none of its processes.
 	Fork(ctx context.Context, from, name string) error
 	Snapshot(ctx context.Context, from, name string) error
+	// Widest returns the mode of a network with everything that the operator allows.
+	Widest() string
 	// Reach replaces the rules of a sandbox's network. It fails for a sandbox that was made without any.
 	Reach(ctx context.Context, name string, e session.Egress) error
 	Usage(ctx context.Context, name string) (runner.Usage, error)

@@ -46,8 +46,8 @@ import (
 // ErrUnknown is the error for an id that belongs to no job.
 var ErrUnknown = errors.New("job not found")
 
-// errFull is the error for a full queue.
-var errFull = errors.New("too many jobs are queued")
+// ErrFull is the error for a full queue.
+var ErrFull = errors.New("too many jobs are queued")
 
 // Status is the state of a job.
 type Status string

@@ -286,7 +286,7 @@ func TestQueue(t *testing.T) {
 		t.Error("its only slot is free while a job runs")
 	}
 	second, third := start(t, s, "a"), start(t, s, "b")
-	if _, err := s.Start([]string{"/proc/self/exe"}, "c"); !errors.Is(err, errFull) {
+	if _, err := s.Start([]string{"/proc/self/exe"}, "c"); !errors.Is(err, ErrFull) {
 		t.Errorf("the queue took a third: %v", err)
 	}
 	if j, _ := s.Get(third.ID); j.Status != Queued {

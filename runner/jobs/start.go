@@ -72,7 +72,7 @@ func (s *Store) room() error {
 		return fmt.Errorf("start job: %w", err)
 	}
 	if waiting >= s.Queue {
-		return fmt.Errorf("start job: %w (%d)", errFull, waiting)
+		return fmt.Errorf("start job: %w (%d)", ErrFull, waiting)
 	}
 	return nil
 }

@@ -145,6 +145,9 @@ func (b *Backend) reach(e session.Egress) (session.Egress, error) {
 	return e, invalid(err)
 }
 
+// Widest implements [server.Sandboxes].
+func (b *Backend) Widest() string { return b.policy.Widest() }
+
 func (b *Backend) Reach(ctx context.Context, name string, e session.Egress) error {
 	r, err := b.reach(e)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"demesne/mcp"
 	"demesne/mcp/toolbackend"
 	"demesne/runner"
+	"demesne/runner/jobs"
 	"demesne/server"
 	"demesne/session"
 )
@@ -170,7 +171,7 @@ func (b Jobs) Start(ctx context.Context, r session.Request) (*client.Job, error)
 	r.Run.Command.Dir = cmp.Or(r.Run.Command.Dir, "/out")
 	j, err := f.Start(ctx, r)
 	if err != nil {
-		return nil, err
+		return nil, unstarted(err)
 	}
 	return b.Get(ctx, j.ID)
 }
@@ -186,6 +187,17 @@ func (b *Backend) enough(l runner.Limits, timeout time.Duration) error {
 	return nil
 }
 
+// unstarted gives the error of a job that was not started its kind.
+func unstarted(err error) error {
+	switch {
+	case errors.Is(err, jobs.ErrFull):
+		return kinded{err, session.ErrQueueFull}
+	case errors.Is(err, mcp.ErrNoResearch):
+		return kinded{err, session.ErrInvalid}
+	}
+	return invalid(err)
+}
+
 // StartAgent implements [rest.Jobs].
 func (b Jobs) StartAgent(ctx context.Context, r agents.Request) (*client.Job, error) {
 	f, err := b.mine(ctx)
@@ -197,7 +209,7 @@ func (b Jobs) StartAgent(ctx context.Context, r agents.Request) (*client.Job, er
 		return nil, err
 	}
 	if err := f.MayResearch(r); err != nil {
-		return nil, invalid(err)
+		return nil, unstarted(err)
 	}
 	if err := service.enough(r.Limits, r.Timeout); err != nil {
 		return nil, err
@@ -210,7 +222,7 @@ func (b Jobs) StartAgent(ctx context.Context, r agents.Request) (*client.Job, er
 	}
 	j, err := f.StartAgent(ctx, r)
 	if err != nil {
-		return nil, invalid(err)
+		return nil, unstarted(err)
 	}
 	return b.Get(ctx, j.ID)
 }

@@ -137,6 +137,8 @@ func (f *fake) Snapshot(ctx context.Context, from, name string) error { return f
 
 func (f *fake) Reach(_ context.Context, _ string, n session.Egress) error { f.reach = n; return nil }
 
+func (f *fake) Widest() string { return "open" }
+
 func (f *fake) Usage(context.Context, string) (runner.Usage, error) {
 	return runner.Usage{CPU: 1, Memory: 1 << 20}, nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"demesne/server"
 	"demesne/session"
-	"demesne/session/operator"
 )
 
 // network is what a sandbox may reach, in E2B's words.
@@ -45,9 +44,9 @@ func (n *network) maskedHost(port uint16) string {
 	return strings.ReplaceAll(n.MaskHost, "${PORT}", strconv.Itoa(int(port)))
 }
 
-// rules translates n. E2B lets allowOut win over denyOut, and demesne's policy the other way round: a denial that is also
+// rules translates n; widest is the mode with everything that the operator allows. E2B lets allowOut win over denyOut, and demesne's policy the other way round: a denial that is also
 // allowed is left out, and a range of which only a part is allowed cannot be expressed.
-func (n *network) rules() (to session.Egress, err error) {
+func (n *network) rules(widest string) (to session.Egress, err error) {
 	if n.Proxy != nil {
 		return to, fmt.Errorf("%w: network: egressProxy is not supported by demesne", session.ErrInvalid)
 	}
@@ -60,11 +59,11 @@ func (n *network) rules() (to session.Egress, err error) {
 		}
 	}
 	if n.open() {
-		to.Mode = operator.Everything
+		to.Mode = widest
 	}
 	for _, word := range n.AllowOut {
 		if word == everything {
-			to.Mode = operator.Everything
+			to.Mode = widest
 			continue
 		}
 		rule, err := rule(word)
@@ -132,7 +131,7 @@ func (s *Server) network(w http.ResponseWriter, r *http.Request) {
 		server.Refuse(w, http.StatusConflict, "the sandbox is paused")
 		return
 	}
-	rules, err := n.rules()
+	rules, err := n.rules(s.opts.Backend.Widest())
 	if was := e.snap().Network; err == nil && !reflect.DeepEqual(was.Rules, n.Rules) {
 		err = fmt.Errorf("%w: network: demesne sets the rules of a sandbox when it is made: pass the same ones", session.ErrInvalid)
 	}

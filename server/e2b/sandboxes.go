@@ -171,7 +171,7 @@ func (st *store) source(id string) source {
 
 // sandboxOf makes the sandbox of a record.
 func (s *Server) sandboxOf(ctx context.Context, name string, rec *record, from source) (server.Sandbox, error) {
-	rules, err := rec.Network.rules()
+	rules, err := rec.Network.rules(s.opts.Backend.Widest())
 	if err == nil {
 		rules.Secrets, err = s.credentials(&rec.Network)
 	}

@@ -175,6 +175,8 @@ func (f *fake) Reach(_ context.Context, name string, n session.Egress) error {
 	return nil
 }
 
+func (f *fake) Widest() string { return "open" }
+
 func (f *fake) Rules(_ context.Context, name string, allow, deny []string) error {
 	f.note("rules %s %v %v", name, allow, deny)
 	return nil

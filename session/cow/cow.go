@@ -6,7 +6,7 @@
 //
 // An upper comes from a sandbox, and is hostile: package upper reads it, and decides what can be applied. This package adds
 // the record. It opens directories without following links, refuses a directory that is another one by now, and applies
-// nothing while a sandbox uses the changes (flock(2)). It prints nothing, and asks nobody: see [Applier].
+// nothing while a sandbox uses the changes (flock(2)). It prints nothing and asks no question: see [Applier].
 package cow
 
 import (

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -119,28 +120,21 @@ func ownAddresses() (own []netip.Addr) {
 	return own
 }
 
-// Everything is the mode of a caller that asks for all that the operator allows.
-const Everything = "everything"
+// Widest returns the mode of a caller that asks for all that the operator allows.
+func (p *Policy) Widest() string { return p.Egress }
 
 // Network returns what a sandbox may reach whose caller asks for e, with the rules that the operator's contain. It refuses
-// what leads further. A caller whose rules need a person's word is refused too. One that asks for everything gets what there
-// is.
+// what leads further. It also refuses rules that need a person's word.
 func (p *Policy) Network(e session.Egress) (session.Egress, error) {
-	all := e.Mode == Everything
-	switch e.Mode {
-	case "":
-		e.Mode = session.NoEgress
-	case Everything:
-		e.Mode = p.Egress
-	}
+	e.Mode = cmp.Or(e.Mode, session.NoEgress)
 	if err := p.Mode(e.Mode); err != nil {
 		return e, err
 	}
 	if p.Egress == session.NoEgress {
-		if len(e.Allow) > 0 && !all {
+		if len(e.Allow) > 0 {
 			return e, refused("rule %q: the operator allows no network", e.Allow[0])
 		}
-		e.Allow, e.Ask = nil, 0
+		e.Ask = 0
 		return e, nil
 	}
 	allow, err := p.Rules(e.Mode, e.Allow)
