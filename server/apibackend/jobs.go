@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -178,11 +177,12 @@ func (b Jobs) Start(ctx context.Context, r session.Request) (*client.Job, error)
 
 // enough refuses a job that would get less than it asks for: it has no answer that could say so later.
 func (b *Backend) enough(l runner.Limits, timeout time.Duration) error {
-	if timeout >= runner.Longest {
-		timeout = 0
+	if _, reduced, _ := b.policy.Grant(l); len(reduced) > 0 {
+		r := reduced[0]
+		return fmt.Errorf("%w: limits.%s: %.15g is more than %.15g, the operator's maximum", session.ErrInvalid, r.Name, r.Asked, r.Granted)
 	}
-	if less := b.policy.Granted(l, timeout).Reduced(l, timeout); len(less) > 0 {
-		return fmt.Errorf("%w: %s", session.ErrInvalid, strings.Join(less, "; "))
+	if most := b.policy.Time(timeout); timeout < runner.Longest && timeout > most && most > 0 {
+		return fmt.Errorf("%w: timeout_ms: %d is more than %d, the operator's maximum", session.ErrInvalid, timeout.Milliseconds(), most.Milliseconds())
 	}
 	return nil
 }
