@@ -50,7 +50,10 @@ func (s *Store) Remove(ctx context.Context, ref imageref.Ref, force bool) (*Free
 		if err == nil && len(freed.Images) == 0 {
 			err = ErrInUse
 		}
-		return nil, false, errors.Join(err, s.removeBlobs(entries, time.Time{}, freed))
+		if err != nil {
+			return nil, false, err // entries are unknown, and so is what may be removed
+		}
+		return nil, false, s.removeBlobs(entries, time.Time{}, freed)
 	})
 	var u *UnknownError
 	if err != nil && !errors.As(err, &u) {

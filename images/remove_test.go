@@ -74,6 +74,27 @@ func TestRemoveRefuses(t *testing.T) {
 	}
 }
 
+// TestRemoveFails checks that a removal which fails before the index is written, as on a full disk, removes no blob.
+func TestRemoveFails(t *testing.T) {
+	s := newStore(t)
+	addImage(t, s, "a:1", []byte("a"))
+	other := addImage(t, s, "b:1", []byte("b"))
+	s.Close()
+	if err := os.Remove(s.usedPath(other.Digest)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/nosuch/file", s.usedPath(other.Digest)); err != nil {
+		t.Fatal(err)
+	}
+	before := blobFiles(t, s, "blobs/sha256")
+	if freed, err := s.Remove(t.Context(), mustParse(t, "b:1"), false); err == nil {
+		t.Errorf("removed: %+v", freed)
+	}
+	if after := blobFiles(t, s, "blobs/sha256"); !slices.Equal(before, after) {
+		t.Errorf("%d of %d blobs are left", len(after), len(before))
+	}
+}
+
 // aged sets an image's time of last use back.
 func aged(t *testing.T, s *Store, img *Image, age time.Duration) {
 	t.Helper()
