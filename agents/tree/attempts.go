@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +27,7 @@ type attempts struct {
 
 	renewing sync.Mutex // an agent's Renew is not for concurrent use
 
-	transcript, stderr *os.File
+	transcript, stderr *record
 	events             *agents.Transcript
 	out                io.Writer
 
@@ -45,8 +44,8 @@ const (
 )
 
 func (a *attempts) close() {
-	a.transcript.Close()
-	a.stderr.Close()
+	a.transcript.f.Close()
+	a.stderr.f.Close()
 }
 
 func (a *attempts) command(argv []string) runner.Command {

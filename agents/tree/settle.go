@@ -126,7 +126,7 @@ func (n *node) writeResults(a *attempts, res *agents.Result, r *agents.Results) 
 		err = errors.Join(err, a.events.WriteAttribution(root, home))
 		home.Close()
 	}
-	if err != nil {
+	if err = errors.Join(err, a.transcript.lost, a.stderr.lost); err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
 	return n.dirs.deliver()

@@ -170,6 +170,21 @@ const (
 )
 
 // logged writes to a file of the sidecar directory, for a stream that is too long for memory.
-func logged(dir, name string) (*os.File, error) {
-	return os.OpenFile(dir+"/"+name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+func logged(dir, name string) (*record, error) {
+	f, err := os.OpenFile(dir+"/"+name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	return &record{f: f}, err
+}
+
+// A record is a file with a stream of a program. Write never fails, because a full disk must neither end an agent nor hide
+// its answer.
+type record struct {
+	f    *os.File
+	lost error // of the first write that failed
+}
+
+func (r *record) Write(b []byte) (int, error) {
+	if _, err := r.f.Write(b); err != nil {
+		r.lost = cmp.Or(r.lost, err)
+	}
+	return len(b), nil
 }

@@ -1,8 +1,14 @@
 package tree
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"demesne/agents"
 	"demesne/runner"
@@ -29,5 +35,21 @@ func TestMountsFit(t *testing.T) {
 	own := parent.protected()
 	if got := len(own) + len(parent.previous(len(own))); got != mostMounts {
 		t.Errorf("%d mounts of a command", got)
+	}
+}
+
+// TestRecordLost checks that a full disk hides nothing of an agent's answer: the stream goes on, and the loss is known.
+func TestRecordLost(t *testing.T) {
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, answer := &record{f: f}, &strings.Builder{}
+	if _, err := io.WriteString(io.MultiWriter(r, answer), "the answer"); err != nil || answer.String() != "the answer" {
+		t.Errorf("%q, %v", answer, err)
+	}
+	if !errors.Is(r.lost, unix.ENOSPC) {
+		t.Error(r.lost)
 	}
 }

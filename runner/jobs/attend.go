@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -63,6 +65,11 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	}
 	e := s.attend(ctx, turn, dir, r.Request, out, errs, run)
 	e.Ended, e.Stdout, e.Stderr = time.Now(), out.close(), errs.close()
+	for _, l := range []*Log{out, errs} {
+		if err := l.Lost(); err != nil {
+			e.Message = strings.TrimPrefix(e.Message+"; "+err.Error(), "; ")
+		}
+	}
 	return writeResult(dir, e)
 }
 
@@ -149,6 +156,8 @@ type Log struct {
 	keep int64
 	all  int64
 	hole int64 // end of the hole, which begins at headKept
+	lost int64 // bytes that could not be written
+	why  error // of the first of them
 }
 
 // NewLog returns a Log that keeps at least the last keep bytes in f, or 2 MiB if keep is less. It may keep up to 1
@@ -168,15 +177,26 @@ const headKept = 64 << 10
 // holeStep is the smallest amount that is punched out at once, in bytes.
 const holeStep = 1 << 20
 
-// Write never fails, because a full disk must not end the command. Data that could not be written becomes a hole too.
+// Write never fails, because a full disk must not end the command. Data that could not be written becomes a hole too, and
+// [Log.Lost] tells of it.
 func (l *Log) Write(b []byte) (int, error) {
-	l.f.WriteAt(b, l.all)
+	if n, err := l.f.WriteAt(b, l.all); err != nil {
+		l.lost, l.why = l.lost+int64(len(b)-n), cmp.Or(l.why, err)
+	}
 	l.all += int64(len(b))
 	if over := l.all - l.keep - l.hole; over >= holeStep {
 		unix.Fallocate(int(l.f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, l.hole, over)
 		l.hole += over
 	}
 	return len(b), nil
+}
+
+// Lost returns an error if a part of the stream could not be written.
+func (l *Log) Lost() error {
+	if l.lost == 0 {
+		return nil
+	}
+	return fmt.Errorf("write %s: %d bytes are lost: %w", filepath.Base(l.f.Name()), l.lost, l.why)
 }
 
 // Flush sets the file's size to the stream's. They differ if the disk was full.

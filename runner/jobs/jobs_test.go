@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/runner"
 )
 
@@ -408,5 +410,24 @@ func TestResultOnce(t *testing.T) {
 		if list, _ := os.ReadDir(dir); len(list) != 1 {
 			t.Errorf("left: %v", list)
 		}
+	}
+}
+
+// TestLogLost checks that a log on a full disk ends nothing, and tells how much of the stream it lost.
+func TestLogLost(t *testing.T) {
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	l := NewLog(f, 0)
+	if err := l.Lost(); err != nil {
+		t.Error(err)
+	}
+	if n, err := l.Write([]byte("five\n")); n != 5 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if err := l.Lost(); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "5 bytes are lost") {
+		t.Error(err)
 	}
 }
