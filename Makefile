@@ -77,7 +77,7 @@ fuzz:
 	  (cd "$$(dirname "$$file")" && $(GO) test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $${FUZZTIME:-30s} -fuzzminimizetime 10x .); done
 
 chaos: build
-	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^(TestLeftovers|TestImagePullKilled|TestMCPKilled)' ./integration
+	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^(TestChaos|TestLeftovers|TestImagePullKilled|TestMCPKilled)' ./integration
 
 # Tests demesne-mcp with the MCP project's conformance suite and inspector, Claude Code and Codex,
 # all from npm. CLIENTS=conformance runs the suite only.
