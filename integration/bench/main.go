@@ -37,7 +37,7 @@ func main() {
 	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, many, idle, forks, streams, inits, images, build, push, egress, routes, agents, kernels, mcp, e2b or peers")
+	part := flag.String("part", "", "only this: startup, warm, cpu, many, idle, forks, streams, inits, images, build, push, egress, routes, agents, kernels, mcp, e2b or peers")
 	at := flag.String("at", "/var/tmp", "directory on the file system for sandboxes")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
@@ -71,7 +71,7 @@ func bench(bin, at string, n int, only string) error {
 	for _, part := range []struct {
 		name    string
 		measure func(*machine) error
-	}{{"startup", startup}, {"warm", warm}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images}, {"build", builds}, {"push", push},
+	}{{"startup", startup}, {"warm", warm}, {"cpu", cpu}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images}, {"build", builds}, {"push", push},
 		{"egress", internet}, {"routes", routes}, {"agents", agentRuns}, {"kernels", kernels}, {"mcp", mcp}, {"e2b", e2b}, {"peers", peers}} {
 		if only != "" && only != part.name {
 			continue
