@@ -2,6 +2,7 @@ package cli
 
 import (
 	"slices"
+	"strings"
 
 	"demesne/cli/agent"
 	"demesne/cli/app"
@@ -14,44 +15,68 @@ import (
 	"demesne/internal/cmdline"
 )
 
-// commands is a function, not a variable, because the run function of help calls it. Each start of the program calls
-// it once, so it copies each command once.
-func commands() []app.Verb {
-	all := make([]app.Verb, 0, 40)
-	all = group(all, "Run", run.Run())
-	all = group(all, "Sandboxes", run.Create(), run.Exec(), sandbox.List(), sandbox.Inspect(), sandbox.Stop(), sandbox.Remove(), run.Attach(), sandbox.Copy())
-	all = group(all, "Sandboxes", sandbox.Forks()...)
-	all = group(all, "Sandboxes", image.Commit())
-	all = group(all, "Sandboxes", sandbox.Changes()...)
-	all = group(all, "Sandboxes", sandbox.Manifest())
-	all = group(all, "Jobs", run.Jobs()...)
-	all = group(all, "Code", run.Code())
-	all = group(all, "Code", server.Kernels()...)
-	all = group(all, "Images", image.Verbs()...)
-	all = group(all, "Network", network.Egress(), network.Secret())
-	all = group(all, "Agents", agent.Agent(), agent.Research(), server.MCP(run.Wrap), server.Serve(), server.Approve())
-	return group(all, "Machine", machine.Top(), machine.Audit(), machine.Check(), machine.GC(agent.RemoveSessions), completionCommand(), versionCommand(), helpCommand())
+// group has the commands of one heading of the overview, or some of them.
+type group struct {
+	heading string
+	names   string // of verbs, in their order
+	verbs   func() []app.Verb
 }
 
-// group appends commands under one heading of the overview.
-func group(all []app.Verb, name string, more ...app.Verb) []app.Verb {
-	from := len(all)
-	all = append(all, more...)
-	for i := range all[from:] {
-		all[from+i].Group = name
+// groups is a function, not a variable, because the run function of help calls it. A start of the program makes the verbs
+// of one group only: the tables of flags of all commands cost as much as the start of the Go runtime.
+func groups() []group {
+	return []group{
+		{"Run", "run", one(run.Run)},
+		{"Sandboxes", "create exec", func() []app.Verb { return []app.Verb{run.Create(), run.Exec()} }},
+		{"Sandboxes", "ls inspect stop rm attach cp", func() []app.Verb {
+			return []app.Verb{sandbox.List(), sandbox.Inspect(), sandbox.Stop(), sandbox.Remove(), run.Attach(), sandbox.Copy()}
+		}},
+		{"Sandboxes", "fork snapshot diff", sandbox.Forks},
+		{"Sandboxes", "commit", one(image.Commit)},
+		{"Sandboxes", "apply discard", sandbox.Changes},
+		{"Sandboxes", "manifest", one(sandbox.Manifest)},
+		{"Jobs", "jobs wait logs cancel", run.Jobs},
+		{"Code", "code", one(run.Code)},
+		{"Code", "kernel notebook repl", server.Kernels},
+		{"Images", "build pull push images tag rmi import export save login logout", image.Verbs},
+		{"Network", "egress secret", func() []app.Verb { return []app.Verb{network.Egress(), network.Secret()} }},
+		{"Agents", "agent research", func() []app.Verb { return []app.Verb{agent.Agent(), agent.Research()} }},
+		{"Agents", "mcp serve approve", func() []app.Verb { return []app.Verb{server.MCP(run.Wrap), server.Serve(), server.Approve()} }},
+		{"Machine", "top audit check gc", func() []app.Verb {
+			return []app.Verb{machine.Top(), machine.Audit(), machine.Check(), machine.GC(agent.RemoveSessions)}
+		}},
+		{"Machine", "completion version help", func() []app.Verb { return []app.Verb{completionCommand(), versionCommand(), helpCommand()} }},
+	}
+}
+
+func one(verb func() app.Verb) func() []app.Verb { return func() []app.Verb { return []app.Verb{verb()} } }
+
+// all makes the verbs of the group.
+func (g *group) all() []app.Verb {
+	verbs := g.verbs()
+	for i := range verbs {
+		verbs[i].Group = g.heading
+	}
+	return verbs
+}
+
+// commands makes all verbs, in the order of the overview.
+func commands() (all []app.Verb) {
+	for _, g := range groups() {
+		all = append(all, g.all()...)
 	}
 	return all
 }
 
 // lookup returns the command of a verb.
 func lookup(verb string) (*app.Verb, error) {
-	all := commands()
-	i := slices.IndexFunc(all, func(c app.Verb) bool { return c.Name == verb })
-	if i < 0 {
-		_, err := program().Find(verb)
-		return nil, err
+	for _, g := range groups() {
+		if i := slices.Index(strings.Fields(g.names), verb); i >= 0 {
+			return &g.all()[i], nil
+		}
 	}
-	return &all[i], nil
+	_, err := program().Find(verb)
+	return nil, err
 }
 
 func completionCommand() app.Verb {
@@ -91,15 +116,16 @@ demesne run.`,
 				{Says: "list the exit codes", Line: "demesne help exit-codes"},
 				{Says: "write the manual pages", Line: "demesne help --man /usr/local/share/man/man1"},
 			},
-			Words: helpWords,
+			Words: helpWords(),
 		},
 		New: func(a *app.App) app.Options { return &helpOptions{App: a} },
 	}
 }
 
-// helpWords repeats the names of commands and topics, because the table of commands contains it.
-var helpWords = []string{
-	"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "cp", "fork", "snapshot", "diff", "commit", "apply", "discard", "manifest",
-	"jobs", "wait", "logs", "cancel", "code", "kernel", "notebook", "repl", "build", "pull", "push", "images", "tag", "rmi", "import", "export", "save", "login", "logout", "egress", "secret", "agent", "research", "mcp", "serve", "approve",
-	"top", "audit", "check", "gc", "completion", "version", "help", "exit-codes", "environment",
+// helpWords returns the names of commands and topics.
+func helpWords() (words []string) {
+	for _, g := range groups() {
+		words = append(words, strings.Fields(g.names)...)
+	}
+	return append(words, "exit-codes", "environment")
 }

@@ -133,7 +133,7 @@ func (o *versionOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	return o.Print(program().VersionLine())
+	return o.Print((&cmdline.Program{Name: app.ProgramName}).VersionLine())
 }
 
 type completionOptions struct {

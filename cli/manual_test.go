@@ -18,7 +18,7 @@ func TestManual(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := program()
-	for _, name := range helpWords {
+	for _, name := range helpWords() {
 		help, err := p.Explain(name, 1000)
 		if err != nil {
 			t.Fatal(err)
