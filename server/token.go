@@ -11,6 +11,8 @@ import (
 	"io"
 	"os"
 
+	"demesne/internal/fsutil"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -59,12 +61,7 @@ func readOwn(path string, most int64) ([]byte, error) {
 // makeToken makes the file. A concurrent server may make it first, and then its token counts.
 func makeToken(path string) (string, error) {
 	token := newToken()
-	tmp := fmt.Sprintf("%s.%s", path, rand.Text())
-	if err := os.WriteFile(tmp, []byte(token+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("make token: %w", err)
-	}
-	defer os.Remove(tmp)
-	err := os.Link(tmp, path)
+	err := fsutil.CreateFile(path, []byte(token+"\n"), 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return Token(path)
 	}

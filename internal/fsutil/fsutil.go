@@ -1,5 +1,5 @@
-// Package fsutil has file operations that the standard library lacks: replacing a file durably, walking and removing
-// trees that an untrusted program wrote, and operations on a directory's descriptor and a name. None of them follows
+// Package fsutil has file operations that the standard library lacks: replacing a file durably, directories of records,
+// walking and removing trees that an untrusted program wrote, and operations on a directory's descriptor and a name. None of them follows
 // a link at the name it is given.
 package fsutil
 
@@ -17,26 +17,36 @@ func Exists(path string) bool {
 }
 
 // WriteFile replaces a file atomically. A reader sees the old content or the new, even after a power failure.
-func WriteFile(path string, b []byte, mode fs.FileMode) (err error) {
+func WriteFile(path string, b []byte, mode fs.FileMode) error {
+	return place(path, b, mode, true, os.Rename)
+}
+
+// CreateFile is WriteFile for a new file. It fails with fs.ErrExist if path exists: link(2) does not replace.
+func CreateFile(path string, b []byte, mode fs.FileMode) error {
+	return place(path, b, mode, true, os.Link)
+}
+
+// place writes a file under another name, and then calls to with both names. durable means that both survive a power failure.
+func place(path string, b []byte, mode fs.FileMode, durable bool, to func(temp, path string) error) error {
 	dir, name := filepath.Split(path)
-	tmp, err := os.CreateTemp(filepath.Clean(dir), "."+name+"-*")
+	dir = filepath.Clean(dir)
+	tmp, err := os.CreateTemp(dir, "."+name+"-*")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(tmp.Name())
-		}
-	}()
+	defer os.Remove(tmp.Name()) // after a rename it does not exist
 	_, err = tmp.Write(b)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
-	if err != nil {
+	err = errors.Join(err, tmp.Chmod(mode))
+	if durable {
+		err = errors.Join(err, tmp.Sync())
+	}
+	if err = errors.Join(err, tmp.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
+	if err := to(tmp.Name(), path); err != nil || !durable {
 		return err
 	}
-	return SyncDir(filepath.Clean(dir))
+	return SyncDir(dir)
 }
 
 // SyncDir makes renames and removals in a directory durable.

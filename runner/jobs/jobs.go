@@ -280,29 +280,12 @@ func sizeOf(path string) int64 {
 	return st.Size()
 }
 
-func readJSON(path string, v any) error {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(b, v)
-}
+// maxRecord bounds each record of a job, in bytes.
+const maxRecord = 256 << 20
 
-// writeJSON creates dir/name with its whole content. It fails with fs.ErrExist if the name exists, because link(2)
-// does not replace.
+func readJSON(path string, v any) error { return fsutil.ReadRecord(path, v, maxRecord) }
+
+// writeJSON creates dir/name with its whole content. It fails with fs.ErrExist if the name exists.
 func writeJSON(dir, name string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, "."+name)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Link(f.Name(), filepath.Join(dir, name))
+	return fsutil.CreateRecord(filepath.Join(dir, name), v, maxRecord)
 }

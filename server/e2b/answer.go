@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"demesne/internal/fsutil"
 	"demesne/server"
 	"demesne/session"
 )
@@ -59,7 +60,7 @@ func statusOf(err error) int {
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, session.ErrNotFound):
 		return http.StatusNotFound
-	case errors.Is(err, session.ErrInvalid):
+	case errors.Is(err, session.ErrInvalid), errors.Is(err, fsutil.ErrRecordSize): // metadata or variables
 		return http.StatusBadRequest
 	case errors.Is(err, syscall.EDQUOT):
 		return http.StatusInsufficientStorage

@@ -124,7 +124,7 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 		s.store.templates[t.ID] = t
 	}
 	t.CPUs, t.MemoryMB, t.Updated = q.CPUs, q.MemoryMB, time.Now().UTC()
-	err := writeRecord(s.store.dir, templateDir, t.ID, t)
+	err := s.store.templateRecords.Put(t.ID, t)
 	s.store.mu.Unlock()
 	if err != nil {
 		fail(w, err)

@@ -2,12 +2,12 @@ package e2b
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"sync"
 	"time"
 
+	"demesne/internal/fsutil"
 	"demesne/session"
 )
 
@@ -22,14 +22,12 @@ type built struct {
 	making bool
 }
 
-// builtDir holds the records.
-const builtDir = "built"
-
 // pictures counts the images of templates in the ledger, each blob once. A blob counts until no image of the namespace has
 // it: the image of one template may have the layers of another.
 type pictures struct {
-	store *store
-	turn  sync.Mutex // held while images are removed
+	store   *store
+	records fsutil.Records[built]
+	turn    sync.Mutex // held while images are removed
 
 	mu    sync.Mutex
 	all   map[string]*built // by build
@@ -38,15 +36,16 @@ type pictures struct {
 
 // open reads the records. A template of an earlier version has none: its image does not count, and is removed all the same.
 func (p *pictures) open() error {
-	p.all, p.users = map[string]*built{}, map[string]int{}
-	err := readRecords(p.store.dir, builtDir, func(id string, text []byte) {
-		var b built
-		if json.Unmarshal(text, &b) == nil && b.Build == id {
-			p.all[id] = &b
-			p.store.ledger.add(b.Fixed)
-			p.store.ledger.add(Stored{Bytes: p.use(b.Blobs)})
-		}
-	})
+	p.records, p.users = recordsOf[built](p.store.dir, "built"), map[string]int{}
+	all, err := p.records.Load()
+	if err != nil {
+		return err
+	}
+	p.all = all
+	for _, b := range all {
+		p.store.ledger.add(b.Fixed)
+		p.store.ledger.add(Stored{Bytes: p.use(b.Blobs)})
+	}
 	for _, t := range p.store.templates {
 		for _, tag := range t.Tags {
 			if p.all[tag.Build] == nil {
@@ -54,7 +53,7 @@ func (p *pictures) open() error {
 			}
 		}
 	}
-	return err
+	return nil
 }
 
 // use counts the blobs of one more image, and returns the bytes that the namespace did not have. mu is held.
@@ -98,7 +97,7 @@ func (p *pictures) begin(b *build, steps int) error {
 		return err
 	}
 	p.store.ledger.add(Stored{Bytes: -1})
-	if err := writeRecord(p.store.dir, builtDir, b.id, one); err != nil {
+	if err := p.records.Put(b.id, one); err != nil {
 		p.store.ledger.add(one.Fixed.negative())
 		return err
 	}
@@ -127,7 +126,7 @@ func (p *pictures) made(id string, blobs map[string]int64, reserved int64) error
 	one := p.all[id]
 	if err == nil {
 		one.Blobs = blobs
-		if err = writeRecord(p.store.dir, builtDir, id, one); err == nil {
+		if err = p.records.Put(id, one); err == nil {
 			return nil
 		}
 		one.Blobs = nil
@@ -173,7 +172,7 @@ func (p *pictures) collect() (n int) {
 			continue
 		}
 		n++
-		removeRecord(p.store.dir, builtDir, one.Build)
+		p.records.Remove(one.Build)
 		p.mu.Lock()
 		delete(p.all, one.Build)
 		p.store.ledger.add(one.Fixed.plus(Stored{Bytes: p.unuse(one.Blobs)}).negative())

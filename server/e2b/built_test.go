@@ -169,7 +169,7 @@ func TestQuotaTemplateInUse(t *testing.T) {
 	r.images("removed meanwhile", 0)
 
 	r.fake.builds = nil
-	if err := writeRecord(r.api.store.dir, builtDir, "k", &built{Template: "t", Build: "k", Fixed: fixedOf(1), Blobs: map[string]int64{"l": 5}}); err != nil {
+	if err := recordsOf[built](r.api.store.dir, "built").Put("k", &built{Template: "t", Build: "k", Fixed: fixedOf(1), Blobs: map[string]int64{"l": 5}}); err != nil {
 		t.Fatal(err)
 	}
 	r.fake.images[imageOf("t", "k")], r.fake.steps[imageOf("t", "k")] = map[string]int64{"l": 5}, true

@@ -131,7 +131,7 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	}
 	err := s.opts.Backend.Snapshot(r.Context(), e.rec.name(), snap.name())
 	if err == nil {
-		if err = writeRecord(s.store.dir, snapshotDir, snap.ID, snap); err != nil {
+		if err = s.store.snapshotRecords.Put(snap.ID, snap); err != nil {
 			s.opts.Backend.Remove(context.WithoutCancel(r.Context()), snap.name())
 		}
 	}
@@ -187,7 +187,7 @@ func (s *Server) removeTemplate(w http.ResponseWriter, r *http.Request) {
 			s.store.ledger.add(Stored{Snapshots: -1})
 		}
 		s.store.mu.Unlock()
-		removeRecord(s.store.dir, snapshotDir, snap.ID)
+		s.store.snapshotRecords.Remove(snap.ID)
 		s.store.pictures.collect()
 		empty(w)
 	case t != nil:

@@ -2,16 +2,12 @@ package e2b
 
 import (
 	"crypto/rand"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"os"
-	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
-	"demesne/session"
+	"demesne/internal/fsutil"
 )
 
 // States of a sandbox.
@@ -47,82 +43,13 @@ const prefix = "e2b-"
 
 func (r *record) name() string { return prefix + r.ID }
 
-// sandboxDir, snapshotDir and templateDir hold the records of each kind.
-const (
-	sandboxDir  = "sandboxes"
-	snapshotDir = "snapshots"
-	templateDir = "templates"
-)
-
 // newID returns a name that cannot be guessed, and is a label of a host name.
 func newID() string { return "i" + strings.ToLower(rand.Text())[:19] }
 
 // newToken returns a secret of a sandbox.
 func newToken() string { return strings.ToLower(rand.Text() + rand.Text()) }
 
-// recordMost bounds a record.
-const recordMost = 1 << 20
-
-// writeRecord replaces a record.
-func writeRecord(dir *os.Root, kind, id string, v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if len(text) > recordMost {
-		return fmt.Errorf("%w: metadata and variables: more than 1 MiB", session.ErrInvalid)
-	}
-	tmp := path.Join(kind, ".new-"+rand.Text())
-	if err := dir.WriteFile(tmp, text, 0o600); err != nil {
-		return fmt.Errorf("write record: %w", err)
-	}
-	if err := dir.Rename(tmp, path.Join(kind, id+".json")); err != nil {
-		dir.Remove(tmp)
-		return fmt.Errorf("write record: %w", err)
-	}
-	return nil
-}
-
-func removeRecord(dir *os.Root, kind, id string) { dir.Remove(path.Join(kind, id+".json")) }
-
-// readRecords calls f with the content of each record of a kind. It removes what a killed server was writing.
-func readRecords(dir *os.Root, kind string, f func(id string, text []byte)) error {
-	if err := dir.MkdirAll(kind, 0o700); err != nil {
-		return fmt.Errorf("read records: %w", err)
-	}
-	d, err := dir.Open(kind)
-	if err != nil {
-		return fmt.Errorf("read records: %w", err)
-	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return fmt.Errorf("read records: %w", err)
-	}
-	for _, name := range names {
-		id, ok := strings.CutSuffix(name, ".json")
-		if !ok {
-			dir.Remove(path.Join(kind, name))
-			continue
-		}
-		text, err := readBounded(dir, path.Join(kind, name))
-		if err != nil {
-			return fmt.Errorf("read records: %w", err)
-		}
-		f(id, text)
-	}
-	return nil
-}
-
-func readBounded(dir *os.Root, name string) ([]byte, error) {
-	f, err := dir.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, recordMost+1))
-	if err == nil && len(text) > recordMost {
-		err = errors.New("the record is too large")
-	}
-	return text, err
+// recordsOf returns the records of a kind, in a directory of the server's state.
+func recordsOf[T any](state *os.Root, kind string) fsutil.Records[T] {
+	return fsutil.Records[T]{Dir: filepath.Join(state.Name(), kind), Max: 1 << 20}
 }

@@ -1,7 +1,6 @@
 package e2b
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"demesne/internal/fsutil"
 	"demesne/server"
 	"demesne/session"
 )
@@ -20,10 +20,7 @@ type Vault interface {
 	Remove(name string) error // also a name that it does not have
 }
 
-// secretDir holds the records of secrets. Their values are in the vault, and never answered.
-const secretDir = "secrets"
-
-// secret is a stored credential.
+// secret is the record of a stored credential. Its value is in the vault, and never answered.
 type secret struct {
 	ID       string            `json:"secretID"`
 	Name     string            `json:"name"`
@@ -34,25 +31,21 @@ type secret struct {
 }
 
 type secrets struct {
-	dir   *os.Root
-	vault Vault
-	mu    sync.Mutex
-	all   map[string]*secret
+	records fsutil.Records[secret]
+	vault   Vault
+	mu      sync.Mutex
+	all     map[string]*secret
 }
 
 // openSecrets reads the records. One whose value was not stored before the server was killed was never answered to a
 // client: value reports that.
-func openSecrets(dir *os.Root, v Vault) (*secrets, error) {
+func openSecrets(dir *os.Root, v Vault) (s *secrets, err error) {
 	if v == nil {
 		v = noVault{}
 	}
-	s := &secrets{dir: dir, vault: v, all: map[string]*secret{}}
-	return s, readRecords(dir, secretDir, func(id string, text []byte) {
-		var one secret
-		if json.Unmarshal(text, &one) == nil && one.ID == id {
-			s.all[id] = &one
-		}
-	})
+	s = &secrets{records: recordsOf[secret](dir, "secrets"), vault: v}
+	s.all, err = s.records.Load()
+	return s, err
 }
 
 // noVault keeps nothing.
@@ -119,10 +112,10 @@ func (s *secrets) secretCreate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// A record without a value is harmless if the server is killed between the two.
-	err := writeRecord(s.dir, secretDir, one.ID, one)
+	err := s.records.Put(one.ID, one)
 	if err == nil {
 		if err = s.vault.Set(one.ID, q.Value); err != nil {
-			removeRecord(s.dir, secretDir, one.ID)
+			s.records.Remove(one.ID)
 		}
 	}
 	if err != nil {
@@ -176,7 +169,7 @@ func (s *secrets) secretUpdate(w http.ResponseWriter, r *http.Request) {
 		}
 		err := s.vault.Set(one.ID, q.Value)
 		if err == nil {
-			err = writeRecord(s.dir, secretDir, one.ID, &next)
+			err = s.records.Put(one.ID, &next)
 		}
 		if err != nil {
 			fail(w, err)
@@ -193,7 +186,7 @@ func (s *secrets) secretRemove(w http.ResponseWriter, r *http.Request) {
 			fail(w, err)
 			return
 		}
-		removeRecord(s.dir, secretDir, one.ID)
+		s.records.Remove(one.ID)
 		delete(s.all, one.ID)
 		empty(w)
 	})

@@ -3,7 +3,6 @@ package e2b
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/server"
 	"demesne/session"
@@ -25,6 +25,7 @@ type store struct {
 	opts     Options
 	dir      *os.Root
 	ledger   ledger
+	records  fsutil.Records[record]
 	volumes  *volumes
 	pictures pictures
 
@@ -35,6 +36,9 @@ type store struct {
 	snapshots map[string]*snapshot
 	templates map[string]*template
 	closed    bool
+
+	snapshotRecords fsutil.Records[snapshot]
+	templateRecords fsutil.Records[template]
 }
 
 // entry is a sandbox. Its methods may be called concurrently.
@@ -64,30 +68,20 @@ func openStore(ctx context.Context, o Options) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
-	s := &store{backend: o.Backend, opts: o, dir: dir, entries: map[string]*entry{}, snapshots: map[string]*snapshot{}, templates: map[string]*template{}}
-	s.ledger.most = o.Quota
-	err = errors.Join(
-		readRecords(dir, sandboxDir, func(id string, text []byte) {
-			var rec record
-			if json.Unmarshal(text, &rec) == nil && rec.ID == id {
-				s.entries[id] = &entry{store: s, rec: rec}
-			}
-		}),
-		readRecords(dir, snapshotDir, func(id string, text []byte) {
-			var snap snapshot
-			if json.Unmarshal(text, &snap) == nil && snap.ID == id {
-				s.snapshots[id] = &snap
-			}
-		}),
-		readRecords(dir, templateDir, func(id string, text []byte) {
-			var t template
-			if json.Unmarshal(text, &t) == nil && t.ID == id {
-				s.templates[id] = &t
-			}
-		}),
-	)
+	s := &store{
+		backend: o.Backend, opts: o, dir: dir, entries: map[string]*entry{}, records: recordsOf[record](dir, "sandboxes"),
+		snapshotRecords: recordsOf[snapshot](dir, "snapshots"), templateRecords: recordsOf[template](dir, "templates"),
+	}
+	s.ledger.most, s.records.Volatile = o.Quota, true // the runner's record of a sandbox is durable
+	all, err := s.records.Load()
+	for id, rec := range all {
+		s.entries[id] = &entry{store: s, rec: *rec}
+	}
+	var err1, err2 error
+	s.snapshots, err1 = s.snapshotRecords.Load()
+	s.templates, err2 = s.templateRecords.Load()
 	s.pictures.store = s
-	err = errors.Join(err, s.pictures.open(), dir.RemoveAll(uploadDir), dir.RemoveAll(workDir)) // no build outlives the server
+	err = errors.Join(err, err1, err2, s.pictures.open(), dir.RemoveAll(uploadDir), dir.RemoveAll(workDir)) // no build outlives the server
 	s.ledger.add(Stored{Snapshots: int64(len(s.snapshots)), Templates: int64(len(s.templates))})
 	if err != nil || len(s.entries) == 0 {
 		return s, err
@@ -112,7 +106,7 @@ func (s *store) adopt(ctx context.Context) error {
 			s.orphans = append(s.orphans, e)
 		case !there || state == runner.Ended:
 			delete(s.entries, id)
-			removeRecord(s.dir, sandboxDir, id)
+			s.records.Remove(id)
 		default:
 			// The commands of the server before ended with it, so a pause kept nothing but what they had started.
 			e.note("info", "the server has found the sandbox again")
@@ -183,7 +177,7 @@ func (s *store) discard(e *entry) {
 		s.opts.Log.Printf("remove sandbox %s: %v", e.rec.ID, err)
 	default:
 		e.unmount()
-		removeRecord(s.dir, sandboxDir, e.rec.ID)
+		s.records.Remove(e.rec.ID)
 	}
 }
 
@@ -259,7 +253,7 @@ func (s *store) make(rec record, f func(name string) (server.Sandbox, error)) (*
 			go s.discard(e)
 		} else {
 			e.unmount()
-			removeRecord(s.dir, sandboxDir, rec.ID)
+			s.records.Remove(rec.ID)
 		}
 		return nil, err
 	}
@@ -291,7 +285,7 @@ func (e *entry) remove(ctx context.Context) (bool, error) {
 	if err := e.end(ctx); err != nil {
 		return false, err
 	}
-	removeRecord(s.dir, sandboxDir, e.rec.ID)
+	s.records.Remove(e.rec.ID)
 	e.mu.Lock()
 	if e.stop != nil {
 		e.stop()
@@ -324,7 +318,7 @@ func (e *entry) removed() bool {
 }
 
 // save writes the record. e.mu need not be held by its only user.
-func (e *entry) save() error { return writeRecord(e.store.dir, sandboxDir, e.rec.ID, &e.rec) }
+func (e *entry) save() error { return e.store.records.Put(e.rec.ID, &e.rec) }
 
 // change changes the record with f, and writes it.
 func (e *entry) change(f func(*record)) error {

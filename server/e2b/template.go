@@ -84,7 +84,7 @@ func (st *store) change(t *template, f func() error) error {
 	before := slices.Clone(t.Tags)
 	err := f()
 	if err == nil {
-		err = writeRecord(st.dir, templateDir, t.ID, t)
+		err = st.templateRecords.Put(t.ID, t)
 	}
 	if err != nil {
 		t.Tags = before
@@ -100,7 +100,7 @@ func (st *store) forget(t *template) {
 		delete(st.templates, t.ID)
 		st.ledger.add(Stored{Templates: -1})
 	}
-	removeRecord(st.dir, templateDir, t.ID)
+	st.templateRecords.Remove(t.ID)
 }
 
 // templateInfo is a template in a list.

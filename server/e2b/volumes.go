@@ -1,7 +1,6 @@
 package e2b
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,13 +12,14 @@ import (
 	"strings"
 	"sync"
 
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/server"
 	"demesne/session"
 )
 
-// volumeDir holds the records of volumes, and volumeData their files.
-const volumeDir, volumeData = "volumes", "volume-data"
+// volumeData has the files of volumes.
+const volumeData = "volume-data"
 
 // volume is a directory of this machine that sandboxes mount.
 type volume struct {
@@ -37,10 +37,11 @@ type volumeMount struct {
 }
 
 type volumes struct {
-	dir    *os.Root
-	users  func() []*entry // the sandboxes
-	ledger *ledger
-	access *server.Access
+	dir     *os.Root
+	records fsutil.Records[volume]
+	users   func() []*entry // the sandboxes
+	ledger  *ledger
+	access  *server.Access
 
 	mu  sync.Mutex
 	all map[string]*volume
@@ -48,18 +49,14 @@ type volumes struct {
 
 // openVolumes reads the records, and measures the volumes.
 func openVolumes(dir *os.Root, l *ledger) (*volumes, error) {
-	v := &volumes{dir: dir, ledger: l, all: map[string]*volume{}}
-	err := readRecords(dir, volumeDir, func(id string, text []byte) {
-		var one volume
-		if json.Unmarshal(text, &one) == nil && one.ID == id {
-			one.held = &holding{ledger: l}
-			v.all[id] = &one
-		}
-	})
+	v := &volumes{dir: dir, records: recordsOf[volume](dir, "volumes"), ledger: l}
+	all, err := v.records.Load()
 	if err = errors.Join(err, dir.MkdirAll(volumeData, 0o700)); err != nil {
 		return nil, err
 	}
+	v.all = all
 	for id, one := range v.all {
+		one.held = &holding{ledger: l}
 		l.add(Stored{Volumes: 1})
 		if err := one.held.settle(dir, path.Join(volumeData, id)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMeasure) {
 			return nil, fmt.Errorf("measure volume %q: %w", one.Name, err)
@@ -127,7 +124,7 @@ func (v *volumes) volumeCreate(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = v.dir.Mkdir(path.Join(volumeData, one.ID), 0o700)
 		if err == nil {
-			err = writeRecord(v.dir, volumeDir, one.ID, one)
+			err = v.records.Put(one.ID, one)
 		}
 		if err != nil {
 			v.dir.Remove(path.Join(volumeData, one.ID))
@@ -210,7 +207,7 @@ func (v *volumes) remove(one *volume) error {
 		return err
 	}
 	delete(v.all, one.ID)
-	removeRecord(v.dir, volumeDir, one.ID)
+	v.records.Remove(one.ID)
 	one.held.end()
 	v.ledger.add(Stored{Volumes: -1})
 	return nil

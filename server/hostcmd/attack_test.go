@@ -164,7 +164,7 @@ func TestAttackRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(s.Store().path(r.Request.ID), b, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(s.Store().records().Dir, r.Request.ID+".json"), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -194,7 +194,7 @@ func TestAttackRecord(t *testing.T) {
 		t.Errorf("executed %d times with the next one", n)
 	}
 	r = s.waits(s.exec("show", "four"))
-	if err := os.Remove(s.Store().path(r.Request.ID)); err != nil {
+	if err := os.Remove(filepath.Join(s.Store().records().Dir, r.Request.ID+".json")); err != nil {
 		t.Fatal(err)
 	}
 	if o := s.outcome(r); o.State != Refused {

@@ -334,7 +334,7 @@ func TestAttackCopy(t *testing.T) {
 func TestStorePrivate(t *testing.T) {
 	s := newSite(t, "")
 	r := s.waits(s.exec("show", "x"))
-	for path, want := range map[string]os.FileMode{s.Store().dir: os.ModeDir | 0o700, s.Store().path(r.Request.ID): 0o600} {
+	for path, want := range map[string]os.FileMode{s.Store().dir: os.ModeDir | 0o700, filepath.Join(s.Store().records().Dir, r.Request.ID+".json"): 0o600} {
 		if st, err := os.Lstat(path); err != nil || st.Mode() != want {
 			t.Errorf("%s: %v %v", path, st.Mode(), err)
 		}

@@ -3,7 +3,6 @@ package hostcmd
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -66,13 +65,13 @@ type Store struct{ dir string }
 // Bounds of a store.
 const (
 	recordsKept = 200
-	recordMost  = 256 << 10
+	maxRecord   = 256 << 10
 )
 
 // OpenStore opens a store, and makes the directory. Other users must not be able to reach it.
 func OpenStore(dir string) (*Store, error) {
 	s := &Store{dir}
-	for _, d := range []string{s.requests(), s.owners()} {
+	for _, d := range []string{s.records().Dir, s.owners()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("open host requests: %w", err)
 		}
@@ -87,8 +86,7 @@ func OpenStore(dir string) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) requests() string { return filepath.Join(s.dir, "requests") }
-func (s *Store) owners() string   { return filepath.Join(s.dir, "owners") }
+func (s *Store) owners() string { return filepath.Join(s.dir, "owners") }
 
 // own makes this process an owner of requests, until the file is closed.
 func (s *Store) own() (name string, alive *os.File, err error) {
@@ -117,27 +115,20 @@ func isID(id string) bool {
 	return len(id) == 16 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
-func (s *Store) path(id string) string { return filepath.Join(s.requests(), id+".json") }
+func (s *Store) records() fsutil.Records[Record] {
+	return fsutil.Records[Record]{Dir: filepath.Join(s.dir, "requests"), Max: maxRecord}
+}
 
 // Get returns a request. The state of one whose process ended is Lost.
 func (s *Store) Get(id string) (*Record, error) {
 	if !isID(id) {
 		return nil, ErrNone
 	}
-	f, err := os.OpenFile(s.path(id), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	r, err := s.records().Get(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNone
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, recordMost))
-	if err != nil {
-		return nil, err
-	}
-	r := &Record{}
-	if err := json.Unmarshal(b, r); err != nil || r.Request.ID != id {
+	if err != nil || r.Request.ID != id {
 		return nil, fmt.Errorf("request %q: not a record", id)
 	}
 	if !r.State.over() && !s.alive(r.Owner) {
@@ -153,11 +144,7 @@ func (s *Store) Get(id string) (*Record, error) {
 }
 
 func (s *Store) put(r *Record) error {
-	b, err := json.Marshal(r)
-	if err == nil {
-		err = fsutil.WriteFile(s.path(r.Request.ID), b, 0o600)
-	}
-	if err != nil {
+	if err := s.records().Put(r.Request.ID, r); err != nil {
 		return fmt.Errorf("write request: %w", err)
 	}
 	return nil
@@ -165,15 +152,13 @@ func (s *Store) put(r *Record) error {
 
 // List returns the requests, the oldest first. It skips files that are not records.
 func (s *Store) List() (all []*Record, err error) {
-	names, err := os.ReadDir(s.requests())
+	ids, err := s.records().IDs()
 	if err != nil {
 		return nil, fmt.Errorf("list host requests: %w", err)
 	}
-	for _, e := range names {
-		if id, ok := strings.CutSuffix(e.Name(), ".json"); ok {
-			if r, err := s.Get(id); err == nil {
-				all = append(all, r)
-			}
+	for _, id := range ids {
+		if r, err := s.Get(id); err == nil {
+			all = append(all, r)
 		}
 	}
 	slices.SortFunc(all, func(a, b *Record) int { return a.Request.Filed.Compare(b.Request.Filed) })
@@ -251,7 +236,7 @@ func (s *Store) tidy() error {
 	}
 	for _, r := range all[:max(0, len(all)-recordsKept)] { // the oldest
 		if r.State.over() {
-			os.Remove(s.path(r.Request.ID))
+			s.records().Remove(r.Request.ID)
 		}
 	}
 	owners, err := os.ReadDir(s.owners())

@@ -3,7 +3,6 @@ package runs
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +25,7 @@ const (
 	artifactsMost = 256 << 20 // bytes
 	filesMost     = 5000
 	fileMost      = 64 << 20
+	maxList       = filesMost * (4096 + 256) // of their names
 )
 
 // Names in the directory of a run, and of the store.
@@ -61,10 +61,7 @@ func (r *Recorder) keep(fetch func(*os.Root, tarball.Limits) error) (n int, err 
 		failed = errors.Join(failed, fmt.Errorf("%d files were left out: a run keeps %d files of at most %d bytes", left, filesMost, fileMost))
 	}
 	r.store.share(dir, list, r.store.latest(r.request.Namespace, r.request.Identifier))
-	b, err := json.Marshal(list)
-	if err == nil {
-		err = dir.WriteFile(listFile, b, 0o600)
-	}
+	err = fsutil.WriteRecord(r.store.listFile(r.job), list, maxList)
 	if err == nil {
 		err = fsutil.WriteFile(r.store.latestFile(r.request.Namespace, r.request.Identifier), []byte(r.job), 0o600)
 	}
@@ -132,12 +129,13 @@ func (s *Store) share(dir *os.Root, list []Artifact, earlier string) {
 
 // artifacts returns the list of a run's files; nil: none were kept.
 func (s *Store) artifacts(job string) (list []Artifact) {
-	b, err := os.ReadFile(filepath.Join(s.dir, job, listFile))
-	if err != nil || json.Unmarshal(b, &list) != nil {
+	if fsutil.ReadRecord(s.listFile(job), &list, maxList) != nil {
 		return nil
 	}
 	return list
 }
+
+func (s *Store) listFile(job string) string { return filepath.Join(s.dir, job, listFile) }
 
 // latestFile returns the file with the newest run that has artifacts. Names are case-sensitive, and the file system may not
 // be.

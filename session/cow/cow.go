@@ -11,7 +11,6 @@ package cow
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -146,15 +145,7 @@ func (c *Set) upper(i int) string { return filepath.Join(c.path, fmt.Sprint(i)) 
 
 // save writes the record anew.
 func (c *Set) save() error {
-	b, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	temp := filepath.Join(c.path, recordName+".new")
-	if err := os.WriteFile(temp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temp, filepath.Join(c.path, recordName))
+	return fsutil.WriteRecord(filepath.Join(c.path, recordName), c, maxRecord)
 }
 
 // Made records the sandbox that has the changes. c may be nil.
@@ -252,19 +243,8 @@ func All() (all []*Set, err error) {
 
 func read(path string) (*Set, error) {
 	c := &Set{}
-	st, err := os.Stat(filepath.Join(path, recordName))
-	if err != nil {
-		return nil, fsutil.Reason(err)
-	}
-	if st.Size() > maxRecord {
-		return nil, fmt.Errorf("read changes %q: too large", filepath.Base(path))
-	}
-	text, err := os.ReadFile(filepath.Join(path, recordName))
-	if err == nil {
-		err = json.Unmarshal(text, c)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read changes %q: %w", filepath.Base(path), err)
+	if err := fsutil.ReadRecord(filepath.Join(path, recordName), c, maxRecord); err != nil {
+		return nil, fmt.Errorf("read changes %q: %w", filepath.Base(path), fsutil.Reason(err))
 	}
 	c.ID, c.path = filepath.Base(path), path
 	return c, nil
