@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +22,9 @@ import (
 // content serves the files of one volume. A sandbox writes there too, so no link leads out of the root, and no file but a
 // regular one is opened.
 type content struct {
-	root *os.Root
-	held *holding
+	root  *os.Root
+	held  *holding
+	state *os.Root // with volumeUploads
 }
 
 // volumeEntry describes a file of a volume.
@@ -205,59 +207,122 @@ func (c *content) get(w http.ResponseWriter, name string) error {
 	return nil
 }
 
-// put writes a file. Without force the file must be new, and a failed upload leaves none.
+// put writes a file, and makes its directory. Without force the file must be new. The content is first written outside the
+// volume, so that a failed upload changes nothing, and no sandbox sees a part of it. Meanwhile both files count.
 func (c *content) put(name string, from io.Reader, force bool, mode *fs.FileMode) (err error) {
-	flags := os.O_WRONLY | os.O_CREATE | unix.O_NONBLOCK
-	if !force {
-		flags |= os.O_EXCL
+	name = c.target(name)
+	if _, err := c.replaced(name, force); err != nil {
+		return err // before a long upload
 	}
-	f, done, err := c.open(name, flags)
+	temp := path.Join(volumeUploads, rand.Text())
+	f, err := c.state.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
-	defer func() { done(err) }()
+	defer f.Close()
+	h := c.held
+	h.write(1)
+	defer h.write(-1)
+	var taken Stored
+	defer func() {
+		if err != nil {
+			c.state.Remove(temp)
+			h.give(taken)
+		}
+	}()
+	take := func(n Stored) error {
+		err := h.take(n)
+		if err == nil {
+			taken = taken.plus(n)
+		}
+		return err
+	}
+	if err := take(Stored{Bytes: entryCost, Files: 1}); err != nil {
+		return err
+	}
+	if _, err := io.Copy(metered{f, func(n int64) error { return take(Stored{Bytes: n}) }}, from); err != nil {
+		return err
+	}
+	return c.place(f, temp, name, force, mode)
+}
+
+// target returns the name that a symbolic link leads to, if it is one: a write replaces that file, and the link stays.
+func (c *content) target(name string) string {
+	to := name
+	for range 8 {
+		link, err := c.root.Readlink(to)
+		if err != nil {
+			break
+		}
+		to = path.Join(path.Dir(to), link)
+	}
+	is, err1 := c.root.Stat(name)
+	if was, err2 := c.root.Lstat(to); err1 != nil || err2 != nil || !os.SameFile(is, was) {
+		return name // a directory on the way is a link
+	}
+	return to
+}
+
+// replaced returns the file that a write replaces; nil: there is none.
+func (c *content) replaced(name string, force bool) (fs.FileInfo, error) {
+	st, err := c.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !force:
+		return nil, &fs.PathError{Op: "write", Path: name, Err: syscall.EEXIST}
+	case !st.Mode().IsRegular():
+		return nil, &fs.PathError{Op: "write", Path: name, Err: syscall.EISDIR}
+	}
+	return st, nil
+}
+
+// place gives a complete upload its name. It keeps the owner and the permissions of a file that it replaces.
+func (c *content) place(f *os.File, temp, name string, force bool, mode *fs.FileMode) error {
+	c.held.turn.Lock()
+	defer c.held.turn.Unlock()
+	was, err := c.replaced(name, force)
+	if err != nil {
+		return err
+	}
+	flags := uint(unix.RENAME_NOREPLACE)
+	if was != nil {
+		flags = 0
+		if err := f.Chmod(was.Mode().Perm()); err != nil {
+			return err
+		}
+		if sys, ok := was.Sys().(*syscall.Stat_t); ok {
+			f.Chown(int(sys.Uid), int(sys.Gid)) // fails only for a file that every user may write
+		}
+	}
 	if mode != nil {
 		if err := f.Chmod(*mode); err != nil {
 			return err
 		}
 	}
-	_, err = io.Copy(metered{f, func(n int64) error { return c.held.take(Stored{Bytes: n}) }}, from)
-	return err
-}
-
-// begin empties a file that is about to be written. Only one call at a time writes a file: a second one would remove bytes
-// that the first has counted. turn is held.
-func (c *content) begin(name string, f *os.File) (id fileID, err error) {
-	st, err := f.Stat()
-	if err != nil || !st.Mode().IsRegular() {
-		return id, &fs.PathError{Op: "write", Path: name, Err: syscall.EISDIR}
+	dir := path.Dir(name)
+	if err := c.makes(dir, func() error { return c.root.MkdirAll(dir, 0o755) }); err != nil {
+		return err
 	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
-		return id, &fs.PathError{Op: "write", Path: name, Err: syscall.EIO}
+	from, err := c.state.Open(path.Dir(temp))
+	if err != nil {
+		return err
 	}
-	h := c.held
-	id = fileID{sys.Dev, sys.Ino}
-	h.mu.Lock()
-	busy := h.writing[id]
-	if !busy {
-		if h.writing == nil {
-			h.writing = map[fileID]bool{}
-		}
-		h.writing[id] = true
+	defer from.Close()
+	to, err := c.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
 	}
-	h.mu.Unlock()
-	if busy {
-		return id, &fs.PathError{Op: "write", Path: name, Err: syscall.ETXTBSY}
+	defer to.Close()
+	if err := unix.Renameat2(int(from.Fd()), path.Base(temp), int(to.Fd()), path.Base(name), flags); err != nil {
+		return &fs.PathError{Op: "write", Path: name, Err: err}
 	}
-	if err = f.Truncate(0); err == nil {
-		h.give(Stored{Bytes: costOf(st).Bytes - entryCost})
-	} else {
-		h.mu.Lock()
-		delete(h.writing, id)
-		h.mu.Unlock()
+	if was != nil {
+		c.held.give(costOf(was))
 	}
-	return id, err
+	return nil
 }
 
 // remove removes a file, or a directory with its content.

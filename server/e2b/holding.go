@@ -19,12 +19,9 @@ type holding struct {
 	mu      sync.Mutex
 	counted Stored // by the API, or by the last measurement
 	mounts  int
-	writing map[fileID]bool
+	writing int  // calls of the API that write files
 	ended   bool // the volume was removed
 }
-
-// fileID is a file, by whatever name.
-type fileID struct{ dev, ino uint64 }
 
 // take counts what the API is about to write.
 func (h *holding) take(n Stored) error {
@@ -41,6 +38,13 @@ func (h *holding) take(n Stored) error {
 	}
 	h.counted = h.counted.plus(n)
 	return nil
+}
+
+// write counts calls that write files.
+func (h *holding) write(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.writing += n
 }
 
 // give takes back what was removed, but not more than was counted: a sandbox may have written it.
@@ -118,7 +122,7 @@ func (h *holding) measure(dir *os.Root, name string) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.writing) > 0 || h.counted != before { // files grow that the measurement has seen in part
+	if h.writing > 0 || h.counted != before { // the measurement does not see what is being uploaded
 		is = Stored{Bytes: max(is.Bytes, h.counted.Bytes), Files: max(is.Files, h.counted.Files)}
 	}
 	h.ledger.add(is.plus(h.counted.negative()))
@@ -157,39 +161,4 @@ func (c *content) makes(name string, f func() error) error {
 		c.held.give(missing(c.root, name))
 	}
 	return err
-}
-
-// open opens a file to write it from its beginning, and returns what then must be called: done, with the error of the write.
-func (c *content) open(name string, flags int) (f *os.File, done func(error), err error) {
-	h := c.held
-	h.turn.Lock()
-	defer h.turn.Unlock()
-	err = c.makes(name, func() error {
-		if err := c.root.MkdirAll(path.Dir(name), 0o755); err != nil {
-			return err
-		}
-		f, err = c.root.OpenFile(name, flags, 0o644)
-		return err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	id, err := c.begin(name, f)
-	if err != nil {
-		f.Close()
-		return nil, nil, err
-	}
-	return f, func(err error) {
-		h.turn.Lock()
-		defer h.turn.Unlock()
-		if err != nil && flags&os.O_EXCL != 0 {
-			if st, there := f.Stat(); there == nil && c.root.Remove(name) == nil {
-				h.give(costOf(st))
-			}
-		}
-		f.Close()
-		h.mu.Lock()
-		delete(h.writing, id)
-		h.mu.Unlock()
-	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"strings"
@@ -94,17 +95,37 @@ func TestVolumeForce(t *testing.T) {
 			t.Errorf("%s %s %s: %d %s, want %d %s", c.method, c.what, c.query, resp.StatusCode, text, c.want, c.has)
 		}
 	}
-	failing := io.MultiReader(strings.NewReader("part"), failingReader{})
 	root, err := r.api.volumes.dir.OpenRoot(volumeData + "/" + id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if err := (&content{root, r.api.volumes.all[id].held}).put("c", failing, false, nil); err == nil {
-		t.Error("a failed upload succeeded")
+	one := &content{root, r.api.volumes.all[id].held, r.api.volumes.dir}
+	before := r.stored()
+	for name, force := range map[string]bool{"c": false, "n/c": true, "d/a": true} {
+		if err := one.put(name, io.MultiReader(strings.NewReader("part"), failingReader{}), force, nil); err == nil {
+			t.Error("a failed upload succeeded")
+		}
 	}
-	if _, err := root.Stat("c"); err == nil {
-		t.Error("a failed upload left a file, which the next one cannot replace")
+	for _, name := range []string{"c", "n"} {
+		if _, err := root.Stat(name); err == nil {
+			t.Errorf("a failed upload left %s, which the next one cannot replace", name)
+		}
+	}
+	if text, err := root.ReadFile("d/a"); err != nil || string(text) != "two" {
+		t.Errorf("a failed upload in the place of a file left %q, %v", text, err)
+	}
+	if left, err := fs.ReadDir(r.api.volumes.dir.FS(), volumeUploads); err != nil || len(left) > 0 || r.stored() != before {
+		t.Errorf("failed uploads left %v, %v; counted %+v, before %+v", left, err, r.stored(), before)
+	}
+	if err := root.Symlink("d/a", "link"); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.put("link", strings.NewReader("three"), true, nil); err != nil {
+		t.Error(err)
+	}
+	if text, err := root.ReadFile("d/a"); err != nil || string(text) != "three" {
+		t.Errorf("a write to a link left %q, %v", text, err)
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 	"demesne/session"
 )
 
-// volumeData has the files of volumes.
-const volumeData = "volume-data"
+// volumeData has the files of volumes, and volumeUploads files that are being uploaded.
+const volumeData, volumeUploads = "volume-data", "volume-uploads"
 
 // volume is a directory of this machine that sandboxes mount.
 type volume struct {
@@ -51,7 +51,7 @@ type volumes struct {
 func openVolumes(dir *os.Root, l *ledger) (*volumes, error) {
 	v := &volumes{dir: dir, records: recordsOf[volume](dir, "volumes"), ledger: l}
 	all, err := v.records.Load()
-	if err = errors.Join(err, dir.MkdirAll(volumeData, 0o700)); err != nil {
+	if err = errors.Join(err, dir.MkdirAll(volumeData, 0o700), dir.RemoveAll(volumeUploads), dir.Mkdir(volumeUploads, 0o700)); err != nil {
 		return nil, err
 	}
 	v.all = all
@@ -228,7 +228,7 @@ func (v *volumes) serve(w http.ResponseWriter, r *http.Request) {
 	root, err := v.dir.OpenRoot(path.Join(volumeData, one.ID))
 	if err == nil {
 		defer root.Close()
-		err = (&content{root: root, held: one.held}).serve(w, r, what)
+		err = (&content{root, one.held, v.dir}).serve(w, r, what)
 	}
 	if err != nil {
 		server.Refuse(w, fileStatus(err), err.Error())
