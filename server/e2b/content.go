@@ -263,7 +263,7 @@ func (c *content) target(name string) string {
 	return to
 }
 
-// replaced returns the file that a write replaces; nil: there is none.
+// replaced returns the file that a write replaces, or nil for a new file.
 func (c *content) replaced(name string, force bool) (fs.FileInfo, error) {
 	st, err := c.root.Lstat(name)
 	switch {
