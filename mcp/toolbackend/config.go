@@ -65,7 +65,7 @@ func (f *Backend) serverOptions(root, tools string, warn io.Writer) (mcp.Options
 	if err != nil {
 		return mcp.Options{}, err
 	}
-	p := f.policy
+	p := f.Policy
 	offered, hostless, err := p.Offered()
 	if err != nil {
 		return mcp.Options{}, err

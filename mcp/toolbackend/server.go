@@ -1,21 +1,24 @@
+// Package toolbackend implements the interfaces of package mcp over a session: it turns requests of models into
+// options of sandboxes, and results into answers. The programs that offer MCP tools link it. The packages below it execute
+// the tools, by subject.
+//
+//	server.go   from the environment's settings to an MCP server
+//	config.go   what the environment allows models: paths, images, tool sets; texts.go: texts about tools
 package toolbackend
 
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"time"
 
-	"demesne/agents"
-	"demesne/images/imageref"
-	"demesne/internal/cmdline"
 	"demesne/mcp"
-	"demesne/runner"
-	"demesne/runner/client"
-	"demesne/runner/jobs"
+	"demesne/mcp/toolbackend/background"
+	"demesne/mcp/toolbackend/codesessions"
+	"demesne/mcp/toolbackend/imagebuild"
+	"demesne/mcp/toolbackend/runtools"
+	"demesne/mcp/toolbackend/sandboxes"
 	"demesne/server"
 	"demesne/server/hostcmd"
 	"demesne/server/runs"
@@ -51,63 +54,56 @@ func (o Options) setting(name string) string {
 	return o.Session.Getenv(name)
 }
 
+// Backend is a [mcp.Service] over a session, with the settings that an MCP server has from the environment.
+type Backend struct {
+	*background.Jobs
+	options Options
+}
+
+var _ mcp.Service = (*Backend)(nil)
+
 // Open opens the session and the jobs that the settings configure.
 func Open(o Options) (*Backend, error) {
 	if o.Session.Getenv == nil {
 		o.Session.Getenv = os.Getenv
 	}
-	o.Session.Runner.Frontend = runner.FrontendMCP.In(o.Namespace)
-	if !o.Session.Runner.Frontend.Known() {
-		return nil, fmt.Errorf("namespace %q: not lower-case letters, digits and dashes", o.Namespace)
-	}
 	o.Listed = o.Listed || o.Namespace != ""
-	s := session.New(o.Session)
-	if err := s.Check(); err != nil {
-		return nil, err
-	}
-	store, err := s.Jobs()
-	if err != nil {
-		return nil, err
-	}
-	argv, err := client.FindFrontend("mcp") // calls Attend in a process of its own, so that a job outlives its starter
-	if err != nil {
-		return nil, err
-	}
 	p, err := o.policy()
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Service: s, options: o, policy: p, jobs: store, attend: append(argv, "job")}, nil
-}
-
-// Closed returns why no command may start now, or nil.
-func (f *Backend) Closed() error { return f.options.Queue.Closed() }
-
-// place waits until a command of the callers may run.
-func (o Options) place(ctx context.Context) (done func(), err error) {
-	return o.Queue.Acquire(server.WithCaller(ctx, server.InNamespace(o.Namespace)))
+	of, err := sandboxes.Open(o.Session, p, o.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	of.Queue = o.Queue
+	all, err := background.Open(of)
+	return &Backend{all, o}, err
 }
 
 // Attend does one background job for the callers that started it. The process that Start started does nothing else.
 func Attend(ctx context.Context, id string) error {
-	dir, err := jobs.DefaultDir()
+	namespace, err := background.NamespaceOf(id)
 	if err != nil {
 		return err
 	}
-	all, err := jobs.Open(dir)
-	if err != nil {
-		return err
-	}
-	j, err := all.Get(id)
-	if err != nil {
-		return err
-	}
-	f, err := Open(Options{Namespace: j.Frontend.Namespace()})
+	f, err := Open(Options{Namespace: namespace})
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return f.doJob(ctx, id)
+	return f.Do(ctx, id)
+}
+
+// AttendRun executes one run of the HTTP server, for the callers that started it.
+func AttendRun(ctx context.Context, job string) error {
+	return runtools.Attend(ctx, job, func(namespace string) (*sandboxes.Sandboxes, error) {
+		f, err := Open(Options{Namespace: namespace})
+		if err != nil {
+			return nil, err
+		}
+		return f.Sandboxes, nil
+	})
 }
 
 // Server returns an MCP server with the tools that the settings allow. tools is a list of tool sets; if it is empty,
@@ -122,24 +118,23 @@ func (f *Backend) Server(ctx context.Context, tools string, warn io.Writer, pref
 	if err != nil {
 		return nil, nil, err
 	}
-	if f.agents, err = agents.Open(agents.Options{}); err != nil {
+	if opts.Models, err = f.OpenAgents(); err != nil {
 		return nil, nil, err
 	}
-	opts.Models, opts.Model = f.agents.Models(), f.model
+	opts.Model = f.Model
 	if opts.Texts, err = toolTexts(f.options.setting(varTexts)); err != nil {
 		return nil, nil, err
 	}
-	sessions, err := openCode(f, f.options.setting)
+	sessions, err := codesessions.Open(f.Sandboxes, f.options.setting)
 	if err != nil {
 		return nil, nil, err
 	}
-	opts.Code, opts.Languages = sessions, languageNames()
+	opts.Code, opts.Languages = sessions, codesessions.Languages()
 	if f.options.Namespace == "" {
-		b := imageBuilder{f.options, append(imageref.Entries(f.policy.AllowedImages), opts.Image)}
-		opts.Build = b.build
+		opts.Build = imagebuild.New(f.Sandboxes, opts.Image).Build
 	}
 	if f.options.Runs != nil {
-		opts.Runs = &runTools{f, f.options.Runs}
+		opts.Runs = &runtools.Tools{Sandboxes: f.Sandboxes, Store: f.options.Runs}
 	}
 	ended, err := f.offerHost(&opts)
 	if err != nil {
@@ -153,28 +148,10 @@ func (f *Backend) Server(ctx context.Context, tools string, warn io.Writer, pref
 	return s, func() { sessions.Close(); ended() }, nil
 }
 
-// model checks that a tool can use a model in an image.
-func (f *Backend) model(name, tool, image string) error {
-	_, err := f.agents.In(image).Choose(tool, name)
-	if errors.Is(err, agents.ErrNoProgram) {
-		err = cmdline.Hinted(err, "install it so that PATH has it, or name an image that has it in the argument image")
-	}
-	return err
-}
-
-// CheckModel returns why an agent cannot run here, or nil.
-func (f *Backend) CheckModel(r agents.Request) error {
-	tool := "sandbox_agent"
-	if r.Research {
-		tool = "sandbox_research"
-	}
-	return f.model(r.Model, tool, r.Image)
-}
-
-// MayResearch returns why a caller that no person can answer for may not start an agent, or nil.
-func (f *Backend) MayResearch(r agents.Request) error {
+// MayResearch returns why a caller that no person can answer for may not start an agent with the whole network, or nil.
+func (f *Backend) MayResearch() error {
 	word, err := mcp.ParseResearch(f.options.setting(mcp.VarResearch))
-	if err != nil || !r.Research {
+	if err != nil {
 		return err
 	}
 	return word.Unasked()

@@ -208,8 +208,10 @@ func (b Jobs) StartAgent(ctx context.Context, r agents.Request) (*client.Job, er
 	if err != nil {
 		return nil, err
 	}
-	if err := f.MayResearch(r); err != nil {
-		return nil, unstarted(err)
+	if r.Research {
+		if err := f.MayResearch(); err != nil {
+			return nil, unstarted(err)
+		}
 	}
 	if err := service.enough(r.Limits, r.Timeout); err != nil {
 		return nil, err

@@ -15,14 +15,14 @@ import (
 
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
-	"demesne/mcp/toolbackend"
 	"demesne/server/hostcmd"
+	"demesne/server/hostcmd/hostaccess"
 	"demesne/server/servecmd"
 )
 
 // approve lists requests for this machine, and records a person's decisions.
 func approve(o *servecmd.ApproveOptions, args []string, out io.Writer) error {
-	dir, err := toolbackend.HostState()
+	dir, err := hostaccess.State()
 	if err != nil {
 		return err
 	}

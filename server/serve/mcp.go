@@ -9,6 +9,7 @@ import (
 
 	"demesne/mcp"
 	"demesne/mcp/toolbackend"
+	"demesne/mcp/toolbackend/runtools"
 	"demesne/server"
 	"demesne/server/runs"
 	"demesne/session"
@@ -16,7 +17,7 @@ import (
 
 // addMCP adds the tools of demesne-mcp at /mcp.
 func (p *program) addMCP(ctx context.Context) error {
-	kept, err := toolbackend.OpenRuns()
+	kept, err := runtools.Open()
 	if err != nil {
 		return err
 	}

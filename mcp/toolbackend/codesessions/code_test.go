@@ -1,4 +1,4 @@
-package toolbackend
+package codesessions
 
 import (
 	"encoding/json"

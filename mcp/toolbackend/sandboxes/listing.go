@@ -1,10 +1,8 @@
-package toolbackend
+package sandboxes
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,16 +12,15 @@ import (
 	"strings"
 
 	"demesne/runner"
-	"demesne/runner/jobs"
 	"demesne/session"
 )
 
-// List returns the sandboxes and jobs of MCP servers. Looking at them does not renew them, and resumes none.
-func (f *Backend) List(ctx context.Context) (*session.Listing, error) {
+// List returns the sandboxes of MCP servers. Looking at them does not renew them, and resumes none.
+func (f *Sandboxes) List(ctx context.Context) (*session.Listing, error) {
 	var infos []runner.Info
 	err := f.With(ctx, func(e session.Engine) (err error) { infos, err = e.List(ctx); return err })
 	if err != nil {
-		return nil, explained(err)
+		return nil, Explained(err)
 	}
 	l := &session.Listing{}
 	for _, i := range infos {
@@ -32,13 +29,6 @@ func (f *Backend) List(ctx context.Context) (*session.Listing, error) {
 		}
 	}
 	slices.SortFunc(l.Sandboxes, func(a, b session.Listed) int { return a.Created.Compare(b.Created) })
-	all, err := f.jobs.List()
-	if err != nil {
-		return nil, explained(err)
-	}
-	for _, j := range slices.Backward(all) {
-		l.Jobs = append(l.Jobs, f.listedJob(j))
-	}
 	return l, nil
 }
 
@@ -57,22 +47,6 @@ func listed(i runner.Info) session.Listed {
 		b.Commands = commandsOf(i.PID)
 	}
 	return b
-}
-
-func (f *Backend) listedJob(j *jobs.Job) session.ListedJob {
-	t := session.ListedJob{Job: session.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}}
-	if t.Started.IsZero() {
-		t.Started = j.Created
-	}
-	t.Outcome = &session.RunResult{Result: j.Result}
-	var r struct {
-		session.Request
-		Prompt string // of an agent
-	}
-	if json.Unmarshal(j.Request, &r) == nil {
-		t.Command, t.Agent = cmp.Or(r.Prompt, r.Text()), r.Prompt != ""
-	}
-	return t
 }
 
 // Bounds of commandsOf. The processes are a sandbox's.
@@ -126,15 +100,15 @@ func commandLine(dir *os.Root) string {
 }
 
 // Fork copies a persistent sandbox.
-func (f *Backend) Fork(ctx context.Context, id, name string) (*session.Created, error) {
+func (f *Sandboxes) Fork(ctx context.Context, id, name string) (*session.Created, error) {
 	done, err := f.Service.Fork(ctx, id, name, "", nil)
 	if err != nil {
-		return nil, attached(id, err)
+		return nil, Attached(id, err)
 	}
 	info, err := f.Inspect(ctx, done.ID)
 	if err != nil {
 		f.Discard(done.ID) // the caller will never learn its id
-		return nil, explained(err)
+		return nil, Explained(err)
 	}
 	return &session.Created{
 		ID: done.ID, OutputDir: info.Out, Receipt: info.Receipt, Expires: info.Expires, Told: func() { f.known(done.ID) },
@@ -142,14 +116,14 @@ func (f *Backend) Fork(ctx context.Context, id, name string) (*session.Created, 
 }
 
 // CopyBetween copies src in one sandbox to dst in another.
-func (f *Backend) CopyBetween(ctx context.Context, id, src, toID, dst string, w session.Callbacks) (session.Copied, error) {
+func (f *Sandboxes) CopyBetween(ctx context.Context, id, src, toID, dst string, w session.Callbacks) (session.Copied, error) {
 	defer f.holding(id)()
 	defer f.holding(toID)()
 	for _, sb := range []string{id, toID} { // an error so names the right one
 		if _, err := f.Inspect(ctx, sb); err != nil {
-			return session.Copied{}, attached(sb, err)
+			return session.Copied{}, Attached(sb, err)
 		}
 	}
 	did, err := f.Copy(ctx, session.Place{Sandbox: id, Path: src}, session.Place{Sandbox: toID, Path: dst}, session.Callbacks{Moves: w.Moves})
-	return session.Copied{Report: did, Path: dst}, explained(err)
+	return session.Copied{Report: did, Path: dst}, Explained(err)
 }

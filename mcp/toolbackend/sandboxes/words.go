@@ -1,4 +1,4 @@
-package toolbackend
+package sandboxes
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"demesne/runner/ipc"
 )
 
-// explained wraps err with the hint that it carries, if it has one.
-func explained(err error) error {
+// Explained wraps err with the hint that it carries, if it has one.
+func Explained(err error) error {
 	var (
 		e *ipc.Error
 		f *events.Failure
@@ -28,11 +28,11 @@ func explained(err error) error {
 	return err
 }
 
-// attached is explained for a call about a sandbox, whose error says so if there is no such sandbox.
-func attached(id string, err error) error {
+// Attached is Explained for a call about a sandbox, whose error says so if there is no such sandbox.
+func Attached(id string, err error) error {
 	var e *ipc.Error
 	if errors.As(err, &e) && (e.Code == ipc.CodeNoSuchSandbox || e.Code == ipc.CodeGone) {
 		return cmdline.Hinted(fmt.Errorf("attach to sandbox %s: %w", id, err), "sandbox_list lists the sandboxes that there are")
 	}
-	return explained(err)
+	return Explained(err)
 }

@@ -1,4 +1,5 @@
-package toolbackend
+// Package imagebuild executes the MCP tool that builds an image, by package build.
+package imagebuild
 
 import (
 	"archive/tar"
@@ -21,6 +22,7 @@ import (
 	"demesne/images/imageref"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
+	"demesne/mcp/toolbackend/sandboxes"
 	"demesne/runner"
 	"demesne/runner/tarball"
 	"demesne/session"
@@ -36,15 +38,20 @@ const (
 // buildFile is the Containerfile in a context. Inputs have other names.
 const buildFile = ".demesne.containerfile"
 
-// imageBuilder builds images for models. allowed lists those that they may use: a model is not the operator.
-type imageBuilder struct {
-	options Options
-	allowed []string
+// Builder builds images for models.
+type Builder struct {
+	Acquire func(context.Context) (done func(), err error) // waits until a build may run
+	Allowed []string                                       // the references that a build may use: a model is not the operator
 }
 
-// build is the Build of [mcp.Options].
-func (b *imageBuilder) build(ctx context.Context, r session.Request, w session.Callbacks) (image, digest string, said session.Tail, err error) {
-	done, err := b.options.place(ctx)
+// New returns a Builder for callers. They may use the images of their policy, and that one.
+func New(of *sandboxes.Sandboxes, image string) *Builder {
+	return &Builder{of.Acquire, append(imageref.Entries(of.Policy.AllowedImages), image)}
+}
+
+// Build builds an image from the Containerfile and the inputs of a request.
+func (b *Builder) Build(ctx context.Context, r session.Request, w session.Callbacks) (image, digest string, said session.Tail, err error) {
+	done, err := b.Acquire(ctx)
 	if err != nil {
 		return "", "", said, err
 	}
@@ -58,7 +65,7 @@ func (b *imageBuilder) build(ctx context.Context, r session.Request, w session.C
 	name := builtPrefix + strings.ToLower(rand.Text()[:12])
 	log := &buildLog{tell: w.Progress}
 	log.kept.Most = runner.StderrKept
-	result, err := build.Run(ctx, buildOptions(name, b.allowed, r), build.Streams{Stdin: in, Log: log})
+	result, err := build.Run(ctx, buildOptions(name, b.Allowed, r), build.Streams{Stdin: in, Log: log})
 	in.Close()
 	if perr := <-packed; err != nil {
 		return "", "", said, log.failure(ctx, err, perr)

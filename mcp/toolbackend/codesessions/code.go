@@ -1,4 +1,5 @@
-package toolbackend
+// Package codesessions executes the MCP tools for code over a session and package kernels/code.
+package codesessions
 
 import (
 	"context"
@@ -16,14 +17,15 @@ import (
 	"demesne/kernels/driver"
 	"demesne/kernels/languages"
 	"demesne/mcp"
+	"demesne/mcp/toolbackend/sandboxes"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/session"
 )
 
-// codeSessions is a [mcp.Code] over package code: it turns requests of models into sessions' options.
-type codeSessions struct {
-	*Backend
+// Sessions is a [mcp.Code] over package code: it turns requests of models into sessions' options.
+type Sessions struct {
+	*sandboxes.Sandboxes
 	store *code.Store
 
 	mu    sync.Mutex
@@ -38,31 +40,31 @@ type about struct {
 	figures       code.Figures
 }
 
-// openCode opens the sessions that the environment configures.
-func openCode(f *Backend, getenv func(string) string) (*codeSessions, error) {
+// Open opens the sessions that the environment configures.
+func Open(f *sandboxes.Sandboxes, getenv func(string) string) (*Sessions, error) {
 	l, err := code.LimitsFrom(getenv)
 	if err != nil {
 		return nil, err
 	}
-	c := &codeSessions{Backend: f, store: code.NewStore(f.Service, l), about: map[*code.Session]*about{}}
-	f.hold = c.holdingSession
+	c := &Sessions{Sandboxes: f, store: code.NewStore(f.Service, l), about: map[*code.Session]*about{}}
+	f.Hold = c.hold
 	return c, nil
 }
 
 // Close ends all sessions.
-func (f *codeSessions) Close() { f.store.Close() }
+func (f *Sessions) Close() { f.store.Close() }
 
 // workDir is the working directory of a session's kernel: what code writes there is on the host.
 const workDir = "/out"
 
-func (f *codeSessions) StartSession(ctx context.Context, r code.Request, w session.Callbacks) (*code.SessionInfo, error) {
+func (f *Sessions) StartSession(ctx context.Context, r code.Request, w session.Callbacks) (*code.SessionInfo, error) {
 	o, err := f.sessionOptions(r)
 	if err != nil {
 		return nil, err
 	}
 	s, err := f.store.Create(ctx, r.Owner, o, w)
 	if err != nil {
-		return nil, explained(err)
+		return nil, sandboxes.Explained(err)
 	}
 	e := o.Create.Egress
 	f.mu.Lock()
@@ -79,7 +81,7 @@ func (f *codeSessions) StartSession(ctx context.Context, r code.Request, w sessi
 }
 
 // sessionOptions returns the session that a request asks for.
-func (f *codeSessions) sessionOptions(r code.Request) (o code.Options, err error) {
+func (f *Sessions) sessionOptions(r code.Request) (o code.Options, err error) {
 	if o.Language, err = language(r.Language); err != nil {
 		return o, err
 	}
@@ -91,7 +93,7 @@ func (f *codeSessions) sessionOptions(r code.Request) (o code.Options, err error
 		o.Dependencies = append(o.Dependencies, d)
 	}
 	o.Kernel, o.Dir = r.Kernel, workDir
-	o.Create, err = f.create(r.Request)
+	o.Create, err = f.Options(r.Request)
 	return o, err
 }
 
@@ -105,21 +107,22 @@ func language(name string) (languages.Language, error) {
 	for _, l := range languages.All() {
 		names = append(append(names, l.Name), l.Aliases...)
 	}
-	err := fmt.Errorf("language %q is not known (%s)", name, strings.Join(languageNames(), ", "))
+	err := fmt.Errorf("language %q is not known (%s)", name, strings.Join(Languages(), ", "))
 	if near := text.Nearest(strings.ToLower(name), names); near != "" {
 		err = cmdline.Hinted(err, "did you mean %s?", near)
 	}
 	return l, err
 }
 
-func languageNames() (names []string) {
+// Languages returns the names of the languages that sessions execute.
+func Languages() (names []string) {
 	for _, l := range languages.All() {
 		names = append(names, l.Name)
 	}
 	return names
 }
 
-func (f *codeSessions) Session(owner, id string) (*code.SessionInfo, error) {
+func (f *Sessions) Session(owner, id string) (*code.SessionInfo, error) {
 	s, err := f.store.Get(owner, id)
 	if err != nil {
 		return nil, err
@@ -128,7 +131,7 @@ func (f *codeSessions) Session(owner, id string) (*code.SessionInfo, error) {
 	return &found, nil
 }
 
-func (f *codeSessions) Sessions(owner string) (list []code.SessionInfo) {
+func (f *Sessions) Sessions(owner string) (list []code.SessionInfo) {
 	for _, s := range f.store.List(owner) {
 		if s.Death() == nil {
 			list = append(list, f.describe(s))
@@ -137,7 +140,7 @@ func (f *codeSessions) Sessions(owner string) (list []code.SessionInfo) {
 	return list
 }
 
-func (f *codeSessions) describe(s *code.Session) code.SessionInfo {
+func (f *Sessions) describe(s *code.Session) code.SessionInfo {
 	b := code.SessionInfo{ID: s.ID, Sandbox: s.Sandbox.ID, Language: s.Language.Name, OutputDir: s.Sandbox.Out, Created: s.Created}
 	if a := f.aboutOf(s); a != nil {
 		b.Image, b.Egress = a.image, a.egress
@@ -154,13 +157,13 @@ func (f *codeSessions) describe(s *code.Session) code.SessionInfo {
 	return b
 }
 
-func (f *codeSessions) aboutOf(s *code.Session) *about {
+func (f *Sessions) aboutOf(s *code.Session) *about {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.about[s]
 }
 
-func (f *codeSessions) StopSession(_ context.Context, owner, id string) error {
+func (f *Sessions) StopSession(_ context.Context, owner, id string) error {
 	s, err := f.store.Get(owner, id)
 	if err == nil {
 		err = f.store.Stop(owner, id)
@@ -174,8 +177,8 @@ func (f *codeSessions) StopSession(_ context.Context, owner, id string) error {
 	return nil
 }
 
-func (f *codeSessions) Execute(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
-	done, err := f.options.place(ctx)
+func (f *Sessions) Execute(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
+	done, err := f.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +208,7 @@ func (f *codeSessions) Execute(ctx context.Context, r code.Request, w session.Ca
 
 // once executes code in a sandbox of its own: in a kernel if the language has one of demesne's, or one was named, and else
 // by the interpreter. A script of bash ends as a process of its own does, with an exit status and traps.
-func (f *codeSessions) once(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
+func (f *Sessions) once(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
 	o, err := f.sessionOptions(r)
 	if err != nil {
 		return nil, err
@@ -218,7 +221,7 @@ func (f *codeSessions) once(ctx context.Context, r code.Request, w session.Callb
 	}
 	s, err := f.store.Once(ctx, o, w)
 	if err != nil {
-		return nil, explained(err)
+		return nil, sandboxes.Explained(err)
 	}
 	defer s.Close()
 	if i := s.Installed; i != nil && !i.OK {
@@ -232,7 +235,7 @@ func (f *codeSessions) once(ctx context.Context, r code.Request, w session.Callb
 }
 
 // execute executes code in a session.
-func (f *codeSessions) execute(ctx context.Context, s *code.Session, figures *code.Figures, r code.Request, w session.Callbacks) (*code.Result, error) {
+func (f *Sessions) execute(ctx context.Context, s *code.Session, figures *code.Figures, r code.Request, w session.Callbacks) (*code.Result, error) {
 	defer f.Answer(s.Sandbox.ID, w.Ask)()
 	hidden := f.Hidden(s.Sandbox.ID)
 	shown := code.NewHider(hidden, func(o kernels.Output) {
@@ -244,7 +247,7 @@ func (f *codeSessions) execute(ctx context.Context, s *code.Session, figures *co
 	shown.Rest()
 	var death *code.Death
 	if err != nil && !errors.As(err, &death) {
-		return nil, explained(err)
+		return nil, sandboxes.Explained(err)
 	}
 	d := resultOf(res, figures, r.Run.Command.Timeout, hidden)
 	d.OutputDir = s.Sandbox.Out
@@ -324,8 +327,8 @@ func tailOf(l text.Last) session.Tail {
 	return kept.Tail(kernels.MaxStream)
 }
 
-func (f *codeSessions) Install(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
-	done, err := f.options.place(ctx)
+func (f *Sessions) Install(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
+	done, err := f.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -354,7 +357,7 @@ func (f *codeSessions) Install(ctx context.Context, r code.Request, w session.Ca
 	case errors.Is(err, tooLong):
 		return &code.Result{Failed: true, Message: err.Error(), Hint: "pass a longer timeout"}, nil
 	case err != nil:
-		return nil, explained(err)
+		return nil, sandboxes.Explained(err)
 	case !i.OK:
 		return notInstalled(i), nil
 	}
@@ -369,7 +372,7 @@ func notInstalled(i *code.Installed) *code.Result {
 	}
 }
 
-func (f *codeSessions) Inspect(ctx context.Context, owner, id string) (*code.SessionState, error) {
+func (f *Sessions) Inspect(ctx context.Context, owner, id string) (*code.SessionState, error) {
 	s, err := f.store.Get(owner, id)
 	if err != nil {
 		return nil, err
@@ -379,13 +382,13 @@ func (f *codeSessions) Inspect(ctx context.Context, owner, id string) (*code.Ses
 	return got, nil
 }
 
-func (f *codeSessions) Runtimes(ctx context.Context, r code.Request, w session.Callbacks) ([]code.Runtime, error) {
+func (f *Sessions) Runtimes(ctx context.Context, r code.Request, w session.Callbacks) ([]code.Runtime, error) {
 	all, err := code.Runtimes(ctx, f.Service, r.Create, w)
-	return all, explained(err)
+	return all, sandboxes.Explained(err)
 }
 
-// holdingSession keeps the store from ending the session of a sandbox while a command or a copy uses the sandbox.
-func (f *codeSessions) holdingSession(sandbox string) (done func()) {
+// hold keeps the store from ending the session of a sandbox while a command or a copy uses the sandbox.
+func (f *Sessions) hold(sandbox string) (done func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.about {
@@ -396,10 +399,10 @@ func (f *codeSessions) holdingSession(sandbox string) (done func()) {
 	return func() {}
 }
 
-var _ mcp.Code = (*codeSessions)(nil)
+var _ mcp.Code = (*Sessions)(nil)
 
-func (f *codeSessions) Check(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
-	done, err := f.options.place(ctx)
+func (f *Sessions) Check(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error) {
+	done, err := f.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -421,13 +424,13 @@ func (f *codeSessions) Check(ctx context.Context, r code.Request, w session.Call
 	}
 	all, err := f.Validate(ctx, c, l, r.Code, w)
 	if err != nil {
-		return nil, explained(err)
+		return nil, sandboxes.Explained(err)
 	}
 	return &code.Result{Problems: all}, nil
 }
 
 // program executes code with the language's interpreter.
-func (f *codeSessions) program(ctx context.Context, o code.Options, r code.Request, w session.Callbacks) (*code.Result, error) {
+func (f *Sessions) program(ctx context.Context, o code.Options, r code.Request, w session.Callbacks) (*code.Result, error) {
 	if len(o.Language.Run) == 0 {
 		return nil, fmt.Errorf("no program runs %s: list_runtimes says what an image has", o.Language.Name)
 	}
@@ -440,7 +443,7 @@ func (f *codeSessions) program(ctx context.Context, o code.Options, r code.Reque
 	}}
 	done, err := f.Service.Run(ctx, o.Create, run, w)
 	if err != nil {
-		return nil, explained(err)
+		return nil, sandboxes.Explained(err)
 	}
 	return ranProgram(done, r.Run.Command.Timeout), nil
 }

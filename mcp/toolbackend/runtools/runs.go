@@ -1,4 +1,5 @@
-package toolbackend
+// Package runtools executes the MCP tools of the tool set runs over a session and package server/runs: those of mcp-sandboxd.
+package runtools
 
 import (
 	"context"
@@ -14,6 +15,7 @@ import (
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/mcp"
+	"demesne/mcp/toolbackend/sandboxes"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/ipc"
@@ -23,8 +25,8 @@ import (
 	"demesne/session"
 )
 
-// OpenRuns opens the runs of the HTTP server. Their processes execute [AttendRun].
-func OpenRuns() (*runs.Store, error) {
+// Open opens the runs of the HTTP server. Their processes call [Attend].
+func Open() (*runs.Store, error) {
 	dir, err := fsutil.StateDir("server")
 	if err != nil {
 		return nil, err
@@ -40,9 +42,10 @@ func OpenRuns() (*runs.Store, error) {
 	return runs.Open(filepath.Join(dir, "runs"), all.Slots, append(argv, "run"))
 }
 
-// AttendRun executes one run. The process that does nothing else outlives the server that started it.
-func AttendRun(ctx context.Context, job string) error {
-	store, err := OpenRuns()
+// Attend executes one run. The process that does nothing else outlives the server that started it. open opens the sandboxes of a
+// namespace.
+func Attend(ctx context.Context, job string, open func(namespace string) (*sandboxes.Sandboxes, error)) error {
+	store, err := Open()
 	if err != nil {
 		return err
 	}
@@ -54,7 +57,7 @@ func AttendRun(ctx context.Context, job string) error {
 		return err
 	}
 	return store.Attend(ctx, job, stand, func(ctx context.Context, r *runs.Request, rec *runs.Recorder) error {
-		f, err := Open(Options{Namespace: r.Namespace})
+		f, err := open(r.Namespace)
 		if err != nil {
 			return err
 		}
@@ -65,47 +68,47 @@ func AttendRun(ctx context.Context, job string) error {
 				return err
 			}
 		}
-		return f.doRun(ctx, r, rec)
+		return (&Tools{f, store}).do(ctx, r, rec)
 	})
 }
 
 // lineTime bounds the wait for a run to stand in line. One that waits for a free process is not in line yet.
 const lineTime = 5 * time.Second
 
-// runTools is a [mcp.Runs] over a store, for the callers of one namespace.
-type runTools struct {
-	*Backend
-	store *runs.Store
+// Tools is a [mcp.Runs] over a store, for the callers of one namespace.
+type Tools struct {
+	*sandboxes.Sandboxes
+	Store *runs.Store
 }
 
 // sees reports whether f's callers have a namespace.
-func (f *runTools) sees(namespace string) bool { return namespace == f.options.Namespace }
+func (f *Tools) sees(namespace string) bool { return namespace == f.Namespace }
 
-func (f *runTools) Run(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*mcp.StartedRun, error) {
+func (f *Tools) Run(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*mcp.StartedRun, error) {
 	r, err := runs.Parse(arguments)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", mcp.ErrArguments, err)
 	}
-	r.Namespace = f.options.Namespace
-	warnings := reduce(r.Commands, f.policy.Time(runner.Longest))
+	r.Namespace = f.Namespace
+	warnings := reduce(r.Commands, f.Policy.Time(runner.Longest))
 	if r.Sandbox, err = json.Marshal(sandbox); err != nil {
 		return nil, err
 	}
 	if err := f.Closed(); err != nil {
 		return nil, err
 	}
-	run, err := f.store.Start(r)
+	run, err := f.Store.Start(r)
 	if err != nil {
-		return nil, explained(err)
+		return nil, sandboxes.Explained(err)
 	}
 	if r.Lock { // such runs have their turns in the order of their answers
 		late, cancel := context.WithTimeout(ctx, lineTime)
-		f.store.Begun(late, run.ID)
+		f.Store.Begun(late, run.ID)
 		cancel()
 	}
 	out := &mcp.StartedRun{Warnings: warnings, ID: run.ID, EventsURL: runs.EventsURL(run.ID), StatusURL: runs.StatusURL(run.ID), Identifier: run.Identifier}
 	if r.Await > 0 {
-		done, err := f.store.Wait(ctx, run.ID, r.Await, f.sees)
+		done, err := f.Store.Wait(ctx, run.ID, r.Await, f.sees)
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +138,7 @@ func reduce(commands []runs.Step, most time.Duration) (said []string) {
 // keyOf returns the key of the sandbox of an identifier. A key that a model chooses never has this prefix.
 func keyOf(identifier string) string { return "run/" + identifier }
 
-func (f *runTools) Restart(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*mcp.RunSandbox, error) {
+func (f *Tools) Restart(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*mcp.RunSandbox, error) {
 	identifier, ttl, err := runs.ParseTTL(arguments)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", mcp.ErrArguments, err)
@@ -143,11 +146,11 @@ func (f *runTools) Restart(ctx context.Context, arguments json.RawMessage, sandb
 	r := &runs.Request{Identifier: identifier, TTL: ttl}
 	sb, err := f.ensure(ctx, r, sandbox, true)
 	if err != nil {
-		return nil, explained(err)
+		return nil, sandboxes.Explained(err)
 	}
 	info, err := f.Inspect(ctx, sb.ID)
 	if err != nil {
-		return nil, explained(err)
+		return nil, sandboxes.Explained(err)
 	}
 	return &mcp.RunSandbox{
 		Identifier: identifier, ContainerID: info.ID, Name: info.ID, Image: info.Spec.Image,
@@ -155,7 +158,7 @@ func (f *runTools) Restart(ctx context.Context, arguments json.RawMessage, sandb
 	}, nil
 }
 
-func (f *runTools) Delete(ctx context.Context, arguments json.RawMessage) (string, error) {
+func (f *Tools) Delete(ctx context.Context, arguments json.RawMessage) (string, error) {
 	identifier, _, err := runs.ParseTTL(arguments)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", mcp.ErrArguments, err)
@@ -164,7 +167,7 @@ func (f *runTools) Delete(ctx context.Context, arguments json.RawMessage) (strin
 	if err == nil {
 		err = f.Remove(ctx, id)
 	}
-	return identifier, explained(identified(identifier, err))
+	return identifier, sandboxes.Explained(identified(identifier, err))
 }
 
 // identified returns an error about the sandbox of an identifier in the words of its caller, who knows neither key nor id.
@@ -176,9 +179,9 @@ func identified(identifier string, err error) error {
 }
 
 // ensure makes the sandbox of a run, or finds it. One whose settings the operator has changed since is replaced.
-func (f *Backend) ensure(ctx context.Context, r *runs.Request, sandbox session.Request, replace bool) (*session.Sandbox, error) {
+func (f *Tools) ensure(ctx context.Context, r *runs.Request, sandbox session.Request, replace bool) (*session.Sandbox, error) {
 	sandbox.Create.Spec.Key, sandbox.Create.Spec.TTL, sandbox.Create.Spec.Replace = keyOf(r.Identifier), runner.Duration(r.TTL), replace
-	c, err := f.create(sandbox)
+	c, err := f.Options(sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -222,15 +225,15 @@ func openPlaces(ctx context.Context, s *session.Service, sb *session.Sandbox) {
 	s.Exec(ctx, sb.ID, session.RunOptions{Command: cmd, Stdout: io.Discard, Stderr: io.Discard}, session.Callbacks{})
 }
 
-// doRun executes a run.
-func (f *Backend) doRun(ctx context.Context, r *runs.Request, rec *runs.Recorder) error {
+// do executes a run.
+func (f *Tools) do(ctx context.Context, r *runs.Request, rec *runs.Recorder) error {
 	var sandbox session.Request
 	if err := json.Unmarshal(r.Sandbox, &sandbox); err != nil {
 		return fmt.Errorf("read run: %w", err)
 	}
 	sb, err := f.ensure(ctx, r, sandbox, false)
 	if err != nil {
-		return explained(err)
+		return sandboxes.Explained(err)
 	}
 	if r.Plain {
 		openPlaces(ctx, f.Service, sb)
@@ -256,7 +259,7 @@ func standInLine(r *runs.Request, id string) (*flock.Turn, error) {
 }
 
 // runCommands executes the commands of a run, until one fails.
-func (f *Backend) runCommands(ctx context.Context, r *runs.Request, rec *runs.Recorder, sb *session.Sandbox) (first error) {
+func (f *Tools) runCommands(ctx context.Context, r *runs.Request, rec *runs.Recorder, sb *session.Sandbox) (first error) {
 	for i := range r.Commands {
 		s, nth := &r.Commands[i], i+1 // of a person, who counts from 1
 		out := rec.Command(i)
@@ -271,7 +274,7 @@ func (f *Backend) runCommands(ctx context.Context, r *runs.Request, rec *runs.Re
 		switch {
 		case first != nil:
 		case err != nil:
-			first = fmt.Errorf("command %d: %w", nth, explained(err))
+			first = fmt.Errorf("command %d: %w", nth, sandboxes.Explained(err))
 		case res.Reason == runner.TimedOut:
 			first = fmt.Errorf("command %d timed out", nth)
 		case res.Reason != runner.Exited:
@@ -287,7 +290,7 @@ func (f *Backend) runCommands(ctx context.Context, r *runs.Request, rec *runs.Re
 }
 
 // runCommand executes a command. A command that the sandbox does not have gets a line on stderr and exit code 127.
-func (f *Backend) runCommand(ctx context.Context, r *runs.Request, s *runs.Step, sb *session.Sandbox, out *runs.Output) (*runner.Result, error) {
+func (f *Tools) runCommand(ctx context.Context, r *runs.Request, s *runs.Step, sb *session.Sandbox, out *runs.Output) (*runner.Result, error) {
 	cmd := runner.Command{Argv: s.Argv, Dir: s.Cwd, Timeout: time.Duration(s.TimeoutMS) * time.Millisecond}
 	if s.Shell != "" {
 		cmd.Argv, cmd.Else = []string{"bash", "-lc", s.Shell}, [][]string{{"/bin/sh", "-c", s.Shell}}

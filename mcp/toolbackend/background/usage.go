@@ -1,4 +1,4 @@
-package toolbackend
+package background
 
 import (
 	"cmp"
@@ -23,7 +23,7 @@ import (
 const outDir, sidecarDir = "out", "sidecar-results"
 
 // Usage reports what an agent run and its children used. job is the id of a job, or of a run: the name of its directory.
-func (f *Backend) Usage(_ context.Context, job, dir string) (*agents.UsageReport, error) {
+func (f *Jobs) Usage(_ context.Context, job, dir string) (*agents.UsageReport, error) {
 	root, err := f.OutputRoot()
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (f *Backend) Usage(_ context.Context, job, dir string) (*agents.UsageReport
 
 // runOf returns the path of a run's directory, relative to the root. live means that an agent's job has it. Agents of
 // the command line stay hidden from models.
-func (f *Backend) runOf(root, job, dir string) (name string, live bool, err error) {
+func (f *Jobs) runOf(root, job, dir string) (name string, live bool, err error) {
 	if dir != "" {
 		if name, err = outputBelow(root, dir); err != nil {
 			return "", false, err
@@ -58,7 +58,7 @@ func (f *Backend) runOf(root, job, dir string) (name string, live bool, err erro
 	if f.Made(job) {
 		return job, false, nil
 	}
-	j, err := f.jobs.Get(job)
+	j, err := f.store.Get(job)
 	if err != nil {
 		return "", false, fmt.Errorf("%w: %s", session.ErrNoJob, job)
 	}
@@ -68,7 +68,8 @@ func (f *Backend) runOf(root, job, dir string) (name string, live bool, err erro
 // outputBelow returns the path of an output directory relative to the root.
 func outputBelow(root, dir string) (string, error) {
 	clean := filepath.Clean(dir)
-	for _, at := range []string{clean, resolved(clean)} {
+	resolved, _ := filepath.EvalSymlinks(clean)
+	for _, at := range []string{clean, resolved} {
 		if rest, below := strings.CutPrefix(at, root+"/"); below {
 			return rest, nil
 		}
@@ -78,7 +79,7 @@ func outputBelow(root, dir string) (string, error) {
 
 // report reads the usage of an agent, or of one of its descendants. It reads the host's own files, since a sandbox could
 // write others to its /out.
-func (f *Backend) report(root, name string) (*agents.UsageReport, error) {
+func (f *Jobs) report(root, name string) (*agents.UsageReport, error) {
 	top, rest, _ := strings.Cut(name, "/")
 	kind, child, _ := strings.Cut(rest, "/")
 	if kind != "" && kind != outDir && kind != sidecarDir {
@@ -104,7 +105,7 @@ func isAgent(j *jobs.Job) bool {
 }
 
 // toldAgent adds to t what an agent has answered and used so far. Until its end, Stdout has what it does.
-func (f *Backend) toldAgent(t *session.Job, j *jobs.Job) (err error) {
+func (f *Jobs) toldAgent(t *session.Job, j *jobs.Job) (err error) {
 	root, err := f.OutputRoot()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package toolbackend
+package background
 
 import (
 	"bufio"
@@ -25,11 +25,11 @@ func agentCommand(verb string) ([]string, error) {
 }
 
 // Agent runs an agent until it ends.
-func (f *Backend) Agent(ctx context.Context, r agents.Request, w session.Callbacks) (*agents.Result, error) {
-	if err := f.policy.Agent(r.Research); err != nil {
+func (f *Jobs) Agent(ctx context.Context, r agents.Request, w session.Callbacks) (*agents.Result, error) {
+	if err := f.Policy.Agent(r.Research); err != nil {
 		return nil, err
 	}
-	done, err := f.options.place(ctx)
+	done, err := f.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (f *Backend) Agent(ctx context.Context, r agents.Request, w session.Callbac
 	if err != nil {
 		return nil, fmt.Errorf("start agent: %w", err)
 	}
-	cmd := exec.Command(argv[0], append(argv[1:], f.options.Namespace)...)
+	cmd := exec.Command(argv[0], append(argv[1:], f.Namespace)...)
 	cmd.Stderr = os.Stderr
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
@@ -89,8 +89,8 @@ func lastEvent(ctx context.Context, out io.Reader, progress func(string)) (*agen
 const agentLine = 16 << 20
 
 // StartAgent stores an agent as a job, and starts the process that runs it.
-func (f *Backend) StartAgent(ctx context.Context, r agents.Request) (*session.Job, error) {
-	if err := f.policy.Agent(r.Research); err != nil {
+func (f *Jobs) StartAgent(ctx context.Context, r agents.Request) (*session.Job, error) {
+	if err := f.Policy.Agent(r.Research); err != nil {
 		return nil, err
 	}
 	argv, err := agentCommand("attend-job")
@@ -98,4 +98,35 @@ func (f *Backend) StartAgent(ctx context.Context, r agents.Request) (*session.Jo
 		return nil, err
 	}
 	return f.startJob(ctx, argv, r)
+}
+
+// OpenAgents reads the table of agents. It returns their models.
+func (f *Jobs) OpenAgents() (models []string, err error) {
+	f.agents, err = agents.Open(agents.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return f.agents.Models(), nil
+}
+
+// Model checks that a tool can use a model in an image.
+func (f *Jobs) Model(name, tool, image string) error {
+	_, err := f.agents.In(image).Choose(tool, name)
+	if errors.Is(err, agents.ErrNoProgram) {
+		err = cmdline.Hinted(err, "install it so that PATH has it, or name an image that has it in the argument image")
+	}
+	return err
+}
+
+// CheckModel returns why an agent cannot run here, or nil.
+func (f *Jobs) CheckModel(r agents.Request) error {
+	return f.Model(r.Model, toolOf(r), r.Image)
+}
+
+// toolOf returns the tool that starts an agent.
+func toolOf(r agents.Request) string {
+	if r.Research {
+		return "sandbox_research"
+	}
+	return "sandbox_agent"
 }

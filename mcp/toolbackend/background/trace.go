@@ -1,4 +1,4 @@
-package toolbackend
+package background
 
 import (
 	"bufio"
@@ -19,12 +19,12 @@ import (
 )
 
 // Log copies the last part of a job's stdout or stderr to out, and what is added to it until the job or ctx ends.
-func (f *Backend) Log(ctx context.Context, id, stream string, out io.Writer) error {
+func (f *Jobs) Log(ctx context.Context, id, stream string, out io.Writer) error {
 	stdout, stderr := out, io.Discard
 	if stream == "stderr" {
 		stdout, stderr = io.Discard, out
 	}
-	_, err := f.jobs.Follow(ctx, id, runner.JobKept, stdout, stderr)
+	_, err := f.store.Follow(ctx, id, runner.JobKept, stdout, stderr)
 	if errors.Is(err, jobs.ErrUnknown) {
 		return session.ErrNoJob
 	}
@@ -42,8 +42,8 @@ type ModelRequest struct {
 const traceMost, traceRead = 2000, 32 << 20
 
 // Trace returns what the agent of a job did so far: the newest events and requests. Their texts come from the agent.
-func (f *Backend) Trace(_ context.Context, id string) (events []agents.Event, requests []ModelRequest, err error) {
-	j, err := f.jobs.Get(id)
+func (f *Jobs) Trace(_ context.Context, id string) (events []agents.Event, requests []ModelRequest, err error) {
+	j, err := f.store.Get(id)
 	if errors.Is(err, jobs.ErrUnknown) {
 		return nil, nil, session.ErrNoJob
 	}
@@ -54,16 +54,12 @@ func (f *Backend) Trace(_ context.Context, id string) (events []agents.Event, re
 	if json.Unmarshal(j.Request, &r) != nil || r.Prompt == "" {
 		return nil, nil, fmt.Errorf("%w: %s is not an agent", session.ErrNoJob, id)
 	}
-	tool := "sandbox_agent"
-	if r.Research {
-		tool = "sandbox_research"
-	}
 	root, err := f.OutputRoot()
 	if err != nil {
 		return nil, nil, err
 	}
 	dir := filepath.Join(root, f.DirectoryOf(j), sidecarDir)
-	if a, err := f.agents.In(r.Image).Choose(tool, r.Model); err == nil {
+	if a, err := f.agents.In(r.Image).Choose(toolOf(r), r.Model); err == nil {
 		t := agents.NewTranscript(a.Format(), func(e agents.Event) {
 			if e.Text = clipped(e.Text); len(events) == traceMost {
 				events = append(events[:0], events[1:]...)
