@@ -84,6 +84,7 @@ type aPackage struct {
 	testOnly  map[string]bool
 	doc, name string
 	lines     map[string]int
+	bodies    []int           // lines of each function outside test files
 	tests     map[string]bool // names of Test and Fuzz functions
 	loose     []string        // violations that TestRuleShape reports, outside test files
 }
@@ -91,10 +92,18 @@ type aPackage struct {
 // sources parses the tree that contains this test, keyed by directory relative to its root.
 func sources(t *testing.T) map[string]*aPackage {
 	t.Helper()
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+var parsed = sync.OnceValues(func() (map[string]*aPackage, error) {
 	all := map[string]*aPackage{}
 	root, err := filepath.Abs("../..")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -112,11 +121,8 @@ func sources(t *testing.T) map[string]*aPackage {
 		}
 		return all[dir].read(path)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
+	return all, err
+})
 
 func (p *aPackage) read(path string) error {
 	src, err := os.ReadFile(path)
@@ -144,7 +150,9 @@ func (p *aPackage) read(path string) error {
 		p.loose = append(p.loose, loose(set, f)...)
 	}
 	for _, d := range f.Decls {
-		if fn, ok := d.(*ast.FuncDecl); ok && isTest && fn.Recv == nil &&
+		if fn, ok := d.(*ast.FuncDecl); ok && !isTest {
+			p.bodies = append(p.bodies, lines(set, fn))
+		} else if ok && fn.Recv == nil &&
 			(strings.HasPrefix(fn.Name.Name, "Test") || strings.HasPrefix(fn.Name.Name, "Fuzz")) {
 			p.tests[fn.Name.Name] = true
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,6 +15,7 @@ import (
 // TestRuleShape checks that packages and exported names are documented, that files and functions are short, and
 // that package initialization runs only what it must.
 func TestRuleShape(t *testing.T) {
+	var files, bodies []int
 	for dir, p := range sources(t) {
 		if p.name != "" && p.doc == "" {
 			t.Errorf("%s: no package comment", dir)
@@ -24,9 +26,26 @@ func TestRuleShape(t *testing.T) {
 			}
 		}
 		for file, n := range p.lines {
-			if n > 550 {
-				t.Errorf("%s has %d lines, more than 550", file, n)
+			if n > mostFile {
+				t.Errorf("%s has %d lines, more than %d", file, n, mostFile)
 			}
+			if !strings.HasSuffix(file, "_test.go") {
+				files = append(files, n)
+			}
+		}
+		bodies = append(bodies, p.bodies...)
+	}
+	for _, c := range []struct {
+		what  string
+		lines []int
+		usual int
+	}{
+		{"file", files, usualFile},
+		{"function", bodies, usualBody},
+	} {
+		slices.Sort(c.lines)
+		if n := c.lines[len(c.lines)/2]; n > c.usual {
+			t.Errorf("the median %s has %d lines, more than %d", c.what, n, c.usual)
 		}
 	}
 }
@@ -38,8 +57,8 @@ func loose(set *token.FileSet, f *ast.File) (all []string) {
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			if n := set.Position(d.End()).Line - set.Position(d.Pos()).Line; n > 70 {
-				all = append(all, fmt.Sprintf("%s has %d lines, more than 70", d.Name, n))
+			if n := lines(set, d); n > mostFunction {
+				all = append(all, fmt.Sprintf("%s has %d lines, more than %d", d.Name, n, mostFunction))
 			}
 			if d.Recv == nil && d.Name.Name == "init" {
 				all = append(all, initFunction)
@@ -56,6 +75,10 @@ func loose(set *token.FileSet, f *ast.File) (all []string) {
 		}
 	}
 	return all
+}
+
+func lines(set *token.FileSet, d ast.Node) int {
+	return set.Position(d.End()).Line - set.Position(d.Pos()).Line
 }
 
 // programs calls f with each non-test source file of the programs.

@@ -1,0 +1,259 @@
+package rules
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// resolved has the files of one package, without tests and generated files, and what their identifiers mean.
+type resolved struct {
+	set   *token.FileSet
+	files map[string]*ast.File
+	uses  map[*ast.Ident]types.Object
+}
+
+// hollow imports each package as an empty one. Definitions of the package under test resolve without their imports.
+type hollow struct{}
+
+func (hollow) Import(path string) (*types.Package, error) {
+	p := types.NewPackage(path, filepath.Base(path))
+	p.MarkComplete()
+	return p, nil
+}
+
+func resolve(t *testing.T, dir string) resolved {
+	t.Helper()
+	r := resolved{set: token.NewFileSet(), files: map[string]*ast.File{}, uses: map[*ast.Ident]types.Object{}}
+	paths, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*ast.File
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.add(t, filepath.Base(path), string(src), &all)
+	}
+	r.check(all)
+	return r
+}
+
+func (r resolved) add(t *testing.T, name, src string, all *[]*ast.File) {
+	t.Helper()
+	f, err := parser.ParseFile(r.set, name, src, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *all = append(*all, f); !ast.IsGenerated(f) {
+		r.files[name] = f
+	}
+}
+
+// check ignores errors: names of hollow packages do not resolve.
+func (r resolved) check(all []*ast.File) {
+	conf := types.Config{Importer: hollow{}, Error: func(error) {}, FakeImportC: true}
+	conf.Check("", r.set, all, &types.Info{Uses: r.uses})
+}
+
+// arrows returns for each file the files whose functions, methods, types, variables and constants it uses.
+func (r resolved) arrows() map[string]map[string]bool {
+	out := map[string]map[string]bool{}
+	for name := range r.files {
+		out[name] = map[string]bool{}
+	}
+	for id, obj := range r.uses {
+		fn, ok := obj.(*types.Func)
+		method := ok && fn.Signature().Recv() != nil
+		if obj.Pkg() == nil || !method && obj.Parent() != obj.Pkg().Scope() {
+			continue
+		}
+		from, to := r.set.Position(id.Pos()).Filename, r.set.Position(obj.Pos()).Filename
+		if from != to && out[from] != nil && out[to] != nil {
+			out[from][to] = true
+		}
+	}
+	return out
+}
+
+// runUp puts the files of a package in the order that a reader would choose, each above the files that it uses, and
+// returns the arrows that run up in it. It begins with the file that uses most of the others and is used least by them,
+// and so on; then each file moves to where the fewest arrows run up, as long as that helps.
+func runUp(arrows map[string]map[string]bool) (up []string, all int) {
+	left, order := slices.Sorted(maps.Keys(arrows)), []string(nil)
+	for len(left) > 0 {
+		first := slices.MaxFunc(left, func(a, b string) int { return lead(arrows, left, a) - lead(arrows, left, b) })
+		order = append(order, first)
+		left = slices.DeleteFunc(left, func(file string) bool { return file == first })
+		all += len(arrows[first])
+	}
+	for moved := true; moved; {
+		moved = false
+		for _, file := range slices.Clone(order) {
+			from := slices.Index(order, file)
+			cost, best, at := 0, 0, from
+			for to := from + 1; to < len(order); to++ { // down, past the files that it uses
+				if cost += toll(arrows, file, order[to]); cost < best {
+					best, at = cost, to
+				}
+			}
+			cost = 0
+			for to := from - 1; to >= 0; to-- {
+				if cost += toll(arrows, order[to], file); cost < best {
+					best, at = cost, to
+				}
+			}
+			if at != from {
+				order = slices.Insert(slices.Delete(order, from, from+1), at, file)
+				moved = true
+			}
+		}
+	}
+	for i, file := range order {
+		for _, above := range order[:i] {
+			if arrows[file][above] {
+				up = append(up, file+" → "+above)
+			}
+		}
+	}
+	return up, all
+}
+
+// lead returns how many of the others file uses, less those that use it.
+func lead(arrows map[string]map[string]bool, others []string, file string) (n int) {
+	for _, other := range others {
+		n += toll(arrows, file, other)
+	}
+	return n
+}
+
+// toll returns how many more arrows run up when the file above moves below the other.
+func toll(arrows map[string]map[string]bool, above, below string) (n int) {
+	if arrows[above][below] {
+		n++
+	}
+	if arrows[below][above] {
+		n--
+	}
+	return n
+}
+
+// TestRuleArrows checks that the files of a package stand in an order: of the arrows from a file to one whose definitions
+// it uses, few run back up.
+func TestRuleArrows(t *testing.T) {
+	for _, c := range []struct {
+		files string // file: definition, and what it uses
+		up    int
+	}{
+		{"a: A B; b: B C; c: C", 0},
+		{"a: A B; b: B A", 1},
+		{"a: A B C; b: B C A; c: C", 1},
+		{"c: C; b: B C; a: A B; d: D A B C", 0},
+		{"a: A B; b: B C; c: C D; d: D A", 1},
+	} {
+		r := resolved{set: token.NewFileSet(), files: map[string]*ast.File{}, uses: map[*ast.Ident]types.Object{}}
+		var all []*ast.File
+		for _, file := range strings.Split(c.files, "; ") {
+			name, words, _ := strings.Cut(file, ": ")
+			def, uses, _ := strings.Cut(words, " ")
+			r.add(t, name, fmt.Sprintf("package p\nfunc %s() { %s }\n", def, regexp.MustCompile(`\w+`).ReplaceAllString(uses, "$0();")), &all)
+		}
+		r.check(all)
+		if up, _ := runUp(r.arrows()); len(up) != c.up {
+			t.Errorf("%s: %q run up, want %d", c.files, up, c.up)
+		}
+	}
+	found := map[string]int{}
+	for _, dir := range measured(t) {
+		up, all := runUp(resolve(t, dir).arrows())
+		if 100*len(up) > mostUp*all {
+			found[dir] = len(up)
+			t.Logf("%s: %d of %d arrows run up: %s", dir, len(up), all, strings.Join(up, ", "))
+		}
+	}
+	settle(t, found)
+}
+
+// measured returns the packages of programs. integration measures and drives them.
+func measured(t *testing.T) (dirs []string) {
+	t.Helper()
+	for dir, p := range sources(t) {
+		if p.name != "" && room(dir) != "integration" {
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.Sort(dirs)
+	return dirs
+}
+
+// TestRuleImports checks that no package imports many packages of demesne.
+func TestRuleImports(t *testing.T) {
+	found, all := map[string]int{}, sources(t)
+	for _, dir := range measured(t) {
+		n := 0
+		for path := range all[dir].imports {
+			if ours(path) != "" {
+				n++
+			}
+		}
+		if n > mostImports {
+			found[dir] = n
+		}
+	}
+	settle(t, found)
+}
+
+// disguised returns the name of a type of the package with methods that is the first parameter of fn, or "". Constructors
+// may take their options in this way.
+func (r resolved) disguised(fn *ast.FuncDecl) string {
+	if fn.Recv != nil || len(fn.Type.Params.List) == 0 || regexp.MustCompile(`^([nN]ew|[oO]pen)([A-Z]|$)`).MatchString(fn.Name.Name) {
+		return ""
+	}
+	param := fn.Type.Params.List[0].Type
+	if star, ok := param.(*ast.StarExpr); ok {
+		param = star.X
+	}
+	id, ok := param.(*ast.Ident)
+	if !ok || r.uses[id] == nil || r.uses[id].Pkg() == nil {
+		return ""
+	}
+	if named, ok := r.uses[id].Type().(*types.Named); ok && named.NumMethods() > 0 {
+		return id.Name
+	}
+	return ""
+}
+
+// TestRuleMethods checks that a function whose first parameter is a type of its package with methods is one of them.
+func TestRuleMethods(t *testing.T) {
+	found := map[string]int{}
+	for _, dir := range measured(t) {
+		r := resolve(t, dir)
+		for name, f := range r.files {
+			for _, d := range f.Decls {
+				fn, ok := d.(*ast.FuncDecl)
+				if !ok {
+					continue
+				}
+				if of := r.disguised(fn); of != "" {
+					found[dir]++
+					t.Logf("%s/%s: %s is a method of %s", dir, name, fn.Name.Name, of)
+				}
+			}
+		}
+	}
+	settle(t, found)
+}
