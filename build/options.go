@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -147,10 +148,10 @@ var networks = []string{NoNetwork, "default"}
 // setNetwork takes the network of RUN as docker build does, but for those that lead around the rules.
 func (o *Options) setNetwork(s string) error {
 	if s == "host" {
-		return cmdline.Hinted(errors.New("a RUN never has this machine's network"), network)
+		return text.Hinted(errors.New("a RUN never has this machine's network"), network)
 	}
 	if err := cmdline.OneOf(s, networks); err != nil {
-		return cmdline.Hinted(err, network)
+		return text.Hinted(err, network)
 	}
 	o.Network = s
 	return nil

@@ -44,7 +44,7 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Text }
 
-// Hint is for [cmdline.HintOf].
+// Hint is for [text.HintOf].
 func (f *Failure) Hint() string { return f.hint }
 
 // grace is how long an interrupted build may take to remove its sandboxes and intermediate images.

@@ -8,6 +8,7 @@ import (
 
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 )
 
 // program returns the tables of all commands, for help. Their flags set nothing.
@@ -142,7 +143,7 @@ type completionOptions struct {
 
 func (o *completionOptions) Run(args []string) (int, error) {
 	if len(args) != 1 {
-		return 0, app.Hinted(errors.New("needs the name of one shell"), "demesne completion bash | zsh | fish")
+		return 0, text.Hinted(errors.New("needs the name of one shell"), "demesne completion bash | zsh | fish")
 	}
 	text, err := program().Completion(args[0])
 	if err != nil {

@@ -51,7 +51,7 @@ func (s *Store) Remove(ctx context.Context, ref imageref.Ref, force bool) (*Free
 			err = ErrInUse
 		}
 		if err != nil {
-			return nil, false, err // entries are unknown, and so is what may be removed
+			return nil, false, err // without entries, no blob is known to be unused
 		}
 		return nil, false, s.removeBlobs(entries, time.Time{}, freed)
 	})

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/client"
 )
@@ -173,7 +173,7 @@ func askRules(ctx context.Context, path, mode, file string) (r runner.EgressRule
 	case err != nil:
 		return r, fmt.Errorf("run %s: %w", EgressProgram, err)
 	case len(r.Wrong) > 0:
-		return r, cmdline.Hinted(&policyError{r.Wrong}, "%s", "demesne egress lint "+file+" lists all errors in it")
+		return r, text.Hinted(&policyError{r.Wrong}, "%s", "demesne egress lint "+file+" lists all errors in it")
 	}
 	return r, nil
 }

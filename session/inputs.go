@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -27,7 +27,7 @@ func ParseInputs(files, sockets []string) ([]runner.Input, error) {
 			return nil, fmt.Errorf("%s %q: %w", what, arg, err)
 		}
 		if other, ok := taken[in.Name]; ok {
-			return nil, cmdline.Hinted(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
+			return nil, text.Hinted(fmt.Errorf("mount basename %q would collide: %s and %s", in.Name, other, in.Path),
 				"use %s PATH:NAME to rename one of them", flag)
 		}
 		taken[in.Name] = in.Path
@@ -49,7 +49,7 @@ func resolveInput(arg string, socket bool) (runner.Input, error) {
 	}
 	if name == "" {
 		if name = filepath.Base(abs); runner.CheckInputName(name) != nil {
-			return runner.Input{}, cmdline.Hinted(errors.New("its name is not possible in /in"), "use --in PATH:NAME to rename it")
+			return runner.Input{}, text.Hinted(errors.New("its name is not possible in /in"), "use --in PATH:NAME to rename it")
 		}
 	}
 	real, err := filepath.EvalSymlinks(abs)
@@ -78,7 +78,7 @@ func checkKind(m fs.FileMode, socket bool) error {
 	case socket && !isSocket:
 		return errors.New("is not a socket")
 	case !socket && isSocket:
-		return cmdline.Hinted(errors.New("is not a regular file or directory"), "use --socket for a socket")
+		return text.Hinted(errors.New("is not a regular file or directory"), "use --socket for a socket")
 	case !socket && !m.IsRegular() && !m.IsDir():
 		return errors.New("is not a regular file or directory")
 	}

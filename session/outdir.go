@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 )
 
 // ownerOnly is the mode of directories made for outputs. If other users could reach /out, a sandbox on an image could
@@ -35,7 +35,7 @@ type outDir struct {
 
 // elsewhere adds a hint to an error of the output root: how to choose another directory.
 func elsewhere(err error) error {
-	return cmdline.Hinted(err, "set --out DIR for this run, or DEMESNE_OUTPUT_ROOT for all runs")
+	return text.Hinted(err, "set --out DIR for this run, or DEMESNE_OUTPUT_ROOT for all runs")
 }
 
 // outName returns a name for an output directory. It is unique, and sorts by time.
@@ -152,7 +152,7 @@ func writableDir(path string) (string, error) {
 func printable(names ...string) error {
 	for _, n := range names {
 		if !utf8.ValidString(n) {
-			return cmdline.Hinted(fmt.Errorf("%q is not UTF-8", n), "pass a directory above it; files inside it may have such names")
+			return text.Hinted(fmt.Errorf("%q is not UTF-8", n), "pass a directory above it; files inside it may have such names")
 		}
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/runner/tarball"
@@ -107,7 +107,7 @@ func (q quota) number(variable string, fallback int) (int, error) {
 // copies returns the limits of one copy; a zero field means tarball's default.
 func (q quota) copies() (l tarball.Limits, err error) {
 	if v := q.getenv(varCopyBytes); v != "" {
-		if err := cmdline.Bytes(&l.Bytes)(v); err != nil {
+		if l.Bytes, err = text.ParseBytes(v); err != nil {
 			return l, fmt.Errorf("%s %q: %w", varCopyBytes, v, err)
 		}
 	}
@@ -121,9 +121,9 @@ func withCopyHint(err error) error {
 	switch {
 	case !errors.As(err, &e):
 	case e.Of == tarball.OfBytes:
-		return cmdline.Hinted(err, "%s", "$"+varCopyBytes+" sets the maximum of bytes in one copy")
+		return text.Hinted(err, "%s", "$"+varCopyBytes+" sets the maximum of bytes in one copy")
 	case e.Of == tarball.OfEntries:
-		return cmdline.Hinted(err, "%s", "$"+varCopyFiles+" sets the maximum of files and directories in one copy")
+		return text.Hinted(err, "%s", "$"+varCopyFiles+" sets the maximum of files and directories in one copy")
 	}
 	return err
 }

@@ -35,7 +35,7 @@ import (
 	"demesne/images"
 	imageevents "demesne/images/events"
 	"demesne/images/imageref"
-	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/session/audit"
@@ -178,7 +178,7 @@ func (s *Service) DefaultImage() (imageref.Ref, error) {
 	name := imageref.Default(s.opts.Getenv)
 	ref, err := ParseImage(name)
 	if err != nil {
-		err = cmdline.Hinted(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
+		err = text.Hinted(fmt.Errorf("image %q: %w", name, err), "from $DEMESNE_DEFAULT_IMAGE")
 	}
 	return ref, err
 }

@@ -74,7 +74,7 @@ func (f *console) report(verb string, err error) {
 		name = "research: "
 	}
 	fmt.Fprintf(f.stderr, "demesne: %s%s\n", name, text.SafeLine(err.Error()))
-	if hint := cmdline.HintOf(err); hint != "" {
+	if hint := text.HintOf(err); hint != "" {
 		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
 	}
 }
@@ -97,9 +97,9 @@ func (f *console) run(args []string, research bool) (int, error) {
 	case err != nil:
 		return 0, err
 	case len(rest) > 1:
-		return 0, cmdline.Hinted(fmt.Errorf("unexpected argument %q", rest[1]), "put the prompt into quotes")
+		return 0, text.Hinted(fmt.Errorf("unexpected argument %q", rest[1]), "put the prompt into quotes")
 	case len(rest) == 0 || strings.TrimSpace(rest[0]) == "":
-		return 0, cmdline.Hinted(errors.New("prompt is required"), "demesne %s --help shows examples", line.Name)
+		return 0, text.Hinted(errors.New("prompt is required"), "demesne %s --help shows examples", line.Name)
 	}
 	job := stored{o.Request, o.Out}
 	job.Prompt, job.Research = rest[0], research
@@ -234,7 +234,7 @@ func (f *console) request(args []string) (int, error) {
 		}
 	})
 	if err != nil {
-		say(agents.Message{Error: err.Error(), Hint: cmdline.HintOf(err)})
+		say(agents.Message{Error: err.Error(), Hint: text.HintOf(err)})
 		return exitFailed, nil
 	}
 	say(agents.Message{Result: res})
@@ -259,7 +259,7 @@ func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r
 		}
 		a, err := catalog.In(r.Image).Choose(tool, r.Model)
 		if errors.Is(err, agents.ErrNoProgram) && front == runner.FrontendCLI {
-			err = cmdline.Hinted(err, install.ProgramHint)
+			err = text.Hinted(err, install.ProgramHint)
 		}
 		return a, err
 	}
@@ -269,7 +269,7 @@ func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r
 func checkNames(inputs []runner.Input) error {
 	for _, in := range inputs {
 		if in.Name == path.Base(agents.ConfigDir) || in.Name == path.Base(previousInside) {
-			return cmdline.Hinted(fmt.Errorf("input %q: the agent's sandbox has /in/%s already", in.Path, in.Name), "use PATH:NAME to rename it")
+			return text.Hinted(fmt.Errorf("input %q: the agent's sandbox has /in/%s already", in.Path, in.Name), "use PATH:NAME to rename it")
 		}
 	}
 	return nil

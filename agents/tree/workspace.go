@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/rootfs/upper"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -43,7 +43,7 @@ func openWorkspace(dir, run string) (*workspace, error) {
 	}
 	for _, c := range []struct{ path, what string }{{home, "your home directory"}, {run, "the directory of the run"}} {
 		if real, err := filepath.EvalSymlinks(c.path); c.path != "" && err == nil && contains(w.dir, real) {
-			return nil, cmdline.Hinted(fmt.Errorf("workspace %q: it contains %s, and an agent may change everything in it", dir, c.what), "choose the directory of a project")
+			return nil, text.Hinted(fmt.Errorf("workspace %q: it contains %s, and an agent may change everything in it", dir, c.what), "choose the directory of a project")
 		}
 	}
 	if w.before, err = upper.FindAutorun(w.dir); err != nil {

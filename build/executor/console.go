@@ -62,7 +62,7 @@ func (f *console) main(args []string) int {
 		return f.report(errors.New("--recipe has a context of its own"), exitUsage)
 	case typed.Recipe != "":
 	case len(rest) == 0:
-		return f.report(cmdline.Hinted(errors.New("needs a context"), "demesne build -t local/app ."), exitUsage)
+		return f.report(text.Hinted(errors.New("needs a context"), "demesne build -t local/app ."), exitUsage)
 	case len(rest) > 1:
 		return f.report(fmt.Errorf("unexpected argument %q", rest[1]), exitUsage)
 	}
@@ -106,7 +106,7 @@ func (f *console) execute(typed *build.Options) int {
 // report tells the caller why a build failed, and returns the exit code.
 func (f *console) report(err error, code int) int {
 	if f.events != nil {
-		e := events.Event{Event: events.Error, Text: text.SafeLine(err.Error()), Hint: text.SafeLine(cmdline.HintOf(err))}
+		e := events.Event{Event: events.Error, Text: text.SafeLine(err.Error()), Hint: text.SafeLine(text.HintOf(err))}
 		if at := (*containerfile.Error)(nil); errors.As(err, &at) && at.Line > 0 {
 			e.Line, e.Why = at.Line, text.SafeLine(at.Err.Error())
 		}
@@ -114,7 +114,7 @@ func (f *console) report(err error, code int) int {
 		return code
 	}
 	fmt.Fprintf(f.stderr, "demesne: build: %s\n", text.SafeLine(err.Error()))
-	if hint := cmdline.HintOf(err); hint != "" {
+	if hint := text.HintOf(err); hint != "" {
 		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
 	}
 	return code
@@ -367,5 +367,5 @@ func openFile(o *options, of func(name string) (*os.File, error)) (*os.File, err
 		}
 		return file, nil
 	}
-	return nil, cmdline.Hinted(fmt.Errorf("context %q: no %s", o.dir, strings.Join(fileNames[:2], " or ")), "-f names another file")
+	return nil, text.Hinted(fmt.Errorf("context %q: no %s", o.dir, strings.Join(fileNames[:2], " or ")), "-f names another file")
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner/tarball"
 )
 
@@ -47,7 +47,7 @@ func apartFromState(dir string) error {
 	}
 	for _, path := range fsutil.PrivateState() {
 		if fsutil.Overlap(fsutil.WithoutLinks(abs), path) {
-			return cmdline.Hinted(fmt.Errorf("context %q: overlaps demesne's own files %q", dir, path), "name a directory apart from them")
+			return text.Hinted(fmt.Errorf("context %q: overlaps demesne's own files %q", dir, path), "name a directory apart from them")
 		}
 	}
 	return nil

@@ -20,8 +20,8 @@ import (
 	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/oci"
-	"demesne/internal/cmdline"
 	"demesne/internal/lazy"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/tarball"
@@ -186,7 +186,7 @@ func denied(d runner.Blocked) error {
 	}
 	err := fmt.Errorf("egress forbids %s", d)
 	if d.Allow != "" {
-		return cmdline.Hinted(err, "%s", "to allow it: --allow-domain "+d.Allow)
+		return text.Hinted(err, "%s", "to allow it: --allow-domain "+d.Allow)
 	}
 	return err
 }
@@ -210,7 +210,7 @@ func (f *fetch) open(ctx context.Context) error {
 		return nil
 	}
 	if f.egress.Mode == session.NoEgress && len(f.egress.Allow) == 0 {
-		return cmdline.Hinted(errors.New("--egress none forbids it"), "--allow-domain NAME allows one server")
+		return text.Hinted(errors.New("--egress none forbids it"), "--allow-domain NAME allows one server")
 	}
 	self, err := client.FindProgram("demesne-images")
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
-	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/session"
 )
@@ -27,7 +26,7 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 		return nil, fmt.Errorf("image %q: %w", name, err)
 	}
 	if !ref.Stored() || ref.Local() {
-		return nil, cmdline.Hinted(fmt.Errorf("image %q: a Containerfile cannot name files of this machine", name), "demesne import gives an archive a name")
+		return nil, text.Hinted(fmt.Errorf("image %q: a Containerfile cannot name files of this machine", name), "demesne import gives an archive a name")
 	}
 	policy := images.PullMissing
 	if b.pull {
@@ -36,7 +35,7 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 	if len(b.allowed) > 0 {
 		ok, stored := imageref.Permitted(name, b.allowed)
 		if !ok {
-			return nil, cmdline.Hinted(fmt.Errorf("image %q: not allowed", name), "--allow-image lists what this build may use, besides demesne's catalogue")
+			return nil, text.Hinted(fmt.Errorf("image %q: not allowed", name), "--allow-image lists what this build may use, besides demesne's catalogue")
 		}
 		if stored {
 			policy = images.PullNever
@@ -99,7 +98,7 @@ func (b *builder) suggested(ref imageref.Ref, err error) error {
 		}
 	}
 	if near := text.Nearest(ref.Given, names); near != "" {
-		return cmdline.Hinted(err, "did you mean %q? The store has it", near)
+		return text.Hinted(err, "did you mean %q? The store has it", near)
 	}
 	return err
 }

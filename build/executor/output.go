@@ -14,8 +14,8 @@ import (
 	"demesne/images/archive"
 	"demesne/images/imageref"
 	"demesne/images/oci"
-	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner/tarball"
 )
 
@@ -50,7 +50,7 @@ func outputOf(word string) (o output, err error) {
 	}
 	switch {
 	case o.kind == "registry":
-		return o, cmdline.Hinted(fmt.Errorf("output %q: a build does not push", word), "demesne push NAME, after demesne build -t NAME")
+		return o, text.Hinted(fmt.Errorf("output %q: a build does not push", word), "demesne push NAME, after demesne build -t NAME")
 	case !slices.Contains(outputs, o.kind):
 		return o, fmt.Errorf("output %q: unknown type %q (%s)", word, o.kind, strings.Join(outputs, ", "))
 	case o.dest == "":

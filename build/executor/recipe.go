@@ -16,7 +16,6 @@ import (
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/images/recipes"
-	"demesne/internal/cmdline"
 	"demesne/internal/flock"
 	"demesne/internal/text"
 )
@@ -93,7 +92,7 @@ func (b *builder) once(ctx context.Context) (oci.Digest, error) {
 		}
 	}
 	r, _ := recipes.Find(b.recipe)
-	b.show.note(fmt.Sprintf("building %s%s, once: about %s on disk with its base, and some minutes", recipes.Namespace, r.Name, cmdline.FormatBytes(r.Size)))
+	b.show.note(fmt.Sprintf("building %s%s, once: about %s on disk with its base, and some minutes", recipes.Namespace, r.Name, text.FormatBytes(r.Size)))
 	return b.build(ctx)
 }
 

@@ -67,7 +67,7 @@ func styleOf(word string, isQuiet bool, term cmdline.Terminal) (style, error) {
 	case word == "plain":
 		return plain, nil
 	case word == "tty" && !term.Redraw:
-		return plain, cmdline.Hinted(fmt.Errorf("--progress tty: stderr is not a terminal that can redraw lines"), "--progress plain")
+		return plain, text.Hinted(fmt.Errorf("--progress tty: stderr is not a terminal that can redraw lines"), "--progress plain")
 	case word == "tty", term.Redraw:
 		return live, nil
 	}
@@ -246,14 +246,14 @@ func (p *pulled) layer(e events.Event) {
 	if e.State == events.Pulled || e.State == events.Present {
 		l.Bytes = l.Total
 		if p.style == plain && e.State == events.Pulled {
-			p.line("[%s] layer %.12s: %s", p.task.text, e.Digest.Encoded(), cmdline.FormatBytes(l.Total))
+			p.line("[%s] layer %.12s: %s", p.task.text, e.Digest.Encoded(), text.FormatBytes(l.Total))
 		}
 	}
 	var bytes, total int64
 	for _, l := range p.layers {
 		bytes, total = bytes+l.Bytes, total+l.Total
 	}
-	p.task.output.status(cmdline.FormatBytes(bytes) + " of " + cmdline.FormatBytes(total))
+	p.task.output.status(text.FormatBytes(bytes) + " of " + text.FormatBytes(total))
 }
 
 // output returns the writer for the output of a stage's step. It must be closed.

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 )
 
 // maxKey bounds the file of a private key, and maxRequest a request to an agent, both in bytes.
@@ -42,15 +42,15 @@ func keyOf(path string) (key any, err error) {
 		return nil, fmt.Errorf("open %q: %w", path, fsutil.Reason(err))
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxKey))
+	pem, err := io.ReadAll(io.LimitReader(f, maxKey))
 	if err != nil {
 		return nil, fmt.Errorf("read %q: %w", path, fsutil.Reason(err))
 	}
-	key, err = ssh.ParseRawPrivateKey(text)
+	key, err = ssh.ParseRawPrivateKey(pem)
 	var locked *ssh.PassphraseMissingError
 	switch {
 	case errors.As(err, &locked):
-		return nil, cmdline.Hinted(fmt.Errorf("%q: the key has a passphrase", path), "ssh-agent sh -c 'ssh-add KEY && demesne build --ssh default …'")
+		return nil, text.Hinted(fmt.Errorf("%q: the key has a passphrase", path), "ssh-agent sh -c 'ssh-add KEY && demesne build --ssh default …'")
 	case err != nil:
 		return nil, fmt.Errorf("%q: no private key", path) // the error could have parts of the file
 	}

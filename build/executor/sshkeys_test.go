@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
-	"demesne/internal/cmdline"
+	"demesne/internal/text"
 )
 
 // keyFile writes a private key.
@@ -123,8 +123,8 @@ func TestAgentsOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	text := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(text, []byte("top secret"), 0o600); err != nil {
+	path := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(path, []byte("top secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	env := map[string]string{"SSH_AUTH_SOCK": socket}
@@ -132,17 +132,17 @@ func TestAgentsOf(t *testing.T) {
 		"default": "", "x=" + socket: "", "x=" + keyFile(t, "good", ed, ""): "",
 		"x=":                                    "no socket",
 		"x=/nosuch":                             `open "/nosuch": no such file`,
-		"x=" + text:                             `text": no private key`,
-		"x=" + text + "," + socket:              "give this one another id",
-		"x=" + filepath.Dir(text):               "neither a socket nor a file",
+		"x=" + path:                             `text": no private key`,
+		"x=" + path + "," + socket:              "give this one another id",
+		"x=" + filepath.Dir(path):               "neither a socket nor a file",
 		"x=" + keyFile(t, "locked", ed, "pass"): "the key has a passphrase",
 	} {
 		_, err := agentsOf([]string{word}, func(name string) string { return env[name] })
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) || err != nil && strings.Contains(err.Error(), "top secret") {
 			t.Errorf("%s: %v, want %q", word, err, want)
 		}
-		if want == "the key has a passphrase" && !strings.Contains(cmdline.HintOf(err), "ssh-add") {
-			t.Errorf("hint: %q", cmdline.HintOf(err))
+		if want == "the key has a passphrase" && !strings.Contains(text.HintOf(err), "ssh-add") {
+			t.Errorf("hint: %q", text.HintOf(err))
 		}
 	}
 }

@@ -102,13 +102,13 @@ func (o *agentOptions) Flags() cmdline.Flags {
 // Run runs an agent's program on the terminal.
 func (o *agentOptions) Run(args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, app.Hinted(errors.New("no agent given"), "demesne agent claude, or demesne agent codex")
+		return 0, text.Hinted(errors.New("no agent given"), "demesne agent claude, or demesne agent codex")
 	}
 	if args[0] == "run" {
 		return executeAgent(args)
 	}
 	if o.setup != "" && !o.branch {
-		return 0, app.Hinted(errors.New("--setup: needs --branch: it prepares the clone"), "demesne agent --branch --setup 'npm ci' %s", args[0])
+		return 0, text.Hinted(errors.New("--setup: needs --branch: it prepares the clone"), "demesne agent --branch --setup 'npm ci' %s", args[0])
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -187,9 +187,9 @@ func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err err
 	t.agent, err = catalog.In(o.Image.Given).Find(name)
 	switch {
 	case errors.Is(err, agents.ErrNoProgram):
-		return app.Hinted(err, install.ProgramHint)
+		return text.Hinted(err, install.ProgramHint)
 	case err != nil:
-		return app.Hinted(err, "docs/reference/agents.md lists the agents, and the variables and files that hold their credentials")
+		return text.Hinted(err, "docs/reference/agents.md lists the agents, and the variables and files that hold their credentials")
 	}
 	if image := cmp.Or(t.agent.Image(), string(imageref.Host)); o.Image.Kind == "" || o.Image.Kind == imageref.Host {
 		if o.Image, err = session.ParseImage(image); err != nil {
@@ -240,7 +240,7 @@ func (t *agentTerminal) seed() error {
 	}
 	defer root.Close()
 	if err := t.launch.Seed(root); err != nil {
-		return app.Hinted(err, "an earlier session changed %s; remove it, or use --fresh", text.SafeLine(at))
+		return text.Hinted(err, "an earlier session changed %s; remove it, or use --fresh", text.SafeLine(at))
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"demesne/agents"
 	"demesne/cli/app"
 	"demesne/cli/launch"
-	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -38,13 +38,13 @@ func newBranch(p *project, name string) (b *branch, err error) {
 		b.repo = filepath.Join(p.root, ".git")
 	}
 	if info, err := os.Lstat(b.repo); err != nil || !info.IsDir() {
-		return nil, app.Hinted(errors.New("--branch: the working directory is in no git repository"), "git init, git add and git commit make one")
+		return nil, text.Hinted(errors.New("--branch: the working directory is in no git repository"), "git init, git add and git commit make one")
 	}
 	if b.format, err = p.git1("rev-parse", "--show-object-format"); err != nil {
 		return nil, fmt.Errorf("--branch: %w", err)
 	}
 	if b.base, err = p.git1("rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err != nil {
-		return nil, app.Hinted(errors.New("--branch: the repository has no commit"), "commit first: the agent works on a clone of the last commit")
+		return nil, text.Hinted(errors.New("--branch: the repository has no commit"), "commit first: the agent works on a clone of the last commit")
 	}
 	b.name = b.freeName(name)
 	return b, nil
@@ -173,13 +173,13 @@ func (b *branch) fetch(a *app.App, r *runner.Result) error {
 	case err != nil || !info.Mode().IsRegular():
 		err = errors.New("it is not a file")
 	case info.Size() > maxBundle:
-		err = fmt.Errorf("it has %s; the limit is %s", cmdline.FormatBytes(info.Size()), cmdline.FormatBytes(maxBundle))
+		err = fmt.Errorf("it has %s; the limit is %s", text.FormatBytes(info.Size()), text.FormatBytes(maxBundle))
 	}
 	if err == nil {
 		b.commits, err = b.receive(bundle)
 	}
 	if err != nil {
-		return app.Hinted(fmt.Errorf("fetch branch: %w", err), "what the agent left is %s", bundle)
+		return text.Hinted(fmt.Errorf("fetch branch: %w", err), "what the agent left is %s", bundle)
 	}
 	if os.Remove(bundle) == nil {
 		os.Remove(r.Out) // only if it is empty

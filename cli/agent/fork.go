@@ -67,9 +67,9 @@ type attempt struct {
 func (o *agentOptions) forkAgent(home string, args []string) (int, error) {
 	switch {
 	case !o.branch:
-		return 0, app.Hinted(errors.New("--fork: needs --branch: attempts cannot share the working directory"), "demesne agent --branch --fork 3 claude -p 'the task'")
+		return 0, text.Hinted(errors.New("--fork: needs --branch: attempts cannot share the working directory"), "demesne agent --branch --fork 3 claude -p 'the task'")
 	case o.Network.Ask:
-		return 0, app.Hinted(errors.New("--fork: excludes --ask: attempts have no terminal"), "--allow-domain NAME allows a name without a question")
+		return 0, text.Hinted(errors.New("--fork: excludes --ask: attempts have no terminal"), "--allow-domain NAME allows a name without a question")
 	}
 	f := &forking{o: o, home: home, args: args, sig: stream.SignalsWatched(o.Quit)}
 	// No credential for --setup: its requests to the model are forwarded without one.

@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -41,7 +41,7 @@ func findProject(home string) (*project, error) {
 	}
 	atHome := dir == home && procself.Checkout(home)
 	if launch.Contains(dir, home) && !atHome {
-		return nil, app.Hinted(fmt.Errorf("%q contains your home directory: an agent may change everything in its directory", dir), "go to a project's directory first")
+		return nil, text.Hinted(fmt.Errorf("%q contains your home directory: an agent may change everything in its directory", dir), "go to a project's directory first")
 	}
 	p := &project{dir: dir, root: dir}
 	data := "" // of the repository or submodule around dir, if that is not a directory .git beside its files

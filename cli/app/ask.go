@@ -13,6 +13,7 @@ import (
 
 	"demesne/cli/stream"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 )
 
 // AskSecret asks for a secret, which the terminal does not show.
@@ -23,7 +24,7 @@ func (c *Console) AskSecret(ctx context.Context, prompt, hint string) (string, e
 // Ask reads a line from the terminal. A signal ends the wait.
 func (c *Console) Ask(ctx context.Context, prompt string, echo bool, hint string) (string, error) {
 	if !stream.IsTerminal(c.Stdin) {
-		return "", Hinted(errors.New("stdin is not a terminal, so it cannot be asked for a name or a password"), "%s", hint)
+		return "", text.Hinted(errors.New("stdin is not a terminal, so it cannot be asked for a name or a password"), "%s", hint)
 	}
 	if !echo {
 		restore, err := hideTyping(stream.FD(c.Stdin))

@@ -8,6 +8,7 @@ import (
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/session/cow"
@@ -21,11 +22,6 @@ const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
-
-// Hinted adds a hint to an error: one line that the user can type.
-func Hinted(err error, format string, a ...any) error {
-	return cmdline.Hinted(err, format, a...)
-}
 
 // ExitCode returns the exit code for an error that prevented the command from running.
 func ExitCode(err error) int {
@@ -56,7 +52,7 @@ var hints = map[ipc.Code]string{
 }
 
 func hintOf(err error) string {
-	if h := cmdline.HintOf(err); h != "" {
+	if h := text.HintOf(err); h != "" {
 		return h
 	}
 	var used *cow.UsedError

@@ -8,6 +8,7 @@ import (
 
 	"demesne/images"
 	"demesne/images/events"
+	"demesne/internal/text"
 	"demesne/runner/ipc"
 )
 
@@ -22,7 +23,7 @@ func TestHintOf(t *testing.T) {
 		{&images.UnknownError{Name: "pyhton", Near: "python"}, ""},
 		{ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox"), "demesne ls"},
 		{&ipc.Error{Code: ipc.CodeNoSuchSandbox, Hint: "its own"}, "its own"},
-		{Hinted(ipc.ErrTooLong, "the caller's"), "the caller's"},
+		{text.Hinted(ipc.ErrTooLong, "the caller's"), "the caller's"},
 		{errors.New("any other"), ""},
 	} {
 		if got := hintOf(fmt.Errorf("run: %w", c.err)); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner/client"
 	"demesne/runner/ipc"
 )
@@ -123,7 +124,7 @@ func IsEnvName(s string) bool {
 func OneSandbox(args []string) (string, error) {
 	switch {
 	case len(args) == 0:
-		return "", Hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
+		return "", text.Hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
 	case len(args) > 1:
 		return "", fmt.Errorf("unexpected argument %q", args[1])
 	}

@@ -12,6 +12,7 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/rootfs/upper"
 	"demesne/session/cow"
 )
@@ -29,7 +30,7 @@ type Questions struct {
 func OpenQuestions(a *app.App) (*Questions, error) {
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		return nil, app.Hinted(errors.New("--interactive: there is no terminal to ask on"), "demesne diff --patch shows the changes; demesne apply PATH makes some")
+		return nil, text.Hinted(errors.New("--interactive: there is no terminal to ask on"), "demesne diff --patch shows the changes; demesne apply PATH makes some")
 	}
 	unix.IoctlSetInt(stream.FD(f), unix.TCFLSH, unix.TCIFLUSH) // typed before the question
 	return &Questions{f: f, in: bufio.NewReader(f), shows: cmdline.TerminalOf(f, a.Env)}, nil

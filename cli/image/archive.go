@@ -15,6 +15,7 @@ import (
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/session"
 )
 
@@ -45,7 +46,7 @@ func (o *importOptions) Flags() cmdline.Flags { return madeFlags(&o.json, &o.qui
 
 func (o *importOptions) Run(args []string) (int, error) {
 	if len(args) != 2 {
-		return 0, app.Hinted(errors.New("needs a tar file or directory, and a name"), "demesne import rootfs.tar base")
+		return 0, text.Hinted(errors.New("needs a tar file or directory, and a name"), "demesne import rootfs.tar base")
 	}
 	src, err := os.Stat(args[0])
 	if err != nil {
@@ -140,7 +141,7 @@ func (o *saveOptions) Flags() cmdline.Flags {
 
 func (o *saveOptions) Run(args []string) (int, error) {
 	if o.file == "" {
-		return 0, app.Hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
+		return 0, text.Hinted(errors.New("needs a file to write"), "demesne save -o image.tar NAME; -o - is stdout")
 	}
 	return o.write(args, func(ctx context.Context, c *images.Client, ref imageref.Ref, to *os.File, p *progress.Progress) error {
 		return c.Save(ctx, ref, to, cmp.Or(o.format, formats[0]), p.Take)
@@ -165,7 +166,7 @@ func (o *archiveOptions) write(args []string, do func(context.Context, *images.C
 	}
 	toStdout := o.file == "" || o.file == "-"
 	if toStdout && stream.IsTerminal(o.Stdout) {
-		return 0, app.Hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", o.Verb, ref.Given)
+		return 0, text.Hinted(errors.New("will not write a tar to a terminal"), "demesne %s -o FILE %s", o.Verb, ref.Given)
 	}
 	return o.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		p := progress.New(&o.Console, false, fmt.Sprintf("%s %q", o.Verb, ref.Given))

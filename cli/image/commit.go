@@ -15,6 +15,7 @@ import (
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -56,7 +57,7 @@ func (o *commitOptions) Flags() cmdline.Flags {
 
 func (o *commitOptions) Run(args []string) (int, error) {
 	if len(args) < 2 {
-		return 0, app.Hinted(errors.New("needs a sandbox and an image name"), "demesne commit build local/app")
+		return 0, text.Hinted(errors.New("needs a sandbox and an image name"), "demesne commit build local/app")
 	}
 	refs, err := named(args[1:2])
 	if err != nil {
@@ -110,9 +111,9 @@ func (o *commitOptions) commit(ctx context.Context, c *images.Client, id string,
 	root := info.Spec.Rootfs
 	switch {
 	case root == nil:
-		return nil, app.Hinted(fmt.Errorf("sandbox %q: runs on this machine's own files, not on an image", id), "demesne create --image NAME creates a sandbox that can be committed")
+		return nil, text.Hinted(fmt.Errorf("sandbox %q: runs on this machine's own files, not on an image", id), "demesne create --image NAME creates a sandbox that can be committed")
 	case root.Digest == "" || root.Store != c.Store.Dir():
-		return nil, app.Hinted(fmt.Errorf("sandbox %q: its image is not in the store %q", id, c.Store.Dir()), "demesne import makes an image from a directory")
+		return nil, text.Hinted(fmt.Errorf("sandbox %q: its image is not in the store %q", id, c.Store.Dir()), "demesne import makes an image from a directory")
 	}
 	snap, err := eng.EphemeralSnapshot(ctx, id)
 	if err != nil {

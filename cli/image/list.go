@@ -13,6 +13,7 @@ import (
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/session"
 )
 
@@ -142,9 +143,9 @@ func imageTable(infos []imageInfo, now time.Time) string {
 		row := []string{"-", "-", "-", "-", "-", "-"}
 		switch {
 		case i.Built > 0:
-			row = []string{"-", "-", "about " + cmdline.FormatBytes(i.Built), "-", "-", "not built"}
+			row = []string{"-", "-", "about " + text.FormatBytes(i.Built), "-", "-", "not built"}
 		case i.Digest != "":
-			row = []string{"-", progress.ShortDigest(i.Digest), cmdline.FormatBytes(i.Size - i.Dropped), cmdline.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
+			row = []string{"-", progress.ShortDigest(i.Digest), text.FormatBytes(i.Size - i.Dropped), text.FormatBytes(i.Shared), unpacked(i), lastUsed(i, now)}
 		}
 		for _, full := range i.Names {
 			row[0] = imageref.Short(full)
@@ -161,7 +162,7 @@ func unpacked(i imageInfo) string {
 	if i.Unpacked == 0 {
 		return "-"
 	}
-	return cmdline.FormatBytes(i.Unpacked)
+	return text.FormatBytes(i.Unpacked)
 }
 
 func lastUsed(i imageInfo, now time.Time) string {

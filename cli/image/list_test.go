@@ -13,8 +13,8 @@ import (
 	"demesne/images"
 	"demesne/images/oci"
 	"demesne/images/recipes"
-	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 )
 
 func TestImageTable(t *testing.T) {
@@ -38,7 +38,7 @@ func TestImageTable(t *testing.T) {
 		if r.Word {
 			name = r.Name
 		}
-		want = append(want, name+" - about "+cmdline.FormatBytes(r.Size)+" - - not built")
+		want = append(want, name+" - about "+text.FormatBytes(r.Size)+" - - not built")
 	}
 	var got []string
 	for line := range strings.Lines(imageTable(infos, now)) {

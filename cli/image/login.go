@@ -13,6 +13,7 @@ import (
 	"demesne/images"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 )
 
 func loginCommand() app.Verb {
@@ -53,7 +54,7 @@ func logoutCommand() app.Verb {
 func oneRegistry(args []string) (string, error) {
 	switch {
 	case len(args) == 0 || args[0] == "":
-		return "", app.Hinted(errors.New("needs a registry"), "demesne login REGISTRY, such as registry.example or localhost:5000")
+		return "", text.Hinted(errors.New("needs a registry"), "demesne login REGISTRY, such as registry.example or localhost:5000")
 	case len(args) > 1:
 		return "", fmt.Errorf("unexpected argument %q", args[1])
 	}
@@ -80,7 +81,7 @@ func (o *loginOptions) Run(args []string) (int, error) {
 		return 0, err
 	}
 	if o.passwordStdin && o.user == "" {
-		return 0, app.Hinted(errors.New("--password-stdin needs a user name"), "--username USER")
+		return 0, text.Hinted(errors.New("--password-stdin needs a user name"), "--username USER")
 	}
 	return o.WithImages(func(ctx context.Context, c *images.Client) (int, error) {
 		c.TLSVerify, c.AuthFile = o.tlsVerify, o.authFile

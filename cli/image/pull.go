@@ -11,6 +11,7 @@ import (
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/session"
 )
 
@@ -38,7 +39,7 @@ certificates come from the files of podman, skopeo and docker.`,
 // named parses the operands of a command that takes image names.
 func named(args []string) ([]imageref.Ref, error) {
 	if len(args) == 0 {
-		return nil, app.Hinted(errors.New("needs the name of an image"), "demesne images --all lists names")
+		return nil, text.Hinted(errors.New("needs the name of an image"), "demesne images --all lists names")
 	}
 	var refs []imageref.Ref
 	for _, name := range args {

@@ -14,6 +14,7 @@ import (
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/session"
 )
 
@@ -84,7 +85,7 @@ type tagOptions struct {
 
 func (o *tagOptions) Run(args []string) (int, error) {
 	if len(args) < 2 {
-		return 0, app.Hinted(errors.New("needs the name of an image, and a new name"), "demesne tag local/app local/app:2")
+		return 0, text.Hinted(errors.New("needs the name of an image, and a new name"), "demesne tag local/app local/app:2")
 	}
 	refs, err := named(args)
 	if err != nil {
@@ -195,11 +196,11 @@ func pushNames(args []string) (from, to imageref.Ref, err error) {
 	}
 	switch {
 	case to.Local() || to.Kind == imageref.Directory:
-		return from, to, app.Hinted(fmt.Errorf("destination %q: is not in a registry", to.Given), "demesne save -o FILE %s writes an archive", from.Given)
+		return from, to, text.Hinted(fmt.Errorf("destination %q: is not in a registry", to.Given), "demesne save -o FILE %s writes an archive", from.Given)
 	case to.Digest() != "":
-		return from, to, app.Hinted(fmt.Errorf("destination %q: a digest cannot be chosen", to.Given), "name a tag in place of it: REGISTRY/NAME:TAG")
+		return from, to, text.Hinted(fmt.Errorf("destination %q: a digest cannot be chosen", to.Given), "name a tag in place of it: REGISTRY/NAME:TAG")
 	case !to.Explicit():
-		return from, to, app.Hinted(fmt.Errorf("destination %q: names no registry", to.Given), "demesne push %s REGISTRY/NAME:TAG", from.Given)
+		return from, to, text.Hinted(fmt.Errorf("destination %q: names no registry", to.Given), "demesne push %s REGISTRY/NAME:TAG", from.Given)
 	}
 	return from, to, nil
 }
@@ -208,7 +209,7 @@ func pushNames(args []string) (from, to imageref.Ref, err error) {
 func (o *pushOptions) keyPassphrase(ctx context.Context) (string, error) {
 	switch {
 	case o.signBy == "" && o.passphrase != "":
-		return "", app.Hinted(errors.New("a passphrase without a key"), "--sign-by FILE names the key")
+		return "", text.Hinted(errors.New("a passphrase without a key"), "--sign-by FILE names the key")
 	case o.signBy == "":
 		return "", nil
 	case o.passphrase != "":

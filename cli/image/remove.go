@@ -7,6 +7,7 @@ import (
 	"demesne/cli/app"
 	"demesne/images"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/session"
 )
 
@@ -54,7 +55,7 @@ func (o *removeOptions) Run(args []string) (int, error) {
 		for _, ref := range refs {
 			_, err := c.Store.Remove(ctx, ref, o.force)
 			if errors.Is(err, images.ErrInUse) {
-				err = app.Hinted(err, "demesne ls lists the sandboxes; demesne rmi --force removes the names anyway")
+				err = text.Hinted(err, "demesne ls lists the sandboxes; demesne rmi --force removes the names anyway")
 			}
 			if err != nil {
 				code = o.Report("rmi", session.NamedImage(ref, err))

@@ -19,16 +19,16 @@ import (
 func CanAsk(c *app.Console, n *Network, p *ProcessOptions) error {
 	if !n.Ask {
 		if n.askTime > 0 {
-			return app.Hinted(errors.New("--ask-timeout: needs --ask"), "--ask --ask-timeout 5m")
+			return text.Hinted(errors.New("--ask-timeout: needs --ask"), "--ask --ask-timeout 5m")
 		}
 		return nil
 	}
 	if !p.TTY && p.Interactive && stream.IsTerminal(c.Stdin) {
-		return app.Hinted(errors.New("--ask: the command reads from the terminal"), "with -t, it does so through demesne, which can ask in between")
+		return text.Hinted(errors.New("--ask: the command reads from the terminal"), "with -t, it does so through demesne, which can ask in between")
 	}
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		return app.Hinted(errors.New("--ask: there is no terminal to ask on"), "--allow-domain NAME allows without a question; --learn records what would be asked")
+		return text.Hinted(errors.New("--ask: there is no terminal to ask on"), "--allow-domain NAME allows without a question; --learn records what would be asked")
 	}
 	return f.Close()
 }

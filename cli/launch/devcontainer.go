@@ -17,7 +17,6 @@ import (
 
 	"demesne/build"
 	"demesne/build/devcontainer"
-	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/images"
 	"demesne/images/imageref"
@@ -54,7 +53,7 @@ func (o *Options) OpenDevcontainer(args []string) error {
 	case o.Image.Kind != "":
 		return errors.New("--devcontainer and --image: cannot be combined")
 	case *o.Asked == "" && len(args) > 0 && isDirectory(args[0]):
-		return app.Hinted(fmt.Errorf("command %q: is a directory", args[0]), "--devcontainer=%s -- CMD", args[0])
+		return text.Hinted(fmt.Errorf("command %q: is a directory", args[0]), "--devcontainer=%s -- CMD", args[0])
 	}
 	d, err := findDevcontainer(*o.Asked)
 	if err != nil {
@@ -87,7 +86,7 @@ func isDirectory(path string) bool {
 func devHinted(err error) error {
 	var refused *devcontainer.Refused
 	if errors.As(err, &refused) {
-		return app.Hinted(err, "%s", refused.Hint)
+		return text.Hinted(err, "%s", refused.Hint)
 	}
 	return err
 }

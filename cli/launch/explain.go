@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/cli/app"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/kernels/languages"
@@ -23,7 +22,7 @@ func (j *Execution) explain(err error) error {
 	case e.Code == ipc.CodeCommandNotFound && len(j.Cmd.Argv) > 0 && IsScriptName(j.Cmd.Argv[0]) && !fsutil.Exists(j.Cmd.Argv[0]):
 		return ipc.Errorf(e.Code, "execute %q: the sandbox has no such program, and this machine no such file", j.Cmd.Argv[0])
 	case e.Code == ipc.CodeNotExecutable && j.Options.platform != "":
-		return app.Hinted(err, "programs for %s need an emulator on this machine: sudo apt install qemu-user-static", text.SafeLine(j.Options.platform))
+		return text.Hinted(err, "programs for %s need an emulator on this machine: sudo apt install qemu-user-static", text.SafeLine(j.Options.platform))
 	case e.Code == ipc.CodeCommandNotFound && j.Options.Image.Kind == "" && len(j.Cmd.Argv) > 0:
 		if file := j.OnMachine(j.Cmd.Argv[0]); file != "" {
 			return j.Shows(err, file)
@@ -38,7 +37,7 @@ func (j *Execution) Shows(err error, file string) error {
 	if j.Options.Verb == "run" {
 		verb = "demesne run"
 	}
-	return app.Hinted(err, "the sandbox does not have %s, which is on this machine: %s --mount %s:ro shows that directory",
+	return text.Hinted(err, "the sandbox does not have %s, which is on this machine: %s --mount %s:ro shows that directory",
 		text.SafeLine(file), verb, text.SafeLine(filepath.Dir(file)))
 }
 

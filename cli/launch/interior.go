@@ -14,6 +14,7 @@ import (
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -69,7 +70,7 @@ func (o *Options) addTmpfs(s string) error {
 			return err
 		}
 	}
-	if t.Size == cmdline.Unlimited {
+	if t.Size == text.Unlimited {
 		return errors.New("needs a size (such as 64m)")
 	}
 	o.interior.Tmpfs = append(o.interior.Tmpfs, t)
@@ -86,14 +87,14 @@ func (o *ProcessOptions) readEnvFile(file string) error {
 		return fsutil.Reason(err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
+	raw, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
 	switch {
 	case err != nil:
 		return fsutil.Reason(err)
-	case len(text) > maxEnvFile:
-		return fmt.Errorf("longer than %s", cmdline.FormatBytes(maxEnvFile))
+	case len(raw) > maxEnvFile:
+		return fmt.Errorf("longer than %s", text.FormatBytes(maxEnvFile))
 	}
-	lines := bufio.NewScanner(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
+	lines := bufio.NewScanner(bytes.NewReader(bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf"))))
 	lines.Buffer(nil, maxEnvFile+1)
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimLeft(lines.Text(), " \t")
@@ -103,7 +104,7 @@ func (o *ProcessOptions) readEnvFile(file string) error {
 		if err := app.CheckEnv(line); err != nil {
 			err = fmt.Errorf("line %d: %w", n, err)
 			if strings.HasPrefix(line, "export ") {
-				return app.Hinted(err, "leave out the word export: the file is not a shell script")
+				return text.Hinted(err, "leave out the word export: the file is not a shell script")
 			}
 			return err
 		}

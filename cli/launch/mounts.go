@@ -14,6 +14,7 @@ import (
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/session/cow"
@@ -154,7 +155,7 @@ func (o *Options) gitIdentity() (env []string, err error) {
 		env = identityIn(dir)
 	}
 	if len(env) == 0 && o.identity == "yes" {
-		return nil, app.Hinted(errors.New("--git-identity: git has no name and no address here"), "git config --global user.name NAME sets one")
+		return nil, text.Hinted(errors.New("--git-identity: git has no name and no address here"), "git config --global user.name NAME sets one")
 	}
 	return env, nil
 }
@@ -165,13 +166,13 @@ func (o *Options) CanAskCow(background bool) error {
 	case o.cow != "ask":
 		return nil
 	case !o.hasCow():
-		return app.Hinted(errors.New("--cow: no directory has mode cow"), "--workspace DIR:cow, --mount DIR:cow or --here=cow")
+		return text.Hinted(errors.New("--cow: no directory has mode cow"), "--workspace DIR:cow, --mount DIR:cow or --here=cow")
 	case o.Key != "" || background:
-		return app.Hinted(errors.New("--cow ask: cannot be combined with --key or --background"), "demesne diff lists the changes afterwards")
+		return text.Hinted(errors.New("--cow ask: cannot be combined with --key or --background"), "demesne diff lists the changes afterwards")
 	}
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		return app.Hinted(errors.New("--cow ask: there is no terminal to ask on"), "without it the changes are kept for demesne apply")
+		return text.Hinted(errors.New("--cow ask: there is no terminal to ask on"), "without it the changes are kept for demesne apply")
 	}
 	return f.Close()
 }

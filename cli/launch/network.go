@@ -87,7 +87,7 @@ func CheckRule(s string) error {
 	case s == "":
 		return errors.New("empty")
 	case strings.Contains(s, "://") && !strings.HasPrefix(s, "tcp://"):
-		return app.Hinted(errors.New("is a URL, not a name"), "use only the name, such as example.com or example.com:443")
+		return text.Hinted(errors.New("is a URL, not a name"), "use only the name, such as example.com or example.com:443")
 	case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		return errors.New("has a space or a control character")
 	}

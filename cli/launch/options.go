@@ -28,6 +28,7 @@ import (
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -127,7 +128,7 @@ func (o *ProcessOptions) Argv(verb string, args []string) ([]string, error) {
 		return append([]string{"/bin/sh", "-c", *o.Shell}, args...), nil
 	}
 	if len(args) == 0 || args[0] == "" {
-		return nil, app.Hinted(errors.New("no command given"), "demesne %s --help shows examples", verb)
+		return nil, text.Hinted(errors.New("no command given"), "demesne %s --help shows examples", verb)
 	}
 	return args, nil
 }
@@ -143,7 +144,7 @@ func (o *ProcessOptions) Environment(lookup func(string) (string, bool)) ([]stri
 		}
 		value, ok := lookup(name)
 		if !ok {
-			return nil, app.Hinted(fmt.Errorf("env %q: not set in this environment", name), "use --env %s=VALUE", name)
+			return nil, text.Hinted(fmt.Errorf("env %q: not set in this environment", name), "use --env %s=VALUE", name)
 		}
 		env = append(env, name+"="+value)
 	}

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"demesne/cli/app"
 	"demesne/cli/progress"
 	"demesne/images/imageref"
 	"demesne/images/oci"
+	"demesne/internal/text"
 )
 
 // Root is the root file system of a sandbox that was not looked for yet.
@@ -54,7 +54,7 @@ func (r *Root) Argv(c *oci.Config, args []string) ([]string, error) {
 	}
 	argv, err := c.Command(r.o.Entrypoint, args)
 	if errors.Is(err, oci.ErrNoCommand) {
-		return nil, app.Hinted(fmt.Errorf("image %q: %w", r.Ref.Given, err), "demesne run --image %s -- CMD", r.Ref.Given)
+		return nil, text.Hinted(fmt.Errorf("image %q: %w", r.Ref.Given, err), "demesne run --image %s -- CMD", r.Ref.Given)
 	}
 	return argv, err
 }

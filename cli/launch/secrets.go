@@ -12,6 +12,7 @@ import (
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/proxy/redact"
 	"demesne/runner"
 )
@@ -60,7 +61,7 @@ func IsSource(s string) bool {
 func (n *Network) addSecretFor(s string) error {
 	name, at, found := strings.Cut(s, "=")
 	if strings.Contains(at, "://") {
-		return app.Hinted(errors.New("is a URL, not a name"), "use only the name: %s=example.com or %s=example.com:8443", name, name)
+		return text.Hinted(errors.New("is a URL, not a name"), "use only the name: %s=example.com or %s=example.com:8443", name, name)
 	}
 	host, header, _ := strings.Cut(at, ":")
 	switch port, more, _ := strings.Cut(header, ":"); {
@@ -101,9 +102,9 @@ func (n *Network) CheckSecrets() error {
 	for _, name := range n.order {
 		switch k := n.secrets[name]; {
 		case k.source == "":
-			return app.Hinted(fmt.Errorf("secret-for %q: no such secret", name), "use --secret %s to take it from $%s", name, name)
+			return text.Hinted(fmt.Errorf("secret-for %q: no such secret", name), "use --secret %s to take it from $%s", name, name)
 		case k.host == "" && !strings.HasPrefix(k.source, FromVault):
-			return app.Hinted(fmt.Errorf("secret %q: no --secret-for names its host", name), "use --secret-for %s=HOST", name)
+			return text.Hinted(fmt.Errorf("secret %q: no --secret-for names its host", name), "use --secret-for %s=HOST", name)
 		}
 	}
 	return nil
@@ -143,7 +144,7 @@ func findSecret(c *app.Console, name string, k *secret) (runner.Secret, error) {
 		s.Host, s.Header = kept.Host, kept.Header
 	}
 	if s.Host == "" {
-		return s, app.Hinted(errors.New("no host is stored with it"), "use --secret-for %s=HOST", name)
+		return s, text.Hinted(errors.New("no host is stored with it"), "use --secret-for %s=HOST", name)
 	}
 	return s, nil
 }

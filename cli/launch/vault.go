@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/cli/app"
+	"demesne/internal/text"
 	"demesne/runner/client"
 )
 
@@ -61,7 +61,7 @@ func Vault(operation string, s StoredSecret) ([]StoredSecret, error) {
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.ExitCode() == 3:
-		return nil, app.Hinted(fmt.Errorf("not in namespace %q", s.Namespace), "demesne secret list")
+		return nil, text.Hinted(fmt.Errorf("not in namespace %q", s.Namespace), "demesne secret list")
 	case errors.As(err, &exit) && said.Len() > 0:
 		return nil, errors.New(strings.TrimSpace(said.String()))
 	case err != nil:

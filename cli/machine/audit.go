@@ -15,6 +15,7 @@ import (
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/session/audit"
 	"demesne/session/events"
 )
@@ -89,7 +90,7 @@ func (o *auditOptions) setMark(s string) error {
 
 func (o *auditOptions) Run(args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, app.Hinted(errors.New("needs a verb"), "demesne audit list | verify")
+		return 0, text.Hinted(errors.New("needs a verb"), "demesne audit list | verify")
 	}
 	if len(args) > 1 {
 		return 0, fmt.Errorf("unexpected argument %q", args[1])

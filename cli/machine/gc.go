@@ -16,6 +16,7 @@ import (
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner/client"
 	"demesne/session"
 )
@@ -187,14 +188,14 @@ func freedText(f *images.Freed, trees int64) string {
 	for _, full := range f.Names {
 		fmt.Fprintf(&b, "removed %s\n", imageref.Short(full))
 	}
-	fmt.Fprintf(&b, "freed %s\n", cmdline.FormatBytes(f.Bytes+trees))
+	fmt.Fprintf(&b, "freed %s\n", text.FormatBytes(f.Bytes+trees))
 	return b.String()
 }
 
 // removeOutputs removes unused outputs only, and with --older-than logs and jobs.
 func (o *gcOptions) removeOutputs() (int, error) {
 	if o.all {
-		return 0, app.Hinted(errors.New("--all: cannot be combined with --outputs"), "demesne gc --outputs --older-than 1s removes all unused output directories")
+		return 0, text.Hinted(errors.New("--all: cannot be combined with --outputs"), "demesne gc --outputs --older-than 1s removes all unused output directories")
 	}
 	if o.blobs {
 		return 0, errors.New("--blobs: cannot be combined with --outputs")
@@ -214,5 +215,5 @@ func (o *gcOptions) removeOutputs() (int, error) {
 	if done.Logs+done.Jobs > 0 {
 		also = fmt.Sprintf(", %d network logs and %d jobs", done.Logs, done.Jobs)
 	}
-	return o.Print(fmt.Sprintf("removed %d output directories%s, freed %s\n", done.Dirs, also, cmdline.FormatBytes(done.Bytes)))
+	return o.Print(fmt.Sprintf("removed %d output directories%s, freed %s\n", done.Dirs, also, text.FormatBytes(done.Bytes)))
 }

@@ -191,7 +191,7 @@ func topTable(rows []topRow, now time.Time) [][]string {
 	table := [][]string{{"ID", "NAME", "FRONTEND", "STATE", "CPU", "CPU TIME", "MEMORY", "PROCESSES", "COMMANDS", "AGE", "IMAGE"}}
 	for _, r := range rows {
 		table = append(table, []string{
-			r.ID, cmp.Or(r.Name, "-"), r.Frontend, r.State, fmt.Sprintf("%.0f%%", 100*r.CPUs), fmt.Sprintf("%.1fs", r.CPU), cmdline.FormatBytes(r.Memory),
+			r.ID, cmp.Or(r.Name, "-"), r.Frontend, r.State, fmt.Sprintf("%.0f%%", 100*r.CPUs), fmt.Sprintf("%.1fs", r.CPU), text.FormatBytes(r.Memory),
 			fmt.Sprint(r.Processes), fmt.Sprint(r.Commands), app.Span(now.Sub(r.Created)), cmp.Or(r.Image, "-"),
 		})
 	}
@@ -313,7 +313,7 @@ func (v *topView) frame(rows []topRow, size runner.Winsize, now time.Time) strin
 		cpus, memory, processes = cpus+r.CPUs, memory+r.Memory, processes+r.Processes
 	}
 	lines := []string{
-		fmt.Sprintf("demesne top  %s  %d sandboxes, %.0f%% CPU, %s, %d processes", now.Format("15:04:05"), len(rows), 100*cpus, cmdline.FormatBytes(memory), processes),
+		fmt.Sprintf("demesne top  %s  %d sandboxes, %.0f%% CPU, %s, %d processes", now.Format("15:04:05"), len(rows), 100*cpus, text.FormatBytes(memory), processes),
 		"sort: c CPU, m memory, p processes, a age; q ends", "",
 	}
 	for i, line := range strings.Split(strings.TrimSuffix(topNarrow(topTable(rows, now), int(size.Cols)), "\n"), "\n") {

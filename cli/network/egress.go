@@ -19,6 +19,7 @@ import (
 	"demesne/cli/launch"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/session"
@@ -94,7 +95,7 @@ func (o *egressOptions) Flags() cmdline.Flags { return app.JSONFlag(&o.json) }
 
 func (o *egressOptions) Run(args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, app.Hinted(errors.New("needs a verb"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
+		return 0, text.Hinted(errors.New("needs a verb"), "demesne egress %s", strings.Join(egressVerbs(), " | "))
 	}
 	if err := cmdline.OneOf(args[0], egressVerbs()); err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
@@ -103,7 +104,7 @@ func (o *egressOptions) Run(args []string) (int, error) {
 	v := table[slices.IndexFunc(table, func(v egressVerb) bool { return v.name == args[0] })]
 	rest := slices.Clone(args[1:])
 	if len(rest) < v.min || len(rest) > v.max {
-		return 0, app.Hinted(fmt.Errorf("%s: wrong number of operands", v.name), "demesne egress --help shows the operands")
+		return 0, text.Hinted(fmt.Errorf("%s: wrong number of operands", v.name), "demesne egress --help shows the operands")
 	}
 	if v.run != nil {
 		return v.run(egressTool{o.App}, rest)

@@ -12,6 +12,7 @@ import (
 	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 )
 
 // Secret returns demesne secret.
@@ -67,7 +68,7 @@ func (o *secretOptions) Flags() cmdline.Flags {
 
 func (o *secretOptions) Run(args []string) (int, error) {
 	if len(args) == 0 {
-		return 0, app.Hinted(errors.New("needs a verb"), "demesne secret add NAME | list | rm NAME…")
+		return 0, text.Hinted(errors.New("needs a verb"), "demesne secret add NAME | list | rm NAME…")
 	}
 	if err := cmdline.OneOf(args[0], []string{"add", "list", "rm"}); err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)
@@ -79,7 +80,7 @@ func (o *secretOptions) Run(args []string) (int, error) {
 	case verb == "list" && len(names) > 0:
 		return 0, fmt.Errorf("unexpected argument %q", names[0])
 	case verb != "list" && len(names) == 0:
-		return 0, app.Hinted(errors.New("needs a name"), "demesne secret %s NAME", verb)
+		return 0, text.Hinted(errors.New("needs a name"), "demesne secret %s NAME", verb)
 	case verb == "add" && len(names) > 1:
 		return 0, fmt.Errorf("unexpected argument %q", names[1])
 	case o.header != "" && o.host == "":

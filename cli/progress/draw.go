@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cli/stream"
-	"demesne/internal/cmdline"
+	"demesne/internal/text"
 )
 
 const (
@@ -93,7 +93,7 @@ func (l *layerState) bar(width int, words progressWords) string {
 		}
 		bar = "[" + strings.Repeat("#", full) + strings.Repeat("-", w-full) + "] "
 	}
-	return fmt.Sprintf("  %s %s%s of %s  %s", l.name, bar, cmdline.FormatBytes(l.fetched), cmdline.FormatBytes(l.total), state)
+	return fmt.Sprintf("  %s %s%s of %s  %s", l.name, bar, text.FormatBytes(l.fetched), text.FormatBytes(l.total), state)
 }
 
 // summary returns the state of the whole image.
@@ -106,15 +106,15 @@ func (p *Progress) summary() string {
 			unpacked++
 		}
 	}
-	text := cmdline.FormatBytes(fetched) + " of " + cmdline.FormatBytes(total)
+	sum := text.FormatBytes(fetched) + " of " + text.FormatBytes(total)
 	if total > 0 {
-		text += fmt.Sprintf(" (%d%%)", 100*fetched/total)
+		sum += fmt.Sprintf(" (%d%%)", 100*fetched/total)
 	}
 	if speed := p.rate.of(p.now()); speed > 0 && fetched < total {
 		left := time.Duration(float64(total-fetched) / speed * float64(time.Second))
-		text += fmt.Sprintf(", %s/s, %s left", cmdline.FormatBytes(int64(speed)), left.Round(time.Second))
+		sum += fmt.Sprintf(", %s/s, %s left", text.FormatBytes(int64(speed)), left.Round(time.Second))
 	}
-	return fmt.Sprintf("%s, %d of %d layers %s", text, unpacked, len(p.order), p.words.end)
+	return fmt.Sprintf("%s, %d of %d layers %s", sum, unpacked, len(p.order), p.words.end)
 }
 
 // rate measures the speed of a download over the last seconds.

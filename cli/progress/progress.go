@@ -15,6 +15,7 @@ import (
 	"demesne/images/events"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 )
 
 // Progress prints the progress of an image on stderr. On a terminal that can redraw, it rewrites a bar for each layer
@@ -104,7 +105,7 @@ func (p *Progress) layer(e events.Event) {
 	case events.Pulled:
 		l.begun, last = true, true
 		p.fetched(l, l.total)
-		p.plain(e.Digest, "fetched, "+cmdline.FormatBytes(l.total))
+		p.plain(e.Digest, "fetched, "+text.FormatBytes(l.total))
 	case events.Unpacking:
 		l.fetched, l.unpacking = l.total, true // unpacking implies that it was fetched
 	case events.Done:
@@ -129,7 +130,7 @@ func (p *Progress) sent(e events.Event) string {
 	if e.State == events.Mounted || e.Layer == nil {
 		return "mounted from another repository"
 	}
-	return "pushed, " + cmdline.FormatBytes(e.Layer.Size)
+	return "pushed, " + text.FormatBytes(e.Layer.Size)
 }
 
 // fetched counts bytes of a layer. The bytes of an earlier pull, which this one resumes, are not part of its rate.

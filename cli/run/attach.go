@@ -8,6 +8,7 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/runner/jobs"
@@ -78,11 +79,11 @@ func attach(j *launch.Execution, id string) error {
 	var e *ipc.Error
 	switch {
 	case app.NoSuchSandbox(err) && j.Term.Fd < 0:
-		return app.Hinted(err, "on a terminal this starts a shell; without one, use demesne exec -i %s -- sh", id)
+		return text.Hinted(err, "on a terminal this starts a shell; without one, use demesne exec -i %s -- sh", id)
 	case app.NoSuchSandbox(err):
 		return j.Ended(s.Exec(j.Sig.Ctx, b.ID, j.RunOptions(), session.Callbacks{}))
 	case errors.As(err, &e) && e.Code == ipc.CodeBusy:
-		return app.Hinted(err, "detach there with Ctrl-P Ctrl-Q, or start a shell beside it: demesne exec -t %s -- sh", id)
+		return text.Hinted(err, "detach there with Ctrl-P Ctrl-Q, or start a shell beside it: demesne exec -t %s -- sh", id)
 	case err != nil:
 		return err
 	}

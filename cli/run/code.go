@@ -85,7 +85,7 @@ func (o *validateOptions) Run(args []string) (int, error) {
 	case errors.Is(err, cmdline.ErrHelp):
 		return 0, err
 	case err == nil && (len(rest) < 2 || rest[0] != "validate"):
-		err = app.Hinted(errors.New("needs the word validate and a file"), "demesne code validate FILE")
+		err = text.Hinted(errors.New("needs the word validate and a file"), "demesne code validate FILE")
 	}
 	if err != nil {
 		o.Report(o.Verb, err)
@@ -144,7 +144,7 @@ func (v *validation) file(s *session.Service, r *launch.Root, name string) valid
 	if err == nil && l.Name == "" {
 		var known bool
 		if l, known = languages.OfScript(name, code); !known {
-			err = app.Hinted(errors.New("its name does not tell the language"), "--language NAME tells it: %s", strings.Join(languages.Names(checkable), ", "))
+			err = text.Hinted(errors.New("its name does not tell the language"), "--language NAME tells it: %s", strings.Join(languages.Names(checkable), ", "))
 		}
 	}
 	if err != nil {
@@ -187,7 +187,7 @@ func lacksParser(err error, l languages.Language) error {
 	}
 	err = ipc.Errorf(e.Code, "the sandbox has no %s, which checks %s", l.Check[0], l.Name)
 	if l.Image == "" {
-		return app.Hinted(err, "--image NAME names an image that has it")
+		return text.Hinted(err, "--image NAME names an image that has it")
 	}
-	return app.Hinted(err, "--image %s has it", l.Image)
+	return text.Hinted(err, "--image %s has it", l.Image)
 }

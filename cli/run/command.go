@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"demesne/cli/launch"
-	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/kernels/languages"
 	"demesne/runner"
 	"demesne/session"
@@ -130,7 +130,7 @@ func (s *script) takeStdin(o *runOptions) error {
 	case err != nil:
 		return fmt.Errorf("read stdin: %w", err)
 	case len(code) > maxScript:
-		return fmt.Errorf("read stdin: longer than %s", cmdline.FormatBytes(maxScript))
+		return fmt.Errorf("read stdin: longer than %s", text.FormatBytes(maxScript))
 	}
 	if s.temporary, err = os.MkdirTemp("", "demesne-stdin-"); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -54,7 +55,7 @@ func (o *createOptions) Flags() cmdline.Flags {
 
 func (o *createOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
-		return 0, app.Hinted(fmt.Errorf("unexpected argument %q", args[0]),
+		return 0, text.Hinted(fmt.Errorf("unexpected argument %q", args[0]),
 			"create runs no command; afterwards use demesne exec ID -- %s", args[0])
 	}
 	spec, err := o.Spec()

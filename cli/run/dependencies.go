@@ -10,6 +10,7 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/kernels/languages"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -38,7 +39,7 @@ func (c *codeOptions) installer(o *launch.Options, sc *script, args []string) (*
 		l, _ = languages.OfProgram(args[0])
 	}
 	if l.Name == "" {
-		return nil, app.Hinted(errors.New("--dependency: the language is not known"), "--language NAME tells it: %s",
+		return nil, text.Hinted(errors.New("--dependency: the language is not known"), "--language NAME tells it: %s",
 			strings.Join(languages.Names(func(l languages.Language) bool { return l.Install != nil }), ", "))
 	}
 	var all []languages.Dependency

@@ -10,6 +10,7 @@ import (
 	"demesne/cli/launch"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -70,7 +71,7 @@ func (o *execOptions) newExec(args []string) (*command, error) {
 	id := ""
 	if o.Key == "" {
 		if len(args) == 0 || args[0] == "" {
-			return nil, app.Hinted(errors.New("no sandbox given"), "demesne ls lists sandboxes")
+			return nil, text.Hinted(errors.New("no sandbox given"), "demesne ls lists sandboxes")
 		}
 		id, args = args[0], args[1:]
 	}
@@ -100,7 +101,7 @@ func (o *execOptions) isThere(args []string) error {
 	}
 	i, err := s.Inspect(ctx, args[0])
 	if err == nil && (i.State == runner.Ended || i.State == runner.Snapshot) {
-		err = app.Hinted(fmt.Errorf("sandbox %q: it cannot run commands: %s", args[0], i.State), "demesne ls lists sandboxes")
+		err = text.Hinted(fmt.Errorf("sandbox %q: it cannot run commands: %s", args[0], i.State), "demesne ls lists sandboxes")
 	}
 	return err
 }
@@ -109,7 +110,7 @@ func (o *execOptions) isThere(args []string) error {
 func ofKey(ctx context.Context, s *session.Service, key string) (string, error) {
 	id, err := s.OfKey(ctx, key)
 	if app.NoSuchSandbox(err) {
-		err = app.Hinted(err, "demesne run --key %s makes one", key)
+		err = text.Hinted(err, "demesne run --key %s makes one", key)
 	}
 	return id, err
 }

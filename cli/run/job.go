@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"demesne/cli/app"
+	"demesne/internal/text"
 	"demesne/session"
 )
 
@@ -31,7 +32,7 @@ func (t jobTool) start(o *runOptions) (int, error) {
 	case o.Interactive || o.TTY || o.Network.Ask:
 		return 0, errors.New("--background: cannot be combined with -i, -t or --ask")
 	case o.JSON && o.JSONFile == "":
-		return 0, app.Hinted(errors.New("--background: cannot be combined with --json, except --json=FILE"), "demesne wait --json prints the result after the job's end")
+		return 0, text.Hinted(errors.New("--background: cannot be combined with --json, except --json=FILE"), "demesne wait --json prints the result after the job's end")
 	}
 	dir, err := os.Getwd()
 	if err != nil {

@@ -117,7 +117,7 @@ const forever = 365 * 24 * time.Hour
 // each calls do for every id in args. It returns the last exit code that was not 0.
 func (t jobTool) each(args []string, do func(context.Context, *jobs.Store, string) (int, error)) (int, error) {
 	if len(args) == 0 {
-		return 0, app.Hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
+		return 0, text.Hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
 	}
 	store, err := t.Session(session.Options{}).Jobs()
 	if err != nil {
@@ -131,7 +131,7 @@ func (t jobTool) each(args []string, do func(context.Context, *jobs.Store, strin
 			return gave, nil
 		}
 		if errors.Is(err, jobs.ErrUnknown) {
-			err = app.Hinted(fmt.Errorf("unknown job %q", id), "demesne jobs lists jobs")
+			err = text.Hinted(fmt.Errorf("unknown job %q", id), "demesne jobs lists jobs")
 		}
 		if err != nil {
 			code = t.Report(t.Verb, err)

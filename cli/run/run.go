@@ -20,6 +20,7 @@ import (
 	"demesne/cli/launch"
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -111,10 +112,10 @@ func (o *runOptions) newRun(args []string) (*command, error) {
 	case o.Key != "":
 		spec.Lifetime = runner.Persistent
 	case o.TTL != 0 || o.MaxAge != 0 || o.PauseIdle != 0:
-		return nil, app.Hinted(errors.New("--ttl, --max-age and --pause-idle: a run's sandbox ends with its command"), "--key KEY makes a persistent sandbox")
+		return nil, text.Hinted(errors.New("--ttl, --max-age and --pause-idle: a run's sandbox ends with its command"), "--key KEY makes a persistent sandbox")
 	}
 	if o.queue && o.Key == "" {
-		return nil, app.Hinted(errors.New("--queue: a sandbox of one command has no queue"), "--key KEY names a persistent sandbox")
+		return nil, text.Hinted(errors.New("--queue: a sandbox of one command has no queue"), "--key KEY names a persistent sandbox")
 	}
 	if _, _, err := o.Parsed(); err != nil {
 		return nil, err

@@ -182,7 +182,7 @@ func (s *script) readIn() error {
 		return fmt.Errorf("script %q: %w", s.name, fsutil.Reason(err))
 	}
 	if len(s.content) > maxScript {
-		return fmt.Errorf("script %q: longer than %s, the most for a sandbox that exists", s.name, cmdline.FormatBytes(maxScript))
+		return fmt.Errorf("script %q: longer than %s, the most for a sandbox that exists", s.name, text.FormatBytes(maxScript))
 	}
 	sum := sha256.Sum256(s.content)
 	s.inside = "/tmp/demesne-" + hex.EncodeToString(sum[:6]) + "/" + filepath.Base(s.real)
@@ -232,7 +232,7 @@ func (s *script) tell(c *app.Console, code int) {
 func (s *script) failed(j *launch.Execution) error {
 	if s.line != nil {
 		err := ipc.Errorf(ipc.CodeCommandNotFound, "script %q: the sandbox has no %s, which the file's first line names", s.name, s.line[0])
-		return app.Hinted(err, "demesne run --language %s %s uses another interpreter", cmp.Or(s.lang.Name, "NAME"), text.SafeLine(s.name))
+		return text.Hinted(err, "demesne run --language %s %s uses another interpreter", cmp.Or(s.lang.Name, "NAME"), text.SafeLine(s.name))
 	}
 	var names []string
 	for _, run := range s.lang.Run {
@@ -245,9 +245,9 @@ func (s *script) failed(j *launch.Execution) error {
 		}
 	}
 	if s.lang.Image != "" {
-		return app.Hinted(err, "the image %s has one: demesne run --image %s %s", s.lang.Image, s.lang.Image, text.SafeLine(s.name))
+		return text.Hinted(err, "the image %s has one: demesne run --image %s %s", s.lang.Image, s.lang.Image, text.SafeLine(s.name))
 	}
-	return app.Hinted(err, "demesne run --image NAME runs on an image that has one")
+	return text.Hinted(err, "demesne run --image NAME runs on an image that has one")
 }
 
 // readCode reads a file of this machine, or stdin.
@@ -269,7 +269,7 @@ func readCode(c *app.Console, name string) ([]byte, error) {
 		return nil, fsutil.Reason(err)
 	}
 	if len(code) > maxScript {
-		return nil, fmt.Errorf("longer than %s", cmdline.FormatBytes(maxScript))
+		return nil, fmt.Errorf("longer than %s", text.FormatBytes(maxScript))
 	}
 	return bytes.TrimPrefix(code, []byte("\xef\xbb\xbf")), nil
 }

@@ -11,6 +11,7 @@ import (
 	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -40,12 +41,12 @@ func (o *runOptions) readSteps(args []string) error {
 	case o.list != nil:
 		return nil
 	}
-	text, err := readCode(&o.Console, o.commands)
+	raw, err := readCode(&o.Console, o.commands)
 	if err == nil {
-		o.list, err = runner.ParseSteps(text)
+		o.list, err = runner.ParseSteps(raw)
 	}
 	if err != nil {
-		return app.Hinted(fmt.Errorf("commands %q: %w", o.commands, err), `such as [{"shell": "make | tail"}, {"argv": ["make", "test"], "cwd": "/workspace", "env": {"A": "1"}, "timeout_ms": 60000, "allow_failure": true}]`)
+		return text.Hinted(fmt.Errorf("commands %q: %w", o.commands, err), `such as [{"shell": "make | tail"}, {"argv": ["make", "test"], "cwd": "/workspace", "env": {"A": "1"}, "timeout_ms": 60000, "allow_failure": true}]`)
 	}
 	return nil
 }

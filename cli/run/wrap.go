@@ -12,6 +12,7 @@ import (
 	"demesne/cli/launch"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/mcp/filter"
 	"demesne/mcp/install"
 )
@@ -62,7 +63,7 @@ func Wrap(a *app.App, args []string) (int, error) {
 		return wrapEntry(a, client, flags, rest)
 	}
 	if root, err := o.NewRoot(); err == nil && len(rest) == 0 && o.Shell == nil && o.Entrypoint == nil && !root.Ref.Stored() {
-		return 0, app.Hinted(errors.New("wrap: no command given"), "demesne mcp wrap --help shows examples")
+		return 0, text.Hinted(errors.New("wrap: no command given"), "demesne mcp wrap --help shows examples")
 	}
 	o.Interactive = true
 	if n := &o.Network; len(rest) > 0 && slices.Contains(packageRunners, filepath.Base(rest[0])) && n.Mode == "" && n.File == "" && !n.Learn {
@@ -130,7 +131,7 @@ func absoluteFlag(f *cmdline.Flag, value string) []string {
 
 func wrapEntry(a *app.App, client string, flags, rest []string) (int, error) {
 	if len(rest) != 1 {
-		return 0, app.Hinted(errors.New("wrap: needs the name of one server, after the flags"), "demesne mcp wrap --help shows an example")
+		return 0, text.Hinted(errors.New("wrap: needs the name of one server, after the flags"), "demesne mcp wrap --help shows an example")
 	}
 	c, err := install.Find(client)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/changes"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/session/cow"
 )
 
@@ -53,7 +54,7 @@ are. A persistent sandbox sees them as they are, from its next start on.`,
 // hintedChanges adds a hint to an error about the choice of changes.
 func hintedChanges(err error) error {
 	if errors.Is(err, cow.ErrNone) || errors.Is(err, cow.ErrChoose) {
-		err = app.Hinted(err, "demesne diff lists all changes that are kept apart")
+		err = text.Hinted(err, "demesne diff lists all changes that are kept apart")
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/tarball"
 	"demesne/session"
@@ -58,14 +59,14 @@ func notRelative(arg string) error {
 	if !found || !runner.IsTarget(id) || strings.HasPrefix(inside, "/") {
 		return nil
 	}
-	return app.Hinted(fmt.Errorf("path %q: a path inside a sandbox must be absolute", arg), "%s:/workspace/%s, or ./%s for a file of this machine", id, inside, arg)
+	return text.Hinted(fmt.Errorf("path %q: a path inside a sandbox must be absolute", arg), "%s:/workspace/%s, or ./%s for a file of this machine", id, inside, arg)
 }
 
 type copyOptions struct{ *app.App }
 
 func (o *copyOptions) Run(args []string) (int, error) {
 	if len(args) != 2 {
-		return 0, app.Hinted(errors.New("needs two paths, one of them ID:/PATH"), "demesne cp data.csv build:/tmp/")
+		return 0, text.Hinted(errors.New("needs two paths, one of them ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
 	for _, arg := range args {
 		if err := notRelative(arg); err != nil {
@@ -75,10 +76,10 @@ func (o *copyOptions) Run(args []string) (int, error) {
 	from, src := splitInside(args[0])
 	to, dst := splitInside(args[1])
 	if from == "" && to == "" {
-		return 0, app.Hinted(errors.New("one of the paths must be ID:/PATH"), "demesne cp data.csv build:/tmp/")
+		return 0, text.Hinted(errors.New("one of the paths must be ID:/PATH"), "demesne cp data.csv build:/tmp/")
 	}
 	if from != "" && to == "" && path.Base(path.Clean(src)) == "/" {
-		return 0, app.Hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
+		return 0, text.Hinted(errors.New("will not copy / out"), "demesne export writes an image's files; demesne cp takes one directory")
 	}
 	source, target := session.Place{Sandbox: from, Path: src}, session.Place{Sandbox: to, Path: dst}
 	if to == "" {

@@ -11,6 +11,7 @@ import (
 
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -42,7 +43,7 @@ func (o *inspectOptions) Flags() cmdline.Flags { return app.JSONFlag(&o.json) }
 
 func (o *inspectOptions) Run(args []string) (int, error) {
 	if len(args) != 1 {
-		return 0, app.Hinted(errors.New("needs the name of one sandbox"), "demesne ls lists sandboxes")
+		return 0, text.Hinted(errors.New("needs the name of one sandbox"), "demesne ls lists sandboxes")
 	}
 	return o.WithEngine(func(ctx context.Context, eng session.Engine) (int, error) {
 		info, err := eng.Inspect(ctx, args[0])
@@ -93,7 +94,7 @@ func describe(i *runner.Info, on cmdline.Terminal) string {
 		if size == 0 {
 			size = i.Spec.Limits.Disk
 		}
-		add("tmpfs", t.Target+map[bool]string{true: ", " + cmdline.FormatBytes(size)}[size > 0])
+		add("tmpfs", t.Target+map[bool]string{true: ", " + text.FormatBytes(size)}[size > 0])
 	}
 	for _, h := range i.Spec.Hosts {
 		add("host", h.Name+" is "+h.Addr.String())
@@ -148,7 +149,7 @@ func limitValue(l runner.LimitReceipt) string {
 	if err != nil || l.Name != "memory" && l.Name != "disk" {
 		return l.Value
 	}
-	return cmdline.FormatBytes(n)
+	return text.FormatBytes(n)
 }
 
 // ranges formats an id map: "0 is 100000 (65536 of them)".

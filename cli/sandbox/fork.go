@@ -9,6 +9,7 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -121,7 +122,7 @@ const tellStill = 20 * time.Millisecond
 // last: the runner removes a fork whose id was never acknowledged.
 func tellForked(c *app.Console, ctx context.Context, s *session.Service, verb string, f runner.Forked) (int, error) {
 	if still := time.Duration(f.Still).Round(time.Millisecond); f.Copied > 0 || still > tellStill {
-		c.Say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, cmdline.FormatBytes(f.Copied), still))
+		c.Say(fmt.Sprintf("%s: copied %s: it has processes or a network; it was paused for %v", verb, text.FormatBytes(f.Copied), still))
 	}
 	if len(f.Unpublished) > 0 {
 		c.Say(verb + ": ports not published by the fork: " + listenersText(f.Unpublished) + "; use --publish to publish ports of the fork")

@@ -10,6 +10,7 @@ import (
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/session"
 )
 
@@ -45,7 +46,7 @@ func (o *manifestOptions) Flags() cmdline.Flags {
 
 func (o *manifestOptions) Run(args []string) (int, error) {
 	if len(args) != 2 || args[0] != "verify" || args[1] == "" {
-		return 0, app.Hinted(errors.New("needs the word verify and one directory"), "demesne manifest verify DIR")
+		return 0, text.Hinted(errors.New("needs the word verify and one directory"), "demesne manifest verify DIR")
 	}
 	args = args[1:]
 	dir, err := filepath.Abs(args[0])
@@ -66,7 +67,7 @@ func (o *manifestOptions) Run(args []string) (int, error) {
 	}
 	m, err := session.ReadManifest(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, app.Hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of the current files", args[0])
+		return 0, text.Hinted(fmt.Errorf("%q: %w", args[0], err), "demesne manifest verify --write %s makes one of the current files", args[0])
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%q: %w", args[0], err)

@@ -7,6 +7,7 @@ import (
 
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/session"
 	"demesne/session/cow"
 )
@@ -128,7 +129,7 @@ func (o *removeOptions) Run(args []string) (int, error) {
 // eachSandbox calls do for each sandbox, and reports every failure.
 func eachSandbox(a *app.App, ids []string, do func(context.Context, *session.Service, string) error) (int, error) {
 	if len(ids) == 0 {
-		return 0, app.Hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
+		return 0, text.Hinted(errors.New("needs the name of a sandbox"), "demesne ls lists sandboxes")
 	}
 	return a.WithSession(func(ctx context.Context, s *session.Service) (code int, _ error) {
 		for _, id := range ids {

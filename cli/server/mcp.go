@@ -15,6 +15,7 @@ import (
 
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/mcp/install"
 	"demesne/runner/client"
 )
@@ -116,11 +117,11 @@ func (o *mcpOptions) Run(args []string) (int, error) {
 // change adds the entry to a client's configuration, or removes it.
 func (o *mcpOptions) change(verb string, args []string) (int, error) {
 	if len(args) != 1 {
-		return 0, app.Hinted(fmt.Errorf("%s: needs the name of one client", verb), "demesne mcp --help lists them")
+		return 0, text.Hinted(fmt.Errorf("%s: needs the name of one client", verb), "demesne mcp --help lists them")
 	}
 	c, err := install.Find(args[0])
 	if err != nil {
-		return 0, app.Hinted(fmt.Errorf("%s: %w", verb, err), "demesne mcp install --print claude-code prints an entry to adapt for other clients")
+		return 0, text.Hinted(fmt.Errorf("%s: %w", verb, err), "demesne mcp install --print claude-code prints an entry to adapt for other clients")
 	}
 	at := install.Here()
 	if o.project {
@@ -165,7 +166,7 @@ func (o *mcpOptions) install(c install.Client, at install.Place) (int, error) {
 	}
 	did, err := c.Install(at, self, o.settings)
 	if err != nil {
-		return 0, app.Hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s prints the entry", c.Name)
+		return 0, text.Hinted(fmt.Errorf("install: %w", err), "demesne mcp install --print %s prints the entry", c.Name)
 	}
 	return o.Print(told(did))
 }

@@ -128,7 +128,7 @@ func (c *Command) parse(table Flags, args []string) (rest []string, err error) {
 	var unknown *unknownFlag
 	if errors.As(err, &unknown) {
 		if h := c.Habits.of(unknown.name); h != "" {
-			err = Hinted(unknown, "%s", h)
+			err = text.Hinted(unknown, "%s", h)
 		}
 	}
 	return rest, err
@@ -194,12 +194,12 @@ func (p *Program) command(verb string) *Command {
 func (p *Program) unknown(name string, words []string) error {
 	err := &UnknownError{name}
 	if h := p.Habits.of(name); h != "" {
-		return Hinted(err, "%s", h)
+		return text.Hinted(err, "%s", h)
 	}
 	if n := text.Nearest(name, words); n != "" {
-		return Hinted(err, "did you mean %s?", n)
+		return text.Hinted(err, "did you mean %s?", n)
 	}
-	return Hinted(err, "%s help lists the commands", p.Name)
+	return text.Hinted(err, "%s help lists the commands", p.Name)
 }
 
 // Verbs returns the names of the commands.

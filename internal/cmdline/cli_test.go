@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"demesne/internal/text"
 )
 
 // given is what the flags of sample set.
@@ -101,7 +103,7 @@ func TestHints(t *testing.T) {
 		notVerb: "prog help lists the commands", flag: "did you mean --list?", OneOf("oen", []string{"one"}): "did you mean one?",
 		errors.New("x"): "",
 	} {
-		if got := HintOf(err); got != want {
+		if got := text.HintOf(err); got != want {
 			t.Errorf("%v: hint %q, want %q", err, got, want)
 		}
 	}

@@ -151,9 +151,9 @@ func (fs Flags) unknown(name string) error {
 		}
 	}
 	if n := text.Nearest(name, names); n != "" && len(name) > 2 {
-		return Hinted(err, "did you mean %s?", n)
+		return text.Hinted(err, "did you mean %s?", n)
 	}
-	return Hinted(err, "--help lists the known flags; a command's own flags go after --")
+	return text.Hinted(err, "--help lists the known flags; a command's own flags go after --")
 }
 
 // apply sets the flag. It returns the error of a switch, such as ErrHelp, without a prefix.

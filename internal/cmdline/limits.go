@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"demesne/internal/text"
 )
 
 // Minimum limits: below these demesne-init does not start, or nothing can be written.
@@ -26,7 +28,7 @@ func Disk(to *int64) func(string) error { return Size(to, leastDisk) }
 func PIDs(to *int64) func(string) error {
 	return func(s string) error {
 		if s == "none" {
-			*to = Unlimited
+			*to = text.Unlimited
 			return nil
 		}
 		n, err := strconv.ParseInt(s, 10, 32)
@@ -45,7 +47,7 @@ func PIDs(to *int64) func(string) error {
 func CPUs(to *float64) func(string) error {
 	return func(s string) error {
 		if s == "none" {
-			*to = Unlimited
+			*to = text.Unlimited
 			return nil
 		}
 		f, err := strconv.ParseFloat(s, 64)

@@ -55,7 +55,7 @@ func OneOf(s string, words []string) error {
 	}
 	err := fmt.Errorf("unknown (known: %s)", strings.Join(words, ", "))
 	if n := text.Nearest(s, words); n != "" {
-		return Hinted(err, "did you mean %s?", n)
+		return text.Hinted(err, "did you mean %s?", n)
 	}
 	return err
 }

@@ -107,9 +107,9 @@ func (fs Flags) unknownKey(name string) error {
 		}
 	}
 	if n := text.Nearest(name, names); n != "" {
-		return Hinted(err, "did you mean %s?", n)
+		return text.Hinted(err, "did you mean %s?", n)
 	}
-	return Hinted(err, "keys are the names of flags, without dashes before them: --help lists those")
+	return text.Hinted(err, "keys are the names of flags, without dashes before them: --help lists those")
 }
 
 // errValue is the error for a value of another type than the flag's.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"demesne/internal/text"
 )
 
 // table returns a command with a flag of each kind, and what they set.
@@ -80,7 +82,7 @@ func TestParseWith(t *testing.T) {
 	}
 	cmd, _ := settings()
 	_, err := cmd.ParseWith(nil, func(string) string { return "" }, func() (map[string]any, error) { return map[string]any{"txet": "f"}, nil })
-	if HintOf(err) != "did you mean text?" {
-		t.Errorf("hint: %q", HintOf(err))
+	if text.HintOf(err) != "did you mean text?" {
+		t.Errorf("hint: %q", text.HintOf(err))
 	}
 }

@@ -3,6 +3,8 @@
 //	text.SafeLine(s)         // from an untrusted source: a sandbox, an image, a registry, a model
 //	text.SafeJSON(s)         // the same for a JSON text
 //	text.Nearest(s, words)   // the word that a mistyped one was meant to be
+//	text.Hinted(err, hint)   // an error with a line that the user can type
+//	text.ParseSize("512m")   // sizes, as users write and read them
 package text
 
 import (

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/need"
+	"demesne/internal/text"
 	"demesne/kernels"
 	"demesne/kernels/code"
 	"demesne/kernels/languages"
@@ -167,7 +167,7 @@ func TestDeaths(t *testing.T) {
 		s := d.start(options(t, "python"))
 		r, err := s.Execute(t.Context(), kernels.Execution{Code: c.text, Timeout: 20 * time.Second})
 		var death *code.Death
-		if !errors.As(err, &death) || death.Reason != c.want || cmdline.HintOf(err) == "" || !errors.Is(err, kernels.ErrDead) {
+		if !errors.As(err, &death) || death.Reason != c.want || text.HintOf(err) == "" || !errors.Is(err, kernels.ErrDead) {
 			t.Errorf("%s: %v", c.text, err)
 			continue
 		}
@@ -338,8 +338,8 @@ func TestStoreLimits(t *testing.T) {
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := create("a"); !errors.Is(err, code.ErrTooMany) || !strings.Contains(cmdline.HintOf(err), a.ID) || !strings.Contains(cmdline.HintOf(err), b.ID) {
-		t.Errorf("more than a caller may have: %v, %s", err, cmdline.HintOf(err))
+	if _, err := create("a"); !errors.Is(err, code.ErrTooMany) || !strings.Contains(text.HintOf(err), a.ID) || !strings.Contains(text.HintOf(err), b.ID) {
+		t.Errorf("more than a caller may have: %v, %s", err, text.HintOf(err))
 	}
 	if _, err := st.Get("b", a.ID); !errors.Is(err, code.ErrNoSession) {
 		t.Errorf("the session of another caller: %v", err)

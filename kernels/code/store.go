@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner/client"
 	"demesne/session"
 )
@@ -203,11 +203,11 @@ func (s *Store) reserve(caller string) (room *slot, evicted *Session, err error)
 		}
 	}
 	if l := s.limits.PerCaller; l > 0 && len(own) >= l {
-		return nil, nil, cmdline.Hinted(fmt.Errorf("create session: %w: the limit is %d", ErrTooMany, l), "stop one of your sessions: %s", strings.Join(own, ", "))
+		return nil, nil, text.Hinted(fmt.Errorf("create session: %w: the limit is %d", ErrTooMany, l), "stop one of your sessions: %s", strings.Join(own, ", "))
 	}
 	if l := s.limits.Sessions; l > 0 && all >= l {
 		if evicted = s.evict(); evicted == nil {
-			return nil, nil, cmdline.Hinted(fmt.Errorf("create session: %w: all %d are busy", ErrTooMany, l), "try again when one has ended its work")
+			return nil, nil, text.Hinted(fmt.Errorf("create session: %w: all %d are busy", ErrTooMany, l), "try again when one has ended its work")
 		}
 	}
 	room = &slot{caller: caller}
@@ -275,7 +275,7 @@ func (s *Store) get(caller, id string) (*slot, error) {
 	}
 	for _, e := range s.past {
 		if e.id == id && e.caller == caller {
-			return nil, cmdline.Hinted(fmt.Errorf("session %q: %w any more: %s", id, ErrNoSession, e.why), "make a new session")
+			return nil, text.Hinted(fmt.Errorf("session %q: %w any more: %s", id, ErrNoSession, e.why), "make a new session")
 		}
 	}
 	return nil, fmt.Errorf("session %q: %w", id, ErrNoSession)

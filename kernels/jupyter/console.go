@@ -54,7 +54,7 @@ func (f *console) main(verb string, args []string) int {
 // report prints an error with its hint, and returns the exit code.
 func (f *console) report(err error, code int) int {
 	f.say(err.Error())
-	if hint := cmdline.HintOf(err); hint != "" {
+	if hint := text.HintOf(err); hint != "" {
 		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
 	}
 	return code
@@ -69,7 +69,7 @@ func (f *console) say(line string) {
 func (f *console) kernel(o *kernelcmd.Options, args, typed []string) (int, error) {
 	verbs := []string{"install", "list", "remove", "run"}
 	if len(args) == 0 {
-		return 0, cmdline.Hinted(errors.New("needs a verb"), "demesne kernel %s", strings.Join(verbs, " | "))
+		return 0, text.Hinted(errors.New("needs a verb"), "demesne kernel %s", strings.Join(verbs, " | "))
 	}
 	verb, rest := args[0], args[1:]
 	if err := cmdline.OneOf(verb, verbs); err != nil {

@@ -73,7 +73,7 @@ func (f *console) environment() string {
 func (f *console) install(o *kernelcmd.Options, typed []string) (int, error) {
 	switch {
 	case o.Name == "":
-		return 0, cmdline.Hinted(errors.New("install: needs --name NAME"), "demesne kernel install --name sandbox")
+		return 0, text.Hinted(errors.New("install: needs --name NAME"), "demesne kernel install --name sandbox")
 	case o.Prefix != "" && o.SysPrefix:
 		return 0, errors.New("install: --prefix and --sys-prefix name different places")
 	case o.Connection != "":
@@ -105,7 +105,7 @@ func (f *console) install(o *kernelcmd.Options, typed []string) (int, error) {
 	}
 	dir := filepath.Join(root, o.Name)
 	if old, err := readSpec(dir); err == nil && !old.own() {
-		return 0, cmdline.Hinted(fmt.Errorf("install: %q is another program's kernel", dir), "choose another --name")
+		return 0, text.Hinted(fmt.Errorf("install: %q is another program's kernel", dir), "choose another --name")
 	}
 	if err := spec.write(dir); err != nil {
 		return 0, fmt.Errorf("install: write %q: %w", dir, fsutil.Reason(err))
@@ -239,7 +239,7 @@ func (f *console) list(o *kernelcmd.Options) (int, error) {
 // remove removes kernelspecs that install wrote.
 func (f *console) remove(o *kernelcmd.Options, names []string) (int, error) {
 	if len(names) == 0 {
-		return 0, cmdline.Hinted(errors.New("remove: needs a name"), "demesne kernel list lists them")
+		return 0, text.Hinted(errors.New("remove: needs a name"), "demesne kernel list lists them")
 	}
 	all, err := f.found(o)
 	if err != nil {
@@ -248,7 +248,7 @@ func (f *console) remove(o *kernelcmd.Options, names []string) (int, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(k installed) bool { return strings.EqualFold(k.Name, name) })
 		if i < 0 {
-			return 0, cmdline.Hinted(fmt.Errorf("remove: no kernel %q of demesne's", name), "demesne kernel list lists them")
+			return 0, text.Hinted(fmt.Errorf("remove: no kernel %q of demesne's", name), "demesne kernel list lists them")
 		}
 		if err := os.Remove(filepath.Join(all[i].Path, specFile)); err != nil {
 			return 0, fmt.Errorf("remove %q: %w", all[i].Path, fsutil.Reason(err))

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
+	"demesne/internal/text"
 	"demesne/kernels"
 	"demesne/kernels/code"
 	"demesne/kernels/kernelcmd"
@@ -22,11 +22,11 @@ func (f *console) notebook(o *kernelcmd.Options, args, _ []string) (int, error) 
 	const use = "demesne notebook run FILE.ipynb"
 	switch {
 	case len(args) == 0:
-		return 0, cmdline.Hinted(errors.New("needs a verb"), use)
+		return 0, text.Hinted(errors.New("needs a verb"), use)
 	case args[0] != "run":
-		return 0, cmdline.Hinted(fmt.Errorf("%q: unknown verb", args[0]), use)
+		return 0, text.Hinted(fmt.Errorf("%q: unknown verb", args[0]), use)
 	case len(args) == 1:
-		return 0, cmdline.Hinted(errors.New("run: needs a notebook"), use)
+		return 0, text.Hinted(errors.New("run: needs a notebook"), use)
 	case len(args) > 2:
 		return 0, fmt.Errorf("run: unexpected argument %q", args[2])
 	}
@@ -83,7 +83,7 @@ func (f *console) executeDocument(o *kernelcmd.Options, d document) (int, error)
 	}
 	co, err := f.options(o, language)
 	if err != nil {
-		return 0, cmdline.Hinted(err, "--language names the language of the notebook")
+		return 0, text.Hinted(err, "--language names the language of the notebook")
 	}
 	ctx := procself.Ending()
 	s := session.New(session.Options{Getenv: f.getenv})

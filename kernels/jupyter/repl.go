@@ -15,6 +15,7 @@ import (
 
 	"demesne/internal/cmdline"
 	"demesne/internal/procself"
+	"demesne/internal/text"
 	"demesne/kernels"
 	"demesne/kernels/code"
 	"demesne/kernels/kernelcmd"
@@ -36,7 +37,7 @@ func (f *console) repl(o *kernelcmd.Options, args, _ []string) (int, error) {
 	}
 	co, err := f.options(o, language)
 	if err != nil {
-		return 0, cmdline.Hinted(err, "demesne repl --help lists the languages")
+		return 0, text.Hinted(err, "demesne repl --help lists the languages")
 	}
 	l := &loop{console: f, timeout: o.Timeout, out: cmdline.TerminalOf(f.stdout, f.env), errs: cmdline.TerminalOf(f.stderr, f.env)}
 	if isTerminal(f.stdin) && isTerminal(f.stdout) {

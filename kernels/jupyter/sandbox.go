@@ -80,7 +80,7 @@ func (f *console) variables(typed []string) (env []string, err error) {
 		if !given {
 			value, set := f.env(name)
 			if !set {
-				return nil, cmdline.Hinted(fmt.Errorf("env %q: not set in this environment", name), "use --env %s=VALUE", name)
+				return nil, text.Hinted(fmt.Errorf("env %q: not set in this environment", name), "use --env %s=VALUE", name)
 			}
 			e = name + "=" + value
 		}

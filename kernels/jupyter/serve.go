@@ -18,9 +18,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/peeruser"
+	"demesne/internal/text"
 	"demesne/kernels"
 	"demesne/kernels/code"
 	"demesne/kernels/kernelcmd"
@@ -274,7 +274,7 @@ func (c *clients) twin(from *kernels.Peer, channel string) *kernels.Peer {
 // serve is demesne kernel run: a kernel for Jupyter's clients, until one of them ends it.
 func (f *console) serve(o *kernelcmd.Options) (int, error) {
 	if o.Connection == "" {
-		return 0, cmdline.Hinted(errors.New("run: needs -f FILE"), "demesne kernel install makes Jupyter execute this command")
+		return 0, text.Hinted(errors.New("run: needs -f FILE"), "demesne kernel install makes Jupyter execute this command")
 	}
 	file, err := readConnection(o.Connection)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"demesne/agents"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner/ipc"
 )
 
@@ -34,7 +35,7 @@ func ProgramError(err error, p *agents.Provider, image, argv0 string) error {
 	if argv0 != p.Command {
 		hint = fmt.Sprintf("%s needs %s: install both in the image", p.Command, argv0)
 	}
-	return cmdline.Hinted(fmt.Errorf("image %q has no %q: %w", image, argv0, err), "%s", hint)
+	return text.Hinted(fmt.Errorf("image %q has no %q: %w", image, argv0, err), "%s", hint)
 }
 
 const (
@@ -110,7 +111,7 @@ func (o *AgentOptions) setImage(s string) error {
 
 func checkMode(s string) error {
 	if s == "open" {
-		return cmdline.Hinted(errors.New("an agent with inputs cannot have the whole network"), "demesne research PROMPT starts one without inputs")
+		return text.Hinted(errors.New("an agent with inputs cannot have the whole network"), "demesne research PROMPT starts one without inputs")
 	}
 	return cmdline.OneOf(s, agentModes)
 }

@@ -97,7 +97,7 @@ func parse(line *cmdline.Command, o *install.ServerOptions, args []string) error
 	case err != nil:
 		return err
 	case len(rest) > 0:
-		return cmdline.Hinted(fmt.Errorf("unexpected argument %q", rest[0]), "demesne-mcp --help lists the flags")
+		return text.Hinted(fmt.Errorf("unexpected argument %q", rest[0]), "demesne-mcp --help lists the flags")
 	case o.HTTP == "" && (o.TokenFile != "" || o.Hosts != nil):
 		return errors.New("--token-file and --host: only with --http")
 	}
@@ -110,7 +110,7 @@ func report(errs io.Writer, err error) int {
 		return 0
 	}
 	fmt.Fprintf(errs, "demesne-mcp: %s\n", text.SafeLine(err.Error()))
-	if hint := cmdline.HintOf(err); hint != "" {
+	if hint := text.HintOf(err); hint != "" {
 		fmt.Fprintf(errs, "hint: %s\n", text.SafeLine(hint))
 	}
 	return 1

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/mcp"
 	"demesne/mcp/toolbackend/sandboxes"
 	"demesne/server/hostcmd/hostaccess"
@@ -33,7 +33,7 @@ func (f *Backend) offerHost(o *mcp.Options) (done func(), err error) {
 			o.Sets = append(o.Sets, setHost)
 		}
 	case wanted && f.options.Listed: // a server of several callers
-		return nil, cmdline.Hinted(errors.New("tools: host: needs a policy"), "demesne serve --host-policy FILE")
+		return nil, text.Hinted(errors.New("tools: host: needs a policy"), "demesne serve --host-policy FILE")
 	case wanted:
 		path := f.options.setting(varHostPolicy)
 		if path == hostOff {

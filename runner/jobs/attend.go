@@ -178,7 +178,7 @@ const headKept = 64 << 10
 const holeStep = 1 << 20
 
 // Write never fails, because a full disk must not end the command. Data that could not be written becomes a hole too, and
-// [Log.Lost] tells of it.
+// [Log.Lost] reports it.
 func (l *Log) Write(b []byte) (int, error) {
 	if n, err := l.f.WriteAt(b, l.all); err != nil {
 		l.lost, l.why = l.lost+int64(len(b)-n), cmp.Or(l.why, err)

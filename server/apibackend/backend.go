@@ -22,7 +22,7 @@ import (
 
 	"demesne/images"
 	"demesne/images/imageref"
-	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -293,7 +293,7 @@ func classified(err error) error {
 	case imageKind(err) != nil:
 		return kinded{err, imageKind(err)}
 	}
-	if hint := cmdline.HintOf(err); hint != "" {
+	if hint := text.HintOf(err); hint != "" {
 		err = fmt.Errorf("%w (%s)", err, hint)
 	}
 	return err

@@ -44,7 +44,7 @@ func approve(o *servecmd.ApproveOptions, args []string, out io.Writer) error {
 	case verb == "list":
 		return listRequests(store, o, out)
 	case len(ids) == 0 || verb == "yes" && len(ids) > 1:
-		return cmdline.Hinted(fmt.Errorf("%s needs one request", verb), "demesne approve list")
+		return text.Hinted(fmt.Errorf("%s needs one request", verb), "demesne approve list")
 	case os.Getenv(hostcmd.RequestVariable) != "":
 		return errors.New("a command of the host decides about no request")
 	}
@@ -139,7 +139,7 @@ func find(store *hostcmd.Store, s string) (found *hostcmd.Record, err error) {
 		}
 	}
 	if found == nil {
-		return nil, cmdline.Hinted(fmt.Errorf("request %q: %w", s, hostcmd.ErrNone), "demesne approve list")
+		return nil, text.Hinted(fmt.Errorf("request %q: %w", s, hostcmd.ErrNone), "demesne approve list")
 	}
 	return found, nil
 }
@@ -148,7 +148,7 @@ func find(store *hostcmd.Store, s string) (found *hostcmd.Record, err error) {
 func yes(store *hostcmd.Store, o *servecmd.ApproveOptions, id string, out io.Writer) error {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		return cmdline.Hinted(errors.New("there is no terminal to ask on"), "type it on a terminal, or decide on the page of demesne serve")
+		return text.Hinted(errors.New("there is no terminal to ask on"), "type it on a terminal, or decide on the page of demesne serve")
 	}
 	defer tty.Close()
 	r, err := find(store, id)

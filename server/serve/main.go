@@ -84,7 +84,7 @@ func report(errs io.Writer, verb string, err error) int {
 		return 0
 	}
 	fmt.Fprintf(errs, "demesne: %s: %s\n", verb, text.SafeLine(err.Error()))
-	if hint := cmdline.HintOf(err); hint != "" {
+	if hint := text.HintOf(err); hint != "" {
 		fmt.Fprintf(errs, "hint: %s\n", text.SafeLine(hint))
 	}
 	return 1

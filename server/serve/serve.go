@@ -17,9 +17,9 @@ import (
 	"strconv"
 	"strings"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/limits"
 	"demesne/server"
@@ -78,7 +78,7 @@ func serve(ctx context.Context, o *servecmd.Options, out, errs io.Writer) error 
 	}
 	l, err := server.Listen(addr, o.Exposed)
 	if errors.Is(err, server.ErrExposed) {
-		err = cmdline.Hinted(err, "--exposed allows it")
+		err = text.Hinted(err, "--exposed allows it")
 	}
 	if err != nil {
 		return err
@@ -328,7 +328,7 @@ func (p *program) bounded(w http.ResponseWriter, r *http.Request) bool {
 func alone(dir string) (io.Closer, error) {
 	f, err := flock.TryOpen(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, flock.Exclusive)
 	if errors.Is(err, flock.ErrLocked) {
-		return nil, cmdline.Hinted(fmt.Errorf("another server uses %q", dir), "end it, or set DEMESNE_STATE for a second one")
+		return nil, text.Hinted(fmt.Errorf("another server uses %q", dir), "end it, or set DEMESNE_STATE for a second one")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock state: %w", err)

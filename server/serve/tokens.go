@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/server"
 	"demesne/server/servecmd"
 )
@@ -16,7 +17,7 @@ import (
 func tokenCommand(o *servecmd.Options, args []string, out io.Writer) error {
 	verbs := []string{"add", "list", "rm"}
 	if len(args) == 0 {
-		return cmdline.Hinted(errors.New("token: needs a verb"), "demesne serve token add NAMESPACE | list | rm NAME…")
+		return text.Hinted(errors.New("token: needs a verb"), "demesne serve token add NAMESPACE | list | rm NAME…")
 	}
 	if err := cmdline.OneOf(args[0], verbs); err != nil {
 		return fmt.Errorf("token %q: %w", args[0], err)
@@ -34,13 +35,13 @@ func tokenCommand(o *servecmd.Options, args []string, out io.Writer) error {
 		}
 		return err
 	case args[0] == "add":
-		return cmdline.Hinted(errors.New("token add: needs one namespace"), "demesne serve token add team-a")
+		return text.Hinted(errors.New("token add: needs one namespace"), "demesne serve token add team-a")
 	case args[0] == "list" && len(rest) == 0:
 		return listTokens(all, out)
 	case args[0] == "list":
 		return fmt.Errorf("unexpected argument %q", rest[0])
 	case len(rest) == 0:
-		return cmdline.Hinted(errors.New("token rm: needs a name"), "demesne serve token list shows the names")
+		return text.Hinted(errors.New("token rm: needs a name"), "demesne serve token list shows the names")
 	}
 	for _, name := range rest {
 		if e := all.Remove(name); e != nil {

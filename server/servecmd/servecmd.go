@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/session"
 )
 
@@ -266,7 +267,7 @@ func ceiling(to *int64, limit func(*int64) func(string) error) func(string) erro
 	return func(s string) error {
 		var n int64
 		err := limit(&n)(s)
-		if err == nil && n == cmdline.Unlimited {
+		if err == nil && n == text.Unlimited {
 			err = errors.New("a ceiling cannot be none")
 		}
 		if err == nil {

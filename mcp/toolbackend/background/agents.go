@@ -11,7 +11,7 @@ import (
 	"os/exec"
 
 	"demesne/agents"
-	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner/client"
 	"demesne/session"
 )
@@ -72,7 +72,7 @@ func lastEvent(ctx context.Context, out io.Reader, progress func(string)) (*agen
 		}
 		switch {
 		case e.Error != "":
-			return nil, cmdline.Hinted(errors.New(e.Error), "%s", e.Hint)
+			return nil, text.Hinted(errors.New(e.Error), "%s", e.Hint)
 		case e.Result != nil:
 			return e.Result, nil
 		case progress != nil:
@@ -113,7 +113,7 @@ func (f *Jobs) OpenAgents() (models []string, err error) {
 func (f *Jobs) Model(name, tool, image string) error {
 	_, err := f.agents.In(image).Choose(tool, name)
 	if errors.Is(err, agents.ErrNoProgram) {
-		err = cmdline.Hinted(err, "install it so that PATH has it, or name an image that has it in the argument image")
+		err = text.Hinted(err, "install it so that PATH has it, or name an image that has it in the argument image")
 	}
 	return err
 }

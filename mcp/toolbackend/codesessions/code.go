@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/kernels"
 	"demesne/kernels/code"
@@ -109,7 +108,7 @@ func language(name string) (languages.Language, error) {
 	}
 	err := fmt.Errorf("language %q is not known (%s)", name, strings.Join(Languages(), ", "))
 	if near := text.Nearest(strings.ToLower(name), names); near != "" {
-		err = cmdline.Hinted(err, "did you mean %s?", near)
+		err = text.Hinted(err, "did you mean %s?", near)
 	}
 	return l, err
 }

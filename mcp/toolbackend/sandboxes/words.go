@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"demesne/images/events"
-	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/runner/ipc"
 )
 
@@ -17,13 +17,13 @@ func Explained(err error) error {
 	)
 	switch {
 	case errors.As(err, &e) && e.Code == ipc.CodeTooMany:
-		return cmdline.Hinted(err, "sandbox_destroy removes a sandbox; sandbox_list lists them")
+		return text.Hinted(err, "sandbox_destroy removes a sandbox; sandbox_list lists them")
 	case errors.As(err, &e) && e.Code == ipc.CodeDiffers:
-		return cmdline.Hinted(err, "omit the differing arguments to use the sandbox as it is, or set replace: true to remove it with its files and create a new one")
+		return text.Hinted(err, "omit the differing arguments to use the sandbox as it is, or set replace: true to remove it with its files and create a new one")
 	case errors.As(err, &e) && e.Hint != "":
-		return cmdline.Hinted(err, "%s", e.Hint)
+		return text.Hinted(err, "%s", e.Hint)
 	case errors.As(err, &f) && f.Hint != "":
-		return cmdline.Hinted(err, "%s", f.Hint)
+		return text.Hinted(err, "%s", f.Hint)
 	}
 	return err
 }
@@ -32,7 +32,7 @@ func Explained(err error) error {
 func Attached(id string, err error) error {
 	var e *ipc.Error
 	if errors.As(err, &e) && (e.Code == ipc.CodeNoSuchSandbox || e.Code == ipc.CodeGone) {
-		return cmdline.Hinted(fmt.Errorf("attach to sandbox %s: %w", id, err), "sandbox_list lists the sandboxes that there are")
+		return text.Hinted(fmt.Errorf("attach to sandbox %s: %w", id, err), "sandbox_list lists the sandboxes that there are")
 	}
 	return Explained(err)
 }

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/server/hostcmd"
@@ -101,7 +101,7 @@ func OpenAudited(o Options) (g *hostcmd.Guard, done func(), err error) {
 		log.Close()
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		err = cmdline.Hinted(err, "the tool set host needs a policy: docs/guide/host-commands.md")
+		err = text.Hinted(err, "the tool set host needs a policy: docs/guide/host-commands.md")
 	}
 	return g, func() { g.Close(); log.Close() }, err
 }
