@@ -23,6 +23,7 @@ import (
 	"demesne/agents"
 	"demesne/cli/app"
 	"demesne/cli/launch"
+	"demesne/cli/mounts"
 	"demesne/cli/stream"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
@@ -141,7 +142,7 @@ type agentTerminal struct {
 	home    string // directory of the host; empty: the sandbox's own files have the home
 	config  string // directory of the host for the files of the launch
 	branch  *branch
-	watch   launch.Watch
+	watch   mounts.Watch
 	record  string // file with a line for each request to the model
 }
 
@@ -150,7 +151,7 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	if err != nil {
 		return nil, err
 	}
-	t := &agentTerminal{o: o, watch: launch.Watch{Verb: "agent"}}
+	t := &agentTerminal{o: o, watch: mounts.Watch{Verb: "agent"}}
 	defer func() {
 		if err != nil {
 			t.close()

@@ -9,7 +9,7 @@ import (
 
 	"demesne/agents"
 	"demesne/cli/app"
-	"demesne/cli/launch"
+	"demesne/cli/mounts"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -202,10 +202,10 @@ func (b *branch) receive(bundle string) (count string, err error) {
 	}
 	defer os.RemoveAll(dir)
 	strict := func(args ...string) (string, error) {
-		return launch.Git([]string{"GIT_DIR=" + dir, "GIT_OBJECT_DIRECTORY=" + b.repo + "/objects", "GIT_ALLOW_PROTOCOL=file",
+		return mounts.Git([]string{"GIT_DIR=" + dir, "GIT_OBJECT_DIRECTORY=" + b.repo + "/objects", "GIT_ALLOW_PROTOCOL=file",
 			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}, args...)
 	}
-	if _, err := launch.Git([]string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}, "init", "--quiet", "--bare", "--template=", "--object-format="+b.format, dir); err != nil {
+	if _, err := mounts.Git([]string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}, "init", "--quiet", "--bare", "--template=", "--object-format="+b.format, dir); err != nil {
 		return "", err
 	}
 	if shallow, err := os.ReadFile(filepath.Join(b.repo, "shallow")); err == nil {
@@ -242,5 +242,5 @@ func (p *project) identity(agent string) []string {
 // git1 runs git in the user's repository, for one line of output. The repository's configuration applies, so it may only
 // run commands that start no program.
 func (p *project) git1(args ...string) (string, error) {
-	return launch.Git([]string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, append([]string{"-C", p.root}, args...)...)
+	return mounts.Git([]string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, append([]string{"-C", p.root}, args...)...)
 }

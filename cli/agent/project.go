@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/cli/launch"
+	"demesne/cli/mounts"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
@@ -40,21 +40,21 @@ func findProject(home string) (*project, error) {
 		home = real
 	}
 	atHome := dir == home && procself.Checkout(home)
-	if launch.Contains(dir, home) && !atHome {
+	if mounts.Contains(dir, home) && !atHome {
 		return nil, text.Hinted(fmt.Errorf("%q contains your home directory: an agent may change everything in its directory", dir), "go to a project's directory first")
 	}
 	p := &project{dir: dir, root: dir}
 	data := "" // of the repository or submodule around dir, if that is not a directory .git beside its files
-	for at := dir; at == home && atHome || !launch.Contains(at, home); at = filepath.Dir(at) {
+	for at := dir; at == home && atHome || !mounts.Contains(at, home); at = filepath.Dir(at) {
 		info, err := os.Lstat(filepath.Join(at, ".git"))
 		if err != nil {
 			continue
 		}
 		switch {
-		case info.IsDir() && (data == "" || launch.Contains(filepath.Join(at, ".git/modules"), data)):
+		case info.IsDir() && (data == "" || mounts.Contains(filepath.Join(at, ".git/modules"), data)):
 			p.root = at
 		case info.Mode().IsRegular() && data == "":
-			if git := worktreeOf(at); git != "" && !launch.Contains(git, home) {
+			if git := worktreeOf(at); git != "" && !mounts.Contains(git, home) {
 				p.root, p.git = at, git
 			} else if data = gitDirOf(at); data != "" {
 				continue // a submodule: the repository around it has its data

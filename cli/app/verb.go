@@ -136,3 +136,14 @@ func NoSuchSandbox(err error) bool {
 	var e *ipc.Error
 	return errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox
 }
+
+// CheckInput checks the path of an input without a look at the file system.
+func CheckInput(arg string) error {
+	switch {
+	case arg == "":
+		return errors.New("empty")
+	case strings.ContainsRune(arg, 0):
+		return errors.New("has a NUL byte")
+	}
+	return nil
+}

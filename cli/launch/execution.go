@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
+	"demesne/cli/mounts"
 	"demesne/cli/stream"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -31,8 +32,8 @@ type Execution struct {
 	Kept    *stream.Capture // the output, if --json takes stdout
 	Doc     *document
 	stdio   *stream.Stdio // nil with a terminal
-	Placed  *Placed
-	Missing func(error) error    // explains that the sandbox lacks the program; nil: see explain
+	Placed  *mounts.Placed
+	Missing func() error         // explains that the sandbox lacks the program; nil, or a nil error: see explain
 	After   func(*runner.Result) // hints at what the result means; may be nil
 	Started bool
 	Over    chan struct{} // closed when result is set
@@ -227,7 +228,7 @@ func (j *Execution) Finish(err error) (int, error) {
 	if j.After != nil {
 		j.After(j.Result)
 	}
-	j.Placed.tell()
+	j.Placed.Tell()
 	if err != nil {
 		j.Options.Report(j.Options.Verb, err)
 		if j.Result.ExitCode == 0 {

@@ -6,21 +6,20 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/internal/fsutil"
 	"demesne/internal/text"
-	"demesne/kernels/languages"
 	"demesne/runner/ipc"
 )
 
 // explain adds a hint to the error of a command that the sandbox does not have or cannot execute.
 func (j *Execution) explain(err error) error {
 	var e *ipc.Error
-	switch errors.As(err, &e); {
+	if errors.As(err, &e) && e.Code == ipc.CodeCommandNotFound && j.Missing != nil {
+		if why := j.Missing(); why != nil {
+			return why
+		}
+	}
+	switch {
 	case e == nil:
-	case e.Code == ipc.CodeCommandNotFound && j.Missing != nil:
-		return j.Missing(err)
-	case e.Code == ipc.CodeCommandNotFound && len(j.Cmd.Argv) > 0 && IsScriptName(j.Cmd.Argv[0]) && !fsutil.Exists(j.Cmd.Argv[0]):
-		return ipc.Errorf(e.Code, "execute %q: the sandbox has no such program, and this machine no such file", j.Cmd.Argv[0])
 	case e.Code == ipc.CodeNotExecutable && j.Options.platform != "":
 		return text.Hinted(err, "programs for %s need an emulator on this machine: sudo apt install qemu-user-static", text.SafeLine(j.Options.platform))
 	case e.Code == ipc.CodeCommandNotFound && j.Options.Image.Kind == "" && len(j.Cmd.Argv) > 0:
@@ -53,10 +52,4 @@ func (j *Execution) OnMachine(name string) string {
 		}
 	}
 	return ""
-}
-
-// IsScriptName reports whether a name is that of a file in some language.
-func IsScriptName(name string) bool {
-	l, known := languages.OfFile(name)
-	return known && l.Run != nil
 }

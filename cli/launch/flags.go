@@ -1,7 +1,12 @@
 package launch
 
 import (
+	"path/filepath"
+	"slices"
+	"strings"
+
 	"demesne/cli/app"
+	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 )
 
@@ -9,12 +14,12 @@ import (
 
 func (o *Options) SandboxFlags() cmdline.Flags {
 	return cmdline.Flags{
-		{Group: app.GroupSandbox, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.Inputs, CheckInput),
+		{Group: app.GroupSandbox, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.Inputs, app.CheckInput),
 			Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
-		{Group: app.GroupSandbox, Long: "socket", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.sockets, CheckInput),
+		{Group: app.GroupSandbox, Long: "socket", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.sockets, app.CheckInput),
 			Help: "let the command connect to a unix socket of this machine, at /in/NAME; the server there obeys the command"},
 		OutFlag(&o.out),
-		{Group: app.GroupSandbox, Long: "workspace", Arg: "DIR[:cow]", Complete: cmdline.Directory, Set: cmdline.Text(&o.workspace),
+		{Group: app.GroupSandbox, Long: "workspace", Arg: "DIR[:cow]", Complete: cmdline.Directory, Set: cmdline.Text(&o.Mounts.Workspace),
 			Help: "writable directory for /workspace (default a temporary one); with :cow it stays as it is, see demesne apply"},
 		o.NameFlag(),
 		{Group: app.GroupSandbox, Long: "require", Arg: "LEVEL", Words: levels, Set: cmdline.Word(&o.require, levels),
@@ -70,4 +75,45 @@ func (o *reportOptions) ResultFlags() cmdline.Flags {
 func (o *LifeOptions) ShareFlag() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupSandbox, Long: "share", Arg: "FRONTEND", Words: shares, Set: cmdline.Word(&o.share, shares),
 		Help: "let models use the sandbox by its id or name: mcp means all MCP servers of this user (default the command line alone)"}}
+}
+
+// MountFlags returns the flags about directories of this machine.
+func (o *Options) MountFlags() cmdline.Flags {
+	return append(o.Mounts.Flags(), cmdline.Flag{Group: app.GroupSandbox, Long: "devcontainer", Arg: "DIR[:MODE]", Optional: true, Complete: cmdline.Directory, Set: o.SetDevcontainer,
+		Help: "take image, mounts, variables and hooks from the devcontainer.json of a directory (default the working directory), and mount it as configured there; MODE is rw (the default), ro or cow"})
+}
+
+// SetDevcontainer sets the value of --devcontainer.
+func (o *Options) SetDevcontainer(arg string) error {
+	o.Asked = &arg
+	return nil
+}
+
+// Absolute returns a flag with its value, with an absolute path. In the values of --image and --secret a path follows the word for its kind.
+func Absolute(f *cmdline.Flag, value string) []string {
+	abs := func(path string) string {
+		if full, err := filepath.Abs(path); err == nil {
+			return full
+		}
+		return path
+	}
+	switch {
+	case f.Arg == "":
+		return []string{"--" + f.Long}
+	case f.Complete == cmdline.File || f.Complete == cmdline.Directory:
+		value = abs(value)
+	case f.Complete == cmdline.Image:
+		kind, path, found := strings.Cut(value, ":")
+		if found && slices.Contains([]imageref.Kind{imageref.Directory, imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive}, imageref.Kind(kind)) {
+			value = kind + ":" + abs(path)
+		}
+	case f.Long == "secret":
+		if name, path, found := strings.Cut(value, "=file:"); found {
+			value = name + "=file:" + abs(path)
+		}
+	}
+	if f.Optional {
+		return []string{"--" + f.Long + "=" + value}
+	}
+	return []string{"--" + f.Long, value}
 }

@@ -5,15 +5,13 @@
 // flags are parsed, except that a named file exists.
 //
 //	options.go, interior.go, network.go, secrets.go    flags → a session's options
-//	root.go, devcontainer.go, features.go              the image, and what a devcontainer.json decides
-//	mounts.go, mountarg.go, autorun.go, cow.go         directories of this machine, and the reports about them at the end
+//	root.go                                            the image, and what a devcontainer.json decides
 //	execution.go, document.go, explain.go, trace.go    one command: streams, result, exit code
 //
 // An [Execution] is one command, from its checks to its exit code. It is the session.Streams of its command.
 //
-// This package decides nothing about isolation, and reads no image: package session does. It writes to this machine only
-// where a flag says: outputs, a cache, and the record of changes that are kept apart. Read-only mounts protect files that
-// programs of this machine would execute later (package upper knows them), as far as the kernel keeps a mount read-only.
+// This package decides nothing about isolation, and reads no image: package session does. Directories of this machine at
+// paths of their own are in cli/mounts.
 package launch
 
 import (
@@ -25,6 +23,8 @@ import (
 	"time"
 
 	"demesne/cli/app"
+	"demesne/cli/devcontainer"
+	"demesne/cli/mounts"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
@@ -39,8 +39,9 @@ type Options struct {
 
 	rootOptions
 	fileOptions
-	mountOptions
-	cowOptions
+	Mounts mounts.Options
+	Asked  *string                 // --devcontainer; nil: not requested
+	dev    *devcontainer.Container // that was read
 	LifeOptions
 	isolationOptions
 	Network Network
@@ -58,7 +59,7 @@ type rootOptions struct {
 // fileOptions name the files of this machine that a sandbox reads or writes.
 type fileOptions struct {
 	Inputs, sockets []string
-	out, workspace  string
+	out             string
 	interior        runner.Interior
 }
 
@@ -109,7 +110,7 @@ func (o *Options) Spec() (runner.Spec, error) {
 	s := runner.Spec{
 		Name: o.Name, User: o.User, Limits: o.Limits,
 		Interior:  o.interior,
-		Workspace: o.workspace, Publish: o.Network.Publish, Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.Key, Replace: o.Replace, TTL: runner.Duration(o.TTL), MaxAge: runner.Duration(o.MaxAge), PauseIdle: runner.Duration(o.PauseIdle),
+		Workspace: o.Mounts.Workspace, Publish: o.Network.Publish, Nesting: o.nesting, Share: o.share, Require: o.require, Key: o.Key, Replace: o.Replace, TTL: runner.Duration(o.TTL), MaxAge: runner.Duration(o.MaxAge), PauseIdle: runner.Duration(o.PauseIdle),
 	}
 	if o.Replace && o.Key == "" {
 		return s, errors.New("--replace: needs --key")
@@ -282,31 +283,4 @@ func (o *LifeOptions) LifeFlags() cmdline.Flags {
 		{Group: app.GroupSandbox, Long: "pause-idle", Arg: "DURATION", Set: cmdline.Duration(&o.PauseIdle),
 			Help: "pause its processes (SIGSTOP) after this time without a command, until the next command; paused servers do not answer (default never)"},
 	}
-}
-
-// CheckInput is the part of the check that needs no file system.
-func CheckInput(arg string) error {
-	switch {
-	case arg == "":
-		return errors.New("empty")
-	case strings.ContainsRune(arg, 0):
-		return errors.New("has a NUL byte")
-	}
-	return nil
-}
-
-// mountOptions name directories of this machine that a sandbox has at paths of its own.
-type mountOptions struct {
-	mounts   []string
-	here     string // rw, ro or cow; empty: not requested
-	caches   []string
-	identity string // yes or no; empty: not requested
-
-	Asked *string       // --devcontainer; nil: not requested
-	dev   *devContainer // that was read
-}
-
-// cowOptions say what becomes of changes that are kept apart.
-type cowOptions struct {
-	cow string // ask or keep; empty: keep
 }

@@ -1,13 +1,20 @@
 package launch
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 
+	"demesne/cli/devcontainer"
 	"demesne/cli/progress"
+	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/text"
+	"demesne/runner"
+	"demesne/session"
 )
 
 // Root is the root file system of a sandbox that was not looked for yet.
@@ -61,4 +68,54 @@ func (r *Root) Argv(c *oci.Config, args []string) ([]string, error) {
 
 func (r *Root) Progress() *progress.Progress {
 	return progress.New(&r.o.Console, r.o.quiet, fmt.Sprintf("%s: image %q", r.o.Verb, r.Ref.Given))
+}
+
+// OpenDevcontainer reads the file that --devcontainer names, builds its image, and sets the options that it decides.
+func (o *Options) OpenDevcontainer(args []string) error {
+	switch {
+	case o.Asked == nil:
+		return nil
+	case o.Image.Kind != "":
+		return errors.New("--devcontainer and --image: cannot be combined")
+	case *o.Asked == "" && len(args) > 0 && isDirectory(args[0]):
+		return text.Hinted(fmt.Errorf("command %q: is a directory", args[0]), "--devcontainer=%s -- CMD", args[0])
+	}
+	d, image, err := devcontainer.Open(*o.Asked, devcontainer.Options{
+		App: o.App, Pull: o.Pull, Platform: o.platform, Agent: o.Verb == "agent", Mounted: o.Mounts.Targets,
+		Env: func() ([]string, error) { return o.Environment(o.Env) },
+		Published: func(port uint16) bool {
+			return slices.ContainsFunc(o.Network.Publish, func(p runner.Port) bool { return p.To == port })
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if o.Image = image; d.Built() {
+		o.Pull = images.PullNever
+	}
+	if len(args) > 0 && o.Entrypoint == nil && o.Shell == nil {
+		o.Entrypoint = &[]string{} // a command of a dev container does not go through the image's entrypoint
+	}
+	o.Mounts.Add(d.Mounts, d.Dir(), d.Tmpfs())
+	o.dev = d
+	return nil
+}
+
+// Wrapped returns the command to run, after the hooks of a devcontainer.json.
+func (r *Root) Wrapped(c *oci.Config, args []string) ([]string, error) {
+	argv, err := r.Argv(c, args)
+	if err == nil {
+		argv = r.o.dev.Wrap(argv, r.o.Key != "")
+	}
+	return argv, err
+}
+
+// Hooks executes the hooks of a devcontainer.json in a persistent sandbox. It removes a new sandbox if one fails.
+func (r *Root) Hooks(ctx context.Context, s *session.Service, b *session.Sandbox) (code int, err error) {
+	return r.o.dev.Hooks(ctx, s, b)
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }

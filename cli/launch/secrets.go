@@ -136,7 +136,7 @@ func findSecret(c *app.Console, name string, k *secret) (runner.Secret, error) {
 		s.Value, err = SecretValue(c, k.source)
 		return s, err
 	}
-	kept, err := vaultSecret(what)
+	kept, err := app.VaultSecret(what)
 	if err != nil {
 		return s, err
 	}

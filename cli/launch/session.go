@@ -7,6 +7,7 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/progress"
 	"demesne/cli/stream"
+	"demesne/images/oci"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -31,7 +32,9 @@ func (r *Root) CreateOptions(spec runner.Spec) session.CreateOptions {
 		c.Unasked = append(c.Unasked, "image")
 	}
 	if o.dev != nil {
-		c.Configured = r.configured
+		c.Configured = func(c *session.CreateOptions, image oci.Config) error {
+			return o.dev.Configured(c, image, o.User != nil || o.UserName != "")
+		}
 	}
 	if o.Network.Mode == "" {
 		c.Unasked = append(c.Unasked, "egress")

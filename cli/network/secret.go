@@ -59,7 +59,7 @@ type secretOptions struct {
 
 func (o *secretOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
-		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: cmdline.Text(&o.namespace), Help: "namespace of the secret (default " + launch.VaultNamespace + "; of list: all)"},
+		{Group: cmdline.GroupGeneral, Long: "namespace", Arg: "NS", Set: cmdline.Text(&o.namespace), Help: "namespace of the secret (default " + app.VaultNamespace + "; of list: all)"},
 		{Group: app.GroupNetwork, Long: "host", Arg: "HOST[:PORT]", Set: cmdline.Text(&o.host), Help: "with add: the only host that gets the value, over TLS"},
 		{Group: app.GroupNetwork, Long: "header", Arg: "HEADER", Set: cmdline.Text(&o.header), Help: "with add: the only header that may have the value"},
 		{Group: app.GroupNetwork, Long: "from", Arg: "SOURCE", Set: o.setFrom, Help: "with add: take the value from env:VARIABLE, file:PATH or cmd:TEXT"},
@@ -96,24 +96,24 @@ func (o *secretOptions) Run(args []string) (int, error) {
 		return o.add(names[0])
 	case "rm":
 		for _, name := range names {
-			if _, err := launch.Vault("remove", launch.StoredSecret{Namespace: cmp.Or(o.namespace, launch.VaultNamespace), Name: name}); err != nil {
+			if _, err := app.Vault("remove", app.StoredSecret{Namespace: cmp.Or(o.namespace, app.VaultNamespace), Name: name}); err != nil {
 				return 0, fmt.Errorf("secret %q: %w", name, err)
 			}
 		}
 		return 0, nil
 	}
-	all, err := launch.Vault("list", launch.StoredSecret{Namespace: o.namespace})
+	all, err := app.Vault("list", app.StoredSecret{Namespace: o.namespace})
 	if err != nil {
 		return 0, fmt.Errorf("list secrets: %w", err)
 	}
 	if o.json {
-		return o.PrintJSON(append([]launch.StoredSecret{}, all...))
+		return o.PrintJSON(append([]app.StoredSecret{}, all...))
 	}
 	return o.Print(secretTable(all, time.Now()))
 }
 
 func (o *secretOptions) add(name string) (int, error) {
-	s := launch.StoredSecret{Namespace: cmp.Or(o.namespace, launch.VaultNamespace), Name: name, Host: o.host, Header: o.header}
+	s := app.StoredSecret{Namespace: cmp.Or(o.namespace, app.VaultNamespace), Name: name, Host: o.host, Header: o.header}
 	var err error
 	switch {
 	case o.from != "":
@@ -128,7 +128,7 @@ func (o *secretOptions) add(name string) (int, error) {
 		s.Value, err = app.ReadSecret(o.Stdin, "value")
 	}
 	if err == nil {
-		_, err = launch.Vault("add", s)
+		_, err = app.Vault("add", s)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("secret %q: %w", name, err)
@@ -136,7 +136,7 @@ func (o *secretOptions) add(name string) (int, error) {
 	return 0, nil
 }
 
-func secretTable(all []launch.StoredSecret, now time.Time) string {
+func secretTable(all []app.StoredSecret, now time.Time) string {
 	rows := [][]string{{"NAMESPACE", "NAME", "HOST", "HEADER", "AGE"}}
 	for _, s := range all {
 		rows = append(rows, []string{s.Namespace, s.Name, cmp.Or(s.Host, "-"), cmp.Or(s.Header, "any"), app.Span(now.Sub(s.Added))})

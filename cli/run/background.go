@@ -14,7 +14,6 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/fsutil"
-	"demesne/proxy/redact"
 	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/session"
@@ -73,7 +72,8 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	if err != nil {
 		return nil, err
 	}
-	s := sinks{hidden: o.Network.Hidden()}
+	hidden := o.Network.Hidden()
+	s := sinks{blank: func(to io.Writer) io.WriteCloser { return hidden.Writer(to) }}
 	mine.Stdout, mine.Stderr = s.open(out), s.open(errs)
 	defer s.close()
 	if s.err != nil {
@@ -92,7 +92,7 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 
 // sinks are pipes that this process copies to writers.
 type sinks struct {
-	hidden *redact.Values
+	blank  func(io.Writer) io.WriteCloser // redacts credentials
 	ends   []*os.File
 	copied sync.WaitGroup
 	err    error
@@ -107,7 +107,7 @@ func (s *sinks) open(to io.Writer) *os.File {
 	s.ends = append(s.ends, w)
 	s.copied.Go(func() {
 		defer r.Close()
-		w := s.hidden.Writer(to)
+		w := s.blank(to)
 		io.Copy(w, r)
 		w.Close()
 	})

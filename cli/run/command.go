@@ -13,6 +13,7 @@ import (
 	"demesne/internal/text"
 	"demesne/kernels/languages"
 	"demesne/runner"
+	"demesne/runner/ipc"
 	"demesne/session"
 )
 
@@ -72,8 +73,9 @@ func (o *runOptions) scripted(args, argv []string, run func(*command) error) (*c
 	if c.tool != nil {
 		c.tool.Env = slices.Concat(c.tool.Env, c.Cmd.Env)
 	}
+	c.Missing = c.missingFile
 	if sc != nil {
-		c.Missing = func(error) error { return sc.failed(c.Execution) }
+		c.Missing = func() error { return sc.failed(c.Execution) }
 		c.After = func(r *runner.Result) { sc.tell(&o.Console, r.ExitCode) }
 	}
 	c.run = func() error {
@@ -81,6 +83,20 @@ func (o *runOptions) scripted(args, argv []string, run func(*command) error) (*c
 		return run(c)
 	}
 	return c, nil
+}
+
+// missingFile explains that neither the sandbox nor this machine has the script that the first word names.
+func (c *command) missingFile() error {
+	if argv := c.Cmd.Argv; len(argv) > 0 && isScriptName(argv[0]) && !fsutil.Exists(argv[0]) {
+		return ipc.Errorf(ipc.CodeCommandNotFound, "execute %q: the sandbox has no such program, and this machine no such file", argv[0])
+	}
+	return nil
+}
+
+// isScriptName reports whether a name is that of a file in some language.
+func isScriptName(name string) bool {
+	l, known := languages.OfFile(name)
+	return known && l.Run != nil
 }
 
 // findScript returns the script that the first word of a command names, or nil if that is an ordinary command. It is
@@ -101,7 +117,7 @@ func (o *runOptions) findScript(args []string) (*script, error) {
 	if forced && s.name == "-" {
 		return s, s.takeStdin(o)
 	}
-	if !forced && !launch.IsScriptName(s.name) {
+	if !forced && !isScriptName(s.name) {
 		return nil, nil
 	}
 	switch info, err := os.Stat(s.name); {
@@ -144,7 +160,7 @@ func (j *command) showScript(s *session.Service, spec *runner.Spec) error {
 	if j.o.Key == "" {
 		return j.script.handIn(spec, &j.o.Options)
 	}
-	j.script.locate(*spec, shownBy(&j.o.Options))
+	j.script.locate(*spec, j.o.Mounts.Shown())
 	if id, err := s.OfKey(j.Sig.Ctx, j.o.Key); err == nil && !j.o.Replace && !j.script.shown {
 		if info, err := s.Inspect(j.Sig.Ctx, id); err == nil {
 			j.script.locate(info.Spec, info.Spec.Mounts)

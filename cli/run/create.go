@@ -78,7 +78,7 @@ func (o *createOptions) Run(args []string) (int, error) {
 	began, st := time.Now(), &launch.Stages{}
 	sess := o.Session(nil)
 	defer sess.Close()
-	mounts, err := o.Place(&spec)
+	mounts, err := o.Mounts.Place(o.App, &spec)
 	if err != nil {
 		return 0, err
 	}

@@ -69,7 +69,7 @@ The exit code is that of CMD. With --commands it is that of the first failure. d
 
 func (o *runOptions) Flags() cmdline.Flags {
 	return slices.Concat(o.CommandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), backgroundFlag(&o.background),
-		o.RootFlags(), o.SandboxFlags(), dependencyFlag(&o.codeOptions), o.InteriorFlags(), o.MountFlags(), o.CowFlag(),
+		o.RootFlags(), o.SandboxFlags(), dependencyFlag(&o.codeOptions), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
 		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
 		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(),
 		o.LimitFlags(), o.ResultFlags(), manifestFlag(&o.manifest))
@@ -117,10 +117,10 @@ func (o *runOptions) newRun(args []string) (*command, error) {
 	if o.queue && o.Key == "" {
 		return nil, text.Hinted(errors.New("--queue: a sandbox of one command has no queue"), "--key KEY names a persistent sandbox")
 	}
-	if _, _, err := o.Parsed(); err != nil {
+	if err := o.Mounts.Check(); err != nil {
 		return nil, err
 	}
-	if err := o.CanAskCow(o.background); err != nil {
+	if err := o.Mounts.CanAsk(o.Key != "" || o.background); err != nil {
 		return nil, err
 	}
 	if err := o.OpenDevcontainer(args); err != nil {
@@ -149,7 +149,7 @@ func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
 	s := j.o.Session(nil)
 	defer s.Close()
 	var err error
-	if j.Placed, err = j.o.Place(&spec); err != nil {
+	if j.Placed, err = j.o.Mounts.Place(j.o.App, &spec); err != nil {
 		return err
 	}
 	defer j.Placed.Undo()

@@ -118,23 +118,9 @@ func (s *script) locate(spec runner.Spec, mounts []runner.Mount) {
 	}
 }
 
-// shownBy returns the mounts of this command line, before their changes are kept apart.
-func shownBy(o *launch.Options) (all []runner.Mount) {
-	mounts, _, _ := o.Parsed()
-	if dir, cow := o.CowWorkspace(); cow {
-		if m, err := launch.CowWorkspaceMount(dir); err == nil {
-			mounts = append(mounts, m)
-		}
-	}
-	for _, m := range mounts {
-		all = append(all, m.Mount)
-	}
-	return all
-}
-
 // handIn adds the script to the inputs of a new sandbox, unless that shows it.
 func (s *script) handIn(spec *runner.Spec, o *launch.Options) error {
-	if s.locate(*spec, shownBy(o)); s.shown {
+	if s.locate(*spec, o.Mounts.Shown()); s.shown {
 		return nil
 	}
 	name := filepath.Base(s.real)

@@ -6,11 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"demesne/cli/app"
 	"demesne/cli/launch"
-	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/mcp/filter"
@@ -91,42 +89,13 @@ func absoluteFlags(line *cmdline.Command, args []string) (flags []string, err er
 		f := &own.Flags[i]
 		f.Set = func(value string) error {
 			if f.Long != "client" {
-				flags = append(flags, absoluteFlag(f, value)...)
+				flags = append(flags, launch.Absolute(f, value)...)
 			}
 			return nil
 		}
 	}
 	_, err = own.Parse(args)
 	return flags, err
-}
-
-// absoluteFlag returns a flag with its value. In the values of --image and --secret a path follows the word for its kind.
-func absoluteFlag(f *cmdline.Flag, value string) []string {
-	abs := func(path string) string {
-		if full, err := filepath.Abs(path); err == nil {
-			return full
-		}
-		return path
-	}
-	switch {
-	case f.Arg == "":
-		return []string{"--" + f.Long}
-	case f.Complete == cmdline.File || f.Complete == cmdline.Directory:
-		value = abs(value)
-	case f.Complete == cmdline.Image:
-		kind, path, found := strings.Cut(value, ":")
-		if found && slices.Contains([]imageref.Kind{imageref.Directory, imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive}, imageref.Kind(kind)) {
-			value = kind + ":" + abs(path)
-		}
-	case f.Long == "secret":
-		if name, path, found := strings.Cut(value, "=file:"); found {
-			value = name + "=file:" + abs(path)
-		}
-	}
-	if f.Optional {
-		return []string{"--" + f.Long + "=" + value}
-	}
-	return []string{"--" + f.Long, value}
 }
 
 func wrapEntry(a *app.App, client string, flags, rest []string) (int, error) {

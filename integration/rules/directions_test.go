@@ -23,6 +23,8 @@ var floors = [][]string{
 	{"cli", "server/inprocess"},
 	{"cli/agent", "cli/image", "cli/machine", "cli/network", "cli/run", "cli/sandbox", "cli/server"}, // one of these packages imports no other
 	{"cli/launch"},
+	{"cli/devcontainer"},
+	{"cli/mounts"},
 	{"cli/changes", "cli/progress"},
 	{"cli/app"},
 	{"cli/stream"},

@@ -1,4 +1,4 @@
-package launch
+package mounts
 
 import (
 	"fmt"
@@ -13,7 +13,8 @@ import (
 
 var cowWords = []string{"ask", "keep"}
 
-func (o *cowOptions) CowFlag() cmdline.Flags {
+// CowFlag is a flag of run.
+func (o *Options) CowFlag() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupResult, Long: "cow", Arg: "WORD", Words: cowWords, Set: cmdline.Word(&o.cow, cowWords),
 		Help: "what to do with the changes of a directory with mode cow: keep them for demesne apply (the default), or ask on the terminal"}}
 }
@@ -24,18 +25,18 @@ func (p *Placed) TellApart() {
 		return
 	}
 	for _, d := range p.changes.Dirs {
-		p.o.Say(fmt.Sprintf("%s: changes to %s are kept apart, as %s", p.o.Verb, text.SafeLine(d.Path), p.changes.ID))
+		p.app.Say(fmt.Sprintf("%s: changes to %s are kept apart, as %s", p.app.Verb, text.SafeLine(d.Path), p.changes.ID))
 	}
-	fmt.Fprintf(p.o.Stderr, "hint: after demesne stop %s, demesne apply %s makes them; demesne diff %s lists them\n", p.changes.Sandbox, p.changes.ID, p.changes.ID)
+	fmt.Fprintf(p.app.Stderr, "hint: after demesne stop %s, demesne apply %s makes them; demesne diff %s lists them\n", p.changes.Sandbox, p.changes.ID, p.changes.ID)
 }
 
 // tellChanges sums up the changes of a one-shot sandbox, and asks what to do with them if the user wanted that.
 func (p *Placed) tellChanges() {
-	if p.o.Key != "" {
+	if p.key != "" {
 		p.TellApart()
 		return
 	}
-	c, say := p.changes, func(s string) { p.o.Say(p.o.Verb + ": " + s) }
+	c, say := p.changes, func(s string) { p.app.Say(p.app.Verb + ": " + s) }
 	edits, all, err := c.Edits()
 	if err != nil {
 		say(err.Error())
@@ -50,18 +51,20 @@ func (p *Placed) tellChanges() {
 	for _, line := range changes.Sums(c, edits) {
 		say(line)
 	}
-	if p.o.cow == "ask" {
-		changes.Ask(p.o.App, c, edits)
+	if p.ask {
+		changes.Ask(p.app, c, edits)
 		return
 	}
-	fmt.Fprintf(p.o.Stderr, "hint: demesne diff --patch %s shows them; demesne apply %s makes them, demesne discard %s drops them\n", c.ID, c.ID, c.ID)
+	fmt.Fprintf(p.app.Stderr, "hint: demesne diff --patch %s shows them; demesne apply %s makes them, demesne discard %s drops them\n", c.ID, c.ID, c.ID)
 }
 
 // Placed are the mounts of one sandbox, with what must be told at its end.
 type Placed struct {
-	o       *Options
-	watch   Watch
-	changes *cow.Set // nil: no mount has mode cow
+	app       *app.App
+	key, name string // of the sandbox
+	ask       bool   // what to do with changes
+	watch     Watch
+	changes   *cow.Set // nil: no mount has mode cow
 }
 
 // made records the sandbox that has the mounts.
@@ -69,8 +72,8 @@ func (p *Placed) made(b *session.Sandbox) {
 	if p == nil || b.Existing {
 		return // an existing sandbox of the key has its own
 	}
-	if err := p.changes.Made(b.ID, p.o.Name); err != nil {
-		p.o.Say(fmt.Sprintf("%s: record changes: %v", p.o.Verb, err))
+	if err := p.changes.Made(b.ID, p.name); err != nil {
+		p.app.Say(fmt.Sprintf("%s: record changes: %v", p.app.Verb, err))
 	}
 }
 
@@ -81,12 +84,12 @@ func (p *Placed) Undo() {
 	}
 }
 
-// tell names the files that programs of this machine would execute, and sums up the changes that are kept apart.
-func (p *Placed) tell() {
+// Tell names the files that programs of this machine would execute, and sums up the changes that are kept apart.
+func (p *Placed) Tell() {
 	if p == nil {
 		return
 	}
-	p.watch.Tell(&p.o.Console)
+	p.watch.Tell(&p.app.Console)
 	if p.changes != nil && p.changes.Sandbox != "" {
 		p.tellChanges()
 	}

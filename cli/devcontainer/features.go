@@ -1,16 +1,14 @@
-package launch
+package devcontainer
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"strings"
-	"syscall"
 
 	"demesne/build"
 	"demesne/build/devcontainer"
@@ -23,7 +21,7 @@ import (
 )
 
 // resolve finds the features of the file: in the store, in registries, and beside the file.
-func (d *devContainer) resolve(o *Options) error {
+func (d *Container) resolve() error {
 	if !d.plan.HasFeatures() {
 		return nil
 	}
@@ -31,7 +29,7 @@ func (d *devContainer) resolve(o *Options) error {
 	if err != nil {
 		return err
 	}
-	return d.withImages(o, func(ctx context.Context, c *images.Client) error {
+	return d.withImages(func(ctx context.Context, c *images.Client) error {
 		return d.plan.Resolve(func(name string) (devcontainer.Content, error) {
 			dir, local, err := devcontainer.LocalFeature(name)
 			switch {
@@ -45,9 +43,9 @@ func (d *devContainer) resolve(o *Options) error {
 			if err != nil || ref.Kind != imageref.Registry {
 				return devcontainer.Content{}, errors.Join(err, errors.New("not a name in a registry"))
 			}
-			p := progress.New(&o.Console, false, fmt.Sprintf("feature %q", ref.Given))
+			p := progress.New(&d.Console, false, fmt.Sprintf("feature %q", ref.Given))
 			defer p.Done()
-			img, err := c.Feature(ctx, ref, o.Pull, p.Take)
+			img, err := c.Feature(ctx, ref, d.Pull, p.Take)
 			if err != nil {
 				return devcontainer.Content{}, err
 			}
@@ -56,17 +54,8 @@ func (d *devContainer) resolve(o *Options) error {
 	})
 }
 
-// withImages calls f with the image store, until a signal ends it.
-func (d *devContainer) withImages(o *Options, f func(context.Context, *images.Client) error) error {
-	code, err := o.WithImages(func(ctx context.Context, c *images.Client) (int, error) { return 0, f(ctx, c) })
-	if err == nil && code != 0 {
-		err = context.Canceled
-	}
-	return err
-}
-
 // pinned reads the file that pins the features, if there is one.
-func (d *devContainer) pinned() (map[string]string, error) {
+func (d *Container) pinned() (map[string]string, error) {
 	name := devcontainer.LockFile(d.name)
 	text, err := d.small(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,37 +71,20 @@ func (d *devContainer) pinned() (map[string]string, error) {
 	return pinned, nil
 }
 
-// small reads a regular file of the workspace. No link leads out of it.
-func (d *devContainer) small(name string) ([]byte, error) {
-	f, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path.Base(name), fsutil.Reason(err))
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w", path.Base(name), errors.Join(err, notRegular(err)))
-	}
-	text, err := io.ReadAll(io.LimitReader(f, devcontainer.MaxSize+1))
-	if err == nil && len(text) > devcontainer.MaxSize {
-		err = fmt.Errorf("%s: longer than %d bytes", path.Base(name), devcontainer.MaxSize)
-	}
-	return text, err
-}
-
 // install builds the image with the features over the image that base names.
-func (d *devContainer) install(o *Options, base, name string) error {
+func (d *Container) install(base, name string) error {
 	ref, err := session.ParseImage(base)
 	if err != nil {
 		return fmt.Errorf("image %q: %w", base, err)
 	}
 	has := devcontainer.Has{}
-	err = d.withImages(o, func(ctx context.Context, c *images.Client) error {
-		c.Platform = o.platform
-		policy := o.Pull
+	err = d.withImages(func(ctx context.Context, c *images.Client) error {
+		c.Platform = d.Platform
+		policy := d.Pull
 		if d.plan.Build != nil {
 			policy = images.PullNever
 		}
-		p := progress.New(&o.Console, false, fmt.Sprintf("pull %q", base))
+		p := progress.New(&d.Console, false, fmt.Sprintf("pull %q", base))
 		defer p.Done()
 		img, err := c.Ensure(ctx, ref, policy, p.Take)
 		if err == nil {
@@ -132,5 +104,5 @@ func (d *devContainer) install(o *Options, base, name string) error {
 		return fsutil.Reason(err)
 	}
 	defer beside.Close()
-	return d.run(o, name, build.Options{File: "-"}, build.Streams{Stdin: strings.NewReader(text), Files: []*os.File{beside}})
+	return d.run(name, build.Options{File: "-"}, build.Streams{Stdin: strings.NewReader(text), Files: []*os.File{beside}})
 }

@@ -1,4 +1,12 @@
-package launch
+// Package mounts shows directories of this machine to sandboxes, at paths of their own.
+//
+//	mounts.go, mountarg.go, caches.go, git.go    flags → the mounts and variables of a sandbox
+//	autorun.go, cow.go                           reports at the end, about files and changes
+//
+// It writes to this machine only where a flag says: a cache, and the record of changes that are kept apart. Read-only mounts
+// protect files that programs of this machine would execute later (package upper knows them), as far as the kernel keeps a
+// mount read-only.
+package mounts
 
 import (
 	"cmp"
@@ -29,9 +37,25 @@ func optionalWord(to *string, words []string) func(string) error {
 	return func(s string) error { return cmdline.Word(to, words)(cmp.Or(s, words[0])) }
 }
 
-func (o *mountOptions) MountFlags() cmdline.Flags {
+// Options name the directories of one command line.
+type Options struct {
+	Workspace string // of --workspace
+
+	mounts   []string
+	here     string // rw, ro or cow; empty: not requested
+	caches   []string
+	identity string // yes or no; empty: not requested
+	cow      string // ask or keep; empty: keep
+
+	more  []Mount // that no flag names
+	dir   string  // where commands start, unless --here says it
+	tmpfs []runner.Tmpfs
+}
+
+// Flags returns the flags of run and create.
+func (o *Options) Flags() cmdline.Flags {
 	return cmdline.Flags{
-		{Group: app.GroupSandbox, Long: "mount", Arg: "SRC[:DST][:MODE]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.mounts, CheckInput),
+		{Group: app.GroupSandbox, Long: "mount", Arg: "SRC[:DST][:MODE]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.mounts, app.CheckInput),
 			Help: "show a file or directory at DST (default its own path); MODE is ro (the default), rw, or cow: changes are kept apart, see demesne apply"},
 		{Group: app.GroupSandbox, Long: "here", Arg: "MODE", Optional: true, Words: hereModes, Set: optionalWord(&o.here, hereModes),
 			Help: "mount the working directory at its own path, and start in it; MODE is rw (the default), ro or cow"},
@@ -39,14 +63,34 @@ func (o *mountOptions) MountFlags() cmdline.Flags {
 			Help: "share downloads with all sandboxes that name this cache: npm, pip, go or cargo; this machine's own caches stay apart"},
 		{Group: app.GroupSandbox, Long: "git-identity", Arg: "yes|no", Optional: true, Words: yesNo, Set: optionalWord(&o.identity, yesNo),
 			Help: "let git in the sandbox use your name and email (default with --workspace and --here)"},
-		{Group: app.GroupSandbox, Long: "devcontainer", Arg: "DIR[:MODE]", Optional: true, Complete: cmdline.Directory, Set: o.SetDevcontainer,
-			Help: "take image, mounts, variables and hooks from the devcontainer.json of a directory (default the working directory), and mount it as configured there; MODE is rw (the default), ro or cow"},
 	}
 }
 
-// Parsed returns the mounts that the flags ask for, without caches. dir is the working directory, with the caller's
-// spelling, if --here is given.
-func (o *mountOptions) Parsed() (all []Mount, dir string, err error) {
+// Add adds mounts that no flag names, and the directory where commands start without --here.
+func (o *Options) Add(more []Mount, dir string, tmpfs []string) {
+	o.more, o.dir = more, dir
+	for _, t := range tmpfs {
+		o.tmpfs = append(o.tmpfs, runner.Tmpfs{Target: t})
+	}
+}
+
+// Targets returns the paths at which the values of --mount appear.
+func (o *Options) Targets() (paths []string, err error) {
+	all, err := parseMounts(o.mounts)
+	for _, m := range all {
+		paths = append(paths, m.Target)
+	}
+	return paths, err
+}
+
+// Check returns an error if a flag names a mount that is not possible.
+func (o *Options) Check() error {
+	_, _, err := o.parsed()
+	return err
+}
+
+// parsed returns the mounts without caches. dir is the directory where commands start.
+func (o *Options) parsed() (all []Mount, dir string, err error) {
 	args := slices.Clone(o.mounts)
 	if o.here != "" {
 		if dir, err = os.Getwd(); err != nil {
@@ -54,30 +98,38 @@ func (o *mountOptions) Parsed() (all []Mount, dir string, err error) {
 		}
 		args = append(args, dir+":"+o.here)
 	}
-	all, err = parseMounts(args)
-	if o.dev != nil {
-		all = byDepth(slices.Concat(o.dev.mounts, all))
-		dir = cmp.Or(dir, o.dev.plan.Dir)
+	if all, err = parseMounts(args); err != nil {
+		return nil, dir, err
 	}
-	return all, dir, err
+	return byDepth(slices.Concat(o.more, all)), cmp.Or(dir, o.dir), nil
+}
+
+// Shown returns the mounts before their changes are kept apart, as far as they are possible.
+func (o *Options) Shown() (all []runner.Mount) {
+	mounts, _, _ := o.parsed()
+	if dir, cow := o.cowWorkspace(); cow {
+		if m, err := cowWorkspaceMount(dir); err == nil {
+			mounts = append(mounts, m)
+		}
+	}
+	for _, m := range mounts {
+		all = append(all, m.Mount)
+	}
+	return all
 }
 
 // Place adds the mounts to spec, with read-only ones over what programs of this machine would execute. It makes the
 // directory for the changes of mounts with mode cow.
-func (o *Options) Place(spec *runner.Spec) (*Placed, error) {
-	p := &Placed{o: o, watch: Watch{Verb: o.Verb}}
-	mounts, dir, err := o.Parsed()
+func (o *Options) Place(a *app.App, spec *runner.Spec) (*Placed, error) {
+	p := &Placed{app: a, key: spec.Key, name: spec.Name, ask: o.cow == "ask", watch: Watch{Verb: a.Verb}}
+	mounts, dir, err := o.parsed()
 	if err != nil {
 		return nil, err
 	}
 	spec.Defaults.Dir = dir
-	if o.dev != nil {
-		for _, t := range o.dev.plan.Tmpfs {
-			spec.Tmpfs = append(spec.Tmpfs, runner.Tmpfs{Target: t})
-		}
-	}
-	if path, cow := o.CowWorkspace(); cow {
-		m, err := CowWorkspaceMount(path)
+	spec.Tmpfs = append(spec.Tmpfs, o.tmpfs...)
+	if path, cow := o.cowWorkspace(); cow {
+		m, err := cowWorkspaceMount(path)
 		if err != nil {
 			return nil, err
 		}
@@ -106,16 +158,16 @@ func (o *Options) Place(spec *runner.Spec) (*Placed, error) {
 	return p, nil
 }
 
-// CowWorkspace returns the directory of --workspace, and whether its mode is cow.
-func (o *Options) CowWorkspace() (dir string, cow bool) {
-	dir, mode := splitMode(o.workspace, "cow")
+// cowWorkspace returns the directory of --workspace, and whether its mode is cow.
+func (o *Options) cowWorkspace() (dir string, cow bool) {
+	dir, mode := SplitMode(o.Workspace, "cow")
 	return dir, mode != ""
 }
 
 // hasCow reports whether a flag keeps changes apart.
 func (o *Options) hasCow() bool {
-	mounts, _, _ := o.Parsed()
-	_, cow := o.CowWorkspace()
+	mounts, _, _ := o.parsed()
+	_, cow := o.cowWorkspace()
 	return cow || slices.ContainsFunc(mounts, func(m Mount) bool { return m.COW })
 }
 
@@ -144,7 +196,7 @@ func (p *Placed) protect(spec *runner.Spec) error {
 
 // gitIdentity returns the variables with which git in the sandbox uses the caller's name and address.
 func (o *Options) gitIdentity() (env []string, err error) {
-	dir, _ := o.CowWorkspace()
+	dir, _ := o.cowWorkspace()
 	if o.identity == "no" || o.identity == "" && dir == "" && o.here == "" {
 		return nil, nil
 	}
@@ -160,14 +212,14 @@ func (o *Options) gitIdentity() (env []string, err error) {
 	return env, nil
 }
 
-// CanAskCow returns an error if --cow ask is impossible.
-func (o *Options) CanAskCow(background bool) error {
+// CanAsk returns an error if --cow ask is impossible. later means that the sandbox outlives this process.
+func (o *Options) CanAsk(later bool) error {
 	switch {
 	case o.cow != "ask":
 		return nil
 	case !o.hasCow():
 		return text.Hinted(errors.New("--cow: no directory has mode cow"), "--workspace DIR:cow, --mount DIR:cow or --here=cow")
-	case o.Key != "" || background:
+	case later:
 		return text.Hinted(errors.New("--cow ask: cannot be combined with --key or --background"), "demesne diff lists the changes afterwards")
 	}
 	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY, 0)

@@ -1,4 +1,4 @@
-package launch
+package app
 
 import (
 	"bytes"
@@ -28,8 +28,8 @@ type StoredSecret struct {
 // VaultNamespace is the namespace of commands that name none.
 const VaultNamespace = "default"
 
-// vaultSecret returns the secret of [NAMESPACE/]NAME.
-func vaultSecret(what string) (StoredSecret, error) {
+// VaultSecret returns the secret of [NAMESPACE/]NAME.
+func VaultSecret(what string) (StoredSecret, error) {
 	namespace, name, found := strings.Cut(what, "/")
 	if !found {
 		namespace, name = VaultNamespace, what

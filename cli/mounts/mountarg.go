@@ -1,4 +1,4 @@
-package launch
+package mounts
 
 import (
 	"cmp"
@@ -21,11 +21,11 @@ type Mount struct {
 	COW bool // the sandbox changes a copy, see package cow
 }
 
-// mountModes are the words that may end the value of --mount.
-var mountModes = []string{"ro", "rw", "cow"}
+// Modes are the words that may end the value of --mount.
+var Modes = []string{"ro", "rw", "cow"}
 
-// splitMode cuts a mode off the end of a value. A value that exists as a path has no mode.
-func splitMode(arg string, modes ...string) (path, mode string) {
+// SplitMode cuts a mode off the end of a value. A value that exists as a path has no mode.
+func SplitMode(arg string, modes ...string) (path, mode string) {
 	cut := strings.LastIndexByte(arg, ':')
 	if cut < 0 || !slices.Contains(modes, arg[cut+1:]) || fsutil.Exists(arg) {
 		return arg, ""
@@ -58,7 +58,7 @@ func depth(target string) int { return strings.Count(target, "/") }
 // parseMount resolves symbolic links in the source once, here, so that the receipt shows the real path. The target
 // keeps the caller's spelling.
 func parseMount(arg string) (m Mount, err error) {
-	rest, mode := splitMode(arg, mountModes...)
+	rest, mode := SplitMode(arg, Modes...)
 	source, target := rest, ""
 	if cut := strings.LastIndex(rest, ":/"); cut >= 0 && !fsutil.Exists(rest) {
 		source, target = rest[:cut], filepath.Clean(rest[cut+1:])
@@ -99,8 +99,8 @@ func noSource(rest string, err error) error {
 	return fsutil.Reason(err)
 }
 
-// CowWorkspaceMount returns the mount of a directory at /workspace with mode cow.
-func CowWorkspaceMount(dir string) (m Mount, err error) {
+// cowWorkspaceMount returns the mount of a directory at /workspace with mode cow.
+func cowWorkspaceMount(dir string) (m Mount, err error) {
 	if m, err = parseMount(dir + ":/workspace:cow"); err == nil {
 		return m, nil
 	}
