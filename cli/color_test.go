@@ -20,13 +20,13 @@ func TestColorOnTerminal(t *testing.T) {
 	} {
 		a := onTerminalWith(t, c.env, "check")
 		a.expect("usermod")
-		code(t, a.cmd)
+		exitCode(t, a.cmd)
 		if got := strings.Contains(a.screen(), "\x1b["); got != c.colors {
 			t.Errorf("%v: check: colours %t: %q", c.env, got, a.screen())
 		}
 		a = onTerminalWith(t, c.env, "pull", "python")
 		a.expect("sha256:")
-		code(t, a.cmd)
+		exitCode(t, a.cmd)
 		if got := strings.Contains(a.screen(), erase); got != c.redraw {
 			t.Errorf("%v: pull: redraws %t: %q", c.env, got, a.screen())
 		}

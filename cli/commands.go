@@ -6,6 +6,7 @@ import (
 
 	"demesne/cli/agent"
 	"demesne/cli/app"
+	"demesne/cli/code"
 	"demesne/cli/image"
 	"demesne/cli/machine"
 	"demesne/cli/network"
@@ -36,7 +37,7 @@ func groups() []group {
 		{"Sandboxes", "apply discard", sandbox.Changes},
 		{"Sandboxes", "manifest", one(sandbox.Manifest)},
 		{"Jobs", "jobs wait logs cancel", run.Jobs},
-		{"Code", "code", one(run.Code)},
+		{"Code", "code", one(code.Verb)},
 		{"Code", "kernel notebook repl", server.Kernels},
 		{"Images", "build pull push images tag rmi import export save login logout", image.Verbs},
 		{"Network", "egress secret", func() []app.Verb { return []app.Verb{network.Egress(), network.Secret()} }},

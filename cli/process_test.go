@@ -48,8 +48,8 @@ func heedHangUp(t *testing.T) {
 	t.Cleanup(func() { signal.Stop(c) })
 }
 
-// code waits for cmd and returns its exit code; the test reads cmd's output elsewhere.
-func code(t *testing.T, cmd *exec.Cmd) int {
+// exitCode waits for cmd and returns its exit code; the test reads cmd's output elsewhere.
+func exitCode(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { cmd.Wait(); close(done) }()
@@ -71,7 +71,7 @@ func TestSignalsAreForwarded(t *testing.T) {
 		if line, _ := out.ReadString('\n'); line != "got\n" {
 			t.Errorf("%s: said %q", s.name, line)
 		}
-		if c := code(t, cmd); c != 7 {
+		if c := exitCode(t, cmd); c != 7 {
 			t.Errorf("%s: exit %d", s.name, c)
 		}
 	}
@@ -84,7 +84,7 @@ func TestSecondInterruptKills(t *testing.T) {
 		t.Errorf("said %q", line)
 	}
 	cmd.Process.Signal(unix.SIGINT)
-	if c := code(t, cmd); c != 137 {
+	if c := exitCode(t, cmd); c != 137 {
 		t.Errorf("exit %d", c)
 	}
 }
@@ -93,7 +93,7 @@ func TestSecondInterruptKills(t *testing.T) {
 func TestNohup(t *testing.T) {
 	cmd, out := start(t, "run", "-c", "echo ready; read x; exit 5")
 	_ = out
-	if c := code(t, cmd); c != 5 {
+	if c := exitCode(t, cmd); c != 5 {
 		t.Errorf("exit %d", c)
 	}
 	sh := exec.Command("sh", "-c", `trap '' HUP; exec bare run -c 'echo ready; sleep 0.5; exit 6'`)
@@ -102,7 +102,7 @@ func TestNohup(t *testing.T) {
 	sh.Start()
 	bufio.NewReader(o).ReadString('\n')
 	sh.Process.Signal(unix.SIGHUP)
-	if c := code(t, sh); c != 6 {
+	if c := exitCode(t, sh); c != 6 {
 		t.Errorf("exit %d", c)
 	}
 }
@@ -122,7 +122,7 @@ func TestUnreadOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Close()
-	if c := code(t, cmd); c != app.ExitTimedOut {
+	if c := exitCode(t, cmd); c != app.ExitTimedOut {
 		t.Errorf("timed out without a reader: exit %d", c)
 	}
 
@@ -142,7 +142,7 @@ func TestUnreadOutput(t *testing.T) {
 	if n, _ := io.Copy(io.Discard, r2); n != 100000 {
 		t.Errorf("%d of 100000 bytes reached a slow reader", n)
 	}
-	if c := code(t, cmd); c != 0 {
+	if c := exitCode(t, cmd); c != 0 {
 		t.Errorf("exit %d", c)
 	}
 }
@@ -173,7 +173,7 @@ func TestNonblockingCaller(t *testing.T) {
 	if n, _ := io.Copy(io.Discard, r); n != 3<<20 {
 		t.Errorf("%d bytes", n)
 	}
-	if c := code(t, cmd); c != 0 {
+	if c := exitCode(t, cmd); c != 0 {
 		t.Errorf("exit %d", c)
 	}
 }
@@ -198,7 +198,7 @@ func TestPullInterrupted(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 		cmd.Process.Signal(unix.SIGINT)
-		if c := code(t, cmd); c != stream.ExitSignal+int(unix.SIGINT) || out.Len() > 0 {
+		if c := exitCode(t, cmd); c != stream.ExitSignal+int(unix.SIGINT) || out.Len() > 0 {
 			t.Errorf("%q: exit %d, %q", args, c, &out)
 		}
 		if fsutil.Exists(dir + "/.demesne/out") {

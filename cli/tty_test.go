@@ -99,7 +99,7 @@ func TestTerminal(t *testing.T) {
 	a.master.WriteString("\n") // a shell runs its traps between commands
 	a.expect("33 77")
 	a.master.WriteString("bye\n")
-	if c := code(t, a.cmd); c != 9 {
+	if c := exitCode(t, a.cmd); c != 9 {
 		t.Errorf("exit %d", c)
 	}
 	if m := a.modes(); m.Lflag&(unix.ISIG|unix.ICANON|unix.ECHO) != unix.ISIG|unix.ICANON|unix.ECHO {
@@ -112,7 +112,7 @@ func TestTerminalRestored(t *testing.T) {
 	for _, script := range []string{"kill -KILL $$", "stty raw -echo; exit 3", "printf '%0100000d' 0", "sleep 2 & exit 0"} {
 		a := onTerminal(t, "run", "-it", "-c", script)
 		before := a.modes()
-		code(t, a.cmd)
+		exitCode(t, a.cmd)
 		if after := a.modes(); after.Lflag&^unix.EXTPROC != before.Lflag || after.Oflag != before.Oflag || after.Iflag != before.Iflag {
 			// before may have been read after the terminal became raw
 			if after.Lflag&unix.ICANON == 0 {
@@ -129,7 +129,7 @@ func TestTerminalSignal(t *testing.T) {
 	a.expect("ready")
 	a.cmd.Process.Signal(unix.SIGTERM)
 	a.expect("terminated")
-	if c := code(t, a.cmd); c != 4 {
+	if c := exitCode(t, a.cmd); c != 4 {
 		t.Errorf("exit %d", c)
 	}
 	for i := range 3 {
@@ -147,7 +147,7 @@ func TestTerminalSignal(t *testing.T) {
 			}
 		}()
 		defer close(over)
-		if c := code(t, a.cmd); c != 137 && c != 130 && c != 143 {
+		if c := exitCode(t, a.cmd); c != 137 && c != 130 && c != 143 {
 			t.Errorf("exit %d", c)
 		}
 		if a.modes().Lflag&unix.ICANON == 0 {
@@ -159,7 +159,7 @@ func TestTerminalSignal(t *testing.T) {
 // TestOutputTold checks that the output's path is printed on a terminal only, and not if it is empty.
 func TestOutputTold(t *testing.T) {
 	a := onTerminal(t, "run", "--", "true")
-	code(t, a.cmd)
+	exitCode(t, a.cmd)
 	if strings.Contains(a.screen(), "hint: ") {
 		t.Errorf("told of an empty directory: %q", a.screen())
 	}
@@ -189,7 +189,7 @@ func TestTerminalEnd(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			code(t, cmd)
+			exitCode(t, cmd)
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%q to %q: %q", in, argv, out.String())
 			}

@@ -10,7 +10,6 @@ import (
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/images/oci"
-	"demesne/rootfs/layers"
 	"demesne/runner/client"
 )
 
@@ -47,17 +46,8 @@ func unpackIn(c *images.Client, open func() (*client.Userns, error)) {
 	}
 	c.Unpacked = func(id oci.Digest) bool {
 		u, err := ns()
-		return err == nil && len(layers.Open(store, u.Key).Missing([]layers.DiffID{layers.DiffID(id)})) == 0
+		return err == nil && u.Unpacked(store, string(id))
 	}
-}
-
-// Unpacked reports whether all layers are unpacked, for any id map, and how many bytes they use on disk for all maps.
-func Unpacked(store *images.Store, diffIDs []oci.Digest) (disk int64, ok bool) {
-	var ids []layers.DiffID
-	for _, id := range diffIDs {
-		ids = append(ids, layers.DiffID(id))
-	}
-	return layers.All(store.Dir(), ids)
 }
 
 // ParseImage is imageref.Parse, but its error does not repeat the name, which the caller's message has.

@@ -3,12 +3,10 @@ package session
 import (
 	"context"
 	"errors"
-	"io"
 	"strconv"
 	"strings"
 	"testing"
 
-	"demesne/kernels/languages"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/runner/ipc"
@@ -104,16 +102,5 @@ func TestDenied(t *testing.T) {
 	o := Options{Getenv: func(string) string { return "mount" }}
 	if err := o.denied(&runner.Command{Argv: []string{"x"}, Else: [][]string{{"mount"}}}); err == nil {
 		t.Error("a further command line is not compared")
-	}
-}
-
-func TestValidateRefused(t *testing.T) {
-	s := New(Options{OutputRoot: t.TempDir(), Connect: func(context.Context, client.Options) (Engine, error) { return nil, io.EOF }})
-	defer s.Close()
-	for name, want := range map[string]string{"perl": "executes parts of the code", "julia": "knows no check", "python": "EOF"} {
-		l, _ := languages.Find(name)
-		if _, err := s.Validate(t.Context(), CreateOptions{}, l, "x", Callbacks{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

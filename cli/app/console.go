@@ -1,11 +1,13 @@
 package app
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -15,6 +17,7 @@ import (
 
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
 	"demesne/internal/text"
 )
 
@@ -111,4 +114,31 @@ func Marshal(v any) ([]byte, error) {
 		return nil, fmt.Errorf("encode JSON: %w", err)
 	}
 	return []byte(text.SafeJSON(b.String())), nil
+}
+
+// MaxCode bounds a program that a sandbox gets on stdin, in bytes.
+const MaxCode = 16 << 20
+
+// ReadCode reads a file of this machine, or stdin.
+func (c *Console) ReadCode(name string) ([]byte, error) {
+	from := c.Stdin
+	if name != "-" {
+		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, fsutil.Reason(err)
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeNamedPipe {
+			return nil, errors.New("is not a regular file or a pipe")
+		}
+		from = f
+	}
+	code, err := io.ReadAll(io.LimitReader(from, MaxCode+1))
+	if err != nil {
+		return nil, fsutil.Reason(err)
+	}
+	if len(code) > MaxCode {
+		return nil, fmt.Errorf("longer than %s", text.FormatBytes(MaxCode))
+	}
+	return bytes.TrimPrefix(code, []byte("\xef\xbb\xbf")), nil
 }

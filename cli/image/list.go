@@ -14,7 +14,7 @@ import (
 	"demesne/images/oci"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
-	"demesne/session"
+	"demesne/rootfs/layers"
 )
 
 func imagesCommand() app.Verb {
@@ -96,7 +96,7 @@ func (o *listOptions) Run(args []string) (int, error) {
 		infos := []imageInfo{}
 		for _, l := range list {
 			info := infoOf(l)
-			info.Unpacked, _ = session.Unpacked(c.Store, l.DiffIDs())
+			info.Unpacked, _ = layers.All(c.Store.Dir(), diffIDs(l))
 			infos = append(infos, info)
 		}
 		if o.all {
@@ -191,4 +191,11 @@ func Words(a *app.App, all bool) []string {
 		infos = append(infos, notPulled(infos)...)
 	}
 	return strings.Fields(imageNames(infos))
+}
+
+func diffIDs(img images.Listed) (ids []layers.DiffID) {
+	for _, id := range img.DiffIDs() {
+		ids = append(ids, layers.DiffID(id))
+	}
+	return ids
 }

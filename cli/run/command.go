@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
@@ -141,12 +142,12 @@ func (s *script) takeStdin(o *runOptions) error {
 	if o.Interactive || o.TTY || o.background {
 		return errors.New("stdin has the program: it cannot be combined with -i, -t or --background")
 	}
-	code, err := io.ReadAll(io.LimitReader(o.Stdin, maxScript+1))
+	code, err := io.ReadAll(io.LimitReader(o.Stdin, app.MaxCode+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("read stdin: %w", err)
-	case len(code) > maxScript:
-		return fmt.Errorf("read stdin: longer than %s", text.FormatBytes(maxScript))
+	case len(code) > app.MaxCode:
+		return fmt.Errorf("read stdin: longer than %s", text.FormatBytes(app.MaxCode))
 	}
 	if s.temporary, err = os.MkdirTemp("", "demesne-stdin-"); err != nil {
 		return err

@@ -45,10 +45,10 @@ type createOptions struct {
 func (o *createOptions) Flags() cmdline.Flags {
 	user := *o.CommandFlags().Long("user")
 	user.Group = app.GroupSandbox
-	language := languageFlag(&o.codeOptions)
+	language := o.languageFlag()
 	language[0].Group, language[0].Help = app.GroupSandbox, "language of --dependency"
 	trace := *o.ResultFlags().Long("trace")
-	return slices.Concat(o.RootFlags(), o.SandboxFlags(), dependencyFlag(&o.codeOptions), language, o.InteriorFlags(), o.MountFlags(), cmdline.Flags{user},
+	return slices.Concat(o.RootFlags(), o.SandboxFlags(), o.dependencyFlag(), language, o.InteriorFlags(), o.MountFlags(), cmdline.Flags{user},
 		o.KeyFlag("return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
 		o.ReplaceFlag(), o.ShareFlag(), o.LifeFlags(), o.Network.Flags(), o.Network.SecretFlags(), o.LimitFlags(), app.JSONFlag(&o.JSON), cmdline.Flags{trace})
 }

@@ -20,7 +20,7 @@ import (
 // installTime bounds an installation.
 const installTime = 30 * time.Minute
 
-func dependencyFlag(o *codeOptions) cmdline.Flags {
+func (o *codeOptions) dependencyFlag() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupSandbox, Long: "dependency", Arg: "NAME[==VERSION]", Repeat: true, Set: cmdline.List(&o.dependencies, app.CheckInput),
 		Help: "first install a package of the language's registry; a failure is reported and is not an error (without a network flag, the sandbox may reach package registries)"}}
 }

@@ -68,8 +68,8 @@ The exit code is that of CMD. With --commands it is that of the first failure. d
 }
 
 func (o *runOptions) Flags() cmdline.Flags {
-	return slices.Concat(o.CommandFlags(), languageFlag(&o.codeOptions), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), backgroundFlag(&o.background),
-		o.RootFlags(), o.SandboxFlags(), dependencyFlag(&o.codeOptions), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
+	return slices.Concat(o.CommandFlags(), o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), backgroundFlag(&o.background),
+		o.RootFlags(), o.SandboxFlags(), o.dependencyFlag(), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
 		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
 		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(),
 		o.LimitFlags(), o.ResultFlags(), manifestFlag(&o.manifest))

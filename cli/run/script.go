@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -9,14 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"demesne/cli/app"
 	"demesne/cli/launch"
@@ -31,10 +27,7 @@ import (
 	"demesne/session"
 )
 
-// maxScript bounds a program that is not handed in as a file: one on stdin, or one for a sandbox that exists.
-const maxScript = 16 << 20
-
-func languageFlag(o *codeOptions) cmdline.Flags {
+func (o *codeOptions) languageFlag() cmdline.Flags {
 	names := languages.Names(func(l languages.Language) bool { return l.Run != nil })
 	return cmdline.Flags{{Group: app.GroupCommand, Long: "language", Arg: "NAME", Words: names, Set: o.setLanguage,
 		Help: "run CMD as a file of this machine, or stdin if CMD is -, by the interpreter of this language (default that of the file's #! line or name)"}}
@@ -164,11 +157,11 @@ func (s *script) readIn() error {
 		return fmt.Errorf("script %q: %w", s.name, fsutil.Reason(err))
 	}
 	defer f.Close()
-	if s.content, err = io.ReadAll(io.LimitReader(f, maxScript+1)); err != nil {
+	if s.content, err = io.ReadAll(io.LimitReader(f, app.MaxCode+1)); err != nil {
 		return fmt.Errorf("script %q: %w", s.name, fsutil.Reason(err))
 	}
-	if len(s.content) > maxScript {
-		return fmt.Errorf("script %q: longer than %s, the most for a sandbox that exists", s.name, text.FormatBytes(maxScript))
+	if len(s.content) > app.MaxCode {
+		return fmt.Errorf("script %q: longer than %s, the most for a sandbox that exists", s.name, text.FormatBytes(app.MaxCode))
 	}
 	sum := sha256.Sum256(s.content)
 	s.inside = "/tmp/demesne-" + hex.EncodeToString(sum[:6]) + "/" + filepath.Base(s.real)
@@ -234,28 +227,4 @@ func (s *script) failed(j *launch.Execution) error {
 		return text.Hinted(err, "the image %s has one: demesne run --image %s %s", s.lang.Image, s.lang.Image, text.SafeLine(s.name))
 	}
 	return text.Hinted(err, "demesne run --image NAME runs on an image that has one")
-}
-
-// readCode reads a file of this machine, or stdin.
-func readCode(c *app.Console, name string) ([]byte, error) {
-	from := c.Stdin
-	if name != "-" {
-		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return nil, fsutil.Reason(err)
-		}
-		defer f.Close()
-		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeNamedPipe {
-			return nil, errors.New("is not a regular file or a pipe")
-		}
-		from = f
-	}
-	code, err := io.ReadAll(io.LimitReader(from, maxScript+1))
-	if err != nil {
-		return nil, fsutil.Reason(err)
-	}
-	if len(code) > maxScript {
-		return nil, fmt.Errorf("longer than %s", text.FormatBytes(maxScript))
-	}
-	return bytes.TrimPrefix(code, []byte("\xef\xbb\xbf")), nil
 }

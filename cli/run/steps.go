@@ -41,7 +41,7 @@ func (o *runOptions) readSteps(args []string) error {
 	case o.list != nil:
 		return nil
 	}
-	raw, err := readCode(&o.Console, o.commands)
+	raw, err := o.ReadCode(o.commands)
 	if err == nil {
 		o.list, err = runner.ParseSteps(raw)
 	}

@@ -19,7 +19,7 @@ import (
 var packageRunners = []string{"npx", "bunx", "uvx", "pipx"}
 
 // wrapLine describes demesne mcp wrap: run's flags and --client.
-func wrapLine(o *runOptions, client *string, requests *bool) *cmdline.Command {
+func (o *runOptions) wrapLine(client *string, requests *bool) *cmdline.Command {
 	c := Run()
 	line := c.With(o.Flags())
 	line.Name, line.Usage = "mcp wrap", []string{"[run's flags] [--] CMD [ARG…]", "--client CLIENT [run's flags] SERVER"}
@@ -44,7 +44,7 @@ func Wrap(a *app.App, args []string) (int, error) {
 	own.Verb, own.Args = "run", args
 	o := &runOptions{Options: launch.Options{App: &own}}
 	client, requests := "", false
-	line := wrapLine(o, &client, &requests)
+	line := o.wrapLine(&client, &requests)
 	rest, err := line.Parse(args)
 	switch {
 	case errors.Is(err, cmdline.ErrHelp):

@@ -21,7 +21,7 @@ import (
 var floors = [][]string{
 	{"cmd", "integration"},
 	{"cli", "server/inprocess"},
-	{"cli/agent", "cli/image", "cli/machine", "cli/network", "cli/run", "cli/sandbox", "cli/server"}, // one of these packages imports no other
+	{"cli/agent", "cli/code", "cli/image", "cli/machine", "cli/network", "cli/run", "cli/sandbox", "cli/server"}, // one of these packages imports no other
 	{"cli/launch"},
 	{"cli/devcontainer"},
 	{"cli/mounts"},
@@ -36,6 +36,7 @@ var floors = [][]string{
 	{"mcp/install", "mcp/filter"},
 	{"agents", "server/hostcmd"},
 	{"kernels/code", "build", "server/servecmd"},
+	{"kernels/syntax"},
 	{"session"},
 	{"kernels", "images/worker", "proxy/daemon", "build/containerfile", "build/devcontainer"},
 	{"session/audit", "session/vault"},

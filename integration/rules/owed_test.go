@@ -70,10 +70,8 @@ var owed = map[string]map[string]int{
 	"TestRuleImports": {
 		"agents/tree":       20,
 		"build/executor":    22,
-		"runner/sandbox":    16,
 		"server/apibackend": 25,
 		"server/serve":      26,
-		"session":           17,
 	},
 	"TestRuleArrows": {
 		"agents":              18,
@@ -107,7 +105,6 @@ var owed = map[string]map[string]int{
 		"build":                      2,
 		"build/executor":             1,
 		"cli/app":                    1,
-		"cli/run":                    3,
 		"client":                     4,
 		"images":                     1,
 		"images/imageref":            4,

@@ -40,6 +40,12 @@ func (b Boot) GIDs() uint32 { return size(b.GIDMap) }
 // OneID reports whether only a single user id or group id is mapped.
 func (b Boot) OneID() bool { return b.UIDs() == 1 || b.GIDs() == 1 }
 
+// RealRoot reports whether real root's runner has this configuration.
+func (b Boot) RealRoot() bool { return b.Mode == userns.ModeRoot }
+
+// Minimal reports whether the runner has no namespaces.
+func (b Boot) Minimal() bool { return b.Mode == userns.ModeMinimal }
+
 func size(m []runner.IDRange) (n uint32) {
 	for _, r := range m {
 		n += r.Size

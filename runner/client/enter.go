@@ -36,6 +36,11 @@ type Userns struct {
 	ns *os.File
 }
 
+// Unpacked reports whether a layer is unpacked in a store, for the id map.
+func (u *Userns) Unpacked(store, diffID string) bool {
+	return len(layers.Open(store, u.Key).Missing([]layers.DiffID{layers.DiffID(diffID)})) == 0
+}
+
 // NewUserns makes a user namespace with the id map that a runner would get now. It needs no live process. If the machine
 // forbids user namespaces, the error is an [ipc.Error] with the diagnosis.
 func NewUserns() (*Userns, error) {

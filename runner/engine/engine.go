@@ -15,8 +15,6 @@ import (
 	"demesne/runner/ipc"
 	"demesne/runner/network"
 	"demesne/runner/sandbox"
-
-	"demesne/runner/userns"
 )
 
 // Engine is the state of a runner.
@@ -205,9 +203,9 @@ func (e *Engine) check() []runner.Probe {
 	cg := e.machine.Limits.Probe()
 	b := e.machine.Boot
 	return doctor.Run(ctx, doctor.Env{
-		Minimal: b.Mode == userns.ModeMinimal, ModeWhy: b.ModeWhy, ModeFix: b.ModeFix,
+		Minimal: b.Minimal(), ModeWhy: b.ModeWhy, ModeFix: b.ModeFix,
 		UIDMap: b.UIDMap, GIDMap: b.GIDMap, MapWhy: b.MapWhy, MapFix: b.MapFix,
-		RealRoot: b.Mode == userns.ModeRoot,
+		RealRoot: b.RealRoot(),
 		Limits:   doctor.Limits{Mechanism: cg.Detail, Why: cg.Why, Fix: cg.Fix},
 		Dir:      e.machine.Dir,
 		RunDir:   b.RunDir,

@@ -3,8 +3,6 @@ package engine
 import (
 	"demesne/runner"
 	"demesne/runner/sandbox"
-
-	"demesne/runner/userns"
 )
 
 // newPool returns the pool of prepared sandboxes. See [sandbox.Sandbox.Prepare] for the steps that it can take without
@@ -42,7 +40,7 @@ func (c *caller) sandboxFor(spec runner.Spec, egress *runner.Egress) *sandbox.Sa
 // takePrepared returns a prepared sandbox of the Spec's shape, or nil.
 func (e *Engine) takePrepared(spec runner.Spec, egress *runner.Egress) *sandbox.Sandbox {
 	shape, rest, ok := sandbox.ShapeOf(spec, egress)
-	if !ok || e.machine.Boot.Mode == userns.ModeMinimal {
+	if !ok || e.machine.Boot.Minimal() {
 		return nil
 	}
 	s, _ := e.pool.Take(shape, rest)

@@ -11,7 +11,6 @@ import (
 	"demesne/runner/api"
 	"demesne/runner/grants"
 	"demesne/runner/ipc"
-	"demesne/runner/userns"
 )
 
 // binds is the part of a sandbox that holds the directories which it shares with its caller, seen through its own
@@ -85,7 +84,7 @@ func (b *binds) look(own *persistent, closed bool) (err error) {
 	if b.out.before, err = grants.Look(b.out.File); err != nil {
 		return err
 	}
-	shown := b.machine.Boot.Mode == userns.ModeRoot
+	shown := b.machine.Boot.RealRoot()
 	for i := range b.work {
 		w := &b.work[i]
 		if w.before, err = grants.Look(w.File); err != nil {

@@ -22,7 +22,6 @@ import (
 	"demesne/runner/pid1/pid1api"
 
 	"demesne/runner/store"
-	"demesne/runner/userns"
 )
 
 // Machine is what all sandboxes of a runner share: the runner's directories, its view of the machine, and the
@@ -84,7 +83,7 @@ func (m *Machine) SetUp(meanwhile func()) (err error) {
 }
 
 // minimal reports whether the machine forbids namespaces.
-func (m *Machine) minimal() bool { return m.Boot.Mode == userns.ModeMinimal }
+func (m *Machine) minimal() bool { return m.Boot.Minimal() }
 
 // Close ends what the machine has for sandboxes, after the last of them.
 func (m *Machine) Close() {

@@ -421,11 +421,8 @@ func (f *Sessions) Check(ctx context.Context, r code.Request, w session.Callback
 	if err != nil {
 		return nil, err
 	}
-	all, err := f.Validate(ctx, c, l, r.Code, w)
-	if err != nil {
-		return nil, sandboxes.Explained(err)
-	}
-	return &code.Result{Problems: all}, nil
+	result, err := code.Check(ctx, f.Service, c, l, r.Code, w)
+	return result, sandboxes.Explained(err)
 }
 
 // program executes code with the language's interpreter.

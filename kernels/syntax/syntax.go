@@ -1,4 +1,5 @@
-package session
+// Package syntax checks code by the parser of its language, in a sandbox. It executes nothing of the code.
+package syntax
 
 import (
 	"context"
@@ -8,16 +9,16 @@ import (
 
 	"demesne/kernels/languages"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // checkTime bounds a check of syntax.
 const checkTime = time.Minute
 
-// Validate checks the syntax of code by the parser of its language, in a new sandbox on the root of c. The code arrives on
-// the parser's stdin, and nothing of it is executed: see [languages.Language.Check]. The sandbox has no network, no inputs
-// and no workspace, whatever c says. Validate returns no problem for correct code. An error means that the code was not
-// checked.
-func (s *Service) Validate(ctx context.Context, c CreateOptions, l languages.Language, code string, cb Callbacks) ([]languages.Problem, error) {
+// Check checks the syntax of code in a new sandbox on the root of c. The code arrives on the parser's stdin: see
+// [languages.Language.Check]. The sandbox has no network, no inputs and no workspace, whatever c says. Check returns no
+// problem for correct code. An error means that the code was not checked.
+func Check(ctx context.Context, s *session.Service, c session.CreateOptions, l languages.Language, code string, cb session.Callbacks) ([]languages.Problem, error) {
 	if l.Check == nil && l.Unchecked != "" {
 		return nil, fmt.Errorf("%s cannot be checked without executing it: %s", l.Name, l.Unchecked)
 	}
@@ -25,15 +26,14 @@ func (s *Service) Validate(ctx context.Context, c CreateOptions, l languages.Lan
 		return nil, fmt.Errorf("demesne knows no check of syntax for %s", l.Name)
 	}
 	c.Spec = runner.Spec{Limits: c.Spec.Limits, User: c.Spec.User, Require: c.Spec.Require}
-	c.Egress, c.Out = Egress{}, ""
-	done, err := s.Run(ctx, c, RunOptions{
+	c.Egress, c.Out = session.Egress{}, ""
+	done, err := s.Run(ctx, c, session.RunOptions{
 		Command: runner.Command{Argv: l.Check, Timeout: checkTime},
 		Stdin:   code,
 	}, cb)
 	if err != nil {
 		return nil, err
 	}
-	s.outputs.removeEmpty(done.Out)
 	if done.ExitCode == 0 {
 		return nil, nil
 	}
@@ -45,7 +45,7 @@ func (s *Service) Validate(ctx context.Context, c CreateOptions, l languages.Lan
 }
 
 // said explains a parser that failed.
-func said(done *RunResult, output string) string {
+func said(done *session.RunResult, output string) string {
 	if done.Reason != runner.Exited {
 		return strings.TrimSpace(string(done.Reason) + " " + done.Detail)
 	}

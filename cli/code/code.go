@@ -1,4 +1,5 @@
-package run
+// Package code has the verb about code that demesne does not run.
+package code
 
 import (
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/kernels/languages"
+	"demesne/kernels/syntax"
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/session"
@@ -23,8 +25,8 @@ const exitProblem = 1
 // checkable keeps the languages whose syntax can be checked.
 func checkable(l languages.Language) bool { return l.Check != nil }
 
-// Code returns demesne code.
-func Code() app.Verb {
+// Verb returns demesne code.
+func Verb() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "code", Usage: []string{"validate [flags] FILE…", "validate --language NAME [flags] -"}, Summary: "check the syntax of code without running it",
@@ -49,7 +51,7 @@ missing.`,
 
 type validateOptions struct {
 	launch.Options
-	codeOptions
+	language languages.Language // of --language; zero: the file tells
 }
 
 func (o *validateOptions) Flags() cmdline.Flags {
@@ -58,7 +60,7 @@ func (o *validateOptions) Flags() cmdline.Flags {
 		o.RootFlags(), app.JSONFlag(&o.JSON))
 }
 
-func (o *codeOptions) setChecked(s string) error {
+func (o *validateOptions) setChecked(s string) error {
 	l, ok := languages.Find(s)
 	if !ok {
 		return cmdline.OneOf(s, languages.Names(checkable))
@@ -77,7 +79,7 @@ type validated struct {
 }
 
 func (o *validateOptions) Run(args []string) (int, error) {
-	c := Code()
+	c := Verb()
 	line := c.With(o.Flags())
 	line.Raw = false
 	rest, err := line.Parse(args)
@@ -139,7 +141,7 @@ func (v *validation) all(names []string) (int, error) {
 // file checks one file, and prints its errors unless --json prints them.
 func (v *validation) file(s *session.Service, r *launch.Root, name string) validated {
 	one := validated{File: name, Problems: []languages.Problem{}}
-	code, err := readCode(&v.o.Console, name)
+	code, err := v.o.ReadCode(name)
 	l := v.o.language
 	if err == nil && l.Name == "" {
 		var known bool
@@ -153,7 +155,7 @@ func (v *validation) file(s *session.Service, r *launch.Root, name string) valid
 	}
 	one.Language = l.Name
 	p := r.Progress()
-	problems, err := s.Validate(v.sig.Ctx, r.CreateOptions(runner.Spec{}), l, string(code), session.Callbacks{Image: p.Take})
+	problems, err := syntax.Check(v.sig.Ctx, s, r.CreateOptions(runner.Spec{}), l, string(code), session.Callbacks{Image: p.Take})
 	p.Done()
 	if err != nil && v.sig.GaveUp() == 0 {
 		err = lacksParser(err, l)
