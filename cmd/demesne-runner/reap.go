@@ -41,6 +41,9 @@ func reap() int {
 		fmt.Fprintf(os.Stderr, "demesne-runner: reap: %v\n", err)
 		code = 1
 	}
+	if os.Getenv(userns.EnvSIGSYS) != "" {
+		return userns.ExitSIGSYS
+	}
 	return code
 }
 

@@ -20,9 +20,10 @@ type Boot struct {
 	Mode        string           `json:"mode"` // one of the userns.Mode constants
 	UIDMap      []runner.IDRange `json:"uid_map"`
 	GIDMap      []runner.IDRange `json:"gid_map"`
-	MapWhy      string           `json:"map_why,omitempty"`  // why only a single id is mapped
-	MapFix      string           `json:"map_fix,omitempty"`  // how to get more
-	ModeWhy     string           `json:"mode_why,omitempty"` // why there are no namespaces
+	MapWhy      string           `json:"map_why,omitempty"`   // why only a single id is mapped
+	MapFix      string           `json:"map_fix,omitempty"`   // how to get more
+	ModeWhy     string           `json:"mode_why,omitempty"`  // why there are no namespaces
+	NoMounts    bool             `json:"no_mounts,omitempty"` // a mount, even an attempt, would kill the runner
 	ModeFix     string           `json:"mode_fix,omitempty"`
 	CgroupAt    []string         `json:"cgroups,omitempty"`      // made for this runner by real root
 	Callers     NSID             `json:"callers"`                // the callers' user namespace

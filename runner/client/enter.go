@@ -99,7 +99,7 @@ func entering(program string, ns *os.File) func(context.Context, *exec.Cmd, stri
 func explained(err error, program string) error {
 	var refused *userns.Refused
 	if errors.As(err, &refused) && refused.Step != userns.StepExecute {
-		why, fix := explainRefused(refused, program)
+		why, fix := explainRefused(refused, diagnose.Read(program))
 		return &ipc.Error{Code: ipc.CodeRequirement, Text: "enter user namespace: " + why, Hint: fix}
 	}
 	if err != nil {
@@ -220,10 +220,13 @@ func entered(ctl *os.File) error {
 }
 
 // explainRefused explains why the outer user namespace was refused and how to fix it.
-func explainRefused(r *userns.Refused, program string) (why, fix string) {
-	if r.Step == userns.StepMap && os.Geteuid() == 0 {
+func explainRefused(r *userns.Refused, f diagnose.Facts) (why, fix string) {
+	switch {
+	case r.Step == userns.StepMap && os.Geteuid() == 0:
 		return "uid 0 without CAP_SETFCAP may not map itself into a user namespace",
 			"bwrap --cap-add CAP_SETFCAP …   # or run demesne as another uid"
+	case r.Step == userns.StepSlaves, r.Step == userns.StepAttributes, r.Step == userns.StepKilled:
+		return diagnose.Mounts(r, f)
 	}
-	return diagnose.Userns(r, diagnose.Read(program))
+	return diagnose.Userns(r, f)
 }

@@ -15,6 +15,7 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/api"
+	"demesne/runner/doctor/diagnose"
 	"demesne/runner/grants"
 	"demesne/runner/ipc"
 	"demesne/runner/limits/cgroup"
@@ -38,6 +39,7 @@ type launcher struct {
 	mode    string // a userns mode
 	why     string // the reason for ModeMinimal
 	fix     string
+	deadly  bool // a seccomp filter killed the runner that tried to mount
 }
 
 // errRetry is the error for a runner that was already ending.
@@ -160,8 +162,13 @@ func (l *launcher) start(lock *os.File) (*os.File, error) {
 	case errors.Is(err, errHalfMapped) && !l.single:
 		l.single = true
 	case errors.As(err, &refused) && l.mode != userns.ModeMinimal:
+		facts := diagnose.Read(l.progs.runner)
+		if why := facts.TooOld(); why != "" && refused.Errno == syscall.ENOSYS {
+			return nil, &ipc.Error{Code: ipc.CodeRequirement, Text: why}
+		}
 		l.mode = userns.ModeMinimal
-		l.why, l.fix = explainRefused(refused, l.progs.runner)
+		l.why, l.fix = explainRefused(refused, facts)
+		l.deadly = refused.Step == userns.StepKilled
 	default:
 		return nil, err
 	}
@@ -238,7 +245,9 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 		// The reaper removes what was made for this runner. The next runner uses the same names, so the reaper must
 		// finish first.
 		e.ctl.Close()
-		<-ended
+		if end := <-ended; end.Exited() && end.ExitStatus() == userns.ExitSIGSYS {
+			err = &userns.Refused{Step: userns.StepKilled, Errno: syscall.EPERM}
+		}
 		// The reaper may have finished before these existed.
 		cgroup.Reap(boot.CgroupAt)
 		return nil, fmt.Errorf("start runner: %w", err)
@@ -246,14 +255,15 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 	return e.conn, nil
 }
 
-// collect waits for a process and reaps it. The reaper outlives the caller, or ends when the runner does; in that
-// case a live caller must reap it.
-func collect(pid int) (ended <-chan struct{}) {
-	done := make(chan struct{})
+// collect waits for a process, reaps it and sends how it ended. The reaper outlives the caller, or ends when the runner
+// does; in that case a live caller must reap it.
+func collect(pid int) (ended <-chan syscall.WaitStatus) {
+	done := make(chan syscall.WaitStatus, 1)
 	go func() {
-		defer close(done)
+		var end syscall.WaitStatus
 		for {
-			if _, err := syscall.Wait4(pid, nil, 0, nil); err != syscall.EINTR {
+			if _, err := syscall.Wait4(pid, &end, 0, nil); err != syscall.EINTR {
+				done <- end
 				return
 			}
 		}
@@ -270,7 +280,7 @@ func (l *launcher) boot() (api.Boot, error) {
 	id, err := api.Identify(ns)
 	return api.Boot{
 		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init, Callers: id,
-		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, SandboxRoot: l.dir.sandboxRoot, PoolSize: l.poolSize, Network: l.network,
+		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, NoMounts: l.deadly, SandboxRoot: l.dir.sandboxRoot, PoolSize: l.poolSize, Network: l.network,
 	}, err
 }
 

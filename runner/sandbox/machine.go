@@ -17,6 +17,7 @@ import (
 	"demesne/runner/grants"
 	"demesne/runner/ipc"
 	"demesne/runner/limits"
+	"demesne/runner/limits/cgroup"
 	"demesne/runner/network"
 	"demesne/runner/network/proxyclient"
 	"demesne/runner/pid1/pid1api"
@@ -61,6 +62,9 @@ func (m *Machine) SetUp(meanwhile func()) (err error) {
 		return err
 	}
 	meanwhile()
+	if m.Boot.NoMounts {
+		cgroup.NoMounts()
+	}
 	// Both calls open what they need of /sys/fs/cgroup before mountCgroup2 covers it.
 	m.Limits = limits.Open(m.Boot.Key, len(m.Boot.CgroupAt) > 0)
 	limits.Default() // caches its result
@@ -104,11 +108,8 @@ func learnPidfds() {
 	}
 }
 
-// mountOwn makes the mounts of the runner's namespace slaves and mounts its private tmpfs.
+// mountOwn mounts the runner's private tmpfs. The mounts of the runner's namespace are slaves already (userns.c).
 func (m *Machine) mountOwn() error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return fmt.Errorf("make mounts slaves: %w", err)
-	}
 	// libcontainer reads /proc through a clone of the mount if it can get one. Freeing each clone waits for an RCU
 	// grace period of the whole machine. Only the runner mounts here, so the clone protects against nothing. Where
 	// clones are refused, libcontainer does without. A recursive bind of a directory above /proc omits it, too.

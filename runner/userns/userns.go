@@ -7,7 +7,7 @@
 //
 //	caller                    A (reaper)                 B (the runner)
 //	  │── execve ──────────────▶│── fork ─────────────────▶│
-//	  │◀─────────── 'p' pid ────│                          │ unshare user, then mount+cgroup
+//	  │◀─────────── 'p' pid ────│                          │ unshare user, then mount+cgroup; mount
 //	  │◀────────────────────────────── 'r' ────────────────│ or 'e' step errno
 //	  │ writes uid_map, gid_map │                          │
 //	  │──────────────────────────────── 'g' ──────────────▶│ setresgid, setresuid 0
@@ -54,6 +54,7 @@ const (
 	EnvUserns  = "_DEMESNE_USERNS"  // descriptor: the namespace that C joins, or B's former namespace for the reaper
 	EnvClock   = "_DEMESNE_CLOCK"   // descriptor: the reaper's clock, a timerfd that is cancelled when the clock is set
 	EnvProgram = "_DEMESNE_PROGRAM" // descriptor: the program that C executes
+	EnvSIGSYS  = "_DEMESNE_SIGSYS"  // set by A for the reaper in Go: a seccomp filter killed B
 	EnvOwner   = "_DEMESNE_OWNER"   // user id: the owner of the namespace that H makes; only real root may choose one
 )
 
@@ -87,19 +88,31 @@ const (
 	// StepMap happens in the caller: the kernel refused the id map. Since Linux 5.12, uid 0 can map itself only with
 	// CAP_SETFCAP, which containers drop (user_namespaces(7)).
 	StepMap
+	// StepSlaves is the first mount: AppArmor's profile of Docker and systemd's @system-service refuse it.
+	StepSlaves
+	// StepAttributes is the test for mount_setattr(2), which Linux has since 5.12.
+	StepAttributes
+	// StepKilled happens in the caller: B was killed with SIGSYS.
+	StepKilled
 )
 
+// ExitSIGSYS is A's exit code when a seccomp filter killed B.
+const ExitSIGSYS = 126
+
 var steps = map[Step]string{
-	stepUser:    "unshare user namespace",
-	stepMounts:  "unshare mount and cgroup namespaces",
-	stepGroupID: "set group id",
-	stepUserID:  "set user id",
-	stepGroups:  "drop supplementary groups",
-	stepJoin:    "join user namespace",
-	stepNetwork: "unshare mount and network namespaces",
-	stepPrivate: "make mounts private",
-	StepExecute: "execute program",
-	StepMap:     "write id map",
+	stepUser:       "unshare user namespace",
+	stepMounts:     "unshare mount and cgroup namespaces",
+	stepGroupID:    "set group id",
+	stepUserID:     "set user id",
+	stepGroups:     "drop supplementary groups",
+	stepJoin:       "join user namespace",
+	stepNetwork:    "unshare mount and network namespaces",
+	stepPrivate:    "make mounts private",
+	StepExecute:    "execute program",
+	StepMap:        "write id map",
+	StepSlaves:     "make mounts slaves",
+	StepAttributes: "set attributes of mounts",
+	StepKilled:     "make namespaces and mounts: killed by SIGSYS",
 }
 
 // Refused is the error for a machine that does not allow the outer user namespace.

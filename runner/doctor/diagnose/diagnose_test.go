@@ -46,11 +46,28 @@ func TestDiagnoses(t *testing.T) {
 		"docker on ubuntu": {Userns, eperm, with(func(f *Facts) {
 			ubuntu(f)
 			f.Seccomp, f.Container, f.Profile = true, Docker, "docker-default (enforce)"
-		}), "seccomp filter forbids user namespaces in this docker container", "docker run --security-opt seccomp=unconfined …"},
-		"docker":       {Userns, eperm, with(func(f *Facts) { f.Seccomp, f.Container = true, Docker }), "in this docker container", "docker run --security-opt seccomp=unconfined …"},
-		"podman":       {Userns, eperm, with(func(f *Facts) { f.Seccomp, f.Container = true, Podman }), "podman", "podman run --security-opt seccomp=unconfined …"},
-		"kubernetes":   {Userns, eperm, with(func(f *Facts) { f.Seccomp, f.Container = true, Kubernetes }), "kubernetes", "seccompProfile: {type: Unconfined}"},
-		"systemd unit": {Userns, eperm, with(func(f *Facts) { f.Seccomp = true }), "seccomp", "RestrictNamespaces=no"},
+		}), "seccomp filter forbids user namespaces in this docker container", "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined …"},
+		"docker":      {Userns, eperm, with(func(f *Facts) { f.Seccomp, f.Container = true, Docker }), "in this docker container", "docker run --security-opt seccomp=unconfined …"},
+		"podman":      {Userns, eperm, with(func(f *Facts) { f.Seccomp, f.Container = true, Podman }), "podman", "podman run --security-opt seccomp=unconfined …"},
+		"kubernetes":  {Userns, eperm, with(func(f *Facts) { f.Seccomp, f.Container = true, Kubernetes }), "in this Kubernetes pod", "securityContext: {seccompProfile: {type: Unconfined}}"},
+		"some filter": {Userns, eperm, with(func(f *Facts) { f.Seccomp = true }), "seccomp", "RestrictNamespaces=no"},
+		"systemd unit": {Userns, eperm, with(func(f *Facts) { f.Seccomp, f.Unit = true, "ci.service" }), "in the unit ci.service",
+			"sudo mkdir -p /etc/systemd/system/ci.service.d && printf '[Service]\\nRestrictNamespaces=no\\nSystemCallFilter=\\n' | sudo tee /etc/systemd/system/ci.service.d/demesne.conf && sudo systemctl daemon-reload"},
+		"user's unit": {Userns, eperm, with(func(f *Facts) { f.Seccomp, f.Unit, f.UserUnit = true, "ci.service", true }), "in the unit ci.service",
+			"tee ~/.config/systemd/user/ci.service.d/demesne.conf && systemctl --user daemon-reload"},
+		"profile without userns": {Userns, syscall.EACCES, with(func(f *Facts) { f.Profile = "ci (enforce)" }), "AppArmor profile ci does not allow", "userns, mount"},
+		"AppArmor, no sysctl":    {Userns, syscall.EACCES, with(func(f *Facts) { f.LSM = "capability,apparmor" }), "AppArmor does not allow", "apparmor_parser"},
+		"SELinux":                {Userns, syscall.EACCES, with(func(f *Facts) { f.SELinux = "system_u:system_r:container_t:s0:c1,c2"; f.Container = Podman }), "container_t", "podman run --security-opt label=disable …"},
+		"gvisor":                 {Userns, syscall.EINVAL, with(func(f *Facts) { f.GVisor = true }), "gVisor", "docker run --runtime=runc"},
+		"gvisor pod":             {Userns, syscall.EINVAL, with(func(f *Facts) { f.GVisor, f.Container = true, Kubernetes }), "gVisor", "runtimeClassName: runc"},
+
+		"docker, only AppArmor": {Mounts, syscall.EACCES, with(func(f *Facts) { f.Container, f.Profile = Docker, "docker-default (enforce)" }),
+			"AppArmor profile docker-default forbids mounts in this docker container", "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined …"},
+		"pod, only AppArmor": {Mounts, syscall.EACCES, with(func(f *Facts) { f.Container, f.Profile = Kubernetes, "cri-containerd.apparmor.d (enforce)" }),
+			"forbids mounts in this Kubernetes pod", "securityContext: {seccompProfile: {type: Unconfined}, appArmorProfile: {type: Unconfined}}"},
+		"unit's mounts":  {Mounts, eperm, with(func(f *Facts) { f.Seccomp, f.Unit = true, "ci.service" }), "filter forbids mounts in the unit", "SystemCallFilter="},
+		"SELinux, mount": {Mounts, syscall.EACCES, with(func(f *Facts) { f.SELinux, f.Container = "u:r:container_t:s0", Docker }), "SELinux", "label=disable"},
+		"unknown module": {Mounts, syscall.EACCES, plain, "security module", "apparmor=unconfined"},
 
 		"no newuidmap":  {IDMaps, errors.New("x"), with(func(f *Facts) { f.Newuidmap = false }), "not installed", "sudo apt install uidmap"},
 		"no range":      {IDMaps, errors.New("x"), with(func(f *Facts) { f.SubIDs = false }), "no subordinate ids", "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 ann"},
@@ -145,17 +162,59 @@ func TestReadHere(t *testing.T) {
 
 // TestFixesAreLines checks that each fix starts with a word that a shell or a pod's specification understands.
 func TestFixesAreLines(t *testing.T) {
-	line := regexp.MustCompile(`^(([A-Z_]+=\S* )*(sudo|docker|podman|echo|printf|demesne|systemd-run)|securityContext:) `)
+	line := regexp.MustCompile(`^(([A-Z_]+=\S* )*(sudo|docker|podman|echo|printf|demesne|systemd-run|mkdir)|securityContext:|runtimeClassName:) `)
 	for name, rules := range map[string][]rule{
-		"userns": usernsRules, "id maps": idMapRules, "netns": netnsRules, "proc": procRules, "hostname": hostnameRules,
+		"userns": usernsRules, "mounts": mountRules, "id maps": idMapRules, "netns": netnsRules, "proc": procRules, "hostname": hostnameRules,
 		"overlay": overlayRules, "egress": egressRules, "landlock": landlockRules, "seccomp": seccompRules,
 	} {
 		for i, r := range rules {
 			for _, in := range []Container{NoContainer, Docker, Podman, Kubernetes} {
-				if fix := r.fix(Facts{Container: in}); fix != "" && !line.MatchString(fix) {
-					t.Errorf("%s, rule %d, in %q: not a line to type: %q", name, i, in, fix)
+				for _, f := range []Facts{{Container: in}, {Container: in, Unit: "x.service"}, {Container: in, Unit: "x.service", UserUnit: true}} {
+					if fix := r.fix(f); fix != "" && !line.MatchString(fix) || strings.Contains(fix, "\n") {
+						t.Errorf("%s, rule %d, in %+v: not a line to type: %q", name, i, f, fix)
+					}
 				}
 			}
+		}
+	}
+}
+
+// TestTooOld checks which releases lack system calls that demesne needs.
+func TestTooOld(t *testing.T) {
+	for release, want := range map[string]string{
+		"5.10.0-28-amd64": "Linux 5.13 or later is needed; this is 5.10", "4.18.0-553.el8.x86_64": "Linux 5.13 or later is needed; this is 4.18",
+		"5.13.0": "", "5.14.0-427.el9": "", "6.1.0": "", "6.18.44-x": "", "": "", "odd": "",
+	} {
+		if got := (Facts{Release: release}).TooOld(); got != want {
+			t.Errorf("%q: %q, want %q", release, got, want)
+		}
+	}
+	if why, _ := Landlock(syscall.ENOSYS, Facts{Release: "5.10.0"}); !strings.Contains(why, "5.13 or later") {
+		t.Error(why)
+	}
+}
+
+// TestEnvironments checks how containers, units and gVisor are detected.
+func TestEnvironments(t *testing.T) {
+	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+	for _, c := range []struct {
+		name string
+		root fstest.MapFS
+		want Facts
+	}{
+		{"pod without a service account", fstest.MapFS{"etc/hosts": file("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n")}, Facts{Container: Kubernetes}},
+		{"unit", fstest.MapFS{"proc/self/cgroup": file("0::/system.slice/ci.service\n")}, Facts{Unit: "ci.service"}},
+		{"group of a unit", fstest.MapFS{"proc/self/cgroup": file("0::/system.slice/ci.service/payload\n")}, Facts{Unit: "ci.service"}},
+		{"unit on v1", fstest.MapFS{"proc/self/cgroup": file("4:memory:/x\n1:name=systemd:/system.slice/ci.service\n")}, Facts{Unit: "ci.service"}},
+		{"user's unit", fstest.MapFS{"proc/self/cgroup": file("0::/user.slice/user-1000.slice/user@1000.service/app.slice/ci.service\n")}, Facts{Unit: "ci.service", UserUnit: true}},
+		{"login", fstest.MapFS{"proc/self/cgroup": file("0::/user.slice/user-1000.slice/session-3.scope\n")}, Facts{}},
+		{"terminal", fstest.MapFS{"proc/self/cgroup": file("0::/user.slice/user-1000.slice/user@1000.service/app.slice/vte.scope\n")}, Facts{}},
+		{"gVisor", fstest.MapFS{"proc/version": file("Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n")}, Facts{GVisor: true}},
+		{"SELinux", fstest.MapFS{"proc/self/attr/current": file("unconfined_u:unconfined_r:unconfined_t:s0-s0:c0.c1023\x00")}, Facts{SELinux: "unconfined_u:unconfined_r:unconfined_t:s0-s0:c0.c1023"}},
+		{"AppArmor", fstest.MapFS{"proc/self/attr/current": file("docker-default (enforce)\n")}, Facts{}},
+	} {
+		if got := read(c.root); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
 }

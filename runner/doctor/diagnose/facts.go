@@ -1,11 +1,14 @@
 package diagnose
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"os/user"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Facts are properties of a machine. With the zero Facts, nothing is known and diagnoses fall back on the bare
@@ -14,8 +17,12 @@ type Facts struct {
 	Runner string // path of demesne-runner, by which AppArmor identifies it
 	User   string // the caller's name, else number; "$USER" if unknown
 
+	Release    string // of the kernel
 	Container  Container
-	Seccomp    bool // this process has a filter
+	Unit       string // the systemd service that this process belongs to
+	UserUnit   bool   // the user's own systemd manages it
+	GVisor     bool   // the kernel is gVisor
+	Seccomp    bool   // this process has a filter
 	NoNewPrivs bool
 	Privileged bool // CAP_SYS_ADMIN: rules for unprivileged users do not apply
 	Unmapped   bool // the process's uid or gid is not mapped in its user namespace
@@ -25,6 +32,7 @@ type Facts struct {
 	UsernsClone string // Debian's kernel.unprivileged_userns_clone: "0", "1", "" if it does not exist
 	AppArmor    string // Ubuntu's kernel.apparmor_restrict_unprivileged_userns, likewise
 	Profile     string // the process's AppArmor profile, "unconfined", "" without AppArmor
+	SELinux     string // the process's label, "" without SELinux
 	LSM         string // active security modules, comma-separated
 
 	Newuidmap bool   // newuidmap(1) and newgidmap(1) are in PATH
@@ -50,7 +58,7 @@ func Read(runner string) Facts { return ReadAs(runner, os.Getuid()) }
 // ReadAs is Read for the user id. The runner uses it for its caller, whose uid is in the runner's map.
 func ReadAs(runner string, id int) Facts {
 	f := read(os.DirFS("/"))
-	f.Runner = runner
+	f.Runner, f.Release = runner, release()
 	uid := strconv.Itoa(id)
 	f.User = "$USER"
 	if u, err := user.LookupId(uid); err == nil {
@@ -69,9 +77,12 @@ func read(root fs.FS) Facts {
 		UsernsClone: line(root, "proc/sys/kernel/unprivileged_userns_clone"),
 		AppArmor:    line(root, "proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
 		Profile:     line(root, "proc/self/attr/apparmor/current"),
+		SELinux:     selinux(root),
 		LSM:         line(root, "sys/kernel/security/lsm"),
+		GVisor:      gvisor(root),
 		Newuidmap:   inPath(root, "newuidmap") && inPath(root, "newgidmap"),
 	}
+	f.Unit, f.UserUnit = unit(root)
 	status, _ := fs.ReadFile(root, "proc/self/status")
 	for l := range strings.Lines(string(status)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(l), ":")
@@ -119,28 +130,6 @@ func mapped(root fs.FS, file, ids string) bool {
 		}
 	}
 	return false
-}
-
-// container trusts a marker file only if / is an overlay. The file also remains in an image that became a
-// virtual machine's disk, and it is visible in a sandbox that sees the host's root.
-func container(root fs.FS) Container {
-	if !strings.Contains(rootMount(root), "overlay") {
-		return NoContainer
-	}
-	for _, mark := range []struct {
-		file string
-		kind Container
-	}{
-		{"var/run/secrets/kubernetes.io", Kubernetes},
-		{"run/secrets/kubernetes.io", Kubernetes},
-		{".dockerenv", Docker},
-		{"run/.containerenv", Podman},
-	} {
-		if exists(root, mark.file) {
-			return mark.kind
-		}
-	}
-	return NoContainer
 }
 
 // rootMount returns the type of the file system at /, see proc_pid_mountinfo(5).
@@ -196,4 +185,25 @@ func exists(root fs.FS, name string) bool {
 func line(root fs.FS, name string) string {
 	b, _ := fs.ReadFile(root, name)
 	return strings.Trim(string(b), " \n\x00")
+}
+
+func release() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// The first release with everything that demesne needs: Landlock is the newest part.
+const neededMajor, neededMinor = 5, 13
+
+// TooOld returns the error for a kernel without a system call that demesne needs, or "" if the release should have it.
+// Distributions also backport features: so callers ask only after such a call failed with ENOSYS.
+func (f Facts) TooOld() string {
+	var major, minor int
+	if n, _ := fmt.Sscanf(f.Release, "%d.%d", &major, &minor); n < 2 || major > neededMajor || major == neededMajor && minor >= neededMinor {
+		return ""
+	}
+	return fmt.Sprintf("Linux %d.%d or later is needed; this is %d.%d", neededMajor, neededMinor, major, minor)
 }

@@ -12,7 +12,7 @@ func IDMaps(err error, f Facts) (why, fix string) { return judge(idMapRules, err
 var idMapRules = []rule{
 	{
 		func(_ syscall.Errno, f Facts) bool { return f.NoNewPrivs },
-		text("no_new_privs is set, so newuidmap cannot gain the right to write a map"), noNewPrivsFix,
+		text("no_new_privs is set, so newuidmap cannot gain the right to write a map"), func(f Facts) string { return f.lift(gainRights) },
 	}, {
 		func(_ syscall.Errno, f Facts) bool { return !f.Newuidmap },
 		text("newuidmap is not installed"), text("sudo apt install uidmap"),
@@ -27,18 +27,6 @@ var idMapRules = []rule{
 		func(_ syscall.Errno, f Facts) bool { return true },
 		text("newuidmap failed"), text("sudo chmod u+s $(command -v newuidmap newgidmap)"),
 	},
-}
-
-func noNewPrivsFix(f Facts) string {
-	switch f.Container {
-	case Docker:
-		return "docker run --security-opt no-new-privileges=false …"
-	case Podman:
-		return "podman run --security-opt no-new-privileges=false …"
-	case Kubernetes:
-		return "securityContext: {allowPrivilegeEscalation: true}   # in the pod's spec"
-	}
-	return "systemd-run --user --pty demesne …   # outside of what set no_new_privs; in a systemd unit: NoNewPrivileges=no"
 }
 
 func subIDFix(f Facts) string {
@@ -69,17 +57,7 @@ var procRules = []rule{{
 	func(f Facts) string {
 		return "the kernel allows no fresh /proc while parts of the old /proc are masked" + in(f)
 	},
-	func(f Facts) string {
-		switch f.Container {
-		case Docker:
-			return "docker run --security-opt systempaths=unconfined …"
-		case Podman:
-			return "podman run --security-opt unmask=ALL …"
-		case Kubernetes:
-			return "securityContext: {procMount: Unmasked}   # in the pod's spec"
-		}
-		return "docker run --security-opt systempaths=unconfined …   # or podman: --security-opt unmask=ALL"
-	},
+	func(f Facts) string { return f.lift(procWhole) },
 }}
 
 // Hostname explains why a sandbox cannot have its own hostname.
@@ -87,7 +65,7 @@ func Hostname(err error, f Facts) (why, fix string) { return judge(hostnameRules
 
 var hostnameRules = []rule{{
 	func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
-	func(f Facts) string { return "a seccomp filter forbids sethostname" + in(f) }, seccompFix,
+	func(f Facts) string { return "a seccomp filter forbids sethostname" + in(f) }, filterFix,
 }}
 
 // Overlay explains why overlayfs does not work.
@@ -124,8 +102,9 @@ var landlockRules = []rule{
 	{on(syscall.EOPNOTSUPP), text("Landlock is not among the security modules enabled at boot"), landlockFix},
 	{
 		func(e syscall.Errno, f Facts) bool { return f.Seccomp && (e == syscall.ENOSYS || forbidden(e)) },
-		func(f Facts) string { return "a seccomp filter forbids Landlock" + in(f) }, seccompFix,
+		func(f Facts) string { return "a seccomp filter forbids Landlock" + in(f) }, filterFix,
 	},
+	{func(e syscall.Errno, f Facts) bool { return e == syscall.ENOSYS && f.TooOld() != "" }, Facts.TooOld, text("")},
 	{on(syscall.ENOSYS), text("the kernel has no Landlock (CONFIG_SECURITY_LANDLOCK, Linux 5.13)"), text("")},
 }
 
@@ -141,6 +120,6 @@ var seccompRules = []rule{
 	{on(syscall.EINVAL, syscall.ENOSYS), text("the kernel has no seccomp filters (CONFIG_SECCOMP_FILTER)"), text("")},
 	{
 		func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
-		func(f Facts) string { return "another filter forbids loading one" + in(f) }, seccompFix,
+		func(f Facts) string { return "another filter forbids loading one" + in(f) }, filterFix,
 	},
 }

@@ -20,6 +20,8 @@ func Userns(err error, f Facts) (why, fix string) { return judge(usernsRules, er
 
 var usernsRules = []rule{
 	{
+		func(_ syscall.Errno, f Facts) bool { return f.GVisor }, text(gvisorWhy), gvisorFix,
+	}, {
 		func(e syscall.Errno, f Facts) bool { return f.NoUserns || e == syscall.EINVAL },
 		text("the kernel was built without user namespaces (CONFIG_USER_NS)"), text(""),
 	}, {
@@ -44,9 +46,73 @@ var usernsRules = []rule{
 	}, {
 		appArmor, text("AppArmor removes the capabilities of unprivileged user namespaces"), appArmorFix,
 	}, {
+		// Debian 13's kernel and later ones restrict confined programs, without a sysctl.
+		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.confined() },
+		func(f Facts) string {
+			return "the AppArmor profile " + f.profile() + " does not allow user namespaces" + in(f)
+		},
+		moduleFix,
+	}, {
+		func(e syscall.Errno, f Facts) bool {
+			return e == syscall.EACCES && f.Container == NoContainer && strings.Contains(f.LSM, "apparmor")
+		},
+		text("AppArmor does not allow user namespaces"), appArmorFix,
+	}, {
+		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.SELinux != "" },
+		func(f Facts) string { return "SELinux forbids user namespaces to " + f.SELinux + in(f) },
+		func(f Facts) string { return f.lift(selinuxOff) },
+	}, {
 		func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
-		func(f Facts) string { return "a seccomp filter forbids user namespaces" + in(f) }, seccompFix,
+		func(f Facts) string { return "a seccomp filter forbids user namespaces" + in(f) }, filterFix,
 	},
+}
+
+// Mounts explains why the runner could make namespaces, but no mount.
+func Mounts(err error, f Facts) (why, fix string) { return judge(mountRules, err, f) }
+
+var mountRules = []rule{
+	{
+		func(_ syscall.Errno, f Facts) bool { return f.GVisor }, text(gvisorWhy), gvisorFix,
+	}, {
+		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.confined() },
+		func(f Facts) string { return "the AppArmor profile " + f.profile() + " forbids mounts" + in(f) }, moduleFix,
+	}, {
+		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.SELinux != "" },
+		func(f Facts) string { return "SELinux forbids mounts to " + f.SELinux + in(f) },
+		func(f Facts) string { return f.lift(selinuxOff) },
+	}, {
+		func(_ syscall.Errno, f Facts) bool { return f.Seccomp },
+		func(f Facts) string { return "a seccomp filter forbids mounts" + in(f) }, filterFix,
+	}, {
+		on(syscall.EACCES), text("a security module forbids mounts"), func(f Facts) string { return f.lift(seccompOff, apparmorOff) },
+	},
+}
+
+const gvisorWhy = "gVisor is the kernel, and lacks features that sandboxes need"
+
+func gvisorFix(f Facts) string {
+	if f.Container == Kubernetes {
+		return "runtimeClassName: runc   # in the pod's spec; gVisor is a sandbox itself"
+	}
+	return "docker run --runtime=runc …   # gVisor is a sandbox itself"
+}
+
+// profile returns the name of the AppArmor profile without its mode.
+func (f Facts) profile() string {
+	name, _, _ := strings.Cut(f.Profile, " (")
+	return name
+}
+
+// moduleFix lifts the AppArmor profile. A container's seccomp filter would refuse the same next.
+func moduleFix(f Facts) string {
+	switch {
+	case f.Container != NoContainer:
+		return f.lift(seccompOff, apparmorOff)
+	case f.Unit != "":
+		return f.lift(apparmorOff)
+	}
+	return "sudo sed -i '/^profile .*{/a userns, mount, umount, pivot_root,' $(grep -rlF " + quote(f.profile()) +
+		" /etc/apparmor.d) && sudo systemctl reload apparmor   # adds these rules to the profile"
 }
 
 // appArmor reports whether Ubuntu's restriction is on and applies to this process. It applies to processes
@@ -67,19 +133,6 @@ func appArmorFix(f Facts) string {
 	return fmt.Sprintf(profile, quote(path)) +
 		" | sudo tee /etc/apparmor.d/demesne && sudo apparmor_parser -r /etc/apparmor.d/demesne" +
 		"   # or, for every program: sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
-}
-
-// seccompFix returns the way to start the container without its seccomp filter.
-func seccompFix(f Facts) string {
-	switch f.Container {
-	case Docker:
-		return "docker run --security-opt seccomp=unconfined …"
-	case Podman:
-		return "podman run --security-opt seccomp=unconfined …"
-	case Kubernetes:
-		return "securityContext: {seccompProfile: {type: Unconfined}}   # in the pod's spec"
-	}
-	return "docker run --security-opt seccomp=unconfined …   # in a container; in a systemd unit: RestrictNamespaces=no, SystemCallFilter="
 }
 
 // judge applies the first matching rule; without one it returns the bare error.
@@ -112,12 +165,17 @@ func on(errnos ...syscall.Errno) func(syscall.Errno, Facts) bool {
 
 func forbidden(e syscall.Errno) bool { return e == syscall.EPERM || e == syscall.EACCES }
 
-// in names the container, as the end of a sentence.
+// in names the environment, as the end of a sentence.
 func in(f Facts) string {
-	if f.Container == NoContainer {
-		return ""
+	switch {
+	case f.Container == Kubernetes:
+		return " in this Kubernetes pod"
+	case f.Container != NoContainer:
+		return " in this " + string(f.Container) + " container"
+	case f.Unit != "":
+		return " in the unit " + f.Unit
 	}
-	return " in this " + string(f.Container) + " container"
+	return ""
 }
 
 // quote makes s one word of a POSIX shell.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -130,6 +131,14 @@ func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
+// deadly means that a seccomp filter kills a process that mounts. See [NoMounts].
+var deadly atomic.Bool
+
+// NoMounts makes [Own] open paths only, for a process under a seccomp filter that kills when it mounts.
+func NoMounts() { deadly.Store(true) }
+
+var errDeadly = errors.New("a seccomp filter kills programs that mount")
+
 // Own opens the group m of the caller. It makes a detached mount of the hierarchy, whose root is the root of
 // the caller's cgroup namespace; no path needs to lead there. Without the privilege to mount, Own uses the
 // path.
@@ -155,6 +164,9 @@ func Own(m Membership) (*Dir, error) {
 // detached mounts the hierarchy of m without attaching it to the file system tree. The mount lives as long as a
 // descriptor in it.
 func detached(m Membership) (*Dir, error) {
+	if deadly.Load() {
+		return nil, errDeadly
+	}
 	kind := "cgroup"
 	if m.V2 {
 		kind = "cgroup2"
