@@ -183,6 +183,9 @@ func TestFilter(t *testing.T) {
 		{"pair tipc", plain, sys(unix.SYS_SOCKETPAIR, unix.AF_TIPC, unix.SOCK_DGRAM), noFam},
 		{"nosocket unix", noSocket, sys(unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM), noFam},
 		{"nosocket pair", noSocket, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_STREAM), allow},
+		{"nosocket pair flags", noSocket, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC), allow},
+		{"nosocket pair of datagrams", noSocket, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_DGRAM), noFam},
+		{"nosocket pair of datagrams, another word", noSocket, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_RAW), noFam},
 		{"nosocket tcp", noSocket, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM), noFam},
 		{"nosocket route", noSocket, sys(unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW), noFam},
 

@@ -137,16 +137,22 @@ var inetSockets = []struct {
 }
 
 // sockets allows AF_UNIX, AF_INET, AF_INET6 and NETLINK_ROUTE of AF_NETLINK. Other families have led to escapes
-// (N30, F20). noSocket allows only socketpair(2). Without a mount namespace a process can connect to
-// every socket with a path, in spite of Landlock before its ABI 9. One of them is the user's session bus (F1).
+// (N30, F20). noSocket allows only pairs of connected sockets. Without a mount namespace a process can connect to
+// every socket with a path, in spite of Landlock before its ABI 9. One of them is the user's session bus (F1). A
+// datagram socket of a pair can send to every such socket too.
 func sockets(noSocket bool) []rule {
-	socket := []uint32{unix.SYS_SOCKET}
-	r := []rule{
-		{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: []uint32{unix.SYS_SOCKETPAIR}},
-		{do: errno(unix.EAFNOSUPPORT), calls: []uint32{unix.SYS_SOCKETPAIR}},
-	}
+	socket, pair := []uint32{unix.SYS_SOCKET}, []uint32{unix.SYS_SOCKETPAIR}
 	if noSocket {
-		return append(r, rule{do: errno(unix.EAFNOSUPPORT), calls: socket})
+		return []rule{
+			{do: allow, when: []cond{is(0, all, unix.AF_UNIX), is(1, sockTypeMask, unix.SOCK_STREAM)}, calls: pair},
+			{do: allow, when: []cond{is(0, all, unix.AF_UNIX), is(1, sockTypeMask, unix.SOCK_SEQPACKET)}, calls: pair},
+			{do: errno(unix.EAFNOSUPPORT), calls: pair},
+			{do: errno(unix.EAFNOSUPPORT), calls: socket},
+		}
+	}
+	r := []rule{
+		{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: pair},
+		{do: errno(unix.EAFNOSUPPORT), calls: pair},
 	}
 	r = append(r,
 		rule{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: socket},
