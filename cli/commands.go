@@ -50,7 +50,9 @@ func groups() []group {
 	}
 }
 
-func one(verb func() app.Verb) func() []app.Verb { return func() []app.Verb { return []app.Verb{verb()} } }
+func one(verb func() app.Verb) func() []app.Verb {
+	return func() []app.Verb { return []app.Verb{verb()} }
+}
 
 // all makes the verbs of the group.
 func (g *group) all() []app.Verb {
