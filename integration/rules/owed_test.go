@@ -124,7 +124,7 @@ var owed = map[string]map[string]int{
 		"rootfs/unpack":              1,
 		"runner":                     2,
 		"runner/client":              3,
-		"runner/doctor/diagnose":     6,
+		"runner/doctor/diagnose":     7,
 		"runner/limits":              2,
 		"runner/limits/cgroup":       3,
 		"runner/network/proxyclient": 1,
