@@ -39,6 +39,11 @@ func report(results []result) (passed, failed int) {
 	for _, t := range all[:min(30, len(all))] {
 		fmt.Printf("   %6.1f s  %s\n", t.wall.Seconds(), t.name)
 	}
+	slices.SortFunc(results, func(a, b result) int { return cmp.Compare(b.cpu, a.cpu) })
+	fmt.Println("== the parts that took most CPU:")
+	for _, r := range results[:min(30, len(results))] {
+		fmt.Printf("   %6.1f s  %s\n", r.cpu.Seconds(), r.name)
+	}
 	fmt.Printf("== %.0f s of CPU\n", cpu.Seconds())
 	return passed, failed
 }
