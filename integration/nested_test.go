@@ -34,10 +34,17 @@ func TestNestedReceipt(t *testing.T) {
 	}
 }
 
-// TestNestedNotAllowed checks that without --nesting an inner demesne fails with one line of error.
+// TestNestedNotAllowed checks that without --nesting an inner demesne has the minimal level, for runs and sessions, and
+// fails with one line if its caller requires more.
 func TestNestedNotAllowed(t *testing.T) {
 	b := newBox(t)
-	r := b.demesne("run", "--in", bin+":bin", "--", "/in/bin/demesne", "run", "--require", "degraded", "--", "true")
+	r := b.demesne("run", "--in", bin+":bin", "--", "sh", "-ec", `d=/in/bin/demesne
+		$d run --out /tmp/o -- sh -c 'echo inner > "$DEMESNE_OUT/f"; touch /root/x 2>/dev/null && echo wrote; head -c 1 /proc/1/environ 2>/dev/null; true'
+		cat /tmp/o/f; $d create --name one >/dev/null; $d exec one -- echo there; $d rm one`)
+	if r.code != 0 || r.stdout != "inner\nthere\n" {
+		t.Errorf("the minimal level inside: %+v", r)
+	}
+	r = b.demesne("run", "--in", bin+":bin", "--", "/in/bin/demesne", "run", "--require", "degraded", "--", "true")
 	if r.code != 125 || !strings.HasPrefix(r.stderr, "demesne: run: ") {
 		t.Errorf("inside a sandbox without --nesting: %+v", r)
 	}

@@ -59,3 +59,44 @@ func TestRefusedMounts(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusedOpenat2 checks that sandboxes keep their level where openat2 does not exist, with inputs, outputs, sessions,
+// copies and images.
+func TestRefusedOpenat2(t *testing.T) {
+	g := newGallery(t)
+	ref, _ := g.simple("demo:1")
+	for _, refusal := range []string{"openat2=38", "openat2=1"} {
+		demesne := g.under(refusal)
+		do := func(args ...string) string {
+			t.Helper()
+			r := g.finish(demesne(args...))
+			if r.code != 0 {
+				t.Errorf("%s: %v: %+v", refusal, args, r)
+			}
+			return r.stdout
+		}
+		out := g.mkdir("o-" + refusal)
+		in := g.file("data", "data\n", 0o644)
+		p := g.parse(g.finish(demesne("run", "--json", "--out", out, "--in", in, "--", "sh", "-c", "cat /in/data; echo x > /out/f")))
+		if p.ExitCode != 0 || p.Stdout != "data\n" || p.Receipt.Level == "minimal" || readFile(t, out+"/f") != "x\n" {
+			t.Errorf("run: %+v", p)
+		}
+		if got := do("check"); !strings.Contains(got, "walked by openat, because openat2 fails") {
+			t.Errorf("check: %s", got)
+		}
+		do("create", "--name", "one", "--image", ref)
+		do("exec", "one", "-c", "echo inside > /root/f")
+		do("cp", "one:/root/f", g.dir+"/down")
+		if got := do("diff", "one"); !strings.Contains(got, "/root/f") || readFile(t, g.dir+"/down") != "inside\n" {
+			t.Errorf("diff: %s", got)
+		}
+		do("stop", "one")
+		do("commit", "one", "local/made:1")
+		if got := do("run", "--image", "local/made:1", "--", "cat", "/root/f"); got != "inside\n" {
+			t.Errorf("the image: %q", got)
+		}
+		do("rm", "one")
+		do("rmi", "local/made:1")
+		do("gc", "--all")
+	}
+}

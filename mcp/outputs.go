@@ -199,7 +199,7 @@ func (o outputs) open(name string) (*os.File, error) {
 		return nil, fmt.Errorf("read output: %w", err)
 	}
 	defer root.Close()
-	fd, err := unix.Openat2(int(root.Fd()), name, &unix.OpenHow{
+	fd, err := fsutil.Openat2(int(root.Fd()), name, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // Image is the input of [MountImage], which changes none of it.
@@ -124,7 +126,7 @@ func (p *plan) bare(l Layout) error {
 // tries again, but at most 1000 times, so that a process that renames endlessly cannot block it.
 func (d dir) within(name string, flags uint64) (fd int, err error) {
 	for range 1000 {
-		fd, err = unix.Openat2(d.fd, name, &unix.OpenHow{
+		fd, err = fsutil.Openat2(d.fd, name, &unix.OpenHow{
 			Flags:   flags | unix.O_CLOEXEC,
 			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 		})

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // A Mount is a file or directory of the host at a path of its own. Only a directory can be writable.
@@ -218,7 +220,7 @@ func checkPlace(fd int, kind uint32) error {
 }
 
 func openPlace(at int, name string) (int, error) {
-	return unix.Openat2(at, name, &unix.OpenHow{
+	return fsutil.Openat2(at, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})

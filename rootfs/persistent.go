@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // onKept makes the overlay whose upper is Layout.Kept. o is a copy: if this upper does not work, the caller tries
@@ -84,7 +86,7 @@ func (p *plan) adopt(moves []planned) error {
 }
 
 func (p *plan) isPlace(m planned) bool {
-	fd, err := unix.Openat2(p.fd, m.at, &unix.OpenHow{
+	fd, err := fsutil.Openat2(p.fd, m.at, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
 	})
@@ -99,7 +101,7 @@ func (p *plan) isPlace(m planned) bool {
 // KeptUpper opens the upper in a directory that was a sandbox's Layout.Kept, to read it or to make another tree
 // over it.
 func KeptUpper(kept *os.File) (*os.File, error) {
-	fd, err := unix.Openat2(int(kept.Fd()), "up", &unix.OpenHow{
+	fd, err := fsutil.Openat2(int(kept.Fd()), "up", &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 )
 
@@ -88,7 +89,7 @@ func openProc() (int, error) {
 
 // maskOne mounts the result of make over name; it ignores a missing name.
 func maskOne(proc int, name string, make func(at int) (int, error)) error {
-	at, err := unix.Openat2(proc, name, &unix.OpenHow{
+	at, err := fsutil.Openat2(proc, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
 	})

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // errChanged reports that a source is not the file that the caller checked.
@@ -36,7 +38,7 @@ func (s Source) open(attrs uint64) (fd int, kind uint32, err error) {
 // openPath opens the path once; all later steps use that descriptor. The caller has resolved the links on the way,
 // so a link as the last component is a swap and is refused.
 func (s Source) openPath(attrs uint64) (int, uint32, error) {
-	at, err := unix.Openat2(unix.AT_FDCWD, s.Path, &unix.OpenHow{
+	at, err := fsutil.Openat2(unix.AT_FDCWD, s.Path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_MAGICLINKS,
 	})

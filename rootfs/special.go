@@ -39,7 +39,7 @@ type cover struct {
 // inside either.
 func (c *cover) tree(top int) error {
 	for dirs := []string{"."}; len(dirs) > 0; dirs = dirs[1:] {
-		fd, err := unix.Openat2(top, dirs[0], &unix.OpenHow{
+		fd, err := fsutil.Openat2(top, dirs[0], &unix.OpenHow{
 			Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 		})
@@ -96,7 +96,7 @@ func kindOf(fd int, e fsutil.Dirent) byte {
 
 // file covers one name, without following a link.
 func (c *cover) file(at int, name string) error {
-	on, err := unix.Openat2(at, name, &unix.OpenHow{
+	on, err := fsutil.Openat2(at, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})

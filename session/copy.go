@@ -74,7 +74,7 @@ func copyIn(ctx context.Context, src string, b *Sandbox, dst string, l tarball.L
 
 // openResolved opens a directory, and fails if its path has a symbolic link (openat2(2)).
 func openResolved(path string, flags uint64) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+	fd, err := fsutil.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags: flags | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {

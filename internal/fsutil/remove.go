@@ -178,7 +178,7 @@ func (e *emptier) enter(d int, name string) (*os.File, error) {
 
 // openDir opens a directory below at, through no link and no "..".
 func openDir(at int, name string) (*os.File, error) {
-	fd, err := unix.Openat2(at, name, &unix.OpenHow{
+	fd, err := Openat2(at, name, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})

@@ -18,7 +18,7 @@ func (d dir) fd() int { return int(d.Fd()) }
 
 // open opens a directory below d, through no link and no "..".
 func (d dir) open(name string, flags uint64) (dir, error) {
-	fd, err := unix.Openat2(d.fd(), name, &unix.OpenHow{
+	fd, err := fsutil.Openat2(d.fd(), name, &unix.OpenHow{
 		Flags:   flags | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})

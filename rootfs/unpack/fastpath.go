@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // quick is the fast path for new files, directories and symbolic links without extended attributes. The name must
@@ -58,7 +60,7 @@ func (q *quick) enter(name string) (ok bool, err error) {
 	if err := q.leave(); err != nil {
 		return false, err
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
+	fd, err := fsutil.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})

@@ -10,6 +10,8 @@ import (
 
 	"github.com/opencontainers/umoci/oci/layer"
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // isSparse reports whether an entry has holes: in GNU's old format or in PAX records.
@@ -28,7 +30,7 @@ func unpackSparse(umoci *layer.TarExtractor, hdr *tar.Header, data *contents, ro
 	}
 	fd, err := -1, error(unix.EAGAIN) // for "..", while any process on the machine renames or mounts (openat2(2))
 	for tries := 0; err == unix.EAGAIN && tries < 1000; tries++ {
-		fd, err = unix.Openat2(unix.AT_FDCWD, hdr.Name, &unix.OpenHow{
+		fd, err = fsutil.Openat2(unix.AT_FDCWD, hdr.Name, &unix.OpenHow{
 			Flags:   unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 			Resolve: unix.RESOLVE_IN_ROOT,
 		})

@@ -379,7 +379,7 @@ func (w *autorunWalk) open(p string, flags uint64) (int, error) {
 	if flags&unix.O_PATH == 0 {
 		flags |= unix.O_NONBLOCK | unix.O_NOCTTY
 	}
-	return unix.Openat2(w.top, p, &unix.OpenHow{
+	return fsutil.Openat2(w.top, p, &unix.OpenHow{
 		Flags:   flags | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})

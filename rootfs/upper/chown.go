@@ -160,7 +160,7 @@ func (s *settling) visit(at int, name string, st *unix.Statx_t) error {
 
 // do opens name without following it, and changes the file if it is still the one that was checked.
 func (s *settling) do(at int, name string, st *unix.Statx_t, d todo) error {
-	fd, err := unix.Openat2(at, pathOrSelf(name), &unix.OpenHow{
+	fd, err := fsutil.Openat2(at, pathOrSelf(name), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
 	})

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // A Change is one file that a sandbox added, modified or removed.
@@ -122,7 +124,7 @@ func (d *differ) kind(image []*os.File, name string, f found) byte {
 // hides it, decides.
 func lookUp(image []*os.File, name string) (exists, dir bool) {
 	for _, layer := range slices.Backward(image) {
-		fd, err := unix.Openat2(int(layer.Fd()), name, &unix.OpenHow{
+		fd, err := fsutil.Openat2(int(layer.Fd()), name, &unix.OpenHow{
 			Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 		})
@@ -142,7 +144,7 @@ func lookUp(image []*os.File, name string) (exists, dir bool) {
 // hides reports whether an opaque directory of a layer above name hides lower layers.
 func hides(layer *os.File, name string) bool {
 	for up := path.Dir(name); up != "."; up = path.Dir(up) {
-		fd, err := unix.Openat2(int(layer.Fd()), path.Dir(up), &unix.OpenHow{
+		fd, err := fsutil.Openat2(int(layer.Fd()), path.Dir(up), &unix.OpenHow{
 			Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 		})

@@ -119,7 +119,7 @@ func (t *LiveCopy) Ahead(since time.Time, open []string) {
 
 // inode finds a file by its path inside the sandbox.
 func (t *LiveCopy) inode(name string) (uint64, error) {
-	fd, err := unix.Openat2(t.upper, strings.TrimPrefix(name, "/"), &unix.OpenHow{
+	fd, err := fsutil.Openat2(t.upper, strings.TrimPrefix(name, "/"), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
 	})

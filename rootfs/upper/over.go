@@ -242,7 +242,7 @@ func (o *Over) leadsOut(link, target string) bool {
 	if p == ".." || strings.HasPrefix(p, "../") {
 		return true
 	}
-	fd, err := unix.Openat2(int(o.Dir.Fd()), p, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH})
+	fd, err := fsutil.Openat2(int(o.Dir.Fd()), p, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH})
 	if err == nil {
 		unix.Close(fd)
 	}
@@ -301,7 +301,7 @@ func statBelow(dir *os.File, file string) (*unix.Statx_t, error) {
 
 // openBelow opens a file without following a link or entering a mount.
 func openBelow(dir int, file string, flags uint64) (int, error) {
-	return unix.Openat2(dir, file, &unix.OpenHow{
+	return fsutil.Openat2(dir, file, &unix.OpenHow{
 		Flags:   flags | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
 	})

@@ -267,7 +267,7 @@ func (l *level) reopen(at int, name string) (int, error) {
 }
 
 func enter(at int, name string) (int, error) {
-	return unix.Openat2(at, name, &unix.OpenHow{
+	return fsutil.Openat2(at, name, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
 	})

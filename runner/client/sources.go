@@ -252,7 +252,7 @@ func openSource(path string, named bool) (*os.File, error) {
 	if named {
 		how.Resolve = unix.RESOLVE_NO_SYMLINKS
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
+	fd, err := fsutil.Openat2(unix.AT_FDCWD, path, how)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}

@@ -16,6 +16,7 @@
 //	network namespace       loopback alone, read back (package netns)
 //	read-only /sys          of that namespace
 //	egress path             veth, AnyIP, tproxy: a connection arrives (package netns)
+//	paths                   openat2, or the same by openat (package fsutil)
 //	landlock                a thread forbids itself to list / and is then refused
 //	seccomp                 a thread forbids itself a system call and is then refused
 //	cgroups                 the result of package limits at the runner's start
@@ -88,6 +89,7 @@ var groups = []group{
 	{names: []string{"overlay on disk"}, do: probeOverlayDisk},
 	{names: []string{"network namespace", "read-only /sys"}, do: probeNetwork},
 	{names: []string{"egress path"}, do: probeEgress},
+	{names: []string{"paths"}, bare: true, do: probePaths},
 	{names: []string{"landlock"}, bare: true, do: probeLandlock},
 	{names: []string{"seccomp"}, bare: true, do: probeSeccomp},
 	{names: []string{"cgroups"}, bare: true, do: probeLimits},

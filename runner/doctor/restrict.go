@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/runner"
 	"demesne/runner/doctor/diagnose"
@@ -95,4 +96,12 @@ func restrictBySeccomp() error {
 		return fmt.Errorf("call under the filter: not refused: %w", errors.Join(unix.ENOTSUP, err))
 	}
 	return nil
+}
+
+// probePaths says how paths of callers and sandboxes are resolved. Both ways have the same guarantees.
+func probePaths(context.Context, *Env) []answer {
+	if err := fsutil.HasOpenat2(); err != nil {
+		return []answer{held("walked by openat, because openat2 fails: " + err.Error())}
+	}
+	return []answer{held("openat2")}
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/rootfs/upper"
 	"demesne/runner"
 )
@@ -55,7 +56,7 @@ func (s Socket) Remove() error {
 }
 
 func (d Dir) takeBack(r Record, stepped bool) error {
-	fd, err := unix.Openat2(unix.AT_FDCWD, d.Path, &unix.OpenHow{
+	fd, err := fsutil.Openat2(unix.AT_FDCWD, d.Path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})

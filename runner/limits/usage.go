@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // maxEntries is the largest directory whose files are counted one by one. Beyond it, the loss of the whole file
@@ -121,7 +123,7 @@ func (u usage) steady(dir *os.File, quit <-chan struct{}) bool {
 
 // openBelow opens path below dir without following links or crossing mounts.
 func openBelow(dir *os.File, path string, flags uint64) (int, error) {
-	return unix.Openat2(int(dir.Fd()), path, &unix.OpenHow{
+	return fsutil.Openat2(int(dir.Fd()), path, &unix.OpenHow{
 		Flags:   flags | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
 	})

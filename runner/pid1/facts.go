@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"demesne/runner/pid1/pid1api"
@@ -15,6 +16,7 @@ import (
 // and nothing else, is in effect.
 type prober struct {
 	node     string // a path where mknod of a device reaches the capability check
+	outside  string // without node: a directory that can be listed, and that no rule covers
 	abstract int    // a socket with an abstract name, made outside any domain; -1: no socket
 	name     unix.Sockaddr
 	signal   bool // the parent, outside any domain, can be signalled
@@ -25,6 +27,9 @@ func probe(s pid1api.Setup) *prober {
 	p := &prober{abstract: -1, signal: signalParent() == nil}
 	if len(s.Landlock) > 0 {
 		p.node = nodePlace(s.Landlock)
+		if p.node == "" {
+			p.outside = outsidePlace(s.Landlock)
+		}
 	}
 	if s.Scoped && scopes() {
 		p.listen()
@@ -50,6 +55,31 @@ func nodePlace(rules []pid1api.PathRule) string {
 		}
 	}
 	return ""
+}
+
+// outsidePlace returns a directory above those of the rules that can be listed. In a sandbox of demesne, mknod of a device
+// is refused already.
+func outsidePlace(rules []pid1api.PathRule) string {
+	for _, r := range rules {
+		dir := filepath.Dir(string(r.Path))
+		covered := func(r pid1api.PathRule) bool {
+			rel, err := filepath.Rel(string(r.Path), dir)
+			return err == nil && filepath.IsLocal(rel)
+		}
+		if !slices.ContainsFunc(rules, covered) && list(dir) == nil {
+			return dir
+		}
+	}
+	return ""
+}
+
+// list opens a directory, which Landlock refuses outside of its rules.
+func list(dir string) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
 }
 
 // mknod makes a copy of the /dev/null node and removes it.
@@ -109,7 +139,7 @@ func (p *prober) reach() error {
 func (p *prober) landlocked(g *guest) {
 	f := &g.facts
 	f.LandlockABI = landlockABI()
-	f.LandlockFS = p.node != "" && is(mknod(p.node), unix.EACCES)
+	f.LandlockFS = p.node != "" && is(mknod(p.node), unix.EACCES) || p.outside != "" && is(list(p.outside), unix.EACCES)
 	f.LandlockScope = p.name != nil && is(p.reach(), unix.EPERM)
 	g.signalScope = f.LandlockScope && p.signal && is(signalParent(), unix.EPERM)
 	if len(g.setup.Landlock) > 0 && !f.LandlockFS {

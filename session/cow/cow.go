@@ -416,7 +416,7 @@ func (c *Set) DropEmpty() {
 
 // openPlain opens a directory, and follows no symbolic link: a newer one may come from a sandbox.
 func openPlain(path string) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+	fd, err := fsutil.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {

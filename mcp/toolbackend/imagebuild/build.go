@@ -103,7 +103,7 @@ func packContext(w io.Writer, r session.Request) error {
 			return fmt.Errorf("input %q: the Containerfile has that name", in.Name)
 		}
 		// The model's paths were resolved. A link there is newer, and may come from a sandbox.
-		fd, err := unix.Openat2(unix.AT_FDCWD, filepath.Dir(in.Path), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+		fd, err := fsutil.Openat2(unix.AT_FDCWD, filepath.Dir(in.Path), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 		if err != nil {
 			return fmt.Errorf("input %q: %w", in.Path, err)
 		}
