@@ -35,7 +35,7 @@ func (g *gallery) agentImage(t *testing.T, script func(fixture.ModelRequest) fix
 	if _, err := os.Stat(programs); err != nil {
 		need(t, false, "integration/agents.sh")
 	}
-	img, err := fixture.Debian()
+	img, err := fixture.Debian(fixture.PythonLayer)
 	if err != nil {
 		need(t, false, err.Error())
 	}
@@ -223,7 +223,7 @@ func TestAgentDevcontainer(t *testing.T) {
 // without a program on this machine are offered only where there is an image.
 func TestAgentImageTree(t *testing.T) {
 	g := newGallery(t)
-	debian, err := fixture.Debian()
+	debian, err := fixture.Debian(fixture.NodeLayer)
 	if err != nil {
 		need(t, false, err.Error())
 	}

@@ -105,7 +105,7 @@ func TestBuildShapes(t *testing.T) {
 // TestBuildDebian checks that apt, useradd and chown work in RUN over a real Debian, and whose the files are in the image.
 // With one id a RUN cannot give a file another owner, and the build says so once.
 func TestBuildDebian(t *testing.T) {
-	img, err := fixture.Debian()
+	img, err := fixture.Debian(fixture.PythonLayer, fixture.NodeLayer)
 	if err != nil {
 		need(t, false, err.Error())
 	}

@@ -100,7 +100,8 @@ func forever(to *os.File, b []byte) {
 // hostile is a kernel that does not behave.
 func hostile(how string) {
 	f := &fake{requests: json.NewDecoder(os.NewFile(3, "requests")), answers: os.NewFile(4, "answers"), key: os.Args[len(os.Args)-1]}
-	megabyte := bytes.Repeat([]byte("x"), 1<<20)
+	text := strings.Repeat("x", 1<<20)
+	megabyte := []byte(text)
 	switch how {
 	case "dies at once":
 		fmt.Fprintln(os.Stderr, "first\nno such module\x1b[31m")
@@ -182,18 +183,18 @@ func hostile(how string) {
 		forever(os.Stdout, megabyte)
 	case "sends displays without end":
 		for n := range 400 {
-			f.send("display_data", fmt.Sprintf(`{"data":{"text/plain":%q},"transient":{"display_id":"%d"}}`, megabyte[:200<<10], n))
+			f.send("display_data", `{"data":{"text/plain":"`+text[:200<<10]+`"},"transient":{"display_id":"`+strconv.Itoa(n)+`"}}`)
 		}
 		f.end()
 	case "updates without end":
 		f.send("display_data", `{"data":{"text/plain":"1"},"transient":{"display_id":"1"}}`)
 		for range 400 {
-			f.send("update_display_data", fmt.Sprintf(`{"data":{"text/plain":%q},"transient":{"display_id":"1"}}`, megabyte[:200<<10]))
+			f.send("update_display_data", `{"data":{"text/plain":"`+text[:200<<10]+`"},"transient":{"display_id":"1"}}`)
 		}
 		f.end()
 	case "raises without end":
 		for range 10 {
-			f.send("error", fmt.Sprintf(`{"ename":%q,"evalue":%[1]q,"traceback":[%[1]q,%[1]q]}`, megabyte))
+			f.send("error", strings.ReplaceAll(`{"ename":"M","evalue":"M","traceback":["M","M"]}`, "M", text))
 		}
 		f.end()
 	case "is interrupted and aborts":

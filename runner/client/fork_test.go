@@ -155,7 +155,7 @@ func TestForkRunning(t *testing.T) {
 func TestForkLarge(t *testing.T) {
 	c, client, s := withOne(t)
 	ctx := t.Context()
-	c.sh(s, `mkdir -p /root/d/e; cd /root/d; echo 0 > a; echo 0 > b; for i in $(seq 1000); do head -c 50000 /dev/urandom > e/$i; done; md5sum e/* > sums
+	c.sh(s, `mkdir -p /root/d/e; cd /root/d; echo 0 > a; echo 0 > b; head -c 8000000 /dev/urandom | split -b 8000 -a 3 -d - e/; md5sum e/* > sums
 		sleep 1000 > /dev/null 2>&1 &`)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -165,11 +165,11 @@ func TestForkLarge(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				c.sh(s, fmt.Sprintf("cd /root/d; echo %d > t; mv t a; mv e/%d e/x; mv e/x e/%d; echo %d > t; mv t b", n, n%1000+1, n%1000+1, n))
+				c.sh(s, fmt.Sprintf("cd /root/d; echo %d > t; mv t a; mv e/%03d e/x; mv e/x e/%[2]03d; echo %[1]d > t; mv t b", n, n%1000))
 			}
 		}
 	}()
-	forks := make(chan runner.Forked, 6)
+	forks := make(chan runner.Forked, 4)
 	for range cap(forks) / 2 {
 		go func() {
 			for range 2 {
@@ -188,7 +188,7 @@ func TestForkLarge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, _ := c.sh(other, "cd /root/d; cat a b; ls e | wc -l; test -e e/x && mv e/x e/$(($(cat a)%1000+1)); md5sum --quiet -c sums; true")
+		out, _ := c.sh(other, "cd /root/d; cat a b; ls e | wc -l; test -e e/x && mv e/x e/$(printf %03d $(($(cat a)%1000))); md5sum --quiet -c sums; true")
 		var a, b, n int
 		if k, _ := fmt.Sscan(out, &a, &b, &n); k != 3 || a < b || a > b+1 || n != 1000 || strings.Count(out, "\n") != 2 {
 			t.Errorf("the fork has %.200q", out)
