@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -98,5 +99,110 @@ func TestRefusedOpenat2(t *testing.T) {
 		do("rm", "one")
 		do("rmi", "local/made:1")
 		do("gc", "--all")
+	}
+}
+
+// TestRefusedSockets checks callers whose filter refuses AF_UNIX sockets: systemd's RestrictAddressFamilies and the shells of
+// some agents. Runs keep their level, and a persistent sandbox keeps its files between commands.
+func TestRefusedSockets(t *testing.T) {
+	for _, refusal := range []string{"AF_UNIX=1", "AF_UNIX=97"} {
+		b := newBox(t)
+		demesne := b.under(refusal)
+		do := func(args ...string) result { return b.finish(demesne(args...)) }
+		level := b.parse(b.demesne("run", "--json", "--", "true")).Receipt.Level
+		p := b.parse(do("run", "--json", "--", "sh", "-c", "echo hi; exit 3"))
+		if p.ExitCode != 3 || p.Stdout != "hi\n" || p.Receipt.Level != level {
+			t.Errorf("run: %+v", p)
+		}
+		if r := do("check"); !strings.Contains(r.stdout, "callers                degraded") || !strings.Contains(r.stdout, "refuses AF_UNIX sockets") || !strings.Contains(r.stdout, "RestrictAddressFamilies=AF_UNIX") {
+			t.Errorf("check: %+v", r)
+		}
+		if r := do("create", "--name", "one"); r.code != 0 {
+			t.Fatalf("create: %+v", r)
+		}
+		do("exec", "one", "-c", "echo kept > f; sleep 1000 >/dev/null 2>&1 &")
+		if r := do("exec", "one", "--", "cat", "f"); r.code != 0 || r.stdout != "kept\n" {
+			t.Errorf("exec: %+v", r)
+		}
+		ends := make(chan result) // callers at the same time, each with a runner
+		for range 4 {
+			go func() { ends <- do("run", "--", "echo", "hi") }()
+		}
+		for range 4 {
+			if r := <-ends; r.code != 0 || r.stdout != "hi\n" {
+				t.Errorf("at once: %+v", r)
+			}
+		}
+		if r := b.demesne("exec", "one", "--", "cat", "f"); r.code != 0 || r.stdout != "kept\n" {
+			t.Errorf("exec without a filter: %+v", r)
+		}
+		if r := b.demesne("stop", "one"); r.code != 0 {
+			t.Errorf("stop: %+v", r)
+		}
+		if r := do("rm", "one"); r.code != 0 {
+			t.Errorf("rm: %+v", r)
+		}
+	}
+}
+
+// TestRefusedNetlink checks that sandboxes without a network keep their level where AF_NETLINK is refused, and that check names
+// the reason for the others.
+func TestRefusedNetlink(t *testing.T) {
+	b := newBox(t)
+	demesne := b.under("AF_NETLINK=97")
+	p := b.parse(b.finish(demesne("run", "--json", "--", "sh", "-c", "tail -n +3 /proc/net/dev | cut -d: -f1; python3 -c 'import socket; s = socket.create_server((\"127.0.0.1\", 0)); socket.create_connection(s.getsockname()); print(\"connected\")'")))
+	if !strings.HasSuffix(p.Stdout, "lo\nconnected\n") || p.Receipt.Level == "minimal" || p.Receipt.Network != "none" {
+		t.Errorf("run: %+v", p)
+	}
+	if r := b.finish(demesne("check")); !strings.Contains(r.stdout, "refuses AF_NETLINK sockets") || !strings.Contains(r.stdout, "RestrictAddressFamilies=AF_NETLINK") {
+		t.Errorf("check: %+v", r)
+	}
+}
+
+// TestRefusedTProxy checks that check names the fallback without tproxy, which is no missing network.
+func TestRefusedTProxy(t *testing.T) {
+	b := newBox(t)
+	r := b.finish(b.command(tools+"/nons", "--netfilter", bin+"/demesne", "check"))
+	if !strings.Contains(r.stdout, "egress path            degraded  the named ports of allowed names") {
+		t.Errorf("check: %+v", r)
+	}
+}
+
+// underProc starts the CLI with another /proc: the arguments of mount(8). The end of the pid namespace would kill the reaper.
+func (b *box) underProc(t *testing.T, mount string) func(args ...string) *exec.Cmd {
+	unshare := program(t, "unshare")
+	flags := []string{"-rmpf"}
+	if os.Getuid() == 0 {
+		flags = []string{"-mpf"}
+	}
+	return func(args ...string) *exec.Cmd {
+		return b.command(unshare, append(append(flags, "--mount-proc", "sh", "-c", "mount "+mount+` /proc || exit; "$0" "$@"; code=$?; while ls "$XDG_RUNTIME_DIR"/demesne/*.lock >/dev/null 2>&1; do sleep 0.02; done; exit $code`, bin+"/demesne"), args...)...)
+	}
+}
+
+// TestRefusedProc checks a /proc with only processes (ProcSubset=pid of systemd), a read-only one, and none.
+func TestRefusedProc(t *testing.T) {
+	for mount, minimal := range map[string]bool{"-t proc -o subset=pid proc": false, "-o remount,bind,ro": true} {
+		b := newBox(t)
+		demesne := b.underProc(t, mount)
+		p := b.parse(b.finish(demesne("run", "--json", "--", "sh", "-c", "echo hi; test -e /proc/self/status; exit 3")))
+		if p.ExitCode != 3 || p.Stdout != "hi\n" || (p.Receipt.Level == "minimal") != minimal || minimal && !strings.Contains(p.reason("user-namespace"), "read-only") {
+			t.Errorf("%s: %+v", mount, p)
+		}
+		if r := b.finish(demesne("check")); !strings.Contains(r.stdout, "demesne run has level") {
+			t.Errorf("%s: check: %+v", mount, r)
+		}
+		if r := b.finish(demesne("run", "--memory", "64m", "--", "true")); r.code != 0 {
+			t.Errorf("%s: limits: %+v", mount, r)
+		}
+	}
+	b := newBox(t)
+	none := b.underProc(t, "-t tmpfs none")
+	r := b.finish(none("check"))
+	if r.code != 1 || !strings.Contains(r.stdout, "/proc is not mounted here") || !strings.Contains(r.stdout, "fix: bwrap --proc /proc …") || !strings.Contains(r.stdout, "landlock  held") {
+		t.Errorf("check without /proc: %+v", r)
+	}
+	if r := b.finish(none("run", "--", "true")); r.code != 125 || strings.Count(r.stderr, "\n") != 2 || !strings.Contains(r.stderr, "hint: bwrap --proc /proc") {
+		t.Errorf("run without /proc: %+v", r)
 	}
 }

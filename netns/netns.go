@@ -21,6 +21,7 @@ type NS struct {
 	SysfsErr error    // why Sysfs is nil
 
 	routes *os.File // an rtnetlink(7) socket made inside
+	ioctls bool     // routes is another socket, because a filter refuses AF_NETLINK
 }
 
 // New makes a namespace owned by the caller's user namespace, over which it needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
@@ -132,10 +133,14 @@ func enter() (*NS, error) {
 		return nil, fmt.Errorf("unshare: %w", err)
 	}
 	sock, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	refused := err == unix.EAFNOSUPPORT || err == unix.EPERM || err == unix.EACCES // by systemd's RestrictAddressFamilies
+	if refused {
+		sock, err = anySocket()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
-	n := &NS{routes: os.NewFile(uintptr(sock), "rtnetlink")}
+	n := &NS{routes: os.NewFile(uintptr(sock), "rtnetlink"), ioctls: refused}
 	if err := setUp(sock, "lo", 0); err != nil {
 		n.Close()
 		return nil, err
@@ -147,6 +152,16 @@ func enter() (*NS, error) {
 	}
 	n.File = os.NewFile(uintptr(fd), "netns")
 	return n, nil
+}
+
+// anySocket makes a socket for interface ioctls.
+func anySocket() (fd int, err error) {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6, unix.AF_UNIX} {
+		if fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err == nil {
+			return fd, nil
+		}
+	}
+	return -1, err
 }
 
 // setUp brings an interface of sock's namespace up with one ioctl. It also sets the given flags, and clears all

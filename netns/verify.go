@@ -27,6 +27,9 @@ func (n *NS) verify(pair uint32) error {
 		return fmt.Errorf("verify: %w", os.ErrClosed)
 	}
 	return control(n.routes, func(sock int) error {
+		if n.ioctls {
+			return alone(sock)
+		}
 		v := &view{socket: sock, pair: pair}
 		if err := v.dump(unix.RTM_GETLINK, v.link); err != nil {
 			return fmt.Errorf("list interfaces: %w", err)
@@ -36,6 +39,31 @@ func (n *NS) verify(pair uint32) error {
 		}
 		return nil
 	})
+}
+
+// maxIndex bounds the search of alone. A new namespace numbers its interfaces from 1.
+const maxIndex = 256
+
+// alone verifies by ioctls that no interface but a loopback is up. Then no route leads anywhere. A program that adds an
+// interface needs rtnetlink.
+func alone(sock int) error {
+	for index := uint32(1); index <= maxIndex; index++ {
+		link, err := unix.NewIfreq("lo") // any name
+		if err != nil {
+			return err
+		}
+		link.SetUint32(index)
+		if unix.IoctlIfreq(sock, unix.SIOCGIFNAME, link) != nil {
+			continue // no such interface
+		}
+		if err := unix.IoctlIfreq(sock, unix.SIOCGIFFLAGS, link); err != nil {
+			return fmt.Errorf("read flags of interface %d: %w", index, err)
+		}
+		if flags := link.Uint16(); flags&unix.IFF_UP != 0 && flags&unix.IFF_LOOPBACK == 0 {
+			return fmt.Errorf("interface %d is up: %w", index, ErrNotAlone)
+		}
+	}
+	return nil
 }
 
 // view holds what a namespace's rtnetlink socket has reported so far. It does not use package netlink, which would

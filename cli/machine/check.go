@@ -16,6 +16,7 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/session"
 )
 
@@ -52,8 +53,11 @@ func (o *checkOptions) Run(args []string) (int, error) {
 	return o.WithSession(func(ctx context.Context, s *session.Service) (code int, err error) {
 		var probes []runner.Probe
 		err = s.With(ctx, func(eng session.Engine) error { probes, err = eng.Check(ctx); return err })
-		if err != nil {
+		if err != nil && o.json {
 			return 0, err
+		}
+		if err != nil {
+			probes = client.Obstacles(err)
 		}
 		if slices.ContainsFunc(probes, func(p runner.Probe) bool { return p.Status == runner.Missing }) {
 			code = 1
@@ -63,7 +67,12 @@ func (o *checkOptions) Run(args []string) (int, error) {
 			return code, err
 		}
 		on := cmdline.TerminalOf(o.Stdout, o.Env)
-		_, err = o.Print(probeTable(probes, on) + verdict(tryRun(ctx, s)))
+		table := probeTable(probes, on)
+		if err != nil {
+			_, err = o.Print(table + "\ndemesne run fails here\n")
+			return code, err
+		}
+		_, err = o.Print(table + verdict(tryRun(ctx, s)))
 		return code, err
 	})
 }

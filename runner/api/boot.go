@@ -23,6 +23,7 @@ type Boot struct {
 	MapWhy      string           `json:"map_why,omitempty"`   // why only a single id is mapped
 	MapFix      string           `json:"map_fix,omitempty"`   // how to get more
 	ModeWhy     string           `json:"mode_why,omitempty"`  // why there are no namespaces
+	Alone       bool             `json:"alone,omitempty"`     // no socket for callers: the runner serves the one that started it
 	NoMounts    bool             `json:"no_mounts,omitempty"` // a mount, even an attempt, would kill the runner
 	ModeFix     string           `json:"mode_fix,omitempty"`
 	CgroupAt    []string         `json:"cgroups,omitempty"`      // made for this runner by real root

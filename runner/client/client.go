@@ -94,7 +94,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Client{dir: dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, frontend: o.Frontend, ask: o.Ask, again: o.Restart, linger: linger, totals: totals, outMap: &outMap{program: progs.runner}}
+		c := &Client{dir: l.dir, root: root, init: progs.init, proxy: progs.proxy, start: l.trace, frontend: o.Frontend, ask: o.Ask, again: o.Restart, linger: linger, totals: totals, outMap: &outMap{program: progs.runner}}
 		if o.Quota != (runner.Quota{}) {
 			c.quota = &o.Quota
 		}

@@ -149,8 +149,8 @@ func holdUserns(program string, plan *idPlan, owner ...string) (*Userns, error) 
 		return nil, fmt.Errorf("make user namespace: unexpected %q", b)
 	}
 	_, err = plan.write(h.Process.Pid)
-	if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
-		return nil, &userns.Refused{Step: userns.StepMap, Errno: syscall.EPERM}
+	if refused := mapRefused(err); refused != nil {
+		return nil, refused
 	}
 	if err != nil {
 		return nil, err
@@ -222,7 +222,7 @@ func entered(ctl *os.File) error {
 // explainRefused explains why the outer user namespace was refused and how to fix it.
 func explainRefused(r *userns.Refused, f diagnose.Facts) (why, fix string) {
 	switch {
-	case r.Step == userns.StepMap && os.Geteuid() == 0:
+	case r.Step == userns.StepMap && r.Errno == syscall.EPERM && os.Geteuid() == 0:
 		return "uid 0 without CAP_SETFCAP may not map itself into a user namespace",
 			"bwrap --cap-add CAP_SETFCAP …   # or run demesne as another uid"
 	case r.Step == userns.StepSlaves, r.Step == userns.StepAttributes, r.Step == userns.StepKilled:

@@ -48,8 +48,8 @@ func (l *launcher) release(ctl *os.File, pid int, boot *api.Boot) error {
 		began := time.Now()
 		maps, err := l.ids.write(pid)
 		l.trace = []runner.Stage{{Name: "maps", MS: float64(time.Since(began).Microseconds()) / 1000}}
-		if errors.Is(err, syscall.EPERM) && !errors.Is(err, errHalfMapped) {
-			return &userns.Refused{Step: userns.StepMap, Errno: syscall.EPERM}
+		if refused := mapRefused(err); refused != nil {
+			return refused
 		}
 		if err != nil {
 			return err
@@ -65,6 +65,16 @@ func (l *launcher) release(ctl *os.File, pid int, boot *api.Boot) error {
 		return err
 	}
 	return json.NewEncoder(ctl).Encode(boot)
+}
+
+// mapRefused returns the refusal if the machine forbids writing the map: the kernel does, or /proc is read-only.
+func mapRefused(err error) error {
+	for _, errno := range []syscall.Errno{syscall.EPERM, syscall.EROFS} {
+		if errors.Is(err, errno) && !errors.Is(err, errHalfMapped) {
+			return &userns.Refused{Step: userns.StepMap, Errno: errno}
+		}
+	}
+	return nil
 }
 
 // readStep reads a byte from the control socket. For an 'e' it returns the error that follows.

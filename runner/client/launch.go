@@ -39,6 +39,7 @@ type launcher struct {
 	mode    string // a userns mode
 	why     string // the reason for ModeMinimal
 	fix     string
+	alone   bool // this caller's filter refuses sockets, so that no other caller can reach its runner
 	deadly  bool // a seccomp filter killed the runner that tried to mount
 }
 
@@ -51,6 +52,9 @@ func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 		conn, err := dialRunner(l.dir)
 		if err == nil {
 			return conn, nil
+		}
+		if errors.Is(err, errNoSocket) && !l.alone {
+			l.dir, l.alone = l.dir.alone(), true
 		}
 		if errors.Is(err, unix.EAGAIN) || time.Since(began) > startPatience {
 			return nil, ipc.Errorf(ipc.CodeBusy, "wait for runner: another process holds the lock on %q and does not answer: %w", l.dir.file(".lock"), err)
@@ -100,6 +104,10 @@ func openAt(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// errNoSocket is the error for a filter that refuses AF_UNIX sockets: systemd's RestrictAddressFamilies and the shells of
+// some agents. They allow socketpair(2).
+var errNoSocket = errors.New("no AF_UNIX sockets")
+
 func dialRunner(d *runDir) (*os.File, error) {
 	addr, dir, err := sockaddr(d)
 	if err != nil {
@@ -107,7 +115,11 @@ func dialRunner(d *runDir) (*os.File, error) {
 	}
 	defer dir.Close()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
+	switch err {
+	case nil:
+	case unix.EPERM, unix.EACCES, unix.EAFNOSUPPORT:
+		return nil, fmt.Errorf("%w: %w", errNoSocket, err)
+	default:
 		return nil, os.NewSyscallError("socket", err)
 	}
 	// A stopped runner's queue of callers may be full. connect(2) would then block forever; with a timeout it fails
@@ -180,7 +192,12 @@ func (l *launcher) start(lock *os.File) (*os.File, error) {
 type ends struct{ conn, ctl, theirConn, theirCtl, listener *os.File }
 
 func (l *launcher) open() (e ends, err error) {
-	if e.listener, err = l.listen(); err != nil {
+	if l.alone {
+		e.listener, err = os.Open(os.DevNull)
+	} else {
+		e.listener, err = l.listen()
+	}
+	if err != nil {
 		return e, err
 	}
 	if e.conn, e.theirConn, err = ipc.Pair(); err == nil {
@@ -280,7 +297,7 @@ func (l *launcher) boot() (api.Boot, error) {
 	id, err := api.Identify(ns)
 	return api.Boot{
 		RunDir: l.dir.path, Key: l.dir.key, Init: l.progs.init, Callers: id,
-		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, NoMounts: l.deadly, SandboxRoot: l.dir.sandboxRoot, PoolSize: l.poolSize, Network: l.network,
+		Mode: l.mode, ModeWhy: l.why, ModeFix: l.fix, NoMounts: l.deadly, Alone: l.alone, SandboxRoot: l.dir.sandboxRoot, PoolSize: l.poolSize, Network: l.network,
 	}, err
 }
 

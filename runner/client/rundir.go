@@ -320,6 +320,14 @@ func confinement(proc string) (all []string) {
 	return all
 }
 
+// alone returns d with a key that no other caller has.
+func (d *runDir) alone() *runDir {
+	same, _, _ := strings.Cut(d.key, keySeparator)
+	other := *d
+	other.key = fmt.Sprintf("%s%salone.%d", same, keySeparator, os.Getpid())
+	return &other
+}
+
 func noNewPrivs() bool {
 	nnp, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	return err == nil && nnp == 1
@@ -379,6 +387,9 @@ func findProgram(name, libexec string) (string, error) {
 	dirs := []string{libexec}
 	if libexec == "" {
 		self, err := os.Executable()
+		if err != nil && procMissing() != nil {
+			return "", errNoProc
+		}
 		if err != nil {
 			return "", fmt.Errorf("find own program: %w", err)
 		}

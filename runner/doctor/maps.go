@@ -101,3 +101,12 @@ func probeLimits(_ context.Context, e *Env) []answer {
 	}
 	return []answer{{runner.Degraded, l.Mechanism, l.Why, l.Fix}}
 }
+
+// probeCallers returns a line only where callers share no runner.
+func probeCallers(_ context.Context, e *Env) []answer {
+	if !e.Alone {
+		return []answer{{}}
+	}
+	why, fix := diagnose.Sockets(unix.EPERM, *e.Facts)
+	return []answer{{runner.Degraded, "each command has its own runner, and persistent sandboxes stop at its end", why, fix}}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/doctor/diagnose"
@@ -33,5 +35,11 @@ func probeEgress(_ context.Context, e *Env) []answer {
 		return []answer{{status: runner.Missing, why: err.Error()}}
 	}
 	why, fix := diagnose.Egress(string(at.Step), at.Err, *e.Facts)
+	switch {
+	case errors.Is(at.Err, unix.ETIMEDOUT):
+		return []answer{untested(at)}
+	case at.Step == netns.StepTProxy:
+		return []answer{{runner.Degraded, "the named ports of allowed names; other ports only through the proxy", why, fix}}
+	}
 	return []answer{{runner.Missing, "only loopback networks are possible", why, fix}}
 }

@@ -103,14 +103,14 @@ func (e *Engine) goesOn() bool {
 }
 
 // setLinger takes how long to linger after a caller, up to [runner.MaxLinger].
-func (e *Engine) setLinger(intro api.Introduction) {
+func (e *Engine) setLinger(intro api.Introduction, alone bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.linger.length = runner.DefaultLinger
 	if intro.Linger != nil {
 		e.linger.length = min(max(*intro.Linger, 0), runner.MaxLinger)
 	}
-	e.linger.retired = e.linger.retired || intro.Retire
+	e.linger.retired = e.linger.retired || intro.Retire || alone
 }
 
 // stopLingering ends the runner, unless a caller came while t ran out.
@@ -210,6 +210,7 @@ func (e *Engine) check() []runner.Probe {
 		Dir:      e.machine.Dir,
 		RunDir:   b.RunDir,
 		Key:      b.Key,
+		Alone:    b.Alone,
 	})
 }
 

@@ -94,10 +94,12 @@ func serveAll(life *os.File) (clean bool, _ error) {
 	// Callers are greeted meanwhile, because they have preparations of their own.
 	go e.setUp()
 	unix.SetNonblock(api.FDConn, true)
-	unix.SetNonblock(api.FDListener, true)
-	// SO_PEERCRED shows callers the process that called listen(2) last, not the one that made the socket (unix(7)).
-	unix.Listen(api.FDListener, api.Backlog)
-	go e.accept(os.NewFile(api.FDListener, "listener"))
+	if !m.Boot.Alone {
+		unix.SetNonblock(api.FDListener, true)
+		// SO_PEERCRED shows callers the process that called listen(2) last, not the one that made the socket (unix(7)).
+		unix.Listen(api.FDListener, api.Backlog)
+		go e.accept(os.NewFile(api.FDListener, "listener"))
+	}
 	e.greet(ipc.NewConn(os.NewFile(api.FDConn, "caller")))
 	e.leave()
 	<-e.idle

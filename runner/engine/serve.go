@@ -76,7 +76,7 @@ func (e *Engine) greet(conn *ipc.Conn) {
 		e.leave()
 		return
 	}
-	e.setLinger(intro)
+	e.setLinger(intro, e.machine.Boot.Alone)
 	c := &caller{e: e, frontend: intro.Frontend, own: map[string]*sandbox.Sandbox{}, most: intro.Totals, slots: map[string]*slot{}}
 	if intro.Quota != nil {
 		c.quota = *intro.Quota
@@ -112,7 +112,12 @@ func (c *caller) run() {
 	wg.Wait()
 	c.removeForks()
 	for _, s := range c.e.table.ofSpec(func(spec *runner.Spec) bool { return spec.Lifetime == runner.Persistent }) {
+		if c.e.machine.Boot.Alone { // no other caller can reach it
+			wg.Go(func() { s.Stop(0) })
+			continue
+		}
 		s.CallerLeft(c)
 	}
+	wg.Wait()
 	c.e.leave()
 }

@@ -179,15 +179,30 @@ func labelled(text []byte, label string) (int64, bool) {
 }
 
 // meminfo returns one of the first three lines of /proc/meminfo in bytes (MemTotal, MemFree, MemAvailable:
-// proc(5)), or 0 if it is missing. Watchers read it often, and reading the whole file would be the runner's
+// proc(5)). Where /proc shows only processes, it returns what sysinfo(2) knows. Watchers read it often, and reading the whole file would be the runner's
 // largest waste.
 func meminfo(name string) int64 {
 	text, err := slurp("/proc/meminfo", make([]byte, 256))
 	if err != nil {
-		return 0
+		return sysinfoMemory(name)
 	}
 	n, _ := labelled(text, name+":")
 	return n
+}
+
+// sysinfoMemory counts as available only what no file in the page cache uses: less than there is.
+func sysinfoMemory(name string) int64 {
+	var s unix.Sysinfo_t
+	if unix.Sysinfo(&s) != nil {
+		return 0
+	}
+	switch name {
+	case "MemTotal":
+		return int64(s.Totalram) * int64(s.Unit)
+	case "MemAvailable":
+		return int64(s.Freeram+s.Bufferram) * int64(s.Unit)
+	}
+	return int64(s.Freeram) * int64(s.Unit)
 }
 
 // rootUsed returns the size of the files in the sandbox's tmpfs at /, which also use memory.

@@ -112,9 +112,18 @@ func signalParent() error {
 	return unix.Kill(parent, 0)
 }
 
+// datagramSocket makes a socket by socketpair(2), which filters allow that refuse socket(2).
+func datagramSocket() (int, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	return fds[0], unix.Close(fds[1])
+}
+
 // listen binds a datagram socket to an abstract name that the kernel chooses.
 func (p *prober) listen() {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := datagramSocket()
 	if err != nil {
 		return
 	}
@@ -126,7 +135,7 @@ func (p *prober) listen() {
 
 // reach connects to the socket of listen.
 func (p *prober) reach() error {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := datagramSocket()
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -12,7 +13,7 @@ import (
 // Process identifies a process uniquely among all that ever ran on this machine (P18). A pid alone can be
 // reused.
 type Process struct {
-	Boot  string `json:"boot_id"`
+	Boot  string `json:"boot_id"` // empty: /proc shows none (ProcSubset=pid)
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start_time"` // clock ticks after boot, proc_pid_stat(5)
 }
@@ -20,7 +21,7 @@ type Process struct {
 // Identify returns the identity of the process that has pid now.
 func Identify(pid int) (Process, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Process{}, err
 	}
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -57,8 +58,12 @@ func (p Process) Kill() error {
 	return os.NewSyscallError("pidfd_send_signal", unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
 }
 
-// Alive reports whether the process is still running.
+// Alive reports whether the process is still running. An unknown boot is taken for the same one: a later process would
+// need the same pid at the same tick after its boot.
 func (p Process) Alive() bool {
 	now, err := Identify(p.PID)
+	if now.Boot == "" || p.Boot == "" {
+		now.Boot, p.Boot = "", ""
+	}
 	return err == nil && now == p
 }

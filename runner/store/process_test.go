@@ -23,4 +23,13 @@ func TestIdentityIsNotThePidAlone(t *testing.T) {
 	if other.Alive() {
 		t.Error("a process of another boot passes for us")
 	}
+	other = me
+	other.Boot = ""
+	if !other.Alive() {
+		t.Error("a record without a boot is not ours")
+	}
+	other.Start++
+	if other.Alive() {
+		t.Error("a later process passes for us without a boot")
+	}
 }

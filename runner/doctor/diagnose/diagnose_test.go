@@ -69,6 +69,8 @@ func TestDiagnoses(t *testing.T) {
 		"SELinux, mount": {Mounts, syscall.EACCES, with(func(f *Facts) { f.SELinux, f.Container = "u:r:container_t:s0", Docker }), "SELinux", "label=disable"},
 		"unknown module": {Mounts, syscall.EACCES, plain, "security module", "apparmor=unconfined"},
 
+		"read-only proc": {Userns, syscall.EROFS, plain, "read-only", "remount,rw /proc"},
+
 		"no newuidmap":  {IDMaps, errors.New("x"), with(func(f *Facts) { f.Newuidmap = false }), "not installed", "sudo apt install uidmap"},
 		"no range":      {IDMaps, errors.New("x"), with(func(f *Facts) { f.SubIDs = false }), "no subordinate ids", "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 ann"},
 		"range taken":   {IDMaps, errors.New("x"), with(func(f *Facts) { f.SubIDs, f.FreeSubID = false, 165536 }), "no subordinate ids", "--add-subuids 165536-231071"},
@@ -91,6 +93,9 @@ func TestDiagnoses(t *testing.T) {
 		"landlock old":    {Landlock, syscall.ENOSYS, plain, "5.13", ""},
 		"landlock denied": {Landlock, syscall.ENOSYS, with(func(f *Facts) { f.Seccomp = true }), "filter forbids Landlock", "seccomp=unconfined"},
 		"no filters":      {Seccomp, syscall.EINVAL, plain, "CONFIG_SECCOMP_FILTER", ""},
+		"no netlink": {func(err error, f Facts) (string, string) { return Egress("namespaces", err, f) }, syscall.EAFNOSUPPORT, with(func(f *Facts) { f.Seccomp, f.Unit = true, "ci.service" }),
+			"filter refuses AF_NETLINK sockets in the unit", "RestrictAddressFamilies=AF_NETLINK"},
+		"no sockets": {Sockets, eperm, with(func(f *Facts) { f.Unit = "ci.service" }), "AF_UNIX sockets in the unit", "RestrictAddressFamilies=AF_UNIX"},
 		"no tproxy": {func(err error, f Facts) (string, string) { return Egress("tproxy rule", err, f) }, syscall.ENOENT, plain,
 			"not loaded: tproxy rule: no such file", "sudo modprobe -a veth nf_tables nft_tproxy"},
 	} {
@@ -165,7 +170,7 @@ func TestFixesAreLines(t *testing.T) {
 	line := regexp.MustCompile(`^(([A-Z_]+=\S* )*(sudo|docker|podman|echo|printf|demesne|systemd-run|mkdir)|securityContext:|runtimeClassName:) `)
 	for name, rules := range map[string][]rule{
 		"userns": usernsRules, "mounts": mountRules, "id maps": idMapRules, "netns": netnsRules, "proc": procRules, "hostname": hostnameRules,
-		"overlay": overlayRules, "egress": egressRules, "landlock": landlockRules, "seccomp": seccompRules,
+		"overlay": overlayRules, "egress": egressRules, "landlock": landlockRules, "seccomp": seccompRules, "sockets": socketRules,
 	} {
 		for i, r := range rules {
 			for _, in := range []Container{NoContainer, Docker, Podman, Kubernetes} {

@@ -20,6 +20,8 @@ var (
 	apparmorOff  = setting{docker: "--security-opt apparmor=unconfined", pod: "appArmorProfile: {type: Unconfined}", unit: "AppArmorProfile="}
 	selinuxOff   = setting{docker: "--security-opt label=disable", pod: "seLinuxOptions: {type: spc_t}", unit: "SELinuxContext="}
 	gainRights   = setting{docker: "--security-opt no-new-privileges=false", pod: "allowPrivilegeEscalation: true", unit: "NoNewPrivileges=no"}
+	unixOn       = setting{docker: "--security-opt seccomp=unconfined", pod: "seccompProfile: {type: Unconfined}", unit: "RestrictAddressFamilies=AF_UNIX"}
+	netlinkOn    = setting{docker: "--security-opt seccomp=unconfined", pod: "seccompProfile: {type: Unconfined}", unit: "RestrictAddressFamilies=AF_NETLINK"}
 	procWhole    = setting{docker: "--security-opt systempaths=unconfined", podman: "--security-opt unmask=ALL", pod: "procMount: Unmasked", unit: "ProcSubset=all"}
 )
 

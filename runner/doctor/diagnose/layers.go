@@ -91,6 +91,10 @@ func Egress(step string, err error, f Facts) (why, fix string) {
 }
 
 var egressRules = []rule{{
+	func(e syscall.Errno, f Facts) bool { return f.Seccomp && (e == syscall.EAFNOSUPPORT || forbidden(e)) },
+	func(f Facts) string { return "a seccomp filter refuses AF_NETLINK sockets" + in(f) },
+	func(f Facts) string { return f.lift(netlinkOn) },
+}, {
 	on(syscall.ENOENT, syscall.EOPNOTSUPP, syscall.EPROTONOSUPPORT, syscall.EAFNOSUPPORT, syscall.ENOPROTOOPT, syscall.ENODEV),
 	text("a kernel module is missing or not loaded"), text("sudo modprobe -a veth nf_tables nft_tproxy"),
 }}
@@ -123,3 +127,17 @@ var seccompRules = []rule{
 		func(f Facts) string { return "another filter forbids loading one" + in(f) }, filterFix,
 	},
 }
+
+// Sockets explains why callers have no AF_UNIX sockets.
+func Sockets(err error, f Facts) (why, fix string) { return judge(socketRules, err, f) }
+
+var socketRules = []rule{{
+	func(syscall.Errno, Facts) bool { return true },
+	func(f Facts) string { return "a seccomp filter refuses AF_UNIX sockets" + in(f) },
+	func(f Facts) string {
+		if f.Container == NoContainer && f.Unit == "" {
+			return "demesne …   # outside of the sandbox that refuses them; in a systemd unit: RestrictAddressFamilies=AF_UNIX"
+		}
+		return f.lift(unixOn)
+	},
+}}

@@ -25,6 +25,8 @@ var usernsRules = []rule{
 		func(e syscall.Errno, f Facts) bool { return f.NoUserns || e == syscall.EINVAL },
 		text("the kernel was built without user namespaces (CONFIG_USER_NS)"), text(""),
 	}, {
+		on(syscall.EROFS), func(f Facts) string { return "/proc is mounted read-only" + in(f) }, procFix,
+	}, {
 		func(_ syscall.Errno, f Facts) bool { return f.MaxUserns == "0" },
 		text("user.max_user_namespaces is 0"), text("sudo sysctl -w user.max_user_namespaces=15000"),
 	}, {
@@ -95,6 +97,13 @@ func gvisorFix(f Facts) string {
 		return "runtimeClassName: runc   # in the pod's spec; gVisor is a sandbox itself"
 	}
 	return "docker run --runtime=runc …   # gVisor is a sandbox itself"
+}
+
+func procFix(f Facts) string {
+	if f.Container == NoContainer {
+		return "sudo mount -o remount,rw /proc   # outside of a container"
+	}
+	return f.lift(procWhole)
 }
 
 // profile returns the name of the AppArmor profile without its mode.

@@ -1,0 +1,56 @@
+package client
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
+	"demesne/runner"
+	"demesne/runner/doctor/diagnose"
+	"demesne/runner/ipc"
+)
+
+// Obstacles returns the probes that need no runner, on a machine where none could start. The last one is the runner's, and
+// has the error.
+func Obstacles(err error) []runner.Probe {
+	facts := diagnose.Read("")
+	all := []runner.Probe{probed("proc", procMissing(), facts, func(error, diagnose.Facts) (string, string) {
+		return errNoProc.Text, errNoProc.Hint
+	})}
+	fd, sock := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	unix.Close(fd) // harmless after an error
+	all = append(all, probed("callers", sock, facts, diagnose.Sockets))
+	_, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	var landlock error
+	if errno != 0 {
+		landlock = os.NewSyscallError("landlock_create_ruleset", errno)
+	}
+	paths := runner.Probe{Name: "paths", Status: runner.Held, Detail: "openat2"}
+	if fsutil.HasOpenat2() != nil {
+		paths.Detail = "walked by openat"
+	}
+	all = append(all, paths, probed("landlock", landlock, facts, diagnose.Landlock))
+	e := ipc.AsError(err)
+	return append(all, runner.Probe{Name: "runner", Status: runner.Missing, Why: e.Text, Fix: e.Hint})
+}
+
+func probed(name string, err error, f diagnose.Facts, explain func(error, diagnose.Facts) (why, fix string)) runner.Probe {
+	p := runner.Probe{Name: name, Status: runner.Held}
+	if err != nil {
+		p.Status = runner.Missing
+		p.Why, p.Fix = explain(err, f)
+	}
+	return p
+}
+
+// errNoProc is the error for a sandbox without proc(5), such as that of bwrap without --proc.
+var errNoProc = &ipc.Error{
+	Code: ipc.CodeRequirement, Text: "/proc is not mounted here, and sandboxes need it",
+	Hint: "bwrap --proc /proc …   # or, as root: mount -t proc proc /proc",
+}
+
+func procMissing() error {
+	_, err := os.Readlink("/proc/self/exe")
+	return err
+}
