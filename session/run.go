@@ -15,7 +15,6 @@ import (
 	"demesne/internal/flock"
 	"demesne/proxy/redact"
 	"demesne/runner"
-	"demesne/runner/client"
 	"demesne/runner/ipc"
 	"demesne/session/events"
 )
@@ -90,7 +89,6 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 	if c.Spec.Key != "" {
 		return s.runKeyed(ctx, c, r, cb)
 	}
-	go client.PrewarmRun()
 	c.Spec.Lifetime = runner.OneShot
 	if r.Next != nil {
 		c.Spec.Lifetime = runner.Attached

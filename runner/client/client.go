@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -51,7 +50,6 @@ type Client struct {
 	ask      func(runner.Question) (allow, answered bool)
 	again    func(*runner.Spec)
 	ends     endings
-	types    sync.Once // see learnTypes
 
 	outMap   *outMap // real root's
 	siblings siblings
@@ -217,7 +215,6 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		c.dir.makeSandboxRoot(c.hello.Mode)
 	}
 	var reply api.Created
-	go c.types.Do(learnTypes)
 	m, err := c.peer.CallMessage(ctx, api.OpCreate, spec, files.byName)
 	if err == nil {
 		defer m.Close()
@@ -265,14 +262,6 @@ func existing(ctx context.Context, c *Client, id string, err error) (*Sandbox, e
 		s.Existing = true
 	}
 	return s, err
-}
-
-// PrewarmRun makes package json analyze the types of [Client.Run]'s call. Call it beside [Connect].
-func PrewarmRun() { ipc.Prewarm(api.RunRequest{}) }
-
-// learnTypes makes package json analyze the types of later messages while the runner handles the client's first call.
-func learnTypes() {
-	ipc.Prewarm(api.RunReply{}, api.ExecEnded{}, api.ExecRequest{})
 }
 
 // Open opens a sandbox by id or name. If the sandbox has lost its processes, Open restarts it over its files, with

@@ -171,7 +171,6 @@ type how struct{ open, silent bool }
 func (s *Sandbox) call(ctx context.Context, cmd *runner.Command, end *ending, h how) (*ipc.Message, error) {
 	req, files := request(cmd, &s.account, end.tag)
 	req.Sandbox, req.Open, req.Silent = s.ID, h.open, h.silent
-	go s.client.types.Do(learnTypes)
 	m, err := s.client.peer.CallMessage(ctx, api.OpExec, req, files)
 	if err != nil {
 		s.client.ends.take(end.tag)
@@ -206,7 +205,6 @@ func (c *Client) Run(ctx context.Context, spec runner.Spec, cmd runner.Command) 
 	exec, stdio := request(&cmd, &s.account, end.tag)
 	maps.Copy(stdio, files.byName)
 	var reply api.RunReply
-	go c.types.Do(learnTypes)
 	m, err := c.peer.CallMessage(ctx, api.OpRun, api.RunRequest{Spec: spec, Exec: exec}, stdio)
 	if err == nil {
 		defer m.Close()

@@ -89,7 +89,7 @@ func (m *Message) Decode(v any) error {
 	if len(m.Body) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(m.Body, v); err != nil {
+	if err := unmarshal(m.Body, v); err != nil {
 		return fmt.Errorf("decode %s: %w", m.Op, err)
 	}
 	return nil
@@ -154,7 +154,7 @@ func (c *Conn) Send(m Message, body any, files Files) error {
 // reading. It closes the connection if the message was sent only in part. A zero limit means no deadline.
 func (c *Conn) sendBefore(limit time.Time, m Message, body any, files Files) error {
 	if body != nil {
-		b, err := json.Marshal(body)
+		b, err := marshal(body)
 		if err != nil {
 			return fmt.Errorf("encode %s: %w", m.Op, err)
 		}
@@ -169,7 +169,7 @@ func (c *Conn) sendBefore(limit time.Time, m Message, body any, files Files) err
 		m.Names = append(m.Names, name)
 		rights = append(rights, int(f.Fd()))
 	}
-	raw, err := json.Marshal(m)
+	raw, err := marshal(m)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", m.Op, err)
 	}
@@ -251,7 +251,7 @@ func (c *Conn) Recv() (*Message, error) {
 		}
 	}
 	m := &Message{}
-	if err := json.Unmarshal(raw, m); err != nil {
+	if err := unmarshal(raw, m); err != nil {
 		closeAll()
 		return nil, fmt.Errorf("receive: %w", err)
 	}

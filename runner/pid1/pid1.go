@@ -102,7 +102,6 @@ func Main() int {
 	done := make(chan int)
 	go func() { done <- g.spawner() }()
 	go g.reaper()
-	go ipc.Prewarm(pid1api.Facts{}, pid1api.Exec{}, pid1api.Executed{}, pid1api.Exited{})
 	return <-done
 }
 
