@@ -80,6 +80,7 @@ func TestLingerRetired(t *testing.T) {
 		t.Errorf("without a runner: %+v", r)
 	}
 	b.sh("true")
+	b.sh("true") // the second one makes the runner prepare another
 	if r := b.demesne("gc", "--runner"); r.code != 0 || r.stdout+r.stderr != "" {
 		t.Errorf("%+v", r)
 	}
@@ -114,6 +115,7 @@ func TestLingerEnds(t *testing.T) {
 			}
 			b.extra = append(b.extra, "DEMESNE_LIBEXEC="+libexec)
 			b.sh("true")
+			b.sh("true") // the second one makes the runner prepare another
 			pid := oneRunner(t)
 			if how == "killed" {
 				time.Sleep(50 * time.Millisecond) // some rounds find a half-prepared sandbox

@@ -26,6 +26,21 @@ func TestSpareShapes(t *testing.T) {
 	})
 }
 
+// TestSpareOnce checks that no sandbox is prepared for a shape that was requested only once.
+func TestSpareOnce(t *testing.T) {
+	b := spareBox(t)
+	shape := func(i int) []string { return []string{"--trace", "--pids", fmt.Sprint(50 + i)} }
+	for i := range 3 {
+		b.report(shape(i), "true")
+	}
+	time.Sleep(100 * time.Millisecond) // an unwanted one would be prepared by then
+	for i := range 3 {
+		if p, r := b.report(shape(i), "true"); p.ExitCode != 0 || onSpare(p) {
+			t.Errorf("the second of shape %d: in a spare: %v; %s", i, onSpare(p), r.stdout)
+		}
+	}
+}
+
 // TestSpareBound checks that with room for one prepared sandbox, the shape asked for last gets it.
 func TestSpareBound(t *testing.T) {
 	b := spareBox(t, "DEMESNE_POOL_SIZE=1")
@@ -71,6 +86,7 @@ func TestSpareImageRemoved(t *testing.T) {
 	for i := range 10 {
 		ref, _ := g.simple(fmt.Sprintf("demo:%d", i))
 		g.ok("run", "--image", ref, "--", "true")
+		g.ok("run", "--image", ref, "--", "true")         // the second one makes the runner prepare another
 		time.Sleep(time.Duration(6*i) * time.Millisecond) // another moment in each round
 		g.ok("rmi", ref)
 	}

@@ -15,6 +15,8 @@ const (
 	delay = 5 * time.Millisecond
 	// maxAge is how long a prepared sandbox waits to be taken. Its copies from the host's /etc are equally old.
 	maxAge = 5 * time.Minute
+	// remembered is how many shapes that were requested once the pool remembers.
+	remembered = 16
 	// makers is how many prepared sandboxes are made at once. Half of the making of one is waiting: for its PID 1, for
 	// the mounts, for the kernel to remove namespaces. A loop of runs would otherwise wait for the only maker.
 	makers = 2
@@ -44,8 +46,9 @@ type PoolCallbacks[S any] struct {
 // keep the runner alive. A persistent one has its directory in package store, which without a record means nothing to
 // anyone.
 //
-// A pool has a few sandboxes of each recently requested shape, at most Max in all. A shape starts with one. It grows
-// by one each time a request finds none that is ready, while the pool has room. A new shape takes its room from the
+// A pool has a few sandboxes of each recently requested shape, at most Max in all. A shape starts with one at its second
+// request: most shapes are requested once, and a sandbox that no caller takes costs as much as one that runs a command. It
+// grows by one each time a request finds none that is ready, while the pool has room. A new shape takes its room from the
 // least recently requested one. A pool makes two sandboxes at a time, and none while that would delay a caller, see [Load].
 //
 // The pool knows nothing of sandboxes: callbacks make, check and discard them. They run without the pool's lock.
@@ -58,6 +61,7 @@ type Pool[S any] struct {
 
 	mu      sync.Mutex
 	shapes  []*shape[S] // each wants at least one; the last requested is the last
+	once    []string    // keys of shapes that were requested once; the last requested is the last
 	pending int         // makers that are scheduled or at work
 	closed  bool
 }
@@ -203,6 +207,8 @@ func (p *Pool[S]) take(key string, spec runner.Spec) (one, unfit *prepared[S]) {
 	if i := slices.IndexFunc(p.shapes, func(sh *shape[S]) bool { return sh.key == key }); i >= 0 {
 		sh = p.shapes[i]
 		p.shapes = slices.Delete(p.shapes, i, i+1)
+	} else if p.isFirst(key) {
+		return nil, nil
 	}
 	if len(sh.list) > 0 {
 		one, sh.list = sh.list[0], sh.list[1:]
@@ -214,6 +220,20 @@ func (p *Pool[S]) take(key string, spec runner.Spec) (one, unfit *prepared[S]) {
 		p.shapes = append(p.shapes, sh)
 	}
 	return one, unfit
+}
+
+// isFirst reports whether the shape was not requested before, and remembers the request. p.mu is held.
+func (p *Pool[S]) isFirst(key string) bool {
+	i := slices.Index(p.once, key)
+	if i >= 0 {
+		p.once = slices.Delete(p.once, i, i+1)
+		return false
+	}
+	p.once = append(p.once, key)
+	if len(p.once) > remembered {
+		p.once = slices.Delete(p.once, 0, 1)
+	}
+	return true
 }
 
 // isMade reports whether s and err are known.

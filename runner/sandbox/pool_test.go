@@ -43,7 +43,7 @@ func (p *Pool[S]) String() string {
 	return strings.Join(words, ", ")
 }
 
-// TestPoolTake checks the size of the pool. Each requested shape has one sandbox, and one more for each miss
+// TestPoolTake checks the size of the pool. A shape has one sandbox from its second request on, and one more for each miss
 // while there is room. The least recently requested shape makes room for another.
 func TestPoolTake(t *testing.T) {
 	for _, c := range []struct {
@@ -53,18 +53,23 @@ func TestPoolTake(t *testing.T) {
 		want  string
 		gone  int // number of sandboxes that made room
 	}{
-		{"a miss", 4, "a", "a 0/1", 0},
-		{"a hit", 4, "afa", "a 0/1", 0},
-		{"one in the making", 4, "ama", "a 0/2", 0},
-		{"two misses", 4, "aa", "a 0/2", 0},
-		{"many misses", 2, "aaaaaa", "a 0/2", 0},
-		{"two shapes", 4, "ab", "a 0/1, b 0/1", 0},
-		{"the last is last", 4, "aba", "b 0/1, a 0/2", 0},
-		{"alternating", 2, "afbfafbfaf", "b 1/1, a 1/1", 0},
-		{"often does not drive out rarely", 2, "abaaaa", "b 0/1, a 0/1", 0},
-		{"the oldest gives way", 2, "abfcf", "b 1/1, c 1/1", 1},
-		{"one of many gives way", 3, "aaafbf", "a 2/2, b 1/1", 1},
-		{"what is there not yet gives way too", 2, "aab", "a 0/1, b 0/1", 0},
+		{"one request", 4, "a", "", 0},
+		{"many shapes, one request each", 4, "abcde", "", 0},
+		{"a miss", 4, "aa", "a 0/1", 0},
+		{"a hit", 4, "aafa", "a 0/1", 0},
+		{"one in the making", 4, "aama", "a 0/2", 0},
+		{"two misses", 4, "aaa", "a 0/2", 0},
+		{"many misses", 2, "aaaaaaa", "a 0/2", 0},
+		{"two shapes", 4, "aabb", "a 0/1, b 0/1", 0},
+		{"two shapes that alternate", 4, "abab", "a 0/1, b 0/1", 0},
+		{"the last is last", 4, "aabba", "b 0/1, a 0/2", 0},
+		{"alternating", 2, "abafbfafbfaf", "b 1/1, a 1/1", 0},
+		{"often does not drive out rarely", 2, "aabbaaaa", "b 0/1, a 0/1", 0},
+		{"one request drives out none", 2, "aabbfc", "a 1/1, b 1/1", 0},
+		{"the oldest gives way", 2, "aabbfccf", "b 1/1, c 1/1", 1},
+		{"one of many gives way", 3, "aaaafbbf", "a 2/2, b 1/1", 1},
+		{"what is there not yet gives way too", 2, "aaabb", "a 0/1, b 0/1", 0},
+		{"forgotten after many other shapes", 4, "aBCDEFGHIJKLMNOPQa", "", 0},
 		{"none may be", 0, "abab", "", 0},
 	} {
 		p, gone := &Pool[int]{Max: c.most}, 0
@@ -89,7 +94,7 @@ func TestPoolTake(t *testing.T) {
 
 // TestPoolOldestFirst checks that the oldest sandbox is taken first, even while it is being made.
 func TestPoolOldestFirst(t *testing.T) {
-	p := &Pool[int]{Max: 2}
+	p := &Pool[int]{Max: 2, once: []string{"a"}}
 	p.take("a", runner.Spec{})
 	p.take("a", runner.Spec{})
 	p.begun()
@@ -101,7 +106,7 @@ func TestPoolOldestFirst(t *testing.T) {
 
 // TestPoolEnd checks that an expired sandbox, or one that cannot be made, lowers the demand until the next miss.
 func TestPoolEnd(t *testing.T) {
-	p := &Pool[int]{Max: 4}
+	p := &Pool[int]{Max: 4, once: []string{"a", "b"}}
 	p.take("a", runner.Spec{})
 	p.take("a", runner.Spec{})
 	p.take("b", runner.Spec{})
@@ -130,7 +135,7 @@ func TestPoolEnd(t *testing.T) {
 func TestPoolMakers(t *testing.T) {
 	started, finish := make(chan struct{}), make(chan struct{})
 	var made atomic.Int32
-	p := &Pool[int]{Max: 3, Load: &Load{}, PoolCallbacks: PoolCallbacks[int]{
+	p := &Pool[int]{Max: 3, Load: &Load{}, once: []string{"a"}, PoolCallbacks: PoolCallbacks[int]{
 		Make: func(runner.Spec) (int, error) {
 			started <- struct{}{}
 			<-finish
