@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"demesne/runner/ipc"
-	"demesne/runner/pid1/pid1api"
 	"demesne/runner/seccomp"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +27,6 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 	g.ready = true
 	before := probe(g.setup)
 	defer before.close()
-	filter := assemble(g.setup.Seccomp)
 
 	// Sets it on this thread; go-landlock and the filter's TSYNC carry it to the others.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -50,7 +48,7 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 		g.problem("capabilities", err)
 	}
 	start = time.Now()
-	if err := g.load(filter); err != nil {
+	if err := g.load(); err != nil {
 		g.problem("seccomp", err)
 	}
 	g.facts.Filtered = time.Since(start)
@@ -69,23 +67,8 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 	return nil
 }
 
-// assemble builds the filter in parallel with the steps before its load.
-func assemble(o pid1api.SeccompOptions) (join func() ([]unix.SockFilter, error)) {
-	var prog []unix.SockFilter
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		prog, err = seccomp.Filter(o)
-	}()
-	return func() ([]unix.SockFilter, error) {
-		<-done
-		return prog, err
-	}
-}
-
-func (g *guest) load(filter func() ([]unix.SockFilter, error)) error {
-	prog, err := filter()
+func (g *guest) load() error {
+	prog, err := seccomp.Filter(g.setup.Seccomp)
 	if err != nil {
 		return err
 	}
