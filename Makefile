@@ -25,7 +25,7 @@ RACE := ./agents ./cli/... ./agents/tree ./session ./internal/flock ./images ./i
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build demo test test-crowded test-bare test-race check bench fuzz chaos clients recipes kernels vm docs module install deps clean help
+.PHONY: generate build demo test test-crowded test-bare test-race check bench fuzz chaos clients python recipes kernels vm docs module install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -84,6 +84,10 @@ chaos: build
 clients: build
 	@integration/clients.sh
 
+# Tests demesne serve with clients for Python on an image as E2B's sandboxes have it. PARTS=calls, which CI runs, takes the SDKs only.
+python: build
+	@integration/python.sh
+
 # Builds every image that demesne has a recipe for, and uses it, as both users. It downloads some gigabytes.
 recipes: build
 	@DEMESNE_RECIPES=1 TIMEOUT=2h RUN="$${RUN:-^TestRecipe}" PKG=./integration integration/test.sh
@@ -132,6 +136,7 @@ help:
 	@echo 'make test-crowded, make test-bare  as make test, with R, docker, Slurm and others installed, and with few programs'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
+	@echo 'make python  demesne serve against E2B'\''s SDKs and other clients for Python'
 	@echo 'make recipes the images of images/recipes, built and used'
 	@echo 'make kernels ipykernel, IRkernel and tslab in sandboxes'
 	@echo 'make vm      the unit of systemd, and limits of its control groups, in a virtual machine'

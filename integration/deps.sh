@@ -4,6 +4,7 @@
 set -eu
 "$(dirname "$0")/agents.sh"
 "$(dirname "$0")/clients/e2b/install.sh"
+"$(dirname "$0")/clients/python/install.sh"
 # The ACME authority of TestServeACME, built apart from the module, whose requirements it would add to.
 pebble=v2.10.1 dir=${DEMESNE_PEBBLE:-/var/tmp/demesne-pebble}
 if [ "$(cat "$dir/installed" 2>/dev/null)" != $pebble ]; then

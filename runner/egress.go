@@ -22,6 +22,7 @@ type Egress struct {
 	OpenWithInputs bool     `json:"open_with_inputs,omitempty"`
 	Learn          bool     `json:"learn,omitempty"`    // allow every public address; the log then serves to write a policy
 	GoProxy        bool     `json:"go_proxy,omitempty"` // serve Go's public modules and checksums on the sandbox's 127.0.0.1:8087, as GOPROXY
+	Gateway        bool     `json:"gateway,omitempty"`  // make a gateway although nothing is allowed: an EgressChange may allow something later
 	Ask            Duration `json:"ask,omitempty"`      // how long a name without a matching rule waits for [client.Options.Ask]; 0: deny it
 
 	// Log is a host file for the decisions, one JSON object per line (proxy.Record). Create makes the file with the

@@ -31,6 +31,7 @@ type Egress struct {
 	GoProxy        bool     // provide a Go module proxy inside, whatever the mode
 	Learn          bool     // allow every public address, and log what is reached
 	OpenWithInputs bool     // see runner.Egress
+	Gateway        bool     // make a gateway although nothing is allowed: the rules may change later
 
 	// Ask is how long a connection waits for Callbacks.Ask; 0: no questions.
 	Ask time.Duration
@@ -54,8 +55,8 @@ type egressResolver struct {
 
 // likely reports whether the sandbox may get a gateway, before any rules are read.
 func (g *egressResolver) likely(e Egress) bool {
-	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Ask > 0 || e.GoProxy || g.source != nil || len(e.Secrets) > 0
-	return some && e.Mode != NoEgress || e.services()
+	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Gateway || e.Ask > 0 || e.GoProxy || g.source != nil || len(e.Secrets) > 0
+	return some && e.Mode != NoEgress || e.Gateway || e.services()
 }
 
 // policyError lists what is wrong with a policy file. Lines is never empty.
@@ -109,12 +110,12 @@ func (g *egressResolver) settings(ctx context.Context, e Egress) (*runner.Egress
 	to := r.Egress
 	to.Allow, to.Deny = append(slices.Clip(to.Allow), e.Allow...), append(slices.Clip(to.Deny), e.Deny...)
 	to.GoProxy = to.GoProxy || e.GoProxy
-	wanted := e.Learn || e.Ask > 0 || len(secrets) > 0 || e.services()
+	wanted := e.Learn || e.Gateway || e.Ask > 0 || len(secrets) > 0 || e.services()
 	if (to.Mode == "" || to.Mode == NoEgress) && len(to.Allow) == 0 && !to.GoProxy && !wanted {
 		return nil, r, nil
 	}
 	to.Upstream, to.Trust, to.Secrets = upstream(g.getenv), trust(g.getenv, r.CAs), secrets
-	to.Learn, to.OpenWithInputs, to.Ask = e.Learn, e.OpenWithInputs, runner.Duration(e.Ask)
+	to.Learn, to.OpenWithInputs, to.Gateway, to.Ask = e.Learn, e.OpenWithInputs, e.Gateway, runner.Duration(e.Ask)
 	to.Routes, to.Listen = e.Routes, e.Listen
 	return &to, r, nil
 }

@@ -47,7 +47,7 @@ func Admit(spec *runner.Spec, check func(runner.Egress) error) (*runner.Egress, 
 const modeNone = "none"
 
 func allows(e *runner.Egress) bool {
-	return e.Mode != "" && e.Mode != modeNone || len(e.Allow) > 0 || e.Learn || e.GoProxy || e.Ask > 0 || len(e.Routes) > 0 || len(e.Listen) > 0
+	return e.Mode != "" && e.Mode != modeNone || len(e.Allow) > 0 || e.Learn || e.GoProxy || e.Gateway || e.Ask > 0 || len(e.Routes) > 0 || len(e.Listen) > 0
 }
 
 // Public returns the part of an Egress that other callers may see.

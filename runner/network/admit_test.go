@@ -27,6 +27,7 @@ func TestAdmitEgress(t *testing.T) {
 		{"a secret", &runner.Egress{Secrets: []runner.Secret{{Name: "T"}}}, false, true, true},
 		{"one rule", &runner.Egress{Allow: []string{"a.test"}, Deny: []string{"b.test"}}, true, false, false},
 		{"a caller to ask", &runner.Egress{Ask: runner.Duration(time.Second)}, true, false, false},
+		{"a gateway", &runner.Egress{Gateway: true}, true, false, false},
 		{"a mode", &runner.Egress{Mode: "open"}, true, false, false},
 		{"an unknown mode", &runner.Egress{Mode: "some"}, true, false, false},
 		{"learn", &runner.Egress{Learn: true}, true, false, false},

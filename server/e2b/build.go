@@ -27,6 +27,7 @@ import (
 type builds struct {
 	opts    *Options
 	store   *store
+	try     func(context.Context, *build) error
 	ctx     context.Context // ends with the server
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -44,7 +45,8 @@ type build struct {
 	made     time.Time
 
 	mu     sync.Mutex
-	status string // waiting, building, ready or error
+	start  *startup // nil: its sandboxes start nothing
+	status string   // waiting, building, ready or error
 	reason buildReason
 	logs   []buildLog
 }
@@ -61,8 +63,11 @@ type buildReason struct {
 	Step    string `json:"step,omitempty"` // baseStep, or the number of a step from 1
 }
 
-// baseStep is the step of a build that finds the base.
-const baseStep = "base"
+// The steps of a build that finds the base, and that tries the start command.
+const (
+	baseStep  = "base"
+	finalStep = "finalize"
+)
 
 // uploadDir holds the files of COPY steps, by template and hash.
 const uploadDir = "uploads"
@@ -130,7 +135,7 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	b := &build{id: newID(), template: t, tags: tags, made: time.Now(), status: "waiting"}
+	b := &build{id: newBuildID(), template: t, tags: tags, made: time.Now(), status: "waiting"}
 	if !s.add(b) {
 		server.Refuse(w, http.StatusTooManyRequests, fmt.Sprintf("at most %d builds of a namespace wait or run", mostBuilds))
 		return
@@ -188,6 +193,23 @@ type recipe struct {
 	Steps        []step          `json:"steps"`
 }
 
+// startup returns what the sandboxes of a build start with; nil: nothing.
+func (q *recipe) startup() *startup {
+	if q.StartCmd == "" {
+		return nil
+	}
+	up := &startup{Cmd: q.StartCmd, Ready: q.ReadyCmd}
+	for _, st := range q.Steps {
+		switch {
+		case st.Type == "USER" && len(st.Args) == 1:
+			up.User = st.Args[0]
+		case st.Type == "WORKDIR" && len(st.Args) == 1:
+			up.Dir = st.Args[0]
+		}
+	}
+	return up
+}
+
 func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) {
 	var q recipe
 	s.mu.Lock()
@@ -200,13 +222,13 @@ func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) {
 	if !body(w, r, &q) {
 		return
 	}
-	if q.StartCmd != "" || len(q.Registry) > 0 && string(q.Registry) != "null" {
-		fail(w, fmt.Errorf("%w: startCmd and fromImageRegistry are not supported by demesne", session.ErrInvalid))
+	if len(q.Registry) > 0 && string(q.Registry) != "null" {
+		fail(w, fmt.Errorf("%w: fromImageRegistry is not supported by demesne", session.ErrInvalid))
 		return
 	}
 	b.mu.Lock()
 	again := b.status != "waiting"
-	b.status = "building"
+	b.status, b.start = "building", cmp.Or(q.startup(), s.store.startup(q.FromTemplate))
 	b.mu.Unlock()
 	if again {
 		server.Refuse(w, http.StatusConflict, "the build has begun")
@@ -253,6 +275,9 @@ func (s *builds) run(b *build, q recipe) {
 	ctx, cancel := context.WithTimeout(s.ctx, buildTime)
 	defer cancel()
 	steps, err := s.image(ctx, b, q)
+	if err == nil {
+		err = s.try(ctx, b)
+	}
 	if err == nil {
 		err = s.store.name(b)
 	}
@@ -370,7 +395,9 @@ func (s *builds) templateStatus(w http.ResponseWriter, r *http.Request) {
 // so that no step can add an instruction. lines has the step of each line.
 func (s *builds) containerfile(ctx context.Context, work *workspace, q recipe) (text string, lines []string, err error) {
 	from, own := q.FromImage, false
-	if q.FromTemplate != "" {
+	if isBaseImage(from) || q.FromTemplate != "" && isBaseTemplate(q.FromTemplate) {
+		from, own = s.opts.base(), true // a recipe's image is made here
+	} else if q.FromTemplate != "" {
 		s.store.mu.Lock()
 		if t := s.store.findTemplate(q.FromTemplate); t != nil {
 			from, own = t.image(q.FromTemplate), true

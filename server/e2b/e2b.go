@@ -9,7 +9,8 @@
 //	e2b.go         the services; spaces.go: a Server for each namespace; answer.go: answers and errors
 //	credentials.go the tokens of a sandbox's ports
 //	record.go      a sandbox's record on disk; store.go: all records, and their ends; account.go: users in a sandbox
-//	sandboxes.go   control calls about sandboxes; list.go, network.go, forks.go, measure.go
+//	sandboxes.go   control calls about sandboxes; list.go, network.go, forks.go, measure.go; idempotent.go: repeated ones
+//	startup.go     what a sandbox starts with, and how it resumes
 //	process.go     process.Process; running.go: a process and its readers
 //	filesystem.go  filesystem.Filesystem, with watch.go; upload.go: /files
 //	interpreter.go /execute and /contexts; ports.go: programs in a sandbox
@@ -24,9 +25,11 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
 	"log"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +37,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"demesne/images/imageref"
 	"demesne/server"
 	"demesne/server/e2b/envd"
 )
@@ -47,12 +51,27 @@ type Options struct {
 	// Namespace is that of the callers: see [Spaces].
 	Namespace string
 	Vault     Vault  // keeps the values of secrets; nil: there are no secrets
+	Image     string // that of the templates base and code-interpreter-v1; empty: the default of this machine
 	Domain    string // ports of sandboxes have names below it; empty: "localhost"
 	Log       *log.Logger
 	Queue     *server.Queue                // of executions of code; that of processes is the backend's
 	Quota     Quota                        // of the namespace; the zero value has no ceiling
 	Beside    *http.ServeMux               // has the routes of the other APIs of the server; may be nil
 	QuotaOf   func(namespace string) Quota // for [Spaces]; nil: no namespace has ceilings
+}
+
+// hostImage is the name of the host's own programs, which no image can be built from, and builtBase what is built from then.
+const (
+	hostImage = "host"
+	builtBase = "demesne/debian"
+)
+
+// base returns the image that a build from the template base starts with.
+func (o *Options) base() string {
+	if name := cmp.Or(o.Image, imageref.Default(os.Getenv), hostImage); name != hostImage {
+		return name
+	}
+	return builtBase
 }
 
 // Server serves the API. Its methods may be called concurrently.
@@ -105,9 +124,15 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.volumes.access = s.opts.Access
+	s.builds.try = s.try
 	s.volumes.users, s.builds.opts, s.builds.store, s.store.volumes = s.store.all, &s.opts, s.store, s.volumes
 	s.builds.ctx, s.builds.end = context.WithCancel(ctx)
 	s.store.mount()
+	for _, one := range s.store.all() {
+		if one.rec.Start != nil && one.running() { // it ended with the server before
+			go one.beginAgain()
+		}
+	}
 	s.store.pictures.collect()
 	s.control, s.inside = s.controlRoutes(), http.NewServeMux()
 	bound := connect.WithReadMaxBytes(maxRPCBody)

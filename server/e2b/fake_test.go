@@ -43,6 +43,7 @@ type fake struct {
 
 	started int                         // kernels
 	kernel  func() error                // starts a kernel; may be nil
+	begin   func(runner.Command) error  // starts a process, and returns with its end; nil: there are no processes
 	execute func(context.Context) error // ends an execution; may be nil
 }
 
@@ -203,8 +204,41 @@ func (f *fake) Discard(_ context.Context, name string) error {
 	return nil
 }
 
-func (s *fakeSandbox) Start(context.Context, runner.Command) (server.Process, error) {
-	return nil, syscall.ENOSYS
+func (s *fakeSandbox) Start(_ context.Context, c runner.Command) (server.Process, error) {
+	if s.fake.begin == nil {
+		return nil, syscall.ENOSYS
+	}
+	p := &fakeProcess{end: make(chan struct{})}
+	go func() {
+		p.err = s.fake.begin(c)
+		close(p.end)
+	}()
+	return p, nil
+}
+
+// fakeProcess ends with status 1 for errExit, and is lost for other errors.
+type fakeProcess struct {
+	end chan struct{}
+	err error
+}
+
+var errExit = errors.New("exit")
+
+func (*fakeProcess) Number() int                        { return 7 }
+func (*fakeProcess) Terminal() *os.File                 { return nil }
+func (*fakeProcess) Shown(from io.Reader) io.ReadCloser { return io.NopCloser(from) }
+func (*fakeProcess) Signal(syscall.Signal) error        { return nil }
+func (*fakeProcess) Resize(runner.Winsize) error        { return nil }
+
+func (p *fakeProcess) Wait(context.Context) (*runner.Result, error) {
+	<-p.end
+	switch p.err {
+	case nil:
+		return &runner.Result{Reason: runner.Exited}, nil
+	case errExit:
+		return &runner.Result{Reason: runner.Exited, ExitCode: 1}, nil
+	}
+	return nil, p.err
 }
 
 // Tree serves in this process. Absolute paths are below the sandbox's directory.

@@ -19,6 +19,7 @@ type snapshot struct {
 	Names   []string      `json:"names"`
 	Sandbox string        `json:"sandbox"`
 	Volumes []volumeMount `json:"volumes,omitempty"` // a sandbox from the snapshot mounts them
+	Start   *startup      `json:"start,omitempty"`
 }
 
 // name is the snapshot's name in the runner.
@@ -86,7 +87,7 @@ type problem struct {
 func (s *Server) forkOne(ctx context.Context, from *entry, d time.Duration) forked {
 	rec := from.snap()
 	now := time.Now().UTC()
-	rec.ID, rec.Token, rec.Started, rec.End, rec.Cold = newID(), newToken(), now, now.Add(d), false
+	rec.ID, rec.Token, rec.Started, rec.End, rec.Cold, rec.Creation = newID(), newToken(), now, now.Add(d), false, nil
 	if rec.TrafficToken != "" {
 		rec.TrafficToken = newToken()
 	}
@@ -100,6 +101,9 @@ func (s *Server) forkOne(ctx context.Context, from *entry, d time.Duration) fork
 		}
 		return sb, err
 	})
+	if err == nil {
+		err = e.begin(ctx, rec.Start)
+	}
 	if err != nil {
 		return forked{Error: &problem{statusOf(err), err.Error()}}
 	}
@@ -121,7 +125,7 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	if e == nil || !body(w, r, &q) {
 		return
 	}
-	snap := &snapshot{ID: newID(), Names: []string{}, Sandbox: e.rec.ID, Volumes: e.snap().Volumes}
+	snap := &snapshot{ID: newID(), Names: []string{}, Sandbox: e.rec.ID, Volumes: e.snap().Volumes, Start: e.snap().Start}
 	if q.Name != "" {
 		snap.Names = append(snap.Names, q.Name)
 	}

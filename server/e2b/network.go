@@ -58,6 +58,7 @@ func (n *network) rules(widest string) (to session.Egress, err error) {
 			return to, fmt.Errorf("%w: network: maskRequestHost %q: not a host name", session.ErrInvalid, n.MaskHost)
 		}
 	}
+	to.Gateway = true // updateNetwork may open what is closed
 	if n.open() {
 		to.Mode = widest
 	}

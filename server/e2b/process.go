@@ -82,12 +82,23 @@ func (p *process) follow(ctx context.Context, r *reader, send func(*envd.Process
 		case !ok && p.of.removed():
 			panic(http.ErrAbortHandler) // the SDKs tell the end of a sandbox from a cut connection
 		case !ok:
-			return nil
+			return p.unknown()
 		}
 		if err := send(ev); err != nil {
 			return err
 		}
 	}
+}
+
+// unknown is the error of a stream that has no end of the process: nil if its reader was too slow. The SDKs then ask for the
+// sandbox's health, and raise an error that is not one of the command.
+func (p *process) unknown() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost == nil {
+		return nil
+	}
+	return connect.NewError(connect.CodeUnavailable, p.lost)
 }
 
 // streamEnd is the error of a stream whose client left, or whose time is over.

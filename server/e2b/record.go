@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"crypto/rand"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,24 @@ type record struct {
 	CPUs         int               `json:"cpus,omitempty"`
 	MemoryMB     int               `json:"memory_mb,omitempty"`
 	DiskMB       int               `json:"disk_mb,omitempty"`
+	PauseCold    bool              `json:"pause_cold,omitempty"` // AutoPause ends the processes
+	Creation     *creation         `json:"creation,omitempty"`
+	Start        *startup          `json:"start,omitempty"`
+}
+
+// startup is the program that each sandbox of a template starts with. E2B's sandboxes have it from the template's memory;
+// here it starts with the sandbox, and again with each start of the processes.
+type startup struct {
+	Cmd   string `json:"cmd"`
+	Ready string `json:"ready,omitempty"` // succeeds as soon as the sandbox can be used; empty: at once
+	User  string `json:"user,omitempty"`  // empty: the default user
+	Dir   string `json:"dir,omitempty"`   // empty: the user's home
+}
+
+// creation is what a create request names by its key: the sandbox lives as long as its record has the key.
+type creation struct {
+	Key  string `json:"key"`
+	Body string `json:"body"` // SHA-256 of the request
 }
 
 // prefix begins the names of this server's sandboxes in the runner.
@@ -45,6 +64,14 @@ func (r *record) name() string { return prefix + r.ID }
 
 // newID returns a name that cannot be guessed, and is a label of a host name.
 func newID() string { return "i" + strings.ToLower(rand.Text())[:19] }
+
+// newBuildID returns a UUID, which the SDK for Python needs.
+func newBuildID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
 
 // newToken returns a secret of a sandbox.
 func newToken() string { return strings.ToLower(rand.Text() + rand.Text()) }

@@ -44,7 +44,9 @@ type process struct {
 	readers []*reader
 	end     *envd.ProcessEvent // nil: it runs
 	ended   time.Time
-	exited  bool // the output goes on until lastWords are over
+	exited  bool  // the output goes on until lastWords are over
+	lost    error // the end is unknown: its readers get this error instead
+	failed  bool  // it ended with another status than 0
 }
 
 // reader receives the events of a process.
@@ -62,7 +64,9 @@ func (p *process) listen() *reader {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.end != nil {
-		r.events <- p.end
+		if p.lost == nil {
+			r.events <- p.end
+		}
 		close(r.events)
 		return r
 	}
@@ -135,9 +139,9 @@ func (p *process) stream(f *os.File, event func([]byte) *envd.ProcessEvent_DataE
 // wait waits for the end of the process and of its streams, and publishes it.
 func (p *process) wait(files []*os.File, streams *sync.WaitGroup) {
 	res, err := p.run.Wait(context.Background())
-	close(p.dead)
 	p.mu.Lock()
-	p.exited = true
+	p.exited, p.lost, p.failed = true, lostBy(res, err), err != nil || res.ExitCode != 0
+	close(p.dead)
 	for _, f := range files {
 		f.SetReadDeadline(time.Now().Add(lastWords)) // a terminal may have no deadlines, and ends by itself
 	}
@@ -147,8 +151,8 @@ func (p *process) wait(files []*os.File, streams *sync.WaitGroup) {
 		p.in.SetWriteDeadline(time.Now()) // ends a write that its children do not read
 	}
 	p.closeStdin()
-	end := &envd.ProcessEvent{Event: &envd.ProcessEvent_End{End: ending(res, err)}}
-	gone := p.of.removed()
+	end := &envd.ProcessEvent{Event: &envd.ProcessEvent_End{End: ending(res)}}
+	gone := p.of.removed() || p.lost != nil
 	p.mu.Lock()
 	p.end, p.ended = end, time.Now()
 	all := p.readers
@@ -172,8 +176,23 @@ func (p *process) wait(files []*os.File, streams *sync.WaitGroup) {
 	}
 }
 
-// ending describes the end of a process. An end other than status 0 always has an error, which the SDKs show.
-func ending(res *runner.Result, err error) *envd.ProcessEvent_EndEvent {
+// lostBy returns why the end of a process is unknown: its sandbox ended, or the runner. That is no exit of the process.
+func lostBy(res *runner.Result, err error) error {
+	if err == nil && res.Reason == runner.Lost {
+		err = errors.New(res.Detail)
+	}
+	if err != nil {
+		return fmt.Errorf("the process was lost: %w", err)
+	}
+	return nil
+}
+
+// ending describes the end of a process. An end other than status 0 always has an error, which the SDKs show. It is nil for
+// a process without a result.
+func ending(res *runner.Result) *envd.ProcessEvent_EndEvent {
+	if res == nil {
+		return nil
+	}
 	say := func(code int32, exited bool, status string) *envd.ProcessEvent_EndEvent {
 		e := &envd.ProcessEvent_EndEvent{ExitCode: code, Exited: exited, Status: status}
 		if code != 0 {
@@ -182,8 +201,6 @@ func ending(res *runner.Result, err error) *envd.ProcessEvent_EndEvent {
 		return e
 	}
 	switch {
-	case err != nil:
-		return say(-1, false, "lost: "+err.Error())
 	case res.Reason == runner.Exited:
 		return say(int32(res.ExitCode), true, fmt.Sprintf("exit status %d", res.ExitCode))
 	case res.Reason == runner.Signaled && syscall.Signal(res.Signal) == syscall.SIGKILL, res.Reason == runner.TimedOut:
@@ -192,6 +209,13 @@ func ending(res *runner.Result, err error) *envd.ProcessEvent_EndEvent {
 		return say(-1, false, "signal: "+syscall.Signal(res.Signal).String())
 	}
 	return say(-1, false, string(res.Reason)+": "+res.Detail)
+}
+
+// succeeded reports whether the process ended with status 0.
+func (p *process) succeeded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exited && !p.failed
 }
 
 // await waits for the end of a process that was killed, so that a client finds it gone after the answer.

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -48,11 +49,12 @@ type createRequest struct {
 	Internet   *bool             `json:"allow_internet_access"`
 	Network    *network          `json:"network"`
 	AutoPause  bool              `json:"autoPause"`
+	AutoMemory *bool             `json:"autoPauseMemory"`
 	AutoResume struct {
 		Enabled bool `json:"enabled"`
 	} `json:"autoResume"`
 	Volumes []volumeMount  `json:"volumeMounts"`
-	MCP     map[string]any `json:"mcp"`
+	MCP     map[string]any `json:"mcp"` // the SDKs start the gateway themselves
 	IAM     map[string]any `json:"iam"`
 }
 
@@ -74,11 +76,20 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rec, err := s.described(&q)
+	if err == nil {
+		rec.Creation, err = creationOf(r, &q)
+	}
 	if err != nil {
 		fail(w, err)
 		return
 	}
+	release, ok := s.claimed(w, r, rec.Creation)
+	if !ok {
+		return
+	}
+	defer release()
 	from := s.store.source(rec.Template)
+	rec.Start = from.startup(rec.Template)
 	if from.snapshot != nil {
 		if len(rec.Volumes) > 0 {
 			fail(w, fmt.Errorf("%w: a sandbox from a snapshot has the volumes of its source", session.ErrInvalid))
@@ -94,6 +105,11 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	}
 	e, err := s.store.make(*rec, func(name string) (server.Sandbox, error) { return s.sandboxOf(r.Context(), name, rec, from) })
 	if err != nil {
+		fail(w, err)
+		return
+	}
+	if err := e.begin(r.Context(), rec.Start); err != nil {
+		e.remove(context.WithoutCancel(r.Context()))
 		fail(w, err)
 		return
 	}
@@ -125,13 +141,14 @@ func (s *Server) described(q *createRequest) (*record, error) {
 	if name, bad := badVariable(q.EnvVars); bad {
 		return nil, fmt.Errorf("%w: envVars: %q is not a variable", session.ErrInvalid, name)
 	}
-	if len(q.MCP) > 0 || len(q.IAM) > 0 {
-		return nil, fmt.Errorf("%w: mcp and iam are not supported by demesne", session.ErrInvalid)
+	if len(q.IAM) > 0 {
+		return nil, fmt.Errorf("%w: iam is not supported by demesne", session.ErrInvalid)
 	}
 	now := time.Now().UTC()
 	rec := &record{
 		ID: newID(), Template: q.TemplateID, Metadata: q.Metadata, Env: q.EnvVars, Token: newToken(), Started: now, End: now.Add(d),
 		AutoPause: q.AutoPause, AutoResume: q.AutoResume.Enabled, Volumes: q.Volumes,
+		PauseCold: q.AutoMemory != nil && !*q.AutoMemory,
 	}
 	if q.Network != nil {
 		rec.Network = *q.Network
@@ -152,6 +169,17 @@ type source struct {
 	image    string
 }
 
+// startup returns what a sandbox from that source starts with; nil: nothing. id is the name that the client gave.
+func (from *source) startup(id string) *startup {
+	switch {
+	case from.snapshot != nil:
+		return from.snapshot.Start
+	case from.template != nil:
+		return from.template.of(id).Start
+	}
+	return nil
+}
+
 // source finds a snapshot, a template that was built here, or else an image of that name.
 func (st *store) source(id string) source {
 	st.mu.Lock()
@@ -162,8 +190,7 @@ func (st *store) source(id string) source {
 	if t := st.findTemplate(id); t != nil {
 		return source{template: t, image: t.image(id)}
 	}
-	switch id {
-	case "", "base", "code-interpreter-v1":
+	if isBaseTemplate(id) {
 		return source{}
 	}
 	return source{image: id}
@@ -321,4 +348,47 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request) {
 	default:
 		empty(w)
 	}
+}
+
+// try checks that a build's program starts, in a sandbox of its own.
+func (s *Server) try(ctx context.Context, b *build) error {
+	if b.start == nil {
+		return nil
+	}
+	image := imageOf(b.template.ID, b.id)
+	rec, err := s.described(&createRequest{TemplateID: image})
+	if err != nil {
+		return err
+	}
+	e, err := s.store.make(*rec, func(name string) (server.Sandbox, error) {
+		var r session.Request
+		r.Create.Spec.Name, r.Create.Image.Given = name, image
+		return s.opts.Backend.Create(ctx, r, true)
+	})
+	if err != nil {
+		return err
+	}
+	if err = e.begin(ctx, b.start); err != nil {
+		err = stepError{finalStep, err}
+	}
+	if _, gone := e.remove(context.WithoutCancel(ctx)); gone != nil {
+		s.opts.Log.Printf("remove sandbox %s: %v", rec.ID, gone)
+	}
+	return err
+}
+
+// claimed is claim for a request. It answers by itself if the sandbox is there, or cannot be made.
+func (s *Server) claimed(w http.ResponseWriter, r *http.Request, c *creation) (release func(), ok bool) {
+	e, release, err := s.store.claim(r.Context(), c)
+	switch {
+	case errors.Is(err, errReused):
+		server.Refuse(w, http.StatusConflict, err.Error())
+	case err != nil:
+		fail(w, err)
+	case e != nil:
+		answer(w, http.StatusCreated, s.created(e.snap()))
+	default:
+		return release, true
+	}
+	return nil, false
 }

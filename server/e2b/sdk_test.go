@@ -13,6 +13,7 @@ import (
 	"time"
 
 	builder "demesne/build"
+	"demesne/runner"
 )
 
 // TestUnreachable checks that the error about a port has the form that E2B's proxy gives it.
@@ -137,7 +138,7 @@ func (failingReader) Read([]byte) (int, error) { return 0, errors.New("the clien
 func TestTags(t *testing.T) {
 	r := newRig(t)
 	r.api.store.templates["i1"] = &template{ID: "i1", Name: "t"}
-	r.api.store.templates["i1"].tag("b", []string{"v1"})
+	r.api.store.templates["i1"].tag(templateTag{Build: "b"}, []string{"v1"})
 	for tags, want := range map[string]int{`["latest","V2_a.b-c"]`: 201, `[":x"]`: 400, `["t:"]`: 400, `[""]`: 400, `["a/b"]`: 400} {
 		if resp, text := r.control("POST", "/templates/tags", `{"target":"t:v1","tags":`+tags+`}`); resp.StatusCode != want {
 			t.Errorf("%s: %d %s, want %d", tags, resp.StatusCode, text, want)
@@ -189,7 +190,7 @@ RUN ["/bin/sh","-c","c"]
 		recipe
 		want buildReason
 	}{
-		{recipe{FromTemplate: "base"}, buildReason{`invalid request: base "base": not an image`, "base"}},
+		{recipe{FromTemplate: "none"}, buildReason{`invalid request: base "none": not an image`, "base"}},
 		{recipe{FromImage: "debian", Steps: []step{{Type: "WORKDIR", Args: []string{"/"}}, {Type: "NONE"}}}, buildReason{"step 2: " + errStep.Error(), "2"}},
 	} {
 		_, _, err := r.api.builds.containerfile(t.Context(), &workspace{dir: t.TempDir(), ledger: &r.api.store.ledger}, c.recipe)
@@ -208,11 +209,18 @@ func TestBeforePattern(t *testing.T) {
 	}
 }
 
-// TestStartCmd checks that a template with a start command is refused, and not built without it.
+// TestStartCmd checks that a build tries the start command, and fails if it does not start.
 func TestStartCmd(t *testing.T) {
 	r := newRig(t)
-	for q, want := range map[string]int{
-		`{"fromImage":"debian","startCmd":"a"}`: 400, `{"fromImage":"debian","startCmd":"a","readyCmd":"b"}`: 400, `{"fromImage":"debian"}`: 202,
+	r.fake.begin = func(c runner.Command) error {
+		if c.Argv[3] == "fails" {
+			return errExit
+		}
+		return nil
+	}
+	for q, want := range map[string]string{
+		`{"fromImage":"debian"}`: `"status":"ready"`, `{"fromImage":"debian","startCmd":"a","readyCmd":"b"}`: `"status":"ready"`,
+		`{"fromImage":"debian","startCmd":"fails","readyCmd":"fails"}`: `"step":"finalize"`,
 	} {
 		_, text := r.control("POST", "/v3/templates", `{"name":"t"}`)
 		var made struct{ TemplateID, BuildID string }
@@ -220,15 +228,19 @@ func TestStartCmd(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := "/templates/" + made.TemplateID + "/builds/" + made.BuildID
-		if resp, text := r.control("POST", "/v2"+path, q); resp.StatusCode != want {
-			t.Errorf("%s: %d %s, want %d", q, resp.StatusCode, text, want)
+		if resp, text := r.control("POST", "/v2"+path, q); resp.StatusCode != 202 {
+			t.Errorf("%s: %d %s", q, resp.StatusCode, text)
 		}
-		for end := time.Now().Add(10 * time.Second); want == 202; time.Sleep(time.Millisecond) {
-			if _, text := r.control("GET", path+"/status", ""); strings.Contains(text, `"status":"ready"`) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			_, text := r.control("GET", path+"/status", "")
+			if strings.Contains(text, want) {
 				break
-			} else if time.Now().After(end) {
+			} else if time.Now().After(end) || strings.Contains(text, `"status":"error"`) {
 				t.Fatal(text)
 			}
 		}
+	}
+	if n := len(r.api.store.all()); n != 0 {
+		t.Errorf("%d sandboxes of builds", n)
 	}
 }

@@ -33,6 +33,7 @@ type store struct {
 
 	mu        sync.Mutex
 	entries   map[string]*entry
+	claims    map[string]chan struct{} // by key: closed when a create request has ended
 	snapshots map[string]*snapshot
 	templates map[string]*template
 	closed    bool
@@ -69,7 +70,7 @@ func openStore(ctx context.Context, o Options) (*store, error) {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
 	s := &store{
-		backend: o.Backend, opts: o, dir: dir, entries: map[string]*entry{}, records: recordsOf[record](dir, "sandboxes"),
+		backend: o.Backend, opts: o, dir: dir, entries: map[string]*entry{}, claims: map[string]chan struct{}{}, records: recordsOf[record](dir, "sandboxes"),
 		snapshotRecords: recordsOf[snapshot](dir, "snapshots"), templateRecords: recordsOf[template](dir, "templates"),
 	}
 	s.ledger.most, s.records.Volatile = o.Quota, true // the runner's record of a sandbox is durable
@@ -366,7 +367,7 @@ func (e *entry) expire() {
 	defer cancel()
 	var err error
 	if rec.AutoPause {
-		_, err = e.pause(ctx, true)
+		_, err = e.pause(ctx, !rec.PauseCold)
 	} else {
 		_, err = e.remove(ctx)
 	}
@@ -399,41 +400,6 @@ func (e *entry) pause(ctx context.Context, memory bool) (bool, error) {
 	e.arm()
 	e.note("info", "paused")
 	return true, nil
-}
-
-// resume resumes a paused sandbox for at least that time, and reports whether it was paused. A running one is extended.
-func (e *entry) resume(ctx context.Context, d time.Duration) (was bool, err error) {
-	e.turn.Lock()
-	defer e.turn.Unlock()
-	if e.store.get(e.rec.ID) != e {
-		return false, session.ErrNotFound
-	}
-	was = e.state() == paused
-	if was {
-		if err := e.wake(ctx); err != nil {
-			return true, err
-		}
-		e.note("info", "resumed")
-	}
-	until := time.Now().Add(d)
-	err = e.change(func(r *record) {
-		r.State = running
-		if was || until.After(r.End) {
-			r.End = until
-		}
-	})
-	e.arm()
-	return was, err
-}
-
-// wake starts or resumes the processes: any command does.
-func (e *entry) wake(ctx context.Context) error {
-	e.mu.Lock()
-	if e.rec.Cold {
-		e.live = nil
-	}
-	e.mu.Unlock()
-	return e.with(ctx, func(sb server.Sandbox) error { return touch(ctx, sb) })
 }
 
 // with calls f with the sandbox, and once more if the runner had ended meanwhile. So f must have had no effect if its error

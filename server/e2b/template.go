@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -29,6 +30,7 @@ type templateTag struct {
 	Tag     string    `json:"tag"`
 	Build   string    `json:"buildID"`
 	Created time.Time `json:"createdAt"`
+	Start   *startup  `json:"start,omitempty"`
 }
 
 // defaultTag is the tag of a name without one.
@@ -48,18 +50,31 @@ func (st *store) findTemplate(id string) *template {
 	return nil
 }
 
-// image returns the image of a template, by the name or id that a client gave.
-func (t *template) image(id string) string {
+// of returns the tag that the name or id of a client means. Its build is empty if the template has no such tag.
+func (t *template) of(id string) templateTag {
 	_, tag, ok := strings.Cut(id, ":")
 	if !ok {
 		tag = defaultTag
 	}
 	for _, one := range t.Tags {
 		if one.Tag == tag {
-			return imageOf(t.ID, one.Build)
+			return one
 		}
 	}
-	return imageOf(t.ID, "none")
+	return templateTag{}
+}
+
+// image returns the image of a template, by the name or id that a client gave.
+func (t *template) image(id string) string { return imageOf(t.ID, cmp.Or(t.of(id).Build, "none")) }
+
+// startup returns what a template starts with, whose images others are built from; nil: nothing.
+func (st *store) startup(id string) *startup {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if t := st.findTemplate(id); t != nil {
+		return t.of(id).Start
+	}
+	return nil
 }
 
 // imageOf returns the name of the image of one build.
@@ -76,7 +91,7 @@ func (st *store) name(b *build) error {
 	if st.templates[t.ID] != t {
 		return fmt.Errorf("%w: the template was removed", session.ErrNotFound)
 	}
-	return st.change(t, func() error { t.tag(b.id, b.tags); return nil })
+	return st.change(t, func() error { t.tag(templateTag{Build: b.id, Start: b.start}, b.tags); return nil })
 }
 
 // change changes a template and its record, or neither. mu is held.
@@ -162,7 +177,7 @@ func (s *builds) templateExists(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case t != nil && len(t.Tags) > 0:
 		answer(w, http.StatusOK, map[string]any{"templateID": t.ID, "public": false})
-	case t == nil && (id == "base" || id == "code-interpreter-v1" || s.opts.Backend.HasImage(r.Context(), id)):
+	case t == nil && (isBaseTemplate(id) || s.opts.Backend.HasImage(r.Context(), id)):
 		answer(w, http.StatusOK, map[string]any{"templateID": id, "public": true})
 	default:
 		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("template %q was not found", id))
@@ -200,11 +215,12 @@ func checkTags(tags []string) error {
 	return nil
 }
 
-// tag gives a build another tag.
-func (t *template) tag(build string, tags []string) {
+// tag gives the build of one more tags.
+func (t *template) tag(one templateTag, tags []string) {
 	for _, tag := range tags {
 		t.Tags = slices.DeleteFunc(t.Tags, func(o templateTag) bool { return o.Tag == tag })
-		t.Tags = append(t.Tags, templateTag{tag, build, time.Now().UTC()})
+		one.Tag, one.Created = tag, time.Now().UTC()
+		t.Tags = append(t.Tags, one)
 	}
 	t.Updated = time.Now().UTC()
 }
@@ -223,19 +239,11 @@ func (s *builds) templateTag(w http.ResponseWriter, r *http.Request) {
 	}
 	build := ""
 	if s.tagged(w, q.Target, func(t *template) error {
-		_, tag, ok := strings.Cut(q.Target, ":")
-		if !ok {
-			tag = defaultTag
-		}
-		for _, one := range t.Tags {
-			if one.Tag == tag {
-				build = one.Build
-			}
-		}
-		if build == "" {
+		one := t.of(q.Target)
+		if build = one.Build; build == "" {
 			return fmt.Errorf("%w: %q: no such tag", session.ErrNotFound, q.Target)
 		}
-		t.tag(build, q.Tags)
+		t.tag(one, q.Tags)
 		return nil
 	}) {
 		answer(w, http.StatusCreated, map[string]any{"buildID": build, "tags": q.Tags})
@@ -269,3 +277,11 @@ func (s *builds) templateTags(w http.ResponseWriter, r *http.Request) {
 	}
 	answer(w, http.StatusOK, all)
 }
+
+// isBaseImage reports whether a name is one of E2B's own for the image of the template base.
+func isBaseImage(name string) bool {
+	name = strings.TrimSuffix(strings.TrimPrefix(name, "docker.io/"), ":latest")
+	return name == "e2bdev/base" || name == "e2bdev/code-interpreter"
+}
+
+func isBaseTemplate(id string) bool { return id == "" || id == "base" || id == "code-interpreter-v1" }

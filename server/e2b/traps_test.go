@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"demesne/runner"
 	"demesne/session"
 )
 
@@ -71,7 +72,7 @@ func TestErrorShape(t *testing.T) {
 		{"GET", "/sandboxes/none/metrics", "", 404}, {"POST", "/sandboxes/none/snapshots", `{}`, 404}, {"POST", "/sandboxes/none/fork", `{}`, 404},
 		{"DELETE", "/templates/none", "", 404}, {"GET", "/nothing", "", 404}, {"GET", "/secrets/none", "", 404}, {"GET", "/volumes/none", "", 404},
 		{"POST", "/v2/sandboxes", "{", 400}, {"POST", "/v2/sandboxes", `{"timeout":-1}`, 400}, {"POST", "/v2/sandboxes", `{"timeout":99999999}`, 400},
-		{"POST", "/v2/sandboxes", `{"envVars":{"A=B":"x"}}`, 400}, {"POST", "/v2/sandboxes", `{"mcp":{"x":{}}}`, 400},
+		{"POST", "/v2/sandboxes", `{"envVars":{"A=B":"x"}}`, 400}, {"POST", "/v2/sandboxes", `{"iam":{"tokens":{}}}`, 400},
 		{"POST", "/v2/sandboxes", `{"network":{"egressProxy":{"address":"x"}}}`, 400}, {"POST", "/v2/sandboxes", `{"volumeMounts":[{"name":"none","path":"/x"}]}`, 400},
 		{"GET", "/v2/sandboxes?limit=0", "", 400}, {"GET", "/v2/sandboxes?nextToken=%21", "", 400}, {"POST", "/sandboxes/" + rec.ID + "/fork", `{"count":101}`, 400},
 		{"POST", "/sandboxes/" + rec.ID + "/timeout", `{"timeout":60}`, 204}, {"POST", "/sandboxes/" + rec.ID + "/pause", `{}`, 204},
@@ -286,7 +287,7 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("%s lacks %s", text, part)
 		}
 	}
-	if e := ending(nil, errors.New("x")); e.GetError() == "" {
+	if e := ending(&runner.Result{Reason: runner.OOM, Detail: "x"}); e.GetError() == "" {
 		t.Error("an end without an error text")
 	}
 }

@@ -122,7 +122,10 @@ func (v *volumes) volumeCreate(w http.ResponseWriter, r *http.Request) {
 	one := &volume{"vol" + newID(), q.Name, newToken(), &holding{ledger: v.ledger}}
 	err := v.ledger.take(Stored{Volumes: 1})
 	if err == nil {
-		err = v.dir.Mkdir(path.Join(volumeData, one.ID), 0o700)
+		data := path.Join(volumeData, one.ID)
+		if err = v.dir.Mkdir(data, 0o700); err == nil {
+			err = v.dir.Chmod(data, 0o777) // every user of a sandbox may write; volumeData is closed to other users of the host
+		}
 		if err == nil {
 			err = v.records.Put(one.ID, one)
 		}

@@ -259,6 +259,7 @@ func (p *program) open(ctx context.Context) (err error) {
 		State: filepath.Join(p.state, "e2b"), Key: p.access.Token, Access: p.access, Domain: p.domain, Log: p.log, Queue: p.queue, Beside: p.mux.ServeMux,
 		QuotaOf: func(namespace string) e2b.Quota { return quotaOf(p.options, namespace) },
 	}, func(o *e2b.Options) (err error) {
+		o.Image = boundsOf(p.options, o.Namespace).Image
 		if o.Vault, err = openSecrets(o.Namespace); err == nil {
 			o.Backend, err = p.backend.Of(o.Namespace)
 		}

@@ -134,7 +134,7 @@ func (p *Policy) Network(e session.Egress) (session.Egress, error) {
 		if len(e.Allow) > 0 {
 			return e, refused("rule %q: the operator allows no network", e.Allow[0])
 		}
-		e.Ask = 0
+		e.Ask, e.Gateway = 0, false
 		return e, nil
 	}
 	allow, err := p.Rules(e.Mode, e.Allow)

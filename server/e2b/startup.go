@@ -1,0 +1,124 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"demesne/runner"
+	"demesne/server"
+	"demesne/server/e2b/envd"
+	"demesne/session"
+)
+
+// readyTime bounds the time until the ready command succeeds, and readyEvery is the pause between two tries.
+const (
+	readyTime  = 2 * time.Minute
+	readyEvery = 100 * time.Millisecond
+)
+
+// errStartup means that the program of a template does not start, or is never ready.
+var errStartup = errors.New("start command")
+
+// begin starts the program, and waits until it is ready.
+func (e *entry) begin(ctx context.Context, up *startup) error {
+	if up == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	main, err := e.shell(ctx, up, up.Cmd)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errStartup, err)
+	}
+	ended := main.dead
+	for up.Ready != "" {
+		p, err := e.shell(ctx, up, up.Ready)
+		if err != nil {
+			return fmt.Errorf("%w: ready command: %w", errStartup, err)
+		}
+		select {
+		case <-p.dead:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the ready command did not succeed within %s", errStartup, readyTime)
+		}
+		if p.succeeded() {
+			break
+		}
+		select {
+		case <-time.After(readyEvery):
+		case <-ended:
+			if !main.succeeded() { // it may have left a daemon otherwise
+				return fmt.Errorf("%w: it failed before the ready command succeeded", errStartup)
+			}
+			ended = nil
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// shell starts a command of the template, whose output is dropped.
+func (e *entry) shell(ctx context.Context, up *startup, text string) (*process, error) {
+	a, err := e.account(ctx, up.User)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := e.workdir(ctx, a, up.Dir)
+	if err != nil {
+		return nil, err
+	}
+	none, c := false, &envd.ProcessConfig{Cmd: "/bin/bash", Args: []string{"-l", "-c", text}}
+	p := &process{of: e, dead: make(chan struct{}), info: &envd.ProcessInfo{Config: c}}
+	cmd := runner.Command{Argv: append([]string{c.Cmd}, c.Args...), Env: e.environ(a, nil), Dir: dir, User: a.user}
+	return p, p.piped(ctx, e, cmd, &envd.StartRequest{Process: c, Stdin: &none})
+}
+
+// beginAgain starts the program of a sandbox whose processes were ended.
+func (e *entry) beginAgain() {
+	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
+	defer cancel()
+	if err := e.begin(ctx, e.snap().Start); err != nil {
+		e.note("error", err.Error())
+	}
+}
+
+// resume resumes a paused sandbox for at least that time, and reports whether it was paused. A running one is extended.
+func (e *entry) resume(ctx context.Context, d time.Duration) (was bool, err error) {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	if e.store.get(e.rec.ID) != e {
+		return false, session.ErrNotFound
+	}
+	rec := e.snap()
+	was = rec.State == paused
+	if was {
+		if err := e.wake(ctx); err != nil {
+			return true, err
+		}
+		if rec.Cold {
+			defer e.beginAgain() // after the change of the state
+		}
+		e.note("info", "resumed")
+	}
+	until := time.Now().Add(d)
+	err = e.change(func(r *record) {
+		r.State = running
+		if was || until.After(r.End) {
+			r.End = until
+		}
+	})
+	e.arm()
+	return was, err
+}
+
+// wake starts or resumes the processes: any command does.
+func (e *entry) wake(ctx context.Context) error {
+	e.mu.Lock()
+	if e.rec.Cold {
+		e.live = nil
+	}
+	e.mu.Unlock()
+	return e.with(ctx, func(sb server.Sandbox) error { return touch(ctx, sb) })
+}

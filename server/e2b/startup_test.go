@@ -1,0 +1,114 @@
+package e2b
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"demesne/runner"
+	"demesne/session"
+)
+
+// TestIdempotent checks that requests with one key make one sandbox, also at once, after a failure and after a restart.
+func TestIdempotent(t *testing.T) {
+	r := newRig(t)
+	ask := func(body, name string, want int) string {
+		resp, text := r.send("POST", "/v2/sandboxes", body, "X-API-KEY: "+key, keyHeader+": "+name)
+		if resp.StatusCode != want {
+			t.Errorf("%s %s: %d %s, want %d", body, name, resp.StatusCode, text, want)
+		}
+		return text
+	}
+	r.fake.fails = session.ErrBusy
+	ask(`{}`, "k", 503)
+	r.fake.fails = nil
+	first := ask(`{}`, "k", 201)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if text := ask(`{}`, "k", 201); text != first {
+				t.Errorf("%s is not %s", text, first)
+			}
+			ask(`{"metadata":{"at":"once"}}`, "at-once", 201)
+		})
+	}
+	all.Wait()
+	ask(`{"timeout":7}`, "k", 409)
+	ask(`{}`, strings.Repeat("k", longestKey+1), 400)
+	if n := len(r.api.store.all()); n != 2 {
+		t.Errorf("%d sandboxes", n)
+	}
+	r.http.Close()
+	r.api.Close()
+	r.start()
+	if text := ask(`{}`, "k", 201); text != first {
+		t.Errorf("after a restart: %s is not %s", text, first)
+	}
+}
+
+// TestLost checks that the end of a process whose sandbox was lost is an error of the stream, and no exit code.
+func TestLost(t *testing.T) {
+	r := newRig(t)
+	rec := r.make(`{}`)
+	r.fake.begin = func(runner.Command) error { return errors.New("the runner ended") }
+	stream := of(rec, "49983", "Content-Type: application/connect+json", "Connect-Protocol-Version: 1")
+	text := `{"process":{"cmd":"true"},"stdin":false}`
+	_, text = r.send("POST", "/process.Process/Start", "\x00\x00\x00\x00"+string(rune(len(text)))+text, stream...)
+	if !strings.Contains(text, `"code":"unavailable"`) || !strings.Contains(text, "the runner ended") || strings.Contains(text, "exitCode") {
+		t.Errorf("%q", text)
+	}
+}
+
+// TestStartup checks when a sandbox of a template with a start command is ready, and that one that fails is removed.
+func TestStartup(t *testing.T) {
+	r := newRig(t)
+	up := &startup{Cmd: "serve", Ready: "ready"}
+	r.api.store.templates["t1"] = &template{ID: "t1", Name: "t", Tags: []templateTag{{Tag: defaultTag, Build: "b", Start: up}}}
+	var tries atomic.Int32
+	ends := make(chan struct{})
+	t.Cleanup(func() { close(ends) })
+	var fails atomic.Bool
+	r.fake.begin = func(c runner.Command) error {
+		switch c.Argv[3] {
+		case up.Cmd:
+			if fails.Load() {
+				return errExit
+			}
+			<-ends
+		case up.Ready:
+			if tries.Add(1) < 3 {
+				return errExit
+			}
+		}
+		return nil
+	}
+	if rec := r.make(`{"templateID":"t"}`); rec.Start == nil || tries.Load() != 3 {
+		t.Errorf("%+v, %d tries", rec.Start, tries.Load())
+	}
+	tries.Store(-1 << 30)
+	fails.Store(true)
+	resp, text := r.control("POST", "/v2/sandboxes", `{"templateID":"t"}`)
+	if resp.StatusCode != 500 || !strings.Contains(text, "start command: it failed before the ready command succeeded") || len(r.api.store.all()) != 1 {
+		t.Errorf("%d %s", resp.StatusCode, text)
+	}
+}
+
+// TestStartupOf checks which steps of a recipe the start command obeys.
+func TestStartupOf(t *testing.T) {
+	for _, c := range []struct {
+		q    recipe
+		want string
+	}{
+		{recipe{}, "<nil>"},
+		{recipe{ReadyCmd: "true"}, "<nil>"},
+		{recipe{StartCmd: "a"}, "&{a   }"},
+		{recipe{StartCmd: "a", ReadyCmd: "b", Steps: []step{{Type: "USER", Args: []string{"u"}}, {Type: "WORKDIR", Args: []string{"/d"}}, {Type: "USER", Args: []string{"v"}}}}, "&{a b v /d}"},
+	} {
+		if got := fmt.Sprint(c.q.startup()); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.q, got, c.want)
+		}
+	}
+}
