@@ -2,6 +2,11 @@ package api
 
 import "demesne/runner/ipc"
 
+// Protocol is the version of this package's messages. After an upgrade, callers of both versions use the sandboxes of both
+// runners if it is the same; else each finds its own runner only. Raise it when a former program would misunderstand a
+// message, or would ignore a field that restricts.
+const Protocol = 1
+
 // The operations of the caller socket. Package pid1api defines those of demesne-init's socket.
 const (
 	OpHello   ipc.Op = "hello"

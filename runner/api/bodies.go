@@ -22,8 +22,8 @@ type Introduction struct {
 	Linger   *time.Duration  `json:"linger,omitempty"` // how long the runner stays if this was its last caller; nil: [runner.DefaultLinger]
 }
 
-// Hello is the runner's first message on a new connection. It carries no version: a caller only finds runners that
-// were started from its own build.
+// Hello is the runner's first message on a new connection. It carries no version: a caller only finds runners with its own
+// [Protocol].
 type Hello struct {
 	PID  int    `json:"pid"`
 	Mode string `json:"mode"`

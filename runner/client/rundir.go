@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/fsutil"
+	"demesne/runner/api"
 	"demesne/runner/grants"
 	"demesne/runner/ipc"
 	"demesne/runner/userns"
@@ -31,8 +32,8 @@ import (
 //	scratch/    writable trees of sandboxes that have no mount namespace
 //	grants/     a record of the files given to each live sandbox, for the reaper; see package grants
 //
-// KEY identifies everything that callers must have in common to share a runner: their ids, namespaces and demesne
-// programs. The part after a dash identifies rights that may differ between callers.
+// KEY identifies everything that callers must have in common to share a runner: their ids, namespaces and protocol. The part
+// after a dash identifies rights and demesne programs, which may differ between callers.
 type runDir struct {
 	path        string
 	key         string
@@ -269,7 +270,7 @@ func searchable(dir string) error {
 // keySeparator separates the two parts of a key: see siblings.
 const keySeparator = "-"
 
-// runnerKey hashes the caller's identity, its view of the machine, and its rights. The hash includes the run directory, because
+// runnerKey hashes the caller's identity and its view of the machine, and then its rights and programs. The hash includes the run directory, because
 // the key also names control groups, which all run directories share.
 func runnerKey(p programs, dir, sandboxRoot string) (string, error) {
 	h := sha256.New()
@@ -282,15 +283,16 @@ func runnerKey(p programs, dir, sandboxRoot string) (string, error) {
 		}
 		fmt.Fprintln(h, link)
 	}
+	fmt.Fprintln(h, api.Protocol)
+	rights := sha256.New()
 	for _, path := range []string{p.runner, p.init} {
 		st, err := os.Stat(path)
 		if err != nil {
 			return "", fmt.Errorf("find program: %w", err)
 		}
 		sys := st.Sys().(*syscall.Stat_t)
-		fmt.Fprintln(h, sys.Dev, sys.Ino, sys.Size, sys.Mtim.Nano())
+		fmt.Fprintln(rights, sys.Dev, sys.Ino, sys.Size, sys.Mtim.Nano())
 	}
-	rights := sha256.New()
 	fmt.Fprintln(rights, noNewPrivs(), narrowed())
 	fmt.Fprintf(rights, "%q\n", confinement("/proc/self"))
 	return hex.EncodeToString(h.Sum(nil)[:8]) + keySeparator + hex.EncodeToString(rights.Sum(nil)[:4]), nil
