@@ -25,7 +25,7 @@ RACE := ./agents ./cli/... ./agents/tree ./session ./internal/flock ./images ./i
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build demo test test-crowded test-bare test-race check bench fuzz chaos clients python recipes kernels vm docs module install deps clean help
+.PHONY: generate build demo test test-crowded test-bare test-race check bench fuzz chaos clients python recipes kernels vm docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -114,6 +114,11 @@ module:
 	@while IFS= read -rd '' e; do case $$e in PATH=*) export PATH="$${e#PATH=}";; esac; done </proc/$$PPID/environ; \
 	$(GO) run ./integration/module '$(PATH)'
 
+# Makes the archives of a release in bin/release, or OUT: for this processor, and for arm64 if its C compiler is here (apt-get
+# install gcc-aarch64-linux-gnu). ARCH=arm64 demands one. MINISIGN_KEY names a secret key of minisign, which signs the sums.
+release:
+	@$(GO) run ./integration/release/makerelease $(if $(ARCH),-arch '$(ARCH)') $(if $(OUT),-out '$(OUT)')
+
 # Installs tools that only the tests and the bench use. demesne itself needs only the kernel, and uses
 # newuidmap (uidmap), where installed, to get more than one user id.
 deps:
@@ -141,4 +146,5 @@ help:
 	@echo 'make kernels ipykernel, IRkernel and tslab in sandboxes'
 	@echo 'make vm      the unit of systemd, and limits of its control groups, in a virtual machine'
 	@echo 'make module PATH=example.test/demesne   another module path, so that go get finds it'
+	@echo 'make release the archives of a release, in bin/release; ARCH=arm64, OUT=DIR, MINISIGN_KEY=FILE'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'

@@ -40,6 +40,7 @@ need chromium chromium
 need firefox-esr firefox-esr
 need ffmpeg ffmpeg
 need ip iproute2
+need minisign minisign
 need ssh openssh-client
 need dig bind9-dnsutils
 need dbus-daemon dbus

@@ -117,14 +117,17 @@ func (f *console) install(o *kernelcmd.Options, typed []string) (int, error) {
 	return 0, nil
 }
 
-// ownProgram returns the program that a kernelspec names: demesne beside this one, or else this one.
+// ownProgram returns the program that a kernelspec names: demesne beside this one or in bin beside its libexec, or else this
+// one.
 func ownProgram() string {
 	self, err := os.Executable()
 	if err != nil {
 		return "demesne"
 	}
-	if beside := filepath.Join(filepath.Dir(self), "demesne"); fsutil.Exists(beside) {
-		return beside
+	for _, place := range []string{"demesne", "../../bin/demesne"} {
+		if path := filepath.Join(filepath.Dir(self), place); fsutil.Exists(path) {
+			return path
+		}
 	}
 	if found, err := exec.LookPath("demesne"); err == nil {
 		return found
