@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,8 +26,9 @@ const canary = "canary-6f1d2c"
 type box struct {
 	testing.TB
 	dir, home, run, out string
-	store               string // image store; tests that need it create it
-	uid                 int    // user id to run programs as; -1: the current user
+	store               string   // image store; tests that need it create it
+	uid                 int      // user id to run programs as; -1: the current user
+	under               []string // program and arguments that start demesne, see withoutNamespaces
 	extra               []string
 	before              around // the machine's state before the test
 }
@@ -108,6 +110,9 @@ func (b *box) command(name string, args ...string) *exec.Cmd {
 	b.Helper()
 	if !strings.Contains(name, "/") {
 		name = filepath.Join(bin, name)
+		if len(b.under) > 0 {
+			name, args = b.under[0], slices.Concat(b.under[1:], []string{name}, args)
+		}
 	}
 	limit := 5 * time.Minute
 	if recipes() {

@@ -43,7 +43,7 @@ true`, "--allow-domain", "good.test")
 // TestEscapeN7N10Tunnel checks that a tunnel to one name cannot be used for another, and that port 443 accepts
 // only TLS (N7, N10).
 func TestEscapeN7N10Tunnel(t *testing.T) {
-	onInternet(t, func(n *internet) {
+	onLevels(t, func(n *internet) {
 		program(n, "curl")
 		for _, way := range []string{"", "--noproxy '*'"} {
 			r := n.inside(`curl -sS -m 20 -k `+way+` --connect-to dark.test:443:good.test:443 https://dark.test/ && echo through
@@ -59,7 +59,7 @@ true`, "--allow-domain", "good.test:443")
 // TestEscapeN11N14Rebound checks names that resolve to this machine, or to cloud metadata servers (N11, N13,
 // N14).
 func TestEscapeN11N14Rebound(t *testing.T) {
-	onInternet(t, func(n *internet) {
+	onLevels(t, func(n *internet) {
 		for _, way := range []string{"", "--noproxy '*'"} {
 			r := n.inside(`for url in http://own.test/ http://inner.test:5432/ http://meta.test/; do curl -sS -m 20 `+way+` $url; done; true`,
 				"--allow-domain", "own.test", "--allow-domain", "inner.test:5432", "--allow-domain", "meta.test")
@@ -81,7 +81,7 @@ func TestEscapeN11N14Rebound(t *testing.T) {
 // TestEscapeN34Routed checks that addresses made local by a route count as this machine's, though no interface
 // has them (N34).
 func TestEscapeN34Routed(t *testing.T) {
-	onInternet(t, func(n *internet) {
+	onLevels(t, func(n *internet) {
 		ip := program(n, "ip")
 		for _, args := range []string{"route add local 9.8.0.0/16 dev lo", "-6 route add local 2a00:1450:9::/64 dev lo"} {
 			if out, err := exec.Command(ip, strings.Fields(args)...).CombinedOutput(); err != nil {
@@ -106,7 +106,7 @@ for url in http://9.8.7.6:7777/ 'http://[2a00:1450:9::5]:7777/'; do curl -g -sS 
 // TestEscapeN16N18DNS checks that no query for a name that is not allowed leaves the sandbox, through any name
 // server (N16, N18).
 func TestEscapeN16N18DNS(t *testing.T) {
-	onInternet(t, func(n *internet) {
+	onLevels(t, func(n *internet) {
 		program(n, "python3")
 		asked := n.nameServer("8.9.9.9:53")
 		n.inside(`

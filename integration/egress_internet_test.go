@@ -63,6 +63,19 @@ func onInternet(t *testing.T, body func(*internet)) {
 	body(n)
 }
 
+// onLevels is onInternet for sandboxes with namespaces, and for sandboxes at the level minimal, whose connections the
+// runner makes. Both have the same network.
+func onLevels(t *testing.T, body func(*internet)) {
+	t.Helper()
+	t.Run("full", func(t *testing.T) { onInternet(t, body) })
+	t.Run("minimal", func(t *testing.T) {
+		onInternet(t, func(n *internet) {
+			n.under = []string{tools + "/nons"}
+			body(n)
+		})
+	})
+}
+
 // again runs the test in a child process. Real root remains real root; any other user becomes root of a user
 // namespace with one id.
 func again(t *testing.T) {
@@ -214,6 +227,7 @@ func (n *internet) certificate(names ...string) tls.Certificate {
 // inside runs shell text in a sandbox and returns the result; any exit code is accepted.
 func (n *internet) inside(script string, flags ...string) result {
 	n.Helper()
+	script = strings.ReplaceAll(script, "/in/ca.pem", `"$DEMESNE_IN"/ca.pem`)
 	return n.demesne(append(append([]string{"run", "--in", n.ca + ":ca.pem"}, flags...), "--", "sh", "-c", script)...)
 }
 

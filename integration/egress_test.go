@@ -35,7 +35,7 @@ curl -sS -6 --noproxy '*' http://good.test/g
 
 // TestEgressProtocols checks that any TCP protocol works by name, whichever side speaks first.
 func TestEgressProtocols(t *testing.T) {
-	onInternet(t, func(n *internet) {
+	onLevels(t, func(n *internet) {
 		program(n, "python3")
 		r := n.inside(`python3 - <<'E'
 import socket
@@ -52,7 +52,7 @@ E`, "--allow-domain", "db.test:5432", "--allow-domain", "git.test:22")
 }
 
 func TestEgressGit(t *testing.T) {
-	onInternet(t, func(n *internet) {
+	onLevels(t, func(n *internet) {
 		git := program(n, "git")
 		need(n, exists("/usr/lib/git-core/git-http-backend"), "git-http-backend")
 		work := n.dir + "/work"
@@ -68,7 +68,7 @@ func TestEgressGit(t *testing.T) {
 		}
 		r := n.inside(`set -e
 git clone -q http://git.test/repo.git a && git -C a log --format=%s
-env -i PATH="$PATH" GIT_SSL_CAINFO=/in/ca.pem git clone -q https://git.test/repo.git b && git -C b log --format=%s
+env -i PATH="$PATH" GIT_CONFIG_NOSYSTEM=1 GIT_SSL_CAINFO=/in/ca.pem git clone -q https://git.test/repo.git b && git -C b log --format=%s
 git clone -q http://dark.test/repo.git c 2>&1 | grep -o '403'`, "--allow-domain", "git.test")
 		if r.stdout != "first\nfirst\n403\n" {
 			n.Errorf("git: %+v", r)
@@ -127,7 +127,7 @@ func TestEgressNone(t *testing.T) {
 // TestEgressOpen checks that open egress reaches every public address, and is refused beside inputs unless
 // explicitly allowed.
 func TestEgressOpen(t *testing.T) {
-	onInternet(t, func(n *internet) {
+	onLevels(t, func(n *internet) {
 		r := n.demesne("run", "--egress", "open", "--", "sh", "-c", "curl -sS http://dark.test/; curl -sS http://8.1.1.1/; curl -sS http://inner.test:5432/; curl -sS http://own.test/; curl -sS http://169.254.169.254/")
 		if strings.Count(r.stdout, "hello from") != 2 || strings.Count(r.stdout, "blocked by demesne") != 3 || n.heard("127.0.0.1") || n.heard("own.test") {
 			n.Errorf("open: %+v; seen %q", r, n.seen)
@@ -189,7 +189,7 @@ func TestEgressBadRules(t *testing.T) {
 // TestEgressUpstream checks that the host's own proxy is used for names, with its password, and that no sandbox
 // sees the password.
 func TestEgressUpstream(t *testing.T) {
-	onInternet(t, func(n *internet) {
+	onLevels(t, func(n *internet) {
 		var auth string
 		proxy := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			auth = r.Header.Get("Proxy-Authorization")

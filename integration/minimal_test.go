@@ -3,6 +3,7 @@ package integration
 import (
 	"net"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -37,5 +38,56 @@ func TestEscapeF1Minimal(t *testing.T) {
 	buf := make([]byte, 64)
 	if n, err := l.Read(buf); string(buf[:n]) != "last" {
 		t.Errorf("the host's socket got %q, %v", buf[:n], err)
+	}
+}
+
+// TestEscapeN42Supervised attacks the runner where it makes the connections of a sandbox: an address or a descriptor that
+// another thread exchanges while connect(2) waits (N42), processes that are killed meanwhile, TCP Fast Open, source
+// routes, other sockets, bad pointers, filters of its own, and the runner itself. No server outside hears of it, and the
+// proxy can still be reached after each attack.
+func TestEscapeN42Supervised(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		n.under = []string{tools + "/nons"}
+		games := strings.Fields("rewrite descriptors fastopen options families pointers threads forks many own supervisor")
+		r := n.demesne(append([]string{"run", "--allow-domain", "good.test", "--in", tools + "/netgames", "--", "sh", "-c", `exec "$DEMESNE_IN/netgames" "$@"`, "sh"}, games...)...)
+		if want := strings.Join(games, " done\n") + " done\n"; r.code != 0 || r.stdout != want {
+			n.Errorf("%+v", r)
+		}
+		if len(n.seen) > 0 {
+			n.Errorf("seen %q", n.seen)
+		}
+	})
+}
+
+// TestMinimalNames checks that programs at the level minimal find allowed names, localhost, and no other name.
+func TestMinimalNames(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		program(n, "python3")
+		n.under = []string{tools + "/nons"}
+		r := n.inside(`python3 - <<'E'
+import socket
+for name in "good.test", "dark.test", "localhost", "own.test":
+    try: print(name, *sorted({a[4][0] for a in socket.getaddrinfo(name, 80)}))
+    except OSError as e: print(name, type(e).__name__)
+E`, "--allow-domain", "good.test")
+		if r.stdout != "good.test 198.19.0.1 fd64:6d65:736e:1::1\ndark.test gaierror\nlocalhost 127.0.0.1 ::1\nown.test gaierror\n" {
+			n.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestMinimalTwice checks that a sandbox with a network is refused where the calls of its processes have a supervisor
+// already, because the kernel allows one. Without a network it is made.
+func TestMinimalTwice(t *testing.T) {
+	b := newBox(t)
+	watched := func(args ...string) result {
+		return b.finish(b.command(tools+"/nons", append([]string{"--supervised", tools + "/nons", bin + "/demesne"}, args...)...))
+	}
+	r := watched("run", "--allow-domain", "good.test", "--", "true")
+	if r.code != 125 || !strings.Contains(r.stderr, "have a supervisor already") || !strings.Contains(r.stderr, "hint: ") {
+		t.Errorf("with a network: %+v", r)
+	}
+	if r := watched("run", "--", "echo", "runs"); r.stdout != "runs\n" {
+		t.Errorf("without one: %+v", r)
 	}
 }

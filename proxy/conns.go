@@ -87,12 +87,17 @@ func (p *Proxy) accept(l net.Listener, serve func(*net.TCPConn)) error {
 			c.Close()
 			return fmt.Errorf("serve %v: not TCP", l.Addr())
 		}
-		if err := p.holdSoon(tcp, &full); err != nil {
-			p.turnAway(tcp, err)
-			continue
-		}
-		go serve(tcp)
+		p.admitted(tcp, &full, serve)
 	}
+}
+
+// admitted serves a connection on its own goroutine, unless there are too many. full is as for holdSoon.
+func (p *Proxy) admitted(c *net.TCPConn, full *time.Time, serve func(*net.TCPConn)) {
+	if err := p.holdSoon(c, full); err != nil {
+		p.turnAway(c, err)
+		return
+	}
+	go serve(c)
 }
 
 // next accepts from l. It returns an error only when l or p is closed.

@@ -70,6 +70,9 @@ func (r *resolver) answer(m *dns.Msg) *dns.Msg {
 		a.Rcode = dns.RcodeNotImplemented
 		return a
 	}
+	if r.loopback(a, m.Question[0]) {
+		return a
+	}
 	f := r.askDNS(m.Question[0])
 	defer f.end()
 	if !f.d.Allowed {
@@ -78,6 +81,21 @@ func (r *resolver) answer(m *dns.Msg) *dns.Msg {
 	}
 	r.fill(a, f, m.Question[0])
 	return a
+}
+
+// loopback answers a query for localhost, if Config.Localhost says so.
+func (r *resolver) loopback(a *dns.Msg, q dns.Question) bool {
+	name, err := policy.ParseName(q.Name)
+	if !r.p.Localhost || err != nil || name.String() != "localhost" || r.p.resolves(name).Allowed {
+		return false
+	}
+	switch q.Qtype {
+	case dns.TypeA:
+		a.Answer = append(a.Answer, record(q, netip.AddrFrom4([4]byte{127, 0, 0, 1})))
+	case dns.TypeAAAA:
+		a.Answer = append(a.Answer, record(q, netip.IPv6Loopback()))
+	}
+	return true
 }
 
 // askDNS decides whether the proxy may answer for a name.

@@ -3,14 +3,34 @@ package proxy
 import (
 	"net"
 	"net/netip"
+	"time"
 
 	"demesne/proxy/policy"
 )
 
 // serveNamed serves one connection to an address that stands for a name.
 func (p *Proxy) serveNamed(c *net.TCPConn) {
-	local := c.LocalAddr().(*net.TCPAddr).AddrPort()
-	f := p.askNamed(local)
+	p.serveAddress(c, c.LocalAddr().(*net.TCPAddr).AddrPort())
+}
+
+// Arrivals serves connections to addresses that stand for names, which another process accepted. It is not safe for
+// concurrent use.
+type Arrivals struct {
+	p    *Proxy
+	full time.Time
+}
+
+// Arrivals returns an Arrivals of p.
+func (p *Proxy) Arrivals() *Arrivals { return &Arrivals{p: p} }
+
+// Named serves a connection to an address that stands for a name, on a goroutine of its own. It owns c.
+func (a *Arrivals) Named(c *net.TCPConn, to netip.AddrPort) {
+	a.p.admitted(c, &a.full, func(c *net.TCPConn) { a.p.serveAddress(c, to) })
+}
+
+// serveAddress serves a connection to an address that stands for a name.
+func (p *Proxy) serveAddress(c *net.TCPConn, to netip.AddrPort) {
+	f := p.askNamed(to)
 	if !f.d.Allowed {
 		reset(c)
 		p.release(c)

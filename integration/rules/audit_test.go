@@ -46,7 +46,9 @@ These files stand between a caller and the kernel: a fault in them can let a com
 lines, comments included. Tests, probes and the receipt are left out. A reader can audit them in a day, in this order.
 
 Below them are libcontainer, netlink and go-landlock; [dependencies](../explanation/dependencies.md) gives the reason for each.
-A sandbox with a network also trusts [the proxy](../explanation/egress.md), a program without capabilities.
+A sandbox with a network also trusts [the proxy](../explanation/egress.md), a program without capabilities. Where the machine
+forbids namespaces, runner/network/supervisor makes its connections instead: nothing that a process can change may be read
+twice there, and only sockets that the runner made may be connected.
 
 | part | what to look for | lines | files |
 |---|---|---|---|

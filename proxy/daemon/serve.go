@@ -35,6 +35,8 @@ type sandbox struct {
 	serves bool
 	closed bool
 	waits  []int32 // numbers of sockets with the waiter
+
+	arriving *os.File // see arrivals; nil until its first connection
 }
 
 // serveRunner serves the runner at the other end of socket, and returns when the runner ends.
@@ -219,6 +221,10 @@ func (s *server) listenOnce(b *sandbox, l proxyclient.Listen, m *ipc.Message) er
 		b.proxy.V6 = netip.Prefix{}
 	}
 	b.serves = true
+	if f := m.File(proxyclient.FileArrivals); f != nil {
+		b.proxy.Localhost = true
+		return s.wait(b, f, b.arrivals)
+	}
 	err := errors.Join(
 		s.wait(b, m.File(proxyclient.FileProxy), b.tcp(b.proxy.ServeProxy)),
 		s.wait(b, m.File(proxyclient.FileDNS), b.udp(b.proxy.ServeDNS)),
@@ -317,6 +323,7 @@ func (s *server) close(sandbox string) []runner.Blocked {
 	b.mu.Lock()
 	waits := b.waits
 	b.closed, b.waits = true, nil
+	b.arriving.Close() // harmless on a nil file
 	b.mu.Unlock()
 	for _, number := range waits {
 		s.waiter.leave(number)

@@ -36,12 +36,15 @@ func Namespaces(pid int) []runner.Layer {
 }
 
 // minimalLayers lists the namespaces that a minimal sandbox lacks, and the substitutes.
-func minimalLayers(b api.Boot) []runner.Layer {
+func minimalLayers(b api.Boot, egress bool) []runner.Layer {
 	var layers []runner.Layer
 	stand := map[string]string{
 		"mount":   "Landlock rules on the host's own tree",
 		"network": "no sockets but socketpairs, by seccomp",
 		"pid":     "signals and ptrace confined by Landlock; the process list is visible",
+	}
+	if egress {
+		stand["network"] = "no sockets but socketpairs and TCP sockets that the runner makes and connects, by seccomp"
 	}
 	for _, name := range strings.Fields("user mount pid network ipc uts cgroup") {
 		layers = append(layers, runner.Layer{

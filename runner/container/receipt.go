@@ -67,7 +67,7 @@ func NewReceipt(f ReceiptFacts) *runner.Receipt {
 		r.ImageDigest = image.Digest
 	}
 	if b.Mode == userns.ModeMinimal {
-		r.Layers = minimalLayers(b)
+		r.Layers = minimalLayers(b, f.Egress != nil)
 		r.UIDMap, r.GIDMap = nil, nil
 	} else {
 		r.Layers = append(f.Namespaces, idLayer(b), procLayer(f.Guest, f.Start, f.Spec), sysLayer(f.Guest, f.SysErr), hostnameLayer(f.Start))

@@ -78,7 +78,7 @@ type Dirs struct {
 // [rootfs.HostEtc].
 var hostReadable = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
-	"/etc/ca-certificates", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/hosts",
+	"/etc/ca-certificates", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group",
 	"/proc", "/sys/devices/system/cpu",
 }
 
@@ -97,6 +97,12 @@ func MinimalSetup(spec runner.Spec, d Dirs) pid1api.Setup {
 	}
 	grant(pid1api.AccessReadExec, hostReadable...)
 	grant(pid1api.AccessReadExec, rootfs.HostEtc()...)
+	if spec.Egress == nil {
+		grant(pid1api.AccessReadExec, "/etc/hosts")
+	} else {
+		// Programs ask the name server on the loopback, which is the proxy, about all names.
+		g.Seccomp.Supervised = true
+	}
 	for _, in := range spec.Inputs {
 		grant(pid1api.AccessReadExec, in.Path)
 	}

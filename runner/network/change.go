@@ -36,7 +36,7 @@ func (w *Egress) Change(e runner.Egress, plan proxyclient.Plan) error {
 
 // follow opens sockets for the ports of a changed policy, on a kernel without tproxy.
 func (w *Egress) follow(ports []uint16) error {
-	if w.gateway.NamedErr == nil {
+	if w.gateway == nil || w.gateway.NamedErr == nil {
 		return nil
 	}
 	opened, err := w.listenOn(ports)

@@ -34,15 +34,16 @@ import (
 // Egress is the network access of one sandbox. Its methods are safe for concurrent use, except that Serve must follow
 // Begin and Open.
 type Egress struct {
-	asked     runner.Egress // includes the values that the Spec no longer holds
-	gateway   *netns.Gateway
-	golang    *os.File      // listener of the sandbox's Go module proxy; may be nil
-	routes    ipc.Files     // listeners of the routes, by the proxy's names for them
-	listeners ipc.Files     // for the caller, until it has them
-	ports     []uint16      // served by name, on a kernel without tproxy
-	ported    []*os.File    // the sockets of ports
-	done      chan struct{} // closed when the proxy has answered; nil before Begin
-	serves    bool          // Begin passed the sockets
+	asked     runner.Egress  // includes the values that the Spec no longer holds
+	gateway   *netns.Gateway // nil: the sandbox has no network namespace
+	arrivals  *supervised    // nil: it has one
+	golang    *os.File       // listener of the sandbox's Go module proxy; may be nil
+	routes    ipc.Files      // listeners of the routes, by the proxy's names for them
+	listeners ipc.Files      // for the caller, until it has them
+	ports     []uint16       // served by name, on a kernel without tproxy
+	ported    []*os.File     // the sockets of ports
+	done      chan struct{}  // closed when the proxy has answered; nil before Begin
+	serves    bool           // Begin passed the sockets
 	session   *proxyclient.ProxySession
 	err       error
 
@@ -126,6 +127,9 @@ func (w *Egress) Serve() error {
 	if err != nil || w.serves {
 		return err
 	}
+	if w.arrivals != nil {
+		return w.session.Listen(w.arrivals.sockets())
+	}
 	named := w.gateway.Named
 	if w.gateway.NamedErr != nil {
 		if named, err = w.listenOn(plan.Ports); err != nil {
@@ -154,6 +158,9 @@ func (w *Egress) Close() {
 	}
 	if w.gateway != nil {
 		w.gateway.Close()
+	}
+	if w.arrivals != nil {
+		w.arrivals.close()
 	}
 	w.mu.Lock()
 	for _, f := range w.listeners {

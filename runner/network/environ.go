@@ -22,7 +22,7 @@ var goProxy = netip.MustParseAddrPort("127.0.0.1:8087")
 // Env returns environment variables that name the proxy and hold the secrets' placeholders. javaStore is the Java
 // trust store for certFile; if it is empty, Java finds the system's. If certFile is empty, no certificate variable is set.
 func (w *Egress) Env(certFile, javaStore string) []string {
-	return environ(certFile, javaStore, w.golang != nil, w.session.Plan().Env)
+	return environ(certFile, javaStore, w.asked.GoProxy, w.session.Plan().Env)
 }
 
 // environ returns the variables of [Egress.Env]. Programs that ignore them are served by name instead.

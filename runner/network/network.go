@@ -14,10 +14,10 @@ import (
 )
 
 // Network is the network of one sandbox: its namespace, its egress and its published ports. A nil Network belongs to
-// a sandbox without namespaces.
+// a sandbox without namespaces and egress.
 type Network struct {
-	NS       *netns.NS
-	egress   *Egress // nil: no egress
+	NS       *netns.NS // nil: its connections are supervised
+	egress   *Egress   // nil: no egress
 	forwards []*Forward
 }
 
@@ -120,7 +120,9 @@ func (n *Network) Close() {
 	for _, in := range n.forwards {
 		in.Close()
 	}
-	n.NS.Close()
+	if n.NS != nil {
+		n.NS.Close()
+	}
 }
 
 // SocketsLeft reports whether a socket of the caller is still in the file system. The runner may not remove those
@@ -138,7 +140,11 @@ func (n *Network) Env(certFile string) []string {
 	if certFile == rootfs.CertFile {
 		javaStore = rootfs.JavaFile
 	}
-	return n.egress.Env(certFile, javaStore)
+	env := n.egress.Env(certFile, javaStore)
+	if n.egress.arrivals != nil {
+		env = append(env, resolverByTCP)
+	}
+	return env
 }
 
 // Blocked is [Egress.Blocked] of the sandbox's egress, if it has one.

@@ -36,8 +36,12 @@ func missing(there, wanted []uint16) (all []uint16) {
 	return all
 }
 
-// Layers returns the receipt's layers for egress. Their claims were tested by netns.Gateway.Verify.
+// Layers returns the receipt's layers for egress. Their claims were tested by netns.Gateway.Verify, or by PID 1 of a
+// supervised sandbox.
 func (w *Egress) Layers() []runner.Layer {
+	if w.arrivals != nil {
+		return supervisedLayers()
+	}
 	v4, v6 := netns.Pools()
 	gateway := runner.Layer{Name: "gateway", Status: runner.Held}
 	gateway.Detail = fmt.Sprintf("a namespace without external routes; it routes only %v and %v only", v4, v6)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"demesne/runner/ipc"
 	"demesne/runner/pid1/pid1api"
 
 	"golang.org/x/sys/unix"
@@ -230,4 +231,17 @@ func sysReadOnly() bool {
 		return true
 	}
 	return is(unix.Mkdir("/sys/.demesne", 0o700), unix.EROFS)
+}
+
+// handleProbe tests that the runner, and not the kernel, performs the calls that make and connect sockets.
+func (g *guest) handleProbe(m *ipc.Message) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ipc.Errorf(ipc.CodeRequirement, "make socket in sandbox: %w", err)
+	}
+	defer unix.Close(fd)
+	if _, _, e := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), 0, 0); e != pid1api.Probed {
+		return ipc.Errorf(ipc.CodeRequirement, "connect in sandbox: the runner does not perform it: %w", e)
+	}
+	return g.peer.Reply(m, struct{}{}, nil)
 }

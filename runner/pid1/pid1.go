@@ -128,6 +128,8 @@ func (g *guest) handle(m *ipc.Message) {
 	switch m.Op {
 	case pid1api.OpSetup:
 		err = g.handleSetup(m)
+	case pid1api.OpProbe:
+		err = g.handleProbe(m)
 	case pid1api.OpExec:
 		err = g.handleExec(m)
 	case pid1api.OpSignal:

@@ -1,11 +1,13 @@
 package pid1
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"time"
 
 	"demesne/runner/ipc"
+	"demesne/runner/pid1/pid1api"
 	"demesne/runner/seccomp"
 
 	"golang.org/x/sys/unix"
@@ -48,7 +50,12 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 		g.problem("capabilities", err)
 	}
 	start = time.Now()
-	if err := g.load(); err != nil {
+	listener, err := g.load()
+	defer listener.Close() // harmless on a nil file
+	switch {
+	case errors.Is(err, seccomp.ErrListener):
+		return ipc.Errorf(ipc.CodeRequirement, "set up: %w", err)
+	case err != nil:
 		g.problem("seccomp", err)
 	}
 	g.facts.Filtered = time.Since(start)
@@ -58,7 +65,7 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 	}
 	g.readFacts()
 	go warm(g.warmed)
-	if err := g.peer.Reply(m, g.facts, nil); err != nil {
+	if err := g.peer.Reply(m, g.facts, ipc.Files{pid1api.FileListener: listener}); err != nil {
 		return err
 	}
 	// Runs in parallel with the runner's handling of the reply.
@@ -67,16 +74,22 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 	return nil
 }
 
-func (g *guest) load() error {
+// load applies the filter. listener is nil unless the filter is supervised.
+func (g *guest) load() (listener *os.File, err error) {
 	prog, err := seccomp.Filter(g.setup.Seccomp)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := seccomp.Load(prog); err != nil {
-		return err
+	if g.setup.Seccomp.Supervised {
+		listener, err = seccomp.LoadSupervised(prog)
+	} else {
+		err = seccomp.Load(prog)
+	}
+	if err != nil {
+		return nil, err
 	}
 	g.facts.Seccomp, g.facts.SeccompLen = seccomp.Digest(prog), len(prog)
-	return nil
+	return listener, nil
 }
 
 func (g *guest) problem(layer string, err error) {

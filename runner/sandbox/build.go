@@ -176,7 +176,7 @@ func (b *building) bringUp(tree *mounting) error {
 	}
 	names := make(chan []runner.Layer, 1)
 	go func() { names <- container.Namespaces(b.init.pid) }()
-	if err := b.init.restrict(container.Setup(b.spec, b.machine.Boot)); err != nil {
+	if _, err := b.init.restrict(container.Setup(b.spec, b.machine.Boot)); err != nil {
 		return b.explainInit(err)
 	}
 	b.init.namespaces = <-names
@@ -281,7 +281,7 @@ func (b *building) writeReceipt() *runner.Receipt {
 		Tree: b.files.tree, OnDisk: b.files.persistent.onDisk, KeptWhy: b.files.persistent.why,
 		Network: b.link.net.Word(), Egress: b.link.net.Layers(), Limits: b.group.Receipt(b.files.watched()),
 	}
-	if b.link.net != nil {
+	if b.link.net != nil && b.link.net.NS != nil {
 		f.SysErr = b.link.net.NS.SysfsErr
 	}
 	return container.NewReceipt(f)

@@ -61,6 +61,9 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	}
 	env := append(slices.Clone(defaultEnv), dirVariables(s.files.dirs)...)
 	env = append(env, "HOME="+who.Home)
+	if s.machine.minimal() {
+		env = append(env, unreadableSettings...)
+	}
 	own := ipc.Strings(req.Env)
 	if image := s.spec.Rootfs; image != nil {
 		env = append(env, image.Env...)
@@ -69,7 +72,7 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	}
 	env, dir := append(env, s.spec.Defaults.Env...), startDir(s.spec, s.files.dirs)
 	if s.link.net != nil {
-		env = append(env, s.link.net.Env(s.files.tree.CertFile)...)
+		env = append(env, s.link.net.Env(s.files.certFile())...)
 	}
 	g.Env = ipc.ByteStrings(lastWins(append(env, own...)))
 	if s.spec.Rootfs == nil && !setsPath(req.Env) {
@@ -81,6 +84,10 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	g.SetIDs = s.machine.Boot.UIDs() > 1
 	return g, nil
 }
+
+// unreadableSettings make programs ignore the machine's own settings where Landlock, and no other root, hides them: they
+// would take a refusal for a failure.
+var unreadableSettings = []string{"GIT_CONFIG_NOSYSTEM=1", "SYSTEM_WGETRC=/dev/null"}
 
 // setsPath reports whether env, which the caller named, has a PATH. The caller then gets exactly that one.
 func setsPath(env []ipc.Bytes) bool {

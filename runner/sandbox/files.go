@@ -177,6 +177,14 @@ func (f *files) watched() limits.Watched {
 	return w
 }
 
+// certFile returns the file of certificates for variables that name one, or "".
+func (f *files) certFile() string {
+	if f.tree == nil {
+		return ""
+	}
+	return f.tree.CertFile
+}
+
 // runsAs returns the account that a command runs as: asked, or the sandbox's user if asked is nil.
 func (f *files) runsAs(asked *runner.User) (rootfs.Account, error) {
 	b := f.machine.Boot

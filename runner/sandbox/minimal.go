@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,35 +9,16 @@ import (
 	"demesne/runner"
 	"demesne/runner/container"
 	"demesne/runner/ipc"
+	"demesne/runner/network"
 )
 
 // raiseMinimal makes a sandbox where the machine forbids namespaces. Commands run in the host's tree, confined by
 // Landlock and seccomp alone. /in, /out and /workspace do not exist; $DEMESNE_IN and similar variables name their
-// substitutes. The processes are descendants of a demesne-init that is a subreaper instead of PID 1.
+// substitutes. The processes are descendants of a demesne-init that is a subreaper instead of PID 1. The runner makes
+// their connections.
 func (b *building) raiseMinimal() (err error) {
-	if b.spec.Rootfs != nil {
-		return &ipc.Error{
-			Code: ipc.CodeRequirement,
-			Text: "mount image: this machine forbids namespaces: " + b.machine.Boot.ModeWhy,
-			Hint: b.machine.Boot.ModeFix,
-		}
-	}
-	if b.egress != nil || len(b.spec.Publish) > 0 || slices.ContainsFunc(b.spec.Inputs, func(in runner.Input) bool { return in.Socket }) {
-		return &ipc.Error{
-			Code: ipc.CodeRequirement,
-			Text: "make network: this machine forbids namespaces: " + b.machine.Boot.ModeWhy,
-			Hint: b.machine.Boot.ModeFix,
-		}
-	}
-	if err := admitMinimalMounts(&b.spec); err != nil {
+	if err := b.admitMinimal(); err != nil {
 		return err
-	}
-	if len(b.spec.Hosts) > 0 || len(b.spec.Tmpfs) > 0 {
-		return &ipc.Error{
-			Code: ipc.CodeRequirement,
-			Text: "mount tmpfs or write hosts: this machine forbids namespaces: " + b.machine.Boot.ModeWhy,
-			Hint: b.machine.Boot.ModeFix,
-		}
 	}
 	if err := b.files.persistent.open(b.leave); err != nil {
 		return err
@@ -45,6 +27,7 @@ func (b *building) raiseMinimal() (err error) {
 		return err
 	}
 	b.undo.add(func() { b.group.Close() })
+	out := b.link.begin(b.m)
 	if err := b.files.layOut(); err != nil {
 		return err
 	}
@@ -56,7 +39,7 @@ func (b *building) raiseMinimal() (err error) {
 	if err := b.group.Add(b.init.pid); err != nil {
 		return err
 	}
-	if err := b.init.restrict(container.MinimalSetup(b.spec, b.files.dirs)); err != nil {
+	if err := b.confine(out); err != nil {
 		return err
 	}
 	b.mark("guest")
@@ -64,6 +47,42 @@ func (b *building) raiseMinimal() (err error) {
 		return ipc.Errorf(ipc.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would confine it")
 	}
 	return nil
+}
+
+// admitMinimal rejects what a machine without namespaces cannot provide.
+func (b *building) admitMinimal() error {
+	boot := &b.machine.Boot
+	for _, no := range []struct {
+		what string
+		when bool
+	}{
+		{"mount image", b.spec.Rootfs != nil},
+		{"publish ports", len(b.spec.Publish) > 0},
+		{"listen in sandbox", b.egress != nil && len(b.egress.Listen) > 0},
+		{"share sockets", slices.ContainsFunc(b.spec.Inputs, func(in runner.Input) bool { return in.Socket })},
+		{"mount tmpfs or write hosts", len(b.spec.Hosts) > 0 || len(b.spec.Tmpfs) > 0},
+	} {
+		if no.when {
+			return &ipc.Error{Code: ipc.CodeRequirement, Text: no.what + ": this machine forbids namespaces: " + boot.ModeWhy, Hint: boot.ModeFix}
+		}
+	}
+	return admitMinimalMounts(&b.spec)
+}
+
+// confine makes PID 1 restrict itself, and connects the sandbox with the network if out is not nil.
+func (b *building) confine(out *network.Egress) error {
+	listener, err := b.init.restrict(container.MinimalSetup(b.spec, b.files.dirs))
+	if out == nil || err != nil {
+		return err
+	}
+	if b.link.net, err = network.NewSupervised(out, listener); err != nil {
+		return err
+	}
+	admitted, err := b.link.open(b.m)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.init.probe(), admitted())
 }
 
 // startMinimal starts demesne-init where the machine forbids namespaces.

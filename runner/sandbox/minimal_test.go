@@ -9,10 +9,14 @@ import (
 	"demesne/runner/ipc"
 )
 
-// TestMinimalRefusesNetworks checks that a network is refused, not left open, on a machine without namespaces.
-func TestMinimalRefusesNetworks(t *testing.T) {
+// TestMinimalRefuses checks that a machine without namespaces refuses what it cannot provide, with the fix.
+func TestMinimalRefuses(t *testing.T) {
 	for name, i := range map[string]*identity{
-		"egress": {egress: &runner.Egress{}}, "publish": {spec: runner.Spec{Publish: []runner.Port{{To: 80}}}},
+		"image":   {spec: runner.Spec{Rootfs: &runner.Rootfs{}}},
+		"publish": {spec: runner.Spec{Publish: []runner.Port{{To: 80}}}},
+		"listen":  {egress: &runner.Egress{Listen: []uint16{80}}},
+		"socket":  {spec: runner.Spec{Inputs: []runner.Input{{Socket: true}}}},
+		"tmpfs":   {spec: runner.Spec{Interior: runner.Interior{Tmpfs: []runner.Tmpfs{{Target: "/x"}}}}},
 	} {
 		i.machine = &Machine{Boot: api.Boot{ModeWhy: "no namespaces", ModeFix: "type this"}}
 		b := &building{Sandbox: &Sandbox{state: &state{identity: i}}}

@@ -31,14 +31,26 @@ type pid1 struct {
 	namespaces []runner.Layer
 }
 
-// restrict makes PID 1 restrict itself and keeps what PID 1 verified.
-func (p *pid1) restrict(setup pid1api.Setup) error {
+// restrict makes PID 1 restrict itself and keeps what PID 1 verified. listener is nil unless system calls are supervised.
+func (p *pid1) restrict(setup pid1api.Setup) (listener *os.File, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
 	defer cancel()
-	if err := p.peer.Call(ctx, pid1api.OpSetup, setup, nil, &p.facts); err != nil {
-		return fmt.Errorf("restrict sandbox: %w", err)
+	m, err := p.peer.CallMessage(ctx, pid1api.OpSetup, setup, nil)
+	if err == nil {
+		defer m.Close()
+		err = m.Decode(&p.facts)
 	}
-	return nil
+	if err != nil {
+		return nil, fmt.Errorf("restrict sandbox: %w", err)
+	}
+	return m.File(pid1api.FileListener), nil
+}
+
+// probe makes PID 1 test that the runner performs system calls for it.
+func (p *pid1) probe() error {
+	ctx, cancel := context.WithTimeout(context.Background(), initTimeout)
+	defer cancel()
+	return p.peer.Call(ctx, pid1api.OpProbe, struct{}{}, nil, nil)
 }
 
 // explainInit explains a failure to execute PID 1 for lack of a dynamic loader. A demesne-init built by a plain go

@@ -15,8 +15,9 @@ type rule struct {
 type action uint32
 
 const (
-	allow action = unix.SECCOMP_RET_ALLOW
-	kill  action = unix.SECCOMP_RET_KILL_PROCESS
+	allow  action = unix.SECCOMP_RET_ALLOW
+	kill   action = unix.SECCOMP_RET_KILL_PROCESS
+	notify action = unix.SECCOMP_RET_USER_NOTIF // the owner of a Listener answers
 )
 
 // errno returns the action that fails a call with e without making it. 0 pretends success.

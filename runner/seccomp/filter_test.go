@@ -77,6 +77,7 @@ func TestFilter(t *testing.T) {
 		noSUID   = pid1api.SeccompOptions{NoSUID: true}
 		noSocket = pid1api.SeccompOptions{NoSocket: true}
 		fake     = pid1api.SeccompOptions{FakeRoot: true}
+		watched  = pid1api.SeccompOptions{Supervised: true}
 		both     = pid1api.SeccompOptions{FakeRoot: true, NoSUID: true}
 	)
 	for _, tt := range []struct {
@@ -186,6 +187,27 @@ func TestFilter(t *testing.T) {
 		{"nosocket pair flags", noSocket, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC), allow},
 		{"nosocket pair of datagrams", noSocket, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_DGRAM), noFam},
 		{"nosocket pair of datagrams, another word", noSocket, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_RAW), noFam},
+		{"supervised tcp", watched, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM), notify},
+		{"supervised tcp by name", watched, sys(unix.SYS_SOCKET, unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP), notify},
+		{"supervised udp", watched, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM), noProt},
+		{"supervised mptcp", watched, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP), noProt},
+		{"supervised unix", watched, sys(unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM), noFam},
+		{"supervised pair", watched, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_STREAM), allow},
+		{"supervised pair of datagrams", watched, sys(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_DGRAM), noFam},
+		{"supervised connect", watched, sys(unix.SYS_CONNECT), notify},
+		{"supervised bind", watched, sys(unix.SYS_BIND), errno(unix.EACCES)},
+		{"supervised listen", watched, sys(unix.SYS_LISTEN), errno(unix.EACCES)},
+		{"supervised send", watched, sys(unix.SYS_SENDTO, 3, 0, 0, unix.MSG_NOSIGNAL), allow},
+		{"supervised fast open", watched, sys(unix.SYS_SENDTO, 3, 0, 0, unix.MSG_FASTOPEN|high), errno(unix.EOPNOTSUPP)},
+		{"supervised fast open by sendmsg", watched, sys(unix.SYS_SENDMSG, 3, 0, unix.MSG_FASTOPEN|unix.MSG_NOSIGNAL), errno(unix.EOPNOTSUPP)},
+		{"supervised fast open by sendmmsg", watched, sys(unix.SYS_SENDMMSG, 3, 0, 1, unix.MSG_FASTOPEN), errno(unix.EOPNOTSUPP)},
+		{"supervised no delay", watched, sys(unix.SYS_SETSOCKOPT, 3, unix.IPPROTO_TCP, unix.TCP_NODELAY), allow},
+		{"supervised source route", watched, sys(unix.SYS_SETSOCKOPT, 3, unix.IPPROTO_IP, unix.IP_OPTIONS), errno(unix.ENOPROTOOPT)},
+		{"supervised source route high", watched, sys(unix.SYS_SETSOCKOPT, 3, unix.IPPROTO_IP|high, unix.IP_OPTIONS|high), errno(unix.ENOPROTOOPT)},
+		{"supervised routing header", watched, sys(unix.SYS_SETSOCKOPT, 3, unix.IPPROTO_IPV6, unix.IPV6_RTHDR), errno(unix.ENOPROTOOPT)},
+		{"supervised device", watched, sys(unix.SYS_SETSOCKOPT, 3, unix.SOL_SOCKET, unix.SO_BINDTODEVICE), eperm},
+		{"supervised io_uring", watched, sys(unix.SYS_IO_URING_SETUP), enosys},
+
 		{"nosocket tcp", noSocket, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM), noFam},
 		{"nosocket route", noSocket, sys(unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW), noFam},
 
@@ -234,7 +256,7 @@ func TestForeignArchitecture(t *testing.T) {
 // TestNoDeadRules checks that calls without conditions have a single action. If a number appears in two lists,
 // the first decides and the second is dead.
 func TestNoDeadRules(t *testing.T) {
-	for _, o := range []pid1api.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {FakeRoot: true}, {NoSocket: true}} {
+	for _, o := range []pid1api.SeccompOptions{{}, {Nesting: true}, {NoSUID: true}, {FakeRoot: true}, {NoSocket: true}, {Supervised: true}} {
 		final := map[uint32]bool{}
 		for _, r := range rules(o) {
 			for _, nr := range r.calls {

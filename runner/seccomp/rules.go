@@ -41,7 +41,14 @@ func rules(o pid1api.SeccompOptions) []rule {
 		r = append(r, fakeRoot()...)
 	}
 	r = append(r, arguments()...)
-	r = append(r, sockets(o.NoSocket)...)
+	switch {
+	case o.Supervised:
+		r = append(r, supervised()...)
+	case o.NoSocket:
+		r = append(r, pairs()...)
+	default:
+		r = append(r, sockets()...)
+	}
 	if !o.Nesting {
 		r = append(r, namespaces()...)
 	}
@@ -137,33 +144,22 @@ var inetSockets = []struct {
 }
 
 // sockets allows AF_UNIX, AF_INET, AF_INET6 and NETLINK_ROUTE of AF_NETLINK. Other families have led to escapes
-// (N30, F20). noSocket allows only pairs of connected sockets. Without a mount namespace a process can connect to
-// every socket with a path, in spite of Landlock before its ABI 9. One of them is the user's session bus (F1). A
-// datagram socket of a pair can send to every such socket too.
-func sockets(noSocket bool) []rule {
-	socket, pair := []uint32{unix.SYS_SOCKET}, []uint32{unix.SYS_SOCKETPAIR}
-	if noSocket {
-		return []rule{
-			{do: allow, when: []cond{is(0, all, unix.AF_UNIX), is(1, sockTypeMask, unix.SOCK_STREAM)}, calls: pair},
-			{do: allow, when: []cond{is(0, all, unix.AF_UNIX), is(1, sockTypeMask, unix.SOCK_SEQPACKET)}, calls: pair},
-			{do: errno(unix.EAFNOSUPPORT), calls: pair},
-			{do: errno(unix.EAFNOSUPPORT), calls: socket},
-		}
-	}
+// (N30, F20).
+func sockets() []rule {
+	socket := []uint32{unix.SYS_SOCKET}
 	r := []rule{
-		{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: pair},
-		{do: errno(unix.EAFNOSUPPORT), calls: pair},
-	}
-	r = append(r,
-		rule{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: socket},
-		rule{do: allow, when: []cond{is(0, all, unix.AF_NETLINK), is(2, all, unix.NETLINK_ROUTE)}, calls: socket},
+		{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: []uint32{unix.SYS_SOCKETPAIR}},
+		{do: errno(unix.EAFNOSUPPORT), calls: []uint32{unix.SYS_SOCKETPAIR}},
+		{do: allow, when: []cond{is(0, all, unix.AF_UNIX)}, calls: socket},
+		{do: allow, when: []cond{is(0, all, unix.AF_NETLINK), is(2, all, unix.NETLINK_ROUTE)}, calls: socket},
 		// The error of a kernel without the protocol: programs such as useradd then continue without the audit
 		// system.
-		rule{do: errno(unix.EAFNOSUPPORT), when: []cond{is(0, all, unix.AF_NETLINK)}, calls: socket},
+		{do: errno(unix.EAFNOSUPPORT), when: []cond{is(0, all, unix.AF_NETLINK)}, calls: socket},
 		// Also requires a capability.
-		rule{do: errno(unix.EPERM), when: []cond{is(1, sockTypeMask, unix.SOCK_RAW)}, calls: socket},
-		rule{do: errno(unix.EPERM), when: []cond{is(1, sockTypeMask, unix.SOCK_PACKET)}, calls: socket})
-	for _, family := range []uint32{unix.AF_INET, unix.AF_INET6} {
+		{do: errno(unix.EPERM), when: []cond{is(1, sockTypeMask, unix.SOCK_RAW)}, calls: socket},
+		{do: errno(unix.EPERM), when: []cond{is(1, sockTypeMask, unix.SOCK_PACKET)}, calls: socket},
+	}
+	for _, family := range inetFamilies {
 		for _, s := range inetSockets {
 			for _, p := range s.protocols {
 				r = append(r, rule{do: allow, when: []cond{is(0, all, family), is(1, sockTypeMask, s.kind), is(2, all, p)}, calls: socket})
@@ -172,6 +168,60 @@ func sockets(noSocket bool) []rule {
 		r = append(r, rule{do: errno(unix.EPROTONOSUPPORT), when: []cond{is(0, all, family)}, calls: socket})
 	}
 	return append(r, rule{do: errno(unix.EAFNOSUPPORT), calls: socket})
+}
+
+var inetFamilies = []uint32{unix.AF_INET, unix.AF_INET6}
+
+// pairs allows only pairs of connected sockets. Without a mount namespace a process can connect to every socket with a
+// path, in spite of Landlock before its ABI 9. One of them is the user's session bus (F1). A datagram socket of a pair
+// can send to every such socket too.
+func pairs() []rule {
+	pair := []uint32{unix.SYS_SOCKETPAIR}
+	return []rule{
+		{do: allow, when: []cond{is(0, all, unix.AF_UNIX), is(1, sockTypeMask, unix.SOCK_STREAM)}, calls: pair},
+		{do: allow, when: []cond{is(0, all, unix.AF_UNIX), is(1, sockTypeMask, unix.SOCK_SEQPACKET)}, calls: pair},
+		{do: errno(unix.EAFNOSUPPORT), calls: pair},
+		{do: errno(unix.EAFNOSUPPORT), calls: []uint32{unix.SYS_SOCKET}},
+	}
+}
+
+// supervised makes the supervisor of the sandbox perform the calls that make and connect TCP sockets, in the network
+// namespace of the host. No other call connects or binds one: TCP Fast Open is refused, and io_uring always. No option
+// of a socket sends a packet elsewhere than to the address that the supervisor connects it to.
+func supervised() []rule {
+	var r []rule
+	for _, family := range inetFamilies {
+		for _, p := range []uint32{0, unix.IPPROTO_TCP} {
+			r = append(r, rule{do: notify, when: []cond{is(0, all, family), is(1, sockTypeMask, unix.SOCK_STREAM), is(2, all, p)}, calls: []uint32{unix.SYS_SOCKET}})
+		}
+		r = append(r, rule{do: errno(unix.EPROTONOSUPPORT), when: []cond{is(0, all, family)}, calls: []uint32{unix.SYS_SOCKET}})
+	}
+	r = append(r, rule{do: notify, calls: []uint32{unix.SYS_CONNECT}}, rule{do: errno(unix.EACCES), calls: []uint32{unix.SYS_BIND, unix.SYS_LISTEN}})
+	for _, send := range []at{{unix.SYS_SENDTO, 3}, {unix.SYS_SENDMSG, 2}, {unix.SYS_SENDMMSG, 3}} {
+		r = append(r, rule{do: errno(unix.EOPNOTSUPP), when: []cond{has(send.arg, unix.MSG_FASTOPEN)}, calls: []uint32{send.call}})
+	}
+	for _, o := range socketOptions {
+		for _, name := range o.names {
+			r = append(r, rule{do: o.do, when: []cond{is(1, all, o.level), is(2, all, name)}, calls: []uint32{unix.SYS_SETSOCKOPT}})
+		}
+		r = append(r, rule{do: o.others, when: []cond{is(1, all, o.level)}, calls: []uint32{unix.SYS_SETSOCKOPT}})
+	}
+	r = append(r, rule{do: errno(unix.ENOPROTOOPT), calls: []uint32{unix.SYS_SETSOCKOPT}})
+	return append(r, pairs()...)
+}
+
+// socketOptions lists options by level. A source route (IP_OPTIONS, IPV6_RTHDR) would send the first packet of a connection
+// to any address, and a device (SO_BINDTODEVICE) to its link. A protocol above TCP (TCP_ULP) replaces the operations of
+// the socket. With TCP Fast Open, connect(2) connects later.
+var socketOptions = []struct {
+	level      uint32
+	names      []uint32
+	do, others action
+}{
+	{unix.SOL_SOCKET, []uint32{unix.SO_BINDTODEVICE, unix.SO_BINDTOIFINDEX, unix.SO_MARK}, errno(unix.EPERM), allow},
+	{unix.IPPROTO_TCP, []uint32{unix.TCP_ULP, unix.TCP_FASTOPEN, unix.TCP_FASTOPEN_CONNECT, unix.TCP_FASTOPEN_NO_COOKIE, unix.TCP_REPAIR}, errno(unix.ENOPROTOOPT), allow},
+	{unix.IPPROTO_IP, []uint32{unix.IP_TOS, unix.IP_TTL, unix.IP_MTU_DISCOVER, unix.IP_RECVERR, unix.IP_BIND_ADDRESS_NO_PORT}, allow, errno(unix.ENOPROTOOPT)},
+	{unix.IPPROTO_IPV6, []uint32{unix.IPV6_V6ONLY, unix.IPV6_TCLASS, unix.IPV6_UNICAST_HOPS, unix.IPV6_MTU_DISCOVER, unix.IPV6_RECVERR}, allow, errno(unix.ENOPROTOOPT)},
 }
 
 // at is a call and the position of its relevant argument.

@@ -53,6 +53,9 @@ const (
 	FileDNSTCP = "dns-tcp" // DNS over TCP
 	FileGo     = "go"      // a Go module proxy; optional
 	FileNamed  = "named."  // prefix of a number: sockets whose local address stands for a name
+	// FileArrivals is a SOCK_SEQPACKET socket that takes the place of all others. Each message on it has a connection, and
+	// as text the name of the socket at which it would have arrived. After FileNamed stands the address in place of a number.
+	FileArrivals = "arrivals"
 )
 
 // FileRoute returns the name of the socket of the route on a port, in a listen call.

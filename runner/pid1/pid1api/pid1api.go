@@ -4,6 +4,7 @@
 //	runner                              init
 //	  │ guest.setup {landlock, seccomp} ─▶│  restricts itself, once, and so all commands
 //	  │◀─────────────── {what now holds} ─│
+//	  │ guest.probe ─────────────────────▶│  tries to connect; only if the runner performs that
 //	  │ guest.exec {argv, …} + stdio ────▶│  fork, execve
 //	  │◀──────────────────────── {pid} ───│
 //	  │ guest.signal {exec, signal} ─────▶│
@@ -19,16 +20,25 @@ package pid1api
 import (
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/runner/ipc"
 )
 
 // Operations.
 const (
 	OpSetup  ipc.Op = "guest.setup"
+	OpProbe  ipc.Op = "guest.probe"
 	OpExec   ipc.Op = "guest.exec"
 	OpSignal ipc.Op = "guest.signal"
 	OpExited ipc.Op = "guest.exited"
 )
+
+// FileListener is the descriptor in the reply to [OpSetup] by which the runner answers supervised system calls.
+const FileListener = "listener"
+
+// Probed is the error of connect(2) with an address of length 0 if the runner performs the call. The kernel's is EINVAL.
+const Probed = unix.EHOSTDOWN
 
 // Setup is the body of [OpSetup], sent once as the first request.
 type Setup struct {
@@ -59,10 +69,11 @@ const (
 
 // SeccompOptions selects parts of the deny-list to omit or add.
 type SeccompOptions struct {
-	Nesting  bool `json:"nesting,omitempty"`   // allow namespaces and the mount API
-	NoSUID   bool `json:"no_suid,omitempty"`   // refuse to set S_ISUID and S_ISGID
-	NoSocket bool `json:"no_socket,omitempty"` // allow only socketpair(2) (without a mount namespace a path reaches every socket of the host)
-	FakeRoot bool `json:"fake_root,omitempty"` // chown, setuid, mknod … return 0 and do nothing
+	Nesting    bool `json:"nesting,omitempty"`    // allow namespaces and the mount API
+	NoSUID     bool `json:"no_suid,omitempty"`    // refuse to set S_ISUID and S_ISGID
+	NoSocket   bool `json:"no_socket,omitempty"`  // allow only socketpair(2) (without a mount namespace a path reaches every socket of the host)
+	Supervised bool `json:"supervised,omitempty"` // as NoSocket, but the runner makes and connects TCP sockets
+	FakeRoot   bool `json:"fake_root,omitempty"`  // chown, setuid, mknod … return 0 and do nothing
 }
 
 // Facts is the reply to [OpSetup]: the restrictions that were verified by testing them.

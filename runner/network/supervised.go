@@ -1,0 +1,122 @@
+package network
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/netns"
+	"demesne/runner"
+	"demesne/runner/ipc"
+	"demesne/runner/network/proxyclient"
+	"demesne/runner/network/supervisor"
+)
+
+// supervised is the egress of a sandbox that shares the host's network namespace. The runner makes its connections, to
+// the addresses that a gateway would have, and passes them to the proxy.
+type supervised struct {
+	calls        *supervisor.Supervisor
+	theirs, ours *os.File // the ends of a socket, of which the proxy gets the first
+}
+
+// NewSupervised starts the egress of a sandbox without a network namespace. listener answers the system calls of the
+// sandbox; NewSupervised owns it.
+func NewSupervised(w *Egress, listener *os.File) (*Network, error) {
+	if err := canSupervise(); err != nil {
+		listener.Close()
+		return nil, &ipc.Error{Code: ipc.CodeRequirement, Text: "make network without namespaces: " + err.Error(), Hint: "use --egress none, or give the container namespaces: see demesne check"}
+	}
+	theirs, ours, err := ipc.Pair()
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
+	s := &supervised{theirs: theirs, ours: ours}
+	s.calls, err = supervisor.New(listener, serviceOf(w.asked), int(ours.Fd()))
+	if err != nil {
+		theirs.Close()
+		ours.Close()
+		return nil, ipc.Errorf(ipc.CodeRequirement, "make network without namespaces: %w", err)
+	}
+	w.arrivals = s
+	return &Network{egress: w}, nil
+}
+
+func (s *supervised) close() {
+	s.calls.Close()
+	s.theirs.Close()
+	s.ours.Close()
+}
+
+// sockets returns the socket to serve.
+func (s *supervised) sockets() proxyclient.Sockets {
+	return proxyclient.Sockets{Files: ipc.Files{proxyclient.FileArrivals: s.theirs}}
+}
+
+// dnsPort is where resolvers ask. One that cannot read a configuration asks the loopback.
+const dnsPort = 53
+
+// resolverByTCP makes glibc's resolver ask by TCP, because a supervised sandbox has no datagrams.
+const resolverByTCP = "RES_OPTIONS=use-vc single-request-reopen timeout:2 attempts:3"
+
+// serviceOf returns the function that names the service of the proxy at an address of the sandbox, or the error that the
+// network of another sandbox has there. It is pure.
+func serviceOf(e runner.Egress) supervisor.Where {
+	v4, v6 := netns.Pools()
+	return func(to netip.AddrPort) (string, unix.Errno) {
+		local := to.Addr().IsLoopback()
+		switch port := to.Port(); {
+		case to == netns.ProxyAddr():
+			return proxyclient.FileProxy, 0
+		case to == netns.DNSAddr(), local && port == dnsPort:
+			return proxyclient.FileDNSTCP, 0
+		case v4.Contains(to.Addr()) || v6.Contains(to.Addr()):
+			return proxyclient.FileNamed + to.String(), 0
+		case local && e.GoProxy && port == goProxy.Port():
+			return proxyclient.FileGo, 0
+		case local && slices.ContainsFunc(e.Routes, func(r runner.Route) bool { return r.Port == port }):
+			return proxyclient.FileRoute(port), 0
+		case local || to.Addr() == netns.ProxyAddr().Addr():
+			return "", unix.ECONNREFUSED
+		}
+		return "", unix.ENETUNREACH
+	}
+}
+
+// canSupervise says why the runner cannot read the arguments of a sandbox's system calls, or returns nil.
+func canSupervise() error {
+	var from, to [1]byte
+	local, remote := []unix.Iovec{{Base: &to[0]}}, []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&from[0])), Len: 1}}
+	local[0].SetLen(1)
+	_, err := unix.ProcessVMReadv(os.Getpid(), local, remote, 0)
+	runtime.KeepAlive(&from)
+	if err != nil {
+		return fmt.Errorf("read memory of a process: %w", err)
+	}
+	// Yama lets a process look into its descendants, unless an administrator forbids it.
+	text, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	if scope := strings.TrimSpace(string(text)); scope > "1" && (scope > "2" || !mayTrace()) {
+		return fmt.Errorf("read memory of a process: kernel.yama.ptrace_scope is %s", scope)
+	}
+	return nil
+}
+
+// mayTrace reports whether this process has CAP_SYS_PTRACE.
+func mayTrace() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	return unix.Capget(&header, &sets[0]) == nil && sets[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
+}
+
+func supervisedLayers() []runner.Layer {
+	return []runner.Layer{
+		{Name: "connections", Status: runner.Held, Detail: "made by the runner for each connect(2), by seccomp user notification, and only to demesne-proxy; no datagrams, no listening"},
+		{Name: "egress-by-name", Status: runner.Held, Detail: "any TCP port of an allowed name, over IPv4 and IPv6; names are asked for by TCP"},
+	}
+}

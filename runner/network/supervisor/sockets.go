@@ -1,0 +1,116 @@
+package supervisor
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostSockets bounds the sockets of a sandbox that are not connected. Programs connect a socket as soon as they have it.
+const mostSockets = 256
+
+// socket is this process's copy of a socket that the sandbox has not connected.
+type socket struct{ fd, family int }
+
+// sockets are the sockets that a sandbox may connect. Only one goroutine uses them.
+type sockets struct {
+	byInode map[uint64]socket
+	order   []uint64 // some of these may be gone
+}
+
+// add makes room by giving up the oldest socket, which the sandbox has most likely closed: the kernel does not tell. If
+// it has not, it can no longer connect it.
+func (s *sockets) add(inode uint64, own socket) {
+	for len(s.byInode) >= mostSockets || len(s.order) >= 4*mostSockets {
+		s.drop(s.order[0])
+		s.order = s.order[1:]
+	}
+	s.byInode[inode] = own
+	s.order = append(s.order, inode)
+}
+
+// drop closes this process's copy of a socket.
+func (s *sockets) drop(inode uint64) {
+	if own, ok := s.byInode[inode]; ok {
+		unix.Close(own.fd)
+		delete(s.byInode, inode)
+	}
+}
+
+func (s *sockets) close() {
+	for inode := range s.byInode {
+		s.drop(inode)
+	}
+}
+
+func inodeOf(fd int) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, err
+	}
+	return st.Ino, nil
+}
+
+// inodeAt returns the inode of the socket at a descriptor of a thread.
+func inodeAt(tid int, fd int32) (uint64, unix.Errno) {
+	if fd < 0 {
+		return 0, unix.EBADF
+	}
+	link, err := os.Readlink("/proc/" + strconv.Itoa(tid) + "/fd/" + strconv.Itoa(int(fd)))
+	switch {
+	case os.IsNotExist(err):
+		return 0, unix.EBADF
+	case err != nil: // the process forbids to look at it, see PR_SET_DUMPABLE
+		return 0, unix.EPERM
+	}
+	number, isSocket := strings.CutPrefix(link, "socket:[")
+	inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
+	if !isSocket || err != nil {
+		return 0, unix.ENOTSOCK
+	}
+	return inode, 0
+}
+
+// readAddress reads the socket address at a pointer of a thread, once.
+func readAddress(tid int, at uint64, length int32) (_ netip.AddrPort, family int, e unix.Errno) {
+	if length < 2 || length > unix.SizeofSockaddrAny {
+		return netip.AddrPort{}, 0, unix.EINVAL
+	}
+	var buf [unix.SizeofSockaddrInet6]byte
+	want := buf[:min(int(length), len(buf))]
+	local := []unix.Iovec{{Base: &want[0]}}
+	local[0].SetLen(len(want))
+	remote := []unix.RemoteIovec{{Base: uintptr(at), Len: len(want)}}
+	n, err := unix.ProcessVMReadv(tid, local, remote, 0)
+	if err != nil {
+		return netip.AddrPort{}, 0, errnoOf(err)
+	}
+	return parseAddress(want[:n], int(length))
+}
+
+// parseAddress returns the address in a struct sockaddr, as connect(2) of a TCP socket understands it. An IPv4 address
+// in an IPv6 one is unmapped. It is pure.
+func parseAddress(b []byte, length int) (_ netip.AddrPort, family int, e unix.Errno) {
+	if len(b) < min(length, unix.SizeofSockaddrInet6) {
+		return netip.AddrPort{}, 0, unix.EFAULT
+	}
+	family = int(binary.NativeEndian.Uint16(b))
+	var addr netip.Addr
+	switch {
+	case family == unix.AF_UNSPEC:
+		return netip.AddrPort{}, family, 0
+	case family == unix.AF_INET && len(b) >= unix.SizeofSockaddrInet4:
+		addr = netip.AddrFrom4([4]byte(b[4:8]))
+	case family == unix.AF_INET6 && len(b) >= unix.SizeofSockaddrInet6-4: // without a scope, as in RFC 2133
+		addr = netip.AddrFrom16([16]byte(b[8:24])).Unmap()
+	case family == unix.AF_INET || family == unix.AF_INET6:
+		return netip.AddrPort{}, family, unix.EINVAL
+	default:
+		return netip.AddrPort{}, family, unix.EAFNOSUPPORT
+	}
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(b[2:])), family, 0
+}

@@ -1,0 +1,209 @@
+// Package supervisor makes the TCP connections of a sandbox that shares the host's network namespace, on a machine that
+// forbids namespaces.
+//
+//	s, err := supervisor.New(listener, where, to) // listener: from seccomp.LoadSupervised, in the sandbox
+//	defer s.Close()
+//
+// A filter makes socket(2) and connect(2) of the sandbox's processes wait, see seccomp_unotify(2). The package performs
+// them in the caller's place:
+//
+//	socket    it makes the socket, keeps a copy, and gives the sandbox the other
+//	connect   it reads the address, asks where, and connects the copy to a listener of its own
+//	          ─▶ the accepted end and the name that where returned go to the process at to
+//
+// Both copies are one socket: its options, and the epoll(7) sets that have it, stay as they are. It has a peer in this
+// process before the sandbox's call returns, so no packet of the sandbox ever leaves the machine.
+//
+// # What the claims rest on
+//
+//   - The kernel never continues a call. A thread that changes the address, or exchanges the descriptor by dup2(2), while
+//     the call waits, changes nothing: the address is read once, and what is connected is a socket that this package made
+//     for this sandbox. The inode in /proc/TID/fd identifies it. All other sockets of the sandbox stay unconnected,
+//     inherited ones too.
+//   - What was read from a process is used only if the call still waits after the reading. Otherwise the thread id may
+//     belong to another process.
+//   - The accepted end is matched with the socket by the address of its peer. Connections of other processes of the
+//     machine to the listener are closed.
+//   - If this process ends, the calls fail with ENOSYS.
+//
+// The package decides nothing and reads no data of the connections. It needs no capability, and neither ptrace(2) nor
+// pidfd_getfd(2), which Docker's default profile refuses. The calls must not be restarted by signals (Linux 5.19), or
+// programs that receive many may be slow.
+package supervisor
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner/pid1/pid1api"
+	"demesne/runner/seccomp"
+)
+
+// Where returns the name of the service at an address, or the error that connect(2) returns there.
+type Where func(netip.AddrPort) (service string, e unix.Errno)
+
+// Supervisor serves one sandbox.
+type Supervisor struct {
+	listener *os.File
+	calls    seccomp.Listener
+	where    Where
+	to       int
+	meet     int // a listening socket on the loopback
+	meetAt   netip.AddrPort
+	sockets  sockets
+	done     chan struct{}
+	closing  sync.Once
+}
+
+// New starts serving. It owns listener, but not to: a SOCK_SEQPACKET socket that gets a message for each connection, and
+// that stays open until Close. Its text is the service, and its descriptor the connection.
+func New(listener *os.File, where Where, to int) (*Supervisor, error) {
+	fd := int(listener.Fd()) // blocking until here
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, fmt.Errorf("supervise calls: %w", err)
+	}
+	s := &Supervisor{where: where, to: to, done: make(chan struct{}), sockets: sockets{byInode: map[uint64]socket{}}}
+	var err error
+	if s.meet, s.meetAt, err = meetingPoint(); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("supervise calls: %w", err)
+	}
+	// A second File, which the runtime polls.
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	listener.Close()
+	if err != nil {
+		unix.Close(s.meet)
+		return nil, fmt.Errorf("supervise calls: %w", err)
+	}
+	s.listener, s.calls = os.NewFile(uintptr(own), "seccomp listener"), seccomp.NewListener(own)
+	go s.serve()
+	return s, nil
+}
+
+// Close ends the service. Connections that were delivered stay.
+func (s *Supervisor) Close() {
+	s.closing.Do(func() {
+		s.listener.Close()
+		<-s.done
+		s.sockets.close()
+		unix.Close(s.meet)
+	})
+}
+
+// serve answers calls until the listener is closed, or the last process that could make one has ended.
+func (s *Supervisor) serve() {
+	defer close(s.done)
+	raw, err := s.listener.SyscallConn()
+	for err == nil {
+		var c seccomp.Call
+		var ok bool
+		var failed error
+		err = raw.Read(func(uintptr) bool {
+			c, ok, failed = s.calls.Receive()
+			return ok || failed != nil
+		})
+		if failed != nil {
+			return
+		}
+		if ok {
+			s.answer(c)
+		}
+	}
+}
+
+func (s *Supervisor) answer(c seccomp.Call) {
+	switch c.Nr {
+	case unix.SYS_SOCKET:
+		s.makeSocket(c)
+	case unix.SYS_CONNECT:
+		if e, waits := s.connect(c); waits {
+			s.calls.Answer(c, e)
+		}
+	default:
+		s.calls.Answer(c, unix.ENOSYS)
+	}
+}
+
+// makeSocket performs socket(2). The filter has checked family, type and protocol.
+func (s *Supervisor) makeSocket(c seccomp.Call) {
+	family, kind := int(int32(c.Args[0])), int(int32(c.Args[1]))
+	if family != unix.AF_INET && family != unix.AF_INET6 || kind&^(unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK) != unix.SOCK_STREAM {
+		s.calls.Answer(c, unix.EAFNOSUPPORT)
+		return
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|kind&unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
+	if err != nil {
+		s.calls.Answer(c, errnoOf(err))
+		return
+	}
+	inode, err := inodeOf(fd)
+	if err != nil {
+		unix.Close(fd)
+		s.calls.Answer(c, errnoOf(err))
+		return
+	}
+	s.sockets.add(inode, socket{fd, family})
+	if e := s.calls.AnswerFile(c, fd, kind&unix.SOCK_CLOEXEC != 0); e != 0 {
+		s.sockets.drop(inode)
+		s.calls.Answer(c, e) // the sandbox has too many descriptors, or the caller was killed
+	}
+}
+
+// connect performs connect(2). waits is false if the caller was killed meanwhile.
+func (s *Supervisor) connect(c seccomp.Call) (e unix.Errno, waits bool) {
+	if uint32(c.Args[2]) == 0 {
+		return pid1api.Probed, true
+	}
+	address, family, e := readAddress(c.TID, c.Args[1], int32(c.Args[2]))
+	inode, linkErr := inodeAt(c.TID, int32(c.Args[0]))
+	if !s.calls.Waits(c) {
+		return 0, false
+	}
+	switch own, known := s.sockets.byInode[inode]; {
+	case e != 0:
+		return e, true
+	case linkErr != 0:
+		return linkErr, true
+	case !known: // a connected one, one of a pair, or one that the sandbox did not make
+		return unix.EISCONN, true
+	case family == unix.AF_UNSPEC:
+		return 0, true
+	case family != own.family:
+		return unix.EAFNOSUPPORT, true
+	default:
+		service, e := s.where(address)
+		if e == 0 {
+			e = s.join(own, service)
+		}
+		if e == 0 {
+			s.sockets.drop(inode)
+		}
+		return e, true
+	}
+}
+
+// join connects a socket of the sandbox with the service.
+func (s *Supervisor) join(own socket, service string) unix.Errno {
+	theirs, err := s.rendezvous(own)
+	if err != nil {
+		return errnoOf(err)
+	}
+	defer unix.Close(theirs)
+	// It waits for nobody: the sandbox's other calls would wait, too.
+	err = unix.Sendmsg(s.to, []byte(service), unix.UnixRights(theirs), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	if err != nil { // its peer is closed now, like that of a service that does not listen
+		return unix.ECONNREFUSED
+	}
+	return 0
+}
+
+func errnoOf(err error) unix.Errno {
+	if e, ok := err.(unix.Errno); ok {
+		return e
+	}
+	return unix.EIO
+}
