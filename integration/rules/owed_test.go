@@ -97,7 +97,6 @@ var owed = map[string]map[string]int{
 		"server/page":         1,
 		"server/rest":         23,
 		"server/runs":         4,
-		"server/serve":        6,
 		"session/audit":       2,
 		"session/vault":       1,
 	},

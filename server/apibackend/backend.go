@@ -1,9 +1,9 @@
 // Package apibackend implements the interface of package server over a session, for the programs that serve HTTP APIs.
 //
-//	backend.go  sandboxes; run.go: commands, for package rest; kernel.go: kernels; jobs.go: jobs and agents; secrets.go
-//	trees.go    processes that perform operations on files
+//	backend.go  sandboxes; run.go: commands, for package rest; secrets.go
 //	spaces.go   a Backend for each namespace
-//	build.go    builds of images
+//
+// Package stored has the images, kernel the kernels, trees the processes that perform operations on files, and kinds the errors.
 //
 // It applies the operator's bounds: no caller gets a wider network, more memory, or a directory of the host as image.
 package apibackend
@@ -12,22 +12,18 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"demesne/images"
-	"demesne/images/imageref"
-	"demesne/internal/text"
-	"demesne/proxy/redact"
 	"demesne/runner"
-	"demesne/runner/ipc"
 	"demesne/runner/tree"
 	"demesne/server"
+	"demesne/server/apibackend/kernel"
+	"demesne/server/apibackend/kinds"
+	"demesne/server/apibackend/stored"
+	"demesne/server/apibackend/trees"
 	"demesne/session"
 	"demesne/session/events"
 	"demesne/session/operator"
@@ -47,16 +43,14 @@ type Options struct {
 
 // Backend is a [server.Sandboxes] over a session.
 type Backend struct {
-	service *session.Service
-	policy  *operator.Policy
-	queue   *server.Queue
-	trees   trees
-	given   given
+	*stored.Images // with the session, the policy and the queue
+	trees          trees.Trees
+	given          given
 }
 
 // New returns a Backend, which has not yet connected to the runner. The caller closes it; sandboxes live on.
 func New(o Options) (*Backend, error) {
-	b := &Backend{queue: o.Queue}
+	b := &Backend{}
 	front := runner.FrontendCLI.In(o.Namespace)
 	so := session.Options{Mark: true, Observe: o.Observe, SecretsOf: func(s runner.Spec) []runner.Secret {
 		s.Name = front.Short(s.Name)
@@ -70,22 +64,22 @@ func New(o Options) (*Backend, error) {
 	if o.Namespace != "" {
 		so.MostSandboxes = o.MaxSandboxes
 	}
-	b.service = session.New(so)
-	if err := b.service.Check(); err != nil {
+	service := session.New(so)
+	if err := service.Check(); err != nil {
 		return nil, err
 	}
-	o.Image = cmp.Or(o.Image, imageref.Default(os.Getenv))
-	var err error
-	b.policy, err = operator.New(o.Bounds, operator.Caller{Namespace: o.Namespace, Secrets: cmp.Or(o.Namespace, vault.DefaultNamespace), VaultKey: os.Getenv("DEMESNE_VAULT_KEY")})
+	o.Image = cmp.Or(o.Image, stored.Default())
+	policy, err := operator.New(o.Bounds, operator.Caller{Namespace: o.Namespace, Secrets: cmp.Or(o.Namespace, vault.DefaultNamespace), VaultKey: os.Getenv("DEMESNE_VAULT_KEY")})
+	b.Images = &stored.Images{Service: service, Policy: policy, Queue: o.Queue}
 	return b, err
 }
 
 // Close closes the connection to the runner.
-func (b *Backend) Close() { b.service.Close() }
+func (b *Backend) Close() { b.Service.Close() }
 
 // Connect connects to the runner, so that the first sandbox does not wait for that.
 func (b *Backend) Connect(ctx context.Context) {
-	b.service.With(ctx, func(session.Engine) error { return nil })
+	b.Service.With(ctx, func(session.Engine) error { return nil })
 }
 
 // aMonth is how long the runner keeps a sandbox without any use. Timeouts of clients are the API's.
@@ -93,60 +87,60 @@ const aMonth = runner.Duration(30 * 24 * time.Hour)
 
 // Create implements [server.Sandboxes].
 func (b *Backend) Create(ctx context.Context, r session.Request, built bool) (server.Sandbox, error) {
-	if err := b.queue.Closed(); err != nil {
+	if err := b.Queue.Closed(); err != nil {
 		return nil, err
 	}
-	o, err := b.allowed(r, built)
+	o, err := b.Allowed(r, built)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := b.service.Create(ctx, o, session.Callbacks{})
+	sb, err := b.Service.Create(ctx, o, session.Callbacks{})
 	if err != nil {
-		return nil, classified(err)
+		return nil, kinds.Of(err)
 	}
 	b.given.remember(r.Secrets, sb.ID, o.Spec.Name)
 	return &sandbox{sb, b}, nil
 }
 
-// allowed returns what a session makes of a request, within the operator's bounds.
-func (b *Backend) allowed(r session.Request, built bool) (o session.CreateOptions, err error) {
+// Allowed returns what a session makes of a request, within the operator's bounds.
+func (b *Backend) Allowed(r session.Request, built bool) (o session.CreateOptions, err error) {
 	o = r.Create
 	if built { // by Build, whose base was checked
 		o.Image, err = session.ParseImage(o.Image.Given)
 		o.Pull = images.PullNever
 	} else {
-		o.Image, o.Pull, err = b.policy.Image(o.Image.Given)
+		o.Image, o.Pull, err = b.Policy.Image(o.Image.Given)
 	}
 	if err != nil {
-		return o, invalid(err)
+		return o, kinds.Invalid(err)
 	}
 	if o.Egress, err = b.reach(o.Egress); err != nil {
 		return o, err
 	}
-	stored, err := b.policy.AllSecrets(r.Secrets)
+	stored, err := b.Policy.AllSecrets(r.Secrets)
 	if err != nil {
-		return o, invalid(err)
+		return o, kinds.Invalid(err)
 	}
 	o.Egress.Secrets = append(o.Egress.Secrets, stored...)
 	o.Spec.TTL = cmp.Or(o.Spec.TTL, aMonth)
-	o.Spec.Limits, _, _ = b.policy.Grant(o.Spec.Limits)
+	o.Spec.Limits, _, _ = b.Policy.Grant(o.Spec.Limits)
 	return o, nil
 }
 
 // Grants implements [server.Sandboxes].
 func (b *Backend) Grants(_ context.Context, l runner.Limits, timeout time.Duration) operator.Granted {
-	return b.policy.Granted(l, timeout)
+	return b.Policy.Granted(l, timeout)
 }
 
 // reach returns the rules of a sandbox, within the operator's.
 func (b *Backend) reach(e session.Egress) (session.Egress, error) {
-	e, err := b.policy.Network(e)
+	e, err := b.Policy.Network(e)
 	e.OpenWithInputs = true // a volume is the client's own
-	return e, invalid(err)
+	return e, kinds.Invalid(err)
 }
 
 // Widest implements [server.Sandboxes].
-func (b *Backend) Widest() string { return b.policy.Widest() }
+func (b *Backend) Widest() string { return b.Policy.Widest() }
 
 func (b *Backend) Reach(ctx context.Context, name string, e session.Egress) error {
 	r, err := b.reach(e)
@@ -159,13 +153,13 @@ func (b *Backend) Reach(ctx context.Context, name string, e session.Egress) erro
 }
 
 func (b *Backend) do(ctx context.Context, f func(session.Engine) error) error {
-	return classified(b.service.With(ctx, f))
+	return kinds.Of(b.Service.With(ctx, f))
 }
 
 func (b *Backend) Open(ctx context.Context, name string) (server.Sandbox, error) {
-	sb, err := b.service.Open(ctx, name, session.Callbacks{})
+	sb, err := b.Service.Open(ctx, name, session.Callbacks{})
 	if err != nil {
-		return nil, classified(err)
+		return nil, kinds.Of(err)
 	}
 	return &sandbox{sb, b}, nil
 }
@@ -177,20 +171,20 @@ func (b *Backend) List(ctx context.Context) (all []runner.Info, err error) {
 
 // Prune removes the output directories, ended jobs and logs that last changed before a time and that nothing uses.
 func (b *Backend) Prune(ctx context.Context, before time.Time) error {
-	_, err := b.service.PruneOutputs(ctx, before)
+	_, err := b.Service.PruneOutputs(ctx, before)
 	return err
 }
 
 func (b *Backend) Remove(ctx context.Context, name string) error {
-	return classified(b.service.Remove(ctx, name))
+	return kinds.Of(b.Service.Remove(ctx, name))
 }
 
 func (b *Backend) Pause(ctx context.Context, name string) error {
-	sb, err := b.service.Open(ctx, name, session.Callbacks{})
+	sb, err := b.Service.Open(ctx, name, session.Callbacks{})
 	if err == nil {
-		err = b.trees.paused(sb.ID, func() error { return sb.Pause(ctx) })
+		err = b.trees.Paused(sb.ID, func() error { return sb.Pause(ctx) })
 	}
-	return classified(err)
+	return kinds.Of(err)
 }
 
 // stopGrace is how long processes may take to end when a sandbox is stopped.
@@ -201,22 +195,22 @@ func (b *Backend) Stop(ctx context.Context, name string) error {
 }
 
 func (b *Backend) Fork(ctx context.Context, from, name string) error {
-	if err := b.queue.Closed(); err != nil {
+	if err := b.Queue.Closed(); err != nil {
 		return err
 	}
 	b.quiet(ctx, from)
-	_, err := b.service.Fork(ctx, from, name, "", nil)
+	_, err := b.Service.Fork(ctx, from, name, "", nil)
 	if err == nil {
 		b.given.remember(b.given.of(from), name)
 	}
-	return classified(err)
+	return kinds.Of(err)
 }
 
 // quiet ends the processes of a sandbox that the package started for files. The files of a sandbox without processes are
 // shared with its forks, and not copied.
 func (b *Backend) quiet(ctx context.Context, name string) {
-	if info, err := b.service.Inspect(ctx, name); err == nil {
-		b.trees.drop(info.ID)
+	if info, err := b.Service.Inspect(ctx, name); err == nil {
+		b.trees.Drop(info.ID)
 	}
 }
 
@@ -226,11 +220,11 @@ func (b *Backend) Snapshot(ctx context.Context, from, name string) error {
 }
 
 func (b *Backend) Usage(ctx context.Context, name string) (u runner.Usage, err error) {
-	sb, err := b.service.Open(ctx, name, session.Callbacks{})
+	sb, err := b.Service.Open(ctx, name, session.Callbacks{})
 	if err == nil {
 		u, err = sb.Usage(ctx)
 	}
-	return u, classified(err)
+	return u, kinds.Of(err)
 }
 
 // Measure is Usage for a sandbox that runs. It starts no other one.
@@ -239,90 +233,32 @@ func (b *Backend) Measure(ctx context.Context, id string) (u runner.Usage, err e
 	return u, err
 }
 
-func (b *Backend) HasImage(ctx context.Context, name string) bool {
-	ref, _, err := b.policy.Image(name)
-	if err != nil || !ref.Stored() {
-		return err == nil
-	}
-	c, err := session.OpenImages()
-	if err != nil {
-		return false
-	}
-	_, err = c.Store.Lookup(ref)
-	return err == nil
-}
-
-// kinds are the errors of package server, by the runner's codes.
-var kinds = map[ipc.Code]error{
-	ipc.CodeNoSuchSandbox: session.ErrNotFound, ipc.CodeGone: session.ErrNotFound, ipc.CodeInvalid: session.ErrInvalid, ipc.CodeExists: session.ErrConflict, ipc.CodeStopped: session.ErrConflict,
-	ipc.CodeBusy: session.ErrBusy, ipc.CodeTooMuch: session.ErrBusy, ipc.CodeNoSpace: session.ErrBusy,
-	ipc.CodeCommandNotFound: fs.ErrNotExist, ipc.CodeNotExecutable: syscall.EINVAL,
-}
-
-// invalid gives a refusal of the policy its kind.
-func invalid(err error) error {
-	if errors.Is(err, operator.ErrRefused) {
-		return fmt.Errorf("%w: %w", session.ErrInvalid, err)
-	}
-	return err
-}
-
-// kinded is an error of a kind.
-type kinded struct {
-	error
-	kind error
-}
-
-func (k kinded) Unwrap() []error { return []error{k.error, k.kind} }
-
-// classified gives err its kind, and adds its hint to its text.
-func classified(err error) error {
-	var (
-		e       *ipc.Error
-		unknown *images.UnknownError
-	)
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &e) && e.Code == ipc.CodeTooMany:
-		return kinded{fmt.Errorf("%w (%s)", err, e.Hint), session.ErrQuota}
-	case errors.As(err, &unknown):
-		return kinded{err, session.ErrInvalid}
-	case errors.As(err, &e) && kinds[e.Code] != nil:
-		return kinded{err, kinds[e.Code]}
-	case imageKind(err) != nil:
-		return kinded{err, imageKind(err)}
-	}
-	if hint := text.HintOf(err); hint != "" {
-		err = fmt.Errorf("%w (%s)", err, hint)
-	}
-	return err
-}
-
 // sandbox is a [server.Sandbox].
 type sandbox struct {
 	*session.Sandbox
 	backend *Backend
 }
 
-// hidden returns the values that the output of the sandbox must not have.
-func (s *sandbox) hidden() *redact.Values { return s.backend.service.Hidden(s.ID) }
+// Kernel starts a kernel in the sandbox. It runs as the sandbox's own user.
+func (s *sandbox) Kernel(ctx context.Context, o server.KernelOptions) (server.Kernel, error) {
+	return kernel.Start(ctx, s.backend.Service, s.Sandbox, o, s.backend.Policy.MaxTimeout)
+}
 
 // Start starts a command, which waits for a place among those that run, and has it until its end.
 func (s *sandbox) Start(ctx context.Context, cmd runner.Command) (server.Process, error) {
-	done, err := s.backend.queue.Acquire(ctx)
+	done, err := s.backend.Queue.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	cmd.Timeout = s.backend.policy.Time(cmd.Timeout)
+	cmd.Timeout = s.backend.Policy.Time(cmd.Timeout)
 	if until, ok := ctx.Deadline(); ok && cmd.Timeout > 0 {
 		cmd.Timeout = max(min(cmd.Timeout, time.Until(until)), time.Millisecond) // the time that it waited is over
 	}
-	cmd.Path = s.backend.service.CallerPath()
+	cmd.Path = s.backend.Service.CallerPath()
 	p, err := s.Exec(ctx, cmd)
 	if err != nil {
 		done()
-		return nil, classified(err)
+		return nil, kinds.Of(err)
 	}
 	go func() {
 		p.Wait(context.Background())
@@ -333,14 +269,14 @@ func (s *sandbox) Start(ctx context.Context, cmd runner.Command) (server.Process
 
 func (s *sandbox) Tree(ctx context.Context, user *runner.User, dir string, t tree.Request, from func(io.Writer) error, to func(*tree.Answer, *bufio.Reader) error) (*tree.Answer, error) {
 	t.Dir = dir
-	a, err := s.backend.trees.do(ctx, s.Sandbox, user, t, from, to)
-	return a, classified(err)
+	a, err := s.backend.trees.Do(ctx, s.Sandbox, user, t, from, to)
+	return a, kinds.Of(err)
 }
 
 func (s *sandbox) Dial(ctx context.Context, port uint16) (io.ReadWriteCloser, error) {
 	c, err := s.Sandbox.Dial(ctx, port)
 	if err != nil {
-		return nil, classified(err)
+		return nil, kinds.Of(err)
 	}
 	return c, nil
 }
@@ -351,7 +287,9 @@ type process struct {
 	sandbox *sandbox
 }
 
-func (p process) Shown(from io.Reader) io.ReadCloser { return p.sandbox.hidden().Live(from) }
+func (p process) Shown(from io.Reader) io.ReadCloser {
+	return p.sandbox.backend.Service.Hidden(p.sandbox.ID).Live(from)
+}
 
 // Number returns the process's pid inside the sandbox.
 func (p process) Number() int {

@@ -7,6 +7,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/server"
+	"demesne/server/apibackend/kinds"
 	"demesne/server/rest"
 	"demesne/session"
 )
@@ -17,7 +18,7 @@ var _ rest.Service = (*Backend)(nil)
 // Limit implements [rest.Service].
 func (b *Backend) Limit(ctx context.Context, name string, l runner.Limits) error {
 	return b.do(ctx, func(e session.Engine) error {
-		return e.ChangeLimits(ctx, runner.LimitChange{Sandbox: name, Limits: b.policy.Change(l)})
+		return e.ChangeLimits(ctx, runner.LimitChange{Sandbox: name, Limits: b.Policy.Change(l)})
 	})
 }
 
@@ -26,18 +27,18 @@ func (b *Backend) Files(ctx context.Context, name string, r files.Request) (*fil
 	if err := r.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", session.ErrInvalid, err)
 	}
-	sb, err := b.service.Open(ctx, name, session.Callbacks{})
+	sb, err := b.Service.Open(ctx, name, session.Callbacks{})
 	if err != nil {
-		return nil, classified(err)
+		return nil, kinds.Of(err)
 	}
 	a, err := sb.Files(ctx, r)
-	return a, classified(err)
+	return a, kinds.Of(err)
 }
 
 // Copy implements [rest.Service].
 func (b *Backend) Copy(ctx context.Context, name, from, to string) error {
-	_, err := b.service.Copy(ctx, session.Place{Sandbox: name, Path: from}, session.Place{Sandbox: name, Path: to}, session.Callbacks{})
-	return classified(err)
+	_, err := b.Service.Copy(ctx, session.Place{Sandbox: name, Path: from}, session.Place{Sandbox: name, Path: to}, session.Callbacks{})
+	return kinds.Of(err)
 }
 
 // Diff implements [rest.Service].
@@ -48,9 +49,9 @@ func (b *Backend) Diff(ctx context.Context, name string) (d *runner.Diff, err er
 
 // Rules implements [rest.Service].
 func (b *Backend) Rules(ctx context.Context, name string, allow, deny []string) error {
-	allow, err := b.policy.Rules(session.NoEgress, allow)
+	allow, err := b.Policy.Rules(session.NoEgress, allow)
 	if err != nil {
-		return invalid(err)
+		return kinds.Invalid(err)
 	}
 	return b.do(ctx, func(e session.Engine) error {
 		return e.ChangeEgress(ctx, runner.EgressChange{Sandbox: name, Allow: allow, Deny: deny})
@@ -59,10 +60,10 @@ func (b *Backend) Rules(ctx context.Context, name string, allow, deny []string) 
 
 // Questions implements [rest.Service].
 func (b *Backend) Questions(ask func(runner.Question) (allow, answered bool)) {
-	b.service.Answer(session.Every, func(q runner.Question, _ []string) (allow, answered bool) { return ask(q) })
+	b.Service.Answer(session.Every, func(q runner.Question, _ []string) (allow, answered bool) { return ask(q) })
 }
 
 // MayDecide implements [rest.Service].
 func (b *Backend) MayDecide(ctx context.Context) error {
-	return invalid(b.policy.MayAnswer(server.CallerOf(ctx).Operator))
+	return kinds.Invalid(b.Policy.MayAnswer(server.CallerOf(ctx).Operator))
 }

@@ -39,7 +39,7 @@ func (g *given) of(sandbox string) []string {
 // again returns the secrets of a sandbox that is restarted. One that was removed meanwhile is missing.
 func (b *Backend) again(spec runner.Spec) (all []runner.Secret) {
 	for _, name := range b.given.of(spec.Name) {
-		if one, err := b.policy.Secret(name); err == nil {
+		if one, err := b.Policy.Secret(name); err == nil {
 			all = append(all, one)
 		}
 	}

@@ -36,6 +36,7 @@ import (
 	"demesne/runner"
 	"demesne/server"
 	"demesne/server/apibackend"
+	"demesne/server/apibackend/apijobs"
 	"demesne/server/operate"
 	"demesne/server/rest"
 	"demesne/server/servecmd"
@@ -93,7 +94,7 @@ type service struct {
 	end     context.CancelFunc
 
 	mu    sync.Mutex
-	tools *apibackend.Tools // nil until a job needs them
+	tools *apijobs.Tools // nil until a job needs them
 	done  []func()
 }
 
@@ -136,7 +137,7 @@ func (s *service) open() error {
 	}
 	s.done = append(s.done, s.backend.Close)
 	api := rest.New(rest.Options{
-		Of: func(context.Context) (rest.Service, error) { return s.backend, nil }, Questions: s.backend.Questions, Jobs: apibackend.Jobs{Of: s.toolsOf, Service: func(string) (*apibackend.Backend, error) { return s.backend, nil }}, Version: cmdline.Version, Log: s.opts.Log,
+		Of: func(context.Context) (rest.Service, error) { return s.backend, nil }, Questions: s.backend.Questions, Jobs: apijobs.Jobs{Of: s.toolsOf, Service: func(string) (*apibackend.Backend, error) { return s.backend, nil }}, Version: cmdline.Version, Log: s.opts.Log,
 		Queue: func(ctx context.Context) client.Queue { return client.Queue(counted.State(server.CallerOf(ctx))) },
 	})
 	s.done = append(s.done, api.Close)
@@ -157,7 +158,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // toolsOf opens the tools that start jobs.
-func (s *service) toolsOf(string) (*apibackend.Tools, error) {
+func (s *service) toolsOf(string) (*apijobs.Tools, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tools != nil || s.ctx.Err() != nil {
@@ -175,7 +176,7 @@ func (s *service) toolsOf(string) (*apibackend.Tools, error) {
 		return nil, err
 	}
 	s.done = append(s.done, done)
-	s.tools = &apibackend.Tools{Backend: b, Outputs: tools}
+	s.tools = &apijobs.Tools{Backend: b, Outputs: tools}
 	return s.tools, nil
 }
 

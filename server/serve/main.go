@@ -1,9 +1,8 @@
 // Package serve serves HTTP APIs over sandboxes: the frontend serve of demesne-frontend. demesne serve executes it, and
 // demesne approve too.
 //
-//	main.go     the command lines; config.go: the configuration file; tokens.go: demesne serve token
-//	serve.go    the callers, the listener and the APIs
-//	approve.go  decisions about requests for the host, for all programs that have such requests
+// It parses the command lines. Package settings reads the configuration, program is the server, tokens is demesne serve token,
+// and approve is demesne approve.
 //
 // It writes one line to stderr when it listens, and its messages afterwards. On INT, TERM or HUP it ends; sandboxes live on,
 // and their commands end.
@@ -19,6 +18,10 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
+	"demesne/server/serve/approve"
+	"demesne/server/serve/program"
+	"demesne/server/serve/settings"
+	"demesne/server/serve/tokens"
 	"demesne/server/servecmd"
 )
 
@@ -43,10 +46,10 @@ func run(args []string, out, errs io.Writer) int {
 		if code >= 0 {
 			return code
 		}
-		return report(errs, approveVerb, approve(o, rest, out))
+		return report(errs, approveVerb, approve.Run(o, rest, out))
 	}
 	o := &servecmd.Options{}
-	rest, code := parse(servecmd.Command(o), func(line *cmdline.Command) ([]string, error) { return configured(line, o, args) }, out, errs)
+	rest, code := parse(servecmd.Command(o), func(line *cmdline.Command) ([]string, error) { return settings.Read(line, o, args) }, out, errs)
 	switch {
 	case code >= 0:
 		return code
@@ -54,12 +57,12 @@ func run(args []string, out, errs io.Writer) int {
 		report(errs, serveVerb, errors.New("--name and --expires: only with token add"))
 		return exitUsage
 	case len(rest) > 0 && rest[0] == "token":
-		return report(errs, serveVerb, tokenCommand(o, rest[1:], out))
+		return report(errs, serveVerb, tokens.Run(o, rest[1:], out))
 	case len(rest) > 0:
 		report(errs, serveVerb, fmt.Errorf("unexpected argument %q", rest[0]))
 		return exitUsage
 	}
-	return report(errs, serveVerb, serve(procself.Ending(), o, out, errs))
+	return report(errs, serveVerb, program.Serve(procself.Ending(), o, out, errs))
 }
 
 const serveVerb = "serve"

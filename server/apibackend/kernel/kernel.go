@@ -1,37 +1,42 @@
-package apibackend
+// Package kernel has the kernels of the HTTP API: those of package kernels/code, without the values of secrets.
+package kernel
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"demesne/kernels"
 	"demesne/kernels/code"
 	"demesne/kernels/languages"
+	"demesne/proxy/redact"
 	"demesne/server"
+	"demesne/server/apibackend/kinds"
 	"demesne/session"
 )
 
-// Kernel starts a kernel in the sandbox. It runs as the sandbox's own user.
-func (s *sandbox) Kernel(ctx context.Context, o server.KernelOptions) (server.Kernel, error) {
+// Start starts a kernel in a sandbox. It runs as the sandbox's own user. most bounds the time of an execution.
+func Start(ctx context.Context, service *session.Service, sandbox *session.Sandbox, o server.KernelOptions, most time.Duration) (server.Kernel, error) {
 	language, ok := languages.Find(o.Language)
 	if !ok {
 		return nil, fmt.Errorf("%w: language %q: unknown", session.ErrInvalid, o.Language)
 	}
-	c, err := code.Start(ctx, s.backend.service, code.Options{Sandbox: s.Sandbox, Language: language, Dir: o.Dir, Env: o.Env, PreferOwn: true}, session.Callbacks{})
+	c, err := code.Start(ctx, service, code.Options{Sandbox: sandbox, Language: language, Dir: o.Dir, Env: o.Env, PreferOwn: true}, session.Callbacks{})
 	if err != nil {
-		return nil, classified(err)
+		return nil, kinds.Of(err)
 	}
-	k := &kernel{c, s, o.Prelude}
+	k := &kernel{c, func() *redact.Values { return service.Hidden(sandbox.ID) }, o.Prelude, most}
 	return k, k.prepare(ctx)
 }
 
 // kernel is a [server.Kernel].
 type kernel struct {
 	*code.Session
-	sandbox *sandbox
+	hidden  func() *redact.Values // which its output must not have
 	prelude string
+	most    time.Duration
 }
 
 // prepare executes the prelude in a new process. Code that fails there only lacks its effects.
@@ -52,8 +57,8 @@ func (k *kernel) Restart(ctx context.Context) error {
 }
 
 func (k *kernel) Execute(ctx context.Context, text string, emit func(kernels.Output)) (*kernels.Result, error) {
-	hidden := k.sandbox.hidden()
-	e := kernels.Execution{Code: text, Timeout: k.sandbox.backend.policy.MaxTimeout, Silent: emit == nil}
+	hidden := k.hidden()
+	e := kernels.Execution{Code: text, Timeout: k.most, Silent: emit == nil}
 	shown := code.NewHider(hidden, emit)
 	if emit != nil {
 		e.Emit = shown.Show

@@ -1,4 +1,4 @@
-package apibackend
+package trees
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 // TestPaused checks which processes of a sandbox are not kept any more once it was paused: those that performed an operation
 // at any moment of the pause.
 func TestPaused(t *testing.T) {
-	var ts trees
+	var ts Trees
 	stale := func(k *kept) bool {
 		ts.mu.Lock()
 		defer ts.mu.Unlock()
@@ -20,7 +20,7 @@ func TestPaused(t *testing.T) {
 	other := &kept{Tree: &client.Tree{}, sandbox: "b"}
 	ts.begin(before)
 	ts.begin(other)
-	err := ts.paused("a", func() error {
+	err := ts.Paused("a", func() error {
 		ts.begin(during)
 		return nil
 	})

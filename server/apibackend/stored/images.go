@@ -1,21 +1,49 @@
-package apibackend
+// Package stored has the images of the HTTP API: the user's store, within the bounds of the operator.
+package stored
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
-	"syscall"
 
 	"demesne/client"
 	"demesne/images"
 	"demesne/images/events"
 	"demesne/images/imageref"
+	"demesne/server"
+	"demesne/server/apibackend/kinds"
 	"demesne/session"
+	"demesne/session/operator"
 )
 
+// Images is the store, for the callers of one namespace.
+type Images struct {
+	Service *session.Service
+	Policy  *operator.Policy
+	Queue   *server.Queue
+}
+
+// Default returns the image of a sandbox that names none.
+func Default() string { return imageref.Default(os.Getenv) }
+
+// HasImage reports whether a sandbox can have an image: it is not of the store, or is there.
+func (b *Images) HasImage(ctx context.Context, name string) bool {
+	ref, _, err := b.Policy.Image(name)
+	if err != nil || !ref.Stored() {
+		return err == nil
+	}
+	c, err := session.OpenImages()
+	if err != nil {
+		return false
+	}
+	_, err = c.Store.Lookup(ref)
+	return err == nil
+}
+
 // ListImages implements [rest.Images].
-func (b *Backend) ListImages(context.Context) ([]client.Image, error) {
+func (b *Images) ListImages(context.Context) ([]client.Image, error) {
 	c, err := session.OpenImages()
 	if err != nil {
 		return nil, err
@@ -25,11 +53,11 @@ func (b *Backend) ListImages(context.Context) ([]client.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, foreign := []client.Image{}, b.policy.Namespace != ""
+	all, foreign := []client.Image{}, b.Policy.Namespace != ""
 	for _, l := range list {
 		i := imageOf(l)
 		if foreign { // names can be another namespace's
-			i.Names = slices.DeleteFunc(i.Names, func(name string) bool { _, _, err := b.policy.Image(name); return err != nil })
+			i.Names = slices.DeleteFunc(i.Names, func(name string) bool { _, _, err := b.Policy.Image(name); return err != nil })
 		}
 		if !foreign || len(i.Names) > 0 {
 			all = append(all, i)
@@ -58,16 +86,16 @@ func imageOf(l images.Listed) client.Image {
 }
 
 // storeRef parses the name of an image that a store can have.
-func (b *Backend) storeRef(name string) (imageref.Ref, error) {
-	ref, _, err := b.policy.Image(name)
+func (b *Images) storeRef(name string) (imageref.Ref, error) {
+	ref, _, err := b.Policy.Image(name)
 	if err == nil && !ref.Stored() {
 		err = fmt.Errorf("%w: image %q: not in a store", session.ErrInvalid, name)
 	}
-	return ref, invalid(err)
+	return ref, kinds.Invalid(err)
 }
 
 // Pull implements [rest.Images].
-func (b *Backend) Pull(ctx context.Context, name string, progress func(string)) (*client.Image, error) {
+func (b *Images) Pull(ctx context.Context, name string, progress func(string)) (*client.Image, error) {
 	ref, err := b.storeRef(name)
 	if err != nil {
 		return nil, err
@@ -83,7 +111,7 @@ func (b *Backend) Pull(ctx context.Context, name string, progress func(string)) 
 		}
 	})
 	if err != nil {
-		return nil, imageError(session.NamedImage(ref, err))
+		return nil, kinds.OfImage(session.NamedImage(ref, err))
 	}
 	done := imageOf(images.Listed{Image: img})
 	return &done, nil
@@ -110,33 +138,8 @@ func said(e events.Event) string {
 	return ""
 }
 
-// imageKinds are the errors of package server, by the codes of demesne-images.
-var imageKinds = map[events.Code]error{
-	events.CodeNotFound: session.ErrInvalid, events.CodeInvalid: session.ErrInvalid, events.CodeDenied: session.ErrInvalid,
-	events.CodePlatform: session.ErrInvalid, events.CodeUnsupported: session.ErrInvalid, events.CodeNoImage: session.ErrInvalid,
-	events.CodePolicy: session.ErrInvalid, events.CodeRefused: session.ErrInvalid, events.CodeCorrupt: session.ErrRegistry,
-	events.CodeUnreachable: session.ErrRegistry, events.CodeBusy: session.ErrBusy, events.CodeNoSpace: syscall.ENOSPC,
-}
-
-// imageKind returns the kind of a failure of demesne-images; nil: err has no kind, or is this machine's own fault.
-func imageKind(err error) error {
-	var failure *events.Failure
-	if errors.As(err, &failure) {
-		return imageKinds[failure.Code]
-	}
-	return nil
-}
-
-// imageError gives an error about an image of the store its kind.
-func imageError(err error) error {
-	if errors.Is(err, images.ErrNotFound) {
-		return kinded{err, session.ErrNotFound}
-	}
-	return classified(err)
-}
-
 // RemoveImage implements [rest.Images].
-func (b *Backend) RemoveImage(ctx context.Context, name string) error {
+func (b *Images) RemoveImage(ctx context.Context, name string) error {
 	ref, err := b.storeRef(name)
 	if err != nil {
 		return err
@@ -146,14 +149,14 @@ func (b *Backend) RemoveImage(ctx context.Context, name string) error {
 		return err
 	}
 	defer c.Store.Close()
-	release, _, err := b.service.HoldStored(ctx, c.Store, nil)
+	release, _, err := b.Service.HoldStored(ctx, c.Store, nil)
 	if err != nil {
-		return classified(err)
+		return kinds.Of(err)
 	}
 	defer release()
 	_, err = c.Store.Remove(ctx, ref, false)
 	if errors.Is(err, images.ErrInUse) {
-		return kinded{err, session.ErrConflict}
+		return kinds.As(err, session.ErrConflict)
 	}
-	return imageError(session.NamedImage(ref, err))
+	return kinds.OfImage(session.NamedImage(ref, err))
 }

@@ -1,4 +1,5 @@
-package serve
+// Package secretvault keeps the values of E2B's secrets in the user's vault.
+package secretvault
 
 import (
 	"errors"
@@ -9,20 +10,20 @@ import (
 	"demesne/session/vault"
 )
 
-// apiSecrets keeps the values of E2B's secrets in the user's vault.
-type apiSecrets struct {
+// Secrets are those of the callers of one namespace.
+type Secrets struct {
 	vault     *vault.Vault
 	namespace string
 }
 
-// openSecrets returns the secrets of the callers of a namespace; empty: those without one.
-func openSecrets(namespace string) (*apiSecrets, error) {
+// Open returns the secrets of the callers of a namespace; empty: those without one.
+func Open(namespace string) (*Secrets, error) {
 	v, err := vault.Default(os.Getenv("DEMESNE_VAULT_KEY"))
-	return &apiSecrets{v, "e2b:" + namespace}, err
+	return &Secrets{v, "e2b:" + namespace}, err
 }
 
 // Set stores a value. Values that no header can have are the caller's mistake.
-func (s *apiSecrets) Set(name, value string) error {
+func (s *Secrets) Set(name, value string) error {
 	_, err := s.vault.Add(vault.Secret{Namespace: s.namespace, Name: name, Value: value})
 	if errors.Is(err, vault.ErrInvalid) {
 		err = fmt.Errorf("%w: %w", session.ErrInvalid, err)
@@ -31,13 +32,13 @@ func (s *apiSecrets) Set(name, value string) error {
 }
 
 // Value returns a value.
-func (s *apiSecrets) Value(name string) (string, error) {
+func (s *Secrets) Value(name string) (string, error) {
 	one, err := s.vault.Get(s.namespace, name)
 	return one.Value, err
 }
 
 // Remove removes a value.
-func (s *apiSecrets) Remove(name string) error {
+func (s *Secrets) Remove(name string) error {
 	err := s.vault.Remove(s.namespace, name)
 	if errors.Is(err, vault.ErrNone) {
 		return nil

@@ -1,4 +1,5 @@
-package apibackend
+// Package trees keeps the processes that performed operations on files in sandboxes, for the next operations.
+package trees
 
 import (
 	"bufio"
@@ -15,13 +16,13 @@ import (
 	"demesne/session"
 )
 
-// trees keeps the processes that performed operations on files, for the next operations. A process serves one sandbox and
+// Trees has the processes. A process serves one sandbox and
 // one user, and one operation at a time. Operations at the same time have processes of their own, of which one is kept.
-type trees struct {
+type Trees struct {
 	mu      sync.Mutex
 	idle    []*kept // the one used last is the last
 	busy    map[*kept]struct{}
-	pausing map[string]int // calls of paused, by sandbox
+	pausing map[string]int // calls of Paused, by sandbox
 }
 
 // kept is a process that is kept.
@@ -44,8 +45,8 @@ const (
 	treeAge = 5 * time.Minute
 )
 
-// do performs an operation.
-func (ts *trees) do(ctx context.Context, sb *session.Sandbox, user *runner.User, q tree.Request, put func(io.Writer) error, take func(*tree.Answer, *bufio.Reader) error) (*tree.Answer, error) {
+// Do performs an operation.
+func (ts *Trees) Do(ctx context.Context, sb *session.Sandbox, user *runner.User, q tree.Request, put func(io.Writer) error, take func(*tree.Answer, *bufio.Reader) error) (*tree.Answer, error) {
 	k := &kept{sandbox: sb.ID, own: user == nil}
 	if user != nil {
 		k.user = *user
@@ -72,14 +73,14 @@ func (ts *trees) do(ctx context.Context, sb *session.Sandbox, user *runner.User,
 }
 
 // begin records that a process performs an operation, or is being started for one.
-func (ts *trees) begin(k *kept) {
+func (ts *Trees) begin(k *kept) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	ts.use(k)
 }
 
 // use is begin, with ts.mu held.
-func (ts *trees) use(k *kept) {
+func (ts *Trees) use(k *kept) {
 	if ts.busy == nil {
 		ts.busy = map[*kept]struct{}{}
 	}
@@ -92,7 +93,7 @@ func (k *kept) same(o *kept) bool {
 }
 
 // take returns a kept process like k, or nil.
-func (ts *trees) take(k *kept) *kept {
+func (ts *Trees) take(k *kept) *kept {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	at := slices.IndexFunc(ts.idle, k.same)
@@ -106,13 +107,13 @@ func (ts *trees) take(k *kept) *kept {
 }
 
 // remove removes a process from the list. ts.mu is held.
-func (ts *trees) remove(at int) {
+func (ts *Trees) remove(at int) {
 	ts.idle[at].expiry.Stop()
 	ts.idle = slices.Delete(ts.idle, at, at+1)
 }
 
 // keep keeps a process, or ends it.
-func (ts *trees) keep(k *kept) {
+func (ts *Trees) keep(k *kept) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	delete(ts.busy, k)
@@ -128,16 +129,16 @@ func (ts *trees) keep(k *kept) {
 	ts.idle = append(ts.idle, k)
 }
 
-// paused calls pause, which stops the processes of a sandbox. None of those is kept: a stopped one would not answer, and no
+// Paused calls pause, which stops the processes of a sandbox. None of those is kept: a stopped one would not answer, and no
 // command would resume it. That holds too for a process whose operation ends meanwhile or has just ended.
-func (ts *trees) paused(sandbox string, pause func() error) error {
+func (ts *Trees) Paused(sandbox string, pause func() error) error {
 	ts.mu.Lock()
 	if ts.pausing == nil {
 		ts.pausing = map[string]int{}
 	}
 	ts.pausing[sandbox]++
 	ts.mu.Unlock()
-	ts.drop(sandbox)
+	ts.Drop(sandbox)
 	err := pause()
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -150,13 +151,13 @@ func (ts *trees) paused(sandbox string, pause func() error) error {
 	return err
 }
 
-// drop ends the kept processes of a sandbox.
-func (ts *trees) drop(sandbox string) {
+// Drop ends the kept processes of a sandbox.
+func (ts *Trees) Drop(sandbox string) {
 	ts.end(func(k *kept) bool { return k.sandbox == sandbox })
 }
 
 // end ends kept processes, and waits for that.
-func (ts *trees) end(which func(*kept) bool) {
+func (ts *Trees) end(which func(*kept) bool) {
 	ts.mu.Lock()
 	var gone []*kept
 	for i := len(ts.idle) - 1; i >= 0; i-- {

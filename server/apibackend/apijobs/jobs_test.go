@@ -1,4 +1,4 @@
-package apibackend
+package apijobs
 
 import (
 	"errors"

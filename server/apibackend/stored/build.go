@@ -1,4 +1,4 @@
-package apibackend
+package stored
 
 import (
 	"cmp"
@@ -11,20 +11,21 @@ import (
 	"demesne/images"
 	"demesne/runner"
 	"demesne/server"
+	"demesne/server/apibackend/kinds"
 	"demesne/session"
 )
 
 // Build builds an image. Its steps have no more network than the operator's mode, and the limits of its sandboxes. The build
 // has a place among the commands that run.
-func (b *Backend) Build(ctx context.Context, o server.Build, log io.Writer) error {
-	done, err := b.queue.Acquire(ctx)
+func (b *Images) Build(ctx context.Context, o server.Build, log io.Writer) error {
+	done, err := b.Queue.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
 	_, err = build.Run(ctx, build.Options{
 		Context: o.Dir, File: o.Containerfile, Names: []string{o.Name}, Progress: "plain",
-		Egress: b.policy.Egress, Limits: runner.Limits{Memory: b.policy.Limits.Memory, Disk: b.policy.Limits.Disk}, MaxLayers: cmp.Or(o.MaxLayers, -1),
+		Egress: b.Policy.Egress, Limits: runner.Limits{Memory: b.Policy.Limits.Memory, Disk: b.Policy.Limits.Disk}, MaxLayers: cmp.Or(o.MaxLayers, -1),
 	}, build.Streams{Log: log})
 	if err != nil {
 		return fmt.Errorf("build %q: %w", o.Name, err)
@@ -33,7 +34,7 @@ func (b *Backend) Build(ctx context.Context, o server.Build, log io.Writer) erro
 }
 
 // Blobs implements [server.Sandboxes].
-func (b *Backend) Blobs(_ context.Context, name string) (map[string]int64, error) {
+func (b *Images) Blobs(_ context.Context, name string) (map[string]int64, error) {
 	ref, err := session.ParseImage(name)
 	if err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func (b *Backend) Blobs(_ context.Context, name string) (map[string]int64, error
 	defer c.Store.Close()
 	img, err := c.Store.Lookup(ref)
 	if err != nil {
-		return nil, imageError(err)
+		return nil, kinds.OfImage(err)
 	}
 	all, rest := map[string]int64{}, img.Size
 	for _, l := range img.Layers {
@@ -59,14 +60,14 @@ func (b *Backend) Blobs(_ context.Context, name string) (map[string]int64, error
 }
 
 // Discard implements [server.Sandboxes]. The stored sandboxes of all namespaces keep their layers.
-func (b *Backend) Discard(ctx context.Context, name string) error {
+func (b *Images) Discard(ctx context.Context, name string) error {
 	ref, err := session.ParseImage(name)
 	if err != nil {
 		return err
 	}
 	err = build.Drop(ctx, ref)
 	if errors.Is(err, images.ErrInUse) {
-		return kinded{err, session.ErrConflict}
+		return kinds.As(err, session.ErrConflict)
 	}
-	return imageError(err)
+	return kinds.OfImage(err)
 }

@@ -1,4 +1,8 @@
-package serve
+// Package settings reads the settings of demesne serve, and makes of them who may call, and the bounds of each namespace.
+//
+//	config.go  the command line, the environment and the configuration file
+//	bounds.go  the bounds of namespaces; models.go: of models over MCP; access.go: callers, certificate and state
+package settings
 
 import (
 	"errors"
@@ -22,8 +26,8 @@ import (
 // configMost bounds a configuration file, in bytes.
 const configMost = 1 << 20
 
-// configured reads the command line, the environment, and the configuration file.
-func configured(line *cmdline.Command, o *servecmd.Options, args []string) (rest []string, err error) {
+// Read reads the command line, the environment, and the configuration file.
+func Read(line *cmdline.Command, o *servecmd.Options, args []string) (rest []string, err error) {
 	var namespaces map[string]any
 	rest, err = line.ParseWith(args, os.Getenv, func() (map[string]any, error) {
 		values, err := configuration(o.Config)

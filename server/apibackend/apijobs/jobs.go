@@ -1,4 +1,5 @@
-package apibackend
+// Package apijobs implements the jobs of package rest over the background jobs of MCP's callers.
+package apijobs
 
 import (
 	"cmp"
@@ -18,13 +19,16 @@ import (
 	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/server"
+	"demesne/server/apibackend"
+	"demesne/server/apibackend/kinds"
 	"demesne/session"
+	"demesne/session/operator"
 )
 
 // Jobs implements the jobs of package rest over the jobs of the caller's namespace.
 type Jobs struct {
 	Of      func(namespace string) (*Tools, error)
-	Service func(namespace string) (*Backend, error)
+	Service func(namespace string) (*apibackend.Backend, error)
 }
 
 // Tools are what the callers of one namespace use.
@@ -159,13 +163,13 @@ func (b Jobs) Start(ctx context.Context, r session.Request) (*client.Job, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := service.enough(r.Create.Spec.Limits, r.Run.Command.Timeout); err != nil {
+	if err := enough(service.Policy, r.Create.Spec.Limits, r.Run.Command.Timeout); err != nil {
 		return nil, err
 	}
-	if r.Create, err = service.allowed(r, false); err != nil {
+	if r.Create, err = service.Allowed(r, false); err != nil {
 		return nil, err
 	}
-	r.Run = service.timed(r.Run)
+	r.Run = service.Timed(r.Run)
 	r.Run.Logs, r.Run.Manifest, r.Run.Command.Account = true, true, true
 	r.Run.Command.Dir = cmp.Or(r.Run.Command.Dir, "/out")
 	j, err := f.Start(ctx, r)
@@ -176,12 +180,12 @@ func (b Jobs) Start(ctx context.Context, r session.Request) (*client.Job, error)
 }
 
 // enough refuses a job that would get less than it asks for: it has no answer that could say so later.
-func (b *Backend) enough(l runner.Limits, timeout time.Duration) error {
-	if _, reduced, _ := b.policy.Grant(l); len(reduced) > 0 {
+func enough(p *operator.Policy, l runner.Limits, timeout time.Duration) error {
+	if _, reduced, _ := p.Grant(l); len(reduced) > 0 {
 		r := reduced[0]
 		return fmt.Errorf("%w: limits.%s: %.15g is more than %.15g, the operator's maximum", session.ErrInvalid, r.Name, r.Asked, r.Granted)
 	}
-	if most := b.policy.Time(timeout); timeout < runner.Longest && timeout > most && most > 0 {
+	if most := p.Time(timeout); timeout < runner.Longest && timeout > most && most > 0 {
 		return fmt.Errorf("%w: timeout_ms: %d is more than %d, the operator's maximum", session.ErrInvalid, timeout.Milliseconds(), most.Milliseconds())
 	}
 	return nil
@@ -191,11 +195,11 @@ func (b *Backend) enough(l runner.Limits, timeout time.Duration) error {
 func unstarted(err error) error {
 	switch {
 	case errors.Is(err, jobs.ErrFull):
-		return kinded{err, session.ErrQueueFull}
+		return kinds.As(err, session.ErrQueueFull)
 	case errors.Is(err, mcp.ErrNoResearch):
-		return kinded{err, session.ErrInvalid}
+		return kinds.As(err, session.ErrInvalid)
 	}
-	return invalid(err)
+	return kinds.Invalid(err)
 }
 
 // StartAgent implements [rest.Jobs].
@@ -213,11 +217,11 @@ func (b Jobs) StartAgent(ctx context.Context, r agents.Request) (*client.Job, er
 			return nil, unstarted(err)
 		}
 	}
-	if err := service.enough(r.Limits, r.Timeout); err != nil {
+	if err := enough(service.Policy, r.Limits, r.Timeout); err != nil {
 		return nil, err
 	}
-	if r, err = service.agent(r); err != nil {
-		return nil, invalid(err)
+	if r, err = bounded(service.Policy, r); err != nil {
+		return nil, kinds.Invalid(err)
 	}
 	if err := f.CheckModel(r); err != nil {
 		return nil, fmt.Errorf("%w: %w", session.ErrInvalid, err)
@@ -229,10 +233,10 @@ func (b Jobs) StartAgent(ctx context.Context, r agents.Request) (*client.Job, er
 	return b.Get(ctx, j.ID)
 }
 
-// agent returns an agent within the operator's bounds.
-func (b *Backend) agent(r agents.Request) (agents.Request, error) {
+// bounded returns an agent within the operator's bounds.
+func bounded(p *operator.Policy, r agents.Request) (agents.Request, error) {
 	if r.Image != "" && r.Image != "host" {
-		_, pull, err := b.policy.Image(r.Image)
+		_, pull, err := p.Image(r.Image)
 		if err != nil {
 			return r, err
 		}
@@ -241,16 +245,16 @@ func (b *Backend) agent(r agents.Request) (agents.Request, error) {
 	if r.Egress == "open" {
 		return r, fmt.Errorf("%w: network.mode: an agent with the whole network is research", session.ErrInvalid)
 	}
-	e, err := b.policy.Network(session.Egress{Mode: r.Egress, Allow: r.Domains})
+	e, err := p.Network(session.Egress{Mode: r.Egress, Allow: r.Domains})
 	if err != nil {
 		return r, err
 	}
 	if r.Egress, r.Domains = e.Mode, e.Allow; r.Research {
 		r.Egress, r.Domains = "", nil
 	}
-	r.Limits, _, _ = b.policy.Grant(r.Limits)
-	r.Timeout = b.policy.Time(r.Timeout)
-	r.MaxCost, r.MaxTokens, err = b.policy.Spend(r.MaxCost, r.MaxTokens)
+	r.Limits, _, _ = p.Grant(r.Limits)
+	r.Timeout = p.Time(r.Timeout)
+	r.MaxCost, r.MaxTokens, err = p.Spend(r.MaxCost, r.MaxTokens)
 	return r, err
 }
 

@@ -1,4 +1,4 @@
-package apibackend
+package trees
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 
 // TestTrees checks that a kept process serves the operations of its own sandbox and user alone, and once at a time.
 func TestTrees(t *testing.T) {
-	var ts trees
+	var ts Trees
 	root := runner.User{}
 	one := &kept{Tree: &client.Tree{}, sandbox: "a", own: true, born: time.Now()}
 	ts.keep(one)

@@ -1,4 +1,4 @@
-package serve
+package program
 
 import (
 	"context"
@@ -14,10 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"demesne/runner"
-	"demesne/runner/limits"
 	"demesne/server"
-	"demesne/server/apibackend"
+	"demesne/server/serve/settings"
 	"demesne/server/servecmd"
 	"demesne/session"
 )
@@ -37,12 +35,12 @@ func testProgram(t *testing.T, o *servecmd.Options) *program {
 			t.Fatal(err)
 		}
 	}
-	state, err := stateDir()
+	state, err := settings.StateDir()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &program{options: o, state: state, domain: "localhost:7480", mux: &router{ServeMux: http.NewServeMux()}, log: log.New(io.Discard, "", 0)}
-	if p.access, err = callers(o, state); err != nil {
+	if p.access, err = settings.Callers(o, state); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -51,10 +49,9 @@ func testProgram(t *testing.T, o *servecmd.Options) *program {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.operate.Close)
-	p.queue = newQueue(o, p.operate)
-	p.backend = apibackend.NewSpaces(func(namespace string) apibackend.Options {
-		return apibackend.Options{Bounds: boundsOf(o, namespace), Observe: p.operate.Observe, Queue: p.queue}
-	})
+	if err := p.openBackends(); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(p.backend.Close)
 	if p.mine, err = p.backend.Of(""); err != nil {
 		t.Fatal(err)
@@ -269,43 +266,6 @@ func TestMaxBody(t *testing.T) {
 		w := httptest.NewRecorder()
 		if p.ServeHTTP(w, r); w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "more than 1000 bytes") {
 			t.Errorf("%s in chunks: %d %.200s", path, w.Code, w.Body)
-		}
-	}
-}
-
-// TestCeilingsUnset checks that the ceilings that the operator left out are the documented ones, for models too.
-func TestCeilingsUnset(t *testing.T) {
-	usual := limits.Resolve(runner.Limits{})
-	b := boundsOf(&servecmd.Options{}, "team")
-	if b.Max != (runner.Limits{Memory: usual.Memory, Disk: usual.Disk, PIDs: runner.DefaultPIDs}) || b.Egress != servecmd.DefaultEgress {
-		t.Errorf("%+v", b)
-	}
-	p := &program{options: &servecmd.Options{Bounds: session.Bounds{Limits: runner.Limits{Memory: 1 << 30, Disk: -1}}}}
-	models, err := p.forModels("team")
-	if err != nil {
-		t.Fatal(err)
-	}
-	huge := runner.Limits{Memory: 1 << 60, Disk: 1 << 60, PIDs: 1 << 40}
-	if got, _, _ := models.Grant(huge); got.Memory != 1<<30 || got.PIDs != runner.DefaultPIDs || got.Disk <= 0 || got.Disk == huge.Disk || models.Egress != "open" {
-		t.Errorf("of models: %+v", got)
-	}
-}
-
-// TestLineAlone checks that what belongs to one command line is not a setting of a file, nor a flag of another command.
-func TestLineAlone(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "serve.toml")
-	for _, key := range []string{`env = true`, `page = true`, `config = "x"`, `name = "x"`, `expires = "1h"`} {
-		if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		var errs strings.Builder
-		if code := run([]string{"--config", file}, io.Discard, &errs); code != exitUsage || !strings.Contains(errs.String(), "only for the command line") {
-			t.Errorf("%s: %d %s", key, code, errs.String())
-		}
-	}
-	for _, args := range [][]string{{"--name", "x"}, {"--expires", "1h", "token", "list"}} {
-		if code := run(args, io.Discard, io.Discard); code != exitUsage {
-			t.Errorf("%q: %d", args, code)
 		}
 	}
 }

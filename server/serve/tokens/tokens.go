@@ -1,4 +1,5 @@
-package serve
+// Package tokens is demesne serve token: the tokens of namespaces.
+package tokens
 
 import (
 	"errors"
@@ -10,11 +11,12 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/server"
+	"demesne/server/serve/settings"
 	"demesne/server/servecmd"
 )
 
-// tokenCommand performs demesne serve token. args are the words after "token".
-func tokenCommand(o *servecmd.Options, args []string, out io.Writer) error {
+// Run performs demesne serve token. args are the words after "token".
+func Run(o *servecmd.Options, args []string, out io.Writer) error {
 	verbs := []string{"add", "list", "rm"}
 	if len(args) == 0 {
 		return text.Hinted(errors.New("token: needs a verb"), "demesne serve token add NAMESPACE | list | rm NAME…")
@@ -22,7 +24,7 @@ func tokenCommand(o *servecmd.Options, args []string, out io.Writer) error {
 	if err := cmdline.OneOf(args[0], verbs); err != nil {
 		return fmt.Errorf("token %q: %w", args[0], err)
 	}
-	dir, err := stateDir()
+	dir, err := settings.StateDir()
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,5 @@
-package serve
+// Package approve is demesne approve: decisions about requests for the host, for all programs that have such requests.
+package approve
 
 import (
 	"bufio"
@@ -20,8 +21,8 @@ import (
 	"demesne/server/servecmd"
 )
 
-// approve lists requests for this machine, and records a person's decisions.
-func approve(o *servecmd.ApproveOptions, args []string, out io.Writer) error {
+// Run lists requests for this machine, and records a person's decisions.
+func Run(o *servecmd.ApproveOptions, args []string, out io.Writer) error {
 	dir, err := hostaccess.State()
 	if err != nil {
 		return err

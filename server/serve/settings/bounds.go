@@ -1,0 +1,52 @@
+package settings
+
+import (
+	"cmp"
+
+	"demesne/runner"
+	"demesne/runner/limits"
+	"demesne/server/e2b"
+	"demesne/server/servecmd"
+	"demesne/session"
+)
+
+// Bounds returns the bounds of a namespace; empty: the operator's.
+func Bounds(o *servecmd.Options, namespace string) session.Bounds {
+	b, ok := o.Namespaces[namespace]
+	if !ok {
+		b = o.Bounds
+	}
+	b.Egress = cmp.Or(b.Egress, servecmd.DefaultEgress)
+	usual := limits.Resolve(b.Limits)
+	b.Max.Memory, b.Max.Disk = cmp.Or(b.Max.Memory, max(usual.Memory, 0)), cmp.Or(b.Max.Disk, max(usual.Disk, 0)) // none: no bound
+	b.Max.PIDs = cmp.Or(b.Max.PIDs, runner.DefaultPIDs)
+	return b
+}
+
+// The ceilings of what a namespace stores that the operator did not set. Its bytes are so many disk limits of a sandbox.
+const (
+	storedDisks = 10
+	storedMost  = 20 << 30 // without a disk limit
+	storedFiles = 100_000
+	storedItems = 100 // volumes, snapshots, templates
+)
+
+// Quota returns the ceilings of what a namespace stores. The operator has none.
+func Quota(o *servecmd.Options, namespace string) e2b.Quota {
+	if namespace == "" {
+		return e2b.Quota{}
+	}
+	b := Bounds(o, namespace)
+	disk := max(limits.Resolve(b.Limits).Disk, 0) // of a sandbox whose caller asks for none, as E2B's do
+	if b.Max.Disk > 0 && (disk == 0 || disk > b.Max.Disk) {
+		disk = b.Max.Disk
+	}
+	bytes := int64(storedMost)
+	if disk > 0 {
+		bytes = storedDisks * disk
+	}
+	return e2b.Quota{
+		Bytes: cmp.Or(b.MaxStored, bytes), Files: cmp.Or(b.MaxFiles, storedFiles), Volume: disk,
+		Volumes: cmp.Or(b.MaxVolumes, storedItems), Snapshots: cmp.Or(b.MaxSnapshots, storedItems), Templates: cmp.Or(b.MaxTemplates, storedItems),
+	}
+}
