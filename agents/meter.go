@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"maps"
@@ -294,4 +295,38 @@ func (m *Meter) file() usageFile {
 		f.PerModel[name] = u
 	}
 	return f
+}
+
+// Records reads the usage records of a route, which the proxy appends to a file.
+type Records struct {
+	Path string
+
+	at   int64
+	rest []byte // an unfinished line
+}
+
+// Read calls add with each new record.
+func (r *Records) Read(add func(runner.UsageRecord)) {
+	f, err := os.Open(r.Path)
+	if err != nil {
+		return // there was no request yet
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() <= r.at {
+		return
+	}
+	b, _ := io.ReadAll(io.NewSectionReader(f, r.at, 1<<62-r.at))
+	r.at += int64(len(b))
+	r.rest = append(r.rest, b...)
+	for {
+		line, rest, whole := bytes.Cut(r.rest, []byte("\n"))
+		if !whole {
+			return
+		}
+		r.rest = rest
+		var rec runner.UsageRecord
+		if json.Unmarshal(line, &rec) == nil {
+			add(rec)
+		}
+	}
 }

@@ -44,7 +44,7 @@ func groups() []group {
 		{"Agents", "agent research", func() []app.Verb { return []app.Verb{agent.Agent(), agent.Research()} }},
 		{"Agents", "mcp serve approve", func() []app.Verb { return []app.Verb{server.MCP(run.Wrap), server.Serve(), server.Approve()} }},
 		{"Machine", "top audit check gc", func() []app.Verb {
-			return []app.Verb{machine.Top(), machine.Audit(), machine.Check(), machine.GC(agent.RemoveSessions)}
+			return []app.Verb{machine.Top(), machine.Audit(), machine.Check(), machine.GC()}
 		}},
 		{"Machine", "completion version help", func() []app.Verb { return []app.Verb{completionCommand(), versionCommand(), helpCommand()} }},
 	}

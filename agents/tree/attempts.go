@@ -22,10 +22,9 @@ type attempts struct {
 	node    *node
 	task    agents.Task
 	launch  *agents.Launch
-	renewal time.Time // when the credential is to be renewed; zero: never
-	renewed bool      // because the server refused it
-
-	renewing sync.Mutex // an agent's Renew is not for concurrent use
+	due     time.Time // when the credential is to be renewed; zero: never
+	renewal *agents.Renewal
+	renewed bool // because the server refused it
 
 	transcript, stderr *record
 	events             *agents.Transcript
@@ -60,7 +59,8 @@ func (a *attempts) options() session.RunOptions {
 func (a *attempts) callbacks(w session.Callbacks) session.Callbacks {
 	note := func(line string) { a.node.note("%s", line) }
 	return session.Callbacks{Note: note, Progress: sparsely(note), Began: w.Began, Made: func(sb *session.Sandbox) {
-		go a.renew(sb.ID)
+		a.renewal.Sandbox = sb.ID
+		go a.renewal.Run(a.node.ctx, a.due)
 		a.node.appear(sb)
 	}}
 }
@@ -95,7 +95,7 @@ func (a *attempts) next(ctx context.Context, done *session.RunResult) (*runner.C
 	}
 	if a.node.asked.refused() && a.unfinished() && !a.renewed {
 		a.renewed = true
-		if _, err := a.push(done.Sandbox, true); err != nil {
+		if _, err := a.renewal.Renew(ctx, true); err != nil {
 			return nil, err
 		}
 		return a.resume()
@@ -158,42 +158,6 @@ func (a *attempts) limit(done *session.RunResult) (reset time.Time, limited bool
 
 // unfinished reports whether the program ended without having done its work.
 func (a *attempts) unfinished() bool { return !a.events.Ended() || a.events.Fault() != "" }
-
-// again is how soon a renewal that failed is tried once more.
-const again = time.Minute
-
-// renew renews the credential of the routes whenever it is due, until the run ends.
-func (a *attempts) renew(sandbox string) {
-	n := a.node
-	for next := a.renewal; !next.IsZero(); {
-		sleep(time.Until(next), n.ctx.Done())
-		if n.ctx.Err() != nil {
-			return
-		}
-		var err error
-		if next, err = a.push(sandbox, false); err != nil && n.ctx.Err() == nil {
-			n.note("%v", err)
-			next = time.Now().Add(again)
-		}
-	}
-}
-
-// push gives the routes the credential as it is now. rejected means that the server refused the last one.
-func (a *attempts) push(sandbox string, rejected bool) (next time.Time, err error) {
-	n := a.node
-	a.renewing.Lock()
-	defer a.renewing.Unlock()
-	if rejected {
-		n.agent.Rejected()
-	}
-	headers, next, err := n.agent.Renew(n.ctx)
-	if err != nil {
-		return next, err
-	}
-	return next, n.tree.sessions.With(n.ctx, func(e session.Engine) error {
-		return e.ChangeEgress(n.ctx, runner.EgressChange{Sandbox: sandbox, Headers: headers})
-	})
-}
 
 // failure returns why an agent that ended by itself did not do its work, or nil.
 func (a *attempts) failure(res *runner.Result, stderr string) error {

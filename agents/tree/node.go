@@ -240,11 +240,12 @@ func (n *node) task() agents.Task {
 // prepare plans the execution of the program, and writes the files that it reads.
 func (n *node) prepare() (*attempts, error) {
 	a := &attempts{node: n, task: n.task(), count: 1}
-	headers, renewal, err := n.agent.Renew(n.ctx)
+	headers, due, err := n.agent.Renew(n.ctx)
 	if err != nil {
 		return nil, err
 	}
-	a.launch, a.renewal = n.agent.Headless(a.task), renewal
+	a.launch, a.due = n.agent.Headless(a.task), due
+	a.renewal = &agents.Renewal{Agent: n.agent, Sessions: n.tree.sessions, Failed: func(err error) { n.note("%v", err) }}
 	a.launch.Authorize(headers)
 	if err := n.furnish(a.launch); err != nil {
 		return nil, err

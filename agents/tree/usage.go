@@ -1,12 +1,8 @@
 package tree
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
@@ -24,16 +20,22 @@ type requests struct {
 	gates []*gate // of the routes, in their order; empty: nothing bounds the requests
 
 	mu     sync.Mutex
-	files  []*records
+	files  []*gated
 	status int // of the response to the latest one
 	failed int // how many of the latest ones in a row the server answered with a fault of its own
+}
+
+// gated are the records of a route that has a gate.
+type gated struct {
+	agents.Records
+	gate *gate
 }
 
 // watch adds the file with the records of a route, and the gate of the route; nil: none.
 func (r *requests) watch(path string, g *gate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.files = append(r.files, &records{path: path, gate: g})
+	r.files = append(r.files, &gated{agents.Records{Path: path}, g})
 }
 
 // counted is a request whose usage is known.
@@ -48,7 +50,7 @@ func (r *requests) read() (all []counted) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.files {
-		f.read(func(rec runner.UsageRecord) {
+		f.Read(func(rec runner.UsageRecord) {
 			if r.status = rec.Status; rec.Status < http.StatusInternalServerError {
 				r.failed = 0
 			} else {
@@ -97,38 +99,4 @@ func (r *requests) fault() string {
 		return fmt.Sprintf("the model's server answered the last request with status %d", r.status)
 	}
 	return fmt.Sprintf("the model's server answered the last %d requests with status %d", r.failed, r.status)
-}
-
-// records reads the usage records of one route, which the proxy appends to a file.
-type records struct {
-	path string
-	gate *gate
-	at   int64
-	rest []byte // an unfinished line
-}
-
-// read calls add with each new record.
-func (r *records) read(add func(runner.UsageRecord)) {
-	f, err := os.Open(r.path)
-	if err != nil {
-		return // there was no request yet
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.Size() <= r.at {
-		return
-	}
-	b, _ := io.ReadAll(io.NewSectionReader(f, r.at, 1<<62-r.at))
-	r.at += int64(len(b))
-	r.rest = append(r.rest, b...)
-	for {
-		line, rest, whole := bytes.Cut(r.rest, []byte("\n"))
-		if !whole {
-			return
-		}
-		r.rest = rest
-		var rec runner.UsageRecord
-		if json.Unmarshal(line, &rec) == nil {
-			add(rec)
-		}
-	}
 }

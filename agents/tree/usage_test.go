@@ -6,38 +6,7 @@ import (
 	"testing"
 
 	"demesne/agents"
-	"demesne/runner"
 )
-
-// TestRecords checks that each record is read once, whole, and as soon as its line is complete.
-func TestRecords(t *testing.T) {
-	path := t.TempDir() + "/records"
-	r := &records{path: path}
-	var got []string
-	read := func(text, want string) {
-		t.Helper()
-		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.WriteString(text)
-		f.Close()
-		got = nil
-		r.read(func(rec runner.UsageRecord) { got = append(got, rec.RequestID) })
-		s := ""
-		for _, id := range got {
-			s += id
-		}
-		if s != want {
-			t.Errorf("%q: read %q, want %q", text, s, want)
-		}
-	}
-	r.read(func(runner.UsageRecord) { t.Error("a record of no file") })
-	read(`{"requestId":"a"}`+"\n"+`{"requestId":`, "a")
-	read(`"b"}`, "")
-	read("\nnot JSON\n"+`{"requestId":"c"}`+"\n", "bc")
-	read("", "")
-}
 
 // TestModelFaults checks when the cause of an agent's end is said to be its model's server.
 func TestModelFaults(t *testing.T) {

@@ -42,7 +42,7 @@ func openWorkspace(dir, run string) (*workspace, error) {
 		home = "" // a checkout, with demesne's own places in it covered
 	}
 	for _, c := range []struct{ path, what string }{{home, "your home directory"}, {run, "the directory of the run"}} {
-		if real, err := filepath.EvalSymlinks(c.path); c.path != "" && err == nil && contains(w.dir, real) {
+		if real, err := filepath.EvalSymlinks(c.path); c.path != "" && err == nil && fsutil.Contains(w.dir, real) {
 			return nil, text.Hinted(fmt.Errorf("workspace %q: it contains %s, and an agent may change everything in it", dir, c.what), "choose the directory of a project")
 		}
 	}
@@ -53,12 +53,6 @@ func openWorkspace(dir, run string) (*workspace, error) {
 		w.mounts = append(w.mounts, runner.Mount{Source: filepath.Join(w.dir, p), Target: filepath.Join("/workspace", p), ReadOnly: true})
 	}
 	return w, nil
-}
-
-// contains reports whether path is dir or below it.
-func contains(dir, path string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err != nil || filepath.IsLocal(rel)
 }
 
 // review names the files that the run left or changed, and that a program of this machine would execute.

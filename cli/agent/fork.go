@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -116,7 +114,7 @@ func (f *forking) start() (all []*attempt, code int, err error) {
 	if f.prepared, err = o.newAgentTerminal(f.home, f.args); err != nil {
 		return nil, 0, err
 	}
-	if err = f.prepared.branch.group(); err != nil {
+	if err = f.prepared.branch.Group(); err != nil {
 		return nil, 0, err
 	}
 	if code, err = f.prepare(); code != 0 || err != nil {
@@ -166,9 +164,9 @@ func (f *forking) prepare() (code int, err error) {
 	}
 	defer null.Close()
 	own.Stdin, own.Stdout = null, own.Stderr // stdout has the table of outcomes
-	t.branch.tell(f.o.App)
+	t.branch.Tell(f.o.Say)
 	t.o.App = &own
-	script := t.branch.script(beginScript+homeScript+cloneScript, f.o.setup)
+	script := t.branch.Prepare(f.o.setup)
 	_, code, err = t.execute(script, func(j *launch.Execution) error {
 		return j.Ended(f.s.Exec(j.Sig.Ctx, f.id, j.RunOptions(), t.o.Callbacks(j.Sig, &j.Stages, nil)))
 	})
@@ -234,7 +232,7 @@ func (t *attempt) open(f *forking, n int) (err error) {
 	if t.t, err = o.newAgentTerminal(f.home, f.args); err != nil {
 		return err
 	}
-	t.t.branch.name = fmt.Sprintf("%s/attempt-%d", f.prepared.branch.name, n)
+	t.t.branch.Name = fmt.Sprintf("%s/attempt-%d", f.prepared.branch.Name, n)
 	t.s = o.Session(func(runner.Spec) []runner.Route { return t.t.launch.Routes })
 	t.id, err = f.fork(t.s, f.id, t.t, n)
 	return err
@@ -243,13 +241,13 @@ func (t *attempt) open(f *forking, n int) (err error) {
 // run makes the attempt. The fork is removed before its output is read.
 func (t *attempt) run() {
 	began := time.Now()
-	argv := t.t.branch.script(beginScript+homeScript+workScript, "", t.t.launch.Argv...)
+	argv := t.t.branch.Attempt(t.t.launch.Argv)
 	j, code, err := t.t.execute(argv, func(j *launch.Execution) error { return t.t.startFork(j, t.s, t.id) })
 	if t.code = code; err == nil {
 		err = t.s.Discard(t.id)
 	}
 	if err == nil {
-		err = t.t.branch.fetch(t.t.o.App, j.Result)
+		err = t.t.branch.Fetch(t.t.o.Say, j.Result)
 	}
 	if t.took, t.err = time.Since(began), err; err != nil {
 		t.t.o.Report("agent", err)
@@ -287,7 +285,7 @@ func attemptsText(all []*attempt) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ATTEMPT\tEXIT\tTIME\tCOST\tCOMMITS\tBRANCH")
 	for i, t := range all {
-		commits, branch := t.t.branch.commits, t.t.branch.name
+		commits, branch := t.t.branch.Commits, t.t.branch.Name
 		if commits == "" {
 			commits, branch = "0", "-"
 		}
@@ -301,18 +299,8 @@ func attemptsText(all []*attempt) string {
 // meter counts the session's requests to its model.
 func (t *agentTerminal) meter() *agents.Meter {
 	m := agents.NewMeter(t.agent.Usage(), t.agent.Provider.Prices...)
-	f, err := os.Open(t.record)
-	if err != nil {
-		return m // there was no request
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		var r runner.UsageRecord
-		if json.Unmarshal(lines.Bytes(), &r) == nil {
-			m.Add(r)
-		}
-	}
+	records := agents.Records{Path: t.record}
+	records.Read(m.Add)
 	return m
 }
 

@@ -1,6 +1,10 @@
 package agent
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
 	"strings"
 
 	"demesne/cli/app"
@@ -31,4 +35,24 @@ func agentRunTopic() cmdline.Topic {
 		t.Entries = append(t.Entries, cmdline.Entry{Name: strings.TrimSpace("--" + f.Long + " " + f.Arg), Text: f.Help})
 	}
 	return t
+}
+
+// post sends a JSON body to a URL. It is agents.Options.Post. The frontend of agents sends it, because net/http would slow
+// down the start of this program.
+func post(ctx context.Context, url string, body []byte) (status int, response []byte, err error) {
+	argv, err := client.FindFrontend(frontend)
+	if err != nil {
+		return 0, nil, err
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1], "post", url)
+	cmd.Stdin = bytes.NewReader(body)
+	out, err := cmd.Output()
+	if err != nil {
+		return 0, nil, fmt.Errorf("run %s: %w", argv[0], err)
+	}
+	line, response, found := bytes.Cut(out, []byte("\n"))
+	if _, err := fmt.Sscan(string(line), &status); err != nil || !found {
+		return 0, nil, fmt.Errorf("run %s: it printed no status", argv[0])
+	}
+	return status, response, nil
 }

@@ -94,7 +94,7 @@ func (d *Container) mount(m devcontainer.Mount) (found mounts.Mount, err error) 
 	if err != nil {
 		return found, fsutil.Reason(err)
 	}
-	if !mounts.Contains(d.dir, real) {
+	if !fsutil.Contains(d.dir, real) {
 		return found, errors.New("a symbolic link leads out of the workspace")
 	}
 	info, err := os.Lstat(real)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/agents/terminal"
 	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/images"
@@ -21,8 +22,8 @@ import (
 	"demesne/session"
 )
 
-// GC returns gc. sweepAgents removes what killed sessions of agents left in a home directory.
-func GC(sweepAgents func(home string) error) app.Verb {
+// GC returns gc.
+func GC() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "gc", Usage: []string{"[--all] [--older-than DURATION] [--blobs] [--json]", "--outputs [--older-than DURATION] [--json]", "--runner"},
@@ -51,13 +52,12 @@ not change, and jobs that ended, for so long. demesne serve --keep-outputs does 
 				{Says: "end a lingering runner, and compression, now (see DEMESNE_LINGER)", Line: "demesne gc --runner"},
 			},
 		},
-		New: func(a *app.App) app.Options { return &gcOptions{App: a, sweepAgents: sweepAgents} },
+		New: func(a *app.App) app.Options { return &gcOptions{App: a} },
 	}
 }
 
 type gcOptions struct {
 	*app.App
-	sweepAgents  func(home string) error
 	all, outputs bool
 	build, blobs bool
 	olderThan    time.Duration
@@ -158,7 +158,7 @@ func (o *gcOptions) dropBuilds(ctx context.Context, c *images.Client) (left []st
 func (o *gcOptions) tidy() error {
 	err := o.Session(session.Options{}).Tidy()
 	if home := o.Getenv("HOME"); home != "" {
-		err = errors.Join(err, o.sweepAgents(home))
+		err = errors.Join(err, terminal.RemoveSessions(home))
 	}
 	return err
 }

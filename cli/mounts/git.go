@@ -1,23 +1,17 @@
 package mounts
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"slices"
 	"strings"
-	"time"
 
+	"demesne/internal/git"
 	"demesne/internal/text"
 )
 
 // identityIn asks the caller's git. The configuration of the repository applies, and a sandbox may have written it: its
 // values are only text.
 func identityIn(dir string) (env []string) {
-	out, err := Git(nil, "-C", dir, "config", "--get-regexp", `^user\.(name|email)$`)
+	out, err := git.Run(nil, "-C", dir, "config", "--get-regexp", `^user\.(name|email)$`)
 	if err != nil {
 		return nil
 	}
@@ -34,24 +28,4 @@ func identityIn(dir string) (env []string) {
 		}
 	}
 	return env
-}
-
-// gitTime is how long one git command may take.
-const gitTime = 5 * time.Minute
-
-// Git runs git, with no hook and with strict checks of what it receives.
-func Git(env []string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), gitTime)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.alternateRefsCommand=true",
-		"-c", "core.bigFileThreshold=32m", "-c", "fetch.fsckObjects=true", "-c", "transfer.fsckObjects=true"}, args...)...)
-	own := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "GIT_") })
-	cmd.Env = slices.Concat(own, []string{"GIT_TERMINAL_PROMPT=0"}, env)
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		line, _, _ := strings.Cut(strings.TrimSpace(string(exit.Stderr)), "\n")
-		return "", fmt.Errorf("git: %s", text.SafeLine(cmp.Or(line, exit.Error())))
-	}
-	return strings.TrimSpace(string(out)), err
 }

@@ -106,9 +106,3 @@ func cowWorkspaceMount(dir string) (m Mount, err error) {
 	}
 	return m, fmt.Errorf("workspace %q: %w", dir, err)
 }
-
-// Contains reports whether path is dir or below it. It errs on the side of true.
-func Contains(dir, path string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err != nil || rel == "." || filepath.IsLocal(rel)
-}

@@ -30,7 +30,7 @@ var floors = [][]string{
 	{"cli/stream"},
 	{"server/serve", "mcp/serve"},
 	{"server/apibackend"},
-	{"mcp/toolbackend", "agents/tree", "kernels/jupyter"},
+	{"mcp/toolbackend", "agents/tree", "agents/terminal", "kernels/jupyter"},
 	{"server/runs"},
 	{"mcp", "server"},
 	{"mcp/install", "mcp/filter"},

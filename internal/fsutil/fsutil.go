@@ -58,3 +58,9 @@ func SyncDir(dir string) error {
 	defer d.Close()
 	return d.Sync()
 }
+
+// Contains reports whether path is dir or below it. It errs on the side of true.
+func Contains(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err != nil || rel == "." || filepath.IsLocal(rel)
+}

@@ -1,4 +1,4 @@
-package agent
+package terminal
 
 import (
 	"os"
@@ -9,7 +9,7 @@ import (
 	"demesne/internal/need"
 )
 
-func git(t *testing.T, args ...string) {
+func gitCommand(t *testing.T, args ...string) {
 	t.Helper()
 	need.Program(t, "git")
 	cmd := exec.Command("git", args...)
@@ -30,9 +30,9 @@ func TestFindProject(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	git(t, "init", "-q", repo)
-	git(t, "-C", repo, "commit", "-q", "--allow-empty", "-m", "first")
-	git(t, "-C", repo, "worktree", "add", "-q", tree)
+	gitCommand(t, "init", "-q", repo)
+	gitCommand(t, "-C", repo, "commit", "-q", "--allow-empty", "-m", "first")
+	gitCommand(t, "-C", repo, "worktree", "add", "-q", tree)
 	// A sandbox may leave a link to a directory of the user, which does not name the sandbox's directory in turn.
 	os.WriteFile(home+"/planted/.git", []byte("gitdir: "+home+"/secret\n"), 0o600)
 	// The same with a link back, in a directory that a sandbox has written: the repository is another directory.
@@ -40,7 +40,7 @@ func TestFindProject(t *testing.T) {
 		os.MkdirAll(home+"/forged/data", 0o700)
 		os.WriteFile(home+"/forged/"+name, []byte(text+"\n"), 0o600)
 	}
-	git(t, "-C", repo, "-c", "protocol.file.allow=always", "submodule", "add", "-q", repo, "a/module")
+	gitCommand(t, "-C", repo, "-c", "protocol.file.allow=always", "submodule", "add", "-q", repo, "a/module")
 	for _, c := range []struct{ dir, root, git string }{
 		{home + "/forged", home + "/forged", ""},
 		{repo + "/a/module", repo, ""},
@@ -51,20 +51,20 @@ func TestFindProject(t *testing.T) {
 		{home + "/planted", home + "/planted", ""},
 	} {
 		t.Chdir(c.dir)
-		p, err := findProject(home)
-		if err != nil || p.dir != c.dir || p.root != c.root || p.git != c.git {
+		p, err := Find(home)
+		if err != nil || p.Dir != c.dir || p.Root != c.root || p.Data != c.git {
 			t.Errorf("%s: %+v %v", c.dir, p, err)
 		}
 	}
 	for _, dir := range []string{home, filepath.Dir(home), "/"} {
 		t.Chdir(dir)
-		if p, err := findProject(home); err == nil {
+		if p, err := Find(home); err == nil {
 			t.Errorf("%s: %+v", dir, p)
 		}
 	}
-	git(t, "init", "-q", home) // files of the home in git: the repository is not the project
+	gitCommand(t, "init", "-q", home) // files of the home in git: the repository is not the project
 	t.Chdir(plain)
-	if p, err := findProject(home); err != nil || p.root != plain {
+	if p, err := Find(home); err != nil || p.Root != plain {
 		t.Errorf("a repository at the home: %+v %v", p, err)
 	}
 }

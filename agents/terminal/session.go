@@ -1,4 +1,4 @@
-package agent
+package terminal
 
 import (
 	"crypto/rand"
@@ -21,21 +21,21 @@ func agentsDir(home string) string {
 	return filepath.Join(home, ".demesne/agents")
 }
 
-// sessionDir is the directory of one session. It is locked until the process ends, even if that is killed. So the next
+// Session is the directory of one session. It is locked until the process ends, even if that is killed. So the next
 // session, or demesne gc, can remove what a killed one left. Sandboxes see only directories inside it, and so cannot
 // hold its lock.
 //
 //	config          files of the launch, read-only inside
 //	home            with --fresh: the agent's home
 //	requests.jsonl  a line for each request to the model
-type sessionDir struct {
-	path string
+type Session struct {
+	Path string
 	all  *os.File // the directory of all sessions
 	lock *os.File
 }
 
-// openSession makes the directory of a session, after removing those of killed ones.
-func openSession(home string) (d *sessionDir, err error) {
+// Open makes the directory of a session, after removing those of killed ones.
+func Open(home string) (d *Session, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("make directory of the session: %w", fsutil.Reason(err))
@@ -63,12 +63,12 @@ func openSession(home string) (d *sessionDir, err error) {
 	defer guard.Close()
 	sweepSessions(root)
 	name := rand.Text()
-	d = &sessionDir{path: filepath.Join(at, name), all: all}
+	d = &Session{Path: filepath.Join(at, name), all: all}
 	if err = root.Mkdir(name, 0o700); err == nil {
 		d.lock, err = flock.TryDir(root, name, flock.Exclusive)
 	}
 	if err != nil {
-		d.close()
+		d.Close()
 		return nil, err
 	}
 	return d, nil
@@ -119,21 +119,21 @@ func RemoveSessions(home string) error {
 	return nil
 }
 
-// mkdir makes a directory of the session, and returns its path.
-func (d *sessionDir) mkdir(name string) (string, error) {
-	path := filepath.Join(d.path, name)
+// Mkdir makes a directory of the session, and returns its path.
+func (d *Session) Mkdir(name string) (string, error) {
+	path := filepath.Join(d.Path, name)
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return "", fmt.Errorf("make directory of the session: %w", fsutil.Reason(err))
 	}
 	return path, nil
 }
 
-// close removes the directory.
-func (d *sessionDir) close() {
+// Close removes the directory.
+func (d *Session) Close() {
 	if d == nil {
 		return
 	}
-	fsutil.RemoveAll(int(d.all.Fd()), filepath.Base(d.path))
+	fsutil.RemoveAll(int(d.all.Fd()), filepath.Base(d.Path))
 	d.all.Close()
 	if d.lock != nil {
 		d.lock.Close()

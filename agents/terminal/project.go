@@ -1,7 +1,10 @@
-package agent
+// Package terminal has what an agent at the user's terminal works with: the project, the home that it keeps there, and the
+// directory of one session.
+package terminal
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,23 +15,23 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/cli/mounts"
 	"demesne/internal/fsutil"
+	"demesne/internal/git"
 	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/runner"
 )
 
-// project is the directory that an agent works on, at its own path.
-type project struct {
-	dir  string // where the user is, absolute, without symbolic links
-	root string // of the git repository, or dir
-	git  string // the directory of the repository's data, if it is outside of root: root is a linked worktree
+// Project is the directory that an agent works on, at its own path.
+type Project struct {
+	Dir  string // where the user is, absolute, without symbolic links
+	Root string // of the git repository, or Dir
+	Data string // the directory of the repository's data, if it is outside of Root: Root is a linked worktree
 }
 
-// findProject returns the project of the working directory. It refuses a directory that contains the user's home, unless
+// Find returns the project of the working directory. It refuses a directory that contains the user's home, unless
 // that is a checkout: an agent could write to all of it.
-func findProject(home string) (*project, error) {
+func Find(home string) (*Project, error) {
 	dir, err := os.Getwd()
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
@@ -40,22 +43,22 @@ func findProject(home string) (*project, error) {
 		home = real
 	}
 	atHome := dir == home && procself.Checkout(home)
-	if mounts.Contains(dir, home) && !atHome {
+	if fsutil.Contains(dir, home) && !atHome {
 		return nil, text.Hinted(fmt.Errorf("%q contains your home directory: an agent may change everything in its directory", dir), "go to a project's directory first")
 	}
-	p := &project{dir: dir, root: dir}
+	p := &Project{Dir: dir, Root: dir}
 	data := "" // of the repository or submodule around dir, if that is not a directory .git beside its files
-	for at := dir; at == home && atHome || !mounts.Contains(at, home); at = filepath.Dir(at) {
+	for at := dir; at == home && atHome || !fsutil.Contains(at, home); at = filepath.Dir(at) {
 		info, err := os.Lstat(filepath.Join(at, ".git"))
 		if err != nil {
 			continue
 		}
 		switch {
-		case info.IsDir() && (data == "" || mounts.Contains(filepath.Join(at, ".git/modules"), data)):
-			p.root = at
+		case info.IsDir() && (data == "" || fsutil.Contains(filepath.Join(at, ".git/modules"), data)):
+			p.Root = at
 		case info.Mode().IsRegular() && data == "":
-			if git := worktreeOf(at); git != "" && !mounts.Contains(git, home) {
-				p.root, p.git = at, git
+			if git := worktreeOf(at); git != "" && !fsutil.Contains(git, home) {
+				p.Root, p.Data = at, git
 			} else if data = gitDirOf(at); data != "" {
 				continue // a submodule: the repository around it has its data
 			}
@@ -115,19 +118,19 @@ func firstLine(path string) string {
 	return strings.TrimRight(line, "\r\n")
 }
 
-// mounts returns the project's directories, writable, each at its own path.
-func (p *project) mounts() []runner.Mount {
-	m := []runner.Mount{{Source: p.root, Target: p.root}}
-	if p.git != "" {
-		m = append(m, runner.Mount{Source: p.git, Target: p.git})
+// Mounts returns the project's directories, writable, each at its own path.
+func (p *Project) Mounts() []runner.Mount {
+	m := []runner.Mount{{Source: p.Root, Target: p.Root}}
+	if p.Data != "" {
+		m = append(m, runner.Mount{Source: p.Data, Target: p.Data})
 	}
 	return m
 }
 
-// keptHome makes the home directory that an agent keeps for this project, and returns its path.
-func (p *project) keptHome(home, agent string) (string, error) {
-	sum := sha256.Sum256([]byte(p.root))
-	path := filepath.Join(agentsDir(home), agent, filepath.Base(p.root)+"-"+hex.EncodeToString(sum[:6]))
+// KeptHome makes the home directory that an agent keeps for this project, and returns its path.
+func (p *Project) KeptHome(home, agent string) (string, error) {
+	sum := sha256.Sum256([]byte(p.Root))
+	path := filepath.Join(agentsDir(home), agent, filepath.Base(p.Root)+"-"+hex.EncodeToString(sum[:6]))
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return "", fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
 	}
@@ -139,4 +142,19 @@ func (p *project) keptHome(home, agent string) (string, error) {
 		return "", fmt.Errorf("make the agent's home: %w", errors.Join(err, fs.ErrInvalid))
 	}
 	return real, nil
+}
+
+// Identity returns the variables that name the user as author of commits, as the user's git does: the home of the
+// sandbox has no configuration of git.
+func (p *Project) Identity(agent string) []string {
+	name, _ := p.Git("config", "user.name")
+	mail, _ := p.Git("config", "user.email")
+	name, mail = cmp.Or(name, agent), cmp.Or(mail, agent+"@localhost")
+	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + mail, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + mail}
+}
+
+// Git runs git in the user's repository, for one line of output. The repository's configuration applies, so it may only
+// run commands that start no program.
+func (p *Project) Git(args ...string) (string, error) {
+	return git.Run([]string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, append([]string{"-C", p.Root}, args...)...)
 }

@@ -1,29 +1,28 @@
-package agent
+package terminal
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"demesne/agents"
-	"demesne/cli/app"
-	"demesne/cli/mounts"
 	"demesne/internal/fsutil"
+	"demesne/internal/git"
 	"demesne/internal/text"
 	"demesne/runner"
 )
 
-// branch is the work of an agent on a clone. The clone exists in the sandbox only. What comes back is a bundle of
+// Branch is the work of an agent on a clone. The clone exists in the sandbox only. What comes back is a bundle of
 // commits: see receive. No hook and no configuration of the clone is used outside.
-type branch struct {
-	name    string
-	project *project
+type Branch struct {
+	Name    string
+	Commits string // how many came back; empty: none
+
+	project *Project
 	repo    string // its data
 	base    string // the commit that the clone starts from
 	format  string // of object names
-	commits string // how many came back; empty: none
 }
 
 // bundleName is the bundle's name in /out. A larger bundle than maxBundle is left there.
@@ -32,28 +31,29 @@ const (
 	maxBundle  = 1 << 30
 )
 
-func newBranch(p *project, name string) (b *branch, err error) {
-	b = &branch{project: p, repo: p.git}
+// Branch returns the branch of a new clone.
+func (p *Project) Branch(name string) (b *Branch, err error) {
+	b = &Branch{project: p, repo: p.Data}
 	if b.repo == "" {
-		b.repo = filepath.Join(p.root, ".git")
+		b.repo = filepath.Join(p.Root, ".git")
 	}
 	if info, err := os.Lstat(b.repo); err != nil || !info.IsDir() {
 		return nil, text.Hinted(errors.New("--branch: the working directory is in no git repository"), "git init, git add and git commit make one")
 	}
-	if b.format, err = p.git1("rev-parse", "--show-object-format"); err != nil {
+	if b.format, err = p.Git("rev-parse", "--show-object-format"); err != nil {
 		return nil, fmt.Errorf("--branch: %w", err)
 	}
-	if b.base, err = p.git1("rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err != nil {
+	if b.base, err = p.Git("rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err != nil {
 		return nil, text.Hinted(errors.New("--branch: the repository has no commit"), "commit first: the agent works on a clone of the last commit")
 	}
-	b.name = b.freeName(name)
+	b.Name = b.freeName(name)
 	return b, nil
 }
 
 // freeName returns the name of a branch that can be made.
-func (b *branch) freeName(last string) string {
+func (b *Branch) freeName(last string) string {
 	taken := func(name string) bool {
-		_, err := b.project.git1("rev-parse", "--verify", "--quiet", "refs/heads/"+name)
+		_, err := b.project.Git("rev-parse", "--verify", "--quiet", "refs/heads/"+name)
 		return err == nil
 	}
 	group := "demesne/"
@@ -67,24 +67,24 @@ func (b *branch) freeName(last string) string {
 	return name
 }
 
-// group makes the name that of a group of branches.
-func (b *branch) group() error {
-	for name, n := b.name, 2; n < 100; n++ {
-		if _, err := b.project.git1("rev-parse", "--verify", "--quiet", "refs/heads/"+b.name+"/attempt-1"); err != nil {
+// Group makes the name that of a group of branches.
+func (b *Branch) Group() error {
+	for name, n := b.Name, 2; n < 100; n++ {
+		if _, err := b.project.Git("rev-parse", "--verify", "--quiet", "refs/heads/"+b.Name+"/attempt-1"); err != nil {
 			return nil
 		}
-		b.name = fmt.Sprintf("%s-%d", name, n)
+		b.Name = fmt.Sprintf("%s-%d", name, n)
 	}
-	return fmt.Errorf("--fork: the branches %s/attempt-1 and similar ones exist", b.name)
+	return fmt.Errorf("--fork: the branches %s/attempt-1 and similar ones exist", b.Name)
 }
 
-// tell says what the clone has.
-func (b *branch) tell(a *app.App) {
-	a.Say(fmt.Sprintf("agent: it works on a clone of commit %.10s; changes that are not committed are not in it", b.base))
+// Tell says what the clone has.
+func (b *Branch) Tell(say func(string)) {
+	say(fmt.Sprintf("agent: it works on a clone of commit %.10s; changes that are not committed are not in it", b.base))
 }
 
-// input shows the repository's data, read-only.
-func (b *branch) input() runner.Input {
+// Input shows the repository's data, read-only.
+func (b *Branch) Input() runner.Input {
 	return runner.Input{Path: b.repo, Name: "repository.git"}
 }
 
@@ -99,7 +99,7 @@ branch=$1 base=$2 root=$3 dir=$4 format=$5 setup=$6 from=/in/repository.git; shi
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
 `
 	// homeScript makes the home, which is in the sandbox's own files.
-	homeScript = `mkdir -p "$HOME" && cp -R ` + agents.ConfigDir + "/" + seedDir + `/. "$HOME"
+	homeScript = `mkdir -p "$HOME" && cp -R ` + agents.ConfigDir + "/" + SeedDir + `/. "$HOME"
 `
 	// cloneScript makes the clone. Files that --setup adds are not work of the agent.
 	cloneScript = `command -v git >/dev/null || { echo 'demesne: agent: --branch needs git in the sandbox' >&2; exit 127; }
@@ -144,21 +144,31 @@ fi
 exit $code`
 )
 
-// seedDir has the files for the home of an attempt, in [agents.ConfigDir].
-const seedDir = ".home"
+// SeedDir has the files for the home of an attempt, in [agents.ConfigDir].
+const SeedDir = ".home"
 
-// wrap returns the command that makes the clone, runs argv in it, and writes the bundle.
-func (b *branch) wrap(setup string, argv []string) []string {
+// Wrap returns the command that makes the clone, runs argv in it, and writes the bundle.
+func (b *Branch) Wrap(setup string, argv []string) []string {
 	return b.script(beginScript+cloneScript+workScript, setup, argv...)
 }
 
-// script returns the command of a script.
-func (b *branch) script(text, setup string, argv ...string) []string {
-	return append([]string{"/bin/sh", "-c", text, "sh", b.name, b.base, b.project.root, b.project.dir, b.format, setup}, argv...)
+// Prepare returns the command that makes the clone for attempts, in the prepared sandbox.
+func (b *Branch) Prepare(setup string) []string {
+	return b.script(beginScript+homeScript+cloneScript, setup)
 }
 
-// fetch makes the commits of the bundle a branch of the user's repository, and reports it.
-func (b *branch) fetch(a *app.App, r *runner.Result) error {
+// Attempt returns the command that runs argv in the clone of a fork, and writes the bundle.
+func (b *Branch) Attempt(argv []string) []string {
+	return b.script(beginScript+homeScript+workScript, "", argv...)
+}
+
+// script returns the command of a script.
+func (b *Branch) script(text, setup string, argv ...string) []string {
+	return append([]string{"/bin/sh", "-c", text, "sh", b.Name, b.base, b.project.Root, b.project.Dir, b.format, setup}, argv...)
+}
+
+// Fetch makes the commits of the bundle a branch of the user's repository, and reports it.
+func (b *Branch) Fetch(say func(string), r *runner.Result) error {
 	if r == nil {
 		return nil
 	}
@@ -166,7 +176,7 @@ func (b *branch) fetch(a *app.App, r *runner.Result) error {
 	info, err := os.Lstat(bundle)
 	if errors.Is(err, os.ErrNotExist) {
 		os.Remove(r.Out) // only if it is empty
-		a.Say("agent: it made no commit: there is no branch")
+		say("agent: it made no commit: there is no branch")
 		return nil
 	}
 	switch {
@@ -176,7 +186,7 @@ func (b *branch) fetch(a *app.App, r *runner.Result) error {
 		err = fmt.Errorf("it has %s; the limit is %s", text.FormatBytes(info.Size()), text.FormatBytes(maxBundle))
 	}
 	if err == nil {
-		b.commits, err = b.receive(bundle)
+		b.Commits, err = b.receive(bundle)
 	}
 	if err != nil {
 		return text.Hinted(fmt.Errorf("fetch branch: %w", err), "what the agent left is %s", bundle)
@@ -184,28 +194,28 @@ func (b *branch) fetch(a *app.App, r *runner.Result) error {
 	if os.Remove(bundle) == nil {
 		os.Remove(r.Out) // only if it is empty
 	}
-	commits := b.commits + " new commits"
-	if b.commits == "1" {
+	commits := b.Commits + " new commits"
+	if b.Commits == "1" {
 		commits = "1 new commit"
 	}
-	a.Say(fmt.Sprintf("agent: branch %s has %s; review with: git log -p HEAD..%s", b.name, commits, b.name))
+	say(fmt.Sprintf("agent: branch %s has %s; review with: git log -p HEAD..%s", b.Name, commits, b.Name))
 	return nil
 }
 
 // receive adds the commits of a bundle to the user's repository as a new branch, and counts them. It fetches them by way
 // of an empty repository: the user's has a configuration that names programs to run while fetching, and an earlier
 // sandbox may have written it. Git checks the objects as those of a stranger, and adds none if the check fails.
-func (b *branch) receive(bundle string) (count string, err error) {
+func (b *Branch) receive(bundle string) (count string, err error) {
 	dir, err := os.MkdirTemp("", "demesne-branch-")
 	if err != nil {
 		return "", fsutil.Reason(err)
 	}
 	defer os.RemoveAll(dir)
 	strict := func(args ...string) (string, error) {
-		return mounts.Git([]string{"GIT_DIR=" + dir, "GIT_OBJECT_DIRECTORY=" + b.repo + "/objects", "GIT_ALLOW_PROTOCOL=file",
+		return git.Run([]string{"GIT_DIR=" + dir, "GIT_OBJECT_DIRECTORY=" + b.repo + "/objects", "GIT_ALLOW_PROTOCOL=file",
 			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}, args...)
 	}
-	if _, err := mounts.Git([]string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}, "init", "--quiet", "--bare", "--template=", "--object-format="+b.format, dir); err != nil {
+	if _, err := git.Run([]string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}, "init", "--quiet", "--bare", "--template=", "--object-format="+b.format, dir); err != nil {
 		return "", err
 	}
 	if shallow, err := os.ReadFile(filepath.Join(b.repo, "shallow")); err == nil {
@@ -213,7 +223,7 @@ func (b *branch) receive(bundle string) (count string, err error) {
 			return "", err
 		}
 	}
-	ref := "refs/heads/" + b.name
+	ref := "refs/heads/" + b.Name
 	if _, err = strict("update-ref", "refs/heads/base", b.base); err != nil {
 		return "", err
 	}
@@ -225,22 +235,7 @@ func (b *branch) receive(bundle string) (count string, err error) {
 		count, err = strict("rev-list", "--count", b.base+".."+tip)
 	}
 	if err == nil {
-		_, err = b.project.git1("update-ref", "-m", "demesne: work of an agent", ref, tip, "")
+		_, err = b.project.Git("update-ref", "-m", "demesne: work of an agent", ref, tip, "")
 	}
 	return count, err
-}
-
-// identity returns the variables that name the user as author of commits, as the user's git does: the home of the
-// sandbox has no configuration of git.
-func (p *project) identity(agent string) []string {
-	name, _ := p.git1("config", "user.name")
-	mail, _ := p.git1("config", "user.email")
-	name, mail = cmp.Or(name, agent), cmp.Or(mail, agent+"@localhost")
-	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + mail, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + mail}
-}
-
-// git1 runs git in the user's repository, for one line of output. The repository's configuration applies, so it may only
-// run commands that start no program.
-func (p *project) git1(args ...string) (string, error) {
-	return mounts.Git([]string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, append([]string{"-C", p.root}, args...)...)
 }

@@ -1,0 +1,327 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"demesne/agents"
+	"demesne/agents/terminal"
+	"demesne/cli/app"
+	"demesne/cli/launch"
+	"demesne/cli/mounts"
+	"demesne/cli/stream"
+	"demesne/images/imageref"
+	"demesne/internal/flock"
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
+	"demesne/mcp/install"
+	"demesne/runner"
+	"demesne/runner/client"
+	"demesne/session"
+)
+
+type agentOptions struct {
+	launch.Options
+	branch, fresh bool
+	forks         int
+	setup, stamp  string // stamp: of an attempt
+}
+
+// agentHome is $HOME of an agent's program at a terminal.
+const agentHome = agents.HomeDir
+
+// agentTerminal is an agent's program on the user's terminal.
+type agentTerminal struct {
+	o       *agentOptions
+	agent   *agents.Agent
+	project *terminal.Project
+	launch  *agents.Launch
+	dir     *terminal.Session
+	home    string // directory of the host; empty: the sandbox's own files have the home
+	config  string // directory of the host for the files of the launch
+	branch  *terminal.Branch
+	watch   mounts.Watch
+	record  string // file with a line for each request to the model
+}
+
+func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTerminal, err error) {
+	catalog, err := agents.Open(agents.Options{Env: o.Getenv, Home: home, Post: post})
+	if err != nil {
+		return nil, err
+	}
+	t := &agentTerminal{o: o, watch: mounts.Watch{Verb: "agent"}}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
+	if err = t.findAgent(catalog, args[0]); err != nil {
+		return nil, err
+	}
+	if t.project, err = terminal.Find(home); err != nil {
+		return nil, err
+	}
+	if t.dir, err = terminal.Open(home); err != nil {
+		return nil, err
+	}
+	if t.home, err = t.openHome(home); err != nil {
+		return nil, err
+	}
+	o.Interactive = o.stamp == ""
+	o.TTY = o.Interactive && stream.IsTerminal(o.Stdin) && stream.IsTerminal(o.Stdout)
+	if n := &o.Network; n.Mode == "" && n.File == "" && !n.Learn {
+		n.Mode = "package-managers"
+	}
+	t.launch = t.agent.Interactive(agents.Task{Dir: t.project.Dir, Egress: o.Network.Mode}, args[1:], agentHome)
+	if o.branch {
+		t.branch, err = t.project.Branch(t.agent.Provider.Name + "-" + cmp.Or(o.stamp, branchStamp()))
+	}
+	return t, errors.Join(err, t.writeConfig(), t.seed())
+}
+
+// findAgent finds the agent of a command, and the root filesystem for it: the image that the caller chose, that of the
+// provider's row, or the host's own, on which an installation works. $DEMESNE_DEFAULT_IMAGE is ignored.
+func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err error) {
+	o := t.o
+	t.agent, err = catalog.In(o.Image.Given).Find(name)
+	switch {
+	case errors.Is(err, agents.ErrNoProgram):
+		return text.Hinted(err, install.ProgramHint)
+	case err != nil:
+		return text.Hinted(err, "docs/reference/agents.md lists the agents, and the variables and files that hold their credentials")
+	}
+	if image := cmp.Or(t.agent.Image(), string(imageref.Host)); o.Image.Kind == "" || o.Image.Kind == imageref.Host {
+		if o.Image, err = session.ParseImage(image); err != nil {
+			err = fmt.Errorf("image %q: %w", image, err)
+		}
+	}
+	return err
+}
+
+// rootImage returns the name of the image that has the program, or "".
+func (t *agentTerminal) rootImage() string {
+	if t.o.Image.Kind == imageref.Host {
+		return ""
+	}
+	return t.o.Image.Given
+}
+
+// openHome makes the agent's home: the one of this project, or a temporary one. An attempt has none outside.
+func (t *agentTerminal) openHome(home string) (string, error) {
+	switch {
+	case t.o.stamp != "":
+		return "", nil
+	case t.o.fresh:
+		return t.dir.Mkdir("home")
+	}
+	return t.project.KeptHome(home, t.agent.Provider.Name)
+}
+
+// seed writes the files that the program expects in its home.
+func (t *agentTerminal) seed() error {
+	at := t.home
+	if at == "" {
+		at = filepath.Join(t.config, terminal.SeedDir)
+		if err := os.Mkdir(at, 0o700); err != nil {
+			return fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
+		}
+	}
+	if !t.o.fresh && t.home != "" {
+		lock, err := lockHome(at)
+		if err != nil {
+			return err
+		}
+		defer lock.Close()
+	}
+	root, err := os.OpenRoot(at)
+	if err != nil {
+		return fmt.Errorf("make the agent's home: %w", fsutil.Reason(err))
+	}
+	defer root.Close()
+	if err := t.launch.Seed(root); err != nil {
+		return text.Hinted(err, "an earlier session changed %s; remove it, or use --fresh", text.SafeLine(at))
+	}
+	return nil
+}
+
+// lockHome excludes other sessions that seed a kept home, until the file is closed. Several sessions may use one home at
+// once, as without sandboxes: the programs guard their own files. The lock is on the directory above, which no sandbox
+// can open.
+func lockHome(path string) (*os.File, error) {
+	above, err := os.Open(filepath.Dir(path))
+	if err == nil {
+		err = flock.Lock(above, flock.Exclusive)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the agent's home: %w", fsutil.Reason(err))
+	}
+	return above, nil
+}
+
+// writeConfig writes the files that the program reads at [agents.ConfigDir].
+func (t *agentTerminal) writeConfig() (err error) {
+	if t.config, err = t.dir.Mkdir("config"); err != nil {
+		return err
+	}
+	t.record = filepath.Join(t.dir.Path, "requests.jsonl")
+	for i := range t.launch.Routes {
+		t.launch.Routes[i].Record = t.record
+	}
+	for name, text := range t.launch.Config {
+		if err := os.WriteFile(filepath.Join(t.config, name), text, 0o600); err != nil {
+			return fmt.Errorf("write the agent's configuration: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t *agentTerminal) close() { t.dir.Close() }
+
+// spec returns the sandbox: the project with its protected files, the home, and the program.
+func (t *agentTerminal) spec() (runner.Spec, error) {
+	spec, err := t.o.Spec()
+	if err != nil {
+		return spec, err
+	}
+	spec.User = t.launch.User
+	if t.branch != nil {
+		spec.Inputs = append(spec.Inputs, t.branch.Input())
+	} else {
+		spec.Mounts = t.project.Mounts()
+		own := spec.Mounts
+		covers, err := client.CoverHome(own...)
+		if err != nil {
+			return spec, err
+		}
+		spec.Mounts = append(spec.Mounts, covers...)
+		for _, m := range own {
+			protected, err := t.watch.Protect(m, own)
+			if err != nil {
+				return spec, err
+			}
+			spec.Mounts = append(spec.Mounts, protected...)
+		}
+	}
+	if t.home != "" {
+		spec.Mounts = append(spec.Mounts, runner.Mount{Source: t.home, Target: agentHome})
+	}
+	spec.Mounts = append(spec.Mounts, t.configMount())
+	spec.Mounts = append(spec.Mounts, t.launch.Mounts...)
+	return spec, nil
+}
+
+func (t *agentTerminal) configMount() runner.Mount {
+	return runner.Mount{Source: t.config, Target: agents.ConfigDir, ReadOnly: true}
+}
+
+// Run runs the program until it ends, and reports what it left.
+func (t *agentTerminal) run() (int, error) {
+	spec, err := t.spec()
+	if err != nil {
+		return 0, err
+	}
+	r, err := t.o.NewRoot()
+	if err != nil {
+		return 0, err
+	}
+	argv := t.launch.Argv
+	if t.branch != nil {
+		argv = t.branch.Wrap(t.o.setup, argv)
+		t.branch.Tell(t.o.Say)
+	}
+	j, code, err := t.execute(argv, func(j *launch.Execution) error { return t.start(j, spec, r) })
+	if err == nil && t.branch != nil {
+		err = t.branch.Fetch(t.o.Say, j.Result)
+	}
+	t.watch.Tell(&t.o.Console)
+	if m := t.meter(); m.Requests() > 0 && stream.IsTerminal(t.o.Stderr) {
+		t.o.Say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
+	}
+	t.tellContinue()
+	return code, err
+}
+
+// tellContinue says how to continue the session. The home keeps it, unless it was a temporary one.
+func (t *agentTerminal) tellContinue() {
+	p := t.agent.Provider
+	if len(p.Continue) == 0 || t.o.fresh || !t.o.TTY {
+		return
+	}
+	flags := ""
+	if t.o.branch {
+		flags = "--branch "
+	}
+	fmt.Fprintf(t.o.Stderr, "hint: to continue this session: demesne agent %s%s %s\n", flags, p.Command, text.SafeLine(strings.Join(p.Continue, " ")))
+}
+
+// execute runs a command of the session by start, and reports how it ended.
+func (t *agentTerminal) execute(argv []string, start func(*launch.Execution) error) (j *launch.Execution, code int, err error) {
+	t.o.Variables = slices.Concat(t.project.Identity(t.agent.Provider.Name), colors(t.o.App), t.launch.Env, t.o.Variables)
+	t.o.Workdir = t.project.Dir
+	if t.branch != nil {
+		t.o.Workdir = "/workspace"
+	}
+	if j, err = t.o.NewExecution(argv); err != nil {
+		return nil, 0, err
+	}
+	defer j.Sig.Stop()
+	code, err = j.Finish(start(j))
+	return j, code, err
+}
+
+// colors returns the caller's variables that describe the colours of the terminal, beside TERM.
+func colors(a *app.App) (env []string) {
+	for _, name := range []string{"COLORTERM", "COLORFGBG", "NO_COLOR"} {
+		if value := a.Getenv(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// start authorizes the routes, and runs the command.
+func (t *agentTerminal) start(j *launch.Execution, spec runner.Spec, r *launch.Root) error {
+	headers, next, err := t.agent.Renew(j.Sig.Ctx)
+	if err != nil {
+		return err
+	}
+	t.launch.Authorize(headers)
+	s := t.o.Session(nil)
+	defer s.Close()
+	p := r.Progress()
+	defer p.Done()
+	c := r.CreateOptions(spec)
+	c.Egress.Routes = t.launch.Routes
+	cb := t.o.Callbacks(j.Sig, &j.Stages, p)
+	t.renewing(&cb, j, s, next)
+	opts := j.RunOptions()
+	opts.KeepEmpty = t.branch != nil
+	done, err := s.Run(j.Sig.Ctx, c, opts, cb)
+	return j.Ended(done, install.ProgramError(err, &t.agent.Provider, t.rootImage(), j.Cmd.Argv[0]))
+}
+
+// renewing makes the callbacks start to renew the credential, once the sandbox exists.
+func (t *agentTerminal) renewing(cb *session.Callbacks, j *launch.Execution, s *session.Service, next time.Time) {
+	made := cb.Made
+	cb.Made = func(b *session.Sandbox) {
+		made(b)
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			<-j.Over
+			cancel()
+		}()
+		records := agents.Records{Path: t.record}
+		r := &agents.Renewal{Agent: t.agent, Sessions: s, Sandbox: b.ID, Refused: func() (refused bool) {
+			records.Read(func(u runner.UsageRecord) { refused = refused || u.Status == 401 })
+			return refused
+		}}
+		go r.Run(ctx, next)
+	}
+}
