@@ -43,7 +43,7 @@ func (o Options) credential(p Provider, tool string) (Credential, error) {
 		l, err := c.read()
 		switch {
 		case err == nil && c.Kind == "codex" && l.refresh == "" && l.account == "":
-			return keyInFile(c, o), nil
+			return c.inFile(o), nil
 		case err == nil:
 			return c, nil
 		case c.Kind == "codex":
@@ -61,9 +61,9 @@ func (o Options) credential(p Provider, tool string) (Credential, error) {
 	return Credential{}, errors.New(strings.ReplaceAll(p.Missing, "{tool}", tool))
 }
 
-// keyInFile is the credential of a login with an API key, which codex keeps in the same file. Such a key is for
+// inFile is the credential of a login with an API key, which codex keeps in the same file. Such a key is for
 // another base URL than an account's token.
-func keyInFile(c Credential, o Options) Credential {
+func (c Credential) inFile(o Options) Credential {
 	c.Base = openAIBase
 	if base := o.Env("OPENAI_BASE_URL"); base != "" {
 		c.Base = strings.TrimSuffix(base, "/")

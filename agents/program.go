@@ -29,11 +29,11 @@ func (a *Agent) Image() string { return a.program.image }
 // program finds the program of p: in the image that the caller chose, on this host, or in the image of the row.
 func (c *Catalog) program(p Provider) (program, error) {
 	if c.image != "" && c.image != hostImage {
-		return program{argv: inImage(p), inImage: true}, nil
+		return program{argv: p.commandInImage(), inImage: true}, nil
 	}
 	argv, mounts, err := c.o.installed(p)
 	if err != nil && p.Program.Image != "" && c.image == "" {
-		return program{argv: inImage(p), inImage: true, image: p.Program.Image}, nil
+		return program{argv: p.commandInImage(), inImage: true, image: p.Program.Image}, nil
 	}
 	return program{argv: argv, mounts: mounts}, err
 }
@@ -41,8 +41,8 @@ func (c *Catalog) program(p Provider) (program, error) {
 // startScript starts the program of an image. $0 is its name. A shell's own message would not say what is missing where.
 const startScript = `command -v "$0" >/dev/null || { echo "demesne: the image has no program '$0'" >&2; exit 127; }; exec "$0" "$@"`
 
-// inImage returns the first elements of argv for the program in an image.
-func inImage(p Provider) []string {
+// commandInImage returns the first elements of argv for the program in an image.
+func (p Provider) commandInImage() []string {
 	if p.Program.Shell == "" {
 		return []string{p.Command}
 	}

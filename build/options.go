@@ -59,7 +59,7 @@ var progresses = []string{"auto", "plain", "tty"}
 const EventProgress = "events"
 
 // Flags returns the flags, bound to o.
-func Flags(o *Options) cmdline.Flags {
+func (o *Options) Flags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: groupImage, Long: "file", Short: 'f', Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.File),
 			Help: "the Containerfile, or - for stdin (default Containerfile or Dockerfile in the context)"},
@@ -115,7 +115,7 @@ func Flags(o *Options) cmdline.Flags {
 }
 
 // Command returns the command with its help.
-func Command(o *Options) *cmdline.Command {
+func (o *Options) Command() *cmdline.Command {
 	return &cmdline.Command{
 		Name: "build", Usage: []string{"[flags] CONTEXT"}, Summary: "build an image from a Containerfile",
 		About: `Builds an image from a Containerfile or Dockerfile, and prints its digest. CONTEXT is the directory that COPY reads, or -
@@ -133,7 +133,7 @@ files are the same. demesne gc --build removes results that were not used for a 
 			{Says: "build one stage with another file", Line: "demesne build -f ci/Containerfile --target test ."},
 			{Says: "use a token that is in no layer", Line: "demesne build --secret id=token,src=token.txt -t local/app ."},
 		},
-		Operand: cmdline.Directory, Flags: Flags(o), Habits: habits,
+		Operand: cmdline.Directory, Flags: o.Flags(), Habits: habits,
 	}
 }
 

@@ -40,7 +40,7 @@ func (c *Client) Push(ctx context.Context, ref, to imageref.Ref, o Push, progres
 	if o.SignBy != "" {
 		args = append(args, "--sign-by", o.SignBy)
 	}
-	result, err := c.secretly(ctx, append(args, name(img, ref), to.Full), o.Passphrase, progress)
+	result, err := c.secretly(ctx, append(args, img.name(ref), to.Full), o.Passphrase, progress)
 	if err == nil && result.Digest == "" {
 		err = errNoResult
 	}

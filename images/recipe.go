@@ -10,7 +10,7 @@ import (
 
 // make builds the image of a recipe, unless the store has it, and unpacks it. Only one process at a time builds it.
 func (c *Client) make(ctx context.Context, ref imageref.Ref, progress func(events.Event)) (*Image, error) {
-	r, values, ok := imageref.RecipeOf(ref)
+	r, values, ok := ref.Recipe()
 	if !ok {
 		return nil, fmt.Errorf("image %q: %w: its recipe makes another image now", ref, ErrNotFound)
 	}

@@ -94,7 +94,7 @@ func (c *Client) stream(ctx context.Context, verb string, ref imageref.Ref, out 
 		}
 	}()
 	args := append([]string{verb, "--store", c.Store.Dir()}, flags...)
-	_, err = c.run(ctx, job{args: append(args, name(img, ref), outPath), out: w, on: progress})
+	_, err = c.run(ctx, job{args: append(args, img.name(ref), outPath), out: w, on: progress})
 	w.Close()
 	<-copied
 	if err == nil {
@@ -107,7 +107,7 @@ func (c *Client) stream(ctx context.Context, verb string, ref imageref.Ref, out 
 }
 
 // name returns the name to pass to demesne-images: the full name if ref has one, else the digest.
-func name(img *Image, ref imageref.Ref) string {
+func (img *Image) name(ref imageref.Ref) string {
 	if ref.Kind == imageref.Pinned {
 		return string(img.Digest)
 	}

@@ -135,7 +135,7 @@ func (p *Proxy) mayDial(pol *policy.Policy, d policy.Decision, q policy.Query, t
 		return at
 	}
 	if whose := p.whose(to); whose != "" {
-		return policy.Unlisted(d, q, to.Addr(), whose)
+		return d.Unlisted(q, to.Addr(), whose)
 	}
 	return at
 }

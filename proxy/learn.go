@@ -51,7 +51,7 @@ func Suggest(log []Record) []string {
 			continue
 		}
 		use(q.Host(), r.Port)
-		if at, needed := addressRule(r, q); needed {
+		if at, needed := r.addressRule(q); needed {
 			use(at.String(), r.Port)
 		}
 	}
@@ -71,7 +71,7 @@ func Suggest(log []Record) []string {
 
 // addressRule reports whether the connection r also needed a rule for the address that was dialled, such as a private
 // one. The address of an upstream proxy, which has a port of its own, needs none.
-func addressRule(r Record, q policy.Query) (found netip.Addr, needed bool) {
+func (r Record) addressRule(q policy.Query) (found netip.Addr, needed bool) {
 	at, err := netip.ParseAddrPort(r.Address)
 	rule, rerr := policy.ParseRule(net.JoinHostPort(q.Host(), strconv.Itoa(int(r.Port))))
 	if err != nil || rerr != nil || q.Addr.IsValid() || at.Port() != r.Port {
@@ -87,14 +87,14 @@ func addressRule(r Record, q policy.Query) (found netip.Addr, needed bool) {
 func Replay(log []Record, pol policy.Policy) []Blocked {
 	var blocked Denials
 	for _, r := range log {
-		if d, about := replay(r, pol); about && !d.Allowed {
+		if d, about := r.replay(pol); about && !d.Allowed {
 			blocked.Add(Record{Host: r.Host, Port: r.Port, Reason: d.Reason, Count: r.Count, allow: d.Allow})
 		}
 	}
 	return blocked.List()
 }
 
-func replay(r Record, pol policy.Policy) (d policy.Decision, about bool) {
+func (r Record) replay(pol policy.Policy) (d policy.Decision, about bool) {
 	q, err := policy.Ask(r.Host, r.Port)
 	if err != nil || r.Via == viaRoute {
 		return d, false

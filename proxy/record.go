@@ -38,7 +38,7 @@ func newJournal(c Config) *journal {
 	j.allowed = newShare(c.Limits.Log - j.denied.left)
 	j.rest.rec = Record{Version: LogVersion, Sandbox: c.Sandbox, Via: "log", Host: "*", Verdict: Denied,
 		Reason: "further denials: the log has no room for more kinds"}
-	j.rest.size = int64(len(encode(j.rest.rec)) + countSize)
+	j.rest.size = int64(len(j.rest.rec.encode()) + countSize)
 	j.denied.held = 2 * j.rest.size // for its first line, and for the sum at the end
 	return j
 }
@@ -84,7 +84,7 @@ func (j *journal) write(r Record) {
 		r.Time = now
 	}
 	r.Millis = now.Sub(r.Time).Milliseconds()
-	r = bound(r, maxLogField)
+	r = r.bound(maxLogField)
 	if b := j.enter(r); j.tell != nil && power(b.Times) {
 		j.tell(b)
 	}
@@ -113,13 +113,13 @@ func (j *journal) line(r Record) {
 		s = &j.denied
 	}
 	counted := !j.ended && s.counts(r)
-	if t := s.kinds[keyOf(r)]; t != nil && counted {
+	if t := s.kinds[r.key()]; t != nil && counted {
 		if t.add(r); power(t.total) {
 			j.flush(s, t, false)
 		}
 		return
 	}
-	line := encode(r)
+	line := r.encode()
 	size := int64(len(line))
 	if s == &j.denied && (len(j.unsent) > 0 || s.room() < 2*size+countSize) {
 		if j.rest.add(r); j.rest.total == 1 {
@@ -146,7 +146,7 @@ func (j *journal) flush(s *share, t *tally, last bool) {
 	if t.since == 0 || !last && (s.room() < t.size || len(j.unsent) > 0) {
 		return
 	}
-	line := encode(t.take())
+	line := t.take().encode()
 	s.left -= int64(len(line))
 	j.put(line)
 }
@@ -207,9 +207,9 @@ const (
 )
 
 // encode returns the line of r. It shortens the texts until the line fits, since a byte may take six in JSON.
-func encode(r Record) []byte {
+func (r Record) encode() []byte {
 	for most := maxLogField; ; most /= 2 {
-		line, _ := json.Marshal(bound(r, most)) // no field of Record can fail
+		line, _ := json.Marshal(r.bound(most)) // no field of Record can fail
 		if len(line) < maxLogLine-countSize || most < 8 {
 			return append(line, '\n')
 		}
@@ -217,7 +217,7 @@ func encode(r Record) []byte {
 }
 
 // bound shortens the texts of r to most bytes. They come from a sandbox or from servers.
-func bound(r Record, most int) Record {
+func (r Record) bound(most int) Record {
 	for _, s := range []*string{&r.Host, &r.Request, &r.Address, &r.Rule, &r.Reason, &r.Error} {
 		if len(*s) > most {
 			*s = strings.ToValidUTF8((*s)[:most], "") + "…"

@@ -40,7 +40,7 @@ func (s *share) forgotten() *tally {
 	}
 	t := s.oldest[0]
 	s.oldest = s.oldest[1:]
-	delete(s.kinds, keyOf(t.rec))
+	delete(s.kinds, t.rec.key())
 	return t
 }
 
@@ -50,7 +50,7 @@ func (s *share) remember(r Record, size int64) {
 		return
 	}
 	t := &tally{rec: r, size: size, total: 1}
-	s.kinds[keyOf(r)] = t
+	s.kinds[r.key()] = t
 	s.oldest = append(s.oldest, t)
 	s.held += size
 }
@@ -61,7 +61,7 @@ type tallyKey struct {
 	port                                                    uint16
 }
 
-func keyOf(r Record) tallyKey {
+func (r Record) key() tallyKey {
 	return tallyKey{r.Via, r.Host, r.Request, r.Address, r.Verdict, r.Rule, r.Reason, r.Error, r.Port}
 }
 

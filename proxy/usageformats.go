@@ -12,10 +12,10 @@ type format struct {
 
 // formats are the wire formats, by name.
 var formats = map[string]*format{
-	"messages":  {read: readMessages, marks: []string{`"message_start"`, `"message_delta"`, `"message_stop"`}, ends: true},
-	"responses": {read: readResponses, marks: []string{`"response.created"`, `"response.completed"`, `"response.incomplete"`, `"response.failed"`, `"web_search_call"`}, ends: true},
-	"chat":      {read: readChat, marks: []string{`"usage"`}, last: "[DONE]", ends: true},
-	"generate":  {read: readGenerate, marks: []string{`"usageMetadata"`}},
+	"messages":  {read: (*meter).readMessages, marks: []string{`"message_start"`, `"message_delta"`, `"message_stop"`}, ends: true},
+	"responses": {read: (*meter).readResponses, marks: []string{`"response.created"`, `"response.completed"`, `"response.incomplete"`, `"response.failed"`, `"web_search_call"`}, ends: true},
+	"chat":      {read: (*meter).readChat, marks: []string{`"usage"`}, last: "[DONE]", ends: true},
+	"generate":  {read: (*meter).readGenerate, marks: []string{`"usageMetadata"`}},
 }
 
 // unread is the format of a route with a gate whose format is not known: its requests are counted, and their tokens are
@@ -24,7 +24,7 @@ var unread = &format{read: func(*meter, []byte) error { return nil }}
 
 // readMessages reads the Messages interface. Its counts of input exclude the cache, and those of a message_delta are
 // sums since the start.
-func readMessages(m *meter, text []byte) error {
+func (m *meter) readMessages(text []byte) error {
 	type usage struct {
 		Input    count `json:"input_tokens"`
 		Output   count `json:"output_tokens"`
@@ -68,7 +68,7 @@ func readMessages(m *meter, text []byte) error {
 }
 
 // readResponses reads the Responses interface. Its counts of input include the cache.
-func readResponses(m *meter, text []byte) error {
+func (m *meter) readResponses(text []byte) error {
 	type item struct {
 		Type string `json:"type"`
 	}
@@ -132,7 +132,7 @@ func readResponses(m *meter, text []byte) error {
 }
 
 // readChat reads the Chat Completions interface. Its counts of input include the cache.
-func readChat(m *meter, text []byte) error {
+func (m *meter) readChat(text []byte) error {
 	e, err := parse[struct {
 		ID    string `json:"id"`
 		Model string `json:"model"`
@@ -161,7 +161,7 @@ func readChat(m *meter, text []byte) error {
 
 // readGenerate reads the GenerateContent interface, whose stream may also be a JSON array. Its counts of the prompt
 // include the cache; those of the candidates exclude thoughts.
-func readGenerate(m *meter, text []byte) error {
+func (m *meter) readGenerate(text []byte) error {
 	type response struct {
 		ID    string `json:"responseId"`
 		Model string `json:"modelVersion"`

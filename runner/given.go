@@ -19,7 +19,7 @@ type Argument struct {
 
 // Arguments returns the properties that spec requests, except Out. Fields with their zero value are omitted. A
 // caller that fills in defaults of its own appends them with Default set.
-func Arguments(spec Spec) []Argument {
+func (spec Spec) Arguments() []Argument {
 	var all []Argument
 	add := func(name, value string) {
 		if value != "" {
@@ -42,9 +42,9 @@ func Arguments(spec Spec) []Argument {
 	add("nesting", flagWord(spec.Nesting))
 	add("share", string(spec.Share))
 	add("require", string(spec.Require))
-	add("ttl", timeWord(spec.TTL))
-	add("max-age", timeWord(spec.MaxAge))
-	add("pause-idle", timeWord(spec.PauseIdle))
+	add("ttl", spec.TTL.timeWord())
+	add("max-age", spec.MaxAge.timeWord())
+	add("pause-idle", spec.PauseIdle.timeWord())
 	add("hostname", spec.Hostname)
 	add("hosts", hostWords(spec.Hosts))
 	add("tmpfs", tmpfsWords(spec.Tmpfs))
@@ -56,7 +56,7 @@ func Arguments(spec Spec) []Argument {
 		add("open with inputs", flagWord(e.OpenWithInputs))
 		add("learn", flagWord(e.Learn))
 		add("go proxy", flagWord(e.GoProxy))
-		add("ask", timeWord(e.Ask))
+		add("ask", e.Ask.timeWord())
 		add("routes", RouteWords(e.Routes))
 		add("listeners", listenWords(e.Listen))
 	}
@@ -140,7 +140,7 @@ func limitWord(n float64) string {
 	return strconv.FormatFloat(n, 'f', -1, 64)
 }
 
-func timeWord(d Duration) string {
+func (d Duration) timeWord() string {
 	if d == 0 {
 		return ""
 	}

@@ -43,7 +43,7 @@ type Spec struct {
 	Share    Frontend `json:"share,omitempty"`    // another frontend that may use a Persistent sandbox of the command line
 
 	// Given is the request for a sandbox with a Key. The next call with the same key is compared with it, argument
-	// by argument. nil means [Arguments]. Replace removes an existing sandbox of the key, with its files, whatever
+	// by argument. nil means [Spec.Arguments]. Replace removes an existing sandbox of the key, with its files, whatever
 	// its arguments were.
 	Given   []Argument `json:"given,omitempty"`
 	Replace bool       `json:"replace,omitempty"`

@@ -78,7 +78,7 @@ func (s *Service) Answer(sandbox string, ask func(q runner.Question, readable []
 
 // question passes a runner's question to the sandbox's listener, with every host path that the sandbox can read,
 // including those granted by earlier calls.
-func question(s *Service, q runner.Question) (allow, answered bool) {
+func (s *Service) question(q runner.Question) (allow, answered bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), runner.AskTime)
 	defer cancel()
 	answer := s.watch.question(ctx, q)

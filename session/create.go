@@ -166,7 +166,7 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 		r.egress.Log, err = s.outputs.logFile(st.out.name())
 	}
 	if err == nil && c.Spec.Key != "" {
-		st.spec.Given, err = requested(c, st)
+		st.spec.Given, err = c.requested(st)
 	}
 	st.root.fill(&st.spec, c.User)
 	if c.Aside && st.spec.Rootfs != nil {
@@ -292,14 +292,14 @@ func (s *Service) ForkAttached(ctx context.Context, from, out string, mounts []r
 
 // requested returns the properties that c asks of a keyed sandbox, and marks those that are defaults. The rules of its
 // egress include this machine's mirrors, so the caller's words are compared instead.
-func requested(c CreateOptions, st *pending) ([]runner.Argument, error) {
+func (c CreateOptions) requested(st *pending) ([]runner.Argument, error) {
 	mode := NoEgress
 	if e := st.spec.Egress; e != nil && e.Mode != "" {
 		mode = e.Mode
 	}
 	spec := st.spec
 	spec.Egress = nil
-	all := runner.Arguments(spec)
+	all := spec.Arguments()
 	add := func(name, value string) {
 		if value != "" {
 			all = append(all, runner.Argument{Name: name, Value: value})

@@ -35,7 +35,7 @@ func TestOpenResolved(t *testing.T) {
 func TestGivenLimits(t *testing.T) {
 	c := CreateOptions{Spec: runner.Spec{Limits: runner.Limits{CPUs: 2, PIDs: 10}}, Unasked: []string{"cpus"}}
 	got := map[string]bool{}
-	all, err := requested(c, &pending{spec: c.Spec})
+	all, err := c.requested(&pending{spec: c.Spec})
 	for _, a := range all {
 		got[a.Name] = a.Default
 	}

@@ -135,7 +135,7 @@ func TestObserve(t *testing.T) {
 // TestObserveQuestion checks that a question is reported, and the answer or its absence.
 func TestObserveQuestion(t *testing.T) {
 	s, seen := watched(t, &endings{})
-	question(s, runner.Question{Sandbox: "sb", Name: "a.test", Port: 443})
+	s.question(runner.Question{Sandbox: "sb", Name: "a.test", Port: 443})
 	if got, want := seen(), []string{"egress.requested sb name=a.test", "egress.denied sb name=a.test"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

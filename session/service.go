@@ -136,7 +136,7 @@ func New(o Options) *Service {
 	}
 	s := &Service{opts: o, outputs: outputs{o.OutputRoot, o.Runner.Frontend, o.Mark}, quota: quota{o.Getenv}}
 	s.egress = egressResolver{o.Getenv, o.Secrets, o.SecretsOf, o.Routes}
-	o.Runner.Ask = func(q runner.Question) (allow, answered bool) { return question(s, q) }
+	o.Runner.Ask = func(q runner.Question) (allow, answered bool) { return s.question(q) }
 	o.Runner.Restart = s.egress.restart
 	s.watch.tell, s.watch.namespace = o.Observe, o.Runner.Frontend.Namespace()
 	if dir := o.Getenv(audit.Variable); dir != "" && o.Observe == nil {

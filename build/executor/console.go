@@ -47,7 +47,7 @@ func (f *console) getenv(name string) string {
 // main runs one command line and returns the exit code.
 func (f *console) main(args []string) int {
 	typed := &build.Options{}
-	line := build.Command(typed)
+	line := typed.Command()
 	rest, err := line.Parse(args)
 	if typed.Progress == build.EventProgress {
 		f.events, f.caller = &reporter{f.stdout}, f.stdin

@@ -39,7 +39,7 @@ func (o *options) useRecipe(given []string) (err error) {
 	if err != nil {
 		return err
 	}
-	r, _, _ := imageref.RecipeOf(ref)
+	r, _, _ := ref.Recipe()
 	o.recipe, o.names = r.Name, append(o.names, ref)
 	all := registryArgs()
 	maps.Copy(all, o.plan.Args)

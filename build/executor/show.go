@@ -105,7 +105,7 @@ func (w *show) from(s *stage) {
 	}
 }
 
-func at(s *stage) string { return fmt.Sprintf("[%s %d/%d]", s.plan.Name, s.steps, s.of) }
+func (s *stage) at() string { return fmt.Sprintf("[%s %d/%d]", s.plan.Name, s.steps, s.of) }
 
 // configured counts an instruction that made no layer.
 func (w *show) configured() {
@@ -115,7 +115,7 @@ func (w *show) configured() {
 }
 
 func (w *show) begin(s *stage, step *containerfile.Step) {
-	t := &task{head: at(s), text: text.SafeLine(step.Text), began: w.now()}
+	t := &task{head: s.at(), text: text.SafeLine(step.Text), began: w.now()}
 	t.output = &lines{show: w, head: t.head}
 	s.task = t
 	w.add(t)
@@ -143,30 +143,30 @@ func (w *show) remove(t *task, done bool) {
 func (w *show) cached(s *stage, step *containerfile.Step) {
 	w.configured()
 	if w.style == live {
-		w.line("=> CACHED %s %s", at(s), step.Text)
+		w.line("=> CACHED %s %s", s.at(), step.Text)
 		return
 	}
-	w.line("%s CACHED %s", at(s), step.Text)
+	w.line("%s CACHED %s", s.at(), step.Text)
 }
 
 func (w *show) done(s *stage, step *containerfile.Step, took time.Duration) {
 	w.remove(s.task, true)
 	if w.style == live {
-		w.line("%s", fitted(at(s), text.SafeLine(step.Text), took, w.width()))
+		w.line("%s", fitted(s.at(), text.SafeLine(step.Text), took, w.width()))
 		return
 	}
-	w.line("%s DONE %.1fs", at(s), took.Seconds())
+	w.line("%s DONE %.1fs", s.at(), took.Seconds())
 }
 
 // failed ends a step. Its output has been shown only in the plain style.
 func (w *show) failed(s *stage, step *containerfile.Step) {
 	w.remove(s.task, false)
 	if w.style == plain {
-		w.line("%s FAILED", at(s))
+		w.line("%s FAILED", s.at())
 		return
 	}
 	if w.style == live {
-		w.line("=> FAILED %s %s", at(s), step.Text)
+		w.line("=> FAILED %s %s", s.at(), step.Text)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

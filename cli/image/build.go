@@ -7,6 +7,6 @@ import (
 )
 
 func buildCommand() app.Verb {
-	flags := func() cmdline.Flags { return build.Flags(&build.Options{}) }
-	return app.External(*build.Command(&build.Options{}), flags, "demesne-images", "build")
+	flags := func() cmdline.Flags { return new(build.Options).Flags() }
+	return app.External(*new(build.Options).Command(), flags, "demesne-images", "build")
 }

@@ -118,7 +118,7 @@ func notPulled(have []imageInfo) (more []imageInfo) {
 		ref, err := imageref.Parse(name)
 		pulled := func(i imageInfo) bool { return slices.Contains(i.Names, ref.Full) }
 		if err == nil && ref.Stored() && !slices.ContainsFunc(have, pulled) {
-			r, _, _ := imageref.RecipeOf(ref)
+			r, _, _ := ref.Recipe()
 			more = append(more, imageInfo{Names: []string{ref.Full}, Built: r.Size})
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 // Kernels returns kernel, notebook and repl.
 func Kernels() (all []app.Verb) {
-	for i, line := range kernelcmd.Commands(&kernelcmd.Options{}) {
-		flags := func() cmdline.Flags { return kernelcmd.Commands(&kernelcmd.Options{})[i].Flags }
+	for i, line := range new(kernelcmd.Options).Commands() {
+		flags := func() cmdline.Flags { return new(kernelcmd.Options).Commands()[i].Flags }
 		all = append(all, app.External(line, flags, client.FrontendProgram, line.Name))
 	}
 	return all

@@ -62,14 +62,14 @@ func Default(getenv func(string) string) string {
 // A list entry is a reference, or a prefix of repositories such as "ghcr.io/org/*". A prefix without a
 // registry, such as "local/*", and a single word cover images in the store: see [Permitted]. Local files
 // and directories are never allowed.
-func Allowed(ref Ref, list []string) (ok bool, reason string) {
+func (ref Ref) Allowed(list []string) (ok bool, reason string) {
 	if _, ok := inCatalogue(ref.Given); ok || ref.Kind == Recipe {
 		return true, "it is in the catalogue"
 	}
 	if ref.Kind != Registry && ref.Kind != Bare {
 		return false, "only catalogue names and references to a registry may be used here"
 	}
-	if slices.ContainsFunc(list, func(entry string) bool { return listed(ref, entry) }) {
+	if slices.ContainsFunc(list, func(entry string) bool { return ref.listed(entry) }) {
 		return true, "it is in the operator's list"
 	}
 	return false, "it is neither in the catalogue nor in the operator's list"
@@ -83,10 +83,10 @@ func Permitted(name string, list []string) (ok, stored bool) {
 	if err != nil {
 		return false, false
 	}
-	if ok, _ = Allowed(ref, list); !ok {
+	if ok, _ = ref.Allowed(list); !ok {
 		return false, false
 	}
-	pulled, _ := Allowed(ref, slices.DeleteFunc(slices.Clone(list), local))
+	pulled, _ := ref.Allowed(slices.DeleteFunc(slices.Clone(list), local))
 	return true, !pulled
 }
 
@@ -111,7 +111,7 @@ func local(entry string) bool {
 
 // listed reports whether an entry of the operator's list covers ref. An entry that cannot be parsed
 // covers nothing. An entry without a tag or digest covers only :latest.
-func listed(ref Ref, entry string) bool {
+func (ref Ref) listed(entry string) bool {
 	if prefix, ok := strings.CutSuffix(entry, "/*"); ok {
 		if local(entry) {
 			prefix = defaultDomain + "/" + prefix

@@ -24,8 +24,8 @@ func recipeRef(r recipes.Recipe, args []string) Ref {
 	return Ref{Kind: Recipe, Given: name, Full: defaultDomain + "/" + name, Args: strings.Join(args, "\n")}
 }
 
-// parseRecipe parses demesne/NAME[:TAG]. Without a tag it is the image that the recipe makes now.
-func parseRecipe(n named, name string) (Ref, error) {
+// parse parses demesne/NAME[:TAG]. Without a tag it is the image that the recipe makes now.
+func (n named) parse(name string) (Ref, error) {
 	r, ok := recipes.Find(name)
 	switch {
 	case !ok:
@@ -48,9 +48,9 @@ func recipeNames() string {
 	return strings.Join(names, ", ")
 }
 
-// RecipeOf returns the recipe of a reference of the kind Recipe, and its arguments. ok is false if the recipe makes another
+// Recipe returns the recipe of a reference of the kind Recipe, and its arguments. ok is false if the recipe makes another
 // image now than the one that the reference's tag names.
-func RecipeOf(ref Ref) (r recipes.Recipe, args []string, ok bool) {
+func (ref Ref) Recipe() (r recipes.Recipe, args []string, ok bool) {
 	full, _ := strings.CutPrefix(ref.Full, defaultDomain+"/"+recipes.Namespace)
 	name, tag, _ := strings.Cut(full, ":")
 	if r, ok = recipes.Find(name); !ok || ref.Kind != Recipe {

@@ -143,7 +143,7 @@ func parseRegistry(s string) (Ref, error) {
 		return Ref{}, err
 	}
 	if name, ok := strings.CutPrefix(n.path, recipes.Namespace); ok && n.domain == defaultDomain {
-		return parseRecipe(n, name)
+		return n.parse(name)
 	}
 	kind := Registry
 	if !strings.ContainsAny(s, "/:@.") {

@@ -189,7 +189,7 @@ func TestAllowed(t *testing.T) {
 		{"debian:12", false}, {"docker.io/library/python:3.12", false},
 		{"oci:/x", false}, {"dir:/", false}, {"docker-archive:/x", false}, {"mine", false}, {hexDigits, false},
 	} {
-		got, reason := Allowed(parsed(t, c.name), list)
+		got, reason := parsed(t, c.name).Allowed(list)
 		if got != c.want || reason == "" {
 			t.Errorf("Allowed(%q) = %v, %q", c.name, got, reason)
 		}
@@ -258,15 +258,15 @@ func TestRecipeRefs(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, ref, err)
 		}
 	}
-	if ok, _ := Allowed(short, nil); !ok {
+	if ok, _ := short.Allowed(nil); !ok {
 		t.Error("a model may not use a recipe")
 	}
 	with, err := ParseRecipe("browser", "PLAYWRIGHT=1.50.0")
-	if r, args, ok := RecipeOf(with); err != nil || !ok || r.Name != "browser" || len(args) != 1 || with.Full == short.Full {
+	if r, args, ok := with.Recipe(); err != nil || !ok || r.Name != "browser" || len(args) != 1 || with.Full == short.Full {
 		t.Errorf("with arguments: %+v, %v", with, err)
 	}
 	old, err := Parse("demesne/browser:0123456789ab")
-	if _, _, ok := RecipeOf(old); err != nil || old.Kind != Recipe || ok {
+	if _, _, ok := old.Recipe(); err != nil || old.Kind != Recipe || ok {
 		t.Errorf("another tag: %+v, %v", old, err)
 	}
 	for _, name := range []string{"demesne/nothing", "demesne/browser/x", "demesne/browser@sha256:" + hexDigits} {

@@ -20,7 +20,7 @@ import (
 )
 
 // importImage makes an image from a root file system, or copies the image in an archive.
-func importImage(c *call) error {
+func (c *call) importImage() error {
 	store, err := c.store()
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (c *call) load(kind imageref.Kind, path, tag string, name imageref.Ref, o p
 }
 
 // commitImage makes an image from an existing one and the layers given on descriptors.
-func commitImage(c *call) error {
+func (c *call) commitImage() error {
 	store, err := c.store()
 	if err != nil {
 		return err
@@ -94,14 +94,14 @@ func commitImage(c *call) error {
 }
 
 // saveImage writes an image as an archive.
-func saveImage(c *call) error {
+func (c *call) saveImage() error {
 	return c.write(func(ctx context.Context, store *images.Store, img *images.Image, ref imageref.Ref, w io.Writer) error {
 		return archive.Save(ctx, store, img, ref, c.options["format"], w)
 	})
 }
 
 // exportImage writes the root file system of an image as a tar.
-func exportImage(c *call) error {
+func (c *call) exportImage() error {
 	return c.write(func(ctx context.Context, store *images.Store, img *images.Image, _ imageref.Ref, w io.Writer) error {
 		return archive.Export(ctx, store, img, w)
 	})

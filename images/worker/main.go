@@ -48,7 +48,7 @@ type command struct {
 }
 
 // commands returns the verbs, whose flags set c.
-func commands(c *call) []command {
+func (c *call) commands() []command {
 	store := cmdline.Flag{Group: cmdline.GroupGeneral, Long: "store", Arg: "DIR", Complete: cmdline.Directory, Set: c.option("store"),
 		Help: "directory of the image store (default $DEMESNE_IMAGE_STORE or ~/.demesne/images)"}
 	with := func(name, usage, summary string, flags ...cmdline.Flag) cmdline.Command {
@@ -61,25 +61,25 @@ func commands(c *call) []command {
 	authfile, verify := flag("authfile", "FILE", "file with credentials"), flag("tls-verify", "BOOL", "require a trusted certificate")
 	return []command{
 		{Command: with("pull", "REF", "pull an image from a registry, an archive or a layout",
-			flag("platform", "OS/ARCH", "platform of the image, where there are several")), args: 1, run: pullImage},
-		{Command: with("fetch", "DIGEST", "download the blobs of an image that gc dropped"), args: 1, run: fetchImage},
-		{Command: with("feature", "REF", "copy a dev container feature from a registry"), args: 1, run: pullFeature},
-		{Command: with("import", "SRC NAME", "make an image of a root filesystem or an archive"), args: 2, run: importImage},
+			flag("platform", "OS/ARCH", "platform of the image, where there are several")), args: 1, run: (*call).pullImage},
+		{Command: with("fetch", "DIGEST", "download the blobs of an image that gc dropped"), args: 1, run: (*call).fetchImage},
+		{Command: with("feature", "REF", "copy a dev container feature from a registry"), args: 1, run: (*call).pullFeature},
+		{Command: with("import", "SRC NAME", "make an image of a root filesystem or an archive"), args: 2, run: (*call).importImage},
 		{Command: with("commit", "DIGEST NAME", "add layers, on descriptors from 3 on, to an image",
-			flag("layers", "N", "number of layers"), flag("change", "JSON", "change of the configuration")), args: 2, run: commitImage},
+			flag("layers", "N", "number of layers"), flag("change", "JSON", "change of the configuration")), args: 2, run: (*call).commitImage},
 		{Command: with("save", "NAME DST", "write an image as an archive",
-			flag("format", "FORMAT", "oci or docker (default oci)")), args: 2, run: saveImage},
-		{Command: with("export", "NAME DST", "write an image's root filesystem as one tar"), args: 2, run: exportImage},
+			flag("format", "FORMAT", "oci or docker (default oci)")), args: 2, run: (*call).saveImage},
+		{Command: with("export", "NAME DST", "write an image's root filesystem as one tar"), args: 2, run: (*call).exportImage},
 		{Command: with("push", "NAME DEST", "copy an image to a registry", authfile, verify,
 			flag("compression", "FORMAT", "gzip, zstd or none"), flag("compression-level", "N", "level of the compression"),
-			flag("sign-by", "FILE", "sigstore private key, with its passphrase on descriptor 3")), args: 2, run: pushImage},
+			flag("sign-by", "FILE", "sigstore private key, with its passphrase on descriptor 3")), args: 2, run: (*call).pushImage},
 		{Command: with("login", "REGISTRY", "check and store the password on descriptor 3", authfile, verify,
-			flag("username", "USER", "user name")), args: 1, run: login},
-		{Command: with("logout", "REGISTRY", "remove a stored password, or all", authfile), args: 1, run: logout},
-		{Command: with("unpack", "", "unpack the layers on stdin, one JSON object a line"), feeds: true, run: unpackLayers},
-		{Command: with(compression.Verb, "", "compress the layers of built images, for a later push"), feeds: true, run: compressLayers},
-		{Command: with("sweep", "", "remove unpacked layers except the DiffIDs on stdin"), feeds: true, run: sweepLayers},
-		{Command: with("remove-cache", "", "remove the caches of builds on stdin"), feeds: true, run: removeCaches},
+			flag("username", "USER", "user name")), args: 1, run: (*call).login},
+		{Command: with("logout", "REGISTRY", "remove a stored password, or all", authfile), args: 1, run: (*call).logout},
+		{Command: with("unpack", "", "unpack the layers on stdin, one JSON object a line"), feeds: true, run: (*call).unpackLayers},
+		{Command: with(compression.Verb, "", "compress the layers of built images, for a later push"), feeds: true, run: (*call).compressLayers},
+		{Command: with("sweep", "", "remove unpacked layers except the DiffIDs on stdin"), feeds: true, run: (*call).sweepLayers},
+		{Command: with("remove-cache", "", "remove the caches of builds on stdin"), feeds: true, run: (*call).removeCaches},
 	}
 }
 
@@ -89,7 +89,7 @@ const programName = "demesne-images"
 func description() *cmdline.Program {
 	p := &cmdline.Program{Name: programName, Summary: "do image work for demesne",
 		About: "Pulls, pushes, imports, unpacks and writes images for demesne, which starts this program. Users call demesne pull, push, import, save and export."}
-	for _, c := range commands(&call{}) {
+	for _, c := range (&call{}).commands() {
 		p.Commands = append(p.Commands, c.Command)
 	}
 	return p
@@ -174,7 +174,7 @@ func (c *call) parse(argv []string) (command, error) {
 	if len(argv) == 0 {
 		return command{}, usage("no command given")
 	}
-	all := commands(c)
+	all := c.commands()
 	i := slices.IndexFunc(all, func(k command) bool { return k.Name == argv[0] })
 	if i < 0 {
 		return command{}, usage("unknown command %q", argv[0])

@@ -15,7 +15,7 @@ func (c *call) fetch(store *images.Store, img *images.Image) error {
 }
 
 // fetchImage downloads the blobs of an image that were dropped.
-func fetchImage(c *call) error {
+func (c *call) fetchImage() error {
 	store, err := c.store()
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func fetchImage(c *call) error {
 }
 
 // pullFeature copies a dev container feature into the store, as an image of one layer.
-func pullFeature(c *call) error {
+func (c *call) pullFeature() error {
 	store, err := c.store()
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func pullFeature(c *call) error {
 }
 
 // pullImage copies an image into the store, from a registry or from files.
-func pullImage(c *call) error {
+func (c *call) pullImage() error {
 	store, err := c.store()
 	if err != nil {
 		return err

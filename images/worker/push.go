@@ -27,7 +27,7 @@ const (
 )
 
 // pushImage copies an image of the store to a registry.
-func pushImage(c *call) error {
+func (c *call) pushImage() error {
 	store, err := c.store()
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func pushImage(c *call) error {
 const compressTime = 10 * time.Minute
 
 // compressLayers compresses the layers of images that were built, so that their first push does not have to.
-func compressLayers(c *call) error {
+func (c *call) compressLayers() error {
 	store, err := c.store()
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ const tryFlag = "the registry does not use TLS; if you trust the network to it, 
 const allLogins = "all"
 
 // login checks and stores a password.
-func login(c *call) error {
+func (c *call) login() error {
 	password, err := readSecret()
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func login(c *call) error {
 }
 
 // logout removes a stored password, or all of them.
-func logout(c *call) error {
+func (c *call) logout() error {
 	lock, err := c.lockLogins()
 	if err != nil {
 		return err

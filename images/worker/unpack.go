@@ -23,7 +23,7 @@ import (
 const maxLine = 64 << 10
 
 // unpackLayers unpacks the layers that stdin names, as they arrive.
-func unpackLayers(c *call) error {
+func (c *call) unpackLayers() error {
 	store, err := c.confined()
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func notes(n unpack.Notes) []string {
 }
 
 // sweepLayers removes every unpacked layer that is not in use and that stdin does not name.
-func sweepLayers(c *call) error {
+func (c *call) sweepLayers() error {
 	key, err := layers.OwnKey() // while /proc is still readable
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func sweepLayers(c *call) error {
 }
 
 // removeCaches removes caches of builds with files of other ids, and reports those with files of another id map.
-func removeCaches(c *call) error {
+func (c *call) removeCaches() error {
 	store, err := c.confined()
 	if err != nil {
 		return err

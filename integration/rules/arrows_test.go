@@ -218,9 +218,10 @@ func TestRuleImports(t *testing.T) {
 }
 
 // disguised returns the name of a type of the package with methods that is the first parameter of fn, or "". Constructors
-// may take their options in this way.
+// may take their options in this way. Functions with type parameters cannot be methods, and values of function types are
+// literals.
 func (r resolved) disguised(fn *ast.FuncDecl) string {
-	if fn.Recv != nil || len(fn.Type.Params.List) == 0 || regexp.MustCompile(`^([nN]ew|[oO]pen)([A-Z]|$)`).MatchString(fn.Name.Name) {
+	if fn.Recv != nil || fn.Type.TypeParams != nil || len(fn.Type.Params.List) == 0 || regexp.MustCompile(`^([nN]ew|[oO]pen)([A-Z]|$)`).MatchString(fn.Name.Name) {
 		return ""
 	}
 	param := fn.Type.Params.List[0].Type
@@ -231,10 +232,14 @@ func (r resolved) disguised(fn *ast.FuncDecl) string {
 	if !ok || r.uses[id] == nil || r.uses[id].Pkg() == nil {
 		return ""
 	}
-	if named, ok := r.uses[id].Type().(*types.Named); ok && named.NumMethods() > 0 {
-		return id.Name
+	named, ok := r.uses[id].Type().(*types.Named)
+	if !ok || named.NumMethods() == 0 {
+		return ""
 	}
-	return ""
+	if _, function := named.Underlying().(*types.Signature); function {
+		return ""
+	}
+	return id.Name
 }
 
 // TestRuleMethods checks that a function whose first parameter is a type of its package with methods is one of them.

@@ -63,7 +63,7 @@ func (p *Program) bash() string {
 	fmt.Fprintf(&b, bashHead, strings.Join(p.Verbs(), " "), skip.String(), ended.String())
 	for _, c := range p.Commands {
 		for _, f := range c.Table() {
-			if gen := bashWords(f.Complete, f.Words, false); f.Arg != "" && !f.Optional && gen != "" {
+			if gen := f.Complete.bashWords(f.Words, false); f.Arg != "" && !f.Optional && gen != "" {
 				fmt.Fprintf(&b, "	%s/%s) COMPREPLY=($(compgen %s -- \"$cur\")) ;;\n", c.Name, f.name(), gen)
 			}
 		}
@@ -71,7 +71,7 @@ func (p *Program) bash() string {
 	for _, c := range p.Commands {
 		fmt.Fprintf(&b, "	%s/*)\n		if [[ $cur == -* ]]; then\n", c.Name)
 		fmt.Fprintf(&b, "			COMPREPLY=($(compgen -W '%s' -- \"$cur\"))\n", strings.Join(c.spellings(), " "))
-		if gen := bashWords(c.Operand, c.Words, c.Here); gen != "" {
+		if gen := c.Operand.bashWords(c.Words, c.Here); gen != "" {
 			fmt.Fprintf(&b, "		else\n			COMPREPLY=($(compgen %s -- \"$cur\"))\n", gen)
 		}
 		b.WriteString("		fi ;;\n")
@@ -122,7 +122,7 @@ func (c *Command) spellings() []string {
 	return all
 }
 
-func bashWords(w kind, words []string, here bool) string {
+func (w kind) bashWords(words []string, here bool) string {
 	if words != nil {
 		return "-W '" + strings.Join(words, " ") + "'"
 	}
@@ -168,8 +168,8 @@ func (p *Program) zsh() string {
 		if c.Operand == Argv && c.Words == nil {
 			b.WriteString(" \\\n			'(-)1:command:_command_names -e' '*::argument:_normal'")
 		} else if c.Then == Argv {
-			b.WriteString(" \\\n			'1:sandbox:" + zshAction(c.Operand, nil, false) + "' '(-)2:command:_command_names -e' '*::argument:_normal'")
-		} else if action := zshAction(c.Operand, c.Words, c.Here); action != "" {
+			b.WriteString(" \\\n			'1:sandbox:" + c.Operand.zshAction(nil, false) + "' '(-)2:command:_command_names -e' '*::argument:_normal'")
+		} else if action := c.Operand.zshAction(c.Words, c.Here); action != "" {
 			b.WriteString(" \\\n			'*:argument:" + action + "'")
 		}
 		b.WriteString(" ;;\n")
@@ -196,12 +196,12 @@ func (f *Flag) zsh() string {
 	case f.Optional:
 		spec += "::" + f.Arg + ":_files"
 	case f.Arg != "":
-		spec += ":" + strings.NewReplacer("[", "(", "]", ")", ":", " ").Replace(f.Arg) + ":" + zshAction(f.Complete, f.Words, false)
+		spec += ":" + strings.NewReplacer("[", "(", "]", ")", ":", " ").Replace(f.Arg) + ":" + f.Complete.zshAction(f.Words, false)
 	}
 	return spec
 }
 
-func zshAction(w kind, words []string, here bool) string {
+func (w kind) zshAction(words []string, here bool) string {
 	if words != nil {
 		return "(" + strings.Join(words, " ") + ")"
 	}
@@ -250,7 +250,7 @@ func (p *Program) fish() string {
 		for _, f := range c.Table() {
 			fmt.Fprintf(&b, "complete -c demesne -n %s%s -d %s\n", seen, f.fish(), quote(f.Help))
 		}
-		if gen := fishWords(c.Operand, c.Words, c.Here); gen != "" {
+		if gen := c.Operand.fishWords(c.Words, c.Here); gen != "" {
 			fmt.Fprintf(&b, "complete -c demesne -n %s %s\n", seen, gen)
 		}
 		if own := c.fishOwn(); own != "" {
@@ -284,7 +284,7 @@ func (f *Flag) fish() string {
 	if f.Arg == "" || f.Optional {
 		return s
 	}
-	switch gen := fishWords(f.Complete, f.Words, false); {
+	switch gen := f.Complete.fishWords(f.Words, false); {
 	case gen == "":
 		return s + " -x"
 	case f.Complete == File, f.Complete == Directory:
@@ -294,7 +294,7 @@ func (f *Flag) fish() string {
 	}
 }
 
-func fishWords(w kind, words []string, here bool) string {
+func (w kind) fishWords(words []string, here bool) string {
 	if words != nil {
 		return "-a " + quote(strings.Join(words, " "))
 	}

@@ -20,7 +20,7 @@ const maskSize = 8
 // sooner than that. Call DefaultSIGQUIT from main, before anything else starts.
 func DefaultSIGQUIT() *SIGQUITAction {
 	var before, byDefault SIGQUITAction
-	if !swap(&byDefault, &before) {
+	if !byDefault.swap(&before) {
 		return nil
 	}
 	return &before
@@ -31,11 +31,11 @@ func DefaultSIGQUIT() *SIGQUITAction {
 // again.
 func (a *SIGQUITAction) Restore() {
 	if a != nil {
-		swap(a, nil)
+		a.swap(nil)
 	}
 }
 
-func swap(to, before *SIGQUITAction) bool {
+func (to *SIGQUITAction) swap(before *SIGQUITAction) bool {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGQUIT), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(before)), maskSize, 0, 0)
 	return errno == 0
 }

@@ -31,7 +31,7 @@ func (f *console) getenv(name string) string {
 // main runs one command line of kernel, notebook or repl, and returns the exit code.
 func (f *console) main(verb string, args []string) int {
 	o := &kernelcmd.Options{}
-	lines := kernelcmd.Commands(o)
+	lines := o.Commands()
 	line := &lines[slices.IndexFunc(lines, func(c cmdline.Command) bool { return c.Name == verb })]
 	line.Program, f.verb = "demesne", verb
 	rest, err := line.Parse(args)

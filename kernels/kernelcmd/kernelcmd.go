@@ -48,7 +48,7 @@ const (
 )
 
 // sandboxFlags describe the sandbox of a kernel.
-func sandboxFlags(o *Options) cmdline.Flags {
+func (o *Options) sandboxFlags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: groupSandbox, Long: "image", Arg: "NAME", Complete: cmdline.Image, Set: cmdline.Text(&o.Image),
 			Help: "root filesystem, as in demesne run (default $DEMESNE_DEFAULT_IMAGE, or this machine's /usr)"},
@@ -80,12 +80,12 @@ func sandboxFlags(o *Options) cmdline.Flags {
 }
 
 // languageFlag is a flag of the commands without an operand for the language.
-func languageFlag(o *Options, fallback string) cmdline.Flags {
+func (o *Options) languageFlag(fallback string) cmdline.Flags {
 	return cmdline.Flags{{Group: groupKernel, Long: "language", Arg: "LANGUAGE", Words: names(), Set: o.setLanguage,
 		Help: "language of the code: " + strings.Join(names(), ", ") + " (default " + fallback + ")"}}
 }
 
-func workspaceFlag(o *Options, help string) cmdline.Flags {
+func (o *Options) workspaceFlag(help string) cmdline.Flags {
 	return cmdline.Flags{{Group: groupSandbox, Long: "workspace", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&o.Workspace), Help: help}}
 }
 
@@ -107,32 +107,32 @@ func (o *Options) setLanguage(s string) error {
 }
 
 // Commands returns the three commands, bound to o.
-func Commands(o *Options) []cmdline.Command {
-	return []cmdline.Command{kernel(o), notebook(o), repl(o)}
+func (o *Options) Commands() []cmdline.Command {
+	return []cmdline.Command{o.kernel(), o.notebook(), o.repl()}
 }
 
 // RunFlags returns the flags of demesne kernel run.
-func RunFlags(o *Options) cmdline.Flags {
+func (o *Options) RunFlags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: groupKernel, Long: "connection-file", Short: 'f', Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.Connection),
 			Help: "with run: the connection file of Jupyter's client"},
-	}, ruleFlags(o))
+	}, o.ruleFlags())
 }
 
 // ruleFlags are the flags that install writes into a kernelspec, and run obeys.
-func ruleFlags(o *Options) cmdline.Flags {
-	return slices.Concat(languageFlag(o, "python"), cmdline.Flags{
+func (o *Options) ruleFlags() cmdline.Flags {
+	return slices.Concat(o.languageFlag("python"), cmdline.Flags{
 		{Group: groupKernel, Long: "trust-output", Set: cmdline.On(&o.TrustOutput),
 			Help: "pass outputs on unchanged, and widgets too: scripts in them then act as you in the browser"},
-	}, sandboxFlags(o), workspaceFlag(o, "directory for /workspace, which the code can change (default the notebook's directory, unless it is your home or has no name; none: a temporary one)"))
+	}, o.sandboxFlags(), o.workspaceFlag("directory for /workspace, which the code can change (default the notebook's directory, unless it is your home or has no name; none: a temporary one)"))
 }
 
 // Rules returns the arguments for demesne kernel run that set the rules of args, which are the arguments of demesne kernel
 // install. abs makes the paths in them absolute: Jupyter starts a kernel in the directory of its notebook.
 func Rules(args []string, abs func(f *cmdline.Flag, value string) string) (rules []string, err error) {
 	var o Options
-	c := kernel(&o)
-	table := ruleFlags(&o)
+	c := o.kernel()
+	table := o.ruleFlags()
 	for i := range c.Flags {
 		f := &c.Flags[i]
 		f.Set = func(value string) error {
@@ -150,7 +150,7 @@ func Rules(args []string, abs func(f *cmdline.Flag, value string) string) (rules
 	return rules, err
 }
 
-func kernel(o *Options) cmdline.Command {
+func (o *Options) kernel() cmdline.Command {
 	return cmdline.Command{
 		Name: "kernel", Usage: []string{"install [flags] --name NAME", "list [--json]", "remove NAME…", "run -f FILE [flags]"},
 		Summary: "let Jupyter run notebooks in sandboxes",
@@ -184,7 +184,7 @@ list shows the installed kernels, and remove removes them. run is what Jupyter e
 			{Group: groupKernel, Long: "sys-prefix", Set: cmdline.On(&o.SysPrefix),
 				Help: "with install and remove: in the active virtual environment"},
 			{Group: groupResult, Long: "json", Set: cmdline.On(&o.JSON), Help: "with list: print JSON"},
-		}, RunFlags(o)),
+		}, o.RunFlags()),
 	}
 }
 
@@ -196,7 +196,7 @@ func (o *Options) setName(s string) error {
 	return nil
 }
 
-func notebook(o *Options) cmdline.Command {
+func (o *Options) notebook() cmdline.Command {
 	return cmdline.Command{
 		Name: "notebook", Usage: []string{"run [flags] FILE.ipynb"}, Summary: "execute a notebook in a sandbox",
 		About: `Executes the code cells of a notebook in one sandbox, in their order, and writes the notebook with their outputs. It needs
@@ -218,11 +218,11 @@ outputs up to there.`,
 				Help: "execute the remaining cells after one that fails, and exit 0"},
 			{Group: groupKernel, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.Timeout),
 				Help: "interrupt a cell after this time, which fails it (default never)"},
-		}, languageFlag(o, "the notebook's"), sandboxFlags(o), workspaceFlag(o, "directory for /workspace, which the code can change (default a temporary one)")),
+		}, o.languageFlag("the notebook's"), o.sandboxFlags(), o.workspaceFlag("directory for /workspace, which the code can change (default a temporary one)")),
 	}
 }
 
-func repl(o *Options) cmdline.Command {
+func (o *Options) repl() cmdline.Command {
 	return cmdline.Command{
 		Name: "repl", Usage: []string{"[flags] [LANGUAGE]"}, Summary: "type code into a kernel in a sandbox",
 		About: fmt.Sprintf(`Reads code, executes it in a kernel in a sandbox, and prints its output. LANGUAGE is %s (default python). The state
@@ -246,6 +246,6 @@ If stdin is not a terminal, all of it is executed as one input, without prompts.
 				Help: "directory for /out (default a new one in $DEMESNE_OUTPUT_ROOT or ~/.demesne/out)"},
 			{Group: groupKernel, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.Timeout),
 				Help: "interrupt an input after this time (default never)"},
-		}, sandboxFlags(o), workspaceFlag(o, "directory for /workspace, which the code can change (default a temporary one)")),
+		}, o.sandboxFlags(), o.workspaceFlag("directory for /workspace, which the code can change (default a temporary one)")),
 	}
 }

@@ -51,10 +51,10 @@ type registry struct {
 	env           []string
 }
 
-// registryOf returns the registry of a language that has an installer. The grammars are those of PEP 508 and PEP 440,
+// registry returns the registry of a language that has an installer. The grammars are those of PEP 508 and PEP 440,
 // of npm (validate-npm-package-name) and its ranges, and of CRAN ("Writing R Extensions", DESCRIPTION). No name and no
 // version begins with a dash, so none is an option of an installer. None has a slash that npm could read as a path.
-func registryOf(l Language) (r registry, known bool) {
+func (l Language) registry() (r registry, known bool) {
 	if len(l.Install) == 0 {
 		return r, false
 	}
@@ -87,7 +87,7 @@ const mostDependencies = 200
 // ParseDependency reads NAME or NAME==VERSION, or the language's own form, such as NAME@VERSION of npm.
 func (l Language) ParseDependency(word string) (d Dependency, err error) {
 	d.Name = word
-	r, _ := registryOf(l)
+	r, _ := l.registry()
 	for _, join := range slices.Compact([]string{"==", r.join}) {
 		at := strings.LastIndex(word, join)
 		if join != "" && at > 0 {
@@ -106,7 +106,7 @@ func (l Language) CheckDependencies(all []Dependency) error {
 	if len(all) == 0 {
 		return nil
 	}
-	r, known := registryOf(l)
+	r, known := l.registry()
 	if !known {
 		return fmt.Errorf("dependency %q: %s has no installer", all[0].Name, l.Name)
 	}
@@ -127,7 +127,7 @@ func (l Language) CheckDependencies(all []Dependency) error {
 
 // Installer returns the command line that installs checked dependencies, and the variables that it needs.
 func (l Language) Installer(all []Dependency) (argv, env []string) {
-	r, _ := registryOf(l)
+	r, _ := l.registry()
 	argv = slices.Clone(l.Install)
 	for _, d := range all {
 		word := d.Name

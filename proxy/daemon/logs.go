@@ -24,7 +24,7 @@ func readLog(path string) ([]proxy.Record, error) {
 }
 
 // showLog prints a line for each record: one decision, or several that were counted together.
-func showLog(c *call) (int, error) {
+func (c *call) showLog() (int, error) {
 	log, err := readLog(c.args[0])
 	if err != nil {
 		return 0, err
@@ -75,7 +75,7 @@ func why(r proxy.Record) string {
 }
 
 // suggest prints the smallest policy file that allows what the log's run was allowed.
-func suggest(c *call) (int, error) {
+func (c *call) suggest() (int, error) {
 	log, err := readLog(c.args[0])
 	if err != nil {
 		return 0, err
@@ -104,7 +104,7 @@ func quoted(s string) string {
 }
 
 // replay applies a policy file to a log, and prints what it would have blocked.
-func replay(c *call) (int, error) {
+func (c *call) replay() (int, error) {
 	f, err := readPolicy(c.args[0])
 	if err != nil {
 		return 0, err

@@ -18,7 +18,7 @@ import (
 )
 
 // giveRules prints the rules for package session, as JSON.
-func giveRules(c *call) (int, error) {
+func (c *call) giveRules() (int, error) {
 	r, err := c.rules()
 	if err != nil {
 		return c.encode(runner.EgressRules{Wrong: lines(err, error.Error)})
@@ -104,7 +104,7 @@ func lines(err error, say func(error) string) []string {
 }
 
 // lint prints one line for each error in each file.
-func lint(c *call) (int, error) {
+func (c *call) lint() (int, error) {
 	code := 0
 	for _, path := range c.args {
 		f, err := readPolicy(path)
@@ -139,7 +139,7 @@ type listed struct {
 }
 
 // list prints the modes, or what one of them allows on this host.
-func list(c *call) (int, error) {
+func (c *call) list() (int, error) {
 	if len(c.args) == 0 {
 		return c.listModes()
 	}

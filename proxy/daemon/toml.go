@@ -14,7 +14,7 @@ import (
 const maxTOML = 16 << 20
 
 // checkTOML prints "LINE: what is wrong" if stdin is not TOML, or else nothing.
-func checkTOML(c *call) (int, error) {
+func (c *call) checkTOML() (int, error) {
 	raw, err := io.ReadAll(io.LimitReader(c.in, maxTOML+1))
 	if err != nil {
 		return 0, fmt.Errorf("read stdin: %w", err)

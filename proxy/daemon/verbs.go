@@ -37,7 +37,7 @@ type call struct {
 }
 
 // commands returns the verbs, whose flags set c.
-func commands(c *call) []command {
+func (c *call) commands() []command {
 	with := func(name, usage, summary string, flags ...cmdline.Flag) cmdline.Command {
 		return cmdline.Command{Program: programName, Name: name, Usage: []string{usage}, Summary: summary,
 			About: "demesne runs this command. demesne help egress explains the commands for users.", Flags: flags}
@@ -48,13 +48,13 @@ func commands(c *call) []command {
 	file := cmdline.Flag{Group: cmdline.GroupGeneral, Long: "file", Arg: "FILE", Complete: cmdline.File, Set: text(&c.file), Help: "policy file"}
 	const many = 1 << 20
 	return []command{
-		{with("rules", "[--mode MODE] [--file FILE]", "print the rules of a run, as JSON", mode, file), 0, 0, giveRules},
-		{with("list", "[--json] [MODE]", "list the modes, or the rules of one", asJSON), 0, 1, list},
-		{with("lint", "FILE…", "report the errors in policy files", asJSON), 1, many, lint},
-		{with("log", "[--json] LOG", "print the decisions of a run", asJSON), 1, 1, showLog},
-		{with("suggest", "[--json] LOG", "print the policy that a run needs", asJSON), 1, 1, suggest},
-		{with("replay", "[--json] POLICY LOG", "report what a policy denies of a log", asJSON), 2, 2, replay},
-		{with("toml", "", "check that stdin is TOML"), 0, 0, checkTOML},
+		{with("rules", "[--mode MODE] [--file FILE]", "print the rules of a run, as JSON", mode, file), 0, 0, (*call).giveRules},
+		{with("list", "[--json] [MODE]", "list the modes, or the rules of one", asJSON), 0, 1, (*call).list},
+		{with("lint", "FILE…", "report the errors in policy files", asJSON), 1, many, (*call).lint},
+		{with("log", "[--json] LOG", "print the decisions of a run", asJSON), 1, 1, (*call).showLog},
+		{with("suggest", "[--json] LOG", "print the policy that a run needs", asJSON), 1, 1, (*call).suggest},
+		{with("replay", "[--json] POLICY LOG", "report what a policy denies of a log", asJSON), 2, 2, (*call).replay},
+		{with("toml", "", "check that stdin is TOML"), 0, 0, (*call).checkTOML},
 	}
 }
 
@@ -62,7 +62,7 @@ func commands(c *call) []command {
 func description() *cmdline.Program {
 	p := &cmdline.Program{Name: programName, Summary: "decide what sandboxes may reach",
 		About: "Serves the network of a runner's sandboxes, and reads policies and decision logs. demesne-runner and demesne start this program. Users call demesne egress."}
-	for _, c := range commands(&call{}) {
+	for _, c := range (&call{}).commands() {
 		p.Commands = append(p.Commands, c.Command)
 	}
 	return p
@@ -94,7 +94,7 @@ func (c *call) parse(argv []string) (command, error) {
 	if len(argv) == 0 {
 		return command{}, errors.New("no command given")
 	}
-	all := commands(c)
+	all := c.commands()
 	i := slices.IndexFunc(all, func(k command) bool { return k.Name == argv[0] })
 	if i < 0 {
 		return command{}, &cmdline.UnknownError{Name: argv[0]}

@@ -112,7 +112,7 @@ func TestRules(t *testing.T) {
 	var out bytes.Buffer
 	k := &call{host: h, out: &out, file: h.root + "/bad.toml"}
 	var r runner.EgressRules
-	if code, err := giveRules(k); code != 0 || err != nil || json.Unmarshal(out.Bytes(), &r) != nil || len(r.Wrong) != 2 || !strings.Contains(r.Wrong[1], "bad.toml:2: ") {
+	if code, err := k.giveRules(); code != 0 || err != nil || json.Unmarshal(out.Bytes(), &r) != nil || len(r.Wrong) != 2 || !strings.Contains(r.Wrong[1], "bad.toml:2: ") {
 		t.Errorf("bad.toml: %d, %v, %s", code, err, out.String())
 	}
 }

@@ -19,7 +19,7 @@ func (r Rule) Words() string {
 	add(r.path != "", "path=", r.path)
 	add(r.private, "private", "")
 	add(r.ech, "ech", "")
-	for _, b := range bounds(&r.budget) {
+	for _, b := range r.budget.bounds() {
 		add(*b.value != 0, b.option, strconv.FormatInt(*b.value, 10))
 	}
 	return words
@@ -30,7 +30,7 @@ type bound struct {
 	value  *int64
 }
 
-func bounds(b *Budget) []bound {
+func (b *Budget) bounds() []bound {
 	return []bound{{"max-bytes=", &b.Bytes}, {"max-requests=", &b.Requests}, {"max-connections=", &b.Connections}}
 }
 
@@ -60,7 +60,7 @@ func (r Rule) options(words []string) (Rule, error) {
 }
 
 func (b *Budget) set(option, value string) error {
-	for _, known := range bounds(b) {
+	for _, known := range b.bounds() {
 		if known.option != option {
 			continue
 		}

@@ -151,7 +151,7 @@ func (p Policy) at(d Decision, q Query, a netip.Addr) Decision {
 	case d.private && slices.Contains(internal, class):
 		return d
 	}
-	return Unlisted(d, q, a, string(class))
+	return d.Unlisted(q, a, string(class))
 }
 
 // internal are the classes of addresses that a network's operator gives to servers of that network. No public network has
@@ -160,7 +160,7 @@ var internal = []Class{classPrivate, classShared, classDocumentation}
 
 // Unlisted denies q, which d allowed, because no rule lists the address that was found for it. whose describes the
 // address.
-func Unlisted(d Decision, q Query, found netip.Addr, whose string) Decision {
+func (d Decision) Unlisted(q Query, found netip.Addr, whose string) Decision {
 	return Decision{Rule: d.Rule, Reason: fmt.Sprintf("%s resolves to %v (%s), which no rule lists", q.Host(), found, whose),
 		Allow: Query{Addr: found, Port: q.Port}.remedy()}
 }

@@ -144,7 +144,7 @@ func (c *Client) introduce(ctx context.Context, conn *ipc.Conn, sock *os.File, l
 }
 
 // readLog returns the first line in the log of a runner that died early.
-func readLog(d *runDir) string {
+func (d *runDir) readLog() string {
 	f, err := os.Open(d.file(".log"))
 	if err != nil {
 		return ""
@@ -197,7 +197,7 @@ func (c *Client) handle(m *ipc.Message) {
 func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error) {
 	if spec.Key != "" {
 		if spec.Given == nil {
-			spec.Given = runner.Arguments(spec)
+			spec.Given = spec.Arguments()
 		}
 		// Look for the key before opening the sources: an existing sandbox already listens on its published ports.
 		var found api.Created
@@ -321,7 +321,7 @@ func (c *Client) lost(err error) error {
 	if !isGone(err) {
 		return err
 	}
-	if text := readLog(c.dir); text != "" && c.young.Load() {
+	if text := c.dir.readLog(); text != "" && c.young.Load() {
 		return fmt.Errorf("start runner: %s", text)
 	}
 	return ipc.Errorf(ipc.CodeGone, "talk to runner: it ended")

@@ -49,7 +49,7 @@ var errRetry = errors.New("runner ended during the call")
 // connect returns a connection to a live runner. It starts one if none is live.
 func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 	for began := time.Now(); ; {
-		conn, err := dialRunner(l.dir)
+		conn, err := l.dir.dial()
 		if err == nil {
 			return conn, nil
 		}
@@ -86,7 +86,7 @@ func (l *launcher) connect(ctx context.Context) (*os.File, error) {
 
 // sockaddr names the socket through a descriptor of its directory. sun_path holds 107 bytes, and the path of a home
 // directory may be longer.
-func sockaddr(d *runDir) (*unix.SockaddrUnix, *os.File, error) {
+func (d *runDir) sockaddr() (*unix.SockaddrUnix, *os.File, error) {
 	dir, err := openAt(d.path)
 	if err != nil {
 		return nil, nil, err
@@ -108,8 +108,8 @@ func openAt(path string) (*os.File, error) {
 // some agents. They allow socketpair(2).
 var errNoSocket = errors.New("no AF_UNIX sockets")
 
-func dialRunner(d *runDir) (*os.File, error) {
-	addr, dir, err := sockaddr(d)
+func (d *runDir) dial() (*os.File, error) {
+	addr, dir, err := d.sockaddr()
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +302,7 @@ func (l *launcher) boot() (api.Boot, error) {
 }
 
 func (l *launcher) listen() (*os.File, error) {
-	addr, dir, err := sockaddr(l.dir)
+	addr, dir, err := l.dir.sockaddr()
 	if err != nil {
 		return nil, fmt.Errorf("listen for callers: %w", err)
 	}

@@ -91,8 +91,8 @@ func (d *runDir) held() bool {
 func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retireTime)
 	defer cancel()
-	sock, err := dialRunner(d)
-	for ; err != nil; sock, err = dialRunner(d) {
+	sock, err := d.dial()
+	for ; err != nil; sock, err = d.dial() {
 		if !d.held() || ctx.Err() != nil {
 			return 0, nil // it has ended, or is about to
 		}

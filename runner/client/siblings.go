@@ -85,7 +85,7 @@ func (c *Client) sibling(ctx context.Context, key string) *Client {
 	delete(c.siblings.conns, key)
 	dir := *c.dir
 	dir.key = key
-	sock, err := dialRunner(&dir)
+	sock, err := dir.dial()
 	if err != nil {
 		return nil
 	}

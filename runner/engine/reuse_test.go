@@ -93,7 +93,7 @@ func TestDifferences(t *testing.T) {
 	} {
 		asked := base()
 		row.asked(&asked)
-		if got := strings.Join(differences(runner.Arguments(base()), runner.Arguments(asked)), "; "); got != row.want {
+		if got := strings.Join(differences(base().Arguments(), asked.Arguments()), "; "); got != row.want {
 			t.Errorf("%s: %q, want %q", name, got, row.want)
 		}
 	}

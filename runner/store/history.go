@@ -89,7 +89,7 @@ func (d *History) put(i runner.Info) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	tmp := temporary(d.self, i.ID)
+	tmp := d.self.temporary(i.ID)
 	if err := errors.Join(d.root.WriteFile(tmp, b, 0o600), d.giveTo(tmp)); err != nil {
 		d.root.Remove(tmp)
 		return err
@@ -187,7 +187,7 @@ func (d *History) all() []HistoryRecord {
 
 // temporary returns the name of a temporary file. The name identifies the writing process, so files of a killed runner
 // can be told from those of a live one.
-func temporary(who Process, id string) string {
+func (who Process) temporary(id string) string {
 	return fmt.Sprintf(".%d.%d.%s.tmp", who.PID, who.Start, id)
 }
 

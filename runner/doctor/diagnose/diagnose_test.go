@@ -108,7 +108,7 @@ func TestDiagnoses(t *testing.T) {
 
 // TestAppArmorProfile runs the part of the fix that prints the profile.
 func TestAppArmorProfile(t *testing.T) {
-	fix := appArmorFix(Facts{Runner: "/opt/it's here/demesne-runner"})
+	fix := Facts{Runner: "/opt/it's here/demesne-runner"}.appArmorFix()
 	text, _, _ := strings.Cut(fix, "| sudo")
 	got, err := exec.Command("sh", "-c", text).CombinedOutput()
 	want := "abi <abi/4.0>,\nprofile demesne \"/opt/it's here/demesne-runner\" flags=(unconfined) {\n  userns,\n}\n"

@@ -69,9 +69,9 @@ func (f Facts) dropIn(settings []string) string {
 	return mkdir + " && printf '[Service]\\n" + strings.Join(settings, "\\n") + "\\n' | " + tee + " " + dir + "/demesne.conf && " + ctl + " daemon-reload && " + ctl + " restart " + f.Unit
 }
 
-// filterFix starts the environment without its seccomp filter, and without the security module that would refuse the
+// Facts.filterFix starts the environment without its seccomp filter, and without the security module that would refuse the
 // same next.
-func filterFix(f Facts) string {
+func (f Facts) filterFix() string {
 	all := []setting{seccompOff}
 	if f.Container == NoContainer {
 		all = append([]setting{namespacesOn}, all...)

@@ -18,7 +18,7 @@ var idMapRules = []rule{
 		text("newuidmap is not installed"), text("sudo apt install uidmap"),
 	}, {
 		func(_ syscall.Errno, f Facts) bool { return !f.SubIDs },
-		text("the user has no subordinate ids in /etc/subuid and /etc/subgid"), subIDFix,
+		text("the user has no subordinate ids in /etc/subuid and /etc/subgid"), Facts.subIDFix,
 	}, {
 		func(_ syscall.Errno, f Facts) bool { return f.User == "$USER" },
 		text("the user has no line in /etc/passwd"),
@@ -29,7 +29,7 @@ var idMapRules = []rule{
 	},
 }
 
-func subIDFix(f Facts) string {
+func (f Facts) subIDFix() string {
 	first := max(f.FreeSubID, 100000)
 	r := fmt.Sprintf("%d-%d", first, first+65535)
 	user := f.User
@@ -55,7 +55,7 @@ func Proc(err error, f Facts) (why, fix string) { return judge(procRules, err, f
 var procRules = []rule{{
 	on(syscall.EPERM, syscall.EACCES),
 	func(f Facts) string {
-		return "the kernel allows no fresh /proc while parts of the old /proc are masked" + in(f)
+		return "the kernel allows no fresh /proc while parts of the old /proc are masked" + f.in()
 	},
 	func(f Facts) string { return f.lift(procWhole) },
 }}
@@ -65,7 +65,7 @@ func Hostname(err error, f Facts) (why, fix string) { return judge(hostnameRules
 
 var hostnameRules = []rule{{
 	func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
-	func(f Facts) string { return "a seccomp filter forbids sethostname" + in(f) }, filterFix,
+	func(f Facts) string { return "a seccomp filter forbids sethostname" + f.in() }, Facts.filterFix,
 }}
 
 // Overlay explains why overlayfs does not work.
@@ -92,7 +92,7 @@ func Egress(step string, err error, f Facts) (why, fix string) {
 
 var egressRules = []rule{{
 	func(e syscall.Errno, f Facts) bool { return f.Seccomp && (e == syscall.EAFNOSUPPORT || forbidden(e)) },
-	func(f Facts) string { return "a seccomp filter refuses AF_NETLINK sockets" + in(f) },
+	func(f Facts) string { return "a seccomp filter refuses AF_NETLINK sockets" + f.in() },
 	func(f Facts) string { return f.lift(netlinkOn) },
 }, {
 	on(syscall.ENOENT, syscall.EOPNOTSUPP, syscall.EPROTONOSUPPORT, syscall.EAFNOSUPPORT, syscall.ENOPROTOOPT, syscall.ENODEV),
@@ -103,16 +103,16 @@ var egressRules = []rule{{
 func Landlock(err error, f Facts) (why, fix string) { return judge(landlockRules, err, f) }
 
 var landlockRules = []rule{
-	{on(syscall.EOPNOTSUPP), text("Landlock is not among the security modules enabled at boot"), landlockFix},
+	{on(syscall.EOPNOTSUPP), text("Landlock is not among the security modules enabled at boot"), Facts.landlockFix},
 	{
 		func(e syscall.Errno, f Facts) bool { return f.Seccomp && (e == syscall.ENOSYS || forbidden(e)) },
-		func(f Facts) string { return "a seccomp filter forbids Landlock" + in(f) }, filterFix,
+		func(f Facts) string { return "a seccomp filter forbids Landlock" + f.in() }, Facts.filterFix,
 	},
 	{func(e syscall.Errno, f Facts) bool { return e == syscall.ENOSYS && f.TooOld() != "" }, Facts.TooOld, text("")},
 	{on(syscall.ENOSYS), text("the kernel has no Landlock (CONFIG_SECURITY_LANDLOCK, Linux 5.13)"), text("")},
 }
 
-func landlockFix(f Facts) string {
+func (f Facts) landlockFix() string {
 	lsm := strings.TrimSuffix("landlock,"+f.LSM, ",")
 	return `echo 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX lsm=` + lsm + `"' | sudo tee /etc/default/grub.d/landlock.cfg && sudo update-grub && sudo reboot`
 }
@@ -124,7 +124,7 @@ var seccompRules = []rule{
 	{on(syscall.EINVAL, syscall.ENOSYS), text("the kernel has no seccomp filters (CONFIG_SECCOMP_FILTER)"), text("")},
 	{
 		func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
-		func(f Facts) string { return "another filter forbids loading one" + in(f) }, filterFix,
+		func(f Facts) string { return "another filter forbids loading one" + f.in() }, Facts.filterFix,
 	},
 }
 
@@ -133,7 +133,7 @@ func Sockets(err error, f Facts) (why, fix string) { return judge(socketRules, e
 
 var socketRules = []rule{{
 	func(syscall.Errno, Facts) bool { return true },
-	func(f Facts) string { return "a seccomp filter refuses AF_UNIX sockets" + in(f) },
+	func(f Facts) string { return "a seccomp filter refuses AF_UNIX sockets" + f.in() },
 	func(f Facts) string {
 		if f.Container == NoContainer && f.Unit == "" {
 			return "demesne …   # outside of the sandbox that refuses them; in a systemd unit: RestrictAddressFamilies=AF_UNIX"

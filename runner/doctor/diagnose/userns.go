@@ -20,12 +20,12 @@ func Userns(err error, f Facts) (why, fix string) { return judge(usernsRules, er
 
 var usernsRules = []rule{
 	{
-		func(_ syscall.Errno, f Facts) bool { return f.GVisor }, text(gvisorWhy), gvisorFix,
+		func(_ syscall.Errno, f Facts) bool { return f.GVisor }, text(gvisorWhy), Facts.gvisorFix,
 	}, {
 		func(e syscall.Errno, f Facts) bool { return f.NoUserns || e == syscall.EINVAL },
 		text("the kernel was built without user namespaces (CONFIG_USER_NS)"), text(""),
 	}, {
-		on(syscall.EROFS), func(f Facts) string { return "/proc is mounted read-only" + in(f) }, procFix,
+		on(syscall.EROFS), func(f Facts) string { return "/proc is mounted read-only" + f.in() }, Facts.procFix,
 	}, {
 		func(_ syscall.Errno, f Facts) bool { return f.MaxUserns == "0" },
 		text("user.max_user_namespaces is 0"), text("sudo sysctl -w user.max_user_namespaces=15000"),
@@ -46,26 +46,26 @@ var usernsRules = []rule{
 		text("the user or group of this process is not mapped in its user namespace"),
 		text("sudo -u USER demesne …   # a user that /proc/self/uid_map lists"),
 	}, {
-		appArmor, text("AppArmor removes the capabilities of unprivileged user namespaces"), appArmorFix,
+		appArmor, text("AppArmor removes the capabilities of unprivileged user namespaces"), Facts.appArmorFix,
 	}, {
 		// Debian 13's kernel and later ones restrict confined programs, without a sysctl.
 		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.confined() },
 		func(f Facts) string {
-			return "the AppArmor profile " + f.profile() + " does not allow user namespaces" + in(f)
+			return "the AppArmor profile " + f.profile() + " does not allow user namespaces" + f.in()
 		},
-		moduleFix,
+		Facts.moduleFix,
 	}, {
 		func(e syscall.Errno, f Facts) bool {
 			return e == syscall.EACCES && f.Container == NoContainer && strings.Contains(f.LSM, "apparmor")
 		},
-		text("AppArmor does not allow user namespaces"), appArmorFix,
+		text("AppArmor does not allow user namespaces"), Facts.appArmorFix,
 	}, {
 		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.SELinux != "" },
-		func(f Facts) string { return "SELinux forbids user namespaces to " + f.SELinux + in(f) },
+		func(f Facts) string { return "SELinux forbids user namespaces to " + f.SELinux + f.in() },
 		func(f Facts) string { return f.lift(selinuxOff) },
 	}, {
 		func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
-		func(f Facts) string { return "a seccomp filter forbids user namespaces" + in(f) }, filterFix,
+		func(f Facts) string { return "a seccomp filter forbids user namespaces" + f.in() }, Facts.filterFix,
 	},
 }
 
@@ -74,17 +74,17 @@ func Mounts(err error, f Facts) (why, fix string) { return judge(mountRules, err
 
 var mountRules = []rule{
 	{
-		func(_ syscall.Errno, f Facts) bool { return f.GVisor }, text(gvisorWhy), gvisorFix,
+		func(_ syscall.Errno, f Facts) bool { return f.GVisor }, text(gvisorWhy), Facts.gvisorFix,
 	}, {
 		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.confined() },
-		func(f Facts) string { return "the AppArmor profile " + f.profile() + " forbids mounts" + in(f) }, moduleFix,
+		func(f Facts) string { return "the AppArmor profile " + f.profile() + " forbids mounts" + f.in() }, Facts.moduleFix,
 	}, {
 		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.SELinux != "" },
-		func(f Facts) string { return "SELinux forbids mounts to " + f.SELinux + in(f) },
+		func(f Facts) string { return "SELinux forbids mounts to " + f.SELinux + f.in() },
 		func(f Facts) string { return f.lift(selinuxOff) },
 	}, {
 		func(_ syscall.Errno, f Facts) bool { return f.Seccomp },
-		func(f Facts) string { return "a seccomp filter forbids mounts" + in(f) }, filterFix,
+		func(f Facts) string { return "a seccomp filter forbids mounts" + f.in() }, Facts.filterFix,
 	}, {
 		on(syscall.EACCES), text("a security module forbids mounts"), func(f Facts) string { return f.lift(seccompOff, apparmorOff) },
 	},
@@ -92,14 +92,14 @@ var mountRules = []rule{
 
 const gvisorWhy = "gVisor is the kernel, and lacks features that sandboxes need"
 
-func gvisorFix(f Facts) string {
+func (f Facts) gvisorFix() string {
 	if f.Container == Kubernetes {
 		return "runtimeClassName: runc   # in the pod's spec; gVisor is a sandbox itself"
 	}
 	return "docker run --runtime=runc …   # gVisor is a sandbox itself"
 }
 
-func procFix(f Facts) string {
+func (f Facts) procFix() string {
 	if f.Container == NoContainer {
 		return "sudo mount -o remount,rw /proc   # outside of a container"
 	}
@@ -112,8 +112,8 @@ func (f Facts) profile() string {
 	return name
 }
 
-// moduleFix lifts the AppArmor profile. A container's seccomp filter would refuse the same next.
-func moduleFix(f Facts) string {
+// Facts.moduleFix lifts the AppArmor profile. A container's seccomp filter would refuse the same next.
+func (f Facts) moduleFix() string {
 	switch {
 	case f.Container != NoContainer:
 		return f.lift(seccompOff, apparmorOff)
@@ -131,9 +131,9 @@ func appArmor(e syscall.Errno, f Facts) bool {
 	return f.AppArmor == "1" && free && !f.Privileged && f.Container == NoContainer && forbidden(e)
 }
 
-// appArmorFix writes a profile that allows user namespaces only to demesne-runner. The fix also shows how to
+// Facts.appArmorFix writes a profile that allows user namespaces only to demesne-runner. The fix also shows how to
 // lift the restriction for every program.
-func appArmorFix(f Facts) string {
+func (f Facts) appArmorFix() string {
 	path := f.Runner
 	if path == "" {
 		path = "/usr/local/libexec/demesne/demesne-runner"
@@ -175,7 +175,7 @@ func on(errnos ...syscall.Errno) func(syscall.Errno, Facts) bool {
 func forbidden(e syscall.Errno) bool { return e == syscall.EPERM || e == syscall.EACCES }
 
 // in names the environment, as the end of a sentence.
-func in(f Facts) string {
+func (f Facts) in() string {
 	switch {
 	case f.Container == Kubernetes:
 		return " in this Kubernetes pod"

@@ -135,7 +135,7 @@ func (p *Proxy) Close() {
 func (p *Proxy) live() (*process, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.now != nil && !ended(p.now) {
+	if p.now != nil && !p.now.ended() {
 		return p.now, nil
 	}
 	switch {
@@ -170,7 +170,7 @@ func (p *Proxy) inherit(gone *process) {
 	}
 }
 
-func ended(p *process) bool {
+func (p *process) ended() bool {
 	select {
 	case <-p.peer.Done():
 		return true
