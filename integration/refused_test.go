@@ -9,8 +9,8 @@ import (
 
 // Tests of machines that refuse single system calls, as containers, units and other sandboxes do.
 
-// under returns a function that starts the CLI under a filter of testdata/c/refuse.c.
-func (b *box) under(refusals ...string) func(args ...string) *exec.Cmd {
+// refusing returns a function that starts the CLI under a filter of testdata/c/refuse.c.
+func (b *box) refusing(refusals ...string) func(args ...string) *exec.Cmd {
 	return func(args ...string) *exec.Cmd {
 		return b.command(tools+"/refuse", append(append(append([]string{}, refusals...), bin+"/demesne"), args...)...)
 	}
@@ -32,7 +32,7 @@ func TestRefusedMounts(t *testing.T) {
 	for _, refusal := range []string{"mount=13", "@mount=1", "@mount=kill"} {
 		t.Run(refusal, func(t *testing.T) {
 			b := newBox(t)
-			demesne := b.under(refusal)
+			demesne := b.refusing(refusal)
 			do := func(args ...string) result { return b.finish(demesne(args...)) }
 			out := b.mkdir("o")
 			p := b.parse(do("run", "--json", "--out", out, "--", "sh", "-c", `echo hi; echo x > "$DEMESNE_OUT/f"; exit 3`))
@@ -67,7 +67,7 @@ func TestRefusedOpenat2(t *testing.T) {
 	g := newGallery(t)
 	ref, _ := g.simple("demo:1")
 	for _, refusal := range []string{"openat2=38", "openat2=1"} {
-		demesne := g.under(refusal)
+		demesne := g.refusing(refusal)
 		do := func(args ...string) string {
 			t.Helper()
 			r := g.finish(demesne(args...))
@@ -107,7 +107,7 @@ func TestRefusedOpenat2(t *testing.T) {
 func TestRefusedSockets(t *testing.T) {
 	for _, refusal := range []string{"AF_UNIX=1", "AF_UNIX=97"} {
 		b := newBox(t)
-		demesne := b.under(refusal)
+		demesne := b.refusing(refusal)
 		do := func(args ...string) result { return b.finish(demesne(args...)) }
 		level := b.parse(b.demesne("run", "--json", "--", "true")).Receipt.Level
 		p := b.parse(do("run", "--json", "--", "sh", "-c", "echo hi; exit 3"))
@@ -149,7 +149,7 @@ func TestRefusedSockets(t *testing.T) {
 // the reason for the others.
 func TestRefusedNetlink(t *testing.T) {
 	b := newBox(t)
-	demesne := b.under("AF_NETLINK=97")
+	demesne := b.refusing("AF_NETLINK=97")
 	p := b.parse(b.finish(demesne("run", "--json", "--", "sh", "-c", "tail -n +3 /proc/net/dev | cut -d: -f1; python3 -c 'import socket; s = socket.create_server((\"127.0.0.1\", 0)); socket.create_connection(s.getsockname()); print(\"connected\")'")))
 	if !strings.HasSuffix(p.Stdout, "lo\nconnected\n") || p.Receipt.Level == "minimal" || p.Receipt.Network != "none" {
 		t.Errorf("run: %+v", p)
