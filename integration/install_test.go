@@ -25,7 +25,7 @@ func (b *box) archive(dir string) string {
 	return found[0]
 }
 
-// filesBelow counts what is no directory.
+// filesBelow counts everything except directories.
 func filesBelow(dir string) (n int) {
 	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

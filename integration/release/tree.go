@@ -130,7 +130,7 @@ func (o *Options) licences(programs []program, libc string) ([]byte, error) {
 			fmt.Fprintf(&text, "\n==== %s: %s ====\n\n%s\n", name, e.Name(), bytes.TrimSpace(content))
 		}
 		if text.Len() == before {
-			fmt.Fprintf(&text, "\n==== %s ====\n\nThe module has no licence file. That of its repository applies.\n", name)
+			fmt.Fprintf(&text, "\n==== %s ====\n\nThe module has no licence file. The licence of its repository applies.\n", name)
 		}
 		return nil
 	}

@@ -165,7 +165,7 @@ func TestForkLarge(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				c.sh(s, fmt.Sprintf("cd /root/d; echo %d > t; mv t a; mv e/%03d e/x; mv e/x e/%[2]03d; echo %[1]d > t; mv t b", n, n%1000))
+				c.sh(s, fmt.Sprintf("cd /root/d; echo %d > t; mv t a; mv e/%03d e/x; mv e/x e/%03[2]d; echo %[1]d > t; mv t b", n, n%1000))
 			}
 		}
 	}()

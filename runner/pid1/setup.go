@@ -51,7 +51,9 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 	}
 	start = time.Now()
 	listener, err := g.load()
-	defer listener.Close() // harmless on a nil file
+	if listener != nil {
+		defer listener.Close()
+	}
 	switch {
 	case errors.Is(err, seccomp.ErrListener):
 		return ipc.Errorf(ipc.CodeRequirement, "set up: %w", err)

@@ -14,7 +14,7 @@ import (
 // and its descendants.
 var ErrListener = errors.New("system calls of this process have a supervisor already")
 
-// LoadSupervised is [Load] for a program that makes system calls wait for an answer. Whoever has the returned descriptor
+// LoadSupervised is [Load] for a program that makes system calls wait for an answer. The owner of the returned descriptor
 // answers, as a [Listener]. When its last copy is closed, these calls return ENOSYS.
 func LoadSupervised(prog []unix.SockFilter) (*os.File, error) {
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
@@ -66,7 +66,7 @@ type notification struct {
 	args  [6]uint64
 }
 
-// Receive returns the next call. ok is false if there is none now.
+// Receive returns the next call. ok is false if no call waits.
 func (l Listener) Receive() (c Call, ok bool, err error) {
 	poll := []unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}
 	switch _, err := unix.Poll(poll, 0); {

@@ -60,7 +60,7 @@ type Supervisor struct {
 }
 
 // New starts serving. It owns listener, but not to: a SOCK_SEQPACKET socket that gets a message for each connection, and
-// that stays open until Close. Its text is the service, and its descriptor the connection.
+// that must remain open until Close. Its text is the service, and its descriptor the connection.
 func New(listener *os.File, where Where, to int) (*Supervisor, error) {
 	fd := int(listener.Fd()) // blocking until here
 	if err := unix.SetNonblock(fd, true); err != nil {
