@@ -110,7 +110,7 @@ func TestMCPModernHTTP(t *testing.T) {
 func TestMCPUnread(t *testing.T) {
 	b := newBox(t)
 	cmd, in, out := b.piped()
-	const pings = 50_000
+	const pings = 20_000
 	go func() {
 		w := bufio.NewWriter(in)
 		io.WriteString(w, greeting)
