@@ -19,9 +19,9 @@ STATIC := -ldflags '-s -w -linkmode external -extldflags -static'
 # Packages that know the processor, or that every run needs. They compile without cgo, and so for another processor here.
 PURE := ./cli/... ./agents/tree ./cmd/demesne-init ./proxy/daemon ./rootfs ./rootfs/layers ./rootfs/upper ./netns \
   ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
-# Packages whose tests run under the race detector. It needs cgo and threads of its own; kernel tests of other packages
-# restrict themselves, and would fail with it. Packages that link heavy libraries are left to make test-race.
-RACE := ./agents ./cli/... ./agents/tree ./session ./internal/flock ./images ./images/imageref ./images/oci ./mcp ./mcp/hosttools ./rootfs/layers ./proxy ./proxy/policy ./proxy/redact \
+# Packages with goroutines whose tests run under the race detector. It needs cgo and threads of its own; kernel tests of
+# other packages restrict themselves, and would fail with it. Packages that link heavy libraries are left to make test-race.
+RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox stream) ./agents/tree ./session ./internal/flock ./images ./mcp ./mcp/hosttools ./rootfs/layers ./proxy ./proxy/redact \
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 

@@ -42,7 +42,7 @@ var (
 	nowhere = regexp.MustCompile(`^\b$`)
 	// notRace has tests that one goroutine runs, or whose work is that of other processes, which run without the race
 	// detector. Root's half runs them where it leaves the rest of their package to that detector.
-	notRace = regexp.MustCompile(`^Test(Fork(Large|Killed)|KeptKilled|Frames(Long|LongID|ManyErrors)|CodeErrors|HTTPBody|InputNames|OutputBounded|WatchdogDiskFull)$`)
+	notRace = regexp.MustCompile(`^Test(Fork(Large|Killed)|KeptKilled|Frames(Long|LongID|ManyErrors)|CodeErrors|HTTPBody|InputNames|Lines|MakeBounded|OutputBounded|WatchdogDiskFull)$`)
 )
 
 // halves returns the current user, and the ordinary one if there is one. Tests that the caller chose run in both.
