@@ -215,7 +215,7 @@ func TestPageUpload(t *testing.T) {
 	p.check(p.Eval(`import("/page/api.js").then(m => m.act("POST", "/v1/sandboxes", {name: "edit"}))`, nil))
 	p.inFiles("/workspace", "This directory is empty")
 	dir := b.TempDir()
-	for name, size := range map[string]int{"one.txt": 3, "<i>two.bin": 2 << 20, "tree/a/deep.txt": 5, "tree/top.txt": 4, "large.bin": 48 << 20} {
+	for name, size := range map[string]int{"one.txt": 3, "<i>two.bin": 2 << 20, "tree/a/deep.txt": 5, "tree/top.txt": 4, "large.bin": 20 << 20} {
 		at := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			t.Fatal(err)
