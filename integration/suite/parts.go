@@ -92,10 +92,10 @@ func (s *suite) parts(ctx context.Context) ([]part, error) {
 			}
 		}
 	}
-	// The ordinary user's half runs these too. The processes that TestKill kills race on files only, and each command of a
-	// script is a process that starts slowly with the detector.
+	// The ordinary user's half runs those that skip names too. The processes that TestKill kills race on files only, each
+	// command of a script is a process that starts slowly with the detector, and TestManual starts man for each page.
 	for _, b := range raced {
-		if err := s.divide(&parts, b, half{name: "race", not: nowhere, skip: "^Test(Kill|Scripts)$|" + notRace.String()}); err != nil {
+		if err := s.divide(&parts, b, half{name: "race", not: nowhere, skip: "^Test(Kill|Manual|Scripts)$|" + notRace.String()}); err != nil {
 			return nil, err
 		}
 	}
