@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"demesne/integration/fixture"
 )
 
@@ -161,4 +163,44 @@ func TestEscapeF41Agents(t *testing.T) {
 			t.Errorf("with a credential: %+v", r)
 		}
 	})
+}
+
+// TestStateShortName checks that a user without a usable home can pull a short name.
+func TestStateShortName(t *testing.T) {
+	g := newGallery(t)
+	g.push("docker/team/app:1", v1.Config{Env: []string{"PATH=/bin"}}, g.busybox())
+	tmp := g.mkdir("t")
+	if os.Getuid() == 0 {
+		g.as(54321)
+		os.Chown(tmp, 54321, 54321)
+		os.Chown(g.store, 54321, 54321)
+	}
+	g.extra = append(g.extra, "HOME=/", "TMPDIR="+tmp, "XDG_RUNTIME_DIR=", "XDG_CACHE_HOME=", "DEMESNE_SANDBOX_ROOT=")
+	if r := g.demesne("pull", "team/app:1"); r.code != 0 {
+		t.Errorf("pull: %+v", r)
+	}
+	if r := g.demesne("run", "--image", "team/app:1", "--", "echo", "ran"); r.code != 0 || r.stdout != "ran\n" {
+		t.Errorf("run: %+v", r)
+	}
+	if left, _ := filepath.Glob(tmp + "/demesne-aliases.*"); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestStateAgent checks that agents work for a user without a usable home: in a run, and on the terminal with a project.
+func TestStateAgent(t *testing.T) {
+	b, m := newAgentBox(t, func(fixture.ModelRequest) fixture.Answer { return fixture.Answer{Text: "Done."} })
+	tmp := b.mkdir("t")
+	if os.Getuid() == 0 {
+		b.as(54321)
+		filepath.Walk(b.dir, func(path string, _ os.FileInfo, _ error) error { return os.Lchown(path, 54321, 54321) })
+	}
+	b.extra = append(b.extra, "HOME=/", "TMPDIR="+tmp, "XDG_RUNTIME_DIR=", "DEMESNE_SANDBOX_ROOT=")
+	if r := b.demesne("agent", "run", "--json", "Work."); r.code != 0 || len(m.Log()) == 0 {
+		t.Errorf("agent run: %+v", r)
+	}
+	project := b.mkdir("project")
+	if r := b.in(project, "agent", "fake", "Work."); r.code != 0 {
+		t.Errorf("agent: %+v", r)
+	}
 }

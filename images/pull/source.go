@@ -2,8 +2,12 @@ package pull
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -42,6 +46,28 @@ func (r endpoint) Blob(ctx context.Context, d oci.Descriptor, offset int64) (io.
 	return getBlob(ctx, r.ImageSource, d, offset)
 }
 
+// shortNameAlias returns the user's alias of a short name, or nil. The library makes a directory for aliases in the home,
+// although it only reads them. Where that fails, the alias can only be in the system's files.
+func shortNameAlias(sys *types.SystemContext, name string) (reference.Named, error) {
+	alias, _, err := sysregistriesv2.ResolveShortNameAlias(sys, name)
+	var path *fs.PathError
+	if !errors.As(err, &path) {
+		return alias, err
+	}
+	dir, derr := os.MkdirTemp("", "demesne-aliases.")
+	if derr != nil {
+		return nil, errors.Join(err, derr)
+	}
+	defer os.RemoveAll(dir)
+	var without types.SystemContext
+	if sys != nil {
+		without = *sys
+	}
+	without.UserShortNameAliasConfPath = filepath.Join(dir, "aliases.conf")
+	alias, _, err = sysregistriesv2.ResolveShortNameAlias(&without, name)
+	return alias, err
+}
+
 // candidates returns the references where the image may be, in the order to try them. That is the
 // reference itself, or the candidates that the user's registries.conf gives for a short name. A
 // catalogue name is not a short name: registries.conf cannot change it.
@@ -53,7 +79,7 @@ func candidates(sys *types.SystemContext, ref imageref.Ref) ([]reference.Named, 
 	if inCatalogue(ref.Given) || !shortnames.IsShortName(ref.Given) {
 		return []reference.Named{full}, nil
 	}
-	alias, _, err := sysregistriesv2.ResolveShortNameAlias(sys, repository(ref.Given))
+	alias, err := shortNameAlias(sys, repository(ref.Given))
 	if err != nil {
 		return nil, errorf(events.CodeInvalid, "read registries.conf: %w", err)
 	}
