@@ -25,7 +25,7 @@ RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox s
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build demo test test-crowded test-bare test-race check bench fuzz chaos clients python recipes kernels vm docs module release install deps clean help
+.PHONY: generate build cross demo test test-crowded test-bare test-race check bench fuzz chaos clients python recipes kernels vm docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -47,6 +47,13 @@ generate:
 demo: build
 	bin/demesne run -- sh -c 'id; echo hello > /out/greeting.txt; python3 -c "print(6*7)" || true'
 
+# Compiles the programs for other processors into bin/ARCH, the runner only where a C compiler for them is installed.
+cross:
+	@set -e; for pair in arm64:aarch64 riscv64:riscv64; do arch=$${pair%:*}; cc=$${pair#*:}-linux-gnu-gcc; \
+	  CGO_ENABLED=0 GOARCH=$$arch $(GO) build $(LIGHT) -o bin/$$arch/ $(addprefix ./,$(filter-out cmd/demesne-runner,$(wildcard cmd/demesne*))); \
+	  if command -v $$cc >/dev/null; then CC=$$cc CGO_ENABLED=1 GOARCH=$$arch $(GO) build $(STATIC) -o bin/$$arch/demesne-runner ./cmd/demesne-runner; \
+	  else echo "make: no $$cc: demesne-runner is left out for $$arch"; fi; done
+
 test: build
 	@GO="$(GO)" RACE="$(RACE)" integration/test.sh
 
@@ -63,6 +70,7 @@ check:
 	$(GO) vet ./...
 	cd client && $(GO) vet ./...
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(PURE)
+	GOARCH=riscv64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/demesne-init
 	$(GO) build -C integration/tools -o $(BIN)/ honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck ./...
 	cd client && ../bin/staticcheck ./...
@@ -139,6 +147,7 @@ help:
 	@echo 'make bench   the figures, against bwrap and runc in the same run; PART=peers prints the table of README.md'
 	@echo 'make test-race  the race detector where it takes long to compile'
 	@echo 'make test-crowded, make test-bare  as make test, with R, docker, Slurm and others installed, and with few programs'
+	@echo 'make cross   the programs for arm64 and riscv64'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
 	@echo 'make python  demesne serve against E2B'\''s SDKs and other clients for Python'
