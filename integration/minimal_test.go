@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -89,5 +91,53 @@ func TestMinimalTwice(t *testing.T) {
 	}
 	if r := watched("run", "--", "echo", "runs"); r.stdout != "runs\n" {
 		t.Errorf("without one: %+v", r)
+	}
+}
+
+// TestMinimalMCP checks that MCP's default call, which has a network and starts in /out, runs at the level minimal. So do
+// sandboxes of sandbox_create.
+func TestMinimalMCP(t *testing.T) {
+	b := newBox(t)
+	b.under = []string{tools + "/nons"}
+	c := b.mcp()
+	r := c.must("sandbox_script", args{"command": `echo made > made; test "$(pwd)" = "$DEMESNE_OUT"; echo $?; env | grep -c HTTP_PROXY`})
+	if r.field("exit_code") != "0" || r.field("stdout") != "0\n1\n" {
+		t.Fatalf("%+v", r.Fields)
+	}
+	if got := readFile(t, filepath.Join(r.field("output_dir"), "made")); got != "made\n" {
+		t.Errorf("/out/made is %q", got)
+	}
+	if receipt := r.receipt(); receipt["level"] != "minimal" || !strings.HasPrefix(fmt.Sprint(receipt["network"]), "filtered") {
+		t.Errorf("receipt: %v", receipt)
+	}
+	id := c.must("sandbox_create", args{}).field("sandbox_id")
+	if r := c.must("sandbox_exec", args{"sandbox_id": id, "command": "touch f; ls", "cwd": "/workspace"}); r.field("stdout") != "f\n" {
+		t.Errorf("/workspace: %+v", r.Fields)
+	}
+	c.must("sandbox_destroy", args{"sandbox_id": id})
+}
+
+// TestMinimalPlaces checks that a container which was prepared for it has /in, /out and /workspace at the level minimal,
+// one sandbox at a time.
+func TestMinimalPlaces(t *testing.T) {
+	b := newBox(t)
+	bwrap := program(t, "bwrap")
+	script := `for d in in out workspace; do cd /$d && pwd -L; done; cat /in/data; echo x > /out/f; echo "$DEMESNE_OUT"; touch /workspace/w`
+	container := []string{"--dev-bind", "/dev", "/dev", "--proc", "/proc", "--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc", "--bind", b.dir, b.dir, "--ro-bind", bin, bin, "--ro-bind", tools, tools, "--dir", "/places"}
+	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
+		container = append(container, "--symlink", "usr/"+d, "/"+d)
+	}
+	for _, d := range []string{"in", "out", "workspace"} {
+		container = append(container, "--symlink", "/places/"+d, "/"+d)
+	}
+	demesne := tools + "/nons " + bin + "/demesne "
+	inside := demesne + `run --json --out ` + b.dir + `/o --in ` + b.file("data", "data\n", 0o644) + ` -- sh -c '` + script + `'; ls /places` // nothing is left there
+	r := b.finish(b.command(bwrap, append(container, "sh", "-c", inside)...))
+	p := b.parse(result{code: r.code, stdout: r.stdout, stderr: r.stderr})
+	if p.Stdout != "/in\n/out\n/workspace\ndata\n/out\n" || p.Receipt.Level != "minimal" {
+		t.Errorf("%+v\n%s", p, r.stderr)
+	}
+	if got := readFile(t, b.dir+"/o/f"); got != "x\n" {
+		t.Errorf("/out/f is %q", got)
 	}
 }

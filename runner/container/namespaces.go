@@ -54,6 +54,17 @@ func minimalLayers(b api.Boot, egress bool) []runner.Layer {
 	return layers
 }
 
+// placesLayer says whether a sandbox without a mount namespace has /in, /out and /workspace.
+func placesLayer(unplaced error) runner.Layer {
+	l := runner.Layer{Name: "paths", Status: runner.Held, Detail: "/in, /out and /workspace are links to this sandbox's directories"}
+	if unplaced != nil {
+		l.Status, l.Why = runner.Missing, unplaced.Error()
+		l.Detail = "$DEMESNE_IN, $DEMESNE_OUT and $DEMESNE_WORKSPACE name the directories; a start in /in, /out or /workspace leads there"
+		l.Fix = "mkdir -p /run/demesne && ln -s /run/demesne/in /run/demesne/out /run/demesne/workspace /   # as root, the directory for the user of demesne"
+	}
+	return l
+}
+
 // minimalLimits corrects the process limit of a sandbox without namespaces (see minimal.go in runner/sandbox).
 func minimalLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 	for i := range l {

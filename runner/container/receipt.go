@@ -34,6 +34,7 @@ type ReceiptFacts struct {
 	SysErr     error      // why /sys is empty; nil: sysfs is mounted
 	CoresTo    string     // the kernel's core_pattern, see core(5)
 	Privileges Privileges // privileges kept on purpose
+	Unplaced   error      // why a sandbox without a mount namespace has no /in, /out and /workspace
 	Tree       *rootfs.Tree
 	OnDisk     bool           // the sandbox's writes are kept on disk
 	KeptWhy    error          // why they are not
@@ -67,7 +68,7 @@ func NewReceipt(f ReceiptFacts) *runner.Receipt {
 		r.ImageDigest = image.Digest
 	}
 	if b.Mode == userns.ModeMinimal {
-		r.Layers = minimalLayers(b, f.Egress != nil)
+		r.Layers = append(minimalLayers(b, f.Egress != nil), placesLayer(f.Unplaced))
 		r.UIDMap, r.GIDMap = nil, nil
 	} else {
 		r.Layers = append(f.Namespaces, idLayer(b), procLayer(f.Guest, f.Start, f.Spec), sysLayer(f.Guest, f.SysErr), hostnameLayer(f.Start))

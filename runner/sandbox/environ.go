@@ -59,7 +59,7 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 		Exec: x.id, Argv: req.Argv, Else: s.files.inputsAt(req.Else), Dir: req.Dir, Rlimits: s.files.rlimits(s.group),
 		UID: who.UID, GID: who.GID, Groups: who.Groups,
 	}
-	env := append(slices.Clone(defaultEnv), dirVariables(s.files.dirs)...)
+	env := append(slices.Clone(defaultEnv), dirVariables(s.files.shown())...)
 	env = append(env, "HOME="+who.Home)
 	if s.machine.minimal() {
 		env = append(env, unreadableSettings...)
@@ -70,7 +70,7 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	} else {
 		env = append(env, hostEnv(homeOf(who.Home, s.spec.Defaults.Env, own))...)
 	}
-	env, dir := append(env, s.spec.Defaults.Env...), startDir(s.spec, s.files.dirs)
+	env, dir := append(env, s.spec.Defaults.Env...), startDir(s.spec, s.files.shown())
 	if s.link.net != nil {
 		env = append(env, s.link.net.Env(s.files.certFile())...)
 	}
@@ -80,6 +80,9 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	}
 	if len(g.Dir) == 0 {
 		g.Dir = ipc.Bytes(dir)
+	}
+	if s.machine.minimal() {
+		g.Dir = ipc.Bytes(s.files.at(string(g.Dir)))
 	}
 	g.SetIDs = s.machine.Boot.UIDs() > 1
 	return g, nil

@@ -24,6 +24,8 @@ type files struct {
 	*identity
 	tree       *rootfs.Tree // nil: the sandbox has no namespaces
 	dirs       container.Dirs
+	placed     bool  // /in, /out and /workspace of the machine lead to dirs, see takePlaces
+	unplaced   error // why they do not
 	persistent persistent
 	image      image
 	binds      binds

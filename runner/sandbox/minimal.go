@@ -13,8 +13,8 @@ import (
 )
 
 // raiseMinimal makes a sandbox where the machine forbids namespaces. Commands run in the host's tree, confined by
-// Landlock and seccomp alone. /in, /out and /workspace do not exist; $DEMESNE_IN and similar variables name their
-// substitutes. The processes are descendants of a demesne-init that is a subreaper instead of PID 1. The runner makes
+// Landlock and seccomp alone. $DEMESNE_IN and similar variables name the substitutes of /in, /out and /workspace, see
+// takePlaces. The processes are descendants of a demesne-init that is a subreaper instead of PID 1. The runner makes
 // their connections.
 func (b *building) raiseMinimal() (err error) {
 	if err := b.admitMinimal(); err != nil {
@@ -136,5 +136,9 @@ func (f *files) layOut() (err error) {
 		return err
 	}
 	f.undo.add(f.giveBack)
+	release, err := takePlaces("/", f.dirs)
+	if f.placed, f.unplaced = err == nil, err; f.placed {
+		f.undo.add(release)
+	}
 	return nil
 }
