@@ -13,7 +13,7 @@ import (
 
 // TestEgressAllowed checks that allowed access works for programs with and without proxy support.
 func TestEgressAllowed(t *testing.T) {
-	onInternet(t, func(n *internet) {
+	onLevels(t, func(n *internet) {
 		program(n, "curl")
 		r := n.inside(`set -e
 curl -sS http://good.test/a
@@ -70,7 +70,7 @@ func TestEgressGit(t *testing.T) {
 git clone -q http://git.test/repo.git a && git -C a log --format=%s
 env -i PATH="$PATH" GIT_CONFIG_NOSYSTEM=1 GIT_SSL_CAINFO=/in/ca.pem git clone -q https://git.test/repo.git b && git -C b log --format=%s
 git clone -q http://dark.test/repo.git c 2>&1 | grep -o '403'`, "--allow-domain", "git.test")
-		if r.stdout != "first\nfirst\n403\n" {
+		if r.stdout != "first\nfirst\n403\n" || strings.Count(r.stderr, "blocked: ") != 1 {
 			n.Errorf("git: %+v", r)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +35,30 @@ func (p *Proxy) serveDNS(c io.Closer, s *dns.Server) error {
 		return nil
 	}
 	return err
+}
+
+// ServeQueries answers the queries that arrive as packets on c, until it or the proxy is closed.
+func (p *Proxy) ServeQueries(c net.Conn) {
+	if p.hold(closer{c}) != nil {
+		c.Close()
+		return
+	}
+	defer p.release(closer{c})
+	r := &resolver{p, make(chan struct{}, maxQueries)}
+	buf := make([]byte, dns.MaxMsgSize)
+	for {
+		n, err := c.Read(buf)
+		if err != nil || n == 0 {
+			return
+		}
+		m := new(dns.Msg)
+		if m.Unpack(buf[:n]) != nil || m.Response {
+			continue
+		}
+		if text, err := r.answer(m).Pack(); err == nil {
+			c.Write(text)
+		}
+	}
 }
 
 // closer wraps c without its other methods, because a net.Conn would count against the connection limit.
@@ -83,10 +108,10 @@ func (r *resolver) answer(m *dns.Msg) *dns.Msg {
 	return a
 }
 
-// loopback answers a query for localhost, if Config.Localhost says so.
+// loopback answers a query for one of Config.Localhost.
 func (r *resolver) loopback(a *dns.Msg, q dns.Question) bool {
 	name, err := policy.ParseName(q.Name)
-	if !r.p.Localhost || err != nil || name.String() != "localhost" || r.p.resolves(name).Allowed {
+	if err != nil || !slices.Contains(r.p.Localhost, name.String()) || r.p.resolves(name).Allowed {
 		return false
 	}
 	switch q.Qtype {

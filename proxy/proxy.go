@@ -45,9 +45,9 @@ type Config struct {
 	Log      io.Writer                          // receives one Record as JSON a line; nil: no log
 	Limits   Limits
 
-	// Localhost makes DNS give localhost the address of the loopback, unless a rule allows the name: the sandbox has no
+	// Localhost lists names to which DNS gives the address of the loopback, unless a rule allows them: the sandbox has no
 	// file that does. Set it before serving.
-	Localhost bool
+	Localhost []string
 
 	Spent  []Spent       // budgets spent under the proxies that this one replaces
 	Spend  func(Spent)   // reports at least the amount spent, before the traffic is forwarded; nil: no reports

@@ -44,7 +44,7 @@ func (b *sandbox) arrivals(f *os.File) {
 // next returns the next connection, and the name of its service. c is nil if the message had none.
 func next(raw interface {
 	Read(func(uintptr) bool) error
-}) (service string, c *net.TCPConn, err error) {
+}) (service string, c net.Conn, err error) {
 	var text [128]byte
 	oob := make([]byte, unix.CmsgSpace(4))
 	var n, oobn int
@@ -63,7 +63,7 @@ func next(raw interface {
 }
 
 // connection returns the connection in a control message, or nil.
-func connection(oob []byte) *net.TCPConn {
+func connection(oob []byte) net.Conn {
 	cmsgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(cmsgs) != 1 {
 		return nil
@@ -78,12 +78,7 @@ func connection(oob []byte) *net.TCPConn {
 	if err != nil {
 		return nil
 	}
-	tcp, ok := c.(*net.TCPConn)
-	if !ok {
-		c.Close()
-		return nil
-	}
-	return tcp
+	return c
 }
 
 // arriving passes connections to the services of a sandbox.
@@ -93,7 +88,17 @@ type arriving struct {
 	feeds map[string]*feed // by service, for those that had a connection
 }
 
-func (a *arriving) deliver(service string, c *net.TCPConn) {
+func (a *arriving) deliver(service string, arrived net.Conn) {
+	c, ok := arrived.(*net.TCPConn)
+	switch {
+	case ok:
+	case service == proxyclient.FileDNS:
+		go a.b.proxy.ServeQueries(arrived)
+		return
+	default:
+		arrived.Close()
+		return
+	}
 	if at, ok := strings.CutPrefix(service, proxyclient.FileNamed); ok {
 		to, err := netip.ParseAddrPort(at)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -222,7 +223,8 @@ func (s *server) listenOnce(b *sandbox, l proxyclient.Listen, m *ipc.Message) er
 	}
 	b.serves = true
 	if f := m.File(proxyclient.FileArrivals); f != nil {
-		b.proxy.Localhost = true
+		host, _ := os.Hostname()
+		b.proxy.Localhost = []string{"localhost", strings.ToLower(host)}
 		return s.wait(b, f, b.arrivals)
 	}
 	err := errors.Join(

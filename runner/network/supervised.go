@@ -62,16 +62,21 @@ func (s *supervised) sockets() proxyclient.Sockets {
 // dnsPort is where resolvers ask. One that cannot read a configuration asks the loopback.
 const dnsPort = 53
 
-// resolverByTCP makes glibc's resolver ask by TCP, because a supervised sandbox has no datagrams.
+// resolverByTCP makes glibc's resolver ask by TCP. Datagrams of a supervised sandbox have no address that a resolver could
+// compare.
 const resolverByTCP = "RES_OPTIONS=use-vc single-request-reopen timeout:2 attempts:3"
 
 // serviceOf returns the function that names the service of the proxy at an address of the sandbox, or the error that the
 // network of another sandbox has there. It is pure.
 func serviceOf(e runner.Egress) supervisor.Where {
 	v4, v6 := netns.Pools()
-	return func(to netip.AddrPort) (string, unix.Errno) {
+	return func(to netip.AddrPort, datagrams bool) (string, unix.Errno) {
 		local := to.Addr().IsLoopback()
 		switch port := to.Port(); {
+		case datagrams && (to == netns.DNSAddr() || local && port == dnsPort):
+			return proxyclient.FileDNS, 0
+		case datagrams:
+			return "", unix.ENETUNREACH
 		case to == netns.ProxyAddr():
 			return proxyclient.FileProxy, 0
 		case to == netns.DNSAddr(), local && port == dnsPort:
@@ -116,7 +121,7 @@ func mayTrace() bool {
 
 func supervisedLayers() []runner.Layer {
 	return []runner.Layer{
-		{Name: "connections", Status: runner.Held, Detail: "made by the runner for each connect(2), by seccomp user notification, and only to demesne-proxy; no datagrams, no listening"},
-		{Name: "egress-by-name", Status: runner.Held, Detail: "any TCP port of an allowed name, over IPv4 and IPv6; names are asked for by TCP"},
+		{Name: "connections", Status: runner.Held, Detail: "made by the runner for each connect(2), by seccomp user notification, and only to demesne-proxy; no datagrams but queries for names, and no listening"},
+		{Name: "egress-by-name", Status: runner.Held, Detail: "any TCP port of an allowed name, over IPv4 and IPv6"},
 	}
 }

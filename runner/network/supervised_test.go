@@ -38,12 +38,17 @@ func TestServiceOf(t *testing.T) {
 		{"10.0.0.1:3128", "", unix.ENETUNREACH},
 		{"[fe80::1]:53", "", unix.ENETUNREACH},
 	} {
-		if service, e := where(netip.MustParseAddrPort(row.at)); service != row.service || e != row.e {
+		if service, e := where(netip.MustParseAddrPort(row.at), false); service != row.service || e != row.e {
 			t.Errorf("%s: %q, %v; want %q, %v", row.at, service, e, row.service, row.e)
 		}
 	}
+	for at, want := range map[string]string{"127.0.0.1:53": proxyclient.FileDNS, "198.18.0.1:53": proxyclient.FileDNS, "198.18.0.1:3128": "", "8.8.8.8:53": "", "127.0.0.1:7001": ""} {
+		if service, e := where(netip.MustParseAddrPort(at), true); service != want || (e == 0) != (want != "") {
+			t.Errorf("datagrams to %s: %q, %v", at, service, e)
+		}
+	}
 	for _, at := range []string{"127.0.0.1:8087", "127.0.0.1:7001"} {
-		if service, e := plain(netip.MustParseAddrPort(at)); e != unix.ECONNREFUSED {
+		if service, e := plain(netip.MustParseAddrPort(at), false); e != unix.ECONNREFUSED {
 			t.Errorf("%s without a service there: %q, %v", at, service, e)
 		}
 	}

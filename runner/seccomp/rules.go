@@ -185,20 +185,25 @@ func pairs() []rule {
 	}
 }
 
-// supervised makes the supervisor of the sandbox perform the calls that make and connect TCP sockets, in the network
+// supervised makes the supervisor of the sandbox perform the calls that make and connect TCP and UDP sockets, in the network
 // namespace of the host. No other call connects or binds one: TCP Fast Open is refused, and io_uring always. No option
 // of a socket sends a packet elsewhere than to the address that the supervisor connects it to.
 func supervised() []rule {
 	var r []rule
 	for _, family := range inetFamilies {
-		for _, p := range []uint32{0, unix.IPPROTO_TCP} {
-			r = append(r, rule{do: notify, when: []cond{is(0, all, family), is(1, sockTypeMask, unix.SOCK_STREAM), is(2, all, p)}, calls: []uint32{unix.SYS_SOCKET}})
+		for _, s := range inetSockets {
+			for _, p := range s.protocols[:2] { // 0, and TCP or UDP
+				r = append(r, rule{do: notify, when: []cond{is(0, all, family), is(1, sockTypeMask, s.kind), is(2, all, p)}, calls: []uint32{unix.SYS_SOCKET}})
+			}
 		}
 		r = append(r, rule{do: errno(unix.EPROTONOSUPPORT), when: []cond{is(0, all, family)}, calls: []uint32{unix.SYS_SOCKET}})
 	}
 	r = append(r, rule{do: notify, calls: []uint32{unix.SYS_CONNECT}}, rule{do: errno(unix.EACCES), calls: []uint32{unix.SYS_BIND, unix.SYS_LISTEN}})
 	for _, send := range []at{{unix.SYS_SENDTO, 3}, {unix.SYS_SENDMSG, 2}, {unix.SYS_SENDMMSG, 3}} {
 		r = append(r, rule{do: errno(unix.EOPNOTSUPP), when: []cond{has(send.arg, unix.MSG_FASTOPEN)}, calls: []uint32{send.call}})
+	}
+	for _, given := range notNil(4) { // a datagram without a connection
+		r = append(r, rule{do: errno(unix.ENETUNREACH), when: []cond{given}, calls: []uint32{unix.SYS_SENDTO}})
 	}
 	for _, o := range socketOptions {
 		for _, name := range o.names {
@@ -212,7 +217,8 @@ func supervised() []rule {
 
 // socketOptions lists options by level. A source route (IP_OPTIONS, IPV6_RTHDR) would send the first packet of a connection
 // to any address, and a device (SO_BINDTODEVICE) to its link. A protocol above TCP (TCP_ULP) replaces the operations of
-// the socket. With TCP Fast Open, connect(2) connects later.
+// the socket. With TCP Fast Open, connect(2) connects later. Options of IP have no effect, but resolvers give up without
+// them.
 var socketOptions = []struct {
 	level      uint32
 	names      []uint32
@@ -220,8 +226,8 @@ var socketOptions = []struct {
 }{
 	{unix.SOL_SOCKET, []uint32{unix.SO_BINDTODEVICE, unix.SO_BINDTOIFINDEX, unix.SO_MARK}, errno(unix.EPERM), allow},
 	{unix.IPPROTO_TCP, []uint32{unix.TCP_ULP, unix.TCP_FASTOPEN, unix.TCP_FASTOPEN_CONNECT, unix.TCP_FASTOPEN_NO_COOKIE, unix.TCP_REPAIR}, errno(unix.ENOPROTOOPT), allow},
-	{unix.IPPROTO_IP, []uint32{unix.IP_TOS, unix.IP_TTL, unix.IP_MTU_DISCOVER, unix.IP_RECVERR, unix.IP_BIND_ADDRESS_NO_PORT}, allow, errno(unix.ENOPROTOOPT)},
-	{unix.IPPROTO_IPV6, []uint32{unix.IPV6_V6ONLY, unix.IPV6_TCLASS, unix.IPV6_UNICAST_HOPS, unix.IPV6_MTU_DISCOVER, unix.IPV6_RECVERR}, allow, errno(unix.ENOPROTOOPT)},
+	{unix.IPPROTO_IP, []uint32{unix.IP_TOS, unix.IP_TTL, unix.IP_MTU_DISCOVER, unix.IP_RECVERR, unix.IP_BIND_ADDRESS_NO_PORT}, errno(0), errno(unix.ENOPROTOOPT)},
+	{unix.IPPROTO_IPV6, []uint32{unix.IPV6_V6ONLY, unix.IPV6_TCLASS, unix.IPV6_UNICAST_HOPS, unix.IPV6_MTU_DISCOVER, unix.IPV6_RECVERR}, errno(0), errno(unix.ENOPROTOOPT)},
 }
 
 // at is a call and the position of its relevant argument.

@@ -159,7 +159,8 @@ static void fastopen(void) {
 	expect("sendto", sendto(fd, "x", 1, MSG_FASTOPEN, (void *)&inner, sizeof inner), EOPNOTSUPP);
 	expect("sendmsg", sendmsg(fd, &m, MSG_FASTOPEN | MSG_NOSIGNAL), EOPNOTSUPP);
 	expect("sendmmsg", sendmmsg(fd, &mm, 1, MSG_FASTOPEN), EOPNOTSUPP);
-	expect("sendto without the flag", sendto(fd, "x", 1, MSG_NOSIGNAL, (void *)&inner, sizeof inner), EPIPE);
+	expect("sendto without the flag", sendto(fd, "x", 1, MSG_NOSIGNAL, (void *)&inner, sizeof inner), ENETUNREACH);
+	expect("sendmsg without the flag", sendmsg(fd, &m, MSG_NOSIGNAL), EPIPE);
 	expect("TCP_FASTOPEN_CONNECT", setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &one, sizeof one), ENOPROTOOPT);
 	close(fd);
 }
@@ -185,7 +186,7 @@ static void options(void) {
 
 static void families(void) {
 	struct { const char *name; int family, kind, protocol; } no[] = {
-		{"UDP", AF_INET, SOCK_DGRAM, 0}, {"UDP over IPv6", AF_INET6, SOCK_DGRAM, 17}, {"ping", AF_INET, SOCK_DGRAM, 1},
+		{"ping", AF_INET, SOCK_DGRAM, 1},
 		{"raw", AF_INET, SOCK_RAW, 255}, {"SCTP", AF_INET, SOCK_STREAM, 132}, {"MPTCP", AF_INET, SOCK_STREAM, 262},
 		{"seqpacket", AF_INET, SOCK_SEQPACKET, 0}, {"unix", AF_UNIX, SOCK_STREAM, 0}, {"unix datagrams", AF_UNIX, SOCK_DGRAM, 0},
 		{"netlink", AF_NETLINK, SOCK_RAW, 0}, {"packet", AF_PACKET, SOCK_RAW, 0}, {"vsock", 40, SOCK_STREAM, 0}, {"alg", 38, SOCK_SEQPACKET, 0},
@@ -206,6 +207,29 @@ static void families(void) {
 	expect("listen", listen(tcp(), 5), EACCES);
 	struct sockaddr_un u = {.sun_family = AF_UNIX, .sun_path = "/run/dbus/system_bus_socket"};
 	expect("connect to a path", connect(tcp(), (void *)&u, sizeof u), EAFNOSUPPORT);
+}
+
+// datagrams tries to send what is no query, and queries to another server.
+static void datagrams(void) {
+	struct sockaddr_in server = at("8.2.2.2", 53), own = at("127.0.0.1", 53), log = at("127.0.0.1", 514);
+	struct sockaddr_un daemon = {.sun_family = AF_UNIX, .sun_path = "/dev/log"};
+	struct iovec v = {"secret", 6};
+	struct msghdr m = {.msg_name = &server, .msg_namelen = sizeof server, .msg_iov = &v, .msg_iovlen = 1};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	expect("UDP to a server", connect(fd, (void *)&server, sizeof server), ENETUNREACH);
+	expect("UDP to the loopback", connect(fd, (void *)&log, sizeof log), ENETUNREACH);
+	expect("UDP to the proxy", connect(fd, (void *)&proxy, sizeof proxy), ENETUNREACH);
+	expect("UDP without a connection", sendto(fd, "secret", 6, 0, (void *)&server, sizeof server), ENETUNREACH);
+	expect("UDP to a unix socket", sendto(fd, "secret", 6, 0, (void *)&daemon, sizeof daemon), ENETUNREACH);
+	expect("UDP connected to a unix socket", connect(fd, (void *)&daemon, sizeof daemon), EAFNOSUPPORT);
+	expect("UDP bound", bind(fd, (void *)&log, sizeof log), EACCES);
+	sendmsg(fd, &m, 0); // nobody hears it
+	m.msg_name = &daemon, m.msg_namelen = sizeof daemon;
+	sendmsg(fd, &m, 0);
+	expect("UDP to the name server", connect(fd, (void *)&own, sizeof own), 0);
+	sendmsg(fd, &m, 0);
+	expect("UDP elsewhere", connect(fd, (void *)&server, sizeof server), EISCONN);
+	close(fd);
 }
 
 static void pointers(void) {
@@ -362,7 +386,7 @@ static void supervisor(void) {
 int main(int argc, char **argv) {
 	struct { const char *name; void (*f)(void); } games[] = {
 		{"rewrite", rewrite}, {"descriptors", descriptors}, {"inherited", inherited}, {"fastopen", fastopen}, {"options", options}, {"families", families},
-		{"pointers", pointers}, {"threads", threads}, {"forks", forks}, {"many", many}, {"own", own}, {"supervisor", supervisor}};
+		{"datagrams", datagrams}, {"pointers", pointers}, {"threads", threads}, {"forks", forks}, {"many", many}, {"own", own}, {"supervisor", supervisor}};
 	proxy = at("198.18.0.1", 3128), inner = at("127.0.0.1", 5432), dark = at("8.2.2.2", 5432);
 	signal(SIGPIPE, SIG_IGN);
 	for (int i = 1; i < argc; i++)

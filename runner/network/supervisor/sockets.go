@@ -13,8 +13,11 @@ import (
 // mostSockets bounds the sockets of a sandbox that are not connected. Programs connect a socket as soon as they have it.
 const mostSockets = 256
 
-// socket is this process's copy of a socket that the sandbox has not connected.
-type socket struct{ fd, family int }
+// socket is this process's copy of a socket that the sandbox has not connected, or the peer of one for datagrams.
+type socket struct {
+	fd, family int
+	datagrams  bool
+}
 
 // sockets are the sockets that a sandbox may connect. Only one goroutine uses them.
 type sockets struct {
@@ -92,7 +95,7 @@ func readAddress(tid int, at uint64, length int32) (_ netip.AddrPort, family int
 	return parseAddress(want[:n], int(length))
 }
 
-// parseAddress returns the address in a struct sockaddr, as connect(2) of a TCP socket understands it. An IPv4 address
+// parseAddress returns the address in a struct sockaddr, as connect(2) understands it. An IPv4 address
 // in an IPv6 one is unmapped. It is pure.
 func parseAddress(b []byte, length int) (_ netip.AddrPort, family int, e unix.Errno) {
 	if len(b) < min(length, unix.SizeofSockaddrInet6) {

@@ -1,4 +1,4 @@
-// Package supervisor makes the TCP connections of a sandbox that shares the host's network namespace, on a machine that
+// Package supervisor makes the connections of a sandbox that shares the host's network namespace, on a machine that
 // forbids namespaces.
 //
 //	s, err := supervisor.New(listener, where, to) // listener: from seccomp.LoadSupervised, in the sandbox
@@ -11,7 +11,8 @@
 //	connect   it reads the address, asks where, and connects the copy to a listener of its own
 //	          ─▶ the accepted end and the name that where returned go to the process at to
 //
-// Both copies are one socket: its options, and the epoll(7) sets that have it, stay as they are. It has a peer in this
+// A UDP socket is one end of a pair of unix sockets, and only its peer hears it: so a resolver asks for names. Both copies
+// of a TCP socket are one socket: its options, and the epoll(7) sets that have it, stay as they are. It has a peer in this
 // process before the sandbox's call returns, so no packet of the sandbox ever leaves the machine.
 //
 // # What the claims rest on
@@ -44,7 +45,7 @@ import (
 )
 
 // Where returns the name of the service at an address, or the error that connect(2) returns there.
-type Where func(netip.AddrPort) (service string, e unix.Errno)
+type Where func(to netip.AddrPort, datagrams bool) (service string, e unix.Errno)
 
 // Supervisor serves one sandbox.
 type Supervisor struct {
@@ -131,23 +132,34 @@ func (s *Supervisor) answer(c seccomp.Call) {
 // makeSocket performs socket(2). The filter has checked family, type and protocol.
 func (s *Supervisor) makeSocket(c seccomp.Call) {
 	family, kind := int(int32(c.Args[0])), int(int32(c.Args[1]))
-	if family != unix.AF_INET && family != unix.AF_INET6 || kind&^(unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK) != unix.SOCK_STREAM {
-		s.calls.Answer(c, unix.EAFNOSUPPORT)
-		return
+	own := socket{family: family}
+	theirs, err := -1, error(unix.EAFNOSUPPORT)
+	switch flags := kind & (unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK); {
+	case family != unix.AF_INET && family != unix.AF_INET6:
+	case kind == unix.SOCK_STREAM|flags:
+		own.fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, unix.IPPROTO_TCP)
+		theirs = own.fd
+	case kind == unix.SOCK_DGRAM|flags:
+		own.datagrams = true
+		var pair [2]int
+		// Not of datagrams: those can be sent to any other unix socket.
+		if pair, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|flags, 0); err == nil {
+			own.fd, theirs = pair[0], pair[1]
+			defer unix.Close(theirs)
+		}
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|kind&unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
 	if err != nil {
 		s.calls.Answer(c, errnoOf(err))
 		return
 	}
-	inode, err := inodeOf(fd)
+	inode, err := inodeOf(theirs)
 	if err != nil {
-		unix.Close(fd)
+		unix.Close(own.fd)
 		s.calls.Answer(c, errnoOf(err))
 		return
 	}
-	s.sockets.add(inode, socket{fd, family})
-	if e := s.calls.AnswerFile(c, fd, kind&unix.SOCK_CLOEXEC != 0); e != 0 {
+	s.sockets.add(inode, own)
+	if e := s.calls.AnswerFile(c, theirs, kind&unix.SOCK_CLOEXEC != 0); e != 0 {
 		s.sockets.drop(inode)
 		s.calls.Answer(c, e) // the sandbox has too many descriptors, or the caller was killed
 	}
@@ -175,7 +187,7 @@ func (s *Supervisor) connect(c seccomp.Call) (e unix.Errno, waits bool) {
 	case family != own.family:
 		return unix.EAFNOSUPPORT, true
 	default:
-		service, e := s.where(address)
+		service, e := s.where(address, own.datagrams)
 		if e == 0 {
 			e = s.join(own, service)
 		}
@@ -188,13 +200,16 @@ func (s *Supervisor) connect(c seccomp.Call) (e unix.Errno, waits bool) {
 
 // join connects a socket of the sandbox with the service.
 func (s *Supervisor) join(own socket, service string) unix.Errno {
-	theirs, err := s.rendezvous(own)
-	if err != nil {
-		return errnoOf(err)
+	theirs := own.fd
+	if !own.datagrams {
+		var err error
+		if theirs, err = s.rendezvous(own); err != nil {
+			return errnoOf(err)
+		}
+		defer unix.Close(theirs)
 	}
-	defer unix.Close(theirs)
 	// It waits for nobody: the sandbox's other calls would wait, too.
-	err = unix.Sendmsg(s.to, []byte(service), unix.UnixRights(theirs), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	err := unix.Sendmsg(s.to, []byte(service), unix.UnixRights(theirs), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	if err != nil { // its peer is closed now, like that of a service that does not listen
 		return unix.ECONNREFUSED
 	}
