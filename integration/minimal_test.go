@@ -142,3 +142,36 @@ func TestMinimalPlaces(t *testing.T) {
 		t.Errorf("/out/f is %q", got)
 	}
 }
+
+// TestMinimalLimits checks that the limits hold at the level minimal, for all that a sandbox can write to, and that the
+// receipt names what holds.
+func TestMinimalLimits(t *testing.T) {
+	b := newBox(t)
+	b.under = []string{tools + "/nons"}
+	const fill = `i=0; while head -c 8m /dev/zero > %s/f$i; do i=$((i+1)); done; echo it ended`
+	work, own := b.mkdir("work"), b.mkdir("own")
+	for _, row := range []struct{ name, reason, script string }{
+		{"the home directory", "disk", fmt.Sprintf(fill, "$HOME")},
+		{"temporary files", "disk", fmt.Sprintf(fill, "$TMPDIR")},
+		{"the workspace", "disk", fmt.Sprintf(fill, work)},
+		{"a mount", "disk", fmt.Sprintf(fill, own)},
+		{"/out", "disk", fmt.Sprintf(fill, "$DEMESNE_OUT")},
+		{"processes", "pids", `while :; do sleep 3222 & done`},
+		{"memory", "oom", `exec "$DEMESNE_IN/eat" many`},
+	} {
+		p := b.parse(b.demesne("run", "--json", "--timeout", "5m", "--disk", "64m", "--memory", "128m", "--pids", "50", "--workspace", work, "--mount", own+":rw", "--in", tools+"/eat", "--", "sh", "-c", row.script))
+		if p.Reason != row.reason {
+			t.Errorf("%s: reason %q, exit %d: %s\n%s", row.name, p.Reason, p.ExitCode, p.Detail, p.Stderr)
+		}
+		for _, l := range p.Receipt.Limits {
+			if l.Name != "cpus" && (l.Status != "degraded" && l.Status != "held" || strings.Contains(l.Mechanism, "tmpfs")) {
+				t.Errorf("%s: %+v", row.name, l)
+			}
+		}
+		for _, dir := range []string{work, own} {
+			for _, name := range names(dir) {
+				os.Remove(dir + "/" + name)
+			}
+		}
+	}
+}

@@ -65,12 +65,17 @@ func placesLayer(unplaced error) runner.Layer {
 	return l
 }
 
-// minimalLimits corrects the process limit of a sandbox without namespaces (see minimal.go in runner/sandbox).
+// minimalLimits corrects the limits of a sandbox without namespaces (see minimal.go in runner/sandbox).
 func minimalLimits(l []runner.LimitReceipt) []runner.LimitReceipt {
 	for i := range l {
 		if strings.HasPrefix(l[i].Mechanism, "RLIMIT_NPROC") {
 			l[i].Status, l[i].Mechanism = runner.Degraded, "watchdog"
 			l[i].Why = "without a user namespace RLIMIT_NPROC would count the user's other processes"
+		}
+		if what, ok := strings.CutPrefix(l[i].Mechanism, "tmpfs size"); ok { // there is no tmpfs
+			if l[i].Mechanism = strings.TrimLeft(what, ";, "); l[i].Status != runner.Held {
+				l[i].Mechanism, l[i].Fix = "watchdog on all that it can write to, RLIMIT_FSIZE", ""
+			}
 		}
 	}
 	return l

@@ -77,6 +77,20 @@ func (b *binds) open(tree *rootfs.Tree, own *persistent, user func() (rootfs.Acc
 	return nil
 }
 
+// openHost opens the directories where they are, for a sandbox without a tree.
+func (b *binds) openHost() (err error) {
+	b.list()
+	if b.out.File, err = os.Open(b.out.host); err != nil {
+		return err
+	}
+	for i := range b.work {
+		if b.work[i].File, err = os.Open(b.work[i].host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // look records the state of the directories before anything runs. closed means that the workload could create
 // set-user-ID files in /out. It closes /out to other users then, so that such a file is never reachable.
 func (b *binds) look(own *persistent, closed bool) (err error) {

@@ -24,8 +24,9 @@ type files struct {
 	*identity
 	tree       *rootfs.Tree // nil: the sandbox has no namespaces
 	dirs       container.Dirs
-	placed     bool  // /in, /out and /workspace of the machine lead to dirs, see takePlaces
-	unplaced   error // why they do not
+	placed     bool     // /in, /out and /workspace of the machine lead to dirs, see takePlaces
+	unplaced   error    // why they do not
+	scratch    *os.File // what the sandbox writes that is not in binds, without a mount namespace
 	persistent persistent
 	image      image
 	binds      binds
@@ -171,7 +172,7 @@ func (f *files) watched() limits.Watched {
 			w.Dirs = append(w.Dirs, limits.Written{Dir: d.File, Name: d.inside, Upper: d.upper, Whole: d.whole})
 		}
 	}
-	for _, d := range []limits.Written{{Dir: f.image.upper, Upper: true}, {Dir: f.persistent.upper, Upper: true, Whole: true}} {
+	for _, d := range []limits.Written{{Dir: f.image.upper, Upper: true}, {Dir: f.persistent.upper, Upper: true, Whole: true}, {Dir: f.scratch, Name: "/scratch", Whole: true}} {
 		if d.Dir != nil {
 			w.Dirs = append(w.Dirs, d)
 		}

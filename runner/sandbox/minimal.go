@@ -129,7 +129,11 @@ func (f *files) layOut() (err error) {
 			return err
 		}
 	}
-	if f.binds.out.File, err = os.Open(f.spec.Out); err != nil {
+	if f.scratch, err = os.Open(dir); err != nil {
+		return err
+	}
+	f.undo.add(func() { f.scratch.Close() })
+	if err := f.binds.openHost(); err != nil {
 		return err
 	}
 	if err := f.binds.look(&f.persistent, false); err != nil {
