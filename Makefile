@@ -122,8 +122,9 @@ module:
 	@while IFS= read -rd '' e; do case $$e in PATH=*) export PATH="$${e#PATH=}";; esac; done </proc/$$PPID/environ; \
 	$(GO) run ./integration/module '$(PATH)'
 
-# Makes the archives of a release in bin/release, or OUT: for this processor, and for arm64 if its C compiler is here (apt-get
-# install gcc-aarch64-linux-gnu). ARCH=arm64 demands one. MINISIGN_KEY names a secret key of minisign, which signs the sums.
+# Makes the archives, packages and MCP bundle of a release in bin/release, or OUT: for this processor, and for arm64 if its C
+# compiler is here (apt-get install gcc-aarch64-linux-gnu). ARCH=arm64 demands one. MINISIGN_KEY names a secret key of
+# minisign, which signs the sums.
 release:
 	@$(GO) run ./integration/release/makerelease $(if $(ARCH),-arch '$(ARCH)') $(if $(OUT),-out '$(OUT)')
 

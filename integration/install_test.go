@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bufio"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -162,4 +163,63 @@ func (b *box) refuses(dir string) {
 	if n := filesBelow(b.dir + "/prefix"); n != 0 {
 		b.Errorf("%d files after refusals", n)
 	}
+}
+
+// TestInstallCI runs the script that GitHub's action and GitLab's template have in common.
+func TestInstallCI(t *testing.T) {
+	program(t, "curl")
+	b := newBox(t)
+	dir, key := b.released()
+	text, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts := map[string]string{}
+	for path, start := range map[string]string{"../.github/actions/install/action.yml": "      run: |\n", "../examples/ci-install/gitlab.yml": "    - |\n"} {
+		script, err := literal(path, start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scripts[path] = script
+	}
+	script := scripts["../examples/ci-install/gitlab.yml"]
+	if script != scripts["../.github/actions/install/action.yml"] {
+		t.Error("the action and the template run different scripts")
+	}
+	if os.Getuid() == 0 {
+		b.as(4712)
+	}
+	defer os.RemoveAll(b.home + "/.local")
+	b.extra = append(b.extra, "DEMESNE_RELEASE=file://"+dir, "DEMESNE_VERSION=0.1.0", "DEMESNE_REQUIRE=degraded", "TMPDIR="+b.mkdir("tmp"))
+	run := func(key string) result {
+		return b.finish(b.command("/bin/bash", "-c", "export DEMESNE_PUBLIC_KEY="+key+"\n"+script+"echo $PATH"))
+	}
+	signer := strings.Fields(string(text))
+	if r := run(signer[len(signer)-1]); r.code != 0 || !strings.Contains(r.stdout, "installed demesne 0.1.0 ") || !strings.Contains(r.stdout, b.home+"/.local/bin:") {
+		t.Errorf("%+v", r)
+	}
+	if r := run("RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"); r.code == 0 || strings.Contains(r.stdout, "installed") {
+		t.Errorf("with another key: %+v", r)
+	}
+}
+
+// literal returns the block of text that follows a line in a YAML file, without its indentation.
+func literal(path, start string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	_, block, found := strings.Cut(string(text), "\n"+start)
+	if !found {
+		return "", fmt.Errorf("%s has no line %q", path, start)
+	}
+	indent := block[:len(block)-len(strings.TrimLeft(block, " "))]
+	var script strings.Builder
+	for line := range strings.Lines(block) {
+		if !strings.HasPrefix(line, indent) {
+			break
+		}
+		script.WriteString(strings.TrimPrefix(line, indent))
+	}
+	return script.String(), nil
 }

@@ -115,7 +115,15 @@ func (o *Options) pack(id identity, arch, bin string, files []file) (names []str
 		}
 		names = append(names, name)
 	}
-	return names, nil
+	if !o.Packages {
+		return names, nil
+	}
+	bundle, err := o.bundle(id, arch, found, licences)
+	if err != nil {
+		return nil, err
+	}
+	more, err := o.packages(id, arch, files)
+	return append(append(names, bundle), more...), err
 }
 
 // writeTar writes files below the directory base, in order of their names, with their directories. Nothing in it depends on

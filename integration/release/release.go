@@ -26,7 +26,9 @@ type Options struct {
 	Arch   []string // GOARCH names. Empty: this machine's, and the others that have a C compiler here
 	Bin    string   // directory of programs of this machine to pack, instead of a build
 	Key    string   // file of minisign's secret key. Empty: no signature
-	Log    func(format string, args ...any)
+
+	Packages bool // also make an MCP bundle and, by nfpm, a .deb and an .rpm
+	Log      func(format string, args ...any)
 }
 
 // compilers lists the processors of a release, with the C compiler that other machines have for each.

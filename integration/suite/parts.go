@@ -36,7 +36,7 @@ var (
 		`outputs|path|push|recipes|repl|schema|serve_(agents|bounds|images|namespaces|operate|rest|secret|stored)|sessions_(key|turns)|skills|spare_shapes|streams)/|` +
 		`/Test(Build(Cases|Steps|Places|Collected|Held|Lost)|Image(Names|Pull|PullPolicy)|Parallel|ProxyKilledEarly|Serve(KilledAny|PauseSoon))$`)
 	notRootPackages = regexp.MustCompile(`^images/(archive|pull)$|^build(/devcontainer|/executor)?$|^client$|^kernels/code$|^mcp/filter$|^server/(inprocess|serve)$`)
-	notUser         = regexp.MustCompile(`^(install|release)/|/Test(Page.*|Serve(E2B|Python|ACME|Retention|ToolTexts|Runs|Killed)|BuildCasesPeer)$`)
+	notUser         = regexp.MustCompile(`^(install(_packages)?|release)/|/Test(Page.*|Serve(E2B|Python|ACME|Retention|ToolTexts|Runs|Killed)|BuildCasesPeer)$`)
 	notUserPackages = regexp.MustCompile(`^kernels(/driver|/languages)?$|^mcp(/hosttools)?$|^server(/(e2b|hostcmd|operate|page|rest|runs))?$|^session/audit$|` +
 		`^proxy(/policy|/redact)?$|^integration/(module|release)$|^images/push$|^build/containerfile$|^runner/ipc$|^netns$|^rootfs/unpack$`)
 	nowhere = regexp.MustCompile(`^\b$`)

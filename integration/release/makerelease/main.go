@@ -15,6 +15,7 @@ func main() {
 	flag.StringVar(&o.Source, "source", ".", "root of the tree")
 	flag.StringVar(&o.Out, "out", "bin/release", "directory for the result")
 	flag.StringVar(&o.Bin, "bin", "", "pack the programs of this directory, instead of a build")
+	flag.BoolVar(&o.Packages, "packages", true, "also make an MCP bundle, a .deb and an .rpm")
 	flag.Func("arch", "processors, separated by commas (default: all that a C compiler is here for)", func(s string) error {
 		o.Arch = strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 		return nil
