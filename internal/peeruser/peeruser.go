@@ -32,6 +32,9 @@ var ErrNone = errors.New("no such socket is connected")
 
 // Of returns the user whose process has the other end of a connection within this machine.
 func Of(c net.Conn) (uid int, err error) {
+	if outer, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = outer.NetConn()
+	}
 	if c, ok := c.(*net.UnixConn); ok {
 		return unixPeer(c)
 	}

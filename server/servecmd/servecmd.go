@@ -17,6 +17,7 @@ import (
 type Options struct {
 	Config    string
 	HTTP      string
+	Linger    time.Duration // 0: for ever
 	Exposed   bool
 	Hosts     []string
 	Domain    string
@@ -77,6 +78,8 @@ func Flags(o *Options) cmdline.Flags {
 	all := cmdline.Flags{
 		{Group: groupServer, Long: "http", Arg: "ADDR", Set: cmdline.Text(&o.HTTP),
 			Help: "listen on host:port or unix:PATH (default " + DefaultAddress + ")"},
+		{Group: groupServer, Long: "linger", Arg: "DURATION", Set: cmdline.Duration(&o.Linger),
+			Help: "end when no client has been connected for so long (default never)"},
 		{Group: groupServer, Long: "exposed", Set: cmdline.On(&o.Exposed),
 			Help: "listen on an address that other machines can reach"},
 		{Group: groupServer, Long: "host", Arg: "NAME", Repeat: true, Set: cmdline.List(&o.Hosts, nil),

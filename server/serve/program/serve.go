@@ -72,6 +72,9 @@ func Serve(ctx context.Context, o *servecmd.Options, out, errs io.Writer) error 
 		return err
 	}
 	defer l.Close()
+	if o.Linger > 0 {
+		l, ctx = server.Lingering(ctx, l, o.Linger)
+	}
 	p.domain = o.Domain
 	if at, ok := l.Addr().(*net.TCPAddr); ok && p.domain == "" {
 		p.domain = "localhost:" + strconv.Itoa(at.Port)

@@ -1,0 +1,60 @@
+"""The errors of the package."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._sandbox import Result
+
+
+class DemesneError(Exception):
+    """An error of demesne. status is that of the HTTP answer, or 0 without one."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unavailable(DemesneError):
+    """No server answers, and none could be started; or the machine has no room (503, 507)."""
+
+
+class NotFound(DemesneError):
+    """The sandbox, file or question does not exist (404)."""
+
+
+class Conflict(DemesneError):
+    """A name is in use, or the sandbox is in a state that does not allow the call (409)."""
+
+
+class InvalidRequest(DemesneError):
+    """The request cannot be done: an argument is wrong, or a program or an image does not exist (400, 413, 422)."""
+
+
+class Refused(DemesneError):
+    """The token is wrong, or only the operator may do this (401, 403)."""
+
+
+class TooMany(DemesneError):
+    """As many sandboxes or waiting commands as the operator allows (429)."""
+
+
+class SandboxLost(DemesneError):
+    """The sandbox, its runner or the server ended under the command. The command has no exit code, and may have had effects."""
+
+
+class CommandFailed(DemesneError):
+    """A command ended with another exit code than 0, and its caller asked for an error. result has its output."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(f"command failed: {result.reason}, exit code {result.exit_code}: {result.stderr.strip()[-400:]}")
+        self.result = result
+
+
+def of_status(status: int, message: str) -> DemesneError:
+    """Returns the error that an answer means."""
+    kinds: dict[int, type[DemesneError]] = {
+        400: InvalidRequest, 401: Refused, 403: Refused, 404: NotFound, 409: Conflict, 413: InvalidRequest,
+        422: InvalidRequest, 429: TooMany, 502: Unavailable, 503: Unavailable, 507: Unavailable,
+    }
+    return kinds.get(status, DemesneError)(message, status)

@@ -1,0 +1,536 @@
+"""Sandbox, and what its calls return."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from binascii import a2b_base64
+
+from ._errors import CommandFailed, DemesneError, NotFound, SandboxLost
+from ._http import Transport, events, failure, program, quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+MOST_OUTPUT = 16 << 20  # bytes of each stream that Result keeps, unless its caller asks for another number
+
+
+class Result:
+    """How a command ended.
+
+    exit_code is its own exit code, or 128 + n for signal n. reason says why it ended: exited, signaled, timed-out, oom, disk
+    or pids. stdout and stderr are text in which bytes that are not UTF-8 are replaced; stdout_bytes and stderr_bytes are
+    exact. truncated means that output beyond max_output was dropped.
+    """
+
+    def __init__(self, answer: Mapping[str, Any], stdout: bytes, stderr: bytes, truncated: bool) -> None:
+        self.answer = answer
+        self.stdout_bytes, self.stderr_bytes, self.truncated = stdout, stderr, truncated
+        self.exit_code: int = answer["exit_code"]
+        self.reason: str = answer["reason"]
+        self.detail: str = answer.get("detail", "")
+        self.seconds: float = answer.get("seconds", 0.0)
+        self.cpu_seconds: float = answer.get("cpu_seconds", 0.0)
+        self.max_rss_bytes: int = answer.get("max_rss_bytes", 0)
+        self.denied: list[dict[str, Any]] = answer.get("denied") or []
+        self.warnings: list[str] = answer.get("warnings") or []
+
+    @property
+    def stdout(self) -> str:
+        return self.stdout_bytes.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return self.stderr_bytes.decode(errors="replace")
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and self.reason == "exited"
+
+    def __repr__(self) -> str:
+        return f"Result(exit_code={self.exit_code}, reason={self.reason!r}, stdout={self.stdout[:200]!r}, stderr={self.stderr[:200]!r})"
+
+
+class Client:
+    """A server. Without arguments it is the one on this user's socket, which starts with the first request and ends 30
+    seconds after the last client's connection. url, or $DEMESNE_URL, names another one: http://HOST:PORT or unix:PATH. token,
+    or $DEMESNE_TOKEN, is its token; without it the file of this user's server is read.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+        self.transport = Transport(url, token)
+
+    def sandboxes(self, state: str | None = None, name: str | None = None) -> Iterator[dict[str, Any]]:
+        """All sandboxes, the newest first. state and name, a prefix, select some."""
+        query = "".join(f"&{k}={quote(v)}" for k, v in (("state", state), ("name", name)) if v)
+        cursor = ""
+        while True:
+            page = self.transport.ask("GET", f"/v1/sandboxes?limit=100{query}{cursor}")
+            yield from page["items"] or []
+            if not page.get("next"):
+                return
+            cursor = "&cursor=" + quote(page["next"])
+
+    def questions(self) -> list[dict[str, Any]]:
+        """Connections that wait for an answer: see the argument ask of Sandbox."""
+        return self.transport.ask("GET", "/v1/egress/questions")["items"] or []
+
+    def answer(self, question: str, allow: bool) -> None:
+        """Answers a question. The answer becomes a rule of the sandbox. Raises NotFound if it no longer waits."""
+        self.transport.ask("POST", f"/v1/egress/questions/{quote(question)}/{'allow' if allow else 'deny'}")
+
+    def images(self) -> list[dict[str, Any]]:
+        """The images of this machine."""
+        return self.transport.ask("GET", "/v1/images")["items"] or []
+
+    def pull(self, name: str) -> None:
+        """Downloads an image. Raises InvalidRequest for an unknown name, and Unavailable if its registry does not answer."""
+        connection, status = self.transport.open("POST", "/v1/images/pull", json.dumps({"name": name}).encode())
+        if status >= 300:
+            raise failure(status, b"".join(connection.chunks()))
+        for kind, data in events(connection):
+            if kind == "error":
+                raise DemesneError(data.get("message", "the pull failed"), data.get("code", 0))
+        self.transport.keep(connection)
+
+    def close(self) -> None:
+        """Closes connections that no call uses."""
+        self.transport.close()
+
+
+_shared: Client | None = None
+
+
+def shared() -> Client:
+    """The client of sandboxes that name none."""
+    global _shared
+    if _shared is None:
+        _shared = Client()
+    return _shared
+
+
+def build(directory: str, tag: str, *arguments: str) -> str:
+    """Builds the Containerfile or Dockerfile in a directory, and returns the image's digest. tag is its name, such as
+    local/tools. Further arguments are those of demesne build. Raises DemesneError with the end of the log if a step fails.
+    """
+    return cli("build", "--tag", tag, *arguments, directory).strip()
+
+
+def cli(*arguments: str) -> str:
+    """Runs the program demesne for what the server has no route, and returns its output."""
+    import subprocess
+
+    done = subprocess.run([program(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        kind = NotFound if "no such sandbox" in done.stderr else DemesneError
+        raise kind(done.stderr.strip()[-2000:] or f"demesne {arguments[0]}: exit code {done.returncode}")
+    return done.stdout
+
+
+class Sandbox:
+    """A sandbox. It ends with kill, at the end of a with statement, with the Python object, or after ttl seconds without a
+    command, whichever is first.
+
+    image is its root filesystem: a name of demesne images --all or a reference; None is the server's, by default the programs
+    of this machine. env has variables of all commands. cpus is a number of processors, memory and disk are bytes, and pids
+    bounds processes and threads; the operator's bounds reduce them, which warnings tells.
+
+    allow and deny are rules of the network such as "example.com", "*.example.com:443" or "10.0.0.0/8:*"; network is a mode:
+    "none", "package-managers" or "open". Without any of them the sandbox has no network. With ask, a connection to a name
+    without a rule waits for Client.answer.
+
+    mounts shows directories of this machine: {"/path": "ro" | "rw" | "cow"}. With "cow" the directory stays as it is; diff,
+    apply and discard handle the changes. secrets are names of demesne secret.
+
+    Raises InvalidRequest for a wrong argument or an unknown image, Conflict for a name in use, TooMany beyond the operator's
+    bound, and Unavailable without a server.
+    """
+
+    def __init__(
+        self,
+        image: str | None = None,
+        *,
+        name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cpus: float | None = None,
+        memory: int | None = None,
+        disk: int | None = None,
+        pids: int | None = None,
+        network: str | None = None,
+        allow: Sequence[str] = (),
+        deny: Sequence[str] = (),
+        ask: bool = False,
+        secrets: Sequence[str] = (),
+        mounts: Mapping[str, str] | None = None,
+        ttl: int = 3600,
+        client: Client | None = None,
+    ) -> None:
+        self.client = client or shared()
+        limits = {k: v for k, v in (("cpus", cpus), ("memory", memory), ("disk", disk), ("pids", pids)) if v is not None}
+        rules = {"mode": network or "none", "allow": list(allow), "deny": list(deny), "ask": ask}
+        wanted = network or allow or deny or ask
+        if mounts:
+            self._adopt(self._mounted(image, name, env or {}, limits, rules if wanted else {}, secrets, mounts, ttl))
+            return
+        body: dict[str, Any] = {"ttl_seconds": ttl}
+        for key, value in (("image", image), ("name", name), ("env", dict(env or {})), ("limits", limits), ("secrets", list(secrets))):
+            if value:
+                body[key] = value
+        if wanted:
+            body["network"] = rules
+        self._adopt(self.client.transport.ask("POST", "/v1/sandboxes", body))
+
+    def _mounted(
+        self, image: str | None, name: str | None, env: Mapping[str, str], limits: Mapping[str, float], rules: Mapping[str, Any],
+        secrets: Sequence[str], mounts: Mapping[str, str], ttl: int,
+    ) -> dict[str, Any]:
+        """Makes the sandbox by the program demesne: the server gives no directory of this machine to its callers."""
+        arguments = ["create", "--ttl", f"{ttl}s"]
+        for flag, value in (("--image", image), ("--name", name), ("--egress", rules.get("mode"))):
+            arguments += [flag, value] if value else []
+        for flag, key, unit in (("--cpus", "cpus", ""), ("--memory", "memory", "b"), ("--disk", "disk", "b"), ("--pids", "pids", "")):
+            arguments += [flag, f"{limits[key]}{unit}"] if key in limits else []
+        arguments += [f"--env={k}={v}" for k, v in env.items()]
+        arguments += [f"--allow-domain={r}" for r in rules.get("allow", ())] + [f"--deny-domain={r}" for r in rules.get("deny", ())]
+        arguments += [f"--secret={s}" for s in secrets] + [f"--mount={path}:{mode}" for path, mode in mounts.items()]
+        return self.client.transport.ask("GET", f"/v1/sandboxes/{cli(*arguments).strip()}")
+
+    def _adopt(self, info: dict[str, Any], owned: bool = True) -> None:
+        self.id: str = info["id"]
+        self.name: str = info.get("name", "")
+        self.warnings: list[str] = info.get("warnings") or []
+        self.files = Files(self)
+        # Not at exit of the interpreter only: a sandbox is memory and processes.
+        self._end = weakref.finalize(self, _remove, self.client.transport, self.id) if owned else None
+
+    @classmethod
+    def connect(cls, id: str, client: Client | None = None) -> Sandbox:
+        """Returns a sandbox by its id or name. It lives on after the object. Raises NotFound."""
+        sandbox = cls.__new__(cls)
+        sandbox.client = client or shared()
+        sandbox._adopt(sandbox.client.transport.ask("GET", f"/v1/sandboxes/{quote(id)}"), owned=False)
+        return sandbox
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        return self.client.transport.ask(method, f"/v1/sandboxes/{self.id}{path}", body)
+
+    # Commands
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+        max_output: int = MOST_OUTPUT,
+    ) -> Result:
+        """Runs a command and returns its result. A string goes to the sandbox's shell; a sequence is argv.
+
+        cwd is absolute. input is its standard input. After timeout seconds the command is killed: the result has the reason
+        "timed-out" and exit code 124. Of each stream the first max_output bytes are kept. With check, CommandFailed is raised
+        unless the command succeeded.
+
+        Raises SandboxLost if the sandbox or its runner ended, NotFound if the sandbox does not exist, and InvalidRequest for
+        a program that does not exist.
+        """
+        return self.stream(command, cwd=cwd, env=env, input=input, timeout=timeout).result(check, max_output)
+
+    def stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
+        timeout: float | None = None,
+    ) -> Output:
+        """Starts a command, and returns an iterator of its output as it comes: ("stdout" or "stderr", bytes). Its close ends
+        the command. Arguments and errors are those of run.
+        """
+        body: dict[str, Any] = {"command": command} if isinstance(command, str) else {"argv": list(command)}
+        if isinstance(input, bytes):
+            try:
+                input = input.decode()
+            except UnicodeDecodeError:
+                body, input = self._binary(body, input), None
+        for key, value in (("cwd", cwd), ("env", dict(env or {})), ("stdin", input)):
+            if value:
+                body[key] = value
+        if timeout is not None:
+            body["timeout_ms"] = max(1, int(timeout * 1000))
+        return Output(self, body)
+
+    def _binary(self, body: dict[str, Any], data: bytes) -> dict[str, Any]:
+        """Passes bytes that JSON text cannot have by a file, which the shell removes when it has opened it."""
+        import secrets
+
+        path = f"/tmp/.demesne-input-{secrets.token_hex(8)}"
+        self.files.write(path, data)
+        argv = ["sh", "-c", body["command"]] if "command" in body else body["argv"]
+        return {"argv": ["sh", "-c", f'exec < {path}; rm {path}; exec "$@"', "sh", *argv]}
+
+    # Its life
+
+    def info(self) -> dict[str, Any]:
+        """What the server knows about the sandbox: state, limits, network, expires and others. Raises NotFound."""
+        return self._call("GET", "")
+
+    def pause(self) -> None:
+        """Stops the processes, and keeps them in memory until the next command."""
+        self._call("POST", "/pause")
+
+    def resume(self) -> None:
+        """Lets paused processes go on."""
+        self._call("POST", "/resume")
+
+    def stop(self) -> None:
+        """Ends the processes, and keeps the files. The next command starts the sandbox again."""
+        self._call("POST", "/stop")
+
+    def start(self) -> None:
+        """Starts a stopped sandbox."""
+        self._call("POST", "/start")
+
+    def fork(self, name: str | None = None) -> Sandbox:
+        """Returns a new sandbox with the files of this one, and none of its processes. Raises Conflict for a name in use."""
+        fork = Sandbox.__new__(Sandbox)
+        fork.client = self.client
+        fork._adopt(self._call("POST", "/fork", {"name": name} if name else {}))
+        return fork
+
+    def snapshot(self, name: str) -> Sandbox:
+        """Keeps the files as they are now, as a stopped sandbox to fork from. It lives on after the object."""
+        kept = Sandbox.__new__(Sandbox)
+        kept.client = self.client
+        kept._adopt(self._call("POST", "/snapshot", {"name": name}), owned=False)
+        return kept
+
+    def kill(self) -> None:
+        """Removes the sandbox. It is no error if it does not exist. Changes to directories with mode cow stay, for demesne diff,
+        apply and discard.
+        """
+        if self._end:
+            self._end.detach()
+        _remove(self.client.transport, self.id, raises=True)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def __repr__(self) -> str:
+        return f"Sandbox(id={self.id!r})"
+
+    # Limits, and what it does
+
+    def set_limits(self, *, cpus: float | None = None, memory: int | None = None, pids: int | None = None) -> dict[str, Any]:
+        """Changes limits of the running sandbox, and returns all: memory in bytes. pids cannot rise above its first value."""
+        wanted = {k: v for k, v in (("cpus", cpus), ("memory", memory), ("pids", pids)) if v is not None}
+        return self._call("PATCH", "/limits", wanted)["limits"]
+
+    def usage(self) -> dict[str, Any]:
+        """What it uses: memory_bytes, cache_bytes, cpu_seconds since its start, processes."""
+        return self._call("GET", "/usage")
+
+    def processes(self) -> list[dict[str, Any]]:
+        """Its processes: pid, parent, command, state, cpu_seconds, memory_bytes."""
+        return self._call("GET", "/processes")["items"] or []
+
+    def receipt(self) -> dict[str, Any]:
+        """What isolates it, as verified: level, layers and limits, each with its status."""
+        return self._call("GET", "/receipt")
+
+    def changes(self) -> list[dict[str, Any]]:
+        """Files of its root that were added (A), modified (M) or deleted (D), as path and kind."""
+        return self._call("GET", "/changes")["items"] or []
+
+    # Directories with mode cow
+
+    def diff(self) -> str:
+        """The changes in its directories with mode cow, as a patch. This and the next two end the processes first."""
+        self.stop()
+        return cli("diff", "--patch", self.id)
+
+    def apply(self, *paths: str) -> str:
+        """Writes changes to the directories themselves, all or those of paths, and returns what was done. A file that changed
+        on both sides raises DemesneError, and nothing is written.
+        """
+        self.stop()
+        return cli("apply", self.id, *paths)
+
+    def discard(self, *paths: str) -> str:
+        """Drops changes, all or those of paths."""
+        self.stop()
+        return cli("discard", self.id, *paths)
+
+    # Network
+
+    def network(self) -> dict[str, Any]:
+        """Its rules: mode, allow, deny and ask."""
+        return self._call("GET", "/egress")
+
+    def allow(self, *rules: str) -> dict[str, Any]:
+        """Adds rules that allow, and returns all. Raises InvalidRequest for a sandbox that was made without a network."""
+        return self._call("POST", "/egress/allow", {"rules": list(rules)})
+
+    def deny(self, *rules: str) -> dict[str, Any]:
+        """Adds rules that deny; they win over those that allow."""
+        return self._call("POST", "/egress/deny", {"rules": list(rules)})
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """The decisions about its connections until now: host, port, verdict, reason and others."""
+        connection, status = self.client.transport.open("GET", f"/v1/sandboxes/{self.id}/egress/log?follow=false")
+        if status >= 300:
+            raise failure(status, b"".join(connection.chunks()))
+        all_ = [data for _, data in events(connection) if "verdict" in data]
+        self.client.transport.keep(connection)
+        return all_
+
+    def publish(self, port: int) -> str:
+        """Makes a port of the sandbox reachable from the server's machine, and returns HOST:PORT."""
+        return self._call("POST", "/ports", {"to": port})["listen"]
+
+    def unpublish(self, port: int) -> None:
+        """Ends that."""
+        self._call("DELETE", f"/ports/{port}")
+
+
+def _remove(transport: Transport, id: str, raises: bool = False) -> None:
+    try:
+        transport.call("DELETE", f"/v1/sandboxes/{id}")
+    except NotFound:
+        pass
+    except DemesneError:  # its time to live ends it
+        if raises:
+            raise
+
+
+class Output:
+    """The output of a command, as it comes. answer is set at its end. It is an iterator and a context manager."""
+
+    answer: Mapping[str, Any]
+
+    def __init__(self, sandbox: Sandbox, body: dict[str, Any]) -> None:
+        self._transport = sandbox.client.transport
+        path = f"/v1/sandboxes/{sandbox.id}/exec/stream"
+        try:
+            self._connection, status = self._transport.open("POST", path, json.dumps(body).encode())
+            if status >= 300:
+                raise failure(status, b"".join(self._connection.chunks()))
+        except OSError as error:
+            raise SandboxLost(f"run command: {error}") from error
+        self._done = False
+        self._events = self._read()
+
+    def _read(self) -> Iterator[tuple[str, bytes]]:
+        try:
+            for kind, data in events(self._connection):
+                if kind == "chunk":
+                    yield data["stream"], a2b_base64(data["base64"]) if "base64" in data else data["text"].encode()
+                elif kind == "done":
+                    self.answer, self._done = data, True
+                elif kind == "error":
+                    raise SandboxLost(data.get("message", "the command was lost"), data.get("code", 0))
+        except OSError as error:
+            raise SandboxLost(f"run command: {error}") from error
+        finally:
+            if self._done:
+                self._transport.keep(self._connection)
+            else:
+                self._connection.close()
+        if not self._done or self.answer["reason"] == "lost":
+            raise SandboxLost("the command was lost" + (": " + self.answer.get("detail", "") if self._done else ""))
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        return self._events
+
+    def result(self, check: bool = False, max_output: int = MOST_OUTPUT) -> Result:
+        """Reads all output, and returns the result: see Sandbox.run."""
+        kept: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        size = {"stdout": 0, "stderr": 0}
+        for stream, data in self:
+            if (left := max_output - size[stream]) > 0:
+                kept[stream].append(data[:left])
+            size[stream] += len(data)
+        result = Result(self.answer, b"".join(kept["stdout"]), b"".join(kept["stderr"]), max(size.values()) > max_output)
+        if check and not result.ok:
+            raise CommandFailed(result)
+        return result
+
+    def close(self) -> None:
+        """Ends the command, if it runs. Another thread that reads its output gets SandboxLost."""
+        if not self._done:
+            self._connection.close()
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Files:
+    """Files of a sandbox. Relative paths begin at /workspace. Raises NotFound for what does not exist, and InvalidRequest for
+    what cannot be done, such as reading a directory.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._base, self._transport = f"/v1/sandboxes/{sandbox.id}/", sandbox.client.transport
+
+    def _ask(self, what: str, **body: Any) -> Any:
+        return self._transport.ask("POST", self._base + what, body)["data"]
+
+    def read(self, path: str) -> bytes:
+        """Returns the content of a file of any size."""
+        return self._transport.call("GET", f"{self._base}files/raw?path={quote(path)}")
+
+    def read_text(self, path: str) -> str:
+        """Returns the content of a file as text. Raises UnicodeDecodeError if it is not UTF-8."""
+        return self.read(path).decode()
+
+    def write(self, path: str, data: str | bytes) -> None:
+        """Writes a file of any size, and the directories above it. A file that exists is replaced."""
+        raw = data.encode() if isinstance(data, str) else bytes(data)
+        self._transport.call("PUT", f"{self._base}files/raw?path={quote(path)}", raw, "application/octet-stream")
+
+    def edit(self, path: str, old: str, new: str, replace_all: bool = False) -> int:
+        """Replaces text, and returns how often. Without replace_all the old text must be there once."""
+        return self._ask("files/edit", path=path, old_string=old, new_string=new, replace_all=replace_all)["replaced"]
+
+    def list(self, path: str = ".", depth: int = 1) -> list[dict[str, Any]]:
+        """The entries of a directory: name, path, type, size in bytes, mode, owner, modified."""
+        return self._ask("files/list", path=path, depth=depth) or []
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory."""
+        return self._ask("files/exists", path=path)["exists"]
+
+    def make_dir(self, path: str) -> None:
+        """Makes a directory, and those above it."""
+        self._ask("files/mkdir", path=path)
+
+    def remove(self, path: str) -> None:
+        """Removes a file, or a directory with all that is in it."""
+        self._ask("files/delete", path=path)
+
+    def move(self, source: str, destination: str) -> None:
+        """Renames a file or directory."""
+        self._ask("files/move", source=source, destination=destination)
+
+    def copy(self, source: str, destination: str) -> None:
+        """Copies a file or directory."""
+        self._ask("files/copy", source=source, destination=destination)
+
+    def glob(self, pattern: str, path: str = ".") -> list[str]:
+        """Paths that match a pattern such as **/*.py."""
+        return self._ask("files/glob", path=path, pattern=pattern)["paths"] or []
+
+    def grep(self, pattern: str, path: str = ".") -> str:
+        """Lines that match a regular expression, as path:line:text."""
+        return self._ask("grep", path=path, pattern=pattern)["output"]

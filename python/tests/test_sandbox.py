@@ -1,0 +1,246 @@
+"""Tests the package against the real program, which $DEMESNE_BIN or PATH has."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import demesne
+import pytest
+from demesne import AsyncSandbox, Client, Sandbox
+
+
+@pytest.fixture(scope="module")
+def box():
+    with Sandbox(env={"FROM": "sandbox"}) as sandbox:
+        yield sandbox
+
+
+def listed():
+    return {s["id"] for s in Client().sandboxes()}
+
+
+def test_import_is_quick():
+    code = "import sys; import demesne; print([m for m in ('asyncio', 'typing', 'http.client', 'subprocess') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_run(box):
+    r = box.run("echo out; echo err >&2; exit 3")
+    assert (r.exit_code, r.reason, r.stdout, r.stderr, r.ok) == (3, "exited", "out\n", "err\n", False)
+    assert box.run(["printf", "%s", "a b"]).stdout == "a b"
+    assert box.run("echo $FROM $OWN; pwd", env={"OWN": "1"}, cwd="/tmp").stdout == "sandbox 1\n/tmp\n"
+    with pytest.raises(demesne.CommandFailed) as failed:
+        box.run("echo so; false", check=True)
+    assert failed.value.result.stdout == "so\n"
+    with pytest.raises(demesne.InvalidRequest):
+        box.run(["no-such-program"])
+
+
+def test_input(box):
+    assert box.run("cat", input="text ä").stdout == "text ä"
+    data = bytes(range(256)) * 100
+    assert box.run("cat; ls -a /tmp | grep demesne-input", input=data).stdout_bytes == data
+    assert box.run(["cat"], input=data).stdout_bytes == data
+    assert box.run("cat").stdout == ""
+
+
+def test_timeout(box):
+    r = box.run("echo begun; sleep 100", timeout=0.5)
+    assert (r.reason, r.exit_code, r.stdout) == ("timed-out", 124, "begun\n")
+
+
+def test_large_output(box):
+    r = box.run("head -c 20000000 /dev/zero; echo end >&2", max_output=1000)
+    assert r.truncated and len(r.stdout_bytes) == 1000 and r.stderr == "end\n"
+    assert len(box.run("head -c 3000000 /dev/zero").stdout_bytes) == 3000000
+
+
+def test_stream(box):
+    with box.stream("echo one; sleep 1000") as output:
+        assert next(iter(output)) == ("stdout", b"one\n")
+    # The command ends with its reader.
+    end = time.monotonic() + 30
+    while any("sleep 1000" in p["command"] for p in box.processes()):
+        assert time.monotonic() < end
+    with box.stream("printf ab; exit 4") as output:
+        assert b"".join(data for _, data in output) == b"ab"
+        assert output.answer["exit_code"] == 4
+
+
+def test_files(box):
+    data = bytes(range(256)) * 1000
+    box.files.write("dir/a b%ä.bin", data)
+    assert box.files.read("dir/a b%ä.bin") == data
+    box.files.write("empty", "")
+    assert box.files.read("empty") == b"" and box.files.read_text("empty") == ""
+    box.files.write("t.py", "print(6*7)\n")
+    assert box.files.edit("t.py", "6*7", "7*6") == 1 and box.files.read_text("t.py") == "print(7*6)\n"
+    assert box.files.glob("*.py") == ["/workspace/t.py"] and ":print(7*6)" in box.files.grep("7.6")
+    box.files.make_dir("x/y")
+    box.files.copy("t.py", "x/y/u.py")
+    box.files.move("x/y/u.py", "x/v.py")
+    assert sorted(e["name"] for e in box.files.list("x")) == ["v.py", "y"]
+    box.files.remove("x")
+    assert not box.files.exists("x") and box.files.exists("t.py")
+    with pytest.raises(demesne.NotFound):
+        box.files.read("none")
+    with pytest.raises(demesne.DemesneError):
+        box.files.read("dir")
+    name = "n" * 255
+    box.files.write(name, "x")
+    assert box.files.read(name) == b"x"
+    with pytest.raises(demesne.DemesneError):
+        box.files.write(name + "n", "x")
+
+
+def test_life():
+    sandbox = Sandbox(name="package-life")
+    with pytest.raises(demesne.Conflict):
+        Sandbox(name="package-life")
+    assert Sandbox.connect("package-life").id == sandbox.id
+    sandbox.files.write("kept", "yes")
+    sandbox.pause()
+    assert sandbox.info()["state"] == "paused"
+    sandbox.resume()
+    sandbox.stop()
+    assert sandbox.run("cat kept").stdout == "yes"
+    with sandbox.fork() as fork:
+        fork.run("echo other > kept", check=True)
+        assert sandbox.files.read_text("kept") == "yes"
+    kept = sandbox.snapshot("package-snapshot")
+    with kept.fork() as again:
+        assert again.files.read_text("kept") == "yes"
+    kept.kill()
+    sandbox.kill()
+    sandbox.kill()
+    with pytest.raises(demesne.NotFound):
+        sandbox.run("true")
+    with pytest.raises(demesne.NotFound):
+        Sandbox.connect("package-life")
+
+
+def test_ends_with_its_object():
+    id = Sandbox().id
+    gc.collect()
+    assert id not in listed()
+    code = "from demesne import Sandbox; s = Sandbox(); print(s.id)"
+    id = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert id and id not in listed()
+
+
+def test_limits_and_receipt():
+    with Sandbox(memory=256 << 20, pids=100) as sandbox:
+        assert sandbox.info()["limits"]["memory"] == 256 << 20
+        assert sandbox.set_limits(memory=128 << 20)["memory"] == 128 << 20
+        assert sandbox.usage()["memory_bytes"] >= 0 and sandbox.receipt()["layers"]
+        sandbox.files.write("new", "x")
+        assert {"path": "/workspace/new", "kind": "A"} in sandbox.changes()
+    with pytest.raises(demesne.InvalidRequest, match="memory"):
+        Sandbox(memory=-1)
+    with pytest.raises(demesne.InvalidRequest, match="no-such-image"):
+        Sandbox("no-such-image")
+
+
+def test_network():
+    with Sandbox(allow=["a.example"]) as sandbox:
+        assert sandbox.network()["allow"] == ["a.example"]
+        assert sandbox.deny("b.example")["deny"] == ["b.example"]
+        r = sandbox.run(["bash", "-c", "exec 3<>/dev/tcp/c.example/443"])
+        assert not r.ok and r.denied[0]["host"] == "c.example"
+        assert {d["host"] for d in sandbox.decisions() if d["verdict"] == "denied"} == {"c.example"}
+
+
+def test_questions():
+    client = Client()
+    with Sandbox(ask=True) as sandbox:
+        asked = threading.Thread(target=sandbox.run, args=(["bash", "-c", "exec 3<>/dev/tcp/d.example/443"],))
+        asked.start()
+        end = time.monotonic() + 60
+        while not (waiting := client.questions()):
+            assert time.monotonic() < end
+        assert waiting[0]["name"] == "d.example"
+        client.answer(waiting[0]["id"], allow=False)
+        asked.join()
+
+
+def test_cow(tmp_path):
+    (tmp_path / "a.txt").write_text("before\n")
+    with Sandbox(mounts={str(tmp_path): "cow"}) as sandbox:
+        sandbox.run("echo after > a.txt; echo new > b.txt", cwd=str(tmp_path), check=True)
+        assert (tmp_path / "a.txt").read_text() == "before\n"
+        patch = sandbox.diff()
+        assert "-before" in patch and "+after" in patch and "b.txt" in patch
+        sandbox.apply()
+        assert (tmp_path / "a.txt").read_text() == "after\n" and (tmp_path / "b.txt").read_text() == "new\n"
+        sandbox.run("echo more > c.txt", cwd=str(tmp_path), check=True)
+        sandbox.discard()
+        assert not (tmp_path / "c.txt").exists() and sandbox.diff() == ""
+    demesne._sandbox.cli("discard")  # what stays for demesne apply after the end of a sandbox
+
+
+def test_threads(box):
+    def one(i):
+        found[i] = box.run(f"echo {i}").stdout
+
+    found = [""] * 32
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(32)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert found == [f"{i}\n" for i in range(32)]
+
+
+def test_lost():
+    sandbox = Sandbox()
+    killer = threading.Timer(0.5, sandbox.kill)
+    killer.start()
+    with pytest.raises(demesne.SandboxLost):
+        sandbox.run("sleep 1000")
+    killer.join()
+
+
+def test_no_server(monkeypatch, tmp_path):
+    monkeypatch.setenv("DEMESNE_STATE", str(tmp_path))
+    monkeypatch.setenv("DEMESNE_BIN", "/bin/false")
+    with pytest.raises(demesne.Unavailable, match="start demesne serve"):
+        Sandbox(client=Client())
+    with pytest.raises(demesne.Unavailable):
+        Sandbox(client=Client("unix:/nowhere", "token"))
+    monkeypatch.undo()
+    with pytest.raises(demesne.Refused):
+        Sandbox(client=Client("unix:" + Client().transport._socket, "wrong"))
+
+
+def test_async():
+    async def calls():
+        async with AsyncSandbox() as sandbox:
+            found = await asyncio.gather(*(sandbox.run(f"echo {i}") for i in range(32)))
+            assert [r.stdout for r in found] == [f"{i}\n" for i in range(32)]
+            await sandbox.files.write("a", "x")
+            assert await sandbox.files.read("a") == b"x"
+            async with await sandbox.fork() as fork:
+                assert await fork.files.read("a") == b"x"
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(sandbox.run("sleep 1000"), 1)
+            for _ in range(1000):
+                if not any("sleep 1000" in p["command"] for p in await sandbox.processes()):
+                    break
+            else:
+                raise AssertionError("a cancelled command runs")
+            id = sandbox.id
+        with pytest.raises(demesne.NotFound):
+            await AsyncSandbox.connect(id)
+
+    asyncio.run(calls())
+
+
+def test_forked_process(box):
+    if (child := os.fork()) == 0:
+        os._exit(0 if box.run("echo child").stdout == "child\n" else 1)
+    assert box.run("echo parent").stdout == "parent\n"
+    assert os.waitpid(child, 0)[1] == 0
