@@ -180,7 +180,8 @@ func transcript(b *box, name string, steps []step) {
 	}
 	cmd := b.command("/bin/bash", b.file("transcript", script.String(), 0o644))
 	cmd.Dir = b.mkdir("work")
-	cmd.Env = append(cmd.Env, "PATH="+bin+":"+b.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_OUTPUT_ROOT="+b.dir+"/outputs",
+	b.copyDir("../python/src/demesne", "src/demesne")
+	cmd.Env = append(cmd.Env, "PYTHONPATH="+b.dir+"/src", "PATH="+bin+":"+b.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_OUTPUT_ROOT="+b.dir+"/outputs",
 		"JUPYTER_DATA_DIR="+b.mkdir("jupyter"), "JUPYTER_CONFIG_DIR="+b.mkdir("jupyter/config"), "IPYTHONDIR="+b.mkdir("ipython"))
 	b.finish(cmd)
 	for i, s := range steps {

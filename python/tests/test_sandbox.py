@@ -179,7 +179,11 @@ def test_cow(tmp_path):
         sandbox.run("echo more > c.txt", cwd=str(tmp_path), check=True)
         sandbox.discard()
         assert not (tmp_path / "c.txt").exists() and sandbox.diff() == ""
-    demesne._sandbox.cli("discard")  # what stays for demesne apply after the end of a sandbox
+    assert str(tmp_path) not in demesne._sandbox.cli("diff")
+    with Sandbox(mounts={str(tmp_path): "cow"}) as sandbox:
+        sandbox.run("echo kept > d.txt", cwd=str(tmp_path), check=True)
+    assert str(tmp_path) in demesne._sandbox.cli("diff")  # it can be applied after the end of the sandbox
+    demesne._sandbox.cli("discard", sandbox.id)
 
 
 def test_threads(box):

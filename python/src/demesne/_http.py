@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-LINGER = "30s"  # how long the server stays after its last client
+LINGER = "10s"  # how long the server stays after its last client
 START = 60.0  # seconds that it may take to start
 
 _starting = threading.Lock()
@@ -113,12 +113,12 @@ class Transport:
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
-        url = url or os.environ.get("DEMESNE_URL", "")
+        url = (url or os.environ.get("DEMESNE_URL", "")).rstrip("/").removesuffix("/v1")
         self._own = not url
         self._socket = os.path.join(state(), "server", "python.sock") if self._own else url.removeprefix("unix:")
         self._host: tuple[str, int] | None = None
         if url.startswith("http://"):
-            host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
+            host, _, port = url.removeprefix("http://").partition(":")
             self._host = (host, int(port or 80))
         elif url and not url.startswith("unix:"):
             raise ValueError(f"url {url!r}: must begin with http:// or unix:")

@@ -54,7 +54,7 @@ class Result:
 
 
 class Client:
-    """A server. Without arguments it is the one on this user's socket, which starts with the first request and ends 30
+    """A server. Without arguments it is the one on this user's socket, which starts with the first request and ends 10
     seconds after the last client's connection. url, or $DEMESNE_URL, names another one: http://HOST:PORT or unix:PATH. token,
     or $DEMESNE_TOKEN, is its token; without it the file of this user's server is read.
     """
@@ -148,6 +148,8 @@ class Sandbox:
     bound, and Unavailable without a server.
     """
 
+    _cow = False  # a directory has mode cow
+
     def __init__(
         self,
         image: str | None = None,
@@ -172,6 +174,7 @@ class Sandbox:
         rules = {"mode": network or "none", "allow": list(allow), "deny": list(deny), "ask": ask}
         wanted = network or allow or deny or ask
         if mounts:
+            self._cow = "cow" in mounts.values()
             self._adopt(self._mounted(image, name, env or {}, limits, rules if wanted else {}, secrets, mounts, ttl))
             return
         body: dict[str, Any] = {"ttl_seconds": ttl}
@@ -311,12 +314,16 @@ class Sandbox:
         return kept
 
     def kill(self) -> None:
-        """Removes the sandbox. It is no error if it does not exist. Changes to directories with mode cow stay, for demesne diff,
-        apply and discard.
+        """Removes the sandbox. It is no error if it does not exist. Changes to directories with mode cow that were
+        neither applied nor discarded stay, for demesne diff, apply and discard.
         """
+        settled = self._cow and not self.diff()
         if self._end:
             self._end.detach()
         _remove(self.client.transport, self.id, raises=True)
+        if settled:
+            cli("discard", self.id)
+            self._cow = False
 
     def __enter__(self) -> Sandbox:
         return self
