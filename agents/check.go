@@ -12,10 +12,10 @@ import (
 )
 
 var (
-	rowName    = lazy.Regexp(`^[a-z0-9]+(-[a-z0-9]+)*$`)
-	allowed    = lazy.Regexp(`^(GET|POST) /\S+$`)
-	headerName = lazy.Regexp(`^[A-Za-z0-9-]+$`)
-	baseURL    = lazy.Regexp(`^https?://[^/?#\s]+(/[^?#\s]*)?$`)
+	rowName    = lazy.Regexp{Expr: `^[a-z0-9]+(-[a-z0-9]+)*$`}
+	allowed    = lazy.Regexp{Expr: `^(GET|POST) /\S+$`}
+	headerName = lazy.Regexp{Expr: `^[A-Za-z0-9-]+$`}
+	baseURL    = lazy.Regexp{Expr: `^https?://[^/?#\s]+(/[^?#\s]*)?$`}
 )
 
 // ownPort is the port of the interface for rows that name none. A sandbox has one agent, so rows may share it.
@@ -34,7 +34,7 @@ func (p *Provider) fill() {
 // check reports what is wrong with a user's row. Others are the rows that it must not collide with.
 func (p *Provider) check(others []Provider) error {
 	switch {
-	case !rowName().MatchString(p.Name):
+	case !rowName.Get().MatchString(p.Name):
 		return errors.New("name must be lowercase letters, digits and interior hyphens")
 	case p.Command == "" || strings.ContainsAny(p.Command, "/ "):
 		return errors.New("command must be the name of a program")
@@ -44,7 +44,7 @@ func (p *Provider) check(others []Provider) error {
 		return errors.New("headless must contain {prompt}")
 	case len(p.Resume) > 0 && !slices.Contains(p.Resume, "{session}"):
 		return errors.New("resume must contain {session}")
-	case formats[p.Format] == nil:
+	case formats()[p.Format] == nil:
 		return fmt.Errorf("format %q: not one of %s", p.Format, strings.Join(formatNames(), ", "))
 	case p.Context == "" || filepath.Base(p.Context) != p.Context:
 		return errors.New("context must be the name of a file")
@@ -82,7 +82,7 @@ func (a API) check() error {
 		return errors.New("api.allow must have at least one request")
 	}
 	for _, r := range a.Allow {
-		if !allowed().MatchString(r) {
+		if !allowed.Get().MatchString(r) {
 			return fmt.Errorf("api.allow %q: not METHOD /path", r)
 		}
 	}
@@ -101,9 +101,9 @@ func checkFiles(field string, files map[string]string) error {
 func (p *Provider) checkCredentials() error {
 	for i, c := range p.Credentials {
 		switch {
-		case !baseURL().MatchString(c.Base):
+		case !baseURL.Get().MatchString(c.Base):
 			return fmt.Errorf("credentials[%d].base %q: not an http or https URL", i, c.Base)
-		case !headerName().MatchString(c.Header):
+		case !headerName.Get().MatchString(c.Header):
 			return fmt.Errorf("credentials[%d].header %q: not the name of a header", i, c.Header)
 		case (c.Env == "") == (c.File == "" && c.FileEnv == ""):
 			return fmt.Errorf("credentials[%d] needs either env or file", i)

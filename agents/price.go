@@ -86,7 +86,7 @@ var prices = []Price{
 }
 
 // modelSuffix is what ids of one model differ in: a date, "latest", a version of a cloud's catalog, a context size.
-var modelSuffix = lazy.Regexp(`(?:[-@]20\d{2}-?\d{2}-?\d{2}|-latest|[-@]default|-v\d+(?::\d+)?|\[\w+\])$`)
+var modelSuffix = lazy.Regexp{Expr: `(?:[-@]20\d{2}-?\d{2}-?\d{2}|-latest|[-@]default|-v\d+(?::\d+)?|\[\w+\])$`}
 
 // baseModel returns a model's id without its catalog and suffixes: "claude-sonnet-4-5" of
 // "vertex/claude-sonnet-4-5@20250929".
@@ -94,7 +94,7 @@ func baseModel(id string) string {
 	id = strings.ToLower(strings.TrimSpace(id))
 	id = id[strings.LastIndexByte(id, '/')+1:]
 	for {
-		short := modelSuffix().ReplaceAllString(id, "")
+		short := modelSuffix.Get().ReplaceAllString(id, "")
 		if short == id {
 			return id
 		}

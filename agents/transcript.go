@@ -84,9 +84,11 @@ type outcome struct {
 }
 
 // formats has the parser of a line for each format of output.
-var formats = map[string]func(*outcome, []byte){
-	"claude": (*outcome).claude, "codex": (*outcome).codex, "opencode": (*outcome).opencode, "gemini": (*outcome).gemini,
-	"copilot": (*outcome).copilot, "pi": (*outcome).pi, formatText: (*outcome).line,
+func formats() map[string]func(*outcome, []byte) {
+	return map[string]func(*outcome, []byte){
+		"claude": (*outcome).claude, "codex": (*outcome).codex, "opencode": (*outcome).opencode, "gemini": (*outcome).gemini,
+		"copilot": (*outcome).copilot, "pi": (*outcome).pi, formatText: (*outcome).line,
+	}
 }
 
 // formatText is the format of a program that prints its answer and nothing else. Exit code 0 is its success: see
@@ -94,12 +96,12 @@ var formats = map[string]func(*outcome, []byte){
 const formatText = "text"
 
 // formatNames returns the names of the formats, sorted.
-func formatNames() []string { return slices.Sorted(maps.Keys(formats)) }
+func formatNames() []string { return slices.Sorted(maps.Keys(formats())) }
 
 // NewTranscript returns a Transcript of one of [formatNames]. It shows no event of another format. on may be nil; Write calls it
 // with each event.
 func NewTranscript(format string, on func(Event)) *Transcript {
-	t := &Transcript{on: on, parse: formats[format], plain: format == formatText, now: time.Now}
+	t := &Transcript{on: on, parse: formats()[format], plain: format == formatText, now: time.Now}
 	t.outcome.t = t
 	return t
 }

@@ -38,28 +38,30 @@ func isLimit(status int, message string) bool {
 
 var (
 	// "Claude AI usage limit reached|1762952400"
-	epochText = lazy.Regexp(`\|(\d{10})\b`)
+	epochText = lazy.Regexp{Expr: `\|(\d{10})\b`}
 	// "resets Nov 25, 2:05pm (America/New_York)", "resets 3pm", "try again at Nov 25th, 2026 2:05 PM."
-	clockText = lazy.Regexp(`(?i)(?:resets?|try again)(?: at)? (?:([a-z]{3})[a-z]* (\d{1,2})(?:st|nd|rd|th)?,?(?: (\d{4}),?)? (?:at )?)?(\d{1,2})(?::(\d\d))? ?([ap])m\b(?: \(([\w/+-]+)\))?`)
+	clockText = lazy.Regexp{Expr: `(?i)(?:resets?|try again)(?: at)? (?:([a-z]{3})[a-z]* (\d{1,2})(?:st|nd|rd|th)?,?(?: (\d{4}),?)? (?:at )?)?(\d{1,2})(?::(\d\d))? ?([ap])m\b(?: \(([\w/+-]+)\))?`}
 	// "Please try again in 10.172s", "Suggested retry after 3600s", "try again in 3 days 4 hours"
-	waitText = lazy.Regexp(`(?i)(?:try again in|retry after) ((?:[\d.]+ ?(?:ms|s|m|h|d|milliseconds?|seconds?|minutes?|hours?|days?)\b[ ,]*)+)`)
-	waitPart = lazy.Regexp(`(?i)([\d.]+) ?(ms|mil|s|m|h|d)`)
+	waitText = lazy.Regexp{Expr: `(?i)(?:try again in|retry after) ((?:[\d.]+ ?(?:ms|s|m|h|d|milliseconds?|seconds?|minutes?|hours?|days?)\b[ ,]*)+)`}
+	waitPart = lazy.Regexp{Expr: `(?i)([\d.]+) ?(ms|mil|s|m|h|d)`}
 )
 
-var waitUnits = map[string]time.Duration{
-	"ms": time.Millisecond, "mil": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
+func waitUnits() map[string]time.Duration {
+	return map[string]time.Duration{
+		"ms": time.Millisecond, "mil": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
+	}
 }
 
 // resetIn returns the time that an error message names for the end of a rate limit, or zero.
 func resetIn(message string, now time.Time, zone *time.Location) time.Time {
-	if m := epochText().FindStringSubmatch(message); m != nil {
+	if m := epochText.Get().FindStringSubmatch(message); m != nil {
 		seconds, _ := strconv.ParseInt(m[1], 10, 64)
 		return plausible(time.Unix(seconds, 0), now)
 	}
-	if m := clockText().FindStringSubmatch(message); m != nil {
+	if m := clockText.Get().FindStringSubmatch(message); m != nil {
 		return plausible(clock(m[1:], now, zone), now)
 	}
-	if m := waitText().FindStringSubmatch(message); m != nil {
+	if m := waitText.Get().FindStringSubmatch(message); m != nil {
 		return plausible(now.Add(wait(m[1])), now)
 	}
 	return time.Time{}
@@ -67,10 +69,10 @@ func resetIn(message string, now time.Time, zone *time.Location) time.Time {
 
 // wait parses a duration in words.
 func wait(text string) (total time.Duration) {
-	for _, m := range waitPart().FindAllStringSubmatch(text, -1) {
+	for _, m := range waitPart.Get().FindAllStringSubmatch(text, -1) {
 		n, err := strconv.ParseFloat(m[1], 64)
 		if err == nil && n < 1e6 {
-			total += time.Duration(n * float64(waitUnits[strings.ToLower(m[2])]))
+			total += time.Duration(n * float64(waitUnits()[strings.ToLower(m[2])]))
 		}
 	}
 	return total

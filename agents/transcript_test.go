@@ -151,7 +151,7 @@ func TestTranscriptHostile(t *testing.T) {
 		"types": `{"type":"assistant","message":{"content":[{"type":3},{"type":"text","text":{}}]}}` + "\n" + `{"type":"assistant","message":5}` + "\n",
 		"long":  `{"type":"result","subtype":"success","result":"` + long + `"}` + "\n",
 	} {
-		for format := range formats {
+		for format := range formats() {
 			tr, _ := newTranscript(format)
 			n, err := tr.Write([]byte(in))
 			if format == formatText { // its answer is whatever the program wrote

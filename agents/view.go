@@ -121,11 +121,11 @@ func cut(s string, n int) string {
 // brief returns an id or a name as a short line.
 func brief(s string) string { return oneLine(s, nameKept) }
 
-var sessionText = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+var sessionText = lazy.Regexp{Expr: `^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`}
 
 // sessionID returns s if it can be an argument of the program, and is not an option.
 func sessionID(s string) string {
-	if !sessionText().MatchString(s) {
+	if !sessionText.Get().MatchString(s) {
 		return ""
 	}
 	return s

@@ -195,7 +195,7 @@ func FuzzSpec(f *testing.F) {
 		r.add(files.File{Path: path, Content: content, Executable: true}, []string{"python3"})
 		for _, s := range r.Specs {
 			argv, env := s.command("/tmp/kernel.json")
-			if argv[0] == "" || len(argv) > maxArgv || len(env) > maxArgv || !specName().MatchString(s.Name) {
+			if argv[0] == "" || len(argv) > maxArgv || len(env) > maxArgv || !specName.Get().MatchString(s.Name) {
 				t.Fatalf("%+v", s)
 			}
 			if all := strings.Join(append(argv, env...), ""); strings.ContainsRune(all, 0) {

@@ -89,7 +89,7 @@ func (r *Root) add(f files.File, programs []string) {
 }
 
 // specName is the form of a kernelspec's name, in lower case.
-var specName = lazy.Regexp(`^[a-z0-9._-]{1,100}$`)
+var specName = lazy.Regexp{Expr: `^[a-z0-9._-]{1,100}$`}
 
 // parseSpec reads the file of a kernelspec. ok is false if that is not one that could start a kernel.
 func parseSpec(file string, content []byte) (s Spec, ok bool) {
@@ -98,7 +98,7 @@ func parseSpec(file string, content []byte) (s Spec, ok bool) {
 	}
 	s.Dir = path.Dir(file)
 	s.Name = strings.ToLower(path.Base(s.Dir))
-	if !specName().MatchString(s.Name) || len(s.Argv) == 0 || s.Argv[0] == "" || len(s.Argv) > maxArgv || len(s.Env) > maxArgv {
+	if !specName.Get().MatchString(s.Name) || len(s.Argv) == 0 || s.Argv[0] == "" || len(s.Argv) > maxArgv || len(s.Env) > maxArgv {
 		return s, false
 	}
 	if strings.ContainsRune(strings.Join(s.Argv, ""), 0) {

@@ -203,7 +203,7 @@ func executedResult(c *call, r code.Request, d *code.Result) *sdk.CallToolResult
 }
 
 // noModule finds Python's message about a module that is missing, and its name.
-var noModule = lazy.Regexp(`(?m)^(?:ModuleNotFoundError: )?No module named '([A-Za-z_][A-Za-z0-9_]{0,99})(?:\.[A-Za-z0-9_.]*)?'`)
+var noModule = lazy.Regexp{Expr: `(?m)^(?:ModuleNotFoundError: )?No module named '([A-Za-z_][A-Za-z0-9_]{0,99})(?:\.[A-Za-z0-9_.]*)?'`}
 
 // packageHint says how code gets a Python package that it lacks. session is empty for code without one.
 func packageHint(d *code.Result, session string) string {
@@ -213,7 +213,7 @@ func packageHint(d *code.Result, session string) string {
 			return ""
 		}
 	}
-	found := noModule().FindStringSubmatch(escapes().ReplaceAllString(said, ""))
+	found := noModule.Get().FindStringSubmatch(escapes.Get().ReplaceAllString(said, ""))
 	switch {
 	case found == nil:
 		return ""
@@ -237,15 +237,15 @@ func plainFirst(texts map[string]string) []string {
 }
 
 // escapes are the control sequences of terminals with which some kernels colour a traceback.
-var escapes = lazy.Regexp("\x1b\\[[0-9;]*[A-Za-z]")
+var escapes = lazy.Regexp{Expr: "\x1b\\[[0-9;]*[A-Za-z]"}
 
 func errorOf(d *code.Result) *codeError {
-	e := &codeError{Type: d.Type, Message: escapes().ReplaceAllString(d.Message, "")}
+	e := &codeError{Type: d.Type, Message: escapes.Get().ReplaceAllString(d.Message, "")}
 	if d.Died != "" {
 		e.Type, e.Message = "CONTAINER_DIED", d.Died
 	}
 	e.Message, _ = beginning(e.Message, messageMost)
-	back := escapes().ReplaceAllString(strings.Join(d.Traceback, "\n"), "")
+	back := escapes.Get().ReplaceAllString(strings.Join(d.Traceback, "\n"), "")
 	if len(back) > tracebackMost {
 		first := firstLines(back, tracebackMost/4)
 		back = strings.TrimSuffix(first, "\n") + "\n[…]\n" + endLines(back, tracebackMost-len(first))

@@ -202,11 +202,11 @@ func dataURL(at string, v jsonText) error {
 }
 
 // searching are words in the names of models that search the web for each answer, of several vendors.
-var searching = lazy.Regexp(`(?i)search|online|sonar|research|compound|browse|grounded`)
+var searching = lazy.Regexp{Expr: `(?i)search|online|sonar|research|compound|browse|grounded`}
 
 // modelName accepts the name of a model, unless it is one of those.
 func modelName(at string, v jsonText) error {
-	if s, ok := v.text(); !ok || searching().MatchString(s) {
+	if s, ok := v.text(); !ok || searching.Get().MatchString(s) {
 		return fmt.Errorf("%s: %.80s may search the web for its answers", at, []byte(v))
 	}
 	return nil

@@ -365,7 +365,9 @@ func (p *observedProcess) Wait(ctx context.Context) (*runner.Result, error) {
 }
 
 // kinds are the events of the ends that are not a failure of the command itself.
-var kinds = map[runner.Reason]events.Type{runner.TimedOut: events.ExecutionTimeout, runner.Exited: events.ExecutionCompleted}
+func kinds() map[runner.Reason]events.Type {
+	return map[runner.Reason]events.Type{runner.TimedOut: events.ExecutionTimeout, runner.Exited: events.ExecutionCompleted}
+}
 
 // ended reports the end of a command.
 func (p *observedProcess) ended(r *runner.Result, err error) {
@@ -379,7 +381,7 @@ func (p *observedProcess) ended(r *runner.Result, err error) {
 		}
 		p.o.report(p.ctx, events.EgressDenied, p.id, p.run, "name", b.Host, "port", strconv.Itoa(int(b.Port)), "reason", b.Reason, "times", strconv.Itoa(b.Times))
 	}
-	kind, known := kinds[r.Reason]
+	kind, known := kinds()[r.Reason]
 	if !known || r.Reason == runner.Exited && r.ExitCode != 0 {
 		kind = events.ExecutionFailed
 	}

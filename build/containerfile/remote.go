@@ -23,10 +23,10 @@ type Remote struct {
 }
 
 var (
-	fileSum   = lazy.Regexp(`^sha256:[0-9a-f]{64}$`)
-	commitSum = lazy.Regexp(`^[0-9a-f]{7,64}$`)
-	gitRef    = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_./+@-]{0,250}$`)
-	scpLike   = lazy.Regexp(`^[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:`) // git@host:path
+	fileSum   = lazy.Regexp{Expr: `^sha256:[0-9a-f]{64}$`}
+	commitSum = lazy.Regexp{Expr: `^[0-9a-f]{7,64}$`}
+	gitRef    = lazy.Regexp{Expr: `^[A-Za-z0-9_][A-Za-z0-9_./+@-]{0,250}$`}
+	scpLike   = lazy.Regexp{Expr: `^[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:`} // git@host:path
 )
 
 // isRemote reports whether a source of ADD is not in the context, by the rules of docker build.
@@ -36,12 +36,12 @@ func isRemote(source string) bool {
 			return true
 		}
 	}
-	return scpLike().MatchString(source)
+	return scpLike.Get().MatchString(source)
 }
 
 // remote parses a source of ADD that is not in the context.
 func remote(source string) (*Remote, error) {
-	if scpLike().MatchString(source) || strings.HasPrefix(source, "ssh://") {
+	if scpLike.Get().MatchString(source) || strings.HasPrefix(source, "ssh://") {
 		return nil, fmt.Errorf("%w over ssh: use https, or git clone in RUN --mount=type=ssh", errUnsupported)
 	}
 	u, err := url.Parse(source)
@@ -70,7 +70,7 @@ func remote(source string) (*Remote, error) {
 // fragment parses REF[:SUBDIR].
 func (r *Remote) fragment(text string) error {
 	ref, dir, _ := strings.Cut(text, ":")
-	if ref != "" && (!gitRef().MatchString(ref) || strings.Contains(ref, "..")) {
+	if ref != "" && (!gitRef.Get().MatchString(ref) || strings.Contains(ref, "..")) {
 		return fmt.Errorf("%q: not a branch, tag or commit", ref)
 	}
 	r.Ref = ref
@@ -116,9 +116,9 @@ func (to *Copy) checkSums(checksum string, keepGit bool) error {
 	case checksum == "":
 	case len(to.Remotes) != 1 || len(to.Sources) > 0:
 		return errors.New("ADD --checksum: needs one source, a URL or a git repository")
-	case gits == 0 && !fileSum().MatchString(checksum):
+	case gits == 0 && !fileSum.Get().MatchString(checksum):
 		return fmt.Errorf("ADD --checksum=%s: not sha256: and 64 hexadecimal digits", checksum)
-	case gits == 1 && !commitSum().MatchString(checksum):
+	case gits == 1 && !commitSum.Get().MatchString(checksum):
 		return fmt.Errorf("ADD --checksum=%s: not a commit", checksum)
 	}
 	return nil

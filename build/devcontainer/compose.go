@@ -158,13 +158,13 @@ func textOf(to *string) setter {
 }
 
 // variable is a variable of a compose file: $$, $NAME, ${NAME}, or one with a default. Others begin with $ as well.
-var composeVariable = lazy.Regexp(`\$(?:\$|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?)-([^{}$]*))?\}|)`)
+var composeVariable = lazy.Regexp{Expr: `\$(?:\$|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?)-([^{}$]*))?\}|)`}
 
 // expand replaces the variables of all texts by those that the caller gave.
 func (s *service) expand(n *node) error {
 	if n.kind == word {
 		var err error
-		n.text = composeVariable().ReplaceAllStringFunc(n.text, func(found string) string {
+		n.text = composeVariable.Get().ReplaceAllStringFunc(n.text, func(found string) string {
 			value, e := s.variable(found)
 			err = cmp.Or(err, e)
 			return value
@@ -191,7 +191,7 @@ func (s *service) expand(n *node) error {
 
 // variable returns the value of one variable, as it stands in the file.
 func (s *service) variable(found string) (string, error) {
-	m := composeVariable().FindStringSubmatch(found)
+	m := composeVariable.Get().FindStringSubmatch(found)
 	name := cmp.Or(m[1], m[2])
 	switch {
 	case found == "$$":

@@ -189,15 +189,15 @@ func (r *resolver) options(d *description, raw json.RawMessage) (map[string]stri
 }
 
 var (
-	notWord     = lazy.Regexp(`[^A-Za-z0-9_]`)
-	leadingNone = lazy.Regexp(`^[0-9_]+`)
-	envName     = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	userName    = lazy.Regexp(`^[A-Za-z0-9_.:@-]*$`)
+	notWord     = lazy.Regexp{Expr: `[^A-Za-z0-9_]`}
+	leadingNone = lazy.Regexp{Expr: `^[0-9_]+`}
+	envName     = lazy.Regexp{Expr: `^[A-Za-z_][A-Za-z0-9_]*$`}
+	userName    = lazy.Regexp{Expr: `^[A-Za-z0-9_.:@-]*$`}
 )
 
 // variable returns the variable of an option, by the specification's rule.
 func variable(option string) string {
-	return strings.ToUpper(leadingNone().ReplaceAllString(notWord().ReplaceAllString(option, "_"), "_"))
+	return strings.ToUpper(leadingNone.Get().ReplaceAllString(notWord.Get().ReplaceAllString(option, "_"), "_"))
 }
 
 // withoutVersion returns a feature's name in a registry without its tag and digest.

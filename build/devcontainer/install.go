@@ -23,7 +23,7 @@ const FeaturesLabel = "demesne.features"
 // feature's install.sh has its options and the users as variables.
 func (p *Plan) Containerfile(base string, has Has) (string, error) {
 	remote, container := p.users(p.all(has), has)
-	if !userName().MatchString(remote) || !userName().MatchString(container) || !userName().MatchString(has.User) {
+	if !userName.Get().MatchString(remote) || !userName.Get().MatchString(container) || !userName.Get().MatchString(has.User) {
 		return "", fmt.Errorf("features: user %q: not a name", remote+" "+container)
 	}
 	remote, container = cmp.Or(remote, "root"), cmp.Or(container, "root")
@@ -61,7 +61,7 @@ func (p *Plan) installed() (all []map[string]string) {
 func (f *feature) write(b *strings.Builder, remote, container string) error {
 	for _, name := range slices.Sorted(maps.Keys(f.file.ContainerEnv)) {
 		value := string(f.file.ContainerEnv[name])
-		if !envName().MatchString(name) || strings.ContainsAny(value, "\n\r") {
+		if !envName.Get().MatchString(name) || strings.ContainsAny(value, "\n\r") {
 			return fmt.Errorf("containerEnv: %q: not a variable of an image", name)
 		}
 		fmt.Fprintf(b, "ENV %s=%s\n", name, worded(value))
@@ -75,7 +75,7 @@ func (f *feature) write(b *strings.Builder, remote, container string) error {
 	}
 	script := installer
 	for _, name := range slices.Sorted(maps.Keys(f.options)) {
-		if !envName().MatchString(name) {
+		if !envName.Get().MatchString(name) {
 			return fmt.Errorf("option %q: not a name", name)
 		}
 		script += fmt.Sprintf("export %s=%s\n", name, quoted(f.options[name]))

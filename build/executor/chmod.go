@@ -22,7 +22,7 @@ type clause struct {
 	search  bool // X: also 1 for directories, and for files that one class may execute
 }
 
-var symbolic = lazy.Regexp(`^([ugoa]*)([-+=])([rwxX]*)$`)
+var symbolic = lazy.Regexp{Expr: `^([ugoa]*)([-+=])([rwxX]*)$`}
 
 // parseChmod parses an octal number up to 7777, or symbolic modes such as u=rwX,go=rX.
 func parseChmod(text string) (c chmod, err error) {
@@ -34,7 +34,7 @@ func parseChmod(text string) (c chmod, err error) {
 		return chmod{all: &mode}, nil
 	}
 	for _, word := range strings.Split(text, ",") {
-		m := symbolic().FindStringSubmatch(word)
+		m := symbolic.Get().FindStringSubmatch(word)
 		if m == nil {
 			return c, fmt.Errorf("--chmod=%s: not an octal mode up to 7777, nor one as in u=rwX,go=rX", text)
 		}

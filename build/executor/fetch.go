@@ -240,12 +240,12 @@ func (f *fetch) environment() []string {
 	return []string{"HOME=/workspace", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=http:https:git", "LC_ALL=C"}
 }
 
-var wholeCommit = lazy.Regexp(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var wholeCommit = lazy.Regexp{Expr: `^([0-9a-f]{40}|[0-9a-f]{64})$`}
 
 // commit returns the commit that a reference means now.
 func (f *fetch) commit(ctx context.Context) (string, error) {
 	for _, known := range []string{f.Checksum, f.Ref} {
-		if wholeCommit().MatchString(known) && (f.Ref == "" || f.Ref == known) {
+		if wholeCommit.Get().MatchString(known) && (f.Ref == "" || f.Ref == known) {
 			return known, nil
 		}
 	}
@@ -259,7 +259,7 @@ func (f *fetch) commit(ctx context.Context) (string, error) {
 	}
 	commit := chosen(out, ref)
 	switch {
-	case !wholeCommit().MatchString(commit):
+	case !wholeCommit.Get().MatchString(commit):
 		return "", fmt.Errorf("no branch or tag %q", ref)
 	case !strings.HasPrefix(commit, f.Checksum):
 		return "", fmt.Errorf("%s is commit %s, not %s", ref, commit, f.Checksum)

@@ -42,13 +42,15 @@ func ExitCode(err error) int {
 }
 
 // hints are the hints for runner errors that carry none.
-var hints = map[ipc.Code]string{
-	ipc.CodeNoSuchSandbox: "demesne ls lists sandboxes",
-	ipc.CodeExists:        "demesne ls lists the names in use; demesne rm NAME frees a name",
-	ipc.CodeDiffers:       "omit the flag to keep the sandbox's setting, or use --replace to remove the sandbox with its files and create a new one",
-	ipc.CodeBusy:          "demesne stop ID ends its processes and keeps its files",
-	ipc.CodeNoSpace:       "df shows which disk is full; demesne gc removes unused demesne data; demesne rm removes sandboxes and their files",
-	ipc.CodeRequirement:   "demesne check names what is missing and how to fix it",
+func hints() map[ipc.Code]string {
+	return map[ipc.Code]string{
+		ipc.CodeNoSuchSandbox: "demesne ls lists sandboxes",
+		ipc.CodeExists:        "demesne ls lists the names in use; demesne rm NAME frees a name",
+		ipc.CodeDiffers:       "omit the flag to keep the sandbox's setting, or use --replace to remove the sandbox with its files and create a new one",
+		ipc.CodeBusy:          "demesne stop ID ends its processes and keeps its files",
+		ipc.CodeNoSpace:       "df shows which disk is full; demesne gc removes unused demesne data; demesne rm removes sandboxes and their files",
+		ipc.CodeRequirement:   "demesne check names what is missing and how to fix it",
+	}
 }
 
 func hintOf(err error) string {
@@ -64,12 +66,12 @@ func hintOf(err error) string {
 	}
 	var e *ipc.Error
 	if !errors.As(err, &e) {
-		return cmp.Or(imageHint(err), hints[ipc.AsError(err).Code])
+		return cmp.Or(imageHint(err), hints()[ipc.AsError(err).Code])
 	}
 	if e.Hint != "" {
 		return e.Hint
 	}
-	return hints[e.Code]
+	return hints()[e.Code]
 }
 
 // imageHint returns the hint for an image error. Errors of demesne-images carry their own.
@@ -103,18 +105,20 @@ func Wire(err error) *ipc.Error {
 }
 
 // reasons are the texts for ends that the command did not cause itself.
-var reasons = map[runner.Reason]string{
-	runner.TimedOut: "timed out",
-	runner.OOM:      "out of memory",
-	runner.DiskFull: "disk limit",
-	runner.PIDLimit: "too many processes",
-	runner.Lost:     "sandbox lost",
+func reasons() map[runner.Reason]string {
+	return map[runner.Reason]string{
+		runner.TimedOut: "timed out",
+		runner.OOM:      "out of memory",
+		runner.DiskFull: "disk limit",
+		runner.PIDLimit: "too many processes",
+		runner.Lost:     "sandbox lost",
+	}
 }
 
 // ReasonLine returns the line about a command's end for stderr. It is empty for an exit or a signal, which the
 // exit code reports.
 func ReasonLine(verb string, r *runner.Result) string {
-	word := reasons[r.Reason]
+	word := reasons()[r.Reason]
 	if word == "" {
 		return ""
 	}

@@ -139,16 +139,18 @@ func usages(ctx context.Context, e session.Engine, infos []runner.Info) []topRow
 }
 
 // orders are the orders of the table, by their keys.
-var orders = map[byte]func(a, b topRow) int{
-	'c': func(a, b topRow) int { return cmp.Compare(b.CPUs, a.CPUs) },
-	'm': func(a, b topRow) int { return cmp.Compare(b.Memory, a.Memory) },
-	'p': func(a, b topRow) int { return cmp.Compare(b.Processes, a.Processes) },
-	'a': func(a, b topRow) int { return a.Created.Compare(b.Created) },
+func orders() map[byte]func(a, b topRow) int {
+	return map[byte]func(a, b topRow) int{
+		'c': func(a, b topRow) int { return cmp.Compare(b.CPUs, a.CPUs) },
+		'm': func(a, b topRow) int { return cmp.Compare(b.Memory, a.Memory) },
+		'p': func(a, b topRow) int { return cmp.Compare(b.Processes, a.Processes) },
+		'a': func(a, b topRow) int { return a.Created.Compare(b.Created) },
+	}
 }
 
 func (v *topView) sort(rows []topRow) {
 	slices.SortStableFunc(rows, func(a, b topRow) int {
-		return cmp.Or(orders[v.key](a, b), cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(orders()[v.key](a, b), cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.ID, b.ID))
 	})
 }
 
@@ -274,7 +276,7 @@ func (o *topOptions) live(v *topView) (int, error) {
 			if !ok || k == 'q' || k == 'Q' || k == interrupt || k == escape {
 				return 0, nil
 			}
-			if orders[k] != nil {
+			if orders()[k] != nil {
 				v.key = k
 			}
 		}

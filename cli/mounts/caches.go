@@ -14,13 +14,16 @@ import (
 // directory inside.
 var caches = []struct {
 	name string
-	env  map[string]string // DIR/value
+	env  []variable
 }{
-	{"npm", map[string]string{"npm_config_cache": ""}},
-	{"pip", map[string]string{"PIP_CACHE_DIR": ""}},
-	{"go", map[string]string{"GOMODCACHE": "mod", "GOCACHE": "build"}},
-	{"cargo", map[string]string{"CARGO_HOME": ""}},
+	{"npm", []variable{{"npm_config_cache", ""}}},
+	{"pip", []variable{{"PIP_CACHE_DIR", ""}}},
+	{"go", []variable{{"GOMODCACHE", "mod"}, {"GOCACHE", "build"}}},
+	{"cargo", []variable{{"CARGO_HOME", ""}}},
 }
+
+// variable has the value DIR/below.
+type variable struct{ name, below string }
 
 // cacheTop is the directory of the caches in a sandbox.
 const cacheTop = "/var/cache/demesne"
@@ -52,8 +55,8 @@ func addCaches(spec *runner.Spec, names []string) error {
 		}
 		inside := filepath.Join(cacheTop, c.name)
 		spec.Mounts = append(spec.Mounts, runner.Mount{Source: dir, Target: inside})
-		for name, sub := range c.env {
-			spec.Defaults.Env = append(spec.Defaults.Env, name+"="+filepath.Join(inside, sub))
+		for _, v := range c.env {
+			spec.Defaults.Env = append(spec.Defaults.Env, v.name+"="+filepath.Join(inside, v.below))
 		}
 		slices.Sort(spec.Defaults.Env)
 	}

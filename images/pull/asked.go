@@ -51,11 +51,11 @@ func (p *pauses) add(w *idle) (remove func()) {
 
 func (p *pauses) Levels() []logrus.Level { return []logrus.Level{logrus.DebugLevel} }
 
-var retryAfter = lazy.Regexp(`^Detected 'Retry-After' header ("(?:[^"\\]|\\.){1,100}")$`)
+var retryAfter = lazy.Regexp{Expr: `^Detected 'Retry-After' header ("(?:[^"\\]|\\.){1,100}")$`}
 
 // Fire reads one message.
 func (p *pauses) Fire(e *logrus.Entry) error {
-	found := retryAfter().FindStringSubmatch(e.Message)
+	found := retryAfter.Get().FindStringSubmatch(e.Message)
 	if found == nil {
 		return nil
 	}

@@ -28,7 +28,7 @@ func (r Recipe) Follow(args []string) []string {
 }
 
 // version is what npm accepts as one.
-var version = lazy.Regexp(`^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}(-[0-9A-Za-z.-]{1,64})?$`)
+var version = lazy.Regexp{Expr: `^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}(-[0-9A-Za-z.-]{1,64})?$`}
 
 // installed returns the version of the first program with this name in a list of directories, or "": that of its package of
 // npm, or the name of its file, as native installers call it.
@@ -41,7 +41,7 @@ func installed(program, path string) string {
 		if st, err := os.Stat(file); err != nil || !st.Mode().IsRegular() || st.Mode()&0o111 == 0 {
 			continue
 		}
-		if base := filepath.Base(file); version().MatchString(base) {
+		if base := filepath.Base(file); version.Get().MatchString(base) {
 			return base
 		}
 		return packaged(file)
@@ -58,7 +58,7 @@ func packaged(file string) string {
 		}
 		defer f.Close()
 		var p struct{ Version string }
-		if err := json.NewDecoder(io.LimitReader(f, 1<<20)).Decode(&p); err == nil && version().MatchString(p.Version) {
+		if err := json.NewDecoder(io.LimitReader(f, 1<<20)).Decode(&p); err == nil && version.Get().MatchString(p.Version) {
 			return p.Version
 		}
 		return ""

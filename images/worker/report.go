@@ -62,7 +62,7 @@ func (r *reporter) fail(err error) {
 		e.Hint = notArchive
 	case e.Hint == "" && pull.PlainHTTP(err) && r.plainHTTP != "":
 		e.Hint = r.plainHTTP
-	case e.Hint == "" && pull.PlainHTTP(err) && plainHost().MatchString(pull.Host(err)):
+	case e.Hint == "" && pull.PlainHTTP(err) && plainHost.Get().MatchString(pull.Host(err)):
 		e.Hint = fmt.Sprintf(allowHTTP, pull.Host(err))
 	case e.Hint == "":
 		e.Hint = hints[e.Code]
@@ -94,7 +94,7 @@ const allowHTTP = `if you trust the network to it: mkdir -p ~/.config/containers
 	`printf '[[registry]]\nlocation = "%[1]s"\ninsecure = true\n' > ~/.config/containers/registries.conf.d/%[1]s.conf`
 
 // plainHost matches a host and a port that need no quotes.
-var plainHost = lazy.Regexp(`^[A-Za-z0-9.-]+(:[0-9]+)?$`)
+var plainHost = lazy.Regexp{Expr: `^[A-Za-z0-9.-]+(:[0-9]+)?$`}
 
 // hints are the hints for failures; a code without an entry needs no hint.
 var hints = map[events.Code]string{

@@ -22,9 +22,11 @@ var credentials = []string{
 }
 
 // inCheckout has the names of credentials that projects have too, each with the name below which is a credential.
-var inCheckout = map[string]string{
-	".npmrc": "", ".yarnrc*": "", ".bundle/config": "", ".gradle/gradle.properties": "", "snap": "", ".demesne": "", ".config/demesne": "",
-	".claude*": ".claude/.credentials.json", ".codex": ".codex/auth.json", ".gemini": ".gemini/oauth_creds.json", ".cursor": ".cursor/auth.json",
+func inCheckout() map[string]string {
+	return map[string]string{
+		".npmrc": "", ".yarnrc*": "", ".bundle/config": "", ".gradle/gradle.properties": "", "snap": "", ".demesne": "", ".config/demesne": "",
+		".claude*": ".claude/.credentials.json", ".codex": ".codex/auth.json", ".gemini": ".gemini/oauth_creds.json", ".cursor": ".cursor/auth.json",
+	}
 }
 
 // tokenWords are words of a package manager's settings that have a token or a password.
@@ -34,7 +36,7 @@ var tokenWords = []string{"_auth", "_password", "npmAuth"}
 // With checkout set, the directory is also that of a project, and places that projects have are returned only if they have a token.
 func CredentialsIn(home string, checkout bool) (paths []string) {
 	for _, name := range credentials {
-		below, project := inCheckout[name]
+		below, project := inCheckout()[name]
 		for _, path := range startingWith(filepath.Join(home, name)) {
 			if !checkout || !project || hasToken(path) {
 				paths = append(paths, path)

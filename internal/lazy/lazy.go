@@ -7,7 +7,16 @@ import (
 	"sync"
 )
 
-// Regexp returns a function that compiles an expression at its first call, and panics if it is not valid.
-func Regexp(expr string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+// Regexp is an expression that is compiled at its first use. As a variable of a package it costs a start nothing.
+type Regexp struct {
+	Expr string
+
+	once     sync.Once
+	compiled *regexp.Regexp
+}
+
+// Get returns the compiled expression. It panics if Expr is not valid.
+func (r *Regexp) Get() *regexp.Regexp {
+	r.once.Do(func() { r.compiled = regexp.MustCompile(r.Expr) })
+	return r.compiled
 }

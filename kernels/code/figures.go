@@ -32,7 +32,7 @@ var forms = []struct{ mime, extension string }{
 }
 
 // mimeType is the form of a MIME type without parameters.
-var mimeType = lazy.Regexp(`^(text|image|audio|video|application)/[a-z0-9][a-z0-9.+-]{0,99}$`)
+var mimeType = lazy.Regexp{Expr: `^(text|image|audio|video|application)/[a-z0-9][a-z0-9.+-]{0,99}$`}
 
 // Richest returns a bundle in its richest form. ok is false if it has none but plain text.
 func Richest(b kernels.Bundle) (s Shown, ok bool) {
@@ -42,7 +42,7 @@ func Richest(b kernels.Bundle) (s Shown, ok bool) {
 		}
 	}
 	for mime := range b { // forms that are not in the table
-		if mime != plainText && mimeType().MatchString(mime) && !strings.HasPrefix(mime, "text/") && s.take(b, mime) {
+		if mime != plainText && mimeType.Get().MatchString(mime) && !strings.HasPrefix(mime, "text/") && s.take(b, mime) {
 			return s, true
 		}
 	}
@@ -60,7 +60,7 @@ func Plain(b kernels.Bundle) (plain string, ok bool) {
 		return "", false
 	}
 	html, ok := b.Text("text/html")
-	if s, rich := Richest(b); !ok || !rich || s.MIME != "text/html" || embeds().MatchString(html) {
+	if s, rich := Richest(b); !ok || !rich || s.MIME != "text/html" || embeds.Get().MatchString(html) {
 		return "", false
 	}
 	marked := len(b["text/markdown"]) > 0 || len(b["text/latex"]) > 0 // as R's values are
@@ -68,13 +68,13 @@ func Plain(b kernels.Bundle) (plain string, ok bool) {
 }
 
 // embeds finds elements of HTML that plain text cannot show.
-var embeds = lazy.Regexp(`(?i)<(script|img|svg|canvas|iframe|object|embed|video|audio|form|a)\b`)
+var embeds = lazy.Regexp{Expr: `(?i)<(script|img|svg|canvas|iframe|object|embed|video|audio|form|a)\b`}
 
 // Texts returns the forms of a bundle that are texts, by MIME type.
 func Texts(b kernels.Bundle) map[string]string {
 	all := map[string]string{}
 	for mime := range b {
-		if s := (Shown{}); mimeType().MatchString(mime) && s.take(b, mime) && s.Data == nil {
+		if s := (Shown{}); mimeType.Get().MatchString(mime) && s.take(b, mime) && s.Data == nil {
 			all[mime] = s.Text
 		}
 	}

@@ -163,7 +163,7 @@ func (c *Session) variables(ctx context.Context, s *State, code string) {
 		if len(s.Env) == mostVariables {
 			break
 		}
-		if s.Env[brief(name)] = brief(value); secret().MatchString(name) {
+		if s.Env[brief(name)] = brief(value); secret.Get().MatchString(name) {
 			s.Env[brief(name)] = masked
 		}
 	}
@@ -173,7 +173,7 @@ func (c *Session) variables(ctx context.Context, s *State, code string) {
 const masked = "***"
 
 // secret matches the names of variables that often hold secrets.
-var secret = lazy.Regexp(`(?i)(key|token|secret|passw|passphrase|credential|auth|cookie|private|signature)`)
+var secret = lazy.Regexp{Expr: `(?i)(key|token|secret|passw|passphrase|credential|auth|cookie|private|signature)`}
 
 // brief returns the beginning of a text of the sandbox.
 func brief(s string) string {

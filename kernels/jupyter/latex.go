@@ -47,11 +47,11 @@ var macros = strings.Fields(`
 	lt gt And S P copyright pounds yen checkmark maltese LaTeX TeX`)
 
 // command is a command of LaTeX, or an escaped character.
-var command = lazy.Regexp(`(?s)\\([A-Za-z@]+|.)`)
+var command = lazy.Regexp{Expr: `(?s)\\([A-Za-z@]+|.)`}
 
 // onlyDraws reports whether a text has no other commands than macros.
 func onlyDraws(latex string) bool {
-	return !slices.ContainsFunc(command().FindAllString(latex, -1), acts)
+	return !slices.ContainsFunc(command.Get().FindAllString(latex, -1), acts)
 }
 
 // acts reports whether a command is not one of macros. An escaped character draws itself, a space, or a new line.
@@ -65,7 +65,7 @@ func acts(command string) bool {
 func inert(text string) string {
 	var b strings.Builder
 	last := 0
-	for _, at := range command().FindAllStringIndex(text, -1) {
+	for _, at := range command.Get().FindAllStringIndex(text, -1) {
 		if acts(text[at[0]:at[1]]) {
 			b.WriteString(html.EscapeString(text[last:at[0]+1]) + "<span></span>")
 			last = at[0] + 1

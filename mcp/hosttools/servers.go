@@ -56,7 +56,7 @@ type entry struct {
 // own is demesne's own entry. An agent reaches demesne by another way.
 const own = "demesne"
 
-var validName = lazy.Regexp(`^[a-z][a-z0-9_-]{0,62}$`)
+var validName = lazy.Regexp{Expr: `^[a-z][a-z0-9_-]{0,62}$`}
 
 // configMost bounds a configuration file, in bytes.
 const configMost = 32 << 20
@@ -73,7 +73,7 @@ func Read(configs ...Config) (servers []Server, warnings []string) {
 		for name, e := range entries {
 			switch {
 			case name == own || !e.stdio():
-			case !validName().MatchString(name):
+			case !validName.Get().MatchString(name):
 				warnings = append(warnings, fmt.Sprintf("read %q: server %q: its name is not lower-case letters, digits, _ and -", c.Path, name))
 			default:
 				byName[name] = e.server(name, c.Format, os.Environ())

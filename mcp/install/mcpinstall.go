@@ -87,21 +87,23 @@ func under(variable, otherwise, path string) func(Place) string {
 
 // table has a row for each client. Rows differ in the file's location, the key that holds the servers, and the
 // form of an entry. An entry raises the timeout of calls where the default is some minutes.
-var table = []Client{
-	{Name: "claude-code", path: under("CLAUDE_CONFIG_DIR", "", ".claude.json"), project: ".mcp.json", key: "mcpServers", head: `"type": "stdio", `},
-	{Name: "codex", path: under("CODEX_HOME", ".codex", "config.toml"), project: ".codex/config.toml", key: "mcp_servers", toml: true},
-	{Name: "cursor", path: under("", ".cursor", "mcp.json"), project: ".cursor/mcp.json", key: "mcpServers"},
-	{Name: "vscode", path: under("XDG_CONFIG_HOME", ".config", "Code/User/mcp.json"), project: ".vscode/mcp.json", key: "servers", head: `"type": "stdio", `, comments: true},
-	{Name: "opencode", path: under("XDG_CONFIG_HOME", ".config", "opencode/opencode.json"), project: "opencode.json", key: "mcp", head: `"type": "local", `, tail: `, "enabled": true`, list: true, comments: true},
-	{Name: "claude-desktop", path: under("XDG_CONFIG_HOME", ".config", "Claude/claude_desktop_config.json"), key: "mcpServers"},
-	{Name: "gemini-cli", path: under("", ".gemini", "settings.json"), project: ".gemini/settings.json", key: "mcpServers", tail: `, "timeout": 172800000`, comments: true},
-	{Name: "windsurf", path: under("", ".codeium/windsurf", "mcp_config.json"), key: "mcpServers"},
-	{Name: "zed", path: under("XDG_CONFIG_HOME", ".config", "zed/settings.json"), project: ".zed/settings.json", key: "context_servers", head: `"source": "custom", `, comments: true},
+func table() []Client {
+	return []Client{
+		{Name: "claude-code", path: under("CLAUDE_CONFIG_DIR", "", ".claude.json"), project: ".mcp.json", key: "mcpServers", head: `"type": "stdio", `},
+		{Name: "codex", path: under("CODEX_HOME", ".codex", "config.toml"), project: ".codex/config.toml", key: "mcp_servers", toml: true},
+		{Name: "cursor", path: under("", ".cursor", "mcp.json"), project: ".cursor/mcp.json", key: "mcpServers"},
+		{Name: "vscode", path: under("XDG_CONFIG_HOME", ".config", "Code/User/mcp.json"), project: ".vscode/mcp.json", key: "servers", head: `"type": "stdio", `, comments: true},
+		{Name: "opencode", path: under("XDG_CONFIG_HOME", ".config", "opencode/opencode.json"), project: "opencode.json", key: "mcp", head: `"type": "local", `, tail: `, "enabled": true`, list: true, comments: true},
+		{Name: "claude-desktop", path: under("XDG_CONFIG_HOME", ".config", "Claude/claude_desktop_config.json"), key: "mcpServers"},
+		{Name: "gemini-cli", path: under("", ".gemini", "settings.json"), project: ".gemini/settings.json", key: "mcpServers", tail: `, "timeout": 172800000`, comments: true},
+		{Name: "windsurf", path: under("", ".codeium/windsurf", "mcp_config.json"), key: "mcpServers"},
+		{Name: "zed", path: under("XDG_CONFIG_HOME", ".config", "zed/settings.json"), project: ".zed/settings.json", key: "context_servers", head: `"source": "custom", `, comments: true},
+	}
 }
 
 // Names returns the names of the known clients.
 func Names() (names []string) {
-	for _, c := range table {
+	for _, c := range table() {
 		names = append(names, c.Name)
 	}
 	return names
@@ -109,7 +111,7 @@ func Names() (names []string) {
 
 // Find returns the client with the given name.
 func Find(name string) (Client, error) {
-	for _, c := range table {
+	for _, c := range table() {
 		if c.Name == name {
 			return c, nil
 		}

@@ -257,7 +257,7 @@ func TestKeeps(t *testing.T) {
 
 // TestUninstall checks that removing the entry restores the file, for every client, whatever is around the entry.
 func TestUninstall(t *testing.T) {
-	for _, k := range table {
+	for _, k := range table() {
 		befores := []string{`{"a":1.50}`, `{"KEY":{"x":{"command":"x"}}}`, `{"KEY":{}}`, "{\n  \"KEY\": {\n    \"x\": {\n    }\n  }\n}\n"}
 		if k.comments {
 			befores = append(befores, "{ // mine\n \"KEY\": { /* x */ \"x\": {},\n }, }")
@@ -313,7 +313,7 @@ func TestUninstall(t *testing.T) {
 // TestProject checks that a project's file is used where the client has one, and that no link of the project leads the
 // change elsewhere.
 func TestProject(t *testing.T) {
-	for _, k := range table {
+	for _, k := range table() {
 		at := place(t.TempDir())
 		at.Project = t.TempDir()
 		did, err := k.Install(at, "demesne", Settings{})

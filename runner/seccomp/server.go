@@ -21,7 +21,7 @@ func Server(pid int) ([]unix.SockFilter, error) {
 
 func serverRules(pid int) []rule {
 	r := []rule{
-		{do: allow, calls: serverCalls},
+		{do: allow, calls: serverCalls()},
 		{do: allow, when: []cond{is(0, unix.CLONE_THREAD, unix.CLONE_THREAD)}, calls: []uint32{unix.SYS_CLONE}},
 		{do: allow, when: []cond{is(0, all, unix.PR_SET_VMA)}, calls: []uint32{unix.SYS_PRCTL}}, // names of memory
 		{do: allow, when: []cond{is(0, all, 0)}, calls: []uint32{unix.SYS_PRLIMIT64}},           // its own limits
@@ -44,21 +44,23 @@ func serverRules(pid int) []rule {
 }
 
 // serverCalls are allowed with any arguments.
-var serverCalls = append([]uint32{
-	// The Go runtime: memory, threads, time, its own signals.
-	unix.SYS_BRK, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MADVISE, unix.SYS_MINCORE,
-	unix.SYS_FUTEX, unix.SYS_SCHED_YIELD, unix.SYS_SCHED_GETAFFINITY, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ,
-	unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_GETTIMEOFDAY, unix.SYS_GETRANDOM,
-	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_RESTART_SYSCALL,
-	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETUID, unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_UNAME,
-	unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
-	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2,
+func serverCalls() []uint32 {
+	return append([]uint32{
+		// The Go runtime: memory, threads, time, its own signals.
+		unix.SYS_BRK, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MADVISE, unix.SYS_MINCORE,
+		unix.SYS_FUTEX, unix.SYS_SCHED_YIELD, unix.SYS_SCHED_GETAFFINITY, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ,
+		unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_GETTIMEOFDAY, unix.SYS_GETRANDOM,
+		unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_RESTART_SYSCALL,
+		unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETUID, unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_UNAME,
+		unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
+		unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2,
 
-	// Descriptors: files, sockets, pipes for splice.
-	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_LSEEK, unix.SYS_CLOSE,
-	unix.SYS_FSTAT, unix.SYS_STATX, unix.SYS_READLINKAT, unix.SYS_GETDENTS64, unix.SYS_FCNTL, unix.SYS_GETCWD,
-	unix.SYS_PIPE2, unix.SYS_SPLICE,
-	unix.SYS_BIND, unix.SYS_CONNECT, unix.SYS_ACCEPT4, unix.SYS_SHUTDOWN,
-	unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT,
-	unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_RECVMSG,
-}, archServer...)
+		// Descriptors: files, sockets, pipes for splice.
+		unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_LSEEK, unix.SYS_CLOSE,
+		unix.SYS_FSTAT, unix.SYS_STATX, unix.SYS_READLINKAT, unix.SYS_GETDENTS64, unix.SYS_FCNTL, unix.SYS_GETCWD,
+		unix.SYS_PIPE2, unix.SYS_SPLICE,
+		unix.SYS_BIND, unix.SYS_CONNECT, unix.SYS_ACCEPT4, unix.SYS_SHUTDOWN,
+		unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT,
+		unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_RECVMSG,
+	}, archServer...)
+}

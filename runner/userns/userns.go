@@ -99,20 +99,22 @@ const (
 // ExitSIGSYS is A's exit code when a seccomp filter killed B.
 const ExitSIGSYS = 126
 
-var steps = map[Step]string{
-	stepUser:       "unshare user namespace",
-	stepMounts:     "unshare mount and cgroup namespaces",
-	stepGroupID:    "set group id",
-	stepUserID:     "set user id",
-	stepGroups:     "drop supplementary groups",
-	stepJoin:       "join user namespace",
-	stepNetwork:    "unshare mount and network namespaces",
-	stepPrivate:    "make mounts private",
-	StepExecute:    "execute program",
-	StepMap:        "write id map",
-	StepSlaves:     "make mounts slaves",
-	StepAttributes: "set attributes of mounts",
-	StepKilled:     "make namespaces and mounts: killed by SIGSYS",
+func steps() map[Step]string {
+	return map[Step]string{
+		stepUser:       "unshare user namespace",
+		stepMounts:     "unshare mount and cgroup namespaces",
+		stepGroupID:    "set group id",
+		stepUserID:     "set user id",
+		stepGroups:     "drop supplementary groups",
+		stepJoin:       "join user namespace",
+		stepNetwork:    "unshare mount and network namespaces",
+		stepPrivate:    "make mounts private",
+		StepExecute:    "execute program",
+		StepMap:        "write id map",
+		StepSlaves:     "make mounts slaves",
+		StepAttributes: "set attributes of mounts",
+		StepKilled:     "make namespaces and mounts: killed by SIGSYS",
+	}
 }
 
 // Refused is the error for a machine that does not allow the outer user namespace.
@@ -121,7 +123,7 @@ type Refused struct {
 	Errno syscall.Errno
 }
 
-func (r *Refused) Error() string { return steps[r.Step] + ": " + r.Errno.Error() }
+func (r *Refused) Error() string { return steps()[r.Step] + ": " + r.Errno.Error() }
 
 // Unwrap returns the errno.
 func (r *Refused) Unwrap() error { return r.Errno }

@@ -79,13 +79,13 @@ const (
 	mostBuilds = 100            // that are kept
 )
 
-var hashForm = lazy.Regexp(`^[0-9a-f]{64}$`)
+var hashForm = lazy.Regexp{Expr: `^[0-9a-f]{64}$`}
 
 // tagForm is what can be a tag of an image.
-var tagForm = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+var tagForm = lazy.Regexp{Expr: `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`}
 
 // nameForm is what can be both a template's name and part of an image's.
-var nameForm = lazy.Regexp(`^[a-z0-9][a-z0-9._/-]{0,62}$`)
+var nameForm = lazy.Regexp{Expr: `^[a-z0-9][a-z0-9._/-]{0,62}$`}
 
 func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 	var q struct {
@@ -102,7 +102,7 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 		q.Name = q.Alias
 	}
 	name, tag, tagged := strings.Cut(q.Name, ":")
-	if !nameForm().MatchString(name) {
+	if !nameForm.Get().MatchString(name) {
 		fail(w, fmt.Errorf("%w: name %q: must have lower case letters, digits and ._-", session.ErrInvalid, name))
 		return
 	}
@@ -466,7 +466,7 @@ func (s *builds) instruction(work *workspace, i int, st step) (string, error) {
 
 // copyStep unpacks the files of a COPY below a directory of its own.
 func (s *builds) copyStep(work *workspace, i int, st step, plain func(string) bool) (string, error) {
-	if !hashForm().MatchString(st.Files) {
+	if !hashForm.Get().MatchString(st.Files) {
 		return "", errStep
 	}
 	flags := ""

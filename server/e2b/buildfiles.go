@@ -20,7 +20,7 @@ func (s *builds) templateFile(w http.ResponseWriter, r *http.Request) {
 	s.store.mu.Lock()
 	t := s.store.templates[id]
 	s.store.mu.Unlock()
-	if t == nil || !hashForm().MatchString(hash) {
+	if t == nil || !hashForm.Get().MatchString(hash) {
 		server.Refuse(w, http.StatusNotFound, "template or hash not found")
 		return
 	}
@@ -38,7 +38,7 @@ func (s *builds) serveUpload(w http.ResponseWriter, r *http.Request) {
 	ticket, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/templatefiles/"), "/")
 	id, hash, _ := strings.Cut(rest, "/")
 	if s.opts.Access.Check(w, r, ticket, func() bool {
-		return r.Method == http.MethodPut && hashForm().MatchString(hash) && server.Same(ticket, s.ticket(id, hash))
+		return r.Method == http.MethodPut && hashForm.Get().MatchString(hash) && server.Same(ticket, s.ticket(id, hash))
 	}, func() {
 		server.Refuse(w, http.StatusUnauthorized, "no upload is expected here")
 	}) {

@@ -272,11 +272,11 @@ func scopedR(env map[string]string) (before, after string) {
 }
 
 // shellName is the form of a variable's name in a shell.
-var shellName = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var shellName = lazy.Regexp{Expr: `^[A-Za-z_][A-Za-z0-9_]*$`}
 
 func scopedBash(env map[string]string) (before, after string) {
 	for _, k := range slices.Sorted(maps.Keys(env)) {
-		if !shellName().MatchString(k) {
+		if !shellName.Get().MatchString(k) {
 			continue
 		}
 		old := "__demesne_env_" + k

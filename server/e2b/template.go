@@ -208,7 +208,7 @@ func (s *builds) tagged(w http.ResponseWriter, name string, f func(*template) er
 // checkTags rejects what cannot be a tag.
 func checkTags(tags []string) error {
 	for _, tag := range tags {
-		if !tagForm().MatchString(tag) {
+		if !tagForm.Get().MatchString(tag) {
 			return fmt.Errorf("%w: tag %q: must have letters, digits and ._-", session.ErrInvalid, tag)
 		}
 	}

@@ -31,12 +31,12 @@ const (
 	workDir     = "/workspace"
 )
 
-var identifiers = lazy.Regexp(`^[a-zA-Z0-9_-]{1,36}$`)
+var identifiers = lazy.Regexp{Expr: `^[a-zA-Z0-9_-]{1,36}$`}
 
 // CheckIdentifier validates a caller's name for a sandbox.
 func CheckIdentifier(name string) error {
-	if !identifiers().MatchString(name) {
-		return fmt.Errorf("identifier must match %s", identifiers())
+	if !identifiers.Get().MatchString(name) {
+		return fmt.Errorf("identifier must match %s", identifiers.Get())
 	}
 	return nil
 }

@@ -169,8 +169,8 @@ func TestReadHere(t *testing.T) {
 func TestFixesAreLines(t *testing.T) {
 	line := regexp.MustCompile(`^(([A-Z_]+=\S* )*(sudo|docker|podman|echo|printf|demesne|systemd-run|mkdir)|securityContext:|runtimeClassName:) `)
 	for name, rules := range map[string][]rule{
-		"userns": usernsRules, "mounts": mountRules, "id maps": idMapRules, "netns": netnsRules, "proc": procRules, "hostname": hostnameRules,
-		"overlay": overlayRules, "egress": egressRules, "landlock": landlockRules, "seccomp": seccompRules, "sockets": socketRules,
+		"userns": usernsRules(), "mounts": mountRules(), "id maps": idMapRules(), "netns": netnsRules(), "proc": procRules(), "hostname": hostnameRules(),
+		"overlay": overlayRules(), "egress": egressRules(), "landlock": landlockRules(), "seccomp": seccompRules(), "sockets": socketRules(),
 	} {
 		for i, r := range rules {
 			for _, in := range []Container{NoContainer, Docker, Podman, Kubernetes} {

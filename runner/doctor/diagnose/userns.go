@@ -16,78 +16,82 @@ type rule struct {
 }
 
 // Userns explains why a user namespace was refused, or why a new one has no rights.
-func Userns(err error, f Facts) (why, fix string) { return judge(usernsRules, err, f) }
+func Userns(err error, f Facts) (why, fix string) { return judge(usernsRules(), err, f) }
 
-var usernsRules = []rule{
-	{
-		func(_ syscall.Errno, f Facts) bool { return f.GVisor }, text(gvisorWhy), Facts.gvisorFix,
-	}, {
-		func(e syscall.Errno, f Facts) bool { return f.NoUserns || e == syscall.EINVAL },
-		text("the kernel was built without user namespaces (CONFIG_USER_NS)"), text(""),
-	}, {
-		on(syscall.EROFS), func(f Facts) string { return "/proc is mounted read-only" + f.in() }, Facts.procFix,
-	}, {
-		func(_ syscall.Errno, f Facts) bool { return f.MaxUserns == "0" },
-		text("user.max_user_namespaces is 0"), text("sudo sysctl -w user.max_user_namespaces=15000"),
-	}, {
-		func(e syscall.Errno, f Facts) bool { return e == syscall.ENOSPC || e == syscall.EUSERS },
-		func(f Facts) string {
-			return "user namespaces are 32 deep, or user.max_user_namespaces (" + f.MaxUserns + ") is used up"
+func usernsRules() []rule {
+	return []rule{
+		{
+			func(_ syscall.Errno, f Facts) bool { return f.GVisor }, text(gvisorWhy), Facts.gvisorFix,
+		}, {
+			func(e syscall.Errno, f Facts) bool { return f.NoUserns || e == syscall.EINVAL },
+			text("the kernel was built without user namespaces (CONFIG_USER_NS)"), text(""),
+		}, {
+			on(syscall.EROFS), func(f Facts) string { return "/proc is mounted read-only" + f.in() }, Facts.procFix,
+		}, {
+			func(_ syscall.Errno, f Facts) bool { return f.MaxUserns == "0" },
+			text("user.max_user_namespaces is 0"), text("sudo sysctl -w user.max_user_namespaces=15000"),
+		}, {
+			func(e syscall.Errno, f Facts) bool { return e == syscall.ENOSPC || e == syscall.EUSERS },
+			func(f Facts) string {
+				return "user namespaces are 32 deep, or user.max_user_namespaces (" + f.MaxUserns + ") is used up"
+			},
+			func(f Facts) string {
+				n, _ := strconv.Atoi(f.MaxUserns)
+				return fmt.Sprintf("sudo sysctl -w user.max_user_namespaces=%d", max(15000, 2*n))
+			},
+		}, {
+			func(_ syscall.Errno, f Facts) bool { return f.UsernsClone == "0" && !f.Privileged },
+			text("kernel.unprivileged_userns_clone is 0"), text("sudo sysctl -w kernel.unprivileged_userns_clone=1"),
+		}, {
+			func(e syscall.Errno, f Facts) bool { return e == syscall.EPERM && f.Unmapped },
+			text("the user or group of this process is not mapped in its user namespace"),
+			text("sudo -u USER demesne …   # a user that /proc/self/uid_map lists"),
+		}, {
+			appArmor, text("AppArmor removes the capabilities of unprivileged user namespaces"), Facts.appArmorFix,
+		}, {
+			// Debian 13's kernel and later ones restrict confined programs, without a sysctl.
+			func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.confined() },
+			func(f Facts) string {
+				return "the AppArmor profile " + f.profile() + " does not allow user namespaces" + f.in()
+			},
+			Facts.moduleFix,
+		}, {
+			func(e syscall.Errno, f Facts) bool {
+				return e == syscall.EACCES && f.Container == NoContainer && strings.Contains(f.LSM, "apparmor")
+			},
+			text("AppArmor does not allow user namespaces"), Facts.appArmorFix,
+		}, {
+			func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.SELinux != "" },
+			func(f Facts) string { return "SELinux forbids user namespaces to " + f.SELinux + f.in() },
+			func(f Facts) string { return f.lift(selinuxOff) },
+		}, {
+			func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
+			func(f Facts) string { return "a seccomp filter forbids user namespaces" + f.in() }, Facts.filterFix,
 		},
-		func(f Facts) string {
-			n, _ := strconv.Atoi(f.MaxUserns)
-			return fmt.Sprintf("sudo sysctl -w user.max_user_namespaces=%d", max(15000, 2*n))
-		},
-	}, {
-		func(_ syscall.Errno, f Facts) bool { return f.UsernsClone == "0" && !f.Privileged },
-		text("kernel.unprivileged_userns_clone is 0"), text("sudo sysctl -w kernel.unprivileged_userns_clone=1"),
-	}, {
-		func(e syscall.Errno, f Facts) bool { return e == syscall.EPERM && f.Unmapped },
-		text("the user or group of this process is not mapped in its user namespace"),
-		text("sudo -u USER demesne …   # a user that /proc/self/uid_map lists"),
-	}, {
-		appArmor, text("AppArmor removes the capabilities of unprivileged user namespaces"), Facts.appArmorFix,
-	}, {
-		// Debian 13's kernel and later ones restrict confined programs, without a sysctl.
-		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.confined() },
-		func(f Facts) string {
-			return "the AppArmor profile " + f.profile() + " does not allow user namespaces" + f.in()
-		},
-		Facts.moduleFix,
-	}, {
-		func(e syscall.Errno, f Facts) bool {
-			return e == syscall.EACCES && f.Container == NoContainer && strings.Contains(f.LSM, "apparmor")
-		},
-		text("AppArmor does not allow user namespaces"), Facts.appArmorFix,
-	}, {
-		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.SELinux != "" },
-		func(f Facts) string { return "SELinux forbids user namespaces to " + f.SELinux + f.in() },
-		func(f Facts) string { return f.lift(selinuxOff) },
-	}, {
-		func(e syscall.Errno, f Facts) bool { return f.Seccomp && forbidden(e) },
-		func(f Facts) string { return "a seccomp filter forbids user namespaces" + f.in() }, Facts.filterFix,
-	},
+	}
 }
 
 // Mounts explains why the runner could make namespaces, but no mount.
-func Mounts(err error, f Facts) (why, fix string) { return judge(mountRules, err, f) }
+func Mounts(err error, f Facts) (why, fix string) { return judge(mountRules(), err, f) }
 
-var mountRules = []rule{
-	{
-		func(_ syscall.Errno, f Facts) bool { return f.GVisor }, text(gvisorWhy), Facts.gvisorFix,
-	}, {
-		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.confined() },
-		func(f Facts) string { return "the AppArmor profile " + f.profile() + " forbids mounts" + f.in() }, Facts.moduleFix,
-	}, {
-		func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.SELinux != "" },
-		func(f Facts) string { return "SELinux forbids mounts to " + f.SELinux + f.in() },
-		func(f Facts) string { return f.lift(selinuxOff) },
-	}, {
-		func(_ syscall.Errno, f Facts) bool { return f.Seccomp },
-		func(f Facts) string { return "a seccomp filter forbids mounts" + f.in() }, Facts.filterFix,
-	}, {
-		on(syscall.EACCES), text("a security module forbids mounts"), func(f Facts) string { return f.lift(seccompOff, apparmorOff) },
-	},
+func mountRules() []rule {
+	return []rule{
+		{
+			func(_ syscall.Errno, f Facts) bool { return f.GVisor }, text(gvisorWhy), Facts.gvisorFix,
+		}, {
+			func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.confined() },
+			func(f Facts) string { return "the AppArmor profile " + f.profile() + " forbids mounts" + f.in() }, Facts.moduleFix,
+		}, {
+			func(e syscall.Errno, f Facts) bool { return e == syscall.EACCES && f.SELinux != "" },
+			func(f Facts) string { return "SELinux forbids mounts to " + f.SELinux + f.in() },
+			func(f Facts) string { return f.lift(selinuxOff) },
+		}, {
+			func(_ syscall.Errno, f Facts) bool { return f.Seccomp },
+			func(f Facts) string { return "a seccomp filter forbids mounts" + f.in() }, Facts.filterFix,
+		}, {
+			on(syscall.EACCES), text("a security module forbids mounts"), func(f Facts) string { return f.lift(seccompOff, apparmorOff) },
+		},
+	}
 }
 
 const gvisorWhy = "gVisor is the kernel, and lacks features that sandboxes need"

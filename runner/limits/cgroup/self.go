@@ -72,6 +72,7 @@ type Mount struct {
 // parseMounts returns the cgroup mounts in mountinfo, the latest first.
 func parseMounts(text string) []Mount {
 	var out []Mount
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	for line := range strings.Lines(text) {
 		left, right, ok := strings.Cut(line, " - ")
 		l, r := strings.Fields(left), strings.Fields(right)
@@ -92,9 +93,6 @@ func parseMounts(text string) []Mount {
 	slices.Reverse(out)
 	return out
 }
-
-// unescape reverts the escapes of mountinfo.
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // Mounts returns the hierarchies mounted in the caller's mount namespace.
 func Mounts() ([]Mount, error) {
