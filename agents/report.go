@@ -246,26 +246,6 @@ func sanitized(t session.Tokens) session.Tokens {
 	return session.Tokens{Input: sane(t.Input), Output: sane(t.Output), CacheCreation: sane(t.CacheCreation), CacheRead: sane(t.CacheRead)}
 }
 
-// openDir opens a directory of dir, but no link.
-func openDir(dir *os.Root, name string) (*os.Root, error) {
-	has, err := dir.Lstat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !has.IsDir() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
-	}
-	sub, err := dir.OpenRoot(name)
-	if err != nil {
-		return nil, err
-	}
-	if is, err := sub.Stat("."); err != nil || !os.SameFile(is, has) {
-		sub.Close()
-		return nil, &fs.PathError{Op: "open", Path: name, Err: cmp.Or(err, error(syscall.ELOOP))}
-	}
-	return sub, nil
-}
-
 // openFile opens a regular file of dir for reading, but no link. It never blocks.
 func openFile(dir *os.Root, name string) (*os.File, error) {
 	has, err := dir.Lstat(name)

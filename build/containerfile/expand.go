@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
@@ -99,15 +98,4 @@ func nameIn(text string) (name, rest string) {
 		}
 	}
 	return text, ""
-}
-
-// checkText refuses text that is not UTF-8. It could not be part of a configuration, and two such instructions would
-// have one key.
-func checkText(words ...string) error {
-	for _, w := range words {
-		if !utf8.ValidString(w) {
-			return errors.New("not UTF-8 text")
-		}
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
@@ -122,4 +123,15 @@ func lineAt(r []parser.Range) int {
 		return 0
 	}
 	return r[0].Start.Line
+}
+
+// checkText refuses text that is not UTF-8. It could not be part of a configuration, and two such instructions would
+// have one key.
+func checkText(words ...string) error {
+	for _, w := range words {
+		if !utf8.ValidString(w) {
+			return errors.New("not UTF-8 text")
+		}
+	}
+	return nil
 }

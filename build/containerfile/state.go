@@ -3,6 +3,7 @@ package containerfile
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -426,4 +427,58 @@ func (st *State) copy(s instructions.SourcesAndDest) (*Copy, error) {
 		return to, fmt.Errorf("destination %q: several sources need a directory, with a slash at its end", s.DestPath)
 	}
 	return to, nil
+}
+
+// remotes moves the sources that are not in the context to to.Remotes.
+func (to *Copy) remotes(checksum string, keepGit bool) error {
+	local := []string{}
+	for _, source := range to.Sources {
+		if !isRemote(source) {
+			local = append(local, source)
+			continue
+		}
+		r, err := remote(source)
+		if err != nil {
+			return fmt.Errorf("ADD %s: %w", source, err)
+		}
+		if r.Name == "" && !r.Git && strings.HasSuffix(to.Dest, "/") {
+			return fmt.Errorf("ADD %s: the URL has no file name: end the destination with one", source)
+		}
+		r.Checksum, r.KeepGit = checksum, keepGit
+		to.Remotes = append(to.Remotes, r)
+	}
+	to.Sources = local
+	return to.checkSums(checksum, keepGit)
+}
+
+// checkSums checks --checksum and --keep-git-dir, which hold for one remote source.
+func (to *Copy) checkSums(checksum string, keepGit bool) error {
+	gits := 0
+	for _, r := range to.Remotes {
+		if r.Git {
+			gits++
+		}
+	}
+	switch {
+	case keepGit && gits == 0:
+		return errors.New("ADD --keep-git-dir: no source is a git repository")
+	case checksum == "":
+	case len(to.Remotes) != 1 || len(to.Sources) > 0:
+		return errors.New("ADD --checksum: needs one source, a URL or a git repository")
+	case gits == 0 && !fileSum.Get().MatchString(checksum):
+		return fmt.Errorf("ADD --checksum=%s: not sha256: and 64 hexadecimal digits", checksum)
+	case gits == 1 && !commitSum.Get().MatchString(checksum):
+		return fmt.Errorf("ADD --checksum=%s: not a commit", checksum)
+	}
+	return nil
+}
+
+// Into reports whether the destination is a directory even if it is missing.
+func (to *Copy) Into() bool {
+	for _, r := range to.Remotes {
+		if r.Git {
+			return true
+		}
+	}
+	return strings.HasSuffix(to.Dest, "/") || len(to.Sources)+len(to.Contents)+len(to.Remotes) == 0
 }

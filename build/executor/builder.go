@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"demesne/build/containerfile"
 	"demesne/images"
@@ -68,57 +68,6 @@ type result struct {
 	stage *stage
 }
 
-// build executes the plan and returns the digest of the target's image.
-func (b *builder) build(ctx context.Context) (oci.Digest, error) {
-	defer b.removeIntermediate()
-	b.others = map[string]*stage{}
-	b.results = map[*containerfile.Stage]*result{}
-	for _, s := range b.plan.Stages {
-		b.results[s] = &result{done: make(chan struct{})}
-	}
-	target := b.plan.Stages[len(b.plan.Stages)-1]
-	g, ctx := errgroup.WithContext(ctx)
-	for _, s := range b.plan.Stages {
-		g.Go(func() error {
-			r := b.results[s]
-			for _, on := range s.Needs {
-				select {
-				case <-b.results[on].done:
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				}
-			}
-			st, err := b.stage(ctx, s)
-			if err != nil {
-				return err
-			}
-			r.stage = st
-			close(r.done)
-			return nil
-		})
-	}
-	err := g.Wait()
-	defer b.closeStages()
-	if err != nil {
-		return "", err
-	}
-	return b.publish(context.WithoutCancel(ctx), b.results[target].stage)
-}
-
-func (b *builder) closeStages() {
-	for _, r := range b.results {
-		if r.stage != nil {
-			r.stage.close()
-		}
-	}
-	for _, s := range b.others {
-		s.close()
-	}
-	for _, f := range b.fetches {
-		f.close()
-	}
-}
-
 // removeIntermediate removes the images that sandboxes were made from. Their layers are kept as steps.
 func (b *builder) removeIntermediate() {
 	b.mu.Lock()
@@ -126,4 +75,54 @@ func (b *builder) removeIntermediate() {
 	if err := b.images.Store.RemoveAll(context.Background(), b.dropped); err != nil {
 		b.show.note(fmt.Sprintf("remove intermediate images: %v", err))
 	}
+}
+
+// stage is a stage that is built.
+type stage struct {
+	*builder
+	plan    *containerfile.Stage
+	st      *containerfile.State
+	base    []byte // configuration of the base; empty: none
+	layers  []oci.Layer
+	below   []oci.Digest // what the next step finds: see add
+	history []ocispec.History
+	sandbox *sandbox     // nil: nothing had to be executed yet
+	opening sync.Mutex   // held while another stage opens sandbox
+	sent    []oci.Digest // of the files that the current step has read from the context
+	steps   int          // made so far, and
+	of      int          // in all
+	task    *task        // the last step
+}
+
+// sandbox is the sandbox in which a stage executes its steps.
+type sandbox struct {
+	*builder
+	*session.Sandbox
+	engine session.Engine
+	has    []oci.Layer // the layers of its files
+	taken  int         // how many of them it made itself, and were taken
+	needs
+}
+
+// needs are the properties of a sandbox that a step depends on, besides its files.
+type needs struct {
+	user   string // of the image; empty: root
+	online bool   // it has a network
+	mounts *mounts
+}
+
+// A fetch is one source of ADD from the network. Its own sandbox fetches it, with the egress rules of the build, so that
+// neither a server nor a repository meets a program of the host.
+//
+// The sandbox has the host's files, since an image may have neither curl nor git. A file is fetched by this very program,
+// mounted into the sandbox and executed with fetchVerb: it is there on every machine, and brings HTTP, proxies and
+// redirects. demesne-init would be there too, but every sandbox starts it, and net/http would double its size. For a
+// repository git does what no other program does as well. It is the host's, and its absence is an error.
+type fetch struct {
+	*builder
+	*containerfile.Remote
+	mu      sync.Mutex
+	sandbox *session.Sandbox
+	id      string // what the source is now: sha256:HEX of a file, or a commit
+	here    bool   // the sandbox has it, at path
 }

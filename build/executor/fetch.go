@@ -28,22 +28,6 @@ import (
 	"demesne/session"
 )
 
-// A fetch is one source of ADD from the network. Its own sandbox fetches it, with the egress rules of the build, so that
-// neither a server nor a repository meets a program of the host.
-//
-// The sandbox has the host's files, since an image may have neither curl nor git. A file is fetched by this very program,
-// mounted into the sandbox and executed with fetchVerb: it is there on every machine, and brings HTTP, proxies and
-// redirects. demesne-init would be there too, but every sandbox starts it, and net/http would double its size. For a
-// repository git does what no other program does as well. It is the host's, and its absence is an error.
-type fetch struct {
-	*builder
-	*containerfile.Remote
-	mu      sync.Mutex
-	sandbox *session.Sandbox
-	id      string // what the source is now: sha256:HEX of a file, or a commit
-	here    bool   // the sandbox has it, at path
-}
-
 const (
 	fetchDir     = "/workspace/fetched"
 	fetchProgram = "/workspace/demesne-images"

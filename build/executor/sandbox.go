@@ -22,25 +22,8 @@ import (
 	"demesne/session"
 )
 
-// sandbox is the sandbox in which a stage executes its steps.
-type sandbox struct {
-	*builder
-	*session.Sandbox
-	engine session.Engine
-	has    []oci.Layer // the layers of its files
-	taken  int         // how many of them it made itself, and were taken
-	needs
-}
-
 // maxTaken bounds the layers that one sandbox makes: the runner mounts each of them below the next step.
 const maxTaken = 80
-
-// needs are the properties of a sandbox that a step depends on, besides its files.
-type needs struct {
-	user   string // of the image; empty: root
-	online bool   // it has a network
-	mounts *mounts
-}
 
 // ready provides a sandbox whose files are those of the stage, with or without a network as the step requires.
 func (s *stage) ready(ctx context.Context, step *containerfile.Step) (err error) {

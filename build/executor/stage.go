@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -18,23 +17,6 @@ import (
 	"demesne/images/oci"
 	"demesne/internal/flock"
 )
-
-// stage is a stage that is built.
-type stage struct {
-	*builder
-	plan    *containerfile.Stage
-	st      *containerfile.State
-	base    []byte // configuration of the base; empty: none
-	layers  []oci.Layer
-	below   []oci.Digest // what the next step finds: see add
-	history []ocispec.History
-	sandbox *sandbox     // nil: nothing had to be executed yet
-	opening sync.Mutex   // held while another stage opens sandbox
-	sent    []oci.Digest // of the files that the current step has read from the context
-	steps   int          // made so far, and
-	of      int          // in all
-	task    *task        // the last step
-}
 
 // stage builds a stage.
 func (b *builder) stage(ctx context.Context, plan *containerfile.Stage) (_ *stage, err error) {

@@ -116,38 +116,3 @@ func (p *Progress) summary() string {
 	}
 	return fmt.Sprintf("%s, %d of %d layers %s", sum, unpacked, len(p.order), p.words.end)
 }
-
-// rate measures the speed of a download over the last seconds.
-type rate struct {
-	moved int64
-	marks []mark
-}
-
-type mark struct {
-	at    time.Time
-	moved int64
-}
-
-const (
-	rateOver  = 5 * time.Second
-	rateAfter = time.Second // a shorter measurement means little
-)
-
-func (r *rate) add(now time.Time, n int64) {
-	if n <= 0 {
-		return
-	}
-	r.moved += n
-	for len(r.marks) > 1 && now.Sub(r.marks[0].at) > rateOver {
-		r.marks = r.marks[1:]
-	}
-	r.marks = append(r.marks, mark{now, r.moved})
-}
-
-// of returns bytes a second, or 0 if it is not known yet.
-func (r *rate) of(now time.Time) float64 {
-	if len(r.marks) == 0 || now.Sub(r.marks[0].at) < rateAfter {
-		return 0
-	}
-	return float64(r.moved-r.marks[0].moved) / now.Sub(r.marks[0].at).Seconds()
-}

@@ -8,7 +8,6 @@ package progress
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"demesne/cli/app"
@@ -17,36 +16,6 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 )
-
-// Progress prints the progress of an image on stderr. On a terminal that can redraw, it rewrites a bar for each layer
-// and a line for the image, and erases them in the end; elsewhere it prints a line for each completed step. A nil
-// progress prints nothing. It has no timer: it prints only when an event arrives.
-type Progress struct {
-	on    *app.Console
-	noun  string // `pull "python"`
-	words progressWords
-	term  bool
-	now   func() time.Time
-
-	mu     sync.Mutex
-	layers map[oci.Digest]*layerState // both by digest and by DiffID
-	order  []*layerState
-	rate   rate
-	drawn  time.Time
-	lines  int // lines on the terminal
-}
-
-// layerState is the progress of one layer.
-type layerState struct {
-	name           string
-	fetched, total int64
-	begun          bool // its download, in this pull
-	unpacking      bool
-	unpacked       bool
-}
-
-// progressWords are the words for what happens to a layer: while it is copied, after that, and at its end.
-type progressWords struct{ doing, did, end string }
 
 var (
 	pullWords = progressWords{"fetching", "fetched", "unpacked"}

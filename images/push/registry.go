@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"go.podman.io/image/v5/docker/reference"
@@ -36,10 +34,6 @@ type registry struct {
 	http *http.Client
 	auth *authorizer
 	idle time.Duration // wait for an answer
-}
-
-func errorf(code events.Code, format string, args ...any) error {
-	return &pull.Error{Code: code, Err: fmt.Errorf(format, args...)}
 }
 
 // dial finds out how to talk to the registry of a repository. Mirrors are for pulls: a push goes to the registry in the name.
@@ -136,59 +130,8 @@ func certDirs(sys *types.SystemContext) ([]string, error) {
 	return append(paths.DropInDirectories, filepath.Join(root, "/etc/docker/certs.d")), nil
 }
 
-// statusError is a refusal by the registry. images/pull classifies it by StatusCode.
-type statusError struct {
-	StatusCode int
-	method     string
-	text       string        // what the registry says
-	wait       time.Duration // what Retry-After says
-}
-
-func (e *statusError) Error() string {
-	what := fmt.Sprintf("%s: %d %s", e.method, e.StatusCode, http.StatusText(e.StatusCode))
-	if e.text != "" {
-		what += ": " + e.text
-	}
-	return what
-}
-
 // maxRedirects is how many redirects a request may follow, as in net/http.
 const maxRedirects = 10
-
-// maxBody is how much of an answer is read.
-const maxBody = 64 << 10
-
-// refused reads the answer to a request that the registry did not grant. It closes the body.
-func refused(resp *http.Response) error {
-	defer resp.Body.Close()
-	e := &statusError{StatusCode: resp.StatusCode, method: resp.Request.Method}
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody))
-	var said struct {
-		Errors []struct{ Code, Message string } `json:"errors"`
-	}
-	if json.Unmarshal(raw, &said) == nil {
-		var all []string
-		for _, s := range said.Errors {
-			all = append(all, strings.TrimSuffix(s.Code+": "+s.Message, ": "))
-		}
-		e.text = oci.Clip(strings.Join(all, "; "))
-	}
-	if s := resp.Header.Get("Retry-After"); s != "" {
-		e.wait = pull.PauseOf(s, time.Now())
-	}
-	return e
-}
-
-// accept closes the body of an answer with one of the statuses. Any other answer is an error.
-func accept(resp *http.Response, statuses ...int) error {
-	for _, s := range statuses {
-		if resp.StatusCode == s {
-			_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody)) // so that the connection can be used again
-			return resp.Body.Close()
-		}
-	}
-	return refused(resp)
-}
 
 // ping asks whether a registry answers, and which authentication it wants.
 func (r *registry) ping(ctx context.Context) error {
@@ -281,9 +224,6 @@ func (b *watchedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// errStale reports a request with a body whose token was refused. Another attempt has a new token.
-var errStale = errors.New("the token expired")
-
 func (r *registry) scopes(others []string) []string {
 	scopes := []string{"repository:" + r.path + ":pull,push"}
 	for _, path := range others {
@@ -338,12 +278,4 @@ func (r *registry) getManifest(ctx context.Context, tag string) ([]byte, error) 
 		return readAtMost(resp.Body, oci.MaxManifest)
 	}
 	return nil, refused(resp)
-}
-
-func readAtMost(r io.Reader, most int64) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, most+1))
-	if err == nil && int64(len(raw)) > most {
-		err = fmt.Errorf("longer than %d bytes", most)
-	}
-	return raw, err
 }

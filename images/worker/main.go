@@ -32,9 +32,7 @@ import (
 	"slices"
 	"syscall"
 
-	"demesne/images"
 	"demesne/images/compression"
-	"demesne/images/events"
 	"demesne/images/pull"
 	"demesne/internal/cmdline"
 )
@@ -95,26 +93,6 @@ func description() *cmdline.Program {
 	return p
 }
 
-// call is one invocation of a command.
-type call struct {
-	ctx     context.Context
-	args    []string
-	options map[string]string
-	dir     string // the store's directory
-	out     *reporter
-}
-
-// option returns a setter.
-func (c *call) option(name string) func(string) error {
-	return func(s string) error {
-		if c.options == nil {
-			c.options = map[string]string{}
-		}
-		c.options[name] = s
-		return nil
-	}
-}
-
 // Main executes the command line of the process, and exits.
 func Main() {
 	pull.Quiet()
@@ -164,11 +142,6 @@ func lifeline(r io.Reader, end func()) {
 	end()
 }
 
-// usage returns an error for a wrong invocation.
-func usage(format string, args ...any) error {
-	return &events.Failure{Code: events.CodeInvalid, Text: fmt.Sprintf(format, args...)}
-}
-
 // parse finds the command, and parses its flags and its exact number of arguments.
 func (c *call) parse(argv []string) (command, error) {
 	if len(argv) == 0 {
@@ -190,20 +163,4 @@ func (c *call) parse(argv []string) (command, error) {
 	}
 	c.args, c.dir = rest, c.options["store"]
 	return all[i], nil
-}
-
-// store opens the image store.
-func (c *call) store() (*images.Store, error) {
-	if c.dir == "" {
-		dir, err := images.DefaultDir()
-		if err != nil {
-			return nil, err
-		}
-		c.dir = dir
-	}
-	store, err := images.Open(c.dir)
-	if err == nil {
-		c.dir = store.Dir()
-	}
-	return store, err
 }

@@ -1,18 +1,12 @@
 package worker
 
 import (
-	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/images/pull"
 )
-
-// fetch downloads the blobs of an image that were dropped, and keeps all of its blobs while the store is open.
-func (c *call) fetch(store *images.Store, img *images.Image) error {
-	return pull.Fetch(c.ctx, img, pull.Options{Store: store, Transfer: pull.Transfer{Report: c.out.send}})
-}
 
 // fetchImage downloads the blobs of an image that were dropped.
 func (c *call) fetchImage() error {

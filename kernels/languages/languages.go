@@ -12,26 +12,6 @@ import (
 	"strings"
 )
 
-// Language is a row of the table.
-type Language struct {
-	Name       string
-	Aliases    []string // further names, in lower case
-	Extensions []string // of files, with the dot; the first is the usual one
-	// Run has command lines that run a file: its path and the arguments follow. The first one applies whose program the
-	// root has. nil: no such program is usual.
-	Run [][]string
-	// Check reads code from stdin, executes nothing of it, and reports errors of its syntax: see [Language.Problems]. nil:
-	// no such check is known, and Unchecked may say why.
-	Check     []string
-	Unchecked string
-	Install   []string // installs packages: see [Language.Installer]; nil: no such program is usual
-	Image     string   // a name of the catalogue of images that has the first interpreter; may be empty
-	Kernel    string   // the language of kernelspecs, as these write it; empty: none are known
-	Driver    string   // the interpreter of a driver in package driver; empty: none exists
-
-	problem string // expression that finds a problem in what Check prints; empty: plainProblem
-}
-
 var table = []Language{
 	{
 		Name: "python", Aliases: []string{"py", "python3"}, Extensions: []string{".py"}, Kernel: "python", Driver: "python3", Image: "python",
@@ -87,9 +67,6 @@ var table = []Language{
 	{Name: "java", Extensions: []string{".java"}, Kernel: "java", Run: [][]string{{"java"}}},
 	{Name: "elixir", Extensions: []string{".exs"}, Kernel: "elixir", Run: [][]string{{"elixir"}}},
 }
-
-// Prints reports whether the usual kernels of Jupyter for the language, jslab and tslab, have no values, but print them.
-func (l Language) Prints() bool { return l.Name == "node" || l.Name == "typescript" }
 
 // All returns the languages, in the order of help texts.
 func All() []Language { return slices.Clone(table) }

@@ -51,34 +51,6 @@ func contains(all [][]byte, form string) bool {
 	return slices.ContainsFunc(all, func(b []byte) bool { return string(b) == form })
 }
 
-// Text returns s with every value blanked.
-func (v *Values) Text(s string) string {
-	if v == nil {
-		return s
-	}
-	return string((&stream{values: v}).pass([]byte(s), true))
-}
-
-// FoldedText returns s with every value blanked, ignoring case. It is for names of HTTP headers, as parsers
-// change their case.
-func (v *Values) FoldedText(s string) string {
-	if v == nil {
-		return s
-	}
-	lower := bytes.ToLower([]byte(s))
-	if len(lower) != len(s) { // not ASCII: HTTP parsers do not fold it
-		return v.Text(s)
-	}
-	blanked := (&stream{values: &Values{forms: v.folded}}).pass(lower, true)
-	out := []byte(s)
-	for i, c := range blanked {
-		if c == '*' {
-			out[i] = '*'
-		}
-	}
-	return string(out)
-}
-
 // forms returns the encodings in which a value is searched for.
 func forms(value string) []string {
 	if len(value) < least {

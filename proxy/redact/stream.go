@@ -225,3 +225,31 @@ func (r *reader) Read(b []byte) (int, error) {
 	}
 	return n, nil
 }
+
+// Text returns s with every value blanked.
+func (v *Values) Text(s string) string {
+	if v == nil {
+		return s
+	}
+	return string((&stream{values: v}).pass([]byte(s), true))
+}
+
+// FoldedText returns s with every value blanked, ignoring case. It is for names of HTTP headers, as parsers
+// change their case.
+func (v *Values) FoldedText(s string) string {
+	if v == nil {
+		return s
+	}
+	lower := bytes.ToLower([]byte(s))
+	if len(lower) != len(s) { // not ASCII: HTTP parsers do not fold it
+		return v.Text(s)
+	}
+	blanked := (&stream{values: &Values{forms: v.folded}}).pass(lower, true)
+	out := []byte(s)
+	for i, c := range blanked {
+		if c == '*' {
+			out[i] = '*'
+		}
+	}
+	return string(out)
+}

@@ -31,38 +31,10 @@ package doctor
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/doctor/diagnose"
 )
-
-// Env holds facts that a runner knows and a probe cannot find again. Zero fields are unknown.
-type Env struct {
-	Minimal          bool   // no user namespace could be made
-	ModeWhy, ModeFix string // the reason, and its fix
-
-	UIDMap, GIDMap []runner.IDRange // of the outer user namespace
-	MapWhy, MapFix string           // why the maps are not larger; empty: they are complete
-	RealRoot       bool             // the caller is real root
-	Alone          bool             // the runner has no socket for other callers
-
-	Limits Limits
-	Dir    string // an existing directory for mounts in a probe's own namespace
-	RunDir string // the runner's directory on disk; see [Left]
-	Key    string // the runner's key
-	Runner string // path of demesne-runner; empty: /proc/self/exe
-
-	// Facts replaces the machine's own facts unless nil.
-	Facts *diagnose.Facts
-}
-
-// Limits is the result of package limits.
-type Limits struct {
-	Mechanism string // cgroup2, cgroup1, rlimits, …
-	Why, Fix  string // why it is not the best mechanism; empty: it is
-}
 
 // probeTime bounds Run. All probes together take about 20 ms, and up to a hundred times that on a loaded
 // machine. Only a probe that hangs reaches the bound.
@@ -74,12 +46,6 @@ type group struct {
 	bare  bool // works without a user namespace
 	root  bool // concerns real root only
 	do    func(context.Context, *Env) []answer
-}
-
-// answer is a runner.Probe without its name.
-type answer struct {
-	status           runner.Status
-	detail, why, fix string
 }
 
 // groups lists the probes in output order.
@@ -176,38 +142,4 @@ func (g group) same(a answer) []answer {
 		all[i] = a
 	}
 	return all
-}
-
-// facts reads the facts and removes those that hold only inside: in the runner's user namespace every process
-// is privileged and mapped.
-func (e *Env) facts() *diagnose.Facts {
-	if e.Facts != nil {
-		return e.Facts
-	}
-	path := e.Runner
-	if path == "" {
-		path, _ = os.Executable()
-	}
-	if e.Minimal {
-		f := diagnose.Read(path)
-		return &f
-	}
-	caller := os.Getuid()
-	if len(e.UIDMap) > 0 {
-		caller = int(e.UIDMap[0].Host)
-	}
-	f := diagnose.ReadAs(path, caller)
-	f.Privileged, f.Unmapped = false, false
-	return &f
-}
-
-func held(detail string) answer { return answer{status: runner.Held, detail: detail} }
-
-// diagnosis is a function of package diagnose.
-type diagnosis func(error, diagnose.Facts) (why, fix string)
-
-// judge returns an answer with status and substitute, explained by d.
-func (e *Env) judge(status runner.Status, instead string, d diagnosis, err error) answer {
-	why, fix := d(err, *e.Facts)
-	return answer{status, instead, why, fix}
 }

@@ -176,3 +176,7 @@ func (d *Store) used() func(base string) bool {
 	}
 	return func(base string) bool { return bases[base] }
 }
+
+// Remove removes the sandbox and closes b. A runner without the sandbox's ids, for example, can remove only a part. The
+// sandbox then no longer exists, and the next sweep continues.
+func (b *Dir) Remove() error { return errors.Join(b.remove(), b.d.sweepBases()) }

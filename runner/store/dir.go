@@ -74,10 +74,6 @@ func (b *Dir) Renew(until time.Time) error {
 // Close unlocks the sandbox for the next Take.
 func (b *Dir) Close() error { return errors.Join(b.root.Close(), flock.Unlock(b.lock), b.lock.Close()) }
 
-// Remove removes the sandbox and closes b. A runner without the sandbox's ids, for example, can remove only a part. The
-// sandbox then no longer exists, and the next sweep continues.
-func (b *Dir) Remove() error { return errors.Join(b.remove(), b.d.sweepBases()) }
-
 func (b *Dir) remove() error {
 	old := oldPrefix + b.id + "-" + strconv.FormatUint(rand.Uint64(), 36) // an earlier one of this name may still exist
 	if err := b.d.root.Rename(b.id, old); err != nil {

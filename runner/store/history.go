@@ -23,7 +23,6 @@ import (
 	"syscall"
 
 	"demesne/runner"
-
 	"demesne/runner/ipc"
 )
 

@@ -19,9 +19,6 @@
 package audit
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +26,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,12 +33,6 @@ import (
 	"demesne/internal/flock"
 	"demesne/session/events"
 )
-
-// Entry is one line of a log.
-type Entry struct {
-	events.Event
-	Prev string `json:"prev"` // SHA-256 of the line before, in hexadecimal
-}
 
 // Variable names a directory. Every program of demesne appends what it does to the log there. A server sets it for the
 // programs that it executes, such as those of jobs and agents.
@@ -56,25 +46,6 @@ const (
 	detailsMost = 32
 	syncEvery   = time.Second
 )
-
-const (
-	headName      = "head"
-	segmentSuffix = ".jsonl"
-)
-
-// none is the hash before the first entry.
-var none = strings.Repeat("0", 2*sha256.Size)
-
-// Log is a log that can be appended to. It is safe for concurrent use, also by several processes.
-type Log struct {
-	dir  string
-	most int64 // segmentMost
-
-	mu    sync.Mutex
-	head  *os.File
-	file  *os.File // the segment that was last written
-	dirty bool
-}
 
 // Open opens the log of a directory, which is made if it does not exist.
 func Open(dir string) (*Log, error) {
@@ -193,29 +164,6 @@ func (l *Log) write(end head, id uint64, line []byte) error {
 	return l.putHead(next)
 }
 
-// segment opens a segment for appending.
-func (l *Log) segment(name string) (*os.File, error) {
-	if l.file != nil && filepath.Base(l.file.Name()) == name {
-		return l.file, nil
-	}
-	f, err := os.OpenFile(filepath.Join(l.dir, name), os.O_RDWR|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	l.sync()
-	l.file.Close()
-	l.file = f
-	return f, nil
-}
-
-func segmentName(first uint64) string { return fmt.Sprintf("%020d%s", first, segmentSuffix) }
-
-// sumOf returns the hash of a line without its newline.
-func sumOf(line []byte) string {
-	sum := sha256.Sum256(line)
-	return hex.EncodeToString(sum[:])
-}
-
 // bounded returns details of a bounded size and valid UTF-8.
 func bounded(all map[string]string) map[string]string {
 	if all == nil {
@@ -231,15 +179,4 @@ func bounded(all map[string]string) map[string]string {
 		}
 	}
 	return some
-}
-
-// Last returns the newest entries, at most most, the oldest of them first.
-func Last(ctx context.Context, dir string, most int) (all []Entry, err error) {
-	err = Read(ctx, dir, Filter{}, func(e Entry) bool {
-		if all = append(all, e); len(all) > 2*most {
-			all = append([]Entry(nil), all[len(all)-most:]...)
-		}
-		return true
-	})
-	return all[max(0, len(all)-most):], err
 }

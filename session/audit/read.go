@@ -199,3 +199,14 @@ func headOf(dir string) (h head, ok bool, err error) {
 	h, ok = readHead(f)
 	return h, ok, nil
 }
+
+// Last returns the newest entries, at most most, the oldest of them first.
+func Last(ctx context.Context, dir string, most int) (all []Entry, err error) {
+	err = Read(ctx, dir, Filter{}, func(e Entry) bool {
+		if all = append(all, e); len(all) > 2*most {
+			all = append([]Entry(nil), all[len(all)-most:]...)
+		}
+		return true
+	})
+	return all[max(0, len(all)-most):], err
+}

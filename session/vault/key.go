@@ -39,17 +39,17 @@ func ParseSource(s string) (Source, error) {
 // maxKey bounds the text of a key, in bytes.
 const maxKey = 4 << 10
 
-// identity returns the key. If it is to be in the default file, and create is set, it makes a missing one.
-func (v *Vault) identity(create bool) (*age.X25519Identity, error) {
+// identity returns the key. path is the default file; if create is set, a missing one is made.
+func (k Source) identity(path string, create bool) (*age.X25519Identity, error) {
 	var text []byte
 	var err error
-	switch path := filepath.Join(v.dir, keyFile); {
-	case v.key.Command != "":
-		sh := exec.Command("/bin/sh", "-c", v.key.Command)
+	switch {
+	case k.Command != "":
+		sh := exec.Command("/bin/sh", "-c", k.Command)
 		sh.Stdin, sh.Stderr = os.Stdin, os.Stderr
 		text, err = sh.Output()
-	case v.key.File != "":
-		text, err = readPrivate(v.key.File, maxKey)
+	case k.File != "":
+		text, err = readPrivate(k.File, maxKey)
 	default:
 		text, err = readPrivate(path, maxKey)
 		if create && errors.Is(err, fs.ErrNotExist) {

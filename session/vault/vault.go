@@ -218,7 +218,7 @@ func (v *Vault) change(f func(map[string]Secret) error) error {
 	if err := f(all); err != nil {
 		return err
 	}
-	key, err := v.identity(true)
+	key, err := v.key.identity(filepath.Join(v.dir, keyFile), true)
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (v *Vault) read() (map[string]Secret, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read secrets: %w", err)
 	}
-	key, err := v.identity(false)
+	key, err := v.key.identity(filepath.Join(v.dir, keyFile), false)
 	if err != nil {
 		return nil, err
 	}
