@@ -50,7 +50,7 @@ const (
 )
 
 // DefaultEgress is the egress mode of a build that names none.
-const DefaultEgress = "package-managers"
+const DefaultEgress = runner.PackageManagers
 
 // Progress styles.
 var progresses = []string{"auto", "plain", "tty"}
@@ -97,7 +97,7 @@ func (o *Options) Flags() cmdline.Flags {
 			Help: "limit for what a stage writes, or none (default none)"},
 		{Group: groupSteps, Long: "max-layers", Arg: "SIZE", Set: cmdline.Disk(&o.MaxLayers),
 			Help: "limit for all new layers together, or none; the results of steps are then kept no longer than the image"},
-		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: []string{"none", "package-managers", "open"}, Set: cmdline.Text(&o.Egress),
+		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: runner.EgressModes(), Set: cmdline.Text(&o.Egress),
 			Help: "destinations that RUN may reach: none, package-managers or open (default package-managers)"},
 		{Group: groupNetwork, Long: "network", Arg: "MODE", Words: networks, Set: o.setNetwork,
 			Help: "network of RUN: none, also where ADD may fetch files, or default, which is what --egress allows"},

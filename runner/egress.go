@@ -7,6 +7,16 @@ import (
 	"demesne/internal/fsutil"
 )
 
+// The egress modes. Package policy, which few programs link, has their rules.
+const (
+	NoEgress        = "none"
+	PackageManagers = "package-managers"
+	OpenEgress      = "open"
+)
+
+// EgressModes returns the modes, from the narrowest to the widest.
+func EgressModes() []string { return []string{NoEgress, PackageManagers, OpenEgress} }
+
 // Egress describes which names of the network a sandbox may reach. With a nil or zero Egress a sandbox has only a
 // loopback interface: it gets no gateway, and none can be added later.
 //

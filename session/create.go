@@ -293,7 +293,7 @@ func (s *Service) ForkAttached(ctx context.Context, from, out string, mounts []r
 // requested returns the properties that c asks of a keyed sandbox, and marks those that are defaults. The rules of its
 // egress include this machine's mirrors, so the caller's words are compared instead.
 func (c CreateOptions) requested(st *pending) ([]runner.Argument, error) {
-	mode := NoEgress
+	mode := runner.NoEgress
 	if e := st.spec.Egress; e != nil && e.Mode != "" {
 		mode = e.Mode
 	}

@@ -20,9 +20,6 @@ import (
 // the runner unchanged, without this program.
 const EgressProgram = "demesne-proxy"
 
-// NoEgress is the mode without rules, and the default.
-const NoEgress = "none"
-
 // Egress says what a sandbox may reach, in the caller's words. The zero value: nothing, and no gateway.
 type Egress struct {
 	Mode           string   // a mode of package policy; empty: the file's, or none
@@ -56,7 +53,7 @@ type egressResolver struct {
 // likely reports whether the sandbox may get a gateway, before any rules are read.
 func (g *egressResolver) likely(e Egress) bool {
 	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Gateway || e.Ask > 0 || e.GoProxy || g.source != nil || len(e.Secrets) > 0
-	return some && e.Mode != NoEgress || e.Gateway || e.services()
+	return some && e.Mode != runner.NoEgress || e.Gateway || e.services()
 }
 
 // policyError lists what is wrong with a policy file. Lines is never empty.
@@ -96,7 +93,7 @@ func (g *egressResolver) resolve(ctx context.Context, e Egress, note func(string
 // wants no network. It also returns the rules that they come from.
 func (g *egressResolver) settings(ctx context.Context, e Egress) (*runner.Egress, runner.EgressRules, error) {
 	var r runner.EgressRules
-	if (e.Mode != "" && e.Mode != NoEgress) || e.File != "" {
+	if (e.Mode != "" && e.Mode != runner.NoEgress) || e.File != "" {
 		var err error
 		if r, err = rulesOf(ctx, e.Mode, e.File); err != nil {
 			return nil, r, err
@@ -111,7 +108,7 @@ func (g *egressResolver) settings(ctx context.Context, e Egress) (*runner.Egress
 	to.Allow, to.Deny = append(slices.Clip(to.Allow), e.Allow...), append(slices.Clip(to.Deny), e.Deny...)
 	to.GoProxy = to.GoProxy || e.GoProxy
 	wanted := e.Learn || e.Gateway || e.Ask > 0 || len(secrets) > 0 || e.services()
-	if (to.Mode == "" || to.Mode == NoEgress) && len(to.Allow) == 0 && !to.GoProxy && !wanted {
+	if (to.Mode == "" || to.Mode == runner.NoEgress) && len(to.Allow) == 0 && !to.GoProxy && !wanted {
 		return nil, r, nil
 	}
 	to.Upstream, to.Trust, to.Secrets = upstream(g.getenv), trust(g.getenv, r.CAs), secrets

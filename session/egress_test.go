@@ -34,12 +34,12 @@ func find(ctx context.Context, e Egress, secrets ...runner.Secret) (*runner.Egre
 // TestFindAlone checks that rules with only names start no helper, and that no options mean no network.
 func TestFindAlone(t *testing.T) {
 	t.Setenv("DEMESNE_LIBEXEC", t.TempDir())
-	for _, w := range []Egress{{}, {Mode: NoEgress}, {Deny: []string{"a.test"}}} {
+	for _, w := range []Egress{{}, {Mode: runner.NoEgress}, {Deny: []string{"a.test"}}} {
 		if e, notes, err := find(context.Background(), w); e != nil || notes != nil || err != nil {
 			t.Errorf("%+v: %+v, %q, %v", w, e, notes, err)
 		}
 	}
-	e, _, err := find(context.Background(), Egress{Mode: NoEgress, Allow: []string{"a.test"}, Deny: []string{"b.a.test"}})
+	e, _, err := find(context.Background(), Egress{Mode: runner.NoEgress, Allow: []string{"a.test"}, Deny: []string{"b.a.test"}})
 	if err != nil || !slices.Equal(e.Allow, []string{"a.test"}) || !slices.Equal(e.Deny, []string{"b.a.test"}) || e.Mode != "" {
 		t.Errorf("%+v, %v", e, err)
 	}

@@ -189,7 +189,7 @@ func secretsOf(s *runner.Spec) []runner.Secret {
 func egressWord(e *runner.Egress) string {
 	switch {
 	case e == nil:
-		return NoEgress
+		return runner.NoEgress
 	case e.Mode == "":
 		return "rules"
 	}
@@ -328,7 +328,7 @@ func (e observed) ChangeEgress(ctx context.Context, c runner.EgressChange) error
 	if c.Replace {
 		replaced = "yes"
 	}
-	if c.Mode != "" && c.Mode != NoEgress || len(c.Allow) > 0 {
+	if c.Mode != "" && c.Mode != runner.NoEgress || len(c.Allow) > 0 {
 		e.o.report(ctx, events.EgressApproved, c.Sandbox, "", "rules", strings.Join(c.Allow, ", "), "mode", c.Mode, "replaced", replaced)
 	}
 	if len(c.Deny) > 0 || c.Replace && len(c.Allow) == 0 {

@@ -16,7 +16,7 @@ import (
 func TestRequest(t *testing.T) {
 	r := Request{Secrets: []string{"TOKEN"}}
 	r.Create = CreateOptions{Spec: runner.Spec{Key: "k"}, Image: imageref.Ref{Kind: imageref.Registry, Given: "x", Full: "docker.io/library/x"}, Pull: images.PullNever}
-	r.Create.Egress = Egress{Mode: NoEgress, Secrets: []runner.Secret{{Value: "value-1"}}, Routes: []runner.Route{{Token: "value-2"}}}
+	r.Create.Egress = Egress{Mode: runner.NoEgress, Secrets: []runner.Secret{{Value: "value-1"}}, Routes: []runner.Route{{Token: "value-2"}}}
 	r.Run = RunOptions{Command: runner.Command{Argv: Shell("echo $HOME"), Timeout: 3}, Stdin: "in", Stdout: &strings.Builder{}, Manifest: true}
 	r.Run.Steps.List = []runner.Step{{Argv: []string{"a b"}}}
 	text, err := json.Marshal(r)

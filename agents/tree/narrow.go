@@ -9,21 +9,20 @@ import (
 
 	"demesne/proxy/policy"
 	"demesne/runner"
-	"demesne/session"
 )
 
 // narrow returns the egress mode of a child that asks for mode and domains: at most what the agent itself has. A mode
 // that the child did not ask for is only a default, and becomes none where it is too much.
 func (n *node) narrow(mode string, domains []string, asked bool) (string, error) {
-	mode = cmp.Or(mode, session.NoEgress)
-	known := slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == openMode })
+	mode = cmp.Or(mode, runner.NoEgress)
+	known := slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == runner.OpenEgress })
 	switch {
-	case mode == openMode:
+	case mode == runner.OpenEgress:
 		return "", n.offered().RefuseOpen()
 	case !slices.Contains(known, mode):
-		return "", fmt.Errorf("egress mode %q is not in the allowlist (%s)", mode, join(append(known, openMode)))
+		return "", fmt.Errorf("egress mode %q is not in the allowlist (%s)", mode, join(append(known, runner.OpenEgress)))
 	case !asked && n.reach().permits(reach{mode: mode}) != nil:
-		mode = session.NoEgress
+		mode = runner.NoEgress
 	}
 	if err := n.reach().permits(reach{mode, domains}); err != nil {
 		return "", err

@@ -148,7 +148,7 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 	}
 	if n.req.Research {
 		// The only inputs are the agent's own task and program.
-		c.Egress.Mode, c.Egress.OpenWithInputs = openMode, true
+		c.Egress.Mode, c.Egress.OpenWithInputs = runner.OpenEgress, true
 	}
 	return c
 }
@@ -208,9 +208,6 @@ func (n *node) closeGates() {
 		g.close()
 	}
 }
-
-// openMode is the egress mode of research.
-const openMode = "open"
 
 // Ports on a sandbox's loopback: see also the routes of package agents.
 const nestedPort = 8089

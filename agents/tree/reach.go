@@ -7,7 +7,7 @@ import (
 
 	"demesne/mcp"
 	"demesne/proxy/policy"
-	"demesne/session"
+	"demesne/runner"
 )
 
 // reach is the network of one caller in a tree: an egress mode, and rules beside it. The zero value reaches nothing.
@@ -18,7 +18,7 @@ type reach struct {
 
 // everywhere is the reach of research, and the reach that a tool of the host may have, which can send its arguments
 // anywhere.
-var everywhere = reach{mode: openMode}
+var everywhere = reach{mode: runner.OpenEgress}
 
 // permits returns why a caller that reaches own may not use what reaches want, or nil. It decides about commands,
 // sandboxes, agents, research and tools of the host. It compares rules as text, which errs on the side of refusal.
@@ -35,9 +35,9 @@ func (own reach) permits(want reach) error {
 	return nil
 }
 
-func (own reach) modeOr() string { return cmp.Or(own.mode, session.NoEgress) }
+func (own reach) modeOr() string { return cmp.Or(own.mode, runner.NoEgress) }
 
-func (own reach) open() bool { return own.mode == openMode }
+func (own reach) open() bool { return own.mode == runner.OpenEgress }
 
 // public reports whether the rule leads no further than the mode open.
 func public(words string) bool {

@@ -11,6 +11,7 @@ import (
 	"demesne/agents"
 	"demesne/internal/cmdline"
 	"demesne/mcp"
+	"demesne/runner"
 	"demesne/session/operator"
 )
 
@@ -51,7 +52,7 @@ func (f *console) nestedOptions(catalog *agents.Catalog, namespace string) (mcp.
 	if err != nil {
 		return mcp.Options{}, err
 	}
-	bounds.Egress, bounds.AllowedDomains = "package-managers", nil // a child has no rule that its parent lacks
+	bounds.Egress, bounds.AllowedDomains = runner.PackageManagers, nil // a child has no rule that its parent lacks
 	p, err := operator.New(bounds, operator.Caller{Namespace: namespace, Model: true})
 	if err != nil {
 		return mcp.Options{}, err

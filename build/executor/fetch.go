@@ -193,7 +193,7 @@ func (f *fetch) open(ctx context.Context) error {
 	if f.sandbox != nil {
 		return nil
 	}
-	if f.egress.Mode == session.NoEgress && len(f.egress.Allow) == 0 {
+	if f.egress.Mode == runner.NoEgress && len(f.egress.Allow) == 0 {
 		return text.Hinted(errors.New("--egress none forbids it"), "--allow-domain NAME allows one server")
 	}
 	self, err := client.FindProgram("demesne-images")

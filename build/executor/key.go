@@ -6,6 +6,7 @@ import (
 
 	"demesne/build/containerfile"
 	"demesne/images/oci"
+	"demesne/runner"
 	"demesne/session"
 )
 
@@ -32,7 +33,7 @@ func (in inputs) key() (oci.Digest, error) {
 
 // networkOf returns what a RUN may reach. A build without a network must not take a result that was made with one.
 func networkOf(r *containerfile.Run, e session.Egress) []string {
-	if r == nil || r.Network == "none" || e.Mode == session.NoEgress {
+	if r == nil || r.Network == "none" || e.Mode == runner.NoEgress {
 		return nil
 	}
 	allow := slices.Clone(e.Allow)

@@ -29,7 +29,7 @@ const maxTaken = 80
 func (s *stage) ready(ctx context.Context, step *containerfile.Step) (err error) {
 	n := needs{}
 	if r := step.Run; r != nil {
-		n = needs{user: r.User, online: r.Network != "none" && s.egress.Mode != session.NoEgress}
+		n = needs{user: r.User, online: r.Network != "none" && s.egress.Mode != runner.NoEgress}
 		if len(r.Mounts) > 0 || len(r.Script) > 0 || s.recipe != "" && r.Argv[0] == bootstrapPath {
 			n.mounts, err = s.mountsOf(ctx, r)
 			if err != nil {

@@ -77,7 +77,7 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	o.Interactive = o.stamp == ""
 	o.TTY = o.Interactive && stream.IsTerminal(o.Stdin) && stream.IsTerminal(o.Stdout)
 	if n := &o.Network; n.Mode == "" && n.File == "" && !n.Learn {
-		n.Mode = "package-managers"
+		n.Mode = runner.PackageManagers
 	}
 	t.launch = t.agent.Interactive(agents.Task{Dir: t.project.Dir, Egress: o.Network.Mode}, args[1:], agentHome)
 	if o.branch {

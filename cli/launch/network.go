@@ -19,10 +19,6 @@ import (
 	"demesne/session"
 )
 
-// egressModes repeats the names in package policy, which this program does not link: see package
-// session. A test compares them.
-var egressModes = []string{session.NoEgress, "package-managers", "open"}
-
 // Network holds the network options of a command line.
 type Network struct {
 	Mode, File     string
@@ -40,7 +36,7 @@ type Network struct {
 // Flags returns the network flags of run and create.
 func (n *Network) Flags() cmdline.Flags {
 	return cmdline.Flags{
-		{Group: app.GroupNetwork, Long: "egress", Arg: "MODE", Words: egressModes, Set: cmdline.Word(&n.Mode, egressModes),
+		{Group: app.GroupNetwork, Long: "egress", Arg: "MODE", Words: runner.EgressModes(), Set: cmdline.Word(&n.Mode, runner.EgressModes()),
 			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
 		{Group: app.GroupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.Allow, CheckRule),
 			Help: "also allow a name, *.NAME for all names below it, an address or a range such as 10.0.0.0/8 or 2001:db8::/32; ports such as 443,8000-8010 or * (default 80,443)"},

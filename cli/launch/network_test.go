@@ -15,8 +15,8 @@ import (
 
 // TestEgressModes checks that --egress accepts exactly the modes of package policy.
 func TestEgressModes(t *testing.T) {
-	if !slices.Equal(egressModes, policy.ModeNames()) {
-		t.Errorf("--egress takes %q, package policy has %q", egressModes, policy.ModeNames())
+	if !slices.Equal(runner.EgressModes(), policy.ModeNames()) {
+		t.Errorf("--egress takes %q, package policy has %q", runner.EgressModes(), policy.ModeNames())
 	}
 }
 

@@ -54,7 +54,7 @@ func (c *codeOptions) installer(o *launch.Options, sc *script, args []string) (*
 		return nil, err
 	}
 	if n := &o.Network; n.Mode == "" && n.File == "" && !n.Learn && len(n.Allow) == 0 {
-		n.Mode = "package-managers"
+		n.Mode = runner.PackageManagers
 	}
 	argv, env := l.Installer(all)
 	return &runner.Command{Argv: argv, Env: env, User: o.User, Timeout: installTime}, nil
@@ -81,7 +81,7 @@ func (c *codeOptions) install(ctx context.Context, o *launch.Options, s *session
 		return nil
 	}
 	o.Say(fmt.Sprintf("%s: install %s: %s", o.Verb, strings.Join(c.dependencies, " "), strings.TrimSpace(failed)))
-	if o.Network.Mode == session.NoEgress {
+	if o.Network.Mode == runner.NoEgress {
 		fmt.Fprintln(o.Stderr, "hint: --egress package-managers lets the sandbox reach package registries")
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"demesne/internal/text"
 	"demesne/mcp/filter"
 	"demesne/mcp/install"
+	"demesne/runner"
 )
 
 // packageRunners are programs that download the program they run.
@@ -65,7 +66,7 @@ func Wrap(a *app.App, args []string) (int, error) {
 	}
 	o.Interactive = true
 	if n := &o.Network; len(rest) > 0 && slices.Contains(packageRunners, filepath.Base(rest[0])) && n.Mode == "" && n.File == "" && !n.Learn {
-		n.Mode = "package-managers"
+		n.Mode = runner.PackageManagers
 	}
 	w, err := filter.New(a.Stdin, a.Stdout, a.Say, requests)
 	if err != nil {

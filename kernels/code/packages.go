@@ -98,7 +98,7 @@ func lastOf(s string) string {
 }
 
 // registriesMode is the mode of package policy that allows the registries of all languages.
-const registriesMode = "package-managers"
+const registriesMode = runner.PackageManagers
 
 // whyNot says what may have made an installation fail, apart from what the installer wrote.
 func (c *Session) whyNot(r *session.RunResult) string {
@@ -110,7 +110,7 @@ func (c *Session) whyNot(r *session.RunResult) string {
 		return fmt.Sprintf("the installation did not end within %s", installTime)
 	case r.Reason == runner.OOM || r.Reason == runner.DiskFull:
 		return "the sandbox needs more memory or disk: make a session with higher limits"
-	case (e.Mode == "" || e.Mode == session.NoEgress) && e.File == "" && len(e.Allow) == 0 && !e.Learn:
+	case (e.Mode == "" || e.Mode == runner.NoEgress) && e.File == "" && len(e.Allow) == 0 && !e.Learn:
 		return "the sandbox has no network: egress " + registriesMode + " allows the package registries"
 	case len(r.Denied) > 0 && r.Denied[0].Failed:
 		return fmt.Sprintf("not reached: %s", r.Denied[0])

@@ -46,7 +46,7 @@ func (f *console) options(o *kernelcmd.Options, language string) (c code.Options
 		},
 	}
 	if o.Egress != "" {
-		if err := cmdline.OneOf(o.Egress, []string{session.NoEgress, "package-managers", "open"}); err != nil {
+		if err := cmdline.OneOf(o.Egress, runner.EgressModes()); err != nil {
 			return c, fmt.Errorf("egress %q: %w", o.Egress, err)
 		}
 	} else {

@@ -64,7 +64,7 @@ func (o *Options) sandboxFlags() cmdline.Flags {
 			Help: "limit of processor time, in processors: 0.5, 2, or none (default none)"},
 		{Group: groupSandbox, Long: "disk", Arg: "SIZE", Set: cmdline.Disk(&o.Limits.Disk),
 			Help: "limit for data written to each of /, /out and /workspace, or none (default 2g)"},
-		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: []string{"none", "package-managers", "open"}, Set: cmdline.Text(&o.Egress),
+		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: runner.EgressModes(), Set: cmdline.Text(&o.Egress),
 			Help: "destinations to allow: none, package-managers or open (default none)"},
 		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&o.Allow, nil),
 			Help: "also allow this destination, as in demesne run"},

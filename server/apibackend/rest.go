@@ -49,7 +49,7 @@ func (b *Backend) Diff(ctx context.Context, name string) (d *runner.Diff, err er
 
 // Rules implements [rest.Service].
 func (b *Backend) Rules(ctx context.Context, name string, allow, deny []string) error {
-	allow, err := b.Policy.Rules(session.NoEgress, allow)
+	allow, err := b.Policy.Rules(runner.NoEgress, allow)
 	if err != nil {
 		return kinds.Invalid(err)
 	}

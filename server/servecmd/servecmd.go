@@ -10,6 +10,7 @@ import (
 
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
+	"demesne/runner"
 	"demesne/session"
 )
 
@@ -139,17 +140,14 @@ func accessFlags(o *Options) cmdline.Flags {
 	}
 }
 
-var (
-	egressModes   = []string{"none", "package-managers", "open"}
-	jwtAlgorithms = []string{"HS256", "HS384", "HS512"}
-)
+var jwtAlgorithms = []string{"HS256", "HS384", "HS512"}
 
 // BoundFlags returns the flags that a namespace can have too, bound to b.
 func BoundFlags(b *session.Bounds) cmdline.Flags {
 	return cmdline.Flags{
 		{Group: groupSandboxes, Long: "image", Arg: "NAME", Set: cmdline.Text(&b.Image),
 			Help: "image of the templates base and code-interpreter-v1 (default $DEMESNE_DEFAULT_IMAGE, or host)"},
-		{Group: groupSandboxes, Long: "egress", Arg: "MODE", Words: egressModes, Set: cmdline.Word(&b.Egress, egressModes),
+		{Group: groupSandboxes, Long: "egress", Arg: "MODE", Words: runner.EgressModes(), Set: cmdline.Word(&b.Egress, runner.EgressModes()),
 			Help: "what a sandbox with internet access may reach: none, package-managers or open (default " + DefaultEgress + ")"},
 		{Group: groupSandboxes, Long: "memory", Arg: "SIZE", Set: cmdline.Memory(&b.Limits.Memory),
 			Help: "memory limit of each sandbox, or none (default half of the machine's)"},

@@ -126,11 +126,11 @@ func (p *Policy) Widest() string { return p.Egress }
 // Network returns what a sandbox may reach whose caller asks for e, with the rules that the operator's contain. It refuses
 // what leads further. It also refuses rules that need a person's word.
 func (p *Policy) Network(e session.Egress) (session.Egress, error) {
-	e.Mode = cmp.Or(e.Mode, session.NoEgress)
+	e.Mode = cmp.Or(e.Mode, runner.NoEgress)
 	if err := p.Mode(e.Mode); err != nil {
 		return e, err
 	}
-	if p.Egress == session.NoEgress {
+	if p.Egress == runner.NoEgress {
 		if len(e.Allow) > 0 {
 			return e, refused("rule %q: the operator allows no network", e.Allow[0])
 		}
@@ -168,7 +168,7 @@ func (p *Policy) Rules(mode string, all []string) (allow []string, err error) {
 // has the operator's token. Below the mode open only the operator may.
 func (p *Policy) MayAnswer(own bool) error {
 	switch {
-	case p.Egress == session.NoEgress:
+	case p.Egress == runner.NoEgress:
 		return refused("the operator allows no network")
 	case p.Egress != open && !own:
 		return refused("the operator allows %q, and decides about the rest", p.Egress)

@@ -73,7 +73,7 @@ func (f *Sessions) StartSession(ctx context.Context, r code.Request, w session.C
 			delete(f.about, old)
 		}
 	}
-	f.about[s] = &about{image: r.Create.Image.String(), egress: e.Mode, offline: e.Mode == session.NoEgress && len(e.Allow) == 0 && e.Ask == 0, create: o.Create, figures: code.Figures{Dir: s.Sandbox.Out}}
+	f.about[s] = &about{image: r.Create.Image.String(), egress: e.Mode, offline: e.Mode == runner.NoEgress && len(e.Allow) == 0 && e.Ask == 0, create: o.Create, figures: code.Figures{Dir: s.Sandbox.Out}}
 	f.mu.Unlock()
 	made := f.describe(s)
 	return &made, nil

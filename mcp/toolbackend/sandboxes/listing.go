@@ -34,7 +34,7 @@ func (f *Sandboxes) List(ctx context.Context) (*session.Listing, error) {
 
 func listed(i runner.Info) session.Listed {
 	b := session.Listed{
-		ID: i.ID, Name: i.Name, Key: i.Spec.Key, State: i.State, Image: i.Spec.Image, Egress: session.NoEgress,
+		ID: i.ID, Name: i.Name, Key: i.Spec.Key, State: i.State, Image: i.Spec.Image, Egress: runner.NoEgress,
 		OutputDir: i.Out, Created: i.Created, Expires: i.Expires,
 	}
 	if e := i.Spec.Egress; e != nil && e.Mode != "" {
