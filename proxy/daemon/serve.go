@@ -189,7 +189,7 @@ func (s *server) find(sandbox string) (*sandbox, error) {
 	if b := s.sandboxes[sandbox]; b != nil {
 		return b, nil
 	}
-	return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: no such sandbox", sandbox)
+	return nil, ipc.NoSuchSandbox(sandbox)
 }
 
 // listen starts serving the sockets of m.
