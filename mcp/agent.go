@@ -167,7 +167,7 @@ func (c *call) researchRequest() (agents.Request, error) {
 	if r.Limits, _, err = granted(c.opts.Policy, r.Limits); err != nil {
 		return r, err
 	}
-	return r, mayResearch(c, r) // last, so that a person is asked only about an otherwise valid call
+	return r, c.mayResearch(r) // last, so that a person is asked only about an otherwise valid call
 }
 
 func (c *call) runAgent(tool string, request func() (agents.Request, error)) (*sdk.CallToolResult, error) {

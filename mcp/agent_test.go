@@ -131,7 +131,7 @@ func TestResearchWord(t *testing.T) {
 func TestNestedResearch(t *testing.T) {
 	for word, offered := range map[Research]bool{researchOn: true, ResearchOff: false} {
 		s := New(&desk{}, Options{Nested: true, Images: []string{"host"}, Image: "host", Egress: []string{"none"}, Policy: bounded(session.Bounds{}), Research: word})
-		if Offers(s, "sandbox_research") != offered || !Offers(s, "sandbox_agent") {
+		if s.Offers("sandbox_research") != offered || !s.Offers("sandbox_agent") {
 			t.Errorf("%d: offered %t", word, !offered)
 		}
 		text, _, _ := callTool(t, client(t, s, nil), "sandbox_script", `{"name":"a","command":"x","egress":"open"}`)

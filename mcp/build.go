@@ -11,7 +11,7 @@ import (
 )
 
 // buildTools returns the tool that builds images, if the backend builds.
-func buildTools(s *Server) []tool {
+func (s *Server) buildTools() []tool {
 	if s.opts.Build == nil {
 		return nil
 	}
@@ -25,7 +25,7 @@ func buildTools(s *Server) []tool {
 		out:     results(field("image", "string", "").must(), field("digest", "string", "").must(), field("log", "string", "The end of it."), inputsField, warningField),
 		textual: true,
 		hints:   hints{openWorld: true},
-		handle:  buildImage,
+		handle:  (*call).buildImage,
 	}}
 }
 
@@ -38,7 +38,7 @@ type builtResult struct {
 	Log    string `json:"log,omitempty"`
 }
 
-func buildImage(c *call) (*sdk.CallToolResult, error) {
+func (c *call) buildImage() (*sdk.CallToolResult, error) {
 	text, err := c.args.required("containerfile")
 	if err != nil {
 		return nil, err

@@ -16,15 +16,14 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// The tool set "code" keeps kernels in sandboxes: interpreters whose variables outlive a call. Its handlers are functions,
-// because [call] has many methods. The texts follow the other tools. Names and fields are those of the systems that
-// models know: see the reference.
+// The tool set "code" keeps kernels in sandboxes: interpreters whose variables outlive a call. The texts follow the other
+// tools. Names and fields are those of the systems that models know: see the reference.
 
 // codeTools returns the tools of the set.
-func codeTools(s *Server) []tool {
+func (s *Server) codeTools() []tool {
 	return []tool{
-		createSessionTool(s), executeCodeTool(s), terminalTool(), importTool(s), exportTool(),
-		installTool(), validateTool(s), stopSessionTool(), runtimesTool(s), stateTool(),
+		s.createSessionTool(), s.executeCodeTool(), terminalTool(), s.importTool(), exportTool(),
+		installTool(), s.validateTool(), stopSessionTool(), s.runtimesTool(), stateTool(),
 	}
 }
 
@@ -49,7 +48,7 @@ func codeTimeField() property {
 
 // codeTimeout reads the time limit of an execution. It is strict, as for the other limits: a number of milliseconds would
 // hold the call for hours.
-func codeTimeout(c *call, preset, most float64) (time.Duration, error) {
+func (c *call) codeTimeout(preset, most float64) (time.Duration, error) {
 	name := "timeout"
 	if c.args[name] == nil && c.args["timeout_seconds"] != nil { // as in sandbox_exec
 		name = "timeout_seconds"
@@ -68,7 +67,7 @@ func codeTimeout(c *call, preset, most float64) (time.Duration, error) {
 var hiddenSeconds = property{name: "timeout_seconds", schema: map[string]any{"type": "number"}, hidden: true}
 
 // sandboxFields are the arguments of a sandbox, for the tools that make one.
-func sandboxFields(s *Server) []property {
+func (s *Server) sandboxFields() []property {
 	return []property{
 		property{name: "dependencies", schema: map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string"}}}.
 			described(`Packages to install: {"numpy": "", "pandas": "2.2.3"}; "" means the newest.`).also("A list of texts such as pandas==2.2.3 is understood too."),
@@ -83,11 +82,11 @@ func sandboxFields(s *Server) []property {
 var hostless = []string{"name", "key", "replace", "background"}
 
 // codeRequest reads the arguments of sandboxFields, and those of every call.
-func codeRequest(c *call) (r code.Request, err error) {
+func (c *call) codeRequest() (r code.Request, err error) {
 	for _, name := range hostless {
 		delete(c.args, name)
 	}
-	r.Language, r.Kernel, r.Owner = c.args.text("language"), c.args.text("kernel"), ownerOf(c)
+	r.Language, r.Kernel, r.Owner = c.args.text("language"), c.args.text("kernel"), c.owner()
 	if r.Dependencies, err = dependencies(c.args["dependencies"]); err != nil {
 		return r, err
 	}
@@ -124,26 +123,26 @@ func dependencies(v any) (list []string, err error) {
 	return nil, errors.New("dependencies must be an object of versions by name")
 }
 
-// ownerOf returns the owner of the sessions of a call: its connection over HTTP. Other servers have one client.
-func ownerOf(c *call) string { return c.req.Session.ID() }
+// owner returns the owner of the sessions of a call: its connection over HTTP. Other servers have one client.
+func (c *call) owner() string { return c.req.Session.ID() }
 
 // sessionOf returns the session that session_id names. Its error lists the live sessions, for a model that lost the id.
-func sessionOf(c *call) (*code.SessionInfo, error) {
+func (c *call) sessionOf() (*code.SessionInfo, error) {
 	id, err := c.args.required("session_id")
 	if err != nil {
-		return nil, fmt.Errorf("%w\nhint: %s", err, liveSessions(c))
+		return nil, fmt.Errorf("%w\nhint: %s", err, c.liveSessions())
 	}
-	found, err := c.opts.Code.Session(ownerOf(c), id)
+	found, err := c.opts.Code.Session(c.owner(), id)
 	if err != nil {
-		return nil, fmt.Errorf("%w\nhint: %s", err, liveSessions(c))
+		return nil, fmt.Errorf("%w\nhint: %s", err, c.liveSessions())
 	}
 	return found, nil
 }
 
 // liveSessions names the sessions of the caller, in a hint.
-func liveSessions(c *call) string {
+func (c *call) liveSessions() string {
 	var names []string
-	for _, s := range c.opts.Code.Sessions(ownerOf(c)) {
+	for _, s := range c.opts.Code.Sessions(c.owner()) {
 		names = append(names, fmt.Sprintf("%s (%s)", s.ID, s.Language))
 	}
 	if len(names) == 0 {
@@ -167,7 +166,7 @@ type codeSession struct {
 	Egress       string   `json:"egress,omitempty"`
 }
 
-func createSessionTool(s *Server) tool {
+func (s *Server) createSessionTool() tool {
 	language := field("language", "string", "").with("default", "python")
 	if len(s.opts.Languages) > 0 {
 		language = language.described("Such as " + strings.Join(s.opts.Languages, ", ") + "; list_runtimes says what an image has.")
@@ -177,18 +176,18 @@ func createSessionTool(s *Server) tool {
 		description: "Start an interpreter in a fresh sandbox for execute_code. Variables, files and background processes stay " +
 			"until stop_session. Its working directory is /out, which is output_dir on the host.",
 		more: "A session ends with the server at the latest. A Jupyter kernel of the image is used if there is one, else a kernel of demesne's.",
-		in:   arguments(append([]property{language}, sandboxFields(s)...)...),
+		in:   arguments(append([]property{language}, s.sandboxFields()...)...),
 		out: results(field("success", "boolean", "").must(), field("session_id", "string", "").must(), field("language", "string", "").must(),
 			field("runtime", "string", "the kernel"), field("status", "string", "ready").must(),
 			listOf("dependencies", "that were asked for").minor(), field("stderr", "string", "why some could not be installed; the session is there nevertheless"), hintField.minor(),
 			field("output_dir", "string", "/out, on the host").must(), field("image", "string", "").minor(), field("egress", "string", "").minor(), inputsField, warningField),
 		hints:  hints{openWorld: true},
-		handle: createSession,
+		handle: (*call).createSession,
 	}
 }
 
-func createSession(c *call) (*sdk.CallToolResult, error) {
-	r, err := codeRequest(c)
+func (c *call) createSession() (*sdk.CallToolResult, error) {
+	r, err := c.codeRequest()
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +200,7 @@ func createSession(c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	endWith(c)
+	c.endWith()
 	out := sessionResult(*made)
 	out.Dependencies = r.Dependencies
 	text := fmt.Sprintf("session_id: %s\nlanguage: %s\nruntime: %s\noutput_dir: %s", out.ID, out.Language, out.Runtime, out.OutputDir)
@@ -231,8 +230,8 @@ func sessionResult(s code.SessionInfo) codeSession {
 }
 
 // endWith ends the sessions of a call's HTTP connection when that ends: no other connection finds them.
-func endWith(c *call) {
-	owner := ownerOf(c)
+func (c *call) endWith() {
+	owner := c.owner()
 	if owner == "" {
 		return
 	}
@@ -262,9 +261,9 @@ func stopSessionTool() tool {
 		out:         results(field("success", "boolean", "").must(), field("session_id", "string", "").must(), field("output_dir", "string", ""), warningField),
 		hints:       hints{destructive: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {
-			s, err := sessionOf(c)
+			s, err := c.sessionOf()
 			if err == nil {
-				err = c.opts.Code.StopSession(c.ctx, ownerOf(c), s.ID)
+				err = c.opts.Code.StopSession(c.ctx, c.owner(), s.ID)
 			}
 			if err != nil {
 				return nil, err

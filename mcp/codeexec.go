@@ -70,12 +70,12 @@ var executedFields = results(
 	field("execution_count", "integer", "of executions in the session").minor(), field("output_dir", "string", "/out, on the host").minor(), deniedField.minor(), inputsField, warningField,
 )
 
-func executeCodeTool(s *Server) tool {
+func (s *Server) executeCodeTool() tool {
 	in := []property{
 		field("code", "string", "").must(), field("session_id", "string", "From create_session. Without it the code runs once, in a sandbox of its own."),
 		field("language", "string", "For code without a session, such as python, node or shell."), codeTimeField(), hiddenSeconds, outputField.described(briefOutput),
 	}
-	for _, p := range sandboxFields(s) { // create_session describes them
+	for _, p := range s.sandboxFields() { // create_session describes them
 		if p.schema["properties"] == nil {
 			p = p.plain()
 		}
@@ -88,12 +88,12 @@ func executeCodeTool(s *Server) tool {
 		more: "The arguments from dependencies on are those of create_session, for code without a session. Top-level await works in Python and Node.",
 		in:   arguments(in...), out: executedFields,
 		hints:  hints{destructive: true, openWorld: true},
-		handle: executeCode,
+		handle: (*call).executeCode,
 	}
 }
 
-func executeCode(c *call) (*sdk.CallToolResult, error) {
-	r, err := executionRequest(c)
+func (c *call) executeCode() (*sdk.CallToolResult, error) {
+	r, err := c.executionRequest()
 	if err != nil {
 		return nil, err
 	}
@@ -103,32 +103,32 @@ func executeCode(c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	return executedResult(c, r, done), nil
+	return c.executedResult(r, done), nil
 }
 
 // executionRequest reads the arguments of execute_code.
-func executionRequest(c *call) (r code.Request, err error) {
-	text, err := codeText(c)
+func (c *call) executionRequest() (r code.Request, err error) {
+	text, err := c.codeText()
 	if err != nil {
 		return r, err
 	}
-	limit, err := codeTimeout(c, codeTime, codeTimeMost)
+	limit, err := c.codeTimeout(codeTime, codeTimeMost)
 	switch {
 	case err != nil:
 		return r, err
 	case c.args.text("session_id") != "":
-		r, err = inSession(c)
+		r, err = c.inSession()
 	case c.args.text("language") == "":
-		return r, fmt.Errorf("session_id or language is required\nhint: %s", liveSessions(c))
+		return r, fmt.Errorf("session_id or language is required\nhint: %s", c.liveSessions())
 	default:
-		r, err = codeRequest(c)
+		r, err = c.codeRequest()
 	}
 	r.Code, r.Run.Command.Timeout, r.Run.Shown = text, limit, c.args.maxOutput()
 	return r, err
 }
 
 // codeText reads the argument code.
-func codeText(c *call) (string, error) {
+func (c *call) codeText() (string, error) {
 	code, err := c.args.required("code")
 	if err == nil && strings.TrimSpace(code) == "" {
 		err = fmt.Errorf("code is required")
@@ -144,17 +144,17 @@ const codeMost = 4 << 20
 
 // inSession returns a request for an existing session. It refuses arguments of a new sandbox, which would be ignored: the
 // model believes in a network or in limits that the session does not have.
-func inSession(c *call) (r code.Request, err error) {
-	s, err := sessionOf(c)
+func (c *call) inSession() (r code.Request, err error) {
+	s, err := c.sessionOf()
 	if err != nil {
 		return r, err
 	}
-	for _, p := range sandboxFields(c.Server) {
+	for _, p := range c.Server.sandboxFields() {
 		if c.args[p.name] != nil && p.name != askField.name {
 			return r, fmt.Errorf("%s: the session has it from create_session: leave it out, or leave session_id out", p.name)
 		}
 	}
-	r.Owner, r.Session, r.Language = ownerOf(c), s.ID, c.args.text("language")
+	r.Owner, r.Session, r.Language = c.owner(), s.ID, c.args.text("language")
 	return r, nil
 }
 
@@ -168,7 +168,7 @@ const (
 )
 
 // executedResult converts the outcome of an execution.
-func executedResult(c *call, r code.Request, d *code.Result) *sdk.CallToolResult {
+func (c *call) executedResult(r code.Request, d *code.Result) *sdk.CallToolResult {
 	e := executed{Success: !d.Failed, ID: r.Session, TimedOut: d.TimedOut, ExitCode: d.ExitCode, Hint: d.Hint, Count: d.Count, OutputDir: d.OutputDir, OutputsDropped: d.Dropped, Denied: d.Denied}
 	e.Stdout, e.StdoutTruncated = shorten(d.Stdout, r.Run.Shown)
 	e.Stderr, e.StderrTruncated = endOf(d.Stderr, r.Run.Shown, "")

@@ -47,7 +47,7 @@ func itemsOf(name, description string, of ...property) property {
 	return field(name, "array", description).with("items", arguments(of...)).must()
 }
 
-func importTool(s *Server) tool {
+func (s *Server) importTool() tool {
 	return tool{
 		name: "import_files",
 		description: "Copy files into a session: from the host, from another of your sessions, or as text. " +
@@ -60,12 +60,12 @@ func importTool(s *Server) tool {
 			field("destination", "string", "Path in the session, absolute or below /out. Default: the name, in /out."))),
 		out:    transferFields(field("destination", "string", "path in the session")),
 		hints:  hints{destructive: true, idempotent: true},
-		handle: importFiles,
+		handle: (*call).importFiles,
 	}
 }
 
 // transfers reads the argument files: a list of objects, or of texts, which mean their source.
-func transfers(c *call) (list []args, err error) {
+func (c *call) transfers() (list []args, err error) {
 	all, ok := c.args["files"].([]any)
 	switch {
 	case !ok:
@@ -89,12 +89,12 @@ func transfers(c *call) (list []args, err error) {
 }
 
 // each calls one with each file of the call, and collects the outcomes.
-func each(c *call, one func(s *code.SessionInfo, w session.Callbacks, f args) transfer) (*sdk.CallToolResult, error) {
-	s, err := sessionOf(c)
+func (c *call) each(one func(s *code.SessionInfo, w session.Callbacks, f args) transfer) (*sdk.CallToolResult, error) {
+	s, err := c.sessionOf()
 	if err != nil {
 		return nil, err
 	}
-	list, err := transfers(c)
+	list, err := c.transfers()
 	if err != nil {
 		return nil, err
 	}
@@ -123,15 +123,15 @@ func each(c *call, one func(s *code.SessionInfo, w session.Callbacks, f args) tr
 	return r, nil
 }
 
-func importFiles(c *call) (*sdk.CallToolResult, error) {
-	return each(c, func(s *code.SessionInfo, w session.Callbacks, f args) transfer {
+func (c *call) importFiles() (*sdk.CallToolResult, error) {
+	return c.each(func(s *code.SessionInfo, w session.Callbacks, f args) transfer {
 		switch {
 		case f.text("file_name") != "":
-			return importText(c, s, f)
+			return c.importText(s, f)
 		case f.text("session_id") != "":
-			return importAcross(c, s, w, f)
+			return c.importAcross(s, w, f)
 		case f.text("source") != "":
-			return importHost(c, s, w, f)
+			return c.importHost(s, w, f)
 		}
 		return transfer{Error: "source, or session_id with path, or file_name with file_content is required"}
 	})
@@ -151,7 +151,7 @@ func placeIn(destination, name string) string {
 	return path.Clean(destination)
 }
 
-func importText(c *call, s *code.SessionInfo, f args) transfer {
+func (c *call) importText(s *code.SessionInfo, f args) transfer {
 	t := transfer{Source: f.text("file_name"), Destination: placeIn(f.text("destination"), f.text("file_name"))}
 	content := []byte(f.text("file_content"))
 	var err error
@@ -177,7 +177,7 @@ func importText(c *call, s *code.SessionInfo, f args) transfer {
 	return t.ended(int64(len(content)), err)
 }
 
-func importHost(c *call, s *code.SessionInfo, w session.Callbacks, f args) transfer {
+func (c *call) importHost(s *code.SessionInfo, w session.Callbacks, f args) transfer {
 	t := transfer{Source: f.text("source")}
 	real, _, err := c.opts.Mounts.resolve(t.Source)
 	if err != nil {
@@ -188,15 +188,15 @@ func importHost(c *call, s *code.SessionInfo, w session.Callbacks, f args) trans
 	return t.ended(did.Bytes, err)
 }
 
-func importAcross(c *call, s *code.SessionInfo, w session.Callbacks, f args) transfer {
+func (c *call) importAcross(s *code.SessionInfo, w session.Callbacks, f args) transfer {
 	src := placeIn("", f.text("path"))
 	t := transfer{Source: f.text("session_id") + ":" + src}
 	if f.text("path") == "" {
 		return t.ended(0, errors.New("path is required"))
 	}
-	from, err := c.opts.Code.Session(ownerOf(c), f.text("session_id"))
+	from, err := c.opts.Code.Session(c.owner(), f.text("session_id"))
 	if err != nil {
-		return t.ended(0, fmt.Errorf("%w; %s", err, liveSessions(c)))
+		return t.ended(0, fmt.Errorf("%w; %s", err, c.liveSessions()))
 	}
 	t.Destination = placeIn(f.text("destination"), path.Base(src))
 	did, err := c.engine.CopyBetween(c.ctx, from.Sandbox, src, s.Sandbox, t.Destination, w)
@@ -221,13 +221,13 @@ func exportTool() tool {
 			field("source", "string", "Path in the session, absolute or below /out.").must())),
 		out:    transferFields(field("path", "string", "path of the copy, on the host"), field("download_url", "string", "URI of a copied file, for resources/read")),
 		hints:  hints{readOnly: true, idempotent: true},
-		handle: exportFiles,
+		handle: (*call).exportFiles,
 	}
 }
 
-func exportFiles(c *call) (*sdk.CallToolResult, error) {
+func (c *call) exportFiles() (*sdk.CallToolResult, error) {
 	taken := map[string]string{}
-	return each(c, func(s *code.SessionInfo, w session.Callbacks, f args) transfer {
+	return c.each(func(s *code.SessionInfo, w session.Callbacks, f args) transfer {
 		src := f.text("source")
 		if src == "" {
 			src = f.text("path")

@@ -56,21 +56,21 @@ func stateTool() tool {
 			tableOf("env", "of the kernel"), listOf("processes", "their command lines"), field("memory_bytes", "integer", "of all processes"),
 			arrayOf("sessions", "the oldest first", sessionFields...), warningField)...),
 		hints:  hints{readOnly: true, idempotent: true},
-		handle: inspectState,
+		handle: (*call).inspectState,
 	}
 }
 
-func inspectState(c *call) (*sdk.CallToolResult, error) {
+func (c *call) inspectState() (*sdk.CallToolResult, error) {
 	if c.args.text("session_id") == "" {
-		return listSessions(c), nil
+		return c.listSessions(), nil
 	}
-	s, err := sessionOf(c)
+	s, err := c.sessionOf()
 	if err != nil {
 		return nil, err
 	}
 	_, stop := c.watch()
 	defer stop()
-	got, err := c.opts.Code.Inspect(c.ctx, ownerOf(c), s.ID)
+	got, err := c.opts.Code.Inspect(c.ctx, c.owner(), s.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -118,12 +118,12 @@ func (s codeState) text() string {
 	return b.String()
 }
 
-func listSessions(c *call) *sdk.CallToolResult {
+func (c *call) listSessions() *sdk.CallToolResult {
 	list := struct {
 		Sessions []liveSession `json:"sessions"`
 	}{[]liveSession{}}
 	text := ""
-	for _, s := range c.opts.Code.Sessions(ownerOf(c)) {
+	for _, s := range c.opts.Code.Sessions(c.owner()) {
 		l := liveSessionOf(s)
 		list.Sessions = append(list.Sessions, l)
 		text += l.text()
@@ -143,7 +143,7 @@ type codeRuntime struct {
 	Session  bool     `json:"session"`
 }
 
-func runtimesTool(s *Server) tool {
+func (s *Server) runtimesTool() tool {
 	return tool{
 		name:        "list_runtimes",
 		description: "List the languages that execute_code and create_session have on an image, with versions and Jupyter kernels.",
@@ -151,12 +151,12 @@ func runtimesTool(s *Server) tool {
 		out: results(field("image", "string", "").must(), arrayOf("runtimes", "", field("language", "string", "").must(), field("program", "string", "the interpreter"), field("version", "string", ""),
 			listOf("kernels", "names for the argument kernel of create_session"), field("session", "boolean", "create_session accepts the language; else it runs once").must()).must(), warningField),
 		hints:  hints{readOnly: true, idempotent: true, openWorld: true},
-		handle: listRuntimes,
+		handle: (*call).listRuntimes,
 	}
 }
 
-func listRuntimes(c *call) (*sdk.CallToolResult, error) {
-	r, err := codeRequest(c)
+func (c *call) listRuntimes() (*sdk.CallToolResult, error) {
+	r, err := c.codeRequest()
 	if err != nil {
 		return nil, err
 	}

@@ -20,16 +20,16 @@ func terminalTool() tool {
 			outputField.described(briefOutput), envField, cwdField("/out"), stdinField),
 		out:    results(append([]property{exitCodeField.must(), reasonField.minor(), ranMessageField.minor(), stderrField.must(), stdoutField.must()}, ranFields...)...),
 		hints:  hints{destructive: true, openWorld: true},
-		handle: executeTerminal,
+		handle: (*call).executeTerminal,
 	}
 }
 
-func executeTerminal(c *call) (*sdk.CallToolResult, error) {
-	s, err := sessionOf(c)
+func (c *call) executeTerminal() (*sdk.CallToolResult, error) {
+	s, err := c.sessionOf()
 	if err != nil {
 		return nil, err
 	}
-	limit, err := codeTimeout(c, codeTime, codeTimeMost)
+	limit, err := c.codeTimeout(codeTime, codeTimeMost)
 	if err != nil {
 		return nil, err
 	}
@@ -67,16 +67,16 @@ func installTool() tool {
 		out: results(field("success", "boolean", "").must(), field("session_id", "string", "").must(), listOf("packages", "").must(),
 			field("stderr", "string", "the end of what the installer wrote"), field("error", "string", ""), hintField, warningField),
 		hints:  hints{openWorld: true},
-		handle: installPackages,
+		handle: (*call).installPackages,
 	}
 }
 
-func installPackages(c *call) (*sdk.CallToolResult, error) {
-	s, err := sessionOf(c)
+func (c *call) installPackages() (*sdk.CallToolResult, error) {
+	s, err := c.sessionOf()
 	if err != nil {
 		return nil, err
 	}
-	r := code.Request{Owner: ownerOf(c), Session: s.ID, Language: s.Language}
+	r := code.Request{Owner: c.owner(), Session: s.ID, Language: s.Language}
 	named := c.args["packages"]
 	if named == nil {
 		named = c.args["package"] // one name
@@ -87,7 +87,7 @@ func installPackages(c *call) (*sdk.CallToolResult, error) {
 	if len(r.Dependencies) == 0 {
 		return nil, errors.New("packages is required")
 	}
-	if r.Run.Command.Timeout, err = codeTimeout(c, installTime, installTimeMost); err != nil {
+	if r.Run.Command.Timeout, err = c.codeTimeout(installTime, installTimeMost); err != nil {
 		return nil, err
 	}
 	watch, stop := c.watch()
@@ -124,7 +124,7 @@ func installed(s *code.SessionInfo, r code.Request, d *code.Result) *sdk.CallToo
 	return answer(text, out)
 }
 
-func validateTool(s *Server) tool {
+func (s *Server) validateTool() tool {
 	return tool{
 		name:        "validate_code",
 		description: "Check the syntax of code with the language's own parser, in a sandbox. Nothing of it is executed.",
@@ -134,12 +134,12 @@ func validateTool(s *Server) tool {
 		out: results(field("valid", "boolean", "").must(), field("language", "string", ""), arrayOf("errors", "that the parser found",
 			field("line", "integer", "from 1").must(), field("column", "integer", "from 1").must(), field("message", "string", "").must()).must(), warningField),
 		hints:  hints{readOnly: true, idempotent: true},
-		handle: validateCode,
+		handle: (*call).validateCode,
 	}
 }
 
-func validateCode(c *call) (*sdk.CallToolResult, error) {
-	text, err := codeText(c)
+func (c *call) validateCode() (*sdk.CallToolResult, error) {
+	text, err := c.codeText()
 	if err != nil {
 		return nil, err
 	}
@@ -147,14 +147,14 @@ func validateCode(c *call) (*sdk.CallToolResult, error) {
 	switch {
 	case c.args.text("session_id") != "":
 		var s *code.SessionInfo
-		if s, err = sessionOf(c); err != nil {
+		if s, err = c.sessionOf(); err != nil {
 			return nil, err
 		}
-		r.Owner, r.Session, r.Language = ownerOf(c), s.ID, s.Language
+		r.Owner, r.Session, r.Language = c.owner(), s.ID, s.Language
 	case c.args.text("language") == "":
 		return nil, fmt.Errorf("language or session_id is required")
 	default:
-		if r, err = codeRequest(c); err != nil {
+		if r, err = c.codeRequest(); err != nil {
 			return nil, err
 		}
 	}

@@ -29,9 +29,9 @@ func (o *Options) commandField(description string) property {
 }
 
 // whatRequest reads the argument command, or commands.
-func whatRequest(c *call, r *session.Request) error {
+func (c *call) whatRequest(r *session.Request) error {
 	if list := c.args["commands"]; list != nil && c.opts.has(setSandboxes) {
-		return stepsRequest(c, r, list)
+		return c.stepsRequest(r, list)
 	}
 	text, err := c.args.required("command")
 	if err != nil {
@@ -54,7 +54,7 @@ func checkArg(what, text string) error {
 	return nil
 }
 
-func stepsRequest(c *call, r *session.Request, list any) error {
+func (c *call) stepsRequest(r *session.Request, list any) error {
 	switch {
 	case c.args.text("command") != "":
 		return fmt.Errorf("command and commands exclude each other")

@@ -41,7 +41,7 @@ func (s *Server) create() tool {
 func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
 	r, err := c.sandboxRequest("none")
 	if err == nil {
-		err = lifeRequest(c, &r)
+		err = c.lifeRequest(&r)
 	}
 	if err != nil {
 		return nil, err
@@ -52,10 +52,10 @@ func (c *call) makeSandbox() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answerMade(c, sb), nil
+	return c.answerMade(sb), nil
 }
 
-func answerMade(c *call, sb *session.Created) *sdk.CallToolResult {
+func (c *call) answerMade(sb *session.Created) *sdk.CallToolResult {
 	c.told = sb.Told
 	m := made{SandboxID: sb.ID, OutputDir: sb.OutputDir, Replaced: sb.Replaced}
 	if !sb.Expires.IsZero() {

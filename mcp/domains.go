@@ -47,7 +47,7 @@ func (c *call) domains(r *session.Request) error {
 func (c *call) consent(rules, inputs []string) error {
 	what := strings.Join(quotedAll(rules), ", ")
 	if !c.canAsk() {
-		return hinted(c, fmt.Errorf("allowed_domains: %s: not in DEMESNE_ALLOWED_DOMAINS, and this client cannot ask a person (elicitation)", what), domainHint)
+		return c.hinted(fmt.Errorf("allowed_domains: %s: not in DEMESNE_ALLOWED_DOMAINS, and this client cannot ask a person (elicitation)", what), domainHint)
 	}
 	text, ok := framed("A model wants to start a command in a sandbox with network access to "+what+", which the operator did not list. Accept to allow it.", inputs)
 	if !ok {

@@ -28,7 +28,7 @@ var (
 )
 
 // lifeRequest reads those arguments. They are unknown without the set.
-func lifeRequest(c *call, r *session.Request) error {
+func (c *call) lifeRequest(r *session.Request) error {
 	if !c.opts.has(setSandboxes) {
 		return nil
 	}
@@ -52,11 +52,11 @@ func forkTool() tool {
 		in:     arguments(boxField, nameField),
 		out:    madeFields,
 		hints:  hints{openWorld: true},
-		handle: forkSandbox,
+		handle: (*call).forkSandbox,
 	}
 }
 
-func forkSandbox(c *call) (*sdk.CallToolResult, error) {
+func (c *call) forkSandbox() (*sdk.CallToolResult, error) {
 	id, err := c.args.required("sandbox_id")
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func forkSandbox(c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answerMade(c, sb), nil
+	return c.answerMade(sb), nil
 }
 
 func copyTool() tool {
@@ -76,11 +76,11 @@ func copyTool() tool {
 			field("to_sandbox_id", "string", "The sandbox that gets the copy.").must(), field("dst", "string", "Absolute path of the copy; with / at the end, of its directory.").must()),
 		out: copiedFields, textual: true,
 		hints:  hints{destructive: true, idempotent: true},
-		handle: copyAcross,
+		handle: (*call).copyAcross,
 	}
 }
 
-func copyAcross(c *call) (*sdk.CallToolResult, error) {
+func (c *call) copyAcross() (*sdk.CallToolResult, error) {
 	id, src, to, dst := c.args.text("sandbox_id"), c.args.text("src"), c.args.text("to_sandbox_id"), c.args.text("dst")
 	if id == "" || src == "" || to == "" || dst == "" {
 		return nil, fmt.Errorf("sandbox_id, src, to_sandbox_id and dst are required")

@@ -36,7 +36,7 @@ func hostFields(more ...property) map[string]any {
 }
 
 // hostTools are the tools of the set "host". None of them decides about a request: only a person does, elsewhere.
-func hostTools(*Server) []tool {
+func (*Server) hostTools() []tool {
 	return []tool{hostExecTool(), hostRequestTool(), hostListTool(), hostReadTool(), hostWriteTool(), hostDirTool(), hostCopyTool()}
 }
 
@@ -53,7 +53,7 @@ func hostExecTool() tool {
 		out: hostFields(field("exit_code", "integer", "128+n after signal n"), field("stderr", "string", ""), field("stdout", "string", ""), field("timed_out", "boolean", ""),
 			field("stdout_bytes", "integer", "of all of it, if it was cut").minor(), field("stderr_bytes", "integer", "").minor()),
 		hints:  hints{destructive: true, openWorld: true},
-		handle: hostExec,
+		handle: (*call).hostExec,
 	}
 }
 
@@ -66,7 +66,7 @@ func hostRequestTool() tool {
 			hostRequestField),
 		out:    hostFields(),
 		hints:  hints{openWorld: true},
-		handle: hostRequest,
+		handle: (*call).hostRequest,
 	}
 }
 
@@ -79,7 +79,7 @@ func hostListTool() tool {
 			listOf("read", "directories"), listOf("write", "directories"), field("ask", "boolean", "a person can allow more").must(),
 			arrayOf("requests", "the oldest first", field("request_id", "string", "").must(), field("status", "string", "").must(), field("request", "string", "").must(), field("expires", "string", "")), warningField),
 		hints:  hints{readOnly: true, idempotent: true},
-		handle: hostList,
+		handle: (*call).hostList,
 	}
 }
 
@@ -91,7 +91,7 @@ func hostReadTool() tool {
 			field("encoding", "string", "").with("enum", []string{"text", "base64"}).with("default", "text"), hostReason, hostWaitField, hostRequestField),
 		out:    hostFields(field("content", "string", ""), field("encoding", "string", ""), field("size", "integer", "of the whole file"), field("next_offset", "integer", "of the rest")),
 		hints:  hints{readOnly: true, idempotent: true, openWorld: true},
-		handle: func(c *call) (*sdk.CallToolResult, error) { return hostFile(c, hostcmd.Read, "") },
+		handle: func(c *call) (*sdk.CallToolResult, error) { return c.hostFile(hostcmd.Read, "") },
 	}
 }
 
@@ -103,7 +103,7 @@ func hostWriteTool() tool {
 			hostReason, hostWaitField, hostRequestField),
 		out:    hostFields(field("size", "integer", "written"), field("created", "boolean", "the file did not exist")),
 		hints:  hints{destructive: true, idempotent: true, openWorld: true},
-		handle: func(c *call) (*sdk.CallToolResult, error) { return hostFile(c, hostcmd.Write, "") },
+		handle: func(c *call) (*sdk.CallToolResult, error) { return c.hostFile(hostcmd.Write, "") },
 	}
 }
 
@@ -115,7 +115,7 @@ func hostDirTool() tool {
 		out: hostFields(arrayOf("entries", "", field("name", "string", "").must(), field("type", "string", "file, directory, link or other").must(), field("size", "integer", "").must(),
 			field("mode", "string", "").must(), field("modified", "string", "").must()), cutField),
 		hints:  hints{readOnly: true, idempotent: true, openWorld: true},
-		handle: func(c *call) (*sdk.CallToolResult, error) { return hostFile(c, hostcmd.List, "") },
+		handle: func(c *call) (*sdk.CallToolResult, error) { return c.hostFile(hostcmd.List, "") },
 	}
 }
 
@@ -127,7 +127,7 @@ func hostCopyTool() tool {
 		out:         hostFields(field("size", "integer", "bytes copied"), field("skipped", "integer", "entries that were skipped")),
 		hints:       hints{destructive: true, openWorld: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) {
-			return hostFile(c, hostcmd.Copy, c.args.text("sandbox_id"))
+			return c.hostFile(hostcmd.Copy, c.args.text("sandbox_id"))
 		},
 	}
 }
@@ -166,7 +166,7 @@ type hostEntry struct {
 }
 
 // hostCaller returns who asks. The name is the client's own, and only a person reads it.
-func hostCaller(c *call) hostcmd.Caller {
+func (c *call) hostCaller() hostcmd.Caller {
 	by := hostcmd.Caller{Namespace: c.opts.Namespace, Over: hostcmd.OverMCP}
 	if p := c.req.Session.InitializeParams(); p != nil && p.ClientInfo != nil {
 		by.Name = p.ClientInfo.Name[:min(len(p.ClientInfo.Name), 64)]
@@ -175,7 +175,7 @@ func hostCaller(c *call) hostcmd.Caller {
 }
 
 // hostDo performs a request, or collects the one that request_id names.
-func hostDo(c *call, ask func() (hostcmd.Ask, error)) (*sdk.CallToolResult, error) {
+func (c *call) hostDo(ask func() (hostcmd.Ask, error)) (*sdk.CallToolResult, error) {
 	if c.opts.Host == nil {
 		return nil, errHostOff
 	}
@@ -190,33 +190,33 @@ func hostDo(c *call, ask func() (hostcmd.Ask, error)) (*sdk.CallToolResult, erro
 	defer stop()
 	patience := time.Duration(wait * float64(time.Second))
 	if id := c.args.text("request_id"); id != "" {
-		o, err := c.opts.Host.Collect(c.ctx, hostCaller(c), id, patience)
-		return hostAnswer(c, o, err)
+		o, err := c.opts.Host.Collect(c.ctx, c.hostCaller(), id, patience)
+		return c.hostAnswer(o, err)
 	}
 	a, err := ask()
 	if err != nil {
 		return nil, err
 	}
 	a.Reason = c.args.text("reason")
-	o, err := c.opts.Host.Do(c.ctx, hostCaller(c), a, patience)
-	return hostAnswer(c, o, err)
+	o, err := c.opts.Host.Do(c.ctx, c.hostCaller(), a, patience)
+	return c.hostAnswer(o, err)
 }
 
-func hostExec(c *call) (*sdk.CallToolResult, error) {
-	return hostDo(c, func() (a hostcmd.Ask, err error) {
+func (c *call) hostExec() (*sdk.CallToolResult, error) {
+	return c.hostDo(func() (a hostcmd.Ask, err error) {
 		a.Kind, a.Dir, a.Output = hostcmd.Exec, c.args.text("cwd"), int(min(c.args.whole("max_output_bytes"), 1<<30))
 		n, ok := c.args.seconds("timeout_seconds")
 		if !ok || n < 0 {
 			return a, errors.New("timeout_seconds must be a number of seconds")
 		}
 		a.Timeout = seconds(n)
-		a.Argv, err = hostWords(c, "argv", "command")
+		a.Argv, err = c.hostWords("argv", "command")
 		return a, err
 	})
 }
 
 // hostWords reads a list of words, or one text that is split without a shell.
-func hostWords(c *call, list, line string) ([]string, error) {
+func (c *call) hostWords(list, line string) ([]string, error) {
 	if c.args[list] != nil {
 		words, err := c.args.texts(list)
 		if err == nil && c.args.text(line) != "" {
@@ -235,8 +235,8 @@ func hostWords(c *call, list, line string) ([]string, error) {
 	return words, nil
 }
 
-func hostRequest(c *call) (*sdk.CallToolResult, error) {
-	return hostDo(c, func() (a hostcmd.Ask, err error) {
+func (c *call) hostRequest() (*sdk.CallToolResult, error) {
+	return c.hostDo(func() (a hostcmd.Ask, err error) {
 		a.Kind = hostcmd.Access
 		if _, isText := c.args["pattern"].(string); isText {
 			a.Argv = strings.Fields(c.args.text("pattern"))
@@ -247,8 +247,8 @@ func hostRequest(c *call) (*sdk.CallToolResult, error) {
 	})
 }
 
-func hostFile(c *call, kind hostcmd.Kind, sandbox string) (*sdk.CallToolResult, error) {
-	return hostDo(c, func() (a hostcmd.Ask, err error) {
+func (c *call) hostFile(kind hostcmd.Kind, sandbox string) (*sdk.CallToolResult, error) {
+	return c.hostDo(func() (a hostcmd.Ask, err error) {
 		a = hostcmd.Ask{Kind: kind, Offset: c.args.whole("offset"), Limit: c.args.whole("limit"), Sandbox: sandbox, Dst: c.args.text("dst")}
 		if a.Path, err = c.args.required("path"); err != nil || kind != hostcmd.Write {
 			return a, err
@@ -264,7 +264,7 @@ func hostFile(c *call, kind hostcmd.Kind, sandbox string) (*sdk.CallToolResult, 
 }
 
 // hostAnswer returns what has become of a request.
-func hostAnswer(c *call, o *hostcmd.Outcome, err error) (*sdk.CallToolResult, error) {
+func (c *call) hostAnswer(o *hostcmd.Outcome, err error) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -338,7 +338,7 @@ func (r *hostResult) text() string {
 	return b.String()
 }
 
-func hostList(c *call) (*sdk.CallToolResult, error) {
+func (c *call) hostList() (*sdk.CallToolResult, error) {
 	if c.opts.Host == nil {
 		return nil, errHostOff
 	}
@@ -348,7 +348,7 @@ func hostList(c *call) (*sdk.CallToolResult, error) {
 		What    string        `json:"request"`
 		Expires string        `json:"expires,omitempty"`
 	}
-	got := c.opts.Host.Access(hostCaller(c))
+	got := c.opts.Host.Access(c.hostCaller())
 	out := struct {
 		Enabled     bool      `json:"enabled"`
 		Allow       []string  `json:"allow,omitempty"`

@@ -31,7 +31,7 @@ func (a args) inputs(name string) (list []given, err error) {
 		case string:
 			list = append(list, given{path: v})
 		case map[string]any:
-			g, err := inputObject(v)
+			g, err := args(v).inputObject()
 			if err != nil {
 				return nil, fmt.Errorf("%s[%d]: %w", name, i, err)
 			}
@@ -44,7 +44,7 @@ func (a args) inputs(name string) (list []given, err error) {
 }
 
 // inputObject reads {"path": …, "name": …}; the name may be missing.
-func inputObject(o args) (g given, err error) {
+func (o args) inputObject() (g given, err error) {
 	if g.path, err = o.required("path"); err != nil {
 		return g, err
 	}

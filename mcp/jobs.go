@@ -117,7 +117,7 @@ func (c *call) job(f func(context.Context, string) (*session.Job, error)) (*sess
 	}
 	j, err := f(c.ctx, id)
 	if errors.Is(err, session.ErrNoJob) {
-		return nil, hinted(c, fmt.Errorf("%w: %s", session.ErrNoJob, id), "sandbox_list shows the jobs that this server knows")
+		return nil, c.hinted(fmt.Errorf("%w: %s", session.ErrNoJob, id), "sandbox_list shows the jobs that this server knows")
 	}
 	return j, err
 }

@@ -69,11 +69,11 @@ func listingTool() tool {
 			field("more_jobs", "integer", "number of older jobs"), warningField),
 		textual: true,
 		hints:   hints{readOnly: true, idempotent: true},
-		handle:  listAll,
+		handle:  (*call).listAll,
 	}
 }
 
-func listAll(c *call) (*sdk.CallToolResult, error) {
+func (c *call) listAll() (*sdk.CallToolResult, error) {
 	all, err := c.engine.List(c.ctx)
 	if err != nil {
 		return nil, err

@@ -364,7 +364,7 @@ func TestBuildTool(t *testing.T) {
 	if len(asked) != 2 {
 		t.Errorf("%d builds", len(asked))
 	}
-	if bare, _ := serverFor(t, &desk{}, func(o *Options) { o.Sets = []string{"sandboxes"} }); Offers(bare, "sandbox_build") {
+	if bare, _ := serverFor(t, &desk{}, func(o *Options) { o.Sets = []string{"sandboxes"} }); bare.Offers("sandbox_build") {
 		t.Error("a server that cannot build offers it")
 	}
 }

@@ -24,16 +24,16 @@ func (s *Server) nestedTools() (list []tool) {
 		spawners = append(spawners, s.research())
 	}
 	for _, t := range spawners {
-		list = append(list, nested(spawner(t)))
+		list = append(list, t.spawner().nested())
 	}
 	for _, t := range []tool{s.exec(), s.destroy(), s.status(), s.wait(), cancelTool()} {
-		list = append(list, nested(t))
+		list = append(list, t.nested())
 	}
 	return list
 }
 
 // spawner returns t, whose callers must name what they start.
-func spawner(t tool) tool {
+func (t tool) spawner() tool {
 	fields := slices.DeleteFunc(slices.Clone(fieldsOf(t.in)), func(p property) bool {
 		return p.name == childField.name || slices.Contains(hostArguments, p.name)
 	})
@@ -57,7 +57,7 @@ func spawner(t tool) tool {
 }
 
 // nested returns t with results only in text: the clients inside show only that to a model.
-func nested(t tool) tool {
+func (t tool) nested() tool {
 	handle := t.handle
 	t.out, t.handle = nil, func(c *call) (*sdk.CallToolResult, error) {
 		r, err := handle(c)

@@ -116,7 +116,7 @@ func (c *call) sandboxRequest(fallback string) (session.Request, error) {
 		return r, err
 	}
 	b.Unasked = append(unasked, b.Unasked...)
-	if err := secretsRequest(c, &r); err != nil {
+	if err := c.secretsRequest(&r); err != nil {
 		return r, err
 	}
 	return r, c.domains(&r) // last, so that a person is asked only about an otherwise valid call
@@ -135,7 +135,7 @@ func (c *call) rootAndMode(b *session.CreateOptions, fallback string) error {
 		return c.opts.Research.RefuseOpen()
 	}
 	if !slices.Contains(c.opts.Egress, mode) {
-		return hinted(c, fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", mode, strings.Join(c.opts.Egress, ", ")), "allowed_domains names single hosts")
+		return c.hinted(fmt.Errorf("egress mode %q is not in the allowlist (%s, open)", mode, strings.Join(c.opts.Egress, ", ")), "allowed_domains names single hosts")
 	}
 	b.Egress.Mode = mode
 	var err error
@@ -147,7 +147,7 @@ func (c *call) rootAndMode(b *session.CreateOptions, fallback string) error {
 func (c *call) image(name string) (ref imageref.Ref, pull images.PullPolicy, err error) {
 	ref, pull, err = c.opts.Policy.Image(name)
 	if err != nil {
-		err = hinted(c, fmt.Errorf("image %q is not in the allowlist (%s)", name, c.opts.imageNames()), "ask the user to add it to DEMESNE_ALLOWED_IMAGES")
+		err = c.hinted(fmt.Errorf("image %q is not in the allowlist (%s)", name, c.opts.imageNames()), "ask the user to add it to DEMESNE_ALLOWED_IMAGES")
 	}
 	return ref, pull, err
 }
@@ -184,7 +184,7 @@ func (c *call) limits() (l runner.Limits, err error) {
 
 // commandRequest reads the arguments of a command into r.
 func (c *call) commandRequest(r *session.Request) (err error) {
-	if err := whatRequest(c, r); err != nil {
+	if err := c.whatRequest(r); err != nil {
 		return err
 	}
 	cmd := &r.Run.Command

@@ -60,7 +60,7 @@ func (r Research) RefuseOpen() error {
 }
 
 // mayResearch returns why a call may not start that agent, or nil. It may ask the person at the client.
-func mayResearch(c *call, r agents.Request) error {
+func (c *call) mayResearch(r agents.Request) error {
 	switch {
 	case c.opts.Research == researchOn:
 		return nil

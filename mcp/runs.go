@@ -54,11 +54,11 @@ type RunSandbox struct {
 const runsInstructions = " run_sandbox runs a list of commands in the sandbox of an identifier, and returns at once."
 
 // runTools returns the tools of the set.
-func runTools(s *Server) []tool {
+func (s *Server) runTools() []tool {
 	if s.opts.Runs == nil {
 		return nil
 	}
-	return []tool{runSandboxTool(s), deleteSandboxTool(), restartSandboxTool()}
+	return []tool{s.runSandboxTool(), deleteSandboxTool(), restartSandboxTool()}
 }
 
 var (
@@ -77,7 +77,7 @@ func optionsField(fields ...property) property {
 	return property{name: "options", schema: arguments(fields...)}
 }
 
-func runSandboxTool(s *Server) tool {
+func (s *Server) runSandboxTool() tool {
 	command := arguments(
 		field("shell", "string", "for bash -lc"), listOf("argv", "instead of shell"), field("cwd", "string", ""), anyVariables("env"),
 		field("timeout_ms", "integer", "Default 120000.").with("minimum", 1), field("allow_failure", "boolean", ""),
@@ -100,7 +100,7 @@ func runSandboxTool(s *Server) tool {
 			property{name: "final", schema: map[string]any{"type": []string{"object", "null"}, "description": "the run, if it has ended"}},
 			listOf("warnings", "what the operator's bounds reduced")),
 		hints: hints{openWorld: true}, textual: true,
-		handle: startRun,
+		handle: (*call).startRun,
 	}
 }
 
@@ -142,7 +142,7 @@ func restartSandboxTool() tool {
 	}
 }
 
-func startRun(c *call) (*sdk.CallToolResult, error) {
+func (c *call) startRun() (*sdk.CallToolResult, error) {
 	r, err := newRunSandbox(c)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func (o *Options) secretsField() property {
 }
 
 // secretsRequest reads the argument secrets. The operator chose the hosts, so no person is asked about them.
-func secretsRequest(c *call, r *session.Request) error {
+func (c *call) secretsRequest(r *session.Request) error {
 	names, err := c.args.texts("secrets")
 	if err != nil {
 		return err

@@ -170,7 +170,7 @@ func New(e Service, o Options) *Server {
 }
 
 // Offers reports whether a server has a tool of that name.
-func Offers(s *Server, tool string) bool { return s.known[tool] }
+func (s *Server) Offers(tool string) bool { return s.known[tool] }
 
 // capabilities offers no notifications about changed lists, because the lists of tools and prompts never change. A
 // client then has no reason to keep a subscription open.
@@ -235,10 +235,10 @@ var toolSets = []struct {
 	{setFiles, func(s *Server) []tool {
 		return []tool{s.read(), s.write(), s.edit(), s.list(), s.glob(), s.grep()}
 	}},
-	{setSandboxes, func(s *Server) []tool { return append([]tool{forkTool(), copyTool()}, buildTools(s)...) }},
-	{setCode, codeTools},
-	{setRuns, runTools},
-	{setHost, hostTools},
+	{setSandboxes, func(s *Server) []tool { return append([]tool{forkTool(), copyTool()}, s.buildTools()...) }},
+	{setCode, (*Server).codeTools},
+	{setRuns, (*Server).runTools},
+	{setHost, (*Server).hostTools},
 }
 
 // RunsSet is the name of the tool set that needs [Options].Runs.
@@ -381,7 +381,7 @@ func (e hintedError) Unwrap() error { return e.error }
 func (e hintedError) Hint() string { return e.hint }
 
 // hinted adds a hint. The agents of the nested server have no user to ask, and none of the tools that hints name.
-func hinted(c *call, err error, hint string) error {
+func (c *call) hinted(err error, hint string) error {
 	if c.opts.Nested {
 		return err
 	}

@@ -22,7 +22,7 @@ const (
 // unread names the arguments of a call that the tool does not know, and unless unknown is set also those that it cannot
 // read and therefore ignores. Without such arguments it returns "".
 func unread(in map[string]any, a args, unknown bool) string {
-	list := unreadIn(fieldsOf(in), a, "", unknown)
+	list := fieldsOf(in).unreadIn(a, "", unknown)
 	if more := len(list) - warnedMost; more > 0 {
 		list = append(list[:warnedMost], fmt.Sprintf("and %d more", more))
 	}
@@ -30,7 +30,7 @@ func unread(in map[string]any, a args, unknown bool) string {
 }
 
 // unreadIn does so for an object; prefix names the object.
-func unreadIn(fields properties, a args, prefix string, unknown bool) (list []string) {
+func (fields properties) unreadIn(a args, prefix string, unknown bool) (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(a)) {
 		known := fields.named(name)
 		object, isObject := a[name].(map[string]any)
@@ -38,9 +38,9 @@ func unreadIn(fields properties, a args, prefix string, unknown bool) (list []st
 		case known == nil:
 			list = append(list, "unknown argument "+clipped(prefix+name)+" was ignored")
 		case isObject && fieldsOf(known.schema) != nil:
-			list = append(list, unreadIn(fieldsOf(known.schema), object, name+".", unknown)...)
+			list = append(list, fieldsOf(known.schema).unreadIn(object, name+".", unknown)...)
 		case !unknown:
-			if why := misread(*known, a[name]); why != "" {
+			if why := known.misread(a[name]); why != "" {
 				list = append(list, prefix+name+": "+why)
 			}
 		}
@@ -49,7 +49,7 @@ func unreadIn(fields properties, a args, prefix string, unknown bool) (list []st
 }
 
 // misread says how a tool understands a value of the wrong type, or "".
-func misread(p property, v any) string {
+func (p property) misread(v any) string {
 	if v == nil {
 		return ""
 	}

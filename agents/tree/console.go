@@ -88,7 +88,7 @@ type stored struct {
 // run runs an agent for a person.
 func (f *console) run(args []string, research bool) (int, error) {
 	o := &install.AgentOptions{}
-	line := install.AgentCommand(o, research)
+	line := o.Command(research)
 	rest, err := line.Parse(args)
 	switch {
 	case errors.Is(err, cmdline.ErrHelp):

@@ -23,13 +23,13 @@ func executeAgent(args []string) (int, error) {
 
 // Research returns demesne research.
 func Research() app.Verb {
-	flags := func() cmdline.Flags { return install.AgentFlags(&install.AgentOptions{}, true) }
-	return app.External(*install.AgentCommand(&install.AgentOptions{}, true), flags, client.FrontendProgram, frontend, "research")
+	flags := func() cmdline.Flags { return (&install.AgentOptions{}).Flags(true) }
+	return app.External(*(&install.AgentOptions{}).Command(true), flags, client.FrontendProgram, frontend, "research")
 }
 
 // agentRunTopic describes demesne agent run on the page of demesne agent.
 func agentRunTopic() cmdline.Topic {
-	c := install.AgentCommand(&install.AgentOptions{}, false)
+	c := (&install.AgentOptions{}).Command(false)
 	t := cmdline.Topic{Section: "AGENT RUN", Summary: c.Summary, Text: "demesne agent run " + strings.Join(c.Usage, "") + "\n\n" + c.About}
 	for _, f := range c.Flags {
 		t.Entries = append(t.Entries, cmdline.Entry{Name: strings.TrimSpace("--" + f.Long + " " + f.Arg), Text: f.Help})

@@ -80,10 +80,10 @@ func judge(line []byte, requests bool) (v wireVerdict) {
 		}
 		m, refusal, why := m.judge(requests)
 		if m != nil {
-			passed = append(passed, encodeWire(m))
+			passed = append(passed, m.encodeWire())
 		}
 		if refusal != nil {
-			v.answer = append(v.answer, []byte(encodeWire(refusal)+"\n"))
+			v.answer = append(v.answer, []byte(refusal.encodeWire()+"\n"))
 		}
 		if why != "" {
 			v.why = append(v.why, why)
@@ -123,7 +123,7 @@ func parseWire(raw []byte) (*wireMessage, error) {
 }
 
 // encodeWire returns a message as one line, without raw characters that a terminal obeys.
-func encodeWire(m *wireMessage) string {
+func (m *wireMessage) encodeWire() string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

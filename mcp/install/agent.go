@@ -46,8 +46,8 @@ const (
 // agentModes are the egress modes of agents with inputs. Research is the verb for mode open.
 var agentModes = []string{"none", "package-managers"}
 
-// AgentFlags returns the flags of demesne agent run, or of demesne research, bound to o.
-func AgentFlags(o *AgentOptions, research bool) cmdline.Flags {
+// Flags returns the flags of demesne agent run, or of demesne research, bound to o.
+func (o *AgentOptions) Flags(research bool) cmdline.Flags {
 	r := &o.Request
 	task := cmdline.Flags{
 		{Group: groupTask, Long: "model", Arg: "NAME", Set: cmdline.Text(&r.Model),
@@ -149,11 +149,11 @@ func turns(to *int) func(string) error {
 	}
 }
 
-// AgentCommand returns the command line of demesne agent run, or of demesne research, whose flags set o. Program and
+// Command returns the command line of demesne agent run, or of demesne research, whose flags set o. Program and
 // Name are those of the program that executes that frontend.
-func AgentCommand(o *AgentOptions, research bool) *cmdline.Command {
+func (o *AgentOptions) Command(research bool) *cmdline.Command {
 	if research {
-		return researchCommand(o)
+		return o.researchCommand()
 	}
 	return &cmdline.Command{
 		Program: "demesne", Name: "agent run", Usage: []string{"[flags] PROMPT"},
@@ -176,11 +176,11 @@ The exit code is that of the agent's program, 137 if a bound ended it, and 125 i
 			{Says: "try what a run is like, without a credential", Line: `demesne agent run --script 'wc -l < /in/data.txt' "Count the lines." --in data.txt`},
 			{Says: "run in the background, and watch", Line: `demesne logs -f $(demesne agent run --background "Find the bug in /in/app." --in app)`},
 		},
-		Flags: AgentFlags(o, false),
+		Flags: o.Flags(false),
 	}
 }
 
-func researchCommand(o *AgentOptions) *cmdline.Command {
+func (o *AgentOptions) researchCommand() *cmdline.Command {
 	return &cmdline.Command{
 		Program: "demesne", Name: "research", Usage: []string{"[flags] PROMPT"},
 		Summary: "run a coding agent with the whole network and no inputs",
@@ -189,6 +189,6 @@ machine.`,
 		Examples: []cmdline.Example{
 			{Says: "find something out", Line: `demesne research "Which Linux releases have Landlock ABI 6?" --output-path answer.md`},
 		},
-		Flags: AgentFlags(o, true),
+		Flags: o.Flags(true),
 	}
 }

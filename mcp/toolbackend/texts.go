@@ -55,7 +55,7 @@ func toolTexts(path string) (map[string]mcp.ToolText, error) {
 // warnTexts reports texts about tools that a server does not offer.
 func warnTexts(s *mcp.Server, texts map[string]mcp.ToolText, warn io.Writer) {
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		if !mcp.Offers(s, name) {
+		if !s.Offers(name) {
 			fmt.Fprintf(warn, "warning: %s: tool %q is not offered, and is ignored\n", varTexts, name)
 		}
 	}

@@ -260,7 +260,7 @@ func TestLimitsShown(t *testing.T) {
 			want = 512
 		}
 		rec.limit(r.fake.Grants(t.Context(), asked.limits(), 0).Limits)
-		if d := listed(rec); d.MemoryMB != want || d.CPUCount != 1 || d.DiskSizeMB != 100 {
+		if d := rec.listed(); d.MemoryMB != want || d.CPUCount != 1 || d.DiskSizeMB != 100 {
 			t.Errorf("%s: %d processors, %d MiB, %d MiB of disk", name, d.CPUCount, d.MemoryMB, d.DiskSizeMB)
 		}
 	}

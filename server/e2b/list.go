@@ -45,7 +45,7 @@ type lifecycle struct {
 	AutoResume bool   `json:"autoResume"`
 }
 
-func listed(r record) detail {
+func (r record) listed() detail {
 	d := detail{
 		SandboxID: r.ID, TemplateID: r.Template, Alias: r.Template, ClientID: "demesne", StartedAt: r.Started, EndAt: r.End, State: r.State,
 		CPUCount: cmp.Or(r.CPUs, hostCPUs()), MemoryMB: cmp.Or(r.MemoryMB, hostMemoryMB()), DiskSizeMB: cmp.Or(r.DiskMB, runner.DefaultDisk>>20),
@@ -82,7 +82,7 @@ func (s *Server) detail(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rec := e.snap()
-	d := listed(rec)
+	d := rec.listed()
 	on := "kill"
 	if rec.AutoPause {
 		on = "pause"
@@ -143,7 +143,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	for _, e := range s.existing(r.Context(), s.store.all()) {
 		rec := e.snap()
 		if want.has(rec) {
-			all = append(all, listed(rec))
+			all = append(all, rec.listed())
 		}
 		if rec.State == "running" {
 			running++

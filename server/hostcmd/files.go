@@ -21,7 +21,7 @@ const margin = 256 << 10
 
 // readFile reads a part of a file. Its content may have changed since the request: a person approves a file.
 func (g *Guard) readFile(f *frozen) (*Result, error) {
-	at, err := f.File.reopen(sameFile)
+	at, err := f.File.reopen(File.sameFile)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (g *Guard) readFile(f *frozen) (*Result, error) {
 
 // writeFile creates or replaces a file, by a rename in its frozen directory.
 func (g *Guard) writeFile(f *frozen) (*Result, error) {
-	dir, err := f.Parent.reopen(sameFile)
+	dir, err := f.Parent.reopen(File.sameFile)
 	if err != nil {
 		return nil, fmt.Errorf("directory of %q: %w", f.Given, err)
 	}
@@ -116,7 +116,7 @@ func (w File) holds(at int, name string) (mode uint32, err error) {
 const maxEntries = 1000
 
 func (g *Guard) listDir(f *frozen) (*Result, error) {
-	at, err := f.File.reopen(sameFile)
+	at, err := f.File.reopen(File.sameFile)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func (w File) reopen(same func(was, is File) bool) (*os.File, error) {
 }
 
 // sameContent also compares the time of the last change, which no program can set, and the mode.
-func sameContent(was, is File) bool {
+func (was File) sameContent(is File) bool {
 	return was.Size == is.Size && was.CTime == is.CTime && was.Mode == is.Mode
 }
 
@@ -85,7 +85,7 @@ func (w File) stamped(now time.Time) (File, error) {
 	if time.Unix(0, w.CTime).Before(now.Add(-settled)) {
 		return w, nil
 	}
-	f, err := w.reopen(sameContent)
+	f, err := w.reopen(File.sameContent)
 	if err != nil {
 		return w, err
 	}
@@ -110,7 +110,7 @@ func sumOf(f *os.File) (string, error) {
 
 // reopenProgram opens the program if nothing of it has changed.
 func (w File) reopenProgram() (*os.File, error) {
-	f, err := w.reopen(sameContent)
+	f, err := w.reopen(File.sameContent)
 	if err != nil || w.Sum == "" {
 		return f, err
 	}
@@ -122,7 +122,7 @@ func (w File) reopenProgram() (*os.File, error) {
 }
 
 // sameFile accepts changes of the content.
-func sameFile(_, _ File) bool { return true }
+func (File) sameFile(File) bool { return true }
 
 func (w File) is(kind uint32) bool { return w.Mode&unix.S_IFMT == kind }
 

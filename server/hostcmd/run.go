@@ -83,7 +83,7 @@ func (g *Guard) execute(ctx context.Context, f *frozen) (res *Result, err error)
 
 // runCommand executes the frozen program in the frozen directory.
 func (g *Guard) runCommand(ctx context.Context, f *frozen) (*Result, error) {
-	dir, err := f.Dir.reopen(sameFile)
+	dir, err := f.Dir.reopen(File.sameFile)
 	if err != nil {
 		return nil, fmt.Errorf("working directory: %w", err)
 	}

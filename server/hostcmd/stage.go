@@ -31,7 +31,7 @@ func (g *Guard) copyIn(ctx context.Context, f *frozen) (*Result, error) {
 	if g.options.Copy == nil {
 		return nil, errors.New("this server copies nothing into sandboxes")
 	}
-	at, err := f.File.reopen(sameFile)
+	at, err := f.File.reopen(File.sameFile)
 	if err != nil {
 		return nil, err
 	}
