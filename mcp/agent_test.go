@@ -82,7 +82,7 @@ func TestAgentInImage(t *testing.T) {
 // TestResearchWord checks what each word of the operator means for a client, and that a person sees all texts of the
 // agent before it starts.
 func TestResearchWord(t *testing.T) {
-	long := strings.Repeat("x", questionMost)
+	long := strings.Repeat("x", maxQuestion)
 	for _, c := range []struct {
 		word                  Research
 		version, answer, args string

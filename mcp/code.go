@@ -38,8 +38,8 @@ var (
 
 // Times of an execution, in seconds.
 const (
-	codeTime     = 30
-	codeTimeMost = 300
+	codeTime    = 30
+	maxCodeTime = 300
 )
 
 func codeTimeField() property {

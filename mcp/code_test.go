@@ -150,7 +150,7 @@ func TestCodeErrors(t *testing.T) {
 		{"execute_code", `{"code":"1","session_id":"k1","timeout_seconds":30000}`, "timeout_seconds must be a number of seconds, from 1 to 300"},
 		{"execute_code", `{"code":"1","session_id":"k1","timeout":[1]}`, "timeout must be a number of seconds, from 1 to 300"},
 		{"execute_code", `{"code":"1","session_id":"k1","egress":"package-managers"}`, "egress: the session has it from create_session: leave it out, or leave session_id out"},
-		{"execute_code", `{"code":"` + strings.Repeat("x", codeMost+1) + `","session_id":"k1"}`, "code is longer than 4194304 bytes: import_files takes data"},
+		{"execute_code", `{"code":"` + strings.Repeat("x", maxCode+1) + `","session_id":"k1"}`, "code is longer than 4194304 bytes: import_files takes data"},
 		{"execute_terminal", `{"command":"ls"}`, `required argument "session_id" not found` + live},
 		{"execute_terminal", `{"command":"ls","session_id":7}`, `argument "session_id" is not a string` + live},
 		{"execute_terminal", `{"session_id":"k1"}`, `required argument "command" not found`},
@@ -282,7 +282,7 @@ func TestCodeMediaBounds(t *testing.T) {
 	for i := range 200 {
 		list = append(list, code.Output{MIME: "image/png", Data: make([]byte, 1<<20), File: fmt.Sprint("/o/", i)})
 	}
-	list[0].Data = make([]byte, mediaMost+1)
+	list[0].Data = make([]byte, maxMedia+1)
 	all, media := shownOf(list, 1000)
 	if len(all) != 200 || len(media) != mediaItems {
 		t.Errorf("%d outputs, %d media", len(all), len(media))

@@ -112,7 +112,7 @@ func (c *call) executionRequest() (r code.Request, err error) {
 	if err != nil {
 		return r, err
 	}
-	limit, err := c.codeTimeout(codeTime, codeTimeMost)
+	limit, err := c.codeTimeout(codeTime, maxCodeTime)
 	switch {
 	case err != nil:
 		return r, err
@@ -133,14 +133,14 @@ func (c *call) codeText() (string, error) {
 	if err == nil && strings.TrimSpace(code) == "" {
 		err = fmt.Errorf("code is required")
 	}
-	if err == nil && len(code) > codeMost {
-		err = fmt.Errorf("code is longer than %d bytes: import_files takes data", codeMost)
+	if err == nil && len(code) > maxCode {
+		err = fmt.Errorf("code is longer than %d bytes: import_files takes data", maxCode)
 	}
 	return code, err
 }
 
-// codeMost bounds the code of one call, in bytes.
-const codeMost = 4 << 20
+// maxCode bounds the code of one call, in bytes.
+const maxCode = 4 << 20
 
 // inSession returns a request for an existing session. It refuses arguments of a new sandbox, which would be ignored: the
 // model believes in a network or in limits that the session does not have.
@@ -160,11 +160,11 @@ func (c *call) inSession() (r code.Request, err error) {
 
 // Bounds of what a model sees of an execution, in bytes.
 const (
-	tracebackMost = 8000
-	messageMost   = 2000     // of an exception's message, which the traceback has too
-	mediaMost     = 3 << 20  // of one picture or sound as content
-	allMediaMost  = 10 << 20 // of all
-	mediaItems    = 8
+	maxTraceback     = 8000
+	maxExceptionText = 2000     // of an exception's message, which the traceback has too
+	maxMedia         = 3 << 20  // of one picture or sound as content
+	maxAllMedia      = 10 << 20 // of all
+	mediaItems       = 8
 )
 
 // executedResult converts the outcome of an execution.
@@ -244,11 +244,11 @@ func errorOf(d *code.Result) *codeError {
 	if d.Died != "" {
 		e.Type, e.Message = "CONTAINER_DIED", d.Died
 	}
-	e.Message, _ = beginning(e.Message, messageMost)
+	e.Message, _ = beginning(e.Message, maxExceptionText)
 	back := escapes.Get().ReplaceAllString(strings.Join(d.Traceback, "\n"), "")
-	if len(back) > tracebackMost {
-		first := firstLines(back, tracebackMost/4)
-		back = strings.TrimSuffix(first, "\n") + "\n[…]\n" + endLines(back, tracebackMost-len(first))
+	if len(back) > maxTraceback {
+		first := firstLines(back, maxTraceback/4)
+		back = strings.TrimSuffix(first, "\n") + "\n[…]\n" + endLines(back, maxTraceback-len(first))
 	}
 	e.Traceback = strings.ToValidUTF8(back, "\uFFFD")
 	return e
@@ -271,14 +271,14 @@ func beginning(s string, most int) (text string, cut bool) {
 // bounds the texts of all of them; a text that would have to be cut, and would no longer be JSON or HTML, is left to its
 // file.
 func shownOf(list []code.Output, most int) (all []shown, media []sdk.Content) {
-	room := allMediaMost
+	room := maxAllMedia
 	for _, o := range list {
 		s := shown{Type: o.MIME, Bytes: max(len(o.Data), len(o.Text)), File: o.File}
 		if s.File == "" || len(o.Text) <= most {
 			s.Data, _ = beginning(o.Text, most)
 		}
 		most -= len(s.Data)
-		if m := mediumOf(o); m != nil && len(o.Data) <= min(mediaMost, room) && len(media) < mediaItems {
+		if m := mediumOf(o); m != nil && len(o.Data) <= min(maxMedia, room) && len(media) < mediaItems {
 			media = append(media, m)
 			room -= len(o.Data)
 		}

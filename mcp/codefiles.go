@@ -15,8 +15,8 @@ import (
 	"demesne/session"
 )
 
-// transfersMost bounds the files of one call.
-const transfersMost = 100
+// maxTransfers bounds the files of one call.
+const maxTransfers = 100
 
 // transfer is the outcome of one file of import_files or export_files.
 type transfer struct {
@@ -72,8 +72,8 @@ func (c *call) transfers() (list []args, err error) {
 		return nil, errors.New("files must be an array of objects")
 	case len(all) == 0:
 		return nil, errors.New("files is empty")
-	case len(all) > transfersMost:
-		return nil, fmt.Errorf("files: %d are more than %d in one call", len(all), transfersMost)
+	case len(all) > maxTransfers:
+		return nil, fmt.Errorf("files: %d are more than %d in one call", len(all), maxTransfers)
 	}
 	for i, v := range all {
 		switch v := v.(type) {

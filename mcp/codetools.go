@@ -29,7 +29,7 @@ func (c *call) executeTerminal() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit, err := c.codeTimeout(codeTime, codeTimeMost)
+	limit, err := c.codeTimeout(codeTime, maxCodeTime)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +51,8 @@ func (c *call) executeTerminal() (*sdk.CallToolResult, error) {
 
 // Times of an installation, in seconds.
 const (
-	installTime     = 300
-	installTimeMost = 1800
+	installTime    = 300
+	maxInstallTime = 1800
 )
 
 // hiddenPackage is one name in place of packages. It is understood, in a text or a list.
@@ -87,7 +87,7 @@ func (c *call) installPackages() (*sdk.CallToolResult, error) {
 	if len(r.Dependencies) == 0 {
 		return nil, errors.New("packages is required")
 	}
-	if r.Run.Command.Timeout, err = c.codeTimeout(installTime, installTimeMost); err != nil {
+	if r.Run.Command.Timeout, err = c.codeTimeout(installTime, maxInstallTime); err != nil {
 		return nil, err
 	}
 	watch, stop := c.watch()
@@ -108,7 +108,7 @@ func installed(s *code.SessionInfo, r code.Request, d *code.Result) *sdk.CallToo
 		Packages []string `json:"packages"`
 		Stderr   string   `json:"stderr,omitempty"`
 	}{Success: !d.Failed, ID: s.ID, Error: d.Message, Hint: d.Hint, Packages: r.Dependencies}
-	out.Stderr, _ = endOf(d.Stderr, tracebackMost, "")
+	out.Stderr, _ = endOf(d.Stderr, maxTraceback, "")
 	if out.Hint == "" && d.Failed {
 		out.Hint = installHint(s)
 	}

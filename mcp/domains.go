@@ -8,8 +8,8 @@ import (
 	"demesne/session/operator"
 )
 
-// domainsMost is the maximum number of rules in one call.
-const domainsMost = 64
+// maxDomains is the maximum number of rules in one call.
+const maxDomains = 64
 
 // domainHint is the hint of a name that no operator listed.
 const domainHint = "ask the user to add it to DEMESNE_ALLOWED_DOMAINS, or download it on the host and pass it in files"
@@ -21,8 +21,8 @@ func (c *call) domains(r *session.Request) error {
 	if err != nil {
 		return err
 	}
-	if len(words) > domainsMost {
-		return fmt.Errorf("allowed_domains: %d rules are more than %d", len(words), domainsMost)
+	if len(words) > maxDomains {
+		return fmt.Errorf("allowed_domains: %d rules are more than %d", len(words), maxDomains)
 	}
 	var ask []string
 	for _, w := range words {

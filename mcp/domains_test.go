@@ -96,7 +96,7 @@ func TestEscapeM7Bounded(t *testing.T) {
 		seen[r.Params.Message]++
 		now++
 		most = max(most, now)
-		if now == askedMost {
+		if now == maxAsked {
 			filled()
 		}
 		mu.Unlock()
@@ -120,7 +120,7 @@ func TestEscapeM7Bounded(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if most > askedMost || len(seen) != 30 {
+	if most > maxAsked || len(seen) != 30 {
 		t.Errorf("%d questions at once, %d in all", most, len(seen))
 	}
 }
@@ -203,7 +203,7 @@ func TestEscapeM7Imitated(t *testing.T) {
 	if text, _, isError := callTool(t, client(t, s, o), "sandbox_create", `{"allowed_domains":["a.test"],"files":`+string(list)+`}`); !isError || asked != 0 || !strings.Contains(text, "too long") {
 		t.Errorf("asked %d times: %s", asked, text)
 	}
-	if text, _, isError := callTool(t, client(t, s, o), "sandbox_create", `{"allowed_domains":[`+strings.Repeat(`"a.test",`, domainsMost)+`"b.test"]}`); !isError || !strings.Contains(text, "more than 64") {
+	if text, _, isError := callTool(t, client(t, s, o), "sandbox_create", `{"allowed_domains":[`+strings.Repeat(`"a.test",`, maxDomains)+`"b.test"]}`); !isError || !strings.Contains(text, "more than 64") {
 		t.Errorf("65 rules: %s", text)
 	}
 }

@@ -15,12 +15,12 @@ import (
 var askField = field("ask", "boolean", "Ask the user about each other host that is wanted.").also("The command waits meanwhile. Without client support (elicitation) such hosts are denied.")
 
 const (
-	// askedMost is the number of questions that a person is asked at once. Further questions wait, and are answered
+	// maxAsked is the number of questions that a person is asked at once. Further questions wait, and are answered
 	// no when their time is over.
-	askedMost = 8
-	// questionMost limits a question, in bytes. A longer question is not asked, because a person would not read all
+	maxAsked = 8
+	// maxQuestion limits a question, in bytes. A longer question is not asked, because a person would not read all
 	// of it.
-	questionMost = 4 << 10
+	maxQuestion = 4 << 10
 )
 
 // asker returns a function that asks the person at the client about a name, or nil if the client cannot ask.
@@ -80,7 +80,7 @@ func framed(question string, inputs []string) (text string, ok bool) {
 	if len(inputs) > 0 {
 		question += fmt.Sprintf(" It can read %s.", strings.Join(quotedAll(inputs), ", "))
 	}
-	return question, len(question) <= questionMost
+	return question, len(question) <= maxQuestion
 }
 
 // quoted quotes text of a sandbox or a model for a question, on one line. The text cannot end the quotes or imitate

@@ -50,8 +50,8 @@ type question struct {
 const (
 	// severalRounds is the first protocol version with several rounds.
 	severalRounds = "2026-07-28"
-	// mostRounds is the maximum number of rounds with questions: some clients abort at the tenth.
-	mostRounds = 9
+	// maxRounds is the maximum number of rounds with questions: some clients abort at the tenth.
+	maxRounds = 9
 	// returnTime is how long a call waits for a client to return with answers.
 	returnTime = runner.AskTime + time.Minute
 )
@@ -127,11 +127,11 @@ func (k *talk) ask(ctx context.Context, p *sdk.ElicitParams) bool {
 }
 
 // questions returns an answer with all open questions, or nil if there are no open ones. It stops
-// the heartbeats of this round. After mostRounds it answers every question with no.
+// the heartbeats of this round. After maxRounds it answers every question with no.
 func (k *talk) questions() *sdk.CallToolResult {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.rounds == mostRounds {
+	if k.rounds == maxRounds {
 		for _, q := range k.open {
 			q.answer <- false
 		}

@@ -89,8 +89,8 @@ func (f *frames) skip(n int64, id *idScanner) {
 	f.dec = json.NewDecoder(&f.from)
 }
 
-// mostBatch is the maximum number of messages in a batch.
-const mostBatch = 1000
+// maxBatch is the maximum number of messages in a batch.
+const maxBatch = 1000
 
 // messages returns the messages in one JSON value.
 func messages(raw json.RawMessage) (all []jsonrpc.Message, err error) {
@@ -119,8 +119,8 @@ func batch(raw json.RawMessage) (parts []json.RawMessage, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.Token() // the bracket
 	for d.More() {
-		if len(parts) == mostBatch {
-			return nil, fmt.Errorf("batch of over %d messages", mostBatch)
+		if len(parts) == maxBatch {
+			return nil, fmt.Errorf("batch of over %d messages", maxBatch)
 		}
 		var part json.RawMessage
 		if err := d.Decode(&part); err != nil {

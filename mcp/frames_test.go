@@ -129,7 +129,7 @@ func TestFramesLongID(t *testing.T) {
 // TestFramesBatch checks that a batch has a maximum number of messages.
 func TestFramesBatch(t *testing.T) {
 	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
-	for n, want := range map[int]string{mostBatch: "", mostBatch + 1: "-32600 batch of over 1000 messages"} {
+	for n, want := range map[int]string{maxBatch: "", maxBatch + 1: "-32600 batch of over 1000 messages"} {
 		methods, refused := readAll(t, strings.NewReader("["+strings.TrimSuffix(strings.Repeat(ping+",", n), ",")+"]\n"+ping))
 		if strings.Join(refused, "|") != want || (want == "") != (len(methods) == n+1) {
 			t.Errorf("%d: %d messages, refused %q", n, len(methods), refused)

@@ -15,13 +15,13 @@ import (
 
 // Times that a call waits for a person, in seconds.
 const (
-	hostWait     = 45 // most clients wait for a minute
-	hostWaitMost = 600
+	hostWait    = 45 // most clients wait for a minute
+	maxHostWait = 600
 )
 
 var (
 	hostReason       = field("reason", "string", "Why, for the person who decides.")
-	hostWaitField    = field("wait_seconds", "number", "How long to wait for that person.").with("default", hostWait).also(fmt.Sprintf("At most %d.", hostWaitMost))
+	hostWaitField    = field("wait_seconds", "number", "How long to wait for that person.").with("default", hostWait).also(fmt.Sprintf("At most %d.", maxHostWait))
 	hostRequestField = field("request_id", "string", "Of an earlier call that is pending: get its result, in place of the other arguments.")
 	hostPath         = field("path", "string", "Absolute path on the host.")
 )
@@ -180,8 +180,8 @@ func (c *call) hostDo(ask func() (hostcmd.Ask, error)) (*sdk.CallToolResult, err
 		return nil, errHostOff
 	}
 	wait, ok := c.args.seconds("wait_seconds")
-	if !ok || wait < 0 || wait > hostWaitMost {
-		return nil, fmt.Errorf("wait_seconds must be a number of seconds, at most %d", hostWaitMost)
+	if !ok || wait < 0 || wait > maxHostWait {
+		return nil, fmt.Errorf("wait_seconds must be a number of seconds, at most %d", maxHostWait)
 	}
 	if c.args["wait_seconds"] == nil {
 		wait = hostWait

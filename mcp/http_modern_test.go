@@ -253,7 +253,7 @@ func TestReplayBounds(t *testing.T) {
 		time.Sleep(replayTime/2 + time.Second)
 		check("s", "a", -1, 0, true)
 		check("s", "a", 0, 1, false)
-		p.Append(ctx, "s", "a", make([]byte, replayMost))
+		p.Append(ctx, "s", "a", make([]byte, maxReplay))
 		check("s", "a", 0, 0, true)
 		check("s", "a", 1, 1, false) // the newest one is kept, whatever its size
 		p.Append(ctx, "s", "a", []byte("3"))

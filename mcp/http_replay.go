@@ -15,9 +15,9 @@ const (
 	// replayTime is how long a client whose connection broke can be away. Until then its calls go on and the events
 	// that it missed are kept. Clients try again for less than a minute.
 	replayTime = 5 * time.Minute
-	// replayMost is the maximum size of the events that are kept for all clients, in bytes. The newest event is kept
+	// maxReplay is the maximum size of the events that are kept for all clients, in bytes. The newest event is kept
 	// in any case.
-	replayMost = 16 << 20
+	maxReplay = 16 << 20
 )
 
 // replay keeps the latest events of the HTTP sessions of protocols before 2026-07-28, for clients that return with
@@ -79,7 +79,7 @@ func (p *replay) Append(_ context.Context, session, id string, data []byte) erro
 	s.events = append(s.events, data)
 	p.queue = append(p.queue, queued{key, s.last})
 	p.bytes += len(data)
-	for p.bytes > replayMost && len(p.queue) > 1 {
+	for p.bytes > maxReplay && len(p.queue) > 1 {
 		p.drop()
 	}
 	return nil

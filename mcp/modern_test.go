@@ -166,7 +166,7 @@ func TestUnread(t *testing.T) {
 			settled = n
 			time.Sleep(200 * time.Millisecond) // nothing says that the server has stopped reading
 		}
-		if settled > 3*mostUnread {
+		if settled > 3*maxUnread {
 			t.Errorf("id %s: took %d requests of a client that reads nothing", id, settled)
 		}
 		answers := 0
@@ -188,7 +188,7 @@ func TestManyCalls(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- s.ServeStdio(t.Context(), in, out); out.Close() }()
 	go func() {
-		for i := range mostCalls + 5 {
+		for i := range maxCalls + 5 {
 			io.WriteString(feed, strings.Replace(script, `"call"`, strconv.Itoa(i), 1))
 		}
 		feed.Close()
@@ -205,7 +205,7 @@ func TestManyCalls(t *testing.T) {
 		}
 	}
 	ended(t, served)
-	if refused != 5 || done != mostCalls {
+	if refused != 5 || done != maxCalls {
 		t.Errorf("%d refused, %d done", refused, done)
 	}
 }

@@ -15,8 +15,8 @@ type Output struct {
 	MIME string // by the name
 }
 
-// outputsMost bounds the outputs of a run in a list.
-const outputsMost = 1000
+// maxOutputs bounds the outputs of a run in a list.
+const maxOutputs = 1000
 
 // Outputs lists the files that a run left in /out, but not its logs. The server's callers must own the run. It fails with
 // [os.ErrNotExist].
@@ -25,7 +25,7 @@ func (s *Server) Outputs(run string) (list []Output, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range s.outputs.files(dir, outputsMost) {
+	for _, o := range s.outputs.files(dir, maxOutputs) {
 		list = append(list, Output{o.Name, o.Size, o.MIME})
 	}
 	return list, nil

@@ -141,7 +141,7 @@ func New(e Service, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}
-	s := &Server{engine: e, opts: o, asking: make(chan struct{}, askedMost), open: map[string]map[*context.CancelFunc]bool{}, attached: map[string]*presence{}, owners: map[string]bool{}}
+	s := &Server{engine: e, opts: o, asking: make(chan struct{}, maxAsked), open: map[string]map[*context.CancelFunc]bool{}, attached: map[string]*presence{}, owners: map[string]bool{}}
 	if o.Hidden && o.Outputs != "" {
 		s.opts.Mounts.hide()
 	}

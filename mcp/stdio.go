@@ -51,12 +51,12 @@ func (t *draining) Connect(ctx context.Context) (sdk.Connection, error) {
 }
 
 const (
-	// mostCalls is the maximum number of tool calls in progress, and of subscriptions. A further one is refused,
+	// maxCalls is the maximum number of tool calls in progress, and of subscriptions. A further one is refused,
 	// because messages behind it may be what a call waits for.
-	mostCalls = 1000
-	// mostUnread is the maximum number of other requests without an answer, and of answers being written. They need
+	maxCalls = 1000
+	// maxUnread is the maximum number of other requests without an answer, and of answers being written. They need
 	// nothing but a client that reads, so the connection stops reading until the client does.
-	mostUnread = 64
+	maxUnread = 64
 	// goneEvery is the interval between checks whether the client has disconnected.
 	goneEvery = 200 * time.Millisecond
 )
@@ -173,9 +173,9 @@ func (c *drainingConn) admit(m jsonrpc.Message) (refusal *jsonrpc.Response) {
 		switch {
 		case taken && other != brief: // the SDK would not answer
 			return &jsonrpc.Response{Error: &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf("id %v is the id of a call in progress", req.ID.Raw())}}
-		case k != brief && c.count[k] >= mostCalls:
-			return &jsonrpc.Response{ID: req.ID, Error: &jsonrpc.Error{Code: codeBusy, Message: fmt.Sprintf("%d calls are in progress: try again later", mostCalls)}}
-		case taken, k == brief && c.count[brief]+c.writing >= mostUnread:
+		case k != brief && c.count[k] >= maxCalls:
+			return &jsonrpc.Response{ID: req.ID, Error: &jsonrpc.Error{Code: codeBusy, Message: fmt.Sprintf("%d calls are in progress: try again later", maxCalls)}}
+		case taken, k == brief && c.count[brief]+c.writing >= maxUnread:
 			c.changed.Wait()
 			continue
 		}
@@ -186,7 +186,7 @@ func (c *drainingConn) admit(m jsonrpc.Message) (refusal *jsonrpc.Response) {
 	return nil
 }
 
-// codeBusy is the code of the error for a call above mostCalls.
+// codeBusy is the code of the error for a call above maxCalls.
 const codeBusy = -32000
 
 // Write sends m and marks the request that it answers as answered. A client can use the id again at once.

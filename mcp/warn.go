@@ -15,7 +15,7 @@ import (
 
 // Bounds of a warning. A model chose the names in it.
 const (
-	warnedMost = 8  // arguments that are named
+	maxWarned  = 8  // arguments that are named
 	warnedName = 40 // bytes of a name or value
 )
 
@@ -23,8 +23,8 @@ const (
 // read and therefore ignores. Without such arguments it returns "".
 func unread(in map[string]any, a args, unknown bool) string {
 	list := fieldsOf(in).unreadIn(a, "", unknown)
-	if more := len(list) - warnedMost; more > 0 {
-		list = append(list[:warnedMost], fmt.Sprintf("and %d more", more))
+	if more := len(list) - maxWarned; more > 0 {
+		list = append(list[:maxWarned], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(list, "; ")
 }

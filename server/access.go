@@ -26,8 +26,8 @@ type Access struct {
 // namespaceHeader names a namespace. With it, a request of the operator is one of that namespace's callers.
 const namespaceHeader = "Demesne-Namespace"
 
-// credentialMost bounds a token, in bytes.
-const credentialMost = 8 << 10
+// maxCredential bounds a token, in bytes.
+const maxCredential = 8 << 10
 
 // Caller returns the sender of a request, by its header Authorization or X-API-KEY, or by the cookie of a login.
 func (a *Access) Caller(r *http.Request) (Caller, error) {
@@ -63,7 +63,7 @@ func credential(r *http.Request) (token string, given bool) {
 // Of returns the caller that a token stands for.
 func (a *Access) Of(token string) (Caller, error) {
 	switch {
-	case token == "" || len(token) > credentialMost:
+	case token == "" || len(token) > maxCredential:
 		return Caller{}, ErrUnauthorized
 	case Same(token, a.Token):
 		return Operator, nil

@@ -52,13 +52,13 @@ type acceptance struct {
 	until time.Time
 }
 
-// Bounds of attempts. A client has wrongMost at once, and one more after each wrongEvery.
+// Bounds of attempts. A client has maxWrong at once, and one more after each wrongEvery.
 const (
-	wrongMost    = 20
+	maxWrong     = 20
 	wrongEvery   = 3 * time.Second
-	acceptedMost = 64
+	maxAccepted  = 64
 	acceptedLife = time.Hour
-	clientsMost  = 4096
+	maxClients   = 4096
 )
 
 // of returns the attempts of a client. In place of one client too many it forgets the one that was not seen for longest.
@@ -70,7 +70,7 @@ func (a *attempts) of(client string) *clientAttempts {
 		if a.all == nil {
 			a.all = map[string]*clientAttempts{}
 		}
-		if len(a.all) >= clientsMost {
+		if len(a.all) >= maxClients {
 			oldest := ""
 			for name, o := range a.all {
 				if oldest == "" || o.seen.Before(a.all[oldest].seen) {
@@ -79,7 +79,7 @@ func (a *attempts) of(client string) *clientAttempts {
 			}
 			delete(a.all, oldest)
 		}
-		one = &clientAttempts{left: rate.NewLimiter(rate.Every(wrongEvery), wrongMost)}
+		one = &clientAttempts{left: rate.NewLimiter(rate.Every(wrongEvery), maxWrong)}
 		a.all[client] = one
 	}
 	one.seen = time.Now()
@@ -101,7 +101,7 @@ func (o *clientAttempts) try(hash credentialHash, always bool, check func() bool
 		o.accepted = slices.Delete(o.accepted, at, at+1)
 	}
 	if right = check(); right {
-		o.accepted = append(o.accepted[max(0, len(o.accepted)-acceptedMost+1):], acceptance{hash, now.Add(acceptedLife)})
+		o.accepted = append(o.accepted[max(0, len(o.accepted)-maxAccepted+1):], acceptance{hash, now.Add(acceptedLife)})
 	} else if !slices.Contains(o.wrong[:], hash) {
 		o.wrong[o.wrongAt%len(o.wrong)] = hash
 		o.wrongAt++

@@ -51,12 +51,12 @@ func TestAttempts(t *testing.T) {
 		}
 	}
 	check("a user", attempt(a, from, team), 200)
-	for range 3 * wrongMost {
+	for range 3 * maxWrong {
 		check("a program with an old token", attempt(a, from, "old"), 401)
 		check("no token", attempt(a, from, ""), 401)
 		check("the cookie of an old login", attempt(a, from, "", "Cookie: demesne_login_7480=x"), 401)
 	}
-	for i := range wrongMost - 1 {
+	for i := range maxWrong - 1 {
 		check("a guess", attempt(a, from, fmt.Sprint("guess", i)), 401)
 	}
 	check("one too many", attempt(a, from, "guess"), 429)
@@ -70,12 +70,12 @@ func TestAttempts(t *testing.T) {
 	}
 	check("a removed token", attempt(a, from, team), 401)
 	check("a removed token again", attempt(a, from, team), 429)
-	for i := range wrongMost {
+	for i := range maxWrong {
 		attempt(a, fmt.Sprintf("[2001:db8:0:1::%x]:1", i+1), fmt.Sprint("guess", i))
 	}
 	check("one subscriber of IPv6", attempt(a, "[2001:db8:0:1:2::1]:1", "guess"), 429)
 	check("another one", attempt(a, "[2001:db8:0:2::1]:1", "guess"), 401)
-	a.attempts.of("203.0.113.5").left.SetBurst(2 * wrongMost) // as if time had passed
+	a.attempts.of("203.0.113.5").left.SetBurst(2 * maxWrong) // as if time had passed
 	a.attempts.of("203.0.113.5").left.SetLimit(1e9)
 	check("later", attempt(a, from, later), 200)
 }
@@ -83,10 +83,10 @@ func TestAttempts(t *testing.T) {
 // TestAttemptsBounded checks that many clients need bounded memory, and that the last ones are remembered.
 func TestAttemptsBounded(t *testing.T) {
 	var a attempts
-	for i := range clientsMost + 100 {
+	for i := range maxClients + 100 {
 		a.of(strconv.Itoa(i))
 	}
-	if len(a.all) != clientsMost || a.all[strconv.Itoa(clientsMost+99)] == nil || a.all["0"] != nil {
+	if len(a.all) != maxClients || a.all[strconv.Itoa(maxClients+99)] == nil || a.all["0"] != nil {
 		t.Errorf("%d clients", len(a.all))
 	}
 }
@@ -120,7 +120,7 @@ func TestAttemptsOfUsers(t *testing.T) {
 	}
 	guess := func() (codes string) {
 		t.Helper()
-		for i := range wrongMost + 1 {
+		for i := range maxWrong + 1 {
 			codes += fmt.Sprint(send(fmt.Sprint("guess", i)), " ")
 		}
 		return codes
@@ -131,7 +131,7 @@ func TestAttemptsOfUsers(t *testing.T) {
 		cmd := exec.Command("sh", "-c", script)
 		cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		out, err := cmd.Output()
-		if err != nil || strings.Count(string(out), "401") < wrongMost || !strings.Contains(string(out), "429") {
+		if err != nil || strings.Count(string(out), "401") < maxWrong || !strings.Contains(string(out), "429") {
 			t.Errorf("another user: %q %v", out, err)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// headerMost bounds the headers of a request, in bytes.
-const headerMost = 64 << 10
+// maxHeader bounds the headers of a request, in bytes.
+const maxHeader = 64 << 10
 
 // MaxBody bounds the body of a request in JSON, in bytes. Other bounds of bodies are named likewise, max…Body. A file for a sandbox
 // has no bound but the sandbox's disk.

@@ -37,7 +37,7 @@ const leeway = 30 * time.Second
 // ReadJWT returns a JWT with the key in a file that is this user's alone. Its bytes are the key, without a line break at
 // the end.
 func ReadJWT(path string, o JWTOptions) (*JWT, error) {
-	key, err := readOwn(path, tokenMost)
+	key, err := readOwn(path, maxToken)
 	if err != nil {
 		return nil, fmt.Errorf("read JWT key: %w", err)
 	}

@@ -68,7 +68,7 @@ const endTime = 5 * time.Second
 // Serve serves h on l until ctx ends, over TLS if secure is not nil.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, secure *tls.Config, errors *log.Logger) error {
 	s := &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: headerMost,
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
 		TLSConfig: secure, ErrorLog: errors, ConnContext: withPeer,
 	}
 	serve := s.Serve

@@ -28,7 +28,7 @@ type login struct {
 const (
 	loginCookie = "demesne_login" // and the port: the servers of one machine have a login each
 	loginLife   = 12 * time.Hour
-	loginsMost  = 1000
+	maxLogins   = 1000
 )
 
 // A request with a login's cookie has its other half in halfHeader. One for a WebSocket has it in halfQuery, because its
@@ -90,7 +90,7 @@ func (l *Logins) add(id string, one login) {
 			oldest, ends = id, o.ends
 		}
 	}
-	if len(l.all) >= loginsMost {
+	if len(l.all) >= maxLogins {
 		delete(l.all, oldest)
 	}
 	l.all[id] = one

@@ -57,8 +57,8 @@ func (f *certFiles) get() (*tls.Certificate, error) {
 	return f.last, nil
 }
 
-// certMost bounds each file.
-const certMost = 1 << 20
+// maxCert bounds each file.
+const maxCert = 1 << 20
 
 func (f *certFiles) read() (*tls.Certificate, [2]fsutil.Stamp, error) {
 	one, err1 := fsutil.StampOf(f.cert)
@@ -67,14 +67,14 @@ func (f *certFiles) read() (*tls.Certificate, [2]fsutil.Stamp, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, stamps, fmt.Errorf("read certificate: %w", err)
 	}
-	if one.Size > certMost {
-		return nil, stamps, fmt.Errorf("read certificate: %q: more than %d bytes", f.cert, certMost)
+	if one.Size > maxCert {
+		return nil, stamps, fmt.Errorf("read certificate: %q: more than %d bytes", f.cert, maxCert)
 	}
 	cert, err := os.ReadFile(f.cert)
 	if err != nil {
 		return nil, stamps, fmt.Errorf("read certificate: %w", err)
 	}
-	key, err := readOwn(f.key, certMost)
+	key, err := readOwn(f.key, maxCert)
 	if err != nil {
 		return nil, stamps, fmt.Errorf("read certificate's key: %w", err)
 	}

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tokenMost bounds a token file.
-const tokenMost = 4096
+// maxToken bounds a token file.
+const maxToken = 4096
 
 // Token returns the token in a file, and makes the file with a random one if it does not exist. The file must belong to
 // this user and be closed to all others.
 func Token(path string) (string, error) {
-	b, err := readOwn(path, tokenMost)
+	b, err := readOwn(path, maxToken)
 	if errors.Is(err, os.ErrNotExist) {
 		return makeToken(path)
 	}

@@ -40,8 +40,8 @@ type NamespaceToken struct {
 
 // Bounds of the file.
 const (
-	tokensMost    = 10_000
-	tokenFileMost = 8 << 20
+	maxTokens    = 10_000
+	maxTokenFile = 8 << 20
 )
 
 // ErrNoToken means that there is no token of that name.
@@ -70,8 +70,8 @@ func (t *Tokens) Add(namespace, name string, life time.Duration) (token string, 
 		switch {
 		case slices.ContainsFunc(all, func(o NamespaceToken) bool { return o.Name == name }):
 			return nil, fmt.Errorf("token %q exists", name)
-		case len(all) >= tokensMost:
-			return nil, fmt.Errorf("more than %d tokens", tokensMost)
+		case len(all) >= maxTokens:
+			return nil, fmt.Errorf("more than %d tokens", maxTokens)
 		}
 		return append(all, one), nil
 	})
@@ -101,7 +101,7 @@ func (t *Tokens) Remove(name string) error {
 
 // List returns all tokens, without their values, which are stored nowhere.
 func (t *Tokens) List() ([]NamespaceToken, error) {
-	b, err := readOwn(t.path, tokenFileMost)
+	b, err := readOwn(t.path, maxTokenFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

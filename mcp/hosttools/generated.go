@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	generatedDir  = "generated" // below the workspace
-	generatedMost = 256 << 20   // bytes of one file
-	mentionsMost  = 64          // paths in one result
+	generatedDir = "generated" // below the workspace
+	maxGenerated = 256 << 20   // bytes of one file
+	maxMentions  = 64          // paths in one result
 )
 
 // deliver copies the files that a result names into the workspace, and rewrites their paths. Files from before the
@@ -71,7 +71,7 @@ func texts(res *sdk.CallToolResult) string {
 func mentions(text, dir string) (paths []string) {
 	prefix := strings.TrimSuffix(filepath.Clean(dir), "/") + "/"
 	seen := map[string]bool{}
-	for len(paths) < mentionsMost {
+	for len(paths) < maxMentions {
 		i := strings.Index(text, prefix)
 		if i < 0 {
 			break
@@ -109,7 +109,7 @@ func (r *relay) copyIn(dir, path string, began time.Time) (inside string, err er
 		return "", &fs.PathError{Op: "deliver", Path: path, Err: errors.New("is not a regular file")}
 	case info.ModTime().Before(began.Add(-time.Second)): // clocks of file systems are coarse
 		return "", errOld
-	case info.Size() > generatedMost:
+	case info.Size() > maxGenerated:
 		return "", &fs.PathError{Op: "deliver", Path: path, Err: errors.New("is too large")}
 	}
 	root, err := os.OpenRoot(r.o.Workspace)
@@ -128,7 +128,7 @@ func (r *relay) copyIn(dir, path string, began time.Time) (inside string, err er
 	if err != nil {
 		return "", err
 	}
-	_, err = io.Copy(to, io.LimitReader(from, generatedMost))
+	_, err = io.Copy(to, io.LimitReader(from, maxGenerated))
 	return "/workspace/" + name, errors.Join(err, to.Close())
 }
 

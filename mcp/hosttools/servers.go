@@ -58,8 +58,8 @@ const own = "demesne"
 
 var validName = lazy.Regexp{Expr: `^[a-z][a-z0-9_-]{0,62}$`}
 
-// configMost bounds a configuration file, in bytes.
-const configMost = 32 << 20
+// maxConfig bounds a configuration file, in bytes.
+const maxConfig = 32 << 20
 
 // Read returns the servers of several configurations, by name. A later configuration wins. It skips servers that are
 // not started over stdio, and warns about files and names that it cannot use. A file that does not exist is empty.
@@ -97,7 +97,7 @@ func (c Config) entries() (map[string]entry, error) {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, configMost))
+	text, err := io.ReadAll(io.LimitReader(f, maxConfig))
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,8 @@ const varTexts = "DEMESNE_TOOL_TEXTS"
 
 // Bounds of the file, and of one text, which each model pays for.
 const (
-	textsMost = 1 << 20
-	textMost  = 16 << 10
+	maxTexts = 1 << 20
+	maxText  = 16 << 10
 )
 
 // toolTexts reads the file; without one there are no texts. An unknown key is an error.
@@ -34,7 +34,7 @@ func toolTexts(path string) (map[string]mcp.ToolText, error) {
 	}
 	defer f.Close()
 	var all map[string]mcp.ToolText
-	meta, err := toml.NewDecoder(io.LimitReader(f, textsMost)).Decode(&all)
+	meta, err := toml.NewDecoder(io.LimitReader(f, maxTexts)).Decode(&all)
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", varTexts, path, err)
 	}
@@ -44,8 +44,8 @@ func toolTexts(path string) (map[string]mcp.ToolText, error) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t := all[name]
 		for _, text := range []string{t.Override, t.Append} {
-			if len(text) > textMost || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-				return nil, fmt.Errorf("%s %q: tool %q: a text is longer than %d bytes, or no text", varTexts, path, name, textMost)
+			if len(text) > maxText || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+				return nil, fmt.Errorf("%s %q: tool %q: a text is longer than %d bytes, or no text", varTexts, path, name, maxText)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ func TestToolTexts(t *testing.T) {
 		"[sandbox_script]\noverrid = \"x\"":                                             `key "sandbox_script.overrid"`,
 		"[sandbox_script]\nappend = 3":                                                  "incompatible types",
 		"sandbox_script = 3":                                                            "type mismatch",
-		"[sandbox_script]\nappend = \"" + strings.Repeat("x", textMost+1) + "\"":        "longer than",
+		"[sandbox_script]\nappend = \"" + strings.Repeat("x", maxText+1) + "\"":         "longer than",
 		"[sandbox_script":                                                               "toml:",
 	} {
 		os.WriteFile(file, []byte(text), 0o600)

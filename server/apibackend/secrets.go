@@ -13,8 +13,8 @@ type given struct {
 	names map[string][]string // names of secrets, by name and id of the sandbox
 }
 
-// givenMost bounds the sandboxes that are remembered.
-const givenMost = 10_000
+// maxGiven bounds the sandboxes that are remembered.
+const maxGiven = 10_000
 
 func (g *given) remember(secrets []string, sandboxes ...string) {
 	if len(secrets) == 0 {
@@ -22,7 +22,7 @@ func (g *given) remember(secrets []string, sandboxes ...string) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.names == nil || len(g.names) >= givenMost {
+	if g.names == nil || len(g.names) >= maxGiven {
 		g.names = map[string][]string{}
 	}
 	for _, s := range sandboxes {

@@ -20,8 +20,8 @@ type Spaces struct {
 	ask func(runner.Question) (allow, answered bool) // see Questions
 }
 
-// spacesMost bounds the namespaces that a server knows at once: each has a connection to the runner.
-const spacesMost = 1000
+// maxSpaces bounds the namespaces that a server knows at once: each has a connection to the runner.
+const maxSpaces = 1000
 
 // NewSpaces returns the Backends with those options. The caller closes them.
 func NewSpaces(options func(namespace string) Options) *Spaces {
@@ -47,8 +47,8 @@ func (s *Spaces) Of(namespace string) (*Backend, error) {
 	if namespace != "" && !runner.IsNamespace(namespace) {
 		return nil, fmt.Errorf("%w: namespace %q", session.ErrInvalid, namespace)
 	}
-	if len(s.all) >= spacesMost {
-		return nil, fmt.Errorf("%w: more than %d namespaces", session.ErrBusy, spacesMost)
+	if len(s.all) >= maxSpaces {
+		return nil, fmt.Errorf("%w: more than %d namespaces", session.ErrBusy, maxSpaces)
 	}
 	o := s.options(namespace)
 	o.Namespace = namespace

@@ -74,9 +74,9 @@ const uploadDir = "uploads"
 
 // Bounds of a build.
 const (
-	mostLogs   = 20_000
-	keptBuild  = 24 * time.Hour // longer than a build may take
-	mostBuilds = 100            // that are kept
+	maxLogs   = 20_000
+	keptBuild = 24 * time.Hour // longer than a build may take
+	maxBuilds = 100            // that are kept
 )
 
 var hashForm = lazy.Regexp{Expr: `^[0-9a-f]{64}$`}
@@ -137,7 +137,7 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 	}
 	b := &build{id: newBuildID(), template: t, tags: tags, made: time.Now(), status: "waiting"}
 	if !s.add(b) {
-		server.Refuse(w, http.StatusTooManyRequests, fmt.Sprintf("at most %d builds of a namespace wait or run", mostBuilds))
+		server.Refuse(w, http.StatusTooManyRequests, fmt.Sprintf("at most %d builds of a namespace wait or run", maxBuilds))
 		return
 	}
 	answer(w, http.StatusAccepted, map[string]any{
@@ -160,7 +160,7 @@ func (s *builds) add(b *build) bool {
 			oldest = o
 		}
 	}
-	if len(s.all) >= mostBuilds {
+	if len(s.all) >= maxBuilds {
 		if oldest == nil {
 			return false
 		}
@@ -363,7 +363,7 @@ func (b *build) Write(text []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for l := range bytes.Lines(text) {
-		if l = bytes.TrimSpace(l); len(l) > 0 && len(b.logs) < mostLogs {
+		if l = bytes.TrimSpace(l); len(l) > 0 && len(b.logs) < maxLogs {
 			b.logs = append(b.logs, buildLog{time.Now().UTC(), "info", strings.ToValidUTF8(string(l), "\ufffd")})
 		}
 	}

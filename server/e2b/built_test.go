@@ -232,7 +232,7 @@ func TestUnpackBounds(t *testing.T) {
 		{"directories", many(tar.TypeDir, 21), quotaError{"files and directories", 20}},
 		{"links", many(tar.TypeSymlink, 21), quotaError{"files and directories", 20}},
 		{"parents", []*tar.Header{file(deep+"f", 0)}, quotaError{"files and directories", 20}},
-		{"too deep", []*tar.Header{file(strings.Repeat("d/", mostDepth)+"f", 0)}, session.ErrInvalid},
+		{"too deep", []*tar.Header{file(strings.Repeat("d/", maxDepth)+"f", 0)}, session.ErrInvalid},
 	} {
 		l := &ledger{most: Quota{Bytes: 256 * kilo, Files: 20}}
 		w := &workspace{dir: t.TempDir(), ledger: l}

@@ -41,7 +41,7 @@ func (st *store) findSnapshot(id string) *snapshot {
 }
 
 // most bounds the forks of one call.
-const mostForks = 100
+const maxForks = 100
 
 func (s *Server) fork(w http.ResponseWriter, r *http.Request) {
 	var q struct {
@@ -57,8 +57,8 @@ func (s *Server) fork(w http.ResponseWriter, r *http.Request) {
 		n = *q.Count
 	}
 	d, err := seconds(q.Timeout, 15)
-	if n < 1 || n > mostForks {
-		err = fmt.Errorf("%w: count %d: must be from 1 to %d", session.ErrInvalid, n, mostForks)
+	if n < 1 || n > maxForks {
+		err = fmt.Errorf("%w: count %d: must be from 1 to %d", session.ErrInvalid, n, maxForks)
 	}
 	if err != nil {
 		fail(w, err)

@@ -62,8 +62,8 @@ func (c *kernelContext) close() {
 	}
 }
 
-// mostContexts bounds the kernels of a sandbox.
-const mostContexts = 64
+// maxContexts bounds the kernels of a sandbox.
+const maxContexts = 64
 
 // names are the languages' short names in E2B's API.
 var names = map[string]string{"": "python", "py": "python", "js": "javascript", "ts": "typescript"}
@@ -111,9 +111,9 @@ func (t *contextTable) add(language, dir string, main bool) (*kernelContext, err
 			return o, nil
 		}
 	}
-	if len(t.all) >= mostContexts {
+	if len(t.all) >= maxContexts {
 		t.mu.Unlock()
-		return nil, fmt.Errorf("%w: the sandbox has %d contexts", session.ErrBusy, mostContexts)
+		return nil, fmt.Errorf("%w: the sandbox has %d contexts", session.ErrBusy, maxContexts)
 	}
 	t.all = append(t.all, c)
 	t.mu.Unlock()

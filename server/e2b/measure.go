@@ -32,8 +32,8 @@ type sample struct {
 	cpu float64 // seconds so far
 }
 
-// mostSamples and mostEvents bound what is kept in memory of one sandbox.
-const mostSamples, mostEvents = 300, 1000
+// maxSamples and maxEvents bound what is kept in memory of one sandbox.
+const maxSamples, maxEvents = 300, 1000
 
 // hostCPUs and hostMemoryMB are what a sandbox without limits of its own is said to have.
 func hostCPUs() int { return runtime.NumCPU() }
@@ -75,8 +75,8 @@ func (e *entry) measure(ctx context.Context) (sample, error) {
 		m.CPUUsedPct = 100 * used / passed / float64(m.CPUCount)
 	}
 	e.samples = append(e.samples, m)
-	if len(e.samples) > mostSamples {
-		e.samples = slices.Delete(e.samples, 0, len(e.samples)-mostSamples)
+	if len(e.samples) > maxSamples {
+		e.samples = slices.Delete(e.samples, 0, len(e.samples)-maxSamples)
 	}
 	return m, nil
 }
@@ -152,8 +152,8 @@ func (e *entry) note(level, message string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.events = append(e.events, logEntry{time.Now().UTC(), level, message, map[string]string{"sandboxID": e.rec.ID}})
-	if len(e.events) > mostEvents {
-		e.events = slices.Delete(e.events, 0, len(e.events)-mostEvents)
+	if len(e.events) > maxEvents {
+		e.events = slices.Delete(e.events, 0, len(e.events)-maxEvents)
 	}
 }
 
@@ -166,7 +166,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	start, _ := strconv.ParseInt(cmp.Or(q.Get("start"), q.Get("cursor")), 10, 64)
 	limit, err := strconv.Atoi(q.Get("limit"))
 	if err != nil || limit <= 0 {
-		limit = mostEvents
+		limit = maxEvents
 	}
 	type line struct {
 		Timestamp time.Time `json:"timestamp"`

@@ -127,14 +127,14 @@ func costOf(st fs.FileInfo) Stored {
 // Bounds of one measurement. A workload chooses how deep and large its directories are.
 const (
 	measureDepth = 64
-	measureMost  = 1 << 20
+	maxMeasure   = 1 << 20
 )
 
 var errMeasure = errors.New("too many or too deep directories to count")
 
 // measure returns what is below a directory, without the directory itself. With errMeasure the result is a part of it.
 func measure(root *os.Root, name string) (all Stored, err error) {
-	return measureIn(root, name, 0, measureMost)
+	return measureIn(root, name, 0, maxMeasure)
 }
 
 func measureIn(root *os.Root, name string, depth int, most int64) (all Stored, err error) {

@@ -242,7 +242,7 @@ func TestQuotaItems(t *testing.T) {
 		t.Errorf("an upload for a removed template: %d", got)
 	}
 	r.counted("a template was removed", Stored{Snapshots: 1, Templates: 1})
-	for range 2 * mostBuilds {
+	for range 2 * maxBuilds {
 		resp, _ := r.control("POST", "/v3/templates", `{"name":"t1"}`)
 		if resp.StatusCode == http.StatusTooManyRequests {
 			return

@@ -23,7 +23,7 @@ type hostRule struct {
 
 // Bounds of the rules of a sandbox.
 const (
-	mostRules   = 100
+	maxRules    = 100
 	longestRule = 8 << 10 // bytes of a header's value
 )
 
@@ -43,8 +43,8 @@ func (n *network) headers() (all []headerRule, err error) {
 			all = append(all, headerRule{strings.ToLower(host), name, set[name]})
 		}
 	}
-	if len(all) > mostRules {
-		return nil, fmt.Errorf("%w: network: more than %d headers", session.ErrInvalid, mostRules)
+	if len(all) > maxRules {
+		return nil, fmt.Errorf("%w: network: more than %d headers", session.ErrInvalid, maxRules)
 	}
 	for _, r := range all {
 		if _, _, err := r.parts(); err != nil {

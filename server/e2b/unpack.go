@@ -43,8 +43,8 @@ func (w *workspace) close() error {
 
 // Bounds of one archive, also without a quota.
 const (
-	mostUnpacked = 1 << 20 // files and directories
-	mostDepth    = 100
+	maxUnpacked = 1 << 20 // files and directories
+	maxDepth    = 100
 )
 
 // unpacking is an archive that is unpacked.
@@ -69,7 +69,7 @@ func unpack(dir string, from io.Reader, take func(Stored) error) (top []string, 
 	if err != nil {
 		return nil, err
 	}
-	u := &unpacking{root, take, Stored{Bytes: maxUploadBody, Files: mostUnpacked}}
+	u := &unpacking{root, take, Stored{Bytes: maxUploadBody, Files: maxUnpacked}}
 	seen := map[string]bool{}
 	for t := tar.NewReader(z); ; {
 		h, err := t.Next()
@@ -97,15 +97,15 @@ func unpack(dir string, from io.Reader, take func(Stored) error) (top []string, 
 
 // charge counts an entry, with the directories above it that are missing. The names of links count too.
 func (u *unpacking) charge(name string, h *tar.Header) error {
-	if strings.Count(name, "/") >= mostDepth {
-		return fmt.Errorf("%w: more than %d directories deep", session.ErrInvalid, mostDepth)
+	if strings.Count(name, "/") >= maxDepth {
+		return fmt.Errorf("%w: more than %d directories deep", session.ErrInvalid, maxDepth)
 	}
 	n := missing(u.root, path.Dir(name)).plus(Stored{Bytes: entryCost, Files: 1})
 	if h.Size > u.left.Bytes {
 		return fmt.Errorf("%w: more than 4 GiB", session.ErrInvalid)
 	}
 	if n.Files > u.left.Files {
-		return fmt.Errorf("%w: more than %d files", session.ErrInvalid, mostUnpacked)
+		return fmt.Errorf("%w: more than %d files", session.ErrInvalid, maxUnpacked)
 	}
 	u.left = u.left.plus(Stored{Bytes: -h.Size, Files: -n.Files})
 	n.Bytes += h.Size

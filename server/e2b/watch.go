@@ -114,11 +114,11 @@ type watcher struct {
 
 // Bounds of the watches whose events clients ask for.
 const (
-	mostWatchers = 1000 // of all sandboxes
-	mostPending  = 10_000
+	maxWatchers = 1000 // of all sandboxes
+	maxPending  = 10_000
 
-	quiet     = 20 * time.Millisecond  // without an event: those of what the client did before have arrived
-	mostQuiet = 200 * time.Millisecond // how long an answer waits for that
+	quiet    = 20 * time.Millisecond  // without an event: those of what the client did before have arrived
+	maxQuiet = 200 * time.Millisecond // how long an answer waits for that
 )
 
 // CreateWatcher begins a watch.
@@ -133,7 +133,7 @@ func (f *filesystem) CreateWatcher(ctx context.Context, q *envd.CreateWatcherReq
 	kept := &watcher{entry: e, stop: stop}
 	id := newID()
 	f.mu.Lock()
-	full := len(f.watchers) >= mostWatchers
+	full := len(f.watchers) >= maxWatchers
 	if f.watchers == nil {
 		f.watchers = map[string]*watcher{}
 	}
@@ -143,7 +143,7 @@ func (f *filesystem) CreateWatcher(ctx context.Context, q *envd.CreateWatcherReq
 	f.mu.Unlock()
 	if full {
 		stop()
-		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%d watchers exist", mostWatchers))
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%d watchers exist", maxWatchers))
 	}
 	events, began, errs := make(chan *envd.FilesystemEvent), make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -175,7 +175,7 @@ func (w *watcher) collect(ctx context.Context, events <-chan *envd.FilesystemEve
 			return
 		case ev := <-events:
 			w.mu.Lock()
-			if w.lost = w.lost || len(w.events) >= mostPending; !w.lost {
+			if w.lost = w.lost || len(w.events) >= maxPending; !w.lost {
 				w.events = append(w.events, ev)
 			}
 			w.total++
@@ -191,7 +191,7 @@ func (w *watcher) settle(ctx context.Context) {
 		defer w.mu.Unlock()
 		return w.total
 	}
-	for end := time.Now().Add(mostQuiet); time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(maxQuiet); time.Now().Before(end) && ctx.Err() == nil; {
 		before := count()
 		time.Sleep(quiet)
 		if count() == before {
@@ -213,7 +213,7 @@ func (f *filesystem) GetWatcherEvents(ctx context.Context, q *envd.GetWatcherEve
 	defer w.mu.Unlock()
 	if w.lost {
 		w.lost, w.events = false, nil
-		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("more than %d events were not fetched, and are lost", mostPending))
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("more than %d events were not fetched, and are lost", maxPending))
 	}
 	a := &envd.GetWatcherEventsResponse{Events: w.events}
 	w.events = nil

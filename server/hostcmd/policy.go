@@ -65,8 +65,8 @@ var safe = []string{"arch", "date", "date -u", "free -m", "lscpu", "nproc", "una
 // searched is where programs are searched. The server's own PATH does not count: it may have directories that a sandbox writes.
 var searched = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// policyMost bounds a policy, in bytes.
-const policyMost = 1 << 20
+// maxPolicy bounds a policy, in bytes.
+const maxPolicy = 1 << 20
 
 // ReadPolicy reads a policy. No other user may be able to write it.
 func ReadPolicy(path string) (*Policy, error) {
@@ -86,12 +86,12 @@ func readPolicy(path string) (*Policy, error) {
 	if err := onlyOurs(f); err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(f, policyMost+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxPolicy+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > policyMost {
-		return nil, fmt.Errorf("more than %d bytes", policyMost)
+	if len(text) > maxPolicy {
+		return nil, fmt.Errorf("more than %d bytes", maxPolicy)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 // Bounds of one answer.
 const (
 	entriesUsual = 100
-	entriesMost  = 1000
+	maxEntries   = 1000
 )
 
 // entries answers with entries of the audit log: those after a number, the oldest first, or the newest ones.
@@ -23,8 +23,8 @@ func (op *Operator) entries(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = wrong
 	}
-	if err == nil && (limit < 1 || limit > entriesMost) {
-		err = fmt.Errorf("parameter \"limit\": not from 1 to %d", entriesMost)
+	if err == nil && (limit < 1 || limit > maxEntries) {
+		err = fmt.Errorf("parameter \"limit\": not from 1 to %d", maxEntries)
 	}
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())
@@ -32,8 +32,8 @@ func (op *Operator) entries(w http.ResponseWriter, r *http.Request) {
 	}
 	var all []audit.Entry
 	err = audit.Read(r.Context(), op.opts.Dir, f, func(e audit.Entry) bool {
-		if all = append(all, e); len(all) > 2*entriesMost {
-			all = append([]audit.Entry(nil), all[len(all)-entriesMost:]...)
+		if all = append(all, e); len(all) > 2*maxEntries {
+			all = append([]audit.Entry(nil), all[len(all)-maxEntries:]...)
 		}
 		return !q.Has("after") || len(all) < int(limit)
 	})

@@ -71,8 +71,8 @@ type Operator struct {
 // owner is the caller that made a sandbox.
 type owner struct{ name, namespace string }
 
-// ownersMost bounds the sandboxes whose owner is known.
-const ownersMost = 10_000
+// maxOwners bounds the sandboxes whose owner is known.
+const maxOwners = 10_000
 
 // New opens the audit log, and passes its last events to the bus, so that clients can replay what happened before. The
 // caller closes it.
@@ -156,7 +156,7 @@ func (op *Operator) own(e *events.Event) {
 	switch {
 	case e.Sandbox == "":
 	case e.Type == events.SessionCreated && e.Caller != "":
-		if len(op.owners) >= ownersMost {
+		if len(op.owners) >= maxOwners {
 			clear(op.owners)
 		}
 		op.owners[e.Sandbox] = owner{e.Caller, e.Namespace}
@@ -165,7 +165,7 @@ func (op *Operator) own(e *events.Event) {
 	}
 	if e.Type == events.SessionKilled && e.Detail["action"] != "stop" {
 		delete(op.owners, e.Sandbox)
-		if len(op.ended) >= ownersMost {
+		if len(op.ended) >= maxOwners {
 			clear(op.ended)
 		}
 		op.ended[e.Sandbox] = true

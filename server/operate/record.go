@@ -14,8 +14,8 @@ import (
 // lost.
 const Resumed events.Type = "audit.resumed"
 
-// lateMost is how many events wait for an audit log that cannot be written.
-const lateMost = 1000
+// maxLate is how many events wait for an audit log that cannot be written.
+const maxLate = 1000
 
 // backlog has the events that the audit log lacks, the oldest first.
 type backlog struct {
@@ -25,7 +25,7 @@ type backlog struct {
 }
 
 func (b *backlog) add(e events.Event) {
-	if len(b.events) >= lateMost {
+	if len(b.events) >= maxLate {
 		b.lost++
 		return
 	}

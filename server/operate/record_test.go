@@ -26,7 +26,7 @@ func TestUnrecorded(t *testing.T) {
 		t.Errorf("before an event: %v", err)
 	}
 	const lost = 5
-	for range lateMost + lost {
+	for range maxLate + lost {
 		r.Observe(by("someone", "team"), events.Event{Type: events.SessionKilled, Sandbox: "s1"})
 	}
 	if err := r.Record(by("someone", "team"), events.Event{Type: events.SessionCreated, Sandbox: "s2"}); err == nil {
@@ -44,11 +44,11 @@ func TestUnrecorded(t *testing.T) {
 			t.Fatal("the audit log is not written again")
 		}
 	}
-	all, err := audit.Last(t.Context(), dir, lateMost+10)
-	if err != nil || len(all) != lateMost+1 {
+	all, err := audit.Last(t.Context(), dir, maxLate+10)
+	if err != nil || len(all) != maxLate+1 {
 		t.Fatalf("%d entries, %v", len(all), err)
 	}
-	first, last := all[0], all[lateMost]
+	first, last := all[0], all[maxLate]
 	if first.Type != events.SessionKilled || first.Caller != "someone" || first.Namespace != "team" || last.Time.Sub(first.Time) < time.Millisecond {
 		t.Errorf("first: %+v", first)
 	}

@@ -15,10 +15,10 @@ import (
 
 // Bounds of streams.
 const (
-	clientsMost = 2000
-	replayMost  = 10_000           // events from the audit log
-	pingEvery   = 15 * time.Second // proxies close silent connections
-	stallTime   = 30 * time.Second // a client that takes nothing for so long is dropped
+	maxClients = 2000
+	maxReplay  = 10_000           // events from the audit log
+	pingEvery  = 15 * time.Second // proxies close silent connections
+	stallTime  = 30 * time.Second // a client that takes nothing for so long is dropped
 )
 
 // stream sends events as they happen. With after, or Last-Event-ID of a client that connects again, it first sends what
@@ -40,7 +40,7 @@ func (op *Operator) stream(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
-	case op.bus.Subscribers() >= clientsMost:
+	case op.bus.Subscribers() >= maxClients:
 		refuse(w, http.StatusServiceUnavailable, "too many clients wait for events")
 		return
 	}
@@ -108,7 +108,7 @@ func (c *client) begin(ctx context.Context, dir string, sub *events.Subscription
 		err = audit.Read(ctx, dir, f, func(e audit.Entry) bool {
 			err := c.send(e.Event)
 			n++
-			return err == nil && n < replayMost
+			return err == nil && n < maxReplay
 		})
 	}
 	if last > 0 && err == nil {

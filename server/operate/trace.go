@@ -40,8 +40,8 @@ type started struct {
 	cmd string
 }
 
-// startedMost bounds the commands that are remembered.
-const startedMost = 10_000
+// maxStarted bounds the commands that are remembered.
+const maxStarted = 10_000
 
 // newTraces returns a maker of spans if the environment names a place to send them to, by OTLP over HTTP. The variables
 // are those of OpenTelemetry.
@@ -123,7 +123,7 @@ func (t *traces) event(ctx context.Context, e *events.Event) {
 	case events.ExecutionStarted:
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if len(t.running) >= startedMost {
+		if len(t.running) >= maxStarted {
 			clear(t.running)
 		}
 		program, _, _ := strings.Cut(e.Detail["command"], " ")

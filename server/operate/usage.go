@@ -13,10 +13,10 @@ import (
 // So many sandboxes are measured less often, and the work and the memory stay bounded.
 const (
 	usageKept    = 5 * time.Minute
-	samplesMost  = 75 // of a sandbox
+	maxSamples   = 75 // of a sandbox
 	measureEvery = 2 * lookEvery
-	measuredMost = 50   // sandboxes in one look
-	usedMost     = 1000 // sandboxes with samples
+	maxMeasured  = 50   // sandboxes in one look
+	maxUsed      = 1000 // sandboxes with samples
 	measureTime  = time.Second
 )
 
@@ -53,7 +53,7 @@ func (u *usages) next(all []runner.Info, now time.Time) (ids []string) {
 		}
 		one := u.of[i.ID]
 		if one == nil {
-			if len(live) >= usedMost {
+			if len(live) >= maxUsed {
 				continue
 			}
 			one = &used{}
@@ -70,7 +70,7 @@ func (u *usages) next(all []runner.Info, now time.Time) (ids []string) {
 		}
 	}
 	slices.SortFunc(ids, func(a, b string) int { return u.of[a].tried.Compare(u.of[b].tried) })
-	ids = ids[:min(len(ids), measuredMost)]
+	ids = ids[:min(len(ids), maxMeasured)]
 	for _, id := range ids {
 		u.of[id].tried = now
 	}
@@ -92,7 +92,7 @@ func (u *usages) take(id string, m runner.Usage, now time.Time) {
 	one.cpu = m.CPU
 	one.samples = append(one.samples, s)
 	old := slices.IndexFunc(one.samples, func(s Sample) bool { return now.Sub(s.Time) <= usageKept })
-	one.samples = slices.Delete(one.samples, 0, max(old, len(one.samples)-samplesMost))
+	one.samples = slices.Delete(one.samples, 0, max(old, len(one.samples)-maxSamples))
 }
 
 // measure measures the sandboxes of a list whose turn it is.

@@ -26,7 +26,7 @@ func TestUsages(t *testing.T) {
 	}
 	got := u.of["id0000"].samples
 	last := got[len(got)-1]
-	if len(got) != samplesMost || last.Memory != 998 || last.CPUs != 0.5 || last.Time.Sub(got[0].Time) > usageKept || len(u.of["id0002"].samples) != 0 || len(u.of) != 2 {
+	if len(got) != maxSamples || last.Memory != 998 || last.CPUs != 0.5 || last.Time.Sub(got[0].Time) > usageKept || len(u.of["id0002"].samples) != 0 || len(u.of) != 2 {
 		t.Errorf("%d samples of %d sandboxes, the last is %+v", len(got), len(u.of), last)
 	}
 	u.take("id0000", runner.Usage{CPU: 1, Memory: 5}, start.Add(time.Hour)) // its processes began again, an hour later
@@ -36,20 +36,20 @@ func TestUsages(t *testing.T) {
 	u.take("unknown", runner.Usage{}, start)
 
 	var many []runner.Info
-	for n := range usedMost + 100 {
+	for n := range maxUsed + 100 {
 		many = append(many, box(n, runner.Running))
 	}
 	turns := map[string]int{}
-	for n := range 2 * usedMost / measuredMost {
+	for n := range 2 * maxUsed / maxMeasured {
 		ids := u.next(many, start.Add(2*time.Hour+time.Duration(n)*lookEvery))
-		if len(ids) != measuredMost {
+		if len(ids) != maxMeasured {
 			t.Fatalf("%d sandboxes in one look", len(ids))
 		}
 		for _, id := range ids {
 			turns[id]++
 		}
 	}
-	if len(turns) != usedMost || slices.ContainsFunc(many[:usedMost], func(i runner.Info) bool { return turns[i.ID] != 2 }) {
+	if len(turns) != maxUsed || slices.ContainsFunc(many[:maxUsed], func(i runner.Info) bool { return turns[i.ID] != 2 }) {
 		t.Errorf("%d sandboxes were measured", len(turns))
 	}
 	if u.next(nil, start); len(u.of) != 0 {

@@ -88,7 +88,7 @@ type logInput struct {
 const (
 	logEvery = 500 * time.Millisecond // between looks for new lines
 	logKept  = 1 << 20                // bytes before the end, where the stream begins
-	lineMost = 64 << 10
+	maxLine  = 64 << 10
 )
 
 // egressLog streams the log of a sandbox: its end, and then what is added. No sandbox can write to the file.
@@ -128,11 +128,11 @@ func follow(ctx context.Context, f *os.File, more bool, each func([]byte)) {
 	if st, err := f.Stat(); err == nil && st.Size() > logKept {
 		f.Seek(st.Size()-logKept, io.SeekStart)
 	}
-	r := bufio.NewReaderSize(f, lineMost)
+	r := bufio.NewReaderSize(f, maxLine)
 	var part []byte
 	for ctx.Err() == nil {
 		b, err := r.ReadSlice('\n')
-		if len(part)+len(b) <= lineMost {
+		if len(part)+len(b) <= maxLine {
 			part = append(part, b...)
 		}
 		switch {

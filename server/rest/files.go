@@ -23,11 +23,11 @@ import (
 	"demesne/runner/tree"
 )
 
-// contentMost bounds the content of a file in a JSON answer.
-const contentMost = 8 << 20
+// maxContent bounds the content of a file in a JSON answer.
+const maxContent = 8 << 20
 
 // maxFileBody bounds the body of a write in bytes. The content may be in base64.
-const maxFileBody = contentMost*4/3 + 1<<20
+const maxFileBody = maxContent*4/3 + 1<<20
 
 // fileAPI has the handlers of files.
 type fileAPI struct{ *Server }
@@ -135,7 +135,7 @@ func fileOf(i tree.Info) client.File {
 
 func (s fileAPI) readFile(ctx context.Context, id string, q *client.ReadRequest) (c client.Content, err error) {
 	var b bytes.Buffer
-	most := int64(contentMost)
+	most := int64(maxContent)
 	if q.Limit > 0 {
 		most = min(most, q.Limit)
 	}
@@ -297,13 +297,13 @@ func (s fileAPI) globFiles(ctx context.Context, id string, q *client.GlobRequest
 	return p, nil
 }
 
-// mostMatches is the number of lines of a search that names no limit.
-const mostMatches = 1000
+// maxMatches is the number of lines of a search that names no limit.
+const maxMatches = 1000
 
 func (s fileAPI) grepFiles(ctx context.Context, id string, q *client.GrepRequest) (m client.Matches, err error) {
 	limit := q.Limit
 	if limit == 0 {
-		limit = mostMatches
+		limit = maxMatches
 	}
 	a, err := s.small(ctx, id, files.Request{Grep: &files.Grep{
 		Path: at(q.Path), Pattern: q.Pattern, Glob: q.Glob, IgnoreCase: q.IgnoreCase, Context: q.Context, Mode: files.Mode(q.Mode), Most: limit,

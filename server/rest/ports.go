@@ -34,8 +34,8 @@ type forward struct {
 
 // Bounds of ports.
 const (
-	mostPorts = 32  // of one sandbox
-	mostConns = 256 // of one port
+	maxPorts = 32  // of one sandbox
+	maxConns = 256 // of one port
 )
 
 // publishAt is where ports listen. Browsers send the cookies of 127.0.0.1 to each of its ports, and so would send this
@@ -124,8 +124,8 @@ func (p *published) add(sandbox string, port uint16, dial func(context.Context) 
 			return f, nil
 		}
 	}
-	if n >= mostPorts {
-		return nil, problem(http.StatusConflict, "a sandbox has at most "+strconv.Itoa(mostPorts)+" published ports")
+	if n >= maxPorts {
+		return nil, problem(http.StatusConflict, "a sandbox has at most "+strconv.Itoa(maxPorts)+" published ports")
 	}
 	l, err := net.Listen("tcp", publishAt)
 	if err != nil {
@@ -155,7 +155,7 @@ func (p *published) remove(which func(*forward) bool) bool {
 }
 
 func (f *forward) serve(ctx context.Context) {
-	turns := make(chan struct{}, mostConns)
+	turns := make(chan struct{}, maxConns)
 	for {
 		c, err := f.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {

@@ -34,10 +34,10 @@ func (s *Server) processes(ctx context.Context, in *Named) (*of[client.Page[clie
 
 // Bounds of a list of processes, which are a sandbox's.
 const (
-	mostProcesses = 1000
-	commandMost   = 1 << 10 // bytes of a command line
-	statMost      = 64 << 10
-	clockTicks    = 100 // of the times in /proc, the same on every Linux (USER_HZ)
+	maxProcesses = 1000
+	maxCommand   = 1 << 10 // bytes of a command line
+	maxStat      = 64 << 10
+	clockTicks   = 100 // of the times in /proc, the same on every Linux (USER_HZ)
 )
 
 // processesOf returns the processes below a sandbox's PID 1. The kernel may give the id of a process that ends to another
@@ -49,10 +49,10 @@ func processesOf(init int) []client.Process {
 		return all
 	}
 	inside := map[int]int{init: 1} // pids in the sandbox, by those of the host
-	for queue := []int{init}; len(queue) > 0 && len(all) < mostProcesses; queue = queue[1:] {
+	for queue := []int{init}; len(queue) > 0 && len(all) < maxProcesses; queue = queue[1:] {
 		for _, pid := range childrenOf(queue[0]) {
 			p, ok := processOf(pid, queue[0])
-			if !ok || inside[pid] != 0 || len(all) == mostProcesses {
+			if !ok || inside[pid] != 0 || len(all) == maxProcesses {
 				continue
 			}
 			inside[pid], p.Parent = p.PID, inside[queue[0]]
@@ -70,7 +70,7 @@ func childrenOf(pid int) (all []int) {
 		return nil
 	}
 	defer dir.Close()
-	threads, _ := dir.Readdirnames(mostProcesses)
+	threads, _ := dir.Readdirnames(maxProcesses)
 	for _, t := range threads {
 		text, _ := os.ReadFile(at + "/" + t + "/children")
 		for word := range strings.FieldsSeq(string(text)) {
@@ -89,7 +89,7 @@ func processOf(pid, parent int) (p client.Process, ok bool) {
 		return p, false
 	}
 	defer dir.Close()
-	stat := readProc(dir, "stat", statMost)
+	stat := readProc(dir, "stat", maxStat)
 	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(f) < 22 || f[1] != strconv.Itoa(parent) {
 		return p, false
@@ -99,14 +99,14 @@ func processOf(pid, parent int) (p client.Process, ok bool) {
 	system, _ := strconv.ParseInt(f[12], 10, 64)
 	pages, _ := strconv.ParseInt(f[21], 10, 64)
 	p.CPU, p.Memory = float64(user+system)/clockTicks, pages*int64(os.Getpagesize())
-	for line := range strings.Lines(string(readProc(dir, "status", statMost))) {
+	for line := range strings.Lines(string(readProc(dir, "status", maxStat))) {
 		if rest, found := strings.CutPrefix(line, "NSpid:"); found {
 			if words := strings.Fields(rest); len(words) > 0 {
 				p.PID, _ = strconv.Atoi(words[len(words)-1])
 			}
 		}
 	}
-	command := bytes.TrimRight(readProc(dir, "cmdline", commandMost), "\x00")
+	command := bytes.TrimRight(readProc(dir, "cmdline", maxCommand), "\x00")
 	p.Command = strings.ToValidUTF8(string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})), "\uFFFD")
 	return p, true
 }

@@ -39,8 +39,8 @@ type notice struct {
 
 // Bounds of questions.
 const (
-	mostAsked  = 32 // of one sandbox
-	mostQueued = 256
+	maxAsked  = 32 // of one sandbox
+	maxQueued = 256
 )
 
 // ask waits for the answer to a runner's question.
@@ -73,7 +73,7 @@ func (q *questions) add(r runner.Question) *question {
 			return one
 		}
 	}
-	if n >= mostAsked {
+	if n >= maxAsked {
 		return nil
 	}
 	now := time.Now().UTC()
@@ -129,7 +129,7 @@ func (q *questions) list() (all []client.Question) {
 func (q *questions) subscribe() (now []client.Question, later chan notice, leave func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	later = make(chan notice, mostQueued)
+	later = make(chan notice, maxQueued)
 	if q.subs == nil {
 		q.subs = map[chan notice]bool{}
 	}

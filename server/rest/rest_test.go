@@ -251,9 +251,9 @@ func TestFiles(t *testing.T) {
 	if h := resp.Header; h.Get("Content-Type") != "application/octet-stream" || h.Get("Content-Disposition") != "attachment; filename=c.txt" || h.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("a browser may show it: %v", h)
 	}
-	content := base64.StdEncoding.EncodeToString(make([]byte, contentMost))
+	content := base64.StdEncoding.EncodeToString(make([]byte, maxContent))
 	r.steps([]step{{at + "write", `{"path":"large","base64":true,"content":"` + content + `"}`, 200, `"size":8388608`}})
-	os.WriteFile(s.dir+workspace+"/larger", make([]byte, contentMost+1), 0o600)
+	os.WriteFile(s.dir+workspace+"/larger", make([]byte, maxContent+1), 0o600)
 	r.steps([]step{{at + "read", `{"path":"larger"}`, 200, `"size":8388609,"truncated":true`}})
 }
 
@@ -322,10 +322,10 @@ func TestQuestions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	for port := range uint16(mostAsked) {
+	for port := range uint16(maxAsked) {
 		go r.fake.ask(runner.Question{Sandbox: s.info.ID, Name: "q.test", Port: port + 1})
 	}
-	for len(r.api.questions.list()) < mostAsked {
+	for len(r.api.questions.list()) < maxAsked {
 		time.Sleep(time.Millisecond)
 	}
 	if _, answered := r.fake.ask(runner.Question{Sandbox: s.info.ID, Name: "more.test"}); answered {
@@ -335,13 +335,13 @@ func TestQuestions(t *testing.T) {
 		r.steps([]step{{"POST /v1/egress/questions/" + q.ID + "/deny", "", 200, "denied"}})
 	}
 	buf, text := make([]byte, 4096), ""
-	for strings.Count(text, "event: answered") < mostAsked {
+	for strings.Count(text, "event: answered") < maxAsked {
 		n, err := resp.Body.Read(buf)
 		if text += string(buf[:n]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := strings.Count(text, "event: question"); n != mostAsked {
+	if n := strings.Count(text, "event: question"); n != maxAsked {
 		t.Errorf("%d questions", n)
 	}
 }

@@ -45,8 +45,8 @@ func (s *Server) terminalRoutes() {
 
 // Of a terminal's connection.
 const (
-	messageMost = 1 << 20
-	hangUpTime  = 2 * time.Second // from SIGHUP to SIGKILL
+	maxMessage = 1 << 20
+	hangUpTime = 2 * time.Second // from SIGHUP to SIGKILL
 )
 
 func (s *Server) terminal(ctx context.Context, in *terminalInput) (*huma.StreamResponse, error) {
@@ -65,7 +65,7 @@ func (s *Server) terminal(ctx context.Context, in *terminalInput) (*huma.StreamR
 			return // it has answered
 		}
 		defer c.CloseNow()
-		c.SetReadLimit(messageMost)
+		c.SetReadLimit(maxMessage)
 		p, err := startTerminal(ctx, sb, in)
 		if err != nil {
 			tell(ctx, c, client.TerminalEvent{Type: "error", Message: s.shown(ctx, err).Message})

@@ -22,10 +22,10 @@ const ArtifactsDir = "/artifacts"
 
 // Bounds of the files of one run.
 const (
-	artifactsMost = 256 << 20 // bytes
-	filesMost     = 5000
-	fileMost      = 64 << 20
-	maxList       = filesMost * (4096 + 256) // of their names
+	maxArtifacts = 256 << 20 // bytes
+	maxFiles     = 5000
+	maxFile      = 64 << 20
+	maxListBytes = maxFiles * (4096 + 256) // of their names
 )
 
 // Names in the directory of a run, and of the store.
@@ -52,16 +52,16 @@ func (r *Recorder) keep(fetch func(*os.Root, tarball.Limits) error) (n int, err 
 		return 0, fmt.Errorf("keep artifacts: %w", fsutil.Reason(err))
 	}
 	defer dir.Close()
-	failed := fetch(dir, tarball.Limits{Bytes: artifactsMost, Entries: 2 * filesMost})
+	failed := fetch(dir, tarball.Limits{Bytes: maxArtifacts, Entries: 2 * maxFiles})
 	list, left, err := r.store.list(dir)
 	if err != nil {
 		return 0, errors.Join(failed, err)
 	}
 	if left > 0 {
-		failed = errors.Join(failed, fmt.Errorf("%d files were left out: a run keeps %d files of at most %d bytes", left, filesMost, fileMost))
+		failed = errors.Join(failed, fmt.Errorf("%d files were left out: a run keeps %d files of at most %d bytes", left, maxFiles, maxFile))
 	}
 	r.store.share(dir, list, r.store.latest(r.request.Namespace, r.request.Identifier))
-	err = fsutil.WriteRecord(r.store.listFile(r.job), list, maxList)
+	err = fsutil.WriteRecord(r.store.listFile(r.job), list, maxListBytes)
 	if err == nil {
 		err = fsutil.WriteFile(r.store.latestFile(r.request.Namespace, r.request.Identifier), []byte(r.job), 0o600)
 	}
@@ -78,19 +78,19 @@ func (s *Store) list(dir *os.Root) (list []Artifact, left int, err error) {
 		return nil, 0, fmt.Errorf("keep artifacts: %w", fsutil.Reason(err))
 	}
 	defer root.Close()
-	missed := fsutil.Walk(root, 4*filesMost, func(e fsutil.WalkEntry) bool {
+	missed := fsutil.Walk(root, 4*maxFiles, func(e fsutil.WalkEntry) bool {
 		if !e.Type().IsRegular() {
 			return true
 		}
 		info, err := e.Info()
-		if err != nil || info.Size() > fileMost || len(list) == filesMost {
+		if err != nil || info.Size() > maxFile || len(list) == maxFiles {
 			root.Remove(e.Path)
 			left++
 			return true
 		}
 		if f, err := e.Open(); err == nil {
 			h := sha256.New()
-			n, _ := io.Copy(h, io.LimitReader(f, fileMost))
+			n, _ := io.Copy(h, io.LimitReader(f, maxFile))
 			f.Close()
 			list = append(list, Artifact{Path: e.Path, Size: n, SHA256: hex.EncodeToString(h.Sum(nil))})
 		}
@@ -129,7 +129,7 @@ func (s *Store) share(dir *os.Root, list []Artifact, earlier string) {
 
 // artifacts returns the list of a run's files; nil: none were kept.
 func (s *Store) artifacts(job string) (list []Artifact) {
-	if fsutil.ReadRecord(s.listFile(job), &list, maxList) != nil {
+	if fsutil.ReadRecord(s.listFile(job), &list, maxListBytes) != nil {
 		return nil
 	}
 	return list

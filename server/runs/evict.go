@@ -12,9 +12,9 @@ import (
 
 // Bounds of the store. The oldest runs that have ended are removed first.
 const (
-	runsMost  = 10000
-	ageMost   = 7 * 24 * time.Hour
-	bytesMost = 32 << 30 // of logs and artifacts
+	maxRuns  = 10000
+	maxAge   = 7 * 24 * time.Hour
+	maxBytes = 32 << 30 // of logs and artifacts
 )
 
 // entry is a run's directory.
@@ -48,7 +48,7 @@ const evictEvery = 10 * time.Minute
 // Evict removes runs that are too many or too old, until ctx ends. It ignores failures: the next look tries again.
 func (s *Store) Evict(ctx context.Context) {
 	for {
-		s.evict(runsMost, ageMost, bytesMost)
+		s.evict(maxRuns, maxAge, maxBytes)
 		select {
 		case <-ctx.Done():
 			return

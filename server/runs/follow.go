@@ -143,7 +143,7 @@ func (s *Store) readOn(job string, at int64, r *Request, f *feed) (n int64, over
 	}
 	defer file.Close()
 	end := at
-	n, _ = readLines(io.NewSectionReader(file, at, 2*logMost), func(text []byte) {
+	n, _ = readLines(io.NewSectionReader(file, at, 2*maxLog), func(text []byte) {
 		end += int64(len(text)) + 1
 		var e struct {
 			Kind Kind            `json:"event"`
@@ -191,7 +191,7 @@ func readLines(from io.Reader, f func(line []byte)) (n int64, err error) {
 		part, err := r.ReadSlice('\n')
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
-			if long = append(long, part...); len(long) > lineMost {
+			if long = append(long, part...); len(long) > maxLine {
 				return n, errors.New("a line is too long")
 			}
 			continue

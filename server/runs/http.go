@@ -51,15 +51,15 @@ func refuse(w http.ResponseWriter, err error) {
 	server.Refuse(w, http.StatusInternalServerError, "the run cannot be read")
 }
 
-// listMost bounds a list.
-const listMost = 1000
+// maxList bounds a list.
+const maxList = 1000
 
 func (s *Store) serveList(w http.ResponseWriter, r *http.Request) {
 	most, err := strconv.Atoi(r.URL.Query().Get("limit"))
 	if err != nil || most < 1 {
 		most = 100
 	}
-	list, err := s.List(min(most, listMost), sees(r))
+	list, err := s.List(min(most, maxList), sees(r))
 	if err != nil {
 		refuse(w, err)
 		return

@@ -14,20 +14,20 @@ import (
 
 // Bounds of a request.
 const (
-	argumentsMost = 2 << 20 // bytes
-	commandsMost  = 1000
-	variablesMost = 1000
-	wordMost      = 128<<10 - 1 // the kernel's limit for one argument or variable, with its NUL
-	timeMost      = 24 * time.Hour
+	maxArguments = 2 << 20 // bytes
+	maxCommands  = 1000
+	maxVariables = 1000
+	maxWord      = 128<<10 - 1 // the kernel's limit for one argument or variable, with its NUL
+	maxTime      = 24 * time.Hour
 )
 
 // Defaults of a request.
 const (
 	commandTime = 120 * time.Second
 	awaitTime   = 30 * time.Second
-	awaitMost   = 24 * time.Hour
+	maxAwait    = 24 * time.Hour
 	ttlDefault  = time.Hour
-	ttlMost     = 7 * 24 * time.Hour
+	maxTtl      = 7 * 24 * time.Hour
 	workDir     = "/workspace"
 )
 
@@ -98,8 +98,8 @@ func (v *variables) UnmarshalJSON(b []byte) error {
 // Parse reads the arguments of the tool run_sandbox. Unknown ones are ignored.
 func Parse(raw []byte) (*Request, error) {
 	var a arguments
-	if len(raw) > argumentsMost {
-		return nil, fmt.Errorf("more than %d bytes", argumentsMost)
+	if len(raw) > maxArguments {
+		return nil, fmt.Errorf("more than %d bytes", maxArguments)
 	}
 	if err := json.Unmarshal(raw, &a); err != nil {
 		return nil, mistyped(err)
@@ -107,8 +107,8 @@ func Parse(raw []byte) (*Request, error) {
 	if err := CheckIdentifier(a.Identifier); err != nil {
 		return nil, err
 	}
-	if n := len(a.Commands); n == 0 || n > commandsMost {
-		return nil, fmt.Errorf("commands must have 1 to %d entries", commandsMost)
+	if n := len(a.Commands); n == 0 || n > maxCommands {
+		return nil, fmt.Errorf("commands must have 1 to %d entries", maxCommands)
 	}
 	r := &Request{Identifier: a.Identifier, TTL: ttlOf(a.Options.TTL), GoOn: a.Options.GoOn, Lock: a.Options.Lock}
 	switch a.Options.User {
@@ -121,7 +121,7 @@ func Parse(raw []byte) (*Request, error) {
 		return nil, errors.New("options.as_user must be sandbox or root")
 	}
 	if a.Options.Await {
-		if r.Await = within(a.Options.AwaitTime, time.Millisecond, awaitMost); r.Await == 0 {
+		if r.Await = within(a.Options.AwaitTime, time.Millisecond, maxAwait); r.Await == 0 {
 			r.Await = awaitTime
 		}
 	}
@@ -159,7 +159,7 @@ func mistyped(err error) error {
 }
 
 func ttlOf(seconds float64) time.Duration {
-	if ttl := within(seconds, time.Second, ttlMost); ttl > 0 {
+	if ttl := within(seconds, time.Second, maxTtl); ttl > 0 {
 		return ttl
 	}
 	return ttlDefault
@@ -191,10 +191,10 @@ func (w *wireCommand) step(cwd string, env variables) (s Step, err error) {
 	if !path.IsAbs(s.Cwd) {
 		return s, errors.New("cwd must be absolute")
 	}
-	if w.Timeout < 0 || w.Timeout > float64(timeMost.Milliseconds()) {
+	if w.Timeout < 0 || w.Timeout > float64(maxTime.Milliseconds()) {
 		return s, errors.New("timeout_ms out of range")
 	}
-	if s.TimeoutMS = within(w.Timeout, time.Millisecond, timeMost).Milliseconds(); w.Timeout == 0 {
+	if s.TimeoutMS = within(w.Timeout, time.Millisecond, maxTime).Milliseconds(); w.Timeout == 0 {
 		s.TimeoutMS = commandTime.Milliseconds()
 	}
 	s.TimeoutMS = max(s.TimeoutMS, 1)
@@ -206,8 +206,8 @@ func (w *wireCommand) step(cwd string, env variables) (s Step, err error) {
 
 // check refuses words that no command can have.
 func (s *Step) check() error {
-	if len(s.Env) > variablesMost {
-		return fmt.Errorf("more than %d variables", variablesMost)
+	if len(s.Env) > maxVariables {
+		return fmt.Errorf("more than %d variables", maxVariables)
 	}
 	words := append([]string{s.Shell, s.Cwd}, s.Argv...)
 	for name, value := range s.Env {
@@ -217,7 +217,7 @@ func (s *Step) check() error {
 		words = append(words, name+"="+value)
 	}
 	for _, w := range words {
-		if len(w) > wordMost || strings.ContainsRune(w, 0) {
+		if len(w) > maxWord || strings.ContainsRune(w, 0) {
 			return errors.New("a word has a NUL byte, or is too long")
 		}
 	}

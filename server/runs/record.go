@@ -109,9 +109,9 @@ func (o *Output) Ended(res *runner.Result) (ok bool) {
 
 // Bounds of output. A chunk waits for more, so that a program that writes single bytes makes few events.
 const (
-	streamMost = 1 << 20
-	chunkMost  = 4 << 10
-	chunkWait  = 20 * time.Millisecond
+	maxStream = 1 << 20
+	maxChunk  = 4 << 10
+	chunkWait = 20 * time.Millisecond
 )
 
 // stream makes events of what a command writes to one stream.
@@ -132,7 +132,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(b)
-	if room := streamMost - s.all; int64(n) > room || s.to.rec.full() {
+	if room := maxStream - s.all; int64(n) > room || s.to.rec.full() {
 		b, s.cut = b[:max(min(room, int64(n)), 0)], true
 		if s.to.rec.full() {
 			b = nil
@@ -140,9 +140,9 @@ func (s *stream) Write(b []byte) (int, error) {
 	}
 	s.all += int64(n)
 	for len(b) > 0 {
-		more := min(chunkMost-len(s.held), len(b))
+		more := min(maxChunk-len(s.held), len(b))
 		s.held, b = append(s.held, b[:more]...), b[more:]
-		if len(s.held) == chunkMost {
+		if len(s.held) == maxChunk {
 			s.send(false)
 		}
 	}

@@ -169,7 +169,7 @@ func TestEvict(t *testing.T) {
 func TestLeftOut(t *testing.T) {
 	s := open(t)
 	dir := t.TempDir() + "/job"
-	for _, err := range []error{os.MkdirAll(dir+"/"+keptDir+"/d", 0o700), os.WriteFile(dir+"/"+keptDir+"/d/f", nil, 0o600), os.WriteFile(dir+"/"+keptDir+"/large", nil, 0o600), os.Truncate(dir+"/"+keptDir+"/large", fileMost+1)} {
+	for _, err := range []error{os.MkdirAll(dir+"/"+keptDir+"/d", 0o700), os.WriteFile(dir+"/"+keptDir+"/d/f", nil, 0o600), os.WriteFile(dir+"/"+keptDir+"/large", nil, 0o600), os.Truncate(dir+"/"+keptDir+"/large", maxFile+1)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +252,7 @@ func testRecorder(t *testing.T) {
 	rec := &Recorder{job: "job-1", out: &log, left: 1 << 30, request: Request{Commands: []Step{{Shell: "x"}}}}
 	o := rec.Command(0)
 	for range 10 {
-		io.WriteString(o.Stdout, strings.Repeat("ü", streamMost/10))
+		io.WriteString(o.Stdout, strings.Repeat("ü", maxStream/10))
 	}
 	o.Stderr.Write([]byte{0xc3})
 	time.Sleep(2 * chunkWait) // of the fake clock
@@ -267,7 +267,7 @@ func testRecorder(t *testing.T) {
 	}
 	run.finish()
 	c := run.Commands[0]
-	if c.StdoutBytes != 2*(streamMost/10)*10 || len(c.Stdout) < streamMost-4 || len(c.Stdout) > streamMost+4 || !c.StdoutTruncated || c.Stderr != "ü\uFFFD" || c.Status != failed {
+	if c.StdoutBytes != 2*(maxStream/10)*10 || len(c.Stdout) < maxStream-4 || len(c.Stdout) > maxStream+4 || !c.StdoutTruncated || c.Stderr != "ü\uFFFD" || c.Status != failed {
 		t.Errorf("%d %d %+v %q", c.StdoutBytes, len(c.Stdout), c.Result, c.Stderr)
 	}
 	log.Reset()
@@ -296,7 +296,7 @@ func TestParse(t *testing.T) {
 	if two.Shell != "" || two.Env["A"] != "2=3" || two.Cwd != "/c" || two.TimeoutMS != 120000 || r.Commands[2].Shell != "s" {
 		t.Errorf("%+v", two)
 	}
-	if r.TTL != ttlMost || r.Await != awaitTime || !r.Root {
+	if r.TTL != maxTtl || r.Await != awaitTime || !r.Root {
 		t.Errorf("%+v", r)
 	}
 	for _, bad := range []string{
@@ -342,7 +342,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if CheckIdentifier(r.Identifier) != nil || len(r.Commands) == 0 || len(r.Commands) > commandsMost || r.TTL <= 0 || r.TTL > ttlMost || r.Await < 0 || r.Await > awaitMost {
+		if CheckIdentifier(r.Identifier) != nil || len(r.Commands) == 0 || len(r.Commands) > maxCommands || r.TTL <= 0 || r.TTL > maxTtl || r.Await < 0 || r.Await > maxAwait {
 			t.Fatalf("%+v", r)
 		}
 		for _, s := range r.Commands {

@@ -202,11 +202,11 @@ func (s *Store) List(most int, sees func(namespace string) bool) ([]*Run, error)
 	return list, nil
 }
 
-// logMost bounds the log of a run, in bytes. Output that does not fit is left out.
-const logMost = 32 << 20
+// maxLog bounds the log of a run, in bytes. Output that does not fit is left out.
+const maxLog = 32 << 20
 
-// lineMost bounds one line of the log, in bytes: the largest has a command of a request.
-const lineMost = 16 << 20
+// maxLine bounds one line of the log, in bytes: the largest has a command of a request.
+const maxLine = 16 << 20
 
 // lines calls f with each line of a run's log from an offset on.
 func (s *Store) lines(job string, from int64, f func(line []byte)) error {
@@ -222,7 +222,7 @@ func (s *Store) lines(job string, from int64, f func(line []byte)) error {
 		return fmt.Errorf("read run: %w", err)
 	}
 	defer file.Close()
-	if _, err := readLines(io.NewSectionReader(file, from, 2*logMost), f); err != nil {
+	if _, err := readLines(io.NewSectionReader(file, from, 2*maxLog), f); err != nil {
 		return fmt.Errorf("read run: %w", err)
 	}
 	return nil
@@ -240,8 +240,8 @@ func (s *Store) Attend(ctx context.Context, job string, admit func(id string, r 
 			return admit(idOf(job), &r)
 		}
 	}
-	return s.jobs.Attend(ctx, job, 2*logMost, func(ctx context.Context, what json.RawMessage, out, _ io.Writer) (*runner.Result, error) {
-		rec := &Recorder{store: s, job: job, out: out, left: logMost}
+	return s.jobs.Attend(ctx, job, 2*maxLog, func(ctx context.Context, what json.RawMessage, out, _ io.Writer) (*runner.Result, error) {
+		rec := &Recorder{store: s, job: job, out: out, left: maxLog}
 		if err := json.Unmarshal(what, &rec.request); err != nil {
 			return nil, fmt.Errorf("read run: %w", err)
 		}

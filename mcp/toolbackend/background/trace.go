@@ -38,8 +38,8 @@ type ModelRequest struct {
 	session.Tokens
 }
 
-// traceMost bounds a trace: the events, and the requests. traceRead bounds what is read of each file, from its end.
-const traceMost, traceRead = 2000, 32 << 20
+// maxTrace bounds a trace: the events, and the requests. traceRead bounds what is read of each file, from its end.
+const maxTrace, traceRead = 2000, 32 << 20
 
 // Trace returns what the agent of a job did so far: the newest events and requests. Their texts come from the agent.
 func (f *Jobs) Trace(_ context.Context, id string) (events []agents.Event, requests []ModelRequest, err error) {
@@ -61,7 +61,7 @@ func (f *Jobs) Trace(_ context.Context, id string) (events []agents.Event, reque
 	dir := filepath.Join(root, f.DirectoryOf(j), sidecarDir)
 	if a, err := f.agents.In(r.Image).Choose(toolOf(r), r.Model); err == nil {
 		t := agents.NewTranscript(a.Format(), func(e agents.Event) {
-			if e.Text = clipped(e.Text); len(events) == traceMost {
+			if e.Text = clipped(e.Text); len(events) == maxTrace {
 				events = append(events[:0], events[1:]...)
 			}
 			events = append(events, e)
@@ -74,7 +74,7 @@ func (f *Jobs) Trace(_ context.Context, id string) (events []agents.Event, reque
 			if json.Unmarshal(lines.Bytes(), &one) != nil {
 				continue
 			}
-			if len(requests) == traceMost {
+			if len(requests) == maxTrace {
 				requests = append(requests[:0], requests[1:]...)
 			}
 			requests = append(requests, one)

@@ -29,10 +29,10 @@ import (
 	"demesne/session/operator"
 )
 
-// builtPrefix is that of the images that models built: see operator.Built. builtMost is how many are kept.
+// builtPrefix is that of the images that models built: see operator.Built. maxBuilt is how many are kept.
 const (
 	builtPrefix = "local/built-by-models/"
-	builtMost   = 16
+	maxBuilt    = 16
 )
 
 // buildFile is the Containerfile in a context. Inputs have other names.
@@ -140,7 +140,7 @@ func forgetBuilt(ctx context.Context, newest string) {
 			}
 		}
 	}
-	for _, ref := range names[:max(0, len(names)-builtMost+1)] {
+	for _, ref := range names[:max(0, len(names)-maxBuilt+1)] {
 		if err := build.Drop(ctx, ref); err != nil && !errors.Is(err, images.ErrInUse) {
 			return
 		}

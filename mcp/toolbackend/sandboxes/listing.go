@@ -51,8 +51,8 @@ func listed(i runner.Info) session.Listed {
 
 // Bounds of commandsOf. The processes are a sandbox's.
 const (
-	commandsMost = 8
-	commandMost  = 256 // bytes of a command line
+	maxCommands = 8
+	maxCommand  = 256 // bytes of a command line
 )
 
 // commandsOf returns the command lines of the children of a sandbox's PID 1, without those that have ended. The kernel
@@ -73,7 +73,7 @@ func commandsOf(init int) (list []string) {
 			}
 		}
 		dir.Close()
-		if len(list) == commandsMost {
+		if len(list) == maxCommands {
 			break
 		}
 	}
@@ -91,7 +91,7 @@ func commandLine(dir *os.Root) string {
 		return ""
 	}
 	defer f.Close()
-	b := make([]byte, commandMost)
+	b := make([]byte, maxCommand)
 	n, err := io.ReadFull(f, b)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return ""

@@ -38,8 +38,8 @@ type kept struct {
 
 // Bounds of the kept processes, each of which uses some MiB of its sandbox.
 const (
-	treesMost = 64
-	treeIdle  = 30 * time.Second
+	maxTrees = 64
+	treeIdle = 30 * time.Second
 	// treeAge bounds how long a process has the groups that its user had when it started. A new process also renews the
 	// sandbox's TTL.
 	treeAge = 5 * time.Minute
@@ -121,7 +121,7 @@ func (ts *Trees) keep(k *kept) {
 		go k.Close()
 		return
 	}
-	if len(ts.idle) >= treesMost {
+	if len(ts.idle) >= maxTrees {
 		go ts.idle[0].Close()
 		ts.remove(0)
 	}

@@ -26,7 +26,7 @@ func Bounds(o *servecmd.Options, namespace string) session.Bounds {
 // The ceilings of what a namespace stores that the operator did not set. Its bytes are so many disk limits of a sandbox.
 const (
 	storedDisks = 10
-	storedMost  = 20 << 30 // without a disk limit
+	maxStored   = 20 << 30 // without a disk limit
 	storedFiles = 100_000
 	storedItems = 100 // volumes, snapshots, templates
 )
@@ -41,7 +41,7 @@ func Quota(o *servecmd.Options, namespace string) e2b.Quota {
 	if b.Max.Disk > 0 && (disk == 0 || disk > b.Max.Disk) {
 		disk = b.Max.Disk
 	}
-	bytes := int64(storedMost)
+	bytes := int64(maxStored)
 	if disk > 0 {
 		bytes = storedDisks * disk
 	}

@@ -23,8 +23,8 @@ import (
 	"demesne/session"
 )
 
-// configMost bounds a configuration file, in bytes.
-const configMost = 1 << 20
+// maxConfig bounds a configuration file, in bytes.
+const maxConfig = 1 << 20
 
 // Read reads the command line, the environment, and the configuration file.
 func Read(line *cmdline.Command, o *servecmd.Options, args []string) (rest []string, err error) {
@@ -87,10 +87,10 @@ func readConfig(path string) ([]byte, error) {
 		return nil, errors.New("not a file")
 	case st.Mode&0o022 != 0 || st.Uid != 0 && int(st.Uid) != os.Geteuid():
 		return nil, errors.New("other users can change it")
-	case st.Size > configMost:
-		return nil, fmt.Errorf("more than %d bytes", configMost)
+	case st.Size > maxConfig:
+		return nil, fmt.Errorf("more than %d bytes", maxConfig)
 	}
-	return io.ReadAll(io.LimitReader(f, configMost))
+	return io.ReadAll(io.LimitReader(f, maxConfig))
 }
 
 // table removes a table from the values, and returns it.
