@@ -13,7 +13,7 @@ import (
 
 // Policy decides what a model may ask. It is an [operator.Policy].
 type Policy interface {
-	Grant(runner.Limits) (granted runner.Limits, reduced []operator.Reduction, filled []string)
+	Grant(runner.Limits, time.Duration) operator.Granted
 	Time(time.Duration) time.Duration
 	Image(name string) (imageref.Ref, images.PullPolicy, error)
 	Rule(mode, words string) (use string, v operator.Verdict, err error)
@@ -23,11 +23,11 @@ type Policy interface {
 // granted returns the limits of a sandbox, and the names of those that the call does not ask for. It refuses a limit above
 // the operator's: a model can ask for less.
 func granted(p Policy, asked runner.Limits) (l runner.Limits, filled []string, err error) {
-	l, reduced, filled := p.Grant(asked)
-	for _, r := range reduced {
+	g := p.Grant(asked, 0)
+	for _, r := range g.Reduced {
 		return l, nil, fmt.Errorf("limits.%s: %s is more than %s, the ceiling (%s)", r.Name, plainNumber(r.Asked), plainNumber(r.Granted), operator.LimitVariable(r.Name))
 	}
-	return l, filled, nil
+	return g.Limits, g.Filled, nil
 }
 
 // timeout returns the time limit for a request of n seconds. 0 means none.

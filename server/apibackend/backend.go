@@ -123,13 +123,13 @@ func (b *Backend) Allowed(r session.Request, built bool) (o session.CreateOption
 	}
 	o.Egress.Secrets = append(o.Egress.Secrets, stored...)
 	o.Spec.TTL = cmp.Or(o.Spec.TTL, aMonth)
-	o.Spec.Limits, _, _ = b.Policy.Grant(o.Spec.Limits)
+	o.Spec.Limits = b.Policy.Grant(o.Spec.Limits, 0).Limits
 	return o, nil
 }
 
 // Grants implements [server.Sandboxes].
 func (b *Backend) Grants(_ context.Context, l runner.Limits, timeout time.Duration) operator.Granted {
-	return b.Policy.Granted(l, timeout)
+	return b.Policy.Grant(l, timeout)
 }
 
 // reach returns the rules of a sandbox, within the operator's.

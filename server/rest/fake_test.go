@@ -3,7 +3,6 @@ package rest
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -188,8 +187,11 @@ func (f *fake) Usage(context.Context, string) (runner.Usage, error) {
 
 // Grants gives at most 2 GiB and a minute.
 func (f *fake) Grants(_ context.Context, l runner.Limits, timeout time.Duration) operator.Granted {
-	l.Memory = min(l.Memory, 2<<30)
-	return operator.Granted{Limits: l, Timeout: min(cmp.Or(timeout, time.Minute), time.Minute)}
+	p, err := operator.New(session.Bounds{Max: runner.Limits{Memory: 2 << 30}, MaxTimeout: time.Minute}, operator.Caller{Namespace: "team"})
+	if err != nil {
+		panic(err)
+	}
+	return p.Grant(l, timeout)
 }
 
 func (f *fake) HasImage(context.Context, string) bool                { return true }

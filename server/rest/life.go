@@ -101,7 +101,7 @@ func (s lifeAPI) limit(ctx context.Context, in *inSandbox[client.Limits]) (*of[c
 	}
 	a, err := s.described(ctx, info.ID)
 	if err == nil {
-		a.Body.Warnings = s.service(ctx).Grants(ctx, l, 0).Reduced(l, 0)
+		a.Body.Warnings = s.service(ctx).Grants(ctx, l, 0).Warnings()
 	}
 	return a, err
 }

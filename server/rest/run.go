@@ -60,8 +60,7 @@ func (s *Server) exec(ctx context.Context, in *execInput) (*of[client.Result], e
 
 // reduced lists what the operator's bounds reduced of the limits and the time that a request asked for.
 func (s *Server) reduced(ctx context.Context, r session.Request) []string {
-	l, timeout := r.Create.Spec.Limits, r.Run.Command.Timeout
-	return s.service(ctx).Grants(ctx, l, timeout).Reduced(l, timeout)
+	return s.service(ctx).Grants(ctx, r.Create.Spec.Limits, r.Run.Command.Timeout).Warnings()
 }
 
 func (s *Server) collected(ctx context.Context, r session.Request, d *session.RunResult, err error) (*of[client.Result], error) {

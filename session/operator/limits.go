@@ -9,44 +9,40 @@ import (
 	"demesne/runner/limits"
 )
 
-// Reduction is a limit that a caller gets less of than it asked for. Name is that of the limit: memory, cpus, pids or disk.
-type Reduction struct {
-	Name           string
-	Asked, Granted float64
-}
-
-// Grant returns the limits of a sandbox whose caller asks for some. It lists those that the bounds reduce, and the names of
-// those that the caller did not ask for and gets by the bounds.
-func (p *Policy) Grant(asked runner.Limits) (granted runner.Limits, reduced []Reduction, filled []string) {
-	granted = runner.Limits{Memory: max(asked.Memory, 0), CPUs: max(asked.CPUs, 0), PIDs: max(asked.PIDs, 0), Disk: max(asked.Disk, 0), Files: max(asked.Files, 0)}
+// Grant returns what a caller gets who asks for limits, and for the time of a command.
+func (p *Policy) Grant(asked runner.Limits, timeout time.Duration) Granted {
+	g := Granted{Timeout: p.Time(timeout)}
+	g.Limits = runner.Limits{Memory: max(asked.Memory, 0), CPUs: max(asked.CPUs, 0), PIDs: max(asked.PIDs, 0), Disk: max(asked.Disk, 0), Files: max(asked.Files, 0)}
 	whole := func(name string, n *int64, most, usual int64) {
 		switch {
 		case *n == 0 && usual != 0:
-			*n, filled = usual, append(filled, name)
+			*n, g.Filled = usual, append(g.Filled, name)
 		case most > 0 && *n > most:
-			reduced = append(reduced, Reduction{name, float64(*n), float64(most)})
+			g.Reduced = append(g.Reduced, Reduction{name, float64(*n), float64(most)})
 			*n = most
 		}
 	}
-	whole("memory", &granted.Memory, p.most.Memory, p.Limits.Memory)
+	whole("memory", &g.Limits.Memory, p.most.Memory, p.Limits.Memory)
 	switch {
-	case granted.CPUs == 0 && p.Limits.CPUs > 0:
-		granted.CPUs, filled = p.Limits.CPUs, append(filled, "cpus")
-	case p.most.CPUs > 0 && granted.CPUs > p.most.CPUs:
-		reduced = append(reduced, Reduction{"cpus", granted.CPUs, p.most.CPUs})
-		granted.CPUs = p.most.CPUs
+	case g.Limits.CPUs == 0 && p.Limits.CPUs > 0:
+		g.Limits.CPUs, g.Filled = p.Limits.CPUs, append(g.Filled, "cpus")
+	case p.most.CPUs > 0 && g.Limits.CPUs > p.most.CPUs:
+		g.Reduced = append(g.Reduced, Reduction{"cpus", g.Limits.CPUs, p.most.CPUs})
+		g.Limits.CPUs = p.most.CPUs
 	}
-	whole("pids", &granted.PIDs, p.most.PIDs, p.Limits.PIDs)
-	whole("disk", &granted.Disk, p.most.Disk, p.Limits.Disk)
-	return granted, reduced, filled
+	whole("pids", &g.Limits.PIDs, p.most.PIDs, p.Limits.PIDs)
+	whole("disk", &g.Limits.Disk, p.most.Disk, p.Limits.Disk)
+	if g.Timeout > 0 && timeout > g.Timeout {
+		g.Reduced = append(g.Reduced, Reduction{"timeout", float64(timeout.Milliseconds()), float64(g.Timeout.Milliseconds())})
+	}
+	return g
 }
 
 // Change returns the limits that replace those of a live sandbox. A zero leaves a limit as it is.
 func (p *Policy) Change(asked runner.Limits) runner.Limits {
 	usual := *p
 	usual.Limits = runner.Limits{}
-	granted, _, _ := usual.Grant(asked)
-	return granted
+	return usual.Grant(asked, 0).Limits
 }
 
 // Time returns the time of a command whose caller asks for one; 0: the caller asks for none, or there is no bound.

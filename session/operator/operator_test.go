@@ -2,6 +2,7 @@ package operator
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -193,10 +194,14 @@ func TestGrant(t *testing.T) {
 		{runner.Limits{Memory: 5, CPUs: 0.1, PIDs: 1, Disk: 7}, runner.Limits{Memory: 5, CPUs: 0.1, PIDs: 1, Disk: 7}, 0, ""},
 		{runner.Limits{Memory: -1, CPUs: -1, PIDs: -1, Disk: -1}, whole, 0, "memory cpus pids disk"},
 	} {
-		got, reduced, filled := p.Grant(c.asked)
-		if got != c.want || len(reduced) != c.reduced || strings.Join(filled, " ") != c.filled {
-			t.Errorf("%+v: %+v %v %q", c.asked, got, reduced, filled)
+		got := p.Grant(c.asked, 0)
+		if got.Limits != c.want || len(got.Reduced) != c.reduced || strings.Join(got.Filled, " ") != c.filled || got.Timeout != time.Minute {
+			t.Errorf("%+v: %+v", c.asked, got)
 		}
+	}
+	said := p.Grant(runner.Limits{PIDs: 10}, time.Hour).Warnings()
+	if want := []string{"limits.pids: reduced from 10 to 9, the operator's maximum", "timeout_ms: reduced from 3600000 to 60000, the operator's maximum"}; !slices.Equal(said, want) {
+		t.Errorf("%q", said)
 	}
 	if got := p.Change(runner.Limits{PIDs: 100}); got != (runner.Limits{PIDs: 9}) {
 		t.Errorf("a change: %+v", got)

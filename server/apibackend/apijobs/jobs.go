@@ -181,12 +181,10 @@ func (b Jobs) Start(ctx context.Context, r session.Request) (*client.Job, error)
 
 // enough refuses a job that would get less than it asks for: it has no answer that could say so later.
 func enough(p *operator.Policy, l runner.Limits, timeout time.Duration) error {
-	if _, reduced, _ := p.Grant(l); len(reduced) > 0 {
-		r := reduced[0]
-		return fmt.Errorf("%w: limits.%s: %.15g is more than %.15g, the operator's maximum", session.ErrInvalid, r.Name, r.Asked, r.Granted)
-	}
-	if most := p.Time(timeout); timeout < runner.Longest && timeout > most && most > 0 {
-		return fmt.Errorf("%w: timeout_ms: %d is more than %d, the operator's maximum", session.ErrInvalid, timeout.Milliseconds(), most.Milliseconds())
+	for _, r := range p.Grant(l, timeout).Reduced {
+		if r.Name != "timeout" || timeout < runner.Longest { // one that asks for none
+			return fmt.Errorf("%w: %s: %.15g is more than %.15g, the operator's maximum", session.ErrInvalid, r.Field(), r.Asked, r.Granted)
+		}
 	}
 	return nil
 }
@@ -252,8 +250,8 @@ func bounded(p *operator.Policy, r agents.Request) (agents.Request, error) {
 	if r.Egress, r.Domains = e.Mode, e.Allow; r.Research {
 		r.Egress, r.Domains = "", nil
 	}
-	r.Limits, _, _ = p.Grant(r.Limits)
-	r.Timeout = p.Time(r.Timeout)
+	g := p.Grant(r.Limits, r.Timeout)
+	r.Limits, r.Timeout = g.Limits, g.Timeout
 	r.MaxCost, r.MaxTokens, err = p.Spend(r.MaxCost, r.MaxTokens)
 	return r, err
 }

@@ -21,7 +21,7 @@ func TestCeilingsUnset(t *testing.T) {
 		t.Fatal(err)
 	}
 	huge := runner.Limits{Memory: 1 << 60, Disk: 1 << 60, PIDs: 1 << 40}
-	if got, _, _ := models.Grant(huge); got.Memory != 1<<30 || got.PIDs != runner.DefaultPIDs || got.Disk <= 0 || got.Disk == huge.Disk || models.Egress != "open" {
+	if got := models.Grant(huge, 0).Limits; got.Memory != 1<<30 || got.PIDs != runner.DefaultPIDs || got.Disk <= 0 || got.Disk == huge.Disk || models.Egress != "open" {
 		t.Errorf("of models: %+v", got)
 	}
 }
