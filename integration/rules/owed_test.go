@@ -86,17 +86,12 @@ var owed = map[string]map[string]int{
 		"runner/network/supervisor": 2,
 	},
 	"TestRuleMethods": {
-		"mcp":                  60,
-		"mcp/filter":           1,
-		"mcp/install":          3,
 		"rootfs":               8,
 		"rootfs/layers":        2,
 		"rootfs/unpack":        1,
 		"runner/limits":        2,
 		"runner/limits/cgroup": 3,
 		"runner/sandbox":       5,
-		"server/e2b":           1,
-		"server/hostcmd":       2,
 	},
 }
 
