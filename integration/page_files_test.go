@@ -240,7 +240,7 @@ func TestPageUpload(t *testing.T) {
 	p.fill(nil)
 	p.await(`[...document.querySelectorAll(".listing a")].some(a => a.textContent === "one.txt5 B")`)
 	p.drop(dir + "/large.bin")
-	p.await(`[...document.querySelectorAll(".note.bad")].some(n => n.textContent === "48 MiB are more than the sandbox’s disk limit of 16 MiB.")`)
+	p.await(`[...document.querySelectorAll(".note.bad")].some(n => n.textContent === "20 MiB are more than the sandbox’s disk limit of 16 MiB.")`)
 	if err := os.Rename(dir+"/tree", dir+"/other"); err != nil {
 		t.Fatal(err)
 	}
