@@ -21,32 +21,18 @@ import (
 
 // importImage makes an image from a root file system, or copies the image in an archive.
 func (c *call) importImage() error {
-	store, err := c.store()
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	path, name := c.args[0], c.args[1]
-	ref, err := imageref.Parse(name)
-	if err != nil {
-		return usage("%v", err)
-	}
-	kind, err := archive.Recognize(path)
-	if err != nil {
-		return err
-	}
-	var digest oci.Digest
-	if kind == imageref.Directory {
-		notice := func(why string) { c.out.send(events.Event{Event: events.Notice, Why: why}) }
-		digest, err = archive.Import(c.ctx, store, path, ref, notice)
-	} else {
-		digest, err = c.load(kind, path, "", ref, pull.Options{Store: store, Transfer: pull.Transfer{Report: c.out.send}})
-	}
-	if err != nil {
-		return err
-	}
-	c.out.send(events.Event{Event: events.Result, Digest: digest})
-	return nil
+	return c.result(c.args[1], func(store *images.Store, ref imageref.Ref) (oci.Digest, error) {
+		path := c.args[0]
+		kind, err := archive.Recognize(path)
+		switch {
+		case err != nil:
+			return "", err
+		case kind == imageref.Directory:
+			notice := func(why string) { c.out.send(events.Event{Event: events.Notice, Why: why}) }
+			return archive.Import(c.ctx, store, path, ref, notice)
+		}
+		return c.load(kind, path, "", ref, pull.Options{Store: store, Transfer: pull.Transfer{Report: c.out.send}})
+	})
 }
 
 // load copies the image in a layout or archive into the store, under a name.

@@ -6,6 +6,8 @@ import (
 
 	"demesne/images"
 	"demesne/images/events"
+	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/images/pull"
 )
 
@@ -53,4 +55,22 @@ func usage(format string, args ...any) error {
 // fetch downloads the blobs of an image that were dropped, and keeps all of its blobs while the store is open.
 func (c *call) fetch(store *images.Store, img *images.Image) error {
 	return pull.Fetch(c.ctx, img, pull.Options{Store: store, Transfer: pull.Transfer{Report: c.out.send}})
+}
+
+// result opens the store, calls do with the reference of a name, and sends the digest of the image that do returns.
+func (c *call) result(name string, do func(*images.Store, imageref.Ref) (oci.Digest, error)) error {
+	store, err := c.store()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	ref, err := imageref.Parse(name)
+	if err != nil {
+		return usage("%v", err)
+	}
+	digest, err := do(store, ref)
+	if err == nil {
+		c.out.send(events.Event{Event: events.Result, Digest: digest})
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/events"
 	"demesne/images/imageref"
@@ -10,24 +11,16 @@ import (
 
 // fetchImage downloads the blobs of an image that were dropped.
 func (c *call) fetchImage() error {
-	store, err := c.store()
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	ref, err := imageref.Parse(c.args[0])
-	if err != nil {
-		return usage("%v", err)
-	}
-	img, err := store.Lookup(ref)
-	if err != nil {
-		return err
-	}
-	if err := c.fetch(store, img); err != nil {
-		return err
-	}
-	c.out.send(events.Event{Event: events.Result, Digest: img.Digest})
-	return nil
+	return c.result(c.args[0], func(store *images.Store, ref imageref.Ref) (oci.Digest, error) {
+		img, err := store.Lookup(ref)
+		if err == nil {
+			err = c.fetch(store, img)
+		}
+		if err != nil {
+			return "", err
+		}
+		return img.Digest, nil
+	})
 }
 
 // pullFeature copies a dev container feature into the store, as an image of one layer.
@@ -55,32 +48,18 @@ func (c *call) pullFeature() error {
 
 // pullImage copies an image into the store, from a registry or from files.
 func (c *call) pullImage() error {
-	store, err := c.store()
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	ref, err := imageref.Parse(c.args[0])
-	if err != nil {
-		return usage("%v", err)
-	}
-	platform, err := pull.ParsePlatform(c.options["platform"])
-	if err != nil {
-		return err
-	}
-	options := pull.Options{Store: store, Platform: platform, Transfer: pull.Transfer{Report: c.out.send}}
-	var digest oci.Digest
-	switch ref.Kind {
-	case imageref.Registry:
-		digest, err = pull.Image(c.ctx, ref, options)
-	case imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive:
-		digest, err = c.load(ref.Kind, ref.Path, ref.Tag, ref, options)
-	default:
-		err = usage("%q cannot be pulled from a registry or archive", ref)
-	}
-	if err != nil {
-		return err
-	}
-	c.out.send(events.Event{Event: events.Result, Digest: digest})
-	return nil
+	return c.result(c.args[0], func(store *images.Store, ref imageref.Ref) (oci.Digest, error) {
+		platform, err := pull.ParsePlatform(c.options["platform"])
+		if err != nil {
+			return "", err
+		}
+		options := pull.Options{Store: store, Platform: platform, Transfer: pull.Transfer{Report: c.out.send}}
+		switch ref.Kind {
+		case imageref.Registry:
+			return pull.Image(c.ctx, ref, options)
+		case imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive:
+			return c.load(ref.Kind, ref.Path, ref.Tag, ref, options)
+		}
+		return "", usage("%q cannot be pulled from a registry or archive", ref)
+	})
 }
