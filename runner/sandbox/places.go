@@ -13,7 +13,7 @@ import (
 	"demesne/runner/container"
 )
 
-// Without a mount namespace, /in, /out and /workspace are the paths of the machine. Where somebody has prepared them, as
+// Without a mount namespace, /in, /out and /workspace are the paths of the machine. Where they were prepared as
 // links into one directory of the runner's user, one sandbox at a time has them:
 //
 //	mkdir -p DIR && ln -s DIR/in DIR/out DIR/workspace /

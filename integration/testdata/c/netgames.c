@@ -223,7 +223,7 @@ static void datagrams(void) {
 	expect("UDP to a unix socket", sendto(fd, "secret", 6, 0, (void *)&daemon, sizeof daemon), ENETUNREACH);
 	expect("UDP connected to a unix socket", connect(fd, (void *)&daemon, sizeof daemon), EAFNOSUPPORT);
 	expect("UDP bound", bind(fd, (void *)&log, sizeof log), EACCES);
-	sendmsg(fd, &m, 0); // nobody hears it
+	sendmsg(fd, &m, 0); // nothing receives it
 	m.msg_name = &daemon, m.msg_namelen = sizeof daemon;
 	sendmsg(fd, &m, 0);
 	expect("UDP to the name server", connect(fd, (void *)&own, sizeof own), 0);
