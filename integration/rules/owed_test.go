@@ -73,8 +73,8 @@ var owed = map[string]map[string]int{
 		"runner/sandbox": 16,
 	},
 	"TestRuleArrows": {
-		"mcp/hosttools":             2,
 		"mcp/install":               3,
+		"mcp/hosttools":             2,
 		"mcp/toolbackend":           2,
 		"runner/pid1":               9,
 		"server/e2b":                42,
