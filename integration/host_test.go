@@ -27,7 +27,7 @@ func (b *box) hostPolicy(text string) string {
 // approve approves a request on a terminal, as a person does.
 func (b *box) approve(id string, shown ...string) {
 	b.Helper()
-	term := b.terminal("approve", "yes", id)
+	term := b.terminal("approve", id)
 	for _, text := range append(shown, "let it happen? [y/N] ") {
 		term.expect(text)
 	}
@@ -82,18 +82,18 @@ func TestEscapeM14HostCommands(t *testing.T) {
 	if r := m.call("host_exec", args{"command": "show x; reboot"}); !r.IsError || !strings.Contains(r.Text, "no shell") {
 		t.Errorf("%+v", r)
 	}
-	if r := m.call("host_exec", args{"argv": []string{bin + "/demesne", "approve", "yes", "x"}}); !r.IsError {
+	if r := m.call("host_exec", args{"argv": []string{bin + "/demesne", "approve", "x"}}); !r.IsError {
 		t.Errorf("%+v", r)
 	}
-	r = m.must("host_exec", args{"command": "sh -c 'tty </dev/tty; env; demesne approve yes x; exit 3'", "reason": "an experiment", "wait_seconds": 0})
+	r = m.must("host_exec", args{"command": "sh -c 'tty </dev/tty; env; demesne approve x; exit 3'", "reason": "an experiment", "wait_seconds": 0})
 	id := r.field("request_id")
 	if r.field("status") != "pending" || id == "" {
 		t.Fatalf("%+v", r)
 	}
-	if r := b.demesne("approve", "yes", id); r.code != 1 || !strings.Contains(r.stderr, "no terminal") {
+	if r := b.demesne("approve", id); r.code != 1 || !strings.Contains(r.stderr, "no terminal") {
 		t.Errorf("without a terminal: %+v", r)
 	}
-	b.approve(id, `wants to   sh -c "tty </dev/tty; env; demesne approve yes x; exit 3"`, "MCP", `it says    "an experiment"`)
+	b.approve(id, `wants to   sh -c "tty </dev/tty; env; demesne approve x; exit 3"`, "MCP", `it says    "an experiment"`)
 	r = m.must("host_exec", args{"request_id": id})
 	if r.Fields["exit_code"] != float64(3) || strings.Contains(r.Text, canary) || !strings.Contains(r.field("stderr"), "/dev/tty") {
 		t.Errorf("%+v", r)
@@ -108,7 +108,7 @@ func TestEscapeM14HostCommands(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	r = m.must("host_file_read", args{"path": b.home + "/.demesne/host/lock", "wait_seconds": 0})
-	term := b.terminal("approve", "yes", r.field("request_id"))
+	term := b.terminal("approve", r.field("request_id"))
 	term.expect("it cannot be approved")
 	term.typ("y\n")
 	if term.wait() == 0 {

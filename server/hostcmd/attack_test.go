@@ -321,7 +321,7 @@ func TestAttackNamespaces(t *testing.T) {
 func TestAttackApprove(t *testing.T) {
 	s := newSite(t, `allow = ["demesne **"]`)
 	s.program("demesne", "echo ran")
-	for _, argv := range [][]string{{"demesne", "approve", "yes", "x"}, {s.bin + "/demesne", "approve"}, {"demesne", "--x", "approve"}, {"demesne-frontend", "serve", "approve"}} {
+	for _, argv := range [][]string{{"demesne", "approve", "x"}, {"demesne", "deny", "x"}, {"demesne-frontend", "serve", "deny", "x"}, {s.bin + "/demesne", "approve"}, {"demesne", "--x", "approve"}, {"demesne-frontend", "serve", "approve"}} {
 		if o, err := s.exec(argv...); !errors.Is(err, errRefused) {
 			t.Errorf("%q: %+v %v", argv, o, err)
 		}

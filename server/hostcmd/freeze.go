@@ -219,7 +219,8 @@ func (g *Guard) freezeExec(f *frozen, r *rules, a Ask) (allowed bool, err error)
 
 // approves reports whether a command would decide about requests. A shell around it is not seen: see the package comment.
 func approves(argv []string) bool {
-	return strings.HasPrefix(path.Base(argv[0]), "demesne") && slices.Contains(argv[1:], "approve")
+	verbs := argv[1:]
+	return strings.HasPrefix(path.Base(argv[0]), "demesne") && (slices.Contains(verbs, "approve") || slices.Contains(verbs, "deny"))
 }
 
 func lineSize(words []string) (n int) {

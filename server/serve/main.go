@@ -1,8 +1,8 @@
 // Package serve serves HTTP APIs over sandboxes: the frontend serve of demesne-frontend. demesne serve executes it, and
-// demesne approve too.
+// demesne approve and deny too.
 //
 // It parses the command lines. Package settings reads the configuration, program is the server, tokens is demesne serve token,
-// and approve is demesne approve.
+// and approve is demesne approve and demesne deny.
 //
 // It writes one line to stderr when it listens, and its messages afterwards. On INT, TERM or HUP it ends; sandboxes live on,
 // and their commands end.
@@ -35,8 +35,8 @@ func Main() {
 // exitUsage is the exit code for a wrong command line.
 const exitUsage = 2
 
-// approveVerb is the first argument of demesne approve. All others are demesne serve's.
-const approveVerb = "approve"
+// approveVerb and denyVerb are the first arguments of demesne approve and demesne deny. All others are demesne serve's.
+const approveVerb, denyVerb = "approve", "deny"
 
 // run executes one command line and returns the exit code.
 func run(args []string, out, errs io.Writer) int {
@@ -46,7 +46,14 @@ func run(args []string, out, errs io.Writer) int {
 		if code >= 0 {
 			return code
 		}
-		return report(errs, approveVerb, approve.Run(o, rest, out))
+		return report(errs, approveVerb, approve.Approve(o, rest, out))
+	}
+	if len(args) > 0 && args[0] == denyVerb {
+		rest, code := parse(servecmd.DenyCommand(), func(line *cmdline.Command) ([]string, error) { return line.Parse(args[1:]) }, out, errs)
+		if code >= 0 {
+			return code
+		}
+		return report(errs, denyVerb, approve.Deny(rest))
 	}
 	o := &servecmd.Options{}
 	rest, code := parse(servecmd.Command(o), func(line *cmdline.Command) ([]string, error) { return settings.Read(line, o, args) }, out, errs)

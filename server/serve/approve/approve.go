@@ -1,4 +1,4 @@
-// Package approve is demesne approve: decisions about requests for the host, for all programs that have such requests.
+// Package approve is demesne approve and demesne deny: decisions about requests for the host, for all programs that have such requests.
 package approve
 
 import (
@@ -14,46 +14,49 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/server/hostcmd"
 	"demesne/server/hostcmd/hostaccess"
 	"demesne/server/servecmd"
 )
 
-// Run lists requests for this machine, and records a person's decisions.
-func Run(o *servecmd.ApproveOptions, args []string, out io.Writer) error {
-	dir, err := hostaccess.State()
+// Approve lists requests for this machine, or approves one.
+func Approve(o *servecmd.ApproveOptions, args []string, out io.Writer) error {
+	store, err := open()
 	if err != nil {
 		return err
 	}
-	store, err := hostcmd.OpenStore(dir)
-	if err != nil {
-		return err
-	}
-	verb, ids := "list", args
-	if len(args) > 0 {
-		verb, ids = args[0], args[1:]
-	}
+	list := len(args) == 0 || args[0] == "list"
 	switch {
-	case cmdline.OneOf(verb, []string{"list", "yes", "no"}) != nil:
-		return fmt.Errorf("%q: %w", verb, cmdline.OneOf(verb, []string{"list", "yes", "no"}))
-	case verb != "list" && (o.All || o.JSON) || verb != "yes" && o.For != 0:
-		return errors.New("--all and --json are for list, and --for is for yes")
-	case verb == "list" && len(ids) > 0:
-		return fmt.Errorf("unexpected argument %q", ids[0])
-	case verb == "list":
-		return listRequests(store, o, out)
-	case len(ids) == 0 || verb == "yes" && len(ids) > 1:
-		return text.Hinted(fmt.Errorf("%s needs one request", verb), "demesne approve list")
+	case list && len(args) > 1:
+		return fmt.Errorf("unexpected argument %q", args[1])
+	case list && o.For != 0 || !list && (o.All || o.JSON):
+		return errors.New("--all and --json are for the list, and --for is for an approval")
+	case list:
+		return store.list(o, out)
+	case len(args) > 1:
+		return text.Hinted(errors.New("one request at a time"), "demesne approve list")
 	case os.Getenv(hostcmd.RequestVariable) != "":
-		return errors.New("a command of the host decides about no request")
+		return errHost
 	}
-	if verb == "yes" {
-		return yes(store, o, ids[0], out)
+	return store.approve(o, args[0], out)
+}
+
+var errHost = errors.New("a command of the host decides about no request")
+
+// Deny refuses requests.
+func Deny(ids []string) error {
+	store, err := open()
+	switch {
+	case err != nil:
+		return err
+	case len(ids) == 0:
+		return text.Hinted(errors.New("needs a request"), "demesne approve list")
+	case os.Getenv(hostcmd.RequestVariable) != "":
+		return errHost
 	}
 	for _, id := range ids {
-		r, err := find(store, id)
+		r, err := store.find(id)
 		if err != nil {
 			return err
 		}
@@ -64,6 +67,18 @@ func Run(o *servecmd.ApproveOptions, args []string, out io.Writer) error {
 	return nil
 }
 
+// requests are those of all programs of this user.
+type requests struct{ *hostcmd.Store }
+
+func open() (requests, error) {
+	dir, err := hostaccess.State()
+	if err != nil {
+		return requests{}, err
+	}
+	store, err := hostcmd.OpenStore(dir)
+	return requests{store}, err
+}
+
 // decider names the person for the records: the user of this process.
 func decider() string {
 	if u, err := user.Current(); err == nil {
@@ -72,8 +87,8 @@ func decider() string {
 	return fmt.Sprintf("user %d", os.Getuid())
 }
 
-func listRequests(store *hostcmd.Store, o *servecmd.ApproveOptions, out io.Writer) error {
-	all, err := store.List()
+func (s requests) list(o *servecmd.ApproveOptions, out io.Writer) error {
+	all, err := s.List()
 	if err != nil {
 		return err
 	}
@@ -126,33 +141,33 @@ func fate(r *hostcmd.Record, now time.Time) string {
 }
 
 // find returns the request whose id begins with s.
-func find(store *hostcmd.Store, s string) (found *hostcmd.Record, err error) {
-	all, err := store.List()
+func (s requests) find(id string) (found *hostcmd.Record, err error) {
+	all, err := s.List()
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range all {
-		if s != "" && strings.HasPrefix(r.Request.ID, s) {
+		if id != "" && strings.HasPrefix(r.Request.ID, id) {
 			if found != nil {
-				return nil, fmt.Errorf("request %q: several begin like this", s)
+				return nil, fmt.Errorf("request %q: several begin like this", id)
 			}
 			found = r
 		}
 	}
 	if found == nil {
-		return nil, text.Hinted(fmt.Errorf("request %q: %w", s, hostcmd.ErrNone), "demesne approve list")
+		return nil, text.Hinted(fmt.Errorf("request %q: %w", id, hostcmd.ErrNone), "demesne approve list")
 	}
 	return found, nil
 }
 
-// yes asks on the controlling terminal, which no command of a caller has. Stdin does not count: a program can write it.
-func yes(store *hostcmd.Store, o *servecmd.ApproveOptions, id string, out io.Writer) error {
+// approve asks on the controlling terminal, which no command of a caller has. Stdin does not count: a program can write it.
+func (s requests) approve(o *servecmd.ApproveOptions, id string, out io.Writer) error {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return text.Hinted(errors.New("there is no terminal to ask on"), "type it on a terminal, or decide on the page of demesne serve")
 	}
 	defer tty.Close()
-	r, err := find(store, id)
+	r, err := s.find(id)
 	if err != nil {
 		return err
 	}
@@ -161,13 +176,13 @@ func yes(store *hostcmd.Store, o *servecmd.ApproveOptions, id string, out io.Wri
 	fmt.Fprintf(tty, "%s\nlet it happen? [y/N] ", r.Request.Describe(time.Now()))
 	line, err := bufio.NewReader(tty).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
-		return errors.New("not approved: the request still waits; demesne approve no refuses it")
+		return errors.New("not approved: the request still waits; demesne deny refuses it")
 	}
-	if _, err := store.Decide(hostcmd.Decision{ID: r.Request.ID, Digest: digest, Approve: true, For: o.For, By: decider()}); err != nil {
+	if _, err := s.Decide(hostcmd.Decision{ID: r.Request.ID, Digest: digest, Approve: true, For: o.For, By: decider()}); err != nil {
 		return err
 	}
 	for end := time.Now().Add(beginTime); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if r, err = store.Get(r.Request.ID); err != nil {
+		if r, err = s.Get(r.Request.ID); err != nil {
 			return err
 		}
 		if r.State != hostcmd.Approved && r.State != hostcmd.Running {
@@ -178,5 +193,5 @@ func yes(store *hostcmd.Store, o *servecmd.ApproveOptions, id string, out io.Wri
 	return err
 }
 
-// beginTime is how long yes waits to say what has become of a request.
+// beginTime is how long approve waits to say what has become of a request.
 const beginTime = 3 * time.Second
