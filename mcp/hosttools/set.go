@@ -10,18 +10,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Options configures a Set.
-type Options struct {
-	Version string
-	// Workspace is the directory of the host that is /workspace inside; empty: generated files are not delivered.
-	Workspace string
-	// OnlyNamed offers no tool because it declares to change nothing: the allowlist must name it, or allow all.
-	OnlyNamed bool
-	Idle      time.Duration // the time after which an idle server is stopped; 0: 10 minutes
-	Heartbeat time.Duration // between two signs of life of a call; 0: 10 s
-	Warn      func(string)  // receives one line about a server that failed; nil: none
-}
-
 // Set serves the allowed servers of one sandbox. It is an http.Handler and safe for concurrent use.
 type Set struct {
 	relays map[string]*relay

@@ -22,7 +22,6 @@ import (
 	"log"
 	"net/http"
 	"sync"
-	"time"
 
 	"demesne/runner"
 	"demesne/server"
@@ -74,54 +73,6 @@ type owner struct{ name, namespace string }
 // maxOwners bounds the sandboxes whose owner is known.
 const maxOwners = 10_000
 
-// New opens the audit log, and passes its last events to the bus, so that clients can replay what happened before. The
-// caller closes it.
-func New(ctx context.Context, o Options, bus *events.Bus) (*Operator, error) {
-	l, err := audit.Open(o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	op := &Operator{opts: o, audit: l, bus: bus, owners: map[string]owner{}, ended: map[string]bool{}, clients: map[*client]bool{}, listed: list{}, used: usages{of: map[string]*used{}}}
-	op.metrics = newMetrics(op)
-	if op.traces, err = newTraces(ctx, o.Getenv, o.Version, o.Log); err != nil {
-		l.Close()
-		return nil, err
-	}
-	last, err := audit.Last(ctx, o.Dir, events.Kept)
-	if err != nil {
-		o.Log.Print(err)
-	}
-	for _, e := range last {
-		bus.Publish(e.Event)
-		op.own(&e.Event)
-		op.seen = e.ID
-	}
-	go op.follow(ctx)
-	return op, nil
-}
-
-// followEvery is how often entries of other programs are looked for.
-const followEvery = 500 * time.Millisecond
-
-// follow publishes what other programs append to the audit log, such as those of jobs, until ctx ends.
-func (op *Operator) follow(ctx context.Context) {
-	tick := time.NewTicker(followEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			op.mu.Lock()
-			op.resume(ctx)
-			if newest, err := audit.Newest(op.opts.Dir); err == nil && newest > op.seen {
-				op.others(ctx, newest+1)
-			}
-			op.mu.Unlock()
-		}
-	}
-}
-
 // others publishes the entries before a number that are not on the bus: other programs made them. op.mu is held.
 func (op *Operator) others(ctx context.Context, before uint64) {
 	audit.Read(ctx, op.opts.Dir, audit.Filter{After: op.seen}, func(e audit.Entry) bool {
@@ -134,19 +85,6 @@ func (op *Operator) others(ctx context.Context, before uint64) {
 		op.seen = e.ID
 		return true
 	})
-}
-
-// Close ends what New began.
-func (op *Operator) Close() {
-	op.traces.close()
-	op.mu.Lock()
-	defer op.mu.Unlock()
-	if err := op.resume(context.Background()); err != nil {
-		op.opts.Log.Printf("%d events are not recorded: %v", len(op.late.events)+op.late.lost, err)
-	}
-	if err := op.audit.Close(); err != nil {
-		op.opts.Log.Printf("close audit log: %v", err)
-	}
 }
 
 // own learns the owner of a new sandbox, and gives an event without a caller that of its sandbox. op.mu is held, except
@@ -172,19 +110,6 @@ func (op *Operator) own(e *events.Event) {
 	}
 }
 
-// Routes calls add with each route that needs a caller.
-func (op *Operator) Routes(add func(pattern string, h http.HandlerFunc)) {
-	add("GET /v1/events", op.stream)
-	add("GET /v1/audit", op.entries)
-	add("GET /v1/audit/verify", op.forOperator(op.verify))
-	add("GET /metrics", op.forOperator(op.metrics.serve))
-}
-
-// Open calls add with each route that needs no caller. Their answers say nothing about sandboxes.
-func (op *Operator) Open(add func(pattern string, h http.HandlerFunc)) {
-	add("GET /ready", op.serveReady)
-}
-
 // forOperator refuses other callers.
 func (op *Operator) forOperator(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -193,26 +118,5 @@ func (op *Operator) forOperator(h http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		h(w, r)
-	}
-}
-
-// Prune removes old files of the audit log, and calls outputs for what sandboxes left, once an hour until ctx ends. A
-// duration of 0 keeps all.
-func (op *Operator) Prune(ctx context.Context, entries, left time.Duration, outputs func(ctx context.Context, before time.Time) error) {
-	for ctx.Err() == nil {
-		if entries > 0 {
-			if _, err := op.audit.Prune(time.Now().Add(-entries)); err != nil {
-				op.opts.Log.Print(err)
-			}
-		}
-		if left > 0 {
-			if err := outputs(ctx, time.Now().Add(-left)); err != nil && ctx.Err() == nil {
-				op.opts.Log.Print(err)
-			}
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Hour):
-		}
 	}
 }

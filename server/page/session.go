@@ -1,11 +1,13 @@
 package page
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 
 	"demesne/server"
 )
@@ -86,4 +88,38 @@ func answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	json.NewEncoder(w).Encode(v)
+}
+
+// serveFile sends a file. Browsers ask for each file at each start, so that a new server's page is never mixed with an old
+// one's, and get no content for one that they have.
+func (p *Page) serveFile(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimPrefix(r.URL.Path, Root)
+	if name == "" {
+		name = "index.html"
+	}
+	f, ok := p.files[name]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("ETag", f.tag)
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Content-Security-Policy", f.policy)
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(f.body))
+}
+
+// guarded sets the headers that every answer of the page has.
+func guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("X-DNS-Prefetch-Control", "off") // no look-up of a host's name that a link has, before the user follows it
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
+		next.ServeHTTP(w, r)
+	})
 }
