@@ -227,7 +227,7 @@ func (n *internet) certificate(names ...string) tls.Certificate {
 // inside runs shell text in a sandbox and returns the result; any exit code is accepted.
 func (n *internet) inside(script string, flags ...string) result {
 	n.Helper()
-	script = strings.ReplaceAll(script, "/in/ca.pem", `"$DEMESNE_IN"/ca.pem`)
+	script = strings.NewReplacer("/in/ca.pem", `"$DEMESNE_IN"/ca.pem`, "/out/placeholder", `"$DEMESNE_OUT"/placeholder`).Replace(script)
 	return n.demesne(append(append([]string{"run", "--in", n.ca + ":ca.pem"}, flags...), "--", "sh", "-c", script)...)
 }
 

@@ -38,7 +38,7 @@ func (n *internet) vault() {
 // credential's own host receives it, and only over TLS. The echo of that host does not bring it into the sandbox
 // (N26, N27).
 func TestEgressSecret(t *testing.T) {
-	onInternet(t, func(n *internet) {
+	onLevels(t, func(n *internet) {
 		program(n, "curl")
 		n.vault()
 		r := n.inside(`echo "$TOKEN" > /out/placeholder

@@ -53,8 +53,9 @@ func (t *Trust) certFile(own func(name string) (int, error)) []byte {
 	return append(append(text, '\n'), t.Extra...)
 }
 
-// hostTrust writes CertFile and JavaFile into the host's tree, and returns the path for [Tree.CertFile].
-func (p *plan) hostTrust(t *Trust) (string, error) {
+// OfHost returns the file of the host's tree that has the certificates, or what such a file must contain. Both are empty if
+// programs need no variable that names it.
+func (t *Trust) OfHost() (file string, text []byte) {
 	if t == nil {
 		return "", nil
 	}
@@ -65,9 +66,14 @@ func (p *plan) hostTrust(t *Trust) (string, error) {
 		}
 	}
 	own := Trust{Extra: t.Extra} // the tree's own are the host's
-	text := own.certFile(hostFile)
+	return "", own.certFile(hostFile)
+}
+
+// hostTrust writes CertFile and JavaFile into the host's tree, and returns the path for [Tree.CertFile].
+func (p *plan) hostTrust(t *Trust) (string, error) {
+	file, text := t.OfHost()
 	if text == nil {
-		return "", nil
+		return file, nil
 	}
 	return CertFile, errors.Join(p.write(CertFile[1:], text), p.write(JavaFile[1:], javaStore(text)))
 }

@@ -19,7 +19,8 @@ var audited = []struct{ what, question, files string }{
 	{"namespaces", "libcontainer's configuration, and what it starts", "runner/container/config.go runner/container/namespaces.go runner/container/setup.go " +
 		"runner/container/inside.go runner/container/start.go"},
 	{"PID 1", "it gives up its rights, tests that, and then starts commands", "runner/pid1"},
-	{"the system call filter", "the list, and its compilation", "runner/seccomp"},
+	{"the system call filter", "the list, and its compilation", "runner/seccomp/arch_amd64.go runner/seccomp/arch_arm64.go runner/seccomp/arch_riscv64.go " +
+		"runner/seccomp/compile.go runner/seccomp/filter.go runner/seccomp/init.go runner/seccomp/load.go runner/seccomp/numbers.go runner/seccomp/rules.go runner/seccomp/server.go"},
 	{"network namespaces", "a sandbox has no route out, and a gateway delivers all to the proxy", "netns/netns.go netns/setup.go netns/veth.go netns/addresses.go netns/gateway.go " +
 		"netns/tproxy.go netns/socket.go netns/verify.go"},
 }
@@ -47,8 +48,8 @@ lines, comments included. Tests, probes and the receipt are left out. A reader c
 
 Below them are libcontainer, netlink and go-landlock; [dependencies](../explanation/dependencies.md) gives the reason for each.
 A sandbox with a network also trusts [the proxy](../explanation/egress.md), a program without capabilities. Where the machine
-forbids namespaces, runner/network/supervisor makes its connections instead: nothing that a process can change may be read
-twice there, and only sockets that the runner made may be connected.
+forbids namespaces, runner/network/supervisor makes its connections instead, with runner/seccomp/listener.go: nothing that a
+process can change may be read twice there, and only sockets that the runner made may be connected.
 
 | part | what to look for | lines | files |
 |---|---|---|---|

@@ -72,6 +72,7 @@ func plainSetup() pid1api.Setup {
 // Dirs are the directories that a command sees. Without a mount namespace they are paths of the host.
 type Dirs struct {
 	In, Out, Workspace, Home, Tmp string
+	Certs                         string // a file with certificates, only without a mount namespace; may be empty
 }
 
 // hostReadable lists the paths of the host that a sandbox without namespaces may read and execute, besides
@@ -115,6 +116,9 @@ func MinimalSetup(spec runner.Spec, d Dirs) pid1api.Setup {
 	}
 	grant(pid1api.AccessReadWrite, hostWritable...)
 	grant(pid1api.AccessReadExec, d.In)
+	if d.Certs != "" {
+		grant(pid1api.AccessReadExec, d.Certs)
+	}
 	grant(pid1api.AccessReadWrite, d.Out, d.Workspace, d.Home, d.Tmp)
 	return g
 }

@@ -183,7 +183,7 @@ func (f *files) watched() limits.Watched {
 // certFile returns the file of certificates for variables that name one, or "".
 func (f *files) certFile() string {
 	if f.tree == nil {
-		return ""
+		return f.dirs.Certs
 	}
 	return f.tree.CertFile
 }

@@ -71,6 +71,9 @@ func (b *building) admitMinimal() error {
 
 // confine makes PID 1 restrict itself, and connects the sandbox with the network if out is not nil.
 func (b *building) confine(out *network.Egress) error {
+	if err := b.files.trust(out); err != nil {
+		return err
+	}
 	listener, err := b.init.restrict(container.MinimalSetup(b.spec, b.files.dirs))
 	if out == nil || err != nil {
 		return err
@@ -83,6 +86,21 @@ func (b *building) confine(out *network.Egress) error {
 		return err
 	}
 	return errors.Join(b.init.probe(), admitted())
+}
+
+// trust writes the file of certificates of a sandbox with egress, if programs need one. The sandbox cannot change it.
+func (f *files) trust(out *network.Egress) error {
+	t, err := out.Trust(false)
+	if err != nil {
+		return err
+	}
+	file, text := t.OfHost()
+	if text != nil {
+		file = filepath.Join(filepath.Dir(f.dirs.In), "ca.pem")
+		err = os.WriteFile(file, text, 0o600)
+	}
+	f.dirs.Certs = file
+	return err
 }
 
 // startMinimal starts demesne-init where the machine forbids namespaces.
