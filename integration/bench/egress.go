@@ -23,6 +23,8 @@ func egress(m *machine) error {
 func (m *machine) load(kind, via, to string, n, workers int) (measured, error) {
 	argv := []string{"bench", "load", kind, via, to, strconv.Itoa(n), strconv.Itoa(workers)}
 	switch via {
+	case "minimal connect", "minimal name":
+		argv = m.minimalLoad(argv)
 	case "direct":
 	case "relay":
 		argv[0], argv[3] = m.bin+"/bench", "connect"
@@ -36,7 +38,7 @@ func (m *machine) load(kind, via, to string, n, workers int) (measured, error) {
 		argv = append(srt, argv...)
 	default:
 		argv[0] = "/in/bench"
-		argv = append([]string{"demesne", "run", "--in", m.bin + "/bench", "--allow-domain", "good.test", "--"}, argv...)
+		argv = append([]string{"demesne", "run", "--in", m.bin + "/bench", "--allow-domain", loadPorts, "--"}, argv...)
 	}
 	var r measured
 	text, err := m.output(argv...)

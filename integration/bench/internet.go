@@ -26,12 +26,19 @@ const (
 
 	relayedServer = "good.test:10"   // echoes
 	relayServer   = "good.test:1080" // see bareRelay
+
+	loadPorts = "good.test:7,8,9,10" // the rule of a load in a sandbox
 )
 
 // internet measures egress in namespaces of its own, with servers in another network namespace. It starts this
 // program again there, and reads that process's findings from its stdout.
-func internet(m *machine) error {
-	cmd := exec.Command(m.bin+"/bench", "internet", m.dir, strconv.Itoa(m.uid), strconv.Itoa(m.rounds))
+func internet(m *machine) error { return m.there("egress") }
+
+// withInternet does the same for sandboxes of the level minimal.
+func withInternet(m *machine) error { return m.there("minimal") }
+
+func (m *machine) there(part string) error {
+	cmd := exec.Command(m.bin+"/bench", "internet", m.dir, strconv.Itoa(m.uid), strconv.Itoa(m.rounds), part)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	if os.Getuid() != 0 {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
@@ -58,7 +65,7 @@ type findings struct {
 
 // onInternet is the process that internet starts in the namespaces.
 func onInternet(args []string) error {
-	if len(args) != 3 {
+	if len(args) != 4 {
 		return fmt.Errorf("internet: only bench calls this command")
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -79,7 +86,11 @@ func onInternet(args []string) error {
 		}
 		go accept(l, serve)
 	}
-	if err := egress(m); err != nil {
+	part := egress
+	if args[3] == "minimal" {
+		part = minimal
+	}
+	if err := part(m); err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(findings{m.rows, m.bounds})

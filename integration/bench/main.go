@@ -30,14 +30,14 @@ import (
 
 func main() {
 	// Modes in which the bench starts itself again: see client, onInternet, bareRelay and agent.
-	again := map[string]func([]string) error{"load": load, "internet": onInternet, "relay": bareRelay, "agent": agent}
+	again := map[string]func([]string) error{"load": load, "internet": onInternet, "relay": bareRelay, "agent": agent, "without-namespaces": withoutNamespaces}
 	if len(os.Args) > 1 && again[os.Args[1]] != nil {
 		fail(again[os.Args[1]](os.Args[2:]))
 		return
 	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, cpu, many, idle, forks, streams, inits, images, build, push, egress, routes, agents, kernels, mcp, e2b or peers")
+	part := flag.String("part", "", "only this: startup, warm, cpu, many, idle, forks, streams, inits, images, build, push, egress, minimal, routes, agents, kernels, mcp, e2b or peers")
 	at := flag.String("at", "/var/tmp", "directory on the file system for sandboxes")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
@@ -72,7 +72,7 @@ func bench(bin, at string, n int, only string) error {
 		name    string
 		measure func(*machine) error
 	}{{"startup", startup}, {"warm", warm}, {"cpu", cpu}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images}, {"build", builds}, {"push", push},
-		{"egress", internet}, {"routes", routes}, {"agents", agentRuns}, {"kernels", kernels}, {"mcp", mcp}, {"e2b", e2b}, {"peers", peers}} {
+		{"egress", internet}, {"minimal", withInternet}, {"routes", routes}, {"agents", agentRuns}, {"kernels", kernels}, {"mcp", mcp}, {"e2b", e2b}, {"peers", peers}} {
 		if only != "" && only != part.name {
 			continue
 		}
