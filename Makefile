@@ -25,7 +25,7 @@ RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox s
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build cross demo test test-crowded test-bare test-race check bench fuzz chaos clients python wheel recipes kernels vm docs module release install deps clean help
+.PHONY: generate build test-nested cross demo test test-crowded test-bare test-race check bench fuzz chaos clients python wheel recipes kernels vm docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -46,6 +46,10 @@ generate:
 
 demo: build
 	bin/demesne run -- sh -c 'id; echo hello > /out/greeting.txt; python3 -c "print(6*7)" || true'
+
+# Uses demesne in containers, units and sandboxes that refuse parts of the kernel, as both users: docs/reference/environments.md.
+test-nested: build
+	@RUN='^Test(Environments|Refused|Nested|Rung)' PKG=./integration GO="$(GO)" integration/test.sh
 
 # Compiles the programs for other processors into bin/ARCH, the runner only where a C compiler for them is installed.
 cross:
@@ -153,6 +157,7 @@ help:
 	@echo 'make bench   the figures, against bwrap and runc in the same run; PART=peers prints the table of README.md'
 	@echo 'make test-race  the race detector where it takes long to compile'
 	@echo 'make test-crowded, make test-bare  as make test, with R, docker, Slurm and others installed, and with few programs'
+	@echo 'make test-nested  demesne in containers, units and other sandboxes'
 	@echo 'make cross   the programs for arm64 and riscv64'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
