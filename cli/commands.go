@@ -43,8 +43,8 @@ func groups() []group {
 		{"Network", "egress secret", func() []app.Verb { return []app.Verb{network.Egress(), network.Secret()} }},
 		{"Agents", "agent research", func() []app.Verb { return []app.Verb{agent.Agent(), agent.Research()} }},
 		{"Agents", "mcp serve approve deny", func() []app.Verb { return []app.Verb{server.MCP(run.Wrap), server.Serve(), server.Approve(), server.Deny()} }},
-		{"Machine", "top audit check gc", func() []app.Verb {
-			return []app.Verb{machine.Top(), machine.Audit(), machine.Check(), machine.GC()}
+		{"Machine", "top audit check selftest gc", func() []app.Verb {
+			return []app.Verb{machine.Top(), machine.Audit(), machine.Check(), server.SelfTest(), machine.GC()}
 		}},
 		{"Machine", "completion version help", func() []app.Verb { return []app.Verb{completionCommand(), versionCommand(), helpCommand()} }},
 	}

@@ -207,7 +207,7 @@ func matches(text, pattern string) bool {
 // shell completions.
 func TestDocsHelp(t *testing.T) {
 	b := newBox(t)
-	for _, verb := range []string{"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "check", "completion", "version", "manifest", "help", "pull", "images", "rmi", "import", "export", "save", "gc", "cp", "fork", "snapshot", "diff", "commit", "jobs", "wait", "logs", "cancel", "egress", "mcp", "agent", "research", "kernel", "notebook", "repl"} {
+	for _, verb := range []string{"run", "create", "exec", "ls", "inspect", "stop", "rm", "attach", "check", "selftest", "completion", "version", "manifest", "help", "pull", "images", "rmi", "import", "export", "save", "gc", "cp", "fork", "snapshot", "diff", "commit", "jobs", "wait", "logs", "cancel", "egress", "mcp", "agent", "research", "kernel", "notebook", "repl"} {
 		r := b.demesne(verb, "--help")
 		if r.code != 0 || !strings.HasPrefix(r.stdout, "Usage: demesne "+verb) || !strings.Contains(r.stdout, "Examples:") || r.stderr != "" {
 			t.Errorf("demesne %s --help: %+v", verb, r)

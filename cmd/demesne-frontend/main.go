@@ -10,6 +10,7 @@
 //	demesne-frontend serve    HTTP APIs: see package server/serve
 //	demesne-frontend agent    coding agents without a terminal: see package agents/tree
 //	demesne-frontend kernel, notebook, repl   code in kernels: see package kernels/jupyter
+//	demesne-frontend selftest   attacks in a sandbox: see package runner/selftest
 //	demesne-frontend vault    the stored secrets: see package session/vault
 //
 // A link named demesne-mcp starts that frontend, with all arguments. demesne executes this program for its verbs, because
@@ -26,6 +27,7 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/kernels/jupyter"
 	mcp "demesne/mcp/serve"
+	"demesne/runner/selftest"
 	server "demesne/server/serve"
 	"demesne/session/vault"
 )
@@ -68,6 +70,8 @@ func frontend(name string) func() {
 		return tree.Main
 	case "kernel", "notebook", "repl":
 		return func() { jupyter.Main(name) }
+	case "selftest":
+		return selftest.Main
 	case "vault":
 		return vault.Main
 	}

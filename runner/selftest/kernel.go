@@ -1,0 +1,204 @@
+package selftest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func processProbes() []probe {
+	return []probe{
+		{"P14", "find the secret in the own environment", func(f *facts) error {
+			if !strings.Contains(os.Getenv(f.Variable), f.Secret) {
+				return errors.New("the variable is not passed")
+			}
+			return nil
+		}},
+		{"P14", "find the agent of ssh", func(*facts) error {
+			if os.Getenv("SSH_AUTH_SOCK") == "" {
+				return errors.New("the variable is not passed")
+			}
+			return nil
+		}},
+		{"P31", "signal a process outside", func(f *facts) error { return outside(f, unix.Kill(f.PID, 0)) }},
+		{"P31", "stop a process outside", func(f *facts) error {
+			err := outside(f, unix.Kill(f.PID, unix.SIGSTOP))
+			if err == nil {
+				unix.Kill(f.PID, unix.SIGCONT)
+			}
+			return err
+		}},
+		{"P31", "open a pidfd of it", func(f *facts) error {
+			fd, err := unix.PidfdOpen(f.PID, 0)
+			if err == nil {
+				unix.Close(fd)
+			}
+			return outside(f, err)
+		}},
+		{"P31", "trace it", func(f *facts) error { return outside(f, traces(f.PID)) }},
+		{"P31", "read its memory", func(f *facts) error { return outside(f, opens(fmt.Sprintf("/proc/%d/mem", f.PID), os.O_RDONLY)) }},
+		{"P31", "change its priority", func(f *facts) error { return outside(f, unix.Setpriority(unix.PRIO_PROCESS, f.PID, 1)) }},
+		{"P31", "read its limits", func(f *facts) error { return outside(f, unix.Prlimit(f.PID, unix.RLIMIT_NOFILE, nil, &unix.Rlimit{})) }},
+	}
+}
+
+// initProbes are those of PID 1, keys and limits.
+func initProbes() []probe {
+	return []probe{
+		{"P6", "read PID 1's memory", func(*facts) error { return opens("/proc/1/mem", os.O_RDONLY) }},
+		{"P6", "read PID 1's memory by process_vm_readv", func(*facts) error {
+			buffer := make([]byte, 1)
+			_, err := unix.ProcessVMReadv(1, []unix.Iovec{{Base: &buffer[0], Len: 1}}, []unix.RemoteIovec{{Base: 0, Len: 1}}, 0)
+			if errors.Is(err, unix.EFAULT) { // the rights suffice, and only the address is wrong
+				return nil
+			}
+			return err
+		}},
+		{"P6", "trace PID 1", func(*facts) error { return traces(1) }},
+		{"P6", "take a descriptor of PID 1", func(*facts) error {
+			fd, err := unix.PidfdOpen(1, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			got, err := unix.PidfdGetfd(fd, 0, 0)
+			if err == nil {
+				unix.Close(got)
+			}
+			return err
+		}},
+		{"P22", "change limits of PID 1", func(*facts) error {
+			var l unix.Rlimit
+			if err := unix.Prlimit(1, unix.RLIMIT_CORE, nil, &l); err != nil {
+				return err
+			}
+			return unix.Prlimit(1, unix.RLIMIT_CORE, &l, nil)
+		}},
+		{"P7", "gain rights by a set-id program", func(*facts) error {
+			if on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err == nil && on == 1 {
+				return errors.New("no_new_privs is set")
+			}
+			return nil
+		}},
+		{"P5", "read a key of the caller", func(f *facts) error {
+			if f.Key == 0 {
+				return absent("no key could be made outside")
+			}
+			buffer := make([]byte, 64)
+			n, err := unix.KeyctlBuffer(unix.KEYCTL_READ, f.Key, buffer, 0)
+			if err == nil && !strings.Contains(string(buffer[:min(n, len(buffer))]), f.Secret) {
+				return errors.New("another key")
+			}
+			return err
+		}},
+		{"P5", "add a key to the session keyring", func(*facts) error {
+			_, err := unix.AddKey("user", "selftest", []byte("x"), unix.KEY_SPEC_SESSION_KEYRING)
+			return err
+		}},
+		{"P31", "attach shared memory of another process", func(f *facts) error {
+			if f.Memory < 0 {
+				return absent("no segment could be made outside")
+			}
+			_, err := unix.SysvShmAttach(f.Memory, 0, unix.SHM_RDONLY)
+			return err
+		}},
+		{"P11", "start processes without a bound", bounded},
+	}
+}
+
+// outside returns err, and an error where the process with that number is not the one outside.
+func outside(f *facts, err error) error {
+	if err != nil {
+		return err
+	}
+	return seesProcess(f)
+}
+
+// traces attaches to a process and detaches.
+func traces(pid int) error {
+	if err := unix.PtraceSeize(pid); err != nil {
+		return err
+	}
+	return nil // the end of this process detaches
+}
+
+func bounded(*facts) error {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &l); err == nil && l.Cur < 1<<15 && os.Getuid() != 0 {
+		return fmt.Errorf("RLIMIT_NPROC is %d", l.Cur)
+	}
+	for _, name := range []string{"/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"} {
+		if text, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(text)) != "max" {
+			return fmt.Errorf("pids.max is %s", strings.TrimSpace(string(text)))
+		}
+	}
+	return absent("a control group outside may bound it, which cannot be seen inside")
+}
+
+// call is a system call with arguments that the kernel refuses after its check of rights. Behind that check is code that
+// sandboxes keep away.
+type call struct {
+	id, title string
+	number    uintptr
+	args      [5]uintptr
+}
+
+const bad = ^uintptr(0) // a wrong descriptor, or an address of nothing
+
+func callProbes() (all []probe) {
+	for _, c := range []call{
+		{"P1", "io_uring_setup", unix.SYS_IO_URING_SETUP, [5]uintptr{1, bad}},
+		{"P1", "io_uring_enter", unix.SYS_IO_URING_ENTER, [5]uintptr{bad}},
+		{"P1", "io_uring_register", unix.SYS_IO_URING_REGISTER, [5]uintptr{bad, 0, 0, 0}},
+		{"P3", "make a user namespace", unix.SYS_UNSHARE, [5]uintptr{unix.CLONE_NEWUSER}},
+		{"P3", "make a user and a network namespace", unix.SYS_UNSHARE, [5]uintptr{unix.CLONE_NEWUSER | unix.CLONE_NEWNET}},
+		{"P3", "make a user and a mount namespace", unix.SYS_UNSHARE, [5]uintptr{unix.CLONE_NEWUSER | unix.CLONE_NEWNS}},
+		{"P3", "make a mount namespace", unix.SYS_UNSHARE, [5]uintptr{unix.CLONE_NEWNS}},
+		{"P3", "make a network namespace", unix.SYS_UNSHARE, [5]uintptr{unix.CLONE_NEWNET}},
+		{"P3", "make an IPC namespace", unix.SYS_UNSHARE, [5]uintptr{unix.CLONE_NEWIPC}},
+		{"P3", "make a control group namespace", unix.SYS_UNSHARE, [5]uintptr{unix.CLONE_NEWCGROUP}},
+		{"P13", "bpf", unix.SYS_BPF, [5]uintptr{bad & 0xffff, 0, 0}},
+		{"P13", "perf_event_open", unix.SYS_PERF_EVENT_OPEN, [5]uintptr{bad, 0, 0, 0, 0}},
+		{"P13", "userfaultfd", unix.SYS_USERFAULTFD, [5]uintptr{1}},
+		{"P13", "kexec_load", unix.SYS_KEXEC_LOAD, [5]uintptr{0, 1 << 20, 0, 0xffff}},
+		{"P13", "open_by_handle_at", unix.SYS_OPEN_BY_HANDLE_AT, [5]uintptr{bad, bad, 0}},
+		{"P13", "init_module", unix.SYS_INIT_MODULE, [5]uintptr{bad, 0, bad}},
+		{"P13", "finit_module", unix.SYS_FINIT_MODULE, [5]uintptr{bad, bad, 0}},
+		{"P13", "delete_module", unix.SYS_DELETE_MODULE, [5]uintptr{bad, 0}},
+		{"P13", "fsopen", unix.SYS_FSOPEN, [5]uintptr{bad, 0}},
+		{"P13", "open_tree", unix.SYS_OPEN_TREE, [5]uintptr{bad, bad, 1}},
+		{"P13", "move_mount", unix.SYS_MOVE_MOUNT, [5]uintptr{bad, bad, bad, bad, 0}},
+		{"P13", "mount_setattr", unix.SYS_MOUNT_SETATTR, [5]uintptr{bad, bad, 0, bad, 32}},
+		{"P13", "pivot_root", unix.SYS_PIVOT_ROOT, [5]uintptr{bad, bad}},
+		{"P13", "chroot", unix.SYS_CHROOT, [5]uintptr{uintptr(unsafe.Pointer(&[]byte("/\x00")[0]))}},
+		{"P13", "setns", unix.SYS_SETNS, [5]uintptr{bad, 0}},
+		{"P13", "swapon", unix.SYS_SWAPON, [5]uintptr{bad, 0}},
+		{"P13", "acct", unix.SYS_ACCT, [5]uintptr{bad}},
+		{"P13", "reboot", unix.SYS_REBOOT, [5]uintptr{0, 0, 0}},
+		{"P13", "read the kernel's log by syslog", unix.SYS_SYSLOG, [5]uintptr{3, bad, bad & 0xff}},
+		{"P13", "set the clock", unix.SYS_CLOCK_SETTIME, [5]uintptr{0, bad}},
+		{"P13", "set the host's name", unix.SYS_SETHOSTNAME, [5]uintptr{bad, 1}},
+		{"P13", "fanotify_init", unix.SYS_FANOTIFY_INIT, [5]uintptr{0x100000, 0}},
+		{"P13", "quotactl", unix.SYS_QUOTACTL, [5]uintptr{0x80000100, bad, 0, 0}},
+		{"P13", "kcmp with PID 1", unix.SYS_KCMP, [5]uintptr{1, 1, 1}},
+	} {
+		all = append(all, probe{c.id, c.title, func(*facts) error {
+			_, _, errno := unix.Syscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], 0)
+			return errnoError(errno)
+		}})
+	}
+	return all
+}
+
+// errnoError returns nil where the kernel passed its check of rights.
+func errnoError(errno unix.Errno) error {
+	switch errno {
+	case unix.EPERM, unix.EACCES, unix.ENOSYS, unix.ESRCH:
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package selftest
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestMain is the program inside where a test starts this program again.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "selftest" {
+		os.Args = os.Args[1:]
+		Main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestProbes checks that each probe has a case of docs/security/cases.md, and a title of its own.
+func TestProbes(t *testing.T) {
+	page, err := os.ReadFile("../../docs/security/cases.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, p := range probes() {
+		if !strings.Contains(string(page), "\n| "+p.id+" | ") {
+			t.Errorf("%s: no such case", p.id)
+		}
+		if seen[p.title] {
+			t.Errorf("two probes have the title %q", p.title)
+		}
+		seen[p.title] = true
+	}
+	if len(seen) < 100 {
+		t.Errorf("%d probes", len(seen))
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	p := &probe{id: "F1", title: "x"}
+	for _, c := range []struct {
+		err  error
+		want verdict
+	}{{nil, escaped}, {errors.New("no"), contained}, {absent("none"), notApplicable}} {
+		if got := p.outcome(c.err).Verdict; got != c.want {
+			t.Errorf("%v: %s, want %s", c.err, got, c.want)
+		}
+	}
+}
+
+// TestJudge checks that the canaries decide, and not what a probe reported.
+func TestJudge(t *testing.T) {
+	s, err := newScene()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.end()
+	const title = "make a file in a directory of the user"
+	inside := []outcome{{"F3", title, escaped, ""}}
+	if got := s.judge(inside); len(got) != 1 || got[0].Verdict != contained {
+		t.Errorf("a file that stayed inside: %+v", got)
+	}
+	if err := errors.Join(os.WriteFile(s.facts.Dir+"/made", nil, 0o600), os.WriteFile(s.facts.Canary, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	got := s.judge([]outcome{{"F3", title, contained, ""}})
+	if len(got) != 2 || got[0].Verdict != escaped || got[1].Verdict != escaped {
+		t.Errorf("a file outside, and a changed canary: %+v", got)
+	}
+}
