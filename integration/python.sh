@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 tests=$PWD/integration/clients/python
 bin=${DEMESNE_BIN:-$PWD/bin}
 export DEMESNE_PYTHON=${DEMESNE_PYTHON:-/var/tmp/demesne-python}
-: "${PARTS:=calls published}"
+: "${PARTS:=calls inspect}"
 
 work=$(mktemp -d /var/tmp/demesne-python-run.XXXXXX)
 server=
@@ -17,7 +17,7 @@ export HOME=$work/home XDG_RUNTIME_DIR=$work/run DEMESNE_IMAGE_STORE=${DEMESNE_P
 
 cat > "$work/image/Containerfile" <<'ENDS'
 FROM demesne/debian
-RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3 python-is-python3 git curl ca-certificates procps iproute2 && rm -rf /var/lib/apt/lists/*
+RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3 python-is-python3 adduser git curl ca-certificates procps iproute2 && rm -rf /var/lib/apt/lists/*
 RUN useradd --create-home --shell /bin/bash --uid 1000 user
 ENDS
 echo "== image"
@@ -42,13 +42,19 @@ try_calls() {
   DEMESNE_TEST_USER=1 DEMESNE_TEST_IMAGE=local/e2b try sdk "$tests"
 }
 
-# The tests in the repositories of the SDKs, where $DEMESNE_PUBLISHED has a copy of each: e2b and code-interpreter. Those
-# that cannot pass are in published.skip, with the reason.
+try_inspect() {
+  echo "== Inspect's checks of a sandbox provider"
+  "$tests/install.sh" inspect
+  DEMESNE_URL=$url DEMESNE_TOKEN=$E2B_API_KEY DEMESNE_BIN=$bin/demesne DEMESNE_TEST_IMAGE=local/e2b PYTHONPATH=$PWD/python/src \
+    try inspect "$tests/../inspect" -o asyncio_mode=auto
+}
+
+# The tests of e2b's own repository, where $DEMESNE_PUBLISHED has a copy of it. Some need the internet, names below
+# localhost, or another isolation: docs/guide/server/python.md lists them.
 try_published() {
-  echo "== the tests of the SDKs' own repositories"
-  [ -n "${DEMESNE_PUBLISHED:-}" ] || { echo "skipped: DEMESNE_PUBLISHED names no copies"; return; }
+  echo "== the tests of E2B's own repository"
   "$tests/install.sh" published
-  "$tests/published.sh"
+  try published "$DEMESNE_PUBLISHED/packages/python-sdk" -n 2 --timeout 120 tests/async tests/sync tests/shared
 }
 
 for part in $PARTS; do "try_$part"; done

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+MOST_INPUT = 1 << 20  # bytes of input within a request; more go by a file
 MOST_OUTPUT = 16 << 20  # bytes of each stream that Result keeps, unless its caller asks for another number
 
 
@@ -256,11 +257,13 @@ class Sandbox:
         the command. Arguments and errors are those of run.
         """
         body: dict[str, Any] = {"command": command} if isinstance(command, str) else {"argv": list(command)}
-        if isinstance(input, bytes):
-            try:
-                input = input.decode()
-            except UnicodeDecodeError:
-                body, input = self._binary(body, input), None
+        data = input.encode() if isinstance(input, str) else input or b""
+        try:
+            input = data.decode() if len(data) <= MOST_INPUT else None
+        except UnicodeDecodeError:
+            input = None
+        if input is None:
+            body = self._by_file(body, data)
         for key, value in (("cwd", cwd), ("env", dict(env or {})), ("stdin", input)):
             if value:
                 body[key] = value
@@ -268,8 +271,8 @@ class Sandbox:
             body["timeout_ms"] = max(1, int(timeout * 1000))
         return Output(self, body)
 
-    def _binary(self, body: dict[str, Any], data: bytes) -> dict[str, Any]:
-        """Passes bytes that JSON text cannot have by a file, which the shell removes when it has opened it."""
+    def _by_file(self, body: dict[str, Any], data: bytes) -> dict[str, Any]:
+        """Passes binary or large input by a file, which the shell removes when it has opened it."""
         import secrets
 
         path = f"/tmp/.demesne-input-{secrets.token_hex(8)}"
@@ -282,6 +285,10 @@ class Sandbox:
     def info(self) -> dict[str, Any]:
         """What the server knows about the sandbox: state, limits, network, expires and others. Raises NotFound."""
         return self._call("GET", "")
+
+    def stat(self, path: str) -> dict[str, Any] | None:
+        """A file's entry as Files.list has it, or None."""
+        return self.files._ask("files/exists", path=path).get("file")
 
     def pause(self) -> None:
         """Stops the processes, and keeps them in memory until the next command."""

@@ -1,0 +1,158 @@
+"""A sandbox provider for Inspect: sandbox="demesne", sandbox=("demesne", "IMAGE"), ("demesne", "Containerfile") or
+SandboxEnvironmentSpec("demesne", DemesneConfig(...)). pip install demesne[inspect] registers it.
+
+Each sample has one sandbox, without a network unless its configuration allows one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+from typing import Any, Literal, overload
+
+from inspect_ai.util import (
+    ExecResult,
+    OutputLimitExceededError,
+    SandboxConnection,
+    SandboxEnvironment,
+    SandboxEnvironmentConfigType,
+    SandboxEnvironmentLimits,
+    SandboxUnavailableError,
+    sandboxenv,
+)
+from pydantic import BaseModel
+
+from ._async import AsyncSandbox, _away
+from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, Unavailable
+from ._sandbox import build
+
+WORKDIR = "/workspace"
+RUNUSER = "/usr/sbin/runuser"  # absolute: a PATH of the sandbox cannot replace it
+
+
+class DemesneConfig(BaseModel, frozen=True):
+    """The arguments of Sandbox: sizes in bytes. env has variables of all commands."""
+
+    image: str | None = None
+    env: dict[str, str] = {}
+    cpus: float | None = None
+    memory: int | None = None
+    disk: int | None = None
+    pids: int | None = None
+    network: str | None = None
+    allow: list[str] = []
+    deny: list[str] = []
+
+
+@sandboxenv(name="demesne")
+class DemesneSandboxEnvironment(SandboxEnvironment):
+    """A sandbox of a sample."""
+
+    def __init__(self, sandbox: AsyncSandbox) -> None:
+        super().__init__()
+        self.sandbox = sandbox
+
+    @classmethod
+    def config_files(cls) -> list[str]:
+        return ["Containerfile", "Dockerfile"]
+
+    @classmethod
+    def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:
+        return DemesneConfig(**config)
+
+    @classmethod
+    async def sample_init(
+        cls, task_name: str, config: SandboxEnvironmentConfigType | None, metadata: dict[str, str]
+    ) -> dict[str, SandboxEnvironment]:
+        wanted = config if isinstance(config, DemesneConfig) else DemesneConfig(image=await _image(config))
+        return {"default": cls(await AsyncSandbox.create(**wanted.model_dump()))}
+
+    @classmethod
+    async def sample_cleanup(
+        cls, task_name: str, config: SandboxEnvironmentConfigType | None, environments: dict[str, SandboxEnvironment], interrupted: bool
+    ) -> None:
+        for environment in environments.values():
+            await environment.as_type(DemesneSandboxEnvironment).sandbox.kill()
+
+    async def exec(
+        self,
+        cmd: list[str],
+        input: str | bytes | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        user: str | None = None,
+        timeout: int | None = None,
+        timeout_retry: bool = True,
+        concurrency: bool = True,
+    ) -> ExecResult[str]:
+        most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
+        argv = cmd if user in (None, "root", "0") else [RUNUSER, "-u", str(user), "--", *cmd]
+        try:
+            done = await self.sandbox.run(
+                argv, input=input, cwd=posixpath.join(WORKDIR, cwd or ""), env=env, timeout=timeout, max_output=most
+            )
+        except InvalidRequest as error:  # the program cannot be executed
+            if "/" in cmd[0] and await self.sandbox.files.exists(cmd[0]):
+                raise PermissionError(f"{cmd[0]}: {error}") from error
+            return ExecResult(False, 127, "", str(error))
+        except (SandboxLost, NotFound, Unavailable) as error:
+            raise SandboxUnavailableError(str(error)) from error
+        if done.reason == "timed-out":
+            raise TimeoutError(f"command timed out after {timeout} seconds: {cmd[0]}")
+        if done.truncated:
+            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, done.stdout)
+        return ExecResult(done.ok, done.exit_code, done.stdout, done.stderr)
+
+    async def write_file(self, file: str, contents: str | bytes) -> None:
+        await self._check(file, reads=False)
+        try:
+            await self.sandbox.files.write(file, contents)
+        except DemesneError as error:
+            raise PermissionError(f"{file}: {error}") from error
+
+    @overload
+    async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
+    @overload
+    async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
+    async def read_file(self, file: str, text: bool = True) -> str | bytes:
+        size = await self._check(file, reads=True)
+        if size > SandboxEnvironmentLimits.MAX_READ_FILE_SIZE:
+            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
+        try:
+            data: bytes = await self.sandbox.files.read(file)
+        except DemesneError as error:
+            raise PermissionError(f"{file}: {error}") from error
+        return data.decode() if text else data
+
+    async def _check(self, file: str, reads: bool) -> int:
+        """Raises the error of a path that is not a file, and returns the size of the file."""
+        info = await self.sandbox.stat(file)
+        if info is None:
+            if reads:
+                raise FileNotFoundError(f"{file}: no such file")
+            return 0
+        if info["is_dir"]:
+            raise IsADirectoryError(f"{file} is a directory")
+        mode = info["mode"][1:4]  # root may do it all the same, which no agent should see
+        if ("r" if reads else "w") not in mode:
+            raise PermissionError(f"{file}: permission denied")
+        return int(info["size"])
+
+    async def connection(self, *, user: str | None = None) -> SandboxConnection:
+        command = f"demesne exec {'--user ' + user + ' ' if user else ''}{self.sandbox.id} sh"
+        return SandboxConnection(type="demesne", command=command, container=self.sandbox.id)
+
+
+async def _image(config: SandboxEnvironmentConfigType | None) -> str | None:
+    """The image that a configuration names, which is built if it is a file."""
+    if config is None or not isinstance(config, str):
+        return None
+    if not os.path.isfile(config):
+        return config
+    if os.path.basename(config) not in DemesneSandboxEnvironment.config_files():
+        raise ValueError(f"{config}: not supported by demesne: name an image, a Containerfile or a Dockerfile")
+    directory = os.path.dirname(os.path.abspath(config))
+    name = "local/inspect-" + hashlib.sha256(directory.encode()).hexdigest()[:16]
+    await _away(build, directory, name, "--file", os.path.abspath(config))
+    return name
