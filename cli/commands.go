@@ -42,7 +42,9 @@ func groups() []group {
 		{"Images", "build pull push images tag rmi import export save login logout", image.Verbs},
 		{"Network", "egress secret", func() []app.Verb { return []app.Verb{network.Egress(), network.Secret()} }},
 		{"Agents", "agent research", func() []app.Verb { return []app.Verb{agent.Agent(), agent.Research()} }},
-		{"Agents", "mcp serve approve deny", func() []app.Verb { return []app.Verb{server.MCP(run.Wrap), server.Serve(), server.Approve(), server.Deny()} }},
+		{"Agents", "mcp serve approve deny", func() []app.Verb {
+			return []app.Verb{server.MCP(run.Wrap), server.Serve(), server.Approve(), server.Deny()}
+		}},
 		{"Machine", "top audit check selftest gc", func() []app.Verb {
 			return []app.Verb{machine.Top(), machine.Audit(), machine.Check(), server.SelfTest(), machine.GC()}
 		}},
