@@ -12,6 +12,7 @@ export DEMESNE_PYTHON=${DEMESNE_PYTHON:-/var/tmp/demesne-python}
 work=$(mktemp -d /var/tmp/demesne-python-run.XXXXXX)
 server=
 trap '[ -z "$server" ] || kill "$server" || true; wait; "$bin/demesne" gc --all --build > "$work/gc" 2>&1 || cat "$work/gc"; rm -rf "$work"' EXIT
+chmod 755 "$work" # subordinate ids search it
 mkdir -m 700 "$work/run" "$work/home" "$work/image"
 export HOME=$work/home XDG_RUNTIME_DIR=$work/run DEMESNE_IMAGE_STORE=${DEMESNE_PYTHON_STORE:-$work/images}
 
