@@ -25,7 +25,7 @@ RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox s
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build test-nested cross demo test test-crowded test-bare test-race check bench fuzz chaos clients python wheel recipes kernels vm docs module release install deps clean help
+.PHONY: generate build test-nested test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos clients python wheel recipes kernels vm docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -50,6 +50,11 @@ demo: build
 # Uses demesne in containers, units and sandboxes that refuse parts of the kernel, as both users: docs/reference/environments.md.
 test-nested: build
 	@RUN='^Test(Environments|Refused|Nested|Rung)' PKG=./integration GO="$(GO)" integration/test.sh
+
+# Builds a release twice, and installs archives and packages in roots of Debian 12 and 13. It takes minutes.
+test-release: build
+	@DEMESNE_RELEASE=1 integration/deps.sh
+	@DEMESNE_RELEASE=1 TIMEOUT=1h RUN='^Test(Install|Release)' PKG=./integration GO="$(GO)" integration/test.sh
 
 # Compiles the programs for other processors into bin/ARCH, the runner only where a C compiler for them is installed.
 cross:
@@ -167,5 +172,6 @@ help:
 	@echo 'make kernels ipykernel, IRkernel and tslab in sandboxes'
 	@echo 'make vm      the unit of systemd, and limits of its control groups, in a virtual machine'
 	@echo 'make module PATH=example.test/demesne   another module path, so that go get finds it'
+	@echo 'make test-release a release built twice, and installed in Debian 12 and 13'
 	@echo 'make release the archives of a release, in bin/release; ARCH=arm64, OUT=DIR, MINISIGN_KEY=FILE'
 	@echo 'make install PREFIX=/usr/local         make deps    what tests and bench use, from apt'

@@ -16,7 +16,7 @@ if [ "$(cat "$dir/installed" 2>/dev/null)" != $pebble ]; then
 fi
 # The validator of MCP bundles.
 mcpb=2.1.2 dir=${DEMESNE_MCPB:-/var/tmp/demesne-mcpb}
-if command -v npm >/dev/null && [ "$(cat "$dir/installed" 2>/dev/null)" != $mcpb ]; then
+if [ -n "${DEMESNE_RELEASE:-}" ] && command -v npm >/dev/null && [ "$(cat "$dir/installed" 2>/dev/null)" != $mcpb ]; then
   echo "deps: installing mcpb $mcpb"
   npm install --silent --no-audit --no-fund --prefix "$dir" @anthropic-ai/mcpb@$mcpb
   echo $mcpb >"$dir/installed"
@@ -48,7 +48,7 @@ need firefox-esr firefox-esr
 need ffmpeg ffmpeg
 need ip iproute2
 need minisign minisign
-need rpm rpm
+[ -z "${DEMESNE_RELEASE:-}" ] || need rpm rpm
 need ssh openssh-client
 need dig bind9-dnsutils
 need dbus-daemon dbus

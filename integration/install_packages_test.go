@@ -71,6 +71,7 @@ say done
 
 // TestInstallDebian installs a release's package and archive in Debian 12 and 13. It also tries the .rpm, the MCP bundle, and an image.
 func TestInstallDebian(t *testing.T) {
+	wholeRelease(t)
 	need(t, os.Getuid() == 0, "root, to enter a root of Debian")
 	program(t, "mmdebstrap")
 	program(t, "gcc")

@@ -30,9 +30,18 @@ func (b *box) released() (dir, public string) {
 	return o.Out, public
 }
 
+// wholeRelease skips a test that takes minutes, unless `make test-release` runs it.
+func wholeRelease(t *testing.T) {
+	t.Helper()
+	if os.Getenv("DEMESNE_RELEASE") == "" {
+		t.Skip("takes minutes: make test-release")
+	}
+}
+
 // TestReleaseReproducible builds a release of one commit in two directories. The bytes are equal, the programs are static,
 // and they name the commit.
 func TestReleaseReproducible(t *testing.T) {
+	wholeRelease(t)
 	b := newBox(t)
 	program(t, "gcc")
 	program(t, "git")
