@@ -183,6 +183,9 @@ func (t jobTool) outcome(j *jobs.Job) int {
 	if line := app.ReasonLine("wait", j.Result); line != "" {
 		t.Say(line)
 	}
+	if j.Message != "" && j.Message != j.Result.Detail { // output that is lost
+		t.Say(fmt.Sprintf("wait: job %q: %s", j.ID, j.Message))
+	}
 	launch.TellBlocked(&t.App.Console, j.Result, false)
 	return j.Result.ExitCode
 }
