@@ -51,10 +51,10 @@ demo: build
 test-nested: build
 	@RUN='^Test(Environments|Refused|Nested|Rung)' PKG=./integration GO="$(GO)" integration/test.sh
 
-# Builds a release twice, and installs archives and packages in roots of Debian 12 and 13. It takes minutes.
+# Builds a release twice and under another module path, and installs archives and packages in roots of Debian 12 and 13. It takes minutes.
 test-release: build
 	@DEMESNE_RELEASE=1 integration/deps.sh
-	@DEMESNE_RELEASE=1 TIMEOUT=1h RUN='^Test(Install|Release)' PKG=./integration GO="$(GO)" integration/test.sh
+	@DEMESNE_RELEASE=1 TIMEOUT=1h RUN='^Test(Install|Release|Rename)' PKG='./integration ./integration/module' GO="$(GO)" integration/test.sh
 
 # Compiles the programs for other processors into bin/ARCH, the runner only where a C compiler for them is installed.
 cross:

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestRename renames a copy of the tree, builds and runs it, and imports its client from another module.
+// TestRename renames a copy of the tree, and imports its client from another module. With make test-release it also builds the
+// programs and runs one, which takes most of the time.
 func TestRename(t *testing.T) {
 	const path = "example.test/someone/demesne"
 	root := t.TempDir()
@@ -19,6 +20,28 @@ func TestRename(t *testing.T) {
 	if left := run(t, root, "go", "list", "-f", `{{range .Imports}}{{println .}}{{end}}`, "./..."); strings.Contains("\n"+left, "\ndemesne/") {
 		t.Errorf("imports of the old path are left:\n%s", left)
 	}
+	if os.Getenv("DEMESNE_RELEASE") != "" {
+		buildAndRun(t, root, path)
+	}
+
+	other := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module example.test/other\n\ngo 1.26.0\n\nrequire " + path + "/client v0.0.0\n\nreplace " + path + "/client => " + root + "/client\n",
+		"main.go": "package main\n\nimport \"" + path + "/client\"\n\n" +
+			"func main() {\n\tc, err := client.New(client.Options{URL: client.DefaultURL, Token: \"x\"})\n\tprintln(c != nil, err == nil)\n}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(other, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := run(t, other, "go", "run", "."); got != "true true" {
+		t.Errorf("a program with the client: %q", got)
+	}
+}
+
+// buildAndRun compiles the renamed programs, for which the cache has no package, and runs a sandbox.
+func buildAndRun(t *testing.T, root, path string) {
+	t.Helper()
 	bin := root + "/bin"
 	fast := []string{"go", "build", "-gcflags=" + path + "/...=-N -l", "-ldflags=-w", "-o", bin + "/"} // the cache has no package of this path
 	t.Setenv("CGO_ENABLED", "0")
@@ -40,20 +63,6 @@ func TestRename(t *testing.T) {
 	}
 	if got := run(t, root, bin+"/demesne", "run", "--", "echo", "hello"); got != "hello" {
 		t.Errorf("run: %q", got)
-	}
-
-	other := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod": "module example.test/other\n\ngo 1.26.0\n\nrequire " + path + "/client v0.0.0\n\nreplace " + path + "/client => " + root + "/client\n",
-		"main.go": "package main\n\nimport \"" + path + "/client\"\n\n" +
-			"func main() {\n\tc, err := client.New(client.Options{URL: client.DefaultURL, Token: \"x\"})\n\tprintln(c != nil, err == nil)\n}\n",
-	} {
-		if err := os.WriteFile(filepath.Join(other, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := run(t, other, "go", "run", "."); got != "true true" {
-		t.Errorf("a program with the client: %q", got)
 	}
 }
 
