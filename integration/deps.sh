@@ -4,7 +4,7 @@
 set -eu
 "$(dirname "$0")/agents.sh"
 "$(dirname "$0")/clients/e2b/install.sh"
-"$(dirname "$0")/clients/python/install.sh"
+here=$(cd "$(dirname "$0")" && pwd)
 # The ACME authority of TestServeACME, built apart from the module, whose requirements it would add to.
 pebble=v2.10.1 dir=${DEMESNE_PEBBLE:-/var/tmp/demesne-pebble}
 if [ "$(cat "$dir/installed" 2>/dev/null)" != $pebble ]; then
@@ -63,10 +63,12 @@ server postgresql postgresql.service compgen -G '/usr/lib/postgresql/*/bin/postg
 /usr/bin/python3 -c 'import ipykernel' 2>/dev/null || want+=(python3-ipykernel)
 /usr/bin/python3 -c 'import jupyter_client, nbconvert' 2>/dev/null && command -v jupyter-nbconvert >/dev/null || want+=(jupyter-nbconvert jupyter-core)
 [ -x /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1 || want+=(busybox-static)
-[ ${#want[@]} -gt 0 ] || exit 0
+/usr/bin/python3 -c 'import ensurepip' 2>/dev/null || want+=(python3-venv)
+# Needs Python's venv, so it follows what apt installs.
+[ ${#want[@]} -gt 0 ] || exec "$here/clients/python/install.sh"
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   echo "deps: not installed (needs root and apt-get): ${want[*]}"
-  exit 0
+  exec "$here/clients/python/install.sh"
 fi
 echo "deps: installing ${want[*]}"
 export DEBIAN_FRONTEND=noninteractive
@@ -82,3 +84,4 @@ apt-get install -y -qq --no-install-recommends "${want[@]}" >/dev/null
 for unit in "${units[@]}"; do
   ! command -v systemctl >/dev/null || systemctl --quiet disable "$unit" || true
 done
+"$here/clients/python/install.sh"
