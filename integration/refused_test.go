@@ -120,10 +120,11 @@ func TestRefusedSockets(t *testing.T) {
 		if r := do("create", "--name", "one"); r.code != 0 {
 			t.Fatalf("create: %+v", r)
 		}
-		do("exec", "one", "-c", "echo kept > f; sleep 1000 >/dev/null 2>&1 &")
-		if r := do("exec", "one", "--", "cat", "f"); r.code != 0 || r.stdout != "kept\n" {
-			t.Errorf("exec: %+v", r)
-		}
+		// The runner of the caller before may still be ending.
+		eventually(t, "the sandbox to be free", func() bool {
+			return do("exec", "one", "-c", "echo kept > f; sleep 1000 >/dev/null 2>&1 &").code == 0
+		})
+		eventually(t, "the file", func() bool { return do("exec", "one", "--", "cat", "f").stdout == "kept\n" })
 		ends := make(chan result) // callers at the same time, each with a runner
 		for range 4 {
 			go func() { ends <- do("run", "--", "echo", "hi") }()
