@@ -322,11 +322,14 @@ func confinement(proc string) (all []string) {
 	return all
 }
 
+// alonePrefix begins the second part of a key that no other caller has. The caller's pid follows.
+const alonePrefix = "alone."
+
 // alone returns d with a key that no other caller has.
 func (d *runDir) alone() *runDir {
 	same, _, _ := strings.Cut(d.key, keySeparator)
 	other := *d
-	other.key = fmt.Sprintf("%s%salone.%d", same, keySeparator, os.Getpid())
+	other.key = fmt.Sprintf("%s%s%s%d", same, keySeparator, alonePrefix, os.Getpid())
 	return &other
 }
 

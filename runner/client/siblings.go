@@ -3,9 +3,14 @@ package client
 import (
 	"context"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
@@ -31,6 +36,7 @@ func (c *Client) of(ctx context.Context, idOrName string) *Client {
 		return home
 	}
 	delete(c.siblings.homes, idOrName)
+	c.dir.awaitEnding(ctx)
 	keys := c.dir.siblings()
 	if len(keys) == 0 || c.holds(ctx, idOrName) {
 		return c
@@ -154,7 +160,10 @@ func (c *Client) listed(ctx context.Context, infos []runner.Info) []runner.Info 
 }
 
 // siblings returns the keys of the runners that differ from d's only in rights or programs.
-func (d *runDir) siblings() (keys []string) {
+func (d *runDir) siblings() []string { return d.keys(".sock") }
+
+// keys returns the keys of such runners that have a file with this suffix.
+func (d *runDir) keys(suffix string) (keys []string) {
 	same, _, _ := strings.Cut(d.key, keySeparator)
 	dir, err := os.Open(d.path)
 	if err != nil {
@@ -163,10 +172,46 @@ func (d *runDir) siblings() (keys []string) {
 	defer dir.Close()
 	names, _ := dir.Readdirnames(-1)
 	for _, name := range names {
-		key, ok := strings.CutSuffix(name, ".sock")
+		key, ok := strings.CutSuffix(name, suffix)
 		if ok && key != d.key && strings.HasPrefix(key, same+keySeparator) {
 			keys = append(keys, key)
 		}
 	}
 	return keys
+}
+
+// endPatience bounds the wait for runners that are ending.
+const endPatience = 5 * time.Second
+
+// awaitEnding waits until the runners of disconnected callers have ended, if no other caller can reach them: only their
+// locks tell when their persistent sandboxes are stopped.
+func (d *runDir) awaitEnding(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, endPatience)
+	defer cancel()
+	for _, key := range d.keys(".lock") {
+		_, rights, _ := strings.Cut(key, keySeparator)
+		text, alone := strings.CutPrefix(rights, alonePrefix)
+		caller, err := strconv.Atoi(text)
+		if alone && err == nil && unix.Kill(caller, 0) == unix.ESRCH {
+			awaitUnlocked(ctx, (&runDir{path: d.path, key: key}).file(".lock"))
+		}
+	}
+}
+
+// awaitUnlocked waits until no process has the file locked exclusively, or ctx ends.
+func awaitUnlocked(ctx context.Context, path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	unlocked := make(chan struct{})
+	go func() {
+		defer close(unlocked)
+		flock.Lock(f, flock.Shared)
+		f.Close()
+	}()
+	select {
+	case <-unlocked:
+	case <-ctx.Done():
+	}
 }
