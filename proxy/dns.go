@@ -37,13 +37,14 @@ func (p *Proxy) serveDNS(c io.Closer, s *dns.Server) error {
 	return err
 }
 
-// ServeQueries answers the queries that arrive as packets on c, until it or the proxy is closed.
+// ServeQueries answers the queries that arrive as packets on c, until it or the proxy is closed. A sandbox can have many
+// such sockets: c uses one of its connections.
 func (p *Proxy) ServeQueries(c net.Conn) {
-	if p.hold(closer{c}) != nil {
+	if p.hold(c) != nil {
 		c.Close()
 		return
 	}
-	defer p.release(closer{c})
+	defer p.release(c)
 	r := &resolver{p, make(chan struct{}, maxQueries)}
 	buf := make([]byte, dns.MaxMsgSize)
 	for {

@@ -275,3 +275,39 @@ func TestQueriesBounded(t *testing.T) {
 	close(g.open)
 	waiting.Wait()
 }
+
+// TestQuerySockets checks that the sockets for queries of a sandbox are among the connections that are bounded, and that one
+// makes room when it is closed.
+func TestQuerySockets(t *testing.T) {
+	r := newRig(t, Config{Policy: allow(t, "good.test"), Limits: Limits{Connections: 1}}, "good.test")
+	query, err := new(dns.Msg).SetQuestion("good.test.", dns.TypeA).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() (theirs net.Conn, ended chan struct{}) {
+		ours, theirs := net.Pipe()
+		ended = make(chan struct{})
+		go func() { defer close(ended); r.proxy.ServeQueries(ours) }()
+		t.Cleanup(func() { theirs.Close() })
+		return theirs, ended
+	}
+	answered := func(c net.Conn) error {
+		if _, err := c.Write(query); err != nil {
+			return err
+		}
+		_, err := c.Read(make([]byte, dns.MaxMsgSize))
+		return err
+	}
+	first, ended := open()
+	if err := answered(first); err != nil {
+		t.Fatal(err)
+	}
+	if second, _ := open(); answered(second) == nil {
+		t.Error("a second socket is served")
+	}
+	first.Close()
+	<-ended
+	if third, _ := open(); answered(third) != nil {
+		t.Error("the closed socket made no room")
+	}
+}
