@@ -150,19 +150,18 @@ func reset(c net.Conn) {
 	c.Close()
 }
 
-// handoff is a listener that accepts connections from give.
-type handoff struct {
+// Handoff is a listener that accepts connections from Give, until its proxy is closed.
+type Handoff struct {
 	ch   chan net.Conn
 	ctx  context.Context
 	addr net.Addr
 }
 
-func newHandoff(ctx context.Context) handoff {
-	return handoff{make(chan net.Conn), ctx, &net.TCPAddr{}}
-}
+// Handoff returns a new Handoff.
+func (p *Proxy) Handoff() Handoff { return Handoff{make(chan net.Conn), p.ctx, &net.TCPAddr{}} }
 
-// give passes c to Accept. It closes c when the context is done.
-func (h handoff) give(c net.Conn) {
+// Give passes c to Accept. It closes c if the proxy is closed.
+func (h Handoff) Give(c net.Conn) {
 	select {
 	case h.ch <- c:
 	case <-h.ctx.Done():
@@ -170,7 +169,7 @@ func (h handoff) give(c net.Conn) {
 	}
 }
 
-func (h handoff) Accept() (net.Conn, error) {
+func (h Handoff) Accept() (net.Conn, error) {
 	select {
 	case c := <-h.ch:
 		return c, nil
@@ -179,8 +178,8 @@ func (h handoff) Accept() (net.Conn, error) {
 	}
 }
 
-func (h handoff) Close() error   { return nil }
-func (h handoff) Addr() net.Addr { return h.addr }
+func (h Handoff) Close() error   { return nil }
+func (h Handoff) Addr() net.Addr { return h.addr }
 
 // counted is a listener whose connections count against the proxy's limit.
 type counted struct {

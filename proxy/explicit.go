@@ -41,7 +41,7 @@ func (p *Proxy) serveProxy(c *net.TCPConn) {
 		p.serveHead(c, head[:n], target)
 		return
 	}
-	p.web().toHTTP.give(c)
+	p.web().toHTTP.Give(c)
 }
 
 // peek returns the first bytes, at least one, without consuming them.
@@ -200,7 +200,7 @@ func (f *flow) carry(c *net.TCPConn, head []byte, up net.Conn) {
 	}
 	if ok && s.readable() {
 		f.handOver()
-		f.p.web().toNamed.give(f.p.intercept(&held{Conn: c, head: head, flow: f}))
+		f.p.web().toNamed.Give(f.p.intercept(&held{Conn: c, head: head, flow: f}))
 		return
 	}
 	given := false

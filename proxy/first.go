@@ -308,7 +308,7 @@ func (x *first) http() {
 		x.f.spare.Store(&x.up)
 	}
 	x.f.handOver()
-	x.f.p.web().toNamed.give(&held{Conn: x.c, head: trimBlanks(x.seen), flow: x.f})
+	x.f.p.web().toNamed.Give(&held{Conn: x.c, head: trimBlanks(x.seen), flow: x.f})
 }
 
 // takeSpare returns, once, the connection that was dialled for a flow before its first request. Otherwise it returns nil.

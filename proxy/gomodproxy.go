@@ -14,7 +14,7 @@ import (
 // returns redirects to the client.
 func (p *Proxy) ServeGo(l net.Listener) error {
 	return p.accept(l, func(c *net.TCPConn) {
-		p.web().toNamed.give(&held{Conn: c, flow: &flow{p: p, route: p.serveGo}})
+		p.web().toNamed.Give(&held{Conn: c, flow: &flow{p: p, route: p.serveGo}})
 	})
 }
 

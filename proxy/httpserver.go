@@ -16,13 +16,13 @@ import (
 type web struct {
 	forward          *forwarder
 	explicit, byName *http.Server
-	toHTTP, toNamed  handoff // connections for the two servers
+	toHTTP, toNamed  Handoff // connections for the two servers
 }
 
 // startWeb is called once.
 func (p *Proxy) startWeb() *web {
 	w := &web{
-		forward: newForwarder(p), toHTTP: newHandoff(p.ctx), toNamed: newHandoff(p.ctx),
+		forward: newForwarder(p), toHTTP: p.Handoff(), toNamed: p.Handoff(),
 		explicit: p.server(p.serveExplicit), byName: p.server(p.serveRequestTo),
 	}
 	w.byName.ConnContext = func(ctx context.Context, c net.Conn) context.Context {

@@ -117,7 +117,7 @@ func (rs *routes) ServeRoute(l net.Listener, port uint16) error {
 	}
 	serve := func(w http.ResponseWriter, r *http.Request) { rs.serve(rt, w, r) }
 	return p.accept(l, func(c *net.TCPConn) {
-		p.web().toNamed.give(&held{Conn: c, flow: &flow{p: p, route: serve}})
+		p.web().toNamed.Give(&held{Conn: c, flow: &flow{p: p, route: serve}})
 	})
 }
 

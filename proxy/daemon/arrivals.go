@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -28,8 +27,7 @@ func (b *sandbox) arrivals(f *os.File) {
 	if err != nil {
 		return
 	}
-	a := &arriving{b: b, named: b.proxy.Arrivals(), feeds: map[string]*feed{}}
-	defer a.close()
+	a := &arriving{b: b, named: b.proxy.Arrivals(), served: map[string]proxy.Handoff{}}
 	for {
 		service, c, err := next(raw)
 		if err != nil {
@@ -83,9 +81,9 @@ func connection(oob []byte) net.Conn {
 
 // arriving passes connections to the services of a sandbox.
 type arriving struct {
-	b     *sandbox
-	named *proxy.Arrivals
-	feeds map[string]*feed // by service, for those that had a connection
+	b      *sandbox
+	named  *proxy.Arrivals
+	served map[string]proxy.Handoff // by service, for those that had a connection
 }
 
 func (a *arriving) deliver(service string, arrived net.Conn) {
@@ -108,24 +106,18 @@ func (a *arriving) deliver(service string, arrived net.Conn) {
 		a.named.Named(c, to)
 		return
 	}
-	l := a.feeds[service]
-	if l == nil {
+	l, ok := a.served[service]
+	if !ok {
 		serve := a.b.service(service)
 		if serve == nil {
 			c.Close()
 			return
 		}
-		l = &feed{conns: make(chan net.Conn), closed: make(chan struct{})}
-		a.feeds[service] = l
+		l = a.b.proxy.Handoff()
+		a.served[service] = l
 		go serve(l)
 	}
-	l.give(c)
-}
-
-func (a *arriving) close() {
-	for _, l := range a.feeds {
-		l.Close()
-	}
+	l.Give(c)
 }
 
 // service returns what serves the connections of a service, or nil.
@@ -145,35 +137,3 @@ func (b *sandbox) service(name string) func(net.Listener) error {
 	}
 	return nil
 }
-
-// feed is a listener whose connections come from give.
-type feed struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-// give passes c to Accept. It closes c if the listener is closed.
-func (l *feed) give(c net.Conn) {
-	select {
-	case l.conns <- c:
-	case <-l.closed:
-		c.Close()
-	}
-}
-
-func (l *feed) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *feed) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *feed) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
