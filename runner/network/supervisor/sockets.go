@@ -10,30 +10,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostSockets bounds the sockets of a sandbox that are not connected. Programs connect a socket as soon as they have it.
-const mostSockets = 256
+// maxSockets bounds the sockets of a sandbox that are not connected. Programs connect a socket as soon as they have it.
+const maxSockets = 256
 
 // socket is this process's copy of a socket that the sandbox has not connected, or the peer of one for datagrams.
 type socket struct {
 	fd, family int
 	datagrams  bool
+	serial     uint64 // the later it was made, the higher
 }
 
 // sockets are the sockets that a sandbox may connect. Only one goroutine uses them.
 type sockets struct {
 	byInode map[uint64]socket
-	order   []uint64 // some of these may be gone
+	made    uint64
 }
 
 // add makes room by giving up the oldest socket, which the sandbox has most likely closed: the kernel does not tell. If
 // it has not, it can no longer connect it.
 func (s *sockets) add(inode uint64, own socket) {
-	for len(s.byInode) >= mostSockets || len(s.order) >= 4*mostSockets {
-		s.drop(s.order[0])
-		s.order = s.order[1:]
+	s.drop(inode) // of a closed socket, whose number the kernel gave out anew
+	if len(s.byInode) >= maxSockets {
+		s.drop(s.oldest())
 	}
+	s.made++
+	own.serial = s.made
 	s.byInode[inode] = own
-	s.order = append(s.order, inode)
+}
+
+func (s *sockets) oldest() (inode uint64) {
+	first := s.made + 1
+	for i, own := range s.byInode {
+		if own.serial < first {
+			inode, first = i, own.serial
+		}
+	}
+	return inode
 }
 
 // drop closes this process's copy of a socket.

@@ -39,3 +39,31 @@ func TestParseAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestSocketsBound checks that the oldest socket makes room for another, and that connected ones count no more.
+func TestSocketsBound(t *testing.T) {
+	s := sockets{byInode: map[uint64]socket{}}
+	add := func(inode uint64) {
+		fd, err := unix.Dup(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.add(inode, socket{fd: fd})
+	}
+	defer s.close()
+	add(1)
+	for inode := uint64(2); inode < 5*maxSockets; inode++ {
+		add(inode)
+		s.drop(inode) // as connect does
+	}
+	for inode := uint64(5 * maxSockets); len(s.byInode) < maxSockets; inode++ {
+		add(inode)
+	}
+	if _, ok := s.byInode[1]; !ok {
+		t.Error("a socket was given up although there was room")
+	}
+	add(10 * maxSockets)
+	if _, ok := s.byInode[1]; ok || len(s.byInode) != maxSockets {
+		t.Errorf("%d sockets; the oldest is kept: %v", len(s.byInode), ok)
+	}
+}
