@@ -210,6 +210,8 @@ func TestFilter(t *testing.T) {
 		{"supervised source route high", watched, sys(unix.SYS_SETSOCKOPT, 3, unix.IPPROTO_IP|high, unix.IP_OPTIONS|high), errno(unix.ENOPROTOOPT)},
 		{"supervised routing header", watched, sys(unix.SYS_SETSOCKOPT, 3, unix.IPPROTO_IPV6, unix.IPV6_RTHDR), errno(unix.ENOPROTOOPT)},
 		{"supervised device", watched, sys(unix.SYS_SETSOCKOPT, 3, unix.SOL_SOCKET, unix.SO_BINDTODEVICE), eperm},
+		{"supervised filter", watched, sys(unix.SYS_SETSOCKOPT, 3, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER), eperm},
+		{"supervised signature", watched, sys(unix.SYS_SETSOCKOPT, 3, unix.IPPROTO_TCP, unix.TCP_MD5SIG), errno(unix.ENOPROTOOPT)},
 		{"supervised io_uring", watched, sys(unix.SYS_IO_URING_SETUP), enosys},
 
 		{"nosocket tcp", noSocket, sys(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM), noFam},

@@ -215,17 +215,20 @@ func supervised() []rule {
 	return append(r, pairs()...)
 }
 
+const tcpAOAddKey = 38 // TCP_AO_ADD_KEY, not in x/sys
+
 // socketOptions lists options by level. A source route (IP_OPTIONS, IPV6_RTHDR) would send the first packet of a connection
 // to any address, and a device (SO_BINDTODEVICE) to its link. A protocol above TCP (TCP_ULP) replaces the operations of
-// the socket. With TCP Fast Open, connect(2) connects later. Options of IP have no effect, but resolvers give up without
+// the socket. With TCP Fast Open, connect(2) connects later. A filter or a signature (SO_ATTACH_FILTER, TCP_MD5SIG) can
+// prevent a connection, for which the supervisor would wait. Options of IP have no effect, but resolvers give up without
 // them.
 var socketOptions = []struct {
 	level      uint32
 	names      []uint32
 	do, others action
 }{
-	{unix.SOL_SOCKET, []uint32{unix.SO_BINDTODEVICE, unix.SO_BINDTOIFINDEX, unix.SO_MARK}, errno(unix.EPERM), allow},
-	{unix.IPPROTO_TCP, []uint32{unix.TCP_ULP, unix.TCP_FASTOPEN, unix.TCP_FASTOPEN_CONNECT, unix.TCP_FASTOPEN_NO_COOKIE, unix.TCP_REPAIR}, errno(unix.ENOPROTOOPT), allow},
+	{unix.SOL_SOCKET, []uint32{unix.SO_BINDTODEVICE, unix.SO_BINDTOIFINDEX, unix.SO_MARK, unix.SO_ATTACH_FILTER, unix.SO_ATTACH_BPF}, errno(unix.EPERM), allow},
+	{unix.IPPROTO_TCP, []uint32{unix.TCP_ULP, unix.TCP_FASTOPEN, unix.TCP_FASTOPEN_CONNECT, unix.TCP_FASTOPEN_NO_COOKIE, unix.TCP_REPAIR, unix.TCP_MD5SIG, unix.TCP_MD5SIG_EXT, tcpAOAddKey}, errno(unix.ENOPROTOOPT), allow},
 	{unix.IPPROTO_IP, []uint32{unix.IP_TOS, unix.IP_TTL, unix.IP_MTU_DISCOVER, unix.IP_RECVERR, unix.IP_BIND_ADDRESS_NO_PORT}, errno(0), errno(unix.ENOPROTOOPT)},
 	{unix.IPPROTO_IPV6, []uint32{unix.IPV6_V6ONLY, unix.IPV6_TCLASS, unix.IPV6_UNICAST_HOPS, unix.IPV6_MTU_DISCOVER, unix.IPV6_RECVERR}, errno(0), errno(unix.ENOPROTOOPT)},
 }

@@ -177,6 +177,8 @@ static void options(void) {
 	expect("a device's number", setsockopt(fd, SOL_SOCKET, 62 /* SO_BINDTOIFINDEX */, &one, sizeof one), EPERM);
 	expect("a mark", setsockopt(fd, SOL_SOCKET, SO_MARK, &one, sizeof one), EPERM);
 	expect("a protocol above", setsockopt(fd, IPPROTO_TCP, TCP_ULP, "smc", 4), ENOPROTOOPT);
+	expect("a filter", setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &one, sizeof one), EPERM);
+	expect("a signature", setsockopt(fd, IPPROTO_TCP, 14 /* TCP_MD5SIG */, &one, sizeof one), ENOPROTOOPT);
 	expect("another level", setsockopt(fd, 263 /* SOL_PACKET */, 1, &one, sizeof one), ENOPROTOOPT);
 	expect("no delay", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one), 0);
 	expect("keep alive", setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one), 0);

@@ -3,12 +3,13 @@ package supervisor
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds the waiting for a connection on the loopback, which the kernel makes at once.
-var patience = unix.Timeval{Sec: 5}
+// patience bounds the time for a connection on the loopback, which the kernel makes at once.
+const patience = 5 * time.Second
 
 // meetingPoint returns a listening socket on the loopback.
 func meetingPoint() (fd int, at netip.AddrPort, err error) {
@@ -39,13 +40,16 @@ func (s *Supervisor) rendezvous(own socket) (theirs int, err error) {
 		unix.SetsockoptInt(own.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
 		to = &unix.SockaddrInet6{Port: int(s.meetAt.Port()), Addr: netip.AddrFrom16(s.meetAt.Addr().As16()).As16()}
 	}
-	before, err := unix.GetsockoptTimeval(own.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO)
-	if err != nil {
-		return -1, err
-	}
-	unix.SetsockoptTimeval(own.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience)
+	deadline, shut := time.Now().Add(s.patience), make(chan struct{})
+	// Not by SO_SNDTIMEO or O_NONBLOCK, which the sandbox can change meanwhile.
+	bound := time.AfterFunc(s.patience, func() {
+		defer close(shut)
+		unix.Shutdown(own.fd, unix.SHUT_RDWR) // makes connect return
+	})
 	err = unix.Connect(own.fd, to)
-	unix.SetsockoptTimeval(own.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, before)
+	if !bound.Stop() {
+		<-shut
+	}
 	if err != nil && err != unix.EINPROGRESS {
 		return -1, err
 	}
@@ -56,7 +60,7 @@ func (s *Supervisor) rendezvous(own socket) (theirs int, err error) {
 	for {
 		fd, peer, err := s.accept()
 		if err == unix.EAGAIN {
-			err = s.wait()
+			err = s.wait(deadline)
 			if err == nil {
 				continue
 			}
@@ -72,9 +76,9 @@ func (s *Supervisor) rendezvous(own socket) (theirs int, err error) {
 }
 
 // wait waits for a connection at the meeting point.
-func (s *Supervisor) wait() error {
+func (s *Supervisor) wait(deadline time.Time) error {
 	poll := []unix.PollFd{{Fd: int32(s.meet), Events: unix.POLLIN}}
-	n, err := unix.Poll(poll, int(patience.Sec)*1000)
+	n, err := unix.Poll(poll, max(0, int(time.Until(deadline).Milliseconds())))
 	if err == unix.EINTR {
 		return nil
 	}

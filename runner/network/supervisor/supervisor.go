@@ -37,6 +37,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +56,7 @@ type Supervisor struct {
 	to       int
 	meet     int // a listening socket on the loopback
 	meetAt   netip.AddrPort
+	patience time.Duration // for one connection
 	sockets  sockets
 	done     chan struct{}
 	closing  sync.Once
@@ -63,41 +65,41 @@ type Supervisor struct {
 // New starts serving. It owns listener, but not to: a SOCK_SEQPACKET socket that gets a message for each connection, and
 // that must remain open until Close. Its text is the service, and its descriptor the connection.
 func New(listener *os.File, where Where, to int) (*Supervisor, error) {
-	fd := int(listener.Fd()) // blocking until here
-	if err := unix.SetNonblock(fd, true); err != nil {
-		return nil, fmt.Errorf("supervise calls: %w", err)
-	}
-	s := &Supervisor{where: where, to: to, done: make(chan struct{}), sockets: sockets{byInode: map[uint64]socket{}}}
-	var err error
-	if s.meet, s.meetAt, err = meetingPoint(); err != nil {
-		listener.Close()
-		return nil, fmt.Errorf("supervise calls: %w", err)
-	}
 	// A second File, which the runtime polls.
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := unix.FcntlInt(listener.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	listener.Close()
 	if err != nil {
-		unix.Close(s.meet)
 		return nil, fmt.Errorf("supervise calls: %w", err)
 	}
-	s.listener, s.calls = os.NewFile(uintptr(own), "seccomp listener"), seccomp.NewListener(own)
+	s := &Supervisor{where: where, to: to, patience: patience, done: make(chan struct{}), sockets: sockets{byInode: map[uint64]socket{}}}
+	err = unix.SetNonblock(fd, true)
+	if err == nil {
+		s.meet, s.meetAt, err = meetingPoint()
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("supervise calls: %w", err)
+	}
+	s.listener, s.calls = os.NewFile(uintptr(fd), "seccomp listener"), seccomp.NewListener(fd)
 	go s.serve()
 	return s, nil
 }
 
-// Close ends the service. Connections that were delivered stay.
+// Close ends the service. Connections that were delivered stay. The listener is closed after the last answer:
+// otherwise another file with its number could get that.
 func (s *Supervisor) Close() {
 	s.closing.Do(func() {
-		s.listener.Close()
+		s.listener.SetReadDeadline(time.Unix(1, 0))
 		<-s.done
 		s.sockets.close()
 		unix.Close(s.meet)
 	})
 }
 
-// serve answers calls until the listener is closed, or the last process that could make one has ended.
+// serve answers calls until Close, or until the last process that could make one has ended.
 func (s *Supervisor) serve() {
 	defer close(s.done)
+	defer s.listener.Close() // calls fail from now on
 	raw, err := s.listener.SyscallConn()
 	for err == nil {
 		var c seccomp.Call
@@ -208,7 +210,7 @@ func (s *Supervisor) join(own socket, service string) unix.Errno {
 		}
 		defer unix.Close(theirs)
 	}
-	// It waits for nobody: the sandbox's other calls would wait, too.
+	// MSG_DONTWAIT: the sandbox's other calls are not answered while this one is.
 	err := unix.Sendmsg(s.to, []byte(service), unix.UnixRights(theirs), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	if err != nil { // its peer is closed now, like that of a service that does not listen
 		return unix.ECONNREFUSED
