@@ -44,7 +44,7 @@ func (w *Egress) Layers() []runner.Layer {
 	}
 	v4, v6 := netns.Pools()
 	gateway := runner.Layer{Name: "gateway", Status: runner.Held}
-	gateway.Detail = fmt.Sprintf("a namespace without external routes; it routes only %v and %v only", v4, v6)
+	gateway.Detail = fmt.Sprintf("a namespace without external routes; it routes only %v and %v", v4, v6)
 	if err := w.gateway.IPv6Err; err != nil {
 		gateway.Detail = fmt.Sprintf("a namespace without external routes; it routes only %v, and no IPv6: %v", v4, err)
 	}

@@ -69,7 +69,7 @@ func (f Facts) dropIn(settings []string) string {
 	return mkdir + " && printf '[Service]\\n" + strings.Join(settings, "\\n") + "\\n' | " + tee + " " + dir + "/demesne.conf && " + ctl + " daemon-reload && " + ctl + " restart " + f.Unit
 }
 
-// Facts.filterFix starts the environment without its seccomp filter, and without the security module that would refuse the
+// filterFix starts the environment without its seccomp filter, and without the security module that would refuse the
 // same next.
 func (f Facts) filterFix() string {
 	all := []setting{seccompOff}

@@ -116,7 +116,7 @@ func (f Facts) profile() string {
 	return name
 }
 
-// Facts.moduleFix lifts the AppArmor profile. A container's seccomp filter would refuse the same next.
+// moduleFix lifts the AppArmor profile. A container's seccomp filter would refuse the same next.
 func (f Facts) moduleFix() string {
 	switch {
 	case f.Container != NoContainer:
@@ -135,7 +135,7 @@ func appArmor(e syscall.Errno, f Facts) bool {
 	return f.AppArmor == "1" && free && !f.Privileged && f.Container == NoContainer && forbidden(e)
 }
 
-// Facts.appArmorFix writes a profile that allows user namespaces only to demesne-runner. The fix also shows how to
+// appArmorFix writes a profile that allows user namespaces only to demesne-runner. The fix also shows how to
 // lift the restriction for every program.
 func (f Facts) appArmorFix() string {
 	path := f.Runner
