@@ -35,8 +35,9 @@ var tokenWords = []string{"_auth", "_password", "npmAuth"}
 // CredentialsIn returns the existing places in a home directory where programs keep credentials, sessions and histories.
 // With checkout set, the directory is also that of a project, and places that projects have are returned only if they have a token.
 func CredentialsIn(home string, checkout bool) (paths []string) {
+	projects := inCheckout()
 	for _, name := range credentials {
-		below, project := inCheckout()[name]
+		below, project := projects[name]
 		for _, path := range startingWith(filepath.Join(home, name)) {
 			if !checkout || !project || hasToken(path) {
 				paths = append(paths, path)

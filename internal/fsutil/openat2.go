@@ -52,7 +52,7 @@ type pathWalk struct {
 	how   *unix.OpenHow
 	dirs  []int
 	rest  []string
-	mount uint64 // of the start
+	mount uint64 // of the start; only for RESOLVE_NO_XDEV
 	links int
 }
 
@@ -87,8 +87,10 @@ func walkTo(at int, path string, how *unix.OpenHow) (int, error) {
 	if strings.HasPrefix(path, "/") && w.has(unix.RESOLVE_BENEATH) {
 		return -1, unix.EXDEV
 	}
-	if w.mount, err = mountOf(fd); err != nil {
-		return -1, err
+	if w.has(unix.RESOLVE_NO_XDEV) {
+		if w.mount, err = mountOf(fd); err != nil {
+			return -1, err
+		}
 	}
 	w.rest = components(path)
 	for {
@@ -182,7 +184,7 @@ func (w *pathWalk) last(name string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	// A link that replaced the file after the look above has a descriptor of its own, which is no way to its target.
+	// If a link has replaced the file since, the descriptor is the link's own, and does not lead to the target.
 	if err := w.sameMount(fd); err != nil {
 		unix.Close(fd)
 		return -1, err
@@ -213,7 +215,7 @@ func (w *pathWalk) follow(link int, st *unix.Stat_t) error {
 	if err := unix.Fstatfs(link, &fs); err != nil {
 		return err
 	}
-	if fs.Type == unix.PROC_SUPER_MAGIC && strings.ContainsAny(target, ":") || fs.Type == unix.PROC_SUPER_MAGIC && strings.HasPrefix(target, "/") {
+	if fs.Type == unix.PROC_SUPER_MAGIC && (strings.HasPrefix(target, "/") || strings.Contains(target, ":")) { // such as "pipe:[1]"
 		return unix.ELOOP
 	}
 	w.rest = append(components(target), w.rest...)
@@ -258,5 +260,8 @@ func (w *pathWalk) sameMount(fd int) error {
 func mountOf(fd int) (uint64, error) {
 	var st unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)
+	if err == nil && st.Mask&unix.STATX_MNT_ID == 0 { // before Linux 5.8, or an emulated kernel
+		err = unix.ENOSYS
+	}
 	return st.Mnt_id, err
 }
