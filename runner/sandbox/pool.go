@@ -61,7 +61,7 @@ type Pool[S any] struct {
 
 	mu      sync.Mutex
 	shapes  []*shape[S] // each wants at least one; the last requested is the last
-	once    []string    // keys of shapes that were requested once; the last requested is the last
+	seen    []string    // keys of shapes that were requested once; the last requested is the last
 	pending int         // makers that are scheduled or at work
 	closed  bool
 }
@@ -224,14 +224,14 @@ func (p *Pool[S]) take(key string, spec runner.Spec) (one, unfit *prepared[S]) {
 
 // isFirst reports whether the shape was not requested before, and remembers the request. p.mu is held.
 func (p *Pool[S]) isFirst(key string) bool {
-	i := slices.Index(p.once, key)
+	i := slices.Index(p.seen, key)
 	if i >= 0 {
-		p.once = slices.Delete(p.once, i, i+1)
+		p.seen = slices.Delete(p.seen, i, i+1)
 		return false
 	}
-	p.once = append(p.once, key)
-	if len(p.once) > remembered {
-		p.once = slices.Delete(p.once, 0, 1)
+	p.seen = append(p.seen, key)
+	if len(p.seen) > remembered {
+		p.seen = slices.Delete(p.seen, 0, 1)
 	}
 	return true
 }

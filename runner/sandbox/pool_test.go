@@ -94,7 +94,7 @@ func TestPoolTake(t *testing.T) {
 
 // TestPoolOldestFirst checks that the oldest sandbox is taken first, even while it is being made.
 func TestPoolOldestFirst(t *testing.T) {
-	p := &Pool[int]{Max: 2, once: []string{"a"}}
+	p := &Pool[int]{Max: 2, seen: []string{"a"}}
 	p.take("a", runner.Spec{})
 	p.take("a", runner.Spec{})
 	p.begun()
@@ -106,7 +106,7 @@ func TestPoolOldestFirst(t *testing.T) {
 
 // TestPoolEnd checks that an expired sandbox, or one that cannot be made, lowers the demand until the next miss.
 func TestPoolEnd(t *testing.T) {
-	p := &Pool[int]{Max: 4, once: []string{"a", "b"}}
+	p := &Pool[int]{Max: 4, seen: []string{"a", "b"}}
 	p.take("a", runner.Spec{})
 	p.take("a", runner.Spec{})
 	p.take("b", runner.Spec{})
@@ -135,7 +135,7 @@ func TestPoolEnd(t *testing.T) {
 func TestPoolMakers(t *testing.T) {
 	started, finish := make(chan struct{}), make(chan struct{})
 	var made atomic.Int32
-	p := &Pool[int]{Max: 3, Load: &Load{}, once: []string{"a"}, PoolCallbacks: PoolCallbacks[int]{
+	p := &Pool[int]{Max: 3, Load: &Load{}, seen: []string{"a"}, PoolCallbacks: PoolCallbacks[int]{
 		Make: func(runner.Spec) (int, error) {
 			started <- struct{}{}
 			<-finish
