@@ -41,10 +41,10 @@ type fake struct {
 	steps  map[string]bool             // images for which a build left something
 	builds func(server.Build) error    // may be nil
 
-	started int                         // kernels
-	kernel  func() error                // starts a kernel; may be nil
-	begin   func(runner.Command) error  // starts a process, and returns with its end; nil: there are no processes
-	execute func(context.Context) error // ends an execution; may be nil
+	started int                                         // kernels
+	kernel  func() error                                // starts a kernel; may be nil
+	begin   func(context.Context, runner.Command) error // starts a process, and returns with its end; nil: there are no processes
+	execute func(context.Context) error                 // ends an execution; may be nil
 }
 
 type fakeSandbox struct {
@@ -204,13 +204,13 @@ func (f *fake) Discard(_ context.Context, name string) error {
 	return nil
 }
 
-func (s *fakeSandbox) Start(_ context.Context, c runner.Command) (server.Process, error) {
+func (s *fakeSandbox) Start(ctx context.Context, c runner.Command) (server.Process, error) {
 	if s.fake.begin == nil {
 		return nil, syscall.ENOSYS
 	}
 	p := &fakeProcess{end: make(chan struct{})}
 	go func() {
-		p.err = s.fake.begin(c)
+		p.err = s.fake.begin(ctx, c)
 		close(p.end)
 	}()
 	return p, nil

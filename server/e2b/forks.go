@@ -91,7 +91,7 @@ func (s *Server) forkOne(ctx context.Context, from *entry, d time.Duration) fork
 	if rec.TrafficToken != "" {
 		rec.TrafficToken = newToken()
 	}
-	e, err := s.store.make(rec, func(name string) (server.Sandbox, error) {
+	e, err := s.store.make(ctx, rec, func(name string) (server.Sandbox, error) {
 		if err := s.opts.Backend.Fork(ctx, from.rec.name(), name); err != nil {
 			return nil, err
 		}
@@ -101,9 +101,6 @@ func (s *Server) forkOne(ctx context.Context, from *entry, d time.Duration) fork
 		}
 		return sb, err
 	})
-	if err == nil {
-		err = e.begin(ctx, rec.Start)
-	}
 	if err != nil {
 		return forked{Error: &problem{statusOf(err), err.Error()}}
 	}

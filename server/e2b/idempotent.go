@@ -46,26 +46,20 @@ func (st *store) claim(ctx context.Context, c *creation) (e *entry, release func
 	}
 	for {
 		st.mu.Lock()
-		for _, e := range st.entries {
-			if rec := e.snap(); rec.Creation != nil && rec.Creation.Key == c.Key && rec.State != creating {
-				st.mu.Unlock()
-				if rec.Creation.Body != c.Body {
-					return nil, nil, errReused
-				}
-				return e, nil, nil
-			}
-		}
 		busy := st.claims[c.Key]
 		if busy == nil {
+			e, err := st.created(c)
 			done := make(chan struct{})
-			st.claims[c.Key] = done
+			if e == nil && err == nil {
+				st.claims[c.Key] = done
+			}
 			st.mu.Unlock()
-			return nil, func() {
+			return e, func() {
 				st.mu.Lock()
 				delete(st.claims, c.Key)
 				st.mu.Unlock()
 				close(done)
-			}, nil
+			}, err
 		}
 		st.mu.Unlock()
 		select {
@@ -74,4 +68,17 @@ func (st *store) claim(ctx context.Context, c *creation) (e *entry, release func
 			return nil, nil, ctx.Err()
 		}
 	}
+}
+
+// created returns the sandbox of a creation, or nil. mu is held.
+func (st *store) created(c *creation) (*entry, error) {
+	for _, e := range st.entries {
+		if was := e.snap().Creation; was != nil && was.Key == c.Key {
+			if was.Body != c.Body {
+				return nil, errReused
+			}
+			return e, nil
+		}
+	}
+	return nil, nil
 }

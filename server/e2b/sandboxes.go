@@ -103,13 +103,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	if rec.Template == "" {
 		rec.Template = "base"
 	}
-	e, err := s.store.make(*rec, func(name string) (server.Sandbox, error) { return s.sandboxOf(r.Context(), name, rec, from) })
+	e, err := s.store.make(r.Context(), *rec, func(name string) (server.Sandbox, error) { return s.sandboxOf(r.Context(), name, rec, from) })
 	if err != nil {
-		fail(w, err)
-		return
-	}
-	if err := e.begin(r.Context(), rec.Start); err != nil {
-		e.remove(context.WithoutCancel(r.Context()))
 		fail(w, err)
 		return
 	}
@@ -350,31 +345,25 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// try checks that a build's program starts, in a sandbox of its own.
+// try checks that a build's program starts, in a sandbox like those of its template.
 func (s *Server) try(ctx context.Context, b *build) error {
 	if b.start == nil {
 		return nil
 	}
-	image := imageOf(b.template.ID, b.id)
-	rec, err := s.described(&createRequest{TemplateID: image})
+	from := source{template: b.template, image: imageOf(b.template.ID, b.id)}
+	rec, err := s.described(&createRequest{TemplateID: from.image})
 	if err != nil {
 		return err
 	}
-	e, err := s.store.make(*rec, func(name string) (server.Sandbox, error) {
-		var r session.Request
-		r.Create.Spec.Name, r.Create.Image.Given = name, image
-		return s.opts.Backend.Create(ctx, r, true)
-	})
+	rec.Start = b.start
+	e, err := s.store.make(ctx, *rec, func(name string) (server.Sandbox, error) { return s.sandboxOf(ctx, name, rec, from) })
 	if err != nil {
-		return err
+		return stepError{finalStep, err}
 	}
-	if err = e.begin(ctx, b.start); err != nil {
-		err = stepError{finalStep, err}
+	if _, left := e.remove(context.WithoutCancel(ctx)); left != nil {
+		s.opts.Log.Printf("remove sandbox %s: %v", rec.ID, left)
 	}
-	if _, gone := e.remove(context.WithoutCancel(ctx)); gone != nil {
-		s.opts.Log.Printf("remove sandbox %s: %v", rec.ID, gone)
-	}
-	return err
+	return nil
 }
 
 // claimed is claim for a request. It answers by itself if the sandbox is there, or cannot be made.

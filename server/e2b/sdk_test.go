@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -212,7 +213,7 @@ func TestBeforePattern(t *testing.T) {
 // TestStartCmd checks that a build tries the start command, and fails if it does not start.
 func TestStartCmd(t *testing.T) {
 	r := newRig(t)
-	r.fake.begin = func(c runner.Command) error {
+	r.fake.begin = func(ctx context.Context, c runner.Command) error {
 		if c.Argv[3] == "fails" {
 			return errExit
 		}

@@ -18,30 +18,27 @@ const (
 	readyEvery = 100 * time.Millisecond
 )
 
-// errStartup means that the program of a template does not start, or is never ready.
-var errStartup = errors.New("start command")
-
-// begin starts the program, and waits until it is ready.
+// begin starts the program, and waits until it is ready, or the sandbox is paused or removed.
 func (e *entry) begin(ctx context.Context, up *startup) error {
 	if up == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
-	defer cancel()
 	main, err := e.shell(ctx, up, up.Cmd)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errStartup, err)
+		return fmt.Errorf("start command: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, readyTime) // of the ready commands: it would end the program too
+	defer cancel()
 	ended := main.dead
-	for up.Ready != "" {
+	for up.Ready != "" && !e.gone() {
 		p, err := e.shell(ctx, up, up.Ready)
 		if err != nil {
-			return fmt.Errorf("%w: ready command: %w", errStartup, err)
+			return fmt.Errorf("ready command: %w", err)
 		}
 		select {
 		case <-p.dead:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: the ready command did not succeed within %s", errStartup, readyTime)
+			return fmt.Errorf("ready command: it did not succeed within %s", readyTime)
 		}
 		if p.succeeded() {
 			break
@@ -50,7 +47,7 @@ func (e *entry) begin(ctx context.Context, up *startup) error {
 		case <-time.After(readyEvery):
 		case <-ended:
 			if !main.succeeded() { // it may have left a daemon otherwise
-				return fmt.Errorf("%w: it failed before the ready command succeeded", errStartup)
+				return errors.New("start command: it failed before the ready command succeeded")
 			}
 			ended = nil
 		case <-ctx.Done():
@@ -77,15 +74,19 @@ func (e *entry) shell(ctx context.Context, up *startup, text string) (*process, 
 
 // beginAgain starts the program of a sandbox whose processes were ended.
 func (e *entry) beginAgain() {
-	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
-	defer cancel()
-	if err := e.begin(ctx, e.snap().Start); err != nil {
+	if err := e.begin(context.Background(), e.snap().Start); err != nil {
 		e.note("error", err.Error())
 	}
 }
 
 // resume resumes a paused sandbox for at least that time, and reports whether it was paused. A running one is extended.
 func (e *entry) resume(ctx context.Context, d time.Duration) (was bool, err error) {
+	cold := false
+	defer func() {
+		if cold { // the sandbox can be removed meanwhile
+			e.beginAgain()
+		}
+	}()
 	e.turn.Lock()
 	defer e.turn.Unlock()
 	if e.store.get(e.rec.ID) != e {
@@ -97,9 +98,7 @@ func (e *entry) resume(ctx context.Context, d time.Duration) (was bool, err erro
 		if err := e.wake(ctx); err != nil {
 			return true, err
 		}
-		if rec.Cold {
-			defer e.beginAgain() // after the change of the state
-		}
+		cold = rec.Cold
 		e.note("info", "resumed")
 	}
 	until := time.Now().Add(d)

@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -53,7 +54,7 @@ func TestIdempotent(t *testing.T) {
 func TestLost(t *testing.T) {
 	r := newRig(t)
 	rec := r.make(`{}`)
-	r.fake.begin = func(runner.Command) error { return errors.New("the runner ended") }
+	r.fake.begin = func(context.Context, runner.Command) error { return errors.New("the runner ended") }
 	stream := of(rec, "49983", "Content-Type: application/connect+json", "Connect-Protocol-Version: 1")
 	text := `{"process":{"cmd":"true"},"stdin":false}`
 	_, text = r.send("POST", "/process.Process/Start", "\x00\x00\x00\x00"+string(rune(len(text)))+text, stream...)
@@ -62,7 +63,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestStartup checks when a sandbox of a template with a start command is ready, and that one that fails is removed.
+// TestStartup checks when a sandbox of a template with a start command is ready, that one that fails is removed, and that a
+// sandbox which is not ready can be removed.
 func TestStartup(t *testing.T) {
 	r := newRig(t)
 	up := &startup{Cmd: "serve", Ready: "ready"}
@@ -71,28 +73,83 @@ func TestStartup(t *testing.T) {
 	ends := make(chan struct{})
 	t.Cleanup(func() { close(ends) })
 	var fails atomic.Bool
-	r.fake.begin = func(c runner.Command) error {
+	trying := make(chan struct{}, 1)
+	r.fake.begin = func(ctx context.Context, c runner.Command) error {
 		switch c.Argv[3] {
 		case up.Cmd:
+			if _, bounded := ctx.Deadline(); bounded {
+				t.Error("the program ends with the wait for it")
+			}
 			if fails.Load() {
 				return errExit
 			}
 			<-ends
 		case up.Ready:
 			if tries.Add(1) < 3 {
+				select {
+				case trying <- struct{}{}:
+				default:
+				}
 				return errExit
 			}
 		}
 		return nil
 	}
-	if rec := r.make(`{"templateID":"t"}`); rec.Start == nil || tries.Load() != 3 {
+	rec := r.make(`{"templateID":"t"}`)
+	if rec.Start == nil || tries.Load() != 3 {
 		t.Errorf("%+v, %d tries", rec.Start, tries.Load())
 	}
 	tries.Store(-1 << 30)
 	fails.Store(true)
+	const failed = "start command: it failed before the ready command succeeded"
 	resp, text := r.control("POST", "/v2/sandboxes", `{"templateID":"t"}`)
-	if resp.StatusCode != 500 || !strings.Contains(text, "start command: it failed before the ready command succeeded") || len(r.api.store.all()) != 1 {
+	if resp.StatusCode != 500 || !strings.Contains(text, failed) || len(r.api.store.all()) != 1 {
 		t.Errorf("%d %s", resp.StatusCode, text)
+	}
+	if _, text := r.control("POST", "/sandboxes/"+rec.ID+"/fork", `{}`); !strings.Contains(text, failed) || len(r.api.store.all()) != 1 {
+		t.Errorf("a fork: %s, %d sandboxes", text, len(r.api.store.all()))
+	}
+	fails.Store(false)
+	if resp, text := r.control("POST", "/sandboxes/"+rec.ID+"/pause", `{"memory":false}`); resp.StatusCode != 204 {
+		t.Fatalf("pause: %d %s", resp.StatusCode, text)
+	}
+	for len(trying) > 0 {
+		<-trying
+	}
+	var all sync.WaitGroup
+	all.Go(func() { r.control("POST", "/sandboxes/"+rec.ID+"/connect", `{}`) })
+	<-trying
+	if resp, text := r.control("DELETE", "/sandboxes/"+rec.ID, ""); resp.StatusCode != 204 {
+		t.Errorf("remove: %d %s", resp.StatusCode, text)
+	}
+	all.Wait()
+}
+
+// TestIdempotentStartup checks that a repeated request waits until the sandbox is ready.
+func TestIdempotentStartup(t *testing.T) {
+	r := newRig(t)
+	r.api.store.templates["t1"] = &template{ID: "t1", Name: "t", Tags: []templateTag{{Tag: defaultTag, Build: "b", Start: &startup{Cmd: "serve", Ready: "ready"}}}}
+	trying, ready := make(chan struct{}, 1), make(chan struct{})
+	r.fake.begin = func(_ context.Context, c runner.Command) error {
+		if c.Argv[3] == "ready" {
+			trying <- struct{}{}
+			<-ready
+		}
+		return nil
+	}
+	ask := func(ctx context.Context) (*entry, func(), error) { return r.api.store.claim(ctx, &creation{Key: "k"}) }
+	var all sync.WaitGroup
+	all.Go(func() { r.send("POST", "/v2/sandboxes", `{"templateID":"t"}`, "X-API-KEY: "+key, keyHeader+": k") })
+	<-trying
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if e, _, err := ask(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("before it was ready: %v, %v", e, err)
+	}
+	close(ready)
+	all.Wait()
+	if _, _, err := ask(t.Context()); !errors.Is(err, errReused) {
+		t.Errorf("another request with the key: %v", err)
 	}
 }
 

@@ -230,7 +230,8 @@ func (s *store) isClosed() bool {
 
 // make makes a sandbox with f, which fails with an ended context if the sandbox may be made all the same. A server that is
 // killed meanwhile removes it at its next start. No client finds the sandbox before it is made; [Server.Credentials] does.
-func (s *store) make(rec record, f func(name string) (server.Sandbox, error)) (*entry, error) {
+// Then make starts the program of the sandbox, and removes the sandbox if that fails.
+func (s *store) make(ctx context.Context, rec record, f func(name string) (server.Sandbox, error)) (*entry, error) {
 	e := &entry{store: s, rec: rec}
 	e.rec.State = creating
 	if err := e.mount(false); err != nil {
@@ -260,6 +261,12 @@ func (s *store) make(rec record, f func(name string) (server.Sandbox, error)) (*
 	}
 	e.note("info", "created from template "+rec.Template)
 	e.arm()
+	if err := e.begin(ctx, rec.Start); err != nil {
+		if _, left := e.remove(context.WithoutCancel(ctx)); left != nil {
+			s.opts.Log.Printf("remove sandbox %s: %v", rec.ID, left)
+		}
+		return nil, err
+	}
 	return e, nil
 }
 
