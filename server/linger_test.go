@@ -3,32 +3,40 @@ package server
 import (
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
+// pipes is a listener for connections that a test makes.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
+func (pipes) Close() error                { return nil }
+func (pipes) Addr() net.Addr              { return nil }
+
 // TestLingering checks that a server without clients ends, and that one with a client does not.
 func TestLingering(t *testing.T) {
-	l, err := net.Listen("unix", t.TempDir()+"/socket")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	l, ctx := Lingering(t.Context(), l, time.Second)
-	c, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	served, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-ctx.Done():
-		t.Fatal("it ended with a client")
-	case <-time.After(1500 * time.Millisecond):
-	}
-	c.Close()
-	served.Close()
-	served.Close()
-	<-ctx.Done()
+	synctest.Test(t, func(t *testing.T) {
+		from := make(pipes, 1)
+		l, ctx := Lingering(t.Context(), from, time.Second)
+		time.Sleep(time.Second - 1)
+		served, client := net.Pipe()
+		from <- served
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if ctx.Err() != nil {
+			t.Fatal("it ended with a client")
+		}
+		client.Close()
+		c.Close()
+		c.Close()
+		left := time.Now()
+		<-ctx.Done()
+		if waited := time.Since(left); waited != time.Second {
+			t.Errorf("it ended after %s", waited)
+		}
+	})
 }
