@@ -14,7 +14,6 @@ import (
 
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
-	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/session/audit"
 	"demesne/session/events"
@@ -95,9 +94,9 @@ func (o *auditOptions) Run(args []string) (int, error) {
 	if len(args) > 1 {
 		return 0, fmt.Errorf("unexpected argument %q", args[1])
 	}
-	dir, err := fsutil.StateDir("audit")
+	dir, err := audit.DefaultDir()
 	if err != nil {
-		return 0, fmt.Errorf("find audit log: %w", err)
+		return 0, err
 	}
 	switch args[0] {
 	case "list":

@@ -31,7 +31,6 @@ import (
 
 	"demesne/client"
 	"demesne/internal/cmdline"
-	"demesne/internal/fsutil"
 	"demesne/mcp/toolbackend"
 	"demesne/runner"
 	"demesne/server"
@@ -41,6 +40,7 @@ import (
 	"demesne/server/rest"
 	"demesne/server/servecmd"
 	"demesne/session"
+	"demesne/session/audit"
 	"demesne/session/events"
 )
 
@@ -114,9 +114,9 @@ func newService(o Options) (*service, error) {
 
 // open opens the audit log and the API.
 func (s *service) open() error {
-	dir, err := fsutil.StateDir("audit")
+	dir, err := audit.DefaultDir()
 	if err != nil {
-		return fmt.Errorf("find audit log: %w", err)
+		return err
 	}
 	s.operate, err = operate.New(s.ctx, operate.Options{Dir: dir, Log: s.opts.Log, Version: cmdline.Version, Getenv: getenv}, &s.bus)
 	if err != nil {

@@ -31,6 +31,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 	"demesne/session/events"
 )
 
@@ -46,6 +47,15 @@ const (
 	detailsMost = 32
 	syncEvery   = time.Second
 )
+
+// DefaultDir returns ~/.demesne/audit.
+func DefaultDir() (string, error) {
+	dir, err := fsutil.StateDir("audit")
+	if err != nil {
+		return "", fmt.Errorf("find audit log: %w", err)
+	}
+	return dir, nil
+}
 
 // Open opens the log of a directory, which is made if it does not exist.
 func Open(dir string) (*Log, error) {

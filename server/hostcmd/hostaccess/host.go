@@ -84,9 +84,9 @@ func OpenAudited(o Options) (g *hostcmd.Guard, done func(), err error) {
 		}
 		o.Policy = filepath.Join(config, "demesne", "host.toml")
 	}
-	dir, err := fsutil.StateDir("audit")
+	dir, err := audit.DefaultDir()
 	if err != nil {
-		return nil, nil, fmt.Errorf("find audit log: %w", err)
+		return nil, nil, err
 	}
 	log, err := audit.Open(dir)
 	if err != nil {

@@ -33,9 +33,9 @@ func StateDir() (string, error) {
 
 // AuditDir returns the directory of the audit log. The programs of jobs and agents, which the server starts, use it too.
 func AuditDir() (string, error) {
-	dir, err := fsutil.StateDir("audit")
+	dir, err := audit.DefaultDir()
 	if err != nil {
-		return "", fmt.Errorf("find audit log: %w", err)
+		return "", err
 	}
 	return dir, os.Setenv(audit.Variable, dir)
 }
