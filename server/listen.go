@@ -37,8 +37,8 @@ func Listen(addr string, anywhere bool) (net.Listener, error) {
 }
 
 // listenUnix creates a socket that only its owner may connect to. The path is always made absolute: abstract sockets (an
-// empty name, or one that begins with "@", unix(7)) are open to every user. The socket of a killed server is removed if it
-// refuses connections. Files, which stay, have the same effect.
+// empty name, or one that begins with "@", unix(7)) are open to every user. The socket of a killed server, which
+// refuses connections, is removed. A file, which refuses them too, stays.
 func listenUnix(given string) (net.Listener, error) {
 	if given == "" {
 		return nil, errors.New("listen: no path after unix:")

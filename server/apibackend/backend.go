@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"demesne/images"
+	"demesne/images/imageref"
 	"demesne/runner"
 	"demesne/runner/tree"
 	"demesne/server"
@@ -68,7 +69,7 @@ func New(o Options) (*Backend, error) {
 	if err := service.Check(); err != nil {
 		return nil, err
 	}
-	o.Image = cmp.Or(o.Image, stored.Default())
+	o.Image = cmp.Or(o.Image, imageref.Default(os.Getenv))
 	policy, err := operator.New(o.Bounds, operator.Caller{Namespace: o.Namespace, Secrets: cmp.Or(o.Namespace, vault.DefaultNamespace), VaultKey: os.Getenv("DEMESNE_VAULT_KEY")})
 	b.Images = &stored.Images{Service: service, Policy: policy, Queue: o.Queue}
 	return b, err

@@ -44,8 +44,9 @@ func (n *network) maskedHost(port uint16) string {
 	return strings.ReplaceAll(n.MaskHost, "${PORT}", strconv.Itoa(int(port)))
 }
 
-// rules translates n; widest is the mode with everything that the operator allows. E2B lets allowOut win over denyOut, and demesne's policy the other way round: a denial that is also
-// allowed is left out, and a range of which only a part is allowed cannot be expressed.
+// rules translates n; widest is the mode with everything that the operator allows. With E2B allowOut overrides denyOut, and
+// with demesne's policy a denial overrides. So a denial that is also allowed is left out, and a range of which only a part is
+// allowed cannot be expressed.
 func (n *network) rules(widest string) (to session.Egress, err error) {
 	if n.Proxy != nil {
 		return to, fmt.Errorf("%w: network: egressProxy is not supported by demesne", session.ErrInvalid)

@@ -218,7 +218,7 @@ func (g *Guard) perform(ctx context.Context, f *frozen, by string) (*Result, err
 
 // file puts a request into the queue, or finds the same one there.
 func (g *Guard) file(f *frozen) (*entry, error) {
-	g.obeyDecisions() // what a person refused a moment ago is not asked again
+	g.applyDecisions() // what a person refused a moment ago is not asked again
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ctx.Err() != nil {

@@ -187,7 +187,7 @@ func TestAgain(t *testing.T) {
 	if _, err := s.Store().Decide(Decision{ID: grant.Request.ID, By: "person"}); err != nil {
 		t.Fatal(err)
 	}
-	s.obeyDecisions()
+	s.applyDecisions()
 	s.waits(s.exec("show", "x"))
 	for _, a := range []Ask{{Argv: []string{"show", "x*"}}, {Argv: []string{"show", "z"}, Dir: s.bin}} {
 		a.Kind = Exec

@@ -24,7 +24,7 @@ func (g *Guard) CheckDecisions() {
 func (g *Guard) watch() {
 	for {
 		next := (<-chan time.Time)(nil)
-		if g.obeyDecisions() {
+		if g.applyDecisions() {
 			next = time.After(checkEvery)
 		}
 		select {
@@ -36,8 +36,8 @@ func (g *Guard) watch() {
 	}
 }
 
-// obeyDecisions obeys the decisions in the records, and reports whether requests wait for a decision or a grant for its end.
-func (g *Guard) obeyDecisions() (more bool) {
+// applyDecisions applies the decisions in the records, and reports whether requests wait for a decision or a grant for its end.
+func (g *Guard) applyDecisions() (more bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, e := range g.entries {
@@ -50,15 +50,15 @@ func (g *Guard) obeyDecisions() (more bool) {
 			g.finish(e, Refused, "its record is gone")
 		case err != nil: // of the disk: try again
 		default:
-			g.obey(e, rec)
+			g.apply(e, rec)
 		}
 		more = more || e.state == Pending || e.state == Granted
 	}
 	return more
 }
 
-// obey does what a record says. Only the decision is read from it. What is executed is the entry's own.
-func (g *Guard) obey(e *entry, rec *Record) {
+// apply does what a record says. Only the decision is read from it. What is executed is the entry's own.
+func (g *Guard) apply(e *entry, rec *Record) {
 	now := time.Now()
 	switch {
 	case rec.State == Refused:

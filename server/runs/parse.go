@@ -27,7 +27,7 @@ const (
 	awaitTime   = 30 * time.Second
 	maxAwait    = 24 * time.Hour
 	ttlDefault  = time.Hour
-	maxTtl      = 7 * 24 * time.Hour
+	maxTTL      = 7 * 24 * time.Hour
 	workDir     = "/workspace"
 )
 
@@ -159,7 +159,7 @@ func mistyped(err error) error {
 }
 
 func ttlOf(seconds float64) time.Duration {
-	if ttl := within(seconds, time.Second, maxTtl); ttl > 0 {
+	if ttl := within(seconds, time.Second, maxTTL); ttl > 0 {
 		return ttl
 	}
 	return ttlDefault

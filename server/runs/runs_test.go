@@ -296,7 +296,7 @@ func TestParse(t *testing.T) {
 	if two.Shell != "" || two.Env["A"] != "2=3" || two.Cwd != "/c" || two.TimeoutMS != 120000 || r.Commands[2].Shell != "s" {
 		t.Errorf("%+v", two)
 	}
-	if r.TTL != maxTtl || r.Await != awaitTime || !r.Root {
+	if r.TTL != maxTTL || r.Await != awaitTime || !r.Root {
 		t.Errorf("%+v", r)
 	}
 	for _, bad := range []string{
@@ -342,7 +342,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if CheckIdentifier(r.Identifier) != nil || len(r.Commands) == 0 || len(r.Commands) > maxCommands || r.TTL <= 0 || r.TTL > maxTtl || r.Await < 0 || r.Await > maxAwait {
+		if CheckIdentifier(r.Identifier) != nil || len(r.Commands) == 0 || len(r.Commands) > maxCommands || r.TTL <= 0 || r.TTL > maxTTL || r.Await < 0 || r.Await > maxAwait {
 			t.Fatalf("%+v", r)
 		}
 		for _, s := range r.Commands {

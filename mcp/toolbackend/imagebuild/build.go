@@ -40,8 +40,8 @@ const buildFile = ".demesne.containerfile"
 
 // Builder builds images for models.
 type Builder struct {
-	Acquire func(context.Context) (done func(), err error) // waits until a build may run
-	Allowed []string                                       // the references that a build may use: a model is not the operator
+	acquire func(context.Context) (done func(), err error) // waits until a build may run
+	allowed []string                                       // the references that a build may use: a model is not the operator
 }
 
 // New returns a Builder for callers. They may use the images of their policy, and that one.
@@ -51,7 +51,7 @@ func New(of *sandboxes.Sandboxes, image string) *Builder {
 
 // Build builds an image from the Containerfile and the inputs of a request.
 func (b *Builder) Build(ctx context.Context, r session.Request, w session.Callbacks) (image, digest string, said session.Tail, err error) {
-	done, err := b.Acquire(ctx)
+	done, err := b.acquire(ctx)
 	if err != nil {
 		return "", "", said, err
 	}
@@ -65,7 +65,7 @@ func (b *Builder) Build(ctx context.Context, r session.Request, w session.Callba
 	name := builtPrefix + strings.ToLower(rand.Text()[:12])
 	log := &buildLog{tell: w.Progress}
 	log.kept.Most = runner.StderrKept
-	result, err := build.Run(ctx, buildOptions(name, b.Allowed, r), build.Streams{Stdin: in, Log: log})
+	result, err := build.Run(ctx, buildOptions(name, b.allowed, r), build.Streams{Stdin: in, Log: log})
 	in.Close()
 	if perr := <-packed; err != nil {
 		return "", "", said, log.failure(ctx, err, perr)

@@ -15,7 +15,7 @@ import (
 	"demesne/session/operator"
 )
 
-// kinds are the errors of package server, by the runner's codes.
+// kinds are the errors of package session, by the runner's codes.
 var kinds = map[ipc.Code]error{
 	ipc.CodeNoSuchSandbox: session.ErrNotFound, ipc.CodeGone: session.ErrNotFound, ipc.CodeInvalid: session.ErrInvalid, ipc.CodeExists: session.ErrConflict, ipc.CodeStopped: session.ErrConflict,
 	ipc.CodeBusy: session.ErrBusy, ipc.CodeTooMuch: session.ErrBusy, ipc.CodeNoSpace: session.ErrBusy,
@@ -65,7 +65,7 @@ func Of(err error) error {
 	return err
 }
 
-// imageKinds are the errors of package server, by the codes of demesne-images.
+// imageKinds are the errors of package session, by the codes of demesne-images.
 var imageKinds = map[events.Code]error{
 	events.CodeNotFound: session.ErrInvalid, events.CodeInvalid: session.ErrInvalid, events.CodeDenied: session.ErrInvalid,
 	events.CodePlatform: session.ErrInvalid, events.CodeUnsupported: session.ErrInvalid, events.CodeNoImage: session.ErrInvalid,

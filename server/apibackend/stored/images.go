@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"demesne/client"
@@ -24,9 +23,6 @@ type Images struct {
 	Policy  *operator.Policy
 	Queue   *server.Queue
 }
-
-// Default returns the image of a sandbox that names none.
-func Default() string { return imageref.Default(os.Getenv) }
 
 // HasImage reports whether a sandbox can have an image: it is not of the store, or is there.
 func (b *Images) HasImage(ctx context.Context, name string) bool {

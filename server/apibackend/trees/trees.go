@@ -16,8 +16,8 @@ import (
 	"demesne/session"
 )
 
-// Trees has the processes. A process serves one sandbox and
-// one user, and one operation at a time. Operations at the same time have processes of their own, of which one is kept.
+// Trees has the processes. A process serves one sandbox and one user, and one operation at a time. Operations at the same time
+// have processes of their own, of which one is kept.
 type Trees struct {
 	mu      sync.Mutex
 	idle    []*kept // the one used last is the last

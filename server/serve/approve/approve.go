@@ -42,7 +42,7 @@ func Approve(o *servecmd.ApproveOptions, args []string, out io.Writer) error {
 	return store.approve(o, args[0], out)
 }
 
-var errHost = errors.New("a command of the host decides about no request")
+var errHost = errors.New("a command of the host cannot decide about requests")
 
 // Deny refuses requests.
 func Deny(ids []string) error {

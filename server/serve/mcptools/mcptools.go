@@ -115,7 +115,7 @@ func (t *Tools) of(namespace string) (*toolSet, error) {
 		return nil, err
 	}
 	b, err := toolbackend.Open(toolbackend.Options{
-		Session: session.Options{Getenv: func(name string) string { return settings.Tools(t.opts.Settings, name) }, Observe: t.opts.Observe, MostSandboxes: policy.MaxSandboxes},
+		Session: session.Options{Getenv: settings.Getenv(t.opts.Settings), Observe: t.opts.Observe, MostSandboxes: policy.MaxSandboxes},
 		Policy:  policy, Namespace: namespace, Listed: true, Runs: t.runs, Host: t.Host, Queue: t.opts.Queue,
 	})
 	if err != nil {

@@ -2,12 +2,16 @@ package settings
 
 import (
 	"cmp"
+	"context"
+	"os"
 
 	"demesne/runner"
 	"demesne/runner/limits"
+	"demesne/server"
 	"demesne/server/e2b"
 	"demesne/server/servecmd"
 	"demesne/session"
+	"demesne/session/operator"
 )
 
 // Bounds returns the bounds of a namespace; empty: the operator's.
@@ -49,4 +53,30 @@ func Quota(o *servecmd.Options, namespace string) e2b.Quota {
 		Bytes: cmp.Or(b.MaxStored, bytes), Files: cmp.Or(b.MaxFiles, storedFiles), Volume: disk,
 		Volumes: cmp.Or(b.MaxVolumes, storedItems), Snapshots: cmp.Or(b.MaxSnapshots, storedItems), Templates: cmp.Or(b.MaxTemplates, storedItems),
 	}
+}
+
+// defaultWaiting is how many commands of a namespace wait for others.
+const defaultWaiting = 100
+
+// Queue returns the queue of commands, which also counts them if none has to wait. shut and full are those of [server.Queue].
+func Queue(o *servecmd.Options, shut func() error, full func(ctx context.Context, ahead int, refused bool)) *server.Queue {
+	own := map[string]int{}
+	for name, b := range o.Namespaces {
+		if b.MaxRunning > 0 && b.MaxRunning != o.MaxRunning {
+			own[name] = b.MaxRunning
+		}
+	}
+	return &server.Queue{
+		Shut: shut, Full: full, Running: o.MaxRunning, Waiting: cmp.Or(o.MaxWaiting, defaultWaiting), Of: func(namespace string) int { return own[namespace] },
+	}
+}
+
+// API returns the bounds of the callers of the HTTP API, by their namespace. The ceilings on the cost of agents are those of models.
+func API(o *servecmd.Options) (func(namespace string) session.Bounds, error) {
+	models, err := operator.FromEnvironment(os.Getenv)
+	return func(namespace string) session.Bounds {
+		b := Bounds(o, namespace)
+		b.MaxCost, b.MaxTokens = models.MaxCost, models.MaxTokens
+		return b
+	}, err
 }

@@ -1,7 +1,7 @@
 // Package settings reads the settings of demesne serve, and makes of them who may call, and the bounds of each namespace.
 //
 //	config.go  the command line, the environment and the configuration file
-//	bounds.go  the bounds of namespaces; models.go: of models over MCP; access.go: callers, certificate and state
+//	bounds.go  the bounds of namespaces, and the queue; models.go: models over MCP; access.go: callers, certificate and state
 package settings
 
 import (
