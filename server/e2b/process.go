@@ -73,12 +73,13 @@ func (p *process) follow(ctx context.Context, r *reader, send func(*envd.Process
 		ev, ok := (*envd.ProcessEvent)(nil), true
 		select {
 		case <-ctx.Done():
-			return streamEnd(ctx)
 		case <-idle:
 			ev = &envd.ProcessEvent{Event: &envd.ProcessEvent_Keepalive{Keepalive: &envd.ProcessEvent_KeepAlive{}}}
 		case ev, ok = <-r.events:
 		}
 		switch {
+		case ctx.Err() != nil: // first: the time limit ends the process too
+			return streamEnd(ctx)
 		case !ok && p.of.removed():
 			panic(http.ErrAbortHandler) // the SDKs tell the end of a sandbox from a cut connection
 		case !ok:

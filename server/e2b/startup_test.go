@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"connectrpc.com/connect"
+
 	"demesne/runner"
+	"demesne/server/e2b/envd"
 	"demesne/session"
 )
 
@@ -60,6 +63,20 @@ func TestLost(t *testing.T) {
 	_, text = r.send("POST", "/process.Process/Start", "\x00\x00\x00\x00"+string(rune(len(text)))+text, stream...)
 	if !strings.Contains(text, `"code":"unavailable"`) || !strings.Contains(text, "the runner ended") || strings.Contains(text, "exitCode") {
 		t.Errorf("%q", text)
+	}
+}
+
+// TestTimeLimit checks that the end of a process which the time limit of the stream caused is an error of the stream.
+func TestTimeLimit(t *testing.T) {
+	r := newRig(t)
+	rec := r.make(`{}`)
+	p := &process{of: r.api.store.get(rec.ID), info: &envd.ProcessInfo{}, end: &envd.ProcessEvent{}}
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	for range 100 {
+		if err := p.follow(ctx, p.listen(), func(*envd.ProcessEvent) error { return nil }); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
+			t.Fatalf("the stream ended with %v", err)
+		}
 	}
 }
 
