@@ -294,7 +294,7 @@ func (c *content) place(f *os.File, temp, name string, force bool, mode *fs.File
 			return err
 		}
 		if sys, ok := was.Sys().(*syscall.Stat_t); ok {
-			f.Chown(int(sys.Uid), int(sys.Gid)) // fails only for a file that every user may write
+			f.Chown(int(sys.Uid), int(sys.Gid)) // only root may; otherwise the owner is that of a new file
 		}
 	}
 	if mode != nil {
