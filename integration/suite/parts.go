@@ -5,55 +5,86 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 )
 
+// names are tests such as TestRun, packages such as ./build, and files of package integration without _test.go. A * stands for
+// any text.
+type names []string
+
+func list(words string) names { return strings.Fields(words) }
+
+func (n names) has(name string) bool {
+	return slices.ContainsFunc(n, func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok })
+}
+
+// flag returns the value of -test.run or -test.skip for tests without a *.
+func (n names) flag() string { return "^(" + strings.Join(n, "|") + ")$" }
+
 // half is the tests that one user runs.
 type half struct {
 	name  string
-	login string         // an ordinary user's name, if not the current user
-	not   *regexp.Regexp // tests of the other half only, as FILE/TEST of package integration
-	leave *regexp.Regexp // packages of the other half only
-	skip  string         // pattern of tests that its packages leave out
-	only  *regexp.Regexp // the only tests of its packages, if not nil
+	login string // an ordinary user's name, if not the current user
+	not   names  // files and tests of package integration, and packages, of the other half only
+	skip  names  // tests that its packages leave out
+	only  names  // the only tests of its packages, if not nil
 }
 
 // Slow tests and packages that behave the same for every user belong to one half. The ordinary user's half has those that
 // need no rights of root: builds, pulls, agents, kernels, MCP, the documents, the servers' protocols, and the rules and
-// budgets that the proxy applies. Both halves run what the kernel could decide differently for root: ids, owners of files,
-// mounts, control groups, networks, signals, escapes. Root's half has what an
-// ordinary user cannot prepare on every machine. The packages of notUserPackages are pure, or run their
-// tests as an ordinary user too when root starts them.
+// budgets that the proxy applies. Both halves run what the kernel could decide differently for root: ids, owners of files, mounts, control
+// groups, networks, signals, escapes. Root's half has what an ordinary user
+// cannot prepare on every machine. The packages of notUser are pure, or run their tests as an ordinary user too when root
+// starts them.
 var (
-	notRoot = regexp.MustCompile(`^(agent_(branch|budget|hosted|image|jobs|mcp|programs|project|renew|terminal|text|tools|transcript|tree|workspace)|` +
-		`build(_input|_mounts|_output|_progress|_remote|_shapes|_warm)?|code_files|codes|devcontainer(_compose|_features)?|docs|doors|` +
-		`egress_(budget|goproxy|learn|load|peers|secret|tools|trust)|examples(_build)?|halfway|` +
-		`image_(archive|config|gc|maps|metadata|pull|refused|registry|root|store)|installers|jupyter|` +
-		`mcp_(ask|client|code|commands|egress|files|frontends|image|jobs|model|modern|operator|script|secret|session|transport|turns|wire)|` +
-		`outputs|path|push|recipes|repl|schema|serve_(agents|bounds|images|namespaces|operate|rest|secret|stored)|sessions_(key|turns)|skills|spare_shapes|streams)/|` +
-		`/Test(Build(Cases|Steps|Places|Collected|Held|Lost)|Image(Names|Pull|PullPolicy)|Parallel|ProxyKilledEarly|Serve(KilledAny|PauseSoon))$`)
-	notRootPackages = regexp.MustCompile(`^images/(archive|pull)$|^build(/devcontainer|/executor)?$|^client$|^kernels/code$|^mcp/filter$|^server/(inprocess|serve)$`)
-	notUser         = regexp.MustCompile(`^(install(_packages)?|release)/|/Test(Page.*|Serve(E2B|Python|ACME|Retention|ToolTexts|Runs|Killed)|BuildCasesPeer)$`)
-	notUserPackages = regexp.MustCompile(`^kernels(/driver|/languages)?$|^mcp(/hosttools)?$|^server(/(e2b|hostcmd|operate|page|rest|runs))?$|^session/audit$|` +
-		`^proxy(/policy|/redact)?$|^integration/(module|release)$|^images/push$|^build/containerfile$|^runner/ipc$|^netns$|^rootfs/unpack$`)
-	nowhere = regexp.MustCompile(`^\b$`)
+	notRoot = list(`
+		agent_branch agent_budget agent_hosted agent_image agent_jobs agent_mcp agent_programs agent_project agent_renew agent_terminal
+		agent_text agent_tools agent_transcript agent_tree agent_workspace
+		build build_input build_mounts build_output build_progress build_remote build_shapes build_warm
+		code_files codes devcontainer devcontainer_compose devcontainer_features docs doors
+		egress_budget egress_goproxy egress_learn egress_load egress_peers egress_secret egress_tools egress_trust examples examples_build halfway
+		image_archive image_config image_gc image_maps image_metadata image_pull image_refused image_registry image_root
+		image_store installers jupyter
+		mcp_ask mcp_client mcp_code mcp_commands mcp_egress mcp_files mcp_frontends mcp_image mcp_jobs mcp_model mcp_modern
+		mcp_operator mcp_script mcp_secret mcp_session mcp_transport mcp_turns mcp_wire
+		outputs path push recipes repl schema
+		serve_agents serve_bounds serve_images serve_namespaces serve_operate serve_rest serve_secret serve_stored
+		sessions_key sessions_turns skills spare_shapes streams
+
+		TestBuildCases TestBuildCollected TestBuildHeld TestBuildLost TestBuildPlaces TestBuildSteps TestImageNames TestImagePull TestImagePullPolicy
+		TestParallel TestProxyKilledEarly TestServeKilledAny TestServePauseSoon
+
+		./build ./build/devcontainer ./build/executor ./client ./images/archive ./images/pull ./kernels/code ./mcp/filter ./server/inprocess
+		./server/serve`)
+	notUser = list(`
+		install install_packages release
+
+		TestBuildCasesPeer TestPage* TestServeACME TestServeE2B TestServeKilled TestServePython TestServeRetention
+		TestServeRuns TestServeToolTexts
+
+		./build/containerfile ./images/push ./integration/module ./integration/release ./kernels
+		./kernels/languages ./mcp ./mcp/hosttools ./netns ./proxy ./proxy/policy ./proxy/redact ./rootfs/unpack
+		./runner/ipc ./server ./server/e2b ./server/hostcmd ./server/operate ./server/page ./server/rest ./server/runs
+		./session/audit`)
 	// notRace has tests that one goroutine runs, or whose work is that of other processes, which run without the race
 	// detector. Root's half runs them where it leaves the rest of their package to that detector.
-	notRace = regexp.MustCompile(`^Test(Fork(Large|Killed)|KeptKilled|Frames(Long|LongID|ManyErrors)|CodeErrors|HTTPBody|InputNames|Lines|MakeBounded|OutputBounded|WatchdogDiskFull)$`)
+	notRace = list(`TestCodeErrors TestForkKilled TestForkLarge TestFramesLong TestFramesLongID TestFramesManyErrors TestHTTPBody
+		TestInputNames TestKeptKilled TestLines TestMakeBounded TestOutputBounded TestWatchdogDiskFull`)
 )
 
 // halves returns the current user, and the ordinary one if there is one. Tests that the caller chose run in both.
 func (s *suite) halves() []half {
 	switch {
 	case s.login == "":
-		return []half{{name: "user", not: nowhere, leave: nowhere}}
+		return []half{{name: "user"}}
 	case s.pattern != "":
-		return []half{{name: "root", not: nowhere, leave: nowhere}, {name: "user", login: s.login, not: nowhere, leave: nowhere}}
+		return []half{{name: "root"}, {name: "user", login: s.login}}
 	}
-	return []half{{name: "root", not: notRoot, leave: notRootPackages}, {name: "user", login: s.login, not: notUser, leave: notUserPackages}}
+	return []half{{name: "root", not: notRoot}, {name: "user", login: s.login, not: notUser}}
 }
 
 // part is what one process runs.
@@ -80,7 +111,7 @@ func (s *suite) parts(ctx context.Context) ([]part, error) {
 	var parts []part
 	for _, h := range s.halves() {
 		for _, b := range plain {
-			if h.leave.MatchString(b.pkg) {
+			if h.not.has("./" + b.pkg) {
 				continue
 			}
 			of := h
@@ -95,7 +126,7 @@ func (s *suite) parts(ctx context.Context) ([]part, error) {
 	// The ordinary user's half runs those that skip names too. The processes that TestKill kills race on files only, each
 	// command of a script is a process that starts slowly with the detector, and TestManual starts man for each page.
 	for _, b := range raced {
-		if err := s.divide(&parts, b, half{name: "race", not: nowhere, skip: "^Test(Kill|Manual|Scripts)$|" + notRace.String()}); err != nil {
+		if err := s.divide(&parts, b, half{name: "race", skip: slices.Concat(list("TestKill TestManual TestScripts"), notRace)}); err != nil {
 			return nil, err
 		}
 	}
@@ -111,9 +142,9 @@ func (s *suite) divide(parts *[]part, b binary, h half) error {
 	if err != nil {
 		return err
 	}
-	whole := part{binary: b, half: h, name: h.name + " " + b.pkg, args: []string{"-test.run=" + s.pattern, "-test.skip=" + h.skip}}
+	whole := part{binary: b, half: h, name: h.name + " " + b.pkg, args: []string{"-test.run=" + s.pattern, "-test.skip=" + h.skip.flag()}}
 	if h.only != nil {
-		whole.args = []string{"-test.run=" + h.only.String()}
+		whole.args = []string{"-test.run=" + h.only.flag()}
 	}
 	empty := h.only != nil
 	for _, f := range files {
@@ -123,24 +154,24 @@ func (s *suite) divide(parts *[]part, b binary, h half) error {
 		}
 		whole.size += len(text)
 		for _, m := range test.FindAllSubmatch(text, -1) {
-			empty = empty && !h.only.Match(m[1])
+			empty = empty && !h.only.has(string(m[1]))
 		}
 		if b.pkg != "integration" || s.pattern != "" {
 			continue
 		}
-		var names []string
+		var run names
 		file := strings.TrimSuffix(filepath.Base(f), "_test.go")
 		for _, m := range test.FindAllSubmatch(text, -1) {
 			name := string(m[1])
-			if id := file + "/" + name; notRoot.MatchString(id) && notUser.MatchString(id) {
-				return fmt.Errorf("%s is in no half", id)
-			} else if name != "TestMain" && !h.not.MatchString(id) {
-				names = append(names, name)
+			left := func(to names) bool { return to.has(file) || to.has(name) }
+			if left(notRoot) && left(notUser) {
+				return fmt.Errorf("%s/%s is in no half", file, name)
+			} else if name != "TestMain" && !left(h.not) {
+				run = append(run, name)
 			}
 		}
-		if len(names) > 0 {
-			run := fmt.Sprintf("-test.run=^(%s)$", strings.Join(names, "|"))
-			*parts = append(*parts, part{b, h, h.name + " integration/" + file, []string{run}, len(text)})
+		if len(run) > 0 {
+			*parts = append(*parts, part{b, h, h.name + " integration/" + file, []string{"-test.run=" + run.flag()}, len(text)})
 		}
 	}
 	if (b.pkg != "integration" || s.pattern != "") && !empty {
