@@ -35,30 +35,30 @@ type half struct {
 }
 
 // Slow tests and packages that behave the same for every user belong to one half. The ordinary user's half has those that
-// need no rights of root: builds, pulls, agents, kernels, MCP, the documents, the servers' protocols, and the rules and
-// budgets that the proxy applies. Both halves run what the kernel could decide differently for root: ids, owners of files, mounts, control
-// groups, networks, signals, escapes. Root's half has what an ordinary user
+// need no rights of root: builds, pulls, agents, kernels, MCP, the documents, the servers' protocols, and the rules that the
+// proxy applies. Both halves run what the kernel could decide differently for root: ids, owners of files, mounts, control
+// groups, networks, signals, budgets of the machine's resources, secrets, escapes. Root's half has what an ordinary user
 // cannot prepare on every machine. The packages of notUser are pure, or run their tests as an ordinary user too when root
 // starts them.
 var (
 	notRoot = list(`
-		agent_branch agent_budget agent_hosted agent_image agent_jobs agent_mcp agent_programs agent_project agent_renew agent_terminal
+		agent_branch agent_budget agent_hosted agent_image agent_jobs agent_mcp agent_programs agent_renew agent_terminal
 		agent_text agent_tools agent_transcript agent_tree agent_workspace
 		build build_input build_mounts build_output build_progress build_remote build_shapes build_warm
 		code_files codes devcontainer devcontainer_compose devcontainer_features docs doors
-		egress_budget egress_goproxy egress_learn egress_load egress_peers egress_secret egress_tools egress_trust examples examples_build halfway
+		egress_goproxy egress_learn egress_load egress_peers egress_tools egress_trust examples examples_build halfway
 		image_archive image_config image_gc image_maps image_metadata image_pull image_refused image_registry image_root
 		image_store installers jupyter
-		mcp_ask mcp_client mcp_code mcp_commands mcp_egress mcp_files mcp_frontends mcp_image mcp_jobs mcp_model mcp_modern
+		mcp_ask mcp_client mcp_code mcp_commands mcp_egress mcp_frontends mcp_image mcp_jobs mcp_model mcp_modern
 		mcp_operator mcp_script mcp_secret mcp_session mcp_transport mcp_turns mcp_wire
 		outputs path push recipes repl schema
-		serve_agents serve_bounds serve_images serve_namespaces serve_operate serve_rest serve_secret serve_stored
+		serve_agents serve_bounds serve_images serve_namespaces serve_operate serve_rest serve_secret
 		sessions_key sessions_turns skills spare_shapes streams
 
-		TestBuildCases TestBuildCollected TestBuildHeld TestBuildLost TestBuildPlaces TestBuildSteps TestImageNames TestImagePull TestImagePullPolicy
+		TestBuildCases TestBuildCollected TestBuildHeld TestBuildLost TestImageNames TestImagePull TestImagePullPolicy
 		TestParallel TestProxyKilledEarly TestServeKilledAny TestServePauseSoon
 
-		./build ./build/devcontainer ./build/executor ./client ./images/archive ./images/pull ./kernels/code ./mcp/filter ./server/inprocess
+		./build ./build/devcontainer ./build/executor ./client ./images/pull ./kernels/code ./mcp/filter ./server/inprocess
 		./server/serve`)
 	notUser = list(`
 		install install_packages release
