@@ -31,43 +31,42 @@ func (hollow) Import(path string) (*types.Package, error) {
 	return p, nil
 }
 
+// resolve reads the package in a directory.
 func resolve(t *testing.T, dir string) resolved {
 	t.Helper()
-	r := resolved{set: token.NewFileSet(), files: map[string]*ast.File{}, uses: map[*ast.Ident]types.Object{}}
 	paths, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []*ast.File
+	sources := map[string]string{}
 	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
 		src, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.add(t, filepath.Base(path), string(src), &all)
+		if !strings.HasSuffix(path, "_test.go") {
+			sources[filepath.Base(path)] = string(src)
+		}
 	}
-	r.check(all)
-	return r
+	return resolveFiles(t, sources)
 }
 
-func (r resolved) add(t *testing.T, name, src string, all *[]*ast.File) {
+func resolveFiles(t *testing.T, sources map[string]string) resolved {
 	t.Helper()
-	f, err := parser.ParseFile(r.set, name, src, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
+	r := resolved{set: token.NewFileSet(), files: map[string]*ast.File{}, uses: map[*ast.Ident]types.Object{}}
+	var all []*ast.File
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		f, err := parser.ParseFile(r.set, name, sources[name], parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all = append(all, f); !ast.IsGenerated(f) {
+			r.files[name] = f
+		}
 	}
-	if *all = append(*all, f); !ast.IsGenerated(f) {
-		r.files[name] = f
-	}
-}
-
-// check ignores errors: names of hollow packages do not resolve.
-func (r resolved) check(all []*ast.File) {
-	conf := types.Config{Importer: hollow{}, Error: func(error) {}, FakeImportC: true}
+	conf := types.Config{Importer: hollow{}, Error: func(error) {}, FakeImportC: true} // names of hollow packages do not resolve
 	conf.Check("", r.set, all, &types.Info{Uses: r.uses})
+	return r
 }
 
 // arrows returns for each file the files whose functions, methods, types, variables and constants it uses.
@@ -90,31 +89,31 @@ func (r resolved) arrows() map[string]map[string]bool {
 	return out
 }
 
-// runUp puts the files of a package in the order that a reader would choose, each above the files that it uses, and
-// returns the arrows that run up in it. It begins with the file that uses most of the others and is used least by them,
-// and so on; then each file moves to where the fewest arrows run up, as long as that helps.
+// runUp puts the files of a package in an order with few arrows that run up, and returns those. Files that use many of the
+// others come first. Then each file moves to where the fewest arrows run up, as long as that helps.
 func runUp(arrows map[string]map[string]bool) (up []string, all int) {
-	left, order := slices.Sorted(maps.Keys(arrows)), []string(nil)
-	for len(left) > 0 {
-		first := slices.MaxFunc(left, func(a, b string) int { return lead(arrows, left, a) - lead(arrows, left, b) })
-		order = append(order, first)
-		left = slices.DeleteFunc(left, func(file string) bool { return file == first })
-		all += len(arrows[first])
+	files := slices.Sorted(maps.Keys(arrows))
+	lead := func(file string) (n int) { // how many files it uses, less those that use it
+		for _, other := range files {
+			n += cost(arrows, file, other)
+		}
+		return n
 	}
+	order := slices.SortedStableFunc(slices.Values(files), func(a, b string) int { return lead(b) - lead(a) })
 	for moved := true; moved; {
 		moved = false
 		for _, file := range slices.Clone(order) {
 			from := slices.Index(order, file)
-			cost, best, at := 0, 0, from
+			sum, best, at := 0, 0, from
 			for to := from + 1; to < len(order); to++ { // down, past the files that it uses
-				if cost += toll(arrows, file, order[to]); cost < best {
-					best, at = cost, to
+				if sum += cost(arrows, file, order[to]); sum < best {
+					best, at = sum, to
 				}
 			}
-			cost = 0
+			sum = 0
 			for to := from - 1; to >= 0; to-- {
-				if cost += toll(arrows, order[to], file); cost < best {
-					best, at = cost, to
+				if sum += cost(arrows, order[to], file); sum < best {
+					best, at = sum, to
 				}
 			}
 			if at != from {
@@ -124,6 +123,7 @@ func runUp(arrows map[string]map[string]bool) (up []string, all int) {
 		}
 	}
 	for i, file := range order {
+		all += len(arrows[file])
 		for _, above := range order[:i] {
 			if arrows[file][above] {
 				up = append(up, file+" → "+above)
@@ -133,16 +133,8 @@ func runUp(arrows map[string]map[string]bool) (up []string, all int) {
 	return up, all
 }
 
-// lead returns how many of the others file uses, less those that use it.
-func lead(arrows map[string]map[string]bool, others []string, file string) (n int) {
-	for _, other := range others {
-		n += toll(arrows, file, other)
-	}
-	return n
-}
-
-// toll returns how many more arrows run up when the file above moves below the other.
-func toll(arrows map[string]map[string]bool, above, below string) (n int) {
+// cost returns how many more arrows run up when the file above moves below the other.
+func cost(arrows map[string]map[string]bool, above, below string) (n int) {
 	if arrows[above][below] {
 		n++
 	}
@@ -165,14 +157,13 @@ func TestRuleArrows(t *testing.T) {
 		{"c: C; b: B C; a: A B; d: D A B C", 0},
 		{"a: A B; b: B C; c: C D; d: D A", 1},
 	} {
-		r := resolved{set: token.NewFileSet(), files: map[string]*ast.File{}, uses: map[*ast.Ident]types.Object{}}
-		var all []*ast.File
+		sources := map[string]string{}
 		for _, file := range strings.Split(c.files, "; ") {
 			name, words, _ := strings.Cut(file, ": ")
 			def, uses, _ := strings.Cut(words, " ")
-			r.add(t, name, fmt.Sprintf("package p\nfunc %s() { %s }\n", def, regexp.MustCompile(`\w+`).ReplaceAllString(uses, "$0();")), &all)
+			sources[name] = fmt.Sprintf("package p\nfunc %s() { %s }\n", def, regexp.MustCompile(`\w+`).ReplaceAllString(uses, "$0();"))
 		}
-		r.check(all)
+		r := resolveFiles(t, sources)
 		if up, _ := runUp(r.arrows()); len(up) != c.up {
 			t.Errorf("%s: %q run up, want %d", c.files, up, c.up)
 		}
@@ -180,12 +171,12 @@ func TestRuleArrows(t *testing.T) {
 	found := map[string]int{}
 	for _, dir := range measured(t) {
 		up, all := runUp(resolve(t, dir).arrows())
-		if 100*len(up) > mostUp*all {
+		if 100*len(up) > maxUp*all {
 			found[dir] = len(up)
 			t.Logf("%s: %d of %d arrows run up: %s", dir, len(up), all, strings.Join(up, ", "))
 		}
 	}
-	settle(t, found)
+	compare(t, found)
 }
 
 // measured returns the packages of programs. integration measures and drives them.
@@ -210,18 +201,20 @@ func TestRuleImports(t *testing.T) {
 				n++
 			}
 		}
-		if n > mostImports {
+		if n > maxImports {
 			found[dir] = n
 		}
 	}
-	settle(t, found)
+	compare(t, found)
 }
+
+var constructor = regexp.MustCompile(`^([nN]ew|[oO]pen)([A-Z]|$)`)
 
 // disguised returns the name of a type of the package with methods that is the first parameter of fn, or "". Constructors
 // may take their options in this way. Functions with type parameters cannot be methods, and values of function types are
 // literals.
 func (r resolved) disguised(fn *ast.FuncDecl) string {
-	if fn.Recv != nil || fn.Type.TypeParams != nil || len(fn.Type.Params.List) == 0 || regexp.MustCompile(`^([nN]ew|[oO]pen)([A-Z]|$)`).MatchString(fn.Name.Name) {
+	if fn.Recv != nil || fn.Type.TypeParams != nil || len(fn.Type.Params.List) == 0 || constructor.MatchString(fn.Name.Name) {
 		return ""
 	}
 	param := fn.Type.Params.List[0].Type
@@ -242,7 +235,7 @@ func (r resolved) disguised(fn *ast.FuncDecl) string {
 	return id.Name
 }
 
-// TestRuleMethods checks that a function whose first parameter is a type of its package with methods is one of them.
+// TestRuleMethods checks that a function whose first parameter is a type of its package with methods is a method.
 func TestRuleMethods(t *testing.T) {
 	found := map[string]int{}
 	for _, dir := range measured(t) {
@@ -255,10 +248,10 @@ func TestRuleMethods(t *testing.T) {
 				}
 				if of := r.disguised(fn); of != "" {
 					found[dir]++
-					t.Logf("%s/%s: %s is a method of %s", dir, name, fn.Name.Name, of)
+					t.Logf("%s/%s: %s should be a method of %s", dir, name, fn.Name.Name, of)
 				}
 			}
 		}
 	}
-	settle(t, found)
+	compare(t, found)
 }

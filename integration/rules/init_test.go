@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// initMost is how many allocations a package may make before main in a program that every command starts: enough for some
+// maxInit is how many allocations a package may make before main in a program that every command starts: enough for some
 // errors, and not for a table or an expression.
-const initMost = 4
+const maxInit = 4
 
-// initMore has the libraries that make more.
-var initMore = map[string]int{
+// maxInitOf has the libraries that make more.
+var maxInitOf = map[string]int{
 	"github.com/moby/sys/user": 8, // errors, and the ids of a process
 }
 
@@ -48,7 +48,7 @@ func TestRuleInit(t *testing.T) {
 			ours := first == "demesne" || strings.Contains(first, ".")
 			allocations, _ := strconv.Atoi(f[3])
 			size, _ := strconv.Atoi(f[2])
-			if most := max(initMost, initMore[f[1]]); ours && (allocations > most || size > 1<<10) {
+			if most := max(maxInit, maxInitOf[f[1]]); ours && (allocations > most || size > 1<<10) {
 				t.Errorf("%s: package %s makes %d allocations (%d bytes) before main, most %d: make them at the first use, by a function or package lazy", program, f[1], allocations, size, most)
 			}
 		}
