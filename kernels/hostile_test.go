@@ -338,7 +338,7 @@ func TestHostileExecution(t *testing.T) {
 	}
 }
 
-// TestHostileZMTP meets peers of a ZeroMQ socket that announce too much, or send what is not a message.
+// TestHostileZMTP meets peers of a ZeroMQ socket that announce too much, or send invalid messages.
 func TestHostileZMTP(t *testing.T) {
 	long := func(flags byte, size uint64) []byte { return binary.BigEndian.AppendUint64([]byte{flags}, size) }
 	for name, c := range map[string]struct {

@@ -23,7 +23,7 @@ const (
 // interruptGrace is the time from an interrupt to the end of the execution. Tests on a slow machine change it.
 var interruptGrace = 5 * time.Second
 
-// ErrDead is the error of a kernel that has ended, or was ended because it sent what is not a message.
+// ErrDead is the error of a kernel that has ended, or was ended because it sent an invalid message.
 var ErrDead = errors.New("the kernel has ended")
 
 // ErrStuck is the error of an execution that did not end after an interrupt. The kernel should be killed.

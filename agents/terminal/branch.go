@@ -67,7 +67,7 @@ func (b *Branch) freeName(last string) string {
 	return name
 }
 
-// Group makes the name that of a group of branches.
+// Group changes the name until no attempts of earlier sessions have it: each attempt gets a branch NAME/attempt-N.
 func (b *Branch) Group() error {
 	for name, n := b.Name, 2; n < 100; n++ {
 		if _, err := b.project.Git("rev-parse", "--verify", "--quiet", "refs/heads/"+b.Name+"/attempt-1"); err != nil {

@@ -1,4 +1,5 @@
-// Package code has the verb about code that demesne does not run.
+// Package code has the verb code, which checks the syntax of files in a sandbox and executes nothing of them: see package
+// kernels/syntax.
 package code
 
 import (

@@ -89,7 +89,8 @@ func (o *Options) SetDevcontainer(arg string) error {
 	return nil
 }
 
-// Absolute returns a flag with its value, with an absolute path. In the values of --image and --secret a path follows the word for its kind.
+// Absolute returns a flag with its value, with an absolute path. In the values of --image and --secret a path follows the
+// word for its kind.
 func Absolute(f *cmdline.Flag, value string) []string {
 	abs := func(path string) string {
 		if full, err := filepath.Abs(path); err == nil {

@@ -24,8 +24,8 @@ func recipeRef(r recipes.Recipe, args []string) Ref {
 	return Ref{Kind: Recipe, Given: name, Full: defaultDomain + "/" + name, Args: strings.Join(args, "\n")}
 }
 
-// parse parses demesne/NAME[:TAG]. Without a tag it is the image that the recipe makes now.
-func (n named) parse(name string) (Ref, error) {
+// recipe parses demesne/NAME[:TAG]. Without a tag it is the image that the recipe makes now.
+func (n named) recipe(name string) (Ref, error) {
 	r, ok := recipes.Find(name)
 	switch {
 	case !ok:

@@ -92,7 +92,7 @@ func parseRegistry(s string) (Ref, error) {
 		return Ref{}, err
 	}
 	if name, ok := strings.CutPrefix(n.path, recipes.Namespace); ok && n.domain == defaultDomain {
-		return n.parse(name)
+		return n.recipe(name)
 	}
 	kind := Registry
 	if !strings.ContainsAny(s, "/:@.") {

@@ -35,7 +35,7 @@ func (a *SIGQUITAction) Restore() {
 	}
 }
 
-func (to *SIGQUITAction) swap(before *SIGQUITAction) bool {
-	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGQUIT), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(before)), maskSize, 0, 0)
+func (a *SIGQUITAction) swap(before *SIGQUITAction) bool {
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGQUIT), uintptr(unsafe.Pointer(a)), uintptr(unsafe.Pointer(before)), maskSize, 0, 0)
 	return errno == 0
 }

@@ -63,7 +63,7 @@ func (c *Session) died(k *kernels.Running, why *Death) *Death {
 		case <-k.Ended():
 			why = deathOf(k.Result())
 		case <-time.After(endGrace):
-			why = &Death{"the kernel sent what is not a message of a kernel, and was killed", renew}
+			why = &Death{"the kernel sent an invalid message, and was killed", renew}
 		}
 	}
 	c.mu.Lock()

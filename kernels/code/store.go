@@ -17,7 +17,7 @@ import (
 	"demesne/session"
 )
 
-// Limits bounds the sessions of a Store. A zero field is not a limit.
+// Limits bounds the sessions of a Store. A zero field sets no limit.
 type Limits struct {
 	Sessions  int           // in all. One more ends the one that was idle for longest
 	PerCaller int           // one more is refused
