@@ -144,13 +144,11 @@ func (p *Project) KeptHome(home, agent string) (string, error) {
 	return real, nil
 }
 
-// Identity returns the variables that name the user as author of commits, as the user's git does: the home of the
-// sandbox has no configuration of git.
+// Identity returns the variables that name the user, or else the agent, as author of commits: the home of the sandbox has
+// no configuration of git.
 func (p *Project) Identity(agent string) []string {
-	name, _ := p.Git("config", "user.name")
-	mail, _ := p.Git("config", "user.email")
-	name, mail = cmp.Or(name, agent), cmp.Or(mail, agent+"@localhost")
-	return []string{"GIT_AUTHOR_NAME=" + name, "GIT_AUTHOR_EMAIL=" + mail, "GIT_COMMITTER_NAME=" + name, "GIT_COMMITTER_EMAIL=" + mail}
+	name, email := git.Author(p.Root)
+	return git.Identity(cmp.Or(name, agent), cmp.Or(email, agent+"@localhost"))
 }
 
 // Git runs git in the user's repository, for one line of output. The repository's configuration applies, so it may only

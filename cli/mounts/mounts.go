@@ -1,7 +1,7 @@
 // Package mounts shows directories of this machine to sandboxes, at paths of their own.
 //
-//	mounts.go, mountarg.go, caches.go, git.go    flags → the mounts and variables of a sandbox
-//	autorun.go, cow.go                           reports at the end, about files and changes
+//	mounts.go, mountarg.go, caches.go    flags → the mounts and variables of a sandbox
+//	autorun.go, cow.go                   reports at the end, about files and changes
 //
 // It writes to this machine only where a flag says: a cache, and the record of changes that are kept apart. Read-only mounts
 // protect files that programs of this machine would execute later (package upper knows them), as far as the kernel keeps a
@@ -22,6 +22,7 @@ import (
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
+	"demesne/internal/git"
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/client"
@@ -204,7 +205,7 @@ func (o *Options) gitIdentity() (env []string, err error) {
 		dir = "."
 	}
 	if _, err := exec.LookPath("git"); err == nil {
-		env = identityIn(dir)
+		env = git.Identity(git.Author(dir))
 	}
 	if len(env) == 0 && o.identity == "yes" {
 		return nil, text.Hinted(errors.New("--git-identity: git has no name and no address here"), "git config --global user.name NAME sets one")
