@@ -72,9 +72,9 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	if err != nil {
 		return nil, err
 	}
+	var s sinks
 	hidden := o.Network.Hidden()
-	s := sinks{blank: func(to io.Writer) io.WriteCloser { return hidden.Writer(to) }}
-	mine.Stdout, mine.Stderr = s.open(out), s.open(errs)
+	mine.Stdout, mine.Stderr = s.open(hidden.Writer(out)), s.open(hidden.Writer(errs))
 	defer s.close()
 	if s.err != nil {
 		return nil, s.err
@@ -92,13 +92,12 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 
 // sinks are pipes that this process copies to writers.
 type sinks struct {
-	blank  func(io.Writer) io.WriteCloser // redacts credentials
 	ends   []*os.File
 	copied sync.WaitGroup
 	err    error
 }
 
-func (s *sinks) open(to io.Writer) *os.File {
+func (s *sinks) open(to io.WriteCloser) *os.File {
 	r, w, err := os.Pipe()
 	if err != nil {
 		s.err = err
@@ -107,9 +106,8 @@ func (s *sinks) open(to io.Writer) *os.File {
 	s.ends = append(s.ends, w)
 	s.copied.Go(func() {
 		defer r.Close()
-		w := s.blank(to)
-		io.Copy(w, r)
-		w.Close()
+		io.Copy(to, r)
+		to.Close()
 	})
 	return w
 }

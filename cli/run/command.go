@@ -3,15 +3,12 @@ package run
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 
-	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/fsutil"
-	"demesne/internal/text"
 	"demesne/kernels/languages"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -142,12 +139,9 @@ func (s *script) takeStdin(o *runOptions) error {
 	if o.Interactive || o.TTY || o.background {
 		return errors.New("stdin has the program: it cannot be combined with -i, -t or --background")
 	}
-	code, err := io.ReadAll(io.LimitReader(o.Stdin, app.MaxCode+1))
-	switch {
-	case err != nil:
+	code, err := o.ReadCode("-")
+	if err != nil {
 		return fmt.Errorf("read stdin: %w", err)
-	case len(code) > app.MaxCode:
-		return fmt.Errorf("read stdin: longer than %s", text.FormatBytes(app.MaxCode))
 	}
 	if s.temporary, err = os.MkdirTemp("", "demesne-stdin-"); err != nil {
 		return err

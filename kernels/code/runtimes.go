@@ -11,7 +11,6 @@ import (
 	"demesne/kernels"
 	"demesne/kernels/driver"
 	"demesne/kernels/languages"
-	"demesne/kernels/syntax"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -45,15 +44,6 @@ func Runtimes(ctx context.Context, s *session.Service, c session.CreateOptions, 
 	all := runtimesOf(root)
 	versions(ctx, s, sb.ID, all)
 	return all, nil
-}
-
-// Check checks the syntax of code in a new sandbox, see [syntax.Check].
-func Check(ctx context.Context, s *session.Service, c session.CreateOptions, l languages.Language, code string, cb session.Callbacks) (*Result, error) {
-	problems, err := syntax.Check(ctx, s, c, l, code, cb)
-	if err != nil {
-		return nil, err
-	}
-	return &Result{Problems: problems}, nil
 }
 
 // programs returns the names of the interpreters of all languages.

@@ -15,6 +15,7 @@ import (
 	"demesne/kernels/code"
 	"demesne/kernels/driver"
 	"demesne/kernels/languages"
+	"demesne/kernels/syntax"
 	"demesne/mcp"
 	"demesne/mcp/toolbackend/sandboxes"
 	"demesne/proxy/redact"
@@ -421,8 +422,11 @@ func (f *Sessions) Check(ctx context.Context, r code.Request, w session.Callback
 	if err != nil {
 		return nil, err
 	}
-	result, err := code.Check(ctx, f.Service, c, l, r.Code, w)
-	return result, sandboxes.Explained(err)
+	problems, err := syntax.Check(ctx, f.Service, c, l, r.Code, w)
+	if err != nil {
+		return nil, sandboxes.Explained(err)
+	}
+	return &code.Result{Problems: problems}, nil
 }
 
 // program executes code with the language's interpreter.
