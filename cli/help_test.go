@@ -23,6 +23,15 @@ func TestVerbs(t *testing.T) {
 	if words := helpWords(); !slices.Equal(names, words) {
 		t.Errorf("commands and topics %q, helpWords %q", names, words)
 	}
+	for _, g := range groups() {
+		var verbs []string
+		for _, v := range g.all() {
+			verbs = append(verbs, v.Name)
+		}
+		if !slices.Equal(verbs, strings.Fields(g.names)) {
+			t.Errorf("a group makes %q, its names are %q", verbs, g.names)
+		}
+	}
 }
 
 // TestArguments checks that flags may stand anywhere, except after the start of a foreign command line.
