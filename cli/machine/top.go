@@ -149,8 +149,9 @@ func orders() map[byte]func(a, b topRow) int {
 }
 
 func (v *topView) sort(rows []topRow) {
+	order := orders()[v.key]
 	slices.SortStableFunc(rows, func(a, b topRow) int {
-		return cmp.Or(orders()[v.key](a, b), cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(order(a, b), cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.ID, b.ID))
 	})
 }
 
