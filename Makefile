@@ -51,7 +51,7 @@ demo: build
 test-nested: build
 	@RUN='^Test(Environments|Refused|Nested|Rung)' PKG=./integration GO="$(GO)" integration/test.sh
 
-# Builds a release twice and under another module path, and installs archives and packages in roots of Debian 12 and 13. It takes minutes.
+# Builds a release twice and under another module path, and installs archives and packages in roots of Debian 12 and 13.
 test-release: build
 	@DEMESNE_RELEASE=1 integration/deps.sh
 	@DEMESNE_RELEASE=1 TIMEOUT=1h RUN='^Test(Install|Release|Rename)' PKG='./integration ./integration/module' GO="$(GO)" integration/test.sh
@@ -101,7 +101,7 @@ chaos: build
 clients: build
 	@integration/clients.sh
 
-# Tests demesne serve with clients for Python on an image as E2B's sandboxes have it. PARTS=calls, which CI runs, takes the SDKs only.
+# Tests demesne serve with clients for Python, on an image such as E2B's sandboxes have. PARTS=calls, as in CI, tests only the SDKs.
 python: build
 	@integration/python.sh
 
@@ -137,8 +137,8 @@ module:
 	$(GO) run ./integration/module '$(PATH)'
 
 # Makes the archives, packages and MCP bundle of a release in bin/release, or OUT: for this processor, and for arm64 if its C
-# compiler is here (apt-get install gcc-aarch64-linux-gnu). ARCH=arm64 demands one. MINISIGN_KEY names a secret key of
-# minisign, which signs the sums.
+# compiler is here (apt-get install gcc-aarch64-linux-gnu). ARCH=arm64 makes only that one, and fails without the compiler.
+# MINISIGN_KEY names a secret key of minisign, which signs the sums.
 release:
 	@$(GO) run ./integration/release/makerelease $(if $(ARCH),-arch '$(ARCH)') $(if $(OUT),-out '$(OUT)')
 

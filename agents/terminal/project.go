@@ -1,5 +1,12 @@
 // Package terminal has what an agent at the user's terminal works with: the project, the home that it keeps there, and the
 // directory of one session.
+//
+//	project.go    the user's directory, its git repository, and the agent's home for it
+//	branch.go     the clone of --branch, and the commits that come back as a bundle
+//	session.go    the directory of one session, locked (flock(2)) until its process ends
+//
+// It makes no sandbox and starts no agent: cli/agent does. A sandbox may have written the project and its repository, so git
+// runs without the repository's hooks: see package internal/git.
 package terminal
 
 import (

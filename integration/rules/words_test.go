@@ -43,7 +43,7 @@ var wordsAsData = map[string]bool{
 	"integration/rules/words_test.go": true,
 }
 
-// withTics are rooms between a caller and the kernel that keep the turns of their comments.
+// withTics are the rooms between a caller and the kernel. Their comments may have tics.
 var withTics = regexp.MustCompile(`^(runner/(sandbox|engine|container|pid1|ipc|seccomp|userns)|netns|rootfs)/`)
 
 // TestRuleWords checks that comments, strings, documents and scripts use none of the unwanted words, and no tics.
