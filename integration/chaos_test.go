@@ -24,13 +24,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chaos is a machine on which everything is in use, while its processes are killed and its resources run out.
+// chaos is a machine on which all workloads run, while its processes are killed and its resources run out.
 type chaos struct {
 	*site
-	busy  sync.WaitGroup // callers at work
-	stop  atomic.Bool    // callers start nothing more
-	tries atomic.Int64   // finished uses
-	whole atomic.Int64   // those that succeeded
+	busy     sync.WaitGroup // callers at work
+	stop     atomic.Bool    // callers start nothing more
+	tries    atomic.Int64   // workloads that ended
+	complete atomic.Int64   // those that succeeded
 
 	mu     sync.Mutex
 	api    *apiServer
@@ -40,8 +40,8 @@ type chaos struct {
 
 // TestChaos mixes runs, sessions, jobs, pulls, builds, egress, agents, notebooks, MCP and the server. Meanwhile it kills the
 // callers, runners, reapers, inits, proxies, image programs and the server, and takes away descriptors, disk, memory and
-// processes. A use succeeds with the whole result, or says that it failed. At the end each job has ended, the server answers,
-// the next use of each kind succeeds and nothing is left. DEMESNE_SEED repeats the choices of an earlier run, though not its
+// processes. A workload succeeds with the whole result, or says that it failed. At the end each job has ended, the server answers,
+// each workload succeeds and nothing is left. DEMESNE_SEED repeats the choices of an earlier run, though not its
 // moments.
 func TestChaos(t *testing.T) {
 	onInternet(t, func(n *internet) {
@@ -63,15 +63,15 @@ func TestChaos(t *testing.T) {
 		for i := range uint64(3) {
 			c.busy.Go(func() { c.work(rand.New(rand.NewPCG(seed, i))) })
 		}
-		c.disturb(disk, rand.New(rand.NewPCG(seed, 99)))
+		c.inject(disk, rand.New(rand.NewPCG(seed, 99)))
 		c.stop.Store(true)
 		c.busy.Wait()
-		t.Logf("%d uses, %d of them successful", c.tries.Load(), c.whole.Load())
-		c.calm(t)
+		t.Logf("%d workloads, %d of them successful", c.tries.Load(), c.complete.Load())
+		c.recovers(t)
 	})
 }
 
-// injections returns how often TestChaos disturbs.
+// injections returns how many faults TestChaos injects.
 func injections() int {
 	if os.Getenv("DEMESNE_ROUNDS") == "" {
 		return 12
@@ -79,14 +79,14 @@ func injections() int {
 	return rounds()
 }
 
-// An injury is one disturbance. Those with an action last until the function that it returns is called.
-type injury struct {
+// A fault is one disturbance. One with an action lasts until the function that it returns is called.
+type fault struct {
 	name   string
 	victim string // name of a process to kill, as in /proc/PID/stat
 	action func(c *chaos, disk string) (undo func())
 }
 
-var injuries = []injury{
+var faults = []fault{
 	{name: "a runner", victim: "demesne-runner"},
 	{name: "a reaper", victim: "demesne-reaper"},
 	{name: "an init", victim: "demesne-init"},
@@ -104,13 +104,13 @@ var injuries = []injury{
 	}},
 }
 
-// disturb injures the machine at moments that rng chooses, until there were enough injuries that found a victim.
-func (c *chaos) disturb(disk string, rng *rand.Rand) {
+// inject causes faults at moments that rng chooses, until enough of them found a victim.
+func (c *chaos) inject(disk string, rng *rand.Rand) {
 	c.Helper()
 	count := map[string]int{}
 	for done := 0; done < injections() && !c.stop.Load(); {
 		time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond) // the moment
-		one := injuries[rng.IntN(len(injuries))]
+		one := faults[rng.IntN(len(faults))]
 		if one.action != nil {
 			undo := one.action(c, disk)
 			time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond) // how long the resource is missing
@@ -125,23 +125,13 @@ func (c *chaos) disturb(disk string, rng *rand.Rand) {
 		count[one.name]++
 		done++
 	}
-	c.Logf("injuries: %v", count)
+	c.Logf("faults: %v", count)
 }
 
-// living lists the descendants of the test with this name. It waits for no child, as [descendants] does: others wait for theirs.
+// living lists the descendants of the test with this name. It reaps no child, as [descendants] does: others wait for theirs.
 func living(name string) (pids []int) {
-	all := processes()
-	family := map[int]bool{os.Getpid(): true}
-	for grown := true; grown; {
-		grown = false
-		for _, p := range all {
-			if family[p.ppid] && !family[p.pid] {
-				family[p.pid], grown = true, true
-			}
-		}
-	}
-	for _, p := range all {
-		if family[p.pid] && p.state != 'Z' && strings.HasSuffix(p.name, name) {
+	for _, p := range family(os.Getpid()) {
+		if p.state != 'Z' && strings.HasSuffix(p.name, name) {
 			pids = append(pids, p.pid)
 		}
 	}
@@ -184,7 +174,7 @@ func (c *chaos) bomb(flag, value, script string) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if r, err := c.use(nil, "run", flag, value, "--timeout", "10s", "--", "sh", "-c", script); err == nil && r.code == 0 {
+		if r, err := c.call(nil, "run", flag, value, "--timeout", "10s", "--", "sh", "-c", script); err == nil && r.code == 0 {
 			c.breaks("%s %s held nothing: %+v", flag, value, r)
 		}
 	}()
@@ -198,32 +188,32 @@ func (c *chaos) breaks(format string, args ...any) {
 	c.broken = append(c.broken, fmt.Sprintf(format, args...))
 }
 
-// work uses demesne until the chaos stops.
+// work runs workloads until the chaos stops.
 func (c *chaos) work(rng *rand.Rand) {
 	for !c.stop.Load() {
-		u := uses[rng.IntN(len(uses))]
-		v := u.once(c, strconv.Itoa(rng.IntN(1e9)))
+		w := workloads[rng.IntN(len(workloads))]
+		v := w.run(c, strconv.Itoa(rng.IntN(1e9)))
 		c.tries.Add(1)
 		if text, err := os.ReadFile(c.store + "/index.json"); err == nil && !bytes.Contains(text, []byte("local/bb")) {
-			c.breaks("the store lost an image, after %s: %s", u.name, text)
+			c.breaks("the store lost an image, after %s: %s", w.name, text)
 			c.stop.Store(true)
 		}
 		switch {
-		case v == whole:
-			c.whole.Add(1)
+		case v == complete:
+			c.complete.Add(1)
 		case v.broken:
-			c.breaks("%s: %s", u.name, v.why)
+			c.breaks("%s: %s", w.name, v.why)
 		}
 	}
 }
 
-// A verdict says why a use did not succeed: something died and said so, or a promise was broken.
+// A verdict says why a workload did not succeed: a fault stopped it and it said so, or a promise was broken.
 type verdict struct {
 	why    string
 	broken bool
 }
 
-var whole = verdict{}
+var complete = verdict{}
 
 func excused(r any) verdict { return verdict{why: fmt.Sprintf("%.1000s", fmt.Sprintf("%+v", r))} }
 
@@ -231,51 +221,54 @@ func broken(format string, args ...any) verdict {
 	return verdict{fmt.Sprintf("%.1000s", fmt.Sprintf(format, args...)), true}
 }
 
-// A use is one way to work with demesne. The token is a number of its own.
-type use struct {
+// A workload is one way to use demesne. Its output has the token, which no other workload has.
+type workload struct {
 	name string
-	once func(c *chaos, token string) verdict
+	run  func(c *chaos, token string) verdict
 }
 
-var uses = []use{
+var workloads = []workload{
 	{"exit code", func(c *chaos, token string) verdict {
-		r, err := c.use(nil, "run", "--", "sh", "-c", "echo "+token+"; exit 7")
+		r, err := c.call(nil, "run", "--", "sh", "-c", "echo "+token+"; exit 7")
 		return judge(r, err, 7, token+"\n")
 	}},
-	{"outputs", (*chaos).useOutputs},
-	{"session", (*chaos).useSession},
-	{"job", (*chaos).useJob},
+	{"outputs", (*chaos).runOutputs},
+	{"session", (*chaos).runSession},
+	{"job", (*chaos).runJob},
 	{"image", func(c *chaos, token string) verdict {
-		r, err := c.use(nil, "run", "--image", "local/bb", "--", "sh", "-c", "echo "+token)
+		r, err := c.call(nil, "run", "--image", "local/bb", "--", "sh", "-c", "echo "+token)
 		return judge(r, err, 0, token+"\n")
 	}},
 	{"pull", func(c *chaos, token string) verdict {
-		c.use(nil, "rmi", c.reg.Host+"/base")
-		r, err := c.use(nil, "run", "--pull", "always", "--image", c.reg.Host+"/base", "--", "sh", "-c", "echo "+token)
+		c.call(nil, "rmi", c.reg.Host+"/base")
+		r, err := c.call(nil, "run", "--pull", "always", "--image", c.reg.Host+"/base", "--", "sh", "-c", "echo "+token)
 		return judge(r, err, 0, token+"\n")
 	}},
-	{"build", (*chaos).useBuild},
+	{"build", (*chaos).runBuild},
 	{"egress", func(c *chaos, _ string) verdict {
-		r, err := c.use(nil, "run", "--allow-domain", "good.test", "--", "curl", "-sSf", "http://good.test/")
-		if err == nil && r.code > 0 && r.code < 100 {
-			return excused(r) // curl's own words for a broken connection
+		r, err := c.call(nil, "run", "--allow-domain", "good.test", "--", "curl", "-sSf", "http://good.test/")
+		if strings.Contains(r.stderr, "error: 403") {
+			return broken("an allowed name is denied: %+v", r)
+		}
+		if err == nil && r.code > 0 && r.code < 100 && r.stderr != "" {
+			return excused(r) // curl says that its connection broke
 		}
 		return judge(r, err, 0, "hello from good.test\n")
 	}},
 	{"agent", func(c *chaos, token string) verdict {
-		r, err := c.use(nil, "agent", "run", "--egress", "none", "--script", "echo answer "+token, "task")
+		r, err := c.call(nil, "agent", "run", "--egress", "none", "--script", "echo answer "+token, "task")
 		v := judge(r, err, 0, r.stdout)
-		if v == whole && !strings.Contains(r.stdout, "answer "+token) {
+		if v == complete && !strings.Contains(r.stdout, "answer "+token) {
 			return broken("the answer is lost: %+v", r)
 		}
 		return v
 	}},
-	{"MCP", (*chaos).useMCP},
-	{"server", (*chaos).useServer},
+	{"MCP", (*chaos).runMCP},
+	{"server", (*chaos).runServer},
 }
 
-// use runs the CLI to its end, which may be violent.
-func (c *chaos) use(stdin io.Reader, args ...string) (result, error) {
+// call runs the CLI until it ends or is killed.
+func (c *chaos) call(stdin io.Reader, args ...string) (result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "demesne"), args...)
@@ -307,7 +300,7 @@ func judge(r result, err error, code int, stdout string) verdict {
 	case strings.Contains(r.stderr, "goroutine "):
 		return broken("crashed: %s", r.stderr)
 	case r.code == code && r.stdout == stdout:
-		return whole
+		return complete
 	case r.code == code:
 		return broken("success without the whole output %q: %+v", stdout, r)
 	case r.code == 125 && r.stderr != "", r.code == 128+int(syscall.SIGKILL):
@@ -316,45 +309,45 @@ func judge(r result, err error, code int, stdout string) verdict {
 	return broken("neither success nor a reason: %+v", r)
 }
 
-func (c *chaos) useOutputs(token string) verdict {
-	r, err := c.use(nil, "run", "--json", "--", "sh", "-c", "set -e; echo "+token+" > /out/f")
+func (c *chaos) runOutputs(token string) verdict {
+	r, err := c.call(nil, "run", "--json", "--", "sh", "-c", "set -e; echo "+token+" > /out/f")
 	var p report
 	json.Unmarshal([]byte(r.stdout), &p)
 	if p.Stderr != "" && p.ExitCode > 0 && r.code == p.ExitCode {
 		return excused(r) // the shell says that the disk is full
 	}
-	if v := judge(r, err, 0, r.stdout); v != whole {
+	if v := judge(r, err, 0, r.stdout); v != complete {
 		return v
 	}
 	if text, err := os.ReadFile(p.Out + "/f"); string(text) != token+"\n" {
 		return broken("success without the output: %q %v: %+v", text, err, r)
 	}
 	os.RemoveAll(p.Out)
-	return whole
+	return complete
 }
 
-func (c *chaos) useSession(token string) verdict {
-	r, err := c.use(nil, "create", "--ttl", "5m")
-	if v := judge(r, err, 0, r.stdout); v != whole {
+func (c *chaos) runSession(token string) verdict {
+	r, err := c.call(nil, "create", "--ttl", "5m")
+	if v := judge(r, err, 0, r.stdout); v != complete {
 		return v
 	}
 	id := strings.TrimSpace(r.stdout)
-	defer c.use(nil, "rm", "--force", id)
-	r, err = c.use(nil, "exec", id, "--", "sh", "-c", "set -e; echo "+token+" > /tmp/f; echo ok")
-	if r.code == 1 || r.code == 2 {
+	defer c.call(nil, "rm", "--force", id)
+	r, err = c.call(nil, "exec", id, "--", "sh", "-c", "set -e; echo "+token+" > /tmp/f; echo ok")
+	if (r.code == 1 || r.code == 2) && r.stderr != "" {
 		return excused(r) // a full disk
 	}
-	if v := judge(r, err, 0, "ok\n"); v != whole {
+	if v := judge(r, err, 0, "ok\n"); v != complete {
 		return v
 	}
-	r, err = c.use(nil, "exec", id, "--", "cat", "/tmp/f")
+	r, err = c.call(nil, "exec", id, "--", "cat", "/tmp/f")
 	return judge(r, err, 0, token+"\n")
 }
 
-func (c *chaos) useJob(token string) verdict {
-	r, err := c.use(nil, "run", "--background", "--", "sh", "-c", "echo "+token)
+func (c *chaos) runJob(token string) verdict {
+	r, err := c.call(nil, "run", "--background", "--", "sh", "-c", "echo "+token)
 	v := judge(r, err, 0, r.stdout)
-	if v == whole {
+	if v == complete {
 		c.mu.Lock()
 		c.jobs[strings.TrimSpace(r.stdout)] = token + "\n"
 		c.mu.Unlock()
@@ -362,7 +355,7 @@ func (c *chaos) useJob(token string) verdict {
 	return v
 }
 
-func (c *chaos) useBuild(token string) verdict {
+func (c *chaos) runBuild(token string) verdict {
 	dir := filepath.Join(c.dir, "build-"+token)
 	defer os.RemoveAll(dir)
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -371,24 +364,24 @@ func (c *chaos) useBuild(token string) verdict {
 	if err := os.WriteFile(dir+"/Containerfile", []byte("FROM local/bb\nRUN echo "+token+" > /token\n"), 0o644); err != nil {
 		return excused(err)
 	}
-	r, err := c.use(nil, "build", "--egress", "none", dir)
+	r, err := c.call(nil, "build", "--egress", "none", dir)
 	if r.code > 0 && r.code < 100 && r.stderr != "" {
 		return excused(r) // a full disk, in RUN
 	}
-	if v := judge(r, err, 0, r.stdout); v != whole {
+	if v := judge(r, err, 0, r.stdout); v != complete {
 		return v
 	}
-	r, err = c.use(nil, "run", "--image", strings.TrimSpace(r.stdout), "--", "cat", "/token")
+	r, err = c.call(nil, "run", "--image", strings.TrimSpace(r.stdout), "--", "cat", "/token")
 	return judge(r, err, 0, token+"\n")
 }
 
-func (c *chaos) useMCP(token string) verdict {
+func (c *chaos) runMCP(token string) verdict {
 	in := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"chaos","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"echo %s","egress":"none"}}}
 `, token)
-	r, err := c.use(strings.NewReader(in), "mcp")
-	if v := judge(r, err, 0, r.stdout); v != whole {
+	r, err := c.call(strings.NewReader(in), "mcp")
+	if v := judge(r, err, 0, r.stdout); v != complete {
 		return v
 	}
 	for line := range strings.Lines(r.stdout) {
@@ -401,13 +394,13 @@ func (c *chaos) useMCP(token string) verdict {
 		if !strings.Contains(line, token) {
 			return broken("success without the output: %s", line)
 		}
-		return whole
+		return complete
 	}
 	return broken("no answer: %+v", r)
 }
 
-// useServer makes a sandbox by HTTP, uses and removes it. A server that was killed is started again.
-func (c *chaos) useServer(token string) verdict {
+// runServer creates a sandbox by HTTP, and runs a command in it. A server that was killed is started again.
+func (c *chaos) runServer(token string) verdict {
 	c.mu.Lock()
 	api := c.api
 	c.mu.Unlock()
@@ -448,15 +441,17 @@ func (c *chaos) useServer(token string) verdict {
 	defer ask("DELETE", "/v1/sandboxes/"+made.ID, "")
 	status, text = ask("POST", "/v1/sandboxes/"+made.ID+"/exec", `{"command":"echo `+token+`"}`)
 	var ran struct {
-		ExitCode int `json:"exit_code"`
-		Reason   string
+		ExitCode       int `json:"exit_code"`
+		Reason, Stderr string
 	}
 	json.Unmarshal([]byte(text), &ran)
 	switch {
 	case status == 200 && strings.Contains(text, token):
-		return whole
-	case status == 200 && ran.ExitCode == 0 && ran.Reason == "":
+		return complete
+	case status == 200 && ran.Reason == "exited" && ran.ExitCode == 0:
 		return broken("success without the output: %s", text)
+	case status == 200 && ran.Reason == "exited" && ran.Stderr == "":
+		return broken("neither success nor a reason: %s", text)
 	}
 	return excused(text)
 }
@@ -484,8 +479,8 @@ func dead(pid int) bool {
 	return true
 }
 
-// calm checks what must hold once nothing disturbs any more.
-func (c *chaos) calm(t *testing.T) {
+// recovers checks what must hold after the last fault.
+func (c *chaos) recovers(t *testing.T) {
 	c.serveAgain()
 	for id, want := range c.jobs {
 		if r := c.demesne("wait", "--timeout", "2m", id); r.code == 124 {
@@ -494,9 +489,9 @@ func (c *chaos) calm(t *testing.T) {
 			t.Errorf("job %s succeeded, but its output is lost: %+v %+v", id, r, logs)
 		}
 	}
-	for _, u := range uses {
-		if v := u.once(c, "123456"); v != whole {
-			t.Errorf("%s does not work afterwards: %s", u.name, v.why)
+	for _, w := range workloads {
+		if v := w.run(c, "123456"); v != complete {
+			t.Errorf("%s does not work afterwards: %s", w.name, v.why)
 		}
 	}
 	for id := range strings.FieldsSeq(c.must("ls", "-q")) {

@@ -174,20 +174,24 @@ func childless() bool {
 	}
 }
 
-func descendantsOf(root int) (out []process) {
+// family lists the descendants of a process, also dead ones, and reaps none.
+func family(root int) []process {
 	all := processes()
-	family := map[int]bool{root: true}
+	members := map[int]bool{root: true}
 	for grown := true; grown; {
 		grown = false
 		for _, p := range all {
-			if family[p.ppid] && !family[p.pid] {
-				family[p.pid], grown = true, true
+			if members[p.ppid] && !members[p.pid] {
+				members[p.pid], grown = true, true
 			}
 		}
 	}
-	for _, p := range all {
+	return slices.DeleteFunc(all, func(p process) bool { return p.pid == root || !members[p.pid] })
+}
+
+func descendantsOf(root int) (out []process) {
+	for _, p := range family(root) {
 		switch {
-		case p.pid == root || !family[p.pid]:
 		case p.state == 'Z' && p.ppid == os.Getpid():
 			unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
 		case p.state != 'Z':
