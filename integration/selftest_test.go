@@ -54,6 +54,9 @@ func TestSelfTest(t *testing.T) {
 	if n := all.count(0, "not contained"); n < want || code != 0 || len(all[0].Outcomes) != len(all[1].Outcomes) {
 		t.Errorf("exit %d, %d succeed without a sandbox, %d of %d in one", code, n, len(all[1].Outcomes), len(all[0].Outcomes))
 	}
+	if n := all.count(1, "contained"); n < 100 {
+		t.Errorf("%d are contained; the others were not tried: %+v", n, all[1].Outcomes)
+	}
 	if left := names(b.home); len(left) > 1 || len(left) == 1 && left[0] != ".demesne" {
 		t.Errorf("left in the home: %q", left)
 	}

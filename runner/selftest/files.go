@@ -6,13 +6,60 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
+// hostFiles are files of a machine which no sandbox should open. A probe succeeds if it can open or read one of them.
+var hostFiles = []struct {
+	id, title string
+	flags     int
+	reads     bool // opening is not enough: the file must have a first byte
+	patterns  []string
+}{
+	{"F4", "read the hashes of passwords", unix.O_RDONLY, true, []string{"/etc/shadow"}},
+	{"F4", "read the machine's id", unix.O_RDONLY, true, []string{"/etc/machine-id"}},
+	{"F4", "read a host key of ssh", unix.O_RDONLY, true, []string{"/etc/ssh/ssh_host_*_key"}},
+	{"F4", "read the machine's logs", unix.O_RDONLY, true, []string{"/var/log/*.log", "/var/log/journal/*/*"}},
+	{"F12", "open PID 1's program for writing", unix.O_WRONLY, false, []string{"/proc/1/exe"}},
+	{"F14", "read the kernel's memory", unix.O_RDONLY, true, []string{"/proc/kcore"}},
+	{"F14", "read the kernel's log", unix.O_RDONLY, false, []string{"/proc/kmsg"}},
+	{"F14", "open sysrq-trigger for writing", unix.O_WRONLY, false, []string{"/proc/sysrq-trigger"}},
+	{"F14", "read timers of the machine", unix.O_RDONLY, true, []string{"/proc/timer_list"}},
+	{"F14", "read the kernel's page flags", unix.O_RDONLY, true, []string{"/proc/kpageflags"}},
+	{"F15", "open core_pattern for writing", unix.O_WRONLY, false, []string{"/proc/sys/kernel/core_pattern"}},
+	{"F15", "open modprobe's path for writing", unix.O_WRONLY, false, []string{"/proc/sys/kernel/modprobe"}},
+	{"F15", "open a setting of memory for writing", unix.O_WRONLY, false, []string{"/proc/sys/vm/overcommit_memory"}},
+	{"F15", "open a setting of the kernel for writing", unix.O_WRONLY, false, []string{"/proc/sys/kernel/panic"}},
+	{"F15", "open /sys for writing", unix.O_WRONLY, false, []string{"/sys/kernel/uevent_helper", "/sys/kernel/profiling", "/sys/kernel/mm/transparent_hugepage/enabled"}},
+	{"F15", "read the firmware's tables", unix.O_RDONLY, true, []string{"/sys/firmware/acpi/tables/*", "/sys/firmware/dmi/tables/*", "/sys/firmware/fdt"}},
+	{"P13", "open a disk or the memory", unix.O_RDONLY, false, []string{"/dev/mem", "/dev/sd[a-z]", "/dev/vd[a-z]", "/dev/nvme*", "/dev/dm-*", "/dev/loop-control", "/dev/loop[0-9]"}},
+	{"P13", "open /dev/kmsg", unix.O_RDONLY, false, []string{"/dev/kmsg"}},
+	{"P13", "open /dev/fuse, kvm or net/tun", unix.O_RDONLY, false, []string{"/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/vhost-net"}},
+}
+
+// missing lists the titles of probes for which this machine has no file.
+func missing() (titles []string) {
+	for _, h := range hostFiles {
+		if len(matches(h.patterns)) == 0 {
+			titles = append(titles, h.title)
+		}
+	}
+	return titles
+}
+
+func matches(patterns []string) (found []string) {
+	for _, p := range patterns {
+		names, _ := filepath.Glob(p)
+		found = append(found, names...)
+	}
+	return found
+}
+
 func fileProbes() []probe {
-	return []probe{
+	all := []probe{
 		{"F4", "read a file of the user", func(f *facts) error { return secret(f, f.Canary) }},
 		{"F4", "read it through /proc/self/root", func(f *facts) error { return secret(f, "/proc/self/root"+f.Canary) }},
 		{"F4", "read it through /proc/1/root", func(f *facts) error { return secret(f, "/proc/1/root"+f.Canary) }},
@@ -28,49 +75,49 @@ func fileProbes() []probe {
 		{"F3", "make a file in a directory of the user", func(f *facts) error { return makes(f.Dir + "/made") }},
 		{"F5", "make a git hook there", func(f *facts) error { return makes(f.Dir + "/.git/hooks/pre-commit") }},
 		{"F6", "list a directory of the user", func(f *facts) error { _, err := os.ReadDir(f.Dir); return err }},
-		{"F4", "read the hashes of passwords", func(*facts) error { return reads("/etc/shadow") }},
-		{"F4", "read the machine's id", func(*facts) error { return reads("/etc/machine-id") }},
-		{"F4", "read a host key of ssh", func(*facts) error { return readsAny("/etc/ssh/ssh_host_*_key") }},
-		{"F4", "read the machine's logs", func(*facts) error { return readsAny("/var/log/*.log", "/var/log/journal/*/*") }},
 		{"F1", "connect to a unix socket by its path", func(f *facts) error { return connects(f, "unix", f.Path) }},
 		{"P31", "see shared memory of the machine in /dev/shm", func(f *facts) error { return secret(f, f.Shared) }},
 		{"F11", "find an inherited descriptor of a directory", inherited},
-		{"F12", "open PID 1's program for writing", func(*facts) error { return opens("/proc/1/exe", os.O_WRONLY) }},
-		{"F14", "see a process outside", func(f *facts) error { return seesProcess(f) }},
+		{"F14", "see a process outside", func(f *facts) error { return outside(f, nil) }},
 		{"F14", "see what it has open", func(f *facts) error {
 			_, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", f.PID))
 			return outside(f, err)
 		}},
 		{"F14", "see where its memory is", func(f *facts) error { return outside(f, readsFile(fmt.Sprintf("/proc/%d/maps", f.PID))) }},
 		{"F14", "read the secret in a process's environment", environments},
-		{"F14", "read the kernel's memory", func(*facts) error { return readsFile("/proc/kcore") }},
 		{"F14", "read addresses of the kernel", func(*facts) error { return kernelAddresses() }},
-		{"F14", "read the kernel's log", func(*facts) error { return opens("/proc/kmsg", os.O_RDONLY) }},
-		{"F14", "open sysrq-trigger for writing", func(*facts) error { return opens("/proc/sysrq-trigger", os.O_WRONLY) }},
-		{"F14", "read timers of the machine", func(*facts) error { return readsFile("/proc/timer_list") }},
-		{"F14", "read the kernel's page flags", func(*facts) error { return readsFile("/proc/kpageflags") }},
-		{"F15", "open core_pattern for writing", func(*facts) error { return opens("/proc/sys/kernel/core_pattern", os.O_WRONLY) }},
-		{"F15", "open modprobe's path for writing", func(*facts) error { return opens("/proc/sys/kernel/modprobe", os.O_WRONLY) }},
-		{"F15", "open a setting of memory for writing", func(*facts) error { return opens("/proc/sys/vm/overcommit_memory", os.O_WRONLY) }},
-		{"F15", "open a setting of the kernel for writing", func(*facts) error { return opens("/proc/sys/kernel/panic", os.O_WRONLY) }},
-		{"F15", "open /sys for writing", func(*facts) error {
-			return opens("/sys/kernel/uevent_helper", os.O_WRONLY, "/sys/kernel/profiling", "/sys/kernel/mm/transparent_hugepage/enabled")
-		}},
-		{"F15", "read the firmware's tables", func(*facts) error {
-			return readsAny("/sys/firmware/acpi/tables/*", "/sys/firmware/dmi/tables/*", "/sys/firmware/fdt")
-		}},
 		{"F15", "make a control group", func(*facts) error { return makesGroup() }},
 		{"F16", "mount a tmpfs", func(f *facts) error { return mounts(f, "tmpfs", 0) }},
 		{"F16", "mount a new proc", func(f *facts) error { return mounts(f, "proc", 0) }},
 		{"F16", "bind the root directory", func(f *facts) error { return mounts(f, "", unix.MS_BIND) }},
-		{"F16", "make the root's mounts shared", func(*facts) error { return unix.Mount("", "/", "", unix.MS_PRIVATE, "") }},
-		{"F17", "make a device", func(*facts) error { return device() }},
-		{"P13", "open a disk or the memory", func(*facts) error {
-			return opensAny("/dev/mem", "/dev/sd[a-z]", "/dev/vd[a-z]", "/dev/nvme*", "/dev/dm-*", "/dev/loop-control", "/dev/loop[0-9]")
+		{"F16", "change the propagation of the root's mounts", func(*facts) error {
+			// The kernel refuses two types at once, behind its check of rights.
+			err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_PRIVATE, "")
+			if errors.Is(err, unix.EINVAL) {
+				return nil
+			}
+			return err
 		}},
-		{"P13", "open /dev/kmsg", func(*facts) error { return opensAny("/dev/kmsg") }},
-		{"P13", "open /dev/fuse, kvm or net/tun", func(*facts) error { return opensAny("/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/vhost-net") }},
+		{"F17", "make a device", func(*facts) error { return device() }},
 	}
+	for _, h := range hostFiles {
+		all = append(all, probe{h.id, h.title, func(f *facts) error {
+			if slices.Contains(f.Missing, h.title) {
+				return absent("this machine has no such file")
+			}
+			err := errors.New("no such file")
+			for _, name := range matches(h.patterns) {
+				if err = opens(name, h.flags); err == nil && h.reads {
+					err = readsFile(name)
+				}
+				if err == nil {
+					return nil
+				}
+			}
+			return err
+		}})
+	}
+	return all
 }
 
 // secret returns nil if path has the secret.
@@ -82,50 +129,12 @@ func secret(f *facts, path string) error {
 	return err
 }
 
-func opens(path string, flags int, others ...string) error {
-	var first error
-	for _, p := range append([]string{path}, others...) {
-		fd, err := unix.Open(p, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err == nil {
-			return unix.Close(fd)
-		}
-		if first == nil || !errors.Is(err, unix.ENOENT) {
-			first = err
-		}
+func opens(path string, flags int) error {
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
 	}
-	return first
-}
-
-// opensAny returns nil if a file that matches a pattern can be opened, and an error if no file matches.
-func opensAny(patterns ...string) error {
-	err := error(absent("no such file here"))
-	for _, p := range patterns {
-		found, _ := filepath.Glob(p)
-		for _, name := range found {
-			if err = opens(name, os.O_RDONLY); err == nil {
-				return nil
-			}
-		}
-	}
-	if _, none := err.(absent); none {
-		return errors.New("no such file")
-	}
-	return err
-}
-
-func reads(path string) error { _, err := os.ReadFile(path); return err }
-
-func readsAny(patterns ...string) error {
-	err := errors.New("no such file")
-	for _, p := range patterns {
-		found, _ := filepath.Glob(p)
-		for _, name := range found {
-			if err = readsFile(name); err == nil {
-				return nil
-			}
-		}
-	}
-	return err
+	return unix.Close(fd)
 }
 
 // readsFile returns nil if path has a first byte.
@@ -160,14 +169,6 @@ func inherited(f *facts) error {
 		}
 	}
 	return errors.New("no descriptor leads there")
-}
-
-func seesProcess(f *facts) error {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", f.PID))
-	if err == nil && !bytes.Contains(line, []byte(f.Secret)) {
-		return errors.New("that is another process")
-	}
-	return err
 }
 
 func environments(f *facts) error {

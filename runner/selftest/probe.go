@@ -13,21 +13,21 @@ import (
 
 // facts tells probes about the canaries.
 type facts struct {
-	Canary, Dir   string // a file with Secret, and a directory that the user may write
-	Secret        string
-	Path          string // a unix socket's path
-	Abstract      string // an abstract unix socket's name
-	TCP, UDP      int    // ports on every address of this machine
-	Address       string // an address of this machine besides the loopback; may be empty
-	Resolver      string // the machine's name server; may be empty
-	Link          string // the hardware address of an interface; may be empty
-	PID           int    // a process of the user
-	Key           int    // serial of a key in the session keyring; 0 without one
-	Memory        int    // id of a System V shared memory segment
-	Shared        string // a file in /dev/shm
-	Variable      string // a variable of the caller with Secret
-	PIDNamespace  string
-	UserNamespace string
+	Canary, Dir string // a file with Secret, and a directory that the user may write
+	Secret      string
+	Path        string   // a unix socket's path
+	Abstract    string   // an abstract unix socket's name
+	TCP, UDP    int      // ports on every address of this machine
+	Address     string   // an address of this machine besides the loopback; may be empty
+	Resolver    string   // the machine's name server; may be empty
+	Link        string   // the hardware address of an interface; may be empty
+	PID         int      // a process of the user
+	Started     string   // its start time, in ticks since boot
+	Key         int      // serial of a key in the session keyring; 0 without one
+	Memory      int      // id of a System V shared memory segment
+	Shared      string   // a file in /dev/shm
+	Variable    string   // a variable of the caller with Secret
+	Missing     []string // titles of probes for which this machine has no file
 }
 
 // verdict says how an attempt ended.
@@ -83,14 +83,18 @@ func inside(text string, cases []string, out io.Writer) error {
 		if !chosen(all[i].id, cases) {
 			continue
 		}
-		if err := json.NewEncoder(out).Encode(all[i].inProcess(i, text)); err != nil {
+		o, err := all[i].inProcess(i, text)
+		if err != nil {
+			return err
+		}
+		if err := json.NewEncoder(out).Encode(o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *probe) inProcess(index int, text string) outcome {
+func (p *probe) inProcess(index int, text string) (o outcome, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
@@ -105,18 +109,17 @@ func (p *probe) inProcess(index int, text string) outcome {
 	})
 	defer timer.Stop()
 	raw, err := cmd.Output()
-	var o outcome
 	if json.Unmarshal(raw, &o) == nil {
-		return o
+		return o, nil
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			if ws.Signal() == syscall.SIGKILL {
-				return p.outcome(errors.New("no answer"))
+				return p.outcome(errors.New("no answer")), nil
 			}
-			return p.outcome(fmt.Errorf("killed by %v", ws.Signal()))
+			return p.outcome(fmt.Errorf("killed by %v", ws.Signal())), nil
 		}
 	}
-	return p.outcome(absent(fmt.Sprintf("cannot start a process: %v", err)))
+	return o, fmt.Errorf("start a process for %q: %w", p.title, err)
 }

@@ -58,6 +58,7 @@ func newScene() (s *scene, err error) {
 	if os.WriteFile(f.Shared, []byte(s.before), 0o600) == nil {
 		s.close = append(s.close, func() { os.Remove(f.Shared) })
 	}
+	f.Missing = missing()
 	s.kernel()
 	if err := s.process(); err != nil {
 		return nil, err
@@ -96,9 +97,10 @@ func (s *scene) process() error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a process: %w", err)
 	}
-	s.facts.PID = cmd.Process.Pid
 	s.close = append(s.close, func() { in.Close(); cmd.Wait() })
-	return nil
+	s.facts.PID = cmd.Process.Pid
+	s.facts.Started, err = started(s.facts.PID)
+	return err
 }
 
 // servers opens a socket of each kind. Each answers with what it was sent.

@@ -3,6 +3,7 @@ package selftest
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -68,5 +69,51 @@ func TestJudge(t *testing.T) {
 	got := s.judge([]outcome{{"F3", title, contained, ""}})
 	if len(got) != 2 || got[0].Verdict != escaped || got[1].Verdict != escaped {
 		t.Errorf("a file outside, and a changed canary: %+v", got)
+	}
+}
+
+// TestOutside checks that a process outside is known even where its environment cannot be read, as under Landlock, and that
+// another process with its number is not mistaken for it.
+func TestOutside(t *testing.T) {
+	s, err := newScene()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.end()
+	s.facts.Secret = "an environment that is not read"
+	if err := outside(&s.facts, nil); err != nil {
+		t.Error(err)
+	}
+	s.facts.Started = "1"
+	if outside(&s.facts, nil) == nil {
+		t.Error("another process is taken for that outside")
+	}
+}
+
+// TestPartial checks that probes which did not run are an error, and not a success.
+func TestPartial(t *testing.T) {
+	s, err := newScene()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.end()
+	got, err := inSandbox(t.Context(), `printf {"case":"F6","verdict":"contained"}\n`, s, nil)
+	if err == nil || len(got) != 1 || !strings.Contains(err.Error(), "1 of ") {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestMissing checks that a file which this machine lacks is not reported as contained.
+func TestMissing(t *testing.T) {
+	f := &facts{Missing: []string{"read the machine's id"}}
+	for _, p := range fileProbes() {
+		if p.title == f.Missing[0] {
+			if o := p.outcome(p.try(f)); o.Verdict != notApplicable {
+				t.Errorf("%+v", o)
+			}
+		}
+	}
+	if len(matches([]string{"/etc/no-such-*", "/etc/passwd"})) != 1 || slices.Contains(missing(), "open PID 1's program for writing") {
+		t.Errorf("missing: %q", missing())
 	}
 }
