@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -183,6 +184,7 @@ def test_cow(tmp_path):
     with Sandbox(mounts={str(tmp_path): "cow"}) as sandbox:
         sandbox.run("echo kept > d.txt", cwd=str(tmp_path), check=True)
     assert str(tmp_path) in demesne._sandbox.cli("diff")  # it can be applied after the end of the sandbox
+    sandbox.kill()
     demesne._sandbox.cli("discard", sandbox.id)
 
 
@@ -248,3 +250,75 @@ def test_forked_process(box):
         os._exit(0 if box.run("echo child").stdout == "child\n" else 1)
     assert box.run("echo parent").stdout == "parent\n"
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_forked_process_removes_nothing():
+    sandbox = Sandbox()
+    if (child := os.fork()) == 0:
+        del sandbox
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert sandbox.run("echo lives").stdout == "lives\n"
+    sandbox.kill()
+
+
+class Fake:
+    """A server that gives one answer to each connection, and closes it."""
+
+    def __init__(self, path, answer):
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen()
+        self.answer = answer
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            connection, _ = self.listener.accept()
+            connection.recv(1 << 16)
+            connection.sendall(self.answer)
+            connection.close()
+
+
+@pytest.mark.parametrize("answer, error", [
+    (b"SSH-2.0-OpenSSH\r\n", demesne.Unavailable),
+    (b"HTTP/1.1 nonsense\r\n\r\n", demesne.Unavailable),
+    (b"", demesne.SandboxLost),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", demesne.SandboxLost),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", demesne.SandboxLost),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", demesne.SandboxLost),
+    (b"HTTP/1.1 503 No\r\nContent-Length: 4\r\n\r\nfull", demesne.Unavailable),
+])
+def test_broken_server(tmp_path, answer, error):
+    """A call and a command whose server ends raise an error of the package, and leave no descriptor open."""
+    Fake(str(tmp_path / "s"), answer)
+    before = len(os.listdir("/proc/self/fd"))
+    client = Client(f"unix:{tmp_path}/s", "token")
+    sandbox = Sandbox.__new__(Sandbox)
+    sandbox.client, sandbox.id = client, "x"
+    for call in client.images, lambda: sandbox.run("true"), lambda: client.pull("x"), sandbox.decisions:
+        with pytest.raises(error):
+            call()
+    client.close()
+    end = time.monotonic() + 30  # the server closes its side by itself
+    while len(os.listdir("/proc/self/fd")) > before:
+        assert time.monotonic() < end
+
+
+def test_wrong_arguments(tmp_path):
+    for url in ("https://a.example", "http://a.example", "http://a.example:x", "http://:80"):
+        with pytest.raises(demesne.InvalidRequest):
+            Client(url)
+    assert Client("http://[::1]:80").transport._host == ("::1", 80)
+    with pytest.raises(demesne.InvalidRequest, match="ask"):
+        Sandbox(mounts={str(tmp_path): "ro"}, ask=True)
+    before = listed()
+    with pytest.raises(demesne.DemesneError):
+        Sandbox(mounts={str(tmp_path): "ro"}, client=Client("unix:/nowhere", "token"))
+    assert listed() == before
+
+
+def test_mounts_with_a_network(tmp_path):
+    with Sandbox(mounts={str(tmp_path): "ro"}, allow=["a.example"], deny=["b.example"]) as sandbox:
+        assert (sandbox.network()["allow"], sandbox.network()["deny"]) == (["a.example"], ["b.example"])

@@ -6,7 +6,7 @@
         print(sandbox.run("id").stdout)
 
 Sizes are bytes and times are seconds. Every error is a subclass of DemesneError. A command that fails is a Result and not an
-error; a sandbox that is lost under a command is the error SandboxLost.
+error; a sandbox that ends during a command raises SandboxLost.
 """
 
 from ._errors import (

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from concurrent.futures import ThreadPoolExecutor
 
-from ._sandbox import MOST_OUTPUT, Client, Files, Result, Sandbox
+from ._sandbox import MAX_OUTPUT, Client, Files, Result, Sandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class AsyncSandbox:
         input: str | bytes | None = None,
         timeout: float | None = None,
         check: bool = False,
-        max_output: int = MOST_OUTPUT,
+        max_output: int = MAX_OUTPUT,
     ) -> Result:
         """Runs a command as Sandbox.run does. Cancelling the call ends the command."""
         output = await _away(self.sandbox.stream, command, cwd=cwd, env=env, input=input, timeout=timeout)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class DemesneError(Exception):
-    """An error of demesne. status is that of the HTTP answer, or 0 without one."""
+    """An error of demesne. status is the HTTP status of the answer, or 0 without one."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class Conflict(DemesneError):
 
 
 class InvalidRequest(DemesneError):
-    """The request cannot be done: an argument is wrong, or a program or an image does not exist (400, 413, 422)."""
+    """The request cannot be done: an argument or a URL is wrong, or a program or an image does not exist (400, 413, 422)."""
 
 
 class Refused(DemesneError):
@@ -40,7 +40,7 @@ class TooMany(DemesneError):
 
 
 class SandboxLost(DemesneError):
-    """The sandbox, its runner or the server ended under the command. The command has no exit code, and may have had effects."""
+    """The sandbox, its runner or the server ended during the call. A command then has no exit code, and may have had effects."""
 
 
 class CommandFailed(DemesneError):

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 
-from ._errors import SandboxLost, Unavailable, of_status
+from ._errors import InvalidRequest, SandboxLost, Unavailable, of_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,19 +64,21 @@ class Connection:
         self.file.close()
         self.socket.close()
 
-    def send(self, head: str, body: bytes) -> tuple[int, dict[str, str]]:
-        """Sends a request, and returns status and headers of the answer, whose body is still to be read."""
+    def send(self, head: str, body: bytes) -> int:
+        """Sends a request, and returns the status of the answer, whose body is still to be read."""
         self.socket.sendall(head.encode("latin-1") + body)
         line = self.file.readline(65536)
         if not line:
             raise ConnectionResetError("the server closed the connection")
-        status, headers = int(line.split(b" ", 2)[1]), {}
+        if not line.startswith(b"HTTP/1.") or not line[9:12].isdigit():
+            raise Unavailable(f"the server does not speak HTTP: {line[:80]!r}")
+        status, headers = int(line[9:12]), {}
         while (line := self.file.readline(65536)) not in (b"\r\n", b""):
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.lower()] = value.strip()
         self.chunked = headers.get("transfer-encoding") == "chunked"
         self.rest = 0 if status == 204 else int(headers.get("content-length", -1))
-        return status, headers
+        return status
 
     def chunks(self) -> Iterator[bytes]:
         """The parts of the body, as they arrive."""
@@ -118,10 +120,12 @@ class Transport:
         self._socket = os.path.join(state(), "server", "python.sock") if self._own else url.removeprefix("unix:")
         self._host: tuple[str, int] | None = None
         if url.startswith("http://"):
-            host, _, port = url.removeprefix("http://").partition(":")
-            self._host = (host, int(port or 80))
+            host, _, port = url.removeprefix("http://").rpartition(":")
+            if not host or not port.isdigit():
+                raise InvalidRequest(f"url {url!r}: must be http://HOST:PORT")
+            self._host = (host.strip("[]"), int(port))
         elif url and not url.startswith("unix:"):
-            raise ValueError(f"url {url!r}: must begin with http:// or unix:")
+            raise InvalidRequest(f"url {url!r}: must begin with http:// or unix:")
         self._token = token or os.environ.get("DEMESNE_TOKEN", "")
         self._idle: list[Connection] = []
         self._pid = os.getpid()
@@ -187,49 +191,63 @@ class Transport:
                 raise Unavailable(f"read the server's token: {error}") from error
         return self._token
 
-    def open(self, method: str, path: str, body: bytes = b"", kind: str = "application/json") -> tuple[Connection, int]:
-        """Sends a request. Its caller reads the answer's body, and then calls keep or close."""
-        if self._pid != os.getpid():  # a forked process has its own connections
-            self._idle, self._pid = [], os.getpid()
-        connection = None
-        while connection is None and self._idle:
-            connection = self._idle.pop()
-            if connection.stale():
-                connection.close()
-                connection = None
-        if connection is None:
-            connection = self._connect()
+    def open(self, method: str, path: str, body: bytes = b"", kind: str = "application/json") -> Connection:
+        """Sends a request, and returns its connection, whose answer chunks reads. Raises the error that the answer means."""
+        connection = self._idle_connection() or self._connect()
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.token()}\r\nContent-Length: {len(body)}\r\n"
         if body:
             head += f"Content-Type: {kind}\r\n"
         try:
-            status, _ = connection.send(head + "\r\n", body)
+            status = connection.send(head + "\r\n", body)
+        except OSError as error:
+            connection.close()
+            raise SandboxLost(f"{method} {path}: {error}") from error
         except BaseException:
             connection.close()
             raise
-        return connection, status
+        if status >= 300:
+            raise failure(status, b"".join(self.chunks(connection)))
+        return connection
 
-    def keep(self, connection: Connection) -> None:
-        """Keeps a connection whose answer was read."""
-        self._idle.append(connection)
+    def _idle_connection(self) -> Connection | None:
+        if self._pid != os.getpid():  # a forked process has its own connections
+            self._idle, self._pid = [], os.getpid()
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread may have taken the last one
+                return None
+            if not connection.stale():
+                return connection
+            connection.close()
+
+    def chunks(self, connection: Connection) -> Iterator[bytes]:
+        """The parts of an answer's body. After the last one the connection is kept for another request, and else closed."""
+        whole = False
+        try:
+            yield from connection.chunks()
+            whole = True
+        except (OSError, ValueError) as error:  # ValueError: another thread closed the connection
+            raise SandboxLost(f"read answer: {error}") from error
+        finally:
+            if whole:
+                self._idle.append(connection)
+            else:
+                connection.close()
 
     def close(self) -> None:
         """Closes connections that no request uses."""
-        while self._idle:
-            self._idle.pop().close()
+        while connection := self._idle_connection():
+            connection.close()
 
     def call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> bytes:
         """Returns the body of the answer. Raises the error that it means."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        try:
-            connection, status = self.open(method, path, data, kind)
-            text = b"".join(connection.chunks())
-        except (ConnectionError, OSError) as error:
-            raise SandboxLost(f"{method} {path}: {error}") from error
-        self.keep(connection)
-        if status >= 300:
-            raise failure(status, text)
-        return text
+        return b"".join(self.chunks(self.open(method, path, data, kind)))
+
+    def events(self, method: str, path: str, body: Any = None) -> Iterator[tuple[str, Any]]:
+        """The events of an answer, as name and data."""
+        return events(self.chunks(self.open(method, path, b"" if body is None else json.dumps(body).encode())))
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Returns the decoded body of the answer."""
@@ -250,10 +268,10 @@ def failure(status: int, text: bytes) -> Exception:
     return of_status(status, message)
 
 
-def events(connection: Connection) -> Iterator[tuple[str, Any]]:
+def events(parts: Iterator[bytes]) -> Iterator[tuple[str, Any]]:
     """The events of a stream, as name and data."""
     left = b""
-    for part in connection.chunks():
+    for part in parts:
         *whole, left = (left + part).split(b"\n\n")
         for event in whole:
             name, data = "message", b""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import weakref
 from binascii import a2b_base64
 
-from ._errors import CommandFailed, DemesneError, NotFound, SandboxLost
-from ._http import Transport, events, failure, program, quote
+from ._errors import CommandFailed, DemesneError, InvalidRequest, NotFound, SandboxLost
+from ._http import Transport, events, program, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-MOST_INPUT = 1 << 20  # bytes of input within a request; more go by a file
-MOST_OUTPUT = 16 << 20  # bytes of each stream that Result keeps, unless its caller asks for another number
+MAX_INPUT = 1 << 20  # bytes of input within a request; more go by a file
+MAX_OUTPUT = 16 << 20  # bytes of each stream that Result keeps, unless its caller asks for another number
 
 
 class Result:
@@ -88,13 +89,9 @@ class Client:
 
     def pull(self, name: str) -> None:
         """Downloads an image. Raises InvalidRequest for an unknown name, and Unavailable if its registry does not answer."""
-        connection, status = self.transport.open("POST", "/v1/images/pull", json.dumps({"name": name}).encode())
-        if status >= 300:
-            raise failure(status, b"".join(connection.chunks()))
-        for kind, data in events(connection):
+        for kind, data in self.transport.events("POST", "/v1/images/pull", {"name": name}):
             if kind == "error":
                 raise DemesneError(data.get("message", "the pull failed"), data.get("code", 0))
-        self.transport.keep(connection)
 
     def close(self) -> None:
         """Closes connections that no call uses."""
@@ -175,6 +172,8 @@ class Sandbox:
         rules = {"mode": network or "none", "allow": list(allow), "deny": list(deny), "ask": ask}
         wanted = network or allow or deny or ask
         if mounts:
+            if ask:
+                raise InvalidRequest("ask: not supported together with mounts")
             self._cow = "cow" in mounts.values()
             self._adopt(self._mounted(image, name, env or {}, limits, rules if wanted else {}, secrets, mounts, ttl))
             return
@@ -199,7 +198,12 @@ class Sandbox:
         arguments += [f"--env={k}={v}" for k, v in env.items()]
         arguments += [f"--allow-domain={r}" for r in rules.get("allow", ())] + [f"--deny-domain={r}" for r in rules.get("deny", ())]
         arguments += [f"--secret={s}" for s in secrets] + [f"--mount={path}:{mode}" for path, mode in mounts.items()]
-        return self.client.transport.ask("GET", f"/v1/sandboxes/{cli(*arguments).strip()}")
+        id = cli(*arguments).strip()
+        try:
+            return self.client.transport.ask("GET", f"/v1/sandboxes/{id}")
+        except BaseException:  # such as a server of another user
+            cli("rm", "--force", id)
+            raise
 
     def _adopt(self, info: dict[str, Any], owned: bool = True) -> None:
         self.id: str = info["id"]
@@ -207,7 +211,7 @@ class Sandbox:
         self.warnings: list[str] = info.get("warnings") or []
         self.files = Files(self)
         # Not at exit of the interpreter only: a sandbox is memory and processes.
-        self._end = weakref.finalize(self, _remove, self.client.transport, self.id) if owned else None
+        self._end = weakref.finalize(self, _finalize, self.client.transport, self.id, os.getpid()) if owned else None
 
     @classmethod
     def connect(cls, id: str, client: Client | None = None) -> Sandbox:
@@ -231,7 +235,7 @@ class Sandbox:
         input: str | bytes | None = None,
         timeout: float | None = None,
         check: bool = False,
-        max_output: int = MOST_OUTPUT,
+        max_output: int = MAX_OUTPUT,
     ) -> Result:
         """Runs a command and returns its result. A string goes to the sandbox's shell; a sequence is argv.
 
@@ -253,13 +257,13 @@ class Sandbox:
         input: str | bytes | None = None,
         timeout: float | None = None,
     ) -> Output:
-        """Starts a command, and returns an iterator of its output as it comes: ("stdout" or "stderr", bytes). Its close ends
+        """Starts a command, and returns its output as it comes, to be iterated: ("stdout" or "stderr", bytes). Its close ends
         the command. Arguments and errors are those of run.
         """
         body: dict[str, Any] = {"command": command} if isinstance(command, str) else {"argv": list(command)}
         data = input.encode() if isinstance(input, str) else input or b""
         try:
-            input = data.decode() if len(data) <= MOST_INPUT else None
+            input = data.decode() if len(data) <= MAX_INPUT else None
         except UnicodeDecodeError:
             input = None
         if input is None:
@@ -324,7 +328,10 @@ class Sandbox:
         """Removes the sandbox. It is no error if it does not exist. Changes to directories with mode cow that were
         neither applied nor discarded stay, for demesne diff, apply and discard.
         """
-        settled = self._cow and not self.diff()
+        try:
+            settled = self._cow and not self.diff()
+        except NotFound:
+            settled = False
         if self._end:
             self._end.detach()
         _remove(self.client.transport, self.id, raises=True)
@@ -399,12 +406,8 @@ class Sandbox:
 
     def decisions(self) -> list[dict[str, Any]]:
         """The decisions about its connections until now: host, port, verdict, reason and others."""
-        connection, status = self.client.transport.open("GET", f"/v1/sandboxes/{self.id}/egress/log?follow=false")
-        if status >= 300:
-            raise failure(status, b"".join(connection.chunks()))
-        all_ = [data for _, data in events(connection) if "verdict" in data]
-        self.client.transport.keep(connection)
-        return all_
+        log = self.client.transport.events("GET", f"/v1/sandboxes/{self.id}/egress/log?follow=false")
+        return [data for _, data in log if "verdict" in data]
 
     def publish(self, port: int) -> str:
         """Makes a port of the sandbox reachable from the server's machine, and returns HOST:PORT."""
@@ -413,6 +416,11 @@ class Sandbox:
     def unpublish(self, port: int) -> None:
         """Ends that."""
         self._call("DELETE", f"/ports/{port}")
+
+
+def _finalize(transport: Transport, id: str, owner: int) -> None:
+    if os.getpid() == owner:  # a copy of the object in a forked process removes nothing
+        _remove(transport, id)
 
 
 def _remove(transport: Transport, id: str, raises: bool = False) -> None:
@@ -426,45 +434,31 @@ def _remove(transport: Transport, id: str, raises: bool = False) -> None:
 
 
 class Output:
-    """The output of a command, as it comes. answer is set at its end. It is an iterator and a context manager."""
+    """The output of a command, as it comes. answer is set at its end. It can be iterated once, and is a context manager."""
 
     answer: Mapping[str, Any]
 
     def __init__(self, sandbox: Sandbox, body: dict[str, Any]) -> None:
         self._transport = sandbox.client.transport
-        path = f"/v1/sandboxes/{sandbox.id}/exec/stream"
-        try:
-            self._connection, status = self._transport.open("POST", path, json.dumps(body).encode())
-            if status >= 300:
-                raise failure(status, b"".join(self._connection.chunks()))
-        except OSError as error:
-            raise SandboxLost(f"run command: {error}") from error
+        self._connection = self._transport.open("POST", f"/v1/sandboxes/{sandbox.id}/exec/stream", json.dumps(body).encode())
         self._done = False
         self._events = self._read()
 
     def _read(self) -> Iterator[tuple[str, bytes]]:
-        try:
-            for kind, data in events(self._connection):
-                if kind == "chunk":
-                    yield data["stream"], a2b_base64(data["base64"]) if "base64" in data else data["text"].encode()
-                elif kind == "done":
-                    self.answer, self._done = data, True
-                elif kind == "error":
-                    raise SandboxLost(data.get("message", "the command was lost"), data.get("code", 0))
-        except OSError as error:
-            raise SandboxLost(f"run command: {error}") from error
-        finally:
-            if self._done:
-                self._transport.keep(self._connection)
-            else:
-                self._connection.close()
+        for kind, data in events(self._transport.chunks(self._connection)):
+            if kind == "chunk":
+                yield data["stream"], a2b_base64(data["base64"]) if "base64" in data else data["text"].encode()
+            elif kind == "done":
+                self.answer, self._done = data, True
+            elif kind == "error":
+                raise SandboxLost(data.get("message", "the command was lost"), data.get("code", 0))
         if not self._done or self.answer["reason"] == "lost":
             raise SandboxLost("the command was lost" + (": " + self.answer.get("detail", "") if self._done else ""))
 
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
         return self._events
 
-    def result(self, check: bool = False, max_output: int = MOST_OUTPUT) -> Result:
+    def result(self, check: bool = False, max_output: int = MAX_OUTPUT) -> Result:
         """Reads all output, and returns the result: see Sandbox.run."""
         kept: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         size = {"stdout": 0, "stderr": 0}
