@@ -44,6 +44,7 @@ func TestInstall(t *testing.T) {
 	dir, key := b.released()
 	b.verifies(dir, key)
 	b.refuses(dir)
+	b.interrupted(dir)
 	if os.Getuid() == 0 {
 		b.as(4711)
 	}
@@ -145,9 +146,10 @@ func (b *box) refuses(dir string) {
 		{[]string{archive + ".missing"}, "does not exist"},
 		{[]string{"--force", archive}, "unknown flag --force"},
 		{[]string{"--prefix", "/a b", archive}, "the prefix has a character"},
+		{[]string{"--prefix=", archive}, "the prefix is empty"},
 		{[]string{b.dir + "/" + alien}, "is not for this machine"},
 		{[]string{b.dir + "/sums/" + filepath.Base(archive)}, "SHA256SUMS is missing"},
-		{[]string{"--public-key", b.dir + "/other.pub", archive}, "not that of the key"},
+		{[]string{"--public-key", b.dir + "/other.pub", archive}, "not signed by this key"},
 	} {
 		if r := b.install(dir, append([]string{"--prefix=" + b.dir + "/prefix"}, c.args...)...); r.code == 0 || !strings.Contains(r.stderr, c.want) {
 			b.Errorf("%q: %+v, want %q", c.args, r, c.want)
@@ -160,8 +162,28 @@ func (b *box) refuses(dir string) {
 	if r := b.install(dir, "--prefix", b.dir+"/prefix", changed); r.code != 1 || !strings.Contains(r.stderr, "does not have the checksum") {
 		b.Errorf("changed archive: %+v", r)
 	}
+	cmd := b.command("/bin/sh", dir+"/install.sh", "--prefix", "relative", archive)
+	cmd.Dir = b.mkdir("a,b")
+	if r := b.finish(cmd); r.code == 0 || !strings.Contains(r.stderr, "the prefix has a character") {
+		b.Errorf("a relative prefix: %+v", r)
+	}
 	if n := filesBelow(b.dir + "/prefix"); n != 0 {
 		b.Errorf("%d files after refusals", n)
+	}
+}
+
+// interrupted checks that --uninstall removes all files of an installation that failed halfway, and that HOME is not needed
+// with a prefix.
+func (b *box) interrupted(dir string) {
+	b.Helper()
+	b.file("mv/mv", "#!/bin/sh\ncase $3 in */bin/demesne) exit 1 ;; esac\nexec /bin/mv \"$@\"\n", 0o755)
+	at := "--prefix=" + b.dir + "/prefix"
+	r := b.finish(b.command("/usr/bin/env", "PATH="+b.dir+"/mv:/usr/bin:/bin", "/bin/sh", dir+"/install.sh", at, b.archive(dir)))
+	if n := filesBelow(b.dir + "/prefix"); r.code == 0 || n == 0 {
+		b.Errorf("%d files, %+v", n, r)
+	}
+	if r := b.finish(b.command("/usr/bin/env", "-u", "HOME", "/bin/sh", dir+"/install.sh", at, "--uninstall")); r.code != 0 || filesBelow(b.dir+"/prefix") != 0 {
+		b.Errorf("%d files remain, %+v", filesBelow(b.dir+"/prefix"), r)
 	}
 }
 

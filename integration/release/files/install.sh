@@ -22,7 +22,7 @@ verify() { # archive
     command -v minisign >/dev/null || fail 'program "minisign" is missing, which verifies the signature'
     flag=-P
     [ ! -f "$key" ] || flag=-p
-    minisign -V -q $flag "$key" -x "$dir/SHA256SUMS.minisig" -m "$dir/SHA256SUMS" >&2 || fail "the signature of SHA256SUMS is not that of the key"
+    minisign -V -q $flag "$key" -x "$dir/SHA256SUMS.minisig" -m "$dir/SHA256SUMS" >&2 || fail "SHA256SUMS is not signed by this key"
   fi
   want=$(awk -v name="$name" '$2 == name { print $1 }' "$dir/SHA256SUMS")
   [ -n "$want" ] || fail "SHA256SUMS does not list $name"
@@ -53,14 +53,16 @@ install_files() { # directory of the unpacked release
     [ ! -d "$prefix/$file" ] || fail "$prefix/$file is a directory"
     mkdir -p "$(dirname "$prefix/$file")"
   done <"$work/files"
+  # Until all files are in place, the list has the former files too: --uninstall then removes a partial installation.
+  touch "$list"
+  sort -u "$work/files" "$list" >"$work/both"
+  mv -f "$work/both" "$list"
   while IFS= read -r file; do
     mv -f "$1/$file" "$prefix/$file"
   done <"$work/files"
-  if [ -f "$list" ]; then
-    while IFS= read -r file; do
-      grep -qxF "$file" "$work/files" || rm -f "$prefix/$file"
-    done <"$list"
-  fi
+  while IFS= read -r file; do
+    grep -qxF "$file" "$work/files" || rm -f "$prefix/$file"
+  done <"$list"
   # make install puts every program into bin, where demesne would find it first.
   for program in frontend images init proxy runner; do
     rm -f "$prefix/bin/demesne-$program"
@@ -69,7 +71,7 @@ install_files() { # directory of the unpacked release
 }
 
 uninstall() {
-  [ -f "$list" ] || fail "$list is missing: no installation of this script is in $prefix"
+  [ -f "$list" ] || fail "$list is missing: this script installed nothing in $prefix"
   while IFS= read -r file; do
     rm -f "$prefix/$file"
   done <"$list"
@@ -80,7 +82,7 @@ uninstall() {
   echo "removed demesne from $prefix. Sandboxes and images remain, in ~/.demesne or for root /var/lib/demesne"
 }
 
-prefix=$HOME/.local key='' action=install archive=''
+prefix=${HOME-}/.local key='' action=install archive=''
 [ "$(id -u)" != 0 ] || prefix=/usr/local
 while [ $# -gt 0 ]; do
   case $1 in
@@ -105,9 +107,12 @@ while [ $# -gt 0 ]; do
   shift
 done
 case $prefix in
-*[!A-Za-z0-9/._@+-]*) fail "the prefix has a character besides letters, digits and /._@+-" ;;
+'') fail "the prefix is empty" ;;
 /*) ;;
 *) prefix=$PWD/$prefix ;;
+esac
+case $prefix in
+*[!A-Za-z0-9/._@+-]*) fail "the prefix has a character besides letters, digits and /._@+-" ;;
 esac
 prefix=${prefix%/}
 list=$prefix/share/demesne/files
