@@ -27,6 +27,9 @@ func (e *entry) begin(ctx context.Context, up *startup) error {
 	if err != nil {
 		return fmt.Errorf("start command: %w", err)
 	}
+	e.mu.Lock()
+	e.begun = true
+	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, readyTime) // of the ready commands: it would end the program too
 	defer cancel()
 	ended := main.dead
@@ -81,9 +84,9 @@ func (e *entry) beginAgain() {
 
 // resume resumes a paused sandbox for at least that time, and reports whether it was paused. A running one is extended.
 func (e *entry) resume(ctx context.Context, d time.Duration) (was bool, err error) {
-	cold := false
+	again := false
 	defer func() {
-		if cold { // the sandbox can be removed meanwhile
+		if again { // the sandbox can be removed meanwhile
 			e.beginAgain()
 		}
 	}()
@@ -98,7 +101,9 @@ func (e *entry) resume(ctx context.Context, d time.Duration) (was bool, err erro
 		if err := e.wake(ctx); err != nil {
 			return true, err
 		}
-		cold = rec.Cold
+		e.mu.Lock()
+		again = rec.Cold || !e.begun
+		e.mu.Unlock()
 		e.note("info", "resumed")
 	}
 	until := time.Now().Add(d)

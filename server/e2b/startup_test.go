@@ -85,7 +85,11 @@ func TestTimeLimit(t *testing.T) {
 func TestStartup(t *testing.T) {
 	r := newRig(t)
 	up := &startup{Cmd: "serve", Ready: "ready"}
-	r.api.store.templates["t1"] = &template{ID: "t1", Name: "t", Tags: []templateTag{{Tag: defaultTag, Build: "b", Start: up}}}
+	made := &template{ID: "t1", Name: "t", Tags: []templateTag{{Tag: defaultTag, Build: "b", Start: up}}}
+	r.api.store.templates["t1"] = made
+	if err := r.api.store.templateRecords.Put("t1", made); err != nil {
+		t.Fatal(err)
+	}
 	var tries atomic.Int32
 	ends := make(chan struct{})
 	t.Cleanup(func() { close(ends) })
@@ -115,6 +119,15 @@ func TestStartup(t *testing.T) {
 	rec := r.make(`{"templateID":"t"}`)
 	if rec.Start == nil || tries.Load() != 3 {
 		t.Errorf("%+v, %d tries", rec.Start, tries.Load())
+	}
+	if resp, text := r.control("POST", "/sandboxes/"+rec.ID+"/pause", `{}`); resp.StatusCode != 204 {
+		t.Fatalf("pause: %d %s", resp.StatusCode, text)
+	}
+	r.http.Close()
+	r.api.Close()
+	r.start() // the program of the paused sandbox ended with the server before
+	if resp, text := r.control("POST", "/sandboxes/"+rec.ID+"/connect", `{}`); resp.StatusCode != 201 || tries.Load() != 4 {
+		t.Errorf("resumed by the next server: %d %s, %d tries", resp.StatusCode, text, tries.Load())
 	}
 	tries.Store(-1 << 30)
 	fails.Store(true)

@@ -55,6 +55,7 @@ type entry struct {
 	accounts map[string]account
 	procs    procTable
 	contexts contextTable
+	begun    bool // this server has started the program of the template
 	mounted  []*volume
 	samples  []sample
 	events   []logEntry
