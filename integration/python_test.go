@@ -7,22 +7,15 @@ import (
 	"testing"
 )
 
-// copyDir copies the files of a directory of the repository, which the user of the box may be unable to read.
+// copyDir copies a directory of the repository, which the user of the box may be unable to read.
 func (b *box) copyDir(from, to string) {
 	b.Helper()
-	files, err := os.ReadDir(from)
-	if err != nil {
+	if err := os.CopyFS(b.mkdir(to), os.DirFS(from)); err != nil {
 		b.Fatal(err)
-	}
-	b.mkdir(to)
-	for _, f := range files {
-		if text, err := os.ReadFile(filepath.Join(from, f.Name())); err == nil {
-			b.file(to+"/"+f.Name(), string(text), 0o644)
-		}
 	}
 }
 
-// TestPythonPackage runs the tests of the package demesne for Python. It starts the server by itself, which ends with it.
+// TestPythonPackage runs the tests of the package demesne for Python, which starts a server. The server ends after the tests.
 func TestPythonPackage(t *testing.T) {
 	b := newBox(t)
 	b.copyDir("../python/src/demesne", "src/demesne")

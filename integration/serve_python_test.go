@@ -24,7 +24,7 @@ func (b *box) pytest(name, tests string) *exec.Cmd {
 	return cmd
 }
 
-// TestServePython calls E2B's SDKs for Python. make python does so with an image, as E2B's sandboxes have one.
+// TestServePython calls the server by E2B's SDKs for Python. make python runs the same tests on an image like E2B's.
 func TestServePython(t *testing.T) {
 	s := newSite(t, newGallery(t))
 	s.base()

@@ -211,18 +211,18 @@ func (t *meter) close() {
 	}
 }
 
-// few and many are the numbers of commands that each compares.
-const few, most = 2, 12
+// each compares the times of so many commands.
+const fewCommands, manyCommands = 2, 12
 
 // each returns the time of one command. It is the slope between few commands and many, which leaves out the start and
 // the end of a runner.
 func (t *meter) each(j job) (time.Duration, error) {
-	short, err := t.block(j, few)
+	short, err := t.block(j, fewCommands)
 	if err != nil {
 		return 0, err
 	}
-	long, err := t.block(j, most)
-	return (long - short) / (most - few), err
+	long, err := t.block(j, manyCommands)
+	return (long - short) / (manyCommands - fewCommands), err
 }
 
 // block returns the time of n commands and everything that they start.
