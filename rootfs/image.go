@@ -122,19 +122,11 @@ func (p *plan) bare(l Layout) error {
 }
 
 // within opens a path of the image. A link resolves as for a process whose root is d, and never leads out of it.
-// openat2(2) fails with EAGAIN on a ".." in such a link while any process on the machine renames or mounts. within
-// tries again, but at most 1000 times, so that a process that renames endlessly cannot block it.
-func (d dir) within(name string, flags uint64) (fd int, err error) {
-	for range 1000 {
-		fd, err = fsutil.Openat2(d.fd, name, &unix.OpenHow{
-			Flags:   flags | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-		})
-		if err != unix.EAGAIN {
-			break
-		}
-	}
-	return fd, err
+func (d dir) within(name string, flags uint64) (int, error) {
+	return fsutil.Openat2(d.fd, name, &unix.OpenHow{
+		Flags:   flags | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	})
 }
 
 // mkdirOrLink is like mkdir, but accepts a link to a directory.

@@ -19,14 +19,18 @@ var lacking atomic.Bool
 //   - it reads a symbolic link from a descriptor of the link itself, and follows none that how forbids;
 //   - it compares the id of the mount after each step (RESOLVE_NO_XDEV).
 //
-// The walk follows no magic link of proc(5), whatever how says.
+// The walk follows no magic link of proc(5), whatever how says. Openat2 also walks if openat2(2) answers EAGAIN, as it
+// does for a ".." below a root while any process of the machine renames or mounts.
 func Openat2(at int, path string, how *unix.OpenHow) (int, error) {
 	if !lacking.Load() {
 		fd, err := unix.Openat2(at, path, how)
-		if err != unix.ENOSYS && err != unix.EPERM || HasOpenat2() == nil {
+		switch {
+		case err == unix.EAGAIN:
+		case err != unix.ENOSYS && err != unix.EPERM || HasOpenat2() == nil:
 			return fd, err
+		default:
+			lacking.Store(true)
 		}
-		lacking.Store(true)
 	}
 	return walkTo(at, path, how)
 }

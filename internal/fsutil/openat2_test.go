@@ -3,6 +3,7 @@ package fsutil
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -62,6 +63,9 @@ func TestOpenat2Walk(t *testing.T) {
 			for _, flag := range flags {
 				how := &unix.OpenHow{Flags: flag | unix.O_CLOEXEC, Resolve: resolve}
 				want, got := opened(unix.Openat2(root, path, how)), opened(walkTo(root, path, how))
+				for want.err == unix.EAGAIN { // another process of the machine has renamed or mounted meanwhile
+					want = opened(unix.Openat2(root, path, how))
+				}
 				if n++; got != want {
 					t.Errorf("%q, resolve %#x, flags %#x: %+v, the kernel's is %+v", path, resolve, flag, got, want)
 				}
@@ -84,6 +88,51 @@ func opened(fd int, err error) outcome {
 	var st unix.Stat_t
 	err = unix.Fstat(fd, &st)
 	return outcome{err, st.Dev, st.Ino}
+}
+
+// TestOpenat2Renames opens a path with ".." below a root while the machine is busy with renames. openat2(2) answers EAGAIN
+// to some of these calls, and Openat2 must not.
+func TestOpenat2Renames(t *testing.T) {
+	if HasOpenat2() != nil {
+		t.Skip("needs openat2")
+	}
+	dir := t.TempDir()
+	for _, d := range []string{"a/b", "x", "y"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(root)
+	var renames sync.WaitGroup
+	done := make(chan bool)
+	renames.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				unix.Renameat2(root, "x", root, "y", unix.RENAME_EXCHANGE)
+			}
+		}
+	})
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
+	path := strings.Repeat("a/../", 100) + "a/b"
+	refused := 0
+	for tries := 0; tries < 100_000 && refused < 100; tries++ {
+		if opened(unix.Openat2(root, path, how)).err == unix.EAGAIN {
+			refused++
+		}
+		if got := opened(Openat2(root, path, how)); got.err != nil {
+			t.Fatal(got.err)
+		}
+	}
+	close(done)
+	renames.Wait()
+	t.Logf("the kernel answered EAGAIN %d times", refused)
 }
 
 // TestOpenat2WalkMount checks that the walk stays on the mount of its start if it must.

@@ -28,13 +28,10 @@ func unpackSparse(umoci *layer.TarExtractor, hdr *tar.Header, data *contents, ro
 	if err := umoci.UnpackEntry(".", hdr, bytes.NewReader(nil)); err != nil {
 		return err
 	}
-	fd, err := -1, error(unix.EAGAIN) // for "..", while any process on the machine renames or mounts (openat2(2))
-	for tries := 0; err == unix.EAGAIN && tries < 1000; tries++ {
-		fd, err = fsutil.Openat2(unix.AT_FDCWD, hdr.Name, &unix.OpenHow{
-			Flags:   unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_IN_ROOT,
-		})
-	}
+	fd, err := fsutil.Openat2(unix.AT_FDCWD, hdr.Name, &unix.OpenHow{
+		Flags:   unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT,
+	})
 	if err != nil {
 		return err
 	}
