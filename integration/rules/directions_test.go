@@ -43,7 +43,7 @@ var floors = [][]string{
 	{"runner", "session/events"},
 	{"images", "rootfs", "netns", "proxy"},
 	{"internal"},
-	{"internal/text", "client"},
+	{"internal/need", "internal/text", "client"},
 }
 
 // homes maps prefixes of import paths to the directories that may import them. It covers heavy libraries, and
