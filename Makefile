@@ -7,10 +7,11 @@ SHELL := /bin/bash
 GO ?= go
 PREFIX ?= /usr/local
 BIN := $(CURDIR)/bin
-# Do not stamp the commit: git refuses to report it in a clone that another user owns.
 # All use -trimpath and Go's own resolver and user lookup, as programs without cgo do, so that programs, vet and tests
 # share compiled packages.
 export GOFLAGS := -buildvcs=false -trimpath -tags=netgo,osusergo $(GOFLAGS)
+# Programs name their commit, except where git refuses to report it, as in a clone that another user owns.
+STAMP = -buildvcs=$(shell git status >/dev/null 2>&1 && echo true || echo false)
 LIGHT := -ldflags "-s -w"
 # libcontainer's nsenter and demesne's own constructor are C. The runner is static where the
 # machine's libc can be linked statically (glibc and musl both can), and dynamic otherwise.
@@ -29,10 +30,10 @@ RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
-	CGO_ENABLED=0 $(GO) build $(LIGHT) -o bin/ $(addprefix ./,$(filter-out cmd/demesne-runner,$(wildcard cmd/demesne*)))
-	@CGO_ENABLED=1 $(GO) build $(STATIC) -o bin/demesne-runner ./cmd/demesne-runner || { \
+	CGO_ENABLED=0 $(GO) build $(STAMP) $(LIGHT) -o bin/ $(addprefix ./,$(filter-out cmd/demesne-runner,$(wildcard cmd/demesne*)))
+	@CGO_ENABLED=1 $(GO) build $(STAMP) $(STATIC) -o bin/demesne-runner ./cmd/demesne-runner || { \
 	  echo "make: no static C library here: demesne-runner becomes dynamic"; \
-	  CGO_ENABLED=1 $(GO) build $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }
+	  CGO_ENABLED=1 $(GO) build $(STAMP) $(LIGHT) -o bin/demesne-runner ./cmd/demesne-runner; }
 	@ln -s demesne-frontend bin/demesne-mcp
 	@bin/demesne help --man bin/man/man1 # man -M bin/man demesne-run
 
