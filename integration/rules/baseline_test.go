@@ -70,10 +70,7 @@ var baseline = map[string]map[string]int{
 		"runner/sandbox": 16,
 	},
 	"TestRuleArrows": {
-		"runner/pid1":               9,
-		"server/operate":            12,
-		"runner/network":            6,
-		"runner/network/supervisor": 2,
+		"runner/pid1": 9,
 	},
 	"TestRuleMethods": {
 		"rootfs":               8,

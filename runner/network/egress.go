@@ -204,6 +204,12 @@ func Since(before, now []runner.Blocked) []runner.Blocked {
 	return all
 }
 
+// Env returns environment variables that name the proxy and hold the secrets' placeholders. javaStore is the Java
+// trust store for certFile; if it is empty, Java finds the system's. If certFile is empty, no certificate variable is set.
+func (w *Egress) Env(certFile, javaStore string) []string {
+	return environ(certFile, javaStore, w.asked.GoProxy, w.session.Plan().Env)
+}
+
 // Word returns the receipt's words for the plan, such as "open" or "filtered: 2 rules, 1 route".
 func (w *Egress) Word() string {
 	return word(w.session.Plan(), len(w.asked.Routes))

@@ -19,11 +19,9 @@ var certVariables = []string{
 // goProxy is the address of the Go module proxy inside a sandbox, the same as in jbeshir/demesne.
 var goProxy = netip.MustParseAddrPort("127.0.0.1:8087")
 
-// Env returns environment variables that name the proxy and hold the secrets' placeholders. javaStore is the Java
-// trust store for certFile; if it is empty, Java finds the system's. If certFile is empty, no certificate variable is set.
-func (w *Egress) Env(certFile, javaStore string) []string {
-	return environ(certFile, javaStore, w.asked.GoProxy, w.session.Plan().Env)
-}
+// resolverByTCP makes glibc's resolver ask by TCP. Datagrams of a supervised sandbox have no address that a resolver could
+// compare.
+const resolverByTCP = "RES_OPTIONS=use-vc single-request-reopen timeout:2 attempts:3"
 
 // environ returns the variables of [Egress.Env]. Programs that ignore them are served by name instead.
 func environ(certFile, javaStore string, golang bool, placeholders []proxyclient.Var) []string {

@@ -62,10 +62,6 @@ func (s *supervised) sockets() proxyclient.Sockets {
 // dnsPort is where resolvers ask. One that cannot read a configuration asks the loopback.
 const dnsPort = 53
 
-// resolverByTCP makes glibc's resolver ask by TCP. Datagrams of a supervised sandbox have no address that a resolver could
-// compare.
-const resolverByTCP = "RES_OPTIONS=use-vc single-request-reopen timeout:2 attempts:3"
-
 // serviceOf returns the function that names the service of the proxy at an address of the sandbox, or the error that the
 // network of another sandbox has there. It is pure.
 func serviceOf(e runner.Egress) supervisor.Where {

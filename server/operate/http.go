@@ -41,14 +41,6 @@ func route(r *http.Request) string {
 	return r.Pattern
 }
 
-func method(s string) string {
-	switch s {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
-		return s
-	}
-	return "other"
-}
-
 // watcher notes the status of an answer.
 type watcher struct {
 	http.ResponseWriter

@@ -37,7 +37,8 @@ var (
 	seconds        = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}
 )
 
-func newMetrics(op *Operator) *metrics {
+// newMetrics returns the metrics of a server. list is [Options].Sandboxes, and clients counts those of the stream.
+func newMetrics(version string, list func(context.Context) ([]runner.Info, error), clients func() int) *metrics {
 	registry := prometheus.NewRegistry()
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -74,11 +75,11 @@ func newMetrics(op *Operator) *metrics {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "mcp_active_runs", Help: "Runs that go on."}, func() float64 { return float64(m.activeRuns.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "demesne_active_commands", Help: "Commands that run."}, m.activeCommands),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "demesne_event_clients", Help: "Clients that wait for events."},
-			func() float64 { return float64(op.bus.Subscribers()) }),
-		&sandboxes{op: op},
+			func() float64 { return float64(clients()) }),
+		sandboxes(list),
 	)
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "demesne_build_info", Help: "The version of this server."}, []string{"version"})
-	build.WithLabelValues(op.opts.Version).Set(1)
+	build.WithLabelValues(version).Set(1)
 	registry.MustRegister(build)
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 	return m
@@ -90,22 +91,6 @@ func (m *metrics) activeCommands() float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return float64(len(m.running))
-}
-
-// RunBegan counts a run, which is a list of commands that a client started and may leave.
-func (op *Operator) RunBegan() { op.metrics.activeRuns.Add(1) }
-
-// RunEnded counts the end of a run.
-func (op *Operator) RunEnded(failed, canceled bool) {
-	op.metrics.activeRuns.Add(-1)
-	status := "completed"
-	switch {
-	case canceled:
-		status = "canceled"
-	case failed:
-		status = "failed"
-	}
-	op.metrics.runs.WithLabelValues(status).Inc()
 }
 
 // known are the types that have a counter of their own. Types of later packages count as other.
@@ -167,8 +152,11 @@ func limitWord(limit string) string {
 	return "other"
 }
 
-// sandboxes counts the sandboxes of the machine's user when it is asked.
-type sandboxes struct{ op *Operator }
+// sandboxes lists the sandboxes of the machine's user, and counts them when it is asked.
+type sandboxes func(context.Context) ([]runner.Info, error)
+
+// listTime bounds one list.
+const listTime = 5 * time.Second
 
 var (
 	activeSandboxes = prometheus.NewDesc("mcp_active_sandboxes", "Sandboxes that exist and are not snapshots.", nil, nil)
@@ -176,13 +164,13 @@ var (
 )
 
 // Describe implements [prometheus.Collector].
-func (s *sandboxes) Describe(to chan<- *prometheus.Desc) { to <- activeSandboxes; to <- sandboxStates }
+func (s sandboxes) Describe(to chan<- *prometheus.Desc) { to <- activeSandboxes; to <- sandboxStates }
 
 // Collect implements [prometheus.Collector].
-func (s *sandboxes) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
+func (s sandboxes) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), listTime)
 	defer cancel()
-	all, err := s.op.opts.Sandboxes(ctx)
+	all, err := s(ctx)
 	if err != nil {
 		to <- prometheus.NewInvalidMetric(activeSandboxes, err)
 		return

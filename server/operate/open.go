@@ -17,7 +17,7 @@ func New(ctx context.Context, o Options, bus *events.Bus) (*Operator, error) {
 		return nil, err
 	}
 	op := &Operator{opts: o, audit: l, bus: bus, owners: map[string]owner{}, ended: map[string]bool{}, clients: map[*client]bool{}, listed: list{}, used: usages{of: map[string]*used{}}}
-	op.metrics = newMetrics(op)
+	op.metrics = newMetrics(o.Version, o.Sandboxes, bus.Subscribers)
 	if op.traces, err = newTraces(ctx, o.Getenv, o.Version, o.Log); err != nil {
 		l.Close()
 		return nil, err

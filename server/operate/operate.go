@@ -6,6 +6,7 @@
 //	reap.go     finds sandboxes that ended without a call
 //	usage.go    what sandboxes used in the last minutes
 //	stream.go   GET /v1/events, server-sent events with replay
+//	answer.go   answers in JSON, and errors in the shape of /v1
 //	entries.go  GET /v1/audit and /v1/audit/verify
 //	refused.go  records requests without a valid credential
 //	ready.go    GET /ready
@@ -108,6 +109,22 @@ func (op *Operator) own(e *events.Event) {
 		}
 		op.ended[e.Sandbox] = true
 	}
+}
+
+// RunBegan counts a run, which is a list of commands that a client started and may leave.
+func (op *Operator) RunBegan() { op.metrics.activeRuns.Add(1) }
+
+// RunEnded counts the end of a run.
+func (op *Operator) RunEnded(failed, canceled bool) {
+	op.metrics.activeRuns.Add(-1)
+	status := "completed"
+	switch {
+	case canceled:
+		status = "canceled"
+	case failed:
+		status = "failed"
+	}
+	op.metrics.runs.WithLabelValues(status).Inc()
 }
 
 // forOperator refuses other callers.

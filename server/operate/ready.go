@@ -15,10 +15,7 @@ type readiness struct {
 	ok     bool
 }
 
-const (
-	readyFor  = time.Second
-	readyTime = 5 * time.Second // of one check
-)
+const readyFor = time.Second
 
 // serveReady answers whether the server can make sandboxes and record what they do. It gives no reasons: those are in the
 // server's messages.
@@ -41,7 +38,7 @@ func (op *Operator) check() (map[string]string, bool) {
 	if time.Since(r.at) < readyFor {
 		return r.checks, r.ok
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
+	ctx, cancel := context.WithTimeout(context.Background(), listTime)
 	defer cancel()
 	_, runner := op.opts.Sandboxes(ctx)
 	was := r.ok || r.at.IsZero()

@@ -11,10 +11,7 @@ import (
 
 // watchEvery is how often the sandboxes are listed, to find those that ended without a call of this server. While clients
 // follow the events they are listed each lookEvery: once, for all clients.
-const (
-	lookEvery  = 2 * time.Second
-	watchEvery = 5 * lookEvery
-)
+const watchEvery = 5 * lookEvery
 
 // alive are the persistent sandboxes of the last list.
 type alive map[string]*kept
@@ -38,7 +35,9 @@ func (op *Operator) Watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		op.measure(ctx, last)
+		if op.opts.Usage != nil {
+			op.used.measure(ctx, last, op.opts.Usage)
+		}
 		whole := n%int(watchEvery/lookEvery) == 0
 		if !whole && op.bus.Subscribers() == 0 {
 			continue
@@ -76,6 +75,9 @@ func (op *Operator) Listed(some []runner.Info) {
 	}
 	op.changed(differs)
 }
+
+// Samples returns what a sandbox used in the last minutes, the oldest first. The caller may see the sandbox.
+func (op *Operator) Samples(id string) []Sample { return op.used.samples(id) }
 
 // list is what a list shows of each sandbox, by id.
 type list map[string]shown

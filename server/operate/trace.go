@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -46,7 +47,7 @@ const maxStarted = 10_000
 // newTraces returns a maker of spans if the environment names a place to send them to, by OTLP over HTTP. The variables
 // are those of OpenTelemetry.
 func newTraces(ctx context.Context, getenv func(string) string, version string, to *log.Logger) (*traces, error) {
-	protocol := firstOf(getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf")
+	protocol := cmp.Or(getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf")
 	exporters := strings.Split(getenv("OTEL_TRACES_EXPORTER"), ",")
 	wanted := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" || slices.Contains(exporters, "otlp")
 	switch {
@@ -76,15 +77,6 @@ func newTraces(ctx context.Context, getenv func(string) string, version string, 
 	return t, nil
 }
 
-func firstOf(all ...string) string {
-	for _, s := range all {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
-}
-
 // close sends the spans that were made.
 func (t *traces) close() {
 	if t == nil {
@@ -111,6 +103,15 @@ func (t *traces) begin(r *http.Request) (_ *http.Request, end func(route string,
 		}
 		span.End()
 	}
+}
+
+// method is the value of a label for the method of a request, which may be any text.
+func method(s string) string {
+	switch s {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return s
+	}
+	return "other"
 }
 
 // event makes a span of a command, from its start to its end, and notes other events in the span of their request. No

@@ -9,15 +9,18 @@ import (
 	"demesne/runner"
 )
 
+// lookEvery is the pause between two looks of Watch.
+const lookEvery = 2 * time.Second
+
 // Bounds of what is kept of the use of sandboxes. One look of Watch measures some sandboxes; the others follow in the next ones.
 // So many sandboxes are measured less often, and the work and the memory stay bounded.
 const (
+	measureTime  = time.Second // of one look
 	usageKept    = 5 * time.Minute
 	maxSamples   = 75 // of a sandbox
 	measureEvery = 2 * lookEvery
 	maxMeasured  = 50   // sandboxes in one look
 	maxUsed      = 1000 // sandboxes with samples
-	measureTime  = time.Second
 )
 
 // Sample is what a running sandbox used at a time.
@@ -96,24 +99,21 @@ func (u *usages) take(id string, m runner.Usage, now time.Time) {
 }
 
 // measure measures the sandboxes of a list whose turn it is.
-func (op *Operator) measure(ctx context.Context, all []runner.Info) {
-	if op.opts.Usage == nil {
-		return
-	}
+func (u *usages) measure(ctx context.Context, all []runner.Info, usage func(ctx context.Context, id string) (runner.Usage, error)) {
 	ctx, cancel := context.WithTimeout(ctx, measureTime)
 	defer cancel()
-	for _, id := range op.used.next(all, time.Now()) {
-		if m, err := op.opts.Usage(ctx, id); err == nil {
-			op.used.take(id, m, time.Now())
+	for _, id := range u.next(all, time.Now()) {
+		if m, err := usage(ctx, id); err == nil {
+			u.take(id, m, time.Now())
 		}
 	}
 }
 
-// Samples returns what a sandbox used in the last minutes, the oldest first. The caller may see the sandbox.
-func (op *Operator) Samples(id string) []Sample {
-	op.used.mu.Lock()
-	defer op.used.mu.Unlock()
-	if one := op.used.of[id]; one != nil {
+// samples returns the samples of a sandbox.
+func (u *usages) samples(id string) []Sample {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if one := u.of[id]; one != nil {
 		return slices.Clone(one.samples)
 	}
 	return nil

@@ -70,7 +70,7 @@ func TestMeasure(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		all = append(all, runner.Info{ID: id, State: runner.Running, Spec: runner.Spec{Lifetime: runner.Persistent}})
 	}
-	r.measure(t.Context(), all)
+	r.used.measure(t.Context(), all, r.opts.Usage)
 	if a, b := r.Samples("a"), r.Samples("b"); len(a) != 0 || len(b) != 1 || b[0].Memory != 7 || r.Samples("c") != nil {
 		t.Errorf("%+v %+v", a, b)
 	}

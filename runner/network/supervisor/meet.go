@@ -11,38 +11,47 @@ import (
 // patience bounds the time for a connection on the loopback, which the kernel makes at once.
 const patience = 5 * time.Second
 
-// meetingPoint returns a listening socket on the loopback.
-func meetingPoint() (fd int, at netip.AddrPort, err error) {
-	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
+// meetingPoint is a listening socket on the loopback.
+type meetingPoint struct {
+	fd       int
+	at       netip.AddrPort
+	patience time.Duration // for one connection
+}
+
+func newMeetingPoint() (m meetingPoint, err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
 	if err != nil {
-		return -1, at, fmt.Errorf("socket: %w", err)
+		return m, fmt.Errorf("socket: %w", err)
 	}
 	err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 	if err == nil {
 		err = unix.Listen(fd, 4096)
 	}
 	if err == nil {
-		at, err = nameOf(unix.Getsockname(fd))
+		m.at, err = nameOf(unix.Getsockname(fd))
 	}
 	if err != nil {
 		unix.Close(fd)
-		return -1, at, fmt.Errorf("listen on the loopback: %w", err)
+		return m, fmt.Errorf("listen on the loopback: %w", err)
 	}
-	return fd, at, nil
+	m.fd, m.patience = fd, patience
+	return m, nil
 }
 
+func (m *meetingPoint) close() { unix.Close(m.fd) }
+
 // rendezvous connects a socket with the meeting point, and returns the accepted end.
-func (s *Supervisor) rendezvous(own socket) (theirs int, err error) {
-	s.turnAway() // if other processes have filled the queue, connect would wait
-	to := unix.Sockaddr(&unix.SockaddrInet4{Port: int(s.meetAt.Port()), Addr: s.meetAt.Addr().As4()})
+func (m *meetingPoint) rendezvous(own socket) (theirs int, err error) {
+	m.turnAway() // if other processes have filled the queue, connect would wait
+	to := unix.Sockaddr(&unix.SockaddrInet4{Port: int(m.at.Port()), Addr: m.at.Addr().As4()})
 	if own.family == unix.AF_INET6 {
 		// The sandbox cannot tell: a peer that is an IPv4 address is written as an IPv6 one.
 		unix.SetsockoptInt(own.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
-		to = &unix.SockaddrInet6{Port: int(s.meetAt.Port()), Addr: netip.AddrFrom16(s.meetAt.Addr().As16()).As16()}
+		to = &unix.SockaddrInet6{Port: int(m.at.Port()), Addr: netip.AddrFrom16(m.at.Addr().As16()).As16()}
 	}
-	deadline, shut := time.Now().Add(s.patience), make(chan struct{})
+	deadline, shut := time.Now().Add(m.patience), make(chan struct{})
 	// Not by SO_SNDTIMEO or O_NONBLOCK, which the sandbox can change meanwhile.
-	bound := time.AfterFunc(s.patience, func() {
+	bound := time.AfterFunc(m.patience, func() {
 		defer close(shut)
 		unix.Shutdown(own.fd, unix.SHUT_RDWR) // makes connect return
 	})
@@ -58,9 +67,9 @@ func (s *Supervisor) rendezvous(own socket) (theirs int, err error) {
 		return -1, err
 	}
 	for {
-		fd, peer, err := s.accept()
+		fd, peer, err := m.accept()
 		if err == unix.EAGAIN {
-			err = s.wait(deadline)
+			err = m.wait(deadline)
 			if err == nil {
 				continue
 			}
@@ -76,8 +85,8 @@ func (s *Supervisor) rendezvous(own socket) (theirs int, err error) {
 }
 
 // wait waits for a connection at the meeting point.
-func (s *Supervisor) wait(deadline time.Time) error {
-	poll := []unix.PollFd{{Fd: int32(s.meet), Events: unix.POLLIN}}
+func (m *meetingPoint) wait(deadline time.Time) error {
+	poll := []unix.PollFd{{Fd: int32(m.fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(poll, max(0, int(time.Until(deadline).Milliseconds())))
 	if err == unix.EINTR {
 		return nil
@@ -89,9 +98,9 @@ func (s *Supervisor) wait(deadline time.Time) error {
 }
 
 // accept returns the next connection, and the address of its peer.
-func (s *Supervisor) accept() (fd int, peer netip.AddrPort, err error) {
+func (m *meetingPoint) accept() (fd int, peer netip.AddrPort, err error) {
 	for {
-		fd, from, err := unix.Accept4(s.meet, unix.SOCK_CLOEXEC)
+		fd, from, err := unix.Accept4(m.fd, unix.SOCK_CLOEXEC)
 		if err == unix.EINTR || err == unix.ECONNABORTED {
 			continue
 		}
@@ -104,9 +113,9 @@ func (s *Supervisor) accept() (fd int, peer netip.AddrPort, err error) {
 }
 
 // turnAway closes the connections that other processes of the machine have made.
-func (s *Supervisor) turnAway() {
+func (m *meetingPoint) turnAway() {
 	for {
-		fd, _, err := s.accept()
+		fd, _, err := m.accept()
 		if err != nil {
 			return
 		}

@@ -10,15 +10,15 @@ import (
 // TestRendezvous checks that a socket of the sandbox is connected with the returned end, and that one that drops every
 // packet delays the calls of the sandbox for a bounded time.
 func TestRendezvous(t *testing.T) {
-	s := &Supervisor{patience: time.Minute}
-	var err error
-	if s.meet, s.meetAt, err = meetingPoint(); err != nil {
+	m, err := newMeetingPoint()
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(s.meet)
+	defer m.close()
+	m.patience = time.Minute
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		own := socket{family: family, fd: newSocket(t, family)}
-		theirs, err := s.rendezvous(own)
+		theirs, err := m.rendezvous(own)
 		if err != nil {
 			t.Fatalf("family %d: %v", family, err)
 		}
@@ -31,7 +31,7 @@ func TestRendezvous(t *testing.T) {
 			t.Errorf("family %d: %q, %v", family, text[:n], err)
 		}
 	}
-	s.patience = 20 * time.Millisecond
+	m.patience = 20 * time.Millisecond
 	for _, flag := range []bool{false, true} {
 		fd := newSocket(t, unix.AF_INET)
 		drop := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
@@ -39,7 +39,7 @@ func TestRendezvous(t *testing.T) {
 			t.Fatal(err)
 		}
 		unix.SetNonblock(fd, flag)
-		if theirs, err := s.rendezvous(socket{family: unix.AF_INET, fd: fd}); err == nil {
+		if theirs, err := m.rendezvous(socket{family: unix.AF_INET, fd: fd}); err == nil {
 			unix.Close(theirs)
 			t.Errorf("nonblocking %v: a socket that drops every packet is connected", flag)
 		}

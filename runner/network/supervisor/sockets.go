@@ -129,3 +129,10 @@ func parseAddress(b []byte, length int) (_ netip.AddrPort, family int, e unix.Er
 	}
 	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(b[2:])), family, 0
 }
+
+func errnoOf(err error) unix.Errno {
+	if e, ok := err.(unix.Errno); ok {
+		return e
+	}
+	return unix.EIO
+}

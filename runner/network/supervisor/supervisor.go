@@ -54,9 +54,7 @@ type Supervisor struct {
 	calls    seccomp.Listener
 	where    Where
 	to       int
-	meet     int // a listening socket on the loopback
-	meetAt   netip.AddrPort
-	patience time.Duration // for one connection
+	meet     meetingPoint
 	sockets  sockets
 	done     chan struct{}
 	closing  sync.Once
@@ -71,10 +69,10 @@ func New(listener *os.File, where Where, to int) (*Supervisor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("supervise calls: %w", err)
 	}
-	s := &Supervisor{where: where, to: to, patience: patience, done: make(chan struct{}), sockets: sockets{byInode: map[uint64]socket{}}}
+	s := &Supervisor{where: where, to: to, done: make(chan struct{}), sockets: sockets{byInode: map[uint64]socket{}}}
 	err = unix.SetNonblock(fd, true)
 	if err == nil {
-		s.meet, s.meetAt, err = meetingPoint()
+		s.meet, err = newMeetingPoint()
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -92,7 +90,7 @@ func (s *Supervisor) Close() {
 		s.listener.SetReadDeadline(time.Unix(1, 0))
 		<-s.done
 		s.sockets.close()
-		unix.Close(s.meet)
+		s.meet.close()
 	})
 }
 
@@ -205,7 +203,7 @@ func (s *Supervisor) join(own socket, service string) unix.Errno {
 	theirs := own.fd
 	if !own.datagrams {
 		var err error
-		if theirs, err = s.rendezvous(own); err != nil {
+		if theirs, err = s.meet.rendezvous(own); err != nil {
 			return errnoOf(err)
 		}
 		defer unix.Close(theirs)
@@ -216,11 +214,4 @@ func (s *Supervisor) join(own socket, service string) unix.Errno {
 		return unix.ECONNREFUSED
 	}
 	return 0
-}
-
-func errnoOf(err error) unix.Errno {
-	if e, ok := err.(unix.Errno); ok {
-		return e
-	}
-	return unix.EIO
 }
