@@ -11,7 +11,7 @@ import (
 
 	"demesne/kernels"
 	"demesne/runner"
-	"demesne/runner/tree"
+	"demesne/runner/fileops"
 	"demesne/session"
 	"demesne/session/operator"
 )
@@ -69,7 +69,7 @@ type Sandbox interface {
 	// Tree performs an operation on files as a user of the sandbox; nil: the sandbox's own. Relative paths begin at dir.
 	// from writes the bytes of a Put, and to reads those of a Get or the events of a Watch; both may be nil. Everything that
 	// is read comes from the sandbox and is untrusted.
-	Tree(ctx context.Context, user *runner.User, dir string, t tree.Request, from func(io.Writer) error, to func(*tree.Answer, *bufio.Reader) error) (*tree.Answer, error)
+	Tree(ctx context.Context, user *runner.User, dir string, t fileops.Request, from func(io.Writer) error, to func(*fileops.Answer, *bufio.Reader) error) (*fileops.Answer, error)
 	// Dial connects to a port of the sandbox's loopback.
 	Dial(ctx context.Context, port uint16) (io.ReadWriteCloser, error)
 	// Kernel starts a kernel.

@@ -13,10 +13,10 @@ import (
 	"os"
 
 	"demesne/internal/cmdline"
+	"demesne/runner/fileops"
 	"demesne/runner/files"
 	"demesne/runner/pid1"
 	"demesne/runner/tarball"
-	"demesne/runner/tree"
 )
 
 func main() {
@@ -37,7 +37,7 @@ func main() {
 		os.Exit(tarball.Inside(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case 2:
 		if os.Args[1] == "tree" {
-			os.Exit(tree.Serve(os.Stdin, os.Stdout))
+			os.Exit(fileops.Serve(os.Stdin, os.Stdout))
 		}
 		os.Exit(files.Serve(os.Stdin, os.Stdout))
 	}

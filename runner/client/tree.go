@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"demesne/runner"
-	"demesne/runner/tree"
+	"demesne/runner/fileops"
 )
 
 // Tree is a process in a sandbox that performs operations on its files as one user. To start it takes longer than most
@@ -72,13 +72,13 @@ func (t *Tree) kill() {
 	t.process.Signal(syscall.SIGKILL)
 }
 
-// Do performs an operation: see [tree.Call]. After the end of ctx, and after some errors, t is not usable any more.
-func (t *Tree) Do(ctx context.Context, q tree.Request, put func(io.Writer) error, take func(*tree.Answer, *bufio.Reader) error) (a *tree.Answer, err error) {
+// Do performs an operation: see [fileops.Call]. After the end of ctx, and after some errors, t is not usable any more.
+func (t *Tree) Do(ctx context.Context, q fileops.Request, put func(io.Writer) error, take func(*fileops.Answer, *bufio.Reader) error) (a *fileops.Answer, err error) {
 	if !t.Usable() {
-		return nil, tree.ErrUnsent
+		return nil, fileops.ErrUnsent
 	}
 	stop := context.AfterFunc(ctx, t.kill)
-	a, again, err := tree.Call(t.to, t.from, q, put, take)
+	a, again, err := fileops.Call(t.to, t.from, q, put, take)
 	if !stop() {
 		again, err = false, context.Cause(ctx)
 	}

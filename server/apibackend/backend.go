@@ -19,7 +19,7 @@ import (
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/runner"
-	"demesne/runner/tree"
+	"demesne/runner/fileops"
 	"demesne/server"
 	"demesne/server/apibackend/kernel"
 	"demesne/server/apibackend/kinds"
@@ -268,7 +268,7 @@ func (s *sandbox) Start(ctx context.Context, cmd runner.Command) (server.Process
 	return process{p, s}, nil
 }
 
-func (s *sandbox) Tree(ctx context.Context, user *runner.User, dir string, t tree.Request, from func(io.Writer) error, to func(*tree.Answer, *bufio.Reader) error) (*tree.Answer, error) {
+func (s *sandbox) Tree(ctx context.Context, user *runner.User, dir string, t fileops.Request, from func(io.Writer) error, to func(*fileops.Answer, *bufio.Reader) error) (*fileops.Answer, error) {
 	t.Dir = dir
 	a, err := s.backend.trees.Do(ctx, s.Sandbox, user, t, from, to)
 	return a, kinds.Of(err)

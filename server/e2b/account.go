@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/runner/tree"
+	"demesne/runner/fileops"
 	"demesne/server"
 )
 
@@ -86,7 +86,7 @@ func find(ctx context.Context, sb server.Sandbox, name string) (account, error) 
 	if strings.ContainsAny(name, "/:\x00\n") {
 		return account{}, fmt.Errorf("%w: %q", errUser, name)
 	}
-	ask := tree.Request{Op: tree.OpHome, Path: name}
+	ask := fileops.Request{Op: fileops.OpHome, Path: name}
 	if name == defaultUser {
 		ask.To = defaultHome
 	}
@@ -105,20 +105,20 @@ func find(ctx context.Context, sb server.Sandbox, name string) (account, error) 
 		if name != defaultUser {
 			return account{}, fmt.Errorf("%w: %q", errUser, name)
 		}
-		if h, err = home(ctx, sb, tree.Request{Op: tree.OpHome, Path: "/", To: defaultHome}); err != nil {
+		if h, err = home(ctx, sb, fileops.Request{Op: fileops.OpHome, Path: "/", To: defaultHome}); err != nil {
 			return account{}, err
 		}
 	}
 	return account{name, nil, h.Dir}, nil
 }
 
-func home(ctx context.Context, sb server.Sandbox, t tree.Request) (*tree.Home, error) {
+func home(ctx context.Context, sb server.Sandbox, t fileops.Request) (*fileops.Home, error) {
 	a, err := sb.Tree(ctx, nil, "/", t, nil, nil)
 	switch {
 	case err != nil:
 		return nil, err
 	case a.Home == nil || !strings.HasPrefix(a.Home.Dir, "/") || strings.ContainsRune(a.Home.Dir, 0):
-		return nil, &tree.Error{Errno: syscall.EIO, Text: "the sandbox sent no account"}
+		return nil, &fileops.Error{Errno: syscall.EIO, Text: "the sandbox sent no account"}
 	}
 	return a.Home, nil
 }
@@ -127,7 +127,7 @@ func home(ctx context.Context, sb server.Sandbox, t tree.Request) (*tree.Home, e
 func touch(ctx context.Context, sb server.Sandbox) error { return touchAs(ctx, sb, nil) }
 
 func touchAs(ctx context.Context, sb server.Sandbox, user *runner.User) error {
-	_, err := sb.Tree(ctx, user, "/", tree.Request{Op: tree.OpStat, Path: "/"}, nil, nil)
+	_, err := sb.Tree(ctx, user, "/", fileops.Request{Op: fileops.OpStat, Path: "/"}, nil, nil)
 	return err
 }
 

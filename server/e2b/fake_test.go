@@ -21,7 +21,7 @@ import (
 
 	"demesne/kernels"
 	"demesne/runner"
-	"demesne/runner/tree"
+	"demesne/runner/fileops"
 	"demesne/server"
 	"demesne/session"
 	"demesne/session/operator"
@@ -242,7 +242,7 @@ func (p *fakeProcess) Wait(context.Context) (*runner.Result, error) {
 }
 
 // Tree serves in this process. Absolute paths are below the sandbox's directory.
-func (s *fakeSandbox) Tree(_ context.Context, _ *runner.User, _ string, t tree.Request, from func(io.Writer) error, to func(*tree.Answer, *bufio.Reader) error) (a *tree.Answer, err error) {
+func (s *fakeSandbox) Tree(_ context.Context, _ *runner.User, _ string, t fileops.Request, from func(io.Writer) error, to func(*fileops.Answer, *bufio.Reader) error) (a *fileops.Answer, err error) {
 	if err := t.Check(); err != nil {
 		return nil, err
 	}
@@ -253,11 +253,11 @@ func (s *fakeSandbox) Tree(_ context.Context, _ *runner.User, _ string, t tree.R
 	in, asks := io.Pipe()
 	answers, out := io.Pipe()
 	go func() {
-		tree.Serve(in, shortened{out, s.dir})
+		fileops.Serve(in, shortened{out, s.dir})
 		out.Close()
 	}()
 	defer asks.Close()
-	a, _, err = tree.Call(bufio.NewWriter(asks), bufio.NewReader(answers), t, from, to)
+	a, _, err = fileops.Call(bufio.NewWriter(asks), bufio.NewReader(answers), t, from, to)
 	return a, err
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"demesne/runner/tree"
+	"demesne/runner/fileops"
 	"demesne/server"
 	"demesne/server/e2b/envd"
 )
@@ -22,13 +22,13 @@ type filesystem struct {
 }
 
 // operate performs an operation as the user that the call names.
-func operate(ctx context.Context, t tree.Request) ([]tree.Info, error) {
+func operate(ctx context.Context, t fileops.Request) ([]fileops.Info, error) {
 	e := entryOf(ctx)
 	a, err := e.account(ctx, userOf(headers(ctx)))
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	var infos []tree.Info
+	var infos []fileops.Info
 	err = e.with(ctx, func(sb server.Sandbox) error {
 		got, err := sb.Tree(ctx, a.user, a.home, t, nil, nil)
 		if err == nil {
@@ -40,10 +40,10 @@ func operate(ctx context.Context, t tree.Request) ([]tree.Info, error) {
 }
 
 // one is operate for an operation that answers with one file.
-func one(ctx context.Context, t tree.Request) (*envd.EntryInfo, error) {
+func one(ctx context.Context, t fileops.Request) (*envd.EntryInfo, error) {
 	infos, err := operate(ctx, t)
 	if err == nil && len(infos) != 1 {
-		err = rpcError(&tree.Error{Errno: syscall.EIO, Text: "the sandbox described no file"})
+		err = rpcError(&fileops.Error{Errno: syscall.EIO, Text: "the sandbox described no file"})
 	}
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func one(ctx context.Context, t tree.Request) (*envd.EntryInfo, error) {
 
 // entryInfo translates the description of a file, which comes from the sandbox. As with E2B, a link has the type of the file
 // that it leads to, and that file's path: earlier SDKs have no type for links.
-func entryInfo(i tree.Info) *envd.EntryInfo {
+func entryInfo(i fileops.Info) *envd.EntryInfo {
 	e := &envd.EntryInfo{
 		Name: path.Base(i.Path), Path: i.Path, Size: i.Size, Mode: i.Mode, Permissions: i.Text, Owner: i.Owner, Group: i.Group,
 		ModifiedTime: timestamppb.New(i.Modified), Metadata: i.Meta,
@@ -79,19 +79,19 @@ func entryInfo(i tree.Info) *envd.EntryInfo {
 
 // Stat describes a file.
 func (*filesystem) Stat(ctx context.Context, q *envd.StatRequest) (*envd.StatResponse, error) {
-	e, err := one(ctx, tree.Request{Op: tree.OpStat, Path: q.GetPath()})
+	e, err := one(ctx, fileops.Request{Op: fileops.OpStat, Path: q.GetPath()})
 	return &envd.StatResponse{Entry: e}, err
 }
 
 // MakeDir makes a directory with its parents.
 func (*filesystem) MakeDir(ctx context.Context, q *envd.MakeDirRequest) (*envd.MakeDirResponse, error) {
-	e, err := one(ctx, tree.Request{Op: tree.OpMkdir, Path: q.GetPath()})
+	e, err := one(ctx, fileops.Request{Op: fileops.OpMkdir, Path: q.GetPath()})
 	return &envd.MakeDirResponse{Entry: e}, err
 }
 
 // Move renames a file or directory.
 func (*filesystem) Move(ctx context.Context, q *envd.MoveRequest) (*envd.MoveResponse, error) {
-	e, err := one(ctx, tree.Request{Op: tree.OpMove, Path: q.GetSource(), To: q.GetDestination()})
+	e, err := one(ctx, fileops.Request{Op: fileops.OpMove, Path: q.GetSource(), To: q.GetDestination()})
 	return &envd.MoveResponse{Entry: e}, err
 }
 
@@ -100,7 +100,7 @@ const deepest = 64
 
 // ListDir lists what is below a directory.
 func (*filesystem) ListDir(ctx context.Context, q *envd.ListDirRequest) (*envd.ListDirResponse, error) {
-	infos, err := operate(ctx, tree.Request{Op: tree.OpList, Path: q.GetPath(), Depth: int(min(max(q.GetDepth(), 1), deepest))})
+	infos, err := operate(ctx, fileops.Request{Op: fileops.OpList, Path: q.GetPath(), Depth: int(min(max(q.GetDepth(), 1), deepest))})
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +113,6 @@ func (*filesystem) ListDir(ctx context.Context, q *envd.ListDirRequest) (*envd.L
 
 // Remove removes a file or a directory with what is in it.
 func (*filesystem) Remove(ctx context.Context, q *envd.RemoveRequest) (*envd.RemoveResponse, error) {
-	_, err := operate(ctx, tree.Request{Op: tree.OpRemove, Path: q.GetPath()})
+	_, err := operate(ctx, fileops.Request{Op: fileops.OpRemove, Path: q.GetPath()})
 	return &envd.RemoveResponse{}, err
 }

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/runner/tree"
+	"demesne/runner/fileops"
 	"demesne/server"
 )
 
@@ -58,7 +58,7 @@ func (e *entry) measure(ctx context.Context) (sample, error) {
 		MemTotal: int64(cmp.Or(rec.MemoryMB, hostMemoryMB())) << 20, cpu: u.CPU,
 	}
 	e.with(ctx, func(sb server.Sandbox) error {
-		a, err := sb.Tree(ctx, nil, "/", tree.Request{Op: tree.OpSpace, Path: "/"}, nil, nil)
+		a, err := sb.Tree(ctx, nil, "/", fileops.Request{Op: fileops.OpSpace, Path: "/"}, nil, nil)
 		if err == nil && a.Space != nil {
 			m.DiskTotal = max(a.Space.Total, 0)
 			m.DiskUsed = min(max(a.Space.Used, 0), m.DiskTotal)

@@ -18,7 +18,7 @@ import (
 	"connectrpc.com/connect"
 
 	"demesne/runner"
-	"demesne/runner/tree"
+	"demesne/runner/fileops"
 	"demesne/server"
 	"demesne/server/e2b/envd"
 	"demesne/session"
@@ -165,7 +165,7 @@ func (e *entry) workdir(ctx context.Context, a account, cwd string) (string, err
 		cwd = path.Join(a.home, cwd)
 	}
 	err := e.with(ctx, func(sb server.Sandbox) error {
-		_, err := sb.Tree(ctx, a.user, "/", tree.Request{Op: tree.OpStat, Path: cwd}, nil, nil)
+		_, err := sb.Tree(ctx, a.user, "/", fileops.Request{Op: fileops.OpStat, Path: cwd}, nil, nil)
 		return err
 	})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"demesne/runner/tree"
+	"demesne/runner/fileops"
 	"demesne/server"
 	"demesne/session"
 )
@@ -67,8 +67,8 @@ func (s *Server) serveSigned(w http.ResponseWriter, r *http.Request) {
 // download sends a file.
 func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 	e, q, began := entryOf(r.Context()), r.URL.Query(), false
-	err := e.file(r.Context(), q.Get("username"), tree.Request{Op: tree.OpGet, Path: q.Get("path")}, nil,
-		func(a *tree.Answer, from *bufio.Reader) error {
+	err := e.file(r.Context(), q.Get("username"), fileops.Request{Op: fileops.OpGet, Path: q.Get("path")}, nil,
+		func(a *fileops.Answer, from *bufio.Reader) error {
 			if began {
 				return errInterrupted
 			}
@@ -106,7 +106,7 @@ func send(w http.ResponseWriter, from *bufio.Reader) error {
 }
 
 // file performs an operation on a file as a user.
-func (e *entry) file(ctx context.Context, user string, t tree.Request, from func(io.Writer) error, to func(*tree.Answer, *bufio.Reader) error) error {
+func (e *entry) file(ctx context.Context, user string, t fileops.Request, from func(io.Writer) error, to func(*fileops.Answer, *bufio.Reader) error) error {
 	a, err := e.account(ctx, user)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func put(r *http.Request, where string, meta map[string]string, in io.Reader) (f
 	if where == "" {
 		return f, fmt.Errorf("%w: path is required", session.ErrInvalid)
 	}
-	t := tree.Request{Op: tree.OpPut, Path: where, Meta: meta}
+	t := fileops.Request{Op: fileops.OpPut, Path: where, Meta: meta}
 	var broken error
 	read := false // by an attempt that the end of a runner interrupted: the body cannot be read again
 	err = entryOf(r.Context()).file(r.Context(), r.URL.Query().Get("username"), t,
@@ -213,7 +213,7 @@ func put(r *http.Request, where string, meta map[string]string, in io.Reader) (f
 			_, err := io.Copy(to, reading{in, &broken})
 			return err
 		},
-		func(a *tree.Answer, _ *bufio.Reader) error {
+		func(a *fileops.Answer, _ *bufio.Reader) error {
 			if len(a.Infos) == 1 {
 				f = written{path.Base(a.Infos[0].Path), a.Infos[0].Path, "file", a.Infos[0].Meta}
 			}

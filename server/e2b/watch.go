@@ -11,7 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"demesne/runner/tree"
+	"demesne/runner/fileops"
 	"demesne/server"
 	"demesne/server/e2b/envd"
 )
@@ -67,12 +67,12 @@ type watching struct {
 
 // run passes the events on until ctx ends. It calls began once the directory is watched.
 func (w watching) run(ctx context.Context, e *entry, a account, began func(), events chan<- *envd.FilesystemEvent) error {
-	t := tree.Request{Op: tree.OpWatch, Path: w.path, Recursive: w.recursive}
+	t := fileops.Request{Op: fileops.OpWatch, Path: w.path, Recursive: w.recursive}
 	return e.with(ctx, func(sb server.Sandbox) error {
-		_, err := sb.Tree(ctx, a.user, a.home, t, nil, func(_ *tree.Answer, r *bufio.Reader) error {
+		_, err := sb.Tree(ctx, a.user, a.home, t, nil, func(_ *fileops.Answer, r *bufio.Reader) error {
 			began()
 			for {
-				ev, err := tree.ReadEvent(r)
+				ev, err := fileops.ReadEvent(r)
 				if err != nil {
 					return err
 				}
@@ -93,7 +93,7 @@ var kinds = map[string]envd.EventType{
 	"rename": envd.EventType_EVENT_TYPE_RENAME, "chmod": envd.EventType_EVENT_TYPE_CHMOD,
 }
 
-func (w watching) event(ev tree.Event) *envd.FilesystemEvent {
+func (w watching) event(ev fileops.Event) *envd.FilesystemEvent {
 	out := &envd.FilesystemEvent{Name: ev.Name, Type: kinds[ev.Type]}
 	if w.entry && ev.Info != nil {
 		out.Entry = entryInfo(*ev.Info)

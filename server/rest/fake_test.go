@@ -27,8 +27,8 @@ import (
 	"demesne/client"
 	"demesne/runner"
 	runnerclient "demesne/runner/client"
+	"demesne/runner/fileops"
 	"demesne/runner/files"
-	"demesne/runner/tree"
 	"demesne/server"
 	"demesne/session"
 	"demesne/session/operator"
@@ -329,7 +329,7 @@ func (f *fake) RemoveImage(_ context.Context, name string) error {
 }
 
 // Tree serves in this process. Absolute paths are below the sandbox's directory.
-func (s *fakeSandbox) Tree(_ context.Context, _ *runner.User, _ string, t tree.Request, from func(io.Writer) error, to func(*tree.Answer, *bufio.Reader) error) (a *tree.Answer, err error) {
+func (s *fakeSandbox) Tree(_ context.Context, _ *runner.User, _ string, t fileops.Request, from func(io.Writer) error, to func(*fileops.Answer, *bufio.Reader) error) (a *fileops.Answer, err error) {
 	if err := t.Check(); err != nil {
 		return nil, err
 	}
@@ -340,11 +340,11 @@ func (s *fakeSandbox) Tree(_ context.Context, _ *runner.User, _ string, t tree.R
 	in, asks := io.Pipe()
 	answers, out := io.Pipe()
 	go func() {
-		tree.Serve(in, shortened{out, s.dir})
+		fileops.Serve(in, shortened{out, s.dir})
 		out.Close()
 	}()
 	defer asks.Close()
-	a, _, err = tree.Call(bufio.NewWriter(asks), bufio.NewReader(answers), t, from, to)
+	a, _, err = fileops.Call(bufio.NewWriter(asks), bufio.NewReader(answers), t, from, to)
 	return a, err
 }
 

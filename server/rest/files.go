@@ -19,8 +19,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"demesne/client"
+	"demesne/runner/fileops"
 	"demesne/runner/files"
-	"demesne/runner/tree"
 )
 
 // maxContent bounds the content of a file in a JSON answer.
@@ -102,7 +102,7 @@ func at(name string) string {
 }
 
 // tree performs an operation on files.
-func (s fileAPI) tree(ctx context.Context, id string, t tree.Request, from func(io.Writer) error, to func(*tree.Answer, *bufio.Reader) error) (*tree.Answer, error) {
+func (s fileAPI) tree(ctx context.Context, id string, t fileops.Request, from func(io.Writer) error, to func(*fileops.Answer, *bufio.Reader) error) (*fileops.Answer, error) {
 	sb, err := s.service(ctx).Open(ctx, id)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (s fileAPI) tree(ctx context.Context, id string, t tree.Request, from func(
 }
 
 // about performs an operation whose answer describes one file.
-func (s fileAPI) about(ctx context.Context, id string, t tree.Request) (f client.File, err error) {
+func (s fileAPI) about(ctx context.Context, id string, t fileops.Request) (f client.File, err error) {
 	a, err := s.tree(ctx, id, t, nil, nil)
 	if err != nil {
 		return f, err
@@ -122,7 +122,7 @@ func (s fileAPI) about(ctx context.Context, id string, t tree.Request) (f client
 	return fileOf(a.Infos[0]), nil
 }
 
-func fileOf(i tree.Info) client.File {
+func fileOf(i fileops.Info) client.File {
 	f := client.File{
 		Name: path.Base(i.Path), Path: i.Path, Type: i.Type, IsDir: i.Type == "directory", Size: i.Size, Mode: i.Text,
 		Owner: i.Owner, Group: i.Group, ModTime: i.Modified.Unix(), Target: i.Target,
@@ -139,7 +139,7 @@ func (s fileAPI) readFile(ctx context.Context, id string, q *client.ReadRequest)
 	if q.Limit > 0 {
 		most = min(most, q.Limit)
 	}
-	_, err = s.tree(ctx, id, tree.Request{Op: tree.OpGet, Path: at(q.Path)}, nil, func(a *tree.Answer, from *bufio.Reader) error {
+	_, err = s.tree(ctx, id, fileops.Request{Op: fileops.OpGet, Path: at(q.Path)}, nil, func(a *fileops.Answer, from *bufio.Reader) error {
 		b.Reset()
 		if len(a.Infos) == 1 {
 			c.Path, c.Size = a.Infos[0].Path, a.Infos[0].Size
@@ -200,7 +200,7 @@ func (s fileAPI) put(ctx context.Context, id, name string, content io.ReadSeeker
 }
 
 func (s fileAPI) putStream(ctx context.Context, id, name string, from func(io.Writer) error) (f client.File, err error) {
-	a, err := s.tree(ctx, id, tree.Request{Op: tree.OpPut, Path: name}, from, nil)
+	a, err := s.tree(ctx, id, fileops.Request{Op: fileops.OpPut, Path: name}, from, nil)
 	if err != nil {
 		return f, err
 	}
@@ -234,7 +234,7 @@ func (s fileAPI) editFile(ctx context.Context, id string, q *client.EditRequest)
 }
 
 func (s fileAPI) listFiles(ctx context.Context, id string, q *client.ListRequest) ([]client.File, error) {
-	a, err := s.tree(ctx, id, tree.Request{Op: tree.OpList, Path: at(q.Path), Depth: max(q.Depth, 1)}, nil, nil)
+	a, err := s.tree(ctx, id, fileops.Request{Op: fileops.OpList, Path: at(q.Path), Depth: max(q.Depth, 1)}, nil, nil)
 	all := []client.File{}
 	if err == nil {
 		for _, i := range a.Infos {
@@ -245,11 +245,11 @@ func (s fileAPI) listFiles(ctx context.Context, id string, q *client.ListRequest
 }
 
 func (s fileAPI) makeDir(ctx context.Context, id string, q *client.PathRequest) (client.File, error) {
-	return s.about(ctx, id, tree.Request{Op: tree.OpMkdir, Path: at(q.Path)})
+	return s.about(ctx, id, fileops.Request{Op: fileops.OpMkdir, Path: at(q.Path)})
 }
 
 func (s fileAPI) moveFile(ctx context.Context, id string, q *client.TwoPaths) (client.File, error) {
-	return s.about(ctx, id, tree.Request{Op: tree.OpMove, Path: at(q.Source), To: at(q.Destination)})
+	return s.about(ctx, id, fileops.Request{Op: fileops.OpMove, Path: at(q.Source), To: at(q.Destination)})
 }
 
 func (s fileAPI) copyFile(ctx context.Context, id string, q *client.TwoPaths) (f client.File, err error) {
@@ -260,19 +260,19 @@ func (s fileAPI) copyFile(ctx context.Context, id string, q *client.TwoPaths) (f
 	if strings.HasSuffix(to, "/") {
 		to += path.Base(path.Clean(q.Source))
 	}
-	return s.about(ctx, id, tree.Request{Op: tree.OpStat, Path: to})
+	return s.about(ctx, id, fileops.Request{Op: fileops.OpStat, Path: to})
 }
 
 func (s fileAPI) deleteFile(ctx context.Context, id string, q *client.PathRequest) (e client.Exists, err error) {
-	if _, err = s.about(ctx, id, tree.Request{Op: tree.OpStat, Path: at(q.Path)}); err != nil {
+	if _, err = s.about(ctx, id, fileops.Request{Op: fileops.OpStat, Path: at(q.Path)}); err != nil {
 		return e, err
 	}
-	_, err = s.tree(ctx, id, tree.Request{Op: tree.OpRemove, Path: at(q.Path)}, nil, nil)
+	_, err = s.tree(ctx, id, fileops.Request{Op: fileops.OpRemove, Path: at(q.Path)}, nil, nil)
 	return e, err
 }
 
 func (s fileAPI) fileExists(ctx context.Context, id string, q *client.PathRequest) (e client.Exists, err error) {
-	f, err := s.about(ctx, id, tree.Request{Op: tree.OpStat, Path: at(q.Path)})
+	f, err := s.about(ctx, id, fileops.Request{Op: fileops.OpStat, Path: at(q.Path)})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return e, nil
@@ -351,13 +351,13 @@ func (s fileAPI) download(ctx context.Context, in *rawInput) (*huma.StreamRespon
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.about(ctx, info.ID, tree.Request{Op: tree.OpStat, Path: at(in.Path)}); err != nil {
+	if _, err := s.about(ctx, info.ID, fileops.Request{Op: fileops.OpStat, Path: at(in.Path)}); err != nil {
 		return nil, failed(err)
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		_, w := humago.Unwrap(hc)
 		began := false
-		_, err := s.tree(ctx, info.ID, tree.Request{Op: tree.OpGet, Path: at(in.Path)}, nil, func(a *tree.Answer, from *bufio.Reader) error {
+		_, err := s.tree(ctx, info.ID, fileops.Request{Op: fileops.OpGet, Path: at(in.Path)}, nil, func(a *fileops.Answer, from *bufio.Reader) error {
 			if began {
 				return errAnswer
 			}

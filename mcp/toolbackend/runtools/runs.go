@@ -18,9 +18,9 @@ import (
 	"demesne/mcp/toolbackend/sandboxes"
 	"demesne/runner"
 	"demesne/runner/client"
+	"demesne/runner/fileops"
 	"demesne/runner/ipc"
 	"demesne/runner/tarball"
-	"demesne/runner/tree"
 	"demesne/server/runs"
 	"demesne/session"
 )
@@ -209,7 +209,7 @@ func makeArtifacts(ctx context.Context, sb *session.Sandbox) error {
 		return err
 	}
 	defer t.Close()
-	_, err = t.Do(ctx, tree.Request{Op: tree.OpMkdir, Path: runs.ArtifactsDir}, nil, nil)
+	_, err = t.Do(ctx, fileops.Request{Op: fileops.OpMkdir, Path: runs.ArtifactsDir}, nil, nil)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}

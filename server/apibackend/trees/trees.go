@@ -12,7 +12,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/client"
-	"demesne/runner/tree"
+	"demesne/runner/fileops"
 	"demesne/session"
 )
 
@@ -46,7 +46,7 @@ const (
 )
 
 // Do performs an operation.
-func (ts *Trees) Do(ctx context.Context, sb *session.Sandbox, user *runner.User, q tree.Request, put func(io.Writer) error, take func(*tree.Answer, *bufio.Reader) error) (*tree.Answer, error) {
+func (ts *Trees) Do(ctx context.Context, sb *session.Sandbox, user *runner.User, q fileops.Request, put func(io.Writer) error, take func(*fileops.Answer, *bufio.Reader) error) (*fileops.Answer, error) {
 	k := &kept{sandbox: sb.ID, own: user == nil}
 	if user != nil {
 		k.user = *user
@@ -54,7 +54,7 @@ func (ts *Trees) Do(ctx context.Context, sb *session.Sandbox, user *runner.User,
 	if old := ts.take(k); old != nil {
 		a, err := old.Do(ctx, q, put, take)
 		ts.keep(old)
-		if !errors.Is(err, tree.ErrUnsent) {
+		if !errors.Is(err, fileops.ErrUnsent) {
 			return a, err
 		}
 	}

@@ -1,4 +1,4 @@
-// Package tree defines operations on the files of a sandbox that programs ask for, where package files has those of
+// Package fileops defines operations on the files of a sandbox that programs ask for, where package files has those of
 // models. It tells the kinds of errors apart, moves whole files without a bound, and watches directories.
 //
 //	caller → demesne-init tree:  Request, one line of JSON, then the bytes of a Put, in chunks
@@ -10,9 +10,9 @@
 // [Serve] serves them in the sandbox, as a user of the sandbox. There the kernel resolves paths and links and checks
 // permissions. An answer comes from an untrusted place: its lines are bounded, and callers treat it as mere data.
 //
-//	tree.go   the protocol; chunk.go: its streams
-//	serve.go  the half in the sandbox; watch.go: events
-package tree
+//	fileops.go  the protocol; chunk.go: its streams
+//	serve.go    the half in the sandbox; watch.go: events
+package fileops
 
 import (
 	"bufio"

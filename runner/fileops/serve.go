@@ -1,4 +1,4 @@
-package tree
+package fileops
 
 import (
 	"bufio"
