@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"demesne/client"
 	"demesne/server"
 )
@@ -18,16 +16,16 @@ import (
 var assets embed.FS
 
 func (s *Server) aboutRoutes() {
-	huma.Register(s.api, operation("get-server", http.MethodGet, "/server", "Server", "Describe the server, and the caller that asks"), s.describe)
+	answers(s, operation("get-server", http.MethodGet, "/server", "Server", "Describe the server, and the caller that asks"), s.describe)
 }
 
-func (s *Server) describe(ctx context.Context, _ *struct{}) (*of[client.Server], error) {
+func (s *Server) describe(ctx context.Context, _ *struct{}) (client.Server, error) {
 	c := server.CallerOf(ctx)
 	about := client.Server{Version: s.opts.Version, Caller: c.Name, Namespace: c.Namespace, Operator: c.Operator, Host: s.opts.Host != nil}
 	if c.Namespace != "" && s.opts.Stored != nil {
 		about.Stored = s.opts.Stored(c.Namespace)
 	}
-	return &of[client.Server]{about}, nil
+	return about, nil
 }
 
 // Document returns the OpenAPI document.

@@ -23,15 +23,15 @@ type egressAPI struct{ *Server }
 
 func (s *Server) egressRoutes() {
 	h := egressAPI{s}
-	huma.Register(s.api, operation("get-egress", http.MethodGet, "/sandboxes/{id}/egress", "Network", "Get what a sandbox may reach"), h.getEgress)
-	huma.Register(s.api, operation("set-egress", http.MethodPut, "/sandboxes/{id}/egress", "Network", "Replace what a sandbox may reach"), h.setEgress)
-	huma.Register(s.api, operation("allow-egress", http.MethodPost, "/sandboxes/{id}/egress/allow", "Network", "Add rules that allow"),
-		func(ctx context.Context, in *inSandbox[client.RuleRequest]) (*of[client.Network], error) {
-			return h.addRules(ctx, in.ID, in.Body.Rules, nil)
+	within(s, operation("get-egress", http.MethodGet, "/sandboxes/{id}/egress", "Network", "Get what a sandbox may reach"), h.getEgress)
+	within(s, operation("set-egress", http.MethodPut, "/sandboxes/{id}/egress", "Network", "Replace what a sandbox may reach"), h.setEgress)
+	within(s, operation("allow-egress", http.MethodPost, "/sandboxes/{id}/egress/allow", "Network", "Add rules that allow"),
+		func(ctx context.Context, info *runner.Info, in *inSandbox[client.RuleRequest]) (client.Network, error) {
+			return h.change(ctx, info, func(service Service) error { return service.Rules(ctx, info.ID, in.Body.Rules, nil) })
 		})
-	huma.Register(s.api, operation("deny-egress", http.MethodPost, "/sandboxes/{id}/egress/deny", "Network", "Add rules that deny"),
-		func(ctx context.Context, in *inSandbox[client.RuleRequest]) (*of[client.Network], error) {
-			return h.addRules(ctx, in.ID, nil, in.Body.Rules)
+	within(s, operation("deny-egress", http.MethodPost, "/sandboxes/{id}/egress/deny", "Network", "Add rules that deny"),
+		func(ctx context.Context, info *runner.Info, in *inSandbox[client.RuleRequest]) (client.Network, error) {
+			return h.change(ctx, info, func(service Service) error { return service.Rules(ctx, info.ID, nil, in.Body.Rules) })
 		})
 	log := operation("egress-log", http.MethodGet, "/sandboxes/{id}/egress/log", "Network", "Stream the decisions about a sandbox's connections")
 	eventResponse(s.api, &log, eventOf[client.Decision]("decision"))
@@ -39,43 +39,26 @@ func (s *Server) egressRoutes() {
 	s.questionRoutes()
 }
 
-// networkAs returns the rules of a sandbox as an answer.
-func networkAs(i *runner.Info) client.Network { return sandboxOf(i).Network }
-
-func (s egressAPI) getEgress(ctx context.Context, in *Named) (*of[client.Network], error) {
-	info, err := s.find(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	return &of[client.Network]{networkAs(info)}, nil
+func (s egressAPI) getEgress(_ context.Context, info *runner.Info, _ *Named) (client.Network, error) {
+	return sandboxOf(info).Network, nil
 }
 
-func (s egressAPI) setEgress(ctx context.Context, in *inSandbox[client.Network]) (*of[client.Network], error) {
-	info, err := s.find(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.service(ctx).Open(ctx, info.ID); err != nil { // a stopped sandbox has no rules to change
-		return nil, failed(err)
-	}
-	if err := s.service(ctx).Reach(ctx, info.ID, networkOf(&in.Body)); err != nil {
-		return nil, failed(err)
-	}
-	return s.getEgress(ctx, &Named{info.ID})
+func (s egressAPI) setEgress(ctx context.Context, info *runner.Info, in *inSandbox[client.Network]) (client.Network, error) {
+	return s.change(ctx, info, func(service Service) error { return service.Reach(ctx, info.ID, networkOf(&in.Body)) })
 }
 
-func (s egressAPI) addRules(ctx context.Context, id string, allow, deny []string) (*of[client.Network], error) {
-	info, err := s.find(ctx, id)
-	if err != nil {
-		return nil, err
-	}
+// change changes the rules of a sandbox with f, and returns them. A stopped sandbox, which has none, is started.
+func (s egressAPI) change(ctx context.Context, info *runner.Info, f func(Service) error) (n client.Network, err error) {
 	if _, err := s.service(ctx).Open(ctx, info.ID); err != nil {
-		return nil, failed(err)
+		return n, err
 	}
-	if err := s.service(ctx).Rules(ctx, info.ID, allow, deny); err != nil {
-		return nil, failed(err)
+	if err := f(s.service(ctx)); err != nil {
+		return n, err
 	}
-	return s.getEgress(ctx, &Named{info.ID})
+	if info, err = s.find(ctx, info.ID); err != nil {
+		return n, err
+	}
+	return sandboxOf(info).Network, nil
 }
 
 // logInput is the request of the network log.

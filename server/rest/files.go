@@ -3,6 +3,7 @@ package rest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"demesne/client"
+	"demesne/runner"
 	"demesne/runner/fileops"
 	"demesne/runner/files"
 )
@@ -52,7 +54,7 @@ func (s *Server) fileRoutes() {
 	put.RequestBody = &huma.RequestBody{Required: true, Content: binary("")["200"].Content}
 	put.SkipValidateBody = true
 	put.Middlewares = append(put.Middlewares, h.withBody)
-	huma.Register(s.api, put, h.upload)
+	within(s, put, h.upload)
 }
 
 // binary describes an answer that is a file.
@@ -60,12 +62,6 @@ func binary(what string) map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {Description: what, Content: map[string]*huma.MediaType{
 		"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 	}}}
-}
-
-// inSandbox is a request about a sandbox with a body.
-type inSandbox[T any] struct {
-	Named
-	Body T
 }
 
 // inFile registers a route of files.
@@ -77,16 +73,9 @@ func inFile[Q, A any](s *Server, verb, summary string, f func(context.Context, s
 
 // route registers a route whose answer is an envelope. f gets the id of a sandbox that the caller may use.
 func route[Q, A any](s *Server, op huma.Operation, f func(context.Context, string, *Q) (A, error)) {
-	huma.Register(s.api, op, func(ctx context.Context, in *inSandbox[Q]) (*of[client.Envelope[A]], error) {
-		info, err := s.find(ctx, in.ID)
-		if err != nil {
-			return nil, err
-		}
+	within(s, op, func(ctx context.Context, info *runner.Info, in *inSandbox[Q]) (client.Envelope[A], error) {
 		a, err := f(ctx, info.ID, &in.Body)
-		if err != nil {
-			return nil, failed(err)
-		}
-		return &of[client.Envelope[A]]{client.Envelope[A]{Message: "success", Data: a}}, nil
+		return client.Envelope[A]{Message: "success", Data: a}, err
 	})
 }
 
@@ -111,8 +100,12 @@ func (s fileAPI) tree(ctx context.Context, id string, t fileops.Request, from fu
 }
 
 // about performs an operation whose answer describes one file.
-func (s fileAPI) about(ctx context.Context, id string, t fileops.Request) (f client.File, err error) {
-	a, err := s.tree(ctx, id, t, nil, nil)
+func (s fileAPI) about(ctx context.Context, id string, t fileops.Request) (client.File, error) {
+	return oneFile(s.tree(ctx, id, t, nil, nil))
+}
+
+// oneFile returns the file that an answer of an operation describes.
+func oneFile(a *fileops.Answer, err error) (f client.File, _ error) {
 	if err != nil {
 		return f, err
 	}
@@ -186,28 +179,14 @@ func (s fileAPI) writeFile(ctx context.Context, id string, q *client.WriteReques
 			return client.File{}, refused("content", "not base64")
 		}
 	}
-	return s.put(ctx, id, at(q.Path), bytes.NewReader(content))
-}
-
-func (s fileAPI) put(ctx context.Context, id, name string, content io.ReadSeeker) (f client.File, err error) {
-	return s.putStream(ctx, id, name, func(w io.Writer) error {
-		if _, err := content.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		_, err := io.Copy(w, content)
+	return s.putStream(ctx, id, at(q.Path), func(w io.Writer) error {
+		_, err := w.Write(content)
 		return err
 	})
 }
 
-func (s fileAPI) putStream(ctx context.Context, id, name string, from func(io.Writer) error) (f client.File, err error) {
-	a, err := s.tree(ctx, id, fileops.Request{Op: fileops.OpPut, Path: name}, from, nil)
-	if err != nil {
-		return f, err
-	}
-	if len(a.Infos) != 1 {
-		return f, errors.New("the sandbox described no file")
-	}
-	return fileOf(a.Infos[0]), nil
+func (s fileAPI) putStream(ctx context.Context, id, name string, from func(io.Writer) error) (client.File, error) {
+	return oneFile(s.tree(ctx, id, fileops.Request{Op: fileops.OpPut, Path: name}, from, nil))
 }
 
 // small performs an operation of package files. Its errors are the request's fault, or the sandbox's.
@@ -301,12 +280,8 @@ func (s fileAPI) globFiles(ctx context.Context, id string, q *client.GlobRequest
 const maxMatches = 1000
 
 func (s fileAPI) grepFiles(ctx context.Context, id string, q *client.GrepRequest) (m client.Matches, err error) {
-	limit := q.Limit
-	if limit == 0 {
-		limit = maxMatches
-	}
 	a, err := s.small(ctx, id, files.Request{Grep: &files.Grep{
-		Path: at(q.Path), Pattern: q.Pattern, Glob: q.Glob, IgnoreCase: q.IgnoreCase, Context: q.Context, Mode: files.Mode(q.Mode), Most: limit,
+		Path: at(q.Path), Pattern: q.Pattern, Glob: q.Glob, IgnoreCase: q.IgnoreCase, Context: q.Context, Mode: files.Mode(q.Mode), Most: cmp.Or(q.Limit, maxMatches),
 	}})
 	switch {
 	case err != nil:
@@ -388,11 +363,7 @@ func (s fileAPI) withBody(hc huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(hc, bodyKey{}, hc.BodyReader()))
 }
 
-func (s fileAPI) upload(ctx context.Context, in *rawInput) (*of[client.Envelope[client.File]], error) {
-	info, err := s.find(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
+func (s fileAPI) upload(ctx context.Context, info *runner.Info, in *rawInput) (client.Envelope[client.File], error) {
 	body, _ := ctx.Value(bodyKey{}).(io.Reader)
 	began := false
 	f, err := s.putStream(ctx, info.ID, at(in.Path), func(w io.Writer) error {
@@ -403,8 +374,5 @@ func (s fileAPI) upload(ctx context.Context, in *rawInput) (*of[client.Envelope[
 		_, err := io.Copy(w, body)
 		return err
 	})
-	if err != nil {
-		return nil, failed(err)
-	}
-	return &of[client.Envelope[client.File]]{client.Envelope[client.File]{Message: "success", Data: f}}, nil
+	return client.Envelope[client.File]{Message: "success", Data: f}, err
 }

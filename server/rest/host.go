@@ -22,19 +22,19 @@ func (s *Server) hostRoutes() {
 	add := func(id, method, path, summary string) huma.Operation {
 		return operation(id, method, "/host"+path, "Host", summary)
 	}
-	huma.Register(s.api, add("host-exec", http.MethodPost, "/exec", "Run a command of the host"), h.exec)
-	huma.Register(s.api, add("host-access", http.MethodGet, "/access", "List what needs no person"), h.access)
-	huma.Register(s.api, add("host-pattern", http.MethodPost, "/access", "Ask for a pattern of commands"), h.pattern)
+	answers(s, add("host-exec", http.MethodPost, "/exec", "Run a command of the host"), h.exec)
+	answers(s, add("host-access", http.MethodGet, "/access", "List what needs no person"), h.access)
+	answers(s, add("host-pattern", http.MethodPost, "/access", "Ask for a pattern of commands"), h.pattern)
 	for _, f := range []struct {
 		kind    hostcmd.Kind
 		summary string
 	}{{hostcmd.Read, "Read a file of the host"}, {hostcmd.Write, "Write a file of the host"}, {hostcmd.List, "List a directory of the host"}, {hostcmd.Copy, "Copy a file or directory of the host into a sandbox"}} {
-		huma.Register(s.api, add("host-file-"+string(f.kind), http.MethodPost, "/files/"+string(f.kind), f.summary), func(ctx context.Context, in *hostFileInput) (*of[client.HostOutcome], error) {
+		answers(s, add("host-file-"+string(f.kind), http.MethodPost, "/files/"+string(f.kind), f.summary), func(ctx context.Context, in *hostFileInput) (client.HostOutcome, error) {
 			return h.file(ctx, f.kind, &in.Body)
 		})
 	}
-	huma.Register(s.api, add("host-requests", http.MethodGet, "/requests", "List requests for the host"), h.requests)
-	huma.Register(s.api, add("host-result", http.MethodGet, "/requests/{id}", "Wait for a request of this caller, and get its result"), h.result)
+	answers(s, add("host-requests", http.MethodGet, "/requests", "List requests for the host"), h.requests)
+	answers(s, add("host-result", http.MethodGet, "/requests/{id}", "Wait for a request of this caller, and get its result"), h.result)
 	huma.Register(s.api, add("host-approve", http.MethodPost, "/requests/{id}/approve", "Approve a request, as the operator"), h.approve)
 	huma.Register(s.api, add("host-refuse", http.MethodPost, "/requests/{id}/refuse", "Refuse a request or end a grant, as the operator"), h.refuse)
 }
@@ -70,54 +70,54 @@ func hostCaller(ctx context.Context) hostcmd.Caller {
 
 func patience(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-func (h hostAPI) do(ctx context.Context, a hostcmd.Ask, w client.HostWait) (*of[client.HostOutcome], error) {
+func (h hostAPI) do(ctx context.Context, a hostcmd.Ask, w client.HostWait) (client.HostOutcome, error) {
 	a.Reason = w.Reason
 	return hostOutcome(h.Do(ctx, hostCaller(ctx), a, patience(w.WaitSeconds)))
 }
 
-func (h hostAPI) exec(ctx context.Context, in *hostExecInput) (*of[client.HostOutcome], error) {
+func (h hostAPI) exec(ctx context.Context, in *hostExecInput) (client.HostOutcome, error) {
 	b := &in.Body
 	a := hostcmd.Ask{Kind: hostcmd.Exec, Argv: b.Argv, Dir: b.Dir, Timeout: patience(min(b.TimeoutSeconds, 1<<20)), Output: b.MaxOutput}
 	switch {
 	case b.Command != "" && b.Argv != nil:
-		return nil, refused("argv", "command is set too")
+		return client.HostOutcome{}, refused("argv", "command is set too")
 	case b.Command != "":
 		var err error
 		if a.Argv, err = hostcmd.Split(b.Command); err != nil {
-			return nil, refused("command", err.Error())
+			return client.HostOutcome{}, refused("command", err.Error())
 		}
 	}
 	return h.do(ctx, a, b.HostWait)
 }
 
-func (h hostAPI) pattern(ctx context.Context, in *hostPatternInput) (*of[client.HostOutcome], error) {
+func (h hostAPI) pattern(ctx context.Context, in *hostPatternInput) (client.HostOutcome, error) {
 	return h.do(ctx, hostcmd.Ask{Kind: hostcmd.Access, Argv: in.Body.Pattern}, in.Body.HostWait)
 }
 
-func (h hostAPI) file(ctx context.Context, kind hostcmd.Kind, b *client.HostFile) (*of[client.HostOutcome], error) {
+func (h hostAPI) file(ctx context.Context, kind hostcmd.Kind, b *client.HostFile) (client.HostOutcome, error) {
 	return h.do(ctx, hostcmd.Ask{Kind: kind, Path: b.Path, Offset: b.Offset, Limit: b.Limit, Content: b.Content, Sandbox: b.Sandbox, Dst: b.Dst}, b.HostWait)
 }
 
-func (h hostAPI) result(ctx context.Context, in *hostResultInput) (*of[client.HostOutcome], error) {
+func (h hostAPI) result(ctx context.Context, in *hostResultInput) (client.HostOutcome, error) {
 	return hostOutcome(h.Collect(ctx, hostCaller(ctx), in.ID, patience(in.WaitSeconds)))
 }
 
 // hostOutcome returns an outcome as an answer has it.
-func hostOutcome(o *hostcmd.Outcome, err error) (*of[client.HostOutcome], error) {
+func hostOutcome(o *hostcmd.Outcome, err error) (a client.HostOutcome, _ error) {
 	switch {
 	case errors.Is(err, hostcmd.ErrNone):
-		return nil, problem(http.StatusNotFound, err.Error())
+		return a, problem(http.StatusNotFound, err.Error())
 	case err != nil:
-		return nil, problem(http.StatusForbidden, err.Error())
+		return a, problem(http.StatusForbidden, err.Error())
 	}
-	a := client.HostOutcome{ID: o.ID, State: string(o.State), Message: o.Why, Expires: whenever(o.Expires)}
+	a = client.HostOutcome{ID: o.ID, State: string(o.State), Message: o.Why, Expires: whenever(o.Expires)}
 	if o.State == hostcmd.Granted {
 		a.Expires = whenever(o.Until)
 	}
 	if d := o.Result; d != nil {
 		fillHost(&a, d)
 	}
-	return &of[client.HostOutcome]{a}, nil
+	return a, nil
 }
 
 func fillHost(a *client.HostOutcome, d *hostcmd.Result) {
@@ -145,31 +145,31 @@ func whenever(t time.Time) *time.Time {
 	return &t
 }
 
-func (h hostAPI) access(ctx context.Context, _ *struct{}) (*of[client.HostAccess], error) {
+func (h hostAPI) access(ctx context.Context, _ *struct{}) (client.HostAccess, error) {
 	a := h.Access(hostCaller(ctx))
 	some := func(list []string) []string { return append([]string{}, list...) }
-	return &of[client.HostAccess]{client.HostAccess{
+	return client.HostAccess{
 		Enabled: a.On, Ask: a.Ask, Allow: some(a.Allow), Directories: some(a.Directories), Read: some(a.Read), Write: some(a.Write),
-	}}, nil
+	}, nil
 }
 
 // hostRequests answers the operator with the requests of all callers, of other programs too, and others with their own.
-func (h hostAPI) requests(ctx context.Context, in *hostListInput) (*of[client.Page[client.HostRequest]], error) {
-	page := client.Page[client.HostRequest]{Items: []client.HostRequest{}}
+func (h hostAPI) requests(ctx context.Context, in *hostListInput) (client.Page[client.HostRequest], error) {
+	list := page[client.HostRequest](nil)
 	add := func(r client.HostRequest) {
 		if in.State == "" || in.State == r.State {
-			page.Items = append(page.Items, r)
+			list.Items = append(list.Items, r)
 		}
 	}
 	if !server.CallerOf(ctx).Operator {
 		for _, r := range h.Access(hostCaller(ctx)).Requests {
 			add(client.HostRequest{ID: r.ID, State: string(r.State), Kind: string(r.Kind), Text: r.What, Asked: r.Asked, Expires: whenever(r.Expires)})
 		}
-		return &of[client.Page[client.HostRequest]]{page}, nil
+		return list, nil
 	}
 	all, err := h.Store().List()
 	if err != nil {
-		return nil, failed(err)
+		return list, err
 	}
 	now := time.Now()
 	for _, r := range all {
@@ -189,7 +189,7 @@ func (h hostAPI) requests(ctx context.Context, in *hostListInput) (*of[client.Pa
 		}
 		add(one)
 	}
-	return &of[client.Page[client.HostRequest]]{page}, nil
+	return list, nil
 }
 
 func (h hostAPI) approve(ctx context.Context, in *hostApproveInput) (*struct{}, error) {

@@ -16,19 +16,16 @@ type imageAPI struct{ *Server }
 
 func (s *Server) imageRoutes() {
 	h := imageAPI{s}
-	huma.Register(s.api, operation("list-images", http.MethodGet, "/images", "Images", "List the images in the store"), h.listImages)
+	answers(s, operation("list-images", http.MethodGet, "/images", "Images", "List the images in the store"), h.listImages)
 	pull := operation("pull-image", http.MethodPost, "/images/pull", "Images", "Fetch an image, and stream the progress")
 	eventResponse(s.api, &pull, eventOf[client.Progress]("progress"), eventOf[client.Image]("done"), eventOf[client.Error]("error"))
 	huma.Register(s.api, pull, h.pullImage)
 	huma.Register(s.api, operation("remove-image", http.MethodDelete, "/images", "Images", "Remove an image; for the operator"), h.removeImage)
 }
 
-func (s imageAPI) listImages(ctx context.Context, _ *struct{}) (*of[client.Page[client.Image]], error) {
+func (s imageAPI) listImages(ctx context.Context, _ *struct{}) (client.Page[client.Image], error) {
 	all, err := s.service(ctx).ListImages(ctx)
-	if err != nil {
-		return nil, failed(err)
-	}
-	return &of[client.Page[client.Image]]{client.Page[client.Image]{Items: all}}, nil
+	return page(all), err
 }
 
 // pullInput is the request of pull.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"demesne/session"
 )
 
-// Jobs keeps background jobs and agents of the caller of a request. Each method fails with [backend.ErrNotFound] for a job
+// Jobs keeps background jobs and agents of the caller of a request. Each method fails with [session.ErrNotFound] for a job
 // of another namespace.
 type Jobs interface {
 	Start(context.Context, session.Request) (*client.Job, error)
@@ -42,20 +43,20 @@ func (s *Server) jobRoutes() {
 	const tag = "Jobs"
 	start := operation("start-job", http.MethodPost, "/jobs", tag, "Run a command in the background")
 	start.DefaultStatus = http.StatusCreated
-	huma.Register(s.api, start, f.startJob)
-	huma.Register(s.api, operation("list-jobs", http.MethodGet, "/jobs", tag, "List jobs, the newest first"), f.listJobs)
-	huma.Register(s.api, operation("get-job", http.MethodGet, "/jobs/{id}", tag, "Describe a job, with the end of its output"), f.getJob)
-	huma.Register(s.api, operation("wait-job", http.MethodPost, "/jobs/{id}/wait", tag, "Wait for the end of a job"), f.waitJob)
-	huma.Register(s.api, operation("cancel-job", http.MethodPost, "/jobs/{id}/cancel", tag, "End a job with its processes"), f.cancelJob)
+	answers(s, start, f.startJob)
+	answers(s, operation("list-jobs", http.MethodGet, "/jobs", tag, "List jobs, the newest first"), f.listJobs)
+	answers(s, operation("get-job", http.MethodGet, "/jobs/{id}", tag, "Describe a job, with the end of its output"), f.getJob)
+	answers(s, operation("wait-job", http.MethodPost, "/jobs/{id}/wait", tag, "Wait for the end of a job"), f.waitJob)
+	answers(s, operation("cancel-job", http.MethodPost, "/jobs/{id}/cancel", tag, "End a job with its processes"), f.cancelJob)
 	huma.Register(s.api, operation("job-output", http.MethodGet, "/jobs/{id}/{stream}", tag, "Get the output of a job, as it comes"), f.jobOutput)
-	huma.Register(s.api, operation("list-outputs", http.MethodGet, "/outputs/{run}", tag, "List the files that a command or a job left in /out"), f.listOutputs)
+	answers(s, operation("list-outputs", http.MethodGet, "/outputs/{run}", tag, "List the files that a command or a job left in /out"), f.listOutputs)
 	huma.Register(s.api, operation("get-output", http.MethodGet, "/outputs/{run}/raw", tag, "Download a file that a command or a job left in /out"), f.getOutput)
 	agent := operation("start-agent", http.MethodPost, "/agents", "Agents", "Start a coding agent as a job")
 	agent.DefaultStatus = http.StatusCreated
-	huma.Register(s.api, agent, f.startAgent)
-	huma.Register(s.api, operation("list-agents", http.MethodGet, "/agents", "Agents", "List agents with their cost"), f.listAgents)
-	huma.Register(s.api, operation("get-agent", http.MethodGet, "/agents/{id}", "Agents", "Describe an agent, with its answer"), f.getJob)
-	huma.Register(s.api, operation("agent-trace", http.MethodGet, "/agents/{id}/trace", "Agents", "Get what an agent did"), f.agentTrace)
+	answers(s, agent, f.startAgent)
+	answers(s, operation("list-agents", http.MethodGet, "/agents", "Agents", "List agents with their cost"), f.listAgents)
+	answers(s, operation("get-agent", http.MethodGet, "/agents/{id}", "Agents", "Describe an agent, with its answer"), f.getJob)
+	answers(s, operation("agent-trace", http.MethodGet, "/agents/{id}/trace", "Agents", "Get what an agent did"), f.agentTrace)
 }
 
 // jobAPI has the handlers of jobs.
@@ -93,15 +94,7 @@ type outputInput struct {
 	Path string `query:"path" required:"true" maxLength:"4096" doc:"Below /out"`
 }
 
-// oneJob answers with a job.
-func oneJob(j *client.Job, err error) (*of[client.Job], error) {
-	if err != nil {
-		return nil, failed(err)
-	}
-	return &of[client.Job]{*j}, nil
-}
-
-func (f jobAPI) startJob(ctx context.Context, in *jobInput) (*of[client.Job], error) {
+func (f jobAPI) startJob(ctx context.Context, in *jobInput) (*client.Job, error) {
 	if (in.Body.Command.Command == "") == (len(in.Body.Argv) == 0) {
 		return nil, refused("command", "either command or argv is required")
 	}
@@ -112,7 +105,7 @@ func (f jobAPI) startJob(ctx context.Context, in *jobInput) (*of[client.Job], er
 	if err != nil {
 		return nil, err
 	}
-	return oneJob(f.Jobs.Start(ctx, r))
+	return f.Start(ctx, r)
 }
 
 // plainNetwork refuses what only a sandbox with a live connection has.
@@ -127,50 +120,38 @@ func plainNetwork(n *client.Network) error {
 	return nil
 }
 
-func (f jobAPI) listJobs(ctx context.Context, _ *struct{}) (*of[client.Page[client.Job]], error) {
-	return f.jobs(ctx, func(j *client.Job) bool { return true })
+func (f jobAPI) listJobs(ctx context.Context, _ *struct{}) (client.Page[client.Job], error) {
+	all, err := f.List(ctx)
+	return page(all), err
 }
 
-func (f jobAPI) listAgents(ctx context.Context, _ *struct{}) (*of[client.Page[client.Job]], error) {
-	return f.jobs(ctx, func(j *client.Job) bool { return j.Agent })
+func (f jobAPI) listAgents(ctx context.Context, _ *struct{}) (client.Page[client.Job], error) {
+	all, err := f.List(ctx)
+	return page(slices.DeleteFunc(all, func(j client.Job) bool { return !j.Agent })), err
 }
 
-func (f jobAPI) jobs(ctx context.Context, want func(*client.Job) bool) (*of[client.Page[client.Job]], error) {
-	all, err := f.Jobs.List(ctx)
-	if err != nil {
-		return nil, failed(err)
-	}
-	page := client.Page[client.Job]{Items: []client.Job{}}
-	for i := range all {
-		if want(&all[i]) {
-			page.Items = append(page.Items, all[i])
-		}
-	}
-	return &of[client.Page[client.Job]]{page}, nil
+func (f jobAPI) getJob(ctx context.Context, in *JobID) (*client.Job, error) {
+	return f.Get(ctx, in.ID)
 }
 
-func (f jobAPI) getJob(ctx context.Context, in *JobID) (*of[client.Job], error) {
-	return oneJob(f.Jobs.Get(ctx, in.ID))
+func (f jobAPI) waitJob(ctx context.Context, in *waitInput) (*client.Job, error) {
+	return f.Wait(ctx, in.ID, time.Duration(in.Timeout)*time.Millisecond)
 }
 
-func (f jobAPI) waitJob(ctx context.Context, in *waitInput) (*of[client.Job], error) {
-	return oneJob(f.Jobs.Wait(ctx, in.ID, time.Duration(in.Timeout)*time.Millisecond))
-}
-
-func (f jobAPI) cancelJob(ctx context.Context, in *JobID) (*of[client.Job], error) {
-	return oneJob(f.Jobs.Cancel(ctx, in.ID))
+func (f jobAPI) cancelJob(ctx context.Context, in *JobID) (*client.Job, error) {
+	return f.Cancel(ctx, in.ID)
 }
 
 // jobOutput streams the bytes of a stream. It ends with the job.
 func (f jobAPI) jobOutput(ctx context.Context, in *streamInput) (*huma.StreamResponse, error) {
-	if _, err := f.Jobs.Get(ctx, in.ID); err != nil {
+	if _, err := f.Get(ctx, in.ID); err != nil {
 		return nil, failed(err)
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		hc.SetHeader("Content-Type", "application/octet-stream")
 		_, w := humago.Unwrap(hc)
 		c := http.NewResponseController(w)
-		f.Jobs.Log(hc.Context(), in.ID, in.Stream, func(chunk []byte) error {
+		f.Log(hc.Context(), in.ID, in.Stream, func(chunk []byte) error {
 			c.SetWriteDeadline(time.Now().Add(stallTime))
 			if _, err := w.Write(chunk); err != nil {
 				return err
@@ -180,17 +161,13 @@ func (f jobAPI) jobOutput(ctx context.Context, in *streamInput) (*huma.StreamRes
 	}}, nil
 }
 
-func (f jobAPI) listOutputs(ctx context.Context, in *RunName) (*of[client.Page[client.OutputFile]], error) {
-	all, err := f.Jobs.Outputs(ctx, in.Run)
-	if err != nil {
-		return nil, failed(err)
-	}
-	page := client.Page[client.OutputFile]{Items: append([]client.OutputFile{}, all...)}
-	return &of[client.Page[client.OutputFile]]{page}, nil
+func (f jobAPI) listOutputs(ctx context.Context, in *RunName) (client.Page[client.OutputFile], error) {
+	all, err := f.Outputs(ctx, in.Run)
+	return page(all), err
 }
 
 func (f jobAPI) getOutput(ctx context.Context, in *outputInput) (*huma.StreamResponse, error) {
-	file, err := f.Jobs.OpenOutput(ctx, in.Run, in.Path)
+	file, err := f.OpenOutput(ctx, in.Run, in.Path)
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -204,7 +181,7 @@ func (f jobAPI) getOutput(ctx context.Context, in *outputInput) (*huma.StreamRes
 	}}, nil
 }
 
-func (f jobAPI) startAgent(ctx context.Context, in *agentInput) (*of[client.Job], error) {
+func (f jobAPI) startAgent(ctx context.Context, in *agentInput) (*client.Job, error) {
 	if err := plainNetwork(in.Body.Network); err != nil {
 		return nil, err
 	}
@@ -212,15 +189,11 @@ func (f jobAPI) startAgent(ctx context.Context, in *agentInput) (*of[client.Job]
 	if err != nil {
 		return nil, err
 	}
-	return oneJob(f.Jobs.StartAgent(ctx, r))
+	return f.StartAgent(ctx, r)
 }
 
-func (f jobAPI) agentTrace(ctx context.Context, in *JobID) (*of[client.Trace], error) {
-	t, err := f.Jobs.Trace(ctx, in.ID)
-	if err != nil {
-		return nil, failed(err)
-	}
-	return &of[client.Trace]{*t}, nil
+func (f jobAPI) agentTrace(ctx context.Context, in *JobID) (*client.Trace, error) {
+	return f.Trace(ctx, in.ID)
 }
 
 // agentOf checks a request for an agent.

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"demesne/client"
 	"demesne/runner"
 	"demesne/session"
@@ -32,13 +30,9 @@ func (s *Server) lifeRoutes() {
 		"resume": {"Resume the processes of a paused sandbox", resume},
 	} {
 		op := operation(verb+"-sandbox", http.MethodPost, "/sandboxes/{id}/"+verb, "Sandboxes", what.summary)
-		huma.Register(s.api, op, func(ctx context.Context, in *Named) (*of[client.Sandbox], error) {
-			info, err := s.find(ctx, in.ID)
-			if err != nil {
-				return nil, err
-			}
+		within(s, op, func(ctx context.Context, info *runner.Info, _ *Named) (a client.Sandbox, err error) {
 			if err := what.do(s.service(ctx), ctx, info.ID); err != nil {
-				return nil, failed(err)
+				return a, err
 			}
 			return s.described(ctx, info.ID)
 		})
@@ -52,23 +46,19 @@ func (s *Server) lifeRoutes() {
 	} {
 		op := operation(verb+"-sandbox", http.MethodPost, "/sandboxes/{id}/"+verb, "Sandboxes", what.summary)
 		op.DefaultStatus = http.StatusCreated
-		huma.Register(s.api, op, func(ctx context.Context, in *inSandbox[client.ForkRequest]) (*of[client.Sandbox], error) {
-			info, err := s.find(ctx, in.ID)
-			if err != nil {
-				return nil, err
-			}
+		within(s, op, func(ctx context.Context, info *runner.Info, in *inSandbox[client.ForkRequest]) (a client.Sandbox, err error) {
 			name := cmp.Or(in.Body.Name, newName())
 			if err := what.do(s.service(ctx), ctx, info.ID, name); err != nil {
-				return nil, failed(err)
+				return a, err
 			}
 			return s.described(ctx, name)
 		})
 	}
-	huma.Register(s.api, operation("limit-sandbox", http.MethodPatch, "/sandboxes/{id}/limits", "Sandboxes", "Change limits of a running sandbox"), h.limit)
-	huma.Register(s.api, operation("get-usage", http.MethodGet, "/sandboxes/{id}/usage", "Sandboxes", "Measure a running sandbox"), h.usage)
-	huma.Register(s.api, operation("list-usage", http.MethodGet, "/usage", "Sandboxes", "List what running sandboxes used in the last minutes"), h.usages)
-	huma.Register(s.api, operation("get-receipt", http.MethodGet, "/sandboxes/{id}/receipt", "Sandboxes", "Get what the kernel enforces of a sandbox, or enforced of one that has ended: for a while"), h.receipt)
-	huma.Register(s.api, operation("list-changes", http.MethodGet, "/sandboxes/{id}/changes", "Sandboxes", "List the files that differ from the sandbox's image"), h.changes)
+	within(s, operation("limit-sandbox", http.MethodPatch, "/sandboxes/{id}/limits", "Sandboxes", "Change limits of a running sandbox"), h.limit)
+	within(s, operation("get-usage", http.MethodGet, "/sandboxes/{id}/usage", "Sandboxes", "Measure a running sandbox"), h.usage)
+	answers(s, operation("list-usage", http.MethodGet, "/usage", "Sandboxes", "List what running sandboxes used in the last minutes"), h.usages)
+	answers(s, operation("get-receipt", http.MethodGet, "/sandboxes/{id}/receipt", "Sandboxes", "Get what the kernel enforces of a sandbox, or enforced of one that has ended: for a while"), h.receipt)
+	within(s, operation("list-changes", http.MethodGet, "/sandboxes/{id}/changes", "Sandboxes", "List the files that differ from the sandbox's image"), h.changes)
 }
 
 // newName returns a name for a sandbox whose creator named none.
@@ -80,44 +70,32 @@ func resume(service Service, ctx context.Context, id string) error {
 	return err
 }
 
-func (s lifeAPI) limit(ctx context.Context, in *inSandbox[client.Limits]) (*of[client.Sandbox], error) {
-	info, err := s.find(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
+func (s lifeAPI) limit(ctx context.Context, info *runner.Info, in *inSandbox[client.Limits]) (a client.Sandbox, err error) {
 	q := in.Body
 	if q == (client.Limits{}) {
-		return nil, refused("memory", "one of memory, cpus and pids is required")
+		return a, refused("memory", "one of memory, cpus and pids is required")
 	}
 	if q.Disk != 0 {
-		return nil, refused("disk", "cannot change while the sandbox exists")
+		return a, refused("disk", "cannot change while the sandbox exists")
 	}
 	if _, err := s.service(ctx).Open(ctx, info.ID); err != nil { // a stopped sandbox has no limits to change
-		return nil, failed(err)
+		return a, err
 	}
 	l := runner.Limits{Memory: q.Memory, CPUs: q.CPUs, PIDs: q.PIDs}
 	if err := s.service(ctx).Limit(ctx, info.ID, l); err != nil {
-		return nil, failed(err)
+		return a, err
 	}
-	a, err := s.described(ctx, info.ID)
-	if err == nil {
-		a.Body.Warnings = s.service(ctx).Grants(ctx, l, 0).Warnings()
-	}
+	a, err = s.described(ctx, info.ID)
+	a.Warnings = s.service(ctx).Grants(ctx, l, 0).Warnings()
 	return a, err
 }
 
-func (s lifeAPI) usage(ctx context.Context, in *Named) (*of[client.Usage], error) {
-	info, err := s.find(ctx, in.ID)
-	if err != nil {
-		return nil, err
+func (s lifeAPI) usage(ctx context.Context, info *runner.Info, _ *Named) (client.Usage, error) {
+	if info.State != runner.Running && info.State != runner.Paused { // to measure it would start it
+		return client.Usage{}, nil
 	}
-	var u runner.Usage
-	if info.State == runner.Running || info.State == runner.Paused { // to measure others would start them
-		if u, err = s.service(ctx).Usage(ctx, info.ID); err != nil {
-			return nil, failed(err)
-		}
-	}
-	return &of[client.Usage]{client.Usage(u)}, nil
+	u, err := s.service(ctx).Usage(ctx, info.ID)
+	return client.Usage(u), err
 }
 
 // usagesInput is the request of usages.
@@ -126,20 +104,22 @@ type usagesInput struct {
 }
 
 // usages answers with the samples that the server keeps. They are measured anyway: a client causes no work in the sandboxes.
-func (s lifeAPI) usages(ctx context.Context, in *usagesInput) (*of[client.Page[client.SandboxUsage]], error) {
-	page := client.Page[client.SandboxUsage]{Items: []client.SandboxUsage{}}
+func (s lifeAPI) usages(ctx context.Context, in *usagesInput) (client.Page[client.SandboxUsage], error) {
+	all := page[client.SandboxUsage](nil)
 	var infos []runner.Info
-	var err error
-	if in.Sandbox == "" {
-		infos, err = s.service(ctx).List(ctx)
-		err = failed(err)
-	} else if one, wrong := s.find(ctx, in.Sandbox); wrong == nil {
+	if in.Sandbox != "" {
+		one, err := s.find(ctx, in.Sandbox)
+		if err != nil {
+			return all, err
+		}
 		infos = append(infos, *one)
+	} else if list, err := s.service(ctx).List(ctx); err != nil {
+		return all, err
 	} else {
-		err = wrong
+		infos = list
 	}
-	if err != nil || s.opts.Samples == nil {
-		return &of[client.Page[client.SandboxUsage]]{page}, err
+	if s.opts.Samples == nil {
+		return all, nil
 	}
 	for _, i := range infos {
 		samples := s.opts.Samples(i.ID)
@@ -147,22 +127,22 @@ func (s lifeAPI) usages(ctx context.Context, in *usagesInput) (*of[client.Page[c
 			samples = samples[max(0, len(samples)-1):]
 		}
 		if len(samples) > 0 && i.Spec.Lifetime == runner.Persistent {
-			page.Items = append(page.Items, client.SandboxUsage{Sandbox: i.ID, Samples: samples})
+			all.Items = append(all.Items, client.SandboxUsage{Sandbox: i.ID, Samples: samples})
 		}
 	}
-	return &of[client.Page[client.SandboxUsage]]{page}, nil
+	return all, nil
 }
 
-func (s lifeAPI) receipt(ctx context.Context, in *Named) (*of[client.Receipt], error) {
+func (s lifeAPI) receipt(ctx context.Context, in *Named) (a client.Receipt, err error) {
 	info, err := s.inspect(ctx, in.ID, true)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
 	r := info.Receipt
 	if r == nil {
-		return nil, problem(http.StatusConflict, "the sandbox is stopped: it gets a receipt when it starts")
+		return a, problem(http.StatusConflict, "the sandbox is stopped: it gets a receipt when it starts")
 	}
-	a := client.Receipt{
+	a = client.Receipt{
 		Version: r.Version, Sandbox: r.Sandbox, Level: string(r.Level), Kernel: r.Kernel, Image: r.Image, ImageDigest: r.ImageDigest,
 		Landlock: r.Landlock, Seccomp: r.Seccomp, Network: r.Network,
 	}
@@ -172,21 +152,17 @@ func (s lifeAPI) receipt(ctx context.Context, in *Named) (*of[client.Receipt], e
 	for _, l := range r.Limits {
 		a.Limits = append(a.Limits, client.LimitReceipt{Name: l.Name, Value: l.Value, Mechanism: l.Mechanism, Status: string(l.Status), Why: l.Why, Fix: l.Fix})
 	}
-	return &of[client.Receipt]{a}, nil
+	return a, nil
 }
 
-func (s lifeAPI) changes(ctx context.Context, in *Named) (*of[client.Changes], error) {
-	info, err := s.find(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
+func (s lifeAPI) changes(ctx context.Context, info *runner.Info, _ *Named) (a client.Changes, err error) {
 	d, err := s.service(ctx).Diff(ctx, info.ID)
 	if err != nil {
-		return nil, failed(err)
+		return a, err
 	}
-	a := client.Changes{Items: []client.Change{}, Cut: d.Truncated}
+	a = client.Changes{Items: []client.Change{}, Cut: d.Truncated}
 	for _, c := range d.Changes {
 		a.Items = append(a.Items, client.Change{Path: strings.ToValidUTF8(string(c.Path), "\uFFFD"), Kind: c.Kind, Executes: c.Executes})
 	}
-	return &of[client.Changes]{a}, nil
+	return a, nil
 }

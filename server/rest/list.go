@@ -24,26 +24,26 @@ type listInput struct {
 	Order     string `query:"order" enum:"newest,oldest" default:"newest" doc:"Which are first"`
 }
 
-func (s *Server) list(ctx context.Context, in *listInput) (*of[client.SandboxPage], error) {
+func (s *Server) list(ctx context.Context, in *listInput) (p client.SandboxPage, err error) {
 	after, err := placeOf(in.Cursor)
 	if err != nil {
-		return nil, err
+		return p, err
 	}
 	infos, err := s.service(ctx).List(ctx)
 	if err != nil {
-		return nil, failed(err)
+		return p, err
 	}
 	found, next := in.page(infos, after)
 	if s.opts.Listed != nil {
 		s.opts.Listed(found)
 	}
-	page := client.SandboxPage{Items: []client.Sandbox{}, Next: next}
+	p = client.SandboxPage{Items: []client.Sandbox{}, Next: next}
 	for _, i := range found {
 		a := sandboxOf(&i)
 		a.Ports = portAPI{s}.portsOf(i.ID, a.Ports)
-		page.Items = append(page.Items, a)
+		p.Items = append(p.Items, a)
 	}
-	return &of[client.SandboxPage]{page}, nil
+	return p, nil
 }
 
 // place is where a sandbox is in a list. It stays the same if others are made or removed.

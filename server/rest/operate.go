@@ -29,10 +29,10 @@ func (s *Server) operateRoutes() {
 	}}
 	entries := operation("list-audit", http.MethodGet, "/audit", "Events", "Read the audit log")
 	entries.Parameters = append([]*huma.Param{query("limit", huma.TypeInteger, "From 1 to 1000, by default 100")}, which...)
-	entries.Responses = answers[client.AuditEntries](s, "The first entries after the given one, or the newest")
+	entries.Responses = jsonAnswer[client.AuditEntries](s, "The first entries after the given one, or the newest")
 	verify := operation("verify-audit", http.MethodGet, "/audit/verify", "Events", "Check the chain of the audit log, as the operator")
 	verify.Parameters = []*huma.Param{query("mark", huma.TypeString, "ID:SHA256 of an entry, as an earlier check answered")}
-	verify.Responses = answers[client.AuditReport](s, "What is wrong")
+	verify.Responses = jsonAnswer[client.AuditReport](s, "What is wrong")
 	for _, op := range []*huma.Operation{&stream, &entries, &verify} {
 		op.Responses["default"] = &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: schemaOf[client.Error](s.api.OpenAPI().Components.Schemas)},
@@ -41,8 +41,8 @@ func (s *Server) operateRoutes() {
 	}
 }
 
-// answers describes an answer in JSON.
-func answers[T any](s *Server, about string) map[string]*huma.Response {
+// jsonAnswer describes an answer in JSON.
+func jsonAnswer[T any](s *Server, about string) map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {Description: about, Content: map[string]*huma.MediaType{
 		"application/json": {Schema: schemaOf[T](s.api.OpenAPI().Components.Schemas)},
 	}}}

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"demesne/client"
+	"demesne/runner"
 	"demesne/server"
 )
 
@@ -47,19 +48,15 @@ type portAPI struct{ *Server }
 
 func (s *Server) portRoutes() {
 	h := portAPI{s}
-	huma.Register(s.api, operation("list-ports", http.MethodGet, "/sandboxes/{id}/ports", "Ports", "List the published ports of a sandbox"), h.listPorts)
+	within(s, operation("list-ports", http.MethodGet, "/sandboxes/{id}/ports", "Ports", "List the published ports of a sandbox"), h.listPorts)
 	add := operation("publish-port", http.MethodPost, "/sandboxes/{id}/ports", "Ports", "Publish a port of a sandbox on the server's machine")
 	add.DefaultStatus = http.StatusCreated
-	huma.Register(s.api, add, h.publishPort)
+	within(s, add, h.publishPort)
 	huma.Register(s.api, operation("unpublish-port", http.MethodDelete, "/sandboxes/{id}/ports/{port}", "Ports", "Publish a port no more"), h.unpublishPort)
 }
 
-func (s portAPI) listPorts(ctx context.Context, in *Named) (*of[client.Page[client.Port]], error) {
-	info, err := s.find(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	return &of[client.Page[client.Port]]{client.Page[client.Port]{Items: s.portsOf(info.ID, sandboxOf(info).Ports)}}, nil
+func (s portAPI) listPorts(_ context.Context, info *runner.Info, _ *Named) (client.Page[client.Port], error) {
+	return page(s.portsOf(info.ID, sandboxOf(info).Ports)), nil
 }
 
 // portsOf returns more and the ports that this server publishes.
@@ -75,11 +72,7 @@ func (s portAPI) portsOf(id string, more []client.Port) []client.Port {
 	return all
 }
 
-func (s portAPI) publishPort(ctx context.Context, in *inSandbox[client.PortRequest]) (*of[client.Port], error) {
-	info, err := s.find(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
+func (s portAPI) publishPort(ctx context.Context, info *runner.Info, in *inSandbox[client.PortRequest]) (p client.Port, err error) {
 	port, caller, service := in.Body.To, server.CallerOf(ctx), s.service(ctx)
 	f, err := s.published.add(info.ID, port, func(ctx context.Context) (io.ReadWriteCloser, error) {
 		sb, err := service.Open(server.WithCaller(ctx, caller), info.ID)
@@ -89,9 +82,9 @@ func (s portAPI) publishPort(ctx context.Context, in *inSandbox[client.PortReque
 		return sb.Dial(ctx, port)
 	})
 	if err != nil {
-		return nil, failed(err)
+		return p, err
 	}
-	return &of[client.Port]{f.Port}, nil
+	return f.Port, nil
 }
 
 // portInput names a published port.

@@ -10,26 +10,20 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"demesne/client"
 	"demesne/runner"
 )
 
 func (s *Server) processRoutes() {
-	huma.Register(s.api, operation("list-processes", http.MethodGet, "/sandboxes/{id}/processes", "Sandboxes", "List the processes of a sandbox"), s.processes)
+	within(s, operation("list-processes", http.MethodGet, "/sandboxes/{id}/processes", "Sandboxes", "List the processes of a sandbox"), s.processes)
 }
 
-func (s *Server) processes(ctx context.Context, in *Named) (*of[client.Page[client.Process]], error) {
-	info, err := s.find(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	page := client.Page[client.Process]{Items: []client.Process{}}
+func (s *Server) processes(_ context.Context, info *runner.Info, _ *Named) (client.Page[client.Process], error) {
+	var all []client.Process
 	if info.State == runner.Running || info.State == runner.Paused {
-		page.Items = processesOf(info.PID)
+		all = processesOf(info.PID)
 	}
-	return &of[client.Page[client.Process]]{page}, nil
+	return page(all), nil
 }
 
 // Bounds of a list of processes, which are a sandbox's.

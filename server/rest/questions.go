@@ -150,13 +150,13 @@ func (q *questions) subscribe() (now []client.Question, later chan notice, leave
 func (s *Server) questionRoutes() {
 	h := egressAPI{s}
 	s.opts.Questions(s.questions.ask)
-	huma.Register(s.api, operation("list-questions", http.MethodGet, "/egress/questions", "Network", "List the connections that wait for an answer"), h.listQuestions)
+	answers(s, operation("list-questions", http.MethodGet, "/egress/questions", "Network", "List the connections that wait for an answer"), h.listQuestions)
 	live := operation("stream-questions", http.MethodGet, "/egress/questions/stream", "Network", "Stream the connections that wait for an answer")
 	eventResponse(s.api, &live, eventOf[client.Question]("question"), eventOf[client.Answered]("answered"))
 	huma.Register(s.api, live, h.streamQuestions)
 	for verb, verdict := range map[string]string{"allow": "allowed", "deny": "denied"} {
 		op := operation(verb+"-question", http.MethodPost, "/egress/questions/{question}/"+verb, "Network", "Answer a question: "+verb)
-		huma.Register(s.api, op, func(ctx context.Context, in *questionInput) (*of[client.Answered], error) {
+		answers(s, op, func(ctx context.Context, in *questionInput) (*client.Answered, error) {
 			return h.answer(ctx, in.Question, verdict)
 		})
 	}
@@ -173,28 +173,28 @@ func (s egressAPI) mayAnswer(ctx context.Context, sandbox string) bool {
 	return err == nil
 }
 
-func (s egressAPI) listQuestions(ctx context.Context, _ *struct{}) (*of[client.Page[client.Question]], error) {
-	page := client.Page[client.Question]{Items: []client.Question{}}
+func (s egressAPI) listQuestions(ctx context.Context, _ *struct{}) (client.Page[client.Question], error) {
+	all := page[client.Question](nil)
 	for _, q := range s.questions.list() {
 		if s.mayAnswer(ctx, q.Sandbox) {
-			page.Items = append(page.Items, q)
+			all.Items = append(all.Items, q)
 		}
 	}
-	return &of[client.Page[client.Question]]{page}, nil
+	return all, nil
 }
 
-func (s egressAPI) answer(ctx context.Context, id, verdict string) (*of[client.Answered], error) {
+func (s egressAPI) answer(ctx context.Context, id, verdict string) (*client.Answered, error) {
 	for _, q := range s.questions.list() {
 		if q.ID != id || !s.mayAnswer(ctx, q.Sandbox) {
 			continue
 		}
 		if verdict == "allowed" {
 			if err := s.service(ctx).MayDecide(ctx); err != nil {
-				return nil, failed(err)
+				return nil, err
 			}
 		}
 		if done := s.questions.decide(id, verdict); done != nil {
-			return &of[client.Answered]{*done}, nil
+			return done, nil
 		}
 	}
 	return nil, problem(http.StatusNotFound, "no such question, or it waits no more")

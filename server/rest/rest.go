@@ -95,6 +95,50 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// of is an answer with a body.
+type of[T any] struct{ Body T }
+
+// answers registers a route. f returns the body of the answer.
+func answers[I, A any](s *Server, op huma.Operation, f func(context.Context, *I) (A, error)) {
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*of[A], error) {
+		a, err := f(ctx, in)
+		if err != nil {
+			return nil, failed(err)
+		}
+		return &of[A]{a}, nil
+	})
+}
+
+// Named is the part of a request that names a sandbox.
+type Named struct {
+	ID string `path:"id" maxLength:"128" doc:"Id or name of the sandbox"`
+}
+
+func (n Named) sandbox() string { return n.ID }
+
+// inSandbox is a request about a sandbox with a body.
+type inSandbox[T any] struct {
+	Named
+	Body T
+}
+
+// within registers a route about a sandbox. f gets one that the caller may use.
+func within[I, A any, P interface {
+	*I
+	sandbox() string
+}](s *Server, op huma.Operation, f func(context.Context, *runner.Info, *I) (A, error)) {
+	answers(s, op, func(ctx context.Context, in *I) (a A, err error) {
+		info, err := s.find(ctx, P(in).sandbox())
+		if err != nil {
+			return a, err
+		}
+		return f(ctx, info, in)
+	})
+}
+
+// page returns a page of all items, which is an empty list and never null.
+func page[T any](items []T) client.Page[T] { return client.Page[T]{Items: append([]T{}, items...)} }
+
 // operation returns the description of a route.
 func operation(id, method, path, tag, summary string) huma.Operation {
 	return huma.Operation{

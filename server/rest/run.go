@@ -10,17 +10,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"demesne/client"
 	"demesne/runner"
 	"demesne/session"
 )
 
 func (s *Server) runRoutes() {
-	huma.Register(s.api, operation("run", http.MethodPost, "/run", "Commands", "Run a command in a new sandbox"), s.run)
+	answers(s, operation("run", http.MethodPost, "/run", "Commands", "Run a command in a new sandbox"), s.run)
 	streamed(s, operation("run-stream", http.MethodPost, "/run/stream", "Commands", "Run a command in a new sandbox, and stream its output"), s.runStream)
-	huma.Register(s.api, operation("exec", http.MethodPost, "/sandboxes/{id}/exec", "Commands", "Run a command in a sandbox"), s.exec)
+	within(s, operation("exec", http.MethodPost, "/sandboxes/{id}/exec", "Commands", "Run a command in a sandbox"), s.exec)
 	streamed(s, operation("exec-stream", http.MethodPost, "/sandboxes/{id}/exec/stream", "Commands", "Run a command in a sandbox, and stream its output"), s.execStream)
 }
 
@@ -28,31 +26,21 @@ func (s *Server) runRoutes() {
 type runInput struct{ Body client.RunRequest }
 
 // execInput is the request of exec.
-type execInput struct {
-	Named
-	Body client.Command
-}
+type execInput = inSandbox[client.Command]
 
-// of is an answer with a body.
-type of[T any] struct{ Body T }
-
-func (s *Server) run(ctx context.Context, in *runInput) (*of[client.Result], error) {
+func (s *Server) run(ctx context.Context, in *runInput) (a client.Result, err error) {
 	r, err := runOf(&in.Body)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
 	d, err := s.service(ctx).Run(ctx, r, session.Callbacks{})
 	return s.collected(ctx, r, d, err)
 }
 
-func (s *Server) exec(ctx context.Context, in *execInput) (*of[client.Result], error) {
+func (s *Server) exec(ctx context.Context, info *runner.Info, in *execInput) (a client.Result, err error) {
 	run, err := commandOf(&in.Body)
 	if err != nil {
-		return nil, err
-	}
-	info, err := s.find(ctx, in.ID)
-	if err != nil {
-		return nil, err
+		return a, err
 	}
 	d, err := s.service(ctx).Exec(ctx, info.ID, run, session.Callbacks{})
 	return s.collected(ctx, session.Request{Run: run}, d, err)
@@ -63,11 +51,11 @@ func (s *Server) reduced(ctx context.Context, r session.Request) []string {
 	return s.service(ctx).Grants(ctx, r.Create.Spec.Limits, r.Run.Command.Timeout).Warnings()
 }
 
-func (s *Server) collected(ctx context.Context, r session.Request, d *session.RunResult, err error) (*of[client.Result], error) {
+func (s *Server) collected(ctx context.Context, r session.Request, d *session.RunResult, err error) (client.Result, error) {
 	if err != nil {
-		return nil, unstarted(err)
+		return client.Result{}, unstarted(err)
 	}
-	return &of[client.Result]{resultOf(d, s.reduced(ctx, r))}, nil
+	return resultOf(d, s.reduced(ctx, r)), nil
 }
 
 // unstarted is failed for an error of a command. A program that does not exist is the request's fault: 404 would mean the

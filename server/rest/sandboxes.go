@@ -17,11 +17,6 @@ import (
 	"demesne/session"
 )
 
-// Named is the part of a request that names a sandbox.
-type Named struct {
-	ID string `path:"id" maxLength:"128" doc:"Id or name of the sandbox"`
-}
-
 func schemaOf[T any](r huma.Registry) *huma.Schema {
 	t := reflect.TypeFor[T]()
 	return r.Schema(t, true, t.Name())
@@ -30,9 +25,9 @@ func schemaOf[T any](r huma.Registry) *huma.Schema {
 func (s *Server) sandboxRoutes() {
 	create := operation("create-sandbox", http.MethodPost, "/sandboxes", "Sandboxes", "Create a sandbox")
 	create.DefaultStatus = http.StatusCreated
-	huma.Register(s.api, create, s.create)
-	huma.Register(s.api, operation("list-sandboxes", http.MethodGet, "/sandboxes", "Sandboxes", "List sandboxes, a page at a time"), s.list)
-	huma.Register(s.api, operation("get-sandbox", http.MethodGet, "/sandboxes/{id}", "Sandboxes", "Describe a sandbox"), s.get)
+	answers(s, create, s.create)
+	answers(s, operation("list-sandboxes", http.MethodGet, "/sandboxes", "Sandboxes", "List sandboxes, a page at a time"), s.list)
+	answers(s, operation("get-sandbox", http.MethodGet, "/sandboxes/{id}", "Sandboxes", "Describe a sandbox"), s.get)
 	huma.Register(s.api, operation("remove-sandbox", http.MethodDelete, "/sandboxes/{id}", "Sandboxes", "Remove a sandbox with its files"), s.remove)
 }
 
@@ -60,21 +55,19 @@ func (s *Server) inspect(ctx context.Context, id string, ended bool) (*runner.In
 // createInput is the request of create.
 type createInput struct{ Body client.CreateRequest }
 
-func (s *Server) create(ctx context.Context, in *createInput) (*of[client.Sandbox], error) {
+func (s *Server) create(ctx context.Context, in *createInput) (a client.Sandbox, err error) {
 	r, err := createOf(&in.Body.Settings)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
 	spec := &r.Create.Spec
 	spec.Name = cmp.Or(in.Body.Name, newName())
 	spec.TTL = runner.Duration(cmp.Or(time.Duration(in.Body.TTLSeconds)*time.Second, runner.Longest))
 	if _, err := s.service(ctx).Create(ctx, r, false); err != nil {
-		return nil, failed(err)
+		return a, err
 	}
-	a, err := s.described(ctx, spec.Name)
-	if err == nil {
-		a.Body.Warnings = s.reduced(ctx, r)
-	}
+	a, err = s.described(ctx, spec.Name)
+	a.Warnings = s.reduced(ctx, r)
 	return a, err
 }
 
@@ -101,14 +94,14 @@ func networkOf(n *client.Network) session.Egress {
 }
 
 // described returns a sandbox as an answer.
-func (s *Server) described(ctx context.Context, id string) (*of[client.Sandbox], error) {
+func (s *Server) described(ctx context.Context, id string) (a client.Sandbox, err error) {
 	info, err := s.find(ctx, id)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
-	a := sandboxOf(info)
+	a = sandboxOf(info)
 	a.Ports = portAPI{s}.portsOf(info.ID, a.Ports)
-	return &of[client.Sandbox]{a}, nil
+	return a, nil
 }
 
 func sandboxOf(i *runner.Info) client.Sandbox {
@@ -135,7 +128,7 @@ func limitsOf(l runner.Limits) client.Limits {
 	return client.Limits{Memory: max(l.Memory, 0), CPUs: max(l.CPUs, 0), PIDs: max(l.PIDs, 0), Disk: max(l.Disk, 0)}
 }
 
-func (s *Server) get(ctx context.Context, in *Named) (*of[client.Sandbox], error) {
+func (s *Server) get(ctx context.Context, in *Named) (client.Sandbox, error) {
 	return s.described(ctx, in.ID)
 }
 
