@@ -3,7 +3,6 @@ package e2b
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -17,32 +16,54 @@ import (
 	"demesne/session"
 )
 
-// empty answers with a success without a body. A chunked empty body breaks the SDKs, and 204 has none.
-func empty(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) }
+// call is a handler whose error is the answer.
+type call func(http.ResponseWriter, *http.Request) error
 
-// answer answers with a value.
-func answer(w http.ResponseWriter, status int, v any) {
+func (f call) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := f(w, r); err != nil {
+		fail(w, err)
+	}
+}
+
+// refusal is an error with the status and the text of an answer.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (e refusal) Error() string { return e.text }
+
+// empty answers with a success without a body, and returns nil, so that a call can end with it. A chunked empty body breaks
+// the SDKs, and 204 has none.
+func empty(w http.ResponseWriter) error {
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// answer answers with a value, and returns nil, so that a call can end with it.
+func answer(w http.ResponseWriter, status int, v any) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(v)
+	return nil
 }
 
-// body decodes a request. An empty body is {}. It answers by itself if the body is malformed.
-func body(w http.ResponseWriter, r *http.Request, to any) bool {
+// body decodes a request. An empty body is {}.
+func body(r *http.Request, to any) error {
 	err := json.NewDecoder(r.Body).Decode(to)
-	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		fail(w, err)
-		return false
+	if errors.Is(err, io.EOF) {
+		return nil
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		server.Refuse(w, bodyStatus(err), "the body is not JSON that this call understands: "+err.Error())
-		return false
-	}
-	return true
+	return malformed(err)
 }
 
-// bodyStatus returns the status of an error of a body.
-func bodyStatus(err error) int { return statusOf(fmt.Errorf("%w: %w", session.ErrInvalid, err)) }
+// malformed returns the answer to a body that could not be decoded, or nil.
+func malformed(err error) error {
+	if large := (*http.MaxBytesError)(nil); err == nil || errors.As(err, &large) {
+		return err
+	}
+	return refusal{http.StatusBadRequest, "the body is not JSON that this call understands: " + err.Error()}
+}
 
 // fail answers with the status that fits an error of the backend.
 func fail(w http.ResponseWriter, err error) {
@@ -55,7 +76,10 @@ func fail(w http.ResponseWriter, err error) {
 
 func statusOf(err error) int {
 	var tooLarge *http.MaxBytesError
+	var refused refusal
 	switch {
+	case errors.As(err, &refused):
+		return refused.status
 	case errors.As(err, &tooLarge):
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, session.ErrNotFound):

@@ -87,7 +87,7 @@ var tagForm = lazy.Regexp{Expr: `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`}
 // nameForm is what can be both a template's name and part of an image's.
 var nameForm = lazy.Regexp{Expr: `^[a-z0-9][a-z0-9._/-]{0,62}$`}
 
-func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
+func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Name     string   `json:"name"`
 		Alias    string   `json:"alias"`
@@ -95,16 +95,12 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 		CPUs     int      `json:"cpuCount"`
 		MemoryMB int      `json:"memoryMB"`
 	}
-	if !body(w, r, &q) {
-		return
+	if err := body(r, &q); err != nil {
+		return err
 	}
-	if q.Name == "" {
-		q.Name = q.Alias
-	}
-	name, tag, tagged := strings.Cut(q.Name, ":")
+	name, tag, tagged := strings.Cut(cmp.Or(q.Name, q.Alias), ":")
 	if !nameForm.Get().MatchString(name) {
-		fail(w, fmt.Errorf("%w: name %q: must have lower case letters, digits and ._-", session.ErrInvalid, name))
-		return
+		return fmt.Errorf("%w: name %q: must have lower case letters, digits and ._-", session.ErrInvalid, name)
 	}
 	tags := slices.Clone(q.Tags)
 	if tagged {
@@ -114,16 +110,14 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 		tags = []string{defaultTag}
 	}
 	if err := checkTags(tags); err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	s.store.mu.Lock()
 	t := s.store.findTemplate(name)
 	if t == nil {
 		if err := s.store.ledger.take(Stored{Templates: 1}); err != nil {
 			s.store.mu.Unlock()
-			fail(w, err)
-			return
+			return err
 		}
 		t = &template{ID: newID(), Name: name, Created: time.Now().UTC()}
 		s.store.templates[t.ID] = t
@@ -132,15 +126,13 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) {
 	err := s.store.templateRecords.Put(t.ID, t)
 	s.store.mu.Unlock()
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	b := &build{id: newBuildID(), template: t, tags: tags, made: time.Now(), status: "waiting"}
 	if !s.add(b) {
-		server.Refuse(w, http.StatusTooManyRequests, fmt.Sprintf("at most %d builds of a namespace wait or run", maxBuilds))
-		return
+		return refusal{http.StatusTooManyRequests, fmt.Sprintf("at most %d builds of a namespace wait or run", maxBuilds)}
 	}
-	answer(w, http.StatusAccepted, map[string]any{
+	return answer(w, http.StatusAccepted, map[string]any{
 		"templateID": t.ID, "buildID": b.id, "tags": tags, "names": []string{name}, "aliases": []string{name}, "public": false,
 	})
 }
@@ -168,6 +160,16 @@ func (s *builds) add(b *build) bool {
 	}
 	s.all[b.id] = b
 	return true
+}
+
+// named returns the build that a call names.
+func (s *builds) named(r *http.Request) (*build, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.all[r.PathValue("build")]; b != nil && b.template.ID == r.PathValue("id") {
+		return b, nil
+	}
+	return nil, refusal{http.StatusNotFound, "build not found"}
 }
 
 func (b *build) ended() bool {
@@ -210,42 +212,35 @@ func (q *recipe) startup() *startup {
 	return up
 }
 
-func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) {
+func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) error {
 	var q recipe
-	s.mu.Lock()
-	b := s.all[r.PathValue("build")]
-	s.mu.Unlock()
-	if b == nil || b.template.ID != r.PathValue("id") {
-		server.Refuse(w, http.StatusNotFound, "build not found")
-		return
+	b, err := s.named(r)
+	if err != nil {
+		return err
 	}
-	if !body(w, r, &q) {
-		return
+	if err := body(r, &q); err != nil {
+		return err
 	}
 	if len(q.Registry) > 0 && string(q.Registry) != "null" {
-		fail(w, fmt.Errorf("%w: fromImageRegistry is not supported by demesne", session.ErrInvalid))
-		return
+		return fmt.Errorf("%w: fromImageRegistry is not supported by demesne", session.ErrInvalid)
 	}
 	b.mu.Lock()
 	again := b.status != "waiting"
 	b.status, b.start = "building", cmp.Or(q.startup(), s.store.startup(q.FromTemplate))
 	b.mu.Unlock()
 	if again {
-		server.Refuse(w, http.StatusConflict, "the build has begun")
-		return
+		return refusal{http.StatusConflict, "the build has begun"}
 	}
-	if err := s.store.pictures.begin(b, len(q.Steps)); err != nil {
-		s.ended(b, err, nil)
-		fail(w, err)
-		return
+	if err = s.store.pictures.begin(b, len(q.Steps)); err == nil {
+		err = s.start(func() { s.run(b, q) })
 	}
-	if err := s.start(func() { s.run(b, q) }); err != nil {
+	if err != nil {
 		s.ended(b, err, nil)
-		fail(w, err)
-		return
+		return err
 	}
 	w.Header().Set("Content-Length", "0")
 	w.WriteHeader(http.StatusAccepted)
+	return nil
 }
 
 // start runs a build until the server ends.
@@ -370,13 +365,10 @@ func (b *build) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-func (s *builds) templateStatus(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	b := s.all[r.PathValue("build")]
-	s.mu.Unlock()
-	if b == nil || b.template.ID != r.PathValue("id") {
-		server.Refuse(w, http.StatusNotFound, "build not found")
-		return
+func (s *builds) templateStatus(w http.ResponseWriter, r *http.Request) error {
+	b, err := s.named(r)
+	if err != nil {
+		return err
 	}
 	from, _ := strconv.Atoi(r.URL.Query().Get("logsOffset"))
 	b.mu.Lock()
@@ -388,7 +380,7 @@ func (s *builds) templateStatus(w http.ResponseWriter, r *http.Request) {
 	if b.status == "error" {
 		a["reason"] = b.reason
 	}
-	answer(w, http.StatusOK, a)
+	return answer(w, http.StatusOK, a)
 }
 
 // containerfile translates the steps, and puts the files of COPY steps into work. Every word is a JSON string or is checked,

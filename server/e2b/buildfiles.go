@@ -15,17 +15,16 @@ import (
 
 // templateFile answers whether the files of a COPY are here, and where to send them. The address has a token of its own,
 // because the SDK sends no key with it.
-func (s *builds) templateFile(w http.ResponseWriter, r *http.Request) {
+func (s *builds) templateFile(w http.ResponseWriter, r *http.Request) error {
 	id, hash := r.PathValue("id"), r.PathValue("hash")
 	s.store.mu.Lock()
 	t := s.store.templates[id]
 	s.store.mu.Unlock()
 	if t == nil || !hashForm.Get().MatchString(hash) {
-		server.Refuse(w, http.StatusNotFound, "template or hash not found")
-		return
+		return refusal{http.StatusNotFound, "template or hash not found"}
 	}
 	_, err := s.store.dir.Stat(path.Join(uploadDir, id, hash))
-	answer(w, http.StatusCreated, map[string]any{
+	return answer(w, http.StatusCreated, map[string]any{
 		"present": err == nil, "url": fmt.Sprintf("http://%s/templatefiles/%s/%s/%s", r.Host, s.ticket(id, hash), id, hash),
 	})
 }
@@ -40,22 +39,24 @@ func (s *builds) serveUpload(w http.ResponseWriter, r *http.Request) {
 	if s.opts.Access.Check(w, r, ticket, func() bool {
 		return r.Method == http.MethodPut && hashForm.Get().MatchString(hash) && server.Same(ticket, s.ticket(id, hash))
 	}, func() {
-		server.Refuse(w, http.StatusUnauthorized, "no upload is expected here")
+		fail(w, errUnexpected)
 	}) {
-		s.receive(w, r, id, hash)
+		if err := s.receive(w, r, id, hash); err != nil {
+			fail(w, err)
+		}
 	}
 }
 
+var errUnexpected = refusal{http.StatusUnauthorized, "no upload is expected here"}
+
 // receive stores the files of a COPY.
-func (s *builds) receive(w http.ResponseWriter, r *http.Request, id, hash string) {
+func (s *builds) receive(w http.ResponseWriter, r *http.Request, id, hash string) error {
 	if !s.store.hasTemplate(id) { // it was removed, or is another namespace's
-		server.Refuse(w, http.StatusUnauthorized, "no upload is expected here")
-		return
+		return errUnexpected
 	}
 	dir, size := path.Join(uploadDir, id), Stored{Bytes: entryCost, Files: 1}
 	if err := s.store.ledger.take(size); err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	err := s.store.dir.MkdirAll(dir, 0o700)
 	tmp := path.Join(dir, ".new-"+newID())
@@ -79,10 +80,10 @@ func (s *builds) receive(w http.ResponseWriter, r *http.Request, id, hash string
 	if err != nil {
 		s.store.dir.Remove(tmp)
 		s.store.ledger.add(size.negative())
-		fail(w, err)
-		return
+		return err
 	}
 	w.Header().Set("Content-Length", "0")
+	return nil
 }
 
 // keep gives an upload its name, in place of an earlier one.

@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/server"
 	"demesne/session"
 )
 
@@ -58,10 +57,10 @@ func (c *content) serve(w http.ResponseWriter, r *http.Request, what string) err
 	switch r.Method + " " + what {
 	case "GET dir":
 		all, err := c.list(name, min(max(depth, 1), deepest))
-		if err == nil {
-			answer(w, status, all)
+		if err != nil {
+			return err
 		}
-		return err
+		return answer(w, status, all)
 	case "POST dir":
 		if err := c.mkdir(name, force, mode); err != nil {
 			return err
@@ -72,8 +71,8 @@ func (c *content) serve(w http.ResponseWriter, r *http.Request, what string) err
 		var m struct {
 			Mode *uint32 `json:"mode"`
 		}
-		if !body(w, r, &m) {
-			return nil
+		if err := body(r, &m); err != nil {
+			return err
 		}
 		if m.Mode != nil {
 			if err := c.root.Chmod(name, fs.FileMode(*m.Mode&0o777)); err != nil {
@@ -87,8 +86,7 @@ func (c *content) serve(w http.ResponseWriter, r *http.Request, what string) err
 		if err := c.remove(name); err != nil {
 			return err
 		}
-		empty(w)
-		return nil
+		return empty(w)
 	case "GET file":
 		return c.get(w, name)
 	case "PUT file":
@@ -97,14 +95,13 @@ func (c *content) serve(w http.ResponseWriter, r *http.Request, what string) err
 		}
 		status = http.StatusCreated
 	default:
-		server.Refuse(w, http.StatusNotFound, "demesne does not serve "+r.Method+" "+r.URL.Path)
-		return nil
+		return unserved(r)
 	}
 	e, err := c.entry(name)
-	if err == nil {
-		answer(w, status, e)
+	if err != nil {
+		return err
 	}
-	return err
+	return answer(w, status, e)
 }
 
 // modeOf returns the permissions that a call asks for; nil: the default.

@@ -64,8 +64,8 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, e *entry) {
 		Language string            `json:"language"`
 		Env      map[string]string `json:"env_vars"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
-		http.Error(w, "the body is not JSON that this call understands: "+err.Error(), bodyStatus(err))
+	if err := malformed(json.NewDecoder(r.Body).Decode(&q)); err != nil {
+		http.Error(w, err.Error(), statusOf(err))
 		return
 	}
 	if q.Context != "" && q.Language != "" {

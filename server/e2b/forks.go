@@ -43,14 +43,14 @@ func (st *store) findSnapshot(id string) *snapshot {
 // most bounds the forks of one call.
 const maxForks = 100
 
-func (s *Server) fork(w http.ResponseWriter, r *http.Request) {
+func (s *Server) fork(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Count   *int   `json:"count"`
 		Timeout *int64 `json:"timeout"`
 	}
-	e := s.found(w, r)
-	if e == nil || !body(w, r, &q) {
-		return
+	e, err := s.found(r, &q)
+	if err != nil {
+		return err
 	}
 	n := 1
 	if q.Count != nil {
@@ -61,8 +61,7 @@ func (s *Server) fork(w http.ResponseWriter, r *http.Request) {
 		err = fmt.Errorf("%w: count %d: must be from 1 to %d", session.ErrInvalid, n, maxForks)
 	}
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	results := make([]forked, n)
 	var all sync.WaitGroup
@@ -70,7 +69,7 @@ func (s *Server) fork(w http.ResponseWriter, r *http.Request) {
 		all.Go(func() { results[i] = s.forkOne(r.Context(), e, d) })
 	}
 	all.Wait()
-	answer(w, http.StatusCreated, results)
+	return answer(w, http.StatusCreated, results)
 }
 
 // forked is the result of one of several forks.
@@ -114,23 +113,22 @@ type snapshotInfo struct {
 	Names      []string `json:"names"`
 }
 
-func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
+func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Name string `json:"name"`
 	}
-	e := s.found(w, r)
-	if e == nil || !body(w, r, &q) {
-		return
+	e, err := s.found(r, &q)
+	if err != nil {
+		return err
 	}
 	snap := &snapshot{ID: newID(), Names: []string{}, Sandbox: e.rec.ID, Volumes: e.snap().Volumes, Start: e.snap().Start}
 	if q.Name != "" {
 		snap.Names = append(snap.Names, q.Name)
 	}
 	if err := s.store.ledger.take(Stored{Snapshots: 1}); err != nil {
-		fail(w, err)
-		return
+		return err
 	}
-	err := s.opts.Backend.Snapshot(r.Context(), e.rec.name(), snap.name())
+	err = s.opts.Backend.Snapshot(r.Context(), e.rec.name(), snap.name())
 	if err == nil {
 		if err = s.store.snapshotRecords.Put(snap.ID, snap); err != nil {
 			s.opts.Backend.Remove(context.WithoutCancel(r.Context()), snap.name())
@@ -138,21 +136,19 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		s.store.ledger.add(Stored{Snapshots: -1})
-		fail(w, err)
-		return
+		return err
 	}
 	s.store.mu.Lock()
 	s.store.snapshots[snap.ID] = snap
 	s.store.mu.Unlock()
-	answer(w, http.StatusCreated, snapshotInfo{snap.ID, snap.Names})
+	return answer(w, http.StatusCreated, snapshotInfo{snap.ID, snap.Names})
 }
 
-func (s *Server) listSnapshots(w http.ResponseWriter, r *http.Request) {
+func (s *Server) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	p, err := pageOf(q)
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	all := []snapshotInfo{}
 	s.store.mu.Lock()
@@ -167,11 +163,11 @@ func (s *Server) listSnapshots(w http.ResponseWriter, r *http.Request) {
 		all = append(all, snapshotInfo{snap.ID, snap.Names})
 	}
 	s.store.mu.Unlock()
-	answer(w, http.StatusOK, cut(w, p, all, func(i snapshotInfo) string { return i.SnapshotID }))
+	return answer(w, http.StatusOK, cut(w, p, all, func(i snapshotInfo) string { return i.SnapshotID }))
 }
 
 // removeTemplate removes a snapshot, or a template that was built here.
-func (s *Server) removeTemplate(w http.ResponseWriter, r *http.Request) {
+func (s *Server) removeTemplate(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	s.store.mu.Lock()
 	snap, t := s.store.findSnapshot(id), s.store.findTemplate(id)
@@ -179,8 +175,7 @@ func (s *Server) removeTemplate(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case snap != nil:
 		if err := s.opts.Backend.Remove(r.Context(), snap.name()); err != nil && !errors.Is(err, session.ErrNotFound) {
-			fail(w, err)
-			return
+			return err
 		}
 		s.store.mu.Lock()
 		if s.store.snapshots[snap.ID] == snap {
@@ -189,14 +184,12 @@ func (s *Server) removeTemplate(w http.ResponseWriter, r *http.Request) {
 		}
 		s.store.mu.Unlock()
 		s.store.snapshotRecords.Remove(snap.ID)
-		s.store.pictures.collect()
-		empty(w)
 	case t != nil:
 		s.store.forget(t)
 		s.builds.forgetTemplate(t)
-		s.store.pictures.collect()
-		empty(w)
 	default:
-		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("template %q was not found", id))
+		return notFound("template", id)
 	}
+	s.store.pictures.collect()
+	return empty(w)
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -19,7 +18,7 @@ const keyHeader = "Idempotency-Key"
 const longestKey = 255
 
 // errReused means that a key names another request.
-var errReused = errors.New("the idempotency key belongs to another request")
+var errReused = refusal{http.StatusConflict, "the idempotency key belongs to another request"}
 
 // creationOf returns the creation that a request names; nil: it has no key.
 func creationOf(r *http.Request, q any) (*creation, error) {

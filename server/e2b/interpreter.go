@@ -232,17 +232,17 @@ func (e *entry) newContext(w http.ResponseWriter, r *http.Request) error {
 		Language string `json:"language"`
 		Dir      string `json:"cwd"`
 	}
-	if !body(w, r, &q) {
-		return nil
+	if err := body(r, &q); err != nil {
+		return err
 	}
 	c, err := e.contexts.add(q.Language, q.Dir, false)
 	if err == nil {
 		err = c.wait(r.Context(), e)
 	}
-	if err == nil {
-		answer(w, http.StatusOK, c)
+	if err != nil {
+		return err
 	}
-	return err
+	return answer(w, http.StatusOK, c)
 }
 
 func (e *entry) removeContext(id string) error {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/server"
 	"demesne/session"
 )
 
@@ -72,14 +71,13 @@ func (s *Server) existing(ctx context.Context, all []*entry) []*entry {
 	return slices.DeleteFunc(all, func(e *entry) bool { return !there[e.rec.name()] })
 }
 
-func (s *Server) detail(w http.ResponseWriter, r *http.Request) {
-	e := s.found(w, r)
-	if e == nil {
-		return
+func (s *Server) detail(w http.ResponseWriter, r *http.Request) error {
+	e, err := s.found(r, nil)
+	if err != nil {
+		return err
 	}
 	if len(s.existing(r.Context(), []*entry{e})) == 0 {
-		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("sandbox %q was removed", e.rec.ID))
-		return
+		return refusal{http.StatusNotFound, fmt.Sprintf("sandbox %q was removed", e.rec.ID)}
 	}
 	rec := e.snap()
 	d := rec.listed()
@@ -89,7 +87,7 @@ func (s *Server) detail(w http.ResponseWriter, r *http.Request) {
 	}
 	open := rec.Network.open()
 	d.Internet, d.Domain, d.EnvdToken, d.Network, d.Lifecycle = &open, &s.opts.Domain, rec.Token, &rec.Network, &lifecycle{on, rec.AutoResume}
-	answer(w, http.StatusOK, d)
+	return answer(w, http.StatusOK, d)
 }
 
 // page is the part of a list that a request asks for. The next page begins after the last item's key.
@@ -128,7 +126,7 @@ func cut[T any](w http.ResponseWriter, p page, all []T, key func(T) string) []T 
 	return all
 }
 
-func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	p, err := pageOf(q)
 	var want filter
@@ -136,8 +134,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		want, err = filterOf(q)
 	}
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	all, running := []detail{}, 0
 	for _, e := range s.existing(r.Context(), s.store.all()) {
@@ -153,7 +150,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		slices.Reverse(all)
 	}
 	w.Header().Set("x-total-running", strconv.Itoa(running))
-	answer(w, http.StatusOK, cut(w, p, all, func(d detail) string { return d.SandboxID }))
+	return answer(w, http.StatusOK, cut(w, p, all, func(d detail) string { return d.SandboxID }))
 }
 
 // filter selects sandboxes.

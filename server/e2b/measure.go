@@ -81,15 +81,14 @@ func (e *entry) measure(ctx context.Context) (sample, error) {
 	return m, nil
 }
 
-func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	e := s.found(w, r)
-	if e == nil {
-		return
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
+	e, err := s.found(r, nil)
+	if err != nil {
+		return err
 	}
 	if e.running() {
 		if _, err := e.measure(r.Context()); err != nil {
-			fail(w, err)
-			return
+			return err
 		}
 	}
 	q, all := r.URL.Query(), []sample{}
@@ -102,10 +101,10 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	e.mu.Unlock()
-	answer(w, http.StatusOK, all)
+	return answer(w, http.StatusOK, all)
 }
 
-func (s *Server) metricsOfMany(w http.ResponseWriter, r *http.Request) {
+func (s *Server) metricsOfMany(w http.ResponseWriter, r *http.Request) error {
 	all := map[string]sample{}
 	ids := strings.Split(r.URL.Query().Get("sandbox_ids"), ",")
 	for _, id := range ids[:min(len(ids), 100)] {
@@ -115,28 +114,27 @@ func (s *Server) metricsOfMany(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	answer(w, http.StatusOK, map[string]any{"sandboxes": all})
+	return answer(w, http.StatusOK, map[string]any{"sandboxes": all})
 }
 
 // envdMetrics answers envd's form of the same.
-func (s *Server) envdMetrics(w http.ResponseWriter, r *http.Request) {
+func (s *Server) envdMetrics(w http.ResponseWriter, r *http.Request) error {
 	m, err := entryOf(r.Context()).measure(r.Context())
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
-	answer(w, http.StatusOK, map[string]any{
+	return answer(w, http.StatusOK, map[string]any{
 		"ts": m.Unix, "cpu_count": m.CPUCount, "cpu_used_pct": m.CPUUsedPct, "mem_total": m.MemTotal, "mem_used": m.MemUsed,
 		"mem_cache": m.MemCache, "disk_used": m.DiskUsed, "disk_total": m.DiskTotal,
 	})
 }
 
-func (s *Server) envs(w http.ResponseWriter, r *http.Request) {
+func (s *Server) envs(w http.ResponseWriter, r *http.Request) error {
 	m := entryOf(r.Context()).snap().Env
 	if m == nil {
 		m = map[string]string{}
 	}
-	answer(w, http.StatusOK, m)
+	return answer(w, http.StatusOK, m)
 }
 
 // logEntry is one event in the life of a sandbox. The output of its commands goes only to their clients.
@@ -157,10 +155,10 @@ func (e *entry) note(level, message string) {
 	}
 }
 
-func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
-	e := s.found(w, r)
-	if e == nil {
-		return
+func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
+	e, err := s.found(r, nil)
+	if err != nil {
+		return err
 	}
 	q := r.URL.Query()
 	start, _ := strconv.ParseInt(cmp.Or(q.Get("start"), q.Get("cursor")), 10, 64)
@@ -181,10 +179,9 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	}
 	e.mu.Unlock()
 	if strings.HasPrefix(r.URL.Path, "/v2/") {
-		answer(w, http.StatusOK, map[string]any{"logs": entries})
-		return
+		return answer(w, http.StatusOK, map[string]any{"logs": entries})
 	}
-	answer(w, http.StatusOK, map[string]any{"logs": lines, "logEntries": entries})
+	return answer(w, http.StatusOK, map[string]any{"logs": lines, "logEntries": entries})
 }
 
 // sortedKeys returns an iterator over the keys of m in their order.

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"demesne/server"
 	"demesne/session"
 )
 
@@ -123,15 +122,14 @@ func address(p netip.Prefix) string {
 }
 
 // network replaces all rules.
-func (s *Server) network(w http.ResponseWriter, r *http.Request) {
+func (s *Server) network(w http.ResponseWriter, r *http.Request) error {
 	var n network
-	e := s.found(w, r)
-	if e == nil || !body(w, r, &n) {
-		return
+	e, err := s.found(r, &n)
+	if err != nil {
+		return err
 	}
 	if !e.running() {
-		server.Refuse(w, http.StatusConflict, "the sandbox is paused")
-		return
+		return errPaused
 	}
 	rules, err := n.rules(s.opts.Backend.Widest())
 	if was := e.snap().Network; err == nil && !reflect.DeepEqual(was.Rules, n.Rules) {
@@ -146,8 +144,7 @@ func (s *Server) network(w http.ResponseWriter, r *http.Request) {
 		err = e.change(func(r *record) { r.Network = n })
 	}
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
-	empty(w)
+	return empty(w)
 }

@@ -51,8 +51,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.inside.Handle(envd.NewProcessHandler(&processes{s}, bound))
 	s.inside.Handle(envd.NewFilesystemHandler(&filesystem{s: s}, bound))
 	s.inside.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { empty(w) })
-	s.inside.HandleFunc("GET /envs", s.envs)
-	s.inside.HandleFunc("GET /metrics", s.envdMetrics)
+	s.inside.Handle("GET /envs", call(s.envs))
+	s.inside.Handle("GET /metrics", call(s.envdMetrics))
 	s.inside.HandleFunc("GET /files", s.download)
 	s.inside.HandleFunc("POST /files", s.upload)
 	s.inside.HandleFunc("/", notServed(s.inside))
@@ -67,7 +67,7 @@ func (s *Server) Close() {
 
 func (s *Server) controlRoutes() *http.ServeMux {
 	m := http.NewServeMux()
-	for pattern, h := range map[string]http.HandlerFunc{
+	for pattern, h := range map[string]call{
 		"POST /v2/sandboxes": s.create, "POST /sandboxes": s.create,
 		"GET /v2/sandboxes": s.list, "GET /sandboxes": s.list,
 		"POST /v2/sandboxes/{id}/connect": s.connect, "POST /sandboxes/{id}/connect": s.connect, "POST /sandboxes/{id}/resume": s.connect,
@@ -86,7 +86,7 @@ func (s *Server) controlRoutes() *http.ServeMux {
 		"GET /templates/{id}/builds/{build}/status": s.builds.templateStatus, "POST /templates/tags": s.builds.templateTag,
 		"DELETE /templates/tags": s.builds.templateUntag, "GET /templates/{id}/{what}": s.builds.templateAbout,
 	} {
-		m.HandleFunc(pattern, h)
+		m.Handle(pattern, h)
 	}
 	m.HandleFunc("/", notServed(m, s.opts.Beside))
 	return m

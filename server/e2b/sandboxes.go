@@ -1,8 +1,8 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -70,46 +70,43 @@ func seconds(n *int64, absent int64) (time.Duration, error) {
 	return time.Duration(v) * time.Second, nil
 }
 
-func (s *Server) create(w http.ResponseWriter, r *http.Request) {
+func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	var q createRequest
-	if !body(w, r, &q) {
-		return
+	if err := body(r, &q); err != nil {
+		return err
 	}
 	rec, err := s.described(&q)
 	if err == nil {
 		rec.Creation, err = creationOf(r, &q)
 	}
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
-	release, ok := s.claimed(w, r, rec.Creation)
-	if !ok {
-		return
+	made, release, err := s.store.claim(r.Context(), rec.Creation)
+	if err != nil {
+		return err
+	}
+	if made != nil {
+		return answer(w, http.StatusCreated, s.created(made.snap()))
 	}
 	defer release()
 	from := s.store.source(rec.Template)
 	rec.Start = from.startup(rec.Template)
-	if from.snapshot != nil {
+	if from.snapshot != nil { // its sandboxes have the limits of their source
 		if len(rec.Volumes) > 0 {
-			fail(w, fmt.Errorf("%w: a sandbox from a snapshot has the volumes of its source", session.ErrInvalid))
-			return
+			return fmt.Errorf("%w: a sandbox from a snapshot has the volumes of its source", session.ErrInvalid)
 		}
 		rec.Volumes = from.snapshot.Volumes
-	}
-	if from.snapshot == nil { // its sandboxes have the limits of their source
+	} else {
 		rec.limit(s.opts.Backend.Grants(r.Context(), from.template.limits(), 0).Limits)
 	}
-	if rec.Template == "" {
-		rec.Template = "base"
-	}
+	rec.Template = cmp.Or(rec.Template, "base")
 	e, err := s.store.make(r.Context(), *rec, func(name string) (server.Sandbox, error) { return s.sandboxOf(r.Context(), name, rec, from) })
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	go e.findAccount() // the first command finds it done
-	answer(w, http.StatusCreated, s.created(e.rec))
+	return answer(w, http.StatusCreated, s.created(e.rec))
 }
 
 // limit records the limits of a new sandbox, which clients read as cpuCount, memoryMB and diskSizeMB: those that its template asks
@@ -223,126 +220,137 @@ func (s *Server) sandboxOf(ctx context.Context, name string, rec *record, from s
 	return s.opts.Backend.Create(ctx, r, from.template != nil)
 }
 
-// found returns the sandbox that a control call names. It answers by itself if the sandbox does not exist.
-func (s *Server) found(w http.ResponseWriter, r *http.Request) *entry {
+// found returns the sandbox that a control call names, and decodes the body of the call unless to is nil.
+func (s *Server) found(r *http.Request, to any) (*entry, error) {
 	e := s.store.get(r.PathValue("id"))
 	if e == nil || e.state() == creating {
-		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("sandbox %q was not found", r.PathValue("id")))
-		return nil
+		return nil, notFound("sandbox", r.PathValue("id"))
 	}
-	return e
+	if to == nil {
+		return e, nil
+	}
+	return e, body(r, to)
+}
+
+// notFound is the answer to a call that names something which the namespace does not have.
+func notFound(what, name string) error {
+	return refusal{http.StatusNotFound, fmt.Sprintf("%s %q was not found", what, name)}
+}
+
+// unserved is the answer to a call that demesne does not have.
+func unserved(r *http.Request) error {
+	return refusal{http.StatusNotFound, "demesne does not serve " + r.Method + " " + r.URL.Path}
 }
 
 // connect extends a running sandbox, or resumes a paused one.
-func (s *Server) connect(w http.ResponseWriter, r *http.Request) {
+func (s *Server) connect(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Timeout *int64 `json:"timeout"`
 		Memory  *bool  `json:"memory"`
 	}
-	e := s.found(w, r)
-	if e == nil || !body(w, r, &q) {
-		return
+	e, err := s.found(r, &q)
+	if err != nil {
+		return err
 	}
 	d, err := seconds(q.Timeout, defaultTimeout)
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	if q.Memory != nil && !*q.Memory && e.state() == paused && !e.snap().Cold { // a cold start of what kept its processes
 		if err := s.opts.Backend.Stop(r.Context(), e.rec.name()); err != nil {
-			fail(w, err)
-			return
+			return err
 		}
 		e.change(func(r *record) { r.Cold = true })
 	}
 	was, err := e.resume(r.Context(), d)
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	status := http.StatusOK
 	if was {
 		status = http.StatusCreated
 	}
-	answer(w, status, s.created(e.snap()))
+	return answer(w, status, s.created(e.snap()))
 }
 
-func (s *Server) kill(w http.ResponseWriter, r *http.Request) {
-	e := s.found(w, r)
-	if e == nil {
-		return
+func (s *Server) kill(w http.ResponseWriter, r *http.Request) error {
+	e, err := s.found(r, nil)
+	if err != nil {
+		return err
 	}
-	switch there, err := e.remove(context.WithoutCancel(r.Context())); {
-	case err != nil:
-		fail(w, err)
-	case !there:
-		server.Refuse(w, http.StatusNotFound, "the sandbox was removed")
-	default:
-		empty(w)
+	there, err := e.remove(context.WithoutCancel(r.Context()))
+	if err == nil && !there {
+		err = refusal{http.StatusNotFound, "the sandbox was removed"}
 	}
+	if err != nil {
+		return err
+	}
+	return empty(w)
 }
 
-func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request) {
+func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Timeout *int64 `json:"timeout"`
 	}
-	e := s.found(w, r)
-	if e == nil || !body(w, r, &q) {
-		return
+	e, err := s.found(r, &q)
+	if err != nil {
+		return err
 	}
 	d, err := seconds(q.Timeout, defaultTimeout)
-	if err == nil {
-		err = e.change(func(r *record) { r.End = time.Now().UTC().Add(d) })
-	}
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
-	e.arm()
-	empty(w)
+	return e.until(w, func(time.Time) time.Time { return time.Now().UTC().Add(d) })
 }
 
 // refresh keeps a sandbox for at least that time.
-func (s *Server) refresh(w http.ResponseWriter, r *http.Request) {
+func (s *Server) refresh(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Duration *int64 `json:"duration"`
 	}
-	e := s.found(w, r)
-	if e == nil || !body(w, r, &q) {
-		return
+	e, err := s.found(r, &q)
+	if err != nil {
+		return err
 	}
 	d, err := seconds(q.Duration, 15)
-	if err == nil {
-		err = e.change(func(r *record) {
-			if until := time.Now().UTC().Add(d); until.After(r.End) {
-				r.End = until
-			}
-		})
-	}
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
-	e.arm()
-	empty(w)
+	return e.until(w, func(end time.Time) time.Time {
+		if until := time.Now().UTC().Add(d); until.After(end) {
+			return until
+		}
+		return end
+	})
 }
 
-func (s *Server) pause(w http.ResponseWriter, r *http.Request) {
+// until changes the end of a sandbox, and answers.
+func (e *entry) until(w http.ResponseWriter, end func(time.Time) time.Time) error {
+	if err := e.change(func(r *record) { r.End = end(r.End) }); err != nil {
+		return err
+	}
+	e.arm()
+	return empty(w)
+}
+
+var errPaused = refusal{http.StatusConflict, "the sandbox is paused"}
+
+func (s *Server) pause(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Memory *bool `json:"memory"`
 	}
-	e := s.found(w, r)
-	if e == nil || !body(w, r, &q) {
-		return
+	e, err := s.found(r, &q)
+	if err != nil {
+		return err
 	}
-	switch did, err := e.pause(context.WithoutCancel(r.Context()), q.Memory == nil || *q.Memory); {
-	case err != nil:
-		fail(w, err)
-	case !did:
-		server.Refuse(w, http.StatusConflict, "the sandbox is paused")
-	default:
-		empty(w)
+	did, err := e.pause(context.WithoutCancel(r.Context()), q.Memory == nil || *q.Memory)
+	if err == nil && !did {
+		err = errPaused
 	}
+	if err != nil {
+		return err
+	}
+	return empty(w)
 }
 
 // try checks that a build's program starts, in a sandbox like those of its template.
@@ -364,20 +372,4 @@ func (s *Server) try(ctx context.Context, b *build) error {
 		s.opts.Log.Printf("remove sandbox %s: %v", rec.ID, left)
 	}
 	return nil
-}
-
-// claimed is claim for a request. It answers by itself if the sandbox is there, or cannot be made.
-func (s *Server) claimed(w http.ResponseWriter, r *http.Request, c *creation) (release func(), ok bool) {
-	e, release, err := s.store.claim(r.Context(), c)
-	switch {
-	case errors.Is(err, errReused):
-		server.Refuse(w, http.StatusConflict, err.Error())
-	case err != nil:
-		fail(w, err)
-	case e != nil:
-		answer(w, http.StatusCreated, s.created(e.snap()))
-	default:
-		return release, true
-	}
-	return nil, false
 }

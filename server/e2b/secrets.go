@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"demesne/internal/fsutil"
-	"demesne/server"
 	"demesne/session"
 )
 
@@ -91,14 +90,13 @@ type secretRequest struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-func (s *secrets) secretCreate(w http.ResponseWriter, r *http.Request) {
+func (s *secrets) secretCreate(w http.ResponseWriter, r *http.Request) error {
 	var q secretRequest
-	if !body(w, r, &q) {
-		return
+	if err := body(r, &q); err != nil {
+		return err
 	}
 	if q.Name == "" {
-		fail(w, fmt.Errorf("%w: name is required", session.ErrInvalid))
-		return
+		return fmt.Errorf("%w: name is required", session.ErrInvalid)
 	}
 	now := time.Now().UTC()
 	one := &secret{"sec" + newID(), q.Name, 1, q.Metadata, now, now}
@@ -108,8 +106,7 @@ func (s *secrets) secretCreate(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.find(q.Name) != nil {
-		server.Refuse(w, http.StatusConflict, fmt.Sprintf("secret %q exists", q.Name))
-		return
+		return refusal{http.StatusConflict, fmt.Sprintf("secret %q exists", q.Name)}
 	}
 	// A record without a value is harmless if the server is killed between the two.
 	err := s.records.Put(one.ID, one)
@@ -119,18 +116,16 @@ func (s *secrets) secretCreate(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	s.all[one.ID] = one
-	answer(w, http.StatusCreated, one)
+	return answer(w, http.StatusCreated, one)
 }
 
-func (s *secrets) secretList(w http.ResponseWriter, r *http.Request) {
+func (s *secrets) secretList(w http.ResponseWriter, r *http.Request) error {
 	p, err := pageOf(r.URL.Query())
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	all := []secret{}
 	s.mu.Lock()
@@ -138,30 +133,29 @@ func (s *secrets) secretList(w http.ResponseWriter, r *http.Request) {
 		all = append(all, *s.all[id])
 	}
 	s.mu.Unlock()
-	answer(w, http.StatusOK, cut(w, p, all, func(s secret) string { return s.ID }))
+	return answer(w, http.StatusOK, cut(w, p, all, func(s secret) string { return s.ID }))
 }
 
 // withSecret calls f with the secret that a call names.
-func (s *secrets) withSecret(w http.ResponseWriter, r *http.Request, f func(*secret)) {
+func (s *secrets) withSecret(r *http.Request, f func(*secret) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if one := s.find(r.PathValue("id")); one != nil {
-		f(one)
-		return
+		return f(one)
 	}
-	server.Refuse(w, http.StatusNotFound, fmt.Sprintf("secret %q was not found", r.PathValue("id")))
+	return notFound("secret", r.PathValue("id"))
 }
 
-func (s *secrets) secretGet(w http.ResponseWriter, r *http.Request) {
-	s.withSecret(w, r, func(one *secret) { answer(w, http.StatusOK, one) })
+func (s *secrets) secretGet(w http.ResponseWriter, r *http.Request) error {
+	return s.withSecret(r, func(one *secret) error { return answer(w, http.StatusOK, one) })
 }
 
-func (s *secrets) secretUpdate(w http.ResponseWriter, r *http.Request) {
+func (s *secrets) secretUpdate(w http.ResponseWriter, r *http.Request) error {
 	var q secretRequest
-	if !body(w, r, &q) {
-		return
+	if err := body(r, &q); err != nil {
+		return err
 	}
-	s.withSecret(w, r, func(one *secret) {
+	return s.withSecret(r, func(one *secret) error {
 		next := *one
 		next.Version, next.Updated = one.Version+1, time.Now().UTC()
 		if q.Metadata != nil {
@@ -172,22 +166,20 @@ func (s *secrets) secretUpdate(w http.ResponseWriter, r *http.Request) {
 			err = s.records.Put(one.ID, &next)
 		}
 		if err != nil {
-			fail(w, err)
-			return
+			return err
 		}
 		*one = next
-		answer(w, http.StatusOK, one)
+		return answer(w, http.StatusOK, one)
 	})
 }
 
-func (s *secrets) secretRemove(w http.ResponseWriter, r *http.Request) {
-	s.withSecret(w, r, func(one *secret) {
+func (s *secrets) secretRemove(w http.ResponseWriter, r *http.Request) error {
+	return s.withSecret(r, func(one *secret) error {
 		if err := s.vault.Remove(one.ID); err != nil {
-			fail(w, err)
-			return
+			return err
 		}
 		s.records.Remove(one.ID)
 		delete(s.all, one.ID)
-		empty(w)
+		return empty(w)
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"demesne/runner"
-	"demesne/server"
 	"demesne/session"
 )
 
@@ -138,7 +137,7 @@ type templateInfo struct {
 	BuildStatus string    `json:"buildStatus"`
 }
 
-func (s *builds) templates(w http.ResponseWriter, r *http.Request) {
+func (s *builds) templates(w http.ResponseWriter, r *http.Request) error {
 	all := []templateInfo{}
 	s.store.mu.Lock()
 	for id := range sortedKeys(s.store.templates) {
@@ -153,56 +152,49 @@ func (s *builds) templates(w http.ResponseWriter, r *http.Request) {
 		all = append(all, i)
 	}
 	s.store.mu.Unlock()
-	answer(w, http.StatusOK, all)
+	return answer(w, http.StatusOK, all)
 }
 
 // templateAbout serves /templates/aliases/NAME and /templates/ID/tags, which are one pattern for a mux.
-func (s *builds) templateAbout(w http.ResponseWriter, r *http.Request) {
+func (s *builds) templateAbout(w http.ResponseWriter, r *http.Request) error {
 	switch id, what := r.PathValue("id"), r.PathValue("what"); {
 	case id == "aliases":
 		r.SetPathValue("id", what)
-		s.templateExists(w, r)
+		return s.templateExists(w, r)
 	case what == "tags":
-		s.templateTags(w, r)
+		return s.templateTags(w, r)
 	default:
-		server.Refuse(w, http.StatusNotFound, "demesne does not serve "+r.Method+" "+r.URL.Path)
+		return unserved(r)
 	}
 }
 
-func (s *builds) templateExists(w http.ResponseWriter, r *http.Request) {
+func (s *builds) templateExists(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	s.store.mu.Lock()
 	t := s.store.findTemplate(id)
 	s.store.mu.Unlock()
 	switch {
 	case t != nil && len(t.Tags) > 0:
-		answer(w, http.StatusOK, map[string]any{"templateID": t.ID, "public": false})
+		return answer(w, http.StatusOK, map[string]any{"templateID": t.ID, "public": false})
 	case t == nil && (isBaseTemplate(id) || s.opts.Backend.HasImage(r.Context(), id)):
-		answer(w, http.StatusOK, map[string]any{"templateID": id, "public": true})
+		return answer(w, http.StatusOK, map[string]any{"templateID": id, "public": true})
 	default:
-		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("template %q was not found", id))
+		return notFound("template", id)
 	}
 }
 
 // tagged calls f with the template of a name, and writes it.
-func (s *builds) tagged(w http.ResponseWriter, name string, f func(*template) error) bool {
+func (s *builds) tagged(name string, f func(*template) error) error {
 	s.store.mu.Lock()
-	t := s.store.findTemplate(name)
-	err := fmt.Errorf("%w: template %q", session.ErrNotFound, name)
+	t, err := s.store.findTemplate(name), notFound("template", name)
 	if t != nil {
 		err = s.store.change(t, func() error { return f(t) })
 	}
 	s.store.mu.Unlock()
-	switch {
-	case t == nil:
-		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("template %q was not found", name))
-		return false
-	case err != nil:
-		fail(w, err)
-		return false
+	if err == nil {
+		s.store.pictures.collect()
 	}
-	s.store.pictures.collect()
-	return true
+	return err
 }
 
 // checkTags rejects what cannot be a tag.
@@ -225,45 +217,51 @@ func (t *template) tag(one templateTag, tags []string) {
 	t.Updated = time.Now().UTC()
 }
 
-func (s *builds) templateTag(w http.ResponseWriter, r *http.Request) {
+func (s *builds) templateTag(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Target string   `json:"target"`
 		Tags   []string `json:"tags"`
 	}
-	if !body(w, r, &q) {
-		return
+	if err := body(r, &q); err != nil {
+		return err
 	}
 	if err := checkTags(q.Tags); err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	build := ""
-	if s.tagged(w, q.Target, func(t *template) error {
+	err := s.tagged(q.Target, func(t *template) error {
 		one := t.of(q.Target)
 		if build = one.Build; build == "" {
 			return fmt.Errorf("%w: %q: no such tag", session.ErrNotFound, q.Target)
 		}
 		t.tag(one, q.Tags)
 		return nil
-	}) {
-		answer(w, http.StatusCreated, map[string]any{"buildID": build, "tags": q.Tags})
+	})
+	if err != nil {
+		return err
 	}
+	return answer(w, http.StatusCreated, map[string]any{"buildID": build, "tags": q.Tags})
 }
 
-func (s *builds) templateUntag(w http.ResponseWriter, r *http.Request) {
+func (s *builds) templateUntag(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Name string   `json:"name"`
 		Tags []string `json:"tags"`
 	}
-	if body(w, r, &q) && s.tagged(w, q.Name, func(t *template) error {
+	if err := body(r, &q); err != nil {
+		return err
+	}
+	err := s.tagged(q.Name, func(t *template) error {
 		t.Tags = slices.DeleteFunc(t.Tags, func(o templateTag) bool { return slices.Contains(q.Tags, o.Tag) })
 		return nil
-	}) {
-		empty(w)
+	})
+	if err != nil {
+		return err
 	}
+	return empty(w)
 }
 
-func (s *builds) templateTags(w http.ResponseWriter, r *http.Request) {
+func (s *builds) templateTags(w http.ResponseWriter, r *http.Request) error {
 	all := []templateTag{}
 	s.store.mu.Lock()
 	t := s.store.findTemplate(r.PathValue("id"))
@@ -272,10 +270,9 @@ func (s *builds) templateTags(w http.ResponseWriter, r *http.Request) {
 	}
 	s.store.mu.Unlock()
 	if t == nil {
-		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("template %q was not found", r.PathValue("id")))
-		return
+		return notFound("template", r.PathValue("id"))
 	}
-	answer(w, http.StatusOK, all)
+	return answer(w, http.StatusOK, all)
 }
 
 // isBaseImage reports whether a name is one of E2B's own for the image of the template base.

@@ -102,22 +102,20 @@ func (v *volumes) mounts(all []volumeMount) (mounts []runner.Mount, err error) {
 	return mounts, nil
 }
 
-func (v *volumes) volumeCreate(w http.ResponseWriter, r *http.Request) {
+func (v *volumes) volumeCreate(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Name string `json:"name"`
 	}
-	if !body(w, r, &q) {
-		return
+	if err := body(r, &q); err != nil {
+		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err := runner.CheckName(q.Name); err != nil {
-		fail(w, fmt.Errorf("%w: name %q: %w", session.ErrInvalid, q.Name, err))
-		return
+		return fmt.Errorf("%w: name %q: %w", session.ErrInvalid, q.Name, err)
 	}
 	if v.find(q.Name) != nil {
-		server.Refuse(w, http.StatusConflict, fmt.Sprintf("volume %q exists", q.Name))
-		return
+		return refusal{http.StatusConflict, fmt.Sprintf("volume %q exists", q.Name)}
 	}
 	one := &volume{"vol" + newID(), q.Name, newToken(), &holding{ledger: v.ledger}}
 	err := v.ledger.take(Stored{Volumes: 1})
@@ -135,14 +133,13 @@ func (v *volumes) volumeCreate(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		fail(w, err)
-		return
+		return err
 	}
 	v.all[one.ID] = one
-	answer(w, http.StatusCreated, one)
+	return answer(w, http.StatusCreated, one)
 }
 
-func (v *volumes) volumeList(w http.ResponseWriter, r *http.Request) {
+func (v *volumes) volumeList(w http.ResponseWriter, r *http.Request) error {
 	all := []volume{}
 	v.mu.Lock()
 	for id := range sortedKeys(v.all) {
@@ -151,50 +148,44 @@ func (v *volumes) volumeList(w http.ResponseWriter, r *http.Request) {
 		all = append(all, one)
 	}
 	v.mu.Unlock()
-	answer(w, http.StatusOK, all)
+	return answer(w, http.StatusOK, all)
 }
 
-// volumeOf returns the volume that a call names. It answers by itself if the volume does not exist.
-func (v *volumes) volumeOf(w http.ResponseWriter, r *http.Request) *volume {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	one := v.find(r.PathValue("id"))
-	if one == nil {
-		server.Refuse(w, http.StatusNotFound, fmt.Sprintf("volume %q was not found", r.PathValue("id")))
+// volumeOf returns the volume that a call names.
+func (v *volumes) volumeOf(r *http.Request) (*volume, error) {
+	if one := v.named(r.PathValue("id")); one != nil {
+		return one, nil
 	}
-	return one
+	return nil, notFound("volume", r.PathValue("id"))
 }
 
-func (v *volumes) volumeGet(w http.ResponseWriter, r *http.Request) {
-	if one := v.volumeOf(w, r); one != nil {
-		answer(w, http.StatusOK, one)
+func (v *volumes) volumeGet(w http.ResponseWriter, r *http.Request) error {
+	one, err := v.volumeOf(r)
+	if err != nil {
+		return err
 	}
+	return answer(w, http.StatusOK, one)
 }
 
 // volumeRemove removes a volume that no sandbox mounts.
-func (v *volumes) volumeRemove(w http.ResponseWriter, r *http.Request) {
-	one := v.volumeOf(w, r)
-	if one == nil {
-		return
+func (v *volumes) volumeRemove(w http.ResponseWriter, r *http.Request) error {
+	one, err := v.volumeOf(r)
+	if err != nil {
+		return err
 	}
 	for _, e := range v.users() {
 		rec := e.snap()
 		if slices.ContainsFunc(rec.Volumes, func(m volumeMount) bool { return m.Name == one.Name || m.Name == one.ID }) {
-			server.Refuse(w, http.StatusConflict, fmt.Sprintf("sandbox %s uses the volume", rec.ID))
-			return
+			return refusal{http.StatusConflict, fmt.Sprintf("sandbox %s uses the volume", rec.ID)}
 		}
 	}
-	switch err := v.remove(one); {
-	case errors.Is(err, errMounted):
-		server.Refuse(w, http.StatusConflict, err.Error())
-	case err != nil:
-		fail(w, err)
-	default:
-		empty(w)
+	if err := v.remove(one); err != nil {
+		return err
 	}
+	return empty(w)
 }
 
-var errMounted = errors.New("a sandbox uses the volume")
+var errMounted = refusal{http.StatusConflict, "a sandbox uses the volume"}
 
 // remove removes a volume, unless a sandbox mounts it.
 func (v *volumes) remove(one *volume) error {
