@@ -57,22 +57,19 @@ func (c Client) addJSON(text, program string, s Settings) (string, error) {
 	if strings.TrimSpace(text) == "" {
 		text = "{}\n"
 	}
+	changed, err := c.edit(text, server, func(was map[string]any) (map[string]any, error) { return c.merged(was, program, s) })
+	if !errors.Is(err, errNoServer) {
+		return changed, err
+	}
 	plain, err := c.plain(text)
 	if err != nil {
-		return "", err
-	}
-	at, err := entryAt(plain, c.key, server)
-	if err == nil {
-		return c.mergeJSON(text, plain, at, program, s)
-	}
-	if !errors.Is(err, errNoServer) {
 		return "", err
 	}
 	top, err := membersAt(plain, 0)
 	if err != nil {
 		return "", err
 	}
-	entry, changed := c.entry(program, s), ""
+	entry := c.entry(program, s)
 	if at, there := top.values[c.key]; there {
 		servers, err := membersAt(plain, at.from)
 		if err != nil {
@@ -82,32 +79,23 @@ func (c Client) addJSON(text, program string, s Settings) (string, error) {
 	} else {
 		changed = top.insert(text, c.key, "{\n    "+quoted(server)+": "+entry+"\n  }", "  ")
 	}
-	after, err := c.plain(changed)
-	if err != nil {
-		return "", err
-	}
-	return changed, onlyAdded(plain, after, c.key, entry)
+	return changed, c.only(text, changed, func(all map[string]any) {
+		if all[c.key] == nil {
+			all[c.key] = map[string]any{}
+		}
+		var want any
+		json.Unmarshal([]byte(entry), &want) // this package made it
+		all[c.key].(map[string]any)[server] = want
+	})
 }
 
-// mergeJSON changes the program of the entry at a place, and what s names. The entry keeps all else.
-func (c Client) mergeJSON(text, plain string, at span, program string, s Settings) (string, error) {
-	entry, err := membersAt(plain, at.from)
-	if err != nil {
-		return "", fmt.Errorf("server %q: %w", server, err)
-	}
-	was := map[string]any{}
-	if err := json.Unmarshal([]byte(plain[at.from:at.to]), &was); err != nil {
-		return "", fmt.Errorf("server %q: %w", server, err)
-	}
+// merged returns the program of an entry, and what s names.
+func (c Client) merged(was map[string]any, program string, s Settings) (map[string]any, error) {
 	argv := argvOf(was)
 	if len(argv) == 0 {
-		return "", fmt.Errorf("server %q: %w", server, errRemote)
+		return nil, errRemote
 	}
-	args := s.arguments(argv)
-	want := map[string]any{"command": program, "args": args}
-	if c.list {
-		want = map[string]any{"command": append([]string{program}, args...)}
-	}
+	want := c.command(program, s.arguments(argv))
 	if len(s.Env) > 0 {
 		env, _ := was[c.envKey()].(map[string]any)
 		env = maps.Clone(env)
@@ -117,20 +105,48 @@ func (c Client) mergeJSON(text, plain string, at span, program string, s Setting
 		maps.Copy(env, variables(s.Env))
 		want[c.envKey()] = env
 	}
+	return want, nil
+}
+
+// command returns the members of an entry that start a program.
+func (c Client) command(program string, args []string) map[string]any {
+	if c.list {
+		return map[string]any{"command": append([]string{program}, args...)}
+	}
+	return map[string]any{"command": program, "args": args}
+}
+
+// edit gives members of a server's entry the values that f returns for the entry as it is. The entry keeps all else.
+func (c Client) edit(text, name string, f func(was map[string]any) (map[string]any, error)) (string, error) {
+	plain, err := c.plain(text)
+	if err != nil {
+		return "", err
+	}
+	at, err := entryAt(plain, c.key, name)
+	if err != nil {
+		return "", err
+	}
+	entry, err := membersAt(plain, at.from)
+	was := map[string]any{}
+	if err == nil {
+		err = json.Unmarshal([]byte(plain[at.from:at.to]), &was)
+	}
+	var want map[string]any
+	if err == nil {
+		want, err = f(was)
+	}
+	if err != nil {
+		return "", fmt.Errorf("server %q: %w", name, err)
+	}
 	for name, value := range want {
 		if b, err := json.Marshal(value); err == nil && sameJSON(string(b), plain[entry.values[name].from:entry.values[name].to]) {
 			delete(want, name)
 		}
 	}
-	if len(want) == 0 {
-		return text, nil
-	}
 	changed := setMembers(text, entry, want)
-	after, err := c.plain(changed)
-	if err != nil {
-		return "", err
-	}
-	return changed, onlyMembers(plain, after, c.key, server, want)
+	return changed, c.only(text, changed, func(all map[string]any) {
+		maps.Copy(all[c.key].(map[string]any)[name].(map[string]any), want) // entryAt found it
+	})
 }
 
 // removeJSON removes the entry with one of the commas around it.
@@ -161,22 +177,28 @@ func (c Client) removeJSON(text string) (string, error) {
 		from = len(strings.TrimRight(text[:from], " \t\r\n"))
 	}
 	changed := text[:from] + text[to:]
-	after, err := c.plain(changed)
-	if err != nil {
-		return "", err
-	}
-	return changed, onlyRemoved(plain, after, c.key)
+	return changed, c.only(text, changed, func(all map[string]any) {
+		delete(all[c.key].(map[string]any), server)
+	})
 }
 
-// onlyRemoved returns an error unless b is a without the entry.
-func onlyRemoved(a, b, key string) error {
-	var before, after map[string]any
-	if json.Unmarshal([]byte(a), &before) != nil || json.Unmarshal([]byte(b), &after) != nil {
+// only returns an error unless a text was changed as change changes its values, and in nothing else.
+func (c Client) only(text, changed string, change func(all map[string]any)) error {
+	plain, err1 := c.plain(text)
+	after, err2 := c.plain(changed)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	top := map[string]any{}
+	if json.Unmarshal([]byte(plain), &top) != nil {
 		return errNotJSON
 	}
-	servers, _ := before[key].(map[string]any)
-	delete(servers, server)
-	if !reflect.DeepEqual(before, after) {
+	change(top)
+	b, err := json.Marshal(top)
+	if err != nil {
+		return err
+	}
+	if !sameJSON(string(b), after) {
 		return errNotJSON
 	}
 	return nil
@@ -256,26 +278,4 @@ func (m members) insert(text, key, value, indent string) string {
 func sameJSON(a, b string) bool {
 	var x, y any
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
-}
-
-// onlyAdded returns an error unless b is a with the entry and nothing else.
-func onlyAdded(a, b, key, entry string) error {
-	var before, after map[string]any
-	if json.Unmarshal([]byte(a), &before) != nil || json.Unmarshal([]byte(b), &after) != nil {
-		return errNotJSON
-	}
-	servers, _ := before[key].(map[string]any)
-	if servers == nil {
-		servers = map[string]any{}
-		before[key] = servers
-	}
-	var want any
-	if err := json.Unmarshal([]byte(entry), &want); err != nil {
-		return err
-	}
-	servers[server] = want
-	if !reflect.DeepEqual(before, after) {
-		return errNotJSON
-	}
-	return nil
 }

@@ -65,7 +65,7 @@ func checkTOML(text string) error {
 // is there.
 func addTOML(text, program string, s Settings) (string, error) {
 	lines := strings.SplitAfter(text, "\n")
-	if from, to := tableTOML(lines, ""); from >= 0 {
+	if from, to := tableTOML(lines, server); from >= 0 {
 		return mergeTOML(lines, from, to, program, s)
 	}
 	switch entry := entryTOML(program, s); {
@@ -78,9 +78,9 @@ func addTOML(text, program string, s Settings) (string, error) {
 	}
 }
 
-// tableTOML returns the lines of the table of the entry, or of one below it; from is -1 without such a table.
-func tableTOML(lines []string, below string) (from, to int) {
-	from = slices.IndexFunc(lines, func(l string) bool { return isTable(l, "mcp_servers."+server+below) })
+// tableTOML returns the lines of the table of a server, or of one below it; from is -1 without such a table.
+func tableTOML(lines []string, name string) (from, to int) {
+	from = slices.IndexFunc(lines, func(l string) bool { return isTable(l, "mcp_servers."+name) })
 	if from < 0 {
 		return -1, -1
 	}
@@ -91,43 +91,23 @@ func tableTOML(lines []string, below string) (from, to int) {
 
 // mergeTOML changes the lines command and args of a table, and adds variables. The table keeps its other lines.
 func mergeTOML(lines []string, from, to int, program string, s Settings) (string, error) {
-	command, args := -1, -1
-	var argv, list []string
-	for i := from + 1; i < to; i++ {
-		key, value, _ := strings.Cut(lines[i], "=")
-		var err error
-		switch strings.TrimSpace(key) {
-		case "command":
-			command, argv = i, []string{""}
-			err = json.Unmarshal([]byte(value), &argv[0])
-		case "args":
-			args = i
-			err = json.Unmarshal([]byte(value), &list)
-		case "env":
-			if len(s.Env) > 0 {
-				err = errTable
-			}
-		}
-		if err != nil {
-			return "", errTable
-		}
-	}
-	if command < 0 {
+	t, err := readTable(lines, server)
+	inline := slices.ContainsFunc(lines[from:to], func(l string) bool {
+		key, _, _ := strings.Cut(l, "=")
+		return strings.TrimSpace(key) == "env"
+	})
+	if err != nil || inline && len(s.Env) > 0 {
 		return "", errTable
 	}
-	argv = append(argv, list...)
-	if want := s.arguments(argv); argv[0] != program || !slices.Equal(want, list) {
-		if args >= 0 {
-			lines[args] = ""
-		}
-		lines[command] = programTOML(program, want)
+	if want := s.arguments(t.argv); t.argv[0] != program || !slices.Equal(want, t.argv[1:]) {
+		t.set(lines, programTOML(program, want))
 	}
 	return withVariables(lines, s.Env), nil
 }
 
 // withVariables sets variables in the table of the entry's variables, adding that table if necessary.
 func withVariables(lines, env []string) string {
-	from, to := tableTOML(lines, ".env")
+	from, to := tableTOML(lines, server+".env")
 	if len(env) > 0 && from < 0 {
 		return strings.TrimRight(strings.Join(lines, ""), "\n") + "\n\n" + envTable + variablesTOML(env)
 	}

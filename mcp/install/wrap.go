@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -66,32 +65,10 @@ func (c Client) wrapJSON(text, program, name string, flags []string) (string, er
 	if strings.TrimSpace(text) == "" {
 		text = "{}"
 	}
-	if err := whole(text); err != nil {
-		return "", err
-	}
-	at, err := entryAt(text, c.key, name)
-	if err != nil {
-		return "", err
-	}
-	entry, err := membersAt(text, at.from)
-	if err != nil {
-		return "", fmt.Errorf("server %q: %w", name, err)
-	}
-	was := map[string]any{}
-	if err := json.Unmarshal([]byte(text[at.from:at.to]), &was); err != nil {
-		return "", fmt.Errorf("server %q: %w", name, err)
-	}
-	variables := slices.Concat(keys(was["env"]), keys(was["environment"]))
-	args, err := wrapped(program, flags, variables, argvOf(was))
-	if err != nil {
-		return "", fmt.Errorf("server %q: %w", name, err)
-	}
-	now := map[string]any{"command": program, "args": args}
-	if c.list {
-		now = map[string]any{"command": append([]string{program}, args...)}
-	}
-	changed := setMembers(text, entry, now)
-	return changed, onlyMembers(text, changed, c.key, name, now)
+	return c.edit(text, name, func(was map[string]any) (map[string]any, error) {
+		args, err := wrapped(program, flags, slices.Concat(keys(was["env"]), keys(was["environment"])), argvOf(was))
+		return c.command(program, args), err
+	})
 }
 
 // entryAt finds the entry of a server.
@@ -154,30 +131,6 @@ func setMembers(text string, in members, values map[string]any) string {
 	return text
 }
 
-// onlyMembers returns an error unless b is a with these members of the entry and no other change.
-func onlyMembers(a, b, key, name string, values map[string]any) error {
-	var before, after map[string]any
-	if json.Unmarshal([]byte(a), &before) != nil || json.Unmarshal([]byte(b), &after) != nil {
-		return errNotJSON
-	}
-	text, err := json.Marshal(values)
-	if err != nil {
-		return err
-	}
-	var plain map[string]any
-	if err := json.Unmarshal(text, &plain); err != nil {
-		return err
-	}
-	entry := before[key].(map[string]any)[name].(map[string]any) // entryAt found it
-	for k, v := range plain {
-		entry[k] = v
-	}
-	if !reflect.DeepEqual(before, after) {
-		return errNotJSON
-	}
-	return nil
-}
-
 // errLines is the reason for leaving a file unchanged: this package does not parse TOML.
 var errLines = errors.New("command and args are not on a line each below [mcp_servers.NAME]: edit it by hand")
 
@@ -185,48 +138,64 @@ var errLines = errors.New("command and args are not on a line each below [mcp_se
 // tables and dotted keys are left alone.
 func wrapTOML(text, program, name string, flags []string) (string, error) {
 	lines := strings.SplitAfter(text, "\n")
-	from := slices.IndexFunc(lines, func(l string) bool { return isTable(l, "mcp_servers."+name) })
-	if from < 0 {
-		return "", fmt.Errorf("server %q: %w", name, errNoServer)
+	t, err := readTable(lines, name)
+	if err != nil {
+		return "", fmt.Errorf("server %q: %w", name, err)
 	}
-	command, args := -1, -1
-	var argv []string
-	for i := from + 1; i < len(lines) && !strings.HasPrefix(strings.TrimSpace(lines[i]), "["); i++ {
-		key, value, _ := strings.Cut(lines[i], "=")
-		var err error
-		switch strings.TrimSpace(key) {
-		case "command":
-			command = i
-			err = json.Unmarshal([]byte(value), new(string))
-			argv = append(argvOf(map[string]any{"command": unquoted(value)}), argv...)
-		case "args":
-			var list []string
-			args = i
-			err = json.Unmarshal([]byte(value), &list)
-			argv = append(argv, list...)
-		}
-		if err != nil {
-			return "", fmt.Errorf("server %q: %w", name, errLines)
+	var variables []string
+	from, to := tableTOML(lines, name+".env")
+	for i := from + 1; i < to; i++ {
+		if key, _, found := strings.Cut(lines[i], "="); found {
+			variables = append(variables, strings.Trim(strings.TrimSpace(key), `"`))
 		}
 	}
-	if command < 0 {
-		return "", fmt.Errorf("server %q: %w", name, errLines)
-	}
-	now, err := wrapped(program, flags, tomlVariables(lines, name), argv)
+	now, err := wrapped(program, flags, variables, t.argv)
 	if err != nil {
 		return "", fmt.Errorf("server %q: %w", name, err)
 	}
 	list, _ := json.Marshal(now) // strings: never fails
-	if args >= 0 {
-		lines[args] = ""
-	}
-	lines[command] = "command = " + quoted(program) + "\nargs = " + string(list) + "\n"
+	t.set(lines, "command = "+quoted(program)+"\nargs = "+string(list)+"\n")
 	return strings.Join(lines, ""), nil
 }
 
-func unquoted(value string) (s string) {
-	json.Unmarshal([]byte(value), &s)
-	return s
+// argvLines is the table of an entry: its lines with command and args; args is -1 without such a line.
+type argvLines struct {
+	command, args int
+	argv          []string
+}
+
+// readTable reads the table of a server. It refuses values that are not on a line each.
+func readTable(lines []string, name string) (t argvLines, err error) {
+	from, to := tableTOML(lines, name)
+	if from < 0 {
+		return t, errNoServer
+	}
+	t.command, t.args = -1, -1
+	program, list := []string{""}, []string(nil)
+	for i := from + 1; i < to && err == nil; i++ {
+		key, value, _ := strings.Cut(lines[i], "=")
+		switch strings.TrimSpace(key) {
+		case "command":
+			t.command = i
+			err = json.Unmarshal([]byte(value), &program[0])
+		case "args":
+			t.args = i
+			err = json.Unmarshal([]byte(value), &list)
+		}
+	}
+	if err != nil || t.command < 0 {
+		return t, errLines
+	}
+	t.argv = append(program, list...)
+	return t, nil
+}
+
+// set replaces the lines of command and args.
+func (t argvLines) set(lines []string, text string) {
+	if t.args >= 0 {
+		lines[t.args] = ""
+	}
+	lines[t.command] = text
 }
 
 // isTable reports whether a line begins the table of that name.
@@ -234,15 +203,4 @@ func isTable(line, name string) bool {
 	plain := strings.NewReplacer(" ", "", "\t", "", `"`, "").Replace(strings.TrimSpace(line))
 	plain, _, _ = strings.Cut(plain, "#")
 	return plain == "["+name+"]"
-}
-
-// tomlVariables returns the names below [mcp_servers.NAME.env].
-func tomlVariables(lines []string, name string) (names []string) {
-	from := slices.IndexFunc(lines, func(l string) bool { return isTable(l, "mcp_servers."+name+".env") })
-	for i := from + 1; from >= 0 && i < len(lines) && !strings.HasPrefix(strings.TrimSpace(lines[i]), "["); i++ {
-		if key, _, found := strings.Cut(lines[i], "="); found {
-			names = append(names, strings.Trim(strings.TrimSpace(key), `"`))
-		}
-	}
-	return names
 }
