@@ -3,7 +3,7 @@
 //
 //	result, err := build.Run(ctx, build.Options{Context: dir, Names: []string{"local/app"}}, build.Streams{Log: os.Stderr})
 //
-// The package is small, because demesne links it. Package build/executor does the work, in a process of demesne-images.
+// The package is small, because demesne links it. Package build/worker does the work, in a process of demesne-images.
 package build
 
 import (

@@ -9,8 +9,25 @@ import (
 	"demesne/images/oci"
 )
 
+// Run builds the image, unless it is a recipe's that the store has, and returns its digest.
+func (b *Builder) Run(ctx context.Context) (oci.Digest, error) {
+	build := b.build
+	if b.Recipe != nil {
+		build = b.once
+	}
+	d, err := build(ctx)
+	b.show.close()
+	if err == nil && b.Output.kind != "" {
+		err = b.write(ctx, d)
+	}
+	if err == nil && b.Compress {
+		b.compress(d)
+	}
+	return d, err
+}
+
 // build executes the plan and returns the digest of the target's image.
-func (b *builder) build(ctx context.Context) (oci.Digest, error) {
+func (b *Builder) build(ctx context.Context) (oci.Digest, error) {
 	defer b.removeIntermediate()
 	b.others = map[string]*stage{}
 	b.results = map[*containerfile.Stage]*result{}
@@ -46,7 +63,7 @@ func (b *builder) build(ctx context.Context) (oci.Digest, error) {
 	return b.publish(context.WithoutCancel(ctx), b.results[target].stage)
 }
 
-func (b *builder) closeStages() {
+func (b *Builder) closeStages() {
 	for _, r := range b.results {
 		if r.stage != nil {
 			r.stage.close()

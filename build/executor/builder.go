@@ -3,6 +3,8 @@ package executor
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,41 +12,50 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"demesne/build/containerfile"
+	"demesne/build/recipe"
 	"demesne/images"
+	"demesne/images/events"
 	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/runner"
 	"demesne/session"
 )
 
-// options are a build's command line.
-type options struct {
-	file    string // Containerfile; empty: the context's
-	recipe  string // name of a recipe, whose files are the context; empty: none
-	dir     string // context; or "-"
-	stdin   bool   // the context came from stdin, and dir is a copy of it
-	names   []imageref.Ref
-	plan    containerfile.Options
-	labels  []string
-	egress  session.Egress
-	limits  runner.Limits
-	allowed []string // images that the Containerfile may name; empty: all
-	claimed bool     // results of steps are kept only for the image
-	most    int64    // bytes of all new layers; 0: no bound
-	noCache bool
-	pull    bool
-	epoch   *time.Time // of all files and of the image; nil: now
-	iidFile string
-	output  output
-	style   style
-	secrets map[string]secret
-	agents  map[string]sshAgent // by id
-	env     func(string) (string, bool)
+// Options say what to build.
+type Options struct {
+	File      string         // Containerfile; empty: the context's
+	Recipe    *recipe.Recipe // whose files are the context; nil: none
+	Dir       string         // context; or "-"
+	Stdin     io.Reader      // of "-" as File or Dir
+	Names     []imageref.Ref
+	Plan      containerfile.Options
+	Labels    []string
+	Egress    session.Egress
+	Limits    runner.Limits
+	Allowed   []string // images that the Containerfile may name; empty: all
+	Claimed   bool     // results of steps are kept only for the image
+	MaxLayers int64    // bytes of all new layers; 0: no bound
+	NoCache   bool
+	Pull      bool
+	Compress  bool       // start the compression of the image in the background, because a user may push it
+	Epoch     *time.Time // of all files and of the image; nil: now
+	IIDFile   string
+	Output    Output
+	Stdout    *os.File // of "-" as Output
+	Style     Style
+	Log       *os.File           // of progress
+	Events    func(events.Event) // of progress, in style Reported
+	Secrets   map[string]Secret
+	Agents    map[string]SSHAgent // by id
+	Env       func(string) (string, bool)
+
+	stdin bool // the context came from stdin, and Dir is a copy of it
 }
 
-// builder is one build.
-type builder struct {
-	options
+// Builder is one build.
+type Builder struct {
+	Options
+	remove   func() // of the files that only the build needed
 	sessions *session.Service
 	images   *images.Client
 	plan     *containerfile.Plan
@@ -69,7 +80,7 @@ type result struct {
 }
 
 // removeIntermediate removes the images that sandboxes were made from. Their layers are kept as steps.
-func (b *builder) removeIntermediate() {
+func (b *Builder) removeIntermediate() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.images.Store.RemoveAll(context.Background(), b.dropped); err != nil {
@@ -79,7 +90,7 @@ func (b *builder) removeIntermediate() {
 
 // stage is a stage that is built.
 type stage struct {
-	*builder
+	*Builder
 	plan    *containerfile.Stage
 	st      *containerfile.State
 	base    []byte // configuration of the base; empty: none
@@ -96,7 +107,7 @@ type stage struct {
 
 // sandbox is the sandbox in which a stage executes its steps.
 type sandbox struct {
-	*builder
+	*Builder
 	*session.Sandbox
 	engine session.Engine
 	has    []oci.Layer // the layers of its files
@@ -119,7 +130,7 @@ type needs struct {
 // redirects. demesne-init would be there too, but every sandbox starts it, and net/http would double its size. For a
 // repository git does what no other program does as well. It is the host's, and its absence is an error.
 type fetch struct {
-	*builder
+	*Builder
 	*containerfile.Remote
 	mu      sync.Mutex
 	sandbox *session.Sandbox

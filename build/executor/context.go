@@ -55,18 +55,18 @@ func apartFromState(dir string) error {
 
 // openContext opens the directory of a build. Beside the Containerfile, FILE.containerignore or FILE.dockerignore counts
 // first. typed is the Containerfile as the user named it; empty: it is the context's, or stdin.
-func openContext(o *options, typed string) (*buildContext, error) {
-	root, err := os.OpenRoot(o.dir)
+func openContext(o *Options, typed string) (*buildContext, error) {
+	root, err := os.OpenRoot(o.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("open context %q: %w", o.dir, fsutil.Reason(err))
+		return nil, fmt.Errorf("open context %q: %w", o.Dir, fsutil.Reason(err))
 	}
-	if err := apartFromState(o.dir); err != nil {
+	if err := apartFromState(o.Dir); err != nil {
 		root.Close()
 		return nil, err
 	}
 	c := &buildContext{root: root}
 	inside := func(name string) (*os.File, error) { return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }
-	beside, file := inside, path.Base(o.file)
+	beside, file := inside, path.Base(o.File)
 	if typed != "" && !o.stdin {
 		beside, file = func(name string) (*os.File, error) { return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }, typed
 	}

@@ -43,7 +43,7 @@ func put(t testing.TB, files map[string]string) string {
 
 func opened(t testing.TB, dir string) *buildContext {
 	t.Helper()
-	c, err := openContext(&options{dir: dir, file: "Containerfile"}, "")
+	c, err := openContext(&Options{Dir: dir, File: "Containerfile"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestIgnoreFile(t *testing.T) {
 		if err := make(dir + "/.dockerignore"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openContext(&options{dir: dir, file: "Containerfile"}, ""); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := openContext(&Options{Dir: dir, File: "Containerfile"}, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -278,7 +278,7 @@ func FuzzIgnore(f *testing.F) {
 		if err := os.WriteFile(dir+"/.dockerignore", []byte(pattern), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		c, err := openContext(&options{dir: dir, file: "Containerfile"}, "")
+		c, err := openContext(&Options{Dir: dir, File: "Containerfile"}, "")
 		if err != nil {
 			return
 		}
@@ -324,7 +324,7 @@ func TestContextState(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, refused := range map[string]bool{"": true, "/link": true, "/.demesne": true, "/.demesne/out/run": false} {
-		c, err := openContext(&options{dir: home + dir, file: "Containerfile"}, "")
+		c, err := openContext(&Options{Dir: home + dir, File: "Containerfile"}, "")
 		if refused != (err != nil) || err != nil && !strings.Contains(err.Error(), "overlaps demesne's own files") {
 			t.Errorf("%q: %v", dir, err)
 		}

@@ -26,8 +26,8 @@ func (s *stage) copy(ctx context.Context, c *containerfile.Copy) error {
 		return err
 	}
 	l := tarball.Layout{Dest: path.Clean(c.Dest), Into: c.Into(), Owner: c.Chown, Mode: p.chmod.all}
-	if s.epoch != nil {
-		l.Time = s.epoch.Unix()
+	if s.Epoch != nil {
+		l.Time = s.Epoch.Unix()
 	}
 	for _, r := range c.Remotes {
 		if err := s.fetchOf(r).provide(ctx); err != nil {
@@ -203,7 +203,7 @@ func (s *stage) origin(ctx context.Context, name string) (*stage, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.others[name] = &stage{builder: s.builder, layers: img.Layers, below: diffIDs(img.Layers)}
+		s.others[name] = &stage{Builder: s.Builder, layers: img.Layers, below: diffIDs(img.Layers)}
 	}
 	return s.others[name], nil
 }

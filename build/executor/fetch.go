@@ -23,7 +23,6 @@ import (
 	"demesne/internal/lazy"
 	"demesne/internal/text"
 	"demesne/runner"
-	"demesne/runner/client"
 	"demesne/runner/tarball"
 	"demesne/session"
 )
@@ -42,14 +41,14 @@ func (f *fetch) path() string {
 }
 
 // fetchOf returns the fetch of a source. Steps with the same source share it.
-func (b *builder) fetchOf(r *containerfile.Remote) *fetch {
+func (b *Builder) fetchOf(r *containerfile.Remote) *fetch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fetches == nil {
 		b.fetches = map[containerfile.Remote]*fetch{}
 	}
 	if b.fetches[*r] == nil {
-		b.fetches[*r] = &fetch{builder: b, Remote: r}
+		b.fetches[*r] = &fetch{Builder: b, Remote: r}
 	}
 	return b.fetches[*r]
 }
@@ -82,7 +81,7 @@ func (f *fetch) asked(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if known && !f.noCache {
+	if known && !f.NoCache {
 		order.ETag, order.Modified = before.ETag, before.Modified
 	}
 	a, err := f.file(ctx, order)
@@ -99,7 +98,7 @@ func (f *fetch) file(ctx context.Context, o fetchOrder) (a fetchAnswer, err erro
 	if err != nil {
 		return a, err
 	}
-	out, err := f.exec(ctx, fetchProgram, fetchVerb, string(text))
+	out, err := f.exec(ctx, fetchProgram, FetchVerb, string(text))
 	if err != nil {
 		return a, err
 	}
@@ -193,16 +192,13 @@ func (f *fetch) open(ctx context.Context) error {
 	if f.sandbox != nil {
 		return nil
 	}
-	if f.egress.Mode == runner.NoEgress && len(f.egress.Allow) == 0 {
+	if f.Egress.Mode == runner.NoEgress && len(f.Egress.Allow) == 0 {
 		return text.Hinted(errors.New("--egress none forbids it"), "--allow-domain NAME allows one server")
 	}
-	self, err := client.FindProgram("demesne-images")
-	if err != nil {
-		return err
-	}
-	c := session.CreateOptions{Egress: f.egress, Spec: runner.Spec{
-		Limits: f.limits, Lifetime: runner.Attached, Mounts: []runner.Mount{{Source: self, Target: fetchProgram, ReadOnly: true}},
+	c := session.CreateOptions{Egress: f.Egress, Spec: runner.Spec{
+		Limits: f.Limits, Lifetime: runner.Attached, Mounts: []runner.Mount{{Source: f.images.Program, Target: fetchProgram, ReadOnly: true}},
 	}}
+	var err error
 	if f.sandbox, err = f.sessions.Create(ctx, c, session.Callbacks{Note: f.show.note}); err != nil {
 		return err
 	}

@@ -17,10 +17,10 @@ import (
 	"demesne/internal/text"
 )
 
-// fetchVerb makes this program fetch a file instead of building: it is executed so in the sandbox of an ADD.
-const fetchVerb = "fetch-file"
+// FetchVerb makes this program fetch a file instead of building: it is executed so in the sandbox of an ADD.
+const FetchVerb = "fetch-file"
 
-// fetchOrder is the argument of fetchVerb, in JSON.
+// fetchOrder is the argument of FetchVerb, in JSON.
 type fetchOrder struct {
 	URL      string
 	Path     string // of the new file
@@ -28,7 +28,7 @@ type fetchOrder struct {
 	Modified string // likewise
 }
 
-// fetchAnswer is the output of fetchVerb, in JSON. It comes from a sandbox, and is checked as such.
+// fetchAnswer is the output of FetchVerb, in JSON. It comes from a sandbox, and is checked as such.
 type fetchAnswer struct {
 	Same     bool       // the file is that of the earlier answer
 	Digest   oci.Digest `json:",omitempty"`
@@ -41,8 +41,8 @@ const (
 	fetchSilence = 60 * time.Second // without a byte of an answer
 )
 
-// fetchMain is the program in the sandbox.
-func fetchMain(order string) int {
+// Fetch is the program in the sandbox, and returns its exit code.
+func Fetch(order string) int {
 	var o fetchOrder
 	err := json.Unmarshal([]byte(order), &o)
 	for try := 1; err == nil && try <= fetchTries; try++ {

@@ -20,7 +20,7 @@ const firstAnswer = 10 * time.Second
 
 // find returns an image of the store, pulled if necessary. A Containerfile may be a stranger's, so it names no file of this
 // machine: neither a directory, nor a layout, nor an archive.
-func (b *builder) find(ctx context.Context, name, platform string) (*images.Image, error) {
+func (b *Builder) find(ctx context.Context, name, platform string) (*images.Image, error) {
 	ref, err := session.ParseImage(name)
 	if err != nil {
 		return nil, fmt.Errorf("image %q: %w", name, err)
@@ -29,11 +29,11 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 		return nil, text.Hinted(fmt.Errorf("image %q: a Containerfile cannot name files of this machine", name), "demesne import gives an archive a name")
 	}
 	policy := images.PullMissing
-	if b.pull {
+	if b.Pull {
 		policy = images.PullAlways
 	}
-	if len(b.allowed) > 0 {
-		ok, stored := imageref.Permitted(name, b.allowed)
+	if len(b.Allowed) > 0 {
+		ok, stored := imageref.Permitted(name, b.Allowed)
 		if !ok {
 			return nil, text.Hinted(fmt.Errorf("image %q: not allowed", name), "--allow-image lists what this build may use, besides demesne's catalogue")
 		}
@@ -72,7 +72,7 @@ func (b *builder) find(ctx context.Context, name, platform string) (*images.Imag
 }
 
 // hold keeps an image and its layers from gc until this process ends. A layer that gc dropped is fetched again.
-func (b *builder) hold(ctx context.Context, c *images.Client, img *images.Image, on func(events.Event)) error {
+func (b *Builder) hold(ctx context.Context, c *images.Client, img *images.Image, on func(events.Event)) error {
 	used, err := c.Store.Hold(ctx, img.Digest)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (b *builder) hold(ctx context.Context, c *images.Client, img *images.Image,
 }
 
 // suggested adds the name of the store that was perhaps meant.
-func (b *builder) suggested(ref imageref.Ref, err error) error {
+func (b *Builder) suggested(ref imageref.Ref, err error) error {
 	if _, missing := b.images.Store.Lookup(ref); !errors.Is(missing, images.ErrNotFound) {
 		return err
 	}

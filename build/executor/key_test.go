@@ -128,7 +128,7 @@ func TestKeyNetwork(t *testing.T) {
 func TestBelow(t *testing.T) {
 	run, copied := &containerfile.Step{Run: &containerfile.Run{}}, &containerfile.Step{Copy: &containerfile.Copy{}}
 	after := func(step *containerfile.Step, key oci.Digest, layer *oci.Layer) string {
-		s := &stage{builder: &builder{}, below: []oci.Digest{"base"}}
+		s := &stage{Builder: &Builder{}, below: []oci.Digest{"base"}}
 		s.add(step, key, imagesResult(layer))
 		return fmt.Sprint(s.below)
 	}

@@ -19,8 +19,8 @@ import (
 	"demesne/runner/tarball"
 )
 
-// output is where the image is written to, besides the store.
-type output struct {
+// Output is where the image is written to, besides the store.
+type Output struct {
 	kind string // one of outputs; empty: nowhere
 	dest string // a file, or a directory with "local"; "-": stdout
 }
@@ -28,15 +28,15 @@ type output struct {
 // outputs are the kinds: two archives of images, the files as a tar, and the files in a directory.
 var outputs = []string{"oci", "docker", "tar", "local"}
 
-// outputOf parses --output: type=TYPE,dest=PATH; PATH alone is a directory, and - a tar on stdout.
-func outputOf(word string) (o output, err error) {
+// ParseOutput parses --output: type=TYPE,dest=PATH; PATH alone is a directory, and - a tar on stdout.
+func ParseOutput(word string) (o Output, err error) {
 	switch {
 	case word == "":
 		return o, nil
 	case word == "-":
-		return output{"tar", "-"}, nil
+		return Output{"tar", "-"}, nil
 	case !strings.Contains(word, "="):
-		return output{"local", word}, nil
+		return Output{"local", word}, nil
 	}
 	for part := range strings.SplitSeq(word, ",") {
 		switch k, v, _ := strings.Cut(part, "="); k {
@@ -61,39 +61,42 @@ func outputOf(word string) (o output, err error) {
 	return o, nil
 }
 
+// ToStdout reports whether the image is written to stdout.
+func (o Output) ToStdout() bool { return o.dest == "-" }
+
 // write writes an image.
-func (b *builder) write(ctx context.Context, d oci.Digest, stdout *os.File) error {
+func (b *Builder) write(ctx context.Context, d oci.Digest) error {
 	ref := imageref.Ref{Kind: imageref.Pinned, Given: string(d), Full: string(d)}
 	img, err := b.images.Store.Lookup(ref)
 	if err != nil {
 		return err
 	}
-	if len(b.names) > 0 {
-		ref = b.names[0]
+	if len(b.Names) > 0 {
+		ref = b.Names[0]
 	}
 	fill := func(to *os.File) error {
-		if b.output.kind == "tar" {
+		if b.Output.kind == "tar" {
 			return archive.Export(ctx, b.images.Store, img, to)
 		}
-		return archive.Save(ctx, b.images.Store, img, ref, b.output.kind, to)
+		return archive.Save(ctx, b.images.Store, img, ref, b.Output.kind, to)
 	}
 	switch {
-	case b.output.kind == "local":
+	case b.Output.kind == "local":
 		return b.local(ctx, img)
-	case b.output.dest == "-":
-		return fill(stdout)
+	case b.Output.ToStdout():
+		return fill(b.Stdout)
 	}
-	return images.ToFile(b.output.dest, fill)
+	return images.ToFile(b.Output.dest, fill)
 }
 
 // local writes the files of an image to a directory, where they become the caller's. Names and links cannot leave it.
-func (b *builder) local(ctx context.Context, img *images.Image) error {
-	if err := os.MkdirAll(b.output.dest, 0o755); err != nil {
-		return fmt.Errorf("write %q: %w", b.output.dest, fsutil.Reason(err))
+func (b *Builder) local(ctx context.Context, img *images.Image) error {
+	if err := os.MkdirAll(b.Output.dest, 0o755); err != nil {
+		return fmt.Errorf("write %q: %w", b.Output.dest, fsutil.Reason(err))
 	}
-	root, err := os.OpenRoot(b.output.dest)
+	root, err := os.OpenRoot(b.Output.dest)
 	if err != nil {
-		return fmt.Errorf("write %q: %w", b.output.dest, fsutil.Reason(err))
+		return fmt.Errorf("write %q: %w", b.Output.dest, fsutil.Reason(err))
 	}
 	defer root.Close()
 	r, w := io.Pipe()

@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 
+	"demesne/build/recipe"
 	"demesne/runner"
 )
 
@@ -23,8 +24,8 @@ var ownDirs = map[string]int64{
 // layerOptions leave out of a layer what the runner made: a file, and directories that have nothing else of the step
 // below them. With an epoch, no file is younger.
 func (x *sandbox) layerOptions() runner.LayerOptions {
-	o := runner.LayerOptions{Without: []string{ownFile}, Bare: ownDirs, NotAfter: x.epoch}
-	if x.mounts != nil && slices.Contains(x.mounts.targets(), bootstrapPath) {
+	o := runner.LayerOptions{Without: []string{ownFile}, Bare: ownDirs, NotAfter: x.Epoch}
+	if x.mounts != nil && slices.Contains(x.mounts.targets(), recipe.BootstrapPath) {
 		// This step makes a whole system, in which other engines expect the directories that the runner makes in every tree.
 		o.Bare, o.Places = map[string]int64{"workspace": ownDirs["workspace"]}, true
 	} else if x.mounts != nil {

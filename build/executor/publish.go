@@ -14,12 +14,10 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"demesne/build/containerfile"
-	"demesne/build/devcontainer"
 	"demesne/images/archive"
 	"demesne/images/compression"
 	"demesne/images/imageref"
 	"demesne/images/oci"
-	"demesne/runner/client"
 )
 
 // configOf returns the JSON of an image's configuration.
@@ -43,7 +41,7 @@ func configOf(st *containerfile.State, layers []oci.Layer, history []ocispec.His
 
 // config returns the configuration of a finished stage.
 func (s *stage) config() ([]byte, error) {
-	return configOf(s.st, s.layers, s.history, s.builder.plan.Platform())
+	return configOf(s.st, s.layers, s.history, s.Builder.plan.Platform())
 }
 
 // historyOf returns the history of a base. If the base has none, each layer gets an entry: the number of entries with a
@@ -70,8 +68,8 @@ func historyOf(config []byte, layers int) ([]ocispec.History, error) {
 }
 
 // publish names the image of the target.
-func (b *builder) publish(ctx context.Context, s *stage) (oci.Digest, error) {
-	for _, l := range b.labels {
+func (b *Builder) publish(ctx context.Context, s *stage) (oci.Digest, error) {
+	for _, l := range b.Labels {
 		k, v, _ := strings.Cut(l, "=")
 		if s.st.Config.Labels == nil {
 			s.st.Config.Labels = map[string]string{}
@@ -86,7 +84,7 @@ func (b *builder) publish(ctx context.Context, s *stage) (oci.Digest, error) {
 	if err != nil {
 		return "", err
 	}
-	names := b.names
+	names := b.Names
 	if len(names) == 0 {
 		names = []imageref.Ref{{}}
 	}
@@ -96,20 +94,16 @@ func (b *builder) publish(ctx context.Context, s *stage) (oci.Digest, error) {
 			return "", err
 		}
 	}
-	if b.iidFile != "" {
-		if err := os.WriteFile(b.iidFile, []byte(d), 0o644); err != nil {
+	if b.IIDFile != "" {
+		if err := os.WriteFile(b.IIDFile, []byte(d), 0o644); err != nil {
 			return "", fmt.Errorf("write digest: %w", err)
 		}
 	}
 	return d, nil
 }
 
-// compress starts the compression of a named image in the background, because a user may push it.
-func (b *builder) compress(d oci.Digest) {
-	named := slices.ContainsFunc(b.names, func(n imageref.Ref) bool { return !strings.HasPrefix(n.Given, devcontainer.ImagePrefix) })
-	if !named || b.claimed || b.options.recipe != "" || !client.Lingers() {
-		return
-	}
+// compress starts the compression of the image in the background.
+func (b *Builder) compress(d oci.Digest) {
 	if err := compression.Ask(b.images.Store.Dir(), b.images.Program, d); err != nil {
 		b.show.note(err.Error()) // a push does the work
 	}

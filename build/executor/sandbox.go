@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/build/containerfile"
+	"demesne/build/recipe"
 	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/imageref"
@@ -29,8 +30,8 @@ const maxTaken = 80
 func (s *stage) ready(ctx context.Context, step *containerfile.Step) (err error) {
 	n := needs{}
 	if r := step.Run; r != nil {
-		n = needs{user: r.User, online: r.Network != "none" && s.egress.Mode != runner.NoEgress}
-		if len(r.Mounts) > 0 || len(r.Script) > 0 || s.recipe != "" && r.Argv[0] == bootstrapPath {
+		n = needs{user: r.User, online: r.Network != "none" && s.Egress.Mode != runner.NoEgress}
+		if len(r.Mounts) > 0 || len(r.Script) > 0 || s.Recipe != nil && r.Argv[0] == recipe.BootstrapPath {
 			n.mounts, err = s.mountsOf(ctx, r)
 			if err != nil {
 				n.mounts.close()
@@ -49,7 +50,7 @@ func (s *stage) ready(ctx context.Context, step *containerfile.Step) (err error)
 }
 
 // open makes a sandbox of layers that the store has.
-func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *sandbox, err error) {
+func (b *Builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *sandbox, err error) {
 	defer func() {
 		if err != nil && n.mounts != nil {
 			n.mounts.close()
@@ -57,13 +58,13 @@ func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *san
 	}()
 	c := session.CreateOptions{
 		Pull: images.PullNever, User: "0:0",
-		Aside: true, Spec: runner.Spec{Limits: b.limits, TTL: runner.Duration(time.Hour)},
+		Aside: true, Spec: runner.Spec{Limits: b.Limits, TTL: runner.Duration(time.Hour)},
 	}
 	if n.user != "" {
 		c.User = n.user
 	}
 	if n.online {
-		c.Egress = b.egress
+		c.Egress = b.Egress
 	}
 	if n.mounts != nil {
 		c.Spec.Mounts, c.Spec.Inputs, c.Spec.Tmpfs = n.mounts.list, n.mounts.inputs, n.mounts.tmpfs
@@ -73,7 +74,7 @@ func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *san
 		return nil, err
 	}
 	e, err := b.sessions.Engine(ctx)
-	x := &sandbox{builder: b, Sandbox: sb, engine: e, has: slices.Clone(layers), needs: n}
+	x := &sandbox{Builder: b, Sandbox: sb, engine: e, has: slices.Clone(layers), needs: n}
 	if n.mounts != nil {
 		for _, o := range n.mounts.owned {
 			err = errors.Join(err, x.Own(ctx, o))
@@ -84,7 +85,7 @@ func (b *builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *san
 
 // create makes a sandbox over layers. Another build with these layers, or gc, may remove the image before the sandbox holds
 // it: then create tries again.
-func (b *builder) create(ctx context.Context, c session.CreateOptions, layers []oci.Layer) (sb *session.Sandbox, err error) {
+func (b *Builder) create(ctx context.Context, c session.CreateOptions, layers []oci.Layer) (sb *session.Sandbox, err error) {
 	for range 5 {
 		d, err1 := b.intermediate(ctx, layers)
 		if err1 != nil {
@@ -100,7 +101,7 @@ func (b *builder) create(ctx context.Context, c session.CreateOptions, layers []
 }
 
 // intermediate publishes an image without a name that has these layers.
-func (b *builder) intermediate(ctx context.Context, layers []oci.Layer) (oci.Digest, error) {
+func (b *Builder) intermediate(ctx context.Context, layers []oci.Layer) (oci.Digest, error) {
 	config, err := configOf(nil, layers, nil, b.plan.Platform())
 	if err != nil {
 		return "", err
@@ -161,8 +162,8 @@ func (x *sandbox) layer(ctx context.Context) (*oci.Layer, error) {
 }
 
 // bounded returns r, whose reading fails when the new layers of the build have more bytes than they may.
-func (b *builder) bounded(r io.Reader) io.Reader {
-	if b.most == 0 {
+func (b *Builder) bounded(r io.Reader) io.Reader {
+	if b.MaxLayers == 0 {
 		return r
 	}
 	return countedLayers{r, b}
@@ -170,13 +171,13 @@ func (b *builder) bounded(r io.Reader) io.Reader {
 
 type countedLayers struct {
 	io.Reader
-	b *builder
+	b *Builder
 }
 
 func (c countedLayers) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
-	if c.b.added.Add(int64(n)) > c.b.most {
-		return 0, fmt.Errorf("the new layers have more than %d bytes", c.b.most)
+	if c.b.added.Add(int64(n)) > c.b.MaxLayers {
+		return 0, fmt.Errorf("the new layers have more than %d bytes", c.b.MaxLayers)
 	}
 	return n, err
 }

@@ -13,14 +13,14 @@ import (
 // maxSecret bounds a secret in bytes, as docker does.
 const maxSecret = 500 << 10
 
-// secret is where the value of a --secret comes from.
-type secret struct{ file, variable string }
+// Secret is where the value of a --secret comes from.
+type Secret struct{ file, variable string }
 
-// secretsOf parses the words of --secret: id=ID[,src=PATH|,env=NAME]. An ID alone is a variable or a file of that name.
-func secretsOf(words []string, env func(string) (string, bool)) (map[string]secret, error) {
-	all := map[string]secret{}
+// ParseSecrets parses the words of --secret: id=ID[,src=PATH|,env=NAME]. An ID alone is a variable or a file of that name.
+func ParseSecrets(words []string, env func(string) (string, bool)) (map[string]Secret, error) {
+	all := map[string]Secret{}
 	for _, word := range words {
-		id, s, kind := "", secret{}, ""
+		id, s, kind := "", Secret{}, ""
 		for _, part := range strings.Split(word, ",") {
 			k, v, _ := strings.Cut(part, "=")
 			switch k {
@@ -44,7 +44,7 @@ func secretsOf(words []string, env func(string) (string, bool)) (map[string]secr
 		case kind != "" && kind != "env" && kind != "file":
 			return nil, fmt.Errorf("secret %q: unknown type %q (env, file)", id, kind)
 		case kind == "env" && s.variable == "":
-			s = secret{variable: s.file}
+			s = Secret{variable: s.file}
 		}
 		var err error
 		if all[id], err = s.located(id, env); err != nil {
@@ -55,11 +55,11 @@ func secretsOf(words []string, env func(string) (string, bool)) (map[string]secr
 }
 
 // located completes a secret of which only the id was given, and checks that its source exists.
-func (s secret) located(id string, env func(string) (string, bool)) (secret, error) {
-	if s == (secret{}) {
+func (s Secret) located(id string, env func(string) (string, bool)) (Secret, error) {
+	if s == (Secret{}) {
 		s.file = id
 		if _, ok := env(id); ok {
-			s = secret{variable: id}
+			s = Secret{variable: id}
 		}
 	}
 	if s.variable != "" {
@@ -75,13 +75,13 @@ func (s secret) located(id string, env func(string) (string, bool)) (secret, err
 }
 
 // secretOf reads a secret when a step needs it.
-func (b *builder) secretOf(id string) (value []byte, ok bool, err error) {
-	s, ok := b.secrets[id]
+func (b *Builder) secretOf(id string) (value []byte, ok bool, err error) {
+	s, ok := b.Secrets[id]
 	if !ok {
 		return nil, false, nil
 	}
 	if s.variable != "" {
-		v, ok := b.env(s.variable)
+		v, ok := b.Env(s.variable)
 		return []byte(v), ok, nil
 	}
 	f, err := os.Open(s.file)

@@ -8,26 +8,24 @@ import (
 	"sync"
 	"time"
 
-	"demesne/build"
 	"demesne/build/containerfile"
 	"demesne/images/events"
-	"demesne/internal/cmdline"
 	"demesne/internal/text"
 )
 
-// style is how progress is shown.
-type style int
+// Style is how progress is shown.
+type Style int
 
 const (
-	plain    style = iota // a line at a time; each begins with the stage and the number of the step
-	live                  // on a terminal: the running steps are redrawn, and finished ones remain: see showlive.go
-	quiet                 // nothing but the output of a failed step
-	reported              // events for package images, and the output of a failed step
+	Plain    Style = iota // a line at a time; each begins with the stage and the number of the step
+	Live                  // on a terminal: the running steps are redrawn, and finished ones remain: see showlive.go
+	Quiet                 // nothing but the output of a failed step
+	Reported              // events for a program, and the output of a failed step
 )
 
 // show shows the progress of a build.
 type show struct {
-	style style
+	style Style
 	file  *os.File // stderr
 	now   func() time.Time
 
@@ -38,7 +36,7 @@ type show struct {
 	running  []*task // in the order of their begin
 	drawn    []int   // columns of the lines that are redrawn
 	stop     func()  // of the redrawing
-	events   *reporter
+	events   func(events.Event)
 }
 
 // task is a step that runs, or an image that is pulled.
@@ -49,29 +47,12 @@ type task struct {
 }
 
 // newShow begins to show a build of so many instructions.
-func newShow(to *os.File, s style, of int) *show {
+func newShow(to *os.File, s Style, of int) *show {
 	w := &show{style: s, file: to, now: time.Now, began: time.Now(), of: of, stop: func() {}}
-	if s == live {
+	if s == Live {
 		w.redraw()
 	}
 	return w
-}
-
-// styleOf resolves the words of --progress and --quiet.
-func styleOf(word string, isQuiet bool, term cmdline.Terminal) (style, error) {
-	switch {
-	case word == build.EventProgress:
-		return reported, nil
-	case isQuiet:
-		return quiet, nil
-	case word == "plain":
-		return plain, nil
-	case word == "tty" && !term.Redraw:
-		return plain, text.Hinted(fmt.Errorf("--progress tty: stderr is not a terminal that can redraw lines"), "--progress plain")
-	case word == "tty", term.Redraw:
-		return live, nil
-	}
-	return plain, nil
 }
 
 // line prints a line that remains.
@@ -83,13 +64,18 @@ func (w *show) line(format string, a ...any) {
 
 func (w *show) print(line string) {
 	switch w.style {
-	case plain:
+	case Plain:
 		fmt.Fprintln(w.file, line)
-	case live:
+	case Live:
 		w.draw(line)
-	case reported:
-		w.events.notice(line)
+	case Reported:
+		w.notice(line)
 	}
+}
+
+// notice reports a line to a program.
+func (w *show) notice(line string) {
+	w.events(events.Event{Event: events.Notice, Why: text.SafeLine(line)})
 }
 
 func (w *show) from(s *stage) {
@@ -100,7 +86,7 @@ func (w *show) from(s *stage) {
 	case s.plan.Parent != nil:
 		base = s.plan.Parent.Name
 	}
-	if w.style == plain || w.style == reported {
+	if w.style == Plain || w.style == Reported {
 		w.line("[%s] FROM %s", s.plan.Name, base)
 	}
 }
@@ -119,7 +105,7 @@ func (w *show) begin(s *stage, step *containerfile.Step) {
 	t.output = &lines{show: w, head: t.head}
 	s.task = t
 	w.add(t)
-	if w.style == plain || w.style == reported {
+	if w.style == Plain || w.style == Reported {
 		w.line("%s %s", t.head, t.text)
 	}
 }
@@ -142,7 +128,7 @@ func (w *show) remove(t *task, done bool) {
 
 func (w *show) cached(s *stage, step *containerfile.Step) {
 	w.configured()
-	if w.style == live {
+	if w.style == Live {
 		w.line("=> CACHED %s %s", s.at(), step.Text)
 		return
 	}
@@ -151,7 +137,7 @@ func (w *show) cached(s *stage, step *containerfile.Step) {
 
 func (w *show) done(s *stage, step *containerfile.Step, took time.Duration) {
 	w.remove(s.task, true)
-	if w.style == live {
+	if w.style == Live {
 		w.line("%s", fitted(s.at(), text.SafeLine(step.Text), took, w.width()))
 		return
 	}
@@ -161,26 +147,26 @@ func (w *show) done(s *stage, step *containerfile.Step, took time.Duration) {
 // failed ends a step. Its output has been shown only in the plain style.
 func (w *show) failed(s *stage, step *containerfile.Step) {
 	w.remove(s.task, false)
-	if w.style == plain {
+	if w.style == Plain {
 		w.line("%s FAILED", s.at())
 		return
 	}
-	if w.style == live {
+	if w.style == Live {
 		w.line("=> FAILED %s %s", s.at(), step.Text)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.style == live {
+	if w.style == Live {
 		w.erase()
 	}
 	tail := s.task.output.tail
-	if w.style == reported {
+	if w.style == Reported {
 		tail = tail[max(0, len(tail)-maxReported):]
 	}
 	for _, line := range tail {
 		line = s.task.head + " " + line
-		if w.style == reported {
-			w.events.notice(line)
+		if w.style == Reported {
+			w.notice(line)
 		} else {
 			fmt.Fprintln(w.file, line)
 		}
@@ -194,7 +180,7 @@ func (w *show) close() {
 	w.stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.style == live && len(w.drawn) > 0 {
+	if w.style == Live && len(w.drawn) > 0 {
 		w.erase()
 		fmt.Fprintln(w.file, w.header())
 	}
@@ -227,7 +213,7 @@ func (p *pulled) take(e events.Event) {
 	switch {
 	case e.Event == events.Retry:
 		p.line("[%s] again in %s: %s", p.task.text, e.In.Round(time.Millisecond), e.Why)
-	case e.Event == events.Notice && (e.DiffID == "" || p.style == plain):
+	case e.Event == events.Notice && (e.DiffID == "" || p.style == Plain):
 		p.line("[%s] %s", p.task.text, e.Why)
 	case e.Event == events.Layer && e.Digest != "":
 		p.layer(e)
@@ -245,7 +231,7 @@ func (p *pulled) layer(e events.Event) {
 	l.Bytes = max(l.Bytes, e.Bytes)
 	if e.State == events.Pulled || e.State == events.Present {
 		l.Bytes = l.Total
-		if p.style == plain && e.State == events.Pulled {
+		if p.style == Plain && e.State == events.Pulled {
 			p.line("[%s] layer %.12s: %s", p.task.text, e.Digest.Encoded(), text.FormatBytes(l.Total))
 		}
 	}
@@ -311,7 +297,7 @@ func (l *lines) status(line string) { l.put(line, '\r') }
 // put takes a line and the character that ended it.
 func (l *lines) put(line string, end byte) {
 	line = text.SafeLine(line)
-	if l.show.style == plain {
+	if l.show.style == Plain {
 		if end == '\n' {
 			l.show.line("%s %s", l.head, line)
 		}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-
-	"demesne/internal/cmdline"
 )
 
 // TestLines checks which lines of a command's output are kept, and that a carriage return replaces one.
@@ -22,32 +20,13 @@ func TestLines(t *testing.T) {
 		{[]string{"\n\nx\n"}, []string{"", "", "x"}},
 		{[]string{"\x1b[31mred\x1b[0m\n"}, []string{"?[31mred?[0m"}},
 	} {
-		l := &lines{show: &show{style: quiet}}
+		l := &lines{show: &show{style: Quiet}}
 		for _, text := range c.writes {
 			fmt.Fprint(l, text)
 		}
 		l.Close()
 		if !slices.Equal(l.tail, c.want) {
 			t.Errorf("%q: %q, want %q", c.writes, l.tail, c.want)
-		}
-	}
-}
-
-// TestStyle checks how --progress and --quiet are resolved.
-func TestStyle(t *testing.T) {
-	for _, c := range []struct {
-		word   string
-		quiet  bool
-		redraw bool
-		want   style
-		wrong  bool
-	}{
-		{"", false, true, live, false}, {"auto", false, true, live, false}, {"auto", false, false, plain, false},
-		{"plain", false, true, plain, false}, {"tty", false, true, live, false}, {"tty", false, false, plain, true}, {"tty", true, true, quiet, false},
-	} {
-		got, err := styleOf(c.word, c.quiet, cmdline.Terminal{Redraw: c.redraw})
-		if got != c.want || (err != nil) != c.wrong {
-			t.Errorf("%+v: %v, %v", c, got, err)
 		}
 	}
 }

@@ -16,16 +16,16 @@ import (
 	"demesne/runner"
 )
 
-// sshAgent is an agent for commands: the one at a socket of this machine, or one of demesne's own that has the keys of
+// SSHAgent is an agent for commands: the one at a socket of this machine, or one of demesne's own that has the keys of
 // files.
-type sshAgent struct {
+type SSHAgent struct {
 	socket string
 	keys   agent.Agent // nil: see socket
 }
 
-// agentsOf parses the words of --ssh: ID[=SOCKET] or ID=KEY[,KEY…].
-func agentsOf(words []string, getenv func(string) string) (map[string]sshAgent, error) {
-	all := map[string]sshAgent{}
+// ParseAgents parses the words of --ssh: ID[=SOCKET] or ID=KEY[,KEY…].
+func ParseAgents(words []string, getenv func(string) string) (map[string]SSHAgent, error) {
+	all := map[string]SSHAgent{}
 	for _, word := range words {
 		id, places, given := strings.Cut(word, "=")
 		if !given {
@@ -44,7 +44,7 @@ func agentsOf(words []string, getenv func(string) string) (map[string]sshAgent, 
 }
 
 // agentOf returns the agent at a socket, or one that has the keys of files.
-func agentOf(paths []string) (a sshAgent, err error) {
+func agentOf(paths []string) (a SSHAgent, err error) {
 	for _, path := range paths {
 		st, err := os.Stat(path)
 		switch {
@@ -69,7 +69,7 @@ func (m *mounts) ssh(one *instructions.Mount) error {
 	if id == "" {
 		id = "default"
 	}
-	agent, ok := m.agents[id]
+	agent, ok := m.Agents[id]
 	switch {
 	case one.Target != "":
 		return fmt.Errorf("target: %w: SSH_AUTH_SOCK names the socket", errors.ErrUnsupported)
@@ -127,7 +127,7 @@ func serveSocket(socket string, serve func(net.Conn)) (stop func(), err error) {
 	return func() { l.Close() }, nil
 }
 
-func (a sshAgent) serve(c net.Conn) {
+func (a SSHAgent) serve(c net.Conn) {
 	if a.keys != nil {
 		serveKeys(a.keys, c)
 		return

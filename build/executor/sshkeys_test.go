@@ -46,7 +46,7 @@ func TestKeyAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := agentsOf([]string{"k=" + keyFile(t, "ed", ed, "") + "," + keyFile(t, "rsa", other, "")}, nil)
+	all, err := ParseAgents([]string{"k=" + keyFile(t, "ed", ed, "") + "," + keyFile(t, "rsa", other, "")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestKeyAgentHostile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := agentsOf([]string{"k=" + keyFile(t, "ed", ed, "")}, nil)
+	all, err := ParseAgents([]string{"k=" + keyFile(t, "ed", ed, "")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestAgentsOf(t *testing.T) {
 		"x=" + filepath.Dir(path):               "neither a socket nor a file",
 		"x=" + keyFile(t, "locked", ed, "pass"): "the key has a passphrase",
 	} {
-		_, err := agentsOf([]string{word}, func(name string) string { return env[name] })
+		_, err := ParseAgents([]string{word}, func(name string) string { return env[name] })
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) || err != nil && strings.Contains(err.Error(), "top secret") {
 			t.Errorf("%s: %v, want %q", word, err, want)
 		}

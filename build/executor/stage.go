@@ -19,8 +19,8 @@ import (
 )
 
 // stage builds a stage.
-func (b *builder) stage(ctx context.Context, plan *containerfile.Stage) (_ *stage, err error) {
-	s := &stage{builder: b, plan: plan}
+func (b *Builder) stage(ctx context.Context, plan *containerfile.Stage) (_ *stage, err error) {
+	s := &stage{Builder: b, plan: plan}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -68,7 +68,7 @@ func (s *stage) begin(ctx context.Context) error {
 	}
 	img, err := s.find(ctx, s.plan.Image, s.plan.Platform)
 	if err != nil {
-		return s.builder.plan.At(s.plan.Line, err)
+		return s.Builder.plan.At(s.plan.Line, err)
 	}
 	if s.base, err = archive.Config(ctx, s.images.Store, img); err != nil {
 		return err
@@ -84,11 +84,11 @@ func (s *stage) step(ctx context.Context, step *containerfile.Step) error {
 	if err != nil {
 		return err
 	}
-	key, err := inputs{Below: s.below, Run: step.Run, Copy: step.Copy, Content: content, Network: networkOf(step.Run, s.egress), Epoch: s.epochText()}.key()
+	key, err := inputs{Below: s.below, Run: step.Run, Copy: step.Copy, Content: content, Network: networkOf(step.Run, s.Egress), Epoch: s.epochText()}.key()
 	if err != nil {
 		return err
 	}
-	if !s.noCache {
+	if !s.NoCache {
 		if ok, err := s.cached(ctx, step, key); ok || err != nil {
 			return err
 		}
@@ -113,8 +113,8 @@ func (s *stage) step(ctx context.Context, step *containerfile.Step) error {
 		return err
 	}
 	s.show.done(s, step, time.Since(began))
-	if s.claimed {
-		r.Images = []string{s.names[0].Full}
+	if s.Claimed {
+		r.Images = []string{s.Names[0].Full}
 	}
 	if err := (images.Steps{Store: s.images.Store}).Put(key, r); err != nil {
 		return err
@@ -127,8 +127,8 @@ func (s *stage) step(ctx context.Context, step *containerfile.Step) error {
 func (s *stage) cached(ctx context.Context, step *containerfile.Step, key oci.Digest) (ok bool, err error) {
 	kept := images.Steps{Store: s.images.Store}
 	r, ok, err := kept.Get(ctx, key)
-	if ok && err == nil && s.claimed {
-		err = kept.Claim(ctx, key, s.names[0].Full)
+	if ok && err == nil && s.Claimed {
+		err = kept.Claim(ctx, key, s.Names[0].Full)
 	}
 	if ok && err == nil {
 		s.show.cached(s, step)
@@ -191,8 +191,8 @@ func (s *stage) add(step *containerfile.Step, key oci.Digest, r images.StepResul
 }
 
 func (s *stage) note(text string, l *oci.Layer, at time.Time) {
-	if s.epoch != nil {
-		at = *s.epoch
+	if s.Epoch != nil {
+		at = *s.Epoch
 	}
 	h := ocispec.History{CreatedBy: text, EmptyLayer: l == nil}
 	if !at.IsZero() {
@@ -224,17 +224,17 @@ func (s *stage) latest() time.Time {
 }
 
 func (s *stage) now() time.Time {
-	if s.epoch != nil {
-		return *s.epoch
+	if s.Epoch != nil {
+		return *s.Epoch
 	}
 	return time.Now().UTC()
 }
 
 func (s *stage) epochText() string {
-	if s.epoch == nil {
+	if s.Epoch == nil {
 		return ""
 	}
-	return s.epoch.UTC().Format(time.RFC3339)
+	return s.Epoch.UTC().Format(time.RFC3339)
 }
 
 func (s *stage) close() {

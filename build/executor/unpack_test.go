@@ -191,7 +191,7 @@ func TestAddBomb(t *testing.T) {
 		b = append(b, byte(block), byte(block>>8), byte(block>>16), 0)
 	}
 	dir := put(t, map[string]string{"bomb.tar": string(b)})
-	s := &stage{builder: &builder{context: opened(t, dir)}}
+	s := &stage{Builder: &Builder{context: opened(t, dir)}}
 	err = s.addLocal(t.Context(), tar.NewWriter(io.Discard), sha256.New(), &containerfile.Copy{Add: true}, "bomb.tar", &placing{})
 	if !errors.Is(err, archive.ErrDense) {
 		t.Errorf("%d bytes: %v", len(b), err)

@@ -58,7 +58,7 @@ var (
 		TestBuildCases TestBuildCollected TestBuildHeld TestBuildLost TestImageNames TestImagePull TestImagePullPolicy
 		TestParallel TestProxyKilledEarly TestServeKilledAny TestServePauseSoon
 
-		./build ./build/devcontainer ./build/executor ./client ./images/pull ./kernels/code ./mcp/filter ./server/inprocess
+		./build ./build/devcontainer ./build/executor ./build/worker ./client ./images/pull ./kernels/code ./mcp/filter ./server/inprocess
 		./server/serve`)
 	notUser = list(`
 		install install_packages release
