@@ -18,11 +18,11 @@ LIGHT := -ldflags "-s -w"
 STATIC := -ldflags '-s -w -linkmode external -extldflags -static'
 
 # Packages that know the processor, or that every run needs. They compile without cgo, and so for another processor here.
-PURE := ./cli/... ./agents/tree ./cmd/demesne-init ./proxy/daemon ./rootfs ./rootfs/layers ./rootfs/upper ./netns \
+PURE := ./cli/... ./agents/headless ./cmd/demesne-init ./proxy/daemon ./rootfs ./rootfs/layers ./rootfs/upper ./netns \
   ./runner ./runner/client ./runner/api ./runner/ipc ./runner/network/proxyclient/... ./runner/pid1 ./runner/seccomp ./runner/limits
 # Packages with goroutines whose tests run under the race detector. It needs cgo and threads of its own; kernel tests of
 # other packages restrict themselves, and would fail with it. Packages that link heavy libraries are left to make test-race.
-RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox stream) ./agents/tree ./session ./internal/flock ./images ./mcp ./mcp/hosttools ./rootfs/layers ./proxy ./proxy/redact \
+RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox stream) ./agents/headless ./agents/tree ./session ./internal/flock ./images ./mcp ./mcp/hosttools ./rootfs/layers ./proxy ./proxy/redact \
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 

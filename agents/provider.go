@@ -1,11 +1,15 @@
 package agents
 
 import (
+	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"time"
 
+	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/runner/ipc"
 )
 
 // Provider describes one coding agent. It is a row of the table, and has the same fields in a user's file.
@@ -166,4 +170,18 @@ func (p *Provider) owns(model string) (inner string, ok bool) {
 	}
 	inner, ok = strings.CutPrefix(model, p.Prefix)
 	return inner, ok && p.Prefix != "" && inner != ""
+}
+
+// Explain explains the error of an agent that could not be started because its image lacks argv0: the agent's program, or
+// the shell that starts it. It returns other errors as they are.
+func (p *Provider) Explain(err error, image, argv0 string) error {
+	var e *ipc.Error
+	if image == "" || !errors.As(err, &e) || e.Code != ipc.CodeCommandNotFound {
+		return err
+	}
+	hint := fmt.Sprintf("install %s in the image, in a directory of its PATH", p.Command)
+	if argv0 != p.Command {
+		hint = fmt.Sprintf("%s needs %s: install both in the image", p.Command, argv0)
+	}
+	return text.Hinted(fmt.Errorf("image %q has no %q: %w", image, argv0, err), "%s", hint)
 }

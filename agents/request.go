@@ -44,6 +44,20 @@ type Request struct {
 	Timeout   time.Duration `json:",omitempty"`
 }
 
+// The tools that start agents.
+const (
+	ToolAgent    = "sandbox_agent"
+	ToolResearch = "sandbox_research"
+)
+
+// Tool returns the name of the tool that starts such an agent.
+func (r *Request) Tool() string {
+	if r.Research {
+		return ToolResearch
+	}
+	return ToolAgent
+}
+
 // Result is the result of an agent. Stdout is its final answer, at most [runner.AnswerKept] bytes.
 type Result struct {
 	session.RunResult

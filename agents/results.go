@@ -17,7 +17,7 @@ const resultsName = "results.json"
 // Results is results.json, which describes the end of one agent.
 type Results struct {
 	JobID    string                    `json:"job_id"`
-	Tool     string                    `json:"tool"`           // "sandbox_agent" or "sandbox_research"
+	Tool     string                    `json:"tool"`           // see Request.Tool
 	Name     string                    `json:"name,omitempty"` // of a child
 	Depth    int                       `json:"depth"`          // 0: the first agent
 	ExitCode int                       `json:"exit_code"`

@@ -74,13 +74,13 @@ func (o *Options) taskFields() []property {
 func (s *Server) agent() tool {
 	in := append(s.opts.taskFields(), s.opts.egressField("none"), alsoFilesField(), dirsField(), domainsField.plain(), limitsAlso)
 	return tool{
-		name: "sandbox_agent",
+		name: agents.ToolAgent,
 		description: "Run a coding agent on a task in its own sandbox, and get its answer. " +
 			"max_* (a turn is a model request) and timeout_seconds end it with its children.",
 		more: "Use it for work that needs judgement and can be described in one text. The agent writes files to /out, which remains on the host as output_dir.",
 		in:   arguments(in...), out: agentResults(),
 		hints:  hints{openWorld: true},
-		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent("sandbox_agent", c.agentRequest) },
+		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent(agents.ToolAgent, c.agentRequest) },
 	}
 }
 
@@ -91,11 +91,11 @@ func (s *Server) research() tool {
 		in[i] = in[i].plain()
 	}
 	return tool{
-		name:        "sandbox_research",
+		name:        agents.ToolResearch,
 		description: "Run a coding agent with the whole network and no files of this machine. Anyone may receive its prompt: put nothing private in it. Otherwise as sandbox_agent.",
 		in:          arguments(in...), out: agentResults(),
 		hints:  hints{openWorld: true},
-		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent("sandbox_research", c.researchRequest) },
+		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent(agents.ToolResearch, c.researchRequest) },
 	}
 }
 
@@ -146,7 +146,7 @@ func (c *call) programImage() (name string, stored bool, err error) {
 }
 
 func (c *call) agentRequest() (agents.Request, error) {
-	r, err := c.taskRequest("sandbox_agent")
+	r, err := c.taskRequest(agents.ToolAgent)
 	if err != nil {
 		return r, err
 	}
@@ -159,7 +159,7 @@ func (c *call) agentRequest() (agents.Request, error) {
 }
 
 func (c *call) researchRequest() (agents.Request, error) {
-	r, err := c.taskRequest("sandbox_research")
+	r, err := c.taskRequest(agents.ToolResearch)
 	if err != nil {
 		return r, err
 	}

@@ -119,7 +119,7 @@ func (a *attempts) pause(ctx context.Context, reset time.Time) (more bool, err e
 		a.gaveUp = why
 		return false, nil
 	}
-	a.node.show(notice{Event: agents.Event{Kind: noticeWaiting, Text: "a rate limit"}, Until: now.Add(d)})
+	a.node.show(Notice{Event: agents.Event{Kind: NoticeWaiting, Text: "a rate limit"}, Until: now.Add(d)})
 	sleep(d, ctx.Done())
 	a.waited, a.count = a.waited+d, a.count+1
 	return true, context.Cause(ctx)

@@ -128,12 +128,12 @@ func (f children) script(ctx context.Context, r session.Request, c *child, drop 
 	w.Made = func(*session.Sandbox) { made = true; f.created(c) }
 	run := r.Run
 	run.Manifest, run.KeepEmpty = false, true
-	d, err := f.n.tree.sessions.Run(ctx, o, run, w)
+	d, err := f.n.tree.Sessions.Run(ctx, o, run, w)
 	switch {
 	case !made:
 		drop()
 	case err != nil:
-		f.done(c, exitFailed)
+		f.done(c, ExitFailed)
 	default:
 		f.done(c, d.ExitCode)
 	}
@@ -177,7 +177,7 @@ func (f children) Create(ctx context.Context, r session.Request, w session.Callb
 	var sb *session.Sandbox
 	o, err := f.inherit(&r, c)
 	if err == nil {
-		sb, err = f.n.tree.sessions.Create(ctx, o, w)
+		sb, err = f.n.tree.Sessions.Create(ctx, o, w)
 	}
 	if err != nil {
 		drop()
@@ -185,8 +185,8 @@ func (f children) Create(ctx context.Context, r session.Request, w session.Callb
 	}
 	f.created(c)
 	if !f.n.sandboxes.add(sb.ID, func() { f.done(c, 0) }) {
-		f.n.tree.sessions.Discard(sb.ID)
-		f.done(c, exitFailed)
+		f.n.tree.Sessions.Discard(sb.ID)
+		f.done(c, ExitFailed)
 		return nil, errParent
 	}
 	return &session.Created{ID: sb.ID, OutputDir: c.path(), Receipt: sb.Receipt, Told: func() {}}, nil
@@ -200,7 +200,7 @@ func (f children) Exec(ctx context.Context, id string, r session.Request, w sess
 	ctx, cancel := f.under(ctx)
 	defer cancel(nil)
 	r.Run.Shown = 0 // the agent could not reach a file of the host
-	return f.n.tree.sessions.Exec(ctx, id, r.Run, w)
+	return f.n.tree.Sessions.Exec(ctx, id, r.Run, w)
 }
 
 // attachTo is the error of a sandbox that this agent does not have.
@@ -213,7 +213,7 @@ func (f children) Destroy(ctx context.Context, id string) error {
 	if !f.n.sandboxes.has(id) {
 		return attachTo(id)
 	}
-	err := f.n.tree.sessions.Remove(ctx, id)
+	err := f.n.tree.Sessions.Remove(ctx, id)
 	if err == nil {
 		f.n.sandboxes.remove(id)
 	}
@@ -282,7 +282,7 @@ func (f children) beginAgent(r agents.Request) (*childAgent, error) {
 		}
 	}
 	r.Limits = narrowLimits(r.Limits, n.req.Limits)
-	c, drop, err := f.begin(r.Name, toolOf(r))
+	c, drop, err := f.begin(r.Name, r.Tool())
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package tree
 import (
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 
 	"demesne/agents"
@@ -78,28 +77,6 @@ func fill(dir string, files map[string][]byte) error {
 		if err != nil {
 			return fmt.Errorf("write file of agent: %w", err)
 		}
-	}
-	return nil
-}
-
-// inside is the directory in /workspace where agents start, each in one of its own. It is not .demesne: a home directory
-// that is a checkout has demesne's own files at that name.
-const inside = ".demesne-agents"
-
-// makeStart makes the directory in the workspace where agent id starts, with a link to the context file in /in/.agent.
-// Other sandboxes may be writing to the workspace. os.Root keeps every step inside it.
-func (d *dirs) makeStart(id, context string) error {
-	root, err := os.OpenRoot(d.workspace)
-	if err != nil {
-		return fmt.Errorf("open workspace: %w", err)
-	}
-	defer root.Close()
-	start := path.Join(inside, id)
-	if err := root.MkdirAll(start, ownerOnly); err != nil {
-		return fmt.Errorf("make %q in the workspace: %w", start, err)
-	}
-	if err := root.Symlink(path.Join(agents.ConfigDir, context), path.Join(start, context)); err != nil {
-		return fmt.Errorf("link %q in the workspace: %w", context, err)
 	}
 	return nil
 }

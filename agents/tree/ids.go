@@ -17,6 +17,3 @@ func newRunID() string {
 func join(words []string) string { return strings.Join(words, ", ") }
 
 func sinceSeconds(t time.Time) float64 { return float64(time.Since(t).Milliseconds()) / 1000 }
-
-// exitFailed is the exit code of a run that this program could not complete.
-const exitFailed = 125

@@ -33,7 +33,7 @@ func TestNarrow(t *testing.T) {
 		"domain of no parent": {parent: managers, domains: []string{"b.test"}, wrong: `domain "b.test" is not permitted`},
 		"domain of research":  {parent: research, domains: []string{"b.test"}, want: "none"},
 	} {
-		n := &node{tree: &tree{}, req: c.parent}
+		n := &node{tree: &Tree{}, req: c.parent}
 		got, err := n.narrow(c.mode, c.domains, c.asked)
 		if got != c.want || (err == nil) != (c.wrong == "") || err != nil && !strings.HasPrefix(err.Error(), c.wrong) {
 			t.Errorf("%s: %q, %v", name, got, err)

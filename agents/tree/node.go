@@ -14,18 +14,18 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/agents/workspace"
 	"demesne/images"
 	"demesne/images/imageref"
 	"demesne/internal/text"
 	"demesne/mcp/hosttools"
-	"demesne/mcp/install"
 	"demesne/runner"
 	"demesne/session"
 )
 
 // node is one run of an agent.
 type node struct {
-	tree   *tree
+	tree   *Tree
 	parent *node // nil: the first agent
 	name   string
 	depth  int
@@ -76,16 +76,16 @@ func (n *node) path() string {
 	return strings.TrimPrefix(n.parent.path()+"/"+n.name, "/")
 }
 
-func (n *node) show(what notice) {
-	if n.tree.show == nil {
+func (n *node) show(what Notice) {
+	if n.tree.Show == nil {
 		return
 	}
 	what.Child, what.Time = n.path(), time.Now()
-	n.tree.show(what)
+	n.tree.Show(what)
 }
 
 func (n *node) note(format string, a ...any) {
-	n.show(notice{Event: agents.Event{Kind: noticeNote, Text: text.SafeLine(fmt.Sprintf(format, a...))}})
+	n.show(Notice{Event: agents.Event{Kind: NoticeNote, Text: text.SafeLine(fmt.Sprintf(format, a...))}})
 }
 
 // run runs the agent to its end, and ends its children before it returns. An error may come with a result.
@@ -106,16 +106,16 @@ func (n *node) run(w session.Callbacks) (*agents.Result, error) {
 		return nil, err
 	}
 	if n.atUsers() {
-		defer n.tree.work.leave(n.id, a.launch.Context)
+		defer n.tree.work.Leave(n.id, a.launch.Context)
 	}
 	if err := n.openGates(a.launch); err != nil {
 		n.closeGates()
 		return nil, err
 	}
-	n.show(notice{Event: agents.Event{Kind: noticeStarted, Model: n.req.Model}, Output: n.dirs.out})
+	n.show(Notice{Event: agents.Event{Kind: NoticeStarted, Model: n.req.Model}, Output: n.dirs.out})
 	stopped := n.watchUsage()
-	done, err := n.tree.sessions.Run(n.ctx, n.createOptions(a.launch), a.options(), a.callbacks(w))
-	err = install.ProgramError(err, &n.agent.Provider, n.image.Given, a.launch.Argv[0])
+	done, err := n.tree.Sessions.Run(n.ctx, n.createOptions(a.launch), a.options(), a.callbacks(w))
+	err = n.agent.Provider.Explain(err, n.image.Given, a.launch.Argv[0])
 	why := context.Cause(n.ctx) // nil: the program ended by itself
 	n.endChildren()
 	stopped()
@@ -140,7 +140,7 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 		c.Pull = images.PullNever
 	}
 	c.Egress = session.Egress{Mode: n.req.Egress, Allow: n.req.Domains, Routes: n.routes(l)}
-	if n.tree.serve != nil {
+	if n.tree.Serve != nil {
 		c.Egress.Listen = append(c.Egress.Listen, nestedPort)
 	}
 	if n.tools != nil {
@@ -154,14 +154,14 @@ func (n *node) createOptions(l *agents.Launch) session.CreateOptions {
 }
 
 // atUsers reports whether the workspace of n is a directory of the user. The workspace of a research child is not.
-func (n *node) atUsers() bool { return n.tree.work != nil && n.dirs.workspace == n.tree.work.dir }
+func (n *node) atUsers() bool { return n.tree.work != nil && n.dirs.workspace == n.tree.work.Dir }
 
 // protected returns the mounts that every sandbox with the workspace of n must have.
 func (n *node) protected() []runner.Mount {
 	if !n.atUsers() {
 		return nil
 	}
-	return n.tree.work.mounts
+	return n.tree.work.Mounts
 }
 
 // siblings mounts the outputs of the parent's other children that have ended, beside other mounts. Research has no
@@ -217,7 +217,7 @@ func (n *node) task() agents.Task {
 	r := n.req
 	t := agents.Task{
 		Prompt: r.Prompt, Preamble: r.Preamble, OutputPath: r.OutputPath, OutputFormat: r.OutputFormat,
-		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Project: n.atUsers(), Egress: r.Egress, Dir: path.Join("/workspace", inside, n.id),
+		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Project: n.atUsers(), Egress: r.Egress, Dir: path.Join("/workspace", workspace.Starts, n.id),
 		Previous: len(n.siblings(0)) > 0, Token: agents.NewToken(),
 	}
 	if !r.Research {
@@ -225,7 +225,7 @@ func (n *node) task() agents.Task {
 			t.Inputs = append(t.Inputs, in.Name)
 		}
 	}
-	if n.tree.serve != nil && n.agent.Provider.Servers.Entry != "" { // a program without a list of servers has no client
+	if n.tree.Serve != nil && n.agent.Provider.Servers.Entry != "" { // a program without a list of servers has no client
 		t.Children = true
 		t.Servers = append(t.Servers, agents.Server{Name: "demesne", Port: nestedPort, Path: "/mcp"})
 	}
@@ -242,7 +242,7 @@ func (n *node) prepare() (*attempts, error) {
 		return nil, err
 	}
 	a.launch, a.due = n.agent.Headless(a.task), due
-	a.renewal = &agents.Renewal{Agent: n.agent, Sessions: n.tree.sessions, Failed: func(err error) { n.note("%v", err) }}
+	a.renewal = &agents.Renewal{Agent: n.agent, Sessions: n.tree.Sessions, Failed: func(err error) { n.note("%v", err) }}
 	a.launch.Authorize(headers)
 	if err := n.furnish(a.launch); err != nil {
 		return nil, err
@@ -253,7 +253,7 @@ func (n *node) prepare() (*attempts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keep output: %w", err)
 	}
-	a.events = agents.NewTranscript(n.agent.Provider.Format, func(e agents.Event) { n.show(notice{Event: e}) })
+	a.events = agents.NewTranscript(n.agent.Provider.Format, func(e agents.Event) { n.show(Notice{Event: e}) })
 	a.out = io.MultiWriter(a.transcript, a.events)
 	return a, nil
 }
@@ -271,7 +271,7 @@ func (n *node) furnish(l *agents.Launch) error {
 	if err := l.Seed(home); err != nil {
 		return err
 	}
-	return n.dirs.makeStart(n.id, l.Context)
+	return workspace.MakeStart(n.dirs.workspace, n.id, l.Context)
 }
 
 // watchUsage reads the records of requests until the returned function is called, which reads the rest.
@@ -307,7 +307,7 @@ func (n *node) readUsage() {
 		n.note("%v", err)
 	}
 	total := n.budget.total()
-	n.show(notice{Event: agents.Event{Kind: noticeUsage}, Total: total.cost, Turns: total.turns})
+	n.show(Notice{Event: agents.Event{Kind: NoticeUsage}, Total: total.cost, Turns: total.turns})
 }
 
 // endChildren ends all children, and returns when their sandboxes are gone. No further one can start.
@@ -317,7 +317,7 @@ func (n *node) endChildren() {
 	n.mu.Unlock()
 	n.end(errParent)
 	n.jobs.stopAll(errParent)
-	n.sandboxes.removeAll(n.tree.sessions)
+	n.sandboxes.removeAll(n.tree.Sessions)
 	n.calls.Wait()
 }
 
@@ -330,7 +330,7 @@ func (n *node) appear(sb *session.Sandbox) {
 		n.made()
 	}
 	n.serveTools(sb)
-	if n.tree.serve == nil {
+	if n.tree.Serve == nil {
 		return
 	}
 	l, err := sb.Listener(nestedPort)
@@ -341,7 +341,7 @@ func (n *node) appear(sb *session.Sandbox) {
 	stop := context.AfterFunc(n.ctx, func() { l.Close() })
 	go func() {
 		defer stop()
-		if err := n.tree.serve(n.ctx, l, children{n}); err != nil && n.ctx.Err() == nil {
+		if err := n.tree.Serve(n.ctx, l, Parent{children{n}, n.req.Image, n.agent.Model, n.offered()}); err != nil && n.ctx.Err() == nil {
 			n.note("serve children: %v", err)
 		}
 	}()

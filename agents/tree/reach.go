@@ -56,9 +56,9 @@ func (n *node) reach() reach {
 // mayResearch returns why the agent may not start one that reaches everything, or nil.
 func (n *node) mayResearch() error {
 	switch {
-	case n.tree.research == mcp.ResearchOff:
+	case n.tree.Research == mcp.ResearchOff:
 		return mcp.ErrNoResearch
-	case n.tree.allowResearch:
+	case n.tree.AllowResearch:
 		return nil
 	}
 	if err := n.reach().permits(everywhere); err != nil {
@@ -84,5 +84,5 @@ func (n *node) mayUseTools() (some, onlyNamed bool) {
 			return false, false
 		}
 	}
-	return true, n.tree.private
+	return true, n.tree.Private
 }

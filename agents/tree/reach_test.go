@@ -46,7 +46,7 @@ func TestReach(t *testing.T) {
 }
 
 // descent returns the last of agents of which each started the next, in a tree as t.
-func descent(t *tree, requests ...agents.Request) *node {
+func descent(t *Tree, requests ...agents.Request) *node {
 	var n *node
 	for _, r := range requests {
 		n = &node{tree: t, parent: n, req: r}
@@ -59,21 +59,21 @@ func TestDescent(t *testing.T) {
 	closed, managers, research := agents.Request{Egress: "none"}, agents.Request{Egress: "package-managers"}, agents.Request{Research: true}
 	ask, _ := mcp.ParseResearch("ask")
 	inputs := agents.Request{Inputs: []runner.Input{{Path: "/x", Name: "x"}}}
-	allowed, off, private := &tree{allowResearch: true}, &tree{allowResearch: true, research: mcp.ResearchOff}, &tree{private: true}
+	allowed, off, private := &Tree{AllowResearch: true}, &Tree{AllowResearch: true, Research: mcp.ResearchOff}, &Tree{Private: true}
 	for name, c := range map[string]struct {
 		n                          *node
 		research, tools, onlyNamed bool
 	}{
-		"closed":                       {n: descent(&tree{}, closed), tools: true},
+		"closed":                       {n: descent(&Tree{}, closed), tools: true},
 		"closed with inputs":           {n: descent(private, inputs), tools: true, onlyNamed: true},
 		"child with inputs":            {n: descent(private, inputs, inputs), tools: true, onlyNamed: true},
 		"package managers":             {n: descent(private, managers), tools: true, onlyNamed: true},
-		"child of package managers":    {n: descent(&tree{}, managers, closed), tools: true},
-		"open":                         {n: descent(&tree{}, research), research: true},
-		"asked before":                 {n: descent(&tree{research: ask}, research), research: true},
-		"closed child of open":         {n: descent(&tree{}, research, closed)},
-		"grandchild of open":           {n: descent(&tree{}, research, closed, closed)},
-		"open grandchild":              {n: descent(&tree{}, research, closed, research), research: true},
+		"child of package managers":    {n: descent(&Tree{}, managers, closed), tools: true},
+		"open":                         {n: descent(&Tree{}, research), research: true},
+		"asked before":                 {n: descent(&Tree{Research: ask}, research), research: true},
+		"closed child of open":         {n: descent(&Tree{}, research, closed)},
+		"grandchild of open":           {n: descent(&Tree{}, research, closed, closed)},
+		"open grandchild":              {n: descent(&Tree{}, research, closed, research), research: true},
 		"allowed":                      {n: descent(allowed, closed), research: true, tools: true},
 		"allowed child":                {n: descent(allowed, closed, managers), research: true, tools: true},
 		"closed child of its research": {n: descent(allowed, closed, research, closed), research: true},

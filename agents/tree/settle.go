@@ -34,7 +34,7 @@ func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*ag
 		err = a.failure(res.Result, res.Stderr.Text)
 	}
 	if err != nil && res.Result.ExitCode == 0 {
-		res.Result.ExitCode = exitFailed
+		res.Result.ExitCode = ExitFailed
 	}
 	res.Result.Out, res.Result.Started, res.Result.Seconds = n.dirs.out, n.began.UTC(), sinceSeconds(n.began)
 	answer := a.events.Final()
@@ -46,7 +46,7 @@ func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*ag
 		n.note("%v", werr)
 	}
 	code := res.Result.ExitCode
-	n.show(notice{Event: agents.Event{Kind: noticeEnded, Text: reason}, ExitCode: &code, Total: res.Total, Output: n.dirs.out})
+	n.show(Notice{Event: agents.Event{Kind: NoticeEnded, Text: reason}, ExitCode: &code, Total: res.Total, Output: n.dirs.out})
 	if err != nil {
 		return res, fmt.Errorf("run agent: %w", err)
 	}
@@ -55,7 +55,7 @@ func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*ag
 
 // unfinished is the result of a program whose end is not known.
 func (n *node) unfinished() *runner.Result {
-	return &runner.Result{ExitCode: exitFailed, Reason: runner.Lost, Out: n.dirs.out}
+	return &runner.Result{ExitCode: ExitFailed, Reason: runner.Lost, Out: n.dirs.out}
 }
 
 // reasonOf returns why a run ended, unless its program ended by itself with its work done.
@@ -134,7 +134,7 @@ func (n *node) writeResults(a *attempts, res *agents.Result, r *agents.Results) 
 
 // results describes a run that has ended, with its children.
 func (n *node) results(res *runner.Result, reason string) *agents.Results {
-	r := agents.Results{JobID: n.id, Tool: toolOf(n.req), Name: n.name, Depth: n.depth, ExitCode: res.ExitCode, Reason: reason}
+	r := agents.Results{JobID: n.id, Tool: n.req.Tool(), Name: n.name, Depth: n.depth, ExitCode: res.ExitCode, Reason: reason}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range n.children {

@@ -11,34 +11,42 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/agents/workspace"
 	"demesne/images/imageref"
 	"demesne/mcp"
 	"demesne/runner"
 	"demesne/session"
 )
 
-// tree is the first agent with all its descendants. They live in this one process: so the end of a parent ends its
+// Tree is the first agent with all its descendants. They live in this one process: so the end of a parent ends its
 // children, a bound holds for a whole subtree, and nothing that a sandbox sends can name another caller.
-type tree struct {
-	sessions *session.Service
-	choose   func(tool string, r agents.Request) (*agents.Agent, error)
-	alive    atomic.Int32 // agents that run
-	work     *workspace   // of the user; nil: one of the run
-	research mcp.Research // ask means on: the starter of the first agent has asked
+type Tree struct {
+	Sessions *session.Service
+	Choose   func(tool string, r agents.Request) (*agents.Agent, error)
+	Research mcp.Research // ask means on: the starter of the first agent has asked
 
-	allowResearch bool // also agents that do not reach everything may start research
-	private       bool // the first agent has files of the user, or may have
+	AllowResearch bool // also agents that do not reach everything may start research
+	Private       bool // the first agent has files of the user, or may have
 
-	// serve answers MCP requests from inside the sandbox of the agent whose children b manages, until ctx ends. nil:
-	// agents cannot have children.
-	serve func(ctx context.Context, l net.Listener, b mcp.Service) error
-	tools *hostTools // nil: none
-	// show receives what happens, for a person or a log. It is called concurrently.
-	show func(notice)
+	// Serve answers MCP requests from inside the sandbox of an agent, until ctx ends. nil: agents cannot have children.
+	Serve func(ctx context.Context, l net.Listener, p Parent) error
+	Tools HostTools
+	// Show receives what happens, for a person or a log. It is called concurrently. nil: nothing does.
+	Show func(Notice)
+
+	alive atomic.Int32         // agents that run
+	work  *workspace.Workspace // of the user; nil: one of the run
 }
 
-// notice is one thing that happened to one agent of a tree.
-type notice struct {
+// Parent is an agent that may have children: the operations of their tools, and what they inherit.
+type Parent struct {
+	mcp.Service
+	Image, Model string
+	Research     mcp.Research // off, or the zero value
+}
+
+// Notice is one thing that happened to one agent of a tree.
+type Notice struct {
 	Child string    `json:"child,omitempty"` // the names that lead to the agent, separated by slashes; empty: the first one
 	Time  time.Time `json:"ts"`
 	agents.Event
@@ -52,15 +60,15 @@ type notice struct {
 
 // The kinds of notices besides those of package agents.
 const (
-	noticeStarted = "started" // Output, Model
-	noticeUsage   = "usage"   // Total and Turns
-	noticeWaiting = "waiting" // Until, and in Text for what
-	noticeNote    = "note"    // Text
-	noticeEnded   = "ended"   // ExitCode and Total, and in Text the reason
+	NoticeStarted = "started" // Output, Model
+	NoticeUsage   = "usage"   // Total and Turns
+	NoticeWaiting = "waiting" // Until, and in Text for what
+	NoticeNote    = "note"    // Text
+	NoticeEnded   = "ended"   // ExitCode and Total, and in Text the reason
 )
 
-// run runs the first agent. dir is its directory, which it closes. out is its output directory; empty: one in dir.
-func (t *tree) run(ctx context.Context, r agents.Request, dir *session.Directory, out string) (*agents.Result, error) {
+// Run runs the first agent. dir is its directory, which it closes. out is its output directory; empty: one in dir.
+func (t *Tree) Run(ctx context.Context, r agents.Request, dir *session.Directory, out string) (*agents.Result, error) {
 	defer dir.Close()
 	n, err := t.first(ctx, r, dir, out)
 	if err != nil {
@@ -70,24 +78,24 @@ func (t *tree) run(ctx context.Context, r agents.Request, dir *session.Directory
 		dir.Undo()
 		return nil, err
 	}
-	defer t.work.review(n.note)
+	defer t.work.Review(n.note)
 	return n.run(session.Callbacks{})
 }
 
 // first prepares the first agent.
-func (t *tree) first(ctx context.Context, r agents.Request, dir *session.Directory, out string) (_ *node, err error) {
-	if t.work, err = openWorkspace(r.Workspace, dir.Path); err != nil {
+func (t *Tree) first(ctx context.Context, r agents.Request, dir *session.Directory, out string) (_ *node, err error) {
+	if t.work, err = workspace.Open(r.Workspace, dir.Path); err != nil {
 		return nil, err
 	}
 	d := &dirs{base: dir.Path, out: out}
 	if t.work != nil {
-		d.workspace = t.work.dir
+		d.workspace = t.work.Dir
 	}
 	return t.newNode(ctx, nil, r, d, dir.Name())
 }
 
 // newNode prepares an agent. Its context ends with ctx. A child without a model or an image has its parent's.
-func (t *tree) newNode(ctx context.Context, parent *node, r agents.Request, d *dirs, id string) (*node, error) {
+func (t *Tree) newNode(ctx context.Context, parent *node, r agents.Request, d *dirs, id string) (*node, error) {
 	if r.Model == "" && parent != nil {
 		r.Model = parent.agent.Model
 	}
@@ -101,7 +109,7 @@ func (t *tree) newNode(ctx context.Context, parent *node, r agents.Request, d *d
 	}
 	n.budget = newBudget(above, amount{r.MaxCost, r.MaxTokens, r.MaxTurns}, n.end)
 	var err error
-	if n.agent, err = t.choose(toolOf(r), r); err != nil {
+	if n.agent, err = t.Choose(r.Tool(), r); err != nil {
 		return nil, err
 	}
 	if n.image, err = imageOf(n.agent, r); err != nil {
@@ -139,14 +147,6 @@ func imageOf(a *agents.Agent, r agents.Request) (imageref.Ref, error) {
 	return ref, err
 }
 
-// toolOf returns the name of the tool that starts such an agent.
-func toolOf(r agents.Request) string {
-	if r.Research {
-		return "sandbox_research"
-	}
-	return "sandbox_agent"
-}
-
 // mostPrevious bounds the siblings whose output a sandbox sees, with its other mounts: each takes two descriptors of one
 // message to the runner.
 const mostPrevious = 64
@@ -158,16 +158,17 @@ func (n *node) previous(others int) (all []runner.Mount) {
 	defer n.mu.Unlock()
 	for _, c := range n.children {
 		if c.ended {
-			all = append(all, runner.Mount{Source: c.out, Target: previousInside + "/" + c.name, ReadOnly: true})
+			all = append(all, runner.Mount{Source: c.out, Target: PreviousDir + "/" + c.name, ReadOnly: true})
 		}
 	}
 	return all[max(0, len(all)-max(0, mostPrevious-others)):]
 }
 
-// Paths in a sandbox.
-const (
-	previousInside = "/in/previous-jobs"
-)
+// PreviousDir has the outputs of siblings that have ended, in a sandbox.
+const PreviousDir = "/in/previous-jobs"
+
+// ExitFailed is the exit code of a run that could not be completed.
+const ExitFailed = 125
 
 // logged writes to a file of the sidecar directory, for a stream that is too long for memory.
 func logged(dir, name string) (*record, error) {

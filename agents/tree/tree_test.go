@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/agents"
+	"demesne/agents/workspace"
 	"demesne/runner"
 )
 
@@ -19,7 +20,7 @@ const mostMounts = 64
 
 // TestMountsFit checks that a child with many finished siblings does not have more mounts than a sandbox can have.
 func TestMountsFit(t *testing.T) {
-	tr := &tree{work: &workspace{dir: "/w", mounts: make([]runner.Mount, 5)}}
+	tr := &Tree{work: &workspace.Workspace{Dir: "/w", Mounts: make([]runner.Mount, 5)}}
 	parent := &node{tree: tr, dirs: &dirs{workspace: "/w"}}
 	for i := range 70 {
 		parent.children = append(parent.children, &child{name: fmt.Sprint(i), out: fmt.Sprint("/out/", i), ended: true})

@@ -2,15 +2,16 @@ package executor
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
 	"demesne/build/recipe"
 	"demesne/images"
 	"demesne/images/oci"
 	"demesne/internal/flock"
 	"demesne/runner"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 )
 
 // once builds the image of a recipe, unless the store has it. One process builds it, and others wait for its result.

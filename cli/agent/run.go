@@ -7,9 +7,9 @@ import (
 	"os/exec"
 	"strings"
 
+	"demesne/agents/agentcmd"
 	"demesne/cli/app"
 	"demesne/internal/cmdline"
-	"demesne/mcp/install"
 	"demesne/runner/client"
 )
 
@@ -23,13 +23,13 @@ func executeAgent(args []string) (int, error) {
 
 // Research returns demesne research.
 func Research() app.Verb {
-	flags := func() cmdline.Flags { return (&install.AgentOptions{}).Flags(true) }
-	return app.External(*(&install.AgentOptions{}).Command(true), flags, client.FrontendProgram, frontend, "research")
+	flags := func() cmdline.Flags { return (&agentcmd.Options{}).Flags(true) }
+	return app.External(*(&agentcmd.Options{}).Command(true), flags, client.FrontendProgram, frontend, "research")
 }
 
 // agentRunTopic describes demesne agent run on the page of demesne agent.
 func agentRunTopic() cmdline.Topic {
-	c := (&install.AgentOptions{}).Command(false)
+	c := (&agentcmd.Options{}).Command(false)
 	t := cmdline.Topic{Section: "AGENT RUN", Summary: c.Summary, Text: "demesne agent run " + strings.Join(c.Usage, "") + "\n\n" + c.About}
 	for _, f := range c.Flags {
 		t.Entries = append(t.Entries, cmdline.Entry{Name: strings.TrimSpace("--" + f.Long + " " + f.Arg), Text: f.Help})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/agents/agentcmd"
 	"demesne/agents/terminal"
 	"demesne/cli/app"
 	"demesne/cli/launch"
@@ -21,7 +22,6 @@ import (
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
-	"demesne/mcp/install"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/session"
@@ -93,7 +93,7 @@ func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err err
 	t.agent, err = catalog.In(o.Image.Given).Find(name)
 	switch {
 	case errors.Is(err, agents.ErrNoProgram):
-		return text.Hinted(err, install.ProgramHint)
+		return text.Hinted(err, agentcmd.ProgramHint)
 	case err != nil:
 		return text.Hinted(err, "docs/reference/agents.md lists the agents, and the variables and files that hold their credentials")
 	}
@@ -304,7 +304,7 @@ func (t *agentTerminal) start(j *launch.Execution, spec runner.Spec, r *launch.R
 	opts := j.RunOptions()
 	opts.KeepEmpty = t.branch != nil
 	done, err := s.Run(j.Sig.Ctx, c, opts, cb)
-	return j.Ended(done, install.ProgramError(err, &t.agent.Provider, t.rootImage(), j.Cmd.Argv[0]))
+	return j.Ended(done, t.agent.Provider.Explain(err, t.rootImage(), j.Cmd.Argv[0]))
 }
 
 // renewing makes the callbacks start to renew the credential, once the sandbox exists.

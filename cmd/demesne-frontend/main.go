@@ -8,7 +8,7 @@
 //
 //	demesne-frontend mcp      the MCP server: see package mcp/serve
 //	demesne-frontend serve    HTTP APIs: see package server/serve
-//	demesne-frontend agent    coding agents without a terminal: see package agents/tree
+//	demesne-frontend agent    coding agents without a terminal: see package agents/headless
 //	demesne-frontend kernel, notebook, repl   code in kernels: see package kernels/jupyter
 //	demesne-frontend selftest   attacks in a sandbox: see package runner/selftest
 //	demesne-frontend vault    the stored secrets: see package session/vault
@@ -23,7 +23,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"demesne/agents/tree"
+	"demesne/agents/headless"
 	"demesne/internal/cmdline"
 	"demesne/kernels/jupyter"
 	mcp "demesne/mcp/serve"
@@ -67,7 +67,7 @@ func frontend(name string) func() {
 	case "serve":
 		return server.Main
 	case "agent":
-		return tree.Main
+		return headless.Main
 	case "kernel", "notebook", "repl":
 		return func() { jupyter.Main(name) }
 	case "selftest":

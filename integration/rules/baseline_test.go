@@ -65,7 +65,6 @@ func TestRuleNumbers(t *testing.T) {
 // run up, the functions that should be methods. A number only falls: lower it with the change that allows it.
 var baseline = map[string]map[string]int{
 	"TestRuleImports": {
-		"agents/tree":    20,
 		"runner/sandbox": 16,
 	},
 	"TestRuleArrows": {

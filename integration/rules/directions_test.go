@@ -28,7 +28,7 @@ var floors = [][]string{
 	{"cli/changes", "cli/progress"},
 	{"cli/app"},
 	{"cli/stream"},
-	{"server/serve", "mcp/serve"},
+	{"server/serve", "mcp/serve", "agents/headless"},
 	{"server/apibackend"},
 	{"mcp/toolbackend", "agents/tree", "agents/terminal", "kernels/jupyter"},
 	{"server/runs"},

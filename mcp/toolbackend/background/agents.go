@@ -120,13 +120,5 @@ func (f *Jobs) Model(name, tool, image string) error {
 
 // CheckModel returns why an agent cannot run here, or nil.
 func (f *Jobs) CheckModel(r agents.Request) error {
-	return f.Model(r.Model, toolOf(r), r.Image)
-}
-
-// toolOf returns the tool that starts an agent.
-func toolOf(r agents.Request) string {
-	if r.Research {
-		return "sandbox_research"
-	}
-	return "sandbox_agent"
+	return f.Model(r.Model, r.Tool(), r.Image)
 }

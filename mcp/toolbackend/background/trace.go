@@ -59,7 +59,7 @@ func (f *Jobs) Trace(_ context.Context, id string) (events []agents.Event, reque
 		return nil, nil, err
 	}
 	dir := filepath.Join(root, f.DirectoryOf(j), sidecarDir)
-	if a, err := f.agents.In(r.Image).Choose(toolOf(r), r.Model); err == nil {
+	if a, err := f.agents.In(r.Image).Choose(r.Tool(), r.Model); err == nil {
 		t := agents.NewTranscript(a.Format(), func(e agents.Event) {
 			if e.Text = clipped(e.Text); len(events) == maxTrace {
 				events = append(events[:0], events[1:]...)

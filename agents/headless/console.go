@@ -1,4 +1,4 @@
-package tree
+package headless
 
 import (
 	"bufio"
@@ -9,16 +9,19 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"demesne/agents"
+	"demesne/agents/agentcmd"
+	"demesne/agents/tree"
+	"demesne/agents/workspace"
 	"demesne/internal/cmdline"
 	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/mcp"
-	"demesne/mcp/install"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/session"
@@ -57,7 +60,7 @@ func (f *console) main(args []string) int {
 	code, err := verbs[args[0]](args[1:])
 	if err != nil {
 		f.report(args[0], err)
-		return max(code, exitFailed)
+		return max(code, tree.ExitFailed)
 	}
 	return code
 }
@@ -82,12 +85,12 @@ func (f *console) report(verb string, err error) {
 // stored is a job of this program on disk. Jobs of the MCP server have only the request.
 type stored struct {
 	agents.Request
-	Out string `json:",omitempty"` // see install.AgentOptions
+	Out string `json:",omitempty"` // see agentcmd.Options
 }
 
 // run runs an agent for a person.
 func (f *console) run(args []string, research bool) (int, error) {
-	o := &install.AgentOptions{}
+	o := &agentcmd.Options{}
 	line := o.Command(research)
 	rest, err := line.Parse(args)
 	switch {
@@ -144,10 +147,10 @@ func (f *console) start(job stored) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if _, err := chooser(catalog, runner.FrontendCLI)(toolOf(job.Request), job.Request); err != nil {
+	if _, err := chooser(catalog, runner.FrontendCLI)(job.Request.Tool(), job.Request); err != nil {
 		return 0, err
 	}
-	if _, err := openWorkspace(job.Workspace, ""); err != nil {
+	if _, err := workspace.Open(job.Workspace, ""); err != nil {
 		return 0, err
 	}
 	argv, err := client.FindFrontend("agent")
@@ -228,14 +231,14 @@ func (f *console) request(args []string) (int, error) {
 		defer mu.Unlock()
 		out.Encode(e)
 	}
-	res, err := f.do(ctx, front, job, "", func(n notice) {
-		if s := n.progress(); s != "" {
+	res, err := f.do(ctx, front, job, "", func(n tree.Notice) {
+		if s := progress(n); s != "" {
 			say(agents.Message{Progress: s})
 		}
 	})
 	if err != nil {
 		say(agents.Message{Error: err.Error(), Hint: text.HintOf(err)})
-		return exitFailed, nil
+		return tree.ExitFailed, nil
 	}
 	say(agents.Message{Result: res})
 	return 0, nil
@@ -249,7 +252,7 @@ func (f *console) catalog() (*agents.Catalog, error) {
 // chooser returns the function that finds the agent of a request. Its errors name the command of a person at the command
 // line, or the tool.
 func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r agents.Request) (*agents.Agent, error) {
-	command := map[string]string{"sandbox_agent": "demesne agent run", "sandbox_research": "demesne research"}
+	command := map[string]string{agents.ToolAgent: "demesne agent run", agents.ToolResearch: "demesne research"}
 	return func(tool string, r agents.Request) (*agents.Agent, error) {
 		if front == runner.FrontendCLI {
 			tool = command[tool]
@@ -259,7 +262,7 @@ func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r
 		}
 		a, err := catalog.In(r.Image).Choose(tool, r.Model)
 		if errors.Is(err, agents.ErrNoProgram) && front == runner.FrontendCLI {
-			err = text.Hinted(err, install.ProgramHint)
+			err = text.Hinted(err, agentcmd.ProgramHint)
 		}
 		return a, err
 	}
@@ -268,7 +271,7 @@ func chooser(catalog *agents.Catalog, front runner.Frontend) func(tool string, r
 // checkNames refuses inputs whose names an agent's sandbox needs itself.
 func checkNames(inputs []runner.Input) error {
 	for _, in := range inputs {
-		if in.Name == path.Base(agents.ConfigDir) || in.Name == path.Base(previousInside) {
+		if in.Name == path.Base(agents.ConfigDir) || in.Name == path.Base(tree.PreviousDir) {
 			return text.Hinted(fmt.Errorf("input %q: the agent's sandbox has /in/%s already", in.Path, in.Name), "use PATH:NAME to rename it")
 		}
 	}
@@ -276,7 +279,7 @@ func checkNames(inputs []runner.Input) error {
 }
 
 // do runs an agent to its end. dir is the name of its directory; empty: a new one.
-func (f *console) do(ctx context.Context, front runner.Frontend, job stored, dir string, show func(notice)) (*agents.Result, error) {
+func (f *console) do(ctx context.Context, front runner.Frontend, job stored, dir string, show func(tree.Notice)) (*agents.Result, error) {
 	catalog, err := f.catalog()
 	if err != nil {
 		return nil, err
@@ -302,13 +305,40 @@ func (f *console) do(ctx context.Context, front runner.Frontend, job stored, dir
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{sessions: s, choose: chooser(catalog, front), research: research, show: show,
-		allowResearch: job.AllowResearch, private: len(job.Inputs) > 0 || job.Workspace != "" || job.Out != ""}
-	t.serve = f.nested(catalog, front.Namespace())
-	t.tools = f.hostTools(catalog, func(line string) {
+	t := &tree.Tree{
+		Sessions: s, Choose: chooser(catalog, front), Research: research, Show: show, Serve: nested(f.getenv, catalog, front.Namespace()),
+		AllowResearch: job.AllowResearch, Private: len(job.Inputs) > 0 || job.Workspace != "" || job.Out != "",
+	}
+	t.Tools = readHostTools(f.getenv, catalog, func(line string) {
 		if show != nil {
-			show(notice{Time: time.Now(), Event: agents.Event{Kind: noticeNote, Text: text.SafeLine(line)}})
+			show(tree.Notice{Time: time.Now(), Event: agents.Event{Kind: tree.NoticeNote, Text: text.SafeLine(line)}})
 		}
 	})
-	return t.run(ctx, job.Request, d, job.Out)
+	return t.Run(ctx, job.Request, d, job.Out)
+}
+
+// post is the verb for demesne, which does not link net/http: it sends stdin to a URL, and prints the status on a line
+// before the response.
+func (f *console) post(args []string) (int, error) {
+	if len(args) != 1 {
+		return 0, errors.New("needs one URL")
+	}
+	body, err := io.ReadAll(io.LimitReader(f.stdin, postMost))
+	if err != nil {
+		return 0, fmt.Errorf("read body: %w", err)
+	}
+	status, response, err := post(context.Background(), args[0], body)
+	if err != nil {
+		return 0, err
+	}
+	_, err = fmt.Fprintf(f.stdout, "%d\n%s", status, response)
+	return 0, err
+}
+
+func absolute(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("output %q: %w", path, err)
+	}
+	return abs, nil
 }

@@ -1,27 +1,18 @@
-// Package tree runs coding agents in sandboxes, without a terminal: the frontend agent of demesne-frontend.
+// Package headless runs coding agents in sandboxes, without a terminal: the frontend agent of demesne-frontend.
 //
 //	run PROMPT        runs an agent; demesne agent run executes this
 //	research PROMPT   likewise, with the whole network and without inputs; demesne research executes this
 //	attend-job ID     runs an agent as a background job; --background and the MCP server start this
 //	request           runs the agent of one JSON line on stdin, and prints events as JSON lines, the last of them with the
 //	                  result; the MCP server starts this, and closes stdin to end it
+//	post URL          sends stdin to a server that renews a credential, for demesne, which does not link net/http
 //
-// One process runs one tree: the first agent, the agents and commands that it starts through the MCP server in its
-// sandbox, and theirs. So one signal ends the whole tree, what a child uses counts as its parent's, and a killed process
-// leaves nothing: its sandboxes end with its connection to the runner.
-//
-//	tree.go, node.go    one agent from its directories to its results; dirs.go has the layout
-//	attempts.go         the executions of its program: rate limits, renewed credentials; retry.go
-//	backend.go          its children: names.go, childdir.go, registry.go (jobs), sandboxes.go (sandboxes)
-//	usage.go, budget.go what it uses, and may use
-//	console.go, view.go    command lines, and what people see
-//
-// The package knows no vendor: package agents plans what is executed. A sandbox never gets a credential. The routes that
-// the proxy provides on its loopback insert it.
+// Package agents/tree runs the agents. This package has the command lines (console.go), what people see (view.go), and the
+// operator's rules for the MCP servers in the agents' sandboxes (serve.go, hosttools.go).
 //
 // The exit code is that of the agent's program. It is 137 if the run went over its budget, and 125 if the program ended
 // without having done its work; stderr has the reason.
-package tree
+package headless
 
 import (
 	"os"

@@ -1,19 +1,19 @@
-package install
+// Package agentcmd is the command lines of demesne agent run and demesne research. cli shows and completes them, and package
+// agents/headless executes them.
+package agentcmd
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 
 	"demesne/agents"
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
-	"demesne/runner/ipc"
 )
 
-// AgentOptions holds a command line of the frontend agent.
-type AgentOptions struct {
+// Options holds one command line.
+type Options struct {
 	Request    agents.Request // without Prompt and Inputs
 	Inputs     []string       // PATH[:NAME]
 	Out        string
@@ -24,20 +24,6 @@ type AgentOptions struct {
 // ProgramHint is the hint for an agent whose program this machine lacks.
 const ProgramHint = "install it so that PATH has it, or give an image that has it: --image NAME"
 
-// ProgramError explains the error of an agent that could not be started because its image lacks argv0: the agent's program,
-// or the shell that starts it. It returns other errors as they are.
-func ProgramError(err error, p *agents.Provider, image, argv0 string) error {
-	var e *ipc.Error
-	if image == "" || !errors.As(err, &e) || e.Code != ipc.CodeCommandNotFound {
-		return err
-	}
-	hint := fmt.Sprintf("install %s in the image, in a directory of its PATH", p.Command)
-	if argv0 != p.Command {
-		hint = fmt.Sprintf("%s needs %s: install both in the image", p.Command, argv0)
-	}
-	return text.Hinted(fmt.Errorf("image %q has no %q: %w", image, argv0, err), "%s", hint)
-}
-
 const (
 	groupTask   = "Task"
 	groupBounds = "Bounds"
@@ -47,7 +33,7 @@ const (
 var agentModes = []string{"none", "package-managers"}
 
 // Flags returns the flags of demesne agent run, or of demesne research, bound to o.
-func (o *AgentOptions) Flags(research bool) cmdline.Flags {
+func (o *Options) Flags(research bool) cmdline.Flags {
 	r := &o.Request
 	task := cmdline.Flags{
 		{Group: groupTask, Long: "model", Arg: "NAME", Set: cmdline.Text(&r.Model),
@@ -100,7 +86,7 @@ func (o *AgentOptions) Flags(research bool) cmdline.Flags {
 
 const groupOutcome = "Result"
 
-func (o *AgentOptions) setImage(s string) error {
+func (o *Options) setImage(s string) error {
 	_, err := imageref.Parse(s)
 	if inner := errors.Unwrap(err); inner != nil {
 		err = inner // the name is in the message already
@@ -151,7 +137,7 @@ func turns(to *int) func(string) error {
 
 // Command returns the command line of demesne agent run, or of demesne research, whose flags set o. Program and
 // Name are those of the program that executes that frontend.
-func (o *AgentOptions) Command(research bool) *cmdline.Command {
+func (o *Options) Command(research bool) *cmdline.Command {
 	if research {
 		return o.researchCommand()
 	}
@@ -180,7 +166,7 @@ The exit code is that of the agent's program, 137 if a bound ended it, and 125 i
 	}
 }
 
-func (o *AgentOptions) researchCommand() *cmdline.Command {
+func (o *Options) researchCommand() *cmdline.Command {
 	return &cmdline.Command{
 		Program: "demesne", Name: "research", Usage: []string{"[flags] PROMPT"},
 		Summary: "run a coding agent with the whole network and no inputs",

@@ -1,4 +1,4 @@
-package tree
+package headless
 
 import (
 	"encoding/json"
@@ -7,25 +7,26 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/agents/tree"
 	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/session"
 )
 
 // story is what happened in one run.
-func story() []notice {
+func story() []tree.Notice {
 	code := 137
 	event := func(kind, text string) agents.Event { return agents.Event{Kind: kind, Text: text} }
-	return []notice{
-		{Event: event(noticeStarted, ""), Output: "/o/out"},
+	return []tree.Notice{
+		{Event: event(tree.NoticeStarted, ""), Output: "/o/out"},
 		{Event: event("text", "I look.\nThen I write.\n")},
 		{Event: agents.Event{Kind: "tool_call", Tool: "Bash", Text: "ls \x1b[2J"}},
 		{Event: event("tool_result", "fine")},
 		{Event: agents.Event{Kind: "tool_result", Text: "no such file", Failed: true}},
 		{Event: event("text", "one\ntwo"), Child: "a/b"},
-		{Event: event(noticeUsage, ""), Total: 0.5, Turns: 1},
-		{Event: event(noticeWaiting, "a rate limit"), Until: time.Date(2026, 1, 1, 12, 30, 0, 0, time.Local)},
-		{Event: event(noticeEnded, "budget: turns: 4 of 3"), Total: 0.75, ExitCode: &code},
+		{Event: event(tree.NoticeUsage, ""), Total: 0.5, Turns: 1},
+		{Event: event(tree.NoticeWaiting, "a rate limit"), Until: time.Date(2026, 1, 1, 12, 30, 0, 0, time.Local)},
+		{Event: event(tree.NoticeEnded, "budget: turns: 4 of 3"), Total: 0.75, ExitCode: &code},
 	}
 }
 
@@ -57,8 +58,8 @@ func TestViewAnswer(t *testing.T) {
 		var out, errs strings.Builder
 		v := newView(&out, &errs, false, cmdline.Terminal{})
 		v.raw, v.same = false, c.same
-		v.show(notice{Event: agents.Event{Kind: "text", Text: "It is\ndone.\n"}})
-		v.show(notice{Event: agents.Event{Kind: "text", Text: "of a child"}, Child: "a"})
+		v.show(tree.Notice{Event: agents.Event{Kind: "text", Text: "It is\ndone.\n"}})
+		v.show(tree.Notice{Event: agents.Event{Kind: "text", Text: "of a child"}, Child: "a"})
 		v.answer(&agents.Result{RunResult: session.RunResult{Result: &runner.Result{}, Stdout: session.Tail{Text: c.answer}}})
 		if out.String() != c.want {
 			t.Errorf("%+v: stdout %q", c, out.String())
@@ -92,7 +93,7 @@ func TestViewJSON(t *testing.T) {
 func TestProgress(t *testing.T) {
 	var got []string
 	for _, n := range story() {
-		if s := n.progress(); s != "" {
+		if s := progress(n); s != "" {
 			got = append(got, s)
 		}
 	}

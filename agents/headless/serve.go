@@ -1,4 +1,4 @@
-package tree
+package headless
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/agents/tree"
 	"demesne/internal/cmdline"
 	"demesne/mcp"
 	"demesne/runner"
@@ -17,23 +18,14 @@ import (
 
 // nested returns the function that serves the MCP server of an agent on a listener in its sandbox. What connects is a
 // process of that sandbox: so the server needs no name or token from its caller.
-func (f *console) nested(catalog *agents.Catalog, namespace string) func(context.Context, net.Listener, mcp.Service) error {
-	return func(ctx context.Context, l net.Listener, b mcp.Service) error {
-		own := catalog
-		parent, ok := b.(children)
-		if ok {
-			own = catalog.In(parent.n.req.Image) // which children inherit
-		}
-		o, err := f.nestedOptions(own, namespace)
+func nested(getenv func(string) string, catalog *agents.Catalog, namespace string) func(context.Context, net.Listener, tree.Parent) error {
+	return func(ctx context.Context, l net.Listener, p tree.Parent) error {
+		o, err := nestedOptions(getenv, catalog.In(p.Image), namespace) // children inherit the image
 		if err != nil {
 			return err
 		}
-		if ok {
-			o.Models = first(o.Models, parent.n.agent.Model)
-			o.Research = parent.n.offered()
-		}
-		s := mcp.New(b, o)
-		server := &http.Server{Handler: s.Handler(mcp.HTTPOptions{}), ReadHeaderTimeout: 10 * time.Second}
+		o.Models, o.Research = first(o.Models, p.Model), p.Research
+		server := &http.Server{Handler: mcp.New(p, o).Handler(mcp.HTTPOptions{}), ReadHeaderTimeout: 10 * time.Second}
 		defer context.AfterFunc(ctx, func() { server.Close() })()
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -47,8 +39,8 @@ func first(list []string, v string) []string {
 	return append([]string{v}, slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == v })...)
 }
 
-func (f *console) nestedOptions(catalog *agents.Catalog, namespace string) (mcp.Options, error) {
-	bounds, err := operator.FromEnvironment(f.getenv)
+func nestedOptions(getenv func(string) string, catalog *agents.Catalog, namespace string) (mcp.Options, error) {
+	bounds, err := operator.FromEnvironment(getenv)
 	if err != nil {
 		return mcp.Options{}, err
 	}

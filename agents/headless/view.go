@@ -1,4 +1,4 @@
-package tree
+package headless
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"demesne/agents"
+	"demesne/agents/tree"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 )
@@ -41,7 +42,7 @@ func newView(out, errs io.Writer, asJSON bool, term cmdline.Terminal) *view {
 	return v
 }
 
-func (v *view) show(n notice) {
+func (v *view) show(n tree.Notice) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.json {
@@ -75,9 +76,9 @@ func (v *view) answer(r *agents.Result) {
 }
 
 // line returns the text of a notice, or "" for one that is not shown.
-func (v *view) line(n notice) string {
+func (v *view) line(n tree.Notice) string {
 	switch n.Kind {
-	case noticeStarted:
+	case tree.NoticeStarted:
 		return "output: " + text.SafeLine(n.Output)
 	case "text":
 		return lines(strings.TrimRight(n.Text, "\n"))
@@ -90,19 +91,19 @@ func (v *view) line(n notice) string {
 		return ""
 	case "error", "rate_limit":
 		return v.term.Yellow(text.SafeLine(n.Text))
-	case noticeUsage:
+	case tree.NoticeUsage:
 		return v.term.Green(fmt.Sprintf("$%.4f, %s", n.Total, countOf(n.Turns)))
-	case noticeWaiting:
+	case tree.NoticeWaiting:
 		return v.term.Yellow(fmt.Sprintf("waiting until %s for the end of %s", n.Until.Local().Format(time.TimeOnly), n.Event.Text))
-	case noticeNote:
+	case tree.NoticeNote:
 		return "note: " + n.Event.Text
-	case noticeEnded:
+	case tree.NoticeEnded:
 		return v.ended(n)
 	}
 	return ""
 }
 
-func (v *view) ended(n notice) string {
+func (v *view) ended(n tree.Notice) string {
 	if n.Event.Text == "" {
 		return fmt.Sprintf("ended: $%.4f", n.Total)
 	}
@@ -129,7 +130,7 @@ func lines(s string) string {
 func prefixed(prefix, s string) string { return prefix + strings.ReplaceAll(s, "\n", "\n"+prefix) }
 
 // progress returns one line for a caller that shows what the agent does, or "".
-func (n notice) progress() string {
+func progress(n tree.Notice) string {
 	v := view{}
 	line, _, _ := strings.Cut(v.line(n), "\n")
 	if line != "" && n.Child != "" {
