@@ -2,11 +2,8 @@ package tree
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,10 +27,8 @@ type registry struct {
 
 // job is a background job in this process.
 type job struct {
-	id      string
-	started time.Time
-	cancel  context.CancelCauseFunc
-	done    chan struct{} // closed at the end
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed at the end
 
 	mu    sync.Mutex
 	state session.Job
@@ -47,8 +42,7 @@ type work func(ctx context.Context, j *job) (*session.RunResult, error)
 // start starts a job, whose context ends with ctx or when it is cancelled.
 func (r *registry) start(ctx context.Context, do work) *job {
 	ctx, cancel := context.WithCancelCause(ctx)
-	j := &job{id: newJobID(), started: time.Now(), cancel: cancel, done: make(chan struct{})}
-	j.state = session.Job{ID: j.id, Status: jobs.Running, Started: j.started}
+	j := &job{cancel: cancel, done: make(chan struct{}), state: session.Job{ID: jobs.NewID(), Status: jobs.Running, Started: time.Now()}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.jobs == nil {
@@ -59,17 +53,9 @@ func (r *registry) start(ctx context.Context, do work) *job {
 			delete(r.jobs, id)
 		}
 	}
-	r.jobs[j.id] = j
+	r.jobs[j.state.ID] = j
 	go j.run(ctx, do)
 	return j
-}
-
-// newJobID returns an id in the form of those that outlive a process.
-func newJobID() string {
-	var b [16]byte
-	rand.Read(b[:])
-	h := hex.EncodeToString(b[:])
-	return "job-" + strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")
 }
 
 func (j *job) run(ctx context.Context, do work) {
@@ -79,16 +65,15 @@ func (j *job) run(ctx context.Context, do work) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.state.Ended, j.state.Outcome = time.Now(), res
-	switch {
-	case errors.Is(context.Cause(ctx), errCancelled):
+	if errors.Is(context.Cause(ctx), errCancelled) {
 		j.state.Status, j.state.Message = jobs.Cancelled, errCancelled.Error()
-	case err != nil:
-		j.state.Status, j.state.Message = jobs.Failed, err.Error()
-	case res.Result.Reason == runner.Lost:
-		j.state.Status, j.state.Message = jobs.Failed, res.Result.Detail
-	default:
-		j.state.Status, j.state.Message = jobs.Succeeded, res.Result.Detail
+		return
 	}
+	var ended *runner.Result
+	if res != nil {
+		ended = res.Result
+	}
+	j.state.Status, j.state.Message = jobs.Outcome(ended, err)
 }
 
 // attempt does the work, and turns a panic into an error: one child must not end the others.

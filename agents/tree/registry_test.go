@@ -35,18 +35,18 @@ func TestRegistry(t *testing.T) {
 		var r registry
 		j := r.start(t.Context(), c.do)
 		if c.cancel {
-			if s, err := r.wait(t.Context(), j.id, time.Millisecond); err != nil || s.Status != jobs.Running {
+			if s, err := r.wait(t.Context(), j.state.ID, time.Millisecond); err != nil || s.Status != jobs.Running {
 				t.Errorf("%s: before: %+v, %v", name, s, err)
 			}
-			if _, err := r.stop(t.Context(), j.id); err != nil {
+			if _, err := r.stop(t.Context(), j.state.ID); err != nil {
 				t.Error(err)
 			}
 		}
-		s, err := r.wait(t.Context(), j.id, time.Minute)
+		s, err := r.wait(t.Context(), j.state.ID, time.Minute)
 		if err != nil || s.Status != c.status || s.Message != c.message || s.Ended.IsZero() {
 			t.Errorf("%s: %+v, %v", name, s, err)
 		}
-		if again, _ := r.stop(t.Context(), j.id); again.Status != c.status || !again.Ended.Equal(s.Ended) {
+		if again, _ := r.stop(t.Context(), j.state.ID); again.Status != c.status || !again.Ended.Equal(s.Ended) {
 			t.Errorf("%s: cancelled after its end: %+v", name, again)
 		}
 	}
@@ -65,10 +65,10 @@ func TestRegistryForgets(t *testing.T) {
 	old.state.Ended = time.Now().Add(-2 * keepEnded)
 	j := r.start(t.Context(), nothing)
 	<-j.done
-	if _, err := r.find(old.id); err == nil {
+	if _, err := r.find(old.state.ID); err == nil {
 		t.Error("an old job is remembered")
 	}
-	if _, err := r.find(j.id); err != nil {
+	if _, err := r.find(j.state.ID); err != nil {
 		t.Error(err)
 	}
 }

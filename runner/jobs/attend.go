@@ -89,19 +89,26 @@ func (s *Store) attend(ctx context.Context, turn *flock.Turn, dir string, what j
 	if err == nil {
 		res, err = run(ctx, what, out, errs)
 	}
-	switch {
-	case errors.Is(context.Cause(ctx), errCancelled):
+	if errors.Is(context.Cause(ctx), errCancelled) {
 		why := context.Cause(ctx).Error()
 		if res != nil {
 			res.Detail = why // which a signal does not say
 		}
 		return ended{Status: Cancelled, Message: why, Result: res}
-	case err != nil:
-		return ended{Status: Failed, Message: err.Error(), Result: res}
-	case res.Reason == runner.Lost:
-		return ended{Status: Failed, Message: res.Detail, Result: res}
 	}
-	return ended{Status: Succeeded, Message: res.Detail, Result: res}
+	status, why := Outcome(res, err)
+	return ended{Status: status, Message: why, Result: res}
+}
+
+// Outcome returns the status of a job that ended by itself, and its message. res may be nil if err is not.
+func Outcome(res *runner.Result, err error) (Status, string) {
+	switch {
+	case err != nil:
+		return Failed, err.Error()
+	case res.Reason == runner.Lost:
+		return Failed, res.Detail
+	}
+	return Succeeded, res.Detail
 }
 
 // maxControl is longer than what Cancel writes. A write of so much to a FIFO is atomic.

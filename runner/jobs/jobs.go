@@ -138,8 +138,8 @@ func Open(dir string) (*Store, error) {
 
 const prefix = "job-"
 
-// newID returns a random id, so that two stores never use the same one.
-func newID() string {
+// NewID returns a random id, so that two stores never use the same one.
+func NewID() string {
 	var b [16]byte
 	rand.Read(b[:])
 	h := hex.EncodeToString(b[:])

@@ -32,7 +32,7 @@ func (s *Store) Start(argv []string, what any) (*Job, error) {
 	if err := s.room(); err != nil {
 		return nil, err
 	}
-	id := newID()
+	id := NewID()
 	dir := filepath.Join(s.dir, id)
 	if err := s.begin(argv, id, dir, raw); err != nil {
 		os.RemoveAll(dir)
