@@ -160,6 +160,16 @@ func TestEscapeF15Sys(t *testing.T) {
 	b.refusedAll(t, "mount_cgroup mount_cgroup2 mount_sysfs mount_proc remount_sys", "EPERM")
 }
 
+// TestEscapeF43Firmware checks that no command reads the machine's memory map, or other files of its firmware (F43).
+func TestEscapeF43Firmware(t *testing.T) {
+	b := newBox(t)
+	got := b.sh(`test -d /sys/class/net/lo || echo no sysfs; find /sys/firmware /sys/devices/virtual/powercap -type f 2>/dev/null | while read f; do (head -c 1 $f | grep -q .) 2>/dev/null && echo "readable $f"; done; true`)
+	if got = strings.TrimPrefix(got, "no sysfs\n"); got != "" {
+		t.Error(got)
+	}
+	b.refusedAll(t, "umount_firmware", "EPERM", "EINVAL", "ENOENT")
+}
+
 // TestEscapeF16Mounts checks that mounts are locked (F16). Neither the sandbox's root nor the root of a user
 // namespace created under --nesting can undo them.
 func TestEscapeF16Mounts(t *testing.T) {

@@ -10,33 +10,34 @@ import (
 	"demesne/internal/procself"
 )
 
-// maskPaths are hidden and readonlyPaths made read-only in every sandbox. They are the usual lists of the OCI
-// runtime-spec, plus pressure. Any user may write triggers to the files in pressure, which the kernel then watches
-// and charges to no process (Documentation/accounting/psi.rst).
+// maskPaths and sysMaskPaths are hidden and readonlyPaths made read-only in every sandbox. They are the usual lists of
+// the OCI runtime-spec and of Docker, plus pressure. Any user may write triggers to the files in pressure, which the
+// kernel then watches and charges to no process (Documentation/accounting/psi.rst).
 var (
 	maskPaths = []string{
 		"acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "timer_list",
 		"timer_stats", "sched_debug", "scsi",
 	}
 	readonlyPaths = []string{"bus", "fs", "irq", "pressure", "sys", "sysrq-trigger"}
+	sysMaskPaths  = []string{"firmware", "devices/virtual/powercap"}
 )
 
-// MaskProc covers the parts of /proc that a sandbox must not see or write: details of the machine's hardware and keys,
-// and settings that apply to the whole machine. libcontainer would do it before PID 1 is executed; here it runs in
-// parallel with PID 1's own start, which takes longer.
+// MaskProc covers the parts of /proc and /sys that a sandbox must not see or write: details of the machine's hardware
+// and keys, and settings that apply to the whole machine. libcontainer would do it before PID 1 is executed; here it
+// runs in parallel with PID 1's own start, which takes longer.
 //
 // It works in the mount namespace of a sandbox in which no command has run yet. It uses descriptors, so it follows
 // no file that an image put at /proc. The system calls are open_tree(2), mount_setattr(2) and move_mount(2). It does
 // not verify that the covers hold: PID 1 does (package pid1), and TestEscapeF14Proc tests it.
 //
-// In a sandbox with a masked /proc, a nested sandbox may not mount a new one (mount_too_revealing in the kernel).
-// So a sandbox that allows nesting gets no mask.
+// In a sandbox with a masked /proc or /sys, a nested sandbox may not mount a new one (mount_too_revealing in the
+// kernel). So a sandbox that allows nesting gets no mask.
 func MaskProc(mounts *os.File) error {
 	err := procself.OnDisposableThread(func() error {
 		if err := enterMounts(mounts); err != nil {
 			return err
 		}
-		proc, err := openProc()
+		proc, err := openMounted("/proc", unix.PROC_SUPER_MAGIC)
 		if err != nil {
 			return err
 		}
@@ -51,10 +52,28 @@ func MaskProc(mounts *os.File) error {
 				return fmt.Errorf("make %q read-only: %w", name, err)
 			}
 		}
-		return nil
+		return maskSys()
 	})
 	if err != nil {
-		return fmt.Errorf("mask /proc: %w", err)
+		return fmt.Errorf("mask /proc and /sys: %w", err)
+	}
+	return nil
+}
+
+// maskSys does nothing where no sysfs is mounted.
+func maskSys() error {
+	sys, err := openMounted("/sys", unix.SYSFS_MAGIC)
+	if err == unix.ENOTDIR || err == unix.ENOENT {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(sys)
+	for _, name := range sysMaskPaths {
+		if err := maskOne(sys, name, hidden); err != nil {
+			return fmt.Errorf("hide %q: %w", name, err)
+		}
 	}
 	return nil
 }
@@ -70,14 +89,14 @@ func enterMounts(ns *os.File) error {
 	return nil
 }
 
-// openProc opens /proc, and fails unless it is a procfs, whatever the image has there.
-func openProc() (int, error) {
-	fd, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// openMounted opens a directory, and fails unless it is of the file system, whatever the image has there.
+func openMounted(dir string, magic int64) (int, error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
 	var fs unix.Statfs_t
-	if err = unix.Fstatfs(fd, &fs); err == nil && fs.Type != unix.PROC_SUPER_MAGIC {
+	if err = unix.Fstatfs(fd, &fs); err == nil && int64(fs.Type) != magic {
 		err = unix.ENOTDIR
 	}
 	if err != nil {
@@ -88,8 +107,8 @@ func openProc() (int, error) {
 }
 
 // maskOne mounts the result of make over name; it ignores a missing name.
-func maskOne(proc int, name string, make func(at int) (int, error)) error {
-	at, err := fsutil.Openat2(proc, name, &unix.OpenHow{
+func maskOne(dir int, name string, make func(at int) (int, error)) error {
+	at, err := fsutil.Openat2(dir, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
 	})

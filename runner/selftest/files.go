@@ -35,6 +35,7 @@ var hostFiles = []struct {
 	{"F15", "open a setting of the kernel for writing", unix.O_WRONLY, false, []string{"/proc/sys/kernel/panic"}},
 	{"F15", "open /sys for writing", unix.O_WRONLY, false, []string{"/sys/kernel/uevent_helper", "/sys/kernel/profiling", "/sys/kernel/mm/transparent_hugepage/enabled"}},
 	{"F15", "read the firmware's tables", unix.O_RDONLY, true, []string{"/sys/firmware/acpi/tables/*", "/sys/firmware/dmi/tables/*", "/sys/firmware/fdt"}},
+	{"F43", "read the memory map of the firmware", unix.O_RDONLY, true, []string{"/sys/firmware/memmap/*/start"}},
 	{"P13", "open a disk or the memory", unix.O_RDONLY, false, []string{"/dev/mem", "/dev/sd[a-z]", "/dev/vd[a-z]", "/dev/nvme*", "/dev/dm-*", "/dev/loop-control", "/dev/loop[0-9]"}},
 	{"P13", "open /dev/kmsg", unix.O_RDONLY, false, []string{"/dev/kmsg"}},
 	{"P13", "open /dev/fuse, kvm or net/tun", unix.O_RDONLY, false, []string{"/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/vhost-net"}},

@@ -83,6 +83,7 @@ TRY(propagate, mount("none", "/", 0, MS_SHARED | MS_REC, 0))
 TRY(umount_in, umount2("/in/attempt", MNT_DETACH))
 TRY(umount_proc, umount2("/proc", MNT_DETACH))
 TRY(umount_kcore, umount2("/proc/kcore", MNT_DETACH))
+TRY(umount_firmware, umount2("/sys/firmware", MNT_DETACH))
 TRY(pivot_root, syscall(SYS_pivot_root, "/tmp", "/tmp"))
 TRY(chroot, chroot("/tmp"))
 TRY(open_tree, syscall(SYS_open_tree, AT_FDCWD, "/in/attempt", 1))
@@ -236,7 +237,7 @@ struct { char *name; long (*try)(void); } table[] = {
 #define T(n) {#n, try_##n}
 	T(unshare_user), T(unshare_mount), T(unshare_net), T(unshare_pid), T(unshare_ipc), T(unshare_uts), T(unshare_cgroup), T(unshare_time), T(unshare_many),
 	T(clone_user), T(clone_user_high), T(clone3_user), T(setns), T(setns_pidfd),
-	T(mount), T(bind), T(remount_in), T(remount_usr), T(remount_sys), T(propagate), T(umount_in), T(umount_proc), T(umount_kcore), T(pivot_root), T(chroot),
+	T(mount), T(bind), T(remount_in), T(remount_usr), T(remount_sys), T(propagate), T(umount_in), T(umount_proc), T(umount_kcore), T(umount_firmware), T(pivot_root), T(chroot),
 	T(open_tree), T(move_mount), T(fsopen), T(fsconfig), T(fsmount), T(fspick), T(mount_setattr), T(mount_cgroup), T(mount_cgroup2), T(mount_proc), T(mount_sysfs),
 	T(io_uring_setup), T(io_uring_enter), T(io_uring_register), T(add_key), T(request_key), T(keyctl), T(keyctl_user),
 	T(ptrace_init), T(ptrace_attach_init), T(vm_readv_init), T(vm_writev_init), T(pidfd_getfd_init), T(mem_init), T(mem_init_ro), T(environ_init), T(maps_init), T(fd_init),
