@@ -141,28 +141,20 @@ type hostResult struct {
 	Message string        `json:"message,omitempty"`
 	Expires string        `json:"expires,omitempty"`
 
-	ExitCode    *int        `json:"exit_code,omitempty"`
-	Stderr      *string     `json:"stderr,omitempty"`
-	Stdout      *string     `json:"stdout,omitempty"`
-	TimedOut    bool        `json:"timed_out,omitempty"`
-	StdoutBytes int64       `json:"stdout_bytes,omitempty"`
-	StderrBytes int64       `json:"stderr_bytes,omitempty"`
-	Content     *string     `json:"content,omitempty"`
-	Encoding    string      `json:"encoding,omitempty"`
-	Size        *int64      `json:"size,omitempty"`
-	Next        int64       `json:"next_offset,omitempty"`
-	Created     *bool       `json:"created,omitempty"`
-	Entries     []hostEntry `json:"entries,omitempty"`
-	Cut         bool        `json:"truncated,omitempty"`
-	Skipped     int         `json:"skipped,omitempty"`
-}
-
-type hostEntry struct {
-	Name     string    `json:"name"`
-	Type     string    `json:"type"`
-	Size     int64     `json:"size"`
-	Mode     string    `json:"mode"`
-	Modified time.Time `json:"modified"`
+	ExitCode    *int            `json:"exit_code,omitempty"`
+	Stderr      *string         `json:"stderr,omitempty"`
+	Stdout      *string         `json:"stdout,omitempty"`
+	TimedOut    bool            `json:"timed_out,omitempty"`
+	StdoutBytes int64           `json:"stdout_bytes,omitempty"`
+	StderrBytes int64           `json:"stderr_bytes,omitempty"`
+	Content     *string         `json:"content,omitempty"`
+	Encoding    string          `json:"encoding,omitempty"`
+	Size        *int64          `json:"size,omitempty"`
+	Next        int64           `json:"next_offset,omitempty"`
+	Created     *bool           `json:"created,omitempty"`
+	Entries     []hostcmd.Entry `json:"entries,omitempty"`
+	Cut         bool            `json:"truncated,omitempty"`
+	Skipped     int             `json:"skipped,omitempty"`
 }
 
 // hostCaller returns who asks. The name is the client's own, and only a person reads it.
@@ -308,10 +300,7 @@ func (r *hostResult) fill(d *hostcmd.Result, encoding string) {
 	case hostcmd.Write:
 		r.Size, r.Created = &d.Size, &d.Created
 	case hostcmd.List:
-		r.Cut = d.Cut
-		for _, e := range d.Entries {
-			r.Entries = append(r.Entries, hostEntry(e))
-		}
+		r.Cut, r.Entries = d.Cut, d.Entries
 	case hostcmd.Copy:
 		r.Size, r.Skipped = &d.Size, d.Skipped
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"demesne/client"
 	"demesne/session"
 )
 
@@ -31,9 +32,6 @@ type waiter struct {
 	namespace string
 	turn      chan struct{} // closed when it may run
 }
-
-// QueueState is what runs and waits.
-type QueueState struct{ Running, Waiting, MaxRunning, MaxWaiting int }
 
 // Acquire waits for a place for a command of ctx's caller. The caller calls done after the command's end. A nil Queue has
 // no bound.
@@ -151,14 +149,15 @@ func (q *Queue) remove(w *waiter) bool {
 	return at >= 0
 }
 
-// State returns what a caller may know: the operator of all commands, others of those of their namespace.
-func (q *Queue) State(c Caller) QueueState {
+// State returns what ctx's caller may know: the operator of all commands, others of those of their namespace.
+func (q *Queue) State(ctx context.Context) client.Queue {
 	if q == nil {
-		return QueueState{}
+		return client.Queue{}
 	}
+	c := CallerOf(ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	st := QueueState{Running: q.total, Waiting: len(q.waiting), MaxRunning: q.Running, MaxWaiting: q.Waiting}
+	st := client.Queue{Running: q.total, Waiting: len(q.waiting), MaxRunning: q.Running, MaxWaiting: q.Waiting}
 	if c.Namespace == "" {
 		return st
 	}

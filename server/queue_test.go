@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+
+	"demesne/client"
 )
 
 func in(namespace string) context.Context {
@@ -43,10 +45,10 @@ func TestQueue(t *testing.T) {
 		if got := fmt.Sprint(order); got != "[a1 a2 a6 the queue is full: too many commands wait]" {
 			t.Errorf("at first: %s", got)
 		}
-		if st := q.State(InNamespace("a")); st != (QueueState{2, 3, 2, 3}) {
+		if st := q.State(WithCaller(t.Context(), InNamespace("a"))); st != (client.Queue{Running: 2, Waiting: 3, MaxRunning: 2, MaxWaiting: 3}) {
 			t.Errorf("state: %+v", st)
 		}
-		if st := q.State(Operator); st != (QueueState{2, 4, 2, 3}) {
+		if st := q.State(WithCaller(t.Context(), Operator)); st != (client.Queue{Running: 2, Waiting: 4, MaxRunning: 2, MaxWaiting: 3}) {
 			t.Errorf("the operator's state: %+v", st)
 		}
 		order = nil
@@ -63,7 +65,7 @@ func TestQueue(t *testing.T) {
 			dones[name]()
 			synctest.Wait()
 		}
-		if st := q.State(Operator); st.Running != 0 || st.Waiting != 0 {
+		if st := q.State(WithCaller(t.Context(), Operator)); st.Running != 0 || st.Waiting != 0 {
 			t.Errorf("at the end: %+v", st)
 		}
 		if got := fmt.Sprint(full); got != "[a0 false a1 false a2 false a3 true b0 false]" {
@@ -110,7 +112,7 @@ func TestQueueBounds(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if most.Load() != 1 || q.State(Operator).Running != 0 {
-		t.Errorf("%d at once, %+v", most.Load(), q.State(Operator))
+	if most.Load() != 1 || q.State(WithCaller(t.Context(), Operator)).Running != 0 {
+		t.Errorf("%d at once, %+v", most.Load(), q.State(WithCaller(t.Context(), Operator)))
 	}
 }

@@ -10,32 +10,7 @@
 // of its input, and on INT, TERM or HUP, it answers the calls in flight and exits 0. A second INT or TERM ends
 // it without waiting.
 //
-// It has no configuration file. It reads these environment variables; the default follows the semicolon:
-//
-//	DEMESNE_ALLOWED_PATHS    directories that may be mounted, separated by colons; the working
-//	                         directory, unless it is a home directory or a parent of one
-//	DEMESNE_ALLOWED_DOMAINS  rules that models may use; for other names the client's user is asked
-//	DEMESNE_DENIED_COMMANDS  expressions for commands that are refused, as a courtesy to models; none
-//	DEMESNE_SECRETS          namespace of the stored secrets that models may use; none
-//	DEMESNE_MAX_MEMORY, _DISK, _PIDS, _CPUS, _TIMEOUT
-//	                         the most that models may ask for; the machine's capacity, 48h
-//	DEMESNE_MAX_COST_USD     the most that one agent may cost, with its children; no bound
-//	DEMESNE_MAX_TOKENS       the most tokens that one agent may use, with its children; no bound
-//	DEMESNE_OUTPUT_ROOT      where outputs go; ~/.demesne/out. Outputs of MCP calls may always be mounted
-//	DEMESNE_DEFAULT_IMAGE    the image of a call that names none; host
-//	DEMESNE_ALLOWED_IMAGES   images besides the catalogue's: references, ghcr.io/org/*, or local/* for the store's
-//	DEMESNE_MAX_JOBS        how many background jobs run at once; 64
-//	DEMESNE_MAX_SANDBOXES    how many persistent sandboxes may exist; 64
-//	DEMESNE_MAX_COPY_BYTES   how many bytes one upload or download may have, such as 512m; 64g
-//	DEMESNE_MAX_COPY_FILES   how many files and directories it may have; 1048576
-//	DEMESNE_MAX_OUTPUTS      how many output directories are kept, the newest; 1000
-//	DEMESNE_MAX_SESSIONS, _SESSIONS_PER_CALLER, DEMESNE_SESSION_IDLE, _SESSION_AGE
-//	                         bounds of code sessions; none
-//	DEMESNE_PREPARED_SESSIONS how many code sessions are started in advance; 2
-//	DEMESNE_MCP_TOKEN        the bearer token that HTTP clients must send
-//	DEMESNE_TOOLS            tool sets besides the default tools: files, sandboxes, code, host
-//	DEMESNE_HOST_POLICY      policy of the tool set host; ~/.config/demesne/host.toml
-//
+// It has no configuration file. [install.ServerEnvironment] describes the environment variables that it reads.
 // Package agents reads the variables of agents: their credentials, and which of them are enabled.
 //
 // The OPEN_SANDBOX_ variables of jbeshir/demesne are accepted and ignored.

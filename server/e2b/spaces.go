@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"demesne/client"
 	"demesne/runner"
 	"demesne/server"
 )
@@ -97,17 +98,21 @@ func (s *Spaces) Credentials(namespace, name string) []runner.Secret {
 }
 
 // Stored returns what a namespace stores, and its ceilings.
-func (s *Spaces) Stored(namespace string) (has Stored, most Quota) {
+func (s *Spaces) Stored(namespace string) map[string]client.Stored {
 	s.mu.Lock()
 	one := s.all[namespace]
 	s.mu.Unlock()
+	var has Stored
+	var most Quota
 	if one != nil {
-		return one.store.ledger.stored(), one.opts.Quota
-	}
-	if s.opts.QuotaOf != nil {
+		has, most = one.store.ledger.stored(), one.opts.Quota
+	} else if s.opts.QuotaOf != nil {
 		most = s.opts.QuotaOf(namespace)
 	}
-	return has, most
+	return map[string]client.Stored{
+		"bytes": {Now: has.Bytes, Max: most.Bytes}, "files": {Now: has.Files, Max: most.Files}, "volumes": {Now: has.Volumes, Max: most.Volumes},
+		"snapshots": {Now: has.Snapshots, Max: most.Snapshots}, "templates": {Now: has.Templates, Max: most.Templates},
+	}
 }
 
 // Sandbox reports whether a request is for a port of a sandbox, and not for the API.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/client"
 	"demesne/internal/fsutil"
 )
 
@@ -46,13 +47,7 @@ type Stream struct {
 func (s Stream) Cut() bool { return s.Bytes > int64(len(s.Text)) }
 
 // Entry is a file of a directory.
-type Entry struct {
-	Name     string
-	Type     string // file, directory, link or other
-	Size     int64
-	Mode     string
-	Modified time.Time
-}
+type Entry = client.HostEntry
 
 const (
 	longest   = 2 * time.Hour // of one execution, with the waits around it

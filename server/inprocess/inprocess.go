@@ -138,7 +138,7 @@ func (s *service) open() error {
 	s.done = append(s.done, s.backend.Close)
 	api := rest.New(rest.Options{
 		Of: func(context.Context) (rest.Service, error) { return s.backend, nil }, Questions: s.backend.Questions, Jobs: apijobs.Jobs{Of: s.toolsOf, Service: func(string) (*apibackend.Backend, error) { return s.backend, nil }}, Version: cmdline.Version, Log: s.opts.Log,
-		Queue: func(ctx context.Context) client.Queue { return client.Queue(counted.State(server.CallerOf(ctx))) },
+		Queue: counted.State,
 	})
 	s.done = append(s.done, api.Close)
 	s.mux.Handle("/v1/", api)

@@ -16,7 +16,7 @@ func New(ctx context.Context, o Options, bus *events.Bus) (*Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	op := &Operator{opts: o, audit: l, bus: bus, owners: map[string]owner{}, ended: map[string]bool{}, clients: map[*client]bool{}, listed: list{}, used: usages{of: map[string]*used{}}}
+	op := &Operator{opts: o, audit: l, bus: bus, owners: map[string]owner{}, ended: map[string]bool{}, clients: map[*follower]bool{}, listed: list{}, used: usages{of: map[string]*used{}}}
 	op.metrics = newMetrics(o.Version, o.Sandboxes, bus.Subscribers)
 	if op.traces, err = newTraces(ctx, o.Getenv, o.Version, o.Log); err != nil {
 		l.Close()

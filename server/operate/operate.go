@@ -55,8 +55,8 @@ type Operator struct {
 	refusals refusals
 
 	watching sync.Mutex
-	clients  map[*client]bool // of the stream
-	listed   list             // what clients last saw of the sandboxes
+	clients  map[*follower]bool // of the stream
+	listed   list               // what clients last saw of the sandboxes
 
 	used usages
 

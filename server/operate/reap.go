@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"demesne/client"
 	"demesne/runner"
 	"demesne/session/events"
 )
@@ -77,7 +78,7 @@ func (op *Operator) Listed(some []runner.Info) {
 }
 
 // Samples returns what a sandbox used in the last minutes, the oldest first. The caller may see the sandbox.
-func (op *Operator) Samples(id string) []Sample { return op.used.samples(id) }
+func (op *Operator) Samples(id string) []client.UsageSample { return op.used.samples(id) }
 
 // list is what a list shows of each sandbox, by id.
 type list map[string]shown

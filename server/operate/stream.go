@@ -45,7 +45,7 @@ func (op *Operator) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.After = 0 // what is sent decides
-	c := &client{w: w, c: http.NewResponseController(w), filter: f, sent: after, stale: make(chan struct{}, 1)}
+	c := &follower{w: w, c: http.NewResponseController(w), filter: f, sent: after, stale: make(chan struct{}, 1)}
 	defer op.enter(c)()
 	from := uint64(math.MaxUint64)
 	if replay || last > 0 {
@@ -62,8 +62,8 @@ func (op *Operator) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// client is a client of the stream.
-type client struct {
+// follower is a client of the stream.
+type follower struct {
 	w      http.ResponseWriter
 	c      *http.ResponseController
 	filter audit.Filter
@@ -72,7 +72,7 @@ type client struct {
 }
 
 // enter makes changed tell c, until leave is called. A client that asks for some events only is not told.
-func (op *Operator) enter(c *client) (leave func()) {
+func (op *Operator) enter(c *follower) (leave func()) {
 	if c.filter.Type != "" || c.filter.Sandbox != "" {
 		return func() {}
 	}
@@ -100,7 +100,7 @@ func (op *Operator) changed(namespaces map[string]bool) {
 }
 
 // begin sends what happened before. Events that the bus no longer has come from the audit log.
-func (c *client) begin(ctx context.Context, dir string, sub *events.Subscription, replay bool, last int) (err error) {
+func (c *follower) begin(ctx context.Context, dir string, sub *events.Subscription, replay bool, last int) (err error) {
 	if replay {
 		n := 0
 		f := c.filter
@@ -131,7 +131,7 @@ func (c *client) begin(ctx context.Context, dir string, sub *events.Subscription
 }
 
 // follow sends events until the client leaves or is too slow.
-func (c *client) follow(ctx context.Context, sub *events.Subscription) {
+func (c *follower) follow(ctx context.Context, sub *events.Subscription) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
@@ -156,7 +156,7 @@ func (c *client) follow(ctx context.Context, sub *events.Subscription) {
 	}
 }
 
-func (c *client) send(e events.Event) error {
+func (c *follower) send(e events.Event) error {
 	if e.ID <= c.sent || !c.filter.Match(&e) {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (c *client) send(e events.Event) error {
 	return c.write(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, text))
 }
 
-func (c *client) write(s string) error {
+func (c *follower) write(s string) error {
 	c.c.SetWriteDeadline(time.Now().Add(stallTime))
 	defer c.c.SetWriteDeadline(time.Time{})
 	if _, err := c.w.Write([]byte(s)); err != nil {

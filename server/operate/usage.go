@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"demesne/client"
 	"demesne/runner"
 )
 
@@ -23,14 +24,6 @@ const (
 	maxUsed      = 1000 // sandboxes with samples
 )
 
-// Sample is what a running sandbox used at a time.
-type Sample struct {
-	Time      time.Time
-	CPUs      float64 // on average since the sample before
-	Memory    int64
-	Processes int
-}
-
 // usages are the samples of the sandboxes that run, by id.
 type usages struct {
 	mu sync.Mutex
@@ -39,7 +32,7 @@ type usages struct {
 
 // used are the samples of a sandbox, the oldest first.
 type used struct {
-	samples []Sample
+	samples []client.UsageSample
 	cpu     float64 // seconds at the last sample
 	tried   time.Time
 }
@@ -88,13 +81,13 @@ func (u *usages) take(id string, m runner.Usage, now time.Time) {
 	if one == nil {
 		return
 	}
-	s := Sample{Time: now.UTC(), Memory: m.Memory, Processes: m.Processes}
+	s := client.UsageSample{Time: now.UTC(), Memory: m.Memory, Processes: m.Processes}
 	if n := len(one.samples); n > 0 && m.CPU >= one.cpu {
 		s.CPUs = (m.CPU - one.cpu) / max(now.Sub(one.samples[n-1].Time).Seconds(), 0.001)
 	}
 	one.cpu = m.CPU
 	one.samples = append(one.samples, s)
-	old := slices.IndexFunc(one.samples, func(s Sample) bool { return now.Sub(s.Time) <= usageKept })
+	old := slices.IndexFunc(one.samples, func(s client.UsageSample) bool { return now.Sub(s.Time) <= usageKept })
 	one.samples = slices.Delete(one.samples, 0, max(old, len(one.samples)-maxSamples))
 }
 
@@ -110,7 +103,7 @@ func (u *usages) measure(ctx context.Context, all []runner.Info, usage func(ctx 
 }
 
 // samples returns the samples of a sandbox.
-func (u *usages) samples(id string) []Sample {
+func (u *usages) samples(id string) []client.UsageSample {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if one := u.of[id]; one != nil {

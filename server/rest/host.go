@@ -129,10 +129,7 @@ func fillHost(a *client.HostOutcome, d *hostcmd.Result) {
 	case hostcmd.Write:
 		a.Size, a.Created = &d.Size, d.Created
 	case hostcmd.List:
-		a.Entries, a.Truncated = []client.HostEntry{}, d.Cut
-		for _, e := range d.Entries {
-			a.Entries = append(a.Entries, client.HostEntry(e))
-		}
+		a.Entries, a.Truncated = append([]client.HostEntry{}, d.Entries...), d.Cut
 	case hostcmd.Copy:
 		a.Size, a.Skipped = &d.Size, d.Skipped
 	}

@@ -2,11 +2,9 @@
 package restapi
 
 import (
-	"context"
 	"log"
 	"net/http"
 
-	"demesne/client"
 	"demesne/internal/cmdline"
 	"demesne/server"
 	"demesne/server/apibackend"
@@ -32,24 +30,7 @@ type Options struct {
 func New(o Options) *rest.Server {
 	return rest.New(rest.Options{
 		Of: o.Backends.For, Questions: o.Backends.Questions, Jobs: apijobs.Jobs{Of: o.Tools.For, Service: o.Backends.Of},
-		Queue:   func(ctx context.Context) client.Queue { return client.Queue(o.Queue.State(server.CallerOf(ctx))) },
-		Version: cmdline.Version, Log: o.Log, Host: o.Tools.Host, Stored: o.stored, Beside: o.Beside, Listed: o.Operate.Listed, Samples: o.samples,
+		Queue: o.Queue.State, Version: cmdline.Version, Log: o.Log, Host: o.Tools.Host, Stored: o.E2B.Stored, Beside: o.Beside,
+		Listed: o.Operate.Listed, Samples: o.Operate.Samples,
 	})
-}
-
-// samples returns what a sandbox used in the last minutes.
-func (o Options) samples(id string) (all []client.UsageSample) {
-	for _, s := range o.Operate.Samples(id) {
-		all = append(all, client.UsageSample(s))
-	}
-	return all
-}
-
-// stored returns what a namespace stores over E2B's API.
-func (o Options) stored(namespace string) map[string]client.Stored {
-	has, most := o.E2B.Stored(namespace)
-	return map[string]client.Stored{
-		"bytes": {Now: has.Bytes, Max: most.Bytes}, "files": {Now: has.Files, Max: most.Files}, "volumes": {Now: has.Volumes, Max: most.Volumes},
-		"snapshots": {Now: has.Snapshots, Max: most.Snapshots}, "templates": {Now: has.Templates, Max: most.Templates},
-	}
 }
