@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"strconv"
 	"time"
 
+	"demesne/server"
 	"demesne/session/audit"
 	"demesne/session/events"
 )
@@ -16,9 +18,7 @@ import (
 // Bounds of streams.
 const (
 	maxClients = 2000
-	maxReplay  = 10_000           // events from the audit log
-	pingEvery  = 15 * time.Second // proxies close silent connections
-	stallTime  = 30 * time.Second // a client that takes nothing for so long is dropped
+	maxReplay  = 10_000 // events from the audit log
 )
 
 // stream sends events as they happen. With after, or Last-Event-ID of a client that connects again, it first sends what
@@ -45,7 +45,7 @@ func (op *Operator) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.After = 0 // what is sent decides
-	c := &follower{w: w, c: http.NewResponseController(w), filter: f, sent: after, stale: make(chan struct{}, 1)}
+	c := &follower{to: server.NewEventStream(w), filter: f, sent: after, stale: make(chan struct{}, 1)}
 	defer op.enter(c)()
 	from := uint64(math.MaxUint64)
 	if replay || last > 0 {
@@ -53,10 +53,7 @@ func (op *Operator) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	sub := op.bus.Subscribe(from)
 	defer sub.Close()
-	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no")
-	w.WriteHeader(http.StatusOK)
 	if c.begin(r.Context(), op.opts.Dir, sub, replay, int(min(last, events.Kept))) == nil {
 		c.follow(r.Context(), sub)
 	}
@@ -64,8 +61,7 @@ func (op *Operator) stream(w http.ResponseWriter, r *http.Request) {
 
 // follower is a client of the stream.
 type follower struct {
-	w      http.ResponseWriter
-	c      *http.ResponseController
+	to     *server.EventStream
 	filter audit.Filter
 	sent   uint64        // the last event's number
 	stale  chan struct{} // has an element if the list of sandboxes has changed
@@ -127,12 +123,12 @@ func (c *follower) begin(ctx context.Context, dir string, sub *events.Subscripti
 	if err != nil {
 		return err
 	}
-	return c.write(": connected\n\n")
+	return c.to.Comment("connected")
 }
 
 // follow sends events until the client leaves or is too slow.
 func (c *follower) follow(ctx context.Context, sub *events.Subscription) {
-	tick := time.NewTicker(pingEvery)
+	tick := time.NewTicker(server.PingTime)
 	defer tick.Stop()
 	for {
 		var err error
@@ -140,15 +136,15 @@ func (c *follower) follow(ctx context.Context, sub *events.Subscription) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			err = c.write(": ping\n\n")
+			err = c.to.Comment("ping")
 		case e, ok := <-sub.C:
 			if !ok { // the client connects again with Last-Event-ID
-				c.write("event: lost\ndata: {}\n\n")
+				c.to.Send("", "lost", []byte("{}"))
 				return
 			}
 			err = c.send(e)
 		case <-c.stale: // it has no number: a client that connects again looks at the list in any case
-			err = c.write("event: sandboxes\ndata: {}\n\n")
+			err = c.to.Send("", "sandboxes", []byte("{}"))
 		}
 		if err != nil {
 			return
@@ -165,14 +161,5 @@ func (c *follower) send(e events.Event) error {
 		return err
 	}
 	c.sent = e.ID
-	return c.write(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, text))
-}
-
-func (c *follower) write(s string) error {
-	c.c.SetWriteDeadline(time.Now().Add(stallTime))
-	defer c.c.SetWriteDeadline(time.Time{})
-	if _, err := c.w.Write([]byte(s)); err != nil {
-		return err
-	}
-	return c.c.Flush()
+	return c.to.Send(strconv.FormatUint(e.ID, 10), string(e.Type), text)
 }

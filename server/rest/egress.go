@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"golang.org/x/sys/unix"
 
 	"demesne/client"
@@ -90,19 +89,15 @@ func (s egressAPI) egressLog(ctx context.Context, in *logInput) (*huma.StreamRes
 		return nil, problem(http.StatusInternalServerError, "the log cannot be read")
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		defer cancel()
+	return streaming(ctx, cancel, func(to stream) {
 		defer f.Close()
-		_, w := humago.Unwrap(hc)
-		to := openStream(ctx, w, cancel)
-		defer to.finish()
 		follow(ctx, f, in.Follow, func(line []byte) {
 			var d client.Decision
 			if json.Unmarshal(line, &d) == nil {
-				to.send("", "decision", d)
+				to.send("decision", d)
 			}
 		})
-	}}, nil
+	}), nil
 }
 
 // follow calls each with the lines at the end of f, and then with those that are added until ctx ends. It ignores a line

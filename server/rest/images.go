@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"demesne/client"
 	"demesne/server"
@@ -57,28 +56,24 @@ func (s imageAPI) pullImage(ctx context.Context, in *pullInput) (*huma.StreamRes
 		}
 		end <- e
 	}
-	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		defer cancel()
-		_, w := humago.Unwrap(hc)
-		to := openStream(ctx, w, cancel)
-		defer to.finish()
+	return streaming(ctx, cancel, func(to stream) {
 		if first != "" {
-			to.send("", "progress", client.Progress{Message: first})
+			to.send("progress", client.Progress{Message: first})
 		}
 		for {
 			select {
 			case line := <-lines:
-				to.send("", "progress", client.Progress{Message: line})
+				to.send("progress", client.Progress{Message: line})
 			case e := <-end:
 				if e.err != nil {
-					to.send("", "error", s.shown(ctx, e.err))
+					to.send("error", s.shown(ctx, e.err))
 				} else {
-					to.send("", "done", e.img)
+					to.send("done", e.img)
 				}
 				return
 			}
 		}
-	}}, nil
+	}), nil
 }
 
 // imageInput names an image.

@@ -14,6 +14,7 @@ import (
 
 	"demesne/agents"
 	"demesne/client"
+	"demesne/server"
 	"demesne/session"
 )
 
@@ -152,7 +153,7 @@ func (f jobAPI) jobOutput(ctx context.Context, in *streamInput) (*huma.StreamRes
 		_, w := humago.Unwrap(hc)
 		c := http.NewResponseController(w)
 		f.Log(hc.Context(), in.ID, in.Stream, func(chunk []byte) error {
-			c.SetWriteDeadline(time.Now().Add(stallTime))
+			c.SetWriteDeadline(time.Now().Add(server.StallTime))
 			if _, err := w.Write(chunk); err != nil {
 				return err
 			}

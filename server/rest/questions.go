@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"demesne/client"
 	"demesne/runner"
@@ -202,16 +201,12 @@ func (s egressAPI) answer(ctx context.Context, id, verdict string) (*client.Answ
 
 func (s egressAPI) streamQuestions(ctx context.Context, _ *struct{}) (*huma.StreamResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		defer cancel()
-		_, w := humago.Unwrap(hc)
-		to := openStream(ctx, w, cancel)
-		defer to.finish()
+	return streaming(ctx, cancel, func(to stream) {
 		now, later, leave := s.questions.subscribe()
 		defer leave()
 		for _, q := range now {
 			if s.mayAnswer(ctx, q.Sandbox) {
-				to.send("", "question", q)
+				to.send("question", q)
 			}
 		}
 		for {
@@ -224,11 +219,11 @@ func (s egressAPI) streamQuestions(ctx context.Context, _ *struct{}) (*huma.Stre
 					return
 				case !s.mayAnswer(ctx, n.sandbox):
 				case n.asked != nil:
-					to.send("", "question", n.asked)
+					to.send("question", n.asked)
 				default:
-					to.send("", "answered", n.done)
+					to.send("answered", n.done)
 				}
 			}
 		}
-	}}, nil
+	}), nil
 }

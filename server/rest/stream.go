@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -12,82 +11,53 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"demesne/client"
+	"demesne/internal/text"
+	"demesne/server"
 	"demesne/session"
-)
-
-// Times of a stream.
-const (
-	pingTime  = 15 * time.Second // between comments, which keep proxies from closing the connection
-	stallTime = 30 * time.Second // a client that takes nothing for so long is dropped
 )
 
 // stream sends server-sent events. It is safe for concurrent use.
 type stream struct {
-	mu     sync.Mutex
-	w      http.ResponseWriter
-	c      *http.ResponseController
-	lost   error
+	*server.EventStream
 	cancel context.CancelFunc // ends what makes the events, once they cannot be sent
 }
 
-// openStream begins the answer. Its pings end with ctx.
-func openStream(ctx context.Context, w http.ResponseWriter, cancel context.CancelFunc) *stream {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no")
-	s := &stream{w: w, c: http.NewResponseController(w), cancel: cancel}
-	w.WriteHeader(http.StatusOK)
-	s.c.Flush() // the client knows now that there is no error
-	go func() {
-		tick := time.NewTicker(pingTime)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				s.write([]byte(": ping\n\n"))
-			}
+// streaming returns an answer whose events f sends. ctx is that of what makes them; the end of the answer cancels it.
+func streaming(ctx context.Context, cancel context.CancelFunc, f func(to stream)) *huma.StreamResponse {
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		defer cancel()
+		_, w := humago.Unwrap(hc)
+		to := stream{server.NewEventStream(w), cancel}
+		defer to.Close()
+		w.WriteHeader(http.StatusOK)
+		http.NewResponseController(w).Flush() // the client knows now that there is no error
+		go to.ping(ctx)
+		f(to)
+	}}
+}
+
+// ping sends comments until ctx ends.
+func (s stream) ping(ctx context.Context) {
+	tick := time.NewTicker(server.PingTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.Comment("ping")
 		}
-	}()
-	return s
+	}
 }
 
-// send sends one event. id may be empty.
-func (s *stream) send(id, event string, data any) error {
+// send sends one event.
+func (s stream) send(event string, data any) {
 	text, err := json.Marshal(data)
+	if err == nil {
+		err = s.Send("", event, text)
+	}
 	if err != nil {
-		return err
-	}
-	line := "event: " + event + "\ndata: " + string(text) + "\n\n"
-	if id != "" {
-		line = "id: " + id + "\n" + line
-	}
-	return s.write([]byte(line))
-}
-
-func (s *stream) write(b []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lost != nil {
-		return s.lost
-	}
-	s.c.SetWriteDeadline(time.Now().Add(stallTime))
-	if _, s.lost = s.w.Write(b); s.lost == nil {
-		s.lost = s.c.Flush()
-	}
-	if s.lost != nil {
 		s.cancel()
-	}
-	return s.lost
-}
-
-// finish waits for a write in progress, and lets none begin: the ResponseWriter is invalid once the handler has returned.
-func (s *stream) finish() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lost == nil {
-		s.lost = http.ErrHandlerTimeout
-		s.c.SetWriteDeadline(time.Time{})
 	}
 }
 
@@ -177,26 +147,22 @@ func (s *Server) carry(ctx context.Context, from started) (*huma.StreamResponse,
 			end <- e
 		}
 	}
-	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		defer cancel()
-		_, w := humago.Unwrap(hc)
-		to := openStream(ctx, w, cancel)
-		defer to.finish()
-		to.send("", "start", client.Started{Sandbox: id})
+	return streaming(ctx, cancel, func(to stream) {
+		to.send("start", client.Started{Sandbox: id})
 		for {
 			select {
 			case c := <-chunks:
-				to.send("", "chunk", c)
+				to.send("chunk", c)
 			case e := <-end:
 				if e.err != nil {
-					to.send("", "error", s.shown(ctx, e.err))
+					to.send("error", s.shown(ctx, e.err))
 				} else {
-					to.send("", "done", resultOf(e.r, s.reduced(ctx, from.Request)))
+					to.send("done", resultOf(e.r, s.reduced(ctx, from.Request)))
 				}
 				return
 			}
 		}
-	}}, nil
+	}), nil
 }
 
 // chunker turns output into chunks. It keeps the begin of a character until the rest of it arrives.
@@ -209,7 +175,7 @@ type chunker struct {
 
 func (c *chunker) Write(b []byte) (int, error) {
 	all := append(c.rest, b...)
-	n := len(all) - begun(all)
+	n := len(all) - text.Partial(all)
 	c.rest = append([]byte(nil), all[n:]...)
 	return len(b), c.pass(all[:n])
 }
@@ -233,17 +199,4 @@ func (c *chunker) pass(b []byte) error {
 	case <-c.ctx.Done():
 		return c.ctx.Err()
 	}
-}
-
-// begun returns the length of an incomplete character at the end of b.
-func begun(b []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
-		if utf8.RuneStart(b[len(b)-n]) {
-			if !utf8.FullRune(b[len(b)-n:]) {
-				return n
-			}
-			break
-		}
-	}
-	return 0
 }

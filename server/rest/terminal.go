@@ -161,7 +161,7 @@ func (t *terminal) output(ctx context.Context) {
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			late, cancel := context.WithTimeout(ctx, stallTime)
+			late, cancel := context.WithTimeout(ctx, server.StallTime)
 			werr := t.c.Write(late, websocket.MessageBinary, buf[:n])
 			cancel()
 			if werr != nil {
@@ -210,7 +210,7 @@ func (t *terminal) request(ctx context.Context, q *client.TerminalRequest) {
 }
 
 func tell(ctx context.Context, c *websocket.Conn, e client.TerminalEvent) {
-	ctx, cancel := context.WithTimeout(ctx, stallTime)
+	ctx, cancel := context.WithTimeout(ctx, server.StallTime)
 	defer cancel()
 	if b, err := json.Marshal(e); err == nil {
 		c.Write(ctx, websocket.MessageText, b)

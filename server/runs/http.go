@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"path"
@@ -85,20 +84,14 @@ func (s *Store) serveCancel(w http.ResponseWriter, r *http.Request) {
 	answer(w, run)
 }
 
-// beat is how often an idle stream gets a comment, so that no proxy on the way closes it.
-const beat = 15 * time.Second
-
-// writeTime bounds one write to a client, so that one that stops to read does not stay.
-const writeTime = 30 * time.Second
-
 // serveEvents streams the events of a run until its end. A client that returns names the last event that it has; one that
 // has the last of the run gets no content, and does not return again.
 func (s *Store) serveEvents(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/event-stream")
+	to := server.NewEventStream(w)
 	w.Header().Set("Cache-Control", "no-cache")
 	j, q, err := s.job(r.URL.Query().Get("run_id"), sees(r))
 	if err != nil {
-		fmt.Fprintf(w, "event: error\ndata: {\"error\":%q}\n\n", ErrUnknown.Error())
+		to.Send("", "error", fmt.Appendf(nil, `{"error":%q}`, ErrUnknown.Error()))
 		return
 	}
 	f := s.feed(j.ID, q, j.Stdout)
@@ -106,7 +99,6 @@ func (s *Store) serveEvents(w http.ResponseWriter, r *http.Request) {
 		f.whole(r.Context())
 	}
 	at, _ := strconv.Atoi(r.Header.Get("Last-Event-ID"))
-	e := events{w: w, c: http.NewResponseController(w)}
 	for first := true; ; first = false {
 		lines, over, news := f.after(at)
 		if over && len(lines) == 0 {
@@ -116,48 +108,23 @@ func (s *Store) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if first {
-			e.comment("ok")
+			err = to.Comment("ok")
 		}
 		for _, l := range lines {
 			at = l.number
-			e.send(l)
+			err = to.Send(strconv.Itoa(l.number), string(l.kind), l.data)
 		}
-		if e.flush() != nil || over {
+		if err != nil || over {
 			return
 		}
 		select {
 		case <-r.Context().Done():
 			return
-		case <-time.After(beat):
-			e.comment("")
+		case <-time.After(server.PingTime):
+			err = to.Comment("")
 		case <-news:
 		}
 	}
-}
-
-// events writes a stream of events. After an error it writes nothing.
-type events struct {
-	w   io.Writer
-	c   *http.ResponseController
-	err error
-}
-
-func (e *events) write(format string, args ...any) {
-	if e.err == nil {
-		e.c.SetWriteDeadline(time.Now().Add(writeTime)) // not every connection has deadlines
-		_, e.err = fmt.Fprintf(e.w, format, args...)
-	}
-}
-
-func (e *events) comment(text string) { e.write(": %s\n\n", text) }
-
-func (e *events) send(l line) { e.write("id: %d\nevent: %s\ndata: %s\n\n", l.number, l.kind, l.data) }
-
-func (e *events) flush() error {
-	if e.err == nil {
-		e.err = e.c.Flush()
-	}
-	return e.err
 }
 
 // serveArtifact serves a file, or the list of a run's files. The file is a sandbox's: a browser may show it, but gives it

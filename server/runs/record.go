@@ -6,8 +6,8 @@ import (
 	"io"
 	"sync"
 	"time"
-	"unicode/utf8"
 
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -163,28 +163,15 @@ func (s *stream) flush(end bool) {
 
 // send sends what waits, but the beginning of a character whose rest may come. s.mu is held.
 func (s *stream) send(end bool) {
-	text := s.held
+	chunk := s.held
 	if !end {
-		text = text[:len(text)-partial(text)]
+		chunk = chunk[:len(chunk)-text.Partial(chunk)]
 	}
 	cut := s.cut && !s.told
-	if len(text) == 0 && !(end && cut) {
+	if len(chunk) == 0 && !(end && cut) {
 		return
 	}
 	s.told = s.told || cut
-	s.to.rec.put(Event{s.kind, Data{Index: &s.to.index, Chunk: string(text), Truncated: &cut}})
-	s.held = append(s.held[:0], s.held[len(text):]...)
-}
-
-// partial returns the length of an incomplete character at the end of b.
-func partial(b []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
-		if c := b[len(b)-n]; utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-n:]) {
-				return n
-			}
-			return 0
-		}
-	}
-	return 0
+	s.to.rec.put(Event{s.kind, Data{Index: &s.to.index, Chunk: string(chunk), Truncated: &cut}})
+	s.held = append(s.held[:0], s.held[len(chunk):]...)
 }
