@@ -111,8 +111,3 @@ func hardLink(info fs.FileInfo, places []string) (place string, found bool) {
 	}
 	return "", false
 }
-
-// within reports whether path is dir or below it. Both must be clean and absolute.
-func within(path, dir string) bool {
-	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
-}

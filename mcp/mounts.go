@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"demesne/internal/fsutil"
 )
 
 // Mounts are the directories of the host, with their contents, that a model may mount or copy from. The zero Mounts
@@ -117,7 +119,7 @@ func (m Mounts) isOutput(real string) bool {
 // allows reports whether the operator allowed real. The output root also has the outputs of other callers, so a root
 // above it does not allow it.
 func (m Mounts) allows(real string) bool {
-	return slices.ContainsFunc(m.roots, func(root string) bool { return within(real, root) }) &&
+	return slices.ContainsFunc(m.roots, func(root string) bool { return fsutil.Within(real, root) }) &&
 		(m.outputs == "" || !m.touches(real, m.outputs))
 }
 
@@ -125,9 +127,9 @@ func (m Mounts) allows(real string) bool {
 // root.
 func (m Mounts) touches(real, place string) bool {
 	switch {
-	case within(real, place):
-		return !slices.ContainsFunc(m.roots, func(root string) bool { return within(root, place) && within(real, root) })
-	case within(place, real):
+	case fsutil.Within(real, place):
+		return !slices.ContainsFunc(m.roots, func(root string) bool { return fsutil.Within(root, place) && fsutil.Within(real, root) })
+	case fsutil.Within(place, real):
 		return !slices.Contains(m.roots, place)
 	}
 	return false

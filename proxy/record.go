@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"demesne/internal/text"
 	"demesne/proxy/redact"
 )
 
@@ -219,9 +219,7 @@ func (r Record) encode() []byte {
 // bound shortens the texts of r to most bytes. They come from a sandbox or from servers.
 func (r Record) bound(most int) Record {
 	for _, s := range []*string{&r.Host, &r.Request, &r.Address, &r.Rule, &r.Reason, &r.Error} {
-		if len(*s) > most {
-			*s = strings.ToValidUTF8((*s)[:most], "") + "…"
-		}
+		*s = text.Shorten(*s, most)
 	}
 	return r
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"demesne/internal/flock"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/ipc"
 	"demesne/session/events"
@@ -57,7 +58,7 @@ func (o *observer) report(ctx context.Context, kind events.Type, sandbox, run st
 			if e.Detail == nil {
 				e.Detail = map[string]string{}
 			}
-			e.Detail[details[i]] = shortened(o.hidden.text(e.Sandbox, v), shown(details[i]))
+			e.Detail[details[i]] = text.Shorten(o.hidden.text(e.Sandbox, v), shown(details[i]))
 		}
 	}
 	o.tell(ctx, e)
@@ -69,14 +70,6 @@ func shown(detail string) int {
 		return commandShown
 	}
 	return textShown
-}
-
-// shortened returns valid UTF-8 of at most most bytes and a mark.
-func shortened(s string, most int) string {
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 // namesMost bounds the names that an observer remembers.

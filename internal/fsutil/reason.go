@@ -18,3 +18,12 @@ func Reason(err error) error {
 	}
 	return err
 }
+
+// PathReason returns the error's path and reason, without the name of the system call.
+func PathReason(err error) string {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Path + ": " + p.Err.Error()
+	}
+	return err.Error()
+}

@@ -1,6 +1,18 @@
 package text
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Shorten returns valid UTF-8: s, or of a longer one its first bytes, at most most, and a mark.
+func Shorten(s string, most int) string {
+	if len(s) > most {
+		s = s[:most]
+		s = s[:most-Partial([]byte(s))] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
 
 // Partial returns the length of an incomplete character at the end of b.
 func Partial(b []byte) int {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // Serve serves requests in the sandbox, one after the other, until in ends. It returns an exit status. It has only the
@@ -39,7 +41,7 @@ func Serve(in io.Reader, out io.Writer) int {
 		// A stream that broke off has no other end than the process's.
 		broke := err != nil && (s.said || t.Op == OpPut || errors.Is(err, errAnswer))
 		if err != nil && !s.said {
-			s.answer(Answer{Errno: errno(err), Error: words(err)})
+			s.answer(Answer{Errno: errno(err), Error: fsutil.PathReason(err)})
 		}
 		if s.out.Flush() != nil || broke {
 			return 1
@@ -456,13 +458,4 @@ func (s *server) setMeta(f *os.File, to map[string]string) error {
 		}
 	}
 	return nil
-}
-
-// words returns the error's path and reason, without the name of the system call.
-func words(err error) string {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Path + ": " + p.Err.Error()
-	}
-	return err.Error()
 }

@@ -2,9 +2,9 @@ package files
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
-	"io/fs"
+
+	"demesne/internal/fsutil"
 )
 
 // Serve serves the request on in, writes the answer to out and returns an exit status.
@@ -15,7 +15,7 @@ import (
 func Serve(in io.Reader, out io.Writer) int {
 	a, err := answer(in)
 	if err != nil {
-		a = Answer{Error: words(err)}
+		a = Answer{Error: fsutil.PathReason(err)}
 	}
 	if json.NewEncoder(out).Encode(a) != nil {
 		return 1
@@ -48,13 +48,4 @@ func answer(in io.Reader) (a Answer, err error) {
 		a.Collected, err = collect(*r.Collect)
 	}
 	return a, err
-}
-
-// words returns the error's path and reason, without the name of the system call.
-func words(err error) string {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Path + ": " + p.Err.Error()
-	}
-	return err.Error()
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 )
 
 // margin is read around a part of a file, so that a secret at its edge is blanked as a whole. It is more than the longest secret in
@@ -68,7 +69,7 @@ func (g *Guard) writeFile(f *frozen) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", f.Given, err)
 	}
-	tmp := "." + shorten(strings.ToLower(rand.Text()), 40) + ".demesne"
+	tmp := "." + text.Shorten(strings.ToLower(rand.Text()), 40) + ".demesne"
 	fd, err := unix.Openat(at, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o666&mode)
 	if err != nil {
 		return nil, fmt.Errorf("write %q: %w", f.Given, err)

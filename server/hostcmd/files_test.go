@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 const filePolicy = "read = [\"DIR/data\"]\nwrite = [\"DIR/in\"]"
@@ -264,7 +266,7 @@ func TestAttackCredentials(t *testing.T) {
 		dir = filepath.Dir(filepath.Dir(o.State))
 		o.Credential = func(path string, listed []string) (string, bool) {
 			place := dir + "/data/.ssh"
-			return place, within(path, place) || within(place, path) && path != dir+"/data" && len(listed) > 0
+			return place, fsutil.Within(path, place) || fsutil.Within(place, path) && path != dir+"/data" && len(listed) > 0
 		}
 	})
 	key := s.file("data/.ssh/id", "key", 0o600)

@@ -16,6 +16,9 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
+	"demesne/internal/text"
 )
 
 // Kind is what a caller asks for.
@@ -150,7 +153,7 @@ func (g *Guard) freeze(by Caller, a Ask) (f *frozen, allowed bool, err error) {
 	}
 	now := time.Now().UTC()
 	f = &frozen{Request: Request{
-		ID: newID(), Kind: a.Kind, Caller: by, Filed: now, Expires: now.Add(g.policy.pending), Reason: shorten(a.Reason, maxReason),
+		ID: newID(), Kind: a.Kind, Caller: by, Filed: now, Expires: now.Add(g.policy.pending), Reason: text.Shorten(a.Reason, maxReason),
 	}}
 	switch a.Kind {
 	case Exec:
@@ -267,13 +270,13 @@ func (g *Guard) freezeAccess(f *frozen, r *rules, a Ask) error {
 // problem records why a request cannot be approved. The caller does not learn it: a path that it may not use looks like any other.
 func (f *frozen) problem(err error) {
 	if err != nil && f.Problem == "" {
-		f.Problem = shorten(err.Error(), maxReason)
+		f.Problem = text.Shorten(err.Error(), maxReason)
 	}
 }
 
 func (g *Guard) freezeFile(f *frozen, r *rules, a Ask) (allowed bool, err error) {
 	if !filepath.IsAbs(a.Path) || strings.ContainsRune(a.Path, 0) || len(a.Path) > maxWord || !utf8.ValidString(a.Path) {
-		return false, fmt.Errorf("path %q is not an absolute path", shorten(a.Path, 100))
+		return false, fmt.Errorf("path %q is not an absolute path", text.Shorten(a.Path, 100))
 	}
 	f.Given, f.Offset, f.Limit, f.Sandbox, f.Dst = a.Path, max(a.Offset, 0), a.Limit, a.Sandbox, a.Dst
 	if f.Limit <= 0 || f.Limit > maxRead {
@@ -293,14 +296,14 @@ func (g *Guard) freezeFile(f *frozen, r *rules, a Ask) (allowed bool, err error)
 	list := r.read
 	if a.Kind == Write {
 		list = r.write
-		f.content, f.Size, f.Sum, f.Head = slices.Clone(a.Content), len(a.Content), sum(a.Content), shorten(string(a.Content), maxHead)
+		f.content, f.Size, f.Sum, f.Head = slices.Clone(a.Content), len(a.Content), sum(a.Content), text.Shorten(string(a.Content), maxHead)
 		if f.Parent, err = resolve(filepath.Dir(f.File.Path)); err == nil && !f.Parent.is(unix.S_IFDIR) {
 			err = fmt.Errorf("%q: no such directory", filepath.Dir(a.Path))
 		}
 		f.problem(err)
 	}
 	covered := slices.ContainsFunc(list, func(root string) bool {
-		return within(f.File.Path, root) && !(a.Kind == Write && hidden(f.File.Path, root)) // programs obey hidden files
+		return fsutil.Within(f.File.Path, root) && !(a.Kind == Write && hidden(f.File.Path, root)) // programs obey hidden files
 	})
 	f.problem(g.unfit(f))
 	return covered && f.Problem == "" && !g.shared(f.File), nil
@@ -320,7 +323,7 @@ func (g *Guard) unfit(f *frozen) error {
 		return fmt.Errorf("%q is neither a file nor a directory", f.Given)
 	case g.options.Credential != nil:
 		place, found := g.options.Credential(f.File.Path, g.listed(f))
-		if found && (f.Kind != List || within(f.File.Path, place)) { // a directory may list the names of such places
+		if found && (f.Kind != List || fsutil.Within(f.File.Path, place)) { // a directory may list the names of such places
 			return fmt.Errorf("%q holds credentials: the operator must list it in the policy", place)
 		}
 	}
@@ -350,17 +353,9 @@ func hidden(path, root string) bool {
 // forbidden refuses what no policy and no person can allow.
 func (g *Guard) forbidden(f File, kind Kind) error {
 	for _, place := range append(slices.Clone(kernelPlaces), g.private...) {
-		if within(f.Path, place) || kind == Copy && within(place, f.Path) {
+		if fsutil.Within(f.Path, place) || kind == Copy && fsutil.Within(place, f.Path) {
 			return fmt.Errorf("%q has files of the kernel or of demesne, which are never used", place)
 		}
 	}
 	return nil
-}
-
-// shorten returns the beginning of s, as valid UTF-8.
-func shorten(s string, most int) string {
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return strings.ToValidUTF8(s, "?")
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/session/events"
 )
 
@@ -123,7 +124,7 @@ func (g *Guard) keepPrivate() error {
 	}
 	for _, r := range append([]*rules{g.policy.own}, slices.Collect(maps.Values(g.policy.spaces))...) {
 		for _, root := range r.write {
-			if i := slices.IndexFunc(g.private, func(p string) bool { return within(p, root) || within(root, p) }); i >= 0 {
+			if i := slices.IndexFunc(g.private, func(p string) bool { return fsutil.Within(p, root) || fsutil.Within(root, p) }); i >= 0 {
 				return fmt.Errorf("host policy: write: %q overlaps demesne's own %q", root, g.private[i])
 			}
 		}
@@ -286,7 +287,7 @@ func (g *Guard) Collect(ctx context.Context, by Caller, id string, wait time.Dur
 	e := g.entries[id]
 	g.mu.Unlock()
 	if e == nil || e.Caller.Namespace != by.Namespace {
-		return nil, fmt.Errorf("request %q: %w", shorten(id, 40), ErrNone)
+		return nil, fmt.Errorf("request %q: %w", text.Shorten(id, 40), ErrNone)
 	}
 	return g.wait(ctx, e, wait), nil
 }

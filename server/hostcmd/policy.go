@@ -12,6 +12,8 @@ import (
 
 	"github.com/BurntSushi/toml"
 	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
 )
 
 // Policy is what the operator allows. [ReadPolicy] makes it; the zero value allows nothing.
@@ -250,7 +252,7 @@ func roots(dirs []string) (all []string, err error) {
 func (p *Policy) checkWrite(dirs []string) error {
 	for _, dir := range dirs {
 		for _, place := range append(slices.Clone(p.path), p.file) {
-			if real, err := filepath.EvalSymlinks(place); err == nil && within(real, dir) {
+			if real, err := filepath.EvalSymlinks(place); err == nil && fsutil.Within(real, dir) {
 				return fmt.Errorf("write: %q contains %q", dir, place)
 			}
 		}
@@ -271,8 +273,3 @@ func (p *Policy) Grant() time.Duration { return p.grant }
 
 // HTTPApproval reports whether the operator may decide over HTTP too.
 func (p *Policy) HTTPApproval() bool { return p.http }
-
-// within reports whether path is dir or below it. Both must be clean and absolute.
-func within(path, dir string) bool {
-	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
-}

@@ -149,7 +149,7 @@ func (s *staging) under(path, name string) bool {
 
 // private reports whether a path is demesne's own, or has credentials.
 func (s *staging) private(path string) bool {
-	if slices.ContainsFunc(s.guard.private, func(p string) bool { return within(path, p) }) {
+	if slices.ContainsFunc(s.guard.private, func(p string) bool { return fsutil.Within(path, p) }) {
 		return true
 	}
 	if s.guard.options.Credential == nil || !hidden(path, s.top) { // other places were looked for when the request arrived

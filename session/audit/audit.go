@@ -25,13 +25,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/session/events"
 )
 
@@ -181,10 +181,7 @@ func bounded(all map[string]string) map[string]string {
 	}
 	some := map[string]string{}
 	for name, v := range all {
-		if len(v) > detailMost {
-			v = v[:detailMost] + "…"
-		}
-		if some[name] = strings.ToValidUTF8(v, "\uFFFD"); len(some) == detailsMost {
+		if some[name] = text.Shorten(v, detailMost); len(some) == detailsMost {
 			break
 		}
 	}

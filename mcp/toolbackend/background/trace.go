@@ -2,7 +2,6 @@ package background
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/session"
@@ -38,8 +38,9 @@ type ModelRequest struct {
 	session.Tokens
 }
 
-// maxTrace bounds a trace: the events, and the requests. traceRead bounds what is read of each file, from its end.
-const maxTrace, traceRead = 2000, 32 << 20
+// maxTrace bounds a trace: the events, and the requests. traceRead bounds what is read of each file, from its end,
+// and maxText one text.
+const maxTrace, traceRead, maxText = 2000, 32 << 20, 4096
 
 // Trace returns what the agent of a job did so far: the newest events and requests. Their texts come from the agent.
 func (f *Jobs) Trace(_ context.Context, id string) (events []agents.Event, requests []ModelRequest, err error) {
@@ -61,7 +62,7 @@ func (f *Jobs) Trace(_ context.Context, id string) (events []agents.Event, reque
 	dir := filepath.Join(root, f.DirectoryOf(j), sidecarDir)
 	if a, err := f.agents.In(r.Image).Choose(r.Tool(), r.Model); err == nil {
 		t := agents.NewTranscript(a.Format(), func(e agents.Event) {
-			if e.Text = clipped(e.Text); len(events) == maxTrace {
+			if e.Text = text.Shorten(e.Text, maxText); len(events) == maxTrace {
 				events = append(events[:0], events[1:]...)
 			}
 			events = append(events, e)
@@ -81,15 +82,6 @@ func (f *Jobs) Trace(_ context.Context, id string) (events []agents.Event, reque
 		}
 	})
 	return events, requests, nil
-}
-
-// clipped bounds one text of a trace.
-func clipped(s string) string {
-	const most = 4096
-	if len(s) <= most {
-		return s
-	}
-	return string(bytes.ToValidUTF8([]byte(s[:most]), nil)) + "…"
 }
 
 // readTail calls f with the last part of a file, which may begin within a line. The file is the host's own: no sandbox can

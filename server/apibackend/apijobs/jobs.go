@@ -9,11 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-	"unicode/utf8"
 
 	"demesne/agents"
 	"demesne/client"
 	"demesne/images"
+	"demesne/internal/text"
 	"demesne/mcp"
 	"demesne/mcp/toolbackend"
 	"demesne/runner"
@@ -135,22 +135,10 @@ func (b Jobs) List(ctx context.Context) ([]client.Job, error) {
 			}
 		}
 		out := jobOf(&one.Job)
-		out.Agent, out.Command = one.Agent, beginning(one.Command)
+		out.Agent, out.Command = one.Agent, text.Shorten(one.Command, commandShown)
 		all = append(all, out)
 	}
 	return all, nil
-}
-
-// beginning returns the first part of a command.
-func beginning(s string) string {
-	if len(s) <= commandShown {
-		return s
-	}
-	n := commandShown
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }
 
 // Start implements [rest.Jobs]. The sandbox has what one without a job would have.
