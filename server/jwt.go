@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"demesne/internal/fsutil"
 )
 
 // JWT accepts JSON Web Tokens (RFC 7519) that an identity service signs with a shared key. A token must have an end (exp)
@@ -37,7 +39,7 @@ const leeway = 30 * time.Second
 // ReadJWT returns a JWT with the key in a file that is this user's alone. Its bytes are the key, without a line break at
 // the end.
 func ReadJWT(path string, o JWTOptions) (*JWT, error) {
-	key, err := readOwn(path, maxToken)
+	key, err := fsutil.ReadPrivate(path, maxToken)
 	if err != nil {
 		return nil, fmt.Errorf("read JWT key: %w", err)
 	}

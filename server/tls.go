@@ -74,7 +74,7 @@ func (f *certFiles) read() (*tls.Certificate, [2]fsutil.Stamp, error) {
 	if err != nil {
 		return nil, stamps, fmt.Errorf("read certificate: %w", err)
 	}
-	key, err := readOwn(f.key, maxCert)
+	key, err := fsutil.ReadPrivate(f.key, maxCert)
 	if err != nil {
 		return nil, stamps, fmt.Errorf("read certificate's key: %w", err)
 	}

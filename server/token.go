@@ -8,12 +8,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"demesne/internal/fsutil"
-
-	"golang.org/x/sys/unix"
 )
 
 // maxToken bounds a token file.
@@ -22,7 +19,7 @@ const maxToken = 4096
 // Token returns the token in a file, and makes the file with a random one if it does not exist. The file must belong to
 // this user and be closed to all others.
 func Token(path string) (string, error) {
-	b, err := readOwn(path, maxToken)
+	b, err := fsutil.ReadPrivate(path, maxToken)
 	if errors.Is(err, os.ErrNotExist) {
 		return makeToken(path)
 	}
@@ -34,28 +31,6 @@ func Token(path string) (string, error) {
 		return "", fmt.Errorf("read token: the first line of %q has less than 16 characters", path)
 	}
 	return string(line), nil
-}
-
-// readOwn reads a file that belongs to this user and is closed to all others, and at most most bytes.
-func readOwn(path string, most int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, err
-	}
-	switch {
-	case st.Mode&0o077 != 0 || int(st.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("%q: other users can read it", path)
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, fmt.Errorf("%q: not a file", path)
-	case st.Size > most:
-		return nil, fmt.Errorf("%q: more than %d bytes", path, most)
-	}
-	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // makeToken makes the file. A concurrent server may make it first, and then its token counts.

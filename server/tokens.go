@@ -101,7 +101,7 @@ func (t *Tokens) Remove(name string) error {
 
 // List returns all tokens, without their values, which are stored nowhere.
 func (t *Tokens) List() ([]NamespaceToken, error) {
-	b, err := readOwn(t.path, maxTokenFile)
+	b, err := fsutil.ReadPrivate(t.path, maxTokenFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

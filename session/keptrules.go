@@ -2,7 +2,6 @@ package session
 
 import (
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,30 +45,13 @@ func recalled(program, mode, file string) *keptRules {
 	}
 	asked.path = path
 	kept := keptRules{}
-	if text, err := readOwn(asked.path); err != nil || json.Unmarshal(text, &kept) != nil {
+	if text, err := fsutil.ReadPrivate(asked.path, keptMost); err != nil || json.Unmarshal(text, &kept) != nil {
 		return asked
 	}
 	if kept.Program == asked.Program && kept.Mode == mode && kept.File == asked.File {
 		asked.Rules = kept.Rules
 	}
 	return asked
-}
-
-// readOwn reads a file that only this user can have written.
-func readOwn(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o077 != 0 || int(st.Uid) != os.Geteuid() || st.Size > keptMost {
-		return nil, os.ErrPermission
-	}
-	return io.ReadAll(io.LimitReader(f, keptMost))
 }
 
 // holds reports whether the helper would give the same answer now.

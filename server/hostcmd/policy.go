@@ -3,15 +3,12 @@ package hostcmd
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/BurntSushi/toml"
-	"golang.org/x/sys/unix"
 
 	"demesne/internal/fsutil"
 )
@@ -80,20 +77,9 @@ func ReadPolicy(path string) (*Policy, error) {
 }
 
 func readPolicy(path string) (*Policy, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	text, err := fsutil.ReadTrusted(path, maxPolicy)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	if err := onlyOurs(f); err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxPolicy+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxPolicy {
-		return nil, fmt.Errorf("more than %d bytes", maxPolicy)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err == nil {
@@ -103,23 +89,6 @@ func readPolicy(path string) (*Policy, error) {
 		return nil, err
 	}
 	return parsePolicy(string(text), real)
-}
-
-// onlyOurs refuses a file that another user can write.
-func onlyOurs(f *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return err
-	}
-	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return errors.New("not a file")
-	case st.Mode&0o022 != 0:
-		return errors.New("other users can write it: chmod go-w")
-	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return errors.New("belongs to another user")
-	}
-	return nil
 }
 
 func parsePolicy(text, file string) (*Policy, error) {

@@ -3,7 +3,6 @@ package vault
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -11,7 +10,6 @@ import (
 	"strings"
 
 	"filippo.io/age"
-	"golang.org/x/sys/unix"
 
 	"demesne/internal/fsutil"
 )
@@ -49,9 +47,9 @@ func (k Source) identity(path string, create bool) (*age.X25519Identity, error) 
 		sh.Stdin, sh.Stderr = os.Stdin, os.Stderr
 		text, err = sh.Output()
 	case k.File != "":
-		text, err = readPrivate(k.File, maxKey)
+		text, err = fsutil.ReadPrivate(k.File, maxKey)
 	default:
-		text, err = readPrivate(path, maxKey)
+		text, err = fsutil.ReadPrivate(path, maxKey)
 		if create && errors.Is(err, fs.ErrNotExist) {
 			return newKey(path)
 		}
@@ -90,28 +88,4 @@ func parseKey(text []byte) (*age.X25519Identity, error) {
 		return nil, errors.New("key of secrets: is empty")
 	}
 	return found, nil
-}
-
-// readPrivate reads a regular file that is this user's alone, of at most most bytes.
-func readPrivate(path string, most int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, fmt.Errorf("%s: not a file", path)
-	case int(st.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("%s: belongs to another user", path)
-	case st.Mode&0o077 != 0:
-		return nil, fmt.Errorf("%s: other users may read it: chmod 600", path)
-	case st.Size > most:
-		return nil, fmt.Errorf("%s: more than %d bytes", path, most)
-	}
-	return io.ReadAll(io.LimitReader(f, most))
 }

@@ -241,7 +241,7 @@ func (v *Vault) change(f func(map[string]Secret) error) error {
 
 // read returns the secrets by id. Without a file the map is empty.
 func (v *Vault) read() (map[string]Secret, error) {
-	b, err := readPrivate(filepath.Join(v.dir, secretsFile), maxFile)
+	b, err := fsutil.ReadPrivate(filepath.Join(v.dir, secretsFile), maxFile)
 	all := map[string]Secret{}
 	if errors.Is(err, fs.ErrNotExist) {
 		return all, nil

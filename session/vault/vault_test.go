@@ -134,7 +134,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	os.Chmod(file, 0o644)
-	if _, err := Open(dir, Source{File: file}).Get("a", "A"); err == nil || !strings.Contains(err.Error(), "other users may read it") {
+	if _, err := Open(dir, Source{File: file}).Get("a", "A"); err == nil || !strings.Contains(err.Error(), "other users can read it") {
 		t.Errorf("a key that others can read: %v", err)
 	}
 	for _, s := range []string{"file:key", "file:", "cmd:", "env:KEY", "x"} {

@@ -7,7 +7,6 @@ package settings
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -15,9 +14,9 @@ import (
 	"slices"
 
 	"github.com/BurntSushi/toml"
-	"golang.org/x/sys/unix"
 
 	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
 	"demesne/server"
 	"demesne/server/servecmd"
 	"demesne/session"
@@ -52,7 +51,7 @@ func configuration(path string) (map[string]any, error) {
 		}
 		path = filepath.Join(home, ".config/demesne/serve.toml")
 	}
-	text, err := readConfig(path)
+	text, err := fsutil.ReadTrusted(path, maxConfig) // who writes it decides about sandboxes
 	if errors.Is(err, fs.ErrNotExist) && !named {
 		return nil, nil
 	}
@@ -69,28 +68,6 @@ func configuration(path string) (map[string]any, error) {
 		}
 	}
 	return values, nil
-}
-
-// readConfig reads a file that no other user can change: who writes it decides about sandboxes.
-func readConfig(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, err
-	}
-	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, errors.New("not a file")
-	case st.Mode&0o022 != 0 || st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return nil, errors.New("other users can change it")
-	case st.Size > maxConfig:
-		return nil, fmt.Errorf("more than %d bytes", maxConfig)
-	}
-	return io.ReadAll(io.LimitReader(f, maxConfig))
 }
 
 // table removes a table from the values, and returns it.
