@@ -13,9 +13,9 @@ import (
 
 // Bounds of what is read of an agent's own session files.
 const (
-	mostAttributions = 20_000
-	mostSessionFiles = 20_000
-	mostSessionBytes = 256 << 20
+	maxAttributions = 20_000
+	maxSessionFiles = 20_000
+	maxSessionBytes = 256 << 20
 )
 
 // attribution names the part of an agent's program that sent a request to the model. The program itself says so, and
@@ -50,7 +50,7 @@ type attributions struct {
 func (all *attributions) add(a attribution) {
 	a.RequestID, a.Agent, a.Skill, a.Plugin = brief(a.RequestID), brief(a.Agent), brief(a.Skill), brief(a.Plugin)
 	old, known := all.by[a.RequestID]
-	if a.RequestID == "" || a.name() == "" || !known && len(all.order) >= mostAttributions {
+	if a.RequestID == "" || a.name() == "" || !known && len(all.order) >= maxAttributions {
 		return
 	}
 	if !known {
@@ -106,8 +106,8 @@ func (all *attributions) readHome(home *os.Root) {
 		return
 	}
 	defer projects.Close()
-	left := int64(mostSessionBytes)
-	fsutil.Walk(projects, mostSessionFiles, func(e fsutil.WalkEntry) bool {
+	left := int64(maxSessionBytes)
+	fsutil.Walk(projects, maxSessionFiles, func(e fsutil.WalkEntry) bool {
 		if e.Type().IsRegular() && strings.HasSuffix(e.Name(), ".jsonl") {
 			if f, err := e.Open(); err == nil {
 				left -= all.readSession(io.LimitReader(f, left))

@@ -68,10 +68,10 @@ func TestAttributionHostile(t *testing.T) {
 
 func TestAttributionBounded(t *testing.T) {
 	var all attributions
-	for i := range mostAttributions + 10 {
+	for i := range maxAttributions + 10 {
 		all.add(attribution{RequestID: strings.Repeat("r", 10) + string(rune('0'+i%10)) + strings.Repeat("x", i/10%200) + string(rune(i+0x4e00)), Agent: "a"})
 	}
-	if len(all.order) > mostAttributions {
+	if len(all.order) > maxAttributions {
 		t.Errorf("%d requests", len(all.order))
 	}
 }

@@ -14,11 +14,11 @@ import (
 	"demesne/session"
 )
 
-// mostModels is how many models a Meter tells apart. A server that invents names gets the rest under one.
+// maxModels is how many models a Meter tells apart. A server that invents names gets the rest under one.
 const (
-	mostModels  = 64
+	maxModels   = 64
 	otherModels = "other"
-	mostTokens  = 1 << 40 // of one request; more is a defect
+	maxTokens   = 1 << 40 // of one request; more is a defect
 )
 
 // A Meter sums what an agent's requests to its model used. Several goroutines may use it.
@@ -87,7 +87,7 @@ func (m *Meter) count(r runner.UsageRecord) {
 	if lost {
 		t = atLeast(t, r)
 	}
-	if m.searches = min(m.searches+sane(r.Searches), mostSum); lost && t == (session.Tokens{}) {
+	if m.searches = min(m.searches+sane(r.Searches), maxSum); lost && t == (session.Tokens{}) {
 		return
 	}
 	l := usageLine{RequestID: brief(r.RequestID), Time: r.Time.UTC().Truncate(time.Second), Model: m.model(m.dearer(r.Model, r.Asked, t)), Tokens: t, Estimated: lost}
@@ -161,27 +161,27 @@ func (m *Meter) Tokens() (total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, sum := range m.per {
-		total = min(total+all(sum.tokens), mostSum)
+		total = min(total+all(sum.tokens), maxSum)
 	}
 	return total
 }
 
 // all returns the sum of the kinds of tokens.
-func all(t session.Tokens) int64 { return min(t.Input+t.Output+t.CacheCreation+t.CacheRead, mostSum) }
+func all(t session.Tokens) int64 { return min(t.Input+t.Output+t.CacheCreation+t.CacheRead, maxSum) }
 
 // model returns the name under which a model is counted.
 func (m *Meter) model(name string) string {
 	if name = brief(name); name == "" {
 		name = "unknown"
 	}
-	if m.per[name] == nil && len(m.per) >= mostModels {
+	if m.per[name] == nil && len(m.per) >= maxModels {
 		return otherModels
 	}
 	return name
 }
 
 // sane returns a count that a server may state.
-func sane(n int64) int64 { return min(max(n, 0), mostTokens) }
+func sane(n int64) int64 { return min(max(n, 0), maxTokens) }
 
 // Cost returns the cost so far, in US dollars.
 func (m *Meter) Cost() float64 {

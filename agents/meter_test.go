@@ -111,7 +111,7 @@ func TestMeterHostile(t *testing.T) {
 	for i := range 1000 {
 		m.Add(request("x", fmt.Sprint("model", i)+strings.Repeat("x", 1000), session.Tokens{Input: 1}))
 	}
-	if n := len(m.PerModel()); n > mostModels+1 {
+	if n := len(m.PerModel()); n > maxModels+1 {
 		t.Errorf("%d models", n)
 	}
 	m = NewMeter("chat", Price{Model: "m", Input: 1})

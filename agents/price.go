@@ -152,13 +152,13 @@ func surcharge(model string, extra []Price, t session.Tokens) float64 {
 // dollars rounds away what the sums of binary fractions add.
 func dollars(x float64) float64 { return math.Round(x*1e8) / 1e8 }
 
-// mostSum bounds a sum: invented counts cannot make it overflow, and JSON carries it exactly.
-const mostSum = 1 << 53
+// maxSum bounds a sum: invented counts cannot make it overflow, and JSON carries it exactly.
+const maxSum = 1 << 53
 
 // plus returns the sum of t and b.
 func plus(t, b session.Tokens) session.Tokens {
 	return session.Tokens{
-		Input: min(t.Input+b.Input, mostSum), Output: min(t.Output+b.Output, mostSum),
-		CacheCreation: min(t.CacheCreation+b.CacheCreation, mostSum), CacheRead: min(t.CacheRead+b.CacheRead, mostSum),
+		Input: min(t.Input+b.Input, maxSum), Output: min(t.Output+b.Output, maxSum),
+		CacheCreation: min(t.CacheCreation+b.CacheCreation, maxSum), CacheRead: min(t.CacheRead+b.CacheRead, maxSum),
 	}
 }

@@ -17,12 +17,12 @@ import (
 
 // Bounds of what ReadReport reads.
 const (
-	mostReportNodes = 4096
-	mostReportDepth = 64
-	mostReportFile  = 64 << 20
-	mostSubagents   = 256
-	longestRecord   = 64 << 10 // a line of usage.jsonl or attribution.jsonl
-	childrenDir     = "child"
+	maxReportNodes = 4096
+	maxReportDepth = 64
+	maxReportFile  = 64 << 20
+	maxSubagents   = 256
+	longestRecord  = 64 << 10 // a line of usage.jsonl or attribution.jsonl
+	childrenDir    = "child"
 )
 
 // ReadReport reports what an agent and its children used. dir is the directory of the agent's job, or its /out. The
@@ -81,7 +81,7 @@ type reader struct {
 
 // node adds an agent and its children.
 func (r *reader) node(dir *os.Root, name string, depth int) {
-	if r.nodes++; r.nodes > mostReportNodes || depth > mostReportDepth {
+	if r.nodes++; r.nodes > maxReportNodes || depth > maxReportDepth {
 		return
 	}
 	r.add(name, depth, r.own(dir))
@@ -110,7 +110,7 @@ func (r *reader) node(dir *os.Root, name string, depth int) {
 
 // stated adds a child that only results.json describes.
 func (r *reader) stated(c Results, depth int) {
-	if r.nodes++; r.nodes > mostReportNodes || depth > mostReportDepth {
+	if r.nodes++; r.nodes > maxReportNodes || depth > maxReportDepth {
 		return
 	}
 	own := map[string]session.Tokens{}
@@ -133,7 +133,7 @@ func (r *reader) stated(c Results, depth int) {
 func (r *reader) add(name string, depth int, own map[string]session.Tokens) {
 	child := ChildUsage{Name: brief(name), Depth: depth}
 	for model, t := range own {
-		if _, known := r.models[model]; !known && len(r.models) >= mostModels {
+		if _, known := r.models[model]; !known && len(r.models) >= maxModels {
 			model = otherModels
 		}
 		r.models[model] = plus(r.models[model], t)
@@ -161,7 +161,7 @@ func (r *reader) own(dir *os.Root) map[string]session.Tokens {
 			return
 		}
 		l.Model, l.Tokens = brief(l.Model), sanitized(l.Tokens)
-		if _, known := own[l.Model]; !known && len(own) >= mostModels {
+		if _, known := own[l.Model]; !known && len(own) >= maxModels {
 			l.Model = otherModels
 		}
 		own[l.Model] = plus(own[l.Model], l.Tokens)
@@ -185,7 +185,7 @@ func (r *reader) summary(dir *os.Root, own map[string]session.Tokens) {
 		return
 	}
 	for model, u := range f.PerModel {
-		if len(own) < mostModels {
+		if len(own) < maxModels {
 			own[brief(model)] = u.tokens()
 		}
 	}
@@ -208,7 +208,7 @@ func (r *reader) subagent(name string, l usageLine) {
 		return
 	}
 	s := r.subagents[name]
-	if s == nil && len(r.subagents) >= mostSubagents {
+	if s == nil && len(r.subagents) >= maxSubagents {
 		return
 	} else if s == nil {
 		s = &SubagentUsage{Name: name}
@@ -273,7 +273,7 @@ func names(dir *os.Root) []string {
 		return nil
 	}
 	defer f.Close()
-	all, _ := f.Readdirnames(mostReportNodes)
+	all, _ := f.Readdirnames(maxReportNodes)
 	slices.Sort(all)
 	return all
 }
@@ -282,7 +282,7 @@ func names(dir *os.Root) []string {
 func readLines(dir *os.Root, name string, f func(line []byte)) {
 	if src, err := openFile(dir, name); err == nil {
 		defer src.Close()
-		eachLine(io.LimitReader(src, mostReportFile), longestRecord, f)
+		eachLine(io.LimitReader(src, maxReportFile), longestRecord, f)
 	}
 }
 
@@ -293,5 +293,5 @@ func readJSON(dir *os.Root, name string, v any) bool {
 		return false
 	}
 	defer src.Close()
-	return json.NewDecoder(io.LimitReader(src, mostReportFile/16)).Decode(v) == nil
+	return json.NewDecoder(io.LimitReader(src, maxReportFile/16)).Decode(v) == nil
 }

@@ -149,7 +149,7 @@ func TestReadReportHostile(t *testing.T) {
 	if r.TotalCost != 3 {
 		t.Errorf("TotalCost = %v", r.TotalCost)
 	}
-	if n := len(r.ByChild); n < 3 || n > mostReportDepth+3 { // c, fifo, and d of each level
+	if n := len(r.ByChild); n < 3 || n > maxReportDepth+3 { // c, fifo, and d of each level
 		t.Errorf("%d children", n)
 	}
 	if text := ReportText(r); strings.Contains(text, "\x1b") {
@@ -169,7 +169,7 @@ func TestReadReportWide(t *testing.T) {
 	}
 	must(t, os.WriteFile(dir+"/results.json", []byte(`{"children":[`+list[1:]+`]}`), 0o600))
 	r, err := ReadReport(openRoot(t, dir))
-	if err != nil || len(r.ByChild) != mostReportNodes-1 {
+	if err != nil || len(r.ByChild) != maxReportNodes-1 {
 		t.Errorf("%d children, %v", len(r.ByChild), err)
 	}
 }

@@ -21,7 +21,7 @@ func ReportText(r *UsageReport) string {
 	})
 	writeTable(&b, "by_child", "name\tdepth", len(r.ByChild), func(i int) []any {
 		c := r.ByChild[i]
-		return row(fmt.Sprintf("%s%s\t%d", strings.Repeat("  ", max(min(c.Depth, mostReportDepth)-1, 0)), text.SafeLine(c.Name), c.Depth), c.Cost, c.Tokens)
+		return row(fmt.Sprintf("%s%s\t%d", strings.Repeat("  ", max(min(c.Depth, maxReportDepth)-1, 0)), text.SafeLine(c.Name), c.Depth), c.Cost, c.Tokens)
 	})
 	writeTable(&b, "by_subagent", "name\trequests", len(r.BySubagent), func(i int) []any {
 		s := r.BySubagent[i]

@@ -42,7 +42,7 @@ type Event struct {
 // Bounds of what a Transcript keeps of the output of a program that it does not trust.
 const (
 	longestLine = 1 << 20 // longer ones are skipped
-	mostAnswers = 64      // message ids, to count turns
+	maxAnswers  = 64      // message ids, to count turns
 	nameKept    = 256     // bytes of an id or a name
 	summaryKept = 200     // bytes of the summary of a tool call
 	faultKept   = 4096    // bytes of an error
@@ -227,7 +227,7 @@ func (t *Transcript) Turns() int {
 // turns counts message ids. Those of parallel subagents alternate, so it knows the last few.
 type turns struct {
 	count int
-	last  [mostAnswers]string
+	last  [maxAnswers]string
 }
 
 func (n *turns) add(id string) {

@@ -131,7 +131,7 @@ func TestStream(t *testing.T) {
 		{"nothing", "", "", "run: unexpected EOF"},
 		{"an error", start + "event: error\ndata: {\"code\":400,\"message\":\"no\"}\n\n", "", "run: no"},
 		{"not JSON", start + "event: chunk\ndata: x\n\n", "", `run: decode event "chunk": invalid character 'x' looking for beginning of value`},
-		{"too long", "data: " + strings.Repeat("x", eventMost) + "\n\n", "", "run: more bytes than the bound of it: 16777216 bytes in an event"},
+		{"too long", "data: " + strings.Repeat("x", maxEvent) + "\n\n", "", "run: more bytes than the bound of it: 16777216 bytes in an event"},
 		{"too many lines", "data: x\n" + strings.Repeat("data: "+strings.Repeat("x", 1<<20)+"\n", 17), "", "run: more bytes than the bound of it: 16777216 bytes in an event"},
 	} {
 		text = row.text
@@ -218,7 +218,7 @@ func FuzzSocket(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		s := reader(text)
 		for {
-			if _, b, err := s.read(); err != nil || len(b) > messageMost {
+			if _, b, err := s.read(); err != nil || len(b) > maxMessage {
 				return
 			}
 		}

@@ -32,13 +32,13 @@ var kinds = map[error][]int{
 // Is reports whether the status is one of target's.
 func (e *Error) Is(target error) bool { return slices.Contains(kinds[target], e.Code) }
 
-// errorMost bounds the body of an error.
-const errorMost = 1 << 20
+// maxError bounds the body of an error.
+const maxError = 1 << 20
 
 // problem returns the error of an answer.
 func problem(resp *http.Response) error {
 	e := &Error{}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, errorMost))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxError))
 	if err != nil || json.NewDecoder(bytes.NewReader(b)).Decode(e) != nil || e.Message == "" {
 		e = &Error{Message: strings.ToLower(http.StatusText(resp.StatusCode))} // a proxy's
 	}

@@ -47,7 +47,7 @@ func (f Files) Read(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	b, err := readMost(r, ReadMost)
+	b, err := readLimited(r, ReadMost)
 	if err != nil {
 		return nil, fmt.Errorf("read file: %w", err)
 	}

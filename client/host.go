@@ -56,8 +56,8 @@ func (h Host) Access(ctx context.Context) (*HostAccess, error) {
 }
 
 // Result waits for the end of a request of this caller, at most 10 minutes.
-func (h Host) Result(ctx context.Context, id string, most time.Duration) (*HostOutcome, error) {
-	q := query{"wait_seconds": strconv.FormatFloat(most.Seconds(), 'f', -1, 64)}
+func (h Host) Result(ctx context.Context, id string, timeout time.Duration) (*HostOutcome, error) {
+	q := query{"wait_seconds": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64)}
 	return got[HostOutcome](h.remote, ctx, "get host request", http.MethodGet, "/host/requests/"+segment(id), q, nil)
 }
 

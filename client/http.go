@@ -90,7 +90,7 @@ func readToken() (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, tokenMost))
+	b, err := io.ReadAll(io.LimitReader(f, maxToken))
 	line, _, _ := strings.Cut(string(b), "\n")
 	return strings.TrimSpace(line), err
 }
@@ -178,15 +178,15 @@ func (c *remote) call(ctx context.Context, verb, method, path string, q query, i
 
 // Bounds.
 const (
-	tokenMost  = 4 << 10
-	answerMost = 64 << 20
-	idleTime   = 90e9 // nanoseconds
+	maxToken  = 4 << 10
+	maxAnswer = 64 << 20
+	idleTime  = 90e9 // nanoseconds
 )
 
 // decode decodes an answer, and closes it.
 func decode(resp *http.Response, out any) error {
 	defer resp.Body.Close()
-	b, err := readMost(resp.Body, answerMost)
+	b, err := readLimited(resp.Body, maxAnswer)
 	if err != nil || out == nil {
 		return err
 	}
@@ -196,11 +196,11 @@ func decode(resp *http.Response, out any) error {
 	return nil
 }
 
-// readMost reads at most most bytes.
-func readMost(r io.Reader, most int64) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, most+1))
-	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("%w: %d bytes", ErrTooLarge, most)
+// readLimited reads at most limit bytes.
+func readLimited(r io.Reader, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%w: %d bytes", ErrTooLarge, limit)
 	}
 	return b, err
 }

@@ -50,16 +50,16 @@ const (
 	frameMasked = 0x80
 )
 
-// messageMost bounds a message that is read, and controlMost a frame that controls the connection, in bytes.
+// maxMessage bounds a message that is read, and maxControl a frame that controls the connection, in bytes.
 const (
-	messageMost = 16 << 20
-	controlMost = 125
+	maxMessage = 16 << 20
+	maxControl = 125
 )
 
 // read returns the next message, text or binary. It answers pings. The server's close is io.EOF.
 func (s *socket) read() (kind byte, message []byte, err error) {
 	for {
-		op, last, payload, err := s.frame(messageMost - len(message))
+		op, last, payload, err := s.frame(maxMessage - len(message))
 		if err != nil {
 			return 0, nil, err
 		}
@@ -93,8 +93,8 @@ func (s *socket) read() (kind byte, message []byte, err error) {
 
 var errFrame = errors.New("not a WebSocket frame")
 
-// frame reads one frame, whose payload has at most most bytes.
-func (s *socket) frame(most int) (op byte, last bool, payload []byte, err error) {
+// frame reads one frame, whose payload has at most limit bytes.
+func (s *socket) frame(limit int) (op byte, last bool, payload []byte, err error) {
 	var head [2]byte
 	if _, err := io.ReadFull(s.r, head[:]); err != nil {
 		return 0, false, nil, err
@@ -111,11 +111,11 @@ func (s *socket) frame(most int) (op byte, last bool, payload []byte, err error)
 		}
 		n = binary.BigEndian.Uint64(b[:])
 	}
-	if op >= frameClose && (n > controlMost || !last) {
+	if op >= frameClose && (n > maxControl || !last) {
 		return 0, false, nil, errFrame
 	}
-	if n > uint64(max(most, 0)) {
-		return 0, false, nil, fmt.Errorf("%w: %d bytes in a message", ErrTooLarge, messageMost)
+	if n > uint64(max(limit, 0)) {
+		return 0, false, nil, fmt.Errorf("%w: %d bytes in a message", ErrTooLarge, maxMessage)
 	}
 	payload = make([]byte, n)
 	_, err = io.ReadFull(s.r, payload)

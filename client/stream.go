@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// eventMost bounds one event of a stream, in bytes.
-const eventMost = 16 << 20
+// maxEvent bounds one event of a stream, in bytes.
+const maxEvent = 16 << 20
 
 // sent is one server-sent event.
 type sent struct {
@@ -24,7 +24,7 @@ type sent struct {
 // readEvent reads one event. It ignores comments, ids and unknown fields.
 func readEvent(r *bufio.Reader) (e sent, err error) {
 	for {
-		line, err := readLine(r, eventMost-len(e.data))
+		line, err := readLine(r, maxEvent-len(e.data))
 		if err != nil {
 			return e, err // an incomplete event does not count
 		}
@@ -45,13 +45,13 @@ func readEvent(r *bufio.Reader) (e sent, err error) {
 	}
 }
 
-// readLine reads a line of at most most bytes, without its end.
-func readLine(r *bufio.Reader, most int) (string, error) {
+// readLine reads a line of at most limit bytes, without its end.
+func readLine(r *bufio.Reader, limit int) (string, error) {
 	var line []byte
 	for {
 		part, err := r.ReadSlice('\n')
-		if line = append(line, part...); len(line) > most {
-			return "", fmt.Errorf("%w: %d bytes in an event", ErrTooLarge, eventMost)
+		if line = append(line, part...); len(line) > limit {
+			return "", fmt.Errorf("%w: %d bytes in an event", ErrTooLarge, maxEvent)
 		}
 		switch {
 		case err == nil:

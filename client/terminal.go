@@ -105,13 +105,13 @@ func (t *Terminal) next() error {
 	return t.err
 }
 
-// inputMost bounds one message of input, in bytes.
-const inputMost = 64 << 10
+// maxInput bounds one message of input, in bytes.
+const maxInput = 64 << 10
 
 // Write implements [io.Writer].
 func (t *Terminal) Write(p []byte) (n int, err error) {
 	for len(p) > 0 {
-		part := p[:min(len(p), inputMost)]
+		part := p[:min(len(p), maxInput)]
 		if err := t.c.write(frameBinary, part); err != nil {
 			return n, fmt.Errorf("write terminal: %w", err)
 		}

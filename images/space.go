@@ -16,7 +16,7 @@ type Space struct {
 const (
 	spaceStride = 64 << 20
 	leastMargin = 32 << 20  // minimum free space, except on disks under 512 MiB
-	mostMargin  = 256 << 20 // limit for the free space kept on a large disk
+	maxMargin   = 256 << 20 // limit for the free space kept on a large disk
 )
 
 // take counts n bytes that are about to be written. It returns [unix.ENOSPC] if too little space would stay
@@ -30,7 +30,7 @@ func (s *Space) take(n int64) error {
 		return fmt.Errorf("measure free space: %w", err)
 	}
 	size := int64(min(fs.Blocks, 1<<40)) * fs.Bsize
-	margin := min(max(size/100, leastMargin), mostMargin, size/16)
+	margin := min(max(size/100, leastMargin), maxMargin, size/16)
 	free := int64(min(fs.Bavail, 1<<40))*fs.Bsize - margin
 	if n > free {
 		return fmt.Errorf("write %d bytes to %q: %w", n, s.Dir, os.NewSyscallError("statfs", unix.ENOSPC))

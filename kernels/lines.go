@@ -20,7 +20,7 @@ import (
 // A kernel marks a place in its outputs: it writes the mark with a number to stdout and stderr, and then sends a message
 // with that number in its metadata. The message arrives after the outputs before the mark, and before those after it.
 // Code may forge marks. That only confuses its own outputs: a wait for a mark ends when no output has moved for markWait,
-// and at the latest after mostWaits of these. What an output delivers after such a wait is not a move, so that many forged
+// and at the latest after maxWaits of these. What an output delivers after such a wait is not a move, so that many forged
 // marks do not prolong the wait for a message.
 type lines struct {
 	requests, answers *os.File
@@ -51,9 +51,9 @@ type received struct {
 
 const (
 	markWait   = 2 * time.Second
-	mostWaits  = 15
+	maxWaits   = 15
 	markDigits = 8 // hexadecimal digits of a mark's number
-	pieceMost  = 64 << 10
+	maxPiece   = 64 << 10
 )
 
 // mark returns the mark that a kernel makes of the key that it was given. The mark is not text, so that code which prints
@@ -170,7 +170,7 @@ func (c *lines) await(is func() bool, still time.Duration) (late bool) {
 	t = time.AfterFunc(still, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if waits++; c.moved != moved && waits < mostWaits {
+		if waits++; c.moved != moved && waits < maxWaits {
 			moved = c.moved
 			t.Reset(still)
 			return
@@ -229,7 +229,7 @@ func (c *lines) pump(i int, name string, from *os.File) {
 		c.pumps[i] = false
 		c.change.Broadcast()
 	}()
-	b, kept := make([]byte, pieceMost), 0
+	b, kept := make([]byte, maxPiece), 0
 	for {
 		n, err := from.Read(b[kept:])
 		rest := b[:kept+n]

@@ -56,8 +56,8 @@ type Running struct {
 // lastGrace is how long the outputs of a process that has ended are awaited, if another process holds its pipes.
 const lastGrace = 300 * time.Millisecond
 
-// saidMost bounds what is kept of a kernel's stderr, in bytes.
-const saidMost = 16 << 10
+// maxSaid bounds what is kept of a kernel's stderr, in bytes.
+const maxSaid = 16 << 10
 
 // Connection is the content of a kernel's connection file (jupyter_client documentation, "Connection files").
 type Connection struct {
@@ -163,7 +163,7 @@ func StartDriver(ctx context.Context, sb Sandbox, cmd runner.Command) (*Running,
 
 func newRunning() *Running {
 	r := &Running{ended: make(chan struct{}), quiet: make(chan struct{}), open: 2}
-	r.said.Most = saidMost
+	r.said.Most = maxSaid
 	return r
 }
 
@@ -249,7 +249,7 @@ func (r *Running) hear(b []byte) {
 func (r *Running) Said() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return strings.ToValidUTF8(string(r.said.End(saidMost)), "\uFFFD")
+	return strings.ToValidUTF8(string(r.said.End(maxSaid)), "\uFFFD")
 }
 
 // interrupt has the kernel raise what Ctrl-C raises.

@@ -323,7 +323,7 @@ func (f *console) post(args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, errors.New("needs one URL")
 	}
-	body, err := io.ReadAll(io.LimitReader(f.stdin, postMost))
+	body, err := io.ReadAll(io.LimitReader(f.stdin, maxPost))
 	if err != nil {
 		return 0, fmt.Errorf("read body: %w", err)
 	}

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// postTime bounds a request that renews a credential, and postMost its response, in bytes.
+// postTime bounds a request that renews a credential, and maxPost its response, in bytes.
 const (
 	postTime = time.Minute
-	postMost = 1 << 20
+	maxPost  = 1 << 20
 )
 
 // post sends a JSON body to a server that renews credentials. It follows no redirect: the body has a secret.
@@ -29,6 +29,6 @@ func post(ctx context.Context, url string, body []byte) (status int, response []
 		return 0, nil, err
 	}
 	defer a.Body.Close()
-	response, err = io.ReadAll(io.LimitReader(a.Body, postMost))
+	response, err = io.ReadAll(io.LimitReader(a.Body, maxPost))
 	return a.StatusCode, response, err
 }

@@ -338,9 +338,9 @@ func (f children) Status(_ context.Context, id string) (*session.Job, error) {
 	return j.status(), nil
 }
 
-// Wait returns the job at its end, or after most.
-func (f children) Wait(ctx context.Context, id string, most time.Duration) (*session.Job, error) {
-	return f.n.jobs.wait(ctx, id, most)
+// Wait returns the job at its end, or after timeout.
+func (f children) Wait(ctx context.Context, id string, timeout time.Duration) (*session.Job, error) {
+	return f.n.jobs.wait(ctx, id, timeout)
 }
 
 // Cancel ends a job with all its descendants.

@@ -23,7 +23,7 @@ func overBudget(err error) (reason string, over bool) {
 }
 
 // errTime returns the reason for an agent that took longer than it may.
-func errTime(most time.Duration) error { return &errBudget{"time: " + most.String()} }
+func errTime(limit time.Duration) error { return &errBudget{"time: " + limit.String()} }
 
 // amount is what requests use. As a bound, a zero field means no bound.
 type amount struct {
@@ -40,22 +40,22 @@ func (a amount) minus(b amount) amount {
 	return amount{max(0, a.cost-b.cost), a.tokens - b.tokens, a.turns - b.turns}
 }
 
-// reaches returns an error for the first bound of most that a has reached, or nil.
-func (a amount) reaches(most amount) error {
+// reaches returns an error for the first bound of limit that a has reached, or nil.
+func (a amount) reaches(limit amount) error {
 	switch {
-	case most.cost > 0 && a.cost >= most.cost:
-		return &errBudget{fmt.Sprintf("cost: $%.4f of $%.4f", a.cost, most.cost)}
-	case most.tokens > 0 && a.tokens >= most.tokens:
-		return &errBudget{fmt.Sprintf("tokens: %d of %d", a.tokens, most.tokens)}
-	case most.turns > 0 && a.turns >= most.turns:
-		return &errBudget{fmt.Sprintf("turns: %d of %d", a.turns, most.turns)}
+	case limit.cost > 0 && a.cost >= limit.cost:
+		return &errBudget{fmt.Sprintf("cost: $%.4f of $%.4f", a.cost, limit.cost)}
+	case limit.tokens > 0 && a.tokens >= limit.tokens:
+		return &errBudget{fmt.Sprintf("tokens: %d of %d", a.tokens, limit.tokens)}
+	case limit.turns > 0 && a.turns >= limit.turns:
+		return &errBudget{fmt.Sprintf("turns: %d of %d", a.turns, limit.turns)}
 	}
 	return nil
 }
 
-// exceeds reports whether a is over a bound of most.
-func (a amount) exceeds(most amount) bool {
-	return most.cost > 0 && a.cost > most.cost || most.tokens > 0 && a.tokens > most.tokens || most.turns > 0 && a.turns > most.turns
+// exceeds reports whether a is over a bound of limit.
+func (a amount) exceeds(limit amount) bool {
+	return limit.cost > 0 && a.cost > limit.cost || limit.tokens > 0 && a.tokens > limit.tokens || limit.turns > 0 && a.turns > limit.turns
 }
 
 // budget bounds the requests of an agent together with all its descendants. What a descendant uses counts against every
@@ -66,7 +66,7 @@ func (a amount) exceeds(most amount) bool {
 // the last request of all can go over a bound of cost or tokens.
 type budget struct {
 	above *budget // nil: the first agent's
-	most  amount
+	limit amount
 	end   func(error)
 
 	*ledger // one for all budgets of a tree; its mu protects the rest
@@ -83,8 +83,8 @@ type ledger struct {
 }
 
 // newBudget returns a budget below another one, or the first of a tree.
-func newBudget(above *budget, most amount, end func(error)) *budget {
-	b := &budget{above: above, most: most, end: end}
+func newBudget(above *budget, limit amount, end func(error)) *budget {
+	b := &budget{above: above, limit: limit, end: end}
 	if above != nil {
 		b.ledger = above.ledger
 	} else {
@@ -98,8 +98,8 @@ func newBudget(above *budget, most amount, end func(error)) *budget {
 // uses: its cost, or its tokens.
 func (b *budget) bounds() (any, cost, tokens bool) {
 	for ; b != nil; b = b.above {
-		any = any || b.most != (amount{})
-		cost, tokens = cost || b.most.cost > 0, tokens || b.most.tokens > 0
+		any = any || b.limit != (amount{})
+		cost, tokens = cost || b.limit.cost > 0, tokens || b.limit.tokens > 0
 	}
 	return any, cost, tokens
 }
@@ -136,15 +136,15 @@ func (b *budget) reserve(ctx context.Context, a amount) error {
 // judge decides about a request: the budget that refuses it and why, or whether it waits. mu is held.
 func (b *budget) judge(a amount) (at *budget, why error, wait bool) {
 	for at := b; at != nil; at = at.above {
-		if why := at.used.reaches(at.most); why != nil {
-			if one := at.used.plus(amount{turns: 1}); one.exceeds(amount{turns: at.most.turns}) {
-				why = one.reaches(amount{turns: at.most.turns})
+		if why := at.used.reaches(at.limit); why != nil {
+			if one := at.used.plus(amount{turns: 1}); one.exceeds(amount{turns: at.limit.turns}) {
+				why = one.reaches(amount{turns: at.limit.turns})
 			}
 			return at, why, false
 		}
 		a := amount{max(a.cost, at.largest.cost), max(a.tokens, at.largest.tokens), a.turns}
-		unknown := at.largest == (amount{}) && (at.most.cost > 0 || at.most.tokens > 0)
-		wait = wait || at.flying > 0 && (unknown || at.used.plus(at.held).plus(a).exceeds(at.most))
+		unknown := at.largest == (amount{}) && (at.limit.cost > 0 || at.limit.tokens > 0)
+		wait = wait || at.flying > 0 && (unknown || at.used.plus(at.held).plus(a).exceeds(at.limit))
 	}
 	return nil, nil, wait
 }
@@ -168,8 +168,8 @@ func (b *budget) change(held amount, flying int, used amount) {
 		if used != (amount{}) {
 			at.largest = amount{max(at.largest.cost, used.cost), max(at.largest.tokens, used.tokens), 1}
 		}
-		if at.used.exceeds(at.most) {
-			all = append(all, over{at, at.used.reaches(at.most)})
+		if at.used.exceeds(at.limit) {
+			all = append(all, over{at, at.used.reaches(at.limit)})
 		}
 	}
 	b.changed.Broadcast()

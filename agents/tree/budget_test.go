@@ -11,8 +11,8 @@ import (
 // ends notes how budgets end.
 type ends map[string]string
 
-func (e ends) budget(name string, above *budget, most amount) *budget {
-	return newBudget(above, most, func(err error) { e[name], _ = overBudget(err) })
+func (e ends) budget(name string, above *budget, limit amount) *budget {
+	return newBudget(above, limit, func(err error) { e[name], _ = overBudget(err) })
 }
 
 // TestBudget checks that a charge counts for all budgets above, and ends exactly the agents whose bound it exceeds.
@@ -46,7 +46,7 @@ func TestBudgetReserve(t *testing.T) {
 	one := amount{turns: 1}
 	for _, c := range []struct {
 		name       string
-		most       amount
+		limit      amount
 		used, held []amount
 		want       amount
 		end        string // reason; empty: no end
@@ -67,7 +67,7 @@ func TestBudgetReserve(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ended := ends{}
-			root := ended.budget("root", nil, c.most)
+			root := ended.budget("root", nil, c.limit)
 			for _, u := range c.used {
 				root.charge(u)
 			}

@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// nameMost is the longest name of a child, in bytes.
-const nameMost = 40
+// maxName is the longest name of a child, in bytes.
+const maxName = 40
 
 // checkChild checks the name of a child. It is a file name and a word in every text.
 func checkChild(name string) error {
 	switch {
 	case name == "":
 		return errors.New("name is required")
-	case len(name) > nameMost:
-		return fmt.Errorf("name must be at most %d characters", nameMost)
+	case len(name) > maxName:
+		return fmt.Errorf("name must be at most %d characters", maxName)
 	}
 	for i, c := range []byte(name) {
 		letter := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'

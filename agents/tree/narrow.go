@@ -32,44 +32,44 @@ func (n *node) narrow(mode string, domains []string, asked bool) (string, error)
 
 // Bounds of one tree, against agents that start agents without end. Budgets are the finer means.
 const (
-	mostDepth = 8  // of a child
-	mostAlive = 64 // agents at once
+	maxDepth = 8  // of a child
+	maxAlive = 64 // agents at once
 )
 
 // mayStart returns why n may not start another agent.
 func (n *node) mayStart() error {
 	switch {
-	case n.depth >= mostDepth:
-		return fmt.Errorf("agents can be nested at most %d deep", mostDepth)
-	case n.tree.alive.Load() >= mostAlive:
-		return fmt.Errorf("%d agents of this task run already: wait for one of them", mostAlive)
+	case n.depth >= maxDepth:
+		return fmt.Errorf("agents can be nested at most %d deep", maxDepth)
+	case n.tree.alive.Load() >= maxAlive:
+		return fmt.Errorf("%d agents of this task run already: wait for one of them", maxAlive)
 	}
 	return nil
 }
 
 // narrowLimits returns the limits of a child: those that it asks for, and at most its parent's. A limit of 0 is the
 // default, and a negative one no limit.
-func narrowLimits(asked, most runner.Limits) runner.Limits {
+func narrowLimits(asked, parent runner.Limits) runner.Limits {
 	usual := runner.Limits{Memory: halfMemory(), PIDs: runner.DefaultPIDs, Disk: runner.DefaultDisk}
 	return runner.Limits{
-		Memory: least(asked.Memory, most.Memory, usual.Memory), CPUs: least(asked.CPUs, most.CPUs, -1),
-		PIDs: least(asked.PIDs, most.PIDs, usual.PIDs), Disk: least(asked.Disk, most.Disk, usual.Disk),
+		Memory: least(asked.Memory, parent.Memory, usual.Memory), CPUs: least(asked.CPUs, parent.CPUs, -1),
+		PIDs: least(asked.PIDs, parent.PIDs, usual.PIDs), Disk: least(asked.Disk, parent.Disk, usual.Disk),
 	}
 }
 
 // least returns the narrower of two limits. usual is the default.
-func least[T int64 | float64](asked, most, usual T) T {
-	bound := most
+func least[T int64 | float64](asked, parent, usual T) T {
+	bound := parent
 	if bound == 0 {
 		bound = usual
 	}
 	switch {
 	case asked == 0: // as the parent has it
-		return most
+		return parent
 	case bound < 0 || asked > 0 && asked <= bound:
 		return asked
 	}
-	return most
+	return parent
 }
 
 // halfMemory is the runner's default for memory, in bytes; 0 if it cannot be read.

@@ -43,13 +43,13 @@ func TestNarrow(t *testing.T) {
 
 // TestNarrowLimits checks that no limit of a child is wider than its parent's, which may be the default.
 func TestNarrowLimits(t *testing.T) {
-	for _, c := range []struct{ asked, most, want int64 }{
+	for _, c := range []struct{ asked, parent, want int64 }{
 		{0, 0, 0}, {100, 0, 100}, {1 << 40, 0, 0}, {-1, 0, 0},
 		{0, 1000, 1000}, {100, 1000, 100}, {2000, 1000, 1000}, {-1, 1000, 1000},
 		{0, -1, -1}, {2000, -1, 2000}, {-1, -1, -1},
 	} {
-		if got := narrowLimits(runner.Limits{PIDs: c.asked}, runner.Limits{PIDs: c.most}); got.PIDs != c.want {
-			t.Errorf("%d of at most %d: %d, want %d", c.asked, c.most, got.PIDs, c.want)
+		if got := narrowLimits(runner.Limits{PIDs: c.asked}, runner.Limits{PIDs: c.parent}); got.PIDs != c.want {
+			t.Errorf("%d of at most %d: %d, want %d", c.asked, c.parent, got.PIDs, c.want)
 		}
 	}
 	if got := narrowLimits(runner.Limits{CPUs: 4}, runner.Limits{CPUs: 2}); got.CPUs != 2 {

@@ -122,13 +122,13 @@ func (r *registry) find(id string) (*job, error) {
 	return nil, session.ErrNoJob
 }
 
-// wait returns the job when it has ended, or after most, or when ctx ends.
-func (r *registry) wait(ctx context.Context, id string, most time.Duration) (*session.Job, error) {
+// wait returns the job when it has ended, or after timeout, or when ctx ends.
+func (r *registry) wait(ctx context.Context, id string, timeout time.Duration) (*session.Job, error) {
 	j, err := r.find(id)
 	if err != nil {
 		return nil, err
 	}
-	late := time.NewTimer(most)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case <-j.done:

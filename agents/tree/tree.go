@@ -147,9 +147,9 @@ func imageOf(a *agents.Agent, r agents.Request) (imageref.Ref, error) {
 	return ref, err
 }
 
-// mostPrevious bounds the siblings whose output a sandbox sees, with its other mounts: each takes two descriptors of one
+// maxPrevious bounds the siblings whose output a sandbox sees, with its other mounts: each takes two descriptors of one
 // message to the runner.
-const mostPrevious = 64
+const maxPrevious = 64
 
 // previous returns the outputs of children of n that have ended, for a new one that has other mounts: the latest, as far
 // as there is room.
@@ -161,7 +161,7 @@ func (n *node) previous(others int) (all []runner.Mount) {
 			all = append(all, runner.Mount{Source: c.out, Target: PreviousDir + "/" + c.name, ReadOnly: true})
 		}
 	}
-	return all[max(0, len(all)-max(0, mostPrevious-others)):]
+	return all[max(0, len(all)-max(0, maxPrevious-others)):]
 }
 
 // PreviousDir has the outputs of siblings that have ended, in a sandbox.

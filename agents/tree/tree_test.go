@@ -15,8 +15,8 @@ import (
 	"demesne/runner"
 )
 
-// mostMounts is the runner's bound for one sandbox.
-const mostMounts = 64
+// maxMounts is the runner's bound for one sandbox.
+const maxMounts = 64
 
 // TestMountsFit checks that a child with many finished siblings does not have more mounts than a sandbox can have.
 func TestMountsFit(t *testing.T) {
@@ -27,14 +27,14 @@ func TestMountsFit(t *testing.T) {
 	}
 	n := &node{tree: tr, parent: parent, dirs: &dirs{workspace: "/w", home: "/h", config: "/c"}}
 	spec := n.createOptions(&agents.Launch{HomeDir: "/home/agent", Mounts: make([]runner.Mount, 2)}).Spec
-	if len(spec.Mounts) != mostMounts {
+	if len(spec.Mounts) != maxMounts {
 		t.Errorf("%d mounts", len(spec.Mounts))
 	}
-	if last := spec.Mounts[mostMounts-1]; last.Source != "/out/69" || !last.ReadOnly {
+	if last := spec.Mounts[maxMounts-1]; last.Source != "/out/69" || !last.ReadOnly {
 		t.Errorf("the last is %v", last)
 	}
 	own := parent.protected()
-	if got := len(own) + len(parent.previous(len(own))); got != mostMounts {
+	if got := len(own) + len(parent.previous(len(own))); got != maxMounts {
 		t.Errorf("%d mounts of a command", got)
 	}
 }

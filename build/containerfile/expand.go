@@ -67,8 +67,8 @@ func (e *environ) Keys() (names []string) {
 // y, which may be such a word itself. If there are quotes or escapes, each pattern counts as part of all others.
 func growth(word string, values map[string]string) int64 {
 	flat := !strings.ContainsAny(word, "'\"\\`")
-	most, cost := int64(len(word)), int64(0)
-	open := []int64{most}
+	largest, cost := int64(len(word)), int64(0)
+	open := []int64{largest}
 	for i := 0; i < len(word); i++ {
 		if word[i] == '}' && flat && len(open) > 1 {
 			open = open[:len(open)-1]
@@ -85,9 +85,9 @@ func growth(word string, values map[string]string) int64 {
 			cost = min(cost+last*(1+size), 2*maxGrowth)
 		}
 		open = append(open, last)
-		most = max(most, last)
+		largest = max(largest, last)
 	}
-	return max(most, cost)
+	return max(largest, cost)
 }
 
 // nameIn splits text behind "${" into a name and what follows.

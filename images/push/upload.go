@@ -23,8 +23,8 @@ import (
 const (
 	// chunk is the size of a request of a resumed upload, whose length must be known before it is sent.
 	chunk = 16 << 20
-	// mostSources is the number of repositories that are asked for a blob.
-	mostSources = 4
+	// maxSources is the number of repositories that are asked for a blob.
+	maxSources = 4
 	// finishing is the rate, in bytes per second, at which the slowest registry verifies a blob.
 	finishing = 10 << 20
 )
@@ -85,7 +85,7 @@ func (p *pusher) sources(stored, d oci.Digest) (paths []string) {
 	domain := strings.TrimSuffix(p.to.name, p.to.path)
 	for _, name := range append(p.repos[stored], p.repos[d]...) {
 		path, same := strings.CutPrefix(name, domain)
-		if same && path != p.to.path && len(paths) < mostSources {
+		if same && path != p.to.path && len(paths) < maxSources {
 			paths = append(paths, path)
 		}
 	}

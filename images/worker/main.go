@@ -97,7 +97,7 @@ func description() *cmdline.Program {
 func Main() {
 	pull.Quiet()
 	// Bound the memory that a registry or a file can make the libraries allocate.
-	_ = syscall.Setrlimit(rlimitData, &syscall.Rlimit{Cur: mostMemory, Max: mostMemory})
+	_ = syscall.Setrlimit(rlimitData, &syscall.Rlimit{Cur: maxMemory, Max: maxMemory})
 	if text, ok := description().Answer(os.Args[1:]); ok {
 		fmt.Print(text)
 		return
@@ -107,7 +107,7 @@ func Main() {
 
 const (
 	rlimitData = 2 // RLIMIT_DATA, setrlimit(2)
-	mostMemory = 2 << 30
+	maxMemory  = 2 << 30
 )
 
 // run executes a command and returns the exit status, which agrees with the last event.

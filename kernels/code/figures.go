@@ -120,9 +120,9 @@ type Figures struct {
 
 // Bounds of the files of one session. The sandbox's limits do not count them.
 const (
-	mostFigures     = 10000
-	mostFigureBytes = 512 << 20
-	mostTaken       = 1000 // names that the sandbox has taken
+	maxFigures     = 10000
+	maxFigureBytes = 512 << 20
+	maxTaken       = 1000 // names that the sandbox has taken
 )
 
 var errFigures = errors.New("the session has saved too many figures")
@@ -135,7 +135,7 @@ func (f *Figures) Save(s Shown) (path string, err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.bytes+int64(len(content)) > mostFigureBytes || f.last >= mostFigures {
+	if f.bytes+int64(len(content)) > maxFigureBytes || f.last >= maxFigures {
 		return "", errFigures
 	}
 	root, err := os.OpenRoot(f.Dir)
@@ -158,7 +158,7 @@ func (f *Figures) Save(s Shown) (path string, err error) {
 
 // create creates the next file that does not exist.
 func (f *Figures) create(root *os.Root, extension string) (*os.File, error) {
-	for range mostTaken {
+	for range maxTaken {
 		f.last++
 		to, err := root.OpenFile(fmt.Sprintf("figure-%d%s", f.last, extension), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if !errors.Is(err, fs.ErrExist) {

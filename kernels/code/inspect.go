@@ -30,10 +30,10 @@ type Variable struct{ Name, Type, Value string }
 
 // Bounds of a State.
 const (
-	mostVariables = 200
-	mostValue     = 200 // bytes of a text
-	mostProcesses = 64
-	inspectTime   = 5 * time.Second
+	maxVariables = 200
+	maxValue     = 200 // bytes of a text
+	maxProcesses = 64
+	inspectTime  = 5 * time.Second
 )
 
 // Inspect reads the state of a session. It executes code in the kernel that leaves no name behind, unless the kernel
@@ -154,13 +154,13 @@ func (c *Session) variables(ctx context.Context, s *State, code string) {
 		s.Unread = "the kernel did not answer"
 		return
 	}
-	for _, v := range a.Variables[:min(len(a.Variables), mostVariables)] {
+	for _, v := range a.Variables[:min(len(a.Variables), maxVariables)] {
 		s.Variables = append(s.Variables, Variable{brief(v[0]), brief(v[1]), brief(v[2])})
 	}
 	s.More = max(a.More, 0)
 	s.Env = map[string]string{}
 	for name, value := range a.Env {
-		if len(s.Env) == mostVariables {
+		if len(s.Env) == maxVariables {
 			break
 		}
 		if s.Env[brief(name)] = brief(value); secret.Get().MatchString(name) {
@@ -178,8 +178,8 @@ var secret = lazy.Regexp{Expr: `(?i)(key|token|secret|passw|passphrase|credentia
 // brief returns the beginning of a text of the sandbox.
 func brief(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) > mostValue {
-		s = strings.ToValidUTF8(s[:mostValue], "") + "…"
+	if len(s) > maxValue {
+		s = strings.ToValidUTF8(s[:maxValue], "") + "…"
 	}
 	return s
 }
@@ -212,7 +212,7 @@ func (c *Session) processes(ctx context.Context, s *State) {
 		if kib > 0 && kib < 1<<40 {
 			s.Memory += kib << 10
 		}
-		if len(s.Processes) < mostProcesses {
+		if len(s.Processes) < maxProcesses {
 			s.Processes = append(s.Processes, fmt.Sprintf("%s %s", words[0], text.SafeLine(brief(words[2]))))
 		}
 	}

@@ -23,7 +23,7 @@ import (
 // A fork server would be faster to fill, but its children share a sandbox with each other, or need a checkpoint of the
 // whole sandbox: see docs/explanation/how-it-works.md.
 type prepared struct {
-	most  int
+	max   int
 	idle  time.Duration
 	shape func(context.Context, session.CreateOptions) (string, bool)
 	make  func(context.Context, Options) (*Session, error)
@@ -51,14 +51,14 @@ type shape struct {
 const aheadDelay = 100 * time.Millisecond
 
 func newPrepared(l Limits, shape func(context.Context, session.CreateOptions) (string, bool), make func(context.Context, Options) (*Session, error)) *prepared {
-	p := &prepared{most: l.Prepared, idle: cmp.Or(l.PreparedIdle, defaultPreparedIdle), shape: shape, make: make}
+	p := &prepared{max: l.Prepared, idle: cmp.Or(l.PreparedIdle, defaultPreparedIdle), shape: shape, make: make}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }
 
 // wordOf returns the shape of a request. ok is false if nothing can be prepared for it.
 func (p *prepared) wordOf(ctx context.Context, o Options) (word string, ok bool) {
-	if p.most == 0 {
+	if p.max == 0 {
 		return "", false
 	}
 	word, ok = p.shape(ctx, o.Create)
@@ -124,7 +124,7 @@ func (p *prepared) ask(word string, o Options) {
 	}
 	s.asked, s.failed = time.Now(), false
 	p.shapes = append(p.shapes, s)
-	p.keep(func(i int, s *shape) bool { return i >= len(p.shapes)-p.most })
+	p.keep(func(i int, s *shape) bool { return i >= len(p.shapes)-p.max })
 	p.start()
 }
 

@@ -62,7 +62,7 @@ func TestFiguresSave(t *testing.T) {
 	if path, err = f.Save(Shown{MIME: "video/x-other", Data: []byte("x")}); err != nil || filepath.Base(path) != "figure-5.out" {
 		t.Errorf("%s %v", path, err)
 	}
-	f.bytes = mostFigureBytes
+	f.bytes = maxFigureBytes
 	if _, err := f.Save(Shown{MIME: "image/png", Data: []byte("x")}); !errors.Is(err, errFigures) {
 		t.Errorf("over the bound: %v", err)
 	}

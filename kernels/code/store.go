@@ -109,7 +109,7 @@ type slot struct {
 type ended struct{ caller, id, why string }
 
 const (
-	mostPast  = 200
+	maxPast   = 200
 	deadGrace = 10 * time.Minute // how long a session without a kernel keeps its files for the caller
 	busyGrace = time.Second      // until the next look at a session that was busy when it should have ended
 )
@@ -238,7 +238,7 @@ func (s *Store) retire(o *slot, why string) bool {
 	}
 	s.drop(o)
 	s.past = append(s.past, ended{o.caller, o.ID, why})
-	s.past = s.past[max(0, len(s.past)-mostPast):]
+	s.past = s.past[max(0, len(s.past)-maxPast):]
 	return true
 }
 

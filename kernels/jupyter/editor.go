@@ -182,15 +182,15 @@ func (e *editor) complete(line string, at int, key rune) (string, int, bool) {
 	return e.listed, start + len(common), true
 }
 
-// mostListed bounds the completions that are listed.
-const mostListed = 100
+// maxListed bounds the completions that are listed.
+const maxListed = 100
 
 // list prints completions above the line.
 func (e *editor) list(found []string) {
 	more := ""
-	if len(found) > mostListed {
-		more = fmt.Sprintf("  … and %d more", len(found)-mostListed)
-		found = found[:mostListed]
+	if len(found) > maxListed {
+		more = fmt.Sprintf("  … and %d more", len(found)-maxListed)
+		found = found[:maxListed]
 	}
 	e.terminal.Write([]byte(strings.Join(found, "  ") + more + "\n"))
 }

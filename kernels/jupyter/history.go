@@ -11,7 +11,7 @@ import (
 
 // Bounds of the history.
 const (
-	mostHistory    = 1000    // lines that are recalled
+	maxHistory     = 1000    // lines that are recalled
 	maxHistoryFile = 1 << 20 // bytes; a larger file is replaced by its last lines
 )
 
@@ -36,7 +36,7 @@ func openHistory(path string) *history {
 	for lines.Scan() {
 		h.all = append(h.all, strings.ToValidUTF8(lines.Text(), "?"))
 	}
-	h.all = h.all[max(0, len(h.all)-mostHistory):]
+	h.all = h.all[max(0, len(h.all)-maxHistory):]
 	if size > maxHistoryFile {
 		if p, err := openPlace(path, ""); err == nil {
 			p.replace([]byte(strings.Join(h.all, "\n")+"\n"), 0o600)

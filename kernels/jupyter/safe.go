@@ -144,19 +144,19 @@ func harmlessBundle(raw json.RawMessage) json.RawMessage {
 
 // Bounds of a notice.
 const (
-	mostForms = 5  // that it names
-	mostForm  = 80 // bytes of a name, which is the code's
+	maxForms = 5  // that it names
+	maxForm  = 80 // bytes of a name, which is the code's
 )
 
 // withheld is shown in place of an output of which nothing is left, such as a widget.
 func withheld(b kernels.Bundle) string {
 	var names []string
 	for _, mime := range slices.Sorted(maps.Keys(b)) {
-		if len(names) == mostForms {
+		if len(names) == maxForms {
 			names = append(names, "…")
 			break
 		}
-		names = append(names, text.SafeLine(strings.ToValidUTF8(mime[:min(len(mime), mostForm)], "")))
+		names = append(names, text.SafeLine(strings.ToValidUTF8(mime[:min(len(mime), maxForm)], "")))
 	}
 	return "demesne withheld this output (" + strings.Join(names, ", ") + "): a browser could execute it. demesne kernel install --trust-output shows it"
 }

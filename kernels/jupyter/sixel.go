@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// mostSixels bounds the width of a drawn image where the terminal's is unknown, in pixels.
-const mostSixels = 800
+// maxSixels bounds the width of a drawn image where the terminal's is unknown, in pixels.
+const maxSixels = 800
 
 // sixels returns an image as sixels in 216 colours, at most as wide as the terminal.
 func sixels(img image.Image, width int) string {
 	if width <= 0 {
-		width = mostSixels
+		width = maxSixels
 	}
 	img = narrow(img, width)
 	size := img.Bounds()

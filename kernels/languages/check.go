@@ -29,8 +29,8 @@ func (p Problem) String() string {
 
 // Bounds of an answer: the rest of a longer list is dropped, and a longer message is cut.
 const (
-	mostProblems = 100
-	mostMessage  = 2000
+	maxProblems = 100
+	maxMessage  = 2000
 )
 
 // The programs that read code from stdin. None executes it, and none writes a file. They are arguments of interpreters.
@@ -108,7 +108,7 @@ const (
 // none, and for the text of a check that failed: the exit code tells them apart.
 func (l Language) Problems(output string) (all []Problem) {
 	find := regexp.MustCompile("(?m)" + cmp.Or(l.problem, plainProblem))
-	for _, at := range find.FindAllStringSubmatchIndex(output, 2*mostProblems) {
+	for _, at := range find.FindAllStringSubmatchIndex(output, 2*maxProblems) {
 		p := Problem{}
 		for i, name := range find.SubexpNames() {
 			if at[2*i] < 0 {
@@ -122,10 +122,10 @@ func (l Language) Problems(output string) (all []Problem) {
 			case "caret":
 				p.Column = len(m) + 1
 			case "message":
-				p.Message = strings.ToValidUTF8(strings.TrimSpace(m[:min(len(m), mostMessage)]), "")
+				p.Message = strings.ToValidUTF8(strings.TrimSpace(m[:min(len(m), maxMessage)]), "")
 			}
 		}
-		if !slices.Contains(all, p) && len(all) < mostProblems {
+		if !slices.Contains(all, p) && len(all) < maxProblems {
 			all = append(all, p)
 		}
 	}

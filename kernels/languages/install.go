@@ -81,8 +81,8 @@ func (l Language) registry() (r registry, known bool) {
 	}, true
 }
 
-// mostDependencies bounds the packages of one installation.
-const mostDependencies = 200
+// maxDependencies bounds the packages of one installation.
+const maxDependencies = 200
 
 // ParseDependency reads NAME or NAME==VERSION, or the language's own form, such as NAME@VERSION of npm.
 func (l Language) ParseDependency(word string) (d Dependency, err error) {
@@ -110,8 +110,8 @@ func (l Language) CheckDependencies(all []Dependency) error {
 	if !known {
 		return fmt.Errorf("dependency %q: %s has no installer", all[0].Name, l.Name)
 	}
-	if len(all) > mostDependencies {
-		return fmt.Errorf("%d dependencies: at most %d", len(all), mostDependencies)
+	if len(all) > maxDependencies {
+		return fmt.Errorf("%d dependencies: at most %d", len(all), maxDependencies)
 	}
 	name, version := regexp.MustCompile(r.name), regexp.MustCompile(r.version)
 	for _, d := range all {

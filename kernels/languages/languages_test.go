@@ -109,7 +109,7 @@ func TestDependencies(t *testing.T) {
 		}
 	}
 	python, _ := Find("python")
-	if err := python.CheckDependencies(make([]Dependency, mostDependencies+1)); err == nil {
+	if err := python.CheckDependencies(make([]Dependency, maxDependencies+1)); err == nil {
 		t.Error("an endless list of dependencies is accepted")
 	}
 }
@@ -234,7 +234,7 @@ func TestProblems(t *testing.T) {
 		{"r", "2:5: unexpected symbol\n", "2:5: unexpected symbol"},
 		{"bash", "bash: line 3: syntax error near unexpected token `fi'\nbash: line 3: `fi'\n", "3: syntax error near unexpected token `fi'"},
 		{"python", "99999999999999999999999:1: x\n", "9223372036854775807:1: x"},
-		{"python", "1:1: \xff" + strings.Repeat("x", 10000) + "\n", "1:1: " + strings.Repeat("x", mostMessage-1)},
+		{"python", "1:1: \xff" + strings.Repeat("x", 10000) + "\n", "1:1: " + strings.Repeat("x", maxMessage-1)},
 		{"python", "Traceback: no place\n", ""},
 	} {
 		l, _ := Find(c.language)
