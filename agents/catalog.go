@@ -64,11 +64,6 @@ func (a *Agent) Inner() string { return a.inner }
 // Usage is the wire format of the model's interface: see [NewMeter].
 func (a *Agent) Usage() string { return a.Provider.API.Usage }
 
-// Bounds are how often, and for how long in all, a run waits for the reset of a rate limit.
-func (a *Agent) Bounds() (attempts int, total time.Duration) {
-	return a.Provider.Retry.Attempts, time.Duration(a.Provider.Retry.Total)
-}
-
 // Open reads the table and the user's file. It fails if the file has errors or an enable switch is not a boolean.
 func Open(o Options) (*Catalog, error) {
 	if o.Env == nil {

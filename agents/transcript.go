@@ -42,7 +42,6 @@ type Event struct {
 // Bounds of what a Transcript keeps of the output of a program that it does not trust.
 const (
 	longestLine = 1 << 20 // longer ones are skipped
-	maxAnswers  = 64      // message ids, to count turns
 	nameKept    = 256     // bytes of an id or a name
 	summaryKept = 200     // bytes of the summary of a tool call
 	faultKept   = 4096    // bytes of an error
@@ -63,7 +62,6 @@ type Transcript struct {
 	skip    bool   // the rest of the line: it is too long
 	session string
 	all     attributions
-	turns   turns
 	outcome
 }
 
@@ -214,27 +212,6 @@ func (t *Transcript) Limited() (reset time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.reset, t.limited
-}
-
-// Turns returns how many responses of the model the output has shown. It is a lower bound: the format "codex" shows
-// only prompts. [Meter.Requests] has the count.
-func (t *Transcript) Turns() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.turns.count
-}
-
-// turns counts message ids. Those of parallel subagents alternate, so it knows the last few.
-type turns struct {
-	count int
-	last  [maxAnswers]string
-}
-
-func (n *turns) add(id string) {
-	if id = brief(id); id != "" && !slices.Contains(n.last[:], id) {
-		n.last[n.count%len(n.last)] = id
-		n.count++
-	}
 }
 
 // begin records a session id.

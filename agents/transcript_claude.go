@@ -18,12 +18,11 @@ type claudeLine struct {
 	Subagent  string        `json:"subagent_type"`
 	RequestID string        `json:"request_id"`
 
-	Error       any     `json:"error"` // a word
-	ErrorStatus int     `json:"error_status"`
-	IsError     bool    `json:"is_error"`
-	APIStatus   int     `json:"api_error_status"`
-	Result      string  `json:"result"`
-	Cost        float64 `json:"total_cost_usd"`
+	Error     any     `json:"error"` // a word
+	IsError   bool    `json:"is_error"`
+	APIStatus int     `json:"api_error_status"`
+	Result    string  `json:"result"`
+	Cost      float64 `json:"total_cost_usd"`
 
 	Limit struct {
 		Status string `json:"status"`
@@ -32,8 +31,6 @@ type claudeLine struct {
 }
 
 type claudeMessage struct {
-	ID      string        `json:"id"`
-	Model   string        `json:"model"`
 	Content claudeContent `json:"content"`
 }
 
@@ -113,7 +110,6 @@ func (o *outcome) claudeAssistant(l claudeLine) {
 	if l.Error != nil {
 		return // the result repeats it
 	}
-	o.t.turns.add(l.Message.ID)
 	if l.Parent != "" {
 		o.t.all.add(attribution{RequestID: l.RequestID, Agent: l.Subagent})
 	}

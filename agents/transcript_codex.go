@@ -45,8 +45,6 @@ func (o *outcome) codex(line []byte) {
 	switch l.Type {
 	case "thread.started":
 		o.begin(l.Thread, "")
-	case "turn.started":
-		o.t.turns.count++
 	case "turn.completed":
 		o.end("")
 	case "turn.failed":

@@ -14,7 +14,6 @@ type copilotLine struct {
 	Data     struct {
 		Message   string          `json:"message"` // of an error
 		Status    int             `json:"statusCode"`
-		ID        string          `json:"messageId"`
 		Content   string          `json:"content"`
 		Call      string          `json:"toolCallId"`
 		Tool      string          `json:"toolName"`
@@ -41,7 +40,6 @@ func (o *outcome) copilot(line []byte) {
 	d := l.Data
 	switch l.Type {
 	case "assistant.message":
-		o.t.turns.add(d.ID)
 		o.answer(d.Content)
 		o.say("", d.Content)
 	case "tool.execution_start":

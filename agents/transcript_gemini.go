@@ -12,7 +12,6 @@ type geminiLine struct {
 	Model   string          `json:"model"`
 	Role    string          `json:"role"`
 	Content string          `json:"content"`
-	Delta   bool            `json:"delta"`
 	Tool    string          `json:"tool_name"`
 	ID      string          `json:"tool_id"`
 	Args    json.RawMessage `json:"parameters"`

@@ -10,13 +10,12 @@ type opencodeLine struct {
 	Type    string `json:"type"`
 	Session string `json:"sessionID"`
 	Part    struct {
-		Message string  `json:"messageID"`
-		Text    string  `json:"text"`
-		Tool    string  `json:"tool"`
-		Call    string  `json:"callID"`
-		Reason  string  `json:"reason"`
-		Cost    float64 `json:"cost"`
-		State   struct {
+		Text   string  `json:"text"`
+		Tool   string  `json:"tool"`
+		Call   string  `json:"callID"`
+		Reason string  `json:"reason"`
+		Cost   float64 `json:"cost"`
+		State  struct {
 			Status   string          `json:"status"`
 			Input    json.RawMessage `json:"input"`
 			Output   string          `json:"output"`
@@ -47,7 +46,6 @@ func (o *outcome) opencode(line []byte) {
 	}
 	switch l.Type {
 	case "step_start":
-		o.t.turns.add(l.Part.Message)
 		o.result = tail{}
 	case "text":
 		o.stated = true

@@ -17,8 +17,6 @@ type piLine struct {
 	Failed  bool            `json:"isError"`
 	Message struct {
 		Role    string   `json:"role"`
-		Model   string   `json:"model"`
-		ID      string   `json:"responseId"`
 		Content []piPart `json:"content"`
 		Stop    string   `json:"stopReason"`
 		Error   string   `json:"errorMessage"`
@@ -60,7 +58,6 @@ func (o *outcome) pi(line []byte) {
 
 func (o *outcome) piMessage(l piLine) {
 	m := l.Message
-	o.t.turns.add(m.ID)
 	if m.Stop == "error" || m.Stop == "aborted" {
 		fault := cmp.Or(m.Error, m.Stop)
 		word, _, _ := strings.Cut(fault, " ")

@@ -84,7 +84,7 @@ func TestAgentTranscripts(t *testing.T) {
 
 func testTranscriptTurns(t *testing.T, p agentProgram) {
 	var view []string
-	tr := agents.NewTranscript(p.format, func(e agents.Event) { view = append(view, e.Line()) })
+	tr := agents.NewTranscript(p.format, func(e agents.Event) { view = append(view, e.Text) })
 	dir := p.run(t, tr, fixture.Steps(
 		fixture.Answer{Text: "I make the file.", Calls: []fixture.ToolCall{{Run: "echo hello > made; echo it is made"}}},
 		fixture.Answer{Text: "All done."},

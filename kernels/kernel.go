@@ -206,11 +206,9 @@ func (k *Kernel) ask(ctx context.Context, typ string, body, reply any) error {
 type Info struct {
 	Protocol       string `json:"protocol_version"`
 	Implementation string `json:"implementation"`
-	Banner         string `json:"banner"`
 	Language       struct {
 		Name      string `json:"name"`
 		Version   string `json:"version"`
-		MIME      string `json:"mimetype"`
 		Extension string `json:"file_extension"`
 	} `json:"language_info"`
 }

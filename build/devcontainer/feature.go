@@ -41,13 +41,11 @@ type feature struct {
 
 // description is what only a feature's file has.
 type description struct {
-	ID, Version string
-	Options     map[string]struct {
+	Options map[string]struct {
 		Default text `json:"default"`
 	}
 	InstallsAfter []string                   `json:"installsAfter"`
 	DependsOn     map[string]json.RawMessage `json:"dependsOn"`
-	LegacyIDs     []string                   `json:"legacyIds"`
 	Deprecated    bool
 }
 
