@@ -28,16 +28,7 @@ import (
 )
 
 // console is the program's environment.
-type console struct {
-	stdin          io.Reader
-	stdout, stderr *os.File
-	env            func(string) (string, bool)
-}
-
-func (f *console) getenv(name string) string {
-	v, _ := f.env(name)
-	return v
-}
+type console struct{ cmdline.Console }
 
 // main runs one command line and returns the exit code.
 func (f *console) main(args []string) int {
@@ -50,16 +41,16 @@ func (f *console) main(args []string) int {
 	}
 	p := program()
 	if text, ok := p.Answer(args); ok {
-		io.WriteString(f.stdout, text)
+		io.WriteString(f.Stdout, text)
 		return 0
 	}
 	if len(args) == 0 || verbs[args[0]] == nil {
-		io.WriteString(f.stderr, p.Listing(cmdline.Terminal{}.Width()))
+		io.WriteString(f.Stderr, p.Listing(cmdline.Terminal{}.Width()))
 		return 2
 	}
 	code, err := verbs[args[0]](args[1:])
 	if err != nil {
-		f.report(args[0], err)
+		cmdline.Report(f.Stderr, map[string]string{"run": "agent run", "research": "research"}[args[0]], err)
 		return max(code, tree.ExitFailed)
 	}
 	return code
@@ -69,17 +60,6 @@ func (f *console) main(args []string) int {
 func program() *cmdline.Program {
 	return &cmdline.Program{Name: "demesne-frontend agent", Summary: "run coding agents in sandboxes",
 		About: "Runs coding agents in sandboxes. demesne agent, demesne research and the MCP server start it."}
-}
-
-func (f *console) report(verb string, err error) {
-	name := map[string]string{"run": "agent run: "}[verb]
-	if verb == "research" {
-		name = "research: "
-	}
-	fmt.Fprintf(f.stderr, "demesne: %s%s\n", name, text.SafeLine(err.Error()))
-	if hint := text.HintOf(err); hint != "" {
-		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
-	}
 }
 
 // stored is a job of this program on disk. Jobs of the MCP server have only the request.
@@ -95,7 +75,7 @@ func (f *console) run(args []string, research bool) (int, error) {
 	rest, err := line.Parse(args)
 	switch {
 	case errors.Is(err, cmdline.ErrHelp):
-		_, err := io.WriteString(f.stdout, line.Help(cmdline.TerminalOf(os.Stdout, os.LookupEnv).Width()))
+		_, err := io.WriteString(f.Stdout, line.Help(cmdline.TerminalOf(os.Stdout, os.LookupEnv).Width()))
 		return 0, err
 	case err != nil:
 		return 0, err
@@ -126,7 +106,7 @@ func (f *console) run(args []string, research bool) (int, error) {
 		return f.start(job)
 	}
 	ctx := procself.Ending()
-	v := newView(f.stdout, f.stderr, o.JSON, cmdline.TerminalOf(f.stderr, f.env))
+	v := newView(f.Stdout, f.Stderr, o.JSON, cmdline.TerminalOf(f.Stderr, f.Env))
 	res, err := f.do(ctx, runner.FrontendCLI, job, "", v.show)
 	var s procself.Ended
 	if errors.As(context.Cause(ctx), &s) {
@@ -167,7 +147,7 @@ func (f *console) start(job stored) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, err = fmt.Fprintln(f.stdout, j.ID)
+	_, err = fmt.Fprintln(f.Stdout, j.ID)
 	return 0, err
 }
 
@@ -210,7 +190,7 @@ func (f *console) request(args []string) (int, error) {
 	if len(args) == 1 && args[0] != "" {
 		front = runner.FrontendOf(args[0])
 	}
-	in := bufio.NewReader(f.stdin)
+	in := bufio.NewReader(f.Stdin)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
 		return 0, fmt.Errorf("read request: %w", err)
@@ -225,7 +205,7 @@ func (f *console) request(args []string) (int, error) {
 		cancel(errors.New("the caller has closed its end"))
 	}()
 	var mu sync.Mutex
-	out := json.NewEncoder(f.stdout)
+	out := json.NewEncoder(f.Stdout)
 	say := func(e agents.Message) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -246,7 +226,7 @@ func (f *console) request(args []string) (int, error) {
 
 // catalog opens the table of agents.
 func (f *console) catalog() (*agents.Catalog, error) {
-	return agents.Open(agents.Options{Env: f.getenv, Post: post})
+	return agents.Open(agents.Options{Env: f.Getenv, Post: post})
 }
 
 // chooser returns the function that finds the agent of a request. Its errors name the command of a person at the command
@@ -284,7 +264,7 @@ func (f *console) do(ctx context.Context, front runner.Frontend, job stored, dir
 	if err != nil {
 		return nil, err
 	}
-	research, err := mcp.ParseResearch(f.getenv(mcp.VarResearch))
+	research, err := mcp.ParseResearch(f.Getenv(mcp.VarResearch))
 	switch {
 	case err != nil:
 		return nil, err
@@ -306,10 +286,10 @@ func (f *console) do(ctx context.Context, front runner.Frontend, job stored, dir
 		return nil, err
 	}
 	t := &tree.Tree{
-		Sessions: s, Choose: chooser(catalog, front), Research: research, Show: show, Serve: nested(f.getenv, catalog, front.Namespace()),
+		Sessions: s, Choose: chooser(catalog, front), Research: research, Show: show, Serve: nested(f.Getenv, catalog, front.Namespace()),
 		AllowResearch: job.AllowResearch, Private: len(job.Inputs) > 0 || job.Workspace != "" || job.Out != "",
 	}
-	t.Tools = readHostTools(f.getenv, catalog, func(line string) {
+	t.Tools = readHostTools(f.Getenv, catalog, func(line string) {
 		if show != nil {
 			show(tree.Notice{Time: time.Now(), Event: agents.Event{Kind: tree.NoticeNote, Text: text.SafeLine(line)}})
 		}
@@ -323,7 +303,7 @@ func (f *console) post(args []string) (int, error) {
 	if len(args) != 1 {
 		return 0, errors.New("needs one URL")
 	}
-	body, err := io.ReadAll(io.LimitReader(f.stdin, maxPost))
+	body, err := io.ReadAll(io.LimitReader(f.Stdin, maxPost))
 	if err != nil {
 		return 0, fmt.Errorf("read body: %w", err)
 	}
@@ -331,7 +311,7 @@ func (f *console) post(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, err = fmt.Fprintf(f.stdout, "%d\n%s", status, response)
+	_, err = fmt.Fprintf(f.Stdout, "%d\n%s", status, response)
 	return 0, err
 }
 

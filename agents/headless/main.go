@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 )
@@ -28,6 +29,6 @@ func Main() {
 	unix.Umask(0o077)
 	procself.OwnHome()
 	procself.OwnState(fsutil.StateVariable) // on an error, what needs a directory reports it
-	f := &console{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
+	f := &console{cmdline.OwnConsole()}
 	os.Exit(f.main(os.Args[1:]))
 }

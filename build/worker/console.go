@@ -33,16 +33,9 @@ const exitFailed, exitUsage = 125, 2
 
 // console is the program's environment.
 type console struct {
-	stdin          *os.File
-	stdout, stderr *os.File
-	env            func(string) (string, bool)
-	events         *reporter // of a caller that is a program; nil: a person reads stderr
-	caller         io.Reader // ends with the caller; nil: the signals decide
-}
-
-func (f *console) getenv(name string) string {
-	v, _ := f.env(name)
-	return v
+	cmdline.Console
+	events *reporter // of a caller that is a program; nil: a person reads stderr
+	caller io.Reader // ends with the caller; nil: the signals decide
 }
 
 // main runs one command line and returns the exit code.
@@ -51,11 +44,11 @@ func (f *console) main(args []string) int {
 	line := typed.Command()
 	rest, err := line.Parse(args)
 	if typed.Progress == build.EventProgress {
-		f.events, f.caller = &reporter{f.stdout}, f.stdin
+		f.events, f.caller = &reporter{f.Stdout}, f.Stdin
 	}
 	switch {
 	case errors.Is(err, cmdline.ErrHelp):
-		io.WriteString(f.stdout, line.Help(cmdline.TerminalOf(f.stdout, f.env).Width()))
+		io.WriteString(f.Stdout, line.Help(cmdline.TerminalOf(f.Stdout, f.Env).Width()))
 		return 0
 	case err != nil:
 		return f.report(err, exitUsage)
@@ -79,7 +72,7 @@ const callerFD = 3
 // request executes the build of one request on that descriptor.
 func (f *console) request() int {
 	caller := os.NewFile(callerFD, "caller")
-	f.events, f.caller = &reporter{f.stdout}, caller
+	f.events, f.caller = &reporter{f.Stdout}, caller
 	for fd := range callerFD + 1 + build.MaxFiles {
 		if fd >= callerFD {
 			unix.CloseOnExec(fd)
@@ -114,35 +107,32 @@ func (f *console) report(err error, code int) int {
 		f.events.write(e)
 		return code
 	}
-	fmt.Fprintf(f.stderr, "demesne: build: %s\n", text.SafeLine(err.Error()))
-	if hint := text.HintOf(err); hint != "" {
-		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
-	}
+	cmdline.Report(f.Stderr, "build", err)
 	return code
 }
 
 // options checks what was typed.
 func (f *console) options(t *build.Options) (o executor.Options, err error) {
 	o = executor.Options{
-		Dir: t.Context, File: t.File, Stdin: f.stdin, Labels: t.Labels, NoCache: t.NoCache, Pull: t.Pull, IIDFile: t.IIDFile, Limits: t.Limits, Allowed: t.Images,
+		Dir: t.Context, File: t.File, Stdin: f.Stdin, Labels: t.Labels, NoCache: t.NoCache, Pull: t.Pull, IIDFile: t.IIDFile, Limits: t.Limits, Allowed: t.Images,
 		Claimed: t.MaxLayers != 0, MaxLayers: max(t.MaxLayers, 0),
 		Plan:   containerfile.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}, Offline: t.Network == build.NoNetwork},
 		Egress: session.Egress{Mode: cmp.Or(t.Egress, build.DefaultEgress), Allow: t.Allow, OpenWithInputs: true}, // a step has only what the caller gives it
-		Env:    f.env, Stdout: f.stdout, Log: f.stderr,
+		Env:    f.Env, Stdout: f.Stdout, Log: f.Stderr,
 	}
 	if f.events != nil {
 		o.Events = f.events.write
 	}
-	if o.Style, err = styleOf(t.Progress, t.Quiet, cmdline.TerminalOf(f.stderr, f.env)); err != nil {
+	if o.Style, err = styleOf(t.Progress, t.Quiet, cmdline.TerminalOf(f.Stderr, f.Env)); err != nil {
 		return o, err
 	}
 	if o.Output, err = executor.ParseOutput(t.Output); err != nil {
 		return o, err
 	}
-	if o.Secrets, err = executor.ParseSecrets(t.Secrets, f.env); err != nil {
+	if o.Secrets, err = executor.ParseSecrets(t.Secrets, f.Env); err != nil {
 		return o, err
 	}
-	if o.Agents, err = executor.ParseAgents(t.SSH, f.getenv); err != nil {
+	if o.Agents, err = executor.ParseAgents(t.SSH, f.Getenv); err != nil {
 		return o, err
 	}
 	if o.Limits.Disk == 0 {
@@ -157,7 +147,7 @@ func (f *console) options(t *build.Options) (o executor.Options, err error) {
 	for _, a := range t.Args {
 		name, value, given := strings.Cut(a, "=")
 		if !given {
-			if value, given = f.env(name); !given {
+			if value, given = f.Env(name); !given {
 				continue
 			}
 		}
@@ -239,7 +229,7 @@ func (f *console) build(o executor.Options) int {
 	case f.events != nil:
 		f.events.write(events.Event{Event: events.Result, Digest: d})
 	case !o.Output.ToStdout():
-		fmt.Fprintln(f.stdout, d)
+		fmt.Fprintln(f.Stdout, d)
 	}
 	return 0
 }

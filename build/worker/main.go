@@ -11,6 +11,7 @@ import (
 	"demesne/build"
 	"demesne/build/executor"
 	"demesne/build/recipe"
+	"demesne/internal/cmdline"
 	"demesne/internal/procself"
 )
 
@@ -41,5 +42,5 @@ func newConsole() *console {
 	os.WriteFile("/proc/self/comm", []byte("demesne-build"), 0) // the name in ps
 	unix.Umask(0o077)
 	procself.OwnHome()
-	return &console{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
+	return &console{Console: cmdline.OwnConsole()}
 }

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"demesne/cli/app"
@@ -92,29 +91,27 @@ func (o *Options) SetDevcontainer(arg string) error {
 // Absolute returns a flag with its value, with an absolute path. In the values of --image and --secret a path follows the
 // word for its kind.
 func Absolute(f *cmdline.Flag, value string) []string {
-	abs := func(path string) string {
-		if full, err := filepath.Abs(path); err == nil {
-			return full
-		}
-		return path
-	}
 	switch {
 	case f.Arg == "":
 		return []string{"--" + f.Long}
 	case f.Complete == cmdline.File || f.Complete == cmdline.Directory:
-		value = abs(value)
+		value = absolute(value)
 	case f.Complete == cmdline.Image:
-		kind, path, found := strings.Cut(value, ":")
-		if found && slices.Contains([]imageref.Kind{imageref.Directory, imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive}, imageref.Kind(kind)) {
-			value = kind + ":" + abs(path)
-		}
+		value = imageref.Absolute(value)
 	case f.Long == "secret":
 		if name, path, found := strings.Cut(value, "=file:"); found {
-			value = name + "=file:" + abs(path)
+			value = name + "=file:" + absolute(path)
 		}
 	}
 	if f.Optional {
 		return []string{"--" + f.Long + "=" + value}
 	}
 	return []string{"--" + f.Long, value}
+}
+
+func absolute(path string) string {
+	if full, err := filepath.Abs(path); err == nil {
+		return full
+	}
+	return path
 }

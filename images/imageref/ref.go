@@ -1,6 +1,7 @@
 package imageref
 
 import (
+	"path/filepath"
 	"strings"
 
 	"demesne/images/oci"
@@ -50,6 +51,16 @@ func (r Ref) Stored() bool { return r.Kind != Host && r.Kind != Directory }
 func (r Ref) Local() bool { return r.Kind == OCILayout || archive(r.Kind) }
 
 func archive(k Kind) bool { return k == OCIArchive || k == DockerArchive }
+
+// Absolute returns a reference as typed, with an absolute path if it names a file or a directory.
+func Absolute(given string) string {
+	kind, path, found := strings.Cut(given, ":")
+	full, err := filepath.Abs(path)
+	if k := Kind(kind); found && err == nil && (k == Directory || (Ref{Kind: k}).Local()) {
+		return kind + ":" + full
+	}
+	return given
+}
 
 // Explicit reports whether a reference names its registry itself. Others, such as "o/n", stand for Docker Hub in a pull.
 func (r Ref) Explicit() bool {

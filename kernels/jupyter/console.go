@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -18,14 +17,8 @@ const exitCode, exitFailed = 1, 125
 
 // console is the program's environment.
 type console struct {
-	stdin, stdout, stderr *os.File
-	env                   func(string) (string, bool)
-	verb                  string
-}
-
-func (f *console) getenv(name string) string {
-	v, _ := f.env(name)
-	return v
+	cmdline.Console
+	verb string
 }
 
 // main runs one command line of kernel, notebook or repl, and returns the exit code.
@@ -43,7 +36,7 @@ func (f *console) main(verb string, args []string) int {
 	}
 	switch {
 	case errors.Is(err, cmdline.ErrHelp):
-		io.WriteString(f.stdout, line.Help(cmdline.TerminalOf(f.stdout, f.env).Width()))
+		io.WriteString(f.Stdout, line.Help(cmdline.TerminalOf(f.Stdout, f.Env).Width()))
 		return 0
 	case err != nil:
 		return f.report(err, max(code, exitFailed))
@@ -53,16 +46,13 @@ func (f *console) main(verb string, args []string) int {
 
 // report prints an error with its hint, and returns the exit code.
 func (f *console) report(err error, code int) int {
-	f.say(err.Error())
-	if hint := text.HintOf(err); hint != "" {
-		fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(hint))
-	}
+	cmdline.Report(f.Stderr, f.verb, err)
 	return code
 }
 
 // say prints one line on stderr.
 func (f *console) say(line string) {
-	fmt.Fprintf(f.stderr, "demesne: %s: %s\n", f.verb, text.SafeLine(line))
+	fmt.Fprintf(f.Stderr, "demesne: %s: %s\n", f.verb, text.SafeLine(line))
 }
 
 // kernel executes a verb of demesne kernel.

@@ -41,7 +41,7 @@ type editor struct {
 var prompts = map[string][2]string{"python": {">>> ", "... "}, "r": {"> ", "+ "}}
 
 func newEditor(ctx context.Context, l *loop, language languages.Language) (*editor, error) {
-	e := &editor{ctx: ctx, loop: l, keys: &keys{ctx: ctx, from: l.stdin}, prompts: [2]string{"> ", "... "}, python: language.Name == "python"}
+	e := &editor{ctx: ctx, loop: l, keys: &keys{ctx: ctx, from: l.Stdin}, prompts: [2]string{"> ", "... "}, python: language.Name == "python"}
 	if p, ok := prompts[language.Name]; ok {
 		e.prompts = p
 	}
@@ -63,7 +63,7 @@ func (e *editor) reset() {
 	e.terminal = term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{e.keys, e.loop.stdout}, e.prompts[0])
+	}{e.keys, e.loop.Stdout}, e.prompts[0])
 	e.terminal.AutoCompleteCallback = e.complete
 	e.terminal.History = e.history
 }
@@ -75,13 +75,13 @@ func (e *editor) close() {
 }
 
 func (e *editor) raw() (err error) {
-	e.saved, err = term.MakeRaw(int(e.loop.stdin.Fd()))
+	e.saved, err = term.MakeRaw(int(e.loop.Stdin.Fd()))
 	return err
 }
 
 func (e *editor) cooked() {
 	if e.saved != nil {
-		term.Restore(int(e.loop.stdin.Fd()), e.saved)
+		term.Restore(int(e.loop.Stdin.Fd()), e.saved)
 		e.saved = nil
 	}
 }
@@ -92,7 +92,7 @@ func (e *editor) read() (string, error) {
 		return "", err
 	}
 	defer e.cooked()
-	if columns, rows, err := term.GetSize(int(e.loop.stdout.Fd())); err == nil && columns > 0 && rows > 0 {
+	if columns, rows, err := term.GetSize(int(e.loop.Stdout.Fd())); err == nil && columns > 0 && rows > 0 {
 		e.terminal.SetSize(columns, rows)
 	}
 	e.before = ""
@@ -102,7 +102,7 @@ func (e *editor) read() (string, error) {
 		pasted := errors.Is(err, term.ErrPasteIndicator)
 		switch {
 		case err != nil && !pasted && e.ctx.Err() == nil && (e.keys.interrupted() || e.before != ""):
-			io.WriteString(e.loop.stdout, "^C\r\n")
+			io.WriteString(e.loop.Stdout, "^C\r\n")
 			e.reset()
 			return "", nil
 		case err != nil && !pasted:

@@ -113,9 +113,9 @@ func (e *editor) probe() (can protocol, width int) {
 		return noImages, 0
 	}
 	defer e.cooked()
-	e.loop.stdout.WriteString("\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\\x1b]1337;ReportCellSize\x1b\\\x1b[c")
+	e.loop.Stdout.WriteString("\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\\x1b]1337;ReportCellSize\x1b\\\x1b[c")
 	answer := string(e.keys.readFor(probeTime, func(b []byte) bool { _, _, found := attributesOf(string(b)); return found }))
-	if size, err := unix.IoctlGetWinsize(int(e.loop.stdout.Fd()), unix.TIOCGWINSZ); err == nil {
+	if size, err := unix.IoctlGetWinsize(int(e.loop.Stdout.Fd()), unix.TIOCGWINSZ); err == nil {
 		width = int(size.Xpixel)
 	}
 	can, typed := protocolOf(answer)

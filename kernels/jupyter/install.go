@@ -51,10 +51,10 @@ func (f *console) dataDir(o *kernelcmd.Options) (string, error) {
 		dir, err := filepath.Abs(prefix)
 		return filepath.Join(dir, "share", "jupyter", "kernels"), err
 	}
-	if dir := f.getenv("JUPYTER_DATA_DIR"); dir != "" {
+	if dir := f.Getenv("JUPYTER_DATA_DIR"); dir != "" {
 		return filepath.Join(dir, "kernels"), nil
 	}
-	if dir := f.getenv("XDG_DATA_HOME"); dir != "" {
+	if dir := f.Getenv("XDG_DATA_HOME"); dir != "" {
 		return filepath.Join(dir, "jupyter", "kernels"), nil
 	}
 	home, err := os.UserHomeDir()
@@ -63,10 +63,10 @@ func (f *console) dataDir(o *kernelcmd.Options) (string, error) {
 
 // environment returns the directory of the active virtual environment, or "".
 func (f *console) environment() string {
-	if dir := f.getenv("VIRTUAL_ENV"); dir != "" {
+	if dir := f.Getenv("VIRTUAL_ENV"); dir != "" {
 		return dir
 	}
-	return f.getenv("CONDA_PREFIX")
+	return f.Getenv("CONDA_PREFIX")
 }
 
 // install writes a kernelspec.
@@ -96,7 +96,7 @@ func (f *console) install(o *kernelcmd.Options, typed []string) (int, error) {
 	if spec.DisplayName == "" {
 		spec.DisplayName = fmt.Sprintf("%s (sandbox %s)", strings.ToUpper(spec.Language[:1])+spec.Language[1:], o.Name)
 	}
-	if dir := f.getenv("DEMESNE_LIBEXEC"); dir != "" {
+	if dir := f.Getenv("DEMESNE_LIBEXEC"); dir != "" {
 		spec.Env = map[string]string{"DEMESNE_LIBEXEC": dir}
 	}
 	root, err := f.dataDir(o)
@@ -110,9 +110,9 @@ func (f *console) install(o *kernelcmd.Options, typed []string) (int, error) {
 	if err := spec.write(dir); err != nil {
 		return 0, fmt.Errorf("install: write %q: %w", dir, fsutil.Reason(err))
 	}
-	fmt.Fprintf(f.stdout, "installed %s: %s\n", o.Name, dir)
+	fmt.Fprintf(f.Stdout, "installed %s: %s\n", o.Name, dir)
 	if o.Workspace == "" {
-		fmt.Fprintln(f.stdout, "its code can change the files in the directory of the notebook, and no others of this machine")
+		fmt.Fprintln(f.Stdout, "its code can change the files in the directory of the notebook, and no others of this machine")
 	}
 	return 0, nil
 }
@@ -137,20 +137,13 @@ func ownProgram() string {
 
 // absolute makes the path in a flag's value absolute.
 func absolute(flag *cmdline.Flag, value string) string {
-	abs := func(path string) string {
-		if full, err := filepath.Abs(path); err == nil && path != "none" {
-			return full
-		}
-		return path
-	}
 	switch flag.Complete {
 	case cmdline.File, cmdline.Directory:
-		return abs(value)
-	case cmdline.Image:
-		kind, path, found := strings.Cut(value, ":")
-		if found && slices.Contains([]imageref.Kind{imageref.Directory, imageref.OCILayout, imageref.OCIArchive, imageref.DockerArchive}, imageref.Kind(kind)) {
-			return kind + ":" + abs(path)
+		if full, err := filepath.Abs(value); err == nil && value != "none" {
+			return full
 		}
+	case cmdline.Image:
+		return imageref.Absolute(value)
 	}
 	return value
 }
@@ -164,16 +157,7 @@ func (s *kernelSpec) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, ".kernel-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(append(raw, '\n'))
-	if err = errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), filepath.Join(dir, specFile))
+	return fsutil.WriteFile(filepath.Join(dir, specFile), append(raw, '\n'), 0o644)
 }
 
 func readSpec(dir string) (s kernelSpec, err error) {
@@ -230,11 +214,11 @@ func (f *console) list(o *kernelcmd.Options) (int, error) {
 	}
 	if o.JSON {
 		raw, err := json.MarshalIndent(append([]installed{}, all...), "", "  ")
-		fmt.Fprintf(f.stdout, "%s\n", text.SafeJSON(string(raw)))
+		fmt.Fprintf(f.Stdout, "%s\n", text.SafeJSON(string(raw)))
 		return 0, err
 	}
 	for _, k := range all {
-		fmt.Fprintf(f.stdout, "%-16s %s\n", k.Name, text.SafeLine(k.Path))
+		fmt.Fprintf(f.Stdout, "%-16s %s\n", k.Name, text.SafeLine(k.Path))
 	}
 	return 0, nil
 }
@@ -257,7 +241,7 @@ func (f *console) remove(o *kernelcmd.Options, names []string) (int, error) {
 			return 0, fmt.Errorf("remove %q: %w", all[i].Path, fsutil.Reason(err))
 		}
 		os.Remove(all[i].Path) // fails if the user has added a logo
-		fmt.Fprintf(f.stdout, "removed %s: %s\n", name, all[i].Path)
+		fmt.Fprintf(f.Stdout, "removed %s: %s\n", name, all[i].Path)
 	}
 	return 0, nil
 }

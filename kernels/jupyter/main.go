@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 )
@@ -27,6 +28,6 @@ func Main(verb string) {
 	unix.Umask(unix.Umask(0o077) &^ 0o700)
 	procself.OwnHome()
 	procself.OwnState(fsutil.StateVariable)
-	f := &console{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv}
+	f := &console{Console: cmdline.OwnConsole()}
 	os.Exit(f.main(verb, os.Args[1:]))
 }

@@ -50,7 +50,7 @@ func (f *console) runNotebook(o *kernelcmd.Options, path string) (int, error) {
 	}
 	o.Out = "" // the sandbox's /out has another directory
 	write := func(raw []byte) error {
-		_, err := f.stdout.Write(raw)
+		_, err := f.Stdout.Write(raw)
 		return err
 	}
 	if out != "-" {
@@ -86,7 +86,7 @@ func (f *console) executeDocument(o *kernelcmd.Options, d document) (int, error)
 		return 0, text.Hinted(err, "--language names the language of the notebook")
 	}
 	ctx := procself.Ending()
-	s := session.New(session.Options{Getenv: f.getenv})
+	s := session.New(session.Options{Getenv: f.Getenv})
 	defer s.Close()
 	k, err := code.Start(ctx, s, co, f.callbacks())
 	if err != nil {
@@ -178,7 +178,7 @@ func (n *execution) tell(number int, res *kernels.Result, failed *kernels.Error)
 	}
 	if failed != nil {
 		for _, line := range failed.Traceback {
-			fmt.Fprintln(n.stderr, strings.TrimRight(forTerminal(line, false), "\n"))
+			fmt.Fprintln(n.Stderr, strings.TrimRight(forTerminal(line, false), "\n"))
 		}
 	}
 }

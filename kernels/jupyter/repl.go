@@ -39,8 +39,8 @@ func (f *console) repl(o *kernelcmd.Options, args, _ []string) (int, error) {
 	if err != nil {
 		return 0, text.Hinted(err, "demesne repl --help lists the languages")
 	}
-	l := &loop{console: f, timeout: o.Timeout, out: cmdline.TerminalOf(f.stdout, f.env), errs: cmdline.TerminalOf(f.stderr, f.env)}
-	if isTerminal(f.stdin) && isTerminal(f.stdout) {
+	l := &loop{console: f, timeout: o.Timeout, out: cmdline.TerminalOf(f.Stdout, f.Env), errs: cmdline.TerminalOf(f.Stderr, f.Env)}
+	if isTerminal(f.Stdin) && isTerminal(f.Stdout) {
 		return l.interactive(co)
 	}
 	return l.piped(co)
@@ -58,7 +58,7 @@ type loop struct {
 
 // start starts the kernel.
 func (l *loop) start(ctx context.Context, co code.Options) (stop func(), err error) {
-	s := session.New(session.Options{Getenv: l.getenv})
+	s := session.New(session.Options{Getenv: l.Getenv})
 	k, err := code.Start(ctx, s, co, l.callbacks())
 	if err != nil {
 		s.Close()
@@ -66,8 +66,8 @@ func (l *loop) start(ctx context.Context, co code.Options) (stop func(), err err
 	}
 	l.session = k
 	l.tellInstalled(k)
-	l.texts[0] = screen{to: l.stdout, raw: !isTerminal(l.stdout), colours: l.out.Color}
-	l.texts[1] = screen{to: l.stderr, raw: !isTerminal(l.stderr), colours: l.errs.Color}
+	l.texts[0] = screen{to: l.Stdout, raw: !isTerminal(l.Stdout), colours: l.out.Color}
+	l.texts[1] = screen{to: l.Stderr, raw: !isTerminal(l.Stderr), colours: l.errs.Color}
 	if l.figures == nil {
 		l.figures = &figures{}
 	}
@@ -77,7 +77,7 @@ func (l *loop) start(ctx context.Context, co code.Options) (stop func(), err err
 
 // piped executes all of stdin as one input.
 func (l *loop) piped(co code.Options) (int, error) {
-	raw, err := io.ReadAll(io.LimitReader(l.stdin, maxInput+1))
+	raw, err := io.ReadAll(io.LimitReader(l.Stdin, maxInput+1))
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("read stdin: %w", err)
@@ -151,7 +151,7 @@ func (l *loop) failure(e *kernels.Error) {
 	if strings.TrimSpace(text) == "" {
 		text = e.Type + ": " + e.Message
 	}
-	io.WriteString(l.stderr, strings.TrimRight(forTerminal(text, l.errs.Color), "\n")+"\n")
+	io.WriteString(l.Stderr, strings.TrimRight(forTerminal(text, l.errs.Color), "\n")+"\n")
 }
 
 // died reports the end of the kernel. A program that ends itself ends the loop with its exit code.
@@ -184,7 +184,7 @@ func (l *loop) display(b kernels.Bundle) {
 	case err != nil:
 		l.say(err.Error())
 	case drawn != "":
-		io.WriteString(l.stdout, drawn+"\n")
+		io.WriteString(l.Stdout, drawn+"\n")
 		return
 	case path != "":
 		l.say("figure: " + path)
@@ -228,14 +228,14 @@ func (l *loop) interactive(co code.Options) (int, error) {
 		case errors.As(context.Cause(ctx), &ended):
 			return 128 + int(ended), nil
 		case errors.Is(err, io.EOF):
-			fmt.Fprintln(l.stdout)
+			fmt.Fprintln(l.Stdout)
 			return 0, nil
 		case err != nil:
 			return 0, fmt.Errorf("read terminal: %w", err)
 		case strings.TrimSpace(source) == "":
 			continue
 		case e.withdrawn():
-			fmt.Fprintln(l.stdout, "KeyboardInterrupt")
+			fmt.Fprintln(l.Stdout, "KeyboardInterrupt")
 			continue
 		}
 		switch last := l.interruptible(ctx, sig, source); {

@@ -54,7 +54,7 @@ func (f *console) options(o *kernelcmd.Options, language string) (c code.Options
 	}
 	name := o.Image
 	if name == "" {
-		name = imageref.Default(f.getenv)
+		name = imageref.Default(f.Getenv)
 		c.Create.Unasked = append(c.Create.Unasked, "image")
 	}
 	if c.Create.Image, err = session.ParseImage(name); err != nil {
@@ -78,7 +78,7 @@ func (f *console) variables(typed []string) (env []string, err error) {
 			return nil, fmt.Errorf("env %q: no name", e)
 		}
 		if !given {
-			value, set := f.env(name)
+			value, set := f.Env(name)
 			if !set {
 				return nil, text.Hinted(fmt.Errorf("env %q: not set in this environment", name), "use --env %s=VALUE", name)
 			}
@@ -95,7 +95,7 @@ func (f *console) tellInstalled(k *code.Session) {
 		said := strings.TrimSpace(i.Stderr)
 		f.say("dependencies were not installed: " + said[strings.LastIndexByte(said, '\n')+1:])
 		if i.Hint != "" {
-			fmt.Fprintf(f.stderr, "hint: %s\n", text.SafeLine(i.Hint))
+			fmt.Fprintf(f.Stderr, "hint: %s\n", text.SafeLine(i.Hint))
 		}
 	}
 }

@@ -284,7 +284,7 @@ func (f *console) serve(o *kernelcmd.Options) (int, error) {
 	defer end(nil)
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	watchParent(f.getenv("JPY_PARENT_PID"), end)
+	watchParent(f.Getenv("JPY_PARENT_PID"), end)
 	notice, err := f.useDirectory(o)
 	if err != nil {
 		return 0, err
@@ -304,7 +304,7 @@ func (f *console) serve(o *kernelcmd.Options) (int, error) {
 		return 0, err
 	}
 	defer r.clients.close()
-	s := session.New(session.Options{Getenv: f.getenv})
+	s := session.New(session.Options{Getenv: f.Getenv})
 	defer s.Close()
 	k, err := code.Start(ctx, s, co, f.callbacks())
 	if err != nil {

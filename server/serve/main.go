@@ -17,7 +17,6 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
-	"demesne/internal/text"
 	"demesne/server/serve/approve"
 	"demesne/server/serve/program"
 	"demesne/server/serve/settings"
@@ -93,9 +92,6 @@ func report(errs io.Writer, verb string, err error) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "demesne: %s: %s\n", verb, text.SafeLine(err.Error()))
-	if hint := text.HintOf(err); hint != "" {
-		fmt.Fprintf(errs, "hint: %s\n", text.SafeLine(hint))
-	}
+	cmdline.Report(errs, verb, err)
 	return 1
 }
