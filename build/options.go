@@ -98,7 +98,7 @@ func (o *Options) Flags() cmdline.Flags {
 		{Group: groupSteps, Long: "max-layers", Arg: "SIZE", Set: cmdline.Disk(&o.MaxLayers),
 			Help: "limit for all new layers together, or none; the results of steps are then kept no longer than the image"},
 		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: runner.EgressModes(), Set: cmdline.Text(&o.Egress),
-			Help: "destinations that RUN may reach: none, package-managers or open (default package-managers)"},
+			Help: "destinations that RUN may reach: " + text.Or(runner.EgressModes()) + " (default " + DefaultEgress + ")"},
 		{Group: groupNetwork, Long: "network", Arg: "MODE", Words: networks, Set: o.setNetwork,
 			Help: "network of RUN: none, also where ADD may fetch files, or default, which is what --egress allows"},
 		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&o.Allow, nil),

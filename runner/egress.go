@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"demesne/internal/fsutil"
@@ -16,6 +17,11 @@ const (
 
 // EgressModes returns the modes, from the narrowest to the widest.
 func EgressModes() []string { return []string{NoEgress, PackageManagers, OpenEgress} }
+
+// ClosedModes returns the modes that do not let data leave to any host.
+func ClosedModes() []string {
+	return slices.DeleteFunc(EgressModes(), func(name string) bool { return name == OpenEgress })
+}
 
 // Egress describes which names of the network a sandbox may reach. With a nil or zero Egress a sandbox has only a
 // loopback interface: it gets no gateway, and none can be added later.

@@ -10,6 +10,7 @@ import (
 	"demesne/images/imageref"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
+	"demesne/runner"
 )
 
 // Options holds one command line.
@@ -28,9 +29,6 @@ const (
 	groupTask   = "Task"
 	groupBounds = "Bounds"
 )
-
-// agentModes are the egress modes of agents with inputs. Research is the verb for mode open.
-var agentModes = []string{"none", "package-managers"}
 
 // Flags returns the flags of demesne agent run, or of demesne research, bound to o.
 func (o *Options) Flags(research bool) cmdline.Flags {
@@ -56,8 +54,8 @@ func (o *Options) Flags(research bool) cmdline.Flags {
 			Help: "run this shell text in place of a coding agent, without a model or a credential, to try a run; $1 is the prompt, stdout the answer"},
 			cmdline.Flag{Group: groupTask, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.Inputs, nil),
 				Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
-			cmdline.Flag{Group: groupTask, Long: "egress", Arg: "MODE", Words: agentModes, Set: func(s string) error { r.Egress = s; return checkMode(s) },
-				Help: "destinations besides the model: none or package-managers (default none)"},
+			cmdline.Flag{Group: groupTask, Long: "egress", Arg: "MODE", Words: runner.ClosedModes(), Set: func(s string) error { r.Egress = s; return checkMode(s) },
+				Help: "destinations besides the model: " + text.Or(runner.ClosedModes()) + " (default none)"},
 			cmdline.Flag{Group: groupTask, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&r.Domains, nil),
 				Help: "also allow this destination, as in demesne run"},
 			cmdline.Flag{Group: groupTask, Long: "allow-research", Set: cmdline.On(&r.AllowResearch),
@@ -95,11 +93,12 @@ func (o *Options) setImage(s string) error {
 	return err
 }
 
+// checkMode checks the egress mode of an agent with inputs. Research is the verb for mode open.
 func checkMode(s string) error {
-	if s == "open" {
+	if s == runner.OpenEgress {
 		return text.Hinted(errors.New("an agent with inputs cannot have the whole network"), "demesne research PROMPT starts one without inputs")
 	}
-	return cmdline.OneOf(s, agentModes)
+	return cmdline.OneOf(s, runner.ClosedModes())
 }
 
 func cost(to *float64) func(string) error {

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"demesne/proxy/policy"
 	"demesne/runner"
 )
 
@@ -15,7 +14,7 @@ import (
 // that the child did not ask for is only a default, and becomes none where it is too much.
 func (n *node) narrow(mode string, domains []string, asked bool) (string, error) {
 	mode = cmp.Or(mode, runner.NoEgress)
-	known := slices.DeleteFunc(policy.ModeNames(), func(name string) bool { return name == runner.OpenEgress })
+	known := runner.ClosedModes()
 	switch {
 	case mode == runner.OpenEgress:
 		return "", n.offered().RefuseOpen()

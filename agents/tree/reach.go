@@ -23,7 +23,7 @@ var everywhere = reach{mode: runner.OpenEgress}
 // permits returns why a caller that reaches own may not use what reaches want, or nil. It decides about commands,
 // sandboxes, agents, research and tools of the host. It compares rules as text, which errs on the side of refusal.
 func (own reach) permits(want reach) error {
-	modes := policy.ModeNames() // from the narrowest to the widest
+	modes := runner.EgressModes() // from the narrowest to the widest
 	if slices.Index(modes, want.modeOr()) > slices.Index(modes, own.modeOr()) || !slices.Contains(modes, want.modeOr()) {
 		return fmt.Errorf("egress %q is not permitted: the agent that asks has %q", want.modeOr(), own.modeOr())
 	}

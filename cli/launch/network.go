@@ -37,7 +37,7 @@ type Network struct {
 func (n *Network) Flags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: app.GroupNetwork, Long: "egress", Arg: "MODE", Words: runner.EgressModes(), Set: cmdline.Word(&n.Mode, runner.EgressModes()),
-			Help: "destinations to allow: none, package-managers or open; demesne egress list MODE shows the rules (default none)"},
+			Help: "destinations to allow: " + text.Or(runner.EgressModes()) + "; demesne egress list MODE shows the rules (default none)"},
 		{Group: app.GroupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.Allow, CheckRule),
 			Help: "also allow a name, *.NAME for all names below it, an address or a range such as 10.0.0.0/8 or 2001:db8::/32; ports such as 443,8000-8010 or * (default 80,443)"},
 		{Group: app.GroupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&n.deny, CheckRule),

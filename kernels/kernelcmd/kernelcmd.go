@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"demesne/internal/cmdline"
+	"demesne/internal/text"
 	"demesne/kernels/languages"
 	"demesne/runner"
 )
@@ -65,7 +66,7 @@ func (o *Options) sandboxFlags() cmdline.Flags {
 		{Group: groupSandbox, Long: "disk", Arg: "SIZE", Set: cmdline.Disk(&o.Limits.Disk),
 			Help: "limit for data written to each of /, /out and /workspace, or none (default 2g)"},
 		{Group: groupNetwork, Long: "egress", Arg: "MODE", Words: runner.EgressModes(), Set: cmdline.Text(&o.Egress),
-			Help: "destinations to allow: none, package-managers or open (default none)"},
+			Help: "destinations to allow: " + text.Or(runner.EgressModes()) + " (default none)"},
 		{Group: groupNetwork, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&o.Allow, nil),
 			Help: "also allow this destination, as in demesne run"},
 		{Group: groupNetwork, Long: "deny-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&o.Deny, nil),

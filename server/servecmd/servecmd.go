@@ -148,7 +148,7 @@ func BoundFlags(b *session.Bounds) cmdline.Flags {
 		{Group: groupSandboxes, Long: "image", Arg: "NAME", Set: cmdline.Text(&b.Image),
 			Help: "image of the templates base and code-interpreter-v1 (default $DEMESNE_DEFAULT_IMAGE, or host)"},
 		{Group: groupSandboxes, Long: "egress", Arg: "MODE", Words: runner.EgressModes(), Set: cmdline.Word(&b.Egress, runner.EgressModes()),
-			Help: "what a sandbox with internet access may reach: none, package-managers or open (default " + DefaultEgress + ")"},
+			Help: "what a sandbox with internet access may reach: " + text.Or(runner.EgressModes()) + " (default " + DefaultEgress + ")"},
 		{Group: groupSandboxes, Long: "memory", Arg: "SIZE", Set: cmdline.Memory(&b.Limits.Memory),
 			Help: "memory limit of each sandbox, or none (default half of the machine's)"},
 		{Group: groupSandboxes, Long: "disk", Arg: "SIZE", Set: cmdline.Disk(&b.Limits.Disk),
