@@ -95,7 +95,7 @@ func Open(o Options) (*Catalog, error) {
 	return c, nil
 }
 
-// Rows returns the built-in rows, and after them those of the user's file.
+// Rows returns the built-in rows, followed by the rows of the user's file.
 func (c *Catalog) Rows() []Provider { return slices.Clone(c.rows) }
 
 // userRows reads the user's file, an object with the lists "agents" and "prices". A row with the name of a built-in one is refused.
@@ -161,7 +161,7 @@ func (c *Catalog) In(image string) *Catalog {
 	return &in
 }
 
-// Models returns the models that can run now: those of enabled providers whose credential this host has, and whose
+// Models returns the models that can run now: the models of enabled providers whose credential this host has, and whose
 // program it has or an image makes available. Installed programs precede others, each in the table's order. The first
 // model is the default.
 func (c *Catalog) Models() (all []string) {

@@ -44,14 +44,14 @@ type Provider struct {
 	Tools    Tools             `json:"tools,omitzero"`     // the user's own MCP servers
 
 	API         API          `json:"api"`
-	Credentials []Credential `json:"credentials"`       // the first that this host has counts
+	Credentials []Credential `json:"credentials"`       // the first that this host has is used
 	Missing     string       `json:"missing,omitempty"` // error if it has none; {tool} is the caller's name
 	Program     Program      `json:"program,omitzero"`
 	Prices      []Price      `json:"prices,omitempty"` // of models that are not in the table of prices
 	Retry       Retry        `json:"retry,omitzero"`
 }
 
-// Arguments are those of the program in each kind of run.
+// Arguments are the arguments of the program in each kind of run.
 type Arguments struct {
 	Headless    []string `json:"headless"`              // of a run without a terminal
 	Resume      []string `json:"resume"`                // arguments of a run that continues {session}

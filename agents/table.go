@@ -16,7 +16,7 @@ const (
 	HomeDir = "/home/agent"
 )
 
-// table returns the built-in rows. Their order is that of preference for the default model.
+// table returns the built-in rows. The first row with a credential has the default model.
 func table() []Provider {
 	return []Provider{codex(), claudeCode(), openCode(), geminiCLI(), qwenCode(), copilotCLI(), piAgent()}
 }

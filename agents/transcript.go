@@ -256,7 +256,7 @@ func (o *outcome) fail(status int, fault string) {
 	}
 }
 
-// limit records a rate limit. The first time that is known counts: claude states it exactly before it states it in
+// limit records a rate limit. The first known time is kept: claude states it exactly before it states it in
 // words.
 func (o *outcome) limit(reset time.Time) {
 	if o.limited && (reset.IsZero() || !o.reset.IsZero()) {

@@ -113,7 +113,7 @@ func (o *helpOptions) Run(args []string) (int, error) {
 	return o.Print(text)
 }
 
-// writeManual writes the manual pages. That of demesne mcp is also that of the program demesne-mcp.
+// writeManual writes the manual pages. demesne mcp and the program demesne-mcp share a page.
 func writeManual(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write manual pages: %w", err)

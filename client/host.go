@@ -61,7 +61,7 @@ func (h Host) Result(ctx context.Context, id string, timeout time.Duration) (*Ho
 	return got[HostOutcome](h.remote, ctx, "get host request", http.MethodGet, "/host/requests/"+segment(id), q, nil)
 }
 
-// Requests lists requests in a state; empty: in any. The operator sees those of all callers.
+// Requests lists requests in a state; empty: in any. The operator sees the requests of all callers.
 func (h Host) Requests(ctx context.Context, state string) ([]HostRequest, error) {
 	p, err := got[Page[HostRequest]](h.remote, ctx, "list host requests", http.MethodGet, "/host/requests", query{"state": state}, nil)
 	if err != nil {

@@ -63,7 +63,7 @@ func New(o Options) (*Client, error) {
 	return &Client{c}, nil
 }
 
-// newTransport returns a transport. path is that of a socket; empty: TCP.
+// newTransport returns a transport. path names a socket; empty: TCP.
 func newTransport(path string) *http.Transport {
 	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64, IdleConnTimeout: idleTime}
 	if path != "" {

@@ -66,7 +66,7 @@ type Command struct {
 	TimeoutMS int64             `json:"timeout_ms,omitempty" minimum:"0" maximum:"172800000" doc:"0: 48 hours"`
 }
 
-// RunRequest asks for a command in a new sandbox, which is removed afterwards. Env is that of the command.
+// RunRequest asks for a command in a new sandbox, which is removed afterwards. Env is the environment of the command.
 type RunRequest struct {
 	Command
 	Image   string   `json:"image,omitempty" maxLength:"512" example:"python:3.12" doc:"Empty: the server's own"`
@@ -157,7 +157,7 @@ type Port struct {
 type SandboxFilter struct {
 	State     string // such as running
 	Name      string // the beginning of the name
-	Namespace string // for the operator, who sees those of all
+	Namespace string // for the operator, who sees all namespaces
 	Oldest    bool   // the oldest first, and not the newest
 	Limit     int    // sandboxes of one page, at most 1000; 0: 100
 	Cursor    string // SandboxPage.Next of the page before

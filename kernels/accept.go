@@ -36,7 +36,7 @@ func Accept(rw io.ReadWriteCloser, channel string, key []byte) (*Peer, error) {
 // Identity returns the name that the client's socket gave itself. The sockets of one client may share it.
 func (p *Peer) Identity() string { return p.conn.Peer.Meta["Identity"] }
 
-// Publish sends a message on an iopub channel. Its topic is that of ipykernel.
+// Publish sends a message on an iopub channel. Its topic has the form of ipykernel's.
 func (p *Peer) Publish(m *Message) error {
 	frames, err := m.frames(p.key)
 	if err != nil {

@@ -258,7 +258,7 @@ func (r *Running) interrupt() error { return r.process.Signal(syscall.SIGINT) }
 // Ended is closed when the kernel's process has ended. Result then returns how.
 func (r *Running) Ended() <-chan struct{} { return r.ended }
 
-// Result returns how the kernel's process ended; nil: it has not, or the sandbox is gone.
+// Result returns how the kernel's process ended; nil: it has not, or the sandbox was removed.
 func (r *Running) Result() *runner.Result {
 	select {
 	case <-r.ended:

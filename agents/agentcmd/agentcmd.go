@@ -135,7 +135,7 @@ func turns(to *int) func(string) error {
 }
 
 // Command returns the command line of demesne agent run, or of demesne research, whose flags set o. Program and
-// Name are those of the program that executes that frontend.
+// Name name the verb of demesne.
 func (o *Options) Command(research bool) *cmdline.Command {
 	if research {
 		return o.researchCommand()

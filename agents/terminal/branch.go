@@ -204,7 +204,7 @@ func (b *Branch) Fetch(say func(string), r *runner.Result) error {
 
 // receive adds the commits of a bundle to the user's repository as a new branch, and counts them. It fetches them by way
 // of an empty repository: the user's has a configuration that names programs to run while fetching, and an earlier
-// sandbox may have written it. Git checks the objects as those of a stranger, and adds none if the check fails.
+// sandbox may have written it. Git checks the objects as if a stranger had sent them, and adds none if the check fails.
 func (b *Branch) receive(bundle string) (count string, err error) {
 	dir, err := os.MkdirTemp("", "demesne-branch-")
 	if err != nil {

@@ -34,7 +34,7 @@ type Session struct {
 	lock *os.File
 }
 
-// Open makes the directory of a session, after removing those of killed ones.
+// Open removes the directories of killed sessions, and makes one for a new session.
 func Open(home string) (d *Session, err error) {
 	defer func() {
 		if err != nil {

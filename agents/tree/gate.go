@@ -18,10 +18,10 @@ type gate struct {
 	conn net.Conn
 	far  *os.File // for the route, until its sandbox is made
 
-	mu   sync.Mutex
-	held map[int64]reservation // requests that were forwarded, or will be at once
-	gone map[int64]bool        // requests that were dropped before their answer
-	over bool                  // no further request is forwarded
+	mu      sync.Mutex
+	held    map[int64]reservation // requests that were forwarded, or will be at once
+	dropped map[int64]bool        // requests that were dropped before their answer
+	over    bool                  // no further request is forwarded
 }
 
 // reservation is a request whose usage is not known yet.
@@ -38,7 +38,7 @@ func (n *node) newGate() (*gate, error) {
 	}
 	near := os.NewFile(uintptr(ends[0]), "gate")
 	defer near.Close()
-	g := &gate{node: n, far: os.NewFile(uintptr(ends[1]), "gate"), held: map[int64]reservation{}, gone: map[int64]bool{}}
+	g := &gate{node: n, far: os.NewFile(uintptr(ends[1]), "gate"), held: map[int64]reservation{}, dropped: map[int64]bool{}}
 	if g.conn, err = net.FileConn(near); err != nil {
 		g.far.Close()
 		return nil, err
@@ -94,8 +94,8 @@ func (g *gate) decide(m runner.GateMessage) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.over || g.gone[m.Number] {
-		delete(g.gone, m.Number)
+	if g.over || g.dropped[m.Number] {
+		delete(g.dropped, m.Number)
 		n.budget.settle(r.amount, amount{})
 		return errParent
 	}
@@ -128,11 +128,10 @@ func (g *gate) drop(number int64) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.gone[number] = true
+	g.dropped[number] = true
 }
 
-// forget charges what is reserved for requests that get no record any more: those of a proxy that has ended. over ends the
-// gate.
+// forget charges the reservations of a proxy that has ended: its requests get no record any more. over ends the gate.
 func (g *gate) forget(over bool) {
 	g.node.readUsage()
 	g.mu.Lock()

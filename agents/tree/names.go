@@ -26,7 +26,7 @@ func checkChild(name string) error {
 	return nil
 }
 
-// names are those of one agent's children. A name is taken once its child has been created; while it is being created
+// names are the names of one agent's children. A name is taken once its child has been created; while it is being created
 // the name is reserved. The zero value is ready.
 type names struct {
 	mu    sync.Mutex

@@ -310,7 +310,7 @@ func (n *node) readUsage() {
 	n.show(Notice{Event: agents.Event{Kind: NoticeUsage}, Total: total.cost, Turns: total.turns})
 }
 
-// endChildren ends all children, and returns when their sandboxes are gone. No further one can start.
+// endChildren ends all children, and returns when their sandboxes are removed. No further child can start.
 func (n *node) endChildren() {
 	n.mu.Lock()
 	n.closed = true

@@ -14,14 +14,14 @@ type sandboxes struct {
 }
 
 // add returns false after removeAll. The caller then removes the sandbox.
-func (b *sandboxes) add(id string, gone func()) bool {
+func (b *sandboxes) add(id string, removed func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.all == nil {
 		b.all = map[string]func(){}
 	}
 	if !b.closed {
-		b.all[id] = gone
+		b.all[id] = removed
 	}
 	return !b.closed
 }
@@ -35,11 +35,11 @@ func (b *sandboxes) has(id string) bool {
 // remove forgets a removed sandbox.
 func (b *sandboxes) remove(id string) {
 	b.mu.Lock()
-	gone := b.all[id]
+	removed := b.all[id]
 	delete(b.all, id)
 	b.mu.Unlock()
-	if gone != nil {
-		gone()
+	if removed != nil {
+		removed()
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"demesne/session"
 )
 
-// settle writes the results of a run whose sandbox is gone, and puts all files into the output directory. why is the
+// settle writes the results of a run whose sandbox was removed, and puts all files into the output directory. why is the
 // cause with which the run was ended, or nil.
 func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*agents.Result, error) {
 	defer a.close()
@@ -69,7 +69,7 @@ func reasonOf(r *runner.Result, err error) string {
 	return cmp.Or(r.Detail, string(r.Reason))
 }
 
-// cost returns the usage so far: that of n itself, and with all descendants.
+// cost returns the usage of n so far, alone and with all descendants.
 func (n *node) cost() *session.Cost {
 	c := &session.Cost{Own: n.asked.meter.Cost(), PerModel: map[string]session.Tokens{}}
 	c.Total = n.budget.total().cost

@@ -14,7 +14,7 @@ import (
 // sandbox.
 const usageEvery = 50 * time.Millisecond
 
-// requests are those of one agent to its model. Its methods are safe for concurrent use.
+// requests are the requests of one agent to its model. Its methods are safe for concurrent use.
 type requests struct {
 	meter *agents.Meter
 	gates []*gate // of the routes, in their order; empty: nothing bounds the requests
@@ -87,8 +87,8 @@ func (r *requests) refused() bool {
 	return r.status == http.StatusUnauthorized
 }
 
-// fault says that the server answers with faults of its own only; empty: it does not. Such an agent tries again, until one of its
-// own bounds, or one of the run, ends it.
+// fault describes the server's latest answers if all of them report a fault of the server; else it is empty. The agent's
+// program tries again, until one of its own bounds, or one of the run, ends it.
 func (r *requests) fault() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

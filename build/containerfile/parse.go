@@ -96,7 +96,7 @@ func checkNode(n *parser.Node) error {
 	return err
 }
 
-// located returns err with its line. The parser knows the line of its own errors; line is that of the others.
+// located returns err with its line. The parser knows the line of its own errors; other errors get line.
 func (f *File) located(err error, line int) error {
 	var already *Error
 	if err == nil || errors.As(err, &already) {

@@ -163,7 +163,7 @@ func named(all []*Stage, name string) *Stage {
 	return nil
 }
 
-// links finds the stages that the instructions of s name, and those of ONBUILD in its parent.
+// links finds the stages that the instructions of s, and the ONBUILD instructions of its parent, name.
 func (p *Plan) links(s *Stage) {
 	commands := s.Commands
 	if s.Parent != nil {

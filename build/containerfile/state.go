@@ -64,7 +64,7 @@ type Copy struct {
 
 	Add     bool      // archives of the context are unpacked
 	Unpack  *bool     // nil: archives of the context, not of Remotes
-	Remotes []*Remote `json:"-"` // their content counts in a key, not where it is
+	Remotes []*Remote `json:"-"` // a key depends on their content, not on their address
 }
 
 // Begin returns the state after FROM. config is the JSON of the base's configuration; empty: none.

@@ -217,7 +217,7 @@ func (s *service) given(name string) (string, bool) {
 	return s.plan.values.place.Env(name)
 }
 
-// variables takes NAME: VALUE, or a list of NAME=VALUE. NAME alone is a variable of the caller.
+// variables takes NAME: VALUE, or a list of NAME=VALUE. A NAME without a value is a variable of the caller.
 func (s *service) variables(n *node) (map[string]text, error) {
 	all := map[string]text{}
 	add := func(line int, name, value string, set bool) error {

@@ -128,7 +128,7 @@ func (f *File) check() error {
 	return nil
 }
 
-// text is a string. A number or a boolean counts as its text.
+// text is a string. A number or a boolean is read as its text.
 type text string
 
 func (t *text) UnmarshalJSON(raw []byte) error {

@@ -156,7 +156,7 @@ func (p *Plan) mounts(f *File) error {
 	return nil
 }
 
-// mount adds a mount whose variables are expanded. The caller's own mount at the same place counts instead.
+// mount adds a mount whose variables are expanded. The caller's own mount at the same place replaces it.
 func (p *Plan) mount(what string, m mount) error {
 	target := path.Clean(m.target)
 	if err := p.absolute(what, target); err != nil {

@@ -169,7 +169,7 @@ func (p *Plan) Image(has Has, writable bool) error {
 	return p.values.err()
 }
 
-// all returns the parts that decide: those of the image, of the compose file, of the features, and the file itself.
+// all returns the parts that decide: the image, the compose file, the features, and the file itself.
 func (p *Plan) all(has Has) []*File {
 	all := p.parts(has.Metadata)
 	if p.service != nil {

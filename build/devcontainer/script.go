@@ -10,7 +10,7 @@ import (
 // stages are the hooks that are executed, in this order. All but the last belong to the making of a sandbox.
 var stages = []string{"onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand"}
 
-// addHooks adds the hooks of a part. Each stage has first those of the image.
+// addHooks adds the hooks of a part. In each stage the hooks of the image come first.
 func (p *Plan) addHooks(f *File) {
 	for _, stage := range stages {
 		h := f.hooks[stage]

@@ -53,8 +53,8 @@ func apartFromState(dir string) error {
 	return nil
 }
 
-// openContext opens the directory of a build. Beside the Containerfile, FILE.containerignore or FILE.dockerignore counts
-// first. typed is the Containerfile as the user named it; empty: it is the context's, or stdin.
+// openContext opens the directory of a build. FILE.containerignore or FILE.dockerignore beside the Containerfile
+// comes first. typed is the Containerfile as the user named it; empty: it is the context's, or stdin.
 func openContext(o *Options, typed string) (*buildContext, error) {
 	root, err := os.OpenRoot(o.Dir)
 	if err != nil {

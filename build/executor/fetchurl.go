@@ -30,7 +30,7 @@ type fetchOrder struct {
 
 // fetchAnswer is the output of FetchVerb, in JSON. It comes from a sandbox, and is checked as such.
 type fetchAnswer struct {
-	Same     bool       // the file is that of the earlier answer
+	Same     bool       // the file has not changed since the earlier answer
 	Digest   oci.Digest `json:",omitempty"`
 	ETag     string
 	Modified string

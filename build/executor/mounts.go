@@ -177,7 +177,7 @@ func number(n *uint64) int {
 	return int(*n)
 }
 
-// bind mounts files of the context, of a stage or of an image. They are copied first, so that the ignore file counts, and
+// bind mounts files of the context, of a stage or of an image. They are copied first, so that the ignore file applies, and
 // that the command changes only the copy.
 func (m *mounts) bind(ctx context.Context, one *instructions.Mount, target string) error {
 	dir, err := m.temporary()

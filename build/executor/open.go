@@ -65,7 +65,7 @@ func (b *Builder) Close() {
 	}
 }
 
-// noteUnused names the arguments that no ARG declares, but not those of demesne itself.
+// noteUnused names the arguments of the caller that no ARG declares.
 func (b *Builder) noteUnused() {
 	for _, name := range b.plan.Unused {
 		if b.Recipe == nil || !b.Recipe.Optional(name) {

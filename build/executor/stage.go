@@ -213,7 +213,7 @@ func (s *stage) date(at time.Time) {
 }
 
 // latest returns the time of the last entry of the history that has one. Instructions without a layer have it, or if there is
-// none that of the first step, so that a build whose steps are all kept makes the same image again.
+// none the time of the first step, so that a build whose steps are all kept makes the same image again.
 func (s *stage) latest() time.Time {
 	for _, h := range slices.Backward(s.history) {
 		if h.Created != nil {

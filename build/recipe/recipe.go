@@ -62,7 +62,7 @@ func (r *Recipe) Notice() string {
 // archives are the archives of Debian that a recipe's build argument names, by the last part of the URL.
 var archives = map[string]string{"debian": "MIRROR", "debian-security": "SECURITY"}
 
-// registryArgs returns the build arguments with the URLs of the registries that recipes use. They are those of the table
+// registryArgs returns the build arguments with the URLs of the registries that recipes use. They are in the table
 // that the egress mode package-managers allows. If apt on this machine uses a mirror of Debian, it is that mirror.
 func registryArgs() map[string]string {
 	args := map[string]string{}

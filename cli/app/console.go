@@ -34,7 +34,7 @@ func (c *Console) Getenv(name string) string {
 	return value
 }
 
-// Print writes an answer to stdout. A reader that has enough, such as head, is not an error: the exit code is that of SIGPIPE,
+// Print writes an answer to stdout. A reader that has enough, such as head, is not an error: the exit code is SIGPIPE's,
 // also for a caller that ignores the signal.
 func (c *Console) Print(s string) (int, error) {
 	switch _, err := c.Stdout.WriteString(s); {

@@ -48,7 +48,7 @@ func (c *Verb) With(flags cmdline.Flags) *cmdline.Command {
 	return &line
 }
 
-// External returns a verb whose command line another program parses. first are arguments before those of the user.
+// External returns a verb whose command line another program parses. first comes before the arguments of the user.
 func External(line cmdline.Command, flags func() cmdline.Flags, program string, first ...string) Verb {
 	line.Raw, line.Flags = true, nil
 	return Verb{Command: line, New: func(*App) Options { return &externalOptions{flags, program, first} }}

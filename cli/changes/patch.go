@@ -32,7 +32,7 @@ func PatchText(c *cow.Set, paths []string, t cmdline.Terminal) (string, error) {
 	return b.String(), nil
 }
 
-// headText returns the lines before the hunks. The first is that of diff without --patch.
+// headText returns the lines before the hunks. The first is the line of diff without --patch.
 func headText(p *cow.Patch, e cow.Edit) string {
 	return List([]cow.Edit{e}, true) + strings.Join(append(p.Head, ""), "\n")
 }

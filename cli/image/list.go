@@ -177,7 +177,7 @@ func lastUsed(i imageInfo, now time.Time) string {
 	return app.Span(now.Sub(i.Used)) + " ago"
 }
 
-// Words returns the names of the images that are here, and with all those of the catalogue.
+// Words returns the names of the images that are here; all adds the names of the catalogue.
 func Words(a *app.App, all bool) []string {
 	var infos []imageInfo
 	a.WithImages(func(_ context.Context, c *images.Client) (int, error) {

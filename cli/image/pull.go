@@ -109,7 +109,7 @@ func (o *pullOptions) pull(ctx context.Context, c *images.Client, ref imageref.R
 	return img, nil
 }
 
-// tell prints the name and digest of a new image, or with -q the digest alone. With --json it prints
+// tell prints the name and digest of a new image, or with -q only the digest. With --json it prints
 // nothing.
 func tell(c *app.Console, json, quiet bool, ref imageref.Ref, img *images.Image) (int, error) {
 	switch {

@@ -37,7 +37,7 @@ func (o *listOptions) verify() (int, error) {
 type damageInfo struct {
 	Digest oci.Digest `json:"digest,omitempty"` // empty: the index
 	Images []string   `json:"images"`
-	Made   []string   `json:"made_here,omitempty"` // those of images that no pull fetches again
+	Made   []string   `json:"made_here,omitempty"` // names of images that no pull fetches again
 	Why    string     `json:"why"`
 }
 

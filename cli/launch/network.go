@@ -148,9 +148,8 @@ func (n *Network) egress() session.Egress {
 // blockedLines is how many denials are printed; the log has all of them.
 const blockedLines = 20
 
-// TellBlocked prints the connections of a command that were denied, each with the words that would allow it, and those to names
-// that do not resolve. persists
-// means that its sandbox has rules that can be changed.
+// TellBlocked prints the connections of a command that were denied, each with the words that would allow it, and the connections
+// to names that do not resolve. persists means that the rules of its sandbox can be changed.
 func TellBlocked(c *app.Console, r *runner.Result, persists bool) {
 	for i, b := range r.Denied {
 		if i == blockedLines {

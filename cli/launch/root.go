@@ -38,7 +38,7 @@ func (o *Options) NewRoot() (*Root, error) {
 	return r, nil
 }
 
-// Config returns the configuration of a root that is not an image, or nil: that of an image is not known yet.
+// Config returns the configuration of a root that is not an image, or nil: the configuration of an image is not known yet.
 func (r *Root) Config() *oci.Config {
 	if r.Ref.Stored() {
 		return nil

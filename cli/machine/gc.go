@@ -149,7 +149,7 @@ func (o *gcOptions) dropBuilds(ctx context.Context, c *images.Client) (left []st
 	}
 	before := time.Now().Add(-cmp.Or(o.olderThan, buildLife))
 	if o.all {
-		before = time.Now().Add(time.Hour) // also those of clocks that are ahead
+		before = time.Now().Add(time.Hour) // also the results of clocks that are ahead
 	}
 	return c.DropSteps(ctx, before)
 }

@@ -91,7 +91,7 @@ func (c *command) missingFile() error {
 	return nil
 }
 
-// isScriptName reports whether a name is that of a file in some language.
+// isScriptName reports whether a name has the form of a file in some language.
 func isScriptName(name string) bool {
 	l, known := languages.OfFile(name)
 	return known && l.Run != nil

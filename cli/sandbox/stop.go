@@ -44,7 +44,7 @@ type stopOptions struct {
 	grace time.Duration
 }
 
-// defaultGrace is that of docker stop.
+// defaultGrace is the grace of docker stop.
 const defaultGrace = 10 * time.Second
 
 func (o *stopOptions) Flags() cmdline.Flags {

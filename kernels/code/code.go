@@ -44,7 +44,7 @@ type Session struct {
 	mu     sync.Mutex
 	kernel *kernels.Running
 	death  *Death    // of the kernel; nil: it lives, as far as is known
-	closed bool      // the sandbox is being removed, or is gone
+	closed bool      // the sandbox is being removed, or was removed
 	users  int       // calls that use the session now
 	used   time.Time // when the last of them ended, or the kernel had started
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Death is the error of a session whose kernel has ended. Its variables are lost; the sandbox's files remain until the
-// session is closed, unless the sandbox is gone.
+// session is closed, unless the sandbox was removed.
 type Death struct {
 	Reason string // a few words, such as "out of memory"
 	hint   string
@@ -55,8 +55,8 @@ func (c *Session) EndOf(k *kernels.Running) *Death {
 	return c.died(k, nil)
 }
 
-// died records the death of a kernel, and makes sure of it. It returns the first reason. A nil reason is that of its
-// process's end.
+// died records the death of a kernel, and makes sure of it. It returns the first reason. Without a reason, it is the end of
+// its process.
 func (c *Session) died(k *kernels.Running, why *Death) *Death {
 	if why == nil {
 		select {
@@ -80,7 +80,7 @@ func (c *Session) died(k *kernels.Running, why *Death) *Death {
 	return why
 }
 
-// deathOf returns the reason of the end of a kernel's process; nil: the sandbox is gone.
+// deathOf returns why a kernel's process ended; r is nil if the sandbox was removed.
 func deathOf(r *runner.Result) *Death {
 	if r == nil {
 		return gone()

@@ -165,7 +165,7 @@ func (s *Store) enter(room *slot, c *Session) bool {
 	return true
 }
 
-// Once starts a session that is not in the store: it counts for no limit, and the caller must close it. It may have been
+// Once starts a session that is not in the store: no limit includes it, and the caller must close it. It may have been
 // started ahead too.
 func (s *Store) Once(ctx context.Context, o Options, cb session.Callbacks) (*Session, error) {
 	if err := o.Language.CheckDependencies(o.Dependencies); err != nil {
@@ -192,7 +192,7 @@ func (s *Store) reserve(caller string) (room *slot, evicted *Session, err error)
 	}
 	all, own := 0, []string{}
 	for _, o := range s.slots {
-		if o.Session != nil && o.Death() != nil { // a dead one counts for no limit
+		if o.Session != nil && o.Death() != nil { // no limit includes a dead one
 			continue
 		}
 		all++

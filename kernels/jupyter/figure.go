@@ -24,7 +24,7 @@ const maxPixels = 32 << 20
 // protocol is how a terminal draws images.
 type protocol int
 
-// The protocols, and that of a terminal that draws none.
+// The protocols; noImages is for a terminal that draws none.
 const (
 	noImages protocol = iota
 	kitty             // sw.kovidgoyal.net/kitty/graphics-protocol

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxNotebook bounds the bytes of a notebook file, and those of all outputs of an execution.
+// maxNotebook bounds a notebook file, and all outputs of an execution together, in bytes.
 const maxNotebook = 256 << 20
 
 // document is a notebook (nbformat documentation, "The Notebook file format"). It is the decoded JSON itself, so that

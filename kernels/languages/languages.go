@@ -112,8 +112,8 @@ func OfProgram(program string) (Language, bool) {
 	})
 }
 
-// OfScript returns the language of a program's text, of which head is the beginning: that of its first line, if this is #!
-// with an interpreter of the table, else that of the file's name.
+// OfScript returns the language of a program's text, of which head is the beginning. A first line #! with an
+// interpreter of the table decides, else the file's name.
 func OfScript(name string, head []byte) (Language, bool) {
 	words := strings.Fields(strings.Join(Interpreter(head), " "))
 	if len(words) > 0 && path.Base(words[0]) == "env" {
