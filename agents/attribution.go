@@ -96,12 +96,12 @@ func (t *Transcript) WriteAttribution(dir, home *os.Root) error {
 
 // readHome adds what the session files say. A file that cannot be read is left out.
 func (all *attributions) readHome(home *os.Root) {
-	settings, err := openDir(home, ".claude")
+	settings, err := fsutil.OpenDir(home, ".claude")
 	if err != nil {
 		return
 	}
 	defer settings.Close()
-	projects, err := openDir(settings, "projects")
+	projects, err := fsutil.OpenDir(settings, "projects")
 	if err != nil {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"demesne/internal/fsutil"
 )
 
 // Seed writes the files of l.Home into a home directory, as its programs expect them. A JSON file that exists keeps
@@ -66,14 +66,11 @@ func seed(root *os.Root, name string, data []byte) error {
 
 // openSeeded opens a small regular file of the home.
 func openSeeded(root *os.Root, name string) *os.File {
-	if st, err := root.Lstat(name); err != nil || !st.Mode().IsRegular() || st.Size() > seedLimit {
-		return nil
-	}
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := fsutil.OpenRegular(root, name)
 	if err != nil {
 		return nil
 	}
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+	if st, err := f.Stat(); err != nil || st.Size() > seedLimit {
 		f.Close()
 		return nil
 	}

@@ -1,7 +1,6 @@
 package agents
 
 import (
-	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -99,24 +98,4 @@ func moveAside(dir *os.Root, name string) error {
 		return err
 	}
 	return fmt.Errorf("rename %q: %w", name, fs.ErrExist)
-}
-
-// openDir opens a directory of dir, but no link.
-func openDir(dir *os.Root, name string) (*os.Root, error) {
-	has, err := dir.Lstat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !has.IsDir() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
-	}
-	sub, err := dir.OpenRoot(name)
-	if err != nil {
-		return nil, err
-	}
-	if is, err := sub.Stat("."); err != nil || !os.SameFile(is, has) {
-		sub.Close()
-		return nil, &fs.PathError{Op: "open", Path: name, Err: cmp.Or(err, error(syscall.ELOOP))}
-	}
-	return sub, nil
 }

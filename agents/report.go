@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 
+	"demesne/internal/fsutil"
 	"demesne/session"
 )
 
@@ -47,7 +46,7 @@ func ReadReport(dir *os.Root, extra ...Price) (*UsageReport, error) {
 // reportRoot returns the first directory that has files of usage.
 func reportRoot(dir *os.Root) (*os.Root, error) {
 	for _, name := range []string{"sidecar-results", "out"} {
-		sub, err := openDir(dir, name)
+		sub, err := fsutil.OpenDir(dir, name)
 		if err != nil {
 			continue
 		}
@@ -86,9 +85,9 @@ func (r *reader) node(dir *os.Root, name string, depth int) {
 	}
 	r.add(name, depth, r.own(dir))
 	seen := map[string]bool{}
-	if list, err := openDir(dir, childrenDir); err == nil {
+	if list, err := fsutil.OpenDir(dir, childrenDir); err == nil {
 		for _, name := range names(list) {
-			if child, err := openDir(list, name); err == nil {
+			if child, err := fsutil.OpenDir(list, name); err == nil {
 				if hasUsage(child) {
 					seen[name] = true
 					r.node(child, name, depth+1)
@@ -246,26 +245,6 @@ func sanitized(t session.Tokens) session.Tokens {
 	return session.Tokens{Input: sane(t.Input), Output: sane(t.Output), CacheCreation: sane(t.CacheCreation), CacheRead: sane(t.CacheRead)}
 }
 
-// openFile opens a regular file of dir for reading, but no link. It never blocks.
-func openFile(dir *os.Root, name string) (*os.File, error) {
-	has, err := dir.Lstat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !has.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EINVAL}
-	}
-	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	if is, err := f.Stat(); err != nil || !os.SameFile(is, has) {
-		f.Close()
-		return nil, &fs.PathError{Op: "open", Path: name, Err: cmp.Or(err, error(syscall.ELOOP))}
-	}
-	return f, nil
-}
-
 // names returns the names in a directory, sorted, and not more than a report has agents.
 func names(dir *os.Root) []string {
 	f, err := dir.Open(".")
@@ -280,7 +259,7 @@ func names(dir *os.Root) []string {
 
 // readLines calls f with the lines of a file. A file that cannot be read has none.
 func readLines(dir *os.Root, name string, f func(line []byte)) {
-	if src, err := openFile(dir, name); err == nil {
+	if src, err := fsutil.OpenRegular(dir, name); err == nil {
 		defer src.Close()
 		eachLine(io.LimitReader(src, maxReportFile), longestRecord, f)
 	}
@@ -288,7 +267,7 @@ func readLines(dir *os.Root, name string, f func(line []byte)) {
 
 // readJSON reads a small file into v, and reports whether it could.
 func readJSON(dir *os.Root, name string, v any) bool {
-	src, err := openFile(dir, name)
+	src, err := fsutil.OpenRegular(dir, name)
 	if err != nil {
 		return false
 	}

@@ -1,14 +1,12 @@
 package fsutil
 
 import (
-	"cmp"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 )
 
 // WalkDepth is the maximum number of levels that Walk visits; each takes a descriptor.
@@ -22,22 +20,13 @@ type WalkEntry struct {
 	in *os.Root
 }
 
-// Open opens a file for reading. An os.Root follows a link whose target lies below it, even with O_NOFOLLOW. So
-// Open compares the opened file with the entry of that name.
+// Open opens a file for reading, but no link. It never blocks.
 func (e WalkEntry) Open() (*os.File, error) {
 	has, err := e.Info()
 	if err != nil {
 		return nil, err
 	}
-	f, err := e.in.OpenFile(e.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	if is, err := f.Stat(); err != nil || !os.SameFile(is, has) {
-		f.Close()
-		return nil, &fs.PathError{Op: "open", Path: e.Path, Err: cmp.Or(err, error(syscall.ELOOP))}
-	}
-	return f, nil
+	return openSame(e.in, e.Name(), has)
 }
 
 // Info looks the entry up by descriptor, while that of a DirEntry uses a path.
@@ -101,17 +90,12 @@ func (w *walk) down(at *os.Root, name, full string, depth int) {
 		w.missed++
 		return
 	}
-	below, err := at.OpenRoot(name)
-	if err != nil {
+	below, err := OpenDir(at, name)
+	if err != nil { // or the name leads to another file now
 		w.missed++
 		return
 	}
 	defer below.Close()
-	has, err := at.Lstat(name)
-	if is, serr := below.Stat("."); err != nil || serr != nil || !os.SameFile(is, has) { // the name leads to another file now
-		w.missed++
-		return
-	}
 	w.dir(below, full, depth)
 }
 
