@@ -60,8 +60,17 @@ func Find(root *os.Root) (string, error) {
 		"--devcontainer=" + filepath.Join(root.Name(), names[0]) + " names one"}
 }
 
-// Read reads a devcontainer.json of a workspace. No link leads out of it.
+// Read reads a devcontainer.json of a workspace.
 func Read(root *os.Root, name string) (*File, error) {
+	text, err := ReadSmall(root, name)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(text)
+}
+
+// ReadSmall reads a regular file of a workspace, of at most MaxSize bytes. No link leads out of it.
+func ReadSmall(root *os.Root, name string) ([]byte, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fsutil.Reason(err)
@@ -71,8 +80,8 @@ func Read(root *os.Root, name string) (*File, error) {
 		return nil, errors.New("is not a regular file")
 	}
 	text, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
-	if err != nil {
-		return nil, fsutil.Reason(err)
+	if err == nil && len(text) > MaxSize {
+		err = fmt.Errorf("longer than %d bytes", MaxSize)
 	}
-	return Parse(text)
+	return text, fsutil.Reason(err)
 }

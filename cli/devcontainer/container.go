@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
-	"syscall"
 
 	"demesne/build"
 	"demesne/build/devcontainer"
@@ -95,33 +93,18 @@ func (d *Container) run(name string, b build.Options, s build.Streams) error {
 	return nil
 }
 
-func notRegular(err error) error {
-	if err == nil {
-		return errors.New("is not a regular file")
-	}
-	return nil
-}
-
 // imageHas returns what an image says of itself.
 func imageHas(c oci.Config) devcontainer.Has {
 	return devcontainer.Has{Metadata: c.Labels[devcontainer.MetadataLabel], Env: c.Env, User: c.User}
 }
 
-// small reads a regular file of the workspace. No link leads out of it.
+// small reads a file of the workspace.
 func (d *Container) small(name string) ([]byte, error) {
-	f, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	text, err := devcontainer.ReadSmall(d.root, name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path.Base(name), fsutil.Reason(err))
+		return nil, fmt.Errorf("%s: %w", path.Base(name), err)
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w", path.Base(name), errors.Join(err, notRegular(err)))
-	}
-	text, err := io.ReadAll(io.LimitReader(f, devcontainer.MaxSize+1))
-	if err == nil && len(text) > devcontainer.MaxSize {
-		err = fmt.Errorf("%s: longer than %d bytes", path.Base(name), devcontainer.MaxSize)
-	}
-	return text, err
+	return text, nil
 }
 
 // withImages calls f with the image store, until a signal ends it.

@@ -170,8 +170,12 @@ func (d *Container) image() (ref imageref.Ref, err error) {
 // becomes of their paths.
 func (d *Container) build(name string) error {
 	b := d.plan.Build
-	if info, err := d.root.Lstat(b.File); err != nil || !info.Mode().IsRegular() {
-		return fmt.Errorf("build: dockerfile %q: %w", b.File, errors.Join(fsutil.Reason(err), notRegular(err)))
+	info, err := d.root.Lstat(b.File)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("is not a regular file")
+	}
+	if err != nil {
+		return fmt.Errorf("build: dockerfile %q: %w", b.File, fsutil.Reason(err))
 	}
 	dir, err := d.root.Open(b.Context)
 	if err != nil {
