@@ -2,7 +2,6 @@ package executor
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -10,10 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"demesne/build/containerfile"
@@ -30,7 +26,6 @@ import (
 const (
 	fetchDir     = "/workspace/fetched"
 	fetchProgram = "/workspace/demesne-images"
-	maxAnswer    = 1 << 20 // bytes that a program in the sandbox may print
 )
 
 func (f *fetch) path() string {
@@ -124,42 +119,19 @@ func (f *fetch) exec(ctx context.Context, argv ...string) (string, error) {
 	if err := f.open(ctx); err != nil {
 		return "", err
 	}
-	out, errs := &limited{left: maxAnswer}, &limited{left: maxAnswer}
-	r1, w1, err1 := os.Pipe()
-	r2, w2, err2 := os.Pipe()
-	defer func() {
-		for _, p := range []*os.File{r1, r2, w1, w2} {
-			p.Close()
-		}
-	}()
-	if err := errors.Join(err1, err2); err != nil {
-		return "", fmt.Errorf("make pipe: %w", err)
-	}
-	p, err := f.sandbox.Exec(ctx, runner.Command{Argv: argv, Env: f.environment(), Dir: "/workspace", Stdout: w1, Stderr: w2})
-	w1.Close()
-	w2.Close()
-	if err != nil {
-		return "", err
-	}
-	defer context.AfterFunc(ctx, func() { p.Signal(syscall.SIGKILL) })()
-	var wg sync.WaitGroup
-	wg.Go(func() { io.Copy(out, r1) })
-	wg.Go(func() { io.Copy(errs, r2) })
-	res, err := p.Wait(context.WithoutCancel(ctx))
-	wg.Wait()
+	cmd := runner.Command{Argv: argv, Env: f.environment(), Dir: "/workspace"}
+	res, err := f.sessions.Exec(ctx, f.sandbox.ID, session.RunOptions{Command: cmd}, session.Callbacks{})
 	switch {
 	case err != nil:
 		return "", err
-	case ctx.Err() != nil:
-		return "", context.Cause(ctx)
 	case res.ExitCode == 0:
-		return out.String(), nil
+		return res.Stdout.Text, nil
 	case len(res.Denied) > 0:
 		return "", denied(res.Denied[0])
 	case res.Reason != runner.Exited:
 		return "", errors.New(res.Detail)
 	}
-	return "", fmt.Errorf("%s", reason(errs.String()))
+	return "", errors.New(reason(res.Stderr.Text))
 }
 
 // denied is the error of a fetch that the egress rules forbid.
@@ -172,19 +144,6 @@ func denied(d runner.Blocked) error {
 		return text.Hinted(err, "%s", "to allow it: --allow-domain "+d.Allow)
 	}
 	return err
-}
-
-// limited keeps the first bytes that are written to it.
-type limited struct {
-	bytes.Buffer
-	left int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	n := min(len(p), l.left)
-	l.left -= n
-	l.Buffer.Write(p[:n])
-	return len(p), nil
 }
 
 // open makes the sandbox.
