@@ -26,7 +26,7 @@ RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox s
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build test-nested test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos clients python wheel recipes kernels vm docs module release install deps clean help
+.PHONY: generate build test-nested test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos clients python wheel rivals recipes kernels vm docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -111,6 +111,10 @@ wheel:
 	@integration/clients/python/install.sh wheel
 	@$${DEMESNE_PYTHON:-/var/tmp/demesne-python}/wheel/bin/python3 -m build --no-isolation --outdir python/dist python
 
+# Tries the attacks of demesne selftest in other programs too: the table of docs/reference/selftest.md.
+rivals: build
+	@integration/rivals.sh
+
 # Builds every image that demesne has a recipe for, and uses it, as both users. It downloads some gigabytes.
 recipes: build
 	@DEMESNE_RECIPES=1 TIMEOUT=2h RUN="$${RUN:-^TestRecipe}" PKG=./integration integration/test.sh
@@ -170,6 +174,7 @@ help:
 	@echo 'make python  demesne serve against E2B'\''s SDKs and other clients for Python'
 	@echo 'make wheel   the package demesne for Python, in python/dist'
 	@echo 'make recipes the images of images/recipes, built and used'
+	@echo 'make rivals  the attacks of selftest beside bwrap, podman and srt'
 	@echo 'make kernels ipykernel, IRkernel and tslab in sandboxes'
 	@echo 'make vm      the unit of systemd, and limits of its control groups, in a virtual machine'
 	@echo 'make module PATH=example.test/demesne   another module path, so that go get finds it'

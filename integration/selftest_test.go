@@ -62,6 +62,25 @@ func TestSelfTest(t *testing.T) {
 	}
 }
 
+// TestSelfTestBombs checks that a bomb that ends its sandbox is contained (P11), and that the reason says how. Without a sandbox
+// none of its processes is left.
+func TestSelfTestBombs(t *testing.T) {
+	b := newBox(t)
+	all, code := b.selftest("--case", "P11", "--target", "demesne", "--target", "env")
+	if len(all) != 2 || all[0].Error+all[1].Error != "" || len(all[0].Outcomes) != 2 || code != 0 {
+		t.Fatalf("exit %d: %+v", code, all)
+	}
+	if all[1].Outcomes[0].Verdict == "not applicable" {
+		t.Skip(all[1].Outcomes[0].Why)
+	}
+	if why := all[0].Outcomes[0].Why; all.count(0, "contained") != 2 || !strings.Contains(why, "fork: resource temporarily unavailable after 5") {
+		t.Errorf("%+v", all[0])
+	}
+	if o := all[1].Outcomes[1]; o.Verdict != "not contained" {
+		t.Errorf("%+v", o)
+	}
+}
+
 // TestSelfTestTargets checks the choice of cases and of other programs, and a target that is not a sandbox.
 func TestSelfTestTargets(t *testing.T) {
 	b := newBox(t)
@@ -70,7 +89,18 @@ func TestSelfTestTargets(t *testing.T) {
 	if len(all) != 2 || code != 1 || len(all[0].Outcomes) != 3 || all.count(0, "not contained") != 3 || !strings.Contains(all[1].Error, "no-such-program") {
 		t.Errorf("exit %d: %+v", code, all)
 	}
+	// No target ran: there is no table, and no count that reads as a result.
+	for _, target := range []string{"no-such-program", "false"} {
+		r := b.demesne("selftest", "--target", target)
+		if r.code != 1 || !strings.HasPrefix(r.stdout, target+": ") || strings.Count(r.stdout, "\n") != 1 || strings.Contains(r.stdout, "contained") {
+			t.Errorf("%+v", r)
+		}
+	}
 	if r := b.demesne("selftest", "--case", "Z9"); r.code != 125 || !strings.Contains(r.stderr, `no probe of case "Z9"`) {
+		t.Errorf("%+v", r)
+	}
+	r := b.demesne("selftest", "--markdown", "--case", "N29", "--target", "demesne", "--target", "env")
+	if r.code != 0 || !strings.HasPrefix(r.stdout, "| case | attack | demesne | env |\n|---|---|---|---|\n|  | contained | 1 | 0 |\n") || !strings.HasSuffix(r.stdout, "| contained | **not contained** |\n") {
 		t.Errorf("%+v", r)
 	}
 	if r := b.demesne("selftest", "--case", "N29"); r.code != 0 || !strings.Contains(r.stdout, "demesne: 1 contained, 0 not contained, 0 not applicable") {

@@ -7,5 +7,6 @@
 // A probe never harms the machine: it touches canaries, opens files without writing, or makes calls with arguments that the
 // kernel refuses behind its check of rights. So --control can run all probes without a sandbox.
 //
-// The package does not test what takes minutes or exhausts a machine, such as bombs. The tests of package integration do.
+// Bombs of processes and memory have a sandbox each, stop by themselves, and are left out where memory is short. The package does
+// not test what takes minutes or fills disks. The tests of package integration do.
 package selftest

@@ -61,37 +61,37 @@ func matches(patterns []string) (found []string) {
 
 func fileProbes() []probe {
 	all := []probe{
-		{"F4", "read a file of the user", func(f *facts) error { return secret(f, f.Canary) }},
-		{"F4", "read it through /proc/self/root", func(f *facts) error { return secret(f, "/proc/self/root"+f.Canary) }},
-		{"F4", "read it through /proc/1/root", func(f *facts) error { return secret(f, "/proc/1/root"+f.Canary) }},
-		{"F4", "read it through the root of a process outside", func(f *facts) error { return secret(f, fmt.Sprintf("/proc/%d/root%s", f.PID, f.Canary)) }},
-		{"F4", "read it by a hard link", func(f *facts) error {
+		{id: "F4", title: "read a file of the user", try: func(f *facts) error { return secret(f, f.Canary) }},
+		{id: "F4", title: "read it through /proc/self/root", try: func(f *facts) error { return secret(f, "/proc/self/root"+f.Canary) }},
+		{id: "F4", title: "read it through /proc/1/root", try: func(f *facts) error { return secret(f, "/proc/1/root"+f.Canary) }},
+		{id: "F4", title: "read it through the root of a process outside", try: func(f *facts) error { return secret(f, fmt.Sprintf("/proc/%d/root%s", f.PID, f.Canary)) }},
+		{id: "F4", title: "read it by a hard link", try: func(f *facts) error {
 			if err := os.Link(f.Canary, f.Dir+"/link"); err != nil {
 				return err
 			}
 			defer os.Remove(f.Dir + "/link")
 			return secret(f, f.Dir+"/link")
 		}},
-		{"F2", "change a file of the user", func(f *facts) error { return opens(f.Canary, os.O_WRONLY) }},
-		{"F3", "make a file in a directory of the user", func(f *facts) error { return makes(f.Dir + "/made") }},
-		{"F5", "make a git hook there", func(f *facts) error { return makes(f.Dir + "/.git/hooks/pre-commit") }},
-		{"F6", "list a directory of the user", func(f *facts) error { _, err := os.ReadDir(f.Dir); return err }},
-		{"F1", "connect to a unix socket by its path", func(f *facts) error { return connects(f, "unix", f.Path) }},
-		{"P31", "see shared memory of the machine in /dev/shm", func(f *facts) error { return secret(f, f.Shared) }},
-		{"F11", "find an inherited descriptor of a directory", inherited},
-		{"F14", "see a process outside", func(f *facts) error { return outside(f, nil) }},
-		{"F14", "see what it has open", func(f *facts) error {
+		{id: "F2", title: "change a file of the user", try: func(f *facts) error { return opens(f.Canary, os.O_WRONLY) }},
+		{id: "F3", title: "make a file in a directory of the user", try: func(f *facts) error { return makes(f.Dir + "/made") }},
+		{id: "F5", title: "make a git hook there", try: func(f *facts) error { return makes(f.Dir + "/.git/hooks/pre-commit") }},
+		{id: "F6", title: "list a directory of the user", try: func(f *facts) error { _, err := os.ReadDir(f.Dir); return err }},
+		{id: "F1", title: "connect to a unix socket by its path", try: func(f *facts) error { return connects(f, "unix", f.Path) }},
+		{id: "P31", title: "see shared memory of the machine in /dev/shm", try: func(f *facts) error { return secret(f, f.Shared) }},
+		{id: "F11", title: "find an inherited descriptor of a directory", try: inherited},
+		{id: "F14", title: "see a process outside", try: func(f *facts) error { return outside(f, nil) }},
+		{id: "F14", title: "see what it has open", try: func(f *facts) error {
 			_, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", f.PID))
 			return outside(f, err)
 		}},
-		{"F14", "see where its memory is", func(f *facts) error { return outside(f, readsFile(fmt.Sprintf("/proc/%d/maps", f.PID))) }},
-		{"F14", "read the secret in a process's environment", environments},
-		{"F14", "read addresses of the kernel", func(*facts) error { return kernelAddresses() }},
-		{"F15", "make a control group", func(*facts) error { return makesGroup() }},
-		{"F16", "mount a tmpfs", func(f *facts) error { return mounts(f, "tmpfs", 0) }},
-		{"F16", "mount a new proc", func(f *facts) error { return mounts(f, "proc", 0) }},
-		{"F16", "bind the root directory", func(f *facts) error { return mounts(f, "", unix.MS_BIND) }},
-		{"F16", "change the propagation of the root's mounts", func(*facts) error {
+		{id: "F14", title: "see where its memory is", try: func(f *facts) error { return outside(f, readsFile(fmt.Sprintf("/proc/%d/maps", f.PID))) }},
+		{id: "F14", title: "read the secret in a process's environment", try: environments},
+		{id: "F14", title: "read addresses of the kernel", try: func(*facts) error { return kernelAddresses() }},
+		{id: "F15", title: "make a control group", try: func(*facts) error { return makesGroup() }},
+		{id: "F16", title: "mount a tmpfs", try: func(f *facts) error { return mounts(f, "tmpfs", 0) }},
+		{id: "F16", title: "mount a new proc", try: func(f *facts) error { return mounts(f, "proc", 0) }},
+		{id: "F16", title: "bind the root directory", try: func(f *facts) error { return mounts(f, "", unix.MS_BIND) }},
+		{id: "F16", title: "change the propagation of the root's mounts", try: func(*facts) error {
 			// The kernel refuses two types at once, behind its check of rights.
 			err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_PRIVATE, "")
 			if errors.Is(err, unix.EINVAL) {
@@ -99,10 +99,10 @@ func fileProbes() []probe {
 			}
 			return err
 		}},
-		{"F17", "make a device", func(*facts) error { return device() }},
+		{id: "F17", title: "make a device", try: func(*facts) error { return device() }},
 	}
 	for _, h := range hostFiles {
-		all = append(all, probe{h.id, h.title, func(f *facts) error {
+		all = append(all, probe{id: h.id, title: h.title, try: func(f *facts) error {
 			if slices.Contains(f.Missing, h.title) {
 				return absent("this machine has no such file")
 			}

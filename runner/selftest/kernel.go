@@ -13,45 +13,45 @@ import (
 
 func processProbes() []probe {
 	return []probe{
-		{"P14", "find the secret in the own environment", func(f *facts) error {
+		{id: "P14", title: "find the secret in the own environment", try: func(f *facts) error {
 			if !strings.Contains(os.Getenv(f.Variable), f.Secret) {
 				return errors.New("the variable is not passed")
 			}
 			return nil
 		}},
-		{"P14", "find the agent of ssh", func(*facts) error {
+		{id: "P14", title: "find the agent of ssh", try: func(*facts) error {
 			if os.Getenv("SSH_AUTH_SOCK") == "" {
 				return errors.New("the variable is not passed")
 			}
 			return nil
 		}},
-		{"P31", "signal a process outside", func(f *facts) error { return outside(f, unix.Kill(f.PID, 0)) }},
-		{"P31", "stop a process outside", func(f *facts) error {
+		{id: "P31", title: "signal a process outside", try: func(f *facts) error { return outside(f, unix.Kill(f.PID, 0)) }},
+		{id: "P31", title: "stop a process outside", try: func(f *facts) error {
 			err := outside(f, unix.Kill(f.PID, unix.SIGSTOP))
 			if err == nil {
 				unix.Kill(f.PID, unix.SIGCONT)
 			}
 			return err
 		}},
-		{"P31", "open a pidfd of it", func(f *facts) error {
+		{id: "P31", title: "open a pidfd of it", try: func(f *facts) error {
 			fd, err := unix.PidfdOpen(f.PID, 0)
 			if err == nil {
 				unix.Close(fd)
 			}
 			return outside(f, err)
 		}},
-		{"P31", "trace it", func(f *facts) error { return outside(f, traces(f.PID)) }},
-		{"P31", "read its memory", func(f *facts) error { return outside(f, opens(fmt.Sprintf("/proc/%d/mem", f.PID), os.O_RDONLY)) }},
-		{"P31", "change its priority", func(f *facts) error { return outside(f, unix.Setpriority(unix.PRIO_PROCESS, f.PID, 1)) }},
-		{"P31", "read its limits", func(f *facts) error { return outside(f, unix.Prlimit(f.PID, unix.RLIMIT_NOFILE, nil, &unix.Rlimit{})) }},
+		{id: "P31", title: "trace it", try: func(f *facts) error { return outside(f, traces(f.PID)) }},
+		{id: "P31", title: "read its memory", try: func(f *facts) error { return outside(f, opens(fmt.Sprintf("/proc/%d/mem", f.PID), os.O_RDONLY)) }},
+		{id: "P31", title: "change its priority", try: func(f *facts) error { return outside(f, unix.Setpriority(unix.PRIO_PROCESS, f.PID, 1)) }},
+		{id: "P31", title: "read its limits", try: func(f *facts) error { return outside(f, unix.Prlimit(f.PID, unix.RLIMIT_NOFILE, nil, &unix.Rlimit{})) }},
 	}
 }
 
 // initProbes are those of PID 1, keys and limits.
 func initProbes() []probe {
 	return []probe{
-		{"P6", "read PID 1's memory", func(*facts) error { return opens("/proc/1/mem", os.O_RDONLY) }},
-		{"P6", "read PID 1's memory by process_vm_readv", func(*facts) error {
+		{id: "P6", title: "read PID 1's memory", try: func(*facts) error { return opens("/proc/1/mem", os.O_RDONLY) }},
+		{id: "P6", title: "read PID 1's memory by process_vm_readv", try: func(*facts) error {
 			buffer := make([]byte, 1)
 			_, err := unix.ProcessVMReadv(1, []unix.Iovec{{Base: &buffer[0], Len: 1}}, []unix.RemoteIovec{{Base: 0, Len: 1}}, 0)
 			if errors.Is(err, unix.EFAULT) { // the rights suffice, and only the address is wrong
@@ -59,8 +59,8 @@ func initProbes() []probe {
 			}
 			return err
 		}},
-		{"P6", "trace PID 1", func(*facts) error { return traces(1) }},
-		{"P6", "take a descriptor of PID 1", func(*facts) error {
+		{id: "P6", title: "trace PID 1", try: func(*facts) error { return traces(1) }},
+		{id: "P6", title: "take a descriptor of PID 1", try: func(*facts) error {
 			fd, err := unix.PidfdOpen(1, 0)
 			if err != nil {
 				return err
@@ -72,20 +72,20 @@ func initProbes() []probe {
 			}
 			return err
 		}},
-		{"P22", "change limits of PID 1", func(*facts) error {
+		{id: "P22", title: "change limits of PID 1", try: func(*facts) error {
 			var l unix.Rlimit
 			if err := unix.Prlimit(1, unix.RLIMIT_CORE, nil, &l); err != nil {
 				return err
 			}
 			return unix.Prlimit(1, unix.RLIMIT_CORE, &l, nil)
 		}},
-		{"P7", "gain rights by a set-id program", func(*facts) error {
+		{id: "P7", title: "gain rights by a set-id program", try: func(*facts) error {
 			if on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err == nil && on == 1 {
 				return errors.New("no_new_privs is set")
 			}
 			return nil
 		}},
-		{"P5", "read a key of the caller", func(f *facts) error {
+		{id: "P5", title: "read a key of the caller", try: func(f *facts) error {
 			if f.Key == 0 {
 				return absent("no key could be made outside")
 			}
@@ -96,18 +96,17 @@ func initProbes() []probe {
 			}
 			return err
 		}},
-		{"P5", "add a key to the session keyring", func(*facts) error {
+		{id: "P5", title: "add a key to the session keyring", try: func(*facts) error {
 			_, err := unix.AddKey("user", "selftest", []byte("x"), unix.KEY_SPEC_SESSION_KEYRING)
 			return err
 		}},
-		{"P31", "attach shared memory of another process", func(f *facts) error {
+		{id: "P31", title: "attach shared memory of another process", try: func(f *facts) error {
 			if f.Memory < 0 {
 				return absent("no segment could be made outside")
 			}
 			_, err := unix.SysvShmAttach(f.Memory, 0, unix.SHM_RDONLY)
 			return err
 		}},
-		{"P11", "start processes without a bound", bounded},
 	}
 }
 
@@ -143,19 +142,6 @@ func traces(pid int) error {
 		return err
 	}
 	return nil // the end of this process detaches
-}
-
-func bounded(*facts) error {
-	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &l); err == nil && l.Cur < 1<<15 && os.Getuid() != 0 {
-		return fmt.Errorf("RLIMIT_NPROC is %d", l.Cur)
-	}
-	for _, name := range []string{"/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"} {
-		if text, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(text)) != "max" {
-			return fmt.Errorf("pids.max is %s", strings.TrimSpace(string(text)))
-		}
-	}
-	return absent("a control group outside may bound it, which cannot be seen inside")
 }
 
 // call is a system call with arguments that the kernel refuses after its check of rights. Behind that check is code that
@@ -213,7 +199,7 @@ func callProbes() (all []probe) {
 		{"P13", "quotactl", unix.SYS_QUOTACTL, [5]uintptr{0x80000100, bad, 0, 0}},
 		{"P13", "kcmp with PID 1", unix.SYS_KCMP, [5]uintptr{1, 1, 1}},
 	} {
-		all = append(all, probe{c.id, c.title, func(*facts) error {
+		all = append(all, probe{id: c.id, title: c.title, try: func(*facts) error {
 			_, _, errno := unix.Syscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], 0)
 			return errnoError(errno)
 		}})

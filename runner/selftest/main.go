@@ -10,24 +10,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"demesne/internal/cmdline"
 )
 
 // Options is the command line of demesne selftest.
 type Options struct {
-	JSON, Control  bool
-	Cases, Targets []string
+	JSON, Markdown, Control bool
+	Cases, Targets          []string
 }
 
 // Command describes demesne selftest.
 func Command(o *Options) *cmdline.Command {
 	return &cmdline.Command{
-		Program: "demesne", Name: "selftest", Usage: []string{"[--case CASE]… [--target TARGET]… [--control] [--json]"}, Summary: "try attacks in a sandbox of this machine",
+		Program: "demesne", Name: "selftest", Usage: []string{"[--case CASE]… [--target TARGET]… [--control] [--json|--markdown]"}, Summary: "try attacks in a sandbox of this machine",
 		About: `Tries attacks of docs/security/cases.md in a sandbox that it removes, and reports each as contained, not contained or not
 applicable here. A probe touches files, sockets, processes and keys that selftest makes, or makes a call that the kernel
-refuses. Exits 1 if an attack was not contained in demesne.
+refuses. Bombs of processes and memory have a sandbox each, and end after seconds. Exits 1 if an attack was not contained in demesne.
 
 Another target is bwrap, podman, srt, or the beginning of a command line that runs a program in a sandbox. --control runs
 the probes without a sandbox, and so shows which of them can fail on this machine.`,
@@ -41,6 +40,7 @@ the probes without a sandbox, and so shows which of them can fail on this machin
 			{Long: "target", Arg: "TARGET", Set: func(s string) error { o.Targets = append(o.Targets, s); return nil }, Help: "demesne (default), bwrap, podman, srt or a command; may be repeated"},
 			{Long: "control", Set: cmdline.On(&o.Control), Help: "run the probes without any sandbox"},
 			{Long: "json", Set: cmdline.On(&o.JSON), Help: "print JSON"},
+			{Long: "markdown", Set: cmdline.On(&o.Markdown), Help: "print a table in Markdown"},
 		},
 	}
 }
@@ -93,6 +93,9 @@ func insideMain(args []string) error {
 		if err := json.Unmarshal([]byte(args[1]), f); err != nil {
 			return err
 		}
+		if all[i].apart {
+			fmt.Println(began)
+		}
 		return json.NewEncoder(os.Stdout).Encode(all[i].outcome(all[i].try(f)))
 	}
 	var cases []string
@@ -140,58 +143,13 @@ func run(ctx context.Context, o *Options, out io.Writer) (code int, err error) {
 		}
 		all = append(all, r)
 	}
-	if o.JSON {
+	switch {
+	case o.JSON:
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
 		return code, e.Encode(all)
+	case o.Markdown:
+		return code, markdown(all, out)
 	}
 	return code, table(all, out)
-}
-
-// table prints a row for each probe, and a column for each target.
-func table(all []report, out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "CASE\tATTACK")
-	for _, r := range all {
-		fmt.Fprint(w, "\t"+strings.ToUpper(r.Target))
-	}
-	fmt.Fprintln(w)
-	for i, o := range first(all) {
-		fmt.Fprint(w, o.Case+"\t"+o.Title)
-		for _, r := range all {
-			cell := "-"
-			if i < len(r.Outcomes) {
-				cell = string(r.Outcomes[i].Verdict)
-				if len(all) == 1 {
-					cell += "\t" + r.Outcomes[i].Why
-				}
-			}
-			fmt.Fprint(w, "\t"+cell)
-		}
-		fmt.Fprintln(w)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for _, r := range all {
-		count := map[verdict]int{}
-		for _, o := range r.Outcomes {
-			count[o.Verdict]++
-		}
-		fmt.Fprintf(out, "%s: %d contained, %d not contained, %d not applicable\n", r.Target, count[contained], count[escaped], count[notApplicable])
-		if r.Error != "" {
-			fmt.Fprintf(out, "%s: %s\n", r.Target, r.Error)
-		}
-	}
-	return nil
-}
-
-// first returns the outcomes of the first target whose probes ran.
-func first(all []report) []outcome {
-	for _, r := range all {
-		if len(r.Outcomes) > 0 {
-			return r.Outcomes
-		}
-	}
-	return nil
 }

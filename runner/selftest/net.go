@@ -12,19 +12,19 @@ import (
 
 func netProbes() []probe {
 	all := []probe{
-		{"N14", "connect to a server on the host's loopback", func(f *facts) error { return connects(f, "tcp", fmt.Sprintf("127.0.0.1:%d", f.TCP)) }},
-		{"N14", "connect to it by IPv6", func(f *facts) error { return connects(f, "tcp", fmt.Sprintf("[::1]:%d", f.TCP)) }},
-		{"N14", "connect to it by 0.0.0.0", func(f *facts) error { return connects(f, "tcp", fmt.Sprintf("0.0.0.0:%d", f.TCP)) }},
-		{"N12", "connect to it by a mapped address", func(f *facts) error { return connects(f, "tcp", fmt.Sprintf("[::ffff:127.0.0.1]:%d", f.TCP)) }},
-		{"N14", "connect to the machine's own address", func(f *facts) error { return connects(f, "tcp", at(f.Address, f.TCP)) }},
-		{"N20", "send a datagram to the host's loopback", func(f *facts) error { return datagram(f, "127.0.0.1") }},
-		{"N20", "send a datagram to the machine's own address", func(f *facts) error { return datagram(f, f.Address) }},
-		{"N29", "connect to an abstract unix socket", func(f *facts) error { return connects(f, "unix", "@"+f.Abstract) }},
-		{"N1", "find a route to the internet", func(*facts) error { return routed("192.0.2.1:53") }},
-		{"N1", "find a route by IPv6", func(*facts) error { return routed("[2001:db8::1]:53") }},
-		{"N13", "find a route to a cloud's metadata", func(*facts) error { return routed("169.254.169.254:80") }},
-		{"N16", "ask the machine's name server", func(f *facts) error { return asks(f.Resolver) }},
-		{"N1", "see an interface of the machine", func(f *facts) error {
+		{id: "N14", title: "connect to a server on the host's loopback", try: func(f *facts) error { return connects(f, "tcp", fmt.Sprintf("127.0.0.1:%d", f.TCP)) }},
+		{id: "N14", title: "connect to it by IPv6", try: func(f *facts) error { return connects(f, "tcp", fmt.Sprintf("[::1]:%d", f.TCP)) }},
+		{id: "N14", title: "connect to it by 0.0.0.0", try: func(f *facts) error { return connects(f, "tcp", fmt.Sprintf("0.0.0.0:%d", f.TCP)) }},
+		{id: "N12", title: "connect to it by a mapped address", try: func(f *facts) error { return connects(f, "tcp", fmt.Sprintf("[::ffff:127.0.0.1]:%d", f.TCP)) }},
+		{id: "N14", title: "connect to the machine's own address", try: func(f *facts) error { return connects(f, "tcp", at(f.Address, f.TCP)) }},
+		{id: "N20", title: "send a datagram to the host's loopback", try: func(f *facts) error { return datagram(f, "127.0.0.1") }},
+		{id: "N20", title: "send a datagram to the machine's own address", try: func(f *facts) error { return datagram(f, f.Address) }},
+		{id: "N29", title: "connect to an abstract unix socket", try: func(f *facts) error { return connects(f, "unix", "@"+f.Abstract) }},
+		{id: "N1", title: "find a route to the internet", try: func(*facts) error { return routed("192.0.2.1:53") }},
+		{id: "N1", title: "find a route by IPv6", try: func(*facts) error { return routed("[2001:db8::1]:53") }},
+		{id: "N13", title: "find a route to a cloud's metadata", try: func(*facts) error { return routed("169.254.169.254:80") }},
+		{id: "N16", title: "ask the machine's name server", try: func(f *facts) error { return asks(f.Resolver) }},
+		{id: "N1", title: "see an interface of the machine", try: func(f *facts) error {
 			found, err := net.Interfaces()
 			for _, i := range found {
 				if f.Link != "" && i.HardwareAddr.String() == f.Link {
@@ -58,7 +58,7 @@ func netProbes() []probe {
 		{"N30", "CAN", unix.AF_CAN, unix.SOCK_RAW, 1},
 		{"N30", "SCTP", unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP},
 	} {
-		all = append(all, probe{s.id, "make a socket of " + s.title, func(*facts) error {
+		all = append(all, probe{id: s.id, title: "make a socket of " + s.title, try: func(*facts) error {
 			fd, err := unix.Socket(s.family, s.kind|unix.SOCK_CLOEXEC, s.protocol)
 			if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) {
 				return absent(err.Error())

@@ -22,6 +22,9 @@ type scene struct {
 	open    *os.File // a directory that every target inherits
 	close   []func()
 	before  string // content of the canary
+	// terminal is that of the sandbox that runs, and typed whether someone typed into that of the last one.
+	terminal *terminal
+	typed    bool
 }
 
 // newScene makes the canaries. The caller ends them by end.
@@ -58,7 +61,7 @@ func newScene() (s *scene, err error) {
 	if os.WriteFile(f.Shared, []byte(s.before), 0o600) == nil {
 		s.close = append(s.close, func() { os.Remove(f.Shared) })
 	}
-	f.Missing = missing()
+	f.Missing, f.Scarce = missing(), scarce()
 	s.kernel()
 	if err := s.process(); err != nil {
 		return nil, err
@@ -183,8 +186,31 @@ func (s *scene) judge(all []outcome) []outcome {
 		}
 		os.Remove(name)
 	}
+	s.judgeTerminal(all)
 	if text, err := os.ReadFile(s.facts.Canary); err != nil || string(text) != s.before {
 		all = append(all, outcome{"F2", "leave the canary as it was", escaped, "it changed: " + filepath.Base(s.facts.Canary)})
 	}
 	return all
+}
+
+// judgeTerminal compares what probes say about the caller's terminal with what arrived there.
+func (s *scene) judgeTerminal(all []outcome) {
+	var first *outcome
+	for i := range all {
+		if all[i].Case != "P4" || !strings.HasPrefix(all[i].Title, "type into") {
+			continue
+		}
+		if first == nil {
+			first = &all[i]
+		}
+		if all[i].Verdict == escaped && s.typed {
+			return
+		}
+		if all[i].Verdict == escaped {
+			all[i].Verdict, all[i].Why = contained, "that was another terminal"
+		}
+	}
+	if s.typed && first != nil {
+		first.Verdict, first.Why = escaped, "it arrived outside"
+	}
 }

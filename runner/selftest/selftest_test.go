@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMain is the program inside where a test starts this program again.
@@ -69,6 +71,59 @@ func TestJudge(t *testing.T) {
 	got := s.judge([]outcome{{"F3", title, contained, ""}})
 	if len(got) != 2 || got[0].Verdict != escaped || got[1].Verdict != escaped {
 		t.Errorf("a file outside, and a changed canary: %+v", got)
+	}
+}
+
+// TestTerminal checks that what is typed into the caller's terminal is seen outside, also after the sandbox read it, and that a
+// terminal of the sandbox's own is not mistaken for it.
+func TestTerminal(t *testing.T) {
+	for _, read := range []bool{false, true} {
+		made, err := newTerminal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Write(made.master, []byte(typed)); err != nil { // as a person types
+			t.Fatal(err)
+		}
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(made.slave.Fd()), Events: unix.POLLIN}}, -1); err != nil && err != unix.EINTR {
+			t.Fatal(err)
+		}
+		if read {
+			if n, err := made.slave.Read(make([]byte, 64)); n != len(typed) {
+				t.Error(n, err)
+			}
+		}
+		if !made.end() {
+			t.Errorf("read %v: not seen", read)
+		}
+	}
+	const title = "type into the caller's terminal (TIOCSTI)"
+	for _, c := range []struct {
+		typed      bool
+		said, want verdict
+	}{{true, escaped, escaped}, {true, contained, escaped}, {false, escaped, contained}, {false, contained, contained}} {
+		all := []outcome{{"P4", title, c.said, ""}}
+		(&scene{typed: c.typed}).judgeTerminal(all)
+		if all[0].Verdict != c.want {
+			t.Errorf("%+v: %s", c, all[0].Verdict)
+		}
+	}
+}
+
+// TestApart checks that a bomb which began and ends its sandbox is contained, and that one which did not begin is an error.
+func TestApart(t *testing.T) {
+	s, err := newScene()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.end()
+	got, err := inSandbox(t.Context(), "echo "+began+" #", s, []string{"P11"})
+	if err == nil || len(got) != 0 {
+		t.Errorf("other output: %+v, %v", got, err)
+	}
+	got, err = inSandbox(t.Context(), "printf "+began+"\\n%.0s", s, []string{"P11"})
+	if err != nil || len(got) != 2 || got[0].Verdict != contained || !strings.Contains(got[0].Why, "the sandbox ended") {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
