@@ -120,6 +120,27 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 	return nil, fmt.Errorf("make run directory: %s", strings.Join(tried, "; "))
 }
 
+// others returns the run directories that other programs of this user may use: a job of cron, su and a unit of the system do
+// not get XDG_RUNTIME_DIR, although the user has a session. Each has the first part of the key there, and no second.
+func (d *runDir) others() (all []*runDir) {
+	for _, named := range append(runDirs(), sessionRunDir()) {
+		if _, err := ours(named); err != nil {
+			continue
+		}
+		path, err := filepath.EvalSymlinks(named)
+		if err != nil || path == d.path {
+			continue
+		}
+		if same, err := sameKey(path, d.sandboxRoot); err == nil {
+			all = append(all, &runDir{path: path, key: same + keySeparator, sandboxRoot: d.sandboxRoot, changesRoot: d.changesRoot})
+		}
+	}
+	return all
+}
+
+// sessionRunDir is the run directory of a login session, as systemd makes it.
+func sessionRunDir() string { return fmt.Sprintf("/run/user/%d/demesne", os.Getuid()) }
+
 // prepareRunDir creates dir and returns its path without symbolic links, because libcontainer refuses a root file
 // system behind one. A runner started by real root has another, high uid. It must be able to search the path to mnt/.
 func prepareRunDir(dir string, root bool) (real string, err error) {
@@ -204,6 +225,9 @@ type place struct {
 // of demesne's own files are keys, tokens, and what later runs obey (P9, P14).
 func (d *runDir) private() []place {
 	all := []place{{d.path, "demesne's run directory", "XDG_RUNTIME_DIR"}}
+	for _, other := range d.others() {
+		all = append(all, place{other.path, "demesne's run directory", "XDG_RUNTIME_DIR"})
+	}
 	for _, path := range fsutil.PrivateState() {
 		all = append(all, place{path, "demesne's own files", fsutil.StateVariable})
 	}
@@ -270,20 +294,12 @@ func searchable(dir string) error {
 // keySeparator separates the two parts of a key: see siblings.
 const keySeparator = "-"
 
-// runnerKey hashes the caller's identity and its view of the machine, and then its rights and programs. The hash includes the run directory, because
-// the key also names control groups, which all run directories share.
+// runnerKey hashes the caller's identity and its view of the machine, and then its rights and programs.
 func runnerKey(p programs, dir, sandboxRoot string) (string, error) {
-	h := sha256.New()
-	fmt.Fprintf(h, "%q %q\n", dir, sandboxRoot)
-	fmt.Fprintln(h, os.Getuid(), os.Getgid())
-	for _, ns := range []string{"user", "mnt", "net", "pid"} {
-		link, err := os.Readlink("/proc/self/ns/" + ns)
-		if err != nil {
-			return "", fmt.Errorf("read own namespaces: %w", err)
-		}
-		fmt.Fprintln(h, link)
+	same, err := sameKey(dir, sandboxRoot)
+	if err != nil {
+		return "", err
 	}
-	fmt.Fprintln(h, api.Protocol)
 	rights := sha256.New()
 	for _, path := range []string{p.runner, p.init} {
 		st, err := os.Stat(path)
@@ -295,7 +311,24 @@ func runnerKey(p programs, dir, sandboxRoot string) (string, error) {
 	}
 	fmt.Fprintln(rights, noNewPrivs(), narrowed())
 	fmt.Fprintf(rights, "%q\n", confinement("/proc/self"))
-	return hex.EncodeToString(h.Sum(nil)[:8]) + keySeparator + hex.EncodeToString(rights.Sum(nil)[:4]), nil
+	return same + keySeparator + hex.EncodeToString(rights.Sum(nil)[:4]), nil
+}
+
+// sameKey returns the part of a key that siblings share. The hash includes the run directory, because the key also names control
+// groups, which all run directories share.
+func sameKey(dir, sandboxRoot string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q\n", dir, sandboxRoot)
+	fmt.Fprintln(h, os.Getuid(), os.Getgid())
+	for _, ns := range []string{"user", "mnt", "net", "pid"} {
+		link, err := os.Readlink("/proc/self/ns/" + ns)
+		if err != nil {
+			return "", fmt.Errorf("read own namespaces: %w", err)
+		}
+		fmt.Fprintln(h, link)
+	}
+	fmt.Fprintln(h, api.Protocol)
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
 }
 
 // confinement returns how the kernel confines a process, by its directory in /proc. A runner has the confinement of the

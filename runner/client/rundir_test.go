@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,5 +86,45 @@ func TestConfinement(t *testing.T) {
 	}
 	if got := of(status, map[string]string{"current": "a\n"}); got != of(status, map[string]string{"current": "a"}) {
 		t.Errorf("a line break: %s", got)
+	}
+}
+
+// TestOtherRunDirs checks that a program finds the run directories of this user's other programs, and that no sandbox gets one.
+func TestOtherRunDirs(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("HOME", dir+"/home")
+	t.Setenv("XDG_RUNTIME_DIR", dir+"/session")
+	d := &runDir{path: dir + "/session/demesne", key: "k-r", sandboxRoot: dir + "/s"}
+	cron := dir + "/home/.demesne/run"
+	if err := errors.Join(os.MkdirAll(d.path, 0o700), os.MkdirAll(cron, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	same, err := sameKey(cron, d.sandboxRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]string{}
+	for _, o := range d.others() {
+		at[o.path] = o.key
+	}
+	if at[cron] != same+keySeparator || at[d.path] != "" {
+		t.Errorf("others: %q", at)
+	}
+	if err := os.WriteFile(cron+"/"+same+"-x.sock", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all := d.siblings(); len(all) != 1 || all[0].path != cron || all[0].key != same+"-x" {
+		t.Errorf("siblings: %+v", all)
+	}
+	if err := apart(cron, d.private()); err == nil {
+		t.Error("a sandbox gets the other run directory")
+	}
+	if os.Getuid() == 0 { // another user's is not used
+		if err := os.Chown(cron, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		if all := d.siblings(); len(all) != 0 {
+			t.Errorf("siblings: %+v", all)
+		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 // A caller may have fewer rights than another, because of no_new_privs (a systemd unit, an agent's shell), a label of a
 // Linux security module, a seccomp filter, capabilities or resource limits. It then has its own runner, because the sandboxes that the two runners make differ. After an upgrade the runner of the
-// former programs continues while it has sandboxes. But each caller may use the other's sandboxes: both are the same user, in the
+// former programs continues while it has sandboxes. A caller without the variables of the user's session has another run directory. But each caller may use the other's sandboxes: both are the same user, in the
 // same namespaces, with one protocol. So a call about a sandbox goes to the runner that has it, over a separate connection.
 
 // siblings holds a client's connections to such runners.
@@ -37,12 +37,12 @@ func (c *Client) of(ctx context.Context, idOrName string) *Client {
 	}
 	delete(c.siblings.homes, idOrName)
 	c.dir.awaitEnding(ctx)
-	keys := c.dir.siblings()
-	if len(keys) == 0 || c.holds(ctx, idOrName) {
+	dirs := c.dir.siblings()
+	if len(dirs) == 0 || c.holds(ctx, idOrName) {
 		return c
 	}
-	for _, key := range keys {
-		if other := c.sibling(ctx, key); other != nil && other.holds(ctx, idOrName) {
+	for _, dir := range dirs {
+		if other := c.sibling(ctx, dir); other != nil && other.holds(ctx, idOrName) {
 			c.remember(idOrName, other)
 			return other
 		}
@@ -83,19 +83,17 @@ func (c *Client) ended() bool {
 	}
 }
 
-// sibling returns a connection to the runner with that key, or nil if none answers. siblings.mu is held.
-func (c *Client) sibling(ctx context.Context, key string) *Client {
-	if other := c.siblings.conns[key]; other != nil && !other.ended() {
+// sibling returns a connection to the runner with the key of dir, or nil if none answers. siblings.mu is held.
+func (c *Client) sibling(ctx context.Context, dir *runDir) *Client {
+	if other := c.siblings.conns[dir.key]; other != nil && !other.ended() {
 		return other
 	}
-	delete(c.siblings.conns, key)
-	dir := *c.dir
-	dir.key = key
+	delete(c.siblings.conns, dir.key)
 	sock, err := dir.dial()
 	if err != nil {
 		return nil
 	}
-	other := c.toSibling(&dir)
+	other := c.toSibling(dir)
 	conn := ipc.NewConn(sock)
 	if err := other.introduce(ctx, conn, sock, &launcher{}); err != nil {
 		conn.Close()
@@ -106,7 +104,7 @@ func (c *Client) sibling(ctx context.Context, key string) *Client {
 	if c.siblings.conns == nil {
 		c.siblings.conns = map[string]*Client{}
 	}
-	c.siblings.conns[key] = other
+	c.siblings.conns[dir.key] = other
 	return other
 }
 
@@ -137,8 +135,8 @@ func (c *Client) listed(ctx context.Context, infos []runner.Info) []runner.Info 
 	for i := range infos {
 		at[infos[i].ID] = i
 	}
-	for _, key := range c.dir.siblings() {
-		other := c.sibling(ctx, key)
+	for _, dir := range c.dir.siblings() {
+		other := c.sibling(ctx, dir)
 		if other == nil {
 			continue
 		}
@@ -159,8 +157,17 @@ func (c *Client) listed(ctx context.Context, infos []runner.Info) []runner.Info 
 	return infos
 }
 
-// siblings returns the keys of the runners that differ from d's only in rights or programs.
-func (d *runDir) siblings() []string { return d.keys(".sock") }
+// siblings returns d with the keys of the runners that differ from d's only in rights, programs or the run directory.
+func (d *runDir) siblings() (all []*runDir) {
+	for _, in := range append(d.others(), d) {
+		for _, key := range in.keys(".sock") {
+			other := *in
+			other.key = key
+			all = append(all, &other)
+		}
+	}
+	return all
+}
 
 // keys returns the keys of such runners that have a file with this suffix.
 func (d *runDir) keys(suffix string) (keys []string) {
