@@ -26,7 +26,7 @@ RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox s
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build test-nested test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos clients python wheel rivals recipes kernels vm docs module release install deps clean help
+.PHONY: generate build test-nested test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients python wheel rivals recipes kernels vm docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -96,6 +96,10 @@ fuzz:
 
 chaos: build
 	DEMESNE_BIN=$(BIN) DEMESNE_ROUNDS=$${ROUNDS:-2000} $(GO) test -count=1 -timeout 6h -v -run '^(TestChaos|TestLeftovers|TestImagePullKilled|TestMCPKilled)' ./integration
+
+# Uses a server for an hour, or FOR, and records what its processes take: docs/pictures/soak.csv. make docs draws it.
+soak: build
+	$(GO) run ./integration/soak -bin $(BIN) -for $${FOR:-1h}
 
 # Tests demesne-mcp with the MCP project's conformance suite and inspector, Claude Code and Codex,
 # all from npm. CLIENTS=conformance runs the suite only.
@@ -170,6 +174,7 @@ help:
 	@echo 'make test-nested  demesne in containers, units and other sandboxes'
 	@echo 'make cross   the programs for arm64 and riscv64'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
+	@echo 'make soak    memory, descriptors, disk and latency of a server under load, FOR=1h'
 	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
 	@echo 'make python  demesne serve against E2B'\''s SDKs and other clients for Python'
 	@echo 'make wheel   the package demesne for Python, in python/dist'

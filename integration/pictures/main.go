@@ -2,7 +2,7 @@
 //
 // Each text file of docs/pictures is a figure: its lines place zones, boxes, arrows and notes (figure.go). Each document there
 // has a transcript in a console block, which the tests execute as they do those of other documents; it becomes a terminal
-// (terminal.go). The SVG beside the source is the same on every machine. It has no script and no font of
+// (terminal.go). Each CSV is a table of measurements, and becomes charts (graph.go). The SVG beside the source is the same on every machine. It has no script and no font of
 // its own, and its colours follow the reader's light or dark scheme.
 package main
 
@@ -34,7 +34,7 @@ func draw(dir string) (map[string]string, error) {
 	}
 	all := map[string]string{}
 	for _, path := range sources {
-		make := map[string]func(string) (string, error){".txt": drawFigure, ".md": drawTerminal}[filepath.Ext(path)]
+		make := map[string]func(string) (string, error){".txt": drawFigure, ".md": drawTerminal, ".csv": drawGraphs}[filepath.Ext(path)]
 		if make == nil {
 			continue
 		}

@@ -57,6 +57,11 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%q: %v, want %q: %s", source, err, want, svg)
 		}
 	}
+	for _, source := range []string{"", "seconds,a\n0,1\n1,2\n", "# T\nseconds,a\n0,1\n", "# T\nseconds,a\n0,1\n1,x\n"} {
+		if svg, err := drawGraphs(source); err == nil {
+			t.Errorf("%q: %s", source, svg)
+		}
+	}
 	for _, source := range []string{"", "# T\n", "# T\n```console\n$ x", "# T\n```console\n$ " + strings.Repeat("x", 100) + "\n```\n"} {
 		if _, err := drawTerminal(source); err == nil {
 			t.Errorf("%q is drawn", source)
