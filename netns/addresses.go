@@ -35,6 +35,9 @@ func ProxyAddr() netip.AddrPort { return netip.AddrPortFrom(gateway4.Addr(), pro
 // DNSAddr returns the address at which a sandbox finds its name server.
 func DNSAddr() netip.AddrPort { return netip.AddrPortFrom(gateway4.Addr(), dnsPort) }
 
+// SandboxAddrs returns the addresses of a sandbox on its pair, the same ones in every sandbox.
+func SandboxAddrs() []netip.Addr { return []netip.Addr{sandbox4.Addr(), sandbox6.Addr()} }
+
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

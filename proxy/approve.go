@@ -29,6 +29,9 @@ const maxAsking = 8
 
 // decide returns the policy's decision. If no rule covers q, it first asks the approver.
 func (p *Proxy) decide(q policy.Query) policy.Decision {
+	if d, ok := p.member(q); ok {
+		return d
+	}
 	d := p.policy.Load().Decide(q)
 	if !d.Unknown || p.Approve == nil || q.Name.IsZero() || !p.approve(q) {
 		return d
@@ -75,6 +78,9 @@ func (p *Proxy) approve(q policy.Query) bool {
 // resolves decides whether a name may have an address. With an approver, a name that no rule covers gets one, so
 // that the question can be about a connection. No query is forwarded for such a name.
 func (p *Proxy) resolves(name policy.Name) policy.Decision {
+	if d, ok := p.member(policy.Query{Name: name}); ok {
+		return d
+	}
 	d := p.policy.Load().Resolves(name)
 	if d.Unknown && p.Approve != nil {
 		return policy.Decision{Allowed: true, Unknown: true, Reason: "no rule: asked when a connection opens"}

@@ -21,6 +21,7 @@ type Record struct {
 	Address string    `json:"address,omitempty"` // address that was dialled
 	Verdict string    `json:"verdict"`           // allowed, denied, asked, changed
 	Rule    string    `json:"rule,omitempty"`
+	Group   string    `json:"group,omitempty"` // the destination is a sandbox of this group
 	Reason  string    `json:"reason"`
 	Error   string    `json:"error,omitempty"` // why an allowed flow failed
 	In      int64     `json:"in"`              // bytes to the sandbox; of an HTTP request, those of the body
@@ -70,7 +71,7 @@ func (r Record) unmetBy(failed bool, format string, args ...any) Record {
 
 // Decided returns r with the decision filled in.
 func (r Record) Decided(d policy.Decision) Record {
-	r.Rule, r.Reason, r.Verdict, r.allow = d.Rule.String(), d.Reason, Denied, d.Allow
+	r.Rule, r.Group, r.Reason, r.Verdict, r.allow = d.Rule.String(), d.Group, d.Reason, Denied, d.Allow
 	switch {
 	case d.Allowed && d.Unknown:
 		r.Verdict = Pending

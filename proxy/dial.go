@@ -64,6 +64,10 @@ func (e *deniedError) Error() string { return e.d.Reason }
 
 // dial returns a connection and the address that it dialled.
 func (p *Proxy) dial(ctx context.Context, d policy.Decision, q policy.Query) (net.Conn, string, error) {
+	if d.Group != "" {
+		c, err := p.Group.Dial(ctx, q.Name.String(), q.Port)
+		return c, "", err
+	}
 	if q.Addr.IsValid() {
 		if good, no := p.permitted(d, q, []netip.Addr{q.Addr}); len(good) == 0 {
 			return nil, "", &deniedError{no}
@@ -143,7 +147,10 @@ func (p *Proxy) mayDial(pol *policy.Policy, d policy.Decision, q policy.Query, t
 // mayUse reports whether the policy permits f the address of up, which was dialled for another decision: by another
 // rule, or before the policy changed.
 func (f *flow) mayUse(up net.Conn) bool {
-	if via, err := f.p.Upstream.forRequest(f.url()); err == nil && via != nil {
+	if _, ok := up.(memberConn); ok || f.d.Group != "" {
+		return ok && f.d.Group != ""
+	}
+	if via, err := f.upstream(); err == nil && via != nil {
 		return true // up leads to the host's own proxy
 	}
 	at, err := netip.ParseAddrPort(up.RemoteAddr().String())

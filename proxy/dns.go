@@ -172,7 +172,7 @@ func record(q dns.Question, a netip.Addr) dns.RR {
 // existing, and dialling them reports any error. Only the resolver's "no such name" is believed. Behind an upstream
 // proxy exists returns true, as the host may be unable to resolve anything.
 func (r *resolver) exists(f *flow) bool {
-	if _, exact := f.d.Rule.Name(); exact || f.d.Unknown || r.p.Upstream != nil {
+	if _, exact := f.d.Rule.Name(); exact || f.d.Group != "" || f.d.Unknown || r.p.Upstream != nil {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(r.p.ctx, 5*time.Second)

@@ -34,7 +34,7 @@ func newForwarder(p *Proxy) *forwarder {
 	f.transport = &http.Transport{
 		DialContext:         f.dial,
 		TLSClientConfig:     &tls.Config{RootCAs: p.Roots},
-		Proxy:               func(r *http.Request) (*url.URL, error) { return p.Upstream.forRequest(r.URL) },
+		Proxy:               func(r *http.Request) (*url.URL, error) { return r.Context().Value(flowKey{}).(*flow).upstream() },
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 8,
 		MaxIdleConns:        32,
@@ -62,11 +62,15 @@ func (f *forwarder) dial(ctx context.Context, _, address string) (net.Conn, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.p.Limits.Dial)
 	defer cancel()
-	if via, err := f.p.Upstream.forRequest(fl.url()); err == nil && via != nil {
+	if via, err := fl.upstream(); err == nil && via != nil {
 		return f.p.Dialer.DialContext(ctx, "tcp", address)
 	}
 	c, _, err := f.p.dial(ctx, fl.d, fl.q)
-	if err == nil && fl.encrypted {
+	switch {
+	case err != nil:
+	case fl.d.Group != "":
+		c = memberConn{c}
+	case fl.encrypted:
 		c = &ending{Conn: c}
 	}
 	return c, err

@@ -47,7 +47,7 @@ func Suggest(log []Record) []string {
 	}
 	for _, r := range log {
 		q, err := policy.Ask(r.Host, r.Port)
-		if err != nil || r.Port == 0 || r.Verdict != Allowed || r.Via == viaRoute { // a route needs no rule
+		if err != nil || r.Port == 0 || r.Verdict != Allowed || r.unruled() {
 			continue
 		}
 		use(q.Host(), r.Port)
@@ -68,6 +68,9 @@ func Suggest(log []Record) []string {
 	}
 	return words
 }
+
+// unruled reports whether r needed no rule: it is about a route, or a sandbox of the same group.
+func (r Record) unruled() bool { return r.Via == viaRoute || r.Group != "" }
 
 // addressRule reports whether the connection r also needed a rule for the address that was dialled, such as a private
 // one. The address of an upstream proxy, which has a port of its own, needs none.
@@ -96,7 +99,7 @@ func Replay(log []Record, pol policy.Policy) []Blocked {
 
 func (r Record) replay(pol policy.Policy) (d policy.Decision, about bool) {
 	q, err := policy.Ask(r.Host, r.Port)
-	if err != nil || r.Via == viaRoute {
+	if err != nil || r.unruled() {
 		return d, false
 	}
 	if r.Via == "dns" {

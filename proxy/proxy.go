@@ -41,6 +41,7 @@ type Config struct {
 	CA       []byte                             // Proxy.Authority of the proxy that this one replaces; nil: make a new CA
 	Roots    *x509.CertPool                     // roots that verify the hosts of secrets and routes; nil: the host's roots
 	Routes   []Route                            // HTTP services on the sandbox's loopback; see Proxy.ServeRoute
+	Group    Group                              // nil: the sandbox is in no group
 	Approve  Approver                           // nil: names that no rule covers are denied
 	Log      io.Writer                          // receives one Record as JSON a line; nil: no log
 	Limits   Limits

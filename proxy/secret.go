@@ -109,6 +109,11 @@ func (all secrets) has(q policy.Query) bool {
 	return slices.ContainsFunc(all, func(s Secret) bool { return s.isFor(q) })
 }
 
+// name reports whether a secret is for that name, on any port.
+func (all secrets) name(n policy.Name) bool {
+	return slices.ContainsFunc(all, func(s Secret) bool { return s.host == n })
+}
+
 // errMisused marks a placeholder that was found where it may not be sent.
 var errMisused = errors.New("misplaced secret placeholder")
 

@@ -41,6 +41,11 @@ type Egress struct {
 	Gateway        bool     `json:"gateway,omitempty"`  // make a gateway although nothing is allowed: an EgressChange may allow something later
 	Ask            Duration `json:"ask,omitempty"`      // how long a name without a matching rule waits for [client.Options.Ask]; 0: deny it
 
+	// Group names sandboxes that reach each other by name, on every TCP port that they listen on: see [Spec.Member]. All of
+	// them have the same frontend. The connections are decisions in the log, and Deny applies to them. A sandbox with data
+	// of the host and one that reaches everything are not in one group.
+	Group string `json:"group,omitempty"`
+
 	// Log is a host file for the decisions, one JSON object per line (proxy.Record). Create makes the file with the
 	// caller's rights. A shared flock(2) is held on it for the life of the sandbox. It must not be in a place that
 	// the sandbox can write to.

@@ -55,6 +55,7 @@ func (spec Spec) Arguments() []Argument {
 		add("denied domains", SetWord(e.Deny))
 		add("open with inputs", flagWord(e.OpenWithInputs))
 		add("learn", flagWord(e.Learn))
+		add("group", e.Group)
 		add("go proxy", flagWord(e.GoProxy))
 		add("ask", e.Ask.timeWord())
 		add("routes", RouteWords(e.Routes))

@@ -252,6 +252,28 @@ func (s *Service) Remove(ctx context.Context, idOrName string) error {
 	return err
 }
 
+// RemoveGroup removes the sandboxes of a group of this frontend, at the same time, and returns how many there were.
+func (s *Service) RemoveGroup(ctx context.Context, group string) (n int, err error) {
+	var infos []runner.Info
+	err = s.With(ctx, func(e Engine) error { infos, err = e.List(ctx); return err })
+	if err != nil {
+		return 0, err
+	}
+	infos = slices.DeleteFunc(infos, func(i runner.Info) bool {
+		return i.Spec.Egress == nil || i.Spec.Egress.Group != group || i.Spec.Frontend != s.opts.Runner.Frontend || i.State == runner.Snapshot
+	})
+	ended := make(chan error)
+	for _, i := range infos {
+		go func() { ended <- s.Remove(ctx, i.ID) }()
+	}
+	for range infos {
+		if one := <-ended; one != nil && ipc.AsError(one).Code != ipc.CodeNoSuchSandbox { // others may have ended by themselves
+			err = errors.Join(err, one)
+		}
+	}
+	return len(infos), err
+}
+
 // Discard removes a sandbox that has no user any more, even if the request's context has ended.
 func (s *Service) Discard(id string) error { return s.conn.remove(id) }
 
@@ -314,6 +336,7 @@ func (c CreateOptions) requested(st *pending) ([]runner.Argument, error) {
 	}
 	e := c.Egress
 	add("allowed domains", runner.SetWord(e.Allow))
+	add("group", e.Group)
 	add("denied domains", runner.SetWord(e.Deny))
 	for _, flag := range []struct {
 		name string

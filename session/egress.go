@@ -36,11 +36,12 @@ type Egress struct {
 	Secrets []runner.Secret `json:"-"` // in addition to those of Options.Secrets. A restart has those of Options.SecretsOf
 
 	Routes []runner.Route `json:"-"` // HTTP services on the sandbox's loopback; any mode may have them
+	Group  string         // see runner.Egress; any mode may have one
 	Listen []uint16       // see runner.Egress; any mode may have them
 }
 
-// services reports whether e provides services on the sandbox's loopback, whatever the mode.
-func (e *Egress) services() bool { return len(e.Routes) > 0 || len(e.Listen) > 0 }
+// anyway reports whether e needs a gateway whatever the mode: for services on the sandbox's loopback, or for a group.
+func (e *Egress) anyway() bool { return len(e.Routes) > 0 || len(e.Listen) > 0 || e.Group != "" }
 
 // egressResolver makes the runner's settings of what sandboxes may reach.
 type egressResolver struct {
@@ -53,7 +54,7 @@ type egressResolver struct {
 // likely reports whether the sandbox may get a gateway, before any rules are read.
 func (g *egressResolver) likely(e Egress) bool {
 	some := e.Mode != "" || e.File != "" || e.Allow != nil || e.Deny != nil || e.Learn || e.Gateway || e.Ask > 0 || e.GoProxy || g.source != nil || len(e.Secrets) > 0
-	return some && e.Mode != runner.NoEgress || e.Gateway || e.services()
+	return some && e.Mode != runner.NoEgress || e.Gateway || e.anyway()
 }
 
 // policyError lists what is wrong with a policy file. Lines is never empty.
@@ -107,13 +108,13 @@ func (g *egressResolver) settings(ctx context.Context, e Egress) (*runner.Egress
 	to := r.Egress
 	to.Allow, to.Deny = append(slices.Clip(to.Allow), e.Allow...), append(slices.Clip(to.Deny), e.Deny...)
 	to.GoProxy = to.GoProxy || e.GoProxy
-	wanted := e.Learn || e.Gateway || e.Ask > 0 || len(secrets) > 0 || e.services()
+	wanted := e.Learn || e.Gateway || e.Ask > 0 || len(secrets) > 0 || e.anyway()
 	if (to.Mode == "" || to.Mode == runner.NoEgress) && len(to.Allow) == 0 && !to.GoProxy && !wanted {
 		return nil, r, nil
 	}
 	to.Upstream, to.Trust, to.Secrets = upstream(g.getenv), trust(g.getenv, r.CAs), secrets
 	to.Learn, to.OpenWithInputs, to.Gateway, to.Ask = e.Learn, e.OpenWithInputs, e.Gateway, runner.Duration(e.Ask)
-	to.Routes, to.Listen = e.Routes, e.Listen
+	to.Routes, to.Listen, to.Group = e.Routes, e.Listen, e.Group
 	return &to, r, nil
 }
 

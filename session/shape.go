@@ -16,7 +16,7 @@ import (
 // false if the sandbox would have an identity of its own, or use directories of the host.
 func (c CreateOptions) Shape(ctx context.Context, s *Service) (word string, ok bool) {
 	spec := c.Spec
-	own := spec.Key != "" || spec.Name != "" || c.Out != "" || len(spec.Publish) > 0 || c.Egress.services() || len(c.Egress.Secrets) > 0 || c.Configured != nil
+	own := spec.Key != "" || spec.Name != "" || c.Out != "" || len(spec.Publish) > 0 || c.Egress.anyway() || len(c.Egress.Secrets) > 0 || c.Configured != nil
 	shared := len(spec.Inputs) > 0 || len(spec.Mounts) > 0 || spec.Workspace != ""
 	if own || shared || c.Pull == images.PullAlways || c.Image.Kind == imageref.Directory {
 		return "", false

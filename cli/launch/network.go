@@ -23,6 +23,7 @@ import (
 type Network struct {
 	Mode, File     string
 	Allow, deny    []string
+	Group          string
 	openWithInputs bool
 	Learn, Ask     bool
 	askTime        time.Duration // 0: runner.AskTime
@@ -52,6 +53,20 @@ func (n *Network) Flags() cmdline.Flags {
 			Help: "allow --egress open together with inputs: the command can send them anywhere"},
 		{Group: app.GroupNetwork, Long: "publish", Arg: "[ADDR:]PORT:INSIDE", Repeat: true, Set: n.addPublish,
 			Help: "listen on this machine, and forward to port INSIDE of the sandbox; ADDR:PORT can be unix:PATH (default ADDR 127.0.0.1)"},
+	}
+}
+
+// GroupFlag is a flag of run and create.
+func (n *Network) GroupFlag() cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupNetwork, Long: "group", Arg: "NAME", Set: SetGroup(&n.Group),
+		Help: "put the sandbox in a group: its sandboxes reach each other by --name, on all TCP ports that they listen on; commands know it as NAME.GROUP"}}
+}
+
+// SetGroup returns the setter of a flag that names a group.
+func SetGroup(to *string) func(string) error {
+	return func(s string) error {
+		*to = s
+		return runner.CheckMember(s)
 	}
 }
 
@@ -138,7 +153,7 @@ func parsePort(s string) (uint16, bool) {
 
 // egress returns the egress options for package session.
 func (n *Network) egress() session.Egress {
-	e := session.Egress{Mode: n.Mode, File: n.File, Allow: n.Allow, Deny: n.deny, GoProxy: n.goProxy, Learn: n.Learn, OpenWithInputs: n.openWithInputs}
+	e := session.Egress{Mode: n.Mode, File: n.File, Allow: n.Allow, Deny: n.deny, GoProxy: n.goProxy, Learn: n.Learn, OpenWithInputs: n.openWithInputs, Group: n.Group}
 	if n.Ask {
 		e.Ask = n.waits()
 	}

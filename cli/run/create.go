@@ -50,7 +50,7 @@ func (o *createOptions) Flags() cmdline.Flags {
 	trace := *o.ResultFlags().Long("trace")
 	return slices.Concat(o.RootFlags(), o.SandboxFlags(), o.dependencyFlag(), language, o.InteriorFlags(), o.MountFlags(), cmdline.Flags{user},
 		o.KeyFlag("return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
-		o.ReplaceFlag(), o.ShareFlag(), o.LifeFlags(), o.Network.Flags(), o.Network.SecretFlags(), o.LimitFlags(), app.JSONFlag(&o.JSON), cmdline.Flags{trace})
+		o.ReplaceFlag(), o.ShareFlag(), o.LifeFlags(), o.Network.Flags(), o.Network.GroupFlag(), o.Network.SecretFlags(), o.LimitFlags(), app.JSONFlag(&o.JSON), cmdline.Flags{trace})
 }
 
 func (o *createOptions) Run(args []string) (int, error) {
@@ -119,7 +119,7 @@ func (o *createOptions) tellCreated(ctx context.Context, b *session.Sandbox, tra
 	if err := b.Account(ctx); err != nil {
 		return 0, err
 	}
-	return o.PrintJSON(created{b.ID, o.Name, b.Out, b.Replaced, b.Receipt, trace})
+	return o.PrintJSON(created{b.ID, runner.InGroup(o.Name, o.Network.Group), b.Out, b.Replaced, b.Receipt, trace})
 }
 
 // created is the output of create --json.

@@ -3,9 +3,11 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"demesne/cli/app"
+	"demesne/cli/launch"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/session"
@@ -86,12 +88,13 @@ func (o *stopOptions) Run(args []string) (int, error) {
 func Remove() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
-			Name: "rm", Usage: []string{"[--force] ID…"}, Summary: "remove sandboxes and their files",
+			Name: "rm", Usage: []string{"[--force] ID…", "--group NAME"}, Summary: "remove sandboxes and their files",
 			About: `Ends all processes in the sandboxes, and removes the sandboxes with their files. It removes stopped sandboxes and
 snapshots too. Output directories remain, unless they are empty.`,
 			Examples: []cmdline.Example{
 				{Says: "remove one sandbox", Line: "demesne rm build"},
 				{Says: "remove all sandboxes", Line: "demesne ls -q | xargs -r demesne rm --force"},
+				{Says: "remove all sandboxes that were made with --group shop", Line: "demesne rm --group shop"},
 			},
 			Operand: cmdline.Sandbox,
 		},
@@ -102,14 +105,21 @@ snapshots too. Output directories remain, unless they are empty.`,
 type removeOptions struct {
 	*app.App
 	force bool
+	group string
 }
 
 func (o *removeOptions) Flags() cmdline.Flags {
-	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force), Help: "ignore sandboxes that do not exist"}}
+	return cmdline.Flags{
+		{Group: cmdline.GroupGeneral, Long: "group", Arg: "NAME", Set: launch.SetGroup(&o.group), Help: "remove the sandboxes of a group, all at once"},
+		{Group: cmdline.GroupGeneral, Long: "force", Short: 'f', Set: cmdline.On(&o.force), Help: "ignore sandboxes that do not exist"},
+	}
 }
 
 // Run removes each sandbox. With --force it ignores those that do not exist.
 func (o *removeOptions) Run(args []string) (int, error) {
+	if o.group != "" {
+		return o.removeGroup(args)
+	}
 	if o.force && len(args) == 0 {
 		return 0, nil // of a list that was empty
 	}
@@ -123,6 +133,20 @@ func (o *removeOptions) Run(args []string) (int, error) {
 			return nil
 		}
 		return err
+	})
+}
+
+// removeGroup removes all sandboxes of the group.
+func (o *removeOptions) removeGroup(args []string) (int, error) {
+	if len(args) > 0 {
+		return 0, fmt.Errorf("--group: unexpected argument %q", args[0])
+	}
+	return o.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
+		n, err := s.RemoveGroup(ctx, o.group)
+		if err == nil && n == 0 && !o.force {
+			err = text.Hinted(fmt.Errorf("group %q: it has no sandboxes", o.group), "demesne ls lists sandboxes; those of a group are NAME.GROUP")
+		}
+		return 0, err
 	})
 }
 

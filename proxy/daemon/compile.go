@@ -16,6 +16,7 @@ import (
 // egress is a parsed runner.Egress.
 type egress struct {
 	open     bool
+	group    bool
 	policy   policy.Policy
 	upstream *proxy.Upstream
 	secrets  []proxy.Secret
@@ -24,7 +25,7 @@ type egress struct {
 
 // compile parses what a sandbox may reach.
 func compile(asked runner.Egress) (*egress, error) {
-	e := &egress{}
+	e := &egress{group: asked.Group != ""}
 	var err error
 	if e.policy, e.open, err = policyOf(asked); err != nil {
 		return nil, err
@@ -115,6 +116,9 @@ func planOf(asked runner.Egress) (*proxyclient.Plan, error) {
 
 func (e *egress) plan() *proxyclient.Plan {
 	p := &proxyclient.Plan{Open: e.open, Rules: len(e.policy.Allowed()), Ports: e.policy.Ports()}
+	if e.group {
+		p.Ports = e.policy.Allow(policy.Everything()).Ports()
+	}
 	for _, s := range e.secrets {
 		p.Env = append(p.Env, proxyclient.Var{Name: s.String(), Value: s.Placeholder()})
 	}

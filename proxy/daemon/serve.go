@@ -22,6 +22,7 @@ import (
 type server struct {
 	peer   *ipc.Peer
 	waiter *waiter
+	groups groups
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
@@ -29,8 +30,9 @@ type server struct {
 
 // sandbox is the egress of one sandbox.
 type sandbox struct {
-	proxy *proxy.Proxy
-	files []*os.File // the log, the files of usage records, and the gates of routes
+	proxy  *proxy.Proxy
+	member runner.Member // zero: it is in no group
+	files  []*os.File    // the log, the files of usage records, and the gates of routes
 
 	mu     sync.Mutex
 	serves bool
@@ -106,6 +108,8 @@ func (s *server) open(b proxyclient.Serve, m *ipc.Message) (*proxyclient.Plan, e
 		x.closeFiles()
 		return nil, err
 	}
+	x.member = b.Member
+	s.groups.add(x.member, 1)
 	s.mu.Lock()
 	s.sandboxes[b.Sandbox] = x
 	s.mu.Unlock()
@@ -140,6 +144,9 @@ func (s *server) fill(x *sandbox, b proxyclient.Serve, m *ipc.Message) (*proxycl
 	gates, err := gateTo(e.routes, b.Egress.Routes, m)
 	if x.files = append(x.files, gates...); err != nil {
 		return nil, err
+	}
+	if b.Member != (runner.Member{}) {
+		c.Group = &membership{all: &s.groups, peer: s.peer, sandbox: b.Sandbox, member: b.Member, name: b.Egress.Group}
 	}
 	if b.Egress.Ask > 0 {
 		c.Approve = s.asker(b.Sandbox)
@@ -322,6 +329,7 @@ func (s *server) close(sandbox string) []runner.Blocked {
 	if b == nil {
 		return nil
 	}
+	s.groups.add(b.member, -1)
 	b.mu.Lock()
 	waits := b.waits
 	b.closed, b.waits = true, nil

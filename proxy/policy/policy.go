@@ -37,6 +37,7 @@ type Decision struct {
 	Unknown bool   // no rule covers the name and the port, so a person may be asked
 	Rule    Rule   // the first rule that decided; the zero Rule if none did
 	Reason  string // to show to people
+	Group   string // the destination is a sandbox of this group, see [Policy.Member]
 	Allow   string // the rule that would allow it, if one rule would and it is not the address of a metadata service
 
 	raw, private, ech bool // set if any of the matching rules sets it
@@ -122,6 +123,20 @@ func (r Rule) refusal(q Query) string {
 		return fmt.Sprintf("rule %q does not cover %s %.200q", r, q.Method, q.Path)
 	}
 	return ""
+}
+
+// Member decides about q if its name is that of a sandbox in a group. A query for a name has port 0. Any protocol may be
+// spoken. ok is false if an allow rule has exactly this name, which is then that of a host.
+func (p Policy) Member(q Query, group string) (d Decision, ok bool) {
+	if slices.ContainsFunc(p.allow, func(r Rule) bool { return r.name == q.Name }) {
+		return d, false
+	}
+	for _, r := range p.deny {
+		if r.coversHost(q) && r.deniesPort(q.Port) && (q.Port == 0 && !r.narrowed() || q.Port != 0 && r.deniesRequest(q)) {
+			return Decision{Rule: r, Reason: fmt.Sprintf("denied by rule %q", r)}, true
+		}
+	}
+	return Decision{Allowed: true, Group: group, Reason: fmt.Sprintf("%s is in group %q", q.Name, group), raw: true}, true
 }
 
 // Dial decides whether q, which d allowed, may be reached at the address that was found for it. The caller must

@@ -47,7 +47,7 @@ func Admit(spec *runner.Spec, check func(runner.Egress) error) (*runner.Egress, 
 const modeNone = "none"
 
 func allows(e *runner.Egress) bool {
-	return e.Mode != "" && e.Mode != modeNone || len(e.Allow) > 0 || e.Learn || e.GoProxy || e.Gateway || e.Ask > 0 || len(e.Routes) > 0 || len(e.Listen) > 0
+	return e.Mode != "" && e.Mode != modeNone || len(e.Allow) > 0 || e.Learn || e.GoProxy || e.Gateway || e.Ask > 0 || e.Group != "" || len(e.Routes) > 0 || len(e.Listen) > 0
 }
 
 // Public returns the part of an Egress that other callers may see.
@@ -71,22 +71,36 @@ func AdmitPlan(spec *runner.Spec, plan proxyclient.Plan) error {
 
 // Leaks says why a sandbox with open egress must not have what spec gives it. It returns "" if it may.
 func Leaks(spec *runner.Spec, asked *runner.Egress, open bool) string {
-	if !open || asked.OpenWithInputs && !asked.Learn {
+	how, what := openWord(asked, open), holds(spec)
+	if how == "" || what == "" {
 		return ""
 	}
-	what := "open egress"
-	if asked.Learn {
-		what = "--learn"
+	return fmt.Sprintf("%s and %s: the command could send your files to any server", how, what)
+}
+
+// openWord says how a sandbox reaches everything. It returns "" if the sandbox does not, or its caller allows that beside
+// data of the host.
+func openWord(asked *runner.Egress, open bool) string {
+	switch {
+	case !open || asked.OpenWithInputs && !asked.Learn:
+		return ""
+	case asked.Learn:
+		return "--learn"
 	}
+	return "open egress"
+}
+
+// holds returns some data of the host that a sandbox has, or "".
+func holds(spec *runner.Spec) string {
 	switch {
 	case len(spec.Inputs) > 0:
-		return fmt.Sprintf("%s and input %q: the command could send your files to any server", what, spec.Inputs[0].Path)
+		return fmt.Sprintf("input %q", spec.Inputs[0].Path)
 	case spec.Workspace != "":
-		return fmt.Sprintf("%s and workspace %q: the command could send your files to any server", what, spec.Workspace)
+		return fmt.Sprintf("workspace %q", spec.Workspace)
 	case len(spec.Mounts) > 0:
-		return fmt.Sprintf("%s and mount %q: the command could send your files to any server", what, spec.Mounts[0].Source)
+		return fmt.Sprintf("mount %q", spec.Mounts[0].Source)
 	case spec.Rootfs != nil && spec.Rootfs.Dir != "":
-		return fmt.Sprintf("%s and directory %q: the command could send your files to any server", what, spec.Rootfs.Dir)
+		return fmt.Sprintf("directory %q", spec.Rootfs.Dir)
 	}
 	return ""
 }

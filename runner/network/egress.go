@@ -47,6 +47,10 @@ type Egress struct {
 	session   *proxyclient.ProxySession
 	err       error
 
+	groups *Groups // nil: the sandbox is in no group
+	member runner.Member
+	place  *place // nil before Open
+
 	changing sync.Mutex // serializes changes
 
 	mu      sync.Mutex
@@ -65,6 +69,7 @@ func NewEgress(asked runner.Egress) *Egress {
 // plan. Close closes the files of c.
 func (w *Egress) Begin(p *proxyclient.Proxy, c proxyclient.Config) {
 	w.asked, w.done = c.Egress, make(chan struct{})
+	c.Member, c.Dial = w.member, w.dialler()
 	c.V4, c.V6 = netns.Pools()
 	if w.gateway != nil && w.gateway.NamedErr == nil { // a prepared sandbox's
 		s := w.sockets(w.gateway.Named)
@@ -107,6 +112,9 @@ func Gateway() (*netns.Gateway, error) {
 // must be created in ns.
 func (w *Egress) Open(gateway func() (*netns.Gateway, error)) (ns *netns.NS, err error) {
 	if w.gateway, err = gateway(); err != nil {
+		return nil, err
+	}
+	if err = w.takePlace(); err != nil {
 		return nil, err
 	}
 	if w.asked.GoProxy {
@@ -156,6 +164,7 @@ func (w *Egress) Close() {
 			w.session.Close()
 		}
 	}
+	w.groups.leave(w.place)
 	if w.gateway != nil {
 		w.gateway.Close()
 	}
@@ -210,9 +219,13 @@ func (w *Egress) Env(certFile, javaStore string) []string {
 	return environ(certFile, javaStore, w.asked.GoProxy, w.session.Plan().Env)
 }
 
-// Word returns the receipt's words for the plan, such as "open" or "filtered: 2 rules, 1 route".
+// Word returns the receipt's words for the plan, such as "open" or "filtered: 2 rules, 1 route, group shop".
 func (w *Egress) Word() string {
-	return word(w.session.Plan(), len(w.asked.Routes))
+	text := word(w.session.Plan(), len(w.asked.Routes))
+	if w.place != nil {
+		text += ", group " + w.asked.Group
+	}
+	return text
 }
 
 func word(p proxyclient.Plan, routes int) string {

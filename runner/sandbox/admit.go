@@ -18,6 +18,9 @@ func Admit(spec *runner.Spec) error {
 	if err := ValidName(spec.Name); err != nil {
 		return err
 	}
+	if err := admitGroup(spec); err != nil {
+		return err
+	}
 	if spec.Image == "" {
 		spec.Image = "host"
 	}
@@ -52,6 +55,22 @@ func Admit(spec *runner.Spec) error {
 	}
 	spec.Limits = limits.Resolve(spec.Limits)
 	return network.AdmitTokens(spec.Egress)
+}
+
+// admitGroup rejects an invalid group, and gives a sandbox with one the name that its callers know it by.
+func admitGroup(spec *runner.Spec) error {
+	if spec.Egress == nil || spec.Egress.Group == "" {
+		return nil
+	}
+	err := runner.CheckMember(spec.Egress.Group)
+	if err == nil && spec.Name != "" {
+		err = runner.CheckMember(spec.Name)
+	}
+	if err != nil {
+		return ipc.Errorf(ipc.CodeInvalid, "create sandbox %q in group %q: %w", spec.Name, spec.Egress.Group, err)
+	}
+	spec.Name = runner.InGroup(spec.Name, spec.Egress.Group)
+	return ValidName(spec.Name)
 }
 
 const keyMax = 256

@@ -67,6 +67,7 @@ func (m *Machine) fork(d *store.Store, from store.Record, t api.ForkRequest) (ru
 	i.ID, i.Name, i.Out, i.Created, i.Result, i.Receipt = dir.ID(), t.Name, t.Out, now, nil, nil
 	i.Spec.Name, i.Spec.Out, i.Spec.Key, i.Spec.Given, i.Spec.Granted = t.Name, t.Out, "", nil, ""
 	i.Spec.Frontend, i.Spec.Share = t.Frontend, ""
+	leaveGroup(&i.Spec)
 	if err := replace(&i.Spec, t); err != nil {
 		return runner.Forked{}, errors.Join(err, dir.Remove())
 	}
@@ -90,6 +91,15 @@ func (m *Machine) fork(d *store.Store, from store.Record, t api.ForkRequest) (ru
 		return runner.Forked{}, errors.Join(err, dir.Remove())
 	}
 	return did, dir.Close()
+}
+
+// leaveGroup takes a fork out of the group of its source. It keeps the gateway, whose rules may change.
+func leaveGroup(spec *runner.Spec) {
+	if spec.Egress != nil && spec.Egress.Group != "" {
+		own := *spec.Egress
+		own.Group, own.Gateway = "", true
+		spec.Egress = &own
+	}
 }
 
 // replace gives a fork its own mounts and routes, in place of those of the source.

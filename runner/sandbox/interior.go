@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"demesne/netns"
 	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -64,6 +65,11 @@ const tmpfsLeast = 4096
 
 // interior returns the parts of a tree's layout that come from the Interior.
 func interior(spec *runner.Spec) (hosts []rootfs.HostLine, tmpfs []rootfs.Tmpfs) {
+	if m, ok := spec.Member(""); ok && m.Name != "" { // a server that binds to its own name can be reached by others
+		for _, addr := range netns.SandboxAddrs() {
+			hosts = append(hosts, rootfs.HostLine{Name: m.Name, Addr: addr})
+		}
+	}
 	for _, h := range spec.Hosts {
 		hosts = append(hosts, rootfs.HostLine(h))
 	}

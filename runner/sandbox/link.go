@@ -46,6 +46,9 @@ func (l *link) begin(m *ipc.Message) *network.Egress {
 		return nil
 	}
 	w := network.NewEgress(*l.egress)
+	if m, ok := l.spec.Member(l.id); ok {
+		w.Join(&l.machine.Groups, m)
+	}
 	if !l.prepared {
 		l.askProxy(w, m)
 	}
@@ -86,6 +89,9 @@ func (l *link) open(m *ipc.Message) (admitted func() error, _ error) {
 		plan, err := w.Settled()
 		if err == nil {
 			err = network.AdmitPlan(&l.spec, plan)
+		}
+		if err == nil {
+			err = w.Settle(&l.spec, l.egress, plan)
 		}
 		return err
 	}, nil
@@ -155,6 +161,9 @@ func (l *link) change(c runner.EgressChange) error {
 	}
 	if why := network.Leaks(&l.spec, &e, plan.Open); why != "" {
 		return refuse(errors.New(why))
+	}
+	if err := w.Settle(&l.spec, &e, plan); err != nil {
+		return refuse(err)
 	}
 	if err := w.Change(e, plan); err != nil {
 		return ipc.Errorf(ipc.AsError(err).Code, "change egress of sandbox %q: %w", l.id, err)

@@ -36,6 +36,7 @@ type Machine struct {
 	Life    *os.File // the reaper waits until this pipe end is closed
 	Clock   *grants.Clock
 	Proxy   proxyclient.Proxy // shared by all sandboxes
+	Groups  network.Groups
 	Load    Load
 
 	kernel  string

@@ -36,6 +36,8 @@ type ProxySession struct {
 	files  ipc.Files // the log, and the files of usage records
 	v4, v6 netip.Prefix
 	ask    func(name string, port uint16)
+	member runner.Member
+	dial   Dial
 
 	mu      sync.Mutex
 	egress  runner.Egress // current rules
@@ -48,6 +50,9 @@ type ProxySession struct {
 	spent   []Spent          // with processes that have ended
 }
 
+// Dial connects to a TCP port of a member of the sandbox's group.
+type Dial func(ctx context.Context, member string, port uint16) (*os.File, error)
+
 // Config configures a ProxySession.
 type Config struct {
 	Sandbox string
@@ -56,6 +61,8 @@ type Config struct {
 	Log     *os.File                       // may be nil; the ProxySession owns it
 	Records ipc.Files                      // for usage records, by FileRecord, and gates, by api.FileGate; the ProxySession owns them
 	Ask     func(name string, port uint16) // called if Egress.Ask is set; returns when the policy is up to date
+	Member  runner.Member                  // zero: the sandbox is in no group
+	Dial    Dial                           // nil: the sandbox is in no group
 	Sockets *Sockets                       // to serve at once; nil: call Listen
 }
 
@@ -79,7 +86,7 @@ func (p *Proxy) Program(f *os.File) {
 
 // Open makes a session. An error caused by the Egress has [ipc.CodeInvalid].
 func (p *Proxy) Open(c Config) (*ProxySession, error) {
-	o := &ProxySession{p: p, id: c.Sandbox, files: ipc.Files{FileLog: c.Log}, v4: c.V4, v6: c.V6, ask: c.Ask, egress: c.Egress}
+	o := &ProxySession{p: p, id: c.Sandbox, files: ipc.Files{FileLog: c.Log}, v4: c.V4, v6: c.V6, ask: c.Ask, member: c.Member, dial: c.Dial, egress: c.Egress}
 	o.egress.Trust = runner.Trust{} // for the sandbox's files only
 	maps.Copy(o.files, c.Records)
 	if c.Sockets != nil {
@@ -216,18 +223,42 @@ func pause(tries int) time.Duration {
 func (p *Proxy) handle(peer *ipc.Peer, m *ipc.Message) {
 	defer m.Close()
 	var q Question
-	if m.Op != OpAsk || m.Decode(&q) != nil {
+	if m.Op != OpAsk && m.Op != OpDial || m.Decode(&q) != nil {
 		return
 	}
 	p.mu.Lock()
 	o := p.sessions[q.Sandbox]
 	p.mu.Unlock()
+	if m.Op == OpDial {
+		go o.connect(peer, m, q)
+		return
+	}
 	go func() {
 		if o != nil && o.ask != nil {
 			o.ask(q.Name, q.Port)
 		}
 		peer.Reply(m, nil, nil)
 	}()
+}
+
+// connectTime bounds a connection to a member, which is on this machine.
+const connectTime = 10 * time.Second
+
+// connect answers m with a connection to a member. o may be nil.
+func (o *ProxySession) connect(peer *ipc.Peer, m *ipc.Message, q Question) {
+	if o == nil || o.dial == nil {
+		peer.Fail(m, ipc.NoSuchSandbox(q.Name))
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), connectTime)
+	defer cancel()
+	f, err := o.dial(ctx, q.Name, q.Port)
+	if err != nil {
+		peer.Fail(m, err)
+		return
+	}
+	defer f.Close()
+	peer.Reply(m, nil, ipc.Files{FileDialled: f})
 }
 
 // call calls the current process, or its successor if that one dies. Every call is idempotent.

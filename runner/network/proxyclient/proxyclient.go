@@ -14,6 +14,7 @@
 //	  │ blocked {sandbox} ─────────────────▶│ denials so far
 //	  │◀─── note {sandbox, denied or spent} ─│ sent before the proxy continues; not answered
 //	  │◀──────── ask {sandbox, name, port} ─│ answered once the policy is up to date
+//	  │◀─────── dial {sandbox, name, port} ─│ answered with a connection to a sandbox of the same group
 //	  │ close {sandbox} ───────────────────▶│ answered once the log is complete
 //	  ╳ EOF                                 │ exits; it also exits when the runner dies
 //
@@ -43,6 +44,7 @@ const (
 	OpClose   ipc.Op = "egress.close"
 	OpAsk     ipc.Op = "egress.ask"
 	OpNote    ipc.Op = "egress.note"
+	OpDial    ipc.Op = "egress.dial"
 )
 
 // Descriptors of the calls.
@@ -56,6 +58,8 @@ const (
 	// FileArrivals is a SOCK_SEQPACKET socket that takes the place of all others. Each message on it has a connection, and
 	// as text the name of the socket at which it would have arrived. After FileNamed stands the address in place of a number.
 	FileArrivals = "arrivals"
+
+	FileDialled = "dialled" // of the reply to dial: the connection
 )
 
 // FileRoute returns the name of the socket of the route on a port, in a listen call.
@@ -71,6 +75,7 @@ type Serve struct {
 	Egress  runner.Egress `json:"egress"` // with Upstream, Secrets and the credentials of Routes
 	V4      netip.Prefix  `json:"v4"`     // V4 and V6 are the pools of addresses that stand for names
 	V6      netip.Prefix  `json:"v6"`
+	Member  runner.Member `json:"member,omitzero"`  // zero: the sandbox is in no group
 	Memory  []byte        `json:"memory,omitempty"` // from the Plan of an earlier process
 	Spent   []Spent       `json:"spent,omitempty"`  // from budgets, by earlier processes
 	Listen  *Listen       `json:"listen,omitempty"` // also do what [OpListen] does, with the sockets of this call
@@ -126,7 +131,7 @@ type Target struct {
 	Sandbox string `json:"sandbox"`
 }
 
-// Question is the body of [OpAsk]: a name that no rule covers.
+// Question is the body of [OpAsk], with a name that no rule covers, and of [OpDial], with that of a member.
 type Question struct {
 	Sandbox string `json:"sandbox"`
 	Name    string `json:"name"`

@@ -13,7 +13,7 @@ import (
 func (o *ProxySession) serve(now *process) (plan Plan, err error) {
 	files := ipc.Files{}
 	o.mu.Lock()
-	body := Serve{Sandbox: o.id, Egress: o.egress, V4: o.v4, V6: o.v6, Memory: o.plan.Memory, Spent: o.spent, Listen: o.listen}
+	body := Serve{Sandbox: o.id, Egress: o.egress, V4: o.v4, V6: o.v6, Member: o.member, Memory: o.plan.Memory, Spent: o.spent, Listen: o.listen}
 	maps.Copy(files, o.sockets)
 	o.mu.Unlock()
 	maps.Copy(files, o.files)

@@ -1,0 +1,146 @@
+package network
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+
+	"demesne/netns"
+	"demesne/runner"
+	"demesne/runner/ipc"
+	"demesne/runner/network/proxyclient"
+)
+
+// Groups has the live sandboxes of a runner that are in groups. demesne-proxy decides about a connection between two of them
+// and asks the runner for it: the runner makes it in the namespace of the target, from the target's own address. No packet
+// passes between the two namespaces, and a sandbox without the group has no entry here. The zero value is empty.
+type Groups struct {
+	mu   sync.Mutex
+	live map[runner.Member]*place
+}
+
+// place is that of one sandbox in its group.
+type place struct {
+	member runner.Member
+	ns     *netns.NS
+	slots  chan struct{}
+
+	open  string // how it reaches everything; empty: it does not, or its caller allows that beside data
+	holds string // the data of the host that it has; empty: none
+}
+
+// mostPending bounds the connections to one sandbox that its servers have not answered. The kernel answers for a server that
+// listens, unless its queue is full.
+const mostPending = 64
+
+// join gives the sandbox in ns the place of m. A sandbox of the same name that is ending loses it.
+func (g *Groups) join(m runner.Member, ns *netns.NS) (*place, error) {
+	own, err := ns.Dup()
+	if err != nil {
+		return nil, err
+	}
+	p := &place{member: m, ns: own, slots: make(chan struct{}, mostPending)}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.live == nil {
+		g.live = map[runner.Member]*place{}
+	}
+	g.live[m] = p
+	return p, nil
+}
+
+// leave gives up a place. p may be nil.
+func (g *Groups) leave(p *place) {
+	if p == nil {
+		return
+	}
+	g.mu.Lock()
+	if g.live[p.member] == p {
+		delete(g.live, p.member)
+	}
+	g.mu.Unlock()
+	p.ns.File.Close() // not of ns: a connection may be in the making
+}
+
+// settle records how the sandbox of p reaches everything and what data it has. It rejects the sandbox if data of one sandbox
+// could leave through another.
+func (g *Groups) settle(p *place, open, holds string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, other := range g.live {
+		if other == p || other.member.Group != p.member.Group {
+			continue
+		}
+		text := ""
+		switch {
+		case open != "" && other.holds != "":
+			text = fmt.Sprintf("%s and %s of sandbox %q", open, other.holds, other.member.Name)
+		case holds != "" && other.open != "":
+			text = fmt.Sprintf("%s of sandbox %q and %s", other.open, other.member.Name, holds)
+		}
+		if text != "" {
+			return &ipc.Error{Code: ipc.CodeInvalid, Text: text + ": the group could send your files to any server", Hint: "allow only the hosts it needs, or pass no inputs"}
+		}
+	}
+	p.open, p.holds = open, holds
+	return nil
+}
+
+// dial connects to a port of the sandbox that from knows by name. It is connected to the address of the pair, so that servers
+// of the sandbox's loopback stay its own: among them are those of demesne, with credentials.
+func (g *Groups) dial(ctx context.Context, from runner.Member, name string, port uint16) (*os.File, error) {
+	g.mu.Lock()
+	to := g.live[runner.Member{Group: from.Group, Name: name}]
+	g.mu.Unlock()
+	if to == nil {
+		return nil, ipc.NoSuchSandbox(name)
+	}
+	select {
+	case to.slots <- struct{}{}:
+		defer func() { <-to.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	var refused error // by the first address
+	for _, addr := range netns.SandboxAddrs() {
+		c, err := to.ns.DialTCP(ctx, netip.AddrPortFrom(addr, port))
+		if err == nil {
+			defer c.Close()
+			return c.File()
+		}
+		refused = cmp.Or(refused, err)
+	}
+	return nil, refused
+}
+
+// Join gives w a place in a group, when it gets its gateway.
+func (w *Egress) Join(groups *Groups, m runner.Member) { w.groups, w.member = groups, m }
+
+// takePlace takes the place in the group, if there is one.
+func (w *Egress) takePlace() (err error) {
+	if w.groups != nil {
+		w.place, err = w.groups.join(w.member, w.gateway.Sandbox)
+	}
+	return err
+}
+
+// Settle rejects rules that would let data of another sandbox of the group out, or data of this one. plan is that of e.
+func (w *Egress) Settle(spec *runner.Spec, e *runner.Egress, plan proxyclient.Plan) error {
+	if w.place == nil {
+		return nil
+	}
+	return w.groups.settle(w.place, openWord(e, plan.Open), holds(spec))
+}
+
+// dialler returns what the proxy connects to other members with, or nil.
+func (w *Egress) dialler() proxyclient.Dial {
+	if w.groups == nil {
+		return nil
+	}
+	return func(ctx context.Context, name string, port uint16) (*os.File, error) {
+		return w.groups.dial(ctx, w.member, name, port)
+	}
+}
