@@ -77,30 +77,3 @@ func Leaks(spec *runner.Spec, asked *runner.Egress, open bool) string {
 	}
 	return fmt.Sprintf("%s and %s: the command could send your files to any server", how, what)
 }
-
-// openWord says how a sandbox reaches everything. It returns "" if the sandbox does not, or its caller allows that beside
-// data of the host.
-func openWord(asked *runner.Egress, open bool) string {
-	switch {
-	case !open || asked.OpenWithInputs && !asked.Learn:
-		return ""
-	case asked.Learn:
-		return "--learn"
-	}
-	return "open egress"
-}
-
-// holds returns some data of the host that a sandbox has, or "".
-func holds(spec *runner.Spec) string {
-	switch {
-	case len(spec.Inputs) > 0:
-		return fmt.Sprintf("input %q", spec.Inputs[0].Path)
-	case spec.Workspace != "":
-		return fmt.Sprintf("workspace %q", spec.Workspace)
-	case len(spec.Mounts) > 0:
-		return fmt.Sprintf("mount %q", spec.Mounts[0].Source)
-	case spec.Rootfs != nil && spec.Rootfs.Dir != "":
-		return fmt.Sprintf("directory %q", spec.Rootfs.Dir)
-	}
-	return ""
-}

@@ -19,6 +19,7 @@
 package network
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -65,6 +66,9 @@ func NewEgress(asked runner.Egress) *Egress {
 	return &Egress{asked: asked, waiting: map[uint64]chan<- api.Answer{}}
 }
 
+// Join gives w a place in a group, when it gets its gateway.
+func (w *Egress) Join(groups *Groups, m runner.Member) { w.groups, w.member = groups, m }
+
 // Begin asks p for the plan of c.Egress. It sets the pools of c, and its sockets if they exist and do not depend on the
 // plan. Close closes the files of c.
 func (w *Egress) Begin(p *proxyclient.Proxy, c proxyclient.Config) {
@@ -82,6 +86,16 @@ func (w *Egress) Begin(p *proxyclient.Proxy, c proxyclient.Config) {
 	}()
 }
 
+// dialler returns what the proxy connects to other members with, or nil.
+func (w *Egress) dialler() proxyclient.Dial {
+	if w.groups == nil {
+		return nil
+	}
+	return func(ctx context.Context, name string, port uint16) (*os.File, error) {
+		return w.groups.dial(ctx, w.member, name, port)
+	}
+}
+
 // Settled waits for the proxy's answer and returns its plan.
 func (w *Egress) Settled() (proxyclient.Plan, error) {
 	<-w.done
@@ -89,6 +103,14 @@ func (w *Egress) Settled() (proxyclient.Plan, error) {
 		return proxyclient.Plan{}, w.err
 	}
 	return w.session.Plan(), nil
+}
+
+// Settle rejects rules that would let data of another sandbox of the group out, or data of this one. plan is that of e.
+func (w *Egress) Settle(spec *runner.Spec, e *runner.Egress, plan proxyclient.Plan) error {
+	if w.place == nil {
+		return nil
+	}
+	return w.groups.settle(w.place, openWord(e, plan.Open), holds(spec))
 }
 
 // Gateway makes a gateway and verifies that its sockets can be reached from inside. It is an argument for
@@ -106,6 +128,14 @@ func Gateway() (*netns.Gateway, error) {
 		return nil, err
 	}
 	return g, nil
+}
+
+// takePlace takes the place in the group, if there is one.
+func (w *Egress) takePlace() (err error) {
+	if w.groups != nil {
+		w.place, err = w.groups.join(w.member, w.gateway.Sandbox)
+	}
+	return err
 }
 
 // Open takes the gateway that the function returns, for example [Gateway] or a gateway made in advance. The sandbox

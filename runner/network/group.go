@@ -11,7 +11,6 @@ import (
 	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/ipc"
-	"demesne/runner/network/proxyclient"
 )
 
 // Groups has the live sandboxes of a runner that are in groups. demesne-proxy decides about a connection between two of them
@@ -116,31 +115,29 @@ func (g *Groups) dial(ctx context.Context, from runner.Member, name string, port
 	return nil, refused
 }
 
-// Join gives w a place in a group, when it gets its gateway.
-func (w *Egress) Join(groups *Groups, m runner.Member) { w.groups, w.member = groups, m }
-
-// takePlace takes the place in the group, if there is one.
-func (w *Egress) takePlace() (err error) {
-	if w.groups != nil {
-		w.place, err = w.groups.join(w.member, w.gateway.Sandbox)
+// openWord says how a sandbox reaches everything. It returns "" if the sandbox does not, or its caller allows that beside
+// data of the host.
+func openWord(asked *runner.Egress, open bool) string {
+	switch {
+	case !open || asked.OpenWithInputs && !asked.Learn:
+		return ""
+	case asked.Learn:
+		return "--learn"
 	}
-	return err
+	return "open egress"
 }
 
-// Settle rejects rules that would let data of another sandbox of the group out, or data of this one. plan is that of e.
-func (w *Egress) Settle(spec *runner.Spec, e *runner.Egress, plan proxyclient.Plan) error {
-	if w.place == nil {
-		return nil
+// holds returns some data of the host that a sandbox has, or "".
+func holds(spec *runner.Spec) string {
+	switch {
+	case len(spec.Inputs) > 0:
+		return fmt.Sprintf("input %q", spec.Inputs[0].Path)
+	case spec.Workspace != "":
+		return fmt.Sprintf("workspace %q", spec.Workspace)
+	case len(spec.Mounts) > 0:
+		return fmt.Sprintf("mount %q", spec.Mounts[0].Source)
+	case spec.Rootfs != nil && spec.Rootfs.Dir != "":
+		return fmt.Sprintf("directory %q", spec.Rootfs.Dir)
 	}
-	return w.groups.settle(w.place, openWord(e, plan.Open), holds(spec))
-}
-
-// dialler returns what the proxy connects to other members with, or nil.
-func (w *Egress) dialler() proxyclient.Dial {
-	if w.groups == nil {
-		return nil
-	}
-	return func(ctx context.Context, name string, port uint16) (*os.File, error) {
-		return w.groups.dial(ctx, w.member, name, port)
-	}
+	return ""
 }
