@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -87,9 +88,33 @@ func TestServersInside(t *testing.T) {
 		if b, err := io.ReadAll(c); err != nil || string(b) != at.String() {
 			t.Errorf("%q %v", b, err)
 		}
+		full, err := n.Listen(netip.MustParseAddrPort("127.0.0.1:81"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer full.Close()
+		unix.Listen(int(full.Fd()), 0) // one connection waits to be accepted; the next one is not answered
+		if c, err := n.DialTCP(t.Context(), netip.MustParseAddrPort("127.0.0.1:81")); err == nil {
+			defer c.Close()
+		}
+		soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := n.DialTCP(soon, netip.MustParseAddrPort("127.0.0.1:81")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a server that does not accept: %v", err)
+		}
+		again, err := n.Dup()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Close()
 		n.Close()
 		if _, err := n.DialTCP(t.Context(), at); !errors.Is(err, os.ErrClosed) {
 			t.Error(err)
+		}
+		if c, err := again.DialTCP(t.Context(), at); err != nil {
+			t.Errorf("a duplicate: %v", err)
+		} else {
+			c.Close()
 		}
 	})
 }

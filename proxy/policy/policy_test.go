@@ -310,3 +310,35 @@ func TestPorts(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestMember checks that deny rules apply to members of a group, and that a rule names a host.
+func TestMember(t *testing.T) {
+	p := Policy{}.Allow(must(t, "host:443", "*.zone.test", "10.0.0.0/8")...).
+		Deny(must(t, "shut", "db:22", "10.0.0.0/8")...).Deny(narrowed(t, "web", "/admin/*"))
+	for _, c := range []struct {
+		name, method, path string
+		port               uint16
+		ok, allowed        bool
+	}{
+		{"db", "", "", 0, true, true},
+		{"db", "", "", 5432, true, true},
+		{"db", "", "", 22, true, false},
+		{"shut", "", "", 0, true, false},
+		{"shut", "", "", 80, true, false},
+		{"web", "", "", 0, true, true},
+		{"web", "", "", 80, true, false}, // its requests cannot be read
+		{"web", "GET", "/", 80, true, true},
+		{"web", "GET", "/admin/x", 80, true, false},
+		{"host", "", "", 443, false, false},
+		{"host", "", "", 22, false, false},
+	} {
+		name, err := ParseName(c.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, ok := p.Member(Query{Name: name, Port: c.port, Method: c.method, Path: c.path}, "shop")
+		if ok != c.ok || d.Allowed != c.allowed || (d.Group == "shop") != c.allowed || d.Raw() != c.allowed {
+			t.Errorf("%+v: %+v, %t", c, d, ok)
+		}
+	}
+}
