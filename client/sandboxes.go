@@ -73,6 +73,11 @@ func (s Sandboxes) Remove(ctx context.Context, sandbox string) error {
 	return s.call(ctx, "remove sandbox", http.MethodDelete, at(sandbox, ""), nil, nil, nil)
 }
 
+// RemoveGroup removes all sandboxes of a group, at the same time. Without any it returns ErrNotFound.
+func (s Sandboxes) RemoveGroup(ctx context.Context, group string) error {
+	return s.call(ctx, "remove group", http.MethodDelete, "/groups/"+url.PathEscape(group), nil, nil, nil)
+}
+
 // change performs a verb without a body.
 func (s Sandboxes) change(ctx context.Context, verb, sandbox string) (*Sandbox, error) {
 	return got[Sandbox](s.remote, ctx, verb+" sandbox", http.MethodPost, at(sandbox, "/"+verb), nil, nil)

@@ -36,6 +36,7 @@ type Settings struct {
 	Image   string            `json:"image,omitempty" maxLength:"512" example:"python:3.12" doc:"Empty: the server's own"`
 	Limits  *Limits           `json:"limits,omitempty" doc:"At most the operator's"`
 	Network *Network          `json:"network,omitempty" doc:"Without it the sandbox reaches nothing, and that cannot be changed later"`
+	Group   string            `json:"group,omitempty" maxLength:"63" pattern:"^[a-z0-9_][a-z0-9_-]*$" example:"shop" doc:"Sandboxes of one group and namespace reach each other by name, on all TCP ports that they listen on. The sandbox is then called NAME.GROUP"`
 	Env     map[string]string `json:"env,omitempty" maxProperties:"1000" doc:"Variables of every command"`
 	Secrets []string          `json:"secrets,omitempty" maxItems:"100" doc:"Names of stored secrets (demesne secret add). Commands find placeholders in the variables of these names; the network must allow the host of each"`
 }
@@ -62,6 +63,7 @@ type Command struct {
 	Argv      []string          `json:"argv,omitempty" maxItems:"10000" doc:"A program with its arguments, in place of command"`
 	Env       map[string]string `json:"env,omitempty" maxProperties:"1000"`
 	Dir       string            `json:"cwd,omitempty" maxLength:"4096" example:"/workspace" doc:"Empty: /workspace, or the image's"`
+	User      string            `json:"user,omitempty" maxLength:"64" example:"1000:1000" doc:"UID, UID:GID or the name of an account of the sandbox. Empty: the sandbox's own"`
 	Stdin     string            `json:"stdin,omitempty" maxLength:"4194304"`
 	TimeoutMS int64             `json:"timeout_ms,omitempty" minimum:"0" maximum:"172800000" doc:"0: 48 hours"`
 }
@@ -72,6 +74,7 @@ type RunRequest struct {
 	Image   string   `json:"image,omitempty" maxLength:"512" example:"python:3.12" doc:"Empty: the server's own"`
 	Limits  *Limits  `json:"limits,omitempty" doc:"At most the operator's"`
 	Network *Network `json:"network,omitempty" doc:"Without it the sandbox reaches nothing"`
+	Group   string   `json:"group,omitempty" maxLength:"63" pattern:"^[a-z0-9_][a-z0-9_-]*$" example:"shop" doc:"The command reaches the sandboxes of this group by name"`
 	Secrets []string `json:"secrets,omitempty" maxItems:"100" doc:"Names of stored secrets (demesne secret add). The command finds placeholders in the variables of these names; the network must allow the host of each"`
 }
 
@@ -142,6 +145,7 @@ type Sandbox struct {
 	Level     string    `json:"level,omitempty" doc:"full, degraded or minimal: see its receipt"`
 	Limits    Limits    `json:"limits"`
 	Network   Network   `json:"network"`
+	Group     string    `json:"group,omitempty"`
 	Ports     []Port    `json:"ports,omitempty" doc:"Published ports"`
 
 	Warnings []string `json:"warnings,omitempty" doc:"In the answer to a request with limits: those above the operator's bounds, with what they were reduced to"`

@@ -276,3 +276,66 @@ print(said)`)
 	}
 	cmd.Wait()
 }
+
+// TestServeGroups checks groups and the users of commands over HTTP: a group belongs to one namespace.
+func TestServeGroups(t *testing.T) {
+	b := newBox(t)
+	program(b, "python3")
+	s, alice, bob := b.tenants()
+	defer s.stop(syscall.SIGTERM)
+	operator := tenant{t, s.url, s.key}
+	start := func(c tenant, words string) {
+		t.Helper()
+		c.get("POST", "/v1/sandboxes", `{"name":"db","group":"shop"}`)
+		line, _ := json.Marshal(map[string]any{"argv": []string{"python3", "-c", `
+import socket, subprocess, sys
+if len(sys.argv) == 2:
+    p = subprocess.Popen([sys.executable, "-c", sys.stdin.read(), sys.argv[1]], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    print(p.stdout.readline(), end="")`, words}, "stdin": memberServers})
+		if said := fmt.Sprint(c.get("POST", "/v1/sandboxes/db.shop/exec", string(line))["stdout"]); !strings.Contains(said, "ready") {
+			t.Fatalf("%s: %s", words, said)
+		}
+	}
+	start(alice, "alice's")
+	start(bob, "bob's")
+	start(operator, "the operator's")
+	ask := func(c tenant, flags string) string {
+		t.Helper()
+		line, _ := json.Marshal(memberClient + `print(dial("db", 7000), end="")`)
+		return fmt.Sprint(c.get("POST", "/v1/run", `{"argv":["python3","-c",`+string(line)+`]`+flags+`}`)["stdout"].(map[string]any)["text"])
+	}
+	for words, c := range map[string]tenant{"alice's": alice, "bob's": bob, "the operator's": operator} {
+		if got := ask(c, `,"group":"shop"`); got != words {
+			t.Errorf("%s member says %q", words, got)
+		}
+		if got := ask(c, `,"group":"none"`); got != "gaierror" {
+			t.Errorf("another group of %s: %q", words, got)
+		}
+	}
+	if status, text := bob.send("DELETE", "/v1/groups/shop", ""); status != 204 {
+		t.Errorf("%d %s", status, text)
+	}
+	if got := ask(bob, `,"group":"shop"`); got != "gaierror" {
+		t.Errorf("after the end: %q", got)
+	}
+	if got := ask(alice, `,"group":"shop"`); got != "alice's" {
+		t.Errorf("bob has removed alice's group: %q", got)
+	}
+	for user, want := range map[string]string{"0": "0\n", "root": "0\n", "": "0\n"} {
+		got := alice.get("POST", "/v1/sandboxes/db.shop/exec", `{"command":"id -u","user":"`+user+`"}`)["stdout"].(map[string]any)["text"]
+		if got != want {
+			t.Errorf("user %q: %q", user, got)
+		}
+	}
+	if status, text := alice.send("POST", "/v1/sandboxes/db.shop/exec", `{"command":"id","user":"nosuch"}`); status != 422 || !strings.Contains(text, "no such account") {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := alice.send("POST", "/v1/run", `{"command":"id","user":"nosuch"}`); status != 400 || !strings.Contains(text, `user \"nosuch\"`) {
+		t.Errorf("%d %s", status, text)
+	}
+	for _, c := range []tenant{alice, operator} {
+		if status, text := c.send("DELETE", "/v1/groups/shop", ""); status != 204 {
+			t.Errorf("%d %s", status, text)
+		}
+	}
+}

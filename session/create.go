@@ -134,6 +134,10 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	if err != nil {
 		return nil, err
 	}
+	if c.User != "" && st.root.ref.Kind != imageref.Directory && st.root.image == nil {
+		err = ipc.Errorf(ipc.CodeInvalid, "user %q: not in numbers, and the host's files have no accounts", c.User)
+		return nil, err
+	}
 	if c.Image.Stored() {
 		cb.since("image", began)
 	}

@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -204,8 +203,8 @@ func (o *ProcessOptions) SetUser(s string) error {
 	if !both {
 		gid = uid
 	}
-	u, uok := parseID(uid)
-	g, gok := parseID(gid)
+	u, uok := runner.ParseID(uid)
+	g, gok := runner.ParseID(gid)
 	switch {
 	case uok && gok:
 		o.User = &runner.User{UID: u, GID: g}
@@ -215,12 +214,6 @@ func (o *ProcessOptions) SetUser(s string) error {
 		return ErrUser
 	}
 	return nil
-}
-
-// parseID parses an id. It rejects 2^32-1, the -1 that means "unchanged" in setresuid(2) and chown(2).
-func parseID(s string) (uint32, bool) {
-	n, err := strconv.ParseUint(s, 10, 32)
-	return uint32(n), err == nil && n != 1<<32-1
 }
 
 func isUserName(s string) bool { return isName(s) && strings.Trim(s, "0123456789") != "" }

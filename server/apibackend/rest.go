@@ -58,6 +58,12 @@ func (b *Backend) Rules(ctx context.Context, name string, allow, deny []string) 
 	})
 }
 
+// RemoveGroup implements [rest.Service].
+func (b *Backend) RemoveGroup(ctx context.Context, group string) (int, error) {
+	n, err := b.Service.RemoveGroup(ctx, group)
+	return n, kinds.Of(err)
+}
+
 // Questions implements [rest.Service].
 func (b *Backend) Questions(ask func(runner.Question) (allow, answered bool)) {
 	b.Service.Answer(session.Every, func(q runner.Question, _ []string) (allow, answered bool) { return ask(q) })

@@ -87,9 +87,12 @@ func (f *fake) Create(ctx context.Context, c session.Request, _ bool) (server.Sa
 	spec, egress := c.Create.Spec, c.Create.Egress
 	s := &fakeSandbox{dir: dir, namespace: server.CallerOf(ctx).Namespace}
 	s.info = runner.Info{
-		ID: fmt.Sprintf("%012d", len(f.all)+1), Name: spec.Name, State: runner.Running, Created: time.Unix(int64(len(f.all)), 0),
+		ID: fmt.Sprintf("%012d", len(f.all)+1), Name: runner.InGroup(spec.Name, egress.Group), State: runner.Running, Created: time.Unix(int64(len(f.all)), 0),
 		Spec:    runner.Spec{Lifetime: runner.Persistent, Limits: spec.Limits, Out: "/home/secret/out"},
 		Receipt: &runner.Receipt{Version: 1, Level: runner.LevelFull, Layers: []runner.Layer{{Name: "seccomp", Status: runner.Held}}},
+	}
+	if egress.Group != "" {
+		s.info.Spec.Egress = &runner.Egress{Group: egress.Group}
 	}
 	if egress.Mode != "" {
 		s.info.Spec.Egress = &runner.Egress{Mode: egress.Mode, Allow: egress.Allow, Log: dir + "/log"}
@@ -124,6 +127,19 @@ func (f *fake) Inspect(ctx context.Context, name string) (*runner.Info, error) {
 		return nil, err
 	}
 	return &s.info, nil
+}
+
+func (f *fake) RemoveGroup(ctx context.Context, group string) (n int, _ error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, s := range f.all {
+		if e := s.info.Spec.Egress; e != nil && e.Group == group && s.namespace == server.CallerOf(ctx).Namespace {
+			delete(f.all, id)
+			os.RemoveAll(s.dir)
+			n++
+		}
+	}
+	return n, f.fails
 }
 
 func (f *fake) Remove(ctx context.Context, name string) error {

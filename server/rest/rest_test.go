@@ -20,6 +20,7 @@ import (
 	"demesne/client"
 	"demesne/runner"
 	"demesne/server"
+	"demesne/session"
 )
 
 // step is one request and what its answer has.
@@ -159,6 +160,44 @@ func chunks(t *testing.T, text string) (out []byte) {
 		}
 	}
 	return out
+}
+
+// TestGroups checks that a group belongs to the caller's namespace, and is removed as a whole.
+func TestGroups(t *testing.T) {
+	r := newRig(t)
+	r.steps([]step{
+		{"POST /v1/sandboxes", `{"group":"Shop"}`, 422, `"location":"body.group"`},
+		{"POST /v1/sandboxes", `{"group":"localhost"}`, 422, `"location":"body.group"`},
+		{"POST /v1/sandboxes", `{"name":"db","group":"shop"}`, 201, `"name":"db.shop"`},
+		{"POST /v1/sandboxes", `{"name":"web","group":"shop"}`, 201, `"group":"shop"`},
+		{"POST /v1/sandboxes", `{"name":"db","group":"other"}`, 201, `"name":"db.other"`},
+		{"GET /v1/sandboxes/db.shop", "", 200, `"group":"shop"`},
+		{"DELETE /v1/groups/none", "", 404, `it has no sandboxes`},
+		{"DELETE /v1/groups/shop", "", 204, ""},
+		{"GET /v1/sandboxes/db.shop", "", 404, ""},
+		{"GET /v1/sandboxes/db.other", "", 200, ""},
+	})
+}
+
+// TestUser checks which users a command may run as.
+func TestUser(t *testing.T) {
+	r := newRig(t)
+	r.make("web")
+	r.steps([]step{
+		{"POST /v1/sandboxes/web/exec", `{"argv":["true"],"user":"a/b"}`, 422, `"location":"body.user"`},
+		{"POST /v1/sandboxes/web/exec", `{"argv":["true"],"user":"1:x:2"}`, 422, `"location":"body.user"`},
+		{"POST /v1/run", `{"argv":["true"],"user":"4294967295:-"}`, 422, `"location":"body.user"`},
+	})
+	for user, want := range map[string]runner.User{"7": {UID: 7, GID: 7}, "7:8": {UID: 7, GID: 8}} {
+		var q session.Request
+		if err := runAs(&q, user); err != nil || q.Run.Command.User == nil || *q.Run.Command.User != want || q.Create.User != "" {
+			t.Errorf("%q: %+v, %v", user, q, err)
+		}
+	}
+	var q session.Request
+	if err := runAs(&q, "build"); err != nil || q.Run.Command.User != nil || q.Create.User != "build" {
+		t.Errorf("a name: %+v, %v", q, err)
+	}
 }
 
 // TestStreamBytes checks that a stream passes on every byte, and splits no character.

@@ -39,6 +39,9 @@ func (s *Server) run(ctx context.Context, in *runInput) (a client.Result, err er
 
 func (s *Server) exec(ctx context.Context, info *runner.Info, in *execInput) (a client.Result, err error) {
 	run, err := commandOf(&in.Body)
+	if err == nil {
+		err = s.execAs(ctx, info.ID, in.Body.User, &run.Command)
+	}
 	if err != nil {
 		return a, err
 	}
@@ -81,6 +84,9 @@ func (s *Server) execStream(ctx context.Context, in *execInput) (started, error)
 		return started{}, err
 	}
 	info, err := s.find(ctx, in.ID)
+	if err == nil {
+		err = s.execAs(ctx, info.ID, in.Body.User, &run.Command)
+	}
 	return started{session.Request{Run: run}, func(ctx context.Context, o session.RunOptions, cb session.Callbacks) (*session.RunResult, error) {
 		return s.service(ctx).Exec(ctx, info.ID, o, cb)
 	}}, err
@@ -91,8 +97,11 @@ func runOf(q *client.RunRequest) (r session.Request, err error) {
 	if r.Run, err = commandOf(&q.Command); err != nil {
 		return r, err
 	}
-	create, err := createOf(&client.Settings{Image: q.Image, Limits: q.Limits, Network: q.Network, Secrets: q.Secrets})
+	create, err := createOf(&client.Settings{Image: q.Image, Limits: q.Limits, Network: q.Network, Group: q.Group, Secrets: q.Secrets})
 	r.Create, r.Secrets = create.Create, create.Secrets
+	if err == nil {
+		err = runAs(&r, q.User)
+	}
 	return r, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strings"
@@ -29,6 +30,7 @@ func (s *Server) sandboxRoutes() {
 	answers(s, operation("list-sandboxes", http.MethodGet, "/sandboxes", "Sandboxes", "List sandboxes, a page at a time"), s.list)
 	answers(s, operation("get-sandbox", http.MethodGet, "/sandboxes/{id}", "Sandboxes", "Describe a sandbox"), s.get)
 	huma.Register(s.api, operation("remove-sandbox", http.MethodDelete, "/sandboxes/{id}", "Sandboxes", "Remove a sandbox with its files"), s.remove)
+	huma.Register(s.api, operation("remove-group", http.MethodDelete, "/groups/{group}", "Sandboxes", "Remove the sandboxes of a group"), s.removeGroup)
 }
 
 // find returns the sandbox of that id or name, if the caller may use it.
@@ -66,7 +68,7 @@ func (s *Server) create(ctx context.Context, in *createInput) (a client.Sandbox,
 	if _, err := s.service(ctx).Create(ctx, r, false); err != nil {
 		return a, err
 	}
-	a, err = s.described(ctx, spec.Name)
+	a, err = s.described(ctx, runner.InGroup(spec.Name, r.Create.Egress.Group))
 	a.Warnings = s.reduced(ctx, r)
 	return a, err
 }
@@ -80,6 +82,11 @@ func createOf(q *client.Settings) (r session.Request, err error) {
 	}
 	if q.Network != nil {
 		c.Egress = networkOf(q.Network)
+	}
+	if c.Egress.Group = q.Group; q.Group != "" {
+		if err = runner.CheckMember(q.Group); err != nil {
+			return r, refused("group", err.Error())
+		}
 	}
 	c.Spec.Defaults.Env, err = environ(q.Env)
 	return r, err
@@ -114,6 +121,7 @@ func sandboxOf(i *runner.Info) client.Sandbox {
 	}
 	if e := i.Spec.Egress; e != nil {
 		a.Network = client.Network{Mode: cmp.Or(e.Mode, "none"), Allow: e.Allow, Deny: e.Deny, Ask: e.Ask > 0}
+		a.Group = e.Group
 	}
 	for _, p := range i.Spec.Publish {
 		if !strings.HasPrefix(p.Listen, "unix:") { // a path of the host
@@ -143,5 +151,21 @@ func (s *Server) remove(ctx context.Context, in *Named) (*struct{}, error) {
 		return nil, failed(err)
 	}
 	s.published.remove(func(f *forward) bool { return f.sandbox == info.ID })
+	return nil, nil
+}
+
+// groupInput names a group.
+type groupInput struct {
+	Group string `path:"group" maxLength:"63" doc:"Name of the group"`
+}
+
+func (s *Server) removeGroup(ctx context.Context, in *groupInput) (*struct{}, error) {
+	n, err := s.service(ctx).RemoveGroup(ctx, in.Group)
+	switch {
+	case err != nil:
+		return nil, failed(err)
+	case n == 0:
+		return nil, problem(http.StatusNotFound, fmt.Sprintf("group %q: it has no sandboxes", in.Group))
+	}
 	return nil, nil
 }
