@@ -116,6 +116,7 @@ type Decision struct {
 	Request string    `json:"request,omitempty"`
 	Verdict string    `json:"verdict" enum:"allowed,denied,asked,changed"`
 	Rule    string    `json:"rule,omitempty"`
+	Group   string    `json:"group,omitempty" doc:"The destination is a sandbox of this group"`
 	Reason  string    `json:"reason"`
 	Error   string    `json:"error,omitempty"`
 	In      int64     `json:"in" doc:"Bytes to the sandbox"`

@@ -128,7 +128,7 @@ l = socket.create_server(("web", 7000)); s = socket.create_connection(("web", 70
 	}
 }
 
-// TestEscapeN43Group checks that nobody outside a group reaches its sandboxes, and that a name leads to nobody else.
+// TestEscapeN43Group checks that no sandbox outside a group reaches its members, and that a name leads to no other sandbox.
 func TestEscapeN43Group(t *testing.T) {
 	b, other := newBox(t), newBox(t)
 	program(b, "python3")

@@ -155,6 +155,36 @@ def test_network():
         assert {d["host"] for d in sandbox.decisions() if d["verdict"] == "denied"} == {"c.example"}
 
 
+def test_group():
+    serve = "import socket; l = socket.create_server(('', 7000)); print('ready', flush=True); c, _ = l.accept(); c.sendall(b'from db')"
+    client = Client()
+    try:
+        db, web, lone = Sandbox(group="shop", name="db"), Sandbox(group="shop", name="web"), Sandbox(group="other")
+        assert db.name == "db.shop" and db.info()["group"] == "shop"
+        output = db.stream(["python3", "-c", serve])
+        assert next(iter(output)) == ("stdout", b"ready\n")
+        ask = ["python3", "-c", "import socket; print(socket.create_connection(('db', 7000), 20).recv(10).decode())"]
+        assert not lone.run(ask).ok
+        assert web.run(ask).stdout == "from db\n"
+        assert web.decisions()[-1]["host"] == "db"
+        client.remove_group("shop")
+        with pytest.raises(demesne.NotFound):
+            web.info()
+        client.remove_group("shop")
+        assert lone.run("true").ok
+        with pytest.raises(demesne.InvalidRequest, match="group"):
+            Sandbox(group="Not a name")
+    finally:
+        for group in "shop", "other":
+            client.remove_group(group)
+
+
+def test_user(box):
+    assert box.run("id -u", user="0").stdout == box.run("id -u", user="root").stdout == "0\n"
+    with pytest.raises(demesne.InvalidRequest, match="no such account"):
+        box.run("id", user="no-such-account")
+
+
 def test_questions():
     client = Client()
     with Sandbox(ask=True) as sandbox:

@@ -77,13 +77,14 @@ class AsyncSandbox:
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        user: str | None = None,
         input: str | bytes | None = None,
         timeout: float | None = None,
         check: bool = False,
         max_output: int = MAX_OUTPUT,
     ) -> Result:
         """Runs a command as Sandbox.run does. Cancelling the call ends the command."""
-        output = await _away(self.sandbox.stream, command, cwd=cwd, env=env, input=input, timeout=timeout)
+        output = await _away(self.sandbox.stream, command, cwd=cwd, env=env, user=user, input=input, timeout=timeout)
         try:
             return await _away(output.result, check, max_output)
         except asyncio.CancelledError:

@@ -83,6 +83,13 @@ class Client:
         """Answers a question. The answer becomes a rule of the sandbox. Raises NotFound if it no longer waits."""
         self.transport.ask("POST", f"/v1/egress/questions/{quote(question)}/{'allow' if allow else 'deny'}")
 
+    def remove_group(self, group: str) -> None:
+        """Removes all sandboxes of a group, at the same time. A group without sandboxes is not an error."""
+        try:
+            self.transport.ask("DELETE", f"/v1/groups/{quote(group)}")
+        except NotFound:
+            pass
+
     def images(self) -> list[dict[str, Any]]:
         """The images of this machine."""
         return self.transport.ask("GET", "/v1/images")["items"] or []
@@ -137,7 +144,8 @@ class Sandbox:
 
     allow and deny are rules of the network such as "example.com", "*.example.com:443" or "10.0.0.0/8:*"; network is a mode:
     "none", "package-managers" or "open". Without any of them the sandbox has no network. With ask, a connection to a name
-    without a rule waits for Client.answer.
+    without a rule waits for Client.answer. Sandboxes of one group reach each other by name, on all TCP ports that they
+    listen on; name is then name + "." + group, and Client.remove_group ends all of them.
 
     mounts shows directories of this machine: {"/path": "ro" | "rw" | "cow"}. With "cow" the directory stays as it is; diff,
     apply and discard handle the changes. secrets are names of demesne secret.
@@ -162,6 +170,7 @@ class Sandbox:
         allow: Sequence[str] = (),
         deny: Sequence[str] = (),
         ask: bool = False,
+        group: str | None = None,
         secrets: Sequence[str] = (),
         mounts: Mapping[str, str] | None = None,
         ttl: int = 3600,
@@ -175,10 +184,10 @@ class Sandbox:
             if ask:
                 raise InvalidRequest("ask: not supported together with mounts")
             self._cow = "cow" in mounts.values()
-            self._adopt(self._mounted(image, name, env or {}, limits, rules if wanted else {}, secrets, mounts, ttl))
+            self._adopt(self._mounted(image, name, group, env or {}, limits, rules if wanted else {}, secrets, mounts, ttl))
             return
         body: dict[str, Any] = {"ttl_seconds": ttl}
-        for key, value in (("image", image), ("name", name), ("env", dict(env or {})), ("limits", limits), ("secrets", list(secrets))):
+        for key, value in (("image", image), ("name", name), ("group", group), ("env", dict(env or {})), ("limits", limits), ("secrets", list(secrets))):
             if value:
                 body[key] = value
         if wanted:
@@ -186,12 +195,12 @@ class Sandbox:
         self._adopt(self.client.transport.ask("POST", "/v1/sandboxes", body))
 
     def _mounted(
-        self, image: str | None, name: str | None, env: Mapping[str, str], limits: Mapping[str, float], rules: Mapping[str, Any],
-        secrets: Sequence[str], mounts: Mapping[str, str], ttl: int,
+        self, image: str | None, name: str | None, group: str | None, env: Mapping[str, str], limits: Mapping[str, float],
+        rules: Mapping[str, Any], secrets: Sequence[str], mounts: Mapping[str, str], ttl: int,
     ) -> dict[str, Any]:
         """Makes the sandbox by the program demesne: the server gives no directory of this machine to its callers."""
         arguments = ["create", "--ttl", f"{ttl}s"]
-        for flag, value in (("--image", image), ("--name", name), ("--egress", rules.get("mode"))):
+        for flag, value in (("--image", image), ("--name", name), ("--group", group), ("--egress", rules.get("mode"))):
             arguments += [flag, value] if value else []
         for flag, key, unit in (("--cpus", "cpus", ""), ("--memory", "memory", "b"), ("--disk", "disk", "b"), ("--pids", "pids", "")):
             arguments += [flag, f"{limits[key]}{unit}"] if key in limits else []
@@ -232,6 +241,7 @@ class Sandbox:
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        user: str | None = None,
         input: str | bytes | None = None,
         timeout: float | None = None,
         check: bool = False,
@@ -239,14 +249,14 @@ class Sandbox:
     ) -> Result:
         """Runs a command and returns its result. A string goes to the sandbox's shell; a sequence is argv.
 
-        cwd is absolute. input is its standard input. After timeout seconds the command is killed: the result has the reason
-        "timed-out" and exit code 124. Of each stream the first max_output bytes are kept. With check, CommandFailed is raised
-        unless the command succeeded.
+        cwd is absolute. user is "UID", "UID:GID" or an account of the sandbox. input is its standard input. After timeout
+        seconds the command is killed: the result has the reason "timed-out" and exit code 124. Of each stream the first
+        max_output bytes are kept. With check, CommandFailed is raised unless the command succeeded.
 
         Raises SandboxLost if the sandbox or its runner ended, NotFound if the sandbox does not exist, and InvalidRequest for
         a program that does not exist.
         """
-        return self.stream(command, cwd=cwd, env=env, input=input, timeout=timeout).result(check, max_output)
+        return self.stream(command, cwd=cwd, env=env, user=user, input=input, timeout=timeout).result(check, max_output)
 
     def stream(
         self,
@@ -254,6 +264,7 @@ class Sandbox:
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        user: str | None = None,
         input: str | bytes | None = None,
         timeout: float | None = None,
     ) -> Output:
@@ -268,7 +279,7 @@ class Sandbox:
             input = None
         if input is None:
             body = self._by_file(body, data)
-        for key, value in (("cwd", cwd), ("env", dict(env or {})), ("stdin", input)):
+        for key, value in (("cwd", cwd), ("env", dict(env or {})), ("user", user), ("stdin", input)):
             if value:
                 body[key] = value
         if timeout is not None:
