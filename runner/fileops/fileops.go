@@ -39,6 +39,7 @@ const (
 	OpPut    Op = "put"
 	OpWatch  Op = "watch"
 	OpSpace  Op = "space" // measures the file system
+	OpOwn    Op = "own"   // gives the directory Path to Owner, if root owns it
 	OpHome   Op = "home"  // finds the account Path, or makes a home directory for the sandbox's user
 )
 
@@ -50,7 +51,14 @@ type Request struct {
 	To        string            `json:"to,omitempty"`
 	Depth     int               `json:"depth,omitempty"`
 	Recursive bool              `json:"recursive,omitempty"`
-	Meta      map[string]string `json:"meta,omitempty"` // of a Put: replaces the file's metadata
+	Meta      map[string]string `json:"meta,omitempty"`  // of a Put: replaces the file's metadata
+	Owner     *Owner            `json:"owner,omitempty"` // of what a Put, Mkdir or Move makes; nil: the user who performs it
+}
+
+// Owner has the ids of a user of the sandbox.
+type Owner struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
 }
 
 // Answer is the first line of an answer.

@@ -393,3 +393,48 @@ func (zeros) Read(b []byte) (int, error) {
 	}
 	return len(b), nil
 }
+
+// TestOwner checks who owns what root makes for a user. Only root can give files away.
+func TestOwner(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	d := t.TempDir()
+	var in bytes.Buffer
+	ask := func(r Request) {
+		r.Owner = &Owner{UID: 12345, GID: 12346}
+		line, _ := json.Marshal(r)
+		in.Write(append(line, '\n'))
+	}
+	for _, dir := range []string{"own", "kept"} {
+		if err := os.Mkdir(d+"/"+dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(d+"/kept", 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	ask(Request{Op: OpMkdir, Path: d + "/a/b"})
+	ask(Request{Op: OpPut, Path: d + "/c/small"})
+	in.Write(chunksOf("x"))
+	ask(Request{Op: OpPut, Path: d + "/c/large"})
+	in.Write(chunksOf(strings.Repeat("x", 200_000)))
+	ask(Request{Op: OpMove, Path: d + "/c/small", To: d + "/e/small"})
+	ask(Request{Op: OpOwn, Path: d + "/own"})
+	ask(Request{Op: OpOwn, Path: d + "/kept"})
+	ask(Request{Op: OpOwn, Path: d + "/none"})
+	var out bytes.Buffer
+	if code := Serve(&in, &out); code != 0 {
+		t.Fatalf("exit %d: %s", code, out.String())
+	}
+	want := map[string]uint32{"": 0, "/a": 12345, "/a/b": 12345, "/c": 12345, "/c/large": 12345, "/e": 12345, "/e/small": 12345, "/own": 12345, "/kept": 1}
+	for name, uid := range want {
+		st, err := os.Stat(d + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := st.Sys().(*syscall.Stat_t).Uid; got != uid {
+			t.Errorf("%q: user %d, want %d", name, got, uid)
+		}
+	}
+}

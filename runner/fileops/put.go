@@ -23,7 +23,7 @@ func (s *server) put(t Request) error {
 	info, missing := os.Stat(t.Path)
 	switch {
 	case missing != nil: // most often it does not exist
-		if err := os.MkdirAll(filepath.Dir(t.Path), 0o755); err != nil {
+		if err := makeDirs(filepath.Dir(t.Path), t.Owner); err != nil {
 			return err
 		}
 	case info.IsDir():

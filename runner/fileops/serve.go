@@ -114,7 +114,7 @@ func (s *server) serve(t Request) error {
 			}
 			return &fs.PathError{Op: "mkdir", Path: t.Path, Err: unix.ENOTDIR}
 		}
-		if err := os.MkdirAll(t.Path, 0o755); err != nil {
+		if err := makeDirs(t.Path, t.Owner); err != nil {
 			return err
 		}
 		return s.about(t.Path)
@@ -122,7 +122,7 @@ func (s *server) serve(t Request) error {
 		if _, err := os.Lstat(t.Path); err != nil {
 			return err
 		}
-		if err := os.MkdirAll(filepath.Dir(t.To), 0o755); err != nil {
+		if err := makeDirs(filepath.Dir(t.To), t.Owner); err != nil {
 			return err
 		}
 		if err := os.Rename(t.Path, t.To); err != nil {
@@ -142,6 +142,11 @@ func (s *server) serve(t Request) error {
 		return s.watch(t)
 	case OpHome:
 		return s.home(t)
+	case OpOwn:
+		if err := own(t.Path, t.Owner); err != nil {
+			return err
+		}
+		return s.answer(Answer{})
 	case OpSpace:
 		var st unix.Statfs_t
 		if err := unix.Statfs(t.Path, &st); err != nil {
@@ -151,6 +156,39 @@ func (s *server) serve(t Request) error {
 		return s.answer(Answer{Space: &Space{Used: int64(st.Blocks-st.Bfree) * unit, Total: int64(st.Blocks) * unit}})
 	}
 	return &Error{syscall.EINVAL, fmt.Sprintf("operation %q: unknown", t.Op)}
+}
+
+// makeDirs makes a directory with its missing parents, which belong to owner unless it is nil.
+func makeDirs(dir string, owner *Owner) error {
+	var missing []string
+	for d := dir; owner != nil && d != "/"; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); err == nil {
+			break
+		}
+		missing = append(missing, d)
+	}
+	err := os.MkdirAll(dir, 0o755)
+	for i := 0; err == nil && i < len(missing); i++ {
+		err = os.Lchown(missing[i], int(owner.UID), int(owner.GID))
+	}
+	return err
+}
+
+// own gives a directory to its new owner, if root owns it.
+func own(dir string, to *Owner) error {
+	if to == nil {
+		return &fs.PathError{Op: "chown", Path: dir, Err: unix.EINVAL}
+	}
+	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(d.Fd()), &st); err != nil || st.Uid != 0 {
+		return err
+	}
+	return d.Chown(int(to.UID), int(to.GID))
 }
 
 // list describes what is in a directory, without the directory itself.
@@ -226,8 +264,13 @@ func (s *server) get(t Request) error {
 // smallMost bounds the content that put has in hand before it opens the file. More is complete in a draft first.
 const smallMost = 64 << 10
 
-// finish sets the metadata of the written file f, closes it, and describes it.
+// finish sets the owner and the metadata of the written file f, closes it, and describes it.
 func (s *server) finish(f *os.File, t Request) error {
+	if t.Owner != nil {
+		if err := f.Chown(int(t.Owner.UID), int(t.Owner.GID)); err != nil {
+			return err
+		}
+	}
 	st, err := f.Stat()
 	if err == nil {
 		err = s.setMeta(f, t.Meta)

@@ -27,6 +27,7 @@ const (
 	defaultUser = "user"
 	defaultHome = "/home/user"
 	rootUser    = "root"
+	startDir    = "/workspace" // where commands without a directory start
 )
 
 // userOf returns the name in an Authorization header, as the SDKs send it: without a password.
@@ -100,6 +101,10 @@ func find(ctx context.Context, sb server.Sandbox, name string) (account, error) 
 	if h.Found {
 		u := &runner.User{UID: h.UID, GID: h.GID}
 		if touchAs(ctx, sb, u) == nil {
+			if name == defaultUser {
+				// A sandbox of E2B has no such directory, so frameworks make it as this user.
+				sb.Tree(ctx, &runner.User{}, "/", fileops.Request{Op: fileops.OpOwn, Path: startDir, Owner: &fileops.Owner{UID: u.UID, GID: u.GID}}, nil, nil)
+			}
 			return account{name, u, h.Dir}, nil
 		}
 		if name != defaultUser {
@@ -129,6 +134,16 @@ func touch(ctx context.Context, sb server.Sandbox) error { return touchAs(ctx, s
 func touchAs(ctx context.Context, sb server.Sandbox, user *runner.User) error {
 	_, err := sb.Tree(ctx, user, "/", fileops.Request{Op: fileops.OpStat, Path: "/"}, nil, nil)
 	return err
+}
+
+// files returns the user who performs an operation on files for the account, and the operation. As in E2B's sandboxes this
+// is root, and what it makes belongs to the account: frameworks write below / without naming a user.
+func (a account) files(t fileops.Request) (*runner.User, fileops.Request) {
+	if a.user == nil || a.user.UID == 0 {
+		return a.user, t
+	}
+	t.Owner = &fileops.Owner{UID: a.user.UID, GID: a.user.GID}
+	return &runner.User{}, t
 }
 
 // environ returns the variables of a command: those of the account, the sandbox, and the command, of which the last wins.

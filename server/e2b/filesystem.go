@@ -21,16 +21,17 @@ type filesystem struct {
 	watchers map[string]*watcher // of CreateWatcher
 }
 
-// operate performs an operation as the user that the call names.
+// operate performs an operation for the user that the call names.
 func operate(ctx context.Context, t fileops.Request) ([]fileops.Info, error) {
 	e := entryOf(ctx)
 	a, err := e.account(ctx, userOf(headers(ctx)))
 	if err != nil {
 		return nil, rpcError(err)
 	}
+	user, t := a.files(t)
 	var infos []fileops.Info
 	err = e.with(ctx, func(sb server.Sandbox) error {
-		got, err := sb.Tree(ctx, a.user, a.home, t, nil, nil)
+		got, err := sb.Tree(ctx, user, a.home, t, nil, nil)
 		if err == nil {
 			infos = got.Infos
 		}

@@ -106,13 +106,14 @@ func send(w http.ResponseWriter, from *bufio.Reader) error {
 }
 
 // file performs an operation on a file as a user.
-func (e *entry) file(ctx context.Context, user string, t fileops.Request, from func(io.Writer) error, to func(*fileops.Answer, *bufio.Reader) error) error {
-	a, err := e.account(ctx, user)
+func (e *entry) file(ctx context.Context, name string, t fileops.Request, from func(io.Writer) error, to func(*fileops.Answer, *bufio.Reader) error) error {
+	a, err := e.account(ctx, name)
 	if err != nil {
 		return err
 	}
+	user, t := a.files(t)
 	return e.with(ctx, func(sb server.Sandbox) error {
-		_, err := sb.Tree(ctx, a.user, a.home, t, from, to)
+		_, err := sb.Tree(ctx, user, a.home, t, from, to)
 		return err
 	})
 }

@@ -254,6 +254,17 @@ def test_users(box):
         assert box.files.get_info("/tmp/of-root").owner == "root"
         with pytest.raises(e2b.CommandExitException):
             box.commands.run("echo y > /etc/x")
+        # Files are written anywhere, and belong to the user: frameworks write below / without naming one.
+        box.files.write("/made/deep/file", "x")
+        box.files.write("/made/deep/large", b"x" * 1_000_000)
+        box.files.make_dir("/other/dir")
+        box.files.rename("/made/deep/file", "/third/file")
+        paths = "/made /made/deep /made/deep/large /other /other/dir /third /third/file /workspace"
+        assert box.commands.run(f"stat -c %U {paths} | uniq -c").stdout.split() == ["8", "user"]
+        box.files.write("/root/of-root", "x", user="root")
+        assert box.files.read("/root/of-root") == "x"
+        box.files.remove("/made")
+        assert not box.files.exists("/made")
 
 
 def test_terminal(box):
