@@ -407,6 +407,12 @@ class Sandbox:
         """Its rules: mode, allow, deny and ask."""
         return self._call("GET", "/egress")
 
+    def set_network(self, mode: str = "none", *, allow: Sequence[str] = (), deny: Sequence[str] = (), ask: bool = False) -> dict[str, Any]:
+        """Replaces its rules, and returns them. Raises InvalidRequest for a sandbox that was made without a network; one made
+        with allow=["none.invalid"], a name that nobody has, reaches nothing until this call.
+        """
+        return self._call("PUT", "/egress", {"mode": mode, "allow": list(allow), "deny": list(deny), "ask": ask})
+
     def allow(self, *rules: str) -> dict[str, Any]:
         """Adds rules that allow, and returns all. Raises InvalidRequest for a sandbox that was made without a network."""
         return self._call("POST", "/egress/allow", {"rules": list(rules)})
