@@ -21,14 +21,16 @@ from inspect_ai.util import (
     SandboxUnavailableError,
     sandboxenv,
 )
+from inspect_ai.util._sandbox.compose import COMPOSE_FILES, is_compose_yaml
 from pydantic import BaseModel
 
+from . import _compose
+from ._adapt import as_user, check_file
 from ._async import AsyncSandbox, _away
 from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, Unavailable
 from ._sandbox import build
 
 WORKDIR = "/workspace"
-RUNUSER = "/usr/sbin/runuser"  # absolute: a PATH of the sandbox cannot replace it
 
 
 class DemesneConfig(BaseModel, frozen=True):
@@ -55,7 +57,7 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     def config_files(cls) -> list[str]:
-        return ["Containerfile", "Dockerfile"]
+        return [*COMPOSE_FILES, "Containerfile", "Dockerfile"]
 
     @classmethod
     def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:
@@ -65,8 +67,11 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
     async def sample_init(
         cls, task_name: str, config: SandboxEnvironmentConfigType | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
-        wanted = config if isinstance(config, DemesneConfig) else DemesneConfig(image=await _image(config))
-        return {"default": cls(await AsyncSandbox.create(**wanted.model_dump()))}
+        wanted = await _config(config)
+        try:
+            return {"default": cls(await AsyncSandbox.create(**wanted.model_dump()))}
+        except DemesneError as error:
+            raise SandboxUnavailableError(f"make sandbox: {error}") from error
 
     @classmethod
     async def sample_cleanup(
@@ -87,7 +92,7 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
         concurrency: bool = True,
     ) -> ExecResult[str]:
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
-        argv = cmd if user in (None, "root", "0") else [RUNUSER, "-u", str(user), "--", *cmd]
+        argv = as_user(cmd, user)
         try:
             done = await self.sandbox.run(
                 argv, input=input, cwd=posixpath.join(WORKDIR, cwd or ""), env=env, timeout=timeout, max_output=most
@@ -126,33 +131,31 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
         return data.decode() if text else data
 
     async def _check(self, file: str, reads: bool) -> int:
-        """Raises the error of a path that is not a file, and returns the size of the file."""
-        info = await self.sandbox.stat(file)
-        if info is None:
-            if reads:
-                raise FileNotFoundError(f"{file}: no such file")
-            return 0
-        if info["is_dir"]:
-            raise IsADirectoryError(f"{file} is a directory")
-        mode = info["mode"][1:4]  # root may do it all the same, which no agent should see
-        if ("r" if reads else "w") not in mode:
-            raise PermissionError(f"{file}: permission denied")
-        return int(info["size"])
+        return check_file(await self.sandbox.stat(file), file, reads)
 
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
         command = f"demesne exec {'--user ' + user + ' ' if user else ''}{self.sandbox.id} sh"
         return SandboxConnection(type="demesne", command=command, container=self.sandbox.id)
 
 
-async def _image(config: SandboxEnvironmentConfigType | None) -> str | None:
-    """The image that a configuration names, which is built if it is a file."""
-    if config is None or not isinstance(config, str):
-        return None
+async def _config(config: SandboxEnvironmentConfigType | None) -> DemesneConfig:
+    """The configuration that a task names: an image, a Containerfile to build, or a compose file."""
+    if isinstance(config, DemesneConfig) or config is None:
+        return config or DemesneConfig()
+    if not isinstance(config, str):
+        raise ValueError(f"{type(config).__name__}: not supported by demesne: name a file")
+    if is_compose_yaml(config):
+        arguments, file = _compose.read(config)
+        return DemesneConfig(**arguments | ({"image": await _built(file)} if file else {}))
     if not os.path.isfile(config):
-        return config
+        return DemesneConfig(image=config)
     if os.path.basename(config) not in DemesneSandboxEnvironment.config_files():
-        raise ValueError(f"{config}: not supported by demesne: name an image, a Containerfile or a Dockerfile")
-    directory = os.path.dirname(os.path.abspath(config))
-    name = "local/inspect-" + hashlib.sha256(directory.encode()).hexdigest()[:16]
-    await _away(build, directory, name, "--file", os.path.abspath(config))
+        raise ValueError(f"{config}: not supported by demesne: name an image, a Containerfile, a Dockerfile or a compose file")
+    return DemesneConfig(image=await _built(config))
+
+
+async def _built(file: str) -> str:
+    directory = os.path.dirname(os.path.abspath(file))
+    name = "local/inspect-" + hashlib.sha256(os.path.abspath(file).encode()).hexdigest()[:16]
+    await _away(build, directory, name, "--file", os.path.abspath(file))
     return name

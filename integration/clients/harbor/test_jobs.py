@@ -1,0 +1,82 @@
+"""Jobs of Harbor's own program with its oracle agent, on the package's environment and on Harbor's own one for E2B.
+
+The tasks have the shapes of its template: the verifier in the agent's sandbox, one of its own, and networks per phase.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+IMAGE = os.environ["DEMESNE_TEST_IMAGE"]
+DOCKERFILE = f"FROM {IMAGE}\nRUN echo made > /made\nWORKDIR /app\n"
+REWARD = "#!/bin/bash\nif {check}; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n"
+PROBE = "curl -sf -m 10 http://a.example/; python3 -c 'import socket; socket.create_connection((\"b.example\", 80), 5)'"
+
+SHARED = {
+    "task.toml": 'schema_version = "1.4"\n[environment]\ncpus = 1\nmemory_mb = 512\n[environment.env]\nWHO = "task"\n',
+    "environment/Dockerfile": DOCKERFILE,
+    "solution/solve.sh": '#!/bin/bash\necho "$WHO $(cat /made) $(pwd)" > answer.txt\n',
+    "tests/test.sh": REWARD.format(check='[ "$(cat answer.txt)" = "task made /app" ]'),
+}
+SEPARATE = {
+    "task.toml": 'schema_version = "1.4"\nartifacts = ["/app/answer.txt"]\n[verifier]\nenvironment_mode = "separate"\n',
+    "environment/Dockerfile": DOCKERFILE,
+    "solution/solve.sh": "#!/bin/bash\necho 42 > answer.txt\n[ ! -e /expected ]\n",
+    "tests/Dockerfile": DOCKERFILE + "COPY . /tests/\nRUN echo 42 > /expected\n",
+    "tests/test.sh": REWARD.format(check="cmp /expected /app/answer.txt"),
+}
+NETWORK = {
+    "task.toml": 'schema_version = "1.4"\n[environment]\nnetwork_mode = "public"\n[agent]\nnetwork_mode = "no-network"\n'
+    '[verifier]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.example"]\n',
+    "environment/Dockerfile": DOCKERFILE,
+    "solution/solve.sh": f"#!/bin/bash\n({PROBE}) || echo closed > answer.txt\n",
+    "tests/test.sh": REWARD.format(check=f'[ "$(cat answer.txt)" = closed ] && ! ({PROBE})'),
+}
+REFUSED = SHARED | {"environment/docker-compose.yaml": "services:\n  main:\n    build: .\n"}
+REFUSED = {name: text for name, text in REFUSED.items() if name != "environment/Dockerfile"}
+FAILING = SHARED | {"environment/Dockerfile": f"FROM {IMAGE}\nRUN exit 7\n"}
+
+
+def write(directory, files):
+    for name, text in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    (directory / "instruction.md").write_text("Solve it.\n")
+
+
+def harbor(tmp_path, environment, **tasks):
+    """Runs a job, and returns the result of each trial by its task."""
+    for name, files in tasks.items():
+        write(tmp_path / "tasks" / name, files)
+    argv = [os.path.join(os.path.dirname(sys.executable), "harbor"), "run", "-p", str(tmp_path / "tasks"), "-a", "oracle"]
+    argv += ["-e", environment, "-o", str(tmp_path / "jobs"), "--quiet", "--yes", "-n", "3", "--max-retries", "0"]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("jobs/*/*/result.json")]
+    return {result["task_name"].rpartition("/")[2]: result for result in results}
+
+
+def rewards(results):
+    def of(result):
+        if error := result["exception_info"]:
+            return f"{error['exception_type']}: {error['exception_message']}"
+        return result["verifier_result"]["rewards"]["reward"]
+
+    return {name: of(result) for name, result in results.items()}
+
+
+@pytest.mark.parametrize("environment", ["demesne.harbor:DemesneEnvironment", "e2b"])
+def test_tasks(tmp_path, environment):
+    results = harbor(tmp_path, environment, shared=SHARED, separate=SEPARATE, network=NETWORK)
+    assert rewards(results) == {"shared": 1, "separate": 1, "network": 1}
+
+
+def test_refused(tmp_path):
+    got = rewards(harbor(tmp_path, "demesne.harbor:DemesneEnvironment", refused=REFUSED, failing=FAILING))
+    assert "docker-compose.yaml: not supported by demesne" in str(got["refused"])
+    assert "SandboxBuildFailedError" in str(got["failing"]) and "RUN exit 7" in str(got["failing"])

@@ -1,0 +1,29 @@
+"""What the adapters share: commands of another user, and the errors of paths."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+RUNUSER = "/usr/sbin/runuser"  # absolute: a PATH of the sandbox cannot replace it
+CLOSED = "none.invalid"  # a rule for a name that nobody has: set_network may open the sandbox's network later
+
+
+def as_user(argv: Sequence[str], user: str | int | None) -> list[str]:
+    """argv as a user runs it. Another user than root needs runuser in the image."""
+    return [*argv] if user in (None, "root", "0", 0) else [RUNUSER, "-u", str(user), "--", *argv]
+
+
+def check_file(info: Mapping[str, Any] | None, path: str, reads: bool) -> int:
+    """Raises the error of a path that is not a file, and returns the size of the file. info is the path's Sandbox.stat."""
+    if info is None:
+        if reads:
+            raise FileNotFoundError(f"{path}: no such file")
+        return 0
+    if info["is_dir"]:
+        raise IsADirectoryError(f"{path} is a directory")
+    if ("r" if reads else "w") not in info["mode"][1:4]:  # root may do it all the same, which no agent should see
+        raise PermissionError(f"{path}: permission denied")
+    return int(info["size"])

@@ -1,0 +1,157 @@
+"""An environment for Harbor. pip install demesne[harbor] installs what it needs; a job names it by its import path:
+
+    harbor run --environment-import-path demesne.harbor:DemesneEnvironment -p tasks -a oracle
+
+A task's Dockerfile is built by demesne. Network modes hold for each phase; an allowlist has names, *.names and addresses. GPUs and
+compose files are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+from typing import Any, override
+
+from harbor.environments.base import BaseEnvironment, ExecResult, SandboxBuildFailedError
+from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
+from harbor.environments.definition import COMPOSE_FILE_NAME, effective_exec_cwd, require_agent_environment_definition
+from harbor.environments.definition import should_use_prebuilt_docker_image as prebuilt
+from harbor.environments.tar_transfer import extract_dir, pack_dir_to_bytes
+from harbor.models.task.config import NetworkMode, NetworkPolicy
+
+from ._adapt import CLOSED, as_user
+from ._async import AsyncSandbox, _away
+from ._errors import DemesneError
+from ._sandbox import build
+
+MAX_ARCHIVE = 1 << 30  # bytes of a directory that is downloaded
+
+
+class DemesneEnvironment(BaseEnvironment):
+    """ttl is how many seconds the sandbox may stay unused."""
+
+    def __init__(self, *args: Any, ttl: int = 86400, **kwargs: Any) -> None:
+        self._ttl, self._made = ttl, None
+        super().__init__(*args, **kwargs)
+
+    _made: AsyncSandbox | None
+
+    @staticmethod
+    @override
+    def type() -> str:
+        return "demesne"
+
+    @classmethod
+    @override
+    def resource_capabilities(cls) -> EnvironmentResourceCapabilities:
+        return EnvironmentResourceCapabilities(cpu_limit=True, memory_limit=True, fractional_cpus=True)
+
+    @property
+    @override
+    def capabilities(self) -> EnvironmentCapabilities:
+        names = ("", "_hostnames", "_wildcard_hostnames", "_ipv4_addresses", "_ipv6_addresses", "_ipv4_cidrs", "_ipv6_cidrs")
+        return EnvironmentCapabilities(
+            disable_internet=True, dynamic_network_policy=True, **{"network_allowlist" + name: True for name in names}
+        )
+
+    @override
+    def _validate_definition(self) -> None:
+        require_agent_environment_definition(self.environment_dir, docker_image=self.task_env_config.docker_image)
+        if not self.task_env_config.docker_image and (self.environment_dir / COMPOSE_FILE_NAME).exists():
+            raise ValueError(f"{self.environment_dir / COMPOSE_FILE_NAME}: not supported by demesne: use a Dockerfile")
+
+    @property
+    def sandbox(self) -> AsyncSandbox:
+        if self._made is None:
+            raise RuntimeError("the environment is not started")
+        return self._made
+
+    def _rules(self, policy: NetworkPolicy) -> dict[str, Any]:
+        if policy.network_mode == NetworkMode.PUBLIC:
+            return {"mode": "open"}
+        # A rule for a name that nobody has keeps the network changeable, and allows nothing.
+        return {"mode": "none", "allow": [_rule(host) for host in policy.allowed_hosts] or [CLOSED]}
+
+    @override
+    async def start(self, force_build: bool) -> None:
+        image = self.task_env_config.docker_image
+        if not image or not prebuilt(self.environment_dir, docker_image=image, force_build=force_build):
+            image = f"local/harbor-{self.environment_id}"
+            try:
+                await _away(build, str(self.environment_dir), image)
+            except DemesneError as error:
+                raise SandboxBuildFailedError(str(error)) from error
+        rules = self._rules(self.network_policy)
+        self._made = await AsyncSandbox.create(
+            image, env=self._startup_env(), network=rules.pop("mode"), ttl=self._ttl, **rules, **self._limits()
+        )
+        await self.ensure_dirs(self._mount_targets(writable_only=True))
+        await self._upload_environment_dir_after_start()
+
+    def _limits(self) -> dict[str, Any]:
+        sizes = (("memory", self._effective_memory_mb), ("disk", self._effective_storage_mb))
+        return {"cpus": self._effective_cpus} | {key: size << 20 for key, size in sizes if size}
+
+    @override
+    async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
+        await self.sandbox.set_network(**self._rules(network_policy))
+
+    @override
+    async def stop(self, delete: bool) -> None:
+        if self._made:
+            await (self._made.kill() if delete else self._made.stop())
+            self._made = None
+
+    @override
+    async def exec(
+        self,
+        command: str,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> ExecResult:
+        """Runs a command. Raises SandboxLost if the sandbox or the server ended, and TimeoutError after timeout_sec."""
+        argv = as_user(["bash", "-c", command], self._resolve_user(user))
+        where = effective_exec_cwd(cwd, self.task_env_config.workdir, None)
+        done = await self.sandbox.run(argv, cwd=where, env=self._merge_env(env), timeout=timeout_sec)
+        if done.reason == "timed-out":
+            raise TimeoutError(f"command timed out after {timeout_sec} seconds")
+        if callback := self._output_callback():
+            await callback(done.stdout, "stdout")
+            await callback(done.stderr, "stderr")
+        return ExecResult(stdout=done.stdout, stderr=done.stderr, return_code=done.exit_code)
+
+    @override
+    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
+        await self.sandbox.files.write(target_path, await asyncio.to_thread(Path(source_path).read_bytes))
+
+    @override
+    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
+        data = await asyncio.to_thread(pack_dir_to_bytes, source_dir)
+        unpack = 'mkdir -p "$0" && tar -xf - --no-same-owner -C "$0"'
+        await self.sandbox.run(["sh", "-c", unpack, target_dir], input=data.getvalue(), check=True)
+
+    @override
+    async def download_file(self, source_path: str, target_path: Path | str) -> None:
+        await asyncio.to_thread(Path(target_path).write_bytes, await self.sandbox.files.read(source_path))
+
+    @override
+    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
+        done = await self.sandbox.run(["tar", "-cf", "-", "-C", source_dir, "."], check=True, max_output=MAX_ARCHIVE)
+        if done.truncated:
+            raise ValueError(f"{source_dir}: larger than {MAX_ARCHIVE} bytes: download parts of it")
+        await asyncio.to_thread(extract_dir, io.BytesIO(done.stdout_bytes), target_dir)
+
+
+def _rule(host: str) -> str:
+    """An entry of an allowlist as a rule: an address or a range stands for all of its ports."""
+    import ipaddress
+
+    try:
+        network = ipaddress.ip_network(host)
+    except ValueError:
+        return host
+    text = str(network.network_address) if network.num_addresses == 1 else str(network)
+    return f"[{text}]:*" if network.version == 6 else f"{text}:*"

@@ -1,0 +1,199 @@
+"""A sandbox client for the OpenAI Agents SDK. pip install demesne[openai-agents] installs what it needs.
+
+    from demesne.openai_agents import DemesneOptions, DemesneSandboxClient
+
+    config = RunConfig(sandbox=SandboxRunConfig(client=DemesneSandboxClient(), options=DemesneOptions(image="python")))
+    result = await Runner.run(agent, "…", run_config=config)
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+import uuid
+from pathlib import Path
+from typing import Any, Literal
+
+from agents.sandbox.errors import (
+    ExecTimeoutError,
+    ExecTransportError,
+    ExposedPortUnavailableError,
+    WorkspaceArchiveReadError,
+    WorkspaceArchiveWriteError,
+    WorkspaceReadNotFoundError,
+    WorkspaceStartError,
+)
+from agents.sandbox.manifest import Manifest
+from agents.sandbox.session import BaseSandboxClient, BaseSandboxClientOptions, BaseSandboxSession, SandboxSession, SandboxSessionState
+from agents.sandbox.session.workspace_payloads import coerce_write_payload
+from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
+from agents.sandbox.types import ExecResult, ExposedPortEndpoint, User
+from agents.sandbox.util.tar_utils import validate_tar_bytes
+
+from ._adapt import as_user
+from ._async import AsyncSandbox
+from ._errors import DemesneError, NotFound
+
+MAX_ARCHIVE = 1 << 30  # bytes of a workspace
+
+
+class DemesneOptions(BaseSandboxClientOptions):
+    """The arguments of Sandbox: sizes in bytes, and ttl in seconds."""
+
+    type: Literal["demesne"] = "demesne"
+    image: str | None = None
+    cpus: float | None = None
+    memory: int | None = None
+    disk: int | None = None
+    pids: int | None = None
+    network: str | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    ttl: int = 86400
+    exposed_ports: tuple[int, ...] = ()
+
+
+class DemesneSessionState(SandboxSessionState):
+    type: Literal["demesne"] = "demesne"
+    sandbox_id: str
+    options: DemesneOptions
+
+
+class DemesneSession(BaseSandboxSession):
+    state: DemesneSessionState
+
+    def __init__(self, sandbox: AsyncSandbox, state: DemesneSessionState) -> None:
+        self.sandbox, self.state = sandbox, state
+
+    async def exec(
+        self, *command: str | Path, timeout: float | None = None, shell: bool | list[str] = True, user: str | User | None = None
+    ) -> ExecResult:
+        argv = [str(part) for part in self._prepare_exec_command(*command, shell=shell, user=None)]
+        return await self._exec_internal(*as_user(argv, user.name if isinstance(user, User) else user), timeout=timeout)
+
+    async def _exec_internal(self, *command: str | Path, timeout: float | None = None) -> ExecResult:
+        argv = [str(part) for part in command]
+        try:
+            done = await self.sandbox.run(["sh", "-c", 'cd "$0" 2>/dev/null; exec "$@"', self.state.manifest.root, *argv], timeout=timeout)
+        except DemesneError as error:
+            raise ExecTransportError(command=argv, cause=error, message=str(error)) from error
+        if done.reason == "timed-out":
+            raise ExecTimeoutError(command=argv, timeout_s=timeout)
+        return ExecResult(stdout=done.stdout_bytes, stderr=done.stderr_bytes, exit_code=done.exit_code)
+
+    async def _resolve_exposed_port(self, port: int) -> ExposedPortEndpoint:
+        try:
+            host, _, listen = (await self.sandbox.publish(port)).rpartition(":")
+        except DemesneError as error:
+            raise ExposedPortUnavailableError(
+                port=port, exposed_ports=self.state.exposed_ports, reason="backend_unavailable", cause=error
+            ) from error
+        return ExposedPortEndpoint(host=host, port=int(listen), tls=False)
+
+    async def read(self, path: Path, *, user: str | User | None = None) -> io.IOBase:
+        if user is not None:
+            await self._check_read_with_exec(path, user=user)
+        where = (await self._validate_path_access(path)).as_posix()
+        try:
+            return io.BytesIO(await self.sandbox.files.read(where))
+        except NotFound as error:
+            raise WorkspaceReadNotFoundError(path=path, cause=error) from error
+        except DemesneError as error:
+            raise WorkspaceArchiveReadError(path=path, cause=error) from error
+
+    async def write(self, path: Path, data: io.IOBase, *, user: str | User | None = None) -> None:
+        if user is not None:
+            await self._check_write_with_exec(path, user=user)
+        payload = coerce_write_payload(path=path, data=data)
+        where = (await self._validate_path_access(path, for_write=True)).as_posix()
+        try:
+            await self.sandbox.files.write(where, payload.stream.read())
+        except DemesneError as error:
+            raise WorkspaceArchiveWriteError(path=path, cause=error) from error
+        if user is not None:
+            name = user.name if isinstance(user, User) else user
+            await self.sandbox.run(["chown", name, where], check=True)
+
+    async def running(self) -> bool:
+        try:
+            return (await self.sandbox.info())["state"] == "running"
+        except NotFound:
+            return False
+
+    async def persist_workspace(self) -> io.IOBase:
+        skip = [f"--exclude=./{path.as_posix()}" for path in sorted(self._persist_workspace_skip_relpaths())]
+        root = self._workspace_root_path()
+        try:
+            done = await self.sandbox.run(
+                ["tar", "-cf", "-", *skip, "-C", root.as_posix(), "."], check=True, max_output=MAX_ARCHIVE
+            )
+        except DemesneError as error:
+            raise WorkspaceArchiveReadError(path=root, cause=error) from error
+        if done.truncated:
+            raise WorkspaceArchiveReadError(path=root, context={"reason": f"larger than {MAX_ARCHIVE} bytes"})
+        return io.BytesIO(done.stdout_bytes)
+
+    async def hydrate_workspace(self, data: io.IOBase) -> None:
+        root, raw = self._workspace_root_path(), data.read()
+        try:
+            validate_tar_bytes(raw, allow_external_symlink_targets=False)
+            unpack = f"mkdir -p {shlex.quote(root.as_posix())} && tar -xf - -C {shlex.quote(root.as_posix())}"
+            await self.sandbox.run(unpack, input=raw, check=True)
+        except (ValueError, OSError, DemesneError) as error:
+            raise WorkspaceArchiveWriteError(path=root, cause=error) from error
+
+    async def _shutdown_backend(self) -> None:
+        await self.sandbox.kill()
+
+
+class DemesneSandboxClient(BaseSandboxClient[DemesneOptions]):
+    backend_id = "demesne"
+    supports_default_options = True
+
+    async def create(
+        self,
+        *,
+        snapshot: SnapshotSpec | SnapshotBase | None = None,
+        manifest: Manifest | None = None,
+        options: DemesneOptions | None = None,
+    ) -> SandboxSession:
+        manifest, options = manifest or Manifest(), options or DemesneOptions()
+        self._validate_manifest_for_create(manifest)
+        session_id = uuid.uuid4()
+        sandbox = await self._made(options)
+        state = DemesneSessionState(
+            session_id=session_id, manifest=manifest, snapshot=resolve_snapshot(snapshot, str(session_id)),
+            sandbox_id=sandbox.id, options=options, exposed_ports=options.exposed_ports,
+        )
+        return self._wrap_session(DemesneSession(sandbox, state))
+
+    async def _made(self, options: DemesneOptions) -> AsyncSandbox:
+        arguments: dict[str, Any] = options.model_dump(exclude={"exposed_ports"})
+        del arguments["type"]  # which the base class always adds
+        try:
+            return await AsyncSandbox.create(**arguments)
+        except DemesneError as error:
+            raise WorkspaceStartError(path=Path("/"), cause=error, message=f"make sandbox: {error}") from error
+
+    async def delete(self, session: SandboxSession) -> SandboxSession:
+        inner = session._inner
+        if not isinstance(inner, DemesneSession):
+            raise TypeError("DemesneSandboxClient.delete expects a session of this client")
+        await inner.shutdown()
+        return session
+
+    async def resume(self, state: SandboxSessionState) -> SandboxSession:
+        """Finds the sandbox, or makes another one, whose workspace comes from the snapshot."""
+        if not isinstance(state, DemesneSessionState):
+            raise TypeError("DemesneSandboxClient.resume expects a state of this client")
+        try:
+            sandbox, found = await AsyncSandbox.connect(state.sandbox_id), True
+        except NotFound:
+            sandbox, found = await self._made(state.options), False
+            state.sandbox_id, state.workspace_root_ready = sandbox.id, False
+        inner = DemesneSession(sandbox, state)
+        inner._set_start_state_preserved(found)
+        return self._wrap_session(inner)
+
+    def deserialize_session_state(self, payload: dict[str, object]) -> SandboxSessionState:
+        return self._deserialize_session_state_payload(payload, DemesneSessionState)

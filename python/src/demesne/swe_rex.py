@@ -1,0 +1,115 @@
+"""A deployment for SWE-ReX, as SWE-agent uses it. pip install demesne[swe-rex] installs what it needs.
+
+    from demesne.swe_rex import DemesneDeployment
+
+    deployment = DemesneDeployment("local/swe", memory=2 << 30)
+    await deployment.start()
+    await deployment.runtime.execute(Command(command=["id"]))
+
+The program swerex-remote must be in the image, in mounts, or named by command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from swerex.deployment.abstract import AbstractDeployment
+from swerex.deployment.hooks.abstract import CombinedDeploymentHook, DeploymentHook
+from swerex.exceptions import DeploymentNotStartedError, DeploymentStartupError
+from swerex.runtime.remote import RemoteRuntime
+from swerex.utils.log import get_logger
+
+from ._async import AsyncSandbox
+from ._errors import DemesneError, SandboxLost
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Sequence
+
+    from swerex.runtime.abstract import IsAliveResponse
+
+PORT = 8000  # within the sandbox
+
+
+class DemesneDeployment(AbstractDeployment):
+    """Runs SWE-ReX's server in a sandbox, whose port it publishes to this machine.
+
+    image and options are the arguments of Sandbox. command is the program and its first arguments. start raises
+    DeploymentStartupError if the sandbox cannot be made, or the server does not answer within startup_timeout seconds.
+    """
+
+    def __init__(
+        self,
+        image: str | None = None,
+        *,
+        command: Sequence[str] = ("swerex-remote",),
+        startup_timeout: float = 180.0,
+        timeout: float = 60.0,
+        logger: logging.Logger | None = None,
+        **options: Any,
+    ) -> None:
+        self._image, self._options, self._command = image, options, list(command)
+        self._startup_timeout, self._timeout = startup_timeout, timeout
+        self.logger = logger or get_logger("rex-deploy")
+        self.sandbox: AsyncSandbox | None = None
+        self._runtime: RemoteRuntime | None = None
+        self._server: asyncio.Task[Any] | None = None
+        self._hooks = CombinedDeploymentHook()
+
+    def add_hook(self, hook: DeploymentHook) -> None:
+        self._hooks.add_hook(hook)
+
+    @property
+    def runtime(self) -> RemoteRuntime:
+        if self._runtime is None:
+            raise DeploymentNotStartedError()
+        return self._runtime
+
+    async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
+        return await self.runtime.is_alive(timeout=timeout)
+
+    async def start(self) -> None:
+        try:
+            self._hooks.on_custom_step("Starting sandbox")
+            self.sandbox = await AsyncSandbox.create(self._image, **self._options)
+            token = secrets.token_hex(16)
+            host, _, port = (await self.sandbox.publish(PORT)).rpartition(":")
+            self._hooks.on_custom_step("Starting runtime")
+            self._server = asyncio.ensure_future(
+                self.sandbox.run([*self._command, "--auth-token", token, "--port", str(PORT)], max_output=1 << 16)
+            )
+            self._runtime = RemoteRuntime(auth_token=token, host=f"http://{host}", port=int(port), timeout=self._timeout)
+            await self._answers()
+        except (DemesneError, TimeoutError) as error:
+            await self.stop()
+            raise DeploymentStartupError(str(error)) from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _answers(self) -> None:
+        """Waits for the server. Raises TimeoutError, or SandboxLost if it ended."""
+        end = asyncio.get_running_loop().time() + self._startup_timeout
+        while not await self.runtime.is_alive(timeout=1):
+            assert self._server
+            if self._server.done():
+                done = self._server.result()  # raises the error of a program that does not exist
+                raise SandboxLost(f"{self._command[0]} ended: {done.stderr.strip()[-1000:] or done.reason}")
+            if asyncio.get_running_loop().time() > end:
+                raise TimeoutError(f"{self._command[0]} does not answer within {self._startup_timeout} s")
+            await asyncio.wait([self._server], timeout=0.05)
+
+    async def stop(self) -> None:
+        """Ends the sandbox. It is no error if nothing was started."""
+        runtime, sandbox, server = self._runtime, self.sandbox, self._server
+        self._runtime = self.sandbox = self._server = None
+        try:
+            if runtime and server and not server.done():
+                await runtime.close()
+        finally:
+            if sandbox:
+                await sandbox.kill()
+            if server:
+                await asyncio.gather(server, return_exceptions=True)

@@ -1,0 +1,133 @@
+"""A runtime for verifiers. pip install demesne[verifiers] installs what it needs.
+
+    from demesne.verifiers import DemesneConfig, DemesneRuntime
+
+    runtime = DemesneRuntime(DemesneConfig(image="python", allow=["a.example"]))
+    await runtime.start()
+    print(await runtime.run(["id"], {}))
+    await runtime.stop()
+
+Setup has the network that the operator allows; prepare_execution then restricts it to the configuration's.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import shlex
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from verifiers.v1.configs.runtime import NetworkPolicyConfig
+from verifiers.v1.errors import SandboxError
+from verifiers.v1.runtimes.base import BaseRuntimeInfo, ProgramResult, Runtime, register
+
+from ._adapt import as_user
+from ._async import AsyncSandbox
+from ._errors import DemesneError
+
+
+class DemesneConfig(NetworkPolicyConfig):
+    """image is one of Sandbox. memory and disk are GB, as elsewhere in verifiers. Without a network rule the sandbox has the
+    mode setup_network also during execution.
+    """
+
+    type: Literal["demesne"] = "demesne"
+    image: str | None = None
+    workdir: str | None = None
+    cpu: float | None = None
+    memory: float | None = None
+    disk: float | None = None
+    setup_network: str = "open"
+    ttl: int = 86400
+
+
+class DemesneRuntimeInfo(DemesneConfig, BaseRuntimeInfo):
+    pass
+
+
+class DemesneRuntime(Runtime):
+    supports_user: ClassVar[bool] = True
+
+    def __init__(self, config: DemesneConfig, name: str | None = None) -> None:
+        super().__init__(name)
+        self.config = config.model_copy(update={"workdir": config.workdir or "/app"})
+        self.info = DemesneRuntimeInfo(**self.config.model_dump())
+        self._made: AsyncSandbox | None = None
+        register(self)
+
+    @property
+    def sandbox(self) -> AsyncSandbox:
+        if self._made is None:
+            raise SandboxError("the runtime is not started")
+        return self._made
+
+    async def start(self) -> None:
+        config = self.config
+        limits: dict[str, Any] = {"cpus": config.cpu}
+        limits |= {key: int(size * (1 << 30)) for key, size in (("memory", config.memory), ("disk", config.disk)) if size}
+        try:
+            self._made = await AsyncSandbox.create(config.image, network=config.setup_network, ttl=config.ttl, **limits)
+            await self.sandbox.files.make_dir(config.workdir)
+        except DemesneError as error:
+            raise SandboxError(f"make sandbox: {error}") from error
+        self.info.id = self.sandbox.id
+
+    def cleanup(self) -> None:
+        if self._made:
+            self._made.sandbox.kill()
+            self._made = None
+
+    async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
+        try:
+            done = await self.sandbox.run(as_user(argv, self.user), env=self.process_env(env), cwd=self.config.workdir)
+        except DemesneError as error:
+            raise SandboxError(f"run {argv[0]}: {error}") from error
+        if done.reason not in ("exited", "signaled", "timed-out"):
+            raise SandboxError(f"run {argv[0]}: ended by {done.reason} {done.detail}")
+        if done.truncated:
+            raise SandboxError(f"run {argv[0]}: more output than the bound: write it to a file")
+        return ProgramResult(done.exit_code, done.stdout, done.stderr)
+
+    async def run_background(self, argv: list[str], env: dict[str, str], log: str) -> None:
+        command = f"nohup {shlex.join(argv)} > {shlex.quote(log)} 2>&1 &"
+        result = await self.run(["sh", "-c", command], env)
+        if result.exit_code:
+            raise SandboxError(f"start {argv[0]}: {result.stderr.strip()}")
+
+    async def _read(self, path: str, max_bytes: int | None = None) -> bytes:
+        if max_bytes is not None or self.user:
+            return await super()._read(path, 1 << 30 if max_bytes is None else max_bytes)
+        try:
+            data: bytes = await self.sandbox.files.read(posixpath.join(self.config.workdir, path))
+        except DemesneError as error:
+            raise SandboxError(f"read {path!r}: {error}") from error
+        return data
+
+    async def write(self, path: str, data: bytes) -> None:
+        path = posixpath.join(self.config.workdir, path)
+        try:
+            await self.sandbox.files.write(path, data)
+        except DemesneError as error:
+            raise SandboxError(f"write {path!r}: {error}") from error
+        if self.user:
+            await self.with_user(None).run(["chown", self.user, path], {})
+
+    async def prepare_execution(self, routes: list[str] | None) -> None:
+        if not self.network_restricted:
+            return
+        rules: dict[str, Any] = {"mode": self.config.setup_network}
+        if routes is not None:
+            rules["deny"] = [rule for rule in self.config.block if rule != "*"]
+            if "*" not in self.config.allow:
+                hosts = [urlsplit(route).netloc for route in routes]
+                rules = {"allow": list(dict.fromkeys([*hosts, *self.config.allow]))}
+        try:
+            await self.sandbox.set_network(**rules)
+        except DemesneError as error:
+            raise SandboxError(f"restrict the network: {error}") from error
+
+    async def expose(self, port: int) -> str:
+        try:
+            return f"http://{await self.sandbox.publish(port)}"
+        except DemesneError as error:
+            raise SandboxError(f"publish port {port}: {error}") from error
