@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -86,10 +87,13 @@ func (n *internet) outputNames(open func(*internet) *pageTab, acts []string) {
 	p := open(n)
 	p.output(`<h1>cleaned</h1>`+leaking("leak.test"), false)
 	p.inFrame("cleaned")
-	for i := range leaks { // alone: an element of the others may hide it
-		p.output(fmt.Sprintf("<p>one-%d</p>", i)+row(i, fmt.Sprintf("alone-%d.leak.test", i)), false)
-		p.inFrame(fmt.Sprintf("one-%d", i))
+	var alone, texts []string // an element of the others may hide one
+	for i := range leaks {
+		texts = append(texts, fmt.Sprintf("one-%d.", i))
+		alone = append(alone, "<p>"+texts[i]+"</p>"+row(i, fmt.Sprintf("alone-%d.leak.test", i)))
 	}
+	p.outputs(alone...)
+	p.inFrame(texts...)
 	p.looks()
 	p.output(`<h1>ran</h1>`+strings.Replace(leaking("known.test"), "<plaintext>", "", 1), true)
 	eventually(n, "a query of an output with its scripts", func() bool { return len(names.Below("known.test")) > 0 })
@@ -122,11 +126,16 @@ func (p *pageTab) looksUp(names *fixture.Names, acts []string) {
 // output shows an HTML output, as the view of outputs does.
 func (p *pageTab) output(html string, scripts bool) {
 	p.t.Helper()
-	p.check(p.Eval(`import("/page/show.js").then(m => {
-		const e = m.html(`+quote(html)+`);
-		document.getElementById("main").replaceChildren(e);
-		if (`+fmt.Sprint(scripts)+`) e.querySelector("button").click();
-	})`, nil))
+	p.outputs(html)
+	if scripts {
+		p.check(p.Eval(`document.querySelector("#main button").click()`, nil))
+	}
+}
+
+// outputs shows HTML outputs one below the other, each in a frame of its own.
+func (p *pageTab) outputs(html ...string) {
+	p.t.Helper()
+	p.check(p.Eval(`import("/page/show.js").then(m => document.getElementById("main").replaceChildren(...`+string(must(json.Marshal(html)))+`.map(text => m.html(text))))`, nil))
 }
 
 // looks shows an output such as those of pandas and of programs that draw, and checks what a reader sees of it.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"demesne/integration/fixture"
 )
@@ -79,7 +78,7 @@ func (p *pageBrowser) shownInTerminal(text string) {
 // terminalHas waits until an expression in the terminal's frame has a text.
 func (p *pageBrowser) terminalHas(expression, text string) {
 	p.t.Helper()
-	if p.frames(15*time.Second, expression, text) {
+	if p.frames(expression, text) {
 		return
 	}
 	p.check(p.Screenshot(p.t.(*box).dir + "/terminal.png"))
@@ -138,18 +137,19 @@ func (p *pageBrowser) files(at string) {
 	}
 }
 
-// inFrame waits until a frame shows a text.
-func (p *pageTab) inFrame(text string) {
+// inFrame waits until frames show all texts.
+func (p *pageTab) inFrame(texts ...string) {
 	p.t.Helper()
-	if !p.frames(10*time.Second, `document.body.innerText`, text) {
-		p.t.Fatalf("no frame shows %q", text)
+	if !p.frames(`document.body.innerText`, texts...) {
+		p.t.Fatalf("no frame shows one of %q", texts)
 	}
 }
 
-// frames waits until an expression in one of the frames has a text, and says whether it came within the limit.
-func (p *pageTab) frames(limit time.Duration, expression, text string) bool {
-	return fixture.Poll(limit, func() bool {
-		return slices.ContainsFunc(p.EvalFrames(expression), func(shown string) bool { return strings.Contains(shown, text) })
+// frames waits until an expression has these texts in the frames.
+func (p *pageTab) frames(expression string, texts ...string) bool {
+	return fixture.Poll(patience, func() bool {
+		all := strings.Join(p.EvalFrames(expression), "\n")
+		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(all, text) })
 	})
 }
 
