@@ -311,6 +311,8 @@ func (p *bareProcess) Wait(context.Context) (*runner.Result, error) {
 	return r, nil
 }
 
+func (p *bareProcess) Number() int { return p.cmd.Process.Pid }
+
 func (p *bareProcess) Stages() []runner.Stage { return []runner.Stage{{Name: "exec", MS: 1}} }
 
 func (p *bareProcess) Terminal() *os.File { return p.tty }

@@ -139,6 +139,7 @@ func say(cmd runner.Command) Process {
 // ended is a Process that has ended with this exit code.
 type ended int
 
+func (ended) Number() int                 { return 0 }
 func (ended) Terminal() *os.File          { return nil }
 func (ended) Signal(unix.Signal) error    { return nil }
 func (ended) Resize(runner.Winsize) error { return nil }

@@ -46,6 +46,7 @@ type Sandbox struct {
 
 // Process is a command in a sandbox: see client.Process.
 type Process interface {
+	Number() int // its pid in the sandbox
 	Terminal() *os.File
 	Signal(syscall.Signal) error
 	Resize(runner.Winsize) error

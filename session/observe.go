@@ -341,14 +341,6 @@ type observedProcess struct {
 	once    sync.Once
 }
 
-// Number returns the pid inside the sandbox, as process.Number does.
-func (p *observedProcess) Number() int {
-	if n, ok := p.Process.(interface{ Number() int }); ok {
-		return n.Number()
-	}
-	return 0
-}
-
 func (p *observedProcess) Wait(ctx context.Context) (*runner.Result, error) {
 	r, err := p.Process.Wait(ctx)
 	if ctx.Err() == nil || r != nil {

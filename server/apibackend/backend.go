@@ -291,11 +291,3 @@ type process struct {
 func (p process) Shown(from io.Reader) io.ReadCloser {
 	return p.sandbox.backend.Service.Hidden(p.sandbox.ID).Live(from)
 }
-
-// Number returns the process's pid inside the sandbox.
-func (p process) Number() int {
-	if n, ok := p.Process.(interface{ Number() int }); ok {
-		return n.Number()
-	}
-	return 0
-}

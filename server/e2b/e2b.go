@@ -98,12 +98,6 @@ const (
 	maxUploadBody = 4 << 30            // files for a build
 )
 
-// Sandbox reports whether a request is for a port of a sandbox, and not for the API.
-func (s *Server) Sandbox(r *http.Request) bool {
-	_, _, ok := s.opts.target(r)
-	return ok
-}
-
 // target returns the sandbox and the port that a request names in its headers or its Host. Without an id they disagree, or
 // name none: serveSandbox refuses it.
 //
