@@ -97,7 +97,7 @@ func TestSessionKeyDiffers(t *testing.T) {
 	b.must(append([]string{"rm"}, strings.Fields(b.must("ls", "-q"))...)...)
 }
 
-// TestSessionKeyPublish checks that a sandbox with a key that publishes ports is found by the same flags.
+// TestSessionKeyPublish checks that the same flags find the keyed sandbox again that publishes ports.
 func TestSessionKeyPublish(t *testing.T) {
 	b := newBox(t)
 	create := []string{"create", "--key", "web", "--publish", freePort(t) + ":3000"}

@@ -38,8 +38,8 @@ const (
 	halfQuery  = "login"
 )
 
-// Login checks a token, sets the cookie, and returns the other half. The login is worth no more than the token: it ends
-// with it.
+// Login checks a token. It sets a cookie with one half of the login, and returns the other half. The login ends with the
+// token.
 func (a *Access) Login(w http.ResponseWriter, r *http.Request, token string) (c Caller, half string, err error) {
 	if c, err = a.Of(token); err != nil || !fromOwnPage(r) {
 		return Caller{}, "", ErrUnauthorized

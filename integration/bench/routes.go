@@ -31,7 +31,7 @@ func routes(m *machine) error {
 		took[f[2]] = time.Duration(n * float64(time.Microsecond))
 	}
 	if len(took) != 2 {
-		return fmt.Errorf("read what the benchmark of routes measured: %s", out)
+		return fmt.Errorf("read results of the route benchmark: %s", out)
 	}
 	m.atMost("server-sent event, through a route over direct", took["route"]-took["direct"], time.Millisecond)
 	return nil

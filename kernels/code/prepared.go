@@ -65,7 +65,7 @@ func (p *prepared) wordOf(ctx context.Context, o Options) (word string, ok bool)
 	return fmt.Sprintf("%q %q %q %s", o.Language.Name, o.Kernel, o.Dir, word), ok
 }
 
-// take returns a session that was started ahead, or one that start starts, and prepares for the next request.
+// take returns a session that was started in advance, or calls start. It then prepares a session for the next request.
 func (p *prepared) take(ctx context.Context, o Options, start func() (*Session, error)) (*Session, error) {
 	word, ok := p.wordOf(ctx, o)
 	if ok {

@@ -9,8 +9,8 @@ import (
 	"demesne/runner/ipc"
 )
 
-// Layer writes to a file or pipe, as a tar, the nth layer that a sandbox has above its image. 0 is the lowest; at least one
-// exists. If n is their number, the file stays empty. The sandbox must have no processes; for a running sandbox use a
+// Layer writes a layer that a sandbox has above its image to a file or pipe, as a tar. 0 is the lowest; at least one exists.
+// If n is the number of layers, the file stays empty. The sandbox must have no processes; for a running sandbox use a
 // [Client.Snapshot].
 func (c *Client) Layer(ctx context.Context, idOrName string, n int, o runner.LayerOptions, to *os.File) (runner.Layered, error) {
 	var l runner.Layered

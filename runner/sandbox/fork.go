@@ -55,8 +55,8 @@ func admitUppers(i runner.Info) error {
 	return nil
 }
 
-// fork writes the record of the new sandbox. All its files are in layers below it, which the caller holds locks
-// on.
+// fork writes the record of the new sandbox. All its files are in layers below it, and the caller holds
+// their locks.
 func (m *Machine) fork(d *store.Store, from store.Record, t api.ForkRequest) (runner.Forked, error) {
 	dir, err := d.New(cmp.Or(t.ID, NewID()))
 	if err != nil {

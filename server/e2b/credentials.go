@@ -14,7 +14,7 @@ func (e *entry) authorize(a *server.Access, w http.ResponseWriter, r *http.Reque
 		if e.running() {
 			return f
 		}
-		return func() { unreachable(w, e.rec.ID, 0, "The sandbox was not found") }
+		return func() { unfound(w, e.rec.ID) }
 	}
 	// Exactly one credential is read, and that one is counted. Beside a right one, a guess would not be.
 	access, traffic, signature := r.Header.Get("X-Access-Token"), r.Header.Get("E2b-Traffic-Access-Token"), signatureOf(r)

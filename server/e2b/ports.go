@@ -80,6 +80,9 @@ func (c contained) WriteHeader(status int) {
 // Unwrap is for [http.ResponseController].
 func (c contained) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
+// unfound answers that a sandbox does not exist, or does not run, in the same form.
+func unfound(w http.ResponseWriter, id string) { unreachable(w, id, 0, "The sandbox was not found") }
+
 // unreachable answers that a sandbox does not run, or that a port of it does not answer, in the form of E2B's proxy. The
 // SDKs recognize a sandbox that does not run by status 502.
 func unreachable(w http.ResponseWriter, id string, port uint16, text string) {

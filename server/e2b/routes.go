@@ -142,7 +142,7 @@ func (s *Server) serveSandbox(w http.ResponseWriter, r *http.Request, id string,
 	}
 	e := s.store.get(id)
 	if e == nil || !e.running() && !e.wakes(r, port) {
-		unreachable(w, id, 0, "The sandbox was not found")
+		unfound(w, id)
 		return
 	}
 	if port == 0 {

@@ -75,7 +75,7 @@ func newCollector(getenv func(string) string) (*collector, error) {
 	return c, err
 }
 
-// tlsOf returns the configuration for files with certificates. Each may be empty.
+// tlsOf returns the TLS configuration for these files. Each name may be empty.
 func tlsOf(authority, certificate, key string) (*tls.Config, error) {
 	config := &tls.Config{}
 	if authority != "" {

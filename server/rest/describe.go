@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"demesne/client"
+	"demesne/runner/ipc"
 )
 
 //go:embed describe.json
@@ -72,7 +73,7 @@ var problems = []struct {
 	{403, "Only the operator may do this, or the policy does not allow it", "only the operator may do this", func(_ string, op *huma.Operation) bool {
 		return slices.Contains([]string{"remove-image", "verify-audit"}, op.OperationID) || strings.HasPrefix(op.OperationID, "host-")
 	}},
-	{404, "Nothing of this name is the caller's", "find sandbox \"x\": no such sandbox", func(path string, _ *huma.Operation) bool { return strings.Contains(path, "{") }},
+	{404, "Nothing of this name is the caller's", ipc.NoSuchSandbox("x").Error(), func(path string, _ *huma.Operation) bool { return strings.Contains(path, "{") }},
 	{409, "The name is in use, or the sandbox is in a state that does not allow it", "sandbox \"x\": exists already", func(path string, op *huma.Operation) bool {
 		return strings.HasPrefix(path, "/v1/sandboxes") && op.Method != http.MethodGet || op.OperationID == "remove-image" || op.OperationID == "host-approve" || op.OperationID == "host-refuse"
 	}},
