@@ -16,6 +16,8 @@ func TestWrap(t *testing.T) {
 			`{"a": 1.50, "mcpServers": {"x": {"command": "/d/demesne", "args": ["mcp","wrap","--egress","package-managers","--secret","KEY=env:KEY","--secret-for","KEY=api.test","--env","B","--","npx","-y","srv"], "env": {"KEY": "v", "B": "w"}}, "y": {"command": "z"}}}`},
 		{"opencode", `{"mcp": {"x": {"type": "local", "command": ["srv", "1"]}}}`,
 			`{"mcp": {"x": {"type": "local", "command": ["/d/demesne","mcp","wrap","--egress","package-managers","--secret","KEY=env:KEY","--secret-for","KEY=api.test","--","srv","1"]}}}`},
+		{"vscode", "{\"servers\": {\n  // mine, and {\n  \"x\": {\"command\": \"srv\",},\n},}",
+			"{\"servers\": {\n  // mine, and {\n  \"x\": {\n      \"args\": [\"mcp\",\"wrap\",\"--egress\",\"package-managers\",\"--secret\",\"KEY=env:KEY\",\"--secret-for\",\"KEY=api.test\",\"--\",\"srv\"],\"command\": \"/d/demesne\",},\n},}"},
 		{"codex", "model = \"m\"\n[mcp_servers.x]\ncommand = \"npx\" \nargs = [\"srv\"]\nstartup_timeout_sec = 5\n[mcp_servers.x.env]\nB = \"w\"\n",
 			"model = \"m\"\n[mcp_servers.x]\ncommand = \"/d/demesne\"\nargs = [\"mcp\",\"wrap\",\"--egress\",\"package-managers\",\"--secret\",\"KEY=env:KEY\",\"--secret-for\",\"KEY=api.test\",\"--env\",\"B\",\"--\",\"npx\",\"srv\"]\nstartup_timeout_sec = 5\n[mcp_servers.x.env]\nB = \"w\"\n"},
 	} {
