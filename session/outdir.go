@@ -38,8 +38,8 @@ func elsewhere(err error) error {
 	return text.Hinted(err, "set --out DIR for this run, or DEMESNE_OUTPUT_ROOT for all runs")
 }
 
-// outName returns a name for an output directory. It is unique, and sorts by time.
-func outName() string {
+// OutputName returns a name for an output directory. It is unique, and sorts by time.
+func OutputName() string {
 	return stamped(time.Now(), fmt.Sprintf("%0*x", randomDigits, rand.Uint32()))
 }
 
@@ -70,7 +70,7 @@ func (o *outDir) name() string {
 	if o.fresh {
 		return filepath.Base(o.path)
 	}
-	return outName()
+	return OutputName()
 }
 
 // mkdirAll is os.MkdirAll that records the directories it creates.

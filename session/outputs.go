@@ -99,7 +99,7 @@ func (u outputs) fresh(o *outDir, name string) error {
 		real, err = writableDir(root)
 	}
 	for err == nil {
-		o.path = filepath.Join(real, cmp.Or(name, outName()))
+		o.path = filepath.Join(real, cmp.Or(name, OutputName()))
 		if err = os.Mkdir(o.path, ownerOnly); err == nil {
 			o.made, o.fresh = append(o.made, o.path), true
 			break

@@ -49,7 +49,7 @@ func (f children) begin(name, tool string) (c *child, drop func(), err error) {
 		n.calls.Done()
 		return nil, nil, err
 	}
-	c = &child{name: name, tool: tool, id: newRunID(), out: filepath.Join(n.dirs.out, childDir, name), dir: dir}
+	c = &child{name: name, tool: tool, id: session.OutputName(), out: filepath.Join(n.dirs.out, childDir, name), dir: dir}
 	return c, func() {
 		dir.Close()
 		removeChildDir(n.dirs.outDir, name)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -19,7 +20,7 @@ func (n *node) narrow(mode string, domains []string, asked bool) (string, error)
 	case mode == runner.OpenEgress:
 		return "", n.offered().RefuseOpen()
 	case !slices.Contains(known, mode):
-		return "", fmt.Errorf("egress mode %q is not in the allowlist (%s)", mode, join(append(known, runner.OpenEgress)))
+		return "", fmt.Errorf("egress mode %q is not in the allowlist (%s)", mode, strings.Join(append(known, runner.OpenEgress), ", "))
 	case !asked && n.reach().permits(reach{mode: mode}) != nil:
 		mode = runner.NoEgress
 	}

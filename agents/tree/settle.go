@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"demesne/agents"
 	"demesne/runner"
@@ -36,7 +37,7 @@ func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*ag
 	if err != nil && res.Result.ExitCode == 0 {
 		res.Result.ExitCode = ExitFailed
 	}
-	res.Result.Out, res.Result.Started, res.Result.Seconds = n.dirs.out, n.began.UTC(), sinceSeconds(n.began)
+	res.Result.Out, res.Result.Started, res.Result.Seconds = n.dirs.out, n.began.UTC(), time.Since(n.began).Truncate(time.Millisecond).Seconds()
 	answer := a.events.Final()
 	res.Stdout = session.Tail{Text: answer, Bytes: int64(len(answer))}
 	reason := reasonOf(res.Result, err)

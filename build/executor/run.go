@@ -43,7 +43,7 @@ func (s *stage) run(ctx context.Context, r *containerfile.Run, text string) erro
 	}
 	defer context.AfterFunc(ctx, func() { p.Signal(syscall.SIGKILL) })()
 	var wg sync.WaitGroup
-	shown := s.show.output(s)
+	shown := s.task.output
 	wg.Go(func() { io.Copy(shown, out) })
 	res, err := p.Wait(context.WithoutCancel(ctx))
 	wg.Wait()

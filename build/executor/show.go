@@ -2,7 +2,6 @@ package executor
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"sync"
@@ -241,9 +240,6 @@ func (p *pulled) layer(e events.Event) {
 	}
 	p.task.output.status(text.FormatBytes(bytes) + " of " + text.FormatBytes(total))
 }
-
-// output returns the writer for the output of a stage's step. It must be closed.
-func (w *show) output(s *stage) io.WriteCloser { return s.task.output }
 
 // lines takes the output of a command. It prints whole lines behind a head, or keeps the last ones. Longer ones are cut.
 // Text that a carriage return ends is replaced by what follows.
