@@ -40,10 +40,10 @@ func (p *Project) Branch(name string) (b *Branch, err error) {
 	if info, err := os.Lstat(b.repo); err != nil || !info.IsDir() {
 		return nil, text.Hinted(errors.New("--branch: the working directory is in no git repository"), "git init, git add and git commit make one")
 	}
-	if b.format, err = p.Git("rev-parse", "--show-object-format"); err != nil {
+	if b.format, err = p.git("rev-parse", "--show-object-format"); err != nil {
 		return nil, fmt.Errorf("--branch: %w", err)
 	}
-	if b.base, err = p.Git("rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err != nil {
+	if b.base, err = p.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err != nil {
 		return nil, text.Hinted(errors.New("--branch: the repository has no commit"), "commit first: the agent works on a clone of the last commit")
 	}
 	b.Name = b.freeName(name)
@@ -53,7 +53,7 @@ func (p *Project) Branch(name string) (b *Branch, err error) {
 // freeName returns the name of a branch that can be made.
 func (b *Branch) freeName(last string) string {
 	taken := func(name string) bool {
-		_, err := b.project.Git("rev-parse", "--verify", "--quiet", "refs/heads/"+name)
+		_, err := b.project.git("rev-parse", "--verify", "--quiet", "refs/heads/"+name)
 		return err == nil
 	}
 	group := "demesne/"
@@ -70,7 +70,7 @@ func (b *Branch) freeName(last string) string {
 // Group changes the name until no attempts of earlier sessions have it: each attempt gets a branch NAME/attempt-N.
 func (b *Branch) Group() error {
 	for name, n := b.Name, 2; n < 100; n++ {
-		if _, err := b.project.Git("rev-parse", "--verify", "--quiet", "refs/heads/"+b.Name+"/attempt-1"); err != nil {
+		if _, err := b.project.git("rev-parse", "--verify", "--quiet", "refs/heads/"+b.Name+"/attempt-1"); err != nil {
 			return nil
 		}
 		b.Name = fmt.Sprintf("%s-%d", name, n)
@@ -235,7 +235,7 @@ func (b *Branch) receive(bundle string) (count string, err error) {
 		count, err = strict("rev-list", "--count", b.base+".."+tip)
 	}
 	if err == nil {
-		_, err = b.project.Git("update-ref", "-m", "demesne: work of an agent", ref, tip, "")
+		_, err = b.project.git("update-ref", "-m", "demesne: work of an agent", ref, tip, "")
 	}
 	return count, err
 }

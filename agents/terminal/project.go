@@ -158,8 +158,8 @@ func (p *Project) Identity(agent string) []string {
 	return git.Identity(cmp.Or(name, agent), cmp.Or(email, agent+"@localhost"))
 }
 
-// Git runs git in the user's repository, for one line of output. The repository's configuration applies, so it may only
+// git runs git in the user's repository, for one line of output. The repository's configuration applies, so it may only
 // run commands that start no program.
-func (p *Project) Git(args ...string) (string, error) {
+func (p *Project) git(args ...string) (string, error) {
 	return git.Run([]string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, append([]string{"-C", p.Root}, args...)...)
 }

@@ -128,7 +128,7 @@ func flow(n *node) string {
 // composed plans a devcontainer.json with a compose file beside it.
 func composed(t *testing.T, file, compose string, env ...string) (*Plan, error) {
 	t.Helper()
-	f, err := Parse([]byte(file))
+	f, err := parse([]byte(file))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func TestErrorsHaveTheLine(t *testing.T) {
 		`{"hostRequirements": {"cpus": "many"}}`:        "hostRequirements: cpus: string is not allowed here",
 		`{"a": "` + strings.Repeat("x", MaxSize) + `"}`: "longer than",
 	} {
-		if _, err := Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parse([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %q", in, err, want)
 		}
 	}
@@ -60,7 +60,7 @@ func TestErrorsHaveTheLine(t *testing.T) {
 
 func planOf(t *testing.T, text string, env ...string) *Plan {
 	t.Helper()
-	f, err := Parse([]byte(text))
+	f, err := parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestBoundedLabel(t *testing.T) {
 			t.Errorf("%s: %.100q of %d bytes", c.name, p.Env, size)
 		}
 	}
-	f, err := Parse([]byte(`{"image": "x", "workspaceFolder": "` + numbered(2000, "${localEnv:V%d}") + `/w"}`))
+	f, err := parse([]byte(`{"image": "x", "workspaceFolder": "` + numbered(2000, "${localEnv:V%d}") + `/w"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestBuildPaths(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"../..", "../../x", "/", "/home/me", "/home/me/Apple", "${localWorkspaceFolder}/.."} {
-		f, err := Parse([]byte(`{"build": {"dockerfile": "D", "context": "` + path + `"}}`))
+		f, err := parse([]byte(`{"build": {"dockerfile": "D", "context": "` + path + `"}}`))
 		if err == nil {
 			_, err = f.Plan(Place{Dir: "/home/me/App", File: ".devcontainer/devcontainer.json"})
 		}
@@ -270,7 +270,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		file, err := Parse(text)
+		file, err := parse(text)
 		if err != nil {
 			return
 		}
@@ -330,7 +330,7 @@ func TestUnfilled(t *testing.T) {
 		`{"image": "x:${localEnv:TAG:latest}"}`:                                     ``,
 		`{"build": {"dockerfile": "D", "context": "${localWorkspaceFolder}/../y"}}`: `build: "${localWorkspaceFolder}/../y" is outside of the workspace, and a devcontainer.json gets nothing else of this machine; `,
 	} {
-		f, err := Parse([]byte(text))
+		f, err := parse([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

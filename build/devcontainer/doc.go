@@ -1,7 +1,7 @@
 // Package devcontainer reads a devcontainer.json (containers.dev), and says what a sandbox for it has.
 //
 //	name, err := Find(root)            the file of a workspace
-//	f, err := Parse(text)              JSON with comments and trailing commas
+//	f, err := Read(root, name)         JSON with comments and trailing commas
 //	p, err := f.Plan(place)            image or build, mounts, directory, hooks; also of a compose file (compose.go, yaml.go)
 //	err = p.Resolve(fetch)             features and their order (feature.go)
 //	text, err := p.Containerfile(base) the build that installs them (install.go)

@@ -129,7 +129,7 @@ func (r *resolver) one(name string, raw json.RawMessage) (*feature, error) {
 	if f.Content, err = r.fetch(name); err != nil {
 		return nil, err
 	}
-	f.file, err = Parse(f.Text)
+	f.file, err = parse(f.Text)
 	d := description{}
 	if err == nil {
 		err = decode(f.Text, &d)

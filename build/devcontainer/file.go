@@ -50,8 +50,8 @@ type build struct {
 	Options    []string        `json:"options"`
 }
 
-// Parse parses a devcontainer.json.
-func Parse(raw []byte) (*File, error) {
+// parse parses a devcontainer.json.
+func parse(raw []byte) (*File, error) {
 	f := &File{}
 	if err := decode(raw, &f.own); err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func Read(root *os.Root, name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(text)
+	return parse(text)
 }
 
 // ReadSmall reads a regular file of a workspace, of at most MaxSize bytes. No link leads out of it.

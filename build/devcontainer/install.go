@@ -16,8 +16,8 @@ var installer string
 // featureMount is where a step of the build sees the files of a feature.
 const featureMount = "/run/devcontainer-feature"
 
-// FeaturesLabel is the label of an image with features: which ones, with the digests that the registries have.
-const FeaturesLabel = "demesne.features"
+// featuresLabel is the label of an image with features: which ones, with the digests that the registries have.
+const featuresLabel = "demesne.features"
 
 // Containerfile returns the instructions that install the features over base, in the order that Resolve found. Each
 // feature's install.sh has its options and the users as variables.
@@ -38,14 +38,14 @@ func (p *Plan) Containerfile(base string, has Has) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fmt.Fprintf(&b, "LABEL %s=%s\n", FeaturesLabel, strings.ReplaceAll(worded(string(text)), "$", `\$`))
+	fmt.Fprintf(&b, "LABEL %s=%s\n", featuresLabel, strings.ReplaceAll(worded(string(text)), "$", `\$`))
 	if has.User != "" {
 		fmt.Fprintf(&b, "USER %s\n", has.User)
 	}
 	return b.String(), nil
 }
 
-// installed are the features as [FeaturesLabel] records them.
+// installed are the features as [featuresLabel] records them.
 func (p *Plan) installed() (all []map[string]string) {
 	for _, f := range p.features {
 		one := map[string]string{"name": f.name}

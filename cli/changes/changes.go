@@ -28,7 +28,7 @@ func Sums(c *cow.Set, edits []cow.Edit) (lines []string) {
 			lines = append(lines, fmt.Sprintf("kept apart from %s: %d added, %d modified, %d deleted", text.SafeLine(d.Path), n['A'], n['M'], n['D']))
 		}
 	}
-	return append(lines, Review(edits)...)
+	return append(lines, review(edits)...)
 }
 
 // Apply applies changes and reports what it did. It removes changes of which nothing is left.
@@ -37,7 +37,7 @@ func Apply(a *app.App, c *cow.Set, paths []string, apply cow.Applier) (int, erro
 	if err != nil {
 		return 0, err
 	}
-	for _, line := range Review(did.Done) {
+	for _, line := range review(did.Done) {
 		a.Say("apply: " + line)
 	}
 	for _, r := range did.Refused {
@@ -63,11 +63,11 @@ func Apply(a *app.App, c *cow.Set, paths []string, apply cow.Applier) (int, erro
 	return code, err
 }
 
-// reviewLinks bounds the links that Review names.
+// reviewLinks bounds the links that review names.
 const reviewLinks = 20
 
-// Review names the changes that the caller should look at before this machine executes, obeys or follows them.
-func Review(done []cow.Edit) (lines []string) {
+// review names the changes that the caller should look at before this machine executes, obeys or follows them.
+func review(done []cow.Edit) (lines []string) {
 	var files []upper.Executable
 	for _, e := range done {
 		if e.By != "" {

@@ -19,7 +19,7 @@ func TestReviewEdits(t *testing.T) {
 	want := `/p/z/.envrc (changed), which direnv would execute
 4 files that builds would execute: /p/a/package.json (new), /p/b/package.json (new), /p/c/package.json (new) and 1 more
 /p/out?[2J, a link that leads out of the directory: to /etc/ passwd`
-	if got := strings.ReplaceAll(strings.Join(Review(done), "\n"), "review before use: ", ""); got != want {
+	if got := strings.ReplaceAll(strings.Join(review(done), "\n"), "review before use: ", ""); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }

@@ -15,31 +15,31 @@ package driver
 
 import _ "embed"
 
-// Python is a kernel for Python 3.8 and later. It needs only the standard library.
+// python is a kernel for Python 3.8 and later. It needs only the standard library.
 //
 //go:embed driver.py
-var Python string
+var python string
 
-// Node is a kernel for Node.js 18 and later. It needs no package.
+// node is a kernel for Node.js 18 and later. It needs no package.
 //
 //go:embed driver.js
-var Node string
+var node string
 
-// Bash is a kernel for bash 4.2 and later. It needs /proc, but no other program.
+// bash is a kernel for bash 4.2 and later. It needs /proc, but no other program.
 //
 //go:embed driver.sh
-var Bash string
+var bash string
 
 // Argv returns the command of the kernel for a language, by its name in package languages, or nil. The last argument,
 // the key, is to be added.
 func Argv(language string) []string {
 	switch language {
 	case "python":
-		return []string{"python3", "-c", Python}
+		return []string{"python3", "-c", python}
 	case "node", "typescript":
-		return []string{"node", "--no-force-async-hooks-checks", "-e", Node, language}
+		return []string{"node", "--no-force-async-hooks-checks", "-e", node, language}
 	case "bash":
-		return []string{"bash", "--noprofile", "--norc", "-c", Bash, "bash"}
+		return []string{"bash", "--noprofile", "--norc", "-c", bash, "bash"}
 	}
 	return nil
 }

@@ -112,8 +112,8 @@ func (o *Options) Commands() []cmdline.Command {
 	return []cmdline.Command{o.kernel(), o.notebook(), o.repl()}
 }
 
-// RunFlags returns the flags of demesne kernel run.
-func (o *Options) RunFlags() cmdline.Flags {
+// runFlags returns the flags of demesne kernel run.
+func (o *Options) runFlags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{
 		{Group: groupKernel, Long: "connection-file", Short: 'f', Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.Connection),
 			Help: "with run: the connection file of Jupyter's client"},
@@ -185,7 +185,7 @@ list shows the installed kernels, and remove removes them. run is what Jupyter e
 			{Group: groupKernel, Long: "sys-prefix", Set: cmdline.On(&o.SysPrefix),
 				Help: "with install and remove: in the active virtual environment"},
 			{Group: groupResult, Long: "json", Set: cmdline.On(&o.JSON), Help: "with list: print JSON"},
-		}, o.RunFlags()),
+		}, o.runFlags()),
 	}
 }
 
