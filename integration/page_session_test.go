@@ -160,15 +160,18 @@ func (p *pageBrowser) question(at string) {
 	p.show(at+"/network", "name.example")
 	p.picture("session-network")
 	p.await(`document.querySelector("#top .count.call")`)
-	p.check(p.Eval(`[...document.querySelectorAll(".ask button")].find(b => b.textContent === "Deny").click()`, nil))
+	p.pressIn(".ask", "Deny")
 	p.await(`!document.querySelector(".ask")`)
 	p.await(`document.querySelector("td .state.bad")?.textContent === "denied"`)
 }
 
-// press presses a button of the view.
-func (p *pageBrowser) press(label string) {
+// press presses a button of the view, once it is there.
+func (p *pageBrowser) press(label string) { p.t.Helper(); p.pressIn("main", label) }
+
+// pressIn presses a button below a selector, once it is there.
+func (p *pageBrowser) pressIn(selector, label string) {
 	p.t.Helper()
-	p.await(fmt.Sprintf(`(b => b && (b.click(), true))([...document.querySelectorAll("main button")].find(b => b.textContent === %s && !b.disabled))`, quote(label)))
+	p.await(fmt.Sprintf(`(b => b && (b.click(), true))([...document.querySelectorAll(%s)].find(b => b.textContent === %s && !b.disabled))`, quote(selector+" button"), quote(label)))
 }
 
 // fill sets fields of a dialog and sends it.
