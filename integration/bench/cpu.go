@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -227,16 +228,21 @@ func (t *meter) each(j job) (time.Duration, error) {
 
 // block returns the time of n commands and everything that they start.
 func (t *meter) block(j job, n int) (time.Duration, error) {
-	t.env = []string{j.env}
+	return t.cost(j.env, func() error { return t.commands(j, n) })
+}
+
+// cost returns the time of what f starts, with the end of its runner.
+func (t *meter) cost(env string, f func() error) (time.Duration, error) {
+	t.env = []string{env}
 	defer func() { t.env = nil }()
 	before, err := t.used()
 	if err != nil {
 		return 0, err
 	}
-	if err := t.commands(j, n); err != nil {
+	if err := f(); err != nil {
 		return 0, err
 	}
-	if j.env != "" {
+	if env != "" {
 		if _, err := t.run("demesne", "gc", "--runner"); err != nil {
 			return 0, err
 		}
@@ -246,6 +252,25 @@ func (t *meter) block(j job, n int) (time.Duration, error) {
 	}
 	after, err := t.used()
 	return after - before, err
+}
+
+// crowd starts n commands at once. It returns the time until all ended, and the processor time.
+func (t *meter) crowd(j job, n int) (wall, cpu time.Duration, err error) {
+	cpu, err = t.cost(j.env, func() error {
+		var wg sync.WaitGroup
+		failed, start := make([]error, n), time.Now()
+		for i := range n {
+			argv := j.argv
+			if j.count {
+				argv = append(slices.Clone(argv), fmt.Sprint("c", i))
+			}
+			wg.Go(func() { _, failed[i] = t.run(argv...) })
+		}
+		wg.Wait()
+		wall = time.Since(start)
+		return errors.Join(failed...)
+	})
+	return wall, cpu, err
 }
 
 func (t *meter) commands(j job, n int) (err error) {

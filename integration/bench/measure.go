@@ -196,8 +196,37 @@ func stage(text, name string) time.Duration {
 	return 0
 }
 
-// many creates 100 sandboxes at once.
-func many(m *machine) error { return crowd(m, "100 at once") }
+// many creates 100 sandboxes at once, first those of demesne, then those of demesne and its peers in turn.
+func many(m *machine) error {
+	const name = "100 at once"
+	if err := crowd(m, name); err != nil {
+		return err
+	}
+	jobs, err := m.jobs()
+	if err != nil {
+		return err
+	}
+	jobs = slices.DeleteFunc(jobs, func(j job) bool {
+		return !slices.Contains([]string{"demesne run, in a loop", "bwrap", "runc run"}, j.name)
+	})
+	meter := newMeter(m)
+	defer meter.close()
+	walls, costs := map[string][]time.Duration{}, map[string][]time.Duration{}
+	for range 5 {
+		for _, j := range jobs {
+			wall, cpu, err := meter.crowd(j, 100)
+			if err != nil {
+				return fmt.Errorf("%s: %s: %w", name, j.name, err)
+			}
+			walls[j.name], costs[j.name] = append(walls[j.name], wall), append(costs[j.name], cpu)
+		}
+	}
+	for _, j := range jobs {
+		m.add(name+", all: "+j.name, "", walls[j.name])
+		m.add(name+", CPU of all: "+j.name, meter.how, costs[j.name])
+	}
+	return nil
+}
 
 // crowd creates 100 sandboxes at once, with the given flags.
 func crowd(m *machine, name string, flags ...string) error {
