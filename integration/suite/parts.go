@@ -55,8 +55,9 @@ var (
 		serve_agents serve_bounds serve_images serve_namespaces serve_operate serve_rest serve_secret
 		sessions_key sessions_turns skills spare_shapes streams
 
-		TestBuildCases TestBuildCollected TestBuildHeld TestBuildLost TestImageNames TestImagePull TestImagePullPolicy
-		TestParallel TestProxyKilledEarly TestServeKilledAny TestServePauseSoon
+		TestBuildCases TestBuildCollected TestBuildHeld TestBuildLost TestEgressAsk TestEgressAskUnanswered TestEgressLive
+		TestImageNames TestImagePull TestImagePullPolicy TestParallel TestProxyKilledEarly TestPythonPackage
+		TestServeGuard TestServeKilledAny TestServePauseSoon
 
 		./build ./build/devcontainer ./build/executor ./build/worker ./client ./images/pull ./kernels/code ./mcp/filter ./server/inprocess
 		./server/serve`)
