@@ -58,6 +58,9 @@ func Main() {
 		Images:  session.OpenImages,
 		Quit:    procself.DefaultSIGQUIT(),
 	}
+	if err := procself.Room(); err != nil {
+		os.Exit(a.Report("", err))
+	}
 	a.OwnState()
 	os.Exit(execute(a, os.Args[1:]))
 }

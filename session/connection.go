@@ -162,3 +162,6 @@ func (c *connection) remove(id string) error {
 	defer cancel()
 	return c.with(ctx, func(live Engine) error { return live.Remove(ctx, id) })
 }
+
+// LandlockABI returns the kernel's version of Landlock, or 0.
+func LandlockABI() int { return client.LandlockABI() }

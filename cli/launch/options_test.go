@@ -52,3 +52,12 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 }
+
+// TestMinimalText checks that a run without namespaces says where Landlock does not restrict signals.
+func TestMinimalText(t *testing.T) {
+	for abi, says := range map[int]bool{0: true, 5: true, 6: false, 7: false} {
+		if got := minimalText(abi); strings.Contains(got, "can signal every process of this user") != says || !strings.HasPrefix(got, "isolation is minimal: ") {
+			t.Errorf("ABI %d: %q", abi, got)
+		}
+	}
+}

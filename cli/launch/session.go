@@ -88,11 +88,20 @@ func warnUser(c *app.Console, verb string, u *runner.User) {
 	fmt.Fprintln(c.Stderr, "hint: demesne check shows how to get more ids; --user 0 says that 0:0 is right")
 }
 
+// minimalText says what the level minimal is, with the kernel's version of Landlock.
+func minimalText(abi int) string {
+	const text = "isolation is minimal: no namespaces here, only Landlock and seccomp"
+	if abi < 6 {
+		return text + "; before Linux 6.12 a command can signal every process of this user"
+	}
+	return text
+}
+
 // warnMinimal warns about the minimal isolation level. The receipt reports all other fallbacks.
 func warnMinimal(c *app.Console, verb string, level runner.Level) {
 	if level != runner.LevelMinimal {
 		return
 	}
-	c.Say(verb + ": isolation is minimal: no namespaces here, only Landlock and seccomp")
+	c.Say(verb + ": " + minimalText(session.LandlockABI()))
 	fmt.Fprintln(c.Stderr, "hint: demesne check shows what is missing; with --require degraded such a run fails")
 }

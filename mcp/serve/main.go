@@ -33,6 +33,9 @@ import (
 // Main executes the command line of the process, and exits.
 func Main() {
 	procself.OwnHome()
+	if err := procself.Room(); err != nil {
+		os.Exit(report(os.Stderr, err))
+	}
 	procself.OwnState(fsutil.StateVariable) // on an error, what needs a directory reports it
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -21,9 +21,8 @@ func Obstacles(err error) []runner.Probe {
 	fd, sock := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	unix.Close(fd) // harmless after an error
 	all = append(all, probed("callers", sock, facts, diagnose.Sockets))
-	_, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	var landlock error
-	if errno != 0 {
+	if _, errno := landlockABI(); errno != 0 {
 		landlock = os.NewSyscallError("landlock_create_ruleset", errno)
 	}
 	paths := runner.Probe{Name: "paths", Status: runner.Held, Detail: "openat2"}
@@ -33,6 +32,20 @@ func Obstacles(err error) []runner.Probe {
 	all = append(all, paths, probed("landlock", landlock, facts, diagnose.Landlock))
 	e := ipc.AsError(err)
 	return append(all, runner.Probe{Name: "runner", Status: runner.Missing, Why: e.Text, Fix: e.Hint})
+}
+
+func landlockABI() (int, unix.Errno) {
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	return int(abi), errno
+}
+
+// LandlockABI returns the kernel's version of Landlock, or 0.
+func LandlockABI() int {
+	abi, errno := landlockABI()
+	if errno != 0 {
+		return 0
+	}
+	return abi
 }
 
 func probed(name string, err error, f diagnose.Facts, explain func(error, diagnose.Facts) (why, fix string)) runner.Probe {
