@@ -26,7 +26,7 @@ RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox s
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build test-nested test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients python wheel rivals recipes kernels vm docs module release install deps clean help
+.PHONY: generate build test-nested test-vm test-arm64 test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients python wheel rivals recipes kernels vm docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -51,6 +51,14 @@ demo: build
 # Uses demesne in containers, units and sandboxes that refuse parts of the kernel, as both users: docs/reference/environments.md.
 test-nested: build
 	@RUN='^Test(Environments|Refused|Nested|Rung)' PKG=./integration GO="$(GO)" integration/test.sh
+
+# Boots Debian 12 and 13 in qemu, and tries logins, units, sysctls and security modules there. Needs root, and up to 40 minutes.
+test-vm: build
+	@integration/machines/vm.sh
+
+# Boots Debian for arm64 in qemu, which emulates it. Needs root and C compilers for arm64, and up to 25 minutes.
+test-arm64: cross
+	@integration/machines/arm64.sh
 
 # Builds a release twice and under another module path, and installs archives and packages in roots of Debian 12 and 13.
 test-release: build
@@ -172,6 +180,7 @@ help:
 	@echo 'make test-race  the race detector where it takes long to compile'
 	@echo 'make test-crowded, make test-bare  as make test, with R, docker, Slurm and others installed, and with few programs'
 	@echo 'make test-nested  demesne in containers, units and other sandboxes'
+	@echo 'make test-vm, make test-arm64  demesne in virtual machines of Debian 12 and 13, and of arm64'
 	@echo 'make cross   the programs for arm64 and riscv64'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make soak    memory, descriptors, disk and latency of a server under load, FOR=1h'

@@ -1,0 +1,93 @@
+#!/bin/bash
+# make test-vm: boots Debian 12 and 13 in qemu, and tries there what needs a booted machine: logins, linger, units, sysctls, AppArmor,
+# a kernel without Landlock. It prints rows of docs/reference/environments.md, and fails if one is worse than the page says. By hand:
+# it takes up to 40 minutes. SUITES="bookworm" limits it. KVM=1 uses /dev/kvm, which in a virtual machine may hang.
+set -eu
+cd "$(dirname "$0")/../.."
+cache=${DEMESNE_VM:-/var/tmp/demesne-vm}/rows
+page=docs/reference/environments.md
+want=()
+need() { command -v "$1" >/dev/null || want+=("$2"); }
+need qemu-system-x86_64 qemu-system-x86
+need mmdebstrap mmdebstrap
+need mkfs.ext4 e2fsprogs
+[ -x /bin/busybox ] || want+=(busybox-static)
+if [ "$(id -u)" != 0 ] || [ ${#want[@]} -gt 0 ]; then
+  echo "vm: needs root${want:+ and apt-get install ${want[*]}}"
+  exit 1
+fi
+accel=(-accel tcg,thread=multi -cpu max)
+[ -z "${KVM:-}" ] || accel=(-accel kvm -cpu host,arch-capabilities=off)
+
+packages=systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,curl,procps,iproute2,busybox-static,kmod,apparmor,libcap2-bin,linux-image-cloud-amd64
+setup='
+useradd -R "$1" -m -s /bin/bash user
+grep -q ^user: "$1/etc/subuid" || usermod -R "$1" --add-subuids 100000-165535 --add-subgids 100000-165535 user
+ln -s /dev/null "$1/etc/systemd/system/serial-getty@ttyS0.service"
+echo "/dev/vdb /demesne ext4 ro" >"$1/etc/fstab"
+cat >"$1/etc/systemd/system/rows.service" <<END
+[Unit]
+RequiresMountsFor=/demesne
+After=systemd-user-sessions.service systemd-logind.service dbus.service apparmor.service
+SuccessAction=poweroff-force
+FailureAction=poweroff-force
+[Service]
+Type=oneshot
+Environment=HOME=/root
+ExecStart=/demesne/vm-guest.sh
+StandardOutput=tty
+StandardError=tty
+TTYPath=/dev/ttyS0
+END
+mkdir -p "$1/etc/systemd/system/multi-user.target.wants"
+ln -s ../rows.service "$1/etc/systemd/system/multi-user.target.wants/"'
+disk() { # makes the file $1, a file system of $2 with the files of the directory $3
+  truncate -s "$2" "$1"
+  mkfs.ext4 -q -F -m 0 -d "$3" "$1"
+}
+work=$(mktemp -d /var/tmp/demesne-vm.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$cache" "$work/demesne/bin" "$work/image/bin"
+for p in cmd/demesne*; do install -m 755 "bin/${p#cmd/}" "$work/demesne/bin/"; done
+install -m 755 integration/machines/{row,world,vm-guest}.sh "$work/demesne/"
+install -m 755 /bin/busybox "$work/image/bin/busybox"
+tar -C "$work/image" -cf "$work/demesne/image.tar" .
+disk "$work/programs" 256M "$work/demesne"
+
+boot() { # SUITE KERNEL-ARGUMENTS
+  echo "== $1 $2"
+  timeout --foreground "${TIMEOUT:-20m}" qemu-system-x86_64 "${accel[@]}" -smp 2 -m 2G -nic none -display none -no-reboot \
+    -kernel "$cache/$1.kernel" -initrd "$cache/$1.initrd" -append "root=/dev/vda rw console=ttyS0 quiet systemd.show_status=false $2" \
+    -drive "file=$cache/$1.disk,format=raw,if=virtio,snapshot=on" -drive "file=$work/programs,format=raw,if=virtio,readonly=on" \
+    -serial stdio -monitor none </dev/null | tr -d '\r' | tee "$work/console"
+  cat "$work/console" >>"$work/all"
+  grep -qx 'vm: passed' "$work/console" || { echo "vm: $1 did not end"; failed=1; }
+}
+failed=
+for suite in ${SUITES:-bookworm trixie}; do
+  if [ "$(cat "$cache/$suite.recipe" 2>/dev/null)" != "$packages$setup" ]; then
+    echo "vm: making the disk of $suite"
+    rm -rf "$cache/$suite".* "$work/root"
+    mmdebstrap --quiet --variant=minbase --include=$packages --aptopt='APT::Install-Recommends false' --customize-hook="$setup" "$suite" "$work/root"
+    cp "$work"/root/boot/vmlinuz-* "$cache/$suite.kernel"
+    cp "$work"/root/boot/initrd.img-* "$cache/$suite.initrd"
+    disk "$cache/$suite.disk" 3G "$work/root"
+    printf %s "$packages$setup" >"$cache/$suite.recipe"
+  fi
+  boot "$suite" "apparmor=1 security=apparmor"
+  [ "$suite" != bookworm ] || boot "$suite" "lsm=lockdown,capability,yama rows=lsm"
+done
+
+# Each row of the page must be at least as good here; untried cells are not compared.
+echo "== rows"
+sed -n 's/^row: //p' "$work/all" | tee "$work/rows"
+grade() { case $1 in untried) echo 0 ;; -) echo 1 ;; minimal) echo 2 ;; yes) echo 3 ;; *) echo 4 ;; esac; }
+while IFS= read -r row; do
+  name=$(cut -d'|' -f2 <<<"$row")
+  said=$(grep -F "|$name|" $page | head -1) || { echo "vm: not on the page:$name"; failed=1; continue; }
+  for n in {3..9}; do
+    is=$(cut -d'|' -f$n <<<"$row" | tr -d ' ') promised=$(cut -d'|' -f$n <<<"$said" | tr -d ' ')
+    [ "$(grade "$is")" -ge "$(grade "$promised")" ] || { echo "vm:$name: column $n is $is, and the page says $promised"; failed=1; }
+  done
+done <"$work/rows"
+[ -z "$failed" ] || { echo "vm: failed"; exit 1; }
