@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a bomb takes at most, and how long. The limits of most sandboxes are below these numbers; a machine with spare memory
+// A bomb takes so much at most, for so long. The limits of most sandboxes are below these numbers; a machine with spare memory
 // serves them.
 const (
 	bombProcesses = 2100 // above the default of podman, and of demesne
