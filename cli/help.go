@@ -47,7 +47,7 @@ func exitCodes() cmdline.Topic {
 		Name: "exit-codes", Section: "EXIT STATUS", Summary: "what the exit codes mean",
 		Text: "run and exec exit with the code of the command. Other commands exit with 0. These codes are demesne's:",
 		Entries: []cmdline.Entry{
-			{Name: "1", Text: "check, code validate, images check, manifest verify or egress found a problem"},
+			{Name: "1", Text: "check, code validate, images check, pull --list, manifest verify or egress found a problem"},
 			{Name: "2", Text: "demesne has no such command, or code validate was used wrongly"},
 			{Name: "124", Text: "the command exceeded --timeout"},
 			{Name: "125", Text: "demesne failed; stderr has the reason"},

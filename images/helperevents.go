@@ -73,7 +73,7 @@ func verdict(ctx context.Context, last events.Event, read, wait error, said stri
 	case ctx.Err() != nil && (wait != nil || last.Event == events.Error):
 		return context.Cause(ctx)
 	case last.Event == events.Error:
-		return &events.Failure{Code: last.Code, Text: last.Text, Hint: last.Hint}
+		return &events.Failure{Code: last.Code, Text: last.Text, Hint: last.Hint, Wait: last.In}
 	case read != nil:
 		return read
 	case wait != nil && said != "":

@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,16 +21,18 @@ import (
 func imagesCommand() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
-			Name: "images", Usage: []string{"[--all] [--json | -q]", "check [--json]"}, Summary: "list images, or check their contents",
+			Name: "images", Usage: []string{"[--all] [--json | -q]", "check [--list FILE] [--json]"}, Summary: "list images, or check their contents",
 			About: `Lists the local images: the size of the download, how much of it other images share, the unpacked size, and the last
 use by a sandbox.
 
 demesne images check reads all contents instead, and compares them with their digests. It removes content that does not
-match, and exits 1 if it found any. The next pull or run of such an image downloads that content again.`,
+match, and exits 1 if it found any. The next pull or run of such an image downloads that content again. With --list it only
+says which of the images that FILE names are here and which are missing, and exits 1 if any is missing.`,
 			Examples: []cmdline.Example{
 				{Says: "list local images", Line: "demesne images"},
 				{Says: "list the catalogue too", Line: "demesne images --all"},
 				{Says: "check after a disk error", Line: "demesne images check"},
+				{Says: "say which images of a list are missing", Line: "demesne images check --list images.txt"},
 			},
 			Words: []string{"check"},
 		},
@@ -73,11 +76,13 @@ func infoOf(l images.Listed) imageInfo {
 type listOptions struct {
 	*app.App
 	all, json, quiet bool
+	list             string
 }
 
 func (o *listOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: app.GroupResult, Long: "all", Short: 'a', Set: cmdline.On(&o.all),
 		Help: "list the whole catalogue, with images that are not pulled yet"}},
+		listFlag(&o.list, "with check: the images that a file names, one a line, or - for stdin"),
 		app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the names"))
 }
 
@@ -85,6 +90,10 @@ func (o *listOptions) Run(args []string) (int, error) {
 	switch {
 	case len(args) > 1 || len(args) == 1 && args[0] != "check":
 		return 0, fmt.Errorf("unexpected argument %q", args[len(args)-1])
+	case len(args) == 1 && o.list != "":
+		return o.checkSet()
+	case o.list != "":
+		return 0, errors.New("--list: needs the word check")
 	case len(args) == 1:
 		return o.verify()
 	}

@@ -18,16 +18,21 @@ import (
 func pullCommand() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
-			Name: "pull", Usage: []string{"[--platform OS/ARCH] [--json | -q] NAME…"}, Summary: "pull images",
+			Name: "pull", Usage: []string{"[--platform OS/ARCH] [--json | -q] NAME…", "[--platform OS/ARCH] [--json | -q] --list FILE"}, Summary: "pull images",
 			About: `Asks the registry for each image, downloads the missing layers, and unpacks them, so that a run does not have to. It
 prints each image as its name and digest.
 
 NAME is a word of the catalogue (demesne images --all), a reference such as debian:12 or
 registry.example/o/n@sha256:…, or oci:DIR[:TAG], oci-archive:FILE or docker-archive:FILE. Mirrors, credentials and
-certificates come from the files of podman, skopeo and docker.`,
+certificates come from the files of podman, skopeo and docker.
+
+With --list it pulls all images that FILE names, one a line, four at a time. It does not ask for those that are here, so that
+the same command continues a list that was cut short. A registry that limits requests gets none for as long as it asks. The
+last lines of stderr name the missing images, and the exit code is 1 if there are any.`,
 			Examples: []cmdline.Example{
 				{Says: "pull an image of the catalogue", Line: "demesne pull python"},
 				{Says: "pull one exact image in a script", Line: "demesne pull -q registry.example/o/n@sha256:4bcf…"},
+				{Says: "pull a list of images", Line: "demesne pull --list images.txt"},
 				{Says: "pull from a directory in OCI layout", Line: "demesne pull oci:layout:v1"},
 			},
 			Operand: cmdline.Image,
@@ -58,17 +63,24 @@ func named(args []string) ([]imageref.Ref, error) {
 type pullOptions struct {
 	*app.App
 	platform    string
+	list        string
 	json, quiet bool
 }
 
 func (o *pullOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "platform", Arg: "OS/ARCH", Set: cmdline.Text(&o.platform),
 		Help: "platform of an image with several, such as linux/arm64 (default this machine's)"}},
-		app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the digests, and no progress"))
+		listFlag(&o.list, "pull the images that a file names, one a line, or - for stdin; empty lines and # comments are ignored"), app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the digests, and no progress"))
 }
 
 // Run pulls images one at a time (layers are pulled in parallel), and reports every failure.
 func (o *pullOptions) Run(args []string) (int, error) {
+	if o.list != "" && len(args) > 0 {
+		return 0, fmt.Errorf("--list: unexpected argument %q", args[0])
+	}
+	if o.list != "" {
+		return o.pullSet()
+	}
 	refs, err := named(args)
 	if err != nil {
 		return 0, err

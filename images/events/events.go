@@ -28,7 +28,7 @@ import (
 //	build   {"event":"notice","why":…}                                             a step
 //	        {"event":"result","digest":M}                                          the image is in the store
 //	        {"event":"error","text":…,"hint":…,"line":N,"why":…}                   at line N of the Containerfile: why
-//	any     {"event":"error","text":…,"hint":…,"code":…}                           the last line; exit status 1
+//	any     {"event":"error","text":…,"hint":…,"code":…,"in":ns}                           the last line; exit status 1
 //
 // A program ends with "result" or "error"; unpack may end with neither. A line is at most 64 KiB.
 type Event struct {
@@ -102,7 +102,8 @@ const (
 type Failure struct {
 	Code Code
 	Text string
-	Hint string // a command that may help, one line; only programs print it
+	Hint string        // a command that may help, one line; only programs print it
+	Wait time.Duration // that a busy registry asks for; 0: none
 }
 
 func (f *Failure) Error() string { return f.Text }

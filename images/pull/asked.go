@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -67,7 +68,7 @@ func (p *pauses) Fire(e *logrus.Entry) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for w := range p.waiting {
-		w.stop(errorf(events.CodeBusy, "too many requests: the registry asks to wait: again in %d s", int(wait.Seconds())))
+		w.stop(&Error{Code: events.CodeBusy, Wait: wait, Err: fmt.Errorf("too many requests: the registry asks to wait: again in %d s", int(wait.Seconds()))})
 	}
 	return nil
 }

@@ -28,13 +28,14 @@ import (
 type Error struct {
 	Code events.Code
 	Err  error
+	Wait time.Duration // that the registry asks for; 0: none
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
 func errorf(code events.Code, format string, args ...any) error {
-	return &Error{code, fmt.Errorf(format, args...)}
+	return &Error{Code: code, Err: fmt.Errorf(format, args...)}
 }
 
 // spoken maps a class to the words that Speak puts before the library's error, which may contain only a

@@ -54,6 +54,10 @@ func (r *reporter) fail(err error) {
 	if errors.As(err, &known) {
 		e.Code, e.Hint = known.Code, known.Hint
 	}
+	var busy *pull.Error
+	if errors.As(err, &busy) {
+		e.In = busy.Wait
+	}
 	var invalid *archive.InvalidError
 	switch {
 	case e.Hint == "" && errors.Is(err, archive.ErrDense):
