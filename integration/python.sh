@@ -34,7 +34,7 @@ export E2B_API_URL=$url E2B_SANDBOX_URL=$url E2B_VOLUME_API_URL=$url
 E2B_API_KEY=$(cat "$HOME/.demesne/server/token")
 export E2B_API_KEY
 
-# What the package demesne uses, in the parts that test it.
+# The tests of the package demesne read these variables.
 export DEMESNE_URL=$url DEMESNE_TOKEN=$E2B_API_KEY DEMESNE_BIN=$bin/demesne DEMESNE_TEST_IMAGE=local/e2b PYTHONPATH=$PWD/python/src
 export LITELLM_LOCAL_MODEL_COST_MAP=True # of Harbor, which else waits for a file of the internet
 results=$work/results

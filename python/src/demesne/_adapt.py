@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 RUNUSER = "/usr/sbin/runuser"  # absolute: a PATH of the sandbox cannot replace it
-CLOSED = "none.invalid"  # a rule for a name that nobody has: set_network may open the sandbox's network later
+CLOSED = "none.invalid"  # a rule for a name that does not exist: set_network may open the sandbox's network later
 
 
 def as_user(argv: Sequence[str], user: str | int | None) -> list[str]:

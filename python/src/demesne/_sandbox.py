@@ -409,7 +409,7 @@ class Sandbox:
 
     def set_network(self, mode: str = "none", *, allow: Sequence[str] = (), deny: Sequence[str] = (), ask: bool = False) -> dict[str, Any]:
         """Replaces its rules, and returns them. Raises InvalidRequest for a sandbox that was made without a network; one made
-        with allow=["none.invalid"], a name that nobody has, reaches nothing until this call.
+        with allow=["none.invalid"], a name that does not exist, reaches nothing until this call.
         """
         return self._call("PUT", "/egress", {"mode": mode, "allow": list(allow), "deny": list(deny), "ask": ask})
 

@@ -70,7 +70,7 @@ class DemesneEnvironment(BaseEnvironment):
     def _rules(self, policy: NetworkPolicy) -> dict[str, Any]:
         if policy.network_mode == NetworkMode.PUBLIC:
             return {"mode": "open"}
-        # A rule for a name that nobody has keeps the network changeable, and allows nothing.
+        # A rule for a name that does not exist keeps the network changeable, and allows nothing.
         return {"mode": "none", "allow": [_rule(host) for host in policy.allowed_hosts] or [CLOSED]}
 
     @override
