@@ -104,6 +104,19 @@ func openAt(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// readSmall returns what a file of /proc with less than 4 KiB holds, or nothing. os.ReadFile would offer the file to the
+// poller, and read it into one growing buffer after the other.
+func readSmall(path string) string {
+	f, err := openAt(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b := make([]byte, 4<<10)
+	n, _ := f.Read(b)
+	return string(b[:n])
+}
+
 // errNoSocket is the error for a filter that refuses AF_UNIX sockets: systemd's RestrictAddressFamilies and the shells of
 // some agents. They allow socketpair(2).
 var errNoSocket = errors.New("no AF_UNIX sockets")

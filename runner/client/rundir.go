@@ -342,11 +342,9 @@ func sameKey(dir, sandboxRoot string) (string, error) {
 //   - the capabilities that the caller has, and those that it can gain. newuidmap needs some.
 func confinement(proc string) (all []string) {
 	for _, name := range []string{"current", "apparmor/current", "smack/current"} {
-		label, _ := os.ReadFile(proc + "/attr/" + name)
-		all = append(all, strings.TrimRight(string(label), "\n\x00"))
+		all = append(all, strings.TrimRight(readSmall(proc+"/attr/"+name), "\n\x00"))
 	}
-	status, _ := os.ReadFile(proc + "/status")
-	for line := range strings.Lines(string(status)) {
+	for line := range strings.Lines(readSmall(proc + "/status")) {
 		switch key, _, _ := strings.Cut(line, ":"); key {
 		case "Seccomp", "Seccomp_filters", "CapEff", "CapBnd":
 			all = append(all, strings.TrimSpace(line))

@@ -172,7 +172,7 @@ func (d *runDir) siblings() (all []*runDir) {
 // keys returns the keys of such runners that have a file with this suffix.
 func (d *runDir) keys(suffix string) (keys []string) {
 	same, _, _ := strings.Cut(d.key, keySeparator)
-	dir, err := os.Open(d.path)
+	dir, err := openAt(d.path)
 	if err != nil {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Package json analyzes a type, with all types below it, before it encodes or decodes the first value. For a program that
@@ -19,7 +20,12 @@ import (
 // agree with it on every type of the protocols (TestCodec).
 
 // marshal is json.Marshal.
-func marshal(value any) ([]byte, error) { return appendValue(nil, reflect.ValueOf(value)) }
+func marshal(value any) ([]byte, error) { return marshalAfter(0, value) }
+
+// marshalAfter is marshal with n bytes before the text. Most messages fit into its buffer.
+func marshalAfter(n int, value any) ([]byte, error) {
+	return appendValue(make([]byte, n, 1<<10), reflect.ValueOf(value))
+}
 
 var rawType = reflect.TypeFor[json.RawMessage]()
 
@@ -100,8 +106,7 @@ func appendList(b []byte, v reflect.Value) (_ []byte, err error) {
 
 // appendFields appends the fields of a struct, each with a comma after it.
 func appendFields(b []byte, v reflect.Value) (_ []byte, err error) {
-	for i := range v.NumField() {
-		f := field(v.Type().Field(i))
+	for i, f := range fields(v.Type()) {
 		value := v.Field(i)
 		switch {
 		case f.skip || f.omitEmpty && isEmpty(value) || f.omitZero && isZero(value):
@@ -124,6 +129,21 @@ func appendFields(b []byte, v reflect.Value) (_ []byte, err error) {
 type fieldRule struct {
 	name                              string
 	skip, inline, omitEmpty, omitZero bool
+}
+
+// rules has the fields of each struct that was encoded or decoded: reflect.Type → []fieldRule.
+var rules sync.Map
+
+func fields(t reflect.Type) []fieldRule {
+	if known, ok := rules.Load(t); ok {
+		return known.([]fieldRule)
+	}
+	all := make([]fieldRule, t.NumField())
+	for i := range all {
+		all[i] = field(t.Field(i))
+	}
+	rules.Store(t, all)
+	return all
 }
 
 func field(f reflect.StructField) (r fieldRule) {
@@ -159,7 +179,7 @@ func isZero(v reflect.Value) bool {
 
 var errSyntax = errors.New("invalid JSON")
 
-// unmarshal is json.Unmarshal. It does not ignore the case of names.
+// unmarshal is json.Unmarshal. It does not ignore the case of names. A json.RawMessage is a part of text.
 func unmarshal(text []byte, to any) error {
 	if !json.Valid(text) {
 		return errSyntax
@@ -174,7 +194,7 @@ func decode(text []byte, v reflect.Value) error {
 	_, ownText := p.Interface().(encoding.TextUnmarshaler)
 	switch kind := v.Kind(); {
 	case v.Type() == rawType:
-		v.SetBytes(bytes.Clone(text))
+		v.SetBytes(slices.Clip(text))
 		return nil
 	case ownJSON || ownText || string(text) == "null":
 	case kind == reflect.Pointer:
@@ -210,8 +230,7 @@ func decodeMember(v reflect.Value, name, value []byte) error {
 }
 
 func find(v reflect.Value, name string) reflect.Value {
-	for i := range v.NumField() {
-		f := field(v.Type().Field(i))
+	for i, f := range fields(v.Type()) {
 		switch {
 		case f.skip:
 		case f.inline:

@@ -169,11 +169,11 @@ func (c *Conn) sendBefore(limit time.Time, m Message, body any, files Files) err
 		m.Names = append(m.Names, name)
 		rights = append(rights, int(f.Fd()))
 	}
-	raw, err := marshal(m)
+	raw, err := marshalAfter(1, m)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", m.Op, err)
 	}
-	if len(raw) > maxMessage || len(rights) > MaxFiles {
+	if len(raw) > 1+maxMessage || len(rights) > MaxFiles {
 		return fmt.Errorf("send %s: %w", m.Op, ErrTooLong)
 	}
 	var oob []byte
@@ -188,25 +188,22 @@ func (c *Conn) sendBefore(limit time.Time, m Message, body any, files Files) err
 		}
 		defer c.f.SetWriteDeadline(time.Time{})
 	}
-	whole := len(raw)
-	buf := make([]byte, 0, min(len(raw), packetSize)+1)
-	for {
-		n := min(len(raw), packetSize)
-		flag := byte(flagLast)
+	for whole := len(raw); ; {
+		n := min(len(raw), 1+packetSize)
+		raw[0] = flagLast // in place of the last byte that was sent
 		if n < len(raw) {
-			flag = flagMore
+			raw[0] = flagMore
 		}
-		buf = append(append(buf[:0], flag), raw[:n]...)
-		if err := c.write(buf, oob); err != nil {
+		if err := c.write(raw[:n], oob); err != nil {
 			if len(raw) < whole {
 				c.f.Close()
 			}
 			return fmt.Errorf("send %s: %w", m.Op, err)
 		}
-		raw, oob = raw[n:], nil
-		if flag == flagLast {
+		if n == len(raw) {
 			return nil
 		}
+		raw, oob = raw[n-1:], nil
 	}
 }
 
