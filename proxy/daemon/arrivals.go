@@ -1,14 +1,12 @@
 package daemon
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"demesne/internal/arrivals"
 	"demesne/proxy"
 	"demesne/runner/network/proxyclient"
 )
@@ -29,7 +27,7 @@ func (b *sandbox) arrivals(f *os.File) {
 	}
 	a := &arriving{b: b, named: b.proxy.Arrivals(), served: map[string]proxy.Handoff{}}
 	for {
-		service, c, err := next(raw)
+		service, c, err := arrivals.Next(raw)
 		if err != nil {
 			return
 		}
@@ -37,46 +35,6 @@ func (b *sandbox) arrivals(f *os.File) {
 			a.deliver(service, c)
 		}
 	}
-}
-
-// next returns the next connection, and the name of its service. c is nil if the message had none.
-func next(raw interface {
-	Read(func(uintptr) bool) error
-}) (service string, c net.Conn, err error) {
-	var text [128]byte
-	oob := make([]byte, unix.CmsgSpace(4))
-	var n, oobn int
-	var inner error
-	err = raw.Read(func(fd uintptr) bool {
-		n, oobn, _, _, inner = unix.Recvmsg(int(fd), text[:], oob, unix.MSG_CMSG_CLOEXEC)
-		return inner != unix.EAGAIN && inner != unix.EINTR
-	})
-	if err = errors.Join(err, inner); err != nil {
-		return "", nil, err
-	}
-	if n == 0 {
-		return "", nil, net.ErrClosed
-	}
-	return string(text[:n]), connection(oob[:oobn]), nil
-}
-
-// connection returns the connection in a control message, or nil.
-func connection(oob []byte) net.Conn {
-	cmsgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil || len(cmsgs) != 1 {
-		return nil
-	}
-	fds, err := unix.ParseUnixRights(&cmsgs[0])
-	if err != nil || len(fds) != 1 {
-		return nil
-	}
-	f := os.NewFile(uintptr(fds[0]), "arrival")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil
-	}
-	return c
 }
 
 // arriving passes connections to the services of a sandbox.

@@ -3,9 +3,11 @@ package client
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 
+	"demesne/internal/arrivals"
 	"demesne/runner"
 	"demesne/runner/api"
 	"demesne/runner/ipc"
@@ -43,8 +45,9 @@ func (l *listeners) take(m *ipc.Message, ports []uint16) {
 //
 // The runner made the socket before the sandbox had a process, so no process can have taken the port, and connections
 // made before the caller accepts wait in the queue. What connects to it is a process of this sandbox: no other sandbox,
-// and no process of the host, is in its network namespace. The caller alone has the socket, so the port is refused
-// after the caller has ended.
+// and no process of the host, is in its network namespace. At the minimal level the runner passes each connection of the
+// sandbox to the caller, and no other process can connect. The caller alone has the socket, so the port is refused after
+// the caller has ended.
 func (s *Sandbox) Listener(port uint16) (net.Listener, error) {
 	s.listeners.mu.Lock()
 	f := s.listeners.files[port]
@@ -54,7 +57,7 @@ func (s *Sandbox) Listener(port uint16) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on port %d of sandbox: not requested, or taken already", port)
 	}
 	defer f.Close()
-	l, err := net.FileListener(f)
+	l, err := arrivals.Listener(f, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)))
 	if err != nil {
 		return nil, fmt.Errorf("listen on port %d of sandbox: %w", port, err)
 	}

@@ -2,6 +2,7 @@ package network
 
 import (
 	"net/netip"
+	"os"
 	"slices"
 
 	"demesne/runner"
@@ -40,12 +41,16 @@ func (w *Egress) listen() error {
 		if err != nil {
 			return err
 		}
-		if w.listeners == nil {
-			w.listeners = ipc.Files{}
-		}
-		w.listeners[api.FileListen(port)] = l
+		w.addListener(api.FileListen(port), l)
 	}
 	return nil
+}
+
+func (w *Egress) addListener(name string, l *os.File) {
+	if w.listeners == nil {
+		w.listeners = ipc.Files{}
+	}
+	w.listeners[name] = l
 }
 
 // Listeners returns the caller's listeners, once. The receiver closes them.

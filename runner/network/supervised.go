@@ -13,16 +13,18 @@ import (
 
 	"demesne/netns"
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/ipc"
 	"demesne/runner/network/proxyclient"
 	"demesne/runner/network/supervisor"
 )
 
 // supervised is the egress of a sandbox that shares the host's network namespace. The runner makes its connections, to
-// the addresses that a gateway would have, and passes them to the proxy.
+// the addresses that a gateway would have, and passes them to the proxy, or to the caller that listens there.
 type supervised struct {
 	calls        *supervisor.Supervisor
-	theirs, ours *os.File // the ends of a socket, of which the proxy gets the first
+	theirs, ours *os.File            // the ends of a socket, of which the proxy gets the first
+	callers      map[string]*os.File // the runner's ends of those that the caller gets, by api.FileListen
 }
 
 // NewSupervised starts the egress of a sandbox without a network namespace. listener answers the system calls of the
@@ -37,21 +39,51 @@ func NewSupervised(w *Egress, listener *os.File) (*Network, error) {
 		listener.Close()
 		return nil, err
 	}
-	s := &supervised{theirs: theirs, ours: ours}
-	s.calls, err = supervisor.New(listener, serviceOf(w.asked), int(ours.Fd()))
+	s := &supervised{theirs: theirs, ours: ours, callers: map[string]*os.File{}}
+	if err = s.listen(w); err == nil {
+		s.calls, err = supervisor.New(listener, serviceOf(w.asked), s.receiver)
+	} else {
+		listener.Close()
+	}
 	if err != nil {
-		theirs.Close()
-		ours.Close()
+		s.close()
 		return nil, ipc.Errorf(ipc.CodeRequirement, "make network without namespaces: %w", err)
 	}
 	w.arrivals = s
 	return &Network{egress: w}, nil
 }
 
+// listen makes the sockets by which the caller gets the connections to its ports.
+func (s *supervised) listen(w *Egress) error {
+	for _, port := range w.asked.Listen {
+		theirs, ours, err := ipc.Pair()
+		if err != nil {
+			return err
+		}
+		name := api.FileListen(port)
+		s.callers[name] = ours
+		w.addListener(name, theirs)
+	}
+	return nil
+}
+
+// receiver returns the socket of the process that gets the connections of a service.
+func (s *supervised) receiver(service string) int {
+	if f := s.callers[service]; f != nil {
+		return int(f.Fd())
+	}
+	return int(s.ours.Fd())
+}
+
 func (s *supervised) close() {
-	s.calls.Close()
+	if s.calls != nil {
+		s.calls.Close()
+	}
 	s.theirs.Close()
 	s.ours.Close()
+	for _, f := range s.callers {
+		f.Close()
+	}
 }
 
 // sockets returns the socket to serve.
@@ -62,7 +94,7 @@ func (s *supervised) sockets() proxyclient.Sockets {
 // dnsPort is where resolvers ask. One that cannot read a configuration asks the loopback.
 const dnsPort = 53
 
-// serviceOf returns the function that names the service of the proxy at an address of the sandbox, or the error that the
+// serviceOf returns the function that names the service at an address of the sandbox, or the error that the
 // network of another sandbox has there. It is pure.
 func serviceOf(e runner.Egress) supervisor.Where {
 	v4, v6 := netns.Pools()
@@ -83,6 +115,8 @@ func serviceOf(e runner.Egress) supervisor.Where {
 			return proxyclient.FileGo, 0
 		case local && slices.ContainsFunc(e.Routes, func(r runner.Route) bool { return r.Port == port }):
 			return proxyclient.FileRoute(port), 0
+		case local && slices.Contains(e.Listen, port):
+			return api.FileListen(port), 0
 		case local || to.Addr() == netns.ProxyAddr().Addr():
 			return "", unix.ECONNREFUSED
 		}

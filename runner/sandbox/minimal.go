@@ -59,7 +59,6 @@ func (b *building) admitMinimal() error {
 		{"mount image", b.spec.Rootfs != nil},
 		{"publish ports", len(b.spec.Publish) > 0},
 		{"join group", b.egress != nil && b.egress.Group != ""},
-		{"listen in sandbox", b.egress != nil && len(b.egress.Listen) > 0},
 		{"share sockets", slices.ContainsFunc(b.spec.Inputs, func(in runner.Input) bool { return in.Socket })},
 		{"mount tmpfs or write hosts", len(b.spec.Hosts) > 0 || len(b.spec.Tmpfs) > 0},
 	} {

@@ -9,7 +9,7 @@
 //
 //	socket    it makes the socket, keeps a copy, and gives the sandbox the other
 //	connect   it reads the address, asks where, and connects the copy to a listener of its own
-//	          ─▶ the accepted end and the name that where returned go to the process at to
+//	          ─▶ the accepted end and the name that where returned go to the process at the socket of to
 //
 // A UDP socket is one end of a pair of unix sockets, and only its peer hears it: so a resolver asks for names. Both copies
 // of a TCP socket are one socket: its options, and the epoll(7) sets that have it, stay as they are. It has a peer in this
@@ -53,16 +53,16 @@ type Supervisor struct {
 	listener *os.File
 	calls    seccomp.Listener
 	where    Where
-	to       int
+	to       func(service string) (socket int)
 	meet     meetingPoint
 	sockets  sockets
 	done     chan struct{}
 	closing  sync.Once
 }
 
-// New starts serving. It owns listener, but not to: a SOCK_SEQPACKET socket that gets a message for each connection, and
-// that must remain open until Close. Its text is the service, and its descriptor the connection.
-func New(listener *os.File, where Where, to int) (*Supervisor, error) {
+// New starts serving. It owns listener, but not the sockets that to returns: SOCK_SEQPACKET sockets that get a message for
+// each connection, and that must remain open until Close. Its text is the service, and its descriptor the connection.
+func New(listener *os.File, where Where, to func(service string) (socket int)) (*Supervisor, error) {
 	// A second File, which the runtime polls.
 	fd, err := unix.FcntlInt(listener.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	listener.Close()
@@ -209,7 +209,7 @@ func (s *Supervisor) join(own socket, service string) unix.Errno {
 		defer unix.Close(theirs)
 	}
 	// MSG_DONTWAIT: the sandbox's other calls are not answered while this one is.
-	err := unix.Sendmsg(s.to, []byte(service), unix.UnixRights(theirs), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	err := unix.Sendmsg(s.to(service), []byte(service), unix.UnixRights(theirs), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	if err != nil { // its peer is closed now, like that of a service that does not listen
 		return unix.ECONNREFUSED
 	}
