@@ -15,11 +15,11 @@ func (p *Provider) context(t Task) []byte {
 		}
 	}
 	section(t.Preamble)
-	section(t.environment())
+	section(t.Places.At(t.environment()))
 	section(p.Guidance)
 	section(t.hostTools())
-	section(t.generated())
-	section(t.children())
+	section(t.Places.At(t.generated()))
+	section(t.Places.At(t.children()))
 	section(t.done())
 	section("## Task\n\n" + strings.TrimSpace(t.Prompt))
 	return []byte(strings.TrimSpace(b.String()) + "\n")
@@ -37,6 +37,9 @@ func (t Task) environment() string {
 		lines = append(lines, "- `/in/previous-jobs/NAME` has the output of sandbox NAME, which has finished, read-only.")
 	}
 	lines = append(lines, t.places()...)
+	if t.Places != nil {
+		lines = append(lines, "- This machine cannot give the sandbox its own paths: where a text says /in, /out or /workspace, these directories are meant.")
+	}
 	return strings.Join(append(lines, t.network()), "\n")
 }
 
@@ -115,9 +118,9 @@ func (t Task) done() string {
 	lines := []string{"## Definition of done", "", "The task is done when all of this holds:"}
 	switch {
 	case t.OutputPath != "" && t.OutputFormat != "":
-		lines = append(lines, fmt.Sprintf("- `%s` exists, in this format: %s", t.OutputPath, t.OutputFormat))
+		lines = append(lines, fmt.Sprintf("- `%s` exists, in this format: %s", t.Places.At(t.OutputPath), t.OutputFormat))
 	case t.OutputPath != "":
-		lines = append(lines, fmt.Sprintf("- `%s` exists.", t.OutputPath))
+		lines = append(lines, fmt.Sprintf("- `%s` exists.", t.Places.At(t.OutputPath)))
 	case t.OutputFormat != "":
 		lines = append(lines, "- Your answer has this format: "+t.OutputFormat)
 	}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"demesne/runner"
 )
@@ -29,8 +31,48 @@ type Task struct {
 	Research  bool     // the whole network, and no inputs
 	Project   bool     // /workspace is a directory of the user
 
-	Dir   string // the program's directory; empty: /workspace
-	Token string // see NewToken; empty: a new one
+	Dir    string  // the program's directory below /workspace; empty: /workspace
+	Token  string  // see NewToken; empty: a new one
+	Places *Places // nil: the sandbox has its own tree
+}
+
+// Places are the paths of the host that a sandbox without a mount namespace has in place of its own. They replace those in
+// all that this package writes for the program, but not in a person's words.
+type Places struct{ In, Out, Workspace, Home, Config, Previous string }
+
+// insidePaths finds the paths of a sandbox in the texts of this package.
+var insidePaths = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(^|[^\w./-])(/in/\.agent|/in/previous-jobs|/home/agent|/in|/out|/workspace)\b`)
+})
+
+// At returns text with the paths of the host in place of those of a sandbox. p may be nil. It is pure.
+func (p *Places) At(text string) string {
+	if p == nil {
+		return text
+	}
+	to := map[string]string{"/in": p.In, "/out": p.Out, "/workspace": p.Workspace, HomeDir: p.Home, ConfigDir: p.Config, "/in/previous-jobs": p.Previous}
+	return insidePaths().ReplaceAllStringFunc(text, func(found string) string {
+		slash := strings.IndexByte(found, '/')
+		return found[:slash] + to[found[slash:]]
+	})
+}
+
+// all is At for each text of a list.
+func (p *Places) all(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, text := range texts {
+		out[i] = p.At(text)
+	}
+	return out
+}
+
+// values is At for each value of a map.
+func (p *Places) values(texts map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, text := range texts {
+		out[name] = p.At(text)
+	}
+	return out
 }
 
 // Server is an MCP server at http://127.0.0.1:Port/Path.
@@ -75,9 +117,9 @@ func NewToken() string {
 
 // Headless plans a run without a terminal.
 func (a *Agent) Headless(t Task) *Launch {
-	l, values := a.launch(t, HomeDir)
-	values["prompt"] = a.prompt(t.Prompt)
-	l.Argv = append(l.Argv, expand(a.Provider.Headless, values)...)
+	l, values := a.launch(t, t.Places.At(HomeDir))
+	values["prompt"] = a.prompt(t)
+	l.Argv = append(l.Argv, expand(t.Places.all(a.Provider.Headless), values)...)
 	l.Context = a.Provider.Context
 	l.Config[l.Context] = a.Provider.context(t)
 	return l
@@ -92,9 +134,9 @@ func (a *Agent) Resume(t Task, session string) ([]string, error) {
 	if session == "" || strings.HasPrefix(session, "-") {
 		return nil, fmt.Errorf("resume session: bad session %q", session) // the program's own words, so they may be anything
 	}
-	values := map[string]string{"prompt": continuePrompt, "session": session, "model": a.inner, "dir": t.Dir, "home": HomeDir,
+	values := map[string]string{"prompt": continuePrompt, "session": session, "model": a.inner, "dir": t.Places.At(t.Dir), "home": t.Places.At(HomeDir),
 		"hosted": a.Provider.API.Hosted.of(t)}
-	return append(slices.Clone(a.program.argv), expand(a.Provider.Resume, values)...), nil
+	return append(slices.Clone(a.program.argv), expand(t.Places.all(a.Provider.Resume), values)...), nil
 }
 
 // Interactive plans the program at a terminal, with the user's arguments. home is $HOME in the sandbox. It is kept for
@@ -119,12 +161,13 @@ func (a *Agent) launch(t Task, home string) (*Launch, map[string]string) {
 	if t.Dir == "" {
 		t.Dir = "/workspace"
 	}
+	t.Dir = t.Places.At(t.Dir)
 	p := a.Provider
 	values := map[string]string{"model": a.inner, "dir": t.Dir, "home": home, "token": t.Token, "script": a.script, "token20": t.Token[max(0, len(t.Token)-20):],
 		"url": "http://127.0.0.1:" + strconv.Itoa(int(p.API.Port)), "hosted": p.API.Hosted.of(t)}
 	servers := p.Servers.list(t.Servers)
-	l := &Launch{Argv: slices.Clone(a.program.argv), Mounts: a.program.mounts, Dir: t.Dir, HomeDir: home, Token: t.Token, Env: a.environ(values),
-		Config: fill(p.Config, values, servers), Home: fill(p.Home, values, servers), Keep: p.Keep}
+	l := &Launch{Argv: slices.Clone(a.program.argv), Mounts: a.program.mounts, Dir: t.Dir, HomeDir: home, Token: t.Token, Env: a.environ(t.Places, values),
+		Config: fill(t.Places.values(p.Config), values, servers), Home: fill(t.Places.values(p.Home), values, servers), Keep: p.Keep}
 	l.Routes = []runner.Route{{Port: p.API.Port, To: a.cred.Base, Allow: p.allow(a.inner), Token: t.Token, Usage: p.API.Usage,
 		Query: p.API.Query, Headers: p.API.Headers, Closed: !t.open() && !p.API.Unchecked}}
 	if a.program.inImage {
@@ -143,7 +186,7 @@ func (l *Launch) Authorize(headers map[uint16]map[string]string) {
 }
 
 // environ returns the program's variables in addition to the sandbox's own, which has the opt-outs of telemetry.
-func (a *Agent) environ(values map[string]string) []string {
+func (a *Agent) environ(places *Places, values map[string]string) []string {
 	env := map[string]string{"HOME": "{home}", "IS_SANDBOX": "1",
 		"XDG_CONFIG_HOME": "{home}/.config", "XDG_CACHE_HOME": "{home}/.cache",
 		"XDG_DATA_HOME": "{home}/.local/share", "XDG_STATE_HOME": "{home}/.local/state"}
@@ -151,7 +194,7 @@ func (a *Agent) environ(values map[string]string) []string {
 	maps.Copy(env, a.cred.Inside)
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		list = append(list, name+"="+expand([]string{env[name]}, values)[0])
+		list = append(list, name+"="+expand([]string{places.At(env[name])}, values)[0])
 	}
 	return list
 }
@@ -177,14 +220,14 @@ func (p *Provider) allow(inner string) (all []string) {
 }
 
 // prompt makes a prompt that every program reads as such: not as an option, and never too long.
-func (a *Agent) prompt(text string) string {
+func (a *Agent) prompt(t Task) string {
 	switch {
-	case len(text) > longestPrompt:
-		return fmt.Sprintf(elsewhere, ConfigDir, a.Provider.Context)
-	case strings.HasPrefix(text, "-"):
-		return " " + text
+	case len(t.Prompt) > longestPrompt:
+		return fmt.Sprintf(elsewhere, t.Places.At(ConfigDir), a.Provider.Context)
+	case strings.HasPrefix(t.Prompt, "-"):
+		return " " + t.Prompt
 	}
-	return text
+	return t.Prompt
 }
 
 // expand replaces the placeholders in arguments. A value that looks like a placeholder stays as it is.

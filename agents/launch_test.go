@@ -149,3 +149,20 @@ func TestLaunchClosed(t *testing.T) {
 		}
 	}
 }
+
+// TestPlaces checks that paths of a sandbox are replaced where they are whole, and nothing else is.
+func TestPlaces(t *testing.T) {
+	p := &Places{In: "$IN", Out: "/o", Workspace: "/w", Home: "/h", Config: "/c", Previous: "/p"}
+	for text, want := range map[string]string{
+		"/in": "$IN", "`/in/previous-jobs/NAME`, `/in/x`": "`/p/NAME`, `$IN/x`", "--config=/in/.agent/x.json": "--config=/c/x.json",
+		`["/in","/out","/workspace"]`: `["$IN","/o","/w"]`, "/home/agent/.codex": "/h/.codex", "/home/agents /inner /output": "/home/agents /inner /output",
+		"http://127.0.0.1:80/in /usr/out ./in": "http://127.0.0.1:80/in /usr/out ./in",
+	} {
+		if got := p.At(text); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	if got := (*Places)(nil).At("/in"); got != "/in" {
+		t.Errorf("without places: %s", got)
+	}
+}

@@ -169,6 +169,8 @@ func (b bare) Diff(ctx context.Context, id string) (*runner.Diff, error) {
 
 func (bare) GC(context.Context) ([]string, error) { return nil, nil }
 
+func (bare) Namespaces() bool { return true }
+
 // Userns returns the tests' own namespace.
 func (bare) Userns() (*client.Userns, error) {
 	start := func(_ context.Context, c *exec.Cmd, _ string) error {

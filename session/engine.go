@@ -33,6 +33,7 @@ type Engine interface {
 	ChangeEgress(context.Context, runner.EgressChange) error
 	ChangeLimits(context.Context, runner.LimitChange) error
 	Userns() (*client.Userns, error)
+	Namespaces() bool
 	Done() <-chan struct{}
 	Close() error
 }

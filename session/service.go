@@ -173,6 +173,16 @@ func (s *Service) Engine(ctx context.Context) (Engine, error) {
 	return e, err
 }
 
+// OwnPaths reports whether sandboxes on the host's files have /in, /out and /workspace, and mounts at any path. Without a
+// mount namespace they have the paths of the host.
+func (s *Service) OwnPaths(ctx context.Context) (own bool, err error) {
+	err = s.conn.with(ctx, func(live Engine) error {
+		own = live.Namespaces()
+		return nil
+	})
+	return own, err
+}
+
 // DefaultImage returns the image of a sandbox whose caller named none.
 func (s *Service) DefaultImage() (imageref.Ref, error) {
 	name := imageref.Default(s.opts.Getenv)

@@ -49,7 +49,7 @@ func (f children) begin(name, tool string) (c *child, drop func(), err error) {
 		n.calls.Done()
 		return nil, nil, err
 	}
-	c = &child{name: name, tool: tool, id: session.OutputName(), out: filepath.Join(n.dirs.out, childDir, name), dir: dir}
+	c = &child{name: name, tool: tool, id: session.OutputName(), out: filepath.Join(n.dirs.out, childDir, name), dir: dir, at: n.places}
 	return c, func() {
 		dir.Close()
 		removeChildDir(n.dirs.outDir, name)
@@ -144,7 +144,7 @@ func (f children) script(ctx context.Context, r session.Request, c *child, drop 
 }
 
 // path returns the output directory of a child, as its parent knows it.
-func (c *child) path() string { return "/out/" + childDir + "/" + c.name }
+func (c *child) path() string { return c.at.At("/out/" + childDir + "/" + c.name) }
 
 // inside gives the result of a child the path and the name that its parent knows.
 func (c *child) inside(r *session.RunResult) *session.RunResult {

@@ -34,6 +34,7 @@ type node struct {
 	agent  *agents.Agent
 	image  imageref.Ref // see imageOf
 	dirs   *dirs
+	places *agents.Places // where its sandbox has them; nil: at its own paths
 	budget *budget
 	tools  *hosttools.Set // nil: none
 	asked  requests
@@ -59,8 +60,9 @@ type node struct {
 // child is what a parent remembers of a child.
 type child struct {
 	name, tool, id, out string
-	dir                 *os.File // out
-	node                *node    // nil: a command or a sandbox
+	dir                 *os.File       // out
+	at                  *agents.Places // of its parent
+	node                *node          // nil: a command or a sandbox
 	ended               bool
 	exitCode            int
 }
@@ -161,7 +163,36 @@ func (n *node) protected() []runner.Mount {
 	if !n.atUsers() {
 		return nil
 	}
-	return n.tree.work.Mounts
+	return n.mounts(n.tree.work.Mounts)
+}
+
+// mounts returns mounts where the sandboxes of n have them.
+func (n *node) mounts(all []runner.Mount) []runner.Mount {
+	if n.places == nil {
+		return all
+	}
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Target = all[i].Source
+	}
+	return all
+}
+
+// findPlaces finds out whether the sandbox of n has its own paths, and sets those that it has instead.
+func (n *node) findPlaces(ctx context.Context) error {
+	if n.image.Kind != "" {
+		return nil
+	}
+	own, err := n.tree.Sessions.OwnPaths(ctx)
+	if own || err != nil {
+		return err
+	}
+	d := n.dirs
+	n.places = &agents.Places{In: "$DEMESNE_IN", Out: d.out, Workspace: d.workspace, Home: d.home, Config: d.config}
+	if n.parent != nil {
+		n.places.Previous = filepath.Join(n.parent.dirs.out, childDir)
+	}
+	return nil
 }
 
 // siblings mounts the outputs of the parent's other children that have ended, beside other mounts. Research has no
@@ -218,7 +249,7 @@ func (n *node) task() agents.Task {
 	t := agents.Task{
 		Prompt: r.Prompt, Preamble: r.Preamble, OutputPath: r.OutputPath, OutputFormat: r.OutputFormat,
 		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Project: n.atUsers(), Egress: r.Egress, Dir: path.Join("/workspace", workspace.Starts, n.id),
-		Previous: len(n.siblings(0)) > 0, Token: agents.NewToken(),
+		Previous: len(n.siblings(0)) > 0, Token: agents.NewToken(), Places: n.places,
 	}
 	if !r.Research {
 		for _, in := range r.Inputs {
@@ -271,7 +302,7 @@ func (n *node) furnish(l *agents.Launch) error {
 	if err := l.Seed(home); err != nil {
 		return err
 	}
-	return workspace.MakeStart(n.dirs.workspace, n.id, l.Context)
+	return workspace.MakeStart(n.dirs.workspace, n.id, l.Context, n.places.At(agents.ConfigDir))
 }
 
 // watchUsage reads the records of requests until the returned function is called, which reads the rest.

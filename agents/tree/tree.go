@@ -122,6 +122,9 @@ func (t *Tree) newNode(ctx context.Context, parent *node, r agents.Request, d *d
 	if err := d.make(); err != nil {
 		return nil, err
 	}
+	if err := n.findPlaces(ctx); err != nil {
+		return nil, err
+	}
 	n.ctx, n.cancel = context.WithCancelCause(ctx)
 	return n, nil
 }
@@ -161,6 +164,7 @@ func (n *node) previous(others int) (all []runner.Mount) {
 			all = append(all, runner.Mount{Source: c.out, Target: PreviousDir + "/" + c.name, ReadOnly: true})
 		}
 	}
+	all = n.mounts(all)
 	return all[max(0, len(all)-max(0, maxPrevious-others)):]
 }
 

@@ -8,7 +8,6 @@ import (
 	"path"
 	"path/filepath"
 
-	"demesne/agents"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/rootfs/upper"
@@ -92,9 +91,9 @@ func (w *Workspace) Leave(id, context string) {
 // that is a checkout has demesne's own files at that name.
 const Starts = ".demesne-agents"
 
-// MakeStart makes the directory in a workspace where agent id starts, with a link to the context file in /in/.agent.
+// MakeStart makes the directory in a workspace where agent id starts, with a link to the context file in config, a path of its sandbox.
 // Other sandboxes may be writing to the workspace. os.Root keeps every step inside it.
-func MakeStart(dir, id, context string) error {
+func MakeStart(dir, id, context, config string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("open workspace: %w", err)
@@ -104,7 +103,7 @@ func MakeStart(dir, id, context string) error {
 	if err := root.MkdirAll(start, 0o700); err != nil {
 		return fmt.Errorf("make %q in the workspace: %w", start, err)
 	}
-	if err := root.Symlink(path.Join(agents.ConfigDir, context), path.Join(start, context)); err != nil {
+	if err := root.Symlink(path.Join(config, context), path.Join(start, context)); err != nil {
 		return fmt.Errorf("link %q in the workspace: %w", context, err)
 	}
 	return nil

@@ -73,6 +73,9 @@ func (c *Client) Userns() (*Userns, error) {
 	return u, err
 }
 
+// Namespaces reports whether sandboxes have namespaces: the machine allows them.
+func (c *Client) Namespaces() bool { return c.hello.Mode != userns.ModeMinimal }
+
 // openUserns opens the user namespace of a process.
 func openUserns(pid int, program string) (*Userns, error) {
 	key, err := layers.KeyOf(pid)

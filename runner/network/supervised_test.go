@@ -8,13 +8,14 @@ import (
 
 	"demesne/netns"
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/network/proxyclient"
 )
 
 // TestServiceOf checks that a sandbox without a network namespace finds the proxy, and nothing else, at the addresses that
 // other sandboxes have it at.
 func TestServiceOf(t *testing.T) {
-	where := serviceOf(runner.Egress{GoProxy: true, Routes: []runner.Route{{Port: 7001}}})
+	where := serviceOf(runner.Egress{GoProxy: true, Routes: []runner.Route{{Port: 7001}}, Listen: []uint16{7003}})
 	plain := serviceOf(runner.Egress{})
 	v4, v6 := netns.Pools()
 	for _, row := range []struct {
@@ -27,6 +28,8 @@ func TestServiceOf(t *testing.T) {
 		{"[::1]:53", proxyclient.FileDNSTCP, 0},
 		{"127.0.0.1:8087", proxyclient.FileGo, 0},
 		{"127.0.0.1:7001", proxyclient.FileRoute(7001), 0},
+		{"127.0.0.1:7003", api.FileListen(7003), 0},
+		{"198.18.0.1:7003", "", unix.ECONNREFUSED},
 		{"127.0.0.1:7002", "", unix.ECONNREFUSED},
 		{"[::1]:22", "", unix.ECONNREFUSED},
 		{"198.18.0.1:22", "", unix.ECONNREFUSED},

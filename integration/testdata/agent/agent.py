@@ -75,7 +75,7 @@ def main():
     if "CRASH" in prompt:
         print("out of luck", file=sys.stderr)
         return 3
-    servers = json.load(open("/in/.agent/servers.json"))
+    servers = json.load(open(os.environ["FAKE_CONFIG"] + "/servers.json"))
     open_servers = {}
 
     def server(name):
