@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -78,16 +79,17 @@ func Listener(f *os.File, addr net.Addr) (net.Listener, error) {
 }
 
 type listener struct {
-	file *os.File
-	raw  syscall.RawConn
-	addr net.Addr
+	file   *os.File
+	raw    syscall.RawConn
+	addr   net.Addr
+	closed atomic.Bool
 }
 
 // Accept returns the next connection.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		_, c, err := Next(l.raw)
-		if errors.Is(err, os.ErrClosed) {
+		if l.closed.Load() {
 			err = net.ErrClosed
 		}
 		if err != nil {
@@ -100,7 +102,10 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 // Close ends Accept. Connections that wait are closed.
-func (l *listener) Close() error { return l.file.Close() }
+func (l *listener) Close() error {
+	l.closed.Store(true)
+	return l.file.Close()
+}
 
 // Addr returns the address that the sandbox connects to.
 func (l *listener) Addr() net.Addr { return l.addr }

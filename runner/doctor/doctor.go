@@ -16,7 +16,7 @@
 //	overlay on disk         the same on the disk with demesne's state
 //	network namespace       loopback alone, read back (package netns)
 //	read-only /sys          of that namespace
-//	egress path             veth, AnyIP, tproxy: a connection arrives (package netns)
+//	egress path             veth, AnyIP, tproxy: a connection arrives (package netns); else a thread gets a supervisor
 //	paths                   openat2, or the same by openat (package fsutil)
 //	landlock                a thread forbids itself to list / and is then refused
 //	seccomp                 a thread forbids itself a system call and is then refused
@@ -57,7 +57,7 @@ var groups = []group{
 	{names: []string{"overlay"}, do: probeOverlay},
 	{names: []string{"overlay on disk"}, do: probeOverlayDisk},
 	{names: []string{"network namespace", "read-only /sys"}, do: probeNetwork},
-	{names: []string{"egress path"}, do: probeEgress},
+	{names: []string{"egress path"}, bare: true, do: probeEgress},
 	{names: []string{"paths"}, bare: true, do: probePaths},
 	{names: []string{"landlock"}, bare: true, do: probeLandlock},
 	{names: []string{"seccomp"}, bare: true, do: probeSeccomp},

@@ -121,7 +121,8 @@ func TestNoNamespaces(t *testing.T) {
 func TestMinimal(t *testing.T) {
 	e := Env{Minimal: true, ModeWhy: "unshare: not permitted", ModeFix: "do this"}
 	all := byName(t, e)
-	want(t, all, runner.Missing, "user namespace", "nested user namespace", "overlay", "egress path")
+	want(t, all, runner.Missing, "user namespace", "nested user namespace", "overlay", "network namespace")
+	want(t, all, runner.Degraded, "egress path")
 	want(t, all, runner.Held, "landlock", "seccomp")
 	if p := all["overlay"]; p.Fix != "do this" {
 		t.Errorf("%+v", p)

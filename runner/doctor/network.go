@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -9,6 +10,8 @@ import (
 	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/doctor/diagnose"
+	"demesne/runner/network"
+	"demesne/runner/seccomp"
 )
 
 // probeNetwork creates the network namespace of a sandbox, which verifies itself.
@@ -26,6 +29,9 @@ func probeNetwork(_ context.Context, e *Env) []answer {
 }
 
 func probeEgress(_ context.Context, e *Env) []answer {
+	if e.Minimal {
+		return []answer{e.supervised(cmp.Or(network.CanSupervise(), seccomp.Supervisable()))}
+	}
 	err := netns.ProbeEgress()
 	if err == nil {
 		return []answer{held("veth, AnyIP, tproxy")}
@@ -42,4 +48,13 @@ func probeEgress(_ context.Context, e *Env) []answer {
 		return []answer{{runner.Degraded, "the named ports of allowed names; other ports only through the proxy", why, fix}}
 	}
 	return []answer{{runner.Missing, "only loopback networks are possible", why, fix}}
+}
+
+// supervised is the answer of a machine without network namespaces, where the runner makes the connections of sandboxes
+// unless err says why it cannot.
+func (e *Env) supervised(err error) answer {
+	if err != nil {
+		return answer{runner.Missing, "sandboxes have no network", err.Error(), e.ModeFix}
+	}
+	return answer{runner.Degraded, "by name, over TCP: the runner makes each connection; no servers", "needs a user namespace", e.ModeFix}
 }

@@ -30,7 +30,7 @@ type supervised struct {
 // NewSupervised starts the egress of a sandbox without a network namespace. listener answers the system calls of the
 // sandbox; NewSupervised owns it.
 func NewSupervised(w *Egress, listener *os.File) (*Network, error) {
-	if err := canSupervise(); err != nil {
+	if err := CanSupervise(); err != nil {
 		listener.Close()
 		return nil, &ipc.Error{Code: ipc.CodeRequirement, Text: "make network without namespaces: " + err.Error(), Hint: "use --egress none, or give the container namespaces: see demesne check"}
 	}
@@ -124,8 +124,8 @@ func serviceOf(e runner.Egress) supervisor.Where {
 	}
 }
 
-// canSupervise says why the runner cannot read the arguments of a sandbox's system calls, or returns nil.
-func canSupervise() error {
+// CanSupervise says why the runner cannot read the arguments of a sandbox's system calls, or returns nil.
+func CanSupervise() error {
 	var from, to [1]byte
 	local, remote := []unix.Iovec{{Base: &to[0]}}, []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&from[0])), Len: 1}}
 	local[0].SetLen(1)

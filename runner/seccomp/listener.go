@@ -33,6 +33,28 @@ func LoadSupervised(prog []unix.SockFilter) (*os.File, error) {
 	return nil, fmt.Errorf("load seccomp filter: %w", err)
 }
 
+// Supervisable returns why a program cannot have its system calls supervised here, or nil. It changes one thread, which ends.
+func Supervisable() error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			done <- err
+			return
+		}
+		fd, e := listen([]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}}, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+		switch e {
+		case 0:
+			done <- unix.Close(int(fd))
+		case unix.EBUSY:
+			done <- ErrListener
+		default:
+			done <- e
+		}
+	}()
+	return <-done
+}
+
 func listen(prog []unix.SockFilter, flags uintptr) (fd uintptr, err unix.Errno) {
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	fd, _, err = unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
