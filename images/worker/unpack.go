@@ -17,6 +17,7 @@ import (
 	"demesne/images/oci"
 	"demesne/rootfs/layers"
 	"demesne/rootfs/unpack"
+	"demesne/runner/seccomp"
 )
 
 // maxLine bounds the length of a line of stdin, in bytes.
@@ -59,6 +60,9 @@ func (c *call) confined() (*images.Store, error) {
 		return nil, err
 	}
 	_, err = unpack.Confine(c.dir)
+	if err == nil && layers.OneID() { // the network is this machine's
+		err = seccomp.NoSockets()
+	}
 	return store, err
 }
 

@@ -1,7 +1,9 @@
 package unpack
 
 import (
+	"errors"
 	"fmt"
+	"unsafe"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
@@ -20,8 +22,36 @@ const memory = 2 << 30
 //
 // Confine reports whether Landlock is enforced. Kernels before 5.19 have no version that allows hard links between
 // directories, and some have none at all. The process should also be in a user namespace without a network, which
-// works on all of them. Open descriptors stay open, and Confine reads [layers.OwnMap] first.
+// works on all of them. Open descriptors stay open, and Confine reads [layers.OwnMap] first. With [layers.EnvOneID] there
+// is no user namespace: Landlock must be enforced, and the process loses its capabilities, except those over files.
 func Confine(store string) (held bool, err error) {
+	held, err = confine(store)
+	if err != nil || !layers.OneID() {
+		return held, err
+	}
+	if !held {
+		return false, errors.New("confine: no user namespace and no Landlock: nothing would confine this process")
+	}
+	return held, dropCaps()
+}
+
+// dropCaps leaves the capabilities by which uid 0 writes to any of its own directories. Landlock bounds them to the trees.
+func dropCaps() error {
+	const keep = 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("confine: read capabilities: %w", err)
+	}
+	left := sets[0].Permitted & keep
+	sets = [2]unix.CapUserData{{Effective: left, Permitted: left}}
+	if _, _, errno := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&sets[0])), 0); errno != 0 {
+		return fmt.Errorf("confine: drop capabilities: %w", errno)
+	}
+	return nil
+}
+
+func confine(store string) (held bool, err error) {
 	if _, _, err := layers.OwnMap(); err != nil {
 		return false, fmt.Errorf("confine: %w", err)
 	}

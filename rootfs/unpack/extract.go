@@ -8,9 +8,12 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/opencontainers/umoci/oci/layer"
 	"golang.org/x/sys/unix"
+
+	"demesne/rootfs/layers"
 )
 
 // onDisk tells umoci how to write a layer: with whiteouts as overlayfs reads them when mounted with userxattr.
@@ -20,12 +23,18 @@ var onDisk = layer.OverlayfsRootfs{UserXattr: true}
 
 // within runs f in dir, on a thread of its own with its own working directory and umask. Paths below dir are then
 // as short as in the archive. This saves a third of the kernel's lookups and leaves all of PATH_MAX to the archive.
+//
+// Filters of containers refuse unshare(2). The layers of [layers.EnvOneID] then take turns with the process's own.
 func within(dir string, f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 		done <- func() error {
-			if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			err := unix.Unshare(unix.CLONE_FS)
+			if err != nil && layers.OneID() {
+				turns.Lock()
+				defer turns.Unlock()
+			} else if err != nil {
 				return fmt.Errorf("unshare directory: %w", err)
 			}
 			if err := unix.Chdir(dir); err != nil {
@@ -37,6 +46,9 @@ func within(dir string, f func() error) error {
 	}()
 	return <-done
 }
+
+// turns is held by the layer that has the working directory of the process.
+var turns sync.Mutex
 
 // extract makes the files of an archive in the working directory.
 func extract(r io.Reader, f *filter) error {

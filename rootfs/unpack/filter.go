@@ -223,7 +223,7 @@ func (f *filter) checkXattrs(hdr *tar.Header) Reason {
 
 func keepXattr(name string, typeflag byte) bool {
 	if name == "security.capability" {
-		return typeflag == tar.TypeReg
+		return typeflag == tar.TypeReg && !layers.OneID() // no user namespace binds it
 	}
 	return strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, "user.overlay.") && name != layers.OwnerAttr
 }

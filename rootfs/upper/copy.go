@@ -24,6 +24,36 @@ func CopyLayer(lower, to int) error {
 	return c.dir(from, to, "", 0)
 }
 
+// CopyOwn is CopyLayer for a copy that belongs to this process's user, as the files in from need not. It leaves out what
+// would give a right: set-user-ID bits and capabilities of programs. Other processes may write to from.
+func CopyOwn(from, to int) error {
+	fd, err := enter(from, ".")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	c := copier{buf: make([]byte, 1<<20), own: true}
+	return c.dir(fd, to, "", 0)
+}
+
+// CopyOwnFile is CopyOwn for an open file, of which it makes name in to.
+func CopyOwnFile(from, to int, name string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(from, &st); err != nil {
+		return err
+	}
+	out, err := unix.Openat(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(out)
+	c := copier{buf: make([]byte, 1<<20)}
+	if err := c.contents(from, out, st.Size); err != nil {
+		return err
+	}
+	return unix.Fchmod(out, st.Mode&0o777)
+}
+
 // copyDepth bounds how deep a layer may be: each level takes two descriptors.
 const copyDepth = 256
 
@@ -32,6 +62,7 @@ type copier struct {
 	buf  []byte
 	list [64 << 10]byte
 	twin *liveCopy // nil: the result is the merged tree
+	own  bool      // see CopyOwn
 }
 
 // dir copies the directory from, which is called name, over to. No other process may write to to, nor to from
@@ -116,7 +147,7 @@ func (c *copier) entry(from, to int, name string, depth int) error {
 	if err != nil {
 		return err
 	}
-	if err := attributes(from, to, name, &st, c.keeps()); err != nil {
+	if err := c.attributes(from, to, name, &st); err != nil {
 		return err
 	}
 	return c.twin.did(name, &st)
@@ -147,7 +178,17 @@ func (c *copier) subdir(from, to int, name string, st *unix.Stat_t, depth int) e
 	if err := c.twin.shed(from, to, name, st); err != nil {
 		return err
 	}
-	return attributes(from, to, name, st, c.keeps())
+	return c.attributes(from, to, name, st)
+}
+
+// attributes copies the attributes of a file that the copy keeps.
+func (c *copier) attributes(from, to int, name string, st *unix.Stat_t) error {
+	if !c.own {
+		return attributes(from, to, name, st, c.keeps())
+	}
+	mine := *st
+	mine.Uid, mine.Gid, mine.Mode = uint32(unix.Geteuid()), uint32(unix.Getegid()), st.Mode&^(unix.S_ISUID|unix.S_ISGID)
+	return attributes(from, to, name, &mine, func(key string) bool { return key != "security.capability" && meansAnything(key) })
 }
 
 // file copies the contents of a file, or shares them if the file system supports that.

@@ -42,7 +42,7 @@ func (u *Userns) Unpacked(store, diffID string) bool {
 }
 
 // NewUserns makes a user namespace with the id map that a runner would get now. It needs no live process. If the machine
-// forbids user namespaces, the error is an [ipc.Error] with the diagnosis.
+// forbids user namespaces, and images would not run without, the error is an [ipc.Error] with the diagnosis.
 func NewUserns() (*Userns, error) {
 	progs, err := findPrograms("")
 	if err != nil {
@@ -52,14 +52,54 @@ func NewUserns() (*Userns, error) {
 	if errors.Is(err, errHalfMapped) {
 		u, err = holdUserns(progs.runner, planMaps(realRoot(), true))
 	}
-	return u, explained(err, progs.runner)
+	if isRefused(err) && len(userns.ChrootLacks()) == 0 {
+		return oneID(), nil
+	}
+	if err != nil {
+		return nil, explained(err, progs.runner)
+	}
+	enter := u.Enter
+	u.Enter = func(ctx context.Context, c *exec.Cmd, dir string) error {
+		plain := &exec.Cmd{Path: c.Path, Args: c.Args, Env: c.Env, Dir: c.Dir, Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, ExtraFiles: c.ExtraFiles}
+		err := enter(ctx, c, dir)
+		if !isRefused(err) || len(userns.ChrootLacks()) > 0 {
+			return err
+		}
+		*c = *plain // a namespace without mounts
+		return oneID().Enter(ctx, c, dir)
+	}
+	return u, nil
+}
+
+// isRefused reports whether the machine forbids namespaces, or what a program needs in one.
+func isRefused(err error) bool {
+	var refused *userns.Refused
+	return errors.As(err, &refused) && refused.Step != userns.StepExecute
+}
+
+// oneID returns a Userns that has no namespace: its programs run as this user, and unpack for sandboxes of one id. Such
+// sandboxes are those of images where the machine forbids namespaces.
+func oneID() *Userns {
+	return &Userns{Key: layers.Key(layers.OneIDMap()), Enter: func(_ context.Context, c *exec.Cmd, dir string) error {
+		if dir != "" {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return fmt.Errorf("prepare directory %q: %w", dir, err)
+			}
+		}
+		c.Env = append(c.Environ(), layers.EnvOneID+"=1")
+		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		return c.Start()
+	}}
 }
 
 // Userns opens the user namespace of the runner. Its id map may differ from the one of [NewUserns]: the user's subordinate
 // ids may have changed since the runner started. Real root's never changes, and real root does not enter a namespace that
 // its runner controls.
 func (c *Client) Userns() (*Userns, error) {
-	if c.root || c.hello.Mode == userns.ModeMinimal {
+	if !c.Namespaces() && len(userns.ChrootLacks()) == 0 {
+		return oneID(), nil
+	}
+	if c.root || !c.Namespaces() {
 		return NewUserns()
 	}
 	progs, err := findPrograms("")
@@ -101,15 +141,31 @@ func entering(program string, ns *os.File) func(context.Context, *exec.Cmd, stri
 // explained adds the diagnosis to the error of a machine that forbids user namespaces.
 func explained(err error, program string) error {
 	var refused *userns.Refused
-	if errors.As(err, &refused) && refused.Step != userns.StepExecute {
-		why, fix := explainRefused(refused, diagnose.Read(program))
-		return &ipc.Error{Code: ipc.CodeRequirement, Text: "enter user namespace: " + why, Hint: fix}
+	if isRefused(err) && errors.As(err, &refused) {
+		f := diagnose.Read(program)
+		why, fix := explainRefused(refused, f)
+		text := "enter user namespace: " + why
+		if lacks := userns.ChrootLacks(); len(lacks) > 0 {
+			text, fix = diagnose.Chroot(lacks, why, fix, f)
+		}
+		return &refusal{&ipc.Error{Code: ipc.CodeRequirement, Text: text, Hint: fix}, err}
 	}
 	if err != nil {
 		return fmt.Errorf("enter user namespace: %w", err)
 	}
 	return nil
 }
+
+// refusal is an explanation that still has its cause.
+type refusal struct {
+	said  *ipc.Error
+	cause error
+}
+
+func (r *refusal) Error() string { return r.said.Error() }
+
+// Unwrap returns both.
+func (r *refusal) Unwrap() []error { return []error{r.said, r.cause} }
 
 func prepareOwned(dir string, root bool) error {
 	mode := fs.FileMode(0o700)
@@ -184,6 +240,9 @@ func enter(ctx context.Context, c *exec.Cmd, program string, ns *os.File) error 
 	if err := entered(ctl); err != nil {
 		c.Process.Kill()
 		c.Wait()
+		if end, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && end.Signaled() && end.Signal() == syscall.SIGSYS {
+			err = &userns.Refused{Step: userns.StepKilled, Errno: syscall.EPERM}
+		}
 		return errors.Join(err, ctx.Err())
 	}
 	return nil

@@ -44,7 +44,10 @@ func (l *launcher) shake(ctl *os.File, boot *api.Boot) error {
 
 // release writes B's id map and lets B continue.
 func (l *launcher) release(ctl *os.File, pid int, boot *api.Boot) error {
-	if l.mode != userns.ModeMinimal {
+	if l.mode == userns.ModeMinimal {
+		boot.UIDMap, boot.GIDMap = []runner.IDRange{{Host: uint32(os.Geteuid()), Size: 1}}, []runner.IDRange{{Host: uint32(os.Getegid()), Size: 1}}
+		boot.MapWhy, boot.MapFix = boot.ModeWhy, boot.ModeFix
+	} else {
 		began := time.Now()
 		maps, err := l.ids.write(pid)
 		l.trace = []runner.Stage{{Name: "maps", MS: float64(time.Since(began).Microseconds()) / 1000}}

@@ -68,14 +68,18 @@ func NewReceipt(f ReceiptFacts) *runner.Receipt {
 		r.ImageDigest = image.Digest
 	}
 	if b.Mode == userns.ModeMinimal {
-		r.Layers = append(minimalLayers(b, f.Egress != nil), placesLayer(f.Unplaced))
+		places := placesLayer(f.Unplaced)
+		if image != nil {
+			places.Detail = "/in has copies of the inputs; what a command leaves in /out is copied to the caller's directory when it ends"
+		}
+		r.Layers = append(minimalLayers(b, f.Egress != nil), places)
 		r.UIDMap, r.GIDMap = nil, nil
 	} else {
 		r.Layers = append(f.Namespaces, idLayer(b), procLayer(f.Guest, f.Start, f.Spec), sysLayer(f.Guest, f.SysErr), hostnameLayer(f.Start))
 	}
 	r.Layers = append(r.Layers, f.Egress...)
 	if image != nil {
-		r.Layers = append(r.Layers, imageLayer(image, f.Tree), userLayer(b, f.Tree))
+		r.Layers = append(r.Layers, imageLayer(image, f.Tree, b), userLayer(b, f.Tree))
 	}
 	if len(f.Spec.Mounts) > 0 {
 		r.Layers = append(r.Layers, mountsLayer(f))

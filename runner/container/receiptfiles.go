@@ -12,7 +12,7 @@ import (
 )
 
 // imageLayer describes how / is built.
-func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
+func imageLayer(r *runner.Rootfs, t *rootfs.Tree, b api.Boot) runner.Layer {
 	of := "a directory"
 	if r.Dir == "" {
 		of = fmt.Sprintf("%d layers", len(r.Layers))
@@ -23,6 +23,11 @@ func imageLayer(r *runner.Rootfs, t *rootfs.Tree) runner.Layer {
 		return l
 	case rootfs.UpperKept:
 		l.Detail = of + ", read-only; writes go to a disk and persist"
+		return l
+	}
+	if t.Upper == rootfs.UpperChroot {
+		l.Status, l.Why, l.Fix = runner.Degraded, b.ModeWhy, b.ModeFix
+		l.Detail = of + ", copied to a directory that chroot(2) made the root; no /proc, no /sys, no terminals"
 		return l
 	}
 	l.Status, l.Why = runner.Degraded, "no overlay on a tmpfs, which needs Linux 6.6: "+errText(t.UpperWhy)

@@ -27,9 +27,10 @@ func TestImageReceipt(t *testing.T) {
 		status runner.Status
 		detail string
 	}{
-		{"tmpfs", imageLayer(image, &rootfs.Tree{Upper: rootfs.UpperTmpfs}), runner.Held, "2 layers, read-only; writes go to a tmpfs"},
-		{"disk", imageLayer(image, &rootfs.Tree{Upper: rootfs.UpperDisk}), runner.Degraded, "disk"},
-		{"copied", imageLayer(&runner.Rootfs{Dir: "/r"}, &rootfs.Tree{Upper: rootfs.UpperCopied}), runner.Degraded, "a directory, copied"},
+		{"tmpfs", imageLayer(image, &rootfs.Tree{Upper: rootfs.UpperTmpfs}, api.Boot{}), runner.Held, "2 layers, read-only; writes go to a tmpfs"},
+		{"disk", imageLayer(image, &rootfs.Tree{Upper: rootfs.UpperDisk}, api.Boot{}), runner.Degraded, "disk"},
+		{"chroot", imageLayer(image, &rootfs.Tree{Upper: rootfs.UpperChroot}, api.Boot{ModeWhy: "no mounts"}), runner.Degraded, "copied to a directory that chroot(2) made the root; no /proc"},
+		{"copied", imageLayer(&runner.Rootfs{Dir: "/r"}, &rootfs.Tree{Upper: rootfs.UpperCopied}, api.Boot{}), runner.Degraded, "a directory, copied"},
 		{"user", userLayer(manyMapped, &rootfs.Tree{Account: rootfs.Account{User: rootfs.User{UID: 5, GID: 6}}}), runner.Held, "5:6"},
 		{"only user", userLayer(oneMapped, &rootfs.Tree{}), runner.Held, "0:0, the only id"},
 		{"other user", userLayer(oneMapped, &rootfs.Tree{Unmapped: &rootfs.User{UID: 5, GID: 6}}), runner.Degraded, "0:0 instead of the image's 5:6"},

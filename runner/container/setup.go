@@ -8,8 +8,10 @@ import (
 	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/api"
+	"demesne/runner/doctor/diagnose"
 	"demesne/runner/ipc"
 	"demesne/runner/pid1/pid1api"
+	"demesne/runner/userns"
 )
 
 // capSetfcap lets uid 0 of a sandbox map itself into a user namespace of its own (user_namespaces(7), since Linux
@@ -25,12 +27,12 @@ var rootCaps = []uint{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, un
 var rootCapNames = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"}
 
 // PrivilegesOf returns the capabilities of a sandbox's commands, for its receipt. It is pure.
-func PrivilegesOf(spec runner.Spec) (p Privileges) {
+func PrivilegesOf(spec runner.Spec, b api.Boot) (p Privileges) {
 	if spec.Nesting {
 		p.Set |= 1 << capSetfcap
 		p.Words = append(p.Words, "CAP_SETFCAP (--nesting)")
 	}
-	if spec.Rootfs != nil {
+	if spec.Rootfs != nil && !b.Minimal() {
 		for _, c := range rootCaps {
 			p.Set |= 1 << c
 		}
@@ -84,6 +86,28 @@ var hostReadable = []string{
 }
 
 var hostWritable = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+
+// AdmitChroot rejects images on a machine without namespaces where the runner may not make a copy the root of a sandbox.
+func AdmitChroot(b api.Boot) error {
+	lacks := userns.ChrootLacks()
+	if b.NoMounts {
+		lacks = append(lacks, "a filter that allows chroot(2)")
+	}
+	if len(lacks) == 0 {
+		return nil
+	}
+	text, hint := diagnose.Chroot(lacks, b.ModeWhy, b.ModeFix, diagnose.Read("/proc/self/exe"))
+	return &ipc.Error{Code: ipc.CodeRequirement, Text: text, Hint: hint}
+}
+
+// ChrootSetup returns the restrictions of a sandbox without namespaces whose root becomes the copy of an image. It is
+// pure. The sandbox's uid 0 is the caller's: it has no capability, and calls that change ids do nothing.
+func ChrootSetup(spec runner.Spec, root string) pid1api.Setup {
+	g := plainSetup()
+	g.Root, g.NoTCP, g.Subreaper = ipc.Bytes(root), true, true
+	g.Seccomp = pid1api.SeccompOptions{NoSocket: true, Supervised: spec.Egress != nil, FakeRoot: true}
+	return g
+}
 
 // MinimalSetup returns the restrictions of a sandbox without namespaces. It is pure.
 func MinimalSetup(spec runner.Spec, d Dirs) pid1api.Setup {

@@ -8,6 +8,7 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/api"
+	"demesne/runner/userns"
 )
 
 // TestSetupOfImages checks the additional rights of an image's commands.
@@ -54,13 +55,15 @@ func TestPrivilegesOf(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		spec runner.Spec
+		boot api.Boot
 		want uint64
 	}{
-		{"host", runner.Spec{}, 0},
-		{"image", image, all},
-		{"nesting", runner.Spec{Nesting: true}, 1 << capSetfcap},
+		{"host", runner.Spec{}, api.Boot{}, 0},
+		{"image", image, api.Boot{}, all},
+		{"copied image", image, api.Boot{Mode: userns.ModeMinimal}, 0},
+		{"nesting", runner.Spec{Nesting: true}, api.Boot{}, 1 << capSetfcap},
 	} {
-		if p := PrivilegesOf(row.spec); p.Set != row.want || (len(p.Words) > 0) != (row.want != 0) {
+		if p := PrivilegesOf(row.spec, row.boot); p.Set != row.want || (len(p.Words) > 0) != (row.want != 0) {
 			t.Errorf("%s: %+v", row.name, p)
 		}
 	}

@@ -187,6 +187,13 @@ func (w *Egress) sockets(named []*os.File) proxyclient.Sockets {
 	return proxyclient.Sockets{Listen: proxyclient.Listen{NoIPv6: w.gateway.IPv6Err != nil}, Files: files, Named: named}
 }
 
+func (w *Egress) addListener(name string, l *os.File) {
+	if w.listeners == nil {
+		w.listeners = ipc.Files{}
+	}
+	w.listeners[name] = l
+}
+
 // Close closes the sandbox's connections and its gateway.
 func (w *Egress) Close() {
 	if w.done != nil {

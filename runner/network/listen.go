@@ -2,7 +2,6 @@ package network
 
 import (
 	"net/netip"
-	"os"
 	"slices"
 
 	"demesne/runner"
@@ -44,13 +43,6 @@ func (w *Egress) listen() error {
 		w.addListener(api.FileListen(port), l)
 	}
 	return nil
-}
-
-func (w *Egress) addListener(name string, l *os.File) {
-	if w.listeners == nil {
-		w.listeners = ipc.Files{}
-	}
-	w.listeners[name] = l
 }
 
 // Listeners returns the caller's listeners, once. The receiver closes them.

@@ -16,7 +16,7 @@ import (
 // handleSetup restricts PID 1 and all processes it will start. A requested restriction that is not in effect
 // adds a line to Problems; the runner decides what to do about it.
 //
-// The order is fixed. Landlock and seccomp need no_new_privs. Dropping the bounding set needs CAP_SETPCAP, so
+// The order is fixed. chroot(2) comes first: all paths are those of the tree. Landlock and seccomp need no_new_privs. Dropping the bounding set needs CAP_SETPCAP, so
 // it precedes the drop of that capability. Seccomp comes last because it blocks system calls that the others
 // make.
 func (g *guest) handleSetup(m *ipc.Message) error {
@@ -27,6 +27,11 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 		return ipc.Errorf(ipc.CodeInvalid, "set up: %w", err)
 	}
 	g.ready = true
+	if root := string(g.setup.Root); root != "" {
+		if err := changeRoot(root); err != nil {
+			return ipc.Errorf(ipc.CodeRequirement, "set up: change root: %w", err)
+		}
+	}
 	before := probe(g.setup)
 	defer before.close()
 
@@ -74,6 +79,16 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 	<-g.warmed
 	g.protected = protectInit()
 	return nil
+}
+
+// changeRoot makes a directory the root of all threads, and leaves none of them outside of it. chroot(2) does not confine
+// by itself: the way out is another chroot, for which commands have no capability and the filter no pass, or a descriptor
+// of a directory outside, beyond which Landlock grants nothing.
+func changeRoot(dir string) error {
+	if err := unix.Chroot(dir); err != nil {
+		return os.NewSyscallError("chroot", err)
+	}
+	return os.NewSyscallError("chdir", unix.Chdir("/"))
 }
 
 // load applies the filter. listener is nil unless the filter is supervised.

@@ -277,7 +277,7 @@ func (b *building) writeReceipt() *runner.Receipt {
 	f := container.ReceiptFacts{
 		Sandbox: b.id, Kernel: b.machine.kernel, Boot: b.machine.Boot, Spec: b.spec,
 		Guest: b.init.facts, Namespaces: b.init.namespaces, Start: b.init.start,
-		CoresTo: corePattern(), Privileges: container.PrivilegesOf(b.spec),
+		CoresTo: corePattern(), Privileges: container.PrivilegesOf(b.spec, b.machine.Boot),
 		Unplaced: b.files.unplaced,
 		Tree:     b.files.tree, OnDisk: b.files.persistent.onDisk, KeptWhy: b.files.persistent.why,
 		Network: b.link.net.Word(), Egress: b.link.net.Layers(), Limits: b.group.Receipt(b.files.watched()),

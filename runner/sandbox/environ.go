@@ -61,7 +61,7 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	}
 	env := append(slices.Clone(defaultEnv), dirVariables(s.files.shown())...)
 	env = append(env, "HOME="+who.Home)
-	if s.machine.minimal() {
+	if s.files.tree == nil {
 		env = append(env, unreadableSettings...)
 	}
 	own := ipc.Strings(req.Env)
@@ -195,7 +195,7 @@ func lastWins(env []string) []string {
 // user's other processes (getrlimit(2)).
 func (f *files) rlimits(g *limits.Group) []pid1api.Rlimit {
 	r := g.Rlimits()
-	if f.tree != nil {
+	if !f.machine.minimal() {
 		return r
 	}
 	return slices.DeleteFunc(r, func(l pid1api.Rlimit) bool { return l.Resource == unix.RLIMIT_NPROC })

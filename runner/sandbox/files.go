@@ -22,7 +22,7 @@ import (
 // goroutine that makes the sandbox sets it, and its commands read it afterwards.
 type files struct {
 	*identity
-	tree       *rootfs.Tree // nil: the sandbox has no namespaces
+	tree       *rootfs.Tree // nil: the sandbox has neither namespaces nor an image
 	dirs       container.Dirs
 	placed     bool     // /in, /out and /workspace of the machine lead to dirs, see takePlaces
 	unplaced   error    // why they do not
@@ -30,6 +30,7 @@ type files struct {
 	persistent persistent
 	image      image
 	binds      binds
+	delivery   *delivery
 }
 
 var inside = container.Dirs{In: "/in", Out: "/out", Workspace: "/workspace", Home: "/root", Tmp: "/tmp"}
@@ -45,7 +46,7 @@ func dirsOf(spec *runner.Spec) container.Dirs {
 
 func newFiles(s *state) files {
 	i := s.identity
-	return files{identity: i, dirs: dirsOf(&i.spec), persistent: persistent{state: s}, image: image{identity: i}, binds: binds{identity: i}}
+	return files{identity: i, dirs: dirsOf(&i.spec), persistent: persistent{state: s}, image: image{identity: i}, binds: binds{identity: i}, delivery: &delivery{}}
 }
 
 // mount mounts the tree and opens the directories that teardown reads.
@@ -148,6 +149,7 @@ func (f *files) openBinds() error {
 
 // giveBack returns the caller's directories. All processes of the sandbox have ended.
 func (f *files) giveBack() {
+	f.deliver()
 	if err := f.binds.giveBack(); err != nil {
 		fmt.Fprintf(os.Stderr, "demesne-runner: sandbox %s: %v\n", f.id, err)
 	}
@@ -166,13 +168,13 @@ func (f *files) detach() {
 
 // watched returns what the watchdog must measure, because no kernel mechanism may enforce it.
 func (f *files) watched() limits.Watched {
-	w := limits.Watched{PIDs: f.tree == nil || f.spec.Rootfs != nil && !f.machine.Boot.OneID()}
+	w := limits.Watched{PIDs: f.machine.minimal() || f.spec.Rootfs != nil && !f.machine.Boot.OneID()}
 	for _, d := range append([]bind{f.binds.out}, f.binds.work...) {
 		if d.File != nil {
 			w.Dirs = append(w.Dirs, limits.Written{Dir: d.File, Name: d.inside, Upper: d.upper, Whole: d.whole})
 		}
 	}
-	for _, d := range []limits.Written{{Dir: f.image.upper, Upper: true}, {Dir: f.persistent.upper, Upper: true, Whole: true}, {Dir: f.scratch, Name: "/scratch", Whole: true}} {
+	for _, d := range []limits.Written{{Dir: f.image.upper, Upper: true}, {Dir: f.persistent.upper, Upper: true, Whole: true}, {Dir: f.scratch, Name: "/scratch", Whole: f.tree == nil}} {
 		if d.Dir != nil {
 			w.Dirs = append(w.Dirs, d)
 		}

@@ -2,14 +2,18 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
+	"demesne/rootfs"
 	"demesne/runner"
 	"demesne/runner/container"
 	"demesne/runner/ipc"
 	"demesne/runner/network"
+	"demesne/runner/pid1/pid1api"
 )
 
 // raiseMinimal makes a sandbox where the machine forbids namespaces. Commands run in the host's tree, confined by
@@ -28,7 +32,11 @@ func (b *building) raiseMinimal() (err error) {
 	}
 	b.undo.add(func() { b.group.Close() })
 	out := b.link.begin(b.m)
-	if err := b.files.layOut(); err != nil {
+	lay := b.files.layOut
+	if b.spec.Rootfs != nil {
+		lay = func() error { return b.files.copyImage(b.m, out) }
+	}
+	if err := lay(); err != nil {
 		return err
 	}
 	b.mark("scratch")
@@ -52,15 +60,20 @@ func (b *building) raiseMinimal() (err error) {
 // admitMinimal rejects what a machine without namespaces cannot provide.
 func (b *building) admitMinimal() error {
 	boot := &b.machine.Boot
+	if b.spec.Rootfs != nil {
+		if err := b.admitChroot(); err != nil {
+			return err
+		}
+	}
 	for _, no := range []struct {
 		what string
 		when bool
 	}{
-		{"mount image", b.spec.Rootfs != nil},
 		{"publish ports", len(b.spec.Publish) > 0},
 		{"join group", b.egress != nil && b.egress.Group != ""},
 		{"share sockets", slices.ContainsFunc(b.spec.Inputs, func(in runner.Input) bool { return in.Socket })},
-		{"mount tmpfs or write hosts", len(b.spec.Hosts) > 0 || len(b.spec.Tmpfs) > 0},
+		{"mount tmpfs", len(b.spec.Tmpfs) > 0},
+		{"write hosts", len(b.spec.Hosts) > 0 && b.spec.Rootfs == nil},
 	} {
 		if no.when {
 			return &ipc.Error{Code: ipc.CodeRequirement, Text: no.what + ": this machine forbids namespaces: " + boot.ModeWhy, Hint: boot.ModeFix}
@@ -69,12 +82,36 @@ func (b *building) admitMinimal() error {
 	return admitMinimalMounts(&b.spec)
 }
 
-// confine makes PID 1 restrict itself, and connects the sandbox with the network if out is not nil.
-func (b *building) confine(out *network.Egress) error {
-	if err := b.files.trust(out); err != nil {
+// admitChroot rejects an image that cannot be the root of a sandbox by chroot(2), and directories that cannot appear in it.
+func (b *building) admitChroot() error {
+	boot, spec := &b.machine.Boot, &b.spec
+	refuse := func(hint, format string, a ...any) error {
+		return &ipc.Error{Code: ipc.CodeRequirement, Text: fmt.Sprintf("use image: "+format, a...), Hint: hint}
+	}
+	if err := container.AdmitChroot(b.machine.Boot); err != nil {
 		return err
 	}
-	listener, err := b.init.restrict(container.MinimalSetup(b.spec, b.files.dirs))
+	switch {
+	case spec.Rootfs.Dir != "":
+		return refuse("demesne import "+spec.Rootfs.Dir+" NAME", "this machine forbids namespaces, and a directory is not copied: %s", boot.ModeWhy)
+	case spec.Workspace != "" || len(spec.Mounts) > 0:
+		return refuse(boot.ModeFix, "this machine forbids namespaces, and no directory of the caller can appear in a copied image, but copies in /in: %s", boot.ModeWhy)
+	}
+	return nil
+}
+
+// confine makes PID 1 restrict itself, and connects the sandbox with the network if out is not nil.
+func (b *building) confine(out *network.Egress) error {
+	var setup pid1api.Setup
+	if b.spec.Rootfs != nil {
+		setup = container.ChrootSetup(b.spec, b.files.tree.Root)
+	} else {
+		if err := b.files.trust(out); err != nil {
+			return err
+		}
+		setup = container.MinimalSetup(b.spec, b.files.dirs)
+	}
+	listener, err := b.init.restrict(setup)
 	if out == nil || err != nil {
 		return err
 	}
@@ -119,6 +156,83 @@ func (b *building) startMinimal() error {
 	return nil
 }
 
+// copyImage makes the copy of the image that becomes the root of the sandbox.
+func (f *files) copyImage(m *ipc.Message, out *network.Egress) (err error) {
+	cache, dir := f.image.cache(), ""
+	if f.persistent.dir != nil {
+		dir, f.persistent.onDisk = f.persistent.dir.Tree(), true
+	} else if dir, err = f.image.newScratch(cache); err != nil {
+		return err
+	}
+	trust, err := out.Trust(true)
+	if err != nil {
+		return err
+	}
+	l, err := f.layout(dir, m, trust)
+	if err != nil {
+		return err
+	}
+	held, err := f.image.hold(cache)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	of := rootfs.Image{Lowers: held.FS, WorkingDir: f.spec.Rootfs.WorkingDir, User: f.spec.Rootfs.User, UIDs: 1, GIDs: 1}
+	if u := f.spec.User; u != nil {
+		of.User = numeric(u)
+	}
+	if f.tree, err = l.CopyImage(of); err != nil {
+		if errors.Is(err, rootfs.ErrNoUser) {
+			err = ipc.Errorf(ipc.CodeInvalid, "%w", err)
+		}
+		return err
+	}
+	f.placed = true // the tree has them
+	if f.scratch, err = os.Open(f.tree.Root); err != nil {
+		return err
+	}
+	f.undo.add(func() { f.scratch.Close() })
+	if err := f.shareOut(); err != nil {
+		return err
+	}
+	return f.tree.Gather(f.binds.out.File, f.dirs.Out)
+}
+
+// shareOut opens the directories that the sandbox shares with its caller.
+func (f *files) shareOut() error {
+	if err := f.binds.openHost(); err != nil {
+		return err
+	}
+	if err := f.binds.look(&f.persistent, false); err != nil {
+		return err
+	}
+	f.undo.add(f.giveBack)
+	return nil
+}
+
+// deliver copies what the sandbox has left in a copied /out to the caller's directory.
+func (f *files) deliver() {
+	if f.tree == nil || f.tree.Upper != rootfs.UpperChroot || f.binds.out.File == nil {
+		return
+	}
+	f.delivery.Lock()
+	defer f.delivery.Unlock()
+	f.delivery.err = f.tree.Deliver(f.binds.out.File, f.dirs.Out)
+}
+
+// delivery is the last copy of /out to the caller. err says why not all of it arrived.
+type delivery struct {
+	sync.Mutex
+	err error
+}
+
+// lost returns why not all of /out reached the caller, or nil.
+func (d *delivery) lost() error {
+	d.Lock()
+	defer d.Unlock()
+	return d.err
+}
+
 // layOut makes the scratch tree: in/ has links to the inputs, the rest is empty.
 func (f *files) layOut() (err error) {
 	dir := filepath.Join(f.machine.Dir, f.id)
@@ -151,13 +265,9 @@ func (f *files) layOut() (err error) {
 		return err
 	}
 	f.undo.add(func() { f.scratch.Close() })
-	if err := f.binds.openHost(); err != nil {
+	if err := f.shareOut(); err != nil {
 		return err
 	}
-	if err := f.binds.look(&f.persistent, false); err != nil {
-		return err
-	}
-	f.undo.add(f.giveBack)
 	release, err := takePlaces("/", f.dirs)
 	if f.placed, f.unplaced = err == nil, err; f.placed {
 		f.undo.add(release)

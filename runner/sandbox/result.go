@@ -23,6 +23,9 @@ func (x *Execution) report() {
 func (x *Execution) finish(ex *pid1api.Exited) {
 	x.once.Do(func() {
 		s := x.s
+		if !x.primary { // the end of the sandbox does that for the other
+			s.files.deliver()
+		}
 		s.mu.Lock()
 		delete(s.commands.running, x.id)
 		s.idle.rest()
@@ -45,6 +48,9 @@ func (x *Execution) finish(ex *pid1api.Exited) {
 		}
 		if x.primary { // the sandbox has ended with it
 			spoil(r, s.files.binds.unsettled)
+		}
+		if err := s.files.delivery.lost(); err != nil {
+			r.Reason, r.ExitCode, r.Detail = runner.Lost, 125, "the output directory is not complete: "+err.Error()
 		}
 		r.Sandbox, r.Out, r.Started = s.id, s.spec.Out, x.started.UTC() // UTC, because a local time would load the time zone just for this
 		r.Seconds = time.Since(x.started).Seconds()

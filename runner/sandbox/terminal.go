@@ -28,7 +28,7 @@ import (
 // openTTY opens a terminal in the sandbox's own devpts. The workload sees only its inner end; the other end goes to
 // the caller.
 func (x *Execution) openTTY(c Caller, req api.ExecRequest, g *pid1api.Exec) error {
-	if x.s.files.tree == nil {
+	if x.s.machine.minimal() {
 		return ipc.Errorf(ipc.CodeInvalid, "open terminal: a sandbox without namespaces has no devpts of its own")
 	}
 	master, n, err := x.s.files.tree.OpenPTY(int(g.UID), int(g.GID))

@@ -159,6 +159,16 @@ TRY(mem_init_ro, open("/proc/1/mem", O_RDONLY))
 TRY(environ_init, open("/proc/1/environ", O_RDONLY))
 TRY(maps_init, open("/proc/1/maps", O_RDONLY))
 TRY(fd_init, readlink("/proc/1/fd/3", page, sizeof page))
+// Ways out of a chroot. Stdin is a directory outside of it.
+TRY(chroot_dots, (mkdir("/tmp/c", 0700), chroot("/tmp/c") ?: (chdir("../../../../../.."), chroot("."))))
+TRY(fchdir_outside, fchdir(0) ?: open("etc/passwd", O_RDONLY))
+TRY(openat_outside, openat(0, "etc/passwd", O_RDONLY))
+TRY(dots_outside, fchdir(0) ?: open("../../../../etc/passwd", O_RDONLY))
+TRY(list_outside, open("/proc/self/fd/0/.", O_RDONLY | O_DIRECTORY))
+TRY(link_outside, linkat(0, "etc/passwd", AT_FDCWD, "/tmp/passwd", 0))
+TRY(make_outside, openat(0, "tmp/demesne-mark", O_WRONLY | O_CREAT, 0600))
+TRY(rename_outside, (mkdir("/tmp/moved", 0700), renameat(AT_FDCWD, "/tmp/moved", 0, "tmp/demesne-moved")))
+TRY(exec_outside, syscall(SYS_execveat, 0, "bin/true", (char *[]){"true", 0}, 0, 0))
 TRY(root_init, open("/proc/1/root/etc", O_RDONLY))
 TRY(cwd_init, open("/proc/1/cwd", O_RDONLY))
 TRY(exe_init, open("/proc/1/exe", O_RDONLY))
@@ -244,6 +254,7 @@ struct { char *name; long (*try)(void); } table[] = {
 	T(prlimit_init), T(setpriority_init), T(setpriority_init_group), T(setpriority_user), T(affinity_init), T(scheduler_init), T(param_init), T(attr_init), T(ioprio_init),
 	T(ioprio_user), T(prlimit_init_threads), T(affinity_init_threads), T(prlimit_self), T(prlimit_zero), T(prlimit_init_read), T(affinity_self), T(setpriority_self),
 	T(setpriority_group),
+	T(chroot_dots), T(fchdir_outside), T(openat_outside), T(dots_outside), T(list_outside), T(link_outside), T(make_outside), T(rename_outside), T(exec_outside),
 	T(root_init), T(cwd_init), T(exe_init),
 	T(bpf), T(perf_event_open), T(userfaultfd), T(kexec_load), T(kexec_file_load), T(open_by_handle_at), T(quotactl), T(swapon), T(swapoff), T(init_module), T(finit_module),
 	T(delete_module), T(reboot), T(syslog), T(settimeofday), T(clock_settime), T(sethostname), T(acct), T(mknod_char), T(mknod_block),

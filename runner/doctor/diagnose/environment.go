@@ -25,6 +25,27 @@ var (
 	procWhole    = setting{docker: "--security-opt systempaths=unconfined", podman: "--security-opt unmask=ALL", pod: "procMount: Unmasked", unit: "ProcSubset=all"}
 )
 
+// Chroot explains why an image cannot be used without namespaces, which why and fix are about. lacks names what the process
+// lacks for the copy of an image.
+func Chroot(lacks []string, why, fix string, f Facts) (text, hint string) {
+	text = "this machine forbids namespaces, and the copy of an image needs " + strings.Join(lacks, " and ") + ": " + why
+	set := setting{docker: "--user 0", pod: "runAsUser: 0, runAsNonRoot: false"}
+	var add []string
+	for _, name := range lacks {
+		if name, ok := strings.CutPrefix(name, "CAP_"); ok {
+			set.docker += " --cap-add " + name
+			add = append(add, name)
+		}
+	}
+	if len(add) > 0 {
+		set.pod += ", capabilities: {add: [" + strings.Join(add, ", ") + "]}"
+	}
+	if f.Container == NoContainer {
+		return text, fix
+	}
+	return text, f.lift(set)
+}
+
 // lift returns the text that lifts settings in this environment: a line to type, or a line of a pod's spec. Outside of
 // the environments it knows, it names both Docker's options and systemd's settings.
 func (f Facts) lift(all ...setting) string {

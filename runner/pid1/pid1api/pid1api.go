@@ -42,6 +42,7 @@ const Probed = unix.EHOSTDOWN
 
 // Setup is the body of [OpSetup], sent once as the first request.
 type Setup struct {
+	Root      ipc.Bytes      `json:"root,omitempty"`     // directory to become / by chroot(2), before all else; empty: none
 	Landlock  []PathRule     `json:"landlock,omitempty"` // empty: no file system rules (nesting)
 	Scoped    bool           `json:"scoped"`             // apply Landlock's abstract-socket and signal scopes
 	NoTCP     bool           `json:"no_tcp,omitempty"`   // Landlock denies TCP bind and connect (only without a network namespace)
