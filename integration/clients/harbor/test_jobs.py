@@ -55,7 +55,7 @@ def harbor(tmp_path, environment, **tasks):
         write(tmp_path / "tasks" / name, files)
     argv = [os.path.join(os.path.dirname(sys.executable), "harbor"), "run", "-p", str(tmp_path / "tasks"), "-a", "oracle"]
     argv += ["-e", environment, "-o", str(tmp_path / "jobs"), "--quiet", "--yes", "-n", "3", "--max-retries", "0"]
-    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=os.environ | {"COLUMNS": "400"})
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     results = [json.loads(path.read_text()) for path in tmp_path.glob("jobs/*/*/result.json")]
     return {result["task_name"].rpartition("/")[2]: result for result in results}
@@ -77,6 +77,10 @@ def test_tasks(tmp_path, environment):
 
 
 def test_refused(tmp_path):
-    got = rewards(harbor(tmp_path, "demesne.harbor:DemesneEnvironment", refused=REFUSED, failing=FAILING))
-    assert "docker-compose.yaml: not supported by demesne" in str(got["refused"])
+    with pytest.raises(AssertionError, match="docker-compose.yaml: not supported by demesne"):
+        harbor(tmp_path, "demesne.harbor:DemesneEnvironment", refused=REFUSED)
+
+
+def test_failing_build(tmp_path):
+    got = rewards(harbor(tmp_path, "demesne.harbor:DemesneEnvironment", failing=FAILING))
     assert "SandboxBuildFailedError" in str(got["failing"]) and "RUN exit 7" in str(got["failing"])

@@ -1,4 +1,4 @@
-"""Compose files of Inspect's tasks: one service, and what is refused with the line that names it."""
+"""Compose files of Inspect's tasks: their services, and what is refused with the line that names it."""
 
 import os
 
@@ -15,12 +15,14 @@ def started(tmp_path):
     async def start(text):
         path = tmp_path / "compose.yaml"
         path.write_text(text)
-        environments.update(await DemesneSandboxEnvironment.sample_init("compose", str(path), {}))
-        return environments["default"].as_type(DemesneSandboxEnvironment)
+        made = await DemesneSandboxEnvironment.sample_init("compose", str(path), {})
+        environments.extend(made.values())
+        assert next(iter(made)) == "default"
+        return made["default"].as_type(DemesneSandboxEnvironment)
 
-    environments = {}
+    environments = []
     yield start
-    for environment in environments.values():
+    for environment in environments:
         environment.sandbox.sandbox.kill()
 
 
@@ -69,9 +71,17 @@ async def test_refused(started, text, said):
     assert said in str(refused.value)
 
 
-async def test_services(started):
-    with pytest.raises(ValueError, match="compose.yaml:5: services.other: several services are not supported by demesne"):
-        await started(DEFAULT + "  other:\n    image: x\n")
+async def test_services(started, tmp_path):
+    """Services resolve each other by name, and other sandboxes do not."""
+    serve = "    command: [python3, -m, http.server, '8000', --directory, /etc]\n"
+    text = f"services:\n  db:\n    image: {IMAGE}\n{serve}  default:\n    image: {IMAGE}\n    depends_on: [db]\n"
+    env = await started(text)
+    fetch = ["curl", "-sf", "--retry", "20", "--retry-delay", "1", "--retry-all-errors", "http://db:8000/hostname"]
+    assert (await env.exec(fetch)).success
+    other = await started(DEFAULT)
+    assert not (await other.exec(["curl", "-sf", "-m", "5", "http://db:8000/"])).success
+    with pytest.raises(ValueError, match="compose.yaml:5: services.default.depends_on: must be a list"):
+        await started(DEFAULT + "    init: true\n    depends_on: {db: {condition: service_healthy}}\n")
 
 
 async def test_no_image(started):

@@ -21,7 +21,7 @@ def rows(part, package, what, results):
     paths = {}
     for case in xml.parse(results).iter("testcase"):
         name = f"{case.get('classname')}.{case.get('name')}"
-        path = "E2B" if part[0] == "calls" or "e2b" in name.lower() else "test" if part[0] == "claude-agent-sdk" else "adapter"
+        path = "E2B" if part[0] == "calls" or re.search("(?<!/)e2b", name.lower()) else "adapter"
         kinds = {child.tag: (child.get("message") or "").splitlines()[:1] for child in case}
         kind = "failed" if kinds.keys() & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
         paths.setdefault(path, []).append((kind, case.get("name")))

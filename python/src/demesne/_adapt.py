@@ -1,19 +1,13 @@
-"""What the adapters share: commands of another user, and the errors of paths."""
+"""What the adapters share."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
-RUNUSER = "/usr/sbin/runuser"  # absolute: a PATH of the sandbox cannot replace it
 CLOSED = "none.invalid"  # a rule for a name that does not exist: set_network may open the sandbox's network later
-
-
-def as_user(argv: Sequence[str], user: str | int | None) -> list[str]:
-    """argv as a user runs it. Another user than root needs runuser in the image."""
-    return [*argv] if user in (None, "root", "0", 0) else [RUNUSER, "-u", str(user), "--", *argv]
 
 
 def check_file(info: Mapping[str, Any] | None, path: str, reads: bool) -> int:

@@ -1,14 +1,15 @@
-"""Compose files of evaluations: one service, as the arguments of Sandbox. What demesne cannot enforce is refused with its line."""
+"""Compose files of evaluations, as the arguments of Sandbox. What demesne cannot enforce is refused with its line."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Any
+import shlex
+from typing import Any, NamedTuple
 
 import yaml
 
-IGNORED = {"init", "command", "entrypoint", "tty", "stdin_open", "restart", "stop_grace_period", "container_name", "hostname"}
+IGNORED = {"init", "tty", "stdin_open", "restart", "stop_grace_period"}
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -43,27 +44,39 @@ class _Node:
         return int(size[1]) * UNITS[size[2]]
 
 
-def read(file: str) -> tuple[dict[str, Any], str | None]:
-    """Returns the arguments of Sandbox, and the file of a build. Raises ValueError with the line of what is not supported."""
+class Service(NamedTuple):
+    arguments: dict[str, Any]  # of Sandbox
+    built: str | None  # the file of a build
+    argv: list[str]
+
+
+def read(file: str) -> dict[str, Service]:
+    """Returns the services of a file, first the one called default. Raises ValueError with the line of what is not supported."""
     with open(file) as text:
         root = yaml.compose(text, yaml.SafeLoader)
-    if root is None:
+    parts = _Node(file, root).items() if root else {}
+    if "services" not in parts:
         raise ValueError(f"{file}: no services")
-    arguments: dict[str, Any] = {}
-    parts = _Node(file, root).items()
-    services = list(parts.pop("services", _Node(file, root, "services")).items().values())
-    if len(services) != 1:
-        raise (services[1].refuse("several services are not supported by demesne") if services else ValueError(f"{file}: no services"))
-    network = parts.pop("x-inspect-network", None)
+    found = {name: _service(part) for name, part in parts["services"].items().items()}
     for key, part in parts.items():
-        if key not in ("version", "name") and not (key.startswith("x-") and key not in ("x-inspect_docker_sandbox",)):
+        if key == "x-inspect-network":
+            for service in found.values():
+                service.arguments.update(_network(part))
+        elif key not in ("services", "version", "name") and not (key.startswith("x-") and key != "x-inspect_docker_sandbox"):
             raise part.refuse()
-    built = None
-    for key, part in services[0].items().items():
+    return dict(sorted(found.items(), key=lambda one: one[0] != "default"))
+
+
+def _service(service: _Node) -> Service:
+    arguments: dict[str, Any] = {}
+    built, argv = None, {"entrypoint": [], "command": []}
+    for key, part in service.items().items():
         if key == "image":
             arguments["image"] = part.text()
         elif key == "build":
             built = _build(part)
+        elif key in argv:
+            argv[key] = shlex.split(part.text()) if isinstance(part.node, yaml.ScalarNode) else [one.text() for one in part.each()]
         elif key == "environment":
             arguments["env"] = _environment(part)
         elif key == "cpus":
@@ -74,11 +87,11 @@ def read(file: str) -> tuple[dict[str, Any], str | None]:
             if part.text() not in ("none", "bridge"):
                 raise part.refuse()
             arguments["network"] = "open" if part.text() == "bridge" else "none"
+        elif key == "depends_on":
+            part.each()  # all sandboxes exist before the first command starts; a condition is refused
         elif key not in IGNORED and not key.startswith("x-"):
             raise part.refuse()
-    if network:
-        arguments |= _network(network)
-    return arguments, built
+    return Service(arguments, built, argv["entrypoint"] + argv["command"])
 
 
 def _build(part: _Node) -> str:

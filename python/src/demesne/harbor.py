@@ -20,7 +20,7 @@ from harbor.environments.definition import should_use_prebuilt_docker_image as p
 from harbor.environments.tar_transfer import extract_dir, pack_dir_to_bytes
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 
-from ._adapt import CLOSED, as_user
+from ._adapt import CLOSED
 from ._async import AsyncSandbox, _away
 from ._errors import DemesneError
 from ._sandbox import build
@@ -100,8 +100,11 @@ class DemesneEnvironment(BaseEnvironment):
     @override
     async def stop(self, delete: bool) -> None:
         if self._made:
-            await (self._made.kill() if delete else self._made.stop())
-            self._made = None
+            made, self._made = self._made, None
+            try:
+                await (made.kill() if delete else made.stop())
+            except DemesneError as error:  # its time to live ends it
+                self.logger.error(f"stop sandbox {made.id}: {error}")
 
     @override
     async def exec(
@@ -113,9 +116,11 @@ class DemesneEnvironment(BaseEnvironment):
         user: str | int | None = None,
     ) -> ExecResult:
         """Runs a command. Raises SandboxLost if the sandbox or the server ended, and TimeoutError after timeout_sec."""
-        argv = as_user(["bash", "-c", command], self._resolve_user(user))
+        user = self._resolve_user(user)
         where = effective_exec_cwd(cwd, self.task_env_config.workdir, None)
-        done = await self.sandbox.run(argv, cwd=where, env=self._merge_env(env), timeout=timeout_sec)
+        done = await self.sandbox.run(
+            ["bash", "-c", command], cwd=where, env=self._merge_env(env), timeout=timeout_sec, user=None if user is None else str(user)
+        )
         if done.reason == "timed-out":
             raise TimeoutError(f"command timed out after {timeout_sec} seconds")
         if callback := self._output_callback():

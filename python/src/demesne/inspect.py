@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
+import uuid
 from typing import Any, Literal, overload
 
 from inspect_ai.util import (
@@ -25,7 +26,7 @@ from inspect_ai.util._sandbox.compose import COMPOSE_FILES, is_compose_yaml
 from pydantic import BaseModel
 
 from . import _compose
-from ._adapt import as_user, check_file
+from ._adapt import check_file
 from ._async import AsyncSandbox, _away
 from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, Unavailable
 from ._sandbox import build
@@ -67,11 +68,22 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
     async def sample_init(
         cls, task_name: str, config: SandboxEnvironmentConfigType | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
-        wanted = await _config(config)
+        group = f"inspect-{uuid.uuid4().hex[:12]}"
+        services = await _services(config)
+        made: dict[str, SandboxEnvironment] = {}
         try:
-            return {"default": cls(await AsyncSandbox.create(**wanted.model_dump()))}
-        except DemesneError as error:
-            raise SandboxUnavailableError(f"make sandbox: {error}") from error
+            for name, (wanted, _) in services.items():
+                within = {"group": group, "name": name} if len(services) > 1 else {}
+                made[name if made else "default"] = cls(await AsyncSandbox.create(**wanted.model_dump(), **within))
+            for environment, (_, argv) in zip(made.values(), services.values()):
+                if argv:
+                    await environment.as_type(DemesneSandboxEnvironment)._start(argv)
+        except BaseException as error:
+            await cls.sample_cleanup(task_name, config, made, True)
+            if isinstance(error, DemesneError):
+                raise SandboxUnavailableError(f"make sandbox: {error}") from error
+            raise
+        return made
 
     @classmethod
     async def sample_cleanup(
@@ -79,6 +91,10 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
     ) -> None:
         for environment in environments.values():
             await environment.as_type(DemesneSandboxEnvironment).sandbox.kill()
+
+    async def _start(self, argv: list[str]) -> None:
+        """Starts the command of a service, which ends with the sandbox. Its output is not read."""
+        await self.sandbox.run(["sh", "-c", '"$@" > /dev/null 2>&1 < /dev/null &', "sh", *argv], check=True)
 
     async def exec(
         self,
@@ -92,15 +108,14 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
         concurrency: bool = True,
     ) -> ExecResult[str]:
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
-        argv = as_user(cmd, user)
         try:
             done = await self.sandbox.run(
-                argv, input=input, cwd=posixpath.join(WORKDIR, cwd or ""), env=env, timeout=timeout, max_output=most
+                cmd, input=input, cwd=posixpath.join(WORKDIR, cwd or ""), env=env, user=user, timeout=timeout, max_output=most
             )
         except InvalidRequest as error:  # the program cannot be executed
             if "/" in cmd[0] and await self.sandbox.files.exists(cmd[0]):
                 raise PermissionError(f"{cmd[0]}: {error}") from error
-            return ExecResult(False, 127, "", str(error))
+            return ExecResult(False, 127, "", f"{cmd[0]}{f' as user {user}' if user else ''}: {error}")
         except (SandboxLost, NotFound, Unavailable) as error:
             raise SandboxUnavailableError(str(error)) from error
         if done.reason == "timed-out":
@@ -138,20 +153,23 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
         return SandboxConnection(type="demesne", command=command, container=self.sandbox.id)
 
 
-async def _config(config: SandboxEnvironmentConfigType | None) -> DemesneConfig:
-    """The configuration that a task names: an image, a Containerfile to build, or a compose file."""
+async def _services(config: SandboxEnvironmentConfigType | None) -> dict[str, tuple[DemesneConfig, list[str]]]:
+    """The sandboxes that a task asks for, with their commands: an image, a Containerfile to build, or a compose file."""
+    if isinstance(config, str) and is_compose_yaml(config):
+        services = {}
+        for name, (arguments, file, argv) in _compose.read(config).items():
+            image = {"image": await _built(file)} if file else {}
+            services[name] = (DemesneConfig(**arguments | image), argv)
+        return services
     if isinstance(config, DemesneConfig) or config is None:
-        return config or DemesneConfig()
+        return {"default": (config or DemesneConfig(), [])}
     if not isinstance(config, str):
         raise ValueError(f"{type(config).__name__}: not supported by demesne: name a file")
-    if is_compose_yaml(config):
-        arguments, file = _compose.read(config)
-        return DemesneConfig(**arguments | ({"image": await _built(file)} if file else {}))
-    if not os.path.isfile(config):
-        return DemesneConfig(image=config)
-    if os.path.basename(config) not in DemesneSandboxEnvironment.config_files():
-        raise ValueError(f"{config}: not supported by demesne: name an image, a Containerfile, a Dockerfile or a compose file")
-    return DemesneConfig(image=await _built(config))
+    if os.path.isfile(config):
+        if os.path.basename(config) not in DemesneSandboxEnvironment.config_files():
+            raise ValueError(f"{config}: not supported by demesne: name an image, a Containerfile, a Dockerfile or a compose file")
+        config = await _built(config)
+    return {"default": (DemesneConfig(image=config), [])}
 
 
 async def _built(file: str) -> str:

@@ -30,7 +30,6 @@ from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 from agents.sandbox.types import ExecResult, ExposedPortEndpoint, User
 from agents.sandbox.util.tar_utils import validate_tar_bytes
 
-from ._adapt import as_user
 from ._async import AsyncSandbox
 from ._errors import DemesneError, NotFound
 
@@ -69,12 +68,12 @@ class DemesneSession(BaseSandboxSession):
         self, *command: str | Path, timeout: float | None = None, shell: bool | list[str] = True, user: str | User | None = None
     ) -> ExecResult:
         argv = [str(part) for part in self._prepare_exec_command(*command, shell=shell, user=None)]
-        return await self._exec_internal(*as_user(argv, user.name if isinstance(user, User) else user), timeout=timeout)
+        return await self._exec_internal(*argv, timeout=timeout, user=user.name if isinstance(user, User) else user)
 
-    async def _exec_internal(self, *command: str | Path, timeout: float | None = None) -> ExecResult:
+    async def _exec_internal(self, *command: str | Path, timeout: float | None = None, user: str | None = None) -> ExecResult:
         argv = [str(part) for part in command]
         try:
-            done = await self.sandbox.run(["sh", "-c", 'cd "$0" 2>/dev/null; exec "$@"', self.state.manifest.root, *argv], timeout=timeout)
+            done = await self.sandbox.run(["sh", "-c", 'cd "$0" 2>/dev/null; exec "$@"', self.state.manifest.root, *argv], timeout=timeout, user=user)
         except DemesneError as error:
             raise ExecTransportError(command=argv, cause=error, message=str(error)) from error
         if done.reason == "timed-out":

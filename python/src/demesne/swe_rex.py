@@ -80,8 +80,9 @@ class DemesneDeployment(AbstractDeployment):
             self._server = asyncio.ensure_future(
                 self.sandbox.run([*self._command, "--auth-token", token, "--port", str(PORT)], max_output=1 << 16)
             )
-            self._runtime = RemoteRuntime(auth_token=token, host=f"http://{host}", port=int(port), timeout=self._timeout)
-            await self._answers()
+            runtime = RemoteRuntime(auth_token=token, host=f"http://{host}", port=int(port), timeout=self._timeout)
+            await self._answers(runtime, self._server)
+            self._runtime = runtime
         except (DemesneError, TimeoutError) as error:
             await self.stop()
             raise DeploymentStartupError(str(error)) from error
@@ -89,17 +90,16 @@ class DemesneDeployment(AbstractDeployment):
             await self.stop()
             raise
 
-    async def _answers(self) -> None:
+    async def _answers(self, runtime: RemoteRuntime, server: asyncio.Task[Any]) -> None:
         """Waits for the server. Raises TimeoutError, or SandboxLost if it ended."""
         end = asyncio.get_running_loop().time() + self._startup_timeout
-        while not await self.runtime.is_alive(timeout=1):
-            assert self._server
-            if self._server.done():
-                done = self._server.result()  # raises the error of a program that does not exist
+        while not await runtime.is_alive(timeout=1):
+            if server.done():
+                done = server.result()  # raises the error of a program that does not exist
                 raise SandboxLost(f"{self._command[0]} ended: {done.stderr.strip()[-1000:] or done.reason}")
             if asyncio.get_running_loop().time() > end:
                 raise TimeoutError(f"{self._command[0]} does not answer within {self._startup_timeout} s")
-            await asyncio.wait([self._server], timeout=0.05)
+            await asyncio.wait([server], timeout=0.05)
 
     async def stop(self) -> None:
         """Ends the sandbox. It is no error if nothing was started."""

@@ -12,6 +12,7 @@ Setup has the network that the operator allows; prepare_execution then restricts
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import shlex
 from typing import Any, ClassVar, Literal
@@ -21,7 +22,6 @@ from verifiers.v1.configs.runtime import NetworkPolicyConfig
 from verifiers.v1.errors import SandboxError
 from verifiers.v1.runtimes.base import BaseRuntimeInfo, ProgramResult, Runtime, register
 
-from ._adapt import as_user
 from ._async import AsyncSandbox
 from ._errors import DemesneError
 
@@ -74,12 +74,13 @@ class DemesneRuntime(Runtime):
 
     def cleanup(self) -> None:
         if self._made:
-            self._made.sandbox.kill()
+            with contextlib.suppress(DemesneError):  # its time to live ends it
+                self._made.sandbox.kill()
             self._made = None
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
         try:
-            done = await self.sandbox.run(as_user(argv, self.user), env=self.process_env(env), cwd=self.config.workdir)
+            done = await self.sandbox.run(argv, env=self.process_env(env), cwd=self.config.workdir, user=self.user)
         except DemesneError as error:
             raise SandboxError(f"run {argv[0]}: {error}") from error
         if done.reason not in ("exited", "signaled", "timed-out"):
