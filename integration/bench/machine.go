@@ -23,13 +23,14 @@ const strangerUID = 54321
 
 // machine holds the directories, user and environment of the programs under test, and the results.
 type machine struct {
-	bin, dir string
-	uid      int // -1: the current user
-	rounds   int
-	env      []string
-	rows     []row
-	bounds   []bound
-	table    comparison
+	bin, dir        string
+	uid             int // -1: the current user
+	rounds          int
+	trajectoryCount int // agents at once of part trajectories
+	env             []string
+	rows            []row
+	bounds          []bound
+	table           comparison
 
 	elsewhere *fixture.Elsewhere // network namespace of the servers of internet
 }

@@ -37,7 +37,8 @@ func main() {
 	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, cpu, many, idle, forks, streams, inits, images, build, push, egress, minimal, routes, agents, kernels, mcp, e2b or peers")
+	part := flag.String("part", "", "only this: startup, warm, cpu, many, idle, forks, streams, inits, images, build, push, egress, minimal, routes, agents, kernels, mcp, e2b, trajectories or peers")
+	agents := flag.Int("trajectories", 128, "agents at once of part trajectories")
 	at := flag.String("at", "/var/tmp", "directory on the file system for sandboxes")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
@@ -45,7 +46,7 @@ func main() {
 		err = narrow()
 	}
 	if err == nil {
-		err = bench(bin, *at, *n, *part)
+		err = bench(bin, *at, *n, *agents, *part)
 	}
 	fail(err)
 }
@@ -57,7 +58,7 @@ func fail(err error) {
 	}
 }
 
-func bench(bin, at string, n int, only string) error {
+func bench(bin, at string, n, agents int, only string) error {
 	// Abandoned processes of demesne become children of the bench. A cold start begins when it has none.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
@@ -67,12 +68,12 @@ func bench(bin, at string, n int, only string) error {
 		return err
 	}
 	defer m.close()
-	m.rounds = n
+	m.rounds, m.trajectoryCount = n, agents
 	for _, part := range []struct {
 		name    string
 		measure func(*machine) error
 	}{{"startup", startup}, {"warm", warm}, {"cpu", cpu}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images}, {"build", builds}, {"push", push},
-		{"egress", internet}, {"minimal", withInternet}, {"routes", routes}, {"agents", agentRuns}, {"kernels", kernels}, {"mcp", mcp}, {"e2b", e2b}, {"peers", peers}} {
+		{"egress", internet}, {"minimal", withInternet}, {"routes", routes}, {"agents", agentRuns}, {"kernels", kernels}, {"mcp", mcp}, {"e2b", e2b}, {"trajectories", trajectories}, {"peers", peers}} {
 		if only != "" && only != part.name {
 			continue
 		}
