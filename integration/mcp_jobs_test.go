@@ -251,7 +251,7 @@ func TestMCPKilledWhileItMakes(t *testing.T) {
 	c := b.mcp()
 	c.must("sandbox_exec", args{"sandbox_id": kept, "command": "true"}) // opens a connection to the runner
 	runner := runners(true)[0]
-	syscall.Kill(runner, syscall.SIGSTOP)
+	freeze(t, runner)
 	c.start("sandbox_create", args{})
 	eventually(t, "the request to wait in the runner's socket", func() bool { return unread(t, runner) })
 	c.cmd.Process.Kill()

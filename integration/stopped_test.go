@@ -16,20 +16,8 @@ func TestEscapeP25RunnerStopped(t *testing.T) {
 	b := newBox(t)
 	id := b.create()
 	runner := runners(true)[0]
-	if err := syscall.Kill(runner, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze(t, runner)
 	defer syscall.Kill(runner, syscall.SIGCONT)
-	eventually(t, "each thread of the runner to stop", func() bool {
-		states, err := filepath.Glob("/proc/" + strconv.Itoa(runner) + "/task/*/stat")
-		for _, path := range states {
-			stat, err := os.ReadFile(path)
-			if err != nil || !bytes.Contains(stat, []byte(") T ")) {
-				return false
-			}
-		}
-		return err == nil && len(states) > 0
-	})
 	for _, args := range [][]string{{"exec", id, "--", "true"}, {"ls"}, {"run", "--", "true"}} {
 		r := b.demesne(args...)
 		if r.code != 125 || !strings.Contains(r.stderr, "is stopped") || !strings.Contains(r.stderr, "kill -CONT ") {
@@ -38,4 +26,22 @@ func TestEscapeP25RunnerStopped(t *testing.T) {
 	}
 	syscall.Kill(runner, syscall.SIGCONT)
 	b.must("exec", id, "--", "true")
+}
+
+// freeze stops a process, and returns when each of its threads has stopped: the others continue for a while after the signal.
+func freeze(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "each thread to stop", func() bool {
+		states, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+		for _, path := range states {
+			stat, err := os.ReadFile(path)
+			if err != nil || !bytes.Contains(stat, []byte(") T ")) {
+				return false
+			}
+		}
+		return err == nil && len(states) > 0
+	})
 }

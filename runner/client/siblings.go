@@ -17,9 +17,12 @@ import (
 )
 
 // A caller may have fewer rights than another, because of no_new_privs (a systemd unit, an agent's shell), a label of a
-// Linux security module, a seccomp filter, capabilities or resource limits. It then has its own runner, because the sandboxes that the two runners make differ. After an upgrade the runner of the
-// former programs continues while it has sandboxes. A caller without the variables of the user's session has another run directory. But each caller may use the other's sandboxes: both are the same user, in the
-// same namespaces, with one protocol. So a call about a sandbox goes to the runner that has it, over a separate connection.
+// Linux security module, a seccomp filter, capabilities or resource limits. It then has its own runner, because the
+// sandboxes that the two runners make differ. After an upgrade the runner of the former programs continues while it has
+// sandboxes. A caller without the variables of the user's session has another run directory.
+//
+// But each caller may use the other's sandboxes: both are the same user, in the same namespaces, with one protocol. So a
+// call about a sandbox goes to the runner that has it, over a separate connection.
 
 // siblings holds a client's connections to such runners.
 type siblings struct {

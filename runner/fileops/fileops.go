@@ -99,6 +99,8 @@ type Home struct {
 	Dir string `json:"dir"`
 	// Found says that it is the account asked for, and not the sandbox's own user.
 	Found bool `json:"found,omitempty"`
+	// Gives says that the process that answers may make files that belong to other users (CAP_CHOWN).
+	Gives bool `json:"gives,omitempty"`
 }
 
 // Space describes a file system, in bytes.

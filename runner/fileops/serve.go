@@ -291,7 +291,7 @@ func (s *server) home(t Request) error {
 		if uid, err1 := strconv.ParseUint(line[2], 10, 32); line[0] == name && err1 == nil {
 			gid, err2 := strconv.ParseUint(line[3], 10, 32)
 			if err2 == nil && filepath.IsAbs(line[5]) {
-				return s.answer(Answer{Home: &Home{uint32(uid), uint32(gid), line[5], true}})
+				return s.answer(Answer{Home: &Home{uint32(uid), uint32(gid), line[5], true, gives()}})
 			}
 		}
 	}
@@ -303,6 +303,13 @@ func (s *server) home(t Request) error {
 		h.Dir = s.ownHome()
 	}
 	return s.answer(Answer{Home: h})
+}
+
+// gives reports whether this process may give files to other users.
+func gives() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	return unix.Capget(&header, &sets[0]) == nil && sets[0].Effective&(1<<unix.CAP_CHOWN) != 0
 }
 
 // ownHome returns the home directory of this process's user.

@@ -20,6 +20,7 @@ type account struct {
 	name string
 	user *runner.User // nil: the sandbox's own
 	home string
+	gift bool // root may make files that belong to the account
 }
 
 // The names that every sandbox has.
@@ -50,7 +51,7 @@ func (e *entry) account(ctx context.Context, name string) (account, error) {
 		name = defaultUser
 	}
 	if name == rootUser {
-		return account{rootUser, &runner.User{}, "/root"}, nil
+		return account{name: rootUser, user: &runner.User{}, home: "/root"}, nil
 	}
 	e.mu.Lock()
 	a, known := e.accounts[name]
@@ -91,7 +92,7 @@ func find(ctx context.Context, sb server.Sandbox, name string) (account, error) 
 	if name == defaultUser {
 		ask.To = defaultHome
 	}
-	h, err := home(ctx, sb, ask)
+	h, err := home(ctx, sb, nil, ask)
 	if errors.Is(err, syscall.ESRCH) {
 		err = fmt.Errorf("%w: %q", errUser, name)
 	}
@@ -101,24 +102,26 @@ func find(ctx context.Context, sb server.Sandbox, name string) (account, error) 
 	if h.Found {
 		u := &runner.User{UID: h.UID, GID: h.GID}
 		if touchAs(ctx, sb, u) == nil {
-			if name == defaultUser {
+			root, err := home(ctx, sb, &runner.User{}, ask)
+			gift := err == nil && root.Gives && u.UID != 0
+			if gift && name == defaultUser {
 				// A sandbox of E2B has no such directory, so frameworks make it as this user.
 				sb.Tree(ctx, &runner.User{}, "/", fileops.Request{Op: fileops.OpOwn, Path: startDir, Owner: &fileops.Owner{UID: u.UID, GID: u.GID}}, nil, nil)
 			}
-			return account{name, u, h.Dir}, nil
+			return account{name, u, h.Dir, gift}, nil
 		}
 		if name != defaultUser {
 			return account{}, fmt.Errorf("%w: %q", errUser, name)
 		}
-		if h, err = home(ctx, sb, fileops.Request{Op: fileops.OpHome, Path: "/", To: defaultHome}); err != nil {
+		if h, err = home(ctx, sb, nil, fileops.Request{Op: fileops.OpHome, Path: "/", To: defaultHome}); err != nil {
 			return account{}, err
 		}
 	}
-	return account{name, nil, h.Dir}, nil
+	return account{name: name, home: h.Dir}, nil
 }
 
-func home(ctx context.Context, sb server.Sandbox, t fileops.Request) (*fileops.Home, error) {
-	a, err := sb.Tree(ctx, nil, "/", t, nil, nil)
+func home(ctx context.Context, sb server.Sandbox, user *runner.User, t fileops.Request) (*fileops.Home, error) {
+	a, err := sb.Tree(ctx, user, "/", t, nil, nil)
 	switch {
 	case err != nil:
 		return nil, err
@@ -137,9 +140,10 @@ func touchAs(ctx context.Context, sb server.Sandbox, user *runner.User) error {
 }
 
 // files returns the user who performs an operation on files for the account, and the operation. As in E2B's sandboxes this
-// is root, and what it makes belongs to the account: frameworks write below / without naming a user.
+// is root, and what it makes belongs to the account: frameworks write below / without naming a user. Root of a sandbox on
+// the host's files has no capability, so there it is the account.
 func (a account) files(t fileops.Request) (*runner.User, fileops.Request) {
-	if a.user == nil || a.user.UID == 0 {
+	if !a.gift {
 		return a.user, t
 	}
 	t.Owner = &fileops.Owner{UID: a.user.UID, GID: a.user.GID}
