@@ -308,6 +308,9 @@ class Fake:
             connection, _ = self.listener.accept()
             connection.recv(1 << 16)
             connection.sendall(self.answer)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 16):  # a body that is unread at the close would reset the connection
+                pass
             connection.close()
 
 

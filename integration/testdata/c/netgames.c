@@ -88,7 +88,8 @@ static void rewrite(void) {
 			joined++;
 			struct sockaddr_in peer;
 			socklen_t n = sizeof peer;
-			if (getpeername(fd, (void *)&peer, &n) || peer.sin_port == inner.sin_port)
+			// A connection that the other end has reset has no peer any more.
+			if (!getpeername(fd, (void *)&peer, &n) && peer.sin_port == inner.sin_port)
 				printf("rewrite: connected to port %d\n", ntohs(peer.sin_port));
 		}
 		close(fd);
