@@ -5,8 +5,8 @@
 // denied name, a background job, a fork, a failing command. Every few seconds it reads /proc: memory as PSS, descriptors and
 // processes of the server and of runners, the disk that the state takes, and the median latencies since the last reading.
 //
-// make docs draws docs/pictures/soak.csv. The program ends with an error if work failed, or if the last quarter has more
-// descriptors or processes than the second quarter.
+// make docs draws docs/pictures/soak.csv. The program ends with an error if work failed, or if the last quarter clearly has
+// more memory, descriptors or processes than the second quarter.
 package main
 
 import (
@@ -29,8 +29,8 @@ func main() {
 	}
 }
 
-// rowsMost bounds the rows of the file, whatever the time is.
-const rowsMost = 240
+// maxRows bounds the rows of the file, whatever the time is.
+const maxRows = 240
 
 func soak(bin, out string, length time.Duration) error {
 	w, err := newWorker(bin)
@@ -40,7 +40,7 @@ func soak(bin, out string, length time.Duration) error {
 	defer w.end()
 	var rows []sample
 	begin := time.Now()
-	every := max(2*time.Second, length/rowsMost)
+	every := max(2*time.Second, length/maxRows)
 	for next := begin; time.Since(begin) < length; {
 		w.round()
 		if time.Now().After(next) {

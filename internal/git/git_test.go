@@ -15,7 +15,7 @@ func TestIdentity(t *testing.T) {
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CONFIG_HOME", home)
 	if env := Identity("", ""); env != nil {
-		t.Errorf("nobody: %q", env)
+		t.Errorf("without a name and an address: %q", env)
 	}
 	if _, err := Run(nil, "init", "-q", dir); err != nil {
 		t.Fatal(err)
