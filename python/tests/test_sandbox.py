@@ -321,7 +321,7 @@ class Fake:
     (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", demesne.SandboxLost),
     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", demesne.SandboxLost),
     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", demesne.SandboxLost),
-    (b"HTTP/1.1 503 No\r\nContent-Length: 4\r\n\r\nfull", demesne.Unavailable),
+    (b"HTTP/1.1 503 No\r\nConnection: close\r\nContent-Length: 4\r\n\r\nfull", demesne.Unavailable),
 ])
 def test_broken_server(tmp_path, answer, error):
     """A call and a command whose server ends raise an error of the package, and leave no descriptor open."""
@@ -337,6 +337,25 @@ def test_broken_server(tmp_path, answer, error):
     end = time.monotonic() + 30  # the server closes its side by itself
     while len(os.listdir("/proc/self/fd")) > before:
         assert time.monotonic() < end
+
+
+def test_connection_close(tmp_path):
+    """A connection that the server says it will close takes no other request, also while it is still open."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "s"))
+    listener.listen()
+    taken = []
+
+    def serve():
+        for _ in range(2):
+            taken.append(listener.accept()[0])
+            taken[-1].recv(1 << 16)
+            taken[-1].sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]")
+
+    threading.Thread(target=serve, daemon=True).start()
+    transport = Client(f"unix:{tmp_path}/s", "token").transport
+    assert transport.ask("GET", "/v1/images") == transport.ask("GET", "/v1/images") == []
+    assert len(taken) == 2
 
 
 def test_wrong_arguments(tmp_path):

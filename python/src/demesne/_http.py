@@ -54,7 +54,9 @@ class Connection:
 
     def stale(self) -> bool:
         """Whether the server has closed the connection, or sent something without a request."""
-        return bool(select.select([self.socket], [], [], 0)[0])
+        poll = select.poll()  # select(2) takes no descriptor above 1,023
+        poll.register(self.socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         try:
@@ -78,6 +80,7 @@ class Connection:
             headers[name.lower()] = value.strip()
         self.chunked = headers.get("transfer-encoding") == "chunked"
         self.rest = 0 if status == 204 else int(headers.get("content-length", -1))
+        self.last = headers.get("connection", "").lower() == "close" or not self.chunked and self.rest < 0
         return status
 
     def chunks(self) -> Iterator[bytes]:
@@ -230,7 +233,7 @@ class Transport:
         except (OSError, ValueError) as error:  # ValueError: another thread closed the connection
             raise SandboxLost(f"read answer: {error}") from error
         finally:
-            if whole:
+            if whole and not connection.last:
                 self._idle.append(connection)
             else:
                 connection.close()
