@@ -457,7 +457,7 @@ func TestListen(t *testing.T) {
 func TestGatewaysLeaveNothing(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		before := descriptors(t)
-		for range 25 {
+		for range 5 {
 			var some []*Gateway
 			for range 40 {
 				g, err := NewGateway()
