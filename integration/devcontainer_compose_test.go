@@ -9,6 +9,7 @@ import (
 // TestDevcontainerCompose runs projects whose devcontainer.json names a compose file of one service, with an image and with
 // a build. What a service has beside that is refused by its name and line.
 func TestDevcontainerCompose(t *testing.T) {
+	needIDs(t)
 	w := newWorkspace(t, newGallery(t))
 	file := `{"dockerComposeFile": "docker-compose.yml", "service": "app", "workspaceFolder": "/workspaces/${localWorkspaceFolderBasename}", "postCreateCommand": "echo hook in $PWD"}`
 	build := `# The service of the project.

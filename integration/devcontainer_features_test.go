@@ -107,6 +107,7 @@ func (w *workspace) pins(t *testing.T, tool string) {
 
 // TestDevcontainerFeaturesOverBuild installs a feature over an image that the file builds, whose user stays.
 func TestDevcontainerFeaturesOverBuild(t *testing.T) {
+	needIDs(t)
 	w := newWorkspace(t, newGallery(t))
 	w.has(map[string]string{".devcontainer/devcontainer.json": `{"build": {"dockerfile": "Dockerfile"}, "features": {"./f": {}}}`,
 		".devcontainer/Dockerfile":                  "FROM local/node\nRUN echo base > /log\nUSER node\n",

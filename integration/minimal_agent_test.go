@@ -12,6 +12,7 @@ import (
 // configuration, model and tools, and its children share its workspace and find their siblings. All texts name the paths
 // that its sandbox has.
 func TestMinimalAgents(t *testing.T) {
+	program(t, "curl")
 	child := fixture.Steps(shell(`cat "$DEMESNE_IN/note.txt" > "$DEMESNE_OUT/done"; cat "$DEMESNE_WORKSPACE/w"; cat ../../../child/*/done 2>/dev/null; grep previous CONTEXT.txt`), fixture.Answer{Text: "Child done."})
 	parent := fixture.Steps(
 		shell(`cd "$DEMESNE_WORKSPACE" && echo shared > w; cat .demesne-agents/*/CONTEXT.txt`),

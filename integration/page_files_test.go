@@ -33,6 +33,7 @@ func (b *box) shell(script string) string {
 
 // TestPageFiles (N41) reads, edits, makes and searches files of a sandbox in Chromium. Names and contents have markup.
 func TestPageFiles(t *testing.T) {
+	program(t, "chromium")
 	b := newBox(t)
 	s := b.serveAPI()
 	b.cli("create", "--name", "edit")
