@@ -39,7 +39,8 @@ var environments = []struct {
 	{"Docker's default profile, uid 1000, HOME=/", func(g *gallery, t *testing.T) func(...string) *exec.Cmd { return g.docker(t, 1000, false) }},
 	{"Kubernetes, restricted: no capabilities, no_new_privs, read-only root", func(g *gallery, t *testing.T) func(...string) *exec.Cmd { return g.docker(t, 1000, true) }},
 	{"mount refused by a security module", refusal("mount=13")},
-	{"unit with SystemCallFilter=@system-service", refusal("@mount=kill")},
+	{"unit with SystemCallFilter=@system-service, systemd 252", refusal("~@system-service=kill")},
+	{"unit with SystemCallFilter=@system-service seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self", refusal("@sandbox=allow", "~@system-service=kill")},
 	{"unit with RestrictSUIDSGID=yes", refusal("openat2=38")},
 	{"unit with RestrictAddressFamilies without AF_NETLINK", refusal("AF_NETLINK=97")},
 	{"AF_UNIX sockets refused, as in shells of agents", refusal("AF_UNIX=1")},
@@ -188,12 +189,15 @@ func tryEnvironment(t *testing.T, in environmentOf) (cells []string) {
 	return append(cells, yes(r.code == 0 && strings.Contains(r.stdout, "Done."), r))
 }
 
-// tryMCP makes the default call of a model.
-func (g *gallery) tryMCP(t *testing.T, cmd *exec.Cmd) string {
-	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}
+// defaultCall is a session of MCP with the default call of a model.
+const defaultCall = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"echo $((6*7))in; echo x > f"}}}
-`)
+`
+
+// tryMCP makes the default call of a model.
+func (g *gallery) tryMCP(t *testing.T, cmd *exec.Cmd) string {
+	cmd.Stdin = strings.NewReader(defaultCall)
 	r := g.finish(cmd)
 	if strings.Contains(r.stdout, "42in") {
 		return "yes"

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"demesne/integration/fixture"
 )
 
 // Tests of machines that refuse single system calls, as containers, units and other sandboxes do.
@@ -64,6 +66,33 @@ func TestRefusedMounts(t *testing.T) {
 				t.Errorf("rm: %+v", r)
 			}
 		})
+	}
+}
+
+// TestRefusedSandboxing checks units with SystemCallFilter=@system-service of systemd 252, in which neither mounts nor Landlock
+// and seccomp(2) are: nothing would confine a sandbox. Each use says so in one line with a fix, and no program dies of SIGSYS.
+func TestRefusedSandboxing(t *testing.T) {
+	for _, refusal := range []string{"~@system-service=kill", "~@system-service=1"} {
+		b, _ := newAgentBox(t, func(fixture.ModelRequest) fixture.Answer { return fixture.Answer{} })
+		demesne := b.refusing(refusal)
+		do := func(args ...string) result { return b.finish(demesne(args...)) }
+		const why, fix = "nothing would confine", "SystemCallFilter="
+		for _, args := range [][]string{
+			{"run", "--", "true"}, {"run", "--allow-domain", "example.test", "--", "true"}, {"create", "--name", "one"}, {"agent", "run", "--script", "true", "Work."},
+		} {
+			r := do(args...)
+			if r.code != 125 || !strings.Contains(r.stderr, why) || !strings.Contains(r.stderr, "a seccomp filter forbids Landlock") || args[0] != "agent" && !strings.Contains(r.stderr, fix) {
+				t.Errorf("%s: %q: %+v", refusal, args, r)
+			}
+		}
+		if r := do("check"); r.code != 1 || !strings.Contains(r.stdout, "demesne run fails here") || !strings.Contains(r.stdout, "a seccomp filter forbids Landlock") || !strings.Contains(r.stdout, fix) {
+			t.Errorf("%s: check: %+v", refusal, r)
+		}
+		mcp := demesne("mcp")
+		mcp.Stdin = strings.NewReader(defaultCall)
+		if r := b.finish(mcp); r.code != 0 || !strings.Contains(r.stdout, why) || !strings.Contains(r.stdout, `"isError":true`) {
+			t.Errorf("%s: mcp: %+v", refusal, r)
+		}
 	}
 }
 

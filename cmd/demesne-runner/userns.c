@@ -1,6 +1,5 @@
-// The C half of package userns; the drawing is in runner/userns/userns.go. Everything here runs
-// in a process with one thread. It answers every failure
-// with an 'e' message or, without a listener, by exiting.
+// The C half of package userns; the drawing is in runner/userns/userns.go. Everything here runs in a process with one thread.
+// It answers every failure with an 'e' message or, without a listener, by exiting.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,9 +17,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#ifndef CLONE_NEWCGROUP
-#define CLONE_NEWCGROUP 0x02000000
-#endif
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
@@ -57,8 +53,7 @@ static void fail(int ctl, enum step step)
 	_exit(125);
 }
 
-// Files are unlinked, directories removed; both only if nothing is in them. False at
-// the first it cannot remove. It keeps those after it too: the last is the lock.
+// Unlinks files and empty directories. False at the first it cannot remove; it keeps those after it too: the last is the lock.
 static int clean(void)
 {
 	char *list = getenv("_DEMESNE_CLEAN"), *save = NULL;
@@ -106,9 +101,8 @@ static int watch_clock(void)
 	return fd;
 }
 
-// A: waits for B's end. It keeps the lock's descriptor, among all others it
-// inherited, until it exits: a new runner starts only after that. The caller's
-// sockets must not be kept, or their other ends would never see EOF.
+// A: waits for B's end. It keeps the lock's descriptor, among all others it inherited, until it exits: a new runner starts
+// only after that. The caller's sockets must not be kept, or their other ends would never see EOF.
 static void reaper(pid_t child, int ctl, int life, int lock)
 {
 	char byte = 0, path[64];
@@ -206,9 +200,8 @@ static void runner(int ctl, const char *mode)
 	char byte;
 	ssize_t n;
 
-	// The caller's session keyring stays with the caller. One for all sandboxes, which
-	// cannot reach it (P5 in ../../seccomp): a user may have 200 keys, so one each would
-	// be 200 sandboxes. Where keyctl(2) is refused, the filter of a sandbox is all there is.
+	// The caller's session keyring stays with the caller. One for all sandboxes, which cannot reach it (P5 in ../../seccomp):
+	// a user may have 200 keys, so one each would be 200 sandboxes. Where keyctl(2) is refused, the filter is all there is.
 	syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL);
 	if (strcmp(mode, "minimal") != 0) {
 		if (unshare(CLONE_NEWUSER) < 0)
@@ -221,6 +214,10 @@ static void runner(int ctl, const char *mode)
 			fail(ctl, SLAVES);
 		if (syscall(SYS_mount_setattr, -1, "", 0, NULL, 0) < 0 && errno == ENOSYS)
 			fail(ctl, ATTRIBUTES);
+	} else {
+		// Landlock and seccomp are all that confines a sandbox here. The @system-service of systemd 252 kills for both.
+		syscall(444, NULL, 0, 1); // landlock_create_ruleset: the version
+		syscall(SYS_seccomp, 2, 0, NULL); // whether an action exists
 	}
 	tell(ctl, "r", 1);
 	while ((n = read(ctl, &byte, 1)) < 0 && errno == EINTR)
@@ -246,9 +243,8 @@ void demesne_userns(void)
 		join(ctl, ns, mode);
 		return;
 	}
-	// Go's monitor thread sleeps 20 us at a time while anything runs, each a timer
-	// interrupt. For the runner and, by inheritance, what it starts, one in
-	// four milliseconds will do; demesne-init gives commands the default back.
+	// Go's monitor thread sleeps 20 us at a time while anything runs, each a timer interrupt. For the runner and, by
+	// inheritance, what it starts, one in four milliseconds will do; demesne-init gives commands the default back.
 	prctl(PR_SET_TIMERSLACK, 4000000UL, 0, 0, 0);
 	if (pipe(life) < 0)
 		fail(ctl, USER);
@@ -266,9 +262,8 @@ void demesne_userns(void)
 	}
 	close(life[0]);
 	runner(ctl, mode);
-	// ctl stays open: the Go side reads the rest of the message from it.
-	// The Go runtime takes its environment from the stack and would not see a
-	// setenv(3): the descriptor has a fixed number instead.
+	// ctl stays open: the Go side reads the rest of the message from it. The Go runtime takes its environment from the
+	// stack and would not see a setenv(3): the descriptor has a fixed number instead.
 	if (dup2(life[1], FD_LIFE) < 0)
 		_exit(125);
 	close(life[1]);

@@ -276,13 +276,24 @@ func (l *launcher) spawn(lock *os.File) (_ *os.File, err error) {
 		// finish first.
 		e.ctl.Close()
 		if end := <-ended; end.Exited() && end.ExitStatus() == userns.ExitSIGSYS {
-			err = &userns.Refused{Step: userns.StepKilled, Errno: syscall.EPERM}
+			err = l.killed()
 		}
 		// The reaper may have finished before these existed.
 		cgroup.Reap(boot.CgroupAt)
 		return nil, fmt.Errorf("start runner: %w", err)
 	}
 	return e.conn, nil
+}
+
+// killed returns the error for a runner that a seccomp filter killed. Without namespaces nothing would confine a sandbox
+// then, and the error says how to lift the filter.
+func (l *launcher) killed() error {
+	if l.mode != userns.ModeMinimal {
+		return &userns.Refused{Step: userns.StepKilled, Errno: syscall.EPERM}
+	}
+	cause := &userns.Refused{Step: userns.StepConfine, Errno: syscall.EPERM}
+	why, fix := diagnose.Landlock(cause, diagnose.Read(l.progs.runner))
+	return &refusal{&ipc.Error{Code: ipc.CodeRequirement, Text: "neither namespaces nor Landlock: nothing would confine a sandbox: " + why, Hint: fix}, cause}
 }
 
 // collect waits for a process, reaps it and sends how it ended. The reaper outlives the caller, or ends when the runner

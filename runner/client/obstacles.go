@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -9,6 +10,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/doctor/diagnose"
 	"demesne/runner/ipc"
+	"demesne/runner/userns"
 )
 
 // Obstacles returns the probes that need no runner, on a machine where none could start. The last one is the runner's, and
@@ -21,10 +23,7 @@ func Obstacles(err error) []runner.Probe {
 	fd, sock := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	unix.Close(fd) // harmless after an error
 	all = append(all, probed("callers", sock, facts, diagnose.Sockets))
-	var landlock error
-	if _, errno := landlockABI(); errno != 0 {
-		landlock = os.NewSyscallError("landlock_create_ruleset", errno)
-	}
+	landlock := noLandlock(err)
 	paths := runner.Probe{Name: "paths", Status: runner.Held, Detail: "openat2"}
 	if fsutil.HasOpenat2() != nil {
 		paths.Detail = "walked by openat"
@@ -32,6 +31,19 @@ func Obstacles(err error) []runner.Probe {
 	all = append(all, paths, probed("landlock", landlock, facts, diagnose.Landlock))
 	e := ipc.AsError(err)
 	return append(all, runner.Probe{Name: "runner", Status: runner.Missing, Why: e.Text, Fix: e.Hint})
+}
+
+// noLandlock returns why Landlock cannot be used, or nil. err is the runner's: if a filter killed it for such a call, this
+// process makes none.
+func noLandlock(err error) error {
+	var refused *userns.Refused
+	if errors.As(err, &refused) && refused.Step == userns.StepConfine {
+		return refused
+	}
+	if _, errno := landlockABI(); errno != 0 {
+		return os.NewSyscallError("landlock_create_ruleset", errno)
+	}
+	return nil
 }
 
 func landlockABI() (int, unix.Errno) {

@@ -1,11 +1,17 @@
 package container
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"demesne/runner"
 	"demesne/runner/api"
+	"demesne/runner/doctor/diagnose"
+	"demesne/runner/ipc"
 	"demesne/runner/pid1/pid1api"
 )
 
@@ -72,6 +78,19 @@ func landlockLayer(f pid1api.Facts, spec runner.Spec) runner.Layer {
 		l.Detail += ": filesystem, abstract unix sockets, signals"
 	}
 	return l
+}
+
+// Unconfined returns the error for a sandbox without namespaces that Landlock does not confine either, or nil.
+func Unconfined(f pid1api.Facts) error {
+	if f.LandlockABI > 0 && f.LandlockFS {
+		return nil
+	}
+	refused := errors.New(strings.Join(f.Problems, "; "))
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION); errno != 0 {
+		refused = os.NewSyscallError("landlock_create_ruleset", errno)
+	}
+	why, fix := diagnose.Landlock(refused, diagnose.Read(""))
+	return &ipc.Error{Code: ipc.CodeRequirement, Text: "restrict sandbox: neither namespaces nor Landlock: nothing would confine it: " + why, Hint: fix}
 }
 
 func seccompLayer(f pid1api.Facts, spec runner.Spec) runner.Layer {

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "forks" {
 		forks()
 	}
+	cgroup.AllowMounts()
 	os.Exit(m.Run())
 }
 

@@ -63,8 +63,8 @@ func (m *Machine) SetUp(meanwhile func()) (err error) {
 		return err
 	}
 	meanwhile()
-	if m.Boot.NoMounts {
-		cgroup.NoMounts()
+	if !m.Boot.NoMounts {
+		cgroup.AllowMounts()
 	}
 	// Both calls open what they need of /sys/fs/cgroup before mountCgroup2 covers it.
 	m.Limits = limits.Open(m.Boot.Key, len(m.Boot.CgroupAt) > 0)

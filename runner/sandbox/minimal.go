@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"demesne/rootfs"
@@ -51,9 +52,6 @@ func (b *building) raiseMinimal() (err error) {
 		return err
 	}
 	b.mark("guest")
-	if f := b.init.facts; f.LandlockABI == 0 || !f.LandlockFS {
-		return ipc.Errorf(ipc.CodeRequirement, "restrict sandbox: neither namespaces nor Landlock: nothing would confine it")
-	}
 	return nil
 }
 
@@ -112,8 +110,17 @@ func (b *building) confine(out *network.Egress) error {
 		setup = container.MinimalSetup(b.spec, b.files.dirs)
 	}
 	listener, err := b.init.restrict(setup)
-	if out == nil || err != nil {
+	if err == nil {
+		err = container.Unconfined(b.init.facts)
+	}
+	switch {
+	case err != nil:
+		listener.Close() // harmless on nil
 		return err
+	case out == nil:
+		return nil
+	case listener == nil:
+		return ipc.Errorf(ipc.CodeRequirement, "make network without namespaces: %s", strings.Join(b.init.facts.Problems, "; "))
 	}
 	if b.link.net, err = network.NewSupervised(out, listener); err != nil {
 		return err

@@ -94,6 +94,8 @@ const (
 	StepAttributes
 	// StepKilled happens in the caller: B was killed with SIGSYS.
 	StepKilled
+	// StepConfine is StepKilled in ModeMinimal, in which B tries what confines a sandbox.
+	StepConfine
 )
 
 // ExitSIGSYS is A's exit code when a seccomp filter killed B.
@@ -114,6 +116,7 @@ func steps() map[Step]string {
 		StepSlaves:     "make mounts slaves",
 		StepAttributes: "set attributes of mounts",
 		StepKilled:     "make namespaces and mounts: killed by SIGSYS",
+		StepConfine:    "use Landlock and seccomp: killed by SIGSYS",
 	}
 }
 

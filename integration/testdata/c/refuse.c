@@ -1,6 +1,8 @@
 // refuse WHAT=ERROR… CMD ARG…: executes CMD under a seccomp filter that refuses system calls. WHAT is a name of the
 // table below, or AF_ and the name of a family, of which socket(2) then makes no socket. @mount is systemd's group of
-// that name. ERROR is an error's number, or "kill": the call then ends the process with SIGSYS, as in systemd's units.
+// that name. ~@system-service is what systemd 252 knows and leaves out of that group: Landlock and seccomp(2) too, which
+// are @sandbox. ERROR is an error's number, or "kill": the call then ends the process with SIGSYS, as in systemd's units;
+// or "allow", for a call that a later group has too.
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -17,11 +19,19 @@ static const struct { char *name; int value; } calls[] = {
 	{"mount", SYS_mount}, {"umount2", SYS_umount2}, {"openat2", 437}, {"unshare", SYS_unshare}, {"chroot", SYS_chroot},
 	{"pivot_root", SYS_pivot_root}, {"mount_setattr", 442}, {"landlock", 444}, {"move_mount", 429}, {"close_range", 436},
 	{"keyctl", SYS_keyctl}, {"sethostname", SYS_sethostname}, {"pidfd_open", 434}, {"setns", SYS_setns}};
-static const int group[] = {SYS_mount, SYS_umount2, SYS_chroot, SYS_pivot_root, 428, 429, 430, 431, 432, 433, 442, 467};
+static const int mounts[] = {SYS_mount, SYS_umount2, SYS_chroot, SYS_pivot_root, 428, 429, 430, 431, 432, 433, 442, 467};
+static const int sandbox[] = {SYS_seccomp, 444, 445, 446};
+static const int outside[] = {
+	27, 101, 103, 134, 136, 139, 153, 154, 155, 156, 159, 161, 163, 164, 165, 166, 167, 168, 169, 170, 171, 172,
+	173, 174, 175, 176, 177, 178, 179, 181, 182, 183, 184, 185, 212, 227, 236, 246, 298, 300, 301, 304, 305, 313,
+	317, 320, 321, 329, 330, 331, 428, 429, 430, 431, 432, 433, 438, 442, 443, 444, 445, 446, 447, 448};
+#define GROUP(name, calls) {name, calls, sizeof calls / sizeof *calls}
+static const struct { char *name; const int *calls, length; } groups[] = {
+	GROUP("@mount", mounts), GROUP("@sandbox", sandbox), GROUP("~@system-service", outside)};
 static const struct { char *name; int value; } families[] = {
 	{"AF_UNIX", AF_UNIX}, {"AF_NETLINK", AF_NETLINK}, {"AF_INET", AF_INET}, {"AF_INET6", AF_INET6}};
 
-static struct sock_filter f[128];
+static struct sock_filter f[256];
 static int n;
 
 static void add(struct sock_filter s) { f[n++] = s; }
@@ -40,11 +50,15 @@ int main(int argc, char **argv) {
 	for (argv++; *argv && strchr(*argv, '='); argv++) {
 		what = strtok(*argv, "=");
 		char *error = strtok(NULL, "=");
-		unsigned how = strcmp(error, "kill") ? SECCOMP_RET_ERRNO | atoi(error) : SECCOMP_RET_KILL_PROCESS;
+		unsigned how = SECCOMP_RET_ERRNO | atoi(error);
+		if (!strcmp(error, "kill"))
+			how = SECCOMP_RET_KILL_PROCESS;
+		else if (!strcmp(error, "allow"))
+			how = SECCOMP_RET_ALLOW;
 		int before = n;
-		if (!strcmp(what, "@mount"))
-			for (i = 0; i < sizeof group / sizeof *group; i++)
-				refuse(group[i], how);
+		for (i = 0; i < sizeof groups / sizeof *groups; i++)
+			for (int m = 0; !strcmp(what, groups[i].name) && m < groups[i].length; m++)
+				refuse(groups[i].calls[m], how);
 		for (i = 0; i < sizeof calls / sizeof *calls; i++)
 			if (!strcmp(what, calls[i].name))
 				refuse(calls[i].value, how);

@@ -129,16 +129,17 @@ func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
-// deadly means that a seccomp filter kills a process that mounts. See [NoMounts].
-var deadly atomic.Bool
+// mayMount means that no seccomp filter kills this process when it mounts. See [AllowMounts].
+var mayMount atomic.Bool
 
-// NoMounts makes [Own] open paths only, for a process under a seccomp filter that kills when it mounts.
-func NoMounts() { deadly.Store(true) }
+// AllowMounts makes [Own] try a mount first. A runner calls it once it knows that no seccomp filter kills it for that, as
+// systemd's units may. The programs of callers do not know, and open paths only.
+func AllowMounts() { mayMount.Store(true) }
 
-var errDeadly = errors.New("a seccomp filter kills programs that mount")
+var errDeadly = errors.New("a seccomp filter may kill programs that mount")
 
-// Own opens the group m of the caller. It makes a detached mount of the hierarchy, whose root is the root of
-// the caller's cgroup namespace; no path needs to lead there. Without the privilege to mount, Own uses the
+// Own opens the group m of the caller. After [AllowMounts] it makes a detached mount of the hierarchy, whose root is the
+// root of the caller's cgroup namespace; no path needs to lead there. Without the privilege to mount, Own uses the
 // path.
 func Own(m Membership) (*Dir, error) {
 	root, err := detached(m)
@@ -162,7 +163,7 @@ func Own(m Membership) (*Dir, error) {
 // detached mounts the hierarchy of m without attaching it to the file system tree. The mount lives as long as a
 // descriptor in it.
 func detached(m Membership) (*Dir, error) {
-	if deadly.Load() {
+	if !mayMount.Load() {
 		return nil, errDeadly
 	}
 	kind := "cgroup"
