@@ -25,6 +25,10 @@ type Client struct {
 	// must end when this process ends.
 	Enter func(ctx context.Context, c *exec.Cmd) error
 
+	// EnterPlain, if not nil, starts c in no namespace, as for sandboxes without one. [Client.Sweep] then removes what the id
+	// map of Enter cannot.
+	EnterPlain func(ctx context.Context, c *exec.Cmd) error
+
 	// Unpacked, if not nil, reports whether a layer is unpacked. It saves starting a program that
 	// would find nothing to do.
 	Unpacked func(diffID oci.Digest) bool

@@ -14,13 +14,26 @@ import (
 )
 
 // Sweep removes an unpacked layer if no image of the store has it, no sandbox has mounted it and keep does not
-// contain it. It returns the number of bytes freed. Call it after [Store.Remove] or [Store.GC].
+// contain it. It returns the number of bytes freed, and the directories of id maps whose layers it could not remove. Call
+// it after [Store.Remove] or [Store.GC].
 func (c *Client) Sweep(ctx context.Context, keep []oci.Digest) (freed int64, left []string, err error) {
 	all, err := c.Store.DiffIDs()
 	if err != nil {
 		return 0, nil, fmt.Errorf("sweep layers: %w", err)
 	}
 	keep = append(all, keep...)
+	if freed, left, err = c.sweep(ctx, keep); err != nil || len(left) == 0 || c.EnterPlain == nil {
+		return freed, left, err
+	}
+	plain := *c
+	plain.Enter = c.EnterPlain
+	if n, rest, err := plain.sweep(ctx, keep); err == nil {
+		freed, left = freed+n, rest
+	}
+	return freed, left, nil
+}
+
+func (c *Client) sweep(ctx context.Context, keep []oci.Digest) (freed int64, left []string, err error) {
 	lines := make(chan string, len(keep))
 	for _, id := range keep {
 		lines <- string(id)

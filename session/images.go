@@ -44,6 +44,9 @@ func unpackIn(c *images.Client, open func() (*client.Userns, error)) {
 		}
 		return u.Enter(ctx, cmd, filepath.Join(store, "trees"))
 	}
+	if plain := client.PlainUserns(); plain != nil {
+		c.EnterPlain = func(ctx context.Context, cmd *exec.Cmd) error { return plain.Enter(ctx, cmd, "") }
+	}
 	c.Unpacked = func(id oci.Digest) bool {
 		u, err := ns()
 		return err == nil && u.Unpacked(store, string(id))

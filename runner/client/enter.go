@@ -71,6 +71,15 @@ func NewUserns() (*Userns, error) {
 	return u, nil
 }
 
+// PlainUserns returns a Userns without a namespace: the one of sandboxes that root makes where the machine forbids namespaces.
+// It is nil for users who make none with images.
+func PlainUserns() *Userns {
+	if len(userns.ChrootLacks()) > 0 {
+		return nil
+	}
+	return oneID()
+}
+
 // isRefused reports whether the machine forbids namespaces, or what a program needs in one.
 func isRefused(err error) bool {
 	var refused *userns.Refused
