@@ -96,6 +96,47 @@ func TestRefusedSandboxing(t *testing.T) {
 	}
 }
 
+// TestRefusedNested checks machines that allow the runner's user namespace and refuse the nested ones of sandboxes: one
+// namespace in all, and for root Debian's kernel.unprivileged_userns_clone=0, which this kernel may not have. The level is
+// minimal then, for runs, sessions and images. The gallery's gc has namespaces, and removes the layers of that level too.
+func TestRefusedNested(t *testing.T) {
+	ways := map[string]struct{ flag, script, why, fix string }{"one namespace": {
+		"-r", "echo 1 > /proc/sys/user/max_user_namespaces", "is used up: make nested user namespace", "sysctl -w user.max_user_namespaces="}}
+	if os.Getuid() == 0 {
+		ways["Debian's sysctl"] = struct{ flag, script, why, fix string }{
+			"-m", `d=$(mktemp -d); mount -t tmpfs none "$d"; cp -r /proc/sys/kernel/. "$d" 2>/dev/null; echo 0 > "$d/unprivileged_userns_clone"; mount --move "$d" /proc/sys/kernel && rmdir "$d"`,
+			"kernel.unprivileged_userns_clone is 0", "sysctl -w kernel.unprivileged_userns_clone=1"}
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			g := newGallery(t)
+			ref, _ := g.simple("demo:1")
+			do := func(script string) result {
+				return g.finish(g.command(program(t, "unshare"), way.flag, "sh", "-c", way.script+` || exit; demesne() { "$0" "$@"; }; `+script, bin+"/demesne"))
+			}
+			p := g.parse(do("demesne run --json -c 'echo hi; exit 3'"))
+			if p.ExitCode != 3 || p.Stdout != "hi\n" || p.Receipt.Level != "minimal" || !strings.Contains(p.reason("user-namespace"), way.why) {
+				t.Errorf("run: %+v", p)
+			}
+			if r := do("demesne check"); r.code != 1 || !strings.Contains(r.stdout, "demesne run has level minimal") || !strings.Contains(r.stdout, way.fix) {
+				t.Errorf("check: %+v", r)
+			}
+			if r := do("demesne run --require degraded -- true"); r.code != 125 || !strings.Contains(r.stderr, "hint: ") {
+				t.Errorf("--require degraded: %+v", r)
+			}
+			if r := do("demesne create --name one >&2; demesne exec one -c 'echo inside'; demesne rm one"); r.code != 0 || r.stdout != "inside\n" {
+				t.Errorf("session: %+v", r)
+			}
+			if way.flag == "-r" { // its uid 0 makes no devices
+				return
+			}
+			if r := do("demesne run --image " + ref + " -- echo ran"); r.stdout != "ran\n" {
+				t.Errorf("image: %+v", r)
+			}
+		})
+	}
+}
+
 // TestRefusedOpenat2 checks that sandboxes keep their level where openat2 does not exist, with inputs, outputs, sessions,
 // copies and images.
 func TestRefusedOpenat2(t *testing.T) {

@@ -23,16 +23,13 @@
 #ifndef KEYCTL_JOIN_SESSION_KEYRING
 #define KEYCTL_JOIN_SESSION_KEYRING 1
 #endif
-#ifndef SYS_mount_setattr
-#define SYS_mount_setattr 442
-#endif
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif
 
 // As in runner/userns/userns.go.
 #define FD_LIFE 7
-enum step { USER = 1, MOUNTS, GROUP_ID, USER_ID, GROUPS, JOIN, NETWORK, PRIVATE, EXECUTE, MAP, SLAVES, ATTRIBUTES };
+enum step { USER = 1, MOUNTS, GROUP_ID, USER_ID, GROUPS, JOIN, NETWORK, PRIVATE, EXECUTE, MAP, SLAVES, ATTRIBUTES, NESTED };
 
 static int env_fd(const char *name)
 {
@@ -212,8 +209,11 @@ static void runner(int ctl, const char *mode)
 		// AppArmor's profile of Docker and systemd's @system-service allow both and refuse mounts.
 		if (mount("", "/", "", MS_REC | MS_SLAVE, "") < 0)
 			fail(ctl, SLAVES);
-		if (syscall(SYS_mount_setattr, -1, "", 0, NULL, 0) < 0 && errno == ENOSYS)
+		if (syscall(442, -1, "", 0, NULL, 0) < 0 && errno == ENOSYS) // mount_setattr
 			fail(ctl, ATTRIBUTES);
+		// A sandbox's namespace is nested in this one. Without a map the kernel refuses it, but only after it has counted.
+		if (unshare(CLONE_NEWUSER) < 0 && (errno == ENOSPC || errno == EUSERS))
+			fail(ctl, NESTED);
 	} else {
 		// Landlock and seccomp are all that confines a sandbox here. The @system-service of systemd 252 kills for both.
 		syscall(444, NULL, 0, 1); // landlock_create_ruleset: the version

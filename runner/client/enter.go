@@ -298,6 +298,8 @@ func explainRefused(r *userns.Refused, f diagnose.Facts) (why, fix string) {
 			"bwrap --cap-add CAP_SETFCAP …   # or run demesne as another uid"
 	case r.Step == userns.StepSlaves, r.Step == userns.StepAttributes, r.Step == userns.StepKilled:
 		return diagnose.Mounts(r, f)
+	case r.Step == userns.StepNested:
+		f.Privileged = false // its own rights do not apply in the runner's namespace
 	}
 	return diagnose.Userns(r, f)
 }

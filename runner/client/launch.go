@@ -179,7 +179,7 @@ func (l *launcher) tryLock() (*os.File, error) {
 
 // start starts a runner with namespaces, or without them where the machine forbids them.
 func (l *launcher) start(lock *os.File) (*os.File, error) {
-	conn, err := l.spawn(lock)
+	conn, err := l.try(lock)
 	var refused *userns.Refused
 	switch {
 	case err == nil:
@@ -199,6 +199,15 @@ func (l *launcher) start(lock *os.File) (*os.File, error) {
 	}
 	// The lowered settings are kept for the next try. The lock is not: the reaper has removed it.
 	return nil, errRetry
+}
+
+// try starts a runner, unless it could make no sandbox in the mode. Debian's sysctl asks for a capability that no process has in
+// the runner's namespace, so it refuses root's sandboxes too.
+func (l *launcher) try(lock *os.File) (*os.File, error) {
+	if l.mode != userns.ModeMinimal && readSmall("/proc/sys/kernel/unprivileged_userns_clone") == "0\n" {
+		return nil, &userns.Refused{Step: userns.StepNested, Errno: syscall.EPERM}
+	}
+	return l.spawn(lock)
 }
 
 // ends holds the sockets of a starting runner: the first two are the caller's, the others the runner's.

@@ -92,9 +92,10 @@ const (
 	StepSlaves
 	// StepAttributes is the test for mount_setattr(2), which Linux has since 5.12.
 	StepAttributes
-	// StepKilled happens in the caller: B was killed with SIGSYS.
+	// StepNested is the user namespace of a sandbox, which Debian's sysctl refuses in the runner's, even if root made that.
+	StepNested
+	// StepKilled and StepConfine happen in the caller: SIGSYS killed B, in ModeMinimal as it tried what confines a sandbox.
 	StepKilled
-	// StepConfine is StepKilled in ModeMinimal, in which B tries what confines a sandbox.
 	StepConfine
 )
 
@@ -115,6 +116,7 @@ func steps() map[Step]string {
 		StepMap:        "write id map",
 		StepSlaves:     "make mounts slaves",
 		StepAttributes: "set attributes of mounts",
+		StepNested:     "make nested user namespace",
 		StepKilled:     "make namespaces and mounts: killed by SIGSYS",
 		StepConfine:    "use Landlock and seccomp: killed by SIGSYS",
 	}
