@@ -42,8 +42,8 @@ that this machine would execute, no link that leads out, and none that you chang
 		{
 			Command: cmdline.Command{
 				Name: "discard", Usage: []string{"[ID…]"}, Summary: "drop the changes of a directory with mode cow",
-				About: `Removes changes that demesne diff lists. ID can be left out while one sandbox's changes are kept. The directories stay as they
-are. A persistent sandbox sees them as they are, from its next start on.`,
+				About: `Removes changes that demesne diff lists. ID can be left out while one sandbox's changes are kept. The directories keep their
+files. A persistent sandbox sees those from its next start on.`,
 				Examples: []cmdline.Example{{Says: "drop changes", Line: "demesne discard 3f9a12bc"}},
 			},
 			New: func(a *app.App) app.Options { return &discardOptions{App: a} },
