@@ -31,6 +31,7 @@ var (
 		"abstract-client": abstractClient,
 		"terminal":        holdTerminal,
 		"signal-all":      signalAll,
+		"outside":         outside,
 	}
 )
 

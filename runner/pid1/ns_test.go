@@ -1,9 +1,11 @@
 package pid1_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -214,6 +216,96 @@ func TestLandlockAndSeccompHold(t *testing.T) {
 	if got := s.must(sh("f=$(mktemp /tmp/demesne-guest-XXXXXX) && echo yes > $f && cat $f && rm $f")); got != "yes" {
 		t.Errorf("write below /tmp: %q", got)
 	}
+}
+
+// TestDirectoryOutside: a command in a changed root cannot use a descriptor of the directory outside that it inherits, which
+// the runner gives to none. The same attempts succeed for a command without the restrictions (F44).
+func TestDirectoryOutside(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to change the root")
+	}
+	dir := t.TempDir()
+	tree := dir + "/tree"
+	if err := errors.Join(os.Mkdir(tree, 0o755), copyFile(tree+"/helper", helperPath), os.WriteFile(dir+"/secret", []byte("secret"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	libraries, _ := exec.Command("ldd", helperPath).Output() // none if it is static
+	for _, path := range strings.Fields(string(libraries)) {
+		if filepath.IsAbs(path) {
+			if err := errors.Join(os.MkdirAll(tree+filepath.Dir(path), 0o755), copyFile(tree+path, path)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	above, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer above.Close()
+	try := func(setup pid1api.Setup) string {
+		os.RemoveAll(dir + "/made")
+		s := start(t)
+		s.setup(setup)
+		out, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		g := args("/helper")
+		g.Exec, g.Env = 1, ipc.ByteStrings([]string{"GUEST_TEST_HELPER=outside"})
+		err = s.call(pid1api.OpExec, g, ipc.Files{"stdin": above, "stdout": w, "stderr": w}, &pid1api.Executed{})
+		if w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return readAll(out)
+	}
+	root := pid1api.Setup{Root: ipc.Bytes(tree), Subreaper: true}
+	if got := try(root); strings.Count(got, ": done\n") < 7 {
+		t.Errorf("without restrictions:\n%s", got)
+	}
+	root.Landlock = []pid1api.PathRule{{Path: ipc.Bytes("/"), Access: pid1api.AccessReadWrite}}
+	root.Seccomp = pid1api.SeccompOptions{NoSocket: true, FakeRoot: true}
+	if got := try(root); strings.Contains(got, ": done\n") || strings.Count(got, ": permission denied")+strings.Count(got, ": invalid cross-device link") < 7 {
+		t.Errorf("restricted:\n%s", got)
+	}
+	if _, err := os.Lstat(dir + "/made"); err == nil {
+		t.Error("it made a directory outside")
+	}
+}
+
+// outside uses the directory that is its stdin.
+func outside() int {
+	open := func(at int, path string) error {
+		fd, err := unix.Openat(at, path, unix.O_RDONLY, 0)
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err
+	}
+	for _, attempt := range []struct {
+		name string
+		do   func() error
+	}{
+		{"read a file in it", func() error { return open(0, "secret") }},
+		{"list it anew", func() error { return open(0, ".") }},
+		{"list the directory above", func() error { return open(0, "..") }},
+		{"make a directory in it", func() error { return unix.Mkdirat(0, "made", 0o755) }},
+		{"move a file of it", func() error {
+			return errors.Join(unix.Renameat(0, "secret", 0, "moved"), unix.Renameat(0, "moved", 0, "secret"))
+		}},
+		{"link a file of it", func() error {
+			defer unix.Unlinkat(unix.AT_FDCWD, "/linked", 0)
+			return unix.Linkat(0, "secret", unix.AT_FDCWD, "/linked", 0)
+		}},
+		{"work in it", func() error { return errors.Join(unix.Fchdir(0), open(unix.AT_FDCWD, "secret")) }},
+	} {
+		err := attempt.do()
+		if err == nil {
+			err = errors.New("done")
+		}
+		fmt.Println(attempt.name + ": " + strings.ReplaceAll(err.Error(), "\n", ", "))
+	}
+	return 0
 }
 
 // TestSignalsToPID1: PID 1 survives every signal that a command can send, even without Landlock's scope.
