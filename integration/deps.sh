@@ -29,6 +29,7 @@ need runc runc
 need podman podman
 need crun crun
 need setpriv util-linux
+need musl-gcc musl-tools
 need mmdebstrap mmdebstrap
 need skopeo skopeo
 need umoci umoci
