@@ -26,7 +26,7 @@ RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox s
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build test-nested test-vm test-arm64 test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients python wheel rivals recipes kernels vm docs module release install deps clean help
+.PHONY: generate build test-nested test-vm test-arm64 test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients python wheel rivals recipes kernels docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -53,6 +53,7 @@ test-nested: build
 	@RUN='^Test(Environments|Refused|Nested|Rung)' PKG=./integration GO="$(GO)" integration/test.sh
 
 # Boots Debian 12 and 13 in qemu, and tries logins, units, sysctls and security modules there. Needs root, and up to 40 minutes.
+# PARTS=unit tries only the server as a unit, with limits of control groups, in some minutes.
 test-vm: build
 	@integration/machines/vm.sh
 
@@ -135,10 +136,6 @@ recipes: build
 kernels: build
 	@DEMESNE_RECIPES=1 TIMEOUT=1h RUN="$${RUN:-^TestKernel}" PKG=./kernels/code integration/test.sh
 
-# Boots Debian in qemu, and tests there what needs systemd and cgroup v2. Needs root, and takes minutes.
-vm: build
-	@integration/vm.sh
-
 # Writes the program's own help into docs/reference/cli.md, and the MCP server's tools into docs/reference/mcp.md. Draws the
 # pictures of docs/pictures.
 docs: build
@@ -180,7 +177,7 @@ help:
 	@echo 'make test-race  the race detector where it takes long to compile'
 	@echo 'make test-crowded, make test-bare  as make test, with R, docker, Slurm and others installed, and with few programs'
 	@echo 'make test-nested  demesne in containers, units and other sandboxes'
-	@echo 'make test-vm, make test-arm64  demesne in virtual machines of Debian 12 and 13, and of arm64'
+	@echo 'make test-vm, make test-arm64  demesne in virtual machines of Debian 12 and 13, and of arm64; PARTS=unit the unit of systemd'
 	@echo 'make cross   the programs for arm64 and riscv64'
 	@echo 'make fuzz    30 s for each parser         make chaos   kill -9 soak, ROUNDS=2000'
 	@echo 'make soak    memory, descriptors, disk and latency of a server under load, FOR=1h'
@@ -190,7 +187,6 @@ help:
 	@echo 'make recipes the images of images/recipes, built and used'
 	@echo 'make rivals  the attacks of selftest beside bwrap, podman and srt'
 	@echo 'make kernels ipykernel, IRkernel and tslab in sandboxes'
-	@echo 'make vm      the unit of systemd, and limits of its control groups, in a virtual machine'
 	@echo 'make module PATH=example.test/demesne   another module path, so that go get finds it'
 	@echo 'make test-release a release built twice, and installed in Debian 12 and 13'
 	@echo 'make release the archives of a release, in bin/release; ARCH=arm64, OUT=DIR, MINISIGN_KEY=FILE'

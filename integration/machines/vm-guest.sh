@@ -18,6 +18,13 @@ unit() { # NAME SETTING…: a row of a system unit of the user
 sh /demesne/world.sh || echo "vm: no network"
 mkdir -p -m 1777 /tmp/unit
 echo "== $system, $(cut -d. -f1 /proc/uptime) s; security modules: $(cat /sys/kernel/security/lsm)"
+if grep -q rows=unit /proc/cmdline; then
+  # The user lingers, so that its systemd runs before and after each session.
+  loginctl enable-linger user
+  until [ -S /run/user/1000/bus ]; do sleep 0.2; done
+  bash /demesne/unit.sh && login bash /demesne/unit.sh
+  exit
+fi
 if grep -q rows=lsm /proc/cmdline; then
   row "$system, lsm= without landlock, root"
   login bash /demesne/row.sh "$system, lsm= without landlock, a user"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs in the machine that vm.sh boots: as root in a system unit, and then in a login session of an ordinary user. That
-# prints "vm: passed" last, if every command of both succeeds.
+# Tests the unit of docs/guide/server/operate.md, and limits of a delegated control group, which need a machine that systemd booted
+# with cgroup v2. vm-guest.sh runs it as root in a system unit, and then in a login session of an ordinary user. That prints
+# "vm: passed" last, if every command of both succeeds.
 set -eu
 export SYSTEMD_PAGER=cat TERM=dumb COLUMNS=160 PATH=/demesne/bin:$PATH
 trap 'echo "vm: line $LINENO: $BASH_COMMAND"; demesne ls; demesne check | tail -20; journalctl -b -n 60 --no-pager _UID=$UID' ERR
