@@ -72,6 +72,30 @@ func numbers(n int) string {
 	return b.String()
 }
 
+// TestPythonShellLines executes lines for the shell among Python, as notebooks write them.
+func TestPythonShellLines(t *testing.T) {
+	k := startDriver(t, "python")
+	for _, test := range []struct {
+		code string
+		told
+	}{
+		{"!echo \"a 'b'\"; exit 3", told{out: "a 'b'\n"}},
+		{"_exit_code", told{value: "3"}},
+		{"for n in range(2):\n    !echo line >&2\nn", told{errs: "line\nline\n", value: "1"}},
+		{"'''\n!kept\n'''", told{value: `'\n!kept\n'`}},
+		{"!true\nraise ValueError('x')", told{error: "ValueError: x"}},
+		{"!true\n1 +", told{error: "SyntaxError: invalid syntax"}},
+	} {
+		got := tell(execute(t, k, test.code))
+		if test.error != "" {
+			got.errs, got.error = "", strings.SplitN(got.error, " (", 2)[0]
+		}
+		if got != test.told {
+			t.Errorf("%s:\n got %.300q\nwant %.300q", test.code, got, test.told)
+		}
+	}
+}
+
 // TestPythonSwallows interrupts code that catches two interrupts.
 func TestPythonSwallows(t *testing.T) {
 	k := startDriver(t, "python")

@@ -328,12 +328,25 @@ def refuse_input(prompt=""):
 
 def compiled(code, name):
     """The code's statements, and its last expression, if it has one that is not followed by a semicolon."""
-    tree = compile(code, name, "exec", _ast.PyCF_ONLY_AST, True)
+    try:
+        tree = compile(code, name, "exec", _ast.PyCF_ONLY_AST, True)
+    except SyntaxError:
+        if (with_shell := shell_lines(code)) == code:
+            raise
+        tree = compile(with_shell, name, "exec", _ast.PyCF_ONLY_AST, True)
     last = None
     if tree.body and isinstance(tree.body[-1], _ast.Expr) and not re.search(r";\s*(#[^\n]*)?\s*$", code):
         last = _ast.Expression(tree.body.pop().value)
     flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     return compile(tree, name, "exec", flags, True), last and compile(last, name, "eval", flags, True)
+
+
+def shell_lines(code):
+    """The code with calls in place of notebooks' lines for the shell: !COMMAND, and %pip for pip of this Python."""
+    def call(line):
+        command = line[3] if line[2] == "!" else sys.executable + " -m pip" + line[3]
+        return "%s_exit_code = __import__('subprocess').call(%r, shell=True)" % (line[1], command)
+    return re.sub(r"(?m)^([ \t]*)(!|%pip(?=\s))(.*)$", call, code)
 
 
 CO_COROUTINE = 0x80  # of inspect
@@ -469,7 +482,7 @@ class Kernel:
     def is_complete(self, content):
         import codeop
         try:
-            done = codeop.compile_command(content["code"], symbol="exec") is not None
+            done = codeop.compile_command(shell_lines(content["code"]), symbol="exec") is not None
         except (SyntaxError, ValueError, OverflowError):
             return {"status": "invalid"}
         return {"status": "complete"} if done else {"status": "incomplete", "indent": ""}
