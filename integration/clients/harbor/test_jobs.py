@@ -35,6 +35,13 @@ NETWORK = {
     "solution/solve.sh": f"#!/bin/bash\n({PROBE}) || echo closed > answer.txt\n",
     "tests/test.sh": REWARD.format(check=f'[ "$(cat answer.txt)" = closed ] && ! ({PROBE})'),
 }
+# The agent leaves a process, and a file where the verifier's results go.
+CHEATING = {
+    "task.toml": 'schema_version = "1.4"\n[verifier]\nnetwork_mode = "no-network"\n',
+    "environment/Dockerfile": DOCKERFILE,
+    "solution/solve.sh": "#!/bin/bash\necho 42 > answer.txt; touch /logs/verifier/planted\nnohup sleep 600 > /dev/null 2>&1 < /dev/null &\n",
+    "tests/test.sh": REWARD.format(check="[ $(cat answer.txt) = 42 ] && [ ! -e /logs/verifier/planted ] && ! pgrep sleep"),
+}
 REFUSED = SHARED | {"environment/docker-compose.yaml": "services:\n  main:\n    build: .\n"}
 REFUSED = {name: text for name, text in REFUSED.items() if name != "environment/Dockerfile"}
 FAILING = SHARED | {"environment/Dockerfile": f"FROM {IMAGE}\nRUN exit 7\n"}
@@ -49,12 +56,12 @@ def write(directory, files):
     (directory / "instruction.md").write_text("Solve it.\n")
 
 
-def harbor(tmp_path, environment, **tasks):
+def harbor(tmp_path, environment, *more, **tasks):
     """Runs a job, and returns the result of each trial by its task."""
     for name, files in tasks.items():
         write(tmp_path / "tasks" / name, files)
     argv = [os.path.join(os.path.dirname(sys.executable), "harbor"), "run", "-p", str(tmp_path / "tasks"), "-a", "oracle"]
-    argv += ["-e", environment, "-o", str(tmp_path / "jobs"), "--quiet", "--yes", "-n", "3", "--max-retries", "0"]
+    argv += ["-e", environment, "-o", str(tmp_path / "jobs"), "--quiet", "--yes", "-n", "3", "--max-retries", "0", *more]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=os.environ | {"COLUMNS": "400"})
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     results = [json.loads(path.read_text()) for path in tmp_path.glob("jobs/*/*/result.json")]
@@ -74,6 +81,13 @@ def rewards(results):
 def test_tasks(tmp_path, environment):
     results = harbor(tmp_path, environment, shared=SHARED, separate=SEPARATE, network=NETWORK)
     assert rewards(results) == {"shared": 1, "separate": 1, "network": 1}
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_fork(tmp_path, fork):
+    """A verifier in a fork has the agent's files, and none of its processes."""
+    got = harbor(tmp_path, "demesne.harbor:DemesneEnvironment", "--ek", f"fork_verifier={str(fork).lower()}", cheating=CHEATING)
+    assert rewards(got) == {"cheating": float(fork)}
 
 
 def test_refused(tmp_path):

@@ -3,22 +3,25 @@
     harbor run --environment-import-path demesne.harbor:DemesneEnvironment -p tasks -a oracle
 
 A task's Dockerfile is built by demesne. Network modes hold for each phase; an allowlist has names, *.names and addresses. GPUs and
-compose files are refused.
+compose files are refused. With --ek fork_verifier=true the verifier of a shared environment works in a fork, which has the
+agent's files and none of its processes; the agent's sandbox never gets the tests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, override
 
-from harbor.environments.base import BaseEnvironment, ExecResult, SandboxBuildFailedError
+from harbor.environments.base import BaseEnvironment, EnvironmentPath, ExecResult, SandboxBuildFailedError
 from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
 from harbor.environments.definition import COMPOSE_FILE_NAME, effective_exec_cwd, require_agent_environment_definition
 from harbor.environments.definition import should_use_prebuilt_docker_image as prebuilt
 from harbor.environments.tar_transfer import extract_dir, pack_dir_to_bytes
 from harbor.models.task.config import NetworkMode, NetworkPolicy
+from harbor.models.trial.paths import EnvironmentPaths
 
 from ._adapt import CLOSED
 from ._async import AsyncSandbox, _away
@@ -26,16 +29,17 @@ from ._errors import DemesneError
 from ._sandbox import build
 
 MAX_ARCHIVE = 1 << 30  # bytes of a directory that is downloaded
+PATHS = EnvironmentPaths()
 
 
 class DemesneEnvironment(BaseEnvironment):
-    """ttl is how many seconds the sandbox may stay unused."""
+    """ttl is how many seconds the sandbox may stay unused. fork_verifier is for tests that need no process of the agent."""
 
-    def __init__(self, *args: Any, ttl: int = 86400, **kwargs: Any) -> None:
-        self._ttl, self._made = ttl, None
+    def __init__(self, *args: Any, ttl: int = 86400, fork_verifier: bool = False, **kwargs: Any) -> None:
+        self._ttl, self._forks, self._alive = ttl, fork_verifier, []
         super().__init__(*args, **kwargs)
 
-    _made: AsyncSandbox | None
+    _alive: list[AsyncSandbox]  # the agent's sandbox, and the verifier's fork of it
 
     @staticmethod
     @override
@@ -63,9 +67,9 @@ class DemesneEnvironment(BaseEnvironment):
 
     @property
     def sandbox(self) -> AsyncSandbox:
-        if self._made is None:
+        if not self._alive:
             raise RuntimeError("the environment is not started")
-        return self._made
+        return self._alive[-1]
 
     def _rules(self, policy: NetworkPolicy) -> dict[str, Any]:
         if policy.network_mode == NetworkMode.PUBLIC:
@@ -83,9 +87,8 @@ class DemesneEnvironment(BaseEnvironment):
             except DemesneError as error:
                 raise SandboxBuildFailedError(str(error)) from error
         rules = self._rules(self.network_policy)
-        self._made = await AsyncSandbox.create(
-            image, env=self._startup_env(), network=rules.pop("mode"), ttl=self._ttl, **rules, **self._limits()
-        )
+        env, mode = self._startup_env(), rules.pop("mode")
+        self._alive = [await AsyncSandbox.create(image, env=env, network=mode, ttl=self._ttl, **rules, **self._limits())]
         await self.ensure_dirs(self._mount_targets(writable_only=True))
         await self._upload_environment_dir_after_start()
 
@@ -95,12 +98,14 @@ class DemesneEnvironment(BaseEnvironment):
 
     @override
     async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
-        await self.sandbox.set_network(**self._rules(network_policy))
+        for sandbox in self._alive:
+            await sandbox.set_network(**self._rules(network_policy))
 
     @override
     async def stop(self, delete: bool) -> None:
-        if self._made:
-            made, self._made = self._made, None
+        await self._end_fork()
+        while self._alive:
+            made = self._alive.pop()
             try:
                 await (made.kill() if delete else made.stop())
             except DemesneError as error:  # its time to live ends it
@@ -132,8 +137,21 @@ class DemesneEnvironment(BaseEnvironment):
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         await self.sandbox.files.write(target_path, await asyncio.to_thread(Path(source_path).read_bytes))
 
+    async def _end_fork(self) -> None:
+        if len(self._alive) > 1:
+            await self._alive.pop().kill()
+
+    @override
+    async def empty_dirs(self, dirs: Sequence[EnvironmentPath], *, chmod: bool = True) -> ExecResult | None:
+        if str(PATHS.tests_dir) in map(str, dirs):  # before each verifier and the next agent
+            await self._end_fork()
+        return await super().empty_dirs(dirs, chmod=chmod)
+
     @override
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
+        if self._forks and len(self._alive) == 1 and target_dir == str(PATHS.tests_dir):
+            self._alive.append(await self.sandbox.fork())
+            await self.empty_dirs([PATHS.verifier_dir])  # which a process of the agent may have written again
         data = await asyncio.to_thread(pack_dir_to_bytes, source_dir)
         unpack = 'mkdir -p "$0" && tar -xf - --no-same-owner -C "$0"'
         await self.sandbox.run(["sh", "-c", unpack, target_dir], input=data.getvalue(), check=True)
