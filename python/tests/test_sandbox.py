@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -98,6 +99,48 @@ def test_files(box):
         box.files.write(name + "n", "x")
 
 
+def test_many_files(box):
+    box.run("mkdir many && cd many && seq 10000 | xargs touch", check=True)
+    assert {e["name"] for e in box.files.list("many")} == {str(n) for n in range(1, 10001)}
+    assert len(box.files.glob("many/77*[0-3]")) == 44
+    with pytest.raises(demesne.InvalidRequest, match="too many"):
+        box.files.glob("many/*")
+    box.files.remove("many")
+
+
+@pytest.mark.parametrize("text, said", [
+    ("COPY ../secret /\n", r'Containerfile:2: source "../secret": outside of the context'),
+    ("COPY link /\n", 'Containerfile:2: source "link": path escapes'),
+    ("COPY absolute /\n", 'Containerfile:2: source "absolute": path escapes'),
+    ("RUN --privileged id\n", "Containerfile:2: unknown flag: --privileged"),
+    ("RUN ['no\n", "Containerfile:2"),
+    ("FROM no-such-image\n", 'Containerfile:2: image "no-such-image": unknown'),
+])
+def test_hostile_build(tmp_path, text, said):
+    """A build reads no file outside of its directory, and names the line of what it refuses."""
+    (tmp_path / "context").mkdir()
+    (tmp_path / "secret").write_text("of this machine")
+    (tmp_path / "context/link").symlink_to("../secret")
+    (tmp_path / "context/absolute").symlink_to(tmp_path / "secret")
+    (tmp_path / "context/Containerfile").write_text("FROM scratch\n" + text)
+    with pytest.raises(demesne.DemesneError, match=said):
+        demesne.build(str(tmp_path / "context"), "local/hostile")
+    assert "local/hostile" not in {image.get("name") for image in Client().images()}
+
+
+def test_long_log(monkeypatch, tmp_path):
+    """Of a log of any length only the end is kept."""
+    program = tmp_path / "demesne"
+    program.write_text("#!/bin/sh\nhead -c 1073741824 /dev/zero | tr '\\0' x >&2; echo the end >&2; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("DEMESNE_BIN", str(program))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(demesne.DemesneError, match="the end") as failed:
+        demesne.build(str(tmp_path), "local/none")
+    assert len(str(failed.value)) <= 2000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
+
+
 def test_life():
     sandbox = Sandbox(name="package-life")
     with pytest.raises(demesne.Conflict):
@@ -161,6 +204,8 @@ def test_group():
     try:
         db, web, lone = Sandbox(group="shop", name="db"), Sandbox(group="shop", name="web"), Sandbox(group="other")
         assert db.name == "db.shop" and db.info()["group"] == "shop"
+        with pytest.raises(demesne.Conflict):
+            Sandbox(group="shop", name="db", client=Client())
         output = db.stream(["python3", "-c", serve])
         assert next(iter(output)) == ("stdout", b"ready\n")
         ask = ["python3", "-c", "import socket; print(socket.create_connection(('db', 7000), 20).recv(10).decode())"]

@@ -20,7 +20,7 @@ from ._errors import (
     TooMany as TooMany,
     Unavailable as Unavailable,
 )
-from ._sandbox import Client as Client, Files as Files, Result as Result, Sandbox as Sandbox
+from ._sandbox import Client as Client, Files as Files, Output as Output, Result as Result, Sandbox as Sandbox, build as build
 
 __version__ = "0.1.0"
 

@@ -124,14 +124,21 @@ def build(directory: str, tag: str, *arguments: str) -> str:
 
 
 def cli(*arguments: str) -> str:
-    """Runs the program demesne for what the server has no route, and returns its output."""
+    """Runs the program demesne for what the server has no route, and returns its output. Of a log it keeps the end."""
     import subprocess
+    import tempfile
 
-    done = subprocess.run([program(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
-    if done.returncode:
-        kind = NotFound if "no such sandbox" in done.stderr else DemesneError
-        raise kind(done.stderr.strip()[-2000:] or f"demesne {arguments[0]}: exit code {done.returncode}")
-    return done.stdout
+    with tempfile.TemporaryFile() as out:
+        done = subprocess.Popen([program(), *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)
+        log = b""
+        with done:
+            while part := done.stderr.read1(1 << 16):
+                log = (log + part)[-2000:]
+        if done.returncode:
+            said = log.decode(errors="replace").strip()
+            raise (NotFound if "no such sandbox" in said else DemesneError)(said or f"demesne {arguments[0]}: exit code {done.returncode}")
+        out.seek(0)
+        return out.read().decode(errors="replace")
 
 
 class Sandbox:
@@ -553,9 +560,12 @@ class Files:
         self._ask("files/copy", source=source, destination=destination)
 
     def glob(self, pattern: str, path: str = ".") -> list[str]:
-        """Paths that match a pattern such as **/*.py."""
-        return self._ask("files/glob", path=path, pattern=pattern)["paths"] or []
+        """Paths that match a pattern such as **/*.py. Raises InvalidRequest if more than 100 match."""
+        found = self._ask("files/glob", path=path, pattern=pattern)
+        if found.get("truncated"):
+            raise InvalidRequest(f"glob {pattern!r}: too many paths match: narrow the pattern, or use list")
+        return found["paths"] or []
 
-    def grep(self, pattern: str, path: str = ".") -> str:
-        """Lines that match a regular expression, as path:line:text."""
-        return self._ask("grep", path=path, pattern=pattern)["output"]
+    def grep(self, pattern: str, path: str = ".", limit: int = 1000) -> str:
+        """Lines that match a regular expression, as path:line:text: the first limit lines."""
+        return self._ask("grep", path=path, pattern=pattern, limit=limit)["output"]
