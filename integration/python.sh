@@ -52,6 +52,8 @@ try_inspect() { try inspect "$tests/../inspect"; }
 try_langchain() { try langchain "$tests/../langchain"; }
 try_verifiers() { try verifiers "$tests/../verifiers"; }
 try_harbor() { try harbor "$tests/../harbor" --basetemp "$work/harbor"; }
+try_claude-agent-sdk() { try claude-agent-sdk "$tests/../claude_agent_sdk"; }
+try_mini-swe-agent() { MSWEA_SILENT_STARTUP=1 try mini-swe-agent "$tests/../mini_swe_agent"; }
 
 # Within the SDK's sources, which have the scripted model.
 try_openai-agents() {
@@ -67,6 +69,16 @@ try_swe-rex() {
   cp integration/clients/swe_rex/*.py "$work/swe-rex/tests/"
   touch "$work/swe-rex/tests/__init__.py"
   DEMESNE_TEST_IMAGE=local/swe try swe-rex "$work/swe-rex" --basetemp "$work/swe-rex/tmp" tests/test_execution.py tests/test_bad_input.py
+}
+
+# Its archive lacks the mark of tests that need a sandbox.
+try_smolagents() {
+  mkdir "$work/smolagents"
+  cp -r "$DEMESNE_PYTHON/smolagents/src/tests" "$work/smolagents/"
+  mkdir -p "$work/smolagents/tests/utils"
+  touch "$work/smolagents/tests/__init__.py"
+  echo 'def require_run_all(test): return test' > "$work/smolagents/tests/utils/markers.py"
+  try smolagents "$work/smolagents" tests/test_remote_executors.py -k E2BExecutorIntegration
 }
 
 # The tests of e2b's own repository, where $DEMESNE_PUBLISHED has a copy of it. Some need the internet, names below

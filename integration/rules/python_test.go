@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRulePython checks that each row in the table of what works in docs/guide/server/python.md is of a package that make
-// python tests, in the version that its list pins. make python UPDATE=1 writes the rows.
+// TestRulePython checks that the table of what works in docs/guide/server/python.md has a row of each package that make python
+// tests, in the version that its list pins, and no other rows. make python UPDATE=1 writes the rows.
 func TestRulePython(t *testing.T) {
 	const from = "../clients/python/"
 	parts, err := os.ReadFile(from + "parts.txt")
@@ -25,15 +25,15 @@ func TestRulePython(t *testing.T) {
 	}
 	table, _, _ = strings.Cut(table, "\n\n")
 	rows := strings.Split(strings.TrimSpace(table), "\n")
-	row := regexp.MustCompile(`^\| ([\w-]+) (\S+) \| (E2B|adapter) \| [^|]+ \| \d+ (passed|failed|skipped)[^|]* \|$`)
+	row := regexp.MustCompile(`^\| ([\w-]+) (\S+) \| (E2B|adapter|program) \| [^|]+ \| \d+ (passed|failed|skipped)[^|]* \|$`)
 	known := map[string]string{}
 	for line := range strings.Lines(string(parts)) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
 		words := strings.Split(strings.TrimSpace(line), "\t")
-		if len(words) != 4 {
-			t.Fatalf("parts.txt: %q: not four words", line)
+		if len(words) != 5 {
+			t.Fatalf("parts.txt: %q: not five words", line)
 		}
 		pins, err := os.ReadFile(from + words[1] + ".txt")
 		if err != nil {
@@ -47,12 +47,20 @@ func TestRulePython(t *testing.T) {
 		}
 		known[words[2]] = string(pin[1])
 	}
+	shown := map[string]bool{}
 	for _, line := range rows {
 		m := row.FindStringSubmatch(line)
 		if m == nil {
 			t.Errorf("a row is malformed: %s", line)
 		} else if known[m[1]] != m[2] {
 			t.Errorf("%s: the table has version %s, and %q is pinned", m[1], m[2], known[m[1]])
+		} else {
+			shown[m[1]] = true
+		}
+	}
+	for name := range known {
+		if !shown[name] {
+			t.Errorf("%s: the table has no row", name)
 		}
 	}
 }

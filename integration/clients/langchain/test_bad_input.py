@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from badinput import other_server  # noqa: F401
-from demesne import Client, InvalidRequest, NotFound, Refused, Sandbox, SandboxLost
+from demesne import Client, InvalidRequest, NotFound, Refused, Sandbox, SandboxLost, Unavailable
 from demesne.langchain import DemesneSandbox
 
 
@@ -25,8 +25,10 @@ def test_removed(other_server):
 def test_made_wrong(other_server):
     with pytest.raises(Refused, match="token"):
         Sandbox(client=Client(other_server.url, "wrong"))
-    with pytest.raises(InvalidRequest, match="none.test/image"):
+    with pytest.raises(Unavailable, match="none.test/image"):
         Sandbox("none.test/image")
+    with pytest.raises(InvalidRequest, match="no-such-image"):
+        Sandbox("no-such-image")
 
 
 def test_large_output(other_server):

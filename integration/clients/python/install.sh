@@ -1,8 +1,8 @@
 #!/bin/bash
 # Installs packages for Python from the registry of pip, which tests use and which are no part of demesne: a virtual
 # environment below $DEMESNE_PYTHON (/var/tmp/demesne-python), where every user can read it, for each argument NAME. Its
-# packages with their versions are those of NAME.txt beside this file, where "# python 3.12" asks for an interpreter, and
-# "# sources PACKAGE==VERSION" for the package's sources with its tests, in src. Without arguments it installs sdk, which
+# packages with their versions are those of NAME.txt beside this file, where "# python 3.12" asks for an interpreter, "# alone"
+# leaves out what the tests do not import, and "# sources PACKAGE==VERSION" asks for the package's sources with its tests, in src. Without arguments it installs sdk, which
 # TestServePython needs.
 set -eu
 dir=${DEMESNE_PYTHON:-/var/tmp/demesne-python}
@@ -20,7 +20,7 @@ for name in "${@:-sdk}"; do
   rm -rf "${dir:?}/$name"
   "$python" -m venv "$dir/$name"
   pip=("$dir/$name/bin/pip" --quiet --disable-pip-version-check)
-  "${pip[@]}" install -r "$here/$name.txt"
+  "${pip[@]}" install $(grep -qx '# alone' "$here/$name.txt" && echo --no-deps) -r "$here/$name.txt"
   for package in $(word sources); do
     "${pip[@]}" download --no-deps --no-binary "${package%%==*}" --dest "$dir/$name/src" "$package"
     tar --extract --gzip --strip-components=1 --directory "$dir/$name/src" --file "$dir/$name"/src/*.tar.gz

@@ -1,7 +1,7 @@
 """Prints the table of what works with demesne, from the results that pytest wrote: report.py RESULTS [PAGE].
 
-With PAGE it replaces the rows of the parts that ran in the table of that page. parts.txt names the parts; a test whose name has
-e2b went through the package's own path for E2B, and any other through an adapter of the package demesne.
+With PAGE it replaces the rows of the parts that ran in the table of that page. parts.txt names the parts, and their paths; a
+test whose name has e2b went through the package's own path for E2B.
 """
 
 import pathlib
@@ -14,14 +14,14 @@ MARK = "<!-- made by make python UPDATE=1 -->\n"
 HEAD = "| package | path | calls tried | result |\n|---|---|---|---|\n"
 
 
-def rows(part, package, what, results):
+def rows(environment, package, usual, what, results):
     """The rows of a part, one for each path."""
-    pinned = (HERE / f"{part[1]}.txt").read_text()
+    pinned = (HERE / f"{environment}.txt").read_text()
     version = re.search(rf"^{re.escape(package)}==(\S+)$", pinned, re.M | re.I)[1]
     paths = {}
     for case in xml.parse(results).iter("testcase"):
         name = f"{case.get('classname')}.{case.get('name')}"
-        path = "E2B" if part[0] == "calls" or re.search("(?<!/)e2b", name.lower()) else "adapter"
+        path = "E2B" if re.search("(?<!/)e2b", name.lower()) else usual
         kinds = {child.tag: (child.get("message") or "").splitlines()[:1] for child in case}
         kind = "failed" if kinds.keys() & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
         paths.setdefault(path, []).append((kind, case.get("name")))
@@ -37,10 +37,10 @@ def main():
     for line in (HERE / "parts.txt").read_text().splitlines():
         if line.startswith("#"):
             continue
-        part, environment, package, what = line.split("\t")
+        part, environment, package, usual, what = line.split("\t")
         results = pathlib.Path(sys.argv[1]) / f"{part}.xml"
         if results.exists():
-            found[package] = list(rows((part, environment), package, what, results))
+            found[package] = list(rows(environment, package, usual, what, results))
     for lines in found.values():
         print("".join(lines), end="")
     if len(sys.argv) > 2:
