@@ -39,6 +39,7 @@ type runDir struct {
 	key         string
 	sandboxRoot string // the [SandboxRoot]; empty: none
 	changesRoot string // the [ChangesRoot]; empty: none
+	lists       *lists // of this directory and others
 }
 
 // SandboxRoot returns the directory of persistent sandboxes, which package store manages: $DEMESNE_SANDBOX_ROOT or
@@ -115,7 +116,7 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 			return nil, err
 		}
 		changes, _ := ChangesRoot() // on an error, no mount can have an upper
-		return &runDir{path: dir, key: key, sandboxRoot: sandboxes, changesRoot: changes}, nil
+		return &runDir{path: dir, key: key, sandboxRoot: sandboxes, changesRoot: changes, lists: &lists{}}, nil
 	}
 	return nil, fmt.Errorf("make run directory: %s", strings.Join(tried, "; "))
 }
@@ -131,8 +132,8 @@ func (d *runDir) others() (all []*runDir) {
 		if err != nil || path == d.path {
 			continue
 		}
-		if same, err := sameKey(path, d.sandboxRoot); err == nil {
-			all = append(all, &runDir{path: path, key: same + keySeparator, sandboxRoot: d.sandboxRoot, changesRoot: d.changesRoot})
+		if same, err := d.lists.sameKey(path, d.sandboxRoot); err == nil {
+			all = append(all, &runDir{path: path, key: same + keySeparator, sandboxRoot: d.sandboxRoot, changesRoot: d.changesRoot, lists: d.lists})
 		}
 	}
 	return all

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestRunDirLinks: runners without root's uid own a part of real root's run directory. A link that one makes there
@@ -94,7 +96,7 @@ func TestOtherRunDirs(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir+"/home")
 	t.Setenv("XDG_RUNTIME_DIR", dir+"/session")
-	d := &runDir{path: dir + "/session/demesne", key: "k-r", sandboxRoot: dir + "/s"}
+	d := &runDir{path: dir + "/session/demesne", key: "k-r", sandboxRoot: dir + "/s", lists: &lists{}}
 	cron := dir + "/home/.demesne/run"
 	if err := errors.Join(os.MkdirAll(d.path, 0o700), os.MkdirAll(cron, 0o700)); err != nil {
 		t.Fatal(err)
@@ -126,5 +128,32 @@ func TestOtherRunDirs(t *testing.T) {
 		if all := d.siblings(); len(all) != 0 {
 			t.Errorf("siblings: %+v", all)
 		}
+	}
+}
+
+// TestListsSeeChanges: a kept list is never that of a directory that has changed since, however soon.
+func TestListsSeeChanges(t *testing.T) {
+	dir, l := t.TempDir(), &lists{}
+	for i := range 300 {
+		if i%10 == 0 {
+			old := time.Now().Add(-time.Hour - time.Duration(i)*time.Second)
+			if err := os.Chtimes(dir, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			if names := l.names(dir); len(names) != i {
+				t.Fatalf("%d names, want %d", len(names), i)
+			}
+		}
+		if _, kept := l.seen[dir]; kept != (i%10 == 0) {
+			t.Fatalf("kept %v after change %d", kept, i)
+		}
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if names := l.names(filepath.Join(dir, "none")); names != nil {
+		t.Errorf("names %q", names)
 	}
 }
