@@ -41,13 +41,14 @@ func gone(t *testing.T) {
 // TestLinger checks that one runner serves the runs of a loop, with sandboxes that it prepared meanwhile. It ends
 // when its time is up.
 func TestLinger(t *testing.T) {
-	b := newBox(t).lingers("2s")
+	b := newBox(t).lingers("1h")
 	b.sh("true")
 	first := oneRunner(t)
 	eventually(t, "a run in a prepared sandbox", func() bool { p, _ := b.report(nil, "true"); return onSpare(p) })
 	if now := oneRunner(t); now != first {
 		t.Errorf("the runner was %d and is %d", first, now)
 	}
+	b.lingers("100ms").sh("true")
 	gone(t)
 }
 
