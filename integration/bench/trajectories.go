@@ -47,7 +47,7 @@ func trajectories(m *machine) error {
 func (m *machine) trajectories(name, mode string, argv ...string) (time.Duration, error) {
 	words := append([]string{"/usr/bin/python3", m.dir + "/package/trajectories.py", mode, strconv.Itoa(m.trajectoryCount), strconv.Itoa(trajectoryActions)}, argv...)
 	cmd := m.command(words...)
-	cmd.Env = append(cmd.Env, "PYTHONPATH="+m.dir+"/package", "DEMESNE_BIN="+filepath.Join(m.bin, "demesne"))
+	cmd.Env = append(cmd.Env, "PYTHONPATH="+m.dir+"/package", "DEMESNE_BIN="+filepath.Join(m.bin, "demesne"), "DEMESNE_MAX_SANDBOXES="+strconv.Itoa(m.trajectoryCount))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	var r struct {
