@@ -150,8 +150,12 @@ func mayTrace() bool {
 }
 
 func supervisedLayers() []runner.Layer {
+	servers := "servers listen at a loopback address of the sandbox, for its own processes"
+	if err := supervisor.CanListen(); err != nil {
+		servers = "no listening: " + err.Error()
+	}
 	return []runner.Layer{
-		{Name: "connections", Status: runner.Held, Detail: "made by the runner for each connect(2), by seccomp user notification, and only to demesne-proxy; no datagrams but queries for names, and no listening"},
+		{Name: "connections", Status: runner.Held, Detail: "made by the runner for each connect(2), by seccomp user notification, and only to demesne-proxy; no datagrams but queries for names; " + servers},
 		{Name: "egress-by-name", Status: runner.Held, Detail: "any TCP port of an allowed name, over IPv4 and IPv6"},
 	}
 }

@@ -185,7 +185,7 @@ func pairs() []rule {
 	}
 }
 
-// supervised makes the supervisor of the sandbox perform the calls that make and connect TCP and UDP sockets, in the network
+// supervised makes the supervisor of the sandbox perform the calls that make, bind and connect TCP and UDP sockets, in the network
 // namespace of the host. No other call connects or binds one: TCP Fast Open is refused, and io_uring always. No option
 // of a socket sends a packet elsewhere than to the address that the supervisor connects it to.
 func supervised() []rule {
@@ -198,7 +198,7 @@ func supervised() []rule {
 		}
 		r = append(r, rule{do: errno(unix.EPROTONOSUPPORT), when: []cond{is(0, all, family)}, calls: []uint32{unix.SYS_SOCKET}})
 	}
-	r = append(r, rule{do: notify, calls: []uint32{unix.SYS_CONNECT}}, rule{do: errno(unix.EACCES), calls: []uint32{unix.SYS_BIND, unix.SYS_LISTEN}})
+	r = append(r, rule{do: notify, calls: []uint32{unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN}})
 	for _, send := range []at{{unix.SYS_SENDTO, 3}, {unix.SYS_SENDMSG, 2}, {unix.SYS_SENDMMSG, 3}} {
 		r = append(r, rule{do: errno(unix.EOPNOTSUPP), when: []cond{has(send.arg, unix.MSG_FASTOPEN)}, calls: []uint32{send.call}})
 	}
@@ -220,7 +220,8 @@ const tcpAOAddKey = 38 // TCP_AO_ADD_KEY, not in x/sys
 // socketOptions lists options by level. A source route (IP_OPTIONS, IPV6_RTHDR) would send the first packet of a connection
 // to any address, and a device (SO_BINDTODEVICE) to its link. A protocol above TCP (TCP_ULP) replaces the operations of
 // the socket. With TCP Fast Open, connect(2) connects later. A filter or a signature (SO_ATTACH_FILTER, TCP_MD5SIG) can
-// prevent a connection, for which the supervisor would wait. Options of IP have no effect, but resolvers give up without
+// prevent a connection, for which the supervisor would wait, and the supervisor's signatures keep others from servers of
+// the sandbox. Options of IP have no effect, but resolvers give up without
 // them.
 var socketOptions = []struct {
 	level      uint32

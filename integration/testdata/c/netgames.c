@@ -180,6 +180,8 @@ static void options(void) {
 	expect("a protocol above", setsockopt(fd, IPPROTO_TCP, TCP_ULP, "smc", 4), ENOPROTOOPT);
 	expect("a filter", setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &one, sizeof one), EPERM);
 	expect("a signature", setsockopt(fd, IPPROTO_TCP, 14 /* TCP_MD5SIG */, &one, sizeof one), ENOPROTOOPT);
+	expect("a signature of a prefix", setsockopt(fd, IPPROTO_TCP, 32 /* TCP_MD5SIG_EXT */, &one, sizeof one), ENOPROTOOPT);
+	expect("a signature's key", setsockopt(fd, IPPROTO_TCP, 38 /* TCP_AO_ADD_KEY */, &one, sizeof one), ENOPROTOOPT);
 	expect("another level", setsockopt(fd, 263 /* SOL_PACKET */, 1, &one, sizeof one), ENOPROTOOPT);
 	expect("no delay", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one), 0);
 	expect("keep alive", setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one), 0);
@@ -206,8 +208,7 @@ static void families(void) {
 	if (fd < 0 || !(fcntl(fd, F_GETFL) & O_NONBLOCK) || fcntl(fd, F_GETFD) & FD_CLOEXEC)
 		puts("families: the flags of a socket are lost");
 	close(fd);
-	expect("bind", bind(tcp(), (void *)&inner, sizeof inner), EACCES);
-	expect("listen", listen(tcp(), 5), EACCES);
+	expect("bind elsewhere", bind(tcp(), (void *)&dark, sizeof dark), EADDRNOTAVAIL);
 	struct sockaddr_un u = {.sun_family = AF_UNIX, .sun_path = "/run/dbus/system_bus_socket"};
 	expect("connect to a path", connect(tcp(), (void *)&u, sizeof u), EAFNOSUPPORT);
 }
@@ -308,6 +309,57 @@ static void forks(void) {
 	close(fd);
 }
 
+// servers binds sockets and makes them listen while another thread changes the address, and then the descriptor.
+static void servers(void) {
+	pthread_t t;
+	int bound = 0, pair[2], one = 1;
+	stop = 0;
+	pthread_create(&t, 0, flip, 0);
+	for (int i = 0; i < 1000; i++) {
+		int fd = tcp();
+		setsockopt(fd, SOL_SOCKET, i % 2 ? SO_REUSEPORT : SO_REUSEADDR, &one, sizeof one);
+		if (!bind(fd, (void *)&moving, sizeof moving)) {
+			struct sockaddr_in own;
+			socklen_t n = sizeof own;
+			getsockname(fd, (void *)&own, &n);
+			unsigned a = ntohl(own.sin_addr.s_addr);
+			if (a >> 24 != 127 || a >> 16 == 0x7f00)
+				printf("servers: bound to %s\n", inet_ntoa(own.sin_addr));
+			bound++;
+		}
+		close(fd);
+	}
+	stop = 1;
+	pthread_join(t, 0);
+	if (!bound)
+		puts("servers: no socket was bound");
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	others[0] = pair[0], others[1] = open("/dev/null", O_RDWR), others[2] = 0, others[3] = tcp();
+	target = tcp();
+	stop = 0;
+	pthread_create(&t, 0, juggle, 0);
+	for (int i = 0; i < 1000; i++) {
+		bind(target, (void *)&inner, sizeof inner);
+		listen(target, 5);
+	}
+	stop = 1;
+	pthread_join(t, 0);
+	if (!listen(pair[0], 5) || !listen(others[1], 5))
+		puts("servers: another file listens");
+	close(target), close(others[1]), close(others[3]), close(pair[0]), close(pair[1]);
+	int six = socket(AF_INET6, SOCK_STREAM, 0), udp = socket(AF_INET, SOCK_DGRAM, 0);
+	struct sockaddr_in6 far = {.sin6_family = AF_INET6, .sin6_port = inner.sin_port};
+	struct sockaddr_un abstract = {.sun_family = AF_UNIX, .sun_path = "\0demesne"};
+	inet_pton(AF_INET6, "fd00::1", &far.sin6_addr);
+	expect("bind to IPv6's", bind(six, (void *)&far, sizeof far), EADDRNOTAVAIL);
+	expect("bind to an abstract name", bind(tcp(), (void *)&abstract, sizeof abstract), EAFNOSUPPORT);
+	expect("bind to the proxy's", bind(tcp(), (void *)&proxy, sizeof proxy), EADDRNOTAVAIL);
+	expect("listen for datagrams", listen(udp, 5), EACCES);
+	expect("bind without an address", bind(tcp(), 0, 16), EFAULT);
+	expect("no descriptor listens", listen(9999, 5), EBADF);
+	close(six), close(udp);
+}
+
 // many leaves sockets open.
 static void many(void) {
 	int fds[600];
@@ -389,7 +441,7 @@ static void supervisor(void) {
 int main(int argc, char **argv) {
 	struct { const char *name; void (*f)(void); } games[] = {
 		{"rewrite", rewrite}, {"descriptors", descriptors}, {"inherited", inherited}, {"fastopen", fastopen}, {"options", options}, {"families", families},
-		{"datagrams", datagrams}, {"pointers", pointers}, {"threads", threads}, {"forks", forks}, {"many", many}, {"own", own}, {"supervisor", supervisor}};
+		{"datagrams", datagrams}, {"pointers", pointers}, {"threads", threads}, {"forks", forks}, {"servers", servers}, {"many", many}, {"own", own}, {"supervisor", supervisor}};
 	proxy = at("198.18.0.1", 3128), inner = at("127.0.0.1", 5432), dark = at("8.2.2.2", 5432);
 	signal(SIGPIPE, SIG_IGN);
 	for (int i = 1; i < argc; i++)

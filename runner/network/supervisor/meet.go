@@ -43,22 +43,8 @@ func (m *meetingPoint) close() { unix.Close(m.fd) }
 // rendezvous connects a socket with the meeting point, and returns the accepted end.
 func (m *meetingPoint) rendezvous(own socket) (theirs int, err error) {
 	m.turnAway() // if other processes have filled the queue, connect would wait
-	to := unix.Sockaddr(&unix.SockaddrInet4{Port: int(m.at.Port()), Addr: m.at.Addr().As4()})
-	if own.family == unix.AF_INET6 {
-		// The sandbox cannot tell: a peer that is an IPv4 address is written as an IPv6 one.
-		unix.SetsockoptInt(own.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
-		to = &unix.SockaddrInet6{Port: int(m.at.Port()), Addr: netip.AddrFrom16(m.at.Addr().As16()).As16()}
-	}
-	deadline, shut := time.Now().Add(m.patience), make(chan struct{})
-	// Not by SO_SNDTIMEO or O_NONBLOCK, which the sandbox can change meanwhile.
-	bound := time.AfterFunc(m.patience, func() {
-		defer close(shut)
-		unix.Shutdown(own.fd, unix.SHUT_RDWR) // makes connect return
-	})
-	err = unix.Connect(own.fd, to)
-	if !bound.Stop() {
-		<-shut
-	}
+	deadline := time.Now().Add(m.patience)
+	err = connectWithin(own, m.at, m.patience)
 	if err != nil && err != unix.EINPROGRESS {
 		return -1, err
 	}
@@ -82,6 +68,25 @@ func (m *meetingPoint) rendezvous(own socket) (theirs int, err error) {
 		}
 		unix.Close(fd)
 	}
+}
+
+// connectWithin connects a socket of the sandbox with an IPv4 address of this machine.
+func connectWithin(own socket, at netip.AddrPort, patience time.Duration) error {
+	if own.family == unix.AF_INET6 {
+		// The sandbox cannot tell: a peer that is an IPv4 address is written as an IPv6 one.
+		unix.SetsockoptInt(own.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
+	}
+	shut := make(chan struct{})
+	// Not by SO_SNDTIMEO or O_NONBLOCK, which the sandbox can change meanwhile.
+	bound := time.AfterFunc(patience, func() {
+		defer close(shut)
+		unix.Shutdown(own.fd, unix.SHUT_RDWR) // makes connect return
+	})
+	err := unix.Connect(own.fd, sockaddr(own.family, at))
+	if !bound.Stop() {
+		<-shut
+	}
+	return err
 }
 
 // wait waits for a connection at the meeting point.
@@ -121,18 +126,4 @@ func (m *meetingPoint) turnAway() {
 		}
 		unix.Close(fd)
 	}
-}
-
-// nameOf returns an address without the form that an IPv4 one has in IPv6.
-func nameOf(a unix.Sockaddr, err error) (netip.AddrPort, error) {
-	switch a := a.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), err
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)), err
-	}
-	if err == nil {
-		err = unix.EAFNOSUPPORT
-	}
-	return netip.AddrPort{}, err
 }

@@ -56,6 +56,18 @@ func (s *sockets) drop(inode uint64) {
 	}
 }
 
+// dropBound closes the copies of sockets that are bound to an address. Then the address is free if the sandbox has closed
+// them: a program that looks for a free port closes its socket and binds another.
+func (s *sockets) dropBound(at netip.AddrPort) (dropped bool) {
+	for inode, own := range s.byInode {
+		if name, err := nameOf(unix.Getsockname(own.fd)); err == nil && name == at {
+			s.drop(inode)
+			dropped = true
+		}
+	}
+	return dropped
+}
+
 func (s *sockets) close() {
 	for inode := range s.byInode {
 		s.drop(inode)
@@ -131,8 +143,33 @@ func parseAddress(b []byte, length int) (_ netip.AddrPort, family int, e unix.Er
 }
 
 func errnoOf(err error) unix.Errno {
+	if err == nil {
+		return 0
+	}
 	if e, ok := err.(unix.Errno); ok {
 		return e
 	}
 	return unix.EIO
+}
+
+// sockaddr returns an address for a socket of a family.
+func sockaddr(family int, a netip.AddrPort) unix.Sockaddr {
+	if family == unix.AF_INET6 {
+		return &unix.SockaddrInet6{Port: int(a.Port()), Addr: netip.AddrFrom16(a.Addr().As16()).As16()}
+	}
+	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+}
+
+// nameOf returns an address without the form that an IPv4 one has in IPv6.
+func nameOf(a unix.Sockaddr, err error) (netip.AddrPort, error) {
+	switch a := a.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), err
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)), err
+	}
+	if err == nil {
+		err = unix.EAFNOSUPPORT
+	}
+	return netip.AddrPort{}, err
 }

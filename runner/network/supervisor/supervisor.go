@@ -4,12 +4,16 @@
 //	s, err := supervisor.New(listener, where, to) // listener: from seccomp.LoadSupervised, in the sandbox
 //	defer s.Close()
 //
-// A filter makes socket(2) and connect(2) of the sandbox's processes wait, see seccomp_unotify(2). The package performs
+// A filter makes socket(2), connect(2), bind(2) and listen(2) of the sandbox's processes wait, see seccomp_unotify(2). The package performs
 // them in the caller's place:
 //
 //	socket    it makes the socket, keeps a copy, and gives the sandbox the other
 //	connect   it reads the address, asks where, and connects the copy to a listener of its own
 //	          ─▶ the accepted end and the name that where returned go to the process at the socket of to
+//	bind      it binds the copy to an address of the sandbox's own in 127.0.0.0/8
+//	listen    it makes the copy listen, and gives it up
+//
+// connect(2) to a port of the loopback where the sandbox itself listens connects the copy with that.
 //
 // A UDP socket is one end of a pair of unix sockets, and only its peer hears it: so a resolver asks for names. Both copies
 // of a TCP socket are one socket: its options, and the epoll(7) sets that have it, stay as they are. It has a peer in this
@@ -25,6 +29,8 @@
 //     belong to another process.
 //   - The accepted end is matched with the socket by the address of its peer. Connections of other processes of the
 //     machine to the listener are closed.
+//   - The kernel drops each segment to a server of the sandbox, or from one, that is not signed with a key of this process.
+//     Other processes of the machine cannot connect to it, and its clients reach no server of the machine at its port.
 //   - If this process ends, the calls fail with ENOSYS.
 //
 // The package decides nothing and reads no data of the connections. It needs no capability, and neither ptrace(2) nor
@@ -55,6 +61,7 @@ type Supervisor struct {
 	where    Where
 	to       func(service string) (socket int)
 	meet     meetingPoint
+	loopback loopback
 	sockets  sockets
 	done     chan struct{}
 	closing  sync.Once
@@ -71,6 +78,9 @@ func New(listener *os.File, where Where, to func(service string) (socket int)) (
 	}
 	s := &Supervisor{where: where, to: to, done: make(chan struct{}), sockets: sockets{byInode: map[uint64]socket{}}}
 	err = unix.SetNonblock(fd, true)
+	if err == nil {
+		s.loopback, err = newLoopback()
+	}
 	if err == nil {
 		s.meet, err = newMeetingPoint()
 	}
@@ -122,6 +132,14 @@ func (s *Supervisor) answer(c seccomp.Call) {
 		s.makeSocket(c)
 	case unix.SYS_CONNECT:
 		if e, waits := s.connect(c); waits {
+			s.calls.Answer(c, e)
+		}
+	case unix.SYS_BIND:
+		if e, waits := s.bind(c); waits {
+			s.calls.Answer(c, e)
+		}
+	case unix.SYS_LISTEN:
+		if e, waits := s.listen(c); waits {
 			s.calls.Answer(c, e)
 		}
 	default:
@@ -187,15 +205,70 @@ func (s *Supervisor) connect(c seccomp.Call) (e unix.Errno, waits bool) {
 	case family != own.family:
 		return unix.EAFNOSUPPORT, true
 	default:
-		service, e := s.where(address, own.datagrams)
-		if e == 0 {
-			e = s.join(own, service)
-		}
-		if e == 0 {
+		e := s.reach(own, address)
+		if e == 0 || e == unix.EINPROGRESS {
 			s.sockets.drop(inode)
 		}
 		return e, true
 	}
+}
+
+// reach connects a socket of the sandbox with the service at an address, or with the sandbox's own server.
+func (s *Supervisor) reach(own socket, to netip.AddrPort) unix.Errno {
+	service, e := s.where(to, own.datagrams)
+	if e == 0 {
+		return s.join(own, service)
+	}
+	if at, ok := s.loopback.server(to); ok && !own.datagrams {
+		return errnoOf(s.loopback.dial(own, at))
+	}
+	return e
+}
+
+// bind performs bind(2). waits is false if the caller was killed meanwhile.
+func (s *Supervisor) bind(c seccomp.Call) (e unix.Errno, waits bool) {
+	address, family, e := readAddress(c.TID, c.Args[1], int32(c.Args[2]))
+	inode, linkErr := inodeAt(c.TID, int32(c.Args[0]))
+	if !s.calls.Waits(c) {
+		return 0, false
+	}
+	switch own, known := s.sockets.byInode[inode]; {
+	case e != 0:
+		return e, true
+	case linkErr != 0:
+		return linkErr, true
+	case !known:
+		return unix.EACCES, true
+	case family != own.family:
+		return unix.EAFNOSUPPORT, true
+	default:
+		err := s.loopback.bind(own, address)
+		if err == unix.EADDRINUSE && s.sockets.dropBound(netip.AddrPortFrom(s.loopback.own(family), address.Port())) {
+			err = s.loopback.bind(own, address)
+		}
+		return errnoOf(err), true
+	}
+}
+
+// listen performs listen(2). waits is false if the caller was killed meanwhile.
+func (s *Supervisor) listen(c seccomp.Call) (e unix.Errno, waits bool) {
+	inode, e := inodeAt(c.TID, int32(c.Args[0]))
+	if !s.calls.Waits(c) {
+		return 0, false
+	}
+	own, known := s.sockets.byInode[inode]
+	switch {
+	case e != 0:
+		return e, true
+	case !known && s.loopback.listens(inode): // its backlog stays
+		return 0, true
+	case !known:
+		return unix.EACCES, true
+	}
+	if e = errnoOf(s.loopback.listen(inode, own, int(int32(c.Args[1])))); e == 0 {
+		s.sockets.drop(inode) // a copy would keep the socket open
+	}
+	return e, true
 }
 
 // join connects a socket of the sandbox with the service.
