@@ -50,7 +50,7 @@ demo: build
 
 # Uses demesne in containers, units and sandboxes that refuse parts of the kernel, as both users: docs/reference/environments.md.
 test-nested: build
-	@RUN='^Test(Environments|Refused|Nested|Rung)' PKG=./integration GO="$(GO)" integration/test.sh
+	@RUN='^Test(Environments|Refused|Nested|Rung|ImageMaps)' PKG=./integration GO="$(GO)" integration/test.sh
 
 # Boots Debian 12 and 13 in qemu, and tries logins, units, sysctls and security modules there. Needs root, and up to 40 minutes.
 # PARTS=unit tries only the server as a unit, with limits of control groups, in some minutes.
