@@ -27,6 +27,7 @@ type machine struct {
 	uid             int // -1: the current user
 	rounds          int
 	trajectoryCount int // agents at once of part trajectories
+	layersMiB       int // size of the image of part layers
 	env             []string
 	rows            []row
 	bounds          []bound

@@ -37,8 +37,9 @@ func main() {
 	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, cpu, many, idle, forks, streams, inits, images, build, push, egress, minimal, routes, agents, kernels, mcp, e2b, trajectories or peers")
+	part := flag.String("part", "", "only this: startup, warm, cpu, many, idle, forks, streams, inits, images, layers, build, push, egress, minimal, routes, agents, kernels, mcp, e2b, trajectories or peers")
 	agents := flag.Int("trajectories", 128, "agents at once of part trajectories")
+	mib := flag.Int("mib", 400, "size of the image of part layers, in MiB; the part needs ten times as much disk")
 	at := flag.String("at", "/var/tmp", "directory on the file system for sandboxes")
 	flag.Parse()
 	bin, err := filepath.Abs(*dir)
@@ -46,7 +47,7 @@ func main() {
 		err = narrow()
 	}
 	if err == nil {
-		err = bench(bin, *at, *n, *agents, *part)
+		err = bench(bin, *at, *n, *agents, *mib, *part)
 	}
 	fail(err)
 }
@@ -58,7 +59,7 @@ func fail(err error) {
 	}
 }
 
-func bench(bin, at string, n, agents int, only string) error {
+func bench(bin, at string, n, agents, mib int, only string) error {
 	// Abandoned processes of demesne become children of the bench. A cold start begins when it has none.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
@@ -68,11 +69,11 @@ func bench(bin, at string, n, agents int, only string) error {
 		return err
 	}
 	defer m.close()
-	m.rounds, m.trajectoryCount = n, agents
+	m.rounds, m.trajectoryCount, m.layersMiB = n, agents, mib
 	for _, part := range []struct {
 		name    string
 		measure func(*machine) error
-	}{{"startup", startup}, {"warm", warm}, {"cpu", cpu}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images}, {"build", builds}, {"push", push},
+	}{{"startup", startup}, {"warm", warm}, {"cpu", cpu}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images}, {"layers", layers}, {"build", builds}, {"push", push},
 		{"egress", internet}, {"minimal", withInternet}, {"routes", routes}, {"agents", agentRuns}, {"kernels", kernels}, {"mcp", mcp}, {"e2b", e2b}, {"trajectories", trajectories}, {"peers", peers}} {
 		if only != "" && only != part.name {
 			continue
