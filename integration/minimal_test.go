@@ -50,7 +50,7 @@ func TestEscapeF1Minimal(t *testing.T) {
 func TestEscapeN42Supervised(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		n.under = []string{tools + "/nons"}
-		games := strings.Fields("rewrite descriptors fastopen options families datagrams pointers threads forks servers many own supervisor")
+		games := strings.Fields("rewrite descriptors fastopen options families datagrams pointers threads forks servers numbers many own supervisor")
 		r := n.demesne(append([]string{"run", "--allow-domain", "good.test", "--in", tools + "/netgames", "--", "sh", "-c", `exec "$DEMESNE_IN/netgames" "$@"`, "sh"}, games...)...)
 		if want := strings.Join(games, " done\n") + " done\n"; r.code != 0 || r.stdout != want {
 			n.Errorf("%+v", r)

@@ -144,6 +144,17 @@ func (l Listener) AnswerFile(c Call, fd int, cloexec bool) unix.Errno {
 	if cloexec {
 		request.newfdFlags = unix.O_CLOEXEC
 	}
+	// A signal to this thread, such as one of Go's scheduler, would make the kernel answer 0 without a file.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var every, before unix.Sigset_t
+	for i := range every.Val {
+		every.Val[i] = ^every.Val[i]
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &every, &before); err != nil {
+		return unix.EAGAIN
+	}
+	defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
 	return l.ioctl(unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&request))
 }
 

@@ -286,6 +286,28 @@ static void threads(void) {
 		pthread_join(t[i], 0);
 }
 
+// numbers checks that socket(2) returns the number of a socket: 0 is stdin.
+static void *number(void *arg) {
+	for (int i = 0; i < 400; i++) {
+		int fd = tcp();
+		if (fd < 3) {
+			printf("numbers: socket is %d\n", fd);
+			break;
+		}
+		connect(fd, (void *)&proxy, sizeof proxy);
+		close(fd);
+	}
+	return arg;
+}
+
+static void numbers(void) {
+	pthread_t t[8];
+	for (int i = 0; i < 8; i++)
+		pthread_create(&t[i], 0, number, 0);
+	for (int i = 0; i < 8; i++)
+		pthread_join(t[i], 0);
+}
+
 // forks kills processes while they wait for the supervisor.
 static void forks(void) {
 	int fd = tcp();
@@ -441,7 +463,7 @@ static void supervisor(void) {
 int main(int argc, char **argv) {
 	struct { const char *name; void (*f)(void); } games[] = {
 		{"rewrite", rewrite}, {"descriptors", descriptors}, {"inherited", inherited}, {"fastopen", fastopen}, {"options", options}, {"families", families},
-		{"datagrams", datagrams}, {"pointers", pointers}, {"threads", threads}, {"forks", forks}, {"servers", servers}, {"many", many}, {"own", own}, {"supervisor", supervisor}};
+		{"datagrams", datagrams}, {"pointers", pointers}, {"threads", threads}, {"forks", forks}, {"servers", servers}, {"numbers", numbers}, {"many", many}, {"own", own}, {"supervisor", supervisor}};
 	proxy = at("198.18.0.1", 3128), inner = at("127.0.0.1", 5432), dark = at("8.2.2.2", 5432);
 	signal(SIGPIPE, SIG_IGN);
 	for (int i = 1; i < argc; i++)
