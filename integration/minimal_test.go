@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Tests of the level minimal: a machine that forbids namespaces, such as a container with Docker's default profile.
@@ -55,10 +57,27 @@ func TestEscapeN42Supervised(t *testing.T) {
 		if want := strings.Join(games, " done\n") + " done\n"; r.code != 0 || r.stdout != want {
 			n.Errorf("%+v", r)
 		}
+		n.inherited()
 		if len(n.seen) > 0 {
 			n.Errorf("seen %q", n.seen)
 		}
 	})
+}
+
+// inherited hands over a TCP socket as stdin, which the caller made and did not connect. The command gets another stdin.
+func (n *internet) inherited() {
+	n.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		n.Fatal(err)
+	}
+	socket := os.NewFile(uintptr(fd), "socket")
+	defer socket.Close()
+	cmd := n.command("demesne", "run", "-i", "--allow-domain", "good.test", "--in", tools+"/netgames", "--", "sh", "-c", `exec "$DEMESNE_IN/netgames" inherited`)
+	cmd.Stdin = socket
+	if r := n.finish(cmd); r.code != 0 || r.stdout != "inherited done\n" {
+		n.Errorf("a socket as stdin: %+v", r)
+	}
 }
 
 // TestMinimalNames checks that programs at the level minimal find allowed names, localhost, and no other name.
