@@ -365,9 +365,8 @@ func TestManyExecs(t *testing.T) {
 			t.Fatalf("%d of %d ended", len(seen), n)
 		}
 	}
-	if fds := fdsOf(t, s.cmd.Process.Pid); len(fds) > 8 {
-		t.Errorf("descriptors left: %v", fds)
-	}
+	// A command may end before the pipe is closed that reports errors of its execve.
+	eventually(t, "no descriptors to be left", func() bool { return len(fdsOf(t, s.cmd.Process.Pid)) <= 8 })
 }
 
 func TestZombiesAreReaped(t *testing.T) {
