@@ -89,7 +89,7 @@ func running(n int) (r result) {
 func TestLingerRetired(t *testing.T) {
 	b := newBox(t).lingers("1h")
 	none := b.demesne("gc", "--runner")
-	others := 0 // sandboxes of this user's that are none of the test's
+	others := 0 // other sandboxes of this user
 	fmt.Sscanf(none.stderr, retired, &others)
 	if want := running(others); none != want {
 		t.Errorf("without a runner: %+v", none)
