@@ -71,8 +71,9 @@ var (
 		./kernels/languages ./mcp ./mcp/hosttools ./netns ./proxy ./proxy/policy ./proxy/redact ./rootfs/unpack
 		./runner/ipc ./server ./server/e2b ./server/hostcmd ./server/operate ./server/page ./server/rest ./server/runs
 		./session/audit`)
-	// once has tests, of packages that both halves have, which know no privilege and cost seconds.
-	once = list(`TestAheadBusy TestBomb TestDeep TestDenseButLegal TestFeatureBounds TestVeryDeep`)
+	// once has slow tests of packages that both halves have. Root's half runs them, with the id map of the ordinary user's too
+	// where that matters.
+	once = list(`TestAheadBusy TestBomb TestDeep TestDenseButLegal TestVeryDeep`)
 	// notRace has tests that one goroutine runs, or whose work is that of other processes, which run without the race
 	// detector. Root's half runs them where it leaves the rest of their package to that detector.
 	notRace = list(`TestCodeErrors TestForkKilled TestForkLarge TestFramesLong TestFramesLongID TestFramesManyErrors TestHTTPBody
@@ -87,7 +88,7 @@ func (s *suite) halves() []half {
 	case s.pattern != "":
 		return []half{{name: "root"}, {name: "user", login: s.login}}
 	}
-	return []half{{name: "root", not: notRoot, skip: once}, {name: "user", login: s.login, not: notUser}}
+	return []half{{name: "root", not: notRoot}, {name: "user", login: s.login, not: notUser, skip: once}}
 }
 
 // part is what one process runs.
