@@ -185,8 +185,8 @@ func pairs() []rule {
 	}
 }
 
-// supervised makes the supervisor of the sandbox perform the calls that make, bind and connect TCP and UDP sockets, in the network
-// namespace of the host. No other call connects or binds one: TCP Fast Open is refused, and io_uring always. No option
+// supervised makes the supervisor of the sandbox perform the calls that make, bind and connect TCP and UDP sockets, in the
+// network namespace of the host. No other call connects or binds one: TCP Fast Open is refused, and io_uring always. No option
 // of a socket sends a packet elsewhere than to the address that the supervisor connects it to.
 func supervised() []rule {
 	var r []rule
@@ -220,9 +220,8 @@ const tcpAOAddKey = 38 // TCP_AO_ADD_KEY, not in x/sys
 // socketOptions lists options by level. A source route (IP_OPTIONS, IPV6_RTHDR) would send the first packet of a connection
 // to any address, and a device (SO_BINDTODEVICE) to its link. A protocol above TCP (TCP_ULP) replaces the operations of
 // the socket. With TCP Fast Open, connect(2) connects later. A filter or a signature (SO_ATTACH_FILTER, TCP_MD5SIG) can
-// prevent a connection, for which the supervisor would wait, and the supervisor's signatures keep others from servers of
-// the sandbox. Options of IP have no effect, but resolvers give up without
-// them.
+// prevent a connection, for which the supervisor would wait. A signature would also replace the supervisor's, which keeps
+// other processes from the sandbox's servers. Options of IP have no effect, but resolvers give up without them.
 var socketOptions = []struct {
 	level      uint32
 	names      []uint32

@@ -189,7 +189,7 @@ func (l *loopback) server(to netip.AddrPort) (at netip.AddrPort, ok bool) {
 }
 
 // dial connects a socket with a server of the sandbox. If the server has been closed, and another process listens there,
-// its kernel drops the segments.
+// the kernel drops the signed segments.
 func (l *loopback) dial(own socket, at netip.AddrPort) error {
 	if err := sign(own.fd, own.family, netip.PrefixFrom(at.Addr(), 32), l.key[:]); err != nil {
 		return unix.ECONNREFUSED

@@ -4,8 +4,8 @@
 //	s, err := supervisor.New(listener, where, to) // listener: from seccomp.LoadSupervised, in the sandbox
 //	defer s.Close()
 //
-// A filter makes socket(2), connect(2), bind(2) and listen(2) of the sandbox's processes wait, see seccomp_unotify(2). The package performs
-// them in the caller's place:
+// A filter makes socket(2), connect(2), bind(2) and listen(2) of the sandbox's processes wait, see seccomp_unotify(2). The
+// package performs them in the caller's place:
 //
 //	socket    it makes the socket, keeps a copy, and gives the sandbox the other
 //	connect   it reads the address, asks where, and connects the copy to a listener of its own
@@ -188,29 +188,42 @@ func (s *Supervisor) connect(c seccomp.Call) (e unix.Errno, waits bool) {
 	if uint32(c.Args[2]) == 0 {
 		return pid1api.Probed, true
 	}
-	address, family, e := readAddress(c.TID, c.Args[1], int32(c.Args[2]))
-	inode, linkErr := inodeAt(c.TID, int32(c.Args[0]))
-	if !s.calls.Waits(c) {
-		return 0, false
-	}
-	switch own, known := s.sockets.byInode[inode]; {
-	case e != 0:
-		return e, true
-	case linkErr != 0:
-		return linkErr, true
-	case !known: // a connected one, one of a pair, or one that the sandbox did not make
+	n, e, waits := s.named(c)
+	switch {
+	case !waits || e != 0:
+		return e, waits
+	case !n.known: // a connected one, one of a pair, or one that the sandbox did not make
 		return unix.EISCONN, true
-	case family == unix.AF_UNSPEC:
+	case n.family == unix.AF_UNSPEC:
 		return 0, true
-	case family != own.family:
+	case n.family != n.own.family:
 		return unix.EAFNOSUPPORT, true
-	default:
-		e := s.reach(own, address)
-		if e == 0 || e == unix.EINPROGRESS {
-			s.sockets.drop(inode)
-		}
-		return e, true
 	}
+	if e = s.reach(n.own, n.address); e == 0 || e == unix.EINPROGRESS {
+		s.sockets.drop(n.inode)
+	}
+	return e, true
+}
+
+// named is what connect(2) and bind(2) name.
+type named struct {
+	inode   uint64
+	own     socket
+	known   bool // own is the socket's copy
+	address netip.AddrPort
+	family  int // of address
+}
+
+// named reads the socket and the address of a call, once. waits is false if the caller was killed meanwhile.
+func (s *Supervisor) named(c seccomp.Call) (n named, e unix.Errno, waits bool) {
+	var linkErr unix.Errno
+	n.address, n.family, e = readAddress(c.TID, c.Args[1], int32(c.Args[2]))
+	n.inode, linkErr = inodeAt(c.TID, int32(c.Args[0]))
+	if e == 0 {
+		e = linkErr
+	}
+	n.own, n.known = s.sockets.byInode[n.inode]
+	return n, e, s.calls.Waits(c)
 }
 
 // reach connects a socket of the sandbox with the service at an address, or with the sandbox's own server.
@@ -227,27 +240,20 @@ func (s *Supervisor) reach(own socket, to netip.AddrPort) unix.Errno {
 
 // bind performs bind(2). waits is false if the caller was killed meanwhile.
 func (s *Supervisor) bind(c seccomp.Call) (e unix.Errno, waits bool) {
-	address, family, e := readAddress(c.TID, c.Args[1], int32(c.Args[2]))
-	inode, linkErr := inodeAt(c.TID, int32(c.Args[0]))
-	if !s.calls.Waits(c) {
-		return 0, false
-	}
-	switch own, known := s.sockets.byInode[inode]; {
-	case e != 0:
-		return e, true
-	case linkErr != 0:
-		return linkErr, true
-	case !known:
+	n, e, waits := s.named(c)
+	switch {
+	case !waits || e != 0:
+		return e, waits
+	case !n.known:
 		return unix.EACCES, true
-	case family != own.family:
+	case n.family != n.own.family:
 		return unix.EAFNOSUPPORT, true
-	default:
-		err := s.loopback.bind(own, address)
-		if err == unix.EADDRINUSE && s.sockets.dropBound(netip.AddrPortFrom(s.loopback.own(family), address.Port())) {
-			err = s.loopback.bind(own, address)
-		}
-		return errnoOf(err), true
 	}
+	err := s.loopback.bind(n.own, n.address)
+	if err == unix.EADDRINUSE && s.sockets.dropBound(netip.AddrPortFrom(s.loopback.own(n.family), n.address.Port())) {
+		err = s.loopback.bind(n.own, n.address)
+	}
+	return errnoOf(err), true
 }
 
 // listen performs listen(2). waits is false if the caller was killed meanwhile.
