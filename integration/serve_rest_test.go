@@ -218,8 +218,9 @@ func (c rest) terminal(t *testing.T) {
 			shown.Write(b)
 		}
 	}
-	send(websocket.MessageBinary, "tty; stty size; echo $((6*7))\r", "42\r\n")
-	if s := shown.String(); !strings.Contains(s, "/dev/pts/") || !strings.Contains(s, "7 90") {
+	// Bash's readline reads the size and sets it again before it shows its prompt: a new size must come later.
+	send(websocket.MessageBinary, "PS1='pro''mpt>'; tty; stty size; echo $((6*7))\r", "prompt>")
+	if s := shown.String(); !strings.Contains(s, "/dev/pts/") || !strings.Contains(s, "7 90") || !strings.Contains(s, "42\r\n") {
 		t.Errorf("%q", s)
 	}
 	send(websocket.MessageText, `{"type":"resize","rows":9,"cols":33}`, "")

@@ -295,8 +295,9 @@ await call(51, 'pty.create', async () => {
 })
 const type = (text) => main.pty.sendInput(pty.pid, new TextEncoder().encode(text))
 await call(52, 'sendInput and echo', async () => {
-  await type('echo $((40+2))"x"\n')
-  await until('42x in ' + screen, () => screen.includes('42x'))
+  // Bash sets the size again before it shows its prompt: the next call waits for that.
+  await type("PS1='pro''mpt>'; echo $((40+2))\"x\"\n")
+  await until('42x in ' + screen, () => /42x[^]*prompt>/.test(screen))
 })
 await call(53, 'resize', async () => {
   await main.pty.resize(pty.pid, { cols: 101, rows: 33 })

@@ -54,8 +54,11 @@ def test_terminal(acreate):
         async with acreate() as create:
             s, seen = await create(), bytearray()
             h = await s.pty.create(e2b.PtySize(rows=24, cols=80), on_data=seen.extend)
+            await s.pty.send_stdin(h.pid, b"touch /tmp/reads; read x; stty size; exit\n")
+            while not await s.files.exists("/tmp/reads"):  # see test_terminal of test_e2b.py
+                await asyncio.sleep(0.05)
             await s.pty.resize(h.pid, e2b.PtySize(rows=33, cols=99))
-            await s.pty.send_stdin(h.pid, b"stty size; exit\n")
+            await s.pty.send_stdin(h.pid, b"\n")
             await h.wait()
             assert b"33 99" in seen
 

@@ -270,8 +270,11 @@ def test_users(box):
 def test_terminal(box):
     seen = bytearray()
     h = box.pty.create(e2b.PtySize(rows=24, cols=80), cwd="/tmp")
+    # Bash sets the old size again while it prepares its prompt, so the new one comes while a command reads.
+    box.pty.send_stdin(h.pid, b"touch /tmp/reads; read x; stty size; pwd; exit 5\n")
+    until("the command", lambda: box.files.exists("/tmp/reads"))
     box.pty.resize(h.pid, e2b.PtySize(rows=33, cols=99))
-    box.pty.send_stdin(h.pid, b"stty size; pwd; exit 5\n")
+    box.pty.send_stdin(h.pid, b"\n")
     with pytest.raises(e2b.CommandExitException) as failed:
         h.wait(on_pty=seen.extend)
     assert failed.value.exit_code == 5 and b"33 99" in seen and b"/tmp" in seen
