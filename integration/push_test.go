@@ -216,12 +216,12 @@ func TestPushInterrupted(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			g := newGallery(t)
 			g.built("local/app")
-			sending := make(chan struct{}, 9)
+			sending, over := make(chan struct{}, 9), make(chan struct{})
 			g.reg.Fail(func(r *http.Request) *fixture.Fault {
 				if r.Method == http.MethodPatch {
 					_, _ = io.CopyN(io.Discard, r.Body, 1<<20)
 					sending <- struct{}{}
-					_, _ = io.Copy(io.Discard, slow{r.Body})
+					<-over // so that the push does not end before the signal
 				}
 				return nil
 			})
@@ -239,6 +239,7 @@ func TestPushInterrupted(t *testing.T) {
 				syscall.Kill(pid, c.sig)
 			}
 			ended(t, cmd)
+			close(over)
 			if code := exitCode(cmd.ProcessState.Sys().(syscall.WaitStatus)); code != c.code {
 				t.Errorf("exit %d, want %d", code, c.code)
 			}
@@ -253,11 +254,6 @@ func TestPushInterrupted(t *testing.T) {
 		})
 	}
 }
-
-// slow reads until the other end is gone, in small steps.
-type slow struct{ io.Reader }
-
-func (s slow) Read(b []byte) (int, error) { return s.Reader.Read(b[:min(len(b), 1<<10)]) }
 
 // TestPushCut checks that a push survives a registry that ends the connection once, and reports one that always does.
 func TestPushCut(t *testing.T) {

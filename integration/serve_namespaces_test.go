@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -24,9 +23,7 @@ type tenant struct {
 // send sends a request, and returns the status and the first part of the answer: some go on for ever.
 func (c tenant) send(method, path, body string, headers ...string) (int, string) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))
 	if err != nil {
 		c.t.Fatal(err)
 	}
