@@ -29,7 +29,7 @@ type mcpClient struct {
 	elicit string   // what the user answers to questions
 	garble []string // lines of stdout that are not messages
 	ended  chan struct{}
-	shapes map[string]*jsonschema.Resolved // of results, by tool; nil: not asked for yet
+	shapes func() map[string]*jsonschema.Resolved // of results, by tool
 }
 
 // answer is a tool's result, or the JSON-RPC error in its place.
@@ -87,7 +87,9 @@ func (b *box) mcpRaw() *mcpClient {
 
 // mcpUnstarted returns a server that begin has yet to start.
 func (b *box) mcpUnstarted() *mcpClient {
-	return &mcpClient{box: b, cmd: b.command("demesne-mcp"), open: map[string]chan answer{}, ended: make(chan struct{})}
+	c := &mcpClient{box: b, cmd: b.command("demesne-mcp"), open: map[string]chan answer{}, ended: make(chan struct{})}
+	c.shapes = sync.OnceValue(c.published)
+	return c
 }
 
 func (c *mcpClient) begin() {
@@ -243,33 +245,36 @@ func (c *mcpClient) fits(tool string, r answer) {
 	if r.IsError || r.Lost || r.Fields == nil {
 		return
 	}
-	if c.shapes == nil {
-		var list struct {
-			Tools []struct {
-				Name         string
-				OutputSchema *jsonschema.Schema
-			}
-		}
-		if err := json.Unmarshal(c.ask("tools/list", nil).Result, &list); err != nil {
-			c.Fatalf("tools/list: %v", err)
-		}
-		c.shapes = map[string]*jsonschema.Resolved{}
-		for _, t := range list.Tools {
-			if t.OutputSchema == nil {
-				continue
-			}
-			shape, err := t.OutputSchema.Resolve(nil)
-			if err != nil {
-				c.Fatalf("%s: %v", t.Name, err)
-			}
-			c.shapes[t.Name] = shape
-		}
-	}
-	if shape := c.shapes[tool]; shape != nil {
+	if shape := c.shapes()[tool]; shape != nil {
 		if err := shape.Validate(r.Fields); err != nil {
 			c.Errorf("%s: the result does not fit the published schema: %v\n%s", tool, err, r.Result)
 		}
 	}
+}
+
+// published returns the shapes of results that the server publishes.
+func (c *mcpClient) published() map[string]*jsonschema.Resolved {
+	var list struct {
+		Tools []struct {
+			Name         string
+			OutputSchema *jsonschema.Schema
+		}
+	}
+	if err := json.Unmarshal(c.ask("tools/list", nil).Result, &list); err != nil {
+		c.Fatalf("tools/list: %v", err)
+	}
+	shapes := map[string]*jsonschema.Resolved{}
+	for _, t := range list.Tools {
+		if t.OutputSchema == nil {
+			continue
+		}
+		shape, err := t.OutputSchema.Resolve(nil)
+		if err != nil {
+			c.Fatalf("%s: %v", t.Name, err)
+		}
+		shapes[t.Name] = shape
+	}
+	return shapes
 }
 
 // must calls a tool, which has to succeed.

@@ -95,14 +95,33 @@ func TestMCPVerb(t *testing.T) {
 	}
 }
 
+// untilTold is a script for a sandbox with /out. It waits for the function that [box.told] returns.
+const untilTold = "touch /out/up; until test -e /out/go; do sleep 0.05; done; echo answered"
+
+// told waits until a sandbox executes untilTold, and returns what ends the script.
+func (b *box) told() (tell func()) {
+	b.Helper()
+	var dir string
+	eventually(b, "the command to start", func() bool {
+		for _, id := range names(b.out) {
+			if dir = filepath.Join(b.out, id); exists(dir+"/up") && !exists(dir+"/go") {
+				return true
+			}
+		}
+		return false
+	})
+	return func() { os.WriteFile(dir+"/go", nil, 0o644) }
+}
+
 // TestMCPDrainsOnSignals checks that SIGINT, SIGTERM and SIGHUP act like an end of input.
 func TestMCPDrainsOnSignals(t *testing.T) {
 	b := newBox(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		c := b.mcp()
-		_, ch := c.start("sandbox_script", args{"command": "echo up > up; sleep 0.5; echo answered"})
-		eventually(t, "the command to start", func() bool { return len(named("demesne-init")) > 0 })
+		_, ch := c.start("sandbox_script", args{"command": untilTold})
+		tell := b.told()
 		c.cmd.Process.Signal(sig)
+		tell()
 		if r := c.await(ch); r.field("stdout") != "answered\n" {
 			t.Errorf("%v: %+v", sig, r)
 		}
@@ -240,11 +259,12 @@ func TestMCPOverHTTP(t *testing.T) {
 	post(t, http.DefaultClient, url, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, auth)
 	done := make(chan string)
 	go func() {
-		_, text := post(t, http.DefaultClient, url, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"sleep 0.5; echo answered"}}}`, auth)
+		_, text := post(t, http.DefaultClient, url, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"`+untilTold+`"}}}`, auth)
 		done <- text
 	}()
-	eventually(t, "the command to start", func() bool { return len(named("demesne-init")) > 0 })
+	tell := b.told()
 	cmd.Process.Signal(syscall.SIGTERM)
+	tell()
 	if text := <-done; !strings.Contains(text, `"stdout":"answered\n"`) {
 		t.Errorf("the call under way: %s", text)
 	}
