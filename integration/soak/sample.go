@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -43,7 +44,7 @@ func (w *worker) sample(at time.Duration) (s sample, err error) {
 	}
 	for _, dir := range found {
 		exe, err := os.Readlink(dir + "/exe")
-		if err != nil || filepath.Dir(exe) != w.bin && !strings.HasPrefix(exe, "/dev/.demesne-init") {
+		if err != nil || filepath.Dir(exe) != w.bin && !(strings.HasPrefix(exe, "/dev/.demesne-init") && w.started(dir)) {
 			continue
 		}
 		s.processes++
@@ -63,6 +64,24 @@ func (w *worker) sample(at time.Duration) (s sample, err error) {
 	}
 	s.disk = size(w.home) + size(w.dir+"/sandboxes")
 	return s, nil
+}
+
+// started reports whether a program of this soak is an ancestor of a process. The machine may have other sandboxes.
+func (w *worker) started(dir string) bool {
+	for {
+		text, err := os.ReadFile(dir + "/stat")
+		if err != nil {
+			return false
+		}
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // state, then the parent
+		if fields[1] == "0" {
+			return false
+		}
+		dir = "/proc/" + fields[1]
+		if exe, _ := os.Readlink(dir + "/exe"); filepath.Dir(exe) == w.bin {
+			return true
+		}
+	}
 }
 
 // pss returns the proportional set size of a process in MiB.
