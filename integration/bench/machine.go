@@ -26,8 +26,10 @@ type machine struct {
 	bin, dir        string
 	uid             int // -1: the current user
 	rounds          int
-	trajectoryCount int // agents at once of part trajectories
-	layersMiB       int // size of the image of part layers
+	trajectoryCount int  // agents at once of part trajectories
+	layersMiB       int  // size of the image of part layers
+	live            int  // sandboxes of part thousands
+	asRoot          bool // part thousands runs as root
 	env             []string
 	rows            []row
 	bounds          []bound

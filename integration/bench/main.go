@@ -37,8 +37,10 @@ func main() {
 	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, cpu, many, idle, forks, streams, inits, images, layers, build, push, egress, minimal, routes, agents, kernels, mcp, e2b, trajectories or peers")
+	part := flag.String("part", "", "only this: startup, warm, cpu, many, idle, forks, streams, inits, images, layers, build, push, egress, minimal, routes, agents, kernels, mcp, e2b, trajectories, thousands or peers")
 	agents := flag.Int("trajectories", 128, "agents at once of part trajectories")
+	live := flag.Int("live", 1000, "live sandboxes of part thousands")
+	asRoot := flag.Bool("root", false, "part thousands as root, and not as an ordinary user")
 	mib := flag.Int("mib", 400, "size of the image of part layers, in MiB; the part needs ten times as much disk")
 	at := flag.String("at", "/var/tmp", "directory on the file system for sandboxes")
 	flag.Parse()
@@ -47,7 +49,7 @@ func main() {
 		err = narrow()
 	}
 	if err == nil {
-		err = bench(bin, *at, *n, *agents, *mib, *part)
+		err = bench(bin, *at, *part, machine{rounds: *n, trajectoryCount: *agents, layersMiB: *mib, live: *live, asRoot: *asRoot})
 	}
 	fail(err)
 }
@@ -59,7 +61,7 @@ func fail(err error) {
 	}
 }
 
-func bench(bin, at string, n, agents, mib int, only string) error {
+func bench(bin, at, only string, asked machine) error {
 	// Abandoned processes of demesne become children of the bench. A cold start begins when it has none.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
@@ -69,12 +71,12 @@ func bench(bin, at string, n, agents, mib int, only string) error {
 		return err
 	}
 	defer m.close()
-	m.rounds, m.trajectoryCount, m.layersMiB = n, agents, mib
+	m.rounds, m.trajectoryCount, m.layersMiB, m.live, m.asRoot = asked.rounds, asked.trajectoryCount, asked.layersMiB, asked.live, asked.asRoot
 	for _, part := range []struct {
 		name    string
 		measure func(*machine) error
 	}{{"startup", startup}, {"warm", warm}, {"cpu", cpu}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images}, {"layers", layers}, {"build", builds}, {"push", push},
-		{"egress", internet}, {"minimal", withInternet}, {"routes", routes}, {"agents", agentRuns}, {"kernels", kernels}, {"mcp", mcp}, {"e2b", e2b}, {"trajectories", trajectories}, {"peers", peers}} {
+		{"egress", internet}, {"minimal", withInternet}, {"routes", routes}, {"agents", agentRuns}, {"kernels", kernels}, {"mcp", mcp}, {"e2b", e2b}, {"trajectories", trajectories}, {"thousands", thousands}, {"peers", peers}} {
 		if only != "" && only != part.name {
 			continue
 		}
