@@ -162,15 +162,24 @@ func (w *watch) disk(pid1 int, disks []*disk) {
 	}
 	defer looks.Wait()
 	limit := bound(w.g.want.Disk)
-	for every, last := diskEvery, time.Now(); w.rest(every, found); {
+	var still stillness
+	var rests <-chan struct{}
+	for every, last := diskEvery, time.Now(); w.pause(every, rests, found); {
 		t := time.Now()
 		elapsed, changed := t.Sub(last), false
 		last = t
+		still.look(w, pid1, t)
+		rests = still.stirred
 		for _, d := range disks {
 			now, err := spaceOf(d.dir)
 			if err != nil {
 				continue
 			}
+			if still.stirred != nil && d.settled(still.since, now) {
+				d.excuse(now)
+				continue
+			}
+			rests = nil
 			changed = changed || now != d.seen || d.looking || d.doubt > 0 || d.clean > 0
 			d.seen = now
 			if d.due(now, limit, t) {
@@ -185,15 +194,16 @@ func (w *watch) disk(pid1 int, disks []*disk) {
 		switch every = min(every*2, diskIdle); {
 		case slices.ContainsFunc(disks, func(d *disk) bool { return d.open }):
 			every = diskEvery / 2
+		case rests != nil:
+			every = restMost
 		case changed:
 			every = diskEvery
 		}
 	}
 }
 
-// rest sleeps until the next poll, or until a look has ended and is settled. It returns false when the watch must
-// stop.
-func (w *watch) rest(d time.Duration, found <-chan *look) bool {
+// pause is rest, and also ends when a look has ended and is settled.
+func (w *watch) pause(d time.Duration, stirred <-chan struct{}, found <-chan *look) bool {
 	t := time.NewTimer(together(time.Now(), d))
 	defer t.Stop()
 	select {
@@ -201,6 +211,7 @@ func (w *watch) rest(d time.Duration, found <-chan *look) bool {
 		return false
 	case l := <-found:
 		l.of.settle(w, l)
+	case <-stirred:
 	case <-t.C:
 	}
 	return true

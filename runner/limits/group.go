@@ -32,6 +32,7 @@ type Group struct {
 	oom      bool              // never reset once true
 	several  bool              // several users may run processes: see SeveralUsers
 	stop     func()            // stops the watch; nil without one
+	stirred  chan struct{}     // closed by Stir; nil: no part of the watch waits for it
 }
 
 // group is the sandbox's group in one hierarchy.

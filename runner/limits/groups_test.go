@@ -133,6 +133,7 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 			t.Errorf("used %v of %v with 0.2 processors", used, took)
 		}
 	})
+	t.Run("still", func(t *testing.T) { stillIn(t, h) })
 	t.Run("change", func(t *testing.T) { changeIn(t, h, names) })
 	t.Run("many", func(t *testing.T) { many(t, h) })
 	t.Run("close ends stragglers", func(t *testing.T) {

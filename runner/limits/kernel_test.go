@@ -137,6 +137,7 @@ func ordinary(t *testing.T) bool {
 type sandbox struct {
 	t   *testing.T
 	cmd *exec.Cmd
+	in  io.Writer
 	out *bufio.Reader
 }
 
@@ -161,7 +162,7 @@ func start(t *testing.T, g *Group, script string, args ...string) *sandbox {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := &sandbox{t, c, bufio.NewReader(out)}
+	s := &sandbox{t, c, in, bufio.NewReader(out)}
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
 	if err := g.Add(c.Process.Pid); err != nil {
 		t.Fatal(err)
@@ -171,9 +172,12 @@ func start(t *testing.T, g *Group, script string, args ...string) *sandbox {
 			t.Fatalf("prlimit %d: %v", r.Resource, err)
 		}
 	}
-	io.WriteString(in, "\n")
+	s.say()
 	return s
 }
+
+// say ends one read of the script.
+func (s *sandbox) say() { io.WriteString(s.in, "\n") }
 
 func (s *sandbox) pid() int { return s.cmd.Process.Pid }
 

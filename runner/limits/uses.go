@@ -41,11 +41,15 @@ func (u *uses) watch() {
 	if u.pids != None {
 		u.all = p.running(u.looked)
 	}
-	for left := start; u.w.sleep(u.pause(left)); {
+	var still <-chan struct{}
+	for left := start; u.w.rest(u.pause(left, still != nil), still); {
 		now := time.Now()
 		left, u.memory, u.pids = p.available(now), u.w.g.watchedMemory(), u.w.g.watchedPIDs()
+		if still = nil; u.memory != None || u.pids != None {
+			still = u.w.still(u.pid1)
+		}
 		scarce, crowded := short(left, u.total, start), p.running(now) >= mostTasks()/8*7
-		if (scarce || crowded && now.Sub(u.looked) >= time.Second || u.due(now, left)) && !u.look(now, left) {
+		if (scarce || crowded && now.Sub(u.looked) >= time.Second || still == nil && u.due(now, left)) && !u.look(now, left) {
 			return
 		}
 		if scarce || crowded {
@@ -113,9 +117,10 @@ func (u *uses) verdict() (runner.Reason, string) {
 }
 
 // pause returns the time until the next poll. With a memory limit, that is the time until the sandbox could
-// reach it; otherwise the time until the machine could run short of memory.
-func (u *uses) pause(left int64) time.Duration {
+// reach it; otherwise, and while the sandbox is still, the time until the machine could run short of memory.
+func (u *uses) pause(left int64, still bool) time.Duration {
 	switch {
+	case still:
 	case u.memory != None && u.pids != None:
 		return min(pause(u.used, u.memory, u.cost), beat)
 	case u.memory != None:

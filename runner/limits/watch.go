@@ -42,7 +42,7 @@ func (g *Group) Watch(pid1 int, what Watched, over func(runner.Reason, string)) 
 	g.mu.Unlock()
 	u := &uses{w: w, pid1: pid1, memory: g.watchedMemory(), pids: g.watchedPIDs()}
 	if s != nil && s.place.version == 1 {
-		w.goes(func() { w.kills(s.outer, k.oom) })
+		w.goes(func() { w.kills(pid1, s.outer, k.oom) })
 	}
 	w.goes(u.watch)
 	if disks := w.disks(what.Dirs); len(disks) > 0 {
@@ -77,22 +77,10 @@ func (w *watch) fire(r runner.Reason, detail string) {
 	})
 }
 
-// sleep returns false when the watch must stop. Long sleeps of all sandboxes end at the same time, so a hundred
-// idle sandboxes wake the runner as often as one.
-func (w *watch) sleep(d time.Duration) bool {
-	t := time.NewTimer(together(time.Now(), d))
-	defer t.Stop()
-	select {
-	case <-w.quit:
-		return false
-	case <-t.C:
-		return true
-	}
-}
-
 const beat = 200 * time.Millisecond
 
-// together lengthens d so that it ends on a beat shared by all sandboxes.
+// together lengthens d so that it ends on a beat shared by all sandboxes: a hundred idle sandboxes wake the runner as
+// often as one.
 func together(now time.Time, d time.Duration) time.Duration {
 	if d < beat {
 		return d
@@ -104,11 +92,15 @@ const killsEvery = 250 * time.Millisecond
 
 // kills polls the kill count of version 1. There the kernel kills one process and lets the others run. Version
 // 2 ends them all (memory.oom.group), so kills reports the limit to get the same effect.
-func (w *watch) kills(d *cgroup.Dir, file string) {
-	for w.sleep(killsEvery) {
+func (w *watch) kills(pid1 int, d *cgroup.Dir, file string) {
+	var stirred <-chan struct{}
+	for every := killsEvery; w.rest(every, stirred); {
 		if oomKills(d, file, 4) > 0 {
 			w.fire(runner.OOM, "a process was killed at the limit of "+size(w.g.memoryLimit()))
 			return
+		}
+		if every, stirred = killsEvery, w.still(pid1); stirred != nil {
+			every = restMost
 		}
 	}
 }

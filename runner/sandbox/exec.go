@@ -32,6 +32,7 @@ func (s *Sandbox) Execute(c Caller, req api.ExecRequest, m *ipc.Message) (*api.E
 		s.unregister(x)
 		return nil, nil, err
 	}
+	s.group.Stir()
 	x.arm(time.Duration(req.Timeout))
 	if x.tty != nil {
 		x.leaveIfGone(c)
