@@ -103,12 +103,13 @@ func (s *Sandbox) become() error {
 	return nil
 }
 
-// raiseInTurn limits concurrent raises to one per processor, plus one for when the others wait in the kernel. 100
-// simultaneous requests then take a tenth less processor time than without the limit, and the first does not wait
-// for the last. The order is first come, first served.
+// raiseInTurn is raise, in turn with the other callers. A caller that disconnects gives its turn up.
 func (b *building) raiseInTurn() error {
-	b.machine.turns <- struct{}{}
-	defer func() { <-b.machine.turns }()
+	done, err := b.machine.turns.take(b.link.answerer().Done())
+	if err != nil {
+		return err
+	}
+	defer done()
 	return b.raise()
 }
 

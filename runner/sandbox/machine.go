@@ -42,7 +42,7 @@ type Machine struct {
 	kernel  string
 	reserve network.Reserve
 	starter container.Starter
-	turns   chan struct{} // one token for each sandbox that is being built for a caller
+	turns   turns
 
 	mu    sync.Mutex   // guards the fields below
 	init  string       // see initProgram
@@ -52,7 +52,7 @@ type Machine struct {
 // SetUp does the one-time work. It finds cgroups, mounts the private tmpfs and, for libcontainer, a cgroup2 of the
 // runner's own namespace. It calls meanwhile, which must not wait, before the steps that a caller waits for.
 func (m *Machine) SetUp(meanwhile func()) (err error) {
-	m.turns = make(chan struct{}, runtime.NumCPU()+1)
+	m.turns = make(turns, runtime.NumCPU()+1)
 	if !m.minimal() {
 		m.reserve.Begin(m.Boot.Network)
 	}
