@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"time"
 
 	"demesne/runner"
@@ -59,6 +60,25 @@ type Target struct {
 
 	// Grace is how long the processes have to end after the stop signal, before they are killed. Only with Keep.
 	Grace runner.Duration `json:"grace,omitempty"`
+}
+
+// ListBytes bounds the reply to a list call, which has the oldest sandboxes. Thousands do not fit into one message.
+const ListBytes = 4 << 20
+
+// ListRequest is the body of a list call: the reply has the sandboxes that follow that one in the order of the list.
+type ListRequest struct {
+	Created time.Time `json:"created,omitzero"`
+	After   string    `json:"after,omitempty"` // its id; empty: all
+}
+
+// Follows reports whether i comes after the sandbox that r names.
+func (r ListRequest) Follows(i *runner.Info) bool {
+	return r.After == "" || OlderFirst(runner.Info{Created: r.Created, ID: r.After}, *i) < 0
+}
+
+// OlderFirst is the order of a list: by creation time, then by id. A monotonic clock reading does not reach callers.
+func OlderFirst(a, b runner.Info) int {
+	return cmp.Or(a.Created.Round(0).Compare(b.Created), cmp.Compare(a.ID, b.ID))
 }
 
 // Opened is the reply to an open or restart call.

@@ -297,11 +297,29 @@ func (c *Client) inspect(ctx context.Context, idOrName string) (*runner.Info, er
 
 // List returns all live and persistent sandboxes, the oldest first.
 func (c *Client) List(ctx context.Context) ([]runner.Info, error) {
-	var infos []runner.Info
-	if err := c.peer.Call(ctx, api.OpList, nil, nil, &infos); err != nil {
+	infos, err := listOf(ctx, c.peer)
+	if err != nil {
 		return nil, c.lost(err)
 	}
 	return c.listed(ctx, infos), nil
+}
+
+// listOf returns what the runner of peer lists, which may take several calls.
+func listOf(ctx context.Context, peer *ipc.Peer) (infos []runner.Info, err error) {
+	for {
+		var next api.ListRequest
+		if n := len(infos); n > 0 {
+			next = api.ListRequest{Created: infos[n-1].Created, After: infos[n-1].ID}
+		}
+		var page []runner.Info
+		if err := peer.Call(ctx, api.OpList, next, nil, &page); err != nil {
+			return nil, err
+		}
+		if len(page) == 0 || !next.Follows(&page[0]) { // a runner of an earlier version lists all at each call
+			return infos, nil
+		}
+		infos = append(infos, page...)
+	}
 }
 
 // Check tests which mechanisms this machine supports for sandboxes.

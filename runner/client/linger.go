@@ -11,7 +11,6 @@ import (
 
 	"demesne/internal/flock"
 	"demesne/runner"
-	"demesne/runner/api"
 	"demesne/runner/ipc"
 )
 
@@ -108,7 +107,6 @@ func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	c.peer = ipc.NewPeer(conn, c.handle)
 	go c.peer.Serve()
 	defer c.peer.Close()
-	var infos []runner.Info // not those of siblings, which Retire connects to itself
-	err = c.peer.Call(ctx, api.OpList, nil, nil, &infos)
+	infos, err := listOf(ctx, c.peer) // not those of siblings, which Retire connects to itself
 	return live(infos), err
 }

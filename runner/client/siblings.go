@@ -143,8 +143,8 @@ func (c *Client) listed(ctx context.Context, infos []runner.Info) []runner.Info 
 		if other == nil {
 			continue
 		}
-		var theirs []runner.Info
-		if other.peer.Call(ctx, api.OpList, nil, nil, &theirs) != nil {
+		theirs, err := listOf(ctx, other.peer)
+		if err != nil {
 			continue
 		}
 		for _, info := range theirs {

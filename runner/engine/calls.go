@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"syscall"
 
 	"demesne/runner"
@@ -85,7 +86,7 @@ var handlers = map[ipc.Op]handler{
 	api.OpEgress:  of(func(c *caller, t runner.EgressChange, _ *ipc.Message) (any, error) { return nil, c.e.changeEgress(t) }),
 	api.OpLimits:  of(func(c *caller, t runner.LimitChange, _ *ipc.Message) (any, error) { return nil, c.changeLimits(t) }),
 	api.OpAnswer:  of(func(c *caller, a api.Answer, _ *ipc.Message) (any, error) { return nil, c.e.answer(a) }),
-	api.OpList:    of(func(c *caller, _ struct{}, _ *ipc.Message) ([]runner.Info, error) { return c.list() }),
+	api.OpList:    of(func(c *caller, r api.ListRequest, _ *ipc.Message) ([]json.RawMessage, error) { return c.list(r) }),
 	api.OpReserve: of(func(c *caller, r api.ReserveRequest, _ *ipc.Message) (api.Slot, error) { return c.reserveAhead(r) }),
 	api.OpRelease: of(func(c *caller, s api.Slot, _ *ipc.Message) (any, error) {
 		c.takeSlot(s.Slot).release()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"demesne/runner"
@@ -96,14 +95,26 @@ func rename(m *ipc.Message, id string) error {
 	return nil
 }
 
-// list returns the sandboxes that c's frontend sees.
-func (c *caller) list() ([]runner.Info, error) {
+// list returns the sandboxes that c's frontend sees and that are younger than r.After, the oldest first: as many as fit
+// into a message, and at least one if there is any.
+func (c *caller) list(r api.ListRequest) ([]json.RawMessage, error) {
 	all, err := c.e.table.list()
-	all = slices.DeleteFunc(all, func(i runner.Info) bool { return !c.frontend.Sees(&i.Spec) })
-	for i := range all {
-		c.shorten(&all[i])
+	if err != nil {
+		return nil, err
 	}
-	return all, err
+	page, size := []json.RawMessage{}, 0
+	for i := range all {
+		if !c.frontend.Sees(&all[i].Spec) || !r.Follows(&all[i]) {
+			continue
+		}
+		c.shorten(&all[i])
+		text, err := json.Marshal(all[i])
+		if size += len(text); err != nil || len(page) > 0 && size > api.ListBytes {
+			return page, err
+		}
+		page = append(page, text)
+	}
+	return page, nil
 }
 
 // shorten gives a sandbox the name by which c's frontend knows it.

@@ -30,7 +30,7 @@ func (e *Engine) ofKey(frontend runner.Frontend, key string) (holder, error) {
 	if err != nil {
 		return holder{}, nil // without a directory there are no persistent sandboxes
 	}
-	all, err := d.All()
+	all, err := d.Others(e.table.ids())
 	if err != nil {
 		return holder{}, fmt.Errorf("find sandbox of key %q: %w", key, err)
 	}

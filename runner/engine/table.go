@@ -1,13 +1,13 @@
 package engine
 
 import (
-	"cmp"
 	"errors"
 	"io/fs"
 	"slices"
 	"sync"
 
 	"demesne/runner"
+	"demesne/runner/api"
 	"demesne/runner/ipc"
 	"demesne/runner/limits"
 	"demesne/runner/sandbox"
@@ -140,13 +140,8 @@ func (t *table) list() ([]runner.Info, error) {
 		return nil, err
 	}
 	infos = append(infos, stopped...)
-	slices.SortFunc(infos, olderFirst)
+	slices.SortFunc(infos, api.OlderFirst)
 	return infos, nil
-}
-
-// olderFirst orders by creation time, then by id.
-func olderFirst(a, b runner.Info) int {
-	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
 }
 
 // locate finds the sandbox with that id or name: a live one, or the record of one that has files but no processes
@@ -161,7 +156,7 @@ func (t *table) locate(idOrName string) (*sandbox.Sandbox, store.Record, error) 
 		if err != nil {
 			return nil, store.Record{}, unknown
 		}
-		rec, err := d.Find(idOrName)
+		rec, err := d.Find(idOrName, t.ids())
 		switch {
 		case err != nil && unknown == nil: // it was there a moment ago
 			return nil, rec, ipc.Errorf(ipc.CodeNoSuchSandbox, "%w", err)
@@ -186,12 +181,25 @@ func (t *table) live(idOrName string) (*sandbox.Sandbox, error) {
 // stopped finds a sandbox that has files but no processes of this runner.
 func (t *table) stopped(idOrName string) (store.Record, error) {
 	if d, err := t.machine.Store(); err == nil {
-		rec, err := d.Find(idOrName)
+		rec, err := d.Find(idOrName, t.ids())
 		if err == nil && !t.lives(rec.Info.ID) {
 			return rec, nil
 		}
 	}
 	return store.Record{}, ipc.NoSuchSandbox(idOrName)
+}
+
+// ids returns the ids of the live sandboxes, whose records need not be read.
+func (t *table) ids() map[string]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ids := make(map[string]bool, len(t.all))
+	for id, s := range t.all {
+		if !s.Done() {
+			ids[id] = true
+		}
+	}
+	return ids
 }
 
 func (t *table) lives(id string) bool {

@@ -78,7 +78,7 @@ func evict(d *store.Store, rec store.Record) error {
 		return ipc.Errorf(ipc.CodeInternal, "end sandbox %q of another runner: %w", rec.Info.ID, err)
 	}
 	for deadline := time.Now().Add(initTimeout); ; time.Sleep(time.Millisecond) {
-		now, err := d.Find(rec.Info.ID)
+		now, err := d.Find(rec.Info.ID, nil)
 		switch {
 		case err != nil || now.Info.State != runner.Running: // or it has expired
 			return nil

@@ -126,20 +126,23 @@ func (d *Store) look(id string) (Record, bool) {
 	return r, true
 }
 
-// Find returns the sandbox with that id, or else the newest with that name. The error is fs.ErrNotExist if neither
-// exists.
-func (d *Store) Find(idOrName string) (Record, error) {
+// Find returns the sandbox with that id, or else the newest with that name. Among names it skips the sandboxes with the
+// ids of except, without reading them. The error is fs.ErrNotExist if neither exists.
+func (d *Store) Find(idOrName string, except map[string]bool) (Record, error) {
 	if _, err := hex.DecodeString(idOrName); err == nil && idOrName != "" { // an id, or a name that looks like one
 		if r, ok := d.look(idOrName); ok && r.Info.State != runner.Unreadable {
 			return r, nil
 		}
 	}
 	var found Record
-	all, err := d.All()
+	all, err := d.Others(except)
 	if err != nil {
 		return found, err
 	}
 	for _, r := range all {
+		if r.Info.State == runner.Unreadable {
+			continue
+		}
 		if r.Info.ID == idOrName {
 			return r, nil
 		}

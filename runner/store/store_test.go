@@ -73,7 +73,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	b.Close()
 	for _, who := range []string{"aa", "web"} {
-		r, err := d.Find(who)
+		r, err := d.Find(who, nil)
 		if err != nil || r.Info.ID != "aa" || r.Info.State != runner.Stopped || r.Info.PID != 0 || r.Map != "map" || !slices.Equal(r.Base, []string{"sha256:x"}) {
 			t.Errorf("find %q: %+v, %v", who, r, err)
 		}
@@ -89,7 +89,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("left: %q", left)
 	}
 	for _, who := range []string{"aa", "web", "", "../" + filepath.Base(d.path)} {
-		if _, err := d.Find(who); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := d.Find(who, nil); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("find %q: %v", who, err)
 		}
 		if _, _, err := d.Take(who); err == nil {
@@ -103,7 +103,7 @@ func TestNewest(t *testing.T) {
 	d := open(t)
 	add(t, d, "aa", "web", time.Hour).Close()
 	add(t, d, "bb", "web", time.Hour).Close()
-	if r, err := d.Find("web"); err != nil || r.Info.ID != "bb" {
+	if r, err := d.Find("web", nil); err != nil || r.Info.ID != "bb" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -116,7 +116,7 @@ func TestRenew(t *testing.T) {
 	if err := b.Renew(until); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := d.Find("aa"); err != nil || !r.Info.Expires.Equal(until) {
+	if r, err := d.Find("aa", nil); err != nil || !r.Info.Expires.Equal(until) {
 		t.Errorf("expires %v, %v; want %v", r.Info.Expires, err, until)
 	}
 }
@@ -148,7 +148,7 @@ func TestSweep(t *testing.T) {
 	other := add(t, d, "other-version", "", time.Hour)
 	other.replace(specFile, []byte(`{"version":99}`))
 	other.Close()
-	if _, err := d.Find("expired"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := d.Find("expired", nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what expired is found: %v", err)
 	}
 	removed, err := d.Sweep()
@@ -265,7 +265,7 @@ func TestCloseUnlocks(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := d.Find("aa"); err != nil || r.Info.State == runner.Running {
+	if r, err := d.Find("aa", nil); err != nil || r.Info.State == runner.Running {
 		t.Errorf("%q, %v", r.Info.State, err)
 	}
 }
