@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +26,8 @@ const (
 // crowded is a machine on which many sandboxes live.
 type crowded struct {
 	*machine
-	ids []string
+	ids    []string
+	runner int // its pid
 }
 
 // thousands measures many live idle sandboxes: what each of them costs, and what they cost the calls of others.
@@ -39,11 +42,18 @@ func thousands(m *machine) error {
 	if err := alone(); err != nil {
 		return err
 	}
-	m.env = []string{"DEMESNE_LINGER=0", "DEMESNE_SANDBOX_ROOT=" + m.dir + "/h/s", "DEMESNE_MAX_SANDBOXES=" + strconv.Itoa(m.live+burst)}
+	m.env = []string{"DEMESNE_LINGER=0", "DEMESNE_SANDBOX_ROOT=" + m.dir + "/h/s", "DEMESNE_MAX_SANDBOXES=" + strconv.Itoa(m.live+burst+2)}
 	defer func() { m.env = nil }()
 	c := &crowded{machine: m}
 	defer func() { c.remove(c.ids) }()
-	if err := c.calls("a few"); err != nil {
+	first, err := c.output("demesne", "create")
+	if err != nil {
+		return err
+	}
+	if c.ids = []string{first}; m.live < 20 {
+		return fmt.Errorf("measure %d sandboxes: fewer than 20", m.live)
+	}
+	if err := c.calls("1"); err != nil {
 		return err
 	}
 	before := kernelMemory()
@@ -60,46 +70,45 @@ func thousands(m *machine) error {
 		return err
 	}
 	start := time.Now()
-	err := c.remove(c.ids)
-	m.rows = append(m.rows, row{Name: "demesne rm, each", Median: time.Since(start) / time.Duration(m.live), Note: fmt.Sprintf("%d in one call", m.live)})
-	c.ids = nil
+	spent, rest := c.spent(), len(c.ids)-1
+	err = c.remove(c.ids[1:])
+	m.add("demesne rm, each", fmt.Sprintf("%d in one call; %s of processors each", rest, c.each(spent, rest)), []time.Duration{time.Since(start) / time.Duration(rest)})
+	c.ids = c.ids[:1] // the runner stays
 	return errors.Join(err, c.atOnce())
 }
 
 // fill creates the sandboxes, one after the other.
 func (c *crowded) fill() error {
-	var times []time.Duration
-	for range c.live {
-		start := time.Now()
-		id, err := c.output("demesne", "create")
-		if err != nil {
-			return fmt.Errorf("after %d sandboxes: %w", len(c.ids), err)
+	tenth := max(c.live/10, 2)
+	costs := map[int]time.Duration{}
+	for len(c.ids) < c.live {
+		from, spent := len(c.ids), c.spent()
+		var times []time.Duration
+		for len(c.ids) < min(from+tenth, c.live) {
+			start := time.Now()
+			id, err := c.output("demesne", "create")
+			if err != nil {
+				return fmt.Errorf("after %d sandboxes: %w", len(c.ids), err)
+			}
+			times, c.ids = append(times, time.Since(start)), append(c.ids, id)
 		}
-		times, c.ids = append(times, time.Since(start)), append(c.ids, id)
+		costs[from] = (c.spent() - spent) / time.Duration(len(times))
+		c.add("demesne create", fmt.Sprintf("beside %d; %s of processors each", from, ms(costs[from])), times)
 	}
-	tenth := max(c.live/10, 1)
-	last := slices.Clone(times[c.live-tenth:])
-	first := c.add("demesne create", fmt.Sprintf("the first %d", tenth), times[:tenth])
-	c.ratio("demesne create, the last tenth against the first", c.add("demesne create", fmt.Sprintf("the last %d of %d", tenth, c.live), last), first, 2)
+	c.ratio("processors' time of demesne create, the last tenth against the first", costs[slices.Max(slices.Collect(maps.Keys(costs)))], costs[1], 2)
 	return nil
 }
 
 // sizes reports what the live sandboxes use.
 func (c *crowded) sizes(before map[string]float64) error {
-	sum, number := map[string]float64{}, map[string]int{}
-	runner := 0
+	sum, number, runner := map[string]float64{}, map[string]int{}, c.runner
 	for _, p := range family() {
 		name := strings.TrimPrefix(p.name, ".")
 		size, err := pss(p.pid)
 		if err != nil {
 			continue // it has ended, or this user may not read it
 		}
-		if sum[name] += size; name == "demesne-runner" && number[name] == 0 {
-			runner = p.pid
-		}
-		if number[name]++; name == "demesne-runner" && memory(p.pid, "RssAnon:") > memory(runner, "RssAnon:") {
-			runner = p.pid
-		}
+		sum[name], number[name] = sum[name]+size, number[name]+1
 	}
 	n := float64(c.live)
 	for _, name := range []string{"demesne-init", "demesne-runner", "demesne-proxy"} {
@@ -117,6 +126,31 @@ func (c *crowded) sizes(before map[string]float64) error {
 	share := float64(ticks(runner)-from) / watched.Seconds() // of a hundredth of a processor
 	c.limit("runner's processor time, all sandboxes idle", share <= 10, fmt.Sprintf("%.1f %% of a processor, %.3f %% a sandbox", share, share/n), "<= 10 %")
 	return nil
+}
+
+// spent returns the processors' time of the commands that ended and of the runner, with the sandboxes that it removed.
+func (c *crowded) spent() time.Duration {
+	for _, p := range family() {
+		if p.name == "demesne-runner" && (c.runner == 0 || memory(p.pid, "RssAnon:") > memory(c.runner, "RssAnon:")) {
+			c.runner = p.pid
+		}
+	}
+	var u syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u)
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.runner))
+	sum := time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	if f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(f) > 14 {
+		for _, ticks := range f[11:15] {
+			n, _ := strconv.Atoi(ticks)
+			sum += time.Duration(n) * 10 * time.Millisecond
+		}
+	}
+	return sum
+}
+
+// each returns the processors' time of one of n commands since spent.
+func (c *crowded) each(since time.Duration, n int) string {
+	return ms((c.spent() - since) / time.Duration(n))
 }
 
 // figure reports a figure without a bound.
@@ -150,6 +184,7 @@ func (c *crowded) calls(note string) error {
 	defer c.output("demesne", "rm", id)
 	for _, argv := range [][]string{{"demesne", "exec", "called", "--", "true"}, {"demesne", "run", "--", "true"}, {"demesne", "ls"}, {"demesne", "create", "--name", "second"}} {
 		var times []time.Duration
+		spent := c.spent()
 		for range max(c.rounds/4, 5) {
 			d, err := c.time(argv...)
 			if err == nil && slices.Contains(argv, "second") {
@@ -160,7 +195,7 @@ func (c *crowded) calls(note string) error {
 			}
 			times = append(times, d)
 		}
-		c.add(strings.Join(argv, " "), note+" live", times)
+		c.add(strings.Join(argv, " "), fmt.Sprintf("%s live; %s of processors each", note, c.each(spent, len(times))), times)
 	}
 	return nil
 }
@@ -171,7 +206,7 @@ func (c *crowded) loops() error {
 	var mu sync.Mutex
 	var failed error
 	var times []time.Duration
-	start := time.Now()
+	start, spent := time.Now(), c.spent()
 	for range looping {
 		wg.Go(func() {
 			for range rounds {
@@ -183,7 +218,7 @@ func (c *crowded) loops() error {
 		})
 	}
 	wg.Wait()
-	c.add("demesne run, 64 callers in loops", fmt.Sprintf("%d live; %.1f a second", c.live, looping*rounds/time.Since(start).Seconds()), times)
+	c.add("demesne run, 64 callers in loops", fmt.Sprintf("%d live; %.1f a second; %s of processors each", c.live, looping*rounds/time.Since(start).Seconds(), c.each(spent, len(times))), times)
 	c.limit("… failing", failed == nil, errText(failed), "")
 	return nil
 }
@@ -192,7 +227,7 @@ func (c *crowded) loops() error {
 func (c *crowded) atOnce() error {
 	var wg sync.WaitGroup
 	ids, errs, times := make([]string, burst), make([]error, burst), make([]time.Duration, burst)
-	start := time.Now()
+	start, spent := time.Now(), c.spent()
 	for i := range burst {
 		wg.Go(func() {
 			ids[i], errs[i] = c.output("demesne", "create")
@@ -200,9 +235,10 @@ func (c *crowded) atOnce() error {
 		})
 	}
 	wg.Wait()
-	c.ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" })
-	c.add(fmt.Sprintf("demesne create, %d at once", burst), fmt.Sprintf("all: %s", ms(slices.Max(times))), times)
-	c.limit("… failing", len(c.ids) == burst, errText(errors.Join(errs...)), "")
+	ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" })
+	c.ids = append(c.ids, ids...)
+	c.add(fmt.Sprintf("demesne create, %d at once", burst), fmt.Sprintf("all: %s; %s of processors each", ms(slices.Max(times)), c.each(spent, burst)), times)
+	c.limit("… failing", len(ids) == burst, errText(errors.Join(errs...)), "")
 	return nil
 }
 
