@@ -39,7 +39,7 @@ type Group struct {
 type group struct {
 	place *hierarchy
 	outer *cgroup.Dir // carries the limits
-	inner *cgroup.Dir // contains the processes
+	inner *cgroup.Dir // contains the processes; closed once PID 1 is in it
 	knobs []setting   // the settings that were applied
 }
 
@@ -121,6 +121,7 @@ func (g *Group) Add(pid int) error {
 			_ = s.end(g.id) // the group is still empty
 			continue
 		}
+		s.inner.Close() // no other process joins, and each descriptor of the runner makes its forks dearer
 		kept = append(kept, s)
 	}
 	g.seats = kept
@@ -221,7 +222,8 @@ func (g *Group) Close() error {
 
 func (s *group) end(id string) error {
 	_ = s.outer.Remove(innerGroup) // the Remove below retries and returns the error
-	return errors.Join(s.inner.Close(), s.outer.Close(), s.place.dir.Remove(id))
+	s.inner.Close()
+	return errors.Join(s.outer.Close(), s.place.dir.Remove(id))
 }
 
 // Memory returns the bytes that the sandbox's control group holds, and how many of them are the page cache. ok is false

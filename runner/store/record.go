@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"demesne/internal/flock"
@@ -130,17 +132,30 @@ func (d *Store) read(id string) (Record, error) {
 }
 
 func (d *Store) names() (names []string, err error) {
-	list, err := fs.ReadDir(d.root.FS(), ".")
-	for _, e := range list {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !strings.HasPrefix(e.Name(), basePrefix) {
-			names = append(names, e.Name())
+	all, err := d.entries()
+	for _, name := range all {
+		if !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, basePrefix) {
+			names = append(names, name)
 		}
 	}
+	return names, err
+}
+
+// entries returns the names in the directory, sorted. [fs.ReadDir] would examine each of them, and each create call
+// lists thousands.
+func (d *Store) entries() ([]string, error) {
+	f, err := d.root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	slices.Sort(names)
 	return names, err
 }
 
 // hasSpec reports whether the sandbox has, or may have, a record.
 func (d *Store) hasSpec(name string) bool {
 	_, err := d.root.Lstat(filepath.Join(name, specFile))
-	return !errors.Is(err, fs.ErrNotExist)
+	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -101,23 +100,23 @@ func (s *Slot) Close() error {
 // Slots returns the slots of all runners, without those of except. It removes the slots of killed runners. The store is
 // locked by Counting.
 func (d *Store) Slots(except map[string]bool) (slots []SlotInfo, err error) {
-	list, err := fs.ReadDir(d.root.FS(), ".")
+	names, err := d.entries()
 	if err != nil {
 		return nil, fmt.Errorf("count sandboxes: %w", err)
 	}
-	for _, e := range list {
-		info, ok := slotOf(e.Name())
+	for _, name := range names {
+		info, ok := slotOf(name)
 		if !ok || except[info.ID] {
 			continue
 		}
-		f, err := d.root.Open(e.Name())
+		f, err := d.root.Open(name)
 		if err != nil {
 			continue
 		}
 		if err := flock.Try(f, flock.Shared); errors.Is(err, flock.ErrLocked) {
 			slots = append(slots, info)
 		} else if err == nil {
-			d.root.Remove(e.Name())
+			d.root.Remove(name)
 		}
 		f.Close()
 	}

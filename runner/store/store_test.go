@@ -234,6 +234,9 @@ func TestAtOnce(t *testing.T) {
 	makers.Wait()
 	close(stop)
 	all.Wait()
+	if err := os.WriteFile(filepath.Join(d.path, "stray"), nil, 0o600); err != nil { // no sandbox
+		t.Fatal(err)
+	}
 	if got, err := d.All(); err != nil || len(got) != 80 {
 		t.Errorf("%d sandboxes, want 80, %v", len(got), err)
 	}
