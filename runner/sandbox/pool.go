@@ -17,6 +17,11 @@ const (
 	maxAge = 5 * time.Minute
 	// remembered is how many shapes that were requested once the pool remembers.
 	remembered = 16
+	// near is the longest time between two requests for which the second makes a third one likely. Later, a runner without
+	// other callers has ended, with its prepared sandboxes.
+	near = runner.DefaultLinger
+	// deep is how many prepared sandboxes one caller in a loop has use for: one to take, and those in the making.
+	deep = 1 + makers
 	// makers is how many prepared sandboxes are made at once. Half of the making of one is waiting: for its PID 1, for
 	// the mounts, for the kernel to remove namespaces. A loop of runs would otherwise wait for the only maker.
 	makers = 2
@@ -46,10 +51,11 @@ type PoolCallbacks[S any] struct {
 // keep the runner alive. A persistent one has its directory in package store, which without a record means nothing to
 // anyone.
 //
-// A pool has a few sandboxes of each recently requested shape, at most Max in all. A shape starts with one at its second
-// request: most shapes are requested once, and a sandbox that no caller takes costs as much as one that runs a command. It
-// grows by one each time a request finds none that is ready, while the pool has room. A new shape takes its room from the
-// least recently requested one. A pool makes two sandboxes at a time, and none while that would delay a caller, see [Load].
+// A pool has a few sandboxes of each recently requested shape, at most Max in all. A sandbox that no caller takes costs as
+// much as one that runs a command, and most shapes are requested once or rarely. So a shape starts with one at its second
+// request, if that comes soon after the first. It then follows what is requested at once: see sizeOf. A new shape takes its
+// room from the least recently requested one. A pool makes two sandboxes at a time, and none while that would delay a
+// caller, see [Load].
 //
 // The pool knows nothing of sandboxes: callbacks make, check and discard them. They run without the pool's lock.
 //
@@ -61,14 +67,21 @@ type Pool[S any] struct {
 
 	mu      sync.Mutex
 	shapes  []*shape[S] // each wants at least one; the last requested is the last
-	seen    []string    // keys of shapes that were requested once; the last requested is the last
+	seen    []request   // of shapes that were requested once, or not soon again; the last requested is the last
+	waiting int         // callers that wait for a sandbox in the making
 	pending int         // makers that are scheduled or at work
 	closed  bool
 }
 
+// request is the last request of a shape.
+type request struct {
+	key string
+	at  time.Time
+}
+
 // shape holds the prepared sandboxes that have the same properties.
 type shape[S any] struct {
-	key  string
+	request
 	spec runner.Spec
 	want int
 	list []*prepared[S] // never more than want; the oldest first
@@ -93,7 +106,7 @@ func (p *Pool[S]) Take(shape string, rest runner.Spec) (s S, ok bool) {
 		if one == nil {
 			return s, false
 		}
-		<-one.made
+		p.await(one)
 		if one.err != nil {
 			continue
 		}
@@ -102,6 +115,20 @@ func (p *Pool[S]) Take(shape string, rest runner.Spec) (s S, ok bool) {
 		}
 		go p.Discard(one.s)
 	}
+}
+
+// await waits until one is made.
+func (p *Pool[S]) await(one *prepared[S]) {
+	if one.isMade() {
+		return
+	}
+	p.mu.Lock()
+	p.waiting++
+	p.mu.Unlock()
+	<-one.made
+	p.mu.Lock()
+	p.waiting--
+	p.mu.Unlock()
 }
 
 // Refill schedules the making of prepared sandboxes, for the case that the runner lingers.
@@ -203,37 +230,73 @@ func (p *Pool[S]) Close() {
 func (p *Pool[S]) take(key string, spec runner.Spec) (one, unfit *prepared[S]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sh := &shape[S]{key: key, spec: spec}
+	now := time.Now()
+	sh, last := &shape[S]{spec: spec}, time.Time{}
 	if i := slices.IndexFunc(p.shapes, func(sh *shape[S]) bool { return sh.key == key }); i >= 0 {
-		sh = p.shapes[i]
+		sh, last = p.shapes[i], p.shapes[i].at
 		p.shapes = slices.Delete(p.shapes, i, i+1)
-	} else if p.isFirst(key) {
-		return nil, nil
+	} else {
+		last = p.lastSeen(key)
 	}
+	sh.request = request{key, now}
 	if len(sh.list) > 0 {
 		one, sh.list = sh.list[0], sh.list[1:]
 	}
-	if one == nil || !one.isMade() {
+	size := sizeOf(demand{
+		want: sh.want, left: len(sh.list), ready: one != nil && one.isMade(),
+		soon: now.Sub(last) <= near, others: p.waiting + p.Load.building(),
+	})
+	if sh.want = min(sh.want, size); sh.want < size {
 		unfit = p.grow(sh)
 	}
 	if sh.want > 0 {
 		p.shapes = append(p.shapes, sh)
+	} else {
+		p.see(sh.request)
 	}
 	return one, unfit
 }
 
-// isFirst reports whether the shape was not requested before, and remembers the request. p.mu is held.
-func (p *Pool[S]) isFirst(key string) bool {
-	i := slices.Index(p.seen, key)
-	if i >= 0 {
-		p.seen = slices.Delete(p.seen, i, i+1)
-		return false
+// demand is what decides how many sandboxes of a shape are wanted after a request.
+type demand struct {
+	want   int  // wanted before it
+	left   int  // in the pool or in the making, beside the one that the request takes
+	ready  bool // the request takes one that is ready
+	soon   bool // it comes near the request before
+	others int  // callers that wait for a sandbox at the same time
+}
+
+// sizeOf returns how many sandboxes of a shape are wanted. A request long after the one before makes none likely, so
+// what is left stays and is not replaced. One that found none ready asks for one more, up to what a loop or the callers
+// at the same time have use for. One that finds more than that ready asks for one less.
+func sizeOf(d demand) int {
+	most := max(deep, d.others+1)
+	switch {
+	case !d.soon:
+		return d.left
+	case !d.ready && d.want < most:
+		return d.want + 1
+	case d.ready && d.want > most:
+		return max(d.want-1, d.left)
 	}
-	p.seen = append(p.seen, key)
+	return d.want
+}
+
+// lastSeen returns the time of the last request of a shape that has no sandbox, and forgets it. p.mu is held.
+func (p *Pool[S]) lastSeen(key string) (at time.Time) {
+	if i := slices.IndexFunc(p.seen, func(r request) bool { return r.key == key }); i >= 0 {
+		at = p.seen[i].at
+		p.seen = slices.Delete(p.seen, i, i+1)
+	}
+	return at
+}
+
+// see remembers a request of a shape that has no sandbox. p.mu is held.
+func (p *Pool[S]) see(r request) {
+	p.seen = append(p.seen, r)
 	if len(p.seen) > remembered {
 		p.seen = slices.Delete(p.seen, 0, 1)
 	}
-	return true
 }
 
 // isMade reports whether s and err are known.

@@ -5,9 +5,19 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"demesne/runner"
 )
+
+// requested returns the requests of shapes that were just requested once.
+func requested(keys ...string) (all []request) {
+	for _, key := range keys {
+		all = append(all, request{key, time.Now()})
+	}
+	return all
+}
 
 // begun adds the sandboxes that p lacks, as if they were being made.
 func (p *Pool[S]) begun() {
@@ -43,13 +53,42 @@ func (p *Pool[S]) String() string {
 	return strings.Join(words, ", ")
 }
 
-// TestPoolTake checks the size of the pool. A shape has one sandbox from its second request on, and one more for each miss
-// while there is room. The least recently requested shape makes room for another.
-func TestPoolTake(t *testing.T) {
+// TestSizeOf checks how many sandboxes are wanted after a request.
+func TestSizeOf(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		d    demand
+		want int
+	}{
+		{"the second request", demand{soon: true}, 1},
+		{"a request alone", demand{}, 0},
+		{"a request alone that finds one", demand{want: 1, ready: true}, 0},
+		{"a request alone after a burst", demand{want: 4, left: 3, ready: true}, 3},
+		{"a loop that finds one", demand{want: 1, ready: true, soon: true}, 1},
+		{"a loop that waits", demand{want: 1, soon: true}, 2},
+		{"a loop that waits all the same", demand{want: deep, soon: true}, deep},
+		{"a loop after a burst", demand{want: 4, left: 3, ready: true, soon: true}, 3},
+		{"a loop after a burst, none is left", demand{want: 4, ready: true, soon: true}, 3},
+		{"three at once", demand{want: 3, soon: true, others: 2}, 3},
+		{"four at once", demand{want: 3, soon: true, others: 3}, 4},
+		{"twenty at once", demand{want: 3, soon: true, others: 19}, 4},
+		{"twenty at once, one ready", demand{want: 3, ready: true, soon: true, others: 19}, 3},
+	} {
+		if got := sizeOf(c.d); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// TestPoolTake checks the size of the pool. A shape has one sandbox from its second request on, if that comes soon, and
+// one more for a miss while there is room and use for it. The least recently requested shape makes room for another.
+func TestPoolTake(t *testing.T) { synctest.Test(t, poolTake) }
+
+func poolTake(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		most  int
-		takes string // shapes to take; f and m are no shapes but calls of fill and begun
+		takes string // shapes to take; f and m are calls of fill and begun, and p is a pause
 		want  string
 		gone  int // number of sandboxes that made room
 	}{
@@ -59,7 +98,13 @@ func TestPoolTake(t *testing.T) {
 		{"a hit", 4, "aafa", "a 0/1", 0},
 		{"one in the making", 4, "aama", "a 0/2", 0},
 		{"two misses", 4, "aaa", "a 0/2", 0},
-		{"many misses", 2, "aaaaaaa", "a 0/2", 0},
+		{"many misses", 4, "aaaaaaa", "a 0/3", 0},
+		{"many misses and little room", 1, "aaaaaaa", "a 0/1", 0},
+		{"far apart", 4, "apapapa", "", 0},
+		{"far apart, then soon", 4, "apaa", "a 0/1", 0},
+		{"a hit long after", 4, "aafpa", "", 0},
+		{"a hit long after, one is left", 4, "aaafpa", "a 1/1", 0},
+		{"soon after a hit long after", 4, "aafpaa", "a 0/1", 0},
 		{"two shapes", 4, "aabb", "a 0/1, b 0/1", 0},
 		{"two shapes that alternate", 4, "abab", "a 0/1, b 0/1", 0},
 		{"the last is last", 4, "aabba", "b 0/1, a 0/2", 0},
@@ -72,7 +117,7 @@ func TestPoolTake(t *testing.T) {
 		{"forgotten after many other shapes", 4, "aBCDEFGHIJKLMNOPQa", "", 0},
 		{"none may be", 0, "abab", "", 0},
 	} {
-		p, gone := &Pool[int]{Max: c.most}, 0
+		p, gone := &Pool[int]{Max: c.most, Load: &Load{}}, 0
 		for _, key := range strings.Split(c.takes, "") {
 			switch key {
 			case "f":
@@ -80,6 +125,9 @@ func TestPoolTake(t *testing.T) {
 				continue
 			case "m":
 				p.begun()
+				continue
+			case "p":
+				time.Sleep(near + time.Second)
 				continue
 			}
 			if _, unfit := p.take(key, runner.Spec{}); unfit != nil {
@@ -94,7 +142,7 @@ func TestPoolTake(t *testing.T) {
 
 // TestPoolOldestFirst checks that the oldest sandbox is taken first, even while it is being made.
 func TestPoolOldestFirst(t *testing.T) {
-	p := &Pool[int]{Max: 2, seen: []string{"a"}}
+	p := &Pool[int]{Max: 2, Load: &Load{}, seen: requested("a")}
 	p.take("a", runner.Spec{})
 	p.take("a", runner.Spec{})
 	p.begun()
@@ -106,7 +154,7 @@ func TestPoolOldestFirst(t *testing.T) {
 
 // TestPoolEnd checks that an expired sandbox, or one that cannot be made, lowers the demand until the next miss.
 func TestPoolEnd(t *testing.T) {
-	p := &Pool[int]{Max: 4, seen: []string{"a", "b"}}
+	p := &Pool[int]{Max: 4, Load: &Load{}, seen: requested("a", "b")}
 	p.take("a", runner.Spec{})
 	p.take("a", runner.Spec{})
 	p.take("b", runner.Spec{})
@@ -135,7 +183,7 @@ func TestPoolEnd(t *testing.T) {
 func TestPoolMakers(t *testing.T) {
 	started, finish := make(chan struct{}), make(chan struct{})
 	var made atomic.Int32
-	p := &Pool[int]{Max: 3, Load: &Load{}, seen: []string{"a"}, PoolCallbacks: PoolCallbacks[int]{
+	p := &Pool[int]{Max: 3, Load: &Load{}, seen: requested("a"), PoolCallbacks: PoolCallbacks[int]{
 		Make: func(runner.Spec) (int, error) {
 			started <- struct{}{}
 			<-finish
