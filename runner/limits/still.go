@@ -48,9 +48,10 @@ func (w *watch) still(pid1 int) <-chan struct{} {
 		g.stirred = make(chan struct{})
 	}
 	stirred := g.stirred
+	threads := threadsOf(pid1) // before and after: a new thread of PID 1 must not hide a process
 	tasks, counted := g.tasks()
 	g.mu.Unlock()
-	if counted && tasks != threadsOf(pid1) || !counted && !childless(pid1) {
+	if counted && (tasks != threads || tasks != threadsOf(pid1)) || !counted && !childless(pid1) {
 		return nil
 	}
 	return stirred
