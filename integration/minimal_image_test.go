@@ -76,6 +76,18 @@ func TestMinimalImageRefused(t *testing.T) {
 	g.under = nil
 }
 
+// TestMinimalBuild checks that a build refuses a command where nothing can be mounted, with the reason and the fix.
+func TestMinimalBuild(t *testing.T) {
+	g := minimalGallery(t)
+	ref, _ := g.simple("demo:1")
+	g.file("context/Containerfile", "FROM "+ref+"\nRUN echo built > /f\n", 0o644)
+	r := g.demesne("build", "-t", "local/made:1", g.dir+"/context")
+	if r.code != 125 || !strings.Contains(r.stderr, "Containerfile:2: ") || !strings.Contains(r.stderr, `require "degraded": this machine gives "minimal"`) || !strings.Contains(r.stderr, "hint: ") {
+		t.Errorf("%+v", r)
+	}
+	g.demesne("gc", "--all", "--build")
+}
+
 // TestEscapeF44MinimalChroot tries the ways out of a chroot: another one, a directory outside that is stdin, and the
 // sandbox's first process. The command has no capability, the filter refuses chroot(2), and Landlock grants nothing outside.
 func TestEscapeF44MinimalChroot(t *testing.T) {

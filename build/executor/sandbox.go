@@ -58,7 +58,9 @@ func (b *Builder) open(ctx context.Context, layers []oci.Layer, n needs) (_ *san
 	}()
 	c := session.CreateOptions{
 		Pull: images.PullNever, User: "0:0",
-		Aside: true, Spec: runner.Spec{Limits: b.Limits, TTL: runner.Duration(time.Hour)},
+		Aside: true,
+		// Without namespaces nothing kills what a command leaves behind, and its changes are among the image's files.
+		Spec: runner.Spec{Limits: b.Limits, TTL: runner.Duration(time.Hour), Require: runner.LevelDegraded},
 	}
 	if n.user != "" {
 		c.User = n.user

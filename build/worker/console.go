@@ -25,6 +25,7 @@ import (
 	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/runner/client"
+	"demesne/runner/ipc"
 	"demesne/session"
 )
 
@@ -99,6 +100,9 @@ func (f *console) execute(typed *build.Options) int {
 
 // report tells the caller why a build failed, and returns the exit code.
 func (f *console) report(err error, code int) int {
+	if refused := (*ipc.Error)(nil); errors.As(err, &refused) && refused.Hint != "" {
+		err = text.Hinted(err, "%s", refused.Hint)
+	}
 	if f.events != nil {
 		e := events.Event{Event: events.Error, Text: text.SafeLine(err.Error()), Hint: text.SafeLine(text.HintOf(err))}
 		if at := (*containerfile.Error)(nil); errors.As(err, &at) && at.Line > 0 {

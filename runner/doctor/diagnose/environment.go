@@ -31,16 +31,19 @@ func Chroot(lacks []string, why, fix string, f Facts) (text, hint string) {
 	text = "this machine forbids namespaces, and the copy of an image needs " + strings.Join(lacks, " and ") + ": " + why
 	set := setting{docker: "--user 0", pod: "runAsUser: 0, runAsNonRoot: false"}
 	var add []string
+	byContainer := f.Container != NoContainer // its options give what is missing
 	for _, name := range lacks {
 		if name, ok := strings.CutPrefix(name, "CAP_"); ok {
 			set.docker += " --cap-add " + name
 			add = append(add, name)
+		} else if name != "uid 0" {
+			byContainer = false
 		}
 	}
 	if len(add) > 0 {
 		set.pod += ", capabilities: {add: [" + strings.Join(add, ", ") + "]}"
 	}
-	if f.Container == NoContainer {
+	if !byContainer {
 		return text, fix
 	}
 	return text, f.lift(set)
