@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -291,5 +292,16 @@ func TestRefusedProc(t *testing.T) {
 	}
 	if r := b.finish(none("run", "--", "true")); r.code != 125 || strings.Count(r.stderr, "\n") != 2 || !strings.Contains(r.stderr, "hint: bwrap --proc /proc") {
 		t.Errorf("run without /proc: %+v", r)
+	}
+	// /proc/PID is another process there.
+	outer := []string{"-rpf"}
+	if os.Getuid() == 0 {
+		outer = []string{"-pf"}
+	}
+	for _, args := range [][]string{{"check"}, {"run", "--", "true"}} {
+		r := b.finish(b.command(program(t, "unshare"), slices.Concat(outer, []string{bin + "/demesne"}, args)...))
+		if r.code == 0 || !strings.Contains(r.stdout+r.stderr, "/proc here is another pid namespace's") || !strings.Contains(r.stdout+r.stderr, ": bwrap --proc /proc") {
+			t.Errorf("%q with another namespace's /proc: %+v", args, r)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -17,9 +18,7 @@ import (
 // has the error.
 func Obstacles(err error) []runner.Probe {
 	facts := diagnose.Read("")
-	all := []runner.Probe{probed("proc", procMissing(), facts, func(error, diagnose.Facts) (string, string) {
-		return errNoProc.Text, errNoProc.Hint
-	})}
+	all := []runner.Probe{probed("proc", noProc(), facts, func(err error, _ diagnose.Facts) (string, string) { return err.Error(), procFix })}
 	fd, sock := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	unix.Close(fd) // harmless after an error
 	all = append(all, probed("callers", sock, facts, diagnose.Sockets))
@@ -69,13 +68,17 @@ func probed(name string, err error, f diagnose.Facts, explain func(error, diagno
 	return p
 }
 
-// errNoProc is the error for a sandbox without proc(5), such as that of bwrap without --proc.
-var errNoProc = &ipc.Error{
-	Code: ipc.CodeRequirement, Text: "/proc is not mounted here, and sandboxes need it",
-	Hint: "bwrap --proc /proc …   # or, as root: mount -t proc proc /proc",
-}
+const procFix = "bwrap --proc /proc …   # or, as root: mount -t proc proc /proc"
 
-func procMissing() error {
-	_, err := os.Readlink("/proc/self/exe")
-	return err
+// noProc returns an error if there is no proc(5), as in a sandbox of bwrap without --proc, or if it has other processes'
+// numbers, as that of a pid namespace outside has.
+func noProc() error {
+	self, err := os.Readlink("/proc/self")
+	switch {
+	case err != nil:
+		return &ipc.Error{Code: ipc.CodeRequirement, Text: "/proc is not mounted here, and sandboxes need it", Hint: procFix}
+	case self != strconv.Itoa(os.Getpid()):
+		return &ipc.Error{Code: ipc.CodeRequirement, Text: "/proc here is another pid namespace's, and sandboxes need their own", Hint: procFix}
+	}
+	return nil
 }

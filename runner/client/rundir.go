@@ -418,15 +418,15 @@ func FindFrontend(name string) (argv []string, err error) {
 }
 
 func findProgram(name, libexec string) (string, error) {
+	if err := noProc(); err != nil {
+		return "", err
+	}
 	if libexec == "" {
 		libexec = os.Getenv("DEMESNE_LIBEXEC")
 	}
 	dirs := []string{libexec}
 	if libexec == "" {
 		self, err := os.Executable()
-		if err != nil && procMissing() != nil {
-			return "", errNoProc
-		}
 		if err != nil {
 			return "", fmt.Errorf("find own program: %w", err)
 		}
