@@ -90,6 +90,34 @@ func TestNestedInPodman(t *testing.T) {
 	}
 }
 
+// TestNestedBombInPodman starts more processes than a sandbox in podman may have. The run ends, or is refused the next process,
+// and the receipt says held only if no process more was there: the kernel exempts uid 0 of a rootful container from
+// RLIMIT_NPROC. The container goes on.
+func TestNestedBombInPodman(t *testing.T) {
+	b := newBox(t)
+	bomb := "i=0; while [ $i -lt 2000 ]; do sleep 3222 & i=$((i+1)); echo $i; done; echo all"
+	r := b.finish(b.podman(t)("--env", "HOME=/tmp/home", "--workdir", "/tmp", "--rootfs", b.containerRoot(), "/bin/sh", "-c",
+		`/demesne/demesne run --json --pids 40 --timeout 4m -- sh -c "$0"; /demesne/demesne run -- echo next >&2; sleep 0 & wait $! && echo forks >&2`, bomb))
+	if r.code != 0 || !strings.HasSuffix(r.stderr, "next\nforks\n") {
+		t.Fatalf("in podman: %+v", r)
+	}
+	p := b.parse(r)
+	counted := strings.Fields(p.Stdout)
+	refused := strings.Contains(p.Stderr, "fork")
+	if len(counted) == 0 || len(counted) >= 2000 || p.Reason != "pids" && !refused {
+		t.Errorf("%d processes, reason %q: %s\n%s", len(counted), p.Reason, p.Detail, p.Stderr)
+	}
+	for _, l := range p.Receipt.Limits {
+		if l.Name != "pids" {
+			continue
+		}
+		t.Logf("level %s, %d processes, reason %q, %+v", p.Receipt.Level, len(counted), p.Reason, l)
+		if l.Status != "degraded" && (l.Status != "held" || len(counted) > 40) {
+			t.Errorf("%d processes: %+v", len(counted), l)
+		}
+	}
+}
+
 // TestNestedPodmanInside runs rootless podman in a sandbox as the README describes: with one id, and the
 // sandbox's network and terminals.
 func TestNestedPodmanInside(t *testing.T) {
