@@ -80,6 +80,106 @@ func (n *internet) inherited() {
 	}
 }
 
+// rightsGame gets sockets of another process by SCM_RIGHTS, and tries to reach the machine's with each: it prints True if there were some.
+const rightsGame = `import os, socket, sys
+named, path, port = "\0" + sys.argv[1], sys.argv[2], int(sys.argv[3])
+def attempt(f, *args):
+    try: f(*args)
+    except OSError: pass
+def own():
+    for family, kind in (1, 1), (1, 2), (2, 1), (2, 2), (10, 1):
+        try: yield socket.socket(family, kind)
+        except OSError: pass
+    for kind in 1, 2, 5:
+        try: yield from socket.socketpair(1, kind)
+        except OSError: pass
+a, b = socket.socketpair()
+if os.fork() == 0:
+    sent = list(own())
+    socket.send_fds(b, [b"x"], [s.fileno() for s in sent])
+    os._exit(0)
+os.wait()
+received = socket.recv_fds(a, 1, 99)[1]
+for fd in received:
+    for copy in fd, os.dup(fd):
+        for family in 1, 2, 10:
+            s = socket.socket(family, 1, 0, copy)
+            for to in (named, named + "d", path) if family == 1 else (("127.0.0.1", port),) if family == 2 else (("::ffff:127.0.0.1", port),):
+                attempt(s.sendto, b"out", to)
+                attempt(s.sendmsg, [b"out"], [], 0, to)
+                attempt(s.connect, to)
+                attempt(s.send, b"out")
+                attempt(s.bind, to)
+            s.detach()
+print(len(received) >= 4, flush=True)
+`
+
+// TestEscapeN46Rights passes descriptors between processes of a sandbox (N46): sockets of pairs, and the TCP sockets that the
+// runner makes. No receiver reaches a socket of the machine with them: by its abstract name, by its path, or on the loopback.
+func TestEscapeN46Rights(t *testing.T) {
+	onInternet(t, func(n *internet) {
+		program(n, "python3")
+		n.under = []string{tools + "/nons"}
+		name, path := "demesne-n46-"+filepath.Base(n.dir), n.dir+"/log"
+		var datagrams []*net.UnixConn
+		for _, at := range []string{"@" + name + "d", path} {
+			c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: at, Net: "unixgram"})
+			if err != nil {
+				n.Fatal(err)
+			}
+			defer c.Close()
+			datagrams = append(datagrams, c)
+		}
+		os.Chmod(path, 0o777)
+		var streams []net.Listener
+		for _, at := range [][2]string{{"unix", "@" + name}, {"tcp", "127.0.0.1:0"}} {
+			l, err := net.Listen(at[0], at[1])
+			if err != nil {
+				n.Fatal(err)
+			}
+			defer l.Close()
+			streams = append(streams, l)
+		}
+		_, port, _ := net.SplitHostPort(streams[1].Addr().String())
+		for _, network := range []string{"--egress=none", "--allow-domain=good.test"} {
+			r := n.demesne("run", network, "--in", n.file("rights.py", rightsGame, 0o644), "--", "sh", "-c", `exec python3 "$DEMESNE_IN/rights.py" "$@"`, "sh", name, path, port)
+			if r.code != 0 || r.stdout != "True\n" {
+				n.Errorf("%s: %+v", network, r)
+			}
+		}
+		// Data or a connection of a sandbox would come first.
+		for _, c := range datagrams {
+			n.hearsLast(c.LocalAddr(), func() (net.Conn, error) { return c, nil })
+		}
+		for _, l := range streams {
+			n.hearsLast(l.Addr(), l.Accept)
+		}
+		if len(n.seen) > 0 {
+			n.Errorf("seen %q", n.seen)
+		}
+	})
+}
+
+// hearsLast checks that the first data for a socket is that of the test.
+func (n *internet) hearsLast(at net.Addr, accept func() (net.Conn, error)) {
+	n.Helper()
+	d, err := net.Dial(at.Network(), at.String())
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer d.Close()
+	d.Write([]byte("last"))
+	c, err := accept()
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer c.Close()
+	buf := make([]byte, 64)
+	if k, err := c.Read(buf); string(buf[:k]) != "last" {
+		n.Errorf("%s got %q, %v", at, buf[:k], err)
+	}
+}
+
 // TestMinimalNames checks that programs at the level minimal find allowed names, localhost, and no other name.
 func TestMinimalNames(t *testing.T) {
 	onInternet(t, func(n *internet) {
