@@ -3,13 +3,15 @@ package integration
 import (
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
 // TestMinimalServers checks that servers in a sandbox without namespaces serve its own processes, in both families, at
-// the ports that programs expect, and that a closed server refuses connections.
+// the ports that programs expect, and that a closed server refuses connections. Without a network there are no servers, and the
+// receipt says what they need.
 func TestMinimalServers(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "python3")
@@ -39,6 +41,12 @@ print(urllib.request.build_opener(urllib.request.ProxyHandler({})).open("http://
 E`, "--allow-domain", "good.test")
 		if want := strings.Repeat("served True True refused\n", 5) + "Address already in use\n200\n"; r.stdout != want {
 			n.Errorf("%+v", r)
+		}
+		p, _ := n.report([]string{"--egress", "none"}, "python3", "-c", "import socket\ntry: socket.socket()\nexcept OSError as e: print(e.strerror)")
+		if p.Stdout != "Address family not supported by protocol\n" || !slices.ContainsFunc(p.Receipt.Layers, func(l layer) bool {
+			return l.Name == "network-namespace" && strings.Contains(l.Detail, "servers need a network, such as --allow-domain NAME")
+		}) {
+			n.Errorf("without a network: %+v", p)
 		}
 	})
 }

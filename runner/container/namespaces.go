@@ -40,7 +40,7 @@ func minimalLayers(b api.Boot, egress bool) []runner.Layer {
 	var layers []runner.Layer
 	stand := map[string]string{
 		"mount":   "Landlock rules on the host's own tree",
-		"network": "no sockets but socketpairs, by seccomp",
+		"network": "no sockets but socketpairs, by seccomp: servers need a network, such as --allow-domain NAME",
 		"pid":     "signals and ptrace confined by Landlock; the process list is visible",
 	}
 	if egress {
