@@ -19,7 +19,7 @@ import (
 const environmentsPage = "../docs/reference/environments.md"
 
 // columns are the columns of the page.
-var columns = []string{"check", "run", "session", "network", "image", "mcp", "agent"}
+var columns = []string{"check", "run", "session", "network", "image", "mcp", "agent", "build"}
 
 // grades are the values of a cell, from the worst to the best. "-" does not work.
 var grades = []string{"untried", "-", "minimal", "yes", "namespaces"}
@@ -35,9 +35,11 @@ var environments = []struct {
 	{"a machine", func(g *gallery, _ *testing.T) func(...string) *exec.Cmd {
 		return func(args ...string) *exec.Cmd { return g.command("demesne", args...) }
 	}},
-	{"Docker's default profile, uid 0", func(g *gallery, t *testing.T) func(...string) *exec.Cmd { return g.docker(t, 0, false) }},
-	{"Docker's default profile, uid 1000, HOME=/", func(g *gallery, t *testing.T) func(...string) *exec.Cmd { return g.docker(t, 1000, false) }},
-	{"Kubernetes, restricted: no capabilities, no_new_privs, read-only root", func(g *gallery, t *testing.T) func(...string) *exec.Cmd { return g.docker(t, 1000, true) }},
+	{"Docker's default profile, uid 0", docker(container{})},
+	{"Docker's default profile, uid 1000, HOME=/", docker(container{uid: 1000})},
+	{"Kubernetes, restricted: no capabilities, no_new_privs, read-only root", docker(container{uid: 1000, restricted: true})},
+	{"Kubernetes, hostUsers: false", docker(container{userns: true})},
+	{"Kubernetes, hostUsers: false, seccompProfile: Unconfined", docker(container{userns: true, unconfined: true})},
 	{"mount refused by a security module", refusal("mount=13")},
 	{"unit with SystemCallFilter=@system-service, systemd 252", refusal("~@system-service=kill")},
 	{"unit with SystemCallFilter=@system-service seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self", refusal("@sandbox=allow", "~@system-service=kill")},
@@ -53,6 +55,10 @@ var environments = []struct {
 			return cmd
 		}
 	}},
+	{"bwrap --unshare-all --share-net --proc /proc", bubblewrap("--proc", "/proc")},
+	{"bwrap --unshare-all --share-net --as-pid-1 --proc /proc", bubblewrap("--as-pid-1", "--proc", "/proc")},
+	{"bwrap --unshare-all --share-net, with the machine's /proc", bubblewrap()},
+	{"bwrap --unshare-all --share-net, without /proc", bubblewrap("--tmpfs", "/proc")},
 	{"a sandbox of demesne", nested()},
 	{"a sandbox of demesne with --nesting", nested("--nesting")},
 }
@@ -81,6 +87,14 @@ func anotherProc(mount string) environmentOf {
 	}
 }
 
+// bubblewrap gives each command a bwrap of its own, as agents do. It sees the machine's files, and writes only to the box.
+func bubblewrap(flags ...string) environmentOf {
+	return func(g *gallery, t *testing.T) func(...string) *exec.Cmd {
+		flags = slices.Concat([]string{"--ro-bind", "/", "/", "--dev", "/dev", "--bind", g.dir, g.dir, "--unshare-all", "--share-net", "--die-with-parent"}, flags, []string{bin + "/demesne"})
+		return func(args ...string) *exec.Cmd { return g.command(program(t, "bwrap"), append(flags, args...)...) }
+	}
+}
+
 // nested runs commands in a persistent sandbox, which keeps the state of the inner demesne.
 func nested(flags ...string) environmentOf {
 	return func(g *gallery, t *testing.T) func(...string) *exec.Cmd {
@@ -103,7 +117,7 @@ func TestEnvironments(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			cells := tryEnvironment(t, e.make)
 			if strings.HasPrefix(e.name, "a sandbox of demesne") { // it reaches neither the registry nor the model
-				cells[4], cells[6] = "untried", "untried"
+				cells[4], cells[6], cells[7] = "untried", "untried", "untried"
 			}
 			rows[i] = fmt.Sprintf("| %s | %s |", e.name, strings.Join(cells, " | "))
 			want := page[e.name]
@@ -185,8 +199,12 @@ func tryEnvironment(t *testing.T, in environmentOf) (cells []string) {
 	cells = append(cells, yes(r.stdout == "ran\n", r))
 	cells = append(cells, g.tryMCP(t, demesne("mcp")))
 	r = do("agent", "run", "Work.")
-	do("gc", "--all") // layers that only this environment can remove
-	return append(cells, yes(r.code == 0 && strings.Contains(r.stdout, "Done."), r))
+	cells = append(cells, yes(r.code == 0 && strings.Contains(r.stdout, "Done."), r))
+	g.file("context/Containerfile", "FROM "+ref+"\nRUN echo built > /f\n", 0o644)
+	r = do("build", "-t", "local/made:1", g.dir+"/context")
+	cells = append(cells, yes(r.code == 0, r))
+	do("gc", "--all", "--build") // layers that only this environment can remove
+	return cells
 }
 
 // defaultCall is a session of MCP with the default call of a model.
@@ -209,25 +227,44 @@ func (g *gallery) tryMCP(t *testing.T, cmd *exec.Cmd) string {
 // dockerCaps are the capabilities that Docker leaves uid 0.
 var dockerCaps = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE"}
 
+// container is a container of runc: its user, whether it is a pod of Kubernetes' restricted standard, whether it has a user
+// namespace, as a pod with hostUsers: false has, and whether it has no seccomp filter.
+type container struct {
+	uid                            int
+	restricted, userns, unconfined bool
+}
+
+// podIDs is the machine's id of uid 0 in a container with a user namespace.
+const podIDs = 400000
+
+func docker(c container) environmentOf {
+	return func(g *gallery, t *testing.T) func(...string) *exec.Cmd { return g.docker(t, c) }
+}
+
 // docker starts the CLI in a container of runc with moby's seccomp profile, Docker's masks and the machine's network, so
-// that it reaches the test's registry. restricted is a pod of Kubernetes' restricted standard.
-func (g *gallery) docker(t *testing.T, uid int, restricted bool) func(args ...string) *exec.Cmd {
+// that it reaches the test's registry.
+func (g *gallery) docker(t *testing.T, c container) func(args ...string) *exec.Cmd {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
 	runc, root, n := program(t, "runc"), g.containerRoot(), 0
-	caps, home := dockerCaps, "/root"
-	if uid != 0 {
-		home = "/"
-		filepath.Walk(g.dir, func(path string, _ os.FileInfo, _ error) error { return os.Lchown(path, uid, uid) })
+	caps, home, first := dockerCaps, "/root", 0
+	if c.userns {
+		first = podIDs
 	}
-	if restricted {
+	if c.uid != 0 {
+		home = "/"
+	}
+	if c.restricted {
 		caps = []string{}
 		g.file("rootfs/etc/hosts", "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n", 0o644)
 	}
-	os.Chown(root, 0, 0)
+	if owner := first + c.uid; owner != 0 {
+		filepath.Walk(g.dir, func(path string, _ os.FileInfo, _ error) error { return os.Lchown(path, owner, owner) })
+	}
+	os.Chown(root, first, first) // where runc makes the mount points
 	effective := caps
-	if uid != 0 {
+	if c.uid != 0 {
 		effective = []string{}
 	}
 	bind := func(path string, options ...string) map[string]any {
@@ -240,10 +277,10 @@ func (g *gallery) docker(t *testing.T, uid int, restricted bool) func(args ...st
 		n++
 		env := slices.DeleteFunc(g.environ(), func(s string) bool { return strings.HasPrefix(s, "HOME=") || strings.HasPrefix(s, "XDG_") })
 		config := map[string]any{
-			"ociVersion": "1.0.2", "hostname": "container", "root": map[string]any{"path": root, "readonly": restricted},
+			"ociVersion": "1.0.2", "hostname": "container", "root": map[string]any{"path": root, "readonly": c.restricted},
 			"process": map[string]any{
-				"args": append([]string{bin + "/demesne"}, args...), "cwd": "/tmp", "env": append(env, "HOME="+home), "noNewPrivileges": restricted,
-				"user":         map[string]any{"uid": uid, "gid": uid},
+				"args": append([]string{bin + "/demesne"}, args...), "cwd": "/tmp", "env": append(env, "HOME="+home), "noNewPrivileges": c.restricted,
+				"user":         map[string]any{"uid": c.uid, "gid": c.uid},
 				"capabilities": map[string]any{"bounding": caps, "effective": effective, "permitted": effective},
 			},
 			"mounts": []any{mount("/proc", "proc"), mount("/dev", "tmpfs", "nosuid", "mode=755"), mount("/dev/pts", "devpts", "newinstance", "ptmxmode=0666", "mode=0620"),
@@ -257,6 +294,12 @@ func (g *gallery) docker(t *testing.T, uid int, restricted bool) func(args ...st
 				"readonlyPaths": []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 			},
 		}
+		if c.userns {
+			inUserns(config)
+		}
+		if c.unconfined {
+			delete(config["linux"].(map[string]any), "seccomp")
+		}
 		text, err := json.Marshal(config)
 		if err != nil {
 			t.Fatal(err)
@@ -265,6 +308,18 @@ func (g *gallery) docker(t *testing.T, uid int, restricted bool) func(args ...st
 		g.file(bundle+"/config.json", string(text), 0o644)
 		return g.command(runc, "--root", g.dir+"/runc", "run", "--bundle", g.dir+"/"+bundle, "c"+strconv.Itoa(n)+"-"+filepath.Base(g.dir))
 	}
+}
+
+// inUserns gives a container of runc a user namespace. There runc may not mount the sysfs of the machine's network, which a pod
+// does not share.
+func inUserns(config map[string]any) {
+	ids := []any{map[string]any{"containerID": 0, "hostID": podIDs, "size": 65536}}
+	linux := config["linux"].(map[string]any)
+	linux["uidMappings"], linux["gidMappings"] = ids, ids
+	mounts := config["mounts"].([]any)
+	i := slices.IndexFunc(mounts, func(m any) bool { return m.(map[string]any)["destination"] == "/sys" })
+	mounts[i] = map[string]any{"destination": "/sys", "type": "bind", "source": "/sys", "options": []string{"rbind", "ro"}}
+	linux["namespaces"] = append(linux["namespaces"].([]any), map[string]any{"type": "user"})
 }
 
 // mobyProfile returns moby's profile for a container with capabilities, from the module that integration/tools pins.
