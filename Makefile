@@ -52,7 +52,7 @@ demo: build
 test-nested: build
 	@RUN='^Test(Environments|Refused|Nested|Rung|ImageMaps)' PKG=./integration GO="$(GO)" integration/test.sh
 
-# Boots Debian 12 and 13 in qemu, and tries logins, units, sysctls and security modules there. Needs root, and up to 40 minutes.
+# Boots Debian 12 and 13 in qemu, and tries logins, units, sysctls and security modules there. Needs root, and up to an hour.
 # PARTS=unit tries only the server as a unit, with limits of control groups, in some minutes.
 test-vm: build
 	@integration/machines/vm.sh

@@ -31,12 +31,13 @@ if [ "$(cat "$cache/recipe" 2>/dev/null)" != "$packages" ]; then
   (cd "$work/root" && find . | cpio --quiet -o -H newc) | gzip -1 >"$cache/root.cpio.gz"
   printf %s "$packages" >"$cache/recipe"
 fi
-mkdir -p "$work/add/demesne/bin" "$work/image/bin"
+mkdir -p "$work"/add/demesne/{bin,context} "$work/image/bin"
 for p in cmd/demesne*; do install -m 755 "bin/arm64/${p#cmd/}" "$work/add/demesne/bin/"; done
 install -m 755 integration/machines/{row,world,arm64-rows}.sh "$work/add/demesne/"
 install -m 755 integration/machines/arm64-guest.sh "$work/add/init"
 (cd "$work" && zcat "$cache/root.cpio.gz" | cpio --quiet -idm '*bin/busybox')
 mv "$(find "$work" -name busybox -type f -not -path "$work/image/*" | head -1)" "$work/image/bin/busybox"
+printf 'FROM local/demo\nRUN ["/bin/busybox", "sh", "-c", "echo built >/f"]\n' >"$work/add/demesne/context/Containerfile"
 tar -C "$work/image" -cf "$work/add/demesne/image.tar" .
 { cat "$cache/root.cpio.gz"; (cd "$work/add" && find . | cpio --quiet -o -H newc) | gzip -1; } >"$work/initrd"
 timeout --foreground "${TIMEOUT:-25m}" qemu-system-aarch64 -machine virt -cpu max,pauth-impdef=on -accel tcg,thread=multi -smp 2 -m 3G -nic none -display none \

@@ -1,6 +1,6 @@
 #!/bin/bash
 # row.sh NAME [COMMAND…] prints the row of docs/reference/environments.md for this machine, or for what COMMAND starts in: check,
-# run, session, network, image, mcp, agent. It runs in the machines of machines.sh and arm64.sh, in the world of world.sh.
+# run, session, network, image, mcp, agent, build. It runs in the machines of vm.sh and arm64.sh, in the world of world.sh.
 # It explains each failure on stderr.
 set -u
 name=$1
@@ -41,6 +41,8 @@ demesne mcp <<<'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protoco
 cell yes mcp
 demesne agent run --script 'echo Done.' Work. </dev/null | grep -q Done.
 cell yes agent
+demesne build -t local/made /demesne/context </dev/null >/dev/null
+cell yes build
 rm -f "$log"
 printf '\nrow: | %s |' "$name"
 printf ' %s |' "${cells[@]}"
